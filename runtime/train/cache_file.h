@@ -4,18 +4,19 @@
 
 #include <stdio.h>
 
-/* Files of what earlier runs have found, in the user's cache folder. They save
- * work and decide nothing: a run does without where there is none. */
+/* Files in the user's cache folder with results of earlier runs. They only save
+ * work: a run that cannot read or write them goes on without them. */
 
-/* The file that `variable` of the environment names, or `name` of the cache
- * folder; malloc'ed. NULL: nothing is to be kept, or there is no memory. */
+/* The path that the environment's `variable` gives, or else that of `name` in
+ * the cache folder; malloc'ed. NULL: nothing is to be kept (`variable` is
+ * empty, or there is no home), or out of memory. */
 char *plait_cache_path(const char *variable, const char *name);
 
-/* To write it anew, in a file beside it, whose folders are made. NULL: it
- * cannot be. */
+/* Opens a temporary file beside `path`, *beside (malloc'ed), for the new
+ * contents, and makes its folders. NULL: it cannot be written. */
 FILE *plait_cache_begin(const char *path, char **beside);
-/* Puts what was written in place at once, if it was written whole; frees
- * `beside`. */
+/* Closes `out`. Renames the temporary file to `path` if all of it was written,
+ * else removes it. Frees `beside`. */
 void plait_cache_end(const char *path, FILE *out, char *beside);
 
 #endif

@@ -15,10 +15,11 @@
 #include "runtime/train/metrics/metrics.h"
 #include "topology/job/fits.h"
 
-/* Losses in a row without a step in between that bring the run further. */
+/* The run ends after this many losses in a row without a new step in
+ * between. */
 enum { MOST_STALLED = 20 };
-/* So long one is waited for that is stopped by a signal when another is lost;
- * where it was waited for already, no longer. */
+/* How long to wait, after a loss, for another rank that a signal has stopped. 0
+ * where the watchdog has waited for it already. */
 #define STOPPED_S 10
 
 /* -- the beginning --------------------------------------------------------- */
@@ -52,7 +53,8 @@ static int check_elastic(const struct plait_session *s, struct plait_error *err)
     return 0;
 }
 
-/* What a spare process may need is told it now. Collective over all. */
+/* Give the spare processes the configuration, which they need when they take a
+ * seat. Collective over all processes. */
 static int share_config(struct plait_session *s, struct plait_elastic *e,
                         struct plait_error *err)
 {
@@ -114,7 +116,8 @@ bool plait_elastic_lost(const struct plait_session *s)
            (!s->world.all || plait_comm_lost(s->world.all));
 }
 
-/* Nothing of it is used any more but who its processes were, and the GPU. */
+/* Tear down the old world. Only its list of processes and the GPU stay in
+ * use. */
 static void leave_world(struct plait_session *s, struct plait_world *kept)
 {
     struct plait_elastic *e = s->elastic;
@@ -135,8 +138,8 @@ static bool is_among(const int *numbers, int n, int number)
     return false;
 }
 
-/* "rank 1 (node7, process 12), a spare rank (...)": those that are gone since
- * steps were made. */
+/* Into e->who: "rank 1 (node7, process 12), a spare rank (...)", the processes
+ * that were lost since the world began its steps. */
 static void describe_lost(struct plait_elastic *e,
                           const struct plait_members *m)
 {
@@ -173,7 +176,8 @@ static int agree(struct plait_elastic *e, struct plait_members *m,
     return 0;
 }
 
-/* The most replicas for which there are ranks, and that share the batch. */
+/* The layout with the most replicas for which there are enough ranks and that
+ * the configuration allows: its batch must be divisible among them. */
 static int choose_layout(const struct plait_elastic *e,
                          const struct plait_job_config *config,
                          const struct plait_members *m,
@@ -190,7 +194,7 @@ static int choose_layout(const struct plait_elastic *e,
             plait_fits(config, layout, &why) == 0)
             return 0;
     }
-    if (m->rank > 0) /* one says it */
+    if (m->rank > 0) /* one rank reports it */
         return -1;
     return plait_errorf(err,
                         "%s is gone: no layout with tp %d, cp %d, ep %d, pp %d "
@@ -228,8 +232,9 @@ static bool saved_since(const char *dir, double began)
     return is;
 }
 
-/* From this run's own checkpoint, if there is one; else as it began. What some
- * rank knows, others may have missed. */
+/* Go on from the newest checkpoint of this run, if it has saved one; else start
+ * as the run did. All ranks take the latest that any of them knows, because
+ * some may have missed it. */
 static int find_beginning(struct plait_session *s,
                           struct plait_train_args *args,
                           struct plait_error *err)
@@ -267,7 +272,7 @@ int plait_elastic_wait(struct plait_session *s, int *outcome,
     return 1;
 }
 
-/* Takes what was kept. */
+/* Takes ownership of `kept`. */
 static int meet_again(struct plait_session *s, struct plait_world *kept,
                       struct plait_train_args *args, int *outcome,
                       struct plait_error *err)
@@ -328,7 +333,7 @@ void plait_elastic_end(struct plait_session *s, int outcome)
         plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0);
 }
 
-/* -- what is said of it ---------------------------------------------------- */
+/* -- reports --------------------------------------------------------------- */
 
 /* " (1 spare rank takes a seat, 2 ranks wait)" */
 static void describe_seats(const struct plait_session *s, char *text,
@@ -352,8 +357,8 @@ static void describe_seats(const struct plait_session *s, char *text,
                  beside > 1 ? "" : "s");
 }
 
-/* The state is of that step: where nobody is left who has seen it made, those
- * that load it know. */
+/* The loaded state is of `step`, so that step was reached, even if none of the
+ * ranks that made it is left. */
 static void note_reached(struct plait_elastic *e, int64_t step)
 {
     if (e->losses == 0 || e->reached < step)

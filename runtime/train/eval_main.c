@@ -96,7 +96,7 @@ static int parse_args(int argc, char **argv, struct args *args,
 
 struct windows {
     int window, stride;
-    int length; /* of a pass: the window, or all of a shorter text */
+    int length; /* tokens of a pass: the window, or all of a shorter text */
     int64_t count;
     const struct plait_eval_tokens *text;
     int32_t *input, *target; /* [window] */
@@ -125,7 +125,7 @@ static int choose_windows(struct windows *w, const struct args *args,
     return w->input && w->target ? 0 : plait_errorf(err, "out of memory");
 }
 
-/* The last window is the first that has the last token to predict. */
+/* The last window is the first one that reaches the last token. */
 static void count_windows(struct windows *w)
 {
     int64_t predicted = w->text->n - 1, more = predicted - w->window;
@@ -134,8 +134,8 @@ static void count_windows(struct windows *w)
     w->count = more > 0 ? (more + w->stride - 1) / w->stride + 1 : 1;
 }
 
-/* Window i; one behind the last has no targets. What the window before has
- * predicted is not counted again, nor is padding. */
+/* Fill in window i; a window after the last one gets no targets. Targets that
+ * the previous window has predicted are not counted again, nor is padding. */
 static void fill_window(const struct windows *w, int64_t i)
 {
     int64_t first = i * w->stride;
@@ -151,8 +151,9 @@ static void fill_window(const struct windows *w, int64_t i)
     }
 }
 
-/* The summed loss of all windows, which data-parallel ranks share: each makes
- * as many passes, because they may exchange weights or tokens in them. */
+/* The summed loss of all windows, which are divided among the data-parallel
+ * ranks. Every rank makes the same number of passes, because a pass may
+ * exchange weights or tokens between ranks. */
 static int sum_losses(struct plait_session *s, struct plait_pipeline *pipe,
                       const struct windows *w, double *sum)
 {

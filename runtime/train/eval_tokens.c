@@ -13,13 +13,13 @@
 #include "runtime/comm/world.h"
 #include "runtime/data/data.h"
 
-#define MOST_TOKENS 500000000 /* one message has them all */
+#define MOST_TOKENS 500000000 /* all are sent in one message */
 #define CHUNK 1024
 
 /* -- tokens ---------------------------------------------------------------- */
 
-/* Tokens first .. first + n - 1, where first is a multiple of n; what follows
- * each of them says whether that is predicted. */
+/* Copy tokens first .. first + n - 1, where first is a multiple of n. The
+ * target of each one says whether the token after it is to be predicted. */
 static int copy_tokens(const struct plait_dataset *ds, int vocab, int64_t first,
                        int n, int32_t *to, struct plait_error *err)
 {
@@ -138,7 +138,7 @@ static int read_file(const char *path, char **text, size_t *size,
     return -1;
 }
 
-/* What the first token is of the text, is not predicted. */
+/* The bytes of the first token do not count: it is not predicted. */
 static int count_bytes(struct plait_eval_tokens *t,
                        const struct plait_tokenizer *tokenizer, size_t size,
                        struct plait_error *err)

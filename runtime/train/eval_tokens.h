@@ -8,16 +8,16 @@
 /* Makes a token negative: it is read and not predicted. */
 #define PLAIT_EVAL_MASKED INT32_MIN
 
-/* The tokens of a file that a model is held against, on every rank. */
+/* The tokens of a file that a model is evaluated on, on every rank. */
 struct plait_eval_tokens {
-    int32_t *tokens;   /* [n], of prompts with PLAIT_EVAL_MASKED */
+    int32_t *tokens;   /* [n], those of prompts | PLAIT_EVAL_MASKED */
     int64_t n;         /* at least 2 */
-    int64_t predicted; /* those behind the first that are of no prompt */
-    int64_t bytes;     /* of text behind the first token; 0: not known */
+    int64_t predicted; /* tokens after the first that are of no prompt */
+    int64_t bytes;     /* bytes of text after the first token; 0: not known */
 };
 
 /* `path`: text, or tokens where it ends in .bin or is a folder of plait-prep's.
- * None is `source`->vocab or above. Collective; fails as
+ * All tokens are below `source`->vocab. Collective; fails as
  * plait_error_consensus() does. */
 int plait_eval_tokens_read(struct plait_eval_tokens *t,
                            struct plait_comm *world, const char *path,

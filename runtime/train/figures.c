@@ -8,8 +8,8 @@
 
 #include "topology/node/node.h"
 
-/* Looking for GPUs takes time, and only sums over nodes and products that take
- * turns with transfers over tp ask for figures. */
+/* Detecting GPUs takes time. Figures are only needed for sums across nodes and
+ * for products that alternate with transfers over tp. */
 static bool asks_for_figures(const struct plait_world *w,
                              const struct plait_layout *layout)
 {
@@ -18,7 +18,7 @@ static bool asks_for_figures(const struct plait_world *w,
             !(w->planned && w->launch.nnodes == 1));
 }
 
-/* The type that this rank's device is, NULL where nobody knows. */
+/* The type of this rank's device, NULL: unknown. */
 static const char *device_type(const struct plait_world *w)
 {
     int gpu = w->planned ? w->launch.gpu : 0;
@@ -45,7 +45,8 @@ static int find_figures(const struct plait_world *w,
 
     if (!site)
         return -1;
-    /* Where nobody knows, or looks, the site's own type counts. */
+    /* Where the type is unknown or was not looked for, the site's own type is
+     * used. */
     if (!w->ops->gpu || asks_for_figures(w, layout))
         type = device_type(w);
     rc = plait_site_gpu_type(site, type, &figures->gpu, err);
@@ -72,7 +73,7 @@ int plait_figures_find(const struct plait_world *world,
     return 0;
 }
 
-/* Processors: those of this node, shared as the ranks here share them. */
+/* For processors: the cores of this node, divided among its ranks. */
 static void set_processors(const struct plait_world *w,
                            struct plait_gpu_type *gpu)
 {

@@ -18,8 +18,8 @@ int plait_figures_find(const struct plait_world *world,
                        const struct plait_layout *layout,
                        struct plait_figures *figures, struct plait_error *err);
 
-/* The type of this rank's device by what its name says, into *gpu, with the
- * site's figures. -1: nobody knows it. */
+/* The type of this rank's device, guessed from its name, into *gpu, with the
+ * site's figures. -1: the type is unknown. */
 int plait_figures_device(const struct plait_world *world,
                          struct plait_gpu_type *gpu);
 

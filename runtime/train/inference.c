@@ -23,9 +23,9 @@ static void leave_out_training(struct plait_parallel_config *c)
     c->schedule = PLAIT_SCHEDULE_1F1B;
     c->virtual_stages = 1;
     if (c->layout.size[PLAIT_PP] != c->stages.n)
-        c->stages.n = 0; /* they were chunks */
+        c->stages.n = 0; /* they were sizes of chunks */
     c->sequence = false;
-    /* The work space of one layer serves all. */
+    /* Activations of one layer at a time are enough. */
     c->recompute = PLAIT_RECOMPUTE_FULL;
     c->offload = PLAIT_OFFLOAD_NONE;
 }

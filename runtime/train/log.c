@@ -18,7 +18,7 @@ struct plait_log {
     const char *prometheus;
 };
 
-/* The file as it is, and under it what the command line changed. */
+/* The configuration file as it was read, followed by the changes of --set. */
 static char *config_text(const struct plait_session *s,
                          const struct plait_train_args *args)
 {

@@ -12,7 +12,7 @@
  * log.tensorboard and log.prometheus are given. */
 struct plait_log;
 
-/* `nodes`, of each rank: equal where ranks share a node. `step`: done before
+/* `nodes`: [ranks] equal where ranks share a node. `step`: steps done before
  * this start. `peak`: FLOP/s of all ranks. The session must outlive the log. */
 struct plait_log *plait_log_create(const struct plait_session *s,
                                    const struct plait_train_args *args,
@@ -22,7 +22,7 @@ struct plait_log *plait_log_create(const struct plait_session *s,
                                    struct plait_error *err);
 int plait_log_write(struct plait_log *log, const struct plait_metrics *m,
                     struct plait_error *err);
-/* Those of step `step`, with log.tensorboard. */
+/* Writes the histograms of step `step`; only with log.tensorboard. */
 int plait_log_histograms(struct plait_log *log, int64_t step,
                          const struct plait_histograms *h,
                          struct plait_error *err);

@@ -7,8 +7,8 @@
 
 #include "runtime/train/session.h"
 
-/* Numbers of a command line: all of `text`, from `least` to `most`. -1 with
- * text that names the option. */
+/* Parse a number of the command line: all of `text`, from `least` to `most`. -1
+ * with err, which names the option. */
 int plait_option_count(const char *option, const char *text, int64_t least,
                        int64_t most, int64_t *value, struct plait_error *err);
 int plait_option_number(const char *option, const char *text, double least,
@@ -22,7 +22,7 @@ int plait_option_device(const char *text, const char **device,
 int plait_option_comm(const char *text, const char **comm,
                       struct plait_error *err);
 
-/* In the table of each program: what plait_option_read() does itself. */
+/* Entries of every program's table that plait_option_read() handles itself. */
 enum { PLAIT_OPTION_HELP = 0x100, PLAIT_OPTION_VERSION };
 
 /* A program's options. */
@@ -30,7 +30,7 @@ struct plait_option_list {
     const char *name; /* of the program, for its version */
     const char *help;
     const struct option *table; /* getopt_long()'s */
-    /* Called for each option that is given. -1 with text. */
+    /* Called for each option that is given. -1 with err. */
     int (*take)(int option, char *value, void *arg, struct plait_error *err);
 };
 

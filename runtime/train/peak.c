@@ -12,8 +12,9 @@
 #define PEAK_ROUNDS 5
 #define FILL ((size_t)1 << 16) /* values; matrices are multiples of it */
 
-/* Two matrices of values in [-1, 1) behind the result, which serves as work
- * space: a GPU multiplies zeros at a higher clock. */
+/* Fill the two operands, which follow the result, with values in [-1, 1): a GPU
+ * multiplies zeros at a higher clock. The result's memory serves as work
+ * space. */
 static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
                          size_t n, char *buffer)
 {
@@ -36,9 +37,9 @@ static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
     return rc;
 }
 
-/* Seconds of one of `count` products of square matrices, at a time when all
- * ranks do the same: ranks may share cores. INFINITY: they could not be made
- * (w NULL: from the start), and the others do not wait for it. */
+/* Mean seconds of `count` products of square matrices, measured while all ranks
+ * do the same, because they may share cores. INFINITY: a product failed, or w
+ * is NULL; the other ranks do not wait for this one. */
 static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
                             void *buffer, struct plait_weight *w, int count)
 {
@@ -53,14 +54,15 @@ static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
                                        PLAIT_ACT_NONE, n);
     if (rc == 0)
         rc = mesh->ops->queue_sync(mesh->q);
-    plait_comm_barrier(mesh->world); /* a rank alone on a core is no measure */
+    plait_comm_barrier(mesh->world); /* cores stay busy until here */
     return rc < 0 ? INFINITY : (plait_trace_now() - start) / count;
 }
 
-/* Of some rounds the best counts, after one that warms up: others may want
- * the cores for a moment. A round is long beside the barriers around it, and
- * short beside a time slice. What it takes is what it takes the last rank: one
- * that was late to begin saw less of it. */
+/* The best of several rounds counts, after one to warm up, because other
+ * processes may use the cores for a moment. A round is long compared with the
+ * barriers around it, and short compared with a time slice. A round's time is
+ * that of the slowest rank: a rank that began late measured only a part of
+ * it. */
 int plait_peak_measure(struct plait_mesh *mesh, enum plait_dtype type,
                        double *flops)
 {

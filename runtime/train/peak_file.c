@@ -11,7 +11,8 @@
 
 #include "runtime/train/cache_file.h"
 
-/* More is no faster, but a better measurement. */
+/* A new value replaces the known one only if it is larger by this factor; less
+ * is noise. */
 #define BEATEN 1.002
 /* Lines that are kept: the last that were written. */
 enum { MOST = 200, LINE = 400 };
@@ -50,7 +51,7 @@ static char *file_path(void)
     return plait_cache_path("PLAIT_PEAKS", "peaks");
 }
 
-/* "FLOPS KEY"; 0: the line is of another key, or of none. */
+/* The value of a line "FLOPS KEY"; 0: it has another key, or is damaged. */
 static double value_of(const char *line, const char *key)
 {
     size_t n = strlen(key);
@@ -78,7 +79,7 @@ double plait_peak_known(const char *key)
     return flops;
 }
 
-/* The lines of other keys. */
+/* Copy the last MOST lines, without those of this key. */
 static void copy_others(const char *path, const char *key, FILE *out)
 {
     FILE *in = fopen(path, "re");

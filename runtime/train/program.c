@@ -12,7 +12,7 @@
 #include "runtime/train/elastic.h"
 #include "runtime/train/run.h"
 
-#define ABORT_S 5 /* what giving up may take */
+#define ABORT_S 5 /* seconds that the abort may take */
 
 static void report_error(const char *name, const struct plait_error *err)
 {
@@ -20,8 +20,8 @@ static void report_error(const char *name, const struct plait_error *err)
         fprintf(stderr, "%s: %s\n", name, err->text);
 }
 
-/* What ended the run. Where it is a peer that all have lost, the lowest rank
- * that is left says so, and which process it was, as far as it can see. */
+/* Report what ended the run. Where all ranks have lost a peer, only the lowest
+ * rank that is left reports it, and names the process if it can. */
 static void report_end(const char *name, const struct plait_session *s, int rc,
                        const struct plait_error *err)
 {
@@ -38,7 +38,7 @@ static void report_end(const char *name, const struct plait_session *s, int rc,
         plait_hang_tell(s->hang);
 }
 
-/* A run without them is as good until it hangs. */
+/* Without heartbeats a run works as well, until it hangs. */
 static void report_unheard(const char *name, const struct plait_session *s)
 {
     const char *why = plait_hang_unheard(s->hang);
@@ -55,8 +55,8 @@ struct watched {
     struct plait_session session;
 };
 
-/* A process of this node is gone, killed perhaps, and its launcher lets the
- * others go on. They cannot. */
+/* Another process of this node is gone, perhaps killed, and the launcher has
+ * not ended the rest. They cannot go on. */
 static void on_peer_gone(void *arg, const char *what)
 {
     struct watched *w = arg;
@@ -64,12 +64,13 @@ static void on_peer_gone(void *arg, const char *what)
     if (!plait_hang_told(w->session.hang))
         fprintf(stderr, "%s: %s: stopped\n", w->name, what);
     plait_comm_kill_node(w->session.world.comm);
-    alarm(ABORT_S); /* the main thread may be inside of what is aborted */
+    alarm(ABORT_S); /* the main thread may be using what is aborted */
     plait_comm_abort(w->session.world.comm);
     _exit(1);
 }
 
-/* An elastic run notices by its transfers that a rank is gone. */
+/* An elastic run is not watched: it notices by failed transfers that a rank is
+ * gone. */
 static int open_session(struct watched *w, const struct plait_program *p,
                         struct plait_elastic *elastic, struct plait_error *err)
 {
@@ -87,7 +88,8 @@ static int open_session(struct watched *w, const struct plait_program *p,
         err);
 }
 
-/* From one loss to the next; `rc` as it was opened. */
+/* Run the program, and again after each loss. rc: the result of opening the
+ * session. */
 static int run_elastic(struct plait_session *s, const struct plait_program *p,
                        int rc, struct plait_error *err)
 {
@@ -127,7 +129,7 @@ static int run_program(const struct plait_program *program)
         plait_comm_abort(s->world.all);
         exit(1);
     }
-    /* Launchers kill the others as soon as one has failed: none ends before
+    /* Launchers kill all ranks as soon as one has failed: none may end before
      * the message is out. */
     if (rc < 0 && s->world.comm)
         plait_comm_barrier(s->world.comm);
@@ -136,7 +138,7 @@ static int run_program(const struct plait_program *program)
     return rc == 0 ? 0 : 1;
 }
 
-/* Only who goes on without ranks that are gone has seats to give. */
+/* Only an elastic program can give spare processes a seat. */
 static int check_spares(const struct plait_program *program,
                         struct plait_error *err)
 {

@@ -11,18 +11,18 @@
 struct plait_program {
     const char *name; /* in front of errors */
     const struct plait_train_args *args;
-    const void *own; /* what else is on the command line */
+    const void *own; /* the program's own part of the command line */
     bool elastic;    /* it can go on without ranks that are gone (elastic.h) */
-    /* Once the ranks have met; returns as plait_run_train() does. */
+    /* Called once the ranks have met; returns as plait_run_train() does. */
     int (*run)(struct plait_session *s, const struct plait_program *program,
                struct plait_error *err);
 };
 
-/* What follows the command line; `parsed` is what its reader returned. 0: run
- * the program, collectively. 1: nothing is left to do. -1: wrong usage, which
- * err describes: all ranks see the same command line, and one says what is
- * wrong. The exit status, not 0 where standard output could not be written: a
- * full disk must not pass for success. */
+/* All that follows the parsing of the command line. parsed: what the parser
+ * returned; 0: run the program, collectively; 1: nothing is left to do; -1:
+ * wrong usage, which err describes, and which one rank reports, because all see
+ * the same command line. Returns the exit status, which is not 0 where standard
+ * output could not be written: a full disk must not pass for success. */
 int plait_program_main(const struct plait_program *program, int parsed,
                        const struct plait_error *err);
 

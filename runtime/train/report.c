@@ -30,7 +30,8 @@ static void print_graphs(const struct plait_session *s)
                g->why[0] ? "; " : "", g->why);
 }
 
-/* Inside a node it is what PyTorch's DDP has, and not worth a line either. */
+/* Inside a node the size is that of PyTorch's DDP, and not worth a line
+ * either. */
 static void print_buckets(const struct plait_session *s)
 {
     const struct plait_parallel_config *p = &s->config->parallel;
@@ -54,7 +55,7 @@ static void print_sharing(const struct plait_world *world)
                "the host's memory\n");
 }
 
-/* Who computes attention on a GPU: cuDNN, where it can. */
+/* What computes attention on a GPU: cuDNN, where it can. */
 static void print_attention(const struct plait_session *s,
                             const struct plait_model *model)
 {

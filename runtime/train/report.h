@@ -7,7 +7,7 @@
 
 /* What a run says about itself besides its steps. */
 
-/* What has been said, so that it is said once. Zeroed: nothing. */
+/* What has been reported, so that it is reported once. Zeroed: nothing. */
 struct plait_report {
     bool graphs_failed;
     bool remarked;

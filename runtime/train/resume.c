@@ -29,11 +29,11 @@ struct target {
 /* A checkpoint's directory, the same on all ranks. */
 struct found {
     int64_t step;
-    int passed;      /* others, of a run that was left */
+    int passed;      /* later ones that are ignored, of an abandoned run */
     char path[4096]; /* "": none */
 };
 
-/* When a checkpoint was last put in place there; 0: never. */
+/* When a checkpoint was last put in place in `dir`; 0: never. */
 static double saved_at(const char *dir)
 {
     struct stat st;
@@ -48,9 +48,9 @@ static double saved_at(const char *dir)
     return at;
 }
 
-/* The newest of both directories, where there are two. What the one that was
- * not saved to last has of later steps than the other's last is of a run that
- * was left. */
+/* The newest checkpoint of dir and fallback. One of the two was saved to last;
+ * checkpoints in the other that are of later steps than its last are of an
+ * abandoned run, and do not count. */
 static char *newest_of_both(const struct target *t, int64_t below,
                             struct found *found, struct plait_error *err)
 {
@@ -128,8 +128,8 @@ static void report_passed(const struct target *t, const struct found *found)
                 t->dir, found->passed);
 }
 
-/* The newest checkpoint that is whole; 1: there is none of any kind. Those
- * that are passed over are reported on stderr. */
+/* Load the newest complete checkpoint; 1: there is none of any kind. Those that
+ * are passed over are reported on stderr. */
 static int load_newest(const struct target *t, int64_t below,
                        struct plait_error *err)
 {
@@ -235,7 +235,7 @@ int plait_resume(const char *resume, const char *anyway, int64_t below,
     return 1;
 }
 
-/* -1: it cannot be read. */
+/* *replicas becomes -1 if the checkpoint cannot be read. */
 static int read_replicas(const char *path, int *replicas,
                          struct plait_error *err)
 {
@@ -256,7 +256,7 @@ static int read_replicas(const char *path, int *replicas,
     return 0;
 }
 
-/* On rank 0, for all. */
+/* Rank 0 reads it for all ranks. */
 static int share_replicas(struct plait_comm *world, const char *path,
                           int *replicas, struct plait_error *err)
 {
@@ -284,7 +284,7 @@ int plait_resume_replicas(const char *resume, const struct plait_job_config *c,
             return -1;
         return plait_error_consensus(world, *replicas < 0 ? -1 : 0, err);
     }
-    do { /* those that cannot be read are passed over later, and said */
+    do { /* plait_resume() will report unreadable ones */
         err->text[0] = '\0';
         if (find_checkpoint(&t, found.step, &found, err) < 0)
             return -1;

@@ -4,7 +4,7 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 
-/* The setting that stands for the data themselves. */
+/* The key for --resume-anyway that stands for the training data. */
 #define PLAIT_RESUME_DATA "data.train"
 
 /* Whether `keys`, "KEY[,KEY]...", are settings that a checkpoint may be held
@@ -19,19 +19,21 @@ int plait_resume_check_data(const struct plait_checkpoint_info *done,
 /* Which checkpoint a run goes on from: `resume` is a directory, "auto" (the
  * newest whole one under checkpoint.dir) or "none". Loads it into `optim`, or
  * with NULL the weights of `shards` alone; the caller then calls
- * plait_optim_refresh() or plait_shards_gather_weights(). Writes what it passes
- * over to stderr. Settings that differ are refused, but those in `anyway`.
- * "auto" looks before step `below`: INT64_MAX at first, then the step of one
- * that was of no use, and it is an error if there is none before.
+ * plait_optim_refresh() or plait_shards_gather_weights(). Reports on stderr
+ * what it passes over. Settings that differ are refused, except those in
+ * `anyway`. "auto" considers only checkpoints before step `below`: INT64_MAX at
+ * first, later the step of a checkpoint that proved useless; then it is an
+ * error if there is none before it.
  *
- * Collective over the world. 0: *done is what it says; 1: there is none, and
- * nothing was touched; -1: on all ranks together, with text on at most one. */
+ * Collective over the world. 0: *done describes the checkpoint; 1: there is
+ * none, and nothing was touched; -1: on all ranks together, with text on at
+ * most one. */
 int plait_resume(const char *resume, const char *anyway, int64_t below,
                  struct plait_shards *shards, struct plait_optim *optim,
                  struct plait_checkpoint_info *done, struct plait_error *err);
 
-/* How many replicas that train apart the checkpoint has which plait_resume()
- * would try first: 0 where there is none, or one model. Collective. */
+/* How many replicas that train apart are in the checkpoint that plait_resume()
+ * would try first; 0: there is none, or it has one model. Collective. */
 int plait_resume_replicas(const char *resume, const struct plait_job_config *c,
                           struct plait_comm *world, int *replicas,
                           struct plait_error *err);

@@ -91,7 +91,8 @@ static int run_open(struct run *r, struct plait_session *s,
         r->world, plait_run_supported(r->config, s->world.ops, err), err);
 }
 
-/* On processors, others may have the cores now. */
+/* On processors the measurement is too low while other processes use the cores:
+ * take the highest value that any run has measured. */
 static int recall_peak(struct run *r, enum plait_dtype type)
 {
     double known = 0;
@@ -158,7 +159,8 @@ static int open_check(struct run *r, struct plait_error *err)
     return r->check ? 0 : -1;
 }
 
-/* A process alone waits for nobody, unless its user says otherwise. */
+/* A single process waits for no other one, so it is only watched if the user
+ * asks. */
 static bool watches(const struct plait_job_config *config, int size)
 {
     return config->train.timeout > 0 || (config->train.timeout < 0 && size > 1);
@@ -289,7 +291,8 @@ static int save_last(struct run *r, struct plait_metrics *m,
     return rc;
 }
 
-/* What is kept of the state after a step that is not the last. */
+/* What is due after a step that is not the last: copies, checkpoints and
+ * checks. */
 static int keep_state(struct run *r, struct plait_error *err)
 {
     int rc;
@@ -305,8 +308,8 @@ static int keep_state(struct run *r, struct plait_error *err)
     return plait_run_poll_saver(r, err);
 }
 
-/* Where a rank is lost, transfers end on a GPU without a word, and leave
- * anything. */
+/* On a GPU, transfers with a lost rank end without an error and leave arbitrary
+ * data. */
 static int check_lost(struct run *r, struct plait_error *err)
 {
     if (!plait_comm_lost(r->world))
@@ -324,8 +327,8 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     bool ends;
     int rc;
 
-    /* What was sent and waited for since the last step, to evaluate or to
-     * save, belongs to none. */
+    /* Traffic and waits since the last step, for evaluation or saving, count
+     * for no step. */
     plait_run_measure_comm(r, &m);
     plait_run_shares_begin(r);
     if (plait_trainer_step(r->trainer, r->done.step,
@@ -367,7 +370,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     return rc != 0 || ends ? rc : keep_state(r, err);
 }
 
-/* What ended the run before its last step, if that was a failure. */
+/* Whether a failure ended the run before its last step. */
 static int end_result(struct run *r, struct plait_error *err)
 {
     bool failed = plait_trainer_data_lost(r->trainer, err);
@@ -379,7 +382,7 @@ static int end_result(struct run *r, struct plait_error *err)
     return plait_error_consensus(r->world, failed ? -1 : 0, err);
 }
 
-/* What two runs are compared by. */
+/* Print a hash by which two deterministic runs can be compared. */
 static int say_state(struct run *r, struct plait_error *err)
 {
     uint64_t hash = 0;
@@ -421,7 +424,8 @@ static int run_steps(struct run *r, struct plait_error *err)
         plait_run_report_copies(r);
         return end_result(r, err);
     }
-    /* What was right when it was copied is still put in place. */
+    /* A checkpoint whose state was copied before the failure is still
+     * finished. */
     if (rc == -1 && r->saver)
         plait_saver_finish(r->saver, NULL);
     return rc;
@@ -450,7 +454,8 @@ int plait_run_train(struct plait_session *s,
         rc = run_steps(&r, err);
     if (rc == 0)
         rc = plait_error_consensus(r.world, close_trace(&r, err), err);
-    /* Where a rank is gone, nothing moves any more, and the others go on. */
+    /* When a rank is gone, transfers cannot complete: abort them. The remaining
+     * ranks go on in plait_elastic_again(). */
     if (rc < 0 && plait_elastic_lost(s)) {
         plait_elastic_note_hang(s, plait_watchdog_hung(r.dog));
         plait_comm_abort(s->world.all);

@@ -9,7 +9,8 @@
  * them; PLAIT_RUN_BROKEN if this rank failed where others may wait for it. */
 #define PLAIT_RUN_BROKEN (-2)
 
-/* What no part of the runtime can do yet is refused, never left out. Local. */
+/* Refuses a configuration that the runtime cannot carry out, rather than
+ * ignoring a part of it. Local. */
 int plait_run_supported(const struct plait_job_config *config,
                         const struct plait_ops *ops, struct plait_error *err);
 

@@ -8,9 +8,9 @@
 #include "runtime/train/metrics/job_line.h"
 #include "runtime/train/run_private.h"
 
-/* What the run says of itself in its job's comment. */
+/* What the run writes into its job's comment. */
 
-/* Ranks of a node count its processors once. */
+/* Only one rank of each node counts the energy of its processors. */
 static bool is_first_of_node(const struct run *r)
 {
     for (int i = 0; i < r->s->mesh->rank; i++)
@@ -59,7 +59,8 @@ void plait_run_account_step(struct run *r, const struct plait_metrics *m)
 {
     struct account *a = &r->account;
 
-    /* The first one also measures, records and fills caches. */
+    /* The first step does not count: it also measures, records graphs and fills
+     * caches. */
     if (a->steps++ == 1)
         a->seconds = a->tokens = 0;
     a->seconds += m->step_s;
@@ -69,7 +70,7 @@ void plait_run_account_step(struct run *r, const struct plait_metrics *m)
         a->joules = plait_energy_read(a->energy);
 }
 
-/* Of all devices, NAN where one of them does not count. Collective. */
+/* Joules of all devices; NAN: one of them could not be measured. Collective. */
 static double sum_joules(struct run *r)
 {
     double values[2] = {r->account.joules,

@@ -49,7 +49,8 @@ int plait_run_open_copies(struct run *r, struct plait_error *err)
     return r->copier ? copy_now(r, err) : -1;
 }
 
-/* The partner has had a step's time to receive. */
+/* A copy is finished a step after it began: by then the partner has received
+ * it. */
 int plait_run_copy(struct run *r, struct plait_error *err)
 {
     int64_t every = r->config->checkpoint.memory;

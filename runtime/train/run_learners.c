@@ -10,16 +10,16 @@
 #include "runtime/train/run_private.h"
 #include "runtime/train/watchdog/signals.h"
 
-/* sync.learners auto: before the first step each number of learners makes a
+/* sync.learners auto: before the first step, try each number of learners for a
  * few steps whose result is thrown away. */
 
 #define WARM_STEPS 2
-#define STEPS 5 /* at least, and as many as from meeting to meeting up to */
+#define STEPS 5 /* fewest in a round, else those between two meetings */
 #define MOST_STEPS 20
-#define SECONDS 0.3 /* of such rounds */
+#define SECONDS 0.3 /* at least, that a trial measures */
 
-/* So many seconds of steps from `step` on; the slowest rank's count, so that
- * all go on alike. */
+/* *seconds: the time of n steps from *step on, that of the slowest rank, so
+ * that all ranks decide alike. */
 static int time_steps(struct run *r, struct plait_trainer *t, int64_t *step,
                       int n, double *seconds, struct plait_error *err)
 {
@@ -63,8 +63,8 @@ static void set_count(struct run *r, int batch, int count)
     r->s->config->train.global_batch = batch * count;
 }
 
-/* A trainer of fresh weights at the first sample. Where there is no memory for
- * so many learners all ranks return -1. */
+/* A trainer with fresh weights, at the first sample. Where there is no memory
+ * for so many learners, all ranks return -1. */
 static int open_trial(struct run *r, struct plait_trainer **t,
                       struct plait_error *err)
 {
@@ -103,7 +103,7 @@ static int search(struct run *r, int batch, struct plait_error *err)
             rc = 0;
             rate = 0;
         }
-        /* what a broken communicator still uses is left to the process' end */
+        /* a broken communicator may still use it: not freed */
         if (rc != PLAIT_RUN_BROKEN)
             plait_trainer_destroy(t);
         if (rc == 0)

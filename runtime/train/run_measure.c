@@ -49,8 +49,8 @@ int plait_run_measure_stages(struct run *r, struct plait_error *err)
     return 0;
 }
 
-/* Which ranks share a node: names are told apart by numbers that doubles
- * hold. */
+/* Which ranks share a node. Of a node's id, 52 bits count, which a double holds
+ * exactly. */
 int plait_run_measure_nodes(struct run *r, struct plait_error *err)
 {
     const struct plait_mesh *mesh = r->s->mesh;
@@ -65,8 +65,8 @@ int plait_run_measure_nodes(struct run *r, struct plait_error *err)
     return 0;
 }
 
-/* Every how many steps ranks are compared; of many, less often: rank 0 alone
- * would send each rank all times. */
+/* Steps between two comparisons of the ranks. They are more with many ranks,
+ * because rank 0 alone sends the times of all to each. */
 static int compared_every(const struct run *r)
 {
     return r->s->mesh->world_size > 1024 ? PLAIT_STRAGGLER_STEPS : 10;
@@ -84,7 +84,7 @@ static void name_straggler(struct run *r)
             who->rank, where, r->rank_times.ratio, who->since + 1);
 }
 
-/* times[n] of all ranks, on rank 0. */
+/* times[n] of all ranks; rank 0 reports a straggler. */
 static int judge_times(struct run *r, const float *times)
 {
     const struct plait_mesh *mesh = r->s->mesh;
@@ -123,7 +123,7 @@ static int compare_ranks(struct run *r, struct plait_error *err)
         r->compared = true;
     free(all);
     r->busy_s = r->busy_steps = 0;
-    /* What was waited for here belongs to no step. */
+    /* The wait for this comparison counts for no step. */
     plait_comm_stats(r->world, &r->control);
     return rc;
 }
@@ -145,7 +145,7 @@ int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
     return 0;
 }
 
-/* What is offloaded: pinned memory, and the optimizer's state. */
+/* Bytes that are offloaded: pinned memory, and the optimizer's state. */
 static size_t measure_host(struct run *r)
 {
     const struct plait_mesh *mesh = r->s->mesh;
@@ -190,14 +190,16 @@ void plait_run_measure_step(struct run *r,
     m->tokens = r->done.tokens;
     m->tokens_per_s = tokens / seconds;
     flops = m->tokens_per_s * plait_model_flops_per_token(model);
-    /* A peak that was beaten was measured while others had the cores. */
+    /* A peak below a step's rate was measured while other processes used the
+     * cores. */
     r->peak = fmax(r->peak, flops);
     m->mfu = flops / r->peak;
     m->step_s = seconds;
     r->s->world.ops->memory(r->s->world.dev, &used, &m->mem_bytes);
     m->host_bytes = measure_host(r);
     m->saved_step = r->saved;
-    /* Looking whether one is written costs microseconds. */
+    /* Only asking whether a save has ended costs microseconds, which are not
+     * shown. */
     m->save_s = plait_goodput_unreported(&r->goodput);
     m->save_s = m->save_s < 1e-4 ? 0 : m->save_s;
     m->goodput = plait_goodput_share(&r->goodput, now);

@@ -21,20 +21,20 @@
 #include "topology/node/energy.h"
 #include "topology/predict/estimate.h"
 
-/* What this start of a run has made, for its job's comment. */
+/* What this start of the run has done, for its job's comment. */
 struct account {
     int64_t first_tokens, steps;
     double seconds, tokens; /* of its steps after the first */
     double loss;
-    struct plait_energy *energy; /* NULL: nobody counts here */
+    struct plait_energy *energy; /* NULL: not measured by this rank */
     double joules;
 };
 
-/* Where the time of its steps after the first went, on this rank. */
+/* Where the time of the steps after the first went, on this rank. */
 struct spent {
     int64_t steps;
     double sum[PLAIT_NSHARES];
-    double part[PLAIT_MODEL_PARTS]; /* of the model, before the step */
+    double part[PLAIT_MODEL_PARTS]; /* the model's times, before the step */
 };
 
 /* One run from its first step to its last. */
@@ -45,33 +45,33 @@ struct run {
     struct plait_comm *world;
     struct plait_trainer *trainer;
     struct plait_checkpoint_info done; /* steps and tokens so far */
-    struct plait_data_identity data;   /* that it is trained on */
-    int64_t trial; /* step of the checkpoint that was resumed from by itself,
-                      until its first step was finite; -1: none */
+    struct plait_data_identity data;   /* the data it is trained on */
+    int64_t trial; /* step of the checkpoint that --resume auto chose, until the
+                      first step from it was finite; -1: none */
     struct plait_saver *saver;         /* NULL: no checkpoints */
     struct plait_replica_check *check; /* NULL: train.check_replicas 0 */
     int64_t saved;                     /* step of the newest checkpoint */
     struct plait_copier *copier;       /* NULL: no copies in memory */
-    double copying;                    /* seconds */
+    double copying;                    /* seconds that they took */
     struct plait_log *log;             /* rank 0, NULL: none */
     struct plait_watchdog *dog;        /* NULL: none */
-    bool unlogged;                     /* they could not be written: why */
-    bool unread;                       /* likewise what is evaluated with */
+    bool unlogged; /* metrics could not be written: see `why` */
+    bool unread;   /* validation data could not be read, likewise */
     struct plait_error why;
-    struct plait_progress progress;             /* rank 0 */
-    double peak;                                /* FLOP/s of all ranks */
-    char peak_key[300];                         /* "": it is not kept */
-    struct plait_trace *trace;                  /* NULL: log.profile not set */
-    struct plait_profile *profile;              /* rank 0, NULL: nobody asked */
-    struct plait_comm_stats control;            /* over the world, so far */
+    struct plait_progress progress;  /* rank 0 */
+    double peak;                     /* FLOP/s of all ranks */
+    char peak_key[300];              /* "": it is not kept */
+    struct plait_trace *trace;       /* NULL: log.profile not set */
+    struct plait_profile *profile;   /* rank 0, NULL: not asked for */
+    struct plait_comm_stats control; /* over the world, so far */
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
     double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
     struct plait_report report;
-    bool searches;  /* for algorithms of products, after the next step */
-    double *nodes;  /* [ranks] which of them share a node, in any numbers */
-    double busy_s;  /* that this rank computed since they were compared */
-    int busy_steps; /* in so many steps */
-    bool compared;  /* the ranks, once */
+    bool searches;  /* search for products' algorithms after the next step */
+    double *nodes;  /* [ranks] equal where ranks share a node */
+    double busy_s;  /* computing time since ranks were last compared */
+    int busy_steps; /* the steps of busy_s */
+    bool compared;  /* ranks were compared at least once */
     struct plait_rank_times rank_times; /* as last compared */
     struct plait_straggler straggler;
     struct account account;
@@ -86,47 +86,47 @@ struct run {
 
 /* Weights from the checkpoint that --resume names, or fresh ones. */
 int plait_run_start_weights(struct run *r, struct plait_error *err);
-/* The data, to go on with where the state says. */
+/* Open the data at the position that the state gives. */
 int plait_run_open_data(struct run *r, struct plait_error *err);
-/* After the first step on a checkpoint that was found by itself: whether what
- * it made is finite; 1: it is not, and the run has stepped back to the
- * checkpoint before. */
+/* After the first step from a checkpoint that --resume auto chose: whether its
+ * result is finite. 1: it is not, and the run has gone back to the checkpoint
+ * before. */
 int plait_run_try(struct run *r, const struct plait_step_result *result,
                   struct plait_error *err);
 
 /* -- run_learners.c -------------------------------------------------------- */
 
-/* Makes of sync.learners auto a number, that of the checkpoint which the run
- * goes on from or what trials say, and train.global_batch that many times what
- * it was. PLAIT_RUN_BROKEN as a step. */
+/* Replaces sync.learners auto by a number, that of the checkpoint that the run
+ * goes on from or the best of some trials, and multiplies train.global_batch by
+ * it. PLAIT_RUN_BROKEN as for a step. */
 int plait_run_choose_learners(struct run *r, struct plait_error *err);
 
 /* -- run_products.c -------------------------------------------------------- */
 
-/* Before the first step: the algorithms that earlier runs have found. */
+/* Before the first step: load the algorithms that earlier runs have found. */
 int plait_run_load_products(struct run *r, struct plait_error *err);
-/* After the first: those of the products that it made and nobody has timed yet.
- * Both collective; where nothing is searched for they do nothing. */
+/* After the first step: search for algorithms of its products that no run has
+ * timed yet. Both are collective, and do nothing where no search is wanted. */
 int plait_run_search_products(struct run *r, struct plait_error *err);
 
 /* -- run_save.c: checkpoints ---------------------------------------------- */
 
 int plait_run_open_saver(struct run *r, struct plait_error *err);
-/* Whether the ranks agree on what several of them hold, where that is due:
+/* Check that ranks which hold the same values agree on them, if a check is due:
  * every train.check_replicas steps, and before each save. */
 int plait_run_check_replicas(struct run *r, bool saves,
                              struct plait_error *err);
 /* Whether a checkpoint is due after the step that was made last. */
 bool plait_run_save_due(const struct run *r);
-/* With checkpoint.every auto: when the next one is; `first`: nothing is known
- * yet of what it costs. Collective. */
+/* With checkpoint.every auto: plan the next checkpoint. first: its cost is not
+ * known yet. Collective. */
 int plait_run_plan_save(struct run *r, bool first, struct plait_error *err);
-/* Between two steps: the training waits for the copy alone. What the disks did
- * not take is said, and no failure. */
+/* Save between two steps. In background saves, training only waits for the copy
+ * of the state. A failed write is reported, and is no error. */
 int plait_run_save(struct run *r, struct plait_error *err);
-/* Put in place what was written beside the steps since. */
+/* Put a checkpoint in place if its writing in the background has ended. */
 int plait_run_poll_saver(struct run *r, struct plait_error *err);
-/* After the last step. */
+/* Save after the last step. */
 int plait_run_save_last(struct run *r, struct plait_error *err);
 
 /* The state of the run between two steps, in r->done. */
@@ -134,24 +134,29 @@ void plait_run_describe(struct run *r);
 
 /* -- run_copies.c: checkpoint.memory --------------------------------------- */
 
-/* With a first copy, from which those that are left can go on at once. */
+/* Opens checkpoint.memory and makes a first copy, so that ranks can be lost
+ * from now on. */
 int plait_run_open_copies(struct run *r, struct plait_error *err);
-/* After a step: a copy where one is due, the end of one that was begun. */
+/* After a step: begin a copy if one is due, else finish the one that was
+ * begun. */
 int plait_run_copy(struct run *r, struct plait_error *err);
-/* After the last step, what they cost. */
+/* After the last step: print what the copies cost. */
 void plait_run_report_copies(const struct run *r);
-/* After ranks have died, from the copies that are left; 1: there are none. */
+/* After a loss: load the state from the copies that are left; 1: there are
+ * none. */
 int plait_run_load_copies(struct run *r, struct plait_error *err);
 
 /* -- run_measure.c --------------------------------------------------------- */
 
-/* What went over each group since the last call. */
+/* Traffic and waits of each group since the last call. */
 void plait_run_measure_comm(struct run *r, struct plait_metrics *m);
-/* After the first step a run holds what it will ever hold. */
+/* Memory of each stage; after the first step, when a run holds all that it ever
+ * will. */
 int plait_run_measure_stages(struct run *r, struct plait_error *err);
 /* Which ranks share a node. */
 int plait_run_measure_nodes(struct run *r, struct plait_error *err);
-/* After each step: now and then, which rank computes longest. */
+/* Call it after each step; every few steps it finds out which rank computes
+ * longest. */
 int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
                               struct plait_error *err);
 void plait_run_measure_step(struct run *r,
@@ -160,23 +165,23 @@ void plait_run_measure_step(struct run *r,
 
 /* -- run_shares.c: plan against actual ------------------------------------ */
 
-/* What the cost model says of a step on this rank's device, as `plait estimate`
- * would: by the site's figures, or of the site's own type of GPU where no table
- * has the device. */
+/* The cost model's estimate of a step on this rank's device, as `plait
+ * estimate` gives it: from the site's figures, or for the site's own GPU type
+ * where no table has the device. */
 int plait_run_estimate(const struct run *r, struct plait_estimate *e);
 
 void plait_run_shares_begin(struct run *r);
 /* After a step that was measured. */
 void plait_run_shares_step(struct run *r, const struct plait_metrics *m);
-/* After the last one, collective: m->shares, which is NULL where the steps are
- * too few or nobody can plan such a run. */
+/* After the last step, collective: sets m->shares, which stays NULL if there
+ * were too few steps or the cost model cannot plan such a run. */
 int plait_run_shares_end(struct run *r, struct plait_metrics *m,
                          struct plait_error *err);
 
 /* -- run_account.c --------------------------------------------------------- */
 
 void plait_run_account_open(struct run *r);
-/* Before the log cuts off what is trained again. */
+/* Call it before the log cuts off the lines of steps that are made again. */
 void plait_run_read_past(struct run *r);
 void plait_run_account_step(struct run *r, const struct plait_metrics *m);
 /* After the last step: the line in the job's comment. Collective. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The algorithms of matrix products on GPUs: taken from the user's cache, where
- * all ranks take what rank 0 has read; what is not there is searched for after
- * the first step, where no rank can be in the middle of anything. Each product
- * is timed by one of the ranks that made it, and all others take that rank's
- * choice: ranks that compute the same keep having the same bits. */
+/* The algorithms of matrix products on GPUs. They come from the user's cache,
+ * which rank 0 reads for all ranks. What is not in it is searched for after the
+ * first step, when no rank has other work under way. Each product is timed by
+ * one of the ranks that made it, and all others take that rank's choice, so
+ * that ranks that compute the same keep getting the same bits. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -18,7 +18,7 @@
 #include "runtime/train/run_private.h"
 #include "topology/base/hash.h"
 
-/* Products of a rank; lines of the file, of which the last stay. */
+/* The most products of a rank, and lines of the file: the last ones stay. */
 enum { REQUESTS = 128, LINES = 2000 };
 
 static const struct plait_product_ops *products_of(const struct run *r)
@@ -62,7 +62,8 @@ static const char *next_line(const char *line)
     return line + (*line == '\n');
 }
 
-/* Whether `choices` has one of the product that the line begins with. */
+/* Whether `choices` has a line for the same product: n bytes of `line` name
+ * it. */
 static bool has_product(const char *choices, const char *line, size_t n)
 {
     for (; *choices; choices = next_line(choices))
@@ -71,8 +72,8 @@ static bool has_product(const char *choices, const char *line, size_t n)
     return false;
 }
 
-/* Behind the line's PLAIT_CHOICE_MARK: digits of the algorithm; 0: it has none.
- */
+/* How many digits of an algorithm follow PLAIT_CHOICE_MARK in the line; 0: the
+ * line is damaged. */
 static size_t count_digits(const char *line, const char **mark)
 {
     size_t n = strcspn(line, "\n");
@@ -84,7 +85,7 @@ static size_t count_digits(const char *line, const char **mark)
                         : 0;
 }
 
-/* What the file has of other products, but for damaged lines. */
+/* Copy the file's lines of other products, without damaged ones. */
 static void copy_others(const char *old, const char *choices, FILE *out)
 {
     const char *mark, *line;
@@ -116,7 +117,7 @@ static void keep_choices(const char *choices)
 
 /* -- the start ------------------------------------------------------------ */
 
-/* Else the run's products keep the library's first choices. */
+/* If not, products keep the library's first choice of an algorithm. */
 static bool may_search(const struct run *r)
 {
     return products_of(r) && r->config->train.search_products &&
@@ -155,7 +156,7 @@ int plait_run_load_products(struct run *r, struct plait_error *err)
         free(path);
         return -1;
     }
-    /* What was measured before is none of the run's products. */
+    /* Forget the products of earlier measurements: they are not the run's. */
     free(products_of(r)->wanted(r->s->world.dev));
     rc = take_choices(r, text, err);
     if (rc > 0 && plait_comm_rank(r->world) == 0)
@@ -174,11 +175,12 @@ int plait_run_load_products(struct run *r, struct plait_error *err)
 
 /* -- the search ------------------------------------------------------------ */
 
-/* Each product that some rank has made is to be timed by one rank. The ranks
- * agree by two maxima over a table of fixed size, so that their messages grow
- * with the logarithm of their number: a product has a slot by its hash, and of
- * those in a slot the largest hash is next; the ranks that made it bid. What
- * has lost its slot comes in the next round. */
+/* Each product that some rank has made is timed by one rank. The ranks agree on
+ * which by two max-reductions over a table of fixed size, whose cost grows with
+ * the logarithm of the number of ranks. A product's hash gives its slot. The
+ * first reduction takes the largest hash of each slot. In the second the ranks
+ * that made this product bid for it, and the highest bid wins. Products that
+ * lost their slot come in the next round. */
 enum { SLOTS = 1024, RANK_BITS = 27 };
 
 struct round {
@@ -206,7 +208,7 @@ static size_t list_requests(const char *lines, struct request *requests)
     return n;
 }
 
-/* Another one wins for each product, so that the work is shared out. */
+/* Bids depend on product and rank, so that the work spreads over the ranks. */
 static double bid_of(uint64_t hash, int rank)
 {
     uint64_t both[2] = {hash, (uint64_t)rank};
@@ -244,8 +246,9 @@ static int agree(struct run *r, const struct request *requests, size_t n,
     return 0;
 }
 
-/* Times what is this rank's, and leaves those requests that are of a later
- * round; how many. A product without a choice keeps the library's. */
+/* Time the products that this rank has won. Requests for a later round are left
+ * in `requests`; returns how many. A product without a choice keeps the
+ * library's. */
 static size_t search_own(struct run *r, struct request *requests, size_t n,
                          struct round *round)
 {
@@ -272,7 +275,8 @@ static size_t search_own(struct run *r, struct request *requests, size_t n,
     return left;
 }
 
-/* All hear of each. How many products the round had, or -1 with err. */
+/* Broadcast each choice of the round. Returns the number of products, or -1
+ * with err. */
 static int hand_round(struct run *r, struct round *round, FILE *found,
                       struct plait_error *err)
 {
@@ -291,7 +295,8 @@ static int hand_round(struct run *r, struct round *round, FILE *found,
     return n;
 }
 
-/* Into `found`; how many were searched for, or -1 with err. Collective. */
+/* Write all choices to `found`; returns how many products were searched for, or
+ * -1 with err. Collective. */
 static int search_rounds(struct run *r, const char *lines, struct round *round,
                          FILE *found, struct plait_error *err)
 {

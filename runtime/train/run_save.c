@@ -13,8 +13,8 @@
 #include "runtime/stuck/record.h"
 #include "runtime/train/run_private.h"
 
-/* With checkpoint.every auto: the steps after which the first one shows what a
- * checkpoint costs. */
+/* With checkpoint.every auto: the first checkpoint is after this many steps, to
+ * learn what one costs. */
 enum { FIRST_SAVE = 10 };
 
 void plait_run_describe(struct run *r)
@@ -29,8 +29,8 @@ static bool saves_beside(const struct plait_checkpoint_config *c)
     return c->async && c->every != 0;
 }
 
-/* What generates from the checkpoints finds the tokenizer there. Training does
- * not need it, and goes on without. */
+/* Copy the tokenizer to the checkpoints, where generation looks for it.
+ * Training does not need it, and goes on if that fails. */
 static void copy_tokenizer(const struct run *r)
 {
     const char *data = plait_parts_path(&r->config->data.train);
@@ -70,8 +70,8 @@ static void say_notice(struct run *r)
         fprintf(stderr, "plait-train: checkpoint: %s\n", text);
 }
 
-/* A save that failed on all ranks together. A disk may be full or away for a
- * while: that is said, and the next save tries again. */
+/* Handle a save that failed on all ranks together. A disk may be full or
+ * unreachable for a while: that is reported, and the next save tries again. */
 static int take_failure(struct run *r, struct plait_error *err)
 {
     bool disk = plait_saver_may_retry(r->saver), diverged = errno == EDOM;
@@ -125,7 +125,7 @@ bool plait_run_save_due(const struct run *r)
     return every > 0 && r->done.step % every == 0;
 }
 
-/* Said where it is another than what was said before. */
+/* Print the plan, unless it is within a factor of two of the previous one. */
 static void say_plan(struct run *r, int64_t before)
 {
     double step = r->goodput.trained / fmax(r->goodput.steps, 1);
@@ -160,7 +160,8 @@ int plait_run_plan_save(struct run *r, bool first, struct plait_error *err)
     return 0;
 }
 
-/* What the training waits for; `begins`: a checkpoint does. */
+/* Count the time that training has waited. begins: it was for a new
+ * checkpoint. */
 static void count_save(struct run *r, double begin, bool begins)
 {
     plait_goodput_save(&r->goodput, plait_trace_now() - begin, begins);
@@ -203,7 +204,7 @@ int plait_run_poll_saver(struct run *r, struct plait_error *err)
     return rc;
 }
 
-/* Nothing is gained by a copy any more. */
+/* Saves without a background copy: no step is left to overlap with. */
 int plait_run_save_last(struct run *r, struct plait_error *err)
 {
     double begin = plait_trace_now();

@@ -7,12 +7,13 @@
 #include "runtime/train/figures.h"
 #include "runtime/train/run_private.h"
 
-/* Plan against actual, part by part: what the cost model says of a step on the
- * stage that it takes for the slowest, and the mean over that stage's ranks of
- * what the steps took. */
+/* Plan against actual, for each part of a step: the cost model's times on the
+ * stage that it considers the slowest, and the mean of what that stage's ranks
+ * have measured. */
 
-/* Whose waits they are. Sums over weights that several ranks share have groups
- * of their own; what all ranks wait for together is no axis's. */
+/* Which part the waits for a group belong to. Sums over weights that several
+ * ranks share have groups of their own; a wait of all ranks together belongs to
+ * no axis. */
 static enum plait_step_part share_of(const char *group)
 {
     if (strcmp(group, "tp") == 0)
@@ -46,7 +47,8 @@ void plait_run_shares_step(struct run *r, const struct plait_metrics *m)
 {
     double part[PLAIT_MODEL_PARTS], *sum = r->spent.sum;
 
-    /* The first one also measures, records and fills caches. */
+    /* The first step does not count: it also measures, records graphs and fills
+     * caches. */
     if (r->spent.steps++ == 0)
         return;
     read_parts(r, part);
@@ -59,7 +61,7 @@ void plait_run_shares_step(struct run *r, const struct plait_metrics *m)
         sum[share_of(plait_mesh_comm_names[i])] += m->comm_wait[i];
 }
 
-/* What no part that is known has. */
+/* The rest is the part of a step that no known part accounts for. */
 static void set_rest(double *part)
 {
     double rest = part[PLAIT_SHARE_STEP];
@@ -82,7 +84,8 @@ static void set_planned(const struct plait_estimate *e, double *planned)
     set_rest(planned);
 }
 
-/* Of the ranks that count; what one of them does not know nobody does. */
+/* The mean over the ranks that count. A part that one of them does not know
+ * becomes NAN. */
 static int average(struct run *r, bool counts, double *measured,
                    struct plait_error *err)
 {
@@ -95,7 +98,7 @@ static int average(struct run *r, bool counts, double *measured,
     if (plait_comm_host_all_reduce(r->world, values, PLAIT_NSHARES + 1,
                                    PLAIT_SUM) < 0)
         return plait_errorf(err, "%s", plait_comm_error(r->world));
-    /* What was waited for here belongs to no step. */
+    /* The wait for this sum counts for no step. */
     plait_comm_stats(r->world, &r->control);
     for (int i = 0; i < PLAIT_NSHARES; i++)
         measured[i] = values[i] / values[PLAIT_NSHARES];
@@ -114,7 +117,7 @@ int plait_run_estimate(const struct run *r, struct plait_estimate *e)
     return plait_estimate(r->config, &mesh->layout, &gpu, e, &why);
 }
 
-/* Rank 0's: its figures are of the devices that there are. */
+/* All ranks take rank 0's estimate, which is from the figures of its device. */
 static int plan_step(struct run *r, struct plait_estimate *e, bool *planned,
                      struct plait_error *err)
 {

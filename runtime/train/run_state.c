@@ -60,7 +60,7 @@ static int fresh_weights(struct run *r, const char *init,
     return plait_optim_refresh(optim, err);
 }
 
-/* Make the run's state what was loaded. */
+/* Take over the state that was loaded. */
 static int take_state(struct run *r, struct plait_error *err)
 {
     int rc = resume_state(r, err);
@@ -91,7 +91,7 @@ int plait_run_start_weights(struct run *r, struct plait_error *err)
         r->trial = r->done.step;
     rc = rc == 0 ? take_state(r, err) : fresh_weights(r, r->args->init, err);
     if (copied)
-        r->saved = -1; /* no file has it */
+        r->saved = -1; /* no file holds this state */
     plait_elastic_note_source(r->s, copied);
     return plait_error_consensus(r->world, rc, err);
 }
@@ -114,9 +114,10 @@ int plait_run_open_data(struct run *r, struct plait_error *err)
     return plait_resume_check_data(&r->done, &r->data, r->args->anyway, err);
 }
 
-/* -- a checkpoint that nothing can be made of ------------------------------ */
+/* -- a checkpoint that proves useless -------------------------------------- */
 
-/* What is wrong with the first step, agreed on; errno is EDOM. 0: nothing. */
+/* Check the first step; all ranks agree. -1 with errno EDOM: it is not
+ * finite. */
 static int check_step(struct run *r, const struct plait_step_result *result,
                       struct plait_error *err)
 {

@@ -21,7 +21,7 @@
 
 /* -- configuration ------------------------------------------------------- */
 
-/* The configuration of a job that has the model of a directory. */
+/* The text of a configuration for the model of a directory. */
 static int describe_model(const char *dir, int world, char **text, size_t *size,
                           struct plait_error *err)
 {
@@ -44,7 +44,8 @@ static int describe_model(const char *dir, int world, char **text, size_t *size,
     return plait_errorf(err, "out of memory");
 }
 
-/* The file may be another by now. */
+/* Parse the text of the first start again, because the file may have
+ * changed. */
 static int parse_again(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
@@ -88,7 +89,6 @@ static int read_config(struct plait_session *s,
 
 /* -- layout -------------------------------------------------------------- */
 
-/* The plan decides; a configuration that says otherwise is refused. */
 /* What would make two equal runs differ is turned off, or refused where the
  * user asked for it. */
 static int require_determinism(const struct plait_session *s,
@@ -107,6 +107,7 @@ static int require_determinism(const struct plait_session *s,
     return 0;
 }
 
+/* The plan decides; a configuration that says otherwise is refused. */
 static int follow_launch(struct plait_session *s, struct plait_layout *layout,
                          struct plait_error *err)
 {
@@ -129,7 +130,7 @@ static int follow_launch(struct plait_session *s, struct plait_layout *layout,
     return 0;
 }
 
-/* One size follows from the number of ranks. */
+/* Only one size can follow from the number of ranks. */
 static int check_open(const struct plait_layout *layout,
                       struct plait_error *err)
 {
@@ -174,8 +175,8 @@ static int resolve_layout(struct plait_session *s, struct plait_layout *layout,
     return plait_fits(s->config, layout, err);
 }
 
-/* Which node this is: equal for the ranks of one. Without a plan, hosts are
- * told apart by their names. */
+/* An id of this node, equal on all of its ranks. Without a plan it comes from
+ * the host's name. */
 static uint64_t node_id(const struct plait_session *s)
 {
     char name[256] = "";

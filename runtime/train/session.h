@@ -14,10 +14,10 @@
 struct plait_train_args {
     const char *config;
     const char *model; /* in place of config: a Hugging Face directory or a
-                          checkpoint, whose model it is */
+                          checkpoint, whose model is run */
     const char **set;  /* [nset] "section.key=value" */
     int nset;
-    const char *metrics; /* over log.metrics, NULL: as configured */
+    const char *metrics; /* in place of log.metrics, NULL: as configured */
     const char *resume;  /* "auto", "none" or a directory */
     const char *anyway;  /* settings that may differ, NULL: none */
     const char *init;    /* where weights come from at first, NULL: random */
@@ -29,8 +29,8 @@ struct plait_train_args {
     bool profile_summary;
 };
 
-/* Everything that stands before there is a model: who the ranks are, what
- * they compute on, and what they were asked to do. */
+/* Everything that is set up before the model: who the ranks are, what they
+ * compute on, and what they were asked to do. */
 struct plait_session {
     double opened; /* Unix time */
     struct plait_world world;
@@ -38,7 +38,7 @@ struct plait_session {
     char *config_text;               /* as read, NUL-terminated */
     struct plait_job_config *config; /* parallel sizes resolved */
     struct plait_mesh *mesh;
-    struct plait_elastic *elastic; /* NULL: it ends with any of its ranks */
+    struct plait_elastic *elastic; /* NULL: the run ends when a rank does */
 };
 
 /* Collective over all processes of the run. On failure at most one rank has
@@ -48,8 +48,8 @@ int plait_session_open(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err);
 void plait_session_close(struct plait_session *s);
-/* What plait_session_open() does once there is a world; with s->elastic, the
- * configuration is as it was read then. */
+/* The part of plait_session_open() that follows once the world is open. With
+ * s->elastic, the configuration is the one that was read at the first start. */
 int plait_session_complete(struct plait_session *s,
                            const struct plait_train_args *args,
                            struct plait_error *err);

@@ -17,7 +17,8 @@
 #include "topology/base/yaml.h"
 #include "topology/job/schedule.h"
 
-/* 0, 1, ... for each rank, in the order in which the nodes come first. */
+/* The node of each rank, numbered 0, 1, ... by the order of their first
+ * ranks. */
 static json_t *list_nodes(const double *nodes, int ranks, int *nnodes)
 {
     json_t *list = json_array();
@@ -50,9 +51,9 @@ static const char *precision_name(const struct plait_job_config *c)
     return s->fields[i].choices[c->train.precision];
 }
 
-/* What shapes a step, and that its parts are measured in processor time
- * (took.h), as those of earlier builds were not. On one node nobody looked what
- * type its GPUs are. */
+/* What shapes a step. own_time: its parts are measured in processor time
+ * (took.h), unlike in earlier builds. gpu_type is null on a single node, where
+ * nothing has looked for the type of its GPUs. */
 static json_t *build_plan(const struct plait_start_record *r)
 {
     const struct plait_job_config *c = r->s->config;

@@ -6,8 +6,8 @@
 #include "runtime/train/session.h"
 #include "topology/base/error.h"
 
-/* What a run is, beside its metrics: the file METRICS.starts gets one JSON
- * object a line each time the run starts. */
+/* A description of the run beside its metrics: each start adds one JSON object,
+ * on a line, to the file METRICS.starts. */
 struct plait_start_record {
     const struct plait_session *s;
     const double *nodes; /* [ranks] equal where ranks share a node */
@@ -18,7 +18,7 @@ struct plait_start_record {
     double peak; /* FLOP/s of all ranks */
 };
 
-/* Nothing where `metrics` is no regular file, such as a pipe. */
+/* Does nothing where `metrics` is no regular file, such as a pipe. */
 int plait_start_record_write(const char *metrics,
                              const struct plait_start_record *record,
                              struct plait_error *err);

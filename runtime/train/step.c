@@ -40,7 +40,8 @@ static int set_batch(struct plait_trainer *t, int batch,
     return t->pipe ? 0 : -1;
 }
 
-/* A batch that follows the noise scale needs one that is measured. */
+/* A batch that follows the noise scale needs a noise scale that can be
+ * measured. */
 static int check_growth(const struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_job_config *c = t->config;
@@ -220,19 +221,19 @@ static int compute_gradients(struct plait_trainer *t, int i)
     return plait_gradsync_finish(t->sync);
 }
 
-/* A step as it goes on. */
+/* The step under way. */
 struct step_now {
     int64_t number;
-    bool apart;    /* each replica makes its own */
+    bool apart;    /* each replica makes its own update */
     double tokens; /* of all replicas, those that count */
-    int replicas;  /* with a gradient of their own: of one dp coordinate
-                      each; 1 unless they are apart */
+    int replicas;  /* with gradients of their own, one per dp coordinate; 1
+                      unless they are apart */
     double lr;
     double loss, norms; /* sums over the learners */
     double norm;        /* of this replica's gradient; not finite if any is
                            not, so that all skip the step */
     struct plait_observation seen;
-    bool left_out; /* an outlier's update */
+    bool left_out; /* the update is skipped: an outlier */
     bool stop;
 };
 
@@ -251,7 +252,7 @@ static void measure_noise(struct plait_trainer *t, double norm,
                           t->sums[SUM_SMALL] * factor * factor / small->count);
 }
 
-/* Hands round what the ranks know of learner i's gradients. */
+/* Sum over all ranks what each knows of learner i's gradients. */
 static int share_sums(struct plait_trainer *t, int i, int stop,
                       const struct plait_own_sums *own, struct step_now *now)
 {
@@ -262,10 +263,10 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
     squares[mine] = own->squares * factor * factor;
     t->sums[SUM_SMALL] = own->small * factor * factor;
     t->sums[SUM_LOSS] = own->loss;
-    /* Replicas that are not apart have the same gradient. */
+    /* Replicas that are not apart have the same gradient: count it once. */
     if (t->replicas && !now->apart && t->mesh->coord.at[PLAIT_DP] != 0)
         squares[mine] = 0;
-    plait_record_phase(t->mesh->record, PLAIT_PHASE_DATA); /* of the next */
+    plait_record_phase(t->mesh->record, PLAIT_PHASE_DATA); /* the next */
     t->sums[SUM_STOP] = stop || !plait_trainer_data_ahead(t, now->number);
     if (plait_comm_host_all_reduce(t->mesh->world, t->sums,
                                    NSUMS + now->replicas, PLAIT_SUM) < 0)
@@ -283,7 +284,7 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
     return 0;
 }
 
-/* What all ranks know of the step, and make of it alike. */
+/* Judge the step by sums that all ranks have, so that they decide alike. */
 static void observe_step(struct plait_trainer *t, struct step_now *now)
 {
     plait_run_state_observe(&t->state, now->loss / now->tokens,
@@ -301,7 +302,7 @@ static int take_histograms(struct plait_trainer *t, const struct step_now *now)
     return plait_histograms_take(t->histograms, t->factor[0] / t->scale.scale);
 }
 
-/* Of learner i; `queued`: the device clips. */
+/* Update the weights of learner i. queued: the device clips. */
 static int update_weights(struct plait_trainer *t, int i, bool queued,
                           const struct step_now *now)
 {
@@ -327,8 +328,8 @@ static int update_weights(struct plait_trainer *t, int i, bool queued,
     return rc;
 }
 
-/* Where each of the n micro-batches of this rank stands among those whose
- * gradients become one step: the ranks' alternate, or they are a learner's
+/* Number the n micro-batches of this rank among those whose gradients become
+ * one update. Those of the dp ranks alternate; apart, each learner numbers its
  * own. */
 static void number_batches(struct plait_trainer *t, int n, bool apart)
 {
@@ -349,7 +350,8 @@ static bool queues_steps(const struct plait_trainer *t)
            !t->config->train.skip_outliers;
 }
 
-/* A hang in what comes before the sums is none of the optimizer. */
+/* The phase is REDUCE while this waits for the sums: a hang in the work before
+ * them must not look like one in the optimizer. */
 static int train_queued(struct plait_trainer *t, int stop, struct step_now *now)
 {
     struct plait_own_sums own;

@@ -27,7 +27,7 @@ struct plait_model *plait_trainer_model(struct plait_trainer *t);
 struct plait_optim *plait_trainer_optim(struct plait_trainer *t);
 /* NULL: there is one model. */
 struct plait_replicas *plait_trainer_replicas(struct plait_trainer *t);
-/* Of the last step that was a multiple of log.histograms. */
+/* The histograms of the last step that was a multiple of log.histograms. */
 const struct plait_histograms *
 plait_trainer_histograms(const struct plait_trainer *t);
 /* Its state goes into checkpoints and comes from them. */
@@ -36,16 +36,16 @@ struct plait_loss_scale *plait_trainer_loss_scale(struct plait_trainer *t);
 /* What goes into checkpoints and comes from them too. */
 struct plait_run_state *plait_trainer_state(struct plait_trainer *t);
 
-/* Open the training data, to go on where the state says. Collective, but what
- * fails may fail on one rank alone. */
+/* Open the training data at the position that the state gives. Collective, but
+ * it may fail on one rank alone. */
 int plait_trainer_open_data(struct plait_trainer *t, struct plait_error *err);
-/* Go on where the state says now. Local. */
+/* Move to the position that the state gives now. Local. */
 int plait_trainer_seek_data(struct plait_trainer *t, struct plait_error *err);
-/* Whether this rank cannot read what the next step needs; the step before has
- * then been told to stop. */
+/* Whether this rank cannot read the data of the next step; the last step has
+ * then returned `stop`. */
 bool plait_trainer_data_lost(const struct plait_trainer *t,
                              struct plait_error *err);
-/* Which data they are, once they are open. Local. */
+/* Identify the training data, once they are open. Local. */
 int plait_trainer_identify_data(struct plait_trainer *t,
                                 struct plait_data_identity *identity,
                                 struct plait_error *err);
@@ -62,8 +62,8 @@ struct plait_step_result {
     int stop; /* some rank had `stop` set */
 };
 
-/* Step number `step`, from 0. Collective; the result is the same on all
- * ranks. `stop` is handed round with the loss. */
+/* Make step number `step`, counted from 0. Collective; the result is the same
+ * on all ranks. If any rank sets `stop`, result->stop is set on all. */
 int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
                        struct plait_step_result *result,
                        struct plait_error *err);
@@ -74,11 +74,11 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
 int plait_trainer_trace(struct plait_trainer *t, char *text, size_t size,
                         struct plait_error *err);
 
-/* Over train.eval_steps times train.global_batch sequences of each set of
- * data.val, always the same ones. Collective; what `result` points to is valid
- * until the next call. -1, or PLAIT_TRAINER_LOST on all ranks together, with
- * text on one, if some rank's data could not be read: the training is as it
- * was. */
+/* Evaluate on train.eval_steps times train.global_batch sequences of each set
+ * of data.val, always the same ones. Collective; what `result` points to is
+ * valid until the next call. -1, or PLAIT_TRAINER_LOST on all ranks together,
+ * with text on one, if some rank's data could not be read: the training is as
+ * it was. */
 #define PLAIT_TRAINER_LOST (-3)
 int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
                        struct plait_error *err);

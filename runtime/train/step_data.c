@@ -11,14 +11,16 @@
 #include "runtime/train/step_private.h"
 #include "topology/base/hash.h"
 
-/* What a trainer reads, and the noise that it adds to it. */
+/* The data that a trainer reads, and its random weights of samples
+ * (train.noise). */
 
 int plait_trainer_batch_unit(const struct plait_trainer *t)
 {
     return t->mesh->layout.size[PLAIT_DP] * t->config->train.micro_batch;
 }
 
-/* Images to train on are moved and turned, those to validate with are not. */
+/* Images to train on are shifted and flipped at random, those to validate with
+ * are not. */
 static struct plait_loader *
 open_images(struct plait_trainer *t, const struct plait_dataset *ds, bool train,
             const struct plait_share *share, int most, struct plait_error *err)
@@ -99,7 +101,7 @@ static int check_images(const struct plait_job_config *c,
                         want[1], want[2]);
 }
 
-/* Whether it has samples that the model takes; -1 says why not. */
+/* Whether the dataset has samples that the model takes; -1 says why not. */
 static int check_dataset(const struct plait_job_config *c,
                          const struct plait_dataset *ds,
                          struct plait_error *err)
@@ -160,7 +162,8 @@ static void close_parts(struct plait_dataset **ds, int n)
     free(ds);
 }
 
-/* Of one text: of one vocabulary, as far as the files say. */
+/* All parts must have the same vocabulary and tokenizer, as far as the files
+ * say. */
 static int check_blend(const struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_dataset *first = t->train[0], *ds;

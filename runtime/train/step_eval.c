@@ -6,10 +6,10 @@
 #include "runtime/comm/world.h"
 #include "runtime/train/step_private.h"
 
-/* What the validation sets say of the model. */
+/* The evaluation of the model on the validation sets. */
 
-/* The batches of an evaluation; *count: their targets that count. A file that
- * one rank cannot read ends it on all of them. */
+/* Run the batches of an evaluation, and add up in *count the targets that
+ * count. If one rank cannot read a file, all ranks end the evaluation. */
 static int eval_batches(struct plait_trainer *t, struct plait_loader *loader,
                         int n, double *count, struct plait_error *err)
 {

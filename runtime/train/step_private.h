@@ -6,8 +6,8 @@
 #include "runtime/parallel/gradsync.h"
 #include "runtime/train/step.h"
 
-/* What the ranks of the world add up in a step, before the squares of the
- * gradients of each replica. */
+/* What is summed over the world in a step; the squared gradient norms of the
+ * replicas follow. */
 enum { SUM_LOSS, SUM_STOP, SUM_SMALL, NSUMS };
 
 /* What the host reads of a queued step. */
@@ -25,26 +25,26 @@ struct plait_trainer {
     struct plait_dataset **train; /* [data.train.n] */
     double *mix;                  /* their weights */
     struct plait_dataset **val;   /* [data.val.n] */
-    double *val_losses;           /* the same */
-    int32_t end_token; /* of a document; -1: they are not told apart */
+    double *val_losses;           /* [data.val.n] */
+    int32_t end_token; /* of a document; -1: documents are not separated */
     struct plait_loader *loader;
-    bool lost; /* data of the next step cannot be read: why */
+    bool lost; /* the next step's data cannot be read: see why_lost */
     struct plait_error why_lost;
     struct plait_run_state state;
     int batch_size;            /* sequences of the step */
     int microbatches;          /* of this rank and one learner, as many as pipe
                                   is made for */
-    int most;                  /* the most that any step has */
+    int most;                  /* the most micro-batches of any step */
     struct plait_batch *batch; /* [most] */
     float *weights; /* [most][micro_batch] with train.noise, else NULL */
-    double *loss;   /* device: [2], images counted in the second */
-    double *seen;   /* pinned: [NSEEN], of which summed is the event */
+    double *loss;   /* device: [2] the loss, and images classified right */
+    double *seen;   /* pinned: [NSEEN], complete at the event `summed` */
     struct plait_event *summed;
     double *sums;   /* [NSUMS + replicas] of a step over the world */
-    bool masked;    /* some targets do not count: which ones do */
+    bool masked;    /* some targets do not count */
     double counted; /* targets of the step that count, of all ranks */
-    double *factor; /* [learners] of gradients, so that their mean is over
-                       those; 1 unless they are masked */
+    double *factor; /* [learners] by which gradients are multiplied, to be means
+                       over the targets that count; 1 unless some are masked */
     double *counts; /* [2 * learners] */
     struct plait_loss_scale scale;
 };
@@ -56,23 +56,23 @@ int plait_trainer_describe(struct plait_trainer *t, struct plait_error *err);
 
 /* -- step_sums.c --------------------------------------------------------- */
 
-/* What this rank knows of a learner's gradients. */
+/* This rank's share of the sums over a learner's gradients. */
 struct plait_own_sums {
-    double squares; /* its share of the gradient's */
-    double small;   /* of the gradients' of parts of the batch */
+    double squares; /* of the squares of the gradient */
+    double small;   /* the same, of gradients of parts of the batch */
     double loss;
     struct plait_small_batch part; /* which parts */
 };
 
-/* This rank's part of the n sums in t->loss, of which the first is the loss:
- * all tp and cp ranks of a last stage hold them, one of each tp group
+/* This rank's part of the n sums in t->loss, of which the first is the loss.
+ * All ranks of a tp group of a last stage hold the same sums; one of them
  * counts. */
 int plait_trainer_local_sums(struct plait_trainer *t, double *sums, int n);
-/* Waits for them. */
+/* Waits for the gradients and reads their sums. */
 int plait_trainer_read_sums(struct plait_trainer *t,
                             struct plait_own_sums *own);
-/* In two steps: the first queues that they come to t->seen, the second waits
- * for it, and not for what was queued since. */
+/* The same in two steps: the first queues copies of the sums to t->seen, the
+ * second waits for these copies, but not for what was queued since. */
 int plait_trainer_queue_sums(struct plait_trainer *t,
                              struct plait_own_sums *own);
 int plait_trainer_take_sums(struct plait_trainer *t,
@@ -83,12 +83,12 @@ int plait_trainer_take_sums(struct plait_trainer *t,
 /* Sequences of one micro-batch on each data parallel rank. */
 int plait_trainer_batch_unit(const struct plait_trainer *t);
 
-/* Of this rank's micro-batches to train on after so many samples; `most` of
- * them are asked for at once. */
+/* A loader of this rank's micro-batches to train on, after `samples` samples;
+ * at most `most` are asked for at once. */
 struct plait_loader *plait_trainer_loader(struct plait_trainer *t,
                                           int64_t samples, int most,
                                           struct plait_error *err);
-/* The same of validation set i, from its first sample. */
+/* The same for validation set i, from its first sample. */
 struct plait_loader *plait_trainer_val_loader(struct plait_trainer *t, int i,
                                               int most,
                                               struct plait_error *err);
@@ -96,10 +96,10 @@ void plait_trainer_close_data(struct plait_trainer *t);
 /* The next n micro-batches into t->batch. */
 int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
                         int n, float loss_scale, struct plait_error *err);
-/* Whether this rank's data of the step after `step` are there; waits for
- * them. */
+/* Whether this rank has the data of the step after `step`; waits for them. */
 bool plait_trainer_data_ahead(struct plait_trainer *t, int64_t step);
-/* The factor of each of their sequences, by its number in the run. */
+/* Set the random weight of each sequence in t->batch[n], by its number in the
+ * run. */
 void plait_trainer_noise(struct plait_trainer *t, int n);
 
 /* -- step_targets.c ------------------------------------------------------ */
@@ -107,9 +107,9 @@ void plait_trainer_noise(struct plait_trainer *t, int n);
 /* How many targets of n micro-batches are not masked. */
 double plait_trainer_count(const struct plait_trainer *t,
                            const struct plait_batch *batch, int n);
-/* Whether this rank's count is the one of its data parallel coordinate. */
+/* Whether this rank's count stands for its data-parallel coordinate. */
 bool plait_trainer_counts(const struct plait_trainer *t);
-/* t->counted and t->factor of the micro-batches in t->batch, of which each
+/* Set t->counted and t->factor for the micro-batches in t->batch, of which each
  * learner has t->microbatches; `full`: all targets of one gradient. */
 int plait_trainer_weigh(struct plait_trainer *t, bool apart, double full);
 

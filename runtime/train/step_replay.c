@@ -13,14 +13,14 @@
 #include "runtime/train/step_private.h"
 #include "topology/job/sync.h"
 
-/* A step that was not finite is made again, slowly, and every rank looks at all
- * that it computes with and makes: the first number that is not finite, in the
- * order of the work. No update was made of such a gradient, so that weights and
- * batch are those of the step. Which rank was first the time of day says: what
- * a rank gets from another one comes later, as far as the nodes' clocks agree
- * to less than a message and a copy take. */
+/* Finds the first number of a step that is not finite. The step is made again,
+ * slowly, and every rank checks all inputs and results in the order of the
+ * work. No update was made with such a gradient, so that weights and batch are
+ * still those of the step. The rank that was first is told by the time of day:
+ * other ranks get its numbers later, if the nodes' clocks differ by less than a
+ * message and a copy take. */
 
-/* Numbers of a tensor that are looked at in one go. */
+/* Numbers of a tensor that are checked at once. */
 enum { BLOCK = 1 << 16 };
 
 struct first_bad {
@@ -47,7 +47,7 @@ static double value_of(enum plait_dtype type, const void *x, size_t i)
         return f;
     }
     memcpy(&half, (const char *)x + 2 * i, sizeof(half));
-    if (type == PLAIT_FP16_T) /* of the finite ones nobody asks for more */
+    if (type == PLAIT_FP16_T) /* a finite value may read as 0 */
         return (half & 0x7c00) != 0x7c00 ? 0
                : half & 0x3ff            ? NAN
                : half & 0x8000           ? -INFINITY
@@ -104,7 +104,7 @@ static int look_at(void *arg, int layer, const char *what,
     return 0;
 }
 
-/* Collective: what the ranks have seen first. */
+/* Collective: the earliest find of all ranks, into w->first. */
 static int find_first(struct plait_trainer *t, struct observer *w)
 {
     int n = plait_comm_size(t->mesh->world), best = 0;
@@ -153,7 +153,7 @@ int plait_trainer_trace(struct plait_trainer *t, char *text, size_t size,
     struct observer w = {.mesh = mesh};
     int rc;
 
-    /* The weights of another learner than the last are gone by now. */
+    /* Only the weights of the last learner are still in the model. */
     if (plait_sync_learners(&t->config->sync) > 1 ||
         (t->config->model.family != PLAIT_GPT2 &&
          t->config->model.family != PLAIT_LLAMA)) {

@@ -16,7 +16,7 @@ int plait_trainer_local_sums(struct plait_trainer *t, double *sums, int n)
     return 0;
 }
 
-/* The loss last: it is there once the norm is, and costs no wait. */
+/* The loss comes last: it is ready once the norm is, and costs no wait. */
 int plait_trainer_read_sums(struct plait_trainer *t, struct plait_own_sums *own)
 {
     if (plait_optim_sum_squares(t->optim, &own->squares) < 0 ||

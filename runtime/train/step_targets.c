@@ -5,8 +5,8 @@
 
 #include "runtime/train/step_private.h"
 
-/* Which targets of a step count. The gradients are made as if all of them did,
- * so that the work of every step is the same, and multiplied afterwards. */
+/* Which targets of a step count. The gradients are computed as if all did, so
+ * that the work of every step is the same, and scaled afterwards. */
 
 double plait_trainer_count(const struct plait_trainer *t,
                            const struct plait_batch *batch, int n)
@@ -30,7 +30,8 @@ bool plait_trainer_counts(const struct plait_trainer *t)
     return at[PLAIT_TP] == 0 && at[PLAIT_CP] == 0 && at[PLAIT_PP] == 0;
 }
 
-/* The experts' balance is of all tokens. */
+/* The experts' balance is over all tokens, so the model must know which share
+ * of the targets is masked. */
 static void set_masked(struct plait_trainer *t, struct plait_batch *batch,
                        double factor)
 {

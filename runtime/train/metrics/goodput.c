@@ -14,8 +14,8 @@
 
 /* -- the past -------------------------------------------------------------- */
 
-/* The number behind "name": in a line of JSON, which has no such text
- * otherwise; NAN. */
+/* The number after "name": in a line of JSON, which has that text nowhere else;
+ * NAN: there is none. */
 static double find_number(const char *line, const char *name)
 {
     const char *at = strstr(line, name);
@@ -33,8 +33,8 @@ static double or_zero(double value)
     return isfinite(value) ? value : 0;
 }
 
-/* Metrics may be many: a line is looked through and not parsed. With log.every
- * above 1, a line stands for the steps before it too. */
+/* There may be many lines, so that they are searched and not parsed. With
+ * log.every above 1, a line stands for the steps before it too. */
 static void read_steps(FILE *metrics, int64_t done, double now,
                        struct plait_past *p)
 {

@@ -46,7 +46,8 @@ void plait_job_line_format(const struct plait_job_line *line, char *text,
         plait_text_add(&out, ", %.0f s lost", fmax(line->lost_s, 0));
 }
 
-/* What the user wrote: the comment without the line of an earlier run. */
+/* The length of what the user wrote: the comment without an earlier run's
+ * line. */
 static size_t own_length(const char *old)
 {
     const char *mark = strstr(old, MARK);

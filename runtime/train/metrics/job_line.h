@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a job of Slurm's says of itself at its end, where its users look: one
- * line in its comment, which scontrol and squeue print, and sacct where the
- * site stores comments. */
+/* One line that sums up a run. At the run's end it goes into the comment of its
+ * Slurm job, which scontrol and squeue print, and sacct where the site stores
+ * comments. */
 struct plait_job_line {
     int64_t step, steps; /* done, and to do */
-    bool images;         /* what is counted, else tokens */
+    bool images;         /* count images, not tokens */
     int restarts;
     /* NAN: not known */
     double loss;
@@ -27,13 +27,13 @@ enum { PLAIT_JOB_COMMENT_SIZE = 1024 };
 void plait_job_line_format(const struct plait_job_line *line, char *text,
                            size_t size);
 
-/* The comment `old` (as the user gave it, "" none) with `line` behind it, in
- * place of the line of an earlier run in the job. -1: it is too long. */
+/* The comment `old` (as the user gave it, "": none) followed by `line`, which
+ * replaces the line of an earlier run in the same job. -1: it is too long. */
 int plait_job_line_join(const char *old, const char *line,
                         char comment[PLAIT_JOB_COMMENT_SIZE]);
 
-/* Into the comment of this process's job, where it has one. Silent where that
- * fails: a job does not fail by its comment. */
+/* Write it into the comment of this process's job, if it has one. Errors are
+ * ignored: a job must not fail because of its comment. */
 void plait_job_line_write(const struct plait_job_line *line);
 
 #endif

@@ -18,8 +18,8 @@ struct plait_metrics_file {
     FILE *out;
 };
 
-/* Where the first line of a step after `step` begins, or one that was not
- * finished; -1 with errno. */
+/* Offset of the first line that is unfinished or of a step after `step`; -1
+ * with errno. */
 static long find_cut(FILE *f, int64_t step)
 {
     char *line = NULL;
@@ -35,7 +35,7 @@ static long find_cut(FILE *f, int64_t step)
         end = ftell(f);
     }
     if (end >= 0 && got < 0 && !feof(f))
-        end = -1; /* what cannot be read is not cut off */
+        end = -1; /* do not cut off what could not be read */
     free(line);
     return end;
 }
@@ -49,7 +49,8 @@ static int cut_after(FILE *f, int64_t step)
     return ftruncate(fileno(f), end);
 }
 
-/* A file that is there, up to `step`. A pipe or a terminal goes on. */
+/* Open an existing file and cut it off after `step`. Pipes and terminals are
+ * not cut. */
 static FILE *reopen(const char *path, int64_t step)
 {
     FILE *f = fopen(path, "r+e");
@@ -113,7 +114,7 @@ static void put_groups(FILE *out, const char *name,
     fputc('}', out);
 }
 
-/* The same of the groups that were waited for, in seconds. */
+/* {"tp":0.12,...}, seconds, of the groups that were waited for. */
 static void put_waits(FILE *out, const double wait[PLAIT_NCOMMS])
 {
     const char *comma = "";
@@ -259,7 +260,7 @@ int plait_metrics_write(struct plait_metrics_file *file,
         return -1;
     if (!ferror(out))
         return 0;
-    errno = EIO; /* the reason came with an earlier write */
+    errno = EIO; /* the failed write's own errno is gone */
     return -1;
 }
 

@@ -10,7 +10,7 @@
 #include "topology/base/error.h"
 #include "topology/base/parts.h"
 
-/* What the validation sets say. */
+/* The result of an evaluation on the validation sets. */
 struct plait_evaluation {
     double loss;                    /* mean over the sets */
     double accuracy;                /* of images: the share classified right */
@@ -18,16 +18,17 @@ struct plait_evaluation {
     const double *losses;           /* [sets->n] */
 };
 
-/* Parts of a step as the plan has them, and what a run took for each. */
+/* The parts that the cost model divides a step into; planned and measured
+ * times. */
 enum plait_step_part {
     PLAIT_SHARE_STEP, /* the whole */
     PLAIT_SHARE_PRODUCTS,
     PLAIT_SHARE_ATTENTION,
-    PLAIT_SHARE_TP, /* traffic that nothing hides */
+    PLAIT_SHARE_TP, /* transfers that no computation hides */
     PLAIT_SHARE_CP,
     PLAIT_SHARE_EP,
     PLAIT_SHARE_DP,
-    PLAIT_SHARE_BUBBLE, /* waits for other stages, messages among them */
+    PLAIT_SHARE_BUBBLE, /* waits for other stages and their messages */
     PLAIT_SHARE_REST,
     PLAIT_NSHARES
 };
@@ -35,17 +36,17 @@ struct plait_shares {
     double planned[PLAIT_NSHARES], measured[PLAIT_NSHARES]; /* NAN: unknown */
 };
 
-/* What one step is reported as. NaN: nothing to report. */
+/* The report of one step. NaN: nothing to report. */
 struct plait_metrics {
     int64_t step; /* from 1 */
     int batch;    /* sequences of this step */
     double loss;
-    double loss_tokens; /* that it is the mean over */
+    double loss_tokens; /* tokens that the loss is the mean over */
     struct plait_evaluation val;
     double grad_norm;
     double lr;
     struct plait_observation seen;
-    bool skipped;   /* the weights are as before */
+    bool skipped;   /* no update: the weights are as before */
     int64_t tokens; /* since the run's start */
     double tokens_per_s;
     double mfu;
@@ -55,15 +56,15 @@ struct plait_metrics {
     const double *stage_bytes; /* [nstages] */
     int nstages;
     int64_t saved_step; /* of the newest checkpoint, -1: none */
-    double save_s;      /* for checkpoints since the step before */
-    /* The share of the run's time so far that its steps took, and what its
-     * failures let expect. */
+    double save_s;      /* waited for checkpoints since the previous step */
+    /* The share of the run's time so far that its steps took, and the share to
+     * expect from its failures so far. */
     double goodput, goodput_expected;
     int slowest_rank;     /* -1: not known */
-    double rank_s[3];     /* that the quickest, the slowest and the median rank
-                             computed */
-    double comm_s;        /* of step_s: computation stood still for messages */
-    double comm_hidden_s; /* collectives ran beside it, summed over groups */
+    double rank_s[3];     /* computing time of the quickest, the slowest and the
+                             median rank */
+    double comm_s;        /* part of step_s: computation waited for messages */
+    double comm_hidden_s; /* collectives during computation, over all groups */
     uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */
     double comm_wait[PLAIT_NCOMMS];    /* seconds, of comm_s */
     const struct plait_shares *shares; /* of the run, at its end; else NULL */

@@ -22,8 +22,8 @@ static double now_seconds(void)
     return ts.tv_sec + ts.tv_nsec * 1e-9;
 }
 
-/* mpirun gives its ranks a terminal of their own even where its output goes
- * to a file: then its own output decides. */
+/* mpirun gives its ranks a terminal even where its own output goes to a file:
+ * look at the output of mpirun then. */
 static bool on_terminal(FILE *out)
 {
     char path[64];
@@ -73,7 +73,7 @@ static void format_outlier(char *buf, size_t size,
                  m->seen.loss_z, m->seen.norm_z, m->skipped ? ", skipped" : "");
 }
 
-/* The losses of sets that have names are a line of their own, which stays. */
+/* The losses of named sets get a separate line, which stays. */
 static void show_sets(const struct plait_progress *p,
                       const struct plait_metrics *m)
 {

@@ -12,7 +12,7 @@
 struct plait_progress {
     FILE *out;
     int live;
-    bool images;          /* what is counted, else tokens */
+    bool images;          /* count images, not tokens */
     int64_t first, steps; /* steps done before this run, and to do in all */
     double start, shown;  /* seconds of the monotonic clock */
 };
@@ -21,7 +21,7 @@ void plait_progress_init(struct plait_progress *p, FILE *out, int64_t first,
                          int64_t steps, bool images);
 void plait_progress_show(struct plait_progress *p,
                          const struct plait_metrics *m);
-/* Leave the live line, so that other output starts on its own. */
+/* End the live line, so that other output starts on a new one. */
 void plait_progress_end(struct plait_progress *p);
 
 #endif

@@ -19,7 +19,7 @@ struct page {
     const char *last; /* the name whose HELP and TYPE are written */
 };
 
-/* A label's value, with what the format asks to be escaped. */
+/* Write the label's value, escaped as the format asks. */
 static void put_run(const struct page *p)
 {
     size_t i;

@@ -276,8 +276,8 @@ int plait_tensorboard_write(struct plait_tensorboard *tb,
     return write_record(tb->out, &tb->event);
 }
 
-/* From the first bucket that is not empty to the last; a run of empty ones is
- * one. */
+/* The buckets up to the last that is not empty; a run of empty ones is merged
+ * into one. */
 static void put_buckets(struct message *m, const double *bucket)
 {
     double limit[PLAIT_HISTOGRAM_BUCKETS], count[PLAIT_HISTOGRAM_BUCKETS];

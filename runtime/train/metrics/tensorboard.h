@@ -10,9 +10,9 @@
 
 /* TensorBoard's event file: records of TensorFlow's TFRecord framing (length,
  * masked CRC-32C, payload, masked CRC-32C), each a protobuf message Event
- * (tensorflow/core/util/event.proto, framework/summary.proto). A few fields are
- * used of them, so they are encoded here: generated code
- * would be longer, and would need protoc at build time. */
+ * (tensorflow/core/util/event.proto, framework/summary.proto). Only a few of
+ * their fields are used, so they are encoded here: generated code would be
+ * longer, and would need protoc at build time. */
 struct plait_tensorboard;
 
 /* A new file in `dir`, which is made where its parent exists. With `step` > 0
