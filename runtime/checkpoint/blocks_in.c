@@ -16,28 +16,29 @@
 
 #define BLOCK ((size_t)4 << 20)
 #define ALIGN ((size_t)64 << 10)
-/* What is summed at a time, while the caches have it. */
+/* The checksum is computed over this many bytes at a time, while they are
+ * cached. */
 #define PART ((size_t)256 << 10)
-/* One is taken, one is there, one is being read. */
+/* One block in use by the caller, one ready, one being read. */
 enum { BLOCKS = 3 };
-/* What the disk is asked for before it is read: enough that it never waits for
- * the next request. */
+/* How far ahead the kernel is asked to read: enough that the disk never waits
+ * for the next request. */
 #define AHEAD ((uint64_t)16 << 20)
 
 struct plait_blocks_in {
     int fd;
     uint64_t size;
     char *block[BLOCKS];
-    uint64_t taken; /* bytes of the blocks that were handed out */
-    int next;       /* is handed out next */
-    bool holds;     /* the one before it is the caller's */
+    uint64_t taken; /* bytes of the blocks that the caller got so far */
+    int next;       /* block that the caller gets next */
+    bool holds;     /* the caller still uses the block before it */
     bool threaded;
     pthread_t thread;
-    uint32_t crc; /* the reading thread's, until all is read */
+    uint32_t crc; /* used by the reading thread alone until all is read */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     /* Under the mutex. */
-    int full; /* blocks that were read, with the caller's */
+    int full; /* blocks that were read, the caller's included */
     bool stop;
     int number; /* errno of what failed; 0: nothing has */
 };
@@ -72,7 +73,7 @@ static int read_block(struct plait_blocks_in *b, uint64_t at, char *to)
     return 0;
 }
 
-/* Waits for room; false: no more is wanted. */
+/* Wait for a free block; false: the reader is to stop. */
 static bool wait_for_room(struct plait_blocks_in *b)
 {
     bool go_on;
@@ -175,7 +176,7 @@ void plait_blocks_in_destroy(struct plait_blocks_in *b)
     errno = saved;
 }
 
-/* Gives the caller's block back, and waits for the next one. */
+/* Release the caller's block, and wait for the next one. */
 static int wait_for_block(struct plait_blocks_in *b)
 {
     int number;

@@ -14,18 +14,18 @@
 
 #include "topology/base/thread.h"
 
-/* A multiple of what any disk wants direct writes to begin and end at. */
+/* A multiple of the alignment that any disk asks of direct writes. */
 #define BLOCK ((size_t)4 << 20)
 #define ALIGN ((size_t)64 << 10)
 enum { BLOCKS = 2 };
 
 struct plait_blocks_out {
     int fd;
-    const char *image;   /* all bytes of the file, in their place; NULL: none */
+    const char *image;   /* all bytes of the file, in their place, or NULL */
     char *block[BLOCKS]; /* NULL: not needed yet, or there is an image */
     size_t filled;       /* bytes of block[next] */
-    int next;            /* that is put together; behind the full ones */
-    uint64_t begin;      /* of block[next] in the file */
+    int next;       /* the block that is being filled, after the full ones */
+    uint64_t begin; /* offset of block[next] in the file */
     bool threaded;
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -34,14 +34,14 @@ struct plait_blocks_out {
     int full; /* blocks that are to be written */
     bool stop;
     int number; /* errno of what failed; 0: nothing has */
-    /* The writing thread's; anybody's while no block is full. */
+    /* Used by the writing thread alone while a block is full. */
     bool direct;
     uint64_t written;
 };
 
-/* Past the page cache: no copy of it is made, and the pages of what else the
- * node reads are left alone. Where the file system refuses, now or at the
- * first block, through the cache. */
+/* Write past the page cache, which saves a copy and leaves the pages of other
+ * files alone. Where the file system refuses, now or at the first block, writes
+ * go through the cache. */
 static bool set_direct(struct plait_blocks_out *b, bool direct)
 {
     int flags = fcntl(b->fd, F_GETFL);
@@ -73,7 +73,7 @@ static int write_all(struct plait_blocks_out *b, const char *bytes, size_t size)
         size -= (size_t)n;
         b->written += (uint64_t)n;
     }
-    /* The disk begins now, not when the file is synced. */
+    /* Let the disk begin now, not when the file is synced. */
     if (!b->direct && b->written > begin)
         sync_file_range(b->fd, (off_t)begin, (off_t)(b->written - begin),
                         SYNC_FILE_RANGE_WRITE);
@@ -147,7 +147,7 @@ void plait_blocks_out_destroy(struct plait_blocks_out *b)
     errno = saved;
 }
 
-/* Waits until at most `most` blocks are to be written. */
+/* Wait until at most `most` blocks are still to be written. */
 static int wait_for(struct plait_blocks_out *b, int most)
 {
     int number;
@@ -161,7 +161,8 @@ static int wait_for(struct plait_blocks_out *b, int most)
     return number ? -1 : 0;
 }
 
-/* block[next] is full, and another one is free on return. */
+/* block[next] is full: pass it to the writing thread, and wait until another
+ * one is free. */
 static int hand_over(struct plait_blocks_out *b)
 {
     if (!b->threaded) {
@@ -214,7 +215,8 @@ int plait_blocks_out_add(struct plait_blocks_out *b, const void *bytes,
     return 0;
 }
 
-/* What a block has of it is changed there, what was written in the file. */
+/* Bytes in the block that is being filled are changed there, earlier ones in
+ * the file. */
 int plait_blocks_out_patch(struct plait_blocks_out *b, uint64_t at,
                            const void *bytes, size_t size)
 {

@@ -12,26 +12,25 @@
 
 struct plait_copier {
     struct plait_copies *copies;
-    struct plait_comm *world, *hosts; /* which carries the images */
+    struct plait_comm *world, *hosts; /* `hosts` carries the images */
     struct plait_queue *q;
     uint64_t epoch;
     int rank, ranks, to, from;
-    struct plait_rank_shard all; /* that this rank holds */
+    struct plait_rank_shard all; /* all slices that this rank holds */
     struct plait_rank_shard own;
-    struct plait_rank_shard other; /* `from`'s, where this rank has it too */
+    struct plait_rank_shard other; /* `from`'s, if this rank has it too */
     bool sends, receives;
     size_t bytes;
-    /* Two steps, of which the older one is overwritten. */
+    /* Copies of two steps; the older one is overwritten. */
     struct plait_copy *kept[2], *partners[2];
     int turn, count;
-    bool under_way, failed; /* the newest one: is not finite here */
+    bool under_way, failed; /* the newest copy: is sent; is not finite */
     struct plait_request *sending, *receiving;
 };
 
-/* -- partners ---------------------------------------------------------------
- */
+/* -- partners -------------------------------------------------------------- */
 
-/* The rank `shift` replicas further, or with by_rank ranks. */
+/* The rank `shift` replicas further, or with by_rank, `shift` ranks further. */
 static int shifted(const struct plait_layout *layout, int rank, bool by_rank,
                    int shift)
 {
@@ -95,11 +94,10 @@ static int find_partners(struct plait_copier *c, const struct plait_mesh *mesh,
     return rc;
 }
 
-/* -- what is kept, and what is sent -----------------------------------------
- */
+/* -- what is kept, and what is sent ---------------------------------------- */
 
-/* `bytes` to the partner, and as many as `other` from the one whose partner
- * this is. */
+/* Send `bytes` to the partner `to`, and receive `other` bytes from `from`,
+ * whose partner this rank is. */
 static int exchange(struct plait_copier *c, const void *send, size_t bytes,
                     void *recv, size_t other, struct plait_error *err)
 {
@@ -121,7 +119,7 @@ static int exchange(struct plait_copier *c, const void *send, size_t bytes,
     return rc < 0 ? plait_errorf(err, "%s", plait_comm_error(c->world)) : 0;
 }
 
-/* Which slices each writes: `theirs` [n], of `from`, malloc'ed. */
+/* Exchange which slices a rank writes: `theirs` [n], of `from`, malloc'ed. */
 static int exchange_slices(struct plait_copier *c, uint64_t **theirs, int *n,
                            struct plait_error *err)
 {
@@ -150,7 +148,7 @@ static int exchange_slices(struct plait_copier *c, uint64_t **theirs, int *n,
     return rc;
 }
 
-/* Those slices among this rank's own; false: it lacks one. */
+/* Find those slices among this rank's own; false: it lacks one. */
 static bool find_slices(struct plait_copier *c, const uint64_t *theirs, int n)
 {
     struct plait_rank_shard *o = &c->other;
@@ -175,7 +173,8 @@ static bool find_slices(struct plait_copier *c, const uint64_t *theirs, int n)
     return true;
 }
 
-/* Replicas without ZeRO have what the partner has: nothing is sent. */
+/* Replicas without ZeRO already hold what the partner holds: nothing is
+ * sent. */
 static int choose_transfers(struct plait_copier *c, struct plait_error *err)
 {
     char *has = calloc((size_t)c->ranks, 1), mine;
@@ -208,7 +207,7 @@ static struct plait_copy *add_image(struct plait_copier *c, char *image,
     return plait_copies_add(c->copies, image, size);
 }
 
-/* All of the memory, before the first step. */
+/* All memory for copies is allocated before the first step. */
 static int allocate_images(struct plait_copier *c, struct plait_error *err)
 {
     uint64_t *sizes = calloc((size_t)c->ranks, sizeof(*sizes)), mine = 0;
@@ -290,10 +289,9 @@ void plait_copier_destroy(struct plait_copier *c)
     errno = saved;
 }
 
-/* -- a copy -----------------------------------------------------------------
- */
+/* -- a copy ---------------------------------------------------------------- */
 
-/* Whether what came is the partner's image of this step. */
+/* Whether what was received is the partner's image of this step. */
 static bool is_expected(const struct plait_copier *c, int64_t step)
 {
     const struct plait_copy *copy = c->partners[c->turn];
@@ -336,7 +334,7 @@ int plait_copier_finish(struct plait_copier *c, struct plait_error *err)
     return 0;
 }
 
-/* The images that this rank makes by itself. */
+/* Fill the images that this rank can make by itself. */
 static int fill_images(struct plait_copier *c,
                        const struct plait_checkpoint_info *info)
 {
@@ -369,11 +367,11 @@ int plait_copier_copy(struct plait_copier *c,
     if (plait_copier_finish(c, err) < 0)
         return -1;
     failed = c->failed;
-    /* Afterwards all have the copy before this one. */
+    /* After this all-reduce, all ranks have the copy before this one. */
     if (plait_comm_host_all_reduce(c->world, &failed, 1, PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(c->world));
     if (failed > 0 && c->count > 0)
-        c->turn = 1 - c->turn; /* which nobody can go on from */
+        c->turn = 1 - c->turn; /* the last copy is of no use: overwrite it */
     else if (c->count > 0)
         plait_copies_drop_others(c->copies, c->epoch);
     kept = c->kept[c->turn];

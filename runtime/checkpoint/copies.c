@@ -11,8 +11,7 @@
 #include "runtime/comm/tags.h"
 #include "runtime/comm/world.h"
 
-/* -- those of this process --------------------------------------------------
- */
+/* -- copies of this process ------------------------------------------------ */
 
 struct plait_copies *plait_copies_create(void)
 {
@@ -39,7 +38,7 @@ struct plait_copy *plait_copies_add(struct plait_copies *c, char *image,
     return copy;
 }
 
-/* Of one whose head was checked before. */
+/* Only for a copy whose head was checked before. */
 static struct plait_copy_head head_of(const struct plait_copy *copy)
 {
     struct plait_copy_head head;
@@ -118,10 +117,9 @@ const struct plait_copy *plait_copies_find(const struct plait_copies *c,
     return NULL;
 }
 
-/* -- those of all -----------------------------------------------------------
- */
+/* -- copies of all processes ----------------------------------------------- */
 
-/* A whole image, and who has it. */
+/* A complete image, and the rank that has it. */
 struct entry {
     int64_t step;
     uint64_t epoch, size;
@@ -161,7 +159,7 @@ static int list_own(const struct plait_copies *c, int rank, struct entry *list)
     return n;
 }
 
-/* What all have, the newest first; malloc'ed. */
+/* What all ranks have, the newest first; malloc'ed. */
 static int list_all(const struct plait_copies *c, struct plait_comm *all,
                     struct entry **entries, size_t *n, struct plait_error *err)
 {
@@ -195,8 +193,8 @@ static int list_all(const struct plait_copies *c, struct plait_comm *all,
     return 0;
 }
 
-/* Whether the entries from `first` on, of one step and world, have every image
- * of it; *end is behind the last of them. */
+/* Whether the entries from `first` on, all of the same step and world, include
+ * every image of that step; *end is behind the last of them. */
 static bool is_complete(const struct entry *list, size_t n, size_t first,
                         size_t *end)
 {
@@ -213,7 +211,8 @@ static bool is_complete(const struct entry *list, size_t n, size_t first,
     return found == e->ranks;
 }
 
-/* The first who has it sends it to the seat that its number selects. */
+/* The first rank that has the image sends it to the seat that its origin
+ * selects. */
 static int move_image(struct plait_copies *c, const struct entry *e,
                       struct plait_comm *all, int to, struct plait_copy *place)
 {
@@ -233,7 +232,9 @@ static int move_image(struct plait_copies *c, const struct entry *e,
                            NULL, NULL);
 }
 
-/* entries[n]: the images of one step, the first of each origin holds it. */
+/* entries[n]: the images of one step; the first entry of an origin is the one
+ * that is sent. Gives a rank with a seat each image that only ranks without one
+ * hold. */
 static int seat_images(struct plait_copies *c, const struct entry *entries,
                        size_t n, struct plait_comm *all, int seats,
                        struct plait_error *err)

@@ -73,7 +73,7 @@ int plait_copy_image_fill(char *image, const struct plait_rank_shard *shard,
     if (plait_rank_shard_copy(shard, data, err) < 0 ||
         check_data(shard, (const float *)(const void *)data, err) < 0)
         return -1;
-    memcpy(&new, head, sizeof(new)); /* with what lies between its members */
+    memcpy(&new, head, sizeof(new)); /* padding included */
     memcpy(new.magic, magic, sizeof(magic));
     new.bytes = old.bytes;
     new.table = old.table;

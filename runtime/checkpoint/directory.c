@@ -73,8 +73,8 @@ static int make_dir(const char *dir)
     return ret;
 }
 
-/* Only one checkpoint is written at a time: any other hidden one is what a
- * run that was killed has left. */
+/* Only one checkpoint is written at a time: other hidden ones are left over
+ * from killed runs. */
 static int remove_unfinished(const char *path)
 {
     DIR *dir = opendir(path);
@@ -160,10 +160,12 @@ int plait_directory_commit(const char *dir, const char *temporary,
 
     if (asprintf(&old, "%s.old", temporary) < 0)
         return plait_errorf(err, "%s: out of memory", path);
-    /* A run that went on from an earlier step comes by here again. A link to
-     * what is not there yet leads to the older ones; a new one that it does
-     * not lead to would be passed over. First of all: whoever the others have
-     * gone on without finds that it is no longer there, and changes nothing. */
+    /* A run that went on from an earlier step may write this step again. The
+     * link is changed before the rename: as long as it leads to a checkpoint
+     * that does not exist yet, older ones count, while a new checkpoint of a
+     * later step than the link's would be ignored. The temporary directory is
+     * synced first: a process that the others have gone on without finds it
+     * removed, and changes nothing. */
     if (sync_dir(temporary) < 0 || plait_directory_remove(old) < 0 ||
         (rename(path, old) < 0 && errno != ENOENT) ||
         link_latest(dir, path) < 0 || rename(temporary, path) < 0 ||
@@ -190,7 +192,7 @@ static int64_t step_of(const char *name)
     return errno == ERANGE ? -1 : step;
 }
 
-/* Checkpoints, the newest first. */
+/* Checkpoints, newest first. */
 struct list {
     int n;
     struct found {
@@ -238,8 +240,8 @@ static int list_checkpoints(const char *path, struct list *list)
     return 0;
 }
 
-/* The step of the checkpoint that was saved last, INT64_MAX where no link says
- * so, -1 if it leads elsewhere. */
+/* The step of the checkpoint that was saved last: INT64_MAX if there is no
+ * link, -1 if it leads elsewhere. */
 static int64_t latest_step(const char *dir, struct plait_error *err)
 {
     char *path = join_path(dir, "latest"), name[256];
@@ -296,7 +298,7 @@ static char *manifest_of(const char *dir, const char *name)
     return asprintf(&path, "%s/%s/manifest.json", dir, name) < 0 ? NULL : path;
 }
 
-/* 1, 0, or -1 with errno. */
+/* 1: it has a manifest; 0: not; -1 with errno. */
 static int is_complete(const char *dir, const char *name)
 {
     char *manifest = manifest_of(dir, name);
@@ -309,8 +311,8 @@ static int is_complete(const char *dir, const char *name)
     return ret;
 }
 
-/* The manifest goes first: what is left of a removal that was cut short is
- * not taken for a checkpoint. */
+/* The manifest is removed first, so that the rest of an interrupted removal
+ * does not count as a checkpoint. */
 static int remove_checkpoint(const char *dir, const char *name)
 {
     char *path = join_path(dir, name), *manifest = manifest_of(dir, name);
@@ -320,7 +322,7 @@ static int remove_checkpoint(const char *dir, const char *name)
         ret = plait_directory_remove(path);
     free(manifest);
     free(path);
-    /* NFS keeps files that somebody reads. They go in the next save. */
+    /* NFS keeps files that somebody reads. The next save removes them. */
     return ret < 0 && (errno == EBUSY || errno == ENOTEMPTY) ? 0 : ret;
 }
 

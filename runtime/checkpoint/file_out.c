@@ -31,7 +31,7 @@ int plait_file_out_open(struct plait_file_out *out, const char *path)
 int plait_file_out_write(struct plait_file_out *out, const void *bytes,
                          size_t size)
 {
-    /* Of no bytes at NULL it returns the first checksum, not the last. */
+    /* For NULL, libdeflate returns the initial checksum. */
     if (size > 0)
         out->crc = libdeflate_crc32(out->crc, bytes, size);
     out->bytes += size;

@@ -8,12 +8,14 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Elements looked at before the first bad one is looked for. */
+/* Elements that are checked as a whole before the first bad one is searched
+ * for. */
 #define BLOCK 4096
 #define RUN 64
 
-/* A number whose exponent is all ones carries into the highest bit, which the
- * sign has left: nothing but additions, so that it keeps up with memory. */
+/* For a number whose exponent is all ones, the sum carries into the highest
+ * bit, from which the sign was removed: only additions, so that the check is as
+ * fast as memory. */
 static uint32_t carry(float x)
 {
     uint32_t bits;
@@ -22,7 +24,7 @@ static uint32_t carry(float x)
     return (bits & UINT32_C(0x7fffffff)) + UINT32_C(0x00800000);
 }
 
-/* Compilers make vectors of a loop whose turns they know. */
+/* Compilers vectorize a loop of a constant length. */
 static int has_bad(const float *x, size_t n)
 {
     uint32_t all = 0;

@@ -6,8 +6,8 @@
 
 #include "topology/base/error.h"
 
-/* What is not finite is neither saved nor gone on from: it would make every
- * number after it the same. */
+/* A state that is not finite is neither saved nor loaded: every number computed
+ * from it would not be finite either. */
 
 /* The first of x[n] that is not finite; n: none. */
 size_t plait_finite_first_bad(const float *x, size_t n);

@@ -44,8 +44,8 @@ static const struct count_key llama_counts[] = {
     {"vocab_size", MODEL(vocab), false},
     {NULL, 0, false}};
 
-/* A setting that has one value here: any other is refused by its name. A key
- * that is missing or null has it too. */
+/* A setting of which only these values are supported: any other is refused by
+ * name. A missing or null key means the first one. */
 struct only_key {
     const char *name;
     const char *values[2]; /* as JSON has them, quotes included */
@@ -97,7 +97,7 @@ struct read {
     struct plait_error *err;
 };
 
-/* As the file has it, for errors. */
+/* The value's text in the file, for errors. */
 static const char *json_text(const json_t *value, char buf[80])
 {
     if (!value)
@@ -180,7 +180,7 @@ static int read_bool(const struct read *r, const char *name, bool missing,
     return 0;
 }
 
-/* Llama 3's. */
+/* The rope scaling of Llama 3. */
 static int read_rope_scaling(const struct read *r, const json_t *rope)
 {
     struct plait_model_config *m = r->model;
@@ -239,8 +239,8 @@ static int read_head_dim(const struct read *r)
     return 0;
 }
 
-/* What attention reaches. Within it a window makes no difference, so that is
- * how long sequences may be. */
+/* The reach of attention. Sequences no longer than the window are not affected
+ * by it, so it limits the sequence length. */
 static int read_window(const struct read *r, const struct plait_hf_type *type)
 {
     static const struct count_key key[] = {
@@ -351,7 +351,7 @@ static json_t *load_config(const char *path, struct plait_error *err)
     return NULL;
 }
 
-/* What plait-train would say of the sizes. */
+/* Whether plait-train accepts the sizes. */
 static int check_fits(const struct read *r, struct plait_job_config *job)
 {
     struct plait_error why;

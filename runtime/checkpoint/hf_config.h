@@ -10,18 +10,18 @@
  * plait.yaml: the same model in two notations. */
 
 /* What DIR/config.json describes. -1 with EINVAL or errno of the file, naming
- * what plait-train has not: a type of model, an activation, ... */
+ * what plait-train does not support: a type of model, an activation, ... */
 int plait_hf_config_read(const char *dir, struct plait_model_config *model,
                          struct plait_error *err);
 
-/* Whether a type of Hugging Face's models has all that this one has; -1 with
- * EINVAL, naming the key that none has. */
+/* Whether some type of Hugging Face's models has all features of this one; -1
+ * with EINVAL, naming the key that none has. */
 int plait_hf_config_possible(const struct plait_model_config *model,
                              struct plait_error *err);
 
-/* Write DIR/config.json of a possible model, for weights of `type`. The numbers
- * of the tokens that begin, end and pad a text are taken from the config.json
- * in `like`, if there is one; NULL: none. */
+/* Write DIR/config.json of a possible model, for weights of `type`. The ids of
+ * the tokens that begin, end and pad a text are taken from the config.json in
+ * `like`, if there is one; NULL: none. */
 int plait_hf_config_write(const char *dir,
                           const struct plait_model_config *model,
                           enum plait_dtype type, const char *like,

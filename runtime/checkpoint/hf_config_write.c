@@ -20,7 +20,7 @@ static json_t *gpt2_json(const struct plait_model_config *m)
                      m->tie_embeddings);
 }
 
-/* Fits a type where it has all that the model has, and nothing more. */
+/* Whether the type has exactly the features that the model has. */
 static bool fits_type(const struct plait_model_config *m,
                       const struct plait_hf_type *type)
 {
@@ -92,7 +92,7 @@ static int set_rope(json_t *root, const struct plait_model_config *m)
                   "original_max_position_embeddings", m->rope_original_len));
 }
 
-/* What the types do not share. */
+/* The keys that not all types have. */
 static int set_own(json_t *root, const struct plait_model_config *m,
                    const struct plait_hf_type *type)
 {
@@ -151,8 +151,8 @@ static json_t *load_like(const char *like)
     return json_load_file(path, 0, NULL);
 }
 
-/* What weights do not know. The longest text is the shorter one here where a
- * window or a job has cut it. */
+/* Copy keys that do not follow from the weights. `like` has the original
+ * longest text, which a window or a job may have cut here. */
 static void copy_rest(json_t *to, const json_t *like)
 {
     static const char *const keys[] = {"bos_token_id", "eos_token_id",

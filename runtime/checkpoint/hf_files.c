@@ -20,7 +20,7 @@
 #define ONE_FILE "model.safetensors"
 #define INDEX ONE_FILE ".index.json"
 
-/* Of a size or a place in a file. */
+/* The largest size or offset in a file. */
 #define MAX_NUMBER ((json_int_t)1 << 50)
 
 /* -- which files ---------------------------------------------------------- */
@@ -120,7 +120,7 @@ static size_t width_of(const char *dtype)
     return !strcmp(dtype, "BF16") || !strcmp(dtype, "F16") ? 2 : 0;
 }
 
-/* Of a type that is not read the size is not checked. */
+/* The size is checked only for types that can be read. */
 static int parse_tensor(struct plait_hf_stored *t, const json_t *entry,
                         uint64_t data)
 {

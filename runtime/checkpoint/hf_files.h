@@ -8,7 +8,7 @@
 #include "kernels/kernels.h"
 #include "topology/base/error.h"
 
-/* The safetensors files of a directory, and what they hold. */
+/* The safetensors files of a directory, and the tensors in them. */
 
 struct plait_hf_stored {
     char name[128];
@@ -25,7 +25,7 @@ struct plait_hf_files {
     char **names;
     int *fds;
     int ntensors;
-    struct plait_hf_stored *tensors; /* by name */
+    struct plait_hf_stored *tensors; /* sorted by name */
 };
 
 /* -1 with errno, naming the file. Call plait_hf_files_close() in any case. */
@@ -33,11 +33,11 @@ int plait_hf_files_open(struct plait_hf_files *files, const char *dir,
                         struct plait_error *err);
 void plait_hf_files_close(struct plait_hf_files *files);
 
-/* NULL: there is none of that name. */
+/* NULL: there is no tensor of that name. */
 const struct plait_hf_stored *
 plait_hf_files_find(const struct plait_hf_files *files, const char *name);
 
-/* `size` bytes from `offset` of a file on. */
+/* Read `size` bytes of a file, from `offset` on. */
 int plait_hf_files_read(const struct plait_hf_files *files, int file,
                         uint64_t offset, void *to, size_t size,
                         struct plait_error *err);

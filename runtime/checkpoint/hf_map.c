@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The list in the making. */
+/* The list while it is built. */
 struct builder {
     struct plait_hf_tensor *tensors;
     int n, cap;
     bool failed;
-    char here[64], there[64]; /* what the names of a layer begin with */
+    char here[64], there[64]; /* prefixes of a layer's names */
 };
 
 static struct plait_hf_tensor *add_tensor(struct builder *b, const char *name,
@@ -44,7 +44,7 @@ static void add_vector(struct builder *b, const char *name, const char *hf,
     add_tensor(b, name, hf, 1, n)->vector = true;
 }
 
-/* A matrix of GPT-2's and its bias. */
+/* A Conv1D of GPT-2: a matrix, stored transposed, and its bias. */
 static void add_conv1d(struct builder *b, const char *name, const char *hf,
                        uint64_t rows, uint64_t cols)
 {
@@ -119,7 +119,7 @@ static void add_llama_attention(struct builder *b,
         add_vector(b, "attention.out.bias", "self_attn.o_proj.bias", C);
 }
 
-/* Mixtral's. */
+/* The experts of Mixtral. */
 static void add_experts(struct builder *b, const struct plait_model_config *m)
 {
     static const char *const here[] = {"gate", "up", "down"};

@@ -8,17 +8,17 @@
 enum plait_hf_window {
     PLAIT_HF_WINDOW_NONE,
     PLAIT_HF_WINDOW,
-    PLAIT_HF_WINDOW_ASKED /* with use_sliding_window */
+    PLAIT_HF_WINDOW_ASKED /* only if use_sliding_window is true */
 };
 
-/* What the types of Hugging Face's models that are llama models here have
- * apart from each other. */
+/* How those types of Hugging Face's models that are llama models here differ
+ * from each other. */
 struct plait_hf_type {
     const char *name;  /* model_type; NULL ends the list */
-    const char *class; /* of transformers */
+    const char *class; /* class of the package transformers */
     double theta;      /* rope_theta where it is not given */
     enum plait_hf_window window;
-    bool experts; /* always, as the two below */
+    bool experts; /* the type always has them, as the two below */
     bool qkv;     /* biases of q, k and v */
     bool qk_norm;
     bool all; /* attention_bias: biases of q, k, v and the output */

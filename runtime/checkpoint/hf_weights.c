@@ -12,7 +12,7 @@
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_files.h"
 
-/* What plait_hf_weights_fill() reads at a time. */
+/* How much plait_hf_weights_fill() reads at a time. */
 #define CHUNK ((uint64_t)1 << 20) /* elements */
 
 struct plait_hf_weights {
@@ -26,8 +26,8 @@ struct plait_hf_weights {
 
 /* -- opening -------------------------------------------------------------- */
 
-/* A name as it is in the map, or without its first word, which files of the
- * bare model lack. */
+/* Look for the name, and for the name without its first word, which files of
+ * the bare model lack. */
 static const struct plait_hf_stored *find_stored(const struct plait_hf_files *f,
                                                  const char *name)
 {
@@ -78,8 +78,8 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-/* What older versions of transformers have saved besides weights, and the
- * head of a model whose embedding is its head. */
+/* Tensors that may be ignored: what older versions of transformers have saved
+ * besides weights, and the head of a model that ties it to the embedding. */
 static bool is_spare(const struct plait_hf_weights *w, const char *name)
 {
     if (!strcmp(name, "lm_head.weight"))
@@ -178,7 +178,7 @@ int64_t plait_hf_weights_parameters(const struct plait_hf_weights *w)
 
 /* -- reading -------------------------------------------------------------- */
 
-/* Elements [first, first + n) of the stored tensor. Narrow ones are read into
+/* Elements [first, first + n) of the stored tensor. 16-bit ones are read into
  * the second half of `out` and widened from the front. */
 static int read_run(const struct plait_hf_weights *w,
                     const struct plait_hf_stored *s, uint64_t first, uint64_t n,
@@ -200,7 +200,7 @@ static int read_run(const struct plait_hf_weights *w,
     return 0;
 }
 
-/* Column c of Plait's tensor is a run of row c there. */
+/* Column c of Plait's tensor is a part of row c of the stored one. */
 static int read_transposed(const struct plait_hf_weights *w,
                            const struct plait_hf_tensor *t,
                            const struct plait_hf_stored *s, uint64_t row,
@@ -232,7 +232,7 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
                     err);
 }
 
-/* Whole rows, a chunk at a time, of which the slice takes what it holds. */
+/* Read whole rows, a chunk at a time, and copy what the slice holds of them. */
 static int fill_rows(const struct plait_hf_weights *w, int index,
                      const struct plait_tensor_slice *slice, float *out,
                      struct plait_error *err)

@@ -6,14 +6,13 @@
 #include "runtime/checkpoint/tensor_slice.h"
 #include "topology/base/error.h"
 
-/* The weights of a Hugging Face directory: model.safetensors, or the files
- * that model.safetensors.index.json names. Nothing but their heads is read
- * before it is asked for. */
+/* The weights of a Hugging Face directory: model.safetensors, or the files that
+ * model.safetensors.index.json names. Opening reads only their heads. */
 struct plait_hf_weights;
 
-/* Reads config.json and the heads, and checks that each tensor of the model
- * is there in its shape, of fp32, bf16 or fp16, and none that the model has
- * not. NULL with errno. */
+/* Reads config.json and the heads, and checks that each tensor of the model is
+ * there in its shape, as fp32, bf16 or fp16, and that there are no others. NULL
+ * with errno. */
 struct plait_hf_weights *plait_hf_weights_open(const char *dir,
                                                struct plait_error *err);
 void plait_hf_weights_close(struct plait_hf_weights *weights);
@@ -32,8 +31,8 @@ int plait_hf_weights_read(const struct plait_hf_weights *weights, int index,
                           uint64_t row, uint64_t n, float *out,
                           struct plait_error *err);
 
-/* What a slice holds of the tensor of its name, to out [slice->count]; padding
- * is 0. */
+/* Fill out [slice->count] with what the slice holds of the tensor of its name;
+ * padding is 0. */
 int plait_hf_weights_fill(const struct plait_hf_weights *weights,
                           const struct plait_tensor_slice *slice, float *out,
                           struct plait_error *err);

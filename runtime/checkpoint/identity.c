@@ -24,8 +24,8 @@ bool plait_identity_is_allowed(const char *list, const char *key)
     return false;
 }
 
-/* What weights alone are used by: the model, but for what only training
- * knows. */
+/* Settings that matter where only weights are used: those of the model, except
+ * those that only affect training. */
 static bool is_of_weights(const char *key)
 {
     static const char *const training[] = {
@@ -38,8 +38,8 @@ static bool is_of_weights(const char *key)
     return !strncmp(key, "model.", 6);
 }
 
-/* One model may become many replicas; how many go on with how many is
- * another check's. */
+/* A checkpoint of one model may be loaded into many replicas, so sync.* may
+ * differ; check_replicas() in load.c compares their number. */
 static bool is_compared(const struct plait_manifest *m, const char *key,
                         bool weights, const char *anyway)
 {
@@ -50,7 +50,7 @@ static bool is_compared(const struct plait_manifest *m, const char *key,
     return !plait_identity_is_allowed(anyway, key);
 }
 
-/* "KEY there (here VALUE)" after what is there; false: no more room. */
+/* Append `more` after a separator; false: no more room. */
 static bool append(char *text, size_t size, const char *separator,
                    const char *more)
 {

@@ -6,20 +6,21 @@
 
 #include "runtime/checkpoint/directory.h"
 
-/* Whether a checkpoint is of the run that wants to go on from it. */
+/* Whether a checkpoint belongs to the run that wants to go on from it. */
 
 /* Whether `key` is in `list`, "KEY[,KEY]..."; NULL: no list. */
 bool plait_identity_is_allowed(const char *list, const char *key);
 
-/* Every setting that the manifest and this run have, but those in `anyway`;
- * with `weights` only those that the weights alone are used by. -1 with EINVAL
- * names all that differ. A manifest of an earlier version has none. */
+/* Compares every setting that both the manifest and this run have, except those
+ * in `anyway`; with `weights`, only those that matter for weights alone. -1
+ * with EINVAL names all that differ. The manifest of an earlier version has no
+ * settings. */
 int plait_identity_check(const char *path, const struct plait_manifest *m,
                          const struct plait_job_config *config, bool weights,
                          const char *anyway, struct plait_error *err);
 
-/* One of an earlier version: its model by DIRECTORY/plait.yaml, where that is
- * there. */
+/* For a checkpoint of an earlier version: compares the model in
+ * DIRECTORY/plait.yaml, if that file exists. */
 int plait_identity_check_model(const char *directory,
                                const struct plait_model_config *model,
                                struct plait_error *err);

@@ -20,12 +20,13 @@
 #include "runtime/checkpoint/sources.h"
 #include "runtime/parallel/shard.h"
 
-/* sources.h says which files have what. A rank opens those that it needs
- * slices of: in the layout that has written them, under ZeRO its own alone. Of
- * ranks that hold the same, one reads each slice and sends it to the others. */
+/* sources.h says which files hold what. A rank opens those that it needs slices
+ * of: only its own, if the layout is the one that wrote the checkpoint with
+ * ZeRO. Of several ranks that hold the same slice, one reads it and sends it to
+ * the others. */
 
-/* Whether all that is wanted is fp32 on the model's device, where a
- * communicator reaches it. */
+/* Whether all slices are fp32 on the model's device, where a communicator can
+ * reach them. */
 static bool on_device(const struct plait_load *l)
 {
     int i;
@@ -38,8 +39,8 @@ static bool on_device(const struct plait_load *l)
     return l->shards->state_dev == l->shards->model->mesh->dev;
 }
 
-/* Without ZeRO the ranks of a data-parallel group hold the same, but for the
- * experts. */
+/* The ranks that hold the same slices: without ZeRO and experts, those of a
+ * data-parallel group. NULL: none. */
 static struct plait_comm *replicas_of(const struct plait_load *l)
 {
     const struct plait_model *model = l->shards->model;
@@ -51,9 +52,9 @@ static struct plait_comm *replicas_of(const struct plait_load *l)
     return comm;
 }
 
-/* Of the `n` members of a group, by their ranks in a world of `size`, one
- * that has a file of the slice open already; or else one
- * that its file's number selects, so that all ranks read. */
+/* Which of the n members of a group reads the slice (their ranks in a world of
+ * `size`): one that already has the slice's file open, or else one that the
+ * file's number selects, so that all ranks read. */
 static int reader_of(const struct plait_load *l, int slice, const int *members,
                      int n, int size)
 {
@@ -99,7 +100,7 @@ static int choose_readers(struct plait_load *l, struct plait_comm *world,
     return ret;
 }
 
-/* All, or the weights among the optimizer's pieces. */
+/* Whether the slice is loaded: all are, or with `fresh` only the weights. */
 static bool is_wanted(const struct plait_load *l, int slice)
 {
     return !l->optim || !l->fresh || !l->pieces[slice].state;
@@ -112,7 +113,7 @@ bool plait_load_reads(const struct plait_load *l, int slice)
     return !l->replicas || l->reader[slice] == plait_comm_rank(l->replicas);
 }
 
-/* Open the shards that have something of what this rank reads. */
+/* Map the files that hold something of what this rank reads. */
 static int open_needed(struct plait_load *l, struct plait_error *err)
 {
     const struct plait_source *s, *end = l->from.sources + l->from.nsources;
@@ -160,7 +161,7 @@ static int prepare_slices(struct plait_load *l, struct plait_comm *world,
     return plait_sources_fetch(&l->from, world, l->shards->model->mesh->q, err);
 }
 
-/* Piece i, which has been put together in `buffer`, to where it belongs. */
+/* Write slice i from `buffer` to where it belongs. */
 static int store_slice(const struct plait_load *l, int i, const float *buffer)
 {
     size_t n = l->slices[i].count;
@@ -208,7 +209,7 @@ static int fill_all(const struct plait_load *l, struct plait_error *err)
     return ret;
 }
 
-/* What each has read, to those who want the same. */
+/* Each reader broadcasts what it has read to the ranks that want the same. */
 static int send_all(const struct plait_load *l, struct plait_error *err)
 {
     const struct plait_model *model = l->shards->model;
@@ -230,7 +231,7 @@ static int send_all(const struct plait_load *l, struct plait_error *err)
     return 0;
 }
 
-/* Tensors that the model has not would change the number. */
+/* Additional tensors in the checkpoint show in the number of parameters. */
 static int check_parameters(const struct plait_load *l, struct plait_error *err)
 {
     const struct plait_model *model = l->shards->model;
@@ -245,7 +246,7 @@ static int check_parameters(const struct plait_load *l, struct plait_error *err)
         l->from.path, there, model->parameters);
 }
 
-/* The state of one optimizer means nothing to another. */
+/* An optimizer cannot use the state of another one. */
 static int check_optimizer(const struct plait_load *l, struct plait_error *err)
 {
     const char *have = l->from.manifest.optimizer;
@@ -298,7 +299,8 @@ static void load_free(struct plait_load *l)
     free(l->placed);
 }
 
-/* As against a file system or a machine that fails. */
+/* The checkpoint is damaged, as opposed to a failure of the file system or the
+ * machine. */
 static bool is_not_whole(int number)
 {
     return number == EINVAL || number == ENOENT;
@@ -334,8 +336,8 @@ static int read_all(struct plait_load *l, struct plait_error *err)
     return plait_error_consensus(world, send_all(l, err), err);
 }
 
-/* Whether it is of this run: a model whose tensors have the same shapes may
- * yet compute something else. */
+/* Whether the checkpoint belongs to this run: a model whose tensors have the
+ * same shapes may still compute something else. */
 static int check_run(const struct plait_load *l, const char *anyway,
                      struct plait_error *err)
 {
@@ -440,7 +442,7 @@ int plait_checkpoint_load_weights(const char *path, const char *anyway,
 
 /* -- the weights of another run ------------------------------------------- */
 
-/* Rank 0 looks, and holds the model there against the configuration's. */
+/* Rank 0 finds the source, and compares its model with the configuration's. */
 static int find_source(const char *dir, const struct plait_model *model,
                        struct plait_model_source *source,
                        struct plait_error *err)

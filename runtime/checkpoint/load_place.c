@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plait_load_place(): in the layout that has written a checkpoint, its files
- * are read once, and their bytes go where they belong. */
+/* plait_load_place(): in the layout that wrote a checkpoint, its files are read
+ * once, and their bytes are copied to their final places meanwhile. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/load_private.h"
 
-/* Bytes that are copied at a time: what caches hold for the host's memory,
- * more where each copy is a call to a driver. */
+/* Bytes that are copied at a time: what fits in caches for host memory, more
+ * where each copy is a call to a driver. */
 #define HOST_PART ((size_t)256 << 10)
 #define GPU_PART ((size_t)4 << 20)
 
@@ -25,9 +25,9 @@ struct part {
 struct placing {
     struct plait_sources_visitor visitor; /* first */
     struct plait_load *load;
-    struct part *parts;     /* by file and place */
-    int n, next;            /* that has not ended yet */
-    struct plait_error bad; /* the first that is not finite */
+    struct part *parts;     /* by file and offset */
+    int n, next;            /* next: the first part that has not ended yet */
+    struct plait_error bad; /* the first number that is not finite */
 };
 
 static bool is_same(const struct plait_tensor_slice *a,
@@ -39,8 +39,8 @@ static bool is_same(const struct plait_tensor_slice *a,
            a->first == b->first && a->count == b->count;
 }
 
-/* The one source of the slice, if it is the same and has no padding, whose
- * numbers a file need not know. */
+/* The only source of the slice, if it holds exactly the slice and no padding; a
+ * file may have anything in padding. */
 static const struct plait_source *find_same(const struct plait_load *l,
                                             const struct plait_tensor_slice *w)
 {
@@ -70,7 +70,8 @@ static int by_place(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-/* What a damaged head says may overlap: that is read later, if at all. */
+/* The parts of a damaged head may overlap: such parts are read later, if at
+ * all. */
 static void drop_overlaps(struct placing *p)
 {
     int n = 0, i;
@@ -82,7 +83,7 @@ static void drop_overlaps(struct placing *p)
     p->n = n;
 }
 
-/* Codes of 8 bits are of a whole piece. */
+/* 8-bit codes can only be written as a whole piece. */
 static bool goes_in_parts(const struct plait_load *l, int slice)
 {
     return !l->optim || l->pieces[slice].home != PLAIT_PIECE_CODES;
@@ -114,7 +115,7 @@ static int list_parts(struct placing *p, const struct plait_comm *world)
     return 0;
 }
 
-/* Where a slice lies, if the host reaches it; NULL: not as fp32. */
+/* Where a slice lies as fp32 in memory of the host; NULL: nowhere. */
 static float *host_place(const struct plait_load *l, int slice)
 {
     const struct plait_model *model = l->shards->model;
@@ -129,7 +130,7 @@ static float *host_place(const struct plait_load *l, int slice)
     return l->pieces[slice].data;
 }
 
-/* Elements from `first` on of a slice. */
+/* Store n elements of a slice, from `first` on. */
 static int store(const struct plait_load *l, int slice, size_t first,
                  const float *from, size_t n)
 {
@@ -147,7 +148,7 @@ static int store(const struct plait_load *l, int slice, size_t first,
         l->shards, (char *)l->data[slice] + first * each, from, n);
 }
 
-/* What of a part is in these bytes of its file. */
+/* Place the part's elements that are in these bytes of its file. */
 static int place_part(struct placing *p, const struct part *part, uint64_t at,
                       const char *bytes, size_t n)
 {

@@ -8,26 +8,27 @@
 
 struct plait_load {
     struct plait_sources from;
-    struct plait_hf_weights *hf;       /* in its place; NULL: a checkpoint */
-    struct plait_shards *shards;       /* of the model that is loaded into */
+    struct plait_hf_weights *hf;       /* instead of `from`, or NULL */
+    struct plait_shards *shards;       /* of the model that is filled */
     struct plait_optim *optim;         /* NULL: its weights alone */
-    bool fresh;                        /* none of the optimizer's state */
+    bool fresh;                        /* without the optimizer's state */
     bool apart;                        /* each replica's own state */
-    struct plait_tensor_slice *slices; /* that this rank wants, and where to */
-    void **data;                       /* of weights alone */
+    struct plait_tensor_slice *slices; /* wanted here, and where to */
+    void **data; /* where slices lie, without an optimizer */
     const struct plait_optim_piece *pieces; /* of the optimizer */
     int nslices;
-    struct plait_comm *replicas; /* who wants the same; NULL: nobody */
-    int *reader;                 /* [nslices] of them, where there are any */
+    struct plait_comm *replicas; /* ranks that want the same; NULL: none */
+    int *reader;  /* [nslices] which of them reads; if there are any */
     bool *placed; /* [nslices]: read while their file was checked; NULL: none */
 };
 
-/* Whether it is this rank that reads the slice, and has not yet. */
+/* Whether this rank is the one that reads the slice, and has not done so
+ * yet. */
 bool plait_load_reads(const struct plait_load *load, int slice);
 
-/* Collective: all files are read and held to their checksums. The slices that
- * a file of this rank's has as they are wanted go to their places meanwhile, so
- * that nothing is read twice. EINVAL where a file is damaged, EDOM where a
+/* Collective: reads all files and checks their checksums. A slice that a file
+ * of this rank holds exactly as it is wanted is copied to its place meanwhile,
+ * so that nothing is read twice. EINVAL where a file is damaged, EDOM where a
  * number is not finite; slices may then have been overwritten. */
 int plait_load_place(struct plait_load *load, struct plait_comm *world,
                      struct plait_error *err);

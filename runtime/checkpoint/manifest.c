@@ -50,7 +50,7 @@ static json_t *build_json(const struct plait_manifest *m)
                      "files", files);
 }
 
-/* Where there are several: "replicas": 4, "sync": "local". */
+/* If there are replicas: "replicas": 4, "sync": "local". */
 static json_t *add_replicas(json_t *root, const struct plait_manifest *m)
 {
     if (!root || m->replicas == 0)
@@ -157,7 +157,7 @@ static int parse_file(const json_t *entry, struct plait_shard_file *file)
     return *end ? -1 : 0;
 }
 
-/* Only where there are several. */
+/* Both keys are only there if there are replicas. */
 static int parse_replicas(const json_t *root, struct plait_manifest *m)
 {
     const char *sync = "";
@@ -176,7 +176,7 @@ static int parse_json(const json_t *root, struct plait_manifest *m)
 {
     json_int_t step, tokens, parameters, clean = 0, skipped = 0;
     double scale = 1;
-    const char *format, *optimizer = "adamw"; /* once the only one */
+    const char *format, *optimizer = "adamw"; /* of earlier versions */
     json_t *files, *run = NULL;
     int version, i;
 
@@ -245,8 +245,8 @@ done:
     return ret;
 }
 
-/* The text without the newlines behind it is what the checksum is of. One of
- * an earlier version has none, and says nothing of its run. */
+/* The checksum covers the text without the newlines at its end. A manifest of
+ * an earlier version has none, and no settings. */
 static bool is_intact(const char *text, size_t size, bool says_more)
 {
     bool sealed;

@@ -92,7 +92,7 @@ int plait_manifest_parse_identity(const json_t *root, struct plait_manifest *m)
     return data ? parse_data(data, &m->info.data) : 0;
 }
 
-/* Where the digits are: those of the last marker. */
+/* The checksum's digits: those after the last marker. */
 static char *find_digits(const char *text, size_t size)
 {
     size_t n = strlen(marker), at;

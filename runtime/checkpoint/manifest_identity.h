@@ -7,21 +7,22 @@
 
 #include "runtime/checkpoint/directory.h"
 
-/* What a manifest says of the run that it is of, and of itself:
+/* What a manifest says about its run, and its own checksum:
  * {..., "settings": {"model.heads": "12", ...},
  *  "data": {"bytes": 4711, "hash": "0123456789abcdef"},
  *  "checksum": "0badcafe"} */
 
-/* Adds settings and data, where there are any, and a checksum of zeros, which
- * must stay last. -1: no memory. */
+/* Adds settings and data, if there are any, and a checksum of zeros, which must
+ * stay last. -1: out of memory. */
 int plait_manifest_add_identity(json_t *root, const struct plait_manifest *m);
-/* NULL members: of an earlier version. -1: not such objects. */
+/* Missing members are left as they are: the manifest is of an earlier version.
+ * -1: they are malformed. */
 int plait_manifest_parse_identity(const json_t *root, struct plait_manifest *m);
 
-/* The checksum into the text of a whole manifest, zlib's CRC-32 of the text
- * as it is with zeros in its place. */
+/* Write the checksum into the text of a whole manifest: zlib's CRC-32 of the
+ * text with zeros in its place. */
 void plait_manifest_seal(char *text, size_t size);
-/* Whether it is right; `sealed`: whether there is one. */
+/* Whether the checksum is right; *sealed: whether there is one. */
 bool plait_manifest_is_sealed(const char *text, size_t size, bool *sealed);
 
 #endif

@@ -10,10 +10,10 @@
  * {"samples": 320, "skipped": 0, "noise": [square, trace, weight],
  *  "losses": [oldest, ...], "norms": [...], "batch": 0, "held": 0} */
 
-/* The caller's; NULL: no memory. */
+/* Owned by the caller. NULL: out of memory. */
 json_t *plait_manifest_run(const struct plait_run_state *state);
 
-/* NULL, of an earlier version: all zero. -1: `json` is not such an object. */
+/* `json` NULL (an earlier version): all zero. -1: it is malformed. */
 int plait_manifest_parse_run(const json_t *json, struct plait_run_state *state);
 
 #endif

@@ -55,7 +55,7 @@ static int copy_open(int fd, const char *to, const char *name)
 
     snprintf(path, sizeof(path), "%s/%s", to, name);
     snprintf(made, sizeof(made), "%s/.%s.partial", to, name);
-    unlink(made); /* of a run that was killed */
+    unlink(made); /* left by a run that was killed */
     if (plait_file_out_open(&out, made) < 0)
         return -1;
     ret = copy_bytes(fd, &out);
@@ -103,7 +103,7 @@ static bool has_tokenizer(const char *dir)
     return has_file(dir, names[0]) || has_file(dir, names[1]);
 }
 
-/* A checkpoint's are beside it. */
+/* The files of a checkpoint are in the directory above it. */
 static void find_extras(const char *dir, char found[4096])
 {
     bool above = has_file(dir, "manifest.json") && !has_tokenizer(dir);

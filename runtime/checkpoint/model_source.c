@@ -76,7 +76,7 @@ struct key {
     const char *name;
     size_t offset;
     enum { KEY_INT, KEY_REAL, KEY_BOOL, KEY_HEAD_DIM } type;
-    enum { OF_ALL, OF_LLAMA, OF_SCALED, OF_EXPERTS } of; /* such models */
+    enum { OF_ALL, OF_LLAMA, OF_SCALED, OF_EXPERTS } of; /* models with it */
 };
 
 #define KEY(member, type, of)                                                \

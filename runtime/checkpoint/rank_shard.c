@@ -9,8 +9,8 @@
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "topology/base/hash.h"
 
-/* Who writes what: every rank holds slices of the model, some of them the
- * same. */
+/* Which rank writes what: every rank holds slices of the model, and several may
+ * hold the same one. */
 
 uint64_t plait_slice_fingerprint(const struct plait_tensor_slice *p)
 {
@@ -40,8 +40,8 @@ int plait_rank_shard_owners(const struct plait_rank_shard *shard,
     return ret;
 }
 
-/* The tied copy on the last stage is cut along other borders than the first
- * stage's, so it must go by itself. */
+/* The tied copy on the last stage is sliced at other offsets than the original
+ * on the first stage, so it is recognized by itself. */
 static bool is_tied_copy(const struct plait_model *model,
                          const struct plait_tensor *t)
 {
@@ -62,9 +62,8 @@ static void drop_tied(struct plait_rank_shard *shard,
     shard->n = n;
 }
 
-/* Keep of this rank's slices those that it writes: of those that hold a slice,
- * the one does whose turn the fingerprint says, so that replicas share the
- * writing. */
+/* Keep only the slices that this rank writes. The fingerprint selects one of
+ * the ranks that hold a slice, so that replicas share the work. */
 static void keep_own(struct plait_rank_shard *shard,
                      struct plait_slice_owners *owners, int rank, int *ranks)
 {
@@ -101,8 +100,9 @@ static int choose_slices(struct plait_rank_shard *shard,
     return ret;
 }
 
-/* Collective. States, and what replicas have of their own, go with the weights
- * they belong to. */
+/* Collective: whether all weights are written. States, and what each replica
+ * has of its own, are not counted: they go with the weights that they belong
+ * to. */
 static int check_complete(const struct plait_rank_shard *shard,
                           const struct plait_model *model,
                           struct plait_error *err)

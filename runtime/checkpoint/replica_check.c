@@ -13,12 +13,12 @@
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "topology/base/hash.h"
 
-/* Read at a time, so that it stays in the processor's cache. */
+/* Elements that are read at a time, to stay in the processor's cache. */
 #define CHUNK ((size_t)64 << 10)
 #define HOST_NAME 64
 
-/* The slices of this rank that the same other ranks hold too are a class, and
- * have one hash. A class is named by a hash of its ranks. */
+/* The slices of this rank that are held by the same set of ranks form a class,
+ * which has one hash. A class is named by a hash of its ranks. */
 struct sum {
     uint64_t class, hash;
 };
@@ -29,8 +29,8 @@ struct plait_replica_check {
     struct plait_replicas *replicas; /* NULL: one model */
     struct plait_rank_shard shard;
     int *class_of;    /* [shard.n] number of the class; -1: held here alone */
-    int nclasses;     /* of this rank */
-    int room;         /* of any rank */
+    int nclasses;     /* number of classes of this rank */
+    int room;         /* the most classes of any rank */
     struct sum *mine; /* [room] */
     struct sum *all;  /* [ranks][room] */
     float *buffer;    /* [CHUNK] */
@@ -44,9 +44,9 @@ static uint64_t mix(uint64_t z)
     return z ^ z >> 32;
 }
 
-/* A sum over places of what is there times a number of the place: it does not
- * matter where it is cut. Four numbers are one term, so that processors work
- * on several at a time. */
+/* A sum over all positions of the value mixed with the position, so that it
+ * does not depend on how the array is cut. Four numbers make one term, so that
+ * processors work on several at a time. */
 uint64_t plait_replica_hash(const float *x, size_t first, size_t n)
 {
     uint64_t hash = 0;
@@ -102,7 +102,7 @@ static int hash_all(struct plait_replica_check *c, struct plait_error *err)
 
 /* -- classes --------------------------------------------------------------- */
 
-/* The number of the class with this name; a new one takes its room. */
+/* The index of the class with this name, which is added if it is new. */
 static int find_class(struct plait_replica_check *c, uint64_t class)
 {
     int i;
@@ -156,7 +156,7 @@ static int make_classes(struct plait_replica_check *c, struct plait_error *err)
     return ret;
 }
 
-/* Collective: as many sums as any rank has. */
+/* Collective: make room for as many sums as any rank has. */
 static int make_room(struct plait_replica_check *c, struct plait_error *err)
 {
     size_t n = (size_t)c->room + 1;
@@ -216,7 +216,7 @@ void plait_replica_check_destroy(struct plait_replica_check *c)
 
 /* -- the comparison -------------------------------------------------------- */
 
-/* What rank r has of a class; NULL: it holds none of it. */
+/* Rank r's sum of a class; NULL: it holds none of it. */
 static const struct sum *sum_of(const struct plait_replica_check *c, int r,
                                 uint64_t class)
 {
@@ -228,7 +228,8 @@ static const struct sum *sum_of(const struct plait_replica_check *c, int r,
     return NULL;
 }
 
-/* How many ranks hold the class, and how many of them what rank r holds. */
+/* *members: how many ranks hold the class; *equal: how many of them have the
+ * same hash. */
 static void count_votes(const struct plait_replica_check *c,
                         const struct sum *one, int *equal, int *members)
 {
@@ -241,8 +242,8 @@ static void count_votes(const struct plait_replica_check *c,
     }
 }
 
-/* The first rank that is not with the majority of some class it holds;
- * *fair: there is none, as between two. -1: all agree. */
+/* The first rank that disagrees with the majority of some class that it holds.
+ * *fair: there is no majority, as between two ranks. -1: all agree. */
 static int find_odd(const struct plait_replica_check *c, int *members,
                     bool *fair)
 {
@@ -269,7 +270,8 @@ static int find_odd(const struct plait_replica_check *c, int *members,
     return undecided;
 }
 
-/* Everyone knows that they differ; the names of the nodes are fetched now. */
+/* All ranks know that they differ. Only now the names of the nodes are
+ * gathered. */
 static int describe(struct plait_replica_check *c, int64_t step, int odd,
                     int members, bool fair, struct plait_error *err)
 {

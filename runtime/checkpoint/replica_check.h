@@ -4,10 +4,10 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 
-/* What several ranks hold of the state of a run, whatever makes them
- * replicas of each other (data, tensor or context parallelism), is equal to the
- * last bit. A memory that fails on one of them parts them for ever, and nothing
- * that is computed shows it. */
+/* Checks that state which several ranks hold, whatever makes them replicas of
+ * each other (data, tensor or context parallelism), is equal to the last bit. A
+ * memory error on one of them makes them differ for ever, and no result of the
+ * training shows it. */
 struct plait_replica_check;
 
 /* Collective. NULL with err on all ranks together. */
@@ -30,8 +30,9 @@ int plait_replica_check_run(struct plait_replica_check *check, int64_t step,
 int plait_replica_check_state(struct plait_replica_check *check, uint64_t *hash,
                               struct plait_error *err);
 
-/* FNV-like hash of n numbers by their bits, in any order of calls: `first` is
- * the number of x[0] in what they are all parts of, a multiple of 4. Pure. */
+/* A hash of n numbers by their bits. The hashes of parts of an array add up to
+ * that of the whole: `first` is the index of x[0] in it, a multiple of 4.
+ * Pure. */
 uint64_t plait_replica_hash(const float *x, size_t first, size_t n);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of any number in a head; keeps sums and byte counts inside 64 bits. */
+/* The largest number in a head; keeps sums and byte counts inside 64 bits. */
 #define MAX_NUMBER ((json_int_t)1 << 50)
 
 /* The format's own limit on the JSON. */
@@ -20,7 +20,7 @@ static json_t *offset_pair(uint64_t a, uint64_t b)
     return json_pack("[I,I]", (json_int_t)a, (json_int_t)b);
 }
 
-/* A run that is its whole box is stored in its shape. */
+/* A run that covers its whole box is stored with the box's shape. */
 static json_t *stored_shape(const struct plait_tensor_slice *p)
 {
     if (p->count != p->box[0] * p->box[1] || p->box[0] == 1)
@@ -123,7 +123,7 @@ static bool product_fits(uint64_t a, uint64_t b, uint64_t *product)
     return !__builtin_mul_overflow(a, b, product) && *product <= MAX_NUMBER;
 }
 
-/* Where the slice lies: what "plait" says, or else all of the tensor. */
+/* The slice's place: as "plait" says, or else the whole tensor. */
 static int get_place(const json_t *entry, const json_t *place,
                      struct plait_tensor_slice *p)
 {
@@ -192,7 +192,7 @@ static int parse_tensor(struct parse *parse, const char *key,
     return 0;
 }
 
-/* The text "plait" of the metadata, or an empty object. */
+/* The object in the metadata's text "plait", or an empty one. */
 static json_t *load_places(const json_t *head)
 {
     const json_t *meta = json_object_get(head, "__metadata__");
@@ -277,6 +277,6 @@ done:
     json_decref(parse.places);
     json_decref(head);
     if (ret < 0 && errno != ENOMEM)
-        errno = EINVAL; /* jansson has left any number there */
+        errno = EINVAL; /* jansson may have changed it */
     return ret;
 }

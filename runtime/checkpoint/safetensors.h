@@ -8,10 +8,10 @@
 #include "runtime/checkpoint/tensor_slice.h"
 #include "topology/base/error.h"
 
-/* The head of a safetensors file: the length of a JSON text as u64, the JSON,
- * padded with blanks to a multiple of 8. Every tensor here is fp32; where it
- * lies in the whole model stands in the entry "plait" of __metadata__ (as
- * text, as the format demands), so that any reader of safetensors can open
+/* The head of a safetensors file: the length of a JSON text as u64, then the
+ * JSON, padded with blanks to a multiple of 8. Every tensor here is fp32. The
+ * entry "plait" of __metadata__ (a text, as the format demands) says which part
+ * of the whole model each one is, so that any reader of safetensors can open
  * the file. */
 
 /* The head for `n` slices whose data follow one after the other, malloc'ed.
@@ -26,8 +26,8 @@ json_t *plait_safetensors_head(const char *name, const unsigned char *file,
                                size_t size, size_t *data,
                                struct plait_error *err);
 
-/* A JSON text as the format wants it: its length, the text, blanks. malloc'ed;
- * NULL with errno. */
+/* A JSON object as the format demands: length, text, blanks. malloc'ed; NULL
+ * with errno. */
 unsigned char *plait_safetensors_wrap(const json_t *head, size_t *size);
 
 struct plait_stored {

@@ -15,8 +15,8 @@
 #include "runtime/comm/trace.h"
 #include "topology/base/thread.h"
 
-/* The thread that writes talks to nobody: whatever the ranks must agree on
- * is agreed between steps, by the thread that trains. */
+/* The writing thread does not communicate: whatever the ranks must agree on is
+ * agreed between steps, by the training thread. */
 
 struct plait_saver {
     const struct plait_model *model;
@@ -31,19 +31,19 @@ struct plait_saver {
     /* The checkpoint that is being written. */
     bool open;   /* the same on all ranks */
     bool copied; /* it is written from the copy */
-    bool placed; /* all shards are written, and rank 0 puts them in place; the
-                    same on all ranks */
+    bool placed; /* all shards are written, and rank 0 is putting them in place;
+                    the same on all ranks */
     struct plait_checkpoint_info info;
     const char *in; /* dir or fallback */
     char *temporary, *path;
     bool threaded; /* a thread is to be joined */
     pthread_t thread;
     atomic_bool cancel, done;
-    /* The thread's until it is done. */
+    /* Used by the thread alone until it is done. */
     double begun, ended;
     struct plait_shard_file file, *files; /* files: of all ranks, in `placed` */
     struct plait_error why;
-    int ret, number; /* of the outcome: 0 or -1, and errno */
+    int ret, number; /* the outcome: 0 or -1, and errno */
 };
 
 static bool is_first(const struct plait_saver *s)
@@ -89,7 +89,7 @@ static void join_thread(struct plait_saver *s)
     s->threaded = false;
 }
 
-/* Nobody writes this rank's shard. */
+/* Note that this rank's shard will not be written. */
 static void fail_part(struct plait_saver *s, const struct plait_error *err)
 {
     s->ret = -1;
@@ -99,8 +99,8 @@ static void fail_part(struct plait_saver *s, const struct plait_error *err)
     atomic_store(&s->done, true);
 }
 
-/* What came of this rank's shard, once it is done. A rank was told to stop
- * because of another one, whose error it is. */
+/* The outcome of this rank's shard, once it is done. ECANCELED is no error of
+ * its own: it was canceled because another rank failed, which reports it. */
 static int part_outcome(const struct plait_saver *s, struct plait_error *err)
 {
     if (s->ret == 0 || s->number == ECANCELED)
@@ -121,7 +121,7 @@ static void forget_checkpoint(struct plait_saver *s)
     s->open = s->placed = false;
 }
 
-/* Not collective: nothing is left of it but what older ones there are. */
+/* Not collective: remove the unfinished checkpoint; older ones stay. */
 static void abandon_checkpoint(struct plait_saver *s)
 {
     int saved = errno;
@@ -134,7 +134,8 @@ static void abandon_checkpoint(struct plait_saver *s)
     errno = saved;
 }
 
-/* A directory that was there once. */
+/* Make the temporary directory. The directory above existed when the run began,
+ * so that it is reported if it is gone. */
 static int prepare_directory(struct plait_saver *s, struct plait_error *err)
 {
     bool missing = access(s->in, F_OK) < 0 && errno == ENOENT;
@@ -173,7 +174,7 @@ static int open_directory(struct plait_saver *s, struct plait_error *err)
     return 0;
 }
 
-/* Rank 0 learns of all shards. */
+/* Rank 0 gathers the description of all shards. */
 static int gather_files(struct plait_saver *s, struct plait_error *err)
 {
     int ret = 0;
@@ -209,8 +210,9 @@ static void *place_aside(void *saver)
     return NULL;
 }
 
-/* Syncing the manifest and removing an old checkpoint take as long as the disk
- * likes: `aside` training goes on meanwhile. */
+/* Rank 0 puts the checkpoint in place. Syncing the manifest and removing an old
+ * checkpoint may take long: with `aside`, a thread does it while training goes
+ * on. */
 static void start_placing(struct plait_saver *s, bool aside)
 {
     s->placed = true;
@@ -222,7 +224,7 @@ static void start_placing(struct plait_saver *s, bool aside)
         place_aside(s);
 }
 
-/* All ranks' shards are done. */
+/* All ranks have written their shards. */
 static int end_parts(struct plait_saver *s, struct plait_error *err)
 {
     int ret;
@@ -240,7 +242,7 @@ static int end_placing(struct plait_saver *s, struct plait_error *err)
     return plait_error_consensus(s->world, part_outcome(s, err), err);
 }
 
-/* `aside`: of the two steps that are left, no more than one. */
+/* With `aside`, takes at most one of the two steps that may be left. */
 static int commit_once(struct plait_saver *s, bool aside,
                        struct plait_error *err)
 {
@@ -264,8 +266,9 @@ static int commit_once(struct plait_saver *s, bool aside,
     return ret;
 }
 
-/* What the first directory did not take, once more into the second. The copy
- * is still there; without one, training has not gone on. Rank 0 says so. */
+/* Save again to the second directory, after the first has failed. The copy of
+ * the state is still there; without one, training has not gone on. Rank 0
+ * reports it. */
 static int use_fallback(struct plait_saver *s, const struct plait_error *why,
                         struct plait_error *err)
 {
@@ -313,7 +316,8 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     if (s)
         s->dir = strdup(dir);
     ret = s && s->dir ? 0 : plait_errorf(err, "checkpoint: out of memory");
-    /* Checked before training: at the first save it would be too late. */
+    /* Checked before training, because a failure at the first save is too
+     * late. */
     if (ret == 0 && plait_comm_rank(world) == 0)
         ret = plait_directory_make(dir, err);
     if (plait_error_consensus(world, ret, err) < 0)
@@ -393,7 +397,7 @@ int plait_saver_check(struct plait_saver *s, struct plait_error *err)
     return plait_error_consensus(s->world, ret, err);
 }
 
-/* In the first directory; if that cannot even be made, in the second. */
+/* Begin in the first directory; if that cannot even be made, in the second. */
 static int begin(struct plait_saver *s,
                  const struct plait_checkpoint_info *info,
                  struct plait_error *err)

@@ -19,7 +19,7 @@ static int by_hash(const void *a, const void *b)
     return x->list - y->list;
 }
 
-/* Which ranks have the same list. */
+/* Number the distinct lists: which ranks have the same one. */
 static int number_lists(struct plait_slice_owners *o, struct plait_comm *world,
                         const uint64_t *hashes, int n, struct plait_error *err)
 {
@@ -48,7 +48,7 @@ static int number_lists(struct plait_slice_owners *o, struct plait_comm *world,
     return rc;
 }
 
-/* lists[nlists][room], 0 behind the end of each. */
+/* lists[nlists][room], padded with 0 at the end of each. */
 static void sort_entries(struct plait_slice_owners *o, const uint64_t *lists,
                          size_t room)
 {
@@ -108,7 +108,7 @@ void plait_slice_owners_clear(struct plait_slice_owners *o)
     *o = (struct plait_slice_owners){.ranks = 0};
 }
 
-/* The first entry whose hash is not below. */
+/* The first entry whose hash is not smaller. */
 static size_t first_of(const struct plait_slice_owners *o, uint64_t hash)
 {
     size_t low = 0, high = o->total, middle;

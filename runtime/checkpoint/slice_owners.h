@@ -8,8 +8,8 @@
 
 #include "runtime/comm/comm.h"
 
-/* Which ranks hold which slices. Replicas hold the same ones: they are one
- * list, of which each of them sends a part. */
+/* Which ranks hold which slices. Replicas hold the same slices: they share one
+ * list, of which each sends a part. */
 struct plait_slice_owners {
     int ranks, nlists;
     int *list_of; /* [ranks] */
@@ -28,8 +28,8 @@ int plait_slice_owners_gather(struct plait_slice_owners *owners,
                               int n, struct plait_error *err);
 void plait_slice_owners_clear(struct plait_slice_owners *owners);
 
-/* The ranks that hold this one, ascending, in ranks[owners->ranks]; returns how
- * many. */
+/* The ranks that hold the slice of this hash, ascending, in
+ * ranks[owners->ranks]; returns how many. */
 int plait_slice_owners_find(struct plait_slice_owners *owners, uint64_t hash,
                             int *ranks);
 

@@ -17,7 +17,8 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/comm/world.h"
 
-/* What the disk reads of each file while the ranks agree on what they want. */
+/* Bytes of each file that the kernel reads ahead, while the ranks agree on what
+ * they want. */
 #define FIRST ((uint64_t)16 << 20)
 
 int plait_sources_map(struct plait_sources *s, int index,
@@ -116,8 +117,8 @@ static int read_manifest(struct plait_sources *s, struct plait_comm *world,
     return plait_error_consensus(world, ret, err);
 }
 
-/* The disk reads ahead of who reads: as large as it likes, not the 128 KB of a
- * page that is missing. */
+/* Have the kernel read ahead in large requests, not in the 128 KB of a page
+ * fault. */
 static void expect_bytes(const struct plait_mapped_file *shard, uint64_t at,
                          uint64_t size)
 {
@@ -131,7 +132,8 @@ static void expect_bytes(const struct plait_mapped_file *shard, uint64_t at,
     madvise((void *)from, begin + size - from, MADV_WILLNEED);
 }
 
-/* What cannot be parsed may be damaged, which is said rather. */
+/* If a head cannot be parsed, check the file: that it is damaged is the better
+ * message. */
 static int read_head(struct plait_sources *s, int index, bool checked,
                      struct plait_error *err)
 {
@@ -148,8 +150,8 @@ static int read_head(struct plait_sources *s, int index, bool checked,
     return -1;
 }
 
-/* The heads of this rank's share of the shards; of all of the bytes, if they
- * are to be held to their checksums now. */
+/* Read the heads of this rank's share of the files; with `check`, first all of
+ * their bytes, to check the checksums. */
 static int read_shards(struct plait_sources *s, struct plait_comm *world,
                        bool check, struct plait_error *err)
 {
@@ -173,7 +175,7 @@ static int read_shards(struct plait_sources *s, struct plait_comm *world,
     return plait_error_consensus(world, ret, err);
 }
 
-/* Everyone's sources to everyone. */
+/* All ranks learn the sources of all. */
 int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
                         struct plait_error *err)
 {
@@ -250,7 +252,7 @@ static uint64_t copy_source(const struct plait_sources *from,
 {
     const char *file = from->files[s->file].map;
 
-    if (!file) /* not needed */
+    if (!file) /* not needed on this rank */
         return 0;
     if (s->slice.count == slice->count)
         expect_bytes(&from->files[s->file], s->offset,

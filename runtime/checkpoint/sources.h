@@ -9,20 +9,21 @@
 
 /* What the files of a checkpoint, or copies in the ranks' memory, hold. Each
  * file is checked against its checksum and has its head read by one rank, which
- * tells the others which slices it has. */
+ * tells the others which slices it holds. */
 
 /* A stored slice. */
 struct plait_source {
     struct plait_tensor_slice slice;
     uint64_t offset; /* of its data, bytes from the start of the file */
-    int file;        /* of the manifest; -1: nothing */
+    int file;        /* index in the manifest; -1: no source */
 };
 
 struct plait_mapped_file {
     void *map; /* NULL: not mapped on this rank */
     size_t size;
-    /* Of a copy in memory: whose it is then, or that it is to be fetched. */
-    char *image; /* malloc'ed, and map points into it; NULL: another's */
+    /* Only for a copy in memory: the image that was fetched; whether it is to
+     * be fetched. */
+    char *image; /* malloc'ed, map points into it; NULL: not fetched */
     bool wanted;
 };
 
@@ -30,10 +31,10 @@ struct plait_sources {
     const char *path; /* of the checkpoint; not owned */
     struct plait_manifest manifest;
     struct plait_mapped_file *files; /* [manifest.nfiles] */
-    struct plait_source *sources;    /* of all files, by name */
+    struct plait_source *sources;    /* of all files, sorted by name */
     int nsources;
-    int *holder; /* [manifest.nfiles] of copies: the rank that has each; NULL:
-                    files */
+    int *holder; /* [manifest.nfiles] the rank that has each copy; NULL: these
+                    are files */
 };
 
 /* Collective over `world`; fails on all ranks together, with text on at most
@@ -41,12 +42,13 @@ struct plait_sources {
  * plait_sources_close() in any case. */
 int plait_sources_open(struct plait_sources *sources, const char *path,
                        struct plait_comm *world, struct plait_error *err);
-/* Their heads alone. Nothing of it counts before plait_sources_check(). */
+/* Reads only the heads. The contents must not be used before
+ * plait_sources_check(). */
 int plait_sources_open_unchecked(struct plait_sources *sources,
                                  const char *path, struct plait_comm *world,
                                  struct plait_error *err);
-/* The same of the copies that were agreed on: each stands for a file. errno is
- * EINVAL where one is not as it should be. */
+/* The same for the copies that were agreed on: each stands for a file. errno is
+ * EINVAL where one is damaged. */
 int plait_sources_open_copies(struct plait_sources *sources,
                               const struct plait_copies *copies,
                               struct plait_comm *world,
@@ -58,22 +60,22 @@ void plait_sources_close(struct plait_sources *sources);
 const struct plait_source *
 plait_sources_find(const struct plait_sources *sources, const char *name);
 
-/* Who sees a file while it is read: `n` bytes from `at` on, in their order and
- * `most` at a time. They may be damaged: that comes out at the end. -1 with
- * errno ends it. */
+/* Is called with the bytes of a file while it is checked: `n` bytes from `at`
+ * on, in order and at most `most` at a time. They may be damaged, which shows
+ * only at the end. -1 with errno ends the check. */
 struct plait_sources_visitor {
     int (*visit)(struct plait_sources_visitor *visitor, int file, uint64_t at,
                  const char *bytes, size_t n);
     size_t most; /* bytes */
 };
 
-/* Collective: every file is read, by one rank, and held to its checksum.
- * EINVAL where one is damaged. `visitor` may be NULL. */
+/* Collective: every file is read by one rank and its checksum compared. EINVAL
+ * where one is damaged. `visitor` may be NULL. */
 int plait_sources_check(const struct plait_sources *sources,
                         struct plait_comm *world,
                         struct plait_sources_visitor *visitor,
                         struct plait_error *err);
-/* Whether it is this rank that reads file `index` then. */
+/* Whether this rank is the one that reads file `index` then. */
 static inline bool plait_sources_is_mine(const struct plait_comm *world,
                                          int index)
 {
@@ -84,15 +86,17 @@ int plait_sources_check_file(const struct plait_sources *sources, int index,
                              struct plait_sources_visitor *visitor,
                              struct plait_error *err);
 
-/* Map file `index` on this rank; a copy is here after the next fetch. */
+/* Map file `index` on this rank. A copy is only marked, and is here after the
+ * next fetch. */
 int plait_sources_map(struct plait_sources *sources, int index,
                       struct plait_error *err);
-/* Collective: the copies that ranks want, from those that have them. */
+/* Collective: send the copies that ranks want, from the ranks that have
+ * them. */
 int plait_sources_fetch(struct plait_sources *sources, struct plait_comm *world,
                         struct plait_queue *q, struct plait_error *err);
 
-/* Of sources.c, for sources_copies.c: the slices of file `index`, which is
- * mapped; and everyone's to everyone, collective. */
+/* For sources_copies.c: add the slices of file `index`, which is mapped; and,
+ * collective, share all ranks' slices with all. */
 int plait_sources_add(struct plait_sources *sources, int index,
                       struct plait_error *err);
 int plait_sources_share(struct plait_sources *sources, struct plait_comm *world,
@@ -104,7 +108,8 @@ int plait_sources_fill(const struct plait_sources *sources,
                        const struct plait_tensor_slice *slice, float *buffer,
                        struct plait_error *err);
 
-/* What was read of a tensor no longer counts as this process's memory. */
+/* Drop the pages of a tensor that was read, so that they no longer count as
+ * this process's memory. */
 void plait_sources_drop(const struct plait_sources *sources, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plait_sources_check(): each file once, at the disk's speed. */
+/* plait_sources_check(): reads each file once, at the disk's speed. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include "runtime/checkpoint/sources.h"
 #include "runtime/comm/world.h"
 
-/* One block of file `index`, from `at` on. */
+/* Show the visitor one block of file `index`, from `at` on. */
 static int visit_parts(struct plait_sources_visitor *visitor, int index,
                        uint64_t at, const char *bytes, size_t size)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plait_sources_open_copies(): copies in the memory of ranks as files. */
+/* plait_sources_open_copies(): copies in the ranks' memory as if they were
+ * files. */
 #include "config.h"
 
 #include <errno.h>
@@ -18,7 +19,8 @@ static void point_to(struct plait_mapped_file *file, char *image, size_t size)
     file->size = size - PLAIT_COPY_HEAD;
 }
 
-/* Who has which, and how large it is: sizes[ranks][n], 0 where it is not. */
+/* Which rank has which copy, and its size: sizes[ranks][n], 0: it does not have
+ * it. */
 static int find_holders(struct plait_sources *s, const uint64_t *sizes,
                         int ranks, struct plait_error *err)
 {
@@ -77,7 +79,7 @@ static int list_holders(struct plait_sources *s,
     return rc;
 }
 
-/* The first image's, for all. */
+/* All take the info of the first image. */
 static int share_info(struct plait_sources *s,
                       const struct plait_copies *copies,
                       struct plait_comm *world, struct plait_error *err)
@@ -112,8 +114,7 @@ int plait_sources_open_copies(struct plait_sources *s,
     return plait_sources_share(s, world, err);
 }
 
-/* -- those that another rank has ---------------------------------------------
- */
+/* -- copies that another rank has ------------------------------------------ */
 
 static int allocate_wanted(struct plait_sources *s, char *wants,
                            struct plait_error *err)
@@ -131,7 +132,7 @@ static int allocate_wanted(struct plait_sources *s, char *wants,
     return 0;
 }
 
-/* In the same order on all ranks. */
+/* All ranks transfer in the same order. */
 static int move_wanted(struct plait_sources *s, const char *wants,
                        struct plait_comm *world, struct plait_queue *q)
 {

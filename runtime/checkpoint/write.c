@@ -14,18 +14,19 @@
 #include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/safetensors.h"
 
-/* What goes through the host at a time, and what is looked through and summed
- * there, while the caches have it. */
+/* Bytes that are copied from the device at a time, and bytes that are checked
+ * and summed at a time, while they are cached. */
 #define CHUNK ((size_t)4 << 20)
 #define PART ((size_t)256 << 10)
 
 struct out {
     struct plait_file_out to;
-    struct plait_error *why; /* it was not finite */
+    struct plait_error *why; /* set if a number was not finite */
     const atomic_bool *cancel;
 };
 
-/* Of a whole file in memory: the length of its JSON, and that. */
+/* The size of the head of a file in memory: the length of its JSON, and that
+ * JSON. */
 static size_t head_size(const char *image)
 {
     uint64_t json;
@@ -60,7 +61,7 @@ static int write_head(struct out *out, const struct plait_rank_shard *shard,
     return ret;
 }
 
-/* Part of a piece: what is not finite is not written. */
+/* Write part of a piece, unless it is not finite. */
 static int write_part(struct out *out, const struct plait_rank_shard *shard,
                       int index, size_t first, const float *from, size_t n)
 {
@@ -71,7 +72,7 @@ static int write_part(struct out *out, const struct plait_rank_shard *shard,
     return write_bytes(out, from, n * sizeof(*from));
 }
 
-/* Where a piece lies, if the host reaches it as fp32. */
+/* Where a piece lies as fp32 in memory of the host; NULL: nowhere. */
 static const float *host_data(const struct plait_rank_shard *shard, int index)
 {
     const struct plait_optim_piece *piece = &shard->pieces[index];
@@ -83,7 +84,7 @@ static const float *host_data(const struct plait_rank_shard *shard, int index)
     return piece->data;
 }
 
-/* One piece, from the copy or, with NULL, from where it is, or through
+/* Write one piece: from the copy, or without one from where it lies, or through
  * `buffer`. */
 static int write_slice(struct out *out, const struct plait_rank_shard *shard,
                        int index, const float *copy, float *buffer)
@@ -133,7 +134,7 @@ static int write_all(struct out *out, const struct plait_rank_shard *shard,
 static int describe_failure(const char *path, struct plait_error *err)
 {
     if (errno == EDOM)
-        return -1; /* said already */
+        return -1; /* described already */
     if (errno == ENOENT)
         return plait_errorf(err,
                             "%s: cannot write: the directory that rank 0 made "
@@ -174,7 +175,7 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
     return ret;
 }
 
-/* Already backed by pages. */
+/* Memory that is already backed by pages. */
 static char *allocate(size_t size)
 {
     const size_t huge = (size_t)2 << 20;
