@@ -6,23 +6,23 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* A set is due its next sample, the c-th from 0, once n * share > c, and must
- * have it before n * share is c + 1. Of the sets that are due a sample the one
- * that must have it first gets it, which keeps all of these times: scheduling
- * of unit jobs, the shares of which sum to one, by the earliest deadline
+/* A set is due its next sample, the c-th counted from 0, once n * share > c,
+ * and must get it before n * share is c + 1. Of the sets that are due, the one
+ * with the earliest deadline gets the sample, which meets all deadlines: this
+ * is scheduling of unit jobs, whose shares sum to one, by the earliest deadline
  * (Baruah, Cohen, Plaxton and Varvel, Algorithmica 15, 1996; Tijdeman's
- * chairman assignment, 1980). In whole numbers, so that it is exact. */
+ * chairman assignment, 1980). It uses whole numbers, so that it is exact. */
 
 struct set {
     int64_t share;  /* of the blend's period */
-    int64_t credit; /* samples due less samples had, times the period */
+    int64_t credit; /* samples due minus samples had, times the period */
     int64_t had;    /* samples in this period */
 };
 
 struct plait_blend {
     int n;
     int64_t period; /* the shares' sum */
-    int64_t at;     /* samples that are assigned */
+    int64_t at;     /* samples assigned so far */
     struct set set[];
 };
 
@@ -35,7 +35,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Whether all are whole numbers once they are multiplied by `factor`. */
+/* Whether all weights are whole numbers when multiplied by `factor`. */
 static bool are_whole(const double *weights, int n, double factor)
 {
     int i;
@@ -107,7 +107,7 @@ static int assign_next(struct plait_blend *b)
         s->credit += s->share;
         if (s->credit <= 0)
             continue;
-        /* Samples from here to the last one that would do. */
+        /* Samples until this set's deadline. */
         wait = (b->period - s->credit + s->share - 1) / s->share;
         if (wait < least) {
             least = wait;

@@ -22,12 +22,11 @@ struct plait_dataset;
 struct plait_dataset *plait_dataset_create(const char *path,
                                            enum plait_data_format format,
                                            struct plait_error *err);
-/* The same on every rank of a world, where one rank of each node opens the
- * files and passes them on to the others, so that a shared file system sees
- * each file and each page asked for once by a node. `node` is equal for the
- * ranks of one node. Collective; what one rank cannot open is an error on
- * all. A rank that cannot reach its node's first one opens the files itself,
- * as does a world of one. */
+/* The same on every rank of a world. One rank of each node opens the files and
+ * passes them to the others, so that each node asks a shared file system only
+ * once for each file and page. `node` is equal for the ranks of one node.
+ * Collective; what one rank cannot open is an error on all. A rank that cannot
+ * reach its node's first one opens the files itself, as does a world of one. */
 struct plait_dataset *plait_dataset_open(const char *path,
                                          enum plait_data_format format,
                                          struct plait_comm *world,
@@ -47,7 +46,7 @@ int plait_dataset_vocab(const struct plait_dataset *ds);
 const char *plait_dataset_tokenizer(const struct plait_dataset *ds);
 /* The path or pattern it was opened by. */
 const char *plait_dataset_path(const struct plait_dataset *ds);
-/* What tells it from another one, wherever its files are: the bytes of all of
+/* Tells one dataset from another, wherever the files are: the bytes of all of
  * them, and a hash of their sizes and of how each begins. -1 with err: one of
  * them cannot be read. */
 int plait_dataset_identity(const struct plait_dataset *ds, int64_t *bytes,
@@ -70,12 +69,12 @@ int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
 int64_t plait_dataset_images(const struct plait_dataset *ds);
 const int *plait_dataset_image_shape(const struct plait_dataset *ds);
 
-/* How images are read: a pixel is (byte / 255 - mean) / std. Then each is moved
- * by up to `shift` pixels each way, zeros coming in, and turned left to right
- * or not, as a function of seed, image and epoch. */
+/* How images are read: a pixel is (byte / 255 - mean) / std. Then each image is
+ * shifted by up to `shift` pixels each way, filled up with zeros, and perhaps
+ * flipped left to right, as a function of seed, image and epoch. */
 struct plait_image_form {
-    int classes; /* labels are below it; 1: labels are numbers, and any will
-                    do */
+    int classes; /* labels are below it; 1: labels are numbers, any is allowed
+                  */
     float mean, std;
     int shift;
     bool flip;
@@ -88,7 +87,7 @@ int plait_dataset_read_image(const struct plait_dataset *ds,
                              const struct plait_image_form *form, int64_t index,
                              int64_t epoch, float *pixels, int32_t *label,
                              struct plait_error *err);
-/* Have the system read it, without waiting for it. */
+/* Have the system read the image, without waiting for it. */
 void plait_dataset_expect_image(const struct plait_dataset *ds, int64_t index);
 
 /* Which sample is number `position` of the run (those of earlier steps, plus
@@ -101,53 +100,53 @@ int64_t plait_sample_index(uint64_t seed, int64_t nsamples, int64_t position);
  * al., arXiv 1705.08741, section 4.2). Pure. */
 float plait_sample_weight(uint64_t seed, int64_t position, double deviation);
 
-/* Which samples of the run a rank reads: the run's samples from number
- * `start` on are cut into runs of `stride`, one micro-batch for each data
- * parallel rank; of each the rank takes `count` from the `first` on. Batches
- * are multiples of the stride, so that the same samples come in the same order
- * however the batch changes. */
+/* Which samples of the run a rank reads. The run's samples from number `start`
+ * on are divided into groups of `stride`, a micro-batch for each data-parallel
+ * rank; of each group the rank takes `count` samples, from index `first` on.
+ * Batches are multiples of the stride, so that the same samples come in the
+ * same order however the batch size changes. */
 struct plait_share {
     int64_t start;
     int stride, first, count;
 };
 
-/* Reads ahead on a thread: micro-batches of `share`, in order, about three
- * steps of `most` of them. */
+/* Reads ahead on a thread: the micro-batches of `share`, in order, about three
+ * steps of at most `most` of them. */
 struct plait_loader;
 struct plait_loader *plait_loader_create(struct plait_dataset *ds,
                                          uint64_t seed, int seq_len, int vocab,
                                          const struct plait_share *share,
                                          int most, struct plait_error *err);
-/* The same of n datasets, mixed by their weights (blend.h): each is shuffled
- * by itself, epoch by epoch of its own. `end_token` ends a document; -1:
- * documents are not told apart. */
+/* The same for n datasets, mixed by their weights (blend.h): each is shuffled
+ * by itself, with epochs of its own. `end_token` ends a document; -1: documents
+ * are not told apart. */
 struct plait_loader *plait_loader_create_blend(
     struct plait_dataset *const *ds, const double *weights, int n,
     uint64_t seed, int seq_len, int vocab, int32_t end_token,
     const struct plait_share *share, int most, struct plait_error *err);
-/* The same of images; the form is copied. */
+/* The same for images; the form is copied. */
 struct plait_loader *
 plait_loader_create_images(const struct plait_dataset *ds, uint64_t seed,
                            const struct plait_image_form *form,
                            const struct plait_share *share, int most,
                            struct plait_error *err);
 void plait_loader_destroy(struct plait_loader *loader);
-/* Wait for the next n micro-batches, n <= most; the ones before them are
- * gone. */
+/* Wait for the next n micro-batches, n <= most; the earlier ones are freed. */
 int plait_loader_next(struct plait_loader *loader, int n,
                       struct plait_error *err);
-/* Wait for the n after those that plait_loader_next() gave last, n <= most; -1
- * with err if one of them cannot be read. They stay the next ones. */
+/* Wait for the n micro-batches after those that plait_loader_next() gave last,
+ * n <= most; -1 with err if one of them cannot be read. They stay the next
+ * ones. */
 int plait_loader_check(struct plait_loader *loader, int n,
                        struct plait_error *err);
-/* Input and target [count, seq_len] of the i-th of them. */
+/* Input and target [count, seq_len] of the i-th current micro-batch. */
 void plait_loader_get(const struct plait_loader *loader, int i,
                       const int32_t **input, const int32_t **target);
-/* Where the document of each input token starts in its sequence
- * [count, seq_len]: at 0, or behind the last end token before it. NULL:
- * documents are not told apart. */
+/* Where the document of each input token starts in its sequence [count,
+ * seq_len]: at 0, or after the last end token before it. NULL: documents are
+ * not told apart. */
 const int32_t *plait_loader_starts(const struct plait_loader *loader, int i);
-/* The same of images: [count, H, W, C] and [count]. */
+/* The same for images: [count, H, W, C] and [count]. */
 void plait_loader_get_images(const struct plait_loader *loader, int i,
                              const float **pixels, const int32_t **labels);
 

@@ -28,7 +28,8 @@ void plait_dataset_destroy(struct plait_dataset *ds)
     errno = saved;
 }
 
-/* An index that a pattern matched beside its data is not a second file. */
+/* An index file that the pattern matched beside its data is not a second
+ * dataset. */
 static bool is_matched_index(const glob_t *found, size_t index)
 {
     const char *path = found->gl_pathv[index];
@@ -44,8 +45,7 @@ static bool is_matched_index(const glob_t *found, size_t index)
     return false;
 }
 
-/* A segment that is images, behind others: its labels where they are in a
- * file of their own. */
+/* Add a segment of images, and its labels where they are in a separate file. */
 static int add_images(struct plait_dataset *ds, struct plait_segment *s,
                       struct plait_error *err)
 {
@@ -157,7 +157,7 @@ char *plait_dataset_find(const char *path, const char *set)
     if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
         return strdup(path);
     for (int i = 0; i < 3; i++) {
-        /* Images have MNIST's names. */
+        /* Files of images are named as MNIST's. */
         if (asprintf(&file, "%s/%s%s", path,
                      i > 0 && !strcmp(set, "val") ? "t10k" : set,
                      endings[i]) < 0)
@@ -166,7 +166,7 @@ char *plait_dataset_find(const char *path, const char *set)
             return file;
         free(file);
     }
-    /* An error that names what is looked for first. */
+    /* Then the error names the first file that was looked for. */
     return asprintf(&file, "%s/%s.bin", path, set) < 0 ? NULL : file;
 }
 
@@ -219,7 +219,7 @@ static const struct plait_segment *find_segment(const struct plait_dataset *ds,
     return &ds->segments[low];
 }
 
-/* Of each file that is hashed: its header and some of what follows. */
+/* Bytes of each file that are hashed: its header and some of what follows. */
 #define IDENTITY_BYTES 4096
 
 int plait_dataset_identity(const struct plait_dataset *ds, int64_t *bytes,
@@ -265,7 +265,7 @@ void plait_dataset_expect(const struct plait_dataset *ds, int64_t index,
     }
 }
 
-/* Of sample `index`, from token `at` of a segment on. */
+/* Read n tokens of sample `index`, from token `at` of a segment on. */
 static int read_tokens(const struct plait_segment *s, int64_t index, int64_t at,
                        int64_t n, int vocab, int32_t *tokens,
                        struct plait_error *err)
@@ -287,8 +287,8 @@ static int read_tokens(const struct plait_segment *s, int64_t index, int64_t at,
     return 0;
 }
 
-/* What is to be predicted after each token, where the token after the last one
- * is in the target already. A token of a prompt is read and not predicted. */
+/* Make the targets: the token after each input token. The last one is in
+ * `target` already. A token of a prompt is input, but no target. */
 static void split_sample(int seq_len, int32_t *input, int32_t *target)
 {
     memcpy(target, input + 1, (size_t)(seq_len - 1) * sizeof(*target));
@@ -312,7 +312,7 @@ int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
                             (long long)index,
                             (long long)plait_dataset_samples(ds, seq_len));
     }
-    /* The token after the last one is a target alone. */
+    /* The token after the last input is only a target. */
     for (s = find_segment(ds, at); done < seq_len; s++) {
         int64_t n = s->first + s->count - at;
 

@@ -6,7 +6,7 @@
 #include "runtime/data/dataset.h"
 
 /* An image as the model sees it: channels last, normalised, and in training
- * moved and turned. */
+ * shifted and flipped. */
 
 int64_t plait_dataset_images(const struct plait_dataset *ds)
 {
@@ -32,13 +32,13 @@ struct motion {
     bool flipped;
 };
 
-/* Of a number below 2^32: 0 .. n - 1. */
+/* Scale the low 32 bits of a random number to 0 .. n - 1. */
 static int scaled(uint64_t random, int n)
 {
     return (int)((random & UINT32_MAX) * (uint64_t)n >> 32);
 }
 
-/* What happens to an image in an epoch. */
+/* The shift and flip of an image in an epoch. */
 static struct motion choose_motion(const struct plait_image_form *form,
                                    int64_t index, int64_t epoch)
 {
@@ -51,7 +51,7 @@ static struct motion choose_motion(const struct plait_image_form *form,
                            .flipped = form->flip && mix(key) & 1};
 }
 
-/* What comes from outside the image is black. */
+/* Pixels from outside of the image are black. */
 static void copy_pixels(const struct plait_image_form *form, const int shape[3],
                         const unsigned char *from, struct motion m, float *to)
 {
@@ -96,7 +96,7 @@ static int read_label(const struct plait_segment *s, int64_t at, int32_t *label,
     return ret;
 }
 
-/* Its pixels as the model sees them. */
+/* The pixels of image `at`, as the model sees them. */
 static int read_pixels(const struct plait_segment *s, int64_t at,
                        const struct plait_image_form *form,
                        struct motion motion, float *pixels,

@@ -12,7 +12,8 @@
 #define CIFAR_SIDE 32
 #define CIFAR_PIXELS (3 * CIFAR_SIDE * CIFAR_SIDE)
 
-/* Labels before the image: the class, in CIFAR-100 behind a coarse one. */
+/* Bytes of labels before the image: the class, in CIFAR-100 after a coarse
+ * one. */
 static int cifar_labels(enum plait_data_format format)
 {
     return format == PLAIT_DATA_CIFAR100 ? 2 : 1;
@@ -40,8 +41,7 @@ bool plait_images_guess(const char *path, const unsigned char *head, size_t n,
     return false;
 }
 
-/* -- IDX --------------------------------------------------------------------
- */
+/* -- IDX ------------------------------------------------------------------- */
 
 static int64_t dimension(const struct plait_segment *s, int i)
 {
@@ -51,7 +51,7 @@ static int64_t dimension(const struct plait_segment *s, int i)
     return be32toh(value);
 }
 
-/* The header, and whether the file is as long as it says. */
+/* Read the header, and check that the file is as long as it says. */
 static int read_header(struct plait_segment *s, int *ndims,
                        struct plait_error *err)
 {
@@ -108,7 +108,7 @@ int plait_images_open_idx(struct plait_segment *s, struct plait_error *err)
     return 0;
 }
 
-/* The last `from` in the file's name becomes `to`, which is as long. */
+/* Replace the last `from` in the file's name by `to`, which is as long. */
 static bool replace_last(char *path, const char *from, const char *to)
 {
     char *slash = strrchr(path, '/'), *next = slash ? slash : path;
@@ -157,8 +157,7 @@ int plait_images_open_labels(struct plait_segment *labels,
     return 0;
 }
 
-/* -- CIFAR --------------------------------------------------------------------
- */
+/* -- CIFAR ----------------------------------------------------------------- */
 
 int plait_images_open_cifar(struct plait_segment *s,
                             enum plait_data_format format,

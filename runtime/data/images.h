@@ -24,7 +24,7 @@ int plait_images_open_cifar(struct plait_segment *s,
                             enum plait_data_format format,
                             struct plait_error *err);
 
-/* The labels of IDX images s: in the file whose name has "labels" for
+/* Open the labels of IDX images s: in the file whose name has "labels" for
  * "images" and idx1 for idx3 or idx4, as many as there are images. */
 int plait_images_open_labels(struct plait_segment *labels,
                              const struct plait_segment *s,

@@ -9,11 +9,11 @@
 #include "runtime/data/data.h"
 #include "topology/base/thread.h"
 
-/* The micro-batches of one step are in use, those of the others are read
+/* The loader has room for this many steps: one is in use, the others are read
  * ahead. */
 enum { STEPS = 4 };
 
-/* One of the datasets, each of which is shuffled by itself. */
+/* One of the datasets, which are shuffled separately. */
 struct source {
     const struct plait_dataset *ds;
     uint64_t seed;
@@ -39,26 +39,26 @@ struct plait_loader {
     struct place *places;                /* [count], of one micro-batch */
     int seq_len, vocab;                  /* of tokens */
     int32_t end_token;                   /* -1: none */
-    const struct plait_image_form *form; /* of images; NULL: tokens */
+    const struct plait_image_form *form; /* for images; NULL: tokens */
     struct plait_image_form own_form;
-    size_t input_size, target_size; /* numbers of a sample */
+    size_t input_size, target_size; /* elements of a sample */
     struct plait_share share;
     int nslots;
     struct slot *slots;
-    float *pixels;           /* [nslots, count, input_size], of images, */
-    int32_t *input, *target; /* of tokens, and [.., target_size] */
+    float *pixels;           /* [nslots, count, input_size] for images */
+    int32_t *input, *target; /* the same for tokens; target [.., target_size] */
     int32_t *starts;         /* as input; NULL without an end token */
     pthread_t thread;
     bool started;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects what follows */
     pthread_cond_t changed;
-    int64_t filled; /* micro-batches, from the first one */
-    int64_t freed;  /* those no longer in use */
-    int64_t taken;  /* those in use included */
+    int64_t filled; /* micro-batches read, from the first one on */
+    int64_t freed;  /* those that are no longer in use */
+    int64_t taken;  /* those the caller got, including the ones in use */
     bool stop;
 };
 
-/* Entry i of micro-batch n, counted from the run's first sample. */
+/* The position in the run of entry i of micro-batch n. */
 static int64_t position(const struct plait_loader *l, int64_t n, int i)
 {
     const struct plait_share *s = &l->share;
@@ -66,7 +66,7 @@ static int64_t position(const struct plait_loader *l, int64_t n, int i)
     return s->start + n * s->stride + s->first + i;
 }
 
-/* Which sample that is. */
+/* Find the sample of that entry. */
 static void find_place(struct plait_loader *l, int64_t n, int i)
 {
     struct place *p = &l->places[i];
@@ -79,7 +79,7 @@ static void find_place(struct plait_loader *l, int64_t n, int i)
         plait_sample_index(p->source->seed, p->source->samples, p->number);
 }
 
-/* Its place among all that there is room for. */
+/* The index of an entry in the arrays of all slots. */
 static size_t place_of(const struct plait_loader *l, int64_t n, int i)
 {
     return (size_t)(n % l->nslots) * l->share.count + i;
@@ -152,7 +152,7 @@ static void *run_loader(void *arg)
 
     pthread_mutex_lock(&l->lock);
     for (n = 0; !l->stop; n++) {
-        /* The slots that the caller reads from are not filled. */
+        /* Do not overwrite slots that the caller reads from. */
         while (!l->stop && n - l->freed >= l->nslots)
             pthread_cond_wait(&l->changed, &l->lock);
         if (l->stop)
@@ -193,7 +193,7 @@ static int alloc_slots(struct plait_loader *l)
                : -1;
 }
 
-/* Takes over the loader. */
+/* Takes ownership of the loader. */
 static struct plait_loader *start_loader(struct plait_loader *l,
                                          const struct plait_share *share,
                                          int most, struct plait_error *err)
@@ -207,7 +207,8 @@ static struct plait_loader *start_loader(struct plait_loader *l,
     return NULL;
 }
 
-/* Each in an order of its own; a blend of one is that one. */
+/* Each source has its own order. The first one uses the seed itself, so that a
+ * blend of one is the same as that dataset alone. */
 static int set_source(struct plait_loader *l, int i,
                       const struct plait_dataset *ds, uint64_t seed,
                       struct plait_error *err)
@@ -228,7 +229,7 @@ static int set_source(struct plait_loader *l, int i,
                         (long long)plait_dataset_tokens(ds), l->seq_len);
 }
 
-/* With room for n sources. */
+/* A loader with room for n sources. */
 static struct plait_loader *create_loader(int n, struct plait_error *err)
 {
     struct plait_loader *l = calloc(1, sizeof(*l));
@@ -331,7 +332,7 @@ void plait_loader_destroy(struct plait_loader *l)
     errno = saved;
 }
 
-/* The first of the next n that could not be read. */
+/* The first of the next n micro-batches that could not be read; NULL: none. */
 static const struct slot *find_failed(const struct plait_loader *l, int n)
 {
     int i;

@@ -4,9 +4,10 @@
 #include "runtime/data/data.h"
 
 /* A permutation of 0 .. n-1 that is computed, not stored: a Feistel network
- * over the next larger power of four, walked until it lands below n. Each
- * epoch has its own key, so that any position of the run can be asked for at
- * once (resume, any layout) and every epoch sees each sample exactly once. */
+ * over the next larger power of four, applied until the result is below n. Each
+ * epoch has its own key, so that the sample at any position of the run can be
+ * computed directly (resume, any layout) and every epoch has each sample
+ * exactly once. */
 
 enum { ROUNDS = 6 };
 
@@ -50,7 +51,7 @@ int64_t plait_sample_index(uint64_t seed, int64_t nsamples, int64_t position)
     return (int64_t)x;
 }
 
-/* Above 0 and at most 1. */
+/* A number above 0 and at most 1. */
 static double uniform(uint64_t x)
 {
     return ((x >> 11) + 1) * 0x1p-53;

@@ -43,14 +43,14 @@ void plait_segment_advise(const struct plait_segment *s)
     posix_fadvise(s->fd, 0, 0, POSIX_FADV_RANDOM);
 }
 
-/* A pipe in the place of a file is refused, not waited for. */
+/* O_NONBLOCK: a pipe in the place of a file is refused, not waited for. */
 static int open_file(const char *path)
 {
     return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Map a whole regular file that has at least `least` bytes; *file: it stays
- * open for the caller, NULL: it is closed. */
+/* Map a whole regular file that has at least `least` bytes. The file stays open
+ * in *file; NULL: it is closed. */
 static int map_file(const char *path, size_t least, void **map, size_t *size,
                     int *file, struct plait_error *err)
 {
@@ -98,7 +98,7 @@ int plait_segment_map(struct plait_segment *s, size_t least,
     return map_file(s->path, least, &s->map, &s->size, &s->fd, err);
 }
 
-/* Neither shorter nor longer than the header says. */
+/* The file must be neither shorter nor longer than the header says. */
 static int check_size(const struct plait_segment *s, size_t header,
                       struct plait_error *err)
 {
@@ -185,8 +185,8 @@ static int megatron_type(int code)
     }
 }
 
-/* The sequences must lie one behind the other, so that the .bin is one run
- * of tokens; the indices that Megatron writes are like that. */
+/* The sequences must follow each other without gaps, so that the .bin is one
+ * run of tokens; Megatron writes such indices. */
 static int read_index(struct plait_segment *s, const char *path,
                       const unsigned char *map, size_t size,
                       struct plait_error *err)

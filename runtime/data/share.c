@@ -17,11 +17,11 @@
 #include "runtime/data/dataset.h"
 #include "topology/base/files.h"
 
-/* One rank of each node, its leader, opens a dataset and passes the open
- * files on to the others over a socket, one message for each segment. They
- * read through the same pages, so that the node reads each of them once. */
+/* One rank of each node, its leader, opens a dataset and passes the open files
+ * to the others over a socket, one message for each segment. All read through
+ * the same page cache, so that the node reads each page once. */
 
-/* One segment as its message has it, before the path. */
+/* One segment as in its message, where the path follows. */
 struct record {
     struct plait_segment segment; /* pointers and the file are the sender's */
     int64_t segments;             /* of the whole dataset */
@@ -53,7 +53,7 @@ static int send_segment(int to, const struct record *r, const char *path,
     return sendmsg(to, &m, MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-/* The file is the caller's to close; -1 with errno. */
+/* The caller closes the file; -1 with errno. */
 static int receive_segment(int from, struct record *r, char path[PATH_MAX])
 {
     struct iovec part[] = {{r, sizeof(*r)}, {path, PATH_MAX}};
@@ -69,7 +69,7 @@ static int receive_segment(int from, struct record *r, char path[PATH_MAX])
     if (got < 0)
         return -1;
     if ((size_t)got <= sizeof(*r) || !c || c->cmsg_type != SCM_RIGHTS) {
-        errno = ECONNRESET; /* the leader has failed, and says why itself */
+        errno = ECONNRESET; /* the leader has failed, and reports it */
         return -1;
     }
     memcpy(&fd, CMSG_DATA(c), sizeof(fd));
@@ -148,14 +148,14 @@ static struct plait_dataset *receive_segments(int from, const char *path,
 /* -- the ranks of a node -------------------------------------------------- */
 
 struct member {
-    uint64_t node, nonce; /* the nonce names the leader's socket */
+    uint64_t node, nonce; /* `nonce` names the leader's socket */
 };
 
 struct node {
     struct member *all; /* [ranks] */
     int leader, others;
-    int listener; /* the leader's */
-    int *link;    /* to the others; of the others one, to the leader */
+    int listener; /* the leader's socket */
+    int *link;    /* sockets to the other ranks, or to the leader */
 };
 
 /* An abstract socket name: no file is left behind. */
@@ -207,8 +207,8 @@ static int start_listening(struct node *node, struct plait_error *err)
     return 0;
 }
 
-/* To the leader; -1 where its sockets are not in reach, as from another
- * container's network. */
+/* A connection to the leader; -1 where its sockets cannot be reached, as from
+ * another container's network. */
 static int reach_leader(const struct node *node)
 {
     struct sockaddr_un name;
@@ -222,7 +222,8 @@ static int reach_leader(const struct node *node)
     return fd;
 }
 
-/* The `n` that are waiting, this user's own processes. */
+/* Accept the n connections that are waiting, only from processes of this
+ * user. */
 static int accept_all(struct node *node, int n, struct plait_error *err)
 {
     for (int i = 0; i < n;) {
@@ -271,7 +272,7 @@ static int count_reached(const struct node *node, struct plait_comm *world,
     return n;
 }
 
-/* The leaders open the files, and wait for the others to ask for them. */
+/* A leader opens the files, and listens for the other ranks. */
 static int open_as_leader(struct node *node, struct plait_comm *world,
                           const char *path, enum plait_data_format format,
                           struct plait_dataset **ds, struct plait_error *err)

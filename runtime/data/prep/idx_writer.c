@@ -37,7 +37,7 @@ static int open_file(struct plait_idx_writer *w, struct plait_error *err)
         close(fd);
         plait_errorf(err, "%s: another plait-prep writes it", w->temporary);
         free(w->temporary);
-        w->temporary = NULL; /* it is not ours to remove */
+        w->temporary = NULL; /* the other process owns it */
         errno = EWOULDBLOCK;
         return -1;
     }
@@ -46,7 +46,7 @@ static int open_file(struct plait_idx_writer *w, struct plait_error *err)
         close(fd);
         return write_error(w, err);
     }
-    /* What is no file, a device say, cannot be cut. */
+    /* A device cannot be truncated. */
     return ftruncate(fd, 0) < 0 && errno != EINVAL ? write_error(w, err) : 0;
 }
 

@@ -18,10 +18,10 @@ struct plait_idx_writer *plait_idx_writer_create(const char *path, int ndims,
                                                  struct plait_error *err);
 int plait_idx_writer_add(struct plait_idx_writer *w, const unsigned char *data,
                          size_t n, struct plait_error *err);
-/* All of it to the disk, still under the temporary name; that it is as long as
- * its dimensions say. */
+/* Writes all to the disk, still under the temporary name; fails unless it is as
+ * long as its dimensions say. */
 int plait_idx_writer_sync(struct plait_idx_writer *w, struct plait_error *err);
-/* Its own name. */
+/* Renames the file to its final name. */
 int plait_idx_writer_finish(struct plait_idx_writer *w,
                             struct plait_error *err);
 /* Removes what was not finished. NULL-safe, keeps errno. */

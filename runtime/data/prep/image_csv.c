@@ -20,9 +20,9 @@ struct csv {
     struct plait_image_source source;
     enum plait_label_place labels;
     struct plait_unpack *file;
-    char *text; /* what was read and not yet taken */
+    char *text; /* what was read and not parsed yet */
     size_t at, end, room;
-    bool over;    /* the file has no more */
+    bool over;    /* the end of the file was read */
     int64_t line; /* counted from 1 */
     int64_t index;
     size_t room_values;
@@ -62,7 +62,8 @@ static int read_more(struct csv *c, struct plait_error *err)
     return 0;
 }
 
-/* The next line that is not blank, without its end: 1; 0: there is none. */
+/* The next line that is not blank, without its line break: 1; 0: there is
+ * none. */
 static int next_line(struct csv *c, char **line, struct plait_error *err)
 {
     char *end;
@@ -87,8 +88,9 @@ static int next_line(struct csv *c, char **line, struct plait_error *err)
     return 1;
 }
 
-/* The number at p, which one of " \t\r,;" or the end follows; the digits of a
- * byte without the library. NULL if there is none. */
+/* Parse the number at p, which one of " \t\r,;" or the end must follow. Numbers
+ * of up to three digits, as bytes are, do not need strtof(). NULL if there is
+ * none. */
 static char *take_number(char *p, float *value)
 {
     char *end = p;
@@ -102,8 +104,8 @@ static char *take_number(char *p, float *value)
     return end > p && strchr(" \t\r,;", *end) && isfinite(*value) ? end : NULL;
 }
 
-/* Behind the separator at p, of which a comma or semicolon promises one more
- * number. */
+/* Skip the separator at p; a comma or semicolon means that another number must
+ * follow. */
 static char *skip_separator(char *p, bool *more)
 {
     p += strspn(p, " \t\r");
@@ -128,8 +130,8 @@ static int add_value(struct csv *c, size_t n, float value)
     return 0;
 }
 
-/* A line's numbers to source.value: how many; -1: out of memory; -2: *wrong
- * is no number. */
+/* Parse a line's numbers into source.value: how many; -1: out of memory; -2:
+ * *wrong is no number. */
 static int64_t parse_line(struct csv *c, char *line, char **wrong)
 {
     char *p = line, *next;
@@ -165,7 +167,7 @@ static int no_number(const struct csv *c, char *wrong, struct plait_error *err)
                         c->source.path, (long long)c->line, (int)n, wrong);
 }
 
-/* The label out of the row of n numbers. */
+/* Take the label out of the row of n numbers. */
 static int take_label(struct csv *c, int64_t n, struct plait_error *err)
 {
     struct plait_image_source *s = &c->source;

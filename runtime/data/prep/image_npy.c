@@ -12,7 +12,7 @@
 #include "runtime/data/prep/image_source.h"
 
 /* NPY, NumPy's format (numpy.lib.format): a magic, a version, the length of a
- * Python dictionary in text, which says type and shape, then the numbers. */
+ * Python dictionary as text, which gives type and shape, then the numbers. */
 
 #define LONGEST_HEADER 65536
 #define LARGEST_IMAGE (1 << 26) /* numbers */
@@ -24,13 +24,13 @@ struct array {
     int size;  /* of a number, in bytes */
     int ndims;
     int64_t dim[4];
-    long start; /* of the numbers */
+    long start; /* offset of the numbers */
     int64_t at; /* rows read */
 };
 
 struct npy {
     struct plait_image_source source;
-    struct array images, labels; /* labels.file NULL: there are none */
+    struct array images, labels; /* labels.file NULL: no labels */
     unsigned char *row;
 };
 
@@ -43,7 +43,7 @@ static void close_array(struct array *a)
 
 /* -- the header ------------------------------------------------------------ */
 
-/* What follows 'KEY': in the dictionary, or NULL. */
+/* The text after 'KEY': in the dictionary, or NULL. */
 static const char *find_value(const char *text, const char *key)
 {
     const char *p = strstr(text, key);
@@ -206,7 +206,7 @@ static double number(const struct array *a, const unsigned char *p)
     }
     if (a->kind != 'i')
         return (double)bits;
-    /* The sign, from the number's highest bit on. */
+    /* Sign-extend the number. */
     return (double)((int64_t)(bits << (64 - 8 * a->size)) >>
                     (64 - 8 * a->size));
 }

@@ -14,8 +14,8 @@
 #include "runtime/data/prep/idx_writer.h"
 #include "runtime/data/prep/prep_files.h"
 
-/* The images are read twice: once for how many there are and what their
- * numbers are between, once to write them; so memory holds one at a time. */
+/* The images are read twice: first to count them and find the range of their
+ * pixels, then to write them, so that memory holds only one at a time. */
 
 enum { TRAIN, VAL, SETS };
 
@@ -26,7 +26,7 @@ struct run {
     bool last; /* channels are last in the source */
     int64_t count, validated;
     float least, most; /* of all numbers */
-    int64_t largest;   /* image that `most` is in */
+    int64_t largest;   /* index of the image that has `most` */
     float white;
     unsigned char *pixels;
     struct plait_idx_writer *images[SETS], *labels[SETS];
@@ -113,7 +113,8 @@ static int shape_array(struct run *r, struct plait_error *err)
     return 0;
 }
 
-/* All of them once: their number, their labels, what they are between. */
+/* Read all images once: their number, their labels, the range of their
+ * pixels. */
 static int survey(struct run *r, struct plait_error *err)
 {
     struct plait_image_source *s = r->source;
@@ -176,7 +177,8 @@ static int count_validation(struct run *r, struct plait_error *err)
 
 /* -- writing --------------------------------------------------------------- */
 
-/* The labels' file beside the images': "labels" for "images", idx1. */
+/* The path of the labels' file: as that of the images, with "labels" for
+ * "images", and idx1. */
 static char *label_path(const char *dir, bool val)
 {
     char *path;
@@ -230,8 +232,8 @@ static void make_bytes(struct run *r)
         }
 }
 
-/* Image `i` is for validation: so many by the run's permutation of the seed,
- * or the last ones. */
+/* Whether image i is for validation: chosen by a permutation from the seed, or
+ * the last ones. */
 static bool is_validated(const struct run *r, int64_t i)
 {
     if (!r->prep->shuffled)
@@ -269,8 +271,8 @@ static int write_images(struct run *r, struct plait_error *err)
     return rc;
 }
 
-/* What an earlier run of another shape or share has left: it would be taken
- * for a part of these. */
+/* Remove files of an earlier run with another shape or share, which would be
+ * taken for a part of this one. */
 static void remove_others(const struct run *r)
 {
     char *path[2] = {NULL};
@@ -289,7 +291,7 @@ static void remove_others(const struct run *r)
     }
 }
 
-/* Nothing has its name before all are whole. */
+/* No file gets its final name before all are complete. */
 static int finish_files(struct run *r, struct plait_error *err)
 {
     struct plait_idx_writer *all[2 * SETS] = {

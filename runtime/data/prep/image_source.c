@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Whether the file is NPY: by its first byte, which no text has, or its
- * name, so that a damaged one is not read as CSV. -1 with an error. */
+/* Whether the file is NPY: by its first byte, which no text begins with, or by
+ * its name, so that a damaged one is not read as CSV. -1 with an error. */
 static int is_npy(const char *path, struct plait_error *err)
 {
     size_t n = strlen(path);

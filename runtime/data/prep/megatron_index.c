@@ -32,7 +32,7 @@ static int put_head(FILE *index, int64_t documents, int width)
                : -1;
 }
 
-/* The lengths once as they are, once summed up. */
+/* Write the documents' lengths, or with `summed` their offsets in bytes. */
 static int put_lengths(FILE *index, FILE *lengths, int64_t documents, int width,
                        bool summed)
 {

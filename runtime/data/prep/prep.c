@@ -146,8 +146,7 @@ static int run_prep(const struct plait_prep *p)
     return flush_output();
 }
 
-/* -- images ------------------------------------------------------------------
- */
+/* -- images ---------------------------------------------------------------- */
 
 static int report_images(const struct plait_image_prep *p,
                          const struct plait_image_prep_result *r)
@@ -255,7 +254,7 @@ static int parse_seed(struct plait_image_prep *p, const char *text)
     return wrong_value("seed", text, "a number from 0 on, or none");
 }
 
-/* Of an option of --images. */
+/* Parse the value of an option of --images. */
 static int parse_image_option(struct plait_image_prep *p, int c,
                               const char *text)
 {
@@ -277,13 +276,12 @@ static int parse_image_option(struct plait_image_prep *p, int c,
     }
 }
 
-/* -- the command line --------------------------------------------------------
- */
+/* -- the command line ------------------------------------------------------ */
 
 struct command {
     struct plait_prep text;
     struct plait_image_prep image;
-    bool texts_alone, images_alone; /* an option of only those was given */
+    bool texts_alone, images_alone; /* an option for only those was given */
 };
 
 static const char short_options[] = "o:t:F:p:f:i:l:s:c:w:v:S:hV";
@@ -374,7 +372,7 @@ int main(int argc, char **argv)
             puts("plait-prep " PACKAGE_VERSION);
             return flush_output();
         case '?':
-            return 2; /* getopt has said why */
+            return 2; /* getopt_long() has reported it */
         default:
             if (parse_option(&command, c, optarg) < 0)
                 return 2;

@@ -51,7 +51,8 @@ static int write_all(const char *path, const char *text, size_t size)
     return 0;
 }
 
-/* Under another name first, so that it is there whole or not at all. */
+/* Write under another name first, so that the file is complete or not there at
+ * all. */
 static int replace_file(const char *dir, const char *name, const char *text,
                         size_t size, struct plait_error *err)
 {
@@ -100,7 +101,7 @@ static json_t *load_json(const char *dir, const char *name)
     return root;
 }
 
-/* -- how far a run is ------------------------------------------------------ */
+/* -- the progress of a run ------------------------------------------------- */
 
 int plait_prep_state_load(const char *dir, uint64_t key,
                           struct plait_prep_state *state)
@@ -162,7 +163,7 @@ void plait_prep_state_remove(const char *dir)
 
 /* -- the tokenizer --------------------------------------------------------- */
 
-/* 0 if there is no such file. -1 with errno. */
+/* 1; 0: there is no such file; -1 with errno. */
 static int read_all(const char *path, struct plait_buffer *text)
 {
     FILE *file = fopen(path, "re");
@@ -179,7 +180,8 @@ static int read_all(const char *path, struct plait_buffer *text)
     return n ? -1 : 1;
 }
 
-/* Copy `from` to DIR/NAME, unless that is it already. */
+/* Copy `from` to DIR/NAME, unless the same is there already. ours: plait-prep
+ * wrote the file that is there. */
 static int copy_file(const char *dir, const char *name, const char *from,
                      bool ours, struct plait_error *err)
 {
@@ -231,7 +233,7 @@ int plait_prep_copy_tokenizer(const char *dir, const struct plait_tokenizer *t,
     return rc;
 }
 
-/* -- what is there --------------------------------------------------------- */
+/* -- the manifest ---------------------------------------------------------- */
 
 int plait_prep_write_manifest(
     const char *dir, enum plait_data_format format,

@@ -7,20 +7,20 @@
 #include "runtime/data/prep/text_source.h"
 #include "runtime/data/prep/token_writer.h"
 
-/* What lies beside the tokens in a folder of plait-prep: prep.state while it
+/* The files beside the tokens in a folder of plait-prep: prep.state while it
  * runs, prep.json and a copy of the tokenizer when it is done. */
 
-/* The directory and those above it, where they are missing. */
+/* Make the directory, and those above it where they are missing. */
 int plait_prep_make_dir(const char *dir, struct plait_error *err);
 
-/* How far a run is. */
+/* The progress of a run. */
 struct plait_prep_state {
     struct plait_text_position at;
     struct plait_token_mark mark[PLAIT_TEXT_SETS];
 };
 
-/* `key` stands for the texts and options: only a run with the same goes on.
- * 1, and the state; 0: there is none, or it is of another run. */
+/* `key` stands for the texts and options: only a run with the same key goes on.
+ * 1: *state is set; 0: there is none, or it is of another run. */
 int plait_prep_state_load(const char *dir, uint64_t key,
                           struct plait_prep_state *state);
 int plait_prep_state_save(const char *dir, uint64_t key,
@@ -28,8 +28,9 @@ int plait_prep_state_save(const char *dir, uint64_t key,
                           struct plait_error *err);
 void plait_prep_state_remove(const char *dir);
 
-/* The tokenizer's file, and a tokenizer_config.json beside it, into the
- * folder. Refuses to overwrite another one that no plait-prep put there. */
+/* Copy the tokenizer's file, and a tokenizer_config.json beside it, into the
+ * folder. Refuses to overwrite a different one that plait-prep did not
+ * write. */
 int plait_prep_copy_tokenizer(const char *dir, const struct plait_tokenizer *t,
                               struct plait_error *err);
 int plait_prep_write_manifest(

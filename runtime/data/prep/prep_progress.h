@@ -13,11 +13,11 @@ struct plait_prep_progress {
     int64_t begin, all; /* bytes */
 };
 
-/* Seconds of a clock that only goes on. */
+/* Seconds of a monotonic clock. */
 double plait_prep_now(void);
 void plait_prep_progress_start(struct plait_prep_progress *p, int64_t done,
                                int64_t all);
-/* Twice a second at most. */
+/* Prints at most twice a second. */
 void plait_prep_progress_show(struct plait_prep_progress *p, int64_t done);
 void plait_prep_progress_end(struct plait_prep_progress *p);
 

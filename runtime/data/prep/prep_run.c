@@ -16,7 +16,8 @@
 #include "runtime/data/prep/text_encode.h"
 #include "topology/base/hash.h"
 
-/* Seconds after which an interrupted run has lost its work at most. */
+/* Seconds between two saves of the state: an interrupted run loses no more
+ * work. */
 static const double state_each = 2.0;
 
 struct run {
@@ -44,7 +45,7 @@ static int list_texts(struct run *r, struct plait_error *err)
     return 0;
 }
 
-/* The texts and options that the tokens depend on. */
+/* A hash of the texts and options that the tokens depend on. */
 static uint64_t make_key(const struct run *r)
 {
     const char *path = plait_tokenizer_path(r->tokenizer);
@@ -74,8 +75,8 @@ static uint64_t make_key(const struct run *r)
     return key;
 }
 
-/* A folder of texts must not have the tokens in it: a second run would read
- * them. */
+/* The output must not be inside of a folder of texts: a second run would read
+ * the tokens as texts. */
 static int check_apart(const struct run *r, struct plait_error *err)
 {
     char *out = realpath(r->prep->dir, NULL), *in;
@@ -91,7 +92,7 @@ static int check_apart(const struct run *r, struct plait_error *err)
                               "--out %s is in the folder %s, which is read: "
                               "its tokens would be taken for texts",
                               r->prep->dir, r->prep->texts[i]);
-            rmdir(out); /* if it was made just now */
+            rmdir(out); /* in case it was just made */
         }
         free(in);
     }
@@ -99,8 +100,7 @@ static int check_apart(const struct run *r, struct plait_error *err)
     return rc;
 }
 
-/* -- the parts of a run ------------------------------------------------------
- */
+/* -- the parts of a run ---------------------------------------------------- */
 
 static int open_writers(struct run *r, bool resumed, struct plait_error *err)
 {
@@ -170,8 +170,8 @@ static void close_run(struct run *r)
     plait_text_list_clear(&r->list);
 }
 
-/* Submit the next part, if there is one and room for it: 1; 0: there is no
- * room; -2: there is no more. */
+/* Submit the next part: 1; 0: there is no room for it; -2: there is none
+ * left. */
 static int submit_part(struct run *r, struct plait_error *err)
 {
     struct plait_text_job *job = plait_text_encoder_next(r->encoder);
@@ -185,7 +185,7 @@ static int submit_part(struct run *r, struct plait_error *err)
     return rc == 0 ? -2 : rc;
 }
 
-/* Write what the oldest part became: 1; 0: there is none. */
+/* Write the tokens of the oldest part: 1; 0: there is none. */
 static int write_part(struct run *r, struct plait_error *err)
 {
     struct plait_text_job *job = plait_text_encoder_take(r->encoder);

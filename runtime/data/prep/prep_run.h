@@ -10,11 +10,11 @@ struct plait_prep {
     int ntexts;
     const char *dir;
     const char *tokenizer; /* as plait_tokenizer_create() takes it */
-    const char *field;     /* of JSON lines; NULL: "text", and only files that
-                              are named so are JSON lines */
-    const char *prompt_field; /* of prompts, which bear no loss, before the
-                                 texts; all are JSON lines, and `field` is
-                                 "completion" if NULL. NULL: none */
+    const char *field;     /* of JSON lines; NULL: "text", and only files named
+                              .jsonl or .ndjson are JSON lines */
+    const char *prompt_field; /* of prompts before the texts, which have no
+                                 loss; then all files are JSON lines, and a NULL
+                                 `field` is "completion". NULL: none */
     enum plait_data_format format;
 };
 
@@ -23,9 +23,9 @@ struct plait_prep_result {
     struct plait_token_mark mark[PLAIT_TEXT_SETS];
 };
 
-/* Texts to the tokens of a folder; goes on where an interrupted run of the
- * same texts and options was. Progress goes to standard error if that is a
- * terminal. */
+/* Turns texts into the tokens of a folder; goes on where an interrupted run
+ * with the same texts and options stopped. Progress goes to standard error if
+ * that is a terminal. */
 int plait_prep_run(const struct plait_prep *prep,
                    struct plait_prep_result *result, struct plait_error *err);
 

@@ -12,7 +12,8 @@
 #include "runtime/data/segment.h"
 #include "topology/base/thread.h"
 
-/* Jobs in a ring: first .. started .. filled are their numbers. */
+/* A ring of jobs, numbered from 0: first .. started - 1 were begun by threads,
+ * started .. filled - 1 are waiting. */
 struct plait_text_encoder {
     const struct plait_tokenizer *tokenizer;
     struct plait_text_fields fields;
@@ -20,7 +21,7 @@ struct plait_text_encoder {
     int njobs;
     pthread_t *thread;
     int nthreads;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects what follows */
     pthread_cond_t changed;
     int64_t first, started, filled;
     bool *done; /* [njobs] */
@@ -55,7 +56,8 @@ static int encode_text(const struct plait_text_encoder *e,
     return job->part.ends ? end_document(e->tokenizer, out, err) : 0;
 }
 
-/* One of its strings. `option` names the field. */
+/* Find a field that is a string. `option` is what names it on the command
+ * line. */
 static int find_field(const json_t *line, const char *field, const char *option,
                       const json_t **text, struct plait_error *err)
 {
@@ -85,8 +87,8 @@ static int add_string(struct plait_encoder *encoder, const json_t *text,
                              err);
 }
 
-/* The prompt, if there is one, is tokens of its own: where it ends, a token
- * ends, as when it is given to the trained model. */
+/* Add the prompt, if there is one, as separate tokens: a token must end where
+ * it ends, as when a prompt is given to the trained model. 1: there is one. */
 static int add_prompt(struct plait_encoder *encoder, const json_t *prompt,
                       struct plait_text_encoded *out, struct plait_error *err)
 {
@@ -282,7 +284,7 @@ void plait_text_encoder_destroy(struct plait_text_encoder *e)
     errno = saved;
 }
 
-/* `first` and `filled` are the caller's thread's alone to change. */
+/* Only the caller's thread changes `first` and `filled`. */
 struct plait_text_job *plait_text_encoder_next(struct plait_text_encoder *e)
 {
     return e->filled - e->first < e->njobs ? &e->job[e->filled % e->njobs]

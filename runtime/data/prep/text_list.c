@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Folders in folders; a link back up ends here. */
+/* The deepest nesting of folders, which stops at links that form a loop. */
 enum { MOST_DEPTH = 64 };
 
 void plait_text_list_clear(struct plait_text_list *list)

@@ -21,10 +21,10 @@ struct plait_text_list {
     int64_t size; /* of all files */
 };
 
-/* A file, or all files of a folder and the folders in it, in the order of
- * their names; those whose names begin with a dot, and empty ones, are left
- * out. Names that end in .jsonl or .ndjson, packed or not, are JSON lines;
- * all are if `lines` is true. Refuses an empty file that was named, a folder
+/* Add a file, or all files of a folder and the folders in it, in the order of
+ * their names; those whose names begin with a dot, and empty ones, are skipped.
+ * Names that end in .jsonl or .ndjson, compressed or not, are JSON lines; all
+ * are if `lines` is true. Refuses an empty file that was named itself, a folder
  * without a text, Parquet. */
 int plait_text_list_add(struct plait_text_list *list, const char *path,
                         bool lines, struct plait_error *err);

@@ -9,21 +9,21 @@
 
 #include "runtime/data/prep/unpack.h"
 
-/* What a part has at least, unless the text ends; it grows while there is no
- * place to cut it. */
+/* The least size of a part, unless the text ends; a part grows until there is a
+ * place where it can be cut. */
 enum { PART = 1 << 18 };
-/* How far before the last twentieth a line break is looked for. */
+/* How far before the last twentieth a line break is searched for. */
 enum { SEARCH = 1 << 20 };
 
 struct plait_text_source {
     const struct plait_text_list *list;
     const struct plait_tokenizer *tokenizer;
     struct plait_text_position at;
-    struct plait_unpack *file; /* NULL: it is not open yet */
+    struct plait_unpack *file; /* NULL: not open yet */
     int64_t before;            /* bytes of the files that are done */
-    int64_t size, split;       /* of a text: where validation begins */
-    struct plait_buffer rest;  /* read, and not yet given */
-    bool ended;                /* nothing of the file is left but `rest` */
+    int64_t size, split; /* of a text: its bytes, and where validation begins */
+    struct plait_buffer rest; /* read, but not yet in a part */
+    bool ended;               /* only `rest` is left of the file */
 };
 
 struct plait_text_source *
@@ -61,7 +61,7 @@ int64_t plait_text_source_offset(const struct plait_text_source *s)
 
 /* -- where validation begins ---------------------------------------------- */
 
-/* The bytes of an unpacked text. */
+/* The size of a text once it is unpacked. */
 static int64_t measure_text(const char *path, struct plait_error *err)
 {
     struct plait_unpack *u = plait_unpack_open(path, err);
@@ -83,7 +83,8 @@ static int64_t measure_text(const char *path, struct plait_error *err)
     return n < 0 ? -1 : size;
 }
 
-/* After the last line break of `text`, else before its last character. */
+/* The position after the last line break of `text`, else before its last
+ * character, which may be cut. */
 static int64_t last_line(const char *text, int64_t size)
 {
     const char *line = memrchr(text, '\n', (size_t)size);
@@ -98,8 +99,8 @@ static int64_t last_line(const char *text, int64_t size)
     return at;
 }
 
-/* A line break is looked for in the last MiB before the twentieth, and in no
- * more than its last half. */
+/* The start of the last twentieth: after a line break, which is searched for in
+ * the MiB before it, but not in the first half of the text before it. */
 static int64_t find_split(const char *path, int64_t size,
                           struct plait_error *err)
 {
@@ -173,7 +174,7 @@ int plait_text_source_seek(struct plait_text_source *s,
     return plait_unpack_skip(s->file, to->at, err);
 }
 
-/* Have `want` bytes in the part, if the file has them: from the rest, then
+/* Fill the part up to `want` bytes, if the file has them: from the rest, then
  * from the file. */
 static int fill_part(struct plait_text_source *s, struct plait_buffer *text,
                      size_t want, struct plait_error *err)
@@ -197,7 +198,7 @@ static int fill_part(struct plait_text_source *s, struct plait_buffer *text,
     return 0;
 }
 
-/* Keep `n` bytes of the part, and the others for the next one. */
+/* Keep n bytes in the part, and the others for the next one. */
 static int give_back(struct plait_text_source *s, struct plait_buffer *text,
                      size_t n, struct plait_error *err)
 {
@@ -223,8 +224,8 @@ static void count_lines(struct plait_text_source *s, const char *text,
     }
 }
 
-/* How much of what is there goes into this part; 0: more is needed. `left`
- * is what the set has, -1 with JSON lines. */
+/* How many bytes go into this part; 0: more must be read. `left`: the bytes
+ * left of the set, -1 for JSON lines. */
 static size_t part_end(const struct plait_text_source *s,
                        const struct plait_text_part *part, int64_t left)
 {
@@ -241,7 +242,7 @@ static size_t part_end(const struct plait_text_source *s,
     return line ? (size_t)(line - text->data) + 1 : 0;
 }
 
-/* What the next part is of; returns what is left of its set, -1 with JSON
+/* Describe the next part; returns the bytes left of its set, -1 for JSON
  * lines. */
 static int64_t begin_part(const struct plait_text_source *s,
                           struct plait_text_part *part)

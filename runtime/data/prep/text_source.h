@@ -12,14 +12,14 @@
 /* The two sets of tokens that a text is divided into. */
 enum plait_text_set { PLAIT_TEXT_TRAIN, PLAIT_TEXT_VAL, PLAIT_TEXT_SETS };
 
-/* Of JSON lines, each twentieth document is for validation; of other texts
- * the last twentieth, from the beginning of a line on. */
+/* Each twentieth document of JSON lines is for validation; of other texts the
+ * last twentieth, from the beginning of a line on. */
 enum { PLAIT_TEXT_VAL_EACH = 20 };
 
-/* Where the reading of texts stands: between two parts. */
+/* A position in the texts, between two parts. */
 struct plait_text_position {
     int64_t file;
-    int64_t at;        /* bytes of its unpacked text */
+    int64_t at;        /* offset in its unpacked text */
     int64_t lines;     /* in this file */
     int64_t documents; /* JSON lines of all files */
 };
@@ -28,17 +28,17 @@ struct plait_text_position {
  * lines. */
 struct plait_text_part {
     struct plait_buffer text;
-    const char *path; /* of its file, as long as the list lives */
+    const char *path; /* its file; valid as long as the list */
     bool lines;
-    bool continued;          /* a text: its beginning was in a part before */
-    bool ends;               /* a text: this is the last part of the set */
-    enum plait_text_set set; /* a text's */
+    bool continued; /* of a text: its beginning was in an earlier part */
+    bool ends;      /* of a text: this is the last part of the set */
+    enum plait_text_set set; /* of a text */
     struct plait_text_position begin, end;
 };
 
 struct plait_text_source;
 
-/* Both stay the caller's and must live longer. NULL with errno. */
+/* Both stay the caller's and must outlive it. NULL with errno. */
 struct plait_text_source *
 plait_text_source_create(const struct plait_text_list *list,
                          const struct plait_tokenizer *tokenizer,
@@ -48,7 +48,8 @@ void plait_text_source_destroy(struct plait_text_source *s);
 int plait_text_source_seek(struct plait_text_source *s,
                            const struct plait_text_position *to,
                            struct plait_error *err);
-/* The next part, into what `part` holds already. 1; 0 at the end; -1. */
+/* Reads the next part into `part`, whose memory is reused. 1; 0 at the end;
+ * -1. */
 int plait_text_source_next(struct plait_text_source *s,
                            struct plait_text_part *part,
                            struct plait_error *err);

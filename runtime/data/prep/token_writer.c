@@ -40,7 +40,8 @@ static int output_error(const struct output *o, struct plait_error *err)
 
 /* -- files with a temporary name ------------------------------------------ */
 
-/* What a writer left behind must have what its mark says. */
+/* A file that an interrupted writer left must have at least what its mark
+ * says. */
 static int cut_output(struct output *o, int64_t size)
 {
     struct stat st;
@@ -57,7 +58,7 @@ static int cut_output(struct output *o, int64_t size)
                : 0;
 }
 
-/* size: what is to be kept of an interrupted one; -1: nothing. */
+/* size: bytes to keep of an interrupted file; -1: none. */
 static int open_output(struct output *o, const char *stem, const char *ending,
                        int64_t size, struct plait_error *err)
 {
@@ -79,7 +80,7 @@ static int open_output(struct output *o, const char *stem, const char *ending,
         close(fd);
         plait_errorf(err, "%s: another plait-prep writes it", o->temporary);
         free(o->temporary);
-        o->temporary = NULL; /* it is not ours to remove */
+        o->temporary = NULL; /* the other process owns it */
         errno = EWOULDBLOCK;
         return -1;
     }
@@ -88,7 +89,7 @@ static int open_output(struct output *o, const char *stem, const char *ending,
         close(fd);
         return output_error(o, err);
     }
-    /* EINVAL: no regular file, which cannot be cut. */
+    /* EINVAL: not a regular file, which cannot be truncated. */
     if (size < 0 && ftruncate(fd, 0) < 0 && errno != EINVAL)
         return output_error(o, err);
     return size >= 0 && cut_output(o, size) < 0 ? output_error(o, err) : 0;
@@ -311,7 +312,7 @@ static int finish_index(struct plait_token_writer *w, struct plait_error *err)
     return rc;
 }
 
-/* An index of an older run would belong to other tokens. */
+/* Remove the index of an older run, which belongs to other tokens. */
 static void remove_older(const struct plait_token_writer *w)
 {
     size_t n = strlen(w->tokens.path) - 4;

@@ -15,15 +15,15 @@
  * are finished, and never otherwise. */
 struct plait_token_writer;
 
-/* How much a writer has, so that another one can go on there. */
+/* How much a writer has written, so that another one can go on there. */
 struct plait_token_mark {
     int64_t tokens, documents;
     int64_t open; /* tokens of the document that has not ended */
 };
 
 /* What is written: the format, the tokenizer's name and its vocabulary. Tokens
- * of a masked one may have PLAIT_TOKEN_MASKED (segment.h); only plait's format
- * can be that. */
+ * of a masked file may have PLAIT_TOKEN_MASKED (segment.h); only plait's format
+ * can be masked. */
 struct plait_token_form {
     enum plait_data_format format;
     const char *tokenizer;
@@ -31,9 +31,9 @@ struct plait_token_form {
     bool masked;
 };
 
-/* `stem`: the path without .bin. `mark`: go on with what an interrupted writer
- * left behind at that place; NULL: begin anew. -1 with EWOULDBLOCK if another
- * process writes it. NULL with errno. */
+/* `stem`: the path without .bin. `mark`: go on at that point with the file that
+ * an interrupted writer left; NULL: begin anew. NULL with errno, EWOULDBLOCK if
+ * another process writes the file. */
 struct plait_token_writer *
 plait_token_writer_create(const char *stem, const struct plait_token_form *form,
                           const struct plait_token_mark *mark,
@@ -42,13 +42,14 @@ plait_token_writer_create(const char *stem, const struct plait_token_form *form,
 int plait_token_writer_add(struct plait_token_writer *w, const int32_t *tokens,
                            size_t n, const int64_t *ends, size_t nends,
                            struct plait_error *err);
-/* Have all that was added reach the disk, and say where that is. */
+/* Have all that was added reach the disk; *mark is then how much that is. */
 int plait_token_writer_sync(struct plait_token_writer *w,
                             struct plait_token_mark *mark,
                             struct plait_error *err);
 struct plait_token_mark
 plait_token_writer_mark(const struct plait_token_writer *w);
-/* Without any token no file appears, and one of that name goes. */
+/* Without any token no file appears, and an older one of that name is
+ * removed. */
 int plait_token_writer_finish(struct plait_token_writer *w,
                               struct plait_error *err);
 /* Removes what was not finished. NULL-safe, keeps errno. */

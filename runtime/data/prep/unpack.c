@@ -20,9 +20,9 @@ struct plait_unpack {
     const struct kind *kind;
     char *path;
     int fd;
-    char *input; /* [INPUT], of which used .. filled are left */
+    char *input; /* [INPUT], of which used .. filled are not consumed yet */
     size_t used, filled;
-    bool ended;  /* the file */
+    bool ended;  /* the end of the file was read */
     bool inside; /* a packed stream has begun and not ended */
     int64_t size, offset, given;
     z_stream gzip;
@@ -30,8 +30,8 @@ struct plait_unpack {
     lzma_stream xz;
 };
 
-/* One step of unpacking: takes from the input, fills `to`. Sets `inside`. The
- * bytes made; -1 if what it reads is damaged. */
+/* A format. step: unpacks from the input into `to`, and sets `inside`. Returns
+ * the bytes made; -1 if the input is damaged. */
 struct kind {
     const char *name, *magic;
     size_t size;
@@ -162,7 +162,7 @@ static const struct {
 
 /* -- any ------------------------------------------------------------------ */
 
-/* More input behind what is left; -1 with errno. */
+/* Read more input after what is left; -1 with errno. */
 static int fill_input(struct plait_unpack *u)
 {
     ssize_t n;

@@ -77,7 +77,7 @@ int plait_bpe_add_merge(struct plait_bpe *bpe, int32_t left, int32_t right,
     return 0;
 }
 
-/* The place of a text in the table of words: its own or a free one. */
+/* The slot of a text in the table of words: its own, or a free one. */
 static size_t word_place(const struct plait_bpe *bpe, const char *text,
                          size_t size)
 {

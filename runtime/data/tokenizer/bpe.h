@@ -21,14 +21,14 @@ void plait_bpe_destroy(struct plait_bpe *bpe);
 /* The bytes that token `id` stands for. -1 with ENOMEM. */
 int plait_bpe_set_text(struct plait_bpe *bpe, int32_t id, const char *text,
                        size_t size);
-/* `left` and `right` become `merged`; those added first are merged first. Of
- * two that are the same the later counts. -1 with EOVERFLOW if there are more
- * than plait_bpe_create() was told. */
+/* `left` and `right` become `merged`; merges that were added first are applied
+ * first. A second merge of the same pair replaces the first. -1 with EOVERFLOW
+ * if there are more than plait_bpe_create() was told. */
 int plait_bpe_add_merge(struct plait_bpe *bpe, int32_t left, int32_t right,
                         int32_t merged);
-/* All texts are set: find the tokens of single bytes. `whole_words`: a piece
- * that is a token itself is that token, whatever the merges would make
- * ("ignore_merges"). -1 with ENOMEM. */
+/* Call it when all texts are set: finds the tokens of single bytes.
+ * `whole_words`: a piece that is a token itself becomes that token, whatever
+ * the merges would make ("ignore_merges"). -1 with ENOMEM. */
 int plait_bpe_finish(struct plait_bpe *bpe, bool whole_words);
 
 /* The token of a single byte; -1 if it has none. */
@@ -36,11 +36,11 @@ int32_t plait_bpe_byte(const struct plait_bpe *bpe, unsigned char byte);
 /* The token whose bytes these are; -1 if there is none. */
 int32_t plait_bpe_find(const struct plait_bpe *bpe, const char *text,
                        size_t size);
-/* The bytes of a token; "" for an id without any. */
+/* The bytes of a token; "" for an id that has none. */
 const char *plait_bpe_text(const struct plait_bpe *bpe, int32_t id,
                            size_t *size);
 
-/* What encoding needs for itself, and the pieces it met last; one for each
+/* Work space for encoding, and a cache of recent pieces; one for each
  * thread. */
 struct plait_bpe_scratch;
 struct plait_bpe_scratch *plait_bpe_scratch_create(void);

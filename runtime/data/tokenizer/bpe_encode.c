@@ -4,9 +4,8 @@
 
 #include "runtime/data/tokenizer/bpe_private.h"
 
-/* Most words of a text are those of the last pages: their tokens are kept in
- * a table of one cache line each, where a new word takes an old one's place.
- */
+/* Most words of a text have occurred on its last pages: their tokens are cached
+ * in entries of one cache line each, where a new word replaces an old one. */
 enum { CACHE_SIZE = 1 << 15, CACHE_BYTES = 22, CACHE_TOKENS = 10 };
 
 struct cached {
@@ -16,11 +15,11 @@ struct cached {
 };
 _Static_assert(sizeof(struct cached) == 64, "one cache line");
 
-/* Pieces up to this are merged by looking at all pairs each time; longer ones
- * by a heap, whose cost grows with n log n. */
+/* Pieces up to this size are merged by scanning all pairs each time; longer
+ * ones with a heap, at a cost of n log n. */
 enum { SHORT_PIECE = 48 };
 
-/* A token of a long piece, in the list of those that are left. */
+/* A token of a long piece, in a linked list of those that are left. */
 struct symbol {
     int32_t token; /* -1: merged into the one before */
     int32_t before, after;
@@ -28,7 +27,7 @@ struct symbol {
 
 struct candidate {
     uint32_t rank;
-    int32_t at; /* the left of the two */
+    int32_t at; /* index of the left one */
     int32_t left, right, merged;
 };
 
@@ -98,7 +97,7 @@ static void set_rank(const struct plait_bpe *bpe, const int32_t *token, int n,
     merged[i] = m->merged;
 }
 
-/* Merges in place; how many tokens are left. */
+/* Merges in place; returns how many tokens are left. */
 static int merge_short(const struct plait_bpe *bpe, int32_t *token, int n)
 {
     uint32_t rank[SHORT_PIECE];
@@ -182,7 +181,7 @@ static struct candidate pop_candidate(struct plait_bpe_scratch *s)
     return top;
 }
 
-/* Merge what a candidate says, unless one of the two has changed since. */
+/* Apply a candidate's merge, unless one of the two tokens has changed since. */
 static int apply_candidate(const struct plait_bpe *bpe,
                            struct plait_bpe_scratch *s,
                            const struct candidate *c)

@@ -8,7 +8,7 @@
 
 struct merge {
     uint64_t key;  /* 0: none */
-    uint32_t rank; /* the least is merged first */
+    uint32_t rank; /* the lowest is merged first */
     int32_t merged;
 };
 
@@ -16,7 +16,7 @@ struct plait_bpe {
     int vocab;
     struct {
         size_t at, size;
-    } * texts; /* [vocab], in bytes */
+    } * texts; /* [vocab] ranges of `bytes` */
     struct plait_buffer bytes;
     int32_t byte[256];
     struct merge *merges; /* hash table with open addressing */

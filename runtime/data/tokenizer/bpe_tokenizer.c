@@ -21,7 +21,7 @@ struct scratch {
     struct plait_buffer repaired, composed, prefixed;
 };
 
-/* Where a text goes through, from its first form to the tokens. */
+/* What the steps of encoding a text share. */
 struct pass {
     const struct plait_bpe_tokenizer *t;
     struct scratch *scratch;
@@ -65,7 +65,8 @@ static int encode_pieces(const struct pass *p, const unsigned char *text,
     return 0;
 }
 
-/* Between digits, which are texts of their own. */
+/* Each digit is encoded as a separate text, and so is what is between
+ * digits. */
 static int encode_digits(const struct pass *p, const unsigned char *text,
                          size_t size)
 {
@@ -114,7 +115,7 @@ static int add_token(struct plait_tokens *out, int32_t id)
 typedef int encode_part(const struct pass *p, const char *text, size_t size,
                         bool continued);
 
-/* Added tokens as they are, what is between them by `part`. */
+/* Encode added tokens as themselves, and the text between them by `part`. */
 static int encode_between(const struct pass *p, bool normalized,
                           encode_part *part, const char *text, size_t size,
                           bool continued)
@@ -175,10 +176,11 @@ static int bpe_encode(const void *model, void *scratch, const char *text,
 
 /* -- cutting -------------------------------------------------------------- */
 
-/* Two places where every pattern ends a piece, whatever comes before and
- * after: behind a line break between two characters that are no white space,
- * and before the blank between two letters. The rest of the text is looked at
- * as bytes until then, so that what is not UTF-8 is no place. */
+/* Text can be cut at two kinds of places, where every pattern ends a piece
+ * whatever is around them: after a line break between two characters that are
+ * not white space, and before a blank between two letters. The characters
+ * beside a place are checked to be valid UTF-8; a text that is not is not cut
+ * there. */
 static bool can_cut(const struct plait_bpe_tokenizer *t,
                     const unsigned char *text, size_t size, size_t at)
 {
@@ -342,7 +344,7 @@ static const struct plait_tokenizer_ops bpe_ops = {
     .decode = bpe_decode,
 };
 
-/* The file that a folder means; NULL with ENOMEM. */
+/* The path of the file, if `path` is a folder; NULL with ENOMEM. */
 static char *file_in(const char *path)
 {
     struct stat st;
@@ -371,8 +373,8 @@ int plait_tokenizer_open_bpe(struct plait_tokenizer *t, const char *path,
         return -1;
     }
 #ifdef __GLIBC__
-    /* What the JSON of a large vocabulary took, several times its tables,
-     * would be kept for ever. */
+    /* Return the memory of a large vocabulary's JSON, several times that of its
+     * tables, to the system. */
     malloc_trim(0);
 #endif
     t->ops = &bpe_ops;

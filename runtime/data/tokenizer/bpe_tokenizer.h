@@ -16,16 +16,15 @@ struct plait_bpe_tokenizer {
     struct plait_bpe *bpe;
     uint8_t *table; /* of plait_unicode_create() */
     struct plait_added_tokens added;
-    bool composes;     /* NFC first */
-    bool digits;       /* each digit is a piece of its own */
-    bool prefix_space; /* a text begins with a blank, added where it lacks */
+    bool composes;     /* normalizes to NFC first */
+    bool digits;       /* each digit is a separate piece */
+    bool prefix_space; /* a blank is added before a text that has none */
     struct plait_pattern pattern;
     int vocab;
 };
 
-/* Reads a tokenizer.json of `size` bytes; `name` stands for it in errors.
- * What it asks for and is not done here is an error that names it. NULL with
- * errno. */
+/* Parses a tokenizer.json of `size` bytes; `name` stands for it in errors. An
+ * unsupported setting is an error that names it. NULL with errno. */
 struct plait_bpe_tokenizer *plait_tokenizer_json_parse(const char *text,
                                                        size_t size,
                                                        const char *name,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Twice what there was, so that adding piece by piece stays linear. */
+/* Double the room, so that adding piece by piece takes linear time. */
 static void *grow(void *data, size_t used, size_t *room, size_t more,
                   size_t width)
 {

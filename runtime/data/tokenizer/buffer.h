@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes, and tokens, that grow. All zero is an empty one; `data` and `id`
- * are freed with free(). */
+/* Growing arrays of bytes and of tokens. All zero is an empty one; `data` and
+ * `id` are freed with free(). */
 struct plait_buffer {
     char *data;
     size_t size, room;
@@ -17,7 +17,7 @@ struct plait_tokens {
     size_t count, room;
 };
 
-/* Room for `more` beyond what is there; -1 with ENOMEM, nothing changed. */
+/* Make room for `more` elements; -1 with ENOMEM, nothing changed. */
 int plait_buffer_reserve(struct plait_buffer *b, size_t more);
 int plait_buffer_add(struct plait_buffer *b, const void *data, size_t size);
 int plait_tokens_reserve(struct plait_tokens *t, size_t more);

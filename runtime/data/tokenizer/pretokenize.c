@@ -39,7 +39,7 @@ bool plait_pattern_find(const char *regex, struct plait_pattern *pattern)
     return false;
 }
 
-/* A text, and what of it the scanner has to know at each place. */
+/* A text, and what the scanner needs to classify its characters. */
 struct scan {
     const uint8_t *table;
     const unsigned char *text;
@@ -47,7 +47,7 @@ struct scan {
     uint8_t letters; /* bits of what counts as a letter */
 };
 
-/* The bits of the character at `at` and its bytes; 0 bytes at the end. */
+/* The bits of the character at `at`, and its size in bytes, 0 at the end. */
 static inline uint8_t class_at(const struct scan *s, size_t at, size_t *n)
 {
     *n = 0;
@@ -69,7 +69,7 @@ static inline size_t skip_class(const struct scan *s, size_t at, uint8_t bits)
 static const uint8_t any_class =
     PLAIT_UNICODE_LETTER | PLAIT_UNICODE_NUMBER | PLAIT_UNICODE_SPACE;
 
-/* Neither white space, nor letter, nor number. */
+/* Whether the character is no white space, letter or number. */
 static inline bool is_other(const struct scan *s, size_t at, size_t *n)
 {
     uint8_t class = class_at(s, at, n);
@@ -91,7 +91,7 @@ static bool is_break(unsigned char c)
     return c == '\n' || c == '\r';
 }
 
-/* 's 't 're 've 'm 'll 'd at the start of the text: their bytes, or 0. */
+/* 's 't 're 've 'm 'll 'd at the start of the text: its size, or 0. */
 static size_t scan_contraction(const struct scan *s, bool any_case)
 {
     const unsigned char *p = s->text;
@@ -99,7 +99,7 @@ static size_t scan_contraction(const struct scan *s, bool any_case)
 
     if (s->size < 2 || p[0] != '\'')
         return 0;
-    /* U+017F, the long s, is an s when case does not count. */
+    /* U+017F, the long s, matches s if case is ignored. */
     if (any_case && s->size >= 3 && p[1] == 0xc5 && p[2] == 0xbf)
         return 3;
     a = p[1] | fold;
@@ -114,7 +114,7 @@ static size_t scan_contraction(const struct scan *s, bool any_case)
     return 0;
 }
 
-/* A blank, or any other one character that is allowed there, and letters. */
+/* Letters, and the blank or other character that may come before them. */
 static size_t scan_word(const struct scan *s, bool any_case, uint8_t class,
                         size_t n)
 {
@@ -150,7 +150,7 @@ static size_t scan_number(const struct scan *s, int digits, uint8_t class,
     return n;
 }
 
-/* Punctuation and symbols with the blank before and line breaks behind. */
+/* Punctuation and symbols, the blank before and the line breaks after them. */
 static size_t scan_other(const struct scan *s, bool breaks, size_t n)
 {
     size_t at = 0, next;
@@ -167,8 +167,8 @@ static size_t scan_other(const struct scan *s, bool breaks, size_t n)
     return at;
 }
 
-/* White space: up to its last line break; else all but the last character,
- * which goes with what follows; at the end of the text all. */
+/* White space: up to its last line break if `breaks`; else all but the last
+ * character, which goes with what follows; all at the end of the text. */
 static size_t scan_space(const struct scan *s, bool breaks)
 {
     size_t end = 0, last = 0, after_break = 0, n;

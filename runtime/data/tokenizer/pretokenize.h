@@ -6,15 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The regular expressions that cut a text into the pieces that BPE merges
- * within, scanned by hand: GPT-2's, Llama 3's, Qwen's. They differ in these
+/* The regular expressions that split a text into the pieces within which BPE
+ * merges, scanned by hand: GPT-2's, Llama 3's, Qwen's. They differ in these
  * points. */
 struct plait_pattern {
-    bool any_case; /* 'S, 'T as well as 's, 't; what comes before letters is
-                      any one character but a line break, a letter and a
-                      number, else a blank; line breaks end the punctuation
-                      and the white space before them */
-    int digits;    /* a number's digits in one piece at most; 0: any, and the
+    bool any_case; /* contractions in any case ('S, 's); a word may begin with
+                      any one character but a line break, a letter or a number,
+                      else only with a blank; punctuation and white space
+                      include the line breaks after them */
+    int digits;    /* the most digits of a number in one piece; 0: any, with the
                       blank before them */
     bool marks;    /* \p{M} counts as a letter */
 };
@@ -22,7 +22,7 @@ struct plait_pattern {
 /* The pattern of a regular expression as tokenizer.json has it; false if it
  * is none of them. */
 bool plait_pattern_find(const char *regex, struct plait_pattern *pattern);
-/* The bytes of the first piece of a text. `text` is valid UTF-8, `size` > 0;
+/* The size of the first piece of a text. `text` is valid UTF-8, `size` > 0;
  * `table` as plait_unicode_create() makes it. */
 size_t plait_pattern_next(const struct plait_pattern *pattern,
                           const uint8_t *table, const unsigned char *text,

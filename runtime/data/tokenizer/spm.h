@@ -22,7 +22,7 @@ void plait_spm_destroy(struct plait_spm *spm);
 int plait_spm_vocab(const struct plait_spm *spm);
 int32_t plait_spm_end(const struct plait_spm *spm);
 /* As plait_encoder_add(). A text is encoded line by line, which gives the
- * tokens of the whole: the library's time and memory for one long sentence
+ * tokens of the whole: for one long sentence, the library's time and memory
  * grow faster than its length. */
 int plait_spm_encode(const struct plait_spm *spm, const char *text, size_t size,
                      bool continued, struct plait_tokens *out,

@@ -6,15 +6,15 @@
 #include "runtime/data/tokenizer/spm.h"
 #include "runtime/data/tokenizer/tokenizer_private.h"
 
-/* SentencePiece among the tokenizers. */
+/* The kind of tokenizer that uses SentencePiece. */
 
 static void spm_destroy(void *model)
 {
     plait_spm_destroy(model);
 }
 
-/* After the last line break that two characters stand around: no blanks, of
- * which a model may join several. */
+/* Cuts after the last line break between two characters that are not white
+ * space, because a model may join several blanks. */
 static size_t spm_cut(const void *model, const char *text, size_t size)
 {
     static const char blanks[] = " \t\r\n\v\f";

@@ -20,20 +20,20 @@ enum { PLAIT_BYTE_VOCAB = 257 }; /* of "byte" */
 
 struct plait_tokenizer *plait_tokenizer_create(const char *spec,
                                                struct plait_error *err);
-/* The one that plait-prep left beside its tokens; NULL, with ENOENT and no
- * text in err if no plait-prep wrote there. `path` is a token file,
- * a pattern of them or their folder. */
+/* The tokenizer that plait-prep left beside its tokens; NULL, with ENOENT and
+ * no text in err if no plait-prep wrote there. `path` is a token file, a
+ * pattern of them or their folder. */
 struct plait_tokenizer *plait_tokenizer_beside(const char *path,
                                                struct plait_error *err);
-/* Where it would be, with a slash at the end; the caller frees. NULL with
- * ENOMEM. */
+/* The folder where it would be, with a slash at the end; the caller frees. NULL
+ * with ENOMEM. */
 char *plait_tokenizer_folder(const char *path);
 void plait_tokenizer_destroy(struct plait_tokenizer *t);
 
 /* "byte", "spm" or "bpe" */
 const char *plait_tokenizer_name(const struct plait_tokenizer *t);
-/* The file it was made from, and what a copy beside tokens is called; NULL
- * for "byte". */
+/* The file it was made from, and the name of its copy beside tokens; NULL for
+ * "byte". */
 const char *plait_tokenizer_path(const struct plait_tokenizer *t);
 const char *plait_tokenizer_file(const struct plait_tokenizer *t);
 /* One more than the largest token id. */
@@ -50,17 +50,19 @@ size_t plait_tokenizer_cut(const struct plait_tokenizer *t, const char *text,
 struct plait_encoder;
 struct plait_encoder *plait_encoder_create(const struct plait_tokenizer *t);
 void plait_encoder_destroy(struct plait_encoder *encoder);
-/* Appends the tokens of a text, without the end. `continued`: it goes on
- * after a cut. What is not UTF-8 becomes U+FFFD with "bpe". */
+/* Appends the tokens of a text, without the end token. `continued`: the text
+ * goes on after a cut. With "bpe", what is not UTF-8 becomes U+FFFD. */
 int plait_encoder_add(struct plait_encoder *encoder, const char *text,
                       size_t size, bool continued, struct plait_tokens *out,
                       struct plait_error *err);
 
-/* A whole text to malloc'ed tokens, without the end; the caller frees. */
+/* Encodes a whole text to malloc'ed tokens, without the end token; the caller
+ * frees. */
 int plait_tokenizer_encode(const struct plait_tokenizer *t, const char *text,
                            size_t size, int32_t **tokens, size_t *ntokens,
                            struct plait_error *err);
-/* Tokens to malloc'ed text, NUL-terminated; the end of text becomes nothing. */
+/* Decodes tokens to malloc'ed text, NUL-terminated; the end token becomes
+ * nothing. */
 int plait_tokenizer_decode(const struct plait_tokenizer *t,
                            const int32_t *tokens, size_t ntokens, char **text,
                            size_t *size, struct plait_error *err);

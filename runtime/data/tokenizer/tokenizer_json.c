@@ -9,7 +9,7 @@
 #include "runtime/data/tokenizer/bpe_tokenizer.h"
 #include "runtime/data/tokenizer/unicode.h"
 
-/* More than any vocabulary there is, and little enough for tables. */
+/* More than any vocabulary has, and few enough for tables. */
 enum { MOST_TOKENS = 1 << 24 };
 
 struct reader {
@@ -18,7 +18,7 @@ struct reader {
     struct plait_error *err;
 };
 
-/* Jansson's lookups take NULL, and what is no object, for an empty one. */
+/* Jansson's lookups treat NULL, and what is no object, as an empty object. */
 static const char *type_of(const json_t *part)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
@@ -56,7 +56,7 @@ static int read_normalizer(struct reader *r, const json_t *normalizer)
                               "spm:FILE?");
 }
 
-/* The parts that cut the text up, in their order, found so far. */
+/* The parts of the pre-tokenizer that were found so far, in this order. */
 struct cutters {
     bool digits, split, bytes;
 };
@@ -154,7 +154,7 @@ static bool is_unset(const json_t *value)
            (json_is_number(value) && json_number_value(value) == 0);
 }
 
-/* What would change the tokens and is not done here. */
+/* Refuse settings that change the tokens and are not supported. */
 static int check_model(struct reader *r, const json_t *model)
 {
     static const char *const keys[] = {"dropout", "continuing_subword_prefix",
@@ -218,8 +218,8 @@ static int count_ids(struct reader *r, json_t *vocab, const json_t *added)
     return 0;
 }
 
-/* GPT-2's letters for bytes: those that print are themselves, the others
- * follow from U+0100 on in their order. */
+/* The byte that a letter stands for in GPT-2's alphabet: printable bytes are
+ * themselves, the others follow in order from U+0100 on. -1: none. */
 static int letter_byte(uint32_t letter)
 {
     int next = 0x100;
@@ -235,8 +235,8 @@ static int letter_byte(uint32_t letter)
     return -1;
 }
 
-/* The bytes of a token from its letters; the letters themselves where one of
- * them is no byte's. */
+/* Turn a token's letters into its bytes; the letters stay as they are if one of
+ * them stands for no byte. */
 static void spell_token(const int16_t *bytes, const char *token, char *out,
                         size_t *size)
 {
@@ -307,7 +307,7 @@ static bool split_merge(const json_t *merge, struct plait_buffer *text,
     return true;
 }
 
-/* A token's id by its letters; -1 if there is none. */
+/* A token's id; -1 if there is none. */
 static int32_t find_token(const json_t *vocab, const char *token)
 {
     const json_t *id = json_object_get(vocab, token);

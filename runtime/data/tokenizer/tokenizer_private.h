@@ -4,14 +4,14 @@
 
 #include "runtime/data/tokenizer/tokenizer.h"
 
-/* A kind of tokenizer. */
+/* The functions of a kind of tokenizer. */
 struct plait_tokenizer_ops {
     const char *name;
-    const char *file; /* what a copy of its file is called; NULL: it has none */
+    const char *file; /* the name of a copy of its file; NULL: it has none */
     void (*destroy)(void *model);
     /* As plait_tokenizer_cut(). */
     size_t (*cut)(const void *model, const char *text, size_t size);
-    /* What a thread needs for itself; NULL with ENOMEM. */
+    /* Work space for one thread; NULL with ENOMEM. */
     void *(*scratch_create)(void);
     void (*scratch_destroy)(void *scratch);
     /* As plait_encoder_add() and plait_tokenizer_decode(). */
@@ -30,7 +30,8 @@ struct plait_tokenizer {
     int32_t end;
 };
 
-/* Each makes one from its file, filling all but `path`. -1 with errno. */
+/* Each opens a tokenizer from its file, and fills in all but `path`. -1 with
+ * errno. */
 int plait_tokenizer_open_bpe(struct plait_tokenizer *t, const char *path,
                              struct plait_error *err);
 int plait_tokenizer_open_spm(struct plait_tokenizer *t, const char *path,

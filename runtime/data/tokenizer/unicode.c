@@ -86,8 +86,8 @@ static uint8_t category_class(int32_t c)
     }
 }
 
-/* What `tokenizers` puts in no order and does not join: it normalizes by the
- * tables of Unicode 9, where these were not assigned (U+0EBA: no mark of a
+/* Characters that `tokenizers` neither reorders nor joins: it normalizes by the
+ * tables of Unicode 9, where these were not assigned (U+0EBA: had no combining
  * class). Found by trying all code points on its release 0.23.3. */
 static const uint32_t fixed[][2] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},
@@ -105,7 +105,7 @@ static const uint32_t fixed[][2] = {
     {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef},
 };
 
-/* Marks what NFC changes, and all but the first of what it may join. */
+/* Mark as LOOSE what NFC changes, and all but the first of what it may join. */
 static void mark_loose(uint8_t *table, int32_t c)
 {
     const utf8proc_property_t *p = utf8proc_get_property(c);
@@ -290,8 +290,8 @@ static int add_composed(const unsigned char *p, size_t size,
     return rc;
 }
 
-/* Where the character before a loose one begins; it is left out if it is at
- * `from` or nothing joins it. */
+/* Where the character before a loose one begins; the loose one itself if there
+ * is none after `from`, or if nothing joins that character. */
 static size_t step_back(const uint8_t *table, const unsigned char *p,
                         size_t from, size_t loose)
 {
@@ -306,8 +306,7 @@ static size_t step_back(const uint8_t *table, const unsigned char *p,
                                                                       : at;
 }
 
-/* Only a run of loose characters and the one before it can change: all
- * others start anew. */
+/* Only a run of loose characters and the one before it can change. */
 int plait_unicode_compose(const uint8_t *table, const char *text, size_t size,
                           struct plait_buffer *out)
 {

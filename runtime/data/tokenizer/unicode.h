@@ -8,7 +8,7 @@
 
 #include "runtime/data/tokenizer/buffer.h"
 
-/* What the tokenizers ask of a code point, as bits of one byte. */
+/* What the tokenizers need to know of a code point, as bits of one byte. */
 enum {
     PLAIT_UNICODE_LETTER = 1, /* \p{L} */
     PLAIT_UNICODE_NUMBER = 2, /* \p{N} */
@@ -24,9 +24,9 @@ enum { PLAIT_UNICODE_SIZE = 0x110000 };
  * caller frees. NULL with ENOMEM. */
 uint8_t *plait_unicode_create(void);
 
-/* The bytes of the character at `p`, of which `n` > 0 are left. An invalid
- * sequence has the length that is replaced by one U+FFFD (Unicode 16, section
- * 3.9, maximal subparts, as in Python's errors="replace") and `valid` is
+/* The size of the character at `p`, where n > 0 bytes are left. An invalid
+ * sequence has the size that is replaced by one U+FFFD (Unicode 16, section
+ * 3.9, maximal subparts, as in Python's errors="replace"), and *valid is
  * false. */
 size_t plait_utf8_next(const unsigned char *p, size_t n, bool *valid);
 /* How many bytes from the start are valid UTF-8. */
@@ -38,11 +38,11 @@ int plait_utf8_repair(const char *text, size_t size, struct plait_buffer *out);
  * is UTF-8. -1 with errno. */
 int plait_unicode_compose(const uint8_t *table, const char *text, size_t size,
                           struct plait_buffer *out);
-/* Does the text have a LOOSE character at all? */
+/* Whether the text has a LOOSE character at all. */
 bool plait_unicode_is_loose(const uint8_t *table, const char *text,
                             size_t size);
 
-/* The code point at `p` of valid UTF-8 and, in `n`, its bytes. */
+/* The code point at `p` of valid UTF-8, and *n: its size in bytes. */
 static inline uint32_t plait_utf8_decode(const unsigned char *p, size_t *n)
 {
     uint32_t c = p[0];
