@@ -68,13 +68,13 @@ static const char *const kinds[] = {[FORMAT_HF] = "a model of Hugging Face's",
 
 struct job {
     const char *from, *to;
-    enum format format; /* of what is made */
-    enum format found;  /* of what is read */
+    enum format format; /* the format of what is made */
+    enum format found;  /* the format of what is read */
     enum plait_dtype type;
     bool typed; /* --dtype was given */
     struct plait_megatron_layout layout;
-    bool laid_out;                    /* a part of it was given */
-    struct plait_model_source source; /* its path also of Megatron-LM's */
+    bool laid_out;                    /* an option for it was given */
+    struct plait_model_source source; /* path: also of Megatron-LM's */
 };
 
 static int find_source(struct job *job, struct plait_error *err)
@@ -94,7 +94,7 @@ static int find_source(struct job *job, struct plait_error *err)
     return 0;
 }
 
-/* What there is, and so what is made of it. */
+/* Find out what `from` is, and so what is made of it. */
 static int choose_format(struct job *job, struct plait_error *err)
 {
     if (find_source(job, err) < 0)
@@ -123,7 +123,8 @@ static int choose_format(struct job *job, struct plait_error *err)
     return 0;
 }
 
-/* config.json is kept for the way back: see plait_hf_config_write(). */
+/* config.json is copied for the conversion back: see
+ * plait_hf_config_write(). */
 static int convert_to_plait(const struct job *job,
                             const struct plait_convert_dir *dir,
                             struct plait_converted *done,
@@ -228,7 +229,7 @@ static int take_names(const char *text, bool *local)
     return -1;
 }
 
-/* 1: it is none of these. */
+/* 1: it is another option. */
 static int take_layout(int c, const char *text, struct job *job)
 {
     if (c != 'T' && c != 'P' && c != 'I')
@@ -296,7 +297,7 @@ static int parse_args(int argc, char **argv, struct job *job)
         else if ((c == 'F' && take_format(optarg, job) < 0) ||
                  (c == 'd' && take_type(optarg, job) < 0) ||
                  take_layout(c, optarg, job) < 0)
-            return 3; /* said already */
+            return 3; /* reported already */
     }
     if (optind == argc && job->from && *job->from && job->to && *job->to)
         return 0;

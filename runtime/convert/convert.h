@@ -6,8 +6,8 @@
 #include "topology/base/error.h"
 #include "topology/job/job_config.h"
 
-/* Models between checkpoints and other formats, a few megabytes at a time on
- * each core. */
+/* Converts models between checkpoints and other formats, a few megabytes at a
+ * time on each core. */
 
 /* What was converted. */
 struct plait_converted {
@@ -33,19 +33,19 @@ struct plait_convert_source {
     const void *from;
 };
 
-/* A source as the checkpoint DIR/step-00000000 of weights alone, with
- * DIR/latest leading to it. */
+/* Writes a source as the checkpoint DIR/step-00000000, which has only weights,
+ * with DIR/latest leading to it. */
 int plait_convert_import(const struct plait_convert_source *source,
                          const char *dir, struct plait_converted *done,
                          struct plait_error *err);
 
-/* The Hugging Face directory `from` as such a checkpoint. */
+/* Writes the Hugging Face directory `from` as such a checkpoint. */
 int plait_convert_from_hf(const char *from, const char *dir,
                           struct plait_converted *done,
                           struct plait_error *err);
 
-/* The weights of the checkpoint `path`, written as `type`, to the directory
- * `dir`; `like` as in plait_hf_config_write(). */
+/* Writes the weights of the checkpoint `path` as `type` to the directory `dir`;
+ * `like` as in plait_hf_config_write(). */
 int plait_convert_to_hf(const char *path, const char *dir,
                         enum plait_dtype type, const char *like,
                         struct plait_converted *done, struct plait_error *err);

@@ -32,7 +32,7 @@ static int remove_tree(const char *path)
     return errno == ENOENT ? 0 : -1;
 }
 
-/* -1 also for what is not a directory. */
+/* -1 also if it is not a directory. */
 static int check_empty(const char *path, struct plait_error *err)
 {
     DIR *dir = opendir(path);
@@ -55,7 +55,7 @@ static int check_empty(const char *path, struct plait_error *err)
                                 path);
 }
 
-/* "A/B" is made as "A/.B.partial". */
+/* Until it is complete, "A/B" is written as "A/.B.partial". */
 static int choose_names(struct plait_convert_dir *dir, const char *to,
                         struct plait_error *err)
 {

@@ -15,7 +15,7 @@ struct work {
     int (*write_file)(void *arg, int file, struct plait_error *err);
     void *arg;
     atomic_int next;
-    pthread_mutex_t lock; /* of the two below */
+    pthread_mutex_t lock; /* protects the two below */
     struct plait_error *err;
     int number; /* errno of the first error, 0: none */
 };
@@ -70,7 +70,7 @@ int plait_convert_files(int n,
     pthread_t threads[MAX_THREADS];
     int nthreads = count_threads(n), started = 0;
 
-    /* Where no more threads can be had, those that run do all the work. */
+    /* If no more threads can be started, those that run do all the work. */
     while (started < nthreads - 1 &&
            pthread_create(&threads[started], NULL, run_thread, &w) == 0)
         started++;

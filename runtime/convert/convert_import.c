@@ -14,9 +14,9 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/convert/convert.h"
 
-/* Another format's tensors to a checkpoint of step 0. */
+/* Writes the tensors of another format as a checkpoint of step 0. */
 
-#define FILE_BYTES ((uint64_t)1 << 30) /* of a file, if it has two tensors */
+#define FILE_BYTES ((uint64_t)1 << 30) /* the most, of several tensors */
 
 struct import {
     const struct plait_convert_source *from;
@@ -26,7 +26,7 @@ struct import {
     struct plait_manifest manifest;
 };
 
-/* Which tensors go to which file: as they come, FILE_BYTES a file. */
+/* Distribute the tensors to files, in order, FILE_BYTES for each. */
 static int divide_tensors(struct import *im, int n, struct plait_error *err)
 {
     uint64_t bytes = 0, size;

@@ -28,7 +28,7 @@ int plait_convert_open(struct plait_sources *sources, const char *path,
     return ret;
 }
 
-/* Narrow ones come to the front. */
+/* 16-bit numbers are packed at the front. */
 size_t plait_convert_narrow(float *x, size_t n, enum plait_dtype type)
 {
     uint16_t bits;

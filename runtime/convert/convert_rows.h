@@ -6,20 +6,20 @@
 #include "runtime/checkpoint/file_out.h"
 #include "runtime/checkpoint/sources.h"
 
-/* A checkpoint's weights, read and written row by row by one process. */
+/* Reads and writes a checkpoint's weights row by row in one process. */
 
-/* Files are checked and mapped. Call plait_sources_close() in any case. */
+/* Checks and maps the files. Call plait_sources_close() in any case. */
 int plait_convert_open(struct plait_sources *sources, const char *path,
                        struct plait_error *err);
 
-/* Rows that follow each other in a file of another format. */
+/* Rows that are consecutive in a file of another format. */
 struct plait_row_run {
-    char name[96];       /* of Plait's tensor; "": rows of zeros */
+    char name[96];       /* Plait's tensor; "": rows of zeros */
     uint64_t rows, cols; /* of the whole tensor */
     uint64_t first, n;   /* which of its rows */
 };
 
-/* n fp32 numbers to `type`, in place; returns their bytes. */
+/* Converts n fp32 numbers to `type`, in place; returns their size in bytes. */
 size_t plait_convert_narrow(float *x, size_t n, enum plait_dtype type);
 
 /* Appends a run to a file as `type`, a few megabytes at a time. */

@@ -14,22 +14,22 @@
 #include "runtime/convert/convert.h"
 #include "runtime/convert/convert_rows.h"
 
-/* A checkpoint's weights to Hugging Face's files. */
+/* Writes a checkpoint's weights as Hugging Face's files. */
 
-#define FILE_BYTES ((uint64_t)4 << 30) /* of a file, if it has two tensors */
+#define FILE_BYTES ((uint64_t)4 << 30) /* the most, of several tensors */
 
 struct export
 {
     struct plait_sources from;
     const char *dir;
     enum plait_dtype type;
-    int n; /* Plait's tensors; the parts of one of theirs are neighbours */
+    int n; /* Plait's tensors; parts of one stored tensor are neighbours */
     struct plait_hf_tensor *tensors;
     int nfiles;
     int *first; /* [nfiles + 1] first tensor of each file */
 };
 
-/* Their tensors are the first parts of Plait's. */
+/* The bytes of a stored tensor, of which `index` is the first part. */
 static uint64_t stored_bytes(const struct export *ex, int index)
 {
     uint64_t shape[2];
@@ -124,7 +124,7 @@ static int write_head(const struct export *ex, int file,
 struct pass {
     const struct export *ex;
     struct plait_file_out *out;
-    float *box, *rows; /* [room] what is read, what is written */
+    float *box, *rows; /* [room] what is read, and what is written */
     uint64_t room;
     struct plait_error *err;
 };
@@ -150,7 +150,7 @@ static int write_rows(struct pass *p, float *x, uint64_t n)
                         strerror(errno));
 }
 
-/* Rows and columns of Plait's tensor, to `to`. */
+/* Read rows and columns of Plait's tensor to `to`. */
 static int read_box(const struct pass *p, const struct plait_hf_tensor *t,
                     uint64_t row, uint64_t nrows, uint64_t col, uint64_t ncols,
                     float *to)
@@ -176,7 +176,7 @@ static int write_plain(struct pass *p, const struct plait_hf_tensor *t)
                                    p->err);
 }
 
-/* Each column of each part is a run of a row there. */
+/* Each column of a part is a section of a row of the stored tensor. */
 static int write_transposed(struct pass *p, const struct plait_hf_tensor *t)
 {
     uint64_t wide = t->parts * t->rows;

@@ -28,15 +28,15 @@ struct llmc {
     int fd;
     enum plait_dtype type;
     struct plait_model_config model;
-    uint64_t padding; /* rows behind the embedding's */
+    uint64_t padding; /* rows that pad the embedding */
     int n;
     struct plait_convert_tensor *tensors; /* in the file's order */
-    uint64_t *offset;                     /* elements before each of them */
-    uint64_t elements;                    /* of all */
+    uint64_t *offset;  /* elements of the file before each of them */
+    uint64_t elements; /* of all tensors */
 };
 
-/* A tensor of each layer in its place: its rows, columns and part of the name
- * behind "layers.N.". */
+/* A tensor that each layer has: the part of its name after "layers.N.", its
+ * rows and columns. */
 struct kind {
     const char *name;
     uint64_t rows, cols;
@@ -54,7 +54,7 @@ static void add_tensor(struct llmc *l, const char *name, uint64_t rows,
     l->elements += rows * cols;
 }
 
-/* `n` kinds that are one tensor there. */
+/* Add n kinds that are one tensor in the file, for all layers. */
 static void add_layers(struct llmc *l, const struct kind *kinds, int n)
 {
     char name[64];
@@ -118,7 +118,7 @@ static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
     return 0;
 }
 
-/* The sizes are a model that plait-train would take. */
+/* Check that plait-train would accept a model of these sizes. */
 static int check_model(struct llmc *l, const int32_t *head,
                        struct plait_error *err)
 {
@@ -241,7 +241,7 @@ int plait_convert_from_llmc(const char *path, const char *dir,
 
 /* -- writing -------------------------------------------------------------- */
 
-/* What llm.c's model is, and nothing else. */
+/* Refuse models that llm.c's format cannot hold. */
 static int check_possible(const struct plait_model_config *m,
                           struct plait_error *err)
 {

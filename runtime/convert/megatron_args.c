@@ -8,7 +8,7 @@
 
 #include "topology/job/fits.h"
 
-/* Llama 3's, which Megatron-LM has built in. */
+/* Llama 3's rope scaling, whose constants are built into Megatron-LM. */
 enum { ROPE_LOW = 1, ROPE_HIGH = 4, ROPE_LEN = 8192 };
 
 /* -- reading -------------------------------------------------------------- */
@@ -19,7 +19,7 @@ struct read {
     struct plait_error *err;
 };
 
-/* NULL also for None. */
+/* NULL if it is missing or None. */
 static const struct plait_pickle_value *find(const struct read *r,
                                              const char *name)
 {
@@ -34,7 +34,7 @@ static int wrong(const struct read *r, const char *name, const char *right)
     return plait_errorf(r->err, "%s: its argument %s %s", r->path, name, right);
 }
 
-/* `fallback` 0: it must be there. */
+/* `fallback` 0: the argument must be there. */
 static int read_count(const struct read *r, const char *name, int fallback,
                       int *to)
 {
@@ -64,7 +64,7 @@ static int read_real(const struct read *r, const char *name, double *to)
     return 0;
 }
 
-/* Whether it is there and neither false, 0 nor empty. */
+/* Whether it is there, and not false, 0 or empty. */
 static bool is_set(const struct read *r, const char *name)
 {
     const struct plait_pickle_value *v = find(r, name);
@@ -81,7 +81,7 @@ static bool is_text(const struct read *r, const char *name, const char *text)
     return plait_pickle_is(find(r, name), text);
 }
 
-/* What would compute something else here. */
+/* Refuse arguments that would make the model compute something else. */
 static int check_absent(const struct read *r)
 {
     static const char *const absent[] = {

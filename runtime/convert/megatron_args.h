@@ -14,23 +14,23 @@
 struct plait_megatron_args {
     struct plait_model_config model;
     int padded_vocab;
-    struct plait_megatron_layout layout; /* but for `local` */
+    struct plait_megatron_layout layout; /* without `local` */
 };
 
-/* -1 with EINVAL, naming the argument that plait-train has not. `path` stands
- * for the file in errors. */
+/* Reads the arguments. -1 with EINVAL, naming the one that plait-train does not
+ * support. `path` stands for the file in errors. */
 int plait_megatron_args_read(const char *path,
                              const struct plait_pickle_value *namespace,
                              struct plait_megatron_args *args,
                              struct plait_error *err);
 
-/* Whether Megatron-LM's GPT has all that a model has and the layout divides
- * it; -1 with EINVAL. */
+/* Whether Megatron-LM's GPT has all features of the model, and the layout
+ * divides it; -1 with EINVAL. */
 int plait_megatron_args_possible(const struct plait_model_config *model,
                                  const struct plait_megatron_layout *layout,
                                  struct plait_error *err);
 
-/* As one value, for weights of `type`. */
+/* Writes the arguments as one value of a pickle, for weights of `type`. */
 void plait_megatron_args_write(const struct plait_megatron_args *args,
                                enum plait_dtype type,
                                struct plait_pickle_out *out);

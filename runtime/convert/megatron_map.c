@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The list in the making. */
+/* The map while it is built. */
 struct builder {
     struct plait_megatron_map *map;
     const struct plait_model_config *model;
     const struct plait_hf_tensor **by_name; /* [map->ntensors] */
     int pieces_room, stored_room;
-    int t, p;                 /* of the file */
-    char here[40], there[64]; /* what names begin with */
+    int t, p;                 /* tp and pp rank of the file */
+    char here[40], there[64]; /* prefixes of names */
     bool failed;
 };
 
@@ -57,7 +57,7 @@ static int order_names(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* -1: there is none, which would be an error of this file. */
+/* -1: there is none, which would be an error in this source file. */
 static int find_tensor(const struct builder *b, const char *name)
 {
     struct plait_hf_tensor key;
@@ -69,7 +69,7 @@ static int find_tensor(const struct builder *b, const char *name)
     return found ? (int)(*found - b->map->tensors) : -1;
 }
 
-/* Where the last tensor that was added goes on. */
+/* The row at which the next piece of the last stored tensor begins. */
 static uint64_t end_of(const struct plait_megatron_map *m)
 {
     const struct plait_megatron_stored *s = &m->stored[m->nstored - 1];
@@ -81,7 +81,7 @@ static uint64_t end_of(const struct plait_megatron_map *m)
     return last->at + last->rows;
 }
 
-/* `first`: not a copy of what the list has already. */
+/* `first`: it is not a copy of a piece that the list has already. */
 static void add_piece(struct builder *b, int tensor, bool first,
                       const uint64_t box[4])
 {
@@ -111,7 +111,7 @@ static void add_piece(struct builder *b, int tensor, bool first,
     m->npieces++;
 }
 
-/* Rows of a matrix or numbers of a vector. */
+/* Add rows of a matrix, or elements of a vector. */
 static void add_rows(struct builder *b, const char *name, uint64_t row,
                      uint64_t n)
 {
@@ -127,9 +127,9 @@ static void add_rows(struct builder *b, const char *name, uint64_t row,
               (uint64_t[]){row, 0, n, t->vector ? 1 : t->cols});
 }
 
-/* -- what each rank of a tp group has ------------------------------------- */
+/* -- what each rank of a tp group has -------------------------------------- */
 
-/* The same on all of them: `cols` 0 is a vector. */
+/* A tensor that all ranks of the group have; `cols` 0: a vector. */
 static void add_whole(struct builder *b, const char *there, const char *here,
                       uint64_t rows, uint64_t cols)
 {
@@ -141,7 +141,7 @@ static void add_whole(struct builder *b, const char *there, const char *here,
     add_piece(b, tensor, b->t == 0, (uint64_t[]){0, 0, rows, cols ? cols : 1});
 }
 
-/* Their share of the columns. */
+/* Each rank has its share of the columns. */
 static void add_row_parallel(struct builder *b, const char *there,
                              const char *here, uint64_t rows, uint64_t cols)
 {
@@ -154,7 +154,8 @@ static void add_row_parallel(struct builder *b, const char *there,
     add_piece(b, tensor, true, (uint64_t[]){0, (uint64_t)b->t * n, rows, n});
 }
 
-/* Their share of the rows of one tensor after the other. */
+/* Each rank has its share of the rows of each tensor, one tensor after the
+ * other. */
 static void add_column_parallel(struct builder *b, const char *there,
                                 const char *const *here, int n, uint64_t rows,
                                 uint64_t cols)
@@ -185,7 +186,7 @@ static void add_vocab(struct builder *b, const char *there, const char *here,
 
 /* -- a layer -------------------------------------------------------------- */
 
-/* Transformer Engine has a norm in the product that follows it. */
+/* Transformer Engine stores a norm with the matrix product that follows it. */
 static void add_norm(struct builder *b, const char *local, const char *engine,
                      const char *here, bool joined)
 {

@@ -7,7 +7,7 @@
 
 #include "runtime/checkpoint/hf_map.h"
 
-/* Where the tensors of a model lie in the files of a Megatron-LM checkpoint:
+/* Where the tensors of a model are in the files of a Megatron-LM checkpoint:
  * one file for each rank of a tensor and pipeline parallel layout. Rows of
  * linear_qkv are, for each group of heads that share k and v, their q, then k,
  * then v; rows of a gated linear_fc1 are the gate's, then up's. */
@@ -17,15 +17,15 @@ struct plait_megatron_layout {
     bool local; /* names of --transformer-impl local, not transformer_engine */
 };
 
-/* Rows [at, at + rows) of a tensor there are these rows and columns of one of
- * Plait's. Vectors are columns. */
+/* Rows [at, at + rows) of the stored tensor `stored` are these rows and columns
+ * of one of Plait's. Vectors are columns. */
 struct plait_megatron_piece {
     int tensor; /* -1: zeros */
     uint64_t row, col, rows, cols;
     int stored;
     uint64_t at;
-    int next; /* of the same tensor of Plait's, -1: none. Further copies of what
-                 all ranks have are not in the list */
+    int next; /* the next piece of the same tensor of Plait's, -1: none. Only
+                 one copy of what all ranks have is in the list */
 };
 
 struct plait_megatron_stored {
@@ -40,16 +40,18 @@ struct plait_megatron_map {
     int vocab; /* with the rows that pad it */
     int ntensors;
     struct plait_hf_tensor *tensors; /* Plait's */
-    int *pieces_of;                  /* [ntensors] the first of each */
+    int *pieces_of;                  /* [ntensors] the first piece of each */
     int npieces;
     struct plait_megatron_piece *pieces;
     int nstored;
     struct plait_megatron_stored *stored; /* file by file */
     int nfiles;
-    int *first; /* [nfiles + 1] of file pp rank * tp + tp rank */
+    int *first; /* [nfiles + 1] first stored tensor of file pp rank * tp + tp
+                   rank */
 };
 
-/* `vocab` is the padded one. NULL with ENOMEM. Sizes divide by the layout. */
+/* `vocab` is the padded one. The layout must divide the sizes. NULL with
+ * ENOMEM. */
 struct plait_megatron_map *
 plait_megatron_map_create(const struct plait_model_config *model, int vocab,
                           const struct plait_megatron_layout *layout);

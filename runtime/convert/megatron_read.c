@@ -26,7 +26,7 @@ static bool is_there(const char *dir, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* The file has "release" or the number of steps. */
+/* The tracker file has "release" or the number of steps. */
 static int follow_tracker(const char *dir, char path[4096],
                           struct plait_error *err)
 {
@@ -133,7 +133,7 @@ static int check_model(const struct plait_torch_file *file, const char *path,
     return 0;
 }
 
-/* The first file says how many there are. */
+/* The first file says how many files there are. */
 static int open_first(struct megatron *m)
 {
     struct plait_megatron_layout first = {.tp = 1, .pp = 1};
@@ -217,7 +217,7 @@ static int check_tensor(const struct megatron *m, int file, int index,
     return 0;
 }
 
-/* What Transformer Engine keeps besides weights. */
+/* Entries that Transformer Engine saves besides weights. */
 static bool is_extra(const struct plait_pickle_value *key)
 {
     static const char end[] = "_extra_state";
@@ -313,7 +313,7 @@ static void close_checkpoint(struct megatron *m)
 
 /* -- reading -------------------------------------------------------------- */
 
-/* Numbers of any type, widened where they are. */
+/* Widen 16-bit numbers to fp32, in place. */
 static void widen(float *x, uint64_t n, enum plait_dtype type)
 {
     uint16_t bits;
@@ -334,8 +334,8 @@ static int file_of(const struct plait_megatron_map *map, int stored)
     return file;
 }
 
-/* Rows [row, row + n) of a tensor of `cols` columns, as far as a piece has
- * them, to `out`; `numbers` is room for the piece's. */
+/* Read those of rows [row, row + n) of a tensor of `cols` columns that a piece
+ * has, to `out`; `numbers` has room for the piece's. */
 static int read_piece(const struct megatron *m,
                       const struct plait_megatron_piece *piece, uint64_t row,
                       uint64_t n, uint64_t cols, float *out, float *numbers,
@@ -363,7 +363,7 @@ static int read_piece(const struct megatron *m,
     return 0;
 }
 
-/* Of a vector there is one row here, of which there are `cols` there. */
+/* A vector is one row of Plait's tensor, and a column of the stored one. */
 static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
                      float *out, struct plait_error *err)
 {

@@ -25,7 +25,7 @@ struct export
     struct plait_megatron_map *map;
 };
 
-/* What torch.load makes of the file, but for the numbers. */
+/* The pickle from which torch.load rebuilds the file, without the numbers. */
 static void put_pickle(const struct export *ex, int file,
                        struct plait_pickle_out *out)
 {
@@ -50,7 +50,7 @@ static void put_pickle(const struct export *ex, int file,
     plait_pickle_ops(out, "uu.");
 }
 
-/* What a piece is of Plait's tensor, some rows of it. */
+/* Read n rows of a piece, from its row `row` on, from Plait's tensor. */
 static int read_box(const struct export *ex,
                     const struct plait_megatron_piece *piece, uint64_t row,
                     uint64_t n, float *to, struct plait_error *err)
@@ -66,7 +66,7 @@ static int read_box(const struct export *ex,
     t = &ex->map->tensors[piece->tensor];
     slice.shape[0] = t->rows;
     slice.shape[1] = t->cols;
-    slice.begin[t->vector] = piece->row + row; /* vectors are a row here */
+    slice.begin[t->vector] = piece->row + row; /* in Plait, a vector is a row */
     slice.box[t->vector] = n;
     slice.begin[!t->vector] = piece->col;
     slice.box[!t->vector] = piece->cols;
@@ -165,7 +165,7 @@ static int write_file(void *arg, int file, struct plait_error *err)
     return ret;
 }
 
-/* Which of the checkpoints in the directory there is. */
+/* Name the directory's only checkpoint. */
 static int write_tracker(const struct export *ex, struct plait_error *err)
 {
     struct plait_file_out out;

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A pickle of protocol 2 in the making: values one after the other, and what
- * joins them. Begins as {0}; what cannot be added for lack of memory is noted
- * in `failed`. The owner frees `bytes`. */
+/* A pickle of protocol 2 while it is written: values one after the other, and
+ * the opcodes that join them. Begins as {0}; if memory runs out, `failed` is
+ * set. The owner frees `bytes`. */
 struct plait_pickle_out {
     unsigned char *bytes;
     size_t n, room;
@@ -17,7 +17,7 @@ struct plait_pickle_out {
 
 void plait_pickle_raw(struct plait_pickle_out *out, const void *bytes,
                       size_t n);
-/* Opcodes without arguments, a letter each. */
+/* Opcodes without arguments, one letter each. */
 void plait_pickle_ops(struct plait_pickle_out *out, const char *opcodes);
 void plait_pickle_text(struct plait_pickle_out *out, const char *text);
 void plait_pickle_int(struct plait_pickle_out *out, int64_t i);

@@ -7,8 +7,8 @@
 
 #include "topology/base/error.h"
 
-/* All `size` bytes at `offset` of a file; 0, or -1 with an error that names
- * `path` and where reading failed. */
+/* Reads all `size` bytes at `offset` of a file; 0, or -1 with an error that
+ * names `path` and where reading failed. */
 int plait_read_bytes(int fd, const char *path, uint64_t offset, void *to,
                      size_t size, struct plait_error *err);
 

@@ -15,35 +15,35 @@
 
 #include "runtime/convert/read_bytes.h"
 
-/* Of a list of entries and of a pickle: far above what files of models have,
- * and no more than is read to see that something is wrong. */
+/* The most bytes of a zip's list of entries and of a pickle: far more than
+ * files of models have, and a limit on what a damaged file can make us read. */
 #define MOST_BYTES ((uint64_t)1 << 28)
 
 enum {
     END = 22,       /* bytes of the record at the end, without a comment */
-    LOCATOR = 20,   /* of the one before it that leads to the long one */
-    LONG_END = 56,  /* of that */
+    LOCATOR = 20,   /* of the record before it, which locates the long one */
+    LONG_END = 56,  /* of the long record (zip64) */
     ENTRY = 46,     /* of an entry of the list */
-    HEADER = 30,    /* of what stands before its data */
-    COMMENT = 65535 /* at most */
+    HEADER = 30,    /* of the header before an entry's data */
+    COMMENT = 65535 /* the longest comment */
 };
 
 struct entry {
     const char *name; /* [n], in the list */
     uint16_t n;
     bool compressed;
-    uint64_t size, header; /* where its header is */
+    uint64_t size, header; /* header: its offset */
 };
 
 struct plait_torch_file {
     char *path;
     int fd;
     uint64_t size;
-    unsigned char *list; /* the zip's own */
+    unsigned char *list; /* the zip's list of entries */
     uint64_t list_size;
     int nentries;
-    struct entry *entries; /* by name */
-    size_t prefix;         /* of "NAME/" in their names */
+    struct entry *entries; /* sorted by name */
+    size_t prefix;         /* size of "NAME/" in their names */
     unsigned char *bytes;  /* the pickle */
     struct plait_pickle *pickle;
 };
@@ -87,7 +87,7 @@ int plait_torch_file_read(const struct plait_torch_file *f, uint64_t offset,
 
 /* -- the zip's list ------------------------------------------------------- */
 
-/* The last 64 KiB have the record of the end, before a comment. */
+/* Find the record of the end, which is in the last 64 KiB, before a comment. */
 static int find_end(const struct plait_torch_file *f, uint64_t *end,
                     struct plait_error *err)
 {
@@ -114,7 +114,8 @@ done:
     return ret;
 }
 
-/* Where the list is; the long record has it where the short one cannot. */
+/* Find the list; the long record has its place and size where the short one
+ * cannot hold them. */
 static int find_list(const struct plait_torch_file *f, uint64_t *at,
                      uint64_t *size, uint64_t *n, struct plait_error *err)
 {
@@ -146,7 +147,7 @@ static int find_list(const struct plait_torch_file *f, uint64_t *at,
     return 0;
 }
 
-/* Long numbers stand in a field of their own, in this order. */
+/* Take 64-bit numbers from the extra field, where they are in this order. */
 static int take_long(const unsigned char *extra, size_t n, struct entry *e,
                      bool long_stored)
 {
@@ -236,7 +237,7 @@ static int read_list(struct plait_torch_file *f, struct plait_error *err)
 
 /* -- entries -------------------------------------------------------------- */
 
-/* Where its data begin. */
+/* The offset of an entry's data. */
 static int find_data(const struct plait_torch_file *f, const struct entry *e,
                      uint64_t *at, struct plait_error *err)
 {
@@ -256,7 +257,7 @@ static int find_data(const struct plait_torch_file *f, const struct entry *e,
     return 0;
 }
 
-/* NULL: there is none. `name` [n] follows "NAME/". */
+/* The entry "NAME/" + folder + name [n]; NULL: there is none. */
 static const struct entry *find_entry(const struct plait_torch_file *f,
                                       const char *folder, const char *name,
                                       size_t n)
@@ -371,7 +372,7 @@ plait_torch_file_root(const struct plait_torch_file *f)
 
 /* -- tensors -------------------------------------------------------------- */
 
-/* Item i of a tuple; NULL where it has fewer. */
+/* Item i of a tuple; NULL if it has fewer. */
 static const struct plait_pickle_value *
 item_of(const struct plait_pickle_value *v, size_t i)
 {
@@ -400,7 +401,7 @@ static int take_type(const struct plait_pickle_value *name,
     return -1;
 }
 
-/* One or two sides, and rows that follow one another without gaps. */
+/* One or two dimensions, and rows without gaps between them. */
 static int take_shape(const struct plait_pickle_value *shape,
                       const struct plait_pickle_value *strides,
                       struct plait_torch_tensor *t, struct plait_error *err)

@@ -5,7 +5,7 @@
 #include "kernels/kernels.h"
 #include "runtime/pickle/pickle.h"
 
-/* A file of torch.save's (PyTorch 1.6 on): a zip of stored entries,
+/* A file of torch.save's (PyTorch 1.6 on): a zip of uncompressed entries:
  * NAME/data.pkl, a pickle, and NAME/data/K, the numbers of its tensors. */
 struct plait_torch_file;
 
@@ -25,15 +25,15 @@ struct plait_torch_tensor {
     uint64_t offset;   /* of its data, bytes from the start of the file */
 };
 
-/* What a value of the pickle is as a tensor: whole, row by row, of fp32, bf16
- * or fp16, and inside the file. -1 with EINVAL and what it is instead, for a
- * message that goes on "tensor NAME ...". */
+/* Describes a value of the pickle as a tensor: whole, row by row, of fp32, bf16
+ * or fp16, and inside the file. -1 with EINVAL, and text that says what it is
+ * instead and goes on "tensor NAME ...". */
 int plait_torch_tensor_of(const struct plait_torch_file *file,
                           const struct plait_pickle_value *value,
                           struct plait_torch_tensor *tensor,
                           struct plait_error *err);
 
-/* `size` bytes from `offset` on. Any thread may call it. */
+/* Reads `size` bytes from `offset` on. Any thread may call it. */
 int plait_torch_file_read(const struct plait_torch_file *file, uint64_t offset,
                           void *to, size_t size, struct plait_error *err);
 

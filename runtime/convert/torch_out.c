@@ -8,8 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All entries have the long form of a zip, so that a file of any size is
- * written the same way. Data begin at multiples of 64 bytes, as PyTorch's. */
+/* All entries use the long form of a zip (zip64), so that files of any size are
+ * written the same way. Data begin at multiples of 64 bytes, as in PyTorch's
+ * files. */
 
 enum { ALIGN = 64, HEADER = 30, CRC_AT = 14, LONG = 20, PAD = 4, DATE = 0x21 };
 
@@ -38,7 +39,7 @@ int plait_torch_out_open(struct plait_torch_out *out, const char *path)
     return plait_file_out_open(&out->file, path);
 }
 
-/* Writes what was put together, and frees it. */
+/* Writes the bytes, and frees them. */
 static int flush(struct plait_torch_out *out, struct plait_pickle_out *bytes)
 {
     int ret = -1;
@@ -52,12 +53,13 @@ static int flush(struct plait_torch_out *out, struct plait_pickle_out *bytes)
     return ret;
 }
 
-/* From "version needed" to the date, the same in both places. */
+/* The fields from "version needed" to the date, which header and list have in
+ * common. */
 static void put_begin(struct plait_pickle_out *to)
 {
-    put16(to, 45); /* which knows the long form */
+    put16(to, 45); /* the version with the long form */
     put16(to, 0);
-    put16(to, 0); /* stored */
+    put16(to, 0); /* not compressed */
     put16(to, 0);
     put16(to, DATE);
 }
@@ -75,7 +77,7 @@ int plait_torch_out_begin(struct plait_torch_out *out, const char *name,
     pad = (ALIGN - pad) % ALIGN;
     plait_pickle_raw(&head, "PK\3\4", 4);
     put_begin(&head);
-    put32(&head, 0); /* the checksum, once it is known */
+    put32(&head, 0); /* the checksum is patched in later */
     put32(&head, 0xffffffff);
     put32(&head, 0xffffffff);
     put16(&head, (unsigned)n);
@@ -139,7 +141,7 @@ static int write_list(struct plait_torch_out *out)
     struct plait_pickle_out *l = &out->list;
 
     plait_pickle_raw(l, "PK\6\6", 4);
-    put64(l, 44); /* what follows of this record */
+    put64(l, 44); /* size of the rest of this record */
     put16(l, 45);
     put16(l, 45);
     put32(l, 0);
