@@ -11,7 +11,8 @@
 
 #include "runtime/view/history.h"
 
-/* A directory may hold JSON lines of other kinds: data, for example. */
+/* Whether the first line has a step: a directory may have JSON lines of other
+ * kinds, such as data. */
 static int has_steps(const char *path)
 {
     FILE *f = fopen(path, "re");

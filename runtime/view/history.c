@@ -77,7 +77,8 @@ static int add_row(struct plait_history *h)
     return 0;
 }
 
-/* Numbers, and true as 1: what else a later version may add is passed over. */
+/* Numbers are taken, and true as 1; anything else that a later version may add
+ * is ignored. */
 static int take_value(struct plait_history *h, const char *name, json_t *value)
 {
     struct plait_column *c;
@@ -178,8 +179,9 @@ static int read_lines(struct plait_history *h, FILE *f, struct plait_error *err)
     return rc;
 }
 
-/* A run of a version without it has none; one that is wrong is passed over as
- * far as it is wrong: the metrics are what counts. */
+/* Read PATH.starts, from the start again. Runs of older versions have none, and
+ * a damaged one is read up to the damage, because the metrics are what
+ * matters. */
 static void read_starts(struct plait_history *h)
 {
     json_t *start;

@@ -19,8 +19,8 @@ struct plait_history {
     size_t nsteps, room;
     struct plait_column *columns; /* the first is "step", rising */
     size_t ncolumns;
-    json_t *starts; /* array: what PATH.starts says, perhaps nothing */
-    long offset;    /* read so far */
+    json_t *starts; /* array: the lines of PATH.starts, perhaps empty */
+    long offset;    /* bytes read so far */
     size_t nlines;
 };
 
@@ -28,9 +28,9 @@ struct plait_history {
 struct plait_history *plait_history_create(const char *path,
                                            struct plait_error *err);
 
-/* What was written since; all of it again where the file was cut off, as by a
- * run that was resumed. A last line without its end is left for later.
- * 1: there was something new, 0: nothing. */
+/* Reads what was written since the last call; all of it again where the file
+ * was cut off, as by a run that was resumed. An unfinished last line is left
+ * for later. 1: there was something new, 0: nothing. */
 int plait_history_update(struct plait_history *h, struct plait_error *err);
 
 /* NULL: there is no such column. */

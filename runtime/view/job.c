@@ -16,7 +16,7 @@
 
 #include "topology/base/capture.h"
 
-/* For an answer of Slurm's. */
+/* Seconds for an answer of Slurm's. */
 enum { SECONDS_MOST = 20 };
 
 bool plait_job_is_id(const char *path)
@@ -32,7 +32,7 @@ bool plait_job_is_id(const char *path)
     return at > path && !*at && access(path, F_OK) < 0;
 }
 
-/* The word after "WorkDir=" that a line end or, with -o, " StdErr=" ends. */
+/* The rest of the line after "WorkDir=". */
 static char *work_dir(const char *text)
 {
     const char *at = text ? strstr(text, "WorkDir=") : NULL;
@@ -43,7 +43,7 @@ static char *work_dir(const char *text)
     return strndup(at, strcspn(at, "\n"));
 }
 
-/* Of a job that scontrol has forgotten. */
+/* The working directory of a job that scontrol has forgotten. */
 static char *past_work_dir(const char *id)
 {
     char *argv[] = {(char *)"sacct", (char *)"-X", (char *)"-n",
@@ -61,7 +61,7 @@ static char *past_work_dir(const char *id)
     return NULL;
 }
 
-/* `number`: the job's own, where `id` is one of an array. */
+/* `number`: the job's own number, where `id` is an element of a job array. */
 static char *find_work_dir(const char *id, char number[24],
                            struct plait_error *err)
 {
@@ -93,8 +93,8 @@ static char *find_work_dir(const char *id, char number[24],
     return NULL;
 }
 
-/* Whether the last start on record beside the metrics names the job: its
- * number, perhaps with a step behind it. */
+/* Whether the last start that is recorded beside the metrics is of the job:
+ * names its number, perhaps with a step after it. */
 static bool is_of_job(const char *starts, const char *id)
 {
     struct stat st; /* a pipe would never end */

@@ -11,7 +11,7 @@
  * file. */
 bool plait_job_is_id(const char *path);
 
-/* The metrics files of that job, as plait_history_find() gives them: those in
+/* The metrics files of that job, as plait_history_find() returns them: those in
  * its working directory, or up to two folders below, whose last start names
  * it. */
 int plait_job_find(const char *id, char ***files, size_t *nfiles,

@@ -2,8 +2,8 @@
 #ifndef PLAIT_RUNTIME_VIEW_PAGE_H
 #define PLAIT_RUNTIME_VIEW_PAGE_H
 
-/* page.html, made into C by the Makefile. @DATA@ stands where the data of the
- * runs goes. */
+/* page.html, turned into C by the Makefile. The data of the runs replace
+ * @DATA@. */
 extern const char plait_report_page[];
 
 #endif

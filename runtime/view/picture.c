@@ -10,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-/* What plait-watch shows: numbers above, curves below them. */
+/* What plait-watch shows: numbers at the top, curves below them. */
 
-#define MEAN_STEPS 50 /* what "now" is the mean of */
+#define MEAN_STEPS 50 /* current values are means over so many lines */
 
 /* -- numbers --------------------------------------------------------------- */
 
@@ -27,7 +27,7 @@ static double last_of(const struct plait_history *h, const char *name)
     return NAN;
 }
 
-/* Over the lines from `i` on. */
+/* The mean over the lines from `i` on. */
 static double mean_from(const struct plait_history *h, const char *name,
                         size_t i)
 {
@@ -144,7 +144,7 @@ static void put_numbers(struct plait_screen *s, const struct plait_history *h)
     plait_screen_put(s, 5, 2 * third, "lr     %.3g", last_of(h, "lr"));
 }
 
-/* A line that grows piece by piece; what does not fit is left out. */
+/* A line that is built piece by piece; what does not fit is left out. */
 struct line {
     char text[512];
     size_t n;
@@ -221,7 +221,7 @@ static void put_slowest(struct plait_screen *s, const struct plait_history *h)
         plait_screen_put(s, 7, 0, "slowest rank -");
 }
 
-/* Of the columns PREFIX.group: the sum. */
+/* The sum of the columns PREFIX.group. */
 static double sum_of_groups(const struct plait_history *h, const char *prefix)
 {
     double sum = 0, mean;
@@ -235,7 +235,8 @@ static double sum_of_groups(const struct plait_history *h, const char *prefix)
     return sum;
 }
 
-/* Of a list that is longer than the screen is wide, what fits whole. */
+/* Print a list; if it is longer than the screen is wide, only the items that
+ * fit. */
 static void put_list(struct plait_screen *s, int row, struct line *l)
 {
     size_t room = s->width > 5 ? s->width - 5 : 0;
@@ -274,7 +275,8 @@ static void put_traffic(struct plait_screen *s, const struct plait_history *h)
     put_list(s, 9, &sends);
 }
 
-/* Of the time since the first start, what went into steps that count. */
+/* The share of the time since the first start that went into steps that
+ * count. */
 static double goodput_of(const struct plait_history *h)
 {
     double began = json_number_value(
@@ -317,8 +319,8 @@ static void put_age(struct plait_screen *s, const struct plait_history *h)
                          format_time(text, age > 0 ? age : 0));
 }
 
-/* Curves into the rows from `top` on: side by side where there is room for
- * two, one above the other on a high screen. */
+/* Draw curves into the rows from `top` on: two side by side on a wide screen,
+ * two one above the other on a high one, else one. */
 static void put_curves(struct plait_screen *s, const struct plait_history *h,
                        int top)
 {

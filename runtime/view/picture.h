@@ -5,7 +5,7 @@
 #include "runtime/view/history.h"
 #include "runtime/view/screen.h"
 
-/* What plait-watch shows of a run; NULL: out of memory. */
+/* Draws what plait-watch shows of a run; NULL: out of memory. */
 struct plait_screen *plait_picture_draw(const struct plait_history *h,
                                         int width, int height);
 

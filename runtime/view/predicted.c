@@ -20,8 +20,8 @@ static const char *text_of(const json_t *object, const char *name)
     return json_string_value(json_object_get(object, name));
 }
 
-/* The configuration as plait-train read it: the file, and under it what --set
- * changed. `text` is cut into pieces. */
+/* The configuration as plait-train read it: the file's text, followed by what
+ * --set changed. `text` is cut into pieces. */
 static struct plait_job_config *parse_config(char *text,
                                              struct plait_error *err)
 {

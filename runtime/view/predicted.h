@@ -6,9 +6,9 @@
 
 /* What the planner expects of a run, from the record of its start: step_s,
  * tokens_per_s, mfu, compute_s, bubble_s, optimizer_s, axes (seconds of a step
- * by axis) and memory (bytes of each stage), or `error` with the reason. By
- * the figures of `gpu_type`; NULL: of the type on record. NULL: out of
- * memory. */
+ * by axis) and memory (bytes of each stage), or `error` with the reason. It
+ * uses the figures of `gpu_type`, or with NULL of the type on record. NULL: out
+ * of memory. */
 json_t *plait_predicted(const json_t *start, const char *gpu_type);
 
 #endif

@@ -16,7 +16,7 @@
 #include "runtime/view/timeline.h"
 #include "topology/job/site.h"
 
-/* plait-report: metrics files to one page of HTML. */
+/* plait-report: turns metrics files into one page of HTML. */
 
 #define PAGE_POINTS 30000 /* of all curves: keeps the page below 1 MB */
 #define CURVE_POINTS 1200
@@ -43,7 +43,8 @@ static void add_point(json_t *points, double x, double y)
     json_array_append_new(points, json_real(strtod(text, NULL)));
 }
 
-/* The smallest and the largest of rows begin to end - 1, in their order. */
+/* Add the points with the smallest and the largest value of rows begin to end -
+ * 1, in their order. */
 static void add_bucket(json_t *points, const double *x, const double *y,
                        size_t begin, size_t end)
 {
@@ -69,7 +70,8 @@ static void add_bucket(json_t *points, const double *x, const double *y,
     add_point(points, x[i], y[i]);
 }
 
-/* [x, y, x, y, ...]; a curve of few values, such as of evaluations, has all. */
+/* [x, y, x, y, ...]. A curve with few values, such as one of evaluations, keeps
+ * all. */
 static json_t *make_curve(const struct plait_history *h, const double *y,
                           size_t points)
 {
@@ -105,7 +107,7 @@ static double sum_of(const double *at, size_t n)
     return sum;
 }
 
-/* Of the last start: where its trace may lie. */
+/* The timeline of the last start, from where its trace may be. */
 static json_t *find_timeline(const json_t *start)
 {
     const json_t *plan = json_object_get(start, "plan");
@@ -193,7 +195,7 @@ static int print_page(FILE *out, const json_t *data)
     return fflush(out) || ferror(out) ? -1 : 0;
 }
 
-/* Under its own name when it is whole. */
+/* Written under a temporary name, and renamed when it is complete. */
 static int write_page(const char *path, const json_t *data,
                       struct plait_error *err)
 {
@@ -286,7 +288,7 @@ static int print_text(const char *text)
     return 1;
 }
 
-/* Of the table, or of the site's own. */
+/* A type of the table, or of the site's own. */
 static int find_type(const char *name, struct plait_error *err)
 {
     struct plait_site *site = plait_site_create(plait_site_path(), err);

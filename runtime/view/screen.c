@@ -43,7 +43,8 @@ void plait_screen_put(struct plait_screen *s, int row, int column,
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    /* What a name of a file may hold must not reach the terminal. */
+    /* Control characters, as a file's name may have, must not reach the
+     * terminal. */
     for (i = 0; text[i]; i++)
         put_cell(s, row, column + i,
                  text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
@@ -72,16 +73,16 @@ static void find_range(const double *y, size_t n, double *low, double *high)
     }
 }
 
-/* So many that the marks of an axis, `step` apart, differ. */
+/* How many digits make the marks of an axis, `step` apart, differ. */
 static int count_digits(double largest, double step)
 {
-    if (largest < 1e-3) /* the exponent takes their room */
+    if (largest < 1e-3) /* the exponent takes the room */
         return 4;
     return (int)fmin(fmax(ceil(log10(largest / step)) + 1, 4), 6);
 }
 
-/* 68463 as "68.46k": all marks of an axis by the unit of its largest, so that
- * they can be compared at a glance. */
+/* 68463 as "68.46k": all marks of an axis use the unit of its largest one, to
+ * be comparable at a glance. */
 static void put_mark(struct plait_screen *s, int row, int column, double v,
                      double largest, int digits)
 {

@@ -22,13 +22,13 @@ struct plait_plot {
     const char *title;
 };
 
-/* y over x, both [n]: an axis of numbers on the left, one of steps below.
- * Where several values fall into one column, its smallest and largest are
- * joined. NaN is left out. */
+/* Plot y over x, both [n], with an axis of numbers on the left and one of steps
+ * below. Where several values fall into one column, its smallest and largest
+ * are joined. NaN is left out. */
 void plait_screen_plot(struct plait_screen *s, const struct plait_plot *plot,
                        const double *x, const double *y, size_t n);
 
-/* All rows with `end` after each but the last. */
+/* Prints all rows, with `end` after each but the last. */
 void plait_screen_print(const struct plait_screen *s, const char *end,
                         FILE *out);
 void plait_screen_destroy(struct plait_screen *s);

@@ -23,7 +23,7 @@ static void on_end(int signal)
     ended = 1;
 }
 
-/* Wakes poll(); the size is asked for anyway. */
+/* The signal only has to wake poll(): the size is read before each picture. */
 static void on_resize(int signal)
 {
     (void)signal;

@@ -2,18 +2,19 @@
 #ifndef PLAIT_RUNTIME_VIEW_TERMINAL_H
 #define PLAIT_RUNTIME_VIEW_TERMINAL_H
 
-/* The whole terminal, by ANSI's sequences and termios: of curses four calls
- * would be used. One at a time. */
+/* Uses the whole terminal, by ANSI's sequences and termios: only four calls of
+ * curses would be used. One at a time. */
 
-/* The other screen, no echo, no cursor. -1 with errno: nothing changed. */
+/* Switches to the alternate screen, without echo and cursor. -1 with errno:
+ * nothing changed. */
 int plait_terminal_open(void);
 void plait_terminal_size(int *width, int *height);
 
-/* For `seconds` or until a key or another size: 1 to go on, 0 after q, Ctrl-C
- * or a signal that ends programs. */
+/* Waits for `seconds`, or until a key is pressed or the size changes: 1 to go
+ * on, 0 after q, Ctrl-C or a signal that ends programs. */
 int plait_terminal_wait(int seconds);
 
-/* As it was before. */
+/* Restores the terminal. */
 void plait_terminal_close(void);
 
 #endif

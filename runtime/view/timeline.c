@@ -10,7 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Of traces that may have gigabytes: the first steps, of a few ranks. */
+/* Limits, because traces may have gigabytes: the first steps, of a few
+ * ranks. */
 enum { STEPS_MOST = 200, RANKS_MOST = 16, SPANS_MOST = 1500, TRACKS_MOST = 64 };
 
 struct span {
@@ -45,7 +46,7 @@ static void close_trace(struct trace *t)
     free(t->line);
 }
 
-/* A line of the file. 1: it is a span; 0: it is something else. */
+/* Parse a line of the file. 1: it is a span; 0: it is something else. */
 static int take_line(struct trace *t, json_t *event, struct span *span)
 {
     const char *ph = json_string_value(json_object_get(event, "ph"));
@@ -99,8 +100,8 @@ static int by_length(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Which step has the median length on rank 0; the first, which warms up, only
- * where there is no other. -1: none. */
+/* The step that has the median length on rank 0; the first step, which warms
+ * up, only if there is no other. -1: none. */
 static int choose_step(const char *dir)
 {
     double length[STEPS_MOST], sorted[STEPS_MOST];
@@ -123,7 +124,7 @@ static int choose_step(const char *dir)
     return -1;
 }
 
-/* The place of `text` in a list, to which it is added if need be. */
+/* The index of `text` in a list, to which it is added if it is missing. */
 static int place_of(json_t *list, const char *text)
 {
     json_t *entry;

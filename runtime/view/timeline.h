@@ -4,10 +4,10 @@
 
 #include <jansson.h>
 
-/* One step of a run as its trace (log.profile) has it, that of median length
- * among the first: {seconds, tracks, names, ranks: [{rank, spans: [track,
- * name, begin, length, ...]}]}, times in microseconds since the rank's own
- * step began. NULL: there is no trace in `dir` that has a step. */
+/* One step of a run as recorded in its trace (log.profile), the one of median
+ * length among the first: {seconds, tracks, names, ranks: [{rank, spans:
+ * [track, name, begin, length, ...]}]}, times in microseconds since the rank's
+ * own step began. NULL: `dir` has no trace with a step. */
 json_t *plait_timeline(const char *dir);
 
 #endif

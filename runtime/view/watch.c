@@ -16,7 +16,7 @@
 #include "runtime/view/screen.h"
 #include "runtime/view/terminal.h"
 
-/* plait-watch: a run in the terminal, from its metrics file alone. */
+/* plait-watch: shows a run in the terminal, only from its metrics file. */
 
 static const char help[] =
     "usage: plait-watch [DIR|FILE|JOBID]\n"
@@ -56,7 +56,7 @@ static int watch(struct plait_history *h, struct plait_error *err)
         return plait_errorf(err, "terminal: %s", strerror(errno));
     do {
         plait_terminal_size(&width, &height);
-        /* Each line is cleared behind its text, and so is what is below. */
+        /* Clear the rest of each line, and what is below the picture. */
         rc = show(h, width, height, "\033[H", "\033[K\r\n", err);
         fputs("\033[J", stdout);
         fflush(stdout);
@@ -68,7 +68,7 @@ static int watch(struct plait_history *h, struct plait_error *err)
     return rc < 0 ? -1 : 0;
 }
 
-/* The one that was written last: its index. */
+/* The index of the file that was written last. */
 static size_t newest(char **files, size_t n)
 {
     struct timespec best = {0}, at;
