@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SplitMix64 (Steele et al., OOPSLA 2014): number `i` of a seed, [0, 1). */
+/* Random number i of a seed in [0, 1), by SplitMix64 (Steele et al., OOPSLA
+ * 2014). */
 static double uniform_draw(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
@@ -35,7 +36,7 @@ struct candidate {
     int token;
 };
 
-/* The likelier first, the lower number of equals. */
+/* The more likely one first, of equals the one with the lower number. */
 static int compare(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
@@ -45,7 +46,7 @@ static int compare(const void *a, const void *b)
     return x->token - y->token;
 }
 
-/* The k likeliest of n, sorted, to the front. */
+/* Move the k likeliest of n to the front, sorted. */
 static void take_largest(struct candidate *c, int n, int k)
 {
     int have = 0;
@@ -76,14 +77,14 @@ static double sum_of(const struct candidate *c, int n)
     return sum;
 }
 
-/* The fewest of n that have the probability p together, sorted, to the front;
- * returns how many. */
+/* Move the fewest of n that have the probability p together to the front,
+ * sorted; returns how many. */
 static int take_nucleus(struct candidate *c, int n, double p)
 {
     double sum = sum_of(c, n), least = (1 - p) * sum / n, at = 0;
     int left = 0, i;
 
-    /* All that are less likely than that have less than 1 - p together. */
+    /* All tokens below this weight have less than 1 - p together. */
     for (i = 0; i < n; i++)
         if (c[i].weight >= least)
             c[left++] = c[i];
@@ -121,7 +122,7 @@ int plait_choose_token(const struct plait_choice *choice, const float *logits,
                        int n, int text, int64_t position)
 {
     struct candidate *c;
-    /* Texts draw from seeds of their own. */
+    /* Each text draws from its own seed. */
     uint64_t seed = choice->seed + (uint64_t)text * 0xd1342543de82ef95u;
     double max = -INFINITY;
     int token;

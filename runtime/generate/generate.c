@@ -10,20 +10,20 @@
 
 #include "runtime/generate/text_out.h"
 
-/* Tokens that a pass adds at most: enough for full-speed products, small
- * beside the weights. */
+/* The most tokens that a pass adds: enough for products at full speed, and with
+ * activations that are small beside the weights. */
 #define MOST_ROWS 256
 
-/* A text that grows. */
+/* A text under way. */
 struct text {
     int32_t *window; /* [length] the newest tokens */
-    int have;        /* of them */
-    int cached;      /* of those, with keys and values */
+    int have;        /* how many of them there are */
+    int cached;      /* those of them that have keys and values */
     int64_t drawn;   /* tokens after the prompt */
     bool done;
     /* Rank 0: */
     struct plait_text_out as;
-    FILE *out; /* the caller's, or `held` until it is this one's turn */
+    FILE *out; /* the caller's file, or `held` until it is this text's turn */
     char *held;
     size_t held_size;
 };
@@ -37,9 +37,9 @@ struct generator {
     int length, rows;
     int n;
     struct text *text; /* [n] */
-    int turn;          /* the text that is written as it comes */
+    int turn;          /* the text that is written while it is drawn */
     struct plait_decoder *decoder;
-    /* Of one pass: */
+    /* For one pass: */
     struct plait_addition *add; /* [n] */
     int nadd;
     int32_t *tokens; /* [rows] */
@@ -64,8 +64,8 @@ static void write_header(const struct generator *g, int i)
         fprintf(g->out, "%s==> %d <==\n", i > 0 ? "\n" : "", i + 1);
 }
 
-/* Text `turn` is complete: those behind it take their turn, as far as they
- * are. */
+/* Text `turn` is complete: write what there is of the next ones, up to the
+ * first that is not complete. */
 static int next_turn(struct generator *g, struct plait_error *err)
 {
     while (g->turn < g->n && g->text[g->turn].done) {
@@ -117,8 +117,8 @@ static bool is_end(const struct generator *g, int32_t token)
     return g->how->stop_at_end && token == g->prompts->end;
 }
 
-/* A window that is full is cut to its newer half, which is then seen as if the
- * text began with it. */
+/* A full window is cut to its newer half, which the model then sees as if the
+ * text began there. */
 static void push_token(struct generator *g, struct text *t, int32_t token)
 {
     if (t->have == g->length) {
@@ -151,7 +151,7 @@ static int take_token(struct generator *g, int i, int32_t token,
 
 /* -- a pass ---------------------------------------------------------------- */
 
-/* What has no keys and values yet, as much as there is room for. */
+/* The tokens that have no keys and values yet, as many as there is room for. */
 static void fill_pass(struct generator *g, struct plait_additions *added)
 {
     bool alone = g->model->config->model.experts_capacity > 0;
@@ -176,7 +176,7 @@ static void fill_pass(struct generator *g, struct plait_additions *added)
     added->tokens = g->tokens;
 }
 
-/* The rank that draws: it has the logits. */
+/* The rank that draws, because it has the logits. */
 static int drawing_rank(const struct plait_mesh *mesh)
 {
     struct plait_coord at = {{0}};

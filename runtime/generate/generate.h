@@ -11,22 +11,24 @@
 struct plait_generate_how {
     struct plait_choice choice;
     int64_t tokens;   /* of each text, after its prompt */
-    bool stop_at_end; /* of a text, else another one follows */
+    bool stop_at_end; /* stop at the end token, else another text follows */
 };
 
-/* What it took. */
+/* What generation took. */
 struct plait_generate_stats {
     size_t cache_bytes; /* keys and values on this rank */
-    int texts, length;  /* that there was room for */
+    int texts, length;  /* number of texts and their length, reserved */
     int64_t prompt_tokens, tokens;
     double prompt_s, tokens_s;
 };
 
-/* Write the prompts and what follows them to `out`, on rank 0. One text as it
- * comes; of several, one after the other in their order, each below a line
- * "==> NUMBER <==" and as it comes once those before are complete. The model
- * sees the newest seq_len tokens at most: where a text has more, it goes on
- * with the newer half of what it saw. *stats may be NULL.
+/* Write the prompts and what follows them to `out`, on rank 0. A single text is
+ * written while it is drawn. Several are written one after the other in their
+ * order, each below a line "==> NUMBER <==", and while it is drawn once those
+ * before it are complete. The model sees the newest seq_len tokens at most: a
+ * longer text goes on with the newer half of what the model saw. *stats may be
+ * NULL.
+ *
  * Collective over the world; -1: this rank alone may have failed. */
 int plait_generate(struct plait_model *model,
                    const struct plait_prompts *prompts,

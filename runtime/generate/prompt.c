@@ -13,8 +13,8 @@
 
 /* -- the tokenizer ------------------------------------------------------- */
 
-/* A file of a directory, as "bpe:DIR/tokenizer.json"; NULL with no text in
- * err if it is not there. */
+/* Open the tokenizer in a file of a directory, as "bpe:DIR/tokenizer.json";
+ * NULL with no text in err if there is no such file. */
 static struct plait_tokenizer *open_file(const char *kind, const char *dir,
                                          const char *name,
                                          struct plait_error *err)
@@ -27,8 +27,8 @@ static struct plait_tokenizer *open_file(const char *kind, const char *dir,
     return plait_tokenizer_create(spec, err);
 }
 
-/* A tokenizer.json may be of a kind that plait has not, and the same tokenizer
- * be there as SentencePiece's file. */
+/* If tokenizer.json is of a kind that plait does not support, the same
+ * tokenizer may be there as SentencePiece's file. */
 static struct plait_tokenizer *find_in(const char *dir, struct plait_error *err)
 {
     struct plait_tokenizer *t = open_file("bpe", dir, "tokenizer.json", err);
@@ -86,7 +86,7 @@ plait_tokenizer_find(const struct plait_tokenizer_source *source,
 
 /* -- the prompts --------------------------------------------------------- */
 
-/* Counts, then tokens, as they are broadcast. */
+/* The counts of all prompts, then their tokens, as they are broadcast. */
 struct encoded {
     int32_t *data;
     size_t size;

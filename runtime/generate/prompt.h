@@ -5,34 +5,34 @@
 #include "runtime/comm/comm.h"
 #include "runtime/data/tokenizer/tokenizer.h"
 
-/* Where the tokens of a model's texts come from: the first of these that
- * there is. */
+/* Where the tokenizer of a model comes from: the first of these that there
+ * is. */
 struct plait_tokenizer_source {
     const char *spec; /* as in tokenizer.h */
     const char *data; /* what plait-prep left beside these tokens */
     const char *dir; /* a Hugging Face directory or a checkpoint: tokenizer.json
                         or tokenizer.model in it or in the folder it is in */
-    int vocab;       /* the model's: bytes where it is theirs */
+    int vocab;       /* the model's; bytes if it has their size */
 };
 
-/* NULL: err says why, or is empty where there is none. */
+/* NULL: err says why, or is empty if there is none. */
 struct plait_tokenizer *
 plait_tokenizer_find(const struct plait_tokenizer_source *source,
                      struct plait_error *err);
 
-/* What texts begin with, as tokens. */
+/* The beginnings of texts, as tokens. */
 struct plait_prompts {
     int n;
     int32_t *tokens; /* of all prompts, one after the other */
     int *first;      /* [n + 1] where each begins */
-    int vocab;       /* the tokens that are text are those below */
-    int32_t end;     /* the one that ends a text; -1: none */
+    int vocab;       /* text tokens are below it */
+    int32_t end;     /* the token that ends a text; -1: none */
     struct plait_tokenizer *tokenizer; /* rank 0; NULL: tokens are numbers */
 };
 
 /* Collective; fails as plait_error_consensus() does. A prompt of NULL is the
- * end of a text, after which the next one begins. None may have more than
- * `longest` tokens. */
+ * token that ends a text, after which a new text begins. No prompt may have
+ * more than `longest` tokens. */
 int plait_prompts_open(struct plait_prompts *prompts, struct plait_comm *world,
                        const struct plait_tokenizer_source *source,
                        const char *const *texts, int n, int longest,

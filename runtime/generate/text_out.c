@@ -9,19 +9,20 @@
 
 #include "runtime/data/tokenizer/unicode.h"
 
-/* As many tokens of whole characters may be forgotten, all but the last. */
+/* Once this many tokens make whole characters, all but the last are dropped. */
 #define ENOUGH 16
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-/* Bytes that are no character yet are decoded as U+FFFD by some tokenizers. */
+/* Whether the text ends with U+FFFD, as which some tokenizers decode an
+ * incomplete character. */
 static bool is_half(const char *text, size_t size)
 {
     return size >= 3 && !memcmp(text + size - 3, REPLACEMENT, 3);
 }
 
-/* Writes the text but, unless it is all, the beginning of a character at its
- * end; returns how many bytes of it are done. */
+/* Writes the text without an incomplete character at its end, unless `all`;
+ * returns how many bytes were handled. */
 static size_t write_characters(const char *text, size_t size, bool all,
                                FILE *out)
 {
@@ -42,8 +43,8 @@ static size_t write_characters(const char *text, size_t size, bool all,
     return at;
 }
 
-/* Writes what the pending tokens are beyond what is printed. *size: of all
- * that they are. */
+/* Writes the part of the pending tokens' text that is not printed yet. *size:
+ * of their whole text. */
 static int write_text(struct plait_text_out *t, bool all, FILE *out,
                       size_t *size, struct plait_error *err)
 {
@@ -59,7 +60,7 @@ static int write_text(struct plait_text_out *t, bool all, FILE *out,
     return 0;
 }
 
-/* All is printed: the last token is enough for the next one to stand on. */
+/* All is printed: keep only the last token, as context for the next one. */
 static int shorten_pending(struct plait_text_out *t, struct plait_error *err)
 {
     char *text;
