@@ -37,7 +37,7 @@ int plait_fit(const struct plait_sample *samples, int n, double *alpha,
     determinant = xx * yy - xy * xy;
     a = (x1 * yy - y1 * xy) / determinant;
     slope = (y1 * xx - x1 * xy) / determinant;
-    if (!(determinant > 0) || a < 0) { /* the best with alpha = 0 */
+    if (!(determinant > 0) || a < 0) { /* the best fit with alpha = 0 */
         a = 0;
         slope = y1 / yy;
     }

@@ -11,10 +11,10 @@
 #include "topology/node/node.h"
 #include "topology/plan/cost.h"
 
-/* One kind of transfer: its times, and the cost model's numbers for them. */
+/* One kind of transfer: its times, and the cost model's figures for them. */
 struct series {
     char title[24];
-    int ranks; /* of an all-reduce; 1: an exchange of two */
+    int ranks; /* of an all-reduce; 1: an exchange of two ranks */
     double seconds[PLAIT_TIMING_SIZES];
     double alpha, bandwidth, error; /* bandwidth 0: not fitted */
 };
@@ -27,7 +27,7 @@ struct measurement {
     struct plait_node_map map;
     struct plait_timing timing;
     int rank, node, local;
-    int island, islands; /* of this rank; most islands of a node */
+    int island, islands; /* this rank's island; most islands of a node */
     char gpu_type[16];
     struct series series[SERIES_MOST];
     int nseries;
@@ -78,9 +78,9 @@ static struct series *add_series(struct measurement *s, int ranks)
 
 /* -- all-reduces --------------------------------------------------------- */
 
-/* Every group of ranks with one `color` reduces, all groups at once. `axis`
- * is that of the trainer's group whose sums are made this way, so that NCCL
- * gets the same settings here. */
+/* Every group of ranks with the same `color` makes an all-reduce, all groups at
+ * once. `axis` is that of the trainer's group that makes its sums this way, so
+ * that NCCL gets the same settings here. */
 static int measure_all_reduce(struct measurement *s, struct series *series,
                               enum plait_comm_axis axis, int color,
                               struct plait_error *err)
@@ -166,7 +166,7 @@ static int measure_pair(struct measurement *s, struct plait_error *err)
 }
 
 /* `groups` ranks of each node exchange messages with those of the node's
- * partner: of all nodes, or of the first pair alone. */
+ * partner: on all nodes, or only on the first pair. */
 static int measure_partners(struct measurement *s, int level, int groups,
                             int all, struct series **out,
                             struct plait_error *err)
@@ -211,7 +211,7 @@ static int measure_levels(struct measurement *s, struct plait_error *err)
 
 /* -- the type of the GPUs ------------------------------------------------ */
 
-/* The type, and the island this rank's GPU is in. CPUs have neither. */
+/* Find the type and the island of this rank's GPU. CPUs have no islands. */
 static int find_gpu_type(struct measurement *s, struct plait_error *err)
 {
     int gpu = s->world->planned && s->world->launch.gpu >= 0
@@ -283,8 +283,9 @@ static void print_links(const struct measurement *s, FILE *out)
                      s->in_node->title, s->in_node->error);
 }
 
-/* What the levels above the first one add, by the cost model's rule: alpha
- * grows by hop_us a level, the bandwidth falls by oversubscription. */
+/* Print what switch levels above the first add, by the cost model's rule: alpha
+ * grows by hop_us for each level, and the bandwidth is divided by
+ * oversubscription. */
 static void print_network(const struct measurement *s, FILE *out)
 {
     const struct plait_node_map *map = &s->map;
@@ -330,7 +331,8 @@ static void print_table(const struct measurement *s, FILE *out)
     }
 }
 
-/* How far the figures fitted to pairs are from the times of an all-reduce. */
+/* Print how far the figures that were fitted to pairs are from the times of an
+ * all-reduce. */
 static void print_check(const struct measurement *s, FILE *out)
 {
     const struct series *pairs = s->level[0];

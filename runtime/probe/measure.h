@@ -10,14 +10,14 @@
 /* The options of plait-probe. */
 struct plait_measure_args {
     const char *device, *fabric, *out;
-    const char *gpu_type; /* NULL: what the node has */
-    char name[16];        /* what gpu_type points to */
-    const char *like;     /* of a type of the site's own, else NULL */
+    const char *gpu_type; /* NULL: the type that the node has */
+    char name[16];        /* memory that gpu_type points to */
+    const char *like;     /* what a site's own type resembles; NULL */
     long max_bytes, repeat;
 };
 
-/* Collective: measure, fit the cost model's figures to it, and write them to
- * `out` (on rank 0) as a site file. */
+/* Collective: measure, fit the cost model's figures, and write them to `out`
+ * (on rank 0) as a site file. */
 int plait_measure_run(struct plait_world *world,
                       const struct plait_measure_args *args, FILE *out,
                       struct plait_error *err);

@@ -8,7 +8,7 @@
 
 #include "topology/fabric/fabric.h"
 
-/* The name that Slurm has for this node. */
+/* This node's name in Slurm. */
 static void own_name(char name[64])
 {
     const char *slurm = getenv("SLURMD_NODENAME");
@@ -45,8 +45,8 @@ static void number_nodes(struct plait_node_map *map, char (*names)[64])
             map->rank[map->node[r] * map->width + map->local[r]] = r;
 }
 
-/* Disjoint pairs of nodes `level` apart, or as many as are found by taking
- * the first that fits; returns how many. */
+/* Find disjoint pairs of nodes `level` apart, taking the first partner that
+ * fits; returns how many. */
 static int pair_up(const struct plait_node_map *map,
                    const struct plait_fabric *f, int level, int *partner)
 {

@@ -10,15 +10,15 @@ enum { PLAIT_NODE_MAP_LEVELS = 8 };
  * same on every rank. */
 struct plait_node_map {
     int world, nnodes;
-    int width;        /* ranks of the node with the fewest */
-    int *node;        /* [world] in the order of their first rank */
-    int *local;       /* [world] counting the ranks of a node */
+    int width;        /* ranks of the node that has the fewest */
+    int *node;        /* [world] numbered in the order of their first ranks */
+    int *local;       /* [world] the rank's number within its node */
     int *rank;        /* [nnodes][width] */
     char (*name)[64]; /* [nnodes] */
-    int nlevels;      /* switch levels with a pair of nodes that they join */
+    int nlevels;      /* switch levels that join a pair of nodes */
     int level[PLAIT_NODE_MAP_LEVELS]; /* 1: under one leaf switch, 2: ... */
-    int *partner; /* [nlevels][nnodes] disjoint pairs that far apart; -1:
-                     left over */
+    int *partner; /* [nlevels][nnodes] the other node of disjoint pairs at that
+                     distance; -1: none */
 };
 
 /* Collective. fabric_file: the switches, read by rank 0; NULL: all nodes are

@@ -60,7 +60,7 @@ static int parse_number(const char *flag, const char *text, long least,
     return 0;
 }
 
-/* A type of the table or of the site file, in any case. */
+/* A type of the table or of the site file, in upper or lower case. */
 static int read_type(const char *name, struct plait_measure_args *args,
                      struct plait_error *err)
 {

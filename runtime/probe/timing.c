@@ -47,7 +47,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* One kind of transfer: this rank's part in it. */
+/* This rank's part in a transfer. */
 struct transfer {
     struct plait_comm *comm; /* NULL: takes no part */
     int peer;                /* < 0: an all-reduce */
@@ -71,8 +71,9 @@ static int transfer(struct plait_timing *m, const struct transfer *t, size_t n)
                : 0;
 }
 
-/* The mean time of several transfers in a row. One before them is not timed:
- * ranks leave the barrier at different times, and it waits for the last. */
+/* The mean time of several transfers in a row. One transfer before them is not
+ * timed: ranks leave the barrier at different times, and that transfer waits
+ * for the last. */
 static int time_once(struct plait_timing *m, const struct transfer *t,
                      size_t bytes, double *seconds)
 {
