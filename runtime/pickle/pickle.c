@@ -10,7 +10,7 @@
 
 /* -- the bytes ------------------------------------------------------------ */
 
-/* The next n of them; NULL: there are fewer. */
+/* The next n bytes; NULL: there are fewer. */
 static const unsigned char *take(struct plait_pickle_stack *s, uint64_t n)
 {
     const unsigned char *bytes = s->at;
@@ -45,8 +45,8 @@ static int push_int(struct plait_pickle_stack *s, int64_t i)
     return plait_pickle_push(s, v);
 }
 
-/* `size` bytes of two's complement; a longer one is not needed here, and
- * becomes something else. */
+/* An integer of `size` bytes in two's complement. Longer ones than 8 bytes are
+ * not needed here, and become a value without contents. */
 static int push_long(struct plait_pickle_stack *s, uint64_t size)
 {
     const unsigned char *bytes = take(s, size);
@@ -63,7 +63,7 @@ static int push_long(struct plait_pickle_stack *s, uint64_t size)
     return push_int(s, (int64_t)i);
 }
 
-/* LENGTH bytes, the length a number of `size` bytes. */
+/* A text: its length as a number of `size` bytes, then the text. */
 static int push_text(struct plait_pickle_stack *s, enum plait_pickle_kind kind,
                      int size)
 {
@@ -106,7 +106,7 @@ static int push_real(struct plait_pickle_stack *s)
     return plait_pickle_push(s, v);
 }
 
-/* "module\nname\n": kept as it is, with the line's end between. */
+/* "module\nname\n": kept as it is, with the line break between the two. */
 static int push_name(struct plait_pickle_stack *s)
 {
     const unsigned char *first = s->at, *line, *last;
@@ -125,7 +125,7 @@ static int push_name(struct plait_pickle_stack *s)
     return plait_pickle_push(s, v);
 }
 
-/* -- what is made of others ----------------------------------------------- */
+/* -- values made of others ------------------------------------------------- */
 
 static int make_list(struct plait_pickle_stack *s, size_t n)
 {
@@ -155,7 +155,7 @@ static int make_marked(struct plait_pickle_stack *s,
                                                     : plait_pickle_push(s, v);
 }
 
-/* Into a list, or pairs into a dict or an object that is one. */
+/* Append items to a list, or pairs to a dict or an object that is one. */
 static int put_items(struct plait_pickle_stack *s, bool marked, bool pairs)
 {
     value_t **items = NULL, *to;
@@ -172,7 +172,7 @@ static int put_items(struct plait_pickle_stack *s, bool marked, bool pairs)
     if (!to)
         return -1;
     if (to->kind == PLAIT_PICKLE_OBJECT && !pairs)
-        return 0; /* a list of a class of its own */
+        return 0; /* an instance of a subclass of list */
     if (to->kind != PLAIT_PICKLE_OBJECT &&
         to->kind != (pairs ? PLAIT_PICKLE_DICT : PLAIT_PICKLE_LIST))
         return plait_pickle_corrupt(s, "items for what takes none");
@@ -211,7 +211,7 @@ static int give_state(struct plait_pickle_stack *s)
     return 0;
 }
 
-/* A name of two texts of the stack. What is done with it stays the same. */
+/* A name whose module and name are two texts on the stack. */
 static int name_of_texts(struct plait_pickle_stack *s)
 {
     value_t *name = plait_pickle_pop(s),
@@ -240,7 +240,7 @@ static int keep(struct plait_pickle_stack *s)
 static int run_text(struct plait_pickle_stack *s, int opcode)
 {
     static const struct {
-        int opcode, size; /* of the number before the text */
+        int opcode, size; /* bytes of the length before the text */
         enum plait_pickle_kind kind;
     } texts[] = {
         {'X', 4, PLAIT_PICKLE_TEXT},   {0x8c, 1, PLAIT_PICKLE_TEXT},
@@ -404,7 +404,7 @@ static int run_all(struct plait_pickle_stack *s)
     return plait_pickle_corrupt(s, "ends too early");
 }
 
-/* -- the whole ------------------------------------------------------------ */
+/* -- the whole ------------------------------------------------------------- */
 
 struct plait_pickle *plait_pickle_parse(const char *name,
                                         const unsigned char *bytes, size_t size,
@@ -453,7 +453,7 @@ static bool same_text(const char *text, size_t n, const value_t *v)
            memcmp(v->text, text, n) == 0;
 }
 
-/* A name is "module name" in one piece, or two texts. */
+/* A name is stored as "module\nname", or as two texts. */
 bool plait_pickle_is(const struct plait_pickle_value *v, const char *text)
 {
     const char *blank = strrchr(text, ' ');

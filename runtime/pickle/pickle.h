@@ -9,7 +9,8 @@
 #include "topology/base/error.h"
 
 /* A Python pickle (protocols 2 to 5) as a tree of values. Nothing is imported,
- * called or made: a class is its name, an object what it would be made of. */
+ * called or created: a class is its name, an object is what it would be made
+ * from. */
 
 enum plait_pickle_kind {
     PLAIT_PICKLE_NONE,
@@ -18,29 +19,30 @@ enum plait_pickle_kind {
     PLAIT_PICKLE_REAL,
     PLAIT_PICKLE_TEXT,
     PLAIT_PICKLE_BYTES,
-    PLAIT_PICKLE_LIST, /* and tuples and sets */
+    PLAIT_PICKLE_LIST, /* also tuples and sets */
     PLAIT_PICKLE_DICT, /* items: key, value, key, ... */
     PLAIT_PICKLE_NAME, /* of a class or function; text: "module name" */
-    PLAIT_PICKLE_KEPT, /* what lies elsewhere: items[0] says where */
+    PLAIT_PICKLE_KEPT, /* data kept elsewhere: items[0] says where */
     PLAIT_PICKLE_OBJECT
 };
 
 struct plait_pickle_value {
     enum plait_pickle_kind kind;
-    int64_t i; /* INT that fits, BOOL */
+    int64_t i; /* an INT that fits, or a BOOL */
     double r;
     const char *text; /* [n], no 0 at its end */
     size_t n;         /* of text, or of items */
     size_t room;
-    const struct plait_pickle_value **items; /* of an object what was put into
-                                                it, as of a dict */
-    /* Of an object: called with these arguments; then given this state. */
+    const struct plait_pickle_value **items; /* of an object: pairs put into it,
+                                                as into a dict */
+    /* Of an object: what was called, with these arguments, and the state that
+     * it was given then. */
     const struct plait_pickle_value *callee, *args, *state;
 };
 
 struct plait_pickle;
 
-/* `bytes` stay the caller's, and as they are. `name` stands for them in
+/* `bytes` stay the caller's, and must not change. `name` stands for them in
  * errors. NULL with EINVAL or ENOMEM. */
 struct plait_pickle *plait_pickle_parse(const char *name,
                                         const unsigned char *bytes, size_t size,
@@ -50,16 +52,16 @@ void plait_pickle_destroy(struct plait_pickle *pickle);
 const struct plait_pickle_value *
 plait_pickle_root(const struct plait_pickle *pickle);
 
-/* Whether it is this text, or the name of this class. */
+/* Whether the value is this text, or the name of this class. */
 bool plait_pickle_is(const struct plait_pickle_value *value, const char *text);
 
-/* What a dict, an ordered one or an object with attributes has under a key;
- * NULL: nothing, or it is none of these. */
+/* The value under a key of a dict, an ordered dict or an object with
+ * attributes; NULL: none, or the value is none of these. */
 const struct plait_pickle_value *
 plait_pickle_find(const struct plait_pickle_value *value, const char *key);
 
-/* The dict behind one: itself, an ordered one's, an object's attributes; NULL
- * if there is none. */
+/* The dict in a value: itself, that of an ordered dict, or an object's
+ * attributes; NULL: there is none. */
 const struct plait_pickle_value *
 plait_pickle_dict(const struct plait_pickle_value *value);
 

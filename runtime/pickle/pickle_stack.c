@@ -40,7 +40,7 @@ value_t *plait_pickle_new(struct plait_pickle_stack *s,
     return v;
 }
 
-/* Room for one more. */
+/* Make room for one more element. */
 static int make_room(struct plait_pickle_stack *s, void *array, size_t n,
                      size_t *room, size_t size)
 {

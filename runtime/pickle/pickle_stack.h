@@ -4,13 +4,13 @@
 
 #include "runtime/pickle/pickle.h"
 
-/* The machine that a pickle is a program for: a stack with marks, and a memo.
- * Its functions describe what is wrong with the pickle. */
+/* The machine that runs a pickle as a program: a stack with marks, and a memo.
+ * Its functions describe in err what is wrong with the pickle. */
 
 typedef struct plait_pickle_value value_t;
 
-/* Values live as long as the pickle: they may be part of many others, and of
- * themselves. */
+/* Values live as long as the pickle: a value may be part of many others, and of
+ * itself. */
 struct plait_pickle_chunk {
     struct plait_pickle_chunk *next;
     int n;
@@ -41,14 +41,14 @@ int plait_pickle_no_memory(const struct plait_pickle_stack *s);
 
 value_t *plait_pickle_new(struct plait_pickle_stack *s,
                           enum plait_pickle_kind kind);
-/* NULL is what failed before. */
+/* `value` may be NULL, after a failure: then it returns -1. */
 int plait_pickle_push(struct plait_pickle_stack *s, value_t *value);
-/* What lies above the last mark, or all, may be taken. */
+/* Only values above the last mark may be taken. */
 value_t *plait_pickle_pop(struct plait_pickle_stack *s);
 value_t *plait_pickle_top(struct plait_pickle_stack *s);
 int plait_pickle_mark(struct plait_pickle_stack *s);
-/* The values above the last mark, which goes, and they with it; they stay
- * where they are until the next push. */
+/* Removes the last mark and the values above it, which stay in memory until the
+ * next push. */
 int plait_pickle_pop_marked(struct plait_pickle_stack *s, value_t ***values,
                             size_t *n);
 
@@ -60,7 +60,7 @@ int plait_pickle_add_all(struct plait_pickle_stack *s, value_t *to,
 int plait_pickle_memoize(struct plait_pickle_stack *s, uint64_t index);
 int plait_pickle_recall(struct plait_pickle_stack *s, uint64_t index);
 
-/* What only running it takes. */
+/* Frees what was only needed to run the pickle. */
 void plait_pickle_stack_free(struct plait_pickle_stack *s);
 
 #endif
