@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-drill: a job of plait-train's, shortened, is hurt on purpose in its own
-# allocation, and what comes of it is held against a run that nothing happened
-# to.
+# plait-drill: injects faults into a shortened job of plait-train's, in its own
+# allocation, and compares the result with that of an undisturbed run.
 set -u
 export LC_ALL=C
 name=plait-drill
@@ -111,7 +110,7 @@ every=$((steps / 4))
 if [ -n "$dir" ]; then
     keep=yes
     mkdir -p "$dir" 2>/dev/null || { echo "$name: cannot make $dir" >&2; exit 1; }
-    # Those would go on from their checkpoints, and show nothing.
+    # Runs that are there would go on from their checkpoints, and test nothing.
     [ ! -e "$dir/whole" ] ||
         misused "--dir $dir: has the runs of another drill; name an empty one"
 else
@@ -122,10 +121,10 @@ dir=$(readlink -f "$dir")
 
 # -- a start -------------------------------------------------------------------
 
-# What each rank is started by. Its hand lives beside it, on its node, and does
-# to one of them what PLAIT_DRILL_ORDER says, "WHAT STEP RANK", once so many
-# steps are in the metrics: KILL, STOP, SAVE (KILL while the next checkpoint is
-# being written) or CUT.
+# The script that starts each rank, with a helper process (the "hand") beside it
+# on its node. PLAIT_DRILL_ORDER is "WHAT STEP RANK": the hand of RANK does WHAT
+# once STEP steps are in the metrics: KILL, STOP, SAVE (KILL while the next
+# checkpoint is being written) or CUT.
 rank_script='at=$1 rank=${PLAIT_RANK:-${SLURM_PROCID:-0}}
 shift
 setsid bash -c "$PLAIT_DRILL_HAND" hand "$at" "$rank" $$ \
@@ -162,7 +161,8 @@ esac'
 export PLAIT_DRILL_HAND=$hand_script
 export PLAIT_DRILL_CUT=$cut PLAIT_DRILL_MEND=$mend
 
-# launch CASE "SIZES" TRAIN_OPTION...: of its own process group
+# launch CASE "SIZES" TRAIN_OPTION...: starts the job in a separate process
+# group
 launch()
 {
     local at=$dir/$1 sizes=$2 starter
@@ -193,7 +193,8 @@ ended()
     ! kill -0 "$job" 2>/dev/null
 }
 
-# finish SECONDS: the job's status; 124: it hangs, and is ended
+# finish SECONDS: waits for the job, and returns its status; 124: it hung, and
+# was ended
 finish()
 {
     local end=$(($(date +%s) + $1))
@@ -213,7 +214,7 @@ job=""
 trap 'if [ -n "$job" ]; then kill -TERM -- "-$job" 2>/dev/null; fi; exit 130' \
     INT TERM
 
-# -- what came of it -----------------------------------------------------------
+# -- the result ----------------------------------------------------------------
 
 now() { date +%s.%N; }
 since() { awk "BEGIN { printf \"%.1f\", $(now) - $1 }"; }
@@ -223,14 +224,14 @@ lines() # CASE: steps in its metrics
     cat "$dir/$1/metrics.jsonl" 2>/dev/null | wc -l
 }
 
-# reason CASE: what its log ends with that is of use
+# reason CASE: the last useful line of its log
 reason()
 {
     grep -E '^(plait|srun|slurmstepd)' "$dir/$1/log" | tail -n 1 | cut -c 1-200
 }
 
 # worst CASE: the largest relative difference from the losses of the whole run;
-# "missing" where a step is not in both
+# "missing" if a step is not in both, or twice in one
 worst()
 {
     awk '
@@ -254,7 +255,8 @@ worst()
         }' "$dir/whole/metrics.jsonl" "$dir/$1/metrics.jsonl"
 }
 
-# checkpoints CASE: loads each that it has; valid: "3 of 3"; 1: some are not
+# checkpoints CASE: loads each of its checkpoints and sets valid to "3 of 3"; 1:
+# not all are valid
 checkpoints()
 {
     local all=0 good=0 saved step
@@ -287,8 +289,8 @@ fails() # WHAT TEXT
     failed=1
 }
 
-# resume CASE "WHAT" "SIZES" TRAIN_OPTION...: starts it again, and holds it
-# against the whole run; 2: it does not fit into those sizes
+# resume CASE "WHAT" "SIZES" TRAIN_OPTION...: starts the job again, and compares
+# it with the whole run; 2: it does not fit into those sizes
 resume()
 {
     local case=$1 what=$2 sizes=$3 begin lost from diff again
@@ -318,8 +320,8 @@ $valid checkpoints valid$said"
     fi
 }
 
-# hurt CASE "WHAT" ORDER STEP TRAIN_OPTION...: a start that an order ends;
-# begun, reached, took: its seconds, its steps, the seconds from the order on
+# hurt CASE "WHAT" ORDER STEP TRAIN_OPTION...: starts a job that ORDER ends;
+# sets begun, reached, took: its seconds, its steps, the seconds since the order
 hurt()
 {
     local case=$1 what=$2 step=$4 order="$3 $4 $last" begin rc
@@ -373,7 +375,7 @@ drill_stop()
     fi
 }
 
-# settings SIZES...: of the same sizes in the configuration
+# settings SIZES...: options that set the same sizes in the configuration
 settings()
 {
     local size
@@ -383,8 +385,8 @@ settings()
     done
 }
 
-# The sizes that are asked for, or the first that fit: of as many ranks, then of
-# half of them.
+# Resumes with the sizes that are asked for, or the first that fit: with as many
+# ranks as before, then with half of them.
 drill_layout()
 {
     local what="another layout" n sizes rc all=()
@@ -459,7 +461,7 @@ now_sizes=$(sort_sizes --tp="$(of tp)" --cp="$(of cp)" --dp="$(of dp)" \
         x = substr($0, RSTART + 9, RLENGTH - 9); if (x + 0 > most) most = x + 0 }
     END { x = int(5 * most) + 1; print (x > 10 ? x : 10) }' \
     "$dir/whole/metrics.jsonl")
-# A run that goes on for longer hangs.
+# A run that takes longer hangs.
 patience=$(awk "BEGIN { print int(5 * $whole_s + 2 * $limit + 180) }")
 checkpoints whole || failed=1
 row "the whole run" "$steps steps in $whole_s s, $world ranks, ${now_sizes//--/}, \
