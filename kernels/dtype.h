@@ -38,7 +38,8 @@ static inline uint16_t plait_bf16_of_f32(float x)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* Up with the probability of the bits that are lost; 16 bits of `random`. */
+/* Stochastic rounding: away from zero with the probability that the dropped
+ * bits stand for. Only the low 16 bits of `random` are used. */
 static inline uint16_t plait_bf16_of_f32_random(float x, uint32_t random)
 {
     uint32_t u = plait_bits_of_f32(x);
@@ -63,7 +64,8 @@ static inline float plait_f32_of_fp16(uint16_t h)
     return sign ? -tiny : tiny;
 }
 
-/* Cuts |x|, already rounded to what fp16 can hold, into its 16 bits. */
+/* The 16 bits of |x|, which was already rounded to a value of fp16; from 65536
+ * on it is infinity. */
 static inline uint16_t plait_fp16_exact(float x, uint16_t sign)
 {
     uint32_t u = plait_bits_of_f32(x);
@@ -84,7 +86,8 @@ static inline uint16_t plait_fp16_of_f32(float x)
 
     if (x != x)
         return sign | 0x7e00;
-    /* Adding half a unit of 2^-1 leaves multiples of 2^-24: subnormals. */
+    /* Subnormals are multiples of 2^-24, the spacing of fp32 at 0.5: adding 0.5
+     * rounds to it. */
     if (magnitude < 0x1p-14f)
         return plait_fp16_exact((magnitude + 0.5f) - 0.5f, sign);
     u = (u & 0x7fffffff) + 0xfff + (u >> 13 & 1);
@@ -119,12 +122,12 @@ static inline uint32_t plait_rounding_bits(uint64_t seed, uint64_t i)
 
 /* -- fp8 --------------------------------------------------------------- */
 
-/* The two 8-bit formats of Micikevicius et al., "FP8 formats for deep
- * learning" (2022, arXiv:2209.05433), by their bits of mantissa. e4m3 has
- * exponent bias 7, no infinity and one NaN; e5m2, bias 15, is as IEEE's. */
+/* The two 8-bit formats of Micikevicius et al., "FP8 formats for deep learning"
+ * (2022, arXiv:2209.05433); the value is the number of mantissa bits. e4m3 has
+ * exponent bias 7, no infinity and one NaN; e5m2, bias 15, follows IEEE 754. */
 enum plait_fp8 { PLAIT_E5M2 = 2, PLAIT_E4M3 = 3 };
 
-/* Code of the largest number: 448, 57344; both are 1.75 2^k. */
+/* Code of the largest number: 448 for e4m3, 57344 for e5m2, both 1.75 2^k. */
 static inline uint32_t plait_fp8_top(enum plait_fp8 format)
 {
     return format == PLAIT_E4M3 ? 0x7e : 0x7b;
@@ -135,8 +138,8 @@ static inline int plait_fp8_bias(enum plait_fp8 format)
     return format == PLAIT_E4M3 ? 7 : 15;
 }
 
-/* Nearest, ties to even; what is too large becomes the largest number, as
- * by the hardware's conversion; a NaN stays a NaN. */
+/* Nearest, ties to even. What is too large becomes the largest number, as in
+ * the hardware's conversion; a NaN stays a NaN. */
 static inline uint8_t plait_fp8_of_f32(float x, enum plait_fp8 format)
 {
     int m = format, bias = plait_fp8_bias(format);
@@ -147,7 +150,7 @@ static inline uint8_t plait_fp8_of_f32(float x, enum plait_fp8 format)
     if (u > 0x7f800000)
         return (uint8_t)(sign | 0x7f);
     if (u < (uint32_t)(128 - bias) << 23) {
-        /* subnormal: 2^23 more leaves whole units in the low bits */
+        /* Subnormal: adding 2^23 rounds to whole units, in the low bits. */
         float unit = plait_f32_of_bits((uint32_t)(126 + bias + m) << 23);
 
         code = plait_bits_of_f32(plait_f32_of_bits(u) * unit + 0x1p23f) & 0xff;
@@ -174,12 +177,12 @@ static inline float plait_f32_of_fp8(uint8_t code, enum plait_fp8 format)
     return sign ? -tiny : tiny;
 }
 
-/* What a tensor is multiplied by before it is rounded to fp8: the power of
- * two that brings its largest magnitude, `amax` as the bits of an fp32, just
- * below the format's largest number. A power of two changes no mantissa, so
- * that the parts of a tensor round alike whatever else shares their scale.
- * A tensor that holds an infinity or a NaN gets NaN: all of it becomes NaN,
- * for none of it is to be trusted. */
+/* The factor that a tensor is multiplied by before it is rounded to fp8: the
+ * power of two that brings its largest magnitude, `amax` as the bits of an
+ * fp32, just below the format's largest number. A power of two changes no
+ * mantissa, so that a part of a tensor rounds the same whatever it shares the
+ * scale with. A tensor that holds an infinity or a NaN gets the factor NaN, so
+ * that all of it becomes NaN: none of it is to be trusted. */
 static inline float plait_fp8_scale(uint32_t amax, enum plait_fp8 format)
 {
     int e = (int)(amax >> 23) - 127;

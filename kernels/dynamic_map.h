@@ -5,26 +5,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers as codes of a byte, the dynamic map of Dettmers et al., "8-bit
- * optimizers via block-wise quantization" (arXiv:2110.02861): a block of 256
- * numbers has a scale, and a number over its scale is stored as the nearest
- * of 256 values from -1 to 1, or from 0 to 1 where none is negative. The
- * values lie in seven decades, from 1e-6 .. 1e-7 up to 1 .. 0.1, of which each
- * is cut into twice as many equal bins as the one below (1 to 64, or 2 to
- * 128); a value is the middle of its bin. 0 and 1 are values too.
+/* 8-bit codes of numbers: the dynamic map of Dettmers et al., "8-bit optimizers
+ * via block-wise quantization" (arXiv:2110.02861). A block of 256 numbers
+ * shares a scale; a number divided by the scale is stored as the nearest of 256
+ * values from -1 to 1 (signed), or from 0 to 1 (unsigned, where none is
+ * negative). The values lie in seven decades, from 1e-7 .. 1e-6 up to 0.1 .. 1.
+ * Each decade is cut into twice as many equal bins as the one below (signed: 1
+ * to 64, unsigned: 2 to 128); a value is the middle of its bin. 0 and 1 are
+ * values too.
  *
  * Two things differ from the authors' code. The scale has the sign of the
- * number of largest magnitude, which is thereby stored as 1, exactly. And a
- * positive number of those without a sign is never stored as 0: of a second
- * moment, that would leave eps alone to divide by.
+ * number of largest magnitude, which is therefore stored exactly, as 1. And an
+ * unsigned code of a positive number is never 0: a second moment of 0 would
+ * leave only eps to divide by.
  *
- * A number in a decade of b bins that ends at u (over the scale) is off by
- * 0.45 u / b at most, or by 1.35 u / b where it lies between the last value of
- * its decade and the first of the next. */
+ * The error of a number in a decade of b bins that ends at u (times the scale)
+ * is at most 0.45 u / b, or 1.35 u / b between the last value of the decade and
+ * the first of the next. */
 enum {
     PLAIT_MAP_BLOCK = 256,
     PLAIT_MAP_DECADES = 7,
-    /* of the codes with a sign, which else is the bit of this value */
+    /* The code of 1 in the signed map. In other signed codes this bit is the
+     * sign. */
     PLAIT_MAP_ONE = 0x80
 };
 
@@ -34,14 +36,14 @@ enum {
 #define PLAIT_MAP_INLINE static inline
 #endif
 
-/* Bins of the lowest decade. */
+/* Number of bins in the lowest decade. */
 PLAIT_MAP_INLINE float plait_map_bins(int sign)
 {
     return sign ? 1.0f : 2.0f;
 }
 
-/* What a block's numbers are multiplied by before they are encoded: 0 where
- * the quotient would be no number. */
+/* The factor of a block's numbers before they are encoded: 1 / scale, or 0
+ * where that would overflow. */
 PLAIT_MAP_INLINE float plait_map_inverse(float scale)
 {
     return scale > 1e-37f || scale < -1e-37f ? 1 / scale : 0;
@@ -54,7 +56,8 @@ PLAIT_MAP_INLINE uint8_t plait_map_encode(float x, float inverse, int sign)
     int negative = a < 0, k;
 
     a = negative ? -a : a;
-    /* half way from the last value of a decade to the first of the next */
+    /* The limit is half way from the last value of a decade to the first of the
+     * next. */
     for (int i = 1; i < PLAIT_MAP_DECADES; i++) {
         if (!(a >= unit * (1 + 0.9f / bins)))
             break;
@@ -73,7 +76,7 @@ PLAIT_MAP_INLINE uint8_t plait_map_encode(float x, float inverse, int sign)
     return (uint8_t)((int)bins + k + (negative ? 128 : 0));
 }
 
-/* What a code stands for, over its scale. */
+/* The value of a code, divided by the block's scale. */
 PLAIT_MAP_INLINE float plait_map_decode(uint8_t code, int sign)
 {
     float bins = plait_map_bins(sign), unit = 1e-6f, value;

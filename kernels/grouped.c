@@ -3,15 +3,15 @@
 
 #include "kernels/host.h"
 
-/* Products of groups of rows on this process's cores: the table's own, group
- * by group, for the counts lie in the host's memory. */
+/* Grouped products on the CPU: one call of the plain product for each group.
+ * The row counts can be read because device memory is the host's here. */
 
 static const struct plait_ops *table_of(const struct plait_queue *q)
 {
     return q->cpu != NULL ? plait_ops_cpu() : plait_ops_ref();
 }
 
-/* Element n from p on; NULL stays NULL. */
+/* The address of element n of the array p; NULL stays NULL. */
 static void *element(enum plait_dtype type, void *p, size_t n)
 {
     return p != NULL ? (char *)p + n * plait_dtype_size(type) : NULL;

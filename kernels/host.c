@@ -12,7 +12,7 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* In front of every allocation, so that free() knows its size. */
+/* Header in front of every allocation: free() needs the size. */
 struct block {
     size_t bytes;  /* as asked for */
     size_t mapped; /* length of the mapping, 0: from the heap */
@@ -46,8 +46,9 @@ void host_device_destroy(struct plait_device *dev)
     errno = saved_errno;
 }
 
-/* Whole huge pages, zeroed by the kernel when they are first touched: by
- * the thread that computes on them, hence on its NUMA node. */
+/* Maps whole huge pages. The kernel zeroes a page when it is first touched, and
+ * places it on the NUMA node of the thread that does so: the one that computes
+ * on it. */
 static struct block *map_block(size_t bytes)
 {
     size_t length = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -65,7 +66,7 @@ static struct block *map_block(size_t bytes)
         munmap(p, head);
     if (tail > 0)
         munmap(p + head + length, tail);
-    /* Advice: where the kernel has no huge pages, small ones do. */
+    /* Only advice: without huge pages small ones work too. */
     (void)madvise(p + head, length, MADV_HUGEPAGE);
     b = (struct block *)(void *)(p + head);
     b->mapped = length;
@@ -112,7 +113,7 @@ void host_block_free(void *ptr)
     errno = saved_errno;
 }
 
-/* A block that `now` and `peak` count. */
+/* A block that the counters *now and *peak include. */
 static void *counted_alloc(size_t bytes, size_t *now, size_t *peak)
 {
     void *ptr = host_block_alloc(bytes);

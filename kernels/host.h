@@ -5,13 +5,13 @@
 #include "kernels/kernels.h"
 #include "kernels/queue.h"
 
-/* Device, memory, queues and events of the implementations that compute on
- * this process's cores. Work is done when an op returns, so that a queue is
- * only the place where a failure is kept. */
+/* Device, memory, queues and events of the two implementations that compute on
+ * the CPU, ref and cpu. An op is complete when it returns, so that a queue only
+ * keeps the first failure. */
 
 struct plait_device {
     int threads;
-    size_t now, peak; /* bytes; atomically updated */
+    size_t now, peak; /* bytes, updated atomically */
     size_t pinned_now, pinned_peak;
 };
 
@@ -20,10 +20,10 @@ struct cpu_queue;
 struct plait_queue {
     struct plait_queue_head head;
     struct plait_device *dev;
-    struct cpu_queue *cpu; /* of cpu/; NULL in ref */
+    struct cpu_queue *cpu; /* for cpu/; NULL in ref */
 };
 
-/* A weight handle; nothing is packed, the products read `data` itself. */
+/* A weight handle. Nothing is packed: the products read `data` itself. */
 struct plait_weight {
     enum plait_dtype type;
     size_t O, C;
@@ -32,14 +32,14 @@ struct plait_weight {
 
 struct plait_device *host_device_create(int index, int threads);
 void host_device_destroy(struct plait_device *dev);
-/* Zeroed, aligned to 64 bytes, in huge pages where large; not counted as
- * device memory. NULL with ENOMEM. Freeing keeps errno. */
+/* Zeroed, aligned to 64 bytes, in huge pages if large; not counted as device
+ * memory. NULL with ENOMEM. Freeing keeps errno. */
 void *host_block_alloc(size_t bytes);
 void host_block_free(void *ptr);
 void *host_alloc(struct plait_device *dev, size_t bytes);
 void host_free(struct plait_device *dev, void *ptr);
 void host_memory(struct plait_device *dev, size_t *now, size_t *peak);
-/* Memory like any other, but counted as pinned. */
+/* Ordinary memory, but counted as pinned. */
 void *host_pinned_alloc(struct plait_device *dev, size_t bytes);
 void host_pinned_free(struct plait_device *dev, void *ptr);
 void host_pinned_memory(struct plait_device *dev, size_t *now, size_t *peak);
@@ -63,7 +63,7 @@ int host_fill_zero(struct plait_queue *q, void *dst, size_t bytes);
 int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
                  size_t dst_stride, const void *src, size_t src_stride,
                  size_t rows, size_t cols);
-int host_has_fp8(struct plait_device *dev); /* emulated: 1 */
+int host_has_fp8(struct plait_device *dev); /* always 1: emulated */
 /* grouped.c */
 int host_grouped_forward(struct plait_queue *q, const struct plait_groups *g,
                          void *out, void *pre, const void *inp,

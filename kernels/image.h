@@ -8,13 +8,12 @@
 extern "C" {
 #endif
 
-/* The operations of image models: a table of its own beside struct plait_ops,
- * under the same rules. Everything is fp32. Images lie channels last,
- * [N, H, W, C], so that to all but the convolution they are rows of C
- * channels. */
+/* The operations of image models, in a table beside struct plait_ops and with
+ * the same rules. Everything is fp32. Images are stored channels last, [N, H,
+ * W, C], so that all ops but the convolution see rows of C channels. */
 
-/* A convolution of N images [H,W,C] by O kernels [kernel,kernel,C], a weight
- * of [O, kernel * kernel * C]. Zeros surround the image. */
+/* A convolution of N images [H,W,C] with O kernels [kernel,kernel,C]; the
+ * weight is [O, kernel * kernel * C]. The image is padded with zeros. */
 struct plait_conv {
     size_t N, H, W, C, O;
     int kernel, stride, pad;
@@ -31,39 +30,41 @@ static inline size_t plait_conv_patch(const struct plait_conv *c)
     return (size_t)c->kernel * (size_t)c->kernel * c->C;
 }
 
-/* Rows of the output: places of all images. */
+/* Rows of the output: pixels of all images. */
 static inline size_t plait_conv_rows(const struct plait_conv *c)
 {
     return c->N * plait_conv_side(c, c->H) * plait_conv_side(c, c->W);
 }
 
 /* Batch norm (Ioffe and Szegedy, arXiv 1502.03167) of groups * rows rows of C
- * channels, each group normalised by itself (ghost batches: Hoffer et al.,
+ * channels. Each group is normalised by itself (ghost batches: Hoffer et al.,
  * arXiv 1705.08741).
- *   stats [2, groups, C]  mean, then variance (of the sum over n, not n - 1)
+ *   stats [2, groups, C]  mean, then variance (the biased one: / n)
  *   sums  [groups, 2, C]  of the gradient, and of gradient * normalised x */
 struct plait_batchnorm {
     size_t groups, rows, C;
     float eps;
 };
 
-/* What the loss of N rows of `classes` outputs is. */
+/* The loss of N rows of `classes` outputs. */
 struct plait_class_loss {
-    float scale;     /* of the gradients */
-    float smoothing; /* share of each target that all classes get alike */
-    int squared;     /* half the squared distance to the target, which is the
-                        one-hot label, or of one output the label itself */
+    float scale;     /* factor of the gradients */
+    float smoothing; /* label smoothing: this part of each target is spread
+                      * evenly over all classes */
+    int squared;     /* use half the squared distance to the target instead of
+                      * cross-entropy. The target is the one-hot label; with a
+                      * single output, the label's number */
 };
 
 struct plait_image_ops {
     /* out [N,OH,OW,O] = inp * w */
     int (*conv_forward)(struct plait_queue *q, const struct plait_conv *c,
                         float *out, const float *inp, const float *w);
-    /* dinp [N,H,W,C] = from dout */
+    /* dinp [N,H,W,C] = the gradient of inp */
     int (*conv_backward_input)(struct plait_queue *q,
                                const struct plait_conv *c, float *dinp,
                                const float *dout, const float *w);
-    /* dw = from dout and inp, or += if accumulate */
+    /* dw = the gradient of w, or += if accumulate */
     int (*conv_backward_weight)(struct plait_queue *q,
                                 const struct plait_conv *c, float *dw,
                                 const float *dout, const float *inp,
@@ -72,34 +73,36 @@ struct plait_image_ops {
     int (*batchnorm_stats)(struct plait_queue *q,
                            const struct plait_batchnorm *b, float *stats,
                            const float *x);
-    /* stats [2,C] of all rows together, from each [n, 2, C] of equally many
-     * rows; stats may be one of them. */
+    /* Merges statistics: stats [2,C] of all rows together, from `each` [n, 2,
+     * C], every one of the same number of rows. stats may be one of them. */
     int (*batchnorm_join)(struct plait_queue *q, float *stats,
                           const float *each, size_t n, size_t C);
     /* out = (x - mean) / sqrt(var + eps) * gamma + beta (+ residual), and with
-     * `relu` no less than 0. residual NULL: none. out may be x or residual. */
+     * `relu` max(that, 0). residual NULL: none. out may be x or residual. */
     int (*batchnorm_forward)(struct plait_queue *q,
                              const struct plait_batchnorm *b, float *out,
                              const float *x, const float *stats,
                              const float *gamma, const float *beta,
                              const float *residual, int relu);
-    /* The gradient is dout where out > 0; out NULL: everywhere. */
+    /* The gradient counts only where out > 0 (behind a ReLU); out NULL:
+     * everywhere. */
     int (*batchnorm_sums)(struct plait_queue *q,
                           const struct plait_batchnorm *b, float *sums,
                           const float *dout, const float *out, const float *x,
                           const float *stats);
-    /* dx, and dresidual (NULL: not wanted); `count` rows stand behind each
-     * group's sums. dx may be dout. */
+    /* dx, and dresidual (NULL: not wanted). `count`: the number of rows that
+     * each group's sums were made of. dx may be dout. */
     int (*batchnorm_backward)(struct plait_queue *q,
                               const struct plait_batchnorm *b, float *dx,
                               float *dresidual, const float *dout,
                               const float *out, const float *x,
                               const float *stats, const float *gamma,
                               const float *sums, size_t count);
-    /* What the running statistics [2,C] gain by those of `groups` groups in
-     * turn, of which the last one weighs `weight` and each before it `keep`
-     * times the one after it: delta [2,C] += weight keep^(groups-1-g) (stat_g
-     * - running), the variances times `unbias`. */
+    /* delta [2,C] += what the running statistics [2,C] change by when those of
+     * `groups` groups are averaged in, one after the other. The last group has
+     * weight `weight`, each earlier one `keep` times that of the next: delta +=
+     * weight keep^(groups-1-g) (stat_g - running), the variances times
+     * `unbias`. */
     int (*batchnorm_fold)(struct plait_queue *q, float *delta,
                           const float *running, const float *stats,
                           size_t groups, size_t C, float weight, float keep,
@@ -115,15 +118,16 @@ struct plait_image_ops {
                            size_t N, size_t rows, size_t C);
     int (*avgpool_backward)(struct plait_queue *q, float *dx, const float *dout,
                             size_t N, size_t rows, size_t C);
-    /* The largest of each window of c, whose O is C; what surrounds the image
-     * is not looked at. dx goes to the first of those that are equal. */
+    /* The maximum of each window of c, whose O is C. Padding takes no part.
+     * Where several are equal, dx goes to the first. */
     int (*maxpool_forward)(struct plait_queue *q, const struct plait_conv *c,
                            float *out, const float *x);
     int (*maxpool_backward)(struct plait_queue *q, const struct plait_conv *c,
                             float *dx, const float *dout, const float *x);
-    /* sums[0] += the loss, sums[1] += how many rows have their largest output
-     * at the label; logits become their gradient. Softmax cross-entropy with
-     * label smoothing (Szegedy et al., arXiv 1512.00567), or squared. */
+    /* sums[0] += the loss, sums[1] += the number of rows whose largest output
+     * is at the label; logits are replaced by their gradient. Softmax
+     * cross-entropy with label smoothing (Szegedy et al., arXiv 1512.00567), or
+     * squared error. */
     int (*class_loss)(struct plait_queue *q, const struct plait_class_loss *l,
                       double *sums, float *logits, const int32_t *labels,
                       size_t N, size_t classes);

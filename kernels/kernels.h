@@ -39,12 +39,12 @@ enum plait_dtype {
     PLAIT_BF16_T,
     PLAIT_FP16_T,
     PLAIT_I32,
-    PLAIT_F64, /* transfers alone: no op takes it */
+    PLAIT_F64, /* only for transfers: no op takes it */
     PLAIT_NDTYPES
 };
 
-/* Bytes of one element. Inline, for the CUDA module links nothing of the
- * program. */
+/* Bytes of one element. Inline because the CUDA module must not need symbols of
+ * the program. */
 static inline size_t plait_dtype_size(enum plait_dtype type)
 {
     return type == PLAIT_F64                        ? 8
@@ -60,66 +60,69 @@ struct plait_event;       /* a point in a queue */
 struct plait_weight;      /* a matrix the implementation may keep packed */
 struct plait_image_ops;   /* kernels/image.h */
 struct plait_product_ops; /* kernels/products.h */
-struct plait_graph; /* work that was recorded, to be run again and again */
+struct plait_graph;       /* recorded work that can be run again and again */
 
 enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
 
-/* Causal attention over a chunk of queries and a chunk of keys. Query i has
- * global position q_pos + i and sees key j iff k_pos + j <= q_pos + i and,
- * where there are starts, k_pos + j >= starts[i]: the position at which the
- * document that query i belongs to starts. Tiles that no query sees cost
- * nothing.
+/* Causal attention of a chunk of queries over a chunk of keys. Query i has
+ * global position q_pos + i and sees key j iff k_pos + j <= q_pos + i and, with
+ * starts, k_pos + j >= starts[i]: the position where the document of query i
+ * begins. Tiles that no query sees are skipped.
  *   q, dq     [batch, q_len, q_heads, head_dim], rows q_stride apart
  *   k, v, ..  [batch, k_len, kv_heads, head_dim], rows kv_stride apart
  *   out, dout [batch, q_len, q_heads, head_dim], dense
  *   lse       [batch, q_heads, q_len] fp32: log sum exp of the scores
- * A stride counts elements from one token to the next, so that q, k and v
- * may lie in one fused buffer. Head h of q uses head h / (q_heads/kv_heads)
- * of k and v. A query that sees no key gives out 0 and lse -inf. */
+ * A stride is the number of elements from one token to the next, so that q, k
+ * and v may be parts of one fused buffer. Head h of q uses head h /
+ * (q_heads/kv_heads) of k and v. A query that sees no key has out 0 and lse
+ * -inf. */
 struct plait_attention {
     int batch, q_len, k_len, q_heads, kv_heads, head_dim;
     size_t q_stride, kv_stride;
     int64_t q_pos, k_pos;
     const int32_t *starts; /* [batch, q_len], device: not decreasing within a
-                              sequence, none beyond its query's own position;
-                              NULL: all 0 */
+                            * sequence, none beyond its query's own position;
+                            * NULL: all 0 */
     float scale;           /* 1/sqrt(head_dim) */
-    int overwrite;         /* dq, dk, dv are made anew, not added to */
+    int overwrite;         /* dq, dk, dv are overwritten, not added to */
 };
 
-/* How fast rotary positions turn: pair d of a head of D columns by f = theta ^
- * (-2d/D) a position. Where factor is above 1, as Llama 3 is made for longer
- * texts (transformers, rope type "llama3"): with s = (original f / 2 pi - low)
- * / (high - low), kept to 0 .. 1, by f ((1 - s) / factor + s). */
+/* Angles of rotary embeddings. Pair d of a head of D columns turns by
+ * f = theta^(-2d/D) radians per position. With factor > 1, as Llama 3 extends
+ * its context (transformers, rope type "llama3"), by f ((1 - s) / factor + s)
+ * instead, where s = (original f / 2 pi - low) / (high - low), at least 0 and
+ * at most 1. */
 struct plait_rope {
     double theta;
     double factor, low, high;
-    int original; /* longest text before */
+    int original; /* context length before the extension */
 };
 
-/* Rows that lie group by group, each group with a matrix of its own. How many
- * rows a group has stands where the rows do: on a GPU the host need not know.
- * That of group 0 is given; w, bias, dw and dbias of the next group lie
- * `stride` of their elements behind those of the one before. */
+/* Rows sorted by group; each group has its own weight. The rows' counts are in
+ * device memory, so that on a GPU the host need not know them. The caller
+ * passes w, bias, dw and dbias of group 0; those of group i lie i * stride
+ * elements (of their type) further on. */
 struct plait_groups {
     int n;         /* groups */
-    size_t rows;   /* all rows: those behind the last group's are of none */
+    size_t rows;   /* of all groups, and rows after the last group that belong
+                    * to none */
     size_t stride; /* not used where n is 1 */
-    const int32_t *count; /* [n] rows of each group, from 0 on, device */
+    const int32_t *count; /* device, [n]: rows of each group; group 0 begins at
+                           * row 0 */
 };
 
-/* A tensor of bf16 as products in fp8 take it. What of it is not there each
- * product makes for itself, of these rows alone. */
+/* A bf16 tensor as an operand of a product in fp8. What is not given (amax,
+ * codes), each product computes by itself, from these rows alone. */
 struct plait_operand {
     const void *x;
-    /* Device: the largest magnitude of x, or of what x is some rows of, as the
-     * bits of an fp32; NULL: it is not known. */
+    /* Device: the largest magnitude of x, or of the tensor that x is some rows
+     * of, as the bits of an fp32; NULL: not known. */
     const uint32_t *amax;
-    const void *codes; /* of fp8_gradient(); NULL: there are none */
+    const void *codes; /* device, from fp8_gradient(); NULL: none */
 };
 
-/* Bytes of the codes of a matrix in both orders of its sides, padded to whole
- * 16, behind their scale. */
+/* Bytes of the fp8 codes of a matrix: its scale, then the matrix and its
+ * transpose, with sides padded to multiples of 16. */
 static inline size_t plait_fp8_bytes(size_t rows, size_t cols)
 {
     size_t codes = (rows + 15) / 16 * 16 * ((cols + 15) / 16 * 16);
@@ -127,7 +130,7 @@ static inline size_t plait_fp8_bytes(size_t rows, size_t cols)
     return 256 + 2 * ((codes + 255) / 256 * 256);
 }
 
-/* What is told of a GPU. */
+/* What is known of a GPU. */
 struct plait_gpu_facts {
     char name[96];
     char busid[16];      /* "0000:07:00.0" */
@@ -135,8 +138,8 @@ struct plait_gpu_facts {
     int processors;      /* streaming multiprocessors */
     size_t memory;       /* bytes */
     int driver, api;     /* CUDA's versions, 12040: 12.4 */
-    char attention[240]; /* who computes it in 16 bits: "cuDNN 9.19.0", or "own
-                            kernels", with the reason where there is one */
+    char attention[240]; /* which code computes it in 16 bits: "cuDNN 9.19.0",
+                          * or "own kernels", with the reason if there is one */
 };
 
 /* n fp32 numbers of device memory. */
@@ -145,9 +148,8 @@ struct plait_floats {
     size_t n;
 };
 
-/* What an update does with a weight w of gradient g = grad_scale * grad,
- * weight decay wd of its run, states s0 and s1 of its run, and the run's
- * factor f:
+/* The rules of an update of a weight w. g = grad_scale * grad; weight decay wd,
+ * states s0 and s1 and factor f are those of the run:
  *   SGD       d = f (g + wd w);  s0 = momentum s0 + d
  *             w -= lr (nesterov ? d + momentum s0 : s0);  no s0: w -= lr d
  *             (as torch.optim.SGD: weight decay is a part of the gradient)
@@ -158,13 +160,13 @@ struct plait_floats {
  *   ADAMW     s0 = beta1 s0 + (1-beta1) g;  s1 = beta2 s1 + (1-beta2) g^2
  *             u = s0/(1-beta1^t) / (sqrt(s1/(1-beta2^t)) + eps) + wd w
  *             w -= lr u;  Loshchilov, Hutter (2017, arXiv:1711.05101)
- *   LAMB      w -= lr f u of the s0 and s1 that update_sums() has left there:
+ *   LAMB      w -= lr f u, with the s0 and s1 that update_sums() stored:
  *             You et al. (2019, arXiv:1904.00962), algorithm 2
  *   LION      w -= lr (sign(beta1 s0 + (1-beta1) g) + wd w), then
  *             s0 = beta2 s0 + (1-beta2) g
  *             Chen et al. (2023, arXiv:2302.06675), algorithm 2
- *   DIRECTION w -= lr (f g + wd w): g is what an optimizer has made of the
- *             gradient, such as Muon */
+ *   DIRECTION w -= lr (f g + wd w), where g is a direction that an optimizer
+ *             such as Muon has made of the gradient */
 enum plait_update_rule {
     PLAIT_UPDATE_SGD,
     PLAIT_UPDATE_LARS,
@@ -175,34 +177,35 @@ enum plait_update_rule {
     PLAIT_UPDATE_DIRECTION
 };
 
-/* A run of n elements of one tensor (or of neighbours that are treated
- * alike). */
+/* A run: n elements of one tensor, or of neighbouring tensors that are updated
+ * alike. */
 struct plait_update_run {
     float *master;
     float *state[2]; /* s0, s1; NULL where the rule has none */
     const float *grad;
-    void *weight; /* of `type`; NULL or master: there is none beside master */
+    void *weight; /* as `type`; NULL or master: only master is stored */
     size_t n;
-    uint64_t first; /* of stochastic rounding, below */
+    uint64_t first; /* index for stochastic rounding, see plait_update */
     float weight_decay;
     const float *factor; /* f, one number of device memory; NULL: 1 */
-    double *sums;        /* [2] of update_sums(), device memory */
+    double *sums;        /* [2] for update_sums(), device memory */
 };
 
-/* One update of runs of elements, which do not overlap. The new value is also
- * stored to weight as `type` (round to nearest, or stochastically if
- * stochastic: element i of a run draws from seed + first + i, so that it is
- * the same wherever a shard begins). grad_scale is read from device memory so
- * that clipping needs no host round trip; NULL means 1. A grad_scale of NaN
- * or infinity skips the update, and update_sums() too.
- * So may be all else that changes from step to step, for a step that is
- * recorded once: where now is not NULL it stands in place of lr and step. */
+/* What changes from step to step, in device memory, for a step that is recorded
+ * once and replayed. */
 struct plait_update_now {
     uint64_t seed; /* added to that of plait_update */
     float lr;
     float correct1, correct2; /* 1 / (1 - beta1^t), 1 / (1 - beta2^t) */
 };
 
+/* One update of runs of elements, which must not overlap. The new value is also
+ * stored to weight as `type`, rounded to nearest, or stochastically if
+ * `stochastic`: element i of a run draws from seed + first + i, so that the
+ * result does not depend on where a shard begins. grad_scale is read from
+ * device memory so that clipping needs no transfer to the host; NULL means 1.
+ * If it is NaN or infinite, update() and update_sums() do nothing. `now` (NULL:
+ * not used) takes the place of lr and step. */
 struct plait_update {
     enum plait_update_rule rule;
     float lr, beta1, beta2, eps, momentum;
@@ -214,15 +217,15 @@ struct plait_update {
     const struct plait_update_now *now; /* device memory */
 };
 
-/* A run of which each state is kept as codes of a byte, with a scale for each
- * block of PLAIT_MAP_BLOCK elements, counted from the run's first
- * (dynamic_map.h); all 0: the states are 0. */
+/* A run whose states are stored in 8 bits: a code for each element, and a scale
+ * for each block of PLAIT_MAP_BLOCK elements, counted from the run's first
+ * (dynamic_map.h). All codes and scales 0 mean states of 0. */
 struct plait_update8_run {
     float *master;
-    uint8_t *code[2]; /* of s0, with a sign, and of s1, which has none */
+    uint8_t *code[2]; /* of s0, signed, and of s1, unsigned */
     float *scale[2];
     const float *grad;
-    void *weight; /* as in plait_update_run, and so the rest */
+    void *weight; /* this and the rest: as in plait_update_run */
     size_t n;
     uint64_t first;
     float weight_decay;
@@ -230,68 +233,70 @@ struct plait_update8_run {
 
 struct plait_ops {
     const char *name; /* "ref", "cpu", "cuda" */
-    /* 1: a GPU, which works beside the host, in memory of its own; 0: the
-     * cores and the memory of the host. */
+    /* 1: a GPU, which runs beside the host and has its own memory; 0: the CPU's
+     * cores and memory. */
     int gpu;
 
     /* -- device, memory, queues, events ------------------------------- */
-    /* Of a GPU, by its index among those that this process sees; -1 with
-     * ENODEV: there are fewer. NULL: not a table of GPUs. */
+    /* Describes a GPU, by its index among those that this process sees; -1 with
+     * ENODEV: there are fewer. NULL: these ops are not for GPUs. */
     int (*gpu_facts)(int index, struct plait_gpu_facts *facts);
     /* index: which GPU (as CUDA numbers them); ignored on CPUs.
      * threads: OpenMP threads to use, 0: what the process is bound to. */
     struct plait_device *(*device_create)(int index, int threads);
     void (*device_destroy)(struct plait_device *dev);
-    /* Whether fp32 matrix products may round their operands to TF32 (10 bits
-     * of mantissa); at first they may not. NULL: the device has no TF32. */
+    /* Whether fp32 matrix products may round their operands to TF32 (10 bits of
+     * mantissa); initially not. NULL: the device has no TF32. */
     void (*allow_tf32)(struct plait_device *dev, int allow);
     /* Zeroed; aligned to 64 bytes or better. NULL with ENOMEM. */
     void *(*alloc)(struct plait_device *dev, size_t bytes);
     void (*free)(struct plait_device *dev, void *ptr);
-    /* Memory of this device that somebody else has made becomes as alloc()'s:
-     * zeroed, counted, given back by free(), through release(ptr), once no
-     * work uses it. -1: it stays the caller's. NULL: there is no other
-     * memory than alloc()'s. */
+    /* Takes over memory of this device that was allocated otherwise, by the
+     * communication library for example. It is then like alloc()'s: zeroed,
+     * counted, and freed by free(), which calls release(ptr) once no work uses
+     * it. -1: it stays the caller's. NULL: there is no such memory. */
     int (*adopt)(struct plait_device *dev, void *ptr, size_t bytes,
                  void (*release)(void *ptr));
-    /* Bytes in use now and the most at once, of alloc() and adopt() alone. */
+    /* Bytes in use now and their maximum, of alloc() and adopt() together. */
     void (*memory)(struct plait_device *dev, size_t *now, size_t *peak);
-    /* The host's memory, pinned where the device copies from it and to it by
-     * itself; else as the three above, and counted apart from them. */
+    /* Host memory, pinned if the device can copy to and from it by itself;
+     * otherwise like the three above, and counted separately. */
     void *(*pinned_alloc)(struct plait_device *dev, size_t bytes);
     void (*pinned_free)(struct plait_device *dev, void *ptr);
     void (*pinned_memory)(struct plait_device *dev, size_t *now, size_t *peak);
-    /* priority: higher runs first where streams compete. */
+    /* Higher priority runs first where streams compete. */
     struct plait_queue *(*queue_create)(struct plait_device *dev, int priority);
     void (*queue_destroy)(struct plait_queue *q);
     /* The device's own stream type (cudaStream_t) for a communicator that
      * works on the same device; NULL on CPUs. */
     void *(*queue_native)(struct plait_queue *q);
     int (*queue_sync)(struct plait_queue *q); /* host waits for all work */
-    /* timed: for event_elapsed() too, which makes it dearer. */
+    /* timed: event_elapsed() may use it, which makes the event more
+     * expensive. */
     struct plait_event *(*event_create)(struct plait_device *dev, int timed);
     void (*event_destroy)(struct plait_event *ev);
     int (*event_record)(struct plait_event *ev, struct plait_queue *q);
     int (*event_wait)(struct plait_event *ev, struct plait_queue *q);
-    /* The host waits for what q did before it recorded ev. */
+    /* The host waits for the work that was queued before ev was recorded. */
     int (*event_sync)(struct plait_event *ev, struct plait_queue *q);
-    /* Seconds between two recorded events (host waits for `to`), both timed;
-     * negative where they cannot be told. */
+    /* Seconds between two recorded events, both timed; the host waits for `to`.
+     * Negative if the time cannot be told. */
     double (*event_elapsed)(struct plait_event *from, struct plait_event *to);
-    /* From begin to end, what is queued on q is recorded and does not run:
-     * ops of this queue, and those of others behind an event that q has
-     * recorded meanwhile and before one that q waits for; none that waits for
-     * a queue or takes or fills host memory (queue_sync, event_sync, to_host,
-     * to_device), nor fp8_weight. Whatever an op reads through a pointer is
-     * read anew each time the graph runs; numbers stay as they were. Run the
-     * same ops once before, so that plans and work space are there. graph_end
-     * NULL: this could not be recorded, *why says it; the queue is as it was
-     * before graph_begin. All four NULL: the device has no graphs. */
+    /* Work queued on q from graph_begin to graph_end is recorded and does not
+     * run. Recorded are the ops of q, and those of another queue between its
+     * wait for an event that q has recorded meanwhile and an event that q waits
+     * for in turn. Not allowed: fp8_weight, and what waits for a queue or reads
+     * or writes host memory (queue_sync, event_sync, to_host, to_device). What
+     * an op reads through a pointer is read anew at each run of the graph;
+     * numbers passed by value stay as they were. Run the same ops once before,
+     * so that plans and work space exist. graph_end NULL: this could not be
+     * recorded, *why says it; the queue is as it was before graph_begin. All
+     * four NULL: the device has no graphs. */
     int (*graph_begin)(struct plait_queue *q);
     struct plait_graph *(*graph_end)(struct plait_queue *q, const char **why);
     int (*graph_run)(struct plait_queue *q, struct plait_graph *graph);
     void (*graph_destroy)(struct plait_graph *graph); /* waits for its runs */
-    /* A name, for the device's profiler, of what this thread queues until
+    /* Names, for the device's profiler, what this thread queues until
      * range_end(); ranges nest. NULL: the device has no such profiler. */
     void (*range_begin)(const char *name);
     void (*range_end)(void);
@@ -303,19 +308,19 @@ struct plait_ops {
                      size_t bytes); /* host buffer is free on return */
     int (*to_host)(struct plait_queue *q, void *host, const void *src,
                    size_t bytes); /* complete on return */
-    /* Between device and pinned memory, in the order of the queue like any
-     * op: the pinned side is in use until the queue has come past. */
+    /* Between device and pinned memory, asynchronous: the pinned side is in use
+     * until the queue has run the copy. */
     int (*copy_out)(struct plait_queue *q, void *pinned, const void *src,
                     size_t bytes);
     int (*copy_in)(struct plait_queue *q, void *dst, const void *pinned,
                    size_t bytes);
     int (*fill_zero)(struct plait_queue *q, void *dst, size_t bytes);
-    /* Rounds to nearest. fp32, bf16 and fp16 into each other; int32 only to
-     * int32. */
+    /* Converts, rounding to nearest: fp32, bf16 and fp16 into each other; int32
+     * only to int32. */
     int (*cast)(struct plait_queue *q, enum plait_dtype to, void *dst,
                 enum plait_dtype from, const void *src, size_t n);
-    /* dst[i, 0..cols) = src[i, 0..cols), rows of the given strides (elements,
-     * at least cols), of any type: to cut and to join column shards. */
+    /* dst[i, 0..cols) = src[i, 0..cols) with row strides in elements, at least
+     * cols; any type. Cuts out and joins column shards. */
     int (*copy_2d)(struct plait_queue *q, enum plait_dtype type, void *dst,
                    size_t dst_stride, const void *src, size_t src_stride,
                    size_t rows, size_t cols);
@@ -333,16 +338,16 @@ struct plait_ops {
     /* dbias[o] += sum_i dout[i,o]; dbias fp32 */
     int (*bias_backward)(struct plait_queue *q, enum plait_dtype type,
                          float *dbias, const void *dout, size_t N, size_t O);
-    /* *result += the sum of the squares of all numbers of all n lists, result
-     * one double in device memory. The lists' table is the host's, and free
-     * on return. */
+    /* *result += the sum of the squares of all numbers of all n lists; result
+     * is a double in device memory. The table `lists` is in host memory and may
+     * be freed on return. */
     int (*sum_squares)(struct plait_queue *q, double *result,
                        const struct plait_floats *lists, int n);
 
     /* -- matrix products ---------------------------------------------- */
     /* A handle on w [O,C] of T at `data`, which stays the caller's and must
-     * outlive the handle; NULL with ENOMEM. weight_changed() after the data
-     * was written, or where it lies elsewhere now. */
+     * outlive the handle; NULL with ENOMEM. Call weight_changed() after the
+     * data was written or has moved. */
     struct plait_weight *(*weight_create)(struct plait_device *dev,
                                           enum plait_dtype type, size_t O,
                                           size_t C, const void *data);
@@ -364,17 +369,17 @@ struct plait_ops {
                                  enum plait_activation act, const void *pre,
                                  int accumulate, size_t N);
     /* dw[O,C] = dout^T . inp and dbias[O] = column sums of dout (NULL: none),
-     * both fp32; or both += if accumulate. Without it nothing of what is
-     * there is read, and N 0 leaves zeros. Needs no weight values, so that a
+     * both fp32; or both += if accumulate. Without it the old values are not
+     * read, and N 0 gives zeros. Does not need the weight itself, so that a
      * schedule may defer it. */
     int (*linear_backward_weight)(struct plait_queue *q, enum plait_dtype type,
                                   float *dw, float *dbias, const void *dout,
                                   const void *inp, int accumulate, size_t N,
                                   size_t O, size_t C);
 
-    /* The same three of groups of rows, g->rows in all. Rows of no group give
-     * 0 (out, pre and dinp) and take no part in dw and dbias; a group without
-     * rows has dw and dbias as N 0 has. */
+    /* The same three for grouped rows, g->rows in all. For rows of no group
+     * out, pre and dinp become 0, and they take no part in dw and dbias; for a
+     * group without rows dw and dbias are as with N 0. */
     int (*grouped_forward)(struct plait_queue *q, const struct plait_groups *g,
                            void *out, void *pre, const void *inp,
                            struct plait_weight *w, const void *bias,
@@ -391,10 +396,10 @@ struct plait_ops {
 
     /* -- matrix products in fp8 ---------------------------------------- */
     /* The same three where T is bf16, as in Micikevicius et al. (2022,
-     * arXiv:2209.05433): what is multiplied is rounded first, inp and w to
-     * e4m3, dout to e5m2, each multiplied by a power of two that its largest
-     * magnitude decides (dtype.h); sums in fp32 and what follows them (bias,
-     * activation, +=, dbias) as above. An operand with a NaN or an infinity
+     * arXiv:2209.05433): the operands are rounded first, inp and w to e4m3,
+     * dout to e5m2, each multiplied by a power of two that depends on its
+     * largest magnitude (dtype.h). Sums are fp32, and what follows them (bias,
+     * activation, +=, dbias) is as above. An operand with a NaN or an infinity
      * makes the whole product NaN. */
     int (*fp8_forward)(struct plait_queue *q, void *out, void *pre,
                        const struct plait_operand *inp, struct plait_weight *w,
@@ -408,23 +413,23 @@ struct plait_ops {
                                const struct plait_operand *dout,
                                const struct plait_operand *inp, int accumulate,
                                size_t N, size_t O, size_t C);
-    /* *amax = the largest magnitude of x [n] of bf16, as plait_operand has it.
-     * Norms and SwiGLU find that of what they store, where they are given
-     * an amax (not NULL, T bf16), so that no pass of its own reads it. */
+    /* *amax = the largest magnitude of x [n] in bf16, for plait_operand. Norms
+     * and SwiGLU compute it of what they store if they are given an amax (not
+     * NULL, T bf16), which saves a pass over it. */
     int (*fp8_amax)(struct plait_queue *q, uint32_t *amax, const void *x,
                     size_t n);
-    /* codes [plait_fp8_bytes(N, O)] of device memory = those of dout [N,O] as
-     * both fp8_backward_input and fp8_backward_weight take it, from one pass
-     * over it. NULL: the device keeps none. */
+    /* codes [plait_fp8_bytes(N, O)], device memory = dout [N,O] rounded in one
+     * pass for both fp8_backward_input and fp8_backward_weight. NULL: the
+     * device does not keep codes. */
     int (*fp8_gradient)(struct plait_queue *q, void *codes,
                         const struct plait_operand *dout, size_t N, size_t O);
-    /* Rounds w now, once for all fp8_forward and fp8_backward_input to come
-     * until weight_changed(): its codes are kept beside it, plait_fp8_bytes()
-     * of device memory. Optional: what was not rounded so each product rounds
-     * by itself, to the same values. NULL: the device always does. */
+    /* Rounds w now for all fp8_forward and fp8_backward_input until the next
+     * weight_changed(); the codes take plait_fp8_bytes() of device memory.
+     * Optional: otherwise each product rounds w by itself, to the same values.
+     * NULL: the device always does that. */
     int (*fp8_weight)(struct plait_queue *q, struct plait_weight *w);
-    /* Whether the device has them (NULL: it has not). On CPUs they are
-     * emulated: the same values, no faster. */
+    /* Whether the device has fp8 products (NULL: no). On CPUs they are
+     * emulated: the same values, but no faster. */
     int (*has_fp8)(struct plait_device *dev);
 
     /* -- activations -------------------------------------------------- */
@@ -456,9 +461,9 @@ struct plait_ops {
                              const void *inp, const void *residual,
                              const void *gamma, const void *beta, float eps,
                              size_t N, size_t C, uint32_t *amax);
-    /* x is what was normalised. dx = the gradient, += if accumulate (the
-     * residual branch meets it there); without accumulate dx may be dout.
-     * dgamma, dbeta [C] fp32 +=. */
+    /* x is what was normalised. dx = its gradient, or += if accumulate (where
+     * the residual branch's gradient is already there); without accumulate dx
+     * may be dout. dgamma, dbeta [C] fp32 +=. */
     int (*layernorm_backward)(struct plait_queue *q, enum plait_dtype type,
                               void *dx, float *dgamma, float *dbeta,
                               const void *dout, const void *x,
@@ -477,26 +482,26 @@ struct plait_ops {
                             int accumulate, size_t N, size_t C, uint32_t *amax);
 
     /* -- embedding and positions -------------------------------------- */
-    /* out[N,C] = wte[token - first] (0 where the token lies outside
-     * [first, first+count): another rank of the tp group has it) +
-     * wpe[pos0 + i % T - starts[i]] (wpe NULL: none). tokens [N] int32; row i
-     * is token i % T of its sequence, and starts [N], as in attention, let
-     * positions begin at 0 in each document; NULL: all 0. */
+    /* out[N,C] = wte[token - first] (0 if the token is outside [first,
+     * first+count): another rank of the tp group has it) + wpe[pos0 + i % T -
+     * starts[i]] (wpe NULL: none). tokens [N] int32; row i is token i % T of
+     * its sequence. starts [N], as in attention, makes positions begin at 0 in
+     * each document; NULL: all 0. */
     int (*embedding_forward)(struct plait_queue *q, enum plait_dtype type,
                              void *out, const int32_t *tokens, const void *wte,
                              const void *wpe, int32_t first, int32_t count,
                              int64_t pos0, const int32_t *starts, size_t N,
                              size_t T, size_t C);
-    /* dwte [count,C], dwpe fp32 +=; either may be NULL. The order of the sums
+    /* dwte [count,C], dwpe fp32 +=; either may be NULL. The order of summation
      * is fixed. EINVAL on a GPU for more than 2^31 - 1 rows. */
     int (*embedding_backward)(struct plait_queue *q, enum plait_dtype type,
                               float *dwte, float *dwpe, const int32_t *tokens,
                               const void *dout, int32_t first, int32_t count,
                               int64_t pos0, const int32_t *starts, size_t N,
                               size_t T, size_t C);
-    /* Rotate pairs (d, d + D/2) of each head in place by the angle
-     * pos * f, f as in struct plait_rope, pos = pos0 + i % T - starts[i]; -1
-     * rotates back, which is the backward. x [N, heads, D], rows `stride`
+    /* Rotates pairs (d, d + D/2) of each head in place by the angle pos * f,
+     * with f of struct plait_rope and pos = pos0 + i % T - starts[i]; direction
+     * -1 rotates back, which is the backward. x [N, heads, D], rows `stride`
      * apart; D = head_dim is even. */
     int (*rope)(struct plait_queue *q, enum plait_dtype type, void *x,
                 size_t stride, int heads, int head_dim,
@@ -504,34 +509,33 @@ struct plait_ops {
                 const int32_t *starts, int direction, size_t N, size_t T);
 
     /* -- attention ---------------------------------------------------- */
-    /* out = softmax(scale Q K^T) V and lse, as struct plait_attention says.
-     * EINVAL on a GPU for heads of more than 256. */
+    /* out = softmax(scale Q K^T) V and lse, see struct plait_attention. EINVAL
+     * on a GPU for head_dim above 256. */
     int (*attention_forward)(struct plait_queue *q, enum plait_dtype type,
                              const struct plait_attention *a, void *out,
                              float *lse, const void *Q, const void *K,
                              const void *V);
-    /* dQ, dK, dV += (of T, strides as Q, K, V; one rounding a call), so that
-     * ring attention can add chunk by chunk; or = with a->overwrite, which
-     * reads nothing of what is there. out and lse are those of the whole
-     * softmax, over all chunks. */
+    /* dQ, dK, dV += (of T, strides as Q, K, V; rounded once per call), so that
+     * ring attention can add chunk by chunk; with a->overwrite =, and the old
+     * values are not read. out and lse are those of the whole softmax, over all
+     * chunks. */
     int (*attention_backward)(struct plait_queue *q, enum plait_dtype type,
                               const struct plait_attention *a, void *dQ,
                               void *dK, void *dV, const void *dout,
                               const void *out, const float *lse, const void *Q,
                               const void *K, const void *V);
-    /* Join two partial results of one softmax (ring attention):
-     * lse' = log(e^lse + e^lse2), out' = the weighted sum; in place. */
+    /* Joins two partial results of one softmax (ring attention): lse' =
+     * log(e^lse + e^lse2), out' = the weighted sum; in place. */
     int (*attention_merge)(struct plait_queue *q, enum plait_dtype type,
                            const struct plait_attention *a, void *out,
                            float *lse, const void *out2, const float *lse2);
 
     /* -- loss: softmax cross-entropy over a vocabulary shard ------------ */
-    /* logits [N, stride] of T, columns 0 .. count-1 are vocabulary first ..
-     * first+count-1 (columns beyond are padding and take no part).
-     * max[i] = largest logit, sum[i] = sum exp(x - max), target[i] = the
-     * target's logit, or 0 where another rank has it or the row is masked
-     * (targets[i] < 0). fp32 [N] each. A NaN among the logits shows in sum,
-     * not in max. */
+    /* logits [N, stride] of T; columns 0 .. count-1 are vocabulary first ..
+     * first+count-1, the others padding that takes no part. max[i] = largest
+     * logit, sum[i] = sum exp(x - max), target[i] = the target's logit, or 0 if
+     * another rank has it or the row is masked (targets[i] < 0). fp32 [N] each.
+     * A NaN among the logits shows in sum, not in max. */
     int (*xent_stats)(struct plait_queue *q, enum plait_dtype type, float *max,
                       float *sum, float *target, const void *logits,
                       const int32_t *targets, int32_t first, int32_t count,
@@ -539,49 +543,49 @@ struct plait_ops {
     /* After max was reduced over the ranks: sum *= exp(max - allmax). */
     int (*xent_rescale)(struct plait_queue *q, float *sum, const float *max,
                         const float *allmax, size_t N);
-    /* *loss += sum_i (max + log sum - target), one double on the device,
-     * and logits = (softmax - onehot) * scale in place, padding columns 0;
-     * max, sum and target are those of the whole vocabulary.
-     * targets[i] < 0: the row is masked (no loss, gradient 0). */
+    /* *loss += sum_i (max + log sum - target), one double on the device, and
+     * logits = (softmax - onehot) * scale in place, padding columns 0. max, sum
+     * and target are those of the whole vocabulary. targets[i] < 0: the row is
+     * masked (no loss, gradient 0). */
     int (*xent_backward)(struct plait_queue *q, enum plait_dtype type,
                          double *loss, void *logits, const float *max,
                          const float *sum, const float *target,
                          const int32_t *targets, float scale, int32_t first,
                          int32_t count, size_t stride, size_t N);
-    /* xent_stats and xent_backward in one, where one rank has the whole
-     * vocabulary. NULL: the device is no faster so. */
+    /* xent_stats and xent_backward in one, for a rank that has the whole
+     * vocabulary. NULL: it would be no faster on this device. */
     int (*xent)(struct plait_queue *q, enum plait_dtype type, double *loss,
                 void *logits, const int32_t *targets, float scale,
                 int32_t count, size_t stride, size_t N);
 
     /* -- experts: which of E experts works on which token --------------- */
-    /* prob [N,E] = softmax of logits [N,E]; expert [N,k] = those of the k
-     * largest logits, largest first, the lower number where equal; gate [N,k]
-     * = their probabilities over the sum of them. */
+    /* prob [N,E] = softmax of logits [N,E]; expert [N,k] = the numbers of the k
+     * largest logits, largest first, of equal ones the lower number first; gate
+     * [N,k] = their probabilities divided by the sum of these k. */
     int (*route_forward)(struct plait_queue *q, enum plait_dtype type,
                          float *prob, int32_t *expert, float *gate,
                          const void *logits, size_t N, int E, int k);
-    /* load[s,e] += choices of expert e by the tokens of sequence s. Row i is
-     * of sequence i / run % sequences. */
+    /* load[s,e] += how often tokens of sequence s chose expert e. Row i belongs
+     * to sequence i / run % sequences. */
     int (*route_load)(struct plait_queue *q, float *load, const int32_t *expert,
                       size_t run, int sequences, size_t N, int E, int k);
-    /* dlogits [N,E] = from dgate [N,k], and from the gradient balance *
-     * load[s,e] of each prob (balance 0: none). */
+    /* dlogits [N,E] = the gradient of the logits, from dgate [N,k] and from the
+     * gradient balance * load[s,e] of each prob (balance 0: none). */
     int (*route_backward)(struct plait_queue *q, enum plait_dtype type,
                           void *dlogits, const float *dgate, const float *prob,
                           const int32_t *expert, const float *gate,
                           const float *load, float balance, size_t run,
                           int sequences, size_t N, int E, int k);
-    /* No more than `most` choices of an expert in a sequence, the first ones:
-     * kept [N,k] = expert, but E where the choice is beyond that, and its
-     * gate is then 0. Rows are runs of `run` tokens; before[N/run,E]: choices
-     * by the tokens of the same sequence before each run, NULL: none. N is
-     * divisible by run. */
+    /* Keeps the first `most` choices of an expert in a sequence: kept [N,k] =
+     * expert, or E for a choice beyond that, whose gate becomes 0. Rows are
+     * runs of `run` tokens (N is divisible by run); before[N/run,E]: how often
+     * tokens of the same sequence before each run chose each expert, NULL:
+     * never. */
     int (*route_limit)(struct plait_queue *q, int32_t *kept, float *gate,
                        const int32_t *expert, const float *before, size_t run,
                        size_t N, int E, int k, int most);
-    /* Sort n < 2^31 choices (0 .. E-1) by expert, keeping their order:
-     * place[i] = the position of choice i, count[e] = how many chose e. */
+    /* Sorts n < 2^31 choices (0 .. E-1) by expert, stably: place[i] = the new
+     * position of choice i, count[e] = how often e was chosen. */
     int (*route_sort)(struct plait_queue *q, int32_t *place, int32_t *count,
                       const int32_t *expert, size_t n, int E);
     /* out[place[i k + j], :] = x[i, :] * gate[i,j] (NULL: 1); x [N,C]; other
@@ -608,64 +612,64 @@ struct plait_ops {
     /* x[i] = scale x[i] / (sqrt(max(v[i], least)) + eps) */
     int (*divide_root)(struct plait_queue *q, float *x, const float *v,
                        float scale, float least, float eps, size_t n);
-    /* x[n] are the elements from `first` on of a matrix of C columns.
-     * rows[i], cols[j] += the sums of their squares in row i and column j of
+    /* x[n] is a part of a matrix of C columns, from its element `first` on.
+     * rows[i], cols[j] += the sums of the squares of x in row i and column j of
      * that matrix. */
     int (*factor_sums)(struct plait_queue *q, float *rows, float *cols,
                        const float *x, size_t first, size_t n, size_t C);
-    /* The same elements, each multiplied by scale and divided by the root of
+    /* Multiplies the same elements by scale and divides them by the root of
      * max(rows[i] cols[j] / max(mean[0], eps), eps^2). */
     int (*factor_divide)(struct plait_queue *q, float *x, const float *rows,
                          const float *cols, const float *mean, float scale,
                          float eps, size_t first, size_t n, size_t C);
 
     /* -- optimizer ---------------------------------------------------- */
-    /* The runs' table is the host's, and free on return. */
+    /* The table of runs is in host memory and may be freed on return. */
     int (*update)(struct plait_queue *q, const struct plait_update *p,
                   enum plait_dtype type, const struct plait_update_run *runs,
                   int nruns);
-    /* What a factor is made of: sums[0] += |w|^2 over each run's masters, and
-     * sums[1] += |grad|^2, not multiplied by grad_scale. With LAMB s0 and s1
-     * become those of this step, as in ADAMW, and sums[1] += |u|^2. Each run
-     * has sums of its own. */
+    /* The norms that a factor is computed from: sums[0] += |w|^2 over each
+     * run's masters, and sums[1] += |grad|^2, without grad_scale. With LAMB the
+     * states advance to this step, as in ADAMW, and sums[1] += |u|^2. Each run
+     * has its own sums. */
     int (*update_sums)(struct plait_queue *q, const struct plait_update *p,
                        const struct plait_update_run *runs, int nruns);
-    /* ADAMW, whatever p->rule: the states are decoded, stepped, used and
+    /* ADAMW, whatever p->rule says: the states are decoded, updated, used and
      * encoded again; Dettmers et al. (2021, arXiv:2110.02861). */
     int (*update8)(struct plait_queue *q, const struct plait_update *p,
                    enum plait_dtype type, const struct plait_update8_run *runs,
                    int nruns);
-    /* What gradients are to be multiplied by, of which sum_squares[0] is the
-     * sum of squares, where `factor` makes them what they stand for and clip
-     * bounds their norm then (0: nothing does): norm[0] = sqrt(sum_squares[0])
-     * factor, scale[0] = min(1, clip / (norm[0] + 1e-6)) factor; NaN, whatever
-     * clip is, where the norm is not finite, so that update() skips the
-     * step. */
+    /* The factor of the gradients for clipping. sum_squares[0] is the sum of
+     * their squares before they are multiplied by `factor`; clip bounds the
+     * norm after that (0: no bound). norm[0] = sqrt(sum_squares[0]) factor,
+     * scale[0] = min(1, clip / (norm[0] + 1e-6)) factor; NaN, whatever clip is,
+     * if the norm is not finite, so that update() skips the step. */
     int (*clip_scale)(struct plait_queue *q, float *scale, float *norm,
                       const double *sum_squares, double clip, double factor);
 
-    /* Convolutions and what else images take. */
+    /* Convolutions and other ops of image models. */
     const struct plait_image_ops *image;
-    /* Which algorithms matrix products take; NULL: there is no choice. */
+    /* The choice of algorithms for matrix products; NULL: there is no
+     * choice. */
     const struct plait_product_ops *products;
 };
 
-/* The implementations. ref and cpu are always there; cuda is a module that
- * is loaded on first use: NULL with errno ENODEV (no GPU), EIO (there is one,
- * which cannot be used) or ENOSYS (built without), *why (may be NULL) says it
- * in a sentence. */
+/* The implementations. ref and cpu are always there; cuda is a module that is
+ * loaded on first use: NULL with errno ENODEV (no GPU), EIO (a GPU that cannot
+ * be used) or ENOSYS (built without CUDA), and *why (may be NULL) is a sentence
+ * that says so. */
 const struct plait_ops *plait_ops_ref(void);
 const struct plait_ops *plait_ops_cpu(void);
 const struct plait_ops *plait_ops_cuda(const char **why);
-/* Whether this program was built with it: the same for all ranks. */
+/* Whether this program was built with CUDA: the same for all ranks. */
 int plait_cuda_configured(void);
-/* The instructions that cpu computes with: "base", "avx2", "avx512",
- * "avx512bf16" or "amx"; the best of this processor, or what PLAIT_CPU_ISA
- * names. NULL with errno EINVAL where that is nothing this processor has, *why
- * (may be NULL) says it in a sentence. */
+/* The instruction set that cpu uses: "base", "avx2", "avx512", "avx512bf16" or
+ * "amx"; the best of this processor, or what PLAIT_CPU_ISA names. NULL with
+ * errno EINVAL if this processor lacks that or it does not exist, and *why (may
+ * be NULL) is a sentence that says so. */
 const char *plait_cpu_isa(const char **why);
 
-/* Ranges where the device has them, else nothing. ops may be NULL. */
+/* Profiler ranges if the device has them. ops may be NULL. */
 static inline void plait_range_begin(const struct plait_ops *ops,
                                      const char *name)
 {
@@ -683,7 +687,7 @@ static inline void plait_range_end(const struct plait_ops *ops)
 const char *plait_queue_error(const struct plait_queue *q);
 /* A sentence for the log about the first op that could not use the
  * implementation it was configured for and used another, or NULL. The results
- * are right all the same. */
+ * are correct either way. */
 const char *plait_queue_remark(const struct plait_queue *q);
 
 #ifdef __cplusplus

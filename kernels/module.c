@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 /* What plait_cuda.so exports: its op table, or NULL with a reason and errno
- * ENODEV where it finds no GPU, EIO where it finds one that does not work, and
- * ENOENT where it cannot tell for want of a driver. */
+ * ENODEV if it finds no GPU, EIO if it finds one that does not work, and ENOENT
+ * if it cannot tell because there is no driver. */
 typedef const struct plait_ops *cuda_ops_fn(const char **why);
 
 static struct {
@@ -27,7 +27,7 @@ static struct {
     char why[PATH_MAX + 200];
 } cuda = {.once = PTHREAD_ONCE_INIT};
 
-/* Whether the system shows a GPU of NVIDIA's to this process. */
+/* Whether this process can see an NVIDIA GPU. */
 static int is_visible(void)
 {
     const char *hidden = getenv("CUDA_VISIBLE_DEVICES");
@@ -55,7 +55,8 @@ static void load_cuda(void)
     snprintf(path, sizeof(path), "%s/plait_cuda.so", dir);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
-        /* A node without GPUs has no CUDA libraries: nothing is wrong. */
+        /* Not an error if there is no GPU: such nodes lack the CUDA
+         * libraries. */
         cuda.error = is_visible() ? EIO : ENODEV;
         snprintf(cuda.why, sizeof(cuda.why), "%s", dlerror());
         return;

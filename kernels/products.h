@@ -4,31 +4,32 @@
 
 #include "kernels/kernels.h"
 
-/* Which of its algorithms a device's library takes for a matrix product. By
- * itself each product gets the library's first choice, so that nothing depends
- * on a clock. Another is taken where the caller says so, who hands all ranks
- * the same choices: what several ranks compute alike (which expert a token goes
- * to) must have the same bits.
+/* Which algorithm of a device's library computes a matrix product. By default
+ * each product takes the library's first choice, so that results do not depend
+ * on measured times. The caller may set other choices and must give all ranks
+ * the same ones: values that several ranks compute redundantly (which expert a
+ * token goes to) must have the same bits.
  *
  * A product is a line of text: the kind of device with the versions of its
- * driver and library, types, sizes, what else counts. A choice is a product's
- * line, PLAIT_CHOICE_MARK and the algorithm in hexadecimal. Lines end with a
- * newline. */
+ * driver and library, types, sizes and whatever else matters. A choice is a
+ * product's line, PLAIT_CHOICE_MARK and the algorithm in hexadecimal. Lines end
+ * with a newline. */
 #define PLAIT_CHOICE_MARK " : "
-enum { PLAIT_CHOICE_MOST = 1024 }; /* bytes of one, with the 0 behind it */
+enum { PLAIT_CHOICE_MOST = 1024 }; /* bytes of one, with the final 0 */
 
 struct plait_product_ops {
-    /* The products that were computed since the device was created, or since
-     * it was asked last, of which there is no choice: malloc'ed lines, in the
-     * order of their first use, 128 at most. NULL with ENOMEM. */
+    /* The products computed since device_create() or since the last call for
+     * which no choice is set: malloc'ed lines in the order of first use, 128 at
+     * most. NULL with ENOMEM. */
     char *(*wanted)(struct plait_device *dev);
-    /* Times what the library offers for the product, on memory of its own,
-     * which is given back: a malloc'ed choice, or NULL where it has no
-     * algorithm or there is no memory left. Waits for q. */
+    /* Times the library's algorithms for the product, on temporary memory: a
+     * malloc'ed choice, or NULL if there is no algorithm or no memory left.
+     * Waits for q. */
     char *(*search)(struct plait_queue *q, const char *product);
-    /* Take these choices from here on, instead of former ones of the same
-     * products; those of other kinds of devices are passed over. How many
-     * lines are damaged, or -1 with ENOMEM. Not while work is recorded. */
+    /* Uses these choices from now on, instead of earlier ones for the same
+     * products; those for other kinds of devices are ignored. Returns the
+     * number of damaged lines, or -1 with ENOMEM. Not while work is
+     * recorded. */
     int (*choose)(struct plait_device *dev, const char *choices);
 };
 

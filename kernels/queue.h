@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 /* Every implementation's struct plait_queue begins with this, so that
- * plait_queue_error() serves them all. Inline: a module that is loaded at
- * run time needs nothing from the program that loads it. */
+ * plait_queue_error() works for all of them. Inline: the CUDA module must not
+ * need symbols of the program that loads it. */
 struct plait_queue_head {
     int failed; /* errno of the first failure, 0 if none */
     char error[160];
@@ -32,7 +32,7 @@ plait_queue_fail(struct plait_queue_head *head, int errnum, const char *fmt,
     return -1;
 }
 
-/* Keeps the first one. */
+/* Keeps the first remark. */
 static inline void __attribute__((format(printf, 2, 3)))
 plait_queue_note(struct plait_queue_head *head, const char *fmt, ...)
 {

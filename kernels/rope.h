@@ -6,7 +6,8 @@
 
 #include "kernels/kernels.h"
 
-/* What pair d of a head of D columns turns a position, radians. */
+/* The angle in radians that pair d of a head of D columns turns per
+ * position. */
 static inline double plait_rope_step(const struct plait_rope *rope, size_t d,
                                      int D)
 {

@@ -5,7 +5,7 @@
 
 #include "kernels/ref/ref.h"
 
-/* Where one query or one key lies: its first element. */
+/* Indexes of the first elements of one query and one key. */
 struct at {
     size_t q, k, out, lse;
 };
@@ -26,7 +26,7 @@ static struct at locate(const struct plait_attention *a, size_t b, size_t h,
     return at;
 }
 
-/* Keys 0 .. visible-1 of the chunk are seen by query i. */
+/* Query i sees keys 0 .. visible-1 of the chunk, unless they are hidden. */
 static size_t visible(const struct plait_attention *a, size_t i)
 {
     int64_t n = a->q_pos + (int64_t)i - a->k_pos + 1;
@@ -36,7 +36,7 @@ static size_t visible(const struct plait_attention *a, size_t i)
     return n < a->k_len ? (size_t)n : (size_t)a->k_len;
 }
 
-/* Keys before this one belong to earlier documents. */
+/* Keys 0 .. hidden-1 belong to earlier documents. */
 static size_t hidden(const struct plait_attention *a, size_t b, size_t i)
 {
     int64_t n =
@@ -103,7 +103,8 @@ int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-/* Gradients of one chunk in double, dense, before they are added. */
+/* Gradients of one chunk in double, dense, before they are added to dq, dk,
+ * dv. */
 struct sums {
     double *q, *k, *v;
 };
@@ -136,7 +137,7 @@ static void attend_backward(enum plait_dtype type,
     }
 }
 
-/* dst rows += src, or =, `width` of them to a token, rows `stride` apart. */
+/* dst rows += src, or =; `width` elements per token, rows `stride` apart. */
 static void add_rows(enum plait_dtype type, void *dst, size_t stride,
                      const double *src, size_t rows, size_t width,
                      int overwrite)
@@ -197,7 +198,8 @@ int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
         double l1 = lse[r], l2 = lse2[r], max = fmax(l1, l2), l, w1, w2;
 
         if (l1 == -INFINITY && l2 == -INFINITY)
-            continue; /* no key in either: 0 and -inf already */
+            continue; /* neither part saw a key: out is 0 and lse -inf
+                       * already */
         l = max + log(exp(l1 - max) + exp(l2 - max));
         w1 = exp(l1 - l);
         w2 = exp(l2 - l);

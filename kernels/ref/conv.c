@@ -4,7 +4,8 @@
 
 #include "kernels/ref/image.h"
 
-/* Place `at` of the output under offset k of the kernel; false: outside. */
+/* The input coordinate that output coordinate `at` reads at kernel offset k;
+ * returns 0 if it lies in the padding. */
 static int input_side(const struct plait_conv *c, size_t at, int k, size_t side,
                       size_t *in)
 {
@@ -14,10 +15,10 @@ static int input_side(const struct plait_conv *c, size_t at, int k, size_t side,
     return shifted >= (size_t)c->pad && *in < side;
 }
 
-/* One output place and one offset of the kernel. */
+/* One output pixel and one offset of the kernel. */
 struct tap {
     size_t out, in; /* rows */
-    size_t k;       /* of kernel * kernel */
+    size_t k;       /* 0 .. kernel * kernel - 1 */
 };
 
 /* Calls f for each tap that lies inside the image. */
@@ -73,7 +74,7 @@ static void add_input(void *arg, const struct tap *t)
                 (double)p->a[t->out * p->c->O + o] * kernel_at(p, o, t->k)[i];
 }
 
-/* w is the input here. */
+/* p->w is the input here. */
 static void add_weight(void *arg, const struct tap *t)
 {
     struct product *p = arg;
@@ -119,7 +120,7 @@ int ref_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
                accumulate);
 }
 
-/* -- the largest of a window ----------------------------------------------- */
+/* -- max pooling ----------------------------------------------------------- */
 
 struct pool {
     const struct plait_conv *c;
@@ -128,7 +129,7 @@ struct pool {
     size_t *row; /* [rows, C] where it was found */
 };
 
-/* A NaN is larger than everything. */
+/* A NaN counts as larger than every number. */
 static void take_larger(void *arg, const struct tap *t)
 {
     struct pool *p = arg;

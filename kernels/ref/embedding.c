@@ -4,7 +4,7 @@
 #include "kernels/ref/ref.h"
 #include "kernels/rope.h"
 
-/* Of row i in its document. */
+/* The position of row i within its document. */
 static int64_t position(const int32_t *starts, int64_t pos0, size_t i, size_t T)
 {
     return pos0 + (int64_t)(i % T) - (starts != NULL ? starts[i] : 0);
@@ -57,7 +57,7 @@ int ref_embedding_backward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-/* Su et al., "RoFormer", in the half-split layout of Llama. */
+/* Su et al., "RoFormer", with Llama's half-split layout of the pairs. */
 int ref_rope(struct plait_queue *q, enum plait_dtype type, void *x,
              size_t stride, int heads, int head_dim,
              const struct plait_rope *rope, int64_t pos0, const int32_t *starts,

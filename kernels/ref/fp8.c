@@ -4,8 +4,8 @@
 
 #include "kernels/ref/ref.h"
 
-/* fp8 by way of bf16, which holds every value of both formats times a power
- * of two: round the operands, then multiply them like any others. */
+/* fp8 emulated in bf16, which holds every value of both formats times a power
+ * of two: the operands are rounded, then multiplied as bf16. */
 
 int ref_fp8_amax(struct plait_queue *q, uint32_t *amax, const void *x, size_t n)
 {

@@ -46,7 +46,7 @@ int ref_batchnorm_join(struct plait_queue *q, float *stats, const float *each,
     return 0;
 }
 
-/* Group and channel of an element, and what they normalise by. */
+/* The index of an element's statistics, its channel, and its mean and rstd. */
 struct place {
     size_t stat, C;
     double mean, rstd;

@@ -7,7 +7,7 @@
 #include "kernels/host.h"
 #include "kernels/image.h"
 
-/* The oracle of the image table: its contracts, sums in double. */
+/* The reference table of image ops; sums in double. */
 
 extern const struct plait_image_ops ref_image_ops;
 
@@ -23,7 +23,7 @@ int ref_maxpool_forward(struct plait_queue *q, const struct plait_conv *c,
 int ref_maxpool_backward(struct plait_queue *q, const struct plait_conv *c,
                          float *dx, const float *dout, const float *x);
 
-/* Few numbers an image: also the CPU's. */
+/* These handle few numbers per image, so that cpu/ uses them too. */
 int ref_batchnorm_join(struct plait_queue *q, float *stats, const float *each,
                        size_t n, size_t C);
 int ref_batchnorm_fold(struct plait_queue *q, float *delta,

@@ -37,7 +37,7 @@ int ref_divide_root(struct plait_queue *q, float *x, const float *v,
     return 0;
 }
 
-/* Row and column sums are made one by one, so that each is rounded once. */
+/* Computes one row or column sum at a time, so that each is rounded once. */
 int ref_factor_sums(struct plait_queue *q, float *rows, float *cols,
                     const float *x, size_t first, size_t n, size_t C)
 {

@@ -18,7 +18,7 @@ static void store_weight(const struct plait_update *p, enum plait_dtype type,
         ((uint16_t *)r->weight)[i] = plait_fp16_of_f32_random(x, random);
 }
 
-/* What p says of this step. */
+/* The rates of this step, from p. */
 struct rates {
     double lr, correct1, correct2, scale;
 };
@@ -37,7 +37,7 @@ static struct rates rates_of(const struct plait_update *p)
     return s;
 }
 
-/* An element: w and its states as they are before, and become. */
+/* An element: w and its states, updated in place. */
 struct element {
     double w, g, s[2];
 };
@@ -57,7 +57,7 @@ static double adam_direction(const struct plait_update *p,
            decay * e->w;
 }
 
-/* lr_in: the rate of what the momentum sums up; lr_out: of the sum. */
+/* lr_in multiplies what the momentum sums up, lr_out the sum. */
 static void step_momentum(const struct plait_update *p, double lr_in,
                           double lr_out, double d, struct element *e)
 {

@@ -95,7 +95,7 @@ int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
                             const struct plait_operand *dout,
                             const struct plait_operand *inp, int accumulate,
                             size_t N, size_t O, size_t C);
-/* amax NULL: nobody asks. */
+/* amax NULL: not wanted. */
 int ref_fp8_amax(struct plait_queue *q, uint32_t *amax, const void *x,
                  size_t n);
 

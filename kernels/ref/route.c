@@ -11,8 +11,8 @@ static int chosen(const int32_t *expert, int n, int e)
     return 0;
 }
 
-/* One token: its k likeliest experts and their shares. The logits decide:
- * probabilities near 1/2 are too coarse to tell apart logits near 0. */
+/* One token: its k experts and their gates. Chosen by logits: close to 1/2,
+ * probabilities in fp32 cannot tell apart logits that differ near 0. */
 static void choose(enum plait_dtype type, const void *logits, size_t at,
                    const float *prob, int32_t *expert, float *gate, int E,
                    int k)
@@ -68,8 +68,8 @@ int ref_route_load(struct plait_queue *q, float *load, const int32_t *expert,
     return 0;
 }
 
-/* gate_j = p_j / S with S the sum over the chosen, so
- * dp_j = (dgate_j - sum_i dgate_i gate_i) / S; then the softmax. */
+/* gate_j = p_j / S with S the sum over the chosen, hence dp_j = (dgate_j -
+ * sum_i dgate_i gate_i) / S; then the softmax's backward. */
 static void token_backward(enum plait_dtype type, void *dlogits, size_t at,
                            const float *dgate, const float *prob,
                            const int32_t *expert, const float *gate,
@@ -112,7 +112,7 @@ int ref_route_backward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-/* One expert over one run of n tokens. */
+/* Limits one expert in one run of n tokens. */
 static void limit_run(int32_t *kept, float *gate, const int32_t *expert,
                       float before, size_t n, int e, int none, int k, int most)
 {
