@@ -6,7 +6,7 @@
 struct forward_tiles {
     struct forward_rows rows;
     float *q;              /* [RUN] */
-    float *k, *kt, *v, *s; /* k and v share their place */
+    float *k, *kt, *v, *s; /* k and v share memory */
 };
 
 static size_t forward_floats(size_t D)
@@ -36,7 +36,7 @@ static void forward_queries(const struct attention *x, void *tiles, size_t at,
                  x->a->q_stride, min(TILE, rows - i), D, x->a->scale);
 }
 
-/* K is transposed before V takes its place. */
+/* K is transposed to kt first: V is then loaded over it. */
 static void forward_keys(const struct attention *x, void *tiles, size_t at,
                          size_t cols)
 {
@@ -48,8 +48,8 @@ static void forward_keys(const struct attention *x, void *tiles, size_t at,
     load_any(x->type, t->v, ld, x->V, at, x->a->kv_stride, cols, D, 1);
 }
 
-/* One row of scores, of which keys from .. n - 1 are seen, becomes
- * e^(s - max); what was summed is rescaled. */
+/* Turns one row of scores into e^(s - max); keys from .. n - 1 are seen. The
+ * output and the sum so far are rescaled to the new maximum. */
 static void softmax_row(struct forward_tiles *t, size_t row, size_t from,
                         size_t n, size_t ld)
 {
@@ -166,7 +166,8 @@ static int attention_merge(struct plait_queue *q, enum plait_dtype type,
         float e1, e2, sum;
 
         if (l1 == -INFINITY && l2 == -INFINITY)
-            continue; /* no key in either: 0 and -inf already */
+            continue; /* neither part saw a key: out is 0 and lse -inf
+                       * already */
         e1 = expf(l1 - max);
         e2 = expf(l2 - max);
         sum = e1 + e2;

@@ -9,11 +9,11 @@
 #include "kernels/cpu/vec.h"
 
 /* Attention in tiles of queries by keys (Dao et al., "FlashAttention"): the
- * scores of a tile live in L1 and are never stored. This file has the order
- * of the tiles, the softmax's bookkeeping and the way to memory and back,
- * which are the same whatever type the tiles are multiplied in; the
- * arithmetic of a tile is in attention.c and attention_backward.c (fp32), and
- * in bf16_attention.c and bf16_attention_backward.c. */
+ * scores of a tile stay in L1 and are never stored to memory. This file has
+ * what does not depend on the type that the tiles are multiplied in: the order
+ * of the tiles, the softmax's bookkeeping, loads and stores. The arithmetic of
+ * a tile is in attention.c and attention_backward.c (fp32), and in
+ * bf16_attention.c and bf16_attention_backward.c. */
 #define TILE 64
 
 INLINE size_t padded(size_t n)
@@ -25,10 +25,10 @@ INLINE size_t padded(size_t n)
 
 #define AHEAD 16 /* rows */
 
-/* Rows of a head lie a whole token apart, each on a page of its own, and the
- * processor's prefetcher does not cross pages. So at row i of `rows` prefetch
- * a row some iterations ahead, and the same row of the next head, which lies
- * right behind it. */
+/* Consecutive rows of a head are a whole token apart, often on different pages,
+ * and the processor's prefetcher does not cross pages. So at row i of `rows`
+ * this prefetches the row AHEAD iterations later, and row i of the next head,
+ * which follows it in memory. */
 INLINE void prefetch(enum plait_dtype type, const void *x, size_t at,
                      size_t stride, size_t i, size_t rows, size_t D)
 {
@@ -104,9 +104,9 @@ INLINE size_t out_at(const struct plait_attention *a, size_t b, size_t h,
 
 /* -- the mask ----------------------------------------------------------- */
 
-/* The keys that the queries of a tile see of a tile of keys: query i the
- * first `seen + i` of them, but at most `cols` and at least none; and of these
- * none before its document's start. */
+/* Which keys of a tile the queries of a tile see: query i sees the first `seen
+ * + i` keys, at least 0 and at most `cols`, except those before the start of
+ * its document. */
 struct window {
     int64_t seen;
     size_t cols;
@@ -114,7 +114,7 @@ struct window {
     int64_t pos;           /* of the first key */
 };
 
-/* Queries from i0 on and keys from k0 on of sequence b */
+/* Queries from i0 on, keys from k0 on, of sequence b. */
 INLINE struct window window_at(const struct plait_attention *a, size_t b,
                                size_t i0, size_t k0)
 {
@@ -129,7 +129,7 @@ INLINE struct window window_at(const struct plait_attention *a, size_t b,
     return w;
 }
 
-/* The window of the tile of queries that follows. */
+/* The window of the next tile of queries. */
 INLINE void next_queries(struct window *w)
 {
     w->seen += TILE;
@@ -146,8 +146,8 @@ INLINE size_t visible(const struct window *w, size_t i)
     return (uint64_t)n < w->cols ? (size_t)n : w->cols;
 }
 
-/* How many of the keys, from the first, query i does not see for the start of
- * its document: at least as many as the query before it. */
+/* How many keys, counted from the first, query i does not see because they lie
+ * before its document; not decreasing with i. */
 INLINE size_t hidden(const struct window *w, size_t i)
 {
     int64_t n = w->starts != NULL ? w->starts[i] - w->pos : 0;
@@ -157,8 +157,8 @@ INLINE size_t hidden(const struct window *w, size_t i)
     return (uint64_t)n < w->cols ? (size_t)n : w->cols;
 }
 
-/* The first key that any query of the sequence from query i on sees, in whole
- * tiles. */
+/* The first key that query i or a later one of the sequence sees, rounded down
+ * to whole tiles. */
 INLINE size_t first_tile(const struct plait_attention *a, size_t b, size_t i)
 {
     int64_t n =
@@ -182,11 +182,10 @@ INLINE size_t first_query(const struct window *w, size_t j, size_t rows)
 /* Computes item n; `place` is this thread's scratch memory. */
 typedef void item_fn(const struct attention *x, void *place, size_t n);
 
-/* Items 0 .. items - 1 by all threads, with `bytes` of scratch memory for
- * each thread. Neighbouring items are neighbouring heads, whose rows
- * prefetch() brings along: they go to one thread in runs, short enough that
- * each thread has about eight of them to choose from. -1: the queue has
- * failed. */
+/* Computes items 0 .. items - 1 with all threads, each of which gets `bytes` of
+ * scratch memory. Neighbouring items are neighbouring heads, whose rows
+ * prefetch() loads too: so threads take runs of items, short enough that there
+ * are about eight runs per thread, for balance. -1: the queue has failed. */
 static inline int for_each_item(struct plait_queue *q,
                                 const struct attention *x, size_t items,
                                 size_t bytes, item_fn *fn)
@@ -206,30 +205,30 @@ static inline int for_each_item(struct plait_queue *q,
 
 /* -- forward ------------------------------------------------------------ */
 
-/* A run of query tiles goes over the keys together, so that a tile of keys
- * is converted once for all of them. */
+/* A run of query tiles is computed against each tile of keys together, so that
+ * the keys are converted once for all of them. */
 #define RUN 4
 
-/* Of the rows of a run: the unfinished output [RUN * TILE, ld], the largest
- * score so far, and the sum of the scores' powers relative to it. Each
- * struct of tiles begins with this. */
+/* The state of a run's rows: the unfinished output [RUN * TILE, ld], the
+ * largest score so far, and the sum of exponentials relative to it. Each struct
+ * of forward tiles begins with this. */
 struct forward_rows {
     float *out;
     float max[RUN * TILE], sum[RUN * TILE];
 };
 
-/* The arithmetic of the forward. `tiles` begins with struct forward_rows. */
+/* The arithmetic of the forward. `tiles` begins with a struct forward_rows. */
 struct forward_steps {
-    /* Q's rows from element `at` on, to the tiles of a run */
+    /* Loads rows of Q from element `at` on into the tiles of a run. */
     void (*load_queries)(const struct attention *x, void *tiles, size_t at,
                          size_t rows);
-    /* K's and V's rows from element `at` on */
+    /* Loads rows of K and V from element `at` on. */
     void (*load_keys)(const struct attention *x, void *tiles, size_t at,
                       size_t cols);
-    /* Tile r of the run, whose first query is i0, sees the keys of w. */
+    /* Adds the keys of w to tile r of the run, whose first query is i0. */
     void (*add_tile)(const struct attention *x, void *tiles, size_t r,
                      size_t i0, size_t rows, const struct window *w);
-    /* The logarithm of the base the scores are powers of: 1 for e */
+    /* ln of the base of the exponentials: 1 for base e. */
     float log_base;
 };
 
@@ -260,7 +259,7 @@ static inline void finish_rows(const struct attention *x,
               D, 0);
 }
 
-/* Item n of forward_items(): one run of query tiles against its keys. */
+/* Item n of forward_items(): one run of query tiles with all its keys. */
 INLINE void forward_run(const struct attention *x,
                         const struct forward_steps *steps, void *tiles,
                         size_t n)
@@ -295,29 +294,29 @@ INLINE void forward_run(const struct attention *x,
 
 /* -- backward ----------------------------------------------------------- */
 
-/* The gradients of one key-value head as they grow: dq [group, queries, ld]
- * of all its queries; dk and dv [TILE, ld] of one tile of keys. Each struct
- * of tiles begins with this. */
+/* The gradients of one key-value head while they are summed: dq [group,
+ * queries, ld] of all its queries; dk and dv [TILE, ld] of one tile of keys.
+ * Each struct of backward tiles begins with this. */
 struct backward_sums {
     float *dq, *dk, *dv;
 };
 
-/* The arithmetic of the backward. `tiles` begins with struct backward_sums;
- * its queries are counted over the heads of the group, queries() each. */
+/* The arithmetic of the backward. `tiles` begins with a struct backward_sums.
+ * Queries are numbered through all heads of the group, queries() for each. */
 struct backward_steps {
-    /* Query head h, to queries `to` and on; their dq = 0 */
+    /* Loads query head h as queries `to` and following; sets their dq = 0. */
     void (*load_queries)(const struct attention *x, void *tiles, size_t b,
                          size_t h, size_t to);
-    /* K's and V's rows from element `at` on; their dk = dv = 0 */
+    /* Loads rows of K and V from element `at` on; sets dk = dv = 0. */
     void (*load_keys)(const struct attention *x, void *tiles, size_t at,
                       size_t cols);
-    /* The tile of queries from `at` on, the first of which is query i0 of its
-     * head, sees the keys of w; lse is that of its rows. */
+    /* Adds the keys of w for the tile of queries from `at` on, whose first one
+     * is query i0 of its head; lse is that of the tile's rows. */
     void (*add_tile)(const struct attention *x, void *tiles, const float *lse,
                      size_t at, size_t i0, size_t rows, const struct window *w);
 };
 
-/* Queries of a head, in whole tiles */
+/* Queries of a head, rounded up to whole tiles. */
 INLINE size_t queries(const struct plait_attention *a)
 {
     return ((size_t)a->q_len + TILE - 1) / TILE * TILE;
@@ -353,7 +352,7 @@ INLINE void backward_keys(const struct attention *x,
             size_t rows = min(TILE, Tq - i0);
 
             if (hidden(&w, 0) == cols)
-                break; /* nor do later queries see these keys */
+                break; /* later queries do not see these keys either */
             if (visible(&w, rows - 1) > 0)
                 steps->add_tile(x, tiles, lse + i0, g * queries(a) + i0, i0,
                                 rows, &w);

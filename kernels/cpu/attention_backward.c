@@ -3,7 +3,7 @@
 
 struct backward_tiles {
     struct backward_sums sums;
-    float *q, *dout, *delta;     /* as sums.dq: [group, queries, ..] */
+    float *q, *dout, *delta;     /* shaped like sums.dq: [group, queries, ..] */
     float *k, *kt, *vt, *s, *dp; /* tiles */
 };
 
@@ -38,7 +38,8 @@ static struct backward_tiles backward_place(const struct plait_attention *a,
     return t;
 }
 
-/* Queries of head h of the group, in fp32: q, dout, and delta = dout.out */
+/* Loads the queries of head h of the group in fp32: q, dout, and delta = dout .
+ * out. */
 static void backward_queries(const struct attention *x, void *tiles, size_t b,
                              size_t h, size_t at)
 {
@@ -54,7 +55,8 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
                  rows, D, 1);
         load_any(x->type, t->dout + to, ld, x->dout, out_at(a, b, h, q0), dense,
                  rows, D, 1);
-        /* delta needs `out` in fp32 once: dq, not in use yet, holds it. */
+        /* Only delta needs `out` in fp32: dq, not in use yet, holds it
+         * meanwhile. */
         load_any(x->type, t->sums.dq + to, ld, x->out, out_at(a, b, h, q0),
                  dense, rows, D, 1);
         for (size_t i = 0; i < TILE; i++) {
@@ -69,8 +71,8 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
     }
 }
 
-/* s = probabilities, dp = gradient of the scores; row i sees keys
- * from .. n - 1. */
+/* s = probabilities, dp = gradients of the scores; row i sees keys from .. n -
+ * 1. */
 static void probabilities(struct backward_tiles *t, size_t i, size_t from,
                           size_t n, float scale, float lse, float delta)
 {

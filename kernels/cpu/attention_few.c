@@ -3,24 +3,24 @@
 
 #include <stdbool.h>
 
-/* Attention of the few queries that are new in a text that grows: keys and
- * values are read once, as they lie, by all query heads that share them.
- * Tiles would be empty but for a row, and copying keys to them would take
- * longer than the products. */
+/* Attention of a few new queries over many cached keys, as in generation. Keys
+ * and values are read once, in place, for all query heads that share them.
+ * Tiles of queries would be nearly empty, and copying keys into tiles would
+ * take longer than the products. */
 
-/* Scores of a row, in whole vectors, and one vector of room. */
+/* Length of a row of scores: whole vectors, and one more as room. */
 static size_t score_floats(const struct plait_attention *a)
 {
     return padded((size_t)a->k_len) + VLEN;
 }
 
-/* Rows of one key-value head: its query heads by the new positions. */
+/* Rows of one key-value head: its query heads times the new positions. */
 static size_t row_count(const struct plait_attention *a)
 {
     return (size_t)(a->q_heads / a->kv_heads) * (size_t)a->q_len;
 }
 
-/* The keys that new position i sees. */
+/* The number of keys that new position i sees. */
 static size_t seen_keys(const struct plait_attention *a, size_t i)
 {
     int64_t n = a->q_pos + (int64_t)i - a->k_pos + 1;
@@ -30,9 +30,9 @@ static size_t seen_keys(const struct plait_attention *a, size_t i)
     return n < a->k_len ? (size_t)n : (size_t)a->k_len;
 }
 
-/* s[j] = q . k_j for all rows of s, ahead of the mask: of a vector of keys at
- * a time, whose products are summed up across lanes together. Scores behind
- * the last key are 0. */
+/* s[j] = q . k_j for all rows of s, before the mask. Takes a vector of keys at
+ * a time, so that the lanes of their products are summed up together. Scores
+ * after the last key are 0. */
 INLINE void scores(enum plait_dtype type, const struct attention *x,
                    const float *q, float *s, size_t at, size_t rows)
 {
@@ -87,7 +87,8 @@ static float softmax(float *s, size_t n, float *max)
     return vec_sum(sum);
 }
 
-/* Sums that stay in registers: vectors of a value by rows that share it. */
+/* The block of sums that is kept in registers: WIDE vectors of a value's
+ * columns for HIGH rows that share it. */
 #define WIDE 4
 #if VLEN == 16
 #define HIGH 4
@@ -95,8 +96,8 @@ static float softmax(float *s, size_t n, float *max)
 #define HIGH 2
 #endif
 
-/* Columns d .. d + WIDE * VLEN - 1 of out, rows r .. r + high - 1: + the sum of
- * p[j] v_j over first <= j < end. `whole`: there are so many columns. */
+/* Adds the sum of p[j] v_j over first <= j < end to columns d .. d + WIDE *
+ * VLEN - 1 of out, rows r .. r + high - 1. `whole`: all those columns exist. */
 INLINE void weigh_block(enum plait_dtype type, const struct attention *x,
                         const float *s, float *out, size_t at, size_t d,
                         bool whole, size_t r, size_t high, size_t first,
@@ -136,7 +137,7 @@ INLINE void weigh_block(enum plait_dtype type, const struct attention *x,
         }
 }
 
-/* All columns of `high` rows, a constant. */
+/* All columns of `high` rows; high is a constant. */
 INLINE void weigh_rows(enum plait_dtype type, const struct attention *x,
                        const float *s, float *out, size_t at, size_t r,
                        size_t high, size_t first, size_t end)
@@ -149,8 +150,9 @@ INLINE void weigh_rows(enum plait_dtype type, const struct attention *x,
         weigh_block(type, x, s, out, at, d, false, r, high, first, end);
 }
 
-/* out[r] = sum of p[j] v_j. What is hidden from a row may be no number: what
- * all rows of a run see is added to them together, the others one by one. */
+/* out[r] = sum of p[j] v_j. A hidden value may be NaN, so that 0 * v_j must not
+ * be added: only keys that all rows of a block see are summed for all of them
+ * together, the others row by row. */
 INLINE void weigh(enum plait_dtype type, const struct attention *x,
                   const float *s, float *out, size_t at, size_t rows)
 {
@@ -199,7 +201,8 @@ INLINE void attend(enum plait_dtype type, const struct attention *x,
         size_t seen = seen_keys(a, r % Tq);
         float max = 0, sum = seen ? softmax(s + r * len, seen, &max) : 0;
 
-        /* Until they are used, sums wait in q. */
+        /* q is not used any more: it keeps the sums until the output is
+         * scaled. */
         q[r * ld] = sum;
         x->lse[(b * (size_t)a->q_heads + first + r / Tq) * Tq + r % Tq] =
             seen ? max + logf(sum) : -INFINITY;

@@ -4,14 +4,14 @@
 
 #include "kernels/cpu/attention.h"
 
-/* Tiles of attention in fp32, for operands of any type: what is multiplied is
- * converted and padded with zeros to whole vectors first. */
+/* fp32 tiles of attention, for operands of any type: they are converted and
+ * padded with zeros to whole vectors first. */
 
-/* One copy for all callers: the loops of each are large. */
+/* Not inlined, because the loops are large and there are several callers. */
 #define NOINLINE static __attribute__((noinline))
 
 #if VLEN == 16
-#define WIDE 4 /* vectors of a row the inner loop keeps in registers */
+#define WIDE 4 /* vectors of a row that the inner loop keeps in registers */
 #else
 #define WIDE 2
 #endif
@@ -78,7 +78,7 @@ NOINLINE void product_add(float *c, size_t ldc, const float *a, size_t row,
 
 /* -- tiles -------------------------------------------------------------- */
 
-/* dst [TILE, ld] = `rows` rows of x, `stride` apart, times s; 0 elsewhere */
+/* dst [TILE, ld] = `rows` rows of x, `stride` apart, times s; the rest is 0. */
 INLINE void load_tile(enum plait_dtype type, float *dst, size_t ld,
                       const void *x, size_t at, size_t stride, size_t rows,
                       size_t D, float s)

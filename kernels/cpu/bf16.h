@@ -6,11 +6,12 @@
 
 #include "kernels/cpu/vec.h"
 
-/* vdpbf16ps adds the products of two neighbours in k, so that a word is a
- * pair of bf16 values, (k, k + 1) of one row or column. */
+/* vdpbf16ps multiplies and adds pairs of bf16 values, so that operands are
+ * packed in words: the values (k, k + 1) of one row or column. */
 typedef uint32_t word __attribute__((may_alias, aligned(2)));
 
-/* Transposes 16 rows of 16 words: 4 x 4 in each lane, then the lanes. */
+/* Transposes 16 rows of 16 words: first 4 x 4 within each 128-bit lane, then
+ * the lanes. */
 INLINE void transpose_words(__m512i r[16])
 {
     __m512i t[16];
@@ -46,8 +47,8 @@ INLINE __m512i half_words(const uint16_t *x, size_t n)
     return _mm512_cvtepu16_epi32(h);
 }
 
-/* 2^x to 3e-6, far below what bf16 keeps: 2^k 2^r with |r| <= 1/2 and the
- * Taylor series to (r ln 2)^5 / 5!. 0 far below 0, where -inf is too. */
+/* 2^x with an error of 3e-6, much less than bf16's: 2^k 2^r with |r| <= 1/2 and
+ * the Taylor series to (r ln 2)^5 / 5!. Very negative x, also -inf, give 0. */
 INLINE __m512 exp2_near(__m512 x)
 {
     __m512 k, r, y;
@@ -63,8 +64,8 @@ INLINE __m512 exp2_near(__m512 x)
     return _mm512_scalef_ps(y, k);
 }
 
-/* The tanh form of GELU as in vec.h, and its slope, to 1e-4: its sigmoid by
- * the processor's estimate of a reciprocal. */
+/* The sigmoid of GELU's tanh form and of its slope (see vec.h), with an error
+ * of 1e-4: by the processor's approximate reciprocal. */
 INLINE __m512 sigmoid_near(__m512 x)
 {
     const float k = 2 * 0.7978845608028654f * 1.44269504f;

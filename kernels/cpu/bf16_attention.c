@@ -2,7 +2,7 @@
 #include "kernels/cpu/bf16_attention_tiles.h"
 
 struct forward_tiles {
-    struct forward_rows rows;     /* of powers of two */
+    struct forward_rows rows;     /* exponentials are powers of 2 */
     float *s;                     /* [HIGH, TILE] */
     uint32_t *q, *k, *kt, *v, *p; /* q [RUN], p [2, HIGH, HALF] */
 };
@@ -30,7 +30,8 @@ static struct forward_tiles forward_place(uint32_t *p, size_t D)
     return t;
 }
 
-/* Lane 4g + k of y[e] = lane 4g + e of x[k]: of HIGH rows, the columns */
+/* Lane 4g + k of y[e] = lane 4g + e of x[k]: transposes HIGH rows within each
+ * 128 bits. */
 INLINE void columns(__m512 y[HIGH], const __m512 x[HIGH])
 {
     __m512 a = _mm512_unpacklo_ps(x[0], x[1]);
@@ -44,7 +45,7 @@ INLINE void columns(__m512 y[HIGH], const __m512 x[HIGH])
     y[3] = _mm512_shuffle_ps(b, d, 0xee);
 }
 
-/* In lanes k, 4 + k, .. the largest of x[k] */
+/* Lanes k, 4 + k, .. = the largest lane of x[k]. */
 INLINE __m512 rows_max(const __m512 x[HIGH])
 {
     __m512 y[HIGH], m;
@@ -55,7 +56,7 @@ INLINE __m512 rows_max(const __m512 x[HIGH])
     return _mm512_max_ps(m, _mm512_shuffle_f32x4(m, m, 0xb1));
 }
 
-/* In lanes k, 4 + k, .. the sum of x[k] */
+/* Lanes k, 4 + k, .. = the sum of the lanes of x[k]. */
 INLINE __m512 rows_sum(const __m512 x[HIGH])
 {
     __m512 y[HIGH], sum;
@@ -66,7 +67,7 @@ INLINE __m512 rows_sum(const __m512 x[HIGH])
     return sum + _mm512_shuffle_f32x4(sum, sum, 0xb1);
 }
 
-/* Lane k everywhere */
+/* All lanes = lane k. */
 INLINE __m512 row_of(__m512 x, int k)
 {
     return _mm512_permutexvar_ps(_mm512_set1_epi32(k), x);
@@ -82,7 +83,7 @@ INLINE void store_per_row(float x[HIGH], __m512 y)
     _mm_storeu_ps(x, _mm512_castps512_ps128(y));
 }
 
-/* HIGH rows of sums, each times a factor of its own */
+/* Multiplies HIGH rows of sums, each by its own factor. */
 static void scale_rows(float *out, size_t ld, __m512 by)
 {
     for (int k = 0; k < HIGH; k++, out += ld)
@@ -90,11 +91,11 @@ static void scale_rows(float *out, size_t ld, __m512 by)
             _mm512_storeu_ps(out + d, _mm512_loadu_ps(out + d) * row_of(by, k));
 }
 
-/* The scores of rows row .. row + HIGH - 1 become p = 2^(s scale - max) in
- * bf16, and where split also the rounding errors of that; the sums so far are
- * rescaled to the new maximum. Row row + k sees keys from[k] .. seen[k] - 1,
- * none from n on. HIGH rows are worked on at once because the steps of a single
- * row depend on each other: their latencies overlap. */
+/* Turns the scores of rows row .. row + HIGH - 1 into p = 2^(s scale - max) in
+ * bf16, and with `split` also into the rounding errors of p; rescales the sums
+ * so far to the new maximum. Row row + k sees keys from[k] .. seen[k] - 1, no
+ * row sees keys from n on. HIGH rows are computed at once to hide latency,
+ * since the steps of a single row depend on each other. */
 static void softmax_rows(struct forward_tiles *t, size_t row,
                          const size_t from[HIGH], const size_t seen[HIGH],
                          size_t n, int split, float scale, size_t ld)

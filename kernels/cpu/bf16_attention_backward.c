@@ -3,13 +3,16 @@
 
 struct backward_tiles {
     struct backward_sums sums;
-    float *delta;                      /* as sums.dq: [group, queries, ..] */
-    uint32_t *q, *dout;                /* the same, by rows, */
-    uint32_t *q_pairs, *dout_pairs;    /* and paired */
+    float *delta;                      /* shaped like sums.dq: [group, queries,
+                                        * ..] */
+    uint32_t *q, *dout;                /* the queries' operands packed by
+                                        * rows */
+    uint32_t *q_pairs, *dout_pairs;    /* and in pairs of rows */
     uint32_t *k, *kt, *vt, *k_pairs;   /* tiles */
     float *s, *dp;                     /* [HIGH, TILE] */
-    uint32_t *ds, *p_pairs, *ds_pairs; /* [2, HIGH, HALF], and twice
-                                          [2, HALF, TILE] */
+    uint32_t *ds, *p_pairs, *ds_pairs; /* [2, HIGH, HALF], and twice [2, HALF,
+                                        * TILE]; the second half is for the
+                                        * rounding errors */
 };
 
 static size_t backward_words(const struct plait_attention *a)
@@ -89,7 +92,7 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
     }
 }
 
-/* Two rows of 16 numbers as words of one pair of rows, in bf16 */
+/* Stores two rows of 16 numbers in bf16, as words of one value of each row. */
 INLINE void store_pair(uint32_t *dst, __m512 low, __m512 high)
 {
     __m512i l = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
@@ -98,15 +101,14 @@ INLINE void store_pair(uint32_t *dst, __m512 low, __m512 high)
     _mm512_storeu_si512(dst, _mm512_or_si512(l, _mm512_slli_epi32(h, 16)));
 }
 
-/* What the probabilities of one row are made from; keys from .. n - 1 are
- * seen. */
+/* The inputs of one row's probabilities; keys from .. n - 1 are seen. */
 struct score_row {
     const float *s, *dp;
     size_t from, n;
     float lse, delta, scale; /* lse in base 2 */
 };
 
-/* p = probabilities of keys j .., d = gradients of their scores */
+/* p = probabilities of keys j and following, d = gradients of their scores. */
 INLINE void probabilities(const struct score_row *r, size_t j, __m512 *p,
                           __m512 *d)
 {
@@ -118,8 +120,8 @@ INLINE void probabilities(const struct score_row *r, size_t j, __m512 *p,
                              _mm512_loadu_ps(r->dp + j) - r->delta);
 }
 
-/* Rows i and i + 1 of a tile, of a block that sees at most n keys; p and d
- * are those rows' pairs, and ds is row i. */
+/* Rows i and i + 1 of a tile, in a block that sees at most n keys. Stores them
+ * paired in p_pairs and ds_pairs, and by rows from ds (row i) on. */
 INLINE void store_rows(const struct score_row r[2], size_t n, int split,
                        uint32_t *p_pairs, uint32_t *ds_pairs, uint32_t *ds)
 {
@@ -162,8 +164,8 @@ static void probability_rows(struct backward_tiles *t, size_t i, size_t n,
     }
 }
 
-/* Rows i .. of the tile of queries at `at`: probabilities, their gradients,
- * and dq. */
+/* Probabilities, their gradients and dq for HIGH rows from i on of the tile of
+ * queries at `at`. */
 static void backward_rows(struct backward_tiles *t, const float *lse, size_t at,
                           size_t i, size_t rows, const struct window *w,
                           int split, float scale, size_t D)
@@ -200,7 +202,8 @@ static void backward_rows(struct backward_tiles *t, const float *lse, size_t at,
                     HALF, 1, t->k_pairs, ld, ld, words_of(n));
 }
 
-/* dk and dv of HIGH keys from j on, from `n` pairs of queries at `at` on */
+/* Adds to dk and dv of HIGH keys from j on what `n` pairs of queries
+ * contribute, from pair `pair` of the tile at `at` on. */
 static void backward_columns(struct backward_tiles *t, size_t at, size_t pair,
                              size_t n, size_t j, int split, size_t ld)
 {

@@ -5,18 +5,18 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/bf16.h"
 
-/* Tiles of attention in bf16 by vdpbf16ps. Scores, sums and gradients are
- * fp32 while they grow; the probabilities and their gradients are rounded to
- * bf16 to be multiplied again. Operands are packed as words (bf16.h): by rows
- * as they lie, transposed, or two rows into one ("paired") where the sum runs
- * over rows. Rows that see few keys have few, large probabilities, whose
- * rounding errors would not average out: such rows are "split" into the
- * rounded values and the rounding errors, and both are multiplied. */
-#define HIGH 4 /* rows, and */
+/* Tiles of attention in bf16 with vdpbf16ps. Scores, sums and gradients are
+ * accumulated in fp32; the probabilities and their gradients are rounded to
+ * bf16 for the next product. Operands are packed in words (bf16.h): by rows as
+ * in memory, transposed, or two rows in one ("paired") where the sum runs over
+ * rows. Rows that see few keys have few and large probabilities, whose rounding
+ * errors would not average out: such rows are "split" into rounded values and
+ * rounding errors, and both are multiplied. */
+#define HIGH 4 /* rows and */
 #define WIDE 4 /* vectors of columns in registers */
 #define HALF (TILE / 2)
 
-/* One copy for all callers: the loops of each are large. */
+/* Not inlined, because the loops are large and there are several callers. */
 #define NOINLINE static __attribute__((noinline))
 
 /* c[HIGH, width vectors] = (+= if add) a . b over n words; word (i, k) of a
@@ -96,14 +96,14 @@ static inline size_t words_of(size_t D)
     return (D + 1) / 2;
 }
 
-/* 32 values of a row, of which `n` are there */
+/* 32 values of a row, of which only the first n exist; the others are 0. */
 INLINE __m512i values(const uint16_t *x, size_t n)
 {
     return _mm512_maskz_loadu_epi16(
         n >= 32 ? 0xffffffff : (__mmask32)((1u << n) - 1), x);
 }
 
-/* dst [TILE, W] = `rows` rows of x, `stride` apart; 0 elsewhere */
+/* dst [TILE, W] = `rows` rows of x, `stride` apart; the rest is 0. */
 static inline void load_rows(uint32_t *dst, const uint16_t *x, size_t stride,
                              size_t rows, size_t D)
 {
@@ -134,7 +134,7 @@ static inline void transpose_rows(uint32_t *dst, const uint32_t *src, size_t W)
         }
 }
 
-/* dst [HALF, ld] = the rows of src [TILE, W] two by two */
+/* dst [HALF, ld] = the rows of src [TILE, W] in pairs. */
 static inline void pair_rows(uint32_t *dst, size_t ld, const uint32_t *src,
                              size_t D)
 {
@@ -154,14 +154,14 @@ static inline void pair_rows(uint32_t *dst, size_t ld, const uint32_t *src,
 
 /* -- probabilities ------------------------------------------------------ */
 
-/* What rounding x to bf16 loses */
+/* The part of x that is lost by rounding to bf16. */
 INLINE __m512 rounding_error(__m512 x)
 {
     return x - vec_rounded(PLAIT_BF16_T, x);
 }
 
-/* Whether the tile of queries from i0 on is split, for all its keys: some of
- * them see few, because the keys or the document start shortly before. */
+/* Whether the tile of queries from i0 on is split: some of its queries see few
+ * keys, because the keys or their document begin shortly before. */
 static inline int is_split(const struct plait_attention *a, size_t i0,
                            size_t rows, const struct window *w)
 {
@@ -171,7 +171,7 @@ static inline int is_split(const struct plait_attention *a, size_t i0,
            (w->starts != NULL && pos - w->starts[rows - 1] < TILE);
 }
 
-/* Lanes of the keys from .. n - 1, of those from j on */
+/* Of the lanes for keys j and following, those of keys from .. n - 1. */
 INLINE __mmask16 seen_keys(size_t from, size_t n, size_t j)
 {
     return vec_first(n > j ? n - j : 0) & ~vec_first(from > j ? from - j : 0);

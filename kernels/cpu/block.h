@@ -7,15 +7,15 @@
 #include "kernels/cpu/bf16.h"
 #endif
 
-/* What the products of a linear layer are made of, in fp32 and bf16: a block
- * of the result in registers, and what packs the operand whose columns it
- * takes in vectors. What is multiplied are words: of one value in fp32, and of
- * two neighbours in k in bf16 where the processor multiplies those
- * (vdpbf16ps, bf16.h). Where it does not, bf16 values become fp32 words while
- * they are packed, so that a product in bf16 costs what one in fp32 does and
- * reads half of it. Blocks follow Goto and van de Geijn, "Anatomy of
- * High-Performance Matrix Multiplication" (2008). `type` is a constant
- * wherever these are used. */
+/* The parts of a linear layer's products in fp32 and bf16: the product of one
+ * block of the result in registers, and the packing of the operand whose
+ * columns fill the vectors. Operands consist of words: one fp32 value, or two
+ * bf16 values that are neighbours in k where the processor multiplies such
+ * pairs (vdpbf16ps, bf16.h). Elsewhere bf16 values are widened to fp32 words
+ * when they are packed: a bf16 product then costs as much as one in fp32 and
+ * reads half as much. Blocks follow Goto and van de Geijn, "Anatomy of
+ * High-Performance Matrix Multiplication" (2008). `type` is a constant in all
+ * callers. */
 #if defined(__AVX512F__) /* 32 registers */
 #define HIGH 8           /* rows, and */
 #define WIDE 3           /* vectors of columns in registers */
@@ -31,7 +31,7 @@
 #endif
 #define PANEL (WIDE * VLEN) /* columns */
 #define LINE 16             /* words of a cache line */
-#define AHEAD 128           /* words: where the packers prefetch */
+#define AHEAD 128           /* words: how far ahead the packers prefetch */
 
 #if defined(__AVX512BF16__)
 #define PAIRS 1
@@ -48,20 +48,21 @@ static inline size_t over(size_t n, size_t d)
     return (n + d - 1) / d;
 }
 
-/* Values of k in a word */
+/* Number of values in a word. */
 INLINE size_t values(enum plait_dtype type)
 {
     return PAIRS && type == PLAIT_BF16_T ? 2 : 1;
 }
 
-/* Whether words are not what lies in memory. */
+/* Whether operands must be converted to become words. */
 INLINE int is_widened(enum plait_dtype type)
 {
     return !PAIRS && type == PLAIT_BF16_T;
 }
 
-/* Whether N rows, summed over K, are best taken in blocks: few are not worth
- * the packing of a weight, in fp32, where the library has a way for them. */
+/* Whether a product of N rows, summed over K, is computed in blocks. In fp32 it
+ * is not for few rows: packing the weight would not pay, and the library has a
+ * way for them. */
 static inline int has_blocks(enum plait_dtype type, size_t N, size_t K)
 {
     if (type == PLAIT_F32)
@@ -69,13 +70,13 @@ static inline int has_blocks(enum plait_dtype type, size_t N, size_t K)
     return type == PLAIT_BF16_T && K > 0 && K % values(type) == 0;
 }
 
-/* p + i values */
+/* The address p + i values. */
 INLINE const void *at(enum plait_dtype type, const void *p, size_t i)
 {
     return (const char *)p + i * plait_dtype_size(type);
 }
 
-/* VLEN words, or n where that is less and then zeros, from value i of p */
+/* VLEN words from value i of p on, or n if that is less, the rest 0. */
 INLINE uvec load_words(enum plait_dtype type, const void *p, size_t i, size_t n)
 {
     n = min(n, VLEN);
@@ -89,8 +90,9 @@ INLINE void store_words(uint32_t *to, uvec words)
     memcpy(to, &words, sizeof(words));
 }
 
-/* Where a block's sum begins (from NULL: at 0) and where it goes; `past` the
- * caches if it is not wanted again soon, in whole lines. */
+/* Where a block's sum comes from (from NULL: begins at 0) and where it is
+ * stored. past: with streaming stores of whole cache lines, if it is not read
+ * again soon. */
 struct block_sum {
     const float *from;
     float *to;
@@ -98,13 +100,13 @@ struct block_sum {
     int past;
 };
 
-/* Prefetches to L2 of what is read after a block, while the sums do not use
- * the memory: rows of some lines, `stride` bytes apart. A few lines at a time,
- * spread over the block: the processor drops prefetches that come all at
+/* Prefetches to L2 what is read after a block, while the block's arithmetic
+ * leaves memory idle: `left` rows of some cache lines, `stride` bytes apart. A
+ * few lines at a time, because the processor drops prefetches that come all at
  * once. */
 struct fetch {
     const char *row;
-    size_t line, lines, stride; /* the next line of the row */
+    size_t line, lines, stride; /* the row's next line, lines per row, bytes */
     size_t left, each;          /* rows; lines at a time */
 };
 
@@ -120,8 +122,8 @@ INLINE void fetch_some(struct fetch *f)
     }
 }
 
-/* The rows of a of the block after this one; NULL: they are not fetched.
- * Bytes from row to row, and of what becomes a word. */
+/* The rows of the operand a of the next block; NULL: not prefetched. stride:
+ * bytes from row to row, word: bytes in memory of what becomes a word. */
 struct ahead {
     const char *row;
     size_t stride, word;
@@ -143,9 +145,9 @@ INLINE vec block_dot(enum plait_dtype type, vec sum, uvec x, uvec y)
     return vec_fma((vec)x, (vec)y, sum);
 }
 
-/* [HIGH, PANEL] of s = a . b over n words of k; word (i, k) of a lies at
- * i * row + k * col, b is packed [n, PANEL]. Meanwhile what is of use next is
- * fetched: as many words of rows at `next`, and some of `f` (NULL: none). */
+/* [HIGH, PANEL] of s = a . b over n words of k; word (i, k) of a is at i * row
+ * + k * col, b is packed [n, PANEL]. Meanwhile it prefetches n words of each
+ * row at `next`, and some lines of `f` (NULL: none). */
 INLINE void multiply_block(enum plait_dtype type, struct block_sum s,
                            const word *a, size_t row, size_t col,
                            const uint32_t *b, size_t n, struct ahead next,
@@ -200,7 +202,7 @@ INLINE void multiply_block(enum plait_dtype type, struct block_sum s,
 
 /* -- packing ------------------------------------------------------------ */
 
-/* Rows become columns. */
+/* Transposes a square of VLEN x VLEN words. */
 INLINE void transpose_tile(uvec r[VLEN])
 {
 #if defined(__AVX512F__)
@@ -272,14 +274,15 @@ INLINE void pack_transposed(enum plait_dtype type, uint32_t *dst, const void *b,
 }
 
 #if PAIRS
-/* Both values of each word added to sum */
+/* Adds both values of each word to sum. */
 INLINE vec add_words(vec sum, uvec words)
 {
     sum += (vec)(words << 16);
     return sum + (vec)(words & 0xffff0000);
 }
 
-/* Of two rows of k (the second NULL: zeros), n <= VLEN pairs */
+/* n <= VLEN words, each of a value of x and the value of `next` below it (NULL:
+ * 0). */
 INLINE uvec pair_words(const uint16_t *x, const uint16_t *next, size_t n)
 {
     __m512i words = half_words(x, n);
@@ -291,7 +294,7 @@ INLINE uvec pair_words(const uint16_t *x, const uint16_t *next, size_t n)
 }
 #endif
 
-/* PANEL columns of what pack_rows() does. */
+/* One PANEL of columns of pack_rows(). */
 INLINE void pack_columns(enum plait_dtype type, uint32_t *dst, size_t width,
                          const void *b, size_t ldb, size_t rows, size_t cols,
                          float *sums)
@@ -328,9 +331,9 @@ INLINE void pack_columns(enum plait_dtype type, uint32_t *dst, size_t width,
     }
 }
 
-/* dst [n, width] = words of the `rows` rows of b, ldb values apart; columns
- * beyond `cols` are 0, width is some PANELs. sums [width] (NULL: none) += the
- * columns. */
+/* dst [n, width] = words of the `rows` rows of b, ldb values apart. Columns
+ * beyond `cols` are 0; width is a multiple of PANEL. sums [width] (NULL: none)
+ * += the column sums of b. */
 INLINE void pack_rows(enum plait_dtype type, uint32_t *dst, size_t width,
                       const void *b, size_t ldb, size_t rows, size_t cols,
                       float *sums)

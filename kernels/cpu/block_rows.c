@@ -4,32 +4,32 @@
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/cpu.h"
 
-/* Rows times a weight: a linear layer's forward, and the gradient of its
- * input. What the product feeds (bias, GELU, the sum with a residual) is done
- * while a block is in L1. Each element is summed in an order that depends on
- * k alone.
+/* Rows times a weight: a linear layer's forward, and the gradient of its input.
+ * What follows the product (bias, GELU, adding to the old values) is done while
+ * a block is in L1. Each element is summed in an order that depends on k alone.
  *
- * Tasks go along the columns. In the order of a Hilbert curve over tasks of 64
- * to 512 rows (arXiv 2601.16294), each panel packed once for neighbours on it,
- * the products of GPT-2 124M and of a model 384 wide took 0.98 to 1.13 times as
- * long on one Zen 5 core, and a square of 3072 0.97 to 1.24: sums run at 220 to
- * 236 GFLOP/s in fp32 and 430 to 470 in bf16, and wait for no memory. */
+ * Tasks run along the columns. Alternative tried: tasks of 64 to 512 rows in
+ * the order of a Hilbert curve (arXiv 2601.16294), each panel packed once for
+ * neighbouring tasks. On one Zen 5 core the products of GPT-2 124M and of a
+ * model 384 wide took 0.98 to 1.13 times as long, and a square of 3072 0.97 to
+ * 1.24 times: the products run at 220 to 236 GFLOP/s in fp32 and 430 to 470 in
+ * bf16, and are not limited by memory. */
 #define DEEP 768          /* words of k packed at once */
 #define ROWS (128 * HIGH) /* rows of a task, at most */
 
 struct rows_product {
     enum plait_dtype type;
-    size_t M, N, K; /* K of whole words */
+    size_t M, N, K; /* K is a multiple of a word */
     const void *a, *b;
     int transposed;           /* b is [N,K], not [K,N] */
     const void *bias, *slope; /* multiply by gelu'(slope[i]) */
     void *dst, *pre;
     int gelu, accumulate;
-    size_t rows; /* of a task, which has span() columns */
+    size_t rows; /* per task; a task has span() columns */
 };
 
-/* Panels of a task: widened rows are used for all of them, and where panels
- * are narrow each row is read less often. */
+/* Number of panels of a task. Widened rows are used for all of them, and with
+ * narrow panels each row is read less often. */
 #ifdef __AVX512F__
 enum { PANELS = 2 };
 #else
@@ -39,19 +39,20 @@ enum { PANELS = 96 / PANEL };
 struct rows_place {
     float *sum;     /* [PANELS][ROWS, PANEL] */
     uint32_t *b;    /* [PANELS][DEEP, PANEL] */
-    uint32_t *tail; /* [HIGH, DEEP]: what is not multiplied where it lies */
+    uint32_t *tail; /* [HIGH, DEEP]: rows that must be copied before the
+                     * product */
 };
 
 enum { ROWS_WORDS = PANELS * (ROWS + DEEP) * PANEL + HIGH * DEEP };
 
-/* Columns of a task */
+/* Number of columns of a task. */
 INLINE size_t span(enum plait_dtype type)
 {
     return VLEN == 16 && !is_widened(type) ? PANEL : PANELS * PANEL;
 }
 
-/* n words of `rows` rows that are widened, or fewer than a block has, with
- * zeros below */
+/* Copies n words of `rows` rows that must be widened, or that are fewer than a
+ * block has; the missing rows are 0. */
 INLINE void copy_words(enum plait_dtype type, uint32_t *tail, const void *a,
                        size_t lda, size_t rows, size_t n)
 {
@@ -84,8 +85,8 @@ INLINE vec gelu_slope_of(enum plait_dtype type, vec x)
     return vec_gelu_slope(x);
 }
 
-/* Rows i .. of columns j .., summed over all of k and still in L1. What is
- * to be done with them is constant wherever this is used. */
+/* Finishes rows i .. of columns j .., which are summed over all of k and still
+ * in L1. gelu, slope and accumulate are constants in all callers. */
 INLINE void finish_as(enum plait_dtype type, int gelu, int slope,
                       int accumulate, const struct rows_product *p,
                       const float *sum, size_t i, size_t rows, size_t j,
@@ -129,7 +130,7 @@ INLINE void finish(enum plait_dtype type, const struct rows_product *p,
         finish_as(type, 0, 0, 0, p, sum, i, rows, j, cols);
 }
 
-/* What finish() will read and write, on its way while the block is summed. */
+/* Prefetches what finish() will read and write, while the block is summed. */
 INLINE void prefetch_result(enum plait_dtype type, const struct rows_product *p,
                             size_t i, size_t rows, size_t j)
 {
@@ -145,7 +146,8 @@ INLINE void prefetch_result(enum plait_dtype type, const struct rows_product *p,
         }
 }
 
-/* A task's panels of b: `words` words of k from k0 (a value), columns from j */
+/* A task's panels of b: `words` words from value k0 of k on, columns from j
+ * on. */
 struct panel {
     size_t k0, words, j, cols;
 };
@@ -165,7 +167,8 @@ INLINE void pack_panels(enum plait_dtype type, const struct rows_product *p,
     }
 }
 
-/* Their lines of b, to be prefetched during `blocks` blocks of n words */
+/* The cache lines of those panels in b, to be prefetched during `blocks` blocks
+ * of n words. */
 INLINE struct fetch fetch_panels(enum plait_dtype type,
                                  const struct rows_product *p,
                                  const struct panel *x, size_t blocks, size_t n)
@@ -182,14 +185,15 @@ INLINE struct fetch fetch_panels(enum plait_dtype type,
     return f;
 }
 
-/* Rows of a for a block, where they lie or copied, and those after them */
+/* The rows of a for a block, in place or copied, and the rows after them. */
 struct block_rows {
     const word *a;
     size_t row;
     struct ahead next;
 };
 
-/* `high` rows from row i of all, `at_row` of the task, times its panels */
+/* `high` rows, from row i of the matrix and row at_row of the task on, times
+ * the task's panels. */
 INLINE void block_panels(enum plait_dtype type, const struct rows_product *p,
                          const struct rows_place *t, const struct block_rows *r,
                          size_t i, size_t high, size_t at_row,
@@ -198,7 +202,8 @@ INLINE void block_panels(enum plait_dtype type, const struct rows_product *p,
     int last = x->k0 + x->words * values(type) == p->K;
 
     for (size_t j = 0; j < x->cols; j += PANEL) {
-        /* A sum that is made at once stays in the same lines. */
+        /* A sum over all of k at once needs no memory of its own: all blocks
+         * use the same lines. */
         float *c =
             x->k0 == 0 && last ? t->sum : t->sum + j * ROWS + at_row * PANEL;
         struct block_sum s = {x->k0 > 0 ? c : NULL, c, PANEL, PANEL, 0};
@@ -212,7 +217,7 @@ INLINE void block_panels(enum plait_dtype type, const struct rows_product *p,
     }
 }
 
-/* `rows` rows from i0 of the columns of panels that are packed in t->b. */
+/* `rows` rows from i0 on, times the panels packed in t->b. */
 INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
                        const struct rows_place *t, size_t i0, size_t rows,
                        const struct panel *x, const struct panel *next)
@@ -237,8 +242,7 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
     }
 }
 
-/* The panels of b that a task begins with; of no words where there is no such
- * task. */
+/* A task's first panels of b; words is 0 if there is no such task. */
 static struct panel first_panel(const struct rows_product *p, size_t task)
 {
     size_t wide = span(p->type), across = over(p->N, wide);
@@ -251,8 +255,8 @@ static struct panel first_panel(const struct rows_product *p, size_t task)
     return x;
 }
 
-/* A task's rows times its panels of columns, a part of k after the other; the
- * thread's next task is `after`. */
+/* A task's rows times its panels of columns, one part of k after the other.
+ * `after`: the thread's next task, whose first panels are prefetched. */
 INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
                       const struct rows_place *t, size_t task, size_t after)
 {
@@ -280,8 +284,8 @@ static size_t tasks(const struct rows_product *p)
     return over(p->M, p->rows) * over(p->N, span(p->type));
 }
 
-/* By every thread of a team, task by task. A thread takes its next one before
- * it begins with one, to know what to fetch. */
+/* Run by every thread of a team. A thread takes its next task before it begins
+ * with one, because it prefetches for the next. */
 INLINE void rows_team(enum plait_dtype type, const struct rows_product *p,
                       size_t *taken, uint32_t *own)
 {
@@ -308,8 +312,8 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
 
     if (room == NULL)
         return -1;
-    /* As large as leaves every thread some tasks to choose from, and the sums
-     * of several panels in L2 */
+    /* The most rows that leave every thread several tasks to balance, and keep
+     * the sums of several panels in L2. */
     p->rows = span(p->type) > PANEL ? ROWS / 2 : ROWS;
     while (threads > 1 && tasks(p) < 8 * threads && p->rows > 8 * HIGH)
         p->rows /= 2;

@@ -4,8 +4,8 @@
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/cpu.h"
 
-/* The gradient of a linear layer's weight, summed in an order that depends
- * on the rows alone. */
+/* The gradient of a linear layer's weight; the order of summation depends on
+ * the number of rows alone. */
 #define DEEP 512  /* words of k summed at once */
 #define STRIP 96  /* rows of the gradient in a task, at most */
 #define LONG 1024 /* words of k packed at once: the inputs stay in L3 */
@@ -16,8 +16,9 @@ struct weight_product {
     const void *dout, *inp;
     float *dw, *dbias;
     int accumulate;
-    size_t strip; /* rows of a task: one or two PANELs wide when packed */
-    uint32_t *b;  /* of inp, packed: [panels][LONG, PANEL] at most */
+    size_t strip; /* rows of dw in a task; packed, they fill one or two
+                   * PANELs */
+    uint32_t *b;  /* inp, packed: [panels][LONG, PANEL] at most */
 };
 
 struct strip_place {
@@ -28,14 +29,16 @@ struct strip_place {
 
 enum { STRIP_WORDS = LONG * STRIP + STRIP * PANEL + STRIP };
 
-/* One strip's part in one panel of columns, over some of its words of k. */
+/* A strip's rows in one panel of columns of dw. */
 struct strip_part {
     size_t o, rows, c, cols; /* of dw */
-    int begins, ends;        /* the words packed at once */
-    int add, past;           /* to dw; past the caches */
+    int begins, ends;        /* whether these are the first, the last of the
+                              * packed words */
+    int add, past;           /* add to dw; store past the caches */
 };
 
-/* dw comes from memory: ask for a block while the one before is summed. */
+/* dw is read from memory: prefetches the next block of it while one is
+ * summed. */
 INLINE void prefetch_block(const float *dw, size_t C)
 {
     for (size_t i = 0; i < HIGH; i++)
@@ -43,7 +46,8 @@ INLINE void prefetch_block(const float *dw, size_t C)
             __builtin_prefetch(dw + i * C + j, 1);
 }
 
-/* Rows i .. of the part: between dw and the tile, whole or at an edge. */
+/* One block from row i of the part on. Whole blocks are read from dw and stored
+ * to it directly, those at an edge by way of the tile. */
 INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
                         const struct strip_place *t, const struct strip_part *s,
                         size_t i, const word *a, const uint32_t *b, size_t n)
@@ -69,7 +73,8 @@ INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
                 tile[r * PANEL + j] + (s->add ? dw[r * p->C + j] : 0);
 }
 
-/* A part over the n words of k packed in t->a and, for its columns, in b. */
+/* A part, over the n words of k that are packed in t->a and (its columns) in
+ * b. */
 INLINE void strip_panel(enum plait_dtype type, const struct weight_product *p,
                         const struct strip_place *t, struct strip_part *s,
                         const uint32_t *b, size_t n)
@@ -87,13 +92,13 @@ INLINE void strip_panel(enum plait_dtype type, const struct weight_product *p,
     }
 }
 
-/* Some of the words of k, at a time: n from k0 */
+/* n words of k, from k0 on: k is handled in such chunks. */
 struct chunk {
     size_t k0, n;
-    int add, last; /* to dw; no more follow */
+    int add, last; /* add to dw; the last chunk */
 };
 
-/* A chunk's part in the strip of rows o .. of dw */
+/* Sums a chunk of k for the strip of rows o .. of dw. */
 INLINE void strip_task(enum plait_dtype type, const struct weight_product *p,
                        const struct strip_place *t, const struct chunk *k,
                        size_t o)
@@ -120,7 +125,7 @@ INLINE void strip_task(enum plait_dtype type, const struct weight_product *p,
         p->dbias[o + i] = t->sums[i] + (k->add ? p->dbias[o + i] : 0);
 }
 
-/* All of it, by every thread of a team; own [STRIP_WORDS] */
+/* The whole product, run by every thread of a team; own [STRIP_WORDS]. */
 INLINE void strips_team(enum plait_dtype type, const struct weight_product *p,
                         uint32_t *own)
 {
@@ -158,7 +163,7 @@ static int strips_run(struct plait_queue *q, struct weight_product *p)
     if (room == NULL)
         return -1;
     p->b = room;
-    /* Smaller ones where threads would not have four to choose from */
+    /* half as high if threads would not have four strips each, for balance */
     p->strip =
         over(p->O, STRIP) < 4 * (size_t)q->dev->threads ? STRIP / 2 : STRIP;
 #pragma omp parallel num_threads(cpu_threads(q, p->O * p->C * p->N / 64))

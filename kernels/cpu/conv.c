@@ -7,9 +7,9 @@
 
 #include "kernels/cpu/dnnl_attr.h"
 
-/* Images lie channels last, which the library takes as they are. The weights
- * it wants in a blocked order of its own, so each call reorders them: they are
- * few beside the images. */
+/* Images are stored channels last, which the library can read. It needs the
+ * weights in a blocked order, so that each call reorders them: they are small
+ * compared to the images. */
 
 #define CAPACITY 128 /* a ResNet-50 has about 80 */
 
@@ -19,10 +19,10 @@ struct conv {
     struct plait_conv shape;
     enum kind kind;
     dnnl_primitive_t primitive;
-    dnnl_primitive_t reorder[2]; /* of the weights; [1]: added to the result */
+    dnnl_primitive_t reorder[2]; /* of the weights; [1]: adds to the result */
     dnnl_memory_t image, result, plain, packed, scratch, reorder_scratch;
     size_t packed_bytes, scratch_bytes;
-    uint64_t used; /* when */
+    uint64_t used; /* time of the last use, by `clock` */
 };
 
 struct cpu_convs {
@@ -79,7 +79,8 @@ void cpu_convs_destroy(struct cpu_convs *s)
 /* -- compiling --------------------------------------------------------------
  */
 
-/* Image, weight and result of a convolution; the weight packed as it likes. */
+/* Image, weight and result of a convolution; packed: the weight in the
+ * library's order. */
 struct shapes {
     dnnl_memory_desc_t image, result, plain, packed;
     dnnl_dims_t stride, pad;
@@ -140,8 +141,8 @@ static dnnl_status_t create_desc(dnnl_primitive_desc_t *desc,
     return dnnl_primitive_desc_create(desc, &op, attr, engine, hint);
 }
 
-/* Between the plain and the packed weight: to the packed one, or in a weight's
- * gradient back from it. */
+/* The reordering of the weight: plain to packed or, for the weight's gradient,
+ * packed to plain. */
 static dnnl_status_t compile_reorder(struct conv *v, const struct shapes *m,
                                      int accumulate, dnnl_engine_t engine)
 {
@@ -235,7 +236,8 @@ static int same(const struct plait_conv *a, const struct plait_conv *b)
            a->pad == b->pad;
 }
 
-/* A place for a new one: the next, or that of the one not used for longest. */
+/* A place for a new convolution: a free one, or that of the least recently
+ * used. */
 static struct conv *take_place(struct cpu_convs *s)
 {
     struct conv *v = &s->kept[0];
@@ -262,7 +264,8 @@ static struct conv *find(struct plait_queue *q, const struct plait_conv *c,
         plait_queue_fail(&q->head, ENOMEM, "oneDNN: out of memory");
         return NULL;
     }
-    /* The library takes what OpenMP would use: one pool for all. */
+    /* The library uses as many threads as OpenMP would: keeps one pool for
+     * all. */
     if (omp_get_max_threads() != q->dev->threads)
         omp_set_num_threads(q->dev->threads);
     s->clock++;
@@ -289,7 +292,7 @@ static struct conv *find(struct plait_queue *q, const struct plait_conv *c,
 /* -- running -----------------------------------------------------------------
  */
 
-/* The packed weight, then what the library works with. */
+/* Provides memory for the packed weight and for the library's scratchpad. */
 static int take_scratch(struct plait_queue *q, struct conv *v)
 {
     size_t packed = (v->packed_bytes + 63) / 64 * 64;

@@ -5,10 +5,10 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/image.h"
 
-/* Convolutions by oneDNN; the contracts are those of struct
- * plait_image_ops. */
+/* Convolutions with oneDNN; see struct plait_image_ops. */
 
-/* Compiled convolutions of a queue, each made when its shape is first met. */
+/* The compiled convolutions of a queue, each created when its shape first
+ * occurs. */
 struct cpu_convs;
 struct cpu_convs *cpu_convs_create(void);
 void cpu_convs_destroy(struct cpu_convs *convs);

@@ -4,9 +4,9 @@
 
 #include "kernels/host.h"
 
-/* The sources listed as cpu_vector_sources are compiled once for each
- * instruction set, with CPU_ISA as a suffix; cpu/ops.c takes the one that
- * cpu/isa.h names. Each file puts its operations into the table. */
+/* The sources listed as cpu_vector_sources are compiled once per instruction
+ * set, with CPU_ISA as a suffix; cpu/ops.c takes the set that cpu_isa()
+ * returns. Each file enters its operations in the table. */
 #define CPU_PASTE(name, isa) name##_##isa
 #define CPU_EXPAND(name, isa) CPU_PASTE(name, isa)
 #define CPU_NAME(name) CPU_EXPAND(name, CPU_ISA)
@@ -27,7 +27,7 @@ void CPU_NAME(cpu_fill_update)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_update8)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);
 
-/* fp8_amax of the table; amax NULL: nobody asks. */
+/* fp8_amax of the table; amax NULL: not wanted. */
 int CPU_NAME(cpu_fp8_amax)(struct plait_queue *q, uint32_t *amax, const void *x,
                            size_t n);
 
@@ -36,8 +36,7 @@ int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
                                     const struct plait_attention *a, void *out,
                                     float *lse, const void *Q, const void *K,
                                     const void *V);
-/* The same, where there are few queries, of one document:
- * cpu_few_queries(). */
+/* The same for few queries of one document, if cpu_few_queries(). */
 int CPU_NAME(cpu_attention_few)(struct plait_queue *q, enum plait_dtype type,
                                 const struct plait_attention *a, void *out,
                                 float *lse, const void *Q, const void *K,
@@ -60,16 +59,16 @@ int cpu_bf16_attention_backward(struct plait_queue *q, enum plait_dtype type,
                                 const void *out, const float *lse,
                                 const void *Q, const void *K, const void *V);
 
-/* All that vectors compute, our own products of linear layers in fp32 and
- * bf16 among it. */
+/* Enters all ops computed with vectors, including our own products of linear
+ * layers in fp32 and bf16. */
 void cpu_fill_base(struct plait_ops *ops);
 void cpu_fill_avx2(struct plait_ops *ops);
 void cpu_fill_avx512(struct plait_ops *ops);
 void cpu_fill_avx512bf16(struct plait_ops *ops);
 void cpu_fill_sve(struct plait_ops *ops);
 
-/* The products of a linear layer by the libraries: where the processor has a
- * matrix unit, and what our own leave to them. */
+/* The products of a linear layer by the libraries: used if the processor has a
+ * matrix unit, and for products that our own code does not take. */
 void cpu_fill_linear(struct plait_ops *ops);
 int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
                        const void *inp, struct plait_weight *w,
@@ -82,15 +81,15 @@ int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
                                const void *inp, int accumulate, size_t N,
                                size_t O, size_t C);
-/* Attention in bf16 where the processor has AVX512-BF16 and no matrix unit */
+/* Attention in bf16 for processors with AVX512-BF16 but no matrix unit. */
 void cpu_fill_bf16_attention(struct plait_ops *ops);
 
-/* Working memory of a queue, kept from one op to the next, so that nothing
- * is allocated after the first step. Its contents do not survive the next
- * call with the same use; NULL with the queue failed. */
+/* A queue's working memory, kept from op to op so that nothing is allocated
+ * after the first step. The next call with the same use invalidates its
+ * contents. NULL: the queue has failed. */
 enum cpu_scratch_use {
     CPU_SCRATCH_OP,      /* partial sums, tiles */
-    CPU_SCRATCH_LIBRARY, /* of the matrix library */
+    CPU_SCRATCH_LIBRARY, /* scratchpad of oneDNN */
     CPU_SCRATCH_WIDE,    /* operands converted to fp32 */
     CPU_SCRATCH_FP8,     /* operands rounded to fp8 */
     CPU_NSCRATCH
@@ -116,14 +115,14 @@ void *cpu_scratch(struct plait_queue *q, enum cpu_scratch_use use,
 struct cpu_products *cpu_products_create(void);
 void cpu_products_destroy(struct cpu_products *products);
 
-/* Threads worth waking for n elements of light work. */
+/* Number of threads worth waking for n elements of light work. */
 static inline int cpu_threads(const struct plait_queue *q, size_t n)
 {
     return n < 16384 ? 1 : q->dev->threads;
 }
 
-/* The part of 0 .. n-1 that is thread `k` of `parts`'s own: whole cache
- * lines' worth of elements, as even as that allows. */
+/* The part *from .. *to - 1 of 0 .. n-1 for part k of `parts`: whole cache
+ * lines of elements, as evenly as that allows. */
 static inline void cpu_span(size_t n, int parts, int k, size_t *from,
                             size_t *to)
 {

@@ -4,8 +4,8 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-/* Attributes of a primitive whose scratchpad the caller brings and that, with
- * accumulate, adds its result to what is there. The caller destroys *attr,
+/* Attributes of a primitive whose scratchpad the caller provides; with
+ * accumulate it adds its result to the old values. The caller destroys *attr,
  * also after an error. */
 dnnl_status_t cpu_dnnl_attr_create(dnnl_primitive_attr_t *attr, int accumulate);
 

@@ -137,10 +137,10 @@ static int cast(struct plait_queue *q, enum plait_dtype to, void *dst,
 
 /* -- rows -------------------------------------------------------------- */
 
-#define COLUMNS 512 /* fp32 sums of that many columns stay in L1 */
+#define COLUMNS 512 /* columns whose fp32 sums fit L1 */
 
-/* Adds columns from .. from + n - 1 of all rows, in row order: the result
- * does not depend on the number of threads. */
+/* Sums columns from .. from + n - 1 of all rows, in row order, so that the
+ * result does not depend on the number of threads. */
 INLINE void column_sums(enum plait_dtype type, float *dbias, const void *dout,
                         size_t N, size_t O, size_t from, size_t n)
 {

@@ -7,7 +7,7 @@
 #include "kernels/cpu/vec.h"
 #include "kernels/rope.h"
 
-/* A row of the shard, or -1 where another rank has the token. */
+/* The row of the vocabulary shard, or -1 if another rank has the token. */
 static int64_t shard_row(int32_t token, int32_t first, int32_t count)
 {
     int64_t row = (int64_t)token - first;
@@ -15,7 +15,7 @@ static int64_t shard_row(int32_t token, int32_t first, int32_t count)
     return row >= 0 && row < count ? row : -1;
 }
 
-/* Of row i in its document. */
+/* The position of row i within its document. */
 static size_t position(const int32_t *starts, int64_t pos0, size_t i, size_t T)
 {
     size_t pos = (size_t)pos0 + i % T;
@@ -85,7 +85,7 @@ static void add_any(enum plait_dtype type, float *sum, const void *dout,
         add_row(PLAIT_FP16_T, sum, dout, at, cols);
 }
 
-/* Threads own columns, so that each sum is formed in token order. */
+/* Threads share the columns, so that each sum is formed in token order. */
 static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
                               float *dwte, float *dwpe, const int32_t *tokens,
                               const void *dout, int32_t first, int32_t count,
@@ -116,7 +116,8 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
 
 /* -- rotary positions -------------------------------------------------- */
 
-/* Two runs of `half` values a head, rotated by the angles of one token. */
+/* Rotates each head, which is two runs of `half` values, by one token's
+ * angles. */
 INLINE void rotate(enum plait_dtype type, void *x, size_t at, int heads,
                    size_t half, const float *cosine, const float *sine)
 {
@@ -142,7 +143,8 @@ static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
 {
     size_t half = (size_t)head_dim / 2;
     int threads = cpu_threads(q, N * (size_t)heads * half);
-    /* In documents that start anywhere, any position up to the last. */
+    /* With documents that start anywhere, every position up to the last can
+     * occur. */
     size_t first = starts != NULL ? 0 : (size_t)pos0;
     size_t positions = (size_t)pos0 + T - first;
     float *table =

@@ -5,8 +5,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* fp8 emulated, as in ref: operands are rounded to values of fp8 times a
- * power of two, which bf16 holds exactly, and multiplied in bf16. */
+/* fp8 emulated as in ref: operands are rounded to values of fp8 times a power
+ * of two, which bf16 holds exactly, and multiplied in bf16. */
 
 /* The largest magnitude of x [n], as the bits of an fp32. */
 static uint32_t largest(struct plait_queue *q, const uint16_t *x, size_t n)
@@ -35,8 +35,8 @@ int CPU_NAME(cpu_fp8_amax)(struct plait_queue *q, uint32_t *amax, const void *x,
     return 0;
 }
 
-/* What plait_fp8_of_f32() would make of x, |x| <= the largest number or NaN.
- * Adding 1.5 2^23 units cuts off what is less than a unit. */
+/* The value of plait_fp8_of_f32(x), for |x| <= the largest number, or NaN. For
+ * subnormals, adding 1.5 2^23 units rounds to whole units. */
 INLINE vec fp8_rounded(vec x, enum plait_fp8 format)
 {
     int m = format;
@@ -65,7 +65,7 @@ INLINE void round_span(enum plait_fp8 format, uint16_t *to, const uint16_t *x,
     }
 }
 
-/* to [n] = the operand rounded */
+/* to [n] = the operand, rounded to fp8. */
 static void rounded(struct plait_queue *q, enum plait_fp8 format, uint16_t *to,
                     const struct plait_operand *operand, size_t n)
 {
@@ -85,7 +85,7 @@ static void rounded(struct plait_queue *q, enum plait_fp8 format, uint16_t *to,
     }
 }
 
-/* Both operands of a product; -1: the queue has failed. */
+/* Rounds both operands of a product; -1: the queue has failed. */
 static int round_both(struct plait_queue *q, enum plait_fp8 format,
                       uint16_t *to[2], const struct plait_operand *a, size_t na,
                       const struct plait_operand *b, size_t nb)

@@ -4,17 +4,17 @@
 #include "kernels/cpu/conv.h"
 #include "kernels/cpu/vec.h"
 
-/* Batch norm, pooling and activation of images. Rows are taken in chunks that
- * fit the first cache, whatever the number of threads, so that sums have
- * always the same order. */
+/* Batch norm, pooling and activation of images. Rows are cut into chunks that
+ * fit L1, independent of the number of threads, so that the order of summation
+ * is fixed. */
 
 #define CHUNK 8192 /* elements */
 
 /* -- the chunks of a batch norm -------------------------------------------- */
 
 struct chunks {
-    size_t rows; /* of a full one */
-    size_t each; /* of a group */
+    size_t rows; /* of a full chunk */
+    size_t each; /* chunks of a group */
     size_t all;
 };
 
@@ -26,7 +26,7 @@ static struct chunks cut_chunks(const struct plait_batchnorm *b)
     return (struct chunks){rows, each, each * b->groups};
 }
 
-/* Chunk i: its group, its first row and how many. */
+/* Chunk i: returns its group; its first row, and how many. */
 static size_t find_chunk(const struct plait_batchnorm *b,
                          const struct chunks *k, size_t i, size_t *first,
                          size_t *rows)
@@ -51,7 +51,8 @@ INLINE void store(float *p, size_t n, vec x)
 /* -- statistics --------------------------------------------------------------
  */
 
-/* Mean and sum of squared distances to it, of one vector of channels. */
+/* The mean, and the sum of squared distances from it, for one vector of
+ * channels. */
 INLINE void chunk_moments(const float *x, size_t rows, size_t C, size_t n,
                           vec *mean, vec *squares)
 {
@@ -69,8 +70,8 @@ INLINE void chunk_moments(const float *x, size_t rows, size_t C, size_t n,
     *squares = square[0] + square[1] + square[2] + square[3];
 }
 
-/* A channel of a group from its chunks' moments (Chan, Golub and LeVeque,
- * 1979). */
+/* Merges the moments of a group's chunks for one channel (Chan, Golub and
+ * LeVeque, 1979). */
 static void join_moments(const struct plait_batchnorm *b,
                          const struct chunks *k, const float *part, float *mean,
                          float *var)
@@ -123,7 +124,7 @@ static int batchnorm_stats(struct plait_queue *q,
 /* -- forward -----------------------------------------------------------------
  */
 
-/* One vector of channels: x normalised is (x - mean) * rstd. */
+/* Mean and rstd of one vector of channels: normalised is (x - mean) * rstd. */
 INLINE void load_stats(const struct plait_batchnorm *b, const float *stats,
                        size_t at, size_t n, vec *mean, vec *rstd)
 {
@@ -185,7 +186,7 @@ INLINE vec masked(const float *dout, const float *out, size_t i, size_t n)
     return vec_select(load(out + i, n) <= (vec){0}, (vec){0}, d);
 }
 
-/* Sums of one vector of channels, of gradient and of gradient * (x - mean). */
+/* Sums, for one vector of channels, the gradient and gradient * (x - mean). */
 INLINE void sum_rows(const float *dout, const float *out, const float *x,
                      size_t rows, size_t C, size_t n, vec mean, vec *sum,
                      vec *product)
@@ -239,8 +240,8 @@ static int batchnorm_sums(struct plait_queue *q,
     return 0;
 }
 
-/* dx = scale * (d - sum - (x - mean) * product), where `sum` and `product`
- * are means by now. */
+/* dx = scale * (d - sum - (x - mean) * product), where `sum` and `product` are
+ * already divided by the count. */
 struct slope {
     vec mean, scale, sum, product;
 };

@@ -26,13 +26,12 @@ const char *const cpu_isa_names[CPU_NISA] = {
 static struct {
     pthread_once_t once;
     enum cpu_isa isa;
-    char why[200]; /* empty: nothing is wrong */
+    char why[200]; /* empty: no error */
 } chosen = {.once = PTHREAD_ONCE_INIT};
 
 #ifdef HAVE_X86_VECTORS
-/* Bit 22 of edx in leaf 7 is amx-bf16, 24 amx-tile; not all compilers know
- * them by name. Bits 17 and 18 of the first control register: the system
- * keeps what is in the tiles. */
+/* Leaf 7, edx: bit 22 is amx-bf16, 24 amx-tile; not all compilers have names
+ * for them. XCR0, bits 17 and 18: the system saves the tile registers. */
 static int has_amx_bf16(void)
 {
     const unsigned instructions = 1u << 22 | 1u << 24, state = 3u << 17;
@@ -62,7 +61,8 @@ enum cpu_isa cpu_isa_best(void)
     return has_amx_bf16() ? CPU_AMX : CPU_AVX512BF16;
 }
 
-/* Before anything is computed, or the library goes on with what it has. */
+/* Call before anything is computed: the library does not change its choice
+ * later. */
 static void limit_library(enum cpu_isa isa)
 {
     static const dnnl_cpu_isa_t most[CPU_NISA] = {
@@ -77,7 +77,8 @@ static void limit_library(enum cpu_isa isa)
 }
 #else
 #ifdef HAVE_ARM_VECTORS
-/* The kernels are compiled for vectors of this many bytes. */
+/* Whether SVE vectors have this many bytes, for which the kernels are
+ * compiled. */
 static int has_sve_of(int bytes)
 {
     int length = getauxval(AT_HWCAP) & HWCAP_SVE ? prctl(PR_SVE_GET_VL) : -1;
@@ -105,7 +106,7 @@ static void limit_library(enum cpu_isa isa)
 }
 #endif
 
-/* The number of a name, CPU_NISA where it is none. */
+/* The index of a name, CPU_NISA if unknown. */
 static int find_name(const char *name)
 {
     int i = 0;

@@ -14,8 +14,8 @@ static size_t rounded(size_t n)
     return (n + 15) / 16 * 16;
 }
 
-/* The operands of p converted to fp32; bias and dst are room only where
- * asked for. */
+/* Converts the operands of p to fp32. bias is converted only if not NULL; dst
+ * is uninitialised room. */
 static int widen(struct plait_queue *q, const struct cpu_product *p,
                  const void *a, const void *b, const void *bias,
                  struct wide *wide)
@@ -40,7 +40,7 @@ static int widen(struct plait_queue *q, const struct cpu_product *p,
     return 0;
 }
 
-/* dst (fp32) = the product of operands of another type */
+/* dst (fp32) = the product of operands of another type. */
 static int wide_product(struct plait_queue *q, const struct cpu_product *p,
                         const void *a, const void *b, const void *bias,
                         float **dst)
@@ -98,8 +98,8 @@ int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
     return plait_ops_cpu()->gelu_forward(q, w->type, out, dst, N * w->O);
 }
 
-/* pre: NULL where GELU's slope is not wanted. Slope and sum are made in fp32,
- * so that only the result is rounded. */
+/* With pre the product is multiplied by GELU's slope. Slope and sum are
+ * computed in fp32, so that only the result is rounded. */
 static int wide_backward_input(struct plait_queue *q,
                                const struct cpu_product *p, void *dinp,
                                const void *dout, const void *w, const void *pre,
@@ -140,7 +140,7 @@ int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
                             .accumulate = accumulate};
     int sloped = pre != NULL && act == PLAIT_ACT_GELU;
 
-    /* A slope and then a sum would be roundings of their own. */
+    /* Slope and sum in separate passes would round twice. */
     if (!cpu_product_native(w->type) || (sloped && accumulate)) {
         p.accumulate = 0;
         return wide_backward_input(q, &p, dinp, dout, w->data,

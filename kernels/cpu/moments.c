@@ -5,8 +5,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* Loops that the compiler turns into vectors. A comparison that a NaN fails
- * leaves the NaN. */
+/* Loops that the compiler vectorises. Comparisons are written such that a NaN
+ * stays a NaN. */
 
 static int average(struct plait_queue *q, float *y, const float *x, float scale,
                    float weight, size_t n)
@@ -37,10 +37,10 @@ static int divide_root(struct plait_queue *q, float *x, const float *v,
 
 /* -- rows and columns ---------------------------------------------------- */
 
-#define COLUMNS 512 /* fp32 sums of that many columns stay in L1 */
+#define COLUMNS 512 /* columns whose fp32 sums fit L1 */
 
-/* The elements of row i of the matrix that lie in [first, first + n): from
- * *begin to before *end, counted from the matrix's begin. */
+/* The elements of row i of the matrix that lie in [first, first + n): *begin ..
+ * *end - 1, counted from the matrix's first. */
 INLINE void row_span(size_t i, size_t first, size_t n, size_t C, size_t *begin,
                      size_t *end)
 {
@@ -66,7 +66,7 @@ static float row_sum(const float *x, size_t n)
     return vec_sum(sum);
 }
 
-/* Columns from .. to - 1, in the order of the rows, so that the result does
+/* Sums columns from .. to - 1 in the order of the rows, so that the result does
  * not depend on the number of threads. */
 static void column_sums(float *cols, const float *x, size_t from, size_t to,
                         size_t first, size_t n, size_t C)

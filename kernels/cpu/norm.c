@@ -4,8 +4,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* LayerNorm and RMSNorm in one: the latter subtracts no mean and has no
- * beta. `centred` is a constant wherever these are used. */
+/* LayerNorm and RMSNorm share code: RMSNorm subtracts no mean and has no beta.
+ * `centred` (LayerNorm) is a constant in all callers. */
 
 struct norm {
     void *out, *sum;
@@ -20,7 +20,8 @@ INLINE size_t lanes(size_t c, size_t C)
     return C - c < VLEN ? C - c : VLEN;
 }
 
-/* Adds the residual, leaves the row (as stored) in x and returns its sum. */
+/* Loads row i into x, with the residual added and rounded as stored; returns
+ * its sum. */
 INLINE float load_row(enum plait_dtype type, const struct norm *p, size_t i,
                       float *x)
 {
@@ -53,7 +54,7 @@ INLINE void forward_row(enum plait_dtype type, int centred,
     for (size_t c = 0; c < C; c += VLEN) {
         vec d = vec_load(PLAIT_F32, x, c, lanes(c, C)) - mean;
 
-        if (lanes(c, C) < VLEN) /* the lanes beyond hold -mean */
+        if (lanes(c, C) < VLEN) /* the unused lanes hold -mean */
             for (size_t k = lanes(c, C); k < VLEN; k++)
                 d[k] = 0;
         squares += d * d;
@@ -132,7 +133,7 @@ struct norm_backward {
     size_t C;
 };
 
-/* dgamma, dbeta: this thread's sums. */
+/* dgamma, dbeta: this thread's partial sums. */
 INLINE void backward_row(enum plait_dtype type, int centred,
                          const struct norm_backward *p, size_t i, float *dgamma,
                          float *dbeta)
@@ -178,8 +179,8 @@ INLINE void backward_rows(enum plait_dtype type, int centred,
         backward_row(type, centred, p, i, dgamma, dbeta);
 }
 
-/* Threads take equal runs of rows and their sums are added in order, so
- * that the same number of threads gives the same bits. */
+/* Threads take equal runs of rows, and their sums are added in order: the same
+ * number of threads gives the same bits. */
 INLINE int norm_backward(struct plait_queue *q, enum plait_dtype type,
                          int centred, const struct norm_backward *p, size_t N)
 {

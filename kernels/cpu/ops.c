@@ -41,7 +41,7 @@ static struct {
             .grouped_backward_weight = host_grouped_backward_weight,
             .has_fp8 = host_has_fp8,
             .clip_scale = host_clip_scale,
-            /* A few numbers a token: the oracle is fast enough. */
+            /* Few numbers per token: the reference code is fast enough. */
             .route_forward = ref_route_forward,
             .route_load = ref_route_load,
             .route_backward = ref_route_backward,
@@ -59,7 +59,7 @@ static void fill(void)
 #ifdef HAVE_X86_VECTORS
     case CPU_AMX:
         cpu_fill_avx512bf16(&cpu.ops);
-        cpu_fill_linear(&cpu.ops); /* by the matrix unit */
+        cpu_fill_linear(&cpu.ops); /* uses the matrix unit */
         break;
     case CPU_AVX512BF16:
         cpu_fill_avx512bf16(&cpu.ops);

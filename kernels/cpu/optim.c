@@ -4,8 +4,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* Fixed blocks, each summed apart and added in order: the same bits from
- * any number of threads. */
+/* Blocks of fixed size are summed separately and added in order, so that the
+ * bits do not depend on the number of threads. */
 #define BLOCK 65536
 
 static double block_squares(const float *x, size_t n)
@@ -23,13 +23,13 @@ static double block_squares(const float *x, size_t n)
     return total;
 }
 
-/* The blocks of a list; its last one is shorter. */
+/* Number of blocks of a list of n; the last one may be shorter. */
 static size_t blocks_of(size_t n)
 {
     return (n + BLOCK - 1) / BLOCK;
 }
 
-/* Sums of blocks b .. end-1 of all lists, one list behind the other. */
+/* Sums of blocks b .. end-1, counted through all lists. */
 static void sum_blocks(double *sums, const struct plait_floats *l, size_t b,
                        size_t end)
 {

@@ -9,9 +9,9 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/products.h"
 
-/* Primitives of the matrix library are compiled when a shape is first met
- * and kept; a run has some twenty, sampling with growing prompts has more
- * and then the one not used for longest goes. */
+/* The matrix library compiles a primitive when a shape first occurs; it is
+ * kept. Training needs some twenty. Generation with growing prompts needs more:
+ * then the least recently used is dropped. */
 #define CAPACITY 64
 
 struct primitive {
@@ -19,7 +19,7 @@ struct primitive {
     dnnl_primitive_t primitive;
     dnnl_memory_t a, b, bias, dst, scratch;
     size_t scratch_bytes;
-    uint64_t used; /* when */
+    uint64_t used; /* time of the last use, by `clock` */
 };
 
 struct cpu_products {
@@ -42,10 +42,10 @@ static void primitive_clear(struct primitive *p)
     memset(p, 0, sizeof(*p));
 }
 
-/* Measured with OpenBLAS 0.3.21 and oneDNN 2.6, fp32: on Intel with AVX-512
- * OpenBLAS is up to 2.2 times as fast in the two backward products; its
- * Haswell kernels, which it takes on other processors, are half as fast as
- * oneDNN's AVX-512 ones everywhere. */
+/* Whether fp32 products go to OpenBLAS. Measured with OpenBLAS 0.3.21 and
+ * oneDNN 2.6: on Intel with AVX-512 OpenBLAS is up to 2.2 times as fast in the
+ * two backward products; on other processors it uses its Haswell kernels, half
+ * as fast as oneDNN's AVX-512 ones. */
 static int blas_has_avx512(void)
 {
     const char *core = openblas_get_corename();
@@ -254,7 +254,8 @@ int cpu_product_run(struct plait_queue *q, const struct cpu_product *p,
 
     if (p->M == 0 || p->N == 0)
         return 0;
-    /* Both libraries take what OpenMP would use: one pool for all. */
+    /* Both libraries use as many threads as OpenMP would: keeps one pool for
+     * all. */
     if (omp_get_max_threads() != q->dev->threads)
         omp_set_num_threads(q->dev->threads);
     if (by_blas(s, p)) {

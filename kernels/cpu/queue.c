@@ -43,7 +43,7 @@ void *cpu_scratch(struct plait_queue *q, enum cpu_scratch_use use, size_t bytes)
     void *ptr = q->cpu->scratch[use].ptr;
 
     if (bytes == 0)
-        bytes = 1; /* NULL would say that there is no memory */
+        bytes = 1; /* NULL would mean that there is no memory */
     if (bytes <= q->cpu->scratch[use].bytes)
         return ptr;
     host_block_free(ptr);

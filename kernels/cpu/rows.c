@@ -4,7 +4,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* Rows of tokens to the experts' order and back. */
+/* Moves rows of tokens into the order of the experts and back. */
 
 INLINE void scaled_row(enum plait_dtype type, void *out, size_t to,
                        const void *x, size_t from, float by, size_t C)

@@ -24,7 +24,7 @@ INLINE vec sign(vec x)
     return vec_select(x > 0, one, vec_select(x < 0, -one, x));
 }
 
-/* s0 and s1 of ADAMW and LAMB as they become, which are stored. */
+/* Computes and stores the new s0 and s1 of ADAMW and LAMB. */
 INLINE void step_moments(const struct cpu_step *s,
                          const struct plait_update_run *r, size_t i, size_t n,
                          vec *m, vec *v)
@@ -45,7 +45,7 @@ INLINE vec adam_direction(const struct cpu_step *s, float decay, vec w, vec m,
            decay * w;
 }
 
-/* What SGD and LARS take from w, whose momentum sums up d. */
+/* What SGD and LARS subtract from w; d enters the momentum. */
 INLINE vec step_momentum(const struct cpu_step *s,
                          const struct plait_update_run *r, size_t i, size_t n,
                          vec d)
@@ -60,7 +60,7 @@ INLINE vec step_momentum(const struct cpu_step *s,
     return s->p->nesterov ? d + momentum * m : m;
 }
 
-/* What LION takes from w, but for the rate and weight decay. */
+/* What LION subtracts from w, without rate and weight decay. */
 INLINE vec step_lion(const struct cpu_step *s, const struct plait_update_run *r,
                      size_t i, size_t n, vec g)
 {
@@ -71,7 +71,7 @@ INLINE vec step_lion(const struct cpu_step *s, const struct plait_update_run *r,
     return sign(p->beta1 * m + (1 - p->beta1) * g);
 }
 
-/* The new weights; f: of the run. */
+/* The new weights; f: the run's factor. */
 INLINE vec step_weights(enum plait_update_rule rule, const struct cpu_step *s,
                         const struct plait_update_run *r, float f, size_t i,
                         size_t n)
@@ -168,7 +168,7 @@ static span_fn *const spans[] = {
     [PLAIT_UPDATE_DIRECTION] = span_direction,
 };
 
-/* Elements i .. end-1 of all runs, one run behind the other. */
+/* Updates elements i .. end-1, counted through all runs. */
 static void update_runs(enum plait_dtype type, const struct cpu_step *s,
                         const struct plait_update_run *r, size_t i, size_t end)
 {
@@ -207,8 +207,8 @@ static int update(struct plait_queue *q, const struct plait_update *p,
 
 /* -- sums ---------------------------------------------------------------- */
 
-/* Fixed blocks, each summed apart and added in order: the same bits from any
- * number of threads. */
+/* Blocks of fixed size are summed separately and added in order, so that the
+ * bits do not depend on the number of threads. */
 #define BLOCK 16384
 
 struct sums {
@@ -278,7 +278,7 @@ static size_t blocks_of(const struct plait_update_run *r)
     return (r->n + BLOCK - 1) / BLOCK;
 }
 
-/* Blocks b .. end-1 of all runs, one run behind the other. */
+/* Sums of blocks b .. end-1, counted through all runs. */
 static void sum_blocks(const struct cpu_step *s,
                        const struct plait_update_run *r, struct sums *sums,
                        size_t b, size_t end)

@@ -7,12 +7,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* What all updates share: the numbers of a step, and how a weight is
- * stored. */
+/* Shared by all updates: the numbers of a step, and the storing of a weight. */
 
 struct cpu_step {
     const struct plait_update *p;
-    float scale, lr, correct1, correct2; /* 1 / (1 - beta^t), and its root */
+    float scale, lr, correct1, correct2; /* 1 / (1 - beta1^t), and the root of 1
+                                          * / (1 - beta2^t) */
     uint64_t seed;
 };
 
@@ -50,9 +50,9 @@ static inline void store_random(enum plait_dtype type, void *weight, size_t i,
     }
 }
 
-/* Elements i .. i+n-1 of a run's weights, `first` as in the run. They are next
- * read in the following forward: streaming stores keep them from evicting what
- * the step still needs from the caches. */
+/* Stores elements i .. i+n-1 of a run's weights; `first` as in the run. They
+ * are read next in the following forward: streaming stores keep them from
+ * evicting what the step still needs from the caches. */
 INLINE void store_weight(enum plait_dtype type, const struct cpu_step *s,
                          void *weight, uint64_t first, size_t i, size_t n,
                          vec x)

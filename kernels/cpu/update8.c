@@ -6,27 +6,29 @@
 #include "kernels/cpu/update.h"
 #include "kernels/dynamic_map.h"
 
-/* AdamW with states of 8 bits: a block's states are decoded, stepped and
- * encoded again while they are in the nearest cache. */
+/* AdamW with 8-bit states: a block's states are decoded, updated and encoded
+ * again while they are in L1. */
 
 enum {
     BLOCK = PLAIT_MAP_BLOCK,
-    ENTRIES = VLEN > 8 ? VLEN : 8 /* the same eight again */
+    ENTRIES = VLEN > 8 ? VLEN : 8 /* at least the eight entries; with 16 lanes
+                                   * they are repeated */
 };
 
-/* What a vector of indices takes numbers from, by their lowest bits: by
- * permutations, which take a fraction of a gather's time. */
+/* A table looked up by the lowest bits of a vector of indices, with
+ * permutations, which are much faster than gathers. */
 typedef float table[ENTRIES] __attribute__((aligned(4 * ENTRIES)));
 
-/* The codes with a sign, or those without. A code and 1/2, of those without a
- * sign and 3/2, is q = bins (1 + x): q's exponent is the decade, x the place
- * in it, and (9 q / bins - 8) unit / 10 what it stands for. The other way,
- * where b lies in a decade, its code is b slope + from, most at most; to be 1
- * is a decade more. From `bound` on it is the next decade's. */
+/* Tables of one map, signed or unsigned. Decoding: q = code + 1/2 (signed) or
+ * code + 3/2 (unsigned) is bins (1 + x). The exponent of q tells the decade, x
+ * is the position in it, and the value is (9 q / bins - 8) unit / 10. Encoding:
+ * a number b of a decade has the code b slope + from, but at most `most`; from
+ * `bound` on it belongs to the next decade. The value 1 is a decade of its
+ * own. */
 struct map {
     table ninth, unit;              /* by the exponent of q */
     table bound, slope, from, most; /* by the decade */
-    float value[256];               /* where there are no permutations */
+    float value[256];               /* for processors without permutations */
 };
 
 INLINE vec pick(const float *t, ivec j)
@@ -80,7 +82,7 @@ static void fill_map(struct map *map, int sign)
             map->slope[i] = 0;
             map->from[i] = map->most[i] = sign ? PLAIT_MAP_ONE : 255;
         }
-        if (j == 0 && sign) { /* one value alone, or 0 */
+        if (j == 0 && sign) { /* one value other than 0 */
             map->slope[i] = 1 / 0.275e-6f;
             map->from[i] = 0;
         }
@@ -91,9 +93,9 @@ static void fill_map(struct map *map, int sign)
         map->value[i] = plait_map_decode((uint8_t)i, sign);
 }
 
-/* What VLEN codes stand for. unit: the map's, times the block's scale. */
+/* The values of VLEN codes. unit: the map's, times the block's scale. */
 #if defined(__AVX2__)
-/* VLEN bytes as numbers, which compilers take one by one. */
+/* Widens VLEN bytes; compilers would do that one by one. */
 INLINE ivec widen(const uint8_t *code)
 {
 #if defined(__AVX512F__)
@@ -138,7 +140,7 @@ INLINE vec decode_vec(const uint8_t *code, int sign, const struct map *map,
 }
 #endif
 
-/* The lowest bytes of numbers from 0 to 255. */
+/* The lowest bytes of VLEN numbers from 0 to 255. */
 INLINE void narrow(uint8_t *code, ivec c)
 {
 #if defined(__AVX512F__)
@@ -155,14 +157,15 @@ INLINE void narrow(uint8_t *code, ivec c)
 #endif
 }
 
-/* plait_map_encode() of VLEN numbers over their scale, without branches. */
+/* plait_map_encode() of VLEN numbers divided by their scale, without
+ * branches. */
 INLINE ivec encode_vec(vec a, int sign, const struct map *map)
 {
-    /* What is less is as good as this, whose decade is the lowest. */
+    /* Smaller numbers have the same code as this one, in the lowest decade. */
     vec b = vec_max(sign ? (vec)((ivec)a & INT32_MAX) : a, vec_set(0x1p-22f));
-    /* The exponent and the mantissa behind it are the logarithm of base 2 to
-     * 0.09. From half of a decade to half of the next one there is one bound,
-     * which then is looked at. */
+    /* The bits of b as an integer approximate log2(b) within 0.09. This tells
+     * the decade from the middle of one to the middle of the next, and the one
+     * bound in between is then compared. */
     vec j = __builtin_convertvector((ivec)b, vec) * (0.30103f * 0x1p-23f) +
             (6.5f - 127 * 0.30103f);
     ivec at = __builtin_convertvector(j, ivec), q, s;
@@ -182,14 +185,14 @@ INLINE ivec encode_vec(vec a, int sign, const struct map *map)
     j = b * pick(map->slope, at) + pick(map->from, at);
     q = __builtin_convertvector(j, ivec);
     q = least_of(q, __builtin_convertvector(pick(map->most, at), ivec));
-    if (!sign) /* 0 of 0 alone, all of whose bits are 0 */
+    if (!sign) /* only 0, all of whose bits are 0, has code 0 */
         return least_of(q, (ivec)a);
     s = (ivec)a >> 31;
-    q = least_of(q, 128 + s); /* -1 has no code of its own */
+    q = least_of(q, 128 + s); /* -1 has no code */
     return q + least_of(s & 128, q << 7);
 }
 
-/* x [BLOCK], of which n count. */
+/* Encodes x [BLOCK], of which only the first n are stored. */
 INLINE void encode(uint8_t *code, const float *x, size_t n, float inverse,
                    int sign, const struct map *map)
 {
@@ -204,13 +207,13 @@ INLINE void encode(uint8_t *code, const float *x, size_t n, float inverse,
         memcpy(code, whole, n);
 }
 
-/* The states of a block: before the step as codes, and after it. */
+/* The states of a block: the old ones as codes, the new ones as numbers. */
 struct states {
     const uint8_t *code[2];
     float scale[2];
     table unit[2]; /* of the maps, times the scales */
     float m[BLOCK], v[BLOCK];
-    vec high, low, most; /* of m, of -m, of v */
+    vec high, low, most; /* the largest m, -m and v, for the new scales */
 };
 
 INLINE void step_numbers(enum plait_dtype type, const struct cpu_step *s,
@@ -256,7 +259,8 @@ INLINE void step_typed(enum plait_dtype type, const struct cpu_step *s,
     }
 }
 
-/* Of all of a block's codes; of which only the first n are there. */
+/* Prepares decoding of a block, of which only the first n codes exist; whole
+ * [2][BLOCK] takes a copy of a shorter block. */
 INLINE void read_block(struct states *b, const struct map maps[2],
                        uint8_t whole[2][BLOCK],
                        const struct plait_update8_run *r, size_t block,
@@ -304,7 +308,7 @@ static size_t blocks_of(const struct plait_update8_run *r)
     return (r->n + BLOCK - 1) / BLOCK;
 }
 
-/* Blocks b .. end-1 of all runs, one run behind the other. */
+/* Blocks b .. end-1, counted through all runs. */
 static void step_blocks(enum plait_dtype type, const struct cpu_step *s,
                         const struct map maps[2],
                         const struct plait_update8_run *r, size_t b, size_t end)

@@ -15,10 +15,9 @@
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 
-/* fp32 vectors as wide as the instruction set this file is compiled for,
- * and loads and stores that convert from and to the three types. `type` is
- * a constant wherever these are used, so that no switch is left at run
- * time. */
+/* fp32 vectors of the width of the instruction set that this file is compiled
+ * for, with loads and stores that convert from and to the three types. `type`
+ * is a constant in all callers, so that no switch is left at run time. */
 
 #if defined(__AVX512F__)
 #define VLEN 16
@@ -30,7 +29,7 @@
 #define VLEN 4
 #endif
 
-/* Instructions of NEON, for vectors as wide as those */
+/* 1: use NEON intrinsics, for vectors of their width */
 #if defined(__aarch64__) && VLEN == 4
 #define NEON 1
 #else
@@ -59,7 +58,7 @@ INLINE vec vec_select(ivec mask, vec yes, vec no)
     return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
 }
 
-/* x * y + z; rounded once where the processor has that. */
+/* x * y + z; rounded once if the processor has a fused multiply-add. */
 INLINE vec vec_fma(vec x, vec y, vec z)
 {
 #if defined(__AVX512F__)
@@ -73,7 +72,7 @@ INLINE vec vec_fma(vec x, vec y, vec z)
 #endif
 }
 
-/* Past the caches, where the processor can: p is aligned to a vector.
+/* Stores past the caches if the processor can; p is aligned to a vector. Call
  * vec_streamed() before other threads read it. */
 INLINE void vec_stream(float *p, vec x)
 {
@@ -95,7 +94,7 @@ INLINE void vec_streamed(void)
 #endif
 }
 
-/* A NaN in x stays; one in y gives x. */
+/* A NaN in x is kept; a NaN in y gives x. */
 INLINE vec vec_max(vec x, vec y)
 {
 #if defined(__AVX512F__)
@@ -136,8 +135,8 @@ INLINE float vec_sum(vec x)
 #endif
 }
 
-/* Of each pair of lanes w apart in x and y the sum: those of x, then those of
- * y, in each 2 w lanes. */
+/* Sums pairs of lanes that are w apart: in each 2 w lanes the result has first
+ * the w sums of x, then the w sums of y. */
 #if defined(__clang__) || !defined(__GNUC__)
 INLINE vec vec_fold(vec x, vec y, int w)
 {
@@ -175,7 +174,7 @@ INLINE vec vec_fold(vec x, vec y, int w)
 #undef FOLD
 #endif
 
-/* Lane i: the sum of the lanes of x[i]. x is used up. */
+/* Lane i = the sum of the lanes of x[i]. Destroys x. */
 INLINE vec vec_sums(vec x[VLEN])
 {
 #pragma GCC unroll 4
@@ -204,7 +203,7 @@ INLINE vec vec_sqrt(vec x)
 
 INLINE vec vec_of_bf16(hvec h)
 {
-#if defined(__AVX512F__) /* compilers make it of halves */
+#if defined(__AVX512F__) /* compilers would split it into halves */
     return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
 #elif defined(__AVX2__)
     return (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16);
@@ -213,8 +212,8 @@ INLINE vec vec_of_bf16(hvec h)
 #endif
 }
 
-/* To the nearest, ties to even. Numbers too small for a normal fp32 may
- * become 0: the processor's own conversion does that. */
+/* To nearest, ties to even. fp32 subnormals may become 0, as in the processor's
+ * own conversion. */
 INLINE hvec vec_to_bf16(vec x)
 {
 #if defined(__AVX512BF16__)
@@ -224,7 +223,7 @@ INLINE hvec vec_to_bf16(vec x)
     uvec nan = (uvec)(x != x);
 
     u = (nan & (u >> 16 | 0x40)) | (~nan & rounded);
-#if defined(__AVX512F__) /* compilers take more instructions */
+#if defined(__AVX512F__) /* compilers would take more instructions */
     return (hvec)_mm512_cvtepi32_epi16((__m512i)u);
 #elif defined(__AVX2__)
     __m256i two = _mm256_packus_epi32((__m256i)u, (__m256i)u);
@@ -284,15 +283,15 @@ INLINE hvec vec_to_fp16(vec x)
 }
 
 #if defined(__AVX512F__)
-/* Lanes 0 .. n - 1; all where n is larger */
+/* Lanes 0 .. n - 1; all lanes if n is larger. */
 INLINE __mmask16 vec_first(size_t n)
 {
     return n >= VLEN ? 0xffff : (__mmask16)((1u << n) - 1);
 }
 #endif
 
-/* The first n < VLEN elements of a vector in memory. By masks where there are
- * some, or whole vectors would go through the stack as well. */
+/* The first n < VLEN elements of a vector in memory. Uses masks if available:
+ * with memcpy() even whole vectors would go through the stack. */
 
 INLINE void vec_load_part(vec *x, const float *p, size_t n)
 {
@@ -330,8 +329,8 @@ INLINE void hvec_store_part(uint16_t *p, const hvec *h, size_t n)
 #endif
 }
 
-/* n = VLEN elements from p[i], or fewer, the others being 0. Whole vectors
- * are copied with a constant size: one instruction. */
+/* n elements from p[i] on, the other lanes 0. n = VLEN is copied with a
+ * constant size: one instruction. */
 INLINE vec vec_load(enum plait_dtype type, const void *p, size_t i, size_t n)
 {
     vec x = {0};
@@ -369,7 +368,7 @@ INLINE void vec_store(enum plait_dtype type, void *p, size_t i, size_t n, vec x)
         hvec_store_part((uint16_t *)p + i, &h, n);
 }
 
-/* The value as it reads back after a store. */
+/* x as it reads back after a store. */
 INLINE vec vec_rounded(enum plait_dtype type, vec x)
 {
     if (type == PLAIT_BF16_T)
@@ -392,8 +391,8 @@ INLINE vec vec_exp_near_0(vec r)
     return y * r + 1.0f;
 }
 
-/* e^x to about 1 ulp: 2^k e^r. 0 below -87.3 (where fp32 has no normal
- * result), e^88.3 above. */
+/* e^x to about 1 ulp: 2^k e^r. 0 below -87.3 (where fp32 has no normal result);
+ * above 88.3 e^88.3. */
 INLINE vec vec_exp(vec x)
 {
     const float log2_e = 0x1.715476p0f;
@@ -416,7 +415,7 @@ INLINE vec vec_exp(vec x)
 
     x = vec_select(x > vec_set(88.3f), vec_set(88.3f), x);
     x = vec_select(zero, vec_set(-87.3f), x);
-    k = x * log2_e + shift; /* whole part in the low bits */
+    k = x * log2_e + shift; /* rounds to a whole number, in the low bits */
     y = k - shift;
     x = x - y * ln2 - y * ln2_rest;
     y = vec_exp_near_0(x) * (vec)(((ivec)k + 127) << 23);

@@ -15,8 +15,8 @@ INLINE float load_one(enum plait_dtype type, const void *p, size_t i)
     return vec_load(type, p, i, 1)[0];
 }
 
-/* The largest of n logits; several at once, so that no comparison waits for
- * the one before. */
+/* The largest of n logits, with several maxima at once so that comparisons do
+ * not wait for each other. */
 INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
                         size_t n)
 {
@@ -41,8 +41,8 @@ INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
     return largest;
 }
 
-/* A row lies in L2 for the second pass. A NaN shows in the sum. e [n] (NULL:
- * not wanted) = exp(x - max) */
+/* In the second pass the row is read from L2. A NaN shows in the sum. e [n] =
+ * exp(x - max); NULL: not wanted. */
 INLINE void stats_row(enum plait_dtype type, float *max, float *sum, float *e,
                       const void *logits, size_t at, size_t n)
 {
@@ -69,7 +69,8 @@ INLINE void stats_row(enum plait_dtype type, float *max, float *sum, float *e,
     *sum = vec_sum(s) + tail;
 }
 
-/* Of the row at `at`, whose target is `token` of the whole vocabulary. */
+/* Statistics of the row at `at`; `token`: its target in the whole
+ * vocabulary. */
 static void token_stats(enum plait_dtype type, float *max, float *sum,
                         float *target, float *e, const void *logits, size_t at,
                         int32_t token, const struct shard *s)
@@ -124,8 +125,8 @@ INLINE void store_one(enum plait_dtype type, void *p, size_t i, float x)
     vec_store(type, p, i, 1, vec_set(x));
 }
 
-/* The target's own entry is computed apart: p - 1 rounds once. e: as the sums
- * were made of them, or NULL. */
+/* The target's own entry is computed separately, so that p - 1 is rounded only
+ * once. e: the exponentials that the sum was made of, or NULL. */
 INLINE void backward_row(enum plait_dtype type, void *logits, size_t at,
                          float max, float sum, const float *e, float scale,
                          int64_t target, const struct shard *s)
@@ -197,8 +198,8 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-/* Row by row, so that a row's exponentials are computed once and kept in the
- * cache for its gradient. */
+/* Row by row, so that a row's exponentials are computed once and are still in
+ * the cache for its gradient. */
 static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
                 void *logits, const int32_t *targets, float scale,
                 int32_t count, size_t stride, size_t N)
