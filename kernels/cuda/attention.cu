@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Causal attention in tiles, the scores never in device memory (Dao et al.
- * 2022). Here in fp32 arithmetic for any type and any head dimension up to
+/* Causal attention in tiles; the scores are never in device memory (Dao et al.
+ * 2022). This file computes in fp32 for any type and any head dimension up to
  * 256; attention_mma.cu has the tensor-core kernels. */
 #include "kernels/cuda/attention.cuh"
 
 /* -- forward ------------------------------------------------------------- */
 
-/* Row i of head h: its values, divided by the sum l of exp(score - m). */
+/* Stores row i of head h: acc divided by l, the sum of exp(score - m). */
 template <typename T, int J>
 static __device__ __forceinline__ void
 store_row(const struct plait_attention &a, T *out, float *lse,
@@ -74,7 +74,7 @@ static __global__ void __launch_bounds__(threads)
         l = l * shrink + lanes_sum(sum);
         for (int j = 0; j < J; j++)
             acc[j] *= shrink;
-        __syncwarp(); /* a row lies within a warp */
+        __syncwarp(); /* all threads of a row are in one warp */
         add_rows<J>(acc, p, v, D);
         __syncwarp();
     }

@@ -9,15 +9,15 @@
 #include "kernels/cuda/attention_seen.cuh"
 #include "kernels/cuda/common.cuh"
 
-/* What the forward and the backward of the plain attention share: tiles in
- * fp32 arithmetic for any type, any head dimension up to 256. */
+/* Shared by the forward and the backward of the plain attention: tiles in fp32
+ * arithmetic for any type, any head dimension up to 256. */
 
-/* A block has 32 rows (queries or keys), 8 threads a row, and goes over the
+/* A block has 32 rows (queries or keys) with 8 threads each, and loops over the
  * other side 32 at a time. Thread x of a row has columns x, x + 8, .. */
 static const int tile = 32, lanes = 8, threads = tile * lanes;
 static const int head_dim_max = 256;
 
-/* rows first .. first + tile of src, `stride` elements apart, to dst
+/* Loads rows first .. first + tile of src, `stride` elements apart, to dst
  * [tile, D + 1]; rows from `end` on are 0. */
 template <typename T>
 static __device__ inline void load_tile(float *dst, const T *src, size_t stride,
@@ -78,8 +78,9 @@ static inline bool has_work(const struct plait_attention *a)
     return a->batch > 0 && a->q_len > 0 && a->q_heads > 0;
 }
 
-/* fp32 has kernels for heads up to 64, 128 and 256; the other types, whose
- * usual shapes have kernels of their own, the last only. */
+/* Calls f(T(), J) for the type and for D <= 8 J. fp32 has kernels for heads up
+ * to 64, 128 and 256; the 16-bit types only the last, since attention_mma.cu
+ * has their usual shapes. */
 template <typename F>
 static inline void for_head_dim(enum plait_dtype type, int D, F f)
 {
@@ -95,8 +96,8 @@ static inline void for_head_dim(enum plait_dtype type, int D, F f)
         f(float(), std::integral_constant<int, 32>());
 }
 
-/* Shared memory of `tiles` tiles and `squares` score tiles, allowed to
- * `kernel`; 0: the queue has failed. */
+/* Bytes of shared memory for `tiles` tiles and `squares` tiles of scores, which
+ * `kernel` is allowed to use; 0: the queue has failed. */
 static inline size_t shared_bytes(struct plait_queue *q, const void *kernel,
                                   const char *op, int D, int tiles, int squares)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The backward of attention.cu in two kernels, one per key tile and one per
- * query tile: no two blocks add to the same place, so that the result is the
- * same every time. */
+ * query tile: no two blocks add to the same element, so that the result always
+ * has the same bits. */
 #include "kernels/cuda/attention.cuh"
 
-/* delta[b,h,i] = sum over d of dout * out (Dao et al. 2022), one warp each */
+/* delta[b,h,i] = sum over d of dout * out (Dao et al. 2022); one warp each. */
 template <typename T>
 static __global__ void delta_kernel(float *delta, const T *dout, const T *out,
                                     int q_len, int q_heads, int D, size_t n)
@@ -25,8 +25,9 @@ static __global__ void delta_kernel(float *delta, const T *dout, const T *out,
         delta[(b * q_heads + h) * q_len + i] = sum;
 }
 
-/* Of one key and the queries from q0 on: p = exp(score - lse), and ds, the
- * gradient of the scores. k, v: the key's row; q, o: the queries' tiles. */
+/* For one key and the queries from q0 on: p = exp(score - lse), and ds, the
+ * gradient of the scores. k, v: the key's row; q, o: the queries' tiles of Q
+ * and dout. */
 static __device__ __forceinline__ void
 key_weights(const struct plait_attention &a, float *p, float *ds,
             const float *k, const float *v, const float *q, const float *o,
@@ -48,7 +49,7 @@ key_weights(const struct plait_attention &a, float *p, float *ds,
     }
 }
 
-/* The keys of one tile against every query of the heads that share them. */
+/* The keys of one tile with all queries of the heads that share them. */
 template <typename T, int J>
 static __global__ void __launch_bounds__(threads)
     key_gradient_kernel(struct plait_attention a, T *dK, T *dV, const T *dout,
@@ -106,7 +107,7 @@ static __global__ void __launch_bounds__(threads)
     }
 }
 
-/* The queries of one tile against every key they see. */
+/* The queries of one tile with all keys they see. */
 template <typename T, int J>
 static __global__ void __launch_bounds__(threads)
     query_gradient_kernel(struct plait_attention a, T *dQ, const T *dout,
@@ -164,7 +165,7 @@ static __global__ void __launch_bounds__(threads)
             dQ[at + lane + lanes * j] = from_float<T>(dq[j]);
 }
 
-/* dst[rows, stride] += src[rows, cols]: three of them, a warp a row. */
+/* Three of dst[rows, stride] += src[rows, cols]; one warp per row. */
 template <typename T> struct gradients {
     T *dst[3];
     const T *src[3];

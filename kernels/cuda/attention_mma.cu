@@ -15,9 +15,9 @@ static __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
-/* Scores become weights: s = exp2(s - the row's maximum so far); m, l and
- * acc follow. Row `half` of the lane sees keys from from[half] on below
- * limit[half]. */
+/* Turns scores into weights: s = exp2(s - the row's maximum so far), and
+ * updates m, l and acc. Row `half` of the lane sees keys from[half] ..
+ * limit[half] - 1. */
 template <int D, int n>
 static __device__ inline void
 softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
@@ -61,7 +61,7 @@ softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
     }
 }
 
-/* The lane's rows of out [16, D] and lse. */
+/* Stores the lane's rows of out [16, D] and lse. */
 template <typename T, int D>
 static __device__ inline void
 store_rows(const struct plait_attention &a, T *out, float *lse, int first,
@@ -101,7 +101,8 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     int warp_row = threadIdx.x / 32 * 16, lane = threadIdx.x % 32;
     int mine = first + warp_row + lane / 4;
     int limit[2] = {(int)seen(a, mine), (int)seen(a, mine + 8)};
-    int all = (int)seen(a, first + warp_row); /* rows of the warp see */
+    int all = (int)seen(a, first + warp_row); /* seen by every row of the
+                                               * warp */
     int most = (int)seen(a, min(first + rows, a.q_len) - 1);
     int from[2] = {hidden(a, blockIdx.z, mine),
                    hidden(a, blockIdx.z, mine + 8)};
@@ -111,7 +112,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     unsigned k_tile = q_tile + rows * D * 2, bytes = step * D * 2;
     unsigned k_first = k_tile + begin / step % 2 * 2 * bytes;
     size_t at = (size_t)blockIdx.z * a.k_len * a.kv_stride + (size_t)kv * D;
-    float scale = a.scale * 1.4426950408889634f; /* to powers of two */
+    float scale = a.scale * 1.4426950408889634f; /* for powers of two */
     float m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
     float acc[D / 8][4] = {};
 
@@ -127,7 +128,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
         bool whole = k0 + step <= all && k0 >= none;
         float s[step / 8][4];
 
-        /* Past the end these only fill in zeros. */
+        /* Past the last key these only store zeros. */
         fetch<D, step>(next, K + at, a.kv_stride, k0 + step, a.k_len);
         fetch<D, step>(next + bytes, V + at, a.kv_stride, k0 + step, a.k_len);
         copy_commit();

@@ -5,17 +5,17 @@
 #include "kernels/cuda/attention_seen.cuh"
 #include "kernels/cuda/tile.cuh"
 
-/* What the forward and the backward of the tensor-core attention share. A
- * block has 128 rows (queries or keys), each of its 8 warps 16 of them, and
- * goes over the other side `step` rows at a time while the next ones are
- * copied to shared memory. A warp's scores become the operand of the next
- * product in registers, without a way through memory. */
+/* Shared by the forward and the backward of the tensor-core attention. A block
+ * has 128 rows (queries or keys), 16 for each of its 8 warps, and loops over
+ * the other side `step` rows at a time while the next ones are copied to shared
+ * memory. A warp's scores become the operand of the next product in registers,
+ * without passing through memory. */
 
 static const int rows = 128, warps = 8, threads = 32 * warps;
 
 /* -- tiles in shared memory ------------------------------------------------ */
 
-/* Rows first .. first + n of src to a tile; rows from `end` on are 0. */
+/* Copies rows first .. first + n of src to a tile; rows from `end` on are 0. */
 template <int D, int n, typename T>
 static __device__ inline void fetch(unsigned tile, const T *src, size_t stride,
                                     int first, int end)
@@ -33,7 +33,7 @@ static __device__ inline void fetch(unsigned tile, const T *src, size_t stride,
     }
 }
 
-/* s [16, n] = a-tile rows row .. row + 16 times b-tile [n, D]^T */
+/* s [16, n] = rows row .. row + 16 of the a-tile times b-tile [n, D]^T */
 template <typename T, int D, int n>
 static __device__ inline void scores(float s[n / 8][4], unsigned a_tile,
                                      int row, unsigned b_tile)
@@ -78,7 +78,8 @@ add_product(float acc[D / 8][4], const float p[n / 8][4], unsigned tile)
     }
 }
 
-/* dst [16, D] += acc, or =, the lane's two rows, where they exist. */
+/* Adds acc to dst [16, D], or overwrites it: the lane's two rows, if they are
+ * before `end`. */
 template <typename T, int D>
 static __device__ inline void add_to_rows(T *dst, size_t stride, int first,
                                           int end, const float acc[D / 8][4],
@@ -105,7 +106,7 @@ static __device__ inline void add_to_rows(T *dst, size_t stride, int first,
 
 /* -- launches -------------------------------------------------------------- */
 
-/* f(T(), the head dimension as a constant) */
+/* Calls f(T(), D) for the type and the head dimension, as a constant. */
 template <typename F>
 static inline void for_shape(enum plait_dtype type, int D, F f)
 {

@@ -3,10 +3,10 @@
  * attention_backward.cu. */
 #include "kernels/cuda/attention_mma.cuh"
 
-/* p[c] = exp(score - lse) and ds = p (dp - delta) scale, of a warp's 16 keys
- * and the queries from q0 on. Row `half` of the lane is seen by queries from
- * from[half] on whose document does not begin behind it, at hides[]; that, lse
- * and delta of the queries lie in shared memory. */
+/* p = exp(score - lse) and ds = p (dp - delta) scale, for a warp's 16 keys and
+ * the queries from q0 on. Row `half` of the lane is a key that queries from
+ * from[half] on see, unless they hide it: their documents begin after it.
+ * hides[], lse and delta of the queries are in shared memory. */
 template <int n>
 static __device__ inline void
 key_weights(const struct plait_attention &a, float p[n / 8][4],
@@ -31,8 +31,8 @@ key_weights(const struct plait_attention &a, float p[n / 8][4],
     }
 }
 
-/* lse and delta of `step` queries from `first` on to shared memory; 0 from
- * `end` on. */
+/* Loads lse and delta of `step` queries from `first` on to shared memory; 0
+ * from `end` on. */
 template <int step>
 static __device__ __forceinline__ void
 load_stats(float stats[2][step], const float *lse, const float *delta,
@@ -46,7 +46,8 @@ load_stats(float stats[2][step], const float *lse, const float *delta,
     stats[1][i] = first + i < end ? delta[first + i] : 0;
 }
 
-/* How many keys these queries do not see for their documents' starts. */
+/* How many of the first keys these queries do not see because their documents
+ * begin later. */
 template <int step>
 static __device__ __forceinline__ void
 load_hides(int hides[step], const struct plait_attention &a, size_t b,
@@ -67,8 +68,8 @@ static __device__ inline int first_query(const struct plait_attention &a,
     return key >= a.k_len || i > a.q_len ? a.q_len : i < 0 ? 0 : (int)i;
 }
 
-/* `step` queries of head h from `first` on, and their gradients, to two tiles
- * from `tile` on; lse and delta of them to stats. */
+/* Loads `step` queries of head h from `first` on, and their gradients, to two
+ * tiles from `tile` on; their lse and delta to stats. */
 template <typename T, int D, int step>
 static __device__ inline void
 fetch_queries(const struct plait_attention &a, unsigned tile,
@@ -85,15 +86,15 @@ fetch_queries(const struct plait_attention &a, unsigned tile,
     load_stats<step>(stats, lse + stat, delta + stat, first, a.q_len);
 }
 
-/* The step of queries after the one at `at`: a head's first again after its
- * last. */
+/* The step of queries that follows the one at `at`; after a head's last it is
+ * the next head's first. */
 static __device__ __forceinline__ int next_query(int at, int step, int start,
                                                  int end)
 {
     return at + step < end ? at + step : start;
 }
 
-/* The keys of one tile against the queries of every head that shares them,
+/* The keys of one tile with the queries of all heads that share them. Computed
  * transposed: a warp has 16 keys. */
 template <typename T, int D>
 static __global__ void __launch_bounds__(threads, 1)
@@ -103,7 +104,7 @@ static __global__ void __launch_bounds__(threads, 1)
 {
     constexpr int step = D == 64 ? 64 : 32;
     extern __shared__ __align__(128) char shared[];
-    __shared__ float stats[2][2][step]; /* lse, delta; of two buffers */
+    __shared__ float stats[2][2][step]; /* lse and delta, of two buffers */
     __shared__ int hides[2][step];
     int kv = blockIdx.y, group = a.q_heads / a.kv_heads;
     int first = blockIdx.x * rows, warp_row = threadIdx.x / 32 * 16;
@@ -115,7 +116,7 @@ static __global__ void __launch_bounds__(threads, 1)
     int from[2] = {first_query(a, key), first_query(a, key + 8)};
     int end = last_queries(a, b, min(first + rows, a.k_len) - 1);
     int tiles = group * ((max(end - start, 0) + step - 1) / step);
-    int h = kv * group, q_next = start, q0 = start; /* next, at hand */
+    int h = kv * group, q_next = start, q0 = start; /* next, current */
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
     auto fetch_next = [&](int half) {
         fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half], Q,
@@ -156,9 +157,9 @@ static __global__ void __launch_bounds__(threads, 1)
     add_to_rows<T, D>(dV + at, a.kv_stride, row, a.k_len, dv, a.overwrite);
 }
 
-/* ds = p (dp - delta) scale with p = exp(score - lse), of a warp's 16 queries
- * and the n keys from k0 on; ds holds dp before. Row `half` of the lane sees
- * keys from from[half] on below limit[half]; row_lse is in powers of two. */
+/* ds = p (dp - delta) scale with p = exp(score - lse), for a warp's 16 queries
+ * and the n keys from k0 on; ds is dp before. Row `half` of the lane sees keys
+ * from[half] .. limit[half] - 1; row_lse is to base 2. */
 template <int n>
 static __device__ __forceinline__ void
 query_weights(const struct plait_attention &a, const float s[n / 8][4],
@@ -182,7 +183,7 @@ query_weights(const struct plait_attention &a, const float s[n / 8][4],
     }
 }
 
-/* The queries of one tile against every key they see; a warp has 16. */
+/* The queries of one tile with all keys they see; a warp has 16. */
 template <typename T, int D>
 static __global__ void __launch_bounds__(threads, 1)
     query_gradient_kernel(struct plait_attention a, T *dQ, const T *dout,

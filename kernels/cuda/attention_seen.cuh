@@ -4,10 +4,10 @@
 
 #include "kernels/kernels.h"
 
-/* Which keys a query sees: none behind it, and with documents none of an
- * earlier one. */
+/* Which keys a query sees: none after its own position, and with documents none
+ * of an earlier document. */
 
-/* How many keys, from the first, the query sees. */
+/* How many keys, counted from the first, are not after the query. */
 static __device__ inline int64_t seen(const struct plait_attention &a,
                                       int64_t query)
 {
@@ -16,8 +16,8 @@ static __device__ inline int64_t seen(const struct plait_attention &a,
     return n < 0 ? 0 : n > a.k_len ? a.k_len : n;
 }
 
-/* How many keys, from the first, the query of sequence b does not see because
- * they belong to earlier documents; at least as many as the query before. */
+/* How many keys, counted from the first, the query of sequence b does not see
+ * because they belong to earlier documents; not decreasing with the query. */
 static __device__ inline int hidden(const struct plait_attention &a, size_t b,
                                     int query)
 {
@@ -28,8 +28,8 @@ static __device__ inline int hidden(const struct plait_attention &a, size_t b,
     return n < 0 ? 0 : n > a.k_len ? a.k_len : (int)n;
 }
 
-/* The queries of sequence b, from the first, that do not all come from
- * documents behind the key. */
+/* How many queries of sequence b, counted from the first, belong to documents
+ * that do not begin after the key. */
 static __device__ inline int last_queries(const struct plait_attention &a,
                                           size_t b, int key)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch norm of rows of channels. Sums over rows come in two stages in a fixed
- * order, as in reduce.cu. */
+/* Batch norm of rows of channels. Sums over rows are made in two stages and in
+ * a fixed order, as in reduce.cu. */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/image.h"
 
@@ -12,8 +12,8 @@ struct pair {
     float a, b;
 };
 
-/* part [groups, parts, 2, C]: f(g, i, c) of element i = row * C + c of group g,
- * summed over this part's rows. */
+/* part [groups, parts, 2, C]: the sums of f(g, i, c) over each part's rows, for
+ * element i = row * C + c of group g. */
 template <typename F>
 static __global__ void pair_sums_kernel(float *part, size_t rows, size_t C, F f)
 {
@@ -40,8 +40,8 @@ static __global__ void pair_sums_kernel(float *part, size_t rows, size_t C, F f)
     part[((g * gridDim.y + blockIdx.y) * 2 + threadIdx.y) * C + c] = sum.a;
 }
 
-/* out[g * stride_g + k * stride_k + c] = scale * the sum of the parts, for the
- * first `kinds` of the two. */
+/* out[g * stride_g + k * stride_k + c] = scale * the sum over the parts, for
+ * the first `kinds` (1 or 2) of each pair. */
 static __global__ void join_parts_kernel(float *out, const float *part,
                                          unsigned parts, size_t groups,
                                          size_t C, int kinds, size_t stride_g,
@@ -86,8 +86,7 @@ static float *parts_room(struct plait_queue *q, const struct plait_batchnorm *b)
 
 /* -- statistics ---------------------------------------------------------- */
 
-/* What is summed of each element; the functors take group, element and
- * channel. */
+/* What is summed; these functors get group, element and channel. */
 struct value_of {
     const float *x;
 
@@ -192,7 +191,7 @@ static int batchnorm_fold(struct plait_queue *q, float *delta,
 
 /* -- forward and backward ------------------------------------------------- */
 
-/* f(g, i, c) of every element */
+/* Calls f(g, i, c) for every element. */
 template <typename F>
 static __global__ void element_kernel(size_t n, size_t group, size_t C, F f)
 {
@@ -213,7 +212,7 @@ static int each_element(struct plait_queue *q, const struct plait_batchnorm *b,
     return cuda_leave(q, op);
 }
 
-/* A batch norm's statistics, as every element uses them. */
+/* Normalises elements by a batch norm's statistics. */
 struct normaliser {
     const float *stats, *var;
     size_t C;

@@ -44,7 +44,7 @@ template <> __device__ inline fp16 from_float<fp16>(float x)
     return __float2half_rn(x);
 }
 
-/* Sixteen bytes of T: what one thread moves at once. */
+/* Sixteen bytes of T, which one thread moves at once. */
 template <typename T> struct alignas(16) pack {
     static constexpr int n = 16 / sizeof(T);
     T v[n];
@@ -64,7 +64,7 @@ static __device__ inline void store_pack(T *p, const pack<T> &x)
     *reinterpret_cast<uint4 *>(p) = *reinterpret_cast<const uint4 *>(&x);
 }
 
-/* V values of T from p on: 16 bytes at once, or (V = 1) one. */
+/* Loads V values of T from p on: 16 bytes at once, or (V = 1) one value. */
 template <typename T, int V>
 static __device__ inline void load_values(float *x, const T *p)
 {
@@ -114,8 +114,8 @@ static __device__ inline float warp_max(float x)
     return x;
 }
 
-/* The sum over a block of whole warps, to all its threads. The order is
- * fixed. `shared` has 32 places and may be used again at once. */
+/* The sum over a block of whole warps, returned to all its threads, in a fixed
+ * order. `shared` has 32 elements and may be used again at once. */
 template <typename F> static __device__ inline F block_sum(F x, F *shared)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -130,14 +130,14 @@ template <typename F> static __device__ inline F block_sum(F x, F *shared)
     return x;
 }
 
-/* The bits of |x| grow with |x|, NaN's are the largest: their maximum is the
- * same in any order. */
+/* The bits of |x|, which are ordered as |x| is, NaN being the largest. Their
+ * maximum does not depend on the order of the comparisons. */
 template <typename T> static __device__ inline unsigned magnitude(T x)
 {
     return __float_as_uint(to_float(x)) & 0x7fffffff;
 }
 
-/* The largest of `most` and of what store_values() makes of x. */
+/* The maximum of `most` and the magnitudes that store_values() stores of x. */
 template <typename T, int V>
 static __device__ inline unsigned larger(unsigned most, const float *x)
 {
@@ -146,8 +146,8 @@ static __device__ inline unsigned larger(unsigned most, const float *x)
     return most;
 }
 
-/* *amax = the largest of it and of every thread's `most`, by one atomic
- * operation of a block of whole warps. `shared` has 32 places. */
+/* *amax = the maximum of *amax and every thread's `most`, with one atomic
+ * operation per block of whole warps. `shared` has 32 elements. */
 static __device__ inline void block_amax(unsigned *amax, unsigned most,
                                          unsigned *shared)
 {
@@ -164,12 +164,12 @@ static __device__ inline void block_amax(unsigned *amax, unsigned most,
         atomicMax(amax, most);
 }
 
-/* How many of x[0..n) come before x[i]: what is smaller, and what is equal and
- * stands before it. n^2 comparisons by all blocks together, which for the
- * tokens of a micro-batch is little work, needs no atomics and has always the
- * same order. Blocks of THREADS have THREADS neighbours each; all threads
- * come, those with i >= n for their part in the loads. `shared` has THREADS
- * places. */
+/* The position of x[i] in a stable sort: how many of x[0..n) are smaller, or
+ * equal and before it. n^2 comparisons by all blocks together: for the tokens
+ * of a micro-batch that is little work, needs no atomics and is always in the
+ * same order. Blocks have THREADS threads for as many consecutive i; all
+ * threads must call it, those with i >= n because they take part in the loads.
+ * `shared` has THREADS elements. */
 template <int THREADS>
 static __device__ inline int rank_of(const int32_t *x, int i, int n,
                                      int32_t *shared)
@@ -184,7 +184,7 @@ static __device__ inline int rank_of(const int32_t *x, int i, int n,
         if ((int)threadIdx.x < m)
             shared[threadIdx.x] = x[base + threadIdx.x];
         __syncthreads();
-        if (base < own) { /* whole, and before all of this block */
+        if (base < own) { /* all of these are before this block's */
 #pragma unroll 16
             for (int j = 0; j < THREADS; j++)
                 place += shared[j] <= mine;
@@ -206,7 +206,8 @@ static inline size_t ceil_div(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-/* Blocks for n independent items: enough to fill the GPU, the rest loops. */
+/* Number of blocks for n independent items: at most enough to fill the GPU; the
+ * blocks loop over the rest. */
 static inline unsigned grid_for(const struct plait_queue *q, size_t n,
                                 unsigned threads)
 {
@@ -221,7 +222,7 @@ static inline bool aligned16(const void *p)
     return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-/* Before kernels that call block_amax(); amax NULL: nobody asks. */
+/* Call before kernels that use block_amax(); amax NULL: not wanted. */
 static inline void clear_amax(struct plait_queue *q, const char *op,
                               unsigned *amax)
 {
@@ -229,14 +230,15 @@ static inline void clear_amax(struct plait_queue *q, const char *op,
         cuda_check(q, op, cudaMemsetAsync(amax, 0, sizeof(*amax), q->stream));
 }
 
-/* Whether rows of `stride` elements, from p on, all begin at 16 bytes. */
+/* Whether rows of `stride` elements, from p on, all begin at multiples of 16
+ * bytes. */
 template <typename T>
 static inline bool rows_aligned16(const void *p, size_t stride)
 {
     return aligned16(p) && stride * sizeof(T) % 16 == 0;
 }
 
-/* Call f(T()) with the C++ type of `type`. */
+/* Calls f(T()) with the C++ type of `type`. */
 template <typename F> static inline void for_type(enum plait_dtype type, F f)
 {
     if (type == PLAIT_F32)
@@ -247,8 +249,8 @@ template <typename F> static inline void for_type(enum plait_dtype type, F f)
         f(fp16());
 }
 
-/* Call f(V) with how many values of T a thread moves at once, as a constant:
- * those of 16 bytes, or 1. */
+/* Calls f(V) with the number of values of T that a thread moves at once, as a
+ * constant: 16 bytes of them, or 1. */
 template <typename T, typename F> static inline void for_width(bool packs, F f)
 {
     if (packs)
@@ -257,12 +259,12 @@ template <typename T, typename F> static inline void for_width(bool packs, F f)
         f(std::integral_constant<int, 1>());
 }
 
-/* i from 0 to n - 1, shared out among all threads of the grid. */
+/* i from 0 to n - 1, distributed over all threads of the grid. */
 #define GRID_LOOP(i, n)                                                     \
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
          i += (size_t)gridDim.x * blockDim.x)
 
-/* An op of n items (0: nothing is launched) whose launches f(T()) makes. */
+/* Runs an op of n items, whose kernels f(T()) launches; nothing if n is 0. */
 template <typename F>
 static inline int cuda_launch(struct plait_queue *q, const char *op,
                               enum plait_dtype type, size_t n, F f)

@@ -2,13 +2,14 @@
 #include "kernels/cuda/image.h"
 #include "kernels/cuda/matmul.h"
 
-/* Convolutions as matrix products of patches, where they are not cuDNN's: what
- * a kernel sees of the image at one place becomes a row (Chellapilla et al.,
- * 2006). Patches are made for as many images at a time as fit PATCH_BYTES. */
+/* Convolutions as matrix products of patches (Chellapilla et al., 2006), for
+ * those that cuDNN does not compute: what the kernel reads of the image for one
+ * output pixel becomes a row. Patches are made for as many images at a time as
+ * fit PATCH_BYTES. */
 
 #define PATCH_BYTES ((size_t)256 << 20)
 
-/* One run of images, of as many as there are patches for. */
+/* A run of images: as many as there is room for patches. */
 struct run {
     struct plait_conv c; /* of those images alone */
     size_t rows;         /* of the output */
@@ -21,8 +22,8 @@ static bool is_product(const struct plait_conv *c)
     return c->kernel == 1 && c->stride == 1 && c->pad == 0;
 }
 
-/* 1: done by cuDNN; 0: it is to be done here; -1: the queue has failed. What
- * is its own patches is a product as it is. */
+/* 1: done by cuDNN; 0: to be done here; -1: the queue has failed. A 1 x 1
+ * kernel needs no patches and is a plain matrix product. */
 static int by_cudnn(struct plait_queue *q, enum cuda_conv_pass pass,
                     const struct plait_conv *c, const float *image,
                     const float *weight, const float *result, int accumulate)
@@ -187,7 +188,7 @@ static int conv_backward_weight(struct plait_queue *q,
     return cuda_leave(q, "conv_backward_weight");
 }
 
-/* Filled once, with the table that refers to it. */
+/* Filled once, together with the table that points to it. */
 static struct plait_image_ops image_table;
 
 void cuda_image_ops(struct plait_ops *ops)

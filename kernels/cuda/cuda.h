@@ -14,25 +14,25 @@
 extern "C" {
 #endif
 
-/* What the files of the CUDA module share. Each subject keeps its ops static
- * and enters them into the table through one function, see below. */
+/* Shared by the files of the CUDA module. Each subject keeps its ops static and
+ * enters them in the table with one function, see below. */
 
-struct cuda_block;  /* one allocation, in device.c */
-struct cuda_pinned; /* one on the host, in pinned.c */
+struct cuda_block;  /* one allocation of device memory, in device.c */
+struct cuda_pinned; /* one of pinned host memory, in pinned.c */
 struct cuda_matmul; /* a planned matrix product, in matmul.c */
 struct cuda_cudnn;  /* cuDNN and its plans, in cudnn_plan.c */
-struct cuda_tuned;  /* what was chosen for products, in tune.c */
+struct cuda_tuned;  /* choices of algorithms, in tune.c */
 
-/* Chains of planned products, by a hash of their shapes. */
+/* Number of hash chains of planned products. */
 #define CUDA_MATMUL_CHAINS 128
 
 struct plait_device {
     int index;
     int sms;         /* multiprocessors */
     int capability;  /* 89: 8.9 */
-    size_t smem_max; /* shared memory one block may ask for, bytes */
-    int tf32;        /* fp32 products on the tensor cores */
-    bool wait;       /* PLAIT_CUDA_SYNC=1: for each op */
+    size_t smem_max; /* limit of a block's shared memory, bytes */
+    int tf32;        /* fp32 products may use TF32 */
+    bool wait;       /* PLAIT_CUDA_SYNC=1: wait for each op */
     cublasLtHandle_t blas;
     pthread_mutex_t lock; /* of everything below */
     struct cuda_block *blocks;
@@ -44,8 +44,8 @@ struct plait_device {
     struct cuda_tuned *tuned; /* likewise */
 };
 
-/* Pinned host memory that host copies pass through, so that the caller's
- * buffer is free on return while the queue runs on. */
+/* Pinned buffer that transfers from and to host memory pass through, so that
+ * the caller's buffer is free on return while the queue goes on. */
 struct cuda_stage {
     void *host;
     cudaEvent_t done; /* the last copy that used it */
@@ -58,30 +58,30 @@ struct plait_queue {
     struct cuda_scratch *scratch;
     struct cuda_stage stage[2];
     int next_stage;
-    cudaError_t status;   /* CUDA's reason for the failure, if it was CUDA */
+    cudaError_t status;   /* CUDA's error, if that made the queue fail */
     bool recording;       /* between graph_begin and graph_end */
     char unrecorded[160]; /* why the last recording failed */
 };
 
-/* An op begins with cuda_enter() (-1: the queue has failed before) and
- * returns cuda_leave(), which reports what the launches in between said. */
+/* An op begins with cuda_enter() (-1: the queue has failed before) and returns
+ * cuda_leave(), which reports errors of the launches in between. */
 int cuda_enter(struct plait_queue *q);
 int cuda_leave(struct plait_queue *q, const char *op);
-/* PLAIT_CUDA_SYNC=1: each op is waited for, and none recorded. */
+/* PLAIT_CUDA_SYNC=1: the host waits for each op, and nothing is recorded. */
 int cuda_waits(void);
-/* In place of cuda_enter() where an op waits or uses host memory: -1 also
- * while the queue is recorded. */
+/* Replaces cuda_enter() in ops that wait or use host memory: -1 also while the
+ * queue is recorded. */
 int cuda_enter_host(struct plait_queue *q, const char *op);
-/* 0, or -1 and the queue has failed with the reason of `status`. */
+/* 0, or -1 after making the queue fail with the reason of `status`. */
 int cuda_check(struct plait_queue *q, const char *op, cudaError_t status);
 
-/* Device memory for one op's intermediate results, aligned to 256 bytes. It
- * is shared by all ops of the queue, whose order keeps them apart: it holds
- * nothing from one op to the next. NULL: the queue has failed. */
+/* Device memory for one op's intermediate results, aligned to 256 bytes. All
+ * ops of the queue use the same memory, since they run in order: its contents
+ * do not outlive the op. NULL: the queue has failed. */
 void *cuda_scratch(struct plait_queue *q, size_t bytes);
 
-/* Lets a block of `kernel` have `bytes` of shared memory: 0, or -1 and the
- * queue has failed, with ENOTSUP where this GPU has less. */
+/* Allows blocks of `kernel` to use `bytes` of shared memory: 0, or -1 and the
+ * queue has failed, with ENOTSUP if this GPU has less. */
 int cuda_allow_shared(struct plait_queue *q, const char *op, const void *kernel,
                       size_t bytes);
 
@@ -89,13 +89,13 @@ int cuda_allow_shared(struct plait_queue *q, const char *op, const void *kernel,
 void *cuda_alloc(struct plait_device *dev, size_t bytes);
 void cuda_free(struct plait_device *dev, void *ptr);
 
-/* *dst += the sum over i of src[i], in fixed order. */
+/* *dst += the sum over i of src[i], in a fixed order. */
 void cuda_sum_doubles(struct plait_queue *q, double *dst, const double *src,
                       size_t n);
-/* dst[c] += the sum over r of part[r * cols + c], in fixed order. */
+/* dst[c] += the sum over r of part[r * cols + c], in a fixed order. */
 void cuda_sum_rows(struct plait_queue *q, float *dst, const float *part,
                    size_t rows, size_t cols);
-/* The launches of bias_backward, gelu_forward and of GELU's backward, which
+/* The kernel launches of bias_backward, gelu_forward and GELU's backward, which
  * can also add: out[i] = gelu'(pre[i]) * dout[i] (+ out[i]). */
 void cuda_column_sums(struct plait_queue *q, enum plait_dtype type,
                       float *dbias, const void *dout, size_t N, size_t O);
@@ -105,12 +105,12 @@ void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
                         const void *dout, const void *pre, int accumulate,
                         size_t n);
 
-/* x[i, :] += bias[:]; x [N,O], bias [O] of T: where a product's epilogue
- * cannot add it. */
+/* x[i, :] += bias[:]; x [N,O], bias [O] of T. For products whose epilogue
+ * cannot add the bias. */
 void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
                const void *bias, size_t N, size_t O);
 
-/* Called by device_destroy, with no op under way. */
+/* Called by device_destroy, when no op is running. */
 void cuda_matmul_forget(struct plait_device *dev);
 void cuda_tune_forget(struct plait_device *dev);
 void cuda_pinned_forget(struct plait_device *dev);
@@ -119,15 +119,15 @@ void cuda_cudnn_forget(struct plait_device *dev);
 /* Whether the module holds code for the current GPU. */
 int cuda_has_code(void);
 
-/* attention_backward of the table, which attention_backward.cu has. */
+/* attention_backward of the table; defined in attention_backward.cu. */
 int cuda_attention_backward(struct plait_queue *q, enum plait_dtype type,
                             const struct plait_attention *a, void *dQ, void *dK,
                             void *dV, const void *dout, const void *out,
                             const float *lse, const void *Q, const void *K,
                             const void *V);
 
-/* The tensor-core attention takes these shapes; the plain one takes all.
- * addresses: all pointers or'ed. */
+/* Whether the tensor-core attention takes these shapes; the plain one takes
+ * all. addresses: all pointers or'ed. */
 int cuda_attention_mma_fits(enum plait_dtype type,
                             const struct plait_attention *a,
                             uintptr_t addresses);
@@ -142,19 +142,20 @@ void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
                                  const float *delta, const float *lse,
                                  const void *Q, const void *K, const void *V);
 
-/* Whether this variable of the environment leaves something to cuDNN: 1, 0, or
- * -1 and the queue has failed. */
+/* Whether this environment variable leaves its subject to cuDNN: 1, 0, or -1
+ * and the queue has failed. */
 int cuda_cudnn_chosen(struct plait_queue *q, const char *variable);
-/* What computes attention in 16 bits, and why, as struct plait_gpu_facts. */
+/* Writes what computes attention in 16 bits, and why, for plait_gpu_facts. */
 void cuda_describe_attention(char *text, size_t size);
 /* Why cuDNN cannot be used; NULL: it can. */
 const char *cudnn_missing(void);
-/* Whether PLAIT_ATTENTION leaves this to cuDNN, and the shape is one of its:
- * 1, 0, or -1 and the queue has failed. addresses: all pointers or'ed. */
+/* Whether cuDNN is to compute this attention: PLAIT_ATTENTION allows it, and it
+ * has the shape. 1, 0, or -1 and the queue has failed. addresses: all pointers
+ * or'ed. */
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,
                      const struct plait_attention *a, uintptr_t addresses);
-/* 1: done; 0: this cuDNN has none for the shape, which the queue's note says;
- * -1: the queue has failed. */
+/* 1: done; 0: this cuDNN has no plan for the shape (the queue's remark says
+ * so); -1: the queue has failed. */
 int cuda_cudnn_forward(struct plait_queue *q, enum plait_dtype type,
                        const struct plait_attention *a, void *out, float *lse,
                        const void *Q, const void *K, const void *V);
@@ -163,7 +164,8 @@ int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
                         void *dV, const void *dout, const void *out,
                         const float *lse, const void *Q, const void *K,
                         const void *V);
-/* dQ, dK, dV, strided as in a, += dense ones of 16 bits; all at 16 bytes. */
+/* dQ, dK, dV (strided as in a) += the dense ones, of 16-bit types; all pointers
+ * aligned to 16 bytes. */
 void cuda_add_gradients(struct plait_queue *q, enum plait_dtype type,
                         const struct plait_attention *a, void *dQ, void *dK,
                         void *dV, const void *dense_dQ, const void *dense_dK,
@@ -189,8 +191,8 @@ void cuda_update8_ops(struct plait_ops *ops);
 void cuda_graph_ops(struct plait_ops *ops);
 void cuda_image_ops(struct plait_ops *ops);
 
-/* The module's one exported symbol: the table, or NULL with a reason and errno
- * ENODEV (none is visible), EIO (it cannot be used), ENOENT (no driver). */
+/* The module's only exported symbol: the table, or NULL with a reason and errno
+ * ENODEV (no GPU is visible), EIO (it cannot be used), ENOENT (no driver). */
 __attribute__((visibility("default"))) const struct plait_ops *
 plait_cuda_ops(const char **why);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Causal attention by cuDNN: plans are kept by shape, and so are its refusals.
- * The backward overwrites its results, so they are made beside and added,
- * unless there is nothing to add to. It collects dQ in fp32, in an order that
- * changes from run to run. (cuDNN's way in a fixed order stores all of dP,
- * len^2 a head: who wants the same bits each time has the kernels here.) */
+/* Causal attention with cuDNN: plans are kept by shape, and so are its
+ * refusals. cuDNN's backward overwrites its results, so that they are computed
+ * in scratch memory and then added, unless a->overwrite is set. It sums dQ in
+ * fp32 in an order that changes from run to run. (cuDNN's deterministic
+ * backward stores all of dP, len^2 per head: for reproducible bits use our own
+ * kernels.) */
 #include "config.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@
 
 #include "kernels/cuda/cudnn.h"
 
-/* Said once, as the refusal is remembered. */
+/* Called once per shape, because the refusal is kept. */
 static void refuse(struct plait_queue *q, const struct build *b)
 {
     const struct shape *s = &b->p->key.attention;
@@ -78,8 +79,8 @@ static struct key key_of(enum plait_dtype type, const struct plait_attention *a,
     return key;
 }
 
-/* What the backward makes beside, in this order behind the workspace; how
- * many of them. */
+/* The backward's intermediate results, stored in this order after the
+ * workspace; scratch_count(): how many of them are used. */
 static const int scratch_ids[] = {ID_DELTA, ID_DQ_SUM, ID_DQ, ID_DK, ID_DV};
 
 static int scratch_count(const struct shape *s)
@@ -103,8 +104,8 @@ static size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Points the backward's ids into scratch; the workspace, or NULL: the queue
- * has failed. */
+/* Points the backward's ids into scratch memory; returns the workspace, or
+ * NULL: the queue has failed. */
 static void *make_room(struct plait_queue *q, const struct plan *p,
                        void *memory[NIDS])
 {
@@ -129,7 +130,7 @@ static void *make_room(struct plait_queue *q, const struct plan *p,
 static int run_plan(struct plait_queue *q, const struct key *key, float scale,
                     void *memory[NIDS])
 {
-    /* Before 9.10 its kernels want a number. */
+    /* cuDNN's kernels before 9.10 need a finite number. */
     float masked = cudnnGetVersion() < 91000 ? -FLT_MAX : -INFINITY, one = 1;
     struct plan *p = cudnn_plan_for(q, key, &kind);
     void *workspace;
@@ -241,8 +242,8 @@ int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
 
 #endif
 
-/* Whole sequences in 16 bits, without documents in them, in the head sizes
- * that cuDNN's flash kernels have on every GPU they run on. */
+/* What cuDNN computes: whole sequences in 16 bits, without documents, with head
+ * sizes that its flash kernels have on all GPUs they run on. */
 static bool fits(enum plait_dtype type, const struct plait_attention *a,
                  uintptr_t addresses)
 {

@@ -7,46 +7,47 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/image.h"
 
-/* What the files about cuDNN share: cudnn_lib.c (the library), cudnn_desc.c
+/* Shared by the files about cuDNN: cudnn_lib.c (the library), cudnn_desc.c
  * (descriptors), cudnn_graph.c and cudnn_conv_graph.c (what a plan computes),
- * cudnn_choose.c (its engine), cudnn_plan.c (plans that are kept), cudnn.c
- * and cudnn_conv.c (attention and convolutions by them). */
+ * cudnn_choose.c (its engine), cudnn_plan.c (kept plans), cudnn.c and
+ * cudnn_conv.c (attention and convolutions with them). */
 
 typedef cudnnBackendDescriptor_t desc;
 
-/* More than the descriptors of one plan, and than its operations. */
+/* Limits that no plan reaches: its descriptors, and its operations. */
 #define DESCRIPTORS 256
 #define OPERATIONS 32
 
 #define ALL_NOTES UINT32_MAX
 
-/* What attention's plan is made for. */
+/* What an attention plan depends on. */
 struct shape {
     bool backward;
-    bool overwrite; /* the gradients go where they belong, else dense, beside */
+    bool overwrite; /* gradients are stored directly as a says; else dense, in
+                     * scratch memory */
     enum plait_dtype type;
     int batch, len, q_heads, kv_heads, head_dim;
     size_t q_stride, kv_stride;
 };
 
-/* And a convolution's. */
+/* What a convolution plan depends on. */
 struct conv_shape {
     enum cuda_conv_pass pass;
     struct plait_conv c;
     bool tf32;
-    int alignment; /* of all its memory */
+    int alignment; /* bytes, of all its pointers */
 };
 
-/* Compared as bytes: what is not set is 0. */
+/* The key of a plan. Compared as bytes: unused members are 0. */
 struct key {
     enum { OF_ATTENTION, OF_CONVOLUTION } subject;
     struct shape attention;
     struct conv_shape conv;
 };
 
-/* The tensors that are memory, by their cuDNN ids, those of the forward
- * first; SCALE, MASKED and ONE are single numbers on the host. DELTA are the
- * row sums of dout * out, DQ_SUM is dQ in fp32. */
+/* Tensors in memory, by their cuDNN ids, those of the forward first. SCALE,
+ * MASKED and ONE are single numbers on the host. DELTA: the row sums of dout *
+ * out; DQ_SUM: dQ in fp32. */
 enum {
     ID_Q,
     ID_K,
@@ -66,69 +67,72 @@ enum {
     NIDS
 };
 
-/* Of a convolution: what it reads and writes, or the gradients of these. */
+/* A convolution's tensors, or the gradients of them. */
 enum { ID_IMAGE, ID_WEIGHT, ID_RESULT, CONV_IDS };
 
 /* plan NULL: cuDNN has none for this shape. */
 struct plan {
     struct plan *next;
     struct key key;
-    desc made[DESCRIPTORS]; /* all of the plan, in the order they were made */
+    desc made[DESCRIPTORS]; /* all descriptors of the plan, in order of
+                             * creation */
     int nmade;
     desc plan;
     int64_t workspace; /* bytes */
 };
 
-/* A plan in the making. After the first failure nothing more is done. */
+/* A plan that is being built. After the first failure, later calls do
+ * nothing. */
 struct build {
     struct plan *p;
-    cudnnHandle_t handle; /* of the GPU; or NULL, and one that is described,
-                             which newer versions of cuDNN also plan for */
+    cudnnHandle_t handle; /* of the GPU; NULL: of a described device, which
+                           * newer versions of cuDNN can plan for, too */
     struct {
         desc properties;
         cudnnBackendAttributeName_t of_heuristics, of_plan;
     } device;
     cudnnStatus_t status;
-    const char *what; /* failed */
+    const char *what; /* what failed */
     desc ops[OPERATIONS];
     int nops;
-    int64_t next_id;        /* of tensors that are no memory */
-    int64_t alignment;      /* of those that are, bytes */
-    uint32_t notes;         /* numerical notes an engine may have, a bit each */
+    int64_t next_id;        /* for virtual tensors */
+    int64_t alignment;      /* of tensors in memory, bytes */
+    uint32_t notes;         /* bit set of the numerical notes an engine may
+                             * have */
     int64_t most_workspace; /* bytes */
-    bool fallback;          /* any engine will do */
-    const struct shape *s;  /* of attention */
+    bool fallback;          /* also try the engines of cuDNN's fallback list */
+    const struct shape *s;  /* attention's */
 };
 
-/* What plans of one subject have in common. */
+/* What differs between the subjects of plans. */
 struct plan_kind {
-    void (*state)(struct build *b); /* the operations, and limits */
-    void (*refuse)(struct plait_queue *q, const struct build *b); /* a note */
+    void (*state)(struct build *b); /* states the operations, sets limits */
+    void (*refuse)(struct plait_queue *q, const struct build *b); /* a remark */
 };
 
-/* The plan for a key, made if need be; NULL: the queue has failed. The
- * device's lock is held, here and below. */
+/* The plan for a key, built if there is none yet; NULL: the queue has failed.
+ * Here and below the caller holds the device's lock. */
 struct plan *cudnn_plan_for(struct plait_queue *q, const struct key *key,
                             const struct plan_kind *kind);
 cudnnStatus_t cudnn_execute(struct plait_queue *q, const struct plan *p,
                             int64_t n, const int64_t *ids, void **memory,
                             void *workspace);
 
-/* The library of that name; -1 and why. */
+/* Loads the library of that name; 0, or -1 with the reason in why. */
 int cudnn_load(const char *file, char *why, size_t size);
 
-/* What a version is known not to do right of attention; NULL: nothing. */
+/* Why this version of cuDNN is not used for the shape; NULL: it is. */
 const char *cudnn_refused(const struct shape *s, size_t version);
 
-/* A plan for the operations that are stated, if there is one. */
+/* Finds a plan for the stated operations, if there is one. */
 void cudnn_choose(struct build *b);
 
-/* The operations of b->p->key. */
+/* State the operations of b->p->key. */
 void cudnn_state_attention(struct build *b);
 void cudnn_state_conv(struct build *b);
 
-/* The steps of stating something to cuDNN; `what` names it where one fails.
- * The plan owns what is made. */
+/* The steps of describing something to cuDNN; `what` names it if one fails. The
+ * plan owns what is created. */
 void cudnn_check(struct build *b, const char *what, cudnnStatus_t status);
 desc cudnn_make(struct build *b, const char *what,
                 cudnnBackendDescriptorType_t type);
@@ -141,7 +145,7 @@ desc cudnn_finish(struct build *b, const char *what, desc d);
 desc cudnn_tensor(struct build *b, int64_t id, cudnnDataType_t type,
                   const int64_t size[4], const int64_t stride[4],
                   bool is_virtual, bool by_value);
-/* Finishes an operation, which becomes one of the plan's. */
+/* Finishes an operation and adds it to the plan's. */
 void cudnn_add(struct build *b, const char *what, desc d);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/cudnn.h"
 
-/* How many of cuDNN's engines are tried. */
+/* How many of cuDNN's engines are tried at most. */
 #define ENGINES 16
 
 static desc operation_graph(struct build *b)
@@ -22,7 +22,8 @@ static desc operation_graph(struct build *b)
     return cudnn_finish(b, what, d);
 }
 
-/* cuDNN's engines for the graph, its favourite first; how many. */
+/* Lists cuDNN's engines for the graph, its first choice first; returns how
+ * many. */
 static int64_t engines(struct build *b, cudnnBackendHeurMode_t mode, desc graph,
                        desc list[ENGINES])
 {
@@ -47,8 +48,8 @@ static int64_t engines(struct build *b, cudnnBackendHeurMode_t mode, desc graph,
     return b->status == CUDNN_STATUS_SUCCESS ? found : 0;
 }
 
-/* Fails where the engine of this configuration has a note that b->notes
- * lacks. */
+/* Fails if the engine of this configuration has a note that b->notes does not
+ * allow. */
 static void check_notes(struct build *b, desc config)
 {
     const char *what = "numerical notes";
@@ -68,14 +69,14 @@ static void check_notes(struct build *b, desc config)
                         engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                         CUDNN_TYPE_NUMERICAL_NOTE,
                         CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, notes));
-    if (n > CUDNN_NUMERICAL_NOTE_TYPE_COUNT) /* of a newer cuDNN */
+    if (n > CUDNN_NUMERICAL_NOTE_TYPE_COUNT) /* notes of a newer cuDNN */
         cudnn_check(b, what, CUDNN_STATUS_NOT_SUPPORTED);
     for (int64_t i = 0; i < n && b->status == CUDNN_STATUS_SUCCESS; i++)
         if ((unsigned)notes[i] > 31 || !(b->notes >> notes[i] & 1))
             cudnn_check(b, what, CUDNN_STATUS_NOT_SUPPORTED);
 }
 
-/* A plan with this engine, if it can and may. */
+/* Builds a plan with this engine, if it is able to and allowed. */
 static void try_engine(struct build *b, desc engine)
 {
     const char *what = "plan";
@@ -103,8 +104,8 @@ static void try_engine(struct build *b, desc engine)
         b->p->plan = d;
 }
 
-/* The first engine of a way to list them that can and may; none after a
- * failure of the graph itself. */
+/* Takes the first engine of the heuristic's list that is able to and allowed;
+ * none if stating the graph has failed. */
 static void choose(struct build *b, cudnnBackendHeurMode_t mode, desc graph)
 {
     desc list[ENGINES];

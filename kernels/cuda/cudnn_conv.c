@@ -53,8 +53,9 @@ static struct key key_of(const struct plait_queue *q, enum cuda_conv_pass pass,
     return key;
 }
 
-/* The device's lock is held. *sum: the weight's gradient that is to be added
- * to what is there, NULL where none is. */
+/* The device's lock is held. *sum: the weight's gradient in scratch memory,
+ * which the caller must add to the old one; unchanged if it was stored
+ * directly. */
 static int run_plan(struct plait_queue *q, enum cuda_conv_pass pass,
                     const struct plait_conv *c, void *memory[CONV_IDS],
                     int accumulate, float **sum)

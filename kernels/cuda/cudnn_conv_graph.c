@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A convolution, or one of its gradients, as cuDNN's one operation: images
- * and kernels lie channels last, in fp32. */
+/* A convolution, or one of its gradients, as a single cuDNN operation; images
+ * and kernels are stored channels last, in fp32. */
 #include "config.h"
 
 #ifdef HAVE_CUDNN
 
 #include "kernels/cuda/cudnn.h"
 
-/* What an engine may ask for, which is what patches take without cuDNN. */
+/* An engine's workspace may have as many bytes as the patches without cuDNN. */
 #define MOST_WORKSPACE ((int64_t)256 << 20)
 
 /* The names that an operation and its attributes have in each pass. */
@@ -41,7 +41,8 @@ static const struct pass {
          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
 };
 
-/* n of [rows, columns, channels], which cuDNN wants named in another order. */
+/* n images [rows, columns, channels]; cuDNN lists the dimensions in another
+ * order. */
 static desc channels_last(struct build *b, int64_t id, size_t n, size_t rows,
                           size_t columns, size_t channels)
 {
@@ -78,9 +79,9 @@ static desc convolution(struct build *b, const struct plait_conv *c)
     return cudnn_finish(b, what, d);
 }
 
-/* Results are to have the same bits in each run and the rounding of fp32, as
- * those of the products of patches: of all engines' notes, only tensor cores
- * may be there, and those only where fp32 products may be TF32. */
+/* Results must have the same bits in each run and fp32's rounding, as those of
+ * the products of patches. So the only note allowed, apart from NaN
+ * propagation, is tensor cores, and that only if fp32 products may use TF32. */
 static void limit_engines(struct build *b, const struct conv_shape *s)
 {
     b->alignment = s->alignment;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Causal attention stated operation by operation to cuDNN's backend, which
- * recognises it and answers with one of its flash kernels. */
+/* Describes causal attention to cuDNN's backend operation by operation, which
+ * it recognises and computes with one of its flash kernels. */
 #include "config.h"
 
 #ifdef HAVE_CUDNN
@@ -14,8 +14,8 @@ static cudnnDataType_t data_type(enum plait_dtype type)
     return type == PLAIT_BF16_T ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
 }
 
-/* [batch, heads, rows, columns] of memory, whose tokens lie `token` elements
- * apart; where `across`, the tokens are the columns. */
+/* A tensor in memory [batch, heads, rows, columns] whose tokens are `token`
+ * elements apart; across: the tokens are the columns. */
 static desc memory(struct build *b, int64_t id, int heads, size_t token,
                    bool across)
 {
@@ -35,7 +35,8 @@ static desc number(struct build *b, int64_t id)
     return cudnn_tensor(b, id, CUDNN_DATA_FLOAT, one, one, false, true);
 }
 
-/* A result [batch, q_heads, len, columns] that stays inside the kernel. */
+/* A virtual result [batch, q_heads, len, columns], which stays inside the
+ * kernel. */
 static desc inside(struct build *b, cudnnDataType_t type, int64_t columns)
 {
     int64_t H = b->s->q_heads, T = b->s->len;
@@ -45,7 +46,7 @@ static desc inside(struct build *b, cudnnDataType_t type, int64_t columns)
     return cudnn_tensor(b, b->next_id++, type, size, stride, true, false);
 }
 
-/* fp32 memory [batch, q_heads, len, columns], dense. */
+/* A dense fp32 tensor in memory [batch, q_heads, len, columns]. */
 static desc of_rows(struct build *b, int64_t id, int64_t columns)
 {
     int64_t H = b->s->q_heads, T = b->s->len;
@@ -55,13 +56,13 @@ static desc of_rows(struct build *b, int64_t id, int64_t columns)
     return cudnn_tensor(b, id, CUDNN_DATA_FLOAT, size, stride, false, false);
 }
 
-/* Rows of heads as the runtime has them, one token behind the other. */
+/* Heads in the runtime's dense layout, [batch, len, heads, head_dim]. */
 static desc of_tokens(struct build *b, int64_t id, int heads)
 {
     return memory(b, id, heads, (size_t)heads * (size_t)b->s->head_dim, false);
 }
 
-/* A gradient of the backward: heads of q, or of k and v. */
+/* A gradient of the heads of q, or of k and v. */
 static desc gradient(struct build *b, int64_t id, int heads, size_t stride)
 {
     return b->s->overwrite ? memory(b, id, heads, stride, false)
@@ -87,8 +88,8 @@ static void multiply(struct build *b, desc x, desc y, desc out)
     cudnn_add(b, what, d);
 }
 
-/* out = x mode y; y may be NULL. where: the mask of a selection. axis of an
- * index. */
+/* out = x mode y; y may be NULL. where: the mask of a selection. axis: that of
+ * an index. */
 static void pointwise(struct build *b, cudnnPointwiseMode_t mode,
                       cudnnDataType_t type, int64_t axis, desc x, desc y,
                       desc where, desc out)
@@ -116,7 +117,7 @@ static void pointwise(struct build *b, cudnnPointwiseMode_t mode,
     cudnn_add(b, what, d);
 }
 
-/* A pointwise operation in fp32 whose result stays inside. */
+/* A pointwise operation in fp32 with a virtual result. */
 static desc compute(struct build *b, cudnnPointwiseMode_t mode, desc x, desc y,
                     int64_t columns)
 {
@@ -126,7 +127,7 @@ static desc compute(struct build *b, cudnnPointwiseMode_t mode, desc x, desc y,
     return out;
 }
 
-/* Over what x has more of than out. */
+/* Reduces x over the dimensions in which out has size 1 or fewer heads. */
 static void reduce_to(struct build *b, cudnnReduceTensorOp_t op, desc x,
                       desc out)
 {
@@ -146,7 +147,7 @@ static void reduce_to(struct build *b, cudnnReduceTensorOp_t op, desc x,
     cudnn_add(b, what, d);
 }
 
-/* Over the columns. */
+/* Reduces over the columns. */
 static desc reduce(struct build *b, cudnnReduceTensorOp_t op, desc x)
 {
     desc out = inside(b, CUDNN_DATA_FLOAT, 1);
@@ -155,8 +156,8 @@ static desc reduce(struct build *b, cudnnReduceTensorOp_t op, desc x)
     return out;
 }
 
-/* x transposed: of len x len [batch, q_heads], in the type of the values;
- * or of the keys. */
+/* x transposed: [len, len] for each head of q, in the type of the values, or
+ * (keys) the keys. */
 static desc transposed(struct build *b, desc x, bool keys)
 {
     const char *what = "transposition";
@@ -186,7 +187,7 @@ static desc index_of(struct build *b, desc x, int64_t axis)
     return out;
 }
 
-/* Scores of keys behind the query become the number ID_MASKED. */
+/* Replaces the scores of keys after the query by the number ID_MASKED. */
 static desc mask(struct build *b, desc scores)
 {
     desc row = index_of(b, scores, 2), column = index_of(b, scores, 3);
@@ -200,7 +201,7 @@ static desc mask(struct build *b, desc scores)
     return out;
 }
 
-/* The weights, in the type of the values; their log sum exp is stored. */
+/* The weights, in the type of the values; stores their log sum exp. */
 static desc softmax(struct build *b, desc scores)
 {
     int64_t T = b->s->len;
@@ -233,7 +234,8 @@ static void forward_ops(struct build *b)
              of_tokens(b, ID_OUT, s->q_heads));
 }
 
-/* The row sums of dout * out; the factor is that of dropout. */
+/* The row sums of dout * out. The factor of one takes the place of dropout's,
+ * which the pattern has. */
 static desc delta(struct build *b, desc dout)
 {
     desc out = of_rows(b, ID_DELTA, 1);
@@ -246,8 +248,8 @@ static desc delta(struct build *b, desc dout)
     return out;
 }
 
-/* x^T . y for each head of q, to memory `id` of kv_heads: those that share a
- * head are added. */
+/* x^T . y for each head of q, stored to memory `id` of kv_heads: heads that
+ * share one are added. */
 static void multiply_transposed(struct build *b, desc x, desc y, int64_t id)
 {
     const struct shape *s = b->s;
@@ -260,7 +262,7 @@ static void multiply_transposed(struct build *b, desc x, desc y, int64_t id)
         reduce_to(b, CUDNN_REDUCE_TENSOR_ADD, all, out);
 }
 
-/* The weights once more, from the log sum exp. */
+/* Recomputes the weights from the log sum exp. */
 static desc weights(struct build *b, desc q, desc k, desc scale)
 {
     int64_t T = b->s->len;
@@ -272,7 +274,7 @@ static desc weights(struct build *b, desc q, desc k, desc scale)
     return compute(b, CUDNN_POINTWISE_EXP, mask(b, x), NULL, T);
 }
 
-/* In the order of Dao et al., "FlashAttention" (2022, arXiv:2205.14135),
+/* The order is that of Dao et al., "FlashAttention" (2022, arXiv:2205.14135),
  * appendix B.2: dV = P^T dout; dS = P * (dout V^T - delta) scale; dK = dS^T Q;
  * dQ = dS K. */
 static void backward_ops(struct build *b)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuDNN is loaded when it is first asked for, so that a machine without it
- * still has the module. What the headers declare is defined here: it calls the
- * library's function of that name. */
+/* cuDNN is loaded when it is first needed, so that the module also works on a
+ * machine without it. This file defines the functions that cuDNN's headers
+ * declare: each calls the library's function of the same name. */
 #include "config.h"
 
 #ifdef HAVE_CUDNN
@@ -102,7 +102,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
                                    : CUDNN_STATUS_NOT_INITIALIZED;
 }
 
-/* The rest is called with what these have made. */
+/* The functions below need no check: those above provide their arguments. */
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuDNN's plans are kept by what they are made for, and so are its
- * refusals. */
+/* cuDNN's plans, and its refusals to plan, are kept by key. */
 #include "config.h"
 
 #include <errno.h>
@@ -28,7 +27,7 @@ static void plan_free(struct plan *p)
     free(p);
 }
 
-/* 0, or -1: the queue has failed. */
+/* Creates cuDNN's handle at the first call. 0, or -1: the queue has failed. */
 static int open_cudnn(struct plait_queue *q)
 {
     struct cuda_cudnn *c = q->dev->cudnn;
@@ -144,7 +143,7 @@ void cuda_cudnn_forget(struct plait_device *dev)
 
 #endif
 
-/* What a variable of the environment leaves to cuDNN. */
+/* Whether an environment variable leaves its subject to cuDNN. */
 int cuda_cudnn_chosen(struct plait_queue *q, const char *variable)
 {
     const char *choice = getenv(variable);

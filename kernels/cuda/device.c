@@ -14,8 +14,8 @@ struct cuda_block {
     void (*release)(void *ptr);
 };
 
-/* Scratch grows by doubling. The older pieces stay: a captured graph may
- * still point at them. */
+/* Scratch memory grows by doubling. Older pieces are kept: a captured graph may
+ * still use them. */
 struct cuda_scratch {
     struct cuda_scratch *older;
     void *ptr;
@@ -72,7 +72,7 @@ int cuda_leave(struct plait_queue *q, const char *op)
     }
     if (cuda_check(q, op, cudaGetLastError()) != 0)
         return -1;
-    /* Then the op that went wrong is the one that is named. */
+    /* waiting here names the right op in an error message */
     return q->dev->wait ? cuda_check(q, op, cudaStreamSynchronize(q->stream))
                         : 0;
 }
@@ -182,8 +182,7 @@ static void allow_tf32(struct plait_device *dev, int allow)
 
 /* -- memory ----------------------------------------------------------- */
 
-/* Zeroed before anyone can use it: the streams of the queues do not wait
- * for the default stream. */
+/* Waits, because the queues' streams do not wait for the default stream. */
 static int zero(void *ptr, size_t bytes)
 {
     if (cudaMemset(ptr, 0, bytes) == cudaSuccess &&
@@ -257,7 +256,7 @@ void cuda_free(struct plait_device *dev, void *ptr)
     pthread_mutex_unlock(&dev->lock);
     if (block != NULL) {
         cudaSetDevice(dev->index);
-        cudaDeviceSynchronize(); /* for the work that uses it */
+        cudaDeviceSynchronize(); /* work may still use it */
         block->release(ptr);
         free(block);
     }
@@ -282,7 +281,7 @@ int cuda_allow_shared(struct plait_queue *q, const char *op, const void *kernel,
             &q->head, ENOTSUP,
             "%s needs %zu bytes of shared memory, the GPU has %zu", op, bytes,
             q->dev->smem_max);
-    if (bytes <= 48 << 10) /* every kernel may have this much */
+    if (bytes <= 48 << 10) /* every kernel may use this much */
         return 0;
     return cuda_check(
         q, op,
@@ -352,7 +351,8 @@ static struct plait_queue *queue_create(struct plait_device *dev, int priority)
     if (q == NULL)
         return NULL;
     q->dev = dev;
-    /* CUDA counts the other way: the greatest priority is the least number. */
+    /* CUDA counts the other way: the highest priority is the smallest
+     * number. */
     if (cudaSetDevice(dev->index) == cudaSuccess &&
         cudaDeviceGetStreamPriorityRange(&least, &greatest) == cudaSuccess) {
         int p = least - priority;

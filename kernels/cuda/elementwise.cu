@@ -4,8 +4,8 @@
 
 static const unsigned threads = 256;
 
-/* Where all arrays begin at 16 bytes a thread moves a pack at a time, the
- * rest one by one: elements below `packed` go by packs. */
+/* If all arrays begin at multiples of 16 bytes, elements below `packed` are
+ * moved in packs, the rest one by one. */
 template <typename T> static inline size_t packed_part(size_t n, bool aligned)
 {
     return aligned ? n / pack<T>::n * pack<T>::n : 0;
@@ -213,8 +213,8 @@ void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
     });
 }
 
-/* A thread takes the same V columns of gate and up. V = 1 where the rows do
- * not begin at 16 bytes. */
+/* A thread takes the same V columns of gate and up. V = 1 if the rows are not
+ * aligned to 16 bytes. */
 template <typename T, int V>
 static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
                                      size_t N, size_t F)

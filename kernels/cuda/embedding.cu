@@ -4,7 +4,7 @@
 
 static const unsigned threads = 256;
 
-/* Of a row, in its document. */
+/* The position of a row within its document. */
 static __device__ inline int64_t
 position_of(const int32_t *starts, int64_t pos0, size_t row, size_t length)
 {
@@ -76,8 +76,8 @@ static __global__ void rank_sort_kernel(int32_t *order, const int32_t *tokens,
 
 static const int tile = 32, lanes = 4;
 
-/* Adds up the rows given by row(k), k < n, in fixed order into dst. Thread
- * (x, y) has V columns and the rows y, y + lanes, .. */
+/* dst += the rows given by row(k), k < n, in a fixed order. Thread (x, y) has V
+ * columns and the rows y, y + lanes, .. */
 template <typename T, int V, typename F>
 static __device__ inline void gather_rows(float *dst, const T *src, size_t C,
                                           size_t n, F row)
@@ -114,7 +114,8 @@ static __device__ inline void gather_rows(float *dst, const T *src, size_t C,
     }
 }
 
-/* Block x has the run of equal tokens that begins at place x, if one does. */
+/* Block x sums the run of equal tokens that begins at place x of the order; it
+ * returns if none begins there. */
 template <typename T, int V>
 static __global__ void
 token_gradient_kernel(float *dwte, const T *dout, const int32_t *order,
@@ -140,7 +141,7 @@ token_gradient_kernel(float *dwte, const T *dout, const int32_t *order,
                       [&](size_t k) { return (size_t)order[place + k]; });
 }
 
-/* Block x has position x of every sequence. */
+/* Block x sums position x of all sequences. */
 template <typename T, int V>
 static __global__ void position_gradient_kernel(float *dwpe, const T *dout,
                                                 size_t N, size_t length,
@@ -163,7 +164,7 @@ static __global__ void positions_kernel(int32_t *positions,
 }
 
 /* dst[keys[i] - first] += row i of src, in the order of the rows; keys outside
- * `count` are left out. order [N] is scratch. */
+ * first .. first + count - 1 are ignored. order [N] is scratch memory. */
 template <typename T, int V>
 static void add_by_key(struct plait_queue *q, float *dst, const T *src,
                        int32_t *order, const int32_t *keys, int32_t first,
@@ -234,9 +235,9 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
 
 /* -- rotary positions (Su et al. 2021) ------------------------------------ */
 
-/* One thread has one pair of every head of a row. The angle is made in
- * double and reduced to one turn first: positions reach far beyond what
- * fp32 resolves. */
+/* One thread has one pair of every head of a row. The angle is computed in
+ * double and reduced to one turn before it becomes fp32, which cannot resolve
+ * the angles of far positions. */
 template <typename T>
 static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
                                    double log2_theta, struct plait_rope rope,

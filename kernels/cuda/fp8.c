@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linears in fp8 by cuBLASLt, which has the product in one form only: both
- * operands run along k in memory, and sides are of whole 16 bytes. So the
- * codes of an operand are made in that form, transposed and padded. */
+/* Linear layers in fp8 with cuBLASLt, which has only one form of the product:
+ * both operands are contiguous along k, and sides are multiples of 16 bytes. So
+ * the codes of an operand are made in that form, transposed and padded. */
 #include <errno.h>
 
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/matmul.h"
 
-/* What stands in front of codes: their scale, and the amax where a product
- * had to find it. */
+/* Bytes in front of codes, for their scale and, if a product had to compute it,
+ * the amax. */
 #define SCALES 256
 
-/* An operand: data [rows, cols] of bf16, of which the product takes the codes
- * as they lie or transposed. */
+/* An operand: data [rows, cols] of bf16; the product takes its codes as they
+ * are, or transposed. */
 struct side {
     const void *data;
     size_t rows, cols;
     bool e4m3, transpose;
     const unsigned *amax;      /* NULL: not known */
-    const unsigned char *kept; /* codes of both orders behind their scale, which
-                                  were made before; NULL: there are none */
-    /* Once they are made: */
+    const unsigned char *kept; /* codes of both orders after their scale, made
+                                * earlier; NULL: none */
+    /* Set once there are codes: */
     const unsigned char *codes;
     const float *inverse;
 };
 
-/* d [n,m] = (+=) b [n,k] . a^T [k,m]; m, n, k as they are. */
+/* d [n,m] = (+=) b [n,k] . a^T [k,m]; m, n, k are not padded. */
 struct fp8_product {
     const char *op;
     struct side a, b;
@@ -34,8 +34,8 @@ struct fp8_product {
     enum plait_dtype out;
     int accumulate;
     const void *bias; /* [m] or NULL */
-    size_t more;      /* bytes of scratch that the caller needs itself */
-    char *rest;       /* where they are */
+    size_t more;      /* bytes of scratch that the caller also needs */
+    char *rest;       /* where those begin */
 };
 
 static size_t round_up(size_t bytes)
@@ -43,7 +43,7 @@ static size_t round_up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Bytes of a matrix's codes of one order. */
+/* Bytes of a matrix's codes in one order. */
 static size_t code_bytes(size_t rows, size_t cols)
 {
     return round_up(fp8_padded(rows) * fp8_padded(cols));
@@ -86,8 +86,8 @@ static struct side dout_side(const struct plait_operand *dout, size_t N,
                          .kept = dout->codes};
 }
 
-/* Codes to `room`, behind their scale: those of both orders, or those that
- * the product takes. */
+/* Writes codes to `room`, after their scale: in both orders, or only in the one
+ * that the product takes. */
 static void round_side(struct plait_queue *q, const struct side *s, void *room,
                        bool both)
 {
@@ -110,13 +110,13 @@ static void round_side(struct plait_queue *q, const struct side *s, void *room,
     cuda_fp8_round(q, &t);
 }
 
-/* Bytes of scratch that a side takes. */
+/* Bytes of scratch that a side needs. */
 static size_t side_bytes(const struct side *s)
 {
     return s->kept != NULL ? 0 : SCALES + code_bytes(s->rows, s->cols);
 }
 
-/* The codes that were kept, or else new ones in `room`. */
+/* Uses the kept codes, or makes new ones in `room`. */
 static void take_codes(struct plait_queue *q, struct side *s, char *room)
 {
     const unsigned char *from = s->kept;
@@ -131,7 +131,7 @@ static void take_codes(struct plait_queue *q, struct side *s, char *room)
         s->codes += code_bytes(s->rows, s->cols);
 }
 
-/* Room for both operands' codes and for a padded d; WORKSPACE comes first. */
+/* Scratch for WORKSPACE, both operands' codes, a padded d and p->more. */
 static char *make_room(struct plait_queue *q, struct fp8_product *p,
                        void **padded)
 {
@@ -169,7 +169,8 @@ static struct product *set_key(struct product *key, const struct fp8_product *p)
     return key;
 }
 
-/* The product with its bias where the library adds it; *biased says so. */
+/* Computes the product, with its bias if the library can add it; *biased says
+ * so. */
 static int multiply_codes(struct plait_queue *q, struct fp8_product *p,
                           bool *biased)
 {
@@ -280,7 +281,7 @@ static int fp8_forward(struct plait_queue *q, void *out, void *pre,
     return cuda_leave(q, p.op);
 }
 
-/* With an activation the product is made beside dinp. */
+/* With an activation, the product goes to scratch memory instead of dinp. */
 static int fp8_backward_input(struct plait_queue *q, void *dinp,
                               const struct plait_operand *dout,
                               struct plait_weight *w, enum plait_activation act,
@@ -308,7 +309,7 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
 
         if (make_room(q, &p, &padded) == NULL)
             return -1;
-        p.d = p.rest; /* scratch stays where it is */
+        p.d = p.rest; /* the next call gets the same scratch memory */
     }
     if (multiply_codes(q, &p, &biased) != 0)
         return -1;

@@ -10,26 +10,27 @@
 extern "C" {
 #endif
 
-/* data [rows, cols] of bf16, and where its codes go: [rows, cols], and turned
- * [cols, rows], each side padded with zeros. NULL: they are not wanted. */
+/* data [rows, cols] of bf16, and where its codes are stored: [rows, cols], and
+ * transposed [cols, rows], each padded with zeros. NULL: not wanted. */
 struct fp8_tensor {
     const void *data;
     size_t rows, cols;
     bool e4m3; /* else e5m2 */
     unsigned char *codes, *turned;
-    float *inverse;       /* device: what codes must be multiplied by */
+    float *inverse;       /* device: the factor that turns codes back into
+                           * values */
     const unsigned *amax; /* device: the largest magnitude, as bits of an fp32;
-                             NULL: it is still to be found, */
-    unsigned *found;      /* and goes here */
+                           * NULL: to be computed */
+    unsigned *found;      /* device: where it is then stored */
 };
 
-/* cuBLASLt wants sides of whole 16 bytes. */
+/* cuBLASLt needs sides that are multiples of 16 bytes. */
 static inline size_t fp8_padded(size_t n)
 {
     return (n + 15) / 16 * 16;
 }
 
-/* The launches of fp8_amax, and of all codes of t. */
+/* The kernel launches of fp8_amax, and of all codes of t. */
 void cuda_fp8_amax(struct plait_queue *q, unsigned *amax, const void *data,
                    size_t n);
 void cuda_fp8_round(struct plait_queue *q, const struct fp8_tensor *t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operands of products in fp8: the largest magnitude of a tensor, and its
- * codes, as it lies and transposed. */
+ * codes, in the order of the data and transposed. */
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/common.cuh"
@@ -28,7 +28,7 @@ static __global__ void amax_kernel(unsigned *amax, const bf16 *x, size_t packed,
     block_amax(amax, most, mosts);
 }
 
-/* plait_fp8_scale() of kernels/dtype.h: both formats' largest number is
+/* plait_fp8_scale() of kernels/dtype.h: the largest number of both formats is
  * 1.75 2^top. */
 static __device__ inline float scale_of(unsigned amax, int top)
 {
@@ -41,9 +41,9 @@ static __device__ inline float scale_of(unsigned amax, int top)
     return __uint_as_float((unsigned)(min(k, 126) + 127) << 23);
 }
 
-/* x [rows, cols] to codes [out_rows, out_cols], and to turned [out_cols,
- * out_rows], the same transposed; either may be NULL. What is beyond x is 0.
- * One block makes a tile at a time. */
+/* Rounds x [rows, cols] to codes [out_rows, out_cols], and to turned [out_cols,
+ * out_rows], the same transposed; either may be NULL. Elements beyond x are 0.
+ * A block computes one tile at a time. */
 template <bool E4M3>
 static __global__ void round_kernel(unsigned char *codes, unsigned char *turned,
                                     float *inverse, const unsigned *amax,

@@ -4,8 +4,9 @@
 
 #include "kernels/cuda/common.cuh"
 
-/* GELU in the tanh form (Hendrycks and Gimpel 2016), as x sigmoid(2u) with
- * u = sqrt(2/pi) (x + 0.044715 x^3): the same function, exact in its tail. */
+/* GELU in the tanh form (Hendrycks and Gimpel 2016), computed as x sigmoid(2u)
+ * with u = sqrt(2/pi) (x + 0.044715 x^3): the same function, but accurate in
+ * its tail. */
 #define GELU_2K 1.5957691216057308f /* 2 sqrt(2/pi) */
 #define GELU_A 0.044715f
 

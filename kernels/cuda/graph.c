@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recorded work: what CUDA calls stream capture and an executable graph. Its
- * kernels are launched by the GPU one behind the other; the host launches
- * all of them at once. */
+/* Recorded work: CUDA's stream capture and executable graphs. The host launches
+ * the whole graph at once, and the GPU then launches its kernels one after the
+ * other. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,9 @@ struct plait_graph {
     cudaGraphExec_t exec;
 };
 
-/* Other threads (a checkpoint being written, a communicator's watchdog) may
- * allocate and wait meanwhile: only this one must not. */
+/* Capture is thread-local: other threads (one that writes a checkpoint, a
+ * communicator's watchdog) may allocate and wait meanwhile, only this one may
+ * not. */
 static int graph_begin(struct plait_queue *q)
 {
     if (cuda_enter(q) != 0)
@@ -27,8 +28,8 @@ static int graph_begin(struct plait_queue *q)
     return 0;
 }
 
-/* Of the failures while it was recorded, those that recording was the reason
- * for: an op's own refusal to be part of a graph, and CUDA's. */
+/* Whether a failure during recording was caused by the recording itself: an op
+ * refused to be part of a graph, or CUDA did. */
 static bool is_of_recording(const struct plait_queue *q)
 {
     return q->status == cudaSuccess ||
@@ -36,9 +37,9 @@ static bool is_of_recording(const struct plait_queue *q)
             q->status <= cudaErrorStreamCaptureWrongThread);
 }
 
-/* What failed for being recorded has not run: the queue goes on. Where an op is
- * wrong, or the device itself has failed, which all later calls say, it does
- * not. */
+/* Resets the queue after a failure caused by recording, since nothing has run.
+ * It stays failed if an op is wrong or the device itself has failed, which all
+ * later calls report, too. */
 static void forgive(struct plait_queue *q, const char **why)
 {
     memcpy(q->unrecorded, q->head.error, sizeof(q->unrecorded));
@@ -50,7 +51,7 @@ static void forgive(struct plait_queue *q, const char **why)
     q->status = cudaSuccess;
 }
 
-/* Work of other queues that has joined the recording (transfers) keeps their
+/* Work of other queues that has joined the recording (transfers) keeps its
  * priority. */
 static struct plait_graph *graph_end(struct plait_queue *q, const char **why)
 {
@@ -67,7 +68,8 @@ static struct plait_graph *graph_end(struct plait_queue *q, const char **why)
                    cudaGraphInstantiateWithFlags(
                        &graph->exec, recorded,
                        cudaGraphInstantiateFlagUseNodePriority)) != 0)
-        q->status = cudaSuccess; /* no op's: they can run one by one */
+        q->status = cudaSuccess; /* no op failed: they can run without a
+                                  * graph */
     if (recorded != NULL)
         cudaGraphDestroy(recorded);
     if (q->head.failed != 0) {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products of groups of rows, where the device alone knows how many
- * rows a group has: one launch for all, whose blocks find out what is theirs.
- * Operands of 16 bits that begin at 16 bytes take the tensor cores, and fp32
- * does where it may be rounded to TF32. */
+/* Matrix products of grouped rows, when only the device knows how many rows a
+ * group has: one launch for all, whose blocks find their own part. 16-bit
+ * operands aligned to 16 bytes use the tensor cores, and fp32 does if it may be
+ * rounded to TF32. */
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/groups.cuh"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/tile.cuh"
 
-/* A block makes side x side numbers of a result on tensor cores, from `deep`
- * terms of their sums at a time; else flat x flat, from `thin`. */
+/* A block computes side x side elements of a result on tensor cores, `deep`
+ * terms of their sums at a time; otherwise flat x flat, `thin` terms at a
+ * time. */
 static const int threads = 256, side = 128, deep = 64, flat = 64, thin = 16;
 
 /* -- results --------------------------------------------------------------- */
 
-/* Neighbours that one access moves. */
+/* n neighbouring elements, moved by one access. */
 template <typename T, int n> struct alignas(n * sizeof(T)) few {
     T v[n];
 };
@@ -35,7 +36,7 @@ static __device__ inline void store_few(T *p, const float *x)
     *reinterpret_cast<few<T, n> *>(p) = y;
 }
 
-/* n sums, of row r and the columns from c on of the task's result. */
+/* Stores n sums: row r, columns from c on of the task's result. */
 template <typename T, int F, int n>
 static __device__ inline void store(const work &w, const task &t, int r, int c,
                                     const float *sum)
@@ -76,13 +77,13 @@ static __device__ inline void store(const work &w, const task &t, int r, int c,
 
 /* -- tensor cores ---------------------------------------------------------- */
 
-/* A tile [n, D] of src, from row and column on; 0 from end_row and end_col
+/* Copies a tile [n, D] of src, from (row, col) on; 0 from end_row and end_col
  * on. */
 template <int D, int n, typename T>
 static __device__ inline void fetch(unsigned tile, const T *src, int stride,
                                     int row, int end_row, int col, int end_col)
 {
-    /* Within a tile 32 bits do: registers are short. */
+    /* Offsets within a tile fit 32 bits; registers are scarce. */
     src += (size_t)row * stride + col;
     end_row -= row;
     end_col -= col;
@@ -96,9 +97,9 @@ static __device__ inline void fetch(unsigned tile, const T *src, int stride,
     }
 }
 
-/* Terms k and on of both operands to shared memory: rows of the result by
- * terms, or with WEIGHT terms by rows; columns by terms with FORWARD, else
- * terms by columns. */
+/* Copies the terms from k on of both operands to shared memory. a: rows of the
+ * result by terms, with WEIGHT terms by rows; b: with FORWARD columns by terms,
+ * else terms by columns. */
 template <typename T, int F>
 static __device__ inline void fetch_terms(unsigned a, unsigned b, const work &w,
                                           const task &t, int k)
@@ -122,12 +123,12 @@ static __device__ inline void fetch_terms(unsigned a, unsigned b, const work &w,
         fetch<side, deep>(b, y, w.C, k, w.O, t.col, w.C);
 }
 
-/* acc [32, 64] of the warp += the terms in shared memory */
+/* acc [32, 64] of the warp += the products of the terms in shared memory. */
 template <typename T, int F>
 static __device__ inline void add_terms(float acc[2][8][4], unsigned a,
                                         unsigned b, int row, int col)
 {
-    /* Unrolled, its addresses would not fit into the registers. */
+    /* Not unrolled: the addresses would not fit the registers. */
 #pragma unroll 1
     for (int k = 0; k < deep / 16; k++) {
         uint32_t x[2][4], y[4];
@@ -192,7 +193,8 @@ static __global__ void __launch_bounds__(threads, 2) tensor_kernel(work w)
     }
 }
 
-/* -- any type and address -------------------------------------------------- */
+/* -- any type and alignment
+ * ------------------------------------------------- */
 
 /* One operand: element (i, k) at p[i * of_i + k * of_k]. */
 template <typename T> struct operand {
@@ -200,11 +202,12 @@ template <typename T> struct operand {
     size_t of_i, of_k;
 };
 
-/* Rows of terms in shared memory: with eight more, no two threads of a warp
- * read one bank. */
+/* Row length of the terms in shared memory: eight more avoid bank conflicts
+ * within a warp. */
 static const int padded = flat + 8;
 
-/* Terms k and on of one operand; neighbouring threads read neighbours. */
+/* Loads the terms from k on of one operand; neighbouring threads read
+ * neighbouring elements. */
 template <typename T, bool tf32>
 static __device__ inline void take(float (*to)[padded], const operand<T> &o,
                                    int i, int end_i, int k, int end_k)
@@ -220,8 +223,8 @@ static __device__ inline void take(float (*to)[padded], const operand<T> &o,
     }
 }
 
-/* Where a thread's sum number i of 16 belongs: 4 x 4 neighbours, or with tf32
- * its part of the warp's 16 x 32. */
+/* The row of a thread's sum i of 16: 4 x 4 neighbours, or with tf32 its part of
+ * the warp's 16 x 32. */
 template <bool tf32> static __device__ inline int row_of(int i)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -238,7 +241,7 @@ template <bool tf32> static __device__ inline int column_of(int i)
                 : threadIdx.x % 16 * 4 + i % 4;
 }
 
-/* acc += a . b, of the terms in shared memory */
+/* acc += a . b, for the terms in shared memory. */
 static __device__ inline void add_flat(float acc[4][4], float (*a)[padded],
                                        float (*b)[padded])
 {
@@ -312,8 +315,8 @@ static __global__ void __launch_bounds__(threads) plain_kernel(work w)
     }
 }
 
-/* dbias of group blockIdx.y, 32 columns a block: warps take every eighth row,
- * and are added in order. */
+/* dbias of group blockIdx.y, 32 columns per block: each warp sums every eighth
+ * row, then the warps' sums are added in order. */
 template <typename T> static __global__ void bias_kernel(work w)
 {
     __shared__ float part[threads / 32][32];
@@ -335,8 +338,8 @@ template <typename T> static __global__ void bias_kernel(work w)
 
 /* -- launches -------------------------------------------------------------- */
 
-/* plain_kernel or tensor_kernel, whose blocks make `tall` rows and columns of
- * the form's result. */
+/* Launches plain_kernel or tensor_kernel, whose blocks compute `tall` rows and
+ * columns of the form's result. */
 template <int F, typename K>
 static void launch_kernel(struct plait_queue *q, const char *op, K kernel,
                           work w, int tall, size_t bytes)
@@ -344,7 +347,8 @@ static void launch_kernel(struct plait_queue *q, const char *op, K kernel,
     size_t wide = ceil_div(F == FORWARD ? w.O : w.C, tall);
     size_t high = ceil_div(w.O, tall);
 
-    /* No group, nor what is behind them, has two blocks that are not full. */
+    /* An upper bound: each group, and the rows after the last group, fills all
+     * its blocks but one. */
     if (F != WEIGHT)
         high = w.row_blocks = (unsigned)(ceil_div(w.rows, tall) + w.n + 1);
     if (cuda_allow_shared(q, op, (const void *)kernel, bytes) == 0)
@@ -357,7 +361,7 @@ static uintptr_t address(const void *p)
     return reinterpret_cast<uintptr_t>(p);
 }
 
-/* Whether tensor cores can take the operands. */
+/* Whether the operands fit the tensor cores. */
 static bool has_tensors(enum plait_dtype type, const work &w)
 {
     uintptr_t all = address(w.x) | address(w.w) | address(w.bias) |

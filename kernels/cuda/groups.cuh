@@ -4,12 +4,12 @@
 
 #include "kernels/cuda/common.cuh"
 
-/* Products of groups of rows: what a launch is told, and what of it each block
- * finds to be its own. */
+/* Products of grouped rows: the arguments of a launch, and how each block finds
+ * its own part. */
 
-/* So many neighbouring rows of blocks take turns along the columns, so that
- * what runs at once reads a near-square part of both operands, which the L2
- * cache holds. */
+/* This many neighbouring block rows run together along the columns, so that the
+ * blocks that run at once read a nearly square part of both operands, which
+ * fits the L2 cache. */
 static const unsigned band = 16;
 
 enum form { FORWARD, INPUT, WEIGHT };
@@ -20,7 +20,7 @@ struct work {
     size_t rows;
     size_t stride; /* of w, bias, dw, dbias */
     int O, C;
-    const void *x;       /* what comes in: inp, or dout */
+    const void *x;       /* the input: inp, or dout */
     const void *w;       /* not WEIGHT */
     const void *bias;    /* FORWARD; NULL: none */
     const void *inp;     /* WEIGHT */
@@ -28,23 +28,23 @@ struct work {
     bool gelu;           /* FORWARD */
     float *dw, *dbias;   /* WEIGHT; dbias NULL: none */
     bool accumulate;     /* WEIGHT */
-    unsigned row_blocks; /* not WEIGHT: those that there may be */
+    unsigned row_blocks; /* not WEIGHT: upper bound of the block rows */
 };
 
 /* -- which rows ------------------------------------------------------------ */
 
-/* Rows of one group, in shared memory. */
+/* Indexes in shared memory of one group's rows. */
 enum { GROUP, FIRST, ROWS, SPAN };
 
 struct span {
-    int group; /* n: of none, their results are 0 */
+    int group; /* n: no group; their results are 0 */
     size_t row;
-    int rows; /* 0: nothing is to be done */
+    int rows; /* 0: nothing to do */
 };
 
-/* The first warp: rows of group `which`, or, with tall > 0, of block `which`
- * of those that have `tall` rows of a group each. Lanes have a group each and
- * add up what is before it. */
+/* Run by the first warp: finds the rows of group `which`, or, with tall > 0,
+ * those of block `which` when each group is cut into blocks of `tall` rows.
+ * Each lane has a group and adds up the rows and blocks before it. */
 static __device__ inline void search(int32_t found[SPAN], const work &w,
                                      int which, int tall)
 {
@@ -94,11 +94,11 @@ static __device__ inline span find_span(const work &w, int which, int tall)
     return span{found[GROUP], (size_t)found[FIRST], found[ROWS]};
 }
 
-/* What a block makes: rows and columns of a result, and how many terms its
- * sums have. */
+/* A block's task: rows and columns of a result, and the number of terms of its
+ * sums. */
 struct task {
     span s;
-    int row, rows; /* within the span; of WEIGHT's result */
+    int row, rows; /* within the span; with WEIGHT: of the result */
     int col, cols;
     int depth;
 };
@@ -132,7 +132,7 @@ static __device__ inline task find_task(const work &w, int tall)
     return t;
 }
 
-/* Whether nothing changes. */
+/* Whether the result stays as it is. */
 template <int F>
 static __device__ inline bool is_idle(const work &w, const task &t)
 {

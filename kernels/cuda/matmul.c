@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The three products of a linear layer. cuBLASLt's matrices are column-major:
- * a row-major [r,c] is its c x r matrix with leading dimension c, so each
- * product is stated transposed. */
+/* The three products of a linear layer. cuBLASLt's matrices are column-major: a
+ * row-major [r,c] is a c x r matrix with leading dimension c, so that each
+ * product is described transposed. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@ static bool aligned16(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-/* The library's GELU is left to the 16-bit types, where its approximation of
- * tanh is far below the rounding. It wants rows of whole 16 bytes. */
+/* The library's GELU is used only for 16-bit types, where the error of its tanh
+ * is far below the rounding. It needs rows that are multiples of 16 bytes. */
 static bool gelu_fuses(enum plait_dtype type, const void *pre, size_t cols)
 {
     return type != PLAIT_F32 && aligned16(pre) && cols % 8 == 0;
@@ -64,7 +64,7 @@ static cublasLtEpilogue_t forward_epilogue(bool bias, bool gelu, bool aux)
     return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* The product, then bias and activation in passes of their own. */
+/* The product, then bias and activation in separate passes. */
 static int forward_unfused(struct plait_queue *q, struct product *key,
                            const struct operands *o, const void *bias,
                            bool gelu, void *pre)
@@ -118,7 +118,7 @@ static int linear_forward(struct plait_queue *q, void *out, void *pre,
     return cuda_leave(q, "linear_forward");
 }
 
-/* dinp = (+=) gelu'(pre) * (dout . w) where the library cannot fuse it. */
+/* dinp = (+=) gelu'(pre) * (dout . w) if the library cannot fuse it. */
 static int backward_unfused(struct plait_queue *q, struct product *key,
                             const struct operands *o, const void *pre)
 {
@@ -169,7 +169,7 @@ static int linear_backward_input(struct plait_queue *q, void *dinp,
     }
     if (!accumulate && gelu_fuses(w->type, pre, w->C)) {
         key.epilogue = CUBLASLT_EPILOGUE_DGELU;
-        memcpy(&o.aux, &pre, sizeof(pre)); /* only read */
+        memcpy(&o.aux, &pre, sizeof(pre)); /* never written */
         done = cuda_multiply(q, "linear_backward_input", &key, &o);
     }
     if (done == 0)
@@ -191,8 +191,9 @@ int cuda_clear_gradient(struct plait_queue *q, const char *op, float *dw,
     return cuda_check(q, op, rc);
 }
 
-/* dw and dbias by one product, so that dout is read once. It stores the sums of
- * dbias: what is added to gets them from beside. As cuda_multiply(). */
+/* dw and dbias by one product, so that dout is read once. The product
+ * overwrites dbias: with accumulate it writes to scratch memory, which is then
+ * added. Returns as cuda_multiply(). */
 static int backward_both(struct plait_queue *q, struct product *key,
                          const struct operands *o, float *dbias)
 {
@@ -219,7 +220,7 @@ static int backward_both(struct plait_queue *q, struct product *key,
     return done;
 }
 
-/* Where the library has no such product. */
+/* dw and dbias separately, if the library has no such product. */
 static int backward_apart(struct plait_queue *q, struct product *key,
                           const struct operands *o, float *dbias)
 {

@@ -6,32 +6,31 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* What NVIDIA recommends for Hopper; also the smallest scratch. */
+/* NVIDIA's recommendation for Hopper; also the smallest scratch. */
 #define WORKSPACE ((size_t)32 << 20)
 
-/* D [n,m] = epilogue(A B) + beta D, in cuBLASLt's terms: m x k by k x n. */
+/* D [n,m] = epilogue(A B) + beta D, in cuBLASLt's terms: m x k times k x n. */
 struct product {
     cublasOperation_t op_a, op_b;
     enum plait_dtype in, out;
     int tf32;                                         /* of fp32 operands */
-    enum { FP8_NONE, FP8_BOTH_E4M3, FP8_B_E5M2 } fp8; /* else of `in` */
+    enum { FP8_NONE, FP8_BOTH_E4M3, FP8_B_E5M2 } fp8; /* NONE: as `in` */
     size_t m, n, k;
     int accumulate; /* beta 1, else 0 */
     cublasLtEpilogue_t epilogue;
-    unsigned align; /* of all operands: up to 256, a power of two */
+    unsigned align; /* of all pointers: a power of two, at most 256 */
 };
 
 struct operands {
     const void *a, *b;
     void *d;
-    const void *bias;               /* NULL: the epilogue has none; BGRADB
-                                       writes there */
+    const void *bias;               /* NULL: none; written with BGRADB */
     void *aux;                      /* likewise */
     void *workspace;                /* WORKSPACE bytes */
-    const float *a_scale, *b_scale; /* device; of fp8 alone */
+    const float *a_scale, *b_scale; /* device; fp8 only */
 };
 
-/* A product planned once: found again by its shape. */
+/* A planned product, kept by its key. */
 struct cuda_matmul {
     struct cuda_matmul *next;
     struct product key;
@@ -46,29 +45,29 @@ struct plait_weight {
     size_t O, C;
     const void *data;
     struct plait_device *dev;
-    /* fp8_weight(): codes behind their scale, plait_fp8_bytes(); NULL: it was
-     * never asked for. */
+    /* From fp8_weight(): codes after their scale, plait_fp8_bytes(); NULL: it
+     * was never called. */
     unsigned char *codes;
-    bool rounded; /* the codes are those of the data */
+    bool rounded; /* the codes are up to date */
 };
 
-/* Keys are compared as bytes, so they start out as zeros. */
+/* Keys are compared as bytes, so they are zeroed first. */
 struct product *cuda_product_init(struct product *key, cublasOperation_t op_a,
                                   cublasOperation_t op_b, enum plait_dtype type,
                                   size_t m, size_t n, size_t k);
 /* 1: done; 0: the library has no such product; -1: the queue has failed. */
 int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
                   const struct operands *o);
-/* 0 or -1, for a product that every type and shape has. */
+/* 0 or -1, for products that exist for every type and shape. */
 int cuda_multiply_plain(struct plait_queue *q, const char *op,
                         struct product *key, const struct operands *o);
 
-/* Zeros where a gradient is added up: dbias [O], and dw [O,C] of no rows;
- * either may be NULL. */
+/* Zeroes a gradient before something is added to it: dbias [O], and dw [O,C] if
+ * there are no rows; either may be NULL. */
 int cuda_clear_gradient(struct plait_queue *q, const char *op, float *dw,
                         float *dbias, size_t O, size_t C);
 
-/* The product by one algorithm, to d. */
+/* Runs the product with one algorithm; the result goes to d. */
 cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
                                const struct operands *o, void *d,
                                const cublasLtMatmulAlgo_t *algo);
@@ -78,12 +77,14 @@ cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
 /* How many algorithms a search tries. */
 #define CUDA_ALGORITHMS 8
 
-/* A plan without an algorithm; NULL with *status. For cuda_matmul_free(). */
+/* A plan without an algorithm; NULL with *status. Free with
+ * cuda_matmul_free(). */
 struct cuda_matmul *cuda_matmul_create(const struct product *key,
                                        const struct operands *o,
                                        cublasStatus_t *status);
 void cuda_matmul_free(struct cuda_matmul *p);
-/* The algorithms the library has for p, its favourite first; *found 0: none. */
+/* Lists the library's algorithms for p, its first choice first; *found 0:
+ * none. */
 cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
                                 const struct cuda_matmul *p,
                                 cublasLtMatmulHeuristicResult_t *list,
@@ -91,10 +92,10 @@ cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
 
 /* -- tune.c -------------------------------------------------------------- */
 
-/* Whether an algorithm was chosen for p->key that is valid here; then p->algo
- * is set. The device's lock is held. */
+/* Whether a valid algorithm was chosen for p->key; if so, sets p->algo. The
+ * caller holds the device's lock. */
 bool cuda_tune_find(struct plait_device *dev, struct cuda_matmul *p);
-/* Notes that there was none. Likewise. */
+/* Notes that none was chosen. The caller holds the lock. */
 void cuda_tune_want(struct plait_device *dev, const struct product *key);
 
 #endif

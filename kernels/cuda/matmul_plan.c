@@ -6,9 +6,8 @@
 
 #include "kernels/cuda/matmul.h"
 
-/* Plans of a chain: texts of any length, and experts in fp8, ask for as many
- * shapes as they have counts of rows, so that the plan used longest ago makes
- * room. */
+/* Most plans in a chain. Texts of any length, and experts in fp8, need a shape
+ * for each number of rows: the least recently used plan is dropped. */
 #define CHAIN 16
 
 static unsigned alignment(const struct operands *o)
@@ -101,7 +100,7 @@ static cublasStatus_t describe_product(struct cuda_matmul *p)
     return s;
 }
 
-/* The pointers of scales and epilogue, which each call has anew. */
+/* Sets the pointers of scales and epilogue, which differ from call to call. */
 static cublasStatus_t set_pointers(struct cuda_matmul *p,
                                    const struct operands *o)
 {
@@ -172,7 +171,7 @@ cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
     return s;
 }
 
-/* Sets p->supported where the library has an algorithm. */
+/* Sets p->algo, and p->supported if there is an algorithm. */
 static cublasStatus_t choose_algorithm(struct plait_queue *q,
                                        struct cuda_matmul *p)
 {
@@ -224,7 +223,7 @@ static struct cuda_matmul **chain_of(struct plait_device *dev,
     return &dev->matmuls[hash % CUDA_MATMUL_CHAINS];
 }
 
-/* The chain's plan for the key, now the first of it; NULL: it has none. */
+/* The chain's plan for the key, moved to its head; NULL: there is none. */
 static struct cuda_matmul *take_first(struct cuda_matmul **chain,
                                       const struct product *key)
 {
@@ -256,7 +255,7 @@ static void add_first(struct cuda_matmul **chain, struct cuda_matmul *p)
     }
 }
 
-/* The plan for `key`, made if need be; the device's lock is held. */
+/* The plan for `key`, made if there is none yet; the device's lock is held. */
 static struct cuda_matmul *find_plan(struct plait_queue *q,
                                      const struct product *key,
                                      const struct operands *o,

@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/common.cuh"
 
-/* The instructions of the tensor cores (PTX ISA, "Warp-level matrix
- * instructions"), for 16-bit types. Lane l of a warp, g = l / 4, t = l % 4:
+/* The tensor cores' instructions (PTX ISA, "Warp-level matrix instructions")
+ * for 16-bit types. Elements of lane l of a warp, g = l / 4, t = l % 4:
  *   A [16,16] a[0] (g, 2t), a[1] (g+8, 2t), a[2] (g, 2t+8), a[3] (g+8, 2t+8)
  *   B [16,8]  b[0] (2t, g), b[1] (2t+8, g)
  *   C [16,8]  c[0], c[1] (g, 2t), (g, 2t+1); c[2], c[3] (g+8, ..)
@@ -55,7 +55,7 @@ static __device__ inline void mma(fp16, float c[4], const uint32_t a[4],
                    "r"(b[1]));
 }
 
-/* fp32 rounded to 10 bits of mantissa, as the next one takes it. */
+/* fp32 rounded to 10 bits of mantissa, as mma_tf32() needs it. */
 static __device__ inline float to_tf32(float x)
 {
     uint32_t y;
@@ -64,8 +64,8 @@ static __device__ inline float to_tf32(float x)
     return __uint_as_float(y);
 }
 
-/* c += a b where the sums have 8 terms: A [16,8] a[0] (g, t), a[1] (g+8, t),
- * a[2] (g, t+4), a[3] (g+8, t+4); B [8,8] b[0] (t, g), b[1] (t+4, g) */
+/* c += a b with 8 terms per sum: A [16,8] a[0] (g, t), a[1] (g+8, t), a[2] (g,
+ * t+4), a[3] (g+8, t+4); B [8,8] b[0] (t, g), b[1] (t+4, g) */
 static __device__ inline void mma_tf32(float c[4], const float a[4],
                                        const float b[2])
 {
@@ -92,7 +92,7 @@ static __device__ inline uint32_t pair(fp16, float low, float high)
     return *reinterpret_cast<uint32_t *>(&x);
 }
 
-/* 2^x by one instruction, 0 where that is below 2^-126. */
+/* 2^x by one instruction; 0 if that is below 2^-126. */
 static __device__ inline float power_of_two(float x)
 {
     float y;
@@ -101,8 +101,8 @@ static __device__ inline float power_of_two(float x)
     return y;
 }
 
-/* Sixteen bytes to shared memory beside the computation; zeros where not
- * `valid`, then src is not read. */
+/* Copies 16 bytes to shared memory asynchronously; zeros if not `valid`, then
+ * src is not read. */
 static __device__ inline void copy_async(unsigned address, const void *src,
                                          bool valid)
 {
@@ -118,7 +118,7 @@ static __device__ inline void copy_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until at most n of this thread's groups are under way. */
+/* Waits until at most n of this thread's groups of copies are pending. */
 template <int n> static __device__ inline void copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* The table is filled once and never changes after. */
+/* The table is filled once and not changed afterwards. */
 static struct plait_ops table;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
@@ -33,8 +33,8 @@ static void table_fill(void)
     cuda_image_ops(&table);
 }
 
-/* ENODEV: none is visible; EIO: one is and cannot be used; ENOENT: there is no
- * driver, or one too old to say. */
+/* ENODEV: no GPU is visible; EIO: there is one that cannot be used; ENOENT:
+ * there is no driver, or one too old to tell. */
 static int reason_of(cudaError_t status)
 {
     switch (status) {

@@ -11,7 +11,7 @@ static const int threads = 256, tile = 32, lanes = 8;
 
 /* -- element by element --------------------------------------------------- */
 
-/* f(i) for all i below n */
+/* Calls f(i) for all i below n. */
 template <typename F> static __global__ void each_kernel(size_t n, F f)
 {
     GRID_LOOP(i, n)
@@ -107,13 +107,13 @@ static int factor_divide(struct plait_queue *q, float *x, const float *rows,
 
 /* -- sums over rows and columns ------------------------------------------- */
 
-/* A run of the elements of a matrix of C columns. */
+/* A range of elements of a matrix of C columns. */
 struct run {
     const float *x;
     size_t first, end, C;
 };
 
-/* Each block one row after another. */
+/* Each block sums one row after another. */
 static __global__ void row_squares_kernel(float *rows, struct run r)
 {
     __shared__ float shared[32];
@@ -131,7 +131,8 @@ static __global__ void row_squares_kernel(float *rows, struct run r)
     }
 }
 
-/* Block (x, y): `tile` columns, a share of the rows; part [gridDim.y, C]. */
+/* Block (x, y) sums `tile` columns over a share of the rows; part [gridDim.y,
+ * C]. */
 static __global__ void column_squares_kernel(float *part, struct run r)
 {
     __shared__ float shared[lanes][tile];

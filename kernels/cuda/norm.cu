@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LayerNorm (Ba, Kiros, Hinton 2016) and RMSNorm (Zhang, Sennrich 2019).
- * One block has one row at a time; thread t has the columns of packs t,
- * t + blockDim.x, .. of every row, so that what is kept per column in shared
- * memory needs no barrier. */
+/* LayerNorm (Ba, Kiros, Hinton 2016) and RMSNorm (Zhang, Sennrich 2019). A
+ * block processes one row at a time; thread t has the columns of packs t, t +
+ * blockDim.x, .. of every row, so that values kept per column in shared memory
+ * need no barrier. */
 #include "kernels/cuda/common.cuh"
 
 static unsigned threads_for(size_t C)
@@ -10,9 +10,9 @@ static unsigned threads_for(size_t C)
     return C <= 1024 ? 128 : C <= 4096 ? 256 : 512;
 }
 
-/* Where shared memory keeps column c + j of the pack at c: one number of each
- * pack behind the other, so that a warp's threads, which all have the same
- * number of their packs, use different banks. */
+/* Index in shared memory of column c + j, of the pack at c: all packs' first
+ * numbers, then all second ones, .. A warp's threads access the same number of
+ * their packs at a time and so use different banks. */
 template <int V> static __device__ inline int place(int c, int j, int C)
 {
     return j * (C / V) + c / V;
@@ -20,8 +20,8 @@ template <int V> static __device__ inline int place(int c, int j, int C)
 
 /* -- forward ------------------------------------------------------------- */
 
-/* beta and mean are NULL for RMSNorm, amax where nobody asks for it. The row
- * stays in shared memory. */
+/* beta and mean are NULL for RMSNorm, amax if it is not wanted. The row is kept
+ * in shared memory. */
 template <typename T, int V, bool rms>
 static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
                                    const T *inp, const T *residual,
@@ -42,7 +42,7 @@ static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
             load_values<T, V>(x, inp + i * C + c);
             if (residual != NULL) {
                 load_values<T, V>(y, residual + i * C + c);
-                /* What is normalised is what was stored. */
+                /* Normalise the rounded value that was stored. */
                 for (int j = 0; j < V; j++)
                     x[j] = to_float(from_float<T>(x[j] + y[j]));
                 store_values<T, V>(sum + i * C + c, x);
@@ -89,7 +89,7 @@ static void norm_launch(struct plait_queue *q, const char *op, void *out,
 {
     size_t smem = C * sizeof(float);
 
-    /* Statistics and the block sums need a little of their own. */
+    /* The statistics and block sums need a little more. */
     if (cuda_allow_shared(q, op, (const void *)norm_kernel<T, V, rms>,
                           smem + 256) != 0)
         return;
@@ -143,8 +143,8 @@ static int rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
 
 /* -- backward ------------------------------------------------------------ */
 
-/* A block's sums to its row of part [gridDim.x, C], dbeta's gridDim.x * C
- * further. */
+/* Stores a block's sums to its row of part [gridDim.x, C]; those of dbeta are
+ * gridDim.x * C further. */
 template <int V, bool rms>
 static __device__ inline void leave_part(float *part, const float *dgamma,
                                          const float *dbeta, int C)
@@ -162,7 +162,7 @@ static __device__ inline void leave_part(float *part, const float *dgamma,
 /* With h = (x - mean) * rstd and d = dout * gamma:
  *   dx = rstd * (d - mean(d) - h * mean(d h))   (RMSNorm: without mean(d))
  *   dgamma = sum of dout * h, dbeta = sum of dout over the rows
- * Every block adds up the parameter gradients of its rows in shared memory. */
+ * Every block sums the parameter gradients of its rows in shared memory. */
 template <typename T, int V, bool rms>
 static __global__ void
 norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's memory that the device reaches by itself, and copies to it and
- * from it that nobody waits for. */
+/* Pinned host memory, and asynchronous copies to it and from it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +57,7 @@ static void pinned_free(struct plait_device *dev, void *ptr)
     pthread_mutex_unlock(&dev->lock);
     if (p != NULL) {
         cudaSetDevice(dev->index);
-        cudaDeviceSynchronize(); /* for the copies that use it */
+        cudaDeviceSynchronize(); /* copies may still use it */
         cudaFreeHost(ptr);
         free(p);
     }

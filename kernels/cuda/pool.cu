@@ -16,7 +16,8 @@ static window window_of(const struct plait_conv *c)
     return window{*c, plait_conv_side(c, c->H), plait_conv_side(c, c->W)};
 }
 
-/* Where offset k of the kernel at place `at` lies; false: outside. */
+/* The input coordinate that output coordinate `at` reads at kernel offset k;
+ * returns false if it is in the padding. */
 static __device__ inline bool input_side(const struct plait_conv &c, size_t at,
                                          int k, size_t side, size_t *in)
 {
@@ -56,7 +57,8 @@ void cuda_im2col(struct plait_queue *q, const struct plait_conv *c,
         window_of(c), n, patches, inp);
 }
 
-/* The output place that sees input place `at` at offset k; false: none. */
+/* The output coordinate that reads input coordinate `at` at kernel offset k;
+ * returns false if there is none. */
 static __device__ inline bool output_side(const struct plait_conv &c, size_t at,
                                           int k, size_t side, size_t *out)
 {
@@ -100,10 +102,10 @@ void cuda_col2im(struct plait_queue *q, const struct plait_conv *c, float *dinp,
         window_of(c), n, dinp, patches);
 }
 
-/* -- the largest of a window ----------------------------------------------- */
+/* -- max pooling ----------------------------------------------------------- */
 
-/* Of output element i; where it is goes to *row. A NaN is larger than
- * everything. */
+/* The maximum for one output element; *row: the input row that has it. A NaN
+ * counts as larger than every number. */
 static __device__ inline float find_largest(const struct window &w,
                                             const float *x, size_t image,
                                             size_t oy, size_t ox, size_t ch,
@@ -154,8 +156,8 @@ static int maxpool_forward(struct plait_queue *q, const struct plait_conv *c,
     return cuda_leave(q, "maxpool_forward");
 }
 
-/* Each input place asks the windows that it is in, so that nothing is added to
- * by two threads. */
+/* Each input element looks at the windows it is in, so that no two threads add
+ * to the same element. */
 static __global__ void maxpool_gradient_kernel(struct window w, size_t n,
                                                float *dx, const float *dout,
                                                const float *in)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums in two stages: a fixed number of blocks leaves partial sums, a second
- * kernel adds those up. No atomics: on one kind of GPU the same input gives
- * the same bits, every time. */
+/* Sums in two stages: a fixed number of blocks computes partial sums, and a
+ * second kernel adds those. Without atomics, so that on one kind of GPU the
+ * same input always gives the same bits. */
 #include "kernels/cuda/common.cuh"
 
 /* -- sums to one number -------------------------------------------------- */
 
 static const int sum_threads = 512;
 
-/* What a block sums at a time, and how many lists one launch takes: a
- * kernel's parameters have 4 KiB. */
+/* The number of elements that a block sums at a time, and how many lists one
+ * launch takes: a kernel's parameters are limited to 4 KiB. */
 static const unsigned sum_chunk = 32768;
 static const int sum_lists = 160;
 
@@ -17,7 +17,7 @@ struct squares {
     struct {
         const float *x;
         size_t n;
-        unsigned first; /* of its chunks, among those of the launch */
+        unsigned first; /* number of its first chunk within the launch */
     } list[sum_lists];
     int nlists;
     unsigned chunks;
@@ -79,7 +79,8 @@ void cuda_sum_doubles(struct plait_queue *q, double *dst, const double *src,
     sum_doubles_kernel<<<1, sum_threads, 0, q->stream>>>(dst, src, n);
 }
 
-/* The lists of one launch, from lists[0] on; how many it took. */
+/* Fills in the lists of one launch, from lists[0] on; returns how many it
+ * took. */
 static int take_lists(struct squares *s, const struct plait_floats *lists,
                       int n)
 {
@@ -155,9 +156,9 @@ static int clip_scale(struct plait_queue *q, float *scale, float *norm,
 
 static const int tile = 32, lanes = 8, sum_tile = 8, sum_lanes = 128;
 
-/* Thread (x, y) takes rows y, y + blockDim.y, .. of column x. A block has as
- * few columns as make whole sectors of memory: there are thousands of columns
- * at most, and a block to each 32 would leave most multiprocessors idle. A warp
+/* Thread (x, y) sums rows y, y + blockDim.y, .. of column x. A block has as few
+ * columns as fill whole sectors of memory: there are at most thousands of
+ * columns, and with 32 per block most multiprocessors would be idle. A warp
  * adds its 4 rows, then the warps' sums are added in order. */
 static __global__ void sum_rows_kernel(float *dst, const float *part,
                                        size_t rows, size_t cols)
@@ -193,7 +194,8 @@ void cuda_sum_rows(struct plait_queue *q, float *dst, const float *part,
                       0, q->stream>>>(dst, part, rows, cols);
 }
 
-/* Block (x, y): V * tile columns, a share of the rows; part [gridDim.y, O] */
+/* Block (x, y) sums V * tile columns over a share of the rows; part [gridDim.y,
+ * O]. */
 template <typename T, int V>
 static __global__ void column_sums_kernel(float *part, const T *dout, size_t N,
                                           size_t O)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts: which of them works on which token, and the rows of tokens in the
+/* Routing: which expert processes which token, and the rows of tokens in the
  * experts' order and back. */
 #include "kernels/cuda/common.cuh"
 
 static const unsigned threads = 256;
 
-/* -- routing: one thread to a token, a few numbers each, in double: a choice
- * between two experts must not depend on the order of a sum, and the balance
- * term's gradient is a small difference of large numbers. ----------------- */
+/* -- routing: one thread per token, a few numbers each, in double: a choice
+ * between two experts must not depend on the order of a sum, and the gradient
+ * of the balance term is a small difference of large numbers.
+ * ------------------- */
 
 static __device__ inline bool chosen(const int32_t *expert, int n, int e)
 {
@@ -17,7 +18,8 @@ static __device__ inline bool chosen(const int32_t *expert, int n, int e)
     return false;
 }
 
-/* By logits: probabilities near 1/2 cannot tell apart logits near 0. */
+/* Chosen by logits: close to 1/2, probabilities cannot tell apart logits that
+ * differ near 0. */
 template <typename T>
 static __device__ inline void choose(const T *logits, const float *prob,
                                      int32_t *expert, float *gate, int E, int k)
@@ -70,7 +72,8 @@ static int route_forward(struct plait_queue *q, enum plait_dtype type,
     });
 }
 
-/* Sums of ones in fp32 are exact, so their order does not matter. */
+/* Counts in fp32 are exact (sums of ones), so that their order does not
+ * matter. */
 static __global__ void load_kernel(float *load, const int32_t *expert,
                                    size_t run, int sequences, size_t n, int E,
                                    int k)
@@ -94,8 +97,8 @@ static int route_load(struct plait_queue *q, float *load, const int32_t *expert,
     return cuda_leave(q, "route_load");
 }
 
-/* gate_j = p_j / S with S the sum over the chosen, so
- * dp_j = (dgate_j - sum_i dgate_i gate_i) / S; then the softmax. */
+/* gate_j = p_j / S with S the sum over the chosen, hence dp_j = (dgate_j -
+ * sum_i dgate_i gate_i) / S; then the softmax's backward. */
 template <typename T>
 static __global__ void
 route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
@@ -144,8 +147,8 @@ static int route_backward(struct plait_queue *q, enum plait_dtype type,
     });
 }
 
-/* One warp to an expert in a run of tokens: order matters, so that each lane
- * counts those of the lanes before it. */
+/* One warp per expert and run of tokens. The first choices are kept, so that
+ * each lane also counts those of the lanes before it. */
 static __global__ void limit_kernel(int32_t *kept, float *gate,
                                     const int32_t *expert, const float *before,
                                     size_t run, size_t runs, int E, int k,
@@ -293,7 +296,7 @@ static int rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
     });
 }
 
-/* One warp to a choice. */
+/* One warp per choice. */
 template <typename T, int V>
 static __global__ void dot_kernel(float *dgate, const T *dout, const T *rows,
                                   const int32_t *place, size_t n, int k,

@@ -4,11 +4,11 @@
 
 #include "kernels/cuda/mma.cuh"
 
-/* Tiles in shared memory, and the operands of tensor cores from them. */
+/* Tiles in shared memory, and the tensor cores' operands loaded from them. */
 
-/* A tile [n, D] of 16-bit values. The 16-byte pieces of a row are permuted
- * by the row, so that the eight rows of an 8x8 matrix lie in different banks
- * (NVIDIA, CUTLASS documentation, "swizzle"). */
+/* The address of a 16-byte piece of a tile [n, D] of 16-bit values. The pieces
+ * of a row are permuted by the row's number, so that the eight rows of an 8x8
+ * matrix are in different banks (NVIDIA, CUTLASS documentation, "swizzle"). */
 template <int D>
 static __device__ inline unsigned place(unsigned tile, int row, int piece)
 {

@@ -4,12 +4,13 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* The GPU copies from and to pinned memory alone, so that host copies go
- * through two pinned buffers of this size: while the GPU fills or empties
- * one, the host works on the other. */
+/* The GPU can copy asynchronously only from and to pinned memory. Host copies
+ * use two pinned buffers of this size: while the GPU fills or empties one, the
+ * host works on the other. */
 #define STAGE_BYTES ((size_t)4 << 20)
 
-/* The next pinned buffer, no longer in use; NULL: the queue has failed. */
+/* The next pinned buffer, after its last copy is done; NULL: the queue has
+ * failed. */
 static struct cuda_stage *stage_next(struct plait_queue *q)
 {
     struct cuda_stage *s = &q->stage[q->next_stage];
@@ -60,7 +61,7 @@ static int to_device(struct plait_queue *q, void *dst, const void *host,
     return 0;
 }
 
-/* While one buffer is copied to the caller the GPU fills the other. */
+/* While the host copies one buffer to the caller, the GPU fills the other. */
 static int to_host(struct plait_queue *q, void *host, const void *src,
                    size_t bytes)
 {

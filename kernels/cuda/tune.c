@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for the fastest algorithm of a matrix product, and what was found
- * by it, here or on another rank: kernels/products.h. */
+/* The search for the fastest algorithm of a matrix product, and the choices
+ * found here or on another rank; see kernels/products.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/products.h"
 
-#define RUNS 5   /* timed, after one that is not */
-#define MOST 128 /* products that are wanted */
-#define LINE 512 /* of a product, with its end */
+#define RUNS 5   /* timed, after one warm-up */
+#define MOST 128 /* wanted products */
+#define LINE 512 /* bytes of a product's line with the final 0 */
 #define HEX (2 * sizeof(cublasLtMatmulAlgo_t))
 _Static_assert(LINE + sizeof(PLAIT_CHOICE_MARK) + HEX + 1 <= PLAIT_CHOICE_MOST,
                "");
@@ -22,7 +22,7 @@ struct choice {
 };
 
 struct cuda_tuned {
-    char kind[LINE / 2]; /* of device; how its lines begin */
+    char kind[LINE / 2]; /* the kind of device, with which its lines begin */
     struct choice *choices;
     int nchoices;
     char wanted[MOST][LINE];
@@ -31,8 +31,8 @@ struct cuda_tuned {
 
 /* -- lines ---------------------------------------------------------------- */
 
-/* A driver, a library or a GPU of another kind may take longer over the same
- * algorithm, or have none of that number. */
+/* Choices hold only for the same driver, library and kind of GPU: elsewhere the
+ * algorithm may be slower or not exist. */
 static int describe_kind(const struct plait_device *dev, char *kind,
                          size_t size)
 {
@@ -50,7 +50,7 @@ static int describe_kind(const struct plait_device *dev, char *kind,
     return 0;
 }
 
-/* NULL: there is no memory, or the device does not answer. */
+/* NULL: out of memory, or the device cannot be asked. */
 static struct cuda_tuned *tuned_of(struct plait_device *dev)
 {
     struct cuda_tuned *t;
@@ -74,8 +74,8 @@ void cuda_tune_forget(struct plait_device *dev)
     dev->tuned = NULL;
 }
 
-/* Sizes that are not whole 64s, such as the rows of an expert, share what is
- * found: four steps to a power of two. */
+/* Rounds a size up. Sizes that are no multiple of 64, such as the rows of an
+ * expert, share their choices: four steps per power of two. */
 static size_t bucket_of(size_t n)
 {
     size_t step = 1;
@@ -98,7 +98,7 @@ static void write_product(const struct cuda_tuned *t, const struct product *k,
              k->epilogue, k->align);
 }
 
-/* Whether the line is of a product of this kind of device. */
+/* Whether the line is a product of this kind of device; parses it into k. */
 static bool read_product(const struct cuda_tuned *t, const char *line,
                          struct product *k)
 {
@@ -168,7 +168,7 @@ bool cuda_tune_find(struct plait_device *dev, struct cuda_matmul *p)
     return true;
 }
 
-/* What cannot be noted keeps the library's first choice. */
+/* If out of memory or room, the product keeps the library's first choice. */
 void cuda_tune_want(struct plait_device *dev, const struct product *key)
 {
     struct cuda_tuned *t = tuned_of(dev);
@@ -235,7 +235,7 @@ static int take_line(struct cuda_tuned *t, const char *line, size_t length)
     return 0;
 }
 
-/* Plans are made anew, with what was chosen. */
+/* All plans are dropped, to be made again with the new choices. */
 static int products_choose(struct plait_device *dev, const char *choices)
 {
     struct cuda_tuned *t;
@@ -270,8 +270,8 @@ static size_t width_of(enum plait_dtype type)
     return type == PLAIT_F32 ? 4 : 2;
 }
 
-/* A number of either sign near 1, in the bits of the type: with zeros a GPU
- * would draw less power, and run faster than it does. */
+/* A number of either sign near 1, in the bits of the type. With zeros the GPU
+ * would draw less power and run faster than it really does. */
 static unsigned number_of(unsigned random, size_t width, bool fp16)
 {
     unsigned sign = random >> 31;
@@ -284,7 +284,7 @@ static unsigned number_of(unsigned random, size_t width, bool fp16)
     return sign << 7 | 0x38 | (random & 3);
 }
 
-/* A little from the host, which is then copied again and again. */
+/* Fills a part with a few numbers from the host, repeated. */
 static int fill_part(struct plait_queue *q, void *part, size_t bytes,
                      size_t width, bool fp16)
 {
@@ -312,7 +312,7 @@ static int fill_part(struct plait_queue *q, void *part, size_t bytes,
     return 0;
 }
 
-/* Operands for the product; -1: there is no memory for them. */
+/* Allocates operands for the product; -1: out of memory. */
 static int make_parts(struct plait_queue *q, const struct product *k,
                       void *part[NPARTS])
 {
@@ -358,7 +358,7 @@ static void set_operands(struct operands *o, const struct product *k,
     }
 }
 
-/* Milliseconds of RUNS runs; negative where the algorithm does not run. */
+/* Milliseconds of RUNS runs; negative if the algorithm does not run. */
 static float time_runs(struct plait_queue *q, struct cuda_matmul *p,
                        const struct operands *o,
                        const cublasLtMatmulAlgo_t *algo, cudaEvent_t from,
@@ -379,7 +379,7 @@ static float time_runs(struct plait_queue *q, struct cuda_matmul *p,
     return ms;
 }
 
-/* Sets p->algo to the fastest; whether there is one. */
+/* Sets p->algo to the fastest algorithm; returns whether there is one. */
 static bool time_all(struct plait_queue *q, struct cuda_matmul *p,
                      const struct operands *o, cudaEvent_t from, cudaEvent_t to)
 {
@@ -432,7 +432,7 @@ static char *write_choice(const char *product, const cublasLtMatmulAlgo_t *algo)
     return line;
 }
 
-/* A search must not end a run: what cannot be had or tried is passed over. */
+/* A search must not end a run: errors only mean that there is no choice. */
 static char *product_search(struct plait_queue *q, const char *product)
 {
     struct cuda_tuned *t = q->dev->tuned;

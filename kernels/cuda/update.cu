@@ -3,8 +3,8 @@
 
 #include "kernels/cuda/update.cuh"
 
-/* What a block steps, and how many runs one launch takes: a kernel's
- * parameters have 4 KiB. */
+/* The number of elements that a block updates, and how many runs one launch
+ * takes: a kernel's parameters are limited to 4 KiB. */
 static const int update_threads = 256;
 static const unsigned update_chunk = 8192;
 static const int update_runs = 48;
@@ -20,7 +20,7 @@ struct update_step {
         const float *factor;
         double *sums;
         float decay;
-        unsigned block; /* the first of its blocks */
+        unsigned block; /* number of its first block */
     } run[update_runs];
     int nruns;
     struct update_numbers numbers;
@@ -31,7 +31,7 @@ static __device__ inline bool multiple(const void *p, size_t unit)
     return (uintptr_t)p % unit == 0;
 }
 
-/* How a rule treats its arrays. */
+/* Which arrays a rule uses. */
 template <int rule> struct uses {
     static const bool grad = rule != PLAIT_UPDATE_LAMB;
     static const bool second =
@@ -47,7 +47,7 @@ static __device__ inline pack<float> load_state(const float *p, unsigned i)
     return p != NULL ? load_pack(p + i) : zero;
 }
 
-/* Each block one chunk of one run. */
+/* Each block updates one chunk of one run. */
 template <int rule, typename T, bool random>
 static __global__ void update_kernel(struct update_step p)
 {
@@ -108,7 +108,8 @@ static __global__ void update_kernel(struct update_step p)
     }
 }
 
-/* The runs of one launch, from runs[0] on; how many it took. */
+/* Fills in the runs of one launch, from runs[0] on; returns how many it
+ * took. */
 static int take_runs(struct update_step *s, const struct plait_update_run *runs,
                      int nruns, unsigned *blocks)
 {
@@ -205,7 +206,8 @@ static int update(struct plait_queue *q, const struct plait_update *p,
 
 /* -- sums ---------------------------------------------------------------- */
 
-/* part[blocks][2]: of |w|^2 and |x|^2, each block one chunk of one run. */
+/* part[blocks][2]: the sums of |w|^2 and |x|^2; each block has one chunk of one
+ * run. */
 template <bool lamb>
 static __global__ void sums_kernel(double *part, struct update_step p)
 {
@@ -261,7 +263,7 @@ static __global__ void add_parts_kernel(const double *part,
     }
 }
 
-/* Blocks of the largest launch. */
+/* Blocks of all runs; no launch has more. */
 static size_t most_blocks(const struct plait_update_run *runs, int nruns)
 {
     size_t most = 0;

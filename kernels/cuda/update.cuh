@@ -6,19 +6,19 @@
 
 #include "kernels/cuda/common.cuh"
 
-/* What all updates share: the numbers of a step, the rules, and how a weight
- * is rounded. */
+/* Shared by all updates: the numbers of a step, the rules, and the rounding of
+ * a weight. */
 
 struct update_numbers {
     float lr, beta1, beta2, eps, momentum;
     bool nesterov;
-    float correct1, correct2; /* 1 / (1 - beta^t) */
+    float correct1, correct2; /* 1 / (1 - beta1^t), 1 / (1 - beta2^t) */
     const float *grad_scale;
     uint64_t seed;
     const struct plait_update_now *now;
 };
 
-/* A step's numbers, and those of a run. */
+/* The numbers of a step and of one run. */
 struct rates {
     float lr, beta1, beta2, eps, momentum;
     bool nesterov, has_state;
@@ -36,7 +36,8 @@ static __device__ inline uint32_t rounding_bits(uint64_t seed, uint64_t i)
     return (uint32_t)((z ^ z >> 31) >> 32);
 }
 
-/* Rounds up with the probability of the bits that are lost. */
+/* Rounds away from zero with the probability that the dropped bits stand
+ * for. */
 template <typename T>
 static __device__ inline T round_randomly(float x, uint32_t random);
 
@@ -76,7 +77,7 @@ __device__ inline fp16 round_randomly<fp16>(float x, uint32_t random)
     return x < 0 ? __hneg(h) : h;
 }
 
-/* The run whose blocks have number `block` among them. */
+/* The run that block number `block` of the launch belongs to. */
 template <typename S>
 static __device__ inline int run_of(const S &p, unsigned block)
 {
@@ -133,7 +134,7 @@ static __device__ inline float adam_direction(const struct rates &s, float w,
     return m * s.correct1 / (sqrtf(v * s.correct2) + s.eps) + s.decay * w;
 }
 
-/* What SGD and LARS take from w, whose momentum sums up d. */
+/* What SGD and LARS subtract from w; d enters the momentum. */
 static __device__ inline float step_momentum(const struct rates &s, float &m,
                                              float d)
 {
@@ -148,7 +149,7 @@ static __device__ inline float sign(float x)
     return x > 0 ? 1.0f : x < 0 ? -1.0f : x;
 }
 
-/* One element; m and v are the states. */
+/* Updates one element; m and v are the states. */
 template <int rule>
 static __device__ inline void step_element(const struct rates &s, float &w,
                                            float &m, float &v, float g)

@@ -4,7 +4,7 @@
 #include "kernels/cuda/update.cuh"
 #include "kernels/dynamic_map.h"
 
-/* AdamW with states of 8 bits. */
+/* AdamW with 8-bit states. */
 
 static const int update8_runs = 48;
 
@@ -18,13 +18,14 @@ struct update8_step {
         size_t n;
         uint64_t first;
         float decay;
-        unsigned block; /* the first of its blocks */
+        unsigned block; /* number of its first block */
     } run[update8_runs];
     int nruns;
     struct update_numbers numbers;
 };
 
-/* The largest x of a block of PLAIT_MAP_BLOCK threads, to all of them. */
+/* The largest x in a block of PLAIT_MAP_BLOCK threads, returned to all of
+ * them. */
 static __device__ inline float block_largest(float x, float *shared)
 {
     for (int i = 16; i > 0; i /= 2)
@@ -39,7 +40,7 @@ static __device__ inline float block_largest(float x, float *shared)
     return x;
 }
 
-/* Each block one of PLAIT_MAP_BLOCK elements, a thread each. */
+/* Each block updates one block of PLAIT_MAP_BLOCK elements, one per thread. */
 template <typename T, bool random>
 static __global__ void update8_kernel(struct update8_step p)
 {
@@ -81,7 +82,8 @@ static __global__ void update8_kernel(struct update8_step p)
     }
 }
 
-/* The runs of one launch, from runs[0] on; how many it took. */
+/* Fills in the runs of one launch, from runs[0] on; returns how many it
+ * took. */
 static int take_runs8(struct update8_step *s,
                       const struct plait_update8_run *runs, int nruns,
                       unsigned *blocks)

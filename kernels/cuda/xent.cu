@@ -6,7 +6,7 @@
 
 static const unsigned threads = 512;
 
-/* The larger one; a NaN, if there is one, so that it is not lost. */
+/* The larger one, or a NaN if there is one, so that it is not lost. */
 static __device__ inline float larger(float a, float b)
 {
     return a != a || a > b ? a : b;
@@ -55,7 +55,7 @@ static __device__ inline softmax block_softmax(softmax s, softmax *shared)
     return s;
 }
 
-/* This thread's share of a row. */
+/* The softmax of this thread's share of a row. */
 template <typename T, int V>
 static __device__ inline softmax thread_softmax(const T *row, int count)
 {
@@ -125,7 +125,7 @@ static __global__ void rescale_kernel(float *sum, const float *max,
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 
-    /* A shard that is all padding has max -inf and sum 0. */
+    /* A shard of padding only has max -inf and sum 0. */
     if (i < N && sum[i] != 0)
         sum[i] *= expf(max[i] - allmax[i]);
 }
@@ -142,8 +142,8 @@ static int xent_rescale(struct plait_queue *q, float *sum, const float *max,
     return cuda_leave(q, "xent_rescale");
 }
 
-/* A row of logits becomes its gradient. V divides the stride. From the end:
- * what was read last is most likely still in the cache. */
+/* Turns a row of logits into its gradient. The stride is a multiple of V. Goes
+ * backwards: what was read last is most likely still in the cache. */
 template <typename T, int V>
 static __device__ inline void write_gradient(T *row, softmax s, float scale,
                                              bool masked, int hit, int count,
@@ -200,8 +200,9 @@ gradient_kernel(double *losses, T *logits, const float *max, const float *sum,
         losses[i] = masked ? 0 : loss_of(s, target[i]);
 }
 
-/* *loss += the sum of the losses [N] that launch(logits, V, losses) makes. It
- * takes V values at a time: 16 bytes where rows begin and end so, or one. */
+/* *loss += the sum of the losses [N] that launch(logits, V, losses) computes. V
+ * values are moved at a time: 16 bytes if rows are aligned so, otherwise
+ * one. */
 template <typename F>
 static int sum_losses(struct plait_queue *q, const char *op,
                       enum plait_dtype type, double *loss, void *logits,
@@ -220,7 +221,7 @@ static int sum_losses(struct plait_queue *q, const char *op,
         typedef decltype(zero) T;
         constexpr int V = pack<T>::n;
 
-        /* Then the stride is whole packs, too: V leaves no rest. */
+        /* The stride is then a multiple of V, too. */
         if (rows_aligned16<T>(logits, stride))
             launch((T *)logits, std::integral_constant<int, V>(), losses);
         else
@@ -246,8 +247,8 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
         });
 }
 
-/* The rows that are being worked on at a time are to fit into the L2 cache,
- * where they are read once more: two blocks to a multiprocessor. */
+/* The rows in progress should fit the L2 cache, since they are read twice:
+ * these are two blocks per multiprocessor. */
 static const unsigned whole_threads = 1024;
 
 template <typename T, int V>
