@@ -6,25 +6,25 @@
 #include "runtime/model/internal.h"
 #include "topology/job/fits.h"
 
-/* All activations and work space lie in one allocation that is made before
- * the first step. Everything is placed twice: to measure the size, then to set
- * the pointers. It is the same on all ranks of a stage, as plait_comm_alloc()
- * wants it. */
+/* All activations and work space are in one allocation that is made before the
+ * first step. Everything is placed twice: first to measure the size, then to
+ * set the pointers. The layout is the same on all ranks of a stage, as
+ * plait_comm_alloc() requires. */
 
 #define ARENA_ALIGN 256
-/* Logits are made for so many bytes of rows at a time: large enough for
- * full-speed products, small beside the activations. On a GPU that takes more:
- * a product whose inner size is only that of the residual stream must occupy
- * all of it, and each run of rows reads and writes all of the head's gradient.
- */
+/* Logits are computed for this many bytes of rows at a time: large enough for
+ * full-speed products, small compared to the activations. A GPU needs more: a
+ * product whose inner size is only that of the residual stream must occupy all
+ * of it, and each run of rows reads and writes the whole gradient of the
+ * head. */
 #define LOGITS_BYTES ((size_t)128 << 20)
 #define GPU_LOGITS_BYTES ((size_t)1 << 30)
-#define GPU_ROWS 128 /* what a product's tiles are a multiple of */
+#define GPU_ROWS 128 /* a multiple of every product's tile height */
 
 struct arena {
     char *base; /* NULL: only measure */
     size_t at;
-    size_t size; /* of T */
+    size_t size; /* of an element of T */
 };
 
 static void *take_bytes(struct arena *a, size_t bytes)
@@ -45,7 +45,7 @@ static float *take_f(struct arena *a, size_t n)
     return take_bytes(a, n * sizeof(float));
 }
 
-/* Rows of the largest shape: N, n of the residual stream, M of the mlp. */
+/* Most rows: N, n of the residual stream, M of the mlp. */
 struct rows {
     size_t N, n, M;
 };
@@ -64,7 +64,8 @@ static void place_routed(struct arena *a, const struct plait_dims *d,
     x->expert = take_bytes(a, r.N * d->top_k * sizeof(*x->expert));
     x->gate = take_f(a, r.N * d->top_k);
     x->place = take_bytes(a, r.N * d->top_k * sizeof(*x->place));
-    x->load = take_f(a, r.N * d->experts); /* no more sequences than rows */
+    x->load = take_f(a, r.N * d->experts); /* there are no more sequences than
+                                            * rows */
     x->count = take_bytes(a, (d->experts + 1) * sizeof(*x->count));
     x->x = take_t(a, r.M * d->hidden);
     x->z = take_t(a, r.N * d->top_k * d->hidden);
@@ -146,8 +147,8 @@ static void place_runs(struct arena *a, const struct plait_model *m,
     x->before = take_f(a, n);
 }
 
-/* Where gradients of weights are deferred, the two products of a gradient come
- * at different times. */
+/* Codes are not kept if weight gradients are deferred: the two products that
+ * use a gradient then come at different times. */
 static bool keeps_codes(const struct plait_model *m)
 {
     return m->config->train.precision == PLAIT_FP8 &&
@@ -155,7 +156,7 @@ static bool keeps_codes(const struct plait_model *m)
            m->config->parallel.schedule != PLAIT_SCHEDULE_ZB_H1;
 }
 
-/* Of the widest gradient; experts keep none. */
+/* Room for the widest gradient; those of experts have no codes. */
 static size_t codes_bytes(const struct plait_dims *d, struct rows r)
 {
     int most = d->hidden > d->qkv ? d->hidden : d->qkv;
@@ -217,7 +218,7 @@ static void place_head(struct arena *a, struct plait_model_state *s,
     x->sum = take_f(a, 2 * s->logit_rows);
 }
 
-/* The activations of a layer that are kept until its backward, contiguous. */
+/* A layer's activations that are kept until its backward; contiguous. */
 static void place_layer(struct arena *a, const struct plait_model *m,
                         struct rows r, struct plait_activations *x)
 {
@@ -281,7 +282,7 @@ static void place_slot(struct arena *a, struct plait_model *m, int nlayers,
     if (m->config->data.mask_documents)
         slot->starts = take_bytes(a, r.N * sizeof(*slot->starts));
     slot->dhead = head ? take_t(a, r.n * d->hidden) : NULL;
-    if (nlayers == 0) /* what goes through is there all the same */
+    if (nlayers == 0) /* in and out pass through here all the same */
         slot->layer[0].x1 = take_t(a, r.n * d->hidden);
     for (int i = 0; i < nlayers; i++) {
         if (!is_offloaded(m))
@@ -298,7 +299,8 @@ static bool has_head(const struct plait_model *m, int chunk)
     return s->blocks[s->chunk_first[chunk + 1] - 1].kind == PLAIT_BLOCK_HEAD;
 }
 
-/* One chunk at a time is in slot i: all begin at the same address. */
+/* Slot i is used by one chunk at a time: all chunks begin at the same
+ * address. */
 static void place_chunks(struct arena *a, struct plait_model *m, struct rows r,
                          int i)
 {
@@ -359,10 +361,9 @@ static int make_slots(struct plait_model *m, int nslots)
     return 0;
 }
 
-/* The most rows that can arrive here: every token of every ep rank may choose
- * as many of the experts here as it chooses at all, and each expert takes no
- * more than its capacity. Without exchange (ep 1) the choices that are dropped
- * take rows too. */
+/* The most rows that can arrive here: all tokens of all ep ranks may choose as
+ * many experts of this rank as they choose at all, but each expert takes no
+ * more than its capacity. With ep 1 dropped choices take rows, too. */
 static size_t rows_of_mlp(const struct plait_model_state *s, size_t N)
 {
     const struct plait_dims *d = &s->dims;
@@ -390,16 +391,16 @@ static struct rows rows_of(const struct plait_model *m, size_t N)
     return r;
 }
 
-/* What experts.c needs on the host: the numbers of rows of each layer in
- * flight (or of one, where the layer is redone), and one exchange's worth of
- * requests. */
+/* What experts.c needs on the host: the numbers of rows of each layer in flight
+ * (of one layer, if layers are recomputed in full), and the requests of one
+ * exchange. */
 static int make_exchange(struct plait_model *m)
 {
     struct plait_model_state *s = m->state;
     const struct plait_dims *d = &s->dims;
     bool one = m->config->parallel.recompute == PLAIT_RECOMPUTE_FULL;
     int here = d->experts / d->ep, at = 0;
-    size_t numbers = (size_t)d->ep * d->experts + here; /* of a layer */
+    size_t numbers = (size_t)d->ep * d->experts + here; /* per layer */
 
     if (!d->experts)
         return 0;
@@ -529,7 +530,8 @@ int plait_model_shape(const struct plait_model *model,
 {
     int pieces = pieces_of(model);
     int parts = model->mesh->layout.size[PLAIT_CP] * pieces;
-    /* Text that is not trained on may end anywhere: the rest is padding. */
+    /* Sequences that are not trained on may have any length: the rest is
+     * padding. */
     int len = (batch->seq_len + parts - 1) / parts;
     size_t N = (size_t)batch->batch * len * pieces;
     struct rows r = rows_of(model, N);

@@ -5,14 +5,14 @@
 #include "runtime/mesh/ring.h"
 #include "runtime/model/internal.h"
 
-/* Attention over the fused q, k, v of a layer; with context parallelism
- * ring attention (Liu et al., "Ring attention", 2023): in each of cp steps a
- * rank computes with one rank's keys and values while it receives the next
- * rank's. Each rank has an early and a late piece of the sequence (chunks r
- * and 2 cp - 1 - r of 2 cp), so that the causal mask leaves the same amount of
- * work to all ranks. */
+/* Attention over a layer's fused q, k, v. With context parallelism ring
+ * attention (Liu et al., "Ring attention", 2023): in each of cp steps a rank
+ * computes with the keys and values of one rank while it receives those of the
+ * next. Each rank has an early and a late piece of the sequence (chunks r and 2
+ * cp - 1 - r of 2 cp), so that all ranks have the same amount of work under the
+ * causal mask. */
 
-/* Element `i` of an array of the compute type. */
+/* Address of element `i` of an array of the compute type. */
 static void *element_at(const struct plait_work *w, const void *p, size_t i)
 {
     return (char *)p + i * plait_dtype_size(w->type);
@@ -48,8 +48,8 @@ static size_t kv_width(const struct plait_work *w)
     return (size_t)w->d->kv_heads * w->d->head_dim;
 }
 
-/* Rotary positions of q and k, which are adjacent; direction -1 undoes them.
- */
+/* Turns q and k, which are adjacent, to their rotary positions; direction -1
+ * turns them back. */
 static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
 {
     const struct plait_model_config *c = &w->model->config->model;
@@ -83,7 +83,7 @@ int plait_attention_rotate(const struct plait_work *w, void *qkv)
 struct pair {
     int q, k;
     int from;
-    bool first; /* for this query piece */
+    bool first; /* of this query piece */
 };
 
 static int cp_size(const struct plait_work *w)
@@ -96,14 +96,15 @@ static int cp_rank(const struct plait_work *w)
     return w->model->mesh->coord.at[PLAIT_CP];
 }
 
-/* Which of the 2 cp chunks of the sequence a rank's piece is. */
+/* Which of the sequence's 2 cp chunks piece `piece` of rank `rank` is. */
 static int chunk_of(const struct plait_work *w, int rank, int piece)
 {
     return piece ? 2 * cp_size(w) - 1 - rank : rank;
 }
 
-/* The pairs of step `step` that the causal mask does not exclude, each query's
- * own piece first; returns how many. */
+/* The pairs of step `step` that the causal mask does not exclude; for each
+ * query piece the key piece of the same number comes first. Returns how
+ * many. */
 static int pairs_of(const struct plait_work *w, int step, struct pair *pairs)
 {
     int r = cp_rank(w), from = (r - step + cp_size(w)) % cp_size(w), n = 0;
@@ -186,7 +187,7 @@ static int pair_backward(const struct plait_work *w, const struct pair *p,
             element_at(w, kv, v)));
 }
 
-/* k and v of all rows, side by side, to or from the fused buffer. */
+/* Copies k and v of all rows, side by side, from or to the fused buffer. */
 static int pack_kv(const struct plait_work *w, void *kv, const void *qkv)
 {
     return w->ops->copy_2d(w->q, w->type, kv, 2 * kv_width(w),
@@ -238,7 +239,8 @@ static int ring_forward(const struct plait_work *w,
     return 0;
 }
 
-/* This step's terms of the gradients of the keys and values in `kv`. */
+/* Adds this step's terms to dqkv and to dkv, the gradients of the keys and
+ * values in `kv`. */
 static int step_backward(const struct plait_work *w, int step,
                          const struct plait_activations *a, const void *kv,
                          void *dqkv, void *dkv, const void *datt)
@@ -255,9 +257,9 @@ static int step_backward(const struct plait_work *w, int step,
     return 0;
 }
 
-/* The gradients of keys and values are passed on one step after them, and each
- * rank adds its terms; after cp steps they are complete on the rank that the
- * keys and values came from. */
+/* The gradients of keys and values travel one step behind the keys and values,
+ * and each rank adds its terms; after cp steps they are complete and back on
+ * the rank that owns them. */
 static int ring_backward(const struct plait_work *w,
                          const struct plait_activations *a, void *dqkv,
                          const void *datt)
@@ -288,10 +290,10 @@ static int ring_backward(const struct plait_work *w,
     return unpack_kv(w, dqkv, s->dkv[2]);
 }
 
-/* -- texts that grow --------------------------------------------------------
- */
+/* -- growing texts --------------------------------------------------------- */
 
-/* Keeps the new keys and values, then attends to all of the text. */
+/* Stores the new keys and values in the cache, then attends to the whole
+ * text. */
 static int extend_text(const struct plait_work *w,
                        const struct plait_activations *a,
                        const struct plait_addition *add, size_t row)
@@ -362,7 +364,7 @@ int plait_attention_backward(const struct plait_work *w,
 
     d.overwrite = true;
     if (w->shape->pieces > 1 && w->ops->fill_zero(w->q, dqkv, bytes) < 0)
-        return -1; /* to which each chunk is added */
+        return -1; /* each pair of pieces adds to it */
     start = plait_begin_part(w);
     if (w->shape->pieces > 1)
         rc = ring_backward(w, a, dqkv, datt);

@@ -5,7 +5,7 @@
 
 #include "runtime/model/internal.h"
 
-/* The keys and values of texts that grow (the "KV cache"). */
+/* The KV cache: keys and values of growing texts. */
 
 static int count_layers(const struct plait_model *m)
 {
@@ -21,7 +21,7 @@ static size_t round_up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Of one layer. */
+/* Bytes for one layer. */
 static size_t kv_bytes(const struct plait_model *m, int texts, int length)
 {
     const struct plait_dims *d = &m->state->dims;
@@ -49,7 +49,7 @@ void plait_model_release_cache(struct plait_model *model)
 {
     struct plait_cache *c = &model->state->cache;
 
-    /* a model whose weights nobody computes with has no device either */
+    /* a model that never gets weights has no device either */
     if (c->memory)
         model->mesh->ops->free(model->mesh->dev, c->memory);
     free(c->layer);

@@ -4,10 +4,12 @@
 #include "topology/plan/cost_layer.h"
 
 /* In how many chunks rows are gathered and reduced over the tp group
- * (runtime/mesh/tensor_parallel.h). All ranks and pipeline stages find the
- * same: they have equal rows, matrices and figures of the device. */
+ * (runtime/mesh/tensor_parallel.h). All ranks and pipeline stages choose the
+ * same number: it depends on rows, matrices and figures of the device, which
+ * are equal. */
 
-/* Of a chunk: products of fewer are slower for being split, on a CPU too. */
+/* Least rows of a chunk: products of fewer rows are slower when split, on a CPU
+ * too. */
 #define LEAST_ROWS 128
 
 static double seconds_of(const struct plait_work *w, int chunks)
@@ -37,9 +39,9 @@ static bool is_possible(const struct plait_work *w, int chunks)
     return n == 1 || (N / n >= LEAST_ROWS && N % (n * w->d->tp) == 0);
 }
 
-/* On a CPU, whose transfers need no launch, as many as are possible, on a GPU
- * those that take the least time. In fp8 no more than two, because each product
- * rounds all of its weight. */
+/* On a CPU, whose transfers need no launch, as many chunks as possible; on a
+ * GPU the number with the least predicted time. In fp8 at most two, because
+ * each product rounds all of its weight. */
 int plait_choose_chunks(const struct plait_work *w)
 {
     int most = w->fp8 ? 2 : PLAIT_TP_MAX_CHUNKS, best = 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/internal.h"
 
-/* The vocabulary is spread over the tp group: each rank looks up the tokens
- * it has, and the sum over the group has them all. Positions, which every
- * rank has, come in through the first. */
+/* The vocabulary is split over the tp group: each rank looks up the tokens of
+ * its shard, and the sum over the group has all. Every rank has the positions;
+ * only the first adds them. */
 
 int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
                         void *out)

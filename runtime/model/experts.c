@@ -4,17 +4,17 @@
 #include "runtime/comm/tags.h"
 #include "runtime/model/experts.h"
 
-/* The mlp of a layer with experts. A router picks k of E for each token;
- * tokens are sorted by expert, sent to the ep rank that has the expert,
- * computed there, sent back and summed with the router's weights. The result
- * must not depend on the layout: no token is dropped or, with a capacity, those
+/* The mlp of a layer with experts. A router chooses k of E experts for each
+ * token; tokens are sorted by expert, sent to the ep rank that has the expert,
+ * processed there, sent back and summed with the router's weights. The result
+ * does not depend on the layout: no token is dropped or, with a capacity, those
  * that exceed it in the order of their sequence, whichever ranks hold it.
  *
- * Each ep rank holds E/ep neighbouring experts. "Sorted" rows are this
- * rank's own choices by expert; "grouped" rows are those for its experts, by
- * expert and then by the rank they came from. Within a tp group all ranks
- * route alike and each expert is split like any mlp: the result is this tp
- * rank's term of a sum over tp, in forward and in backward. */
+ * Each ep rank holds E/ep consecutive experts. "Sorted" rows are this rank's
+ * own choices, by expert; "grouped" rows are those for its experts, by expert
+ * and then by the rank they come from. All ranks of a tp group route alike, and
+ * each expert is split over tp like any mlp: the result is this tp rank's term
+ * of a sum over tp, in forward and in backward. */
 
 static void *element_at(const struct plait_work *w, const void *p, size_t i)
 {
@@ -26,14 +26,14 @@ static size_t count_choices(const struct plait_work *w)
     return w->shape->N * w->d->top_k;
 }
 
-/* Tokens of ep rank `s` that chose expert e. */
+/* Number of tokens of ep rank `s` that chose expert e. */
 static size_t rows_of(const struct plait_work *w, const struct plait_routed *r,
                       int s, int e)
 {
     return r->rows[s * w->d->experts + e];
 }
 
-/* Tokens of all ep ranks for the expert that is number i here. */
+/* Number of tokens of all ep ranks for expert i of this rank. */
 static size_t rows_here(const struct plait_work *w,
                         const struct plait_routed *r, int i)
 {
@@ -46,7 +46,7 @@ static size_t rows_here(const struct plait_work *w,
 
 /* -- exchange of tokens --------------------------------------------------- */
 
-/* One run of rows with the same expert, between this rank and another. */
+/* A run of rows for one expert, between this rank and another. */
 struct parcel {
     int peer, expert;
     void *rows;
@@ -65,8 +65,8 @@ static int exchange_parcel(const struct plait_work *w, const struct parcel *p,
                            plait_tag_expert(p->expert), w->q, req);
 }
 
-/* All runs of the sorted or the grouped side, but for those that stay on
- * this rank; `mine` gets those, by expert here. */
+/* Sends or receives all runs of the sorted or the grouped rows, except those
+ * that stay on this rank: `mine` gets their addresses, by local expert. */
 static int exchange_sorted(const struct plait_work *w,
                            const struct plait_routed *r, void *rows, bool sends,
                            void **mine, int *nreqs)
@@ -114,7 +114,7 @@ static int exchange_grouped(const struct plait_work *w,
     return 0;
 }
 
-/* Between sorted and grouped rows; `out`: from sorted to grouped. */
+/* Between sorted and grouped rows; out: from sorted to grouped. */
 static int exchange_rows(const struct plait_work *w,
                          const struct plait_routed *r, void *sorted,
                          void *grouped, bool out)
@@ -144,14 +144,15 @@ static int exchange_rows(const struct plait_work *w,
 
 /* -- forward --------------------------------------------------------------- */
 
-/* The sequence that a row belongs to: row / run % sequences. */
+/* Run length for the route ops: row i belongs to sequence i / run %
+ * sequences. */
 static size_t run_of(const struct plait_work *w)
 {
     return w->shape->piece_len;
 }
 
-/* How often the tokens of each sequence chose each expert, over all of the
- * sequence: the balance loss must not depend on how it was cut. */
+/* How often each expert was chosen in each sequence, summed over cp: the
+ * balance loss must not depend on how the sequence is split. */
 static int count_load(const struct plait_work *w, const struct plait_routed *r)
 {
     const struct plait_dims *d = w->d;
@@ -168,7 +169,7 @@ static int count_load(const struct plait_work *w, const struct plait_routed *r)
                                  w->q, NULL);
 }
 
-/* How often each expert was chosen in a sequence before each run of it: a run
+/* How often each expert was chosen in a sequence before each of its runs. A run
  * is one of the 2 cp chunks, of which this rank has two. */
 static int count_before(const struct plait_work *w,
                         const struct plait_routed *r)
@@ -200,8 +201,8 @@ static int count_before(const struct plait_work *w,
     return 0;
 }
 
-/* What the text of a pass has chosen before: with a capacity there is one.
- * NULL: the queue has failed. */
+/* How often the text of this pass chose each expert in earlier passes (with a
+ * capacity, a pass has only one text). NULL: the queue has failed. */
 static float *load_of_text(const struct plait_work *w,
                            const struct plait_layer_cache *cache)
 {
@@ -215,8 +216,8 @@ static float *load_of_text(const struct plait_work *w,
                : load;
 }
 
-/* The sorted place of each choice and the count of each expert: experts in
- * their order, then the choices that are dropped. */
+/* The sorted position of each choice and the count of each expert: experts in
+ * order, then the dropped choices. */
 static int sort_choices(const struct plait_work *w,
                         const struct plait_layer_cache *cache,
                         const struct plait_routed *r)
@@ -243,8 +244,8 @@ static int sort_choices(const struct plait_work *w,
                               count_choices(w), d->experts + 1);
 }
 
-/* The host's numbers of rows, and from them those of the experts here. It
- * waits for the device. */
+/* Copies the numbers of rows to the host and, with ep, exchanges them and sets
+ * the counts of the experts here. Waits for the device. */
 static int count_rows(const struct plait_work *w, const struct plait_routed *r)
 {
     const struct plait_dims *d = w->d;
@@ -295,8 +296,8 @@ static int experts_work(const struct plait_work *w, const struct plait_block *b,
     return plait_grouped_forward(w, b, r, false, y, NULL, a->act);
 }
 
-/* The output of choices that were dropped is 0, which one product of all rows
- * has made it. */
+/* Zeroes the output of dropped choices. A grouped product over all rows has
+ * done that already. */
 static int clear_dropped(const struct plait_work *w,
                          const struct plait_routed *r)
 {
@@ -343,7 +344,7 @@ int plait_experts_join(const struct plait_work *w,
 
 /* -- backward -------------------------------------------------------------- */
 
-/* dy becomes the gradient of the experts' input, in place. */
+/* Replaces dy by the gradient of the experts' input. */
 static int experts_work_backward(const struct plait_work *w,
                                  const struct plait_block *b,
                                  const struct plait_activations *a, void *dy)
@@ -364,11 +365,11 @@ static int experts_work_backward(const struct plait_work *w,
     return plait_grouped_input(w, b, r, true, NULL, dy, dpre);
 }
 
-/* Gradient of the balance loss per (load of the expert in the sequence):
- * the loss of a sequence of T tokens is
+/* Factor of the balance loss's gradient per choice of the expert in the
+ * sequence. The loss of a sequence of T tokens is
  *     coefficient * sum_e (E / (k T) load_e) (1/T sum_t prob_te)
- * and counts as T of its tokens' losses do (Fedus et al., "Switch
- * transformers", 2021, over one sequence at a time: DeepSeek-V2, 2024). */
+ * and weighs as much as T token losses (Fedus et al., "Switch transformers",
+ * 2021, per sequence as in DeepSeek-V2, 2024). */
 static float balance_scale(const struct plait_work *w)
 {
     const struct plait_dims *d = w->d;
@@ -377,7 +378,7 @@ static float balance_scale(const struct plait_work *w)
                w->model->mesh->layout.size[PLAIT_CP];
 
     if (d->tp_rank > 0)
-        return 0; /* the tp group's sum has it once */
+        return 0; /* only one tp rank adds it, since the group sums */
     return w->model->config->model.experts_balance * w->slot->loss_scale *
            w->slot->counted * d->experts / (d->top_k * T);
 }

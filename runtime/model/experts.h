@@ -4,31 +4,32 @@
 
 #include "runtime/model/internal.h"
 
-/* From all rows of the normalised stream to routed.z; then joined
- * to out [N,C], this tp rank's part. */
+/* From all rows of the normalised stream to routed.z; then joins those to out
+ * [N,C], this tp rank's part. */
 int plait_experts_forward(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_activations *a, const void *full);
 int plait_experts_join(const struct plait_work *w,
                        const struct plait_activations *a, void *out);
-/* From all rows of the gradient to this tp rank's part of the input's, in
- * scratch->part; leaves the logits' gradient for the router's weight. */
+/* From all rows of the output's gradient to this tp rank's part of the input's,
+ * in scratch->part; leaves the gradient of the logits for the router's
+ * weight. */
 int plait_experts_backward(const struct plait_work *w,
                            const struct plait_block *b,
                            const struct plait_activations *a, const void *dout);
 int plait_experts_router_weight(const struct plait_work *w,
                                 const struct plait_block *b, const void *full);
 
-/* Whether the host has the numbers of rows of the experts: messages between ep
- * ranks are as long as they say, and each expert's operands in fp8 have scales
- * of their own. */
+/* Whether the host knows the experts' numbers of rows: with ep > 1 they are the
+ * lengths of messages, and in fp8 each expert's operands are scaled
+ * separately. */
 static inline bool plait_experts_counted(const struct plait_work *w)
 {
     return w->d->ep > 1 || w->fp8;
 }
 
-/* The rows that a layer's experts here work on, in the order of the experts;
- * where the host does not know, those of dropped choices too. */
+/* Number of rows that the experts here process, in the order of the experts;
+ * includes dropped choices if the host does not know the numbers. */
 static inline size_t plait_experts_rows(const struct plait_work *w,
                                         const struct plait_routed *r)
 {
@@ -41,10 +42,10 @@ static inline size_t plait_experts_rows(const struct plait_work *w,
     return n;
 }
 
-/* linear.c: the products of one linear of all experts here: `up`, into the
- * activation, which is GELU unless the model is gated, or down, out of it.
- * Shapes are those of the ops; pre may be NULL as there. plait_grouped_input()
- * has no slope with pre NULL. */
+/* linear.c: one linear of all experts here: `up` (into the activation, which is
+ * GELU unless the model is gated) or down (out of it). Shapes as in the ops,
+ * pre may be NULL as there. plait_grouped_input() applies no slope if pre is
+ * NULL. */
 int plait_grouped_forward(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_routed *r, bool up, void *out,

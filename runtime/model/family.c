@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/internal.h"
 
-/* What a model does, by its family. */
+/* Dispatch to the functions of a model's family. */
 
 int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
                         struct plait_error *err)

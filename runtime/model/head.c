@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/internal.h"
 
-/* Final norm, logits, loss. The logits of all rows are the largest tensor of
- * a small model, so they are made for a run of rows at a time, turned into
- * their gradient in place and multiplied into the two gradients that need
- * it; nothing of them is kept. */
+/* Final norm, logits, loss. The logits of all rows would be the largest tensor
+ * of a small model. So they are computed for a run of rows at a time, turned
+ * into their gradient in place and multiplied into the two gradients that need
+ * it, and not kept. */
 
 static void *row_at(const struct plait_work *w, const void *x, size_t i)
 {
@@ -17,8 +17,8 @@ static void *logits_at(const struct plait_work *w, size_t row)
            row * w->d->vocab * plait_dtype_size(w->type);
 }
 
-/* How many of `rows` rows from `row` on have one loss scale, *scale: those of
- * one sequence where sequences have weights. */
+/* How many of `rows` rows from `row` on have the same loss scale, *scale: those
+ * of one sequence if sequences have weights. */
 static size_t rows_alike(const struct plait_work *w, size_t row, size_t rows,
                          float *scale)
 {
@@ -49,7 +49,8 @@ static int whole_loss(const struct plait_work *w, size_t first, size_t rows,
     return 0;
 }
 
-/* The loss of `rows` rows from `first` on; logits become their gradient. */
+/* Adds the loss of `rows` rows from `first` on; turns logits into their
+ * gradient. */
 static int loss_of_rows(const struct plait_work *w, size_t first, size_t rows,
                         double *loss)
 {
@@ -92,15 +93,15 @@ static int logits_of_rows(const struct plait_work *w,
                                   b->vocab.handle, NULL, PLAIT_ACT_NONE, rows);
 }
 
-/* What of the stream is on its way over tp: chunks gathered, for the logits,
- * and sums of the gradient, of which the first `sums` have begun. */
+/* Transfers of the stream over tp: chunks gathered for the logits, and sums of
+ * the gradient, of which the first `sums` have been started. */
 struct head_traffic {
     struct plait_request *gather[PLAIT_TP_MAX_CHUNKS];
     struct plait_request *sum[PLAIT_TP_MAX_CHUNKS];
     int sums;
 };
 
-/* The rows before `end` are there. */
+/* Waits until the rows before `end` have been gathered. */
 static int wait_for_rows(const struct plait_work *w, struct head_traffic *t,
                          size_t end)
 {
@@ -112,7 +113,8 @@ static int wait_for_rows(const struct plait_work *w, struct head_traffic *t,
     return 0;
 }
 
-/* The gradients of the rows before `end` are made: sum up their chunks. */
+/* The gradients of the rows before `end` are complete: starts the sums of their
+ * chunks. */
 static int sum_rows(const struct plait_work *w, struct head_traffic *t,
                     size_t end)
 {
@@ -126,8 +128,9 @@ static int sum_rows(const struct plait_work *w, struct head_traffic *t,
     return 0;
 }
 
-/* Of the rows from `first` on, whose logits are their gradient by now. Sums
- * begin while the weight gradient is made. */
+/* Backward of the rows from `first` on, whose logits have become their
+ * gradient. The sums start before the weight gradient is computed, to overlap
+ * with it. */
 static int rows_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *normed,
                          struct head_traffic *t, size_t first, size_t rows)
@@ -147,7 +150,8 @@ static int final_norm(const struct plait_work *w, const struct plait_block *b,
     size_t bytes = w->shape->n * w->d->hidden * plait_dtype_size(w->type);
     struct plait_scratch *s = w->scratch;
 
-    /* Backward finds its input in hx, where a sum goes by itself. */
+    /* Backward reads the norm's input from hx, where the norm stores it only if
+     * there is a delta. */
     if (!delta && w->ops->copy(w->q, s->hx, x, bytes) < 0)
         return -1;
     if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn, s->hmean,
@@ -194,8 +198,8 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
 /* -- the logits themselves ----------------------------------------------------
  */
 
-/* How many rows of logits are made at once for the host: behind them the
- * buffer has room for those of all ranks and for their fp32 copy. */
+/* How many rows of logits are computed at once for the host: the buffer also
+ * holds those of all ranks, and their fp32 copy. */
 static size_t rows_at_once(const struct plait_work *w)
 {
     size_t wide = sizeof(float) / plait_dtype_size(w->type);
@@ -203,7 +207,7 @@ static size_t rows_at_once(const struct plait_work *w)
     return w->model->state->logit_rows / (1 + w->d->tp * (1 + wide));
 }
 
-/* The logits of `rows` rows of x, each to its place in logits. */
+/* Writes the logits of `rows` rows of x, each to its address in logits. */
 static int logits_to_host(const struct plait_work *w,
                           const struct plait_block *b, const void *x,
                           size_t rows, float *const *logits)
@@ -248,7 +252,7 @@ int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
 
         row += add->count;
         if (add->wanted) {
-            /* hx, which was normalised, is not needed any more. */
+            /* hx, the input of the norm, is not needed any more. */
             if (w->ops->copy(w->q, row_at(w, w->scratch->hx, n),
                              row_at(w, normed, row - 1), bytes) < 0)
                 return -1;

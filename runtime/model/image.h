@@ -5,8 +5,7 @@
 #include "kernels/image.h"
 #include "runtime/model/internal.h"
 
-/* Image models, shared by the image_*.c files alone: the families mlp and
- * resnet.
+/* Image models (the families mlp and resnet); only for the image_*.c files.
  *
  * Blocks are a resnet's stem, the residual blocks or an mlp's hidden layers,
  * and the head. Each has one region, so that block i has region i. Everything
@@ -35,7 +34,7 @@ enum plait_image_kind {
 
 struct plait_image_block {
     enum plait_image_kind kind;
-    bool first; /* of the model: nobody wants its input's gradient */
+    bool first; /* of the model: its input needs no gradient */
     int nunits; /* in the chain */
     struct plait_unit unit[PLAIT_UNITS];
     bool projected; /* the shortcut is a convolution and its norm */
@@ -43,11 +42,11 @@ struct plait_image_block {
     struct plait_conv pool;     /* of one image */
     struct plait_matrix matrix; /* of a dense layer and of the head */
     size_t bias;
-    size_t rows;    /* of an image that the head averages over */
+    size_t rows;    /* rows of an image that the head averages */
     size_t in, out; /* numbers of one image */
 };
 
-/* What the backward of a block needs. */
+/* What a unit's backward needs. */
 struct plait_unit_kept {
     float *pre;   /* convolved */
     float *post;  /* normalised, activated */
@@ -74,20 +73,20 @@ struct plait_image_slot {
 
 struct plait_image_state {
     struct plait_image_block *block; /* [nblocks of the state] */
-    size_t largest;                  /* numbers of one image, of any block */
-    size_t boundary;                 /* between any two stages */
+    size_t largest;                  /* elements of one image, in any block */
+    size_t boundary;                 /* elements between any two stages */
     double macs; /* multiplications of one image, of the whole model */
     /* After plait_model_reserve(): */
     size_t N;
     struct plait_image_slot *slots; /* [chunks][nslots of the state] */
     float *grad, *pre, *spare;      /* [N, largest] */
     float *sums;                    /* [groups, 2, C] */
-    float *all;                     /* [dp, 2, C]; norm sync alone */
+    float *all;                     /* [dp, 2, C]; only with norm sync */
     float *pooled, *dpooled;        /* [N, C] of the head */
     float *logits;                  /* [N, classes] */
 };
 
-/* A block at work. */
+/* A block being computed, and what its functions need. */
 struct plait_image_work {
     struct plait_model *model;
     const struct plait_ops *ops;
@@ -110,7 +109,7 @@ static inline float *plait_image_grad(const struct plait_image_work *w,
     return w->model->regions[w->region].grad + offset;
 }
 
-/* The groups that the micro-batch's norm is taken over. */
+/* Number of groups that the norms of N images use. */
 size_t plait_image_groups(const struct plait_model_config *config, size_t N);
 
 /* image_layout.c: as plait_model_layout(). */
@@ -121,14 +120,14 @@ int plait_image_reserve(struct plait_model *model, int slots, int micro_batch,
                         struct plait_error *err);
 void plait_image_release(struct plait_model *model);
 
-/* image_unit.c: post from x; residual NULL: none. */
+/* image_unit.c: from x to kept->post; residual NULL: none. */
 int plait_unit_forward(const struct plait_image_work *w,
                        const struct plait_unit *unit,
                        const struct plait_unit_kept *kept, const float *x,
                        const float *residual, bool relu);
-/* From dout to the gradients of the weights and, where dx is not NULL, of x.
- * dresidual (NULL: none) also gets what reaches the residual. dx may be dout,
- * and neither is the state's `pre`. */
+/* From dout to the gradients of the weights and, if dx is not NULL, of x.
+ * dresidual (NULL: none) gets the gradient of the residual. dx may be dout;
+ * neither may be the state's `pre`. */
 int plait_unit_backward(const struct plait_image_work *w,
                         const struct plait_unit *unit,
                         const struct plait_unit_kept *kept, const float *x,
@@ -139,11 +138,12 @@ int plait_unit_backward(const struct plait_image_work *w,
 int plait_image_block_forward(const struct plait_image_work *w,
                               const struct plait_image_block *b,
                               const struct plait_image_kept *kept);
-/* The state's `grad` in place: gradient of the output, then of the input. */
+/* Replaces the gradient of the output by that of the input, in the state's
+ * `grad`. */
 int plait_image_block_backward(const struct plait_image_work *w,
                                const struct plait_image_block *b,
                                const struct plait_image_kept *kept);
-/* Of x: the loss, and with `train` all of the backward, to slot->dhead. */
+/* The loss of x and, with `train`, the whole backward, to slot->dhead. */
 int plait_image_head(const struct plait_image_work *w,
                      const struct plait_image_block *b, const float *x,
                      double *loss);

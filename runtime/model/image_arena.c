@@ -4,8 +4,8 @@
 
 #include "runtime/model/image.h"
 
-/* Activations and work space in one allocation, placed twice, as in arena.c:
- * to measure it, then to set the pointers. */
+/* Activations and work space in one allocation. Placed twice, as in arena.c: to
+ * measure the size, then to set the pointers. */
 
 #define ARENA_ALIGN 256
 
@@ -71,7 +71,7 @@ static void place_slot(struct arena *a, const struct plait_model *m, int chunk,
     }
 }
 
-/* Channels of the widest norm, and of what the head multiplies. */
+/* Channels of the widest norm, and of the head's widest input. */
 static void find_widest(const struct plait_model *m, size_t *norm, size_t *head)
 {
     *norm = *head = 0;

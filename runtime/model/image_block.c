@@ -15,7 +15,7 @@ static struct plait_conv pool_of(const struct plait_image_work *w,
     return c;
 }
 
-/* The chain of units: the last one adds the shortcut. */
+/* The chain of units; the last one adds the shortcut. */
 static int chain_forward(const struct plait_image_work *w,
                          const struct plait_image_block *b,
                          const struct plait_image_kept *kept)
@@ -189,8 +189,8 @@ static int head_backward(const struct plait_image_work *w,
                   : 0;
 }
 
-/* The loss of all images; logits become their gradient. One image at a time
- * where each has a scale of its own. */
+/* The loss of all images; turns logits into their gradient. One image at a time
+ * if each has its own scale. */
 static int head_loss(const struct plait_image_work *w, double *loss)
 {
     const struct plait_model_config *c = &w->model->config->model;

@@ -7,10 +7,10 @@
 #include "topology/job/stage.h"
 
 /* The tensor table of image models: one walk over all blocks of the model
- * gives each its shapes and counts it; those of this rank get their tensors.
+ * computes and counts their shapes; blocks of this rank also get their tensors.
  *
- * The resnets are those of He et al., arXiv 1512.03385: of 6 n + 2 layers as
- * in section 4.2, and of 50 as in table 1. Where a block changes the shape its
+ * The resnets are those of He et al., arXiv 1512.03385: of 6 n + 2 layers as in
+ * section 4.2, and of 50 as in table 1. If a block changes the shape, its
  * shortcut is a convolution (option B). */
 
 #define REGION_ALIGN 64 /* elements */
@@ -19,7 +19,7 @@
 struct walk {
     struct plait_model *model;
     const struct plait_model_config *c;
-    size_t H, W, C; /* of what the next block gets */
+    size_t H, W, C; /* shape of the next block's input */
     int layer;      /* -1: stem or head */
     int chunk, in_chunk;
     size_t at; /* elements of the open region */
@@ -75,8 +75,8 @@ static void describe_stem(struct walk *w, struct plait_image_block *b)
     pass_through(w, &b->pool);
 }
 
-/* Which of the groups of equal width residual block i is in; *begins: the
- * first of it. */
+/* The group of equal width that residual block i belongs to; *begins: whether
+ * it is the group's first. */
 static int find_group(const struct plait_model_config *c, int i, bool *begins)
 {
     static const int bottlenecks[] = {3, 4, 6, 3};
@@ -157,7 +157,7 @@ static void count_block(struct plait_model *m,
     m->image->macs += macs_of(b);
 }
 
-/* The largest tensor of one image that the block reads or makes. */
+/* The largest tensor of one image that the block reads or writes. */
 static size_t largest_of(const struct plait_image_block *b)
 {
     size_t most = b->in > b->out ? b->in : b->out;
@@ -174,7 +174,7 @@ static size_t largest_of(const struct plait_image_block *b)
 /* -- tensors ------------------------------------------------------------------
  */
 
-/* `joined` to the tensor before, without a gap. */
+/* joined: directly behind the previous tensor, without a gap. */
 static size_t add_tensor(struct walk *w, struct plait_tensor t, bool joined,
                          const char *name)
 {
@@ -219,7 +219,7 @@ static size_t add_statistic(struct walk *w, size_t n, double value, bool joined,
     return at;
 }
 
-/* A matrix whose gradient a product makes. */
+/* A matrix whose gradient is computed by a product. */
 static size_t add_matrix(struct walk *w, size_t O, size_t C, double std,
                          int *product, const char *name)
 {
@@ -229,8 +229,8 @@ static size_t add_matrix(struct walk *w, size_t O, size_t C, double std,
     return add_tensor(w, t, false, name);
 }
 
-/* Initial weights: He et al., arXiv 1502.01852, for the sum of squares in the
- * backward pass, as torchvision's resnets. */
+/* Initial weights: He et al., arXiv 1502.01852, preserving the variance in the
+ * backward pass, as torchvision's resnets do. */
 static void add_unit_tensors(struct walk *w, struct plait_unit *u,
                              const char *name)
 {
@@ -256,7 +256,7 @@ static void add_block_tensors(struct walk *w, struct plait_image_block *b)
     static const char *const names[PLAIT_UNITS] = {"conv1", "conv2", "conv3",
                                                    "shortcut"};
     bool head = b->kind == PLAIT_IMAGE_HEAD;
-    double gain = head ? 1 : 2; /* before a ReLU half of the sum is lost */
+    double gain = head ? 1 : 2; /* a ReLU loses half of the sum of squares */
     struct plait_tensor *bias;
 
     for (int i = 0; i < PLAIT_UNITS; i++)
@@ -297,8 +297,8 @@ static void place_block(struct walk *w, const struct plait_image_block *b)
 /* -- the walk
  * ------------------------------------------------------------------ */
 
-/* The chunk of this rank that has the block, -1: none. layer: -1 the stem,
- * as many as there are layers the head. */
+/* The chunk of this rank that has the block, -1: none. layer: -1 for the stem,
+ * the number of layers for the head. */
 static int chunk_of(const struct plait_model *m, int layer)
 {
     int pp = m->mesh->layout.size[PLAIT_PP], first, count;

@@ -5,8 +5,8 @@
 #include "runtime/model/hooks.h"
 #include "runtime/model/image.h"
 
-/* An image model's chunk forward and backward: its blocks one after the other,
- * each between the hooks of its region. */
+/* Forward and backward of an image model's chunk: its blocks one after the
+ * other, each between the hooks of its region. */
 
 static int begin_work(struct plait_model *m, int chunk, int slot,
                       struct plait_image_work *w)
@@ -31,7 +31,7 @@ static bool is_head(const struct plait_model *m, int block)
     return m->image->block[block].kind == PLAIT_IMAGE_HEAD;
 }
 
-/* The chunk's blocks, [first, end). */
+/* The chunk's blocks are [first, end). */
 static int first_block(const struct plait_model *m, int chunk)
 {
     return m->state->chunk_first[chunk];
@@ -95,7 +95,8 @@ static int load(struct plait_model *m, int chunk, int slot,
 /* -- forward ------------------------------------------------------------------
  */
 
-/* The next block's weights come while this one computes. */
+/* Acquires a block's weights, and prefetches the next block's while this one
+ * computes. */
 static int acquire(struct plait_image_work *w, int block, int next,
                    bool gradient)
 {
@@ -152,7 +153,7 @@ static int forward(struct plait_model *m, int chunk, int slot,
 /* -- backward
  * ------------------------------------------------------------------ */
 
-/* The gradient of the chunk's output into the state's `grad`. */
+/* Copies the gradient of the chunk's output to the state's `grad`. */
 static int start_backward(const struct plait_image_work *w, int last,
                           const void *dout)
 {
@@ -162,7 +163,7 @@ static int start_backward(const struct plait_image_work *w, int last,
     if (b->kind == PLAIT_IMAGE_HEAD)
         dout = w->slot->dhead;
     if (b->first && b->kind == PLAIT_IMAGE_HEAD)
-        return 0; /* nothing but the head */
+        return 0; /* the model is only a head */
     return w->ops->copy(w->q, w->s->grad, dout, w->slot->N * n * sizeof(float));
 }
 
@@ -186,7 +187,7 @@ static int backward(struct plait_model *m, int chunk, int slot, int microbatch,
     struct plait_image_work w;
 
     if (phase != PLAIT_PHASE_BOTH) {
-        errno = ENOTSUP; /* plait_fits_image() has refused the schedule */
+        errno = ENOTSUP; /* plait_fits_image() refuses such a schedule */
         return -1;
     }
     if (begin_work(m, chunk, slot, &w) < 0 ||
@@ -219,7 +220,7 @@ static size_t boundary(const struct plait_model *m, int micro_batch)
     return m->image->boundary * micro_batch;
 }
 
-/* Forward, and twice as much backward. */
+/* Backward takes twice as many as forward. */
 static double flops(const struct plait_model *m)
 {
     return 6 * m->image->macs;

@@ -5,11 +5,11 @@
 
 /* A convolution with its batch norm, forward and backward.
  *
- * Running statistics are tensors of the model that no optimizer steps: their
+ * Running statistics are tensors of the model that no optimizer updates: their
  * "gradient" is what a step adds to them, so that it is summed over the
- * data-parallel ranks and sharded like any other. Each group of images weighs
- * in it as if the groups of the whole batch had been folded in one after the
- * other, wherever they are computed. */
+ * data-parallel ranks and sharded like any other. Each group of images has the
+ * weight that it would have if the groups of the whole batch were folded in one
+ * after the other, wherever they are computed. */
 
 /* The convolution of the slot's images. */
 static struct plait_conv conv_of(const struct plait_image_work *w,
@@ -34,7 +34,7 @@ static struct plait_batchnorm norm_of(const struct plait_image_work *w,
                                     .eps = (float)c->norm_eps};
 }
 
-/* The data-parallel group where the norm is over all of it, else NULL. */
+/* The data-parallel group if the norm is taken over all of it, else NULL. */
 static struct plait_comm *norm_group(const struct plait_image_work *w)
 {
     struct plait_comm *dp = w->model->mesh->group[PLAIT_GROUP_DP_CP];
@@ -85,8 +85,8 @@ int plait_unit_forward(const struct plait_image_work *w,
                                   beta + b.C, beta, residual, relu);
 }
 
-/* Which of the batch's folds this micro-batch's last one is: how many come
- * after it; -1: another rank folds the same. */
+/* How many folds of the batch come after this micro-batch's last one; -1:
+ * another rank adds the same fold. */
 static int folds_after(const struct plait_image_work *w, size_t groups)
 {
     const struct plait_image_slot *s = w->slot;
@@ -117,7 +117,7 @@ static int fold_stats(const struct plait_image_work *w,
         count > 1 ? (float)count / (float)(count - 1) : 1);
 }
 
-/* The norm's backward, to `pre` of the state. */
+/* The norm's backward; the result goes to `pre` of the state. */
 static int norm_backward(const struct plait_image_work *w,
                          const struct plait_unit *u,
                          const struct plait_unit_kept *kept, float *dresidual,

@@ -5,9 +5,9 @@
 #include "runtime/model/internal.h"
 #include "topology/base/hash.h"
 
-/* Initial weights: Philox4x32-10 (Salmon et al., "Parallel random numbers:
- * as easy as 1, 2, 3", SC 2011) as a function of seed, tensor name and
- * element, so that a shard can be made without its neighbours. */
+/* Initial weights: Philox4x32-10 (Salmon et al., "Parallel random numbers: as
+ * easy as 1, 2, 3", SC 2011) as a function of seed, tensor name and element, so
+ * that a shard can be initialised without its neighbours. */
 
 void plait_philox(uint64_t key, uint64_t low, uint64_t high, uint32_t out[4])
 {
@@ -32,7 +32,7 @@ void plait_philox(uint64_t key, uint64_t low, uint64_t high, uint32_t out[4])
     out[3] = c3;
 }
 
-/* Box-Muller: two uniform numbers in (0, 1) to two normal ones. */
+/* Box-Muller: turns two uniform numbers in (0, 1) into two normal ones. */
 static void normal_pair(uint32_t a, uint32_t b, double out[2])
 {
     double r = sqrt(-2 * log((a + 0.5) * 0x1p-32));
@@ -42,7 +42,7 @@ static void normal_pair(uint32_t a, uint32_t b, double out[2])
     out[1] = r * sin(angle);
 }
 
-/* Elements [first, first + n) of the whole tensor. One Philox block makes
+/* Elements [first, first + n) of the whole tensor. One Philox block gives
  * elements 4i .. 4i+3. */
 static void normal_run(uint64_t seed, uint64_t name, uint64_t first, size_t n,
                        double std, float *out)

@@ -6,23 +6,23 @@
 #include "runtime/model/model.h"
 #include "runtime/model/took.h"
 
-/* Shared by the files of runtime/model/ and nobody else: the blocks of a model
- * and the matrices they multiply by, activations and work space, and what the
- * files call of each other.
+/* Shared by the files of runtime/model/ only: the blocks of a model and their
+ * matrices, activations and work space, and the functions that these files call
+ * of each other.
  *
  * Shapes are [rows, columns] of the compute type T unless they say fp32. N:
- * this rank's tokens of a micro-batch; n: rows of the residual stream here,
- * N / tp under sequence parallel; M: rows of the mlp; C: hidden; D: head size;
- * F: mlp width here; E: experts; k: experts that a token chooses. */
+ * this rank's tokens of a micro-batch; n: rows of the residual stream here, N /
+ * tp under sequence parallel; M: rows of the mlp; C: hidden; D: head size; F:
+ * mlp width here; E: experts; k: experts that a token chooses. */
 
-/* What this rank computes with: sizes of its shards. */
+/* The sizes of this rank's shards. */
 struct plait_dims {
     int hidden;    /* C */
     int head_dim;  /* D */
     int heads;     /* query heads here */
     int kv_heads;  /* key/value heads here, at least 1 */
     int kv_copies; /* tp ranks that hold the same key/value heads */
-    int kv_first;  /* the first of them, in the whole model */
+    int kv_first;  /* the first of them, counted in the whole model */
     int qkv;       /* columns of the fused q, k, v: (heads + 2 kv_heads) D */
     int ffn;       /* F here */
     int up;        /* columns into the activation: F, or 2 F gated */
@@ -32,8 +32,8 @@ struct plait_dims {
     int tp, tp_rank;
     int experts; /* of the whole model; 0: dense */
     int top_k, ep, ep_rank;
-    int expert_first; /* of experts / ep here */
-    int capacity;     /* of an expert in a sequence; 0: no limit */
+    int expert_first; /* this rank has experts / ep from here on */
+    int capacity;     /* most choices of an expert per sequence; 0: no limit */
     bool gated;       /* SwiGLU, RMSNorm, rotary positions: the Llama family */
     bool bias;        /* linears and norms have biases: the GPT-2 family */
     bool qk_norm;
@@ -46,14 +46,14 @@ enum plait_block_kind {
     PLAIT_BLOCK_HEAD
 };
 
-/* A matrix that is multiplied by: [O, C] at `offset` of its region. */
+/* A matrix of a product: [O, C] at `offset` of its region. */
 struct plait_matrix {
     int region;
     size_t offset;
     size_t O, C;
     int product; /* number of its gradient, as in plait_tensor */
-    bool bias;   /* has one */
-    struct plait_weight *handle; /* made when the region gets its weights */
+    bool bias;   /* whether it has a bias */
+    struct plait_weight *handle; /* created when the region gets its weights */
 };
 
 struct plait_expert {
@@ -65,23 +65,23 @@ struct plait_block {
     enum plait_block_kind kind;
     int layer;         /* -1 but for BLOCK_LAYER */
     int region;        /* its dense tensors */
-    int expert_region; /* its experts, -1: none */
-    /* Offsets within `region`; only those of its kind are used. */
+    int expert_region; /* region of its experts, -1: none */
+    /* Offsets within `region`; each kind of block uses its own. */
     size_t norm1, norm1_bias, qkv_bias, out_bias;
     size_t norm2, norm2_bias, up_bias, down_bias;
     size_t q_norm, k_norm;
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
-    struct plait_matrix router;   /* in place of up and down */
-    struct plait_expert *experts; /* those here */
-    struct plait_matrix vocab;    /* of embedding and head; where they are tied
-                                     on one rank, both name the same region */
+    struct plait_matrix router;   /* with experts, instead of up and down */
+    struct plait_expert *experts; /* those of this rank */
+    struct plait_matrix vocab;    /* embedding and head; if they are tied on one
+                                   * rank, both name the same region */
 };
 
-/* One micro-batch as this rank sees it. Its tokens are `pieces` runs of
- * consecutive positions, one unless context parallel, each of all its
- * sequences: row (piece * batch + sequence) * piece_len + i. */
+/* The part of a micro-batch on this rank. Its tokens are in `pieces` pieces of
+ * consecutive positions (1, with context parallel 2), each of all sequences:
+ * row (piece * batch + sequence) * piece_len + i. */
 struct plait_shape {
     int batch, piece_len, pieces;
     int seq_len; /* of the whole sequence; the last piece may end in padding */
@@ -89,30 +89,29 @@ struct plait_shape {
     size_t n;    /* rows of the residual stream here: N, or N / tp */
 };
 
-/* What an mlp of experts keeps; k choices a token, see experts.c. */
+/* What an mlp of experts keeps; k choices per token, see experts.c. */
 struct plait_routed {
     float *prob;     /* [N,E] */
     int32_t *expert; /* [N,k] */
     float *gate;     /* [N,k] */
     int32_t *place;  /* [N,k] */
     float *load;     /* [batch,E] */
-    void *x;         /* [M,C] grouped: what the experts here work on */
-    void *z;         /* [N k,C] sorted: what came back */
-    int32_t *count;  /* [E + 1] rows of each expert here; while the tokens are
-                        routed, choices of each expert, the last: dropped */
-    /* Where the host must know them (plait_experts_counted()): */
-    int *rows; /* [ep,E], host: who sends how many to whom */
-    int *here; /* [E/ep], host: what they add up to */
+    void *x;         /* [M,C] grouped: the input of the experts here */
+    void *z;         /* [N k,C] sorted: the experts' outputs */
+    int32_t *count;  /* [E + 1] rows of each expert here; during routing,
+                      * choices of each expert and, last, dropped ones */
+    /* Used if the host must know them (plait_experts_counted()): */
+    int *rows; /* [ep,E], host: tokens of each ep rank per expert */
+    int *here; /* [E/ep], host: their sums for the experts here */
 };
 
-/* What a layer's backward needs of its forward. M: the rows of its mlp, N or
- * where there are experts as many as may come here. Rows [n] or [N] as said. */
+/* What a layer's backward needs of its forward. M: the rows of its mlp: N or,
+ * with experts, the most that may arrive here. Rows are [n] or [N] as given. */
 struct plait_activations {
     void *x1;    /* [n,C] the layer's input */
     void *n1;    /* [n,C] normalised */
-    void *qkv;   /* [N,qkv] rotated where positions are rotary */
-    void *q, *k; /* [N,heads*D], [N,kv_heads*D] before their norm, if there is
-                    one */
+    void *qkv;   /* [N,qkv], rotated if positions are rotary */
+    void *q, *k; /* [N,heads*D], [N,kv_heads*D] before their norm, if any */
     float *q_rstd, *k_rstd; /* [N,heads], [N,kv_heads] */
     void *att;              /* [N,heads*D] */
     void *x2;               /* [n,C] after attention */
@@ -123,22 +122,22 @@ struct plait_activations {
     float *mean1, *rstd1, *mean2, *rstd2; /* [n] */
     uint32_t *amax;                       /* [4], operand.h */
     float *lse;                      /* [pieces, batch, heads, piece_len] */
-    struct plait_layer_cache *cache; /* NULL but for texts that grow */
+    struct plait_layer_cache *cache; /* NULL unless texts grow */
 };
 
-/* What a layer keeps of texts that grow. */
+/* What a layer keeps of growing texts. */
 struct plait_layer_cache {
-    void *kv;    /* [texts, length, 2 kv_heads D], keys and values of a token
-                    side by side */
+    void *kv;    /* [texts, length, 2 kv_heads D], a token's keys and values
+                  * side by side */
     float *load; /* [texts, E] choices of each expert so far; NULL unless
-                    experts have a capacity */
+                  * experts have a capacity */
 };
 
-/* What a layer's weight gradients need when they come later. */
+/* What a layer's deferred weight gradients need. */
 struct plait_stash {
     void *ddown; /* [n,C] gradient of the layer's output */
     void *dpre;  /* [N,up] */
-    void *dout;  /* [n,C] gradient behind the attention */
+    void *dout;  /* [n,C] gradient of the attention's output */
     void *dqkv;  /* [N,qkv] */
 };
 
@@ -146,70 +145,73 @@ struct plait_stash {
 struct plait_slot {
     struct plait_shape shape;
     float loss_scale;
-    float counted;        /* share of the step's targets that are not masked */
+    float counted;        /* part of the step's targets that are not masked */
     const float *weights; /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;       /* [N] */
     int32_t *starts;                 /* [N] of documents; data.mask_documents */
-    bool masked;                     /* they count */
+    bool masked;                     /* whether starts are used */
     int32_t *staged;                 /* [N] on the host; context parallel */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
-    char *offloaded; /* their activations in the host's memory, pinned; NULL: on
-                        the device */
+    char *offloaded; /* pinned host copy of the layers' activations; NULL: they
+                      * stay on the device */
     void *dhead;     /* [n,C] gradient of the head's input */
 };
 
-/* Work space of one block at a time. */
+/* Work space of the block being computed. */
 struct plait_scratch {
     void *full;             /* [N,C] rows gathered over tp */
-    void *part;             /* [N,C] a sum over tp in the making */
-    void *local;            /* [n,C] such a sum; part itself unless sequence */
+    void *part;             /* [N,C] this rank's term of a sum over tp */
+    void *local;            /* [n,C] that sum; part itself unless sequence */
     void *dx;               /* [n,C] gradient of the residual stream */
     void *dact;             /* [M,F] */
     void *datt;             /* [N,heads*D] */
-    void *normed;           /* [N,heads*D] of q or k; only with their norm */
+    void *normed;           /* [N,heads*D] of q or k; only if they have a
+                             * norm */
     uint32_t *amax;         /* [2], operand.h */
-    void *codes;            /* of a gradient in fp8, for both of its products;
-                               NULL: each makes its own */
-    struct plait_stash now; /* dpre [M,up] and dqkv alone */
-    struct plait_activations shared; /* what recompute does not keep */
+    void *codes;            /* a gradient's codes in fp8, for both of its
+                             * products; NULL: each makes its own */
+    struct plait_stash now; /* only dpre [M,up] and dqkv */
+    struct plait_activations shared; /* what is recomputed instead of kept */
     void *route;  /* [N,E] the router's logits or their gradient */
     float *dgate; /* [N,k] */
-    /* Only where experts have a capacity; the last three with cp > 1. */
+    /* Only if experts have a capacity; the last three with cp > 1. */
     int32_t *kept;   /* [N,k] */
-    float *runs;     /* [pieces,batch,E] choices of each run here, */
-    float *all_runs; /* [cp,...] of all ranks, */
-    float *before;   /* and of all before each run in its sequence */
+    float *runs;     /* [pieces,batch,E] choices of each run here */
+    float *all_runs; /* [cp,...] those of all ranks */
+    float *before;   /* choices in the same sequence before each run */
     void *sorted;    /* [N k,C]; only where ep > 1 */
     void *grouped;   /* [M,C] */
-    void *kv[2];     /* [N, 2 kv_heads D] keys and values going around */
-    void *dkv[3];    /* the same of their gradients: two made, one received */
+    void *kv[2];     /* [N, 2 kv_heads D] keys and values passed around */
+    void *dkv[3];    /* their gradients: two being computed, one being
+                      * received */
     void *att2;      /* one piece's attention over one piece of keys */
     float *lse2;
-    void *hx, *hn;             /* [n,C] of the head */
+    void *hx, *hn;             /* [n,C] input and output of the head's norm */
     float *hmean, *hrstd;      /* [n] */
     void *logits;              /* [rows, vocab] */
     float *max, *allmax, *sum; /* [rows]; sum [2 rows] */
-    float *replicas;           /* gradient of all kv heads */
+    float *replicas;           /* gradient of all kv heads; see region.c */
 };
 
-/* Texts that grow: see cache.c. */
+/* Growing texts: see cache.c. */
 struct plait_cache {
     int texts, length;
     struct plait_layer_cache *layer; /* one per layer here */
-    void *memory;                    /* theirs */
+    void *memory;                    /* memory of all layers */
 };
 
-/* Activations in the host's memory: see offload.c. */
+/* Activations in host memory: see offload.c. */
 struct plait_offload_state {
-    size_t block; /* bytes of a layer's activations; 0: they stay */
+    size_t block; /* bytes of a layer's activations; 0: not offloaded */
     char *host;   /* all that may be offloaded, pinned */
     struct plait_queue *q;
     struct plait_event *now, *moved[2];
-    struct plait_activations at[2]; /* the two blocks on the device, */
+    struct plait_activations at[2]; /* the two blocks on the device */
     char *base[2];                  /* where they begin */
-    const char *of[2];              /* and whose they are; NULL: nobody's */
-    int current;                    /* of the layer at work */
+    const char *of[2];              /* the host copy of what is in them; NULL:
+                                     * unused */
+    int current;                    /* the block of the current layer */
 };
 
 struct plait_model_state {
@@ -221,7 +223,7 @@ struct plait_model_state {
     int next_chunk;             /* plait_model_expect() */
     bool next_backward;
     int nproducts;
-    bool *unmade; /* [nproducts] gradients to be overwritten */
+    bool *unmade; /* [nproducts] gradients that the next product overwrites */
     double took[PLAIT_MODEL_PARTS]; /* seconds since the model was made */
     bool handles_failed;            /* a weight handle could not be made */
 
@@ -229,16 +231,16 @@ struct plait_model_state {
     int nslots;
     size_t rows;              /* N that there is room for */
     size_t batch;             /* sequences that there is room for */
-    size_t logit_rows;        /* rows whose logits are made at once */
+    size_t logit_rows;        /* rows whose logits are computed at once */
     struct plait_slot *slots; /* [chunks][nslots]: chunks share memory */
     struct plait_scratch scratch;
     struct plait_offload_state offload;
     struct plait_cache cache;
     void *arena;
-    int *expert_rows; /* the host's numbers: plait_routed.rows of all layers */
-    int nrequests;    /* of one exchange of tokens */
+    int *expert_rows; /* host memory of plait_routed.rows of all layers */
+    int nrequests;    /* per exchange of tokens */
     struct plait_request **requests;
-    void **stay; /* rows that stay here: sorted, then grouped */
+    void **stay; /* addresses of rows that stay here: sorted, then grouped */
 };
 
 /* params.c: fill in model->tensors, regions, counts and state->blocks.
@@ -253,27 +255,28 @@ int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
                               void *out, double *loss, bool train);
 int plait_transformer_reserve(struct plait_model *model, int slots,
                               int micro_batch, struct plait_error *err);
-/* The same for N rows, of `batch` sequences at most. */
+/* The same for N rows, of at most `batch` sequences. */
 int plait_model_reserve_rows(struct plait_model *model, int slots, int batch,
                              size_t N, struct plait_error *err);
-/* cache.c: back to what it was before plait_model_reserve_texts(). */
+/* cache.c: undoes plait_model_reserve_texts(). */
 void plait_model_release_cache(struct plait_model *model);
 size_t plait_transformer_boundary(const struct plait_model *model,
                                   int micro_batch);
 void plait_transformer_weights_changed(struct plait_model *model,
                                        struct plait_region *region);
-/* region.c: the handle of a matrix of this region follows its weights. */
+/* region.c: updates the handle of a matrix if its weights are in this
+ * region. */
 void plait_matrix_refresh(struct plait_model *model, struct plait_matrix *w,
                           const struct plait_region *region);
 
-/* init.c: ten rounds of Philox4x32; key is the seed, low and high the two
- * halves of the counter. */
+/* init.c: ten rounds of Philox4x32. key: the seed; low and high: the two halves
+ * of the counter. */
 void plait_philox(uint64_t key, uint64_t low, uint64_t high, uint32_t out[4]);
 
 /* arena.c */
 void plait_model_release_arena(struct plait_model *model);
 /* The shape of a batch; -1 with EINVAL if there is no room for it or, with
- * `train`, its rows do not divide over the tp group. */
+ * `train`, its rows are not divisible over the tp group. */
 int plait_model_shape(const struct plait_model *model,
                       const struct plait_batch *batch, bool train,
                       struct plait_shape *shape);
@@ -281,15 +284,14 @@ int plait_model_shape(const struct plait_model *model,
 int64_t plait_model_piece_pos(const struct plait_model *model,
                               const struct plait_shape *shape, int piece);
 
-/* What of a backward is to be done now. */
+/* Which parts of a backward to compute now. */
 enum plait_phase {
     PLAIT_PHASE_INPUT = 1,  /* gradients of inputs, norms */
     PLAIT_PHASE_WEIGHT = 2, /* gradients of matrices and their biases */
     PLAIT_PHASE_BOTH = 3
 };
 
-/* What plait_model_* is for one family of models; the contracts are those of
- * model.h. */
+/* What the plait_model_* functions do for a family of models; see model.h. */
 struct plait_family_ops {
     int (*layout)(struct plait_model *model); /* plait_model_layout() */
     int (*reserve)(struct plait_model *model, int slots, int micro_batch,
@@ -317,24 +319,24 @@ int plait_transformer_backward(struct plait_model *model, int chunk, int slot,
 extern const struct plait_family_ops plait_transformer_family;
 extern const struct plait_family_ops plait_image_family; /* image_run.c */
 
-/* A block at work: everything its functions need. */
+/* A block being computed, and what its functions need. */
 struct plait_work {
     struct plait_model *model;
     const struct plait_ops *ops;
     struct plait_queue *q;
     enum plait_dtype type;
-    bool fp8; /* the layers' linears */
+    bool fp8; /* the layers' linears use it */
     const struct plait_dims *d;
     struct plait_tensor_parallel tp;
     struct plait_scratch *scratch;
     struct plait_slot *slot;
     const struct plait_shape *shape;
     const struct plait_additions *added; /* NULL unless texts grow */
-    size_t stream; /* elements of the residual stream, all tp rows of it */
+    size_t stream; /* elements of the residual stream of all tp ranks */
 };
 
-/* Rows at positions that follow each other: a piece, in which each sequence
- * has the same T, or what is added to a text. */
+/* Rows at consecutive positions: a piece, in which each sequence has T rows, or
+ * the tokens added to a text. */
 struct plait_span {
     size_t first, rows, T;
     int64_t pos;
@@ -345,7 +347,7 @@ static inline int plait_count_spans(const struct plait_work *w)
     return w->added ? w->added->n : w->shape->pieces;
 }
 
-/* Number i; *span is that of number i - 1 where i > 0. */
+/* Span number i; if i > 0, *span must be number i - 1. */
 void plait_next_span(const struct plait_work *w, int i,
                      struct plait_span *span);
 
@@ -363,7 +365,7 @@ static inline float *plait_grad_at(const struct plait_work *w, int region,
     return w->model->regions[region].grad + offset;
 }
 
-/* Where the documents of the rows from `row` on start; NULL: all at 0. */
+/* The document starts of the rows from `row` on; NULL: all 0. */
 static inline const int32_t *plait_starts_at(const struct plait_work *w,
                                              size_t row)
 {
@@ -371,14 +373,14 @@ static inline const int32_t *plait_starts_at(const struct plait_work *w,
 }
 
 /* linear.c */
-/* Around an op whose time is of a part of the step; nothing on a GPU, which
- * works beside the host. end_part() returns rc. */
+/* Around an op whose time counts for a part of the step. Does nothing on a GPU,
+ * which works asynchronously. end_part() returns rc. */
 double plait_begin_part(const struct plait_work *w);
 int plait_end_part(const struct plait_work *w, enum plait_model_part part,
                    double start, int rc);
-/* The norm of the family. Where delta is not NULL, x = inp + delta is stored
- * to `x` first; else x is inp. rows as the stream has them. *amax = the largest
- * magnitude of out or dx (NULL: nobody asks). */
+/* The family's norm. If delta is not NULL, x = inp + delta is stored to `x`
+ * first; else x is inp. Rows are those of the stream. *amax = the largest
+ * magnitude of out or dx (NULL: not wanted). */
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
                        size_t beta, void *out, float *mean, float *rstd,
                        void *x, const void *inp, const void *delta,
@@ -387,8 +389,8 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
                         size_t beta, void *dx, const void *dout, const void *x,
                         const float *mean, const float *rstd, bool accumulate,
                         uint32_t *amax);
-/* The linears of the layers, in the precision of the run; shapes as those of
- * the ops. bias is the value, or the offset of its gradient. */
+/* The layers' linears, in the run's precision; shapes as in the ops. bias is
+ * the value, or the offset of its gradient. */
 int plait_linear_forward(const struct plait_work *w,
                          const struct plait_matrix *matrix, const void *bias,
                          enum plait_activation act, void *out, void *pre,
@@ -397,8 +399,8 @@ int plait_linear_input(const struct plait_work *w,
                        const struct plait_matrix *matrix,
                        enum plait_activation act, const void *pre, void *dinp,
                        const struct plait_operand *dout, size_t rows);
-/* dW += dout^T . inp, and dbias where the matrix has one; = where no
- * product has made them since plait_model_begin_gradient(). */
+/* dW += dout^T . inp, and dbias if the matrix has one; = if no product has
+ * written them since plait_model_begin_gradient(). */
 int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,
                         const struct plait_operand *dout,
@@ -408,13 +410,13 @@ int plait_linear_weight_rows(const struct plait_work *w,
                              const struct plait_operand *dout,
                              const struct plait_operand *inp, size_t rows);
 
-/* The same without bias, never in fp8: the head's and the router's. */
+/* The same without bias and never in fp8: for head and router. */
 int plait_product_weight(const struct plait_work *w,
                          const struct plait_matrix *matrix, const void *dout,
                          const void *inp, size_t rows);
 
-/* qk_norm.c: the norms of q's and k's heads, in place in a->qkv, and back
- * through them in dqkv; nothing where the model has none. */
+/* qk_norm.c: the norms of q's and k's heads, in place in a->qkv, and their
+ * backward in dqkv; nothing if the model has none. */
 int plait_qk_norm_forward(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_activations *a);
@@ -422,27 +424,28 @@ int plait_qk_norm_backward(const struct plait_work *w,
                            const struct plait_block *b,
                            const struct plait_activations *a, void *dqkv);
 
-/* attention.c: turn q and k to their positions, where those are rotary. */
+/* attention.c: turns q and k to their positions if those are rotary. */
 int plait_attention_rotate(const struct plait_work *w, void *qkv);
-/* From the slot's fused q, k, v to att and lse, and back
- * (which also turns dqkv back). */
+/* From a->qkv to att and lse; backward to dqkv (where it also undoes the
+ * rotation). */
 int plait_attention_forward(const struct plait_work *w,
                             const struct plait_activations *a);
 int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt);
 
-/* layer.c: x and delta are what the block before left (their sum is the
- * layer's input); delta NULL: x is a->x1. *out and *out_delta go on. */
+/* layer.c: x and delta come from the block before (their sum is the layer's
+ * input); delta NULL: x is a->x1. *out and *out_delta are passed to the next
+ * block. */
 int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, const void *x,
                         const void *delta, const void **out,
                         const void **out_delta);
-/* Redo from a->x1 what recompute did not keep. */
+/* Recomputes from a->x1 what was not kept. */
 int plait_layer_recompute(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_activations *a);
-/* dx [n,C] in place: gradient of the output, then of the input. */
+/* Replaces dx [n,C], the gradient of the output, by that of the input. */
 int plait_layer_backward(const struct plait_work *w,
                          const struct plait_block *b,
                          const struct plait_activations *a,
@@ -453,39 +456,39 @@ int plait_layer_backward_weight(const struct plait_work *w,
                                 const struct plait_activations *a,
                                 const struct plait_stash *stash);
 
-/* offload.c: all do nothing where activations stay.
- * Queue, events and the host's memory for `blocks` layers in flight of
- * offload.block bytes; -1: no memory. */
+/* offload.c: these do nothing if activations are not offloaded.
+ * Creates queue, events and host memory for `blocks` layers in flight of
+ * offload.block bytes; -1: out of memory. */
 int plait_offload_open(struct plait_model *model, size_t blocks);
 void plait_offload_close(struct plait_model *model);
-/* Before a layer's forward: gives slot->layer[nth] a place. After it: sends
- * what lies there to the host. Without `train` it is not kept. */
+/* Before a layer's forward: gives slot->layer[nth] a block on the device. After
+ * it: copies the block to the host. Without `train` it is not kept. */
 int plait_offload_take(const struct plait_work *w, int nth, bool train);
 int plait_offload_put(const struct plait_work *w, int nth);
-/* Before a layer's backward: slot->layer[nth] is there again, and the one
- * before it is on its way. */
+/* Before a layer's backward: waits until slot->layer[nth] is on the device
+ * again, and starts to fetch the layer before it. */
 int plait_offload_get(const struct plait_work *w, int nth);
 
-/* embed.c: out [n,C]; dx likewise */
+/* embed.c: out [n,C]; dx too. */
 int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
                         void *out);
 int plait_embed_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *dx);
 
-/* head.c: x + delta is the input. With `train`, also all of the backward:
- * the gradient of the input goes to slot->dhead. */
+/* head.c: x + delta is the input. With `train` also the whole backward: the
+ * gradient of the input goes to slot->dhead. */
 int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
                        const void *x, const void *delta, double *loss,
                        bool train);
-/* Those that w->added wants, to the host. */
+/* Writes the logits that w->added wants to host memory. */
 int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, float *logits);
 
-/* In how many chunks rows travel over tp (chunks.c). */
+/* In how many chunks rows are transferred over tp (chunks.c). */
 int plait_choose_chunks(const struct plait_work *w);
 
-/* The chunk and the activations' slot exist and the weights have their
- * handles; -1 with EINVAL or ENOMEM. */
+/* Whether chunk and slot exist and the weights have their handles; -1 with
+ * EINVAL or ENOMEM. */
 int plait_model_check_work(const struct plait_model *model, int chunk,
                            int slot);
 

@@ -3,12 +3,12 @@
 #include "runtime/model/hooks.h"
 #include "runtime/model/operand.h"
 
-/* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)).
- * The second sum is computed by the next block's norm, in the same pass over
- * memory. Comments in internal.h say what each buffer is.
+/* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)). The
+ * second sum is computed by the next block's norm, in the same pass over
+ * memory. For the buffers see internal.h.
  *
- * Each linear works chunk by chunk (tensor_parallel.h): while one is computed,
- * the next is being gathered or the one before is being reduced. */
+ * Each linear works chunk by chunk (tensor_parallel.h): while one chunk is
+ * computed, the next is gathered or the previous one reduced. */
 
 /* Rows of a chunk. */
 static size_t chunk_rows(const struct plait_work *w)
@@ -16,7 +16,7 @@ static size_t chunk_rows(const struct plait_work *w)
     return w->shape->N / w->tp.chunks;
 }
 
-/* Chunk i of a matrix of all rows with so many columns; NULL stays NULL. */
+/* Chunk i of a matrix of all rows with `columns` columns; NULL stays NULL. */
 static void *chunk_at(const struct plait_work *w, const void *p, int i,
                       size_t columns)
 {
@@ -25,7 +25,7 @@ static void *chunk_at(const struct plait_work *w, const void *p, int i,
     return (char *)p + i * chunk_rows(w) * columns * plait_dtype_size(w->type);
 }
 
-/* Gathers all rows of x, if they are not here, to `to`. */
+/* Gathers all rows of x to `to`, unless this rank has them already. */
 static int gather_rows(const struct plait_work *w, const void *x, void *to,
                        const void **full,
                        struct plait_request *req[PLAIT_TP_MAX_CHUNKS])
@@ -68,7 +68,7 @@ static int column_linear(const struct plait_work *w,
 
     if (gather_rows(w, normed->x, w->scratch->full, &full.x, req) < 0)
         return -1;
-    if (full.x == normed->x) /* nothing to wait for */
+    if (full.x == normed->x) /* x already has all rows: nothing to wait for */
         return plait_linear_forward(w, matrix, bias, act, out, pre, &full,
                                     w->shape->N);
     for (int i = 0; i < w->tp.chunks; i++) {
@@ -83,8 +83,8 @@ static int column_linear(const struct plait_work *w,
     return 0;
 }
 
-/* A row-parallel linear; only the first rank adds the bias, because the
- * results of all ranks are summed. */
+/* A row-parallel linear. Only the first rank adds the bias, because the results
+ * of all ranks are summed. */
 static int row_linear(const struct plait_work *w,
                       const struct plait_matrix *matrix, size_t bias,
                       const char *what, const struct plait_operand *inp,
@@ -165,7 +165,7 @@ static int attention_forward(const struct plait_work *w,
                       out);
 }
 
-/* All but the last linear. */
+/* The forward except for the last linear. */
 static int inner_forward(const struct plait_work *w,
                          const struct plait_block *b,
                          const struct plait_activations *a, const void *x,
@@ -235,8 +235,8 @@ int plait_layer_recompute(const struct plait_work *w,
     return 0;
 }
 
-/* Back through a row-parallel linear: *dout are all rows of dx, and dinp is
- * made of each chunk while the next is being gathered. */
+/* Backward of a row-parallel linear: *dout is dx with all rows; dinp is
+ * computed chunk by chunk while the next chunk is gathered. */
 static int row_backward(const struct plait_work *w,
                         const struct plait_matrix *matrix,
                         enum plait_activation act, const void *pre, void *dinp,
@@ -264,9 +264,9 @@ static int row_backward(const struct plait_work *w,
     return 0;
 }
 
-/* Back through a column-parallel linear. Its input is gathered while the
- * input gradient is made, and the weight gradient is made while the input
- * gradient is being summed. */
+/* Backward of a column-parallel linear. Its input is gathered while the input
+ * gradient is computed, and the weight gradient is computed while the input
+ * gradient is summed. */
 static int column_backward(const struct plait_work *w,
                            const struct plait_matrix *matrix, size_t bias,
                            struct plait_operand *dout,
@@ -308,8 +308,8 @@ static int keep_gradient(const struct plait_work *w, void *to, const void *dx,
                         w->shape->n * w->d->hidden * plait_dtype_size(w->type));
 }
 
-/* The gradient of the mlp's input, summed over tp, from that of its
- * output. */
+/* From the gradient of the mlp's output to that of its input, summed over
+ * tp. */
 static int dense_backward(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_activations *a,
@@ -337,7 +337,7 @@ static int dense_backward(const struct plait_work *w,
     return column_backward(w, &b->up, b->up_bias, &dpre, &normed, phase, dn2);
 }
 
-/* The same of experts, whose weight gradients are never deferred: the memory
+/* The same for experts, whose weight gradients are never deferred: the memory
  * for their rows would outweigh the gain. */
 static int sparse_backward(const struct plait_work *w,
                            const struct plait_block *b,
@@ -425,17 +425,17 @@ int plait_layer_backward(const struct plait_work *w,
     return plait_show(w, "the gradient of the input", dx, stream);
 }
 
-/* A deferred weight gradient: dout^T . inp, of which one is here
- * (`rows`) and the other, of the stream, is gathered to `to`. */
+/* A deferred weight gradient: dout^T . inp. One of the two (`rows`) is complete
+ * here; the other is in the stream and is gathered first. */
 struct deferred_gradient {
     const struct plait_matrix *matrix;
     size_t bias;
     struct plait_operand stream, rows;
-    bool column; /* the stream is its input, else its output's gradient */
+    bool column; /* the stream is inp; else it is dout */
 };
 
-/* Each is gathered while the one before is multiplied, alternating between
- * two buffers. */
+/* Each stream is gathered while the previous product is computed, alternating
+ * between two buffers. */
 static int run_deferred(const struct plait_work *w,
                         const struct deferred_gradient *p, int n)
 {

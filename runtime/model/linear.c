@@ -12,7 +12,7 @@ double plait_model_took(const struct plait_model *model,
                : model->state->took[part];
 }
 
-/* The processor's, not the clock's: ranks may share cores. */
+/* Processor time, because ranks may share cores. */
 static double own_time(void)
 {
     struct timespec t;
@@ -39,7 +39,7 @@ static int end_product(const struct plait_work *w, double start, int rc)
     return plait_end_part(w, PLAIT_MODEL_PRODUCTS, start, rc);
 }
 
-/* The small pieces that layers and head share. */
+/* Small ops that layers and head share. */
 
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
                        size_t beta, void *out, float *mean, float *rstd,
@@ -109,7 +109,8 @@ int plait_linear_input(const struct plait_work *w,
                      w->q, dinp, dout->x, matrix->handle, act, pre, 0, rows));
 }
 
-/* Whether there is something to add to; the first product asks once. */
+/* Whether the gradient must be added to. The first product after
+ * begin_gradient() gets false. */
 static bool is_made(const struct plait_work *w,
                     const struct plait_matrix *matrix)
 {
@@ -175,19 +176,19 @@ static struct plait_groups groups_of(const struct plait_work *w,
         .count = r->count,
     };
 
-    /* A region has the same tensors expert by expert. */
+    /* Regions repeat the same tensors for each expert. */
     if (g.n > 1)
         g.stride = matrix_of(b, up, 1)->offset - matrix_of(b, up, 0)->offset;
     return g;
 }
 
-/* In fp8 each expert is a product of its own. */
+/* In fp8 each expert is a separate product. */
 struct part {
     const struct plait_matrix *matrix;
     size_t bias, row, rows;
 };
 
-/* The next expert that has rows, from i on; -1: none. */
+/* The next expert from i on that has rows; -1: none. */
 static int next_part(const struct plait_work *w, const struct plait_block *b,
                      const struct plait_routed *r, bool up, int i,
                      struct part *p)
@@ -217,7 +218,8 @@ static struct plait_operand operand_of(const struct plait_work *w,
     return (struct plait_operand){.x = row_of(w, p, row, cols)};
 }
 
-/* tp ranks' results are summed: one of them adds the bias behind `down`. */
+/* The results of the tp ranks are summed: only one rank adds the bias of
+ * `down`. */
 static const void *forward_bias(const struct plait_work *w,
                                 const struct plait_block *b, bool up, int i)
 {
@@ -306,7 +308,7 @@ int plait_grouped_weight(const struct plait_work *w,
     }
     if (w->fp8)
         return 0;
-    for (int i = 0; i < g.n; i++) /* all are made at once */
+    for (int i = 0; i < g.n; i++) /* the product writes those of all experts */
         made = is_made(w, matrix_of(b, up, i)) && made;
     if (first->bias)
         dbias = plait_grad_at(w, first->region, bias_of(b, up, 0));

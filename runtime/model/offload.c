@@ -4,11 +4,11 @@
 
 #include "runtime/model/internal.h"
 
-/* Activations that wait for backward in the host's memory. The device has two
- * blocks, one of the layer at work and one on its way: a layer's forward
- * fills one while the layer before is copied out of the other, and its
- * backward reads one while the layer before it is copied into the other. The
- * copies have a queue of their own, so that they run beside the products. */
+/* Activations that wait for backward in host memory. The device has two blocks:
+ * one for the current layer and one for a copy in progress. A layer's forward
+ * fills one block while the previous layer is copied out of the other, and its
+ * backward reads one while the previous layer is copied into the other. The
+ * copies have their own queue, so that they overlap with the products. */
 
 int plait_offload_open(struct plait_model *model, size_t blocks)
 {
@@ -45,14 +45,14 @@ void plait_offload_close(struct plait_model *model)
     errno = saved_errno;
 }
 
-/* Where a layer's activations are while they are offloaded; it also names them.
- */
+/* The host copy of a layer's activations; the address also identifies the
+ * layer. */
 static char *host_copy(const struct plait_work *w, int nth)
 {
     return w->slot->offloaded + nth * w->model->state->offload.block;
 }
 
-/* The layer's activations are in block b. */
+/* Makes slot->layer[nth] point into block b. */
 static void point_to_buffer(const struct plait_work *w, int nth, int b)
 {
     struct plait_offload_state *o = &w->model->state->offload;
@@ -64,7 +64,7 @@ static void point_to_buffer(const struct plait_work *w, int nth, int b)
     o->current = b;
 }
 
-/* The copies come after all that is queued to compute. */
+/* Makes the copy queue wait for all compute that is queued now. */
 static int wait_for_compute(const struct plait_work *w)
 {
     const struct plait_offload_state *o = &w->model->state->offload;
@@ -81,7 +81,7 @@ int plait_offload_take(const struct plait_work *w, int nth, bool train)
 
     if (!o->block)
         return 0;
-    /* The other block holds the layer before, which is still read. */
+    /* The other block holds the previous layer, which is still read. */
     o->of[b] = train ? host_copy(w, nth) : NULL;
     if (o->of[!b] == host_copy(w, nth))
         o->of[!b] = NULL;
@@ -102,7 +102,7 @@ int plait_offload_put(const struct plait_work *w, int nth)
     return w->ops->event_record(o->moved[b], o->q);
 }
 
-/* Into the block that no layer works on, unless it is there. */
+/* Fetches a layer into the block not in use, unless it is there already. */
 static int fetch_block(const struct plait_work *w, int nth)
 {
     struct plait_offload_state *o = &w->model->state->offload;

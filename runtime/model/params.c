@@ -6,8 +6,8 @@
 #include "runtime/model/internal.h"
 #include "topology/job/model_size.h"
 
-/* The tensor table: one walk over the blocks of this rank names, shapes and
- * places every tensor. */
+/* The tensor table: one walk over this rank's blocks gives every tensor its
+ * name, shape and place. */
 
 #define REGION_ALIGN 64 /* elements: 128 bytes or more in every type */
 #define INIT_STD 0.02
@@ -19,7 +19,7 @@ struct builder {
     int in_chunk; /* blocks of this chunk so far */
     int layer;
     int tensors_cap;
-    int product; /* that makes the gradient of the last matrix, or -1 */
+    int product; /* number of the last matrix's product, or -1 */
     size_t at;   /* elements of the open region so far */
     bool expert; /* the open region holds experts */
     bool failed;
@@ -30,7 +30,7 @@ static size_t align_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* A tensor that every tp rank has; cols 0: a vector. */
+/* A tensor that every tp rank has in full; cols 0: a vector. */
 static struct plait_tensor whole_tensor(const struct builder *b, size_t rows,
                                         size_t cols)
 {
@@ -46,7 +46,7 @@ static struct plait_tensor whole_tensor(const struct builder *b, size_t rows,
     return t;
 }
 
-/* Cut into tp equal parts along `axis`. */
+/* A tensor cut into tp equal parts along `axis`. */
 static struct plait_tensor split_tensor(const struct builder *b, int axis,
                                         size_t rows, size_t cols)
 {
@@ -59,8 +59,8 @@ static struct plait_tensor split_tensor(const struct builder *b, int axis,
     return t;
 }
 
-/* Key or value heads: split along the rows, shared where there are fewer
- * heads than ranks. */
+/* Key or value heads: split along the rows, or shared if there are fewer heads
+ * than ranks. */
 static struct plait_tensor split_kv(const struct builder *b, size_t cols)
 {
     const struct plait_dims *d = b->d;
@@ -113,9 +113,8 @@ static void set_name(struct builder *b, struct plait_tensor *t,
         snprintf(t->name, sizeof(t->name), "layers.%d.%s", b->layer, name);
 }
 
-/* Place `t` behind what the open region holds; `joined`: without a gap, so
- * that it forms one matrix or vector with the tensor before. Returns its
- * offset. */
+/* Places `t` at the end of the open region. joined: without a gap, so that it
+ * forms one matrix or vector with the tensor before. Returns its offset. */
 static size_t add_tensor(struct builder *b, struct plait_tensor t, bool joined,
                          const char *name)
 {
@@ -148,7 +147,7 @@ static size_t add_weight(struct builder *b, struct plait_tensor t, double std,
     return add_tensor(b, t, joined, name);
 }
 
-/* Of the matrix added last. */
+/* The bias of the matrix added last. */
 static size_t add_bias(struct builder *b, struct plait_tensor t, bool joined,
                        const char *name)
 {
@@ -156,7 +155,7 @@ static size_t add_bias(struct builder *b, struct plait_tensor t, bool joined,
     return add_tensor(b, t, joined, name);
 }
 
-/* A table to look rows up in. */
+/* A table that rows are looked up in. */
 static size_t add_table(struct builder *b, struct plait_tensor t,
                         const char *name)
 {
@@ -222,8 +221,8 @@ static struct plait_matrix make_matrix(const struct builder *b, size_t offset,
     return w;
 }
 
-/* Of the heads of q or k. Each tp rank sees its own heads, so its gradient
- * is a part. */
+/* The norm of the heads of q or k. Each tp rank only has its own heads, so that
+ * its gradient is a part of a sum. */
 static size_t add_head_norm(struct builder *b, const char *name)
 {
     struct plait_tensor t = whole_tensor(b, b->d->head_dim, 0);
@@ -307,8 +306,8 @@ static void add_router(struct builder *b, struct plait_block *blk)
 {
     struct plait_tensor t = whole_tensor(b, b->d->experts, b->d->hidden);
 
-    /* Each tp rank sees its part of the experts' outputs, so its gradient is
-     * a part of the router's. */
+    /* Each tp rank sees its part of the experts' outputs, so that its gradient
+     * is a part of a sum. */
     t.sequence_partial = b->d->tp > 1;
     blk->router =
         make_matrix(b, add_weight(b, t, INIT_STD, false, "router.weight"),
@@ -398,7 +397,7 @@ static void add_embedding(struct builder *b)
     size_t at;
 
     t.tied = b->d->tied && !one_rank;
-    if (b->d->tied && one_rank) /* the head multiplies by it first */
+    if (b->d->tied && one_rank) /* the head's product comes first */
         at = add_weight(b, t, INIT_STD, false, "embedding.weight");
     else
         at = add_table(b, t, "embedding.weight");
@@ -421,7 +420,7 @@ static void add_head(struct builder *b)
     if (b->d->bias)
         blk->norm_bias = add_norm_bias(b, "norm.bias");
     if (b->d->tied && one_rank) {
-        /* The embedding is the first block of this very rank. */
+        /* The embedding is the first block of this rank. */
         blk->vocab = b->model->state->blocks[0].vocab;
     } else {
         t.tied = b->d->tied;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/internal.h"
 
-/* An RMS norm of each head of q and k before they are turned to their
- * positions (Henry et al., "Query-Key Normalization", arXiv:2010.04245; as in
- * Qwen 3, with a weight for each column of a head that all heads share). The
- * heads lie inside the fused q, k, v and are taken out for it. */
+/* An RMS norm of each head of q and k before they are rotated (Henry et al.,
+ * "Query-Key Normalization", arXiv:2010.04245; as in Qwen 3, with a weight for
+ * each column of a head, shared by all heads). The heads are copied out of the
+ * fused q, k, v for the norm. */
 
-/* Those of q or of k. */
+/* The heads of q or of k. */
 struct heads {
     int n;
     size_t column; /* of the first one, in the fused rows */

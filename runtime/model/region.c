@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/internal.h"
 
-/* Regions from their owner's side: new weights in, whole gradients out. */
+/* Regions as their owner uses them: new weights in, complete gradients out. */
 
-/* Whether a step's products find the weights rounded once, after they
- * changed. Those that ZeRO 3 gathers do not stay for long enough. */
+/* Whether weights are rounded to fp8 once after they change. Not with ZeRO 3,
+ * which gathers them for a short time only. */
 static bool rounds_once(const struct plait_model *m)
 {
     return m->config->train.precision == PLAIT_FP8 &&
@@ -29,8 +29,8 @@ void plait_matrix_refresh(struct plait_model *m, struct plait_matrix *w,
         m->state->handles_failed = true;
 }
 
-/* The same for a matrix whose products are in fp8; the queue says what went
- * wrong. */
+/* The same for a matrix that is used in fp8 products; errors are left in the
+ * queue. */
 static void refresh_linear(struct plait_model *m, struct plait_matrix *w,
                            const struct plait_region *region)
 {
@@ -62,9 +62,9 @@ void plait_transformer_weights_changed(struct plait_model *model,
     }
 }
 
-/* Key/value heads that several ranks share: each rank's gradient stands at
- * its head's place in a buffer of all heads, zero elsewhere, so that one sum
- * over the whole tp group adds the copies. */
+/* Sums the gradients of key/value heads that several tp ranks share. Each rank
+ * puts its gradient at its head's place in a buffer of all heads, zero
+ * elsewhere, so that one sum over the whole tp group adds the copies. */
 static int sum_copies(struct plait_model *m, const struct plait_tensor *t,
                       float *grad)
 {
@@ -108,7 +108,7 @@ int plait_model_begin_gradient(struct plait_model *model,
     return clear_region(model, region, at, region->count);
 }
 
-/* What was to be overwritten and was not. */
+/* Zeroes gradients that were to be overwritten by a product and were not. */
 static int clear_unmade(struct plait_model *m, struct plait_region *region)
 {
     bool *unmade = m->state->unmade;

@@ -6,8 +6,8 @@
 #include "runtime/model/internal.h"
 #include "runtime/model/operand.h"
 
-/* A chunk forward and backward: its blocks one after the other, each
- * between the hooks of its regions. */
+/* Forward and backward of a chunk: its blocks one after the other, each between
+ * the hooks of its regions. */
 
 int plait_model_check_work(const struct plait_model *m, int chunk, int slot)
 {
@@ -48,8 +48,8 @@ static int begin_work(struct plait_model *m, int chunk, int slot,
     return 0;
 }
 
-/* The residual stream over the tp group, once its shape is known: its elements
- * and its chunks. */
+/* Sets what depends on the shape of the residual stream: its elements over the
+ * tp group, and its chunks. */
 static void set_stream(struct plait_work *w)
 {
     w->tp.chunks = plait_choose_chunks(w);
@@ -61,8 +61,8 @@ static size_t stream_bytes(const struct plait_work *w)
     return w->shape->n * w->d->hidden * plait_dtype_size(w->type);
 }
 
-/* The `n` tokens from `pos` on of a sequence of `length`, then padding; NULL:
- * the last of them again. */
+/* Copies the `n` tokens from `pos` on of a sequence of `length`, then padding
+ * (NULL: repeats the last token). */
 static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
                        int64_t pos, int n, const int32_t *padding)
 {
@@ -72,8 +72,8 @@ static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
         to[i] = pos + i < length ? sequence[pos + i] : behind;
 }
 
-/* This rank's tokens, in the order of its rows; host NULL: the device has
- * them already. */
+/* Copies this rank's tokens to the device, in the order of its rows; host NULL:
+ * they are there already. */
 static int upload_tokens(const struct plait_work *w, const int32_t *host,
                          int32_t *to, const int32_t *padding)
 {
@@ -119,8 +119,8 @@ static int upload_starts(const struct plait_work *w,
 
 /* -- hooks --------------------------------------------------------------- */
 
-/* The regions a block computes with, in their order: its own, and the
- * embedding's where the head multiplies by it, or its experts'. */
+/* The regions that a block computes with, in order: its own; before it the
+ * embedding's if the head multiplies by that; after it its experts'. */
 static int regions_of(const struct plait_block *b, int regions[2])
 {
     int n = 0;
@@ -169,8 +169,8 @@ static int gradients_ready(const struct plait_work *w,
 
 /* -- what comes next ----------------------------------------------------- */
 
-/* Where a forward or backward of a chunk begins: backward of the head is part
- * of its forward, so that the head alone has none (NULL). */
+/* The block with which a forward or backward of a chunk begins; NULL for the
+ * backward of a head alone, because that is part of its forward. */
 static const struct plait_block *entry_block(const struct plait_model_state *s,
                                              int chunk, bool backward)
 {
@@ -184,7 +184,7 @@ static const struct plait_block *entry_block(const struct plait_model_state *s,
     return last;
 }
 
-/* While block b computes: prefetch the regions of the next one. */
+/* While block b computes: prefetches the regions of the next one. */
 static int look_ahead(const struct plait_work *w, int chunk,
                       const struct plait_block *b, bool backward)
 {
@@ -204,7 +204,7 @@ static int look_ahead(const struct plait_work *w, int chunk,
 
 /* -- forward ------------------------------------------------------------- */
 
-/* The stream between two blocks: x, and what is still to be added to it. */
+/* The stream between two blocks: x, and what must still be added to it. */
 struct stream {
     const void *x, *delta;
 };
@@ -221,7 +221,7 @@ static const struct plait_block *last_block(const struct plait_model *m,
     return &m->state->blocks[m->state->chunk_first[chunk + 1] - 1];
 }
 
-/* The embedding, or the head, can be alone. */
+/* Whether the chunk has more than an embedding or a head. */
 static bool has_layers(const struct plait_model *m, int chunk)
 {
     return first_block(m, chunk)->kind == PLAIT_BLOCK_LAYER ||
@@ -256,7 +256,8 @@ static int block_forward(const struct plait_work *w,
                                 w->slot->layer[0].x1,
                                 w->shape->n * w->d->hidden);
     if (b->kind != PLAIT_BLOCK_LAYER)
-        return 0; /* the head: its caller knows what is wanted of it */
+        return 0; /* the head: computed by the caller, which knows what it
+                   * wants */
     if ((nth > 0 && plait_offload_take(w, nth, train) < 0) ||
         plait_layer_forward(w, b, &w->slot->layer[nth], s->x, s->delta, &s->x,
                             &s->delta) < 0)
@@ -314,7 +315,8 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
     return w->slot->masked ? upload_starts(w, batch) : 0;
 }
 
-/* What the last layer, or the embedding alone, leaves to the next stage. */
+/* Copies the output of the last layer, or of the embedding, for the next
+ * stage. */
 static int finish_stream(const struct plait_work *w, const struct stream *s,
                          void *out)
 {
@@ -363,8 +365,8 @@ int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
     return release_regions(&w, last);
 }
 
-/* Whether there is room for it; a text whose experts have a capacity is
- * alone. */
+/* Checks that there is room, and sets the shape. If experts have a capacity, a
+ * pass has only one text. */
 static int set_additions(struct plait_work *w,
                          const struct plait_additions *added)
 {

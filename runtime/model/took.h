@@ -4,15 +4,15 @@
 
 #include "runtime/model/model.h"
 
-/* What a step is made of, for plan against actual. */
+/* Parts of a step whose measured time is compared with the plan's. */
 enum plait_model_part {
     PLAIT_MODEL_PRODUCTS, /* of the layers */
     PLAIT_MODEL_ATTENTION,
     PLAIT_MODEL_PARTS
 };
 
-/* Seconds of processor time that this thread has spent in a part; NAN on a GPU,
- * which works beside the host, and of image models. */
+/* Processor time in seconds that this thread has spent in a part; NAN on a GPU,
+ * which works asynchronously, and for image models. */
 double plait_model_took(const struct plait_model *model,
                         enum plait_model_part part);
 
