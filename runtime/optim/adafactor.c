@@ -6,33 +6,33 @@
 
 #include "runtime/optim/optim_private.h"
 
-/* Adafactor (Shazeer and Stern, 2018, arXiv:1804.04235), as torch.optim has
- * it: of a matrix, with b = 1 - t^-0.8 and e = 2^-23,
- *     R = b R + (1-b) (mean of g^2 in each row), C likewise of columns
+/* Adafactor (Shazeer and Stern, 2018, arXiv:1804.04235), as in torch.optim. For
+ * a matrix, with b = 1 - t^-0.8 and e = 2^-23,
+ *     R = b R + (1-b) (mean of g^2 in each row), C likewise for columns
  *     u = g / sqrt(max(R C^T / max(mean of R, e), e^2))
- * and of a vector u = g / sqrt(max(v, e^2)) with v = b v + (1-b) g^2. What
- * comes after that is a factor (rule.c). The paper adds 10^-30 to g^2 in place
- * of e.
+ * and for a vector u = g / sqrt(max(v, e^2)) with v = b v + (1-b) g^2. The rest
+ * is a factor (rule.c). Instead of using e, the paper adds 10^-30 to g^2.
  *
- * Every rank has all factors of the matrices it has a piece of. It sums the
- * squares of its piece; the sums of all pieces are added over the ranks that
- * share a shard out, then over tp: 4 (rows + cols) bytes of each matrix. */
+ * Every rank has all factors of the matrices that it has a piece of. It sums
+ * the squares of its piece; these sums are all-reduced over the ranks that
+ * divide a shard, then over tp: 4 (rows + cols) bytes for each matrix. */
 
 static const float least = 0x1p-23f;
 
-/* Matrices of one kind, whose pieces are spread over the same ranks. */
+/* Matrices whose pieces are distributed over the same ranks. */
 struct group {
-    size_t begin, end;        /* of their numbers in struct adafactor */
-    struct plait_comm *parts; /* who share a shard out; NULL: nobody */
+    size_t begin, end;        /* range of their numbers in struct adafactor */
+    struct plait_comm *parts; /* the ranks that divide a shard; NULL: none */
 };
 
 struct adafactor {
-    size_t count;          /* numbers below */
-    float *sums;           /* device: of squares, R and C of all matrices */
+    size_t count;          /* of the numbers in sums and in factors */
+    float *sums;           /* device: sums of squares, R and C of all
+                            * matrices */
     float *factors;        /* device: the same, averaged */
-    float *means;          /* [ntensors] device: of R */
+    float *means;          /* [ntensors] device: mean of R */
     size_t *rows;          /* [ntensors] where R begins */
-    size_t *cols;          /* [ntensors] where C begins; both 0 of vectors */
+    size_t *cols;          /* [ntensors] where C begins; both 0 for vectors */
     struct group group[2]; /* dense, expert */
 };
 
@@ -52,7 +52,7 @@ static int nstates(const struct plait_tensor *t)
     return is_matrix(t) ? 0 : 1;
 }
 
-/* Rows of all tp shards, with what pads a vocabulary. */
+/* Rows of all tp shards, including a vocabulary's padding. */
 static size_t padded_rows(const struct plait_optim *optim,
                           const struct plait_tensor *t)
 {
@@ -123,7 +123,7 @@ static int create(struct plait_optim *optim, void **own,
     return 0;
 }
 
-/* Where the factors of the shard's first row and column are. */
+/* Where the factors of the shard's first row and column begin. */
 static size_t first_row(const struct adafactor *a, int tensor,
                         const struct plait_tensor *t)
 {
@@ -136,7 +136,8 @@ static size_t first_col(const struct adafactor *a, int tensor,
     return a->cols[tensor] + (t->tp_axis == 1 ? t->local_first : 0);
 }
 
-/* Of what several tp ranks hold alike, one counts. */
+/* Whether this rank's piece enters the sums: of equal shards on several tp
+ * ranks only one does. */
 static bool counts(const struct plait_optim *optim,
                    const struct plait_tensor *t)
 {
@@ -187,7 +188,7 @@ static int reduce_sums(struct plait_optim *optim, struct adafactor *a)
                                  PLAIT_SUM, mesh->q, NULL);
 }
 
-/* Sums of squares to averages over the steps. */
+/* Averages the sums of squares into the factors. */
 static int average_factors(struct plait_optim *optim, struct adafactor *a,
                            float scale, float weight)
 {

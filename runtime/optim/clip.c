@@ -3,8 +3,8 @@
 
 #include "runtime/optim/optim_private.h"
 
-/* The norm of the gradients, and what clipping makes of it: on the host, which
- * must wait for it, or on the device. */
+/* The norm of the gradients and the clipping: on the host, which must wait for
+ * the norm, or on the device. */
 
 int plait_optim_run_captured(struct plait_optim *optim,
                              struct plait_graph_capture *capture,
@@ -37,8 +37,8 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
     return mesh->ops->to_host(mesh->q, sum, optim->sum, sizeof(*sum));
 }
 
-/* Factors and directions are made on the host, of the scale among others. A
- * skipped step must leave statistics alone. */
+/* Factors and directions are computed on the host and need grad_scale.
+ * Statistics must not change in a skipped step, which the host must know of. */
 bool plait_optim_clips(const struct plait_optim *optim)
 {
     const struct plait_mesh *mesh = optim->model->mesh;

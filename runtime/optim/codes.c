@@ -8,7 +8,7 @@
 
 #include "kernels/dynamic_map.h"
 
-/* Tensors of fewer elements have fp32 states. */
+/* Tensors with fewer elements have fp32 states. */
 #define CODED ((size_t)4096)
 
 struct plait_optim_codes {
@@ -32,7 +32,8 @@ static size_t blocks_of(size_t count)
     return (count + PLAIT_MAP_BLOCK - 1) / PLAIT_MAP_BLOCK;
 }
 
-/* Numbers of each kind that the slices need; slices begin at whole blocks. */
+/* How many blocks and fp32 numbers the slices need; slices begin at whole
+ * blocks. */
 struct need {
     size_t blocks, plain;
 };
@@ -121,7 +122,7 @@ plait_optim_codes_of(const struct plait_optim_codes *c, int slice)
 
 /* -- to and from fp32 ----------------------------------------------------- */
 
-/* Plain memory for what lies on the device. */
+/* Host memory for data of the device. */
 struct stage {
     uint8_t *code;
     float *scale;

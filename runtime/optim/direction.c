@@ -10,8 +10,8 @@ static const struct plait_direction *kind_of(const struct plait_optim *optim)
     return optim->rule->direction;
 }
 
-/* Neighbouring slices of one kind have neighbouring states, so that they can
- * be stepped as one run. */
+/* Adjacent slices with states get adjacent memory, so that one run can update
+ * them. */
 static size_t place_states(struct plait_optim *optim, int k, float *states)
 {
     size_t at = 0;

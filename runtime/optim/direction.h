@@ -6,34 +6,33 @@
 
 #include "runtime/optim/optim.h"
 
-/* Optimizers that make a direction of a gradient, which depends on more than
- * an element and a factor, and step along it: the direction takes the place of
- * the gradient, and the update is PLAIT_UPDATE_DIRECTION. Tensors that such an
- * optimizer does not take are stepped by the update of its rule. */
+/* Optimizers that make a direction of a gradient, which depends on more than an
+ * element and a factor, and step along it: the direction replaces the gradient,
+ * and the update is PLAIT_UPDATE_DIRECTION. Tensors that such an optimizer does
+ * not take are updated by its rule. */
 struct plait_direction {
     bool (*takes)(const struct plait_tensor *t);
-    /* How many numbers it keeps of each weight of that tensor, in
-     * slice->state; what a tensor that it does not take has, the update
-     * needs. */
+    /* How many numbers per weight of that tensor slice->state has. For tensors
+     * that it does not take: those that the rule's update needs. */
     int (*nstates)(const struct plait_tensor *t);
-    /* *own: what else it needs, NULL before. Collective. -1 with *err. */
+    /* *own: its other state, NULL at the call. Collective. -1 with *err. */
     int (*create)(struct plait_optim *optim, void **own,
                   struct plait_error *err);
     void (*destroy)(struct plait_optim *optim, void *own);
-    /* Gradients, each multiplied by `scale`, become directions; `step` counts
-     * from 1. Collective. */
+    /* Replaces gradients, each first multiplied by `scale`, by directions;
+     * `step` counts from 1. Collective. */
     int (*make)(struct plait_optim *optim, void *own, float scale,
                 int64_t step);
-    /* What a checkpoint holds of it beside the slices' states: writes them to
-     * `pieces` unless that is NULL, and returns how many. */
+    /* What a checkpoint stores of it besides the slices' states: writes that to
+     * `pieces` unless NULL, and returns how many there are. */
     int (*pieces)(const struct plait_optim *optim, const void *own,
                   struct plait_optim_piece *pieces);
 };
 
 extern const struct plait_direction plait_muon, plait_adafactor, plait_soap;
 
-/* direction.c: all of it that a rule of this kind needs; nothing with any
- * other. Before the step's runs are listed. */
+/* direction.c: what an optimizer with directions needs; does nothing for
+ * others. To be opened before the step's runs are listed. */
 int plait_directions_open(struct plait_optim *optim, struct plait_error *err);
 void plait_directions_close(struct plait_optim *optim);
 int plait_directions_make(struct plait_optim *optim, float scale, int64_t step);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define STEPS_PER_VALUE 60 /* two or three are usual */
-#define LANES 8            /* sums side by side, for vector registers */
+#define LANES 8            /* parallel sums, for vector registers */
 
 static double dot(const double *a, const double *b, size_t n)
 {
@@ -62,13 +62,13 @@ static void swap_rows(double *a, double *b, size_t n)
 struct reduction {
     size_t n;
     double *a;             /* row k right of the diagonal: reflector k */
-    double *factor;        /* [n] reflector k: 1 - factor v v^T */
+    double *factor;        /* [n] reflector k is 1 - factor v v^T */
     double *diag, *beside; /* [n] each */
     double *work;          /* [n] */
 };
 
-/* Row k becomes the reflector that leaves one number right of the diagonal.
- * Returns false where one is all there is. */
+/* Replaces row k by the reflector that leaves one number right of the diagonal.
+ * Returns false if there is only one already. */
 static bool make_reflector(struct reduction *r, size_t k)
 {
     double *v = r->a + k * r->n + k + 1, norm;
@@ -85,7 +85,7 @@ static bool make_reflector(struct reduction *r, size_t k)
     return true;
 }
 
-/* The rest of the matrix between two reflections. */
+/* Multiplies the rest of the matrix by the reflector on both sides. */
 static void reflect_rest(struct reduction *r, size_t k)
 {
     const double *v = r->a + k * r->n + k + 1;
@@ -112,7 +112,7 @@ static void reduce(struct reduction *r)
         r->diag[k] = r->a[k * n + k];
 }
 
-/* The reflectors' product, its transpose in z. */
+/* The transposed product of the reflectors, in z. */
 static void accumulate(const struct reduction *r, double *z)
 {
     long n = (long)r->n, k, i;
@@ -145,7 +145,8 @@ static void rotate_rows(double *a, double *b, double c, double s, size_t n)
     }
 }
 
-/* One implicit QR step of the block low .. high, rows of z with it. */
+/* One implicit QR step of the block low .. high, also applied to the rows of
+ * z. */
 static void qr_step(const struct reduction *r, double *z, size_t low,
                     size_t high)
 {
@@ -192,7 +193,7 @@ static int diagonalize(const struct reduction *r, double *z)
         for (low = high - 1; low > 0 && !is_split(r, low - 1);)
             low--;
         if (left-- == 0) {
-            errno = EDOM; /* a NaN is never split off */
+            errno = EDOM; /* with a NaN it would never end */
             return -1;
         }
         qr_step(r, z, low, high);
@@ -200,7 +201,7 @@ static int diagonalize(const struct reduction *r, double *z)
     return 0;
 }
 
-/* Largest first. */
+/* Largest eigenvalue first. */
 static void sort_vectors(double *value, double *z, size_t n)
 {
     size_t i, k, most;
@@ -239,7 +240,7 @@ int plait_eigenvectors(double *a, size_t n, double *value)
 
 /* -- orthonormal bases --------------------------------------------------- */
 
-/* Takes vector v out of rows first .. n - 1. */
+/* Subtracts the component along v from rows first .. n - 1. */
 static void take_out(double *rows, size_t n, long first, const double *v)
 {
     long i;
@@ -248,8 +249,8 @@ static void take_out(double *rows, size_t n, long first, const double *v)
         add(rows + i * n, -dot(rows + i * n, v, n), v, n);
 }
 
-/* The one of which most is left; of about equal ones the first, so that
- * rounding does not choose. */
+/* The row with the largest remainder; of about equal ones the first, so that
+ * rounding does not decide. */
 static size_t most_left(const double *rows, size_t n)
 {
     double most = 0;
@@ -292,7 +293,8 @@ static void fill_missing(double *basis, size_t n, bool *missing, size_t count,
 
         memcpy(v, candidates + from * n, n * sizeof(*v));
         multiply(v, 1 / sqrt(dot(v, v, n)), n);
-        for (i = 0; i < n; i++) /* what rounding has left of the others */
+        for (i = 0; i < n; i++) /* remove what rounding has left of the
+                                 * others */
             if (!missing[i])
                 add(v, -dot(v, basis + i * n, n), basis + i * n, n);
         multiply(v, 1 / sqrt(dot(v, v, n)), n);

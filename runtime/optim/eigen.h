@@ -4,23 +4,22 @@
 
 #include <stddef.h>
 
-/* Orthonormal bases in double, in the host's memory; a matrix [n,n] holds a
- * vector in each row. All of it takes time that grows with n^3, on one thread.
- */
+/* Orthonormal bases in double, in host memory; a matrix [n,n] holds one vector
+ * per row. Everything runs on one thread and takes time proportional to n^3. */
 
-/* The eigenvectors of a symmetric matrix, in its place, those of the largest
- * eigenvalues first; value [n]. Householder's reduction to three diagonals,
- * then implicit QR steps with Wilkinson's shift (Golub and Van Loan, "Matrix
- * computations", algorithms 8.3.1 to 8.3.3). -1 with ENOMEM, or EDOM where a
- * number is not finite. */
+/* Replaces a symmetric matrix by its eigenvectors, those of the largest
+ * eigenvalues first; value [n]. Householder's tridiagonalization, then implicit
+ * QR steps with Wilkinson's shift (Golub and Van Loan, "Matrix computations",
+ * algorithms 8.3.1 to 8.3.3). -1 with ENOMEM, or EDOM if a number is not
+ * finite. */
 int plait_eigenvectors(double *a, size_t n, double *value);
 
-/* The vectors of `basis`, in their order, are made orthonormal by Gram and
- * Schmidt. One of which no more than `least` is left, or a 0, is not determined
- * by what is there: those are replaced by vectors of `old`, a basis, NULL: the
- * unit vectors, that are nearest to being orthogonal to all others. So a
- * small change of `basis` makes a small one of the result wherever the data
- * has nothing to say. -1 with ENOMEM. */
+/* Makes the vectors of `basis` orthonormal, in their order, by Gram-Schmidt. A
+ * vector of which at most `least` is left is not determined by the data. Such
+ * vectors are replaced by those of the basis `old` (NULL: unit vectors) that
+ * are nearest to being orthogonal to all others. So a small change of `basis`
+ * changes the result little even where the data does not determine it. -1 with
+ * ENOMEM. */
 int plait_orthonormalize(double *basis, size_t n, double least,
                          const double *old);
 

@@ -9,14 +9,15 @@
 
 #include "runtime/optim/eigen.h"
 
-/* Singular values are known or rounding of the gradient: the cut is made where
- * they lie furthest apart between these shares of the largest. One near a fixed
- * cut would be known in one layout and not in another. Below UPPER a vector is
- * off by 2^-12 or more where the gradient is rounded to fp32. */
+/* A singular value is either known, or only the gradient's rounding. The limit
+ * is placed in the widest gap between these fractions of the largest one: a
+ * value near a fixed limit would be known in one layout and not in another.
+ * Below UPPER a vector has an error of 2^-12 or more if the gradient is rounded
+ * to fp32. */
 #define UPPER 0x1p-12
 #define LOWER 0x1p-15
 
-/* Added to every eigenvalue, as a share of the largest. */
+/* Added to every eigenvalue, as a fraction of the largest. */
 #define SHIFT 0x1p-24
 
 static double *allocate(size_t n)
@@ -28,7 +29,7 @@ static double *allocate(size_t n)
     return x;
 }
 
-/* Rows to columns. */
+/* Transposes: rows become columns. */
 static void store_basis(float *to, const double *from, size_t n)
 {
     size_t i, k;
@@ -38,10 +39,10 @@ static void store_basis(float *to, const double *from, size_t n)
             to[k * n + i] = (float)from[i * n + k];
 }
 
-/* -- the first ----------------------------------------------------------- */
+/* -- the first basis ----------------------------------------------------- */
 
-/* An element of g, or of its transpose, of which the columns are the shorter
- * side: `step` apart in a column, `next` in a row. */
+/* The matrix g or its transpose, such that its columns are the shorter side.
+ * Strides: `step` from row to row, `next` from column to column. */
 struct view {
     const float *g;
     size_t rows, cols, step, next;
@@ -69,8 +70,8 @@ static void make_gram(const struct view *v, double *gram)
             gram[i * n + k] = gram[k * n + i];
 }
 
-/* image [rows,rows]: row k is the view times row k of `vectors` [cols,cols], of
- * the first `count`. */
+/* image [rows,rows]: row k = the view times row k of `vectors` [cols,cols], for
+ * the first `count` rows. */
 static void make_images(const struct view *v, const double *vectors,
                         size_t count, double *image)
 {
@@ -86,7 +87,8 @@ static void make_images(const struct view *v, const double *vectors,
         }
 }
 
-/* Rows of length 1, from which least is then absolute. */
+/* Scales the rows to length 1, because plait_orthonormalize()'s `least` is
+ * absolute, and completes the basis. */
 static int finish_basis(double *rows, size_t n, size_t known, float *to)
 {
     size_t i, k;
@@ -163,14 +165,14 @@ int plait_eigenbasis_first(const float *g, size_t rows, size_t cols,
     return rc;
 }
 
-/* -- the following ------------------------------------------------------- */
+/* -- the following bases ------------------------------------------------- */
 
 struct estimate {
     double value;
     size_t at;
 };
 
-/* Largest first; as they were where they are equal. */
+/* Largest first; equal ones keep their order. */
 static int compare_estimates(const void *left, const void *right)
 {
     const struct estimate *a = left, *b = right;
@@ -180,7 +182,7 @@ static int compare_estimates(const void *left, const void *right)
     return (a->at > b->at) - (a->at < b->at);
 }
 
-/* What becomes of one basis; all in double, vectors and sums in rows. */
+/* The update of one basis; in double, one vector per row. */
 struct next {
     size_t n;
     struct estimate *list;
@@ -210,7 +212,7 @@ static void multiply_rows(double *out, const double *a, const double *b,
         }
 }
 
-/* -1 where gram is not finite. */
+/* Sorts the vectors by estimated eigenvalue. -1 if gram is not finite. */
 static int order_vectors(const struct next *x)
 {
     size_t n = x->n, i;
@@ -226,7 +228,7 @@ static int order_vectors(const struct next *x)
     return 0;
 }
 
-/* Gram and Schmidt; no row is 0 here, and none depends on the others. */
+/* Gram-Schmidt; here no row is 0 or depends on the others. */
 static int make_turn(const struct next *x)
 {
     size_t n = x->n, i, k;
@@ -248,7 +250,7 @@ static int make_next(const struct next *x, float *basis, float *gram)
 
     if (order_vectors(x) < 0)
         return -1;
-    if (x->list[0].value <= 0) /* nothing was seen; the order is the old one */
+    if (x->list[0].value <= 0) /* all gradients were 0; the order stays */
         return 0;
     if (make_turn(x) < 0)
         return -1;
@@ -261,7 +263,7 @@ static int make_next(const struct next *x, float *basis, float *gram)
             x->half[i * n + k] = basis[i * n + k];
         }
     multiply_rows(x->rows, x->turn, x->half, n);
-    /* else the rounding of every basis would add up */
+    /* otherwise the rounding errors of all bases would add up */
     if (plait_orthonormalize(x->rows, n, 0, NULL) < 0)
         return -1;
     store_basis(basis, x->rows, n);

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* Steps until a batch may change: as many as the meter's averages are over. */
+/* Least number of steps between two changes of the batch: about the length of
+ * the noise meter's averages. */
 #define HOLD 50
 
 int plait_growth_batch(const struct plait_growth *growth,

@@ -15,12 +15,12 @@
 /* Elements that are copied to the host at a time. */
 #define PIECE ((size_t)1 << 18)
 
-/* What is added up of a group of tensors, and behind it its buckets. */
+/* Sums over a group of tensors, followed by its buckets. */
 enum { NUM, SUM, SQUARES, BUCKETS, ROW = BUCKETS + PLAIT_HISTOGRAM_BUCKETS };
 
 struct plait_histograms {
     struct plait_optim *optim;
-    int n;            /* groups: before the layers, the layers, the head */
+    int n;            /* before the layers, one per layer, the head */
     double *rows;     /* [n][ROW] */
     double *extremes; /* [n][2]: -min, max */
     float *piece;     /* [PIECE] */
@@ -28,14 +28,14 @@ struct plait_histograms {
 
 /* -- buckets ------------------------------------------------------------- */
 
-/* Magnitudes from 2^LOWEST on have buckets. */
+/* The smallest magnitude with a bucket of its own is 2^LOWEST. */
 #define LOWEST (-64)
 
-/* 2^(i/4 - 1): where the buckets of an octave begin, as frexp() has it. */
+/* 2^(i/4 - 1): where the buckets of an octave begin, in frexp()'s range. */
 static const double quarter[4] = {0.5, 0.59460355750136053, 0.70710678118654757,
                                   0.84089641525371454};
 
-/* Where bucket k of either side begins. */
+/* The inner edge of bucket k on either side. */
 static double edge_of(int k)
 {
     return ldexp(quarter[k % 4], LOWEST + 1 + k / 4);
@@ -60,7 +60,7 @@ double plait_histogram_limit(int bucket)
     int k = bucket - PLAIT_HISTOGRAM_SIDE;
 
     if (k == PLAIT_HISTOGRAM_SIDE)
-        return DBL_MAX; /* it has all that is larger, too */
+        return DBL_MAX; /* it also has everything larger */
     return k < 0 ? -edge_of(-k - 1) : edge_of(k);
 }
 
@@ -85,7 +85,7 @@ static void add_elements(double *row, double *extremes, const float *x,
 
 /* -- this rank's gradients ----------------------------------------------- */
 
-/* The groups are the same on all ranks, whatever layers those have. */
+/* The groups are the same on all ranks, whatever layers they hold. */
 static int group_of(const struct plait_histograms *h,
                     const struct plait_tensor *t)
 {
@@ -96,8 +96,8 @@ static int group_of(const struct plait_histograms *h,
                : h->n - 1;
 }
 
-/* The elements of a slice that are the model's: rows of a vocabulary that was
- * made divisible are behind them. */
+/* The slice's elements that belong to the model: without the rows that pad a
+ * vocabulary, which come last. */
 static size_t count_of(const struct plait_optim_slice *slice)
 {
     const struct plait_tensor *t = slice->tensor;

@@ -4,11 +4,11 @@
 
 #include "runtime/optim/optim.h"
 
-/* How the gradient's elements are distributed, for each layer of the whole
+/* The distribution of the gradient's elements, for each layer of the whole
  * model, the embedding (an image model's stem) and the head. Buckets are fixed:
- * a quarter of a factor of 2 each, from 2^-64 to 2^32 on both sides of one for
- * what is smaller. So ranks count their own elements and the counts are added,
- * whatever the layout. */
+ * four per factor of 2, from 2^-64 to 2^32 on both sides, and one in the middle
+ * for smaller magnitudes. So ranks count their own elements and the counts are
+ * added, in any layout. */
 struct plait_histograms;
 
 enum {
@@ -22,23 +22,23 @@ struct plait_histogram {
     const double *bucket; /* [PLAIT_HISTOGRAM_BUCKETS], ascending */
 };
 
-/* `optim` outlives it. NULL with text. Local. */
+/* `optim` must outlive it. NULL with *err. Not collective. */
 struct plait_histograms *plait_histograms_create(struct plait_optim *optim,
                                                  struct plait_error *err);
 void plait_histograms_destroy(struct plait_histograms *h);
 
-/* Of the reduced gradients times `factor`: each element of the model once,
- * without the vocabulary's padding, the statistics of batch norms and what is
- * not finite. They are copied to the host piece by piece. Collective over the
- * world; all ranks get the same. */
+/* Counts the reduced gradients times `factor`: each element of the model once,
+ * without the vocabulary's padding, batch norm statistics and numbers that are
+ * not finite. Gradients are copied to the host piece by piece. Collective over
+ * the world; all ranks get the same. */
 int plait_histograms_take(struct plait_histograms *h, double factor);
 
-/* Number i from 0, as last taken; false: there are no more. num is 0 where a
- * model has none. */
+/* Number i from 0 of the last plait_histograms_take(); false: there is no such
+ * one. num is 0 if the model has no such tensors. */
 bool plait_histograms_get(const struct plait_histograms *h, int i,
                           struct plait_histogram *to);
 
-/* Where a bucket ends. */
+/* The upper limit of a bucket. */
 double plait_histogram_limit(int bucket);
 
 #endif

@@ -6,26 +6,26 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Elements of a piece. */
+/* Most elements of a piece. */
 #define PIECE ((size_t)1 << 20)
 
-/* One of the two pieces under way. Its queue brings gradients and takes
- * weights, in this order, so that it has waited for whatever used its memory
- * before once the gradients are there. */
+/* One of the two pieces in progress. Its queue first copies weights to the
+ * device, then the next gradients to the host: once these have arrived, its
+ * memory is no longer in use by the copy of the weights. */
 struct piece {
     struct plait_queue *q;
     struct plait_event *done;
     float *grad;  /* [PIECE] pinned */
     char *weight; /* [PIECE] of the compute type, pinned */
-    /* Gradients and weights are those here; n 0: nothing is under way. */
+    /* Its grad and weight point to the arrays above; n 0: not in progress. */
     struct plait_update_run run;
-    void *to; /* where the weights go */
+    void *to; /* where the weights go on the device */
     struct plait_update rule;
 };
 
 struct plait_optim_host {
     struct plait_shards *shards;
-    struct plait_event *now; /* of the compute queue */
+    struct plait_event *now; /* recorded on the compute queue */
     struct piece piece[2];
     int next;
 };
@@ -98,7 +98,8 @@ void plait_optim_host_destroy(struct plait_optim_host *host)
 
 /* -- pieces -------------------------------------------------------------- */
 
-/* Its gradients are here once its queue is done; its weights leave. */
+/* Waits for the piece's gradients, updates it, and starts to copy its weights
+ * to the device. */
 static int finish_piece(struct plait_optim_host *host, struct piece *p)
 {
     const struct plait_shards *shards = host->shards;
@@ -117,7 +118,8 @@ static int finish_piece(struct plait_optim_host *host, struct piece *p)
     return ops->event_record(p->done, p->q);
 }
 
-/* The gradients of this piece come while the one before is stepped. */
+/* Starts to copy this piece's gradients, and meanwhile updates the piece
+ * before. */
 static int begin_piece(struct plait_optim_host *host,
                        const struct plait_update *rule,
                        const struct plait_update_run *run, size_t at, size_t n)

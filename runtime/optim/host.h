@@ -4,25 +4,26 @@
 
 #include "runtime/parallel/shard.h"
 
-/* The step where masters and states live in the host's memory: gradients
- * come and weights go through pinned memory, a piece at a time, while the
- * host's cores step the piece before. */
+/* The optimizer step when masters and states are in host memory: gradients and
+ * weights are transferred through pinned memory, a piece at a time, while the
+ * host's cores update the piece before. */
 struct plait_optim_host;
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 struct plait_optim_host *plait_optim_host_create(struct plait_shards *shards);
 void plait_optim_host_destroy(struct plait_optim_host *host);
 
-/* A run of elements by the rule p, its gradients and weights the device's,
- * the rest the host's; its weights are on their way when the next run is
- * given, or after plait_optim_host_finish(). */
+/* Updates a run by the rule p; gradients and weights are on the device, the
+ * rest in host memory. Its weights are on their way to the device after the
+ * next call, or after plait_optim_host_finish(). */
 int plait_optim_host_step(struct plait_optim_host *host,
                           const struct plait_update *p,
                           const struct plait_update_run *run);
-/* What the compute queue does next sees all weights. */
+/* Work queued on the compute queue after this sees all weights. */
 int plait_optim_host_finish(struct plait_optim_host *host);
 
-/* A shard's weights from its masters; complete on the compute queue. */
+/* Computes a shard's weights from its masters; complete on the compute
+ * queue. */
 int plait_optim_host_follow(struct plait_optim_host *host,
                             const struct plait_shard *s);
 

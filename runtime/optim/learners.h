@@ -4,20 +4,22 @@
 
 #include <stdbool.h>
 
-/* How many learners a rank trains in turn, sync.learners auto: one more as long
- * as that gains more than a tenth of the samples a second, as CROSSBOW tunes
- * them (Koliousis et al., arXiv 1901.02244, section 4.4). Pure. */
+/* How many learners a rank trains in turn (sync.learners auto): one more is
+ * tried as long as it gains more than a tenth in samples per second, as
+ * CROSSBOW tunes them (Koliousis et al., arXiv 1901.02244, section 4.4).
+ * Pure. */
 
-/* Zeroed: a new search. */
+/* Zeroed for a new search. */
 struct plait_learner_search {
     int tried;   /* learners of the last trial */
-    int chosen;  /* of those that gained */
-    double best; /* their samples a second */
+    int chosen;  /* the last number that gained */
+    double best; /* samples per second with these */
 };
 
-/* The trial of tried + 1 learners, each of `batch` sequences a step, made
- * `rate` samples a second; 0: it could not be made. Returns whether to try one
- * more: at most 64, and no step of more than 2^24 sequences. */
+/* Adds the result of the trial of tried + 1 learners, each with `batch`
+ * sequences per step: `rate` samples per second; 0: the trial was not possible.
+ * Returns whether to try one more: at most 64, and at most 2^24 sequences per
+ * step. */
 bool plait_learner_search_add(struct plait_learner_search *search, double rate,
                               int batch);
 

@@ -12,7 +12,7 @@ double plait_lr_peak(const struct plait_lr_config *lr, double rate, int batch)
     return rate * (lr->scaling == PLAIT_LR_SCALING_SQRT ? sqrt(ratio) : ratio);
 }
 
-/* The share of the peak during the warm-up. */
+/* The rate during warm-up, as a fraction of the peak. */
 static double warm_share(const struct plait_lr_config *lr, int64_t step)
 {
     double from = lr->warmup_from;
@@ -32,8 +32,8 @@ static double step_share(const struct plait_lr_config *lr, int64_t step)
     return share > lr->min ? share : lr->min;
 }
 
-/* How much of the way from the peak to the minimum is left when `done` of the
- * steps after the warm-up are, 0 .. 1. */
+/* The rate after warm-up, as a fraction of the way from the minimum to the
+ * peak; done: the fraction of those steps already made, 0 .. 1. */
 static double way_left(const struct plait_lr_config *lr, double done)
 {
     switch (lr->schedule) {

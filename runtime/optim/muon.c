@@ -8,20 +8,20 @@
 #include "runtime/optim/orthogonal.h"
 #include "runtime/optim/whole.h"
 
-/* Muon (orthogonal.h names the source): of every matrix of a layer,
+/* Muon (source: orthogonal.h). For every matrix of a layer,
  *     m += (1 - momentum) (g - m)
  *     O = orthogonalized(nesterov ? g + momentum (m - g) : m)
  *     w -= lr (0.2 sqrt(max(rows, cols)) O + wd w)
  * with the factor of Liu et al., "Muon is scalable for LLM training"
- * (arXiv:2502.16982), equation 4, which gives the change the root mean square
- * of AdamW's, so that one rate serves both. Embeddings, the head and vectors
- * are AdamW's. */
+ * (arXiv:2502.16982), equation 4, which gives the change the same root mean
+ * square as AdamW's, so that one rate fits both. Embeddings, the head and
+ * vectors are updated by AdamW. */
 
 struct muon {
     struct plait_whole *whole;
     int npieces;
-    struct plait_whole_piece *pieces; /* of the whole matrices */
-    int *slices;                      /* [npieces] and their slices */
+    struct plait_whole_piece *pieces; /* this rank's pieces of the matrices */
+    int *slices;                      /* [npieces] the slices of these pieces */
     struct plait_orthogonal *orthogonal;
 };
 
@@ -104,7 +104,7 @@ static int create(struct plait_optim *optim, void **own,
     return 0;
 }
 
-/* The gradient becomes what is to be orthogonalized. */
+/* Replaces the gradient by the matrix that is to be orthogonalized. */
 static int step_momentum(struct plait_optim *optim,
                          const struct plait_whole_piece *p, float *m,
                          float scale)
@@ -162,7 +162,7 @@ static int pieces(const struct plait_optim *optim, const void *own,
     (void)optim;
     (void)own;
     (void)to;
-    return 0; /* the slices' states are all */
+    return 0; /* there is nothing besides the slices' states */
 }
 
 const struct plait_direction plait_muon = {takes,   nstates, create,

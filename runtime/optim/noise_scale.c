@@ -21,7 +21,8 @@ void plait_noise_scale_add(struct plait_noise_scale *s, double big,
     s->weight = DECAY * s->weight + (1 - DECAY);
 }
 
-/* Both averages lack the same weight, which the ratio does not show. */
+/* Both averages are biased towards 0 by the same factor, which the ratio
+ * cancels. */
 double plait_noise_scale_value(const struct plait_noise_scale *s)
 {
     if (s->weight == 0 || !(s->square > 0) || !(s->trace > 0))

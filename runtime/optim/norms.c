@@ -14,7 +14,8 @@ struct plait_tensor_sums {
     struct plait_comm *world;
     int nslices;
     bool *counts;
-    int *index;    /* [nslices] of the slice's tensor, the same on all ranks */
+    int *index;    /* [nslices] the number of its tensor, the same on all
+                    * ranks */
     int ntensors;  /* of the whole model */
     double *whole; /* [ntensors][2] */
 };
@@ -31,7 +32,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts, and leaves one of each but 0; how many those are. */
+/* Sorts, and removes duplicates and 0; returns how many are left. */
 static size_t make_unique(uint64_t *list, size_t n)
 {
     size_t used = 0, i;
@@ -43,7 +44,7 @@ static size_t make_unique(uint64_t *list, size_t n)
     return used;
 }
 
-/* The hashes of all names of all ranks, sorted, malloc'ed. Collective. */
+/* The hashes of all ranks' tensor names, sorted and malloc'ed. Collective. */
 static int gather_names(const struct plait_tensor_sums *s,
                         const struct plait_optim_slice *slices, uint64_t **all,
                         size_t *n, struct plait_error *err)

@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define INIT_CHUNK ((size_t)1 << 20) /* elements made at a time */
+#define INIT_CHUNK ((size_t)1 << 20) /* elements initialised at a time */
 
-/* What of tensor t lies in its region's shard of this rank; 0: nothing. */
+/* The part of tensor t in this rank's shard of its region; 0: none. */
 static int slice_of(const struct plait_shard *s, const struct plait_tensor *t,
                     struct plait_optim_slice *slice)
 {
@@ -148,7 +148,7 @@ int plait_optim_write(const struct plait_optim *optim, void *state,
 
 /* -- weights ------------------------------------------------------------- */
 
-/* A shard's weights from its masters. */
+/* Computes a shard's weights from its masters. */
 static int follow_masters(struct plait_optim *optim,
                           const struct plait_shard *s)
 {
@@ -162,7 +162,7 @@ static int follow_masters(struct plait_optim *optim,
                                   PLAIT_F32, s->master, s->part);
 }
 
-/* ZeRO 3 gathers block by block when needed. */
+/* With ZeRO 3, weights are gathered block by block when they are needed. */
 bool plait_optim_gathers(const struct plait_optim *optim, int i)
 {
     return optim->shards->zero != 3 && optim->shards->shard[i].parts > 1;
@@ -191,7 +191,7 @@ int plait_optim_finish_gathering(struct plait_optim *optim)
     return 0;
 }
 
-/* Of what ZeRO 3 gathers, zero.c tells the model. */
+/* For weights that ZeRO 3 gathers, zero.c notifies the model. */
 void plait_optim_announce(struct plait_optim *optim)
 {
     int i;
@@ -213,7 +213,7 @@ int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
     return plait_shards_gather_weights(optim->shards, err);
 }
 
-/* A slice's masters, without the elements of other ranks. */
+/* Initialises a slice's masters, only the elements of this rank. */
 static int init_slice(struct plait_optim *optim,
                       const struct plait_optim_slice *s, uint64_t seed,
                       float *buffer)

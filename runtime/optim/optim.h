@@ -7,25 +7,26 @@
 
 #include "runtime/model/model.h"
 
-/* A run of elements of one tensor that this rank owns the optimizer state
- * of: all of the local shard without ZeRO, a part of it with. */
+/* A run of elements of one tensor whose optimizer state this rank owns: the
+ * whole local shard without ZeRO, a part of it with ZeRO. */
 struct plait_optim_slice {
     const struct plait_tensor *tensor;
     size_t first; /* within the tensor's local elements */
     size_t count;
     float *master;                    /* fp32, see plait_optim_read() */
-    float *state[PLAIT_OPTIM_STATES]; /* likewise; see plait_optim_nstates() */
+    float *state[PLAIT_OPTIM_STATES]; /* see plait_optim_read(),
+                                       * plait_optim_nstates() */
 };
 
 /* Owns gradients, master weights and the optimizer's states, one shard per
- * region (runtime/parallel/shard.h); the weights are the model's. */
+ * region (runtime/parallel/shard.h). The weights belong to the model. */
 struct plait_optim;
 struct plait_shards;
 struct plait_replicas;
 
-/* Shards the model, which outlives it, and has it allocate its weights.
- * Nothing is initialised but the states, which are 0. Collective over the
- * world. NULL with errno. */
+/* Shards the model, which must outlive it, and has it allocate its weights.
+ * Only the states are initialised, to 0. Collective over the world. NULL with
+ * errno. */
 struct plait_optim *plait_optim_create(struct plait_model *model,
                                        struct plait_error *err);
 void plait_optim_destroy(struct plait_optim *optim);
@@ -34,40 +35,41 @@ void plait_optim_destroy(struct plait_optim *optim);
 int plait_optim_slices(const struct plait_optim *optim,
                        const struct plait_optim_slice **slices);
 
-/* Copy fp32 of a slice's master or state to and from plain memory, wherever
- * they live. */
+/* Copy fp32 numbers of a slice's master or state to and from host memory,
+ * wherever they are stored. */
 int plait_optim_read(const struct plait_optim *optim, void *to,
                      const void *state, size_t bytes);
 int plait_optim_write(const struct plait_optim *optim, void *state,
                       const void *from, size_t bytes);
 
-/* Where a piece's numbers are. */
+/* Where and how a piece's numbers are stored. */
 enum plait_optim_home {
-    PLAIT_PIECE_WEIGHTS, /* fp32 where masters and states are */
-    PLAIT_PIECE_HOST,    /* fp32 in plain memory */
-    PLAIT_PIECE_CODES    /* codes of a byte, see codes.h */
+    PLAIT_PIECE_WEIGHTS, /* fp32, in the memory of masters and states */
+    PLAIT_PIECE_HOST,    /* fp32 in host memory */
+    PLAIT_PIECE_CODES    /* 8-bit codes, see codes.h */
 };
 
-/* Something that a checkpoint holds of a tensor, as fp32: its master weights,
- * or a state of the optimizer. One number for each weight of a slice, or, of
- * a tensor as a whole, a matrix of another shape. A rank that lists a piece
- * of that kind has all of it, or some whole rows. Equal pieces of several
- * ranks are equal to the last bit, and one of them is saved. */
+/* Something that a checkpoint stores for a tensor as fp32: its master weights
+ * or a state of the optimizer. Either one number for each weight of a slice, or
+ * a matrix of another shape for the tensor as a whole; a rank that lists such a
+ * matrix has all of it or some whole rows. Equal pieces of several ranks are
+ * equal to the last bit, and one of them is saved. */
 struct plait_optim_piece {
     const struct plait_tensor *tensor;
     const char *state; /* optim.STATE.TENSOR in a checkpoint; NULL: the weights,
-                          which have the tensor's name */
-    char owner[24];    /* before that name: "replica.3." (replicas.h) */
+                        * stored under the tensor's name */
+    char owner[24];    /* prefix of that name: "replica.3." (replicas.h) */
     enum plait_optim_home home;
     size_t shape[2]; /* of the whole matrix; 0, 0: one number per weight */
-    size_t first;    /* among the tensor's local elements, or of the matrix */
+    size_t first;    /* first number, in the tensor's local elements or in the
+                      * matrix */
     size_t count;
     float *data;      /* NULL: codes */
-    int slice, which; /* of codes: the slice, and which of its states */
+    int slice, which; /* codes: the slice, and which of its states */
 };
 
-/* All of this rank's. Pieces are read and written in fp32, wherever and
- * however they are kept; codes in multiples of 256 numbers, or to the end. */
+/* All pieces of this rank. They are read and written as fp32, however they are
+ * stored; codes in multiples of 256 numbers, or to the end. */
 int plait_optim_pieces(const struct plait_optim *optim,
                        const struct plait_optim_piece **pieces);
 int plait_optim_read_piece(const struct plait_optim *optim,
@@ -77,8 +79,8 @@ int plait_optim_write_piece(const struct plait_optim *optim,
                             const struct plait_optim_piece *piece, size_t first,
                             size_t n, const float *from);
 
-/* After master weights were written from outside (init, checkpoint): make
- * the model's weights follow, gathering where they are sharded. */
+/* Call after master weights were written by others (init, checkpoint): updates
+ * the model's weights, and gathers them if they are sharded. */
 int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err);
 
 /* The model's initial weights, a function of seed alone; states 0. */
@@ -87,32 +89,31 @@ int plait_optim_init(struct plait_optim *optim, uint64_t seed,
 
 struct plait_shards *plait_optim_shards(const struct plait_optim *optim);
 
-/* The replicas that the model is one of (replicas.h); NULL: there is one
- * model. Set by plait_replicas_create() alone. */
+/* The replicas of the model (replicas.h); NULL: there is only one model. Set
+ * only by plait_replicas_create(). */
 struct plait_replicas *plait_optim_replicas(const struct plait_optim *optim);
 void plait_optim_set_replicas(struct plait_optim *optim,
                               struct plait_replicas *replicas);
 
-/* This rank's share of the sum of squares of all reduced gradients: summed
- * over the world, each element of the model is in it once, whatever its
- * replicas and whether tied. Waits for the queue. */
+/* This rank's part of the sum of squares of all reduced gradients. Summed over
+ * the world, it counts each element of the model once, whether it is replicated
+ * or tied. Waits for the queue. */
 int plait_optim_sum_squares(struct plait_optim *optim, double *sum);
 
-/* One step over all slices, gradients multiplied by grad_scale (NaN: the
- * step is skipped), and weights gathered where ZeRO has sharded them. `step`
- * counts from 1. Collective over the world: grad_scale and lr are the same on
- * all ranks. */
+/* One step over all slices with gradients multiplied by grad_scale (NaN: the
+ * step is skipped); gathers weights that ZeRO has sharded. `step` counts from
+ * 1. Collective over the world: grad_scale and lr are the same on all ranks. */
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
                      int64_t step);
 
-/* Whether a step can be queued whole: the host needs nothing of a gradient to
- * make it. Then, in place of plait_optim_sum_squares() and
+/* Whether a whole step can be queued, because the host needs nothing of the
+ * gradients for it. If so, these replace plait_optim_sum_squares() and
  * plait_optim_step(): */
 bool plait_optim_clips(const struct plait_optim *optim);
-/* The same sum, queued to pinned memory: there once the queue has come past. */
+/* The same sum, queued; it is in pinned memory once the queue has run it. */
 int plait_optim_queue_squares(struct plait_optim *optim, double *pinned);
-/* After it: the step, queued. Gradients are multiplied by `factor` and then
- * clipped to a norm of `clip` (0: not clipped); where the norm is not finite
+/* After that: queues the step. Gradients are multiplied by `factor` and then
+ * clipped to a norm of `clip` (0: not clipped); if the norm is not finite,
  * nothing changes. Collective over the world: all values are the same on all
  * ranks. */
 int plait_optim_step_clipped(struct plait_optim *optim, double lr, double clip,
@@ -130,30 +131,30 @@ struct plait_loss_scale {
 
 void plait_loss_scale_init(struct plait_loss_scale *s,
                            const struct plait_train_config *config);
-/* After a step, whose gradients were finite or not. Pure. */
+/* After a step: whether its gradients overflowed. Pure. */
 void plait_loss_scale_update(struct plait_loss_scale *s, bool overflow);
 
-/* What gradients are multiplied by: min(1, clip / (norm + 1e-6)) / loss_scale,
- * as torch's clip_grad_norm_(); clip 0: 1 / loss_scale; NaN where the norm is
- * not finite. Pure. */
+/* The factor of the gradients: min(1, clip / (norm + 1e-6)) / loss_scale, as
+ * torch's clip_grad_norm_(); clip 0: 1 / loss_scale; NaN if the norm is not
+ * finite. Pure. */
 float plait_clip(double norm, double clip, double loss_scale);
 
-/* The peak for a global batch of `batch` sequences, where `rate` is right for
- * lr->base_batch: times their ratio (Goyal et al., arXiv 1706.02677) or its
- * root (You et al., arXiv 1904.00962). Pure. */
+/* The peak rate for a global batch of `batch` sequences, if `rate` is right for
+ * lr->base_batch: multiplied by their ratio (Goyal et al., arXiv 1706.02677) or
+ * its root (You et al., arXiv 1904.00962). Pure. */
 double plait_lr_peak(const struct plait_lr_config *lr, double rate, int batch);
 
-/* Learning rate of step `step` (from 0). While warming up, warmup_from of the
+/* Learning rate of step `step` (from 0). During warm-up: warmup_from of the
  * peak plus (step + 1) / warmup of the rest (Goyal et al., section 2.2), or
- * warmup_from throughout. Then from the peak down to min * peak at `steps`:
- * along a cosine (arXiv 1608.03983) or a line, or wsd: along a line once
- * `stable` of the steps after the warm-up are done (arXiv 2404.06395); or
- * step: times decay_by at each step of decay_at. Pure.
+ * constantly warmup_from. Then from the peak down to min * peak at `steps`:
+ * along a cosine (arXiv 1608.03983) or a line; wsd: along a line that begins
+ * after the fraction `stable` of the steps after warm-up (arXiv 2404.06395);
+ * step: multiplied by decay_by at each step of decay_at. Pure.
  *
- * SGD's momentum needs no correction where the rate changes (Goyal et al.,
- * section 3): the rate multiplies the whole update and is not part of what
- * the momentum sums up. LARS sums up updates with their rates, as published;
- * what it summed at an earlier rate stays as it was. */
+ * SGD's momentum needs no correction when the rate changes (Goyal et al.,
+ * section 3): the rate multiplies the whole update and is not part of what the
+ * momentum sums up. LARS sums up updates with their rates, as published; what
+ * it summed at an earlier rate stays as it was. */
 double plait_lr(const struct plait_lr_config *lr, double peak, int64_t step,
                 int64_t steps);
 

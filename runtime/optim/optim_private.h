@@ -11,7 +11,7 @@
 #include "runtime/optim/rule.h"
 #include "runtime/parallel/shard.h"
 
-/* What changes from step to step; on the device, so that a captured graph reads
+/* What changes from step to step, on the device because a captured graph reads
  * it. */
 struct plait_step_values {
     struct plait_update_now update;
@@ -27,64 +27,66 @@ struct plait_optim {
     struct plait_optim_slice *slices;
     int npieces;
     struct plait_optim_piece *pieces; /* what a checkpoint holds */
-    /* The same slices, as the step's ops take them, neighbours that are
-     * treated alike joined to one; region i has the runs before ends[i]. */
+    /* The same slices as arguments of the step's ops; adjacent ones with equal
+     * treatment are joined. Region i has the runs from ends[i - 1] to ends[i] -
+     * 1. */
     int nruns, nsquares;
     struct plait_update_run *runs;
-    bool *directed;                    /* [nruns] stepped along a direction */
-    struct plait_floats *squares;      /* what this rank adds to the norm */
+    bool *directed;                    /* [nruns] whether it steps along a
+                                        * direction */
+    struct plait_floats *squares;      /* lists that this rank adds to the
+                                        * norm */
     int *ends;                         /* [regions] */
     struct plait_gathering *gathering; /* [regions] */
     double *sum;                       /* device: [2], see clip.c */
     struct plait_step_values *now;     /* device */
     struct plait_graph_capture norm, sums, step;
-    struct plait_optim_host *host; /* with offload alone */
-    /* With states of 8 bits alone: runs that are in none of the above, region
-     * i has those before ends8[i]. */
+    struct plait_optim_host *host; /* only with offload */
+    /* Only with 8-bit states: runs that are not in the lists above. Region i
+     * has those from ends8[i - 1] to ends8[i] - 1. */
     struct plait_optim_codes *codes;
     int nruns8;
     struct plait_update8_run *runs8;
     int *ends8;
-    /* Only where the rule has a factor; [nslices] each. */
+    /* Only if the rule has a factor; [nslices] each. */
     struct plait_tensor_sums *tensors;
     double *device_sums, *host_sums;      /* [2] each */
     float *device_factors, *host_factors; /* f of each slice's tensor */
     float *tensor_state;                  /* host */
-    /* Only where the rule makes directions: */
+    /* Only if the rule makes directions: */
     float *own_states[PLAIT_OPTIM_STATES]; /* of all slices; device */
     void *own;                             /* direction.h */
 };
 
-/* step.c: lists the runs of the slices, and what the factors need. Collective
- * over the world where the rule has factors. */
+/* step.c: lists the runs of the slices, and prepares the factors. Collective
+ * over the world if the rule has factors. */
 int plait_optim_prepare_step(struct plait_optim *optim,
                              struct plait_error *err);
 void plait_optim_forget_step(struct plait_optim *optim);
-/* Whether this rank's copy of a slice is the one that enters sums over the
- * whole model. */
+/* Whether this rank's copy of a slice is the one counted in sums over the whole
+ * model. */
 bool plait_optim_counts(const struct plait_optim *optim,
                         const struct plait_optim_slice *slice);
 
-/* clip.c: queue the work, or repeat it as it was recorded. */
+/* clip.c: queues the work, or replays its recorded graph. */
 int plait_optim_run_captured(struct plait_optim *optim,
                              struct plait_graph_capture *capture,
                              int (*work)(void *arg));
-/* Queue what makes now->grad_scale of this step's sum of squares, over the
- * world. */
+/* Queues the computation of now->grad_scale from this step's sum of squares,
+ * over the world. */
 int plait_optim_queue_scale(struct plait_optim *optim, double clip,
                             double factor);
 
 /* pieces.c */
 int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err);
 
-/* optim.c: whether the step puts a region's weights together from several
- * owners' parts. */
+/* optim.c: whether the step gathers a region's weights from several owners. */
 bool plait_optim_gathers(const struct plait_optim *optim, int region);
-/* The weights everybody reads follow the shards their owners changed: the
- * region's begin to. */
+/* Starts to gather the region's weights from the shards that their owners have
+ * updated. */
 int plait_optim_gather_region(struct plait_optim *optim, int region);
 int plait_optim_finish_gathering(struct plait_optim *optim);
-/* The model learns that its weights have changed. */
+/* Tells the model that its weights have changed. */
 void plait_optim_announce(struct plait_optim *optim);
 
 #endif

@@ -9,7 +9,7 @@
 
 #define ITERATIONS 5
 #define LEAST_NORM 1e-7
-#define CHUNK ((size_t)1 << 20) /* elements made fp32 at a time */
+#define CHUNK ((size_t)1 << 20) /* elements converted to fp32 at a time */
 
 static const float coefficient[3] = {3.4445f, -4.7750f, 2.0315f};
 
@@ -18,7 +18,7 @@ struct plait_orthogonal {
     enum plait_dtype type;
     /* Device memory: the next X; A = X X^T; b A + c A^2. */
     void *next, *gram, *poly;
-    float *wide;     /* where the type is not fp32 */
+    float *wide;     /* NULL if the type is fp32 */
     double *squares; /* one */
 };
 
@@ -75,7 +75,8 @@ void plait_orthogonal_destroy(struct plait_orthogonal *o)
 
 /* -- the norm ------------------------------------------------------------ */
 
-/* *squares += x[n]^2, through fp32, which is what can be summed. */
+/* *squares += x[n]^2; other types are converted, because the op only takes
+ * fp32. */
 static int sum_squares(struct plait_orthogonal *o, const void *x, size_t n)
 {
     const struct plait_ops *ops = o->mesh->ops;
@@ -147,7 +148,8 @@ static int multiply_add(struct plait_orthogonal *o, void *out, const void *a,
     return rc;
 }
 
-/* The product of x and its transpose on the shorter side, [side, side]. */
+/* The product of x and its transpose that is [side, side], side being the
+ * shorter one. */
 static int make_gram(struct plait_orthogonal *o, const void *x, size_t rows,
                      size_t cols)
 {
@@ -180,7 +182,7 @@ static int make_polynomial(struct plait_orthogonal *o, size_t side)
     return ops->add(q, o->type, o->poly, o->poly, o->gram, n);
 }
 
-/* next = a x + poly x, or a x + x poly; x may change. */
+/* next = a x + poly x, or a x + x poly; may overwrite x. */
 static int make_next(struct plait_orthogonal *o, void *x, void *next,
                      size_t rows, size_t cols)
 {

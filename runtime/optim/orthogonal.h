@@ -6,28 +6,27 @@
 
 #include "runtime/mesh/mesh.h"
 
-/* Muon's orthogonalisation: X, of singular values s, becomes a matrix of the
- * same singular vectors whose singular values are about 1 (0.7 to 1.2; tiny
- * ones are left smaller). X is divided by its Frobenius norm (at least 1e-7);
- * then five times, with (a, b, c) = (3.4445, -4.7750, 2.0315),
+/* Muon's orthogonalisation: a matrix X is replaced by one with the same
+ * singular vectors whose singular values are about 1 (0.7 to 1.2; tiny ones
+ * stay smaller). X is divided by its Frobenius norm (at least 1e-7); then five
+ * times, with (a, b, c) = (3.4445, -4.7750, 2.0315),
  *     A = X X^T,  X = a X + (b A + c A^2) X
- * and with X^T X on the other side where there are more rows than columns.
- * Keller Jordan et al. (2024), "Muon: an optimizer for hidden layers in neural
- * networks", kellerjordan.github.io/posts/muon; as torch.optim.Muon does it,
- * but products are rounded to the type that is asked for, not always to
- * bf16. */
+ * or with X^T X on the other side if there are more rows than columns. Keller
+ * Jordan et al. (2024), "Muon: an optimizer for hidden layers in neural
+ * networks", kellerjordan.github.io/posts/muon; as in torch.optim.Muon, except
+ * that products are rounded to the given type, not always to bf16. */
 struct plait_orthogonal;
 
-/* For matrices of up to `largest` elements and shorter sides of up to `side`,
- * of `type`. Device memory: `largest` + 2 side^2 numbers of the type, and, if
- * that is not fp32, side^2 + 2^20 of fp32. NULL with ENOMEM. */
+/* For matrices of at most `largest` elements and shorter sides of at most
+ * `side`, of `type`. Device memory: `largest` + 2 side^2 numbers of the type
+ * and, if that is not fp32, side^2 + 2^20 of fp32. NULL with ENOMEM. */
 struct plait_orthogonal *plait_orthogonal_create(struct plait_mesh *mesh,
                                                  enum plait_dtype type,
                                                  size_t largest, size_t side);
 void plait_orthogonal_destroy(struct plait_orthogonal *o);
 
-/* x [rows, cols] of the type, device memory, in place, on mesh->q, which it
- * waits for once. 10 rows cols min + 10 min^3 multiplications, about. */
+/* Replaces x [rows, cols] of the type, in device memory, on mesh->q, which it
+ * waits for once. About 10 rows cols min + 10 min^3 multiplications. */
 int plait_orthogonalize(struct plait_orthogonal *o, void *x, size_t rows,
                         size_t cols);
 

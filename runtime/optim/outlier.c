@@ -9,9 +9,9 @@
 
 #define LEAST (PLAIT_OUTLIER_WINDOW / 4)
 #define LIMIT 6.0
-/* Standard deviations in a median absolute deviation, of normal numbers. */
+/* Standard deviation / median absolute deviation of a normal distribution. */
 #define NORMAL 1.4826
-/* Of the median: deviations below this are rounding. */
+/* Relative to the median: smaller deviations are rounding errors. */
 #define ROUNDING 1e-6
 
 static int compare_numbers(const void *a, const void *b)
@@ -21,7 +21,7 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts x[n]. */
+/* The median of x[n]; sorts x. */
 static double take_median(double *x, int n)
 {
     qsort(x, n, sizeof(*x), compare_numbers);

@@ -7,8 +7,8 @@
 
 #include "runtime/optim/optim_private.h"
 
-/* What a checkpoint holds of this rank: masters, states per weight, and what
- * is kept per tensor. */
+/* What a checkpoint stores of this rank: masters, states per weight, and states
+ * per tensor. */
 
 static void add_piece(struct plait_optim *optim,
                       const struct plait_optim_slice *s, const char *state,

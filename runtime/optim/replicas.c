@@ -13,7 +13,7 @@
 /* Elements that are summed at a time: MPI counts at most 2^31 - 1. */
 #define SUM_CHUNK ((size_t)1 << 30)
 
-/* The memory of what each learner has. */
+/* The memory ranges that each learner has its own version of. */
 enum { MASTERS, STATES, NRANGES };
 
 struct range {
@@ -26,19 +26,21 @@ struct plait_replicas {
     struct plait_model *model;
     const struct plait_sync_config *config;
     struct plait_comm *dp;
-    struct plait_vectors v; /* how vectors of the weights are worked on */
+    struct plait_vectors v; /* describes vectors over this rank's weights */
     struct range live[NRANGES];
     float *common;
     float *momentum;   /* of the common model; NULL with local */
     float *correction; /* sma's */
-    float *sum;        /* of the learners' corrections; the only one's itself */
+    float *sum;        /* of the learners' corrections; the same as correction
+                        * if there is one learner */
     int learners, selected;
-    char **parked; /* [learners], each all ranges side by side; NULL: one */
+    char **parked; /* [learners] saved ranges of each, in one block; NULL: one
+                    * learner */
     int npieces;
     struct plait_optim_piece *pieces; /* of all learners and of the common
-                                         model */
+                                       * model */
     int64_t step;
-    bool apart; /* they have parted */
+    bool apart; /* the replicas train apart now */
 };
 
 static float *masters(const struct plait_replicas *r)
@@ -48,7 +50,8 @@ static float *masters(const struct plait_replicas *r)
 
 /* -- what a checkpoint holds ---------------------------------------------- */
 
-/* Where learner i keeps what lies at `piece` while it is live. */
+/* Where learner i saves the number that is at `piece` while the learner is
+ * selected. */
 static float *place_of(const struct plait_replicas *r, int i, float *piece)
 {
     char *at = i ? r->parked[i] : NULL, *p = (char *)piece;
@@ -151,7 +154,6 @@ static int allocate_vectors(struct plait_replicas *r)
     bool sma = r->config->mode == PLAIT_SYNC_SMA;
     bool moves = sma || r->config->mode == PLAIT_SYNC_DILOCO;
 
-    /* sent at every meeting */
     r->common = allocate_vector(r);
     if (moves)
         r->momentum = allocate_vector(r);
@@ -179,7 +181,7 @@ struct plait_replicas *plait_replicas_create(struct plait_optim *optim,
     r->dp = mesh->group[PLAIT_GROUP_DP];
     r->learners = plait_sync_learners(r->config);
     r->v = (struct plait_vectors){mesh->ops, mesh->q, count_elements(shards)};
-    /* Regions lie one behind the other in each. */
+    /* In each range, the regions are adjacent. */
     r->live[MASTERS].at = (char *)shards->shard[0].master;
     r->live[MASTERS].bytes = r->v.n * sizeof(float);
     r->live[STATES].at = (char *)shards->states;
@@ -228,14 +230,14 @@ int plait_replicas_learners(const struct plait_replicas *r)
     return r->learners;
 }
 
-/* -- whose weights are where ---------------------------------------------- */
+/* -- switching weights ---------------------------------------------------- */
 
 static int copy_weights(struct plait_replicas *r, float *to, const float *from)
 {
     return r->v.ops->copy(r->v.q, to, from, r->v.n * sizeof(*to));
 }
 
-/* The weights that the model computes with follow the masters. */
+/* Updates the weights that the model computes with from the masters. */
 static int follow(struct plait_replicas *r)
 {
     struct plait_error unasked;
@@ -243,7 +245,7 @@ static int follow(struct plait_replicas *r)
     return plait_optim_refresh(r->optim, &unasked);
 }
 
-/* Learner i puts by what is live, or takes it back. */
+/* Saves the live ranges for learner i, or restores them. */
 static int park(struct plait_replicas *r, int i, bool back)
 {
     char *at = r->parked[i];
@@ -278,7 +280,7 @@ void plait_replicas_resume(struct plait_replicas *r, int64_t step)
     r->apart = step > 0 && plait_sync_apart(r->config, step - 1);
 }
 
-/* Whether the learning rate falls at this step: sma starts anew there. */
+/* Whether the learning rate falls at this step: then sma restarts. */
 static bool is_restart(const struct plait_replicas *r, int64_t step)
 {
     const struct plait_numbers *at = &r->model->config->lr.decay_at;
@@ -290,7 +292,8 @@ static bool is_restart(const struct plait_replicas *r, int64_t step)
     return false;
 }
 
-/* All learners go on from the common model, with state of their own. */
+/* All learners continue from the common model, with their own optimizer
+ * state. */
 static int restart_learners(struct plait_replicas *r)
 {
     float *w = masters(r);
@@ -320,7 +323,7 @@ int plait_replicas_begin(struct plait_replicas *r, int64_t step)
     return copy_weights(r, r->common, masters(r));
 }
 
-/* Whether they meet after this step. */
+/* Whether the replicas meet after this step. */
 static bool is_due(const struct plait_replicas *r)
 {
     return plait_sync_due(r->config, r->step + 1,

@@ -5,9 +5,9 @@
 
 #include <math.h>
 
-/* Biases and norms, the tensors without weight decay, keep the factor 1 in
- * LARS, LARC and LAMB, as in the authors' code: their norms say nothing of
- * their scale. */
+/* Biases and norms (tensors without weight decay) keep the factor 1 in LARS,
+ * LARC and LAMB, as in the authors' code: the norm of such a tensor says
+ * nothing about its scale. */
 
 static bool adapts(bool decay, const struct plait_tensor_norms *n)
 {
@@ -27,8 +27,8 @@ static double lars_factor(const struct plait_optim_config *c, double lr,
     return c->trust * n->weight / (n->other + c->weight_decay * n->weight);
 }
 
-/* LARS as a bound: the rate of a tensor is never more than lr (NVIDIA Apex,
- * LARC in its mode `clip`; timm, Lars with trust_clip). */
+/* LARS as an upper bound: the rate of a tensor is never more than lr (NVIDIA
+ * Apex, LARC in its mode `clip`; timm, Lars with trust_clip). */
 static double larc_factor(const struct plait_optim_config *c, double lr,
                           bool decay, const struct plait_tensor_norms *n,
                           float *state)
@@ -51,7 +51,7 @@ static double lamb_factor(const struct plait_optim_config *c, double lr,
 }
 
 /* Ginsburg et al., "Stochastic gradient methods with layer-wise adaptive
- * moments" (arXiv:1905.11286), algorithm 1: *state is v, which begins as the
+ * moments" (arXiv:1905.11286), algorithm 1: *state is v, which starts as the
  * first |g|^2. */
 static double novograd_factor(const struct plait_optim_config *c, double lr,
                               bool decay, const struct plait_tensor_norms *n,
@@ -65,9 +65,9 @@ static double novograd_factor(const struct plait_optim_config *c, double lr,
     return 1 / (sqrt(*state) + c->eps);
 }
 
-/* Shazeer and Stern (arXiv:1804.04235), algorithm 5, as torch.optim.Adafactor
- * reads it: rho = min(lr, 1 / sqrt t), the step's size is
- * max(1e-3, RMS(w)) rho / max(1, RMS(u)), weight decay keeps lr. */
+/* Shazeer and Stern (arXiv:1804.04235), algorithm 5, as implemented in
+ * torch.optim.Adafactor: rho = min(lr, 1 / sqrt t), the step size is max(1e-3,
+ * RMS(w)) rho / max(1, RMS(u)), weight decay uses lr. */
 static double adafactor_factor(const struct plait_optim_config *c, double lr,
                                bool decay, const struct plait_tensor_norms *n,
                                float *state)

@@ -6,32 +6,32 @@
 #include "runtime/optim/direction.h"
 #include "topology/job/optimizers.h"
 
-/* How an optimizer steps: the update that all elements go through
- * (kernels.h), and where that depends on norms of whole tensors, the factor
- * made of them. What is kept per weight stands in topology/job/optimizers.h. */
+/* How an optimizer steps: the update of each element (kernels.h) and, if that
+ * depends on norms of whole tensors, the factor computed from them. The states
+ * per weight are listed in topology/job/optimizers.h. */
 
-/* Of one whole tensor, whatever its shards. */
+/* Norms of one whole tensor, however it is sharded. */
 struct plait_tensor_norms {
     double weight; /* |w| */
-    double other;  /* |g|, g multiplied by the step's grad_scale; with LAMB
-                      |u|; with DIRECTION that of the direction */
+    double other;  /* |g|, with g multiplied by the step's grad_scale; LAMB:
+                    * |u|; DIRECTION: norm of the direction */
     double elements;
     int64_t step; /* from 1 */
 };
 
 struct plait_optim_rule {
     enum plait_update_rule update;
-    /* The f of an update: by the norms, this step's rate, and whether weight
-     * decay applies to the tensor. *state, 0 at first, is kept from step to
-     * step. The same input gives the same bits on all ranks. NULL: f is 1 and
-     * nobody needs norms. */
+    /* The factor f of an update, from the norms, this step's rate, and whether
+     * weight decay applies to the tensor. *state, initially 0, is kept from
+     * step to step. The same input gives the same bits on all ranks. NULL: f is
+     * 1 and norms are not needed. */
     double (*factor)(const struct plait_optim_config *config, double lr,
                      bool decay, const struct plait_tensor_norms *norms,
                      float *state);
-    /* The name of that *state in a checkpoint: optim.NAME.TENSOR, one number;
-     * NULL: there is none. */
+    /* The name of *state in a checkpoint: optim.NAME.TENSOR, one number; NULL:
+     * there is no such state. */
     const char *tensor_state;
-    /* What is stepped along in place of the gradient; NULL: nothing is. */
+    /* Makes the direction that replaces the gradient; NULL: none. */
     const struct plait_direction *direction;
 };
 

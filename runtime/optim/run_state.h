@@ -8,25 +8,26 @@
 #include "runtime/optim/noise_scale.h"
 #include "runtime/optim/outlier.h"
 
-/* What a run has learned about itself, the same on all ranks; it goes into
- * checkpoints and comes from them. Zeroed: a new run. */
+/* What a run has measured of itself, the same on all ranks; saved in
+ * checkpoints. Zeroed for a new run. */
 struct plait_run_state {
-    int64_t samples; /* sequences so far: the next one's number in the run */
+    int64_t samples; /* sequences so far: the number of the next one in the
+                      * run */
     int64_t skipped; /* steps without an update because of an outlier */
     struct plait_noise_scale noise;
     struct plait_outlier_window losses, norms;
     struct plait_growth growth;
 };
 
-/* What one step adds to that. NaN: not known. */
+/* The measurements of one step. NaN: not known. */
 struct plait_observation {
     double noise_scale;    /* sequences */
-    double loss_z, norm_z; /* robust z-scores against the steps before */
+    double loss_z, norm_z; /* robust z-scores against the previous steps */
     bool outlier;          /* one of them is far above the usual */
 };
 
-/* Scores a step, whose noise is in the state already, and takes its loss and
- * gradient norm into the windows. Pure. */
+/* Scores a step, whose noise must be in the state already, and adds its loss
+ * and gradient norm to the windows. Pure. */
 void plait_run_state_observe(struct plait_run_state *state, double loss,
                              double norm, struct plait_observation *seen);
 

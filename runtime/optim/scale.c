@@ -3,9 +3,9 @@
 
 #include "runtime/optim/optim.h"
 
-/* As torch.cuda.amp.GradScaler: 2^16 at first if the configuration does not
- * say otherwise, twice that after 2000 steps without overflow, half after one
- * with. */
+/* As torch.cuda.amp.GradScaler: starts at 2^16 unless the configuration says
+ * otherwise, doubles after 2000 steps without overflow, halves after an
+ * overflow. */
 #define FIRST_SCALE 65536.0
 #define GROW_AFTER 2000
 #define MAX_SCALE 0x1p40

@@ -10,30 +10,31 @@
 #include "runtime/optim/whole.h"
 
 /* SOAP (Vyas et al., "SOAP: improving and stabilizing Shampoo using Adam",
- * arXiv:2409.11321, algorithm 3): Adam in the eigenbasis of Shampoo. Of every
+ * arXiv:2409.11321, algorithm 3): Adam in the eigenbasis of Shampoo. For every
  * matrix of a layer, with orthogonal Q (rows) and P (columns),
  *     m += (1 - b1) (g - m),  v += (1 - b2) ((Q^T g P)^2 - v)
  *     D = Q (Q^T m P c / (sqrt(v) + eps)) P^T
  *     L += (1 - b2) (g g^T - L),  R += (1 - b2) (g^T g - R)
  * with Adam's correction c = sqrt(1 - b2^t) / (1 - b1^t), and
  *     w -= lr (D + wd w)
- * Every `frequency` steps Q is made of L Q, orthonormal by Gram and Schmidt,
- * and P of R P (eigenbasis.h). As in the authors' code, the first gradient
- * only makes L, R, Q and P: the weights do not follow it. A side longer than
- * `max_dim` has no basis. Embeddings, the head and vectors are AdamW's.
+ * Every `frequency` steps Q is recomputed from L Q, made orthonormal by
+ * Gram-Schmidt, and P from R P (eigenbasis.h). As in the authors' code, the
+ * first gradient only initialises L, R, Q and P: the weights do not change. A
+ * side longer than `max_dim` has no basis. Embeddings, the head and vectors are
+ * updated by AdamW.
  *
- * Of L what is kept is Q^T L Q, the average of x x^T where x = Q^T g P, and of
- * R P^T R P, that of x^T x. In fp32 an element of L has the rounding of its
- * largest eigenvalue, 2^-24 of which is more than the whole of a small one, and
- * bases made of it differ between layouts in every direction of those; there
- * each element has its own.
+ * Instead of L the code keeps Q^T L Q, the average of x x^T with x = Q^T g P,
+ * and instead of R it keeps P^T R P, that of x^T x. In fp32 an element of L has
+ * a rounding error of 2^-24 of L's largest eigenvalue, which may exceed a small
+ * one, so that bases computed from L would differ between layouts in all those
+ * directions. In the other form each element is rounded relative to itself.
  *
- * One rank has all of a matrix's state, its owner (whole.h), in fp32, in which
- * the gradient comes to it and D leaves it: 4 (S - h) + 4 (H - h) bytes of
- * each matrix and step. For a matrix [r,c] the state is 8 r c + 8 (r^2 + c^2)
- * bytes, shared out over all ranks of a pipeline stage whatever ZeRO is. The
- * products are the device's; what becomes orthonormal does so in double on the
- * host. */
+ * One rank, the owner (whole.h), has the whole state of a matrix, in fp32; the
+ * gradient is sent to it and D back in fp32, too: 4 (S - h) + 4 (H - h) bytes
+ * for each matrix and step. The state of a matrix [r,c] has 8 r c + 8 (r^2 +
+ * c^2) bytes, distributed over all ranks of a pipeline stage with any ZeRO.
+ * Products are computed on the device; bases are made orthonormal in double on
+ * the host. */
 
 enum { SIDES = 2 };
 
@@ -43,8 +44,8 @@ struct owned {
     size_t side[SIDES]; /* rows, columns */
     float *m, *v;
     float *gram[SIDES], *basis[SIDES]; /* NULL: the side has no basis; gram is
-                                          in the basis */
-    float seen;                        /* gradients; host */
+                                        * in the basis */
+    float seen;                        /* number of gradients; on the host */
 };
 
 struct soap {
@@ -53,10 +54,10 @@ struct soap {
     int npieces, nowned;
     struct plait_whole_piece *pieces;
     struct owned *owned;
-    int next;       /* of those owned, in the order of a step */
+    int next;       /* index of the next owned matrix in a step */
     float *work[2]; /* device: the largest matrix */
     float *square;  /* device: the longest side's square */
-    float scale;    /* of this step's gradients */
+    float scale;    /* factor of this step's gradients */
 };
 
 static bool takes(const struct plait_tensor *t)
@@ -266,7 +267,7 @@ static int project_back(const struct soap *s, const struct owned *o, float *x)
 
 /* -- bases --------------------------------------------------------------- */
 
-/* Of x in work[1]. */
+/* Averages the Gram matrices of x, which is in work[1]. */
 static int average_grams(const struct soap *s, const struct owned *o)
 {
     const struct plait_mesh *mesh = s->optim->model->mesh;
@@ -316,7 +317,8 @@ static int first_bases(const struct soap *s, const struct owned *o,
     return rc;
 }
 
-/* The second moments follow their basis' vectors to other rows or columns. */
+/* Permutes the rows or columns of the second moments as the vectors of their
+ * basis. */
 static int reorder(const struct soap *s, const struct owned *o, int side,
                    const size_t *order)
 {
@@ -363,7 +365,7 @@ static int next_basis(const struct soap *s, const struct owned *o, int side)
 
 /* -- the step ------------------------------------------------------------ */
 
-/* g becomes D; t counts from 1. */
+/* Replaces g by D; t counts from 1. */
 static int make_step(const struct soap *s, const struct owned *o, float *g,
                      double t)
 {
@@ -423,7 +425,8 @@ static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
 
 /* -- checkpoints --------------------------------------------------------- */
 
-/* Appends one to *to, unless that or data is NULL; counts it in *n. */
+/* Appends a piece to *to (unless NULL) and counts it in *n; does nothing if
+ * data is NULL. */
 static void add_piece(struct plait_optim_piece *to, int *n,
                       const struct owned *o, const char *state, size_t rows,
                       size_t cols, float *data)

@@ -8,7 +8,7 @@
 #include "runtime/comm/world.h"
 #include "runtime/optim/optim_private.h"
 
-/* -- what the step's ops take --------------------------------------------- */
+/* -- arguments of the step's ops ------------------------------------------ */
 
 bool plait_optim_counts(const struct plait_optim *optim,
                         const struct plait_optim_slice *slice)
@@ -53,7 +53,8 @@ static struct plait_update_run run_of(const struct plait_optim *optim,
     return run;
 }
 
-/* Whether all arrays of a run go on in the next, which is treated alike. */
+/* Whether `next` continues all arrays of `run` and is updated in the same
+ * way. */
 static bool continues(const struct plait_update_run *run,
                       const struct plait_update_run *next)
 {
@@ -66,7 +67,7 @@ static bool continues(const struct plait_update_run *run,
            run->factor == next->factor;
 }
 
-/* first: no run of the same region is before. */
+/* first: the region has no runs yet. */
 static void add_run(struct plait_optim *optim,
                     const struct plait_update_run *run, bool directed,
                     bool first)
@@ -146,11 +147,11 @@ static void list_runs(struct plait_optim *optim)
     }
 }
 
-/* Collective: what factors are made of and where they stand. */
+/* Prepares the factors and their memory. Collective. */
 static int open_factors(struct plait_optim *optim, struct plait_error *err)
 {
     struct plait_mesh *mesh = optim->model->mesh;
-    size_t n = (size_t)optim->nslices + 1; /* 0 slices: memory all the same */
+    size_t n = (size_t)optim->nslices + 1; /* not 0 even without slices */
     size_t sums = n * PLAIT_SUMS_PER_TENSOR * sizeof(*optim->host_sums);
     bool *counts = calloc(n, sizeof(*counts));
     int ret = 0, i;
@@ -234,7 +235,7 @@ static struct plait_update update_of(const struct plait_optim *optim)
                                  .step = 1};
 }
 
-/* The same with what changes from step to step read from the device. */
+/* The same, but what changes from step to step is read from device memory. */
 static struct plait_update update_now(const struct plait_optim *optim)
 {
     struct plait_update p = update_of(optim);
@@ -257,7 +258,7 @@ static int queue_sums(void *arg)
     return mesh->ops->update_sums(mesh->q, &p, optim->runs, optim->nruns);
 }
 
-/* host_sums -> host_factors */
+/* Computes host_factors from host_sums. */
 static void make_factors(struct plait_optim *optim, double lr, double scale,
                          int64_t step)
 {
@@ -280,7 +281,7 @@ static void make_factors(struct plait_optim *optim, double lr, double scale,
     }
 }
 
-/* Collective: each slice's factor to the device. */
+/* Computes each slice's factor and copies it to the device. Collective. */
 static int set_factors(struct plait_optim *optim, double lr, float grad_scale,
                        int64_t step)
 {
@@ -301,7 +302,8 @@ static int set_factors(struct plait_optim *optim, double lr, float grad_scale,
 
 /* -- updates ------------------------------------------------------------- */
 
-/* The runs begin .. end - 1, of one kind: directions are scaled already. */
+/* Updates runs begin .. end - 1, which are all along directions or none.
+ * Directions are already scaled. */
 static int update_runs(struct plait_optim *optim, const struct plait_update *p,
                        int begin, int end)
 {
@@ -316,13 +318,13 @@ static int update_runs(struct plait_optim *optim, const struct plait_update *p,
                                     optim->runs + begin, end - begin);
 }
 
-/* What is before region i in a list of runs. */
+/* Number of runs before region i. */
 static int runs_before(const int *ends, int i)
 {
     return i ? ends[i - 1] : 0;
 }
 
-/* Regions first .. last-1. */
+/* Updates regions first .. last-1. */
 static int step_runs(struct plait_optim *optim, const struct plait_update *p,
                      int first, int last)
 {
@@ -349,8 +351,8 @@ static int step_runs(struct plait_optim *optim, const struct plait_update *p,
     return 0;
 }
 
-/* Statistics get what was summed up for them, as it is: before an optimizer
- * makes anything else of the gradients. */
+/* Adds to statistics what was summed up for them, unscaled. Call before an
+ * optimizer modifies the gradients. */
 static int add_statistics(struct plait_optim *optim)
 {
     struct plait_mesh *mesh = optim->model->mesh;
@@ -370,8 +372,8 @@ static int add_statistics(struct plait_optim *optim)
     return 0;
 }
 
-/* A region's weights are gathered beside the step of the next; those that
- * nobody gathers are stepped all at once. */
+/* A region's weights are gathered while the next region is updated; consecutive
+ * regions without gathering are updated together. */
 static int step_regions(struct plait_optim *optim, const struct plait_update *p)
 {
     int i, done = 0;

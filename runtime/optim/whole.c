@@ -17,8 +17,8 @@ struct plait_whole {
     struct plait_whole_piece *pieces;
     struct plait_whole_plan plan;
     /* Device memory: a matrix that this rank owns; its column shards one after
-     * the other; this rank's pieces of others' matrices of one round in
-     * `type`. NULL where not needed. */
+     * the other; in `type`, this rank's pieces of the matrices of other owners
+     * in one round. NULL if not needed. */
     void *matrix, *shards, *staged;
     int nrequests;
     struct plait_request **requests; /* of one round */
@@ -35,13 +35,14 @@ static size_t elements_of(const struct plait_tensor *t)
     return t->shape[0] * t->shape[1];
 }
 
-/* Whether the runs of a shard are not runs of the matrix. */
+/* Whether the matrix is split over tp by columns: a run of elements of a shard
+ * is then no run of the matrix. */
 static bool has_column_shards(const struct plait_tensor *t)
 {
     return t->tp_axis == 1 && t->local_shape[1] != t->shape[1];
 }
 
-/* Whether this rank has all of the matrix in the type that is computed in. */
+/* Whether this rank has the whole matrix in the type of the computation. */
 static bool is_in_place(const struct plait_whole *w, int round)
 {
     const struct plait_whole_piece *p = owned_piece(w, round);
@@ -54,13 +55,13 @@ static void *matrix_of(const struct plait_whole *w, int round)
     return is_in_place(w, round) ? owned_piece(w, round)->data : w->matrix;
 }
 
-/* Where an owner has a part: in the matrix, or among its column shards. */
+/* The address of an owner's part: in the matrix, or among its column shards. */
 static void *part_address(const struct plait_whole *w, int round,
                           const struct plait_whole_part *part)
 {
     const struct plait_tensor *t = owned_piece(w, round)->tensor;
     size_t size = plait_dtype_size(w->type);
-    /* the same: all columns of the shards before, or all rows before */
+    /* all columns of the shards before this one, or all rows before it */
     size_t across = t->shape[t->tp_axis == 1 ? 0 : 1];
     char *base = has_column_shards(t) ? w->shards : matrix_of(w, round);
 
@@ -102,7 +103,8 @@ static int cast(const struct plait_whole *w, enum plait_dtype to, void *dst,
     return w->mesh->ops->cast(w->mesh->q, to, dst, from, src, n);
 }
 
-/* The shares of `round`, of which the first is *begin: returns the end. */
+/* The shares of `round`: from *begin, which is moved there, to the returned
+ * end. */
 static int shares_of(const struct plait_whole *w, int round, int *begin)
 {
     const struct plait_whole_plan *plan = &w->plan;
@@ -115,8 +117,8 @@ static int shares_of(const struct plait_whole *w, int round, int *begin)
     return end;
 }
 
-/* What is transferred of a share: its data, or a place among those staged,
- * of which *used elements are taken. */
+/* The buffer that a share is transferred from or to: its data, or a place in
+ * the staging buffer, of which *used elements are taken. */
 static void *share_buffer(const struct plait_whole *w,
                           const struct plait_whole_piece *p, size_t *used)
 {
@@ -168,7 +170,7 @@ static int receive_parts(struct plait_whole *w, int round)
     return rc;
 }
 
-/* Column shards to the matrix, or back. */
+/* Copies column shards to the matrix, or back. */
 static int move_columns(struct plait_whole *w, int round, bool to_matrix)
 {
     const struct plait_tensor *t = owned_piece(w, round)->tensor;
@@ -204,7 +206,7 @@ static int gather_round(struct plait_whole *w, int round, int begin, int end)
 
 /* -- and back ------------------------------------------------------------ */
 
-/* A part to all ranks that hold it. */
+/* Sends a part to all ranks that hold it. */
 static int return_part(struct plait_whole *w, int round,
                        const struct plait_whole_part *part)
 {
@@ -288,7 +290,8 @@ int plait_whole_run(struct plait_whole *w,
         end = shares_of(w, round, &begin);
         if (gather_round(w, round, begin, end) < 0)
             return -1;
-        /* The others wait for its transfers, whatever became of it. */
+        /* After an error, too, the other ranks wait for this one's
+         * transfers. */
         if (round < plan->nowned && failed == 0 &&
             compute(arg, plan->piece[round], matrix_of(w, round)) < 0) {
             saved = errno;
@@ -307,7 +310,7 @@ int plait_whole_run(struct plait_whole *w,
 
 /* -- create -------------------------------------------------------------- */
 
-/* Elements of the buffers, and requests of one round. */
+/* Elements of the buffers, and number of requests of one round. */
 struct needs {
     size_t matrix, shards, staged;
     int requests;
@@ -353,7 +356,7 @@ static struct needs find_needs(const struct plait_whole *w)
     return n;
 }
 
-/* *buffer stays NULL where nothing is needed. */
+/* *buffer stays NULL if elements is 0. */
 static int make_buffer(struct plait_whole *w, size_t elements, void **buffer)
 {
     if (elements == 0)

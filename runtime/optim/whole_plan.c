@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One rank's piece of one matrix, as all ranks know it. */
+/* One rank's piece of one matrix, as sent to all ranks. */
 struct record {
     char name[96]; /* "": no piece, the rank has fewer than others */
     uint64_t rows, cols, shard_first, first, count;
@@ -19,12 +19,12 @@ struct planner {
     struct plait_whole_plan *plan;
     const struct record *record;
     int rank;
-    double *load; /* [size] cost of what each rank owns so far */
-    int *rounds;  /* [size] how many matrices that is */
+    double *load; /* [size] cost of the matrices that each rank owns so far */
+    int *rounds;  /* [size] number of those matrices */
     int nparts, nholders;
 };
 
-/* One matrix: its pieces are the records begin .. end - 1. */
+/* One matrix: its pieces are records begin .. end - 1. */
 struct group {
     int begin, end;
     double cost;
@@ -35,7 +35,7 @@ static int compare_numbers(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* By name, piece and rank; records of no piece last. */
+/* Orders by name, piece and rank; records without a piece come last. */
 static int compare_records(const void *left, const void *right)
 {
     const struct record *a = left, *b = right;
@@ -51,8 +51,8 @@ static int compare_records(const void *left, const void *right)
     return by ? by : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* The order in which owners are chosen: where there is least to choose from
- * first, then the expensive ones. */
+/* The order in which matrices get owners: those with the fewest holders first,
+ * then the expensive ones. */
 static int compare_groups(const void *left, const void *right)
 {
     const struct group *a = left, *b = right;
@@ -87,7 +87,7 @@ static struct record make_record(const struct plait_whole_piece *p, int rank,
     return r;
 }
 
-/* The pieces of all ranks, sorted. *n: how many. */
+/* The pieces of all ranks, sorted; *n: how many there are. */
 static struct record *collect_records(struct plait_comm *comm,
                                       const struct plait_whole_piece *pieces,
                                       int mine, int *n)
@@ -118,7 +118,7 @@ static struct record *collect_records(struct plait_comm *comm,
     return all;
 }
 
-/* Of the holders begin .. end - 1, the one with the least work so far. */
+/* The holder with the least work so far, among records begin .. end - 1. */
 static int choose_owner(const struct planner *p, int begin, int end)
 {
     int owner = p->record[begin].rank, i;
@@ -133,7 +133,7 @@ static int choose_owner(const struct planner *p, int begin, int end)
     return owner;
 }
 
-/* Near ranks are more likely on one node. */
+/* Prefers near ranks: they are more likely on the same node. */
 static int choose_source(const struct planner *p, int begin, int end, int owner)
 {
     int source = p->record[begin].rank, i;
@@ -161,7 +161,7 @@ static void add_part(struct planner *p, int begin, int end, int source)
     p->nholders += end - begin;
 }
 
-/* The equal pieces begin .. end - 1 of a matrix of `owner`. */
+/* Plans the equal pieces begin .. end - 1 of a matrix that `owner` owns. */
 static void add_piece(struct planner *p, int begin, int end, int owner)
 {
     struct plait_whole_plan *plan = p->plan;
@@ -243,7 +243,7 @@ static int allocate_plan(struct planner *p, int size, int records, int pieces)
                : -1;
 }
 
-/* Of work that grows with the product of two matrices of the shape. */
+/* Cost of work that is proportional to a matrix product of this shape. */
 static double cost_of(const struct record *r)
 {
     double rows = (double)r->rows, cols = (double)r->cols;
@@ -251,7 +251,7 @@ static double cost_of(const struct record *r)
     return rows * cols * (rows < cols ? rows : cols);
 }
 
-/* The records of each matrix; returns how many matrices there are. */
+/* Finds the records of each matrix; returns the number of matrices. */
 static int find_groups(const struct record *r, int n, struct group *groups)
 {
     int begin, end, count = 0;
