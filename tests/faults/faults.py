@@ -243,7 +243,10 @@ def remove_directory(case, layout, step, rng):
 def damaged(kind, hurt):
     def fault(case, layout, step, rng):
         run = Run(case, layout)
-        if not run.at_step(max(step, 3 * EVERY)):
+        # Saves go on beside steps: there must be an older one to go on from.
+        if not run.at_step(max(step, 3 * EVERY)) or not run.until(
+                lambda: len(glob.glob(case.ck + "/step-????????")) > 1,
+                "two saves"):
             raise Failed("too quick: " + run.text()[-300:])
         run.kill()
         if not os.path.exists(case.ck + "/latest"):
@@ -322,7 +325,7 @@ def flip(number):
 def changed_replica(case, layout, step, rng):
     if layout[1].get("dp", 1) == 1 or layout[1].get("zero"):
         raise Skipped("no two ranks hold the same")
-    changed("layers.", flip, ["train.check_replicas: after step"],
+    changed("layers.", flip, [DIFFER],
             ["--set", "train.check_replicas=5"])(case, layout, step, rng)
 
 
@@ -332,8 +335,10 @@ def cut_metrics(case, layout, step, rng):
     os.truncate(case.metrics, size - rng.randrange(1, min(size, 60)))
 
 
-# Of a step, with the tensor and the rank, or of a save.
+# Of a step, with the tensor and the rank, or of a save; where other ranks hold
+# the same, their comparison before a save may come first.
 NOT_FINITE = ["the first one is", "the state is not finite"]
+DIFFER = "train.check_replicas: after step"
 FAULTS = [
     ("SIGKILL of a rank", kill_one),
     ("SIGKILL of all", kill_all),
@@ -354,9 +359,9 @@ FAULTS = [
     ("metrics cut", cut_metrics),
     ("requeued, another layout", other_layout),
     ("NaN in a live weight", changed("layers.", lambda x: float("nan"),
-                                     NOT_FINITE)),
+                                     [*NOT_FINITE, DIFFER])),
     ("a live second moment -5", changed("optim.v.", lambda x: -5.0,
-                                        NOT_FINITE)),
+                                        [*NOT_FINITE, DIFFER])),
     ("bit flip in one replica", changed_replica),
     ("SIGSTOP for 10 s", stopped(10)),
     ("in place: SIGKILL", in_place(signal.SIGKILL)),
