@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into ranks: while the file FAULT_GATE is there, calls of the kind
+/* Preloaded into ranks: while the file FAULT_GATE exists, calls of the kind
  * FAULT_CALL ("write", "fsync", "open" for writing) on files whose names begin
  * with FAULT_FILE fail with FAULT_ERRNO. */
 #define _GNU_SOURCE

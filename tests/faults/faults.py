@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hurts trainings in every way that can be had without a second machine, at
-random moments, and holds what comes of it against a run that nothing happened
-to: the hash of weights and optimizer state (train.deterministic) of the same
-layout, or the loss, where it goes on in another. Prints TAP and a table."""
+"""Injects every fault that one machine allows into trainings, at random
+moments, and compares the result with an undisturbed run: the hash of weights
+and optimizer state (train.deterministic) where the layout stays the same, the
+loss where the training resumes in another layout. Prints TAP and a table."""
 import argparse
 import glob
 import json
@@ -36,7 +36,7 @@ LAYOUTS = [  # ranks, sizes
 ]
 
 
-# Of what is to be noticed by it.
+# train.timeout, for the faults that it must notice, in seconds
 LIMIT = 4
 TIMEOUT = ["--set", f"train.timeout={LIMIT}"]
 
@@ -56,12 +56,13 @@ def loss_of(case):
 
 
 # -- the faults ----------------------------------------------------------------
-# Each gets a case, a layout and a random moment, and hurts a run until it has
-# ended. What it returns is what went on by itself, or None.
+# Each function gets a case, a layout and a random step, hurts a run and waits
+# for its end. It returns the run if that went on by itself to the last step,
+# else None.
 
 
 def newest(case, kind):
-    """Files of the checkpoint that was saved last."""
+    """Files of the checkpoint that was saved last, whose names match `kind`."""
     folder = os.path.join(case.ck, os.readlink(case.ck + "/latest"))
     return sorted(glob.glob(folder + "/" + kind))
 
@@ -116,11 +117,11 @@ def stop_for_ever(case, layout, step, rng):
     if not case.noted["named"]:
         raise Failed("names another: " + run.text()[-400:])
     os.unlink(case.metrics)
-    shutil.rmtree(case.ck, ignore_errors=True)  # it may be far beyond
+    shutil.rmtree(case.ck, ignore_errors=True)  # its step is past STEPS
 
 
 def send(pid, sig):
-    """To a process that the others may not have waited for."""
+    """Send a signal to a process that may already have ended."""
     try:
         os.kill(pid, sig)
     except ProcessLookupError:
@@ -128,9 +129,10 @@ def send(pid, sig):
 
 
 def in_place(sig, seconds=0, spare=None):
-    """With a spare rank the others go on in the same layout, and so to the same
-    bits; who was stopped says that it was left out. spare: whether that one is
-    hurt; None: any."""
+    """Hurt a rank of an elastic run. A spare rank takes its place, so that the
+    layout and all bits stay the same; a stopped rank reports later that it was
+    left out. spare: hurt the spare rank (True), another (False) or any
+    (None)."""
     def fault(case, layout, step, rng):
         run = Run(case, layout, more=[*TIMEOUT, *rng.choice(
             [[], ["--set", "checkpoint.memory=10"]])],
@@ -156,7 +158,8 @@ def in_place(sig, seconds=0, spare=None):
 
 
 def link_down(seconds):
-    """The network between the ranks, which have one of their own."""
+    """Take down the network between the ranks, which run in a network
+    namespace of their own. seconds: for how long; 0: for ever."""
     def fault(case, layout, step, rng):
         case.launcher = "plait run"
         more = [] if seconds else [*TIMEOUT, "--set", "train.steps=100000000"]
@@ -182,7 +185,7 @@ def link_down(seconds):
         if "has not ended for" not in run.text():
             raise Failed("says something else: " + run.text()[-400:])
         os.unlink(case.metrics)
-        shutil.rmtree(case.ck, ignore_errors=True)  # it may be far beyond
+        shutil.rmtree(case.ck, ignore_errors=True)  # its step is past STEPS
     return fault
 
 
@@ -289,7 +292,8 @@ def other_layout(case, layout, step, rng):
 
 
 def changed(prefix, change, said, more=()):
-    """A number in the memory of a rank that trains is another."""
+    """Change one number in the memory of a training rank, which must be
+    noticed. said: texts of which the run must print one."""
     def fault(case, layout, step, rng):
         step = max(step, EVERY + 2)
         run = Run(case, layout, more=more)
@@ -317,7 +321,7 @@ def changed(prefix, change, said, more=()):
 
 
 def flip(number):
-    """The highest bit of the fraction."""
+    """Flip the highest bit of the mantissa."""
     return struct.unpack("<f", struct.pack(
         "<I", struct.unpack("<I", struct.pack("<f", number))[0] ^ 1 << 22))[0]
 
@@ -335,8 +339,9 @@ def cut_metrics(case, layout, step, rng):
     os.truncate(case.metrics, size - rng.randrange(1, min(size, 60)))
 
 
-# Of a step, with the tensor and the rank, or of a save; where other ranks hold
-# the same, their comparison before a save may come first.
+# What the trainer prints of a number that is not finite: in a step, in a save.
+# Where other ranks hold the same, their comparison before a save may say so
+# first.
 NOT_FINITE = ["the first one is", "the state is not finite"]
 DIFFER = "train.check_replicas: after step"
 FAULTS = [
@@ -373,7 +378,8 @@ FAULTS = [
 ]
 HANGS = ["SIGSTOP for ever", "in place: SIGSTOP for ever",
          "in place: SIGSTOP for 10 s", "link down for ever"]
-# One process waits for nobody, and has nobody to go on.
+# These faults need several ranks: a single one waits for nobody, and nobody can
+# go on without it.
 OF_SEVERAL = [f for name, f in FAULTS if f in (
     stop_for_ever, other_layout, changed_replica) or
     name.startswith(("in place", "link down"))]
@@ -431,8 +437,9 @@ def is_of(name, kinds):
 
 
 def drawn(args, faults, layouts, rng):
-    """Fault, layout and launcher, one after the other: all faults in turn under
-    the first launcher, or with --random as often, in any order, under both."""
+    """Yield name, fault, layout and launcher: all faults in turn with the
+    first launcher, or with --random in any order, with random layouts and both
+    launchers."""
     launchers = (["mpirun"] if args.mpirun else []) + ["plait run"]
     if not args.random:
         launchers = launchers[:1]
@@ -474,14 +481,14 @@ def arguments():
 
 
 def chosen(args, rng):
-    """The faults and layouts that are drawn from."""
+    """The faults and layouts to draw from."""
     alone = not args.preload or not os.path.exists(args.preload)
     faults = [f for f in FAULTS if is_of(f[0], args.kinds) and not (
         alone and f[0] in ("disk full", "EIO in a save", "read-only"))]
     layouts = LAYOUTS
     if args.layouts < len(LAYOUTS):
         layouts = [LAYOUTS[0], LAYOUTS[rng.choice([1, 2, 3])]][:args.layouts]
-    if args.layouts == 1:  # nobody waits, and nothing starts several ranks
+    if args.layouts == 1:  # a single rank waits for nobody
         faults = [f for f in faults if f[1] not in OF_SEVERAL]
     if not faults:
         print(f"Bail out! no fault has a name of KINDS={args.kinds}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers in the memory of ranks that train, found by the checkpoint that was
-saved last: what follows in memory as there, but for what steps have changed
-since, is the array itself; what is equal to the last bit is the saver's
-copy."""
+"""Finds and changes numbers in the memory of training ranks, by means of the
+checkpoint that was saved last. Memory with nearly the same numbers in a row,
+changed by a few steps, is the live array; memory with exactly the same numbers
+is the checkpoint writer's copy."""
 import array
 import json
 import math
@@ -12,16 +12,16 @@ import signal
 import struct
 import time
 
-RUN = 48  # numbers that must follow each other
-MOST = 64 << 20  # bytes of a mapping that is looked through
+RUN = 48  # how many numbers in a row must match
+MOST = 64 << 20  # larger mappings are not searched, bytes
 
 
 class Unreadable(Exception):
-    """The machine forbids to look into another process."""
+    """This machine does not permit access to another process's memory."""
 
 
 def saved_numbers(path, prefix):
-    """The first RUN numbers of tensors whose names begin so."""
+    """The first RUN numbers of each tensor whose name begins with prefix."""
     data = open(path, "rb").read()
     size = struct.unpack("<Q", data[:8])[0]
     head = json.loads(data[8:8 + size])
@@ -53,7 +53,8 @@ def is_near(there, at, want):
 
 
 def places(mem, pid, want):
-    """Addresses at which these numbers are, a few steps older or younger."""
+    """Yield addresses of these numbers, as they are a few steps earlier or
+    later."""
     k = max(range(RUN), key=lambda i: abs(want[i]))
     low, high = sorted((0.6 * want[k], 1.6 * want[k]))
     for begin, size in writable(pid):
@@ -80,9 +81,9 @@ def stop(pids):
 
 
 def overwrite(pids, files, prefix, change, rng=random):
-    """change(old) -> new for one number of a tensor, in one rank, wherever
-    that rank has it: (process, address, bytes with those of its neighbours) of
-    each; the ranks are stopped meanwhile."""
+    """Apply change(old) -> new to one number of a tensor in one rank, at each
+    address where that rank has it, while all ranks are stopped. Return a list
+    of (process, address, bytes of the number and its neighbours)."""
     pids, written = list(pids), []
     rng.shuffle(pids)
     stop(pids)
@@ -111,9 +112,9 @@ def overwrite(pids, files, prefix, change, rng=random):
 
 
 def is_live(now, then):
-    """Of a number that was changed and its neighbours: steps have changed them
-    since. A NaN stays one in the array itself, while its neighbours change;
-    where it is gone, it was in a copy that has been made anew."""
+    """Whether the bytes `now` are in the live array, where `then` was written:
+    steps change the live array. A NaN stays a NaN there while its neighbours
+    change; if it is gone, it was in a copy that was made anew."""
     if math.isnan(struct.unpack("<f", then[:4])[0]):
         return math.isnan(struct.unpack("<f", now[:4])[0]) and \
             now[4:] != then[4:]
@@ -121,7 +122,7 @@ def is_live(now, then):
 
 
 def are_stale(written):
-    """Whether none of these numbers was the array itself."""
+    """Whether all of these numbers were in copies, none in the live array."""
     try:
         for pid, at, then in written:
             with open(f"/proc/{pid}/mem", "rb", buffering=0) as mem:

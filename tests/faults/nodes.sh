@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Trainings over three nodes with networks and processes of their own, one of
-# which is hurt at a random step: its link goes down or its cgroup is frozen, for
-# ever or for 5 s. Those with --elastic go on in place, the others end and are
-# started again, all to the state of a run that nobody hurt or, where a replica
-# is lost, to its losses. NODE_FAULTS=24: how many, SEED=5: which.
+# Trainings over three nodes with networks and processes of their own. At a
+# random step one node is hurt: its link goes down or its cgroup is frozen, for
+# ever or for 5 s. Runs with --elastic go on in place, others end and are
+# started again. All must reach the state of an undisturbed run or, where a
+# replica was lost, its losses.
+# NODE_FAULTS=24: how many faults, SEED=5: which.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
 train=$(readlink -f "$top_builddir/plait-train")
@@ -25,7 +26,7 @@ layouts=("--tp=2 --dp=3" "--dp=6" "--pp=2 --dp=3" "--pp=3 --tp=2"
 RANDOM=${SEED:=$RANDOM}
 echo "# SEED=$SEED repeats this run"
 
-# start NAME LAYOUT TIMEOUT: two ranks on each node
+# start NAME LAYOUT TIMEOUT: train in the background, two ranks on each node
 start()
 {
     timeout 480 srun -Q --mpi=none --kill-on-bad-exit=0 -N3 \
@@ -43,7 +44,8 @@ at_step()
     [ "$(cat "$1.jsonl" | wc -l)" -ge "$2" ] || ! kill -0 $pid
 }
 
-# gone NAME [NODE]: all its processes, or all but those of a node
+# gone NAME [NODE]: whether all processes of a run, except those on NODE, have
+# ended
 gone()
 {
     local one
@@ -57,7 +59,8 @@ state()
     cat "$1".out.* | grep "^state after"
 }
 
-# same NAME REFERENCE: state, or losses where a replica is lost
+# same NAME REFERENCE: whether the states are equal or, if a replica was lost,
+# the losses
 same()
 {
     python3 -B "$top_srcdir/tests/lib/same_losses.py" "$2.jsonl" "$1.jsonl" \
@@ -71,7 +74,7 @@ all_idle()
         [ -z "$(squeue -h)" ]
 }
 
-# hurt link|frozen NODE, and heal it
+# hurt link|frozen NODE; heal undoes it
 hurt()
 {
     [ "$1" = link ] && ip link set "veth${2#node}" down || freeze "$2"
@@ -82,7 +85,8 @@ heal()
     [ "$1" = link ] && ip link set "veth${2#node}" up || thaw "$2"
 }
 
-# goes_on NAME LAYOUT KIND NODE: what the others do while it is hurt for ever
+# goes_on NAME LAYOUT KIND NODE: an elastic run reaches its last step while NODE
+# is hurt; another one ends on the other nodes
 goes_on()
 {
     local spared=
@@ -94,7 +98,8 @@ goes_on()
     fi
 }
 
-# one NAME LAYOUT KIND NODE STEP REFERENCE
+# one NAME LAYOUT KIND NODE STEP REFERENCE: inject one fault and check the
+# result
 one()
 {
     local bound=$limit bad=

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a run says that one of its ranks is hurt, and whether it names that one."""
+"""Measures how soon a run reports that one of its ranks is hurt, and whether
+it names the right one."""
 import os
 import re
 import time
 
 
 def rank_of(pid):
-    """As its launcher has told it; None: a spare one, or it has ended."""
+    """The rank of a process, from its launcher's environment; None for a spare
+    rank or a process that has ended."""
     try:
         with open(f"/proc/{pid}/environ") as f:
             env = dict(s.split("=", 1) for s in f.read().split("\0") if "=" in s)
@@ -21,8 +23,9 @@ def rank_of(pid):
 
 
 class Notice:
-    """Made in the moment before `pid` is hurt (None: what joins the ranks).
-    case.noted: seconds until it was said, and whether the name was right."""
+    """Created just before `pid` is hurt; None: the network is hurt. Sets
+    case.noted: seconds until the run reported it, and whether it named the
+    right rank."""
 
     def __init__(self, case, run, pid):
         self.case, self.run, self.pid = case, run, pid
@@ -33,7 +36,8 @@ class Notice:
         return time.monotonic() - self.begin
 
     def line(self, pattern, why):
-        """The first line of the run that has it, or None at its end."""
+        """Wait for a line of the run's output with `pattern`; None if the run
+        ends without one."""
         def find():
             return re.search(f"^.*{pattern}.*$", self.run.text(), re.M)
         self.run.until(find, why, 0.02)
@@ -46,16 +50,17 @@ class Notice:
                            **more}
 
     def of_loss(self):
-        """A rank is killed: what is said first of its process."""
+        """A rank was killed: note the first line about its process."""
         who = rf"\([^()]*\bprocess {self.pid}\b|\bPID {self.pid}\b"
         line = self.line(who, "it is noticed")
         if line:
             self.note(line, rf"\brank {self.rank or '(?!)'} |spare rank \(")
 
     def of_hang(self, limit):
-        """By train.timeout. Where a link is down there is nobody to accuse."""
+        """A rank hangs: note the report of train.timeout. With a link down no
+        rank may be blamed."""
         if self.pid and self.rank is None:
-            return  # a spare one is waited for by nobody
+            return  # no rank waits for a spare one
         line = self.line("has not ended for", "it is noticed")
         who = rf"rank {self.rank} \([^()]*\bprocess {self.pid}\) is stopped"
         if not self.pid:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of the faults so far, and the page of it at the end."""
+"""The results of the faults so far, and the tables that are printed at the
+end."""
 import json
 import os
 
 
 class Table:
-    """What was done so far, in a file that a later start goes on with."""
+    """The results so far, in a file from which a later start resumes."""
 
     def __init__(self, path, seed, kinds):
         self.path, self.rows, self.known, lines = path, {}, {}, []
@@ -36,7 +37,8 @@ class Table:
         return sums
 
     def noticed(self):
-        """Of each fault that was noticed: how soon, and who was named."""
+        """Print for each fault that was noticed how soon, and how often the
+        right rank was named."""
         print("# noticed after                        runs  median s  "
               "most s  named right")
         noted = [r for r in self.rows.values() if "noticed" in r]
@@ -66,7 +68,7 @@ class Table:
 
 
 def said_of(row):
-    """What is added to the line of a fault that was noticed."""
+    """The text that a fault that was noticed adds to its TAP line."""
     if "noticed" not in row:
         return ""
     return (f", noticed after {row['noticed']:.2f} s"

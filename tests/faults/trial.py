@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training that is hurt: its files, and each start of the trainer."""
+"""One training into which a fault is injected: its files and its runs."""
 import glob
 import os
 import shutil
@@ -9,7 +9,7 @@ import time
 
 STEPS, EVERY = 240, 20
 AXES = ("tp", "cp", "pp", "dp")
-HANGS = 240  # seconds after which something hangs for certain
+HANGS = 240  # a run that takes more seconds than this hangs
 CONFIG = """
 model: {{layers: 4, hidden: 32, heads: 4, vocab: 257, seq_len: 32}}
 data: {{train: {tokens}}}
@@ -23,15 +23,15 @@ class Failed(Exception):
 
 
 class Skipped(Exception):
-    """This machine or this layout has no such fault."""
+    """The fault is not possible on this machine or with this layout."""
 
 
 class Run:
     """One start of the trainer."""
 
     def __init__(self, case, layout, env=None, more=(), launch=(), front=()):
-        """launch: arguments of plait run, which starts it then in any case;
-        front: what starts that."""
+        """launch: arguments of plait run, which then starts the ranks whatever
+        case.launcher says; front: a command that starts plait run."""
         ranks, sizes = layout
         a = case.args
         command = [a.train, case.config, "--metrics", case.metrics,
@@ -62,7 +62,7 @@ class Run:
         return open(self.path, errors="replace").read()
 
     def ranks(self):
-        """Processes of the trainer, of this run alone."""
+        """PIDs of the trainer's processes, of this case alone."""
         found = []
         for path in glob.glob("/proc/[0-9]*/cmdline"):
             try:
@@ -118,7 +118,7 @@ class Run:
 class Case:
     def __init__(self, args, number, launcher, timeout=0):
         self.args, self.runs, self.launcher = args, [], launcher
-        self.noted = {}  # of class Notice
+        self.noted = {}  # set by class Notice
         self.dir = f"{args.work}/{number}"
         os.mkdir(self.dir)
         self.ck, self.metrics = self.dir + "/ck", self.dir + "/m.jsonl"

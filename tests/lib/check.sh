@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# For scripts to source; they end with echo "1..$n".
+# For scripts to source. A script that does ends with echo "1..$n".
 n=0
 
 check() { # name status, which it returns

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorBoard's event files by the standard library: events.py DIR prints a
-line for each scalar, text, histogram and session of all files, in the order of their
-names; fails on a wrong checksum or a record that is cut."""
+"""TensorBoard's event files, read with the standard library alone.
+events.py DIR prints a line for each scalar, text, histogram and session start
+of all files, in the order of the files' names; it fails on a wrong checksum or
+a truncated record."""
 import glob
 import struct
 import sys
@@ -48,7 +49,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """A message as {field: [values]}."""
+    """Decode a protobuf message to {field: [values]}."""
     found, at = {}, 0
     while at < len(data):
         key, at = varint(data, at)
@@ -79,8 +80,8 @@ def histogram(data):
 
 
 def events(path):
-    """(step, tag, float, text or histogram) of a file; the tag is None for a
-    restart."""
+    """Yield (step, tag, value) of each event in a file; value is a float, a
+    text or a histogram. The tag is None for a restart."""
     first = True
     for body in records(path):
         event = fields(body)

@@ -116,7 +116,7 @@ def values(n, dtype):
 
 
 def write_file(path, tensors, dtype):
-    """tensors: [(name, shape, bytes)]"""
+    """Write a safetensors file. tensors: [(name, shape, bytes)]"""
     head, at = {}, 0
     for name, shape, data in tensors:
         head[name] = {"dtype": dtype, "shape": shape,
@@ -155,7 +155,8 @@ def make(path, kind, files=1, dtype="F32"):
 
 
 def read(path):
-    """{name: (shape, dtype, bytes)} of all files of a directory"""
+    """Return {name: (shape, dtype, bytes)} of all safetensors files of a
+    directory."""
     found = {}
     for name in sorted(os.listdir(path)):
         if not name.endswith(".safetensors"):
@@ -183,7 +184,7 @@ def widen(shape, dtype, data):
 
 
 def same(a, b, dtype=None):
-    """The tensors of two directories have equal bits as fp32."""
+    """Assert that the tensors of two directories have equal bits as fp32."""
     a, b = read(a), read(b)
     assert a and set(a) == set(b), set(a) ^ set(b)
     for name in a:
@@ -193,7 +194,7 @@ def same(a, b, dtype=None):
 
 
 def same_config(a, b):
-    """What the first says, the second says too."""
+    """Assert that each value in the first config.json is in the second too."""
     a, b = (json.load(open(f"{d}/config.json")) for d in (a, b))
     for key, value in a.items():
         if value is not None:

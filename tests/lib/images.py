@@ -22,8 +22,8 @@ def image(rng, label, shape):
 
 
 def write_images(stem, n, shape, classes, seed=1):
-    """STEM-images-idx3-ubyte (idx4 of several channels) and its labels; the
-    path of the images, and both as lists."""
+    """Write STEM-images-idx3-ubyte (idx4 for several channels) and its labels;
+    return the path of the images, and both as lists."""
     rng = random.Random(seed)
     labels = [rng.randrange(classes) for _ in range(n)]
     images = [image(rng, label, shape) for label in labels]

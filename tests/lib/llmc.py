@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llm.c's model file of a Hugging Face GPT-2, in the order in which llm.c's
-train_gpt2.py writes its tensors: llmc.py HF-DIR FILE [bf16]"""
+"""Convert a Hugging Face GPT-2 to llm.c's model file, with the tensors in the
+order in which llm.c's train_gpt2.py writes them: llmc.py HF-DIR FILE [bf16]"""
 import json
 import struct
 import sys
@@ -9,7 +9,7 @@ import hf
 
 
 def transposed(rows, cols, data):
-    """[rows, cols] of 4-byte numbers, turned: HF's Conv1D is [in, out]."""
+    """Transpose [rows, cols] of 4-byte numbers: HF's Conv1D is [in, out]."""
     at = [data[4 * i:4 * i + 4] for i in range(rows * cols)]
     return b"".join(at[r * cols + c] for c in range(cols) for r in range(rows))
 

@@ -14,7 +14,7 @@ STEM = "model_optim_rng"
 
 
 class Made:
-    """An object of a class that is not here."""
+    """An instance of a class that is not installed here."""
 
     def __init__(self, name, *args):
         self.name, self.args, self.state = name, args, {}
@@ -25,7 +25,7 @@ class Made:
 
 class Loader(pickle.Unpickler):
     def find_class(self, module, name):
-        if name == "Namespace":  # made by __new__, as all of protocol 2
+        if name == "Namespace":  # protocol 2 makes every object by __new__
             return type(name, (Made,), {"__init__": lambda self: None})
         if name[0].islower() and not name.startswith("_rebuild"):
             return f"{module}.{name}"
@@ -36,7 +36,8 @@ class Loader(pickle.Unpickler):
 
 
 def load(path):
-    """args as a dict, and tensors: name -> (storage class, shape, bytes)."""
+    """Return args as a dict, and tensors: name -> (storage class, shape,
+    bytes)."""
     with zipfile.ZipFile(path) as z:
         assert z.testzip() is None, "a checksum is wrong"
         assert z.read(f"{STEM}/version") == b"3\n"
@@ -64,7 +65,7 @@ def read(path):
 
 
 def rewrite(path, change, method=zipfile.ZIP_STORED):
-    """All entries again, with data.pkl changed."""
+    """Copy all entries of the zip, with data.pkl changed."""
     with zipfile.ZipFile(path) as z:
         entries = [(i.filename, z.read(i)) for i in z.infolist()]
     with zipfile.ZipFile(path, "w", method) as z:
@@ -105,7 +106,7 @@ CASES = {
     "long-text": lambda d: b"\x80\x02X\xff\xff\xff\xff.",
     "itself": lambda d: b"\x80\x02}q\x00(" + text("model") + b"h\x00" +
     text("args") + b"h\x00u.",
-    # what a pickle of an attacker would run
+    # what an attacker's pickle would execute
     "system": lambda d: b"\x80\x02cos\nsystem\n(" + text("touch pwned") +
     b"tR.",
     "no-args": swap(text("args"), text("arms")),
@@ -147,7 +148,7 @@ def damage(path, case):
         with zipfile.ZipFile(path, "w") as z:
             z.writestr("a/b", "c")
         return None
-    if case == "long-list":  # the list of the zip says 2**40 bytes
+    if case == "long-list":  # the list of the zip claims a size of 2**40 bytes
         at = data.rindex(b"PK\6\6") + 40
         data = data[:at] + struct.pack("<Q", 1 << 40) + data[at + 8:]
     elif case == "list-place":

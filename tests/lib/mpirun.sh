@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# mpirun for the tests: more ranks than cores, perhaps as root, perhaps in a
-# container that forbids one process to read another's memory.
+# mpirun for the tests: it permits more ranks than cores, root, and containers
+# that forbid a process to read another's memory.
 # usage: mpirun.sh RANKS PROGRAM [ARGS]
 ranks=$1
 shift
@@ -14,9 +14,9 @@ OMPI_MCA_pml=ob1
 OMPI_MCA_btl=vader,self
 OMPI_MCA_btl_vader_single_copy_mechanism=none
 OMPI_MCA_plm_rsh_agent=
-# Open MPI leaves memory behind in modules that it has unloaded by then, so
-# that no list of exceptions can name it. Leaks are looked for in the tests of
-# one process.
+# Open MPI leaks memory in modules that it has unloaded when leaks are reported,
+# so that no suppression can name them. Only tests of a single process look for
+# leaks.
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 export ASAN_OPTIONS
 export OMP_NUM_THREADS OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM

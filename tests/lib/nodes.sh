@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Under mpirun: the launch contract as if the ranks stood on several nodes.
+# To be run by mpirun: sets the launch contract as if the ranks were on several
+# nodes.
 # usage: mpirun.sh RANKS nodes.sh NODES TP PP DP CP EP PROGRAM [ARGS]
 r=$OMPI_COMM_WORLD_RANK world=$OMPI_COMM_WORLD_SIZE
 PLAIT_NNODES=$1

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# For scripts to source that keep their files in $dir; they end with
-# echo "1..$n". What a failed check printed follows it, and the file $shown.
+# For scripts to source that keep their files in $dir. A script that does ends
+# with echo "1..$n". After a failed check, its output and the file $shown are
+# printed.
 n=0
 shown=/dev/null
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""usage: same_losses.py METRICS METRICS STEPS. Each loss of two runs, and the
-weights by the last one's gradient: the bound of the parity matrix."""
+"""Compare each loss of two runs and the last step's gradient norm, which
+stands for the weights, within the bound of the parity matrix.
+usage: same_losses.py METRICS METRICS STEPS"""
 import json
 import sys
 

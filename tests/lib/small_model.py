@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small model to train, of those of the parity matrix: DIR/tokens.bin and
-DIR/c.yaml. usage: small_model.py DIR gpt2|llama"""
+"""Write a small model to train, one of the parity matrix, to DIR/c.yaml, and
+its tokens to DIR/tokens.bin.
+usage: small_model.py DIR gpt2|llama"""
 import os
 import sys
 

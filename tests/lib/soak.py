@@ -9,8 +9,8 @@ import sys
 import time
 
 SAMPLES = 48
-# What may be there at one time and not at another: a checkpoint that is being
-# written, and what the allocator keeps.
+# How much each may vary at any time: a checkpoint may just be written, and the
+# allocator keeps freed memory.
 ROOM = {"memory": 2048, "descriptors": 4, "threads": 3, "files": 8}
 
 
@@ -20,7 +20,7 @@ def read(path):
 
 
 def sample(run, saves):
-    """Sums over the ranks; memory in KB."""
+    """Sums over the two ranks; memory in KB."""
     got = dict.fromkeys(ROOM, 0)
     for rank in ("0", "1"):
         pid = read(os.path.join(run, "pid." + rank)).strip()

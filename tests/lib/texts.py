@@ -47,7 +47,7 @@ EMOJI = ["\U0001f600", "\U0001f642", "\u2764\ufe0f", "\U0001f44d\U0001f3fd",
 
 
 def letters(first, last):
-    """Those and their marks; no digits and blanks, which have a place."""
+    """All letters and marks in a range; digits and blanks come separately."""
     return [chr(c) for c in range(first, last + 1)
             if unicodedata.category(chr(c))[0] in "LM"]
 
@@ -73,7 +73,7 @@ class Texts:
                       and not 0xe000 <= c < 0xf900 and c < 0xf0000]
 
     def odd(self):
-        """What stands between the words now and then."""
+        """What stands between words now and then: numbers, marks, blanks."""
         rng = self.rng
         pick = rng.randrange(9)
         if pick < 2:
@@ -104,7 +104,7 @@ class Texts:
         return text
 
     def source(self):
-        """Lines of programs, with names and numbers of their own."""
+        """Lines of source code, with names and numbers replaced at random."""
         rng = self.rng
         at = rng.randrange(len(self.code))
         lines = self.code[at:at + rng.randint(2, 20)]
@@ -113,7 +113,7 @@ class Texts:
             "0", str(rng.randrange(100000)))
 
     def piece(self, size):
-        """About so many bytes; in one of ten some are not UTF-8."""
+        """A text of about `size` bytes; one text in ten has invalid UTF-8."""
         rng, parts, left = self.rng, [], size
         while left > 0:
             text = self.source() if rng.random() < .2 else self.prose()
@@ -128,7 +128,8 @@ class Texts:
         return bytes(data)
 
     def soup(self, size):
-        """Bytes of which every second time a part is likely."""
+        """Random bytes; in every second call parts of it are sequences that
+        tokenizers treat specially."""
         rng = self.rng
         data = bytearray(rng.randbytes(size))
         if rng.random() < .5:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens to train on, in llm.c's format: tokens.py FILE [COUNT [SEED]]"""
+"""Write tokens to train on, in llm.c's format: tokens.py FILE [COUNT [SEED]]"""
 import struct
 import sys
 import zlib
@@ -7,7 +7,7 @@ from array import array
 
 
 def make_tokens(count, seed):
-    """A text with something to learn: a few words."""
+    """Tokens of a text that can be learned: a few words, again and again."""
     tokens = array("H")
     x, words = seed, []
     for _ in range(60):
@@ -29,8 +29,9 @@ def write_tokens(path, count=20000, seed=12345):
 
 
 def write_prompts(path, count=20000, seed=12345):
-    """The same as a masked shard of Plait's: runs of 1 to 64 tokens, each
-    other one a prompt's, so that batches differ in how many count."""
+    """The same as a masked shard of Plait's: runs of 1 to 64 tokens,
+    alternately prompt and answer, so that batches differ in how many tokens
+    count."""
     tokens, at, x = make_tokens(count, seed), 0, seed
     while at < count:
         x = (x * 1103515245 + 12345) % 2**31

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# For scripts to source that start plait-train on several ranks; they end with
-# echo "1..$n". $dir has a small model to train, c.yaml.
+# For scripts to source that start plait-train on several ranks. A script that
+# does ends with echo "1..$n". $dir has a small model to train, c.yaml.
 train=$top_builddir/plait-train
 mpirun=$top_srcdir/tests/lib/mpirun.sh
 . "$top_srcdir/tests/lib/until.sh"
@@ -8,7 +8,7 @@ export OMP_NUM_THREADS=1
 command -v mpirun >/dev/null && "$train" --version >/dev/null ||
     { echo "1..0 # SKIP needs mpirun"; exit 0; }
 dir=$(mktemp -d) || exit 1
-# Open MPI leaves the shared memory of ranks that are killed.
+# Open MPI does not remove the shared memory of killed ranks.
 shm=$(mktemp -d /dev/shm/plait.XXXXXX) || exit 1
 export OMPI_MCA_btl_vader_backing_directory=$shm
 pid=
@@ -30,7 +30,8 @@ run() {
     status=$?
 }
 
-# start ARGS...: tp 2 x pp 2 in the background, for ever; $pid is its mpirun
+# start ARGS...: train with tp 2 x pp 2 in the background, without an end; $pid
+# is its mpirun
 start() {
     : >"$dir/out"
     sh "$mpirun" 4 "$train" "$dir/c.yaml" --set train.steps=1000000 \
@@ -40,7 +41,7 @@ start() {
     until_true grep -q "step 1/\|resumed" "$dir/out"
 }
 
-# ranks_of MPIRUN: those of the run in the background, by their parent
+# ranks_of MPIRUN: the ranks of a run in the background, found by their parent
 ranks_of() {
     pgrep -P "$1" plait-train
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# For scripts to source: $python has transformers, which few systems package,
-# and torch 2 (HF_PYTHON names one), or the test is skipped; $dir is a folder
-# that goes with the script.
+# For scripts to source: sets $python to one that has transformers, which few
+# systems package, and torch 2 (HF_PYTHON names one), or skips the test. $dir is
+# a folder that is removed when the script ends.
 python=${HF_PYTHON:-python3}
 if ! "$python" -c 'import safetensors, torch, transformers
 assert int(torch.__version__[0]) > 1' 2>/dev/null; then

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # For scripts to source.
 
-# within SECONDS COMMAND...: 1 if COMMAND has not succeeded by then
+# within SECONDS COMMAND...: repeat COMMAND until it succeeds; 1 if it has not
+# by then
 within()
 {
     local tries=$(($1 * 20))
@@ -12,14 +13,14 @@ within()
     done
 }
 
-# until_true COMMAND...: for what must happen, however busy the machine is; 1
-# when it hangs for certain
+# until_true COMMAND...: for what must happen in the end, however busy the
+# machine is; 1 if it has not when it hangs for certain
 until_true()
 {
     within 240 "$@"
 }
 
-# The run in the background, $pid, is over: its exit status in $status
+# Wait for the run in the background, $pid; its exit status is in $status
 ended()
 {
     if until_true eval '! kill -0 "$pid"'; then
