@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# make bench-gpu: every kernel against the GPU's measured ceilings, then
-# whole training steps, beside PyTorch where there is one for this GPU
-# (TORCH_PYTHON names its python), and at the end the targets. Tokens are
-# bytes of a generated text; the shapes of the models are the real ones.
+# make bench-gpu: measure every kernel against the GPU's measured ceilings, then
+# whole training steps, next to PyTorch if one for this GPU is installed
+# (TORCH_PYTHON names its python), and compare with the targets. Models have
+# their real shapes; tokens are the bytes of a generated text.
 # BENCH_GPU=short: each model once, and one turn against PyTorch.
 PATH=$top_builddir:$PATH
 work=$(mktemp -d "${TMPDIR:-/tmp}/plait-bench.XXXXXX") || exit 1
@@ -25,7 +25,7 @@ cudnn=
 head -c 3000000 /dev/urandom | base64 >"$work/text"
 plait-prep "$work/text" --out "$work/data" >/dev/null || exit 1
 
-# Dense bf16 TFLOP/s that the data sheet of this GPU gives, 0: not known here.
+# This GPU's dense bf16 TFLOP/s by its data sheet; 0: unknown.
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0 2>/dev/null)
 case $gpu in
 *H200* | *H100*HBM3*) sheet=989 ;;
@@ -53,7 +53,7 @@ plait()
 		failed=1
 		return 1
 	}
-	# what did not go as it was asked for
+	# warnings: something was not done as asked for
 	grep '^plait-train:' "$work/out" >&2
 	peak=$(sed -n 's/.*MFU against \([^ ]*\) GFLOP.*/\1/p' "$work/out")
 	tail -n 15 "$work/$name.jsonl" | sed \
@@ -69,15 +69,15 @@ number()
 	echo "$2" | sed "s/.*[{ ]$1: \([0-9]*\).*/\1/"
 }
 
-# The data sheet's MFU of $work/result in percent, 0: not known.
+# The MFU of $work/result against the data sheet, in percent; 0: unknown.
 sheet_mfu()
 {
 	awk -v sheet=$sheet '{ print (sheet > 0 ? $3 / sheet * 100 : 0) }' \
 		"$work/result"
 }
 
-# row NAME MODEL GLOBAL MICRO [OPTIONS..]: a line of the table; its numbers
-# stay in $work/result, and where it failed there are none
+# row NAME MODEL GLOBAL MICRO [OPTIONS..]: print a line of the table and keep
+# its numbers in $work/result, which is missing after a failure
 row()
 {
 	rm -f "$work/result"
@@ -85,7 +85,7 @@ row()
 		echo "| $1 | failed: $(tail -n 1 "$work/out") | | | | |"
 		return 1
 	}
-	# the half of attention that a causal mask leaves, FLOPs a token
+	# FLOPs per token of the half of attention that a causal mask leaves out
 	half=$(awk -v l="$(number layers "$2")" -v h="$(number hidden "$2")" \
 		-v t="$(number seq_len "$2")" 'BEGIN { print 6 * l * h * t }')
 	awk -v name="$1" -v sheet=$sheet -v half="$half" '{
@@ -98,8 +98,8 @@ row()
 	}' "$work/result"
 }
 
-# keep NAME: the last row's tokens/s and MFU, where they are the best so far,
-# become those of NAME
+# keep NAME: keep the last row's tokens/s and MFU as NAME's if they are the best
+# so far
 keep()
 {
 	[ -f "$work/result" ] || return 0
@@ -116,7 +116,7 @@ middle()
 	sort -n "$1" | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'
 }
 
-# peer NAME MODEL GLOBAL MICRO: three turns each, one after the other
+# peer NAME MODEL GLOBAL MICRO: three runs of Plait and of PyTorch, alternately
 peer()
 {
 	: >"$work/ours"
@@ -143,7 +143,8 @@ peer()
 		>"$work/$1.ratio"
 }
 
-# target TEXT WANTED VALUE: a line of the targets; no value or 0: not measured
+# target TEXT WANTED VALUE: a line of the targets; VALUE empty or 0: not
+# measured
 target()
 {
 	awk -v text="$1" -v want="$2" -v is="${3:-0}" 'BEGIN {
@@ -155,7 +156,7 @@ target()
 			printf "- | not measured |\n" }'
 }
 
-# best NAME FIELD: of what keep() kept
+# best NAME FIELD: a field of the best row that keep() has kept
 best()
 {
 	[ ! -f "$work/$1.best" ] || cut -d' ' -f"$2" "$work/$1.best"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every kernel at the shapes of GPT-2 124M and of an 8B Llama block, against
- * what this GPU reaches in a plain copy and in one large matrix product,
- * measured in the same run. Prints Markdown; part of `make bench-gpu`. With
- * --small shapes are tiny and run once: the same code where each element costs,
- * such as under compute-sanitizer or on the emulated GPU. */
+/* Measures every kernel at the shapes of GPT-2 124M and of an 8B Llama block
+ * against what this GPU reaches, in the same run, in a plain copy and in one
+ * large matrix product. Prints Markdown; part of `make bench-gpu`. --small:
+ * tiny shapes, run once, for compute-sanitizer and the emulated GPU, which are
+ * slow per element. */
 #include "config.h"
 
 #include <stdio.h>
@@ -20,8 +20,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Seconds of one run: the median of rounds of about 20 ms; *spread is the
- * distance of the quartiles over it. Negative: the op failed. */
+/* Returns seconds per run, the median of rounds of about 20 ms; *spread is the
+ * interquartile range over the median. Negative: the op failed. */
 static double measure(struct bench *b, bench_op *fn,
                       const struct bench_shape *s, double *spread)
 {
@@ -55,7 +55,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Two sequences of 32 tokens and at most 64 columns. */
+/* The same shape with at most two sequences of 32 tokens and 64 columns. */
 static struct bench_shape shrink(const struct bench_shape *s)
 {
     struct bench_shape t = *s;
@@ -70,7 +70,7 @@ static struct bench_shape shrink(const struct bench_shape *s)
     return t;
 }
 
-/* Products take the fastest algorithms, as in a training. */
+/* Lets products search for their fastest algorithms, as training does. */
 static void search_products(struct bench *b)
 {
     char *lines = b->ops->products->wanted(b->dev);
@@ -131,8 +131,8 @@ static int print_row(struct bench *b, const struct bench_row *row,
 
 /* -- set-up --------------------------------------------------------------- */
 
-/* Random numbers and not zeros: a GPU that multiplies zeros draws less power
- * and clocks higher. */
+/* Fills with random numbers: a GPU that multiplies zeros draws less power and
+ * clocks higher. */
 static int fill(struct bench *b, void *dst, size_t bytes, int fp32)
 {
     static uint16_t half[1 << 20];
@@ -149,7 +149,8 @@ static int fill(struct bench *b, void *dst, size_t bytes, int fp32)
         memcpy(&bits, &v, 4);
         half[i] = (uint16_t)(bits >> 16);
         if (i < 1 << 19)
-            single[i] = v + 2; /* positive: also variances and sums */
+            single[i] = v + 2; /* positive, so that they serve as variances and
+                                * sums, too */
     }
     for (size_t at = 0; at < bytes; at += sizeof(half))
         if (b->ops->to_device(b->q, (char *)dst + at, src,
@@ -216,7 +217,7 @@ static void close_bench(struct bench *b)
     b->ops->device_destroy(b->dev);
 }
 
-/* Whether cuDNN computes attention here, where nobody says otherwise. */
+/* Whether cuDNN computes attention here unless PLAIT_ATTENTION forbids it. */
 static int has_cudnn(const struct plait_ops *ops)
 {
     struct plait_gpu_facts facts;

@@ -17,15 +17,15 @@ struct bench {
     struct plait_event *from, *to;
     struct plait_weight *weight;
     char *x[BUFFERS]; /* bf16 values in [-1, 1) */
-    float *f[4];      /* fp32, of the same kind */
+    float *f[4];      /* fp32 values of the same range */
     int32_t *tokens;
-    int32_t *counts;                   /* [GROUPS] rows of experts */
-    const struct bench_shape *counted; /* whose they are */
+    int32_t *counts;                   /* [GROUPS] rows of each expert */
+    const struct bench_shape *counted; /* the shape that they belong to */
     double *sum;
-    double bytes, flops; /* of one run: what has to move, what is computed */
+    double bytes, flops; /* of one run: bytes moved, operations computed */
     size_t size;         /* of a buffer, bytes */
     size_t tokens_below; /* vocabulary */
-    int rounds;          /* that are timed, of so many seconds */
+    int rounds;          /* timed rounds */
     double round_s;
 };
 

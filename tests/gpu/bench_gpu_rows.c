@@ -142,7 +142,7 @@ static int run_xent_backward(struct bench *b, const struct bench_shape *s)
                                  s->O, s->N);
 }
 
-/* Both in one. */
+/* Loss and gradient by one kernel. */
 static int run_xent(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 2.0 * 2 * s->N * s->O;
@@ -174,13 +174,13 @@ static struct plait_attention attention_of(const struct bench_shape *s)
         .q_stride = (size_t)(s->heads + 2 * s->kv_heads) * s->D,
         .kv_stride = (size_t)(s->heads + 2 * s->kv_heads) * s->D,
         .scale = 0.1f,
-        .overwrite = 1, /* as in a layer */
+        .overwrite = 1, /* as layers do */
     };
 
     return a;
 }
 
-/* Half of the scores, which is what a causal mask leaves. */
+/* Operations of half of the scores: a causal mask leaves out the other half. */
 static double attention_flops(const struct bench_shape *s, int products)
 {
     return 1.0 * products * s->batch * s->heads * s->T * s->T * s->D;
@@ -255,8 +255,9 @@ static int run_sum_squares(struct bench *b, const struct bench_shape *s)
     return b->ops->sum_squares(b->q, b->sum, &list, 1);
 }
 
-/* Experts get from half to one and a half times their even share. The first
- * run of a row, which is not timed, tells the device. */
+/* Gives experts from half to one and a half times the even share of rows. The
+ * counts are copied to the device in the first run of a row, which is not
+ * timed. */
 static int share_rows(struct bench *b, const struct bench_shape *s,
                       struct plait_groups *g)
 {
@@ -297,7 +298,8 @@ static int run_experts_input(struct bench *b, const struct bench_shape *s)
                                           PLAIT_ACT_NONE, NULL);
 }
 
-/* To a buffer that is large enough, which no row behind reads as bf16. */
+/* Writes fp32 gradients to a buffer of bf16 values, which is large enough and
+ * which no later row reads as bf16. */
 static int run_experts_weight(struct bench *b, const struct bench_shape *s)
 {
     struct plait_groups g;

@@ -167,7 +167,8 @@ class Check:
             self.add("NCCL", "skipped", "built without it")
 
     def sanitizer(self):
-        """Every kernel once, at shapes that it is quick enough for."""
+        """Run every kernel once, at shapes small enough for
+        compute-sanitizer."""
         tool = shutil.which("compute-sanitizer") or next(
             (f for f in ("/usr/local/cuda/bin/compute-sanitizer",
                          os.environ.get("CUDA_HOME", "") +
@@ -210,8 +211,8 @@ class Check:
         return folder + "/train.bin"
 
     def train(self, name, family, size, launch=(), **settings):
-        """The steps' metrics and seconds; or None and what was said, which is
-        None where time was up."""
+        """Train. Return (metrics of the steps, seconds); on failure (None,
+        last line of output), or (None, None) if the time was up."""
         metrics = os.path.join(self.out, name + ".jsonl")
         config = os.path.join(self.out, name + ".yaml")
         device = settings.pop("device", "cuda")
@@ -302,7 +303,8 @@ class Check:
                      (out.strip().splitlines() or ["no output"])[-1], seconds)
 
     def scaling(self, gpus):
-        """Tokens/s of one GPU and of several: what they wait for each other."""
+        """Measure tokens/s of one GPU and of several, which shows how much of
+        the time they wait for each other."""
         size = (12, 768, 12, 512, 15)
         rows, one = [], None
         for name, launch, settings in (

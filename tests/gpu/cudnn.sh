@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every op against ref, and trainings, with the own attention and convolutions
-# and with cuDNN's.
+# Every op against ref, and trainings, with Plait's own attention and
+# convolutions and with cuDNN's.
 . "$top_srcdir/tests/gpu/gpu.sh"
 
 if ! grep -q 'define HAVE_CUDNN 1' "$top_builddir/config.h"; then

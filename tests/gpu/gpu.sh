@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the GPU tests written in shell: sourced, not run.
+# For the GPU tests written in shell to source.
 
 # Where there is a GPU the tests must run; without one they are skipped.
-# PLAIT_TEST_GPU=1 says that there is one that shows in none of these ways.
+# PLAIT_TEST_GPU=1 says that there is one that these checks do not find.
 if [ -z "${PLAIT_TEST_GPU-}" ] && [ ! -e /dev/nvidia0 ] &&
 	[ ! -e /dev/dxg ] && ! nvidia-smi -L >/dev/null 2>&1; then
 	echo "1..0 # SKIP no GPU"
@@ -38,8 +38,8 @@ losses()
 	sed -n 's/.*"loss":\([^,}]*\).*/\1/p' "$1"
 }
 
-# agree A B TOLERANCE: the same number of losses, each within TOLERANCE of
-# the other, relative. No numbers, or NaN, agree with nothing.
+# agree A B TOLERANCE: whether A and B have as many losses, and all differ by at
+# most TOLERANCE, relative. No losses or a NaN: they do not agree.
 agree()
 {
 	losses "$1" >"$work/a"

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each figure of ./check-gpu should be, and why it may not: what is known
-of the kernels from reading them, and of machines."""
+"""The target of each figure of ./check-gpu, and the likely cause if it is
+missed, from what is known of the kernels and of machines."""
 import re
 
-# Of the ceiling that the same run measured, percent: kernels that move memory,
-# and those that compute. The first pattern that a name matches counts.
+# Percent of the ceiling measured in the same run that a kernel should reach:
+# kernels that move memory, and those that compute. The first pattern that
+# matches the name counts.
 KERNELS = [
     (r"attention backward by cuDNN", 50, "cuDNN's heuristics took another "
      "kernel than for Hopper; see PLAIT_ATTENTION in plait-train(1)"),
@@ -29,7 +30,7 @@ KERNELS = [
 
 
 def kernel(name, share):
-    """(target, cause) where a share of the ceiling is under its target."""
+    """Return (target, cause) if a share of the ceiling is below its target."""
     for pattern, target, cause in KERNELS:
         if re.search(pattern, name):
             return (target, cause) if share < target else None
@@ -37,7 +38,7 @@ def kernel(name, share):
 
 
 def ceilings(sheet, copy, product):
-    """Of this GPU against its data sheet."""
+    """Compare this GPU's measured ceilings with its data sheet."""
     low = []
     if sheet and copy < 0.85 * sheet["memory_bw"]:
         low.append(("copy, of the data sheet's memory rate, %",
@@ -53,7 +54,7 @@ def ceilings(sheet, copy, product):
 
 
 def model(text):
-    """Of a target of tests/gpu/bench-gpu.sh that was not met."""
+    """The likely cause why a target of tests/gpu/bench-gpu.sh was missed."""
     if "PyTorch" in text:
         return "see which kernels are under their target above; graphs off " \
                "(the start of the run says why) cost most in small models"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPUs that this process sees, as Plait does, and what data sheets say of
- * them: one JSON document. --count prints how many there are. */
+/* Prints one JSON document: the GPUs that this process sees, as Plait sees
+ * them, and their data sheets. --count prints only how many there are. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page that ./check-gpu ends with: gpu.md and gpu.json."""
+"""Write the page that ./check-gpu ends with: gpu.md and gpu.json."""
 import json
 import os
 import re
@@ -8,7 +8,8 @@ import gpu_causes
 
 
 def read_tables(text):
-    """Markdown tables of an output: title (the line before), columns, rows."""
+    """The Markdown tables of an output: title (the line before), columns,
+    rows."""
     tables, before, lines = [], "", text.splitlines()
     i = 0
     while i < len(lines):
@@ -38,7 +39,7 @@ def percent(text):
 
 
 def below(page):
-    """[what, wanted, measured, likely cause] of each figure under its target."""
+    """[what, wanted, measured, likely cause] of each figure below target."""
     low = []
     if page["emulated"]:
         return low
@@ -116,7 +117,8 @@ def ceilings(out, page):
 
 
 def write(page, folder):
-    """0, or 1 where a check failed. Prints where the page is."""
+    """Write the page and print where it is. Return 1 if a check failed, else
+    0."""
     count = {}
     for c in page["checks"]:
         count[c["result"]] = count.get(c["result"], 0) + 1

@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "bench"))
 from torch_peer import GPT  # noqa: E402: the model of the CPU benchmark
 
-STEPS, TIMED = 25, 15  # the first ones compile
+STEPS, TIMED = 25, 15  # the first steps compile
 
 
 def main():

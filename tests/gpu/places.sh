@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # ./configure finds CUDA, NCCL and cuDNN where NVIDIA's runfile and packages,
-# distributions and PyPI's wheels put them, and what it found compiles and
-# links: this machine's parts are shown at those places, to a process of its own.
+# distributions and PyPI's wheels put them, and compiles and links with them. In
+# a mount namespace, this machine's files appear at those places.
 src=$(readlink -f "$top_srcdir")
 lib=/usr/lib/$(gcc -print-multiarch)
 
-# -- what each puts where ---------------------------------------------------
+# -- the places of each way of packaging ---------------------------------------
 
-# show FROM TO PATTERN...: links to what is in the folder `from`
+# show FROM TO PATTERN...: link matching files of folder FROM into folder TO
 show() {
     local pattern
     mkdir -p "$2"
@@ -18,13 +18,13 @@ show() {
     done
 }
 
-# move FROM TO: programs, which look for others beside themselves
+# move FROM TO: bind-mount programs, which look for others beside themselves
 move() {
     mkdir -p "$2"
     mount --bind "$1" "$2"
 }
 
-# toolkit PREFIX INCLUDE LIB: CUDA and cuBLAS alone
+# toolkit PREFIX INCLUDE LIB: only CUDA and cuBLAS
 toolkit() {
     move "$dir/real/bin" "$1/bin"
     move "$dir/real/nvvm" "$1/nvvm"
@@ -45,7 +45,7 @@ cudnn() {
     show "$dir/real/lib64" "$2" "${3:-libcudnn*}"
 }
 
-# NVIDIA's runfile, and its packages of CUDA.
+# NVIDIA's runfile and its packages put CUDA at the same place.
 runfile() {
     local prefix=/usr/local/cuda-99.0 target
     target=targets/$(ls "$dir/real/targets")
@@ -60,7 +60,7 @@ nvidia_for_ubuntu() {
     cudnn /usr/include "$lib"
 }
 
-# RHEL's compiler searches lib64, which Debian's is told to.
+# RHEL's compiler searches lib64; Debian's needs LIBRARY_PATH for that.
 nvidia_for_rocky() {
     runfile
     nccl /usr/include /usr/lib64
@@ -68,7 +68,7 @@ nvidia_for_rocky() {
     export LIBRARY_PATH=/usr/lib64
 }
 
-# Ubuntu's and Debian's own.
+# The packages of Ubuntu and Debian.
 ubuntu() {
     toolkit /usr/lib/nvidia-cuda-toolkit /usr/include "$lib"
     printf '#!/bin/sh\nexec /usr/lib/nvidia-cuda-toolkit/bin/nvcc "$@"\n' \
@@ -78,7 +78,7 @@ ubuntu() {
     cudnn /usr/include "$lib"
 }
 
-# PyPI's, whose libraries have numbers and no plain names.
+# PyPI's wheels, whose libraries have versioned names only.
 wheels() {
     local n=/srv/site-packages/nvidia
     mount -t tmpfs none /srv
@@ -91,7 +91,7 @@ wheels() {
 
 # -- in a mount namespace of its own ------------------------------------------
 
-# build: one kernel, and the module that is linked with CUDA and NCCL
+# build: compile one kernel, and link the module with CUDA and NCCL
 build() {
     mkdir "$dir/build" && grep -v "^ac_cv_env_" "$dir/base/config.cache" \
         >"$dir/build/config.cache" &&
@@ -103,7 +103,7 @@ build() {
     ! grep -q '^ *NCCL *[0-9]' "$dir/log" || make plait_nccl.la >"$dir/make" 2>&1
 }
 
-# layout NAME CUDA [PART...]: configure names CUDA's folder, and these parts
+# layout NAME CUDA [PART...]: configure must name CUDA's folder and these parts
 layout() {
     local part
     rm -rf "$dir/upper" "$dir/work" "$dir/build"
@@ -145,11 +145,11 @@ unshare -m mount -t overlay none /mnt -o \
 export dir real top_srcdir PATH=/usr/sbin:/usr/bin:/sbin:/bin
 unset CUDA_HOME NVIDIA_WHEELS NVCC_CCBIN CFLAGS CPPFLAGS LDFLAGS LIBRARY_PATH
 
-# All but CUDA is looked for once.
+# Cache what is independent of CUDA.
 (cd "$dir/base" && "$src/configure" -C --without-cuda --without-slurm \
     --without-mpi) >"$dir/log" 2>&1 || { sed 's/^/# /' "$dir/log"; exit 99; }
 
-# found WHAT NAME CUDA [PART...]
+# found WHAT NAME CUDA [PART...]: check that layout NAME succeeds
 found() {
     ok "$1" unshare -m --propagation private bash "$0" layout "${@:2}"
 }

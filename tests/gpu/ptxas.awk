@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# What ptxas -v says of the kernels of some files: a line of each kernel's name
-# in a file and architecture, over all instances the most registers, bytes of
-# spilled registers and bytes of static shared memory.
+# Summarizes ptxas -v: for each kernel of a file and architecture, the most
+# registers, bytes of spilled registers and bytes of static shared memory over
+# all its template instances.
 #
 #   awk -f ptxas.awk FILE.o.ptxas...
 
-# The first name in a mangled one.
+# The first name in a mangled name.
 function name_of(mangled,    n) {
     sub(/^_Z(N[0-9]*_GLOBAL__N__[^_]*)?/, "", mangled)
     sub(/^L/, "", mangled)

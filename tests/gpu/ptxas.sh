@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What ptxas made of the kernels of this build, against tests/gpu/ptxas.table:
-# no registers spilled that the table does not know of, and with the compiler
-# of the table no more registers and shared memory.
+# Compares what ptxas reported for this build's kernels with
+# tests/gpu/ptxas.table: no spilled registers beyond the table and, with the
+# table's compiler, no more registers and shared memory.
 . "$top_srcdir/tests/lib/check.sh"
 table=$top_srcdir/tests/gpu/ptxas.table
 objects=$(find "$top_builddir/kernels/cuda" -name '*.o.ptxas' | grep /.libs/)
@@ -20,7 +20,8 @@ release=$("${nvcc:-nvcc}" --version 2>/dev/null |
 	sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 known=$(sed -n 's/^# nvcc //p' "$table")
 
-# more COLUMN WHAT FILE: kernels of FILE with more of it than the table says
+# more COLUMN WHAT FILE: print kernels for which FILE has a larger number in
+# COLUMN than the table
 more()
 {
 	awk -v column="$1" -v what="$2" '

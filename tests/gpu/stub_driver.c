@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver that has no GPU and takes every kernel: libcuda.so.1 for
- * test_cudnn_plans, whose cuDNN compiles attention's kernels and asks a driver
- * to load them before it calls a plan one. Nothing runs. The toolkit's own stub
- * refuses to load. */
+/* A driver without a GPU that accepts every kernel: libcuda.so.1 for
+ * test_cudnn_plans. cuDNN compiles attention's kernels and has a driver load
+ * them before it accepts a plan. Nothing runs. The toolkit's own stub refuses
+ * to load kernels. */
 #include <stddef.h>
 #include <string.h>
 
 enum { FINE = 0, NO_DRIVER = 34, NOT_FOUND = 500 };
 
-/* What handles point at. */
+/* What all handles point at. */
 static int something;
 
 /* As declared in cuda.h, which takes ints for its enumerations. */
@@ -27,7 +27,8 @@ int cuOccupancyMaxPotentialClusterSize(int *size);
 int cuCtxGetCurrent(void **context);
 int cuCtxGetLimit(size_t *value);
 
-/* The runtime finds no GPU, and NVRTC no way around its public functions. */
+/* The runtime finds no GPU, and NVRTC finds none behind its public
+ * functions. */
 int cuInit(unsigned flags)
 {
     (void)flags;
@@ -107,7 +108,7 @@ int cuCtxGetLimit(size_t *value)
     return FINE;
 }
 
-/* All that need do nothing: cuDNN looks for each of these names. */
+/* Any other function: cuDNN looks for all of these names. */
 int stub_nothing(void);
 int stub_nothing(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuDNN's plans for attention and for the convolutions of image models, without
- * a GPU: cuDNN is asked what it would do on one that is described to it. For
- * attention it compiles kernels, for which a driver must be there: where none
- * is, stub_driver.c. PLAIT_TEST_LONG=1: all shapes for all GPUs, also in fp16,
- * and the backward that adds. */
+ * a GPU: cuDNN plans for a GPU that is described to it. For attention it
+ * compiles kernels, which needs a driver: stub_driver.c if there is none.
+ * PLAIT_TEST_LONG=1: all shapes for all GPUs, also in fp16, and the backward
+ * that adds. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 
 #if defined(HAVE_CUDNN) && CUDNN_VERSION >= 91900
 
-/* How the images of a digit, of CIFAR and of ImageNet go through a ResNet. */
+/* Convolutions of ResNets for images of digits, CIFAR and ImageNet. */
 static const struct plait_conv convs[] = {
     {128, 8, 8, 1, 16, 3, 1, 1},     {128, 32, 32, 3, 16, 3, 1, 1},
     {128, 32, 32, 16, 16, 3, 1, 1},  {128, 32, 32, 16, 32, 3, 2, 1},
@@ -88,7 +88,7 @@ static void forget(struct plan *p)
     free(p);
 }
 
-/* The workspace of the plan, or -1: there is none. */
+/* Returns the plan's workspace in bytes, or -1 if there is no plan. */
 static int64_t plan_conv(desc gpu, const struct plait_conv *c,
                          enum cuda_conv_pass pass, bool tf32, int alignment)
 {
@@ -143,8 +143,8 @@ static void test_refused(void)
 }
 
 /* The lengths and heads of GPT-2 124M and 1.5B, of an 8B and a 70B Llama, and
- * what is odd: few tokens, heads of other sizes, one head for all, one
- * sequence, tensors that are not beside each other. */
+ * unusual ones: few tokens, heads of other sizes, one key head for all, a
+ * single sequence, lengths that are no power of two. */
 static const struct shape shapes[] = {
     {.batch = 32, .len = 1024, .q_heads = 12, .kv_heads = 12, .head_dim = 64},
     {.batch = 8, .len = 1024, .q_heads = 25, .kv_heads = 25, .head_dim = 64},
@@ -158,8 +158,8 @@ static const struct shape shapes[] = {
 };
 enum { NSHAPES = sizeof(shapes) / sizeof(*shapes) };
 
-/* As a layer calls it: q, k and v fused. way 0: forward; 1: backward that adds;
- * 2: backward. Why there is no plan, or NULL. */
+/* Plans attention as a layer calls it, with q, k and v fused. way 0: forward;
+ * 1: backward that adds; 2: backward. Returns why there is no plan, or NULL. */
 static const char *plan_attention(desc gpu, const struct shape *s, int way,
                                   enum plait_dtype type, int64_t *workspace)
 {
@@ -187,7 +187,7 @@ static const char *plan_attention(desc gpu, const struct shape *s, int way,
     return result;
 }
 
-/* Those of every `step`th shape. */
+/* Plans every `step`th shape. */
 static void test_way(const struct gpu *gpu, desc d, int way,
                      enum plait_dtype type, int step)
 {
@@ -213,7 +213,7 @@ static void test_way(const struct gpu *gpu, desc d, int way,
        (long long)most >> 10);
 }
 
-/* Half a second of a processor for a plan: all of them for one GPU. */
+/* A plan takes half a second: only one GPU gets all shapes. */
 static void test_attention(const struct gpu *gpu)
 {
     bool all = getenv("PLAIT_TEST_LONG") != NULL;
@@ -244,7 +244,7 @@ static void test_versions(void)
        "and backwards of those that have none for the shape");
 }
 
-/* Before it is found: what a machine without it is told. */
+/* The error of a machine without cuDNN. */
 static void test_missing(void)
 {
     char why[200] = "";

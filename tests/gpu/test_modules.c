@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU modules load into a program that knows nothing of them, with all
- * their symbols resolved, whether or not there is a GPU. */
+/* The GPU modules load into a program that has none of their symbols, and all
+ * their symbols are resolved, whether or not there is a GPU. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ static void *load(const char *name)
     return handle;
 }
 
-/* All behind device_create are functions, too. */
+/* Whether all members after device_create are functions, too. */
 static int whole(const struct plait_ops *ops)
 {
     void *const *entry = (void *const *)&ops->device_create;

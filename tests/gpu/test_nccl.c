@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL with the one GPU that a test machine has: a world of one rank, in
- * which every operation still goes through NCCL. */
+/* NCCL with the one GPU that a test machine has: a world of one rank, whose
+ * operations still all go through NCCL. */
 #include <string.h>
 
 #include "runtime/comm/comm.h"
@@ -13,7 +13,7 @@ static struct plait_device *dev;
 static struct plait_queue *q;
 static float host[N], back[N], *a, *b;
 
-/* a holds `host`, b zeros */
+/* Sets a to `host`, b to zeros. */
 static void reset(void)
 {
     ops->to_device(q, a, host, sizeof(host));
@@ -51,7 +51,7 @@ static void test_collectives(struct plait_comm *c)
     holds(a, "broadcast");
 }
 
-/* To itself, which only a group of both halves can do. */
+/* A message to itself, which needs both halves in one NCCL group. */
 static void test_messages(struct plait_comm *c)
 {
     struct plait_request *req[2] = {NULL, NULL};
@@ -65,7 +65,7 @@ static void test_messages(struct plait_comm *c)
     holds(b, "the message arrives");
 }
 
-/* Memory of NCCL's own is like the device's. */
+/* Memory that NCCL allocates can be used like the device's. */
 static void test_memory(struct plait_comm *c)
 {
     size_t before, now, after;
@@ -91,7 +91,7 @@ static void test_memory(struct plait_comm *c)
     ok(after == before, "and given back");
 }
 
-/* Transfers beside the queue, and on it, as part of a graph. */
+/* Transfers beside the queue, and recorded on it as part of a graph. */
 static void test_recorded(struct plait_comm *c)
 {
     struct plait_request *req = NULL;

@@ -66,7 +66,7 @@ for family in gpt2 llama; do
 	done
 done
 
-# shared RANKS SETTINGS..: RANKS ranks on one GPU, as one rank
+# shared RANKS SETTINGS..: RANKS ranks on one GPU against one rank
 shared()
 {
 	n=$1
@@ -79,8 +79,8 @@ shared()
 	launch=
 }
 
-# apart RANKS SETTINGS..: ranks with a GPU each, by NCCL, as one rank; and all
-# of a step recorded
+# apart RANKS SETTINGS..: ranks with a GPU each over NCCL against one rank, with
+# all of a step recorded
 apart()
 {
 	n=$1
@@ -100,7 +100,7 @@ apart()
 	launch=
 }
 
-# those that are visible, not those that are there
+# visible GPUs; the machine may have more
 gpus=$("$top_builddir/tests/gpu/gpu_facts" --count)
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the compiler calls before each access of kernels/cuda's code: host
- * code passes, a thread's own memory too. */
+/* The functions that -fsanitize=thread makes kernels/cuda's code call before
+ * each access. Accesses by host code and to a thread's own stack pass
+ * unchecked. */
 #include "machine.h"
 
 #define EXPORT __attribute__((visibility("hidden")))
 
-/* `aligned`: the instruction moves all bytes at once. */
+/* aligned: one instruction moves all bytes, so their address must be
+ * aligned. */
 static inline void at_access(const void *p, size_t bytes, bool aligned,
                              enum emu_access kind, const void *pc)
 {

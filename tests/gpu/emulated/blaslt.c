@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuBLASLt's products as plain sums, with its conditions. Matrices are
- * column-major. */
+/* cuBLASLt's matrix products as plain sums, with the conditions that cuBLASLt
+ * has for its arguments. Matrices are column-major. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "machine.h"
 #include "runtime.h"
 
-/* A product under way. */
+/* The arguments of a product on a stream. */
 struct work {
     struct emu_product how;
     struct emu_matrix is[3]; /* A, B, D */
@@ -63,7 +63,7 @@ static size_t bytes_of(const struct emu_matrix *m)
     return ((m->cols - 1) * m->ld + m->rows) * size_of(m->type);
 }
 
-/* op(matrix), [lines, k] with k running fastest. */
+/* Returns op(matrix) as [lines, k] doubles with k running fastest. */
 static double *widen(const struct emu_matrix *m, const void *p, bool by_rows,
                      size_t *lines, size_t *k)
 {
@@ -111,7 +111,7 @@ static bool has_aux(cublasLtEpilogue_t e)
            e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU;
 }
 
-/* B's sums over k, which are the gradient of a bias. */
+/* Whether the epilogue sums B over k, which gives the gradient of a bias. */
 static bool sums_b(cublasLtEpilogue_t e)
 {
     return e == CUBLASLT_EPILOGUE_BGRADB;
@@ -172,7 +172,7 @@ static void touch_matrix(const struct emu_matrix *m, const void *p,
         emu_touch(p, m->rows * m->cols * size, kind);
 }
 
-/* What it uses, for the order of streams. */
+/* Notes what memory the product uses, to check the order of streams. */
 static void touch_all(const struct work *w)
 {
     const struct emu_product *h = &w->how;
@@ -193,13 +193,14 @@ static void touch_all(const struct work *w)
     for (int i = 0; i < 2; i++)
         if (h->scale[i] != NULL)
             emu_touch(h->scale[i], sizeof(float), EMU_READ);
-    /* As much of it as tells one workspace from another. */
+    /* The workspace: its beginning is enough to find that two streams share
+     * it. */
     emu_touch(w->workspace, w->workspace_bytes < 256 ? w->workspace_bytes : 256,
               EMU_WRITE);
 }
 
-/* Steps that no test waits for: the trainer times products of 4096 cubed. They
- * are checked and not made, and what the result begins with is no number. */
+/* Products that would take too long, such as the 4096 cubed that the trainer
+ * times: their arguments are checked, and the result begins with NaNs. */
 static bool is_too_long(const struct work *w)
 {
     const struct emu_matrix *a = &w->is[0], *d = &w->is[2];
@@ -270,8 +271,9 @@ static void do_product(void *arg, bool backwards)
         multiply(w, scale);
 }
 
-/* What the library has: fp8 as A^T B of whole 16 bytes, GELU in 16 bits with
- * rows of whole 16 bytes, gradients of biases beside 16 bits. */
+/* cuBLASLt's conditions: fp8 products are A^T B with dimensions that are
+ * multiples of 16; GELU with aux needs a 16-bit result whose rows are a
+ * multiple of 8; gradients of biases need 16-bit operands. */
 static bool is_supported(const struct emu_product *h,
                          const struct emu_matrix *a, const struct emu_matrix *b,
                          const struct emu_matrix *d)
@@ -343,7 +345,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     *found = 0;
     if (!is_supported(desc, a, b, d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    /* as many as a search needs to have something to choose from */
+    /* two, so that a search has something to choose from */
     while (*found < most && *found < 2) {
         memset(&list[*found], 0, sizeof(*list));
         list[*found].algo.data[ALGO_ALIGN] = pref->align;

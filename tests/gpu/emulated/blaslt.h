@@ -4,7 +4,7 @@
 
 #include <cublasLt.h>
 
-/* What cuBLASLt's handles stand for. */
+/* The objects behind cuBLASLt's handles. */
 
 struct emu_blas {
     int unused;
@@ -30,10 +30,10 @@ struct emu_product {
     cudaDataType_t bias_type;
 };
 
-/* What an algorithm holds: the alignment that it wants, its number. */
+/* Where an algorithm keeps the alignment that it needs, and its number. */
 enum { ALGO_ALIGN, ALGO_NUMBER };
 
-/* Notes that a product was made so: choices.c. add: to what D has. */
+/* Notes which algorithm a product took, for choices.c. add: beta is not 0. */
 void emu_chosen(const struct emu_product *how, const struct emu_matrix *a,
                 const struct emu_matrix *d, int add, int algorithm);
 

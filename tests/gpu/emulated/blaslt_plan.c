@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuBLASLt's descriptions of products. */
+/* cuBLASLt's descriptors of products, matrices and preferences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 extern int emu_products __attribute__((visibility("default")));
 
-/* Descriptions of products that there are: test_runtime.c asks. */
+/* How many descriptors of products exist; test_runtime.c reads it. */
 int emu_products;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
@@ -116,7 +116,7 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *pref)
     *pref = calloc(1, sizeof(**pref));
     if (*pref == NULL)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    (*pref)->align = 256; /* what cuBLASLt takes for granted */
+    (*pref)->align = 256; /* cuBLASLt's default */
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of the host, counted by name. EMULATED_CALLS=FILE: at its end the
- * process (the first of several) writes how many of each its last step made,
- * from one "optimizer" to the next (the NVTX range of each step), and what of
- * streams, events and graphs nobody has destroyed. */
+/* Counts calls of the host by name. EMULATED_CALLS=FILE: at its end the process
+ * (of several, the first) writes to FILE how many of each its last step made,
+ * from one "optimizer" to the next (the NVTX range of each step), and how many
+ * streams, events, graphs and communicators were not destroyed. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

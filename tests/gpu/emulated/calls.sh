@@ -1,9 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Calls of CUDA, cuBLASLt and NCCL that the host makes in a step, per layer and
-# besides, against tests/gpu/emulated/calls.table: more than it says fails.
-# Two micro-batches, two heads, the first of `stages`. usage: calls.sh [--table]: prints one of now,
-# with layouts that the test leaves out for their time
+# Counts the calls of CUDA, cuBLASLt and NCCL that the host makes in a step, per
+# layer and outside of layers, and fails if there are more than in
+# tests/gpu/emulated/calls.table. The model has two heads; a step has two
+# micro-batches; in a pipeline, the first of `stages` is counted.
+# usage: calls.sh [--table]: prints a new table, also of layouts that take too
+# long for the test
 PLAIT_TEST_GPU=1
 export PLAIT_TEST_GPU
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
@@ -15,7 +17,8 @@ plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
 
 stages=1
 
-# count NAME RANKS LAYERS SETTING..: the calls of a step in $work/NAME.LAYERS
+# count NAME RANKS LAYERS SETTING..: write the calls of a step to
+# $work/NAME.LAYERS
 count()
 {
 	name=$1 ranks=$2 layers=$3
@@ -33,7 +36,7 @@ count()
 		>"$work/out" 2>&1 || sed 's/^/# /' "$work/out"
 }
 
-# layout NAME RANKS SETTING..: lines of the table
+# layout NAME RANKS SETTING..: print the table's lines of a layout
 layout()
 {
 	layout=$1 ranks=$2
@@ -51,7 +54,7 @@ layout()
 	}' "$work/$layout.1" "$work/$layout.2" | sort
 }
 
-# figures CHUNKS: of a GPU so slow, and links of such latency, that so many are
+# figures CHUNKS: a site's figures of GPU and links with which CHUNKS chunks are
 # best for 512 rows
 figures()
 {
@@ -95,7 +98,7 @@ layouts()
 layouts ${1+all} >"$work/now"
 [ -z "${1-}" ] || { cat "$work/now"; exit 0; }
 
-# more FILE: what FILE has more of than the table
+# more FILE: print the calls of which FILE has more than the table
 more()
 {
 	awk '

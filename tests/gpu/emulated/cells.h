@@ -6,31 +6,36 @@
 
 #include "order.h"
 
-/* What is known of a word of memory. */
+/* What is known of a 4-byte word of memory. */
 struct cell {
-    unsigned written, read; /* epochs */
-    unsigned elsewhere;     /* a launch in which other blocks read it */
-    unsigned read_also;     /* by another stream, with nothing between */
+    unsigned written, read; /* the last writing and reading epoch */
+    unsigned elsewhere;     /* the launch epoch in which also other blocks read
+                             * it */
+    unsigned read_also;     /* epoch of a read by another stream, unordered with
+                             * the last */
     uint16_t writer, reader;
-    uint16_t writer_warps, reader_warps; /* the warp's count of barriers */
-    /* Bytes, a bit each, of those above; that hold something. */
+    uint16_t writer_warps, reader_warps; /* barriers that the thread's warp had
+                                          * passed */
+    /* Bit masks of the word's bytes for the accesses above; filled: bytes that
+     * have been written. */
     uint8_t write_bytes : 4, read_bytes : 4;
     uint8_t elsewhere_bytes : 4, filled : 4;
     uint8_t also_bytes;
-    uint8_t arriving; /* an asynchronous copy is */
+    uint8_t arriving; /* target of an asynchronous copy that is not waited
+                       * for */
 };
 
-/* The device's memory has them in pieces of so many bytes. */
+/* Cells of the device's memory are allocated for pieces of this many bytes. */
 #define EMU_PIECE_BITS 20
 
 struct cell *emu_cell_of(uintptr_t p);
 
-/* Reports what another stream may do to these bytes meanwhile. */
+/* Reports if another stream may access these bytes at the same time. */
 void emu_cell_check(const struct cell *c, uint8_t bytes, enum emu_access kind,
                     uintptr_t p, const void *pc);
 
-/* A read by the current operation is about to be noted: one that may overlap
- * it must not be forgotten. */
+/* To be called before a read by the current operation is noted in the cell:
+ * keeps the previous read if it may overlap this one. */
 static inline void emu_cell_keep_read(struct cell *c)
 {
     if (!emu_is_open(c->read))

@@ -1,14 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ./check-gpu with the emulated GPU in place of one: each part of it small, and
-# the page that it ends with.
+# ./check-gpu with the emulated GPU, each part of it small, and the page that it
+# writes.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 unset CUDA_VISIBLE_DEVICES
 
-# ends STATUS WORDS ARGUMENT..: so it ends, and says this in one line
+# ends STATUS WORDS ARGUMENT..: whether check-gpu exits with STATUS, and its
+# first line has WORDS
 ends()
 {
 	want=$1 words=$2
@@ -27,7 +28,7 @@ if ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
 	check "in one line, and nothing is built" $?
 fi
 
-# page WORDS..: the newest page has these
+# page WORDS..: whether the newest page has all of these
 page()
 {
 	for words; do
@@ -65,7 +66,7 @@ assert len(page["types"]) >= 10 and page["gpus"][0]["busid"]
 END
 check "and gpu.json the same for programs" $?
 
-# A GPU that does not work, and figures that are too low.
+# A GPU that does not work, and figures that are below their targets.
 EMULATED_GPU=broken "$top_srcdir/check-gpu" --emulated --build \
 	"$top_builddir" --out "$tmp/out" >"$tmp/said" 2>&1
 [ $? = 1 ] && page '^| environment | \*\*failed\*\* | .*not yet initialized'

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of cuBLASLt's algorithms products take, for search.sh.
+/* Records which of cuBLASLt's algorithms products take, for search.sh.
  * EMULATED_CHOICES=FILE: FILE.RANK gets a line for each product with the number
- * of the algorithm that it was made by last. EMULATED_FAST=N: events say that
- * all but number N take a second longer. */
+ * of the algorithm that computed it last. EMULATED_FAST=N: by the times of
+ * events, every algorithm but number N takes a second longer. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,25 +7,26 @@
 #include "board.h"
 #include "runtime.h"
 
-/* What the files of the emulated NCCL share. */
+/* Declarations that the files of the emulated NCCL share. */
 
 struct ncclComm {
-    struct ncclComm *next; /* of this process */
+    struct ncclComm *next; /* list of this process's communicators */
     struct emu_board *board;
     bool owns_board;
     uint64_t id;
     int n, rank;
-    int member[EMU_RANKS]; /* ranks of the world */
-    unsigned all;          /* their bits */
-    unsigned together;     /* transfers of all so far */
+    int member[EMU_RANKS]; /* their ranks in the world */
+    unsigned all;          /* bit mask of the members */
+    unsigned together;     /* collectives so far */
     unsigned sent[EMU_RANKS], received[EMU_RANKS];
     char name[32];
     bool blocking;
-    volatile bool aborted; /* its transfers are let go */
-    const char *ended;     /* how: no call may have it any more; NULL */
-    int graphs;            /* recorded transfers that are left */
+    volatile bool aborted; /* its transfers no longer wait */
+    const char *ended;     /* "destroyed" or "aborted", after which no call may
+                            * use it */
+    int graphs;            /* its transfers in recorded graphs that exist */
     ncclResult_t state;
-    int lane; /* its last transfer, for who may overlap it */
+    int lane; /* of its last transfer, to find what may overlap it */
     unsigned tick;
 };
 
@@ -36,8 +37,8 @@ enum emu_transfer_kind {
     EMU_BROADCAST,
     EMU_SEND_TO,
     EMU_RECEIVE_FROM,
-    EMU_SPLIT, /* of the host: numbers of all */
-    EMU_WINDOW /* of the host: all register as much */
+    EMU_SPLIT, /* on the host: all-gather of color and key */
+    EMU_WINDOW /* on the host: all ranks register the same size */
 };
 
 struct emu_transfer {
@@ -48,20 +49,21 @@ struct emu_transfer {
     size_t n;
     ncclDataType_t type;
     ncclRedOp_t op;
-    int peer; /* or root */
+    int peer; /* or the root of a broadcast */
 };
 
-/* The communicators of this process. */
+/* All communicators of this process, ended ones too. */
 extern struct ncclComm *emu_comms __attribute__((visibility("hidden")));
 
-/* Whether a call may have it: else a fault, and what the call returns. */
+/* Whether a call may use the communicator; if not, reports a fault and returns
+ * the call's result. */
 ncclResult_t emu_comm_check(const struct ncclComm *comm, const char *call);
-/* Those that this thread has aborted in the group that ends now. */
+/* At the end of a group: waits for the communicators that it has aborted. */
 void emu_aborts_finish(void);
 /* Whether this thread is between ncclGroupStart() and ncclGroupEnd(). */
 bool emu_in_group(void);
 
-/* Makes them, one beside the other: 0, or -1. */
+/* Runs transfers concurrently: 0, or -1. */
 int emu_transfers_run(struct emu_transfer *t, int n);
 const char *emu_transfer_name(enum emu_transfer_kind kind);
 size_t emu_type_size(ncclDataType_t type);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait run --elastic on emulated GPUs over NCCL: ranks are killed, stopped, or
-# their GPU fails while they train, and the others go on in the same processes
-# to the losses of a run that nobody hurt.
+# plait run --elastic on emulated GPUs over NCCL: during training ranks are
+# killed or stopped, or a GPU fails, and the other ranks go on in the same
+# processes to the losses of an undisturbed run.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 . "$top_srcdir/tests/lib/until.sh"
 plait=$top_builddir/plait
@@ -27,7 +27,7 @@ optim: {lr: 1.0e-3}
 lr: {warmup: 1}
 END
 
-# begin RANKS LAYOUT ARGS...: in the background, as $pid
+# begin RANKS LAYOUT ARGS...: train in the background; $pid is the launcher
 begin() {
     rm -rf "$dir/ck" "$dir"/m* "$dir"/pid.* "$dir"/calls.* "$dir"/fault.*
     : >"$dir/m"
@@ -43,7 +43,7 @@ begin() {
 
 steps_made() { [ "$(wc -l <"$dir/m")" -ge "$1" ] || ! kill -0 $pid; }
 
-# at_step COMMAND...: in one of the middle
+# at_step COMMAND...: run it during one of the middle steps
 at_step() {
     until_true steps_made $((RANDOM % 8 + 7))
     "$@"
@@ -59,14 +59,14 @@ close_by() {
     python3 -B "$top_srcdir/tests/lib/same_losses.py" "$@" $steps
 }
 
-# Each ends with its streams, events, graphs and communicators destroyed, and
+# Each process has destroyed its streams, events, graphs and communicators, and
 # made its last step by graphs.
 all_clean() {
     ! grep "^left-.* [^0]" "$dir"/calls.* &&
         ! grep -L "^cudaGraphLaunch" "$dir"/calls.[0-9]* | grep .
 }
 
-# mended WHAT RANKS: so many are left
+# mended WHAT RANKS: the run ends well; RANKS: how many must be left then
 mended() {
     local left=$2
     finish

@@ -2,7 +2,7 @@
 #ifndef PLAIT_TESTS_GPU_EMULATED_EMULATED_H
 #define PLAIT_TESTS_GPU_EMULATED_EMULATED_H
 
-/* What nvcc gives every .cu file: read before its first line. */
+/* What nvcc declares for every .cu file; included before its first line. */
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ struct dim3 {
     }
 };
 
-/* One access of 16 bytes, as it is on a GPU. */
+/* Accessed by one instruction of 16 bytes, as on a GPU. */
 typedef unsigned uint4 __attribute__((vector_size(16)));
 
 #define threadIdx (emu_indices()[0])
@@ -104,7 +104,7 @@ static inline std::common_type_t<A, B> max(A a, B b)
     return a < b ? b : a;
 }
 
-/* glibc has a __expf of its own. */
+/* glibc has a function of this name. */
 #define __expf expf
 
 static inline float rsqrtf(float x)
@@ -152,7 +152,7 @@ template <typename T> static inline uint64_t operand(T x)
     return bits;
 }
 
-/* The launch itself; K is a kernel or calls one. */
+/* Launches K, which is a kernel or calls one. */
 template <typename K, typename... A>
 static inline void launch(const char *name, const void *key, dim3 grid,
                           dim3 block, size_t shared, cudaStream_t stream,

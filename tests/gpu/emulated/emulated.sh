@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the tests of the emulated GPU: sourced, not run. Builds the module, or
-# says why the test is skipped.
+# For the tests of the emulated GPU to source. Builds the module, or skips the
+# test and says why.
 
 # skip_all WHY
 skip_all()
@@ -9,15 +9,15 @@ skip_all()
 	exit 0
 }
 
-# run-tests asks for it once: in the build with all there is.
+# run-tests needs these tests in one of its configurations only.
 if [ "${PLAIT_TEST_EMULATED-}" = no ]; then
 	make -n -f "$top_srcdir/tests/gpu/emulated/module.mk" \
 		top_srcdir="$top_srcdir" >/dev/null || exit 99
 	skip_all "PLAIT_TEST_EMULATED=no: its files are there, that is all"
 fi
 command -v python3 >/dev/null || skip_all "no python3"
-# -fsanitize=thread in kernels is the point: another compiler may not tell of
-# each access as GCC does.
+# Kernels need -fsanitize=thread, and only GCC is known to call a function
+# before each access.
 cxx=${CXX:-g++}
 $cxx --version 2>/dev/null | grep -q -i 'gcc\|g++\|Free Software' ||
 	skip_all "no g++"

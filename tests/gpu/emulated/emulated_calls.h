@@ -2,7 +2,7 @@
 #ifndef PLAIT_TESTS_GPU_EMULATED_CALLS_H
 #define PLAIT_TESTS_GPU_EMULATED_CALLS_H
 
-/* What kernels call, in C++ by emulated.h, and the emulated GPU has in C. */
+/* C functions of the emulated GPU that kernels call by way of emulated.h. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct emu_index {
     unsigned x, y, z;
 };
 
-/* thread, block, block_size, grid: as in struct emu_thread */
+/* Returns thread, block, block_size, grid, as in struct emu_thread. */
 const struct emu_index *emu_indices(void) __attribute__((const));
 void emu_launch_bounds(int threads);
 void emu_barrier(int line);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a GPU would punish: said once, in one line, and kept. */
+/* Errors that a GPU would not forgive: the first is printed in one line and
+ * kept. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -16,7 +17,8 @@ const char *emu_faulted(void)
     return first[0] != '\0' ? first : NULL;
 }
 
-/* ", in FUNCTION at FILE:LINE" of the code at pc, where addr2line can tell. */
+/* Appends ", in FUNCTION at FILE:LINE" of the code at pc, if addr2line
+ * knows. */
 static void add_place(char *text, size_t size, const void *pc)
 {
     char command[512], function[8192] = "", line[1024] = "";

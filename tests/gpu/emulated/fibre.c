@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads that give way to each other of their own will. A switch saves what
- * a function call must keep, which is a few nanoseconds on x86-64; elsewhere
- * the C library does it. */
+/* Cooperative threads. A switch saves the registers that a function call must
+ * preserve, which takes a few nanoseconds on x86-64; elsewhere the C library
+ * switches contexts. */
 #include <string.h>
 
 #include "machine.h"
@@ -35,7 +35,7 @@ void *emu_fibre_new(void *stack, size_t bytes, void (*entry)(void))
     uintptr_t top = ((uintptr_t)stack + bytes) & ~(uintptr_t)15;
     void **sp = (void **)top;
 
-    *--sp = NULL; /* where entry would return to: it does not */
+    *--sp = NULL; /* entry's return address; it never returns */
     *--sp = (void *)(uintptr_t)entry;
     for (int i = 0; i < 6; i++)
         *--sp = NULL;
@@ -46,8 +46,8 @@ void *emu_fibre_new(void *stack, size_t bytes, void (*entry)(void))
 
 #include <ucontext.h>
 
-/* The contexts lie at the bottom of the stacks, and are what is called sp; the
- * host has one of its own. */
+/* sp points at a context at the bottom of the thread's stack; the host's
+ * context is static. */
 static ucontext_t host;
 
 void *emu_fibre_new(void *stack, size_t bytes, void (*entry)(void))

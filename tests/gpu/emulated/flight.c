@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies to and from pinned memory that the host has not waited for. Until it
- * has, the pages are protected: a touch of the host's, wherever in the program,
- * comes to a handler that knows the copy. */
+ * has, their pages are protected, so that an access anywhere in the program
+ * raises SIGSEGV, whose handler knows the copy. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 struct flight {
     struct flight *next;
     uintptr_t from, to;
-    bool writes; /* the copy does */
+    bool writes; /* the copy writes the buffer */
     int lane;
     unsigned tick;
 };
@@ -31,7 +31,8 @@ static void protect(uintptr_t from, uintptr_t to, int how)
         abort();
 }
 
-/* Those that write last, as they allow less. */
+/* Buffers that a copy writes come last: they may share a page with others and
+ * permit less. */
 static void protect_all(void)
 {
     for (int writes = 0; writes < 2; writes++)
@@ -40,7 +41,8 @@ static void protect_all(void)
                 protect(f->from, f->to, writes ? PROT_NONE : PROT_READ);
 }
 
-/* A neighbour of such a copy in its page is let go on. */
+/* SIGSEGV: reports an access to a copy's buffer. Other data in the same page
+ * may be used: the page is unprotected. */
 static void at_touch(int signal, siginfo_t *info, void *context)
 {
     uintptr_t p = (uintptr_t)info->si_addr;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recordings and graphs: steps, each with those of other streams that are
- * before it. */
+/* Recordings and graphs: a list of steps, each with the steps of other streams
+ * that must come before it. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +13,17 @@ struct step {
     void (*f)(void *arg, bool backwards);
     void (*forget)(void *arg);
     void *arg;
-    int at; /* the stream that it is of */
+    int at; /* index of its stream in the recording */
     unsigned seen[EMU_RECORDED];
 };
 
 struct emu_graph {
-    struct emu_graph *next; /* of the recordings under way */
+    struct emu_graph *next; /* list of recordings that have not ended */
     unsigned number;
-    pthread_t thread; /* began it */
+    pthread_t thread; /* that began it */
     struct step *first, **end;
-    int users; /* the recording or the graph, and what was made of it */
-    /* The streams, the first of which began it. */
+    int users; /* the recording or the graph, and executables made of it */
+    /* Its streams; the first one began it. */
     struct emu_stream *stream[EMU_RECORDED];
     int stream_number[EMU_RECORDED];
     unsigned steps[EMU_RECORDED];
@@ -123,7 +123,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
     return emu_result(cudaSuccess);
 }
 
-/* What has joined the recording must be before its end. */
+/* Reports streams that joined the recording and that its first stream has not
+ * waited for at the end. */
 static void check_joined(const struct emu_graph *g)
 {
     const struct emu_stream *origin = g->stream[0];
@@ -180,7 +181,7 @@ static void graph_drop(struct emu_graph *g)
     free(g);
 }
 
-/* EMULATED_GRAPHS=refused: it is. */
+/* EMULATED_GRAPHS=refused: fails. */
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec,
                                           cudaGraph_t graph,
                                           unsigned long long flags)
@@ -201,8 +202,8 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec,
     return emu_result(cudaSuccess);
 }
 
-/* Behind what its stream has done, each step behind those it has seen. Two
- * runs of a graph follow each other. */
+/* Runs the steps after what the stream has done, each after the steps that it
+ * depends on. Two runs of a graph never overlap. */
 static void run_steps(struct emu_graph *g, struct emu_stream *stream)
 {
     unsigned begin[EMU_RECORDED];

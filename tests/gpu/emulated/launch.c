@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kernel's launch, and what CUDA refuses in one. */
+/* Launches of kernels, and the conditions that CUDA has for one. */
 #include <stdlib.h>
 
 #include "machine.h"
@@ -7,7 +7,7 @@
 
 #define KERNELS 256
 
-/* What cudaFuncSetAttribute has allowed. */
+/* Dynamic shared memory that cudaFuncSetAttribute has allowed to kernels. */
 static struct {
     const void *kernel;
     size_t bytes;

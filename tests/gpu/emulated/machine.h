@@ -8,8 +8,8 @@
 
 #include "emulated_calls.h"
 
-/* What the files of the emulated GPU share; emulated.h is what a kernel sees
- * of it. Blocks run one after another; a block's threads are fibres of one
+/* Declarations that the files of the emulated GPU share; kernels see emulated.h
+ * instead. Blocks run one after another; a block's threads are fibres of one
  * host thread. */
 
 #ifdef __cplusplus
@@ -20,20 +20,21 @@ enum {
     EMU_WARP = 32,
     EMU_THREADS = 1024,          /* of a block, at most */
     EMU_SMS = 132,               /* as on an H100 SXM */
-    EMU_SHARED_PLAIN = 48 << 10, /* what every kernel may have */
-    EMU_SHARED_MOST = 232448,    /* what a block can have if it asks: 227 KiB */
-    EMU_LANES = 64               /* streams, and those of graphs */
+    EMU_SHARED_PLAIN = 48 << 10, /* shared memory of any kernel */
+    EMU_SHARED_MOST = 232448,    /* that a block can ask for: 227 KiB */
+    EMU_LANES = 64               /* streams, and streams of graphs */
 };
 
-/* A thread of the block that runs. */
+/* A thread of the running block. */
 struct emu_thread {
     struct emu_index thread, block, block_size, grid;
-    void *sp;                /* where it goes on */
-    void *stack;             /* the slot it has */
-    struct emu_copy *copies; /* asynchronous copies under way, oldest first */
-    int committed;           /* groups of them */
+    void *sp;                /* stack pointer while it does not run */
+    void *stack;             /* its slot */
+    struct emu_copy *copies; /* asynchronous copies not waited for, oldest
+                              * first */
+    int committed;           /* how many groups of copies it has committed */
     int number;              /* within the block */
-    /* Where it waits: the line, and with which operation of its warp. */
+    /* Where it waits: the source line, and what it passed to emu_meet(). */
     int line;
     unsigned mask;
     void (*act)(void *const *args, unsigned mask);
@@ -42,11 +43,11 @@ struct emu_thread {
 
 /* -- errors (fault.c) ------------------------------------------------------ */
 
-/* What a GPU would have done wrong, or be asked wrongly. The first is kept:
- * from then on all calls of the runtime fail with it. On a fibre it does not
- * return. */
+/* Reports an error that a GPU would make of a kernel or refuse in a call. The
+ * first is kept, and from then on all calls of the runtime fail with it. Does
+ * not return in a fibre. */
 void emu_fault(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same, of the code at `pc`. */
+/* The same, with the source line of the code at pc. */
 void emu_fault_at(const void *pc, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The text of the first fault; NULL: none. */
@@ -56,53 +57,55 @@ const char *emu_faulted(void);
 
 struct emu_memory {
     uintptr_t from, to;
-    unsigned born; /* the epoch it was made in */
+    unsigned born; /* epoch of its allocation */
     bool pinned;   /* memory of the host */
     bool whole;    /* all of it has been written */
     unsigned number;
-    /* For ranges.c: the last epoch in which it was used, one in which all of it
-     * was written; the last operation of each lane that has used it. */
+    /* For ranges.c: the last epoch in which any of it was used, one in which
+     * all of it was written; the last operation of each lane that used it. */
     unsigned touched, all_written;
     unsigned use[EMU_LANES];
 };
 
 void *emu_memory_new(size_t bytes, bool pinned);
-/* -1: there is none at ptr. */
+/* -1: ptr is no allocation. */
 int emu_memory_free(void *ptr, bool pinned);
-/* The memory that p lies in, or NULL. */
+/* The allocation that contains p, or NULL. */
 const struct emu_memory *emu_memory_at(uintptr_t p);
-/* Whether p is of the addresses that memory is made in. */
+/* Whether p is within the range of addresses of all allocations. */
 bool emu_memory_is(const void *p);
-/* Whether all of [p, p + bytes) may be used; else a fault that names what. */
+/* Whether [p, p + bytes) is in one allocation; if not, a fault with `what`. */
 bool emu_memory_check(const void *p, size_t bytes, const char *what);
-/* The same, and that it has been written. */
+/* The same, and that all of it has been written. */
 bool emu_memory_filled(const void *p, size_t bytes, const char *what);
-/* Somebody other than a kernel has written there. */
+/* To be called when something other than a kernel has written memory. */
 void emu_memory_written(const void *p, size_t bytes);
 
-/* -- what accesses are held against (shadow.c) ----------------------------- */
+/* -- checks of accesses (shadow.c) ----------------------------------------- */
 
 enum emu_access { EMU_READ, EMU_WRITE, EMU_ATOMIC };
 
-/* Around a launch, and around each of its blocks. */
+/* To be called before a launch, before each of its blocks, and at each barrier
+ * of a block. */
 void emu_shadow_launch(size_t shared);
 void emu_shadow_block(void);
 void emu_shadow_barrier(void);
-/* All lanes of a warp have waited for each other. */
+/* To be called when all lanes of a warp have waited for each other. */
 void emu_shadow_warp(int warp);
-/* A running thread's access to memory. */
+/* Checks and notes the running thread's access to memory. */
 void emu_shadow_access(const void *p, size_t bytes, enum emu_access kind,
                        const void *pc);
-/* An asynchronous copy to shared memory begins there, or has arrived. */
+/* An asynchronous copy to this shared memory begins (begin_copy) or is complete
+ * (end_copy). */
 void emu_shadow_begin_copy(const void *p, size_t bytes, const void *pc);
 void emu_shadow_end_copy(const void *p, size_t bytes, const void *pc);
-/* Shared memory of the launch: an array of `bytes`, the same for each key, at
- * an address of this alignment and no larger one. */
+/* An array in the launch's shared memory: the same for the same key, aligned as
+ * asked for and no better. key NULL: the dynamic shared memory. */
 void *emu_shadow_array(const void *key, size_t bytes, size_t align);
-/* The window of shared memory. */
+/* The memory that holds all arrays in shared memory. */
 char *emu_shadow_window(void);
 unsigned emu_shadow_epoch(void);
-/* Begins another. */
+/* Begins the next epoch and returns it. */
 unsigned emu_shadow_next(void);
 void emu_shadow_mark(uintptr_t p, size_t bytes);
 bool emu_shadow_marked(uintptr_t p, size_t bytes, unsigned born);
@@ -110,12 +113,12 @@ bool emu_shadow_marked(uintptr_t p, size_t bytes, unsigned born);
 /* -- running a block (block.c) ----------------------------------------------
  */
 
-/* The thread that runs; NULL: the host does. */
+/* The running thread; NULL: host code runs. */
 extern __thread struct emu_thread *emu_now
     __attribute__((tls_model("initial-exec")));
 
 struct emu_launch {
-    const char *name;   /* as the source has it */
+    const char *name;   /* as in the source */
     const void *kernel; /* NULL: it has no dynamic shared memory */
     struct emu_index grid, block;
     size_t shared, params; /* bytes */
@@ -124,16 +127,16 @@ struct emu_launch {
     void (*forget)(void *closure);
 };
 
-/* Runs all of its blocks, the last ones first if `backwards`. */
+/* Runs all blocks, the last ones first if `backwards`. */
 void emu_run(const struct emu_launch *launch, bool backwards);
-/* Leaves a thread that cannot go on. */
+/* Ends the launch from a thread that cannot go on. */
 void emu_leave(void) __attribute__((noreturn));
-/* Whether p lies in the stack of a thread, or among a launch's parameters. */
+/* Whether p is in a thread's stack or among a launch's parameters. */
 bool emu_is_private(const void *p);
 void emu_where(char *text, size_t size);
 
-/* Until all lanes of `mask` are here: then one of them calls act, with what
- * each of them gave; NULL for lanes outside of the mask. */
+/* Waits until all lanes of `mask` have called it; one of them then calls act
+ * with the arg of each lane, NULL for lanes outside of the mask. */
 void emu_meet(unsigned mask, void *arg,
               void (*act)(void *const *args, unsigned mask), int line,
               const char *what);
@@ -141,7 +144,7 @@ void emu_meet(unsigned mask, void *arg,
 /* -- asynchronous copies (ptx.c) --------------------------------------------
  */
 
-/* A thread that ends waits for its copies. */
+/* Completes the copies of a thread that ends. */
 void emu_finish_copies(void);
 
 /* -- the switch between threads (fibre.c) -----------------------------------

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU's memory, and the host's that it reaches: a range of addresses in
- * units, of which an allocation has whole ones, and room behind it. What was
- * freed is used again as late as the range allows. */
+/* Memory of the GPU and pinned memory of the host, in one range of addresses
+ * that is divided into units. An allocation takes whole units with a gap before
+ * and after its bytes. Freed units are reused as late as the range allows. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #define UNIT_BITS 16
 #define UNIT ((size_t)1 << UNIT_BITS)
 #define UNITS ((size_t)1 << 18) /* 16 GiB */
-/* cudaMalloc's alignment: no more, so that nothing relies on it. */
+/* cudaMalloc's alignment and no better, so that code which needs more fails. */
 #define ALIGN ((size_t)256)
 
 static char *range;
@@ -46,7 +46,7 @@ const struct emu_memory *emu_memory_at(uintptr_t p)
     return m != NULL && p >= m->from && p < m->to ? m : NULL;
 }
 
-/* The first of n free units in a row, from next_unit on; UNITS: none. */
+/* The first of n consecutive free units, from next_unit on; UNITS: none. */
 static size_t find_units(size_t n)
 {
     for (int pass = 0; pass < 2; pass++) {
@@ -78,8 +78,7 @@ void *emu_memory_new(size_t bytes, bool pinned)
     for (size_t i = 0; i < n; i++)
         owner[at + i] = m;
     next_unit = at + n;
-    /* Garbage, where a read of it is not found otherwise: a NaN in all
-     * types. */
+    /* Fill with NaNs of all types, for reads that are not checked. */
     memset((void *)m->from, 0xff, bytes < UNIT ? bytes : UNIT);
     return (void *)m->from;
 }

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# plait_cuda.so and plait_nccl.so for a machine without a GPU: kernels/cuda and
-# runtime/comm's part of NCCL over the emulated CUDA and NCCL of this folder. Its own makefile, so that neither the flags nor the
-# sanitizers of the build around it reach the kernels.
+# Builds plait_cuda.so and plait_nccl.so for a machine without a GPU:
+# kernels/cuda and the NCCL part of runtime/comm on top of this folder's
+# emulated CUDA and NCCL. A separate makefile, so that the flags and sanitizers
+# of the build around it do not reach the kernels.
 #
 #   make -f module.mk top_srcdir=DIR CC=.. CXX=.. [cuda=DIR] [out=DIR]
 #
-# cuda: where kernels/cuda/ and runtime/comm/ are taken from (mutants.py has
+# cuda: the tree to take kernels/cuda/ and runtime/comm/ from (mutants.py has
 # copies); out: where the module goes.
 emulated = $(top_srcdir)/tests/gpu/emulated
 cuda = $(top_srcdir)
@@ -14,7 +15,7 @@ out = .
 includes = -I$(out)/source -I$(emulated) -I$(emulated)/include -I$(cuda) \
 	-I$(top_srcdir) -I$(top_srcdir)/topology/api
 cflags = -std=gnu11 -g -fPIC -fvisibility=hidden -Wall -Wextra -MMD -MP
-# The sanitizer's library is not linked: accesses.c has what it calls.
+# The sanitizer's library is not linked: accesses.c defines its functions.
 kernel_flags = -std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fsanitize=thread \
 	-fno-strict-aliasing -fno-exceptions \
 	--param tsan-instrument-func-entry-exit=0 -MMD -MP -Wall -Wextra \
@@ -38,7 +39,7 @@ beside = $(patsubst %,$(out)/beside/%.o,runtime/comm/backend \
 
 all: $(out)/plait_cuda.so $(out)/plait_nccl.so
 
-# It finds the emulated NCCL in the module beside it.
+# $ORIGIN: it finds the emulated NCCL in the module beside it.
 $(out)/plait_nccl.so: $(nccl) $(beside) $(out)/plait_cuda.so
 	$(CC) -shared -o $@ $(nccl) $(beside) -L$(out) -l:plait_cuda.so \
 	    -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -lpthread

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each class of error is put into a copy of a kernel, or of the code around
-them, and must be found.
+"""Puts each class of error into a copy of a kernel or of the code around it,
+and checks that the emulated GPU finds it.
 
     mutants.py kernels|streams TOP_SRCDIR MODULE_FOLDER TEST_PROGRAMS
 
-MODULE_FOLDER has the modules that were built from the sources as they are, and
-TEST_PROGRAMS is where the programs are that run them; of a mutant only what it
-changes is compiled. TAP on stdout.
+MODULE_FOLDER has the modules built from the unchanged sources, TEST_PROGRAMS
+the programs that run them; for a mutant, only the changed file is compiled.
+TAP on stdout.
 """
 import glob
 import os
@@ -18,8 +18,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-# what it is, file, text, what becomes of it, the case that runs it, what is
-# said of it
+# name, file, text, its replacement, the case that runs it, the expected report
 MUTANTS = [
     ('a barrier between write and read left out', 'reduce.cu',
      'shared[threadIdx.y / 4][threadIdx.x] = sum;\n    __syncthreads();',
@@ -108,8 +107,8 @@ MUTANTS = [
 
 
 UNORDERED = 'neither an event nor a synchronisation between'
-# what it is, file, text, what becomes of it, the program that runs it, what is
-# said of it
+# name, file, text, its replacement, the program that runs it, the expected
+# report
 STREAMS = [
     ('an event that is not waited for', 'device.c',
      'cudaStreamWaitEvent(q->stream, ev->event, 0)', 'cudaSuccess',
@@ -217,7 +216,7 @@ def build(top, base, folder, mutant):
     shutil.copytree(base, out, copy_function=lambda source, target:
                     os.symlink(os.path.abspath(source), target))
     made = object_of(name)
-    # What make writes anew must be no link, or it becomes the mutant's.
+    # Remove links to what make rebuilds: it would overwrite the originals.
     for gone in [made, made[:-1] + 'd', 'plait_nccl.so'] + (
             [] if name.startswith('nccl') else ['plait_cuda.so']) + (
             ['source/kernels/cuda/' + name[:-2] + 'cc']
@@ -233,7 +232,7 @@ def build(top, base, folder, mutant):
 
 
 def run(top, base, programs, mutant):
-    """'' where it is found, else why not."""
+    """Return '' if the mutant is found, else why not."""
     what, name, old, new, case, says = mutant
     with tempfile.TemporaryDirectory() as folder:
         try:

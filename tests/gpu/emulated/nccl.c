@@ -129,7 +129,7 @@ static void fill_group(struct ncclComm *made, const struct ncclComm *parent,
 
     made->id =
         parent->id * 1000003 + parent->together * 101 + (unsigned)color + 7;
-    for (int k = 0; k < parent->n; k++) { /* by key, then by rank */
+    for (int k = 0; k < parent->n; k++) { /* ordered by key, then by rank */
         int next = -1;
 
         for (int i = 0; i < parent->n; i++)
@@ -201,7 +201,7 @@ ncclResult_t ncclMemFree(void *ptr)
     return cudaFree(ptr) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-/* EMULATED_NCCL=no-windows: there are none. */
+/* EMULATED_NCCL=no-windows: windows are not supported. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t bytes,
                                     ncclWindow_t *window, int flags)
 {

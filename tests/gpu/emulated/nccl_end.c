@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a communicator of NCCL's ends, and what is wrong afterwards. What has
- * ended stays where it is: another thread may still be in it, and a call that
- * has it all the same is found. */
+/* How NCCL's communicators end, and checks that none is used afterwards. An
+ * ended communicator is never freed: another thread may still wait in it, and a
+ * later call that uses it must be found. */
 #include "comms.h"
 
 #include <unistd.h>
@@ -26,7 +26,8 @@ static void end(struct ncclComm *comm, const char *how)
     emu_living(EMU_COMMS, -1);
 }
 
-/* It waits for graphs with its transfers. */
+/* Waits until the graphs that hold the communicator's transfers are
+ * destroyed. */
 static void await_graphs(const struct ncclComm *comm, const char *call)
 {
     for (int ms = 0; __atomic_load_n(&comm->graphs, __ATOMIC_SEQ_CST) > 0; ms++)
@@ -53,8 +54,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* By any thread: what waits in the communicator is let go at once, and in a
- * group so is what waits in the others of it, before any is waited for. */
+/* May be called by any thread: releases what waits in the communicator at once.
+ * In a group, all communicators are released before any is waited for. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     ncclResult_t r = emu_comm_check(comm, __func__);

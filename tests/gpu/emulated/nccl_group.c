@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL's transfers on streams: alone, or as a group. */
+/* NCCL's transfers on streams, single ones and groups. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +17,8 @@ static __thread int depth;
 /* -- on the device ----------------------------------------------------------
  */
 
-/* Kernels of two communicators that run beside each other can block each
- * other where another GPU starts them the other way round. */
+/* Reports transfers of two communicators that may run at the same time: they
+ * deadlock if another GPU starts them in the other order. */
 static void check_overlap(const struct ncclComm *c, const char *name)
 {
     const char *ordered = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
@@ -70,7 +70,8 @@ static void do_group(void *arg, bool backwards)
     for (int i = 0; i < g->n; i++) {
         size_t bytes = emu_transfer_receives(&g->t[i]);
 
-        if (g->t[i].comm->aborted) /* there is anything then */
+        if (g->t[i].comm->aborted) /* the result of an aborted transfer is
+                                    * undefined */
             memset(g->t[i].recv, 0xff, bytes);
         emu_memory_written(g->t[i].recv, bytes);
     }

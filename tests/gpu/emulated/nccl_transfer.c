@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL's kernels do. */
+/* NCCL's transfers: what each sends, receives and computes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +85,7 @@ static void put(ncclDataType_t type, void *p, size_t i, float x)
         ((float *)p)[i] = x;
 }
 
-/* recv = recv op x; rounded to the type, as NCCL does after each. */
+/* recv = recv op x, rounded to the type after each, as NCCL does. */
 static void add(const struct emu_transfer *t, const void *x)
 {
     for (size_t i = 0; i < t->n; i++) {
@@ -135,7 +135,7 @@ static void take(void *arg, const void *const in[EMU_RANKS])
 /* -- running ------------------------------------------------------------------
  */
 
-/* Equal where all take part in the same. */
+/* Equal on ranks that agree on the transfer: size, type, op, root and kind. */
 static uint64_t shape_of(const struct emu_transfer *t)
 {
     uint64_t kind = t->kind == EMU_RECEIVE_FROM ? EMU_SEND_TO : t->kind;

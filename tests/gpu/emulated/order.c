@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vector clocks of streams, and which operation was when. */
+/* Vector clocks of streams, and the history of operations. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "order.h"
 
 struct op {
-    unsigned from; /* its first epoch; it lasts until the next one's */
+    unsigned from; /* its first epoch; the next operation's ends it */
     int lane;
     unsigned tick;
     const char *name;
@@ -20,7 +20,7 @@ static struct lane {
     bool used, graph;
     int stream;
     unsigned ticks;
-    size_t *op; /* of each tick, from 1 on */
+    size_t *op; /* indexes into ops by tick, from 1 on */
     size_t room;
 } lanes[EMU_LANES];
 
@@ -77,7 +77,8 @@ static void *grow(void *list, size_t n, size_t *space, size_t size)
     return list;
 }
 
-/* The last epoch up to which everything is before the current operation. */
+/* The last epoch such that all operations up to it come before the current
+ * one. */
 static unsigned find_frontier(void)
 {
     unsigned frontier = emu_current.from - 1;
@@ -110,7 +111,7 @@ void emu_op_begin(struct emu_clock *clock, int lane, const char *name)
     ops[nops++] = (struct op){emu_current.from, lane, l->ticks, name};
 }
 
-/* Behind the operation of that epoch; 0: there is none. */
+/* Returns 1 + the index of the operation of an epoch; 0: there is none. */
 static size_t find_op(unsigned epoch)
 {
     size_t low = 0, high = nops;
@@ -135,7 +136,8 @@ static const struct op *op_at(unsigned epoch)
 
 bool emu_is_before(unsigned epoch)
 {
-    static unsigned last_epoch; /* mostly it is the same again */
+    static unsigned last_epoch; /* a cache: most calls have the same epoch as
+                                 * the last */
     static size_t last;
 
     if (epoch != last_epoch)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The instructions that kernels write as PTX. Each is known by its whole
- * text, operands and all: one that is changed is not known. */
+/* The instructions that kernels write as PTX. Each is recognized by its whole
+ * text with its operands: any other text is an unknown instruction. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static char *shared_at(uint64_t address)
 /* -- ldmatrix
  * ------------------------------------------------------------------ */
 
-/* Row l of the matrices is where lane l says. */
+/* Row l of the four matrices is at the address that lane l gives. */
 static void act_ldmatrix(void *const *args, bool transposed)
 {
     uint16_t row[EMU_WARP][8];
@@ -67,7 +67,7 @@ static void act_columns(void *const *args, unsigned mask)
  * ---------------------------------------------------------------------------
  */
 
-static float fp16[1 << 16]; /* all of them */
+static float fp16[1 << 16]; /* all values, widened */
 
 static float widen_fp16(uint16_t x)
 {
@@ -77,7 +77,7 @@ static float widen_fp16(uint16_t x)
     return fp16[x];
 }
 
-/* A [16,16] and B [16,8] of all lanes' registers. */
+/* Gathers A [16,16] and B [16,8] from the registers of all lanes. */
 static inline void gather(void *const *args, float (*widen)(uint16_t),
                           float a[16][16], float b[16][8])
 {
@@ -125,8 +125,8 @@ static void act_mma_fp16(void *const *args, unsigned mask)
     act_mma(args, widen_fp16);
 }
 
-/* Of fp32 with 10 bits of mantissa, whose rest must be 0: another product
- * would take what a GPU leaves out. */
+/* Products of tf32: fp32 with 10 bits of mantissa. The other bits must be 0, as
+ * a GPU ignores them and this product would not. */
 static void act_mma_tf32(void *const *args, unsigned mask)
 {
     float a[16][8], b[8][8];
@@ -158,10 +158,9 @@ static void act_mma_tf32(void *const *args, unsigned mask)
     }
 }
 
-/* -- one lane's
- * ------------------------------------------------------------------------ */
+/* -- instructions of one lane ---------------------------------------------- */
 
-/* 2^x; what is not normal becomes 0. */
+/* ex2.approx.ftz: 2^x, with subnormal results flushed to 0. */
 static void power_of_two(const struct lane *lane)
 {
     float x, y;
@@ -171,7 +170,7 @@ static void power_of_two(const struct lane *lane)
     *(float *)lane->out[0] = y < 0x1p-126f ? 0 : y;
 }
 
-/* To 10 bits of mantissa, halves away from 0. */
+/* cvt.rna: rounds to 10 bits of mantissa, ties away from 0. */
 static void round_tf32(const struct lane *lane)
 {
     uint32_t x = (uint32_t)lane->in[0];
@@ -183,8 +182,8 @@ static void round_tf32(const struct lane *lane)
     *(uint32_t *)lane->out[0] = x & ~0x1fffu;
 }
 
-/* A copy that may arrive at any time until it is waited for: here as late as
- * that. */
+/* An asynchronous copy. A GPU may complete it at any time until it is waited
+ * for; here it is done as late as possible. */
 struct emu_copy {
     struct emu_copy *next;
     char *to;
@@ -212,7 +211,7 @@ static void begin_copy(const struct lane *lane)
     *end = c;
 }
 
-/* Those of groups below `group` have arrived. */
+/* Completes the copies of all groups below `group`. */
 static void end_copies(int group)
 {
     while (emu_now->copies != NULL && emu_now->copies->group < group) {
@@ -248,8 +247,8 @@ void emu_finish_copies(void)
 
 static const struct {
     const char *text;
-    void (*warp)(void *const *args, unsigned mask); /* of all lanes, or */
-    void (*lane)(const struct lane *lane);          /* of each */
+    void (*warp)(void *const *args, unsigned mask); /* for a whole warp, or */
+    void (*lane)(const struct lane *lane);          /* for each lane */
 } known[] = {
     {"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];",
      act_rows, NULL},

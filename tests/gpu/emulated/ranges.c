@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that two streams use with nothing between. Kernels come here word by
- * word (shadow.c), copies, products and transfers with ranges. */
+/* Finds memory that two streams use without an order between them. Kernels come
+ * here for each word (shadow.c), copies, products and transfers with ranges. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 static struct cell **pieces;
 
-/* By address, in pieces made when needed. */
+/* The cell of an address; pieces of cells are allocated when first needed. */
 struct cell *emu_cell_of(uintptr_t p)
 {
     size_t at = p >> EMU_PIECE_BITS & (PIECES - 1);
@@ -79,7 +79,7 @@ void emu_touch_memory(struct emu_memory *m, enum emu_access kind, uintptr_t p,
         report(kind, "writes", m->all_written, p, pc);
 }
 
-/* The bytes of the word at `word` that lie in [p, end). */
+/* The bit mask of the bytes of the word at `word` that are in [p, end). */
 static uint8_t bytes_of(uintptr_t word, uintptr_t p, uintptr_t end)
 {
     uint8_t mask = 15;
@@ -148,9 +148,7 @@ bool emu_check_unused(const struct emu_memory *m, const char *call)
     return true;
 }
 
-/* -- what is written by others than kernels
- * ------------------------------------
- */
+/* -- memory written by something other than kernels ------------------------ */
 
 void emu_shadow_mark(uintptr_t p, size_t bytes)
 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A CUDA source as C++ for emulated.h: launches, shared memory, launch bounds
-and PTX become calls. Lines keep their numbers.
+"""Rewrite a CUDA source as C++ for emulated.h: launches, shared memory, launch
+bounds and PTX become calls. Line numbers stay the same.
 
     rewrite.py SOURCE OUTPUT
 """
@@ -16,7 +16,7 @@ def fail(what):
 
 
 def strings_end(text, at):
-    """Behind the string literal that begins at `at`."""
+    """The position after the string literal that begins at `at`."""
     at += 1
     while text[at] != '"':
         at += 2 if text[at] == '\\' else 1
@@ -24,7 +24,7 @@ def strings_end(text, at):
 
 
 def closing(text, at):
-    """The bracket that closes the one at `at`."""
+    """The position of the bracket that closes the one at `at`."""
     stack = []
     while at < len(text):
         c = text[at]
@@ -43,7 +43,8 @@ def closing(text, at):
 
 
 def split(text, separator=','):
-    """The parts between separators outside of all brackets, but < and >."""
+    """The parts between separators that are outside of all brackets but < and
+    >."""
     parts, start, at = [], 0, 0
     while at < len(text):
         c = text[at]
@@ -68,7 +69,7 @@ def one_line(text):
 
 
 def without_comments(text):
-    """Comments as blanks, in which brackets need not match."""
+    """Blank out comments, as brackets in them need not match."""
     pattern = re.compile(r'"(?:\\.|[^"\\])*"|/\*.*?\*/|//[^\n]*', re.S)
     return pattern.sub(
         lambda m: m[0] if m[0][0] == '"' else ' ' + lines_of(m[0]), text)
@@ -101,7 +102,7 @@ def shared_memory(text):
 
 
 def launch_bounds(text):
-    """The bounds, asked for in the first line of the kernel."""
+    """Replace __launch_bounds__ by a check in the kernel's first line."""
     while True:
         at = text.find('__launch_bounds__')
         if at < 0:
@@ -117,7 +118,7 @@ def launch_bounds(text):
 
 
 def callee_start(text, at):
-    """Where the callee begins that ends before `at`."""
+    """The start of the callee's name, which ends before `at`."""
     while text[at - 1].isspace():
         at -= 1
     if text[at - 1] == '>':
@@ -143,7 +144,7 @@ def launches(text, kernels):
         shape += ['0', '0'][:4 - len(shape)]
         end = closing(text, text.index('(', close))
         args = text[text.index('(', close) + 1:end]
-        # A template whose arguments follow from the call's has no address.
+        # A template whose arguments are deduced from the call has no address.
         if callee in kernels:
             kernel = '[](auto... a) { %s(a...); }' % callee
         else:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulated CUDA runtime: an H100 by its figures. */
+/* The emulated CUDA runtime, with the figures of an H100. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 #include "machine.h"
 #include "runtime.h"
 
-/* From so many bytes on, zeros are fresh pages. */
+/* Larger areas are set to 0 by taking fresh pages. */
 #define FRESH ((size_t)1 << 20)
 
 static __thread cudaError_t last;
 
-/* EMULATED_FAULT=FILE: an error that stays, once that file is there. */
+/* EMULATED_FAULT=FILE: once that file exists, every call fails. */
 static void look_for_fault(void)
 {
     const char *path = getenv("EMULATED_FAULT");
@@ -75,7 +75,7 @@ cudaError_t cudaPeekAtLastError(void)
 /* -- the device
  * ---------------------------------------------------------------- */
 
-/* EMULATED_GPU: "none", "broken" or "old"; else it works. */
+/* EMULATED_GPU is "none", "broken" or "old", or the GPU works. */
 static bool gpu_is(const char *what)
 {
     const char *is = getenv("EMULATED_GPU");
@@ -83,9 +83,9 @@ static bool gpu_is(const char *what)
     return is != NULL && strcmp(is, what) == 0;
 }
 
-/* The machine's number of this process's GPU `index`, or -1: EMULATED_GPUS are
- * there (1), of which CUDA_VISIBLE_DEVICES shows some. Each process has its own
- * memory: none sees what another has there. */
+/* The machine's number of this process's GPU `index`, or -1. EMULATED_GPUS says
+ * how many there are (1), CUDA_VISIBLE_DEVICES which of them are visible. Each
+ * process has its own memory, even on the same GPU. */
 static int gpu_number(int index)
 {
     const char *there = getenv("EMULATED_GPUS");
@@ -167,7 +167,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *busid, int size, int device)
     return emu_result(cudaSuccess);
 }
 
-/* EMULATED_DRIVER: its version. */
+/* EMULATED_DRIVER: the version to return. */
 cudaError_t cudaDriverGetVersion(int *version)
 {
     const char *is = getenv("EMULATED_DRIVER");
@@ -252,7 +252,7 @@ cudaError_t cudaFreeHost(void *ptr)
 
 struct copy {
     char *dst;
-    const char *src; /* NULL: `value` is set */
+    const char *src; /* NULL: set all bytes to `value` */
     size_t dst_pitch, src_pitch, width, height;
     int value;
 };
@@ -264,14 +264,15 @@ static bool is_pinned(const void *p)
     return m != NULL && m->pinned;
 }
 
-/* Memory of the host that is not pinned: the call returns when it is done with
- * it, after all that is before it. */
+/* Host memory that is not pinned: the call returns only when the copy, and all
+ * work before it on the stream, is complete. */
 static bool is_hosts(const void *p)
 {
     return p != NULL && emu_memory_at((uintptr_t)p) == NULL;
 }
 
-/* Zeros of fresh pages where that is as good, as they cost nothing. */
+/* Like memset(); large zeroed areas of the device take fresh pages, which cost
+ * nothing. */
 static void set_bytes(char *dst, int value, size_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -320,7 +321,8 @@ static void do_copy(void *arg, bool backwards)
         emu_host_waits(&emu_current.clock);
 }
 
-/* The side that is the device's is memory of it, the other is not. */
+/* The copy's side on the device must be device memory, its other side must
+ * not. */
 static bool check_side(const void *p, size_t pitch, size_t width, size_t height,
                        bool device, const char *what)
 {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What surrounds the kernels, on the emulated GPU; and GPUs that are not there,
+# The code around the kernels, on the emulated GPU; and GPUs that are missing,
 # do not work or are too old.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 . "$top_srcdir/tests/lib/check.sh"
@@ -20,7 +20,7 @@ cat >"$tmp/job.yaml" <<-END
 	train: {steps: 1, global_batch: 1, micro_batch: 1}
 END
 
-# with GPU DEVICE CODE WORDS: plait-train there ends so and says this
+# with GPU DEVICE CODE WORDS: plait-train exits with CODE and prints WORDS
 with()
 {
 	EMULATED_GPU=$1 "$top_builddir/tests/gpu/emulated/plait-train" "$tmp/job.yaml" \
@@ -37,8 +37,9 @@ with broken auto 1 \
 with broken cpu 0 'step'
 with old auto 1 'compiled for compute capability 8.0 and up'
 
-# Two ranks, rank 1 with $gpu1 for EMULATED_GPU, and with $apart each with a GPU
-# of its own: the launcher ends with a failure, soon, and one line has WORDS.
+# Runs two ranks, rank 1 with EMULATED_GPU=$gpu1; with $apart each rank has its
+# own GPU. The launcher must soon end with a failure and print one line with
+# WORDS.
 cat >"$tmp/rank" <<-'END'
 	if [ "${PLAIT_RANK-${OMPI_COMM_WORLD_RANK-}}" = 1 ]; then
 		EMULATED_GPU=$gpu1

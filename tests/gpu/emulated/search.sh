@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The search for the fastest algorithms of matrix products, on the emulated GPU:
-# ranks that find others fastest take the same ones, and what was found is kept.
+# ranks whose fastest algorithms differ agree on one, and the choices are
+# cached.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
@@ -19,7 +20,7 @@ cat >"$tmp/job.yaml" <<-END
 	data: {train: "$tmp/data/train.bin"}
 	train: {steps: 3, global_batch: 4, micro_batch: 2, precision: bf16}
 END
-# rank 0 finds number 0 the fastest, rank 1 number 1; swap=1: the other way
+# number 0 is the fastest on rank 0, number 1 on rank 1; swap=1: the reverse
 cat >"$tmp/rank" <<-'END'
 	EMULATED_FAST=$(((${PLAIT_RANK:-0} + ${swap:-0}) % 2))
 	export EMULATED_FAST
@@ -28,7 +29,7 @@ END
 swap=1
 export swap
 
-# train RANKS SETTING..: what it says is in $tmp/out
+# train RANKS SETTING..: output in $tmp/out
 train()
 {
 	ranks=$1
@@ -42,13 +43,13 @@ train()
 		>"$tmp/out" 2>&1
 }
 
-# searched N: so many products; "": none
+# searched N: whether so many products were searched for; "": no search
 searched()
 {
 	[ "$(sed -n "s/^$words \([0-9]*\) .*/\1/p" "$tmp/out")" = "$1" ]
 }
 
-# said: check() with the run's output where it failed
+# said: check() of the last status, which prints the run's output on failure
 said()
 {
 	status=$?
@@ -56,7 +57,7 @@ said()
 	check "$1" $status
 }
 
-# alike: no product has one algorithm on one rank and another on another
+# alike: every product has the same algorithm on all ranks
 alike()
 {
 	[ -s "$tmp/choices.1" ] &&

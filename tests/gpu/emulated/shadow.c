@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each word of memory has a cell that knows who wrote it last and who has
- * read it since. The compiler calls __tsan_read4() and the like before every
- * access of a kernel (-fsanitize=thread, without that sanitizer's library);
- * they come here. An access is held against the cell: is the word there, was
- * it written, did a barrier lie between it and what other threads did?
+/* Each 4-byte word of memory has a cell that records who wrote it last and who
+ * has read it since. The compiler calls __tsan_read4() and the like before
+ * every access of a kernel (-fsanitize=thread, without that sanitizer's
+ * library), and these calls come here. Each access is checked against the cell:
+ * is the word allocated, has it been written, was there a barrier after the
+ * accesses of other threads?
  *
- * Time is counted in epochs: one begins with a launch, a block, a barrier of
- * the block. Within one, warps count their own barriers. */
+ * Time is counted in epochs: each launch, block and barrier of a block begins
+ * one. Within an epoch, each warp counts its own barriers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 #define GAP 32 /* bytes between two arrays of shared memory */
 #define ARRAYS 16
 
-/* What a cell's `reader` is beyond the number of a thread. */
+/* Flags in a cell's `reader` and `writer`, above the thread's number. */
 enum { READ_BY_WARP = 0x1000, READ_BY_MANY = 0x2000, ATOMICALLY = 0x4000 };
 
 static char window[WINDOW] __attribute__((aligned(4096)));
@@ -85,7 +86,7 @@ static void *place_array(const void *key, size_t bytes, size_t align)
 {
     size_t at = window_end + GAP;
 
-    /* at this alignment, and not by chance at a larger one */
+    /* aligned as asked for, and never better by chance */
     at = (at + 2 * align - 1) / (2 * align) * (2 * align) + align;
     if (narrays == ARRAYS || at + bytes + GAP > WINDOW) {
         emu_fault("%zu bytes of shared memory, a block has %d", at + bytes,
@@ -121,9 +122,10 @@ void *emu_shadow_array(const void *key, size_t bytes, size_t align)
 /* -- rules
  * ----------------------------------------------------------------------- */
 
-/* Whether what thread `who` did in that epoch, after so many barriers of its
- * warp, may still be under way, as the running thread sees it. begin: since
- * when others use the memory beside it, the launch or (shared) the block. */
+/* Whether the access by thread `who` in epoch `when`, after `after` barriers of
+ * its warp, is unordered with the running thread's. begin: accesses before this
+ * epoch, the start of the launch or (shared memory) of the block, are
+ * ordered. */
 static bool is_unordered(uint16_t who, unsigned when, uint16_t after,
                          unsigned begin)
 {
@@ -132,7 +134,7 @@ static bool is_unordered(uint16_t who, unsigned when, uint16_t after,
     if (when < begin)
         return false;
     if (when < block_epoch)
-        return true; /* by another block */
+        return true; /* another block's access */
     if (when < epoch || (who & 0xfff) == me)
         return false;
     return (who & 0xfff) / EMU_WARP != warp || after >= warps[warp];
@@ -186,7 +188,8 @@ static void note_read(struct cell *c, uint8_t bytes)
         c->read_bytes = bytes;
     } else if (c->reader == me) {
         c->read_bytes |= bytes;
-    } else if ((c->read_bytes & bytes) == 0) { /* a neighbour's is forgotten */
+    } else if ((c->read_bytes & bytes) == 0) { /* the cell has room for one
+                                                * reader */
         c->reader = me;
         c->read_bytes = bytes;
     } else {
@@ -195,7 +198,8 @@ static void note_read(struct cell *c, uint8_t bytes)
         if (c->reader & READ_BY_MANY || warp != me / EMU_WARP)
             c->reader = READ_BY_MANY;
         else if (c->reader_warps < now)
-            c->reader = me; /* the others are done */
+            c->reader = me; /* the warp has passed a barrier since the other
+                             * reads */
         else
             c->reader = (uint16_t)(READ_BY_WARP | (c->reader & 0xfff));
         c->read_bytes &= bytes;
@@ -204,7 +208,7 @@ static void note_read(struct cell *c, uint8_t bytes)
     c->read = epoch;
 }
 
-/* Reads in the running epoch that a write must not overtake. */
+/* Whether reads of other threads are unordered with a write by this thread. */
 static bool is_being_read(const struct cell *c, unsigned begin)
 {
     int me = emu_now->number, warp = me / EMU_WARP;
@@ -255,8 +259,9 @@ static void note_write(struct cell *c, uint8_t bytes, bool atomic,
 /* -- accesses
  * ------------------------------------------------------------------------ */
 
-/* Where p's first cell is; `since`: what was written before counts as never
- * written, 0: everything has been. NULL: the memory is nobody's. */
+/* The cell of p's first word, NULL if the memory is not allocated. *since:
+ * words last written before this epoch count as unwritten; 0: all count as
+ * written. */
 static struct cell *find_cell(uintptr_t p, size_t bytes, bool *shared,
                               unsigned *since)
 {
@@ -322,8 +327,8 @@ static void touch(struct cell *c, uint8_t mask, enum emu_access kind,
     }
 }
 
-/* Whether one more read of the whole word changes nothing: the most frequent
- * case by far. */
+/* Whether noting one more read of the whole word would change nothing, which is
+ * by far the most frequent case. */
 static inline bool is_known_read(const struct cell *c)
 {
     int me = emu_now->number;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams and events. What a stream is given it does at once, which is one of
- * the orders that a GPU may choose; order.c knows the others. */
+/* Streams and events. A stream does its work at once, which is one of the
+ * orders that a GPU may choose; order.c checks for the others. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +71,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
     s->number = ++made;
     s->lane = emu_lane_new(s->number, false);
     s->clock = emu_host;
-    /* What another stream has left in the lane is behind it. */
+    /* It comes after all that an earlier stream did in this lane. */
     s->clock.at[s->lane] = emu_lane_ticks(s->lane);
     emu_unlock();
     emu_living(EMU_STREAMS, 1);
@@ -114,7 +114,8 @@ cudaError_t cudaDeviceSynchronize(void)
     return emu_result(cudaSuccess);
 }
 
-/* An event of a recording, which the stream joins or is part of. */
+/* Waits for an event of a recording, which the stream joins if it is not in
+ * it. */
 static void wait_recorded(struct emu_stream *s, const struct emu_event *event)
 {
     struct emu_graph *g = emu_recording(event->recording);

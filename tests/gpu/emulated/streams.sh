@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The order of streams, and of ranks that NCCL connects: what is right is not
-# reported, mistakes of a caller are.
+# Checks of the order of streams and of ranks that NCCL connects: correct
+# programs are not reported, mistakes of a caller are.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-# right PROGRAM WHAT: nothing is reported, and nothing is left
+# right PROGRAM WHAT: whether nothing is reported, and everything is destroyed
 right()
 {
 	EMULATED_CALLS=$tmp/calls "$emulated/$1" >"$tmp/out" 2>&1 &&
@@ -18,7 +18,7 @@ right()
 	check "$2" $status
 }
 
-# wrong WORDS WHAT PROGRAM [ARGUMENT]: it fails, and this is said
+# wrong WORDS WHAT PROGRAM [ARGUMENT]: whether PROGRAM fails and prints WORDS
 wrong()
 {
 	words=$1 what=$2 program=$3

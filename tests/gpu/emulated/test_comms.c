@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/comm over NCCL on two emulated GPUs, a process each. An argument
- * names a mistake of the caller's: "orders", two groups entered the other way
- * round on one rank; "counts", a transfer of another size there. */
+/* runtime/comm over NCCL on two emulated GPUs, with a process each. An argument
+ * names a mistake for rank 1 to make: "orders", it enters two groups in the
+ * other order; "counts", one of its transfers has another size. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static int set(float *p, float value)
     return ops->to_device(q, p, host, BYTES);
 }
 
-/* Whether p[i] is value + slope * i. */
+/* Whether p[i] is value + slope * i for all i. */
 static int holds(const float *p, float value, float slope)
 {
     memset(host, 0, sizeof(host));
@@ -41,7 +41,7 @@ static int holds(const float *p, float value, float slope)
     return 1;
 }
 
-/* Two groups at once, beside computing. */
+/* All-reduces in two groups at once, beside computing. */
 static int overlap(void)
 {
     struct plait_request *one = NULL, *two = NULL;
@@ -80,7 +80,7 @@ static void recording_check(void)
     ops->graph_destroy(graph);
 }
 
-/* Both ways, which only a group can do. */
+/* Ranks that send to each other at the same time, which needs an NCCL group. */
 static void messages_check(void)
 {
     struct plait_request *out = NULL, *in = NULL;
@@ -95,7 +95,7 @@ static void messages_check(void)
     ok(rc == 0 && holds(b, (float)!rank, 1), "messages cross");
 }
 
-/* Memory that is registered, and transfers that nobody waits for by name. */
+/* Registered memory, and transfers that no request is made for. */
 static void memory_check(void)
 {
     float *p = plait_comm_alloc(world, ops, dev, 2 * BYTES);
@@ -162,7 +162,7 @@ static int run_rank(int port)
     return done_testing();
 }
 
-/* Rank 1's lines are comments. */
+/* Rank 1's TAP lines are turned into comments. */
 int main(int argc, char **argv)
 {
     int port = 0, fd = plait_rendezvous_listen(&port), status, rc;
@@ -174,7 +174,8 @@ int main(int argc, char **argv)
     child = fork();
     if (child == 0) {
         rank = 1;
-        setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* it counts no calls */
+        setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* so that it writes no
+                                                 * EMULATED_CALLS */
         if (freopen("/dev/null", "w", stdout) == NULL)
             return 99;
         return run_rank(port);

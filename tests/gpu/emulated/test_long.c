@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over 4096 tokens in bf16 with grouped queries, on the emulated GPU
- * against the CPU's: tiles far from the first, and many of them. */
+ * against the CPU: many tiles, and some far from the first. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,7 +26,8 @@ static uint16_t *random_values(uint64_t seed, size_t n)
     return x;
 }
 
-/* Forward and backward of the first four arrays; the rest are results. */
+/* Forward and backward. The first four arrays are inputs, the others
+ * results. */
 static int run(const struct plait_ops *ops, uint16_t *const *host)
 {
     struct plait_attention a = {.batch = 1,
@@ -65,7 +66,7 @@ static int run(const struct plait_ops *ops, uint16_t *const *host)
     return rc;
 }
 
-/* The difference's norm over the norm. */
+/* The norm of the difference over the norm of a. */
 static double distance(const uint16_t *a, const uint16_t *b, size_t n)
 {
     double difference = 0, whole = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/comm over NCCL on three emulated GPUs, a process each, of which one
- * is killed: the others' transfers end, what was of the world goes, and they
- * make another one on the same devices. */
+/* runtime/comm over NCCL on three emulated GPUs, with a process each, one of
+ * which is killed: the transfers of the others end, they tear down the old
+ * world and make another one on the same devices. */
 #include "config.h"
 
 #include <signal.h>
@@ -24,7 +24,7 @@ static struct plait_comm *all, *world, *tp, *dp;
 static float *a, *b, host[N];
 static int rank;
 
-/* NCCL's world over `all`, and two groups of all its ranks. */
+/* Makes NCCL's world from `all`, and two groups of all ranks. */
 static int open_groups(const struct plait_launch *launch,
                        struct plait_error *err)
 {
@@ -57,7 +57,7 @@ static int reduce_twice(void)
            plait_comm_all_reduce(tp, b, b, N, PLAIT_F32, PLAIT_SUM, q, NULL);
 }
 
-/* Of so many ranks that each have 1. */
+/* Whether all sums are those of so many ranks, each of which has ones. */
 static int holds(int ranks)
 {
     memset(host, 0, sizeof(host));
@@ -97,7 +97,8 @@ static int open_all(int port)
                : -1;
 }
 
-/* Recorded, so that it is the device that waits for who is gone. */
+/* Runs a recorded graph, so that it is the device that waits for the lost
+ * rank. */
 static void lose_one(void)
 {
     struct plait_graph *graph;
@@ -152,7 +153,7 @@ static int run_rank(int port)
     return done_testing();
 }
 
-/* Their lines are nobody's. */
+/* The output of ranks other than 0 is discarded. */
 static pid_t start_rank(int number, int port)
 {
     pid_t child = fork();
@@ -160,7 +161,8 @@ static pid_t start_rank(int number, int port)
     if (child != 0)
         return child;
     rank = number;
-    setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* it counts no calls */
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* so that it writes no
+                                             * EMULATED_CALLS */
     if (freopen("/dev/null", "w", stdout) == NULL)
         _exit(99);
     exit(run_rank(port));

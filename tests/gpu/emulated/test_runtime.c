@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What surrounds the kernels: kept plans, and recordings that fail. */
+/* The code around the kernels: kept plans, and recordings that fail. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int count_lines(const char *text)
     return n;
 }
 
-/* Products of every count of rows, as experts ask for them. */
+/* Products of every count of rows, as experts need them, share few plans. */
 static void plans_check(const int *products)
 {
     float *x = ops->alloc(dev, (ROWS + 1) * SIDE * sizeof(*x));
@@ -51,7 +51,8 @@ static void plans_check(const int *products)
     ops->free(dev, x);
 }
 
-/* A search leaves nothing behind, and what it finds is not wanted again. */
+/* A search frees all it has allocated, and what it has found is not searched
+ * for again. */
 static void search_check(void)
 {
     float *x = ops->alloc(dev, (size_t)2 * 64 * SIDE * sizeof(*x));
@@ -78,7 +79,7 @@ static void search_check(void)
     ops->free(dev, x);
 }
 
-/* An op that is wrong has not failed for being recorded. */
+/* An op with invalid arguments fails the queue also while it is recorded. */
 static void wrong_check(void)
 {
     struct plait_queue *own = ops->queue_create(dev, 0);
@@ -87,7 +88,7 @@ static void wrong_check(void)
     struct plait_graph *graph;
     int rc = ops->graph_begin(own);
 
-    /* rows of 8 numbers at every second one */
+    /* 4 rows of 8 numbers that begin 2 numbers apart, so that they overlap */
     rc |= ops->copy_2d(own, PLAIT_F32, x, 2, x + 32, 2, 4, 8) == 0;
     graph = ops->graph_end(own, &why);
     ok(rc == 0 && graph == NULL && plait_queue_error(own) != NULL,
@@ -97,7 +98,8 @@ static void wrong_check(void)
     ops->free(dev, x);
 }
 
-/* What cannot be recorded is forgiven, a device that failed is not. */
+/* Ops that cannot be recorded make the recording fail, not the queue; a device
+ * that failed is not forgiven. */
 static void recording_check(void)
 {
     float *x = ops->alloc(dev, 64), host[16] = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queues, events, pinned memory and recordings as the trainer uses them: right,
- * so that nothing is reported. mutants.py runs this over kernels/cuda with a
- * mistake in it. */
+/* Queues, events, pinned memory and recordings, used correctly as the trainer
+ * does, so that nothing is reported. mutants.py runs this over copies of
+ * kernels/cuda with a mistake. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static int follow(struct plait_queue *later, struct plait_queue *first)
     return ops->event_record(event, first) | ops->event_wait(event, later);
 }
 
-/* The queue beside reads what the first wrote, and writes what it reads. */
+/* The second queue reads what the first one wrote, and writes what it reads. */
 static int work(void)
 {
     return ops->add(q, PLAIT_F32, y, x, x, N) | follow(beside, q) |
@@ -70,7 +70,7 @@ static void recording_check(void)
     ops->graph_destroy(graph);
 }
 
-/* Larger than the two buffers that such copies go through. */
+/* Copies that are larger than the two staging buffers they go through. */
 static void host_check(void)
 {
     char *big = malloc(MUCH), *back = malloc(MUCH), *p = ops->alloc(dev, MUCH);
@@ -94,7 +94,7 @@ static void pinned_check(void)
         return;
     rc = set(x, 3) | ops->copy_out(q, p, x, BYTES);
 
-    p[N] = 5; /* beside what is copied */
+    p[N] = 5; /* next to the copied bytes */
     rc |= ops->queue_sync(q);
     ok(rc == 0 && p[0] == 3 && p[N] == 5, "a copy to the host, waited for");
     for (int i = 0; i < N; i++)
@@ -104,7 +104,7 @@ static void pinned_check(void)
     ok(rc == 0 && holds(x, 4), "a copy from the host, whose memory is freed");
 }
 
-/* A copy is waited for while the queue has more to do. */
+/* The host waits for a copy while the queue has more work. */
 static void summed_check(void)
 {
     float *p = ops->pinned_alloc(dev, BYTES);
@@ -146,7 +146,7 @@ int main(void)
     x = ops->alloc(dev, BYTES);
     y = ops->alloc(dev, BYTES);
     z = ops->alloc(dev, BYTES);
-    /* once before it is recorded, so that its work space is there */
+    /* once before it is recorded, which allocates its workspace */
     ops->bias_backward(q, PLAIT_F32, z, x, 32, N / 32);
     events_check();
     if (ops->graph_begin != NULL)

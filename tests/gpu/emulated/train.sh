@@ -1,19 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Short trainings on the emulated GPU against the same on the CPU: the layouts,
-# precisions and recordings that a GPU would run, kernels and memory checked.
+# Short trainings on the emulated GPU against the CPU: the layouts, precisions
+# and recordings of a GPU, with kernels and memory checked.
 PLAIT_TEST_GPU=1
 export PLAIT_TEST_GPU
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 . "$top_srcdir/tests/gpu/gpu.sh"
-# tests/gpu/emulated/plait-train
+# find tests/gpu/emulated/plait-train first
 PATH=$top_builddir/tests/gpu/emulated:$PATH
 
 plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
 
-# config FAMILY: heads of 64, which the tensor cores' attention takes; moe:
-# llama with experts; gelu-moe: gpt2, whose experts drop tokens; deep: llama
-# with layers for two chunks of two stages
+# config FAMILY: a configuration. Heads are of 64, which the tensor cores'
+# attention needs. moe: llama with experts; gelu-moe: gpt2 whose experts drop
+# tokens; deep: llama with enough layers for two chunks on two stages
 config()
 {
 	layers=2
@@ -55,7 +55,8 @@ train()
 	return $status
 }
 
-# near TOLERANCE FAMILY RANKS SETTING..: as one process on the CPU, in fp32
+# near TOLERANCE FAMILY RANKS SETTING..: whether losses are those of one process
+# on the CPU in fp32
 near()
 {
 	[ -f "$work/cpu-$2" ] || train "cpu-$2" "$2" 1 cpu
@@ -66,8 +67,8 @@ near()
 	report $? "$family, $ranks ranks: $*"
 }
 
-# recorded TOLERANCE FAMILY RANKS SETTING..: likewise, all of a step by graphs,
-# with its transfers and without being asked for
+# recorded TOLERANCE FAMILY RANKS SETTING..: as near; and all of a step, with
+# its transfers, is recorded as graphs by default
 recorded()
 {
 	near "$@"
@@ -76,8 +77,8 @@ recorded()
 	report $? "... as graphs"
 }
 
-# staged FAMILY SETTING..: likewise in two stages, four micro-batches each, and
-# the same losses as without graphs
+# staged FAMILY SETTING..: as recorded, in two stages with four micro-batches
+# each; losses equal those without graphs
 staged()
 {
 	staged=$1
@@ -91,7 +92,7 @@ staged()
 }
 
 # overflows RANKS SETTING..: in fp16, with a loss scale at which gradients
-# overflow, as one process on the CPU: the same steps are skipped
+# overflow, the same steps are skipped as by one process on the CPU
 overflows()
 {
 	ranks=$1

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the lanes of a warp do together, atomics, and shared memory by name. */
+/* What the lanes of a warp do together, atomics, and arrays in shared
+ * memory. */
 #include "machine.h"
 
 static int warp_of_now(void)
@@ -7,7 +8,7 @@ static int warp_of_now(void)
     return emu_now->number / EMU_WARP;
 }
 
-/* Orders memory where all of the warp take part that are there. */
+/* Orders memory accesses, if all lanes of the warp take part. */
 static void act_barrier(void *const *args, unsigned mask)
 {
     (void)args;

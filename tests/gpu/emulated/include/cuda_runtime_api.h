@@ -127,7 +127,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaFuncSetAttribute(const void *kernel,
                                  enum cudaFuncAttribute attribute, int value);
 
-/* EMULATED_GPU=old: a GPU that the module has no code for. */
+/* EMULATED_GPU=old: the module has no code for this GPU. */
 cudaError_t emu_kernel_attributes(struct cudaFuncAttributes *attributes);
 
 #ifdef __cplusplus

@@ -2,8 +2,9 @@
 #ifndef EMULATED_NCCL_H
 #define EMULATED_NCCL_H
 
-/* The part of NCCL that runtime/comm calls, with NCCL's names. It is in
- * plait_cuda.so, whose memory and streams it knows. */
+/* The part of NCCL that runtime/comm calls, with NCCL's names. It is
+ * implemented in plait_cuda.so, as it needs the emulated GPU's memory and
+ * streams. */
 
 #include <cuda_runtime_api.h>
 

@@ -1,2 +1,2 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing is configured: no cuDNN. */
+/* Stands in for configure's config.h: no feature is configured, so no cuDNN. */
