@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What an administrator sets and what then happens: plugstack.conf, the site
+# What an administrator configures, and its effect: plugstack.conf, the site
 # file, the cache, ports, and plait doctor.
 so=$top_builddir/.libs/spank_plait.so
 cachedir=$(mktemp -d /tmp/plait-cache.XXXXXX) || exit 99
@@ -11,13 +11,14 @@ trap 'clean_up; rm -rf "$cachedir"' EXIT
 cache=$cachedir/c/node.xml
 conf=slurm/plugstack.conf
 
-# arguments ARGUMENT...: what new steps find in plugstack.conf
+# arguments ARGUMENT...: the plugin's arguments in plugstack.conf, for new steps
 arguments()
 {
     echo "required $so $*" >$conf.new && mv $conf.new $conf
 }
 
-# says PATTERN COMMAND...: whatever its exit status
+# says PATTERN COMMAND...: whether COMMAND prints PATTERN, whatever its exit
+# status
 says()
 {
     local pattern=$1 out
@@ -26,7 +27,7 @@ says()
     like "$out" "$pattern"
 }
 
-# bad_and_says PATTERN COMMAND...
+# bad_and_says PATTERN COMMAND...: whether it fails and prints PATTERN
 bad_and_says()
 {
     local pattern=$1 out
@@ -36,7 +37,7 @@ bad_and_says()
     like "$out" "$pattern"
 }
 
-# good_and_says PATTERN COMMAND...
+# good_and_says PATTERN COMMAND...: whether it succeeds and prints PATTERN
 good_and_says()
 {
     local pattern=$1 out

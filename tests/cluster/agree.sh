@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# No task of a planned step starts before all of its nodes have agreed: while one
-# is late, after one has refused, or where one lacks the plugin.
+# No task of a planned step starts before all of its nodes have agreed. Tried
+# with a node that is late, one that refuses, and one without the plugin.
 export TEST_HOLD=${TEST_HOLD:-$(mktemp -d /tmp/plait-hold.XXXXXX)}
 trap 'rm -rf "$TEST_HOLD"' EXIT
 cat >"$TEST_HOLD/prolog" <<END
@@ -12,8 +12,8 @@ chmod 755 "$TEST_HOLD" "$TEST_HOLD/prolog"
 . "$top_srcdir/tests/cluster/tap.sh" --conf "Prolog=$TEST_HOLD/prolog"
 trap 'rm -f "$TEST_HOLD"/node*; clean_up; rm -rf "$TEST_HOLD"' EXIT
 
-# late: starts a step on three nodes, of which node2 is late, and
-# returns when the others wait for it
+# late: start a step on three nodes, of which node2 is late, and return when the
+# others wait for it
 late()
 {
     rm -f started.* out
@@ -60,8 +60,8 @@ scancel --user="$(id -un)"
 check "... start nothing" is "" "$(ls started.* 2>/dev/null)"
 check "... and leave nothing" until_true quiet
 
-# A step daemon answers before it has made the step's container: Slurm then
-# lists all processes of the machine where it is asked for those of the step.
+# A step daemon answers requests before it has created the step's container.
+# Slurm then returns all processes of the machine as those of the step.
 if strace -o /dev/null true 2>/dev/null; then
     strace -f -qq -o slow.trace -p "$(cat slurm/slurmd.node1.pid)" \
         -P /proc/self/oom_score_adj -e inject=openat:delay_enter=12000000 \
@@ -79,7 +79,8 @@ else
     skip "a slow step daemon is waited for" "no strace, or it is forbidden"
 fi
 
-# A node without the plugin cannot say so: Slurm starts its tasks.
+# A node without the plugin cannot report that it lacks it: Slurm starts its
+# tasks.
 sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
     >slurm/bare.conf
 kill "$(cat slurm/slurmd.node2.pid)"

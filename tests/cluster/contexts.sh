@@ -10,7 +10,7 @@ ours='^(PLAIT_|SLURM_PLAIT_|RANK=|WORLD_SIZE=|LOCAL_RANK=|MASTER_|GROUP_RANK=)'
 # The environment of one task without what differs from run to run.
 stable_env()
 {
-    # a file each: the lines of two tasks may mix on one pipe
+    # one file per task, as lines of two tasks could mix on one pipe
     rm -f "$work"/env.*
     timeout 240 srun -w node1,node2 -n2 --gpus-per-node=2 \
         --output="$work/env.%t" "$@" env
@@ -69,7 +69,7 @@ salloc_shell=$(timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
 check "salloc's interactive step starts" like "$salloc_shell" SLURM_JOB_ID
 check "... and is no rank" is "" "$(grep -E "$ours" <<<"$salloc_shell")"
 
-# The extern step, one a node, has a process of its own.
+# PID of the extern step on this node, which runs a process of its own.
 extern_pid()
 {
     local pid
@@ -167,8 +167,8 @@ END
 check "an srun inside a planned step" batch out script
 check "... has its own plan" is "inner 1 0" "$(cat inner)"
 
-# What a rank starts without flags is none: an srun in its job and in no job's
-# flags, a job that it submits, and that job's sruns.
+# What a rank starts without flags is not planned: an srun in its own job, a job
+# that it submits, and that job's sruns.
 cat >rank <<'END'
 #!/bin/bash
 [ $SLURM_LOCALID = 0 ] || exec sleep 0
@@ -186,8 +186,8 @@ check "what only looks like a rank stays" is "7 there" \
     "$(RANK=7 MASTER_ADDR=there timeout 240 srun -n1 \
         bash -c 'echo $RANK $MASTER_ADDR')"
 
-# A node whose daemons may use one processor only, by cgroup or, where this
-# machine's are not writable, by affinity: its tasks get no other.
+# A node whose slurmd may use only one processor, limited by a cgroup or, if
+# cgroups are not writable here, by affinity: its tasks get no other processor.
 one=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
 group=/sys/fs/cgroup/cpuset/plait.$$
 slurmd=$(cat slurm/slurmd.node1.pid)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Every task of a planned step finds the whole launch contract, and it is the
+# Every task of a planned step finds the whole launch contract, which equals the
 # plan that `plait plan` prints.
 . "$top_srcdir/tests/cluster/tap.sh"
 
@@ -12,7 +12,7 @@ PLAIT_CPUS PLAIT_JOBID RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK
 GROUP_RANK MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER
 SLURM_PLAIT_PLAN"
 
-# run DIR ARGUMENTS...: leaves the environment of task i in DIR/i
+# run DIR ARGUMENTS...: run a step; the environment of task i is in DIR/i
 run()
 {
     local out=$work/$1
@@ -69,7 +69,7 @@ torch_invariants()
     done
 }
 
-# "node dp pp" of each task: every such tp group must be whole on one node
+# From "node dp pp" of each task: each tp group must be on one node.
 tp_groups_share_a_node()
 {
     local i groups
@@ -134,14 +134,14 @@ check "--placement=linear" run linear -N4 --ntasks-per-node=2 --tp=2 \
     --placement=linear
 check "... keeps Slurm's order" \
     is "0 1 2 3 4 5 6 7" "$(column linear RANK)"
-# A host file deals the tasks in an order of its own.
+# A host file that deals tasks to the nodes in another order.
 printf 'node%d\n' 4 3 2 1 >hostfile
 export SLURM_HOSTFILE=$work/hostfile
 check "a host file" run reverse -n4 --distribution=arbitrary --tp=1 --placement=linear
 unset SLURM_HOSTFILE
 check "... is Slurm's own order" is "0 1 2 3" "$(column reverse RANK)"
 check "... on its nodes" is "node4 node3 node2 node1" "$(by_rank reverse)"
-# What reads SLURM_PROCID alone gets the placement through Slurm's own layout.
+# Programs that only read SLURM_PROCID get the placement by Slurm's own layout.
 "$plait" plan --tp=1 --pp=2 --nodes 'node[1-4]' --tasks-per-node 1 \
     --fabric slurm/topology.conf --hostfile hostfile >/dev/null
 export SLURM_HOSTFILE=$work/hostfile
@@ -200,7 +200,7 @@ check "... and LOCAL_RANK is the index of the one GPU that a task sees" is \
     "0 0 0 0 0 0 0 0|0 1 0 1 0 1 0 1" \
     "$(column gpubind LOCAL_RANK)|$(column gpubind PLAIT_LOCAL_RANK)"
 
-# Six tasks on four nodes: ranks still run through node after node.
+# Six tasks on four nodes: ranks still follow the nodes' order.
 check "nodes with different numbers of tasks" run unequal -N4 -n6 --tp=1 --pp=2
 check "... have all ranks, each node's together" is "0 1 2 3 4 5|4" "$(
     column unequal RANK | tr ' ' '\n' | sort -n | xargs)|$(

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait drill in an allocation of Slurm's: each start is a step of it, on its
-# nodes, by srun's own flags and, where the plugin is missing, by plait run.
+# plait drill in a Slurm allocation: each run is a step on the allocation's
+# nodes, started with srun's own flags or, without the plugin, by plait run.
 [ -x "$top_builddir/plait-drill" ] && command -v python3 >/dev/null &&
     command -v setsid >/dev/null ||
     { echo "1..0 # SKIP no plait-train, python3 or setsid"; exit 0; }
@@ -9,7 +9,7 @@
 export OMP_NUM_THREADS=1
 python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
 
-# The steps are so short that there must be many.
+# Steps are so short that many are needed.
 drill()
 {
     timeout 400 salloc -Q -N2 --ntasks-per-node=1 "$plait" drill c.yaml \
@@ -17,7 +17,7 @@ drill()
         -- --device cpu --set train.global_batch=8 >drill.out 2>&1 </dev/null
     status=$?
 }
-# says FAULT PATTERN
+# says FAULT PATTERN: whether the drill's line about FAULT matches
 says()
 {
     grep -qE "^$1 +$2\$" drill.out || { cat drill.out; return 1; }

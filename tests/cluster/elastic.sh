@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# srun plait run --elastic over nodes with networks and processes of their own:
-# all tasks of a node are killed, one is stopped, its link goes down for ever or
-# all its processes are frozen; the others go on in the same processes, perhaps
-# with those of a spare node, to the losses of a run that nobody hurt.
+# srun plait run --elastic over nodes with networks and processes of their own.
+# All tasks of a node are killed, one is stopped, or a node's link goes down for
+# ever or its processes are frozen; the other ranks go on in the same processes,
+# perhaps with those of a spare node, to the losses of an undisturbed run.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
 train=$(readlink -f "$top_builddir/plait-train")
 plait_run=$(readlink -f "$top_builddir/plait")
-# Without the plugin, which is not asked for anything here: one with sanitizers
-# cannot be loaded by a Slurm that has none.
+# Without the plugin, which this test does not need: with sanitizers it cannot
+# be loaded into a Slurm that has none.
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes --gpus 0 --plugin '' \
     --conf KillOnBadExit=1
 . "$top_srcdir/tests/cluster/freeze.sh"
@@ -21,7 +21,8 @@ steps=80
 "$train" c.yaml --device cpu --set train.steps=$steps --metrics one.jsonl \
     >one.out 2>&1 || { cat one.out; echo "Bail out! plait-train fails"; exit 99; }
 
-# start NAME LAYOUT ARGS...: two tasks on each of three nodes
+# start NAME LAYOUT ARGS...: train in the background, two tasks on each of three
+# nodes
 start()
 {
     timeout 480 srun -Q --mpi=none --kill-on-bad-exit=0 -N3 \
@@ -38,7 +39,7 @@ trains()
     [ "$(wc -l <"$1.jsonl")" -ge 12 ] || ! kill -0 $pid
 }
 
-# ranks NAME [NODE]: its processes, as they are numbered here
+# ranks NAME [NODE]: PIDs of the run's processes in this PID namespace
 ranks()
 {
     local one
@@ -53,7 +54,8 @@ says()
     grep -hE "$2" "$1".out.*
 }
 
-# went_on NAME PATTERN: what the others say of it
+# went_on NAME PATTERN: whether the others report a loss and going on with
+# PATTERN
 went_on()
 {
     says "$1" "^plait-train: .* is gone in step [0-9]+; going on with $2" ||
@@ -100,7 +102,7 @@ check "... without an error of theirs" is "" \
         grep -vE "^plait-train: (rank|back at step) ")"
 says spares "is gone in step|back at step" | sed 's/^/#   /'
 
-# KillOnBadExit ends all tasks when one fails: the first one must still speak.
+# KillOnBadExit ends all tasks when one fails: task 0 must still print its line.
 check "more spare nodes than there are are refused, in one line" refused \
     "spares=2 leaves none of 2 nodes; ask for 3 or more" srun -Q --mpi=none \
     -N2 --ntasks-per-node=1 bash -c '[ $SLURM_PROCID != 0 ] || sleep 2

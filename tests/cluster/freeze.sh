@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# For tests of nodes with processes of their own, after tap.sh: all processes of
-# a node are frozen by its cgroup, and thawed again.
+# For tests of nodes with processes of their own, sourced after tap.sh: freezes
+# all processes of a node by its cgroup, and thaws them again.
 groups=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 groups=$groups$(sed -n 's/^0:://p' /proc/self/cgroup)/plait.$$
 
-# groups_of NODE...: a cgroup for the processes of each, those to come too; 1
-# where that is not permitted. To be called once no job runs.
+# groups_of NODE...: move each node's processes, and all that they start later,
+# to a cgroup; 1 if that is not permitted. To be called while no job runs.
 groups_of()
 {
     local node
@@ -31,7 +31,7 @@ freeze()
         until_true grep -qx "frozen 1" "$groups.$1/cgroup.events"
 }
 
-# thaw NODE, or "*"
+# thaw NODE, or "*" for all
 thaw()
 {
     local group

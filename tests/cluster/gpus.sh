@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Nodes with GPUs of a type, under a recorded machine that takes the place of
-# this one in the cache: policies, binding to what is near a GPU, AMD's
-# variables; and a step that Slurm confines to its cores by a cgroup.
+# Nodes with GPUs of a type, where a recorded machine replaces this one in the
+# cache: policies, binding to cores and NICs near a GPU, AMD's variables; and a
+# step that Slurm confines to its cores by a cgroup.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 cpus=$(nproc)
 . "$top_srcdir/tests/cluster/tap.sh" --nodes 2 --gpus 4 --gpu-type a100 \
@@ -11,8 +11,8 @@ cached
 conf=slurm/plugstack.conf
 machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
 
-# plant [FROM TO]: the recorded machine, FROM replaced by TO, as if this
-# machine's discovery had written it
+# plant [FROM TO]: write the recorded machine, with FROM replaced by TO, to the
+# cache as if discovery had found it
 plant()
 {
     timeout 240 srun -Q -N1 -n1 --tp=1 true &&
@@ -23,7 +23,7 @@ import sys
 xml = open(sys.argv[1], "rb").read()
 if len(sys.argv) > 3:
     xml = xml.replace(sys.argv[3].encode(), sys.argv[4].encode())
-# What it was written under stays: the words before size and checksum.
+# Keep the first words of the cache file's header; compute size and checksum.
 key = open(sys.argv[2], "rb").readline().rsplit(None, 2)[0]
 total = 0xcbf29ce484222325
 for byte in xml:
@@ -34,14 +34,14 @@ os.rename(sys.argv[2] + ".test", sys.argv[2])
 END2
 }
 
-# policy YAML: what new jobs find in the site file
+# policy YAML: write the site file, for new jobs
 policy()
 {
     echo "$*" >site.yaml
     echo "required $plugin cache=$work/slurm/cache site=$work/site.yaml" >$conf
 }
 
-# each FLAGS... -- TEXT: what TEXT expands to in each task, by rank
+# each FLAGS... -- TEXT: what TEXT expands to in each task, ordered by rank
 each()
 {
     local flags=()
@@ -93,10 +93,10 @@ check "NCCL and UCX are told their NIC" is "=mlx5_0,mlx5_0:1" "$(
     each -n1 --gpus-per-node=1 --tp=1 -- '$NCCL_IB_HCA,$UCX_NET_DEVICES')"
 policy 'policies: []'
 
-# Which NUMA node a task's stack should come from, as the kernel tells it.
+# The NUMA node that a task's stack is allocated on, according to the kernel.
 stack='$(sed -n "s/^[^ ]* \(.*:\)*\([^ ]*\) stack.*/\2/p" /proc/self/numa_maps)'
 if [ -r /proc/self/numa_maps ]; then
-    # The recorded machine has a second NUMA node, this one may not.
+    # The recorded machine has a second NUMA node; this machine may not.
     second=$([ -d /sys/devices/system/node/node1 ] && echo 1 || echo default)
     check "memory comes from near the GPU" \
         is "0 0 $second $second" \
@@ -107,7 +107,7 @@ else
     skip "memory comes from near the GPU" "this kernel knows no NUMA"
 fi
 
-# AMD's GPUs instead: the same machine with another vendor's device id.
+# The same machine with the device id of an AMD GPU.
 check "a recorded machine with AMD's GPUs" plant 10de:20b2 1002:740f
 check "... ROCR_VISIBLE_DEVICES is that of the whole step" \
     is "0,1,2,3 0,1,2,3 0,1,2,3 0,1,2,3" \

@@ -1,30 +1,30 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A driver that does not answer, and a user who locks the cache: neither slurmd,
-# nor a step, nor its end waits longer than plugstack.conf allows.
+# With a driver that hangs, or a user who locks the cache, neither slurmd nor a
+# step nor its end waits longer than plugstack.conf allows.
 hang=$top_builddir/tests/unit/.libs/hang_hwloc.so
 so=$top_builddir/.libs/spank_plait.so
 [ -f "$hang" ] || { echo "1..0 # SKIP built without shared libraries"; exit 0; }
-# tap.sh may start this script again.
+# exported because tap.sh may start this script again
 export TEST_HANG_FILE=${TEST_HANG_FILE:-$(mktemp /tmp/plait-hang.XXXXXX)}
 trap 'rm -rf "$TEST_HANG_FILE"*' EXIT
 cache=$TEST_HANG_FILE.cache
 : >"$TEST_HANG_FILE.pids"
 chmod 666 "$TEST_HANG_FILE.pids"
 export LD_PRELOAD=$hang
-# If slurmd waited for it, no node would be there within tap.sh's minute.
+# If slurmd waited for discovery, no node would register within tap.sh's minute.
 . "$top_srcdir/tests/cluster/tap.sh" --nodes 2 \
     --plugin "$so cache=$cache discovery-seconds=600"
 trap 'rm -f "$TEST_HANG_FILE"; clean_up; rm -rf "$TEST_HANG_FILE"*' EXIT
 unset LD_PRELOAD
 
-# waiting: who has asked the driver so far
+# waiting: PIDs of the processes that have called the driver so far
 waiting()
 {
     sort -u "$TEST_HANG_FILE.pids"
 }
 
-# arguments ARGUMENT...: what new steps find in plugstack.conf
+# arguments ARGUMENT...: the plugin's arguments in plugstack.conf, for new steps
 arguments()
 {
     echo "required $so $*" >slurm/plugstack.new &&
@@ -54,7 +54,7 @@ arguments cache=none discovery-seconds=1
 hangs='could not be discovered in 1 second '
 if [ "$(timeout 240 srun -N1 -n1 --tp=1 true >out 2>&1; waiting)" = "$slurmds" ]
 then
-    # Since 25.05 step daemons have no environment that could preload.
+    # Since 25.05 step daemons have no environment to preload a library by.
     skip "a step's discovery hangs" "this Slurm preloads nothing into steps"
 else
     check "a step whose discovery hangs" grep -q "$hangs" out
@@ -86,7 +86,7 @@ check "... and nobody is left" until_true gone "$(waiting)"
 check "its lock is root's alone" is "600 $(id -u)" \
     "$(stat -c '%a %u' "$cache/node.lock")"
 
-# What any user may do: the directory is there to be read.
+# Any user may do this, as the directory is readable for all.
 arguments "cache=$cache" discovery-seconds=600
 rm "$cache/node.xml"
 exec 9<"$cache" && flock -s 9

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Horovod over MPI: its ranks are Slurm's, the planned ones are in PLAIT_*.
+# Horovod over MPI: its ranks are Slurm's; the planned ones are in PLAIT_*.
 import os
 
 import horovod.torch as hvd

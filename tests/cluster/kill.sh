@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# srun, a task, a step's daemon or a node's daemon is killed at every stage of
-# a step: the next job is planned, bound and started as ever.
+# srun, a task, a step daemon or a node's daemon is killed at every stage of a
+# step. The next job must be planned, bound and started as usual.
 . "$top_srcdir/tests/cluster/tap.sh"
 
 planned=(srun -Q -N4 --ntasks-per-node=2 --gpus-per-node=2 --tp=2 --pp=2)
@@ -11,8 +11,8 @@ quiet()
     [ -z "$(squeue -h)" ] && [ -z "$(steps)" ]
 }
 
-# All nodes take a planned step, with the contract whole and
-# RANK 0's port free, and nothing is left of the killed one
+# Whether a planned step runs on all nodes, with the whole contract and RANK 0's
+# port free, and nothing is left of the killed step.
 next_job()
 {
     local out
@@ -21,12 +21,12 @@ next_job()
         'echo $RANK/$WORLD_SIZE $PLAIT_PP_RANK $CUDA_VISIBLE_DEVICES' 2>&1)
     is "$(for r in 0 1 2 3 4 5 6 7; do echo "$r/8 $((r / 4)) 0,1"; done)" \
         "$(sort <<<"$out")" || return 1
-    # whole files only: nothing half written waits for a later step
+    # no partly written file is left for a later step
     is "" "$(find slurm -path '*cache*' \( -name '*.tmp*' -o -size 0 \) \
         ! -name node.lock -type f)"
 }
 
-# kill_srun SIGNAL MILLISECONDS: after so much of its life
+# kill_srun SIGNAL MILLISECONDS: kill an srun of that age
 kill_srun()
 {
     "${planned[@]}" sleep 30 >/dev/null 2>&1 &
@@ -39,14 +39,14 @@ kill_srun()
 stages="0 20 40 60 80 100 150 200 300"
 for ms in $stages; do
     kill_srun KILL $ms
-    # Slurm gives up such a job after InactiveLimit only.
+    # Slurm gives up a job whose srun is dead only after InactiveLimit.
     scancel --user="$(id -un)"
 done 2>/dev/null
 check "srun dead by SIGKILL, at $stages ms" next_job
 for ms in $stages; do kill_srun TERM $ms; done 2>/dev/null
 check "srun ended by SIGTERM, at $stages ms" next_job
 
-# The first thing that a step's daemon does for us is user_init.
+# user_init is the plugin's first call in a step daemon.
 kill_stepd()
 {
     local tries
@@ -88,7 +88,7 @@ kill -KILL $(steps | head -n 1)
 scancel --user="$(id -un)"
 check "slurmstepd killed while tasks run" next_job
 
-# A node's daemon dies under a step, and comes back.
+# A node's daemon is killed during a step, and restarted.
 start_step
 kill -KILL $(cat slurm/slurmd.node2.pid)
 cluster restart slurm node2
@@ -96,7 +96,7 @@ check "a running step outlives its slurmd" kill -0 $(cat pid.0) $(cat pid.2)
 scancel --user="$(id -un)"
 check "... and the next one runs" next_job
 
-# srun waits in the queue, without a plan yet.
+# srun is killed while it waits in the queue and has no plan yet.
 timeout 240 salloc -Q -K -N4 --exclusive sleep 600 &
 holder=$!
 until_true eval '[ "$(squeue -h -t R -o %D)" = 4 ]'
@@ -107,8 +107,8 @@ scancel --user="$(id -un)"
 wait $holder 2>/dev/null
 check "srun killed in the queue" next_job
 
-# Once no job is completing any more: what a daemon that dies has not answered
-# by then, slurmctld asks again minutes later.
+# Wait until no job is completing: slurmctld repeats a request that a killed
+# daemon has not answered only minutes later.
 check "slurmds that all die and come back" eval \
     'until_true quiet && kill -KILL $(cat slurm/slurmd.*.pid) &&
      cluster restart slurm node1 node2 node3 node4 && next_job'

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A training over four nodes with networks of their own, of which one goes down
-# for ever. The line names the node that the others wait for, all ranks are gone
-# 5 s after train.timeout, those of the node that is cut off too, and it takes
-# jobs again once its link is back. Likewise a rank that stops, alone on its node.
+# A training over four nodes with networks of their own; one node's link goes
+# down for ever. One line names the node that the others wait for, all ranks,
+# also those on the isolated node, are gone 5 s after train.timeout, and the
+# node takes jobs again once its link is back. The same for a rank that stops,
+# alone on its node.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
 train=$(readlink -f "$top_builddir/plait-train")
@@ -15,10 +16,10 @@ srun --mpi=list 2>&1 | grep -q pmix ||
 
 python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
 
-# Networks of other namespaces, which UCX would look for, are not these.
+# UCX would look for networks of other namespaces, which it cannot reach.
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self
 limit=8
-# start NAME NODES: four ranks, which leave their nodes behind
+# start NAME NODES: four ranks, each of which writes its node's name to a file
 start()
 {
     timeout 480 srun -Q --mpi=pmix -N"$2" -n4 --dp=4 --output="$1.out.%t" \
@@ -34,7 +35,8 @@ trains()
     [ "$(wc -l <"$1.jsonl")" -gt 8 ]
 }
 
-# started NAME: it trains; else what it and srun said
+# started NAME: wait until it trains; if it does not, print its and srun's
+# output
 started()
 {
     until_true eval "trains $1 || ! kill -0 $srun_pid" && trains "$1" && return
@@ -42,7 +44,7 @@ started()
     return 1
 }
 
-# ranks NAME: its processes, as they are numbered here
+# ranks NAME: PIDs of the run's processes in this PID namespace
 ranks()
 {
     pgrep -f "^[^ ]*plait-train c.yaml .*log.metrics=$work/$1.jsonl"
@@ -53,7 +55,8 @@ gone()
     [ -z "$(ranks "$1")" ]
 }
 
-# said NAME PATTERN: in one line, but for what a node that is cut off says
+# said NAME PATTERN: whether exactly one line names the cause, apart from that
+# of an isolated node
 said()
 {
     is 1 "$(cat "$1".out.? | grep "has not ended for" | grep -vc "it is cut off")" &&
@@ -62,7 +65,7 @@ said()
 \(train.timeout\): $2"
 }
 
-# rank_on NAME NODE
+# rank_on NAME NODE: the rank that runs on NODE
 rank_on()
 {
     grep -lx "$2" "$1".host.? | sed 's/.*\.//'
@@ -77,7 +80,7 @@ all_idle()
 start cut 4
 check "a training over four nodes" started cut
 ip link set veth3 down
-# This counts rounds, which are longer on a busy machine.
+# within() counts rounds, which take longer on a busy machine.
 check "a link is down for ever: all are gone 5 s after train.timeout" \
     within $((limit + 5)) gone cut
 check "... the node is named" said cut \
@@ -87,8 +90,9 @@ ip link set veth3 up
 wait $srun_pid
 check "once the link is back, its node is idle" until_true all_idle
 
-# Three ranks on a node, and one on another, which stops: with MPI, whose abort
-# kills it, and without, where Slurm has it continue and it must go by itself.
+# Three ranks on one node, and one on another, which is stopped. With MPI, its
+# abort kills that rank; without, Slurm sends SIGCONT and the rank must end by
+# itself.
 for comm in $comms; do
     printf 'node1\nnode1\nnode1\nnode2\n' >hosts
     [ $comm = mpi ] && mpi=pmix || mpi=none

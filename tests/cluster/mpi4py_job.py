@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# MPI ranks are Slurm's; the groups of the layout come from the contract.
+# MPI ranks are Slurm's; the layout's groups come from the launch contract.
 import os
 
 from mpi4py import MPI

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # plait run under Open MPI's mpirun over nodes with networks and host names of
-# their own: who finds RANK 0 there, and by which secret its ranks know each
+# their own: how ranks find RANK 0, and by which secret they recognize each
 # other. mpirun's "ssh" enters a node's namespaces.
 . "$top_srcdir/tests/cluster/own_networks.sh"
 command -v mpirun >/dev/null && mpirun --version 2>/dev/null |
@@ -27,7 +27,7 @@ is() { # name want got
     [ "$2" = "$3" ] || printf 'want: %s\ngot:  %s\n' "$2" "$3" | sed 's/^/# /'
 }
 
-# The node of mpirun itself, and three others.
+# The node of mpirun itself, and three other nodes.
 {
     printf '127.0.0.1 localhost\n10.97.0.1 head\n'
     printf '10.97.0.%d n0%d-ib\n' 8 8 9 9
@@ -55,7 +55,7 @@ exec nsenter -t "$(cat "${0%/*}/$node.pid")" -n -u sh -c "$*"
 END
 chmod 755 agent
 
-# over HOSTS RANKS COMMAND...: from a machine called head
+# over HOSTS RANKS COMMAND...: run mpirun on a machine called head
 over()
 {
     local hosts=$1
@@ -96,7 +96,8 @@ is "MASTER_ADDR of the user's own is kept" "4 10.97.0.8" \
     over n08-ib:2,n09-ib:2 4 "$plait" run --tp=2 sh -c 'echo $MASTER_ADDR' |
         sort | uniq -c | xargs)"
 
-# Ranks that talk over sockets prove to each other that they know the secret.
+# Ranks that communicate over sockets prove to each other that they know the
+# secret.
 if [ -x "$top_builddir/plait-train" ]; then
     python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2
     over n08-ib:1,n09-ib:1 2 "$plait" run --tp=1 "$top_builddir/plait-train" \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Every node in its own network, host name, process and mount namespace, on a
-# private bridge: the contract with real addresses, a link that goes down and
+# Every node in network, host name, process and mount namespaces of its own, on
+# a private bridge: the contract with real addresses, a link that goes down and
 # a node that crashes.
 . "$top_srcdir/tests/cluster/own_networks.sh"
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes --conf SlurmdTimeout=5
@@ -14,8 +14,8 @@ check "each node has its own name" is "" "$(awk '$2 != $3' seen)"
 check "MASTER_ADDR is RANK 0's address" is "10.99.0.2 1" \
     "$(awk '{ print $4 }' seen | sort | uniq -c | awk '{ print $2, NR }')"
 
-# RANK 0 listens on the port it was given, the others reach it from their
-# nodes.
+# RANK 0 listens on the port that it was given; the other ranks connect to it
+# from their nodes.
 cat >meet <<'END2'
 #!/usr/bin/python3
 import os, socket, time
@@ -54,8 +54,8 @@ start_step()
     until_true eval '[ $(cat pid.* | wc -w) = 8 ]' || echo "no start"
 }
 
-# The cable of node3: Slurm gives the step up, and the next one is planned
-# over the nodes that are there.
+# node3's link goes down: Slurm ends the step, and the next one is planned over
+# the remaining nodes.
 start_step "${planned[@]}"
 ip link set veth3 down
 check "a link down ends the step" until_true eval '! kill -0 $!'
@@ -68,7 +68,7 @@ check "the link is up: four nodes again" until_true all_idle
 check "... and a plan over them" is "0 1 2 3 4 5 6 7" \
     "$(timeout 240 "${planned[@]}" bash -c 'echo $RANK' 2>&1 | sort | xargs)"
 
-# A node loses power; a requeued job restarts on others.
+# A node loses power; a requeued job restarts on other nodes.
 cat >script <<'END2'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2 --requeue

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# For tests of nodes with networks and processes of their own, before tap.sh:
-# starts the test again in namespaces of which nothing shows outside, so that
-# several may run at once. usage: . own_networks.sh [tc], where links are slowed
+# For tests of nodes with networks and processes of their own, sourced before
+# tap.sh: starts the test again in new namespaces, so that several such tests
+# may run at once.
+# usage: . own_networks.sh [tc], with tc if the test slows down links
 if [ -z "${PLAIT_IN_NETNS:-}" ]; then
     unshare -n -m ip link add plait-probe type bridge 2>/dev/null &&
         unshare -n -u -p -m --fork --mount-proc true 2>/dev/null || {

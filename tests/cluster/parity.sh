@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The same answer in every layout, with the ranks placed and started by srun.
-# PARITY: options of parity.py, a few layouts if unset, all if empty.
+# Every layout trains to the same result when srun places and starts the ranks.
+# PARITY: options of parity.py; unset: a few layouts, empty: all.
 [ -x "$top_builddir/plait-train" ] && [ -f "$top_srcdir/tests/parity/parity.py" ] &&
     grep -q 'define HAVE_MPI' "$top_builddir/config.h" &&
     command -v python3 >/dev/null ||

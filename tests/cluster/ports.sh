@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# MASTER_PORT where many steps share a node: jobs of others, steps at once of
-# one job, and programs that are no steps at all.
+# MASTER_PORT if many steps share a node: steps of several jobs, concurrent
+# steps of one job, and other programs.
 . "$top_srcdir/tests/cluster/tap.sh" --nodes 2 --cpus 64 --gpus 0
 
-# at_once N FLAGS...: N jobs at once on the same nodes, each kept until all have
-# started; one line each: its port, job and processors on RANK 0's node
+# at_once N FLAGS...: run N jobs at once on the same nodes, each until all have
+# started; print a line for each: its port, job and processors on RANK 0's node
 at_once()
 {
     local n=$1 i
@@ -27,7 +27,7 @@ at_once()
         is "" "$(cut -d' ' -f1 lines | sort | uniq -d)"
 }
 
-# outside LOW HIGH: the ports of the jobs that are not from LOW to HIGH
+# outside LOW HIGH: ports of jobs that are not in LOW .. HIGH
 outside()
 {
     awk -v low="$1" -v high="$2" '$1 < low || $1 > high { print $1 }' lines
@@ -57,9 +57,9 @@ END
         "$(ls over.* | wc -l) $(cat over.* | sort -u | wc -l)"
 done
 
-# Programs that are no steps sit on the port that the next job would get, and
-# have reserved all the others as steps do: RANK 0's node takes another port, and
-# all ranks know it.
+# Programs that are no steps listen on the port that the next job would get, and
+# hold reservations of all others, as steps do. RANK 0's node must take another
+# port, and all ranks must know it.
 cat >squat <<'END'
 import socket, sys, time
 taken = [socket.create_server(("", int(p))) for p in sys.argv[2:]]
@@ -69,7 +69,8 @@ for port in range(61003, 61003 + int(sys.argv[1])):
 open("squatting", "w")
 time.sleep(60)
 END
-# squatted NAMES NODES: of a step on the first NODES nodes, the port, and how many ranks know it
+# squatted NAMES NODES: for a step on the first NODES nodes, print the port and
+# how many ranks know it
 squatted()
 {
     local last port pid

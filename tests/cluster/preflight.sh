@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --preflight on nodes with networks and processes of their own: quiet ones
-# pass, a slow link and busy cores are named. RUNS quiet runs (2).
+# --preflight on nodes with networks and processes of their own: quiet nodes
+# pass, a slow link and busy cores are named. RUNS: number of quiet runs (2).
 . "$top_srcdir/tests/cluster/own_networks.sh" tc
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes
 
 planned=(srun -Q -N4 --ntasks-per-node=2 --tp=2 --preflight)
 
-# In node $1's network or, of its first process, its processes.
+# PID of the first process of node $1, by which to enter its namespaces.
 pid_of()
 {
     cat "slurm/slurmd.node$1.pid"
@@ -44,7 +44,7 @@ check "plait run without the plugin measures too" is "0 1 2 3 4 5 6 7" \
 mv plugstack slurm/plugstack.conf
 
 end='[[:space:]]*srun'
-# named PATTERN: one line, and nothing starts
+# named PATTERN: one line reports it, and no task starts
 named()
 {
     fly >out
@@ -73,7 +73,8 @@ wait
 check "... and are quiet when they are" is "0 1 2 3 4 5 6 7 status 0" \
     "$(fly | sort | xargs)"
 
-# All links alike, which no median shows: held against the site's network.
+# All links are equally slow, which a comparison with the median cannot find:
+# they are compared with the site's figures.
 echo 'gpu_type: cpu
 gpu_types: {cpu: {nic_gbps: 0.1, oversubscription: 1}}
 preflight: {link: 0.25}' >site.yaml

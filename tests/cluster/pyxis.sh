@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Containers: listed after pyxis (PYXIS: its file; it runs enroot), the plugin
-# gives the tasks inside the image what it gives all others, also where the
+# Containers: if listed after pyxis (PYXIS: its file; it runs enroot), the
+# plugin gives tasks inside the image the same variables as others, even if the
 # image sets MASTER_ADDR itself.
 pyxis=${PYXIS:-/usr/local/lib/slurm/spank_pyxis.so}
 for p in enroot mksquashfs; do
@@ -10,7 +10,7 @@ done
 [ -f "$pyxis" ] || { echo "1..0 # SKIP no pyxis in PYXIS=$pyxis"; exit 0; }
 . "$top_srcdir/tests/cluster/tap.sh" --nodes 2
 
-# An image with a shell and little else, which says that it is PyTorch's.
+# An image with little more than a shell, which claims to be PyTorch's.
 make_image()
 {
     local p lib
@@ -31,7 +31,7 @@ make_image()
     mksquashfs image image.sqsh -noappend -no-progress
 }
 
-# listed FILE...: the plugins in this order
+# listed FILE...: load the plugins in this order
 listed()
 {
     printf 'required %s\n' "$@" >slurm/plugstack.conf

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What cannot work is refused in srun, sbatch and salloc, in one line, before
-# anything is queued; what gets past srun stops on the node.
+# Requests that cannot work are refused by srun, sbatch and salloc, in one line,
+# before anything is queued; those that srun lets pass are refused on the node.
 . "$top_srcdir/tests/cluster/tap.sh"
 
-# everywhere DESCRIPTION PATTERN FLAGS...
+# everywhere DESCRIPTION PATTERN FLAGS...: srun, sbatch and salloc refuse FLAGS
 everywhere()
 {
     local what=$1 pattern=$2
@@ -17,8 +17,8 @@ everywhere()
         salloc -N4 --ntasks-per-node=2 "$@" true
 }
 
-# Slurm calls any symbol of the plugin's that it knows the name of, and loads
-# it where some of Slurm's own are missing.
+# Slurm calls any of the plugin's symbols whose name it knows, and loads the
+# plugin into programs that lack some of Slurm's symbols.
 check "the plugin exports Slurm's names alone" is "" "$(nm -D --defined-only \
     "$plugin" | awk '{ print $3 }' |
     grep -vE '^(plugin_(name|type|version)|spank_plugin_version|slurm_spank_)')"
@@ -78,7 +78,8 @@ warned()
 check "... with a warning under --placement=linear" warned
 check "another axis before tp within a node" timeout 240 srun -N2 -n4 \
     --ntasks-per-node=2 --tp=2 --rank-order=pp-tp-cp-ep-dp true
-# One mistake is one line, whoever finds it, and no task starts.
+# A mistake is reported in one line, whichever node finds it, and no task
+# starts.
 one_line()
 {
     local pattern=$1 out rc
@@ -119,7 +120,7 @@ later_steps()
         timeout 240 srun -Q -n6 true' 2>/dev/null
 }
 check "a refused step leaves its job to others" later_steps
-# The environment can carry what no command line would.
+# The environment can contain values that no command line would.
 inject()
 {
     env "_SLURM_SPANK_OPTION_plait_$1" timeout 240 \
@@ -148,7 +149,7 @@ for lie in '' x 1/2.1.1.2.1/tp-cp-ep-dp-pp/topology/0,1,2,3/4*2 \
     1/99999999999.1.1.1.1/tp-cp-ep-dp-pp/linear/0-1/2*2; do
     check "a plan from elsewhere: '$lie'" plan_lies "$lie"
 done
-# The form in which sbatch hands flags to the sruns of its job.
+# sbatch passes flags to the sruns of its job in this form.
 batch_injected()
 {
     batch "$work/injected.out" -N2 --ntasks-per-node=2 \
@@ -163,8 +164,8 @@ check "a bad flag in sbatch's" refused 'must be a whole number' \
 check "nodes stay up after all that" \
     is "node1 node2 node3 node4" \
     "$(sinfo -h -N -o '%N %T' | sed -n 's/ \(idle\|completing\|mixed\|allocated\)$//p' | xargs)"
-# An optional plugin's return values are dropped; what it refuses must not run
-# all the same.
+# If the plugin is optional, Slurm ignores its return values; a refused step
+# still must not run.
 sed -i s/^required/optional/ slurm/plugstack.conf
 not_run()
 {

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait run in Slurm: without the plugin each task finds what it finds with it.
+# plait run in Slurm without the plugin: each task finds the same as with it.
 . "$top_srcdir/tests/cluster/tap.sh"
 cached
 
-# What a task sees of the plan and of its binding; what is the step's own, its
-# number, its port and its secret, left out.
+# What a task sees of the plan and of its binding, without what differs between
+# steps: number, port and secret.
 cat >task <<'END'
 #!/bin/bash
 { env | grep -E "^(PLAIT_|RANK=|WORLD_SIZE=|LOCAL_|NODE_RANK=|GROUP_RANK=|\
@@ -16,7 +16,8 @@ sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status; } >$1/$SLURM_PROCID
 END
 chmod 755 task
 
-# alike FLAGS... -- PLAIT_FLAGS...: both ways give each task the same
+# alike FLAGS... -- PLAIT_FLAGS...: whether plugin and plait run give each task
+# the same
 alike()
 {
     local flags=()
@@ -71,7 +72,7 @@ has 2 tasks but 1 GPU")"
 
 # ---- the secret ----
 
-# Which ones the tasks have, and how many of them.
+# The secrets that the tasks have, and how many tasks have each.
 secrets()
 {
     timeout 240 srun -Q "${four[@]}" "$plait" run --tp=2 "$@" \
@@ -89,8 +90,8 @@ check "... and needs no munge on one node" like \
 check "one of the user's own is kept" is "8 $(printf '%032d' 7)" \
     "$(PLAIT_SECRET=$(printf '%032d' 7) secrets)"
 
-# Who is not of the step hears nothing, whatever he shows, and keeps nobody
-# from it. Task 3 waits until he has tried.
+# A process that is not of the step gets no answer, whatever credential it
+# shows, and cannot keep ranks from theirs. Task 3 waits until it has tried.
 cat >stranger <<'END2'
 #!/usr/bin/python3
 import os, socket, subprocess, sys, time
@@ -136,7 +137,7 @@ if command -v python3 >/dev/null; then
 else
     skip "a stranger gets no secret" "no python3"
 fi
-# Whoever keeps connections open and says nothing keeps nobody from it either.
+# A process that keeps connections open without sending does not block ranks.
 cat >silent <<'END2'
 #!/usr/bin/python3
 import resource, socket, sys, time

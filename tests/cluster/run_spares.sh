@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # plait run --spares in Slurm, on nodes with networks and processes of their
-# own: the same nodes are left out as by the plugin's flag, with the same line,
-# and the others are the tasks of the same plan.
+# own: it leaves out the same nodes as the plugin's flag, prints the same line,
+# and the tasks get the same plan.
 . "$top_srcdir/tests/cluster/own_networks.sh" tc
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes --nodes 5 --gpus 0
 cached
@@ -19,8 +19,8 @@ END2
 chmod 755 task
 plugstack=$(cat slurm/plugstack.conf)
 
-# with FLAGS...: as the plugin does it; without FLAGS...: as plait run does.
-# What is said is in `said`, its status behind it, what tasks see in a folder.
+# with FLAGS...: use the plugin's flag; without FLAGS...: use plait run. Output
+# and exit status are in `said`, what tasks see in a folder.
 with()
 {
     rm -rf with with.secrets
@@ -49,14 +49,14 @@ missing()
     done | xargs
 }
 
-# line: what the preflight says, without its figures
+# line: the preflight's line without its figures
 line()
 {
     sed -n 's/.*plait: //p' said | sed 's/[0-9.]* of the .*)/X/'
 }
 
-# alike LEFT_OUT FLAGS...: both ways leave out those nodes, with the same line,
-# and all tasks are told the same
+# alike LEFT_OUT FLAGS...: both ways leave out those nodes and print the same
+# line, and all tasks see the same
 alike()
 {
     local out=$1 first
@@ -70,7 +70,7 @@ alike()
         diff -r with without && is 1 "$(sort -u without.secrets | wc -l)"
 }
 
-# Slurm 26 takes another node than the last.
+# Slurm 26 leaves out another node than the last.
 with --tp=2 --pp=2 --spares=1
 check "quiet nodes: the plugin leaves one out" is 1 "$(missing with | wc -w)"
 without --tp=2 --pp=2 --spares=1
@@ -129,7 +129,7 @@ check "whole nodes are left out" refused "give --nodes and --ntasks-per-node" \
 check "no port, no spares" refused "needs the port of --rendezvous=torch" \
     "${planned[@]}" -N3 "$plait" run --spares=1 --rendezvous=none true
 
-# Nobody asks Slurm but task 0: the others know the names of the nodes.
+# Only task 0 asks Slurm for the nodes' names: the others get them from it.
 mkdir bin
 for program in scontrol sattach; do
     cat >bin/$program <<END2

@@ -1,16 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A step of many nodes (NODES=256 in make check-cluster): every contract is
-# right. With RUNS=N instead the launch time of TASKS on each node, N times with
-# flags and N times without, by turns: a benchmark, whose times are printed and
-# not judged.
+# right. RUNS=N: instead a benchmark of the launch time of TASKS tasks per node,
+# N times with flags and N times without, alternately; times are printed but not
+# checked.
 nodes=${NODES:-64}
 runs=${RUNS:-0}
 tasks=${TASKS:-1}
 . "$top_srcdir/tests/cluster/tap.sh" --nodes "$nodes" --gpus 0 \
     --cpus $((tasks > 4 ? tasks : 4)) --conf TreeWidth=16
 
-# What PLAIT_* and torchrun's names say in one task, on one line.
+# Prints PLAIT_* and torchrun's variables of one task in one line.
 cat >task <<'END2'
 #!/bin/sh
 echo "$PLAIT_RANK $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE" \
@@ -21,7 +21,7 @@ echo "$PLAIT_RANK $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE" \
 END2
 chmod 755 task
 
-# The same from the arithmetic of tp=4, pp=8 and the rest dp.
+# The same lines, computed for tp=4, pp=8 and the rest dp.
 wanted()
 {
     awk -v nodes="$nodes" 'BEGIN {
@@ -32,7 +32,7 @@ wanted()
     }'
 }
 
-# One line a task, sorted by rank.
+# Write one line per task, sorted by rank.
 contracts()
 {
     timeout 300 srun -N"$nodes" --ntasks-per-node=4 -O --tp=4 --pp=8 \
@@ -40,7 +40,7 @@ contracts()
     sort -n lines >sorted
     is "$(wanted)" "$(cut -d' ' -f1-12 sorted)" || return 1
     is 1 "$(cut -d' ' -f13 sorted | sort -u | wc -l)" || return 1
-    # every rank's node is the one that plait plan prints
+    # each rank must be on the node that plait plan prints
     "$plait" plan --tp=4 --pp=8 --nodes "node[1-$nodes]" --tasks-per-node 4 \
         --fabric slurm/topology.conf --hostfile hosts >/dev/null &&
         is "$(cat hosts)" "$(cut -d' ' -f14 sorted)"
@@ -58,8 +58,7 @@ quiet()
     [ -z "$(squeue -h)" ] && [ -z "$(steps)" ]
 }
 
-# seconds FILE FLAGS...: what a launch takes, once nothing of the one before
-# is left
+# seconds FILE FLAGS...: time a launch, once the previous one has ended entirely
 seconds()
 {
     local file=$1 start
@@ -72,7 +71,7 @@ seconds()
         'BEGIN { printf "%.3f\n", b - a }' >>"$file"
 }
 for ((i = 0; i < runs; i++)); do
-    # in turns, so that a machine that slows down slows both down
+    # alternately, so that a machine that slows down slows both down
     if [ $((i % 2)) = 0 ]; then
         seconds plain
         seconds planned --tp="$tasks" --pp=4

@@ -42,7 +42,7 @@ die()
     exit 1
 }
 
-# Daemons must not keep our caller's pipes or locks open.
+# Start a daemon that does not hold pipes or locks of the caller.
 daemon()
 {
     local log=$1 pidfile=$2 fd
@@ -56,13 +56,13 @@ daemon()
     ) </dev/null >>"$log" 2>&1 &
     echo $! >"$pidfile"
     disown
-    # On a busy machine it may not have become the daemon yet.
+    # On a busy machine the child may not have executed the daemon yet.
     until alive "$pidfile" || ! kill -0 $!; do
         sleep 0.01
     done 2>/dev/null
 }
 
-# Is the process of this pid file still the one that was started?
+# Whether the process of this pid file is still the one that was started.
 alive()
 {
     local pid
@@ -72,7 +72,7 @@ alive()
 
 . "$(dirname "$(readlink -f "$0")")/../lib/until.sh"
 
-# A base such that base .. base+N are free, below the ephemeral ports.
+# Find a base such that base .. base+N are free, below the ephemeral ports.
 free_ports()
 {
     local n=$1 base used try
@@ -111,7 +111,7 @@ write_topology()
     local i leaf0='' leaf1=''
     for i in $(seq 1 2 "$nodes"); do leaf0=$leaf0,node$i; done
     for i in $(seq 2 2 "$nodes"); do leaf1=$leaf1,node$i; done
-    # names do not follow the cables, as in real machine rooms
+    # numbers are spread over the switches, as in real machine rooms
     echo "SwitchName=leaf0 Nodes=${leaf0#,}"
     [ -z "$leaf1" ] || echo "SwitchName=leaf1 Nodes=${leaf1#,}"
     [ -z "$leaf1" ] || echo "SwitchName=spine Switches=leaf[0-1]"
@@ -136,8 +136,8 @@ write_conf()
     local i base me
     me=$(id -un)
     base=$(free_ports "$nodes") || die "no $nodes free ports in a row"
-    # A job's MASTER_PORT follows from its number: clusters that run beside
-    # each other on this machine must not count alike.
+    # A job's MASTER_PORT depends on its number: clusters that run at the same
+    # time on this machine must begin with different numbers.
     cat <<END
 ClusterName=plait
 SlurmctldHost=$(hostname -s)($([ $netns = yes ] && echo 10.99.0.1 ||
@@ -186,8 +186,8 @@ END
     echo "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
 }
 
-# Slurm counts GPUs as character devices; which device does not matter here,
-# and a link needs no privilege.
+# Slurm counts GPUs as character devices. Any device will do here, and a link to
+# one needs no privilege.
 make_gpus()
 {
     local i
@@ -200,7 +200,7 @@ make_gpus()
 
 start_munged()
 {
-    # munged insists on private files
+    # munged requires that its key is private
     dd if=/dev/urandom of="$dir/munge.key" bs=128 count=1 2>/dev/null
     chmod 400 "$dir/munge.key"
     daemon "$dir/log/munged.out" "$dir/munged.pid" \
@@ -335,7 +335,8 @@ start()
 restart()
 {
     local node began
-    # Slurm tells whole seconds, and a slurmd may have started in this one.
+    # Slurm reports times in whole seconds, and a slurmd may have started in
+    # this one.
     began=$(($(date +%s) + 1))
     until [ "$(date +%s)" -ge $began ]; do
         sleep 0.05
@@ -350,7 +351,8 @@ restart()
     done
 }
 
-# registered NODE SECONDS: since then, and not down
+# registered NODE SECONDS: whether NODE has registered since then and is not
+# down
 registered()
 {
     local line start
@@ -360,8 +362,9 @@ registered()
         [[ ! $line =~ State=[A-Z+]*(DOWN|NOT_RESPONDING) ]]
 }
 
-# Pids of the step daemons of this cluster. They are nobody's children, and
-# newer ones have no environment; but they log where their slurmd does.
+# PIDs of this cluster's step daemons. They are not children of slurmd, and
+# newer versions have no environment; but they log to the same place as their
+# slurmd.
 stepds()
 {
     local pid
@@ -370,7 +373,7 @@ stepds()
     done 2>/dev/null
 }
 
-# ... and of its tasks.
+# PIDs of the step daemons and of their tasks.
 step_pids()
 {
     local f
@@ -406,7 +409,7 @@ stop()
         SLURM_CONF=$dir/slurm.conf timeout 10 scancel --user="$(id -un)"
         within 5 eval '[ -z "$(step_pids)" ]'
     fi
-    # Its nodes end like machines without power.
+    # Nodes with namespaces of their own end as if they lost power.
     [ ! -f "$dir/hosts" ] || kill -KILL $(cat "$dir"/slurmd.*.pid)
     stop_daemons "$dir"/slurmd.*.pid
     [ ! -f "$dir/hosts" ] || ip link delete plait0
@@ -417,9 +420,9 @@ stop()
         "$dir"/munge.* "$dir"/gpu* "$dir"/hosts "$dir"/*.conf
 }
 
-# Open MPI 4.1: tcp through ob1 fails in some runs of many ranks on one
-# machine, and vader's files of several "nodes" meet in one /dev/shm. UCX
-# complains on stdout of a peer that left first while the machine is busy.
+# For Open MPI 4.1: tcp through ob1 fails in some runs with many ranks on one
+# machine, and vader's files of several "nodes" collide in /dev/shm. On a busy
+# machine UCX complains on stdout of a peer that left first.
 print_env()
 {
     [ -f "$dir/slurm.conf" ] || die "no cluster in $dir; start it first"

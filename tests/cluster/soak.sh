@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Many sruns after each other, with and without flags: none fails, and none
-# leaves a file, a descriptor, a process or memory behind. node1's slurmd has
-# loaded the plugin, node2's has not, and its memory is what Slurm alone takes.
+# Many sruns, with and without flags: none fails, and none leaves a file, a
+# descriptor, a process or memory behind. node1's slurmd has loaded the plugin;
+# node2's has not, and shows how much memory Slurm alone needs.
 # SRUNS=1000 is the long run of make check-cluster.
 . "$top_srcdir/tests/cluster/tap.sh" --nodes 2
 sruns=${SRUNS:-50}
@@ -13,7 +13,7 @@ mv slurm/plugstack.conf plugstack
 cluster restart slurm node2
 mv plugstack slurm/plugstack.conf
 
-# loaded NODE: by its slurmd
+# loaded NODE: whether its slurmd has loaded the plugin
 loaded()
 {
     grep -q spank_plait "/proc/$(cat "slurm/slurmd.$1.pid")/maps"
@@ -21,7 +21,7 @@ loaded()
 check "node1's slurmd has the plugin" loaded node1
 check "node2's has not" eval '! loaded node2'
 
-# one I: an srun whose tasks answer as planned, or as without a plan
+# one I: an srun whose tasks report the planned ranks, or none without a plan
 one()
 {
     local flags=() wanted="none none none none" out
@@ -34,7 +34,7 @@ one()
     is "$wanted" "$(sort <<<"$out" | xargs)"
 }
 
-# run FROM TO: all of them, at least
+# run FROM TO: run all of these sruns, and count failures
 run()
 {
     local i failed=0
@@ -51,21 +51,21 @@ settled()
 }
 daemons=$(cat slurm/slurmd.node1.pid slurm/slurmd.node2.pid)
 
-# What this cluster runs, by name: its daemons know their directory by their
-# arguments, and all else by its environment.
+# Names of all processes of this cluster: daemons have its directory in their
+# arguments, all others in their environment.
 processes()
 {
     local f
     for f in $(grep -lF "$work/slurm/" /proc/[0-9]*/{cmdline,environ} \
         2>/dev/null | sed 's:/[a-z]*$:/comm:' | sort -u); do
-        # not this shell and what it starts to ask
+        # not this shell and its children
         [ "$(ps -o pgid= -p "${f//[^0-9]/}" | xargs)" = "$group" ] || cat "$f"
     done 2>/dev/null | sort | uniq -c
 }
 group=$(ps -o pgid= -p $$ | xargs)
 
-# What there is of files, descriptors and processes, by name and number. Files
-# elsewhere may be another test's: run-tests looks for those at its end.
+# Names and numbers of the cluster's files, descriptors and processes. Files
+# elsewhere may be another test's: run-tests checks those at its end.
 census()
 {
     local pid
@@ -74,14 +74,14 @@ census()
     find slurm -path slurm/log -prune -o -path slurm/state -prune -o -print |
         sort
     for pid in $daemons; do
-        # sockets come and go with the numbers of their connections
+        # the numbers of sockets change with their connections
         ls -l "/proc/$pid/fd" | sed -n 's/.* -> //p' |
             sed 's/socket:.*/socket/' | sort
         ps -o comm= --ppid "$pid"
     done
 }
 
-# KiB of each slurmd
+# rss: resident KiB of each slurmd
 rss()
 {
     local pid
@@ -99,7 +99,8 @@ read -r with0 without0 with without <<<"$rss_before $(rss)"
 grown=$((with - with0)) grown_without=$((without - without0))
 echo "# slurmd's memory: $with0 KiB and $grown more, without the plugin" \
     "$without0 KiB and $grown_without more"
-# A leak of 1 KiB would show: 490 KiB at 1,000 sruns, half of them planned.
+# A leak of 1 KiB per srun would show: 490 KiB at 1,000 sruns, half of them
+# planned.
 check "slurmd does not grow more than without the plugin" \
     [ $((grown - grown_without)) -le $((sruns > 500 ? 256 : 128)) ]
 done_testing

@@ -5,7 +5,8 @@
 . "$top_srcdir/tests/cluster/own_networks.sh" tc
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes --nodes 5 --gpus 0
 
-# job N COMMAND...: in an allocation of N nodes; its status at the end
+# job N COMMAND...: run it in an allocation of N nodes; print its status at the
+# end
 job()
 {
     local n=$1
@@ -17,14 +18,14 @@ job()
 where='echo "$RANK/$WORLD_SIZE of $SLURM_NTASKS on $SLURMD_NODENAME" \
     ${SLURM_PLAIT_PREFLIGHT_STEP:+in its own step}'
 
-# ranks TEXT: each of eight ranks is there once, and Slurm counts them alike
+# ranks TEXT: whether each of eight ranks is there once, with Slurm's numbering
 ranks()
 {
     is "0/8 of 8 1/8 of 8 2/8 of 8 3/8 of 8 4/8 of 8 5/8 of 8 6/8 of 8 7/8 of 8" \
         "$(sed -n 's/^\(.*\) on node[0-9]$/\1/p' <<<"$1" | sort | xargs)"
 }
 
-# missing TEXT: the nodes that have no rank
+# missing TEXT: nodes without a rank
 missing()
 {
     local i

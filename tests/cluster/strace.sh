@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# As root the plugin touches only the files that spank_plait(8) lists: what
-# slurmstepd opens, looks up or executes with and without it, seen by strace,
-# with a step of somebody who is not root.
+# As root the plugin touches only the files that spank_plait(8) lists. strace
+# shows what slurmstepd opens, looks up or executes with and without the plugin,
+# for a step of a user who is not root.
 command -v strace >/dev/null || { echo "1..0 # SKIP no strace"; exit 0; }
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 [ "$(id -u)" = 0 ] || { echo "1..0 # SKIP only root can be two users"; exit 0; }
@@ -11,7 +11,7 @@ cached
 strace -o /dev/null true 2>/dev/null ||
     { echo "1..0 # SKIP this machine forbids strace"; exit 0; }
 
-# traced FILE FLAGS...: what node1 does for a step of nobody's
+# traced FILE FLAGS...: trace node1's daemons during a step of user nobody
 traced()
 {
     local out=$1 pid
@@ -22,7 +22,7 @@ traced()
     pid=$!
     until_true grep -q TracerPid:.*$pid \
         "/proc/$(cat slurm/slurmd.node1.pid)/status"
-    # A user can ask hwloc for anything; root must not listen.
+    # A user can configure hwloc by the environment; root must ignore that.
     HWLOC_XMLFILE=$work/evil.xml HWLOC_PLUGINS_PATH=$work/evil \
         HWLOC_COMPONENTS=-all timeout 240 setpriv --reuid nobody --clear-groups \
         srun -Q -n2 "$@" true
@@ -33,8 +33,8 @@ traced()
     return $rc
 }
 
-# root_paths FILE: each path that was used with the effective user root.
-# Numbers become 0: jobs and processes differ.
+# root_paths FILE: each path that was used with effective user root. Numbers
+# become 0, as jobs and processes differ.
 root_paths()
 {
     python3 -B - "$1" <<'END2' | sort -u
@@ -66,7 +66,7 @@ for line in open(sys.argv[1], errors="replace"):
 END2
 }
 
-# The FILES of the manual, the libraries the plugin is linked with, and itself
+# The FILES section of the manual, the plugin's libraries, and the plugin
 listed()
 {
     sed -n '/^\.SH FILES/,/^\.SH SEE/s/^\.I *//p' \

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Three jobs of a real Slurm hang at once, on one node: a line names the rank
-# that the other waits for, or plait stuck does from outside, and they leave
-# neither processes nor a node that completes for ever.
+# Three jobs of a real Slurm hang at once, on one node. One line names the rank
+# that the other waits for, from the trainer or, for one job, from plait stuck.
+# The jobs leave neither processes nor a node that completes for ever.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 train=$(readlink -f "$top_builddir/plait-train")
 calls=$(readlink -f "$top_builddir/tests/unit/.libs/hang_calls.so")
@@ -17,7 +17,7 @@ mkfifo pipe
 
 limit=10
 # start NAME [PRELOAD] ARGS...: two ranks that would not end by themselves. They
-# write files of their own: srun may leave unread what it was sent last.
+# write to files: srun may not forward the last output.
 start()
 {
     local name=$1 preload=$2
@@ -31,13 +31,14 @@ start()
         --set train.steps=100000000 "$@" >"$name.srun" 2>&1 </dev/null &
 }
 
-# gone NAME: its ranks
+# gone NAME: whether both of its ranks have ended
 gone()
 {
     [ ! -e "/proc/$(cat "$1.pid.0")" ] && [ ! -e "/proc/$(cat "$1.pid.1")" ]
 }
 
-# said NAME PATTERN: in the one line of it
+# said NAME PATTERN: whether exactly one line is printed about the hang, and
+# matches
 said()
 {
     is 1 "$(cat "$1".out.? | grep -c "has not ended for")" &&
@@ -62,7 +63,7 @@ done
 
 kill -STOP "$(cat look.pid.1)" "$(cat stopped.pid.1)"
 touch go
-# These count rounds, which are longer on a busy machine.
+# within() counts rounds, which take longer on a busy machine.
 check "a rank is stopped: all are gone 5 s after train.timeout" \
     within $((limit + 5)) gone stopped
 check "... and so they are where a data file became a pipe" \
@@ -72,7 +73,7 @@ check "... and who reads the pipe" said pipe "never entered .*; it is in the \
 data loader since [0-9:]+ \(read of $work/pipe\); 1 other rank waits since"
 
 job=$(cat look.job)
-# Its peer may have had something to do when it was looked at first.
+# The other rank may still have been busy at the first look.
 stuck()
 {
     "$plait" stuck "$job" >stuck.out 2>&1

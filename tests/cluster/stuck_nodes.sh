@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait stuck JOBID, and a trainer of somebody else's on nodes with processes of
-# their own: each node is asked, and one answer is made of what they say.
+# plait stuck JOBID with a trainer that is not Plait's, on nodes with processes
+# of their own: it asks each node and combines their answers.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 stuck=$(readlink -f "$top_builddir/plait-stuck")
 job=$(readlink -f "$top_srcdir/tests/cli/stacks.py")
@@ -11,7 +11,8 @@ job=$(readlink -f "$top_srcdir/tests/cli/stacks.py")
 
 mkfifo data
 exec 8<>data
-# Flags and numbers of the job are no options of the step that asks.
+# The step by which plait stuck asks must not inherit the job's flags and
+# numbers.
 cat >script <<END2
 #!/bin/bash
 #SBATCH -N4 --ntasks-per-node=2 --tp=2 --pp=2
@@ -25,7 +26,8 @@ END2
 id=$(sbatch --parsable -o out script)
 until_true eval '[ "$(ls here.* 2>/dev/null | wc -l)" = 8 ]'
 
-# Where the kernel does not say what a process sleeps in, nobody is known to.
+# Without the kernel's wchan, which shows what a process sleeps in, no rank is
+# known to wait.
 case $(cat "/proc/$(cat slurm/munged.pid)/wchan" 2>/dev/null) in
 '' | 0)
     scancel "$id"
@@ -33,7 +35,7 @@ case $(cat "/proc/$(cat slurm/munged.pid)/wchan" 2>/dev/null) in
     exit 0 ;;
 esac
 
-# The ranks' process numbers are those of their own nodes.
+# PIDs of ranks are those of their nodes' namespaces.
 settled()
 {
     "$stuck" --wait 1 "$id" >said 2>&1 && ! grep -q "it goes on" said
@@ -52,7 +54,7 @@ check "it may be asked inside of the job, whose flags are another step's" \
     eval 'like "$(cat inside)" "rank 5 \(node[1-4], process " &&
         like "$(cat inside)" "status 0$"'
 
-# A rank that is stopped, on another node.
+# Stop a rank on another node.
 rank=$(sed -n 's/.*rank 5 (\(node.\), process \([0-9]*\)).*/\1 \2/p' said)
 first=$(pgrep -P "$(cat "slurm/slurmd.${rank% *}.pid")" | head -n 1)
 nsenter -t "$first" -p -m kill -STOP "${rank#* }"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait plan --auto --submit on a cluster most of whose nodes are busy: few GPUs
-# now for a short run, all of them later for a long one.
+# plait plan --auto --submit on a cluster most of whose nodes are busy: a short
+# run takes few GPUs now, a long one waits for all of them.
 . "$top_srcdir/tests/cluster/tap.sh"
 export PLAIT_SITE=
 unset SLURM_TIME_FORMAT
@@ -15,7 +15,7 @@ echo 'gpu_types: {b300: {per_node: 2}}' >site.yaml
 ask=("$plait" plan --auto --submit --model model.yaml --gpu-type b300
     --site site.yaml --over gpus=2,8,16)
 
-# field SHAPE NAME of the JSON
+# field SHAPE NAME: a field of a shape in the JSON
 field()
 {
     python3 -c '

@@ -30,9 +30,9 @@ dist.all_gather_object(nodes, os.environ["SLURMD_NODENAME"])
 if rank == 0:
     with open("result", "w") as f:
         print(world, int(total), *nodes, file=f)
-# RANK 0 holds the store: nobody leaves while another still talks to it.
+# RANK 0 holds the store: no rank may leave while another one uses it.
 dist.barrier()
 dist.destroy_process_group()
-# All is done: PyTorch 1.13 now and then aborts when Python takes it down
+# Everything is done: PyTorch 1.13 sometimes aborts when Python exits
 # ("terminate called without an active exception").
 os._exit(0)

@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # plait-train under a real srun with the plugin: a configuration that
-# contradicts the plan is refused, and the end of one task ends all. That the
-# plan's layouts give one process's curve is parity.sh's to show.
+# contradicts the plan is refused, and all tasks end when one does. That layouts
+# give the curve of one process is tested by parity.sh.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 train=$top_builddir/plait-train
 . "$top_srcdir/tests/cluster/tap.sh" --gpus 4 || exit 99
 srun --mpi=list 2>&1 | grep -q pmix ||
     { echo "1..0 # SKIP this Slurm has no PMIx"; exit 0; }
 
-# what the tasks say before they give up
+# what the tasks print before they give up
 says()
 {
     by_rank --mpi=pmix "$@" | grep "^plait-train: "
@@ -32,7 +32,7 @@ check "what srun's plan says goes without a word about it in the file" \
 check "without MPI the ranks talk over sockets" \
     like "$(by_rank --mpi=none -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
         "$train" c.yaml --set train.steps=2)" "step 2/2"
-# Slurm itself says nothing where the nodes have not srun's plugin.
+# If nodes lack the plugin that srun has, Slurm itself does not report it.
 scontrol update partitionname=all state=down
 timeout 240 srun -Q --mpi=pmix -N2 -n2 --tp=1 "$train" c.yaml >out 2>&1 &
 until_true eval '[ -n "$(squeue -h)" ]'
@@ -44,8 +44,8 @@ check "a step on nodes that lack the plugin does not start" \
     like "$?$(cat out)" "^[1-9].*this node lacks Slurm's plait plugin"
 mv plugstack slurm/plugstack.conf
 
-# A task that dies takes the step with it, where srun is told so (-K), and so
-# does one that finds an error, in any case.
+# A task that is killed ends the step if srun is told so (-K); a task that finds
+# an error always does.
 timeout 240 srun -K --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 bash -c \
     'echo $$ >pid.$SLURM_PROCID; exec "$@"' - \
     "$train" c.yaml --set train.steps=1000000 >out 2>&1 &
@@ -56,8 +56,8 @@ check "a task that dies ends the others" \
     until_true sh -c "! kill -0 $(cat pid.0) && ! kill -0 $srun"
 wait
 
-# As plait-train(1) has it: Slurm's signal ends a job in order, which puts
-# itself back into the queue and goes on from its checkpoint.
+# As plait-train(1) describes: Slurm's signal ends a job in order; the job
+# requeues itself and resumes from its checkpoint.
 cat >job.sh <<END
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2 --comment=mine --requeue --open-mode=append
@@ -81,7 +81,7 @@ assert steps == list(range(1, len(steps) + 1)), steps
 check "and a second life made the last ones" eval \
     'grep -q "^stopped after" job.out && grep -q "^resumed after" job.out'
 
-# The example, on what nodes it is given: the second time on others.
+# The example on any number of nodes, the second time on other nodes.
 sed "s/^  steps: .*/  steps: 1000000/" c.yaml >slices.yaml
 job2=$(PATH=$(readlink -f "$top_builddir"):$PATH sbatch --parsable -o slices.out \
     --nodes=2-4 --ntasks-per-node=1 --gpus-per-node=1 --time=60 \
@@ -105,7 +105,7 @@ check "... to the losses of one process" python3 -B \
     "$(wc -l <one.jsonl)"
 scontrol update nodename="$first" state=resume
 
-# The example on another number of nodes: its layout is chosen anew for them.
+# The example on another number of nodes: it chooses a new layout for them.
 scontrol update nodename="node[1-3]" state=drain reason=test
 sed "s/^  steps: .*/  steps: 1000000/" c.yaml >fewer.yaml
 job3=$(PATH=$(readlink -f "$top_builddir"):$PATH sbatch --parsable -o fewer.out \
@@ -127,7 +127,7 @@ check "... to the losses of one process" python3 -B \
     "$top_srcdir/tests/lib/same_losses.py" one.jsonl fewer.jsonl \
     "$(wc -l <one.jsonl)"
 
-# ... and on fewer: Slurm keeps the number of tasks of the first time.
+# ... and on fewer: Slurm keeps the first run's number of tasks.
 sed "s/^  steps: .*/  steps: 1000000/" c.yaml >lost.yaml
 scontrol update nodename="node[1-2]" state=drain reason=test
 job4=$(PATH=$(readlink -f "$top_builddir"):$PATH sbatch --parsable -o lost.out \
@@ -169,8 +169,9 @@ check "... and says when there is no such job, or none of its metrics" \
         -o /dev/null --wrap true)" 2>&1)" \
     "no such job.*plait-watch: job [0-9]*: no metrics file"
 
-# On a busy machine the times may not grow with the messages: the probe says so
-# then and writes nothing (cli/probe.sh has the figures of known times).
+# On a busy machine the times may not grow with the messages' size; then the
+# probe says so and writes nothing (cli/probe.sh tests its figures with known
+# times).
 scontrol show topology >fabric
 probed()
 {

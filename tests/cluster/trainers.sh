@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Trainers that know nothing of Plait run unchanged, from the job files in
-# examples/, in planned order. TIMES=20 repeats them.
+# Trainers that do not know Plait run unchanged, with the job files in examples/
+# and ranks in planned order. TIMES=20 repeats them.
 . "$top_srcdir/tests/cluster/tap.sh"
 times=${TIMES:-1}
 
-# The job files say "python"; this is the one that has MODULE.
+# The job files run "python": make that a Python that has MODULE.
 python_with()
 {
     local p
@@ -18,8 +18,8 @@ python_with()
     return 1
 }
 
-# trainer JOB PROGRAM WANTED FLAGS...: what examples/JOB's first rank writes to
-# the file "result", if all ends well
+# trainer JOB PROGRAM WANTED FLAGS...: check what the first rank of examples/JOB
+# writes to the file "result", if the job succeeds
 trainer()
 {
     local job=$1 wanted=$3
@@ -60,13 +60,13 @@ for ((i = 1; i <= times; i++)); do
     fi
 done
 
-# What each example asks for is accepted, where its nodes exist.
+# Slurm accepts what each example asks for, if the nodes exist.
 for script in "$top_srcdir"/examples/*.sbatch; do
     check "$(basename "$script") asks for what fits" \
         sbatch --test-only -N4 --ntasks-per-node=1 --gpus-per-node=1 \
         --tp=1 --pp=1 "$script"
 done
-# plait-train's own, with models and data of a size for tests.
+# plait-train's examples, with models and data small enough for tests.
 export PATH=$top_builddir:$PATH
 python3 "$top_srcdir/tests/lib/tokens.py" tokens.bin 3000 1
 cp "$top_srcdir"/examples/*.yaml .
@@ -88,7 +88,7 @@ trains()
         "$top_srcdir/examples/$script" $small "$@" &&
         grep -q 'step 4/4' "$log"
 }
-# A model of Hugging Face's with a tokenizer of its own, on a text of one's own.
+# Fine-tunes a Hugging Face model that has its own tokenizer on the user's text.
 tunes()
 {
     local keys=()
@@ -133,13 +133,13 @@ if srun --mpi=list 2>&1 | grep -qw pmix; then
             trains $script.sbatch $llama
     done
     check "smollm2-finetune.sbatch ends with a Hugging Face model" tunes
-    # train.sh has a job that goes on when Slurm's signal ended it
+    # train.sh tests a job that resumes after Slurm's signal
     check "requeue.sbatch ends when the run ends" trains requeue.sbatch \
         gpt2-124m.yaml --set data.val=tokens.bin
 else
     skip "the job files of plait-train" "this Slurm has no PMIx"
 fi
-# The opt-out that submitit needs, as its example asks for it.
+# submitit needs this option, which its example sets.
 check "submitit's variables are not set by --rendezvous=none" \
     timeout 240 srun -n2 --tp=2 --rendezvous=none bash -c \
     '[ -z "${MASTER_ADDR-}${RANK-}${WORLD_SIZE-}" ] && [ -n "$PLAIT_RANK" ]'
