@@ -5,7 +5,7 @@
 #include "runtime/comm/comm.h"
 #include "tap.h"
 
-/* Collective: one line of the test, which passed if it did on all ranks. */
+/* Collective: prints one line of TAP, which passes if it did on all ranks. */
 static inline void all_ok(struct plait_comm *world, int pass, const char *what)
 {
     double bad = !pass;

@@ -5,9 +5,9 @@
 #include "kernels/cpu/products.h"
 #include "kernels/ref/ref.h"
 
-/* For cpu-arm.sh: ref in place of kernels/cpu/linear.c, conv.c and products.c,
- * which need oneDNN and OpenBLAS for the emulated processor. What is tested
- * there are the kernels that Plait has itself. */
+/* For cpu-arm.sh: ref's operations in place of kernels/cpu/linear.c, conv.c and
+ * products.c, which would need oneDNN and OpenBLAS for the emulated processor.
+ * Only Plait's own kernels are tested there. */
 
 struct cpu_products *cpu_products_create(void)
 {

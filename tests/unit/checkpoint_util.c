@@ -116,7 +116,8 @@ int start(struct job *job, enum plait_family family, int layers, int tp, int pp,
     return job->optim ? 1 : -1;
 }
 
-/* What element (row, column) of a whole tensor has, as master, m or v. */
+/* The value of element (row, column) of a whole tensor in its master weights, m
+ * or v. */
 static float truth(const struct plait_tensor *t, int which, size_t row,
                    size_t column)
 {
@@ -129,7 +130,8 @@ static float truth(const struct plait_tensor *t, int which, size_t row,
     return (float)(hash >> 8) + (float)which * 0x1p26f;
 }
 
-/* The slice's elements in the whole tensor's coordinates; padding is 0. */
+/* The value of element i of a slice, by its place in the whole tensor; padding
+ * is 0. */
 static float want(const struct plait_optim_slice *s, int which, size_t i)
 {
     const struct plait_tensor *t = s->tensor;
@@ -145,7 +147,7 @@ static float want(const struct plait_optim_slice *s, int which, size_t i)
     return truth(t, which, row, column);
 }
 
-/* On the CPU device memory is memory. */
+/* The CPU's device memory can be read by the host. */
 static float *data_of(const struct plait_optim_slice *s, int which)
 {
     return which == 0 ? s->master : s->state[which - 1];
@@ -163,8 +165,8 @@ void fill(struct job *job, float wrong)
                 data_of(&s[i], k)[j] = wrong ? wrong : want(&s[i], k, j);
 }
 
-/* The first `filled` of master, m and v are as fill() made them, the others
- * all `wrong`. */
+/* Whether the first `filled` of master, m and v are as fill() made them, and
+ * the others all `wrong`. */
 static int compare_slices(struct job *job, int filled, float wrong)
 {
     const struct plait_optim_slice *s;

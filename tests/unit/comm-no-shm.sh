@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# As between nodes: no process may make a file of the size that shared memory
-# takes, and messages go over TCP.
+# Like ranks on different nodes: no process may create a file as large as the
+# shared memory would be, and messages go over TCP.
 exec sh "$top_srcdir/tests/lib/mpirun.sh" 2 sh -c '
 	trap "" XFSZ
 	ulimit -f 256

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Sockets, without MPI. The third program has no room for shared memory: as
-# between nodes.
+# Tests over sockets, without MPI. The third program has no room for shared
+# memory, as between nodes.
 tests=$top_builddir/tests/unit
 n=0
 
-# what it is; whether all of its checks passed on all ranks
+# run WHAT RANKS PROGRAM...: whether all of its checks passed on all ranks
 run() {
 	what=$1 ranks=$2
 	shift 2

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The kernels on 64-bit Arm, NEON and SVE, held against ref on an emulated
-# processor: where aarch64-linux-gnu-gcc and qemu-aarch64 are (Debian's
-# gcc-aarch64-linux-gnu and qemu-user). What oneDNN and OpenBLAS do is not
-# tested here: arm_libraries.c stands in for it.
+# The kernels for 64-bit Arm, NEON and SVE, against ref on an emulated
+# processor, if aarch64-linux-gnu-gcc and qemu-aarch64 are installed (Debian's
+# gcc-aarch64-linux-gnu and qemu-user). arm_libraries.c stands in for oneDNN and
+# OpenBLAS, which are not tested here.
 . "$top_srcdir/tests/lib/check.sh"
 for tool in aarch64-linux-gnu-gcc qemu-aarch64 make; do
     command -v $tool >/dev/null ||
@@ -47,13 +47,13 @@ make -s -k -j2 -C "$tmp" src="$src" >"$tmp/log" 2>&1
 check "compiles for 64-bit Arm" $?
 grep -m 5 -e error -e Error "$tmp/log" | sed 's/^/# /'
 
-# run CPU CLASS CASES: the kernels' test
+# run CPU CLASS CASES: run the kernels' test
 run() {
     QEMU_CPU=$1 PLAIT_CPU_ISA=$2 PLAIT_TEST_CASES=$3 \
         qemu-aarch64 "$tmp/test" >"$tmp/out" 2>&1
 }
 
-# kernels CPU CLASS: all but the libraries' part
+# kernels CPU CLASS: test everything except what the libraries compute
 kernels() {
     run "$1" "$2" '!convolution' && grep -q '^ok' "$tmp/out"
     check "$2: $(grep -c '^ok' "$tmp/out") cases like ref" $?

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# PLAIT_CPU_ISA: on each class of instructions that this processor has, the
-# products of Plait and of oneDNN, which both keep to it, against ref; the same
-# training twice, bit for bit, and between classes to rounding.
+# PLAIT_CPU_ISA: for each instruction set of this processor, products of Plait
+# and of oneDNN, which both must respect it, against ref; the same training
+# twice gives the same bits, and trainings with different sets agree to
+# rounding.
 . "$top_srcdir/tests/lib/check.sh"
 train=$(realpath "$top_builddir")/plait-train
 ops=$(realpath "$top_builddir")/tests/unit/test_ops_cpu
@@ -17,7 +18,7 @@ data: {train: "$tmp/data/train*.bin"}
 train: {steps: 4, global_batch: 2, micro_batch: 2}
 EOF
 
-# run CLASS FILE ARGS...: the losses and norms of a training
+# run CLASS FILE ARGS...: write the losses and norms of a training to FILE
 run() {
     local class=$1 file=$2
     shift 2
@@ -28,7 +29,8 @@ run() {
     [ "$(wc -l <"$file")" = 4 ]
 }
 
-# near FILE FILE BOUND
+# near FILE FILE BOUND: whether losses differ by at most BOUND, norms by 10
+# times that
 near() {
     paste -d' ' "$1" "$2" | awk -v bound="$3" '
         function off(x, y) { return x > y ? (x - y) / y : (y - x) / y }
@@ -36,7 +38,7 @@ near() {
         END { exit bad || NR != 4 }'
 }
 
-# refused CLASS TEXT: before anything else, in one line
+# refused CLASS TEXT: whether it fails before anything else, with one line
 refused() {
     PLAIT_CPU_ISA=$1 "$train" "$tmp/c.yaml" >"$tmp/out" 2>"$tmp/err" </dev/null
     [ $? = 1 ] && [ ! -s "$tmp/out" ] && [ "$(wc -l <"$tmp/err")" = 1 ] &&

@@ -11,7 +11,8 @@
 
 #define CPU_TABLES 6
 
-/* plait_ops_cpu() with other operations in front of its own, in `table` */
+/* plait_ops_cpu() with the operations that `fill` enters in place of its own;
+ * kept in `table` */
 static inline const struct plait_ops *
 other_table(struct plait_ops *table, const char *name,
             void (*fill)(struct plait_ops *ops))
@@ -22,9 +23,9 @@ other_table(struct plait_ops *table, const char *name,
     return table;
 }
 
-/* What plait_ops_cpu() chose and, unless PLAIT_CPU_ISA says what it should
- * choose, what it would choose on processors with fewer instructions, and all
- * products by the libraries; a list that ends with NULL. */
+/* Lists, with NULL at the end, the tables to test: what plait_ops_cpu() chose;
+ * unless PLAIT_CPU_ISA prescribes that, what it would choose on processors with
+ * fewer instructions; and all products by the libraries. */
 static inline void list_cpu_tables(const struct plait_ops *list[CPU_TABLES + 1])
 {
     static struct plait_ops table[CPU_TABLES];

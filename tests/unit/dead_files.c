@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: dead_files DIR COMMAND...: the command, for which DIR is a file system
- * of a server that never answers, as NFS is whose server has gone: whoever asks
- * for anything in it waits until he is killed. 77: this machine cannot. */
+/* usage: dead_files DIR COMMAND...: runs the command with a file system in DIR
+ * whose server never answers, like NFS after a failure: a process that accesses
+ * it waits until it is killed. 77: not possible on this machine. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-/* The kernel asks the server by the file /dev/fuse, which the command keeps
- * open, and nobody reads. */
+/* The kernel sends requests to the server by /dev/fuse, which the command keeps
+ * open and never reads. */
 static int mount_dead(const char *dir)
 {
     int spaces = geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER;

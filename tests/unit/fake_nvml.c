@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An NVML with two GPUs at 05:00.0 and 06:00.0, for machines without any.
- * FAKE_NVML=direct joins them by 4 links of an H100, FAKE_NVML=switch by 18
- * links each to a switch that has no address, FAKE_NVML=broken fails to
+/* An NVML with two GPUs at 05:00.0 and 06:00.0, for machines without GPUs.
+ * FAKE_NVML=direct connects them by 4 links of an H100, FAKE_NVML=switch by 18
+ * links each to a switch that has no address; with FAKE_NVML=broken it fails to
  * start. */
 
 struct pci_info {

@@ -161,7 +161,7 @@ void slurm_job_step_layout_free(slurm_step_layout_t *layout)
     (void)layout;
 }
 
-/* The nodes of this Slurm have no processes. */
+/* There are no processes on the nodes of this Slurm. */
 int slurm_job_step_get_pids(slurm_step_id_t *id, char *nodes,
                             job_step_pids_response_msg_t **message)
 {
@@ -221,7 +221,7 @@ void slurm_free_node_info_msg(node_info_msg_t *info)
     (void)info;
 }
 
-/* What libslurmfull tells of srun's own options. */
+/* Functions of libslurmfull that read and set srun's own options. */
 int opt;
 char *slurm_option_get(void *options, const char *name);
 bool slurm_option_isset(void *options, const char *name);

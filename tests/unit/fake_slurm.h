@@ -4,8 +4,8 @@
 
 #include "spank_plugin/plugin.h"
 
-/* The Slurm that the plugin calls, in the same process: it takes the place of
- * slurmstepd and srun, and behaves as those were seen to. */
+/* A fake Slurm for the plugin to call, in the same process: it takes the place
+ * of slurmstepd and srun, and behaves as they do. */
 struct fake_slurm {
     spank_context_t context;
     struct spank_option options[32];
@@ -15,18 +15,18 @@ struct fake_slurm {
     char *env[128];
     char said[4096];
     const char *mpi_params, *partition, *gres;
-    /* srun's own options, and what the plugin set of them */
+    /* srun's own options, and those that the plugin set */
     const char *ntasks, *ntasks_per_node, *node_count, *gpus_per_task;
     char set[256];
 };
 
 extern struct fake_slurm slurm;
 
-/* Forget everything: job 77, step 0, 8 tasks on 4 nodes. */
+/* Resets everything to job 77, step 0, 8 tasks on 4 nodes. */
 void fake_slurm_reset(spank_context_t context);
-/* Give one of the plugin's flags: what its callback returns. */
+/* Passes one of the plugin's flags; returns what its callback returns. */
 int fake_slurm_flag(const char *name, const char *value);
-/* A variable of the job's environment, "(unset)" if there is none. */
+/* A variable of the job's environment, or "(unset)". */
 const char *fake_slurm_env(const char *name);
 
 #endif

@@ -11,7 +11,7 @@ extern char fake_step_cache[80];
 void fake_step_load(spank_context_t context);
 /* Load it in slurmstepd, with a valid plan and the flags --tp=2 --pp=2. */
 void fake_step_start(void);
-/* Exit status of a callback that may end its process, as a task does. */
+/* The exit status of a callback that may end its process, as in a task. */
 int fake_step_in_child(int (*callback)(spank_t, int, char **));
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into ranks: once the file TEST_HANG_GO is there, the rank
+/* Preloaded into ranks: once the file TEST_HANG_GO exists, the rank
  * TEST_HANG_RANK hangs at its next call of the kind TEST_HANG_CALL on a file
- * whose name has TEST_HANG_FILE in it: "read" in a read of the pipe
- * TEST_HANG_PIPE, as of a server that has gone; "lock" in pread(), on a lock
- * that is never let go; "sync" in fsync(), asleep; "slow" a while in each
- * pread(). */
+ * whose name contains TEST_HANG_FILE:
+ * "read": in a read of the pipe TEST_HANG_PIPE, as from a file server that has
+ * died
+ * "lock": in pread(), on a lock that is never released
+ * "sync": in fsync(), asleep
+ * "slow": for a while in each pread() */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-/* To be preloaded: a driver that does not answer. The first call of hwloc's
- * that a discovery makes, and nobody else, returns only when the file that
- * $TEST_HANG_FILE names is gone. Who waits is noted beside that file. */
+/* Preloaded to simulate a driver that does not answer. The call of hwloc that
+ * only discovery makes, and makes first, returns when the file named by
+ * $TEST_HANG_FILE is gone. The PIDs of waiting processes are written beside
+ * that file. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 
 #include "kernels/kernels.h"
 
-/* A device whose copies to the host and back are as late as events allow:
- * only when the compute queue waits for what was recorded after them. */
+/* A device that copies to and from the host as late as events allow: only when
+ * the compute queue waits for an event that was recorded after the copy. */
 static struct {
     struct {
         void *to;
@@ -17,7 +17,7 @@ static struct {
     int ncopies, done;
     struct {
         const struct plait_event *event;
-        int after; /* copies before its record */
+        int after; /* number of copies before it was recorded */
     } mark[8];
     const struct plait_queue *compute;
 } late;
@@ -44,7 +44,7 @@ static inline int late_record(struct plait_event *event, struct plait_queue *q)
     return 0;
 }
 
-/* The side queue's waits come right after a record and copy nothing yet. */
+/* Only waits of the compute queue make copies. */
 static inline int late_wait(struct plait_event *event, struct plait_queue *q)
 {
     int after = 0;

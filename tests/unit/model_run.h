@@ -8,8 +8,8 @@
 #include "model_util.h"
 #include "tap.h"
 
-/* A model with weights, gradients and activations, run by hand: what the
- * trainer does, without optimizer or schedule. */
+/* A model with weights, gradients and activations that a test runs by hand, as
+ * the trainer would, without optimizer and schedule. */
 struct run {
     struct plait_mesh mesh;
     struct plait_comm *self;
@@ -25,7 +25,7 @@ static inline void give_up(const char *what, const struct plait_error *err)
     exit(1);
 }
 
-/* Device and queue of `ops`, and groups of one for every axis. */
+/* Opens device and queue of `ops`, and a group of one rank for every axis. */
 static inline void open_device(struct run *r, const struct plait_ops *ops)
 {
     struct plait_error err;
@@ -40,8 +40,8 @@ static inline void open_device(struct run *r, const struct plait_ops *ops)
         r->mesh.group[i] = r->self;
 }
 
-/* Weights that show mistakes: ten times the usual deviation, and biases and
- * norms that are not all alike. */
+/* Weights that reveal mistakes: ten times the usual deviation, and biases and
+ * norms whose elements differ. */
 static inline void lively(const struct plait_tensor *t, float *out)
 {
     struct plait_tensor noise = *t;
@@ -76,7 +76,7 @@ static inline void clear_grads(struct run *r)
                            r->model->count * sizeof(*r->grads));
 }
 
-/* mesh and its groups are set; `slots` micro-batches in flight. */
+/* mesh and its groups must be set; `slots`: micro-batches in flight. */
 static inline void open_model(struct run *r,
                               const struct plait_job_config *config, int slots)
 {
@@ -147,7 +147,7 @@ static inline double take_loss(struct run *r)
     return loss;
 }
 
-/* Tokens that repeat and do not, one of the targets masked. */
+/* Tokens, some of which repeat, and targets, one of which is masked. */
 static inline struct plait_batch
 make_batch(const struct plait_job_config *config, int32_t *tokens,
            int32_t *targets)

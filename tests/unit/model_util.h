@@ -6,7 +6,8 @@
 
 #include "runtime/model/model.h"
 
-/* In place of a family: llama with all that Llama 3, Qwen 2 and Qwen 3 add. */
+/* Passed as a family: llama with everything that Llama 3, Qwen 2 and Qwen 3
+ * add. */
 #define RICH_LLAMA ((enum plait_family)100)
 
 static inline void enrich(struct plait_model_config *m)
@@ -21,8 +22,8 @@ static inline void enrich(struct plait_model_config *m)
     m->rope_original_len = 12;
 }
 
-/* Small models for tests, with sizes that divide by 4 but not evenly by
- * anything the kernels like. */
+/* Small models for tests. Their sizes are multiples of 4 but not of the block
+ * sizes that kernels prefer. */
 static inline void small_config(struct plait_job_config *config,
                                 enum plait_family family)
 {
@@ -41,14 +42,14 @@ static inline void small_config(struct plait_job_config *config,
     config->model.tie_embeddings = family == PLAIT_GPT2;
     config->model.rope_theta = 10000;
     config->model.norm_eps = 1e-5;
-    config->model.experts_top_k = 2; /* of those that a test asks for */
+    config->model.experts_top_k = 2; /* used if a test asks for experts */
     config->parallel.schedule = PLAIT_SCHEDULE_1F1B;
     config->parallel.virtual_stages = 1;
     config->train.micro_batch = 2;
     config->train.seed = 1;
 }
 
-/* A place in a layout, without devices or groups. */
+/* Sets a mesh to a place in a layout, without devices or groups. */
 static inline void place(struct plait_mesh *mesh, int tp, int tp_rank, int pp,
                          int pp_rank)
 {

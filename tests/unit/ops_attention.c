@@ -4,8 +4,8 @@
 #include "kernels/dtype.h"
 #include "ops_cases.h"
 
-/* Documents that start somewhere in `batch` sequences of `len` tokens from
- * `pos` on: [batch, len] positions. */
+/* Adds the [batch, len] positions at which the document of each token begins,
+ * for sequences of `len` tokens from `pos` on. */
 static void starts_of(struct trial *t, int batch, int len, int pos)
 {
     int32_t *starts = trial_int(t, (size_t)(batch * len), 0, 30);
@@ -13,7 +13,7 @@ static void starts_of(struct trial *t, int batch, int len, int pos)
     for (int i = 0; i < batch * len; i++) {
         int here = pos + i % len;
 
-        if (starts[i] == 0) /* so often begins one */
+        if (starts[i] == 0) /* a document begins at one token in 30 */
             starts[i] = here;
         else if (i % len == 0)
             starts[i] = pos * starts[i] / 30;
@@ -66,8 +66,8 @@ static struct plait_attention attention_of(const int *s)
     return a;
 }
 
-/* q, k and v lie side by side in one row of a fused buffer; where the two
- * lengths differ it has the rows of the longer one. */
+/* q, k and v are in one row of a fused buffer; if the two lengths differ, it
+ * has as many rows as the longer one. */
 static size_t fused_size(const int *s)
 {
     int rows = s[0] * (s[1] > s[2] ? s[1] : s[2]);
@@ -89,9 +89,10 @@ static void setup_attention(struct trial *t, const int *s)
     void *out;
     float *lse;
 
-    /* A GPU's tensor cores take the weights p rounded to T, u p each at most:
-     * a result is off by u sum(p |v|), which is u times the mean of |v|, 1, for
-     * few keys and for many, whereas the result itself is small for many. */
+    /* A GPU's tensor cores round each weight p to T, with an error of at most u
+     * p: a result is off by up to u sum(p |v|), that is u times the mean of
+     * |v|, 1, however many keys there are, whereas the result itself is small
+     * for many keys. */
     if (t->gpu)
         t->magnitude = 1;
     out = real(t, dense);
@@ -124,7 +125,8 @@ static int call_attention_backward(struct trial_side *d, const int *s)
         column(d, d->p[2], k), column(d, d->p[2], v));
 }
 
-/* Once over what is there and once added to zeros: what differs is 0. */
+/* Once overwriting arbitrary contents and once added to zeros: the difference
+ * must be 0. */
 static void setup_overwrite(struct trial *t, const int *s)
 {
     setup_attention(t, s);
@@ -158,7 +160,7 @@ static int call_overwrite(struct trial_side *d, const int *s)
            d->ops->fill_zero(d->q, d->p[5], n * plait_dtype_size(d->type));
 }
 
-/* The same within documents. */
+/* The same with attention limited to documents. */
 static void setup_documents(struct trial *t, const int *s)
 {
     struct plait_attention a = attention_of(s);
@@ -199,7 +201,8 @@ static void setup_merge(struct trial *t, const int *s)
     lse[0] = trial_real(t, KIND_F32, rows, -4, 4);
     real(t, rows * (size_t)s[5]);
     lse[1] = trial_real(t, KIND_F32, rows, -4, 4);
-    lse[0][0] = lse[1][rows - 1] = -INFINITY; /* saw no key in one chunk */
+    lse[0][0] = lse[1][rows - 1] = -INFINITY; /* one chunk had no key that the
+                                               * query may see */
 }
 
 static int call_merge(struct trial_side *d, const int *s)

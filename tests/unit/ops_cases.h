@@ -5,7 +5,7 @@
 #include "ops_trial.h"
 
 /* What the cases of all subjects share. The arrays of a case are numbered in
- * the order its setup adds them. */
+ * the order in which its setup adds them. */
 
 static inline size_t product(const int *shape, int n)
 {

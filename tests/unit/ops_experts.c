@@ -84,8 +84,8 @@ static int call_rows(struct trial_side *d, const int *s)
 
 enum { EVEN, UNEVEN, ALL_TO_ONE, NONE };
 
-/* Rows of each group; UNEVEN leaves groups without rows, and rows that are of
- * no group. */
+/* Sets the rows of each group; UNEVEN leaves some groups without rows, and some
+ * rows without a group. */
 static void spread_rows(int32_t *count, const int *s)
 {
     int left = s[0];
@@ -106,7 +106,7 @@ static size_t stride_of(const int *s)
     return (size_t)s[2] * (size_t)s[3] + (size_t)s[7];
 }
 
-/* Of whole groups: matrices, or vectors at the same distance. */
+/* Elements of all groups' matrices, or of vectors at the same distance. */
 static size_t all_groups(const int *s)
 {
     return (size_t)s[1] * stride_of(s);
@@ -155,7 +155,7 @@ static int call_grouped_forward(struct trial_side *d, const int *s)
                                        s[5] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE));
 }
 
-/* To array 3 from array 1. */
+/* Computes array 3 from array 1. */
 static int call_grouped_input(struct trial_side *d, const int *s)
 {
     struct plait_groups g = groups_of(d, s);

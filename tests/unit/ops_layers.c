@@ -18,8 +18,8 @@ static int call_gelu(struct trial_side *d, const int *s)
            d->ops->gelu_backward(d->q, d->type, d->p[1], d->p[1], d->p[2], n);
 }
 
-/* An op on bf16 is asked for the largest magnitude of what it stores. As two
- * numbers of bf16 that is a 0 and itself. */
+/* Ops on bf16 may be asked for the largest magnitude of what they store: an
+ * fp32 number, which the arrays of bf16 hold as 0 and itself. */
 static void setup_amax(struct trial *t)
 {
     real(t, 2);
@@ -31,7 +31,7 @@ static uint32_t *amax_of(struct trial_side *d, int at)
     return d->type == PLAIT_BF16_T ? d->p[at] : NULL;
 }
 
-/* What the op found in x [n] is, to the bit, what fp8_amax finds there. */
+/* Whether the op found the same magnitude in x [n], to the bit, as fp8_amax. */
 static int check_amax(struct trial_side *d, int at, const void *x, size_t n)
 {
     uint32_t found = 0, again = 1;
@@ -96,7 +96,7 @@ static int call_layernorm_forward(struct trial_side *d, const int *s)
            check_amax(d, 8, d->p[0], product(s, 2));
 }
 
-/* The sum takes the residual's place, as in a residual stream. */
+/* The sum overwrites the residual, as in a residual stream. */
 static int call_rmsnorm_forward(struct trial_side *d, const int *s)
 {
     void *stream = s[2] ? d->p[5] : NULL;
@@ -219,7 +219,8 @@ static int call_xent_backward(struct trial_side *d, const int *s)
                                  (size_t)s[1], (size_t)s[0]);
 }
 
-/* A whole vocabulary; where a device has no op for it, by the two. */
+/* Loss and gradient of a whole vocabulary; by two ops if the device has no op
+ * for both. */
 static void setup_whole(struct trial *t, const int *s)
 {
     size_t N = (size_t)s[0];

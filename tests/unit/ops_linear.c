@@ -38,7 +38,8 @@ static void setup_linear_forward(struct trial *t, const int *s)
     real(t, O);
 }
 
-/* Twice, with the weight changed between: a packed copy must follow. */
+/* Runs it twice, with the weight changed between, so that a packed copy of the
+ * weight must be renewed. */
 static int call_linear_forward(struct trial_side *d, const int *s)
 {
     size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
@@ -97,7 +98,7 @@ static void setup_linear_weight(struct trial *t, const int *s)
     real(t, N * C);
 }
 
-/* s[3] of the rows are left out; += if s[5]. */
+/* The last s[3] rows are left out; s[5]: adds to the gradient. */
 static int call_linear_weight(struct trial_side *d, const int *s)
 {
     return d->ops->linear_backward_weight(
@@ -107,9 +108,9 @@ static int call_linear_weight(struct trial_side *d, const int *s)
 
 /* -- the same in fp8: {..., what is known of the operands} ---------------- */
 
-/* AMAX: magnitudes so large that the codes are few, as of an operand that is
- * some rows of a larger one. CODES: those of dout, where the device makes
- * them. */
+/* AMAX: a given amax, much larger than the operand's own, as if that were some
+ * rows of a larger operand, so that few codes occur. CODES: with dout's codes
+ * made beforehand, if the device can. */
 enum { AMAX = 1, CODES = 2 };
 
 static void setup_amax_e4m3(struct trial *t)
@@ -135,7 +136,7 @@ static void setup_fp8_forward(struct trial *t, const int *s)
     size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
 
     setup_linear_forward(t, s);
-    /* A padded product is not fused with the bias, and none with GELU. */
+    /* the bias of a padded product is added separately; GELU always is */
     count_roundings(t, s[4] && (N % 16 != 0 || O % 16 != 0), s[3]);
     spread(t, t->array[2].host, N * C / 2);
     spread(t, t->array[4].host, O * C / 2);
@@ -160,8 +161,9 @@ static void setup_fp8_weight(struct trial *t, const int *s)
     setup_amax_e4m3(t);
 }
 
-/* The first product of a case comes from a weight that was rounded before,
- * where the device can; what follows does not say that it changed. */
+/* If the device can, the first product of a case uses a weight that was rounded
+ * to fp8 beforehand. NULL once that is done: later products have the same
+ * weight. */
 static const struct plait_ops *rounding;
 
 static int round_once(struct plait_queue *q, struct plait_weight *w)
@@ -176,14 +178,15 @@ static int round_once(struct plait_queue *q, struct plait_weight *w)
 static struct trial_side *side;
 static const int *shape;
 
-/* x, and array `amax` as its amax. */
+/* x, with array `amax` as its amax if the case gives one. */
 static struct plait_operand operand(const void *x, int amax)
 {
     return (struct plait_operand){
         .x = x, .amax = shape[6] & AMAX ? side->p[amax] : NULL};
 }
 
-/* Codes of dout [N, shape[1]], to be freed with drop_codes(). */
+/* Makes the codes of dout [N, shape[1]] if the case wants them; free them with
+ * drop_codes(). */
 static int make_codes(struct plait_operand *dout, size_t N, void **codes)
 {
     size_t O = (size_t)shape[1];
@@ -245,7 +248,7 @@ static int rounded_weight(struct plait_queue *q, enum plait_dtype type,
            drop_codes(codes);
 }
 
-/* A side whose linear ops are those in fp8. */
+/* Calls the case with the side's linear ops replaced by those in fp8. */
 static int in_fp8(int (*call)(struct trial_side *d, const int *s),
                   struct trial_side *d, const int *s)
 {

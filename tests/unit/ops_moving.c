@@ -71,7 +71,7 @@ static int call_copy_2d(struct trial_side *d, const int *s)
            d->ops->fill_zero(d->q, d->p[3], bytes);
 }
 
-/* Array 0 goes to pinned memory and comes back as array 1, beside the queue
+/* Copies array 0 to pinned memory and back to array 1, on a queue beside that
  * of the other ops. */
 static void setup_pinned(struct trial *t, const int *s)
 {

@@ -9,8 +9,8 @@ static void setup_sum_squares(struct trial *t, const int *s)
     trial_real(t, KIND_F64, 1, 0, 1);
 }
 
-/* Pieces of n elements, the k-th of them k longer, short or odd: how many,
- * and where each begins and how long it is. */
+/* Divides n elements into pieces of slightly different lengths; sets where each
+ * begins and how long it is, and returns how many there are. */
 #define PIECES 200
 static int pieces(size_t n, int wanted, size_t at[PIECES], size_t size[PIECES])
 {
@@ -27,7 +27,7 @@ static int pieces(size_t n, int wanted, size_t at[PIECES], size_t size[PIECES])
     return i;
 }
 
-/* {n, pieces}, of which the second is left out */
+/* {n, pieces}; the second piece is left out */
 static int call_sum_squares(struct trial_side *d, const int *s)
 {
     struct plait_floats list[PIECES];
@@ -82,7 +82,7 @@ static struct plait_update update_of(const struct trial_side *d, const int *s)
     };
 }
 
-/* How many states the rule has; {.., nesterov 2}: no momentum. */
+/* How many states the rule keeps; {.., nesterov 2}: none, without momentum. */
 static int states_of(const int *s)
 {
     switch (s[1]) {
@@ -94,7 +94,7 @@ static int states_of(const int *s)
     }
 }
 
-/* All pieces but the second; how many those are. */
+/* Lists all pieces but the second; returns how many. */
 static int list_runs(const struct trial_side *d, const int *s,
                      struct plait_update_run run[PIECES])
 {

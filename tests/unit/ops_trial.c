@@ -8,7 +8,7 @@
 #include "tap.h"
 #include "test_seed.h"
 
-#define GUARD 64 /* elements behind each array that nobody may touch */
+#define GUARD 64 /* elements after each array that no op may touch */
 
 static size_t kind_size(enum trial_kind kind, enum plait_dtype type)
 {
@@ -99,7 +99,7 @@ static size_t bytes_of(const struct trial *t, int i)
     return (a->n + GUARD) * kind_size(a->kind, t->type);
 }
 
-/* The case as a graph that runs once. */
+/* Runs the case once as a graph. */
 static int call_recorded(const struct trial_case *c, const int *shape,
                          struct trial_side *s)
 {
@@ -160,9 +160,9 @@ static int run_side(const struct trial *t, const struct trial_case *c,
     return rc;
 }
 
-/* Of a value of T, rounded n times here and once in ref: n + 1 times u, the
- * largest relative error of one rounding (bf16 2^-8; fp16 2^-11, and as much
- * again for the fp32 sums behind it). Other values: of the fp32 sums. */
+/* Tolerance of a value of T that is rounded n times here and once in ref: n + 1
+ * times u, the largest relative error of one rounding (bf16 2^-8; fp16 2^-11,
+ * doubled for the fp32 sums before it). Other values: that of fp32 sums. */
 static double tolerance(const struct trial *t, enum trial_kind kind)
 {
     int n = t->roundings > 0 ? t->roundings : 1;
@@ -176,8 +176,8 @@ static double tolerance(const struct trial *t, enum trial_kind kind)
     return 2e-5;
 }
 
-/* Elements of array `k` that differ: |a - b| > tol * (rms(b) + |b|), or with
- * the trial's magnitude in place of a smaller rms. */
+/* Counts elements of array `k` that differ: |a - b| > tol * (rms(b) + |b|),
+ * where the trial's magnitude replaces a smaller rms. */
 static size_t differing(const struct trial *t, int k, const void *a,
                         const void *b)
 {
@@ -211,7 +211,7 @@ static size_t differing(const struct trial *t, int k, const void *a,
     return bad;
 }
 
-/* Values that are NaN in ref's result and are not here. */
+/* Counts values that are NaN in ref's result and not here. */
 static size_t lost_nans(const struct trial *t, int k, const void *a,
                         const void *b)
 {
@@ -224,7 +224,7 @@ static size_t lost_nans(const struct trial *t, int k, const void *a,
     return lost;
 }
 
-/* A trial as its array-by-array comparison sees it. */
+/* Compares array `k` of a trial; returns how many elements differ. */
 typedef size_t (*compare_fn)(const struct trial *t, int k, const void *a,
                              const void *b);
 
@@ -264,11 +264,12 @@ static void free_all(struct trial *t, void **out)
     }
 }
 
-/* What ref makes of the arrays as they are, and with one NaN in one of them. */
+/* Ref's results for the arrays as they are, and with one NaN in one array at a
+ * time. */
 struct expected {
     void *whole[TRIAL_ARRAYS];
-    size_t at[TRIAL_ARRAYS]; /* the element of array k that is a NaN in */
-    void *poisoned[TRIAL_ARRAYS][TRIAL_ARRAYS]; /* the results [k] */
+    size_t at[TRIAL_ARRAYS]; /* the element of array k that is made a NaN */
+    void *poisoned[TRIAL_ARRAYS][TRIAL_ARRAYS]; /* [k]: the results then */
 };
 
 /* Runs the case with element `at` of array `k` a NaN. */
@@ -307,7 +308,7 @@ static void expected_destroy(struct trial *t, struct expected *e)
         free_all(t, e->poisoned[k]);
 }
 
-/* A NaN in one array at a time must show wherever it shows in ref. */
+/* A NaN in one array at a time must show in all results in which ref has it. */
 static size_t poison(struct trial *t, const struct trial_case *c,
                      const int *shape, struct trial_side *side,
                      struct expected *e)
@@ -358,8 +359,8 @@ static void check_side(struct trial *t, const struct trial_case *c,
     free_all(t, again);
 }
 
-/* PLAIT_TEST_ELEMENTS: cases whose arrays have more in all are left out, where
- * the processor is emulated. */
+/* PLAIT_TEST_ELEMENTS: cases whose arrays have more elements in all are left
+ * out, for emulated processors. */
 static int is_small(const struct trial *t)
 {
     const char *most = getenv("PLAIT_TEST_ELEMENTS");
@@ -370,7 +371,8 @@ static int is_small(const struct trial *t)
     return most == NULL || n <= strtoull(most, NULL, 10);
 }
 
-/* One case on every side. Ref is the slowest by far: it runs once for all. */
+/* Runs one case on every side. Ref, by far the slowest, runs once for all
+ * sides. */
 static void run_case(const struct trial_case *c, enum plait_dtype type,
                      const int *shape, struct trial_side *ref,
                      struct trial_side *sides, int n, uint64_t seed)
@@ -413,8 +415,8 @@ static void side_close(struct trial_side *s)
     s->ops->device_destroy(s->dev);
 }
 
-/* PLAIT_TEST_CASES: the beginning of the names of those that are run, or
- * after a ! of those that are not. */
+/* PLAIT_TEST_CASES: only cases whose names begin so are run or, after a !, only
+ * the others. */
 static int is_wanted(const struct trial_case *c)
 {
     const char *only = getenv("PLAIT_TEST_CASES");
@@ -426,7 +428,7 @@ static int is_wanted(const struct trial_case *c)
     return (strncmp(c->name, only, strlen(only)) == 0) != except;
 }
 
-/* Every shape of every case, in each of the types. */
+/* Runs every shape of every case in each of the types. */
 static void run_cases(const struct trial_case *c, const enum plait_dtype *types,
                       int ntypes, struct trial_side *ref,
                       struct trial_side *sides, int n, uint64_t seed)
@@ -438,7 +440,7 @@ static void run_cases(const struct trial_case *c, const enum plait_dtype *types,
                 run_case(c, types[k], c->shapes[i], ref, sides, n, seed);
 }
 
-/* The sides are of one kind of device. */
+/* All sides must be of one kind of device. */
 static void run_all(struct trial_side *ref, struct trial_side *sides, int n,
                     uint64_t seed)
 {

@@ -7,10 +7,10 @@
 
 #include "kernels/kernels.h"
 
-/* Holds an implementation of the op table against ref. A trial is a list of
- * arrays with random contents; the op under test runs on a copy of them on
- * each side, and afterwards every array must agree: the outputs to rounding,
- * and what lies behind each array's end untouched. */
+/* Compares implementations of the op table with ref. A trial is a list of
+ * arrays with random contents; the op under test runs on a copy of them on each
+ * side, and afterwards every array must agree: outputs to rounding, and what
+ * follows each array's end unchanged. */
 
 #define TRIAL_ARRAYS 16
 #define TRIAL_SIDES 6
@@ -21,7 +21,7 @@ enum trial_kind { KIND_T, KIND_F32, KIND_F64, KIND_I32 };
 
 struct trial_array {
     enum trial_kind kind;
-    size_t n;   /* elements, without the guard behind them */
+    size_t n;   /* elements, without the guard after them */
     void *host; /* the initial contents, guard included */
 };
 
@@ -30,25 +30,25 @@ struct trial {
     struct plait_queue *ref_queue;
     enum plait_dtype type;
     uint64_t random;  /* state of the generator */
-    int gpu;          /* what is under test is a GPU */
+    int gpu;          /* the sides under test are GPUs */
     double tolerance; /* of fp32 results; 0: the usual one */
     /* How many roundings to T the op may make on the way to a result of T,
      * where ref makes one; 0: one. */
     int roundings;
-    /* Of what is rounded on the way to results of T, where that is larger than
-     * they are: of terms that cancel out. 0: no larger. */
+    /* The magnitude of intermediate values that are rounded to T, if larger
+     * than the results: of terms that cancel out. 0: not larger. */
     double magnitude;
     int narrays;
     struct trial_array array[TRIAL_ARRAYS];
 };
 
-/* One implementation, and where its copies of the arrays lie. */
+/* One implementation, and its copies of the arrays. */
 struct trial_side {
     const struct plait_ops *ops;
     struct plait_device *dev;
     struct plait_queue *q;
     enum plait_dtype type;
-    int recording; /* the queue is: nothing may wait for it */
+    int recording; /* the queue is recording: nothing may wait for it */
     void *p[TRIAL_ARRAYS];
 };
 
@@ -56,16 +56,16 @@ struct trial_case {
     const char *name;
     void (*setup)(struct trial *t, const int *shape);
     int (*call)(struct trial_side *s, const int *shape);
-    /* ends at the first that begins with 0 */
+    /* ends at the first shape that begins with 0 */
     int shapes[TRIAL_SHAPES][TRIAL_SHAPE];
 };
 
-/* By subject; each ends with a NULL name. Those in fp8 are of bf16 alone,
- * those of images of fp32. */
+/* By subject; each ends with a NULL name. Cases in fp8 have operands of bf16,
+ * those of images fp32. */
 extern const struct trial_case trial_moving[], trial_linear[], trial_fp8[],
     trial_layers[], trial_attention[], trial_experts[], trial_moments[],
     trial_optim[], trial_image[];
-/* Whether the case waits for a queue, which no graph can hold. */
+/* Whether the case waits for a queue, which cannot be recorded in a graph. */
 int trial_waits(const struct trial_case *c);
 
 /* Uniform in [low, high). */

@@ -4,7 +4,7 @@
 
 #include "runtime/optim/optim.h"
 
-/* A model and its optimizer in one process, for tests of the step alone. */
+/* A model and its optimizer in one process, for tests of single steps. */
 struct optim_job {
     struct plait_job_config *config;
     struct plait_mesh *mesh;
@@ -14,8 +14,8 @@ struct optim_job {
     int nslices;
 };
 
-/* Takes over `config`; NULL, which a parser returned, fails and leaves *err as
- * it is. -1: nothing is to be closed; a test ends then. */
+/* Takes over `config`; NULL, from a parser that failed, fails and leaves *err
+ * as it is. -1: the test must end, and there is nothing to close. */
 int optim_job_open(struct optim_job *job, struct plait_job_config *config,
                    const struct plait_ops *ops, int threads, uint64_t seed,
                    struct plait_error *err);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* c[n,m] = a[n,k] . b, of elements b[k * sk + j * sj] */
+/* c[n,m] = a[n,k] b[k,m], where element (k, j) of b is b[k * sk + j * sj] */
 static inline void multiply(double *c, const double *a, const double *b,
                             size_t n, size_t m, size_t k, size_t sk, size_t sj)
 {
@@ -19,7 +19,7 @@ static inline void multiply(double *c, const double *a, const double *b,
         }
 }
 
-/* With X X^T, whatever it is of rows and columns. */
+/* By X X^T, whether or not there are more rows than columns. */
 static inline void orthogonal_rows(double *x, size_t rows, size_t cols)
 {
     double *a = malloc(rows * rows * sizeof(*a));

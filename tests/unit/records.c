@@ -20,7 +20,7 @@ struct line {
     int n;
 };
 
-/* Fields of a line, in place; the last ones may be empty. */
+/* Splits a line into its fields in place; the last fields may be empty. */
 static void split(struct line *l)
 {
     char *at = l->text;
@@ -34,7 +34,7 @@ static void split(struct line *l)
     }
 }
 
-/* The next line that is no comment and no head. */
+/* Reads the next line that is neither a comment nor the table's head. */
 static int next_line(FILE *f, struct line *l, const char *head)
 {
     while (fgets(l->text, sizeof(l->text), f))
@@ -140,8 +140,8 @@ static void add_training(struct settings *s, char **f)
         add(s, "parallel.grad_sync", "flat");
 }
 
-/* ep divides cp * dp here. Where Megatron spreads experts over tp too, that is
- * as many of them on a GPU as with so much less ep. */
+/* In Plait ep divides cp * dp. Where Megatron spreads experts over tp too, a
+ * GPU has as many experts as with an ep that is tp times smaller. */
 static void set_layout(struct record *r)
 {
     int *size = r->layout.size;

@@ -8,20 +8,21 @@
 #include "topology/job/job_config.h"
 #include "topology/layout/layout.h"
 
-/* Published runs, tests/records/README.md. */
+/* A published run; see tests/records/README.md. */
 struct record {
-    const char *set; /* the file's name */
+    const char *set; /* name of its file */
     char name[128];
-    bool fit; /* one of the half that constants are fitted to */
+    bool fit; /* is in the half that constants are fitted to */
     bool moe;
     struct plait_job_config *config;
     struct plait_layout layout;
     int gpus;
-    char gpu[16]; /* of plait_gpu_types */
+    char gpu[16]; /* one of plait_gpu_types */
     bool slower;  /* the H100 of 500 W with 96 GB */
     bool unfused;
-    double measured;     /* tokens/s of a GPU, or TFLOP/s */
-    bool tflops, causal; /* the latter: half of the scores counted */
+    double measured;     /* tokens/s per GPU, or TFLOP/s */
+    bool tflops, causal; /* measured is TFLOP/s; FLOPs count half of the
+                          * scores */
     double memory;       /* bytes, 0: not published */
 };
 
@@ -37,14 +38,15 @@ extern const char *const records_sets[];
 struct records *records_create(const char *folder, struct plait_error *err);
 void records_destroy(struct records *records);
 
-/* Speed in the unit of `measured`; where `memory` is not NULL, bytes. */
+/* Predicts the speed in the unit of `measured`, and the memory in bytes if
+ * `memory` is not NULL. */
 int record_predict(const struct record *record,
                    const struct plait_gpu_type *gpu, double *speed,
                    double *memory);
-/* Print the constants that the marked half gives, records_fit.c. */
+/* Prints the constants that fit the marked half best: records_fit.c. */
 void records_fit(const struct records *records);
 
-/* The type with what the record says of it. */
+/* The GPU type, changed as the record says. */
 void record_gpu(const struct record *record, struct plait_gpu_type *gpu);
 
 #endif

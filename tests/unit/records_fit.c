@@ -6,9 +6,9 @@
 #include "tap.h"
 #include "topology/predict/estimate.h"
 
-/* How the constants of gpu_types.c were found: three for a family of types, by
- * moving one at a time while the error of the fitted half falls. A set counts
- * by the root of its rows. */
+/* Finds the constants of gpu_types.c: three for a family of types, by changing
+ * one at a time while the error of the fitted half decreases. The weight of a
+ * set is the square root of its rows. */
 
 enum { CONSTANTS = 3 };
 
@@ -34,7 +34,8 @@ static int rows_of(const struct records *all, const char *set,
     return n;
 }
 
-/* Of the logarithm of predicted / measured; small ones count by their size. */
+/* The weighted mean of |x| + x^2, x = log(predicted / measured), with |x|
+ * smoothed near 0. */
 static double error_of(const struct records *all, const char *family,
                        const double at[CONSTANTS])
 {

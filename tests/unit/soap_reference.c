@@ -7,7 +7,7 @@
 
 struct side {
     size_t n;
-    double *gram, *basis; /* [n,n]; basis: a vector in each column */
+    double *gram, *basis; /* [n,n]; each column of basis is a vector */
 };
 
 struct soap_reference {
@@ -130,7 +130,7 @@ static double left_of(const double *x, size_t n)
     return sum;
 }
 
-/* x without what it has of the columns first .. last - 1. */
+/* Subtracts from x its projections onto columns first .. last - 1. */
 static void remove_columns(double *x, const double *basis, size_t n,
                            size_t first, size_t last)
 {
@@ -144,8 +144,8 @@ static void remove_columns(double *x, const double *basis, size_t n,
     }
 }
 
-/* The unit vector furthest from the columns before `count`, without what it
- * has of them. */
+/* Finds the unit vector that is furthest from the span of the columns before
+ * `count`, and subtracts its projection onto them. */
 static void nearest_unit(double *best, const double *basis, size_t n,
                          size_t count)
 {
@@ -172,7 +172,8 @@ static void put_column(double *basis, size_t n, size_t j, const double *x)
         basis[k * n + j] = x[k] / norm;
 }
 
-/* Eigenvectors of what has `rank`, the rest nearest to unit vectors. */
+/* The eigenvectors of a Gram matrix of rank `rank`, completed by orthonormal
+ * vectors near unit vectors. */
 static void first_basis(struct side *s, size_t rank)
 {
     size_t n = s->n, i, j, sweep;
@@ -202,8 +203,8 @@ static void first_basis(struct side *s, size_t rank)
     free(x);
 }
 
-/* The columns of gram basis, in the order of their eigenvalues, by Gram and
- * Schmidt; v's rows (side 0) or columns go along. */
+/* Orthonormalizes the columns of gram basis, in the order of their eigenvalues,
+ * by Gram and Schmidt; v's rows (side 0) or columns are reordered alike. */
 static void next_basis(struct soap_reference *r, int side)
 {
     struct side *s = &r->side[side];
@@ -242,8 +243,8 @@ static void next_basis(struct soap_reference *r, int side)
 
 /* -- the step ------------------------------------------------------------ */
 
-/* to [rows,cols] = left x right; of either side the basis, its transpose, or
- * nothing. */
+/* to [rows,cols] = left x right, where either factor is that side's basis, its
+ * transpose, or the identity. */
 static void rotate_sides(const struct soap_reference *r, double *to,
                          const double *x, int back, const int *has)
 {
@@ -310,8 +311,8 @@ static void make_direction(struct soap_reference *r,
     rotate_sides(r, r->y, r->x, 1, has);
 }
 
-/* What the direction may be off by where elements of the projected gradient
- * have errors of 2^-22 of their mean: |v| divides them. */
+/* The largest error of the direction if elements of the projected gradient have
+ * errors of 2^-22 of their mean, which are divided by sqrt(v). */
 static double direction_slack(const struct soap_reference *r,
                               const struct plait_optim_config *c)
 {

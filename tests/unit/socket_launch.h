@@ -20,8 +20,8 @@ static inline struct plait_launch launch_at(int rank, int world_size, int port)
     return l;
 }
 
-/* Somebody may take the port until RANK 0 listens there: then it takes one of
- * those behind it. */
+/* If another process takes the port before RANK 0 listens there, RANK 0 takes
+ * one of the next ports. */
 static inline struct plait_launch launch_of(int rank, int world_size)
 {
     int port = 0, fd = plait_rendezvous_listen(&port);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The plugin lives in root's slurmstepd: its unit tests must be clean.
+# The plugin runs in slurmstepd as root: its unit tests must have no memory
+# errors.
 command -v valgrind >/dev/null || { echo "1..0 # SKIP no valgrind"; exit 0; }
 case $(grep '^SANITIZER_CFLAGS = ' "$top_builddir/Makefile") in
 *-fsanitize*) echo "1..0 # SKIP built with a sanitizer"; exit 0 ;;
@@ -8,7 +9,7 @@ esac
 n=0 failed=0
 for test in options binding local remote; do
     program=$top_builddir/tests/unit/test_spank_$test
-    # The plugin itself is built only with Slurm.
+    # these tests contain the plugin, which is built only with Slurm
     case $test in
     local | remote) [ -x "$program" ] || continue ;;
     esac

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Four ranks that sum in pairs and over all, until one of them does what the
- * argument says. The watchdog must name it. */
+/* Four ranks that sum in pairs and over all, until rank GUILTY makes the
+ * mistake that the argument names. The watchdog must name that rank. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 #include "runtime/train/watchdog/watchdog.h"
 
 enum { ROUNDS = 20, GUILTY = 2, LIMIT_S = 8, COUNT = 10000 };
-/* Of numbers for which no transfer is done before all of it was exchanged. */
+/* So many elements that no rank's transfer can end before all ranks take
+ * part. */
 enum { LARGE = 1 << 20 };
 
 struct ranks {
@@ -22,8 +23,8 @@ struct ranks {
     const char *what;
 };
 
-/* Of the pair: of the host's values where they are to be mixed up, as those
- * certainly wait for each other then. */
+/* A sum of the pair: of host values for "kind", as ranks in different host
+ * operations are certain to wait for each other. */
 static int sum(struct ranks *r)
 {
     double value = 1;
@@ -34,7 +35,8 @@ static int sum(struct ranks *r)
                                  PLAIT_SUM, r->q, NULL);
 }
 
-/* Over all, of which the guilty one does half, or another operation. */
+/* A sum over all, in which the guilty rank passes half of the elements, or
+ * enters another operation instead. */
 static int large_sum(struct ranks *r, bool guilty)
 {
     bool half = guilty && !strcmp(r->what, "size");
@@ -47,7 +49,7 @@ static int large_sum(struct ranks *r, bool guilty)
                                  r->q, NULL);
 }
 
-/* What the guilty one does in the last round in place of sum(). */
+/* What the guilty rank does in the last round instead of sum(). */
 static int do_wrong(struct ranks *r)
 {
     if (!strcmp(r->what, "kind"))

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The Test Anything Protocol, in as little as the tests need. */
+/* The part of the Test Anything Protocol that the tests need. */
 static int tap_count, tap_failed;
 
 static inline int __attribute__((format(printf, 2, 3)))
@@ -42,7 +42,7 @@ static inline void skip(const char *why)
     printf("ok %d # SKIP %s\n", ++tap_count, why);
 }
 
-/* Nothing here can run: the whole program is skipped. */
+/* Skips the whole program. */
 static inline int skip_all(const char *why)
 {
     printf("1..0 # SKIP %s\n", why);

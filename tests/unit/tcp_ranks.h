@@ -10,8 +10,8 @@
 #include "runtime/comm/rendezvous.h"
 #include "topology/layout/launch.h"
 
-/* Processes that can meet with plait_tcp_create(): as many call run_rank(),
- * with 0 for success. How many failed. */
+/* Runs n processes that can meet with plait_tcp_create(); each calls
+ * run_rank(), which returns 0 for success. Returns how many failed. */
 static int run_processes(int n,
                          int (*run_rank)(const struct plait_launch *launch,
                                          void *arg),

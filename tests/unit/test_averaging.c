@@ -10,10 +10,10 @@
 #include "tap.h"
 #include "test_seed.h"
 
-/* The rules by which replicas meet, against the papers' formulas written down
- * in double for one number at a time, over 100 meetings of random vectors. The
- * replicas are vectors of one process; what the runtime sums over ranks is
- * summed here. */
+/* The rules by which replicas average, against the papers' formulas in double
+ * for one number at a time, over 100 meetings of random vectors. The replicas
+ * are vectors of one process; the sums that the runtime makes over ranks are
+ * made here. */
 
 #define MEETINGS 100
 #define REPLICAS 3
@@ -30,7 +30,7 @@ static double random_number(void)
 struct replicas {
     struct plait_vectors v;
     float *w[REPLICAS], *common, *momentum, *c, *sum;
-    /* The same in double. */
+    /* the same by the formulas */
     double *want[REPLICAS], *want_common, *want_momentum;
 };
 
@@ -73,7 +73,7 @@ static void clean_up(struct replicas *r)
     free(r->want_momentum);
 }
 
-/* A step of SGD on each replica, on its own gradient. */
+/* Each replica takes an SGD step with its own gradient. */
 static void step_apart(struct replicas *r)
 {
     size_t i;
@@ -88,7 +88,7 @@ static void step_apart(struct replicas *r)
         }
 }
 
-/* Every replica holds the sum of all. */
+/* Makes every replica the sum of all. */
 static void sum_replicas(struct replicas *r)
 {
     size_t i;
@@ -143,7 +143,7 @@ static void meet_diloco(struct replicas *r)
     }
 }
 
-/* After these everybody goes on from the common model. */
+/* Rules after which every replica continues from the common model. */
 static void go_on(struct replicas *r)
 {
     size_t i;
@@ -185,8 +185,8 @@ static void meet_sma(struct replicas *r, double alpha)
         r->want_common[i] += r->want_momentum[i];
 }
 
-/* The 2-norm of what deviates over the largest that the model had so far: one
- * number may pass through 0. */
+/* The 2-norm of the deviation over the largest norm that the model has had, as
+ * a single number may pass through 0. */
 static double deviation(const struct replicas *r, double *largest)
 {
     double diff = 0, norm = 0;
@@ -240,7 +240,8 @@ static void check_ops(const struct plait_ops *ops)
             }
             clean_up(&r);
         }
-        /* A rounding error in DiLoCo's momentum goes on 1 / (1 - 0.9) times. */
+        /* A rounding error in DiLoCo's momentum is amplified by 1 / (1 -
+         * 0.9). */
         ok(worst <= (rule == DILOCO ? 1e-5 : 1e-6),
            "%s: %s over %d meetings, worst %.1e", ops->name, names[rule],
            MEETINGS, worst);
@@ -249,7 +250,7 @@ static void check_ops(const struct plait_ops *ops)
     ops->device_destroy(dev);
 }
 
-/* One learner, alpha 0: neither it nor the average is moved. */
+/* With one learner and alpha 0, neither it nor the average moves. */
 static void check_alpha_0(void)
 {
     const struct plait_ops *ops = plait_ops_ref();
@@ -269,9 +270,8 @@ static void check_alpha_0(void)
     ops->device_destroy(dev);
 }
 
-/* Why local SGD with H = 1 may be run as synchronous SGD: with momentum that
- * stays local, the mean of the replicas' weights takes the step of the mean
- * gradient. */
+/* Local SGD with H = 1 may be run as synchronous SGD: with local momentum, the
+ * mean of the replicas' weights takes the step of the mean gradient. */
 static void check_h_1(void)
 {
     const struct plait_ops *ops = plait_ops_ref();
@@ -312,7 +312,8 @@ static void check_h_1(void)
     ops->device_destroy(dev);
 }
 
-/* What the trials' rates, ended by a 0, make of a search. */
+/* How many learners a search chooses if its trials have these rates; 0: a trial
+ * could not be made. */
 static int search_learners(const double *rate, int batch)
 {
     struct plait_learner_search s = {0};

@@ -5,9 +5,9 @@
 #include "kernels/image.h"
 #include "tap.h"
 
-/* What the two other norms promise: a ghost norm of k groups is k independent
- * batch norms, and the norm that four ranks join is that of the whole batch.
- * Whole runs are in tests/parity/image.py. */
+/* Two properties of batch norms: a ghost norm of k groups equals k independent
+ * batch norms, and a norm that four ranks compute together equals that of the
+ * whole batch. Whole runs are in tests/parity/image.py. */
 
 enum { GROUPS = 4, ROWS = 33, C = 19, ALL = GROUPS * ROWS * C };
 
@@ -26,7 +26,8 @@ struct norm {
 
 static float x[ALL], dout[ALL], residual[ALL], gamma_[C], beta[C];
 
-/* From row `first` on; `stats` and `sums` NULL: its own. */
+/* Runs the norm on data from row `first` on; stats or sums NULL: computes
+ * them. */
 static void run(const struct plait_ops *ops, struct plait_queue *q,
                 const struct plait_batchnorm *b, size_t first,
                 const float *stats, const float *sums, size_t count, int relu,
@@ -83,8 +84,8 @@ static void ghost(const struct plait_ops *ops, struct plait_queue *q)
        ops->name, GROUPS, GROUPS);
 }
 
-/* Each rank's statistics are gathered and joined, its sums added up. Without
- * activation: rounding must not decide what is above 0. */
+/* Gathers and joins each rank's statistics, and adds up its sums. No
+ * activation: rounding could decide whether a value is above 0. */
 static void synchronous(const struct plait_ops *ops, struct plait_queue *q)
 {
     static struct norm whole, rank;
@@ -107,7 +108,7 @@ static void synchronous(const struct plait_ops *ops, struct plait_queue *q)
     of_stats = worst(stats, whole.stats, 2 * C);
     of_sums = worst(sums, whole.sums, 2 * C);
     off = fmax(worst(rank.out, whole.out, ALL), worst(rank.dx, whole.dx, ALL));
-    /* Sums of 132 numbers of about 1, in another order. */
+    /* Sums of 132 numbers near 1, added in another order. */
     ok(of_stats <= 1e-6 && of_sums <= 2e-5 && off <= 4e-6,
        "%s: the norm of %d ranks is the whole batch's: statistics off by %.2g, "
        "sums by %.2g, the rest by %.2g",

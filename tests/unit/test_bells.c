@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that share a core: who sleeps is woken, and what they send each other
- * comes. */
+/* Ranks that share a core: a rank that sleeps is woken, and messages arrive. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -20,12 +19,12 @@
 #define RANKS 4
 #define TURNS 3000
 #define LIMIT_S 100
-/* Chunks of several slots, more than there are, and less than one. */
+/* Sizes of several slots, of more than all slots, and of less than one. */
 #define MOST 400000
 
 static const size_t sizes[] = {1, 10000, 70000, MOST};
 
-/* Whose turn it is, of ranks 0 and 1. */
+/* Which of ranks 0 and 1 has the turn. */
 static _Atomic int *turn;
 
 static int use_one_core(void)
@@ -52,8 +51,8 @@ static struct plait_comm *open_world(const struct plait_launch *launch)
     return world;
 }
 
-/* Each sleep is ended by the other one's ring: had one been lost, this would
- * take as long as a rest may, and longer than the test. */
+/* Each rank sleeps until the other one rings. If a ring were lost, it would
+ * sleep for the longest rest, which is longer than the test. */
 static int take_turns(struct plait_bells *bells, int rank)
 {
     for (int i = 0; i < TURNS; i++) {
@@ -92,7 +91,8 @@ static float value(int rank, size_t i)
     return (float)(rank * 1000 + (int)(i % 777));
 }
 
-/* A sum in each pair, beside a message to the other one, in flight at once. */
+/* A sum in each pair and messages between its two ranks, all in flight at
+ * once. */
 static int check_transfers(struct plait_comm *pair, size_t n)
 {
     int rank = plait_comm_rank(pair), rc;

@@ -12,12 +12,12 @@
 #include "tap.h"
 #include "test_seed.h"
 
-/* Datasets mixed by weights: which sample comes from which, and that the
- * loader reads them so. */
+/* Datasets mixed by weights: which sample comes from which dataset, and that
+ * the loader reads them in that order. */
 
 static char dir[] = "/tmp/plait-blend-XXXXXX";
 
-/* 41 tokens first, first + 1, ... as llm.c has them. */
+/* Writes 41 tokens first, first + 1, ... in llm.c's format. */
 static struct plait_dataset *create(const char *name, int32_t first,
                                     struct plait_error *err)
 {
@@ -35,7 +35,7 @@ static struct plait_dataset *create(const char *name, int32_t first,
     return plait_dataset_create(path, PLAIT_DATA_LLMC, err);
 }
 
-/* For every n, of the first n samples each set has its share to within less
+/* For every n, each set has its share of the first n samples to within less
  * than one; its own samples come in order. */
 static int keeps_shares(const double *weights, int n, int64_t first,
                         int64_t samples)
@@ -53,7 +53,7 @@ static int keeps_shares(const double *weights, int n, int64_t first,
         if (i == 0)
             memset(had, 0, sizeof(had));
         if (first > 0 && i < first + 64)
-            had[set] = in_set; /* known from here on */
+            had[set] = in_set; /* count from here on */
         good &= had[set] == in_set;
         had[set] = in_set + 1;
         for (k = 0; k < n && first == 0; k++)
@@ -125,8 +125,8 @@ static void blends(void)
     ok(!plait_blend_create(weights, 2) && errno == EINVAL, "a weight of 0");
 }
 
-/* A blend of the files a and b: each one's samples once an epoch of its own,
- * and the same from the middle on. */
+/* A blend of the files a and b: each one's samples come once per epoch of that
+ * file, and the same from a start in the middle. */
 static void blended_loader(void)
 {
     static const double weights[] = {0.75, 0.25};
@@ -165,7 +165,7 @@ static void blended_loader(void)
     plait_dataset_destroy(ds[1]);
 }
 
-/* Of tokens 0 .. 19 and 20 .. 39 token 24 is an end. */
+/* Of tokens 0 .. 19 and 20 .. 39, token 24 ends a document. */
 static void documents(void)
 {
     struct plait_error err;

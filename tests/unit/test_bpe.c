@@ -11,8 +11,8 @@
 #include "runtime/generate/text_out.h"
 #include "tap.h"
 
-/* Tokenizers that make.py of tests/fixtures/tokenizer made, in its folder or
- * one like it, against the ids that PyPI's `tokenizers` gave. */
+/* Tokenizers made by make.py of tests/fixtures/tokenizer, in that folder or one
+ * like it, against the ids that PyPI's `tokenizers` computed. */
 static const char *dir;
 static const char *const kinds[] = {"gpt2", "gpt2-space", "llama3",
                                     "qwen", "qwen35",     "smollm"};
@@ -44,7 +44,7 @@ static struct plait_tokenizer *open_kind(const char *kind)
     return t;
 }
 
-/* Encoded whole, or in parts of about `part` bytes. */
+/* Encodes a text as a whole, or in parts of about `part` bytes. */
 static struct plait_tokens encode(const struct plait_tokenizer *t,
                                   const char *text, size_t size, size_t part)
 {
@@ -100,8 +100,8 @@ static void ids(const char *kind)
     plait_tokenizer_destroy(t);
 }
 
-/* Random bytes, of which a part is likely: a text is one thing, whole or in
- * parts, and what comes back is it with U+FFFD where it is not UTF-8. */
+/* Random bytes with some likely sequences: a text gives the same ids whole or
+ * in parts, and decodes to itself with U+FFFD where it is not UTF-8. */
 static void soups(void)
 {
     static const char *const words[] = {" ", "\n", "x", "'s", "12", "\xc3\xa9"};
@@ -137,8 +137,8 @@ static void soups(void)
     plait_tokenizer_destroy(t);
 }
 
-/* What a sample prints token by token is what all of them together are; the
- * special tokens are nothing. */
+/* Printing a sample token by token gives the same as decoding all tokens at
+ * once; special tokens print nothing. */
 static void streams(const char *kind)
 {
     struct plait_error err = {""};

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Tokenizers that PyPI's `tokenizers` makes here, of this source's own text
-# and 30 soups of random bytes: the ids are the same on all of it.
-# TOKENIZERS_PYTHON: one that has the package.
+# Tokenizers that PyPI's `tokenizers` trains here on this source tree's text:
+# the ids agree on all of that text and on 30 files of random bytes.
+# TOKENIZERS_PYTHON: a Python that has the package.
 test=$top_builddir/tests/unit/test_bpe
 python=${TOKENIZERS_PYTHON:-python3}
 tmp=$(mktemp -d) || exit 99

@@ -8,15 +8,16 @@
 #include "runtime/comm/comm_private.h"
 #include "runtime/parallel/pipeline.h"
 
-/* Under mpirun (bubble-mpi.sh): how long the ranks of a pipeline stand idle.
+/* Under mpirun (bubble-mpi.sh): how long the ranks of a pipeline are idle.
  * Schedule, interpreter, model and messages are the real ones. Each rank notes
- * what it does: a unit of work, a message sent, a message waited for. From the
- * notes of all follows when each would have done it on a machine of its own, if
- * a forward takes one unit, input and weight gradients one each, and a message
- * none: the idle share does not depend on how busy this machine is.
+ * its units of work, the messages that it sends and those that it waits for.
+ * From all notes follows when each would have happened if every rank had a
+ * machine of its own, forward took one unit, input and weight gradients one
+ * each, and messages no time: the idle share does not depend on how busy this
+ * machine is.
  *
- * test_bubble SECONDS sleeps so long in every unit and measures the idle share
- * too: that is the benchmark. */
+ * test_bubble SECONDS, the benchmark, sleeps so long in every unit and also
+ * measures the idle share. */
 
 #define MICROBATCHES 4
 #define MAX_NOTES 256
@@ -112,7 +113,8 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
                                    V);
 }
 
-/* Of a layer's four matrices, the one that turns ffn into hidden. */
+/* Counted once per layer, at the one of its four matrices that maps ffn to
+ * hidden. */
 static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                   float *dw, float *dbias, const void *dout,
                                   const void *inp, int accumulate, size_t N,
@@ -124,8 +126,9 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                        accumulate, N, O, C);
 }
 
-/* Of the whole step, with p stages of v chunks and m micro-batches; all
- * passes take the same (Narayanan et al., SC21; Qi et al., 2023, ZB-H1). */
+/* The idle share of a step with p stages of v chunks and m micro-batches whose
+ * passes all take equal times (Narayanan et al., SC21; Qi et al., 2023,
+ * ZB-H1). */
 static double formula(enum plait_schedule_kind kind, int p, int v)
 {
     double m = MICROBATCHES;
@@ -137,8 +140,8 @@ static double formula(enum plait_schedule_kind kind, int p, int v)
     return (p - 1) / (v * m + p - 1);
 }
 
-/* When rank `r` has done note `i`, which follows another at `before`; < 0: it
- * waits for what has not been sent yet. */
+/* When rank `r` has done note `i`, which follows another that ended at
+ * `before`; < 0: it waits for a message that has not been sent yet. */
 static double end_of(const struct notes *all, int r, int i, double before)
 {
     const struct note *note = &all[r].note[i];
@@ -155,7 +158,7 @@ static double end_of(const struct notes *all, int r, int i, double before)
     return -1;
 }
 
-/* Of the step that all ranks have noted; NAN where a message has no sender. */
+/* The idle share by the notes of all ranks; NAN if a message has no sender. */
 static double noted_share(struct notes *all, int p)
 {
     int next[8] = {0}, todo = 0, done;
@@ -179,7 +182,7 @@ static double noted_share(struct notes *all, int p)
     return todo == 0 ? 1 - worked / (p * last) : NAN;
 }
 
-/* Both the noted and, where units are slept, the measured idle share. */
+/* The idle share by the notes and, if units sleep, the measured one. */
 static double idle_share(struct run *r, struct plait_pipeline *pipe,
                          const struct plait_batch *batch, double *measured)
 {
@@ -244,8 +247,8 @@ static void check(enum plait_schedule_kind kind, int v)
     ops.attention_backward = attention_backward;
     ops.linear_backward_weight = linear_backward_weight;
     small_config(&config, PLAIT_GPT2);
-    config.model.layers = p * v; /* one a stage */
-    config.model.vocab = 16;     /* as little real work as can be */
+    config.model.layers = p * v; /* one layer per chunk */
+    config.model.vocab = 16;     /* little real work */
     config.model.seq_len = 4;
     config.train.micro_batch = 1;
     config.parallel.schedule = kind;

@@ -17,7 +17,7 @@
 #include "runtime/checkpoint/replica_check.h"
 #include "tap.h"
 
-/* One rank: which checkpoints there are, and what is refused. */
+/* One rank: which checkpoints are kept, and what is refused. */
 
 static void keeping(struct job *job)
 {
@@ -58,7 +58,7 @@ static void keeping(struct job *job)
        "later ones do not count among the newest %s", err.text);
 }
 
-/* Those after the one that was saved last are of a run that was left. */
+/* Checkpoints later than the one saved last are of a run that was given up. */
 static void latest(struct job *job)
 {
     struct plait_error err = {""};
@@ -116,7 +116,7 @@ static void damage(const char *file, long at, int change)
     fclose(f);
 }
 
-/* Where a file has the text for the first time. */
+/* Where the text first occurs in a file. */
 static long place_of(const char *file, const char *text)
 {
     char head[8192];
@@ -130,8 +130,8 @@ static long place_of(const char *file, const char *text)
     return at - head;
 }
 
-/* What is read before the sum is known is damaged there: said is the damage,
- * not what comes of it. */
+/* Damages the part of a file that is read before its checksum is known: the
+ * error must name the damage, not its consequences. */
 static void damaged_heads(struct job *job)
 {
     static const char *const at[] = {"embedding", "layers.1", "\"shape\":["};
@@ -222,7 +222,7 @@ static void wider_model(void)
     stop(&other);
 }
 
-/* No room: the old checkpoint stays, the new one leaves nothing. */
+/* Disk full: the old checkpoint stays, and nothing of the new one is left. */
 static void full_disk(struct job *job)
 {
     struct rlimit small = {4096, RLIM_INFINITY}, before;
@@ -244,7 +244,7 @@ static void full_disk(struct job *job)
        "the older ones are kept");
 }
 
-/* The first that is no number, wherever it is. */
+/* Finds the first element that is not finite, wherever it is. */
 static void finite_numbers(void)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -271,7 +271,7 @@ static void finite_numbers(void)
        "%s", err.text);
 }
 
-/* Any bit counts, and no cut does. */
+/* Every bit changes the hash; how the data is divided does not. */
 static void hashes(void)
 {
     static float x[1003];

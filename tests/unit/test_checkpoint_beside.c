@@ -12,7 +12,7 @@
 #include "checkpoint_util.h"
 #include "tap.h"
 
-/* One rank: checkpoints that are written beside training. */
+/* One rank: checkpoints that are written while training goes on. */
 
 static int same_files(const char *a, const char *b)
 {

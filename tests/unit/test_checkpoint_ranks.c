@@ -13,7 +13,7 @@
 #include "tap.h"
 
 /* Under mpirun -n 8 (checkpoint-mpi.sh): every layout reads what every other
- * wrote, and what fails on one rank fails on all. */
+ * one wrote, and a failure on one rank fails on all. */
 
 static const int layouts[][4] = {
     {1, 1, 1, 0}, {2, 2, 2, 0}, {4, 2, 1, 0}, {1, 4, 2, 1}, {2, 1, 4, 2},
@@ -86,7 +86,7 @@ static void reshard(enum plait_family family)
     }
 }
 
-/* One rank says why it failed, and no other says anything. */
+/* Whether one rank reports the reason, and no other rank anything. */
 static int one_says(const struct plait_error *err, const char *why)
 {
     double say[2] = {strstr(err->text, why) != NULL, err->text[0] != '\0'};
@@ -97,7 +97,7 @@ static int one_says(const struct plait_error *err, const char *why)
 
 #define TOO_LARGE "rank-00003.safetensors: cannot write: File too"
 
-/* One rank cannot write; all of them fail and nothing is left. */
+/* One rank cannot write: all fail, and nothing is left. */
 static void one_fails(void)
 {
     struct rlimit small = {4096, RLIM_INFINITY}, before;
@@ -121,7 +121,7 @@ static void one_fails(void)
     stop(&job);
 }
 
-/* Training changes everything while it is written. */
+/* Changes all training state while it is being written. */
 static int save_beside(int i, int64_t step, const char *path)
 {
     const int *l = layouts[i];
@@ -167,7 +167,7 @@ static void beside(void)
     }
 }
 
-/* One rank's disk is full while all go on; all learn of it. */
+/* One rank's disk is full while training goes on; all ranks report failure. */
 static void one_fails_beside(void)
 {
     struct rlimit small = {4096, RLIM_INFINITY}, before;
@@ -207,7 +207,7 @@ static void one_fails_beside(void)
 #define SANITIZED 0
 #endif
 
-/* All the memory there is in pieces of `bytes`, as a list. */
+/* Takes all available memory in pieces of `bytes`; returns them as a list. */
 static void **take_memory(size_t bytes)
 {
     struct rlimit none = {0, RLIM_INFINITY};
@@ -232,8 +232,8 @@ static void give_back(void **taken, const struct rlimit *before)
     }
 }
 
-/* One rank gets no more memory in large pieces, and in not so large ones:
- * nobody waits for it for ever. */
+/* One rank gets no more memory, at first for large pieces, later also for
+ * smaller ones: no other rank may wait for it for ever. */
 static void one_starves(void)
 {
     static const int large[] = {1 << 20, 1 << 14, 1 << 11};
@@ -264,7 +264,8 @@ static void one_starves(void)
     stop(&job);
 }
 
-/* A slice of this rank's that is, or is not, whole on every tp rank. */
+/* A slice of this rank that is split over tp ranks or, if `split` is false, the
+ * same on all of them. */
 static const struct plait_optim_slice *find_slice(struct job *job, bool split)
 {
     const struct plait_optim_slice *s;
@@ -276,7 +277,7 @@ static const struct plait_optim_slice *find_slice(struct job *job, bool split)
     return NULL;
 }
 
-/* One rank's memory changes by a bit; the others learn which rank's. */
+/* One bit of a rank's memory changes; the report must name that rank. */
 static void one_parts(int tp, int pp, int dp, int zero, int guilty, bool split,
                       const char *says)
 {

@@ -10,9 +10,9 @@
 #include "kernels/dtype.h"
 #include "runtime/comm/comm.h"
 
-/* One process: the self communicator. Under mpirun (comm-mpi.sh): MPI, under
- * plait run (comm-socket.sh): sockets, with every rank checking and rank 0
- * printing what all of them found. */
+/* In one process: the self communicator. Under mpirun (comm-mpi.sh): MPI. Under
+ * plait run (comm-socket.sh): sockets. Every rank checks, and rank 0 prints the
+ * result of all. */
 
 #define N 1000
 #define MAX_RANKS 8
@@ -41,8 +41,8 @@ static void check_reduce(void)
     all_ok(world, pass, "all-reduce, max, in place, with a request");
 }
 
-/* Sizes that go through shared memory, in one chunk, two and three and a
- * bit, again and again. */
+/* Sizes that go through shared memory in one, two and three chunks and in one
+ * and a part, repeatedly. */
 static void check_large(void)
 {
     static float a[200000], b[200000];
@@ -182,7 +182,7 @@ static void check_split(void)
     float x = rank;
     int pass;
 
-    /* even and odd ranks, the order turned round */
+    /* even and odd ranks, each in reverse order */
     pass = plait_comm_split(world, rank % 2, -rank, PLAIT_COMM_AXIS_NONE,
                             "half", &half, &err) == 0;
     pass &= half && plait_comm_size(half) == (size + 1 - rank % 2) / 2;

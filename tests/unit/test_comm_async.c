@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large transfers, which go through shared memory inside a node, one by one
- * and many at a time. Under mpirun, or under plait run; every rank checks,
- * rank 0 prints. */
+/* Large transfers, which go through shared memory inside a node, one at a time
+ * and many at once. Under mpirun or plait run; every rank checks, and rank 0
+ * prints. */
 #include "config.h"
 
 #include <math.h>
@@ -21,8 +21,8 @@ static struct plait_comm *world;
 static int rank, size;
 static float *send, *recv; /* [MAX_RANKS * MOST], of up to 8 bytes */
 
-/* What rank r has at place i: small whole numbers, so that every type and
- * every order of adding gives the same. */
+/* Rank r's element i: small whole numbers, so that sums are exact in every type
+ * and order. */
 static float value(int r, size_t i)
 {
     return (float)((i + 3 * (size_t)r) % 13);
@@ -92,7 +92,7 @@ static int begin(enum kind kind, void *from, void *to, size_t n,
     }
 }
 
-/* What to[i] must be; n: a rank's part. */
+/* What to[i] must be; n: elements of a rank's part. */
 static float want(enum kind kind, size_t i, size_t n)
 {
     switch (kind) {
@@ -107,7 +107,7 @@ static float want(enum kind kind, size_t i, size_t n)
     }
 }
 
-/* In place or not, with a request or without. */
+/* In place or not, with or without a request. */
 static int check(enum kind kind, size_t n, enum plait_dtype type, int in_place,
                  int async)
 {
@@ -151,8 +151,9 @@ static void check_kinds(void)
         }
 }
 
-/* Several under way on two groups, which the ranks start in different
- * orders; small and blocking ones in between; waited for backwards. */
+/* Several transfers at once on two groups, which ranks start in different
+ * orders, with small and blocking ones in between; waited for in reverse
+ * order. */
 static void check_many(void)
 {
     enum { EACH = 4, N = 20000 };
@@ -187,8 +188,8 @@ static void check_many(void)
     all_ok(world, pass, "many under way on two groups");
 }
 
-/* Half of `busy` seconds or more of the transfer's time lay beside them, on
- * every rank; -1: the transfer failed. */
+/* Whether on every rank at least half of `busy` seconds of work was hidden
+ * behind the transfer; -1: the transfer failed. */
 static int try_beside(double busy)
 {
     const struct timespec nap = {.tv_sec = (time_t)busy,
@@ -212,8 +213,8 @@ static int try_beside(double busy)
     return late == 0;
 }
 
-/* A process that calls nobody still gets its transfers done. On a machine
- * that is busy with others it takes longer. */
+/* A transfer makes progress while its process makes no calls. On a busy machine
+ * several tries may be needed. */
 static void check_beside(void)
 {
     int hidden = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks know of each other's nodes once each has sent its part, in
- * processes that count as being on several nodes. */
+/* What ranks know of each other's nodes after each has sent its part, in
+ * processes that pretend to be on several nodes. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -20,7 +20,7 @@ static const int node_of[WORLD] = {0, 1, 0, 2, 1, 0};
 static const int first_of[NODES] = {0, 1, 3};
 static const char *const hosts[NODES] = {"a", "node-of-a-long-name", ""};
 
-static struct plait_record *records; /* [WORLD] that the processes share */
+static struct plait_record *records; /* [WORLD], shared by the processes */
 
 static struct plait_heartbeat_address address_of(int node, bool four)
 {
@@ -47,8 +47,8 @@ static int is_known(const struct plait_contacts *c, int rank, bool six)
            !strcmp(plait_contacts_host(c, rank), hosts[node]);
 }
 
-/* With `six` the second node has no IPv4 address. Those that are not the first
- * of their nodes have found none at all. */
+/* six: the second node has no IPv4 address. Ranks that are not the first of
+ * their node have no addresses to send. */
 static int meet(struct plait_comm *world, int rank, bool six)
 {
     int node = node_of[rank], first = first_of[node], bad = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of ranks' state in memory: who keeps whose, what is taken for one, and
- * which step those that are left agree on. */
+/* Copies of ranks' state in memory: which rank keeps whose, what is accepted as
+ * a copy, and which step the remaining ranks agree on. */
 #include "config.h"
 
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void test_partners(const struct pairs *p)
 /* -- images -----------------------------------------------------------------
  */
 
-/* Of no slices, but for `bytes` of data. */
+/* An image without slices, only `bytes` of data. */
 static char *make_image(uint64_t epoch, int64_t step, int origin, int ranks,
                         size_t bytes, size_t *size)
 {
@@ -110,8 +110,7 @@ static void test_image(void)
     free(image);
 }
 
-/* -- what is left -----------------------------------------------------------
- */
+/* -- copies that remain ---------------------------------------------------- */
 
 enum { RANKS = 4, DATA = 4096 };
 
@@ -125,7 +124,7 @@ static const struct scene {
     const char *what;
     int seats, images;
     int64_t want;
-    struct held held[16]; /* images 0: the end */
+    struct held held[16]; /* `images` of them */
 } scenes[] = {
     {"nobody has any", 4, 0, -1, {{0}}},
     {"all of a step",
@@ -165,7 +164,7 @@ static const struct scene {
      {{0, 0, 30, 5}, {2, 1, 30, 5}, {3, 2, 30, 5}, {3, 3, 30, 5}}},
 };
 
-/* 0: as the scene wants it, on this rank. */
+/* Returns 0 if the scene's result is as expected on this rank. */
 static int run_rank(const struct plait_launch *launch,
                     const struct scene *scene)
 {

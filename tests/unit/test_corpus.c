@@ -7,14 +7,14 @@
 #include "tap.h"
 #include "topology/node/node.h"
 
-/* Recorded machines. The numbers were read off the files by a person: PCI
- * classes and ids, OS devices, NUMANode objects, link matrices; not printed
- * by the code under test. An island here is two GPUs or more. */
+/* Recorded machines. The numbers were read off the files by a person (PCI
+ * classes and ids, OS devices, NUMANode objects, link matrices), not printed by
+ * the code under test. An island here is two GPUs or more. */
 static const struct {
     const char *file;
     int gpus, islands, numa, nics;
 } machines[] = {
-    /* Cisco VICs: three usnic devices, dozens of virtual functions */
+    /* Cisco VICs: three usnic devices and dozens of virtual functions */
     {"hwloc/16intel64-manyVFs.xml", 0, 0, 2, 3},
     /* three 10de:06d2; the fourth display device is an ES1000 */
     {"hwloc/24em64t-2n6c2t-pci.xml", 3, 0, 2, 1},
@@ -22,13 +22,13 @@ static const struct {
     {"hwloc/mpibind-coral-ea-hwloc1.xml", 4, 0, 2, 2},
     {"hwloc/mpibind-coral-lassen.xml", 4, 0, 2, 4},
     {"hwloc/mpibind-epyc-corona.xml", 4, 0, 8, 1},
-    /* the EFA is rdmap197s0; eth0 is an ENA */
+    /* the EFA is rdmap197s0; eth0 is an ENA, not a NIC for training */
     {"hwloc/mpibind-g4dnmetal.xml", 8, 0, 2, 1},
     {"hwloc/power8gpudistances.xml", 4, 2, 2, 0},
-    /* nine devices without a class: the file leaves open what they are */
+    /* nine devices without a class, so that their kind is unknown */
     {"nccl/aws-g5.48xl-topo.xml", 0, 0, 2, 0},
     {"nccl/aws-p4d-24xl-topo.xml", 8, 0, 2, 4},
-    /* every NVLink here leads from a GPU to itself */
+    /* every NVLink in this file connects a GPU with itself */
     {"nccl/azure-ncv4-topo.xml", 4, 0, 4, 1},
     {"nccl/azure-ndv4-topo.xml", 8, 0, 4, 8},
     {"nccl/simccl-topo_8A100_4CX6.xml", 8, 1, 2, 5},
@@ -39,9 +39,9 @@ static const struct {
     const char *file, *top;
     int gpus, islands, numa, nics;
 } snapshots[] = {
-    /* six in /proc/driver/nvidia/gpus */
+    /* /proc/driver/nvidia/gpus lists six */
     {"hwloc/nvidiagpunumanodes.tar.bz2", "nvidiagpunumanodes", 6, 0, 2, 0},
-    /* cpuset.mems.effective of the cgroup it was taken in: 0-5 */
+    /* cpuset.mems.effective of the recorded cgroup: 0-5 */
     {"hwloc/32amd64-4s2n4c-cgroup2.tar.bz2", "32amd64-4s2n4c-cgroup", 0, 0, 6,
      0},
 };

@@ -6,7 +6,7 @@
 #include "topology/plan/cost.h"
 #include "topology/plan/cost_layer.h"
 
-/* Costs worked out by hand on two or four nodes of eight tasks. */
+/* Costs calculated by hand for two or four nodes of eight tasks. */
 
 static const char *const names[] = {"a", "b", "c", "d"};
 static const int eight[] = {8, 8, 8, 8};
@@ -18,7 +18,8 @@ static void is(double got, double want, const char *what)
         diag("got %g, want %g", got, want);
 }
 
-/* The planned cost of tp, cp, dp, pp on `n` nodes of a fabric (or flat). */
+/* The planned cost of tp, cp, dp, pp on `n` nodes of a fabric; conf NULL:
+ * flat. */
 static struct plait_cost cost_of(int n, const int size[PLAIT_NAXES],
                                  const char *conf,
                                  const struct plait_traffic *traffic)
@@ -88,7 +89,7 @@ static void test_alltoall(void)
     const int within[] = {1, 1, 8, 16, 1}, across[] = {1, 1, 16, 16, 1};
     struct plait_cost c = cost_of(2, across, one_leaf, &t);
 
-    /* 8 of 16 members on each node: 8 * 8 / 16 shares leave it */
+    /* 8 of 16 members are on each node: 8 * 8 / 16 shares leave it */
     is(c.axis[PLAIT_EP], 15 * gpu.nic_alpha + 4 * 1e8 / (8 * gpu.nic_bw),
        "an all-to-all across two nodes");
     c = cost_of(2, within, one_leaf, &t);
@@ -103,14 +104,14 @@ static void test_ring_of_leaves(void)
     const int size[] = {8, 1, 1, 4, 1};
     struct plait_cost c = cost_of(4, size, two_leaves, &t);
 
-    /* leaf by leaf, 8 of 16 edges leave a leaf of 16 NICs, half of which
-     * reach the spine */
+    /* leaf by leaf, 8 of 16 edges leave a leaf of 16 NICs, half of which can
+     * reach the spine at once */
     is(c.axis[PLAIT_DP],
        2 * 3 * (gpu.nic_alpha + gpu.hop_alpha) + 1.5 * 1e9 / gpu.nic_bw,
        "a ring leaf by leaf is no slower than its NICs");
 }
 
-/* Rounds of the network against a pass inside the node. */
+/* Rounds across the network against one pass inside each node. */
 static void hierarchical(void)
 {
     struct plait_gpu_type g = {.link_bw = 400e9,
@@ -136,7 +137,7 @@ static void hierarchical(void)
        "large ones as one group");
 }
 
-/* By the latency and the bandwidth of what a group's sums cross. */
+/* Buckets by latency and bandwidth of the links that a group's sums cross. */
 static void buckets(void)
 {
     struct plait_gpu_type g = {.link_bw = 400e9,
@@ -175,7 +176,7 @@ static void buckets(void)
     }
 }
 
-/* Products that take turns with transfers, worked out by hand. */
+/* Products that alternate with transfers, calculated by hand. */
 static void turns(void)
 {
     struct plait_gpu_type g = {.flops16 = 1e12,
@@ -196,8 +197,8 @@ static void turns(void)
                                  .inside = 2,
                                  .across = 1};
 
-    /* a product of 20 us * (1 + 64/100), gathered or scattered 10 + 100 us;
-     * of the other three widths the transfers alone */
+    /* a product takes 20 us * (1 + 64/100), its gather or scatter 10 + 100 us;
+     * the other three widths are transfers only */
     is(plait_cost_chunked(&l, 1, &g), 2 * 142.8e-6 + 6 * 110e-6,
        "all rows at once");
     is(plait_cost_chunked(&l, 2, &g),

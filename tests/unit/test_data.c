@@ -34,7 +34,7 @@ static void write_file(const char *name, const void *bytes, size_t size)
         abort();
 }
 
-/* n tokens first, first + 1, ... */
+/* Writes n tokens first, first + 1, ... */
 static void write_shard(const char *name, int vocab, int32_t first, int n)
 {
     const struct plait_token_form form = {PLAIT_DATA_PLAIT, "byte", vocab,
@@ -45,7 +45,7 @@ static void write_shard(const char *name, int vocab, int32_t first, int n)
     char stem[256];
     int i;
 
-    if (n == 0) { /* the writer leaves no such file */
+    if (n == 0) { /* by hand, as the writer makes no empty file */
         struct plait_shard_header header = {2, 0, vocab, "byte", false};
         unsigned char bytes[PLAIT_SHARD_HEADER];
 
@@ -74,7 +74,7 @@ create(const char *name, enum plait_data_format format, struct plait_error *err)
     return plait_dataset_create(in_dir(name), format, err);
 }
 
-/* Tokens 0, 1, 2, ... wherever they come from. */
+/* Whether tokens are 0, 1, 2, ... whatever file they come from. */
 static int counts_up(const struct plait_dataset *ds, int n, int seq_len)
 {
     int32_t input[64], target[64];
@@ -130,7 +130,7 @@ static void shards(void)
     plait_dataset_destroy(NULL);
 }
 
-/* Every third token of 30 is a prompt's. */
+/* Of 30 tokens, every third one is a prompt's. */
 static void masked(int vocab, int32_t first)
 {
     const struct plait_token_form form = {PLAIT_DATA_PLAIT, "byte", vocab,
@@ -203,7 +203,7 @@ static void llmc(void)
     ok(!ds && strstr(err.text, "no llm.c token file"), "%s", err.text);
 }
 
-/* An index of `n` sequences of 4 tokens. */
+/* Writes an index of `n` sequences of 4 tokens; returns its size. */
 static size_t megatron_index(unsigned char *to, int type, int width, int n)
 {
     unsigned char *at = to;
@@ -400,7 +400,7 @@ static void loader(void)
     ok(good, "a share of the batch, from a later step, is the same samples");
     plait_loader_destroy(half);
 
-    /* 1, 2, ... 7 micro-batches a step, again and again */
+    /* 1, 2, ... 7 micro-batches per step, repeatedly */
     part = (struct plait_share){.start = 5, .stride = 2, .count = 2};
     half = plait_loader_create(ds, 3, 4, 41, &part, 7, &err);
     for (good = 1, step = 0; step < 60; step++) {

@@ -8,15 +8,15 @@
 #include "tap.h"
 #include "test_seed.h"
 
-/* Muon and Adafactor against their formulas written down in double: 100 steps
- * over tensors of 20 shapes and more, drawn anew each time. One process. */
+/* Muon and Adafactor against their formulas in double: 100 steps over tensors
+ * of 20 shapes and more, drawn anew each time. One process. */
 
 enum { STEPS = 100, MODELS = 3 };
-static const double scale = 0.5; /* of the gradients, as clipping makes it */
+static const double scale = 0.5; /* of the gradients, as by clipping */
 
 static uint64_t seed;
 
-/* What a tensor should be, and what is kept of it. */
+/* The expected values of a tensor, and the optimizer's state. */
 struct tensor {
     const struct plait_tensor *of;
     size_t n, rows, cols;
@@ -78,7 +78,7 @@ static void muon_step(const struct plait_optim_config *c, struct tensor *t,
         t->w[i] -= lr * (0.2 * sqrt(longest) * t->v[i] + decay * t->w[i]);
 }
 
-/* t->g becomes the direction. */
+/* Replaces the gradient t->g by the direction. */
 static void adafactor_direction(struct tensor *t, double beta)
 {
     const double eps = 0x1p-23;
@@ -165,7 +165,7 @@ static void put_gradient(struct optim_job *job,
     }
 }
 
-/* The distance from the formula, in shares of the norm. */
+/* The distance from the formula over the norm. */
 static double deviation(const struct plait_optim_slice *s,
                         const struct tensor *t)
 {
@@ -209,7 +209,7 @@ static double run_steps(struct optim_job *job, int *bad)
     return worst;
 }
 
-/* Models of sizes apart from each other: no shape comes twice. */
+/* A model whose sizes all differ, so that no shape occurs twice. */
 static void write_yaml(char *text, size_t size, int model, const char *keys)
 {
     static const int low[MODELS] = {8, 20, 32};

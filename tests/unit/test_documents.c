@@ -6,10 +6,10 @@
 #include "cpu_tables.h"
 #include "model_run.h"
 
-/* Several documents in one sequence, with the starts of each: what comes out
- * is what each of them gives as a sequence of its own. */
+/* Several documents in one sequence, with the start of each: the results equal
+ * those of each document as a sequence of its own. */
 
-/* The documents of each sequence, by their lengths; they end with 0. */
+/* The lengths of each sequence's documents; 0 ends the list. */
 enum { T = 203, HEADS = 4, KV_HEADS = 2, D = 24, WIDTH = 8 * D, SEQUENCES = 2 };
 static const int lengths[SEQUENCES][8] = {{1, 37, 64, 3, 98}, {130, 73}};
 
@@ -67,14 +67,14 @@ static struct plait_attention describe(int batch, int len,
     return a;
 }
 
-/* All that one attention reads and makes, in one sequence after the other. */
+/* Inputs and results of attention, one sequence after the other. */
 struct buffers {
     float qkv[SEQUENCES * T * WIDTH], dqkv[SEQUENCES * T * WIDTH];
     float out[SEQUENCES * T * HEADS * D], dout[SEQUENCES * T * HEADS * D];
     float lse[SEQUENCES * HEADS * T];
 };
 
-/* Forward and backward of `len` tokens from row `row` on. */
+/* Forward and backward of `len` tokens, beginning at `row`. */
 static void attend(const struct plait_attention *a, struct buffers *b,
                    float *lse, size_t row)
 {
@@ -89,7 +89,7 @@ static void attend(const struct plait_attention *a, struct buffers *b,
     ops->queue_sync(q);
 }
 
-/* The documents of sequence `s`, each by itself. */
+/* Attention of each document of sequence `s` on its own. */
 static void attend_each(struct buffers *b, int s)
 {
     static float lse[HEADS * T];
@@ -130,7 +130,7 @@ static void check_attention(struct buffers *all, struct buffers *each,
        "and without starts it is another");
 }
 
-/* The queries of the second half against either half of the keys. */
+/* The queries of the second half with the keys of either half. */
 static void check_chunks(struct buffers *all, struct buffers *half,
                          const int32_t *starts)
 {

@@ -7,8 +7,8 @@
 
 /* Table 1 of D. Narayanan et al., "Efficient Large-Scale Language Model
  * Training on GPU Clusters Using Megatron-LM", SC21: A100-80G, sequence 2048,
- * vocabulary 51200, fp16, full recompute, no overlap of gradients; what they
- * measured is judged by test_records. */
+ * vocabulary 51200, fp16, full recompute, no overlap of gradients. test_records
+ * compares with the speeds that they measured. */
 static const struct row {
     double billions;
     int hidden, layers, heads, tp, pp, micro, global, gpus, chunks;
@@ -44,7 +44,8 @@ static void make(const struct row *row, struct plait_job_config *c,
     c->parallel.virtual_stages = row->chunks;
     c->parallel.recompute = PLAIT_RECOMPUTE_FULL;
     c->parallel.bucket_mib = 25;
-    c->parallel.grad_reduce = PLAIT_GRAD_BF16; /* 2 bytes, as fp16's were */
+    c->parallel.grad_reduce = PLAIT_GRAD_BF16; /* 2 bytes, like theirs in
+                                                * fp16 */
     c->train.precision = PLAIT_FP16;
     c->train.global_batch = row->global;
     c->train.micro_batch = row->micro;
@@ -72,7 +73,7 @@ static void test_formulas(void)
     ok(plait_estimate(&c, &l, &gpu, &e, NULL) == 0, "145.6B is estimated");
     ok(near(e.parameters, 145.6e9, 0.002), "%.1f billion parameters",
        e.parameters / 1e9);
-    /* the closed form counts the head with recompute's rule too */
+    /* the closed form counts recompute for the head too */
     ok(near(e.flops_per_step,
             96 * B * s * layers * h * h *
                 (1 + s / (6 * h) + V / (16 * layers * h)),
@@ -86,8 +87,8 @@ static void test_formulas(void)
     c.parallel.schedule = PLAIT_SCHEDULE_1F1B;
     c.parallel.virtual_stages = 1;
     plait_estimate(&c, &l, &gpu, &e, NULL);
-    /* test_memory.c has it to the byte; this is the bulk of it: 4 hidden
-     * states a layer, and 3 + 1 + 4 + 4 split over tp, of p micro-batches */
+    /* test_memory.c checks it to the byte; this is most of it: 4 hidden states
+     * a layer, and 3 + 1 + 4 + 4 split over tp, of p micro-batches */
     ok(near(e.memory.activations, 8 * 10 * s * 2 * 2 * h * (4 + 12.0 / 8),
             0.02),
        "activations: 2 s b h (4 + 12/t) a layer, p in flight");
@@ -97,7 +98,7 @@ static void test_formulas(void)
        "activations: 2 s b h 16/t with sequence parallel");
     c.parallel.recompute = PLAIT_RECOMPUTE_FULL;
     plait_estimate(&c, &l, &gpu, &e, NULL);
-    /* one layer's activations and work space, two gathered hidden states */
+    /* one layer's activations and workspace, two gathered hidden states */
     ok(near(e.memory.activations, (8 * 10 + 29 + 2 * 8) * s * 2 * 2 * h / 8,
             0.01),
        "activations: the hidden state with full recompute, and one layer");
@@ -165,7 +166,7 @@ static void precise(const char *type, enum plait_precision precision,
     plait_estimate(&c, &l, &gpu, e, NULL);
 }
 
-/* 12 h^2 weights of a GPT's layer. */
+/* A GPT's layer has 12 h^2 weights. */
 static void test_fp8(void)
 {
     double h = rows[2].hidden;
@@ -184,7 +185,8 @@ static void test_fp8(void)
     ok(fast.head_s == half.head_s && fast.step_s < half.step_s &&
            near(fast.mfu * fast.step_s, half.mfu * half.step_s, 1e-9),
        "the head has not; MFU is of the same peak");
-    /* Whole are the linears' 4 h, split 3 h + h + 4 h + 4 h. */
+    /* Of the linears' operands, 4 h are whole on each tp rank, and 3 h + h + 4
+     * h + 4 h split. */
     passes = 4. * rows[2].layers * rows[2].global / 32 / 16;
     bytes = 6. / 3 * tokens * (4 * h + 12 * h / tp);
     ok(near((fast.elementwise_s - half.elementwise_s) * 3350e9 * gpu.stream,
@@ -200,7 +202,7 @@ static void test_fp8(void)
        "a GPU without fp8 wins nothing");
 }
 
-/* GPT-2's layers have 12 h^2 weights in their linears. */
+/* The linears of a GPT-2 layer have 12 h^2 weights. */
 static void test_fp8_weights(void)
 {
     struct plait_estimate whole, half, parts[2];
@@ -246,7 +248,7 @@ static void test_advice(void)
     make(&rows[4], &c, &l);
     n = plait_estimate_advise(&c, &l, &gpu, lines, 8);
     ok(n == 0, "round numbers want no advice");
-    c.model.vocab = 128256; /* Llama 3's, by 8 */
+    c.model.vocab = 128256; /* Llama 3's, over 8 tp ranks */
     n = plait_estimate_advise(&c, &l, &gpu, lines, 8);
     ok(n == 1 && strstr(lines[0].text, "vocab is 128256: pad to 129024; the "
                                        "last 1024 are 75 % empty, so up to "
@@ -303,8 +305,8 @@ static void test_refusals(void)
            "train.micro_batch 16");
 }
 
-/* Some layers recomputed or offloaded: between none and all of them, and for
- * other software alone. */
+/* With some layers recomputed or offloaded, which only other software does:
+ * between none and all. */
 static void test_some_layers(void)
 {
     struct plait_estimate none, some, all, away;
@@ -357,8 +359,8 @@ static void test_gpu_names(void)
        "an unknown GPU type is refused with the list");
 }
 
-/* For every published row: the enumeration finds something predicted to be
- * at least as fast, and the published layout fits. */
+/* For every published row, --auto finds a layout predicted to be at least as
+ * fast, and the published layout fits. */
 static void test_auto(void)
 {
     for (int i = 0; i < NROWS; i++) {
@@ -385,7 +387,8 @@ static void test_auto(void)
     }
 }
 
-/* The step of row 0's model, or a deeper part of it, on so many cores. */
+/* The step time of row 0's model, or of a deeper part of it, on so many
+ * cores. */
 static double on_cores(int dp, int pp, double cores, int per_node,
                        struct plait_estimate *e)
 {
@@ -420,7 +423,7 @@ static double all_parts(const struct plait_estimate *e)
     return sum;
 }
 
-/* Ranks of a node divide its cores. */
+/* Ranks of a node share its cores. */
 static void test_shared_cores(void)
 {
     struct plait_estimate one, two, four, apart, pipe;

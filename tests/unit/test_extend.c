@@ -5,8 +5,8 @@
 
 #include "model_run.h"
 
-/* Texts that grow: the logits with keys and values that are kept are those of
- * the whole text computed anew. */
+/* Texts that grow: with kept keys and values, the logits equal those of the
+ * whole text computed anew. */
 
 #define LENGTH 16
 
@@ -107,7 +107,7 @@ static void test_one(enum plait_family family, int experts, double capacity)
     close_run(&r);
 }
 
-/* Two texts of different lengths in one pass are what each is alone. */
+/* Two texts of different lengths in one pass give the same as each alone. */
 static void test_two(enum plait_family family, int experts)
 {
     struct plait_job_config config = make_config(family, experts, 0);

@@ -251,7 +251,7 @@ static struct plait_fabric *corpus(const char *dir, const char *name)
     return f;
 }
 
-/* Recorded fabrics; the distances were read off the files. */
+/* Recorded fabrics; the distances were read off the files by a person. */
 static void test_corpus(const char *dir)
 {
     struct plait_fabric *f;

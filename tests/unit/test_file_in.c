@@ -13,8 +13,8 @@
 #include "tap.h"
 #include "test_seed.h"
 
-/* Files that a thread reads ahead are the bytes that they have, and checksums
- * are zlib's. */
+/* Files that a thread reads ahead give the bytes that they have, and checksums
+ * equal zlib's. */
 
 enum { BLOCK = 4 << 20, MOST = 6 * BLOCK };
 
@@ -33,7 +33,7 @@ static void fill_bytes(void)
         bytes[i] = (unsigned char)(draw(1 << 20) >> 8);
 }
 
-/* An empty file without a name. */
+/* An empty file that has been unlinked. */
 static int make_file(size_t size)
 {
     char path[] = "/tmp/plait-file-in-XXXXXX";
@@ -45,7 +45,8 @@ static int make_file(size_t size)
     return fd;
 }
 
-/* -1 with errno; else the bytes that came, now in `back`, and their sum. */
+/* Reads a file to `back`; returns how many bytes came, and their checksum, or
+ * -1 with errno. */
 static ssize_t read_back(int fd, size_t size, uint32_t *crc)
 {
     struct plait_blocks_in *in = plait_blocks_in_create(fd, size);
@@ -90,7 +91,8 @@ static void sizes(void)
        sizeof(size) / sizeof(size[0]));
 }
 
-/* As much as is there comes, then it is said. */
+/* A file that is shortened while it is read: what is left is read, then the
+ * error is reported. */
 static void shorter(size_t size, size_t left, const char *what)
 {
     int fd = make_file(size);
@@ -104,7 +106,7 @@ static void shorter(size_t size, size_t left, const char *what)
     close(fd);
 }
 
-/* Who has seen enough goes. */
+/* A reader may stop before the end. */
 static void leave(void)
 {
     int fd = make_file(MOST), i;

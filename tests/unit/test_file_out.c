@@ -14,8 +14,8 @@
 #include "runtime/checkpoint/file_out.h"
 #include "tap.h"
 
-/* Files that are written a block at a time are the bytes that were given, by
- * way of the page cache or past it. */
+/* Files that are written block by block have the given bytes, whether they go
+ * through the page cache or past it. */
 
 enum { BLOCK = 4 << 20, MOST = 3 * BLOCK + 4096 };
 
@@ -47,7 +47,7 @@ static int is_same(size_t size)
     return got == size && memcmp(back, bytes, size) == 0;
 }
 
-/* `part` bytes at a time; `image`: from where they lie. */
+/* Writes `part` bytes at a time, from `image`. */
 static int write_file_from(struct plait_file_out *out, const void *image,
                            size_t size, size_t part)
 {
@@ -95,7 +95,7 @@ static void sizes(const char *where, const void *image)
        image ? ", from an image" : "", sizeof(size) / sizeof(size[0]));
 }
 
-/* The one that every CRC-32 is known by, a piece at a time. */
+/* The check value of CRC-32, computed piece by piece. */
 static void known_checksum(void)
 {
     struct plait_file_out out;
@@ -130,7 +130,7 @@ static void patches(void)
        "patches before, across and in the block that is put together");
 }
 
-/* Some call says so, and the file is closed. */
+/* Disk full: one of the calls fails, and the file is closed. */
 static void full_disk(void)
 {
     struct rlimit small = {BLOCK + 5000, RLIM_INFINITY}, before;

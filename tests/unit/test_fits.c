@@ -5,8 +5,8 @@
 #include "tap.h"
 #include "topology/job/fits.h"
 
-/* A configuration that satisfies every rule on every layout below; each case
- * then changes what its rule is about. */
+/* A configuration that satisfies every rule with every layout below; each case
+ * then changes what its rule checks. */
 static void set_good(struct plait_job_config *c, struct plait_layout *l)
 {
     memset(c, 0, sizeof(*c));
@@ -28,7 +28,7 @@ static void set_good(struct plait_job_config *c, struct plait_layout *l)
     plait_layout_init(l);
 }
 
-/* Which function is to refuse. */
+/* Which function must refuse the case. */
 enum rule { CONFIG, MODEL, MICRO_BATCH, TRAINER, ALL };
 
 static int apply_rule(enum rule rule, const struct plait_job_config *c,
@@ -63,7 +63,7 @@ static void check_rule(enum rule rule, const struct plait_job_config *c,
         ok(rc == 0, "fits %s", err.text);
 }
 
-/* Each rule at its border: the last value that fits, the first that does
+/* Checks a rule at its border: the last value that fits, the first that does
  * not. */
 #define CASE(rule, says, ...)           \
     do {                                \
@@ -317,7 +317,7 @@ static void check_axes(void)
          c.parallel.layout.size[PLAIT_EP] = 3);
 }
 
-/* An image model that keeps to every rule. */
+/* An image model that satisfies every rule. */
 #define IMAGE(name)                                                     \
     c.model.family = (name), c.model.depth = 20, c.model.layers = 9,    \
     c.model.classes = 10, c.model.ghost_batch = 2, c.model.experts = 0, \

@@ -6,13 +6,12 @@
 #include "kernels/kernels.h"
 #include "tap.h"
 
-/* The formats against their definition, then what the products make of every
- * number of bf16. */
+/* The formats against their definition, then products of every bf16 number. */
 
 struct format {
     const char *name;
     enum plait_fp8 format;
-    int bits, bias; /* of the mantissa, of the exponent */
+    int bits, bias; /* of mantissa and exponent */
     double most;
     int infinity; /* its code, 0: none */
 };
@@ -22,7 +21,7 @@ static const struct format formats[] = {
     {"e5m2", PLAIT_E5M2, 2, 15, 57344, 0x7c},
 };
 
-/* Code 0 .. 0x7f by the definition. */
+/* The value of code 0 .. 0x7f by the format's definition. */
 static double value(const struct format *f, int code)
 {
     int exponent = code >> f->bits, mantissa = code & ((1 << f->bits) - 1);
@@ -69,7 +68,7 @@ static void check_codes(const struct format *f)
     ok(nans == 0, "%s: a NaN stays one", f->name);
 }
 
-/* Between two neighbours: halfway goes to the even one. */
+/* Halfway between two neighbours, a number is rounded to the even one. */
 static void check_ties(const struct format *f)
 {
     int wrong = 0;
@@ -100,8 +99,8 @@ static void check_saturation(const struct format *f)
     ok(wrong == 0, "%s: what is too large becomes the largest", f->name);
 }
 
-/* For every amax of bf16 the scale is a power of two, and the largest that
- * keeps amax within the format (or 2^126). */
+/* For every bf16 number as amax, the scale is the largest power of two that
+ * keeps amax within the format (at most 2^126). */
 static void check_scale(const struct format *f)
 {
     int wrong = 0;
@@ -127,7 +126,7 @@ static void check_scale(const struct format *f)
 #define SIDE 16
 #define ROWS (0x10000 / SIDE)
 
-/* All numbers of bf16 up to `most`, which sets the scale to 1, times the
+/* All bf16 numbers up to `most`, with which the scale is 1, times the
  * identity. */
 static void check_product(const struct plait_ops *ops, const struct format *f)
 {

@@ -10,7 +10,8 @@
 #include "test_seed.h"
 #include "topology/predict/goodput.h"
 
-/* What failures cost, and what the files of earlier starts say of them. */
+/* The cost of failures, and what is learned of it from the files of earlier
+ * starts. */
 
 static char dir[] = "/tmp/plait-goodput.XXXXXX";
 
@@ -30,8 +31,8 @@ static int near(double a, double b, double share)
     return fabs(a - b) <= share * fabs(b);
 }
 
-/* A run whose failures are a Poisson process, second by second in effect: the
- * share of its time in steps that count. */
+/* Simulates a run whose failures are a Poisson process; returns the share of
+ * its time spent in steps that count. */
 static double simulate(uint64_t *state, const struct plait_failure_costs *c)
 {
     double trained = 0, time = 0, since = 0, next;
@@ -40,7 +41,8 @@ static double simulate(uint64_t *state, const struct plait_failure_costs *c)
         *state = *state * 6364136223846793005 + 1442695040888963407;
         next =
             -log(1 - (double)(*state >> 11) / 9007199254740992.0) * c->between;
-        /* From one failure to the next: start, then interval by interval. */
+        /* From one failure to the next: start, then one save interval after
+         * another. */
         since = next - c->start;
         if (since > 0)
             trained += floor(since / (c->every + c->save)) * c->every;

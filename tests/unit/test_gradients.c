@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every backward op of ref against finite differences of its forward; of the
- * GPU with "cuda" as argument. */
+/* Compares every backward op of ref, or of the GPU with argument "cuda", with
+ * finite differences of its forward. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static struct plait_device *dev;
 static struct plait_queue *q;
 static uint64_t seed, drawn;
 static const int *s; /* shape of the current check */
-/* In memory that the host and the device both reach. */
+/* memory that host and device can both access */
 static float (*x)[MAX_FLOATS], (*dx)[MAX_FLOATS], (*stat)[MAX_FLOATS];
 static float *r, *y, *out2, *lse2, *target;
 static double *total;
@@ -63,7 +63,7 @@ static void reserve_all(void)
     tokens = reserve(MAX_FLOATS * sizeof(*tokens));
 }
 
-/* Before the host reads or writes what an op uses. */
+/* Waits, before the host accesses memory that an op uses. */
 static void settle(void)
 {
     ops->queue_sync(q);
@@ -85,7 +85,7 @@ static double loss(const struct check *c)
     return sum;
 }
 
-/* The five-point rule: its error is of order h^4. */
+/* The five-point formula, with an error of order h^4. */
 static double difference(const struct check *c, float *at)
 {
     static const double weight[] = {1, -8, 8, -1};
@@ -164,7 +164,7 @@ static void linear_backward(void)
     ops->weight_destroy(w);
 }
 
-/* linear(gelu(inp)): the backward takes the activation's slope along. */
+/* linear(gelu(inp)): the backward includes the activation's slope. */
 static void after_gelu_forward(float *out)
 {
     struct plait_weight *w =
@@ -186,7 +186,7 @@ static void after_gelu_backward(void)
     ops->weight_destroy(w);
 }
 
-/* {N, O, C, groups}: w and bias of each group lie side by side */
+/* {N, O, C, groups}: w and bias of all groups are adjacent */
 static struct plait_groups groups_of(void)
 {
     int32_t left = s[0];
@@ -374,7 +374,7 @@ static void ring_backward(void)
                             r, y, stat[0], x[0], x[1] + half, x[2] + half);
 }
 
-/* {N, V, stride}: one output a row, its loss; r is 1 for it */
+/* {N, V, stride}: the outputs are the losses of the rows; r is 1 */
 static void xent_forward(float *out)
 {
     for (size_t i = 0; i < (size_t)s[0]; i++) {
@@ -482,8 +482,8 @@ static const struct check checks[] = {
      {1, 6, 2, 1, 4}},
 };
 
-/* Two logits so close that their probabilities are one number in fp32: the
- * larger is chosen, wherever it stands. */
+/* Two logits whose probabilities are equal in fp32: the larger one is chosen,
+ * at whichever position. */
 static void route_check(void)
 {
     const float logits[6] = {-0.5f, 0.01f,       0.01000001f,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a step is recorded as graphs, and that what a recording transfers
- * counts each time it runs. */
+/* Which parts of a step are recorded as graphs, and that recorded transfers are
+ * counted each time the graph runs. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "runtime/mesh/graph_capture.h"
 #include "tap.h"
 
-/* Worlds by the one thing that counts here. */
+/* Worlds that differ only in what matters here. */
 static bool keeps_order(void)
 {
     return true;
@@ -19,7 +19,7 @@ static const struct plait_comm_vtable on_device = {.records = true,
 static const struct plait_comm_vtable old_nccl = {.records = true};
 static const struct plait_comm_vtable by_host = {.records = false};
 
-/* -- a device that records: what is queued meanwhile is as if not made ----- */
+/* -- a device that records: ops queued meanwhile have no effect ------------ */
 
 static int recorded, run, refuse;
 
@@ -89,7 +89,7 @@ static int choose(enum plait_graph_use use, struct sizes w,
     return plait_graphs_choose(g, &c, &mesh, err);
 }
 
-/* With auto: what can be. */
+/* train.graph=auto records what can be recorded. */
 static void check_auto(void)
 {
     static const struct {
@@ -155,13 +155,13 @@ static void check_auto(void)
     }
 }
 
-/* With on: all of it, if NCCL makes the transfers. */
+/* train.graph=on records everything, if NCCL makes the transfers. */
 static void check_on(void)
 {
     static const struct {
         struct sizes sizes;
         bool nccl;
-        const char *refused; /* NULL: it is not */
+        const char *refused; /* NULL: accepted */
     } cases[] = {
         {{.dp = 1}, false, NULL},
         {{.tp = 2}, true, NULL},
@@ -242,7 +242,8 @@ static void check_counts(void)
     struct job job = {.comm = comm};
     int i, good = 1;
 
-    mesh.q = (struct plait_queue *)&job; /* the device above looks at none */
+    mesh.q = (struct plait_queue *)&job; /* the fake device above ignores
+                                          * queues */
     mesh.group[PLAIT_GROUP_TP] = comm;
     for (i = 1; i <= 5; i++)
         good &= plait_graph_capture_run(&capture, &mesh, transfer, &job) == 0 &&

@@ -11,7 +11,7 @@
 #include "tap.h"
 #include "test_seed.h"
 
-/* -- how news spreads, without a network ----------------------------------- */
+/* -- how fast news spreads, without a network ------------------------------ */
 
 static uint64_t state;
 
@@ -23,7 +23,7 @@ static double draw(void)
 
 struct sim {
     struct plait_beat_table *table;
-    double *phase; /* when in a round a node sends */
+    double *phase; /* at what time in a round each node sends */
     int n;
 };
 
@@ -53,8 +53,9 @@ static void send_one(struct sim *s, int from, int64_t round, double now)
     }
 }
 
-/* The oldest that anybody alive thinks a node alive is, and the youngest that
- * they think `dead` is, after so many seconds without it. */
+/* After so many seconds without node `dead`: *oldest, the longest time since
+ * any live node has heard of another live one; *youngest, the shortest since
+ * any has heard of `dead`. */
 static void simulate(int n, int dead, double seconds, double *oldest,
                      double *youngest)
 {
@@ -67,8 +68,8 @@ static void simulate(int n, int dead, double seconds, double *oldest,
         plait_beat_table_init(&s.table[i], n, i, 0);
         s.phase[i] = draw() * PLAIT_BEAT_ROUND_S;
     }
-    /* Within a round in the order of their numbers, which spreads news more
-     * slowly than the order of time would at most by a round a hop. */
+    /* In each round nodes send in the order of their numbers and not of their
+     * times, which slows news down by at most a round per hop. */
     for (int64_t k = 0; k < rounds; k++)
         for (int i = n - 1; i >= 0; i--)
             if (i != dead)
@@ -151,7 +152,7 @@ static void test_messages(void)
     plait_beat_table_clear(&t);
 }
 
-/* -- processes, in one --------------------------------------------------- */
+/* -- several nodes in one process ------------------------------------------ */
 
 enum { NODES = 3, WORLD = 4 }; /* the second node has two ranks */
 
@@ -187,13 +188,13 @@ static void pause_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* Of the second node, the one that does not speak. */
+/* Only one rank of the second node sends heartbeats; the other is mute. */
 static bool is_mute(int rank)
 {
     return rank == (silent_rank == 1 ? 1 : 2);
 }
 
-/* However busy the machine is; 0: it hangs. */
+/* Waits however busy the machine is; 0: it hangs. */
 static int wait_for(bool (*what)(void))
 {
     for (int i = 0; i < 4800; i++) {
@@ -272,7 +273,7 @@ static void stop_all(void)
     silent_rank = -1;
 }
 
-/* What the others' ranks do, asked for from the first node. */
+/* Asks from the first node for the state of the other nodes' ranks. */
 static void ask(struct plait_stuck_rank *ranks)
 {
     memset(ranks, 0, WORLD * sizeof(*ranks));
@@ -281,7 +282,7 @@ static void ask(struct plait_stuck_rank *ranks)
     plait_heartbeat_ask(beat[0], 240, ranks);
 }
 
-/* An END that anybody could have sent who does not know the secret. */
+/* Sends an END that a process could forge without knowing the secret. */
 static void forge(const char *secret, int as)
 {
     unsigned char message[PLAIT_BEAT_MOST + PLAIT_HEARTBEAT_SEAL];

@@ -10,8 +10,8 @@
 #include "runtime/parallel/shard.h"
 #include "test_seed.h"
 
-/* Histograms of gradients that are drawn here, against counting one by one. One
- * process, the optimizer's state on the device and in the host's memory. */
+/* Histograms of random gradients, against counting each element. One process,
+ * with the optimizer's state on the device and in the host's memory. */
 
 static const char yaml[] =
     "model: {family: gpt2, layers: 2, hidden: 32, heads: 4, vocab: 97,\n"
@@ -73,7 +73,7 @@ static void teardown(struct job *j)
     plait_job_config_destroy(j->config);
 }
 
-/* -- counting one by one ------------------------------------------------- */
+/* -- counting each element ------------------------------------------------- */
 
 static uint64_t state;
 
@@ -83,7 +83,8 @@ static double draw(void)
     return (double)(state >> 11) * 0x1p-53;
 }
 
-/* Of every magnitude that has a bucket and some that have none. */
+/* Draws numbers of all magnitudes that have a bucket, and of some that have
+ * none. */
 static float draw_element(void)
 {
     double kind = draw(), size = exp2(draw() * 140 - 90);
@@ -101,7 +102,7 @@ static void count_element(struct counted *to, double x)
 
     if (!isfinite(x))
         return;
-    /* A bucket begins with the magnitude nearer to 0 on either side. */
+    /* On either side of 0, a bucket includes its limit that is nearer to 0. */
     while (x > 0 ? x >= plait_histogram_limit(b) : x > plait_histogram_limit(b))
         b++;
     to->bucket[b]++;
@@ -120,7 +121,7 @@ static int group_of(const struct plait_tensor *t)
     return strncmp(t->name, "norm.", 5) ? 0 : GROUPS - 1;
 }
 
-/* Draw every gradient; what pads the vocabulary is not counted. */
+/* Draws all gradients; those of the vocabulary's padding are not counted. */
 static void fill_gradients(const struct job *j)
 {
     const struct plait_optim_slice *slices;

@@ -39,7 +39,7 @@ static void write_file(const char *name, const void *bytes, size_t size)
         abort();
 }
 
-/* The header of so many dimensions and `size` bytes behind it. */
+/* Writes a header with `ndims` dimensions and `size` bytes after it. */
 static void write_idx(const char *name, int ndims, const uint32_t *dim,
                       const unsigned char *data, size_t size)
 {
@@ -71,7 +71,7 @@ static void refused(const char *name, enum plait_data_format format,
     plait_dataset_destroy(ds);
 }
 
-/* -- files that are as they say -------------------------------------------- */
+/* -- correct files --------------------------------------------------------- */
 
 static const struct plait_image_form plain = {.classes = 10, .std = 1};
 
@@ -106,7 +106,7 @@ static void idx_files(void)
        "three channels come last");
     plait_dataset_destroy(ds);
 
-    /* A label is looked at when its image is read. */
+    /* A label is checked when its image is read. */
     IDX("l-images-idx3-ubyte", "abcd", 4, 4, 1, 1);
     IDX("l-labels-idx1-ubyte", "\0\11\12\377", 4, 4);
     ds = plait_dataset_create(in_dir("l-images-idx3-ubyte"), PLAIT_DATA_AUTO,
@@ -151,7 +151,7 @@ static void cifar_files(void)
     }
 }
 
-/* -- files that lie -------------------------------------------------------- */
+/* -- wrong files ----------------------------------------------------------- */
 
 static void wrong_idx(void)
 {
@@ -163,7 +163,7 @@ static void wrong_idx(void)
     IDX("huge-images-idx3-ubyte", "abcd", 4, 0xffffffff, 0xffffffff,
         0xffffffff);
     refused("huge-images-idx3-ubyte", PLAIT_DATA_AUTO, "truncated");
-    /* 2^16 * 2^24 * 2^24 is 0 in 64 bits. */
+    /* 2^16 * 2^24 * 2^24 is 0 modulo 2^64. */
     IDX("wrap-images-idx3-ubyte", "", 0, 1 << 16, 1 << 24, 1 << 24);
     refused("wrap-images-idx3-ubyte", PLAIT_DATA_AUTO, "truncated");
     IDX("flat-images-idx3-ubyte", "", 0, 0, 0, 3);
@@ -224,7 +224,7 @@ static void wrong_cifar(void)
     refused("empty.bin", PLAIT_DATA_CIFAR10, "empty.bin");
 }
 
-/* -- augmentation, and who reads what -------------------------------------- */
+/* -- augmentation, and which rank reads what ------------------------------- */
 
 enum { IMAGES = 60, SIDE = 6, PIXELS = SIDE * SIDE };
 
@@ -234,7 +234,8 @@ static struct plait_dataset *make_images(void)
     struct plait_error err;
 
     for (size_t i = 0; i < sizeof(data); i++)
-        data[i] = random_byte() | 1; /* black comes from outside alone */
+        data[i] = random_byte() | 1; /* never black, so that black pixels come
+                                      * from outside the image */
     for (int i = 0; i < IMAGES; i++)
         labels[i] = (unsigned char)i;
     IDX("m-images-idx3-ubyte", data, sizeof(data), IMAGES, SIDE, SIDE);
@@ -243,8 +244,8 @@ static struct plait_dataset *make_images(void)
                                 &err);
 }
 
-/* What of an image was moved how: the one motion of a shift up to 2 and a flip
- * that makes `moved` of `still`; -1: there is none. */
+/* Finds the shift by up to 2 pixels and the flip that turn `still` into
+ * `moved`, numbered 0 .. 49; -1: there is none. */
 static int find_motion(const float *still, const float *moved)
 {
     for (int m = 0; m < 50; m++) {
@@ -298,7 +299,8 @@ static void motions(const struct plait_dataset *ds, uint64_t seed)
     for (int i = 0; i < 50; i++)
         all += seen[i] > 0;
     ok(found && same, "each image is shifted and flipped, twice the same");
-    /* 1200 of 50 alike: that one is missing has a chance of 1.5e-9. */
+    /* 1200 draws of 50 motions: the probability that one is missing is
+     * 1.5e-9. */
     ok(all == 50, "every motion comes up: %d of 50", all);
     ok(epochs > IMAGES * 18 && seeds > IMAGES * 18,
        "another epoch or seed, another motion");
@@ -307,7 +309,7 @@ static void motions(const struct plait_dataset *ds, uint64_t seed)
 static const struct plait_image_form augmented = {
     .classes = IMAGES, .std = 1, .shift = 2, .flip = true, .seed = 9};
 
-/* The image of the run that a loader's i-th is: by position. */
+/* Whether these are the pixels and label of the run's sample at `position`. */
 static int is_sample(const struct plait_dataset *ds, uint64_t seed,
                      int64_t position, const float *pixels, int32_t label)
 {
@@ -321,9 +323,8 @@ static int is_sample(const struct plait_dataset *ds, uint64_t seed,
     return label == want_label && !memcmp(pixels, want, sizeof(want));
 }
 
-/* Two epochs in steps of 12 by `dp` ranks: each rank's part of each
- * micro-batch is that part of the run, so that ranks do not overlap and any
- * layout reads the same. */
+/* Two epochs in steps of 12 by `dp` ranks: each rank reads its part of each
+ * micro-batch, so that ranks do not overlap and every layout reads the same. */
 static void ranks(const struct plait_dataset *ds, int dp, uint64_t seed)
 {
     int seen[2][IMAGES] = {{0}}, good = 1, once = 1;

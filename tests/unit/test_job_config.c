@@ -44,7 +44,7 @@ static void defaults(void)
     plait_job_config_destroy(NULL);
 }
 
-/* The printed section is the same model again. */
+/* The printed section is parsed to the same model. */
 static int prints_back(const struct plait_model_config *model)
 {
     struct plait_job_config *c;
@@ -96,7 +96,7 @@ static void images(void)
     plait_job_config_destroy(c);
 }
 
-/* What is planned alone. */
+/* Keys that only the planner uses. */
 static void planned(void)
 {
     struct plait_error err;
@@ -117,7 +117,7 @@ static void planned(void)
     ok(!c, "no columns below 0: %s", err.text);
 }
 
-/* The layers of each stage. */
+/* The number of layers of each stage. */
 static void stages(void)
 {
     static const int64_t want[] = {7, 8, 8, 8, 7, 0};
@@ -236,7 +236,7 @@ static const char *value(const struct plait_settings *s, const char *key)
     return text ? text : "";
 }
 
-/* What a checkpoint is held to. */
+/* The settings that must match a checkpoint's. */
 static void settings(void)
 {
     static const char text[] =

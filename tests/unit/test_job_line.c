@@ -10,7 +10,7 @@
 #include "tap.h"
 #include "topology/node/energy.h"
 
-/* The line in a job's comment, and what it is made of. */
+/* The line for a job's comment, and the data it is made of. */
 
 static char dir[] = "/tmp/plait-job-line.XXXXXX";
 
@@ -112,7 +112,8 @@ static void check_energy(void)
     ok(energy && isnan(plait_energy_read(energy)), "... no longer");
     plait_energy_destroy(energy);
     plait_energy_destroy(NULL);
-    /* Only of GPUs that are there: no driver, or no such address. */
+    /* Energy is read only of GPUs that exist: here there is no driver or no
+     * such address. */
     energy = plait_energy_create("ffff:ff:1f.0", dir);
     ok(!energy, "a GPU that is not there");
     plait_energy_destroy(energy);

@@ -16,7 +16,7 @@ static void make(struct plait_layout *l, int tp, int cp, int ep, int dp, int pp)
     l->size[PLAIT_PP] = pp;
 }
 
-/* Call `visit` with every permutation of the axes. */
+/* Calls `visit` with every permutation of the axes; returns how many failed. */
 static int each_order(struct plait_layout *l, int at,
                       int (*visit)(struct plait_layout *))
 {
@@ -56,8 +56,8 @@ static int round_trip(struct plait_layout *l)
     return bad;
 }
 
-/* Groups of one kind partition the world, members ascend, and every member
- * names the same group. */
+/* The groups of an axis partition the world, their members ascend, and every
+ * member gets the same group. */
 static int partition(struct plait_layout *l)
 {
     int world = plait_layout_world(l), bad = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connections of a world over sockets: made at the first message of two
- * ranks, one for both ways, and none of strangers; and how those learn of a
- * lost rank that have no connection with it. */
+/* Connections of a world over sockets: a pair of ranks makes one at its first
+ * message, for both directions, and strangers get none. Ranks that are not
+ * connected with a lost rank learn of its loss, too. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -26,7 +26,7 @@
 
 enum { RANKS = 40, VICTIM = 11, LEAVER = 23 };
 
-/* What the ranks of a scene tell the test, and it them. */
+/* What a rank of a scene reports to the test, and the test to it. */
 struct said {
     int before, after;
     _Atomic int port, stop;
@@ -72,7 +72,7 @@ static int sum(const struct rank *r, size_t n)
     return rc;
 }
 
-/* Control values, small sums and large ones: in rounds and rings. */
+/* Control values, and small and large sums, which go in rounds and in rings. */
 static int talk_of_all(struct rank *r)
 {
     double x = 1;
@@ -84,7 +84,8 @@ static int talk_of_all(struct rank *r)
     return 0;
 }
 
-/* Every two send to each other at once, each rank in an order of its own. */
+/* Each pair of ranks sends to each other at once; each rank begins with another
+ * peer. */
 static int talk_to_each(struct rank *r)
 {
     struct plait_request *out[RANKS] = {NULL}, *in[RANKS] = {NULL};
@@ -111,7 +112,8 @@ static int talk_to_each(struct rank *r)
     return rc;
 }
 
-/* A message that never comes, from somebody whom this rank has not heard. */
+/* Waits for a message that never comes, from a rank that is not connected
+ * yet. */
 static int wait_in_vain(struct rank *r, int from)
 {
     int32_t x;
@@ -119,7 +121,7 @@ static int wait_in_vain(struct rank *r, int from)
     return plait_comm_recv(r->world, &x, 1, PLAIT_I32, from, 5, NULL, NULL);
 }
 
-/* Until all have a world. */
+/* Waits until all ranks have a world. */
 static void await_all(const struct rank *r)
 {
     const struct said *all = r->said - r->rank;
@@ -139,7 +141,7 @@ static int lose_one(struct rank *r)
                                                                          : -1;
 }
 
-/* Who leaves without a word to the one that waits for it. */
+/* One rank leaves without notice while another one waits for it. */
 static int leave_one(struct rank *r)
 {
     if (r->rank == LEAVER) {
@@ -150,7 +152,7 @@ static int leave_one(struct rank *r)
                                                                          : -1;
 }
 
-/* Work until the test has come to a port as somebody else would. */
+/* Works until the test has connected to ports as a stranger. */
 static int work_on(struct rank *r)
 {
     double go_on = 1;
@@ -196,7 +198,7 @@ static int run_rank(const struct plait_launch *launch, const struct scene *s,
     said->before = count_connections();
     said->port = r.members->all[r.rank].port;
     rc = s->run(&r) < 0;
-    if (s->gone < 0) /* nobody leaves while another one counts */
+    if (s->gone < 0) /* no rank leaves before the others have counted */
         rc |= plait_comm_barrier(r.world) < 0;
     said->after = count_connections();
     if (s->gone < 0)
@@ -223,7 +225,7 @@ static struct said *start_scene(const struct scene *s)
     return all;
 }
 
-/* How many ended otherwise than they should. */
+/* How many ranks did not end as expected. */
 static int end_scene(const struct scene *s)
 {
     int status, bad = 0;
@@ -243,7 +245,8 @@ static int tree_of(int rank, int size)
     return tree.ways + (tree.parent >= 0);
 }
 
-/* Powers of two on either side, and the tree. */
+/* Each rank has connections to ranks at distances of powers of two, and to its
+ * neighbours in the tree. */
 static void check_sums(const struct scene *s)
 {
     struct said *all = start_scene(s);
@@ -280,7 +283,7 @@ static void check_each(const struct scene *s)
     munmap(all, RANKS * sizeof(*all));
 }
 
-/* All learn of it, and which one it was. */
+/* All ranks learn that a rank was lost, and which one. */
 static void check_lost(const struct scene *s)
 {
     struct said *all = start_scene(s);
@@ -299,7 +302,7 @@ static void check_lost(const struct scene *s)
     munmap(all, RANKS * sizeof(*all));
 }
 
-/* Says `size` bytes to this port. 0: it was closed. */
+/* Sends `size` bytes to this port. 0: the connection was closed. */
 static int knock(int port, const void *text, size_t size)
 {
     int fd = plait_rendezvous_reach("localhost", port, 30), rc;
@@ -313,7 +316,7 @@ static int knock(int port, const void *text, size_t size)
     return rc;
 }
 
-/* Knows what the ranks say, and not the secret. */
+/* Sends a correct request with a proof made without the secret. */
 static int guess(int port, int size)
 {
     struct plait_meeting m = {.rank = 1 + 17, .size = size, .root = 1};

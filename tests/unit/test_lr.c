@@ -32,7 +32,7 @@ static void check_lr(void)
     ok(close_to(plait_lr(&lr, 2, 49, 20), 1), "warm-up longer than the run");
 }
 
-/* Step by step what the formulas of plait_lr() say in closed form. */
+/* Checks plait_lr()'s formulas step by step against their closed form. */
 static void check_warmup(void)
 {
     struct plait_lr_config lr = {
@@ -79,7 +79,7 @@ static void check_wsd(void)
     double want = 2;
     int i, good = 1;
 
-    /* 450 steps after the warm-up: 337.5 at the peak, 112.5 down */
+    /* 450 steps after the warm-up: 337.5 at the peak, 112.5 decreasing */
     for (i = 0; i < 500; i++) {
         want = i < 50 ? 2 * (i + 1) / 50. : 2;
         if (i - 50 > 337.5)

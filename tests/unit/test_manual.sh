@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every key of the configuration stands in plait.yaml(5), and every option of
-# plait-prep, -convert, -generate and -eval in its page.
+# plait.yaml(5) describes every key of the configuration, and the pages of
+# plait-prep, -convert, -generate and -eval every option.
 n=0
 
 check() { # check PAGE WORD
@@ -13,7 +13,7 @@ check() { # check PAGE WORD
     fi
 }
 
-# The headings that say what a key of a section is: the lines after .TP or .TQ.
+# The headings of a section's keys: the lines after .TP or .TQ.
 headings() { # headings SECTION
     awk -v section="$1" '
         /^\.S[SH]/ { inside = $2 == section }

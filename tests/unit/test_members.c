@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes of which some die, are stopped or cut off: those that are left
- * agree on who they are, also where another one dies while they do, and who was
- * stopped learns that it was left out. Of several machines they are where each
- * believes that a process is on another one, which it cannot see then. */
+/* Some of several processes die, are stopped or cut off. Those that are left
+ * agree on who they are, even if another one dies meanwhile, and a process that
+ * was stopped learns that it was left out. To simulate several machines,
+ * processes believe that others are on another machine, whose processes they
+ * cannot see. */
 #include "config.h"
 
 #include <errno.h>
@@ -25,16 +26,16 @@ enum { RANKS = 5, ALL = (1 << RANKS) - 1 };
 
 static const struct scene {
     const char *what;
-    unsigned first; /* die before the others notice */
-    unsigned late;  /* notice late, and die instead of answering */
-    unsigned met;   /* die once they have agreed */
-    unsigned still; /* are stopped before the others notice, and continued when
-                       those have agreed */
-    unsigned told;  /* die when one of the others has heard the outcome */
-    unsigned far;   /* are on another machine than the rest */
-    bool cut;       /* which cannot be reached from this one */
+    unsigned first; /* these die before the others notice a loss */
+    unsigned late;  /* these notice late, and die instead of answering */
+    unsigned met;   /* these die once the others have agreed */
+    unsigned still; /* these are stopped before the others notice, and continue
+                     * when those have agreed */
+    unsigned told;  /* these die when one of the others has heard the outcome */
+    unsigned far;   /* these are on another machine than the rest */
+    bool cut;       /* and that machine cannot be reached */
     bool silent;    /* and was silent before */
-    int waits;      /* asks process 1 and notices late; 0: nobody */
+    int waits;      /* asks process 1 and notices late; 0: none */
 } scenes[] = {
     {.what = "one dies", .first = 1 << 2},
     {.what = "the lowest dies", .first = 1 << 0},
@@ -84,16 +85,17 @@ static const struct scene {
      .waits = 4},
 };
 
-/* Live, and are not among those that are left. */
+/* The processes that live but must be left out. */
 static unsigned lost_of(const struct scene *scene)
 {
     return scene->still | (scene->cut ? scene->far : 0);
 }
 
-static int heard; /* -1: of this process, nobody dies of telling */
+static int heard; /* outcomes sent by this process, which dies at the second;
+                   * -1: it does not */
 
-/* In place of libc's: the outcome of an election has 16 bytes, and nothing else
- * that is sent there. */
+/* In place of libc's: only messages with the outcome of an election have 16
+ * bytes. */
 ssize_t send(int fd, const void *buf, size_t bytes, int flags)
 {
     if (bytes == 16 && heard >= 0 && heard++ == 1)
@@ -101,12 +103,12 @@ ssize_t send(int fd, const void *buf, size_t bytes, int flags)
     return sendto(fd, buf, bytes, flags, NULL, 0);
 }
 
-/* What a process says of the world it is in. */
+/* What a process reports of the world that it is in. */
 struct said {
     unsigned present;
     int rank, order[RANKS];
     uint64_t epoch;
-    double sum; /* of the numbers, over the new world */
+    double sum; /* sum of all numbers in the new world */
 };
 
 static void nap(int ms)
@@ -116,7 +118,7 @@ static void nap(int ms)
     nanosleep(&t, NULL);
 }
 
-/* A world of those that are present, which adds up their numbers. */
+/* Makes a world of the remaining processes, which adds up their numbers. */
 static int meet(struct plait_members *m, struct said *said)
 {
     struct plait_error err;
@@ -140,7 +142,8 @@ static int meet(struct plait_members *m, struct said *said)
     return rc;
 }
 
-/* What this process believes of the machines. Nobody connects to all. */
+/* Sets what this process believes of the machines: `far` ones are on another,
+ * which is silent or, with `cut`, has an address that cannot be reached. */
 static void spread(struct plait_members *m, const struct scene *scene,
                    bool *silent)
 {
@@ -154,7 +157,8 @@ static void spread(struct plait_members *m, const struct scene *scene,
     }
 }
 
-/* Who waits for the outcome does not let one wait that asks it. */
+/* Whether a process that waits for the outcome rejects others that ask it, so
+ * that they need not wait. */
 static int is_turned_away(const struct plait_members *m)
 {
     struct plait_hello hello = {.magic = "another"};
@@ -166,7 +170,7 @@ static int is_turned_away(const struct plait_members *m)
     return rc;
 }
 
-/* As a run does: where a world does not come together, they agree once more. */
+/* Like a run: if making a world fails, the processes agree again. */
 static int run_process(const struct plait_launch *launch,
                        const struct scene *scene, int out)
 {
@@ -215,7 +219,7 @@ static int run_process(const struct plait_launch *launch,
     return rc;
 }
 
-/* Who has a place among as many as are left keeps it. */
+/* Whether processes whose rank is below the number left keep their ranks. */
 static int is_placed(const struct said *said, unsigned left)
 {
     int n = __builtin_popcount(left);
@@ -240,7 +244,8 @@ static void check_said(const struct scene *scene, const pid_t *pid, int in)
     for (int i = 0; i < RANKS; i++)
         sum += left & 1u << i ? i : 0;
     while (n < want && read(in, &said, sizeof(said)) == sizeof(said)) {
-        if (said.present == 0) { /* the others need not end before */
+        if (said.present == 0) { /* a lost process; the others may still be
+                                  * running */
             out += said.rank;
             continue;
         }

@@ -8,8 +8,8 @@
 #include "topology/plan/traffic.h"
 #include "topology/predict/estimate.h"
 
-/* `plait estimate` predicts the memory of every pipeline rank without a
- * device; here are the runtime's own tables and allocations beside it. */
+/* The memory of every pipeline rank as `plait estimate` predicts it, against
+ * the runtime's own tables and allocations. */
 
 struct setting {
     enum plait_family family;
@@ -176,7 +176,7 @@ static void compare(int i, struct setting *s)
         }
         last = memory.activations + memory.buffers;
         same &= memory.gradients == 4 * weights;
-        /* interleaving has a message more or less */
+        /* interleaving may have a message more or less */
         close &= fabs(last - working) <= (s->v ? 0.02 : 0) * working;
         close &= memory.host == host &&
                  (host > 0) == (s->offload && has_layers(s, rank));
@@ -191,7 +191,7 @@ static void compare(int i, struct setting *s)
        "setting %d: the estimate is of the fullest rank, %d", i, e.fullest);
 }
 
-/* Image models: the YAML file, pp and dp. */
+/* Image models: YAML text, pp and dp. */
 struct image_setting {
     const char *text;
     int pp, dp;
@@ -210,8 +210,7 @@ static const struct image_setting images[] = {
     {"model: {family: resnet, depth: 50, width: 4, input: [1, 40, 41]}", 2, 1},
 };
 
-/* A model has the same weights and FLOPs by the estimate's walk and the
- * runtime's. */
+/* Whether estimate and runtime count the same weights and FLOPs of a model. */
 static int is_same_model(const struct plait_job_config *c, double flops)
 {
     const struct plait_ops *ops = plait_ops_ref();

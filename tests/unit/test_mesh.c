@@ -8,9 +8,9 @@
 #include "runtime/parallel/naive.h"
 #include "tap.h"
 
-/* Under mpirun -n 8 (parallel-mpi.sh): every group of several layouts has
- * the members that topology/layout/layout.h names, in its order; divided by
- * nodes, too; and gradients have the same sum whichever way they take. */
+/* Under mpirun -n 8 (mesh-mpi.sh): every group of several layouts has the
+ * members that topology/layout/layout.h defines, in its order, also if divided
+ * by nodes; and gradients have the same sum by every reduction path. */
 
 static struct plait_comm *world;
 
@@ -93,7 +93,7 @@ static struct plait_mesh *open_dp(int tp, int ep, struct plait_device *dev)
     return mesh;
 }
 
-/* The number of ranks for which `good` is not true, told on the first. */
+/* Checks on the first rank that `good` is true on all ranks. */
 static void all_ok(int good, const char *what, const char *detail)
 {
     double bad = !good;
@@ -162,7 +162,7 @@ static void check_refused(struct plait_device *dev)
 
 /* -- sums ---------------------------------------------------------------- */
 
-#define N 256 /* sums below are whole numbers that bf16 has */
+#define N 256 /* the sums below are whole numbers that bf16 can represent */
 
 static int sum_is_right(const float *grad, int first, int n)
 {
@@ -196,7 +196,8 @@ static void check_route(struct plait_mesh *mesh,
         rc = plait_reduction_start(mesh, &r, path, grad, bf16 ? wire : NULL, N);
         rc |= plait_reduction_advance(mesh, &r);
         rc |= plait_reduction_finish(mesh, &r);
-        rc |= plait_reduction_advance(mesh, &r); /* nothing is under way */
+        rc |= plait_reduction_advance(mesh, &r); /* there is nothing under
+                                                  * way */
         rc |= plait_reduction_finish(mesh, &r);
         all_ok(rc == 0 && sum_is_right(grad, first, n), what,
                bf16 ? "in bf16" : "in fp32");
@@ -240,8 +241,8 @@ static size_t bucket_of(struct plait_mesh *mesh, double mib)
     return plait_mesh_bucket_bytes(mesh, &config) >> 20;
 }
 
-/* test_cost.c has the sizes; here it is who is on how many nodes. The world
- * keeps the last network. */
+/* test_cost.c checks the sizes; this checks which groups are on how many nodes.
+ * Communicators of the world made later use the last network. */
 static void check_buckets(struct plait_device *dev)
 {
     static const struct plait_site_network network = {.sharp = false};

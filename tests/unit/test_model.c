@@ -26,7 +26,7 @@ static double step(struct run *r, const struct plait_batch *b)
     return take_loss(r);
 }
 
-/* Slope of the loss along `dir`, by central differences. */
+/* The slope of the loss along `dir`, by central differences. */
 static double slope(struct run *r, const struct plait_batch *b,
                     const struct plait_tensor *t, const float *w,
                     const float *dir, double h)
@@ -47,9 +47,9 @@ static double slope(struct run *r, const struct plait_batch *b,
     return (up - down) / (2 * h);
 }
 
-/* Along its own gradient the loss must rise by the gradient's length. The
- * step makes the loss change by about 0.02 of 170, far above rounding; two
- * steps, extrapolated, cancel the third derivative. */
+/* Along its own gradient the loss must rise by the gradient's length. A step
+ * changes the loss by about 0.02 of 170, far above rounding errors; two step
+ * sizes, extrapolated, cancel the third derivative. */
 static void check_tensor(struct run *r, const struct plait_batch *b,
                          const struct plait_tensor *t)
 {
@@ -64,8 +64,8 @@ static void check_tensor(struct run *r, const struct plait_batch *b,
         g[i] /= norm;
     h = fmin(0.02 / norm, 0.02);
     found = (4 * slope(r, b, t, w, g, h) - slope(r, b, t, w, g, 2 * h)) / 3;
-    /* A key's bias moves all scores of a query alike: its gradient is 0, and
-     * only rounding is left, 1e-7 of the loss over the step. */
+    /* A key's bias adds the same to all scores of a query: its gradient is 0
+     * but for rounding errors, 1e-7 of the loss over the step. */
     ok(fabs(found - norm) <= 1e-3 * norm + 170 * 1e-7 / 0.02,
        "%s: slope %g, gradient %g", t->name, found, norm);
     free(g);
@@ -94,15 +94,15 @@ static void test_gradients(enum plait_family family, int experts)
     for (int i = 0; i < r.model->ntensors; i++) {
         const struct plait_tensor *t = &r.model->tensors[i];
 
-        /* Unless all are chosen, a step of the router may send a token to
-         * another expert, where the loss is another. */
+        /* Unless all experts are chosen, a step of the router may send a token
+         * to another expert, which makes the loss jump. */
         if (experts <= config.model.experts_top_k || !strstr(t->name, "router"))
             check_tensor(&r, &b, t);
     }
     close_run(&r);
 }
 
-/* Gradients of `config` in one piece; the caller frees. */
+/* The gradients of `config`, contiguous; the caller frees them. */
 static float *gradients(const struct plait_job_config *config,
                         const struct plait_ops *ops, double *loss,
                         size_t *count)
@@ -150,8 +150,8 @@ static void test_recompute(enum plait_family family, int experts,
     free(want);
 }
 
-/* Gradients of two micro-batches in flight, backward of `first` first; the
- * caller frees. */
+/* The gradients of two micro-batches in flight, whose backward begins with
+ * `first`; the caller frees them. */
 static float *two_in_flight(const struct plait_job_config *config,
                             const struct plait_ops *ops, int first,
                             size_t *bytes, size_t *pinned)
@@ -186,7 +186,7 @@ static float *two_in_flight(const struct plait_job_config *config,
     return grads;
 }
 
-/* The same bits whether activations stay or wait on the host. */
+/* Offloaded activations give the same bits as those kept on the device. */
 static void test_offload(enum plait_family family, int experts,
                          enum plait_recompute recompute)
 {
@@ -217,7 +217,8 @@ static void test_offload(enum plait_family family, int experts,
     }
 }
 
-/* Two micro-batches, the weight gradients of both after both inputs'. */
+/* Two micro-batches with the weight gradients of both after the input gradients
+ * of both. */
 static void test_split(enum plait_family family, enum plait_recompute recompute)
 {
     struct plait_job_config config;
@@ -257,7 +258,7 @@ static void test_split(enum plait_family family, enum plait_recompute recompute)
     close_run(&r);
 }
 
-/* Two micro-batches; with `begin` on top of whatever stands there. */
+/* Two micro-batches; begin: the gradients hold arbitrary values before. */
 static float *sum_gradients(struct run *r, const struct plait_batch *b,
                             bool begin)
 {
@@ -280,7 +281,8 @@ static float *sum_gradients(struct run *r, const struct plait_batch *b,
     return g;
 }
 
-/* Nothing of the last step is left, whatever has had no tokens. */
+/* No gradient of the last step remains, not even of parts that got no
+ * tokens. */
 static void test_begin(enum plait_family family, int experts, bool tied)
 {
     struct plait_job_config config;
@@ -319,7 +321,7 @@ static void test_begin(enum plait_family family, int experts, bool tied)
     close_run(&r);
 }
 
-/* The stages of a pipeline, one after the other in this process. */
+/* Runs the stages of a pipeline one after the other in this process. */
 static void test_stages(enum plait_family family, int pp)
 {
     struct plait_job_config config;
@@ -409,7 +411,8 @@ int main(void)
 
         test_gradients(family, 0);
         test_gradients(family, 2);
-        /* With this one a step of a key's norm changes a token's experts. */
+        /* For RICH_LLAMA, a step of a key's norm may change a token's
+         * experts. */
         if (family != RICH_LLAMA)
             test_gradients(family, 3);
         test_recompute(family, 0, PLAIT_FP32);

@@ -5,8 +5,8 @@
 
 #include "model_run.h"
 
-/* Under mpirun (model-mpi-N.sh): the model split over the ranks gives the loss
- * and the gradients that each rank computes on its own with the whole. */
+/* Under mpirun (model-mpi-N.sh): the model split over ranks gives the loss and
+ * the gradients that each rank computes with the whole model. */
 
 #define ROWS 1024 /* at most */
 
@@ -18,9 +18,9 @@ struct layout_case {
     int tp, cp;
     bool sequence;
     enum plait_recompute recompute;
-    bool split; /* backward in two halves */
+    bool split; /* backward split into input and weight gradients */
     int experts, ep;
-    bool rows; /* so many that they travel in chunks */
+    bool rows; /* as many rows as make transfers go in chunks */
 };
 
 static int all_true(int pass)
@@ -59,9 +59,9 @@ static double step(struct run *r, const struct plait_batch *b, bool split)
     return take_loss(r);
 }
 
-/* The largest gradient of a tensor. That of a key's bias is 0 (it moves all
- * scores of a query alike), so its rounding is held against the largest of
- * the query's; an expert that no token chose has none. */
+/* The largest gradient of a tensor. A key's bias has gradient 0 (it adds the
+ * same to all scores of a query), so its rounding error is compared with the
+ * query's largest; an expert that no token chose has none. */
 static double largest(const struct run *whole, const struct plait_tensor *t)
 {
     double most = 0;
@@ -76,8 +76,8 @@ static double largest(const struct run *whole, const struct plait_tensor *t)
     return most > 0 ? most : 1;
 }
 
-/* Largest difference of the shard in `r` to its place in the whole, as a
- * share of the whole's largest element. */
+/* The largest difference between the shard in `r` and its part of the whole,
+ * over the whole's largest element. */
 static double difference(const struct run *r, const struct plait_tensor *t,
                          const struct run *whole)
 {
@@ -119,8 +119,8 @@ static struct plait_mesh *make_groups(const struct plait_ops *ops,
     return mesh;
 }
 
-/* The next token's logits after a text of five tokens, which came as three and
- * two, on every rank of the model. */
+/* The logits of the token after a text of five tokens, added as three and two,
+ * on every rank of the model. */
 static void extended_logits(struct run *r, float *logits)
 {
     const struct plait_addition three = {0, 0, 3, false}, two = {0, 3, 2, true};
@@ -159,13 +159,14 @@ static struct plait_job_config whole_config(const struct layout_case *c)
     one.model.experts = c->experts;
     one.model.experts_balance = 0.1;
     if (c->cp == 3)
-        one.model.seq_len = 12; /* two pieces of 2 to a rank */
+        one.model.seq_len = 12; /* two pieces of 2 tokens per rank */
     if (c->rows)
         one.model.seq_len = ROWS / one.train.micro_batch;
     return one;
 }
 
-/* What one process makes of a case: all mixes of a layout are held to it. */
+/* What one process computes for a case: all variants of a layout are compared
+ * with it. */
 struct whole {
     struct plait_job_config config;
     struct run run;
@@ -244,7 +245,7 @@ static void check_text(const struct plait_mesh *mesh, struct whole *w)
     close_model(&r);
 }
 
-/* Every mix of sequence, recompute and split, for one layout. */
+/* Checks all combinations of sequence, recompute and split for one layout. */
 static void check_mixes(struct layout_case c)
 {
     const struct plait_ops *ops = plait_ops_cpu();
@@ -283,7 +284,7 @@ static void check_layouts(enum plait_family family, int size)
     }
 }
 
-/* Rows enough to travel in four chunks. */
+/* Enough rows to travel in four chunks. */
 static void check_chunks(enum plait_family family)
 {
     struct layout_case c = {

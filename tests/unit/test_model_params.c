@@ -44,7 +44,7 @@ static float *values(const struct plait_tensor *t)
     return v;
 }
 
-/* The shard in `part` equals its place in `t`, and padding is 0. */
+/* Whether the shard `p` equals its part of `t`, and padding is 0. */
 static int same(const struct plait_tensor *t, const float *v,
                 const struct plait_tensor *p, const float *pv)
 {
@@ -63,8 +63,8 @@ static int same(const struct plait_tensor *t, const float *v,
     return 1;
 }
 
-/* Elements of the whole tensor that the shards of all ranks hold, padding
- * left out, each as often as it is held. */
+/* Elements of the whole tensor in the shards of all ranks, without padding;
+ * replicated elements count several times. */
 static size_t held(const struct plait_tensor *p)
 {
     size_t rows = p->local_shape[0];
@@ -121,7 +121,7 @@ static void test_shards(enum plait_family family, int tp, int pp)
     plait_model_destroy(whole);
 }
 
-/* Any run of a shard's elements is what it is in the whole shard. */
+/* Any run of a shard's elements equals that part of the whole shard. */
 static void test_runs(void)
 {
     static const size_t lengths[] = {1, 3, 7, 64, 129, 1000};
@@ -224,7 +224,8 @@ static void test_distribution(void)
     plait_model_destroy(m);
 }
 
-/* A large head is worth a stage of its own. */
+/* Whether the stages cover all layers, with at least one layer each. A large
+ * head may be all that the last stage has. */
 static int check_cover(const struct plait_job_config *c, int n)
 {
     int at = 0, first, count, good = 1;

@@ -6,7 +6,7 @@
 #include "tap.h"
 #include "topology/node/node.h"
 
-/* Machines made up for the purpose; the recorded ones are test_corpus.c's. */
+/* Invented machines; test_corpus.c has recorded ones. */
 
 static char *fixture(const char *name)
 {
@@ -118,7 +118,7 @@ static void test_nic_balance(void)
     }
 }
 
-/* Of two equally near NICs, the fast one is for everybody. */
+/* Of two equally near NICs, all GPUs use the faster one. */
 static void test_nic_speed(void)
 {
     static const char text[] =
@@ -228,7 +228,7 @@ static void test_order(void)
        order[1], order[2], order[3]);
     plait_node_destroy(node);
 
-    /* Two islands whose members alternate on the bus. */
+    /* Two islands whose members alternate in the order of the bus. */
     node = linked(4, "0020"
                      "0002"
                      "2000"
@@ -362,7 +362,7 @@ static void test_live_and_cache(void)
     plait_node_destroy(NULL);
 }
 
-/* What the cache must carry is what discovery found out, links and all. */
+/* The cache must keep all that discovery found, links included. */
 static void test_cache_keeps_links(void)
 {
     struct plait_node *node, *again = NULL;
@@ -381,7 +381,8 @@ static void test_cache_keeps_links(void)
     plait_node_destroy(node);
 }
 
-/* A GB10's dump has no classes, but says what hangs below each device. */
+/* A GB10's dump has no PCI classes; what is below each device shows its
+ * kind. */
 static void test_nccl_no_classes(void)
 {
     static const char text[] =
@@ -400,8 +401,8 @@ static void test_nccl_no_classes(void)
     plait_node_destroy(node);
 }
 
-/* Where NVLink spans hosts, NCCL dumps them all into one file, and the same
- * bus ids come again and again. */
+/* If NVLink connects several hosts, NCCL writes them all to one file, so that
+ * bus ids occur several times. */
 static void test_nccl_hosts(void)
 {
     static const char text[] =

@@ -15,8 +15,8 @@ static struct plait_node *one_of_everything(void)
     return plait_node_create_xml(path, NULL);
 }
 
-/* What all tasks get, "0-1 2-3 ..."; also checks that a whole division never
- * gives a PU twice unless there are too few. */
+/* The PUs that each task gets, "0-1 2-3 ..."; also checks that no PU is given
+ * twice unless there are too few. */
 static const char *divide(const struct plait_node *node, const char *allowed,
                           const int *gpus, int ntasks)
 {
@@ -77,7 +77,7 @@ static void test_bind(void)
     is_divided(node, "0-3", low, 2, "0 1");
     is_divided(node, "0-3", low, 1, "0-1");
     is_divided(node, "0-3", mixed, 3, "2 0-1 3");
-    /* Nothing allowed near the GPU: the rest is better than nothing. */
+    /* No allowed PU is near the GPU: the tasks get others. */
     is_divided(node, "2-3", low, 2, "2 3");
     plait_node_destroy(node);
 }

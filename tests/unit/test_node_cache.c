@@ -28,7 +28,7 @@ static int open_files(void)
     return n;
 }
 
-/* Overwrite `n` bytes at `at` (from the end where negative). */
+/* Overwrites `n` bytes at `at`, from the end if negative. */
 static void overwrite(long at, const char *text, size_t n)
 {
     FILE *f = fopen(file, "r+e");
@@ -124,7 +124,7 @@ static void test_no_directory(void)
 
 static int hangs;
 
-/* In place of hwloc's: the first call that a discovery makes. */
+/* In place of hwloc's function, which discovery calls first. */
 int hwloc_topology_set_components(hwloc_topology_t topology,
                                   unsigned long flags, const char *name)
 {
@@ -168,7 +168,7 @@ static void test_locks(void)
     struct stat st;
     int fd;
 
-    /* What any user may do, the directory being there to be read. */
+    /* Any user may do this, as the directory is readable. */
     unlink(file);
     fd = open(dir, O_RDONLY);
     ok(flock(fd, LOCK_EX) == 0 && plait_node_refresh_cache(dir, 60, &err) == 1,

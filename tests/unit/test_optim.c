@@ -9,8 +9,8 @@
 #include "runtime/parallel/shard.h"
 #include "tap.h"
 
-/* The optimizer over a model's regions against AdamW written down in double
- * for one number at a time. One process. */
+/* The optimizer over a model's regions, against AdamW in double for one number
+ * at a time. One process. */
 
 #define STEPS 4
 
@@ -26,7 +26,7 @@ static struct plait_optim *optim;
 static const struct plait_optim_slice *slices;
 static int nslices;
 
-/* What every number should be, in the order of the slices. */
+/* The expected value of every number, in the order of the slices. */
 struct reference {
     double w, m, v;
 };
@@ -169,7 +169,7 @@ static void check_steps(void)
        "gradients that are no number change nothing");
 }
 
-/* In bf16 the model's weights are the masters, rounded. */
+/* In bf16 the model's weights are the rounded master weights. */
 static void check_half(void)
 {
     const struct plait_region *r = &model->regions[slices[1].tensor->region];
@@ -188,7 +188,8 @@ static void check_half(void)
     ok(bad == 0, "bf16 weights follow their masters");
 }
 
-/* In fp32 the model reads what the masters are, wherever those live. */
+/* In fp32 the model's weights equal the master weights, wherever those are
+ * kept. */
 static void check_follow(const char *when)
 {
     size_t bad = 0;
@@ -219,7 +220,8 @@ static void check_all(const char *offload, const char *vocab)
     teardown();
 }
 
-/* The masters after a few steps, one tensor behind the other; NULL: no. */
+/* The master weights after a few steps, one tensor after the other; NULL:
+ * failed. */
 static float *masters_after(const char *name, const char *offload, size_t *n)
 {
     float *masters = NULL, *at;
@@ -244,8 +246,8 @@ static float *masters_after(const char *name, const char *offload, size_t *n)
     return masters;
 }
 
-/* Offloaded steps are those of the device, to rounding: the host's are of other
- * operations than ref. */
+/* Offloaded steps equal those of the device to rounding, as the host computes
+ * them with other operations than ref. */
 static void check_offloaded(const char *name)
 {
     size_t n, same_n;
@@ -266,7 +268,7 @@ int main(void)
 {
     check_all("parallel.offload=none", "model.vocab=97");
     check_all("parallel.offload=optimizer", "model.vocab=97");
-    /* a tensor of several of the pieces in which it travels */
+    /* a tensor that is offloaded in several pieces */
     check_all("parallel.offload=optimizer", "model.vocab=70000");
     check_offloaded("optim.name=sgd");
     check_offloaded("optim.name=lion");

@@ -10,12 +10,12 @@
 #include "tap.h"
 #include "test_seed.h"
 
-/* Every optimizer, on every implementation of the ops, against its formula
- * written down in double: 100 steps over tensors of 20 shapes and more, drawn
- * anew each time. One process. */
+/* Every optimizer, on every implementation of the ops, against its formula in
+ * double: 100 steps over tensors of 20 shapes and more, drawn anew each time.
+ * One process. */
 
 enum { STEPS = 100, MODELS = 3 };
-static const double scale = 0.5; /* of the gradients, as clipping makes it */
+static const double scale = 0.5; /* of the gradients, as by clipping */
 
 static const struct {
     enum plait_optim_kind kind;
@@ -36,8 +36,9 @@ static const struct {
 /* One number of a tensor, and what the tensor keeps. */
 struct number {
     double w, m, v;
-    double terms; /* magnitudes of m's terms: what its rounding goes by */
-    bool loose;   /* its sign in Lion hung on rounding */
+    double terms; /* sum of the magnitudes of m's terms, which bounds its
+                   * rounding error */
+    bool loose;   /* rounding could decide its sign in Lion */
 };
 struct tensor {
     struct number *at;
@@ -128,7 +129,7 @@ static void number_step(const struct rates *r, struct number *x, double g)
     }
 }
 
-/* The factor from |w| and |g|, or |u|; see the papers in
+/* The layer's factor from |w| and |g|, or |u|; the papers are named in
  * runtime/optim/rule.c. */
 static double factor_of(const struct rates *r, struct tensor *t, bool matrix,
                         double w, double g)
@@ -232,7 +233,7 @@ static int put_gradient(struct optim_job *job, int i, struct tensor *t)
                                 s->count * sizeof(*t->grad));
 }
 
-/* The worst tensor's distance from the formula, in shares of its norm. */
+/* The largest distance of a tensor from the formula over its norm. */
 static double deviation(struct optim_job *job, struct tensor *t)
 {
     double worst = 0;
@@ -275,7 +276,7 @@ static double run_steps(struct optim_job *job, int *bad)
     return worst;
 }
 
-/* Models of sizes apart from each other: no shape comes twice. */
+/* A model whose sizes all differ, so that no shape occurs twice. */
 static void write_yaml(char *text, size_t size, int model, const char *name,
                        const char *keys)
 {
@@ -352,7 +353,7 @@ static const struct plait_optim_piece *find_state(struct optim_job *job,
     return NULL;
 }
 
-/* The error of the code of x, in a block of that largest number. */
+/* The error of the 8-bit code of x in a block whose largest number is given. */
 static double code_error(double x, float largest, int sign)
 {
     uint8_t code = plait_map_encode((float)x, plait_map_inverse(largest), sign);
@@ -360,13 +361,14 @@ static double code_error(double x, float largest, int sign)
     return fabs((double)plait_map_decode(code, sign) * largest - x);
 }
 
-/* What a number of a state should be, and the magnitudes of its terms. */
+/* The expected value of a state's number, and the sum of its terms'
+ * magnitudes. */
 struct wanted {
     double value, terms;
 };
 
-/* Numbers of a block that differ from what they should be by more than their
- * code and the rounding of their terms have to. */
+/* Counts numbers of a block that differ from what they should be by more than
+ * rounding of their terms and 8-bit code explain. */
 static int count_wrong(const struct wanted *want, const float *got, size_t n,
                        int sign, bool coded)
 {
@@ -387,7 +389,7 @@ static int count_wrong(const struct wanted *want, const float *got, size_t n,
     return wrong;
 }
 
-/* The same of a tensor's state; and it is of codes or is not. */
+/* The same for a tensor's state; also checks whether it is kept in 8 bits. */
 static int check_state(struct optim_job *job, int slice, const char *state,
                        const struct wanted *want, bool coded)
 {
@@ -413,7 +415,7 @@ static int read_state(struct optim_job *job, int slice, const char *state,
     return p ? plait_optim_read_piece(job->optim, p, 0, p->count, to) : -1;
 }
 
-/* One step of one tensor by the formula, from what is there. */
+/* One step of one tensor by the formula, from its current state. */
 static int step_from_codes(struct optim_job *job, int i, struct tensor *t,
                            struct rates *r, float *read)
 {

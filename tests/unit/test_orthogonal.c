@@ -6,8 +6,8 @@
 #include "runtime/optim/orthogonal.h"
 #include "tap.h"
 
-/* Muon's orthogonalisation against the same written down in double, and
- * against what it is for: singular values near 1. */
+/* Muon's orthogonalization against the same in double, and against its purpose:
+ * singular values near 1. */
 
 static const size_t shapes[][2] = {{1, 1},    {1, 40},  {40, 1},  {2, 2},
                                    {7, 5},    {5, 7},   {64, 64}, {33, 128},
@@ -20,7 +20,7 @@ static double uniform(uint64_t *state)
     return (double)(*state >> 33) / (1u << 30) - 1;
 }
 
-/* The worst difference in parts of the largest number. */
+/* The largest difference over the largest number. */
 static double worst_of(struct plait_mesh *mesh, enum plait_dtype type,
                        struct plait_orthogonal *o, const size_t *shape,
                        double scale)
@@ -69,7 +69,7 @@ static void check_type(struct plait_mesh *mesh, enum plait_dtype type,
     plait_orthogonal_destroy(o);
 }
 
-/* Diagonal, so that the singular values can be read off. */
+/* Diagonal matrices, whose singular values can be read off. */
 static void check_values(struct plait_mesh *mesh)
 {
     struct plait_orthogonal *o =

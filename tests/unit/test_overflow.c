@@ -9,10 +9,10 @@
 #include "runtime/train/step.h"
 #include "tap.h"
 
-/* Under mpirun (overflow-mpi.sh): a gradient that overflows on one rank, and
- * there alone, makes all ranks skip the step and halve the loss scale. The
- * ranks take turns to be that one; what follows is what one process does. And a
- * wrong number is traced to the rank and the tensor that had it first. */
+/* Under mpirun (overflow-mpi.sh): a gradient that overflows on a single rank
+ * makes all ranks skip the step and halve the loss scale. The ranks take turns
+ * to be that one; everything else is as in one process. And a number that is
+ * not finite is traced to the rank and tensor that had it first. */
 
 enum { STEPS = 4, BAD_STEP = 1, TOKENS = 4096 };
 
@@ -42,13 +42,13 @@ static struct plait_comm *world;
 static char data[] = "/tmp/plait-overflow-XXXXXX";
 static struct plait_part data_part = {.path = data, .weight = 1};
 
-/* What one run came to. */
+/* The results of one run. */
 struct outcome {
     double loss[STEPS], scale[STEPS];
-    bool skipped[STEPS], held; /* no weight changed in the skipped step */
+    bool skipped[STEPS], held; /* held: no weight changed in the skipped step */
 };
 
-/* The real hooks behind one that spoils a gradient. */
+/* The real hooks, called by hooks that spoil a gradient. */
 struct spoiler {
     struct plait_model *model;
     struct plait_model_hooks real;
@@ -76,8 +76,8 @@ static int release(void *arg, struct plait_region *region)
     return s->real.release ? s->real.release(s->real.arg, region) : 0;
 }
 
-/* One that this rank has to itself: what all of a tp group hold alike does
- * not differ between its ranks. */
+/* A tensor that is sharded over tp: parts that a whole tp group holds must not
+ * differ between its ranks. */
 static struct plait_tensor *own_tensor(struct plait_model *m, int region)
 {
     for (int i = 0; i < m->ntensors; i++)
@@ -120,7 +120,7 @@ static void give_up(const char *what, const struct plait_error *err)
     exit(1);
 }
 
-/* A number that changes if any master weight of this rank does. */
+/* A number that changes if any master weight of this rank changes. */
 static double weigh(struct plait_optim *optim)
 {
     const struct plait_optim_slice *s;
@@ -178,8 +178,8 @@ static void configure(struct plait_job_config *c, const struct layout *l)
     c->data.format = PLAIT_DATA_LLMC;
 }
 
-/* What a step of a wrong number is traced to; `wrong`: in a weight of this
- * rank, else in a gradient and only once. */
+/* The report on a step with a number that is not finite; wrong: the number is
+ * in a weight of this rank, else once in a gradient. */
 static void trace(struct plait_trainer *t, bool bad, bool wrong, char *text,
                   size_t size)
 {
@@ -203,7 +203,7 @@ static void trace(struct plait_trainer *t, bool bad, bool wrong, char *text,
     m->hooks = spoiler.real;
 }
 
-/* All ranks are told the same. */
+/* All ranks get the same report. */
 static void check_trace(struct plait_trainer *t, int bad)
 {
     struct plait_model *m = plait_trainer_model(t);
@@ -225,7 +225,7 @@ static void check_trace(struct plait_trainer *t, int bad)
         ok(wrong == 0, "a weight of rank %d is wrong: %s", bad, text);
 }
 
-/* `bad`: the rank whose gradient overflows, of all that `ranks` are. */
+/* bad: the rank whose gradient overflows, one of `ranks`. */
 static void run(struct plait_comm *ranks, const struct layout *l, int bad,
                 struct outcome *o)
 {
@@ -259,7 +259,7 @@ static void run(struct plait_comm *ranks, const struct layout *l, int bad,
     ops->device_destroy(dev);
 }
 
-/* The same on this rank, to what rounding in fp16 leaves. */
+/* Whether this rank's results equal those of one process to fp16's rounding. */
 static bool agrees(const struct outcome *o, const struct outcome *one)
 {
     for (int i = 0; i < STEPS; i++)
@@ -323,7 +323,7 @@ int main(void)
     if (!world || !self)
         give_up("mpi", &err);
     rank = plait_comm_rank(world);
-    write_tokens(); /* each rank its own: all alike */
+    write_tokens(); /* each rank writes its own copy */
     run(self, &alone, 0, &one);
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
         check(&layouts[i], &one);

@@ -8,7 +8,7 @@
 #include "topology/plan/cost_order.h"
 #include "topology/plan/plan.h"
 
-/* A cluster made up from a seed: its names, its leaves, its tasks. */
+/* A random cluster: names, leaves and tasks of its nodes. */
 struct cluster {
     int nnodes;
     char (*text)[16];
@@ -49,11 +49,11 @@ static void make(struct cluster *c, int nnodes, const int *leaf_of, int leaves,
         for (int i = 0; i < nnodes; i++)
             if (leaf_of[i] == l)
                 p += sprintf(p, "%sn%d", n++ ? "," : "", i);
-        if (!n) /* a leaf this job has nothing on */
+        if (!n) /* a leaf without nodes of this job */
             p += sprintf(p, "x%d", l);
         p += sprintf(p, "\n");
     }
-    /* names first, then the lines, since sprintf cannot go back */
+    /* write the names first, then the lines around them */
     {
         char *lines = malloc((size_t)(p - conf) + (size_t)leaves * 60 + 4096);
         char *q = lines, *names = conf;
@@ -119,8 +119,8 @@ static double best_of(struct plait_orders *orders, int *order, int n, int at)
     return best;
 }
 
-/* A random cluster of 3 to 7 nodes on 2 to 4 leaves and a layout for it;
- * every fifth one has uneven tasks. */
+/* A random cluster of 3 to 7 nodes on 2 to 4 leaves, and a layout for it; every
+ * fifth cluster has uneven tasks. */
 static void random_cluster(struct cluster *c, int number)
 {
     int uneven = number % 5 == 4;

@@ -7,9 +7,9 @@
 #include "topology/plan/cost_order.h"
 #include "topology/plan/plan.h"
 
-/* Fabrics too large to try every order: the plan is never costlier than
- * Slurm's order or than any of many random ones, no cheaper than its bound,
- * and short when encoded. */
+/* Fabrics too large to try every order: the plan never costs more than Slurm's
+ * order or any of many random ones, nor less than its lower bound, and is short
+ * when encoded. */
 
 enum { NODES_MOST = 4096 };
 
@@ -42,8 +42,8 @@ static void shuffle(int *list, int n)
     }
 }
 
-/* What c.leaf says as a topology.conf: blocks, or leaves below spines of
- * `per_spine`. */
+/* Writes c.leaf as a topology.conf: blocks, or leaves below spines of
+ * `per_spine` leaves. */
 static void make_fabric(int leaves, int per_spine, int blocks)
 {
     size_t room = (size_t)c.n * 10 + (size_t)leaves * 100 + 100;
@@ -91,7 +91,7 @@ static void make_request(int tp, int cp, int pp)
     c.request.fabric = c.fabric;
 }
 
-/* Does the text decode to the plan, whole and for some nodes alone? */
+/* Whether the text decodes to the plan, as a whole and for some nodes alone. */
 static int decodes(const struct plait_plan *plan, const char *text)
 {
     struct plait_plan *back = plait_plan_decode(text, NULL);
@@ -114,9 +114,9 @@ static int decodes(const struct plait_plan *plan, const char *text)
 
 /* --- random clusters --- */
 
-/* 12 to 160 nodes in a list that knows nothing of the leaves, which hold 1
- * to 24 of them each: two or three levels of switches, or blocks of 18 nodes
- * of four GPUs (NVL72) of which a job has what others left over. */
+/* 12 to 160 nodes in an order unrelated to the leaves, which have 1 to 24 of
+ * them each: two or three levels of switches, or blocks of 18 nodes of four
+ * GPUs (NVL72) of which a job has what others left free. */
 static void random_cluster(int number)
 {
     int blocks = number % 3 == 2, leaves = 0, per_node = blocks ? 4 : 8, world;
@@ -133,7 +133,8 @@ static void random_cluster(int number)
     if (number % 4 != 0)
         shuffle(c.leaf, c.n);
     if (number % 5 == 4)
-        roll(c.n); /* so that the clusters stay those of earlier tests */
+        roll(c.n); /* keeps the random clusters the same as in earlier
+                    * versions */
     world = 0;
     for (int i = 0; i < c.n; i++) {
         c.tasks[i] = uneven && roll(4) == 0 ? 2 * per_node : per_node;
@@ -146,7 +147,7 @@ static void random_cluster(int number)
     make_request(tp, world / tp / pp % 2 == 0 && roll(3) == 0 ? 2 : 1, pp);
 }
 
-/* The cheapest of some random orders. */
+/* The cost of the cheapest of some random orders. */
 static double random_orders(const struct plait_plan *plan, int tries)
 {
     struct plait_orders *orders =
@@ -245,7 +246,7 @@ static void test_order(void)
         cheaper += freed < given * 0.99;
         if (freed == given &&
             memcmp(&layout, &free_layout, sizeof(layout)) != 0)
-            dearer++; /* the usual order stays where nothing is gained */
+            dearer++; /* the usual order should stay if nothing is gained */
     }
     ok(dearer == 0 && cheaper > 0,
        "a free rank order costs less in %d of %d, more in %d", cheaper, cases,
@@ -264,10 +265,10 @@ static void set_leaves(int kind, int leaves)
     shuffle(order, leaves);
     for (int i = 0, l = 0, left = 32; i < c.n; i++) {
         switch (kind) {
-        case 1: /* leaves are not numbered as nodes are */
+        case 1: /* numbering of leaves and nodes unrelated */
             c.leaf[i] = order[i / 32];
             break;
-        case 2: /* a rail per leaf */
+        case 2: /* a leaf per rail */
             c.leaf[i] = i % leaves;
             break;
         case 3: /* 20 to 36 nodes were free below each leaf */
@@ -277,13 +278,13 @@ static void set_leaves(int kind, int leaves)
             }
             c.leaf[i] = order[l];
             break;
-        case 4: /* three in a hundred hang elsewhere */
+        case 4: /* three nodes in a hundred are on another leaf */
             c.leaf[i] = roll(100) < 3 ? roll(leaves) : i / 32;
             break;
-        case 5: /* every second node is on the neighbour's leaf */
+        case 5: /* every second node is on the neighbouring leaf */
             c.leaf[i] = i / 64 * 2 + i % 2;
             break;
-        case 6: /* two halves of a room were counted one after the other */
+        case 6: /* two halves of a room, numbered one after the other */
             c.leaf[i] = i % 2048 / 16;
             break;
         default: /* in order */

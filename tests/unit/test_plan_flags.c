@@ -8,13 +8,13 @@
 #include "tap.h"
 #include "topology/start/request.h"
 
-/* `plait plan` foretells what srun does: the same flags give the same sizes,
- * the same order and the same place for every task. */
+/* `plait plan` predicts what srun does: the same flags give the same sizes, the
+ * same order and the same place of every task. */
 
 static const char *const names[] = {"n1", "n2", "n3", "n4"};
 static const int tasks[] = {4, 4, 4, 4};
 
-/* What srun's plugin makes of the flags; NULL where it refuses them. */
+/* What srun's plugin makes of the flags; NULL if it refuses them. */
 static struct plait_plan *srun_plan(const char *flags)
 {
     struct plait_plan_request plan_request = {
@@ -43,7 +43,7 @@ static struct plait_plan *srun_plan(const char *flags)
     return plan;
 }
 
-/* The document that `plait plan` prints; NULL where it refuses the flags. */
+/* The document that `plait plan` prints; NULL if it refuses the flags. */
 static json_t *command_plan(const char *flags)
 {
     const char *build = getenv("top_builddir");
@@ -112,7 +112,7 @@ static void test_flags(const char *flags, int works)
     json_decref(document);
 }
 
-/* A model of eight layers, and what else its file says. */
+/* Writes the file of a model of eight layers, with more text added. */
 static void write_file(const char *name, const char *more)
 {
     FILE *file = fopen(name, "w");
@@ -128,8 +128,8 @@ static void write_file(const char *name, const char *more)
     fclose(file);
 }
 
-/* Eight layers of 4096 are 2 billion weights, 34 GB of them and their state:
- * too much for one V100, and what a site does about it is its own choice. */
+/* Eight layers of 4096 are 2 billion weights, 34 GB with their state: too much
+ * for one V100, and the site decides what happens then. */
 static void test_fits(void)
 {
     static const char text[] = "gpu_type: v100-32g\ntoo_large: warn\n";
@@ -226,14 +226,14 @@ int main(void)
         {"--tp=3", 0},
         {"--dp=3", 0},
         {"--tp=8", 0},
-        {"--tp=auto", 1}, /* the four of a node, and dp 4 */
+        {"--tp=auto", 1}, /* tp is the four tasks of a node, and dp 4 */
         {"--tp=auto --pp=2", 1},
         {"--tp=auto --pp=auto", 0},
         {"--tp=2 --ep=3", 0},
         {"--tp=2 --pp=2 --dp=2 --cp=1", 0},
     };
 
-    /* The command and this program have one working directory. */
+    /* The command and this program share a working directory. */
     if (!mkdtemp(dir) || chdir(dir) < 0)
         return 1;
     write_file("model.yaml", "");

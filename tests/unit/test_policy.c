@@ -2,7 +2,7 @@
 #include "runtime/comm/policy.h"
 #include "tap.h"
 
-/* The NCCL settings of each group, by its axis, its nodes and its site. */
+/* The NCCL settings of each group, which depend on its axis, nodes and site. */
 
 static const struct plait_site_network plain = {
     .traffic_class = {-1, -1, -1, -1, -1}};
@@ -57,7 +57,8 @@ static const char *const axis_name[] = {[PLAIT_COMM_AXIS_NONE] = "none",
                                         [PLAIT_COMM_AXIS_EMBEDDING] =
                                             "embedding"};
 
-/* Buffers at the same offset on all ranks, reduced or gathered. */
+/* Windows: groups whose buffers have equal offsets on all ranks and are reduced
+ * or gathered. */
 static void check_windows(void)
 {
     for (int i = 0; i <= PLAIT_COMM_AXIS_EMBEDDING; i++) {

@@ -14,11 +14,11 @@
 #include "topology/start/preflight.h"
 #include "topology/start/scontrol.h"
 
-/* What --preflight makes of what the tasks measure, and how they tell it. */
+/* How --preflight judges the tasks' measurements, and how tasks report them. */
 
 enum { NODES = 4, RANKS = 8 };
 
-/* A ring over nodes of two ranks, with some noise. */
+/* Reports of a ring over nodes of two ranks, with some noise. */
 static void fill(struct plait_preflight_report *reports)
 {
     memset(reports, 0, RANKS * sizeof(*reports));
@@ -84,8 +84,8 @@ static void check_judge(void)
        "a rank alone is its own median");
 }
 
-/* Two loops on the two cores of n1: in the first round both run on the one, in
- * the second on the other. */
+/* Two foreign processes on the two cores of n1: in the first round both use one
+ * core, in the second the other. */
 static void check_calmest(void)
 {
     struct plait_preflight_report r[RANKS];
@@ -98,7 +98,7 @@ static void check_calmest(void)
         fill(r);
         r[2 + round].others = 2;
         snprintf(r[2 + round].other, sizeof(r[0].other), "fold");
-        r[6].others = round ? 0 : 2; /* which ends */
+        r[6].others = round ? 0 : 2; /* another one, which ends */
         plait_preflight_keep_calmest(r, RANKS, calm);
     }
     ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
@@ -111,7 +111,7 @@ static void check_calmest(void)
        "... until they have gone");
 }
 
-/* All links are alike, and none is what the plan takes it for. */
+/* All links are equally slow compared with the plan. */
 static void check_plan(void)
 {
     static const char text[] = "gpu_type: cpu\n"
@@ -172,8 +172,8 @@ static int fly(int rank, int port, const char *token)
     return plait_preflight_run(&p);
 }
 
-/* Four ranks that are told they are four nodes. On a busy machine others want
- * the cores, which is what they then say: either way they agree. */
+/* Four ranks that believe to be four nodes. On a busy machine they may report
+ * that other processes want their cores: either way all agree. */
 static void check_run(void)
 {
     int port = 61003 + (int)getpid() % 1000, hold, status, go = 0, ends = 0;
@@ -200,7 +200,7 @@ static void check_run(void)
 static void check_link(void)
 {
     struct plait_error err;
-    /* A listener of the right kind. */
+    /* A listener that expects such a measurement. */
     struct plait_meeting *meeting = plait_meeting_create(1, "x", NULL, &err);
     double rate = 0;
 
@@ -211,7 +211,7 @@ static void check_link(void)
     plait_meeting_destroy(meeting);
 }
 
-/* ---- who is let into a meeting ---- */
+/* ---- who may join a meeting ---- */
 
 static int check_said(void *arg, int index, const char *text)
 {
@@ -219,7 +219,8 @@ static int check_said(void *arg, int index, const char *text)
     return index == 1 && strcmp(text, "a member") == 0;
 }
 
-/* In a process of its own; 0 where the answer is "well". */
+/* Joins a meeting in a child process, which ends with 0 if the answer is
+ * "well". */
 static pid_t come(int port, int index, const char *text)
 {
     pid_t pid = fork();
@@ -230,7 +231,8 @@ static pid_t come(int port, int index, const char *text)
         char *answer = malloc(PLAIT_MEETING_ANSWER);
         struct plait_error err;
 
-        for (int fd = 3; fd < 64; fd++) /* the listener, which lives on here */
+        for (int fd = 3; fd < 64; fd++) /* the inherited listener must not stay
+                                         * open here */
             close(fd);
         _exit(!answer ||
               plait_meeting_join(&place, index, text, 60, answer, &err) < 0 ||
@@ -239,8 +241,8 @@ static pid_t come(int port, int index, const char *text)
     return pid;
 }
 
-/* On one machine, where a name is as good as a port. Others' connections that
- * say nothing are dropped, the oldest first. */
+/* On one machine, where a name serves as well as a port. Connections that send
+ * nothing are dropped, the oldest first. */
 static void check_here(void)
 {
     struct plait_meeting_place place = {.token = "known", .patience = 60};

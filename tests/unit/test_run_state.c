@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run learns about itself: noise scale, outliers, the batch that
- * follows; and the noise that train.noise adds. */
+/* What a run learns about itself: noise scale, outliers, the batch size that
+ * follows the noise scale; and the noise that train.noise adds. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 static uint64_t drawn;
 
-/* Independent, normal, of mean 0 and deviation 1. */
+/* Independent normal numbers of mean 0 and deviation 1. */
 static double normal(void)
 {
     return plait_sample_weight(99, drawn++, 1) - 1;
@@ -46,8 +46,8 @@ static double square(const double *x)
     return sum;
 }
 
-/* One step of the meter: the batch in parts of `small`, `count` of which are
- * measured. */
+/* One step of the meter: the batch in parts of `small` sequences, of which
+ * `count` are measured. */
 static void meter_step(struct plait_noise_scale *s, const double *truth,
                        const double *spread, int small, int count)
 {
@@ -221,7 +221,7 @@ static void observation(void)
     ok(s.losses.n == 101 && s.norms.n == 101, "and goes into the window");
 }
 
-/* -- a batch that follows ------------------------------------------------ */
+/* -- a batch size that follows the noise scale ----------------------------- */
 
 static void follow(void)
 {
@@ -259,8 +259,8 @@ static void follow(void)
 
 #define DRAWS 40000
 
-/* Gradients of the noisy loss, g = sum z_n g_n / M, of fixed g_n: its mean is
- * theirs, its covariance s^2 / M^2 sum g_n g_n'. */
+/* Gradients of the noisy loss, g = sum z_n g_n / M with fixed g_n: their mean
+ * is that of the g_n, their covariance s^2 / M^2 sum g_n g_n'. */
 static void noisy_gradient(void)
 {
     enum { M = 4 };
@@ -330,7 +330,7 @@ static void noise(void)
        "a function of seed and number; none without deviation");
 }
 
-/* 20 times the median step. */
+/* The timeout is 20 times the median step. */
 static void timeouts(void)
 {
     double t[63];

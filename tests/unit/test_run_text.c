@@ -5,7 +5,7 @@
 #include "tap.h"
 #include "topology/cli/run.h"
 
-/* What the tasks of plait run tell each other, there and back. */
+/* Messages between the tasks of plait run: written and parsed again. */
 
 static const char secret[] =
     "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";

@@ -8,10 +8,10 @@
 #include "runtime/checkpoint/tensor_slice.h"
 #include "tap.h"
 
-/* Pieces of tensors, and the heads of the files that hold them. */
+/* Pieces of tensors, and the headers of the files that hold them. */
 
-/* Any byte of a head may be wrong: parsed or refused, never out of bounds
- * (which the sanitizers see). */
+/* Any byte of a header may be wrong: it is parsed or refused, and never read
+ * out of bounds (which the sanitizers find). */
 static void corrupt_heads(void)
 {
     struct plait_tensor_slice slice = {"a.b", {6, 4}, {2, 0}, {3, 4}, 1, 7};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of a job say to each other before and between its steps, host
- * values along the tree of tcp.c: messages and bytes that each rank sends,
- * counted in as many processes and held against what the tree says. With
- * numbers of ranks as arguments a table of them (make bench-scale), and of
- * 131072 by the tree alone. */
+/* How many messages and bytes each rank sends before and between steps, for
+ * host values along the tree of tcp.c: counted in that many processes and
+ * compared with what the tree predicts. Arguments are numbers of ranks to print
+ * a table for (make bench-scale), and for 131072 by prediction alone. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -23,7 +22,7 @@
 
 #define RANKS 40
 #define LARGE 131072
-#define TP 8 /* ranks of a tensor parallel group, and of a node */
+#define TP 8 /* ranks of a tensor parallel group, and per node */
 #define GATHERED 120
 #define HOST "node12345678"
 
@@ -41,7 +40,7 @@ struct sent {
 
 static struct sent sent; /* by this process */
 
-/* In place of the C library's. */
+/* In place of the C library's function. */
 ssize_t send(int fd, const void *buf, size_t n, int flags)
 {
     ssize_t rc = syscall(SYS_sendto, fd, buf, n, flags, NULL, 0);
@@ -53,14 +52,14 @@ ssize_t send(int fd, const void *buf, size_t n, int flags)
     return rc;
 }
 
-/* -- what the tree says ---------------------------------------------------- */
+/* -- what the tree predicts ------------------------------------------------ */
 
-/* Of the rendezvous: what who joins sends, and who lets in. */
+/* Rendezvous: what the joining rank sends, and what its parent sends. */
 enum { HELLO = 40, PROOF = 32, ANSWER = 48 };
 enum {
     CONTACT = sizeof(struct plait_tcp_contact),
     PLACE = sizeof(struct plait_tcp_place),
-    WISH = 16, /* comm.c's, before a split */
+    WISH = 16, /* before a split, see comm.c */
 };
 
 static void add(struct sent *s, int messages, uint64_t bytes)
@@ -99,18 +98,19 @@ static void add_all_gather(struct sent *s, const struct plait_tcp_tree *t,
     add(s, t->ways, (uint64_t)size * each);
 }
 
-/* Of the address and the name of its node, an eighth. */
+/* One eighth of the node's address and name: each of its ranks sends a part. */
 enum { PART = (4 + sizeof(HOST) - 1 + TP - 1) / TP };
 
 static void add_contacts(struct sent *s, const struct plait_tcp_tree *t,
                          int size)
 {
-    add(s, t->ways, 72); /* which run this is, and rank 0's name */
+    add(s, t->ways, 72); /* id of the run, and rank 0's name */
     add_all_gather(s, t, size, sizeof(struct plait_hang_contact));
     add_sum(s, t, 2 * sizeof(double));
     add_all_gather(s, t, size, PART);
     add_all_gather(s, t, size, sizeof(uint16_t)); /* ports */
-    for (int i = 0; i < 5; i++)                   /* memory was had */
+    for (int i = 0; i < 5; i++)                   /* agreements that memory was
+                                                   * allocated */
         add_sum(s, t, sizeof(double));
 }
 
@@ -192,7 +192,7 @@ static int split(struct plait_comm *world, bool tp)
     return 0;
 }
 
-/* 0: this rank knows how to reach the last one, and what its node is called. */
+/* Returns 0 if this rank knows the last one's address and its node's name. */
 static int meet(struct plait_comm *world)
 {
     int rank = plait_comm_rank(world), last = plait_comm_size(world) - 1;
@@ -237,7 +237,7 @@ static int run_phase(int phase, struct plait_comm *world, char *room)
     }
 }
 
-/* arg: struct sent (*)[NPHASES] of all ranks. */
+/* arg: struct sent (*)[NPHASES] for all ranks. */
 static int run_rank(const struct plait_launch *launch, void *arg)
 {
     struct sent *counts = ((struct sent(*)[NPHASES])arg)[launch->rank];
@@ -259,7 +259,7 @@ static int run_rank(const struct plait_launch *launch, void *arg)
     return rc;
 }
 
-/* *counts [n][NPHASES]: how many ranks failed. */
+/* Fills *counts [n][NPHASES]; returns how many ranks failed. */
 static int run_ranks(int n, struct sent (**counts)[NPHASES])
 {
     *counts = mmap(NULL, (size_t)n * sizeof(**counts), PROT_READ | PROT_WRITE,
@@ -278,7 +278,7 @@ static void test_counts(void)
 
     ok(failed == 0, "%d ranks meet and talk", RANKS);
     for (int i = 0; failed == 0 && i < NPHASES; i++) {
-        /* Who joins may have to do it again on a busy machine. */
+        /* On a busy machine a rank may have to join again. */
         bool joins = i == WORLD || i == SPLIT_TP || i == SPLIT_DP;
         int bad = 0;
 

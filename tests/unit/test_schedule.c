@@ -15,7 +15,7 @@ static void destroy(struct plait_schedule **s, int p)
         plait_schedule_destroy(s[r]);
 }
 
-/* What the literature says a rank may hold at most. */
+/* The most activations that a rank may hold according to the literature. */
 static int bound(enum plait_schedule_kind kind, int p, int v, int m, int r)
 {
     int n = m * v;
@@ -38,8 +38,8 @@ static int bound(enum plait_schedule_kind kind, int p, int v, int m, int r)
     return n;
 }
 
-/* The length of a step where a forward takes 1, a whole backward 2 and
- * messages nothing: the lists alone, run by time. */
+/* The length of a step in which a forward takes 1, a whole backward 2 and
+ * messages nothing, found by executing the lists of actions in time. */
 static long makespan(struct plait_schedule **s, int p)
 {
     int v = s[0]->chunks, m = s[0]->microbatches, stages = p * v;
@@ -81,7 +81,8 @@ static long makespan(struct plait_schedule **s, int p)
     return most;
 }
 
-/* The literature's, in the same units; 0: it gives none. */
+/* The length by the literature's formulas, in the same units; 0: none is
+ * given. */
 static long ideal(enum plait_schedule_kind kind, long p, long v, long m)
 {
     switch (kind) {
@@ -194,7 +195,7 @@ static void interleaved(void)
        "interleaved: p 64 with m 512, three groups of 6");
 }
 
-/* What one rank makes for itself is its list among those of all. */
+/* The list that a rank makes for itself equals its list among those of all. */
 static void alone(void)
 {
     enum { P = 6, V = 2, M = 18 };
@@ -269,7 +270,7 @@ static int find(const struct plait_schedule *s, enum plait_action_kind kind,
     return -1;
 }
 
-/* A checker that lets a broken list pass proves nothing. */
+/* The checker must find broken lists, or its results prove nothing. */
 static void broken(void)
 {
     struct plait_schedule *s[4];
@@ -309,7 +310,7 @@ static void broken(void)
        "%s", err.text);
     destroy(s, 4);
 
-    /* Every single deletion in every list is noticed. */
+    /* Every deletion of a single action is noticed. */
     for (i = 0; i < 4; i++) {
         plait_schedule_create_all(PLAIT_SCHEDULE_ZB_H1, 4, 1, 8, s, &err);
         for (j = 0; j < s[i]->nactions; j++) {

@@ -8,7 +8,7 @@
 #include "topology/predict/estimate.h"
 #include "topology/predict/simulate.h"
 
-/* Stages that all take the same: forward 1, backward 1 + 1. */
+/* Stages that take equal times: forward 1, backward 1 + 1. */
 static struct plait_simulation *run(enum plait_schedule_kind kind, int p, int v,
                                     int m, double message, double reduce,
                                     const double *slow_rank,
@@ -45,7 +45,7 @@ static int is_near(double a, double b)
     return fabs(a - b) <= 1e-9 * fabs(b) + 1e-12;
 }
 
-/* Computing, traffic and waiting of every rank fill the step exactly, and
+/* Every rank's computing, traffic and waiting add up to exactly the step, and
  * its spans do not overlap. */
 static int adds_up(const struct plait_simulation *s)
 {
@@ -113,8 +113,8 @@ static void messages(void)
     double link[4] = {1, 3, 1, 1}, factor[4] = {1, 1, 1.5, 1};
     struct plait_rank_time mean;
 
-    /* Down and up the pipe once: 6 messages lie on the critical path; the
-     * last rank sends back at once what the others wait for. */
+    /* Down and up the pipeline once: 6 messages are on the critical path, as
+     * the last rank at once sends back what the others wait for. */
     s = run(PLAIT_SCHEDULE_GPIPE, 4, 1, 1, 0.5, 0, NULL, NULL);
     ok(is_near(s->step, 3 * 4 + 6 * 0.5) && adds_up(s), "messages take time");
     plait_simulation_destroy(s);
@@ -138,8 +138,8 @@ static void gradients(void)
     struct plait_simulation *s;
     int i, exposed = 1;
 
-    /* Ten buckets of 0.2 in a backward of 2: each is ready when the one
-     * before is through, and only the last is seen. */
+    /* Ten buckets of 0.2 in a backward of 2: each is ready when the previous
+     * one is done, and only the last one is exposed. */
     s = run(PLAIT_SCHEDULE_1F1B, 1, 1, 2, 0, 2, NULL, NULL);
     ok(is_near(s->step, 6 + 0.2) && is_near(s->ranks[0].wait_dp, 0.2) &&
            is_near(s->ranks[0].hidden, 1.8) && adds_up(s),
@@ -177,8 +177,8 @@ static void weights(void)
     struct plait_error err;
     struct plait_simulation *s = plait_simulation_create(&request, &err);
 
-    /* Only the first gather and the last reduction have nothing to hide
-     * behind; the other seven and three do. */
+    /* Only the first gather and the last reduction are exposed; the other seven
+     * and three are hidden behind computing. */
     ok(s && is_near(s->step, 0.5 + 4 * 3.5 + 0.5 + 0.125 + 0.0625) &&
            is_near(s->ranks[0].inner, 2) &&
            is_near(s->ranks[0].wait_dp, 1.0625) &&
@@ -231,9 +231,9 @@ static struct plait_simulation *simulate(const struct plait_job_config *c,
     return NULL;
 }
 
-/* Where nothing can overlap, the discrete events take what the closed form
- * of the estimate says: equal stages (a small head is not quite nothing) and
- * links that cost nothing. */
+/* Without overlap, the simulation takes as long as the closed form of the
+ * estimate says, for equal stages (a small head takes almost nothing) and links
+ * that cost nothing. */
 static void closed_forms(void)
 {
     static const struct {
@@ -271,9 +271,9 @@ static void closed_forms(void)
     }
 }
 
-/* With links that cost something the estimate is the bound: it hides gradients
- * only behind a backward pass, and what it hides slows the pass. What is left
- * between the two is messages, gradients and weights. */
+/* With links that cost something the estimate is an upper bound: it hides
+ * gradients only behind a backward pass, and hidden transfers slow the pass.
+ * The difference between the two is in messages, gradients and weights. */
 static void estimate_bounds(void)
 {
     int bound = 1, left = 1;
@@ -303,8 +303,8 @@ static void estimate_bounds(void)
     ok(left, "all it has more is messages, gradients and weights");
 }
 
-/* A large head takes layers off the last stage, and the simulation takes
- * the stages of the runtime. */
+/* A large head takes layers off the last stage; the simulation uses the
+ * runtime's stages. */
 static void uneven(void)
 {
     struct plait_stage_time times[4];
@@ -347,7 +347,8 @@ static int buckets_of(int dp, double mib)
     return times[0].buckets;
 }
 
-/* 25 M parameters, 96 MiB of gradients: sums over nodes are of more at once. */
+/* 25 M parameters, 96 MiB of gradients: buckets are larger if the sums cross
+ * nodes. */
 static void buckets(void)
 {
     ok(buckets_of(8, 0) == 4 && buckets_of(16, 0) == 1,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's time slice, as the kernel tells it. */
+/* A rank's time slice, as the kernel reports it. */
 #include "config.h"
 
 #include <sched.h>
@@ -11,7 +11,7 @@
 #include "runtime/comm/slice.h"
 #include "tap.h"
 
-/* Nanoseconds; 0 where this kernel has none to tell. */
+/* Nanoseconds; 0 if this kernel reports none. */
 static long long time_slice(void)
 {
     uint64_t attributes[6] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds what, as ranks hear of each other, is who holds it. */
+/* The owners of slices that ranks learn from each other are the real ones. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -13,7 +13,7 @@
 
 enum { RANKS = 12, SLICES = 40 };
 
-/* Whether a rank holds a slice, of four kinds of slices. */
+/* Whether a rank holds a slice, for four ways of distributing slices. */
 static bool holds(int how, int rank, int slice)
 {
     switch (how) {
@@ -21,7 +21,7 @@ static bool holds(int how, int rank, int slice)
         return true;
     case 1: /* four shards, and every eighth slice in all of them */
         return slice % 8 == 0 || slice % 4 == rank % 4;
-    case 2: /* a shard each, a slice of three at every border */
+    case 2: /* overlapping shards: two neighbours hold each three slices */
         return slice / 3 == rank || slice / 3 + 1 == rank;
     default: /* uneven classes, and ranks that hold nothing */
         return rank % 5 != 4 && slice % (rank % 5 + 1) == 0;

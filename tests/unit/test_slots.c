@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which buffers micro-batches send from: of a slot the same few again, so that
- * few graphs are recorded. */
+/* Which buffers micro-batches send from: those of a slot use the same few ones,
+ * so that few graphs are recorded. */
 #include <stdlib.h>
 
 #include "runtime/parallel/slots.h"
@@ -16,8 +16,8 @@ static struct plait_schedule *list(enum plait_schedule_kind kind, int p, int v,
     return plait_schedule_create(kind, p, v, MICROBATCHES, rank, &err);
 }
 
-/* Whether of[] has all numbers below n and none above, for the actions of that
- * kind and no others. */
+/* Whether of[] uses all numbers below n and none above, for actions of that
+ * kind only. */
 static bool is_dense(const struct plait_schedule *s,
                      enum plait_action_kind kind, const int *of, int n)
 {
@@ -39,7 +39,8 @@ static bool is_dense(const struct plait_schedule *s,
     return all && count == sends;
 }
 
-/* The most numbers that the micro-batches of one slot of one chunk have. */
+/* The largest count of different numbers among the micro-batches of one slot of
+ * one chunk. */
 static int most_met(const struct plait_schedule *s, const int *slot_of,
                     int slots, const int *of)
 {

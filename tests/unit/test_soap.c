@@ -8,17 +8,17 @@
 #include "soap_reference.h"
 #include "tap.h"
 
-/* SOAP against its formulas written down in double: 100 steps over matrices of
- * 24 shapes. What is compared are the weights, not the bases: of a basis vector
- * the sign is free. One process.
+/* SOAP against its formulas in double: 100 steps over matrices of 24 shapes.
+ * The weights are compared and not the bases, as the sign of a basis vector is
+ * arbitrary. One process.
  *
- * With an eps that no second moment is small beside, the bound is 1e-6 of the
- * weights' norm. With a small one it is that and what rounding of the projected
- * gradients can have done. One seed, because two eigenvalues that agree to
+ * With an eps that is larger than all second moments, the bound is 1e-6 of the
+ * weights' norm. With a small eps, what rounding of the projected gradients can
+ * cause is added. One fixed seed, because two eigenvalues that agree to
  * rounding may be sorted either way. */
 
 enum { STEPS = 100, MODELS = 4 };
-static const double scale = 0.5; /* of the gradients, as clipping makes it */
+static const double scale = 0.5; /* of the gradients, as by clipping */
 static const double most = 1e-6; /* of the norm of the weights */
 
 static uint64_t seed;
@@ -47,7 +47,8 @@ static void draw_gradient(struct optim_job *job,
     }
 }
 
-/* In shares of what is allowed; *of_norm: at most that before, of the norm. */
+/* The deviation over what is allowed; *of_norm: the largest so far over the
+ * weights' norm. */
 static double deviation(const struct plait_optim_slice *s,
                         const struct soap_reference *ref, bool slack,
                         double *of_norm)
@@ -82,7 +83,7 @@ static int step_all(struct optim_job *job, struct soap_reference **ref,
     return rc;
 }
 
-/* The worst deviation() of a matrix; a NaN where a step failed. */
+/* The largest deviation() of any matrix; NaN if a step failed. */
 static double run_steps(struct optim_job *job, bool slack, double *of_norm)
 {
     struct soap_reference **ref = calloc(job->nslices, sizeof(*ref));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks over sockets: many of them, and some of which one is killed, so that no
- * other is left waiting. */
+/* Ranks over sockets: many of them, and some of which one is killed, after
+ * which no other rank may be left waiting. */
 #include "config.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #define VICTIM 2
 #define N 100000
 
-/* What a rank was in when another one was killed. */
+/* What another rank was in when one was killed. */
 enum scene { IN_ITS_GROUP, IN_ANOTHER, IN_A_MESSAGE, BESIDE, NSCENES };
 
 static const char *const scenes[NSCENES] = {
@@ -30,8 +30,8 @@ static const char *const scenes[NSCENES] = {
 
 /* -- many ranks ------------------------------------------------------------ */
 
-/* Parts of n values gathered, and summed: small ones are passed on in rounds,
- * others go round a ring. 0, or what was wrong. */
+/* Gathers and sums parts of n values: small ones are passed on in rounds,
+ * others go round a ring. Returns 0, or which check failed. */
 static int check_values(struct plait_comm *c, size_t n)
 {
     int rank = plait_comm_rank(c), size = plait_comm_size(c), bad = 0;
@@ -63,7 +63,7 @@ static struct plait_comm *open_world(const struct plait_launch *launch,
     return world;
 }
 
-/* In the world, and in groups of it in reverse order. */
+/* The checks in the world, and in groups in reverse order. */
 static int run_of_many(const struct plait_launch *launch)
 {
     struct plait_error err;
@@ -110,7 +110,7 @@ static int sum(struct plait_comm *c, float *x, size_t n)
     return plait_comm_all_reduce(c, x, x, n, PLAIT_F32, PLAIT_SUM, NULL, NULL);
 }
 
-/* Ranks 0 and 1 are one pair, the victim and rank 3 the other. */
+/* The pairs are ranks 0 and 1, and the victim and rank 3. */
 static int enter_scene(enum scene scene, struct plait_comm *world,
                        struct plait_comm *pair, float *x)
 {
@@ -127,14 +127,14 @@ static int enter_scene(enum scene scene, struct plait_comm *world,
         for (int i = 0; rc == 0 && i < 3; i++)
             rc = plait_comm_all_reduce(world, x + i * N, x + i * N, N,
                                        PLAIT_F32, PLAIT_SUM, NULL, &req[i]);
-        for (int i = 0; i < 2; i++) /* the last one is left */
+        for (int i = 0; i < 2; i++) /* the last request is not waited for */
             rc |= plait_comm_wait(&req[i], NULL);
         return rc;
     }
     return sum(world, x, N);
 }
 
-/* The status: the first thing that was wrong. */
+/* Returns which check failed first, or 0. */
 static int run_rank(const struct plait_launch *launch, enum scene scene)
 {
     static float x[3 * N];
@@ -148,7 +148,7 @@ static int run_rank(const struct plait_launch *launch, enum scene scene)
     if (plait_comm_split(world, rank / 2, rank, PLAIT_COMM_AXIS_NONE, "pair",
                          &pair, &err) < 0)
         return 2;
-    /* The victim may be through sooner, and gone. */
+    /* The victim may finish these first, and be killed. */
     for (int i = 0; rc == 0 && i < 10; i++)
         rc = sum(world, x, N) < 0 || sum(pair, x, 10) < 0 ? -1 : 0;
     if (rank == VICTIM)

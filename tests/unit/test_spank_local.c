@@ -13,9 +13,9 @@
 #include "topology/layout/launch.h"
 #include "topology/start/scontrol.h"
 
-/* ---- the nodes agree; each is a process of its own ---- */
+/* ---- the nodes agree; each one is a process ---- */
 
-/* What node `index` is told: its verdict, or its port from 100 on. */
+/* Returns what node `index` hears: the verdict or, from 100 on, its port. */
 static int join(uint32_t index, const char *why, const char *note)
 {
     struct plait_error err;
@@ -30,8 +30,8 @@ static int join(uint32_t index, const char *why, const char *note)
     return verdict == PLAIT_GO ? port : (int)verdict;
 }
 
-/* The four nodes, of which `first` and the next one say something: are all
- * told `want`? */
+/* Whether all four nodes hear `want`, if `first` and the next one join with
+ * this text. */
 static int all_hear(int want, int first, const char *why, const char *note)
 {
     int good = 0, heard = 0, ends[2];
@@ -71,7 +71,8 @@ static struct plait_agreement *meet(void)
 
 static void test_nodes(void)
 {
-    int quiet = dup(STDERR_FILENO); /* srun closes its own when it refuses */
+    int quiet = dup(STDERR_FILENO); /* srun closes its own stderr when it
+                                     * refuses */
     struct plait_agreement *a;
 
     ok(all_hear(111, 9, NULL, NULL) && !strstr(slurm.said, "too"),
@@ -324,9 +325,9 @@ static void test_policies(void)
 
 /* ---- steps inside a job ---- */
 
-/* ---- what is started by a task of a planned step ---- */
+/* ---- commands started by a task of a planned step ---- */
 
-/* As a callback of sbatch's, without a flag of ours. */
+/* As in sbatch, without a flag of the plugin. */
 static void forget(void)
 {
     fake_step_load(S_CTX_ALLOCATOR);
@@ -383,7 +384,7 @@ static void test_inherited(void)
     setenv(INHERITED_TP, "4", 1);
     setenv("SLURM_NTASKS", "16", 1);
     fake_step_load(S_CTX_LOCAL);
-    fake_slurm_flag("tp", "4"); /* as Slurm does for the variable */
+    fake_slurm_flag("tp", "4"); /* Slurm passes the variable as a flag */
     slurm.ntasks = "1";
     setenv("PLAIT_RANK", "3", 1);
     setenv("RANK", "3", 1);

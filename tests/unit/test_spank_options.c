@@ -76,8 +76,8 @@ static void test_good_values(void)
        "none after all");
 }
 
-/* The sizes given, as tp cp dp pp with 0 for left out, and what of them is
- * to be inferred. */
+/* The sizes given, as tp cp dp pp with 0 for one that is left out, and which
+ * axis is to be inferred. */
 static void infers(const int given[4], int axis)
 {
     static const int axes[] = {PLAIT_TP, PLAIT_CP, PLAIT_DP, PLAIT_PP};

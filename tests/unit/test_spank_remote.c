@@ -46,7 +46,8 @@ static void test_untouched(void)
     }
 }
 
-/* A wrong step is found before a task starts, and no earlier callback fails. */
+/* A wrong step must be found before a task starts, and by no earlier
+ * callback. */
 static void refuses(const char *what)
 {
     ok(slurm_spank_user_init(NULL, 0, NULL) == 0 &&
@@ -97,7 +98,7 @@ static void test_port_held(void)
     close(fd);
     fd = plait_master_port_hold(61234);
     ok(fd >= 0, "until it is let go");
-    /* A step on one node moves on. */
+    /* A step on a single node takes the next port instead. */
     fake_step_start();
     spank_setenv(NULL, PLAIT_ENV_PLAN,
                  "1/2.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*2", 1);
@@ -124,8 +125,8 @@ static void test_port_held(void)
 
 /* ---- a node with GPUs, from the cache ---- */
 
-/* The recorded machine in place of this one; its first two GPUs become AMD's
- * where `amd` says so. */
+/* Writes the recorded machine to the cache in place of this one; amd: its first
+ * two GPUs become AMD's. */
 static void write_cache(const char *dir, int amd)
 {
     const char *top = getenv("top_srcdir");

@@ -8,7 +8,7 @@
 #include "runtime/generate/text_out.h"
 #include "tap.h"
 
-/* DIR with the models and texts that test_spm.sh has made. */
+/* The folder with the models and texts that test_spm.sh has made. */
 static const char *dir;
 
 static struct plait_tokenizer *open_model(const char *name,
@@ -59,7 +59,7 @@ static void bytes(const char *name)
     plait_tokenizer_destroy(t);
 }
 
-/* The numbers that spm_encode has for each line. */
+/* Compares with the ids that spm_encode wrote for each line. */
 static void words(void)
 {
     struct plait_error err = {""};
@@ -111,7 +111,8 @@ static void refused(void)
     plait_tokenizer_destroy(t);
 }
 
-/* What a sample prints token by token is what all of them together are. */
+/* Printing a sample token by token gives the same as decoding all tokens at
+ * once. */
 static void streams(const char *model, const char *name, size_t most)
 {
     struct plait_error err = {""};

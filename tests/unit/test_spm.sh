@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Tokenizers of SentencePiece, trained here on what texts the source has; its
-# own programs say what is right.
+# SentencePiece tokenizers, trained here on texts of this source tree, compared
+# with SentencePiece's own programs.
 prep=$top_builddir/plait-prep
 train=$top_builddir/plait-train
 test=$top_builddir/tests/unit/test_spm
@@ -17,7 +17,7 @@ fi
 command -v spm_train >/dev/null ||
     { echo "1..0 # SKIP needs spm_train"; exit 0; }
 
-# model NAME ARGS...
+# model NAME ARGS...: train a model
 model() {
     name=$1
     shift
@@ -26,19 +26,19 @@ model() {
         { cat "$tmp/log"; exit 99; }
 }
 
-# As Llama's: every byte comes back. Of the other kind, words do.
+# `bytes`, like Llama's, keeps every byte; `words` keeps words only.
 model bytes --model_type=bpe --byte_fallback --remove_extra_whitespaces=false \
     --normalization_rule_name=identity
 model words --model_type=unigram
 model endless --model_type=word --eos_id=-1
-# More than the part that is encoded at a time.
+# A text longer than the part that is encoded at a time.
 for i in 1 2 3; do cat "$tmp/text"; done >"$tmp/long"
 grep '[a-z]' "$tmp/text" | head -n 500 | tr -s ' \t' ' ' |
     sed 's/^ //; s/ $//' >"$tmp/lines"
 spm_encode --model="$tmp/words.model" --output_format=id \
     <"$tmp/lines" >"$tmp/ids"
 head -c 1000 "$tmp/bytes.model" >"$tmp/cut.model"
-# Letters of one to four bytes, most of which the model has never seen.
+# Characters of one to four bytes, most of which the model has not seen.
 printf 'na\303\257ve \342\202\254 \360\237\231\202\360\237\231\203 x \316\261' \
     >"$tmp/letters"
 "$test" "$tmp" && "$prep" "$tmp/text" --out "$tmp/d" -t "spm:$tmp/bytes.model" \
@@ -46,12 +46,12 @@ printf 'na\303\257ve \342\202\254 \360\237\231\202\360\237\231\203 x \316\261' \
 result=$?
 [ $result = 0 ] || echo "not ok - plait-prep"
 
-# sample ARGS...: of a model that has seen a little of this text
+# sample ARGS...: train a little on this text and print a sample
 sample() {
     timeout 240 "$train" "$tmp/c.yaml" --device cpu "$@" >"$tmp/out" 2>&1
 }
 
-# wrong WHAT
+# wrong WHAT: print a failed check with the output
 wrong() {
     echo "not ok - $1"
     sed 's/^/# /' "$tmp/out"

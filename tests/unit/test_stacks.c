@@ -6,7 +6,8 @@
 #include "runtime/stuck/stacks.h"
 #include "tap.h"
 
-/* Who is elsewhere, of eight ranks with tp 2, pp 2 and dp 2. */
+/* Which ranks are elsewhere in the code than the rest, of eight ranks with tp
+ * 2, pp 2 and dp 2. */
 enum { N = 8 };
 
 static struct plait_stack stack[N];
@@ -137,7 +138,7 @@ static void test_lines(void)
     plait_stacks_clear(&s);
 }
 
-/* A name that begins as another one is another node. */
+/* Node names of which one is the beginning of another. */
 static void test_silent(void)
 {
     char *names[] = {(char *)"n1", (char *)"n10", (char *)"n2", (char *)"n3"};

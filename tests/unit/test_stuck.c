@@ -8,8 +8,8 @@
 #include "runtime/stuck/look.h"
 #include "tap.h"
 
-/* Who is guilty: eight ranks, tp 2, pp 2, dp 2. Each has the world (group 0),
- * its tp group (1), its pp group (2) and its dp group (3). */
+/* Which rank is guilty, of eight ranks with tp 2, pp 2, dp 2. Each has the
+ * world (group 0), its tp group (1), its pp group (2) and its dp group (3). */
 enum { N = 8, WORLD = 0, TP, PP, DP };
 
 static struct plait_stuck_rank rank[N];
@@ -25,7 +25,8 @@ static void add_group(struct plait_stuck_rank *r, const char *name, int first)
     g->size = first == 0 && !strcmp(name, "world") ? N : 2;
 }
 
-/* Ranks that train, with 640 collectives and 9 control values behind them. */
+/* Ranks that are training and have made 640 collectives and 9 exchanges of
+ * control values. */
 static void start(void)
 {
     memset(rank, 0, sizeof(rank));
@@ -93,7 +94,7 @@ static int says(const char *part)
     return 0;
 }
 
-/* All others wait, directly or not, for rank 5. */
+/* All other ranks wait, directly or not, for rank 5. */
 static void all_wait_for_5(void)
 {
     start();
@@ -191,14 +192,14 @@ static void test_mismatch(void)
     wait_in(5, TP, PLAIT_OP_BROADCAST, 4096, 10);
     ok(judged(PLAIT_VERDICT_MISMATCH, 5) && says("entered a broadcast of 4096"),
        "another operation than its peer");
-    /* Rank 5 passed over one, came through the next, and is ahead. */
+    /* Rank 5 skipped one collective, entered the next, and is ahead. */
     start();
     wait_in(4, TP, PLAIT_OP_ALL_REDUCE, 8192, 10);
     wait_in(5, TP, PLAIT_OP_ALL_REDUCE, 4, 10);
     wait_in(5, DP, PLAIT_OP_ALL_REDUCE, 8, 10);
     wait_in(7, DP, PLAIT_OP_ALL_REDUCE, 8, 10);
     ok(judged(PLAIT_VERDICT_MISMATCH, 5), "that it has left meanwhile");
-    /* Rank 7 returned from a barrier too early and waits in the next. */
+    /* Rank 7 left a barrier too early and waits in its next collective. */
     start();
     for (int i = 0; i < N; i++)
         wait_in(i, WORLD, PLAIT_OP_BARRIER, 0, 10);
@@ -210,7 +211,7 @@ static void test_mismatch(void)
        "a rank that passed over a collective");
 }
 
-/* Rank 2 passes over a sum in its tp group; rank 3 waits there for it. */
+/* Rank 2 skips a sum in its tp group; rank 3 waits for it there. */
 static void test_circles(void)
 {
     start();
@@ -260,8 +261,8 @@ static void test_others(void)
        "no rank at all");
 }
 
-/* The last message of a collective has reached rank 7 alone, which went on and
- * waits in the next one. */
+/* Only rank 7 got the last message of a collective; it went on and waits in the
+ * next one. */
 static void test_links(void)
 {
     start();
@@ -284,7 +285,7 @@ static void test_links(void)
     ok(judged(PLAIT_VERDICT_STATE, 6), "and one that is stopped");
 }
 
-/* Any numbers: what comes over a network may be anything. */
+/* Arbitrary numbers, as anything may come over a network. */
 static void test_any(void)
 {
     int bad = 0;

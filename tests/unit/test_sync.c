@@ -4,7 +4,7 @@
 #include "tap.h"
 #include "topology/job/sync.h"
 
-/* When replicas train apart and when they meet. */
+/* When replicas train apart, and when they meet. */
 
 static void check_each(void)
 {
@@ -23,7 +23,7 @@ static void check_each(void)
     ok(plait_sync_parts(&s), "sma with H = 1 is not");
 }
 
-/* Counts step by step what the share says in closed form. */
+/* Counts step by step, against the share in closed form. */
 static void check_share(enum plait_sync_mode mode, int64_t h, int64_t from,
                         int64_t steps)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rendezvous of the launch contract: 31 processes on this machine, a tree
- * of three levels. */
+/* The rendezvous of the launch contract: 31 processes on this machine, in a
+ * tree of three levels. */
 #include "config.h"
 
 #include <errno.h>
@@ -81,8 +81,9 @@ static int check_split(struct plait_comm *world)
     return rc > 0 ? 20 + rc : 0;
 }
 
-/* Every rank but 0 is its parent's child, whose run is the rank's own; the
- * height, or -1. */
+/* Checks that every rank but 0 is a child of its parent, and that its run of
+ * ranks is the one that the parent has for it; returns the tree's height, or
+ * -1. */
 static int check_tree(int size)
 {
     struct plait_tcp_tree tree, above;
@@ -170,7 +171,7 @@ static void test_alone(void)
        "rank 1 alone gives up: %s", err.text);
 }
 
-/* A peer that ends is an error, not a hang. */
+/* A peer that ends causes an error, not a hang. */
 static void test_gone(void)
 {
     struct plait_launch l = launch_at(0, 2, free_port());
@@ -211,7 +212,7 @@ static int connect_to(int port)
     return fd;
 }
 
-/* 300 connections that say nothing, nonsense, or half of something. */
+/* 300 connections that send nothing, nonsense, or an incomplete message. */
 static void pester(int port)
 {
     enum { SIZE = 4000 };
@@ -225,7 +226,7 @@ static void pester(int port)
         if (i % 3 > 0)
             send(fd, noise + i % 2 * 8, i % 3 == 1 ? SIZE : 20, MSG_NOSIGNAL);
     }
-    pause(); /* all stay open */
+    pause(); /* keep all of them open */
 }
 
 static void test_strangers(void)
@@ -282,7 +283,7 @@ static void test_secret(void)
     ok(status == 0, "nor is who has it let in");
 }
 
-/* Somebody else has the port, and answers. */
+/* Another process has the port, and answers. */
 static void test_taken(void)
 {
     struct plait_launch l = launch_at(0, 2, free_port());

@@ -11,7 +11,8 @@
 #include "runtime/train/watchdog/unanswered.h"
 #include "tap.h"
 
-/* Connections of this process to itself, over a link of its own that is cut. */
+/* Connections of this process to itself, over a link in its own network
+ * namespace that is cut. */
 
 enum { FULL = 8 << 20, PATIENCE = 200 };
 

@@ -6,14 +6,14 @@
 #include "runtime/optim/whole.h"
 #include "runtime/parallel/shard.h"
 
-/* Under mpirun: matrices that tp and ZeRO cut up come together at one owner
- * each, element by element, and the results come back to all who hold pieces,
- * with no more traffic than the header says. */
+/* Under mpirun: matrices that tp and ZeRO have divided are put together at one
+ * owner each, element by element, and the results are returned to all ranks
+ * that hold pieces, with no more traffic than the header says. */
 
 struct trial {
     const char *name;
     int tp, cp, ep, dp, pp;
-    const char *set[2]; /* more of the configuration */
+    const char *set[2]; /* more settings */
 };
 
 static const struct trial trials[] = {
@@ -49,8 +49,8 @@ struct setup {
     struct plait_whole_piece *piece;
     int npieces;
     enum plait_dtype type;
-    int wrong;    /* matrices that came together wrongly */
-    double *load; /* [ranks of the stage] what its matrices cost */
+    int wrong;    /* matrices that were put together wrongly */
+    double *load; /* [ranks of the stage] total cost of the rank's matrices */
 };
 
 static void fail(const char *what, const struct plait_error *err)
@@ -63,8 +63,8 @@ static void fail(const char *what, const struct plait_error *err)
 
 /* -- values -------------------------------------------------------------- */
 
-/* What a whole matrix is to hold, and what is made of it: something that no
- * rank can make of a piece alone. */
+/* The values of a whole matrix, and the result made of it: something that no
+ * rank could make of a piece alone. */
 static float *whole_values(const struct plait_tensor *t)
 {
     struct plait_tensor whole = *t;
@@ -118,7 +118,7 @@ static int compute(void *arg, int piece, void *matrix)
     return 0;
 }
 
-/* The place in the whole of local element i. */
+/* The index in the whole matrix of local element i. */
 static size_t whole_index(const struct plait_tensor *t, size_t i)
 {
     size_t row = i / t->local_shape[1], col = i % t->local_shape[1];
@@ -213,7 +213,7 @@ static void close_trial(struct setup *s)
     plait_job_config_destroy(s->config);
 }
 
-/* Elements that the ranks of a stage send, by the header's formula. */
+/* How many elements the ranks of a stage send by the header's formula. */
 static double expected_elements(const struct setup *s, const struct trial *t)
 {
     double d = t->cp * t->dp, sum = 0;
@@ -233,8 +233,8 @@ static double expected_elements(const struct setup *s, const struct trial *t)
     return sum;
 }
 
-/* ZeRO's parts are of regions, not of matrices, so an owner may hold more or
- * less of a matrix than its share; without ZeRO the count is exact. */
+/* ZeRO divides regions and not matrices, so an owner may hold more or less of a
+ * matrix than its share; without ZeRO the count is exact. */
 static int traffic_is_right(const struct setup *s, const struct trial *t,
                             double sent)
 {
@@ -296,7 +296,8 @@ static int fail_on_last(void *arg, int piece, void *matrix)
     return plait_comm_rank(world) == plait_comm_size(world) - 1 ? -1 : 0;
 }
 
-/* The last rank's matrix cannot be computed: all of its stage learn of it. */
+/* The last rank's matrix cannot be computed: all ranks of its stage must learn
+ * that. */
 static void check_failure(const struct trial *t, enum plait_dtype type)
 {
     struct setup s = {.ops = plait_ops_cpu(), .type = type};
@@ -317,7 +318,7 @@ static void check_failure(const struct trial *t, enum plait_dtype type)
     close_trial(&s);
 }
 
-/* A matrix of which a piece is nowhere. */
+/* A matrix of which no rank has one of the pieces. */
 static void check_missing(void)
 {
     struct setup s = {.ops = plait_ops_cpu()};
