@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Bad input to plait-train and plait-prep: one clear line on stderr, the
-# documented exit code, nothing left behind, no core, no hang.
+# documented exit code, nothing left behind, no core dump, no hang.
 set -u
 train=$top_builddir/plait-train
 prep=$top_builddir/plait-prep
@@ -10,7 +10,8 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 count=0
 
-# refused CODE REGEX COMMAND...
+# refused CODE REGEX COMMAND...: whether it exits with CODE and one line that
+# matches
 refused() {
     local code=$1 regex=$2 got lines
     shift 2
@@ -29,7 +30,7 @@ refused() {
     fi
 }
 
-# with NAME SED...: the good configuration, edited
+# with NAME SED...: write the good configuration, edited, and print its name
 with() {
     sed "${@:2}" "$dir/good.yaml" >"$dir/$1"
     echo "$dir/$1"
@@ -124,7 +125,8 @@ head -c 100000 /dev/zero >"$shard"
 refused 1 'train.bin' "$train" "$dir/good.yaml"
 cp "$dir/whole" "$shard"
 
-# mpirun adds its own lines to a failed run: ours is still one, of rank 0
+# mpirun adds lines of its own to a failed run; plait-train's is a single one,
+# of rank 0
 count=$((count + 1))
 if ! grep -q "define HAVE_MPI" "$top_builddir/config.h"; then
     echo "ok $count # SKIP no MPI"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait calibrate finds the constants that steps were made with, from a table
-# and from metrics as plait-train writes them.
+# plait calibrate finds the constants by which step times were made, from a
+# table and from metrics in plait-train's format.
 plait=$top_builddir/plait
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -16,7 +16,7 @@ model: {family: llama, layers: 8, hidden: 1024, heads: 16, ffn: 4096,
         vocab: 32000, seq_len: 1024}
 train: {global_batch: 32, micro_batch: 2, precision: bf16}
 END
-# What is to be found: products at half of the table's rate.
+# The constants to be found: products at half of the table's rate.
 cat >truth.yaml <<'END'
 gpu_type: a100-80g
 gpu_types: {a100-80g: {matmul: 0.3825, matmul_fp8: 0.3825, attention: 0.209,
@@ -64,7 +64,7 @@ END
     grep -q 'on 8 mine GPUs' out
 check "a type of the site's own keeps its other figures" $?
 
-# A run: what plait-train writes, at the step of the truth.
+# A run's metrics as plait-train writes them, with the step time of `truth`.
 step=$(step_of --gpus 2 --tp 2)
 for i in 1 2 3 4 5; do
     echo "{\"step\":$i,\"loss\":3.1,\"step_s\":$step}"
@@ -79,8 +79,8 @@ sed -n 's/.*before, \([0-9.]*\) % after/\1/p' site.yaml |
     awk '{ exit !($1 < 1) }'
 check 'its first steps do not count' $?
 
-# Processors: four ranks on two cores, whose products are slower than the peak
-# that the run measured.
+# CPU ranks: four on two cores, whose products are slower than the peak that the
+# run measured.
 cat >cores.yaml <<'END'
 gpu_type: cpu
 gpu_types: {cpu: {cores: 2, per_node: 4, threads: 1, tflops: 0.15, stream: 2,

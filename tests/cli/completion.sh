@@ -1,25 +1,25 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The completion for zsh and fish, asked through those shells themselves.
+# Completion for zsh and fish, tested in those shells themselves.
 . "$top_srcdir/tests/lib/check.sh"
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 made=$(cd "$top_builddir/man/completion" && pwd) || exit 1
 export HOME=$dir XDG_CONFIG_HOME=$dir XDG_DATA_HOME=$dir
 
-# offered LINE WORD: the shell's offers for LINE are in $dir/out
+# offered LINE WORD: whether $dir/out, the shell's offers for LINE, has WORD
 offered() {
     grep -qE -- "(^|[^a-z0-9.-])$2([^a-z0-9.-]|\$)" "$dir/out"
     check "$shell: '$1' offers $2" $?
 }
-# not_offered LINE WORD
+# not_offered LINE WORD: whether it does not
 not_offered() {
     ! grep -qE -- "(^|[^a-z0-9.-])$2([^a-z0-9.-]|\$)" "$dir/out"
     check "$shell: '$1' does not offer $2" $?
 }
 
-# Tab is pressed in an interactive zsh on a terminal of its own, whose control
-# sequences stand before the words.
+# Presses Tab in an interactive zsh on a pseudo-terminal, whose control
+# sequences precede the words.
 ask_zsh() {
     timeout 240 zsh -f 2>&1 <<END | sed $'s/\e\\[[0-9;?]*[A-Za-z]/ /g' >"$dir/out"
 zmodload zsh/zpty
@@ -37,7 +37,7 @@ while zpty -r shell line; do
 done
 zpty -d shell
 END
-    # Without the sequences that begin and end a word on the screen.
+    # Remove the control sequences around words on the screen.
     sed -i $'s/\033\\[[0-9;?]*[A-Za-z]/ /g' "$dir/out"
 }
 ask_fish() {

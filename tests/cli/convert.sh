@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-convert: there and back again with the same bits, one line for every
-# wrong input, nothing half-written.
+# plait-convert: to a checkpoint and back with the same bits; one line for every
+# wrong input; no incomplete output.
 set -u
 convert=$top_builddir/plait-convert
 command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
@@ -10,10 +10,10 @@ trap 'rm -rf "$dir"' EXIT
 . "$top_srcdir/tests/lib/ok.sh"
 
 hf() { python3 "$top_srcdir/tests/lib/hf.py" "$@"; }
-# Nothing but the lines on stdout.
+# quietly ARGS...: convert; fails if anything is printed on stderr
 quietly() { "$convert" "$@" 2>"$dir/err" && [ ! -s "$dir/err" ]; }
 
-# trip KIND FILES DTYPE NAME-OF-IT
+# trip KIND FILES DTYPE NAME-OF-IT: convert a model to a checkpoint and back
 trip() {
     local at=$dir/$1-$2-$3
     hf make "$at" "$1" "$2" "$3" || exit 1
@@ -48,7 +48,7 @@ ok "nothing is left beside them" \
 
 # -- llm.c's files -----------------------------------------------------------
 
-# llmc DTYPE NAME-OF-IT: a GPT-2's tensors in llm.c's order, and back
+# llmc DTYPE NAME-OF-IT: convert a GPT-2 to llm.c's file and back
 llmc() {
     local at=$dir/gpt2-$1
     hf make "$at" gpt2 1 "$1" && "$convert" --from "$at" --to "$at.start" \
@@ -78,7 +78,7 @@ train=$top_builddir/plait-train
 mpirun=$top_srcdir/tests/lib/mpirun.sh
 python3 "$top_srcdir/tests/lib/tokens.py" "$dir/tokens" 4000
 
-# start RANKS KIND ARGS...: three steps; metrics in $dir/m.jsonl
+# start RANKS KIND ARGS...: train three steps; metrics in $dir/m.jsonl
 start() {
     local ranks=$1 kind=$2
     shift 2
@@ -94,7 +94,7 @@ start() {
     fi
 }
 
-# follows FILE: the losses of the last run are those of the file's
+# follows FILE: whether the losses of the last run equal the file's
 follows() {
     python3 - "$1" "$dir/m.jsonl" <<'END'
 import json, sys
@@ -140,7 +140,7 @@ ok "a run that has a checkpoint goes on from it" \
     start 1 $kind --init "$dir/nothere" --set checkpoint.dir="$dir/run" \
     --set train.steps=4
 
-# not_started REGEX ARGS...: of a llama
+# not_started REGEX ARGS...: a training from a llama is refused with one line
 not_started() {
     local regex=$1
     shift
@@ -170,7 +170,7 @@ not_started 'weights alone.*--init' --resume "$dir/$kind.plait/latest"
 
 # -- wrong input ------------------------------------------------------------
 
-# refused CODE REGEX ARGS...: one line, and nothing made
+# refused CODE REGEX ARGS...: one line, and no output
 refused() {
     local code=$1 regex=$2 got
     shift 2
@@ -188,7 +188,7 @@ refused() {
     fi
 }
 
-# config KIND KEY VALUE: a model whose config.json has another value
+# config KIND KEY VALUE: make a model with one value of config.json changed
 config() {
     rm -rf "$dir/bad"
     hf make "$dir/bad" "$1"
@@ -201,7 +201,7 @@ json.dump(config, open(path, "w"))
 END
 }
 
-# refused_config REGEX KIND KEY VALUE
+# refused_config REGEX KIND KEY VALUE: such a model is refused
 refused_config() {
     config "$2" "$3" "$4"
     refused 1 "$1" --from "$dir/bad" --to "$dir/made"
@@ -232,7 +232,7 @@ refused 1 'has no model.tie_embeddings false' \
 refused 1 'llm.c.s models are fp32 or bf16' --from "$dir/gpt2-F32.in" \
     --to "$dir/made" --format llmc --dtype fp16
 
-# number I VALUE: llm.c's file with another number in its header
+# number I VALUE: make an llm.c file with one number of its header changed
 number() {
     cp "$dir/gpt2-F32.bin" "$dir/bad.bin"
     python3 -c "import struct, sys; sys.stdout.buffer.write(
@@ -240,7 +240,7 @@ number() {
         dd of="$dir/bad.bin" bs=4 seek="$1" conv=notrunc 2>/dev/null
 }
 
-# refused_number I VALUE REGEX
+# refused_number I VALUE REGEX: such a file is refused
 refused_number() {
     number "$1" "$2"
     refused 1 "$3" --from "$dir/bad.bin" --to "$dir/made"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait drill: a job that is hurt on purpose comes to the same, and a report says
-# so; where it does not, that is no success.
+# plait drill: a job into which faults are injected gets the same result, and a
+# report says so; if the result differs, the drill fails.
 set -u
 drill=$top_builddir/plait-drill
 export OMP_NUM_THREADS=1
@@ -14,7 +14,7 @@ python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" gpt2 ||
     { echo "1..0 # SKIP needs python3"; exit 0; }
 command -v setsid >/dev/null || { echo "1..0 # SKIP no setsid"; exit 0; }
 
-# A drill of two ranks. Its steps are so short that there must be many.
+# A drill of two ranks. Its steps are so short that many are needed.
 run() {
     timeout -k 9 400 "$@" >"$dir/out" 2>&1 </dev/null
     status=$?

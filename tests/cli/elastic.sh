@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait run --elastic: ranks are killed or stopped while they train, and those
-# that are left go on in the same processes to the losses of a run that nobody
-# hurt.
+# plait run --elastic: during training ranks are killed or stopped, and the
+# others go on in the same processes to the losses of an undisturbed run.
 set -u
 train=$top_builddir/plait-train
 plait=$top_builddir/plait
@@ -21,7 +20,7 @@ echo "# PLAIT_TEST_SEED=$PLAIT_TEST_SEED"
 python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" gpt2 ||
     { echo "1..0 # SKIP needs python3"; exit 0; }
 
-# begin RANKS LAYOUT ARGS...: in the background, as $pid
+# begin RANKS LAYOUT ARGS...: train in the background; $pid is the launcher
 begin() {
     rm -rf "$dir/ck" "$dir"/m* "$dir"/pid.*
     : >"$dir/m"
@@ -36,7 +35,7 @@ begin() {
 
 steps_made() { [ "$(wc -l <"$dir/m")" -ge "$1" ]; }
 
-# kill_at STEP RANK [SIGNAL]: as soon as that step is in the metrics
+# kill_at STEP RANK [SIGNAL]: send it as soon as that step is in the metrics
 kill_at() {
     for ((i = 0; i < 12000; i++)); do
         steps_made "$1" && break
@@ -47,7 +46,7 @@ kill_at() {
     kill "-${3:-9}" "$(cat "$dir/pid.$2")"
 }
 
-# mended N: that many losses are, or the run has ended
+# mended N: whether N losses are mended, or the run has ended
 mended() {
     [ "$(grep -c "back at step" "$dir/out")" -ge "$1" ] || ! kill -0 $pid
 }
@@ -62,8 +61,8 @@ close_by() {
     python3 -B "$top_srcdir/tests/lib/same_losses.py" "$@" $steps
 }
 
-# What a loss cost: the time until it was noticed is from the test, the parts
-# from the ranks.
+# Prints what a loss cost: the test knows the time until it was noticed, the
+# ranks report the other parts.
 say_parts() {
     python3 -c '
 import json, re, sys
@@ -78,7 +77,8 @@ for line in open(sys.argv[1] + "/out"):
     --metrics "$dir/one" >"$dir/out" 2>&1 ||
     { cat "$dir/out"; echo "1..0 # SKIP plait-train does not run"; exit 0; }
 
-# hurt WHAT RANKS LAYOUT EVERY RANK...: the ranks are killed one by one
+# hurt WHAT RANKS LAYOUT EVERY RANK...: kill these ranks one by one; EVERY may
+# contain further settings
 hurt() {
     local what=$1 at=$((RANDOM % 40 + 12)) killed_ranks=0
     begin "$2" "$3" --set checkpoint.every=$4 # and what else is in $4
@@ -90,7 +90,7 @@ hurt() {
     done
     finish
     ok "$what: ends well" test $status = 0
-    # one that ends well is enough for the status
+    # the exit status is 0 if a single rank ends well
     ok "no rank ends otherwise" eval \
         '! grep "Sanitizer\|runtime error\|plait-train: " "$dir/out" |
             grep -v "plait-train: \(rank\|a spare rank\|back at step\) "'
@@ -102,7 +102,7 @@ hurt() {
 hurt "dp 4, one is killed" 4 --dp=4 10 $((RANDOM % 3 + 1))
 hurt "dp 4, the first" 4 --dp=4 10 0
 hurt "dp 4, amid saves, two in a row" 4 --dp=4 1 2 $((RANDOM % 2 * 3))
-# of those left, 2 or 3 waits
+# after the first loss, rank 2 or 3 has no seat and waits
 apart=0
 one=$((RANDOM % 4)) other=$((RANDOM % 2))
 [ $one != $other ] || other=$((1 - one))
@@ -121,8 +121,8 @@ ok "then the other, and none waits" \
 ok "nothing is left of it, nor a spare one" \
     eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
 
-# No file is ever written: what goes on went on from memory, and repeats no more
-# steps than there are between two copies.
+# No checkpoint file is ever written: the run resumes from copies in memory, and
+# repeats no more steps than lie between two copies.
 from_memory() {
     ok "from memory, each time" eval 'test "$(grep -c "is gone in step" \
         "$dir/out")" = "$(grep -c "from step [0-9]* in memory" "$dir/out")"'
@@ -145,8 +145,8 @@ hurt "tp 2 dp 2 zero 1, copies in memory, two killed" 4 "--tp=2 --dp=2" \
     "100000 $copies --set parallel.zero=1" $one $(((one + 1 + RANDOM % 3) % 4))
 from_memory
 
-# stopped WHAT SECONDS RANKS LAYOUT RANK ARGS...: the rank is stopped when the
-# step is there, and continued SECONDS after the others are back; 0: never
+# stopped WHAT SECONDS RANKS LAYOUT RANK ARGS...: stop the rank at a random
+# step, and continue it SECONDS after the others have resumed; 0: never
 stopped() {
     local rank=$5
     begin "$3" "$4" "${@:6}"
@@ -179,7 +179,7 @@ stopped "tp 2 and a spare one, the first is stopped for ever" 0 2 \
 ok "whose seat the spare one takes" \
     grep -q "dp 1 of 1 (1 spare rank takes a seat) from" "$dir/out"
 
-# A short stop is waited for.
+# The others wait for a rank that is stopped for a short time.
 begin 2 --dp=2 --set train.timeout=60 --set checkpoint.every=50
 kill_at $((RANDOM % 40 + 12)) 1 STOP
 sleep 1
@@ -189,7 +189,7 @@ ok "a rank that is stopped for a second is waited for" eval 'test $status = 0 &&
     ! grep "is gone" "$dir/out" && close_by "$dir/one" "$dir/m"'
 
 begin 2 "--tp=2 --spares=1" --set checkpoint.every=5
-# ticks FILE: of the processor, so far
+# ticks RANK: clock ticks of processor time that the rank has used
 ticks() { cut -d" " -f14,15 "/proc/$(cat "$dir/pid.$1")/stat" | tr " " +; }
 until_true eval 'steps_made 20 || ! kill -0 $pid'
 spare=$(ticks s1) rank=$(ticks 1)

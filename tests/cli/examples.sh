@@ -3,9 +3,9 @@
 # The models in examples/ have as many parameters as the released weights, and
 # the job that each file proposes fits into its GPUs.
 #
-# The counts: for Llama and Mixtral, the bytes that the released
-# model.safetensors.index.json says, over 2; for GPT-2, what transformers
-# counts in the released weights.
+# Sources of the counts: for Llama and Mixtral, the bytes given by the released
+# model.safetensors.index.json, over 2; for GPT-2, what transformers counts in
+# the released weights.
 plait=$top_builddir/plait
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 99
@@ -47,16 +47,16 @@ model llama3-405b 405853388800
 model mixtral-8x7b 46702792704
 model smollm2-135m 134515008
 
-# None is left out; those in examples/lessons are of no published model.
+# No model is left out; those in examples/lessons are not published models.
 [ $n = $((2 * $(find "$top_srcdir/examples" -maxdepth 1 -name '*.yaml' \
     ! -name quickstart.yaml | wc -l))) ]
 check "every model was looked at" $?
 
-# The job files of plait-train: what #SBATCH asks for is a plan that fits.
+# Job files of plait-train: what #SBATCH asks for gives a plan that fits.
 asked() { # FILE NAME: the number
     sed -n "s/^#SBATCH.* *--$2=\([0-9]*\).*/\1/p" "$1"
 }
-# Those of other trainers are plans of the sizes that they ask for.
+# Job files of other trainers: the sizes that they ask for give a plan.
 foreign() { # FILE
     bash -n "$1" && flags=$(grep '^#SBATCH' "$1" |
         grep -oE -- '--(tp|cp|ep|dp|pp|placement)=[a-z0-9]+') || return 1

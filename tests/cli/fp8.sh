@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A model that trains in fp8 learns a text as well as in bf16: the loss within
-# 1 % over the last steps of a run. Recompute changes no bit of it.
+# A model that trains in fp8 learns a text as well as in bf16: the mean loss of
+# the last steps differs by less than 1 %. Recompute changes no bit of it.
 set -u
 export OMP_NUM_THREADS=1
 train=$top_builddir/plait-train
@@ -12,8 +12,8 @@ trap 'rm -rf "$dir"' EXIT
 
 "$top_builddir/plait-prep" "$top_srcdir/LICENSE" --out "$dir/text" \
     >"$dir/out" 2>&1 || { sed 's/^/# /' "$dir/out"; exit 1; }
-# At three times this rate bf16 itself parts from fp32 by 2 % of the loss; at
-# this one by less than 0.1 %, so that what is seen is what fp8 does.
+# At three times this rate bf16 itself differs from fp32 by 2 % of the loss, at
+# this one by less than 0.1 %, so that the difference shows the effect of fp8.
 cat >"$dir/gpt2.yaml" <<EOF
 model: {family: gpt2, layers: 2, hidden: 64, heads: 4, vocab: 257, seq_len: 64}
 data: {train: $dir/text/train.bin}
@@ -24,7 +24,7 @@ EOF
 sed 's/gpt2/llama/; s/heads: 4/heads: 4, kv_heads: 2/' "$dir/gpt2.yaml" \
     >"$dir/llama.yaml"
 
-# losses NAME MODEL ARG...: of every step, to $dir/NAME
+# losses NAME MODEL ARG...: train, and write the loss of every step to $dir/NAME
 losses() {
     local name=$1 model=$2
     shift 2

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-generate and plait-eval: the same text in every layout, several prompts
-# as each alone, from a checkpoint and from a Hugging Face directory, whole
-# characters; the loss of training; one line for every wrong input.
+# plait-generate and plait-eval: the same text in every layout; several prompts
+# give the same as each alone; from a checkpoint and from a Hugging Face
+# directory; whole characters; the loss of training; one line for every wrong
+# input.
 set -u
 export OMP_NUM_THREADS=1
 generate=$top_builddir/plait-generate
@@ -13,7 +14,8 @@ trap 'rm -rf "$dir"' EXIT
 . "$top_srcdir/tests/lib/ok.sh"
 shown=$dir/err
 
-# refused CODE REGEX COMMAND...
+# refused CODE REGEX COMMAND...: whether it exits with CODE and one line that
+# matches
 refused() {
     local code=$1 regex=$2 got
     shift 2
@@ -33,7 +35,7 @@ give_up() {
 seq -s ' ' 1 4000 >"$dir/text"
 "$top_builddir/plait-prep" "$dir/text" --out "$dir/data" >"$dir/err" 2>&1 ||
     give_up prep
-# 512 bytes to train on and the end of the text: 8 samples
+# 512 bytes to train on and the last token's target: 8 samples
 seq -s ' ' 300 500 | head -c 538 >"$dir/short"
 "$top_builddir/plait-prep" "$dir/short" --out "$dir/short.data" \
     >"$dir/err" 2>&1 || give_up prep
@@ -57,12 +59,12 @@ command -v mpirun >/dev/null &&
         --set parallel.tp=2 >/dev/null 2>&1 && mpi=yes
 [ "$mpi" ] || echo "# no MPI: one layout alone"
 
-# text ARGS...: what plait-generate writes
+# text ARGS...: the text that plait-generate writes
 text() {
     timeout 240 "$generate" "$dir/ck" "$@" 2>"$dir/err"
 }
 
-# ranks RANKS ARGS...: the same of several ranks
+# ranks RANKS ARGS...: the same with several ranks
 ranks() {
     local ranks=$1
     shift
@@ -74,7 +76,7 @@ drawn=(--prompt "17 18" --tokens 40 --seed 7 --top-k 20 --top-p 0.9)
 text "${greedy[@]}" --tokens 30 >"$dir/greedy"
 ok "a text begins with its prompt" grep -q "^300 301" "$dir/greedy"
 ok "and is 30 bytes longer" test "$(wc -c <"$dir/greedy")" = 38
-# More than the model sees at once: it goes on with the newer half.
+# More tokens than the model's context: it goes on with the newer half.
 text "${greedy[@]}" --tokens 150 >"$dir/long"
 ok "a text may be longer than seq_len" test "$(wc -c <"$dir/long")" = 158
 ok "and begins alike" test "$(head -c 37 "$dir/long")" = "$(cat "$dir/greedy")"
@@ -124,7 +126,7 @@ ok "plait generate" cmp "$dir/greedy" \
 
 # -- plait-eval
 
-# held ARGS...: plait-eval --json, to $dir/json; value KEY: of that
+# held ARGS...: run plait-eval --json; value KEY: a value of its output
 held() {
     timeout 240 "$eval" "$dir/ck" "$@" --json >"$dir/json" 2>"$dir/err"
 }

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plait init: each size it offers is a file that the other commands read, with
-# the layout that plait plan --auto would take; nothing is overwritten.
+# plait init: for each size it writes a file that the other commands read, with
+# the layout that plait plan --auto would choose; nothing is overwritten.
 . "$top_srcdir/tests/lib/check.sh"
 plait=$top_builddir/plait
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
 
-# fits FILE GPUS: plait estimate takes the file, and its layout fits
+# fits FILE GPUS: whether plait estimate says that the file's layout fits
 fits() {
     "$plait" estimate --model "$1" --gpus "$2" --gpu-type h100 --json \
         >"$tmp/estimate" 2>"$tmp/err" && grep -q '"fits": *true' "$tmp/estimate"
@@ -29,14 +29,15 @@ check "the srun line names nodes, tasks and GPUs" $?
 "$plait" init --model tiny --gpu-type cpu >"$tmp/cpu.yaml" &&
     grep -q 'precision: fp32' "$tmp/cpu.yaml"
 check "a machine without GPUs" $?
-# Without options it depends on the machine: what it has, or one clear line.
+# Without options the result depends on the machine: a file, or one clear line.
 "$plait" init --model tiny >"$tmp/here" 2>"$tmp/err" &&
     grep -q '^    micro_batch: ' "$tmp/here" ||
     grep -q 'name the GPUs it is for' "$tmp/err" ||
     grep -q 'name it with --gpu-type' "$tmp/err"
 check "this machine" $?
 
-# refuse STATUS PATTERN OPTION...: exits so, with this one line
+# refuse STATUS PATTERN OPTION...: whether it exits with STATUS and this one
+# line
 refuse() {
     wanted=$1 pattern=$2
     shift 2

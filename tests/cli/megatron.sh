@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints of Megatron-LM's, there and back again with the same bits, in
-# files of several ranks too, and one line for every wrong one.
-# parity/megatron.sh holds them against Megatron-core.
+# Checkpoints of Megatron-LM: converted and back with the same bits, also in
+# files of several ranks, and one line for every wrong one. parity/megatron.sh
+# compares with Megatron-core.
 set -u
 convert=$top_builddir/plait-convert
 command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
@@ -14,10 +14,10 @@ file=release/mp_rank_00/model_optim_rng.pt
 
 hf() { python3 "$lib/hf.py" "$@"; }
 megatron() { python3 "$lib/megatron.py" "$@"; }
-# Nothing but the lines on stdout.
+# quietly ARGS...: convert; fails if anything is printed on stderr
 quietly() { "$convert" "$@" 2>"$dir/err" && [ ! -s "$dir/err" ]; }
 
-# model KIND DTYPE: $at, a model, and $at.plait
+# model KIND DTYPE: make a model, $at, and its checkpoint, $at.plait
 model() {
     at=$dir/$1-$2
     [ -d "$at.plait" ] && return
@@ -25,7 +25,8 @@ model() {
         "$convert" --from "$at" --to "$at.plait" >/dev/null || exit 1
 }
 
-# trip KIND DTYPE NAME-OF-IT FILES ARGS...
+# trip KIND DTYPE NAME-OF-IT FILES ARGS...: convert it to Megatron's format and
+# back
 trip() {
     local kind=$1 type=$2 name=$3 files=$4
     shift 4
@@ -105,7 +106,7 @@ ok "nothing is left beside them" \
 
 # -- wrong input ------------------------------------------------------------
 
-# refused CODE REGEX ARGS...: one line, and nothing made
+# refused CODE REGEX ARGS...: one line, and no output
 refused() {
     local code=$1 regex=$2 got
     shift 2
@@ -125,7 +126,7 @@ refused() {
     fi
 }
 
-# damaged REGEX CASE
+# damaged REGEX CASE: a file damaged in this way is refused
 damaged() {
     rm -rf "$dir/bad"
     cp -r "$at.mega" "$dir/bad"

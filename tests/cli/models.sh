@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Models as others write them: Hugging Face's config.json and Megatron's
+# Models in the formats of others, Hugging Face's config.json and Megatron's
 # arguments, in every command that takes --model.
 plait=$top_builddir/plait
 tmp=$(mktemp -d) || exit 1
@@ -9,7 +9,7 @@ export LC_ALL=C PLAIT_SITE=
 . "$top_srcdir/tests/lib/check.sh"
 cd "$tmp" || exit 1
 
-# parameters FILE COUNT OPTION...
+# parameters FILE COUNT OPTION...: whether plait estimate counts so many
 parameters() {
     local file=$1 count=$2
     shift 2
@@ -17,7 +17,7 @@ parameters() {
         grep -q "\"parameters\": $count," json
     check "$file: $count parameters$(cat err)" $?
 }
-# refused TEXT OPTION...
+# refused TEXT OPTION...: whether plait estimate fails with just this line
 refused() {
     local text=$1
     shift
@@ -25,7 +25,7 @@ refused() {
     check "$text" $?
 }
 
-# Of the models' own pages; the numbers are those of their weights.
+# From the models' own pages; the counts are those of their weights.
 cat >llama.json <<'END'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
  "attention_bias": false, "hidden_size": 4096, "intermediate_size": 14336,
@@ -89,8 +89,9 @@ cat >gemma3.json <<'END'
  "num_key_value_heads": 16, "sliding_window": 1024, "sliding_window_pattern": 6,
  "vocab_size": 262208}
 END
-# billions FILE ALL ACTIVE: published, in billions; within half a percent of
-# all, and five of what is active, which others count without the embedding
+# billions FILE ALL ACTIVE: compare with published counts, in billions; within
+# half a percent for all parameters, and five for active ones, which others
+# count without the embedding
 billions() {
     "$plait" estimate --model "$1" --gpus 8 --json 2>err >json &&
         sed -n 's/^ *"\(active_\)\{0,1\}parameters": \([0-9]*\),/\2/p' json |

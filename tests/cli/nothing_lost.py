@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hurts checkpoints as no disk and no memory should, for nothing_lost.sh: the
-files stay whole by their checksums, so that only what they say is wrong."""
+"""Damages checkpoints for nothing_lost.sh in ways that leave their checksums
+right, so that only the contents are wrong."""
 import json
 import os
 import struct
@@ -9,7 +9,8 @@ import zlib
 
 
 def seal(text):
-    """The manifest's own checksum: of its text with zeros in its place."""
+    """Set the manifest's own checksum, that of its text with zeros in its
+    place."""
     head, tail = text.rsplit('"checksum": "', 1)
     zeros = head + '"checksum": "00000000' + tail[8:]
     crc = zlib.crc32(zeros.rstrip("\n").encode())
@@ -17,7 +18,7 @@ def seal(text):
 
 
 def poison(checkpoint, prefix, value):
-    """One element of the first tensor with this name gets `value`."""
+    """Set one element of the first tensor with this name to `value`."""
     path = os.path.join(checkpoint, "manifest.json")
     text = open(path).read()
     for entry in json.loads(text)["files"]:
@@ -39,7 +40,7 @@ def poison(checkpoint, prefix, value):
 
 
 def age(checkpoint):
-    """The manifest as earlier versions wrote it."""
+    """Rewrite the manifest as earlier versions wrote it."""
     path = os.path.join(checkpoint, "manifest.json")
     m = json.load(open(path))
     for key in ("settings", "data", "checksum"):

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-train where something is wrong that nobody says: a checkpoint of
-# another run, one that nothing can be made of, data that are cut, a directory
-# that is away for a while.
+# plait-train with errors that no other program reports: a checkpoint of another
+# run, one with useless contents, data that are cut, a directory that disappears
+# for a while.
 set -u
 train=$top_builddir/plait-train
 hurt="python3 -B $top_srcdir/tests/cli/nothing_lost.py"
@@ -22,7 +22,7 @@ run() {
     status=$?
 }
 
-# says PATTERN: one line of plait-train's, and it is this one
+# says PATTERN: whether plait-train printed one line, and it matches
 says() {
     [ "$(grep -c '^plait-train: ' "$dir/out")" = 1 ] &&
         grep -q "^plait-train: .*$1" "$dir/out"
@@ -41,7 +41,7 @@ more=("${save[@]}" --set train.steps=5)
 mv "$dir/tokens.bin" "$dir/first.bin"
 cp "$dir/first.bin" "$dir/tokens.bin"
 printf 'ab' | dd of="$dir/tokens.bin" bs=1 seek=1100 conv=notrunc 2>/dev/null
-# as many heads, and all shapes the same
+# settings that keep all shapes the same
 for other in model.rope_theta=20000 model.norm_eps=1e-6 train.seed=8 \
     optim.weight_decay=0.2 train.global_batch=32; do
     cp "$dir/first.bin" "$dir/tokens.bin"
@@ -81,7 +81,7 @@ run "${more[@]}"
 ok "one of an earlier version is gone on from" test $status = 0
 ok "with one line" says "earlier version.*not compared"
 
-# -- one that nothing can be made of -------------------------------------------
+# -- a checkpoint with useless contents ----------------------------------------
 rm -rf "$ck"
 run "${save[@]}" --set train.steps=6 --metrics "$dir/whole"
 cp -r "$ck" "$dir/good"
@@ -135,8 +135,8 @@ start() {
     until_true grep -q "step 1/\|resumed" "$dir/out"
 }
 
-# The directory becomes a file. A run that went on meanwhile would make it again
-# in between.
+# Replaces the directory by a file, while the run is stopped: otherwise it could
+# create the directory again in between.
 block_directory() {
     kill -STOP "$pid"
     until_true grep -q '^State:.*stopped' "/proc/$pid/status"
@@ -166,7 +166,7 @@ ok "likewise what it is evaluated with" ended
 ok "with one line" says "val.bin: cut while it was read"
 ok "and a checkpoint" test -e "$(echo "$ck"/step-*/manifest.json)"
 
-# A directory that is no directory for a while.
+# For a while the directory is a file.
 rm -rf "$ck"
 start --set checkpoint.dir="$ck" --set checkpoint.every=3
 until_true test -e "$ck/latest"
@@ -176,7 +176,8 @@ ok "a save that fails is said" until_true grep -q "could not be saved: $ck" \
 ok "and training goes on" kill -0 "$pid"
 rm "$ck"
 ok "the next ones are saved" until_true test -e "$ck/latest"
-# It is said after the next step, when the checkpoint is already there.
+# The removal is reported after the next step, when the checkpoint is already
+# there again.
 ok "and what was removed is said" \
     until_true grep -q "$ck was removed" "$dir/out"
 kill -TERM "$pid"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A shared file system is not stormed: which ranks open the configuration, the
-# tokens and a checkpoint's files, as strace sees it.
+# A shared file system is spared: strace shows how many ranks open the
+# configuration, the tokens and a checkpoint's files.
 set -u
 train=$top_builddir/plait-train
 mpirun=$top_srcdir/tests/lib/mpirun.sh
@@ -16,7 +16,7 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 n=0
 
-# is WHAT EXPECTED GOT
+# is WHAT EXPECTED GOT: one check
 is() {
     n=$((n + 1))
     if [ "$2" = "$3" ]; then
@@ -28,7 +28,7 @@ is() {
     fi
 }
 
-# run COMMAND...: under strace, with one file for each process
+# run COMMAND...: run it under strace, which writes a file for each process
 run() {
     rm -f "$dir"/trace.*
     timeout 240 strace -ff -qq -s 4096 -e trace=open,openat \
@@ -36,12 +36,12 @@ run() {
     status=$?
 }
 
-# openers NAME: how many processes opened it
+# openers NAME: how many processes opened that file
 openers() {
     grep -l "\"[^\"]*$1\"" "$dir"/trace.* 2>/dev/null | wc -l
 }
 
-# the loss of the last step
+# last_loss: the loss of the last step
 last_loss() {
     tail -n 1 "$dir/m.jsonl" | sed 's/.*"loss":\([^,]*\).*/\1/'
 }
@@ -77,7 +77,7 @@ done
 is "the loss is that of one process" \
     "$(printf %.4f "$alone")" "$(printf %.4f "$(last_loss)")"
 
-# Each rank's part of ZeRO lies in its own shard of the checkpoint.
+# Each rank's part of ZeRO is in its own file of the checkpoint.
 rm -rf "$dir/ck"
 run sh "$mpirun" 4 "$train" "$dir/c.yaml" --set train.steps=2 \
     --set parallel.zero=1

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Every option that a command's --help shows is in its man page, in the table
-# that its program reads options by, and in the completion, which is made from
-# --help. What a full disk swallows is no success.
+# Every option that a command's --help shows is in its man page, in the
+# program's table of options, and in the completion, which is made from --help.
+# Output lost to a full disk is a failure.
 source "$top_builddir/man/completion/plait" || exit 1
 tmp=$(mktemp) || exit 1
 trap 'rm -f "$tmp" "$tmp.full"' EXIT
@@ -17,7 +17,7 @@ complete_line() {
     printf '%s\n' "${COMPREPLY[@]}"
 }
 
-# covered NAME MANPAGE COMMAND...: all options of COMMAND --help
+# covered NAME MANPAGE COMMAND...: check all options of COMMAND --help
 covered() {
     local name=$1 page=$2 option missing=
     shift 2
@@ -36,7 +36,7 @@ covered() {
 }
 
 # read_by COMMAND SOURCE...: the getopt_long() table of SOURCE has the options
-# of --help, with an argument or without one
+# of --help, with or without an argument
 read_by() {
     local command=$1 said table
     shift

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Gradients travel while backward computes: two ranks, their traces, the
+# Gradients are reduced while backward computes: traces of two ranks, the
 # metrics and the summary.
 set -u
 train=$top_builddir/plait-train
@@ -40,8 +40,8 @@ for rank in range(2):
             moved.append((begun[e["id"]], e["ts"]))
     ok(len(backward) == 8 and len(moved) >= 3 * 8,
        f"rank {rank}: 8 backwards and several buckets in each")
-    # How many depends on who gets a core when; if they were handed over after
-    # backward it would be none.
+    # How many depends on how cores are scheduled; if all-reduces began only
+    # after backward, there would be none.
     beside = sum(any(s[0] <= m[0] < s[1] for s in backward) for m in moved)
     print(f"# {beside} of {len(moved)} all-reduces begin inside backward")
     ok(beside > 0, f"rank {rank}: gradients travel beside backward")

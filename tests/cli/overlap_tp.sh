@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Under sequence parallelism rows are gathered and sums scattered while the
-# matrix products work, in forward and in backward: two ranks and their
-# traces, in which each chunk is a transfer of its own that is waited for later.
-# The loss is that of one process. How much of the time is hidden depends on who
-# gets a core when: it is printed, and `make bench` has it as a figure.
+# Under sequence parallelism, all-gathers and reduce-scatters run beside the
+# matrix products, in forward and in backward. In the traces of two ranks each
+# chunk is a separate transfer that is waited for later. The loss is that of one
+# process. How much of the time is hidden depends on how cores are scheduled: it
+# is printed here, and `make bench` reports it.
 set -u
 train=$top_builddir/plait-train
 command -v mpirun >/dev/null && command -v python3 >/dev/null &&
@@ -14,7 +14,7 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 
 python3 -B "$top_srcdir/tests/lib/tokens.py" "$dir/tokens.bin"
-# 1024 rows: four chunks, each two ranks' 128.
+# 1024 rows: four chunks with 128 rows of each of the two ranks.
 cat >"$dir/c.yaml" <<EOF
 model: {layers: 4, hidden: 256, heads: 4, vocab: 257, seq_len: 256}
 data: {train: $dir/tokens.bin}
@@ -65,12 +65,12 @@ for rank in range(2):
             it.all += 1
             it.beside += len(t) == 3
             it.hidden += hidden(t, stood)
-# All but the embedding's sum and gradient, four chunks of each in a step.
+# All but the embedding's sum and gradient travel in four chunks per step.
 for (phase, kind), it in seen.items():
     ok(it.all and it.beside >= 0.75 * it.all,
        f"{phase}, {kind}: {it.beside} of {it.all} may run beside the products")
-    # On 2 ranks, in 6 steps, four chunks of each: two gathers and two scatters
-    # of a layer, and one each at its ends; backward gathers twice as often.
+    # On 2 ranks, in 6 steps, four chunks of each: per layer two gathers and two
+    # scatters, and one each at its ends; backward gathers twice as often.
     want = {"forward all-gather": 9, "forward reduce-scatter": 9,
             "backward all-gather": 16, "backward reduce-scatter": 8}
     want = 2 * 6 * 4 * want[f"{phase} {kind}"]

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The peak that MFU is against, as earlier runs on the machine have seen it.
+# The peak that MFU is relative to, as remembered from earlier runs on the
+# machine.
 set -u
 train=$top_builddir/plait-train
 command -v python3 >/dev/null && "$train" --version >/dev/null ||
@@ -16,7 +17,7 @@ data: {train: $dir/tokens.bin}
 train: {steps: 2, global_batch: 2, micro_batch: 2}
 END
 
-# run [VARIABLE=VALUE ...]
+# run [VARIABLE=VALUE ...]: train with these environment variables
 run() {
     rm -f "$dir"/m*
     env -u PLAIT_PEAKS -u XDG_CACHE_HOME HOME="$dir/home" "$@" \
@@ -24,7 +25,8 @@ run() {
         >"$dir/out" 2>&1 </dev/null
 }
 
-# against PEAK: what the run's record says, and each MFU follows from
+# against PEAK: whether the run's record has this peak and each MFU follows from
+# it
 against() {
     python3 - "$dir/m" "$1" <<'END'
 import json, sys

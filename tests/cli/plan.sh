@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plait plan and plait estimate as a user meets them: what they print, the
-# fields of their JSON that other tools rely on, and how they end.
+# plait plan and plait estimate as a user sees them: their output, the fields of
+# their JSON that other tools rely on, and their exit codes.
 plait=$top_builddir/plait
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -250,7 +250,7 @@ refused 2 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 
     plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8
 refused 2 '--tp=8 does not fit in a node: n1 has 4 tasks; --tp=4 would fit' \
     plan --tp=8 --nodes='n[1-4]' --tasks-per-node=4
-# What srun refuses.
+# Requests that srun refuses.
 refused 2 'node n1 is named twice' plan --nodes=n1,n2,n1
 echo 'SwitchName=s1 Nodes=n[1-3]' >three.conf
 refused 2 'no switch of the fabric has node n4; --placement=linear does not need it' \

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plait probe as one node and as four under two switches, and plait plan reads
-# what it writes. The times are known (probe_known.c), and so each figure; this
-# machine is measured once, which says only that the probe ends as it should:
-# a busy machine's times may not grow with the messages. `make bench` measures.
+# plait probe on one node and on four under two switches, and plait plan with
+# the file that it writes. Times are given by probe_known.c, so that every
+# figure is known; this machine is measured once, only to see that the probe
+# ends as it should: on a busy machine the times may not grow with the messages.
+# `make bench` measures.
 plait=$top_builddir/plait
 known=$top_builddir/tests/cli/probe_known
 mpirun=$top_srcdir/tests/lib/mpirun.sh
@@ -14,12 +15,12 @@ export LC_ALL PLAIT_SITE
 unset SLURMD_NODENAME
 . "$top_srcdir/tests/lib/check.sh"
 
-# figure FILE KEY: the number, which must be one
+# figure FILE KEY: the number, which must be given once
 figure() {
     sed -n "s/^    $2: \([0-9.e+-]*\) #.*/\1/p" "$1"
 }
 
-# figures FILE KEY=WANT...: to 1 in 1000
+# figures FILE KEY=WANT...: compare them, to 1 in 1000
 figures() {
     file=$1
     shift
@@ -108,7 +109,7 @@ check 'links, network and switches have the figures of the times' $?
     grep -q '^# rails all-reduce ' "$tmp/four.yaml"
 check 'the table has both levels and the rails' $?
 
-# The planner's figures are the file's: eight messages of a known size.
+# The planner uses the file's figures: eight messages of a known size.
 plan="$plait plan --tp=1 --pp=8 --dp=1 --nodes=n[1-4] --tasks-per-node=2
     --fabric=$tmp/topology.conf --json"
 $plan --site "$tmp/four.yaml" >"$tmp/plan.json"
@@ -122,8 +123,8 @@ if command -v python3 >/dev/null; then
 import json, sys
 link, nic, us, hop, over = map(float, sys.argv[2:])
 # Default traffic: 64 micro-batches of 4096 tokens, 4096 wide, in 16 bits, go
-# on and come back, one message at a time out of a node and out of a leaf. The
-# slowest link sets the pace.
+# forward and back, one message at a time leaving each node and each leaf. The
+# slowest link determines the pace.
 cost = json.load(open(sys.argv[1]))["cost"]["pp_s"]
 pace = max(1 / link, 1 / (2 * nic), over / (4 * nic)) / 1e9
 want = 2 * 64 * (1e-6 * (us + hop) + 2 * 4096 * 4096 * pace)

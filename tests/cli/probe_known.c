@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timing of plait-probe without a clock: two ranks of each node, two nodes
- * of each leaf, and links whose times are known, so that probe.sh can compare
- * every figure of the site file on a machine however busy. */
+/* Replaces the timing of plait-probe by known times of links, so that probe.sh
+ * can check every figure of the site file however busy the machine is: two
+ * ranks on each node, two nodes on each leaf. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ void plait_timing_close(struct plait_timing *m)
     (void)m;
 }
 
-/* The slowest rank's times; those of a rank that takes no part are 0. */
+/* The times of the slowest rank; ranks that take no part have 0. */
 static int share_times(struct plait_timing *m, double *seconds,
                        struct plait_error *err)
 {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Dumps in the format of torch's flight recorder (2.10) of four ranks, tp 2 and
-dp 2, that hang in one way. Usage: recorder.py WAY PREFIX"""
+"""Write dumps in the format of torch's flight recorder (2.10) of four ranks,
+tp 2 and dp 2, that hang in one way.
+Usage: recorder.py WAY PREFIX"""
 import pickle
 import sys
 
@@ -69,7 +70,8 @@ for r in ranks:
     elif WAY == "message":
         r.op("default_pg", done=False, at=6)
     else:
-        # 0 and 1 are through with their tp group where 2 is late
+        # 0 and 1 have completed the collective of their tp group; 2 is late in
+        # its
         early = r.rank < 2
         r.op("tp", done=early, at=5)
         if early:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait stuck names the rank that others wait for by what torch's flight
-# recorder left of any trainer.
+# plait stuck names the rank that others wait for, from the dumps that torch's
+# flight recorder wrote for any trainer.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait run without Slurm: alone on this machine, and under mpirun; and a layout
-# in the words of other trainers.
+# plait run without Slurm: alone on this machine, and under mpirun; and with a
+# layout in the terms of other trainers.
 plait=$top_builddir/plait
 top_srcdir=$(cd "$top_srcdir" && pwd)
 tmp=$(mktemp -d) || exit 1
@@ -66,7 +66,7 @@ refused 1 'cannot run /nonexistent: No such file or directory' \
 PLAIT_RANK=0 refused 2 'run: this task has a plan already (PLAIT_RANK is set): '\
 'leave out plait run, or srun'"'"'s flags' --tp=1 true
 
-# One that fails ends the others, and what those have started.
+# A task that fails ends the others, and the processes that they started.
 alone 3 sh -c '[ $RANK != 1 ] || exit 7
     sleep 50 & echo $! >"$0.$RANK"; wait' "$tmp/child"
 is 'the status is that of the task that failed' 7 $?
@@ -87,7 +87,7 @@ kill -USR1 $pid
 wait $pid
 is 'signals are passed on' 5 $?
 
-# Tasks that do not end by themselves: one ignores signals, one stands still.
+# Tasks that do not end by themselves: one ignores signals, one is stopped.
 rm -f "$tmp"/ready.*
 deaf() # GRACE
 {
@@ -131,8 +131,8 @@ else
     check "under MPICH's mpirun # SKIP no mpiexec.hydra" 0
 fi
 
-# What Flux's shell and PBS tell a task, by their documents: none of the two is
-# run here.
+# The variables that Flux's shell and PBS set for a task, according to their
+# manuals: neither runs here.
 flux() { # rank nodes
     FLUX_TASK_RANK=$1 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=$(($1 % (4 / $2))) \
         FLUX_JOB_NNODES=$2 FLUX_JOB_ID=f23 PMI_RANK=$1 PMI_SIZE=4 PMI_FD=9 \
@@ -160,7 +160,7 @@ where task 0 is: set MASTER_ADDR for all tasks" "$(PBS_NODEFILE=$tmp/pbs mpi 0)"
 is "... in a job of Slurm" '2 1 first' \
     "$(SLURM_JOB_NODELIST=first,$self mpi 2)"
 
-# The job that the cluster tests run under srun; it asks for its node's name.
+# The job of the cluster tests; it reads its node's name from the environment.
 if python3 -c 'import torch.distributed' 2>/dev/null; then
     (cd "$tmp" && SLURMD_NODENAME=here timeout 240 "$plait" run \
         --np 4 --tp=1 python3 "$top_srcdir/tests/cluster/torch_job.py" \
@@ -197,7 +197,7 @@ if command -v python3 >/dev/null; then
 else
     check 'JSON # SKIP no python3' 0
 fi
-# Megatron's own ranks, of the arguments that it is given.
+# Compares with Megatron's own ranks for the arguments that it gets.
 if python3 -c 'import megatron.core' 2>/dev/null; then
     python3 - "$plait" <<'END'
 import subprocess, sys

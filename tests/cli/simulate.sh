@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait simulate as a user meets it: the timeline, the names of its parts,
-# what is slow, and how it ends.
+# plait simulate as a user sees it: the timeline, the names of its parts, slow
+# ranks and links, and its exit codes.
 plait=$top_builddir/plait
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -25,7 +25,7 @@ number() {
     grep -m1 "\"$1\":" "$2" | sed 's/.*: //; s/,$//'
 }
 
-# holds EXPRESSION: of numbers
+# holds EXPRESSION: whether an expression of numbers is true
 holds() {
     awk "BEGIN { exit !($1) }"
 }
@@ -72,7 +72,7 @@ check 'its estimate is that of plait estimate' $?
 holds "$(number step_s plain.json) <= $(number step_s estimate.json)"
 check 'overlap only helps' $?
 
-# Rank 5 is in the second stage (tp 2, dp 2): everybody waits for it.
+# Rank 5 is in the second stage (tp 2, dp 2): all other ranks wait for it.
 "$plait" simulate --model model.yaml --slow rank=5:1.5 --json >slow.json
 holds "$(number step_s slow.json) > 1.3 * $(number step_s plain.json)"
 check 'a straggler holds up the step' $?

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer that is none of Plait's: ranks that meet over a socket, until one
-reads the pipe FILE, into which nobody writes. usage: stacks.py FILE RANK"""
+"""A trainer that is not Plait's: ranks that exchange messages over sockets,
+until one of them reads the pipe FILE, to which nothing is written.
+usage: stacks.py FILE RANK"""
 import os
 import socket
 import subprocess
@@ -13,7 +14,8 @@ with open("process.%d" % me, "w") as file:
 
 
 def connect():
-    """A socket to rank 0; rank 0's to all others."""
+    """Return a list with a socket to rank 0; for rank 0, sockets to all
+    others."""
     place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     if me == 0:
         server = socket.create_server(place)
@@ -49,7 +51,7 @@ def train(links, path, guilty):
             open("here.%d" % me, "w").close()
 
 
-# A worker has its rank's variables too.
+# The worker inherits its rank's variables, but is not a rank.
 worker = subprocess.Popen([sys.executable, "-c", "input()"],
                           stdin=subprocess.PIPE)
 train(connect(), sys.argv[1], int(sys.argv[2]))

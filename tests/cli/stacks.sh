@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait stuck and a trainer that keeps no record: who is elsewhere, by the
-# stacks; with Python's where py-spy is there.
+# plait stuck on a trainer that keeps no records: the stacks show which rank is
+# elsewhere; with Python's stacks if py-spy is installed.
 set -u
 top=$(cd "$top_builddir" && pwd)
 src=$(cd "$top_srcdir" && pwd)
@@ -19,10 +19,10 @@ shown=$dir/out
 mkfifo data.bin
 exec 8<>data.bin
 
-# stuck ARGS: what it says in a line, and below
+# stuck ARGS: run plait stuck; its output is in `out`
 stuck() { "$top/plait-stuck" --wait 1 "$@" >out 2>&1; }
 
-# settled ARGS: nothing has moved between the two looks
+# settled ARGS: whether nothing has moved between its two looks
 settled() { stuck "$@" && ! grep -q "it goes on" out; }
 
 "$plait" run --np 4 --tp=2 --pin=none -- bash -c \
@@ -30,7 +30,8 @@ settled() { stuck "$@" && ! grep -q "it goes on" out; }
     "$dir/data.bin" 1 >run.out 2>&1 </dev/null &
 pid=$!
 until_true eval '[ "$(ls | grep -c here)" = 4 ]'
-# Where the kernel does not say what a process sleeps in, nobody is known to.
+# Without the kernel's wchan, which shows what a process sleeps in, no rank is
+# known to wait.
 case $(cat /proc/$pid/wchan 2>/dev/null) in
 '' | 0)
     echo "1..0 # SKIP this kernel shows no wchan"

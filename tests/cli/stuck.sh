@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Hangs made on purpose: one line says which rank the others wait for and where
-# it is, and all of them are gone. Four ranks each, as plait run starts them;
-# what MPI has its own ways for, under mpirun too.
+# Trainings that are made to hang: one line says which rank the others wait for
+# and where that rank is, and all of them end. Four ranks each, started by plait
+# run and, if MPI behaves differently, also by mpirun.
 set -u
 top=$(cd "$top_builddir" && pwd)
 src=$(cd "$top_srcdir" && pwd)
@@ -24,9 +24,9 @@ echo $$ >"pid.$me"
 exec "$@"
 EOF
 
-# -- one hang, in a folder of its own -----------------------------------------
+# -- one hang, in its own folder -----------------------------------------------
 
-# launch COMMAND...: four ranks of it
+# launch COMMAND...: start four ranks of it
 launch()
 {
     local with=("$top/plait" run --np 4 --pin=none ${layout:-} --)
@@ -37,7 +37,7 @@ launch()
     pid=$!
 }
 
-# train [ARGS]: a run that would not end by itself
+# train [ARGS]: start a run that would not end by itself
 train()
 {
     local size=${layout:---tp=2 --dp=2}
@@ -48,7 +48,7 @@ train()
 
 trains() { until_true eval 'grep -q "step 1/" out || ! kill -0 $pid'; }
 
-# said WHAT PATTERN: the run ends with that one line, and no rank is left
+# said WHAT PATTERN: the run ends with just this line, and no rank is left
 said()
 {
     if ! until_true eval '! kill -0 $pid'; then
@@ -65,7 +65,7 @@ said()
 
 who() { echo "rank $1 ([^ ]*, process [0-9]*)"; }
 
-# A member of each kind of group is stopped: RANK LAYOUT
+# stop RANK LAYOUT: stop a rank, so that members of each kind of group wait
 stop()
 {
     layout=${*:2}
@@ -75,7 +75,7 @@ stop()
     said "step [0-9]*" "$(who $1) is stopped by a signal; .*wait"
 }
 
-# preload CALL RANK FILE ARGS...: it hangs there once the run trains
+# preload CALL RANK FILE ARGS...: RANK hangs in CALL once the run trains
 preload()
 {
     export TEST_HANG_GO=$PWD/go TEST_HANG_PIPE=$PWD/pipe
@@ -121,7 +121,7 @@ slow_rank()
     ! grep "has not ended" out
 }
 
-# Nobody reads what rank 0 prints.
+# Rank 0 blocks because its output is not read.
 full_pipe()
 {
     mkfifo stuffed
@@ -157,7 +157,7 @@ change is rank [0-3] ([^ ]*, process [0-9]*); it is opening its data since \
 [0-9:]* (look-up of $PWD/dead/tokens.bin), as are 3 more; ended"
 }
 
-# Ranks that do not do the same: KIND SENTENCE
+# differ KIND SENTENCE: ranks whose collectives differ
 differ()
 {
     layout=--tp=2
@@ -169,13 +169,14 @@ differ()
 
 names=()
 jobs=()
-# hang NAME FUNCTION ARGS...: some at once, as they do little but wait
+# hang NAME FUNCTION ARGS...: run it in the background, some at once, as they
+# mostly wait
 hang()
 {
     local work=$dir/${#jobs[@]}
     mkdir "$work"
-    # What is left by an mpirun that is killed goes with its TMPDIR, which two
-    # that start at once would both make a folder in.
+    # Each gets its own TMPDIR: it is removed with what a killed mpirun leaves,
+    # and two mpiruns that start at once would both create the same folder.
     (cd "$work" && export TMPDIR=$work && "${@:2}"
         echo $? >"$work.status") >"$work.said" 2>&1 &
     names+=("$1")

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What examples/studies/run says of its studies, and of what is missing.
+# What examples/studies/run prints about its studies, and about missing
+# programs.
 . "$top_srcdir/tests/lib/study.sh"
 run=$top_srcdir/examples/studies/run
 
@@ -28,7 +29,7 @@ says "a study that is none" 2 'no study is called nothing: ' "$run" nothing
 says "a program that is none" 1 \
     '^run: local_sgd: /no/where is not found: give its path with --train$' \
     "$run" local_sgd --train /no/where
-# A PATH of its own; python3 may itself be a script that needs more of it.
+# Runs python3 by its path, as PATH is empty; python3 itself may be a script.
 python=$(python3 -c 'import sys; print(sys.executable)')
 mkdir "$tmp/bin"
 says "no mpirun" 1 '^run: local_sgd: mpirun is not in PATH$' \

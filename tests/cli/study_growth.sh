@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The study of growth against decay; it checks that both see the same samples,
-# in the steps and batches of the list.
+# The study of growing batches against decaying rates; it checks that both see
+# the same samples, in the listed steps and batches.
 . "$top_srcdir/tests/lib/study.sh"
 quick_study growth
 grep -q '^| digits | growth | 37 | 16 64 256 |' "$tmp/out"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Each way of the study of local SGD sends the bytes of its meetings.
+# In each variant of the study of local SGD, the bytes sent are those of its
+# meetings.
 . "$top_srcdir/tests/lib/study.sh"
 need_mpirun
 quick_study local_sgd

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What a live node tells beyond hwloc: NVML's links, the kernel driver's xGMI
-# links, port speeds. The libraries and the sysfs files are made here; hwloc
-# takes the machine from a fixture and is told that it is this one.
+# What a live node shows beyond hwloc: NVML's links, the kernel driver's xGMI
+# links, port speeds. The libraries and sysfs files are made here; hwloc reads a
+# fixture and is told that it is this machine.
 plait=$top_builddir/plait
 fake=$top_builddir/tests/unit/.libs/fake_nvml.so
 fixture=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
@@ -12,7 +12,7 @@ LC_ALL=C export LC_ALL
 . "$top_srcdir/tests/lib/check.sh"
 
 mkdir "$tmp/lib" && ln -s "$fake" "$tmp/lib/libnvidia-ml.so.1"
-# Without the matrix of the fixture, links can only come from NVML.
+# Without the fixture's matrix of links, links can only come from NVML.
 sed '/<distances2hetero/,/<\/distances2hetero/d' "$fixture" >"$tmp/live.xml"
 
 live() { # MODE: what plait topo says with this fake NVML
@@ -39,8 +39,8 @@ else
     n=1
 fi
 
-# A snapshot of sysfs: two processors, two GCDs of AMD's with two xGMI links,
-# a virtual machine's Ethernet, a 200 Gbit/s InfiniBand port.
+# A snapshot of sysfs: two processors, two AMD GCDs with two xGMI links, a
+# virtual machine's Ethernet, a 200 Gbit/s InfiniBand port.
 root=$tmp/root
 put() { # FILE TEXT
     mkdir -p "$root/$(dirname "$1")"

@@ -1,14 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plait and plait topo as a user meets them: what they print, and how they
-# end.
+# plait and plait topo as a user sees them: their output and exit codes.
 plait=$top_builddir/plait
 fixtures=$top_srcdir/tests/fixtures
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 . "$top_srcdir/tests/lib/check.sh"
 
-# ends EXPECTED-STATUS TEXT-ON-STDERR ARGUMENT...
+# ends EXPECTED-STATUS TEXT-ON-STDERR ARGUMENT...: run plait
 ends() {
     want=$1 text=$2
     shift 2
@@ -50,7 +49,7 @@ ends 1 'format 3.0' topo --hwloc-xml "$fixtures/hwloc/format-3.xml"
 ends 1 '--hwloc-xml' topo --nccl-xml "$mixed"
 ends 1 'No such file' topo --synthetic pu:2 --svg "$tmp/none/x.svg"
 
-# A program beside plait, or on PATH, is a command of its own.
+# A program named plait-NAME, beside plait or on PATH, is run as `plait NAME`.
 printf '#!/bin/sh\necho "got $*"\nexit 7\n' >"$tmp/plait-hello"
 chmod +x "$tmp/plait-hello"
 out=$(PATH=$tmp:$PATH "$plait" hello a 'b c')

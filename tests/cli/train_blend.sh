@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# data.train as a blend: the run is the same from the middle on and in any
-# layout, and what is wrong with it is said in a line.
+# data.train as a blend: the run is the same after a resume and in any layout,
+# and mistakes in it are reported in one line.
 set -u
 train=$top_builddir/plait-train
 mpirun=$top_srcdir/tests/lib/mpirun.sh
@@ -24,7 +24,7 @@ lr: {schedule: constant}
 checkpoint: {dir: $dir/ck}
 EOF
 
-# run NAME ARGS...: the losses of all steps in $dir/NAME
+# run NAME ARGS...: train; the losses of all steps are in $dir/NAME
 run() {
     local name=$1
     shift
@@ -63,7 +63,7 @@ else
     echo "ok $n # SKIP needs mpirun"
 fi
 
-# refuse WHAT SAYS SETTING
+# refuse WHAT SAYS SETTING: the setting is refused with one line
 refuse() {
     timeout 240 "$train" "$dir/c.yaml" --resume none --set "$3" \
         >"$dir/out" 2>&1 </dev/null

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A rank of plait-train that dies ends the others, which say why, once.
+# If a rank of plait-train dies, the others end, and the reason is printed once.
 set -u
 . "$top_srcdir/tests/lib/train.sh"
 
@@ -9,7 +9,7 @@ kill -KILL $(ranks_of "$pid" | tail -n 1)
 ok "a rank that dies ends the others" ended
 ok "and the run has failed" test "$status" != 0
 
-# mpirun lets the others go on, and they notice by themselves.
+# Here mpirun lets the other ranks go on, which notice the loss by themselves.
 OMPI_MCA_orte_enable_recovery=1
 export OMPI_MCA_orte_enable_recovery
 start

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What a run writes for other programs: TensorBoard's event files, Prometheus'
-# text file, and the record of its starts, against the metrics file.
+# What a run writes for other programs (TensorBoard's event files, Prometheus'
+# text file, the record of its starts) against the metrics file.
 set -u
 train=$top_builddir/plait-train
 command -v python3 >/dev/null && "$train" --version >/dev/null ||
@@ -155,8 +155,8 @@ else
     echo "ok $n # SKIP needs tensorboard and tbparse"
 fi
 
-# Histograms of gradients: what they hold in one process by the model's sizes
-# and the norm, and in other layouts by that one.
+# Histograms of gradients: in one process their contents follow from the model's
+# sizes and the gradient norm; other layouts are compared with that.
 cat >"$dir/h.yaml" <<EOF
 model: {layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 32}
 data: {train: $dir/tokens.bin}
@@ -232,7 +232,7 @@ for other in where[1:]:
     same(got, first)
 EOF
 
-# histograms NAME RANKS SETTINGS...
+# histograms NAME RANKS SETTINGS...: train with histograms
 histograms() {
     local at=$dir/$1 ranks=$2 set=()
     mkdir "$at"
@@ -250,7 +250,8 @@ histograms every-2 1 log.histograms=2 &&
     python3 "$dir/histograms.py" "$top_srcdir" "$dir/every-2"
 check "histograms of gradients have each parameter once, and their norm" $?
 
-# compared NAME "LAYOUT..." SETTINGS...: with one process, in the first step.
+# compared NAME "LAYOUT..." SETTINGS...: compare layouts with one process, in
+# the first step
 compared() {
     local name=$1 layouts=$2 all=("$dir/$1-111") layout
     shift 2
@@ -275,7 +276,7 @@ else
         echo "ok $n # SKIP needs mpirun"
     done
 fi
-# What an evaluation sends is no step's.
+# Transfers of an evaluation are not counted for a step.
 if command -v mpirun >/dev/null; then
     histograms evals 2 parallel.tp=2 train.steps=6 train.eval_every=2 \
         train.eval_steps=3 data.val="$dir/tokens.bin" && python3 -c '
@@ -294,8 +295,8 @@ timeout 240 "$train" "$dir/h.yaml" --set log.histograms=1 >"$dir/out" 2>&1
     grep -q '^plait-train: .*log.histograms: log.tensorboard must' "$dir/out"
 check "log.histograms without log.tensorboard: one line" $?
 
-# How often to save, and where the time of all starts goes: the second one does
-# not begin where the first ended.
+# The save interval of checkpoint.every=auto, and how the time of all starts was
+# spent: the second start does not begin where the first one ended.
 run --resume none --metrics "$dir/g.jsonl" --set checkpoint.dir="$dir/gk" \
     --set checkpoint.every=auto --set train.steps=25
 [ $status = 0 ] && [ -e "$dir/gk/step-00000010" ] &&
@@ -325,7 +326,7 @@ EOF
 python3 "$dir/goodput.py" "$dir/g.jsonl"
 check "goodput over both starts, and what the second made again" $?
 
-# Two runs, bit by bit.
+# Two runs are equal bit by bit.
 det=(--set train.deterministic=true --metrics "$dir/d.jsonl"
     --set checkpoint.dir="$dir/dk" --set lr.schedule=constant)
 hash_of() {
@@ -343,7 +344,7 @@ run "${det[@]}"
 grep -q "^resumed after step 3" "$dir/out" && grep -qxF "$first" "$dir/out"
 check "... and so has one that was interrupted" $?
 
-# The disk is full, or there is none.
+# A file that cannot be written: no such directory, or a full disk.
 run --resume none --set log.prometheus="$dir/nowhere/a.prom"
 [ $status = 1 ] && [ "$(grep -c '^plait-train: log.prometheus: .*No such' \
     "$dir/out")" = 1 ]

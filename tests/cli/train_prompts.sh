@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Prompts that are read and not learned: plait-prep marks them, plait-train and
-# plait-eval count the other tokens alone, and wrong lines are refused.
+# Prompts that are read but not learned: plait-prep marks them, plait-train and
+# plait-eval count only the other tokens, and wrong lines are refused.
 set -u
 export OMP_NUM_THREADS=1
 prep=$top_builddir/plait-prep
@@ -13,7 +13,7 @@ shown=$dir/err
 # ids FOLDER: its 16-bit tokens
 ids() { od -An -v -tu2 -w2 -j64 "$dir/$1/train.bin" | tr -d ' '; }
 
-# value KEY FILE: the first of it
+# value KEY FILE: the first value of KEY
 value() { sed -n "s/.*\"$1\":\([0-9.e+-]*\).*/\1/p" "$2" | head -n 1; }
 
 # equal A B: to six digits
@@ -22,7 +22,7 @@ equal() {
         exit !(a > 0 && d <= 1e-6 * b) }'
 }
 
-# refused CODE REGEX ARGS...: by plait-prep, which leaves nothing
+# refused CODE REGEX ARGS...: plait-prep refuses them and leaves nothing
 refused() {
     local code=$1 regex=$2 got
     shift 2
@@ -57,7 +57,7 @@ for i in $(seq 18); do
 done >"$dir/text"
 "$prep" "$dir/text" --prompt-field ask --field say --out "$dir/data" \
     >"$dir/out" 2>"$dir/err" || sed 's/^/# /' "$dir/err"
-# As many more as make whole samples and the token behind them.
+# Add as many tokens as make whole samples, and the token after them.
 more=$((17 - $(ids data | wc -l) % 16))
 echo "{\"ask\": \"\", \"say\": \"$(printf '%*s' $((more - 1)) '' |
     tr ' ' x)\"}" >>"$dir/text"

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-train that is resumed, bit for bit and in another layout, and samples.
+# plait-train resumed in the same layout, bit for bit, and in another layout;
+# and samples of text.
 set -u
 . "$top_srcdir/tests/lib/train.sh"
 
-# The parts of a metrics file that no clock has a hand in.
+# The fields of a metrics file that do not depend on a clock.
 numbers() {
     sed 's/,"tokens_per_s.*//' "$1"
 }
@@ -36,7 +37,7 @@ run 4 --set parallel.tp=2 --set parallel.pp=2 --set checkpoint.dir="$ck" \
 ok "another layout goes on from that checkpoint" test $status = 0
 
 run 1 --set checkpoint.dir="$ck" --sample 40 --sample-prompt "ab"
-# Bytes that are no UTF-8 become U+FFFD, several that begin a character one.
+# Invalid UTF-8 becomes U+FFFD, one for several bytes that begin a character.
 letters=$(LC_ALL=C.UTF-8 wc -m <"$dir/out")
 ok "--sample prints text" test "$(head -c 2 "$dir/out")" = ab -a \
     "$letters" -gt 20 -a "$letters" -le 43

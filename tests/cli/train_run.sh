@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-train as a user runs it: traces, a loss that is no number, metrics that
+# plait-train as a user runs it: traces, a loss that is not finite, metrics that
 # cannot be written, how sums cross nodes.
 set -u
 . "$top_srcdir/tests/lib/train.sh"
@@ -47,8 +47,9 @@ ok "a full disk for the metrics: one line" test $status = 1 -a "$(grep -c \
 ok "and what was trained is saved" test -e \
     "$(echo "$dir"/full/step-*/manifest.json)"
 
-# all_reduce auto goes by the site's figures: where messages between nodes are
-# slow to start a sum crosses them in steps, where those inside are it does not.
+# all_reduce auto depends on the site's figures: a sum is hierarchical if
+# messages between nodes have a high latency, and flat if those inside nodes
+# have.
 nodes=$top_srcdir/tests/lib/nodes.sh
 echo 'gpu_types: {cpu: {nic_us: 10000, link_us: 1}}' >"$dir/far.yaml"
 echo 'gpu_types: {cpu: {nic_us: 1, link_us: 10000}}' >"$dir/near.yaml"

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints of plait-train: beside training, on slow and full disks, corrupt
-# ones, those of a run that was left.
+# Checkpoints of plait-train: written while training goes on, on slow and full
+# disks, corrupt ones, those of a run that was given up.
 set -u
 . "$top_srcdir/tests/lib/train.sh"
 
-# Written beside the steps that follow, a checkpoint is the same.
+# Written beside the following steps, a checkpoint has the same contents.
 save=(4 --set parallel.tp=2 --set parallel.dp=2 --set checkpoint.every=2
     --set checkpoint.keep=0 --set train.steps=8)
 run "${save[@]}" --set checkpoint.dir="$dir/blocking" \
@@ -14,7 +14,7 @@ run "${save[@]}" --set checkpoint.dir="$dir/async"
 ok "checkpoint.async: the same four checkpoints, bit for bit" \
     diff -r "$dir/blocking" "$dir/async"
 
-# A disk that syncs the first checkpoint when the test lets it.
+# A disk that syncs the first checkpoint only when the test permits it.
 calls=$(cd "$top_builddir" && pwd)/tests/unit/.libs/hang_calls.so
 touch "$dir/held"
 LD_PRELOAD=$calls TEST_HANG_GO=$dir/held TEST_HANG_CALL=sync \
@@ -67,7 +67,7 @@ else
     echo "ok $n # SKIP needs leave to mount"
 fi
 
-# Garbled ones are passed over, aloud, on all ranks.
+# Damaged checkpoints are skipped with a message, on all ranks.
 ck=$dir/async
 truncate -s -1 "$ck/step-00000008/rank-00000.safetensors"
 rm "$ck/step-00000006/manifest.json"
@@ -85,8 +85,8 @@ ok "none is whole: refused" test $status = 1 -a "$(grep -c \
 run "${save[@]}" --set checkpoint.dir="$ck" --resume none
 ok "--resume none starts anew" diff -r "$dir/blocking" "$ck"
 
-# A run that is left for an older checkpoint: what it saved later stays, and
-# is not gone on from.
+# A run that is resumed from an older checkpoint: the later ones stay, but it
+# never resumes from those.
 run "${save[@]}" --set checkpoint.dir="$ck" --resume "$ck/step-00000002" \
     --set train.steps=3
 ok "from an older one to step 3" test "$(readlink "$ck/latest")" = \

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-train that is told to stop, requeued, or killed while it saves.
+# plait-train told to stop, requeued, or killed while it saves.
 set -u
 . "$top_srcdir/tests/lib/train.sh"
 
@@ -14,8 +14,8 @@ for signal in TERM USR1; do
         "$(echo "$dir/$signal"/step-*/manifest.json)"
 done
 
-# What is requeued goes on, as often as it takes: each life's metrics follow
-# the last one's.
+# A requeued run resumes, as often as needed: each run's metrics follow those of
+# the last one.
 rm -rf "$dir/TERM" "$dir/lives"
 for life in 1 2 3; do
     start --set checkpoint.dir="$dir/TERM" --metrics "$dir/lives"
@@ -30,7 +30,8 @@ assert steps == list(range(1, len(steps) + 1)), steps
 ' "$dir/lives"
 ok "and the last one went on" grep -q "resumed after step" "$dir/out"
 
-# Killed at any time, in the middle of a save too: what is in place is whole.
+# Killed at any time, also in the middle of a save: checkpoints in place are
+# complete.
 for i in 1 2 3 4 5; do
     start --set checkpoint.dir="$dir/kill" --set checkpoint.every=1
     sleep 0.$((i * i * 3 % 10))

@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A run that saves every 20 steps, for long: memory, descriptors, threads and
-# files stay what they were. SOAK_STEPS=10000 is the long run of make check-soak,
-# whose saves go to SOAK_DIR/ck, if that is set.
+# A long run that saves every 20 steps: memory, descriptors, threads and files
+# do not grow. SOAK_STEPS=10000 is the long run of make check-soak, which saves
+# to SOAK_DIR/ck if that is set.
 set -u
 train=$top_builddir/plait-train
 steps=${SOAK_STEPS:-300}
 export OMP_NUM_THREADS=1
-# What is freed is given back, or it would count as what grows.
+# Freed memory must be returned soon, or it would count as growth.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=1
 . "$top_srcdir/tests/lib/until.sh"
 . "$top_srcdir/tests/lib/ok.sh"
 dir=$(mktemp -d) || exit 1
-# Thirty saves that a slow disk syncs would be minutes of waiting for it.
+# On a slow disk, syncing thirty saves would take minutes.
 saves=${SOAK_DIR:-$(mktemp -d /dev/shm/plait.XXXXXX)} || exit 1
 pid=
 trap '[ -z "$pid" ] || kill -9 $(cat "$dir"/pid.*) "$pid" 2>/dev/null

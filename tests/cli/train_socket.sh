@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-train without MPI, as plait run starts it: the same losses as one
-# process, and nobody left when a rank is killed.
+# plait-train without MPI, started by plait run: the same losses as one process,
+# and no process left when a rank is killed.
 set -u
 train=$top_builddir/plait-train
 plait=$top_builddir/plait
@@ -15,7 +15,7 @@ shown=$dir/out
 python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" gpt2 ||
     { echo "1..0 # SKIP needs python3"; exit 0; }
 
-# run RANKS LAYOUT ARGS...
+# run RANKS LAYOUT ARGS...: train
 run() {
     timeout -k 9 240 "$plait" run --np "$1" --pin=none $2 -- \
         "$train" "$dir/c.yaml" --device cpu "${@:3}" >"$dir/out" 2>&1 </dev/null
@@ -45,7 +45,7 @@ ok "--comm socket without a plan is refused" eval \
 "$train" "$dir/c.yaml" --comm tcp >"$dir/out" 2>&1
 ok "so is one that is none" test $? = 2
 
-# killed RANK: of four, once they train
+# killed RANK: kill one of four ranks once they train
 killed() {
     local gone=$1
     : >"$dir/out"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # plait-report and plait-watch: a page with all extremes of 100,000 steps in
-# less than 1 MB, two runs in one, a run that is still written, one line for
-# every wrong input and nothing half-written.
+# less than 1 MB, two runs in one page, a run that is still being written, one
+# line for every wrong input and no incomplete output.
 set -u
 report=$top_builddir/plait-report
 watch=$top_builddir/plait-watch
@@ -90,7 +90,7 @@ sed -i '$d' "$dir/runs/b.jsonl"
 python3 "$dir/page.py" "$dir/two.html" "$dir/runs/a.jsonl" "$dir/runs/b.jsonl"
 check "two runs of a directory, one still written" $?
 
-# What the planner expects, and one step of a trace: of three the median.
+# What the planner expects, and a trace of one step: the median of three.
 mkdir "$dir/plan" "$dir/plan/trace"
 metrics "$dir/plan/c.jsonl" 30
 cat >"$dir/made.py" <<'EOF'
@@ -191,7 +191,7 @@ for i in range(1, 40):
 [ "$(wc -l <"$dir/marks")" -ge 3 ] && [ -z "$(sort "$dir/marks" | uniq -d)" ]
 check "marks of a curve that is nearly flat differ" $?
 
-# On a terminal: what is written later appears, q puts everything back.
+# On a terminal: lines written later appear, and q restores the terminal.
 cat >"$dir/terminal.py" <<'EOF'
 import fcntl, os, pty, re, select, signal, struct, sys, termios, time
 watch, path, end = sys.argv[1:]
@@ -236,7 +236,7 @@ for key in q ctrl-c TERM; do
     check "a live run on a terminal, ended by $key" $?
 done
 
-# In a terminal of any size: all lines there, none cut in two.
+# In a terminal of any size all lines are shown, and none is wrapped.
 if command -v tmux >/dev/null; then
     for size in 60x20 80x24 200x60; do
         server="plait-view-$$-$size"
@@ -260,7 +260,7 @@ else
     echo "# no tmux: the sizes of terminals were left out"
 fi
 
-# refused STATUS REGEX COMMAND...: one line, no page
+# refused STATUS REGEX COMMAND...: one line, and no page
 refused() {
     local code=$1 regex=$2 got
     shift 2

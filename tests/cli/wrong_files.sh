@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Wrong files and keys, one a line of the table below: each is refused with
-# status 1 or 2 and one line that opens with the command's name and says what
-# is wrong, and nothing is there under the name that was asked for.
+# Wrong files and keys, one per line of the table below: each is refused with
+# status 1 or 2 and one line that begins with the command's name and says what
+# is wrong, and the output asked for does not exist.
 set -u
 command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
 build=$(realpath "$top_builddir")
@@ -218,7 +218,7 @@ cat >table <<'END'
 2 generate llama --prompt a --top-p 7 # top-p
 END
 
-# refused CODE REGEX COMMAND ARGUMENTS...
+# refused CODE REGEX COMMAND ARGUMENTS...: one line of the table
 refused() {
     local code=$1 regex=$2 program got
     shift 2
