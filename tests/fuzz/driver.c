@@ -6,10 +6,10 @@
 #include "fuzz.h"
 #include "tap.h"
 
-/* Runs a fuzz target over its corpus in `make check`, with any compiler:
- * every file as it is, cut short, and with single bytes changed. Always the
- * same changes, so a failure comes back. The program run_NAME takes
- * tests/fuzz/corpus/NAME, or the files given as arguments. */
+/* Runs a fuzz target over its corpus in `make check`, with any compiler: every
+ * file as it is, truncated, and with single bytes changed. The changes are
+ * always the same, so that a failure can be repeated. The program run_NAME
+ * takes tests/fuzz/corpus/NAME, or the files given as arguments. */
 
 #define CUTS 64
 #define CHANGES 256
@@ -20,8 +20,8 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* A copy of exactly the right size, so that a sanitizer sees a read past
- * its end. */
+/* Tries a copy of exactly this size, so that a sanitizer sees a read past its
+ * end. */
 static void try(const uint8_t *data, size_t size)
 {
     uint8_t *copy = malloc(size ? size : 1);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What libFuzzer calls, and driver.c where there is no libFuzzer. A target
- * feeds the bytes to one reader and frees what it gets. */
+/* Called by libFuzzer or, without it, by driver.c. A target passes the bytes to
+ * one reader and frees the result. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #endif

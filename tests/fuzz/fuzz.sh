@@ -1,15 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Run the FUZZERS (tests/fuzz/fuzz_NAME ...), all within FUZZ_SECONDS (60) on this machine's
-# processors, starting from its corpus; print TAP with the executions of
-# each. An input that breaks one stays in FUZZ_FOUND (./fuzz-found).
+# Run the FUZZERS (tests/fuzz/fuzz_NAME ...), each starting from its corpus, all
+# within FUZZ_SECONDS (60) on this machine's processors; print TAP with the
+# executions of each. Inputs that break one are kept in FUZZ_FOUND
+# (./fuzz-found).
 set -u
 seconds=${FUZZ_SECONDS:-60}
 found=${FUZZ_FOUND:-fuzz-found}
 corpora=$top_srcdir/tests/fuzz/corpus
 names=$(sed 's:tests/fuzz/fuzz_::g' <<<"${FUZZERS-}")
 [ -n "$names" ] || { echo "1..0 # SKIP configured without --enable-fuzz"; exit; }
-# Inputs and corpora are written all the time; a disk would set the pace.
+# Inputs and corpora are written all the time; a disk would slow fuzzing down.
 base=/tmp
 [ -d /dev/shm ] && [ -w /dev/shm ] && base=/dev/shm
 work=$(mktemp -d $base/plait-fuzz.XXXXXX) || exit 99
@@ -30,7 +31,8 @@ export -f fuzz
 export work found corpora top_builddir TMPDIR=$work
 each=$((seconds * $(nproc) / $(wc -w <<<"$names")))
 export each=$((each > 0 ? each : 1))
-# What AddressSanitizer keeps for its reports costs half of the executions.
+# The data that AddressSanitizer keeps for its reports would halve the
+# executions.
 export ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=1
 ASAN_OPTIONS+=:max_malloc_fill_size=64
 xargs -n 1 -P "$(nproc)" bash -c 'fuzz "$0"' <<<"$names"

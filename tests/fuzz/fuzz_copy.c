@@ -26,8 +26,8 @@ static void read_image(const char *image, size_t size)
         free(stored);
 }
 
-/* What a rank sends its partner of its state: as it comes; and with the bytes
- * as fields of the head and what follows it, the hash as it must be. */
+/* The state that a rank sends its partner: the input as it is; and with the
+ * bytes as the head's fields and the data after it, with a correct hash. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     size_t rest = size > FIELDS ? size - FIELDS : 0;

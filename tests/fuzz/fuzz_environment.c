@@ -8,13 +8,13 @@
 #include "topology/layout/launch.h"
 #include "topology/start/binding.h"
 
-/* What a user can put into the environment of a step and of a task. */
+/* Variables that a user can set in the environment of a step and of a task. */
 
 static int set(void *arg, const char *name, const char *value)
 {
     const char *was = fuzz_lines_get(arg, name);
 
-    /* Leading zeros may go. The others are torchrun's names. */
+    /* Leading zeros may get lost. The other names are torchrun's. */
     if (strncmp(name, "PLAIT_", 6) == 0 && was && strcmp(was, value) != 0 &&
         atol(was) != atol(value))
         __builtin_trap();

@@ -2,7 +2,7 @@
 #include "fuzz.h"
 #include "topology/fabric/fabric.h"
 
-/* n[1-9999] tells nothing more than n[1-99], and takes much longer. */
+/* n[1-9999] finds no more errors than n[1-99], and takes much longer. */
 static int is_long(const uint8_t *data, size_t size)
 {
     int digits = 0, inside = 0;

@@ -4,8 +4,9 @@
 #include "fuzz.h"
 #include "runtime/stuck/beat.h"
 
-/* What nodes say to each other while a run goes on: a message that is taken is
- * the same when it is sent on, and makes no node younger than now. */
+/* Messages between nodes during a run: an accepted message stays the same when
+ * it is passed on, and never makes a node's last sign of life later than
+ * now. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     enum { NODES = 5 };

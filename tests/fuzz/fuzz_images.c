@@ -7,10 +7,10 @@
 #include "fuzz.h"
 #include "runtime/data/data.h"
 
-/* Files of images are mapped, so they must be files. An input begins with a
- * byte that says how many bytes of labels follow it; the images are behind
- * them. CIFAR's files are thousands of bytes, more than an input has: the
- * images again and again, from whose number their size comes. */
+/* Image files are mapped, so they must be files. An input begins with the
+ * number of bytes of labels, which follow; after them come the images. CIFAR's
+ * files have thousands of bytes, more than an input: such a file is the bytes
+ * after the first one, 3073 times, which is the size of that many images. */
 
 static char dir[256];
 

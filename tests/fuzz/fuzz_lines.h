@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An input of NAME=VALUE lines, as an environment or a command line. */
+/* An input of NAME=VALUE lines, used as an environment or a command line. */
 struct fuzz_lines {
     char *text; /* owned */
     int n;
@@ -45,7 +45,7 @@ static inline void fuzz_lines_destroy(struct fuzz_lines *lines)
     free(lines->text);
 }
 
-/* NULL: no such line. Fits plait_launch_decode(). */
+/* NULL: no such line. Can be passed to plait_launch_decode(). */
 static inline const char *fuzz_lines_get(void *arg, const char *name)
 {
     const struct fuzz_lines *lines = arg;

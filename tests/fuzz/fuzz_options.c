@@ -3,8 +3,8 @@
 #include "fuzz_lines.h"
 #include "topology/start/options.h"
 
-/* srun's flags, one a line ("tp=4"), and "nodes" and "tasks" (of a node):
- * what is accepted has a plan, and the nodes read back what it says. */
+/* srun's flags, one per line ("tp=4"), and "nodes" and "tasks" (per node):
+ * accepted flags must have a plan, and nodes must decode the same plan. */
 
 static void set_flags(struct plait_options *options,
                       const struct fuzz_lines *lines)

@@ -5,8 +5,8 @@
 #include "fuzz.h"
 #include "topology/plan/plan.h"
 
-/* A text that decodes must encode to one that decodes to the same, and its
- * parts must agree with the whole. */
+/* A text that decodes must encode to a text that decodes to the same plan, and
+ * the plan's parts must agree with the whole. */
 static void check(const struct plait_plan *plan, const char *text)
 {
     char *again = plait_plan_encode(plan);
@@ -26,7 +26,7 @@ static void check(const struct plait_plan *plan, const char *text)
     free(again);
 }
 
-/* More only takes longer: a short text may say a million. */
+/* A short text may name a million nodes, which only takes longer. */
 enum { NODES_MOST = 512 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

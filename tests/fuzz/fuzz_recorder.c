@@ -4,7 +4,7 @@
 #include "fuzz.h"
 #include "runtime/stuck/recorder.h"
 
-/* A dump of torch's flight recorder, as if two ranks of four had left it. */
+/* A dump of torch's flight recorder, read as the dumps of two ranks of four. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct plait_recorder r = {0};

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (plait_safetensors_parse("fuzz", data, size, &stored, &n, &err) < 0)
         return 0;
     for (i = 0; i < n; i++) {
-        /* Aligned, and exactly as long as the head says. */
+        /* exactly as long as the header says, and aligned */
         size_t bytes = stored[i].slice.count * sizeof(float);
 
         from = malloc(bytes + 1);

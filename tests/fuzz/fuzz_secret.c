@@ -8,9 +8,9 @@
 #include "topology/start/meeting.h"
 #include "topology/start/scontrol.h"
 
-/* What plait run reads before it knows a secret: the line of whoever connects
- * to RANK 0, what a credential of the same user holds, which socket Slurm
- * names, and mpirun's list of nodes. */
+/* What plait run reads before it knows the secret: the first line of any
+ * connection to RANK 0, the contents of a credential of the same user, the name
+ * of Slurm's socket, and mpirun's list of nodes. */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -8,9 +8,9 @@
 #include "topology/layout/launch.h"
 
 /* The remote side of the plugin, in slurmstepd, with a step's environment as
- * the input; lines such as "S_JOB_NNODES=2" stand for what Slurm says. What
- * a task is given must be a contract that the runtime reads. The functions
- * below are slurmstepd's. */
+ * input; lines like "S_JOB_NNODES=2" are answers of Slurm. What a task gets
+ * must be a contract that the runtime can read. The functions below replace
+ * slurmstepd's. */
 
 struct step {
     struct fuzz_lines lines;
@@ -82,7 +82,7 @@ spank_err_t spank_unsetenv(spank_t spank, const char *name)
     return ESPANK_SUCCESS;
 }
 
-/* master.c asks for the address of a node in srun only. */
+/* master.c looks up a node's address in srun only. */
 void slurm_info(const char *format, ...)
 {
     (void)format;
@@ -106,7 +106,7 @@ void slurm_free_node_info_msg(node_info_msg_t *info)
     (void)info;
 }
 
-/* Real ports would set the pace; of these, the odd ones are taken. */
+/* Real ports would be slow; here odd ones are taken. */
 int plait_master_port_hold(int port)
 {
     errno = port % 2 ? EADDRINUSE : 0;
@@ -142,7 +142,7 @@ static void set_flags(struct plait_options *options,
             if (strcmp(lines->line[i].name, plait_option_texts[k].name) == 0)
                 plait_options_set(options, (enum plait_option)k,
                                   lines->line[i].value, NULL);
-    /* Discovery reads no environment, and takes too long for a fuzzer. */
+    /* Discovery takes too long for a fuzzer, and reads no environment. */
     options->pin = 0;
 }
 

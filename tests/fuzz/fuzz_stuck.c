@@ -4,8 +4,8 @@
 #include "fuzz.h"
 #include "runtime/stuck/wire.h"
 
-/* What a node says of its ranks when a run hangs. What is taken is judged, and
- * says the same when it is sent on. */
+/* What a node reports of its ranks when a run hangs. Accepted reports are
+ * judged, and stay the same when they are passed on. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     enum { MOST = 8 };

@@ -4,7 +4,7 @@
 #include "fuzz.h"
 #include "runtime/data/tokenizer/bpe_tokenizer.h"
 
-/* A tokenizer.json; what can be read also merges its own text. */
+/* A tokenizer.json; one that can be read also tokenizes its own text. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct plait_bpe_scratch *scratch;

@@ -6,10 +6,9 @@
 #include "fuzz.h"
 #include "runtime/data/data.h"
 
-/* Datasets are mapped, so they must be files. A Megatron pair is in one
- * corpus file: a byte that counts pairs of bytes, so many pairs of index,
- * and the tokens. An input of odd length is tried as such a pair, others as
- * the other formats. */
+/* Datasets are mapped, so they must be files. A Megatron pair is one corpus
+ * file: a byte n, then 2 n bytes of index, then the tokens. Inputs of odd
+ * length are tried as such a pair, others as the other formats. */
 
 static char dir[256];
 

@@ -8,7 +8,7 @@
 #include "fuzz.h"
 #include "runtime/convert/torch_file.h"
 
-/* Every value that is a dict, and what is a tensor in one. */
+/* Looks at every value that is a dict, and at the tensors in it. */
 static void look_at(const struct plait_torch_file *file,
                     const struct plait_pickle_value *value)
 {
@@ -21,7 +21,7 @@ static void look_at(const struct plait_torch_file *file,
         plait_pickle_is(dict->items[i], "torch float32");
         if (plait_torch_tensor_of(file, dict->items[i + 1], &tensor, &err) < 0)
             continue;
-        /* The last byte of what the pickle says is in the file. */
+        /* The last byte that the tensor claims must be in the file. */
         tensor.offset +=
             tensor.shape[0] * tensor.shape[1] * plait_dtype_size(tensor.type);
         if (plait_torch_file_read(file, tensor.offset - 1, &last, 1, &err) < 0)
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[64];
     int fd;
 
-    /* As a pickle alone, which few changes of a zip leave whole. */
+    /* Also as a pickle alone, as most changes of a zip break the zip. */
     pickle = plait_pickle_parse("fuzz", data, size, &err);
     if (pickle) {
         plait_pickle_find(plait_pickle_root(pickle), "model");
