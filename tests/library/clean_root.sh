@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The packages as users get them: .deb and .rpm are built, installed into a
-# root that has nothing else, quickstart's text is prepared and trained on
-# there, and Slurm's line goes with the plugin. Takes minutes and a network,
-# so it is no part of `make check`: make check-packages, as root.
+# The packages as users get them: .deb and .rpm are built and installed into a
+# root that has nothing else, where quickstart's text is prepared and trained
+# on; removing the plugin removes its line of Slurm's configuration. Takes
+# minutes and a network, so `make check` does not include it: make
+# check-packages, as root.
 set -u
 top_srcdir=$(readlink -f "${top_srcdir:-.}")
 . "$top_srcdir/tests/lib/check.sh"
@@ -25,7 +26,7 @@ quietly() { # LOG COMMAND...
     tail -n 20 "$log" | sed 's/^/# /'
     return 1
 }
-# in_root COMMAND...: with nothing of this machine's environment
+# in_root COMMAND...: run it in the root, without this machine's environment
 in_root() {
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
         DEBIAN_FRONTEND=noninteractive OMP_NUM_THREADS=1 \
@@ -52,7 +53,8 @@ quietly apt in_root sh -c 'apt-get update &&
         slurm-client'
 check "apt installs them with what they need" $?
 
-# trains WHERE: prep, four ranks in two layouts, report, by PATH alone
+# trains WHERE: prepare, train with four ranks in two layouts, and report, with
+# programs found by PATH
 trains() {
     cp "$top_srcdir/README.md" "$root/root/text"
     cp "$top_srcdir/examples/quickstart.yaml" "$root/root/"
@@ -106,7 +108,7 @@ RPM_BUILD_NCPUS=$jobs quietly rpm rpmbuild -tb --nodeps \
     -D "_topdir $work/rpm" -D "slurm_version $slurm" \
     "$work/dist/plait-$version.tar.xz"
 check "the rpms are built" $?
-# Debian's libraries serve them; rpm's database knows none of those.
+# Debian's libraries satisfy the dependencies, but rpm's database lacks them.
 quietly rpm-install sh -c "rpm --root $root --dbpath /var/lib/rpm --nodeps \
     -i $work/rpm/RPMS/*/*.rpm"
 check "rpm installs them" $?

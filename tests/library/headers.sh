@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Each public header compiles alone, as C11 and as C++11, without a warning.
+# Each public header can be compiled alone, as C11 and as C++11, without
+# warnings.
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

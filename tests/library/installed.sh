@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The installed library serves a C program found through pkg-config and a
-# Python program through ctypes, and both say what `plait plan` says.
+# The installed library works for a C program, found by pkg-config, and for a
+# Python program by ctypes; both print the same as `plait plan`.
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The maintainer scripts of slurm-plait-plugin under dpkg itself, in a root of
-# their own: removal takes Slurm's line away, installation brings it back as
-# it was, purge leaves nothing. What the spec requires. (clean_root.sh builds
-# and uses the whole packages.)
+# The maintainer scripts of slurm-plait-plugin, run by dpkg in a root of their
+# own: removal deletes Slurm's line, installation restores it, purge leaves
+# nothing. Also what the spec file requires. (clean_root.sh builds and uses the
+# whole packages.)
 . "$top_srcdir/tests/lib/check.sh"
 command -v dpkg-deb >/dev/null && command -v dpkg >/dev/null ||
     { echo "1..0 # SKIP needs dpkg"; exit 0; }
@@ -12,8 +12,8 @@ trap 'rm -rf "$tmp"' EXIT
 root=$tmp/root
 conf=$root/etc/slurm/plugstack.conf.d/plait.conf
 
-# build VERSION: the package as debhelper lays it out, the plugin's line and
-# a file in the plugin's place
+# build VERSION: make a package with debhelper's layout that has the plugin's
+# line and a file in place of the plugin
 build() {
     local p=$tmp/build-$1 script
     mkdir -p "$p/DEBIAN" "$p/etc/slurm/plugstack.conf.d" \
@@ -47,7 +47,7 @@ echo 'include /etc/slurm/plugstack.conf.d/*.conf' \
     >"$root/etc/slurm/plugstack.conf"
 build 1 && build 2
 check "two versions are packed" $?
-# lines: those that Slurm would read
+# lines: count the plugin's lines that Slurm would read
 lines() {
     cat "$root/etc/slurm/plugstack.conf.d/"*.conf 2>/dev/null |
         grep -c '^[^#]*spank_plait.so'

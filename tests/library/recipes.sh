@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The recipes in packaging/ parse, ask configure for what it knows, and name
-# what an installation has; `make install` works with any DESTDIR and prefix.
+# The recipes in packaging/ can be parsed, pass only options that configure
+# knows, and name files that an installation has; `make install` works with any
+# DESTDIR and prefix.
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -64,7 +65,7 @@ else
     skip "no python3"
 fi
 
-# Both kinds of module files set the same.
+# Both kinds of module files must set these variables.
 said='PATH=/opt/plait/bin MANPATH=/opt/plait/share/man
     LD_LIBRARY_PATH=/opt/plait/lib PKG_CONFIG_PATH=/opt/plait/lib/pkgconfig
     XDG_DATA_DIRS=/opt/plait/share FPATH=/opt/plait/share/zsh/site-functions'

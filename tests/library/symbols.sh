@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# libplait.so exports what tests/library/symbols.list has, and <plait/*.h>
-# declares the same. A name that is gone or new changes the version: HACKING.md.
+# libplait.so exports the names in tests/library/symbols.list, and <plait/*.h>
+# declares the same. Removed or new names change the version: HACKING.md.
 . "$top_srcdir/tests/lib/check.sh"
 library=$top_builddir/.libs/libplait.so
 list=$top_srcdir/tests/library/symbols.list
 tmp=$(mktemp) || exit 1
 trap 'rm -f "$tmp"' EXIT
 
-# compare WHAT: the names in $tmp are those of the list
+# compare WHAT: whether the names in $tmp are those of the list
 compare() {
     LC_ALL=C sort -o "$tmp" "$tmp"
     diff "$list" "$tmp" | sed 's/^/# /'

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shared library through its public headers alone. */
+/* The shared library, used only through its public headers. */
 #include <errno.h>
 #include <plait/plait.h>
 #include <stdlib.h>
