@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Each folder has a README.md of five lines or fewer, and what the documents
-# name in backticks is there: `file`, `folder/`, `file:function`. Names are
-# looked up beside the document, then from the root of the tree.
+# Each folder has a README.md of five lines or fewer, and names that documents
+# have in backticks exist: `file`, `folder/`, `file:function`. They are looked
+# up beside the document, then from the root of the tree.
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -16,7 +16,7 @@ find_name() {
     return 1
 }
 
-# check_document FILE: print each name that means nothing
+# check_document FILE: print each name that does not exist
 check_document() {
     local file=$1 name path function
     grep -oE '`[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*/?(:[a-z_0-9]+)?`' "$file" |

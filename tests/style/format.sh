@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every C, C++ and CUDA file is formatted as .clang-format says. Releases of
-# clang-format differ in details, so only the one that it is written for
+# Every C, C++ and CUDA file is formatted by .clang-format. Releases of
+# clang-format differ in details, so only version 14, for which it is written,
 # counts.
 . "$top_srcdir/tests/lib/check.sh"
 format=$(command -v clang-format-14 || echo clang-format)
@@ -13,7 +13,7 @@ case $($format --version 2>/dev/null) in
     ;;
 esac
 
-# unformatted FOLDER...: the files below that are formatted otherwise
+# unformatted FOLDER...: print files in the folders that are formatted otherwise
 unformatted() {
     find "$@" -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' \
         -o -name '*.cuh' >"$tmp/files"

@@ -3,7 +3,7 @@
 # has no arrow in ARROWS, and every cycle of the arrows; exit 1 if there are
 # any. File names start at the root of the tree.
 
-# The longest prefix of a path that is a room.
+# The longest prefix of a path that is a room, that is, a folder in ARROWS.
 function room_of(path) {
     while (sub(/\/[^\/]*$/, "", path))
         if (path in room)
@@ -46,7 +46,7 @@ function read_arrow(line,    name, to, i, n) {
         arrow[name, to[i]] = 1
 }
 
-# Headers for the files of one room alone.
+# Private headers, which only files of the same room may include.
 function is_private(path) {
     return path ~ /(^|\/)([a-z_0-9]*_private|internal|common|build)\.(h|cuh)$/
 }

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every #include of the sources follows an arrow of tests/style/arrows, and
-# the arrows form no cycle. The check is then tried on trees that are wrong.
+# Every #include of the sources follows an arrow of tests/style/arrows, and the
+# arrows form no cycle. The check is also tried on wrong trees.
 . "$top_srcdir/tests/lib/check.sh"
 style=$(cd "$top_srcdir/tests/style" && pwd)
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-# check_tree FOLDER ARROWS: what is wrong there, on stdout
+# check_tree FOLDER ARROWS: print its errors
 check_tree() (
     cd "$1" || exit 2
     rooms=
@@ -24,14 +24,14 @@ status=$?
 sed 's/^/# /' "$tmp/out"
 check "every include follows an arrow" $status
 
-# refused WHAT WORDS: the small tree is refused, naming WORDS
+# refused WHAT WORDS [ARROWS]: whether the small tree is refused with WORDS
 refused() {
     check_tree "$tmp/tree" "${3:-$style/arrows}" >"$tmp/out"
     [ $? != 0 ] && grep -qF -- "$2" "$tmp/out"
     check "$1 is found" $?
 }
 
-# plant FILE LINE: a tree of one source
+# plant FILE LINE: make a tree of a single source file
 plant() {
     rm -rf "$tmp/tree"
     mkdir -p "$tmp/tree/$(dirname "$1")" && echo "$2" >"$tmp/tree/$1"

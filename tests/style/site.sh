@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The documents build as a site without a warning, each man page is in it, and
-# no page loads anything from a network.
+# The documents build as a site without warnings, each man page is in it, and no
+# page loads anything from a network.
 . "$top_srcdir/tests/lib/check.sh"
 command -v mkdocs >/dev/null && command -v man >/dev/null &&
     command -v col >/dev/null ||
@@ -19,7 +19,7 @@ check "the site builds without a warning" $?
 missing=
 for page in "$top_srcdir"/man/*.[0-9]; do
     name=${page##*/}
-    # a heading that each has, so that no page is empty
+    # a heading that every man page has: without it the page is empty
     grep -q 'NAME' "$tmp/site/$name.html" || missing+=" $name"
 done
 check "man pages in it:${missing:- all}" ${#missing}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# No folder knows itself by a detour, no function is over 60 lines, and few
+# Folders have no cycles of dependencies, no function is over 60 lines, and few
 # files are over 500.
 . "$top_srcdir/tests/lib/check.sh"
 structure=$top_srcdir/build-aux/structure
