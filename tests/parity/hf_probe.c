@@ -12,10 +12,10 @@
 #include "runtime/train/session.h"
 
 /* usage: hf_probe CONFIG.yaml DIR TOKENS GREEDY OUT [KEY=VALUE]...
- * What a model computes, for hf_check.py: loads the weights of DIR and writes
- * to OUT, for the tokens of the text file TOKENS, the summed loss as double;
- * the logits after a third, two thirds and all of them, fp32; then GREEDY
- * tokens that follow, each the likeliest, int32. */
+ * Computes with a model, for hf_check.py: loads the weights of DIR and writes
+ * to OUT, for the tokens in the text file TOKENS, the summed loss as double;
+ * the logits after a third, two thirds and all of them, fp32; then the GREEDY
+ * most likely tokens that follow, int32. */
 
 static int32_t tokens[65536], targets[65536];
 static int length;
@@ -94,7 +94,7 @@ static int32_t likeliest(const float *logits, int n)
     return best;
 }
 
-/* The rank that has the logits. */
+/* The rank that has the logits and writes them. */
 static int writer(const struct plait_mesh *mesh)
 {
     struct plait_coord at = {{0}};

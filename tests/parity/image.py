@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The law for image models: any layout gives one process's curve, and so does
-a run that goes on in another layout.
+"""Image models: every layout gives one process's curve, and so does a run that
+is resumed in another layout.
 
     image.py PLAIT_TRAIN        TAP, then the worst deviation
 """
@@ -28,8 +28,8 @@ MODELS = {
     "deep": "family: resnet, depth: 50, width: 4",
     "noisy": "family: mlp, layers: 2, width: 33",
 }
-# model, dp, pp, settings of `parallel:` and others. The norm of a
-# micro-batch depends on how large it is; sync's on dp times that.
+# model, dp, pp, settings. A batch norm depends on the size of the micro-batch;
+# that of sync on dp times it.
 LAYOUTS = [
     ("mlp", 2, 1, ""), ("mlp", 3, 1, "zero=1"), ("mlp", 2, 1, "zero=2"),
     ("mlp", 2, 1, "zero=3"), ("mlp", 1, 2, ""), ("mlp", 2, 2, "zero=3"),
@@ -51,9 +51,9 @@ LAYOUTS = [
 ]
 
 
-# Of the deep one so large that its last norms have more than a few rows. It is
-# not trained in earnest: so thin a net of 50 layers doubles each rounding in
-# every step.
+# Images of `deep` are so large that its last norms have more than a few rows.
+# It is hardly trained: so narrow a net of 50 layers doubles each rounding
+# error in every step.
 SHAPES = {model: (2, 9, 8) for model in MODELS}
 SHAPES["deep"] = (1, 40, 40)
 MICRO = {model: 4 for model in MODELS}
@@ -121,7 +121,7 @@ def settings(text):
 
 
 def check_resume(tap, train, tmp, path, want):
-    """Five steps in one layout, the rest in another."""
+    """Train five steps in one layout, the rest in another."""
     ckpt, log = os.path.join(tmp, "ckpt"), os.path.join(tmp, "resume.jsonl")
     for ranks, sets in ((2, ["parallel.zero=3", "train.steps=5",
                              "lr.schedule=constant"]),
@@ -133,8 +133,9 @@ def check_resume(tap, train, tmp, path, want):
 
 
 def check_noise(tap, train, tmp, path):
-    """Of single images at a rate of almost 0 it multiplies each gradient by
-    1 + noise * a number of its own, and leaves the loss alone."""
+    """With single images and a rate of almost 0, noise multiplies each
+    gradient by 1 + noise * (a random number of its image), and does not change
+    the loss."""
     curves = []
     for noise in (0, 0.1, 0.2):
         log = os.path.join(tmp, f"noise-{noise}.jsonl")

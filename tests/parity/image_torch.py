@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Image models against PyTorch: every gradient, the loss over 100 steps, the
-running statistics after them and what validation then says.
+running statistics after them and the results of validation.
 
-    image_torch.py PLAIT_TRAIN     TAP; skipped where there is no torch
+    image_torch.py PLAIT_TRAIN     TAP; skipped without torch
 
-The models are written here from the papers (He et al., arXiv 1512.03385).
-All images are one batch, so that their order does not matter. They compute in
-fp64. So thin a net multiplies roundings in each step and each layer: what
-PyTorch's own fp32 is away from its fp64 may be more than the tolerance, and
-then three times that is the limit.
+The models are written here from the papers (He et al., arXiv 1512.03385), in
+fp64. All images are one batch, so that their order does not matter. So narrow
+a net multiplies rounding errors in each step and layer: if PyTorch's own fp32
+deviates from its fp64 by more than a third of the tolerance, three times that
+deviation is the limit.
 """
 import json
 import os
@@ -31,7 +31,7 @@ from images import write_images
 
 TOLERANCE = 1e-4
 N, STEPS, RATE = 32, 100, 1e-3
-PROBE = 1024.0  # a rate that makes a step show its gradient
+PROBE = 1024.0  # a rate so large that one step shows the gradient
 SMOOTHING = 0.1
 MODELS = {
     "mlp": ((1, 8, 8), "family: mlp, layers: 2, width: 48, "
@@ -52,7 +52,7 @@ def train(program, config, directory, log, sets):
 
 
 def read_weights(directory):
-    """{name: array} of the newest checkpoint of one process."""
+    """{name: array} of the newest checkpoint, written by one process."""
     out, latest = {}, os.path.join(directory, "latest")
     for name in os.listdir(latest):
         if not name.endswith(".safetensors"):
@@ -70,7 +70,8 @@ def read_weights(directory):
 
 
 class Net:
-    """Functional: parameters by Plait's names, 4-d for convolutions."""
+    """The model by functions of its parameters, which have Plait's names; 4-d
+    for convolutions."""
 
     def __init__(self, family, layers, weights, dtype=torch.float64):
         self.family, self.layers, self.train = family, layers, True
@@ -131,7 +132,7 @@ class Tap:
         self.n = self.bad = 0
 
     def check(self, text, deviation, single=0):
-        """single: the same of PyTorch's fp32."""
+        """single: the deviation of PyTorch's own fp32."""
         self.n += 1
         good = deviation <= max(TOLERANCE, 3 * single)
         self.bad += not good
@@ -203,7 +204,7 @@ def check_model(tap, program, tmp, model):
     start = train(program, path, zero, log, ["train.eval_every=1"])[0]
     before = read_weights(zero)
     layers = {"mlp": 2, "resnet-20": 9, "resnet-50": 16}[model]
-    # Running statistics begin as 0 and 1: `before` has seen one batch.
+    # Reset the running statistics to 0 and 1: `before` has seen one batch.
     fresh = {k: np.full_like(v, k.endswith("variance"))
              if k.endswith(("norm.mean", "norm.variance")) else v
              for k, v in before.items()}
@@ -220,7 +221,7 @@ def check_model(tap, program, tmp, model):
             tap.check(f"{model}: {name} after a step",
                       deviation(before[name], s.numpy()))
     check_validation(tap, model, net, x, y, smoothing, start)
-    if model == "resnet-50": # its gradients double every rounding
+    if model == "resnet-50": # its gradients double every rounding error
         return
     train(program, path, one, log, [f"optim.lr={PROBE}"])
     after = read_weights(one)

@@ -7,9 +7,9 @@
 
 /* A sequence of 128k tokens, split over the ranks (long_ring.sh: 4) by context
  * parallelism. The loss of some tokens from all over it, and the slope of that
- * loss in a random direction of all weights, are held against the model
- * written down here once more, in double precision and without any split:
- * attention as a sum over all keys. */
+ * loss in a random direction of all weights, are compared with the model
+ * written here again, in double precision and without splitting: attention as a
+ * sum over all keys. */
 
 enum { T = 131072, C = 16, F = 16, V = 64, SAMPLES = 96 };
 
@@ -17,7 +17,7 @@ static struct plait_comm *world;
 static int32_t tokens[T], targets[T];
 static int sample[SAMPLES];
 
-/* -- the model once more ------------------------------------------------- */
+/* -- the model in double --------------------------------------------------- */
 
 struct weights {
     double wte[V][C], wpe[T][C], norm1[C], bias1[C], q[C][C], k[C][C], v[C][C];
@@ -26,7 +26,7 @@ struct weights {
     double head[V][C];
 };
 
-/* Where the runtime's tensors stand in there. */
+/* Where the values of the runtime's tensors go. */
 #define PLACE(name, member)                    \
     {                                          \
         name, offsetof(struct weights, member) \
@@ -99,7 +99,7 @@ static void embed(const struct weights *w, int t, double x[C], double n[C])
     normalise(n, x, w->norm1, w->bias1);
 }
 
-/* What query t takes from the keys 0 to t. */
+/* Attention of query t over the keys 0 to t. */
 static void attend(double y[C], const double q[C], double (*k)[C],
                    double (*v)[C], int t)
 {
@@ -161,7 +161,7 @@ static double token_loss(const struct weights *w, double (*k)[C],
     return cross_entropy(w, x, targets[t]);
 }
 
-/* Of this rank's share of the samples. */
+/* The loss of this rank's share of the samples. */
 static double reference(const struct weights *w)
 {
     double(*k)[C] = malloc(T * sizeof(*k)), (*v)[C] = malloc(T * sizeof(*v));
@@ -196,7 +196,7 @@ static void configure(struct plait_job_config *c)
     c->train.micro_batch = 1;
 }
 
-/* Both ends, the seams of the ranks' chunks, and anywhere between. */
+/* Chooses both ends, the borders of the ranks' chunks, and random tokens. */
 static void choose_samples(void)
 {
     uint32_t x = 12345;
@@ -235,8 +235,9 @@ static double step(struct run *r)
     return loss;
 }
 
-/* The runtime's weights in *w, a random direction in *to; how steep its loss
- * is that way, by its gradients. */
+/* Copies the runtime's weights to *w, sets *to to a random direction, and
+ * returns the slope of the loss in that direction by the runtime's
+ * gradients. */
 static double slope(struct run *r, struct weights *w, struct weights *to)
 {
     double sum = 0;

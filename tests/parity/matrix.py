@@ -6,9 +6,9 @@ settings are keys of `parallel:` and `train:`.
 
   axes()      each model in a few layouts of ranks and nothing else
   together()  every schedule with every ZeRO stage on every model, in fp32,
-              the other settings chosen so that in the end every pair of
-              settings that can go together has gone together once
-  STRANDS     what is not a factor of that
+              with the other settings chosen so that every pair of compatible
+              settings occurs at least once
+  STRANDS     cases that are not combinations of these factors
 
     matrix.py       prints them all
 """
@@ -18,8 +18,8 @@ import random
 SEQ_LEN = 24
 GLOBAL_BATCH = 24
 
-# The odd ones: layers that no pp divides, sizes that no vector does, a
-# vocabulary of which the last tp ranks have few rows or none.
+# The odd models: layers that no pp divides, sizes that are no multiple of a
+# vector, a vocabulary of which the last tp ranks have few rows or none.
 MODELS = {
     "gpt2": dict(family="gpt2", layers=4, hidden=64, heads=4, kv_heads=4,
                  ffn=256, vocab=257),
@@ -44,7 +44,7 @@ BASIC_EXPERTS = ["211", "121", "11212", "11414", "11222", "21212", "12212",
                  "22212"]
 BASIC_ODD = ["311", "131", "113", "1113", "331"]
 
-# The first level of each is what the configuration says.
+# The first level of each factor is the configuration's.
 FACTORS = {
     "model": list(MODELS),
     "tp": [1, 2, 3, 4],
@@ -62,8 +62,8 @@ FACTORS = {
 }
 WORLD = 16
 
-# fp16 from a loss scale so high that the first steps overflow: they are
-# skipped, on all ranks alike, while it comes down.
+# fp16 from a loss scale so high that the first steps overflow: all ranks skip
+# them while it decreases.
 OVERFLOW = [(model, sizes, f"precision=fp16 loss_scale=50000000 {rest}".strip())
             for model, sizes, rest in [
     ("gpt2", "211", ""),
@@ -82,10 +82,10 @@ OVERFLOW = [(model, sizes, f"precision=fp16 loss_scale=50000000 {rest}".strip())
     ("moe", "21212", "zero=3"),
 ]]
 
-# Words as documents: attention and positions begin anew behind each space.
+# Words as documents: attention and positions start again after each space.
 DOCUMENTS = "data.mask_documents=true data.end_token=32"
 
-# Prompts bear no loss, of parity.py's own tokens.
+# Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
 
 STRANDS = [
@@ -114,7 +114,7 @@ STRANDS = [
     ("moe", "111", "micro_batch=24"),
     ("gpt2", "111", "precision=bf16"),
     ("llama", "111", "precision=fp16"),
-    # each product has scales of its own, so of a layout's shards too
+    # each product has its own scales, which a layout's shards change
     ("gpt2", "111", "precision=fp8"),
     ("moe", "111", "precision=fp8 micro_batch=6"),
     ("odd-gpt2", "111", "precision=fp8"),
@@ -142,7 +142,8 @@ STRANDS = [
     ("gpt2", "121", "schedule=interleaved virtual=2 micro_batch=4"),
     ("odd-llama", "121", "schedule=interleaved virtual=3"),
     ("odd-llama", "131", "schedule=interleaved virtual=2 micro_batch=4"),
-    # stages as they are told, with the embedding or the head alone
+    # stages with given numbers of layers; some have only the embedding or the
+    # head
     ("gpt2", "121", "stages=[3,1]"),
     ("gpt2", "121", "stages=[0,4] schedule=zb-h1"),
     ("llama", "141", "stages=[0,2x2,0] micro_batch=1"),
@@ -158,10 +159,10 @@ STRANDS = [
     ("llama", "131", "stages=[0,4,0] offload=activations"),
     ("gpt2", "131", "stages=[0,4,0] then=121"),
     ("moe", "12212", "stages=[4,0] zero=3 then=112"),
-    # rows enough to multiply them in halves
+    # enough rows to multiply them in halves
     ("gpt2", "211", "micro_batch=12"),
     ("odd-llama", "312", "micro_batch=12 recompute=full"),
-    # how gradients travel
+    # ways of reducing gradients
     ("gpt2", "114", "grad_sync=naive"),
     ("llama", "222", "grad_sync=naive sequence=true"),
     ("moe", "11414", "grad_sync=naive"),
@@ -173,7 +174,7 @@ STRANDS = [
     ("gpt2", "112", "grad_reduce=bf16"),
     ("llama", "222", "grad_reduce=bf16 zero=1"),
     ("gpt2", "122", "grad_reduce=bf16 zero=3"),
-    # nodes=N: as if the ranks stood on so many of them
+    # nodes=N: as if the ranks were on N nodes
     ("gpt2", "114", "nodes=2 all_reduce=hierarchical"),
     ("llama", "118", "nodes=4 all_reduce=hierarchical bucket_mib=0.01 "
      "micro_batch=1"),
@@ -204,8 +205,8 @@ STRANDS = [
     ("moe", "11414", "nodes=2 shard_group=node zero=3"),
 ]
 
-# Every optimizer in every kind of layout, its rate and what it keeps such that
-# ten steps move the weights as far as AdamW's do.
+# Every optimizer in every kind of layout. Its rate and state are such that ten
+# steps move the weights as far as AdamW's do.
 OPTIMIZERS = {
     "adamw8bit": "optim.lr=1e-3",
     "sgd": "optim.lr=0.05 optim.weight_decay=0.01 optim.nesterov=true",
@@ -241,12 +242,12 @@ def optimizers():
                 ("gpt2", "221", "then=112"),
                 ("odd-llama", "131", "then=111")]:
             if name == "adamw8bit":
-                # Tensors of the odd models are too small for codes.
+                # Tensors of the odd models are too small for 8-bit codes.
                 model = model.replace("odd-", "")
                 sizes = sizes.replace("131", "121")
             yield model, sizes, f"{optimizer(name)} {rest}".rstrip()
             if name == "soap" and "then" not in rest:
-                # from one process's bases, which are made anew at step 7
+                # from one process's bases, which are recomputed at step 7
                 yield model, sizes, f"{optimizer(name)} {rest} from=4".replace("  ", " ")
 
 
@@ -276,7 +277,7 @@ def axes():
 
 
 def case(model, sizes):
-    """The first of all settings, but in that layout."""
+    """The first level of every factor, but in that layout."""
     c = {f: levels[0] for f, levels in FACTORS.items()}
     c.update(zip(AXES, map(int, sizes)), model=model)
     return c
@@ -301,7 +302,8 @@ def model_fits(c):
 
 
 def possible(c):
-    """What plait-train would take, and no setting that means nothing."""
+    """Whether plait-train would accept the case, and no setting is
+    ineffective."""
     if world(c) > WORLD or not model_fits(c):
         return False
     if GLOBAL_BATCH % (c["dp"] * c["micro_batch"]):
@@ -328,8 +330,8 @@ def all_pairs():
 
 
 def complete(rng, fixed, todo, tries):
-    """The case with `fixed` in it that has most of the pairs in `todo`;
-    None if none was found."""
+    """The case with `fixed` in it that covers most pairs in `todo`; None if
+    none was found."""
     best, most = None, -1
     for _ in range(tries):
         c = {f: fixed.get(f, rng.choice(levels))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints of Megatron-LM's against Megatron-core (megatron_check.py).
-# MEGATRON_PYTHON: one that has megatron.core and torch 2.
+# Checkpoints of Megatron-LM against Megatron-core (megatron_check.py).
+# MEGATRON_PYTHON: a Python that has megatron.core and torch 2.
 python=${MEGATRON_PYTHON:-python3}
 if ! "$python" -c 'import torch, megatron.core
 assert int(torch.__version__[0]) > 1' 2>/dev/null; then

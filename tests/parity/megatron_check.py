@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Megatron-core computes with an exported checkpoint is what plait
-computes, and what it saves is read again, bit for bit:
+"""Megatron-core computes with an exported checkpoint what Plait computes, and
+the checkpoint that it saves is read back bit for bit:
 megatron_check.py DIR [KIND]..., for megatron.sh."""
 import argparse
 import contextlib
@@ -106,14 +106,15 @@ def plait_says(work, path, tokens, vocab):
 
 
 def engine_name(name, keys):
-    """A local model's tensor as Transformer Engine's, by Megatron's map."""
+    """The name of a local model's tensor in Transformer Engine's model, by
+    Megatron's map."""
     for local, engine in keys.items():
         name = name.replace(local, engine)
     return name
 
 
 def large(n, dtype):
-    """Weights that make logits of some size."""
+    """Weights that give logits of noticeable size."""
     return struct.pack(f"<{n}f", *(random.gauss(0, .3) for _ in range(n)))
 
 
@@ -141,7 +142,7 @@ def check(work, kind):
        f"{kind}: logits within {off:.1e} of Megatron-core's, which are up to "
        f"{most:.2g}")
 
-    # What Megatron-LM saves has more beside the weights.
+    # Megatron-LM saves more than weights.
     more = argparse.Namespace(**{
         **vars(args), "attention_backend": AttnBackend.auto,
         "params_dtype": torch.float32, "loss_scale": None})
@@ -162,11 +163,11 @@ def check(work, kind):
         same = str(why) or "no"
     ok(not same, f"{kind}: what torch.save writes is read bit for bit {same}")
 
-    # The names of Transformer Engine are those of Megatron-core's own map.
+    # Transformer Engine's names are those of Megatron-core's own map.
     convert(f"{at}.plait", f"{at}.engine", "--format", "megatron")
     engine = torch.load(f"{at}.engine/{FILE}", weights_only=True)["model"]
     local = {engine_name(k, keys): v for k, v in saved["model"].items()}
-    if getattr(args, "num_experts", None):  # a norm of its own there
+    if getattr(args, "num_experts", None):  # a separate norm there
         local = {k.replace("mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."):
                  v for k, v in local.items()}
     ok(set(local) == set(engine) and
@@ -183,11 +184,11 @@ def main():
     random.seed(seed)
     torch.manual_seed(seed)
     torch.serialization.add_safe_globals([argparse.Namespace])
-    if not torch.cuda.is_available():  # its buffers go where the model is
+    if not torch.cuda.is_available():  # buffers go where the model is
         torch.cuda.current_device = lambda: "cpu"
-        tracker = tensor_parallel.get_cuda_rng_tracker()  # of no dropout
+        tracker = tensor_parallel.get_cuda_rng_tracker()  # unused: no dropout
         tracker.fork = contextlib.nullcontext
-    if not hasattr(moe_utils, "te_general_gemm"):  # 0.16 asks for it unset
+    if not hasattr(moe_utils, "te_general_gemm"):  # 0.16 reads it unset
         moe_utils.te_general_gemm = None
     os.environ.update(MASTER_ADDR="127.0.0.1", RANK="0", WORLD_SIZE="1")
     torch.distributed.init_process_group(

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a run measures of itself, end to end.
+"""What a run measures of itself, from end to end.
 
-Noise scale: with a rate of 0 the weights stay, so the mean gradient of all
-samples and the covariance of theirs are known: one step over all samples gives
-|G|^2, steps of one sample |g_n|^2. Every layout's noise_scale is held
-against that. Noise: the same steps give each sample's factor. Outliers: a
-text with a few broken sentences; all layouts flag and skip the same steps,
-also after a resume.
+Noise scale: with a rate of 0 the weights stay, so that the mean gradient of
+all samples and their covariance are known: one step over all samples gives
+|G|^2, steps of one sample |g_n|^2. Every layout's noise_scale is compared with
+that. Noise: the same steps give each sample's factor. Outliers: a text with a
+few broken sentences; all layouts flag and skip the same steps, also after a
+resume.
 
     meters.py --train PROGRAM
 """
@@ -58,7 +58,7 @@ class Checks:
                               strand, *more)
 
     def check(self, name, test):
-        """`test` returns whether it is good, and a text."""
+        """`test` returns whether it passed, and a text."""
         self.count += 1
         try:
             good, text = test()
@@ -98,7 +98,7 @@ def check_noise(single):
 
 
 def check_pairs(c, single, z):
-    """(z1 g1 + z2 g2) / 2 from |g1|, |g2| and |(g1 + g2) / 2|."""
+    """Compare (z1 g1 + z2 g2) / 2, by |g1|, |g2| and |(g1 + g2) / 2|."""
     settings = "train.global_batch=2", "train.steps=40"
     plain = c.run("111", "", *settings)
     noisy = c.run("111", "", f"train.noise={NOISE}", *settings)
@@ -139,10 +139,10 @@ optim: {{lr: 0}}
             lambda: check_pairs(c, single, z))
 
 
-# -- a batch that follows -----------------------------------------------------
+# -- a batch size that follows the noise scale --------------------------------
 
 def batches(lines):
-    """[(batch, steps of it), ...]"""
+    """[(batch size, number of steps with it), ...]"""
     out = []
     for line in lines:
         if not out or out[-1][0] != line["global_batch"]:
@@ -167,7 +167,7 @@ def check_follows(c, truth):
     c.check("and stays there after a resume under another layout",
             lambda: (after == [(4, 20)], str(after)))
     shutil.rmtree(out)
-    # Noise of variance s^2 adds s^2 E |g_n|^2 to the covariance.
+    # train.noise of variance s^2 adds s^2 E |g_n|^2 to the covariance.
     more = truth + 5.5 * (truth + 1)
     up = batches(c.run("112", "", f"train.noise={5.5 ** 0.5}",
                        "train.global_batch=8", *settings))
@@ -185,8 +185,8 @@ def steps_of(c, batch, steps):
 
 
 def check_mean(c, truth, layout, strand):
-    """Of the run's later lines: their own 50 steps are few for a part of one
-    micro-batch."""
+    """The mean of the later lines; in a layout whose part is one micro-batch,
+    50 steps would be too few."""
     steps = STEPS if "2" in layout else 4 * STEPS
     lines = c.run(layout, strand, f"train.steps={steps}")[50:]
     got = sum(line["noise_scale"] for line in lines) / len(lines)
@@ -194,8 +194,9 @@ def check_mean(c, truth, layout, strand):
 
 
 def check_images(c):
-    """Of micro-batches, each with a batch norm of its own: |G|^2 and the mean
-    |g|^2 from steps over all images and of one micro-batch."""
+    """The noise scale of micro-batches, each with its own batch norm: |G|^2
+    and the mean |g|^2 come from steps over all images and over one
+    micro-batch."""
     n, part = 1024, 4
     data, _, _ = write_images(os.path.join(c.work, "i"), n, (1, 6, 6), 4)
     with open(c.config, "w") as f:
@@ -235,7 +236,7 @@ def check_image_growth(c):
 # -- outliers -----------------------------------------------------------------
 
 def write_broken(path):
-    """One sentence again and again, but for a few samples of noise."""
+    """One sentence repeated, except for a few samples of noise."""
     tokens = [97 + i % 5 for i in range(SAMPLES * SEQ_LEN + 1)]
     for sample in (300, 301, 700):
         for i in range(SEQ_LEN):

@@ -5,10 +5,9 @@
 
 #include "optim_job.h"
 
-/* Steps of an optimizer over random gradients, for peers.py to repeat with
- * implementations from elsewhere. Writes a line for each tensor, an empty
- * line, then fp32: all weights at first, all gradients of each step, all
- * weights at last.
+/* Steps of an optimizer with random gradients, for peers.py to repeat with
+ * other implementations. Writes a line for each tensor, an empty line, then
+ * fp32: all initial weights, all gradients of each step, all final weights.
  *
  * optim_steps CONFIG.yaml STEPS SEED OUT */
 
@@ -37,7 +36,7 @@ static void write_tensors(const struct optim_job *job, FILE *out)
     fprintf(out, "\n");
 }
 
-/* Vocabulary rows beyond the whole's are padding, and left out. */
+/* The elements without the vocabulary's padding rows. */
 static size_t count_of(const struct plait_optim_slice *s)
 {
     return s->tensor->shape[0] * s->tensor->shape[1];

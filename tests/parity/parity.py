@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The law: a layout changes speed, never the answer.
+"""A layout changes the speed, never the result.
 
-Trains small models in many layouts (matrix.py) and holds every step's loss
-and the final weights against one process of the same precision, and what
-every stage holds in memory against `plait estimate`. Prints TAP, then the
-worst deviations.
+Trains small models in many layouts (matrix.py) and compares every step's loss
+and the final weights with one process of the same precision, and the memory of
+every stage with `plait estimate`. Prints TAP, then the worst deviations.
 
     parity.py --train PROGRAM [--quick] [--launcher mpirun|srun|run]
               [--only TEXT]
@@ -35,17 +34,18 @@ sys.path.insert(0, LIB)
 from tokens import write_prompts, write_tokens
 
 LOSS_RTOL = 2e-5
-MEMORY_RTOL = 0.1  # of every pipeline stage's fullest rank
+MEMORY_RTOL = 0.1  # of each pipeline stage's rank with most memory
 WEIGHT_RTOL = 1e-4
 HALF_RTOL = 2e-2  # of the loss in bf16, fp16 and fp8
-# Codes of 8 bits in blocks that lie differently: of the loss and of weights.
+# With 8-bit codes, whose blocks differ between layouts: of the loss and of
+# weights.
 CODES_RTOL = (1e-4, 5e-2)
-# Under soap the first bases follow from data by choices: which singular values
-# are rounding, which of two is larger. Where rounding makes one, a direction
-# in 64 turns. So loss and weights are held to this many times what one
-# process makes of its own choices with other micro-batches, and to the bounds
-# of all optimizers where that is less. With bases of one process (from=4)
-# they are held to the bounds of all optimizers.
+# Soap derives its first bases from data by choices: which singular values are
+# mere rounding, which of two is larger. Where rounding decides, a direction in
+# 64 may turn. So loss and weights may deviate by this many times the deviation
+# between runs of one process with other micro-batches, and at least by the
+# bounds of all optimizers. With the bases of one process (from=4) the bounds
+# of all optimizers hold.
 SOAP_TIMES = 2
 SOAP_MICRO = (1, 3, 4, 6, 8, 12, 24)
 BETAS = (0.9, 0.95)  # the default of optim.betas
@@ -54,9 +54,9 @@ TRAIN = ("micro_batch", "precision", "loss_scale")
 
 
 def write_config(path, model, tokens):
-    # A router's choice is a jump: where two logits lie within rounding of
-    # each other, about 1e-8 here, layouts may choose differently and the
-    # curves part for good. No choice from this seed is that close.
+    # A router's choice is discontinuous: where two logits are equal to
+    # rounding, here about 1e-8, layouts may choose differently, and the curves
+    # part for good. No choice from this seed is that close.
     shape = ", ".join(f"{k}: {v}" for k, v in matrix.MODELS[model].items())
     with open(path, "w") as f:
         f.write(f"""
@@ -73,11 +73,11 @@ lr: {{warmup: 5}}
 
 
 def settings(text):
-    """"zero=1 micro_batch=4" as --set options."""
+    """Turn "zero=1 micro_batch=4" into --set options."""
     out = []
     for item in text.split():
         key = item.split("=")[0]
-        if key in ("nodes", "then", "from"):  # command(), train()
+        if key in ("nodes", "then", "from"):  # for command(), train()
             continue
         section = "train." if key in TRAIN else "parallel."
         out += ["--set", item if "." in key else section + item]
@@ -89,14 +89,14 @@ def nodes_of(strand):
 
 
 def command(args, layout, program, strand=""):
-    """How to start the program; nodes=N in the strand: on so many nodes, or
-    under mpirun as if."""
+    """How to start the program; nodes=N in the strand: on N nodes, under
+    mpirun as if."""
     nodes = nodes_of(strand)
     sizes = dict(zip(matrix.AXES, [int(c) for c in layout]))
     world = math.prod(n for axis, n in sizes.items() if axis != "ep")
     if args.launcher == "srun":
-        # The cluster's nodes declare more cores than this machine may have,
-        # and Slurm cannot bind a task to a core that is not there.
+        # The cluster's nodes claim more cores than this machine may have, and
+        # Slurm cannot bind a task to a core that does not exist.
         tp = sizes["tp"]
         per_node = next(n for n in range(tp, world + 1, tp)
                         if world % n == 0 and
@@ -105,7 +105,7 @@ def command(args, layout, program, strand=""):
                 f"--ntasks-per-node={per_node}", "--mpi=pmix",
                 "--cpu-bind=none"] + \
             [f"--{k}={v}" for k, v in sizes.items()] + program
-    if args.launcher == "run" and world > 1:  # sockets, without MPI
+    if args.launcher == "run" and world > 1:  # over sockets, without MPI
         plait = os.path.join(os.path.dirname(args.train), "plait")
         return [plait, "run", "--np", str(world), "--pin=none"] + \
             [f"--{k}={v}" for k, v in sizes.items()] + ["--"] + program
@@ -124,8 +124,8 @@ class Failed(Exception):
 
 
 def memory_deviation(args, work, model, layout, strand, got):
-    """How far the bytes that each stage holds are from what `plait estimate`
-    says of this very run: the worst |got - said| / said."""
+    """How far the memory of each stage is from what `plait estimate` says of
+    this run: the worst |got - said| / said."""
     sizes = dict(zip(matrix.AXES, map(int, layout)))
     plait = os.path.join(os.path.dirname(os.path.abspath(args.train)), "plait")
     site = os.path.join(work, "site.yaml")
@@ -145,7 +145,7 @@ def memory_deviation(args, work, model, layout, strand, got):
 
 
 def metrics(args, config, work, layout, strand, *more):
-    """The lines of metrics of one run."""
+    """The metrics of one run, line by line."""
     path = os.path.join(work, "metrics")
     program = [args.train, config, "--metrics", path, "--device",
                args.device, *more] + settings(strand)
@@ -185,8 +185,8 @@ def case_name(model, layout, strand):
 
 
 def resumed(args, config, out, first, second, at):
-    """The metrics of a run that goes on from its checkpoint of step `at` in
-    another layout; first, second: (layout, strand)."""
+    """The metrics of a run that is resumed in another layout from its
+    checkpoint of step `at`; first, second: (layout, strand)."""
     lines = metrics(args, config, out, *first, "--set",
                     f"checkpoint.dir={out}/first", "--set",
                     f"checkpoint.every={at}", "--set", "checkpoint.keep=0")
@@ -198,19 +198,19 @@ def resumed(args, config, out, first, second, at):
 
 def train(args, work, family, layout, strand):
     """The losses of one run, its final weights by name, the bytes that each
-    stage holds, and which steps were skipped: their gradients overflowed."""
+    stage holds, and which steps were skipped because gradients overflowed."""
     name = f"{family}-{layout}-{strand}".replace(" ", "-")
     name = "".join(c for c in name if c not in "/[]")
     out = os.path.join(work, name)
     config = os.path.join(work, family + ".yaml")
     items = dict(i.split("=") for i in strand.split())
     os.mkdir(out)
-    if "then" in items:  # the second half, in that layout without ZeRO
+    if "then" in items:  # the second half in that layout, without ZeRO
         rest = " ".join(i for i in strand.split()
                         if i.split("=")[0] not in ("zero", "stages"))
         lines = resumed(args, config, out, (layout, strand),
                         (items["then"], rest), STEPS // 2)
-    elif "from" in items:  # the first steps by one process
+    elif "from" in items:  # the first steps in one process
         lines = resumed(args, config, out, ("111", rule(strand)),
                         (layout, strand), int(items["from"]))
     else:
@@ -242,8 +242,8 @@ def place(whole, p, data):
 
 
 def load_weights(path, prefix=None):
-    """{name: values} of the model's tensors in a checkpoint, or of those
-    whose names begin with the prefix, by their names behind it."""
+    """{name: values} of the model's tensors in a checkpoint, or of those whose
+    names begin with the prefix, which is removed."""
     weights = {}
     for shard in glob.glob(path + "/*.safetensors"):
         with open(shard, "rb") as f:
@@ -263,8 +263,8 @@ def load_weights(path, prefix=None):
 
 
 def free_of_signs(args, work, model, strand):
-    """What signs.judge() wants of one process with lion: the elements that
-    are free, and the rates of its steps."""
+    """What signs.judge() needs of one process with lion: which elements are
+    free, and the rates of its steps."""
     out = os.path.join(work, "signs")
     lines = metrics(args, os.path.join(work, model + ".yaml"), work, "111",
                     strand, "--set", f"checkpoint.dir={out}", "--set",
@@ -292,8 +292,8 @@ def weight_deviation(got, want):
     worst = 0.0
     for name, b in want.items():
         # A key's bias adds the same to all scores of a query, which softmax
-        # takes out again: its gradient is 0 but for rounding, and Adam makes
-        # steps of size lr of that.
+        # cancels: its gradient is 0 but for rounding errors, of which Adam
+        # makes steps of size lr.
         if name.endswith("attention.k.bias"):
             continue
         a = got[name]
@@ -309,14 +309,15 @@ def weight_deviation(got, want):
 
 
 def rule(strand):
-    """What of a strand changes the answer: precision, optimizer, data."""
+    """The part of a strand that changes the result: precision, optimizer,
+    data."""
     return " ".join(item for item in strand.split()
                     if item.startswith(("optim.", "data.")) or
                     item.split("=")[0] in ("precision", "loss_scale"))
 
 
 class Matrix:
-    """All cases, their references, and what came out."""
+    """Runs all cases and their references, and counts the results."""
 
     def __init__(self, args, work):
         self.args, self.work = args, work
@@ -345,7 +346,8 @@ class Matrix:
                                (deviation, name))
 
     def compare(self, name, model, layout, strand):
-        """Whether it is good, and the deviations in a few words."""
+        """Return whether the case passed, and its deviations in a few
+        words."""
         losses, weights, held, skipped = train(self.args, self.work, model,
                                                layout, strand)
         last = dict(i.split("=") for i in strand.split()).get("then", layout)
@@ -358,7 +360,7 @@ class Matrix:
                 ("loss_scale=" in strand and sum(skipped) in (0, STEPS)):
             raise Failed(f"skipped steps {skipped}, one process: {want[3]}")
         if any(narrow in strand for narrow in ("bf16", "fp16", "fp8")):
-            # weights drift by rounding of another kind
+            # other rounding errors let the weights drift
             self.note("loss in 16 bits or 8", dl, name)
             return (dl <= HALF_RTOL and dm <= MEMORY_RTOL,
                     f"loss {dl:.1e}, memory {dm:.1%}")
@@ -381,7 +383,7 @@ class Matrix:
                 f"loss {dl:.1e}, weights {dw:.1e}, memory {dm:.1%}")
 
     def own_choices(self, model, strand):
-        """The bounds of soap for a model, of loss and weights."""
+        """The bounds of loss and weights for a model with soap."""
         key = model, rule(strand)
         if key not in self.choices:
             want = self.reference(*key)
@@ -439,7 +441,7 @@ def main():
             if args.only in " ".join(c)]
     work = tempfile.mkdtemp(prefix="plait-parity-", dir=os.environ.get(
         "PLAIT_PARITY_DIR"))
-    os.chdir(work)  # which strands name files of
+    os.chdir(work)  # strands name files in this folder
     start = time.monotonic()
     print(f"1..{len(todo)}")
     try:

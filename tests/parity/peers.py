@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every optimizer against an implementation from elsewhere: torch.optim, timm
-and pytorch-optimizer repeat the steps of optim_steps on the same weights and
-gradients. A package, or a class of it, that is not there is skipped.
+"""Every optimizer against another implementation: torch.optim, timm and
+pytorch-optimizer repeat the steps of optim_steps on the same weights and
+gradients. Packages and classes that are not installed are skipped.
 
     peers.py --program OPTIM_STEPS
 
 Prints TAP. The deviation of a tensor is |a - b| / |b - start| in the 2-norm:
-a share of what the steps changed.
+relative to the change made by the steps.
 """
 import argparse
 import importlib
@@ -19,7 +19,7 @@ import tempfile
 
 STEPS = 30
 RTOL = 2e-5        # of the change, in fp32
-SOAP = 1e-4        # an element near 0 is divided by itself: see test_soap.c
+SOAP = 1e-4        # an element near 0 is divided by its size: see test_soap.c
 MUON_BF16 = 0.05   # torch.optim.Muon rounds its products to bf16
 
 try:
@@ -69,7 +69,7 @@ def adafactor(params):
 
 
 class NoBf16:
-    """The module torch with fp32 under the name of bf16."""
+    """The module torch with fp32 in place of bf16."""
     def __getattr__(self, name):
         return getattr(torch, "float32" if name == "bfloat16" else name)
 
@@ -104,8 +104,8 @@ def lion(params):
 
 
 def lion_decided(params, gradients, betas):
-    """For each parameter where Lion's c was never so near to 0 that rounding
-    decides its sign."""
+    """For each parameter, a mask of the elements where Lion's c was never so
+    close to 0 that rounding decides its sign."""
     out = []
     for p, grads in zip(params, zip(*gradients)):
         m, decided = torch.zeros_like(p), torch.ones_like(p, dtype=bool)
@@ -124,8 +124,8 @@ def novograd(params):
 
 
 class Decayed:
-    """Weights decay before every step, as AdamW's do; pytorch-optimizer's
-    SOAP lets them decay after it, and not in its first."""
+    """Decays weights before every step, like AdamW; pytorch-optimizer's SOAP
+    decays them after it, and not in the first step."""
     def __init__(self, optimizer, params, factor):
         self.optimizer, self.params = optimizer, params
         self.factor = factor
@@ -170,15 +170,15 @@ CASES = [
     ("Lion, timm", "name: lion, lr: 1e-3, betas: [0.9, 0.95]", lion, RTOL),
     ("NovoGrad, pytorch-optimizer", f"name: novograd, lr: 1e-2, {ADAM}",
      novograd, RTOL),
-    # Square matrices: of others, the first gradient leaves most of a basis
-    # open, and rounding fills it there.
+    # Square matrices: for others, the first gradient determines only a part of
+    # the basis, and rounding the rest.
     ("SOAP, pytorch-optimizer in fp64",
      f"name: soap, lr: 1e-2, frequency: 4, {ADAM}", soap, SOAP, 24, True),
 ]
 
 
 def read_steps(path):
-    """What optim_steps wrote: [(ndim, decay, layer)], and the lists of
+    """Read what optim_steps wrote: [(ndim, decay, layer)], and lists of
     tensors: weights, gradients of each step, weights."""
     with open(path, "rb") as f:
         data = f.read()

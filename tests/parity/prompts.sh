@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prompts that bear no loss against PyTorch's ignore_index (prompts_check.py).
+# Prompts without loss against PyTorch's ignore_index (prompts_check.py).
 . "$top_srcdir/tests/lib/transformers.sh"
 "$python" "$top_srcdir/tests/parity/prompts_check.py" "$dir"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning with prompts that bear no loss is what PyTorch computes with
-ignore_index, in every layout: prompts_check.py DIR, for prompts.sh.
+"""Fine-tuning with prompts that have no loss equals PyTorch with ignore_index,
+in every layout: prompts_check.py DIR, for prompts.sh.
 
-A step is over all samples there are, so that their order means nothing."""
+Each step is over all samples, so that their order does not matter."""
 import json
 import os
 import random
@@ -38,9 +38,9 @@ def ok(good, what):
 
 
 def write_text(path):
-    """JSON lines of all samples and the token after them; the tokens and
-    whether each is to be predicted. Each twentieth line would be for
-    validation, so there are fewer."""
+    """Write JSON lines with all samples and the token after them; return the
+    tokens, and whether each is to be predicted. Fewer than 20 lines, as each
+    twentieth would be for validation."""
     tokens, predicted = [], []
     with open(path, "w") as f:
         while left := SAMPLES * LENGTH + 1 - len(tokens):
@@ -59,7 +59,8 @@ def write_text(path):
 
 
 def torch_says(model, tokens, predicted):
-    """Losses, norms of the gradient, targets counted, weights at the end."""
+    """Return losses, norms of the gradient, the count of targets, final
+    weights."""
     ids = torch.tensor(tokens)
     labels = torch.where(torch.tensor(predicted), ids, -100)[1:]
     losses, norms = [], []

@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the law can ask of an optimizer that steps by signs.
+"""The bounds for an optimizer that steps by signs.
 
 Lion's step of an element is -lr (sign(c) + wd w), where c = b1 m + (1 - b1) g.
-Where the gradients of micro-batches cancel, rounding alone decides whether c
-is above or below 0, or is 0: g of one element in 160,000 of the Llama is
--2.5e-11 at the first step, 1e-8 of its tensor's mean square, and changes its
-sign when one process adds the same sequences one by one. That weight is then
-2 lr away, and moves the gradients of its neighbours.
+Where the gradients of micro-batches cancel, only rounding decides whether c is
+above, below or equal to 0: one element of 160,000 of the Llama has g =
+-2.5e-11 at the first step, 1e-8 of its tensor's mean square, and its sign
+changes when one process adds the same sequences one by one. That weight then
+differs by 2 lr, and changes the gradients of its neighbours.
 
-So an element is free where one process had a |c| of at most MARGIN of the
-tensor's root mean square in some step: it may have gone either way. All others
-keep the bound of every optimizer. Those that are free stay within the steps
-that they can have made, and few of them differ. The rate in matrix.py is so
-small that a weight which went the other way moves other gradients by less
+So an element is free if in some step of one process its |c| was at most MARGIN
+times the tensor's root mean square: it may have gone either way. All others
+are within the bound of every optimizer. Free elements must be within the steps
+that they can have made, and few of them may differ. The rate in matrix.py is
+so small that a weight which went the other way changes other gradients by less
 than MARGIN.
 """
 import math
 
 MARGIN = 1e-4
-FREE = 1e-4  # of a model's elements differ, at most
+FREE = 1e-4  # the largest share of a model's elements that may differ
 
 
 def undecided(momenta, betas):
-    """{name: indices of free elements}, from {name: m} after each step of one
-    process."""
+    """{name: indices of free elements}, from one process's {name: m} after
+    each step."""
     free, before = {}, None
     for after in momenta:
         for name, m in after.items():
@@ -40,10 +40,10 @@ def undecided(momenta, betas):
 
 
 def judge(got, want, free, rates):
-    """(got where it is decided, with want's numbers elsewhere; how far free
-    elements are apart as a share of what their steps allow; the share of
-    elements that are free and differ). `rates`: of each step."""
-    reach = 2 * sum(rates) * 1.001  # weight decay shrinks, rounding adds
+    """Return `got` with want's numbers for free elements; how far free
+    elements differ, relative to what their steps allow; the share of elements
+    that are free and differ. rates: of each step."""
+    reach = 2 * sum(rates) * 1.001  # 1.001: weight decay and rounding
     worst, moved, total, kept = 0.0, 0, 0, {}
     for name, b in want.items():
         a = kept[name] = got[name][:]

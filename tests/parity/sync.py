@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas that train apart (sync.mode): their number is a part of the
-algorithm, what each of them is made of is not. Two replicas in any layout give
-the curve of two processes; what is by definition equal to a mode that is
-simpler has the same bits; and the bytes are those of the meetings.
+"""Replicas that train apart (sync.mode): their number is part of the
+algorithm, the layout of each is not. Two replicas in any layout give the curve
+of two processes; modes that are equal by definition give the same bits; and
+the bytes sent are those of the meetings.
 
     sync.py PLAIT_TRAIN [--all]
 """
@@ -30,7 +30,7 @@ QUICK = {"local": "222", "post-local": "1122", "sma": "122", "learners": "212",
          "diloco": "1122"}
 RESUMED = {"local": "1122", "post-local": "212", "sma": "112",
            "learners": "122", "diloco": "222"}
-SAVED = 5  # steps; no meeting of local, learners, post-local and diloco
+SAVED = 5  # steps; not at a meeting of local, learners, post-local and diloco
 
 
 class Tests:
@@ -51,10 +51,10 @@ class Tests:
         print(f"{'ok' if good else 'not ok'} {self.n} - {what}", flush=True)
 
     def run(self, layout, sync, strand="", *more, model="gpt2"):
-        """The lines of metrics."""
+        """The metrics of a run, line by line."""
         sets = [w for item in sync.split()
                 for w in ("--set", "sync." + item)]
-        # A run that goes on keeps the lines that are there.
+        # A resumed run would keep the lines of an earlier one.
         open(self.work + "/metrics", "w").close()
         return parity.metrics(self.args, f"{self.work}/{model}.yaml",
                               self.work, layout, strand, *sets, *more)
@@ -63,8 +63,8 @@ class Tests:
         return f"{self.work}/{name}/step-{step:08d}"
 
     def reference(self, name):
-        """Two processes, with a checkpoint between two meetings and one at
-        the end."""
+        """The run of two processes, with a checkpoint between two meetings and
+        one at the end."""
         if name not in self.one:
             self.one[name] = self.run(
                 "112", MODES[name], "", "--set",
@@ -73,8 +73,8 @@ class Tests:
         return self.one[name]
 
     def hold(self, what, name, layout, first, *more):
-        """Steps from `first` on and the last model, against the reference's.
-        """
+        """Compare the steps from `first` on, and the final model, with the
+        reference."""
         want = losses(self.reference(name))[first:]
         last = f"{self.work}/last"
         try:
@@ -106,7 +106,8 @@ class Tests:
                   "--resume", self.saved(name, SAVED))
 
     def check_refused(self):
-        """A checkpoint of two replicas is none of four, nor of one model."""
+        """A checkpoint of two replicas is refused by four, and by a single
+        model."""
         self.reference("local")
         for layout, sync, says in (
                 ("114", MODES["local"], "has the state of 2 replicas"),
@@ -125,7 +126,7 @@ class Tests:
         self.ok(figures(self.run("112", "mode=local steps=1")) == each,
                 "local SGD with H = 1 is synchronous SGD, bit for bit")
         part = figures(self.run("112", "mode=post-local steps=2 from=6"))
-        # The step at which they part is the first with gradients of its own.
+        # The step at which replicas part is the first with separate gradients.
         self.ok(part[:6] == each[:6] and part[6][0] == each[6][0] and
                 part[7:] != each[7:],
                 "post-local is synchronous until sync.from, and not after it")
@@ -137,8 +138,8 @@ class Tests:
                 "... and with its own alpha it is not")
 
     def check_restart(self):
-        """With alpha 0 the average stays the initial model. Where the rate
-        falls, learners go on from it."""
+        """With alpha 0 the average stays the initial model. When the rate
+        falls, learners restart from it."""
         more = ["--set", "lr.schedule=step", "--set", "lr.decay_at=[6]"]
         lines = losses(self.run("112", "mode=sma alpha=0", "", *more))
         initial = losses(self.run("112", "mode=each", "", "--set",
@@ -148,8 +149,9 @@ class Tests:
                 "SMA starts anew from the average where the rate falls")
 
     def check_auto(self):
-        """What trials chose is a run of that many learners, from the first
-        step on; one that goes on takes the checkpoint's number."""
+        """A run whose trials chose the number of learners equals a run with
+        that number, from the first step on; when resumed it takes the
+        checkpoint's number."""
         def ckpt(name):
             return ["--set", f"checkpoint.dir={self.work}/{name}", "--set",
                     f"checkpoint.every={SAVED}", "--set", "checkpoint.keep=0"]

@@ -10,11 +10,13 @@
 #include "tap.h"
 
 /* llm.c's ten steps from OpenAI's GPT-2 124M on one repeated 4 x 64 batch.
- * The weights and the batch are its files gpt2_124M.bin and
- * gpt2_124M_debug_state.bin in $PLAIT_GPT2_DIR; the losses are its own. */
+ * Weights and batch are llm.c's files gpt2_124M.bin and
+ * gpt2_124M_debug_state.bin in $PLAIT_GPT2_DIR; the expected losses are
+ * llm.c's. */
 
 #define STEPS 10
-#define TOLERANCE 1e-2 /* llm.c's: it decays all weights, we only matrices */
+#define TOLERANCE 1e-2 /* llm.c's: it decays all weights, Plait only matrices \
+                        */
 
 static const double published[STEPS] = {5.270007, 4.059707, 3.375123, 2.800783,
                                         2.315382, 1.849029, 1.394656, 0.999147,
@@ -24,7 +26,7 @@ enum { MAGIC, VERSION, SEQ_LEN, VOCAB, LAYERS, HEADS, HIDDEN, VOCAB_PADDED };
 
 /* One array of the weights file: a row of `each` floats per layer. */
 struct array {
-    const char *name; /* ours, after "layers.N." where per_layer */
+    const char *name; /* Plait's name, after "layers.N." if per_layer */
     int per_layer;
     size_t each;
 };
@@ -90,7 +92,7 @@ static int put(struct plait_trainer *t, struct plait_mesh *mesh,
     return -1;
 }
 
-/* llm.c keeps q, k and v in one array; they are three tensors here. */
+/* llm.c keeps q, k and v in one array; Plait has three tensors. */
 static int put_row(struct plait_trainer *t, struct plait_mesh *mesh,
                    const char *name, const float *row, size_t each)
 {

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plait-prep's tokens of texts in many scripts, with code, emoji and what is
-# not UTF-8, against PyPI's `tokenizers` (tokens_check.py).
-# TOKENIZERS_PYTHON: one that has the package. TOKENIZERS_MB=100 for more text,
-# a few minutes.
+# plait-prep's tokens of texts in many scripts, with code, emoji and invalid
+# UTF-8, against PyPI's `tokenizers` (tokens_check.py).
+# TOKENIZERS_PYTHON: a Python that has the package. TOKENIZERS_MB=100: more
+# text, a few minutes.
 python=${TOKENIZERS_PYTHON:-python3}
 $python -c 'import sys, tokenizers
 assert sys.version_info >= (3, 9)' 2>/dev/null ||

@@ -31,8 +31,8 @@ def shard(path):
 
 
 def split(data):
-    """Where the last twentieth begins, which is for validation: after a line
-    break, or before the last character where there is none near."""
+    """Where the last twentieth, the validation set, begins: after a line
+    break, or before the last character if there is none nearby."""
     at = len(data) - len(data) // 20
     line = data.rfind(b"\n", at // 2, at)
     if line >= 0:
@@ -44,7 +44,8 @@ def split(data):
 
 
 def compare(tokenizer, end, want, got):
-    """How many tokens of the texts `want` `got` begins with, and of those."""
+    """How many tokens at the beginning of `got` equal those of the texts
+    `want`, and how many those are."""
     at = total = 0
     for first in range(0, len(want), 64):
         some = want[first:first + 64]

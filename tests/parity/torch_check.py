@@ -39,7 +39,7 @@ def read_dump(path):
 
 
 def rotate(x):
-    """x: [batch, seq, heads, dim]; pair d goes with d + dim/2."""
+    """x: [batch, seq, heads, dim]; pairs are d and d + dim/2."""
     seq, half = x.shape[1], x.shape[3] // 2
     freq = 10000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
     angle = torch.outer(torch.arange(seq, dtype=x.dtype), freq)
@@ -49,7 +49,7 @@ def rotate(x):
 
 
 def attention(q, k, v):
-    """[batch, seq, heads, dim], fewer heads in k and v."""
+    """[batch, seq, heads, dim]; k and v may have fewer heads."""
     share = q.shape[2] // k.shape[2]
     k = k.repeat_interleave(share, dim=2)
     v = v.repeat_interleave(share, dim=2)
@@ -106,14 +106,14 @@ class Model:
         return self.linear(p + "down", hidden)
 
     def mixture(self, p, n):
-        """All experts work on all tokens; the shares of most are 0."""
+        """All experts compute all tokens; most of the weights are 0."""
         prob = (n @ self.w[p + "router.weight"].T).softmax(dim=-1)
         best, index = prob.topk(self.top_k, dim=-1)
         share = torch.zeros_like(prob).scatter(
             2, index, best / best.sum(dim=-1, keepdim=True))
         one = (share > 0).to(prob.dtype)
         chosen = one.mean(dim=1) / self.top_k
-        if self.capacity:  # the first of each sequence, in its order
+        if self.capacity:  # the first tokens of each sequence
             kept = one * (one.cumsum(dim=1) <= self.capacity)
             self.dropped += int((one - kept).sum())
             share = share * kept
@@ -153,7 +153,7 @@ def check(tap, path):
     targets = torch.tensor([int(t) for t in config["targets"]])
     model = Model(config, w)
     loss = model.loss(tokens.view(batch, -1), targets.view(batch, -1))
-    # A sequence's imbalance weighs as much as the losses of its tokens.
+    # A sequence's imbalance has the weight of its tokens' losses.
     seq_len = tokens.numel() // batch
     balance = float(config["balance"][0]) * seq_len
     (loss + balance * model.imbalance).backward()
@@ -166,9 +166,9 @@ def check(tap, path):
                                                            model.dropped))
     for name, g in grads.items():
         want = w[name].grad.numpy()
-        # A key's bias has gradient 0, as it moves all scores of a query
-        # alike: its rounding is held against the query's gradient.
-        # An expert that no token chose has none.
+        # A key's bias has gradient 0, as it adds the same to all scores of a
+        # query: its rounding error is compared with the query's gradient. An
+        # expert that no token chose has none.
         size = np.linalg.norm(grads[name.replace("k.bias", "q.bias")])
         off = np.linalg.norm(g - want) / (size or 1)
         tap.ok(off <= TOLERANCE, "%s: gradient of %s off by %.1e" %

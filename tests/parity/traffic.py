@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that rank 0 sends per axis and step, counted by the communicators,
-equal the formulas, strand by strand.
+"""The bytes that rank 0 sends per axis and step, counted by the communicators,
+equal the formulas, case by case.
 
     traffic.py PLAIT_TRAIN [TEXT]    (cases with TEXT in them)
 """
@@ -10,19 +10,19 @@ import tempfile
 
 import parity
 
-# Sizes are multiples of 64, so that no region is padded, but by ZeRO's
-# parts. A head this small counts little: stages have equally many layers.
+# Sizes are multiples of 64, so that regions are padded only for ZeRO's parts.
+# The head is so small that all stages have equally many layers.
 L, C, HEADS, KV, T, V, BATCH, MICRO = 4, 64, 4, 2, 32, 512, 16, 2
-E = 4  # each token chooses all: who sends how much is no accident
+E = 4  # each token chooses all experts, so that traffic is not random
 GPT2 = dict(family="gpt2", ffn=256, kv_heads=HEADS)
 LLAMA = dict(family="llama", ffn=128, kv_heads=KV)
 MOE = dict(LLAMA, experts=E, experts_top_k=E)
-# Each expert may have all tokens, so that none is dropped.
+# Each expert has room for all tokens, so that none is dropped.
 LIMITED = dict(MOE, experts_capacity=1)
 F32 = 4
 
 CASES = [
-    # tensor parallel: the block's seams, the vocabulary, the loss
+    # tensor parallel: the transfers of blocks, vocabulary and loss
     (GPT2, "111", ""),
     (GPT2, "211", ""),
     (GPT2, "411", ""),
@@ -32,7 +32,7 @@ CASES = [
     (GPT2, "211", "sequence=true"),
     (GPT2, "411", "sequence=true recompute=full"),
     (LLAMA, "411", "sequence=true zero=0"),
-    # ... of so many rows that they travel in chunks
+    # ... with so many rows that they travel in chunks
     (GPT2, "411", "micro_batch=16"),
     (LLAMA, "211", "micro_batch=16 sequence=true"),
     (GPT2, "221", "micro_batch=16 sequence=true schedule=zb-h1"),
@@ -92,7 +92,7 @@ CASES = [
 
 
 class Run:
-    """The formulas for one run; everything is rank 0's."""
+    """The formulas for one run, all for rank 0."""
 
     def __init__(self, model, layout, strand):
         self.model = model
@@ -106,7 +106,7 @@ class Run:
         self.gpipe = s.get("schedule") == "gpipe"
         self.chunks = int(s.get("virtual", 1))
         self.naive = s.get("grad_sync") == "naive"
-        # Of those, how many hold what rank 0 does.
+        # How many of those hold ranks of rank 0's stage.
         self.nodes = int(s.get("nodes", 1)) // self.pp or 1
         self.steps = s.get("all_reduce") == "hierarchical"
         self.grad = 2 if s.get("grad_reduce") == "bf16" else F32
@@ -119,27 +119,27 @@ class Run:
         self.kv = max(model["kv_heads"] // self.tp, 1) * C // HEADS
         self.stream = self.rows * C * self.element
 
-    # How often a layer is done again in backward: by each half of it, where
-    # those are apart.
+    # How often a layer's forward is repeated in backward: for each half of a
+    # split backward.
     def again(self):
         return 2 if self.split else 1
 
     # -- tensor parallel --
 
     def seams(self):
-        """Gathers and scatters of the stream a layer, a sum being both: in
-        and out of attention and mlp, forward and backward. With `sequence`
-        weight gradients gather their inputs again, or if they come later
-        both inputs and gradients."""
+        """Gathers and scatters of the hidden states per layer, where a sum is
+        both: before and after attention and mlp, forward and backward. With
+        `sequence` weight gradients gather their inputs again or, if they are
+        deferred, inputs and gradients."""
         n = 8
         if self.sequence:
             n += 4 if self.split else 2
-        if self.recompute == "full":  # up to the last matrix
+        if self.recompute == "full":  # repeated up to the last matrix
             n += (3 if self.sequence else 2) * self.again()
         return n
 
     def norms(self):
-        """Elements of the gradients that differ over tp, layers' and
+        """Elements of gradients that are summed over tp, the layers' and the
         head's."""
         layer, head = 0, 0
         if self.sequence:
@@ -156,7 +156,7 @@ class Run:
         times = self.m if self.zero >= 2 else 1
         sent = self.m * gather(n, self.stream) * (
             self.layers * self.seams() + 2 + 2 * last)
-        if last:  # largest logit, sum and target's
+        if last:  # the largest logit, the sum and the target's logit
             sent += self.m * all_reduce(n, 3 * self.rows * F32)
         return sent + times * all_reduce(
             n, (self.layers * layer + last * head) * F32)
@@ -164,23 +164,23 @@ class Run:
     # -- context parallel --
 
     def cp_bytes(self):
-        """Keys and values around the ring; backward, with their gradients,
-        which go home."""
+        """Keys and values around the ring; in backward with their gradients,
+        which return to their rank."""
         n = self.cp - 1 + 2 * (self.cp - 1) + 1
         if self.recompute != "none":
             n += (self.cp - 1) * self.again()
         sent = n * self.rows * 2 * self.kv * self.element
-        if "experts" in self.model:  # how often who was chosen
+        if "experts" in self.model:  # how often each expert was chosen
             full = 1 + (self.recompute == "full") * self.again()
             sent += full * all_reduce(self.cp, MICRO * E * F32)
-            if "experts_capacity" in self.model:  # and where
+            if "experts_capacity" in self.model:  # and the places
                 sent += full * gather(self.cp, self.cp * 2 * MICRO * E * F32)
         return self.m * self.layers * sent if self.cp > 1 else 0
 
     # -- experts --
 
     def ep_bytes(self):
-        """Each token to each expert and back, forward and backward."""
+        """Each token to its experts and back, forward and backward."""
         if "experts" not in self.model:
             return 0
         n = 4
@@ -191,7 +191,7 @@ class Run:
     # -- data parallel --
 
     def regions(self):
-        """Elements of the dense blocks: embedding, layers, head."""
+        """Elements of the dense regions: embedding, layers, head."""
         bias, f = self.gpt2, self.model["ffn"]
         qkv = C // self.tp + 2 * self.kv
         layer = (qkv + C // self.tp) * C + 2 * C
@@ -207,7 +207,7 @@ class Run:
         return [first], [layer] * self.layers, [head] * (self.pp == 1)
 
     def sharded(self, n, first, layers, head):
-        """Gradients and weights of regions, as ZeRO says."""
+        """Bytes of the gradients and weights of regions at this ZeRO stage."""
         whole = [shards(n, r) for r in first + layers + head]
         grads = gather(n, sum(whole) * self.grad)
         weights = gather(n, sum(whole) * self.element)
@@ -215,14 +215,14 @@ class Run:
             return grads + weights
         if self.zero == 2:
             return self.m * grads + weights
-        # Gathered forward and backward; the head, which does both at once,
-        # once; the embedding for a tied head once more.
+        # Weights are gathered in forward and in backward; the head, which does
+        # both at once, only once; the embedding once more for a tied head.
         weights *= 2
         if head:
             weights -= gather(n, shards(n, head[0]) * self.element)
             if self.gpt2:
                 weights += gather(n, shards(n, first[0]) * self.element)
-        # ... and for the halves of a backward that are apart
+        # ... and again for the second half of a split backward
         if self.split:
             weights += gather(n, sum(whole[:len(first + layers)]) *
                               self.element)
@@ -230,9 +230,10 @@ class Run:
             gather(n, self.kept(n, first, layers) * self.element)
 
     def kept(self, n, first, layers):
-        """Elements that stay where what ended with a block is followed by
-        what begins with it: the embedding, after a backward and before a
-        forward; the last layer in between, where no head is."""
+        """Elements that stay gathered because one pass ends and the next
+        begins with the same region: the embedding between a backward and a
+        forward, the last layer between a forward and a backward if the rank
+        has no head."""
         turns, back = 0, self.m - 1  # one stage: f b f b ...
         if self.pp > 1:  # rank 0 of two: f f b f b ... b, or f f f b b b
             turns, back = (1, 0) if self.gpipe else (self.m - 1, self.m - 2)
@@ -246,8 +247,8 @@ class Run:
         return times * all_reduce(self.nodes, parts)
 
     def by_steps(self, axis, n, sent):
-        """Gathers and scatters that send so much over all n, in the node and
-        then, of each rank's share, across."""
+        """Gathers and scatters that would send `sent` bytes in a group of n:
+        first inside each node, then, of each rank's share, across nodes."""
         here = n // self.nodes
         if n == 1 or here == 1:
             return {axis: sent}
@@ -256,8 +257,8 @@ class Run:
                 axis + "-across": gather(self.nodes, whole // here)}
 
     def reduced(self, axis, n, first, layers, head):
-        """Bytes over the group of an axis or, where that is divided by
-        nodes, over its two halves."""
+        """Bytes over the group of an axis or, if that is divided by nodes,
+        over both parts."""
         whole = first + layers + head
         elements = sum(whole)
         if self.naive:
@@ -284,7 +285,8 @@ class Run:
         first, layers, head = self.regions()
         sent = self.reduced("dp-cp", n, first, layers, head)
         if self.zero and self.gpt2 and self.pp > 1:
-            # both ends put the tied embedding together
+            # both ends of the pipeline gather the gradient of the tied
+            # embedding
             if self.steps:
                 put = gather(n, shards(n, first[0]) * F32)
                 more = self.by_steps("dp-cp", n, put)
@@ -304,8 +306,8 @@ class Run:
     # -- pipeline --
 
     def pp_bytes(self):
-        """Rank 0 sends all its chunks' outputs forward, and back what their
-        inputs take, but for the first."""
+        """Rank 0 sends the outputs of all its chunks forward, and the input
+        gradients of all but the first back."""
         sends = 2 * self.chunks - 1
         part = self.tp if self.sequence else 1
         return self.m * sends * self.stream // part if self.pp > 1 else 0
@@ -333,7 +335,8 @@ def gather(n, whole):
 
 
 def shards(d, elements):
-    """Of a region: d equal parts, each a multiple of 64 elements."""
+    """Elements of a region that is divided into d equal parts, each a multiple
+    of 64 elements."""
     return -(-elements // (64 * d)) * 64 * d
 
 

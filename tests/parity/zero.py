@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ZeRO saves what its formula says.
+"""ZeRO saves as much memory as its formula says.
 
-Measures what plait-train holds on every rank, with few layers and with many,
-at ZeRO 0 to 3. The difference is what the further layers cost; activations
-are the same for every stage, and the buffers that hold regions in flight do
-not grow with the layers, so that what is left of each parameter is, of d
-ranks that share it,
+Measures the memory of plait-train on every rank, with few layers and with
+many, at ZeRO 0 to 3. The difference is the memory of the additional layers;
+activations are the same at every stage, and the buffers for regions in flight
+do not grow with the layers. So for each parameter that d ranks share there
+remain
 
     zero   weight   gradient   master and moments
     0      w        4          s
@@ -14,8 +14,8 @@ ranks that share it,
     2      w        4 / d      s / d
     3      w / d    4 / d      s / d
 
-bytes, with w 4 and s 8 in fp32 (the weight is its own master), w 2 and s 12
-in 16 bits.
+bytes, with w 4 and s 8 in fp32 (the weight is its own master), w 2 and s 12 in
+16 bits.
 
     zero.py PLAIT_TRAIN [TEXT]    (cases with TEXT in them)
 """
@@ -30,7 +30,7 @@ E = 4
 GPT2 = dict(family="gpt2", ffn=256, kv_heads=HEADS)
 LLAMA = dict(family="llama", ffn=128, kv_heads=KV)
 MOE = dict(LLAMA, experts=E, experts_top_k=1)
-RTOL = 0.01  # regions are padded to equal parts of whole 64 elements
+RTOL = 0.01  # regions are padded to d equal parts of whole 64 elements
 
 CASES = [
     (GPT2, "112", ""),
@@ -57,14 +57,14 @@ def layer(model, tp, ep):
 
 
 def saved(zero, shared, half):
-    """Bytes of each parameter that `shared` ranks need not all hold."""
+    """Bytes of each parameter that are saved if `shared` ranks share it."""
     w, s = (2, 12) if half else (4, 8)
     whole = (zero >= 1) * s + (zero >= 2) * 4 + (zero >= 3) * w
     return whole * (1 - 1 / shared)
 
 
 def held(train, work, model, layout, strand, layers):
-    """Bytes on the fullest rank of each stage."""
+    """Bytes on the rank with most memory of each stage."""
     shape = dict(layers=layers, hidden=C, heads=HEADS, vocab=V, seq_len=T)
     steps = dict(steps=1, global_batch=4, micro_batch=1)
     return parity.last_metrics(train, work, model, shape, steps, layout,
@@ -72,7 +72,7 @@ def held(train, work, model, layout, strand, layers):
 
 
 def growth(train, work, model, layout, strand):
-    """Bytes that MANY - FEW further layers cost, all stages together."""
+    """Bytes of MANY - FEW additional layers, all stages together."""
     few, many = (sum(held(train, work, model, layout, strand, n))
                  for n in (FEW, MANY))
     return many - few
@@ -86,7 +86,7 @@ def check(train, work, model, layout, strand):
     half = "16" in strand
     dense, experts = (n * (MANY - FEW) for n in layer(model, tp, ep))
     shared = dp * cp // nodes
-    # Only sharding knows of groups; without it, all is on every rank.
+    # Only sharding depends on shard groups; at ZeRO 0 every rank has all.
     plain = " ".join(i for i in strand.split() if "shard_group" not in i)
     whole = growth(train, work, model, layout, plain)
     for zero in 1, 2, 3:
