@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plait-bench: training steps and single operations against peers and
- * against what this machine can do, in one run. */
+/* plait-bench: training steps and single operations against peers and against
+ * the limits of this machine, in one run. */
 #include "config.h"
 
 #include <getopt.h>
@@ -55,7 +55,7 @@ static int usage(FILE *to)
     return to == stderr ? 2 : 0;
 }
 
-/* "1,3": the cases with these numbers. 0: wrong. */
+/* The set of cases in a list like "1,3". 0: invalid. */
 static unsigned cases_of(const char *text)
 {
     unsigned set = 0;
@@ -127,7 +127,7 @@ static int parse(int argc, char **argv, struct options *o)
     return 0;
 }
 
-/* The parts that start this program again get its path in `self`. */
+/* Parts that start this program again need its path, `self`. */
 static json_t *comm_part(const struct options *o, char *self)
 {
     static const char *const env[] = {"OMP_NUM_THREADS=1", NULL};
@@ -136,7 +136,7 @@ static json_t *comm_part(const struct options *o, char *self)
     return bench_comm(&c);
 }
 
-/* Workers of several processes; -1: none of them. */
+/* Runs the worker of a part with several processes; -1: argv names none. */
 static int comm_worker(int argc, char **argv)
 {
     const char *mode = argv[1];
@@ -206,7 +206,7 @@ static void run_parts(const struct options *o, json_t *all)
         bench_targets(all);
 }
 
-/* make hands on what it was not given as an empty string. */
+/* make passes unset variables as empty strings. */
 static const char *given(const char *name)
 {
     const char *value = getenv(name);
@@ -214,7 +214,7 @@ static const char *given(const char *name)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* What was not given: by make, or on the command line. */
+/* Sets the options that neither make nor the command line gives. */
 static void fill_in(struct options *o)
 {
     if (o->python == NULL)

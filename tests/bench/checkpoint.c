@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saving and loading a checkpoint of one rank, each beside dd and a cold read
- * of as many bytes on the same disk: DIR ROUNDS MB... */
+/* Saving and loading a checkpoint of one rank, next to dd and to a cold read of
+ * as many bytes on the same disk: DIR ROUNDS MB... */
 #include "config.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static const struct {
 
 struct bench {
     const char *dir;
-    char memory[64]; /* a file that takes no disk */
+    char memory[64]; /* a file in memory */
     struct optim_job job;
     struct plait_saver *saver, *beside;
     double bytes; /* of the checkpoint's file */
@@ -44,7 +44,7 @@ struct bench {
     int rounds;
 };
 
-/* Wall-clock seconds, and those of processors. */
+/* Wall-clock seconds, and processor seconds. */
 struct span {
     double wall, busy;
 };
@@ -94,7 +94,7 @@ __attribute__((format(printf, 1, 2))) static int run(const char *fmt, ...)
     return system(command) == 0 ? 0 : -1;
 }
 
-/* A model whose weights and moments are about so many bytes. */
+/* A model whose weights and moments take about so many bytes. */
 static struct plait_job_config *make_config(double bytes,
                                             struct plait_error *err)
 {
@@ -135,7 +135,7 @@ static void close_bench(struct bench *b)
         b->memory);
 }
 
-/* What is synced is dropped from the page cache. */
+/* Drops a file's synced pages from the page cache. */
 static double drop_pages(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -149,7 +149,7 @@ static double drop_pages(const char *path)
     return (double)st.st_size;
 }
 
-/* The numbers of dd's file are the checkpoint's: some disks know zeros. */
+/* dd writes the checkpoint's bytes, as some disks treat zeros specially. */
 static int time_dd(struct bench *b, int round, struct plait_error *err)
 {
     struct span begin;
@@ -165,7 +165,7 @@ static int time_dd(struct bench *b, int round, struct plait_error *err)
     return 0;
 }
 
-/* As a run does between its steps. */
+/* Saves like a run does between its steps. */
 static int time_beside(struct bench *b, int round, struct plait_error *err)
 {
     struct plait_checkpoint_info info = {.step = round + 1};
@@ -246,7 +246,7 @@ static double median(double *x, int n)
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-/* The ratio is the median of the rounds': a disk changes its mind. */
+/* Ratios are medians over rounds of both, as a disk's speed varies. */
 static void report(struct bench *b)
 {
     double ratio[NPARTS][MOST_ROUNDS], s;

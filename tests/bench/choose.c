@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch at its best for a job, and what has been measured already. */
+/* The fastest PyTorch for a job, and results of earlier runs. */
 #include "config.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "bench.h"
 
-/* Huge pages, and memory that is kept, gave PyTorch 20 to 28 %. */
+/* Huge pages and memory that is not returned made PyTorch 20 to 28 % faster. */
 const char *const bench_tuned[] = {"GLIBC_TUNABLES=glibc.malloc.hugetlb=1:"
                                    "glibc.malloc.mmap_threshold=1073741824:"
                                    "glibc.malloc.trim_threshold=1099511627776",
@@ -63,7 +63,8 @@ static void start_torch(struct bench_peer *p, const struct way *way,
     bench_peer_start(p, way->label, argv, bench_tuned);
 }
 
-/* The lesser of two steps after one that nobody counts; INFINITY: none. */
+/* The shorter of two steps after a first one that is not counted; INFINITY:
+ * none. */
 static double try_torch(const struct way *way, const struct bench_case *c,
                         const char *precision,
                         const struct bench_step_options *o)
@@ -84,7 +85,7 @@ static double try_torch(const struct way *way, const struct bench_case *c,
     return least;
 }
 
-/* One after the other: together they would not fit in memory. */
+/* One after the other: together they would not fit into memory. */
 void bench_choose_torch(struct bench_peer *p, const struct bench_case *c,
                         const char *precision,
                         const struct bench_step_options *o)

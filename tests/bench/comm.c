@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several processes cost: all-reduce, start-up, two processes against
- * one, and the loader. Contestants of a pair are started by mpirun; rank 0
- * answers the driver. */
+/* The cost of several processes: all-reduce, start-up, two processes against
+ * one, and the loader. Contestants of two processes are started by mpirun; rank
+ * 0 answers the driver. */
 #include "config.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static char *const pair[] = {
     "mpirun", "--allow-run-as-root", "-np", "2", "--bind-to",
     "core",   "--oversubscribe",     NULL};
 
-/* argv of `command` under mpirun, in room of 24. */
+/* Puts argv of `command` under mpirun into an array of 24. */
 static void under_mpirun(char **argv, char *const command[])
 {
     int n = 0;
@@ -42,8 +42,8 @@ static void under_mpirun(char **argv, char *const command[])
 /* -- all-reduce ---------------------------------------------------------- */
 
 #ifdef HAVE_MPI
-/* The driver's next request, which rank 0 reads; false at the end. The other
- * ranks sleep meanwhile: a contestant that waits must not take part. */
+/* Rank 0 reads the driver's next request; false at the end. Meanwhile the other
+ * ranks sleep, as a waiting contestant must not use cores. */
 static int next_request(int rank)
 {
     const struct timespec nap = {.tv_nsec = 1000000};
@@ -62,7 +62,7 @@ static int next_request(int rank)
     }
 }
 
-/* One reduction, or several where one is too short to time; every rank. */
+/* One all-reduce, or several if one is too short to time; on every rank. */
 static double reduce_once(struct plait_comm *world, float *a, size_t n,
                           int plain)
 {
@@ -158,7 +158,7 @@ static void say(const char *what)
     fflush(stdout);
 }
 
-/* From main() to the end of the first step, as plait-train goes. */
+/* From main() to the end of the first step, as in plait-train. */
 int bench_start_worker(const char *config)
 {
     struct plait_session session = {0};
@@ -168,7 +168,7 @@ int bench_start_worker(const char *config)
     int rc = bench_open_trainer(config, &session, &trainer, &err);
 
     if (rc == 0 && plait_comm_rank(session.world.comm) == 0)
-        say("collective"); /* the last of several by now */
+        say("collective"); /* several have been made by now */
     if (rc == 0)
         rc = plait_trainer_step(trainer, 0, 0, &result, &err);
     if (rc == 0 && plait_comm_rank(session.world.comm) == 0)
@@ -196,7 +196,7 @@ int bench_bare_worker(void)
 }
 #endif
 
-/* The contract's own rendezvous, which needs no MPI: rank `text` of two. */
+/* The launch contract's own rendezvous, without MPI: rank `text` of two. */
 int bench_tcp_worker(const char *text, const char *port)
 {
     struct plait_launch l = {
@@ -218,7 +218,8 @@ int bench_tcp_worker(const char *text, const char *port)
     return 0;
 }
 
-/* Seconds until the program says that it has done each of what[]. */
+/* Measures the seconds until the program says that it has done each of
+ * what[]. */
 static void time_start(char *const argv[], const char *const env[],
                        const char *const what[2], struct bench_samples s[2])
 {
@@ -305,7 +306,7 @@ int bench_pair_worker(const char *config)
 
     rc = bench_open_trainer(config, &session, &trainer, &err);
     MPI_Initialized(&ready);
-    if (!ready) /* alone */
+    if (!ready) /* a single process */
         MPI_Init(NULL, NULL);
     rank = rc == 0 ? plait_comm_rank(session.world.comm) : 0;
     if (rc == 0 && rank == 0)
@@ -329,7 +330,7 @@ int bench_pair_worker(const char *config)
 }
 #endif
 
-/* More at the end of a configuration. */
+/* Appends text to a configuration. */
 static int append(const char *path, const char *text)
 {
     FILE *f = fopen(path, "a");
@@ -340,7 +341,8 @@ static int append(const char *path, const char *text)
     return fclose(f);
 }
 
-/* With ZeRO 1 each process steps half of the weights; without, all of them. */
+/* With ZeRO 1 each process updates half of the weights, without it all of
+ * them. */
 enum { PAIR, PAIR_ZERO, PAIR_NAIVE, PAIR_FLAT, ALONE, PAIR_PEERS };
 
 static void start_pair(const char *config, const char *label,

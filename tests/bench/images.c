@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps of a ResNet-20 on images of CIFAR's shape, beside PyTorch's. */
+/* Steps of a ResNet-20 on images of CIFAR's shape, next to PyTorch's. */
 #include "config.h"
 
 #include <math.h>
@@ -13,11 +13,11 @@
 #define DEPTH "20"
 #define BATCH 128
 #define IMAGES 1024 /* in the file */
-#define BYTES 3073  /* of one, with its label */
+#define BYTES 3073  /* of an image with its label */
 
 enum { PLAIT, TORCH, TORCH_NEW, NPEERS };
 
-/* Random images in CIFAR-10's format; the caller unlinks. */
+/* Writes random images in CIFAR-10's format; the caller unlinks the file. */
 static int write_images(char *path)
 {
     int fd = mkstemps(path, 4);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llm.c's CPU program as a contestant. `make bench LLMC=DIR` compiles this
- * with DIR in the include path: the step is the one of its main(), on a model
- * file in its own format with random weights, and random tokens.
+/* llm.c's CPU program as a contestant. `make bench LLMC=DIR` compiles this with
+ * DIR in the include path: a step is that of llm.c's main(), with a model file
+ * in its format that has random weights, and random tokens.
  *
- *   llmc-peer LAYERS HIDDEN HEADS VOCAB SEQ_LEN BATCH
- */
-#define TESTING /* leaves its main() out */
+ *   llmc-peer LAYERS HIDDEN HEADS VOCAB SEQ_LEN BATCH */
+#define TESTING /* leaves out llm.c's main() */
 #include "train_gpt2.c"
 
 #include <sys/resource.h>
@@ -18,8 +17,8 @@ static uint32_t draw(void)
     return (uint32_t)(state >> 33);
 }
 
-/* Weights uniform in +-0.035 (the variance of GPT-2's own), LayerNorm 1 and
- * 0, in the order of its ParameterTensors. */
+/* Weights uniform in +-0.035 (GPT-2's variance), LayerNorm 1 and 0, in the
+ * order of llm.c's ParameterTensors. */
 static int write_model(char *path, const int *n)
 {
     int fd = mkstemp(path),
@@ -87,7 +86,7 @@ int main(int argc, char **argv)
         return 1;
     for (int i = 0; i <= n[4] * n[5]; i++)
         tokens[i] = (int)(draw() % (uint32_t)n[3]);
-    dup2(2, 1); /* what it prints is not the answer to a request */
+    dup2(2, 1); /* its output must not look like an answer */
     gpt2_build_from_checkpoint(&model, path);
     unlink(path);
     fprintf(out, "ready llm.c, fp32\n");

@@ -11,7 +11,7 @@
 #include "runtime/data/data.h"
 #include "runtime/data/shard.h"
 
-/* A plait shard of this many tokens that takes no room. */
+/* Writes a sparse shard of this many tokens. */
 static int write_sparse(char *path, int64_t tokens)
 {
     struct plait_shard_header header = {2, tokens, 257, "byte", false};

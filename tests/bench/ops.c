@@ -151,7 +151,7 @@ static void run_op(struct ops_bench *o, enum op op)
     }
 }
 
-/* What an op cannot do without: operations, or bytes read and written. */
+/* The operations, or the bytes read and written, that an op cannot avoid. */
 struct need {
     const char *name;
     double flops, bytes;
@@ -261,7 +261,7 @@ static void one_type(json_t *rows, int threads, int rounds,
             double start = bench_now();
 
             run_op(&o, (enum op)op);
-            if (r > 0) /* the first compiles and touches */
+            if (r > 0) /* the first run compiles and touches memory */
                 bench_add(&s[op], bench_now() - start);
         }
     copy = need_of(&o, OP_COPY).bytes / bench_median(&s[OP_COPY]);

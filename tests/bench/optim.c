@@ -7,10 +7,10 @@
 #include "bench.h"
 #include "kernels/dynamic_map.h"
 
-/* Each optimizer's step over one tensor, next to a copy: what reading and
- * writing weights and states once, and reading gradients, costs at this
- * machine's memory bandwidth. Muon and SOAP compute much more than they move,
- * which the same figure shows. */
+/* Each optimizer's step over one tensor, next to a copy: the time to read and
+ * write weights and states once and to read gradients, at this machine's memory
+ * bandwidth. Muon and SOAP compute much more than they move, which the same
+ * figure shows. */
 
 enum { NUMBERS = 1 << 25 };
 
@@ -126,7 +126,7 @@ static void close_arrays(struct optim_bench *b)
     b->ops->device_destroy(b->dev);
 }
 
-/* bytes: what the step must move; copy: bytes a second */
+/* bytes: that the step must move; copy: bytes per second */
 static void add_row(json_t *rows, const char *name, double bytes,
                     const struct bench_samples *s, double copy)
 {
@@ -139,12 +139,12 @@ static void add_row(json_t *rows, const char *name, double bytes,
                         "of_ceiling", rate / copy));
 }
 
-/* -- optimizers that make a direction of a whole matrix ------------------- */
+/* -- optimizers that compute a direction of a whole matrix ----------------- */
 
-/* The whole step over a small model, most of which is matrices of layers. */
+/* A whole step of a small model, most of whose weights are layers' matrices. */
 static const struct directed {
     const char *name, *keys;
-    double state; /* bytes of a weight of [256,256]: what is read and written */
+    double state; /* bytes read and written per weight of [256,256] */
 } directed[] = {
     {"Muon, whole step", "name: muon", 4},
     {"Adafactor, whole step", "name: adafactor", 0},
@@ -198,7 +198,7 @@ static void bench_directed(json_t *rows, const struct directed *d, int threads,
         start = bench_now();
         if (plait_optim_step(job.optim, 1e-6, 1, r + 1) < 0)
             exit(1);
-        if (r > 1) /* the first makes bases, the second touches the rest */
+        if (r > 1) /* the first step makes bases, the second touches the rest */
             bench_add(&s, bench_now() - start);
     }
     add_row(rows, d->name, n * (12 + 2 * d->state), &s, copy);
@@ -220,7 +220,7 @@ void bench_optimizers(json_t *rows, int threads, int rounds)
                 run_step(&b, &optimizers[i]);
             else
                 b.ops->copy(b.q, b.copy, b.g, NUMBERS * sizeof(float));
-            if (r > 0) /* the first touches */
+            if (r > 0) /* the first run touches memory */
                 bench_add(&s[i], bench_now() - start);
         }
     copy = 2.0 * NUMBERS * sizeof(float) / bench_median(&s[NROWS]);

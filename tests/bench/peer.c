@@ -10,7 +10,7 @@
 
 #include "bench.h"
 
-/* What a peer has to start: PyTorch compiles its model in that time. */
+/* Seconds for a peer to start, in which PyTorch compiles its model. */
 #define START_S 300
 
 static volatile sig_atomic_t stopped;
@@ -112,7 +112,7 @@ void bench_peer_miss(struct bench_peer *p, const char *label, const char *why)
     snprintf(p->name, sizeof(p->name), "missing: %s", why);
 }
 
-/* Its next line, in time: it sends none unasked. */
+/* Reads the next line within the time limit; a peer sends none unasked. */
 static const char *read_line(struct bench_peer *p, char *line, int size)
 {
     struct pollfd fd = {fileno(p->from), POLLIN, 0};

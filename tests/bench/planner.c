@@ -8,8 +8,8 @@
 #include "topology/plan/plan.h"
 #include "topology/predict/auto.h"
 
-/* The planner: jobs of up to 131,072 ranks over a fabric whose leaves Slurm's
- * order mixes, and the search for the best layout. */
+/* The planner: jobs of up to 131,072 ranks over a fabric whose leaves are
+ * shuffled in Slurm's order, and the search for the best layout. */
 
 enum { PER_NODE = 8, PER_LEAF = 32, AUTO_GPUS = 1024 };
 
@@ -32,7 +32,7 @@ static void *room(size_t n, size_t size)
     return p;
 }
 
-/* The same shuffle in every run. */
+/* Shuffles alike in every run. */
 static void shuffle(int *order, int n)
 {
     unsigned state = 7;
@@ -86,7 +86,7 @@ static void clear(struct cluster *c)
     free(c->tasks);
 }
 
-/* From a parsed fabric to the text that srun hands on. */
+/* Plans from a parsed fabric to the text that srun passes on. */
 static double plan(const struct cluster *c)
 {
     struct plait_plan_request request = {.nnodes = c->nnodes,
@@ -144,8 +144,8 @@ static double find_layout(void)
     return bench_now() - start;
 }
 
-/* A process of its own, for its own peak of memory: prints seconds (median,
- * least, most) and MB. ranks 0: the search for a layout. */
+/* Runs in a process of its own, to measure its peak memory: prints seconds
+ * (median, least, most) and MB. ranks 0: the search for a layout. */
 int bench_plan_worker(const char *ranks, const char *rounds)
 {
     struct bench_samples s = {0};

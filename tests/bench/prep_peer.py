@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""plait-prep beside Hugging Face's `tokenizers`, from a text in a file to its
-tokens, on one core and on two: prep_peer.py PREP TOKENIZER JSON [ROUNDS]. The
-rows are printed and go into the file JSON, from where plait-bench takes them.
+"""plait-prep next to Hugging Face's `tokenizers`, from a text in a file to its
+tokens, on one core and on two: prep_peer.py PREP TOKENIZER JSON [ROUNDS]. Rows
+are printed and written to the file JSON, which plait-bench reads.
 
-The text is what this repository has, some twenty times, and the processes are
-bound to their cores by taskset."""
+The text is that of this repository, some twenty times; taskset binds the
+processes to their cores."""
 import glob
 import json
 import os
@@ -15,7 +15,7 @@ import time
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 MB = 20
-# Parts of some hundred lines, as plait-prep's are, so that all cores work.
+# Parts of some hundred lines, like plait-prep's, so that all cores work.
 PEER = """import sys, time
 from tokenizers import Tokenizer, __version__
 t = Tokenizer.from_file(sys.argv[1])

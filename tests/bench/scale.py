@@ -33,7 +33,7 @@ def text_of(path):
 
 
 def sent_by_process():
-    """Bytes over connections that are open, by process id."""
+    """Bytes sent over open connections, by process id."""
     sent = collections.Counter()
     try:
         out = subprocess.run(["ss", "-tinpHO"], capture_output=True,
@@ -49,7 +49,7 @@ def sent_by_process():
 
 
 def look_at(pid):
-    """Descriptors and MiB of a process."""
+    """The number of descriptors and the MiB of a process."""
     pss = re.search(r"^Pss: *(\d+)", text_of("/proc/%d/smaps_rollup" % pid),
                     re.M)
     return len(os.listdir("/proc/%d/fd" % pid)), int(pss[1]) / 1024

@@ -10,8 +10,9 @@
 #include "tests/unit/fake_slurm.h"
 #include "topology/node/cache.h"
 
-/* What the plugin costs each job: the installed file, loaded into a process
- * that plays Slurm, one callback at a time. One Markdown row each. */
+/* The cost of the plugin for each job: the installed file is loaded into a
+ * process that plays Slurm, one callback at a time. Prints a Markdown row for
+ * each. */
 
 enum { RUNS = 301 };
 
@@ -149,7 +150,7 @@ static void discovery(const char *dir)
     row("this machine, from the cache", cached, RUNS, 2);
 }
 
-/* A machine larger than this one, as its cache would be read. */
+/* Reads the cache of a machine larger than this one. */
 static void recorded(const char *path)
 {
     struct plait_node *node = plait_node_create_xml(path, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps of whole training jobs beside peers, a job at a time: each is kept as
- * soon as it is done, so that a run that was ended can go on. */
+/* Steps of whole training jobs next to peers, one job at a time. Each result is
+ * kept as soon as the job is done, so that an interrupted run can be
+ * continued. */
 #include "config.h"
 
 #include <math.h>
@@ -40,7 +41,7 @@ static void start_worker(struct bench_peer *p, const char *label,
     bench_peer_start(p, label, argv, NULL);
 }
 
-/* It has GPT-2 in fp32 alone, and B4 x T64 is what its main() trains. */
+/* llm.c has GPT-2 in fp32 only, and its main() trains B4 x T64. */
 static bool llmc_runs(const struct bench_case *c, const char *precision)
 {
     return c->seq_len == 64 && strcmp(precision, "fp32") == 0;
@@ -76,7 +77,7 @@ static void start_peers(int index, const char *precision,
                         "make bench LLMC=DIR names its source");
     start_worker(&r->peer[TRAIN], "plait", "--train-worker", index, precision,
                  o);
-    if (!o->products || c->kv_heads > 0) /* whose shapes it does not replay */
+    if (!o->products || c->kv_heads > 0) /* the replay lacks these shapes */
         return;
     start_worker(&r->peer[REPLAY], "its matrix products", "--replay-worker",
                  index, precision, o);
@@ -84,8 +85,8 @@ static void start_peers(int index, const char *precision,
                  "--library-worker", index, precision, o);
 }
 
-/* Rounds, as many as there is time for: a round without, which nobody counts,
- * and one at least. */
+/* As many rounds as there is time for: a first round that is not counted, and
+ * at least one more. */
 static void run_rounds(const struct bench_step_options *o, struct result *r)
 {
     double begin = bench_now(), last = begin, longest = 0;
@@ -115,7 +116,7 @@ static void run_case(int index, const char *precision,
     }
 }
 
-/* NAN has no place in JSON. */
+/* JSON has no NAN. */
 static json_t *number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
@@ -175,7 +176,7 @@ static double get(const json_t *row, const char *key)
     return json_is_number(x) ? json_number_value(x) : NAN;
 }
 
-/* A rate, and how far its rounds were apart. */
+/* A rate, and the spread of its rounds. */
 static void rate_cell(const json_t *row)
 {
     double median = get(row, "seconds");
@@ -197,7 +198,7 @@ static void ratio_cell(double x)
         printf(" - |");
 }
 
-/* What was not measured is not met. */
+/* A target that was not measured is not met. */
 static void target_cell(double speed, double memory, double target)
 {
     bool fast = speed >= target, small = memory <= BENCH_MEMORY_TARGET;
@@ -257,7 +258,7 @@ static void print_head(void)
 
 /* -- all ------------------------------------------------------------------- */
 
-/* PyTorch and its libraries, held to what PLAIT_CPU_ISA leaves. */
+/* Restricts PyTorch and its libraries to the instructions of PLAIT_CPU_ISA. */
 static void follow_class(void)
 {
     static const char *const names[][4] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the project has set itself, held against the rows of one run. */
+/* Compares the rows of one run with the project's targets. */
 #include <math.h>
 #include <string.h>
 
@@ -53,7 +53,8 @@ static double comm_number(const json_t *all, const char *name, const char *who,
     return number_in(row_of(json_object_get(all, "comm"), key, text, 2), what);
 }
 
-/* sign '>': at least, '<': at most. What was not measured is not met. */
+/* sign '>': at least, '<': at most. A target that was not measured is not
+ * met. */
 static void hold(json_t *rows, const char *what, double measured, char sign,
                  double target)
 {
@@ -91,7 +92,7 @@ static void hold_peer(const json_t *all, json_t *rows, const char *name,
          '<', BENCH_MEMORY_TARGET);
 }
 
-/* The machine's limit: the best library's products. */
+/* The limit of the machine is that of the best library's matrix products. */
 static void hold_products(const json_t *all, json_t *rows, const char *name,
                           const char *precision, double target)
 {
@@ -107,7 +108,7 @@ static void hold_products(const json_t *all, json_t *rows, const char *name,
          target);
 }
 
-/* Two numbers in 16 bits at a time are not what every processor multiplies. */
+/* Not every processor can multiply pairs of 16-bit numbers. */
 double bench_speed_target(const char *isa, bool bf16)
 {
     if (!bf16)
@@ -140,7 +141,7 @@ static void hold_steps(const json_t *all, json_t *rows)
     hold_peer(all, rows, jobs[0].name, "fp32", "llm.c", 6);
 }
 
-/* The trainer that takes most tokens a second, over what sampling gives. */
+/* Tokens per second of the fastest trainer, over those of sampling. */
 static double sampling_share(const json_t *all)
 {
     double rate = comm_number(all, "sampling", "plait", "tokens/s"), most = NAN;
@@ -157,7 +158,7 @@ static double sampling_share(const json_t *all)
     return 100 * most / rate;
 }
 
-/* An image model's steps a second over PyTorch's. */
+/* An image model's steps per second over PyTorch's. */
 static void hold_images(const json_t *all, json_t *rows)
 {
     static const char *const torch[] = {"PyTorch of this system",
@@ -213,7 +214,7 @@ static void hold_comm(const json_t *all, json_t *rows)
     hold(rows, "sampling, % of the fastest step", sampling_share(all), '<', 1);
 }
 
-/* make bench-prep has measured it before this program ran. */
+/* make bench-prep has measured it before this program runs. */
 static void hold_prep(const json_t *all, json_t *rows)
 {
     static const char *const cores[] = {"1 core", "2 cores"};

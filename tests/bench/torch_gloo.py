@@ -31,7 +31,7 @@ def reduce(rank, mb):
         try:
             dist.broadcast(more, 0)
         except RuntimeError:
-            return  # the driver ended rank 0
+            return  # the driver has ended rank 0
         if not more[0]:
             return
         dist.barrier()
@@ -69,7 +69,8 @@ def main():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    # Before any thread: each process imports what torch loads lazily itself.
+    # Fork before there are threads: each process imports what torch loads
+    # lazily.
     rank = 0 if os.fork() else 1
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank,

@@ -55,7 +55,7 @@ static double train_step(void *arg)
     return bench_now() - start;
 }
 
-/* Random tokens in llm.c's format; the caller unlinks. */
+/* Writes random tokens in llm.c's format; the caller unlinks the file. */
 static int write_tokens(char *path, int vocab, size_t count)
 {
     int32_t header[256] = {20240520, 1, (int32_t)count};
@@ -76,7 +76,7 @@ static int write_tokens(char *path, int vocab, size_t count)
     return fclose(f);
 }
 
-/* The configuration of one case; the caller unlinks. */
+/* Writes the configuration of a case; the caller unlinks it. */
 static int write_config(char *path, const struct bench_case *c,
                         const char *precision, int micro_batch,
                         const char *tokens)
@@ -93,7 +93,7 @@ static int write_config(char *path, const struct bench_case *c,
     if (c->kv_heads > 0)
         fprintf(f, ", family: llama, kv_heads: %d, ffn: %d", c->kv_heads,
                 c->ffn);
-    if (c->experts > 0) /* PyTorch's has no balance loss */
+    if (c->experts > 0) /* PyTorch's model has no balance loss */
         fprintf(f,
                 ", experts: %d, experts_top_k: %d, "
                 "experts_balance: 0",
@@ -177,7 +177,7 @@ struct replay {
     size_t N;
     int nlayers;
     struct layer *layer;
-    void *inp, *out; /* [N, the widest] */
+    void *inp, *out; /* [N, the largest width] */
 };
 
 static double replay_step(void *arg)
@@ -199,7 +199,7 @@ static double replay_step(void *arg)
     return r->ops->queue_sync(r->q) < 0 ? NAN : bench_now() - start;
 }
 
-/* Values that neither overflow nor become subnormal as steps go by. */
+/* Values that neither overflow nor become subnormal from step to step. */
 static void *matrix(struct replay *r, size_t n)
 {
     void *p = r->ops->alloc(r->dev, n * plait_dtype_size(r->type));
