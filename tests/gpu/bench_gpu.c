@@ -149,8 +149,7 @@ static int fill(struct bench *b, void *dst, size_t bytes, int fp32)
         memcpy(&bits, &v, 4);
         half[i] = (uint16_t)(bits >> 16);
         if (i < 1 << 19)
-            single[i] = v + 2; /* positive, so that they serve as variances and
-                                * sums, too */
+            single[i] = v + 2; /* positive: also used as variances, sums */
     }
     for (size_t at = 0; at < bytes; at += sizeof(half))
         if (b->ops->to_device(b->q, (char *)dst + at, src,

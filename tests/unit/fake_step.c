@@ -13,8 +13,7 @@ void fake_step_load(spank_context_t context)
 {
     char *arguments[] = {fake_step_cache};
 
-    slurm_spank_exit(NULL, 0, NULL); /* ends the previous command's use of the
-                                      * plugin */
+    slurm_spank_exit(NULL, 0, NULL); /* of the previous command */
     fake_slurm_reset(context);
     slurm_spank_init(NULL, 1, arguments);
 }

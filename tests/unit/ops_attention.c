@@ -201,8 +201,7 @@ static void setup_merge(struct trial *t, const int *s)
     lse[0] = trial_real(t, KIND_F32, rows, -4, 4);
     real(t, rows * (size_t)s[5]);
     lse[1] = trial_real(t, KIND_F32, rows, -4, 4);
-    lse[0][0] = lse[1][rows - 1] = -INFINITY; /* one chunk had no key that the
-                                               * query may see */
+    lse[0][0] = lse[1][rows - 1] = -INFINITY; /* saw no key in one chunk */
 }
 
 static int call_merge(struct trial_side *d, const int *s)

@@ -44,8 +44,7 @@ static void make(const struct row *row, struct plait_job_config *c,
     c->parallel.virtual_stages = row->chunks;
     c->parallel.recompute = PLAIT_RECOMPUTE_FULL;
     c->parallel.bucket_mib = 25;
-    c->parallel.grad_reduce = PLAIT_GRAD_BF16; /* 2 bytes, like theirs in
-                                                * fp16 */
+    c->parallel.grad_reduce = PLAIT_GRAD_BF16; /* 2 bytes, as in fp16 */
     c->train.precision = PLAIT_FP16;
     c->train.global_batch = row->global;
     c->train.micro_batch = row->micro;

@@ -242,8 +242,7 @@ static void check_counts(void)
     struct job job = {.comm = comm};
     int i, good = 1;
 
-    mesh.q = (struct plait_queue *)&job; /* the fake device above ignores
-                                          * queues */
+    mesh.q = (struct plait_queue *)&job; /* the fake device ignores it */
     mesh.group[PLAIT_GROUP_TP] = comm;
     for (i = 1; i <= 5; i++)
         good &= plait_graph_capture_run(&capture, &mesh, transfer, &job) == 0 &&

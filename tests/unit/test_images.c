@@ -234,8 +234,7 @@ static struct plait_dataset *make_images(void)
     struct plait_error err;
 
     for (size_t i = 0; i < sizeof(data); i++)
-        data[i] = random_byte() | 1; /* never black, so that black pixels come
-                                      * from outside the image */
+        data[i] = random_byte() | 1; /* not black: only padding is */
     for (int i = 0; i < IMAGES; i++)
         labels[i] = (unsigned char)i;
     IDX("m-images-idx3-ubyte", data, sizeof(data), IMAGES, SIDE, SIDE);

@@ -244,8 +244,7 @@ static void check_said(const struct scene *scene, const pid_t *pid, int in)
     for (int i = 0; i < RANKS; i++)
         sum += left & 1u << i ? i : 0;
     while (n < want && read(in, &said, sizeof(said)) == sizeof(said)) {
-        if (said.present == 0) { /* a lost process; the others may still be
-                                  * running */
+        if (said.present == 0) { /* a lost one; others may still run */
             out += said.rank;
             continue;
         }

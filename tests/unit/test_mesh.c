@@ -196,8 +196,7 @@ static void check_route(struct plait_mesh *mesh,
         rc = plait_reduction_start(mesh, &r, path, grad, bf16 ? wire : NULL, N);
         rc |= plait_reduction_advance(mesh, &r);
         rc |= plait_reduction_finish(mesh, &r);
-        rc |= plait_reduction_advance(mesh, &r); /* there is nothing under
-                                                  * way */
+        rc |= plait_reduction_advance(mesh, &r); /* nothing to do */
         rc |= plait_reduction_finish(mesh, &r);
         all_ok(rc == 0 && sum_is_right(grad, first, n), what,
                bf16 ? "in bf16" : "in fp32");

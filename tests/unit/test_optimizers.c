@@ -36,8 +36,7 @@ static const struct {
 /* One number of a tensor, and what the tensor keeps. */
 struct number {
     double w, m, v;
-    double terms; /* sum of the magnitudes of m's terms, which bounds its
-                   * rounding error */
+    double terms; /* magnitudes of m's terms: bound its rounding */
     bool loose;   /* rounding could decide its sign in Lion */
 };
 struct tensor {

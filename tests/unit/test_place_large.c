@@ -133,8 +133,7 @@ static void random_cluster(int number)
     if (number % 4 != 0)
         shuffle(c.leaf, c.n);
     if (number % 5 == 4)
-        roll(c.n); /* keeps the random clusters the same as in earlier
-                    * versions */
+        roll(c.n); /* keeps the random clusters unchanged */
     world = 0;
     for (int i = 0; i < c.n; i++) {
         c.tasks[i] = uneven && roll(4) == 0 ? 2 * per_node : per_node;

@@ -231,8 +231,7 @@ static pid_t come(int port, int index, const char *text)
         char *answer = malloc(PLAIT_MEETING_ANSWER);
         struct plait_error err;
 
-        for (int fd = 3; fd < 64; fd++) /* the inherited listener must not stay
-                                         * open here */
+        for (int fd = 3; fd < 64; fd++) /* do not keep the listener open */
             close(fd);
         _exit(!answer ||
               plait_meeting_join(&place, index, text, 60, answer, &err) < 0 ||

@@ -109,8 +109,7 @@ static void add_contacts(struct sent *s, const struct plait_tcp_tree *t,
     add_sum(s, t, 2 * sizeof(double));
     add_all_gather(s, t, size, PART);
     add_all_gather(s, t, size, sizeof(uint16_t)); /* ports */
-    for (int i = 0; i < 5; i++)                   /* agreements that memory was
-                                                   * allocated */
+    for (int i = 0; i < 5; i++)                   /* is memory allocated? */
         add_sum(s, t, sizeof(double));
 }
 

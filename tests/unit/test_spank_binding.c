@@ -82,8 +82,7 @@ static void test_match(const struct plait_node *node)
 
     match(node, "/nowhere", "0,1,2,3", "0,1,2,3", "0,1,2,3");
     match(node, "/nowhere", "2,3", "2,3", "2,3");
-    match(node, "/nowhere", "0,1", "2,3", "2,3"); /* numbered anew by device
-                                                   * cgroups */
+    match(node, "/nowhere", "0,1", "2,3", "2,3"); /* device cgroups */
     match(node, "/nowhere", "1", "3,2", "3");
     match(node, "/nowhere", "0,1", "7,8", "none");
     match(node, "/nowhere", "4", "2,3", "none");

@@ -71,8 +71,7 @@ static struct plait_agreement *meet(void)
 
 static void test_nodes(void)
 {
-    int quiet = dup(STDERR_FILENO); /* srun closes its own stderr when it
-                                     * refuses */
+    int quiet = dup(STDERR_FILENO); /* srun closes its own on refusal */
     struct plait_agreement *a;
 
     ok(all_hear(111, 9, NULL, NULL) && !strstr(slurm.said, "too"),

@@ -19,14 +19,12 @@ enum emu_meeting { EMU_ALL, EMU_SEND, EMU_RECEIVE };
 struct emu_post {
     enum emu_meeting meeting;
     uint64_t comm;
-    unsigned number; /* counts the communicator's transfers, or the messages to
-                      * this peer */
+    unsigned number; /* of the communicator's transfers, or messages to peer */
     int peer;        /* of a message; ranks are those of the world */
     uint64_t shape;  /* equal on all ranks of the transfer */
     char name[64];   /* "ncclAllReduce of communicator tp" */
     size_t at;       /* offset of the data in the rank's stage */
-    unsigned taken, wanted; /* ranks that have taken the data, that must: bit
-                             * masks */
+    unsigned taken, wanted; /* bit masks of ranks: took the data, must */
 };
 
 /* A transfer as its process sees it. */

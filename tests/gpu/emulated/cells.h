@@ -9,20 +9,16 @@
 /* What is known of a 4-byte word of memory. */
 struct cell {
     unsigned written, read; /* the last writing and reading epoch */
-    unsigned elsewhere;     /* the launch epoch in which also other blocks read
-                             * it */
-    unsigned read_also;     /* epoch of a read by another stream, unordered with
-                             * the last */
+    unsigned elsewhere; /* launch epoch in which other blocks read it, too */
+    unsigned read_also; /* epoch of an unordered read by another stream */
     uint16_t writer, reader;
-    uint16_t writer_warps, reader_warps; /* barriers that the thread's warp had
-                                          * passed */
+    uint16_t writer_warps, reader_warps; /* barriers passed by its warp */
     /* Bit masks of the word's bytes for the accesses above; filled: bytes that
      * have been written. */
     uint8_t write_bytes : 4, read_bytes : 4;
     uint8_t elsewhere_bytes : 4, filled : 4;
     uint8_t also_bytes;
-    uint8_t arriving; /* target of an asynchronous copy that is not waited
-                       * for */
+    uint8_t arriving; /* an asynchronous copy to it is under way */
 };
 
 /* Cells of the device's memory are allocated for pieces of this many bytes. */

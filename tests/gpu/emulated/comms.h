@@ -22,8 +22,7 @@ struct ncclComm {
     char name[32];
     bool blocking;
     volatile bool aborted; /* its transfers no longer wait */
-    const char *ended;     /* "destroyed" or "aborted", after which no call may
-                            * use it */
+    const char *ended;     /* "destroyed" or "aborted": unusable; or NULL */
     int graphs;            /* its transfers in recorded graphs that exist */
     ncclResult_t state;
     int lane; /* of its last transfer, to find what may overlap it */

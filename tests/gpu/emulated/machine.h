@@ -30,8 +30,7 @@ struct emu_thread {
     struct emu_index thread, block, block_size, grid;
     void *sp;                /* stack pointer while it does not run */
     void *stack;             /* its slot */
-    struct emu_copy *copies; /* asynchronous copies not waited for, oldest
-                              * first */
+    struct emu_copy *copies; /* asynchronous copies under way, oldest first */
     int committed;           /* how many groups of copies it has committed */
     int number;              /* within the block */
     /* Where it waits: the source line, and what it passed to emu_meet(). */

@@ -70,8 +70,7 @@ static void do_group(void *arg, bool backwards)
     for (int i = 0; i < g->n; i++) {
         size_t bytes = emu_transfer_receives(&g->t[i]);
 
-        if (g->t[i].comm->aborted) /* the result of an aborted transfer is
-                                    * undefined */
+        if (g->t[i].comm->aborted) /* the result is undefined */
             memset(g->t[i].recv, 0xff, bytes);
         emu_memory_written(g->t[i].recv, bytes);
     }

@@ -136,8 +136,7 @@ static const struct op *op_at(unsigned epoch)
 
 bool emu_is_before(unsigned epoch)
 {
-    static unsigned last_epoch; /* a cache: most calls have the same epoch as
-                                 * the last */
+    static unsigned last_epoch; /* cached: mostly it is the same again */
     static size_t last;
 
     if (epoch != last_epoch)

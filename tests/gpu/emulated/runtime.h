@@ -45,8 +45,7 @@ struct emu_event {
     bool recorded, timed;
     double time;
     struct emu_clock clock;
-    unsigned recording; /* number of the recording that it is part of; 0:
-                         * none */
+    unsigned recording; /* number of its recording; 0: none */
     unsigned seen[EMU_RECORDED];
 };
 

@@ -188,8 +188,7 @@ static void note_read(struct cell *c, uint8_t bytes)
         c->read_bytes = bytes;
     } else if (c->reader == me) {
         c->read_bytes |= bytes;
-    } else if ((c->read_bytes & bytes) == 0) { /* the cell has room for one
-                                                * reader */
+    } else if ((c->read_bytes & bytes) == 0) { /* a cell has one reader */
         c->reader = me;
         c->read_bytes = bytes;
     } else {
@@ -198,8 +197,7 @@ static void note_read(struct cell *c, uint8_t bytes)
         if (c->reader & READ_BY_MANY || warp != me / EMU_WARP)
             c->reader = READ_BY_MANY;
         else if (c->reader_warps < now)
-            c->reader = me; /* the warp has passed a barrier since the other
-                             * reads */
+            c->reader = me; /* a barrier followed the other reads */
         else
             c->reader = (uint16_t)(READ_BY_WARP | (c->reader & 0xfff));
         c->read_bytes &= bytes;

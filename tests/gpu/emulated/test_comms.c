@@ -174,8 +174,7 @@ int main(int argc, char **argv)
     child = fork();
     if (child == 0) {
         rank = 1;
-        setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* so that it writes no
-                                                 * EMULATED_CALLS */
+        setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* no EMULATED_CALLS */
         if (freopen("/dev/null", "w", stdout) == NULL)
             return 99;
         return run_rank(port);

@@ -161,8 +161,7 @@ static pid_t start_rank(int number, int port)
     if (child != 0)
         return child;
     rank = number;
-    setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* so that it writes no
-                                             * EMULATED_CALLS */
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* no EMULATED_CALLS */
     if (freopen("/dev/null", "w", stdout) == NULL)
         _exit(99);
     exit(run_rank(port));
