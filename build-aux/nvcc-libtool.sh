@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# libtool hands the compiler -fPIC -DPIC; nvcc passes host flags on only
-# behind --compiler-options (-Xcompiler is libtool's own word). What ptxas says
-# of each kernel stays in OBJECT.ptxas, which tests/gpu/ptxas.sh reads.
+# libtool passes -fPIC -DPIC; nvcc passes flags to the host compiler only after
+# --compiler-options (libtool itself uses -Xcompiler). ptxas' report on each
+# kernel is kept in OBJECT.ptxas, which tests/gpu/ptxas.sh reads.
 object=
 before=
 for arg; do

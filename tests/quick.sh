@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The tests of tests/quick.table that what differs from HEAD can touch; where
-# nothing does, from the commit in which this branch left main.
+# The tests of tests/quick.table that can be affected by what differs from HEAD
+# or, if nothing does, from the commit in which this branch left main.
 #
 #   tests/quick.sh tests TEST...        prints those of them that TESTs name
 #   tests/quick.sh programs TEST... -- PROGRAM...
