@@ -15,8 +15,7 @@
  * llm.c's. */
 
 #define STEPS 10
-#define TOLERANCE 1e-2 /* llm.c's: it decays all weights, Plait only matrices \
-                        */
+#define TOLERANCE 1e-2 /* llm.c's: it decays all weights, Plait matrices */
 
 static const double published[STEPS] = {5.270007, 4.059707, 3.375123, 2.800783,
                                         2.315382, 1.849029, 1.394656, 0.999147,
