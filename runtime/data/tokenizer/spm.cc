@@ -11,24 +11,24 @@
 
 #include <sentencepiece_processor.h>
 
-// No exception leaves this file: what the library throws is that memory is
-// short.
+// No exception leaves this file. The library throws only where memory lacks.
 
-// What the end of a line is to a model, found by trying.
+// How a model encodes the end of a line. Found by encoding one.
 enum line_end {
     LINE_END_TOKEN, // a token of its own, as in Llama's
-    LINE_END_SPACE, // a blank, which begins a word
+    LINE_END_SPACE, // as a blank at the beginning of a word
     LINE_END_OTHER
 };
 
 struct plait_spm {
     sentencepiece::SentencePieceProcessor model;
     enum line_end line_end;
-    std::vector<int> lead; // the tokens of a line break alone
+    std::vector<int> lead; // the tokens of a text of one line break
 };
 
-// What is encoded at a time: about so much, up to the end of a line; at most
-// so much.
+// Bytes to encode at once: a part ends after the last line break within
+// part_size bytes, else after the first one beyond, and at part_most at the
+// latest.
 static const size_t part_size = 1 << 10, part_most = 1 << 20;
 
 static int out_of_memory(struct plait_error *err)
@@ -65,8 +65,9 @@ static int open_model(struct plait_spm *spm, const char *path,
     return 0;
 }
 
-// Parts that begin after a line break are encoded with it in front, so that
-// they do not get the blank that begins a text, and lose its tokens again.
+// A part that begins after a line break is encoded with that line break in
+// front, as it would otherwise get the blank that begins a text. The tokens of
+// the line break are removed again.
 static void find_line_end(struct plait_spm *spm)
 {
     const auto a = spm->model.EncodeAsIds("a"), b = spm->model.EncodeAsIds("b");
@@ -123,7 +124,7 @@ int32_t plait_spm_end(const struct plait_spm *spm)
     return spm->model.eos_id();
 }
 
-// The end of a part: after a line break, if it has one.
+// Returns the end of the part that begins at `text`.
 static size_t part_end(const struct plait_spm *spm, const char *text,
                        size_t size)
 {
