@@ -5,7 +5,8 @@
 so=$top_builddir/.libs/spank_plait.so
 cachedir=$(mktemp -d /tmp/plait-cache.XXXXXX) || exit 99
 chmod 755 "$cachedir"
-. "$top_srcdir/tests/cluster/tap.sh" --conf MpiParams=ports=23000-23099 \
+# Below the ports that slurm-cluster.sh gives its daemons.
+. "$top_srcdir/tests/cluster/tap.sh" --conf MpiParams=ports=9400-9499 \
     --plugin "$so cache=$cachedir/c bogus=1 tp=x"
 trap 'clean_up; rm -rf "$cachedir"' EXIT
 cache=$cachedir/c/node.xml
@@ -162,7 +163,7 @@ check "a rank that fails ends the others" \
 check "... unless the user said otherwise" says survived \
     srun -K0 -N2 -n2 --tp=1 bash -c "${dies/600/2}"
 
-check "Slurm reserves MASTER_PORT" says ' 230[0-9][0-9] ' \
+check "Slurm reserves MASTER_PORT" says ' 94[0-9][0-9] ' \
     srun -N1 -n2 --tp=2 bash -c 'echo " $MASTER_PORT "'
 cat >script <<'END'
 #!/bin/bash
