@@ -21,9 +21,6 @@
 #define PART ((size_t)256 << 10)
 /* One block in use by the caller, one ready, one being read. */
 enum { BLOCKS = 3 };
-/* How far ahead the kernel is asked to read: enough that the disk never waits
- * for the next request. */
-#define AHEAD ((uint64_t)16 << 20)
 
 struct plait_blocks_in {
     int fd;
@@ -48,15 +45,14 @@ static size_t block_size(const struct plait_blocks_in *b, uint64_t at)
     return b->size - at < BLOCK ? (size_t)(b->size - at) : BLOCK;
 }
 
-/* Reads all of it, or returns errno. */
+/* Reads all of it, or returns errno. The kernel reads ahead of such reads by
+ * itself. Asked to (POSIX_FADV_WILLNEED) it does so page by page, which holds
+ * this thread up for half of the time that the disk takes. */
 static int read_block(struct plait_blocks_in *b, uint64_t at, char *to)
 {
     size_t size = block_size(b, at);
     ssize_t n;
 
-    if (at + AHEAD < b->size)
-        posix_fadvise(b->fd, (off_t)(at + AHEAD), (off_t)BLOCK,
-                      POSIX_FADV_WILLNEED);
     while (size > 0) {
         n = pread(b->fd, to, size < PART ? size : PART, (off_t)at);
         if (n == 0)
@@ -143,7 +139,6 @@ struct plait_blocks_in *plait_blocks_in_create(int fd, uint64_t size)
         goto error;
     if (pthread_cond_init(&b->changed, NULL) != 0)
         goto no_condition;
-    posix_fadvise(fd, 0, (off_t)AHEAD, POSIX_FADV_WILLNEED);
     if (size > BLOCK && plait_thread_create(&b->thread, read_blocks, b) < 0)
         goto no_thread;
     b->threaded = size > BLOCK;

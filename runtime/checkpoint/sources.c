@@ -17,9 +17,9 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/comm/world.h"
 
-/* Bytes of each file that the kernel reads ahead, while the ranks agree on what
- * they want. */
-#define FIRST ((uint64_t)16 << 20)
+/* Bytes of each file that the kernel reads ahead while the ranks agree on what
+ * they want: as much as most heads have. */
+#define FIRST ((uint64_t)1 << 20)
 
 int plait_sources_map(struct plait_sources *s, int index,
                       struct plait_error *err)
