@@ -17,7 +17,7 @@ static void own_name(char name[64])
     gethostname(host, sizeof(host) - 1);
     host[strcspn(host, ".")] = '\0';
     memset(name, 0, 64);
-    snprintf(name, 64, "%s", slurm && *slurm ? slurm : host);
+    snprintf(name, 64, "%.63s", slurm && *slurm ? slurm : host);
 }
 
 /* Number the nodes as they appear among the ranks' names. */

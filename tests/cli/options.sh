@@ -96,8 +96,8 @@ types=$("$top_builddir/plait" estimate --help | sed -n '/--gpu-type/{n;p;}')
 missing=
 for type in $types; do
     for page in plait.1 plait-site.5; do
-        grep -qw -- "$type" "$top_srcdir/man/$page" ||
-            missing="$missing $type($page)"
+        sed 's/\\-/-/g' "$top_srcdir/man/$page" | tr -s ' ,.|()' '\n' |
+            grep -qxe "$type" || missing="$missing $type($page)"
     done
     complete_line plait estimate --gpu-type '' | grep -qxe "$type" ||
         missing="$missing $type(completion)"

@@ -339,6 +339,44 @@ static void test_some_layers(void)
        away.memory.total / 1e9, away.memory.host / 1e9);
 }
 
+/* What drivers and the PCI table call each type; NULL: none is known. */
+static void test_guesses(void)
+{
+    static const char *const models[][2] = {
+        {"Tesla V100-SXM3-32GB", "v100-32g"},
+        {"Tesla V100-SXM2-16GB", NULL},
+        {"NVIDIA A100-SXM4-40GB", "a100-40g"},
+        {"NVIDIA A100 80GB PCIe", "a100-80g"},
+        {"NVIDIA H100 80GB HBM3", "h100"},
+        {"NVIDIA H200", "h200"},
+        {"NVIDIA B200", "b200"},
+        {"NVIDIA B300 SXM6 AC", "b300"},
+        {"NVIDIA GB200", "gb200"},
+        {"NVIDIA GB300", "gb300"},
+        {"NVIDIA L40S", "l40s"},
+        {"NVIDIA L40", NULL},
+        {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"},
+        {"Instinct MI250X", "mi250x"},
+        {"Instinct MI300A", "mi300a"},
+        {"AMD Instinct MI300X OAM", "mi300x"},
+        {"Instinct MI325X", "mi325x"},
+    };
+    bool guessed[PLAIT_NGPU_TYPES] = {false};
+
+    for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
+        const char *type = plait_gpu_type_guess(models[i][0]);
+
+        ok(type && models[i][1] ? strcmp(type, models[i][1]) == 0
+                                : type == models[i][1],
+           "%s is %s", models[i][0], type ? type : "no known type");
+        for (int k = 0; type && k < PLAIT_NGPU_TYPES; k++)
+            guessed[k] |= strcmp(plait_gpu_types[k].name, type) == 0;
+    }
+    for (int k = 0; k < PLAIT_NGPU_TYPES; k++)
+        ok(guessed[k] || strcmp(plait_gpu_types[k].name, "cpu") == 0,
+           "a product above is %s", plait_gpu_types[k].name);
+}
+
 static void test_gpu_names(void)
 {
     char all[PLAIT_NGPU_TYPES * 17] = "";
@@ -346,8 +384,12 @@ static void test_gpu_names(void)
     struct plait_error err;
 
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
+        const char *name = plait_gpu_types[i].name;
+
+        ok(memchr(name, '\0', sizeof(plait_gpu_types[i].name)) != NULL,
+           "%.15s has at most 15 letters", name);
         strcat(all, i ? " " : "");
-        strcat(all, plait_gpu_types[i].name);
+        strcat(all, name);
     }
     ok(strcmp(plait_gpu_type_names(), all) == 0, "the list names all types");
     ok(plait_gpu_type_find("h1000", &gpu, &err) == -1 &&
@@ -466,6 +508,7 @@ int main(void)
     test_refusals();
     test_some_layers();
     test_gpu_names();
+    test_guesses();
     test_shared_cores();
     test_auto();
     return done_testing();

@@ -21,7 +21,7 @@ headings() { # headings SECTION
         { heading = /^\.T[PQ]/ }' "$top_srcdir/man/plait.yaml.5"
 }
 
-for field in $(sed -n 's/.*FIELD(\([a-z]*\), "\([a-z_]*\)".*/\1.\2/p' \
+for field in $(sed -n 's/.*FIELD(\([a-z]*\), "\([a-z0-9_]*\)".*/\1.\2/p' \
     "$top_srcdir/topology/job/job_config.c"); do
     n=$((n + 1))
     if headings "${field%%.*}" | grep -qw -e "${field#*.}"; then

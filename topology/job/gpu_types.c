@@ -185,6 +185,7 @@ const char *plait_gpu_type_guess(const char *model)
     static const struct {
         const char *word, *size, *type;
     } known[] = {
+        /* clang-format off */
         {"GB200", "", "gb200"},
         {"GB300", "", "gb300"},
         {"B200", "", "b200"},
@@ -200,6 +201,7 @@ const char *plait_gpu_type_guess(const char *model)
         {"MI300X", "", "mi300x"},
         {"MI325X", "", "mi325x"},
         {"RTX PRO 6000", "", "rtx-pro-6000"},
+        /* clang-format on */
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
