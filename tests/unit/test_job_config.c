@@ -264,6 +264,13 @@ static void settings(void)
            !strcmp(value(&t, "model.head_dim"), "64") &&
            !plait_settings_value(&t, "train.micro_batch"),
        "%d of them", t.n);
+    plait_job_config_destroy(c);
+    c = parse("data: {mask_documents: true, end_token: 3}", &err);
+    ok(c && plait_settings_list(c, &t) == 0 &&
+           !strcmp(value(&t, "data.mask_documents"), "true") &&
+           !strcmp(value(&t, "data.end_token"), "3") &&
+           !plait_settings_value(&s, "data.end_token"),
+       "where documents end counts where they are masked %s", err.text);
     ok(plait_settings_has_key("lr.min") &&
            plait_settings_has_key("train.micro_batch") &&
            !plait_settings_has_key("train.steps") &&

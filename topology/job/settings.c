@@ -11,8 +11,11 @@ static const char *const whole[] = {"model", "optim", "lr", "batch", "sync"};
 /* The keys that count in other sections. train.micro_batch is one because batch
  * norms take their statistics of a micro-batch; nothing else depends on it. */
 static const char *const single[] = {
-    "data.mean",           "data.std",         "data.shift", "data.flip",
-    "train.global_batch",  "train.precision",  "train.seed", "train.noise",
+    "data.mean",           "data.std",
+    "data.shift",          "data.flip",
+    "data.end_token",      "data.mask_documents",
+    "train.global_batch",  "train.precision",
+    "train.seed",          "train.noise",
     "train.skip_outliers", "train.micro_batch"};
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -33,6 +36,8 @@ static bool is_listed(const char *section, const char *key)
 
 static bool counts(const struct plait_job_config *c, const char *key)
 {
+    if (!strcmp(key, "data.end_token"))
+        return c->data.mask_documents;
     if (strcmp(key, "train.micro_batch") != 0)
         return true;
     return c->model.family == PLAIT_RESNET && c->model.norm != PLAIT_NORM_GHOST;
