@@ -52,6 +52,7 @@ struct shared {
 
 struct emu_board {
     struct shared *shared;
+    bool locked; /* by this rank */
     char *stage;
     int rank, n;
 };
@@ -88,10 +89,30 @@ int emu_board_create(char id[128])
     return 0;
 }
 
-static void lock_shared(struct shared *s)
+/* -1: *aborted was set meanwhile, and the lock is not held. A process that is
+ * stopped while it holds the lock keeps it. */
+static int lock_board(struct emu_board *b, const volatile bool *aborted)
 {
-    if (pthread_mutex_lock(&s->lock) == EOWNERDEAD)
-        pthread_mutex_consistent(&s->lock);
+    struct timespec until;
+    int rc;
+
+    do {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += LOOK;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        rc = pthread_mutex_clocklock(&b->shared->lock, CLOCK_MONOTONIC, &until);
+    } while (rc == ETIMEDOUT && !*aborted);
+    if (rc == EOWNERDEAD)
+        pthread_mutex_consistent(&b->shared->lock);
+    b->locked = rc != ETIMEDOUT;
+    return b->locked ? 0 : -1;
+}
+
+static void unlock_board(struct emu_board *b)
+{
+    b->locked = false;
+    pthread_mutex_unlock(&b->shared->lock);
 }
 
 static void wake(struct shared *s)
@@ -100,19 +121,21 @@ static void wake(struct shared *s)
     syscall(SYS_futex, &s->moves, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* The lock is held. */
-static void look(struct shared *s)
+/* The lock is held, and after -1 not any more. */
+static int look(struct emu_board *b, const volatile bool *aborted)
 {
     const struct timespec most = {.tv_nsec = LOOK};
+    struct shared *s = b->shared;
     uint32_t moves = __atomic_load_n(&s->moves, __ATOMIC_SEQ_CST);
 
-    pthread_mutex_unlock(&s->lock);
+    unlock_board(b);
     syscall(SYS_futex, &s->moves, FUTEX_WAIT, moves, &most, NULL, 0);
-    lock_shared(s);
+    return lock_board(b, aborted);
 }
 
 struct emu_board *emu_board_join(const char id[128], int rank, int n)
 {
+    const bool aborted = false;
     struct emu_board *b = calloc(1, sizeof(*b));
     int fd = open(id, O_RDWR | O_CLOEXEC);
 
@@ -129,11 +152,11 @@ struct emu_board *emu_board_join(const char id[128], int rank, int n)
     b->stage = (char *)b->shared + HEAD + (size_t)rank * STAGE;
     b->rank = rank;
     b->n = n;
-    lock_shared(b->shared);
+    lock_board(b, &aborted);
     b->shared->seat[rank].pid = getpid();
     b->shared->seat[rank].wait.rank = -1;
     b->shared->joined++;
-    pthread_mutex_unlock(&b->shared->lock);
+    unlock_board(b);
     return b;
 }
 
@@ -263,7 +286,7 @@ static void lose_patience(struct shared *s, const char *name, int other,
                  other, name);
 }
 
-/* The lock is held. */
+/* The lock is held; after -1 perhaps not, as b->locked tells. */
 static int wait_here(struct emu_board *b, const struct wait *w,
                      const volatile bool *aborted)
 {
@@ -284,7 +307,8 @@ static int wait_here(struct emu_board *b, const struct wait *w,
             emu_fault("%s", s->broken);
             break;
         }
-        look(s);
+        if (look(b, aborted) < 0)
+            break;
     }
     s->seat[b->rank].wait.rank = -1;
     return s->broken[0] != '\0' || *aborted ? -1 : 0;
@@ -294,7 +318,9 @@ static int wait_here(struct emu_board *b, const struct wait *w,
  * ------------------------------------------------------------------
  */
 
-static int post_jobs(struct emu_board *b, struct emu_job *jobs, int n)
+/* 0: the lock is held. */
+static int post_jobs(struct emu_board *b, struct emu_job *jobs, int n,
+                     const volatile bool *aborted)
 {
     struct seat *seat = &b->shared->seat[b->rank];
     size_t at = 0;
@@ -310,7 +336,8 @@ static int post_jobs(struct emu_board *b, struct emu_job *jobs, int n)
         memcpy(b->stage + at, jobs[i].send, jobs[i].bytes);
         at += (jobs[i].bytes + 63) / 64 * 64;
     }
-    lock_shared(b->shared);
+    if (lock_board(b, aborted) < 0)
+        return -1;
     for (int i = 0; i < n; i++)
         seat->post[i] = jobs[i].post;
     seat->n = n;
@@ -318,7 +345,8 @@ static int post_jobs(struct emu_board *b, struct emu_job *jobs, int n)
     return 0;
 }
 
-/* Of one of those that take part; the lock is held. */
+/* Of one of those that take part; the lock is held, after NULL as in
+ * wait_here(). */
 static struct emu_post *meet(struct emu_board *b, const struct emu_job *job,
                              int other, const volatile bool *aborted)
 {
@@ -346,7 +374,7 @@ static struct emu_post *meet(struct emu_board *b, const struct emu_job *job,
     return NULL;
 }
 
-/* Takes what the others send; the lock is held. */
+/* Takes what the others send; the lock is held, after -1 as in wait_here(). */
 static int take(struct emu_board *b, const struct emu_job *job,
                 const volatile bool *aborted)
 {
@@ -362,9 +390,10 @@ static int take(struct emu_board *b, const struct emu_job *job,
             return -1;
         in[r] = stages + (size_t)r * STAGE + post[r]->at;
     }
-    pthread_mutex_unlock(&b->shared->lock);
+    unlock_board(b);
     job->take(job->arg, in);
-    lock_shared(b->shared);
+    if (lock_board(b, aborted) < 0)
+        return -1;
     for (int r = 0; r < b->n; r++)
         if (post[r] != NULL)
             post[r]->taken |= 1u << b->rank;
@@ -377,7 +406,7 @@ int emu_board_run(struct emu_board *b, struct emu_job *jobs, int n,
 {
     int rc = 0;
 
-    if (post_jobs(b, jobs, n) < 0)
+    if (post_jobs(b, jobs, n, aborted) < 0)
         return -1;
     for (int i = 0; i < n && rc == 0; i++)
         if (jobs[i].post.meeting != EMU_SEND)
@@ -388,7 +417,9 @@ int emu_board_run(struct emu_board *b, struct emu_job *jobs, int n,
         memcpy(w.name, jobs[i].post.name, sizeof(w.name));
         rc = wait_here(b, &w, aborted);
     }
+    if (!b->locked)
+        return -1;
     b->shared->seat[b->rank].n = 0;
-    pthread_mutex_unlock(&b->shared->lock);
+    unlock_board(b);
     return rc;
 }
