@@ -101,6 +101,7 @@ static struct load charge_axis(struct plait_orders *o,
                                const struct order_pattern *p, const int *order)
 {
     struct load load = {0, 0};
+    double link;
 
     clear_scratch(o);
     if (p->member)
@@ -108,9 +109,9 @@ static struct load charge_axis(struct plait_orders *o,
             charge_group(o, p, p->member + i, order, &load);
     else
         charge_ring(o, p, order, &load);
+    link = link_bandwidth(o, load.level);
     for (int i = 0; i < o->nnodes; i++) {
-        double t = o->node_out[i] / (orders_node_bandwidth(o, order[i]) *
-                                     link_bandwidth(o, load.level));
+        double t = o->node_out[i] / (orders_node_bandwidth(o, order[i]) * link);
 
         if (t > load.per_byte)
             load.per_byte = t;

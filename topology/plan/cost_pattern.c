@@ -101,11 +101,6 @@ int orders_build_patterns(struct plait_orders *o, const int *order)
     return 0;
 }
 
-double orders_node_bandwidth(const struct plait_orders *o, int node)
-{
-    return o->nics > 0 ? o->nics : o->tasks[node] * o->gpu.nic_bw;
-}
-
 /* Bytes/s of the NICs that some GPU uses; 0 unless the speed of each is
  * known. */
 static double known_nics(const struct plait_node *node)

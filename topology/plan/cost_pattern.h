@@ -51,7 +51,11 @@ struct plait_orders {
 int orders_build_patterns(struct plait_orders *orders, const int *order);
 
 /* Network bytes/s of a node: its NICs where they are known, a share for
- * every task otherwise. */
-double orders_node_bandwidth(const struct plait_orders *orders, int node);
+ * every task otherwise. Inline, as the loops over nodes call it. */
+static inline double orders_node_bandwidth(const struct plait_orders *o,
+                                           int node)
+{
+    return o->nics > 0 ? o->nics : o->tasks[node] * o->gpu.nic_bw;
+}
 
 #endif
