@@ -44,6 +44,7 @@ struct plait_shm {
     struct area **area;        /* [size] */
     int *ranks;                /* [size] their ranks in the world */
     struct plait_bells *bells; /* the world's */
+    bool crowded;              /* any rank shares its cores */
     uint64_t told[COUNTS];     /* counts that sleeping peers were woken for */
     uint64_t issued, finished; /* numbers of transfers */
     uint64_t base;             /* chunks of all finished transfers */
@@ -81,14 +82,17 @@ static void areas_close(struct area **area, int n)
 struct offer {
     uint64_t next;
     int rank;
+    bool crowded;
 };
 
-/* Find out who the ranks are, whether all are on one machine, and the number of
- * their segment. */
+/* Find out who the ranks are, whether all are on one machine, whether any
+ * shares its cores, and the number of their segment. */
 static int get_together(struct plait_comm *comm, struct plait_shm_world *world,
                         struct plait_shm *s, bool *near)
 {
-    struct offer mine = {world->next, world->rank},
+    int ranks;
+    struct offer mine = {world->next, world->rank,
+                         plait_bells_crowded(world->bells, &ranks) > 0},
                  *all = calloc((size_t)comm->size, sizeof(*all));
 
     s->ranks = calloc((size_t)comm->size, sizeof(*s->ranks));
@@ -101,6 +105,7 @@ static int get_together(struct plait_comm *comm, struct plait_shm_world *world,
     for (int i = 0; i < comm->size; i++) {
         s->ranks[i] = all[i].rank;
         *near &= plait_bells_near(world->bells, all[i].rank);
+        s->crowded |= all[i].crowded;
         if (all[i].next > world->next)
             world->next = all[i].next;
     }
@@ -226,7 +231,7 @@ void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
     x->t = *t;
     x->ticket = shm->issued++;
     x->each = t->n;
-    x->twice = t->kind == PLAIT_ALL_REDUCE && ranks > 2;
+    x->twice = t->kind == PLAIT_ALL_REDUCE && (ranks > 2 || !shm->crowded);
     x->whole = t->kind == PLAIT_ALL_REDUCE && !x->twice;
     if (x->twice)
         x->each = ((t->n + ranks - 1) / ranks + line - 1) / line * line;

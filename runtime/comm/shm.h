@@ -29,8 +29,9 @@ struct plait_shm_transfer {
     uint64_t ticket;  /* its place in the segment's order of transfers */
     size_t each, len; /* elements of a rank's part; of a chunk of it */
     size_t chunks, filled, reduced, taken;
-    bool twice; /* all-reduce of 3 ranks and more: gather after it */
-    bool whole; /* all-reduce of 2 ranks: each reduces all of it */
+    bool twice; /* all-reduce: each reduces its part, then gathers */
+    bool whole; /* all-reduce of 2 ranks that take turns: each reduces all,
+                   which is one wait less */
 };
 
 /* Collective over host values of `comm`; -1 with errno. *shm becomes NULL where
