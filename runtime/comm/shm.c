@@ -469,13 +469,11 @@ enum plait_moved plait_shm_advance(struct plait_shm_transfer *x)
 {
     struct plait_shm *s = x->shm;
     bool moved;
-    int ranks;
 
     if (x->ticket != s->finished)
         return PLAIT_STUCK;
     moved = move_chunk(x);
-    if (!moved || x->taken == x->chunks ||
-        !plait_bells_crowded(s->bells, &ranks))
+    if (!moved || x->taken == x->chunks || !s->crowded)
         tell_peers(s);
     if (x->taken < x->chunks)
         return moved ? PLAIT_MOVED : PLAIT_STUCK;

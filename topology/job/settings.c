@@ -9,7 +9,8 @@
 /* Sections of which every key counts. */
 static const char *const whole[] = {"model", "optim", "lr", "batch", "sync"};
 /* The keys that count in other sections. train.micro_batch is one because batch
- * norms take their statistics of a micro-batch; nothing else depends on it. */
+ * norms take their statistics of a micro-batch; nothing else depends on it.
+ * data.end_token only says where masked documents end. */
 static const char *const single[] = {
     "data.mean",           "data.std",
     "data.shift",          "data.flip",
