@@ -238,12 +238,17 @@ struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
     }
     a->id = *id;
     a->nnodes = nnodes;
-    plait_errorf(err, "out of memory");
     for (int i = 0; i < nnodes; i++)
-        if (!(a->nodes[i] = strdup(nodes[i])))
+        if (!(a->nodes[i] = strdup(nodes[i]))) {
+            plait_errorf(err, "out of memory");
             goto error;
-    if (plait_secret_create(token, sizeof(token)) < 0 ||
-        !(a->meeting = plait_meeting_create(nnodes, token, ports, err)))
+        }
+    if (plait_secret_create(token, sizeof(token)) < 0) {
+        plait_errorf(err, "cannot draw random bytes: %s", strerror(errno));
+        goto error;
+    }
+    a->meeting = plait_meeting_create(nnodes, token, ports, err);
+    if (!a->meeting)
         goto error;
     snprintf(text, sizeof(text), "%d:%s", plait_meeting_port(a->meeting),
              token);
