@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 
 /* Rows times a weight: a linear layer's forward, and the gradient of its input.
  * What follows the product (bias, GELU, adding to the old values) is done while
@@ -25,7 +26,8 @@ struct rows_product {
     const void *bias, *slope; /* multiply by gelu'(slope[i]) */
     void *dst, *pre;
     int gelu, accumulate;
-    size_t rows; /* per task; a task has span() columns */
+    int prefetch; /* the operands: the next rows of a, the next panels of b */
+    size_t rows;  /* per task; a task has span() columns */
 };
 
 /* Number of panels of a task. Widened rows are used for all of them, and with
@@ -179,6 +181,8 @@ INLINE struct fetch fetch_panels(enum plait_dtype type,
     size_t from = p->transposed ? x->j * ld + x->k0 : x->k0 * ld + x->j;
     struct fetch f = {.row = at(type, p->b, from), .stride = ld * 64 / line};
 
+    if (!p->prefetch)
+        return f;
     f.left = p->transposed ? x->cols : deep;
     f.lines = p->transposed ? over(deep, line) : over(span(type), line) + 1;
     f.each = over(f.left * f.lines, blocks * over(n, LINE));
@@ -228,7 +232,7 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
     struct fetch f = fetch_panels(type, p, next, blocks, x->words);
 
     for (size_t i = 0; i < rows; i += HIGH, a += HIGH * stride) {
-        struct ahead below = {a + HIGH * stride, stride,
+        struct ahead below = {p->prefetch ? a + HIGH * stride : NULL, stride,
                               values(type) * plait_dtype_size(type)};
         struct block_rows r = {(const word *)t->tail, DEEP, below};
         size_t high = min(HIGH, rows - i);
@@ -312,6 +316,7 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
 
     if (room == NULL)
         return -1;
+    p->prefetch = cpu_prefetches_operands();
     /* The most rows that leave every thread several tasks to balance, and keep
      * the sums of several panels in L2. */
     p->rows = span(p->type) > PANEL ? ROWS / 2 : ROWS;

@@ -22,12 +22,15 @@ struct weight_product {
 };
 
 struct strip_place {
-    uint32_t *a; /* [LONG, strip] */
-    float *tile; /* [STRIP, PANEL] */
-    float *sums; /* [STRIP] */
+    uint32_t *a;     /* [strip / HIGH][n words of k, HIGH]: what a block reads
+                      * lies together, so that L1 holds it */
+    uint32_t *lines; /* [LINE, strip]: before they are laid out so */
+    float *tile;     /* [STRIP, PANEL] */
+    float *sums;     /* [STRIP] */
 };
 
-enum { STRIP_WORDS = LONG * STRIP + STRIP * PANEL + STRIP };
+enum { STRIP_WORDS = (LONG + LINE + PANEL + 1) * STRIP };
+_Static_assert(STRIP / 2 % HIGH == 0, "a strip consists of whole blocks");
 
 /* A strip's rows in one panel of columns of dw. */
 struct strip_part {
@@ -50,7 +53,8 @@ INLINE void prefetch_block(const float *dw, size_t C)
  * to it directly, those at an edge by way of the tile. */
 INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
                         const struct strip_place *t, const struct strip_part *s,
-                        size_t i, const word *a, const uint32_t *b, size_t n)
+                        size_t i, const word *a, const uint32_t *b, size_t n,
+                        struct fetch *f)
 {
     size_t rows = min(HIGH, s->rows - i);
     float *dw = p->dw + (s->o + i) * p->C + s->c, *tile = t->tile + i * PANEL;
@@ -66,11 +70,25 @@ INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
         sum.to_row = p->C;
         sum.past = s->past;
     }
-    multiply_block(type, sum, a, 1, p->strip, b, n, (struct ahead){0}, NULL);
+    multiply_block(type, sum, a, 1, HIGH, b, n, (struct ahead){0}, f);
     for (size_t r = 0; !whole && s->ends && r < rows; r++)
         for (size_t j = 0; j < s->cols; j++)
             dw[r * p->C + j] =
                 tile[r * PANEL + j] + (s->add ? dw[r * p->C + j] : 0);
+}
+
+/* The packed words of b that follow those of a part, to be prefetched during
+ * its blocks of n words. Narrower vectors leave the processor's own prefetches
+ * time enough, and asking costs them up to 12 %. */
+INLINE struct fetch fetch_columns(const uint32_t *next, size_t rows, size_t n)
+{
+    struct fetch f = {.row = (const char *)next,
+                      .lines = 1,
+                      .stride = 64,
+                      .left = DEEP * PANEL / LINE};
+
+    f.each = over(f.left, over(rows, HIGH) * over(n, LINE));
+    return f;
 }
 
 /* A part, over the n words of k that are packed in t->a and (its columns) in
@@ -80,14 +98,17 @@ INLINE void strip_panel(enum plait_dtype type, const struct weight_product *p,
                         const uint32_t *b, size_t n)
 {
     for (size_t k = 0; k < n; k += DEEP) {
+        size_t words = min(DEEP, n - k);
+        struct fetch f = fetch_columns(b + (k + DEEP) * PANEL, s->rows, words);
+
         s->begins = k == 0;
         s->ends = k + DEEP >= n;
         for (size_t i = 0; i < s->rows; i += HIGH) {
             if (s->begins && s->add)
                 prefetch_block(p->dw + (s->o + i) * p->C + s->c + PANEL, p->C);
             strip_block(type, p, t, s, i,
-                        (const word *)(t->a + k * p->strip + i), b + k * PANEL,
-                        min(DEEP, n - k));
+                        (const word *)(t->a + i * n + k * HIGH), b + k * PANEL,
+                        words, VLEN == 16 ? &f : NULL);
         }
     }
 }
@@ -98,18 +119,37 @@ struct chunk {
     int add, last; /* add to dw; the last chunk */
 };
 
+/* Packs the strip's columns of dout for a chunk of k, and sums them. */
+INLINE void pack_strip(enum plait_dtype type, const struct weight_product *p,
+                       const struct strip_place *t, const struct chunk *k,
+                       size_t o)
+{
+    size_t wide = min(p->strip, p->O - o);
+
+    memset(t->sums, 0, STRIP * sizeof(float));
+    for (size_t at_word = 0; at_word < k->n; at_word += LINE) {
+        size_t n = min(LINE, k->n - at_word);
+        size_t row = (k->k0 + at_word) * values(type);
+
+        pack_rows(type, t->lines, p->strip, at(type, p->dout, row * p->O + o),
+                  p->O, min(n * values(type), p->N - row), wide,
+                  p->dbias != NULL ? t->sums : NULL);
+        for (size_t i = 0; i < p->strip; i += HIGH)
+            for (size_t w = 0; w < n; w++)
+                memcpy(t->a + i * k->n + (at_word + w) * HIGH,
+                       t->lines + w * p->strip + i, HIGH * sizeof(*t->a));
+    }
+}
+
 /* Sums a chunk of k for the strip of rows o .. of dw. */
 INLINE void strip_task(enum plait_dtype type, const struct weight_product *p,
                        const struct strip_place *t, const struct chunk *k,
                        size_t o)
 {
-    size_t rows = min(p->strip, p->O - o), row = k->k0 * values(type);
+    size_t rows = min(p->strip, p->O - o);
     int lines = p->C % LINE == 0 && (uintptr_t)p->dw % 64 == 0;
 
-    memset(t->sums, 0, STRIP * sizeof(float));
-    pack_rows(type, t->a, p->strip, at(type, p->dout, row * p->O + o), p->O,
-              min(k->n * values(type), p->N - row), rows,
-              p->dbias != NULL ? t->sums : NULL);
+    pack_strip(type, p, t, k, o);
     for (size_t c = 0; c < p->C; c += PANEL) {
         struct strip_part s = {.o = o,
                                .rows = rows,
@@ -132,8 +172,9 @@ INLINE void strips_team(enum plait_dtype type, const struct weight_product *p,
     size_t all = over(p->N, values(type));
     struct strip_place t = {
         .a = own,
-        .tile = (float *)(own + LONG * STRIP),
-        .sums = (float *)(own + LONG * STRIP + STRIP * PANEL),
+        .lines = own + LONG * STRIP,
+        .tile = (float *)(own + (LONG + LINE) * STRIP),
+        .sums = (float *)(own + (LONG + LINE + PANEL) * STRIP),
     };
 
     for (size_t k0 = 0; k0 < all; k0 += LONG) {

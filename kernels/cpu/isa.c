@@ -61,6 +61,12 @@ enum cpu_isa cpu_isa_best(void)
     return has_amx_bf16() ? CPU_AMX : CPU_AVX512BF16;
 }
 
+int cpu_prefetches_operands(void)
+{
+    __builtin_cpu_init();
+    return !__builtin_cpu_is("intel");
+}
+
 /* Call before anything is computed: the library does not change its choice
  * later. */
 static void limit_library(enum cpu_isa isa)
@@ -98,6 +104,11 @@ enum cpu_isa cpu_isa_best(void)
 #else
     return CPU_BASE;
 #endif
+}
+
+int cpu_prefetches_operands(void)
+{
+    return 1;
 }
 
 static void limit_library(enum cpu_isa isa)

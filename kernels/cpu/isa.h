@@ -23,4 +23,10 @@ enum cpu_isa cpu_isa_best(void);
  * available. oneDNN is limited to the same. */
 enum cpu_isa cpu_isa(void);
 
+/* Whether a matrix product should prefetch its operands. On AMD's cores they
+ * are 1 to 7 % faster with it (Zen 5). On Intel's a prefetch holds one of the
+ * 10 to 16 line fill buffers through which each cache line passes that is
+ * loaded from L2: 5 to 10 % faster without (Skylake). */
+int cpu_prefetches_operands(void);
+
 #endif
