@@ -61,12 +61,6 @@ enum cpu_isa cpu_isa_best(void)
     return has_amx_bf16() ? CPU_AMX : CPU_AVX512BF16;
 }
 
-int cpu_prefetches_operands(void)
-{
-    __builtin_cpu_init();
-    return !__builtin_cpu_is("intel");
-}
-
 /* Call before anything is computed: the library does not change its choice
  * later. */
 static void limit_library(enum cpu_isa isa)
@@ -104,11 +98,6 @@ enum cpu_isa cpu_isa_best(void)
 #else
     return CPU_BASE;
 #endif
-}
-
-int cpu_prefetches_operands(void)
-{
-    return 1;
 }
 
 static void limit_library(enum cpu_isa isa)
@@ -159,6 +148,16 @@ static void choose(void)
     }
     chosen.isa = isa;
     limit_library(isa);
+}
+
+int cpu_prefetches_operands(void)
+{
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    return !__builtin_cpu_is("intel");
+#else
+    return 1;
+#endif
 }
 
 enum cpu_isa cpu_isa(void)
