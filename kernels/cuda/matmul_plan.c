@@ -133,6 +133,15 @@ static cublasStatus_t set_pointers(struct cuda_matmul *p,
     return s;
 }
 
+/* An algorithm that divides k adds the parts up. In the type of a result of 16
+ * bits each part would be rounded first: on an H200 a product of k 1602 was off
+ * by a part's rounding, many times that of the result. */
+static uint32_t reductions(const struct product *k)
+{
+    return k->out == PLAIT_F32 ? CUBLASLT_REDUCTION_SCHEME_MASK
+                               : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
 cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
                                 const struct cuda_matmul *p,
                                 cublasLtMatmulHeuristicResult_t *list,
@@ -145,7 +154,7 @@ cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     cublasLtMatmulPreference_t pref;
     uint64_t workspace = WORKSPACE;
-    uint32_t bytes = p->key.align;
+    uint32_t bytes = p->key.align, schemes = reductions(&p->key);
     cublasStatus_t s;
 
     *found = 0;
@@ -155,6 +164,10 @@ cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
     s = cublasLtMatmulPreferenceSetAttribute(
         pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
         sizeof(workspace));
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatmulPreferenceSetAttribute(
+            pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+            sizeof(schemes));
     for (int i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++)
         s = cublasLtMatmulPreferenceSetAttribute(pref, align[i], &bytes,
                                                  sizeof(bytes));

@@ -340,9 +340,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatmulPreference_t pref, int most,
     cublasLtMatmulHeuristicResult_t list[], int *found)
 {
+    uint32_t rounding = CUBLASLT_REDUCTION_SCHEME_INPLACE |
+                        CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+
     (void)handle;
     (void)c;
     *found = 0;
+    /* A GPU would choose algorithms that round partial sums to 16 bits. */
+    if (d->type != CUDA_R_32F && (pref->reductions & rounding) != 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_supported(desc, a, b, d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     /* two, so that a search has something to choose from */

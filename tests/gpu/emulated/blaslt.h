@@ -17,7 +17,7 @@ struct emu_matrix {
 
 struct emu_preference {
     uint64_t workspace;
-    uint32_t align;
+    uint32_t align, reductions;
 };
 
 struct emu_product {

@@ -116,7 +116,9 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *pref)
     *pref = calloc(1, sizeof(**pref));
     if (*pref == NULL)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    (*pref)->align = 256; /* cuBLASLt's default */
+    /* cuBLASLt's defaults */
+    (*pref)->align = 256;
+    (*pref)->reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -134,6 +136,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
     if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES &&
         bytes == sizeof(pref->workspace))
         memcpy(&pref->workspace, value, bytes);
+    else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK &&
+             bytes == sizeof(pref->reductions))
+        memcpy(&pref->reductions, value, bytes);
     else if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES &&
              bytes == sizeof(pref->align))
         memcpy(&pref->align, value, bytes);
