@@ -191,76 +191,35 @@ int cuda_clear_gradient(struct plait_queue *q, const char *op, float *dw,
     return cuda_check(q, op, rc);
 }
 
-/* dw and dbias by one product, so that dout is read once. The product
- * overwrites dbias: with accumulate it writes to scratch memory, which is then
- * added. Returns as cuda_multiply(). */
-static int backward_both(struct plait_queue *q, struct product *key,
-                         const struct operands *o, float *dbias)
-{
-    struct operands both = *o;
-    float *sums = dbias;
-    int done;
-
-    if (!aligned16(dbias))
-        return 0;
-    if (key->accumulate) {
-        char *scratch = cuda_scratch(q, WORKSPACE + key->n * sizeof(*sums));
-
-        if (scratch == NULL)
-            return -1;
-        both.workspace = scratch;
-        sums = (float *)(scratch + WORKSPACE);
-    }
-    both.bias = sums;
-    key->epilogue = CUBLASLT_EPILOGUE_BGRADB;
-    done = cuda_multiply(q, "linear_backward_weight", key, &both);
-    key->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    if (done > 0 && key->accumulate)
-        cuda_sum_rows(q, dbias, sums, 1, key->n);
-    return done;
-}
-
-/* dw and dbias separately, if the library has no such product. */
-static int backward_apart(struct plait_queue *q, struct product *key,
-                          const struct operands *o, float *dbias)
-{
-    static const char op[] = "linear_backward_weight";
-
-    if (dbias != NULL) {
-        if (!key->accumulate &&
-            cuda_clear_gradient(q, op, NULL, dbias, key->n, key->m) != 0)
-            return -1;
-        cuda_column_sums(q, key->in, dbias, o->b, key->k, key->n);
-    }
-    return cuda_multiply_plain(q, op, key, o);
-}
-
 static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                   float *dw, float *dbias, const void *dout,
                                   const void *inp, int accumulate, size_t N,
                                   size_t O, size_t C)
 {
+    static const char op[] = "linear_backward_weight";
     struct product key;
     struct operands o = {.a = inp, .b = dout, .d = dw};
-    int done = 0;
 
     if (cuda_enter(q) != 0)
         return -1;
     if (N == 0)
-        return accumulate ? 0
-                          : cuda_clear_gradient(q, "linear_backward_weight", dw,
-                                                dbias, O, C);
+        return accumulate ? 0 : cuda_clear_gradient(q, op, dw, dbias, O, C);
+    if (dbias != NULL && !accumulate &&
+        cuda_clear_gradient(q, op, NULL, dbias, O, C) != 0)
+        return -1;
+    /* By a pass of its own: the product that sums dout, too (BGRADB), takes as
+     * long as both or longer, see docs/gpu.md. */
+    if (dbias != NULL)
+        cuda_column_sums(q, type, dbias, dout, N, O);
     o.workspace = cuda_scratch(q, WORKSPACE);
     if (o.workspace == NULL)
         return -1;
     cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_T, type, C, O, N);
     key.out = PLAIT_F32;
     key.accumulate = accumulate != 0;
-    if (dbias != NULL)
-        done = backward_both(q, &key, &o, dbias);
-    if (done < 0 || (done == 0 && backward_apart(q, &key, &o, dbias) != 0))
+    if (cuda_multiply_plain(q, op, &key, &o) != 0)
         return -1;
-    return cuda_leave(q, "linear_backward_weight");
+    return cuda_leave(q, op);
 }
 
 void cuda_matmul_ops(struct plait_ops *ops)

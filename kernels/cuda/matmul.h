@@ -24,7 +24,7 @@ struct product {
 struct operands {
     const void *a, *b;
     void *d;
-    const void *bias;               /* NULL: none; written with BGRADB */
+    const void *bias;               /* NULL: none */
     void *aux;                      /* likewise */
     void *workspace;                /* WORKSPACE bytes */
     const float *a_scale, *b_scale; /* device; fp8 only */

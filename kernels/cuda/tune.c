@@ -345,8 +345,7 @@ static void set_operands(struct operands *o, const struct product *k,
     o->a = part[A];
     o->b = part[B];
     o->d = part[D];
-    if (e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_BGRADB ||
-        e == CUBLASLT_EPILOGUE_GELU_BIAS ||
+    if (e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_BIAS ||
         e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
         o->bias = part[BIAS];
     if (e == CUBLASLT_EPILOGUE_GELU_AUX ||

@@ -111,12 +111,6 @@ static bool has_aux(cublasLtEpilogue_t e)
            e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU;
 }
 
-/* Whether the epilogue sums B over k, which gives the gradient of a bias. */
-static bool sums_b(cublasLtEpilogue_t e)
-{
-    return e == CUBLASLT_EPILOGUE_BGRADB;
-}
-
 static float finish(const struct work *w, float x, size_t row, size_t col)
 {
     const struct emu_product *h = &w->how;
@@ -130,7 +124,7 @@ static float finish(const struct work *w, float x, size_t row, size_t col)
     if (has_aux(h->epilogue))
         put(type, h->aux, at, x);
     return h->epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
-                   h->epilogue == CUBLASLT_EPILOGUE_BIAS || sums_b(h->epilogue)
+                   h->epilogue == CUBLASLT_EPILOGUE_BIAS
                ? x
                : gelu(x);
 }
@@ -151,10 +145,6 @@ static bool check_memory(const struct work *w)
     if (has_bias(h->epilogue) &&
         !emu_memory_filled(h->bias, m * size_of(h->bias_type),
                            "the product's bias"))
-        return false;
-    if (sums_b(h->epilogue) &&
-        !emu_memory_check(h->bias, n * size_of(h->bias_type),
-                          "the product's bias gradient"))
         return false;
     return !has_aux(h->epilogue) ||
            emu_memory_check(h->aux, ((n - 1) * (size_t)h->aux_ld + m) * size,
@@ -183,8 +173,6 @@ static void touch_all(const struct work *w)
     touch_matrix(&w->is[2], w->d, EMU_WRITE);
     if (has_bias(h->epilogue))
         emu_touch(h->bias, aux.rows * size_of(h->bias_type), EMU_READ);
-    if (sums_b(h->epilogue))
-        emu_touch(h->bias, aux.cols * size_of(h->bias_type), EMU_WRITE);
     aux.ld = (size_t)h->aux_ld;
     if (has_aux(h->epilogue))
         touch_matrix(&aux, h->aux,
@@ -233,16 +221,6 @@ static void multiply(const struct work *w, float scale)
         }
         emu_memory_written((char *)w->d + j * d->ld * size_of(d->type),
                            m * size_of(d->type));
-        if (sums_b(w->how.epilogue)) {
-            double sum = 0;
-            void *bias = (void *)(uintptr_t)w->how.bias;
-
-            for (size_t l = 0; l < k; l++)
-                sum += b[j * k + l];
-            put(w->how.bias_type, bias, j, (float)sum);
-            emu_memory_written((char *)bias + j * size_of(w->how.bias_type),
-                               size_of(w->how.bias_type));
-        }
     }
     free(a);
     free(b);
@@ -273,7 +251,7 @@ static void do_product(void *arg, bool backwards)
 
 /* cuBLASLt's conditions: fp8 products are A^T B with dimensions that are
  * multiples of 16; GELU with aux needs a 16-bit result whose rows are a
- * multiple of 8; gradients of biases need 16-bit operands. */
+ * multiple of 8. */
 static bool is_supported(const struct emu_product *h,
                          const struct emu_matrix *a, const struct emu_matrix *b,
                          const struct emu_matrix *d)
@@ -282,8 +260,6 @@ static bool is_supported(const struct emu_product *h,
 
     if (narrow && (h->op[0] != CUBLAS_OP_T || h->op[1] != CUBLAS_OP_N ||
                    a->rows % 16 || a->cols % 16 || b->cols % 16))
-        return false;
-    if (sums_b(h->epilogue) && size_of(a->type) != 2)
         return false;
     return !has_aux(h->epilogue) || (size_of(d->type) == 2 && d->rows % 8 == 0);
 }
