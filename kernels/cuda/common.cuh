@@ -79,6 +79,16 @@ static __device__ inline void load_values(float *x, const T *p)
     }
 }
 
+/* Copies V values of T: 16 bytes at once, dst aligned so, or (V = 1) one. */
+template <typename T, int V>
+static __device__ inline void copy_values(T *dst, const T *src)
+{
+    if (V > 1)
+        *(uint4 *)dst = *(const uint4 *)src;
+    else
+        *dst = *src;
+}
+
 template <typename T, int V>
 static __device__ inline void store_values(T *p, const float *x)
 {
@@ -151,16 +161,17 @@ static __device__ inline unsigned larger(unsigned most, const float *x)
 static __device__ inline void block_amax(unsigned *amax, unsigned most,
                                          unsigned *shared)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    int warps = blockDim.x * blockDim.y / 32;
 
     for (int i = 16; i > 0; i /= 2)
         most = max(most, __shfl_xor_sync(0xffffffff, most, i));
-    if (lane == 0)
-        shared[warp] = most;
+    if (thread % 32 == 0)
+        shared[thread / 32] = most;
     __syncthreads();
-    for (int i = 1; threadIdx.x == 0 && i < (int)blockDim.x / 32; i++)
+    for (int i = 1; thread == 0 && i < warps; i++)
         most = max(most, shared[i]);
-    if (threadIdx.x == 0)
+    if (thread == 0)
         atomicMax(amax, most);
 }
 

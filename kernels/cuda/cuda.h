@@ -92,9 +92,10 @@ void cuda_free(struct plait_device *dev, void *ptr);
 /* *dst += the sum over i of src[i], in a fixed order. */
 void cuda_sum_doubles(struct plait_queue *q, double *dst, const double *src,
                       size_t n);
-/* dst[c] += the sum over r of part[r * cols + c], in a fixed order. */
-void cuda_sum_rows(struct plait_queue *q, float *dst, const float *part,
-                   size_t rows, size_t cols);
+/* dst[c] += the sum over r of part[r * cols + c], in a fixed order; and so
+ * `second`, unless it is NULL, of as many rows behind those. */
+void cuda_sum_rows(struct plait_queue *q, float *dst, float *second,
+                   const float *part, size_t rows, size_t cols);
 /* The kernel launches of bias_backward, gelu_forward and GELU's backward, which
  * can also add: out[i] = gelu'(pre[i]) * dout[i] (+ out[i]). */
 void cuda_column_sums(struct plait_queue *q, enum plait_dtype type,

@@ -104,7 +104,7 @@ int cuda_cudnn_conv(struct plait_queue *q, enum cuda_conv_pass pass,
     rc = run_plan(q, pass, c, memory, accumulate, &sum);
     pthread_mutex_unlock(&q->dev->lock);
     if (rc > 0 && sum != NULL)
-        cuda_sum_rows(q, (float *)(uintptr_t)weight, sum, 1,
+        cuda_sum_rows(q, (float *)(uintptr_t)weight, NULL, sum, 1,
                       c->O * plait_conv_patch(c));
     return rc;
 }

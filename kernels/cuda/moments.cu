@@ -179,7 +179,7 @@ static int factor_sums(struct plait_queue *q, float *rows, float *cols,
                          q->stream>>>(rows, r);
     column_squares_kernel<<<dim3((unsigned)across, (unsigned)down),
                             dim3(tile, lanes), 0, q->stream>>>(part, r);
-    cuda_sum_rows(q, cols, part, down, C);
+    cuda_sum_rows(q, cols, NULL, part, down, C);
     return cuda_leave(q, "factor_sums");
 }
 

@@ -1,76 +1,149 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LayerNorm (Ba, Kiros, Hinton 2016) and RMSNorm (Zhang, Sennrich 2019). A
- * block processes one row at a time; thread t has the columns of packs t, t +
- * blockDim.x, .. of every row, so that values kept per column in shared memory
- * need no barrier. */
+/* LayerNorm (Ba, Kiros, Hinton 2016) and RMSNorm (Zhang, Sennrich 2019). The
+ * threads of one y of a block, whole warps, have a row at a time: each has the
+ * columns of packs threadIdx.x, threadIdx.x + blockDim.x, .. of every row, so
+ * that values kept per column need no barrier. Rows that are not too wide are
+ * `held` in registers, others are read twice. */
 #include "kernels/cuda/common.cuh"
 
-static unsigned threads_for(size_t C)
+static const int threads = 256; /* of a block */
+
+/* Most values of a row that a thread holds. */
+template <typename T> static constexpr int most_held()
 {
-    return C <= 1024 ? 128 : C <= 4096 ? 256 : 512;
+    return 4 * pack<T>::n;
 }
 
-/* Index in shared memory of column c + j, of the pack at c: all packs' first
- * numbers, then all second ones, .. A warp's threads access the same number of
- * their packs at a time and so use different banks. */
-template <int V> static __device__ inline int place(int c, int j, int C)
+/* The threads of a block for rows of C values of T. */
+template <typename T> static dim3 block_for(size_t C)
 {
-    return j * (C / V) + c / V;
+    unsigned n = 32;
+
+    while (n < (unsigned)threads && (size_t)n * most_held<T>() < C)
+        n *= 2;
+    return dim3(n, threads / n);
+}
+
+/* f(at, c) for each pack of this thread in a row of C values: its column c of
+ * the row is value `at` of those that the thread holds, at = 0 if it holds one
+ * pack at a time. */
+template <int V, int HELD, typename F>
+static __device__ inline void for_packs(int C, F f)
+{
+    int c = (int)threadIdx.x * V, step = (int)blockDim.x * V;
+
+    if (HELD > V) {
+#pragma unroll
+        for (int at = 0; at < HELD; at += V)
+            if (c + at / V * step < C)
+                f(at, c + at / V * step);
+    } else {
+        for (; c < C; c += step)
+            f(0, c);
+    }
+}
+
+/* The sum over the threads of a row, to all of them, in a fixed order. All
+ * threads of the block call it; `shared` has an element for each warp and may
+ * be used again at once. */
+static __device__ inline float row_sum(float x, float *shared)
+{
+    int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    float *own = shared + threadIdx.y * warps;
+
+    x = warp_sum(x);
+    if (warps == 1)
+        return x;
+    if (lane == 0)
+        own[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = warp_sum(lane < warps ? own[lane] : 0.0f);
+    __syncthreads();
+    return x;
+}
+
+/* Calls f(V, HELD) with how many values of T a thread moves at once and holds
+ * of a row of C values, as constants. */
+template <typename T, typename F>
+static void for_shape(bool packs, size_t C, F f)
+{
+    constexpr int V = pack<T>::n, held = most_held<T>();
+
+    if (!packs)
+        f(std::integral_constant<int, 1>(), std::integral_constant<int, 1>());
+    else if (C > (size_t)threads * held)
+        f(std::integral_constant<int, V>(), std::integral_constant<int, V>());
+    else
+        f(std::integral_constant<int, V>(),
+          std::integral_constant<int, held>());
 }
 
 /* -- forward ------------------------------------------------------------- */
 
-/* beta and mean are NULL for RMSNorm, amax if it is not wanted. The row is kept
- * in shared memory. */
-template <typename T, int V, bool rms>
-static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
-                                   const T *inp, const T *residual,
-                                   const T *gamma, const T *beta, float eps,
-                                   unsigned *amax, size_t N, int C)
+/* beta and mean are NULL for RMSNorm, amax if it is not wanted. What is stored
+ * as the sum, rounded, is normalised. */
+template <typename T, int V, int HELD, bool rms>
+static __global__ void __launch_bounds__(threads, 3)
+    norm_kernel(T *out, float *mean, float *rstd, T *sum, const T *inp,
+                const T *residual, const T *gamma, const T *beta, float eps,
+                unsigned *amax, size_t N, int C)
 {
-    extern __shared__ __align__(16) float row[];
-    __shared__ float shared[32];
+    __shared__ float shared[threads / 32];
     __shared__ unsigned mosts[32];
+    const T *whole = residual != NULL ? sum : inp;
     unsigned most = 0;
 
-    for (size_t i = blockIdx.x; i < N; i += gridDim.x) {
+    for (size_t first = (size_t)blockIdx.x * blockDim.y; first < N;
+         first += (size_t)gridDim.x * blockDim.y) {
+        size_t i = first + threadIdx.y;
+        int width = i < N ? C : 0; /* of this thread's row */
         float total = 0, square = 0, mu, r;
+        alignas(16) T x[HELD], y[HELD];
+        auto load = [&](int at, int c) {
+            copy_values<T, V>(x + at, inp + i * C + c);
+            if (residual != NULL)
+                copy_values<T, V>(y + at, residual + i * C + c);
+        };
+        auto again = [&](int at, int c) { /* as it was normalised */
+                                          if (HELD == V)
+                                              copy_values<T, V>(
+                                                  x + at, whole + i * C + c);
+        };
 
-        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
-            float x[V], y[V];
-
-            load_values<T, V>(x, inp + i * C + c);
+        if (HELD > V)
+            for_packs<V, HELD>(width, load);
+        for_packs<V, HELD>(width, [&](int at, int c) {
+            if (HELD == V)
+                load(at, c);
             if (residual != NULL) {
-                load_values<T, V>(y, residual + i * C + c);
-                /* Normalise the rounded value that was stored. */
-                for (int j = 0; j < V; j++)
-                    x[j] = to_float(from_float<T>(x[j] + y[j]));
-                store_values<T, V>(sum + i * C + c, x);
+                for (int j = at; j < at + V; j++)
+                    x[j] = from_float<T>(to_float(x[j]) + to_float(y[j]));
+                copy_values<T, V>(sum + i * C + c, x + at);
             }
-            for (int j = 0; j < V; j++) {
-                row[place<V>(c, j, C)] = x[j];
-                total += x[j];
-            }
-        }
-        mu = rms ? 0 : block_sum(total, shared) / C;
-        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V)
-            for (int j = 0; j < V; j++)
-                square += (row[place<V>(c, j, C)] - mu) *
-                          (row[place<V>(c, j, C)] - mu);
-        r = 1 / sqrtf(block_sum(square, shared) / C + eps);
-        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+            for (int j = at; j < at + V; j++)
+                total += to_float(x[j]);
+        });
+        mu = rms ? 0 : row_sum(total, shared) / C;
+        for_packs<V, HELD>(width, [&](int at, int c) {
+            again(at, c);
+            for (int j = at; j < at + V; j++)
+                square += (to_float(x[j]) - mu) * (to_float(x[j]) - mu);
+        });
+        r = 1 / sqrtf(row_sum(square, shared) / C + eps);
+        for_packs<V, HELD>(width, [&](int at, int c) {
             float g[V], b[V] = {};
 
+            again(at, c);
             load_values<T, V>(g, gamma + c);
             if (!rms)
                 load_values<T, V>(b, beta + c);
             for (int j = 0; j < V; j++)
-                g[j] = (row[place<V>(c, j, C)] - mu) * r * g[j] + b[j];
+                g[j] = (to_float(x[at + j]) - mu) * r * g[j] + b[j];
             store_values<T, V>(out + i * C + c, g);
             if (amax != NULL)
                 most = larger<T, V>(most, g);
-        }
-        if (threadIdx.x == 0) {
+        });
+        if (threadIdx.x == 0 && i < N) {
             rstd[i] = r;
             if (!rms)
                 mean[i] = mu;
@@ -80,23 +153,20 @@ static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
         block_amax(amax, most, mosts);
 }
 
-template <typename T, int V, bool rms>
-static void norm_launch(struct plait_queue *q, const char *op, void *out,
-                        float *mean, float *rstd, void *sum, const void *inp,
-                        const void *residual, const void *gamma,
-                        const void *beta, float eps, size_t N, size_t C,
-                        unsigned *amax)
+template <typename T, int V, int HELD, bool rms>
+static void
+norm_launch(struct plait_queue *q, void *out, float *mean, float *rstd,
+            void *sum, const void *inp, const void *residual, const void *gamma,
+            const void *beta, float eps, size_t N, size_t C, unsigned *amax)
 {
-    size_t smem = C * sizeof(float);
+    dim3 block = block_for<T>(C);
+    size_t blocks = ceil_div(N, block.y);
 
-    /* The statistics and block sums need a little more. */
-    if (cuda_allow_shared(q, op, (const void *)norm_kernel<T, V, rms>,
-                          smem + 256) != 0)
-        return;
-    norm_kernel<T, V, rms><<<(unsigned)(N < 1 << 20 ? N : 1 << 20),
-                             threads_for(C), smem, q->stream>>>(
-        (T *)out, mean, rstd, (T *)sum, (const T *)inp, (const T *)residual,
-        (const T *)gamma, (const T *)beta, eps, amax, N, (int)C);
+    norm_kernel<T, V, HELD, rms>
+        <<<(unsigned)(blocks < 1 << 20 ? blocks : 1 << 20), block, 0,
+           q->stream>>>((T *)out, mean, rstd, (T *)sum, (const T *)inp,
+                        (const T *)residual, (const T *)gamma, (const T *)beta,
+                        eps, amax, N, (int)C);
 }
 
 template <bool rms>
@@ -113,10 +183,10 @@ norm_forward(struct plait_queue *q, const char *op, enum plait_dtype type,
                      aligned16(gamma) && aligned16(beta);
 
         clear_amax(q, op, amax);
-        for_width<T>(packs, [&](auto width) {
-            norm_launch<T, width.value, rms>(q, op, out, mean, rstd, sum, inp,
-                                             residual, gamma, beta, eps, N, C,
-                                             amax);
+        for_shape<T>(packs, C, [&](auto width, auto held) {
+            norm_launch<T, width.value, held.value, rms>(
+                q, out, mean, rstd, sum, inp, residual, gamma, beta, eps, N, C,
+                amax);
         });
     });
 }
@@ -143,87 +213,155 @@ static int rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
 
 /* -- backward ------------------------------------------------------------ */
 
-/* Stores a block's sums to its row of part [gridDim.x, C]; those of dbeta are
- * gridDim.x * C further. */
-template <int V, bool rms>
-static __device__ inline void leave_part(float *part, const float *dgamma,
-                                         const float *dbeta, int C)
+/* Index in shared memory of column c + j, of the pack at c: all packs' first
+ * numbers, then all second ones, .. A warp's threads access the same number of
+ * their packs at a time and so use different banks. */
+template <int V> static __device__ inline int place(int c, int j, int C)
 {
-    for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
-        for (int j = 0; j < V; j++) {
-            part[(size_t)blockIdx.x * C + c + j] = dgamma[place<V>(c, j, C)];
-            if (!rms)
-                part[((size_t)gridDim.x + blockIdx.x) * C + c + j] =
-                    dbeta[place<V>(c, j, C)];
-        }
+    return j * (C / V) + c / V;
+}
+
+/* Asks for a row to be brought into the L2 cache. */
+template <typename T>
+static __device__ inline void prefetch_row(const T *row, int C)
+{
+    const int line = 128 / sizeof(T);
+
+    for (int c = (int)threadIdx.x * line; c < C; c += (int)blockDim.x * line)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(row + c));
+}
+
+/* Stores a block's sums to its row of part [gridDim.x, C]: those of each row
+ * `rows` [blockDim.y] apart, added up. */
+template <int V>
+static __device__ inline void leave_part(float *part, const float *sums,
+                                         size_t apart, int C)
+{
+    for (int c = threadIdx.y * blockDim.x + threadIdx.x; c < C;
+         c += blockDim.x * blockDim.y) {
+        float total = 0;
+
+        for (unsigned y = 0; y < blockDim.y; y++)
+            total += sums[y * apart + place<V>(c / V * V, c % V, C)];
+        part[(size_t)blockIdx.x * C + c] = total;
     }
+}
+
+#ifdef __CUDA_ARCH__
+#define CAPABILITY (__CUDA_ARCH__ / 10)
+#else
+#define CAPABILITY 0 /* of the host's pass */
+#endif
+
+/* How many blocks of norm_gradient_kernel() a multiprocessor is to run at a
+ * time: the most for which nvcc 13.0 spills no registers. */
+static constexpr int resident(bool rms, int capability)
+{
+    return rms || capability >= 100 ? 2 : 3;
 }
 
 /* With h = (x - mean) * rstd and d = dout * gamma:
  *   dx = rstd * (d - mean(d) - h * mean(d h))   (RMSNorm: without mean(d))
  *   dgamma = sum of dout * h, dbeta = sum of dout over the rows
- * Every block sums the parameter gradients of its rows in shared memory. */
-template <typename T, int V, bool rms>
-static __global__ void
-norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
-                     const T *gamma, const float *mean, const float *rstd,
-                     bool accumulate, unsigned *amax, size_t N, int C)
+ * Each y of a block sums the parameter gradients of its rows in shared memory:
+ * sums [blockDim.y], of dgamma [C] and, but for RMSNorm, dbeta [C]. */
+template <typename T, int V, int HELD, bool rms>
+static __global__ void __launch_bounds__(threads, resident(rms, CAPABILITY))
+    norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
+                         const T *gamma, const float *mean, const float *rstd,
+                         bool accumulate, unsigned *amax, size_t N, int C)
 {
-    extern __shared__ __align__(16) float sums[]; /* dgamma [C], dbeta [C] */
-    __shared__ float shared[32];
+    extern __shared__ __align__(16) float sums[];
+    __shared__ float shared[threads / 32];
     __shared__ unsigned mosts[32];
-    float *dgamma = sums, *dbeta = sums + C;
+    size_t apart = (rms ? 1 : 2) * (size_t)C;
+    float *dgamma = sums + threadIdx.y * apart, *dbeta = dgamma + C;
+    size_t step = (size_t)gridDim.x * blockDim.y;
     unsigned most = 0;
 
-    for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+    for_packs<V, V>(C, [&](int, int c) {
         for (int j = 0; j < V; j++) {
             dgamma[place<V>(c, j, C)] = 0;
             if (!rms)
                 dbeta[place<V>(c, j, C)] = 0;
         }
-    }
-    for (size_t i = blockIdx.x; i < N; i += gridDim.x) {
-        float mu = rms ? 0 : mean[i], r = rstd[i], m1 = 0, m2 = 0;
-        const T *xi = x + i * C, *di = dout + i * C;
+    });
+    for (size_t first = (size_t)blockIdx.x * blockDim.y; first < N;
+         first += step) {
+        size_t i = first + threadIdx.y;
+        int width = i < N ? C : 0; /* of this thread's row */
+        float mu = rms || width == 0 ? 0 : mean[i], m1 = 0, m2 = 0;
+        float r = width == 0 ? 0 : rstd[i];
+        alignas(16) T xs[HELD], ds[HELD];
+        auto load = [&](int at, int c) {
+            copy_values<T, V>(xs + at, x + i * C + c);
+            copy_values<T, V>(ds + at, dout + i * C + c);
+        };
 
-        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
-            float h[V], d[V], g[V];
+        if (HELD > V)
+            for_packs<V, HELD>(width, load);
+        if (i + step < N) {
+            prefetch_row(x + (i + step) * C, C);
+            prefetch_row(dout + (i + step) * C, C);
+            if (accumulate)
+                prefetch_row(dx + (i + step) * C, C);
+        }
+        for_packs<V, HELD>(width, [&](int at, int c) {
+            float g[V];
 
-            load_values<T, V>(h, xi + c);
-            load_values<T, V>(d, di + c);
+            if (HELD == V)
+                load(at, c);
             load_values<T, V>(g, gamma + c);
             for (int j = 0; j < V; j++) {
-                h[j] = (h[j] - mu) * r;
-                dgamma[place<V>(c, j, C)] += d[j] * h[j];
-                if (!rms)
-                    dbeta[place<V>(c, j, C)] += d[j];
-                m1 += d[j] * g[j];
-                m2 += d[j] * g[j] * h[j];
-            }
-        }
-        m1 = rms ? 0 : block_sum(m1, shared) / C;
-        m2 = block_sum(m2, shared) / C;
-        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
-            float h[V], d[V], g[V], old[V] = {};
+                float h = (to_float(xs[at + j]) - mu) * r;
+                float d = to_float(ds[at + j]);
 
-            load_values<T, V>(h, xi + c);
-            load_values<T, V>(d, di + c);
+                dgamma[place<V>(c, j, C)] += d * h;
+                if (!rms)
+                    dbeta[place<V>(c, j, C)] += d;
+                m1 += d * g[j];
+                m2 += d * g[j] * h;
+            }
+        });
+        m1 = rms ? 0 : row_sum(m1, shared) / C;
+        m2 = row_sum(m2, shared) / C;
+        for_packs<V, HELD>(width, [&](int at, int c) {
+            float g[V], old[V] = {};
+
+            if (HELD == V)
+                load(at, c);
             load_values<T, V>(g, gamma + c);
             if (accumulate)
                 load_values<T, V>(old, dx + i * C + c);
-            for (int j = 0; j < V; j++)
-                old[j] += r * (d[j] * g[j] - m1 - (h[j] - mu) * r * m2);
+            for (int j = 0; j < V; j++) {
+                float h = (to_float(xs[at + j]) - mu) * r;
+
+                old[j] += r * (to_float(ds[at + j]) * g[j] - m1 - h * m2);
+            }
             store_values<T, V>(dx + i * C + c, old);
             if (amax != NULL)
                 most = larger<T, V>(most, old);
-        }
+        });
     }
     if (amax != NULL)
         block_amax(amax, most, mosts);
-    leave_part<V, rms>(part, dgamma, dbeta, C);
+    __syncthreads();
+    leave_part<V>(part, sums, apart, C);
+    if (!rms)
+        leave_part<V>(part + (size_t)gridDim.x * C, sums + C, apart, C);
 }
 
-template <typename T, int V, bool rms>
+/* As many blocks as run at a time, since each leaves a row of partial sums. */
+static size_t blocks_at_once(const struct plait_queue *q, size_t smem, int most)
+{
+    size_t room = (q->dev->smem_max + 1024) / (smem + 1024);
+
+    if (room > (size_t)most)
+        room = (size_t)most;
+    return (size_t)q->dev->sms * (room > 0 ? room : 1);
+}
+
+template <typename T, int V, int HELD, bool rms>
 static void norm_gradient_launch(struct plait_queue *q, const char *op,
                                  void *dx, float *dgamma, float *dbeta,
                                  const void *dout, const void *x,
@@ -231,24 +369,25 @@ static void norm_gradient_launch(struct plait_queue *q, const char *op,
                                  const float *rstd, int accumulate, size_t N,
                                  size_t C, unsigned *amax)
 {
-    size_t smem = (rms ? 1 : 2) * C * sizeof(float);
-    size_t most = (size_t)q->dev->sms * 2048 / threads_for(C);
-    unsigned blocks = (unsigned)(N < most ? N : most);
+    dim3 block = block_for<T>(C);
+    size_t smem = (rms ? 1 : 2) * block.y * C * sizeof(float);
+    size_t most = blocks_at_once(q, smem, resident(rms, q->dev->capability));
+    size_t all = ceil_div(N, block.y);
+    unsigned blocks = (unsigned)(all < most ? all : most);
     float *part;
 
-    if (cuda_allow_shared(q, op, (const void *)norm_gradient_kernel<T, V, rms>,
+    /* The statistics and row sums need a little more. */
+    if (cuda_allow_shared(q, op,
+                          (const void *)norm_gradient_kernel<T, V, HELD, rms>,
                           smem + 256) != 0)
         return;
     part = (float *)cuda_scratch(q, 2 * blocks * C * sizeof(*part));
     if (part == NULL)
         return;
-    norm_gradient_kernel<T, V, rms>
-        <<<blocks, threads_for(C), smem, q->stream>>>(
-            (T *)dx, part, (const T *)dout, (const T *)x, (const T *)gamma,
-            mean, rstd, accumulate != 0, amax, N, (int)C);
-    cuda_sum_rows(q, dgamma, part, blocks, C);
-    if (!rms)
-        cuda_sum_rows(q, dbeta, part + blocks * C, blocks, C);
+    norm_gradient_kernel<T, V, HELD, rms><<<blocks, block, smem, q->stream>>>(
+        (T *)dx, part, (const T *)dout, (const T *)x, (const T *)gamma, mean,
+        rstd, accumulate != 0, amax, N, (int)C);
+    cuda_sum_rows(q, dgamma, rms ? NULL : dbeta, part, blocks, C);
 }
 
 template <bool rms>
@@ -265,8 +404,8 @@ static int norm_backward(struct plait_queue *q, const char *op,
                      aligned16(x) && aligned16(gamma);
 
         clear_amax(q, op, amax);
-        for_width<T>(packs, [&](auto width) {
-            norm_gradient_launch<T, width.value, rms>(
+        for_shape<T>(packs, C, [&](auto width, auto held) {
+            norm_gradient_launch<T, width.value, held.value, rms>(
                 q, op, dx, dgamma, dbeta, dout, x, gamma, mean, rstd,
                 accumulate, N, C, amax);
         });

@@ -160,13 +160,18 @@ static const int tile = 32, lanes = 8, sum_tile = 8, sum_lanes = 128;
  * columns as fill whole sectors of memory: there are at most thousands of
  * columns, and with 32 per block most multiprocessors would be idle. A warp
  * adds its 4 rows, then the warps' sums are added in order. */
-static __global__ void sum_rows_kernel(float *dst, const float *part,
-                                       size_t rows, size_t cols)
+static __global__ void sum_rows_kernel(float *dst, float *second,
+                                       const float *part, size_t rows,
+                                       size_t cols)
 {
     __shared__ float shared[sum_lanes / 4][sum_tile];
     size_t col = (size_t)blockIdx.x * sum_tile + threadIdx.x;
     float sum = 0;
 
+    if (blockIdx.y > 0) {
+        dst = second;
+        part += rows * cols;
+    }
     if (col < cols) {
         for (size_t r = threadIdx.y; r < rows; r += blockDim.y)
             sum += part[r * cols + col];
@@ -184,14 +189,16 @@ static __global__ void sum_rows_kernel(float *dst, const float *part,
     }
 }
 
-void cuda_sum_rows(struct plait_queue *q, float *dst, const float *part,
-                   size_t rows, size_t cols)
+void cuda_sum_rows(struct plait_queue *q, float *dst, float *second,
+                   const float *part, size_t rows, size_t cols)
 {
     unsigned deep = rows < sum_lanes ? (unsigned)ceil_div(rows, 4) * 4
                                      : (unsigned)sum_lanes;
 
-    sum_rows_kernel<<<(unsigned)ceil_div(cols, sum_tile), dim3(sum_tile, deep),
-                      0, q->stream>>>(dst, part, rows, cols);
+    sum_rows_kernel<<<dim3((unsigned)ceil_div(cols, sum_tile),
+                           second != NULL ? 2 : 1),
+                      dim3(sum_tile, deep), 0, q->stream>>>(dst, second, part,
+                                                            rows, cols);
 }
 
 /* Block (x, y) sums V * tile columns over a share of the rows; part [gridDim.y,
@@ -258,7 +265,7 @@ void cuda_column_sums(struct plait_queue *q, enum plait_dtype type,
             column_sums_kernel<T, 1>
                 <<<dim3((unsigned)across, (unsigned)down), dim3(tile, lanes), 0,
                    q->stream>>>(part, (const T *)dout, N, O);
-        cuda_sum_rows(q, dbias, part, down, O);
+        cuda_sum_rows(q, dbias, NULL, part, down, O);
     });
 }
 

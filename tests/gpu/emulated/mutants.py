@@ -35,8 +35,9 @@ MUTANTS = [
      'if (token >= 0 && token < count)', 'if (token < count)', 'embedding',
      'read out of bounds'),
     ('rows too many', 'norm.cu',
-     'i < N; i += gridDim.x) {\n        float total = 0',
-     'i < N + 4096; i += gridDim.x) {\n        float total = 0',
+     'int width = i < N ? C : 0; /* of this thread\'s row */\n'
+     '        float total',
+     'int width = C;\n        float total',
      'rmsnorm_forward', 'out of bounds'),
     ('16 bytes at an address for 4', 'reduce.cu',
      'rows_aligned16<T>(dout, O);', 'true;', 'bias_backward',

@@ -236,6 +236,12 @@ static void wait_copies(const struct lane *lane)
     end_copies(emu_now->committed - (int)lane->in[0]);
 }
 
+/* There are no caches. */
+static void prefetch(const struct lane *lane)
+{
+    (void)lane;
+}
+
 void emu_finish_copies(void)
 {
     end_copies(emu_now->committed + 1);
@@ -266,6 +272,7 @@ static const struct {
      act_mma_tf32, NULL},
     {"cvt.rna.tf32.f32 %0, %1;", NULL, round_tf32},
     {"ex2.approx.ftz.f32 %0, %1;", NULL, power_of_two},
+    {"prefetch.global.L2 [%0];", NULL, prefetch},
     {"cp.async.cg.shared.global [%0], [%1], 16, %2;", NULL, begin_copy},
     {"cp.async.commit_group;", NULL, commit_copies},
     {"cp.async.wait_group %0;", NULL, wait_copies},
