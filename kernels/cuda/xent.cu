@@ -55,29 +55,37 @@ static __device__ inline softmax block_softmax(softmax s, softmax *shared)
     return s;
 }
 
-/* The softmax of this thread's share of a row. */
-template <typename T, int V>
+/* The softmax of this thread's share of a row, several packs at a time: loads
+ * do not wait for each other, and the sum is scaled once for all of them. */
+template <typename T, int V, int packs>
 static __device__ inline softmax thread_softmax(const T *row, int count)
 {
     softmax s = {-CUDART_INF_F, 0};
-    int whole = count / V * V;
+    int whole = count / V * V, step = (int)blockDim.x * V;
 
-    for (int c = threadIdx.x * V; c < whole; c += blockDim.x * V) {
-        alignas(16) T v[V];
-        softmax t = {-CUDART_INF_F, 0};
-        float base;
+    for (int c = (int)threadIdx.x * V; c < whole; c += packs * step) {
+        alignas(16) T v[packs][V];
+        float max = s.max, base;
 
-        if (V > 1)
-            *(uint4 *)v = *(const uint4 *)(row + c);
-        else
-            v[0] = row[c];
-        for (int j = 0; j < V; j++)
-            t.max = larger(t.max, to_float(v[j]));
-        base = t.max == -CUDART_INF_F ? 0 : t.max;
-        for (int j = 0; j < V; j++)
-            t.sum += __expf(to_float(v[j]) - base);
-        s = softmax_add(s, t);
+#pragma unroll
+        for (int p = 0; p < packs; p++)
+            if (c + p * step < whole)
+                copy_values<T, V>(v[p], row + c + p * step);
+#pragma unroll
+        for (int p = 0; p < packs; p++)
+            for (int j = 0; j < V && c + p * step < whole; j++)
+                max = fmaxf(max, to_float(v[p][j]));
+        base = max == -CUDART_INF_F ? 0 : max;
+        if (s.sum != 0)
+            s.sum *= __expf(s.max - base);
+#pragma unroll
+        for (int p = 0; p < packs; p++)
+            for (int j = 0; j < V && c + p * step < whole; j++)
+                s.sum += __expf(to_float(v[p][j]) - base);
+        s.max = max;
     }
+    if (s.sum != s.sum) /* fmaxf() passes over a NaN */
+        s.max = s.sum;
     for (int c = whole + threadIdx.x; c < count; c += blockDim.x)
         s = softmax_add(s, softmax{to_float(row[c]), 1});
     return s;
@@ -91,7 +99,7 @@ static __global__ void stats_kernel(float *max, float *sum, float *target,
     __shared__ softmax shared[32];
     size_t i = blockIdx.x;
     const T *row = logits + i * stride;
-    softmax s = block_softmax(thread_softmax<T, V>(row, count), shared);
+    softmax s = block_softmax(thread_softmax<T, V, 4>(row, count), shared);
 
     if (threadIdx.x == 0) {
         int64_t at = (int64_t)targets[i] - first;
@@ -252,7 +260,7 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
 static const unsigned whole_threads = 1024;
 
 template <typename T, int V>
-static __global__ void __launch_bounds__(whole_threads)
+static __global__ void __launch_bounds__(whole_threads, 2)
     whole_kernel(double *losses, T *logits, const int32_t *targets, float scale,
                  int32_t count, size_t stride)
 {
@@ -261,7 +269,7 @@ static __global__ void __launch_bounds__(whole_threads)
     int hit = targets[i];
     T *row = logits + i * stride;
     float target = hit >= 0 && hit < count ? to_float(row[hit]) : 0.0f;
-    softmax s = block_softmax(thread_softmax<T, V>(row, count), shared);
+    softmax s = block_softmax(thread_softmax<T, V, 2>(row, count), shared);
 
     write_gradient<T, V>(row, s, scale, hit < 0, hit, count, (int)stride);
     if (threadIdx.x == 0)
