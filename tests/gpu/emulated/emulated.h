@@ -107,6 +107,12 @@ static inline std::common_type_t<A, B> max(A a, B b)
 /* glibc has a function of this name. */
 #define __expf expf
 
+static inline void sincospif(float x, float *s, float *c)
+{
+    *s = (float)sin(M_PI * x);
+    *c = (float)cos(M_PI * x);
+}
+
 static inline float rsqrtf(float x)
 {
     return 1 / sqrtf(x);
