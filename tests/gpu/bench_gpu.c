@@ -3,7 +3,7 @@
  * against what this GPU reaches, in the same run, in a plain copy and in one
  * large matrix product. Prints Markdown; part of `make bench-gpu`. --small:
  * tiny shapes, run once, for compute-sanitizer and the emulated GPU, which are
- * slow per element. */
+ * slow per element. Other words: only the rows that have one in their name. */
 #include "config.h"
 
 #include <stdio.h>
@@ -226,7 +226,18 @@ static int has_cudnn(const struct plait_ops *ops)
            strncmp(facts.attention, "cuDNN", 5) == 0;
 }
 
-static int print_rows(struct bench *b, double bandwidth, double speed)
+static int is_wanted(const char *name, char *const *words)
+{
+    if (*words == NULL)
+        return 1;
+    for (; *words != NULL; words++)
+        if (strstr(name, *words) != NULL)
+            return 1;
+    return 0;
+}
+
+static int print_rows(struct bench *b, double bandwidth, double speed,
+                      char *const *words)
 {
     int cudnn = has_cudnn(b->ops), rc = 0;
 
@@ -234,7 +245,8 @@ static int print_rows(struct bench *b, double bandwidth, double speed)
     printf("| kernel, bf16 | median us | spread | rate | of ceiling |\n"
            "|---|---|---|---|---|\n");
     for (const struct bench_row *r = bench_rows; r->fn != NULL && rc == 0; r++)
-        if (cudnn || strstr(r->name, "cuDNN") == NULL)
+        if (is_wanted(r->name, words) &&
+            (cudnn || strstr(r->name, "cuDNN") == NULL))
             rc = print_row(b, r, bandwidth, speed);
     return rc;
 }
@@ -250,6 +262,7 @@ int main(int argc, char **argv)
                       .round_s = 0.02};
     const char *why = NULL;
     double spread, bandwidth, speed;
+    char **words = argv + (argc > 1);
     int rc;
 
     if (argc > 1 && strcmp(argv[1], "--small") == 0) {
@@ -257,6 +270,7 @@ int main(int argc, char **argv)
         b.tokens_below = 64;
         b.rounds = 1;
         b.round_s = 0;
+        words++;
     }
     b.ops = plait_ops_cuda(&why);
     if (b.ops == NULL) {
@@ -275,7 +289,7 @@ int main(int argc, char **argv)
            "cubed %.0f TFLOP/s%s.\n\n",
            bandwidth * 1e-9, speed * 1e-12,
            b.rounds > 1 ? "" : " (all shapes are tiny: --small)");
-    rc = print_rows(&b, bandwidth, speed);
+    rc = print_rows(&b, bandwidth, speed, words);
     close_bench(&b);
     return rc != 0;
 }

@@ -39,6 +39,13 @@ static int run_linear_input(struct bench *b, const struct bench_shape *s)
 static int run_linear_weight(struct bench *b, const struct bench_shape *s)
 {
     b->flops = 2.0 * s->N * s->O * s->C;
+    return b->ops->linear_backward_weight(b->q, BF16, b->f[0], NULL, b->x[0],
+                                          b->x[1], 0, s->N, s->O, s->C);
+}
+
+static int run_linear_weight_bias(struct bench *b, const struct bench_shape *s)
+{
+    b->flops = 2.0 * s->N * s->O * s->C;
     return b->ops->linear_backward_weight(b->q, BF16, b->f[0], b->f[1], b->x[0],
                                           b->x[1], 0, s->N, s->O, s->C);
 }
@@ -320,8 +327,9 @@ const struct bench_row bench_rows[] = {
      run_linear_gelu,
      {GPT2, 3072, 0, 0, 0, 0, 0}},
     {"124M linear, fc, dX", run_linear_input, {GPT2, 3072, 0, 0, 0, 0, 0}},
+    {"124M linear, fc, dW", run_linear_weight, {GPT2, 3072, 0, 0, 0, 0, 0}},
     {"124M linear, fc, dW + dbias",
-     run_linear_weight,
+     run_linear_weight_bias,
      {GPT2, 3072, 0, 0, 0, 0, 0}},
     {"124M linear, logits", bench_run_linear, {GPT2, 50304, 0, 0, 0, 0, 0}},
     {"124M residual + LayerNorm", run_layernorm, {GPT2, 0, 0, 0, 0, 0, 0}},
@@ -357,8 +365,11 @@ const struct bench_row bench_rows[] = {
     {"1.5B linear, fc, dX",
      run_linear_input,
      {8192, 1600, 6400, 0, 0, 0, 0, 0}},
-    {"1.5B linear, fc, dW + dbias",
+    {"1.5B linear, fc, dW",
      run_linear_weight,
+     {8192, 1600, 6400, 0, 0, 0, 0, 0}},
+    {"1.5B linear, fc, dW + dbias",
+     run_linear_weight_bias,
      {8192, 1600, 6400, 0, 0, 0, 0, 0}},
     {"8B linear, gate and up", bench_run_linear, {LLAMA, 28672, 0, 0, 0, 0, 0}},
     {"8B linear, gate and up, dX",
