@@ -104,10 +104,10 @@ static __global__ void __launch_bounds__(threads, 3)
             if (residual != NULL)
                 copy_values<T, V>(y + at, residual + i * C + c);
         };
-        auto again = [&](int at, int c) { /* as it was normalised */
-                                          if (HELD == V)
-                                              copy_values<T, V>(
-                                                  x + at, whole + i * C + c);
+        /* x[at..] is what was normalised, again. */
+        auto again = [&](int at, int c) {
+            if (HELD == V)
+                copy_values<T, V>(x + at, whole + i * C + c);
         };
 
         if (HELD > V)
@@ -231,8 +231,8 @@ static __device__ inline void prefetch_row(const T *row, int C)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(row + c));
 }
 
-/* Stores a block's sums to its row of part [gridDim.x, C]: those of each row
- * `rows` [blockDim.y] apart, added up. */
+/* Stores a block's sums to its row of part [gridDim.x, C]: the threads of each
+ * y have theirs `apart` numbers behind those of the y before. */
 template <int V>
 static __device__ inline void leave_part(float *part, const float *sums,
                                          size_t apart, int C)

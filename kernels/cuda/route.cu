@@ -192,6 +192,43 @@ static int route_limit(struct plait_queue *q, int32_t *kept, float *gate,
     return cuda_leave(q, "route_limit");
 }
 
+/* The position of x[i] in a stable sort: how many of x[0..n) are smaller, or
+ * equal and before it. n^2 comparisons by all blocks together: for the tokens
+ * of a micro-batch that is little work, needs no atomics and is always in the
+ * same order. Blocks have THREADS threads for as many consecutive i; all
+ * threads must call it, those with i >= n because they take part in the loads.
+ * `shared` has THREADS elements. */
+template <int THREADS>
+static __device__ inline int rank_of(const int32_t *x, int i, int n,
+                                     int32_t *shared)
+{
+    int own = (int)blockIdx.x * THREADS, place = 0;
+    int32_t mine = i < n ? x[i] : 0;
+
+    for (int base = 0; base < n; base += THREADS) {
+        int m = min(THREADS, n - base);
+
+        __syncthreads();
+        if ((int)threadIdx.x < m)
+            shared[threadIdx.x] = x[base + threadIdx.x];
+        __syncthreads();
+        if (base < own) { /* all of these are before this block's */
+#pragma unroll 16
+            for (int j = 0; j < THREADS; j++)
+                place += shared[j] <= mine;
+        } else if (base > own) {
+#pragma unroll 16
+            for (int j = 0; j < m; j++)
+                place += shared[j] < mine;
+        } else {
+            for (int j = 0; j < m; j++)
+                place +=
+                    shared[j] < mine || (shared[j] == mine && base + j < i);
+        }
+    }
+    return place;
+}
+
 static __global__ void place_kernel(int32_t *place, int32_t *count,
                                     const int32_t *expert, int n)
 {
