@@ -9,20 +9,20 @@ import re
 KERNELS = [
     (r"attention backward by cuDNN", 50, "cuDNN's heuristics took another "
      "kernel than for Hopper; see PLAIT_ATTENTION in plait-train(1)"),
-    (r"attention by cuDNN", 60, "short sequences, or an older cuDNN"),
+    (r"attention by cuDNN", 60, "short sequences, heads of 64, or an older cuDNN"),
     (r"attention backward", 25, "Plait's own kernel runs one block on a "
      "multiprocessor and makes 7 products where 5 would do: build with cuDNN"),
     (r"attention", 40, "Plait's own kernel uses mma and not wgmma: build with "
      "cuDNN"),
     (r"LayerNorm backward", 60, "the sums of its columns go through shared "
      "memory in each row"),
-    (r"RoPE", 60, "it reads and writes 2 bytes at a time"),
+    (r"RoPE", 60, "its angles are computed in double"),
     (r"experts", 50, "Plait's own kernel uses mma and not wgmma, and the last "
      "tile of each expert is half empty"),
-    (r"dbias", 75, "a pass of its own over dout, as fp32 and fp8 need it"),
+    (r"dbias", 75, "the gradient of the bias is a pass of its own over dout"),
     (r"linear", 80, "none of cuBLASLt's algorithms, which are searched for, is "
      "good for the shape"),
-    (r"embedding backward", 40, "tokens that repeat are added one by one"),
+    (r"embedding backward", 40, "tokens are sorted by four small kernels"),
     (r"AdamW|statistics|one pass|cross-entropy", 75, "several streams of "
      "memory at once"),
     (r".", 80, "more bytes move than have to, or too few blocks"),
