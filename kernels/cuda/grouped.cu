@@ -9,9 +9,12 @@
 #include "kernels/cuda/tile.cuh"
 
 /* A block computes side x side elements of a result on tensor cores, `deep`
- * terms of their sums at a time; otherwise flat x flat, `thin` terms at a
- * time. */
-static const int threads = 256, side = 128, deep = 64, flat = 64, thin = 16;
+ * terms of their sums at a time, by four warps with part x part each: with less
+ * of them, shared memory is slower than the tensor cores. Otherwise it computes
+ * flat x flat, `thin` terms at a time. */
+static const int tensor_threads = 128, side = 128, part = 64, deep = 64;
+static const int threads = 256, flat = 64, thin = 16;
+static const unsigned tile_bytes = side * deep * 2;
 
 /* -- results --------------------------------------------------------------- */
 
@@ -88,7 +91,7 @@ static __device__ inline void fetch(unsigned tile, const T *src, int stride,
     end_row -= row;
     end_col -= col;
 #pragma unroll
-    for (int i = threadIdx.x; i < n * D / 8; i += threads) {
+    for (int i = threadIdx.x; i < n * D / 8; i += tensor_threads) {
         int r = i / (D / 8), piece = i % (D / 8);
         bool valid = r < end_row && piece * 8 < end_col;
 
@@ -123,31 +126,32 @@ static __device__ inline void fetch_terms(unsigned a, unsigned b, const work &w,
         fetch<side, deep>(b, y, w.C, k, w.O, t.col, w.C);
 }
 
-/* acc [32, 64] of the warp += the products of the terms in shared memory. */
+/* acc [part, part] of the warp += the products of the terms in shared memory.
+ */
 template <typename T, int F>
-static __device__ inline void add_terms(float acc[2][8][4], unsigned a,
-                                        unsigned b, int row, int col)
+static __device__ inline void add_terms(float acc[part / 16][part / 8][4],
+                                        unsigned a, unsigned b, int row,
+                                        int col)
 {
-    /* Not unrolled: the addresses would not fit the registers. */
-#pragma unroll 1
+#pragma unroll
     for (int k = 0; k < deep / 16; k++) {
-        uint32_t x[2][4], y[4];
+        uint32_t x[part / 16][4], y[4];
 
 #pragma unroll
-        for (int m = 0; m < 2; m++) {
+        for (int m = 0; m < part / 16; m++) {
             if (F == WEIGHT)
                 load_a_trans<side>(x[m], a, k * 16, row / 16 + m);
             else
                 load_a<deep>(x[m], a, row + m * 16, k);
         }
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < part / 16; j++) {
             if (F == FORWARD)
                 load_b<deep>(y, b, col + j * 16, k);
             else
                 load_b_trans<side>(y, b, k * 16, col / 16 + j);
 #pragma unroll
-            for (int m = 0; m < 2; m++) {
+            for (int m = 0; m < part / 16; m++) {
                 mma(T(), acc[m][2 * j], x[m], y);
                 mma(T(), acc[m][2 * j + 1], x[m], y + 2);
             }
@@ -155,41 +159,51 @@ static __device__ inline void add_terms(float acc[2][8][4], unsigned a,
     }
 }
 
+/* Shared memory has w.stages pairs of tiles in turn: one is multiplied while
+ * the others are filled. */
 template <typename T, int F>
-static __global__ void __launch_bounds__(threads, 2) tensor_kernel(work w)
+static __global__ void __launch_bounds__(tensor_threads, 2)
+    tensor_kernel(work w)
 {
     extern __shared__ __align__(128) char shared[];
-    constexpr unsigned bytes = side * deep * 2;
     task t = find_task<F>(w, side);
     unsigned tiles = shared_address(shared);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int row = warp / 2 * 32, col = warp % 2 * 64;
-    float acc[2][8][4] = {};
+    int row = warp / 2 * part, col = warp % 2 * part;
+    int ahead = w.stages - 1, now = 0;
+    float acc[part / 16][part / 8][4] = {};
 
     if (is_idle<F>(w, t))
         return;
-    fetch_terms<T, F>(tiles, tiles + bytes, w, t, 0);
-    copy_commit();
-    for (int k = 0; k < t.depth; k += deep) {
-        unsigned now = tiles + k / deep % 2 * 2 * bytes;
-        unsigned next = tiles + (k / deep + 1) % 2 * 2 * bytes;
+    for (int i = 0; i < ahead; i++) {
+        unsigned a = tiles + i * 2 * tile_bytes;
 
-        fetch_terms<T, F>(next, next + bytes, w, t, k + deep);
+        fetch_terms<T, F>(a, a + tile_bytes, w, t, i * deep);
         copy_commit();
-        copy_wait<1>();
+    }
+    for (int k = 0; k < t.depth; k += deep) {
+        unsigned a = tiles + now * 2 * tile_bytes;
+        unsigned next = tiles + (now > 0 ? now - 1 : ahead) * 2 * tile_bytes;
+
+        if (ahead > 1)
+            copy_wait<1>();
+        else
+            copy_wait<0>();
         __syncthreads();
-        add_terms<T, F>(acc, now, now + bytes, row, col);
-        __syncthreads();
+        fetch_terms<T, F>(next, next + tile_bytes, w, t, k + ahead * deep);
+        copy_commit();
+        add_terms<T, F>(acc, a, a + tile_bytes, row, col);
+        now = now < ahead ? now + 1 : 0;
     }
     copy_wait<0>();
 #pragma unroll
-    for (int i = 0; i < 2 * 8 * 2; i++) {
-        int m = i / 16, j = i / 2 % 8, half = i % 2;
-        int r = t.row + row + m * 16 + lane / 4 + half * 8;
+    for (int i = 0; i < part / 16 * part / 8 * 2; i++) {
+        int m = i / (part / 4), j = i / 2 % (part / 8), lower = i % 2;
+        int r = t.row + row + m * 16 + lane / 4 + lower * 8;
         int at = t.col + col + j * 8 + lane % 4 * 2;
 
         if (r < t.rows && at < t.cols)
-            store<T, F, 2>(w, t, r, at, &acc[m][j][half * 2]);
+            store<T, F, 2>(w, t, r, at, &acc[m][j][lower * 2]);
     }
 }
 
@@ -319,7 +333,7 @@ static __global__ void __launch_bounds__(threads) plain_kernel(work w)
  * row, then the warps' sums are added in order. */
 template <typename T> static __global__ void bias_kernel(work w)
 {
-    __shared__ float part[threads / 32][32];
+    __shared__ float sums[threads / 32][32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int c = (int)blockIdx.x * 32 + lane;
     span s = find_span(w, (int)blockIdx.y, 0);
@@ -327,22 +341,22 @@ template <typename T> static __global__ void bias_kernel(work w)
 
     for (int r = warp; r < s.rows && c < w.O; r += threads / 32)
         sum += to_float(((const T *)w.x)[(s.row + r) * w.O + c]);
-    part[warp][lane] = sum;
+    sums[warp][lane] = sum;
     __syncthreads();
     if (warp > 0 || c >= w.O)
         return;
     for (int i = 1; i < threads / 32; i++)
-        sum += part[i][lane];
+        sum += sums[i][lane];
     dbias[c] = w.accumulate ? dbias[c] + sum : sum;
 }
 
 /* -- launches -------------------------------------------------------------- */
 
-/* Launches plain_kernel or tensor_kernel, whose blocks compute `tall` rows and
- * columns of the form's result. */
+/* Launches plain_kernel or tensor_kernel, whose blocks of n threads compute
+ * `tall` rows and columns of the form's result. */
 template <int F, typename K>
 static void launch_kernel(struct plait_queue *q, const char *op, K kernel,
-                          work w, int tall, size_t bytes)
+                          int n, work w, int tall, size_t bytes)
 {
     size_t wide = ceil_div(F == FORWARD ? w.O : w.C, tall);
     size_t high = ceil_div(w.O, tall);
@@ -352,8 +366,8 @@ static void launch_kernel(struct plait_queue *q, const char *op, K kernel,
     if (F != WEIGHT)
         high = w.row_blocks = (unsigned)(ceil_div(w.rows, tall) + w.n + 1);
     if (cuda_allow_shared(q, op, (const void *)kernel, bytes) == 0)
-        kernel<<<dim3((unsigned)(high * wide), F == WEIGHT ? w.n : 1), threads,
-                 bytes, q->stream>>>(w);
+        kernel<<<dim3((unsigned)(high * wide), F == WEIGHT ? w.n : 1), n, bytes,
+                 q->stream>>>(w);
 }
 
 static uintptr_t address(const void *p)
@@ -372,23 +386,35 @@ static bool has_tensors(enum plait_dtype type, const work &w)
            w.stride % 8 == 0 && all % 16 == 0;
 }
 
+/* The most stages, 2 or 3, with which two blocks run on a multiprocessor. */
+static int stages_for(const struct plait_queue *q)
+{
+    return 2 * (3 * 2 * tile_bytes + 1024) <= q->dev->smem_max + 1024 ? 3 : 2;
+}
+
 template <int F>
 static int launch_form(struct plait_queue *q, const char *op,
-                       enum plait_dtype type, const work &w)
+                       enum plait_dtype type, work w)
 {
-    const size_t bytes = (size_t)4 * side * deep * 2;
+    size_t bytes;
 
+    w.stages = stages_for(q);
+    bytes = (size_t)w.stages * 2 * tile_bytes;
     if (has_tensors(type, w) && type == PLAIT_BF16_T)
-        launch_kernel<F>(q, op, tensor_kernel<bf16, F>, w, side, bytes);
+        launch_kernel<F>(q, op, tensor_kernel<bf16, F>, tensor_threads, w, side,
+                         bytes);
     else if (has_tensors(type, w))
-        launch_kernel<F>(q, op, tensor_kernel<fp16, F>, w, side, bytes);
+        launch_kernel<F>(q, op, tensor_kernel<fp16, F>, tensor_threads, w, side,
+                         bytes);
     else if (type == PLAIT_F32 && q->dev->tf32)
-        launch_kernel<F>(q, op, plain_kernel<float, F, true>, w, flat, 0);
+        launch_kernel<F>(q, op, plain_kernel<float, F, true>, threads, w, flat,
+                         0);
     else
         for_type(type, [&](auto zero) {
             typedef decltype(zero) T;
 
-            launch_kernel<F>(q, op, plain_kernel<T, F, false>, w, flat, 0);
+            launch_kernel<F>(q, op, plain_kernel<T, F, false>, threads, w, flat,
+                             0);
         });
     return cuda_leave(q, op);
 }

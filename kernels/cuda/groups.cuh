@@ -29,6 +29,7 @@ struct work {
     float *dw, *dbias;   /* WEIGHT; dbias NULL: none */
     bool accumulate;     /* WEIGHT */
     unsigned row_blocks; /* not WEIGHT: upper bound of the block rows */
+    int stages;          /* of shared memory; on tensor cores */
 };
 
 /* -- which rows ------------------------------------------------------------ */

@@ -66,7 +66,7 @@ MUTANTS = [
      'shared_bytes(q, (const void *)kernel, op, D, 1, 1)',
      'attention_forward', 'out of bounds'),
     ('more threads than the bounds of a launch', 'xent.cu',
-     '__launch_bounds__(whole_threads)', '__launch_bounds__(512)', 'xent',
+     '__launch_bounds__(whole_threads, 2)', '__launch_bounds__(512)', 'xent',
      'its bounds say 512'),
     ('a copy that is not waited for', 'attention_mma.cu', 'copy_wait<1>();',
      'copy_wait<2>();', 'attention_forward',
@@ -103,6 +103,9 @@ MUTANTS = [
      '(b, y, t.col, t.cols, k, t.depth);\n        __syncthreads();',
      '(b, y, t.col, t.cols, k, t.depth);', 'grouped_forward',
      'race|shared memory that nobody has written'),
+    ('a tile that is filled while others read it', 'grouped.cu',
+     'copy_wait<0>();\n        __syncthreads();', 'copy_wait<0>();',
+     'grouped_forward', 'race|cp.async|nobody has written'),
     ('a wrong number', 'attention_mma.cu', 'm[half] - base', 'm[half]',
      'attention_forward', 'expected'),
 ]
