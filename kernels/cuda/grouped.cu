@@ -386,19 +386,15 @@ static bool has_tensors(enum plait_dtype type, const work &w)
            w.stride % 8 == 0 && all % 16 == 0;
 }
 
-/* The most stages, 2 or 3, with which two blocks run on a multiprocessor. */
-static int stages_for(const struct plait_queue *q)
-{
-    return 2 * (3 * 2 * tile_bytes + 1024) <= q->dev->smem_max + 1024 ? 3 : 2;
-}
-
 template <int F>
 static int launch_form(struct plait_queue *q, const char *op,
                        enum plait_dtype type, work w)
 {
+    /* of which two blocks run on a multiprocessor */
+    bool three = 2 * (3 * 2 * tile_bytes + 1024) <= q->dev->smem_max + 1024;
     size_t bytes;
 
-    w.stages = stages_for(q);
+    w.stages = three ? 3 : 2;
     bytes = (size_t)w.stages * 2 * tile_bytes;
     if (has_tensors(type, w) && type == PLAIT_BF16_T)
         launch_kernel<F>(q, op, tensor_kernel<bf16, F>, tensor_threads, w, side,

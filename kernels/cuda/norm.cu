@@ -80,8 +80,70 @@ static void for_shape(bool packs, size_t C, F f)
 
 /* -- forward ------------------------------------------------------------- */
 
-/* beta and mean are NULL for RMSNorm, amax if it is not wanted. What is stored
- * as the sum, rounded, is normalised. */
+/* What a row is made of and what is made of it; `sum` and `residual` may be
+ * NULL. What is stored as the sum, rounded, is normalised. */
+template <typename T> struct norm_row {
+    T *out, *sum;
+    const T *inp, *residual;
+};
+
+/* Normalises one row, of `width` values here, and sets its mean and 1 /
+ * standard deviation. Returns the maximum of `most` and the magnitudes of the
+ * output if amax is wanted. */
+template <typename T, int V, int HELD, bool rms>
+static __device__ inline unsigned
+normalize_row(float *mu, float *r, const norm_row<T> &row, const T *gamma,
+              const T *beta, float eps, bool amax, unsigned most, int width,
+              int C, float *shared)
+{
+    const T *whole = row.residual != NULL ? row.sum : row.inp;
+    alignas(16) T x[HELD], y[HELD];
+    float total = 0, square = 0;
+    auto load = [&](int at, int c) {
+        copy_values<T, V>(x + at, row.inp + c);
+        if (row.residual != NULL)
+            copy_values<T, V>(y + at, row.residual + c);
+    };
+
+    if (HELD > V)
+        for_packs<V, HELD>(width, load);
+    for_packs<V, HELD>(width, [&](int at, int c) {
+        if (HELD == V)
+            load(at, c);
+        if (row.residual != NULL) {
+            for (int j = at; j < at + V; j++)
+                x[j] = from_float<T>(to_float(x[j]) + to_float(y[j]));
+            copy_values<T, V>(row.sum + c, x + at);
+        }
+        for (int j = at; j < at + V; j++)
+            total += to_float(x[j]);
+    });
+    *mu = rms ? 0 : row_sum(total, shared) / C;
+    for_packs<V, HELD>(width, [&](int at, int c) {
+        if (HELD == V)
+            copy_values<T, V>(x, whole + c);
+        for (int j = at; j < at + V; j++)
+            square += (to_float(x[j]) - *mu) * (to_float(x[j]) - *mu);
+    });
+    *r = 1 / sqrtf(row_sum(square, shared) / C + eps);
+    for_packs<V, HELD>(width, [&](int at, int c) {
+        float g[V], b[V] = {};
+
+        if (HELD == V)
+            copy_values<T, V>(x, whole + c);
+        load_values<T, V>(g, gamma + c);
+        if (!rms)
+            load_values<T, V>(b, beta + c);
+        for (int j = 0; j < V; j++)
+            g[j] = (to_float(x[at + j]) - *mu) * *r * g[j] + b[j];
+        store_values<T, V>(row.out + c, g);
+        if (amax)
+            most = larger<T, V>(most, g);
+    });
+    return most;
+}
+
+/* beta and mean are NULL for RMSNorm, amax if it is not wanted. */
 template <typename T, int V, int HELD, bool rms>
 static __global__ void __launch_bounds__(threads, 3)
     norm_kernel(T *out, float *mean, float *rstd, T *sum, const T *inp,
@@ -90,59 +152,18 @@ static __global__ void __launch_bounds__(threads, 3)
 {
     __shared__ float shared[threads / 32];
     __shared__ unsigned mosts[32];
-    const T *whole = residual != NULL ? sum : inp;
     unsigned most = 0;
 
     for (size_t first = (size_t)blockIdx.x * blockDim.y; first < N;
          first += (size_t)gridDim.x * blockDim.y) {
         size_t i = first + threadIdx.y;
-        int width = i < N ? C : 0; /* of this thread's row */
-        float total = 0, square = 0, mu, r;
-        alignas(16) T x[HELD], y[HELD];
-        auto load = [&](int at, int c) {
-            copy_values<T, V>(x + at, inp + i * C + c);
-            if (residual != NULL)
-                copy_values<T, V>(y + at, residual + i * C + c);
-        };
-        /* x[at..] is what was normalised, again. */
-        auto again = [&](int at, int c) {
-            if (HELD == V)
-                copy_values<T, V>(x + at, whole + i * C + c);
-        };
+        norm_row<T> row = {out + i * C, sum + i * C, inp + i * C,
+                           residual != NULL ? residual + i * C : NULL};
+        float mu, r;
 
-        if (HELD > V)
-            for_packs<V, HELD>(width, load);
-        for_packs<V, HELD>(width, [&](int at, int c) {
-            if (HELD == V)
-                load(at, c);
-            if (residual != NULL) {
-                for (int j = at; j < at + V; j++)
-                    x[j] = from_float<T>(to_float(x[j]) + to_float(y[j]));
-                copy_values<T, V>(sum + i * C + c, x + at);
-            }
-            for (int j = at; j < at + V; j++)
-                total += to_float(x[j]);
-        });
-        mu = rms ? 0 : row_sum(total, shared) / C;
-        for_packs<V, HELD>(width, [&](int at, int c) {
-            again(at, c);
-            for (int j = at; j < at + V; j++)
-                square += (to_float(x[j]) - mu) * (to_float(x[j]) - mu);
-        });
-        r = 1 / sqrtf(row_sum(square, shared) / C + eps);
-        for_packs<V, HELD>(width, [&](int at, int c) {
-            float g[V], b[V] = {};
-
-            again(at, c);
-            load_values<T, V>(g, gamma + c);
-            if (!rms)
-                load_values<T, V>(b, beta + c);
-            for (int j = 0; j < V; j++)
-                g[j] = (to_float(x[at + j]) - mu) * r * g[j] + b[j];
-            store_values<T, V>(out + i * C + c, g);
-            if (amax != NULL)
-                most = larger<T, V>(most, g);
-        });
+        most = normalize_row<T, V, HELD, rms>(&mu, &r, row, gamma, beta, eps,
+                                              amax != NULL, most, i < N ? C : 0,
+                                              C, shared);
         if (threadIdx.x == 0 && i < N) {
             rstd[i] = r;
             if (!rms)
@@ -221,14 +242,14 @@ template <int V> static __device__ inline int place(int c, int j, int C)
     return j * (C / V) + c / V;
 }
 
-/* Asks for a row to be brought into the L2 cache. */
+/* Asks for row i of x to be brought into the L2 cache. */
 template <typename T>
-static __device__ inline void prefetch_row(const T *row, int C)
+static __device__ inline void prefetch_row(const T *x, size_t i, int C)
 {
     const int line = 128 / sizeof(T);
 
     for (int c = (int)threadIdx.x * line; c < C; c += (int)blockDim.x * line)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(row + c));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(x + i * C + c));
 }
 
 /* Stores a block's sums to its row of part [gridDim.x, C]: the threads of each
@@ -260,11 +281,68 @@ static constexpr int resident(bool rms, int capability)
     return rms || capability >= 100 ? 2 : 3;
 }
 
-/* With h = (x - mean) * rstd and d = dout * gamma:
- *   dx = rstd * (d - mean(d) - h * mean(d h))   (RMSNorm: without mean(d))
- *   dgamma = sum of dout * h, dbeta = sum of dout over the rows
- * Each y of a block sums the parameter gradients of its rows in shared memory:
- * sums [blockDim.y], of dgamma [C] and, but for RMSNorm, dbeta [C]. */
+/* The gradient dx of one row, of `width` values here, with h = (x - mu) * r and
+ * d = dout * gamma:
+ *   dx = r * (d - mean(d) - h * mean(d h))   (RMSNorm: without mean(d))
+ * Adds dout * h to dgamma and dout to dbeta, and returns the maximum of `most`
+ * and the magnitudes of dx if amax is wanted. */
+template <typename T, int V, int HELD, bool rms>
+static __device__ inline unsigned
+row_gradient(T *dx, float *dgamma, float *dbeta, const T *dout, const T *x,
+             const T *gamma, float mu, float r, bool accumulate, bool amax,
+             unsigned most, int width, int C, float *shared)
+{
+    alignas(16) T xs[HELD], ds[HELD];
+    float m1 = 0, m2 = 0;
+    auto load = [&](int at, int c) {
+        copy_values<T, V>(xs + at, x + c);
+        copy_values<T, V>(ds + at, dout + c);
+    };
+
+    if (HELD > V)
+        for_packs<V, HELD>(width, load);
+    for_packs<V, HELD>(width, [&](int at, int c) {
+        float g[V];
+
+        if (HELD == V)
+            load(at, c);
+        load_values<T, V>(g, gamma + c);
+        for (int j = 0; j < V; j++) {
+            float h = (to_float(xs[at + j]) - mu) * r;
+            float d = to_float(ds[at + j]);
+
+            dgamma[place<V>(c, j, C)] += d * h;
+            if (!rms)
+                dbeta[place<V>(c, j, C)] += d;
+            m1 += d * g[j];
+            m2 += d * g[j] * h;
+        }
+    });
+    m1 = rms ? 0 : row_sum(m1, shared) / C;
+    m2 = row_sum(m2, shared) / C;
+    for_packs<V, HELD>(width, [&](int at, int c) {
+        float g[V], old[V] = {};
+
+        if (HELD == V)
+            load(at, c);
+        load_values<T, V>(g, gamma + c);
+        if (accumulate)
+            load_values<T, V>(old, dx + c);
+        for (int j = 0; j < V; j++) {
+            float h = (to_float(xs[at + j]) - mu) * r;
+
+            old[j] += r * (to_float(ds[at + j]) * g[j] - m1 - h * m2);
+        }
+        store_values<T, V>(dx + c, old);
+        if (amax)
+            most = larger<T, V>(most, old);
+    });
+    return most;
+}
+
+/* dgamma = sum of dout * h, dbeta = sum of dout over the rows: each y of a
+ * block has the sums of its rows in shared memory, of dgamma [C] and, but for
+ * RMSNorm, dbeta [C]. */
 template <typename T, int V, int HELD, bool rms>
 static __global__ void __launch_bounds__(threads, resident(rms, CAPABILITY))
     norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
@@ -279,69 +357,24 @@ static __global__ void __launch_bounds__(threads, resident(rms, CAPABILITY))
     size_t step = (size_t)gridDim.x * blockDim.y;
     unsigned most = 0;
 
-    for_packs<V, V>(C, [&](int, int c) {
-        for (int j = 0; j < V; j++) {
-            dgamma[place<V>(c, j, C)] = 0;
-            if (!rms)
-                dbeta[place<V>(c, j, C)] = 0;
-        }
-    });
+    for (int c = threadIdx.x; c < (int)apart; c += blockDim.x)
+        dgamma[c] = 0; /* and dbeta, which follows */
+    __syncthreads();
     for (size_t first = (size_t)blockIdx.x * blockDim.y; first < N;
          first += step) {
         size_t i = first + threadIdx.y;
-        int width = i < N ? C : 0; /* of this thread's row */
-        float mu = rms || width == 0 ? 0 : mean[i], m1 = 0, m2 = 0;
-        float r = width == 0 ? 0 : rstd[i];
-        alignas(16) T xs[HELD], ds[HELD];
-        auto load = [&](int at, int c) {
-            copy_values<T, V>(xs + at, x + i * C + c);
-            copy_values<T, V>(ds + at, dout + i * C + c);
-        };
+        bool there = i < N;
 
-        if (HELD > V)
-            for_packs<V, HELD>(width, load);
         if (i + step < N) {
-            prefetch_row(x + (i + step) * C, C);
-            prefetch_row(dout + (i + step) * C, C);
+            prefetch_row(x, i + step, C);
+            prefetch_row(dout, i + step, C);
             if (accumulate)
-                prefetch_row(dx + (i + step) * C, C);
+                prefetch_row(dx, i + step, C);
         }
-        for_packs<V, HELD>(width, [&](int at, int c) {
-            float g[V];
-
-            if (HELD == V)
-                load(at, c);
-            load_values<T, V>(g, gamma + c);
-            for (int j = 0; j < V; j++) {
-                float h = (to_float(xs[at + j]) - mu) * r;
-                float d = to_float(ds[at + j]);
-
-                dgamma[place<V>(c, j, C)] += d * h;
-                if (!rms)
-                    dbeta[place<V>(c, j, C)] += d;
-                m1 += d * g[j];
-                m2 += d * g[j] * h;
-            }
-        });
-        m1 = rms ? 0 : row_sum(m1, shared) / C;
-        m2 = row_sum(m2, shared) / C;
-        for_packs<V, HELD>(width, [&](int at, int c) {
-            float g[V], old[V] = {};
-
-            if (HELD == V)
-                load(at, c);
-            load_values<T, V>(g, gamma + c);
-            if (accumulate)
-                load_values<T, V>(old, dx + i * C + c);
-            for (int j = 0; j < V; j++) {
-                float h = (to_float(xs[at + j]) - mu) * r;
-
-                old[j] += r * (to_float(ds[at + j]) * g[j] - m1 - h * m2);
-            }
-            store_values<T, V>(dx + i * C + c, old);
-            if (amax != NULL)
-                most = larger<T, V>(most, old);
-        });
+        most = row_gradient<T, V, HELD, rms>(
+            dx + i * C, dgamma, dbeta, dout + i * C, x + i * C, gamma,
+            rms || !there ? 0 : mean[i], there ? rstd[i] : 0, accumulate,
+            amax != NULL, most, there ? C : 0, C, shared);
     }
     if (amax != NULL)
         block_amax(amax, most, mosts);
