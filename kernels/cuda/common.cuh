@@ -64,22 +64,7 @@ static __device__ inline void store_pack(T *p, const pack<T> &x)
     *reinterpret_cast<uint4 *>(p) = *reinterpret_cast<const uint4 *>(&x);
 }
 
-/* Loads V values of T from p on: 16 bytes at once, or (V = 1) one value. */
-template <typename T, int V>
-static __device__ inline void load_values(float *x, const T *p)
-{
-    if (V > 1) {
-        alignas(16) T v[V];
-
-        *(uint4 *)v = *(const uint4 *)p;
-        for (int j = 0; j < V; j++)
-            x[j] = to_float(v[j]);
-    } else {
-        x[0] = to_float(*p);
-    }
-}
-
-/* Copies V values of T: 16 bytes at once, dst aligned so, or (V = 1) one. */
+/* Copies V values of T: 16 bytes at once, both aligned so, or (V = 1) one. */
 template <typename T, int V>
 static __device__ inline void copy_values(T *dst, const T *src)
 {
@@ -90,17 +75,23 @@ static __device__ inline void copy_values(T *dst, const T *src)
 }
 
 template <typename T, int V>
+static __device__ inline void load_values(float *x, const T *p)
+{
+    alignas(16) T v[V];
+
+    copy_values<T, V>(v, p);
+    for (int j = 0; j < V; j++)
+        x[j] = to_float(v[j]);
+}
+
+template <typename T, int V>
 static __device__ inline void store_values(T *p, const float *x)
 {
-    if (V > 1) {
-        alignas(16) T v[V];
+    alignas(16) T v[V];
 
-        for (int j = 0; j < V; j++)
-            v[j] = from_float<T>(x[j]);
-        *(uint4 *)p = *(uint4 *)v;
-    } else {
-        *p = from_float<T>(x[0]);
-    }
+    for (int j = 0; j < V; j++)
+        v[j] = from_float<T>(x[j]);
+    copy_values<T, V>(p, v);
 }
 
 static __device__ inline float warp_sum(float x)
@@ -189,6 +180,13 @@ static inline unsigned grid_for(const struct plait_queue *q, size_t n,
     size_t most = (size_t)q->dev->sms * (2048 / threads) * 4;
 
     return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* How many blocks with so many bytes of shared memory a multiprocessor has room
+ * for: each takes 1 KiB more. */
+static inline size_t blocks_by_shared(const struct plait_queue *q, size_t bytes)
+{
+    return (q->dev->smem_max + 1024) / (bytes + 1024);
 }
 
 static inline bool aligned16(const void *p)

@@ -228,23 +228,15 @@ static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
         const T *gate = inp + row * 2 * F + col;
         alignas(16) T g[V], u[V], o[V];
 
-        if (V > 1) {
-            *(uint4 *)g = *(const uint4 *)gate;
-            *(uint4 *)u = *(const uint4 *)(gate + F);
-        } else {
-            g[0] = gate[0];
-            u[0] = gate[F];
-        }
+        copy_values<T, V>(g, gate);
+        copy_values<T, V>(u, gate + F);
         for (int j = 0; j < V; j++) {
             float x = to_float(g[j]);
 
             o[j] = from_float<T>(x * sigmoid(x) * to_float(u[j]));
             most = max(most, magnitude(o[j]));
         }
-        if (V > 1)
-            *(uint4 *)(out + row * F + col) = *(uint4 *)o;
-        else
-            out[row * F + col] = o[0];
+        copy_values<T, V>(out + row * F + col, o);
     }
     if (amax != NULL)
         block_amax(amax, most, mosts);
@@ -264,15 +256,9 @@ static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
         size_t at = row * 2 * F + col;
         alignas(16) T g[V], u[V], d[V];
 
-        if (V > 1) {
-            *(uint4 *)g = *(const uint4 *)(inp + at);
-            *(uint4 *)u = *(const uint4 *)(inp + at + F);
-            *(uint4 *)d = *(const uint4 *)(dout + row * F + col);
-        } else {
-            g[0] = inp[at];
-            u[0] = inp[at + F];
-            d[0] = dout[row * F + col];
-        }
+        copy_values<T, V>(g, inp + at);
+        copy_values<T, V>(u, inp + at + F);
+        copy_values<T, V>(d, dout + row * F + col);
         for (int j = 0; j < V; j++) {
             float x = to_float(g[j]), up = to_float(u[j]);
             float grad = to_float(d[j]), s = sigmoid(x);
@@ -281,13 +267,8 @@ static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
             u[j] = from_float<T>(grad * x * s);
             most = max(most, max(magnitude(g[j]), magnitude(u[j])));
         }
-        if (V > 1) {
-            *(uint4 *)(dinp + at) = *(uint4 *)g;
-            *(uint4 *)(dinp + at + F) = *(uint4 *)u;
-        } else {
-            dinp[at] = g[0];
-            dinp[at + F] = u[0];
-        }
+        copy_values<T, V>(dinp + at, g);
+        copy_values<T, V>(dinp + at + F, u);
     }
     if (amax != NULL)
         block_amax(amax, most, mosts);

@@ -337,13 +337,11 @@ static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (!accumulate &&
-        cuda_clear_gradient(q, p.op, N ? NULL : dw, dbias, O, C) != 0)
+    if (cuda_begin_gradient(q, p.op, type, dw, dbias, dout->x, accumulate, N, O,
+                            C) != 0)
         return -1;
     if (N == 0)
         return 0;
-    if (dbias != NULL)
-        cuda_column_sums(q, type, dbias, dout->x, N, O);
     if (multiply_codes(q, &p, &biased) != 0)
         return -1;
     return cuda_leave(q, p.op);

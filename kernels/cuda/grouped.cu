@@ -14,7 +14,8 @@
  * flat x flat, `thin` terms at a time. */
 static const int tensor_threads = 128, side = 128, part = 64, deep = 64;
 static const int threads = 256, flat = 64, thin = 16;
-static const unsigned tile_bytes = side * deep * 2;
+static const unsigned tile_bytes = side * deep * 2,
+                      stage_bytes = 2 * tile_bytes;
 
 /* -- results --------------------------------------------------------------- */
 
@@ -126,8 +127,7 @@ static __device__ inline void fetch_terms(unsigned a, unsigned b, const work &w,
         fetch<side, deep>(b, y, w.C, k, w.O, t.col, w.C);
 }
 
-/* acc [part, part] of the warp += the products of the terms in shared memory.
- */
+/* acc [part, part] of the warp += the products of terms in shared memory. */
 template <typename T, int F>
 static __device__ inline void add_terms(float acc[part / 16][part / 8][4],
                                         unsigned a, unsigned b, int row,
@@ -176,14 +176,14 @@ static __global__ void __launch_bounds__(tensor_threads, 2)
     if (is_idle<F>(w, t))
         return;
     for (int i = 0; i < ahead; i++) {
-        unsigned a = tiles + i * 2 * tile_bytes;
+        unsigned a = tiles + i * stage_bytes;
 
         fetch_terms<T, F>(a, a + tile_bytes, w, t, i * deep);
         copy_commit();
     }
     for (int k = 0; k < t.depth; k += deep) {
-        unsigned a = tiles + now * 2 * tile_bytes;
-        unsigned next = tiles + (now > 0 ? now - 1 : ahead) * 2 * tile_bytes;
+        unsigned a = tiles + now * stage_bytes;
+        unsigned next = tiles + (now > 0 ? now - 1 : ahead) * stage_bytes;
 
         if (ahead > 1)
             copy_wait<1>();
@@ -390,12 +390,11 @@ template <int F>
 static int launch_form(struct plait_queue *q, const char *op,
                        enum plait_dtype type, work w)
 {
-    /* of which two blocks run on a multiprocessor */
-    bool three = 2 * (3 * 2 * tile_bytes + 1024) <= q->dev->smem_max + 1024;
     size_t bytes;
 
-    w.stages = three ? 3 : 2;
-    bytes = (size_t)w.stages * 2 * tile_bytes;
+    /* Three if a multiprocessor has room for two such blocks. */
+    w.stages = blocks_by_shared(q, 3 * stage_bytes) >= 2 ? 3 : 2;
+    bytes = (size_t)w.stages * stage_bytes;
     if (has_tensors(type, w) && type == PLAIT_BF16_T)
         launch_kernel<F>(q, op, tensor_kernel<bf16, F>, tensor_threads, w, side,
                          bytes);

@@ -179,8 +179,8 @@ static int linear_backward_input(struct plait_queue *q, void *dinp,
     return cuda_leave(q, "linear_backward_input");
 }
 
-int cuda_clear_gradient(struct plait_queue *q, const char *op, float *dw,
-                        float *dbias, size_t O, size_t C)
+static int clear_gradient(struct plait_queue *q, const char *op, float *dw,
+                          float *dbias, size_t O, size_t C)
 {
     cudaError_t rc = cudaSuccess;
 
@@ -189,6 +189,21 @@ int cuda_clear_gradient(struct plait_queue *q, const char *op, float *dw,
     if (rc == cudaSuccess && dbias != NULL)
         rc = cudaMemsetAsync(dbias, 0, O * sizeof(*dbias), q->stream);
     return cuda_check(q, op, rc);
+}
+
+/* Sums dout by a pass of its own: the product that sums it, too (BGRADB), takes
+ * as long as both or longer, see docs/gpu.md. */
+int cuda_begin_gradient(struct plait_queue *q, const char *op,
+                        enum plait_dtype type, float *dw, float *dbias,
+                        const void *dout, int accumulate, size_t N, size_t O,
+                        size_t C)
+{
+    if (!accumulate &&
+        clear_gradient(q, op, N > 0 ? NULL : dw, dbias, O, C) != 0)
+        return -1;
+    if (dbias != NULL)
+        cuda_column_sums(q, type, dbias, dout, N, O);
+    return 0;
 }
 
 static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
@@ -202,15 +217,11 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (N == 0)
-        return accumulate ? 0 : cuda_clear_gradient(q, op, dw, dbias, O, C);
-    if (dbias != NULL && !accumulate &&
-        cuda_clear_gradient(q, op, NULL, dbias, O, C) != 0)
+    if (cuda_begin_gradient(q, op, type, dw, dbias, dout, accumulate, N, O,
+                            C) != 0)
         return -1;
-    /* By a pass of its own: the product that sums dout, too (BGRADB), takes as
-     * long as both or longer, see docs/gpu.md. */
-    if (dbias != NULL)
-        cuda_column_sums(q, type, dbias, dout, N, O);
+    if (N == 0)
+        return 0;
     o.workspace = cuda_scratch(q, WORKSPACE);
     if (o.workspace == NULL)
         return -1;

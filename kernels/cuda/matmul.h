@@ -62,10 +62,13 @@ int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
 int cuda_multiply_plain(struct plait_queue *q, const char *op,
                         struct product *key, const struct operands *o);
 
-/* Zeroes a gradient before something is added to it: dbias [O], and dw [O,C] if
- * there are no rows; either may be NULL. */
-int cuda_clear_gradient(struct plait_queue *q, const char *op, float *dw,
-                        float *dbias, size_t O, size_t C);
+/* What comes before the product that makes dw [O,C] of dout [N,O]: zeroes what
+ * is not added to, which is dbias [O] and, if there are no rows, dw; and adds
+ * the sums of dout to dbias, unless it is NULL. */
+int cuda_begin_gradient(struct plait_queue *q, const char *op,
+                        enum plait_dtype type, float *dw, float *dbias,
+                        const void *dout, int accumulate, size_t N, size_t O,
+                        size_t C);
 
 /* Runs the product with one algorithm; the result goes to d. */
 cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,

@@ -387,7 +387,7 @@ static __global__ void __launch_bounds__(threads, resident(rms, CAPABILITY))
 /* As many blocks as run at a time, since each leaves a row of partial sums. */
 static size_t blocks_at_once(const struct plait_queue *q, size_t smem, int most)
 {
-    size_t room = (q->dev->smem_max + 1024) / (smem + 1024);
+    size_t room = blocks_by_shared(q, smem);
 
     if (room > (size_t)most)
         room = (size_t)most;

@@ -218,10 +218,7 @@ static __global__ void column_sums_kernel(float *part, const T *dout, size_t N,
         for (size_t r = first; r < N; r += step) {
             alignas(16) T v[V];
 
-            if (V > 1)
-                *(uint4 *)v = *(const uint4 *)(dout + r * O + col);
-            else
-                v[0] = dout[r * O + col];
+            copy_values<T, V>(v, dout + r * O + col);
             for (int j = 0; j < V; j++)
                 sum[j] += to_float(v[j]);
         }

@@ -170,20 +170,14 @@ static __device__ inline void write_gradient(T *row, softmax s, float scale,
         bool plain = !masked && c + V <= count && (unsigned)(hit - c) >= V;
         alignas(16) T v[V];
 
-        if (V > 1)
-            *(uint4 *)v = *(const uint4 *)(row + c);
-        else
-            v[0] = row[c];
+        copy_values<T, V>(v, row + c);
         for (int j = 0; j < V; j++) {
             float x = to_float(v[j]);
 
             v[j] = from_float<T>(plain ? __expf(x - s.max) * factor
                                        : gradient(x, c + j));
         }
-        if (V > 1)
-            *(uint4 *)(row + c) = *(uint4 *)v;
-        else
-            row[c] = v[0];
+        copy_values<T, V>(row + c, v);
     }
 }
 

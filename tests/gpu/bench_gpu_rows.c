@@ -36,18 +36,22 @@ static int run_linear_input(struct bench *b, const struct bench_shape *s)
                                          PLAIT_ACT_NONE, NULL, 0, s->N);
 }
 
-static int run_linear_weight(struct bench *b, const struct bench_shape *s)
+static int run_weight(struct bench *b, const struct bench_shape *s,
+                      float *dbias)
 {
     b->flops = 2.0 * s->N * s->O * s->C;
-    return b->ops->linear_backward_weight(b->q, BF16, b->f[0], NULL, b->x[0],
+    return b->ops->linear_backward_weight(b->q, BF16, b->f[0], dbias, b->x[0],
                                           b->x[1], 0, s->N, s->O, s->C);
+}
+
+static int run_linear_weight(struct bench *b, const struct bench_shape *s)
+{
+    return run_weight(b, s, NULL);
 }
 
 static int run_linear_weight_bias(struct bench *b, const struct bench_shape *s)
 {
-    b->flops = 2.0 * s->N * s->O * s->C;
-    return b->ops->linear_backward_weight(b->q, BF16, b->f[0], b->f[1], b->x[0],
-                                          b->x[1], 0, s->N, s->O, s->C);
+    return run_weight(b, s, b->f[1]);
 }
 
 static int run_layernorm(struct bench *b, const struct bench_shape *s)
