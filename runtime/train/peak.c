@@ -10,15 +10,17 @@
 #include "runtime/comm/trace.h"
 
 #define PEAK_ROUNDS 5
-#define FILL ((size_t)1 << 16) /* values; matrices are multiples of it */
+#define FILL ((size_t)1 << 16) /* values; matrices are it times a power of 2 \
+                                */
 
 /* Fill the two operands, which follow the result, with values in [-1, 1): a GPU
  * multiplies zeros at a higher clock. The result's memory serves as work
- * space. */
+ * space. What is filled is copied until all is. */
 static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
                          size_t n, char *buffer)
 {
     size_t size = plait_dtype_size(type), i;
+    char *operands = buffer + n * n * size;
     uint32_t x = 1;
     float *values = malloc(FILL * sizeof(*values));
     int rc = values ? 0 : -1;
@@ -30,9 +32,10 @@ static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
     if (rc == 0)
         rc = mesh->ops->to_device(mesh->q, buffer, values,
                                   FILL * sizeof(*values));
-    for (i = n * n; i < 3 * n * n && rc == 0; i += FILL)
-        rc = mesh->ops->cast(mesh->q, type, buffer + i * size, PLAIT_F32,
-                             buffer, FILL);
+    if (rc == 0)
+        rc = mesh->ops->cast(mesh->q, type, operands, PLAIT_F32, buffer, FILL);
+    for (i = FILL; i < 2 * n * n && rc == 0; i *= 2)
+        rc = mesh->ops->copy(mesh->q, operands + i * size, operands, i * size);
     free(values);
     return rc;
 }
