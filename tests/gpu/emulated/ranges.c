@@ -27,6 +27,15 @@ struct cell *emu_cell_of(uintptr_t p)
     return pieces[at] + (p & (((size_t)1 << EMU_PIECE_BITS) - 1)) / 4;
 }
 
+/* The cells of the words of [p, end), as many as lie side by side: *n. */
+static struct cell *cells_of(uintptr_t p, uintptr_t end, size_t *n)
+{
+    uintptr_t piece = (p | (((uintptr_t)1 << EMU_PIECE_BITS) - 1)) + 1;
+
+    *n = ((end < piece ? end : piece) - (p & ~(uintptr_t)3) + 3) / 4;
+    return emu_cell_of(p);
+}
+
 /* -- two streams -------------------------------------------------------------
  */
 
@@ -119,16 +128,20 @@ void emu_touch(const void *ptr, size_t bytes, enum emu_access kind)
         m->all_written = emu_current.from;
     if (all && !check)
         return;
-    for (uintptr_t word = p & ~(uintptr_t)3; word < end; word += 4) {
-        struct cell *c = emu_cell_of(word);
-        uint8_t mask = bytes_of(word, p, end);
+    for (uintptr_t word = p & ~(uintptr_t)3; word < end;) {
+        size_t n;
 
-        if (check)
-            emu_cell_check(c, mask, kind, word < p ? p : word, NULL);
-        if (!all)
-            note(c, mask, kind);
-        if (emu_faulted() != NULL)
-            return;
+        for (struct cell *c = cells_of(word, end, &n); n > 0; n--, c++) {
+            uint8_t mask = bytes_of(word, p, end);
+
+            if (check)
+                emu_cell_check(c, mask, kind, word < p ? p : word, NULL);
+            if (check && emu_faulted() != NULL)
+                return;
+            if (!all)
+                note(c, mask, kind);
+            word += 4;
+        }
     }
 }
 
@@ -152,21 +165,29 @@ bool emu_check_unused(const struct emu_memory *m, const char *call)
 
 void emu_shadow_mark(uintptr_t p, size_t bytes)
 {
-    for (uintptr_t at = p & ~(uintptr_t)3; at < p + bytes; at += 4) {
-        struct cell *c = emu_cell_of(at);
+    unsigned epoch = emu_shadow_epoch();
+    size_t n;
 
-        c->written = emu_shadow_epoch();
-        c->filled = 15;
+    for (uintptr_t at = p & ~(uintptr_t)3; at < p + bytes; at += 4 * n) {
+        struct cell *c = cells_of(at, p + bytes, &n);
+
+        for (size_t i = 0; i < n; i++) {
+            c[i].written = epoch;
+            c[i].filled = 15;
+        }
     }
 }
 
 bool emu_shadow_marked(uintptr_t p, size_t bytes, unsigned born)
 {
-    for (uintptr_t at = p & ~(uintptr_t)3; at < p + bytes; at += 4) {
-        const struct cell *c = emu_cell_of(at);
+    size_t n;
 
-        if (c->written < born || c->filled == 0)
-            return false;
+    for (uintptr_t at = p & ~(uintptr_t)3; at < p + bytes; at += 4 * n) {
+        const struct cell *c = cells_of(at, p + bytes, &n);
+
+        for (size_t i = 0; i < n; i++)
+            if (c[i].written < born || c[i].filled == 0)
+                return false;
     }
     return true;
 }
