@@ -10,8 +10,7 @@
 #include "runtime/comm/trace.h"
 
 #define PEAK_ROUNDS 5
-#define FILL ((size_t)1 << 16) /* values; matrices are it times a power of 2 \
-                                */
+#define FILL ((size_t)1 << 16) /* values; matrices are 2^i times as many */
 
 /* Fill the two operands, which follow the result, with values in [-1, 1): a GPU
  * multiplies zeros at a higher clock. The result's memory serves as work
