@@ -202,8 +202,9 @@ static void run_rule(struct replicas *r, enum rule rule)
     go_on(r);
 }
 
-/* The 2-norm of the deviation over that of the model, all sizes together: the
- * rounding errors of a single number add up to any multiple of it. */
+/* The 2-norm of the deviation over that of the model, all sizes together: over
+ * many meetings the rounding errors of a single number may add up to more than
+ * is asked of a vector. */
 static double deviation(const struct replicas *models)
 {
     double diff = 0, norm = 0;

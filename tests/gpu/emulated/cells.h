@@ -26,6 +26,18 @@ struct cell {
 
 struct cell *emu_cell_of(uintptr_t p);
 
+/* The bit mask of the bytes of the word at `word` that are in [p, end). */
+static inline uint8_t emu_bytes_of(uintptr_t word, uintptr_t p, uintptr_t end)
+{
+    uint8_t mask = 15;
+
+    if (word < p)
+        mask &= (uint8_t)(15u << (p - word));
+    if (word + 4 > end)
+        mask &= (uint8_t)(15u >> (word + 4 - end));
+    return mask;
+}
+
 /* Reports if another stream may access these bytes at the same time. */
 void emu_cell_check(const struct cell *c, uint8_t bytes, enum emu_access kind,
                     uintptr_t p, const void *pc);

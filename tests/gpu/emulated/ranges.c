@@ -88,18 +88,6 @@ void emu_touch_memory(struct emu_memory *m, enum emu_access kind, uintptr_t p,
         report(kind, "writes", m->all_written, p, pc);
 }
 
-/* The bit mask of the bytes of the word at `word` that are in [p, end). */
-static uint8_t bytes_of(uintptr_t word, uintptr_t p, uintptr_t end)
-{
-    uint8_t mask = 15;
-
-    if (word < p)
-        mask &= (uint8_t)(15u << (p - word));
-    if (word + 4 > end)
-        mask &= (uint8_t)(15u >> (word + 4 - end));
-    return mask;
-}
-
 static void note(struct cell *c, uint8_t bytes, enum emu_access kind)
 {
     if (kind == EMU_READ) {
@@ -132,12 +120,13 @@ void emu_touch(const void *ptr, size_t bytes, enum emu_access kind)
         size_t n;
 
         for (struct cell *c = cells_of(word, end, &n); n > 0; n--, c++) {
-            uint8_t mask = bytes_of(word, p, end);
+            uint8_t mask = emu_bytes_of(word, p, end);
 
-            if (check)
+            if (check) {
                 emu_cell_check(c, mask, kind, word < p ? p : word, NULL);
-            if (check && emu_faulted() != NULL)
-                return;
+                if (emu_faulted() != NULL)
+                    return;
+            }
             if (!all)
                 note(c, mask, kind);
             word += 4;

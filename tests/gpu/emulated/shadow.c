@@ -380,14 +380,10 @@ void emu_shadow_access(const void *ptr, size_t bytes, enum emu_access kind,
     if (!shared)
         note_memory(p, kind, pc);
     for (uintptr_t word = p & ~(uintptr_t)3; word < end; word += 4) {
-        uint8_t mask = 15;
+        uint8_t mask = emu_bytes_of(word, p, end);
 
         if (!shared && (word & (((size_t)1 << EMU_PIECE_BITS) - 1)) == 0)
             c = emu_cell_of(word);
-        if (word < p)
-            mask &= (uint8_t)(15u << (p - word));
-        if (word + 4 > end)
-            mask &= (uint8_t)(15u >> (word + 4 - end));
         touch(c++, mask, kind, shared, since, word, pc);
     }
 }
