@@ -15,7 +15,11 @@
 
 /* On an idle connection the failure of a machine is noticed after IDLE + COUNT
  * * INTERVAL seconds. */
-enum { IDLE_S = 5, INTERVAL_S = 2, COUNT = 5 };
+enum {
+    INTERVAL_S = 2,
+    COUNT = 5,
+    IDLE_S = PLAIT_LINKS_SILENCE_S - COUNT * INTERVAL_S
+};
 
 void plait_links_watch_machine(int fd)
 {

@@ -5,13 +5,16 @@
 #include "runtime/comm/members.h"
 #include "runtime/comm/tcp_meet.h"
 
+/* After so many seconds without an answer a machine is lost. */
+#define PLAIT_LINKS_SILENCE_S 15
+
 /* Connects the present members along the tree of their ranks: this rank to its
  * parent and its children. Both ends prove the step's secret. Collective; -1
  * with errno and err, at once if one of them has ended. */
 int plait_links_meet(struct plait_members *m, double timeout_s,
                      struct plait_tcp_lines *lines, struct plait_error *err);
 /* Sets keepalive so that a failure of the machine at the other end is noticed
- * within seconds. */
+ * within PLAIT_LINKS_SILENCE_S. */
 void plait_links_watch_machine(int fd);
 
 #endif

@@ -81,6 +81,7 @@ struct plait_link {
     bool wants;                        /* is in the list of those that want a
                                           connection */
     double again;                      /* when to try to connect again */
+    double unreached;                  /* since when attempts fail; 0: not */
     struct plait_link *next;
 };
 

@@ -193,6 +193,29 @@ static struct plait_meeting meeting_of(const struct plait_links *l, int rank)
     return m;
 }
 
+static bool is_unreachable(int error)
+{
+    return error == EHOSTUNREACH || error == ENETUNREACH ||
+           error == ETIMEDOUT || error == EINPROGRESS; /* no answer in time */
+}
+
+/* An attempt to connect has failed with `error`: try again, unless that is of
+ * no use. For some seconds after a link comes up the machines behind it are
+ * still unreachable, until their addresses are resolved anew. */
+static void retry_peer(struct plait_links *l, struct plait_link *k, int error)
+{
+    double now = plait_trace_now();
+
+    if (k->unreached == 0)
+        k->unreached = now;
+    if (error == ECONNREFUSED)
+        plait_links_suspect(l, k->peer, "it has ended");
+    else if (!is_unreachable(error) ||
+             now > k->unreached + PLAIT_LINKS_SILENCE_S)
+        plait_links_lose(l, k->peer, strerror(error));
+    want_again(l, k, now + AGAIN_S);
+}
+
 static void join_peer(struct plait_links *l, struct plait_link *k)
 {
     const struct plait_members *all = l->members;
@@ -203,14 +226,10 @@ static void join_peer(struct plait_links *l, struct plait_link *k)
     struct plait_wire *w;
 
     if (fd < 0) {
-        if (errno != ECONNREFUSED) {
-            plait_links_lose(l, k->peer, strerror(errno));
-            return;
-        }
-        plait_links_suspect(l, k->peer, "it has ended");
-        want_again(l, k, plait_trace_now() + AGAIN_S);
+        retry_peer(l, k, errno);
         return;
     }
+    k->unreached = 0;
     w = plait_wire_add(l, fd, k->peer, PLAIT_WIRE_JOINING);
     if (w && plait_greeting_begin(&w->greeting, &m, fd) < 0)
         plait_wire_close(l, w);

@@ -19,14 +19,15 @@ python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
 # UCX would look for networks of other namespaces, which it cannot reach.
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self
 limit=8
-# start NAME NODES: four ranks, each of which writes its node's name to a file
+# start NAME NODES ARGS...: four ranks, each of which writes its node's name to a
+# file
 start()
 {
     timeout 480 srun -Q --mpi=pmix -N"$2" -n4 --dp=4 --output="$1.out.%t" \
         bash -c 'hostname >"$0.host.$RANK"; exec "$@"' "$1" \
         "$train" c.yaml --set train.steps=100000000 \
         --set train.timeout=$limit --set log.metrics="$work/$1.jsonl" \
-        >"$1.srun" 2>&1 </dev/null &
+        "${@:3}" >"$1.srun" 2>&1 </dev/null &
     srun_pid=$!
 }
 
@@ -89,6 +90,24 @@ of since [0-9:]+: its node is down, stopped or cut off"
 ip link set veth3 up
 wait $srun_pid
 check "once the link is back, its node is idle" until_true all_idle
+
+# As after a link came up, when addresses are not resolved yet: between two
+# nodes no connection can be made for some seconds. That is no loss.
+on_node3()
+{
+    nsenter -n -t "$(cat slurm/slurmd.node3.pid)" ip route "$@"
+}
+address=$(sed -n 's/ node4$//p' slurm/hosts)
+on_node3 add unreachable "$address/32"
+start apart 4 --comm socket
+until_true eval '[ "$(ranks apart | wc -l)" = 4 ]'
+sleep 7
+check "two nodes cannot reach each other at first: all ranks wait" \
+    is "4 0" "$(ranks apart | wc -l) $(cat apart.jsonl 2>&1 | grep -c step)"
+on_node3 delete unreachable "$address/32"
+check "... and train" started apart
+kill -9 $(ranks apart)
+wait $srun_pid
 
 # Three ranks on one node, and one on another, which is stopped. With MPI, its
 # abort kills that rank; without, Slurm sends SIGCONT and the rank must end by
