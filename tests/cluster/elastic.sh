@@ -54,10 +54,17 @@ says()
     grep -hE "$2" "$1".out.*
 }
 
+# finished NAME: whether all steps are done, or the run has ended without
+finished()
+{
+    [ "$(wc -l <"$1.jsonl")" -ge $steps ] || ! kill -0 $pid
+}
+
 # went_on NAME PATTERN: whether the others report a loss and going on with
-# PATTERN
+# PATTERN, and then all steps
 went_on()
 {
+    until_true finished "$1"
     says "$1" "^plait-train: .* is gone in step [0-9]+; going on with $2" ||
         { cat "$1".out.* "$1.srun"; return 1; }
     python3 -B "$top_srcdir/tests/lib/same_losses.py" one.jsonl "$1.jsonl" \
@@ -79,7 +86,7 @@ start stopped "--tp=2 --dp=3" --set train.timeout=8
 until_true trains stopped
 kill -STOP "$(ranks stopped node3 | head -1)"
 check "a rank is stopped where only another node sees it: the others go on" \
-    until_true went_on stopped "dp 2 of 3"
+    went_on stopped "dp 2 of 3"
 kill -CONT $(ranks stopped node3)
 check "... and it learns that it was left out, and the step ends" ended
 check "... with one line of it" is 1 "$(says stopped \
@@ -112,7 +119,7 @@ start cut "--dp=3 --tp=2" --set train.timeout=12
 until_true trains cut
 ip link set veth3 down
 check "the link of a node is down for ever: the others go on" \
-    until_true went_on cut "dp 2 of 3"
+    went_on cut "dp 2 of 3"
 check "... and what is cut off ends by itself" until_true eval \
     '[ -z "$(ranks cut node3)" ]'
 ip link set veth3 up
@@ -127,7 +134,7 @@ if [ -n "$frozen" ]; then
     until_true trains frozen
     freeze node3
     check "all processes of a node are frozen: the others go on" \
-        until_true went_on frozen "dp 2 of 3"
+        went_on frozen "dp 2 of 3"
     check "... and name the node" like "$(says frozen "has not ended for")" \
         "rank [0-9] \(node3, process [0-9]+\)"
     thaw node3

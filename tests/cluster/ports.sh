@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # MASTER_PORT if many steps share a node: steps of several jobs, concurrent
-# steps of one job, and other programs.
-. "$top_srcdir/tests/cluster/tap.sh" --nodes 2 --cpus 64 --gpus 0
+# steps of one job, and other programs. A node that starts twelve steps at once
+# may be too busy to answer for a while.
+. "$top_srcdir/tests/cluster/tap.sh" --nodes 2 --cpus 64 --gpus 0 --timeout 240
 
 # at_once N FLAGS...: run N jobs at once on the same nodes, each until all have
 # started; print a line for each: its port, job and processors on RANK 0's node
@@ -41,14 +42,16 @@ check "8 jobs at once on two nodes have a port each" \
 check "... of Plait's" is "" "$(outside 61003 65495)"
 
 for nodes in 1 2; do
-    rm -f over.*
+    rm -f over.* go
     cat >script <<END
 #!/bin/bash
 #SBATCH -N$nodes -n4 --tp=1
 for i in \$(seq 12); do
     srun -Q --overlap bash -c 'echo \$MASTER_PORT >over.\$SLURM_STEP_ID.\$RANK
-        until [ \$(ls over.*.0 | wc -l) = 12 ]; do sleep 0.1; done' &
+        until [ -e go ]; do sleep 0.5; done' &
 done
+until [ \$(ls over.*.0 | wc -l) = 12 ]; do sleep 0.1; done
+touch go
 wait
 END
     check "12 steps at once of a job on $nodes: run" \

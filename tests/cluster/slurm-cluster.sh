@@ -9,6 +9,7 @@ usage()
 usage: slurm-cluster.sh start DIR [--nodes N] [--gpus G] [--cpus C]
                                   [--gpu-type T] [--plugin FILE]
                                   [--conf LINE]... [--netns yes]
+                                  [--timeout S]
        slurm-cluster.sh restart DIR NODE...
        slurm-cluster.sh steps DIR
        slurm-cluster.sh stop DIR
@@ -18,6 +19,7 @@ start  a cluster of N nodes (4) named node1.. with G declared GPUs (2), of
        type T, and C processors (2 * G, at least 4) each, under a tree of two
        leaf switches. FILE is a SPANK plugin with its arguments, or nothing.
        LINE goes into slurm.conf. Does nothing where the cluster in DIR runs.
+       A node that does not answer for S seconds (30) is down.
        With --netns each node has namespaces of its own: network (on a bridge
        plait0 in the caller's), host name, processes, mounts, /dev/shm.
 restart  the slurmd of each NODE, and wait until Slurm sees them.
@@ -168,7 +170,7 @@ AccountingStorageType=accounting_storage/none
 TopologyPlugin=topology/tree
 PlugStackConfig=$dir/plugstack.conf
 SlurmctldTimeout=30
-SlurmdTimeout=30
+SlurmdTimeout=$timeout
 MessageTimeout=60
 TCPTimeout=20
 KillWait=2
@@ -291,7 +293,7 @@ all_idle()
 
 start()
 {
-    nodes=4 gpus=2 type='' cpus='' plugin='' conf=() netns=no
+    nodes=4 gpus=2 type='' cpus='' plugin='' conf=() netns=no timeout=30
     while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || die "$1 needs a value"
         case $1 in
@@ -302,12 +304,14 @@ start()
         --plugin) plugin=$2 ;;
         --conf) conf+=("$2") ;;
         --netns) netns=$2 ;;
+        --timeout) timeout=$2 ;;
         *) die "unknown option $1" ;;
         esac
         shift 2
     done
     [[ $nodes =~ ^[1-9][0-9]{0,2}$ ]] || die "--nodes takes 1 to 999"
     [[ $gpus =~ ^[0-9]{1,2}$ ]] || die "--gpus takes 0 to 99"
+    [[ $timeout =~ ^[1-9][0-9]{0,4}$ ]] || die "--timeout takes 1 to 99999"
     [ -n "$cpus" ] || cpus=$((gpus > 2 ? 2 * gpus : 4))
     need_programs
     alive "$dir/slurmctld.pid" && alive "$dir/munged.pid" && return

@@ -18,5 +18,8 @@ a, b, n = rows(sys.argv[1]), rows(sys.argv[2]), int(sys.argv[3])
 for x, y in zip(a, b):
     if not same(x["loss"], y["loss"]) or x["step"] != y["step"]:
         sys.exit("step %d: %r, %r" % (x["step"], x["loss"], y["loss"]))
-sys.exit(not (len(a) == len(b) == n and
-              same(a[-1]["grad_norm"], b[-1]["grad_norm"])))
+if not len(a) == len(b) == n:
+    sys.exit("%d and %d steps of %d" % (len(a), len(b), n))
+if not same(a[-1]["grad_norm"], b[-1]["grad_norm"]):
+    sys.exit("step %d: gradient norms %r, %r" %
+             (n, a[-1]["grad_norm"], b[-1]["grad_norm"]))
