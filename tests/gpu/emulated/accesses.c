@@ -2,7 +2,7 @@
 /* The functions that -fsanitize=thread makes kernels/cuda's code call before
  * each access. Accesses by host code and to a thread's own stack pass
  * unchecked. */
-#include "machine.h"
+#include "known.h"
 
 #define EXPORT __attribute__((visibility("hidden")))
 
@@ -15,7 +15,8 @@ static inline void at_access(const void *p, size_t bytes, bool aligned,
         return;
     if (aligned && (uintptr_t)p % bytes != 0)
         emu_fault_at(pc, "misaligned access of %zu bytes at %p", bytes, p);
-    emu_shadow_access(p, bytes, kind, pc);
+    else
+        emu_shadow_access(p, bytes, kind, pc);
 }
 
 #define ACCESS(bytes)                                                      \

@@ -15,6 +15,7 @@ __thread struct emu_thread *emu_now __attribute__((tls_model("initial-exec")));
 /* A slot is a stack with its thread's data above. Slots of threads that are
  * done serve the next ones, so that a kernel without barriers needs one. */
 static char *slots;
+struct emu_private emu_private;
 static int free_slot[EMU_THREADS], nfree, nslots;
 
 static struct {
@@ -48,17 +49,9 @@ static int take_slot(void)
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (slots == MAP_FAILED)
             abort();
+        emu_private.stacks = slots;
     }
     return nfree > 0 ? free_slot[--nfree] : nslots++;
-}
-
-bool emu_is_private(const void *p)
-{
-    const struct emu_launch *l = run.launch;
-
-    return (size_t)((const char *)p - slots) <
-               (size_t)EMU_THREADS * EMU_STACK ||
-           (size_t)((const char *)p - (const char *)l->closure) < l->params;
 }
 
 static void to_host(enum state state)
@@ -261,6 +254,8 @@ void emu_run(const struct emu_launch *l, bool backwards)
     size_t n = (size_t)l->grid.x * l->grid.y * l->grid.z;
 
     run.launch = l;
+    emu_private.parameters = l->closure;
+    emu_private.bytes = l->params;
     run.n = (int)(l->block.x * l->block.y * l->block.z);
     run.backwards = backwards;
     emu_shadow_launch(l->shared);

@@ -26,6 +26,19 @@ struct cell {
 
 struct cell *emu_cell_of(uintptr_t p);
 
+/* The cells of each piece; NULL: it has none yet. */
+#define EMU_PIECES ((size_t)1 << 28)
+extern struct cell **emu_pieces;
+
+/* As emu_cell_of(), NULL where there is no cell yet. */
+static inline struct cell *emu_cell_known(uintptr_t p)
+{
+    struct cell *piece =
+        emu_pieces ? emu_pieces[p >> EMU_PIECE_BITS & (EMU_PIECES - 1)] : NULL;
+
+    return piece ? piece + (p & (((size_t)1 << EMU_PIECE_BITS) - 1)) / 4 : NULL;
+}
+
 /* The bit mask of the bytes of the word at `word` that are in [p, end). */
 static inline uint8_t emu_bytes_of(uintptr_t word, uintptr_t p, uintptr_t end)
 {

@@ -19,6 +19,7 @@ extern "C" {
 enum {
     EMU_WARP = 32,
     EMU_THREADS = 1024,          /* of a block, at most */
+    EMU_STACK = 64 << 10,        /* bytes of a thread's */
     EMU_SMS = 132,               /* as on an H100 SXM */
     EMU_SHARED_PLAIN = 48 << 10, /* shared memory of any kernel */
     EMU_SHARED_MOST = 232448,    /* that a block can ask for: 227 KiB */
@@ -91,9 +92,9 @@ void emu_shadow_block(void);
 void emu_shadow_barrier(void);
 /* To be called when all lanes of a warp have waited for each other. */
 void emu_shadow_warp(int warp);
-/* Checks and notes the running thread's access to memory. */
-void emu_shadow_access(const void *p, size_t bytes, enum emu_access kind,
-                       const void *pc);
+/* Checks and notes an access; emu_shadow_access() in known.h is quicker. */
+void emu_shadow_note(const void *p, size_t bytes, enum emu_access kind,
+                     const void *pc);
 /* An asynchronous copy to this shared memory begins (begin_copy) or is complete
  * (end_copy). */
 void emu_shadow_begin_copy(const void *p, size_t bytes, const void *pc);
@@ -130,8 +131,21 @@ struct emu_launch {
 void emu_run(const struct emu_launch *launch, bool backwards);
 /* Ends the launch from a thread that cannot go on. */
 void emu_leave(void) __attribute__((noreturn));
-/* Whether p is in a thread's stack or among a launch's parameters. */
-bool emu_is_private(const void *p);
+/* Memory that only its thread uses: stacks, and a launch's parameters. */
+extern struct emu_private {
+    const char *stacks, *parameters;
+    size_t bytes; /* of parameters */
+} emu_private;
+
+static inline bool emu_is_private(const void *p)
+{
+    const struct emu_private *own = &emu_private;
+
+    return (size_t)((const char *)p - own->stacks) <
+               (size_t)EMU_THREADS * EMU_STACK ||
+           (size_t)((const char *)p - own->parameters) < own->bytes;
+}
+
 void emu_where(char *text, size_t size);
 
 /* Waits until all lanes of `mask` have called it; one of them then calls act
@@ -148,8 +162,6 @@ void emu_finish_copies(void);
 
 /* -- the switch between threads (fibre.c) -----------------------------------
  */
-
-enum { EMU_STACK = 64 << 10 };
 
 void *emu_fibre_new(void *stack, size_t bytes, void (*entry)(void));
 void emu_fibre_switch(void **from, void *to);

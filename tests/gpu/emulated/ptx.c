@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/dtype.h"
-#include "machine.h"
+#include "known.h"
 
 /* A lane's part of an instruction of its warp. */
 struct lane {
@@ -251,7 +251,7 @@ void emu_finish_copies(void)
  * -----------------------------------------------------------------------------
  */
 
-static const struct {
+static const struct instruction {
     const char *text;
     void (*warp)(void *const *args, unsigned mask); /* for a whole warp, or */
     void (*lane)(const struct lane *lane);          /* for each lane */
@@ -278,18 +278,34 @@ static const struct {
     {"cp.async.wait_group %0;", NULL, wait_copies},
 };
 
+/* Texts are constants of the kernels, so most are found by their address. */
+static const struct instruction *find_instruction(const char *text)
+{
+    static struct {
+        const char *text;
+        const struct instruction *is;
+    } found[64];
+    size_t at = (uintptr_t)text / 8 % (sizeof(found) / sizeof(found[0]));
+
+    if (found[at].text == text)
+        return found[at].is;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(known[i].text, text) == 0) {
+            found[at].text = text;
+            return found[at].is = &known[i];
+        }
+    return NULL;
+}
+
 void emu_ptx(const char *text, void *const *out, const uint64_t *in, int line)
 {
     struct lane lane = {out, in, __builtin_return_address(0)};
+    const struct instruction *is = find_instruction(text);
 
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strcmp(known[i].text, text) != 0)
-            continue;
-        if (known[i].warp != NULL)
-            emu_meet(0xffffffff, &lane, known[i].warp, line, text);
-        else
-            known[i].lane(&lane);
-        return;
-    }
-    emu_fault_at(lane.pc, "unknown instruction \"%s\"", text);
+    if (is == NULL)
+        emu_fault_at(lane.pc, "unknown instruction \"%s\"", text);
+    else if (is->warp != NULL)
+        emu_meet(0xffffffff, &lane, is->warp, line, text);
+    else
+        is->lane(&lane);
 }

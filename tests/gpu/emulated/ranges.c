@@ -7,24 +7,23 @@
 
 #include "cells.h"
 
-#define PIECES ((size_t)1 << 28)
-
-static struct cell **pieces;
+struct cell **emu_pieces;
 
 /* The cell of an address; pieces of cells are allocated when first needed. */
 struct cell *emu_cell_of(uintptr_t p)
 {
-    size_t at = p >> EMU_PIECE_BITS & (PIECES - 1);
+    size_t at = p >> EMU_PIECE_BITS & (EMU_PIECES - 1);
 
-    if (pieces == NULL)
-        pieces = mmap(NULL, PIECES * sizeof(*pieces), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pieces[at] == NULL)
-        pieces[at] =
+    if (emu_pieces == NULL)
+        emu_pieces =
+            mmap(NULL, EMU_PIECES * sizeof(*emu_pieces), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (emu_pieces[at] == NULL)
+        emu_pieces[at] =
             mmap(NULL, ((size_t)1 << EMU_PIECE_BITS) / 4 * sizeof(struct cell),
                  PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return pieces[at] + (p & (((size_t)1 << EMU_PIECE_BITS) - 1)) / 4;
+    return emu_pieces[at] + (p & (((size_t)1 << EMU_PIECE_BITS) - 1)) / 4;
 }
 
 /* The cells of the words of [p, end), as many as lie side by side: *n. */

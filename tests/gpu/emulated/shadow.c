@@ -11,17 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cells.h"
+#include "known.h"
 
-#define WINDOW ((size_t)EMU_SHARED_MOST + (64 << 10))
 #define GAP 32 /* bytes between two arrays of shared memory */
 #define ARRAYS 16
 
-/* Flags in a cell's `reader` and `writer`, above the thread's number. */
-enum { READ_BY_WARP = 0x1000, READ_BY_MANY = 0x2000, ATOMICALLY = 0x4000 };
-
-static char window[WINDOW] __attribute__((aligned(4096)));
-static struct cell window_cells[WINDOW / 4];
+char emu_window[WINDOW] __attribute__((aligned(4096)));
+struct cell emu_window_cells[WINDOW / 4];
+struct emu_time emu_time = {.epoch = 1};
 static uint8_t window_used[WINDOW / 4];
 
 static struct {
@@ -32,25 +29,22 @@ static struct {
 static int narrays;
 static size_t window_end, dynamic_bytes;
 
-static unsigned epoch = 1, launch_epoch, block_epoch;
-static uint16_t warps[EMU_THREADS / EMU_WARP];
-
 /* -- time --------------------------------------------------------------------
  */
 
 unsigned emu_shadow_epoch(void)
 {
-    return epoch;
+    return emu_time.epoch;
 }
 
 unsigned emu_shadow_next(void)
 {
-    return ++epoch;
+    return ++emu_time.epoch;
 }
 
 void emu_shadow_launch(size_t shared)
 {
-    launch_epoch = ++epoch;
+    emu_time.launch = ++emu_time.epoch;
     memset(window_used, 0, window_end / 4 + 1);
     narrays = 0;
     window_end = 0;
@@ -59,19 +53,19 @@ void emu_shadow_launch(size_t shared)
 
 void emu_shadow_block(void)
 {
-    block_epoch = ++epoch;
-    memset(warps, 0, sizeof(warps));
+    emu_time.block = ++emu_time.epoch;
+    memset(emu_time.warps, 0, sizeof(emu_time.warps));
 }
 
 void emu_shadow_barrier(void)
 {
-    epoch++;
-    memset(warps, 0, sizeof(warps));
+    emu_time.epoch++;
+    memset(emu_time.warps, 0, sizeof(emu_time.warps));
 }
 
 void emu_shadow_warp(int warp)
 {
-    warps[warp]++;
+    emu_time.warps[warp]++;
 }
 
 /* -- shared memory
@@ -79,7 +73,7 @@ void emu_shadow_warp(int warp)
 
 char *emu_shadow_window(void)
 {
-    return window;
+    return emu_window;
 }
 
 static void *place_array(const void *key, size_t bytes, size_t align)
@@ -91,14 +85,14 @@ static void *place_array(const void *key, size_t bytes, size_t align)
     if (narrays == ARRAYS || at + bytes + GAP > WINDOW) {
         emu_fault("%zu bytes of shared memory, a block has %d", at + bytes,
                   EMU_SHARED_MOST);
-        return window;
+        return emu_window;
     }
     window_end = at + bytes;
     memset(window_used + at / 4, 1, (bytes + 3) / 4);
     array[narrays].key = key;
-    array[narrays].at = window + at;
+    array[narrays].at = emu_window + at;
     array[narrays++].bytes = bytes;
-    return window + at;
+    return emu_window + at;
 }
 
 void *emu_shadow_array(const void *key, size_t bytes, size_t align)
@@ -133,22 +127,22 @@ static bool is_unordered(uint16_t who, unsigned when, uint16_t after,
 
     if (when < begin)
         return false;
-    if (when < block_epoch)
+    if (when < emu_time.block)
         return true; /* another block's access */
-    if (when < epoch || (who & 0xfff) == me)
+    if (when < emu_time.epoch || (who & 0xfff) == me)
         return false;
-    return (who & 0xfff) / EMU_WARP != warp || after >= warps[warp];
+    return (who & 0xfff) / EMU_WARP != warp || after >= emu_time.warps[warp];
 }
 
 static void race(const char *mine, const char *other, uint16_t who,
                  unsigned when, const void *p, const void *pc)
 {
     const char *space =
-        (const char *)p >= window && (const char *)p < window + WINDOW
+        (const char *)p >= emu_window && (const char *)p < emu_window + WINDOW
             ? "shared"
             : "global";
 
-    if (when < block_epoch)
+    if (when < emu_time.block)
         emu_fault_at(pc, "race: %s of %s memory that another block %s", mine,
                      space, other);
     else if (who & READ_BY_MANY)
@@ -174,16 +168,17 @@ static void check_read(const struct cell *c, uint8_t bytes, unsigned begin,
 
 static void note_read(struct cell *c, uint8_t bytes)
 {
-    uint16_t me = (uint16_t)emu_now->number, now = warps[me / EMU_WARP];
+    uint16_t me = (uint16_t)emu_now->number,
+             now = emu_time.warps[me / EMU_WARP];
 
     emu_cell_keep_read(c);
-    if (c->read >= launch_epoch && c->read < block_epoch) {
-        if (c->elsewhere != launch_epoch)
+    if (c->read >= emu_time.launch && c->read < emu_time.block) {
+        if (c->elsewhere != emu_time.launch)
             c->elsewhere_bytes = 0;
-        c->elsewhere = launch_epoch;
+        c->elsewhere = emu_time.launch;
         c->elsewhere_bytes |= c->read_bytes;
     }
-    if (c->read != epoch) {
+    if (c->read != emu_time.epoch) {
         c->reader = me;
         c->read_bytes = bytes;
     } else if (c->reader == me) {
@@ -203,7 +198,7 @@ static void note_read(struct cell *c, uint8_t bytes)
         c->read_bytes &= bytes;
     }
     c->reader_warps = now;
-    c->read = epoch;
+    c->read = emu_time.epoch;
 }
 
 /* Whether reads of other threads are unordered with a write by this thread. */
@@ -211,14 +206,14 @@ static bool is_being_read(const struct cell *c, unsigned begin)
 {
     int me = emu_now->number, warp = me / EMU_WARP;
 
-    if (c->read < epoch)
-        return c->read >= begin && c->read < block_epoch;
+    if (c->read < emu_time.epoch)
+        return c->read >= begin && c->read < emu_time.block;
     if (c->reader & READ_BY_MANY)
         return true;
     if ((c->reader & 0xfff) / EMU_WARP != warp)
         return true;
     if (c->reader & READ_BY_WARP)
-        return c->reader_warps >= warps[warp];
+        return c->reader_warps >= emu_time.warps[warp];
     return is_unordered(c->reader, c->read, c->reader_warps, begin);
 }
 
@@ -231,9 +226,9 @@ static void check_write(const struct cell *c, uint8_t bytes, bool atomic,
     if (c->write_bytes & bytes && !(atomic && c->writer & ATOMICALLY) &&
         is_unordered(c->writer, c->written, c->writer_warps, begin))
         race("write", "writes", c->writer, c->written, p, pc);
-    if (begin == launch_epoch && c->elsewhere == launch_epoch &&
+    if (begin == emu_time.launch && c->elsewhere == emu_time.launch &&
         c->elsewhere_bytes & bytes)
-        race("write", "reads", c->reader, launch_epoch, p, pc);
+        race("write", "reads", c->reader, emu_time.launch, p, pc);
     if (c->read_bytes & bytes && is_being_read(c, begin))
         race("write", "reads", c->reader, c->read, p, pc);
 }
@@ -243,15 +238,15 @@ static void note_write(struct cell *c, uint8_t bytes, bool atomic,
 {
     uint16_t me = (uint16_t)emu_now->number;
     uint16_t who = (uint16_t)(me | (atomic ? ATOMICALLY : 0));
-    bool again = c->written == epoch && c->writer == who;
+    bool again = c->written == emu_time.epoch && c->writer == who;
 
     if (c->written < since)
         c->filled = 0;
     c->filled |= bytes;
     c->write_bytes = again ? c->write_bytes | bytes : bytes;
-    c->written = epoch;
+    c->written = emu_time.epoch;
     c->writer = who;
-    c->writer_warps = warps[me / EMU_WARP];
+    c->writer_warps = emu_time.warps[me / EMU_WARP];
 }
 
 /* -- accesses
@@ -263,16 +258,16 @@ static void note_write(struct cell *c, uint8_t bytes, bool atomic,
 static struct cell *find_cell(uintptr_t p, size_t bytes, bool *shared,
                               unsigned *since)
 {
-    size_t at = p - (uintptr_t)window;
+    size_t at = p - (uintptr_t)emu_window;
     const struct emu_memory *m;
 
     *shared = at < WINDOW;
     if (*shared) {
-        *since = block_epoch;
+        *since = emu_time.block;
         for (size_t i = at / 4; i <= (at + bytes - 1) / 4; i++)
             if (!window_used[i])
                 return NULL;
-        return &window_cells[at / 4];
+        return &emu_window_cells[at / 4];
     }
     m = emu_memory_at(p);
     if (m == NULL || p + bytes > m->to)
@@ -308,7 +303,7 @@ static void touch(struct cell *c, uint8_t mask, enum emu_access kind,
                   bool shared, unsigned since, uintptr_t p, const void *pc)
 {
     const void *at = (const void *)p;
-    unsigned begin = shared ? block_epoch : launch_epoch;
+    unsigned begin = shared ? emu_time.block : emu_time.launch;
 
     if (!shared)
         emu_cell_check(c, mask, kind, p, pc);
@@ -325,54 +320,23 @@ static void touch(struct cell *c, uint8_t mask, enum emu_access kind,
     }
 }
 
-/* Whether noting one more read of the whole word would change nothing, which is
- * by far the most frequent case. */
-static inline bool is_known_read(const struct cell *c)
-{
-    int me = emu_now->number;
-
-    if (c->read != epoch || c->written >= epoch || c->read_bytes != 15)
-        return false;
-    if (c->reader & READ_BY_MANY)
-        return true;
-    if (c->reader_warps != warps[me / EMU_WARP])
-        return false;
-    return c->reader == me || (c->reader & READ_BY_WARP &&
-                               (c->reader & 0xfff) / EMU_WARP == me / EMU_WARP);
-}
-
-static inline bool is_known(uintptr_t p, size_t bytes)
-{
-    size_t at = p - (uintptr_t)window;
-
-    if (at >= WINDOW - 16 || at % 4 != 0 || bytes % 4 != 0 || bytes > 16)
-        return false;
-    for (size_t i = 0; i < bytes / 4; i++)
-        if (!is_known_read(&window_cells[at / 4 + i]))
-            return false;
-    return true;
-}
-
 static inline void note_memory(uintptr_t p, enum emu_access kind,
                                const void *pc)
 {
     struct emu_memory *m = (struct emu_memory *)emu_memory_at(p);
 
     emu_touch_memory(m, kind, p, pc);
-    m->touched = epoch;
+    m->touched = emu_time.epoch;
 }
 
-void emu_shadow_access(const void *ptr, size_t bytes, enum emu_access kind,
-                       const void *pc)
+void emu_shadow_note(const void *ptr, size_t bytes, enum emu_access kind,
+                     const void *pc)
 {
     uintptr_t p = (uintptr_t)ptr, end = p + bytes;
     unsigned since;
     bool shared;
-    struct cell *c;
+    struct cell *c = find_cell(p, bytes, &shared, &since);
 
-    if (kind == EMU_READ && is_known(p, bytes))
-        return;
-    c = find_cell(p, bytes, &shared, &since);
     if (c == NULL) {
         not_there(p, bytes, shared, kind, pc);
         return;
@@ -390,18 +354,18 @@ void emu_shadow_access(const void *ptr, size_t bytes, enum emu_access kind,
 
 void emu_shadow_begin_copy(const void *p, size_t bytes, const void *pc)
 {
-    size_t at = (size_t)((const char *)p - window);
+    size_t at = (size_t)((const char *)p - emu_window);
 
-    emu_shadow_access(p, bytes, EMU_WRITE, pc);
+    emu_shadow_note(p, bytes, EMU_WRITE, pc);
     for (size_t i = 0; i < bytes / 4; i++)
-        window_cells[at / 4 + i].arriving = 1;
+        emu_window_cells[at / 4 + i].arriving = 1;
 }
 
 void emu_shadow_end_copy(const void *p, size_t bytes, const void *pc)
 {
-    size_t at = (size_t)((const char *)p - window);
+    size_t at = (size_t)((const char *)p - emu_window);
 
     for (size_t i = 0; i < bytes / 4; i++)
-        window_cells[at / 4 + i].arriving = 0;
-    emu_shadow_access(p, bytes, EMU_WRITE, pc);
+        emu_window_cells[at / 4 + i].arriving = 0;
+    emu_shadow_note(p, bytes, EMU_WRITE, pc);
 }
