@@ -12,6 +12,7 @@ usage: slurm-cluster.sh start DIR [--nodes N] [--gpus G] [--cpus C]
                                   [--timeout S]
        slurm-cluster.sh restart DIR NODE...
        slurm-cluster.sh steps DIR
+       slurm-cluster.sh ended DIR
        slurm-cluster.sh stop DIR
        slurm-cluster.sh env DIR
 
@@ -24,6 +25,7 @@ start  a cluster of N nodes (4) named node1.. with G declared GPUs (2), of
        plait0 in the caller's), host name, processes, mounts, /dev/shm.
 restart  the slurmd of each NODE, and wait until Slurm sees them.
 steps    prints the process ids of its step daemons.
+ended    prints what Slurm's daemons that run no more have logged last.
 stop   it, with all its jobs, and keep only the logs.
 env    print the exports a shell needs:  eval "$(slurm-cluster.sh env DIR)"
 
@@ -270,11 +272,18 @@ start_slurm()
     done
     until_true eval 'all_idle || ! all_alive'
     all_idle && return
-    for i in "$dir"/slurm*.pid; do
-        i=${i##*/}
-        alive "$dir/$i" || tail -n 5 "$dir/log/${i%.pid}"{.out,}
-    done >&2
+    ended >&2
     die "the nodes do not come up, see $dir/log/"
+}
+
+# What Slurm's daemons that run no more have logged last.
+ended()
+{
+    local f name
+    for f in "$dir"/slurm*.pid; do
+        name=${f##*/}
+        alive "$f" || tail -n 5 "$dir/log/${name%.pid}"{.out,}
+    done
 }
 
 all_alive()
@@ -449,6 +458,7 @@ case $verb in
 start) start "$@" ;;
 restart) restart "$@" ;;
 steps) stepds ;;
+ended) ended ;;
 stop) stop ;;
 env) print_env ;;
 *) usage >&2; exit 2 ;;

@@ -27,7 +27,8 @@ check()
         echo "ok $tap_count - $what"
     else
         echo "not ok $tap_count - $what"
-        printf '%s\n' "$out" | sed 's/^/# /'
+        { printf '%s\n' "$out"; cluster ended "$work/slurm"; } |
+            sed 's/^/# /'
         tap_failed=1
     fi
 }
