@@ -110,7 +110,7 @@ hurt "tp 2 dp 2, one, then one of those left with a seat" 4 \
     "--tp=2 --dp=2" 7 $one $other
 ok "whose seat is taken" \
     grep -q "dp 1 of 2 (1 spare rank takes a seat) from" "$dir/out"
-ok "nothing is left of it" eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+ok "nothing is left of it" eval '[ -z "$(living $(cat "$dir"/pid.*))" ]'
 
 hurt "tp 2 pp 2 and two spare ones, the first, then another" 4 \
     "--tp=2 --pp=2 --spares=2" 7 0 $((RANDOM % 3 + 1))
@@ -119,7 +119,7 @@ ok "the first seat is taken, and one waits" \
 ok "then the other, and none waits" \
     grep -q "dp 1 of 1 (1 spare rank takes a seat) from" "$dir/out"
 ok "nothing is left of it, nor a spare one" \
-    eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+    eval '[ -z "$(living $(cat "$dir"/pid.*))" ]'
 
 # No checkpoint file is ever written: the run resumes from copies in memory, and
 # repeats no more steps than lie between two copies.
@@ -168,7 +168,7 @@ going on without who does not answer$" "$dir/out"
 have gone on without it; ended$" "$dir/out")" = 1 &&
         ! grep "^plait-train: " "$dir/out" | grep -vE " (step [0-9]+ has not \
 ended|(rank|no rank|back at step) .*)"'
-    ok "nothing is left of it" eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+    ok "nothing is left of it" eval '[ -z "$(living $(cat "$dir"/pid.*))" ]'
     say_parts
 }
 limit="--set train.timeout=12" # a busy machine may hold a step up for seconds
@@ -199,13 +199,13 @@ finish
 echo "# processor ticks in 60 steps: a rank $rank, the spare one $spare"
 ok "a spare one sleeps" test $((spare * 4)) -lt "$rank"
 ok "a spare one ends with the run" eval 'test $status = 0 &&
-    ! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+    [ -z "$(living $(cat "$dir"/pid.*))" ]'
 
 begin 2 "--tp=2 --spares=1" --set checkpoint.dir=
 finish
 ok "a spare one ends with a run that is refused" eval 'test $status = 1 &&
     grep -q "elastic: checkpoint.dir is missing" "$dir/out" &&
-    ! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+    [ -z "$(living $(cat "$dir"/pid.*))" ]'
 
 begin 2 --tp=2 --set checkpoint.every=5
 kill_at 12 1

@@ -72,7 +72,7 @@ alone 3 sh -c '[ $RANK != 1 ] || exit 7
 is 'the status is that of the task that failed' 7 $?
 gone()
 {
-    ! kill -0 $(cat "$tmp"/child.* 2>/dev/null) 2>/dev/null
+    [ -z "$(living $(cat "$tmp"/child.* 2>/dev/null))" ]
 }
 until_true gone
 check '... and nothing is left of the others' $?
@@ -97,13 +97,15 @@ deaf() # GRACE
         while :; do sleep 0.05; done' "$tmp/ready" 2>"$tmp/out" &
     pid=$!
     until_true eval '[ -e "$tmp/ready.0" ] && [ -e "$tmp/ready.1" ]'
+    living $(cat "$tmp"/ready.*) | wc -l >"$tmp/lived"
     kill -TERM $pid
 }
 deaf 1
 wait $pid
 is 'after --grace seconds they are killed' 137 $?
-until_true eval '! kill -0 $(cat "$tmp"/ready.*) 2>/dev/null'
+until_true eval '[ -z "$(living $(cat "$tmp"/ready.*))" ]'
 check '... all of them' $?
+is '... which lived until then' 2 "$(cat "$tmp/lived")"
 is '... with a line' 'plait: run: ranks 0, 1 are still there N s after the first signal: killed' \
     "$(sed 's/[0-9]* s after/N s after/' "$tmp/out")"
 rm -f "$tmp"/ready.*

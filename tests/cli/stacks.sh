@@ -11,7 +11,7 @@ command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
 dir=$(mktemp -d) || exit 1
 pid=
 exec 2>/dev/null # of what is killed
-trap 'kill -9 $pid $(cat "$dir"/pid.* "$dir"/process.*); wait
+trap 'kill -9 $pid $(living $(cat "$dir"/pid.* "$dir"/process.*)); wait
     rm -rf "$dir"' EXIT
 . "$src/tests/lib/ok.sh"
 cd "$dir" || exit 1

@@ -52,7 +52,7 @@ trains() { until_true eval 'grep -q "step 1/" out || ! kill -0 $pid'; }
 said()
 {
     if ! until_true eval '! kill -0 $pid'; then
-        kill -9 $pid $(cat pid.*)
+        kill -9 $pid $(living $(cat pid.*))
         echo "it does not end"
         return 1
     fi
@@ -60,7 +60,7 @@ said()
     [ "$(grep -c 'has not ended for' out)" = 1 ] &&
         grep -q "$1 has not ended for [0-9]* s (train.timeout): $2" out ||
         { echo "not said: $1 ..: $2"; return 1; }
-    until_true eval '! kill -0 $(cat pid.*)'
+    until_true eval '[ -z "$(living $(cat pid.*))" ]'
 }
 
 who() { echo "rank $1 ([^ ]*, process [0-9]*)"; }
@@ -117,7 +117,7 @@ slow_rank()
     limit=100
     preload slow 1 tokens.bin
     sleep 2
-    kill -0 $pid && kill -9 $pid $(cat pid.*)
+    kill -0 $pid && kill -9 $pid $(living $(cat pid.*))
     ! grep "has not ended" out
 }
 

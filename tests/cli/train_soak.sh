@@ -15,7 +15,7 @@ dir=$(mktemp -d) || exit 1
 # On a slow disk, syncing thirty saves would take minutes.
 saves=${SOAK_DIR:-$(mktemp -d /dev/shm/plait.XXXXXX)} || exit 1
 pid=
-trap '[ -z "$pid" ] || kill -9 $(cat "$dir"/pid.*) "$pid" 2>/dev/null
+trap '[ -z "$pid" ] || kill -9 $(living $(cat "$dir"/pid.*)) "$pid" 2>/dev/null
     rm -rf "$dir" "$saves/ck"
     rmdir "$saves" 2>/dev/null' EXIT
 shown=$dir/out

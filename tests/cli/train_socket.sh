@@ -60,7 +60,7 @@ killed() {
     wait $pid
     ok "with its status" test $? = 137
     ok "and with all of its ranks" eval \
-        '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+        '[ -z "$(living $(cat "$dir"/pid.*))" ]'
     ok "one line says who is gone" eval \
         'test 1 = "$(grep -c "^plait" "$dir/out")" && grep -q "^plait-train: \
 rank $gone ([^ ]*, process $(cat "$dir/pid.$gone")) has ended unexpectedly: stopped" \

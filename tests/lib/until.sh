@@ -13,6 +13,17 @@ within()
     done
 }
 
+# living PID...: those of these processes that run and are of this test. The
+# number of one that has ended may be another process's by now.
+export TMPDIR="${TMPDIR:-/tmp}"
+living()
+{
+    for one; do
+        tr '\0' '\n' <"/proc/$one/environ" | grep -qxF "TMPDIR=$TMPDIR" &&
+            echo "$one"
+    done 2>/dev/null
+}
+
 # until_true COMMAND...: for what must happen in the end, however busy the
 # machine is; 1 if it has not when it hangs for certain
 until_true()

@@ -117,12 +117,12 @@ the others have gone on without it; ended$" "$dir/out")" = 1
 
 begin 3 --dp=3 --set checkpoint.every=5
 at_step touch "$dir/fault.1"
-until_true eval '! kill -0 "$(cat "$dir/pid.1")"'
+until_true eval '[ -z "$(living "$(cat "$dir/pid.1")")" ]'
 rm -f "$dir/calls.1" # whose GPU takes nothing back
 mended "dp 3, the GPU of one fails" 2
 ok "which says so, and nobody else" test \
     "$(grep -c "^plait-train: .*an illegal address" "$dir/out")" = 1
-ok "nothing is left of it" eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+ok "nothing is left of it" eval '[ -z "$(living $(cat "$dir"/pid.*))" ]'
 
 PLAIT_SHARE_GPUS=1 begin 2 --dp=2
 finish
