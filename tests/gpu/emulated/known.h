@@ -4,20 +4,20 @@
 
 #include "cells.h"
 
-/* What shadow.c knows, as far as the frequent accesses need it: a program's
- * time on the emulated GPU is theirs. */
+/* What shadow.c knows, for code in line before each access: emulated kernels
+ * spend most of their time there. */
 
-#define WINDOW ((size_t)EMU_SHARED_MOST + (64 << 10))
+#define EMU_WINDOW ((size_t)EMU_SHARED_MOST + (64 << 10))
 
 /* Flags in a cell's `reader` and `writer`, above the thread's number. */
 enum { READ_BY_WARP = 0x1000, READ_BY_MANY = 0x2000, ATOMICALLY = 0x4000 };
 
 /* The memory of all arrays in shared memory, and its cells. */
-extern char emu_window[WINDOW];
-extern struct cell emu_window_cells[WINDOW / 4];
+extern char emu_window[EMU_WINDOW];
+extern struct cell emu_window_cells[EMU_WINDOW / 4];
 
-/* Epochs: the running one, and those in which this launch and this block began;
- * barriers that each warp has passed in it. */
+/* The running epoch, those in which this launch and this block began, and the
+ * barriers that each warp has passed in the running one. */
 extern struct emu_time {
     unsigned epoch, launch, block;
     uint16_t warps[EMU_THREADS / EMU_WARP];
@@ -59,11 +59,12 @@ static inline bool is_known(uintptr_t p, size_t bytes, enum emu_access kind)
     uint8_t mask = bytes < 4 ? (uint8_t)(((1u << bytes) - 1) << p % 4) : 15;
     const struct cell *c;
 
-    /* within 16 bytes that lie together, and within a word or of whole ones */
+    /* Cells lie side by side within 16 aligned bytes; a part of one word, or
+     * whole words. */
     if (p % 16 + bytes > 16 ||
         (bytes < 4 ? p % 4 + bytes > 4 : (p | bytes) % 4))
         return false;
-    c = at < WINDOW ? &emu_window_cells[at / 4] : emu_cell_known(p);
+    c = at < EMU_WINDOW ? &emu_window_cells[at / 4] : emu_cell_known(p);
     if (c == NULL || kind == EMU_ATOMIC)
         return false;
     for (size_t i = 0; i < n; i++)

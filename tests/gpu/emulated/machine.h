@@ -102,8 +102,6 @@ void emu_shadow_end_copy(const void *p, size_t bytes, const void *pc);
 /* An array in the launch's shared memory: the same for the same key, aligned as
  * asked for and no better. key NULL: the dynamic shared memory. */
 void *emu_shadow_array(const void *key, size_t bytes, size_t align);
-/* The memory that holds all arrays in shared memory. */
-char *emu_shadow_window(void);
 unsigned emu_shadow_epoch(void);
 /* Begins the next epoch and returns it. */
 unsigned emu_shadow_next(void);

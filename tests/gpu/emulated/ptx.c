@@ -17,7 +17,7 @@ struct lane {
 
 static char *shared_at(uint64_t address)
 {
-    return emu_shadow_window() + (unsigned)address;
+    return emu_window + (unsigned)address;
 }
 
 /* -- ldmatrix

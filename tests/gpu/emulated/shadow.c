@@ -16,10 +16,10 @@
 #define GAP 32 /* bytes between two arrays of shared memory */
 #define ARRAYS 16
 
-char emu_window[WINDOW] __attribute__((aligned(4096)));
-struct cell emu_window_cells[WINDOW / 4];
+char emu_window[EMU_WINDOW] __attribute__((aligned(4096)));
+struct cell emu_window_cells[EMU_WINDOW / 4];
 struct emu_time emu_time = {.epoch = 1};
-static uint8_t window_used[WINDOW / 4];
+static uint8_t window_used[EMU_WINDOW / 4];
 
 static struct {
     const void *key;
@@ -71,18 +71,13 @@ void emu_shadow_warp(int warp)
 /* -- shared memory
  * ------------------------------------------------------------- */
 
-char *emu_shadow_window(void)
-{
-    return emu_window;
-}
-
 static void *place_array(const void *key, size_t bytes, size_t align)
 {
     size_t at = window_end + GAP;
 
     /* aligned as asked for, and never better by chance */
     at = (at + 2 * align - 1) / (2 * align) * (2 * align) + align;
-    if (narrays == ARRAYS || at + bytes + GAP > WINDOW) {
+    if (narrays == ARRAYS || at + bytes + GAP > EMU_WINDOW) {
         emu_fault("%zu bytes of shared memory, a block has %d", at + bytes,
                   EMU_SHARED_MOST);
         return emu_window;
@@ -137,10 +132,10 @@ static bool is_unordered(uint16_t who, unsigned when, uint16_t after,
 static void race(const char *mine, const char *other, uint16_t who,
                  unsigned when, const void *p, const void *pc)
 {
-    const char *space =
-        (const char *)p >= emu_window && (const char *)p < emu_window + WINDOW
-            ? "shared"
-            : "global";
+    const char *space = (const char *)p >= emu_window &&
+                                (const char *)p < emu_window + EMU_WINDOW
+                            ? "shared"
+                            : "global";
 
     if (when < emu_time.block)
         emu_fault_at(pc, "race: %s of %s memory that another block %s", mine,
@@ -261,7 +256,7 @@ static struct cell *find_cell(uintptr_t p, size_t bytes, bool *shared,
     size_t at = p - (uintptr_t)emu_window;
     const struct emu_memory *m;
 
-    *shared = at < WINDOW;
+    *shared = at < EMU_WINDOW;
     if (*shared) {
         *since = emu_time.block;
         for (size_t i = at / 4; i <= (at + bytes - 1) / 4; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the lanes of a warp do together, atomics, and arrays in shared
  * memory. */
-#include "machine.h"
+#include "known.h"
 
 static int warp_of_now(void)
 {
@@ -131,5 +131,5 @@ void *emu_static_shared(const void *key, size_t bytes, size_t align)
 
 unsigned emu_shared_address(const void *p)
 {
-    return (unsigned)((const char *)p - emu_shadow_window());
+    return (unsigned)((const char *)p - emu_window);
 }
