@@ -11,7 +11,7 @@
 #include "topology/plan/traffic.h"
 
 /* Plain enumeration: the space is small (some ten thousand layouts for a
- * thousand GPUs) and an estimate takes about a microsecond. */
+ * thousand GPUs) and an estimate takes a few microseconds. */
 
 enum { CHUNKS_MOST = 12 };
 /* A GPU's share of the host's memory: of 2 TB for 8, or 480 GB for 2. */
