@@ -30,6 +30,13 @@ void plait_links_watch_machine(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
+bool plait_links_is_silent(int error)
+{
+    return error == EHOSTUNREACH || error == ENETUNREACH ||
+           error == ETIMEDOUT ||
+           error == EINPROGRESS; /* connect() has run out of SO_SNDTIMEO */
+}
+
 /* Whether the process with the lowest number has ended. It told the others
  * about this world, perhaps not all of them, so the rest might never come. */
 static bool has_lost_lowest(void *arg)

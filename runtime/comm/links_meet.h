@@ -8,6 +8,9 @@
 /* After so many seconds without an answer a machine is lost. */
 #define PLAIT_LINKS_SILENCE_S 15
 
+/* Whether an error of a connection says that the machine does not answer. */
+bool plait_links_is_silent(int error);
+
 /* Connects the present members along the tree of their ranks: this rank to its
  * parent and its children. Both ends prove the step's secret. Collective; -1
  * with errno and err, at once if one of them has ended. */

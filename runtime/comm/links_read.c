@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "runtime/comm/links_meet.h"
 #include "runtime/comm/links_private.h"
 #include "runtime/comm/trace.h"
 
@@ -216,7 +217,7 @@ static const char *why_ended(ssize_t n)
 {
     if (n == 0)
         return "it has ended";
-    if (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH)
+    if (plait_links_is_silent(errno))
         return "no answer from its machine, which is down, or a link is";
     return strerror(errno);
 }

@@ -193,12 +193,6 @@ static struct plait_meeting meeting_of(const struct plait_links *l, int rank)
     return m;
 }
 
-static bool is_unreachable(int error)
-{
-    return error == EHOSTUNREACH || error == ENETUNREACH ||
-           error == ETIMEDOUT || error == EINPROGRESS; /* no answer in time */
-}
-
 /* An attempt to connect has failed with `error`: try again, unless that is of
  * no use. For some seconds after a link comes up the machines behind it are
  * still unreachable, until their addresses are resolved anew. */
@@ -210,7 +204,7 @@ static void retry_peer(struct plait_links *l, struct plait_link *k, int error)
         k->unreached = now;
     if (error == ECONNREFUSED)
         plait_links_suspect(l, k->peer, "it has ended");
-    else if (!is_unreachable(error) ||
+    else if (!plait_links_is_silent(error) ||
              now > k->unreached + PLAIT_LINKS_SILENCE_S)
         plait_links_lose(l, k->peer, strerror(error));
     want_again(l, k, now + AGAIN_S);
