@@ -14,7 +14,6 @@ __thread struct emu_thread *emu_now __attribute__((tls_model("initial-exec")));
 
 /* A slot is a stack with its thread's data above. Slots of threads that are
  * done serve the next ones, so that a kernel without barriers needs one. */
-static char *slots;
 struct emu_private emu_private;
 static int free_slot[EMU_THREADS], nfree, nslots;
 
@@ -37,19 +36,18 @@ static struct {
  * cache. */
 static struct emu_thread *slot_data(int slot)
 {
-    return (void *)(slots + (size_t)(slot + 1) * EMU_STACK - 4096 -
+    return (void *)(emu_private.stacks + (size_t)(slot + 1) * EMU_STACK - 4096 -
                     (size_t)(slot % 16) * 192);
 }
 
 static int take_slot(void)
 {
-    if (slots == NULL) {
-        slots =
+    if (emu_private.stacks == NULL) {
+        emu_private.stacks =
             mmap(NULL, (size_t)EMU_THREADS * EMU_STACK, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (slots == MAP_FAILED)
+        if (emu_private.stacks == MAP_FAILED)
             abort();
-        emu_private.stacks = slots;
     }
     return nfree > 0 ? free_slot[--nfree] : nslots++;
 }
@@ -90,7 +88,7 @@ static void thread_start(int number)
     t->block_size = *size;
     t->grid = run.launch->grid;
     t->number = number;
-    t->stack = slots + (size_t)slot * EMU_STACK;
+    t->stack = emu_private.stacks + (size_t)slot * EMU_STACK;
     t->sp = emu_fibre_new(t->stack, (size_t)((char *)t - (char *)t->stack),
                           thread_main);
     run.thread[number] = t;
@@ -111,7 +109,7 @@ static void thread_run(int number)
     run.ndone++;
     run.gone[number / EMU_WARP] |= 1u << number % EMU_WARP;
     free_slot[nfree++] =
-        (int)(((char *)t->stack - slots) / (ptrdiff_t)EMU_STACK);
+        (int)(((char *)t->stack - emu_private.stacks) / (ptrdiff_t)EMU_STACK);
 }
 
 /* -- waiting

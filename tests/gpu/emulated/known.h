@@ -74,6 +74,10 @@ static inline bool is_known(uintptr_t p, size_t bytes, enum emu_access kind)
     return true;
 }
 
+/* For emu_shadow_access() alone. */
+void emu_shadow_note(const void *p, size_t bytes, enum emu_access kind,
+                     const void *pc);
+
 /* Checks and notes the running thread's access to memory. */
 static inline void emu_shadow_access(const void *p, size_t bytes,
                                      enum emu_access kind, const void *pc)

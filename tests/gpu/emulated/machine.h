@@ -92,9 +92,6 @@ void emu_shadow_block(void);
 void emu_shadow_barrier(void);
 /* To be called when all lanes of a warp have waited for each other. */
 void emu_shadow_warp(int warp);
-/* Checks and notes an access; emu_shadow_access() in known.h is quicker. */
-void emu_shadow_note(const void *p, size_t bytes, enum emu_access kind,
-                     const void *pc);
 /* An asynchronous copy to this shared memory begins (begin_copy) or is complete
  * (end_copy). */
 void emu_shadow_begin_copy(const void *p, size_t bytes, const void *pc);
@@ -131,7 +128,8 @@ void emu_run(const struct emu_launch *launch, bool backwards);
 void emu_leave(void) __attribute__((noreturn));
 /* Memory that only its thread uses: stacks, and a launch's parameters. */
 extern struct emu_private {
-    const char *stacks, *parameters;
+    char *stacks; /* EMU_THREADS of EMU_STACK bytes */
+    const char *parameters;
     size_t bytes; /* of parameters */
 } emu_private;
 

@@ -13,17 +13,19 @@ struct cell **emu_pieces;
 struct cell *emu_cell_of(uintptr_t p)
 {
     size_t at = p >> EMU_PIECE_BITS & (EMU_PIECES - 1);
+    struct cell *c = emu_cell_known(p);
 
+    if (c != NULL)
+        return c;
     if (emu_pieces == NULL)
         emu_pieces =
             mmap(NULL, EMU_PIECES * sizeof(*emu_pieces), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (emu_pieces[at] == NULL)
-        emu_pieces[at] =
-            mmap(NULL, ((size_t)1 << EMU_PIECE_BITS) / 4 * sizeof(struct cell),
-                 PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return emu_pieces[at] + (p & (((size_t)1 << EMU_PIECE_BITS) - 1)) / 4;
+    emu_pieces[at] =
+        mmap(NULL, ((size_t)1 << EMU_PIECE_BITS) / 4 * sizeof(struct cell),
+             PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return emu_cell_known(p);
 }
 
 /* The cells of the words of [p, end), as many as lie side by side: *n. */

@@ -351,7 +351,7 @@ void emu_shadow_begin_copy(const void *p, size_t bytes, const void *pc)
 {
     size_t at = (size_t)((const char *)p - emu_window);
 
-    emu_shadow_note(p, bytes, EMU_WRITE, pc);
+    emu_shadow_access(p, bytes, EMU_WRITE, pc);
     for (size_t i = 0; i < bytes / 4; i++)
         emu_window_cells[at / 4 + i].arriving = 1;
 }
@@ -362,5 +362,5 @@ void emu_shadow_end_copy(const void *p, size_t bytes, const void *pc)
 
     for (size_t i = 0; i < bytes / 4; i++)
         emu_window_cells[at / 4 + i].arriving = 0;
-    emu_shadow_note(p, bytes, EMU_WRITE, pc);
+    emu_shadow_access(p, bytes, EMU_WRITE, pc);
 }

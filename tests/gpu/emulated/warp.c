@@ -83,7 +83,7 @@ static void atomic(const void *p, size_t bytes, const void *pc)
 {
     if ((uintptr_t)p % bytes != 0)
         emu_fault_at(pc, "misaligned atomic access of %zu bytes", bytes);
-    emu_shadow_note(p, bytes, EMU_ATOMIC, pc);
+    emu_shadow_access(p, bytes, EMU_ATOMIC, pc);
 }
 
 float emu_atomic_add_float(float *p, float x)
