@@ -34,9 +34,10 @@ start()
     pid=$!
 }
 
-trains()
+# at_step NAME STEPS: whether so many are done, or the run has ended without
+at_step()
 {
-    [ "$(wc -l <"$1.jsonl")" -ge 12 ] || ! kill -0 $pid
+    [ "$(wc -l <"$1.jsonl")" -ge "$2" ] || ! kill -0 $pid
 }
 
 # ranks NAME [NODE]: PIDs of the run's processes in this PID namespace
@@ -54,17 +55,11 @@ says()
     grep -hE "$2" "$1".out.*
 }
 
-# finished NAME: whether all steps are done, or the run has ended without
-finished()
-{
-    [ "$(wc -l <"$1.jsonl")" -ge $steps ] || ! kill -0 $pid
-}
-
 # went_on NAME PATTERN: whether the others report a loss and going on with
 # PATTERN, and then all steps
 went_on()
 {
-    until_true finished "$1"
+    until_true at_step "$1" $steps
     says "$1" "^plait-train: .* is gone in step [0-9]+; going on with $2" ||
         { cat "$1".out.* "$1.srun"; return 1; }
     python3 -B "$top_srcdir/tests/lib/same_losses.py" one.jsonl "$1.jsonl" \
@@ -72,7 +67,7 @@ went_on()
 }
 
 start killed "--tp=2 --dp=3"
-until_true trains killed
+until_true at_step killed 12
 kill -9 $(ranks killed node2)
 check "all tasks of a node are killed: the step ends" ended
 check "... the others go on, to the losses of a run that nobody hurt" \
@@ -83,7 +78,7 @@ check "... as the same processes, without an error of theirs" is "" \
 says killed "is gone in step|back at step" | sed 's/^/#   /'
 
 start stopped "--tp=2 --dp=3" --set train.timeout=8
-until_true trains stopped
+until_true at_step stopped 12
 kill -STOP "$(ranks stopped node3 | head -1)"
 check "a rank is stopped where only another node sees it: the others go on" \
     went_on stopped "dp 2 of 3"
@@ -95,7 +90,7 @@ check "... with one line of it" is 1 "$(says stopped \
 says stopped "has not ended for|is gone in step|back at step" | sed 's/^/#   /'
 
 start spares "--tp=2 --dp=2 --spares=1" --set checkpoint.memory=5
-until_true trains spares
+until_true at_step spares 12
 check "with a spare node there are so many ranks less" is "2 PLAIT_SPARES=2 \
 2 PLAIT_WORLD_SIZE=4" "$(for one in $(ranks spares node3); do
     tr '\0' '\n' <"/proc/$one/environ" | grep -E '^PLAIT_(WORLD_SIZE|SPARES)='
@@ -116,7 +111,7 @@ check "more spare nodes than there are are refused, in one line" refused \
         exec "$0" run --elastic --spares=2 true' "$plait_run"
 
 start cut "--dp=3 --tp=2" --set train.timeout=12
-until_true trains cut
+until_true at_step cut 12
 ip link set veth3 down
 check "the link of a node is down for ever: the others go on" \
     went_on cut "dp 2 of 3"
@@ -131,7 +126,7 @@ says cut "has not ended for|is gone in step|back at step" | sed 's/^/#   /'
 
 if [ -n "$frozen" ]; then
     start frozen "--dp=3 --tp=2" --set train.timeout=8
-    until_true trains frozen
+    until_true at_step frozen 12
     freeze node3
     check "all processes of a node are frozen: the others go on" \
         went_on frozen "dp 2 of 3"

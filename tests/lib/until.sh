@@ -13,15 +13,17 @@ within()
     done
 }
 
+# A test's processes have its TMPDIR (build-aux/time-limit).
+export TMPDIR="${TMPDIR:-/tmp}"
+
 # living PID...: those of these processes that run and are of this test. The
 # number of one that has ended may be another process's by now.
-export TMPDIR="${TMPDIR:-/tmp}"
 living()
 {
+    local one
     for one; do
-        tr '\0' '\n' <"/proc/$one/environ" | grep -qxF "TMPDIR=$TMPDIR" &&
-            echo "$one"
-    done 2>/dev/null
+        ! grep -qzxsF "TMPDIR=$TMPDIR" "/proc/$one/environ" || echo "$one"
+    done
 }
 
 # until_true COMMAND...: for what must happen in the end, however busy the
