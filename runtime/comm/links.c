@@ -145,7 +145,7 @@ bool plait_links_flush(struct plait_links *l, struct plait_link *k)
             continue;
         if (n < 0) {
             if (errno != EAGAIN)
-                plait_links_lose(l, k->peer, strerror(errno));
+                plait_links_lose(l, k->peer, plait_links_reason(errno));
             plait_bells_ring(l->bells, k->peer);
             return moved;
         }

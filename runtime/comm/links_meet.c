@@ -32,9 +32,14 @@ void plait_links_watch_machine(int fd)
 
 bool plait_links_is_silent(int error)
 {
-    return error == EHOSTUNREACH || error == ENETUNREACH ||
-           error == ETIMEDOUT ||
-           error == EINPROGRESS; /* connect() has run out of SO_SNDTIMEO */
+    return error == EHOSTUNREACH || error == ENETUNREACH || error == ETIMEDOUT;
+}
+
+const char *plait_links_reason(int error)
+{
+    if (plait_links_is_silent(error))
+        return "no answer from its machine, which is down, or a link is";
+    return strerror(error);
 }
 
 /* Whether the process with the lowest number has ended. It told the others

@@ -10,6 +10,8 @@
 
 /* Whether an error of a connection says that the machine does not answer. */
 bool plait_links_is_silent(int error);
+/* The error as the reason why a peer is lost. */
+const char *plait_links_reason(int error);
 
 /* Connects the present members along the tree of their ranks: this rank to its
  * parent and its children. Both ends prove the step's secret. Collective; -1

@@ -215,11 +215,7 @@ static void end_wire(struct plait_links *l, struct plait_wire *w,
  * is down. */
 static const char *why_ended(ssize_t n)
 {
-    if (n == 0)
-        return "it has ended";
-    if (plait_links_is_silent(errno))
-        return "no answer from its machine, which is down, or a link is";
-    return strerror(errno);
+    return n == 0 ? "it has ended" : plait_links_reason(errno);
 }
 
 bool plait_links_drain(struct plait_links *l, struct plait_wire *w)

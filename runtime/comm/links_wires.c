@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -206,7 +205,7 @@ static void retry_peer(struct plait_links *l, struct plait_link *k, int error)
         plait_links_suspect(l, k->peer, "it has ended");
     else if (!plait_links_is_silent(error) ||
              now > k->unreached + PLAIT_LINKS_SILENCE_S)
-        plait_links_lose(l, k->peer, strerror(error));
+        plait_links_lose(l, k->peer, plait_links_reason(error));
     want_again(l, k, now + AGAIN_S);
 }
 

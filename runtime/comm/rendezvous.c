@@ -309,7 +309,8 @@ int plait_rendezvous_reach(const char *host, int port, int patience_s)
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
         if (connect(fd, a->ai_addr, a->ai_addrlen) < 0) {
-            int saved = errno;
+            /* EINPROGRESS is what connect() says after SO_SNDTIMEO. */
+            int saved = errno == EINPROGRESS ? ETIMEDOUT : errno;
 
             refused |= saved == ECONNREFUSED;
             close(fd);

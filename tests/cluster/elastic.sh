@@ -34,12 +34,6 @@ start()
     pid=$!
 }
 
-# at_step NAME STEPS: whether so many are done, or the run has ended without
-at_step()
-{
-    [ "$(wc -l <"$1.jsonl")" -ge "$2" ] || ! kill -0 $pid
-}
-
 # ranks NAME [NODE]: PIDs of the run's processes in this PID namespace
 ranks()
 {

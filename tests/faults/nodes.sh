@@ -39,11 +39,6 @@ start()
     pid=$!
 }
 
-at_step()
-{
-    [ "$(cat "$1.jsonl" | wc -l)" -ge "$2" ] || ! kill -0 $pid
-}
-
 # gone NAME [NODE]: whether all processes of a run, except those on NODE, have
 # ended
 gone()

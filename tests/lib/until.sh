@@ -33,6 +33,13 @@ until_true()
     within 240 "$@"
 }
 
+# at_step NAME STEPS: whether the run in the background, $pid, has done so many,
+# or has ended without
+at_step()
+{
+    [ "$(cat "$1.jsonl" | wc -l)" -ge "$2" ] || ! kill -0 "$pid"
+}
+
 # Wait for the run in the background, $pid; its exit status is in $status
 ended()
 {

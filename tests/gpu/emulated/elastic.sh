@@ -43,8 +43,8 @@ begin() {
 
 steps_made() { [ "$(wc -l <"$dir/m")" -ge "$1" ] || ! kill -0 $pid; }
 
-# at_step COMMAND...: run it during one of the middle steps
-at_step() {
+# in_mid_run COMMAND...: run it during one of the middle steps
+in_mid_run() {
     until_true steps_made $((RANDOM % 8 + 7))
     "$@"
 }
@@ -90,12 +90,12 @@ cp "$dir/m" "$dir/one"
 bits=$(state)
 
 begin 3 --dp=3 --set checkpoint.every=5
-at_step kill_rank 9 $((RANDOM % 3))
+in_mid_run kill_rank 9 $((RANDOM % 3))
 mended "dp 3, one is killed" 2
 
 begin 2 "--tp=2 --spares=1" --set checkpoint.memory=4 \
     --set checkpoint.every=1000 --set train.deterministic=true
-at_step kill_rank 9 $((RANDOM % 2))
+in_mid_run kill_rank 9 $((RANDOM % 2))
 mended "tp 2 and a spare one, one is killed" 2
 ok "whose seat the spare one takes, from copies in memory" grep -q \
     "dp 1 of 1 (1 spare rank takes a seat) from step [0-9]* in memory" \
@@ -103,12 +103,12 @@ ok "whose seat the spare one takes, from copies in memory" grep -q \
 ok "to the same bits" test "$bits" = "$(state)"
 
 begin 2 "--pp=2 --spares=1" --set checkpoint.every=5
-at_step kill_rank 9 $((RANDOM % 2))
+in_mid_run kill_rank 9 $((RANDOM % 2))
 mended "pp 2 and a spare one, one is killed" 2
 
 begin 4 "--tp=2 --dp=2" --set checkpoint.every=5 --set parallel.zero=1 \
     --set train.timeout=12
-at_step kill_rank STOP 3
+in_mid_run kill_rank STOP 3
 until_true eval 'grep -q "back at step" "$dir/out" || ! kill -0 $pid'
 kill_rank CONT 3
 mended "tp 2 dp 2, one is stopped" 3
@@ -116,7 +116,7 @@ ok "which learns it, in one line" test "$(grep -c "rank 3 did not answer, and \
 the others have gone on without it; ended$" "$dir/out")" = 1
 
 begin 3 --dp=3 --set checkpoint.every=5
-at_step touch "$dir/fault.1"
+in_mid_run touch "$dir/fault.1"
 until_true eval '[ -z "$(living "$(cat "$dir/pid.1")")" ]'
 rm -f "$dir/calls.1" # whose GPU takes nothing back
 mended "dp 3, the GPU of one fails" 2
