@@ -24,7 +24,7 @@
 /* One segment as in its message, where the path follows. */
 struct record {
     struct plait_segment segment; /* pointers and the file are the sender's */
-    int64_t segments;             /* of the whole dataset */
+    int64_t segments, tokens, images; /* of the whole dataset */
 };
 
 /* -- one message --------------------------------------------------------- */
@@ -83,7 +83,10 @@ static int send_segments(const struct plait_dataset *ds, const int *to, int n,
 {
     for (int i = 0; i < ds->nsegments; i++) {
         const struct plait_segment *s = &ds->segments[i];
-        struct record r = {.segment = *s, .segments = ds->nsegments};
+        struct record r = {.segment = *s,
+                           .segments = ds->nsegments,
+                           .tokens = ds->tokens,
+                           .images = ds->images};
         int rc = 0;
 
         for (int k = 0; k < n && rc == 0; k++)
@@ -123,8 +126,8 @@ static int64_t add_received(struct plait_dataset *ds, int from)
     s->fd = fd;
     plait_segment_advise(s);
     ds->nsegments++;
-    ds->tokens += s->count;
-    ds->images += s->images.shape[0] ? s->count : 0;
+    ds->tokens = r.tokens;
+    ds->images = r.images;
     return r.segments;
 }
 
@@ -305,6 +308,38 @@ static int pass_on(struct node *node, struct plait_comm *world,
     return *ds ? 0 : -1;
 }
 
+/* The files may be of each node, or not yet be the same on all: every rank that
+ * has opened them itself compares its own with rank 0's. */
+static int compare_files(const struct node *node, struct plait_comm *world,
+                         const struct plait_dataset *ds,
+                         struct plait_error *err)
+{
+    int rank = plait_comm_rank(world), rc = 0;
+    struct identity {
+        int64_t bytes;
+        uint64_t hash;
+    } mine = {.bytes = -1}, first;
+    char host[256] = "";
+
+    if (rank == node->leader || node->link[0] < 0)
+        rc = plait_dataset_identity(ds, &mine.bytes, &mine.hash, err);
+    first = mine;
+    if (plait_comm_host_broadcast(world, &first, sizeof(first), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world));
+    if (mine.bytes < 0 || first.bytes < 0 ||
+        (mine.bytes == first.bytes && mine.hash == first.hash))
+        return rc;
+    gethostname(host, sizeof(host) - 1);
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: rank %d (%s) finds other files there than rank 0: "
+                        "%lld bytes and hash %016" PRIx64 ", not %lld and "
+                        "%016" PRIx64,
+                        plait_dataset_path(ds), rank, host,
+                        (long long)mine.bytes, mine.hash,
+                        (long long)first.bytes, first.hash);
+}
+
 struct plait_dataset *plait_dataset_open(const char *path,
                                          enum plait_data_format format,
                                          struct plait_comm *world, uint64_t id,
@@ -323,6 +358,10 @@ struct plait_dataset *plait_dataset_open(const char *path,
     }
     if (rc == 0) {
         rc = pass_on(&node, world, path, format, &ds, err);
+        rc = plait_error_consensus(world, rc, err);
+    }
+    if (rc == 0) {
+        rc = compare_files(&node, world, ds, err);
         rc = plait_error_consensus(world, rc, err);
     }
     close_node(&node, size);

@@ -105,6 +105,23 @@ is "once" 1 \
     "$(cat "$dir"/trace.* | grep -c "\"[^\"]*c.yaml\"")"
 is "one rank of each node opens a shard" 2 "$(openers tokens-1.bin)"
 
+for node in 0 1; do
+    mkdir "$dir/node$node"
+    cp "$dir"/tokens-*.bin "$dir/node$node"
+done
+own_disks() {
+    run sh "$mpirun" 4 sh "$nodes" 2 1 1 4 1 1 sh -c \
+        'cd "$0$PLAIT_NODE_RANK" && exec "$@"' "$dir/node" \
+        "$train" "$dir/c.yaml" --resume none --set "data.train=tokens-*.bin"
+}
+own_disks
+is "each node may have files of its own" 0 "$status"
+rm "$dir/node1/tokens-2.bin"
+own_disks
+is "if they are the same" 1 $((status != 0 && status != 124))
+is "or the rank with others is named" 1 \
+    "$(grep -c 'tokens-\*.bin: rank 2 (.*) finds other files' "$dir/out")"
+
 mv "$dir/tokens-1.bin" "$dir/elsewhere"
 head -c 2000 "$dir/elsewhere" >"$dir/tokens-1.bin"
 run sh "$mpirun" 4 "$train" "$dir/c.yaml" --resume none
