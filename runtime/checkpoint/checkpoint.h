@@ -95,6 +95,9 @@ bool plait_saver_may_retry(const struct plait_saver *saver);
  * Caller frees. */
 char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
                               int *passed, struct plait_error *err);
+/* The step that DIR/latest names, whether that checkpoint is there or not;
+ * INT64_MAX: there is no such link, -1: it leads elsewhere. */
+int64_t plait_checkpoint_latest(const char *dir);
 
 /* Collective; fails as plait_error_consensus() does. Fills optimizer slices and
  * info; the caller then calls plait_optim_refresh(). errno is EBADMSG if the

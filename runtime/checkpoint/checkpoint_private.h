@@ -84,6 +84,7 @@ struct plait_placement {
     int replicas; /* that train apart; 0: one model */
     struct plait_checkpoint_info info;
     const char *dir, *temporary, *path;
+    int made;                             /* a descriptor of `temporary` */
     const struct plait_shard_file *files; /* [nfiles]; 0 bytes: no file */
     int nfiles;
     int keep;

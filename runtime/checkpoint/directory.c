@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "topology/base/files.h"
+
 static char *join_path(const char *dir, const char *name)
 {
     char *path;
@@ -113,6 +115,8 @@ int plait_directory_make(const char *dir, struct plait_error *err)
 int plait_directory_prepare(const char *dir, const char *temporary,
                             struct plait_error *err)
 {
+    int fd;
+
     if (plait_directory_make(dir, err) < 0)
         return -1;
     if (remove_unfinished(dir) < 0)
@@ -120,21 +124,23 @@ int plait_directory_prepare(const char *dir, const char *temporary,
                             "%s: cannot remove what is left of an "
                             "unfinished checkpoint: %s",
                             dir, strerror(errno));
-    if (mkdir(temporary, 0777) < 0)
+    if (mkdir(temporary, 0777) < 0 ||
+        (fd = open(temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         return plait_errorf(err, "%s: cannot make the directory: %s", temporary,
                             strerror(errno));
-    return 0;
+    return fd;
 }
 
-static int sync_dir(const char *path)
+int plait_directory_check(int made, const char *temporary,
+                          struct plait_error *err)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), ret;
+    struct stat a, b;
 
-    if (fd < 0)
-        return -1;
-    ret = fsync(fd);
-    close(fd);
-    return ret;
+    if (fstat(made, &a) == 0 && stat(temporary, &b) == 0 &&
+        a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return 0;
+    errno = ESTALE;
+    return plait_errorf(err, "%s: another process has removed it", temporary);
 }
 
 /* "latest" -> "step-00000020" */
@@ -152,24 +158,60 @@ static int link_latest(const char *dir, const char *path)
     return ret;
 }
 
+static int exchange(const char *a, const char *b)
+{
+    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+}
+
+/* Puts `temporary` in the place of an older checkpoint of the same step, which
+ * gets the name `temporary` or `old`. If that fails, it is as it was. */
+static int replace_checkpoint(const char *dir, const char *temporary,
+                              const char *path, const char *old)
+{
+    bool at_once = exchange(temporary, path) == 0;
+    int saved;
+
+    /* Not every file system can exchange two directories. */
+    if (!at_once && rename(path, old) < 0)
+        return -1;
+    if (link_latest(dir, path) == 0 &&
+        (at_once || rename(temporary, path) == 0))
+        return 0;
+    saved = errno;
+    if (at_once)
+        exchange(temporary, path);
+    else
+        rename(old, path);
+    errno = saved;
+    return -1;
+}
+
+/* The link is changed before the rename: as long as it leads to a checkpoint
+ * that does not exist yet, older ones count, while a new checkpoint of a later
+ * step than the link's would be ignored. */
+static int put_in_place(const char *dir, const char *temporary,
+                        const char *path, const char *old)
+{
+    if (access(path, F_OK) == 0)
+        return replace_checkpoint(dir, temporary, path, old);
+    return link_latest(dir, path) < 0 ? -1 : rename(temporary, path);
+}
+
 int plait_directory_commit(const char *dir, const char *temporary,
-                           const char *path, struct plait_error *err)
+                           const char *path, int made, struct plait_error *err)
 {
     char *old = NULL;
     int ret = -1;
 
+    if (plait_directory_check(made, temporary, err) < 0)
+        return -1;
     if (asprintf(&old, "%s.old", temporary) < 0)
         return plait_errorf(err, "%s: out of memory", path);
-    /* A run that went on from an earlier step may write this step again. The
-     * link is changed before the rename: as long as it leads to a checkpoint
-     * that does not exist yet, older ones count, while a new checkpoint of a
-     * later step than the link's would be ignored. The temporary directory is
-     * synced first: a process that the others have gone on without finds it
-     * removed, and changes nothing. */
-    if (sync_dir(temporary) < 0 || plait_directory_remove(old) < 0 ||
-        (rename(path, old) < 0 && errno != ENOENT) ||
-        link_latest(dir, path) < 0 || rename(temporary, path) < 0 ||
-        sync_dir(dir) < 0 || plait_directory_remove(old) < 0)
+    /* A run that went on from an earlier step may write this step again. */
+    if (fsync(made) < 0 || plait_directory_remove(old) < 0 ||
+        put_in_place(dir, temporary, path, old) < 0 ||
+        plait_files_sync(dir) < 0 || plait_directory_remove(temporary) < 0 ||
+        plait_directory_remove(old) < 0)
         plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
                      strerror(errno));
     else
@@ -258,6 +300,11 @@ static int64_t latest_step(const char *dir, struct plait_error *err)
         plait_errorf(err, "%s/latest: not a link to a checkpoint there", dir);
     free(path);
     return step;
+}
+
+int64_t plait_checkpoint_latest(const char *dir)
+{
+    return latest_step(dir, NULL);
 }
 
 char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,

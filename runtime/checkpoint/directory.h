@@ -38,13 +38,19 @@ char *plait_directory_temporary(const char *dir, int64_t step);
 /* Make `dir`, if it is not there; -1 if nothing can be written to it. */
 int plait_directory_make(const char *dir, struct plait_error *err);
 /* Make `dir` and, empty, the temporary directory in it. Removes what unfinished
- * checkpoints have left there. */
+ * checkpoints have left there. Returns a descriptor of the temporary directory,
+ * which the caller closes, or -1. */
 int plait_directory_prepare(const char *dir, const char *temporary,
                             struct plait_error *err);
+/* Whether `temporary` is still the directory that `made` was opened for: a
+ * process that others have gone on without may find it removed, or another one
+ * of that name. -1 with ESTALE. */
+int plait_directory_check(int made, const char *temporary,
+                          struct plait_error *err);
 /* Sync the temporary directory, let "latest" in `dir` lead to its future name,
  * rename it to `path`, sync `dir`. */
 int plait_directory_commit(const char *dir, const char *temporary,
-                           const char *path, struct plait_error *err);
+                           const char *path, int made, struct plait_error *err);
 /* Remove what is older than the newest `keep` complete checkpoints of steps up
  * to `step`. Later ones stay: they are of a run that was abandoned. */
 int plait_directory_prune(const char *dir, int keep, int64_t step,

@@ -36,6 +36,7 @@ struct plait_saver {
     struct plait_checkpoint_info info;
     const char *in; /* dir or fallback */
     char *temporary, *path;
+    int made;      /* rank 0's descriptor of `temporary`, -1: none */
     bool threaded; /* a thread is to be joined */
     pthread_t thread;
     atomic_bool cancel, done;
@@ -113,6 +114,9 @@ static int part_outcome(const struct plait_saver *s, struct plait_error *err)
 
 static void forget_checkpoint(struct plait_saver *s)
 {
+    if (s->made >= 0)
+        close(s->made);
+    s->made = -1;
     free(s->temporary);
     free(s->path);
     free(s->files);
@@ -128,7 +132,7 @@ static void abandon_checkpoint(struct plait_saver *s)
 
     atomic_store(&s->cancel, true);
     join_thread(s);
-    if (s->temporary && is_first(s))
+    if (s->made >= 0 && plait_directory_check(s->made, s->temporary, NULL) == 0)
         plait_directory_remove(s->temporary);
     forget_checkpoint(s);
     errno = saved;
@@ -140,7 +144,8 @@ static int prepare_directory(struct plait_saver *s, struct plait_error *err)
 {
     bool missing = access(s->in, F_OK) < 0 && errno == ENOENT;
 
-    if (plait_directory_prepare(s->in, s->temporary, err) < 0)
+    s->made = plait_directory_prepare(s->in, s->temporary, err);
+    if (s->made < 0)
         return -1;
     if (missing)
         plait_errorf(&s->notice,
@@ -199,6 +204,7 @@ static void *place_aside(void *saver)
         .dir = s->in,
         .temporary = s->temporary,
         .path = s->path,
+        .made = s->made,
         .files = s->files,
         .nfiles = plait_comm_size(s->world),
         .keep = s->keep,
@@ -313,8 +319,10 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     int ret;
 
     err = err ? err : &unasked;
-    if (s)
+    if (s) {
+        s->made = -1;
         s->dir = strdup(dir);
+    }
     ret = s && s->dir ? 0 : plait_errorf(err, "checkpoint: out of memory");
     /* Checked before training, because a failure at the first save is too
      * late. */
@@ -435,6 +443,9 @@ int plait_saver_start(struct plait_saver *s,
     if (plait_error_consensus(s->world, ret, err) == 0)
         return 0;
     atomic_store(&s->cancel, true);
+    /* The copy may be incomplete; training has not gone on, so the fallback can
+     * get the state itself. */
+    s->copied = false;
     return commit_checkpoint(s, false, err);
 }
 

@@ -132,19 +132,21 @@ static int write_checkpoint(struct import *im, const char *dir,
 {
     char *path = plait_checkpoint_path(dir, 0);
     char *temporary = plait_directory_temporary(dir, 0);
-    int ret = -1;
+    int ret = -1, made = -1;
 
     im->dir = temporary;
     im->manifest.info.loss_scale.scale = 1;
     strcpy(im->manifest.optimizer, "none");
     if (!path || !temporary)
         plait_errorf(err, "%s: out of memory", dir);
-    else if (plait_directory_prepare(dir, temporary, err) == 0 &&
+    else if ((made = plait_directory_prepare(dir, temporary, err)) >= 0 &&
              plait_convert_files(im->manifest.nfiles, write_file, im, err) ==
                  0 &&
              plait_model_file_write(temporary, im->from->model, err) == 0 &&
              plait_manifest_write(temporary, &im->manifest, err) == 0)
-        ret = plait_directory_commit(dir, temporary, path, err);
+        ret = plait_directory_commit(dir, temporary, path, made, err);
+    if (made >= 0)
+        close(made);
     free(path);
     free(temporary);
     return ret;

@@ -49,8 +49,8 @@ static double saved_at(const char *dir)
 }
 
 /* The newest checkpoint of dir and fallback. One of the two was saved to last;
- * checkpoints in the other that are of later steps than its last are of an
- * abandoned run, and do not count. */
+ * checkpoints in the other that are of later steps than its last, which may not
+ * have been put in place, are of an abandoned run, and do not count. */
 static char *newest_of_both(const struct target *t, int64_t below,
                             struct found *found, struct plait_error *err)
 {
@@ -65,8 +65,7 @@ static char *newest_of_both(const struct target *t, int64_t below,
                                   err);
     if (!second || (!one && err->text[0]))
         return one;
-    last = below;
-    free(plait_checkpoint_newest(first, INT64_MAX, &last, &passed, err));
+    last = plait_checkpoint_latest(first);
     other = plait_checkpoint_newest(second, last < below ? last + 1 : below,
                                     &step, &passed, err);
     if (other && (!one || step > found->step)) {

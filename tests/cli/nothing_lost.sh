@@ -201,4 +201,10 @@ ok "from there it goes on" \
     grep -q "resumed after step $((10#${last#step-}))\$" "$dir/out"
 kill -TERM "$pid"
 ended
+rm -r "$ck/$(readlink "$ck/latest")"
+start --set checkpoint.dir="$ck" --set checkpoint.fallback="$dir/second"
+ok "as it does where the last one was not put in place" \
+    grep -q "resumed after step $((10#${last#step-}))\$" "$dir/out"
+kill -TERM "$pid"
+ended
 echo "1..$n"

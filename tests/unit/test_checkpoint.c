@@ -51,6 +51,11 @@ static void keeping(struct job *job)
        "what unfinished ones left is removed %s", err.text);
     ok(save(job, 20, 0, &err) == 0 && load(job, "step-00000020", &err) == 0,
        "the same step again %s", err.text);
+    unlink(in_dir("latest"));
+    mkdir(in_dir("latest"), 0777);
+    ok(save(job, 20, 0, &err) < 0 && load(job, "step-00000020", &err) == 0,
+       "a save that cannot end leaves the older one of its step %s", err.text);
+    rmdir(in_dir("latest"));
     unlink(in_dir("step-00000010/manifest.json"));
     ok(save(job, 15, 1, &err) == 0 &&
            access(in_dir("step-00000010"), F_OK) < 0 &&

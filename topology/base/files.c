@@ -2,6 +2,7 @@
 #include "topology/base/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -31,4 +32,17 @@ int plait_files_write(int fd, const char *text, size_t size)
         size -= (size_t)n;
     }
     return 0;
+}
+
+int plait_files_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), ret, saved;
+
+    if (fd < 0)
+        return -1;
+    ret = fsync(fd);
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return ret;
 }

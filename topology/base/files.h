@@ -16,6 +16,10 @@ void plait_files_allow(size_t files);
 /* Write all `size` bytes, even if signals interrupt. 0, or -1 with errno. */
 int plait_files_write(int fd, const char *text, size_t size);
 
+/* Have a file's content, or the names in a directory, reach the disk. 0, or -1
+ * with errno. */
+int plait_files_sync(const char *path);
+
 #ifdef __cplusplus
 }
 #endif
