@@ -357,12 +357,13 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
         plait_run_shares_end(r, &m, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_trace_span(r->trace, "run", "step", begin);
-    if (is_due(r->done.step, c->train.eval_every) &&
+    /* Before an evaluation, whose batches replace those of the step. */
+    rc = check_loss(r, &result, err);
+    if (rc == 0 && is_due(r->done.step, c->train.eval_every) &&
         (evaluate_model(r, &m, err) < 0 || check_lost(r, err) < 0))
         return PLAIT_RUN_BROKEN;
     *stop = result.stop || r->unread;
     ends = *stop || r->done.step == c->train.steps;
-    rc = check_loss(r, &result, err);
     if (rc == 0 && ends)
         rc = save_last(r, &m, err);
     log_step(r, &m);

@@ -31,11 +31,19 @@ ok "and is named once" test "$(grep -c \
 ok "older ranks' traces do not stay beside it" test \
     "$(cd "$dir/profile" && echo *)" = "rank-00000.json rank-00001.json"
 
-run 2 --set optim.lr=1e6 --set optim.clip=0 --set lr.warmup=0 \
-    --set parallel.dp=2
+# why_stopped: the line that says it, without the rank: each has its own first
+why_stopped() {
+    grep '^plait-train: .*stopped' "$dir/out" | sed 's/, on rank.*//'
+}
+diverge=(2 --set optim.lr=1e6 --set optim.clip=0 --set lr.warmup=0
+    --set parallel.dp=2)
+run "${diverge[@]}"
 ok "a loss that is no number ends the run" test $status = 1
-ok "with one clear line" test "$(grep -c "^plait-train: .*stopped" \
-    "$dir/out")" = 1
+why=$(why_stopped)
+ok "with one clear line" test "$(echo "$why" | wc -l)" = 1
+ok "which names the first number" grep -q 'the first one is' <<<"$why"
+run "${diverge[@]}" --set data.val="$dir/tokens.bin" --set train.eval_every=1
+ok "the same if the step has an evaluation" test "$(why_stopped)" = "$why"
 
 run 2 --set parallel.dp=2 --metrics "$dir/nowhere/m"
 ok "metrics that cannot be written: one line" test $status = 1 -a \
