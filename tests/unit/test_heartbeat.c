@@ -356,6 +356,8 @@ static void test_end(void)
     ok(plait_heartbeat_silence(beat[2], 0, false) > 0 &&
            plait_heartbeat_silence(beat[2], 0, true) == 0,
        "who does not speak for its node never hears, and knows that");
+    ok(!plait_heartbeat_alone(beat[2]),
+       "... and does not take itself for alone");
     stop_all();
 }
 

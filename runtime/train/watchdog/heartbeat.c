@@ -298,7 +298,7 @@ double plait_heartbeat_silence(struct plait_heartbeat *hb, int node, bool known)
 bool plait_heartbeat_alone(struct plait_heartbeat *hb)
 {
     for (int i = 0; i < hb->site.nnodes; i++)
-        if (i != hb->site.node && plait_heartbeat_silence(hb, i, false) == 0)
+        if (i != hb->site.node && plait_heartbeat_silence(hb, i, true) == 0)
             return false;
     return true;
 }

@@ -58,7 +58,7 @@ void plait_heartbeat_destroy(struct plait_heartbeat *hb);
  * that does not speak for its node. */
 double plait_heartbeat_silence(struct plait_heartbeat *hb, int node,
                                bool known);
-/* Whether all other nodes are silent. */
+/* Whether all other nodes were heard before and are silent now. */
 bool plait_heartbeat_alone(struct plait_heartbeat *hb);
 /* Asks the other nodes, for at most `seconds`, what their ranks do, and fills
  * in ranks[world] for those that answer. A rank of a silent node becomes
