@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/directory.h"
+#include "topology/base/files.h"
 
 static int remove_entry(const char *path, const struct stat *st, int type,
                         struct FTW *at)
@@ -23,6 +24,14 @@ static int remove_entry(const char *path, const struct stat *st, int type,
     (void)type;
     (void)at;
     return remove(path);
+}
+
+static int sync_entry(const char *path, const struct stat *st, int type,
+                      struct FTW *at)
+{
+    (void)st;
+    (void)at;
+    return type == FTW_F || type == FTW_DP ? plait_files_sync(path) : 0;
 }
 
 static int remove_tree(const char *path)
@@ -98,7 +107,13 @@ int plait_convert_dir_open(struct plait_convert_dir *dir, const char *to,
 int plait_convert_dir_commit(const struct plait_convert_dir *dir,
                              struct plait_error *err)
 {
-    if (rename(dir->made, dir->to) == 0)
+    char parent[sizeof(dir->to)];
+    const char *slash = strrchr(dir->to, '/');
+
+    snprintf(parent, sizeof(parent), "%.*s",
+             slash ? (int)(slash - dir->to) + 1 : 1, slash ? dir->to : ".");
+    if (nftw(dir->made, sync_entry, 16, FTW_DEPTH | FTW_PHYS) == 0 &&
+        rename(dir->made, dir->to) == 0 && plait_files_sync(parent) == 0)
         return 0;
     return plait_errorf(err, "%s: cannot put it in place: %s", dir->to,
                         strerror(errno));
