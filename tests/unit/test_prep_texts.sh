@@ -152,6 +152,16 @@ for round in 1 2 3 4 5; do
 done
 [ $killed = 0 ] && [ ! -e "$tmp/o/killed/train.bin" ]
 check "killed, it leaves no file under its name" $?
+mv "$tmp/long" "$tmp/away"
+"$prep" "$tmp/long" --out "$tmp/o/killed" -t "$bpe" >/dev/null 2>&1
+[ $? = 1 ] && [ -s "$tmp/o/killed/prep.state" ]
+check "without its texts it fails, and keeps what is done" $?
+mv "$tmp/away" "$tmp/long"
+(trap '' XFSZ && ulimit -f 4 &&
+    "$prep" "$tmp/long" --out "$tmp/o/killed" -t "$bpe" >/dev/null 2>"$tmp/err")
+[ $? = 1 ] && grep -q 'File too large; what is done is kept' "$tmp/err" &&
+    [ -s "$tmp/o/killed/prep.state" ] && [ -s "$tmp/o/killed/train.bin.tmp" ]
+check "as it does where it cannot write more" $?
 "$prep" "$tmp/long" --out "$tmp/o/killed" -t "$bpe" \
     >/dev/null 2>"$tmp/err" && grep -q 'goes on at' "$tmp/err" &&
     same whole killed && [ -z "$(ls "$tmp/o/killed" | grep -e tmp -e state)" ]

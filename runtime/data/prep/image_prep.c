@@ -272,7 +272,8 @@ static int write_images(struct run *r, struct plait_error *err)
 }
 
 /* Remove files of an earlier run with another shape or share, which would be
- * taken for a part of this one. */
+ * taken for a part of this one, and its labels, which would be taken for those
+ * of the new images if this run ended between the two. */
 static void remove_others(const struct run *r)
 {
     char *path[2] = {NULL};
@@ -285,7 +286,7 @@ static void remove_others(const struct run *r)
             free(path[i]);
         }
         path[0] = label_path(r->prep->dir, set == VAL);
-        if (path[0] && !r->labels[set])
+        if (path[0])
             unlink(path[0]);
         free(path[0]);
     }
@@ -304,7 +305,7 @@ static int finish_files(struct run *r, struct plait_error *err)
     for (int i = 0; i < 2 * SETS; i++)
         if (all[i] && plait_idx_writer_finish(all[i], err) < 0)
             return -1;
-    return 0;
+    return plait_prep_sync(r->prep->dir, err);
 }
 
 static int prepare(struct run *r, struct plait_error *err)

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "topology/base/files.h"
+
 int plait_prep_make_dir(const char *dir, struct plait_error *err)
 {
     char *path = strdup(dir), *slash = path;
@@ -31,6 +33,13 @@ int plait_prep_make_dir(const char *dir, struct plait_error *err)
                      strerror(errno));
     free(path);
     return ret;
+}
+
+int plait_prep_sync(const char *dir, struct plait_error *err)
+{
+    if (plait_files_sync(dir) == 0)
+        return 0;
+    return plait_errorf(err, "%s: cannot write: %s", dir, strerror(errno));
 }
 
 static const char *const set_names[PLAIT_TEXT_SETS] = {"train", "val"};

@@ -33,6 +33,8 @@ void plait_prep_state_remove(const char *dir);
  * write. */
 int plait_prep_copy_tokenizer(const char *dir, const struct plait_tokenizer *t,
                               struct plait_error *err);
+/* Have the new names in the folder reach the disk. */
+int plait_prep_sync(const char *dir, struct plait_error *err);
 int plait_prep_write_manifest(
     const char *dir, enum plait_data_format format,
     const struct plait_tokenizer *t,

@@ -29,6 +29,8 @@ struct run {
     struct plait_text_encoder *encoder;
     struct plait_token_writer *writer[PLAIT_TEXT_SETS];
     struct plait_prep_state state;
+    bool opened; /* the writers' files are this run's */
+    bool saved;  /* they have what `state` says, which is on the disk, too */
     struct plait_prep_progress progress;
 };
 
@@ -148,8 +150,15 @@ static int open_run(struct run *r, struct plait_error *err)
     r->key = make_key(r);
     resumed = plait_prep_state_load(p->dir, r->key, &r->state) == 1;
     r->source = plait_text_source_create(&r->list, r->tokenizer, err);
-    if (!r->source || open_writers(r, resumed, err) < 0 ||
-        (resumed && plait_text_source_seek(r->source, &r->state.at, err) < 0))
+    if (!r->source)
+        return -1;
+    if (open_writers(r, resumed, err) < 0) {
+        r->opened = errno != EWOULDBLOCK; /* another process writes them */
+        return -1;
+    }
+    r->opened = true;
+    r->saved = resumed;
+    if (resumed && plait_text_source_seek(r->source, &r->state.at, err) < 0)
         return -1;
     if (resumed)
         fprintf(stderr, "plait-prep: goes on at %.1f of %.1f MB\n",
@@ -214,7 +223,10 @@ static int save_state(struct run *r, struct plait_error *err)
     for (int i = 0; i < PLAIT_TEXT_SETS; i++)
         if (plait_token_writer_sync(r->writer[i], &r->state.mark[i], err) < 0)
             return -1;
-    return plait_prep_state_save(r->prep->dir, r->key, &r->state, err);
+    if (plait_prep_state_save(r->prep->dir, r->key, &r->state, err) < 0)
+        return -1;
+    r->saved = true;
+    return 0;
 }
 
 static int run_parts(struct run *r, struct plait_error *err)
@@ -257,11 +269,30 @@ static int finish_run(struct run *r, struct plait_prep_result *result,
         return plait_errorf(err, "%s: no text to train on", r->prep->texts[0]);
     if (plait_prep_copy_tokenizer(dir, r->tokenizer, err) < 0)
         return -1;
+    r->saved = false; /* a finished file has its own name */
     for (int i = 0; i < PLAIT_TEXT_SETS; i++)
         if (plait_token_writer_finish(r->writer[i], err) < 0)
             return -1;
-    return plait_prep_write_manifest(dir, r->prep->format, r->tokenizer,
-                                     result->mark, err);
+    if (plait_prep_write_manifest(dir, r->prep->format, r->tokenizer,
+                                  result->mark, err) < 0)
+        return -1;
+    return plait_prep_sync(dir, err);
+}
+
+/* What a failed run has saved is kept: perhaps the disk was full. */
+static void settle_failure(struct run *r, struct plait_error *err)
+{
+    struct plait_error why = *err;
+
+    if (!r->saved) {
+        if (r->opened)
+            plait_prep_state_remove(r->prep->dir);
+        return;
+    }
+    for (int i = 0; i < PLAIT_TEXT_SETS; i++)
+        plait_token_writer_keep(r->writer[i]);
+    plait_errorf(err, "%.400s; what is done is kept for the next run",
+                 why.text);
 }
 
 int plait_prep_run(const struct plait_prep *prep,
@@ -279,9 +310,11 @@ int plait_prep_run(const struct plait_prep *prep,
     if (rc == 0)
         rc = finish_run(&r, result, err);
     saved = errno;
-    close_run(&r);
-    if (rc == 0 || saved != EWOULDBLOCK)
+    if (rc < 0)
+        settle_failure(&r, err);
+    else
         plait_prep_state_remove(prep->dir);
+    close_run(&r);
     errno = saved;
     return rc;
 }

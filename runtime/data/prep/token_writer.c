@@ -104,6 +104,12 @@ static int sync_output(struct output *o, struct plait_error *err)
     return output_error(o, err);
 }
 
+static void keep_output(struct output *o)
+{
+    free(o->temporary);
+    o->temporary = NULL;
+}
+
 static int publish_output(struct output *o, struct plait_error *err)
 {
     FILE *file = o->file;
@@ -114,11 +120,15 @@ static int publish_output(struct output *o, struct plait_error *err)
         fclose(file);
         return -1;
     }
-    if (fclose(file) != 0 || rename(o->temporary, o->path) < 0)
-        return output_error(o, err);
-    free(o->temporary);
-    o->temporary = NULL;
-    return 0;
+    /* The lock on the file ends when it is closed: renamed before, it cannot
+     * be taken by another process. */
+    if (rename(o->temporary, o->path) < 0) {
+        output_error(o, err);
+        fclose(file);
+        return -1;
+    }
+    keep_output(o);
+    return fclose(file) != 0 ? output_error(o, err) : 0;
 }
 
 static void close_output(struct output *o)
@@ -339,6 +349,14 @@ int plait_token_writer_finish(struct plait_token_writer *w,
     }
     remove_older(w);
     return 0;
+}
+
+void plait_token_writer_keep(struct plait_token_writer *w)
+{
+    if (!w)
+        return;
+    keep_output(&w->tokens);
+    keep_output(&w->lengths);
 }
 
 void plait_token_writer_destroy(struct plait_token_writer *w)

@@ -52,7 +52,9 @@ plait_token_writer_mark(const struct plait_token_writer *w);
  * removed. */
 int plait_token_writer_finish(struct plait_token_writer *w,
                               struct plait_error *err);
-/* Removes what was not finished. NULL-safe, keeps errno. */
+/* Keep the unfinished files, for another writer to go on with. NULL-safe. */
+void plait_token_writer_keep(struct plait_token_writer *w);
+/* Removes what was not finished and is not kept. NULL-safe, keeps errno. */
 void plait_token_writer_destroy(struct plait_token_writer *w);
 
 #endif
