@@ -125,7 +125,7 @@ AC_DEFUN([PLAIT_ARM_VECTORS], [
 AC_DEFUN([PLAIT_SENTENCEPIECE], [
     AC_ARG_WITH([sentencepiece],
         [AS_HELP_STRING([--without-sentencepiece],
-            [no tokenizers but the byte one])],
+            [no SentencePiece models])],
         [], [with_sentencepiece=check])
     have_spm=no
     AS_IF([test "x$with_sentencepiece" != xno], [

@@ -39,4 +39,5 @@ _plait()
 }
 
 complete -o default -F _plait plait plait-train plait-prep plait-probe \
-    plait-convert plait-generate plait-eval plait-report plait-watch plait-stuck
+    plait-convert plait-generate plait-eval plait-report plait-watch plait-stuck \
+    plait-drill

@@ -26,7 +26,7 @@ BEGIN {
     FS = "\t"
     print "#compdef plait plait-train plait-prep plait-probe plait-convert" \
         " plait-generate plait-eval plait-report plait-watch" \
-        " plait-stuck"
+        " plait-stuck plait-drill"
     print "# Made from what the programs print; see man/completion/zsh.awk."
 }
 FNR == NR {

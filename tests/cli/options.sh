@@ -124,6 +124,8 @@ check 'all keys are offered' $?
 "$top_builddir/plait" keys train.graph |
     grep -qE '^train.graph +auto +auto.on.off$'
 check 'plait keys shows default and words' $?
+"$top_builddir/plait" keys train.loss_scale | grep -qE '^train.loss_scale +- '
+check 'but no default that could not be given' $?
 "$top_builddir/plait" keys --json parallel. | python3 -c '
 import json, sys
 keys = json.load(sys.stdin)

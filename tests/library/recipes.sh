@@ -45,7 +45,7 @@ here, prefix = sys.argv[1:]
 ast.parse(open(here + "/spack/package.py").read())
 recipes = {}
 for name in os.listdir(here + "/easybuild"):
-    recipe = {"SHLIB_EXT": "so"}
+    recipe = {"SHLIB_EXT": "so", "SYSTEM": {"name": "system"}}
     exec(open(here + "/easybuild/" + name).read(), recipe)
     assert name == "%s-%s-%s-%s.eb" % (
         recipe["name"], recipe["version"], recipe["toolchain"]["name"],

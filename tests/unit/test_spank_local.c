@@ -226,6 +226,35 @@ static void add_complaint(void *arg, const char *text)
     snprintf(complaints + used, sizeof(complaints) - used, "%s; ", text);
 }
 
+/* What is forced holds for every flag that takes a value. */
+static void test_forced(void)
+{
+    static char model[] = "force-model=/theirs", spares[] = "force-spares=1",
+                order[] = "force-rank-order=auto";
+    static const struct {
+        char *argument;
+        enum plait_option option;
+        const char *other;
+    } forced[] = {{model, PLAIT_OPTION_MODEL, "/mine"},
+                  {spares, PLAIT_OPTION_SPARES, "2"},
+                  {order, PLAIT_OPTION_ORDER, "tp-cp-ep-dp-pp"}};
+    struct plait_plugstack plugstack;
+    struct plait_options options;
+    struct plait_error err;
+
+    for (size_t i = 0; i < sizeof(forced) / sizeof(forced[0]); i++) {
+        char *argv[] = {forced[i].argument};
+
+        plait_plugstack_parse(&plugstack, 1, argv, add_complaint, NULL);
+        plait_options_init(&options);
+        plait_options_set(&options, forced[i].option, forced[i].other, &err);
+        err.text[0] = '\0';
+        ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
+               strstr(err.text, "this cluster allows only"),
+           "%s: %s", forced[i].argument, err.text);
+    }
+}
+
 static void test_arguments(void)
 {
     static char tp[] = "tp=2", pin[] = "force-pin=none", bogus[] = "bogus=1",
@@ -458,6 +487,7 @@ int main(void)
     test_spares();
     test_ports();
     test_arguments();
+    test_forced();
     test_policies();
     test_stale();
     test_inherited();

@@ -95,10 +95,29 @@ static void print_values(FILE *out, const struct plait_yaml_field *f,
     plait_cmd_print_values(out, f);
 }
 
+/* Whether the value is one that could be given. A default that is not means
+ * that it follows from other keys. */
+static bool is_possible(const struct plait_yaml_field *f, const void *value)
+{
+    double x;
+
+    if (f->type == PLAIT_YAML_SIZE)
+        x = *(const int *)value;
+    else if (f->type == PLAIT_YAML_INT64)
+        x = (double)*(const int64_t *)value;
+    else if (f->type == PLAIT_YAML_REAL)
+        x = *(const double *)value;
+    else
+        return true;
+    return (x >= f->min && x <= f->max) ||
+           (plait_yaml_takes_auto(f) && x == f->count);
+}
+
 static void print_default(FILE *out, const struct plait_yaml_field *f,
                           const void *value)
 {
-    plait_yaml_print_value(out, f, value);
+    if (is_possible(f, value))
+        plait_yaml_print_value(out, f, value);
 }
 
 struct listing {

@@ -137,8 +137,9 @@ static int is_same_choice(const struct plait_options *a,
                           const struct plait_options *b)
 {
     return memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0 &&
-           a->placement == b->placement && a->pin == b->pin &&
-           a->rendezvous == b->rendezvous;
+           a->order_free == b->order_free && a->placement == b->placement &&
+           a->pin == b->pin && a->rendezvous == b->rendezvous &&
+           a->spares == b->spares && strcmp(a->model, b->model) == 0;
 }
 
 int plait_plugstack_apply(const struct plait_plugstack *plugstack,
