@@ -182,22 +182,26 @@ INLINE size_t first_query(const struct window *w, size_t j, size_t rows)
 /* Computes item n; `place` is this thread's scratch memory. */
 typedef void item_fn(const struct attention *x, void *place, size_t n);
 
-/* Computes items 0 .. items - 1 with all threads, each of which gets `bytes` of
- * scratch memory. Neighbouring items are neighbouring heads, whose rows
- * prefetch() loads too: so threads take runs of items, short enough that there
- * are about eight runs per thread, for balance. -1: the queue has failed. */
+/* Computes items 0 .. items - 1 with as many threads as there is work for, each
+ * of which gets `bytes` of scratch memory. Neighbouring items are neighbouring
+ * heads, whose rows prefetch() loads too: so threads take runs of items, short
+ * enough that there are about eight runs per thread, for balance. -1: the queue
+ * has failed. */
 static inline int for_each_item(struct plait_queue *q,
                                 const struct attention *x, size_t items,
                                 size_t bytes, item_fn *fn)
 {
-    size_t each = (bytes + 63) / 64 * 64, all = (size_t)q->dev->threads;
-    size_t run = items / (8 * all) > 1 ? items / (8 * all) : 1;
-    int threads = cpu_threads(q, items * TILE * TILE);
-    char *place = cpu_scratch(q, CPU_SCRATCH_OP, all * each);
+    size_t each = (bytes + 63) / 64 * 64, run;
+    size_t threads = (size_t)cpu_threads(q, items * TILE * TILE);
+    char *place;
+
+    threads = items > 0 && items < threads ? items : threads;
+    run = items / (8 * threads) > 1 ? items / (8 * threads) : 1;
+    place = cpu_scratch(q, CPU_SCRATCH_OP, threads * each);
 
     if (place == NULL)
         return -1;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, run)
+#pragma omp parallel for num_threads((int)threads) schedule(dynamic, run)
     for (size_t n = 0; n < items; n++)
         fn(x, place + (size_t)omp_get_thread_num() * each, n);
     return 0;

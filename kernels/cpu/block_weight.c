@@ -196,7 +196,8 @@ INLINE void strips_team(enum plait_dtype type, const struct weight_product *p,
 
 static int strips_run(struct plait_queue *q, struct weight_product *p)
 {
-    size_t shared = over(p->C, PANEL) * PANEL * over(p->N, values(p->type));
+    size_t shared =
+        over(p->C, PANEL) * PANEL * min(LONG, over(p->N, values(p->type)));
     uint32_t *room = cpu_scratch(
         q, CPU_SCRATCH_LIBRARY,
         (shared + (size_t)q->dev->threads * STRIP_WORDS) * sizeof(*room));

@@ -29,6 +29,25 @@ int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
     return plait_tp_reduce(&w->tp, part, out, w->stream, &sum);
 }
 
+/* The gradient of a tied table is overwritten by the head's product, and then
+ * added to. It has to begin at zero where no such product comes any more: the
+ * schedule has all forwards first, heads included, and an earlier backward's
+ * gradient was reduced and taken away (ZeRO 2 and 3). */
+static int begin_table(const struct plait_work *w, const struct plait_block *b,
+                       float *dwte)
+{
+    bool *unmade;
+
+    if (b->vocab.product < 0)
+        return 0;
+    unmade = &w->model->state->unmade[b->vocab.product];
+    if (!*unmade)
+        return 0;
+    *unmade = false;
+    return w->ops->fill_zero(w->q, dwte,
+                             b->vocab.O * b->vocab.C * sizeof(*dwte));
+}
+
 int plait_embed_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *dx)
 {
@@ -40,7 +59,8 @@ int plait_embed_backward(const struct plait_work *w,
 
     if (!w->d->gated)
         dwpe = plait_grad_at(w, b->region, b->position);
-    if (plait_tp_all_gather(&w->tp, dx, w->scratch->full, w->stream, &full,
+    if (begin_table(w, b, dwte) < 0 ||
+        plait_tp_all_gather(&w->tp, dx, w->scratch->full, w->stream, &full,
                             NULL) < 0)
         return -1;
     for (int p = 0; p < s->pieces; p++) {

@@ -54,13 +54,16 @@ int plait_show_tensors(const struct plait_work *w, const struct plait_block *b,
 
     for (int i = 0; by->see && i < m->ntensors; i++) {
         const struct plait_tensor *t = &m->tensors[i];
-        const void *x = gradient
-                            ? (void *)plait_grad_at(w, t->region, t->offset)
-                            : plait_weight_at(w, t->region, t->offset);
+        const void *x;
 
-        if ((t->region != b->region && t->region != b->expert_region) ||
-            (gradient && t->product >= 0 && m->state->unmade[t->product]))
+        if (t->region != b->region && t->region != b->expert_region)
             continue;
+        /* Not made yet, or reduced and taken away already. */
+        if (gradient && (!m->regions[t->region].grad ||
+                         (t->product >= 0 && m->state->unmade[t->product])))
+            continue;
+        x = gradient ? (void *)plait_grad_at(w, t->region, t->offset)
+                     : plait_weight_at(w, t->region, t->offset);
         snprintf(what, sizeof(what), "%s%s",
                  gradient ? "the gradient of " : "the weight ", t->name);
         if (by->see(by->arg, -1, what, gradient ? PLAIT_F32 : w->type, x,

@@ -109,6 +109,9 @@ STRANDS = [
     ("gpt2", "222", DOCUMENTS + " sequence=true"),
     ("llama", "2222", DOCUMENTS + " precision=bf16 zero=1 micro_batch=1"),
     ("odd-moe", "11212", DOCUMENTS + " recompute=full"),
+    # the head's product is made before every other gradient
+    ("gpt2", "112", "zero=2 schedule=gpipe"),
+    ("gpt2", "112", "zero=3 schedule=gpipe"),
     ("gpt2", "111", "micro_batch=24"),
     ("llama", "111", "micro_batch=6 recompute=full"),
     ("moe", "111", "micro_batch=24"),
@@ -259,6 +262,7 @@ QUICK = [
     ("odd-gpt2", "131", "schedule=zb-h1"),
     ("moe", "11212", "zero=1"),
     ("gpt2", "1122", "precision=bf16 zero=2"),
+    ("gpt2", "112", "zero=2 schedule=gpipe"),
     ("llama", "212", "precision=fp8 zero=3 recompute=full"),
     ("gpt2", "122", optimizer("lamb") + " zero=2"),
     ("odd-llama", "222", optimizer("muon") + " zero=1"),

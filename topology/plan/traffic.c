@@ -9,10 +9,12 @@
 
 int plait_model_capacity(const struct plait_model_config *m)
 {
+    double rows = m->experts_capacity * m->experts_top_k * m->seq_len;
+
     if (m->experts == 0)
         return 0;
-    return (int)ceil(m->experts_capacity * m->experts_top_k * m->seq_len /
-                     m->experts);
+    return (int)ceil(
+        fmin(rows / m->experts, (double)m->experts_top_k * m->seq_len));
 }
 
 double plait_traffic_microbatches(const struct plait_job_config *c,
