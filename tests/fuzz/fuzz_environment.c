@@ -51,7 +51,7 @@ static void read_seats(struct fuzz_lines *lines, const struct plait_node *node)
                             NULL) < 0)
         return;
     memset(&binding, 0, sizeof(binding));
-    plait_binding_fill(&binding, &visible, &step, node, 2, "/nowhere");
+    plait_binding_fill(&binding, &visible, &step, node, 2);
     for (i = 0; i < visible.n; i++) {
         if (binding.permuted[i] < 0 || binding.permuted[i] >= visible.n)
             __builtin_trap();

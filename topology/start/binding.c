@@ -8,15 +8,13 @@
 void plait_binding_fill(struct plait_binding *binding,
                         const struct plait_visible *visible,
                         const struct plait_visible *step,
-                        const struct plait_node *node, int tp,
-                        const char *nvidia)
+                        const struct plait_node *node, int tp)
 {
     int index[PLAIT_VISIBLE_MOST], order[PLAIT_VISIBLE_MOST];
 
     binding->visible = *visible;
-    binding->known =
-        visible->n > 0 && step->n > 0 &&
-        plait_visible_match(visible, step, node, nvidia, index) == 0;
+    binding->known = visible->n > 0 && step->n > 0 &&
+                     plait_visible_match(visible, step, node, index) == 0;
     for (int i = 0; i < visible->n; i++) {
         char *end;
         long id = strtol(visible->id[i], &end, 10);

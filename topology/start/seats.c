@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define NVIDIA_GPUS "/proc/driver/nvidia/gpus"
-
 /* With fewer GPUs than tasks, ranks would share one, which NCCL refuses. */
 static int check_gpus(const struct plait_seats *seats, struct plait_error *err)
 {
@@ -93,7 +91,7 @@ int plait_seats_bind_gpus(struct plait_seats *seats,
     if (plait_visible_parse(seats->visible, &visible, err) < 0)
         return -1;
     plait_binding_fill(&seats->binding, &visible, &step, seats->node,
-                       seats->launch.layout.size[PLAIT_TP], NVIDIA_GPUS);
+                       seats->launch.layout.size[PLAIT_TP]);
     if (check_gpus(seats, err) < 0)
         return -1;
     return check_islands(seats, err);

@@ -82,63 +82,30 @@ static int compare_numbers(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-static int read_minor(const char *nvidia, const char *busid)
-{
-    char path[256], line[128];
-    int minor = -1;
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s/information", nvidia, busid);
-    file = fopen(path, "re");
-    if (!file)
-        return -1;
-    while (minor < 0 && fgets(line, sizeof(line), file))
-        if (sscanf(line, "Device Minor: %d", &minor) != 1)
-            minor = -1;
-    fclose(file);
-    return minor;
-}
-
-static int find_minor(const struct plait_node *node, const char *nvidia,
-                      int minor)
-{
-    int known = 0;
-
-    for (int i = 0; i < node->ngpus; i++) {
-        int at = read_minor(nvidia, node->gpus[i].busid);
-
-        known |= at >= 0;
-        if (at == minor)
-            return i;
-    }
-    return !known && minor < node->ngpus ? minor : -1;
-}
-
 int plait_visible_match(const struct plait_visible *visible,
                         const struct plait_visible *step,
-                        const struct plait_node *node, const char *nvidia,
-                        int *index)
+                        const struct plait_node *node, int *index)
 {
-    int minors[PLAIT_VISIBLE_MOST], own[PLAIT_VISIBLE_MOST], same = 1;
+    int numbers[PLAIT_VISIBLE_MOST], own[PLAIT_VISIBLE_MOST], same = 1;
 
     for (int i = 0; i < step->n; i++) {
-        minors[i] = parse_number(step->id[i]);
-        if (minors[i] < 0)
+        numbers[i] = parse_number(step->id[i]);
+        if (numbers[i] < 0)
             return -1;
     }
-    qsort(minors, (size_t)step->n, sizeof(minors[0]), compare_numbers);
+    qsort(numbers, (size_t)step->n, sizeof(numbers[0]), compare_numbers);
     for (int i = 0; i < visible->n; i++) {
         own[i] = parse_number(visible->id[i]);
         if (own[i] < 0)
             return -1;
-        same &= bsearch(&own[i], minors, (size_t)step->n, sizeof(minors[0]),
+        same &= bsearch(&own[i], numbers, (size_t)step->n, sizeof(numbers[0]),
                         compare_numbers) != NULL;
     }
     for (int i = 0; i < visible->n; i++) {
         if (!same && own[i] >= step->n)
             return -1;
-        index[i] = find_minor(node, nvidia, same ? own[i] : minors[own[i]]);
-        if (index[i] < 0)
+        index[i] = same ? own[i] : numbers[own[i]];
+        if (index[i] >= node->ngpus)
             return -1;
         for (int k = 0; k < i; k++)
             if (index[k] == index[i])

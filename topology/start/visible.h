@@ -27,13 +27,11 @@ int plait_visible_format(const struct plait_visible *visible, const int *order,
 
 /* Which GPU of the node each entry is: `index[i]` into node->gpus. `step` is
  * SLURM_STEP_GPUS, Slurm's own numbers; with device cgroups the entries count
- * from 0 among those. Slurm's numbers are device minors; `nvidia` is where the
- * driver lists their PCI addresses (/proc/driver/nvidia/gpus), and where it
- * does not, minors follow the PCI bus. 0, or -1 if the GPUs cannot be
- * matched. */
+ * from 0 among those. Both number the GPUs in the order of their PCI addresses,
+ * as node->gpus does, which need not be that of the device files. 0, or -1 if
+ * the GPUs cannot be matched. */
 int plait_visible_match(const struct plait_visible *visible,
                         const struct plait_visible *step,
-                        const struct plait_node *node, const char *nvidia,
-                        int *index);
+                        const struct plait_node *node, int *index);
 
 #endif
