@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +21,20 @@
 enum { QUIET = 5, QUIET_MOST = 600 };
 /* The nodes that one check asks at most: each costs an RPC. */
 enum { ASKED_MOST = 8 };
+/* What a check finds, if it is not a node. */
+enum { NONE = -1, NOT_YET = -2 };
 
 struct plait_agreement {
     struct plait_meeting *meeting;
     slurm_step_id_t id;
     pthread_t thread;
+    /* A check is a thread of its own: an RPC may take a minute, and a node that
+     * reports meanwhile would take srun for stopped. */
+    pthread_t asker;
+    int asks; /* 1: the thread has been started, and not joined yet */
+    int nasked, asked[ASKED_MOST];
+    atomic_int stray;      /* its result */
+    pthread_mutex_t voice; /* stderr is silenced during an RPC */
     int nnodes;
     char *nodes[];
 };
@@ -58,26 +68,36 @@ static int find_said(const struct plait_agreement *a, const char *kind,
     return lowest;
 }
 
-static void tell_user(int is_error, const char *node, const char *text,
-                      int others)
+static void tell_user(struct plait_agreement *a, int is_error, const char *node,
+                      const char *text, int others)
 {
     char more[48] = "";
 
     if (others)
         snprintf(more, sizeof(more), " (on %d other node%s too)", others,
                  others == 1 ? "" : "s");
+    pthread_mutex_lock(&a->voice);
     if (is_error)
         slurm_error("plait: %s: %s%s", node, text, more);
     else
         slurm_info("plait: %s: %s%s", node, text, more);
+    if (is_error)
+        plait_agreement_be_silent();
+    pthread_mutex_unlock(&a->voice);
 }
 
 static void refuse(struct plait_agreement *a, const char *node,
                    const char *text, int others)
 {
-    tell_user(1, node, text, others);
-    plait_agreement_be_silent();
+    tell_user(a, 1, node, text, others);
     plait_meeting_answer(a->meeting, "stop");
+}
+
+static void end_check(struct plait_agreement *a)
+{
+    if (a->asks)
+        pthread_join(a->asker, NULL);
+    a->asks = 0;
 }
 
 static void let_go(struct plait_agreement *a)
@@ -85,8 +105,9 @@ static void let_go(struct plait_agreement *a)
     int count, note = find_said(a, "note ", &count), port = 0;
     char answer[32];
 
+    end_check(a); /* what the tasks write to stderr must not be lost */
     if (note >= 0)
-        tell_user(0, a->nodes[note],
+        tell_user(a, 0, a->nodes[note],
                   plait_meeting_said(a->meeting, note) + strlen("note 0 "),
                   count - 1);
     for (int i = 0; i < a->nnodes && !port; i++)
@@ -125,14 +146,17 @@ static int is_of_step(const job_step_pids_t *pids)
 }
 
 /* Does Slurm know processes of the step on that node? */
-static int has_tasks(const slurm_step_id_t *id, const char *node)
+static int has_tasks(struct plait_agreement *a, const char *node)
 {
     job_step_pids_response_msg_t *message = NULL;
     job_step_pids_t *pids;
-    int found = 0;
+    int found = 0, rc;
     void *at;
 
-    if (ask_node(*id, node, &message) < 0)
+    pthread_mutex_lock(&a->voice);
+    rc = ask_node(a->id, node, &message);
+    pthread_mutex_unlock(&a->voice);
+    if (rc < 0)
         return 0;
     at = message->pid_list ? slurm_list_iterator_create(message->pid_list)
                            : NULL;
@@ -144,20 +168,55 @@ static int has_tasks(const slurm_step_id_t *id, const char *node)
     return found;
 }
 
-/* Find a node without the plugin: Slurm has started its tasks, but it has not
- * reported to srun. (A node that still prepares a container has no process
- * yet.) -1: none is found. */
-static int find_stray(const struct plait_agreement *a)
+/* The thread of a check: find a node without the plugin, where Slurm has
+ * started tasks though it has not reported to srun. (A node that still prepares
+ * a container has no process yet.) */
+static void *ask(void *arg)
 {
-    int asked = 0;
+    struct plait_agreement *a = arg;
+    int found = NONE;
 
-    for (int i = 0; i < a->nnodes && asked < ASKED_MOST; i++)
-        if (!plait_meeting_said(a->meeting, i)) {
-            if (has_tasks(&a->id, a->nodes[i]))
-                return i;
-            asked++;
-        }
-    return -1;
+    for (int i = 0; i < a->nasked && found == NONE; i++)
+        if (has_tasks(a, a->nodes[a->asked[i]]))
+            found = a->asked[i];
+    atomic_store(&a->stray, found);
+    return NULL;
+}
+
+/* Begin a check unless one is under way. What the last one has found: a node,
+ * or NONE. */
+static int find_stray(struct plait_agreement *a)
+{
+    int found = atomic_load(&a->stray);
+
+    if (a->asks && found == NOT_YET)
+        return NONE;
+    end_check(a);
+    if (found >= 0 && !plait_meeting_said(a->meeting, found))
+        return found;
+    a->nasked = 0;
+    for (int i = 0; i < a->nnodes && a->nasked < ASKED_MOST; i++)
+        if (!plait_meeting_said(a->meeting, i))
+            a->asked[a->nasked++] = i;
+    atomic_store(&a->stray, NOT_YET);
+    a->asks = plait_thread_create(&a->asker, ask, a) == 0;
+    return NONE;
+}
+
+/* 1: a node has given srun up, and the user has been told so. */
+static int refuse_left(struct plait_agreement *a)
+{
+    char text[128];
+    int count, node = plait_meeting_left(a->meeting, &count);
+
+    if (node < 0)
+        return 0;
+    snprintf(text, sizeof(text),
+             "no longer waits: it has heard nothing of srun for %d seconds, or "
+             "its step daemon has ended",
+             PLAIT_AGREE_QUIET);
+    refuse(a, a->nodes[node], text, count - 1);
+    return 1;
 }
 
 /* 1: the nodes may start their tasks; 0: the user has been told why not. */
@@ -171,6 +230,8 @@ static int conclude(struct plait_agreement *a, int stray)
                count - 1);
         return 0;
     }
+    if (refuse_left(a))
+        return 0;
     node = find_said(a, NULL, &count);
     if (stray >= 0)
         refuse(a, a->nodes[stray],
@@ -191,20 +252,25 @@ static int conclude(struct plait_agreement *a, int stray)
 static void *host(void *arg)
 {
     struct plait_agreement *a = arg;
-    int quiet = 0, before = -1, stray = -1, missing, count, rc;
+    int quiet = 0, before = -1, stray = NONE, missing, count, rc;
 
     while ((rc = plait_meeting_wait(a->meeting, QUIET)) == 0) {
         find_said(a, NULL, &missing);
         quiet = missing == before ? quiet + QUIET : QUIET;
         before = missing;
-        if (find_said(a, "no ", &count) >= 0 || quiet >= QUIET_MOST)
+        if (find_said(a, "no ", &count) >= 0 || quiet >= QUIET_MOST ||
+            plait_meeting_left(a->meeting, &count) >= 0)
             break;
         stray = find_stray(a);
         if (stray >= 0)
             break;
     }
-    if (rc < 0 || conclude(a, stray))
+    if (rc < 0)
+        refuse_left(a);
+    if (rc < 0 || conclude(a, stray)) {
+        plait_meeting_cancel(a->meeting); /* no more signs of life */
         return NULL;
+    }
     /* Answer the nodes that report late, too: they would wait for srun to end,
      * and srun for them. */
     while ((rc = plait_meeting_wait(a->meeting, QUIET)) == 0)
@@ -217,6 +283,7 @@ static void *host(void *arg)
 static void free_agreement(struct plait_agreement *a)
 {
     plait_meeting_destroy(a->meeting);
+    pthread_mutex_destroy(&a->voice);
     for (int i = 0; i < a->nnodes; i++)
         free(a->nodes[i]);
     free(a);
@@ -237,6 +304,8 @@ struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
         return NULL;
     }
     a->id = *id;
+    a->stray = NONE;
+    pthread_mutex_init(&a->voice, NULL);
     a->nnodes = nnodes;
     for (int i = 0; i < nnodes; i++)
         if (!(a->nodes[i] = strdup(nodes[i]))) {
@@ -253,6 +322,7 @@ struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
     snprintf(text, sizeof(text), "%d:%s", plait_meeting_port(a->meeting),
              token);
     if (setenv(PLAIT_ENV_AGREE, text, 1) == 0 &&
+        plait_meeting_keep(a->meeting, PLAIT_AGREE_SIGN) == 0 &&
         plait_thread_create(&a->thread, host, a) == 0)
         return a;
     plait_errorf(err, "cannot wait for the step's nodes: %s", strerror(errno));
@@ -267,5 +337,6 @@ void plait_agreement_end(struct plait_agreement *agreement)
         return;
     plait_meeting_cancel(agreement->meeting);
     pthread_join(agreement->thread, NULL);
+    end_check(agreement);
     free_agreement(agreement);
 }

@@ -11,6 +11,12 @@
  * tells srun whether it can start its tasks, and srun tells all of them to go
  * on, or says in one line what is wrong and stops them. */
 
+/* While the nodes wait, srun sends them a sign of life every SIGN seconds. A
+ * node that gets none for QUIET seconds no longer waits: srun is stopped or cut
+ * off, and Slurm drains a node where a cancelled step is still there after
+ * UnkillableStepTimeout, 60 seconds by default. */
+enum { PLAIT_AGREE_SIGN = 5, PLAIT_AGREE_QUIET = 25 };
+
 /* srun */
 struct plait_agreement;
 
@@ -31,7 +37,7 @@ void plait_agreement_be_silent(void);
 /* slurmstepd */
 enum plait_verdict {
     PLAIT_GO,
-    PLAIT_STOP,  /* srun has said why */
+    PLAIT_STOP,  /* srun has said why, or will once it runs again */
     PLAIT_ALONE, /* srun does not listen: the user has been told nothing */
     PLAIT_CUT    /* srun cannot be reached: the reason is in err */
 };

@@ -20,6 +20,7 @@ static int find_place(spank_t spank, struct plait_meeting_place *place)
     if (plait_remote_get_env(spank, PLAIT_ENV_AGREE, text, sizeof(text)) < 0 ||
         sscanf(text, "%5d:%64[0-9a-f]", &place->port, place->token) != 2)
         return -1;
+    place->quiet = PLAIT_AGREE_QUIET;
     if (plait_remote_get_env(spank, "SLURM_LAUNCH_NODE_IPADDR", place->host,
                              sizeof(place->host)) == 0)
         return 0;
@@ -57,9 +58,12 @@ enum plait_verdict plait_agreement_join(spank_t spank, const char *why,
         snprintf(text, sizeof(text), "%s %d %s", note ? "note" : "ok", *port,
                  note ? note : "");
     if (plait_meeting_join(&place, (int)node, text, SECONDS_MOST, answer, err) <
-        0)
-        verdict = errno == ECONNRESET ? PLAIT_STOP : PLAIT_CUT;
-    else if (sscanf(answer, "go %5d", port) == 1)
+        0) {
+        if (errno != ECONNRESET && errno != ETIME)
+            verdict = PLAIT_CUT;
+        if (errno == ETIME)
+            slurm_info("plait: srun does not answer: %s", err->text);
+    } else if (sscanf(answer, "go %5d", port) == 1)
         verdict = PLAIT_GO;
     free(answer);
     return verdict;

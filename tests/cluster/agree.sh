@@ -60,6 +60,19 @@ scancel --user="$(id -un)"
 check "... start nothing" is "" "$(ls started.* 2>/dev/null)"
 check "... and leave nothing" until_true quiet
 
+# Slurm itself waits for minutes for a stopped srun to take its messages.
+late
+kill -STOP $step
+check "the nodes do not wait for an srun that is stopped" until_true \
+    grep -q 'has sent nothing for 25 seconds' slurm/log/slurmd.node1
+rm -f "$TEST_HOLD/node2"
+kill -CONT $step
+check "... which says so once it goes on" in_time
+check "... in one line" is 1 "$(grep -c plait: out)$(grep plait: out |
+    grep -v 'plait: node[13]: no longer waits: .* of srun for 25 seconds')"
+check "... and no task has started" is "" "$(ls started.* 2>/dev/null)"
+check "... and nothing is left" until_true quiet
+
 # A step daemon answers requests before it has created the step's container.
 # Slurm then returns all processes of the machine as those of the step.
 if strace -o /dev/null true 2>/dev/null; then

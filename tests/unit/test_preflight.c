@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -306,6 +307,41 @@ static void check_strangers(void)
     plait_meeting_destroy(meeting);
 }
 
+/* A member gives up a host that sends nothing, but waits for one that gives
+ * signs of life. */
+static void check_quiet(void)
+{
+    struct plait_error err;
+    struct plait_meeting *meeting =
+        plait_meeting_create(2, "known", NULL, &err);
+    struct plait_meeting_place place = {
+        .host = "127.0.0.1", .token = "known", .quiet = 3};
+    static char said[PLAIT_MEETING_ANSWER];
+    int status = 1, count = 9;
+    pid_t pid;
+
+    place.port = plait_meeting_port(meeting);
+    ok(plait_meeting_join(&place, 0, "", 60, said, &err) < 0 && errno == ETIME,
+       "no sign of life: %s", err.text);
+    ok(plait_meeting_keep(meeting, 1) == 0 &&
+           plait_meeting_wait(meeting, 1) == 0 &&
+           plait_meeting_left(meeting, &count) == 0 && count == 1,
+       "the host knows which member has left");
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0)
+        _exit(plait_meeting_join(&place, 1, "", 60, said, &err) < 0 ||
+              strcmp(said, "well") != 0);
+    ok(plait_meeting_wait(meeting, 60) == 1, "a member comes");
+    sleep(6);
+    ok(plait_meeting_left(meeting, &count) == 0 && count == 1,
+       "... and stays while there are signs");
+    plait_meeting_answer(meeting, "well");
+    waitpid(pid, &status, 0);
+    ok(status == 0, "... which are no answer");
+    plait_meeting_destroy(meeting);
+}
+
 static void check_munge(void)
 {
     static const struct {
@@ -340,6 +376,7 @@ int main(void)
 {
     check_strangers();
     check_here();
+    check_quiet();
     check_munge();
     check_judge();
     check_calmest();

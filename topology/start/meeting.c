@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "topology/base/thread.h"
 
 /* "plait TOKEN INDEX TEXT\n" */
 enum { LINE_MOST = PLAIT_MEETING_SAID + 128, TOKEN_SIZE = 65 };
@@ -42,6 +45,9 @@ struct plait_meeting {
     char **said; /* [members] */
     int *fds;    /* [members] */
     struct guest *guests;
+    int keeps; /* seconds between signs of life, 0: none are sent */
+    pthread_t keeper;
+    pthread_mutex_t lock; /* for said and fds, which the keeper reads */
 };
 
 /* An IPv6 socket accepts IPv4 too, where the system has IPv6. */
@@ -122,6 +128,7 @@ static struct plait_meeting *create(int members, const char *token,
 
     if (!meeting)
         goto error;
+    pthread_mutex_init(&meeting->lock, NULL);
     meeting->listener = meeting->epoll = meeting->cancel = -1;
     meeting->said = calloc((size_t)members, sizeof(*meeting->said));
     meeting->fds = calloc((size_t)members, sizeof(*meeting->fds));
@@ -171,6 +178,10 @@ void plait_meeting_destroy(struct plait_meeting *meeting)
 
     if (!meeting)
         return;
+    if (meeting->keeps) {
+        plait_meeting_cancel(meeting);
+        pthread_join(meeting->keeper, NULL);
+    }
     for (int i = 0; i < meeting->members; i++)
         if (meeting->said[i]) {
             close(meeting->fds[i]);
@@ -186,6 +197,7 @@ void plait_meeting_destroy(struct plait_meeting *meeting)
     close_fd(meeting->listener);
     close_fd(meeting->epoll);
     close_fd(meeting->cancel);
+    pthread_mutex_destroy(&meeting->lock);
     free(meeting->said);
     free(meeting->fds);
     free(meeting);
@@ -216,6 +228,53 @@ void plait_meeting_cancel(struct plait_meeting *meeting)
 
     if (write(meeting->cancel, &one, sizeof(one)) < 0)
         return; /* it has been cancelled already */
+}
+
+/* The thread: plait_meeting_cancel() ends it. */
+static void *keep(void *arg)
+{
+    struct plait_meeting *meeting = arg;
+    struct pollfd end = {.fd = meeting->cancel, .events = POLLIN};
+    int rc;
+
+    while ((rc = poll(&end, 1, meeting->keeps * 1000)) <= 0) {
+        if (rc < 0)
+            continue;
+        pthread_mutex_lock(&meeting->lock);
+        for (int i = 0; i < meeting->members; i++)
+            if (meeting->said[i])
+                send(meeting->fds[i], "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        pthread_mutex_unlock(&meeting->lock);
+    }
+    return NULL;
+}
+
+int plait_meeting_keep(struct plait_meeting *meeting, int seconds)
+{
+    meeting->keeps = seconds;
+    if (plait_thread_create(&meeting->keeper, keep, meeting) == 0)
+        return 0;
+    meeting->keeps = 0;
+    return -1;
+}
+
+int plait_meeting_left(const struct plait_meeting *meeting, int *count)
+{
+    int lowest = -1;
+    char byte;
+
+    *count = 0;
+    for (int i = meeting->members - 1; i >= 0; i--) {
+        ssize_t n = meeting->said[i] ? recv(meeting->fds[i], &byte, 1,
+                                            MSG_PEEK | MSG_DONTWAIT)
+                                     : 1;
+
+        if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+            continue;
+        lowest = i;
+        ++*count;
+    }
+    return lowest;
 }
 
 static int64_t now_ms(void)
@@ -303,8 +362,10 @@ static int admit(struct plait_meeting *meeting, const struct guest *guest)
         meeting->said[index] ||
         (meeting->check && !meeting->check(meeting->arg, index, text)))
         return 0;
+    pthread_mutex_lock(&meeting->lock);
     meeting->said[index] = strdup(text);
     meeting->fds[index] = guest->fd;
+    pthread_mutex_unlock(&meeting->lock);
     return meeting->said[index] != NULL;
 }
 
@@ -406,6 +467,7 @@ void plait_meeting_answer(struct plait_meeting *meeting, const char *text)
     if (!line)
         return;
     sprintf(line, "%s\n", text);
+    pthread_mutex_lock(&meeting->lock); /* no sign of life within an answer */
     for (int i = 0; i < meeting->members; i++) {
         int fd = meeting->said[i] ? meeting->fds[i] : -1, off = 0;
         size_t sent = 0;
@@ -420,5 +482,6 @@ void plait_meeting_answer(struct plait_meeting *meeting, const char *text)
             sent += n > 0 ? (size_t)n : 0;
         }
     }
+    pthread_mutex_unlock(&meeting->lock);
     free(line);
 }

@@ -40,6 +40,13 @@ void plait_meeting_check(struct plait_meeting *meeting,
 /* Wait until all members have come: 1. 0: no further one came for `seconds`.
  * -1: the meeting was cancelled, or a system call failed; see errno. */
 int plait_meeting_wait(struct plait_meeting *meeting, int seconds);
+/* From now on send an empty line to the members that have come, every `seconds`
+ * and from a thread of its own, until the meeting is cancelled: they know by it
+ * that this process runs and can be reached. 0, or -1 with errno. */
+int plait_meeting_keep(struct plait_meeting *meeting, int seconds);
+/* The lowest member that has come and has left without an answer, or -1.
+ * *count: how many such members there are. */
+int plait_meeting_left(const struct plait_meeting *meeting, int *count);
 /* What member `index` said, NULL: it has not come. */
 const char *plait_meeting_said(const struct plait_meeting *meeting, int index);
 /* Send `text` to all members that have come. */
@@ -65,6 +72,8 @@ struct plait_meeting_place {
                       and port */
     int port;
     int patience; /* seconds that the host may take to begin to listen */
+    int quiet;    /* seconds after which a host that sends nothing is given up,
+                     0: it sends nothing but its answer */
 };
 
 /* For both sides: the address of a socket name, and whether a process of this
@@ -75,7 +84,7 @@ int plait_meeting_is_own(int fd);
 
 /* As a member: send `text`, and wait up to `seconds` for the answer. -1, with
  * the reason in err, where there is none; errno is ECONNRESET where the host
- * has gone. */
+ * has gone, and ETIME where it has sent nothing for place->quiet seconds. */
 int plait_meeting_join(const struct plait_meeting_place *place, int index,
                        const char *text, int seconds,
                        char answer[PLAIT_MEETING_ANSWER],

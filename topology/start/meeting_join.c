@@ -136,14 +136,46 @@ static int connect_here(const struct plait_meeting_place *place,
     return -1;
 }
 
-static int read_answer(int fd, const struct timespec *end, char *answer,
+/* When a host that sends nothing from now on is given up. */
+static struct timespec end_of_quiet(const struct plait_meeting_place *place,
+                                    const struct timespec *end)
+{
+    struct timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += place->quiet;
+    return place->quiet && at.tv_sec < end->tv_sec ? at : *end;
+}
+
+/* 0 once a line has come, of which the newline is cut off. */
+static int find_line(char *answer)
+{
+    char *newline = strchr(answer, '\n');
+
+    if (newline)
+        *newline = '\0';
+    return newline ? 0 : -1;
+}
+
+/* Drop the empty lines before the answer: those are signs of life. */
+static size_t drop_signs(char *answer, size_t used)
+{
+    size_t signs = strspn(answer, "\n");
+
+    memmove(answer, answer + signs, used - signs + 1);
+    return used - signs;
+}
+
+static int read_answer(const struct plait_meeting_place *place, int fd,
+                       const struct timespec *end, char *answer,
                        struct plait_error *err)
 {
     size_t used = 0;
 
     for (;;) {
+        struct timespec until = end_of_quiet(place, end);
         ssize_t n =
-            wait_for(fd, POLLIN, end) < 0
+            wait_for(fd, POLLIN, &until) < 0
                 ? -1
                 : recv(fd, answer + used, PLAIT_MEETING_ANSWER - 1 - used, 0);
 
@@ -151,14 +183,19 @@ static int read_answer(int fd, const struct timespec *end, char *answer,
             continue;
         if (n == 0)
             errno = ECONNRESET;
+        if (n < 0 && errno == ETIMEDOUT && until.tv_sec < end->tv_sec) {
+            errno = ETIME;
+            return plait_errorf(err, "%s has sent nothing for %d seconds",
+                                place->host, place->quiet);
+        }
         if (n <= 0)
             return plait_errorf(err, "no answer came: %s", strerror(errno));
         used += (size_t)n;
         answer[used] = '\0';
-        if (answer[used - 1] == '\n') {
-            answer[used - 1] = '\0';
+        if (place->quiet)
+            used = drop_signs(answer, used);
+        if (find_line(answer) == 0)
             return 0;
-        }
         if (used == PLAIT_MEETING_ANSWER - 1)
             return plait_errorf(err, "the answer is too long");
     }
@@ -170,14 +207,15 @@ int plait_meeting_join(const struct plait_meeting_place *place, int index,
                        struct plait_error *err)
 {
     char line[PLAIT_MEETING_SAID + 128];
-    struct timespec begin, end;
+    struct timespec begin, end, until;
     int fd, n, rc;
 
     clock_gettime(CLOCK_MONOTONIC, &begin);
     end = begin;
     end.tv_sec += seconds;
+    until = end_of_quiet(place, &end);
     fd = *place->here ? connect_here(place, &begin, err)
-                      : connect_by_name(place, &begin, &end, err);
+                      : connect_by_name(place, &begin, &until, err);
     if (fd < 0)
         return -1;
     n = snprintf(line, sizeof(line), "plait %s %d %.*s\n", place->token, index,
@@ -186,7 +224,7 @@ int plait_meeting_join(const struct plait_meeting_place *place, int index,
         rc = plait_errorf(err, "cannot write to %s: %s", place->host,
                           strerror(errno));
     else
-        rc = read_answer(fd, &end, answer, err);
+        rc = read_answer(place, fd, &end, answer, err);
     n = errno;
     close(fd);
     errno = n;
