@@ -36,6 +36,16 @@ if os.environ["RANK"] == "0":
     socket.socket().bind(("", int(os.environ["MASTER_PORT"])))
     print("bound")' 2>&1)" "^bound$"
 
+# As on many machines, node1's own name means a loopback address there.
+mount --bind slurm/hosts /etc/hosts
+sed 's/.* node1$/127.0.1.1 node1/' slurm/hosts >hosts1
+nsenter -t "$(pgrep -P "$(pid_of 1)" | head -n 1)" -m \
+    mount --bind "$work/hosts1" /etc/hosts
+scontrol update nodename=node1 nodeaddr=node1
+check "RANK 0's name is a loopback address on its node" is \
+    "0 1 2 3 4 5 6 7 status 0" "$(fly | sort | xargs)"
+scontrol update nodename=node1 nodeaddr=10.99.0.2
+
 mv slurm/plugstack.conf plugstack
 : >slurm/plugstack.conf
 check "plait run without the plugin measures too" is "0 1 2 3 4 5 6 7" \

@@ -32,6 +32,7 @@ struct flight {
     const struct plait_preflight *p;
     int rank, world, server; /* process that takes messages, -1: none */
     struct contact self, *contacts;
+    char master[HOST_MOST]; /* the address at which RANK 0 is reached */
     struct plait_preflight_report report;
     struct plait_preflight_report *reports; /* RANK 0: [world] */
     struct plait_preflight_calm *calm;      /* RANK 0: [world] */
@@ -40,22 +41,24 @@ struct flight {
 
 /* ---- this task's own address ---- */
 
-/* The address of this machine from which RANK 0 is reached. */
-static int find_host(const struct plait_launch *launch, char *host,
-                     sa_family_t *family)
+/* The address of this machine from which RANK 0 is reached, in f->self, and
+ * that of RANK 0. */
+static int find_host(struct flight *f, sa_family_t *family)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *at = NULL;
     struct sockaddr_storage own;
     socklen_t size = sizeof(own);
     int fd, rc = -1;
 
-    if (getaddrinfo(launch->master_addr, "9", &hints, &at))
+    if (getaddrinfo(f->p->launch->master_addr, "9", &hints, &at))
         return -1;
     fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0 &&
         getsockname(fd, (struct sockaddr *)&own, &size) == 0)
-        rc = getnameinfo((struct sockaddr *)&own, size, host, HOST_MOST, NULL,
-                         0, NI_NUMERICHOST);
+        rc = getnameinfo((struct sockaddr *)&own, size, f->self.host, HOST_MOST,
+                         NULL, 0, NI_NUMERICHOST) |
+             getnameinfo(at->ai_addr, at->ai_addrlen, f->master, HOST_MOST,
+                         NULL, 0, NI_NUMERICHOST);
     *family = (sa_family_t)at->ai_family;
     if (fd >= 0)
         close(fd);
@@ -70,7 +73,7 @@ static int open_server(struct flight *f)
     sa_family_t family;
     int fd;
 
-    if (find_host(f->p->launch, f->self.host, &family) < 0)
+    if (find_host(f, &family) < 0)
         return -1;
     any.sin6_family = family;
     fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -87,6 +90,19 @@ static int open_server(struct flight *f)
     f->self.node_rank = f->p->launch->node_rank;
     f->server = plait_preflight_serve(f->p->token, fd);
     return f->server < 0 ? -1 : 0;
+}
+
+/* On RANK 0's node its host name may stand for a loopback address ("127.0.1.1"
+ * in /etc/hosts), which means this node here. */
+static void correct_contacts(struct flight *f)
+{
+    for (int i = 0; i < f->world; i++) {
+        struct contact *c = &f->contacts[i];
+
+        if (c->node_rank != f->self.node_rank &&
+            (strncmp(c->host, "127.", 4) == 0 || strcmp(c->host, "::1") == 0))
+            memcpy(c->host, f->master, sizeof(c->host));
+    }
 }
 
 /* ---- what is measured ---- */
@@ -383,6 +399,7 @@ static int follow(struct flight *f)
     if (sscanf(f->answer, "%d", &port) != 1 ||
         read_contacts(f, f->answer + strcspn(f->answer, " ")) < 0)
         return -1;
+    correct_contacts(f);
     list_edges(f);
     for (;;) {
         measure(f);
