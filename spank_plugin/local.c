@@ -114,8 +114,8 @@ int plait_local_check(const struct plait_options *options,
     plait_job_request_close(&request);
     job.partition = slurm.partition;
     job.gpus = slurm.gpus;
-    if (rc < 0 ||
-        (site && plait_policy_check(site, &job, &layout, &within, err) < 0))
+    if (rc < 0 || (site && !options->measure_only &&
+                   plait_policy_check(site, &job, &layout, &within, err) < 0))
         return -1;
     return slurm.tasks && slurm.per_node
                ? check_tp(&layout, slurm.per_node, options->placement, err)
@@ -366,7 +366,7 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
                      const struct plait_options *options,
                      const struct plait_site *site, struct plait_error *err)
 {
-    enum plait_within within;
+    enum plait_within within = PLAIT_WITHIN_NODE;
     struct plait_plan_request plan_request = {
         .nnodes = (int)step->node_cnt,
         .nodes = (const char *const *)nodes,
@@ -394,7 +394,8 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
     if (plan && plait_plan_check_order(plan, plan_request.nodes, err) < 0)
         slurm_info("plait: warning: %s", err->text);
     if (!plan ||
-        check_policies(site, id, nodes[0], &plan->layout, &within, err) < 0)
+        (!options->measure_only &&
+         check_policies(site, id, nodes[0], &plan->layout, &within, err) < 0))
         goto error;
     rc = export_variables(site, within) | export_preflight(options);
     if (rc < 0)

@@ -209,6 +209,7 @@ static void start_step(spank_t spank)
 {
     if (!is_plain_step(spank))
         return;
+    state.options.measure_only = plait_remote_is_preflight(spank);
     if (!state.failed && plait_plugstack_apply(&state.plugstack, &state.options,
                                                &state.error) < 0)
         state.failed = 1;

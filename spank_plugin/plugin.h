@@ -57,6 +57,8 @@ plait_remote_create(spank_t spank, const struct plait_options *options,
 /* Did srun decide that this step has no plan (PLAIT_NO_PLAN), or may not start
  * (PLAIT_REFUSED_PLAN)? */
 int plait_remote_plan_is(spank_t spank, const char *what);
+/* Is it the preflight of --spares, whose tasks must not start their command? */
+int plait_remote_is_preflight(spank_t spank);
 /* Wait until all nodes know whether the step can start; `remote` is NULL where
  * this one cannot, for the reason in err. */
 enum plait_verdict plait_remote_agree(struct plait_remote *remote,
@@ -66,7 +68,7 @@ void plait_remote_destroy(struct plait_remote *remote);
 int plait_remote_task(struct plait_remote *remote, spank_t spank,
                       struct plait_error *err);
 /* In the forked task, after plait_remote_task(): plait_preflight_run() and its
- * result. */
+ * result, but never -1 in the preflight of --spares. */
 int plait_remote_preflight(const struct plait_remote *remote, spank_t spank);
 
 #endif

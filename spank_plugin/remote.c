@@ -216,6 +216,15 @@ int plait_remote_plan_is(spank_t spank, const char *what)
            strcmp(text, what) == 0;
 }
 
+int plait_remote_is_preflight(spank_t spank)
+{
+    char text[16];
+
+    return plait_remote_get_env(spank, PLAIT_ENV_PREFLIGHT_STEP, text,
+                                sizeof(text)) == 0 ||
+           errno != ENOENT;
+}
+
 enum plait_verdict plait_remote_agree(struct plait_remote *remote,
                                       spank_t spank, struct plait_error *err)
 {
@@ -314,10 +323,10 @@ int plait_remote_preflight(const struct plait_remote *remote, spank_t spank)
                                         .token = remote->preflight,
                                         .say = say_error,
                                         .bound = remote->bound};
-    int local = 0;
+    int local = 0, status;
 
     if (!*remote->preflight || !remote->options.rendezvous)
-        return -1;
+        return remote->options.measure_only ? 0 : -1;
     plait_remote_get_env(spank, "SLURMD_NODENAME", node, sizeof(node));
     if (!*node)
         gethostname(node, sizeof(node) - 1);
@@ -325,5 +334,6 @@ int plait_remote_preflight(const struct plait_remote *remote, spank_t spank)
     launch.local_rank = local;
     launch.rank = remote->seats.first_rank + local;
     plait_layout_coord(&launch.layout, launch.rank, &launch.coord);
-    return plait_preflight_run(&preflight);
+    status = plait_preflight_run(&preflight);
+    return status < 0 && remote->options.measure_only ? 0 : status;
 }

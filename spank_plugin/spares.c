@@ -25,6 +25,7 @@ void plait_spares_begin(struct plait_options *options)
 {
     if (!getenv(PLAIT_ENV_PREFLIGHT_STEP))
         return;
+    options->measure_only = 1;
     options->spares = 0;
     options->model[0] = '\0'; /* no model is loaded in that step */
 }

@@ -11,8 +11,8 @@
  * asked for on the nodes that remain. So nothing in that step sees a node that
  * was left out: neither MPI nor a trainer that reads SLURM_NTASKS. */
 
-/* Clear --spares in the srun of the preflight step itself. Call before any
- * check. */
+/* In the srun of the preflight step itself: set measure_only, and clear
+ * --spares. Call before any check. */
 void plait_spares_begin(struct plait_options *options);
 
 /* Subtract the tasks of the spare nodes from slurm->tasks. -1, with the reason

@@ -49,6 +49,22 @@ check "quiet nodes: one of five is left out" \
     eval 'ranks "$seen" && is 1 "$(missing "$seen" | wc -w)" &&
         like "$seen" "status 0$"'
 
+arguments=$(cat slurm/plugstack.conf)
+echo 'policies: [{partition: all, max: {dp: 2, pp: 2}}]' >site.yaml
+echo "$arguments site=$work/site.yaml force-pin=none force-placement=linear" \
+    >slurm/plugstack.conf
+check "a policy" refused 'this partition allows --pp=2' \
+    srun -N5 --ntasks-per-node=2 --tp=2 --pp=5 true
+seen=$(job 5 srun --tp=2 --pp=2 --spares=1 bash -c "$where")
+check "... and forced flags are not for the step that measures" \
+    eval 'ranks "$seen" && is 1 "$(missing "$seen" | wc -w)" &&
+        like "$seen" "status 0$"'
+seen=$(SLURM_PLAIT_PREFLIGHT_STEP=1 job 5 srun --tp=2 --pp=5 --preflight \
+    touch ran)
+check "... which starts no command" \
+    eval '[ ! -e ran ] || { echo "$seen"; false; }'
+echo "$arguments" >slurm/plugstack.conf
+
 slow_down 2
 seen=$(job 5 srun --tp=2 --pp=2 --spares=1 bash -c "$where")
 check "a slow link is named, and the step goes on without its node" \

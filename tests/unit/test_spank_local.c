@@ -300,6 +300,9 @@ static void test_arguments(void)
     ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
            strstr(err.text, "only --pin=none"),
        "and nothing else: %s", err.text);
+    options.measure_only = 1;
+    ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 && options.pin,
+       "but in the preflight of --spares");
     complaints[0] = '\0';
     plait_plugstack_parse(&plugstack, 1, wrong, add_complaint, NULL);
     ok(strcmp(complaints, "'on-hang=what': must be refuse or unpinned; ") == 0,

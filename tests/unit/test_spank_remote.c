@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake_step.h"
@@ -83,6 +84,36 @@ static void test_wrong_steps(void)
     spank_setenv(NULL, "SLURM_STEP_GPUS", "0", 1);
     spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", "0", 1);
     refuses("one GPU for two tasks");
+}
+
+/* The exit status of a task, 99 where it starts its command. */
+static int end_of_task(void)
+{
+    int status = 0;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        slurm_spank_task_init(NULL, 0, NULL);
+        _exit(99);
+    }
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_preflight_step(void)
+{
+    fake_step_start();
+    slurm_spank_user_init(NULL, 0, NULL);
+    ok(end_of_task() == 99, "a task starts its command");
+    fake_step_start();
+    spank_setenv(NULL, PLAIT_ENV_PREFLIGHT_STEP, "1", 1);
+    slurm_spank_init_post_opt(NULL, 0, NULL);
+    slurm_spank_user_init(NULL, 0, NULL);
+    ok(end_of_task() == 0 && !slurm.said[0],
+       "but not in the preflight of --spares");
+    slurm_spank_exit(NULL, 0, NULL);
 }
 
 static void test_port_held(void)
@@ -254,6 +285,7 @@ int main(void)
     test_task();
     test_untouched();
     test_wrong_steps();
+    test_preflight_step();
     test_port_held();
     test_gpus();
     test_slurmd();

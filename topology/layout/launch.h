@@ -36,8 +36,8 @@ extern "C" {
 /* With --preflight, the token by which its tasks recognize each other; not
  * passed on to them. */
 #define PLAIT_ENV_PREFLIGHT "SLURM_PLAIT_PREFLIGHT"
-/* With --spares: this srun is the preflight before the step, and starts no
- * command. */
+/* With --spares: this srun is the preflight before the step. To srun and to the
+ * nodes it means that no policy applies and that no task starts its command. */
 #define PLAIT_ENV_PREFLIGHT_STEP "SLURM_PLAIT_PREFLIGHT_STEP"
 /* With plait run --elastic: the number of spare processes beside the ranks; and
  * in a spare process, its own number, from 1. */

@@ -38,6 +38,9 @@ struct plait_options {
     int show_plan;
     int preflight;
     int spares; /* nodes that may be left out; above 0 implies a preflight */
+    int measure_only; /* the preflight of --spares itself, in a step of its own:
+                         a site's defaults, forced values and policies do not
+                         apply, and its tasks never start their command */
     char model[1024]; /* the model's file, "" none; never opened as root */
 };
 

@@ -148,6 +148,8 @@ int plait_plugstack_apply(const struct plait_plugstack *plugstack,
 {
     struct plait_options filled = *options;
 
+    if (options->measure_only)
+        return 0;
     for (int i = 0; i < PLAIT_NOPTIONS; i++) {
         struct plait_options trial = filled;
         int given = options->given >> i & 1;
