@@ -146,6 +146,7 @@ static int hold_port(struct plait_remote *remote, spank_t spank,
 
     remote->port_fd =
         movable ? plait_master_port_take(port) : plait_master_port_hold(*port);
+    remote->port_pid = getpid();
     if (remote->port_fd < 0 && errno == EADDRINUSE)
         return plait_errorf(err,
                             "port %d of %s is in use; set MASTER_PORT to "
@@ -291,7 +292,9 @@ void plait_remote_destroy(struct plait_remote *remote)
     if (!remote)
         return;
     plait_node_destroy(remote->seats.node);
-    if (remote->port_fd >= 0)
+    /* With SlurmdParameters=contain_spank user_init runs in a process that
+     * shares this one's memory, but not its files. */
+    if (remote->port_fd >= 0 && remote->port_pid == getpid())
         close(remote->port_fd);
     free(remote);
     errno = saved;

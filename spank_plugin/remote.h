@@ -3,6 +3,7 @@
 #define PLAIT_SPANK_PLUGIN_REMOTE_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include <slurm/spank.h>
 
@@ -23,6 +24,7 @@ struct plait_remote {
     char preflight[65]; /* its token, "": none */
     struct plait_preflight_bound bound;
     int port_fd;             /* holds MASTER_PORT; -1: not held here */
+    pid_t port_pid;          /* the process whose descriptor that is */
     struct plait_error note; /* what this node lacks, or "" */
 };
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plugin in slurmstepd and slurmd, against a fake Slurm. */
+#define _GNU_SOURCE /* clone */
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +118,36 @@ static void test_preflight_step(void)
     ok(end_of_task() == 0 && !slurm.said[0],
        "but not in the preflight of --spares");
     slurm_spank_exit(NULL, 0, NULL);
+}
+
+static int user_init(void *unused)
+{
+    (void)unused;
+    _exit(slurm_spank_user_init(NULL, 0, NULL));
+}
+
+/* As Slurm does with contain_spank: the port is held by a process with files of
+ * its own, in the same memory. */
+static void test_contained(void)
+{
+    enum { STACK = 1 << 20, FILES = 16 };
+    char *stack = malloc(STACK);
+    int fds[FILES], status = 1, open_still = 0;
+    pid_t pid;
+
+    fake_step_start();
+    slurm.nodeid = 0;
+    pid =
+        clone(user_init, stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    waitpid(pid, &status, 0);
+    for (int i = 0; i < FILES; i++)
+        fds[i] = open("/dev/null", O_RDONLY);
+    slurm_spank_exit(NULL, 0, NULL);
+    for (int i = 0; i < FILES; i++)
+        open_still += close(fds[i]) == 0;
+    ok(pid > 0 && status == 0 && open_still == FILES,
+       "a port held elsewhere: %d of %d files are left", open_still, FILES);
+    free(stack);
 }
 
 static void test_port_held(void)
@@ -286,6 +320,7 @@ int main(void)
     test_untouched();
     test_wrong_steps();
     test_preflight_step();
+    test_contained();
     test_port_held();
     test_gpus();
     test_slurmd();
