@@ -51,6 +51,7 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
     options->mem_bind = bind && strcmp(bind, "none") != 0;
     options->resv_ports = get(arg, "resv-ports") != NULL;
     options->nodelist = get(arg, "nodelist") != NULL;
+    options->relative = get(arg, "relative") != NULL;
     options->exclude = get(arg, "exclude");
     options->cpus = get(arg, "cpus-per-task");
     options->partition = get(arg, "partition");

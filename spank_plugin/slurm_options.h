@@ -13,6 +13,7 @@ struct plait_slurm_options {
     int mem_bind;
     int resv_ports;
     int nodelist;          /* --nodelist names the nodes */
+    int relative;          /* --relative counts them in the job */
     const char *exclude;   /* NULL: not given */
     const char *cpus;      /* --cpus-per-task; NULL: not given */
     const char *partition; /* NULL: not given */

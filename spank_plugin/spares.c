@@ -19,6 +19,9 @@
  * have to wait for its turn. */
 enum { STEP_SECONDS = 600, ARGS_MOST = 24, ARG_MOST = 64 };
 
+/* Room for the nodes to leave out, the user's and those of the preflight. */
+enum { LIST_SIZE = 4096 };
+
 static const char said_by[] = "plait: preflight: ";
 
 void plait_spares_begin(struct plait_options *options)
@@ -57,7 +60,7 @@ int plait_spares_subtract(const struct plait_options *options,
 /* ---- the preflight step ---- */
 
 struct command {
-    char text[ARGS_MOST][ARG_MOST], self[PATH_MAX];
+    char text[ARGS_MOST][ARG_MOST], self[PATH_MAX], exclude[LIST_SIZE + 16];
     char *argv[ARGS_MOST + 2];
     int n;
 };
@@ -80,8 +83,8 @@ static void add_number(struct command *c, const char *flag, int number)
 /* A pipeline over the nodes: each task has a neighbour on two other nodes, so
  * that all of their links are timed. The user's own flags, if they come with
  * the job, are overridden; GPUs are left alone. */
-static int fill_command(struct command *c, int nodes, int per_node,
-                        const char *cpus)
+static int fill_command(struct command *c, int nodes,
+                        const struct plait_slurm_options *slurm)
 {
     static const char *const fixed[] = {"--quiet",
                                         "--overlap",
@@ -105,12 +108,17 @@ static int fill_command(struct command *c, int nodes, int per_node,
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
         add_text(c, fixed[i]);
     add_number(c, "nodes", nodes);
-    add_number(c, "ntasks", nodes * per_node);
-    add_number(c, "ntasks-per-node", per_node);
-    add_number(c, "dp", per_node);
+    add_number(c, "ntasks", nodes * slurm->per_node);
+    add_number(c, "ntasks-per-node", slurm->per_node);
+    add_number(c, "dp", slurm->per_node);
     add_number(c, "pp", nodes);
-    if (cpus && atoi(cpus) > 0)
-        add_number(c, "cpus-per-task", atoi(cpus));
+    if (slurm->cpus && atoi(slurm->cpus) > 0)
+        add_number(c, "cpus-per-task", atoi(slurm->cpus));
+    if (slurm->exclude) {
+        snprintf(c->exclude, sizeof(c->exclude), "--exclude=%s",
+                 slurm->exclude);
+        c->argv[++c->n] = c->exclude;
+    }
     add_text(c, "true");
     return 0;
 }
@@ -124,7 +132,7 @@ static char *run_preflight(const struct plait_slurm_options *slurm, int nodes,
     size_t size = 0;
     char *text = NULL;
 
-    if (c && fill_command(c, nodes, slurm->per_node, slurm->cpus) == 0 &&
+    if (c && fill_command(c, nodes, slurm) == 0 &&
         setenv(PLAIT_ENV_PREFLIGHT_STEP, "1", 1) == 0)
         text = plait_capture(c->argv, 1, STEP_SECONDS, &size, status);
     if (!text)
@@ -230,9 +238,6 @@ static int shrink_step(const struct plait_slurm_options *slurm, int nodes,
     return 0;
 }
 
-/* Room for the nodes to leave out, the user's and those of the preflight. */
-enum { LIST_SIZE = 4096 };
-
 static int check(const struct plait_slurm_options *slurm,
                  struct plait_error *err)
 {
@@ -242,6 +247,9 @@ static int check(const struct plait_slurm_options *slurm,
                                  "job of theirs");
     if (slurm->nodelist)
         return plait_errorf(err, "--spares leaves out nodes, --nodelist names "
+                                 "them: give one of the two");
+    if (slurm->relative)
+        return plait_errorf(err, "--spares leaves out nodes, --relative counts "
                                  "them: give one of the two");
     if (!slurm->tasks || !slurm->per_node)
         return plait_errorf(err, "--spares leaves out whole nodes: give "

@@ -75,6 +75,12 @@ seen=$(job 5 --spares=1 --tp=2 srun bash -c "$where")
 check "... where the job has the flags too" \
     eval 'ranks "$seen" && is node2 "$(missing "$seen")"'
 
+seen=$(job 5 srun -N4 -n8 -x node2 --tp=2 --spares=1 bash -c "$where")
+check "a node that the user excludes is not timed" \
+    eval 'is "2 node2" "$(missing "$seen" | wc -w) $(missing "$seen" |
+            grep -o node2)" && is 0 "$(grep -c plait: <<<"$seen")" &&
+        like "$seen" "status 0$" || { echo "$seen"; false; }'
+
 first=$(pgrep -P "$(cat slurm/slurmd.node4.pid)" | head -n 1)
 for _ in 1 2 3 4 5 6 7 8; do
     timeout 240 nsenter -t "$first" -p -m bash -c 'while :; do :; done' &
@@ -117,6 +123,9 @@ check "without a job there are no spares" refused \
 check "nor where none would be left" refused \
     "--spares=5 leaves none of 5 nodes; ask for 6 or more" \
     salloc -Q -N5 --ntasks-per-node=2 --tp=2 --spares=5 true
+check "nor on nodes that are counted" refused \
+    "--relative counts them: give one of the two" \
+    salloc -Q -N5 --ntasks-per-node=2 srun -N4 -n8 -r1 --tp=2 --spares=1 true
 many=$(seq -f 'far%gaway' -s , 500)
 check "nor are more nodes excluded than can be kept" refused \
     "--exclude is longer than 4095 characters: write it as" \

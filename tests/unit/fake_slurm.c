@@ -235,6 +235,7 @@ char *slurm_option_get(void *options, const char *name)
         : strcmp(name, "ntasks-per-node") == 0 ? slurm.ntasks_per_node
         : strcmp(name, "nodes") == 0           ? slurm.node_count
         : strcmp(name, "gpus-per-task") == 0   ? slurm.gpus_per_task
+        : strcmp(name, "relative") == 0        ? slurm.relative
                                                : NULL;
 
     return options == &opt ? (char *)text : NULL;

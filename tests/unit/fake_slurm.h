@@ -16,7 +16,8 @@ struct fake_slurm {
     char said[4096];
     const char *mpi_params, *partition, *gres;
     /* srun's own options, and those that the plugin set */
-    const char *ntasks, *ntasks_per_node, *node_count, *gpus_per_task;
+    const char *ntasks, *ntasks_per_node, *node_count, *gpus_per_task,
+        *relative;
     char set[256];
 };
 

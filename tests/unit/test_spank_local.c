@@ -9,6 +9,7 @@
 #include "fake_step.h"
 #include "spank_plugin/master.h"
 #include "spank_plugin/policy.h"
+#include "spank_plugin/spares.h"
 #include "tap.h"
 #include "topology/layout/launch.h"
 #include "topology/start/scontrol.h"
@@ -146,6 +147,9 @@ static void test_local(void)
 
 static void test_spares(void)
 {
+    struct plait_options options;
+    struct plait_error err;
+
     fake_step_load(S_CTX_ALLOCATOR);
     fake_slurm_flag("tp", "2");
     fake_slurm_flag("pp", "3");
@@ -173,6 +177,15 @@ static void test_spares(void)
     unsetenv("SLURM_JOB_ID");
     ok(fake_step_in_child(slurm_spank_init_post_opt) == 1 && !*slurm.set,
        "an srun that is in no job has no spares");
+    setenv("SLURM_JOB_ID", "77", 1);
+    plait_options_init(&options);
+    options.spares = 1;
+    slurm.relative = "1";
+    ok(plait_spares_choose(&options, &err) == 1 &&
+           strstr(err.text, "--relative counts them: give one of the two"),
+       "nor one that counts its nodes: %s", err.text);
+    slurm.relative = NULL;
+    unsetenv("SLURM_JOB_ID");
     setenv(PLAIT_ENV_PREFLIGHT_STEP, "1", 1);
     ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0 &&
            strcmp(slurm.set, "kill-on-bad-exit=1 ") == 0,
