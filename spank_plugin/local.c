@@ -332,32 +332,77 @@ void plait_local_forget(void)
         setenv(PLAIT_ENV_MASTER_PORT, port, 1);
 }
 
+static const node_info_t *find_node(const node_info_msg_t *info,
+                                    const char *name)
+{
+    for (uint32_t i = 0; i < info->record_count; i++)
+        if (info->node_array[i].name &&
+            strcmp(info->node_array[i].name, name) == 0)
+            return &info->node_array[i];
+    return NULL;
+}
+
+/* Each node may have GPUs of another type. */
+static int check_nodes(const struct plait_site *site, struct plait_job *job,
+                       char **nodes, int n, const struct plait_layout *layout,
+                       enum plait_within *within, struct plait_error *err)
+{
+    node_info_msg_t *info = NULL;
+    int rc = n == 1 ? slurm_load_node_single(&info, nodes[0], SHOW_ALL)
+                    : slurm_load_node(0, &info, SHOW_ALL);
+
+    if (rc != SLURM_SUCCESS || !info)
+        return plait_errorf(err,
+                            "the site's policies need the GPUs of the nodes, "
+                            "which slurmctld does not tell: %s",
+                            slurm_strerror(errno));
+    for (int i = 0; i < n && rc == 0; i++) {
+        const node_info_t *node = find_node(info, nodes[i]);
+        enum plait_within here = PLAIT_WITHIN_NODE;
+
+        job->gpus = node ? node->gres : NULL;
+        rc = node ? plait_policy_check(site, job, layout, &here, err)
+                  : plait_errorf(err,
+                                 "the site's policies need the GPUs of %s, "
+                                 "which slurmctld does not tell",
+                                 nodes[i]);
+        *within = here > *within ? here : *within;
+    }
+    slurm_free_node_info_msg(info);
+    return rc;
+}
+
 /* The job's partition and its nodes' GPUs as slurmctld knows them: the
  * environment could have been changed by the user. */
 static int check_policies(const struct plait_site *site,
-                          const slurm_step_id_t *id, const char *node,
+                          const slurm_step_id_t *id, char **nodes, int n,
                           const struct plait_layout *layout,
                           enum plait_within *within, struct plait_error *err)
 {
+    int by_partition = 0, by_gpu = 0, rc;
     job_info_msg_t *jobs = NULL;
-    node_info_msg_t *nodes = NULL;
     struct plait_job job = {0};
-    int rc;
 
-    *within = PLAIT_WITHIN_NODE;
+    for (int i = 0; site && i < site->npolicies; i++) {
+        by_partition |= site->policies[i].partition != NULL;
+        by_gpu |= site->policies[i].gpu != NULL;
+    }
     if (!site || !site->npolicies)
         return 0;
-    if (plait_slurm_load_job(&jobs, id->job_id) == SLURM_SUCCESS &&
-        jobs->record_count)
-        job.partition = jobs->job_array[0].partition;
-    if (slurm_load_node_single(&nodes, (char *)node, 0) == SLURM_SUCCESS &&
-        nodes->record_count)
-        job.gpus = nodes->node_array[0].gres;
-    rc = plait_policy_check(site, &job, layout, within, err);
+    if (by_partition &&
+        (plait_slurm_load_job(&jobs, id->job_id) != SLURM_SUCCESS ||
+         !jobs->record_count))
+        rc = plait_errorf(err,
+                          "the site's policies need the job's partition, "
+                          "which slurmctld does not tell: %s",
+                          slurm_strerror(errno));
+    else {
+        job.partition = jobs ? jobs->job_array[0].partition : NULL;
+        rc = by_gpu ? check_nodes(site, &job, nodes, n, layout, within, err)
+                    : plait_policy_check(site, &job, layout, within, err);
+    }
     if (jobs)
         slurm_free_job_info_msg(jobs);
-    if (nodes)
-        slurm_free_node_info_msg(nodes);
     return rc;
 }
 
@@ -393,9 +438,9 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
     plan = plan_in_task_order(step, &plan_request, err);
     if (plan && plait_plan_check_order(plan, plan_request.nodes, err) < 0)
         slurm_info("plait: warning: %s", err->text);
-    if (!plan ||
-        (!options->measure_only &&
-         check_policies(site, id, nodes[0], &plan->layout, &within, err) < 0))
+    if (!plan || (!options->measure_only &&
+                  check_policies(site, id, nodes, plan->nnodes, &plan->layout,
+                                 &within, err) < 0))
         goto error;
     rc = export_variables(site, within) | export_preflight(options);
     if (rc < 0)

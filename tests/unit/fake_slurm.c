@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -207,11 +208,36 @@ int slurm_load_node_single(node_info_msg_t **info, char *name, uint16_t flags)
     static node_info_msg_t message;
 
     (void)flags;
+    node.name = name;
     node.gres = (char *)slurm.gres;
     node.cpus = 8;
     node.node_addr = strcmp(name, "n1") == 0 ? (char *)"10.0.0.1" : name;
     message.record_count = 1;
     message.node_array = &node;
+    *info = &message;
+    return SLURM_SUCCESS;
+}
+
+int slurm_load_node(time_t update, node_info_msg_t **info, uint16_t flags)
+{
+    static char *names[] = {(char *)"n1", (char *)"n2", (char *)"n3",
+                            (char *)"n4"};
+    static node_info_t nodes[4];
+    static node_info_msg_t message;
+
+    (void)update;
+    (void)flags;
+    errno = ETIMEDOUT;
+    if (slurm.silent_nodes)
+        return SLURM_ERROR;
+    for (int i = 0; i < 4; i++) {
+        nodes[i].name = names[i];
+        nodes[i].gres = (char *)slurm.gres;
+    }
+    if (slurm.last_gres)
+        nodes[3].gres = (char *)slurm.last_gres;
+    message.record_count = 4;
+    message.node_array = nodes;
     *info = &message;
     return SLURM_SUCCESS;
 }

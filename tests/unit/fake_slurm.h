@@ -15,6 +15,8 @@ struct fake_slurm {
     char *env[128];
     char said[4096];
     const char *mpi_params, *partition, *gres;
+    const char *last_gres; /* of n4; NULL: as on the others */
+    int silent_nodes;      /* 1: slurmctld tells nothing of them */
     /* srun's own options, and those that the plugin set */
     const char *ntasks, *ntasks_per_node, *node_count, *gpus_per_task,
         *relative;

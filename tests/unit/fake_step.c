@@ -7,15 +7,15 @@
 
 #include "topology/layout/launch.h"
 
-char fake_step_cache[80] = "cache=none";
+char fake_step_cache[80] = "cache=none", fake_step_site[80];
 
 void fake_step_load(spank_context_t context)
 {
-    char *arguments[] = {fake_step_cache};
+    char *arguments[] = {fake_step_cache, fake_step_site};
 
     slurm_spank_exit(NULL, 0, NULL); /* of the previous command */
     fake_slurm_reset(context);
-    slurm_spank_init(NULL, 1, arguments);
+    slurm_spank_init(NULL, *fake_step_site ? 2 : 1, arguments);
 }
 
 void fake_step_start(void)

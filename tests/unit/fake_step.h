@@ -4,8 +4,9 @@
 
 #include "fake_slurm.h"
 
-/* The plugin's argument in plugstack.conf: "cache=none". */
-extern char fake_step_cache[80];
+/* The plugin's arguments in plugstack.conf: "cache=none", and "site=FILE"
+ * unless it is "". */
+extern char fake_step_cache[80], fake_step_site[80];
 
 /* Reset the fake Slurm, and load the plugin. */
 void fake_step_load(spank_context_t context);

@@ -227,103 +227,7 @@ static void test_ports(void)
        "what is no address");
 }
 
-/* ---- the arguments of plugstack.conf ---- */
-
-static char complaints[1024];
-
-static void add_complaint(void *arg, const char *text)
-{
-    size_t used = strlen(complaints);
-
-    (void)arg;
-    snprintf(complaints + used, sizeof(complaints) - used, "%s; ", text);
-}
-
-/* What is forced holds for every flag that takes a value. */
-static void test_forced(void)
-{
-    static char model[] = "force-model=/theirs", spares[] = "force-spares=1",
-                order[] = "force-rank-order=auto";
-    static const struct {
-        char *argument;
-        enum plait_option option;
-        const char *other;
-    } forced[] = {{model, PLAIT_OPTION_MODEL, "/mine"},
-                  {spares, PLAIT_OPTION_SPARES, "2"},
-                  {order, PLAIT_OPTION_ORDER, "tp-cp-ep-dp-pp"}};
-    struct plait_plugstack plugstack;
-    struct plait_options options;
-    struct plait_error err;
-
-    for (size_t i = 0; i < sizeof(forced) / sizeof(forced[0]); i++) {
-        char *argv[] = {forced[i].argument};
-
-        plait_plugstack_parse(&plugstack, 1, argv, add_complaint, NULL);
-        plait_options_init(&options);
-        plait_options_set(&options, forced[i].option, forced[i].other, &err);
-        err.text[0] = '\0';
-        ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
-               strstr(err.text, "this cluster allows only"),
-           "%s: %s", forced[i].argument, err.text);
-    }
-}
-
-static void test_arguments(void)
-{
-    static char tp[] = "tp=2", pin[] = "force-pin=none", bogus[] = "bogus=1",
-                bad[] = "pp=0", site[] = "site=here", cache[] = "cache=/c",
-                seconds[] = "discovery-seconds=7",
-                never[] = "discovery-seconds=0", hang[] = "on-hang=unpinned",
-                what[] = "on-hang=what", preflight[] = "preflight=yes",
-                maybe[] = "preflight=maybe";
-    char *argv[] = {tp,      pin,   bogus, bad,       site, cache,
-                    seconds, never, hang,  preflight, maybe};
-    char *wrong[] = {what};
-    struct plait_plugstack plugstack;
-    struct plait_options options;
-    struct plait_error err;
-
-    plait_plugstack_parse(&plugstack, 11, argv, add_complaint, NULL);
-    ok(strcmp(complaints,
-              "'bogus=1' is no argument of this plugin; see "
-              "plait-plugstack(5); "
-              "--pp=0 must be a whole number from 1 to 1048576, or \"auto\"; "
-              "'site=here': must be an absolute path; "
-              "'discovery-seconds=0': must be a whole number from 1 to 3600; "
-              "'preflight=maybe': must be yes or no; ") == 0,
-       "what is not understood is told: %s", complaints);
-    ok(strcmp(plugstack.cache, "/c") == 0 && !plugstack.site,
-       "the rest counts");
-    ok(plugstack.discovery_seconds == 7 && plugstack.unpinned,
-       "discovery's time, and what is done when it is over");
-    plait_options_init(&options);
-    plait_options_set(&options, PLAIT_OPTION_SHOW_PLAN, NULL, &err);
-    ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 &&
-           options.layout.size[PLAIT_TP] == 2 && !options.pin,
-       "defaults");
-    plait_options_init(&options);
-    plait_options_set(&options, (enum plait_option)PLAIT_TP, "4", &err);
-    ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 &&
-           options.layout.size[PLAIT_TP] == 4,
-       "the user's flag wins over a default");
-    plait_options_set(&options, PLAIT_OPTION_PIN, "none", &err);
-    ok(plait_plugstack_apply(&plugstack, &options, &err) == 0,
-       "what is forced may be given");
-    plait_options_set(&options, PLAIT_OPTION_PIN, "closest", &err);
-    ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
-           strstr(err.text, "only --pin=none"),
-       "and nothing else: %s", err.text);
-    options.measure_only = 1;
-    ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 && options.pin,
-       "but in the preflight of --spares");
-    complaints[0] = '\0';
-    plait_plugstack_parse(&plugstack, 1, wrong, add_complaint, NULL);
-    ok(strcmp(complaints, "'on-hang=what': must be refuse or unpinned; ") == 0,
-       "a choice that is none: %s", complaints);
-    plait_plugstack_parse(&plugstack, 0, NULL, add_complaint, NULL);
-    ok(plugstack.discovery_seconds == 10 && !plugstack.unpinned,
-       "ten seconds, and then the step is refused");
-}
+/* ---- policies ---- */
 
 static int policy(const char *partition, const char *gpus, int tp,
                   enum plait_within *within, struct plait_error *err)
@@ -365,6 +269,49 @@ static void test_policies(void)
        "a GPU's limit: %s", err.text);
     ok(policy(NULL, "gpu:v100s:4", 8, &within, &err) == 0,
        "a longer name is another GPU");
+}
+
+/* Whether srun refuses a plan over n1-n4 in its last word, which contains
+ * `text`. */
+static int refuses_plan(const char *text)
+{
+    fake_slurm_flag("tp", "2");
+    fake_slurm_flag("placement", "linear");
+    slurm_spank_init_post_opt(NULL, 0, NULL);
+    slurm_spank_local_user_init(NULL, 0, NULL);
+    return strstr(slurm.said, text) &&
+           strcmp(getenv(PLAIT_ENV_PLAN), PLAIT_REFUSED_PLAN) == 0;
+}
+
+static void test_node_policies(void)
+{
+    static const char site[] = "policies: [{gpu: v100, max: {tp: 1}}]\n";
+    char path[] = "/tmp/plait-site.XXXXXX";
+    int quiet = dup(STDERR_FILENO), fd = mkstemp(path); /* as above */
+
+    if (fd < 0 || write(fd, site, strlen(site)) < 0)
+        return;
+    close(fd);
+    snprintf(fake_step_site, sizeof(fake_step_site), "site=%s", path);
+    fake_step_load(S_CTX_LOCAL);
+    slurm.gres = "gpu:h100:8";
+    slurm.last_gres = "gpu:v100:8";
+    ok(refuses_plan("a GPU of type v100 allows --tp=1"),
+       "the policy of the last node's GPUs: %s", slurm.said);
+    fake_step_load(S_CTX_LOCAL);
+    slurm.silent_nodes = 1;
+    ok(refuses_plan("which slurmctld does not tell: "),
+       "what cannot be checked is refused: %s", slurm.said);
+    fake_step_load(S_CTX_LOCAL);
+    slurm.gres = "gpu:h100:8";
+    ok(!refuses_plan("plait:"), "other GPUs are not: %s", slurm.said);
+    fake_step_site[0] = '\0';
+    unlink(path);
+    dup2(quiet, STDERR_FILENO);
+    close(quiet);
+    unsetenv(PLAIT_ENV_PLAN);
+    unsetenv(PLAIT_ENV_AGREE);
+    unsetenv(PLAIT_ENV_MASTER);
 }
 
 /* ---- steps inside a job ---- */
@@ -502,9 +449,8 @@ int main(void)
     test_local();
     test_spares();
     test_ports();
-    test_arguments();
-    test_forced();
     test_policies();
+    test_node_policies();
     test_stale();
     test_inherited();
     test_settled();
