@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <math.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,6 +214,31 @@ static void check_link(void)
     plait_meeting_destroy(meeting);
 }
 
+/* A connection that ends before it has shown the token is dropped. */
+static void check_guest(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd, pid;
+    socklen_t size = sizeof(at);
+    struct timeval most = {.tv_sec = 30};
+    char byte;
+
+    if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 9) ||
+        getsockname(listener, (struct sockaddr *)&at, &size))
+        perror("a listener");
+    fflush(stdout);
+    pid = plait_preflight_serve("token", listener);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+    ok(connect(fd, (struct sockaddr *)&at, size) == 0 &&
+           shutdown(fd, SHUT_WR) == 0 && recv(fd, &byte, 1, 0) == 0,
+       "a guest that ends without the token is dropped");
+    close(fd);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 /* ---- who may join a meeting ---- */
 
 static int check_said(void *arg, int index, const char *text)
@@ -383,5 +410,6 @@ int main(void)
     check_plan();
     check_run();
     check_link();
+    check_guest();
     return done_testing();
 }

@@ -80,10 +80,14 @@ static void welcome(struct guest *guests, int listener, unsigned came)
 
 static void read_token(struct guest *guest, const char *token)
 {
-    char byte;
+    while (!guest->known) {
+        char byte;
+        ssize_t n = recv(guest->fd, &byte, 1, 0);
 
-    while (!guest->known && recv(guest->fd, &byte, 1, 0) == 1) {
-        if (byte != (token[guest->used] ? token[guest->used] : '\n')) {
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0 ||
+            byte != (token[guest->used] ? token[guest->used] : '\n')) {
             drop(guest);
             return;
         }
