@@ -17,6 +17,16 @@
 
 enum { TEXT_MOST = 64 << 20 };
 
+/* A parent may have had SIGCHLD ignored: then this program inherits that, and
+ * no child of it leaves a status behind, or waits to be reaped. */
+static void heed_children(void)
+{
+    struct sigaction now;
+
+    if (sigaction(SIGCHLD, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+        signal(SIGCHLD, SIG_DFL);
+}
+
 static int spawn(char *const argv[], int out, int both, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
@@ -100,6 +110,7 @@ char *plait_capture(char *const argv[], int both, int seconds, size_t *size,
 
     if (pipe2(fds, O_CLOEXEC) < 0)
         return NULL;
+    heed_children();
     rc = spawn(argv, fds[1], both, &pid);
     close(fds[1]);
     if (rc == 0)

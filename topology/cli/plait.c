@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,8 @@ int main(int argc, char **argv)
 {
     int rc = PLAIT_EXIT_GOOD;
 
+    /* A parent may have had it ignored: then children leave no status. */
+    signal(SIGCHLD, SIG_DFL);
     /* hwloc prints long warnings about firmware tables; plait reports errors
      * in one line. A user who sets the variable gets hwloc's too. */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
