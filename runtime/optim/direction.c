@@ -51,13 +51,20 @@ static int make_states(struct plait_optim *optim, struct plait_error *err)
     return 0;
 }
 
-int plait_directions_open(struct plait_optim *optim, struct plait_error *err)
+int plait_directions_create(struct plait_optim *optim, struct plait_error *err)
 {
     if (!kind_of(optim))
         return 0;
     if (make_states(optim, err) < 0)
         return -1;
     return kind_of(optim)->create(optim, &optim->own, err);
+}
+
+int plait_directions_open(struct plait_optim *optim, struct plait_error *err)
+{
+    if (!kind_of(optim) || !kind_of(optim)->open)
+        return 0;
+    return kind_of(optim)->open(optim, optim->own, err);
 }
 
 void plait_directions_close(struct plait_optim *optim)

@@ -15,9 +15,12 @@ struct plait_direction {
     /* How many numbers per weight of that tensor slice->state has. For tensors
      * that it does not take: those that the rule's update needs. */
     int (*nstates)(const struct plait_tensor *t);
-    /* *own: its other state, NULL at the call. Collective. -1 with *err. */
+    /* *own: its other state, NULL at the call. Local. -1 with *err. */
     int (*create)(struct plait_optim *optim, void **own,
                   struct plait_error *err);
+    /* What of that state depends on the other ranks; NULL: nothing. Called once
+     * all ranks have created theirs. Collective. -1 with *err. */
+    int (*open)(struct plait_optim *optim, void *own, struct plait_error *err);
     void (*destroy)(struct plait_optim *optim, void *own);
     /* Replaces gradients, each first multiplied by `scale`, by directions;
      * `step` counts from 1. Collective. */
@@ -32,7 +35,9 @@ struct plait_direction {
 extern const struct plait_direction plait_muon, plait_adafactor, plait_soap;
 
 /* direction.c: what an optimizer with directions needs; does nothing for
- * others. To be opened before the step's runs are listed. */
+ * others. Created locally, then opened by all ranks, before the step's runs are
+ * listed. */
+int plait_directions_create(struct plait_optim *optim, struct plait_error *err);
 int plait_directions_open(struct plait_optim *optim, struct plait_error *err);
 void plait_directions_close(struct plait_optim *optim);
 int plait_directions_make(struct plait_optim *optim, float scale, int64_t step);

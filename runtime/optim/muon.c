@@ -94,6 +94,14 @@ static int create(struct plait_optim *optim, void **own,
     if (!muon->pieces || !muon->slices)
         return plait_errorf(err, "out of memory");
     list_pieces(optim, muon);
+    return 0;
+}
+
+static int open_whole(struct plait_optim *optim, void *own,
+                      struct plait_error *err)
+{
+    struct muon *muon = own;
+
     muon->whole = plait_whole_create(optim->model->mesh, optim->model->type,
                                      muon->pieces, muon->npieces, err);
     if (!muon->whole)
@@ -165,5 +173,5 @@ static int pieces(const struct plait_optim *optim, const void *own,
     return 0; /* there is nothing besides the slices' states */
 }
 
-const struct plait_direction plait_muon = {takes,   nstates, create,
+const struct plait_direction plait_muon = {takes,   nstates, create, open_whole,
                                            destroy, make,    pieces};

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "runtime/comm/world.h"
+
 #define INIT_CHUNK ((size_t)1 << 20) /* elements initialised at a time */
 
 /* The part of tensor t in this rank's shard of its region; 0: none. */
@@ -57,27 +59,34 @@ static int open_codes(struct plait_optim *optim, struct plait_error *err)
     return optim->codes ? 0 : -1;
 }
 
+/* What this rank makes without the others. */
+static int make_own(struct plait_optim *optim, struct plait_error *err)
+{
+    optim->shards = plait_shards_create(optim->model, err);
+    if (!optim->shards || plait_shards_add_training(optim->shards, err) < 0)
+        return -1;
+    if (is_offloaded(optim) &&
+        !(optim->host = plait_optim_host_create(optim->shards)))
+        return plait_errorf(err, "out of memory");
+    if (list_slices(optim, err) < 0 || open_codes(optim, err) < 0)
+        return -1;
+    return plait_directions_create(optim, err);
+}
+
 struct plait_optim *plait_optim_create(struct plait_model *model,
                                        struct plait_error *err)
 {
     struct plait_optim *optim = calloc(1, sizeof(*optim));
+    int rc = optim ? 0 : plait_errorf(err, "out of memory");
 
-    if (!optim) {
-        plait_errorf(err, "out of memory");
-        return NULL;
+    if (optim) {
+        optim->model = model;
+        optim->rule = plait_optim_rule(model->config->optim.kind);
+        rc = make_own(optim, err);
     }
-    optim->model = model;
-    optim->rule = plait_optim_rule(model->config->optim.kind);
-    optim->shards = plait_shards_create(model, err);
-    if (!optim->shards || plait_shards_add_training(optim->shards, err) < 0)
-        goto error;
-    if (is_offloaded(optim))
-        optim->host = plait_optim_host_create(optim->shards);
-    if (is_offloaded(optim) && !optim->host) {
-        plait_errorf(err, "out of memory");
-        goto error;
-    }
-    if (list_slices(optim, err) < 0 || open_codes(optim, err) < 0 ||
+    /* What follows splits off communicators and sums over the world: a rank
+     * without memory for its part must not leave the others waiting there. */
+    if (plait_error_consensus(model->mesh->world, rc, err) < 0 ||
         plait_directions_open(optim, err) < 0 ||
         plait_optim_prepare_step(optim, err) < 0 ||
         plait_optim_list_pieces(optim, err) < 0)

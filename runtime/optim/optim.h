@@ -25,8 +25,8 @@ struct plait_shards;
 struct plait_replicas;
 
 /* Shards the model, which must outlive it, and has it allocate its weights.
- * Only the states are initialised, to 0. Collective over the world. NULL with
- * errno. */
+ * Only the states are initialised, to 0. Collective over the world, but it may
+ * fail on one rank alone. NULL with errno. */
 struct plait_optim *plait_optim_create(struct plait_model *model,
                                        struct plait_error *err);
 void plait_optim_destroy(struct plait_optim *optim);

@@ -177,6 +177,14 @@ static int create(struct plait_optim *optim, void **own,
     if (!s->pieces)
         return plait_errorf(err, "out of memory");
     list_pieces(optim, s);
+    return 0;
+}
+
+static int open_whole(struct plait_optim *optim, void *own,
+                      struct plait_error *err)
+{
+    struct soap *s = own;
+
     s->whole = plait_whole_create(optim->model->mesh, PLAIT_F32, s->pieces,
                                   s->npieces, err);
     if (!s->whole)
@@ -470,5 +478,5 @@ static int pieces(const struct plait_optim *optim, const void *own,
     return n;
 }
 
-const struct plait_direction plait_soap = {takes,   nstates, create,
+const struct plait_direction plait_soap = {takes,   nstates, create, open_whole,
                                            destroy, make,    pieces};

@@ -61,7 +61,8 @@ static int check_growth(const struct plait_trainer *t, struct plait_error *err)
                         why);
 }
 
-static int make_parts(struct plait_trainer *t, struct plait_error *err)
+/* What this rank makes without the others. */
+static int make_own(struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_train_config *c = &t->config->train;
     struct plait_mesh *mesh = t->mesh;
@@ -86,8 +87,11 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
         plait_graphs_choose(&mesh->graphs, t->config, mesh, err) < 0)
         return -1;
     t->model = plait_model_create(t->config, mesh, err);
-    if (!t->model)
-        return -1;
+    return t->model ? 0 : -1;
+}
+
+static int make_parts(struct plait_trainer *t, struct plait_error *err)
+{
     t->optim = plait_optim_create(t->model, err);
     if (!t->optim)
         return -1;
@@ -101,7 +105,7 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
     if (t->config->log.histograms &&
         !(t->histograms = plait_histograms_create(t->optim, err)))
         return -1;
-    return set_batch(t, c->global_batch, err);
+    return set_batch(t, t->config->train.global_batch, err);
 }
 
 struct plait_trainer *
@@ -109,15 +113,16 @@ plait_trainer_create(const struct plait_job_config *config,
                      struct plait_mesh *mesh, struct plait_error *err)
 {
     struct plait_trainer *t = calloc(1, sizeof(*t));
+    int rc = t ? 0 : plait_errorf(err, "out of memory");
 
-    if (!t) {
-        plait_errorf(err, "out of memory");
-        return NULL;
+    if (t) {
+        t->config = config;
+        t->mesh = mesh;
+        plait_loss_scale_init(&t->scale, &config->train);
+        rc = make_own(t, err);
     }
-    t->config = config;
-    t->mesh = mesh;
-    plait_loss_scale_init(&t->scale, &config->train);
-    if (make_parts(t, err) < 0) {
+    if (plait_error_consensus(mesh->world, rc, err) < 0 ||
+        make_parts(t, err) < 0) {
         plait_trainer_destroy(t);
         return NULL;
     }

@@ -16,8 +16,8 @@
 struct plait_trainer;
 
 /* Makes the model and its optimizer, the weights uninitialised: the caller
- * loads them (resume.h) or calls plait_optim_init(). Opens no data. Local:
- * ranks may fail one by one, the caller makes it a failure of all. */
+ * loads them (resume.h) or calls plait_optim_init(). Opens no data. Collective,
+ * but it may fail on one rank alone: the caller makes it a failure of all. */
 struct plait_trainer *
 plait_trainer_create(const struct plait_job_config *config,
                      struct plait_mesh *mesh, struct plait_error *err);

@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "all_ok.h"
+#include "runtime/comm/world.h"
 #include "runtime/optim/whole.h"
 #include "runtime/parallel/shard.h"
+#include "runtime/train/step.h"
 
 /* Under mpirun: matrices that tp and ZeRO have divided are put together at one
  * owner each, element by element, and the results are returned to all ranks
@@ -336,6 +338,81 @@ static void check_missing(void)
     close_trial(&s);
 }
 
+/* -- memory -------------------------------------------------------------- */
+
+/* How many allocations succeed from now on; -1: all. */
+static int allowed = -1;
+static bool ran_out;
+
+static void *allocate(struct plait_device *dev, size_t bytes)
+{
+    if (allowed == 0) {
+        ran_out = true;
+        errno = ENOMEM;
+        return NULL;
+    }
+    allowed -= allowed > 0;
+    return plait_ops_cpu()->alloc(dev, bytes);
+}
+
+/* Creates a trainer, for which the last rank may make `most` allocations.
+ * Whether that was enough; *wrong: some rank has noticed nothing. */
+static bool try_trainer(const struct plait_job_config *config,
+                        struct plait_mesh *mesh, int most, bool *wrong)
+{
+    bool last = plait_comm_rank(world) == plait_comm_size(world) - 1;
+    struct plait_error err = {""};
+    struct plait_trainer *t;
+    double short_of;
+    int rc;
+
+    allowed = last ? most : -1;
+    ran_out = false;
+    t = plait_trainer_create(config, mesh, &err);
+    rc = plait_error_consensus(world, t ? 0 : -1, &err);
+    plait_trainer_destroy(t);
+    short_of = ran_out;
+    plait_comm_host_all_reduce(world, &short_of, 1, PLAIT_MAX);
+    *wrong = (rc < 0) != (short_of > 0);
+    if (*wrong && err.text[0])
+        diag("%s", err.text);
+    return short_of == 0;
+}
+
+/* The last rank runs out of memory at each of its allocations in turn: no rank
+ * waits for it in a collective that it has not entered. */
+static void check_memory(const char *optimizer)
+{
+    const char *set[] = {optimizer, "train.global_batch=4",
+                         "train.micro_batch=1", "parallel.zero=1"};
+    struct plait_ops ops = *plait_ops_cpu();
+    struct plait_device *dev = ops.device_create(0, 1);
+    struct plait_error err = {""};
+    struct plait_job_config *config =
+        plait_job_config_parse("test", yaml, strlen(yaml), set, 4, &err);
+    struct plait_layout layout;
+    struct plait_mesh *mesh;
+    bool enough = false, wrong = false;
+    char line[128];
+
+    if (!config)
+        fail("configuration", &err);
+    ops.alloc = allocate;
+    plait_layout_init(&layout);
+    layout.size[PLAIT_DP] = layout.size[PLAIT_PP] = 2;
+    mesh = plait_mesh_create(&ops, dev, world, &layout, &err);
+    if (!mesh)
+        fail("mesh", &err);
+    for (int most = 0; !enough && !wrong; most++)
+        enough = try_trainer(config, mesh, most, &wrong);
+    snprintf(line, sizeof(line), "%s: one rank without memory ends all",
+             optimizer);
+    all_ok(world, !wrong, line);
+    plait_mesh_destroy(mesh);
+    ops.device_destroy(dev);
+    plait_job_config_destroy(config);
+}
+
 int main(void)
 {
     struct plait_error err;
@@ -354,6 +431,9 @@ int main(void)
     check_failure(&trials[3], PLAIT_BF16_T);
     check_failure(&trials[4], PLAIT_F32);
     check_missing();
+    check_memory("optim.name=muon");
+    check_memory("optim.name=soap");
+    check_memory("optim.name=lamb");
     plait_comm_destroy(world);
     return rank == 0 ? done_testing() : 0;
 }
