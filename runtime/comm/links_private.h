@@ -56,7 +56,7 @@ struct plait_wire {
     bool bye;         /* the peer has said goodbye */
     bool sending;     /* there is something to send */
     _Atomic bool mid; /* a message is sent in part */
-    double since;     /* when a guest connected */
+    double since;     /* when a guest connected, or was answered */
     struct plait_greeting greeting;
     /* The message that comes in: `got` bytes of its head are there; its data
      * then goes into one of these. */

@@ -15,7 +15,8 @@
 
 /* A connection that has not proved the secret within this time is dropped. */
 #define PATIENCE_S 5
-/* Unproved connections at once; how long each has when there are that many. */
+/* Unproved connections at once; how long each that was not answered has when
+ * there are that many. */
 #define MAX_GUESTS 64
 #define CROWDED_S 0.2
 /* How long to wait after a failed attempt to connect to a peer. */
@@ -285,14 +286,25 @@ void plait_wires_accept(struct plait_links *l)
             return;
 }
 
+/* A guest that was answered, whose rank is known then, counts itself as
+ * connected as soon as it has sent its proof: it need not make room. */
+static bool is_late(const struct plait_links *l, const struct plait_wire *w,
+                    double now)
+{
+    bool crowded = l->nguests >= MAX_GUESTS && w->peer < 0;
+
+    return w->fd >= 0 && w->state == PLAIT_WIRE_GUEST &&
+           now > w->since + (crowded ? CROWDED_S : PATIENCE_S);
+}
+
+/* This process may not have looked for long: what a guest has sent is read
+ * before it counts as late. */
 static void drop_late_guests(struct plait_links *l, double now)
 {
-    double most = l->nguests < MAX_GUESTS ? PATIENCE_S : CROWDED_S;
-
-    for (int i = 0; i < l->nwires; i++) {
+    for (int i = 0; i < l->nwires && !plait_links_failure(l); i++) {
         struct plait_wire *w = l->wire[i];
 
-        if (w->state == PLAIT_WIRE_GUEST && now > w->since + most)
+        if (is_late(l, w, now) && !plait_wire_greet(l, w) && is_late(l, w, now))
             plait_wire_close(l, w);
     }
 }
@@ -342,6 +354,7 @@ static int hear_guest(struct plait_links *l, struct plait_wire *w)
     if (!is_welcome(l, (int)w->greeting.hello.rank))
         return -1;
     w->peer = (int)w->greeting.hello.rank;
+    w->since = plait_trace_now();
     return plait_greeting_reply(&w->greeting, &m, w->fd);
 }
 

@@ -29,7 +29,7 @@
 #define LOOK_S 0.1
 /* Unproved connections at once. */
 #define MAX_GUESTS 256
-/* How long each of them has when others wait. */
+/* How long each of them that was not answered has when others wait. */
 #define CROWDED_S 0.2
 
 /* -- sockets ------------------------------------------------------------- */
@@ -129,6 +129,7 @@ int plait_rendezvous_listen(int *port)
 /* A connection that has not proved the secret yet. */
 struct guest {
     int fd;
+    bool answered;
     double until;
     struct plait_greeting greeting;
 };
@@ -150,18 +151,31 @@ static void drop_guest(struct host *h, int i)
             (size_t)(--h->nguests - i) * sizeof(h->guest[i]));
 }
 
+/* The guest that makes room for another one; -1: none. A guest that was
+ * answered stays: as soon as it has sent its proof, it counts itself as
+ * connected. */
+static int who_yields(const struct host *h)
+{
+    double now = plait_trace_now();
+
+    for (int i = 0; i < h->nguests; i++)
+        if (!h->guest[i].answered)
+            return now > h->guest[i].until - PATIENCE_S + CROWDED_S ? i : -1;
+    return -1;
+}
+
 /* The ranks of a large job come all at once. Without room they wait in the
- * listener's queue until the oldest guest has had CROWDED_S. */
+ * listener's queue until the oldest guest without an answer has had
+ * CROWDED_S. */
 static bool has_room(const struct host *h)
 {
-    return h->nguests < MAX_GUESTS ||
-           plait_trace_now() > h->guest[0].until - PATIENCE_S + CROWDED_S;
+    return h->nguests < MAX_GUESTS || who_yields(h) >= 0;
 }
 
 static void add_guest(struct host *h, int fd)
 {
     if (h->nguests == MAX_GUESTS)
-        drop_guest(h, 0);
+        drop_guest(h, who_yields(h));
     h->guest[h->nguests] =
         (struct guest){.fd = fd, .until = plait_trace_now() + PATIENCE_S};
     h->nguests++;
@@ -184,15 +198,18 @@ static int read_guest(struct host *h, struct guest *g)
     }
     if (heard > 0 && !is_expected(h, g->greeting.hello.rank))
         return -1;
-    if (heard == 1)
+    if (heard == 1) {
+        g->answered = true;
+        g->until = plait_trace_now() + PATIENCE_S;
         return plait_greeting_reply(&g->greeting, h->m, g->fd);
+    }
     return heard == 2 ? 1 : heard;
 }
 
-static void read_guests(struct host *h, const struct pollfd *p)
+/* polled: when it was asked what can be read. A guest whose time ran out later,
+ * while this process was stopped, may have sent its proof in time. */
+static void read_guests(struct host *h, const struct pollfd *p, double polled)
 {
-    double now = plait_trace_now();
-
     /* Backwards: dropping a guest moves only those that were read already. */
     for (int i = h->nguests - 1; i >= 0; i--) {
         struct guest *g = &h->guest[i];
@@ -205,7 +222,7 @@ static void read_guests(struct host *h, const struct pollfd *p)
             h->fds[g->greeting.hello.rank] = g->fd;
             g->fd = -1;
         }
-        if (is != 0 || now > g->until)
+        if (is != 0 || polled > g->until)
             drop_guest(h, i);
     }
 }
@@ -233,7 +250,7 @@ static void look_around(struct host *h)
 static int serve_guests(struct host *h, int listener, double deadline)
 {
     struct pollfd p[MAX_GUESTS + 1];
-    double left = deadline - plait_trace_now();
+    double now = plait_trace_now(), left = deadline - now;
     bool room = has_room(h);
     double pause = h->m->look ? LOOK_S : 1;
     int fd;
@@ -249,7 +266,7 @@ static int serve_guests(struct host *h, int listener, double deadline)
     if (poll(p, (nfds_t)h->nguests + 1,
              (int)((left < pause ? left : pause) * 1000) + 1) < 0)
         return errno == EINTR ? 0 : -1;
-    read_guests(h, p);
+    read_guests(h, p, now);
     errno = EAGAIN;
     while (has_room(h) && (fd = accept4(listener, NULL, NULL,
                                         SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)

@@ -29,6 +29,7 @@ enum { RANKS = 40, VICTIM = 11, LEAVER = 23 };
 /* What a rank of a scene reports to the test, and the test to it. */
 struct said {
     int before, after;
+    pid_t pid;
     _Atomic int port, stop;
     char error[200];
 };
@@ -196,6 +197,7 @@ static int run_rank(const struct plait_launch *launch, const struct scene *s,
         return 2;
     }
     said->before = count_connections();
+    said->pid = getpid();
     said->port = r.members->all[r.rank].port;
     rc = s->run(&r) < 0;
     if (s->gone < 0) /* no rank leaves before the others have counted */
@@ -316,17 +318,26 @@ static int knock(int port, const void *text, size_t size)
     return rc;
 }
 
+/* How `rank` connects to rank 1. */
+static struct plait_meeting meeting_of(int rank, int size)
+{
+    struct plait_meeting m = {.rank = rank, .size = size, .root = 1};
+
+    m.key =
+        plait_hash_text(plait_hash_text(PLAIT_HASH_START, "8.0"), "links") + 1;
+    strcpy(m.secret, launch_at(0, 1, 0).secret);
+    return m;
+}
+
 /* Sends a correct request with a proof made without the secret. */
 static int guess(int port, int size)
 {
-    struct plait_meeting m = {.rank = 1 + 17, .size = size, .root = 1};
+    struct plait_meeting m = meeting_of(1 + 17, size);
     unsigned char proof[PLAIT_PROOF_SIZE] = "not it";
     struct plait_greeting g;
     int fd = plait_rendezvous_reach("localhost", port, 30), rc = -1;
     char c;
 
-    m.key =
-        plait_hash_text(plait_hash_text(PLAIT_HASH_START, "8.0"), "links") + 1;
     if (fd < 0)
         return -1;
     if (plait_greeting_begin(&g, &m, fd) == 0 &&
@@ -358,6 +369,74 @@ static void check_strangers(const struct scene *s)
     munmap(all, RANKS * sizeof(*all));
 }
 
+/* Connects to rank 1 as `rank`, which has no connection with it, and waits for
+ * the answer. */
+static int begin_as(struct plait_greeting *g, const struct plait_meeting *m,
+                    int port)
+{
+    int fd = plait_rendezvous_reach("localhost", port, 30);
+
+    if (fd >= 0 && plait_greeting_begin(g, m, fd) == 0 &&
+        plait_read_all(fd, &g->answer, sizeof(g->answer)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Whether the connection is still open a while after the proof. A goodbye makes
+ * rank 1 forget the false peer. */
+static bool is_taken(const struct plait_greeting *g,
+                     const struct plait_meeting *m, int fd, pid_t stopped)
+{
+    const uint64_t goodbye[3] = {UINT64_MAX};
+    bool taken = plait_greeting_prove(g, m, fd) == 0;
+    char c;
+
+    if (stopped) {
+        usleep(5500000);
+        kill(stopped, SIGCONT);
+    }
+    usleep(500000);
+    taken = taken && recv(fd, &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+    plait_write_all(fd, goodbye, sizeof(goodbye));
+    close(fd);
+    return taken;
+}
+
+/* Ranks that were answered and have sent their proofs: one among many strangers
+ * that say nothing, one while rank 1 was stopped for long. */
+static void check_answered(const struct scene *s)
+{
+    struct said *all = start_scene(s);
+    struct plait_meeting m = meeting_of(1 + 17, s->size);
+    struct plait_meeting n = meeting_of(1 + 11, s->size);
+    int port, fd, stranger[70], bad;
+    bool crowded, late;
+    struct plait_greeting g;
+
+    for (int i = 0; i < 60000 && !(port = all[1].port); i++)
+        usleep(1000);
+    fd = begin_as(&g, &m, port);
+    for (int i = 0; i < 70; i++)
+        stranger[i] = plait_rendezvous_reach("localhost", port, 30);
+    usleep(500000);
+    crowded = fd >= 0 && is_taken(&g, &m, fd, 0);
+    for (int i = 0; i < 70; i++)
+        close(stranger[i]);
+    fd = begin_as(&g, &n, port);
+    if (fd >= 0)
+        kill(all[1].pid, SIGSTOP);
+    late = fd >= 0 && is_taken(&g, &n, fd, all[1].pid);
+    all[0].stop = 1;
+    bad = end_scene(s);
+    ok(crowded, "a rank that was answered is not crowded out");
+    ok(late, "nor dropped for its age unheard");
+    ok(bad == 0, "and the ranks go on");
+    if (bad)
+        diag("%d failed (%s)", bad, all[0].error);
+    munmap(all, RANKS * sizeof(*all));
+}
+
 int main(void)
 {
     check_sums(&all_scenes[0]);
@@ -365,5 +444,6 @@ int main(void)
     check_lost(&all_scenes[2]);
     check_lost(&all_scenes[3]);
     check_strangers(&all_scenes[4]);
+    check_answered(&all_scenes[4]);
     return done_testing();
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/comm_private.h"
+#include "runtime/comm/greeting.h"
 #include "runtime/comm/tcp_tree.h"
 #include "socket_launch.h"
 #include "tap.h"
@@ -212,15 +213,15 @@ static int connect_to(int port)
     return fd;
 }
 
-/* 300 connections that send nothing, nonsense, or an incomplete message. */
-static void pester(int port)
+/* n connections that send nothing, nonsense, or an incomplete message. */
+static void pester(int port, int n)
 {
     enum { SIZE = 4000 };
     char noise[SIZE + 8];
 
     memset(noise, 'x', sizeof(noise));
     memcpy(noise, "PLAITRV1", 8);
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < n; i++) {
         int fd = connect_to(port);
 
         if (i % 3 > 0)
@@ -240,7 +241,7 @@ static void test_strangers(void)
     fflush(stdout);
     stranger = fork();
     if (stranger == 0) {
-        pester(l.master_port);
+        pester(l.master_port, 300);
         _exit(1);
     }
     peer = fork();
@@ -258,6 +259,40 @@ static void test_strangers(void)
     kill(stranger, SIGKILL);
     waitpid(stranger, NULL, 0);
     waitpid(peer, NULL, 0);
+}
+
+/* A rank that has its answer sends its proof only after strangers have filled
+ * the list of unproved connections: it would not notice that it was dropped. */
+static void test_crowd(void)
+{
+    struct plait_meeting m = {.name = "crowd", .size = 2, .timeout_s = 10};
+    int port = 0, listener = plait_rendezvous_listen(&port), fds[2] = {-2, -1};
+    struct plait_greeting g;
+    struct plait_error err;
+    pid_t root, stranger;
+    int fd, rc, status;
+
+    fflush(stdout);
+    root = fork();
+    if (root == 0)
+        _exit(plait_rendezvous_gather(&m, listener, fds, &err) < 0);
+    m.rank = 1;
+    fd = plait_rendezvous_reach("localhost", port, 10);
+    rc = plait_greeting_begin(&g, &m, fd) < 0 ||
+         plait_read_all(fd, &g.answer, sizeof(g.answer)) < 0;
+    stranger = fork();
+    if (stranger == 0) {
+        pester(port, 600);
+        _exit(1);
+    }
+    usleep(1000000);
+    rc |= plait_greeting_prove(&g, &m, fd) < 0;
+    waitpid(root, &status, 0);
+    ok(rc == 0 && status == 0, "a rank that was answered is not crowded out");
+    close(fd);
+    close(listener);
+    kill(stranger, SIGKILL);
+    waitpid(stranger, NULL, 0);
 }
 
 static void test_secret(void)
@@ -325,6 +360,7 @@ int main(void)
     test_alone();
     test_gone();
     test_strangers();
+    test_crowd();
     test_secret();
     test_taken();
     return done_testing();
