@@ -35,7 +35,8 @@ enum plait_links_state {
 /* A message, or its beginning, for which no receive is posted yet. */
 struct plait_early {
     struct plait_early *next;
-    struct plait_wire *wire; /* brings the rest; NULL: it is complete */
+    struct plait_wire *wire; /* brings the rest; NULL: it is complete, or its
+                              * connection broke */
     struct plait_links_head head;
     size_t done;
     char data[];

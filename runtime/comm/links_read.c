@@ -53,9 +53,11 @@ static bool claim_early(struct plait_links *l, struct plait_link *k,
     if (e->wire) { /* the rest follows */
         e->wire->early = NULL;
         e->wire->into = part;
-    } else {
+    } else if (e->done == e->head.bytes) {
         plait_part_finish(part);
     }
+    /* Else its connection broke: the receive waits until the peer, which has
+     * been suspected since then, or another rank counts as lost. */
     *at = e->next;
     free(e);
     return true;

@@ -24,7 +24,7 @@
 #include "tap.h"
 #include "topology/base/hash.h"
 
-enum { RANKS = 40, VICTIM = 11, LEAVER = 23 };
+enum { RANKS = 40, VICTIM = 11, LEAVER = 23, CUT = 18 };
 
 /* What a rank of a scene reports to the test, and the test to it. */
 struct said {
@@ -166,6 +166,16 @@ static int work_on(struct rank *r)
     return rc;
 }
 
+/* Rank 1 receives a message that was cut off before. */
+static int hear_half(struct rank *r)
+{
+    int from = r->rank == 1 ? CUT : (r->rank + 13) % r->size;
+
+    if (work_on(r) < 0)
+        return -1;
+    return wait_in_vain(r, from) < 0 && errno == EIO ? 0 : -1;
+}
+
 /* -- ranks ----------------------------------------------------------------- */
 
 static const struct scene {
@@ -178,6 +188,7 @@ static const struct scene {
     {"one is killed", RANKS, VICTIM, lose_one},
     {"one leaves early", RANKS, LEAVER, leave_one},
     {"strangers come", RANKS, -1, work_on},
+    {"one is cut off in a message", RANKS, CUT, hear_half},
 };
 
 static int run_rank(const struct plait_launch *launch, const struct scene *s,
@@ -286,9 +297,8 @@ static void check_each(const struct scene *s)
 }
 
 /* All ranks learn that a rank was lost, and which one. */
-static void check_lost(const struct scene *s)
+static void check_lost(const struct scene *s, struct said *all)
 {
-    struct said *all = start_scene(s);
     int bad = end_scene(s), wrong = -1;
     char name[40];
 
@@ -437,13 +447,37 @@ static void check_answered(const struct scene *s)
     munmap(all, RANKS * sizeof(*all));
 }
 
+/* The first half of a message, and then the end of its connection. */
+static void check_cut(const struct scene *s)
+{
+    struct said *all = start_scene(s);
+    struct plait_meeting m = meeting_of(CUT, s->size);
+    const uint64_t head[3] = {sizeof(int32_t), PLAIT_HASH_START, 5};
+    struct plait_greeting g;
+    int port, fd;
+
+    for (int i = 0; i < 60000 && !(port = all[1].port); i++)
+        usleep(1000);
+    fd = begin_as(&g, &m, port);
+    if (fd < 0 || plait_greeting_prove(&g, &m, fd) < 0 ||
+        plait_write_all(fd, head, sizeof(head)) < 0 ||
+        plait_write_all(fd, "xx", 2) < 0)
+        diag("no connection with rank 1");
+    usleep(200000);
+    close(fd);
+    usleep(200000);
+    all[0].stop = 1;
+    check_lost(s, all);
+}
+
 int main(void)
 {
     check_sums(&all_scenes[0]);
     check_each(&all_scenes[1]);
-    check_lost(&all_scenes[2]);
-    check_lost(&all_scenes[3]);
+    check_lost(&all_scenes[2], start_scene(&all_scenes[2]));
+    check_lost(&all_scenes[3], start_scene(&all_scenes[3]));
     check_strangers(&all_scenes[4]);
     check_answered(&all_scenes[4]);
+    check_cut(&all_scenes[5]);
     return done_testing();
 }
