@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "topology/job/stage.h"
+
 /* Least number of steps between two changes of the batch: about the length of
  * the noise meter's averages. */
 #define HOLD 50
@@ -20,6 +22,16 @@ int plait_growth_batch(const struct plait_growth *growth,
     for (i = 0; i < list->n && step >= list->at[2 * i]; i++)
         batch = list->at[2 * i + 1];
     return batch;
+}
+
+int plait_growth_unit(const struct plait_job_config *config,
+                      const struct plait_layout *layout)
+{
+    int unit = layout->size[PLAIT_DP] * config->train.micro_batch;
+
+    return plait_model_chunks(&config->parallel) > 1
+               ? unit * layout->size[PLAIT_PP]
+               : unit;
 }
 
 static int follow_noise(int batch, int least, int most, int unit, double noise)

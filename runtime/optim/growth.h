@@ -21,10 +21,15 @@ struct plait_growth {
 int plait_growth_batch(const struct plait_growth *growth,
                        const struct plait_job_config *config, int64_t step);
 
+/* What each batch must be a multiple of: a micro-batch on every data-parallel
+ * rank and, where stages have several chunks, on every stage too. */
+int plait_growth_unit(const struct plait_job_config *config,
+                      const struct plait_layout *layout);
+
 /* After a step, with auto. A batch that was held for 50 steps is doubled as
  * long as the double is at most the noise scale and batch.max, or halved as
  * long as the half is at least the noise scale and batch.min, and a multiple of
- * `unit`. */
+ * `unit` (plait_growth_unit()). */
 void plait_growth_follow(struct plait_growth *growth,
                          const struct plait_job_config *config, int unit,
                          double noise_scale);

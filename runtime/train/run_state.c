@@ -28,8 +28,7 @@ static int resume_state(struct run *r, struct plait_error *err)
 {
     const struct plait_job_config *c = r->config;
     struct plait_run_state *s = plait_trainer_state(r->trainer);
-    int unit = r->s->mesh->layout.size[PLAIT_DP] * c->train.micro_batch;
-    int batch;
+    int unit = plait_growth_unit(c, &r->s->mesh->layout), batch;
 
     resume_loss_scale(r);
     *s = r->done.state;
@@ -40,7 +39,8 @@ static int resume_state(struct run *r, struct plait_error *err)
         return 0;
     return plait_errorf(err,
                         "the checkpoint's batch of %d is above batch.max %d or "
-                        "not divisible by dp * train.micro_batch = %d",
+                        "not divisible by %d, the micro-batches that the "
+                        "layout takes at once",
                         batch, c->batch.max, unit);
 }
 

@@ -448,7 +448,8 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     plait_loss_scale_update(&t->scale, result->skipped);
     result->skipped |= now.left_out;
     t->state.samples += t->batch_size;
-    plait_growth_follow(&t->state.growth, c, plait_trainer_batch_unit(t),
+    plait_growth_follow(&t->state.growth, c,
+                        plait_growth_unit(c, &t->mesh->layout),
                         now.seen.noise_scale);
     result->batch = t->batch_size;
     result->counted = t->masked ? t->counted : NAN;

@@ -255,6 +255,28 @@ static void follow(void)
     ok(plait_growth_most(&c) == 200, "the largest is the bound");
 }
 
+/* The schedule interleaved runs as many micro-batches at once as there are
+ * stages. */
+static void follow_in_chunks(void)
+{
+    struct plait_job_config c = {
+        .train = {.global_batch = 48, .micro_batch = 2},
+        .batch = {.growth.is_auto = true, .min = 6, .max = 200}};
+    struct plait_growth g = {0};
+    struct plait_layout layout;
+
+    plait_layout_init(&layout);
+    layout.size[PLAIT_DP] = 3;
+    layout.size[PLAIT_PP] = 4;
+    c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED;
+    c.parallel.virtual_stages = 1;
+    ok(plait_growth_unit(&c, &layout) == 6, "dp * micro_batch with one chunk");
+    c.parallel.virtual_stages = 2;
+    for (int i = 0; i < 200; i++)
+        plait_growth_follow(&g, &c, plait_growth_unit(&c, &layout), 1);
+    ok(g.batch == 24, "with chunks, halved to whole rounds of the pipeline");
+}
+
 /* -- multiplicative noise ------------------------------------------------ */
 
 #define DRAWS 40000
@@ -353,6 +375,7 @@ int main(void)
     outliers();
     observation();
     follow();
+    follow_in_chunks();
     noise();
     noisy_gradient();
     timeouts();
