@@ -18,10 +18,14 @@ struct plait_optim_codes {
     float *scale, *plain;
 };
 
+/* The copies of a tied tensor on both ends of a pipeline must stay equal, but
+ * ZeRO cuts them at other elements and blocks would differ. */
 static bool is_coded(const struct plait_tensor *t)
 {
     size_t n = 1;
 
+    if (t->tied)
+        return false;
     for (int i = 0; i < t->ndim; i++)
         n *= t->shape[i];
     return n >= CODED;

@@ -9,7 +9,8 @@
  * elements of a slice, counted from the slice's first one, so that blocks are
  * cut differently in different layouts: those agree within the error of the
  * codes, not within rounding. Tensors with fewer than 4096 elements in the
- * whole model have fp32 states. A checkpoint stores all of them as fp32; if it
+ * whole model have fp32 states, and so has an embedding that the ends of a
+ * pipeline share. A checkpoint stores all of them as fp32; if it
  * is loaded in the layout that wrote it, the codes are the same again. */
 struct plait_optim_codes;
 

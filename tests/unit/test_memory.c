@@ -191,6 +191,35 @@ static void compare(int i, struct setting *s)
        "setting %d: the estimate is of the fullest rank, %d", i, e.fullest);
 }
 
+/* adamw8bit keeps fp32 moments of an embedding that both ends have. */
+static void compare_tied(void)
+{
+    struct setting s = {.family = PLAIT_GPT2, .pp = 2};
+    struct plait_memory apart, tied;
+    struct plait_gpu_type cpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+    struct plait_error err;
+    double table, more;
+    int same = 1;
+
+    plait_gpu_type_find("cpu", &cpu, NULL);
+    set(&s, &c, &l);
+    c.optim.kind = PLAIT_OPTIM_ADAMW8BIT;
+    c.parallel.zero = 1;
+    l.size[PLAIT_DP] = 2;
+    table = (double)c.model.vocab * c.model.hidden;
+    for (int rank = 0; rank < 2; rank++) {
+        c.model.tie_embeddings = false;
+        same &= plait_estimate_memory(&c, &l, &cpu, rank, &apart, &err) == 0;
+        c.model.tie_embeddings = true;
+        same &= plait_estimate_memory(&c, &l, &cpu, rank, &tied, &err) == 0;
+        more = rank ? table : table + c.model.seq_len * c.model.hidden;
+        same &= tied.optimizer - apart.optimizer == (6 - 8.0 / 256) * more / 2;
+    }
+    ok(same, "adamw8bit: 8 bytes for each weight of a tied embedding");
+}
+
 /* Image models: YAML text, pp and dp. */
 struct image_setting {
     const char *text;
@@ -279,6 +308,7 @@ int main(void)
 
     for (int i = 0; i < n; i++)
         compare(i, &settings[i]);
+    compare_tied();
     n = sizeof(images) / sizeof(images[0]);
     for (int i = 0; i < n; i++)
         compare_images(&images[i]);

@@ -12,7 +12,8 @@
 /* Under mpirun (overflow-mpi.sh): a gradient that overflows on a single rank
  * makes all ranks skip the step and halve the loss scale. The ranks take turns
  * to be that one; everything else is as in one process. And a number that is
- * not finite is traced to the rank and tensor that had it first. */
+ * not finite is traced to the rank and tensor that had it first; and the ends
+ * of a pipeline keep equal copies of a tied embedding. */
 
 enum { STEPS = 4, BAD_STEP = 1, TOKENS = 4096 };
 
@@ -20,6 +21,7 @@ struct layout {
     int tp, cp, dp, pp, zero;
     enum plait_schedule_kind schedule; /* 0: 1F1B */
     bool sequence;
+    enum plait_optim_kind optim; /* 0: AdamW */
 };
 
 static const struct layout layouts[] = {
@@ -46,6 +48,7 @@ static struct plait_part data_part = {.path = data, .weight = 1};
 struct outcome {
     double loss[STEPS], scale[STEPS];
     bool skipped[STEPS], held; /* held: no weight changed in the skipped step */
+    bool equal;                /* the ends' copies of the tied embedding */
 };
 
 /* The real hooks, called by hooks that spoil a gradient. */
@@ -168,6 +171,7 @@ static void configure(struct plait_job_config *c, const struct layout *l)
     c->train.global_batch = 8;
     c->train.micro_batch = 1;
     c->train.steps = STEPS;
+    c->optim.kind = l->optim;
     c->optim.lr = 1e-3;
     c->optim.betas[0] = 0.9;
     c->optim.betas[1] = 0.95;
@@ -225,6 +229,29 @@ static void check_trace(struct plait_trainer *t, int bad)
         ok(wrong == 0, "a weight of rank %d is wrong: %s", bad, text);
 }
 
+/* Whether this rank's copy of the tied embedding is that of the other end. */
+static bool has_equal_copies(const struct plait_model *m)
+{
+    struct plait_comm *ends = m->mesh->embedding;
+    bool equal = true;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        const struct plait_tensor *t = &m->tensors[i];
+        size_t bytes = t->count * sizeof(uint16_t);
+        char *both = t->tied ? malloc(2 * bytes) : NULL;
+
+        if (t->tied)
+            equal =
+                both &&
+                plait_comm_host_all_gather(
+                    ends, (uint16_t *)m->regions[t->region].weight + t->offset,
+                    both, bytes) == 0 &&
+                memcmp(both, both + bytes, bytes) == 0;
+        free(both);
+    }
+    return equal;
+}
+
 /* bad: the rank whose gradient overflows, one of `ranks`. */
 static void run(struct plait_comm *ranks, const struct layout *l, int bad,
                 struct outcome *o)
@@ -254,6 +281,9 @@ static void run(struct plait_comm *ranks, const struct layout *l, int bad,
         steps(t, plait_comm_rank(ranks) == bad, o);
     else
         check_trace(t, bad);
+    if (o) /* with ZeRO 3 no rank has a whole copy */
+        o->equal = !mesh->embedding || l->zero == 3 ||
+                   has_equal_copies(plait_trainer_model(t));
     plait_trainer_destroy(t);
     plait_mesh_destroy(mesh);
     ops->device_destroy(dev);
@@ -293,6 +323,26 @@ static void check(const struct layout *l, const struct outcome *one)
     }
 }
 
+/* ZeRO cuts the embedding's two copies at other elements, and so the blocks of
+ * 8-bit moments. */
+static void check_tied(void)
+{
+    const struct layout l = {.tp = 1,
+                             .cp = 1,
+                             .dp = 2,
+                             .pp = 2,
+                             .zero = 1,
+                             .optim = PLAIT_OPTIM_ADAMW8BIT};
+    struct outcome o;
+    double wrong;
+
+    run(world, &l, -1, &o);
+    wrong = !o.equal;
+    plait_comm_host_all_reduce(world, &wrong, 1, PLAIT_SUM);
+    if (plait_comm_rank(world) == 0)
+        ok(wrong == 0, "adamw8bit: both ends have the same embedding");
+}
+
 /* llm.c's format: 256 int32 of header, tokens of 16 bits. */
 static void write_tokens(void)
 {
@@ -327,6 +377,7 @@ int main(void)
     run(self, &alone, 0, &one);
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
         check(&layouts[i], &one);
+    check_tied();
     run(world, &layouts[0], 2, NULL);
     run(world, &layouts[3], 1, NULL);
     run(world, &layouts[5], 3, NULL);

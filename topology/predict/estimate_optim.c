@@ -5,7 +5,8 @@
 #include "topology/predict/estimate_shape.h"
 
 /* The memory of optimizers whose state is not the same for every weight:
- * runtime/optim (muon.c, adafactor.c, soap.c, whole.c, orthogonal.c). */
+ * runtime/optim (muon.c, adafactor.c, soap.c, whole.c, orthogonal.c,
+ * codes.c). */
 
 #define WIDE 1048576.0 /* numbers converted to fp32 at a time */
 
@@ -184,12 +185,29 @@ static double soap_bytes(const struct plait_shape *s, int layers)
     return 4 * sum;
 }
 
+/* An embedding that both ends of the pipeline have is kept as two fp32 numbers
+ * for each weight instead of codes. ZeRO cuts it together with GPT-2's
+ * positions. */
+static double tied_bytes(const struct plait_shape *s, int embedding, int head)
+{
+    double table = (double)s->m->vocab * s->m->hidden / s->tp, region = table;
+
+    if (!s->m->tie_embeddings || s->pp == 1 || (!embedding && !head))
+        return 0;
+    if (embedding && s->m->family == PLAIT_GPT2)
+        region += (double)s->m->seq_len * s->m->hidden;
+    return (8 - plait_optim_state_bytes(&s->c->optim)) *
+           fmin(table, region / sharing(s));
+}
+
 double plait_shape_uneven_bytes(const struct plait_shape *s, int layers,
                                 int embedding, int head)
 {
     const struct plait_optim_config *c = &s->c->optim;
     const struct plait_optimizer *o = &plait_optimizers[c->kind];
 
+    if (o->codes)
+        return tied_bytes(s, embedding, head);
     if (!o->uneven)
         return 0;
     if (c->kind != PLAIT_OPTIM_ADAFACTOR && !layers)
