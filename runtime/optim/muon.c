@@ -17,12 +17,22 @@
  * square as AdamW's, so that one rate fits both. Embeddings, the head and
  * vectors are updated by AdamW. */
 
+/* In fp16 a matrix is first multiplied by the power of two that brings its norm
+ * to just below 2 to this power: no element is above 65504, and few become 0.
+ */
+#define NORM_EXPONENT 15
+
 struct muon {
+    const struct plait_model *model;
     struct plait_whole *whole;
     int npieces;
     struct plait_whole_piece *pieces; /* this rank's pieces of the matrices */
     int *slices;                      /* [npieces] the slices of these pieces */
     struct plait_orthogonal *orthogonal;
+    /* Only in fp16; [tensors of the model]: the squares of the pieces of each;
+     * those of all ranks of the stage. */
+    double *squares; /* device */
+    double *sums;
 };
 
 static bool takes(const struct plait_tensor *t)
@@ -71,14 +81,28 @@ static struct plait_orthogonal *open_orthogonal(struct plait_optim *optim,
 
 static void destroy(struct plait_optim *optim, void *own)
 {
+    struct plait_mesh *mesh = optim->model->mesh;
     struct muon *muon = own;
 
-    (void)optim;
+    mesh->ops->free(mesh->dev, muon->squares);
     plait_orthogonal_destroy(muon->orthogonal);
     plait_whole_destroy(muon->whole);
+    free(muon->sums);
     free(muon->pieces);
     free(muon->slices);
     free(muon);
+}
+
+static int open_sums(struct plait_optim *optim, struct muon *muon)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+    size_t n = (size_t)optim->model->ntensors + 1;
+
+    if (optim->model->type != PLAIT_FP16_T)
+        return 0;
+    muon->squares = mesh->ops->alloc(mesh->dev, n * sizeof(*muon->squares));
+    muon->sums = calloc(n, sizeof(*muon->sums));
+    return muon->squares && muon->sums ? 0 : -1;
 }
 
 static int create(struct plait_optim *optim, void **own,
@@ -89,9 +113,10 @@ static int create(struct plait_optim *optim, void **own,
     if (!muon)
         return plait_errorf(err, "out of memory");
     *own = muon;
+    muon->model = optim->model;
     muon->pieces = calloc((size_t)optim->nslices + 1, sizeof(*muon->pieces));
     muon->slices = calloc((size_t)optim->nslices + 1, sizeof(*muon->slices));
-    if (!muon->pieces || !muon->slices)
+    if (!muon->pieces || !muon->slices || open_sums(optim, muon) < 0)
         return plait_errorf(err, "out of memory");
     list_pieces(optim, muon);
     return 0;
@@ -131,12 +156,67 @@ static int step_momentum(struct plait_optim *optim,
     return ops->average(q, p->data, m, 1, momentum, p->count);
 }
 
+/* The number of a piece's tensor: the same on all ranks with pieces of it. */
+static size_t number_of(const struct muon *muon, int piece)
+{
+    return muon->pieces[piece].tensor - muon->model->tensors;
+}
+
+/* The factor of a piece, the same on all ranks with pieces of its matrix.
+ * Replicas count several times, which changes the power of two a little. */
+static float factor_of(const struct muon *muon, int piece)
+{
+    double norm;
+    int exponent;
+
+    if (!muon->sums)
+        return 1;
+    norm = sqrt(muon->sums[number_of(muon, piece)]);
+    if (norm == 0 || !isfinite(norm))
+        return 1;
+    frexp(norm, &exponent);
+    exponent = NORM_EXPONENT - exponent;
+    return ldexpf(1, exponent > 100 ? 100 : exponent);
+}
+
+/* Prepares the pieces for fp16. Collective over the stage. */
+static int scale_pieces(struct muon *muon)
+{
+    struct plait_mesh *mesh = muon->model->mesh;
+    const struct plait_ops *ops = mesh->ops;
+    size_t n = (size_t)muon->model->ntensors;
+    int i;
+
+    if (!muon->sums)
+        return 0;
+    if (ops->fill_zero(mesh->q, muon->squares, n * sizeof(*muon->squares)) < 0)
+        return -1;
+    for (i = 0; i < muon->npieces; i++) {
+        const struct plait_whole_piece *p = &muon->pieces[i];
+        const struct plait_floats list = {p->data, p->count};
+
+        if (ops->sum_squares(mesh->q, muon->squares + number_of(muon, i), &list,
+                             1) < 0)
+            return -1;
+    }
+    if (ops->to_host(mesh->q, muon->sums, muon->squares,
+                     n * sizeof(*muon->sums)) < 0 ||
+        plait_comm_host_all_reduce(mesh->stage, muon->sums, n, PLAIT_SUM) < 0)
+        return -1;
+    for (i = 0; i < muon->npieces; i++)
+        if (ops->scale(mesh->q, PLAIT_F32, muon->pieces[i].data,
+                       factor_of(muon, i), muon->pieces[i].count) < 0)
+            return -1;
+    return 0;
+}
+
 static int orthogonalize(void *arg, int piece, void *matrix)
 {
     struct muon *muon = arg;
     const size_t *shape = muon->pieces[piece].tensor->shape;
 
-    return plait_orthogonalize(muon->orthogonal, matrix, shape[0], shape[1]);
+    return plait_orthogonalize(muon->orthogonal, matrix, factor_of(muon, piece),
+                               shape[0], shape[1]);
 }
 
 static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
@@ -150,7 +230,8 @@ static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
         if (step_momentum(optim, &muon->pieces[i],
                           optim->slices[muon->slices[i]].state[0], scale) < 0)
             return -1;
-    if (plait_whole_run(muon->whole, orthogonalize, muon) < 0)
+    if (scale_pieces(muon) < 0 ||
+        plait_whole_run(muon->whole, orthogonalize, muon) < 0)
         return -1;
     for (i = 0; i < muon->npieces; i++) {
         const struct plait_whole_piece *p = &muon->pieces[i];

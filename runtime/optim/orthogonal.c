@@ -97,7 +97,8 @@ static int sum_squares(struct plait_orthogonal *o, const void *x, size_t n)
     return 0;
 }
 
-static int normalize(struct plait_orthogonal *o, void *x, size_t n)
+static int normalize(struct plait_orthogonal *o, void *x, float factor,
+                     size_t n)
 {
     const struct plait_ops *ops = o->mesh->ops;
     struct plait_queue *q = o->mesh->q;
@@ -107,8 +108,8 @@ static int normalize(struct plait_orthogonal *o, void *x, size_t n)
         sum_squares(o, x, n) < 0 ||
         ops->to_host(q, &sum, o->squares, sizeof(sum)) < 0)
         return -1;
-    return ops->scale(q, o->type, x, (float)(1 / fmax(sqrt(sum), LEAST_NORM)),
-                      n);
+    return ops->scale(q, o->type, x,
+                      (float)(1 / fmax(sqrt(sum), LEAST_NORM * factor)), n);
 }
 
 /* -- products ------------------------------------------------------------ */
@@ -202,14 +203,14 @@ static int make_next(struct plait_orthogonal *o, void *x, void *next,
     return ops->add(q, o->type, next, next, x, n);
 }
 
-int plait_orthogonalize(struct plait_orthogonal *o, void *x, size_t rows,
-                        size_t cols)
+int plait_orthogonalize(struct plait_orthogonal *o, void *x, float factor,
+                        size_t rows, size_t cols)
 {
     size_t side = rows < cols ? rows : cols;
     void *now = x, *next = o->next, *swap;
     int i;
 
-    if (normalize(o, x, rows * cols) < 0)
+    if (normalize(o, x, factor, rows * cols) < 0)
         return -1;
     for (i = 0; i < ITERATIONS; i++) {
         if (make_gram(o, now, rows, cols) < 0 || make_polynomial(o, side) < 0 ||

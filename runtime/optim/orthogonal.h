@@ -26,8 +26,10 @@ struct plait_orthogonal *plait_orthogonal_create(struct plait_mesh *mesh,
 void plait_orthogonal_destroy(struct plait_orthogonal *o);
 
 /* Replaces x [rows, cols] of the type, in device memory, on mesh->q, which it
- * waits for once. About 10 rows cols min + 10 min^3 multiplications. */
-int plait_orthogonalize(struct plait_orthogonal *o, void *x, size_t rows,
-                        size_t cols);
+ * waits for once. x was multiplied by `factor`, a power of two, for the range
+ * of the type: that changes nothing but what a norm of 1e-7 is. About 10 rows
+ * cols min + 10 min^3 multiplications. */
+int plait_orthogonalize(struct plait_orthogonal *o, void *x, float factor,
+                        size_t rows, size_t cols);
 
 #endif

@@ -38,7 +38,7 @@ static double worst_of(struct plait_mesh *mesh, enum plait_dtype type,
     for (i = 0; i < n; i++)
         want[i] = x[i];
     orthogonal_reference(want, shape[0], shape[1]);
-    plait_orthogonalize(o, there, shape[0], shape[1]);
+    plait_orthogonalize(o, there, 1, shape[0], shape[1]);
     mesh->ops->cast(mesh->q, PLAIT_F32, x, type, there, n);
     for (i = 0; i < n; i++)
         largest = fmax(largest, fabs(want[i]));
@@ -79,12 +79,12 @@ static void check_values(struct plait_mesh *mesh)
 
     for (int i = 0; i < 4; i++)
         x[i * 5] = powf(0.3f, (float)i);
-    plait_orthogonalize(o, x, 4, 4);
+    plait_orthogonalize(o, x, 1, 4, 4);
     for (int i = 0; i < 16; i++)
         good &= i % 5 ? fabsf(x[i]) < 1e-6f : x[i] > 0.65f && x[i] < 1.25f;
     ok(good, "singular values 1 to 0.03 become about 1");
     memset(x, 0, sizeof(x));
-    plait_orthogonalize(o, x, 4, 4);
+    plait_orthogonalize(o, x, 1, 4, 4);
     for (int i = 0; i < 16; i++)
         good &= x[i] == 0;
     ok(good, "zeros stay zeros");
