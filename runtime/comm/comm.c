@@ -24,8 +24,8 @@ void plait_comm_set_network(struct plait_comm *comm,
 void plait_comm_set_record(struct plait_comm *world,
                            struct plait_record *record)
 {
-    struct plait_record_group *group =
-        plait_record_add_group(record, world->name, 0, world->size);
+    struct plait_record_group *group = plait_record_add_group(
+        record, world->name, 0, world->size, world->rank);
 
     world->record = record;
     world->noted = group ? group : &world->own;
@@ -49,8 +49,8 @@ static void inherit(const struct plait_comm *parent, struct plait_comm *child,
     child->record = parent->record;
     if (child->size == 1)
         return;
-    group =
-        plait_record_add_group(child->record, child->name, first, child->size);
+    group = plait_record_add_group(child->record, child->name, first,
+                                   child->size, child->rank);
     if (group)
         child->noted = group;
 }

@@ -206,15 +206,31 @@ static void expand_collective(struct walk *w, int i)
     }
 }
 
-/* The members of a group are ordered by their global ranks. */
+/* Reach the other rank of the message. Where no rank is known to have its
+ * index, it is one of which nothing is known; of several, nobody knows which.
+ */
 static void expand_message(struct walk *w, int i)
 {
     const struct plait_stuck_rank *r = &w->rank[i];
-    int at = 0;
+    const struct plait_stuck_group *g = &r->group[r->waits];
+    int unknown = -1, nunknown = 0;
 
-    for (int k = 0; k < w->n; k++)
-        if (find_group(&w->rank[k], &r->group[r->waits]) && at++ == r->peer)
+    if (r->peer < 0 || r->peer >= g->size)
+        return;
+    for (int k = 0; k < w->n; k++) {
+        const struct plait_stuck_group *theirs = find_group(&w->rank[k], g);
+
+        if (theirs && theirs->index == r->peer) {
             reach(w, k, i);
+            return;
+        }
+        if (!theirs && w->rank[k].state == PLAIT_STUCK_UNKNOWN) {
+            unknown = k;
+            nunknown++;
+        }
+    }
+    if (nunknown == 1)
+        reach(w, unknown, i);
 }
 
 static void expand_rank(struct walk *w, int i)

@@ -26,6 +26,7 @@ struct plait_stuck_op {
 struct plait_stuck_group {
     char name[24];
     int first, size;
+    int index; /* this rank's among them; -1: not known */
     uint64_t entered[PLAIT_NSERIES];
     struct plait_stuck_op last[2][PLAIT_RECORD_LAST];
 };

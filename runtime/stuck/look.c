@@ -24,6 +24,7 @@ static void copy_group(const struct plait_record_group *from,
     to->name[sizeof(to->name) - 1] = '\0';
     to->first = from->first;
     to->size = from->size;
+    to->index = from->index;
     for (int s = 0; s < PLAIT_NSERIES; s++)
         to->entered[s] = atomic_load(&from->entered[s]);
     for (int s = 0; s < 2; s++)

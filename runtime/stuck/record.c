@@ -123,7 +123,7 @@ void plait_record_open_data(struct plait_record *record, const char *path)
 
 struct plait_record_group *plait_record_add_group(struct plait_record *record,
                                                   const char *name, int first,
-                                                  int size)
+                                                  int size, int index)
 {
     int n = record ? atomic_load(&record->ngroups) : PLAIT_RECORD_GROUPS;
     struct plait_record_group *group;
@@ -134,6 +134,7 @@ struct plait_record_group *plait_record_add_group(struct plait_record *record,
     snprintf(group->name, sizeof(group->name), "%s", name);
     group->first = first;
     group->size = size;
+    group->index = index;
     atomic_store(&record->ngroups, n + 1);
     return group;
 }

@@ -11,7 +11,7 @@
  * a few plain stores; only create, destroy, open and close take locks or call
  * the kernel. */
 
-#define PLAIT_RECORD_MAGIC UINT64_C(0x31306b6375747350) /* "Pstuck01" */
+#define PLAIT_RECORD_MAGIC UINT64_C(0x32306b6375747350) /* "Pstuck02" */
 #define PLAIT_RECORD_FILE "plait-record"
 
 enum plait_phase {
@@ -88,8 +88,8 @@ struct plait_record_op {
 /* One communicator. Written by one thread at a time. */
 struct plait_record_group {
     char name[24];
-    int32_t first; /* its lowest rank: tells groups of one name apart */
-    int32_t size;
+    int32_t first;       /* its lowest rank: tells groups of one name apart */
+    int32_t size, index; /* index: this rank's among them */
     _Atomic uint64_t entered[PLAIT_NSERIES]; /* number of the last operation */
     struct plait_record_op last[2][PLAIT_RECORD_LAST]; /* not for messages */
     _Atomic uint64_t waits; /* tag the host waits for, 0: no wait */
@@ -141,7 +141,7 @@ void plait_record_open_data(struct plait_record *record, const char *path);
  * there is no record. */
 struct plait_record_group *plait_record_add_group(struct plait_record *record,
                                                   const char *name, int first,
-                                                  int size);
+                                                  int size, int index);
 /* Notes that the host enters the next operation of the group; returns its
  * tag. */
 uint64_t plait_record_enter(struct plait_record_group *group, enum plait_op op,

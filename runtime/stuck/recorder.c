@@ -352,17 +352,39 @@ int plait_recorder_add(struct plait_recorder *r, const char *name,
 
 /* ---- all of them ---- */
 
+static bool is_world(const struct plait_recorder_group *g)
+{
+    return !strcmp(g->name, "0");
+}
+
+/* The rank's index in a group by the list of its ranks, which is in the order
+ * of the group; -1: it is not in the list. */
+static int listed_at(const struct plait_recorder_group *g, int rank)
+{
+    for (int i = 0; i < g->nlisted; i++)
+        if (g->listed[i] == rank)
+            return i;
+    return !g->nlisted && is_world(g) ? rank : -1;
+}
+
+/* Without a list, a rank's index follows from the dumps that there are. */
 static void measure_groups(struct plait_recorder *r)
 {
     for (int i = 0; i < r->ngroups; i++) {
         struct plait_recorder_group *g = &r->group[i];
 
-        for (int k = r->n - 1; k >= 0; k--)
-            for (int j = 0; j < r->rank[k].ngroups; j++)
-                if (!strcmp(r->rank[k].group[j].name, g->name)) {
-                    g->first = r->rank[k].rank;
-                    g->size++;
-                }
+        for (int k = 0; k < r->n; k++)
+            for (int j = 0; j < r->rank[k].ngroups; j++) {
+                struct plait_stuck_group *own = &r->rank[k].group[j];
+
+                if (strcmp(own->name, g->name))
+                    continue;
+                g->first = g->size ? g->first : r->rank[k].rank;
+                own->index = g->nlisted || is_world(g)
+                                 ? listed_at(g, r->rank[k].rank)
+                                 : g->size;
+                g->size++;
+            }
         for (int k = 0; k < g->nlisted; k++) {
             if (k == 0 || g->listed[k] < g->first)
                 g->first = g->listed[k];
@@ -371,14 +393,6 @@ static void measure_groups(struct plait_recorder *r)
         }
         g->size = g->nlisted > g->size ? g->nlisted : g->size;
     }
-}
-
-static bool lists(const struct plait_recorder_group *g, int rank)
-{
-    for (int i = 0; i < g->nlisted; i++)
-        if (g->listed[i] == rank)
-            return true;
-    return false;
 }
 
 /* A rank without a dump is in the groups that list it, and in group "0", which
@@ -399,10 +413,16 @@ static int add_missing(struct plait_recorder *r)
             continue;
         }
         for (int k = 0; k < r->ngroups && rank.ngroups < PLAIT_RECORD_GROUPS;
-             k++)
-            if (lists(&r->group[k], i) || !strcmp(r->group[k].name, "0"))
-                memcpy(rank.group[rank.ngroups++].name, r->group[k].name,
-                       sizeof(r->group[k].name));
+             k++) {
+            const struct plait_recorder_group *g = &r->group[k];
+            struct plait_stuck_group *own = &rank.group[rank.ngroups];
+
+            own->index = listed_at(g, i);
+            if (own->index < 0 && !is_world(g))
+                continue;
+            memcpy(own->name, g->name, sizeof(own->name));
+            rank.ngroups++;
+        }
         if (keep_rank(r, &rank) < 0)
             return -1;
         at++;
@@ -428,7 +448,7 @@ static void name_group(struct plait_recorder *r, struct plait_stuck_rank *rank,
                 !strcmp(r->group[i].what, g->what);
     to->first = g->first;
     to->size = g->size > 0 ? g->size : 1;
-    if (!strcmp(g->name, "0"))
+    if (is_world(g))
         snprintf(to->name, sizeof(to->name), "world");
     else if (twin && what != g->name)
         snprintf(to->name, sizeof(to->name), "%.14s %.8s", what, g->name);

@@ -107,6 +107,7 @@ static void put_group(struct writer *w, const struct plait_stuck_group *g)
     put_text(w, g->name);
     put_int(w, g->first);
     put_int(w, g->size);
+    put_int(w, g->index);
     for (int s = 0; s < PLAIT_NSERIES; s++)
         put_number(w, g->entered[s], 8);
     for (int s = 0; s < 2; s++)
@@ -119,7 +120,8 @@ static void get_group(struct reader *r, struct plait_stuck_group *g)
     get_text(r, g->name, sizeof(g->name));
     g->first = get_int(r);
     g->size = get_int(r);
-    r->bad |= g->first < 0 || g->size < 1;
+    g->index = get_int(r);
+    r->bad |= g->first < 0 || g->index < 0 || g->index >= g->size;
     for (int s = 0; s < PLAIT_NSERIES; s++)
         g->entered[s] = get_number(r, 8);
     for (int s = 0; s < 2; s++)

@@ -16,12 +16,14 @@ static struct plait_stuck_rank rank[N];
 static struct plait_verdict verdict;
 static char text[1000];
 
-static void add_group(struct plait_stuck_rank *r, const char *name, int first)
+static void add_group(struct plait_stuck_rank *r, const char *name, int first,
+                      int index)
 {
     struct plait_stuck_group *g = &r->group[r->ngroups++];
 
     snprintf(g->name, sizeof(g->name), "%s", name);
     g->first = first;
+    g->index = index;
     g->size = first == 0 && !strcmp(name, "world") ? N : 2;
 }
 
@@ -40,10 +42,10 @@ static void start(void)
         r->phase = PLAIT_PHASE_FORWARD;
         r->phase_age = 1;
         snprintf(r->host, sizeof(r->host), "n%d", i / 4);
-        add_group(r, "world", 0);
-        add_group(r, "tp", i & ~1);
-        add_group(r, "pp", i & ~4);
-        add_group(r, "dp", i & ~2);
+        add_group(r, "world", 0, i);
+        add_group(r, "tp", i & ~1, i & 1);
+        add_group(r, "pp", i & ~4, i / 4);
+        add_group(r, "dp", i & ~2, i / 2 % 2);
         for (int g = 0; g < r->ngroups; g++) {
             r->group[g].entered[PLAIT_SERIES_DATA] = 640;
             r->group[g].entered[PLAIT_SERIES_CONTROL] = 9;
@@ -175,6 +177,30 @@ static void test_messages(void)
     wait_for_peer(6, PLAIT_OP_RECV, 0);
     ok(judged(PLAIT_VERDICT_CYCLE, 2) || judged(PLAIT_VERDICT_CYCLE, 6),
        "two that wait for each other's message");
+    start();
+    wait_for_peer(6, PLAIT_OP_RECV, 0); /* of rank 2 */
+    rank[2].state = PLAIT_STUCK_UNKNOWN;
+    rank[2].ngroups = 0;
+    ok(judged(PLAIT_VERDICT_MESSAGE, 2), "a message of the one unknown rank");
+    rank[3].state = PLAIT_STUCK_UNKNOWN;
+    rank[3].ngroups = 0;
+    ok(judged(PLAIT_VERDICT_TRANSFER, -1),
+       "of two unknown ranks neither is blamed");
+    start();
+    wait_for_peer(2, PLAIT_OP_RECV, 1); /* of rank 6 */
+    rank[0].state = PLAIT_STUCK_UNKNOWN;
+    rank[0].ngroups = 0;
+    for (int i = 0; i < N; i++) /* their pp groups are one of four */
+        if (rank[i].ngroups && i % 2 == 0) {
+            rank[i].group[PP].first = 0;
+            rank[i].group[PP].size = 4;
+            rank[i].group[PP].index = i / 2;
+        }
+    rank[2].peer = 2; /* rank 4 */
+    rank[4].phase = PLAIT_PHASE_SAVE;
+    ok(judged(PLAIT_VERDICT_MESSAGE, 4) && says("rank 4 (n1, GPU 0, process "
+                                                "104) does not send"),
+       "a message within a group of which another rank is unknown");
 }
 
 static void test_mismatch(void)
@@ -323,8 +349,8 @@ static void note_training(struct plait_record *r)
 
     r->rank = 3;
     r->world = N;
-    world = plait_record_add_group(r, "world", 0, N);
-    tp = plait_record_add_group(r, "tp", 2, 2);
+    world = plait_record_add_group(r, "world", 0, N, 3);
+    tp = plait_record_add_group(r, "tp", 2, 2, 1);
     plait_record_step(r, 7);
     plait_record_enter(world, PLAIT_OP_BARRIER, 0, 0, plait_record_now());
     plait_record_leave(world);
@@ -362,12 +388,13 @@ static void test_record(void)
     ok(seen.waits == 1 && seen.in.tag == plait_op_tag(1, PLAIT_OP_ALL_REDUCE) &&
            seen.in.bytes == 64 && seen.group[1].entered[0] == 2 &&
            seen.group[0].entered[PLAIT_SERIES_CONTROL] == 1 &&
-           seen.group[1].last[0][2].bytes == 32,
+           seen.group[1].last[0][2].bytes == 32 && seen.group[0].index == 3 &&
+           seen.group[1].index == 1,
        "and what it entered and waits in");
     plait_record_close(copy);
     plait_record_destroy(r, fd);
     ok(!plait_record_open(getpid(), fd), "and is gone when it is destroyed");
-    ok(!plait_record_add_group(NULL, "tp", 0, 2), "no record, no group");
+    ok(!plait_record_add_group(NULL, "tp", 0, 2, 0), "no record, no group");
 }
 
 static void test_process(void)
