@@ -52,15 +52,17 @@ static char *host_copy(const struct plait_work *w, int nth)
     return w->slot->offloaded + nth * w->model->state->offload.block;
 }
 
-/* Makes slot->layer[nth] point into block b. */
+/* Makes slot->layer[nth] point into block b. The experts' counts are in the
+ * host's memory and stay the layer's own. */
 static void point_to_buffer(const struct plait_work *w, int nth, int b)
 {
     struct plait_offload_state *o = &w->model->state->offload;
     struct plait_activations *a = &w->slot->layer[nth];
-    int *rows = a->routed.rows;
+    int *rows = a->routed.rows, *here = a->routed.here;
 
     *a = o->at[b];
     a->routed.rows = rows;
+    a->routed.here = here;
     o->current = b;
 }
 

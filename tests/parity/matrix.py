@@ -269,6 +269,7 @@ QUICK = [
     ("llama", "212", optimizer("lion") + " zero=3"),
     ("gpt2", "122", optimizer("soap") + " zero=2 from=4"),
     ("moe", "11212", optimizer("adafactor") + " zero=1"),
+    ("odd-moe", "11212", "offload=activations"),
 ]
 
 
