@@ -314,7 +314,8 @@ static void embedding_gradient(struct plait_queue *q, float *dwte, float *dwpe,
 
     if (scratch == NULL)
         return;
-    if (dwte != NULL)
+    /* A rank's shard of the vocabulary may be padding only. */
+    if (dwte != NULL && count > 0)
         add_by_key<T, V>(q, dwte, dout, tokens, scratch, first, count, N, C);
     if (dwpe != NULL && starts != NULL) {
         int32_t *keys = scratch + need;

@@ -34,6 +34,8 @@ MUTANTS = [
     ('a row of a table below its first', 'embedding.cu',
      'if (token >= 0 && token < count)', 'if (token < count)', 'embedding',
      'read out of bounds'),
+    ('a grid of no blocks', 'embedding.cu', 'dwte != NULL && count > 0',
+     'dwte != NULL', 'embedding', 'a grid of 0 x'),
     ('rows too many', 'norm.cu',
      'amax != NULL, most, i < N ? C : 0,', 'amax != NULL, most, C,',
      'rmsnorm_forward', 'out of bounds'),
