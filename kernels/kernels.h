@@ -570,12 +570,14 @@ struct plait_ops {
     int (*route_load)(struct plait_queue *q, float *load, const int32_t *expert,
                       size_t run, int sequences, size_t N, int E, int k);
     /* dlogits [N,E] = the gradient of the logits, from dgate [N,k] and from the
-     * gradient balance * load[s,e] of each prob (balance 0: none). */
+     * gradient balance * *factor * load[s,e] of each prob (balance 0: none).
+     * The factor is in device memory, so that a recorded backward can be run
+     * with another one; NULL: 1. */
     int (*route_backward)(struct plait_queue *q, enum plait_dtype type,
                           void *dlogits, const float *dgate, const float *prob,
                           const int32_t *expert, const float *gate,
-                          const float *load, float balance, size_t run,
-                          int sequences, size_t N, int E, int k);
+                          const float *load, float balance, const float *factor,
+                          size_t run, int sequences, size_t N, int E, int k);
     /* Keeps the first `most` choices of an expert in a sequence: kept [N,k] =
      * expert, or E for a choice beyond that, whose gate becomes 0. Rows are
      * runs of `run` tokens (N is divisible by run); before[N/run,E]: how often

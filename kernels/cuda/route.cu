@@ -103,9 +103,11 @@ template <typename T>
 static __global__ void
 route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
                       const int32_t *expert, const float *gate,
-                      const float *load, float balance, size_t run,
-                      int sequences, size_t N, int E, int k)
+                      const float *load, float balance, const float *factor,
+                      size_t run, int sequences, size_t N, int E, int k)
 {
+    double scale = factor != NULL ? (double)balance * *factor : balance;
+
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N;
          i += (size_t)gridDim.x * blockDim.x) {
         const float *p = prob + i * E, *l = load + i / run % sequences * E;
@@ -117,7 +119,7 @@ route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
         }
         for (int pass = 0; pass < 2; pass++)
             for (int e = 0; e < E; e++) {
-                double dp = balance != 0 ? (double)balance * l[e] : 0;
+                double dp = scale != 0 ? scale * l[e] : 0;
 
                 for (size_t j = i * k; j < (i + 1) * k; j++)
                     if (expert[j] == e)
@@ -134,15 +136,15 @@ route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
 static int route_backward(struct plait_queue *q, enum plait_dtype type,
                           void *dlogits, const float *dgate, const float *prob,
                           const int32_t *expert, const float *gate,
-                          const float *load, float balance, size_t run,
-                          int sequences, size_t N, int E, int k)
+                          const float *load, float balance, const float *factor,
+                          size_t run, int sequences, size_t N, int E, int k)
 {
     return cuda_launch(q, "route_backward", type, N, [&](auto zero) {
         typedef decltype(zero) T;
 
         route_gradient_kernel<<<grid_for(q, N, threads), threads, 0,
                                 q->stream>>>((T *)dlogits, dgate, prob, expert,
-                                             gate, load, balance, run,
+                                             gate, load, balance, factor, run,
                                              sequences, N, E, k);
     });
 }

@@ -179,8 +179,8 @@ int ref_route_load(struct plait_queue *q, float *load, const int32_t *expert,
 int ref_route_backward(struct plait_queue *q, enum plait_dtype type,
                        void *dlogits, const float *dgate, const float *prob,
                        const int32_t *expert, const float *gate,
-                       const float *load, float balance, size_t run,
-                       int sequences, size_t N, int E, int k);
+                       const float *load, float balance, const float *factor,
+                       size_t run, int sequences, size_t N, int E, int k);
 int ref_route_limit(struct plait_queue *q, int32_t *kept, float *gate,
                     const int32_t *expert, const float *before, size_t run,
                     size_t N, int E, int k, int most);

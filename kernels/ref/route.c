@@ -98,16 +98,18 @@ static void token_backward(enum plait_dtype type, void *dlogits, size_t at,
 int ref_route_backward(struct plait_queue *q, enum plait_dtype type,
                        void *dlogits, const float *dgate, const float *prob,
                        const int32_t *expert, const float *gate,
-                       const float *load, float balance, size_t run,
-                       int sequences, size_t N, int E, int k)
+                       const float *load, float balance, const float *factor,
+                       size_t run, int sequences, size_t N, int E, int k)
 {
+    double scale = factor ? (double)balance * *factor : balance;
+
     (void)q;
     for (size_t i = 0; i < N; i++) {
         size_t s = i / run % (size_t)sequences, j = i * (size_t)k;
 
         token_backward(type, dlogits, i * (size_t)E, dgate + j,
                        prob + i * (size_t)E, expert + j, gate + j,
-                       load + s * (size_t)E, balance, E, k);
+                       load + s * (size_t)E, scale, E, k);
     }
     return 0;
 }

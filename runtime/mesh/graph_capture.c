@@ -115,6 +115,7 @@ int plait_graphs_choose(struct plait_graphs *graphs,
     graphs->optim = !optim;
     graphs->all = config->train.graph == PLAIT_GRAPH_ON;
     graphs->transfers = mesh->world_size > 1 && plait_comm_records(mesh->world);
+    graphs->apart = plait_sync_parts(&config->sync);
     snprintf(graphs->why, sizeof(graphs->why), "%s%s%s", why ? why : "",
              also ? "; " : "", also ? also : "");
     return 0;
@@ -164,19 +165,20 @@ static void count_replay(const struct plait_mesh *mesh,
 
 /* -- capture and replay -------------------------------------------------- */
 
-/* *first: the lowest rank of this pipeline stage that could not capture, -1:
- * none. All ranks of a transfer must agree on whether it is part of a graph.
- * Stages need not agree: they capture at different times, and no graph
- * transfers between stages. */
+/* *first: the lowest rank of those asked that could not capture, -1: none. All
+ * ranks of a transfer must agree on whether it is part of a graph. Stages need
+ * not agree, nor replicas that train apart: they capture at different times,
+ * and no graph transfers between them. */
 static int find_failure(const struct plait_mesh *mesh, bool failed, int *first)
 {
+    int others = mesh->graphs.apart ? PLAIT_GROUP_CP : PLAIT_GROUP_DP_CP;
     double most = failed ? mesh->world_size - mesh->rank : 0;
 
     if (mesh->graphs.transfers &&
         (plait_comm_host_all_reduce(mesh->group[PLAIT_GROUP_TP], &most, 1,
                                     PLAIT_MAX) < 0 ||
-         plait_comm_host_all_reduce(mesh->group[PLAIT_GROUP_DP_CP], &most, 1,
-                                    PLAIT_MAX) < 0))
+         plait_comm_host_all_reduce(mesh->group[others], &most, 1, PLAIT_MAX) <
+             0))
         return -1;
     *first = most > 0 ? mesh->world_size - (int)most : -1;
     return 0;

@@ -25,6 +25,7 @@ struct plait_graphs {
     bool all;       /* train.graph on: the whole step or an error */
     bool failed;    /* a capture failed: nothing is captured from then on */
     bool transfers; /* transfers are captured too: ranks must agree */
+    bool apart;     /* replicas train apart: each captures by itself */
     bool held;      /* capture nothing yet: matrix products may change */
     char why[200];  /* why a part is not captured; "" if all are, or where
                        another rank has the reason */

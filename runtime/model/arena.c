@@ -129,6 +129,7 @@ static void place_experts(struct arena *a, const struct plait_dims *d,
 {
     x->route = take_t(a, r.N * d->experts);
     x->dgate = take_f(a, r.N * d->top_k);
+    x->balance = take_f(a, 1);
     if (d->capacity)
         x->kept = take_bytes(a, r.N * d->top_k * sizeof(*x->kept));
     x->grouped = take_t(a, r.M * d->hidden);
@@ -522,6 +523,7 @@ void plait_model_release_arena(struct plait_model *model)
     plait_mesh_free(model->mesh, s->arena);
     s->arena = NULL;
     memset(&s->scratch, 0, sizeof(s->scratch));
+    s->balance = -1;
 }
 
 int plait_model_shape(const struct plait_model *model,

@@ -380,7 +380,20 @@ static float balance_scale(const struct plait_work *w)
     if (d->tp_rank > 0)
         return 0; /* only one tp rank adds it, since the group sums */
     return w->model->config->model.experts_balance * w->slot->loss_scale *
-           w->slot->counted * d->experts / (d->top_k * T);
+           d->experts / (d->top_k * T);
+}
+
+int plait_experts_set_balance(const struct plait_work *w, float factor)
+{
+    struct plait_model_state *s = w->model->state;
+
+    if (!w->scratch->balance || s->balance == factor)
+        return 0;
+    if (w->ops->to_device(w->q, w->scratch->balance, &factor, sizeof(factor)) <
+        0)
+        return -1;
+    s->balance = factor;
+    return 0;
 }
 
 int plait_experts_backward(const struct plait_work *w,
@@ -397,8 +410,8 @@ int plait_experts_backward(const struct plait_work *w,
                          w->shape->N, d->top_k, d->hidden) < 0 ||
         w->ops->route_backward(w->q, w->type, s->route, s->dgate, r->prob,
                                r->expert, r->gate, r->load, balance_scale(w),
-                               run_of(w), w->shape->batch, w->shape->N,
-                               d->experts, d->top_k) < 0 ||
+                               s->balance, run_of(w), w->shape->batch,
+                               w->shape->N, d->experts, d->top_k) < 0 ||
         w->ops->rows_spread(w->q, w->type, sorted, dout, r->place, r->gate,
                             w->shape->N, d->top_k, d->hidden) < 0)
         return -1;

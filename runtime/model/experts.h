@@ -19,6 +19,10 @@ int plait_experts_backward(const struct plait_work *w,
                            const struct plait_activations *a, const void *dout);
 int plait_experts_router_weight(const struct plait_work *w,
                                 const struct plait_block *b, const void *full);
+/* Before a forward: by what backward multiplies the gradient of the experts'
+ * balance. It reads this in device memory, as the factor differs from step to
+ * step and a graph does not. */
+int plait_experts_set_balance(const struct plait_work *w, float factor);
 
 /* Whether the host knows the experts' numbers of rows: with ep > 1 they are the
  * lengths of messages, and in fp8 each expert's operands are scaled

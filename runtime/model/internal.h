@@ -145,8 +145,7 @@ struct plait_stash {
 struct plait_slot {
     struct plait_shape shape;
     float loss_scale;
-    float counted;        /* part of the step's targets that are not masked */
-    const float *weights; /* [batch] of sequences; NULL: 1 */
+    const float *weights;            /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;       /* [N] */
     int32_t *starts;                 /* [N] of documents; data.mask_documents */
     bool masked;                     /* whether starts are used */
@@ -173,8 +172,9 @@ struct plait_scratch {
                              * products; NULL: each makes its own */
     struct plait_stash now; /* only dpre [M,up] and dqkv */
     struct plait_activations shared; /* what is recomputed instead of kept */
-    void *route;  /* [N,E] the router's logits or their gradient */
-    float *dgate; /* [N,k] */
+    void *route;    /* [N,E] the router's logits or their gradient */
+    float *dgate;   /* [N,k] */
+    float *balance; /* [1] plait_experts_set_balance(); NULL: no experts */
     /* Only if experts have a capacity; the last three with cp > 1. */
     int32_t *kept;   /* [N,k] */
     float *runs;     /* [pieces,batch,E] choices of each run here */
@@ -234,6 +234,7 @@ struct plait_model_state {
     size_t logit_rows;        /* rows whose logits are computed at once */
     struct plait_slot *slots; /* [chunks][nslots]: chunks share memory */
     struct plait_scratch scratch;
+    float balance; /* what scratch.balance was set to; -1: nothing yet */
     struct plait_offload_state offload;
     struct plait_cache cache;
     void *arena;

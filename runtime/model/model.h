@@ -91,10 +91,10 @@ struct plait_batch {
                              * there are */
     float loss_scale;       /* gradient of each token's loss, usually 1 / (the
                              * step's batch * seq_len) */
-    float masked;           /* part of the step's targets that are masked, if
-                             * gradients are afterwards multiplied by 1 / (1 -
-                             * masked): the gradient of the experts' balance
-                             * must not be */
+    float masked;           /* part of the step's targets that are masked, equal
+                             * in all its micro-batches, if gradients are
+                             * afterwards multiplied by 1 / (1 - masked): the
+                             * gradient of the experts' balance must not be */
 };
 
 /* Called during backward as soon as a region's gradient for this

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "runtime/model/experts.h"
 #include "runtime/model/hooks.h"
 #include "runtime/model/internal.h"
 #include "runtime/model/operand.h"
@@ -308,10 +309,11 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
     if (plait_model_shape(w->model, batch, train, &w->slot->shape) < 0)
         return -1;
     w->slot->loss_scale = batch->loss_scale;
-    w->slot->counted = 1 - batch->masked;
     w->slot->weights = batch->weights;
     w->slot->masked = w->slot->starts && (batch->starts || !batch->tokens);
     set_stream(w);
+    if (train && plait_experts_set_balance(w, 1 - batch->masked) < 0)
+        return -1;
     return w->slot->masked ? upload_starts(w, batch) : 0;
 }
 

@@ -104,8 +104,7 @@ int plait_captured_passes_run(struct plait_captured_passes *passes,
 
     if (!p)
         return -1;
-    if (p->batch.loss_scale != batch->loss_scale ||
-        p->batch.masked != batch->masked || p->loss != loss)
+    if (p->batch.loss_scale != batch->loss_scale || p->loss != loss)
         plait_graph_capture_reset(&p->capture, model->mesh);
     if (pass->forward &&
         plait_model_load(model, pass->chunk, pass->slot, batch) < 0)

@@ -32,8 +32,8 @@ struct plait_captured_passes {
 };
 
 /* Runs the pass; from the second time on, from its graph. *loss (device): the
- * sum of the token losses is added to it. Captures again where loss, the loss
- * scale or `masked` have changed, as these are part of the graph. */
+ * sum of the token losses is added to it. Captures again where loss or the loss
+ * scale have changed, as these are part of the graph. */
 int plait_captured_passes_run(struct plait_captured_passes *passes,
                               struct plait_model *model,
                               const struct plait_pass *pass, int microbatch,

@@ -25,6 +25,8 @@ static void setup_route(struct trial *t, const int *s)
     trial_int(t, N * k, 0, 1);
     trial_real(t, KIND_F32, N / (size_t)s[4] * E, 0, 0);
     whole_numbers(t->array[10].host, N / (size_t)s[4] * E);
+    trial_real(t, KIND_F32, 1, 0.2, 0.8);
+    real(t, N * E);
 }
 
 static int call_route(struct trial_side *d, const int *s)
@@ -36,7 +38,9 @@ static int call_route(struct trial_side *d, const int *s)
                                  s[2]) |
            d->ops->route_load(d->q, p[4], p[2], run, s[5], N, s[1], s[2]) |
            d->ops->route_backward(d->q, d->type, p[6], p[5], p[1], p[2], p[3],
-                                  p[4], 0.3f, run, s[5], N, s[1], s[2]) |
+                                  p[4], 0.3f, NULL, run, s[5], N, s[1], s[2]) |
+           d->ops->route_backward(d->q, d->type, p[12], p[5], p[1], p[2], p[3],
+                                  p[4], 0.3f, p[11], run, s[5], N, s[1], s[2]) |
            d->ops->route_limit(d->q, p[9], p[3], p[2], NULL, run, N, s[1], s[2],
                                3) |
            d->ops->route_limit(d->q, p[9], p[3], p[2], p[10], run, N, s[1],

@@ -264,11 +264,40 @@ static void check_counts(void)
     plait_comm_destroy(comm);
 }
 
+/* Ranks that make transfers together agree on what is recorded; replicas that
+ * train apart do not ask each other. */
+static void check_agreement(void)
+{
+    struct plait_comm *alone = plait_self_create(NULL, NULL, "self");
+    struct plait_comm *lost = plait_self_create(NULL, NULL, "dp_cp");
+    struct plait_mesh mesh = {.ops = &device, .world_size = 2};
+    struct plait_graph_capture capture = {.warm = true};
+    struct job job = {.comm = alone};
+    int rc;
+
+    plait_comm_fail(lost, "dp_cp: nobody answers");
+    mesh.q = (struct plait_queue *)&job;
+    mesh.group[PLAIT_GROUP_TP] = mesh.group[PLAIT_GROUP_CP] = alone;
+    mesh.group[PLAIT_GROUP_DP_CP] = lost;
+    mesh.graphs = (struct plait_graphs){.transfers = true};
+    refuse = 0;
+    rc = plait_graph_capture_run(&capture, &mesh, transfer, &job);
+    ok(rc < 0, "replicas agree on what is recorded");
+    plait_graph_capture_reset(&capture, &mesh);
+    mesh.graphs.apart = true;
+    rc = plait_graph_capture_run(&capture, &mesh, transfer, &job);
+    ok(rc == 0, "unless they train apart");
+    plait_graph_capture_reset(&capture, &mesh);
+    plait_comm_destroy(lost);
+    plait_comm_destroy(alone);
+}
+
 int main(void)
 {
     check_auto();
     check_on();
     check_off();
     check_counts();
+    check_agreement();
     return done_testing();
 }

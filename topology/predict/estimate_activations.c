@@ -99,7 +99,7 @@ static double experts_bytes(const struct plait_shape *s,
     double k = s->m->experts_top_k;
     double runs = 2.0 * s->c->train.micro_batch * s->m->experts;
     double sum = take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
-                 take(s, z->mlp * s->m->hidden);
+                 take_words(1) + take(s, z->mlp * s->m->hidden);
 
     if (s->ep > 1)
         sum += take(s, z->rows * k * s->m->hidden);

@@ -107,6 +107,29 @@ overflows()
 	report $? "$ranks ranks, fp16 that overflows: $*"
 }
 
+# Prompts have no loss; in each batch they are another share.
+seq 300 | awk '{
+	for (p = ""; length(p) < 15 * ($1 % 7); p = p " and a prompt")
+		;
+	printf "{\"prompt\": \"%s\", \"completion\": \"%d and text\"}\n", p, $1
+}' >"$work/prompts.jsonl"
+plait-prep "$work/prompts.jsonl" --prompt-field prompt --out "$work/prompts" \
+	>/dev/null || exit 99
+
+# prompts RANKS SETTING..: with prompts and experts, losses are those of as many
+# ranks on the CPU, and the last step records no graph
+prompts()
+{
+	ranks=$1
+	shift
+	set -- "data.train=$work/prompts/train.bin" train.steps=8 "$@"
+	train cpu-prompts moe "$ranks" cpu "$@" &&
+		train cuda moe "$ranks" cuda "$@" &&
+		agree "$work/cuda" "$work/cpu-prompts" 1e-4 &&
+		! grep '^cudaGraphInstantiate.* [^0]' "$work/calls"
+	report $? "moe and prompts, $ranks ranks: $*"
+}
+
 # 1: the ranks share a GPU and communicate by MPI; 0: by NCCL
 shared=0
 near 1e-4 gpt2 1
@@ -117,6 +140,7 @@ near 1e-4 llama 1 parallel.offload=both
 near 2e-2 moe 1 train.precision=bf16 train.graph=on
 near 1e-4 gelu-moe 1 train.graph=on
 near 1e-3 moe 1 train.precision=tf32
+prompts 1
 overflows 1
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
@@ -134,6 +158,8 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	recorded 1e-4 llama 4 parallel.pp=2 parallel.dp=2 parallel.zero=3 \
 		train.micro_batch=1
 	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2
+	prompts 2 parallel.dp=2 sync.mode=local sync.steps=4 \
+		train.micro_batch=1
 	near 3e-2 gpt2 2 parallel.tp=2 parallel.sequence=true \
 		train.precision=fp8
 	near 3e-2 deep 2 parallel.pp=2 parallel.schedule=zb-h1 \
