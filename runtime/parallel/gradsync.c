@@ -9,6 +9,7 @@
 
 #include "runtime/mesh/reduce.h"
 #include "runtime/parallel/naive.h"
+#include "runtime/parallel/tied.h"
 #include "runtime/parallel/zero.h"
 
 /* As in torch's DDP: a small first bucket starts the transfers early. */
@@ -278,52 +279,7 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
     return 0;
 }
 
-/* -- tied embeddings ----------------------------------------------------- */
-
-/* The first and the last stage divide their regions differently, so a sharded
- * tied tensor is gathered whole before it is summed between the two. */
-static int sum_sharded(struct plait_gradsync *sync,
-                       const struct plait_tensor *t)
-{
-    struct plait_mesh *mesh = sync->model->mesh;
-    struct plait_shard *s = shard_of(sync, t->region);
-    float *whole = sync->scratch;
-    struct plait_gathering g;
-
-    if (plait_shard_gather(mesh, s, s->grad, whole, PLAIT_F32, &g) < 0 ||
-        plait_shard_gathered(mesh, &g) < 0)
-        return -1;
-    if (plait_comm_all_reduce(mesh->embedding, whole + t->offset,
-                              whole + t->offset, t->count, PLAIT_F32, PLAIT_SUM,
-                              mesh->q, NULL) < 0)
-        return -1;
-    return mesh->ops->copy(mesh->q, s->grad, whole + s->first,
-                           s->part * sizeof(float));
-}
-
-static int sum_tied(struct plait_gradsync *sync)
-{
-    struct plait_mesh *mesh = sync->model->mesh;
-    int i;
-
-    for (i = 0; mesh->embedding && i < sync->model->ntensors; i++) {
-        const struct plait_tensor *t = &sync->model->tensors[i];
-        struct plait_shard *s = shard_of(sync, t->region);
-        int rc;
-
-        if (!t->tied)
-            continue;
-        if (s->parts > 1)
-            rc = sum_sharded(sync, t);
-        else
-            rc = plait_comm_all_reduce(mesh->embedding, s->grad + t->offset,
-                                       s->grad + t->offset, t->count, PLAIT_F32,
-                                       PLAIT_SUM, mesh->q, NULL);
-        if (rc < 0)
-            return -1;
-    }
-    return 0;
-}
+/* -- the end of a step --------------------------------------------------- */
 
 static int sum_naively(struct plait_gradsync *sync)
 {
@@ -369,7 +325,7 @@ int plait_gradsync_finish(struct plait_gradsync *sync)
         return -1;
     if (finish_sums(sync) < 0)
         return -1;
-    return sum_tied(sync);
+    return plait_tied_sum(sync->shards, sync->scratch);
 }
 
 /* -- life ---------------------------------------------------------------- */
