@@ -195,6 +195,8 @@ static int capture_work(struct plait_graph_capture *capture,
 
     if (mesh->ops->graph_begin(mesh->q) < 0)
         return -1;
+    if (capture->keep)
+        capture->keep(arg);
     read_counts(mesh, before);
     rc = work(arg);
     take_counts(mesh, before, capture->sent);
@@ -206,6 +208,8 @@ static int capture_work(struct plait_graph_capture *capture,
     if (first < 0 || (rc < 0 && !why))
         return rc;
     plait_graph_capture_reset(capture, mesh);
+    if (capture->restore)
+        capture->restore(arg);
     mesh->graphs = (struct plait_graphs){.failed = true, .all = all};
     /* One rank says why; with `all` each fails with a reason. */
     if (first == mesh->rank || all)

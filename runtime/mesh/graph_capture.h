@@ -22,15 +22,19 @@ struct plait_graph_capture {
     bool warm;
     struct plait_graph *graph;
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* by one replay */
+    /* Called with the argument of `work` before a capture, and if no graph came
+     * of it, before `work` runs directly: they keep and restore what `work` has
+     * changed on the host. NULL: it changes nothing there. */
+    void (*keep)(void *arg);
+    void (*restore)(void *arg);
 };
 
 /* `work` queues operations on mesh->q, including transfers of the mesh's
  * groups, and waits for the transfers. During the capture nothing runs on the
- * device; the replay runs it. So `work` must not change anything on the host
- * that is not undone before the next call. If one rank's device cannot capture
- * it, all ranks run it directly, and mesh->graphs says why on one of them; with
- * mesh->graphs.all that is an error. Collective where transfers are
- * captured. */
+ * device; the replay runs it. So what `work` changes on the host must be undone
+ * before the next call. If one rank's device cannot capture it, all ranks run
+ * it directly, and mesh->graphs says why on one of them; with mesh->graphs.all
+ * that is an error. Collective where transfers are captured. */
 int plait_graph_capture_run(struct plait_graph_capture *capture,
                             struct plait_mesh *mesh, int (*work)(void *arg),
                             void *arg);

@@ -113,6 +113,11 @@ struct plait_model_hooks {
     plait_region_fn grad_ready;
     /* Waits for transfers that the hooks have started. */
     int (*settle)(void *arg);
+    /* Before a pass is captured, when no transfer is under way: keeps what its
+     * hooks will change on the host. And restores it, if the pass could not be
+     * captured and is to run. */
+    void (*keep)(void *arg);
+    void (*restore)(void *arg);
     void *arg;
 };
 

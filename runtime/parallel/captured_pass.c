@@ -48,6 +48,24 @@ static int queue_pass(void *arg)
     return pass->reduces ? model->hooks.settle(model->hooks.arg) : 0;
 }
 
+static void keep_state(void *arg)
+{
+    const struct plait_model_hooks *hooks =
+        &((struct plait_captured_pass *)arg)->model->hooks;
+
+    if (hooks->keep)
+        hooks->keep(hooks->arg);
+}
+
+static void restore_state(void *arg)
+{
+    const struct plait_model_hooks *hooks =
+        &((struct plait_captured_pass *)arg)->model->hooks;
+
+    if (hooks->restore)
+        hooks->restore(hooks->arg);
+}
+
 /* A replay calls nothing on the host. So where the pass does not reduce
  * gradients, grad_ready is called after it for the regions of the chunk. */
 static int run_pass(struct plait_captured_pass *p)
@@ -91,7 +109,9 @@ static struct plait_captured_pass *find_pass(struct plait_captured_passes *all,
         return NULL;
     all->pass = p;
     p += all->n++;
-    *p = (struct plait_captured_pass){.pass = *pass};
+    *p = (struct plait_captured_pass){
+        .capture = {.keep = keep_state, .restore = restore_state},
+        .pass = *pass};
     return p;
 }
 

@@ -35,10 +35,11 @@ struct plait_gradsync {
     struct plait_shards *shards;
     bool across; /* sum over replicas that train apart in other steps */
     int microbatches;
-    int *seen;      /* [regions] micro-batches done in this step */
+    int *seen;      /* [regions] micro-batches done in this step, and [regions]
+                       as kept */
     int *bucket_of; /* [regions] */
     int nbuckets;
-    struct bucket *bucket;
+    struct bucket *bucket;         /* [regions], and [regions] as kept */
     void *wire[WIRES];             /* NULL unless grad_reduce is bf16 */
     struct bucket *wire_of[WIRES]; /* the bucket that uses the wire */
     int next_wire;
@@ -239,6 +240,28 @@ static int release_region(void *arg, struct plait_region *region)
     return plait_zero_release(sync->zero, region - sync->model->regions);
 }
 
+static void keep_state(void *arg)
+{
+    struct plait_gradsync *sync = arg;
+    int n = sync->shards->n;
+
+    memcpy(sync->seen + n, sync->seen, n * sizeof(*sync->seen));
+    memcpy(sync->bucket + n, sync->bucket, n * sizeof(*sync->bucket));
+    if (sync->zero)
+        plait_zero_keep(sync->zero);
+}
+
+static void restore_state(void *arg)
+{
+    struct plait_gradsync *sync = arg;
+    int n = sync->shards->n;
+
+    memcpy(sync->seen, sync->seen + n, n * sizeof(*sync->seen));
+    memcpy(sync->bucket, sync->bucket + n, n * sizeof(*sync->bucket));
+    if (sync->zero)
+        plait_zero_restore(sync->zero);
+}
+
 int plait_gradsync_small(struct plait_gradsync *sync,
                          struct plait_small_batch *small, double *sum)
 {
@@ -395,9 +418,9 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
         goto error;
     sync->model = model;
     sync->shards = shards;
-    sync->seen = calloc(shards->n, sizeof(*sync->seen));
+    sync->seen = calloc(2 * shards->n, sizeof(*sync->seen));
     sync->bucket_of = calloc(shards->n, sizeof(*sync->bucket_of));
-    sync->bucket = calloc(shards->n, sizeof(*sync->bucket));
+    sync->bucket = calloc(2 * shards->n, sizeof(*sync->bucket));
     sync->norms = plait_small_norms_create(model);
     if (!sync->seen || !sync->bucket_of || !sync->bucket || !sync->norms ||
         make_scratch(sync) < 0)
@@ -419,6 +442,8 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
         goto error;
     model->hooks.grad_ready = grad_ready;
     model->hooks.settle = finish_sums;
+    model->hooks.keep = keep_state;
+    model->hooks.restore = restore_state;
     model->hooks.arg = sync;
     return sync;
 

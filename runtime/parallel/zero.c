@@ -15,6 +15,7 @@ struct buffer {
     size_t bytes;
     void *data;
     bool taken;
+    bool kept; /* `taken` as kept */
 };
 
 /* Buffers of a few sizes that are reused. Ranks of a group take the same ones
@@ -39,6 +40,13 @@ struct reduction {
     struct plait_reduction sum;
 };
 
+/* A region as plait_zero_keep() found it. */
+struct kept {
+    struct gathered gathered;
+    void *weight;
+    float *grad;
+};
+
 struct plait_zero {
     struct plait_shards *shards;
     struct pool weights, grads, wires;
@@ -47,7 +55,9 @@ struct plait_zero {
                                           step */
     struct plait_reduction_path *path; /* [regions] of the gradients */
     struct reduction reduction[IN_FLIGHT];
-    int next;                        /* the reduction to use next */
+    int next;          /* the reduction to use next */
+    struct kept *kept; /* [regions] */
+    int kept_next;
     struct plait_small_norms *norms; /* not owned; NULL: not trained */
 };
 
@@ -82,7 +92,8 @@ static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
         return NULL;
     pool->buffer = b;
     b += pool->n;
-    *b = (struct buffer){bytes, plait_mesh_alloc(mesh, bytes), true};
+    *b = (struct buffer){
+        .bytes = bytes, .data = plait_mesh_alloc(mesh, bytes), .taken = true};
     if (b->data)
         pool->n++;
     return b->data;
@@ -95,6 +106,18 @@ static void pool_put(struct pool *pool, void *data)
     for (i = 0; i < pool->n; i++)
         if (pool->buffer[i].data == data)
             pool->buffer[i].taken = false;
+}
+
+static void pool_keep(struct pool *pool)
+{
+    for (int i = 0; i < pool->n; i++)
+        pool->buffer[i].kept = pool->buffer[i].taken;
+}
+
+static void pool_restore(struct pool *pool)
+{
+    for (int i = 0; i < pool->n; i++)
+        pool->buffer[i].taken = pool->buffer[i].kept;
 }
 
 static void pool_destroy(struct plait_zero *zero, struct pool *pool)
@@ -307,6 +330,43 @@ int plait_zero_finish(struct plait_zero *zero)
     return 0;
 }
 
+/* -- a pass that cannot be captured --------------------------------------- */
+
+void plait_zero_keep(struct plait_zero *zero)
+{
+    for (int i = 0; i < zero->shards->n; i++) {
+        const struct plait_region *region = zero->shards->shard[i].region;
+
+        zero->kept[i] = (struct kept){.gathered = zero->gathered[i],
+                                      .weight = region->weight,
+                                      .grad = region->grad};
+    }
+    pool_keep(&zero->weights);
+    pool_keep(&zero->grads);
+    pool_keep(&zero->wires);
+    zero->kept_next = zero->next;
+}
+
+/* Which gradients a product still has to overwrite is not kept: where a pass
+ * begins, a region has no gradient or, the head's, one whose products are
+ * made. */
+void plait_zero_restore(struct plait_zero *zero)
+{
+    for (int i = 0; i < zero->shards->n; i++) {
+        struct plait_region *region = zero->shards->shard[i].region;
+
+        zero->gathered[i] = zero->kept[i].gathered;
+        region->weight = zero->kept[i].weight;
+        region->grad = zero->kept[i].grad;
+    }
+    pool_restore(&zero->weights);
+    pool_restore(&zero->grads);
+    pool_restore(&zero->wires);
+    for (int i = 0; i < IN_FLIGHT; i++)
+        zero->reduction[i] = (struct reduction){.region = -1};
+    zero->next = zero->kept_next;
+}
+
 /* -- life ---------------------------------------------------------------- */
 
 struct plait_zero *plait_zero_create(struct plait_shards *shards,
@@ -325,7 +385,8 @@ struct plait_zero *plait_zero_create(struct plait_shards *shards,
     zero->gathered = calloc(shards->n, sizeof(*zero->gathered));
     zero->path = calloc(shards->n, sizeof(*zero->path));
     zero->begun = calloc(shards->n, sizeof(*zero->begun));
-    if (!zero->gathered || !zero->path || !zero->begun)
+    zero->kept = calloc(shards->n, sizeof(*zero->kept));
+    if (!zero->gathered || !zero->path || !zero->begun || !zero->kept)
         goto error;
     for (i = 0; i < shards->n; i++)
         plait_shard_reduction_path(&shards->shard[i], &zero->path[i]);
@@ -350,6 +411,7 @@ void plait_zero_destroy(struct plait_zero *zero)
     free(zero->gathered);
     free(zero->path);
     free(zero->begun);
+    free(zero->kept);
     free(zero);
     errno = saved;
 }

@@ -42,4 +42,10 @@ int plait_zero_reduce(struct plait_zero *zero, int i);
 /* Completes all reductions. Parts that nothing was added to become 0. */
 int plait_zero_finish(struct plait_zero *zero);
 
+/* Keep what the calls of a pass change on the host; and restore it, for a pass
+ * that was to be captured and could not be. No transfer may be under way when
+ * it is kept. */
+void plait_zero_keep(struct plait_zero *zero);
+void plait_zero_restore(struct plait_zero *zero);
+
 #endif

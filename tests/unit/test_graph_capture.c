@@ -214,7 +214,22 @@ static void check_off(void)
 struct job {
     struct plait_comm *comm;
     int calls;
+    int state, kept; /* what transfer() changes on the host */
 };
+
+static void keep(void *arg)
+{
+    struct job *job = arg;
+
+    job->kept = job->state;
+}
+
+static void restore(void *arg)
+{
+    struct job *job = arg;
+
+    job->state = job->kept;
+}
 
 static int transfer(void *arg)
 {
@@ -222,6 +237,7 @@ static int transfer(void *arg)
     float x[2] = {1, 2};
 
     job->calls++;
+    job->state++;
     return plait_comm_all_reduce(job->comm, x, x, 2, PLAIT_F32, PLAIT_SUM, NULL,
                                  NULL);
 }
@@ -238,7 +254,7 @@ static void check_counts(void)
 {
     struct plait_comm *comm = plait_self_create(NULL, NULL, "tp");
     struct plait_mesh mesh = {.ops = &device, .world_size = 1};
-    struct plait_graph_capture capture = {.warm = false};
+    struct plait_graph_capture capture = {.keep = keep, .restore = restore};
     struct job job = {.comm = comm};
     int i, good = 1;
 
@@ -256,6 +272,8 @@ static void check_counts(void)
     good = plait_graph_capture_run(&capture, &mesh, transfer, &job);
     ok(good == 0 && calls_of(comm) == 6 && job.calls == 4 && mesh.graphs.failed,
        "what cannot be recorded runs, and counts once");
+    ok(job.state == 3 && job.kept == 2,
+       "with what the recording has changed on the host restored");
     mesh.graphs = (struct plait_graphs){.all = true};
     good = plait_graph_capture_run(&capture, &mesh, transfer, &job);
     ok(good < 0 && errno == ENOTSUP && mesh.graphs.failed && mesh.graphs.all &&

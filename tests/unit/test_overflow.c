@@ -111,8 +111,12 @@ static int settle(void *arg)
 static void interpose(struct spoiler *s, struct plait_model *m)
 {
     *s = (struct spoiler){.model = m, .real = m->hooks};
-    m->hooks = (struct plait_model_hooks){prefetch,   acquire, release,
-                                          grad_ready, settle,  s};
+    m->hooks = (struct plait_model_hooks){.prefetch = prefetch,
+                                          .acquire = acquire,
+                                          .release = release,
+                                          .grad_ready = grad_ready,
+                                          .settle = settle,
+                                          .arg = s};
 }
 
 static void give_up(const char *what, const struct plait_error *err)

@@ -87,18 +87,53 @@ for apart in '' 1; do
 		sed 's/^/# /' "$tmp/out"
 done
 apart=
+# The last rank's GPU refuses all recordings after the first $graphs.
 cat >"$tmp/refusing" <<-'END'
-	[ "$PLAIT_RANK" = 0 ] || export EMULATED_GRAPHS=refused
+	[ "$PLAIT_RANK" = 0 ] || export EMULATED_GRAPHS=$graphs
 	exec "$top_builddir/tests/gpu/emulated/plait-train" "$@"
 END
-timeout 60 $run sh "$tmp/refusing" \
-	"$tmp/job.yaml" --resume none --set train.steps=4 \
-	--set train.global_batch=2 --device cuda \
-	>"$tmp/out" 2>&1 && grep -q 'recorded as graphs: forward, backward' \
-	"$tmp/out" && grep -q 'step 4/4' "$tmp/out" &&
-	[ "$(grep -c 'steps run without graphs: graph_end: ' "$tmp/out")" = 1 ]
-check "two ranks, one of which cannot record: none does, and one line says it" \
-	$? || sed 's/^/# /' "$tmp/out"
+export graphs
+# result OUT: the hash of the trained weights and state, and the losses
+result()
+{
+	sed -n 's/.*"loss":\([^,}]*\).*/\1/p' "$1.json"
+	grep '^state after step ' "$1"
+}
+# refused SETTING..: two ranks, of which the last refuses the first recording,
+# the second, .. the last, train as without graphs
+refused()
+{
+	set -- $(printf -- '--set %s ' train.steps=3 train.global_batch=4 \
+		train.deterministic=true "$@")
+	graphs=0
+	rm -f "$tmp/off.json"
+	timeout 60 $run sh "$tmp/refusing" "$tmp/job.yaml" --resume none \
+		--device cuda --metrics "$tmp/off.json" "$@" \
+		--set train.graph=off >"$tmp/off" 2>&1
+	check "two ranks, no graphs: $*" $? || sed 's/^/# /' "$tmp/off"
+	while :; do
+		rm -f "$tmp/out.json"
+		timeout 60 $run sh "$tmp/refusing" "$tmp/job.yaml" \
+			--resume none --device cuda --metrics "$tmp/out.json" \
+			"$@" >"$tmp/out" 2>&1
+		status=$?
+		grep -q 'steps run without graphs: ' "$tmp/out" || break
+		[ $status = 0 ] && [ "$(grep -c \
+			'steps run without graphs: graph_end: ' "$tmp/out")" = 1 ] &&
+			[ "$(result "$tmp/off")" = "$(result "$tmp/out")" ]
+		check "... recording $((graphs + 1)) is refused: none is made, one line says it, and nothing else changes" \
+			$? || sed 's/^/# /' "$tmp/off" "$tmp/out"
+		graphs=$((graphs + 1))
+	done
+	[ $status = 0 ] && [ $graphs -gt 0 ] &&
+		grep -q 'recorded as graphs: forward, backward' "$tmp/out" &&
+		[ "$(result "$tmp/off")" = "$(result "$tmp/out")" ]
+	check "... all $graphs are made" $? || sed 's/^/# /' "$tmp/out"
+}
+refused parallel.zero=0
+refused parallel.zero=1
+run="$top_builddir/plait run --np 2 --pp=2 --"
+refused model.layers=2 parallel.zero=2
 if command -v mpirun >/dev/null &&
 	grep -q 'define HAVE_MPI 1' "$top_builddir/config.h"; then
 	mpi="sh $top_srcdir/tests/lib/mpirun.sh 2"

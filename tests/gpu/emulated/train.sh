@@ -122,12 +122,13 @@ prompts()
 {
 	ranks=$1
 	shift
+	settings=$*
 	set -- "data.train=$work/prompts/train.bin" train.steps=8 "$@"
 	train cpu-prompts moe "$ranks" cpu "$@" &&
 		train cuda moe "$ranks" cuda "$@" &&
 		agree "$work/cuda" "$work/cpu-prompts" 1e-4 &&
 		! grep '^cudaGraphInstantiate.* [^0]' "$work/calls"
-	report $? "moe and prompts, $ranks ranks: $*"
+	report $? "moe and prompts, $ranks ranks: $settings"
 }
 
 # 1: the ranks share a GPU and communicate by MPI; 0: by NCCL
