@@ -152,6 +152,7 @@ static int read_file(FILE *file, char **text, size_t *size)
     }
     if (ferror(file))
         goto error;
+    buf[used] = '\0'; /* the loop ends with used < room */
     *text = buf;
     *size = used;
     return 0;

@@ -21,7 +21,8 @@ struct plait_yaml;
 struct plait_yaml *plait_yaml_create(const char *path, struct plait_error *err);
 struct plait_yaml *plait_yaml_parse(const char *name, const char *text,
                                     size_t size, struct plait_error *err);
-/* The file as it is, malloc'ed, for plait_yaml_parse(). */
+/* The file as it is, malloc'ed, for plait_yaml_parse(), and a NUL that *size
+ * does not count. */
 int plait_yaml_file(const char *path, char **text, size_t *size,
                     struct plait_error *err);
 /* A command-line override "a.b=VALUE" as the document {a: {b: VALUE}}; errors
