@@ -136,6 +136,37 @@ check 'which recomputes as few layers as do' $?
     >text && grep -q '^  sharding_strategy: ' text &&
     ! awk 'NR > 3 && / GB / && ($1 > 1 || $2 > 1 || $4 > 1)' text | grep -q .
 check 'and has no parallelism that the software lacks' $?
+# Settings of the file that rule out some of what --auto tries.
+"$plait" plan --auto --model model.yaml --gpus 64 --set sync.mode=diloco \
+    --set sync.steps=50 --json >json 2>err &&
+    grep -q '"pp": [^1]' json && ! grep -q '"zero": [^0]' json &&
+    grep -q '"fewest_gpus": [^0]' json
+check 'replicas that train apart, in more than one layout' $?
+"$plait" plan --auto --model model.yaml --gpus 8 --json \
+    --set parallel.grad_sync=flat >json && ! grep -q '"zero": [^0]' json
+check 'grad_sync: flat goes with zero 0 alone' $?
+"$plait" plan --auto --model model.yaml --gpus 8 --json \
+    --set parallel.shard_group=node --set parallel.zero=1 >json &&
+    ! grep -q '"zero": [^1-3]' json
+check 'shard_group: node with all others' $?
+deep='--set model.hidden=8192 --set model.heads=64 --set model.ffn=28672'
+"$plait" plan --auto --model model.yaml --gpus 4 $deep --json >json &&
+    grep -q '"offload": "optimizer"' json &&
+    "$plait" plan --auto --model model.yaml --gpus 8 $deep --json \
+        --set optim.name=muon >json && ! grep -q '"offload": "opt' json
+check 'what muon keeps stays on the GPU' $?
+"$plait" plan --auto --model model.yaml --gpus 8 $deep --set model.layers=112 \
+    --json >json && grep -q '"fewest_gpus": 8$' json
+check 'the fewest GPUs are those with the state in the host' $?
+cat >resnet.yaml <<END
+model: {family: resnet, depth: 50, input: [3, 224, 224], classes: 1000,
+        norm: ghost, ghost_batch: 24}
+train: {global_batch: 1536, micro_batch: 24, precision: fp32}
+END
+"$plait" plan --auto --model resnet.yaml --gpus 8 --json >json &&
+    ! grep -q '"recompute": "[^n]' json && grep -q '"micro_batch": 48' json &&
+    grep -q '"fewest_gpus": 1$' json
+check 'a resnet recomputes nothing and has whole ghost batches' $?
 sed 's/^train/parallel: {tp: auto, zero: 1, sequence: true}\n&/' model.yaml \
     >open.yaml
 "$plait" estimate --model open.yaml --gpus 16 >text &&

@@ -23,8 +23,9 @@ struct search {
     struct plait_layout wanted;
     const struct plait_gpu_type *gpu;
     int most;
-    int fixed; /* schedule, zero, micro-batch and recompute stay */
-    int any;   /* the first that fits is enough */
+    int fixed;           /* schedule, zero, micro-batch and recompute stay */
+    int any;             /* the first that fits is enough; then also: */
+    int zero, recompute; /* those of the least memory */
     struct plait_choices *found;
 };
 
@@ -107,7 +108,8 @@ static int try_one(struct search *s, const struct plait_layout *layout)
                                   .micro_batch = c->train.micro_batch};
     double total;
 
-    if (plait_estimate(c, layout, s->gpu, &choice.estimate, NULL) < 0)
+    if (plait_fits_config(c, NULL) < 0 ||
+        plait_estimate(c, layout, s->gpu, &choice.estimate, NULL) < 0)
         return 0;
     s->found->tried++;
     total = choice.estimate.memory.total;
@@ -213,8 +215,7 @@ static void try_recompute(struct search *s, const struct plait_layout *layout)
         plait_framework_traits[s->config.framework].recomputes;
     bool without = false;
 
-    for (int r = s->any ? PLAIT_RECOMPUTE_FULL : 0; r <= PLAIT_RECOMPUTE_FULL;
-         r++) {
+    for (int r = s->recompute; r <= PLAIT_RECOMPUTE_FULL; r++) {
         int fitted;
 
         if (r == PLAIT_RECOMPUTE_SELECTIVE && said != PLAIT_LAYERS_ALL &&
@@ -251,32 +252,39 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
     int pp = layout->size[PLAIT_PP];
     int shards = layout->size[PLAIT_DP] * layout->size[PLAIT_CP];
     bool fsdp = plait_framework_traits[s->config.framework].fsdp;
-    int least = s->any ? 3 : fsdp ? 2 : 0;
+    int lowest = p->shard_group == PLAIT_SHARD_NODE; /* which refuses 0 */
+    int least = s->any ? s->zero : fsdp ? 2 : lowest;
 
     p->sequence = layout->size[PLAIT_TP] > 1;
+    p->recompute = PLAIT_RECOMPUTE_NONE;
     for (int v = 1; v <= (pp > 1 && !s->any ? CHUNKS_MOST : 1); v++) {
         p->virtual_stages = v;
         p->schedule = v > 1 ? PLAIT_SCHEDULE_INTERLEAVED : PLAIT_SCHEDULE_1F1B;
+        p->zero = shards > 1 ? least : lowest;
         if (!divides(&s->config, pp, v) ||
             plait_fits(&s->config, layout, NULL) < 0)
             continue;
         /* Where any choice is enough (s->any), try only the one that needs
          * least memory. */
-        for (p->zero = shards > 1 ? least : 0; p->zero <= (shards > 1 ? 3 : 0);
-             p->zero++)
+        for (; p->zero <= (shards > 1 ? 3 : lowest); p->zero++)
             try_recompute(s, layout);
     }
 }
 
 static void try_batches(struct search *s, const struct plait_layout *layout)
 {
+    const struct plait_model_config *m = &s->config.model;
     int share = s->config.train.global_batch / layout->size[PLAIT_DP];
+    bool ghost = m->family == PLAIT_RESNET && m->norm == PLAIT_NORM_GHOST;
+    int first = ghost ? m->ghost_batch : 1;
 
+    s->config.parallel.layout = *layout;
     if (s->fixed) {
         try_one(s, layout);
         return;
     }
-    for (int b = 1; b <= share && b <= (s->any ? 1 : 64); b *= 2) {
+    for (int b = first; b <= share && b <= (s->any || first > 64 ? first : 64);
+         b *= 2) {
         s->config.train.micro_batch = b;
         try_settings(s, layout);
     }
@@ -343,44 +351,6 @@ static void try_layouts(struct search *s, int gpus)
             }
 }
 
-/* The part of the step on which the best choice saves most. */
-static void explain_choice(struct plait_choice *c,
-                           const struct plait_choice *best)
-{
-    const struct plait_estimate *e = &c->estimate, *b = &best->estimate;
-    const struct {
-        const char *what;
-        double more;
-    } parts[] = {
-        {"recomputed or smaller matrix products", e->matmul_s - b->matmul_s},
-        {"attention", e->attention_s - b->attention_s},
-        {"transfers to the host", e->offload_s - b->offload_s},
-        {"elementwise work", e->elementwise_s - b->elementwise_s},
-        {"many small kernels", e->launch_s - b->launch_s},
-        {"tensor-parallel traffic", e->axis_s[PLAIT_TP] - b->axis_s[PLAIT_TP]},
-        {"context-parallel traffic", e->axis_s[PLAIT_CP] - b->axis_s[PLAIT_CP]},
-        {"expert traffic", e->axis_s[PLAIT_EP] - b->axis_s[PLAIT_EP]},
-        {"gradient and weight traffic",
-         e->axis_s[PLAIT_DP] - b->axis_s[PLAIT_DP]},
-        {"pipeline messages", e->axis_s[PLAIT_PP] - b->axis_s[PLAIT_PP]},
-        {"pipeline bubble", e->bubble_s - b->bubble_s},
-        {"the last stage's head", e->head_s - b->head_s},
-        {"optimizer", e->optimizer_s - b->optimizer_s},
-    };
-    size_t most = 0;
-
-    for (size_t i = 1; i < sizeof(parts) / sizeof(parts[0]); i++)
-        if (parts[i].more > parts[most].more)
-            most = i;
-    if (e->step_s <= b->step_s * (1 + 1e-9))
-        snprintf(c->reason, sizeof(c->reason), "as fast, but less plain");
-    else
-        snprintf(c->reason, sizeof(c->reason),
-                 "%.1f %% slower, %.3g s more for %s",
-                 100 * (e->step_s / b->step_s - 1), parts[most].more,
-                 parts[most].what);
-}
-
 static struct plait_choices *search_layouts(struct search *s, int gpus)
 {
     s->found = calloc(1, sizeof(*s->found));
@@ -393,7 +363,7 @@ static struct plait_choices *search_layouts(struct search *s, int gpus)
     }
     try_layouts(s, gpus);
     for (int i = 1; i < s->found->n; i++)
-        explain_choice(&s->found->choice[i], &s->found->choice[0]);
+        plait_choice_explain(&s->found->choice[i], &s->found->choice[0]);
     return s->found;
 }
 
@@ -423,30 +393,6 @@ plait_auto_sizes_create(const struct plait_job_config *config,
     return search_layouts(&s, gpus);
 }
 
-int plait_auto_why(const struct plait_choices *found,
-                   const struct plait_job_config *config, int gpus,
-                   const struct plait_gpu_type *gpu, struct plait_error *err)
-{
-    char more[48] = "";
-    int fewest;
-
-    errno = EINVAL;
-    if (found->tried == 0)
-        return plait_errorf(err,
-                            "this model's heads and layers and its batch of "
-                            "%d are not divisible by any layout of %d GPUs",
-                            config->train.global_batch, gpus);
-    fewest = plait_auto_fewest(config, gpu);
-    if (fewest > gpus)
-        snprintf(more, sizeof(more), "; %d GPUs could hold it", fewest);
-    errno = ENOMEM;
-    return plait_errorf(err,
-                        "none of %ld layouts fits: the smallest needs %.1f GB "
-                        "of the %.0f GB of each %s%s",
-                        found->tried, found->least_memory / 1e9,
-                        gpu->memory / 1e9, gpu->name, more);
-}
-
 void plait_choices_destroy(struct plait_choices *choices)
 {
     int saved = errno;
@@ -457,23 +403,55 @@ void plait_choices_destroy(struct plait_choices *choices)
     errno = saved;
 }
 
+/* Set the recompute and the stage that need least memory, of those that the
+ * rules let pass. */
+static void set_least(struct search *s)
+{
+    struct plait_parallel_config *p = &s->config.parallel;
+
+    plait_layout_init(&p->layout);
+    for (int i = 4 * PLAIT_RECOMPUTE_FULL + 3; i >= 0; i--) {
+        s->recompute = i / 4;
+        p->recompute = (enum plait_recompute)s->recompute;
+        p->zero = s->zero = i % 4;
+        if (plait_fits_config(&s->config, NULL) == 0)
+            return;
+    }
+}
+
+/* Whether the search may keep the optimizer's state in the host's memory. */
+static bool sends_state_away(const struct search *s)
+{
+    struct plait_job_config c = s->config;
+    bool given = c.parallel.offload != PLAIT_OFFLOAD_NONE;
+
+    if (given || c.framework != PLAIT_FRAMEWORK_PLAIT || !s->gpu->units)
+        return c.parallel.offload & PLAIT_OFFLOAD_OPTIMIZER;
+    c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER;
+    return plait_fits_config(&c, NULL) == 0;
+}
+
 /* A lower bound: no layout of fewer GPUs can hold the weights, their gradients
  * and state. */
-static int least_gpus(const struct plait_job_config *c,
-                      const struct plait_gpu_type *gpu)
+static int least_gpus(const struct search *s)
 {
-    double bytes = plait_precision_size(c->train.precision) + 2 +
-                   plait_optim_state_bytes(&c->optim);
+    const struct plait_job_config *c = &s->config;
+    double bytes = plait_precision_size(c->train.precision) + 2;
 
-    return (int)(plait_model_parameters(&c->model) * bytes / gpu->memory / 1.5);
+    if (!sends_state_away(s))
+        bytes += plait_optim_state_bytes(&c->optim);
+    return (int)(plait_model_parameters(&c->model) * bytes / s->gpu->memory /
+                 1.5);
 }
 
 int plait_auto_fewest(const struct plait_job_config *config,
                       const struct plait_gpu_type *gpu)
 {
     struct search s = {.config = *config, .gpu = gpu, .most = 1, .any = 1};
-    int least = least_gpus(config, gpu);
+    int least;
 
+    set_least(&s);
+    least = least_gpus(&s);
     plait_layout_init(&s.wanted);
     for (int i = 0; i < PLAIT_NAXES; i++)
         s.wanted.size[i] = PLAIT_AUTO;

@@ -48,6 +48,9 @@ struct plait_choices *
 plait_auto_sizes_create(const struct plait_job_config *config,
                         const struct plait_layout *layout, int gpus,
                         const struct plait_gpu_type *gpu, int most);
+/* Set the reason why a choice is not the best. */
+void plait_choice_explain(struct plait_choice *choice,
+                          const struct plait_choice *best);
 /* Why there is no choice, where n is 0; returns -1. */
 int plait_auto_why(const struct plait_choices *choices,
                    const struct plait_job_config *config, int gpus,

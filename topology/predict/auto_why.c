@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+
+#include "topology/predict/auto.h"
+
+/* Why a choice is not the best one, and why there is none. */
+
+/* By the part of the step on which the best choice saves most. */
+void plait_choice_explain(struct plait_choice *c,
+                          const struct plait_choice *best)
+{
+    const struct plait_estimate *e = &c->estimate, *b = &best->estimate;
+    const struct {
+        const char *what;
+        double more;
+    } parts[] = {
+        {"recomputed or smaller matrix products", e->matmul_s - b->matmul_s},
+        {"attention", e->attention_s - b->attention_s},
+        {"transfers to the host", e->offload_s - b->offload_s},
+        {"elementwise work", e->elementwise_s - b->elementwise_s},
+        {"many small kernels", e->launch_s - b->launch_s},
+        {"tensor-parallel traffic", e->axis_s[PLAIT_TP] - b->axis_s[PLAIT_TP]},
+        {"context-parallel traffic", e->axis_s[PLAIT_CP] - b->axis_s[PLAIT_CP]},
+        {"expert traffic", e->axis_s[PLAIT_EP] - b->axis_s[PLAIT_EP]},
+        {"gradient and weight traffic",
+         e->axis_s[PLAIT_DP] - b->axis_s[PLAIT_DP]},
+        {"pipeline messages", e->axis_s[PLAIT_PP] - b->axis_s[PLAIT_PP]},
+        {"pipeline bubble", e->bubble_s - b->bubble_s},
+        {"the last stage's head", e->head_s - b->head_s},
+        {"optimizer", e->optimizer_s - b->optimizer_s},
+    };
+    size_t most = 0;
+
+    for (size_t i = 1; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (parts[i].more > parts[most].more)
+            most = i;
+    if (e->step_s <= b->step_s * (1 + 1e-9))
+        snprintf(c->reason, sizeof(c->reason), "as fast, but less plain");
+    else
+        snprintf(c->reason, sizeof(c->reason),
+                 "%.1f %% slower, %.3g s more for %s",
+                 100 * (e->step_s / b->step_s - 1), parts[most].more,
+                 parts[most].what);
+}
+
+int plait_auto_why(const struct plait_choices *found,
+                   const struct plait_job_config *config, int gpus,
+                   const struct plait_gpu_type *gpu, struct plait_error *err)
+{
+    char more[48] = "";
+    int fewest;
+
+    errno = EINVAL;
+    if (found->tried == 0)
+        return plait_errorf(err,
+                            "this model's heads and layers and its batch of "
+                            "%d are not divisible by any layout of %d GPUs",
+                            config->train.global_batch, gpus);
+    fewest = plait_auto_fewest(config, gpu);
+    if (fewest > gpus)
+        snprintf(more, sizeof(more), "; %d GPUs could hold it", fewest);
+    errno = ENOMEM;
+    return plait_errorf(err,
+                        "none of %ld layouts fits: the smallest needs %.1f GB "
+                        "of the %.0f GB of each %s%s",
+                        found->tried, found->least_memory / 1e9,
+                        gpu->memory / 1e9, gpu->name, more);
+}
