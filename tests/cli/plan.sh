@@ -281,6 +281,21 @@ refused 2 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 
     plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8
 refused 2 '--tp=8 does not fit in a node: n1 has 4 tasks; --tp=4 would fit' \
     plan --tp=8 --nodes='n[1-4]' --tasks-per-node=4
+# However the GPUs of a node are said, the same layouts are as fast.
+echo 'gpu_types: {h100: {per_node: 4}}' >four.yaml
+machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
+auto='plan --auto --model model.yaml --gpu-type h100'
+"$plait" $auto --gpus 16 --site four.yaml --json >four.json &&
+    ! "$plait" $auto --gpus 16 --json | cmp -s - four.json
+check '16 GPUs in nodes of 4 are not 16 in nodes of 8' $?
+for nodes in '--tasks-per-node 4' "--node-hwloc $machine"; do
+    "$plait" $auto --nodes 'n[1-4]' $nodes --json | cmp - four.json
+    check "nodes of 4: $nodes" $?
+done
+over='--over train.global_batch=128,256 --csv'
+"$plait" $auto --gpus 16 --site four.yaml $over >four.csv &&
+    "$plait" $auto --nodes 'n[1-4]' --tasks-per-node 4 $over | cmp - four.csv
+check '... with --over' $?
 # Requests that srun refuses.
 refused 2 'node n1 is named twice' plan --nodes=n1,n2,n1
 echo 'SwitchName=s1 Nodes=n[1-3]' >three.conf
@@ -288,7 +303,6 @@ refused 2 'no switch of the fabric has node n4; --placement=linear does not need
     plan --nodes='n[1-4]' --fabric three.conf
 "$plait" plan --nodes='n[1-4]' --fabric three.conf --placement=linear >/dev/null
 check "... which a linear placement does not" $?
-machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
 refused 2 'node n1 has 5 tasks but 4 GPUs' \
     plan --nodes=n1 --tasks-per-node=5 --node-hwloc "$machine"
 refused 2 '--nodes=n[1-: "[1-" lacks a closing bracket' plan --nodes='n[1-'

@@ -265,11 +265,8 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
     job->request.tasks = job->tasks;
     if (!job->tasks)
         return plait_errorf(err, "out of memory");
-    if (job->task_list) {
-        if (parse_tasks(job, err) < 0)
-            return -1;
-        job->gpu.per_node = job->tasks[0];
-    }
+    if (job->task_list && parse_tasks(job, err) < 0)
+        return -1;
     job->status = PLAIT_EXIT_FAILED;
     if (job->task_list)
         return 0;
@@ -279,6 +276,14 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
     for (int i = 0; i < n; i++)
         job->tasks[i] = most;
     return 0;
+}
+
+void plait_plan_set_node(const struct plan_job *job, struct plait_gpu_type *gpu)
+{
+    if (job->node && job->node->ngpus && !job->task_list)
+        plait_gpu_type_set_node(gpu, job->node->ngpus);
+    else if (job->task_list || job->node_list)
+        plait_gpu_type_set_node(gpu, job->tasks[0]);
 }
 
 /* GPUs below the fullest leaf switch, where there are several leaves: --auto
@@ -330,6 +335,7 @@ static int load_inputs(struct plan_job *job, struct plait_error *err)
     }
     if (load_nodes(job, err) < 0)
         return -1;
+    plait_plan_set_node(job, &job->gpu);
     return job->find_layout && job->fabric ? count_leaf(job, err) : 0;
 }
 

@@ -47,6 +47,9 @@ void plait_plan_draw(const void *job, FILE *out);
 /* Print the command that trains in this layout, to be pasted. */
 void plait_plan_print_command(const struct plan_job *job,
                               const struct plait_choice *best, int gpus);
+/* Set the GPUs of a node of this type, where the options say how many. */
+void plait_plan_set_node(const struct plan_job *job,
+                         struct plait_gpu_type *gpu);
 /* The number of nodes for `gpus` GPUs where none are named, and of tasks on
  * each. */
 void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,

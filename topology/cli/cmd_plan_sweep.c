@@ -91,8 +91,11 @@ static int set_case(struct sweep *s, struct plait_error *err)
         if (apply_value(s, i, err) < 0)
             return -1;
     }
-    return plait_cmd_gpu_type(s->options.site_file, s->options.gpu_name,
-                              &s->gpu, err);
+    if (plait_cmd_gpu_type(s->options.site_file, s->options.gpu_name, &s->gpu,
+                           err) < 0)
+        return -1;
+    plait_plan_set_node(s->job, &s->gpu);
+    return 0;
 }
 
 /* The next case; 0: that was the last. The last list turns fastest. */

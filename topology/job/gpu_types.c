@@ -133,6 +133,13 @@ double plait_gpu_type_share(const struct plait_gpu_type *type, int ranks,
     return here * threads / type->cores;
 }
 
+void plait_gpu_type_set_node(struct plait_gpu_type *type, int per_node)
+{
+    if (type->domain == type->per_node)
+        type->domain = per_node;
+    type->per_node = per_node;
+}
+
 /* A few cores reach up to this many times their share of the node's memory
  * bandwidth. */
 #define CORE_MEMORY 3

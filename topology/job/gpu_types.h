@@ -62,6 +62,8 @@ int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
  * is). Returns the number of threads per core while all ranks compute. */
 double plait_gpu_type_share(const struct plait_gpu_type *type, int ranks,
                             struct plait_gpu_type *rank);
+/* Nodes have this many GPUs; where a domain is a node, it stays one. */
+void plait_gpu_type_set_node(struct plait_gpu_type *type, int per_node);
 /* Scale a type of CPU to a node with this many cores. */
 void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores);
 /* "v100-32g a100-40g ..." */

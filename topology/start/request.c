@@ -45,7 +45,7 @@ int plait_job_request_resolve(struct plait_job_request *request, int tasks,
                               struct plait_error *err)
 {
     if (per_node)
-        request->gpu.per_node = per_node;
+        plait_gpu_type_set_node(&request->gpu, per_node);
     *layout = request->options->layout;
     return plait_layout_choose(layout, request->options->given, request->config,
                                tasks, &request->gpu, err);
