@@ -26,6 +26,9 @@ check "all sizes were tried" $?
 "$plait" init --model 8B --gpus 16 --gpu-type H100 |
     grep -q 'srun -N2 --ntasks-per-node=8 --gpus-per-node=8 --tp='
 check "the srun line names nodes, tasks and GPUs" $?
+"$plait" init --model 8B --gpus 12 --gpu-type h100 |
+    grep -q 'srun -N2 --ntasks-per-node=6 --gpus-per-node=6 --tp='
+check "12 GPUs are two nodes of 6" $?
 "$plait" init --model tiny --gpu-type cpu >"$tmp/cpu.yaml" &&
     grep -q 'precision: fp32' "$tmp/cpu.yaml"
 check "a machine without GPUs" $?

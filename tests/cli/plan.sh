@@ -281,6 +281,18 @@ refused 2 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 
     plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8
 refused 2 '--tp=8 does not fit in a node: n1 has 4 tasks; --tp=4 would fit' \
     plan --tp=8 --nodes='n[1-4]' --tasks-per-node=4
+# tasks OPTIONS: which ones the command of --auto has srun start
+tasks() {
+    "$plait" plan --auto --model model.yaml --gpu-type h100 \
+        --set train.global_batch=192 "$@" |
+        sed -n 's/^\(.*srun .*\) --tp=.*/\1/p'
+}
+[ "$(tasks --gpus 12)" = \
+    'srun -N2 --ntasks-per-node=6 --gpus-per-node=6' ]
+check 'as many tasks as GPUs, on nodes that have equally many' $?
+[ "$(tasks --nodes 'n[1-2]' --tasks-per-node 8,4)" = \
+    "SLURM_HOSTFILE=FILE srun -N2 -n12 --distribution=arbitrary --gpus=12" ]
+check '... or that a host file gives as many as they have' $?
 # However the GPUs of a node are said, the same layouts are as fast.
 echo 'gpu_types: {h100: {per_node: 4}}' >four.yaml
 machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml

@@ -261,15 +261,15 @@ static void print_command(const struct job *job, FILE *out)
 {
     const int *size = job->found->choice[0].layout.size;
     const char *file = job->out ? job->out : "THIS-FILE";
-    int tasks = job->gpus < job->gpu.per_node ? job->gpus : job->gpu.per_node;
+    int tasks = plait_gpu_type_tasks(&job->gpu, job->gpus);
 
     fprintf(out, "#   plait prep TEXT... --out tokens\n");
     if (job->gpus == 1) {
         fprintf(out, "#   plait train %s\n", file);
         return;
     }
-    fprintf(out, "#   srun -N%d --ntasks-per-node=%d",
-            (job->gpus + tasks - 1) / tasks, tasks);
+    fprintf(out, "#   srun -N%d --ntasks-per-node=%d", job->gpus / tasks,
+            tasks);
     if (!runs_on_cpu(job))
         fprintf(out, " --gpus-per-node=%d", tasks);
     fprintf(out,

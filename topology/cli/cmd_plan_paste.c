@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
 #include <string.h>
 
 #include "topology/cli/cmd_plan.h"
@@ -10,21 +11,36 @@
 void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,
                             int *per_node)
 {
-    *per_node = gpus < job->gpu.per_node ? gpus : job->gpu.per_node;
-    *nodes = (gpus + *per_node - 1) / *per_node;
+    *per_node = plait_gpu_type_tasks(&job->gpu, gpus);
+    *nodes = gpus / *per_node;
 }
 
-/* -N and --ntasks-per-node for the named nodes, or for this many GPUs. */
+static bool nodes_are_equal(const struct plan_job *job)
+{
+    for (int i = 1; i < job->request.nnodes; i++)
+        if (job->tasks[i] != job->tasks[0])
+            return false;
+    return true;
+}
+
+/* The tasks for the named nodes, or for this many GPUs. Only a host file gives
+ * nodes different numbers of them. */
 static void print_srun(const struct plan_job *job, int gpus)
 {
-    int per_node, nodes = job->request.nnodes;
+    int per_node = job->tasks[0], nodes = job->request.nnodes;
+    bool cpu = strcmp(job->gpu.name, "cpu") == 0;
 
-    if (job->node_list)
-        per_node = gpus / nodes;
-    else
+    if (!nodes_are_equal(job)) {
+        printf("\nSLURM_HOSTFILE=FILE srun -N%d -n%d --distribution=arbitrary",
+               nodes, gpus);
+        if (!cpu)
+            printf(" --gpus=%d", gpus);
+        return;
+    }
+    if (!job->node_list)
         plait_plan_split_nodes(job, gpus, &nodes, &per_node);
     printf("\nsrun -N%d --ntasks-per-node=%d", nodes, per_node);
-    if (strcmp(job->gpu.name, "cpu") != 0)
+    if (!cpu)
         printf(" --gpus-per-node=%d", per_node);
 }
 

@@ -140,6 +140,15 @@ void plait_gpu_type_set_node(struct plait_gpu_type *type, int per_node)
     type->per_node = per_node;
 }
 
+int plait_gpu_type_tasks(const struct plait_gpu_type *type, int gpus)
+{
+    int tasks = gpus < type->per_node ? gpus : type->per_node;
+
+    while (gpus % tasks)
+        tasks--;
+    return tasks;
+}
+
 /* A few cores reach up to this many times their share of the node's memory
  * bandwidth. */
 #define CORE_MEMORY 3

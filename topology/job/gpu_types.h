@@ -64,6 +64,9 @@ double plait_gpu_type_share(const struct plait_gpu_type *type, int ranks,
                             struct plait_gpu_type *rank);
 /* Nodes have this many GPUs; where a domain is a node, it stays one. */
 void plait_gpu_type_set_node(struct plait_gpu_type *type, int per_node);
+/* How many of `gpus` GPUs each node has where all have equally many, as many as
+ * divide them. */
+int plait_gpu_type_tasks(const struct plait_gpu_type *type, int gpus);
 /* Scale a type of CPU to a node with this many cores. */
 void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores);
 /* "v100-32g a100-40g ..." */
