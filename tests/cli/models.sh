@@ -163,12 +163,46 @@ vocab_size: 128256
 seq_length: 8192
 END
 parameters megatron.yaml 8030261248
+cat >>megatron.yaml <<'END'
+pipeline_model_parallel_size: 4
+use_distributed_optimizer: true
+END
+"$plait" estimate --model megatron.yaml --gpus 8 --json >plain
+same() { # TEXT YAML: whether these lines change nothing
+    { cat megatron.yaml; printf '%b' "$2"; } >other.yaml
+    "$plait" estimate --model other.yaml --gpus 8 --json | cmp - plain
+    check "$1" $?
+}
+same 'a flag that is false is not set' 'fp16: false\nfp8: False\n
+use_megatron_fsdp: 0\noverlap_moe_expert_parallel_comm: false\n'
+same '... nor one that is None' 'fp8_format: None\n'
+for key in swiglu untie_embeddings_and_output_weights \
+    use_distributed_optimizer; do
+    grep -v "query_groups" megatron.yaml >yes.yaml
+    sed "s/^$key: .*/$key: false/" yes.yaml >no.yaml
+    grep -v "^$key:" yes.yaml >without.yaml
+    "$plait" estimate --model without.yaml --gpus 8 --json >json &&
+        ! "$plait" estimate --model yes.yaml --gpus 8 --json | cmp -s - json &&
+        "$plait" estimate --model no.yaml --gpus 8 --json | cmp - json
+    check "... nor $key: false" $?
+done
+echo 'num_layers_per_virtual_pipeline_stage: 2' >>megatron.yaml
+"$plait" estimate --model megatron.yaml --gpus 8 --json >json &&
+    ! cmp -s json plain &&
+    sed 's/^num_layers_per.*/num_virtual_stages_per_pipeline_rank: 4/' \
+        megatron.yaml >virtual.yaml &&
+    "$plait" estimate --model virtual.yaml --gpus 8 --json | cmp - json
+check '2 layers a chunk of 32 in 4 stages are 4 chunks' $?
 
 echo '{"model_type": "mamba", "hidden_size": 7168}' >mla.json
 refused 'mla.json: model_type mamba cannot be planned: its layers are not those of gpt2 or llama' \
     --model mla.json
 sed 's/num_hidden_layers/num_hidden_layer/' llama.json >slip.json
 refused 'slip.json: does not say num_hidden_layers (n_layer)' --model slip.json
+sed 's/^num_layers_per.*/num_layers_per_virtual_pipeline_stage: 3/' \
+    megatron.yaml >three.yaml
+refused 'three.yaml: 32 layers in 4 stages are not divisible by num_layers_per_virtual_pipeline_stage 3' \
+    --model three.yaml
 : >empty.yaml
 refused 'empty.yaml: there is no model in it' --model empty.yaml
 echo "1..$n"

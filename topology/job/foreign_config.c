@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,22 @@ static const char *value_of(const struct pairs *p, const char *name)
     return NULL;
 }
 
+/* Whether a flag is given, and not to say no: YAML has both. */
+static bool flag(const struct pairs *p, const char *name)
+{
+    const char *value = value_of(p, name);
+
+    return value && strcasecmp(value, "false") && strcasecmp(value, "0") &&
+           strcasecmp(value, "none");
+}
+
+static int number(const struct pairs *p, const char *name, int otherwise)
+{
+    const char *value = value_of(p, name);
+
+    return value ? atoi(value) : otherwise;
+}
+
 static void add_pair(struct pairs *p, const char *name, const char *value)
 {
     if (p->n == PAIRS_MOST)
@@ -160,6 +177,14 @@ static void set(struct settings *s, const char *key, const char *value)
     s->n++;
 }
 
+static void set_number(struct settings *s, const char *key, int value)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", value);
+    set(s, key, text);
+}
+
 static int is_set(const struct settings *s, const char *key)
 {
     size_t n = strlen(key);
@@ -198,7 +223,7 @@ static void set_latent(const struct pairs *p, const char *const *names,
     if (!value_of(p, names[1]))
         return;
     for (int i = 0; i < 5; i++)
-        n[i] = value_of(p, names[i]) ? atoi(value_of(p, names[i])) : 0;
+        n[i] = number(p, names[i], 0);
     snprintf(text, sizeof(text), "[%d, %d, %d, %d, %d]", n[0], n[1], n[2], n[3],
              n[4]);
     set(s, "model.mla", text);
@@ -217,15 +242,13 @@ static void set_dense(const struct pairs *p, const char *experts,
 /* Some configurations give a window that their model does not use. */
 static void set_window(const struct pairs *p, int every, struct settings *s)
 {
-    const char *used = value_of(p, "use_sliding_window"), *pattern;
-    char text[16];
+    const char *used = value_of(p, "use_sliding_window");
 
     if (used && strcmp(used, "false") == 0 && is_set(s, "model.sliding_window"))
         set(s, "model.sliding_window", "0");
-    pattern = value_of(p, "sliding_window_pattern");
-    snprintf(text, sizeof(text), "%d", pattern ? atoi(pattern) : every);
-    if (strcmp(text, "0") != 0)
-        set(s, "model.full_attention_every", text);
+    every = number(p, "sliding_window_pattern", every);
+    if (every)
+        set_number(s, "model.full_attention_every", every);
 }
 
 /* Model types, and the family whose layers cost the same. Gemma's gate is
@@ -277,7 +300,6 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
                                   struct settings *s, struct plait_error *err)
 {
     const char *type = value_of(p, "model_type");
-    const char *length;
     int i = 0;
 
     while (i < COUNT(types) && strcmp(types[i].type, type) != 0)
@@ -301,8 +323,7 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
                 : "false");
     /* The longest context that the model allows, not the length it is trained
      * with. */
-    length = value_of(p, "max_position_embeddings");
-    if (length && atoi(length) > LENGTH_MOST)
+    if (number(p, "max_position_embeddings", 0) > LENGTH_MOST)
         set(s, "model.seq_len", "8192");
     set(s, "train.precision", "bf16");
     return check_sizes(path, s, err);
@@ -311,40 +332,56 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
 /* Megatron gives the width of all shared experts together. */
 static void set_shared(const struct pairs *p, struct settings *s)
 {
-    const char *wide = value_of(p, "moe_shared_expert_intermediate_size");
-    const char *one = value_of(p, "moe_ffn_hidden_size");
-    char text[16];
+    int wide = number(p, "moe_shared_expert_intermediate_size", 0);
+    int one = number(p, "moe_ffn_hidden_size", number(p, "ffn_hidden_size", 0));
 
-    if (!wide)
-        return;
-    one = one ? one : value_of(p, "ffn_hidden_size");
-    if (one && atoi(one) > 0 && atoi(wide) >= atoi(one)) {
-        snprintf(text, sizeof(text), "%d", atoi(wide) / atoi(one));
-        set(s, "model.shared_experts", text);
-    }
+    if (one > 0 && wide >= one)
+        set_number(s, "model.shared_experts", wide / one);
 }
 
-static void translate_megatron(const struct pairs *p, struct settings *s)
+/* Megatron is told the chunks of a pipeline rank or the layers of a chunk,
+ * where the embedding and the head can count as layers. */
+static int set_chunks(const char *path, const struct pairs *p,
+                      struct settings *s, struct plait_error *err)
 {
-    const char *chunks;
+    static const char each[] = "num_layers_per_virtual_pipeline_stage";
+    int pp = number(p, "pipeline_model_parallel_size", 1);
+    int one = number(p, each, 0);
+    int layers = number(p, "num_layers", 0) +
+                 flag(p, "account_for_embedding_in_pipeline_split") +
+                 flag(p, "account_for_loss_in_pipeline_split");
 
-    set(s, "model.family", value_of(p, "swiglu") ? "llama" : "gpt2");
+    if (flag(p, each) && !is_set(s, "parallel.virtual")) {
+        errno = EINVAL;
+        if (one < 1 || pp < 1 || layers % pp || layers / pp % one)
+            return plait_errorf(
+                err, "%s: %d layers in %d stages are not divisible by %s %d",
+                path, layers, pp, each, one);
+        set_number(s, "parallel.virtual", layers / pp / one);
+    }
+    if (is_set(s, "parallel.virtual"))
+        set(s, "parallel.schedule", "interleaved");
+    return 0;
+}
+
+static int translate_megatron(const char *path, const struct pairs *p,
+                              struct settings *s, struct plait_error *err)
+{
+    set(s, "model.family", flag(p, "swiglu") ? "llama" : "gpt2");
     rename_pairs(p, megatron, COUNT(megatron), s);
     set_latent(p, megatron_latent, s);
     set_shared(p, s);
-    if (value_of(p, "untie_embeddings_and_output_weights"))
-        set(s, "model.tie_embeddings", "false");
-    if (value_of(p, "use_distributed_optimizer"))
+    set(s, "model.tie_embeddings",
+        flag(p, "untie_embeddings_and_output_weights") ? "false" : "true");
+    if (flag(p, "use_distributed_optimizer"))
         set(s, "parallel.zero", "1");
-    if (value_of(p, "use_megatron_fsdp"))
+    if (flag(p, "use_megatron_fsdp"))
         set(s, "parallel.zero", "3");
     set(s, "train.precision",
-        value_of(p, "fp8") || value_of(p, "fp8_format") ? "fp8"
-        : value_of(p, "fp16")                           ? "fp16"
-                                                        : "bf16");
-    chunks = value_of(p, "num_virtual_stages_per_pipeline_rank");
-    if (chunks || value_of(p, "virtual_pipeline_model_parallel_size"))
-        set(s, "parallel.schedule", "interleaved");
+        flag(p, "fp8") || flag(p, "fp8_format") ? "fp8"
+        : flag(p, "fp16")                       ? "fp16"
+                                                : "bf16");
+    return set_chunks(path, p, s, err);
 }
 
 /* 1: the file's pairs are in `p`; 0: it is Plait's own configuration; -1 with
@@ -381,8 +418,7 @@ static void set_dispatch(const struct pairs *p, struct plait_job_config *c)
 
     if (type && strcmp(type, "flex") != 0)
         c->dispatch = PLAIT_DISPATCH_ALLTOALL;
-    c->dispatch_hidden =
-        value_of(p, "overlap_moe_expert_parallel_comm") != NULL;
+    c->dispatch_hidden = flag(p, "overlap_moe_expert_parallel_comm");
 }
 
 /* "layernorm moe_act", a list of YAML or of a command line: the modules that
@@ -420,13 +456,11 @@ translate(const char *path, const struct pairs *p, const char *const *more,
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    if (value_of(p, "model_type")) {
-        if (translate_hugging_face(path, p, s, err) < 0)
-            goto out;
-    } else {
-        translate_megatron(p, s);
+    if (value_of(p, "model_type") ? translate_hugging_face(path, p, s, err) < 0
+                                  : translate_megatron(path, p, s, err) < 0)
+        goto out;
+    if (!value_of(p, "model_type"))
         *framework = PLAIT_FRAMEWORK_MEGATRON;
-    }
     for (int i = 0; i < nmore && s->n < COUNT(s->at); i++)
         s->at[s->n++] = more[i];
     config = plait_job_config_parse(path, "", 0, s->at, s->n, err);
