@@ -72,6 +72,15 @@ check 'its estimate is that of plait estimate' $?
 holds "$(number step_s plain.json) <= $(number step_s estimate.json)"
 check 'overlap only helps' $?
 
+for what in activations both; do
+    "$plait" simulate --model model.yaml --set parallel.offload=$what \
+        --json >away.json
+    a=$(number step_s away.json) b=$(number estimate_step_s away.json)
+    holds "$a > 1.2 * $(number step_s plain.json) && $a > 0.97 * $b && \
+        $a <= $b"
+    check "offload: $what takes its time" $?
+done
+
 # Rank 5 is in the second stage (tp 2, dp 2): all other ranks wait for it.
 "$plait" simulate --model model.yaml --slow rank=5:1.5 --json >slow.json
 holds "$(number step_s slow.json) > 1.3 * $(number step_s plain.json)"

@@ -339,6 +339,47 @@ static void test_some_layers(void)
        away.memory.total / 1e9, away.memory.host / 1e9);
 }
 
+/* With a head so large that the last stage is the slowest and fullest. */
+static double offloaded(enum plait_offload offload, int pp,
+                        struct plait_estimate *e)
+{
+    static int64_t stages[] = {9, 9, 9, 9};
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make(&rows[2], &c, &l);
+    c.parallel.recompute = PLAIT_RECOMPUTE_NONE;
+    c.parallel.offload = offload;
+    c.model.vocab = 400000;
+    c.model.tie_embeddings = false;
+    c.parallel.stages.at = stages;
+    c.parallel.stages.n = pp > 1 ? pp : 0;
+    l.size[PLAIT_PP] = pp;
+    l.size[PLAIT_DP] /= pp;
+    plait_estimate(&c, &l, &gpu, e, NULL);
+    return e->offload_s;
+}
+
+/* What a stage's layers send does not depend on how many micro-batches another
+ * rank holds, nor on where the optimizer's state is. */
+static void test_offload(void)
+{
+    struct plait_estimate e;
+    double state = offloaded(PLAIT_OFFLOAD_OPTIMIZER, 1, &e);
+    double sent = offloaded(PLAIT_OFFLOAD_ACTIVATIONS, 1, &e);
+    double both = offloaded(PLAIT_OFFLOAD_BOTH, 1, &e);
+    double four = offloaded(PLAIT_OFFLOAD_ACTIVATIONS, 4, &e);
+
+    ok(state > 0 && sent > 0 && near(both, state + sent, 1e-9),
+       "offloading both takes %.3f s, what each takes alone", both);
+    ok(near(four, sent, 1e-9) && e.fullest == 3 && e.slowest == 3,
+       "four stages have a quarter of the layers and four times the batches: "
+       "%.3f s, as one has %.3f",
+       four, sent);
+}
+
 /* What drivers and the PCI table call each type; NULL: none is known. */
 static void test_guesses(void)
 {
@@ -507,6 +548,7 @@ int main(void)
     test_advice();
     test_refusals();
     test_some_layers();
+    test_offload();
     test_gpu_names();
     test_guesses();
     test_shared_cores();

@@ -117,15 +117,20 @@ static double away_share(const struct plait_shape *s)
     return layers && layers < s->m->layers ? (double)layers / s->m->layers : 1;
 }
 
+double plait_shape_foreign_offloaded(const struct plait_shape *s)
+{
+    return away_share(s) * s->tokens * kept_bytes(s);
+}
+
 static double activations(const struct plait_shape *s, int rank,
                           struct plait_memory *memory)
 {
     double held = plait_schedule_held(s->c->parallel.schedule, s->pp, s->v,
                                       (int)s->microbatches, rank);
     double layers = (double)plait_shape_layers(s, rank) / s->v;
-    double kept = held * layers * s->tokens * kept_bytes(s), away, sum;
+    double kept = held * layers * s->tokens * kept_bytes(s);
+    double away = held * layers * plait_shape_foreign_offloaded(s), sum;
 
-    away = away_share(s) * kept;
     memory->host += away;
     sum = kept - away;
     if (s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL || away > 0)

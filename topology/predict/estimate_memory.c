@@ -386,6 +386,17 @@ static double uneven_bytes(const struct plait_shape *s,
            plait_activations_bytes(s, &even, rank, slots);
 }
 
+double plait_shape_offloaded(const struct plait_shape *s)
+{
+    struct plait_rank_sizes z;
+
+    if (s->c->framework != PLAIT_FRAMEWORK_PLAIT)
+        return plait_shape_foreign_offloaded(s);
+    set_sizes(s, &z);
+    return plait_activations_offloaded(s, &z, s->longest, 1) /
+           plait_shape_largest(s, s->longest);
+}
+
 void plait_shape_memory(const struct plait_shape *s, int rank,
                         struct plait_memory *memory)
 {

@@ -184,6 +184,34 @@ static double redone_seconds(const struct plait_shape *s,
     return pass;
 }
 
+/* Bytes/s of a GPU's share of the host's memory, 12 channels of DDR5 for 8. */
+#define HOST_SHARE 50e9
+/* A slower link to the host is PCIe, which a GPU shares with its NIC. */
+#define PCIE_MOST 200e9
+
+/* Activations are sent to the host during the pass that makes them and back
+ * during the backward pass before theirs. Gradients (4 bytes) are sent there
+ * and weights come back, and the host reads and writes state and master
+ * weights. */
+static void set_offload(const struct plait_shape *s, struct plait_pieces *p)
+{
+    enum plait_offload offload = s->c->parallel.offload;
+    double rate = s->gpu->host_bw * (s->gpu->host_bw < PCIE_MOST ? 0.5 : 1);
+    double ranks = s->c->parallel.zero ? (double)s->dp * s->cp : 1;
+    double one = plait_shape_offloaded(s) / rate, pass = plait_pieces_pass(p);
+    double forward = pass, backward = 2 * pass + p->redone;
+
+    for (int i = PLAIT_TP; i <= PLAIT_EP; i++) {
+        forward += p->forward[i];
+        backward += p->backward[i];
+    }
+    p->sent = fmax(0, one - forward);
+    p->fetched = fmax(0, one - backward);
+    if (offload & PLAIT_OFFLOAD_OPTIMIZER)
+        p->away = plait_work_fullest_weights(s) / ranks *
+                  ((4 + s->element) / rate + 28 / HOST_SHARE);
+}
+
 /* Launching the kernels of experts one by one takes the host longer than a GPU
  * needs for small kernels, and is hidden behind large ones: the cube root of
  * the sum of cubes is nearly the larger of both. */
@@ -212,6 +240,8 @@ void plait_pieces_set(const struct plait_shape *s, struct plait_pieces *p)
     set_traffic(s, p);
     if (s->m->experts && s->traits->expert_s > 0)
         wait_for_host(s, p);
+    if (s->c->parallel.offload)
+        set_offload(s, p);
 }
 
 double plait_pieces_gradient_element(const struct plait_shape *s)

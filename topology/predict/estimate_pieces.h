@@ -17,6 +17,9 @@ struct plait_pieces {
         backward[PLAIT_NAXES]; /* of a layer: traffic */
     double message;            /* one micro-batch between two stages */
     double tied; /* once a step: gradients of an embedding on both ends */
+    double sent, fetched; /* of a layer: activations to the host and back, as
+                             far as its passes do not hide that */
+    double away;          /* once a step: the optimizer in the host's memory */
 };
 
 void plait_pieces_set(const struct plait_shape *shape,

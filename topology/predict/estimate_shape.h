@@ -66,6 +66,11 @@ double plait_shape_sharded(const struct plait_shape *shape, double weights);
 /* The share of a GPU's weights that belongs to experts. */
 double plait_shape_expert_share(const struct plait_shape *shape);
 
+/* Bytes of a layer's activations of a micro-batch that are offloaded. */
+double plait_shape_offloaded(const struct plait_shape *shape);
+/* The same for software other than Plait (estimate_foreign.c). */
+double plait_shape_foreign_offloaded(const struct plait_shape *shape);
+
 /* Whether a GPU keeps the layers' linears in fp8 too, rounded once a step
  * (fp8_weight() of kernels.h); with ZeRO 3 each product rounds its own. */
 int plait_shape_keeps_codes(const struct plait_shape *shape);

@@ -19,8 +19,8 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
     blocks = layers + first + last;
     bytes = plait_pieces_gradient_element(s) * weights;
     *t = (struct plait_stage_time){
-        .forward = layers * pass + (last ? p->work.head : 0),
-        .backward_input = layers * (pass + p->redone),
+        .forward = layers * (pass + p->sent) + (last ? p->work.head : 0),
+        .backward_input = layers * (pass + p->redone + p->fetched),
         .backward_weight = layers * pass,
         .buckets = (int)plait_pieces_buckets(s, bytes, blocks)};
     for (int i = PLAIT_TP; i <= PLAIT_EP; i++) {
@@ -85,7 +85,7 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
         .message = p.message,
         .reduce_each = config->parallel.zero >= 2,
         .tied = p.tied,
-        .update = p.work.update};
+        .update = p.work.update + p.away};
     if (config->parallel.zero == 1 || config->parallel.zero == 2)
         r->gather_updated = plait_pieces_half(
             &s,

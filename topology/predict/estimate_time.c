@@ -66,8 +66,8 @@ static double bubble_seconds(const struct plait_shape *s,
 {
     double layers = s->m->layers - plait_shape_layers(s, slowest);
     double head = slowest == s->pp - 1 ? 0 : p->work.head;
-    double others =
-        layers * layer_seconds(p) + head + (s->pp - 1) * 2 * s->v * p->message;
+    double others = layers * (layer_seconds(p) + p->sent + p->fetched) + head +
+                    (s->pp - 1) * 2 * s->v * p->message;
 
     switch (s->c->parallel.schedule) {
     case PLAIT_SCHEDULE_NAIVE:
@@ -164,38 +164,6 @@ static void set_data_parallel(const struct plait_shape *s,
              COPIES * plait_pieces_half_bandwidth(s) / s->gpu->memory_bw);
 }
 
-/* Bytes/s of a GPU's share of the host's memory, 12 channels of DDR5 for 8. */
-#define HOST_SHARE 50e9
-/* A slower link to the host is PCIe, which a GPU shares with its NIC. */
-#define PCIE_MOST 200e9
-
-/* Activations are sent to the host during the pass that makes them and back
- * during the backward pass before theirs. Gradients (4 bytes) are sent there
- * and weights come back, and the host reads and writes state and master
- * weights. */
-static double offload_seconds(const struct plait_shape *s,
-                              const struct plait_pieces *p,
-                              const struct plait_memory *memory, int layers)
-{
-    enum plait_offload offload = s->c->parallel.offload;
-    double held = plait_schedule_held(s->c->parallel.schedule, s->pp, s->v,
-                                      (int)s->microbatches, 0);
-    double seconds = 0, one, ranks = (double)s->dp * s->cp;
-    double rate = s->gpu->host_bw * (s->gpu->host_bw < PCIE_MOST ? 0.5 : 1);
-
-    if (offload & PLAIT_OFFLOAD_ACTIVATIONS) {
-        one = memory->host / (held / s->v) / rate;
-        seconds = fmax(0, one - layers * forward_seconds(p)) +
-                  fmax(0, one - layers * backward_seconds(p));
-        seconds *= s->microbatches;
-    }
-    if (offload & PLAIT_OFFLOAD_OPTIMIZER)
-        seconds += plait_work_fullest_weights(s) /
-                   (s->c->parallel.zero ? ranks : 1) *
-                   ((4 + s->element) / rate + 28 / HOST_SHARE);
-    return seconds;
-}
-
 static void set_compute(const struct plait_shape *s,
                         const struct plait_pieces *p, double work,
                         struct plait_estimate *e)
@@ -281,7 +249,7 @@ void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
     e->bubble_s = bubble_seconds(s, &p, e->slowest);
     e->optimizer_s = p.work.update;
     set_data_parallel(s, &p, layers, e);
-    e->offload_s = offload_seconds(s, &p, &e->memory, layers);
+    e->offload_s = layers * m * (p.sent + p.fetched) + p.away;
     e->step_s = m * rank_seconds(s, &p, e->slowest) + e->bubble_s +
                 e->optimizer_s + e->axis_s[PLAIT_DP] + e->offload_s;
     share_cores(s, &p, e);

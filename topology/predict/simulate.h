@@ -11,7 +11,8 @@
 
 /* What one global stage (chunk * stages + rank) costs. */
 struct plait_stage_time {
-    double forward; /* computing, one micro-batch */
+    double forward; /* computing, one micro-batch, and the wait for what is
+                       offloaded */
     double backward_input;
     double backward_weight;
     /* tp, cp and ep traffic that computing waits for */
