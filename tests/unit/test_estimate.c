@@ -339,6 +339,45 @@ static void test_some_layers(void)
        away.memory.total / 1e9, away.memory.host / 1e9);
 }
 
+/* Columns of all heads, and the share of scores that windows leave. */
+static void check_causal(struct plait_job_config *c, struct plait_layout *l,
+                         double columns, double share, const char *what)
+{
+    struct plait_gpu_type gpu;
+    struct plait_estimate e;
+    double less = 6.0 * c->model.layers * c->model.seq_len * columns * share;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    c->framework = PLAIT_FRAMEWORK_MEGATRON;
+    plait_estimate(c, l, &gpu, &e, NULL);
+    ok(e.mfu_causal > 0 &&
+           near((1 - e.mfu_causal / e.mfu) * e.flops_per_token, less, 1e-9),
+       "%s: half of the scores that count are masked, %.3g of %.3g FLOPs", what,
+       less, e.flops_per_token);
+}
+
+static void test_causal(void)
+{
+    struct plait_job_config c;
+    struct plait_layout l;
+
+    make(&rows[0], &c, &l);
+    check_causal(&c, &l, c.model.hidden, 1, "all scores");
+    c.model.family = PLAIT_LLAMA;
+    c.model.head_dim = 256;
+    check_causal(&c, &l, c.model.heads * 256, 1, "wide heads");
+    c.model.sliding_window = 256;
+    check_causal(&c, &l, c.model.heads * 256, 15.0 / 64,
+                 "windows of an eighth");
+    c.model.mla_q = 1536;
+    c.model.mla_kv = 512;
+    c.model.mla_nope = 128;
+    c.model.mla_rope = 64;
+    c.model.mla_value = 128;
+    c.model.sliding_window = 0;
+    check_causal(&c, &l, c.model.heads * (192 + 128) / 2.0, 1, "MLA");
+}
+
 /* With a head so large that the last stage is the slowest and fullest. */
 static double offloaded(enum plait_offload offload, int pp,
                         struct plait_estimate *e)
@@ -549,6 +588,7 @@ int main(void)
     test_refusals();
     test_some_layers();
     test_offload();
+    test_causal();
     test_gpu_names();
     test_guesses();
     test_shared_cores();

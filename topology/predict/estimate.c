@@ -191,7 +191,7 @@ int plait_estimate(const struct plait_job_config *config,
     e.mfu = e.flops_per_token * e.tokens_per_s / gpus / s.peak;
     causal = plait_is_image_model(s.m)
                  ? 0
-                 : 3 * 2.0 * s.m->layers * s.m->seq_len * s.m->hidden;
+                 : 3 * s.m->layers * plait_shape_score_flops(&s) / 2;
     e.mfu_causal =
         (e.flops_per_token - causal) * e.tokens_per_s / gpus / s.peak;
     *estimate = e;
