@@ -255,12 +255,70 @@ static void chunks(void)
        "a faster GPU: fewer");
 }
 
+/* The traffic of eight experts, of which a token goes to two. */
+static void traffic_of(struct plait_job_config *c, int tp, int cp, int ep,
+                       int dp, struct plait_traffic *t)
+{
+    struct plait_layout l;
+
+    c->model = (struct plait_model_config){.family = PLAIT_LLAMA,
+                                           .layers = 4,
+                                           .hidden = 64,
+                                           .heads = 8,
+                                           .kv_heads = 2,
+                                           .ffn = 128,
+                                           .vocab = 256,
+                                           .seq_len = 32,
+                                           .experts = 8,
+                                           .experts_top_k = 2};
+    c->parallel.virtual_stages = 1;
+    c->train.precision = PLAIT_BF16;
+    c->train.micro_batch = 1;
+    c->train.global_batch = 16;
+    plait_layout_init(&l);
+    l.size[PLAIT_TP] = tp;
+    l.size[PLAIT_CP] = cp;
+    l.size[PLAIT_EP] = ep;
+    l.size[PLAIT_DP] = dp;
+    plait_traffic_set(t, c, &l);
+}
+
+static void test_traffic(void)
+{
+    double experts = 4 * 8 * 3 * 64 * 128.0, dense, row = 2 * 64;
+    struct plait_job_config c = {.framework = PLAIT_FRAMEWORK_PLAIT};
+    struct plait_traffic t;
+
+    traffic_of(&c, 4, 1, 1, 8, &t);
+    dense = plait_model_parameters(&c.model) - experts;
+    is(t.bytes[PLAIT_DP], 4 * (dense + experts) / 4,
+       "gradients of all experts");
+    traffic_of(&c, 4, 1, 8, 8, &t);
+    is(t.bytes[PLAIT_DP], 4 * dense / 4,
+       "those of experts that one rank alone has are not summed");
+    traffic_of(&c, 4, 1, 2, 8, &t);
+    /* 3/4 of half of the experts among 4 replicas, 7/8 of a sum among 8 */
+    is(t.bytes[PLAIT_DP] * 7 / 8, 4 * (dense * 7 / 8 + experts / 2 * 3 / 4) / 4,
+       "experts on two ranks have half as many replicas");
+    is(t.bytes[PLAIT_EP], 2 * 32 * row, "each tp rank sends all rows");
+    c.parallel.sequence = true;
+    traffic_of(&c, 4, 1, 2, 8, &t);
+    is(t.bytes[PLAIT_EP], 2 * 32 * row, "... also with sequence parallelism");
+    c.framework = PLAIT_FRAMEWORK_MEGATRON;
+    traffic_of(&c, 4, 1, 2, 8, &t);
+    is(t.bytes[PLAIT_EP], 2 * 32 * row / 4, "... with which Megatron's do not");
+    traffic_of(&c, 8, 2, 1, 1, &t);
+    is(t.bytes[PLAIT_CP], 2 * 2 * 16 * 8.0,
+       "a tp rank has a whole head of keys and values at least");
+}
+
 int main(void)
 {
     plait_gpu_type_find("a100-80g", &gpu, NULL);
     test_rings();
     test_alltoall();
     test_ring_of_leaves();
+    test_traffic();
     hierarchical();
     buckets();
     turns();

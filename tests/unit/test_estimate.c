@@ -339,6 +339,27 @@ static void test_some_layers(void)
        away.memory.total / 1e9, away.memory.host / 1e9);
 }
 
+/* Each rank of a tp group sends what plait_transformer_boundary() says. */
+static void test_messages(void)
+{
+    double bytes = 2 * rows[4].micro * 2048.0 * rows[4].hidden;
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_estimate e;
+    struct plait_layout l;
+
+    plait_gpu_type_find("a100-80g", &gpu, NULL);
+    make(&rows[4], &c, &l);
+    for (int sequence = 0; sequence < 2; sequence++) {
+        c.parallel.sequence = sequence;
+        plait_estimate(&c, &l, &gpu, &e, NULL);
+        ok(near(e.axis_s[PLAIT_PP] / (2 * e.microbatches),
+                gpu.nic_alpha + bytes / (sequence ? 8 : 1) / gpu.nic_bw, 1e-9),
+           sequence ? "with sequence parallelism its rows of a message"
+                    : "each of 8 tp ranks sends all of a message");
+    }
+}
+
 /* Columns of all heads, and the share of scores that windows leave. */
 static void check_causal(struct plait_job_config *c, struct plait_layout *l,
                          double columns, double share, const char *what)
@@ -589,6 +610,7 @@ int main(void)
     test_some_layers();
     test_offload();
     test_causal();
+    test_messages();
     test_gpu_names();
     test_guesses();
     test_shared_cores();

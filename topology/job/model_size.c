@@ -101,6 +101,11 @@ double plait_model_parameters(const struct plait_model_config *m)
     return parameters(m, m->experts);
 }
 
+double plait_model_routed(const struct plait_model_config *m)
+{
+    return m->experts ? parameters(m, m->experts) - parameters(m, 0) : 0;
+}
+
 double plait_model_active(const struct plait_model_config *m)
 {
     return parameters(m, m->experts ? m->experts_top_k : 0);

@@ -25,6 +25,8 @@ double plait_model_met(const struct plait_model_config *model);
  * of the embedding among them. */
 double plait_model_parameters(const struct plait_model_config *model);
 double plait_model_active(const struct plait_model_config *model);
+/* Weights of the experts that tokens are routed to. */
+double plait_model_routed(const struct plait_model_config *model);
 
 /* What a score costs in a head: the columns of q and k, and of v, on
  * average. */

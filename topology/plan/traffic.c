@@ -49,6 +49,28 @@ static double bytes_per_parameter(const struct plait_job_config *c, double m)
     }
 }
 
+/* Parameters of a GPU, as many as an all-reduce over all its replicas sends: an
+ * expert has ep times fewer of them. */
+static double reduced_parameters(const struct plait_model_config *m,
+                                 const int *size)
+{
+    double n = (double)size[PLAIT_DP] * size[PLAIT_CP], ep = size[PLAIT_EP];
+    double experts = plait_model_routed(m), sum = plait_model_parameters(m);
+
+    if (n > 1)
+        sum += experts * ((n - ep) / (n - 1) / ep - 1);
+    return sum / ((double)size[PLAIT_TP] * size[PLAIT_PP]);
+}
+
+/* Rows of tokens that one rank of a tp group sends to experts: all of them, or
+ * with sequence parallelism of other software its own. */
+static double dispatched(const struct plait_job_config *c, double rows, int tp)
+{
+    bool own = c->framework != PLAIT_FRAMEWORK_PLAIT && c->parallel.sequence;
+
+    return rows / (own ? tp : 1);
+}
+
 void plait_traffic_set(struct plait_traffic *t,
                        const struct plait_job_config *c,
                        const struct plait_layout *layout)
@@ -60,21 +82,20 @@ void plait_traffic_set(struct plait_traffic *t,
     double microbatches = plait_traffic_microbatches(c, layout);
     double layers = (double)m->layers / size[PLAIT_PP] * microbatches;
     int again = c->parallel.recompute == PLAIT_RECOMPUTE_FULL;
-    double kv = (double)plait_model_head_dim(m) * m->kv_heads;
+    double heads = fmax(1, (double)m->kv_heads / size[PLAIT_TP]);
 
     memset(t, 0, sizeof(*t));
     t->bytes[PLAIT_TP] = element * tokens * m->hidden;
     t->calls[PLAIT_TP] = layers * (again ? 6 : 4);
-    t->bytes[PLAIT_CP] = 2 * element * tokens * kv / size[PLAIT_TP];
+    t->bytes[PLAIT_CP] = 2 * element * tokens * plait_model_head_dim(m) * heads;
     t->calls[PLAIT_CP] = layers * (again ? 4 : 3);
     if (m->experts > 0) {
-        t->bytes[PLAIT_EP] =
-            element * tokens * m->hidden * m->experts_top_k / size[PLAIT_TP];
+        t->bytes[PLAIT_EP] = element * dispatched(c, tokens, size[PLAIT_TP]) *
+                             m->hidden * m->experts_top_k;
         t->calls[PLAIT_EP] = layers * (again ? 6 : 4);
     }
-    t->bytes[PLAIT_DP] = bytes_per_parameter(c, microbatches) *
-                         plait_model_parameters(m) /
-                         ((double)size[PLAIT_TP] * size[PLAIT_PP]);
+    t->bytes[PLAIT_DP] =
+        bytes_per_parameter(c, microbatches) * reduced_parameters(m, size);
     t->calls[PLAIT_DP] = plait_sync_share(&c->sync, c->train.steps);
     t->bytes[PLAIT_PP] = element * tokens * m->hidden /
                          (c->parallel.sequence ? size[PLAIT_TP] : 1);

@@ -145,7 +145,6 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
     const struct plait_traffic *t = &p->traffic;
     struct path tp = path_of(s, stride_of(l, PLAIT_TP), s->tp);
     struct path pp = path_of(s, stride_of(l, PLAIT_PP), s->pp);
-    double piece = t->bytes[PLAIT_PP] / (s->c->parallel.sequence ? 1 : s->tp);
 
     set_axis(s, p, PLAIT_TP, 2,
              plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP], tp.alpha,
@@ -155,11 +154,7 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
     set_axis(s, p, PLAIT_EP, 2, alltoall_seconds(s, t->bytes[PLAIT_EP]));
     if (s->pp == 1)
         return;
-    /* every tp rank sends its piece, and they gather it on the other side */
-    p->message = plait_cost_message(piece, pp.alpha, pp.bandwidth);
-    if (!s->c->parallel.sequence)
-        p->message += plait_cost_allreduce(s->tp, piece * s->tp / 2, tp.alpha,
-                                           tp.bandwidth);
+    p->message = plait_cost_message(t->bytes[PLAIT_PP], pp.alpha, pp.bandwidth);
     if (s->m->tie_embeddings)
         p->tied = plait_cost_allreduce(2,
                                        plait_pieces_gradient_element(s) *
