@@ -182,7 +182,9 @@ launch()
         "$here/plait-train" "$config" "${train_options[@]}" \
         --metrics "$at/metrics.jsonl" --set train.steps=$steps \
         --set checkpoint.dir="$at/ck" --set checkpoint.every=$every \
-        --set checkpoint.keep=0 --set log.every=1 --set train.eval_every=0 \
+        --set checkpoint.keep=0 --set checkpoint.fallback=null \
+        --set log.every=1 --set log.tensorboard=null --set log.prometheus=null \
+        --set log.profile=null --set log.histograms=0 --set train.eval_every=0 \
         --set train.deterministic=true "$@" </dev/null >"$at/log" 2>&1 &
     job=$!
     set +m

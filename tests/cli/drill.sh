@@ -28,6 +28,28 @@ says() { # FAULT PATTERN
 }
 equal='losses equal, [0-9.]+ s lost \([0-9]+ steps again\), ([0-9]+) of [0-9]+ checkpoints valid'
 
+# A job that keeps a second set of checkpoints, and all logs: the drill may
+# neither go on from the one nor write into the others.
+run "$top_builddir/plait-train" "$dir/c.yaml" --device cpu \
+    --set train.steps=4 --set train.global_batch=8 \
+    --set checkpoint.dir="$dir/job" --set checkpoint.every=2
+ok "a job of its own has been trained" test $status = 0 -a -e "$dir/job/latest"
+cp "$dir/c.yaml" "$dir/full.yaml"
+cat >>"$dir/full.yaml" <<END
+checkpoint: {dir: $dir/other, fallback: $dir/job}
+log: {tensorboard: $dir/job/events, histograms: 4, profile: $dir/job/profile,
+  prometheus: $dir/job/prometheus}
+END
+find "$dir/job" | sort >"$dir/before"
+run "$drill" "$dir/full.yaml" --np 2 --steps 8 --dir "$dir/runs" --only link \
+    -- --device cpu --set train.global_batch=8
+ok "a drill of it holds" test $status = 0 -a \
+    "$(tail -n 1 "$dir/out")" = "all holds"
+find "$dir/job" | sort >"$dir/after"
+ok "and leaves what it has saved and logged alone" \
+    cmp "$dir/before" "$dir/after"
+rm -rf "$dir/runs"
+
 hurt --tp 2 --only save,stop,layout,link --timeout 12
 ok "a job is hurt, and all holds" test $status = 0 -a \
     "$(tail -n 1 "$dir/out")" = "all holds"
