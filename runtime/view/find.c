@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "config.h"
 
 #include <errno.h>
@@ -41,15 +40,31 @@ static int add_file(char ***files, size_t *nfiles, const char *path)
     return 0;
 }
 
+char *plait_history_pattern(const char *dir, const char *below)
+{
+    char *pattern = malloc(2 * strlen(dir) + strlen(below) + 2), *to = pattern;
+
+    if (!pattern)
+        return NULL;
+    for (; *dir; dir++) {
+        if (strchr("*?[]\\", *dir))
+            *to++ = '\\';
+        *to++ = *dir;
+    }
+    *to++ = '/';
+    strcpy(to, below);
+    return pattern;
+}
+
 static int find_in(const char *dir, char ***files, size_t *nfiles,
                    struct plait_error *err)
 {
     size_t i, before = *nfiles;
+    char *pattern = plait_history_pattern(dir, "*.jsonl");
     glob_t found = {0};
-    char *pattern;
     int rc = 0;
 
-    if (asprintf(&pattern, "%s/*.jsonl", dir) < 0)
+    if (!pattern)
         return plait_errorf(err, "out of memory");
     glob(pattern, 0, NULL, &found);
     free(pattern);

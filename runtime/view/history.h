@@ -44,4 +44,9 @@ void plait_history_destroy(struct plait_history *h);
 int plait_history_find(const char *path, char ***files, size_t *nfiles,
                        struct plait_error *err);
 
+/* A pattern for glob() of the files `below` (a pattern) in `dir`, which is a
+ * name and none, whatever characters it has. The caller frees; NULL: no
+ * memory. */
+char *plait_history_pattern(const char *dir, const char *below);
+
 #endif

@@ -7,13 +7,13 @@
 #include <errno.h>
 #include <glob.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/view/history.h"
 #include "topology/base/capture.h"
 
 /* Seconds for an answer of Slurm's. */
@@ -135,15 +135,17 @@ static int find_below(const char *dir, const char *id, char ***files,
 {
     static const char *const below[] = {"*.starts", "*/*.starts",
                                         "*/*/*.starts"};
-    char pattern[PATH_MAX + 16];
     int rc = 0;
     size_t i, k;
 
     for (k = 0; k < 3 && rc == 0; k++) {
+        char *pattern = plait_history_pattern(dir, below[k]);
         glob_t found = {0};
 
-        snprintf(pattern, sizeof(pattern), "%s/%s", dir, below[k]);
+        if (!pattern)
+            return -1;
         glob(pattern, 0, NULL, &found);
+        free(pattern);
         for (i = 0; i < found.gl_pathc && rc == 0; i++)
             if (is_of_job(found.gl_pathv[i], id))
                 rc = add_file(files, nfiles, found.gl_pathv[i]);

@@ -117,6 +117,21 @@ static json_t *estimate(const struct plait_job_config *config,
         "memory", list_memory(config, &layout, &gpu));
 }
 
+json_t *plait_report_text(const char *text)
+{
+    json_t *string = json_string(text);
+    char *copy, *at;
+
+    if (string || !(copy = strdup(text)))
+        return string;
+    for (at = copy; *at; at++)
+        if ((unsigned char)*at > 127)
+            *at = '?';
+    string = json_string(copy);
+    free(copy);
+    return string;
+}
+
 json_t *plait_predicted(const json_t *start, const char *gpu_type)
 {
     const char *text = text_of(start, "config");
@@ -134,5 +149,6 @@ json_t *plait_predicted(const json_t *start, const char *gpu_type)
         free(copy);
     }
     plait_job_config_destroy(config);
-    return result ? result : json_pack("{s:s}", "error", err.text);
+    return result ? result
+                  : json_pack("{s:o}", "error", plait_report_text(err.text));
 }

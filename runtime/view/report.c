@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/view/history.h"
@@ -21,6 +22,7 @@
 #define PAGE_POINTS 30000 /* of all curves: keeps the page below 1 MB */
 #define CURVE_POINTS 1200
 #define DATA_MARK "@DATA@"
+#define PAGE_BEGIN "<!DOCTYPE html>" /* of page.html */
 
 static const char help[] =
     "usage: plait-report DIR|FILE... --out F.html [--gpu-type TYPE]\n"
@@ -141,12 +143,12 @@ static json_t *make_run(const struct plait_history *h, size_t points,
         if (strcmp(c->name, "step") && strcmp(c->name, "time"))
             json_object_set_new(curves, c->name, make_curve(h, c->at, points));
     }
-    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:O, s:o, s:o, s:o, s:o}",
-                     "name", h->path, "lines", (json_int_t)h->nsteps, "first",
-                     step[0], "last", step[h->nsteps - 1], "end", last_time(h),
-                     "starts", h->starts, "sums", sums, "curves", curves,
-                     "predicted", plait_predicted(start, gpu_type), "timeline",
-                     find_timeline(start));
+    return json_pack(
+        "{s:o, s:I, s:f, s:f, s:f, s:O, s:o, s:o, s:o, s:o}", "name",
+        plait_report_text(h->path), "lines", (json_int_t)h->nsteps, "first",
+        step[0], "last", step[h->nsteps - 1], "end", last_time(h), "starts",
+        h->starts, "sums", sums, "curves", curves, "predicted",
+        plait_predicted(start, gpu_type), "timeline", find_timeline(start));
 }
 
 static json_t *make_data(struct plait_history *const *runs, size_t nruns,
@@ -159,8 +161,13 @@ static json_t *make_data(struct plait_history *const *runs, size_t nruns,
         curves += runs[i]->ncolumns;
     points = PAGE_POINTS / curves;
     points = points > CURVE_POINTS ? CURVE_POINTS : points < 40 ? 40 : points;
-    for (i = 0; i < nruns; i++)
-        json_array_append_new(list, make_run(runs[i], points, gpu_type));
+    for (i = 0; i < nruns; i++) {
+        if (json_array_append_new(list, make_run(runs[i], points, gpu_type)) <
+            0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
     return json_pack("{s:s, s:o}", "version", PACKAGE_VERSION, "runs", list);
 }
 
@@ -193,6 +200,29 @@ static int print_page(FILE *out, const json_t *data)
         return -1;
     fputs(mark + strlen(DATA_MARK), out);
     return fflush(out) || ferror(out) ? -1 : 0;
+}
+
+/* Whether a page may get the name: one mistyped argument, and a page would
+ * replace the metrics of a run. */
+static int check_name(const char *path, struct plait_error *err)
+{
+    char begin[sizeof(PAGE_BEGIN)] = "";
+    size_t size;
+    struct stat st;
+    FILE *f;
+
+    if (stat(path, &st) < 0 || S_ISDIR(st.st_mode))
+        return 0; /* a directory is refused when the page gets its name */
+    f = S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
+    size = f ? fread(begin, 1, strlen(PAGE_BEGIN), f) : 0;
+    if (f)
+        fclose(f);
+    if (f && (size == 0 || !strcmp(begin, PAGE_BEGIN)))
+        return 0;
+    return plait_errorf(err,
+                        "--out %s: there already, and no page of HTML: name "
+                        "another file, or remove it",
+                        path);
 }
 
 /* Written under a temporary name, and renamed when it is complete. */
@@ -243,7 +273,7 @@ static int make_report(char **paths, int npaths, const char *out,
     char **files = NULL;
     size_t nfiles = 0, i;
     json_t *data = NULL;
-    int rc = 0;
+    int rc = check_name(out, err);
 
     for (i = 0; i < (size_t)npaths && rc == 0; i++)
         rc = plait_history_find(paths[i], &files, &nfiles, err);

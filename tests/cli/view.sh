@@ -93,7 +93,7 @@ check "two runs of a directory, one still written" $?
 # What the planner expects, and a trace of one step: the median of three.
 mkdir "$dir/plan" "$dir/plan/trace"
 metrics "$dir/plan/c.jsonl" 30
-cat >"$dir/made.py" <<'EOF'
+cat >"$dir/run.py" <<'EOF'
 import json, sys
 where = sys.argv[1] + "/plan"
 config = """model: {layers: 4, hidden: 64, heads: 4, vocab: 257, seq_len: 64}
@@ -127,7 +127,7 @@ for rank in range(4):
         text = ",\n".join(map(json.dumps, lines))
         out.write("[" + text + (", {" if rank == 3 else "]\n"))
 EOF
-python3 "$dir/made.py" "$dir"
+python3 "$dir/run.py" "$dir"
 "$report" "$dir/plan" --out "$dir/plan.html" >"$dir/out" 2>&1
 check "a page of a run with a trace" $?
 cat >"$dir/plan.py" <<'EOF'
@@ -176,6 +176,27 @@ echo '{"time":1790000000.5,"step":0,"steps":40}' >"$dir/ended.jsonl.starts"
     grep -q '^step 40/40  100.0 %  ended$' "$dir/out" &&
     grep -q '^checkpoint of step 0   goodput 40.4 %   starts 1$' "$dir/out"
 check "a run that has ended" $?
+# What a name has of a pattern's characters, or of bytes that no text of JSON
+# has, is a name all the same.
+named=$dir/$'lr[1e-3]\\*-\377'
+mkdir "$named"
+cp "$dir/ended.jsonl" "$named/a.jsonl"
+cp "$dir/ended.jsonl" "$named/b.jsonl"
+printf '{"time":1790000000.5,"step":0,"steps":40,"job":"123"}\n' \
+    >"$named/b.jsonl.starts"
+"$report" "$named" --out "$dir/named.html" 2>"$dir/err"
+check "a directory with any characters in its name" $?
+python3 "$dir/page.py" "$dir/named.html" "$dir/ended.jsonl" \
+    "$dir/ended.jsonl" && grep -qF 'lr[1e-3]' "$dir/named.html"
+check "both of its runs are in the page" $?
+mkdir "$dir/bin"
+printf '#!/bin/sh\ncat "$0.says"\n' >"$dir/bin/scontrol"
+chmod +x "$dir/bin/scontrol"
+printf 'JobId=123 JobName=x\n   WorkDir=%s\n' "$named" \
+    >"$dir/bin/scontrol.says"
+PATH=$dir/bin:$PATH "$watch" 123 </dev/null 2>"$dir/err" | grep -q 'step 40/40'
+check "so has the directory of a job" $?
+
 touch -d '1 hour ago' "$dir/runs/b.jsonl"
 (cd "$dir/runs" && "$watch" </dev/null) | grep -q 'step 40$'
 check "of a directory the newest" $?
@@ -262,14 +283,15 @@ fi
 
 # refused STATUS REGEX COMMAND...: one line, and no page
 refused() {
-    local code=$1 regex=$2 got
+    local code=$1 regex=$2 got rc
     shift 2
     timeout 240 "$@" >"$dir/out" 2>"$dir/err" </dev/null
     got=$?
     [ $got = "$code" ] && [ "$(wc -l <"$dir/err")" = 1 ] &&
         [ ! -s "$dir/out" ] && grep -Eq -e "$regex" "$dir/err" &&
         [ -z "$(find "$dir" -name 'made*')" ]
-    check "$(sed "s:$dir/::g" "$dir/err")" $?
+    rc=$?
+    check "$(sed "s:$dir/::g" "$dir/err")" $rc
 }
 
 mkdir "$dir/empty"
@@ -301,6 +323,15 @@ refused 1 'none/page: No such file' "$report" --out "$dir/none/page" \
     "$dir/live.jsonl"
 refused 1 'empty: Is a directory' "$report" --out "$dir/empty" \
     "$dir/live.jsonl"
+cp "$dir/ended.jsonl" "$dir/kept"
+for out in "$dir/ended.jsonl" "$dir/ended.jsonl.starts" "$dir/bin/scontrol"; do
+    refused 1 'out .*: there already, and no page' "$report" --out "$out" \
+        "$dir/ended.jsonl"
+done
+cmp "$dir/ended.jsonl" "$dir/kept"
+check "and no metrics are lost" $?
+"$report" "$dir/ended.jsonl" --out "$dir/named.html"
+check "an older page is replaced" $?
 refused 2 'needs metrics' "$report" --out "$dir/made"
 refused 2 'needs metrics' "$report" "$dir/live.jsonl"
 refused 2 'gpu-type: .*h1000' "$report" "$dir/live.jsonl" --gpu-type h1000 \
