@@ -91,6 +91,50 @@ static void words(void)
     plait_tokenizer_destroy(t);
 }
 
+static bool are_ids(const char *ids, const int32_t *tokens, size_t n)
+{
+    char *at = (char *)ids;
+
+    for (size_t i = 0; i < n; i++)
+        if (strtol(at, &at, 10) != tokens[i])
+            return false;
+    return *at == '\n';
+}
+
+/* A text of several lines against the ids that spm_encode wrote for it, whole
+ * and cut as plait-prep does. */
+static void lined(void)
+{
+    struct plait_error err = {""};
+    struct plait_tokenizer *t = open_model("blanks", &err);
+    struct plait_encoder *e = t ? plait_encoder_create(t) : NULL;
+    struct plait_tokens whole = {0}, parts = {0};
+    size_t size, ids_size, n, cut, cuts = 0, at = 0;
+    char *text = read_text("lined", &size),
+         *ids = read_text("lined.ids", &ids_size);
+    int failed = !e || plait_encoder_add(e, text, size, false, &whole, &err);
+
+    ok(!failed && are_ids(ids, whole.id, whole.count),
+       "blanks: %zu bytes are %zu tokens, as spm_encode's %s", size,
+       whole.count, err.text);
+    for (; e && at < size; at += n) {
+        n = size - at < 3000 ? size - at : 3000;
+        cut = n < size - at ? plait_tokenizer_cut(t, text + at, n) : n;
+        n = cut ? cut : size - at;
+        cuts += at > 0;
+        if (plait_encoder_add(e, text + at, n, at > 0, &parts, &err))
+            break;
+    }
+    ok(cuts > 2 && are_ids(ids, parts.id, parts.count),
+       "blanks: and in %zu parts %s", cuts + 1, err.text);
+    free(text);
+    free(ids);
+    free(whole.id);
+    free(parts.id);
+    plait_encoder_destroy(e);
+    plait_tokenizer_destroy(t);
+}
+
 static void refused(void)
 {
     struct plait_tokenizer *t;
@@ -152,6 +196,7 @@ int main(int argc, char **argv)
     bytes("text");
     bytes("long");
     words();
+    lined();
     refused();
     streams("bytes", "letters", 1 << 20);
     streams("bytes", "text", 20000);

@@ -30,6 +30,9 @@ model() {
 model bytes --model_type=bpe --byte_fallback --remove_extra_whitespaces=false \
     --normalization_rule_name=identity
 model words --model_type=unigram
+# `blanks` keeps all blanks, and takes line breaks as such. What is one text with
+# line breaks here is one line of spm_encode's with blanks in their place.
+model blanks --model_type=unigram --remove_extra_whitespaces=false
 model endless --model_type=word --eos_id=-1
 # A text longer than the part that is encoded at a time.
 for i in 1 2 3; do cat "$tmp/text"; done >"$tmp/long"
@@ -37,6 +40,10 @@ grep '[a-z]' "$tmp/text" | head -n 500 | tr -s ' \t' ' ' |
     sed 's/^ //; s/ $//' >"$tmp/lines"
 spm_encode --model="$tmp/words.model" --output_format=id \
     <"$tmp/lines" >"$tmp/ids"
+{ head -n 300 "$top_srcdir/man/plait-train.1"; head -n 60 "$tmp/text"; } \
+    >"$tmp/lined"
+tr '\n' ' ' <"$tmp/lined" |
+    spm_encode --model="$tmp/blanks.model" --output_format=id >"$tmp/lined.ids"
 head -c 1000 "$tmp/bytes.model" >"$tmp/cut.model"
 # Characters of one to four bytes, most of which the model has not seen.
 printf 'na\303\257ve \342\202\254 \360\237\231\202\360\237\231\203 x \316\261' \

@@ -16,7 +16,8 @@
 // How a model encodes the end of a line. Found by encoding one.
 enum line_end {
     LINE_END_TOKEN, // a token of its own, as in Llama's
-    LINE_END_SPACE, // as a blank at the beginning of a word
+    LINE_END_SPACE, // as a blank at the beginning of a word, else as nothing
+    LINE_END_BLANK, // as a blank, which several in a row and the last one keep
     LINE_END_OTHER
 };
 
@@ -77,7 +78,8 @@ static void find_line_end(struct plait_spm *spm)
     spm->line_end = LINE_END_OTHER;
     apart.insert(apart.end(), b.begin(), b.end());
     if (both == apart) {
-        spm->line_end = LINE_END_SPACE;
+        spm->line_end = spm->model.EncodeAsIds("a\n") == a ? LINE_END_SPACE
+                                                           : LINE_END_BLANK;
         return;
     }
     spm->lead = spm->model.EncodeAsIds("\n");
@@ -124,6 +126,39 @@ int32_t plait_spm_end(const struct plait_spm *spm)
     return spm->model.eos_id();
 }
 
+static bool is_blank(char c)
+{
+    return c && strchr(" \t\r\n\v\f", c);
+}
+
+// Whether text[at] is a line break between two characters that are not white
+// space. A text can be cut at such ones, because a model may join several
+// blanks.
+static bool is_lone_break(const char *text, size_t size, size_t at)
+{
+    return text[at] == '\n' && at > 0 && at + 1 < size &&
+           !is_blank(text[at - 1]) && !is_blank(text[at + 1]);
+}
+
+// With LINE_END_BLANK a line break goes with what comes after it, which would
+// get a blank in front in any case.
+size_t plait_spm_cut(const struct plait_spm *spm, const char *text, size_t size)
+{
+    for (size_t at = size; at-- > 1;)
+        if (is_lone_break(text, size, at))
+            return spm->line_end == LINE_END_BLANK ? at : at + 1;
+    return 0;
+}
+
+static size_t blank_part_end(const char *text, size_t size, size_t most)
+{
+    size_t at = 0;
+
+    while (at < most && !is_lone_break(text, size, at))
+        at++;
+    return at;
+}
+
 // Returns the end of the part that begins at `text`.
 static size_t part_end(const struct plait_spm *spm, const char *text,
                        size_t size)
@@ -134,6 +169,8 @@ static size_t part_end(const struct plait_spm *spm, const char *text,
     const size_t most = size < part_most ? size : part_most;
     const void *line;
 
+    if (spm->line_end == LINE_END_BLANK)
+        return blank_part_end(text, size, most);
     if (size <= least)
         return size;
     line = memrchr(text, '\n', least);
@@ -151,6 +188,10 @@ static int add_part(const struct plait_spm *spm, const char *text, size_t size,
     std::string line;
     size_t skip = 0;
 
+    if (continued && spm->line_end == LINE_END_BLANK && text[0] == '\n') {
+        text++;
+        size--;
+    }
     if (leads) {
         line.reserve(size + 1);
         line.append("\n").append(text, size);
@@ -179,7 +220,7 @@ int plait_spm_encode(const struct plait_spm *spm, const char *text, size_t size,
             n = part_end(spm, text, size);
             if (add_part(spm, text, n, continued, out, err) < 0)
                 return -1;
-            continued = text[n - 1] == '\n';
+            continued = spm->line_end == LINE_END_BLANK || text[n - 1] == '\n';
         }
         return 0;
     } catch (const std::bad_alloc &) {

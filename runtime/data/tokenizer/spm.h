@@ -27,6 +27,10 @@ int32_t plait_spm_end(const struct plait_spm *spm);
 int plait_spm_encode(const struct plait_spm *spm, const char *text, size_t size,
                      bool continued, struct plait_tokens *out,
                      struct plait_error *err);
+/* As plait_tokenizer_cut(): at the last line break between two characters that
+ * are not white space. */
+size_t plait_spm_cut(const struct plait_spm *spm, const char *text,
+                     size_t size);
 int plait_spm_decode(const struct plait_spm *spm, const int32_t *tokens,
                      size_t ntokens, struct plait_buffer *out,
                      struct plait_error *err);

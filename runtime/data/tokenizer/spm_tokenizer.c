@@ -13,18 +13,9 @@ static void spm_destroy(void *model)
     plait_spm_destroy(model);
 }
 
-/* Cuts after the last line break between two characters that are not white
- * space, because a model may join several blanks. */
 static size_t spm_cut(const void *model, const char *text, size_t size)
 {
-    static const char blanks[] = " \t\r\n\v\f";
-
-    (void)model;
-    for (size_t at = size; at-- > 2;)
-        if (text[at - 1] == '\n' && !memchr(blanks, text[at], 6) &&
-            !memchr(blanks, text[at - 2], 6))
-            return at;
-    return 0;
+    return plait_spm_cut(model, text, size);
 }
 
 static int spm_encode(const void *model, void *scratch, const char *text,
