@@ -28,15 +28,22 @@ static struct plait_tokenizer *open_file(const char *kind, const char *dir,
 }
 
 /* If tokenizer.json is of a kind that plait does not support, the same
- * tokenizer may be there as SentencePiece's file. */
+ * tokenizer may be there as SentencePiece's file. It is not the same where
+ * tokens were added to tokenizer.json alone, such as "<|im_start|>". */
 static struct plait_tokenizer *find_in(const char *dir, struct plait_error *err)
 {
     struct plait_tokenizer *t = open_file("bpe", dir, "tokenizer.json", err);
     struct plait_error other = {""};
+    char json[4200];
 
     if (t)
         return t;
     t = open_file("spm", dir, "tokenizer.model", &other);
+    snprintf(json, sizeof(json), "%s/tokenizer.json", dir);
+    if (t && err->text[0] && plait_tokenizer_has_added(t, json, err) < 0) {
+        plait_tokenizer_destroy(t);
+        return NULL;
+    }
     if (t)
         err->text[0] = '\0';
     else if (!err->text[0])

@@ -79,6 +79,26 @@ head -n 1 "$tmp/out" | grep -q '^static int' &&
     [ "$(tr -d '0-9 \n' <"$tmp/out" | wc -c)" -gt 30 ] || wrong "its text"
 sample --sample 5 --sample-prompt "static int" || wrong "without --tokenizer"
 head -n 1 "$tmp/out" | grep -q '^static int' || wrong "the tokens' own tokenizer"
+# added ID NAME: generate with a tokenizer.json that Plait cannot read, which has
+# that added token, beside a tokenizer.model
+added() {
+    cat >"$tmp/ck/tokenizer.json" <<END
+{"normalizer": {"type": "Prepend", "prepend": "_"}, "model": {"type": "BPE",
+ "vocab": {}, "merges": []}, "added_tokens": [{"id": 2, "content": "</s>"},
+ {"id": $1, "content": "$2", "special": true}]}
+END
+    timeout 240 "$top_builddir/plait-generate" "$tmp/ck" --device cpu \
+        --prompt "static int" --tokens 5 >"$tmp/out" 2>&1
+}
+cp "$tmp/bytes.model" "$tmp/ck/tokenizer.model"
+added 1 "<s>" && grep -q "^static int" "$tmp/out" ||
+    wrong "tokenizer.model in place of tokenizer.json"
+for token in "600 <|im_start|>" "300 <|im_start|>"; do
+    added $token
+    [ $? = 1 ] && [ "$(wc -l <"$tmp/out")" = 1 ] &&
+        grep -q "lacks its token '<|im_start|>'" "$tmp/out" ||
+        wrong "tokenizer.model without an added token"
+done
 rm "$tmp/d/prep.json"
 sample --sample 5 && grep -Eqx '( [0-9]+){6}' "$tmp/out" || wrong "numbers"
 sample --sample 5 --sample-prompt x

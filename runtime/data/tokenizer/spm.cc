@@ -126,6 +126,12 @@ int32_t plait_spm_end(const struct plait_spm *spm)
     return spm->model.eos_id();
 }
 
+bool plait_spm_has(const struct plait_spm *spm, int64_t id, const char *token)
+{
+    return id >= 0 && id < spm->model.GetPieceSize() &&
+           spm->model.IdToPiece(static_cast<int>(id)) == token;
+}
+
 static bool is_blank(char c)
 {
     return c && strchr(" \t\r\n\v\f", c);

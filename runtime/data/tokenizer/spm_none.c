@@ -33,6 +33,12 @@ int32_t plait_spm_end(const struct plait_spm *spm)
     return 0;
 }
 
+bool plait_spm_has(const struct plait_spm *spm, int64_t id, const char *token)
+{
+    (void)spm, (void)id, (void)token;
+    return false;
+}
+
 int plait_spm_encode(const struct plait_spm *spm, const char *text, size_t size,
                      bool continued, struct plait_tokens *out,
                      struct plait_error *err)

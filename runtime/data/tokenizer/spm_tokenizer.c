@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include <string.h>
+#include <errno.h>
+#include <jansson.h>
 
 #include "runtime/data/tokenizer/spm.h"
 #include "runtime/data/tokenizer/tokenizer_private.h"
@@ -30,6 +31,38 @@ static int spm_decode(const void *model, const int32_t *tokens, size_t ntokens,
                       struct plait_buffer *out, struct plait_error *err)
 {
     return plait_spm_decode(model, tokens, ntokens, out, err);
+}
+
+int plait_tokenizer_has_added(const struct plait_tokenizer *t, const char *path,
+                              struct plait_error *err)
+{
+    json_error_t wrong;
+    json_t *root = json_load_file(path, JSON_ALLOW_NUL, &wrong), *added;
+    const char *token;
+    int rc = 0;
+    size_t i;
+
+    errno = EINVAL;
+    if (!root)
+        return plait_errorf(err, "%s: no JSON: line %d: %.120s", path,
+                            wrong.line, wrong.text);
+    json_array_foreach(json_object_get(root, "added_tokens"), i, added)
+    {
+        token = json_string_value(json_object_get(added, "content"));
+        if (token &&
+            plait_spm_has(t->model,
+                          json_integer_value(json_object_get(added, "id")),
+                          token))
+            continue;
+        rc = plait_errorf(err,
+                          "%s, which must take the place of %s, lacks its "
+                          "token '%.40s'; --tokenizer spm:FILE takes it all "
+                          "the same",
+                          t->path, path, token ? token : "");
+        break;
+    }
+    json_decref(root);
+    return rc;
 }
 
 static const struct plait_tokenizer_ops spm_ops = {

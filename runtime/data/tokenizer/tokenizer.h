@@ -41,6 +41,11 @@ int plait_tokenizer_vocab(const struct plait_tokenizer *t);
 /* The token that ends a text. */
 int32_t plait_tokenizer_end(const struct plait_tokenizer *t);
 
+/* Whether an "spm" has all added tokens of the tokenizer.json `path`, as it
+ * must where it takes that one's place. -1 with errno. */
+int plait_tokenizer_has_added(const struct plait_tokenizer *t, const char *path,
+                              struct plait_error *err);
+
 /* The last place in a text, 0 < place < size, where it can be cut: both
  * sides encode to the tokens of the whole. 0: there is none. */
 size_t plait_tokenizer_cut(const struct plait_tokenizer *t, const char *text,
