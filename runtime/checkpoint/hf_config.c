@@ -15,7 +15,8 @@
 /* The keys are those of the classes GPT2Config, LlamaConfig, ... of the
  * package transformers, version 4 and 5. */
 
-#define MAX_COUNT (1 << 24) /* of any number of things */
+#define MAX_COUNT (1 << 24)  /* of any number of things */
+#define MAX_WINDOW_LAYERS 28 /* where max_window_layers is not given */
 #define MODEL(member) offsetof(struct plait_model_config, member)
 
 /* A whole number of config.json. */
@@ -239,6 +240,20 @@ static int read_head_dim(const struct read *r)
     return 0;
 }
 
+/* Whether some layer has the window that was asked for: the first
+ * max_window_layers have none. */
+static int read_windowed(const struct read *r, bool *windowed)
+{
+    const json_t *value = json_object_get(r->root, "max_window_layers");
+
+    if (value && !json_is_integer(value))
+        return refuse_value(r, "max_window_layers", value,
+                            "it must be a whole number");
+    *windowed = (value ? json_integer_value(value) : MAX_WINDOW_LAYERS) <
+                r->model->layers;
+    return 0;
+}
+
 /* The reach of attention. Sequences no longer than the window are not affected
  * by it, so it limits the sequence length. */
 static int read_window(const struct read *r, const struct plait_hf_type *type)
@@ -252,6 +267,9 @@ static int read_window(const struct read *r, const struct plait_hf_type *type)
         (type->window == PLAIT_HF_WINDOW_ASKED &&
          read_bool(r, "use_sliding_window", false, &asked) < 0))
         return type->window == PLAIT_HF_WINDOW_NONE ? 0 : -1;
+    if (asked && type->window == PLAIT_HF_WINDOW_ASKED &&
+        read_windowed(r, &asked) < 0)
+        return -1;
     if (!asked)
         return 0;
     if (read_counts(r, key) < 0)

@@ -21,10 +21,11 @@ int plait_hf_config_possible(const struct plait_model_config *model,
 
 /* Write DIR/config.json of a possible model, for weights of `type`. The ids of
  * the tokens that begin, end and pad a text are taken from the config.json in
- * `like`, if there is one; NULL: none. */
+ * `like` (NULL: none) or above a checkpoint there. If there is none, `end` ends
+ * a text (-1: not known), and nothing begins or pads one. */
 int plait_hf_config_write(const char *dir,
                           const struct plait_model_config *model,
-                          enum plait_dtype type, const char *like,
+                          enum plait_dtype type, const char *like, int32_t end,
                           struct plait_error *err);
 
 #endif

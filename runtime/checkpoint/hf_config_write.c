@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_types.h"
@@ -140,7 +141,8 @@ static json_t *llama_json(const struct plait_model_config *m, const char *like)
     return NULL;
 }
 
-/* The config.json that a checkpoint was made of, or NULL. */
+/* The config.json that a checkpoint was made of, or NULL. That of a single
+ * checkpoint is in the directory above. */
 static json_t *load_like(const char *like)
 {
     char path[4096];
@@ -148,20 +150,40 @@ static json_t *load_like(const char *like)
     if (!like)
         return NULL;
     snprintf(path, sizeof(path), "%s/config.json", like);
+    if (access(path, F_OK) == 0)
+        return json_load_file(path, 0, NULL);
+    snprintf(path, sizeof(path), "%s/manifest.json", like);
+    if (access(path, F_OK) < 0)
+        return NULL;
+    snprintf(path, sizeof(path), "%s/../config.json", like);
     return json_load_file(path, 0, NULL);
 }
 
 /* Copy keys that do not follow from the weights. `like` has the original
- * longest text, which a window or a job may have cut here. */
+ * longest text, which a window or a job may have cut here, and the first layer
+ * with a window, within which all layers are the same. */
 static void copy_rest(json_t *to, const json_t *like)
 {
     static const char *const keys[] = {"bos_token_id", "eos_token_id",
                                        "pad_token_id",
                                        "max_position_embeddings"};
+    const json_t *layers = json_object_get(like, "max_window_layers");
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (json_object_get(like, keys[i]))
             json_object_set(to, keys[i], json_object_get(like, keys[i]));
+    if (layers && json_object_get(to, "max_window_layers"))
+        json_object_set(to, "max_window_layers", (json_t *)layers);
+}
+
+/* Without these keys a model would have the ids of one tokenizer that the
+ * package transformers takes for granted. */
+static int set_ids(json_t *to, int32_t end)
+{
+    return json_object_set_new(to, "bos_token_id", json_null()) ||
+           json_object_set_new(to, "pad_token_id", json_null()) ||
+           json_object_set_new(to, "eos_token_id",
+                               end < 0 ? json_null() : json_integer(end));
 }
 
 static const char *torch_name(enum plait_dtype type)
@@ -172,7 +194,7 @@ static const char *torch_name(enum plait_dtype type)
 }
 
 int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
-                          enum plait_dtype type, const char *like,
+                          enum plait_dtype type, const char *like, int32_t end,
                           struct plait_error *err)
 {
     json_t *old = load_like(like), *root;
@@ -185,7 +207,9 @@ int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
                : llama_json(
                      m, json_string_value(json_object_get(old, "model_type")));
     if (!root ||
-        json_object_set_new(root, "torch_dtype", json_string(torch_name(type))))
+        json_object_set_new(root, "torch_dtype",
+                            json_string(torch_name(type))) ||
+        (!old && set_ids(root, end < m->vocab ? end : -1)))
         ret = plait_errorf(err, "%s: out of memory", path);
     if (ret == 0)
         copy_rest(root, old);

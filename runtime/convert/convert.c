@@ -168,9 +168,11 @@ static int run_job(struct job *job, struct plait_error *err)
     if (choose_format(job, err) < 0 ||
         plait_convert_dir_open(&dir, job->to, err) < 0)
         return -1;
-    ret = convert(job, &dir, &done, err);
-    if (ret == 0 && job->found != FORMAT_LLMC)
-        ret = plait_model_extras_copy(job->from, dir.made, err);
+    ret = job->found == FORMAT_LLMC
+              ? 0
+              : plait_model_extras_copy(job->from, dir.made, err);
+    if (ret == 0)
+        ret = convert(job, &dir, &done, err);
     if (ret == 0)
         ret = plait_convert_dir_commit(&dir, err);
     if (ret < 0) {

@@ -44,8 +44,8 @@ int plait_convert_from_hf(const char *from, const char *dir,
                           struct plait_converted *done,
                           struct plait_error *err);
 
-/* Writes the weights of the checkpoint `path` as `type` to the directory `dir`;
- * `like` as in plait_hf_config_write(). */
+/* Writes the weights of the checkpoint `path` as `type` to the directory `dir`,
+ * which has its tokenizer; `like` as in plait_hf_config_write(). */
 int plait_convert_to_hf(const char *path, const char *dir,
                         enum plait_dtype type, const char *like,
                         struct plait_converted *done, struct plait_error *err);

@@ -13,6 +13,7 @@
 #include "runtime/checkpoint/sources.h"
 #include "runtime/convert/convert.h"
 #include "runtime/convert/convert_rows.h"
+#include "runtime/data/tokenizer/tokenizer.h"
 
 /* Writes a checkpoint's weights as Hugging Face's files. */
 
@@ -270,6 +271,26 @@ static int check_parameters(const struct export *ex, struct plait_error *err)
     return plait_convert_check_parameters(&ex->from, n, err);
 }
 
+/* The token that ends a text, by the tokenizer that has been copied to the
+ * directory; -1: there is none, or it cannot be read. */
+static int32_t find_end(const char *dir)
+{
+    static const char *const kinds[] = {"bpe", "spm"};
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+    struct plait_tokenizer *t = NULL;
+    struct plait_error why;
+    char spec[4200];
+    int32_t end;
+
+    for (int i = 0; i < 2 && !t; i++) {
+        snprintf(spec, sizeof(spec), "%s:%s/%s", kinds[i], dir, names[i]);
+        t = plait_tokenizer_create(spec, &why);
+    }
+    end = t ? plait_tokenizer_end(t) : -1;
+    plait_tokenizer_destroy(t);
+    return end;
+}
+
 static int write_all(struct export *ex, const struct plait_model_config *model,
                      const char *like, struct plait_error *err)
 {
@@ -280,7 +301,8 @@ static int write_all(struct export *ex, const struct plait_model_config *model,
         plait_convert_files(ex->nfiles, write_file, ex, err) < 0 ||
         write_index(ex, err) < 0)
         return -1;
-    return plait_hf_config_write(ex->dir, model, ex->type, like, err);
+    return plait_hf_config_write(ex->dir, model, ex->type, like,
+                                 find_end(ex->dir), err);
 }
 
 int plait_convert_to_hf(const char *path, const char *dir,

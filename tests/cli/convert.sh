@@ -28,6 +28,9 @@ trip() {
         hf same "$at" "$at.back" "$3"
     ok "$1: its checkpoint alone, as fp32" \
         quietly --from "$at.plait/step-00000000" --to "$at.wide" --format hf
+    ok "$1: with the same config.json, but for the type" \
+        python3 -c "import sys; sys.path.insert(0, '$top_srcdir/tests/lib')
+import hf; hf.same_config('$at', '$at.wide')"
     ok "$1: the same tensors in fp32" \
         python3 -c "import sys; sys.path.insert(0, '$top_srcdir/tests/lib')
 import hf; hf.same('$at', '$at.wide', 'F32')"
@@ -41,10 +44,30 @@ trip llama3 1 F32 fp32
 trip mistral 1 F32 fp32
 trip mixtral 3 F32 fp32
 trip qwen2 1 BF16 bf16
+trip qwen2-window 1 F32 fp32
 trip qwen3 2 BF16 bf16
 good=$dir/llama-tied-1-BF16
 ok "nothing is left beside them" \
     test -z "$(find "$dir" -name '*.partial' -o -name '.step-*')"
+
+# value DIR KEY: what config.json has for it
+value() {
+    python3 -c "import json; print(json.load(open('$1/config.json'))['$2'])"
+}
+
+# A window that no layer has, as it begins after the last one.
+at=$dir/qwen2-full
+cp -r "$dir/qwen2-window-1-F32" "$at"
+sed -i 's/"max_window_layers": 1/"max_window_layers": 2/' "$at/config.json"
+ok "qwen2 without windowed layers: to a checkpoint" \
+    quietly --from "$at" --to "$at.plait"
+ok "its attention reaches over all" \
+    grep -q "seq_len: 32" "$at.plait/latest/plait.yaml"
+ok "qwen2 without windowed layers: back" \
+    quietly --from "$at.plait" --to "$at.back"
+ok "and still without" \
+    test "$(value "$at.back" max_window_layers)" = 2 -a \
+    "$(value "$at.back" use_sliding_window)" = False
 
 # -- llm.c's files -----------------------------------------------------------
 
@@ -70,6 +93,22 @@ import hf; hf.same('$at', '$at.out.hf')"
 
 llmc F32 fp32
 llmc BF16 bf16
+
+# A model that came without the ids of special tokens: no defaults of others.
+at=$dir/gpt2-F32.in
+ids() {
+    echo "$(value "$1" bos_token_id) $(value "$1" eos_token_id)" \
+        "$(value "$1" pad_token_id)"
+}
+ok "no tokenizer: no special tokens" \
+    test "$(ids "$dir/gpt2-F32.out.hf")" = "None None None"
+cat >"$at/tokenizer.json" <<'END'
+{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer":
+ {"type": "ByteLevel", "add_prefix_space": false},
+ "added_tokens": [{"id": 1, "content": "<|endoftext|>", "special": true}]}
+END
+ok "with a tokenizer" quietly --from "$at/latest" --to "$at.ends"
+ok "the token that ends its texts" test "$(ids "$at.ends")" = "None 1 None"
 
 # -- training from it -------------------------------------------------------
 

@@ -34,6 +34,8 @@ KINDS = {
     "mixtral": {**LLAMA, "model_type": "mixtral", "num_local_experts": 4,
                 "num_experts_per_tok": 2, "sliding_window": None},
     "qwen2": {**LLAMA, "model_type": "qwen2", "use_sliding_window": False},
+    "qwen2-window": {**LLAMA, "model_type": "qwen2", "use_sliding_window": True,
+                     "sliding_window": 20, "max_window_layers": 1},
     "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 8,
               "tie_word_embeddings": True}}
 
