@@ -154,6 +154,16 @@ check "the job's comment has its figures" \
     like "$(scontrol show job "$job")" \
     "Comment=mine \\| plait-train: step [0-9]+ of [0-9]+, loss .* tokens/s, MFU \
 .* s a step \\(plan .*\\), 1 restart, [0-9]+ s lost"
+array=$(sbatch --parsable -n1 --array=1-2 -o /dev/null --comment=mine \
+    --wrap "srun --mpi=pmix '$train' c.yaml \
+        --set train.steps=\$((1 + SLURM_ARRAY_TASK_ID))")
+until_true eval '[ -z "$(squeue -h -j $array)" ]'
+check "... and those of a job array's tasks are their own" \
+    is "Comment=mine | plait-train: step 2 of 2 \
+Comment=mine | plait-train: step 3 of 3" \
+    "$(scontrol -o show job "$array" |
+        grep -o "Comment=mine | plait-train: step [0-9]* of [0-9]*" |
+        sort | xargs)"
 echo 'job_comment: false' >quiet.yaml
 quiet=$(PLAIT_SITE=$work/quiet.yaml sbatch --parsable -n1 -o /dev/null \
     --comment=mine --wrap "srun --mpi=pmix '$train' c.yaml --set train.steps=2")

@@ -92,6 +92,71 @@ static void check_join(void)
        "... where it is longer than Slurm's");
 }
 
+/* The command that sets the comment of job 12, where squeue says this. */
+static const char *update(const char *squeue)
+{
+    const struct plait_job_line line = {.step = 1,
+                                        .steps = 2,
+                                        .loss = NAN,
+                                        .per_s = NAN,
+                                        .mfu = NAN,
+                                        .per_joule = NAN,
+                                        .step_s = NAN,
+                                        .planned_s = NAN,
+                                        .lost_s = NAN};
+    static char said[2000];
+    char path[512];
+    size_t n = 0;
+    FILE *file;
+
+    write_file("says", squeue);
+    write_file("updates", "");
+    plait_job_line_write(&line);
+    snprintf(path, sizeof(path), "%s/updates", dir);
+    file = fopen(path, "r");
+    if (file) {
+        n = fread(said, 1, sizeof(said) - 1, file);
+        fclose(file);
+    }
+    said[n] = '\0';
+    return said;
+}
+
+#define LINE "plait-train: step 1 of 2, 0 restarts>"
+
+static void check_write(void)
+{
+    char text[600];
+
+    write_file("squeue", "#!/bin/sh\ncat \"${0%/*}/says\"\n");
+    write_file("scontrol",
+               "#!/bin/sh\nprintf '<%s>' \"$@\" >\"${0%/*}/updates\"\n");
+    snprintf(text, sizeof(text), "%s/squeue", dir);
+    chmod(text, 0700);
+    snprintf(text, sizeof(text), "%s/scontrol", dir);
+    chmod(text, 0700);
+    snprintf(text, sizeof(text), "%s:%s", dir, getenv("PATH"));
+    setenv("PATH", text, 1);
+    setenv("SLURM_JOB_ID", "12", 1);
+    ok(!strcmp(update("\03612 12 mine\n"),
+               "<update><JobId=12><Comment=mine | " LINE),
+       "a job");
+    ok(!strcmp(update("\03612 12 (null)\n"),
+               "<update><JobId=12><Comment=" LINE),
+       "a job without a comment");
+    ok(!strcmp(update("\03612 12 my\nown\n"),
+               "<update><JobId=12><Comment=my\nown | " LINE),
+       "a comment of two lines");
+    ok(!strcmp(update("\03613 12_1 his\n\03612 12_2 mine\n"),
+               "<update><JobId=12_2><Comment=mine | " LINE),
+       "a task of an array: its own comment alone");
+    ok(!strcmp(update("\03613 12+1 (null)\n\03612 12+0 (null)\n"),
+               "<update><JobId=12+0><Comment=" LINE),
+       "so of a heterogeneous job");
+    ok(!strcmp(update("\03613 13 his\n"), "") && !strcmp(update(""), ""),
+       "a job that Slurm does not show: nothing");
+}
+
 static void check_energy(void)
 {
     struct plait_energy *energy = plait_energy_create("", dir);
@@ -127,6 +192,7 @@ int main(void)
         return 99;
     check_text();
     check_join();
+    check_write();
     check_energy();
     snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     return system(command) != 0 ? 99 : done_testing();

@@ -17,6 +17,7 @@
 
 #define MARK "plait-train: "
 #define BETWEEN " | "
+#define RECORD '\036' /* before what squeue says of a job */
 
 enum { SECONDS = 10 }; /* that slurmctld may take */
 
@@ -83,29 +84,53 @@ static int run(char *const argv[], char **text)
     return *text && status == 0 ? 0 : -1;
 }
 
+/* The job's comment in what squeue says of one or more jobs: the number of a
+ * job array or of a heterogeneous job means all of it. *name is what means this
+ * job alone, as 12_3 or 12+0. NULL: the job is not among them. */
+static char *find_comment(char *said, const char *job, char **name)
+{
+    char *at = strchr(said, RECORD), *next, *number, *comment;
+
+    for (; at; at = next) {
+        next = strchr(at + 1, RECORD);
+        if (next)
+            *next = '\0';
+        comment = at + 1;
+        number = strsep(&comment, " ");
+        *name = strsep(&comment, " ");
+        if (comment && strcmp(number, job) == 0)
+            return strcmp(comment, "(null)\n") == 0 ? strchr(comment, '\0')
+                                                    : comment;
+    }
+    return NULL;
+}
+
 void plait_job_line_write(const struct plait_job_line *line)
 {
     char comment[PLAIT_JOB_COMMENT_SIZE], text[PLAIT_JOB_COMMENT_SIZE];
-    char *job = getenv("SLURM_JOB_ID"), *old = NULL, *set = NULL,
-         *update = NULL, *said = NULL;
+    char *job = getenv("SLURM_JOB_ID"), *jobs = NULL, *set = NULL,
+         *update = NULL, *said = NULL, *old, *name;
+    char format[] = {RECORD, '%', 'A', ' ', '%', 'i', ' ', '%', 'k', '\0'};
 
     if (!job || !*job)
         return;
-    if (run((char *[]){"squeue", "-h", "-j", job, "-o", "%k", NULL}, &old) < 0)
+    if (run((char *[]){"squeue", "-h", "-j", job, "-o", format, NULL}, &jobs) <
+        0)
         goto error;
-    if (strcmp(old, "(null)\n") == 0)
-        *old = '\0';
+    old = find_comment(jobs, job, &name);
+    if (!old)
+        goto error;
     plait_job_line_format(line, text, sizeof(text));
     if (plait_job_line_join(old, text, comment) < 0)
         goto error;
     if (asprintf(&set, "Comment=%s", comment) < 0)
         set = NULL;
-    if (asprintf(&update, "JobId=%s", job) < 0)
+    if (asprintf(&update, "JobId=%s", name) < 0)
         update = NULL;
     if (set && update)
         run((char *[]){"scontrol", "update", update, set, NULL}, &said);
 error:
-    free(old);
+    free(jobs);
     free(said);
     free(set);
     free(update);
