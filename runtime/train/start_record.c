@@ -51,6 +51,14 @@ static const char *precision_name(const struct plait_job_config *c)
     return s->fields[i].choices[c->train.precision];
 }
 
+/* JSON has no texts that are not UTF-8: null for those. */
+static json_t *text_or_null(const char *text)
+{
+    json_t *string = json_string(text);
+
+    return string ? string : json_null();
+}
+
 /* What shapes a step. own_time: its parts are measured in processor time
  * (took.h), unlike in earlier builds. gpu_type is null on a single node, where
  * nothing has looked for the type of its GPUs. */
@@ -67,14 +75,14 @@ static json_t *build_plan(const struct plait_start_record *r)
     plait_layout_format_order(&mesh->layout, order);
     nodes = list_nodes(r->nodes, mesh->world_size, &n);
     return json_pack(
-        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s?, s:s?, s:s, s:i, s:i, s:b, s:o}",
+        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s?, s:s?, s:o, s:i, s:i, s:b, s:o}",
         "order", order, "schedule", plait_schedule_names[c->parallel.schedule],
         "zero", c->parallel.zero, "precision", precision_name(c), "micro_batch",
         c->train.micro_batch, "global_batch", c->train.global_batch, "gpu_type",
         !r->s->world.ops->gpu || n > 1 ? mesh->gpu.name : NULL, "profile",
-        c->log.profile, "dir", dir, "threads", r->s->world.threads, "cores",
-        (int)sysconf(_SC_NPROCESSORS_ONLN), "own_time", !r->s->world.ops->gpu,
-        "nodes", nodes);
+        c->log.profile, "dir", text_or_null(dir), "threads",
+        r->s->world.threads, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN),
+        "own_time", !r->s->world.ops->gpu, "nodes", nodes);
 }
 
 static json_t *build_record(const struct plait_start_record *r)
@@ -83,12 +91,9 @@ static json_t *build_record(const struct plait_start_record *r)
     const int *size = s->mesh->layout.size;
     const char *job = getenv("PLAIT_JOBID");
     char host[256] = "";
-    json_t *config = json_string(r->config);
 
     if (!job) /* srun without the plugin, or mpirun in a job */
         job = getenv("SLURM_JOB_ID");
-    if (!config) /* not UTF-8 */
-        config = json_null();
     gethostname(host, sizeof(host) - 1);
     return json_pack(
         "{s:I, s:f, s:f, s:f, s:b, s:I, s:I, s:s, s:s, s:s?, s:s, s:s?, s:I, "
@@ -102,7 +107,7 @@ static json_t *build_record(const struct plait_start_record *r)
         (json_int_t)r->parameters, "peak_flops", r->peak, "ranks",
         s->mesh->world_size, "tp", size[PLAIT_TP], "cp", size[PLAIT_CP], "ep",
         size[PLAIT_EP], "dp", size[PLAIT_DP], "pp", size[PLAIT_PP], "plan",
-        build_plan(r), "config", config);
+        build_plan(r), "config", text_or_null(r->config));
 }
 
 static int write_line(const char *path, const char *mode, json_t *line)

@@ -128,6 +128,15 @@ assert (a["step"], b["step"], b["steps"]) == (0, 6, 10)
 assert a["ranks"] == a["tp"] == 1 and "Grüße" in a["config"]
 ' "$dir"
 check "both starts are on record" $?
+mkdir "$dir/"$'\377'
+(cd "$dir/"$'\377' && run --set train.steps=2 --set checkpoint.dir=null \
+    --set log.tensorboard=null --metrics n.jsonl && exit $status) &&
+    python3 -c '
+import json, sys
+start, = map(json.loads, open(sys.argv[1] + "/n.jsonl.starts"))
+assert start["plan"]["dir"] is None and start["steps"] == 2, start
+' "$dir/"$'\377'
+check "a directory whose name is no text of JSON is left out of them" $?
 
 python3 -c 'import tensorboard, tbparse' 2>/dev/null
 if [ $? = 0 ]; then
