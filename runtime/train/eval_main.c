@@ -188,12 +188,17 @@ static int sum_losses(struct plait_session *s, struct plait_pipeline *pipe,
 
 /* -- output ---------------------------------------------------------------- */
 
+/* JSON has no infinity, which the perplexity is from a loss of 710 on. */
 static void print_json(const struct windows *w, double sum)
 {
-    double n = w->text->predicted;
+    double n = w->text->predicted, perplexity = exp(sum / n);
 
-    printf("{\"tokens\":%" PRId64 ",\"loss\":%.9g,\"perplexity\":%.9g,",
-           w->text->predicted, sum / n, exp(sum / n));
+    printf("{\"tokens\":%" PRId64 ",\"loss\":%.9g,", w->text->predicted,
+           sum / n);
+    if (isfinite(perplexity))
+        printf("\"perplexity\":%.9g,", perplexity);
+    else
+        printf("\"perplexity\":null,");
     if (w->text->bytes > 0)
         printf("\"bytes\":%" PRId64 ",\"bits_per_byte\":%.9g,", w->text->bytes,
                sum / log(2) / w->text->bytes);

@@ -162,6 +162,30 @@ for layout in ${mpi:+4:2:2:1:1 2:1:1:1:2 2:1:1:2:1}; do
         within "$(value loss)" "$want" 1e-5
 done
 
+# Logits so large that e to the power of the loss is infinite.
+if command -v python3 >/dev/null; then
+    python3 - "$top_srcdir/tests/lib" "$dir/hf" <<'END' || give_up hf
+import struct, sys
+sys.path.insert(0, sys.argv[1])
+import hf
+path = sys.argv[2]
+tensors = []
+for name, (shape, dtype, data) in hf.read(path).items():
+    if name == "lm_head.weight":
+        data = struct.unpack(f"<{len(data) // 4}f", data)
+        data = struct.pack(f"<{len(data)}f", *(1e6 * x for x in data))
+    tensors.append((name, shape, data))
+hf.write_file(path + "/model.safetensors", tensors, dtype)
+END
+    timeout 240 "$eval" "$dir/hf" "$dir/short" --json >"$dir/json" 2>"$dir/err"
+    ok "a loss of $(value loss): JSON all the same" python3 -c '
+import json, sys
+def refuse(x):
+    raise ValueError(x)
+got = json.load(open(sys.argv[1]), parse_constant=refuse)
+assert got["loss"] > 710 and got["perplexity"] is None, got' "$dir/json"
+fi
+
 # -- wrong input
 
 printf 'x%.0s' $(seq 65) >"$dir/65"
