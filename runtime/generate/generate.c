@@ -114,7 +114,10 @@ static int write_token(struct generator *g, int i, int32_t token,
 
 static bool is_end(const struct generator *g, int32_t token)
 {
-    return g->how->stop_at_end && token == g->prompts->end;
+    for (int i = 0; g->how->stop_at_end && i < g->prompts->nstops; i++)
+        if (token == g->prompts->stop[i])
+            return true;
+    return false;
 }
 
 /* A full window is cut to its newer half, which the model then sees as if the

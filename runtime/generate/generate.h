@@ -11,7 +11,7 @@
 struct plait_generate_how {
     struct plait_choice choice;
     int64_t tokens;   /* of each text, after its prompt */
-    bool stop_at_end; /* stop at the end token, else another text follows */
+    bool stop_at_end; /* stop where a text ends, else another text follows */
 };
 
 /* What generation took. */

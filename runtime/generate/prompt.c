@@ -4,6 +4,7 @@
 #include "runtime/generate/prompt.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,78 @@ plait_tokenizer_find(const struct plait_tokenizer_source *source,
     return NULL;
 }
 
+/* -- the tokens that end a text ------------------------------------------ */
+
+/* A file beside the tokenizer's; NULL: there is none. */
+static json_t *load_beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    char file[4200];
+
+    snprintf(file, sizeof(file), "%.*s%s", slash ? (int)(slash - path + 1) : 0,
+             path, name);
+    return json_load_file(file, 0, NULL);
+}
+
+static void add_stop(struct plait_prompts *p, json_int_t id)
+{
+    if (id >= 0 && id <= INT32_MAX && p->nstops < PLAIT_STOPS_MOST)
+        p->stop[p->nstops++] = (int32_t)id;
+}
+
+/* The eos_token_id of generation_config.json: a number or several. */
+static void add_ids(struct plait_prompts *p, const json_t *ids)
+{
+    const json_t *id;
+    size_t i;
+
+    if (json_is_integer(ids))
+        add_stop(p, json_integer_value(ids));
+    json_array_foreach(ids, i, id)
+    {
+        if (json_is_integer(id))
+            add_stop(p, json_integer_value(id));
+    }
+}
+
+/* The eos_token of tokenizer_config.json: a text, or an object with one. */
+static int add_named(struct plait_prompts *p, const json_t *eos,
+                     struct plait_error *err)
+{
+    const char *text = json_string_value(
+        json_is_object(eos) ? json_object_get(eos, "content") : eos);
+    int32_t *tokens;
+    size_t n;
+
+    if (!text)
+        return 0;
+    if (plait_tokenizer_encode(p->tokenizer, text, strlen(text), &tokens, &n,
+                               err) < 0)
+        return -1;
+    if (n == 1)
+        add_stop(p, tokens[0]);
+    free(tokens);
+    return 0;
+}
+
+static int find_stops(struct plait_prompts *p, struct plait_error *err)
+{
+    const char *path = plait_tokenizer_path(p->tokenizer);
+    json_t *generation, *config;
+    int rc;
+
+    add_stop(p, p->end);
+    if (!path)
+        return 0;
+    generation = load_beside(path, "generation_config.json");
+    config = load_beside(path, "tokenizer_config.json");
+    add_ids(p, json_object_get(generation, "eos_token_id"));
+    rc = add_named(p, json_object_get(config, "eos_token"), err);
+    json_decref(generation);
+    json_decref(config);
+    return rc;
+}
+
 /* -- the prompts --------------------------------------------------------- */
 
 /* The counts of all prompts, then their tokens, as they are broadcast. */
@@ -156,6 +229,8 @@ static int encode_all(struct plait_prompts *p,
     if (p->tokenizer) {
         p->vocab = plait_tokenizer_vocab(p->tokenizer);
         p->end = plait_tokenizer_end(p->tokenizer);
+        if (find_stops(p, err) < 0)
+            return -1;
     }
     e->data = calloc(n, sizeof(*e->data));
     e->size = n;
@@ -214,7 +289,9 @@ int plait_prompts_open(struct plait_prompts *p, struct plait_comm *world,
     if (plait_error_consensus(world, rc, err) < 0)
         goto error;
     if (plait_comm_host_broadcast(world, &p->vocab, sizeof(p->vocab), 0) == 0 &&
-        plait_comm_host_broadcast(world, &p->end, sizeof(p->end), 0) == 0)
+        plait_comm_host_broadcast(world, &p->end, sizeof(p->end), 0) == 0 &&
+        plait_comm_host_broadcast(world, p->stop, sizeof(p->stop), 0) == 0 &&
+        plait_comm_host_broadcast(world, &p->nstops, sizeof(p->nstops), 0) == 0)
         return 0;
     plait_errorf(err, "%s", plait_comm_error(world));
 error:

@@ -20,6 +20,9 @@ struct plait_tokenizer *
 plait_tokenizer_find(const struct plait_tokenizer_source *source,
                      struct plait_error *err);
 
+/* More than any model has: tokens that end a text. */
+enum { PLAIT_STOPS_MOST = 64 };
+
 /* The beginnings of texts, as tokens. */
 struct plait_prompts {
     int n;
@@ -27,6 +30,10 @@ struct plait_prompts {
     int *first;      /* [n + 1] where each begins */
     int vocab;       /* text tokens are below it */
     int32_t end;     /* the token that ends a text; -1: none */
+    /* Tokens that may end a text, such as a turn of a chat: `end`, and what is
+     * named so in the files beside the tokenizer. */
+    int32_t stop[PLAIT_STOPS_MOST];
+    int nstops;
     struct plait_tokenizer *tokenizer; /* rank 0; NULL: tokens are numbers */
 };
 

@@ -124,6 +124,33 @@ ok "a Hugging Face directory: the same text" cmp "$dir/greedy" "$dir/other"
 ok "plait generate" cmp "$dir/greedy" \
     <("$top_builddir/plait" generate "$dir/ck" "${greedy[@]}" --tokens 30)
 
+# Bytes as a tokenizer.json has them. The one that comes first in the greedy text
+# is an added token, as the ends of turns are in a chat's tokenizer.
+byte=$(od -An -tu1 -j7 -N1 "$dir/greedy" | xargs)
+character=$(head -c 8 "$dir/greedy" | tail -c 1)
+cat >"$dir/hf/tokenizer.json" <<END
+{"model": {"type": "BPE", "merges": [], "vocab": {$(for i in {0..9}; do
+    printf '"%d": %d, ' $i $((i + 48)); done) "Ġ": 32}}, "pre_tokenizer":
+ {"type": "ByteLevel", "add_prefix_space": false}, "added_tokens": [
+ {"id": 256, "content": "<|endoftext|>", "special": true},
+ {"id": $byte, "content": "$character"}]}
+END
+# turn: what is generated with this tokenizer
+turn() {
+    timeout 240 "$generate" "$dir/hf" "${greedy[@]}" --tokens 30 2>"$dir/err" |
+        tail -n 1
+}
+ok "the same tokens by a tokenizer.json" cmp <(turn) "$dir/greedy"
+echo "{\"eos_token\": {\"content\": \"$character\"}}" \
+    >"$dir/hf/tokenizer_config.json"
+ok "it ends with the eos_token of tokenizer_config.json" \
+    test "$(turn)" = "300 301"
+rm "$dir/hf/tokenizer_config.json"
+echo "{\"eos_token_id\": [256, $byte]}" >"$dir/hf/generation_config.json"
+ok "and with an eos_token_id of generation_config.json" \
+    test "$(turn)" = "300 301"
+rm "$dir/hf/"{tokenizer,generation_config}.json
+
 # -- plait-eval
 
 # held ARGS...: run plait-eval --json; value KEY: a value of its output
