@@ -360,6 +360,46 @@ static void test_messages(void)
     }
 }
 
+/* On nodes of 8, `dp` replicas with as many micro-batches each. */
+static double sharded(enum plait_shard_group group, int dp,
+                      struct plait_estimate *e)
+{
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make(&rows[0], &c, &l);
+    c.parallel.shard_group = group;
+    c.parallel.zero = 1;
+    c.train.global_batch = 16 * dp;
+    l.size[PLAIT_DP] = dp;
+    plait_estimate(&c, &l, &gpu, e, NULL);
+    return e->dp_hidden_s;
+}
+
+/* A node that has a whole replica sums and gathers inside itself, and each rank
+ * sums its eighth with those of the other nodes. */
+static void test_shard_group(void)
+{
+    struct plait_estimate all, node;
+    double inside = sharded(PLAIT_SHARD_ALL, 8, &all), across, bytes;
+    struct plait_gpu_type gpu;
+
+    ok(sharded(PLAIT_SHARD_NODE, 8, &node) == inside &&
+           node.step_s == all.step_s,
+       "a node's ranks are all there are on one node");
+    plait_gpu_type_find("h100", &gpu, NULL);
+    across = sharded(PLAIT_SHARD_NODE, 32, &node) - inside;
+    bytes = 2 * node.parameters / 8; /* of fp16 */
+    ok(near(across,
+            26 * 2 * 4 * gpu.nic_alpha + 2 * 3.0 / 4 * bytes / gpu.nic_bw,
+            1e-3),
+       "%.4f s in a node, and %.4f s across four", inside, across);
+    ok(near(node.optimizer_s, all.optimizer_s, 1e-9),
+       "each rank updates an eighth, as on one node");
+}
+
 /* Columns of all heads, and the share of scores that windows leave. */
 static void check_causal(struct plait_job_config *c, struct plait_layout *l,
                          double columns, double share, const char *what)
@@ -611,6 +651,7 @@ int main(void)
     test_offload();
     test_causal();
     test_messages();
+    test_shard_group();
     test_gpu_names();
     test_guesses();
     test_shared_cores();

@@ -212,9 +212,24 @@ double plait_shape_expert_share(const struct plait_shape *s)
            plait_shape_weights(s, s->m->layers, s->pp == 1, s->pp == 1);
 }
 
+/* Ranks of a node that share weights. */
+static double replicas_here(const struct plait_shape *s)
+{
+    return fmax(1, fmin((double)s->dp * s->cp, s->gpu->per_node / s->tp));
+}
+
+double plait_shape_shards(const struct plait_shape *s)
+{
+    if (!s->c->parallel.zero)
+        return 1;
+    return s->c->parallel.shard_group == PLAIT_SHARD_NODE
+               ? replicas_here(s)
+               : (double)s->dp * s->cp;
+}
+
 double plait_shape_sharded(const struct plait_shape *s, double weights)
 {
-    double ranks = s->c->parallel.zero ? (double)s->dp * s->cp : 1;
+    double ranks = plait_shape_shards(s);
     double experts = plait_shape_expert_share(s);
 
     return weights * ((1 - experts) / ranks + experts / fmax(1, ranks / s->ep));
@@ -349,15 +364,13 @@ static double code_bytes(const struct plait_shape *s,
 static void set_sharing(const struct plait_shape *s, struct shards *w)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
-    double all = (double)s->dp * s->cp;
-    double here = fmax(1, fmin(all, s->gpu->per_node / s->tp));
+    double here = replicas_here(s);
 
-    w->ranks = 1;
+    w->ranks = plait_shape_shards(s);
     w->align = REGION;
-    if (p->zero)
-        w->ranks = p->shard_group == PLAIT_SHARD_ALL ? all : here;
-    else if (here < all && p->all_reduce != PLAIT_ALL_REDUCE_FLAT &&
-             p->grad_sync != PLAIT_GRAD_NAIVE)
+    if (!p->zero && here < s->dp * s->cp &&
+        p->all_reduce != PLAIT_ALL_REDUCE_FLAT &&
+        p->grad_sync != PLAIT_GRAD_NAIVE)
         w->align *= here;
 }
 

@@ -43,7 +43,7 @@ static double expert_weights(const struct plait_shape *s)
 /* Ranks that share a dense weight's state, besides tp's. */
 static double sharing(const struct plait_shape *s)
 {
-    return s->c->parallel.zero ? (double)s->dp * s->cp : 1;
+    return plait_shape_shards(s);
 }
 
 static double matrix_weights(const struct plait_shape *s)

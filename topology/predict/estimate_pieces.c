@@ -192,7 +192,6 @@ static void set_offload(const struct plait_shape *s, struct plait_pieces *p)
 {
     enum plait_offload offload = s->c->parallel.offload;
     double rate = s->gpu->host_bw * (s->gpu->host_bw < PCIE_MOST ? 0.5 : 1);
-    double ranks = s->c->parallel.zero ? (double)s->dp * s->cp : 1;
     double one = plait_shape_offloaded(s) / rate, pass = plait_pieces_pass(p);
     double forward = pass, backward = 2 * pass + p->redone;
 
@@ -203,7 +202,7 @@ static void set_offload(const struct plait_shape *s, struct plait_pieces *p)
     p->sent = fmax(0, one - forward);
     p->fetched = fmax(0, one - backward);
     if (offload & PLAIT_OFFLOAD_OPTIMIZER)
-        p->away = plait_work_fullest_weights(s) / ranks *
+        p->away = plait_shape_sharded(s, plait_work_fullest_weights(s)) *
                   ((4 + s->element) / rate + 28 / HOST_SHARE);
 }
 
@@ -264,12 +263,19 @@ static double half_of(const struct plait_shape *s, double bytes, double calls,
     return calls * p.ring + (n - 1.0) / n * bytes / p.bandwidth;
 }
 
+/* The ranks among which data-parallel collectives are: those that ZeRO shards
+ * weights over, or all that have the same. */
+static int group_size(const struct plait_shape *s)
+{
+    return s->c->parallel.zero ? (int)plait_shape_shards(s) : s->dp * s->cp;
+}
+
 /* Experts' weights are shared by fewer ranks, so they are counted
  * separately. */
 double plait_pieces_half(const struct plait_shape *s, double bytes,
                          double calls)
 {
-    int n = s->dp * s->cp, stride = stride_of(s->layout, PLAIT_CP);
+    int n = group_size(s), stride = stride_of(s->layout, PLAIT_CP);
     double experts = plait_shape_expert_share(s);
 
     return half_of(s, bytes * (1 - experts), calls, n, stride) +
@@ -278,9 +284,35 @@ double plait_pieces_half(const struct plait_shape *s, double bytes,
                 : 0);
 }
 
+/* Where a node has a whole replica, all-reduces of each rank's shard across
+ * nodes. */
+static double across_nodes(const struct plait_shape *s, double bytes,
+                           double calls)
+{
+    int all = s->dp * s->cp, n = group_size(s), ep = s->ep;
+    int stride = stride_of(s->layout, PLAIT_CP);
+    int shards = n > ep ? n / ep : 1; /* of an expert */
+    double experts = plait_shape_expert_share(s), sum;
+
+    if (n >= all)
+        return 0;
+    sum = half_of(s, bytes * (1 - experts) / n, calls, (all + n - 1) / n,
+                  stride * n);
+    if (experts > 0)
+        sum += half_of(s, bytes * experts / shards, calls, all / ep / shards,
+                       stride * ep * shards);
+    return 2 * sum;
+}
+
+double plait_pieces_reduce(const struct plait_shape *s, double bytes,
+                           double calls)
+{
+    return plait_pieces_half(s, bytes, calls) + across_nodes(s, bytes, calls);
+}
+
 double plait_pieces_half_bandwidth(const struct plait_shape *s)
 {
-    return path_of(s, stride_of(s->layout, PLAIT_CP), s->dp * s->cp).bandwidth;
+    return path_of(s, stride_of(s->layout, PLAIT_CP), group_size(s)).bandwidth;
 }
 
 double plait_pieces_bucket_bytes(const struct plait_shape *s)

@@ -36,7 +36,11 @@ static inline double plait_pieces_pass(const struct plait_pieces *p)
  * of `bytes` in `calls` pieces, over the ranks that share weights. */
 double plait_pieces_half(const struct plait_shape *shape, double bytes,
                          double calls);
-/* Bytes/s of a rank in such a collective. */
+/* The sum of gradients that leaves each rank with its shard: such a half, and
+ * where a node has a whole replica, an all-reduce of the shard across nodes. */
+double plait_pieces_reduce(const struct plait_shape *shape, double bytes,
+                           double calls);
+/* Bytes/s of a rank in plait_pieces_half(). */
 double plait_pieces_half_bandwidth(const struct plait_shape *shape);
 /* Bytes of a gradient in a collective. */
 double plait_pieces_gradient_element(const struct plait_shape *shape);

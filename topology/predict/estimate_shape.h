@@ -59,6 +59,8 @@ double plait_shape_weights(const struct plait_shape *shape, int layers,
 /* Weights of a pipeline rank, with the padding of its blocks. */
 double plait_shape_rank_weights(const struct plait_shape *shape, int rank);
 
+/* Ranks that ZeRO shards dense weights over; 1 without it. */
+double plait_shape_shards(const struct plait_shape *shape);
 /* The weights of a GPU whose optimizer state it keeps with ZeRO, of `weights`
  * in all. The share is larger for experts, as fewer ranks have the same
  * ones. */

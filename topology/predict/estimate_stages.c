@@ -27,7 +27,7 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
         t->forward_comm[i] = layers * p->forward[i];
         t->backward_comm[i] = layers * p->backward[i];
     }
-    t->reduce = (zero ? 1 : 2) * plait_pieces_half(s, bytes, t->buckets);
+    t->reduce = (zero ? 1 : 2) * plait_pieces_reduce(s, bytes, t->buckets);
     if (zero == 3)
         t->gather = plait_pieces_half(
             s, plait_pieces_weight_element(s) * weights, blocks);

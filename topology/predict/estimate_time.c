@@ -106,8 +106,8 @@ static void set_sharded(const struct plait_shape *s,
     double forward = layers * forward_seconds(p);
     double backward = layers * backward_seconds(p);
     double bytes = plait_pieces_gradient_element(s) * weights;
-    double reduce =
-        plait_pieces_half(s, bytes, plait_pieces_buckets(s, bytes, layers + 2));
+    double reduce = plait_pieces_reduce(
+        s, bytes, plait_pieces_buckets(s, bytes, layers + 2));
     double gather = plait_pieces_half(
         s, plait_pieces_weight_element(s) * weights, layers + 1);
 
