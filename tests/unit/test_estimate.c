@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "tap.h"
 #include "topology/predict/auto.h"
@@ -400,6 +401,40 @@ static void test_shard_group(void)
        "each rank updates an eighth, as on one node");
 }
 
+/* What the fullest owner of SOAP's matrices keeps, with two ranks, and found in
+ * no time for many layers and ranks. */
+static void test_owners(void)
+{
+    double h = 4096, f = 4 * h, square = h * h;
+    struct plait_estimate one, two;
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+    clock_t start = clock();
+
+    plait_gpu_type_find("b300", &gpu, NULL);
+    make(&rows[2], &c, &l);
+    c.optim.kind = PLAIT_OPTIM_SOAP;
+    c.optim.max_dim = 8192;
+    c.model.layers = 1;
+    l.size[PLAIT_TP] = l.size[PLAIT_DP] = 1;
+    plait_estimate(&c, &l, &gpu, &one, NULL);
+    l.size[PLAIT_DP] = 2;
+    plait_estimate(&c, &l, &gpu, &two, NULL);
+    /* Of the mlp's two matrices, with one square each, a rank gets one, and of
+     * attention's four, with two squares, two. */
+    ok(near(one.memory.optimizer - two.memory.optimizer,
+            4 * 2 * (h * f + square + 2 * 3 * square), 1e-9),
+       "two ranks own half of a layer's matrices: %.3f GB less",
+       (one.memory.optimizer - two.memory.optimizer) / 1e9);
+    c.model.layers = 36;
+    c.train.global_batch = 16 * 131072;
+    l.size[PLAIT_DP] = 131072;
+    ok(plait_estimate_largest(&c, &l, &gpu) > 0 &&
+           clock() - start < 20 * CLOCKS_PER_SEC,
+       "the deepest model on 131,072 ranks is found");
+}
+
 /* Columns of all heads, and the share of scores that windows leave. */
 static void check_causal(struct plait_job_config *c, struct plait_layout *l,
                          double columns, double share, const char *what)
@@ -652,6 +687,7 @@ int main(void)
     test_causal();
     test_messages();
     test_shard_group();
+    test_owners();
     test_gpu_names();
     test_guesses();
     test_shared_cores();

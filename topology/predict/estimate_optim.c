@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "topology/predict/estimate_shape.h"
 
@@ -132,35 +134,79 @@ static int compare_costs(const void *left, const void *right)
     return (x < y) - (x > y);
 }
 
-static int least_loaded(const double *load, int n)
+/* Consecutive ranks that own as much. */
+struct owners {
+    int n;
+    double load, numbers;
+};
+
+static int least_loaded(const struct owners *o, int n)
 {
     int at = 0, i;
 
     for (i = 1; i < n; i++)
-        if (load[i] < load[at])
+        if (o[i].load < o[at].load)
             at = i;
     return at;
 }
 
-/* Numbers that the fullest of `ranks` owns, where each matrix goes to the rank
- * with the least work so far, the expensive ones first. `load`: [2 ranks],
- * zeros. */
-static double fullest_owner(const struct plait_shape *s, struct matrix *list,
-                            int ranks, double *load)
+static double spread(const struct owners *o, int n)
 {
-    double most = 0, *numbers = load + ranks;
-    int k, i;
+    double least = o[0].load, most = least;
+
+    for (int i = 1; i < n; i++) {
+        least = fmin(least, o[i].load);
+        most = fmax(most, o[i].load);
+    }
+    return most - least;
+}
+
+/* Deal matrices of one shape, each to the rank with the least work so far, of
+ * equals to the first. Loads that differ by less than one stay as far apart in
+ * a round in which each rank gets one. Returns the new length of `o`, which
+ * grows by one at most. */
+static int deal(const struct plait_shape *s, const struct matrix *m, int ranks,
+                struct owners *o, int n)
+{
+    double cost = m->rows * m->cols * fmin(m->rows, m->cols);
+    double numbers = owned_numbers(s, m);
+    int64_t left = (int64_t)m->count, rounds;
+
+    while (left > 0) {
+        int to = least_loaded(o, n);
+
+        rounds = spread(o, n) < cost ? left / ranks : 0;
+        if (rounds == 0 && o[to].n > left) {
+            memmove(&o[to + 1], &o[to], (size_t)(n++ - to) * sizeof(*o));
+            o[to].n = (int)left;
+            o[to + 1].n -= (int)left;
+        }
+        for (int i = 0; i < n; i++)
+            if (rounds || i == to) {
+                double times = rounds ? (double)rounds : 1;
+
+                o[i].load += times * cost;
+                o[i].numbers += times * numbers;
+            }
+        left -= rounds ? rounds * ranks : o[to].n;
+    }
+    return n;
+}
+
+/* Numbers that the fullest of `ranks` owns: the expensive matrices are dealt
+ * first. */
+static double fullest_owner(const struct plait_shape *s, struct matrix *list,
+                            int ranks)
+{
+    struct owners o[KINDS + 1] = {{ranks, 0, 0}};
+    double most = 0;
+    int n = 1, i;
 
     qsort(list, KINDS, sizeof(*list), compare_costs);
-    for (k = 0; k < KINDS; k++)
-        for (i = 0; i < (int)list[k].count; i++) {
-            const struct matrix *m = &list[k];
-            int to = least_loaded(load, ranks);
-
-            load[to] += m->rows * m->cols * fmin(m->rows, m->cols);
-            numbers[to] += owned_numbers(s, m);
-            most = fmax(most, numbers[to]);
-        }
+    for (i = 0; i < KINDS; i++)
+        n = deal(s, &list[i], ranks, o, n);
+    for (i = 0; i < n; i++)
+        most = fmax(most, o[i].numbers);
     return most;
 }
 
@@ -168,21 +214,16 @@ static double soap_bytes(const struct plait_shape *s, int layers)
 {
     struct matrix list[KINDS];
     int ranks = s->tp * s->dp * s->cp, k;
-    double *load = calloc(2 * (size_t)ranks, sizeof(*load));
-    double largest = 0, square = 0, sum;
+    double largest = 0, square = 0;
     double matrices = 2 + (s->tp > 1 ? 2 : sharing(s) > 1);
 
-    if (!load)
-        return 0;
     list_matrices(s, layers, list);
     for (k = 0; k < KINDS; k++) {
         largest = fmax(largest, list[k].rows * list[k].cols);
         square = fmax(square, square_of(s, list[k].rows));
         square = fmax(square, square_of(s, list[k].cols));
     }
-    sum = fullest_owner(s, list, ranks, load) + matrices * largest + square;
-    free(load);
-    return 4 * sum;
+    return 4 * (fullest_owner(s, list, ranks) + matrices * largest + square);
 }
 
 /* An embedding that both ends of the pipeline have is kept as two fp32 numbers
