@@ -47,7 +47,8 @@ near layer_us 90
 near stream 0.5
 sed -n '1s/.*before, \([0-9.]*\) % after/\1/p' site.yaml |
     awk '{ exit !($1 < 1) }'
-check "$(head -n 1 site.yaml)" $?
+rc=$?
+check "$(head -n 1 site.yaml)" $rc
 grep -q 'matmul: .* with one run left out' site.yaml
 check 'and how far each spreads' $?
 "$plait" estimate --model model.yaml --gpus 8 --site site.yaml >out &&
@@ -74,7 +75,8 @@ cat >run.jsonl.starts <<'END'
 {"time":1,"step":0,"device":"cuda","ranks":2,"tp":2,"cp":1,"ep":1,"dp":1,"pp":1,"plan":{"order":"tp-cp-ep-dp-pp","schedule":"1f1b","zero":0,"precision":"bf16","micro_batch":2,"global_batch":32,"gpu_type":"a100-80g"},"config":"model: {family: llama, layers: 8, hidden: 1024, heads: 16, ffn: 4096, vocab: 32000, seq_len: 1024}\n"}
 END
 "$plait" calibrate run.jsonl >site.yaml && grep -q '^gpu_type: a100-80g$' site.yaml
-check "a run names its GPUs: $(sed -n 2p site.yaml)" $?
+rc=$?
+check "a run names its GPUs: $(sed -n 2p site.yaml)" $rc
 sed -n 's/.*before, \([0-9.]*\) % after/\1/p' site.yaml |
     awk '{ exit !($1 < 1) }'
 check 'its first steps do not count' $?
@@ -102,7 +104,8 @@ check "has its cores, its ranks a node, and products fitted: $(grep tflops: \
     site.yaml)" $?
 sed -n 's/.*before, \([0-9.]*\) % after/\1/p' site.yaml |
     awk '$1 > 1.5 { far = 1 } END { exit far }'
-check "$(head -n 1 site.yaml)" $?
+rc=$?
+check "$(head -n 1 site.yaml)" $rc
 [ "$(grep -c '^# run.jsonl: .* s after (.* %)$' site.yaml)" = 2 ] &&
     grep -q '^# 1 run not fitted to: mean error .* after$' site.yaml
 check 'a run of --check is held against the result' $?

@@ -47,7 +47,8 @@ refuse() {
     "$plait" init "$@" >"$tmp/out" 2>"$tmp/err"
     [ $? = "$wanted" ] && [ "$(wc -l <"$tmp/err")" = 1 ] &&
         grep -q "$pattern" "$tmp/err" && [ ! -s "$tmp/out" ]
-    check "refused: ${*:-no option}: $(cat "$tmp/err")" $?
+    rc=$?
+    check "refused: ${*:-no option}: $(cat "$tmp/err")" $rc
 }
 refuse 2 'model is missing'
 refuse 2 'must be one of tiny 124m' --model 9b

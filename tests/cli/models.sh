@@ -15,7 +15,8 @@ parameters() {
     shift 2
     "$plait" estimate --model "$file" --gpus 8 "$@" --json >json 2>err &&
         grep -q "\"parameters\": $count," json
-    check "$file: $count parameters$(cat err)" $?
+    rc=$?
+    check "$file: $count parameters$(cat err)" $rc
 }
 # refused TEXT OPTION...: whether plait estimate fails with just this line
 refused() {
@@ -98,7 +99,8 @@ billions() {
         awk -v all="$2" -v active="$3" 'NR == 1 { a = $1 / 1e9 / all - 1 }
             NR == 2 { b = $1 / 1e9 / active - 1 }
             END { exit !(NR == 2 && a * a < 25e-6 && b * b < 25e-4) }'
-    check "$1: $2 billion, $3 for a token$(cat err)" $?
+    rc=$?
+    check "$1: $2 billion, $3 for a token$(cat err)" $rc
 }
 billions deepseek.json 671 37.5
 billions qwen.json 30.5 3.3

@@ -134,5 +134,6 @@ assert all(k["key"].startswith("parallel.") for k in keys)'
 check 'and as JSON' $?
 "$top_builddir/plait" keys nokey 2>"$tmp" >&2
 [ $? = 2 ] && [ "$(wc -l <"$tmp")" = 1 ] && grep -q "'nokey'" "$tmp"
-check "a key that is none: $(cat "$tmp")" $?
+rc=$?
+check "a key that is none: $(cat "$tmp")" $rc
 echo "1..$n"

@@ -57,7 +57,8 @@ check 'on standard output too' $?
 for wrong in '--hostfile no/where' '--svg no/where' '--json --svg -'; do
     "$plait" $plan $wrong >out 2>err
     case $? in 1 | 2) [ ! -s out ] && [ "$(wc -l <err)" = 1 ] ;; esac
-    check "$wrong: $(head -n 1 err)" $?
+    rc=$?
+    check "$wrong: $(head -n 1 err)" $rc
 done
 "$plait" $plan --placement=linear --hostfile hosts >/dev/null &&
     [ "$(uniq hosts | tr '\n' ' ')" = "n1 n2 n3 n4 " ]

@@ -13,8 +13,8 @@ cd "$tmp" || exit 1
 says() { # WAY PATTERN
     python3 "$make" "$1" "$1." && "$stuck" --recorder "$1." >out 2>&1
     local rc=$?
-    grep -q "$2" out
-    check "$1: $(cat out)" $((rc || $?))
+    grep -q "$2" out || rc=1
+    check "$1: $(cat out)" $rc
 }
 says loader '^4 ranks: rank 2 never entered all-reduce 4 of its [td]p group; it is in code of its own since .* (after train.py:77, step); 3 other ranks wait since'
 says skips '^4 ranks: rank 3 never entered all-reduce 4 of its tp group; it waits in all-reduce 4 of its dp group; 3 other ranks wait'
@@ -24,12 +24,15 @@ says message '^4 ranks: rank 2 never entered '
 head -c 300 loader.2 >cut.0
 "$stuck" --recorder cut. >out 2>&1
 [ $? = 1 ] && [ "$(wc -l <out)" = 1 ]
-check "a damaged dump: $(cat out)" $?
+rc=$?
+check "a damaged dump: $(cat out)" $rc
 python3 -c 'import pickle; pickle.dump([1], open("odd.0", "wb"))'
 "$stuck" --recorder odd. >out 2>&1
 [ $? = 1 ] && grep -q 'odd.0 is no dump of torch' out
-check "another pickle: $(cat out)" $?
+rc=$?
+check "another pickle: $(cat out)" $rc
 "$stuck" --recorder none. >out 2>&1
 [ $? = 1 ] && grep -q 'there is no none.0, none.1, ...$' out
-check "no dump: $(cat out)" $?
+rc=$?
+check "no dump: $(cat out)" $rc
 echo "1..$n"

@@ -56,7 +56,8 @@ run() {
 # kernels CPU CLASS: test everything except what the libraries compute
 kernels() {
     run "$1" "$2" '!convolution' && grep -q '^ok' "$tmp/out"
-    check "$2: $(grep -c '^ok' "$tmp/out") cases like ref" $?
+    rc=$?
+    check "$2: $(grep -c '^ok' "$tmp/out") cases like ref" $rc
     grep -A3 '^not ok\|^# seed' "$tmp/out" | sed 's/^not/# not/'
 }
 

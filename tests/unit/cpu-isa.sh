@@ -43,7 +43,8 @@ refused() {
     PLAIT_CPU_ISA=$1 "$train" "$tmp/c.yaml" >"$tmp/out" 2>"$tmp/err" </dev/null
     [ $? = 1 ] && [ ! -s "$tmp/out" ] && [ "$(wc -l <"$tmp/err")" = 1 ] &&
         grep -q -e "PLAIT_CPU_ISA=$1: $2" "$tmp/err"
-    check "$1 is refused: $(head -1 "$tmp/err")" $?
+    rc=$?
+    check "$1 is refused: $(head -1 "$tmp/err")" $rc
 }
 
 run "" "$tmp/best" && run "" "$tmp/best16" --set train.precision=bf16

@@ -33,7 +33,8 @@ refused() {
     local got=$?
     [ $got -eq "$want" ] && grep -q -e "$says" err && [ ! -s out ] &&
         [ "$(wc -l <err)" = 1 ] && [ -z "$(ls x 2>/dev/null)" ]
-    check "exit $got: $(head -1 err)" $?
+    rc=$?
+    check "exit $got: $(head -1 err)" $rc
 }
 
 # -- CSV -------------------------------------------------------------------

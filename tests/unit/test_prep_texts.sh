@@ -187,7 +187,8 @@ refused() {
     [ $got = "$want" ] && [ "$(wc -l <"$tmp/err")" = 1 ] &&
         grep -q -e "^plait-prep: .*$says" "$tmp/err" && [ ! -s "$tmp/out" ] &&
         [ -z "$(ls -A "$tmp/o/x" 2>/dev/null)" ]
-    check "exit $got: $(head -n 1 "$tmp/err" | cut -c 1-150)" $?
+    rc=$?
+    check "exit $got: $(head -n 1 "$tmp/err" | cut -c 1-150)" $rc
 }
 # wrong NAME CONTENT: write a file
 wrong() { printf "$2" >"$tmp/$1"; }
@@ -224,7 +225,7 @@ refused 1 "No such file" "$tmp/text" -t "bpe:$tmp/nothing.json"
 refused 1 "no JSON: line 1" "$tmp/text" -t "bpe:$tmp/g.txt$(: >"$tmp/g.txt")"
 refused 1 "has no model.vocab\|no JSON" "$tmp/text" -t "bpe:$tmp/g.jsonl"
 refused 2 "'hf' must be plait, llmc or megatron" "$tmp/text" --format hf
-refused 2 "needs the name of a field" "$tmp/text" --field ""
+refused 2 "need the name of a field" "$tmp/text" --field ""
 refused 2 "must be byte, spm:FILE or" "$tmp/text" -t gpt2
 mkdir -p "$tmp/o/hf"
 echo '{}' >"$tmp/o/hf/tokenizer.json"

@@ -55,5 +55,6 @@ python3 "$top_srcdir/tests/gpu/emulated/mutants.py" streams "$top_srcdir" \
 	"$emulated/modules" "$emulated" >"$tmp/mutants"
 sed "s/^\(not \)\{0,1\}ok/# &/; /^1\.\./d" "$tmp/mutants"
 ! grep -q '^not ok' "$tmp/mutants" && grep -q '^1\.\.' "$tmp/mutants"
-check "$(grep -c '^ok' "$tmp/mutants") mistakes in the sources are found" $?
+rc=$?
+check "$(grep -c '^ok' "$tmp/mutants") mistakes in the sources are found" $rc
 echo "1..$n"
