@@ -42,18 +42,12 @@ static double expert_weights(const struct plait_shape *s)
                          : 0;
 }
 
-/* Ranks that share a dense weight's state, besides tp's. */
-static double sharing(const struct plait_shape *s)
-{
-    return plait_shape_shards(s);
-}
-
 static double matrix_weights(const struct plait_shape *s)
 {
     double experts = (double)s->m->experts / s->ep * expert_weights(s) /
-                     fmax(sharing(s) / s->ep, 1);
+                     fmax(plait_shape_shards(s) / s->ep, 1);
 
-    return (dense_weights(s) / sharing(s) + experts) / s->tp;
+    return (dense_weights(s) / plait_shape_shards(s) + experts) / s->tp;
 }
 
 /* Rows and columns, of each matrix of a layer, and of the matrices outside of
@@ -83,7 +77,8 @@ static double work_bytes(const struct plait_shape *s)
 {
     double h = s->m->hidden, side = fmin(h, s->m->ffn);
     double largest = h * fmax(q_width(s), s->m->ffn);
-    double matrices = 1 + (s->tp > 1 ? 2 : sharing(s) > 1 || s->element < 4);
+    double matrices =
+        1 + (s->tp > 1 ? 2 : plait_shape_shards(s) > 1 || s->element < 4);
     double sum = s->element * (matrices * largest + 2 * side * side);
 
     return sum + (s->element < 4 ? 4 * fmax(WIDE, side * side) : 0);
@@ -215,7 +210,7 @@ static double soap_bytes(const struct plait_shape *s, int layers)
     struct matrix list[KINDS];
     int ranks = s->tp * s->dp * s->cp, k;
     double largest = 0, square = 0;
-    double matrices = 2 + (s->tp > 1 ? 2 : sharing(s) > 1);
+    double matrices = 2 + (s->tp > 1 ? 2 : plait_shape_shards(s) > 1);
 
     list_matrices(s, layers, list);
     for (k = 0; k < KINDS; k++) {
@@ -238,7 +233,7 @@ static double tied_bytes(const struct plait_shape *s, int embedding, int head)
     if (embedding && s->m->family == PLAIT_GPT2)
         region += (double)s->m->seq_len * s->m->hidden;
     return (8 - plait_optim_state_bytes(&s->c->optim)) *
-           fmin(table, region / sharing(s));
+           fmin(table, region / plait_shape_shards(s));
 }
 
 double plait_shape_uneven_bytes(const struct plait_shape *s, int layers,

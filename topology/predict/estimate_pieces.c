@@ -192,15 +192,10 @@ static void set_offload(const struct plait_shape *s, struct plait_pieces *p)
 {
     enum plait_offload offload = s->c->parallel.offload;
     double rate = s->gpu->host_bw * (s->gpu->host_bw < PCIE_MOST ? 0.5 : 1);
-    double one = plait_shape_offloaded(s) / rate, pass = plait_pieces_pass(p);
-    double forward = pass, backward = 2 * pass + p->redone;
+    double one = plait_shape_offloaded(s) / rate;
 
-    for (int i = PLAIT_TP; i <= PLAIT_EP; i++) {
-        forward += p->forward[i];
-        backward += p->backward[i];
-    }
-    p->sent = fmax(0, one - forward);
-    p->fetched = fmax(0, one - backward);
+    p->sent = fmax(0, one - plait_pieces_forward(p));
+    p->fetched = fmax(0, one - plait_pieces_backward(p));
     if (offload & PLAIT_OFFLOAD_OPTIMIZER)
         p->away = plait_shape_sharded(s, plait_work_fullest_weights(s)) *
                   ((4 + s->element) / rate + 28 / HOST_SHARE);

@@ -32,6 +32,25 @@ static inline double plait_pieces_pass(const struct plait_pieces *p)
            p->work.launch;
 }
 
+/* Of a layer: tp, cp and ep traffic. */
+static inline double plait_pieces_traffic(const double seconds[PLAIT_NAXES])
+{
+    return seconds[PLAIT_TP] + seconds[PLAIT_CP] + seconds[PLAIT_EP];
+}
+
+/* The forward and the backward of a layer, with the traffic that they wait
+ * for. */
+static inline double plait_pieces_forward(const struct plait_pieces *p)
+{
+    return plait_pieces_pass(p) + plait_pieces_traffic(p->forward);
+}
+
+static inline double plait_pieces_backward(const struct plait_pieces *p)
+{
+    return 2 * plait_pieces_pass(p) + p->redone +
+           plait_pieces_traffic(p->backward);
+}
+
 /* Data-parallel traffic: half an all-reduce (a reduce-scatter or an all-gather)
  * of `bytes` in `calls` pieces, over the ranks that share weights. */
 double plait_pieces_half(const struct plait_shape *shape, double bytes,

@@ -18,24 +18,9 @@
  * Created Equal" (SC22) measured 8 % between the ends within a cluster. */
 #define SIGMA 0.005
 
-static double sum_axes(const double *seconds)
-{
-    return seconds[PLAIT_TP] + seconds[PLAIT_CP] + seconds[PLAIT_EP];
-}
-
-static double forward_seconds(const struct plait_pieces *p)
-{
-    return plait_pieces_pass(p) + sum_axes(p->forward);
-}
-
-static double backward_seconds(const struct plait_pieces *p)
-{
-    return 2 * plait_pieces_pass(p) + p->redone + sum_axes(p->backward);
-}
-
 static double layer_seconds(const struct plait_pieces *p)
 {
-    return forward_seconds(p) + backward_seconds(p);
+    return plait_pieces_forward(p) + plait_pieces_backward(p);
 }
 
 /* How long a rank waits for one message in the steady state. 1F1B has just as
@@ -44,7 +29,7 @@ static double layer_seconds(const struct plait_pieces *p)
 static double message_seconds(const struct plait_shape *s,
                               const struct plait_pieces *p)
 {
-    double pass = (double)s->m->layers / s->pp / s->v * forward_seconds(p);
+    double pass = (double)s->m->layers / s->pp / s->v * plait_pieces_forward(p);
 
     return s->v > 1 ? fmax(0, p->message - pass) : p->message;
 }
@@ -103,8 +88,8 @@ static void set_sharded(const struct plait_shape *s,
 {
     int zero = s->c->parallel.zero;
     double m = s->microbatches, weights = plait_work_fullest_weights(s);
-    double forward = layers * forward_seconds(p);
-    double backward = layers * backward_seconds(p);
+    double forward = layers * plait_pieces_forward(p);
+    double backward = layers * plait_pieces_backward(p);
     double bytes = plait_pieces_gradient_element(s) * weights;
     double reduce = plait_pieces_reduce(
         s, bytes, plait_pieces_buckets(s, bytes, layers + 2));
