@@ -94,14 +94,13 @@ plait_tokenizer_find(const struct plait_tokenizer_source *source,
 
 /* -- the tokens that end a text ------------------------------------------ */
 
-/* A file beside the tokenizer's; NULL: there is none. */
-static json_t *load_beside(const char *path, const char *name)
+static json_t *load_generation_config(const char *tokenizer)
 {
-    const char *slash = strrchr(path, '/');
+    const char *slash = strrchr(tokenizer, '/');
     char file[4200];
 
-    snprintf(file, sizeof(file), "%.*s%s", slash ? (int)(slash - path + 1) : 0,
-             path, name);
+    snprintf(file, sizeof(file), "%.*sgeneration_config.json",
+             slash ? (int)(slash - tokenizer + 1) : 0, tokenizer);
     return json_load_file(file, 0, NULL);
 }
 
@@ -126,19 +125,21 @@ static void add_ids(struct plait_prompts *p, const json_t *ids)
     }
 }
 
-/* The eos_token of tokenizer_config.json: a text, or an object with one. */
-static int add_named(struct plait_prompts *p, const json_t *eos,
+/* The eos_token of tokenizer_config.json, where that is one token. */
+static int add_named(struct plait_prompts *p, const char *path,
                      struct plait_error *err)
 {
-    const char *text = json_string_value(
-        json_is_object(eos) ? json_object_get(eos, "content") : eos);
+    char *text = plait_tokenizer_eos(path);
     int32_t *tokens;
     size_t n;
+    int rc;
 
     if (!text)
         return 0;
-    if (plait_tokenizer_encode(p->tokenizer, text, strlen(text), &tokens, &n,
-                               err) < 0)
+    rc = plait_tokenizer_encode(p->tokenizer, text, strlen(text), &tokens, &n,
+                                err);
+    free(text);
+    if (rc < 0)
         return -1;
     if (n == 1)
         add_stop(p, tokens[0]);
@@ -149,19 +150,15 @@ static int add_named(struct plait_prompts *p, const json_t *eos,
 static int find_stops(struct plait_prompts *p, struct plait_error *err)
 {
     const char *path = plait_tokenizer_path(p->tokenizer);
-    json_t *generation, *config;
-    int rc;
+    json_t *generation;
 
     add_stop(p, p->end);
     if (!path)
         return 0;
-    generation = load_beside(path, "generation_config.json");
-    config = load_beside(path, "tokenizer_config.json");
+    generation = load_generation_config(path);
     add_ids(p, json_object_get(generation, "eos_token_id"));
-    rc = add_named(p, json_object_get(config, "eos_token"), err);
     json_decref(generation);
-    json_decref(config);
-    return rc;
+    return add_named(p, path, err);
 }
 
 /* -- the prompts --------------------------------------------------------- */

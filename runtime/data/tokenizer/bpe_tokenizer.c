@@ -4,7 +4,6 @@
 #include "runtime/data/tokenizer/bpe_tokenizer.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -294,32 +293,10 @@ static int read_file(const char *path, struct plait_buffer *text,
     return -1;
 }
 
-/* The eos_token of the tokenizer_config.json beside a tokenizer.json: a
- * string, or an object with one; NULL if there is none. */
-static char *read_eos(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    json_t *root, *eos;
-    char *config, *name = NULL;
-
-    if (asprintf(&config, "%.*stokenizer_config.json",
-                 slash ? (int)(slash - path + 1) : 0, path) < 0)
-        return NULL;
-    root = json_load_file(config, 0, NULL);
-    free(config);
-    eos = json_object_get(root, "eos_token");
-    if (json_is_object(eos))
-        eos = json_object_get(eos, "content");
-    if (json_is_string(eos))
-        name = strdup(json_string_value(eos));
-    json_decref(root);
-    return name;
-}
-
 static int find_end(const struct plait_bpe_tokenizer *model, const char *path,
                     int32_t *end, struct plait_error *err)
 {
-    char *eos = read_eos(path);
+    char *eos = plait_tokenizer_eos(path);
 
     *end = plait_bpe_tokenizer_end(model, eos);
     free(eos);

@@ -257,3 +257,23 @@ int plait_tokenizer_decode(const struct plait_tokenizer *t,
     *size = out.size;
     return 0;
 }
+
+char *plait_tokenizer_eos(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    json_t *root, *eos;
+    char *config, *name = NULL;
+
+    if (asprintf(&config, "%.*stokenizer_config.json",
+                 slash ? (int)(slash - path + 1) : 0, path) < 0)
+        return NULL;
+    root = json_load_file(config, 0, NULL);
+    free(config);
+    eos = json_object_get(root, "eos_token");
+    if (json_is_object(eos))
+        eos = json_object_get(eos, "content");
+    if (json_is_string(eos))
+        name = strdup(json_string_value(eos));
+    json_decref(root);
+    return name;
+}

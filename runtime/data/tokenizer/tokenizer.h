@@ -41,6 +41,10 @@ int plait_tokenizer_vocab(const struct plait_tokenizer *t);
 /* The token that ends a text. */
 int32_t plait_tokenizer_end(const struct plait_tokenizer *t);
 
+/* The eos_token of the tokenizer_config.json beside a tokenizer's file: a
+ * string there, or an object with one. malloc'ed; NULL: there is none. */
+char *plait_tokenizer_eos(const char *path);
+
 /* Whether an "spm" has all added tokens of the tokenizer.json `path`, as it
  * must where it takes that one's place. -1 with errno. */
 int plait_tokenizer_has_added(const struct plait_tokenizer *t, const char *path,
