@@ -63,7 +63,7 @@ static size_t bytes_of(const struct emu_matrix *m)
     return ((m->cols - 1) * m->ld + m->rows) * size_of(m->type);
 }
 
-/* Returns op(matrix) as [lines, k] doubles with k running fastest. */
+/* Returns op(matrix) as [k, lines] doubles with lines running fastest. */
 static double *widen(const struct emu_matrix *m, const void *p, bool by_rows,
                      size_t *lines, size_t *k)
 {
@@ -75,7 +75,7 @@ static double *widen(const struct emu_matrix *m, const void *p, bool by_rows,
     *k = by_rows ? m->cols : m->rows;
     for (size_t c = 0; c < m->cols; c++)
         for (size_t r = 0; r < m->rows; r++)
-            x[by_rows ? r * m->cols + c : c * m->rows + r] =
+            x[by_rows ? c * m->rows + r : r * m->cols + c] =
                 get(m->type, p, c * m->ld + r);
     return x;
 }
@@ -200,30 +200,45 @@ static bool is_too_long(const struct work *w)
     return true;
 }
 
+/* Column j of a product of [k, m] and [k, n]. */
+static void multiply_column(double *restrict sum, const double *restrict a,
+                            const double *restrict b, size_t m, size_t n,
+                            size_t k, size_t j)
+{
+    memset(sum, 0, m * sizeof(*sum));
+    for (size_t l = 0; l < k; l++)
+        for (size_t i = 0; i < m; i++)
+            sum[i] += a[l * m + i] * b[l * n + j];
+}
+
 static void multiply(const struct work *w, float scale)
 {
     size_t m, n, k;
     double *a = widen(&w->is[0], w->a, w->how.op[0] == CUBLAS_OP_N, &m, &k);
     double *b = widen(&w->is[1], w->b, w->how.op[1] == CUBLAS_OP_T, &n, &k);
+    double *sum = malloc(m * sizeof(*sum));
     const struct emu_matrix *d = &w->is[2];
 
+    if (sum == NULL)
+        abort();
     for (size_t j = 0; j < n; j++) {
+        multiply_column(sum, a, b, m, n, k, j);
         for (size_t i = 0; i < m; i++) {
-            double sum = 0;
-            float x;
+            float x = (float)sum[i] * w->alpha * scale;
 
-            for (size_t l = 0; l < k; l++)
-                sum += a[i * k + l] * b[j * k + l];
-            x = (float)sum * w->alpha * scale;
             if (w->beta != 0)
                 x += w->beta * get(d->type, w->d, j * d->ld + i);
             put(d->type, w->d, j * d->ld + i, finish(w, x, i, j));
         }
-        emu_memory_written((char *)w->d + j * d->ld * size_of(d->type),
-                           m * size_of(d->type));
+        if (d->ld != m)
+            emu_memory_written((char *)w->d + j * d->ld * size_of(d->type),
+                               m * size_of(d->type));
     }
+    if (d->ld == m)
+        emu_memory_written(w->d, m * n * size_of(d->type));
     free(a);
     free(b);
+    free(sum);
 }
 
 static void do_product(void *arg, bool backwards)

@@ -21,22 +21,41 @@ struct cell {
     uint8_t arriving; /* an asynchronous copy to it is under way */
 };
 
-/* Cells of the device's memory are allocated for pieces of this many bytes. */
-#define EMU_PIECE_BITS 20
+/* What is known of a unit of memory. Operations other than kernels that use all
+ * of an allocation in the unit are noted once, in `all`; other accesses in the
+ * cells of their words. */
+struct unit {
+    struct cell all;  /* its bytes stand for those of every word */
+    unsigned marked;  /* the last epoch in which emu_shadow_mark() had it all */
+    unsigned touched; /* the last epoch noted in a word's cell */
+    struct cell cells[EMU_UNIT / 4];
+};
 
-struct cell *emu_cell_of(uintptr_t p);
+/* By address within emu_range; NULL: nothing is known yet. */
+extern struct unit *emu_units[EMU_UNITS];
 
-/* The cells of each piece; NULL: it has none yet. */
-#define EMU_PIECES ((size_t)1 << 28)
-extern struct cell **emu_pieces;
+/* The unit of an address in an allocation; made when first needed. */
+struct unit *emu_unit_of(uintptr_t p);
 
-/* As emu_cell_of(), NULL where there is no cell yet. */
-static inline struct cell *emu_cell_known(uintptr_t p)
+/* NULL also for an address outside of the range. */
+static inline struct unit *emu_unit_known(uintptr_t p)
 {
-    struct cell *piece =
-        emu_pieces ? emu_pieces[p >> EMU_PIECE_BITS & (EMU_PIECES - 1)] : NULL;
+    size_t at = (p - (uintptr_t)emu_range) / EMU_UNIT;
 
-    return piece ? piece + (p & (((size_t)1 << EMU_PIECE_BITS) - 1)) / 4 : NULL;
+    return at < EMU_UNITS ? emu_units[at] : NULL;
+}
+
+/* The end of p's unit, or of what is accessed. */
+static inline uintptr_t emu_unit_end(uintptr_t p, uintptr_t end)
+{
+    uintptr_t next = (p / EMU_UNIT + 1) * EMU_UNIT;
+
+    return next < end ? next : end;
+}
+
+static inline struct cell *emu_cell_in(struct unit *u, uintptr_t p)
+{
+    return u->cells + p % EMU_UNIT / 4;
 }
 
 /* The bit mask of the bytes of the word at `word` that are in [p, end). */
@@ -51,9 +70,25 @@ static inline uint8_t emu_bytes_of(uintptr_t word, uintptr_t p, uintptr_t end)
     return mask;
 }
 
+/* Reports that the current operation accesses p while another stream, in that
+ * epoch, may be doing what `other` says. */
+void emu_report_open(enum emu_access kind, const char *other, unsigned epoch,
+                     uintptr_t p, const void *pc);
+
 /* Reports if another stream may access these bytes at the same time. */
-void emu_cell_check(const struct cell *c, uint8_t bytes, enum emu_access kind,
-                    uintptr_t p, const void *pc);
+static inline void emu_cell_check(const struct cell *c, uint8_t bytes,
+                                  enum emu_access kind, uintptr_t p,
+                                  const void *pc)
+{
+    if (c->write_bytes & bytes && emu_is_open(c->written))
+        emu_report_open(kind, "writes", c->written, p, pc);
+    if (kind == EMU_READ)
+        return;
+    if (c->read_bytes & bytes && emu_is_open(c->read))
+        emu_report_open(kind, "reads", c->read, p, pc);
+    if (c->also_bytes & bytes && emu_is_open(c->read_also))
+        emu_report_open(kind, "reads", c->read_also, p, pc);
+}
 
 /* To be called before a read by the current operation is noted in the cell:
  * keeps the previous read if it may overlap this one. */

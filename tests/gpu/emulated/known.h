@@ -57,6 +57,7 @@ static inline bool is_known(uintptr_t p, size_t bytes, enum emu_access kind)
 {
     size_t at = p - (uintptr_t)emu_window, n = (bytes + 3) / 4;
     uint8_t mask = bytes < 4 ? (uint8_t)(((1u << bytes) - 1) << p % 4) : 15;
+    struct unit *u;
     const struct cell *c;
 
     /* Cells lie side by side within 16 aligned bytes; a part of one word, or
@@ -64,8 +65,13 @@ static inline bool is_known(uintptr_t p, size_t bytes, enum emu_access kind)
     if (p % 16 + bytes > 16 ||
         (bytes < 4 ? p % 4 + bytes > 4 : (p | bytes) % 4))
         return false;
-    c = at < EMU_WINDOW ? &emu_window_cells[at / 4] : emu_cell_known(p);
-    if (c == NULL || kind == EMU_ATOMIC)
+    if (kind == EMU_ATOMIC)
+        return false;
+    if (at < EMU_WINDOW)
+        c = &emu_window_cells[at / 4];
+    else if ((u = emu_unit_known(p)) != NULL)
+        c = emu_cell_in(u, p);
+    else
         return false;
     for (size_t i = 0; i < n; i++)
         if (!(kind == EMU_READ ? is_known_read(c + i, mask)

@@ -55,6 +55,13 @@ const char *emu_faulted(void);
 
 /* -- memory (memory.c) ----------------------------------------------------- */
 
+/* All allocations lie in one range of addresses. Each has units of its own, at
+ * multiples of their size. */
+#define EMU_UNIT ((size_t)1 << 16)
+#define EMU_UNITS ((size_t)1 << 18) /* 16 GiB */
+
+extern char *emu_range; /* NULL: nothing has been allocated */
+
 struct emu_memory {
     uintptr_t from, to;
     unsigned born; /* epoch of its allocation */

@@ -3,38 +3,31 @@
  * here for each word (shadow.c), copies, products and transfers with ranges. */
 #define _GNU_SOURCE
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "cells.h"
 
-struct cell **emu_pieces;
+struct unit *emu_units[EMU_UNITS];
 
-/* The cell of an address; pieces of cells are allocated when first needed. */
-struct cell *emu_cell_of(uintptr_t p)
+struct unit *emu_unit_of(uintptr_t p)
 {
-    size_t at = p >> EMU_PIECE_BITS & (EMU_PIECES - 1);
-    struct cell *c = emu_cell_known(p);
+    struct unit **u = &emu_units[(p - (uintptr_t)emu_range) / EMU_UNIT];
 
-    if (c != NULL)
-        return c;
-    if (emu_pieces == NULL)
-        emu_pieces =
-            mmap(NULL, EMU_PIECES * sizeof(*emu_pieces), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    emu_pieces[at] =
-        mmap(NULL, ((size_t)1 << EMU_PIECE_BITS) / 4 * sizeof(struct cell),
-             PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return emu_cell_known(p);
+    /* not calloc(): what is not touched takes no memory */
+    if (*u == NULL)
+        *u = mmap(NULL, sizeof(**u), PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (*u == MAP_FAILED)
+        abort();
+    return *u;
 }
 
-/* The cells of the words of [p, end), as many as lie side by side: *n. */
-static struct cell *cells_of(uintptr_t p, uintptr_t end, size_t *n)
+/* Whether [p, end), which is in one unit, is all that m has there. */
+static bool is_whole(const struct emu_memory *m, uintptr_t p, uintptr_t end)
 {
-    uintptr_t piece = (p | (((uintptr_t)1 << EMU_PIECE_BITS) - 1)) + 1;
-
-    *n = ((end < piece ? end : piece) - (p & ~(uintptr_t)3) + 3) / 4;
-    return emu_cell_of(p);
+    return (p == m->from || p % EMU_UNIT == 0) &&
+           (end == m->to || end % EMU_UNIT == 0);
 }
 
 /* -- two streams -------------------------------------------------------------
@@ -53,8 +46,8 @@ static void place_text(uintptr_t p, char *text, size_t size)
         snprintf(text, size, "memory");
 }
 
-static void report(enum emu_access kind, const char *other, unsigned epoch,
-                   uintptr_t p, const void *pc)
+void emu_report_open(enum emu_access kind, const char *other, unsigned epoch,
+                     uintptr_t p, const void *pc)
 {
     char mine[200], theirs[200] = "", place[100];
 
@@ -68,25 +61,12 @@ static void report(enum emu_access kind, const char *other, unsigned epoch,
                  other);
 }
 
-void emu_cell_check(const struct cell *c, uint8_t bytes, enum emu_access kind,
-                    uintptr_t p, const void *pc)
-{
-    if (c->write_bytes & bytes && emu_is_open(c->written))
-        report(kind, "writes", c->written, p, pc);
-    if (kind == EMU_READ)
-        return;
-    if (c->read_bytes & bytes && emu_is_open(c->read))
-        report(kind, "reads", c->read, p, pc);
-    if (c->also_bytes & bytes && emu_is_open(c->read_also))
-        report(kind, "reads", c->read_also, p, pc);
-}
-
 void emu_touch_memory(struct emu_memory *m, enum emu_access kind, uintptr_t p,
                       const void *pc)
 {
     m->use[emu_current.lane] = emu_current.tick;
     if (emu_is_open(m->all_written))
-        report(kind, "writes", m->all_written, p, pc);
+        emu_report_open(kind, "writes", m->all_written, p, pc);
 }
 
 static void note(struct cell *c, uint8_t bytes, enum emu_access kind)
@@ -101,9 +81,37 @@ static void note(struct cell *c, uint8_t bytes, enum emu_access kind)
     }
 }
 
+/* The part of an access that is in one unit. all: it is noted elsewhere. */
+static void touch_unit(const struct emu_memory *m, uintptr_t p, uintptr_t end,
+                       enum emu_access kind, bool all)
+{
+    struct unit *u = emu_unit_of(p);
+    bool check = u->touched > emu_current.frontier;
+    bool whole = is_whole(m, p, end);
+
+    emu_cell_check(&u->all, 15, kind, p, NULL);
+    for (uintptr_t word = p & ~(uintptr_t)3;
+         word < end && (check || !(all || whole)) && emu_faulted() == NULL;
+         word += 4) {
+        struct cell *c = emu_cell_in(u, word);
+        uint8_t mask = emu_bytes_of(word, p, end);
+
+        if (check)
+            emu_cell_check(c, mask, kind, word < p ? p : word, NULL);
+        if (!all && !whole)
+            note(c, mask, kind);
+    }
+    if (all)
+        return;
+    if (whole)
+        note(&u->all, 15, kind);
+    else
+        u->touched = emu_current.from;
+}
+
 void emu_touch(const void *ptr, size_t bytes, enum emu_access kind)
 {
-    uintptr_t p = (uintptr_t)ptr, end = p + bytes;
+    uintptr_t p = (uintptr_t)ptr, end = p + bytes, next;
     struct emu_memory *m = (struct emu_memory *)emu_memory_at(p);
     bool check, all;
 
@@ -117,21 +125,9 @@ void emu_touch(const void *ptr, size_t bytes, enum emu_access kind)
         m->all_written = emu_current.from;
     if (all && !check)
         return;
-    for (uintptr_t word = p & ~(uintptr_t)3; word < end;) {
-        size_t n;
-
-        for (struct cell *c = cells_of(word, end, &n); n > 0; n--, c++) {
-            uint8_t mask = emu_bytes_of(word, p, end);
-
-            if (check) {
-                emu_cell_check(c, mask, kind, word < p ? p : word, NULL);
-                if (emu_faulted() != NULL)
-                    return;
-            }
-            if (!all)
-                note(c, mask, kind);
-            word += 4;
-        }
+    for (; p < end && emu_faulted() == NULL; p = next) {
+        next = emu_unit_end(p, end);
+        touch_unit(m, p, next, kind, all);
     }
 }
 
@@ -155,29 +151,41 @@ bool emu_check_unused(const struct emu_memory *m, const char *call)
 
 void emu_shadow_mark(uintptr_t p, size_t bytes)
 {
+    const struct emu_memory *m = emu_memory_at(p);
     unsigned epoch = emu_shadow_epoch();
-    size_t n;
+    uintptr_t end = p + bytes, next;
 
-    for (uintptr_t at = p & ~(uintptr_t)3; at < p + bytes; at += 4 * n) {
-        struct cell *c = cells_of(at, p + bytes, &n);
+    for (; p < end; p = next) {
+        struct unit *u = emu_unit_of(p);
 
-        for (size_t i = 0; i < n; i++) {
-            c[i].written = epoch;
-            c[i].filled = 15;
+        next = emu_unit_end(p, end);
+        if (is_whole(m, p, next)) {
+            u->marked = epoch;
+            continue;
+        }
+        for (uintptr_t word = p & ~(uintptr_t)3; word < next; word += 4) {
+            emu_cell_in(u, word)->written = epoch;
+            emu_cell_in(u, word)->filled = 15;
         }
     }
 }
 
 bool emu_shadow_marked(uintptr_t p, size_t bytes, unsigned born)
 {
-    size_t n;
+    uintptr_t end = p + bytes, next;
 
-    for (uintptr_t at = p & ~(uintptr_t)3; at < p + bytes; at += 4 * n) {
-        const struct cell *c = cells_of(at, p + bytes, &n);
+    for (; p < end; p = next) {
+        struct unit *u = emu_unit_of(p);
 
-        for (size_t i = 0; i < n; i++)
-            if (c[i].written < born || c[i].filled == 0)
+        next = emu_unit_end(p, end);
+        if (u->marked >= born)
+            continue;
+        for (uintptr_t word = p & ~(uintptr_t)3; word < next; word += 4) {
+            const struct cell *c = emu_cell_in(u, word);
+
+            if (c->written < born || c->filled == 0)
                 return false;
+        }
     }
     return true;
 }

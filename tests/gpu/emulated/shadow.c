@@ -247,28 +247,27 @@ static void note_write(struct cell *c, uint8_t bytes, bool atomic,
 /* -- accesses
  * ------------------------------------------------------------------------ */
 
-/* The cell of p's first word, NULL if the memory is not allocated. *since:
- * words last written before this epoch count as unwritten; 0: all count as
- * written. */
-static struct cell *find_cell(uintptr_t p, size_t bytes, bool *shared,
-                              unsigned *since)
+/* Whether the memory is allocated. *since: words last written before this epoch
+ * count as unwritten; 0: all count as written. */
+static bool is_allocated(uintptr_t p, size_t bytes, bool shared,
+                         unsigned *since)
 {
-    size_t at = p - (uintptr_t)emu_window;
     const struct emu_memory *m;
 
-    *shared = at < EMU_WINDOW;
-    if (*shared) {
+    if (shared) {
+        size_t at = p - (uintptr_t)emu_window;
+
         *since = emu_time.block;
         for (size_t i = at / 4; i <= (at + bytes - 1) / 4; i++)
             if (!window_used[i])
-                return NULL;
-        return &emu_window_cells[at / 4];
+                return false;
+        return true;
     }
     m = emu_memory_at(p);
     if (m == NULL || p + bytes > m->to)
-        return NULL;
+        return false;
     *since = m->whole || m->pinned ? 0 : m->born;
-    return emu_cell_of(p);
+    return true;
 }
 
 static void not_there(uintptr_t p, size_t bytes, bool shared,
@@ -324,26 +323,43 @@ static inline void note_memory(uintptr_t p, enum emu_access kind,
     m->touched = emu_time.epoch;
 }
 
+/* An access to global memory within one unit. */
+static void note_in_unit(uintptr_t p, uintptr_t end, enum emu_access kind,
+                         unsigned since, const void *pc)
+{
+    struct unit *u = emu_unit_of(p);
+
+    emu_cell_check(&u->all, 15, kind, p, pc);
+    u->touched = emu_time.epoch;
+    if (u->marked >= since)
+        since = 0;
+    for (uintptr_t word = p & ~(uintptr_t)3; word < end; word += 4)
+        touch(emu_cell_in(u, word), emu_bytes_of(word, p, end), kind, false,
+              since, word, pc);
+}
+
 void emu_shadow_note(const void *ptr, size_t bytes, enum emu_access kind,
                      const void *pc)
 {
-    uintptr_t p = (uintptr_t)ptr, end = p + bytes;
+    uintptr_t p = (uintptr_t)ptr, end = p + bytes, next;
+    bool shared = p - (uintptr_t)emu_window < EMU_WINDOW;
     unsigned since;
-    bool shared;
-    struct cell *c = find_cell(p, bytes, &shared, &since);
 
-    if (c == NULL) {
+    if (!is_allocated(p, bytes, shared, &since)) {
         not_there(p, bytes, shared, kind, pc);
         return;
     }
-    if (!shared)
-        note_memory(p, kind, pc);
-    for (uintptr_t word = p & ~(uintptr_t)3; word < end; word += 4) {
-        uint8_t mask = emu_bytes_of(word, p, end);
+    if (shared) {
+        struct cell *c = &emu_window_cells[(p - (uintptr_t)emu_window) / 4];
 
-        if (!shared && (word & (((size_t)1 << EMU_PIECE_BITS) - 1)) == 0)
-            c = emu_cell_of(word);
-        touch(c++, mask, kind, shared, since, word, pc);
+        for (uintptr_t word = p & ~(uintptr_t)3; word < end; word += 4)
+            touch(c++, emu_bytes_of(word, p, end), kind, true, since, word, pc);
+        return;
+    }
+    note_memory(p, kind, pc);
+    for (; p < end; p = next) {
+        next = emu_unit_end(p, end);
+        note_in_unit(p, next, kind, since, pc);
     }
 }
 
