@@ -8,7 +8,8 @@
 /* Under mpirun (model-mpi-N.sh): the model split over ranks gives the loss and
  * the gradients that each rank computes with the whole model. */
 
-#define ROWS 1024 /* at most */
+#define CHUNKED_ROWS 512        /* of a rank, that travel in four chunks */
+#define ROWS (2 * CHUNKED_ROWS) /* at most */
 
 static struct plait_comm *world;
 static int32_t tokens[ROWS], targets[ROWS];
@@ -160,8 +161,10 @@ static struct plait_job_config whole_config(const struct layout_case *c)
     one.model.experts_balance = 0.1;
     if (c->cp == 3)
         one.model.seq_len = 12; /* two pieces of 2 tokens per rank */
-    if (c->rows)
-        one.model.seq_len = ROWS / one.train.micro_batch;
+    if (c->rows) {
+        one.model.seq_len = CHUNKED_ROWS * c->cp / one.train.micro_batch;
+        one.model.layers = 2; /* the other cases have more */
+    }
     return one;
 }
 
@@ -284,7 +287,7 @@ static void check_layouts(enum plait_family family, int size)
     }
 }
 
-/* Enough rows to travel in four chunks. */
+/* Enough rows to travel in chunks. */
 static void check_chunks(enum plait_family family)
 {
     struct layout_case c = {
