@@ -125,6 +125,14 @@ static void mark_loose(uint8_t *table, int32_t c)
         table[c] |= PLAIT_UNICODE_LOOSE;
 }
 
+/* The next code point; leaves out planes 4 to 13, which have no characters, and
+ * 15 and 16, whose characters are private: those have no bits. */
+static uint32_t next_point(uint32_t c)
+{
+    c++;
+    return c == 0x40000 ? 0xe0000 : c == 0xf0000 ? PLAIT_UNICODE_SIZE : c;
+}
+
 uint8_t *plait_unicode_create(void)
 {
     uint8_t *table = calloc(PLAIT_UNICODE_SIZE, 1);
@@ -132,12 +140,12 @@ uint8_t *plait_unicode_create(void)
 
     if (!table)
         return NULL;
-    for (uint32_t c = 0; c < PLAIT_UNICODE_SIZE; c++)
+    for (uint32_t c = 0; c < PLAIT_UNICODE_SIZE; c = next_point(c))
         table[c] = category_class((int32_t)c);
     for (i = 0; i < sizeof(newer) / sizeof(*newer); i++)
         memset(table + newer[i].first, newer[i].class,
                newer[i].last - newer[i].first + 1);
-    for (uint32_t c = 0xa0; c < PLAIT_UNICODE_SIZE; c++)
+    for (uint32_t c = 0xa0; c < PLAIT_UNICODE_SIZE; c = next_point(c))
         if (c < 0xd800 || c > 0xdfff)
             mark_loose(table, (int32_t)c);
     for (i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
