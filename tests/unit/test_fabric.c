@@ -41,7 +41,8 @@ static void test_tree(void)
               "SwitchName=s2 Switches=s[0-1]\n"
               "switchname=s0 nodes=n[1-4,7] LinkSpeed=100\n"
               "SwitchName=s1 \\\n Nodes=n5,n6,m[01-02]a[0-1] # more\n"
-              "SwitchName=s3 Nodes=x\n");
+              "SwitchName=s3 Nodes=\\ # two lines\n"
+              "x\n");
 
     ok(f && plait_fabric_levels(f) == 2, "two levels");
     distance(f, "n1", "n1", 0);
@@ -183,6 +184,18 @@ static void test_yaml(void)
     distance(f, "n1", "n3", 2);
     distance(f, "n1", "n5", 3);
     ok(f && plait_fabric_has_blocks(f), "blocks in YAML");
+    plait_fabric_destroy(f);
+    f = parse("%YAML 1.1\n---\n"
+              "-   cluster_default: true\n"
+              "    tree:\n"
+              "        switches:\n"
+              "        -   nodes: n[1-2]\n"
+              "            switch: s1\n"
+              "    topology: sorted\n");
+    distance(f, "n1", "n2", 1);
+    plait_fabric_destroy(f);
+    f = parse("- flat: true\n  topology: none\n");
+    ok(f && plait_fabric_levels(f) == 0, "whatever key comes first");
     plait_fabric_destroy(f);
     refuse("- topology: a\n  torus3d: {}\n",
            "F:1: expected a topology of type tree, block or flat");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/fabric/build.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,6 +153,12 @@ static int starts(const char *line, size_t n, const char *with)
     return n >= strlen(with) && strncasecmp(line, with, strlen(with)) == 0;
 }
 
+/* The first entry of a YAML list, whichever of its keys comes first. */
+static int starts_item(const char *line, size_t n)
+{
+    return n && *line == '-' && (n == 1 || isspace((unsigned char)line[1]));
+}
+
 /* What scontrol prints on a cluster without a topology. */
 static int is_none(const char *text, size_t size)
 {
@@ -177,9 +184,10 @@ static plait_fabric_reader *guess(const char *text, size_t size)
         if (starts(text, n, "vendid=") || starts(text, n, "switchguid=") ||
             starts(text, n, "# Topology file: generated"))
             return plait_fabric_read_ibnetdiscover;
-        if (starts(text, n, "---") || starts(text, n, "- topology") ||
-            starts(text, n, "switches:") || starts(text, n, "blocks:") ||
-            starts(text, n, "[") || starts(text, n, "{"))
+        if (starts(text, n, "---") || starts(text, n, "%YAML") ||
+            starts_item(text, n) || starts(text, n, "switches:") ||
+            starts(text, n, "blocks:") || starts(text, n, "[") ||
+            starts(text, n, "{"))
             return plait_fabric_read_yaml;
         if (blank && *text != '#' && !memchr(text, '=', n))
             return plait_fabric_read_addresses;

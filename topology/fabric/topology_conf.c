@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,29 +128,47 @@ static struct record *add_record(struct reader *r, int line)
     return &r->records[r->count++];
 }
 
-/* All lines; a backslash at the end of one continues it. */
+/* The text without comments. A backslash at the end of a line joins the next
+ * one to it, also within a value; the newlines come behind what is joined, so
+ * that lines keep their numbers. */
+static char *join_lines(const char *text, size_t size, size_t *length)
+{
+    const char *end = text + size;
+    char *joined = malloc(size + 1), *to = joined;
+    size_t newlines = 0;
+
+    while (joined && text < end) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        const char *next = stop ? stop + 1 : end, *hash;
+        bool more;
+
+        stop = stop ? stop : end;
+        if ((hash = memchr(text, '#', (size_t)(stop - text))))
+            stop = hash;
+        while (stop > text && isspace((unsigned char)stop[-1]))
+            stop--;
+        more = stop > text && stop[-1] == '\\';
+        memcpy(to, text, (size_t)(stop - text));
+        to += stop - text - more;
+        for (newlines++; newlines && !more; newlines--)
+            *to++ = '\n';
+        text = next;
+    }
+    *length = joined ? (size_t)(to - joined) : 0;
+    return joined;
+}
+
 static int read_records(struct reader *r, const char *text, size_t size)
 {
     const char *end = text + size;
-    struct record *record = NULL;
 
     for (int line = 1; text < end; line++) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));
-        const char *next = stop ? stop + 1 : end, *hash;
-        int more = 0;
+        struct record *record = NULL;
 
-        if (!stop)
-            stop = end;
-        if ((hash = memchr(text, '#', (size_t)(stop - text))))
-            stop = hash;
+        stop = stop ? stop : end;
         while (text < stop) {
             if (isspace((unsigned char)*text)) {
-                text++;
-                continue;
-            }
-            if (*text == '\\' &&
-                (text + 1 == stop || isspace((unsigned char)text[1]))) {
-                more = 1;
                 text++;
                 continue;
             }
@@ -158,9 +177,7 @@ static int read_records(struct reader *r, const char *text, size_t size)
             if (read_pair(r, record, &text, stop) < 0)
                 return -1;
         }
-        if (!more)
-            record = NULL;
-        text = next;
+        text = stop < end ? stop + 1 : end;
     }
     return 0;
 }
@@ -427,12 +444,18 @@ int plait_fabric_read_conf(struct plait_fabric *fabric, const char *name,
     struct plait_error ignored;
     struct reader r = {
         .fabric = fabric, .name = name, .err = err ? err : &ignored};
+    size_t length;
+    char *joined = join_lines(text, size, &length);
     int rc = -1;
 
-    if (read_records(&r, text, size) == 0 && define_switches(&r) == 0 &&
-        link_switches(&r, 0) == 0 && link_switches(&r, 1) == 0 &&
-        join_sizes(&r) == 0 && join_aggregated(&r) == 0)
+    if (!joined)
+        plait_errorf(r.err, "out of memory");
+    else if (read_records(&r, joined, length) == 0 &&
+             define_switches(&r) == 0 && link_switches(&r, 0) == 0 &&
+             link_switches(&r, 1) == 0 && join_sizes(&r) == 0 &&
+             join_aggregated(&r) == 0)
         rc = 0;
     free(r.records);
+    free(joined);
     return rc;
 }
