@@ -26,6 +26,19 @@ ends() {
 mixed=$fixtures/hwloc/one-of-everything.xml
 : >"$tmp/empty"
 
+# The first socket has HBM beside its DRAM.
+sed -e 's/\(type="Package" os_index="0".*\) nodeset="0x00000001" complete_nodeset="0x00000001"/\1 nodeset="0x00000005" complete_nodeset="0x00000005"/
+    s/nodeset="0x00000003"/nodeset="0x00000007"/g
+    /type="NUMANode" os_index="0"/,/<\/object>/{
+        /<\/object>/a <object type="NUMANode" os_index="2" subtype="HBM" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000004" complete_nodeset="0x00000004" gp_index="1006" local_memory="1073741824"/>
+    }' "$mixed" >"$tmp/hbm.xml"
+"$plait" topo --hwloc-xml "$tmp/hbm.xml" >"$tmp/out" &&
+    grep -A1 '^NUMA node 0  2 cores' "$tmp/out" | grep -q ' switch$' &&
+    grep -q '^NUMA node 2  2 cores' "$tmp/out" &&
+    ! grep 'no NUMA node' "$tmp/out"
+check 'what is near to a socket with two kinds of memory is near to its DRAM' $?
+rm "$tmp/out"
+
 ends 0 '' --help
 ends 0 '' --version
 ends 2 'command is missing'

@@ -32,22 +32,22 @@ static int is_host_memory(hwloc_obj_t numa)
     return !numa->subtype || strcmp(numa->subtype, "GPUMemory") != 0;
 }
 
-/* The one NUMA node that `set` holds, or -1. */
+/* The one NUMA node that `set` holds, or -1. Other memory of the same cores, as
+ * HBM is, counts with the first, their DRAM. */
 static int only_numa(hwloc_topology_t topology, hwloc_const_nodeset_t set)
 {
-    hwloc_obj_t numa = NULL;
-    int found = -1;
+    hwloc_obj_t numa = NULL, found = NULL;
 
     while ((numa = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE,
                                               numa))) {
         if (!is_host_memory(numa) || !set ||
             !hwloc_bitmap_isset(set, numa->os_index))
             continue;
-        if (found >= 0)
+        if (found && !hwloc_bitmap_isequal(found->cpuset, numa->cpuset))
             return -1;
-        found = (int)numa->os_index;
+        found = found ? found : numa;
     }
-    return found;
+    return found ? (int)found->os_index : -1;
 }
 
 static int locate(hwloc_topology_t topology, hwloc_obj_t device,

@@ -175,10 +175,15 @@ static void note_xgmi(hwloc_topology_t topology, const char *root)
 
     for (id = 0; kfd; id++) {
         hwloc_obj_t device;
+        FILE *file;
 
+        /* Those of GPUs outside of this process's cgroup are there, too, but
+         * cannot be read. */
         snprintf(path, sizeof(path), KFD_NODES "/%ld/properties", id);
-        if (property(root, path, "simd_count") < 0)
+        file = open_under(root, path);
+        if (!file)
             break;
+        fclose(file);
         device = kfd_device(topology, root, id);
         if (device)
             read_kfd_links(kfd, topology, root, id, device);
