@@ -145,6 +145,9 @@ flux() { # rank nodes
         'echo "$RANK $LOCAL_RANK $PLAIT_TP_RANK $NODE_RANK $MASTER_ADDR"' 2>&1
 }
 is 'a task of Flux' '3 3 1 0 127.0.0.1' "$(flux 3 1)"
+is '... whose daemon srun started' '3 3 1 0 127.0.0.1' "$(SLURM_PROCID=0 \
+    SLURM_STEP_ID=0 SLURM_LOCALID=0 SLURM_GTIDS=0 SLURM_STEP_NUM_NODES=1 \
+    flux 3 1)"
 is '... on the second of two nodes' '3 1 1 1 here' "$(MASTER_ADDR=here flux 3 2)"
 is '... that nobody has named' \
     'plait: Flux does not say where task 0 is: set MASTER_ADDR for all tasks' \

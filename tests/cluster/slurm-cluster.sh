@@ -141,13 +141,14 @@ write_conf()
     me=$(id -un)
     base=$(free_ports "$nodes") || die "no $nodes free ports in a row"
     # A job's MASTER_PORT depends on its number: clusters that run at the same
-    # time on this machine must begin with different numbers.
+    # time on this machine must begin with different numbers. Sites with many
+    # jobs are beyond a million.
     cat <<END
 ClusterName=plait
 SlurmctldHost=$(hostname -s)($([ $netns = yes ] && echo 10.99.0.1 ||
     echo 127.0.0.1))
 SlurmctldPort=$base
-FirstJobId=$base
+FirstJobId=$((2000000 + base))
 SlurmUser=$me
 SlurmdUser=$me
 AuthType=auth/munge

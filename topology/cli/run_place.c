@@ -109,6 +109,7 @@ static int find_head(struct run_place *place, struct plait_error *err)
 static int find_slurm(struct run_place *place, struct plait_error *err)
 {
     const char *host = getenv("SLURMD_NODENAME");
+    const char *job = getenv("SLURM_JOB_ID");
 
     place->slurm = 1;
     place->rank = read_number("SLURM_PROCID");
@@ -117,7 +118,7 @@ static int find_slurm(struct run_place *place, struct plait_error *err)
     place->first = place->id == 0 && place->local == 0;
     place->nnodes = read_number("SLURM_STEP_NUM_NODES");
     place->here = count_tasks(getenv("SLURM_GTIDS"));
-    place->job = (unsigned)read_number("SLURM_JOB_ID");
+    place->job = job ? (unsigned)strtoul(job, NULL, 10) : 0; /* to 2^26 */
     place->step = (unsigned)read_number("SLURM_STEP_ID");
     snprintf(place->jobid, sizeof(place->jobid), "%u.%u", place->job,
              place->step);
@@ -305,13 +306,17 @@ static int find_tasks(struct run_place *place, const struct launcher *launcher,
 
 int run_place_find(struct run_place *place, int np, struct plait_error *err)
 {
+    const struct launcher *launcher = np ? NULL : find_launcher();
+
     memset(place, 0, sizeof(*place));
     place->first = 1; /* until that is known */
-    if (np == 0 && read_number("SLURM_PROCID") >= 0 &&
-        read_number("SLURM_STEP_ID") >= 0)
+    /* mpirun and Flux may start their daemons by srun, whose numbers their
+     * tasks inherit. srun --mpi=pmi2 sets PMI_RANK, but no local rank. */
+    if (np == 0 && !(launcher && getenv(launcher->local)) &&
+        read_number("SLURM_PROCID") >= 0 && read_number("SLURM_STEP_ID") >= 0)
         return find_slurm(place, err);
-    if (np == 0 && find_launcher())
-        return find_tasks(place, find_launcher(), err);
+    if (launcher)
+        return find_tasks(place, launcher, err);
     errno = EINVAL;
     if (np == 0)
         return plait_errorf(err, "run: no srun or mpirun started this: give "

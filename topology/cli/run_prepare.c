@@ -26,8 +26,9 @@ static int get_variable(void *arg, const char *name, char *buf, size_t size)
     const char *value = getenv(name);
 
     buf[0] = '\0';
-    if (!value && !run->place.slurm && strcmp(name, "SLURM_JOB_GPUS") != 0 &&
-        (strcmp(name, "SLURM_STEP_GPUS") == 0 ||
+    /* In a batch script SLURM_JOB_GPUS says which of them are visible. */
+    if (!value && !run->place.slurm &&
+        ((strcmp(name, "SLURM_STEP_GPUS") == 0 && !getenv("SLURM_JOB_GPUS")) ||
          strcmp(name, run->seats.variable) == 0))
         value = run->gpus;
     if (!value || strlen(value) >= size) {
