@@ -102,14 +102,15 @@ static void end_check(struct plait_agreement *a)
 
 static void let_go(struct plait_agreement *a)
 {
-    int count, note = find_said(a, "note ", &count), port = 0;
+    int count, note = find_said(a, "note ", &count), port = 0, text = 0;
     char answer[32];
 
     end_check(a); /* what the tasks write to stderr must not be lost */
-    if (note >= 0)
+    if (note >= 0) {
+        sscanf(plait_meeting_said(a->meeting, note), "note %*d %n", &text);
         tell_user(a, 0, a->nodes[note],
-                  plait_meeting_said(a->meeting, note) + strlen("note 0 "),
-                  count - 1);
+                  plait_meeting_said(a->meeting, note) + text, count - 1);
+    }
     for (int i = 0; i < a->nnodes && !port; i++)
         sscanf(plait_meeting_said(a->meeting, i), "%*s %d", &port);
     snprintf(answer, sizeof(answer), "go %d", port);

@@ -231,6 +231,15 @@ static int settle_step(struct plait_error *err)
     return status;
 }
 
+/* salloc's shell has no ranks, whatever the flags of its job say. */
+static int starts_shell(void)
+{
+    struct plait_slurm_options slurm;
+
+    plait_slurm_options_read(&slurm);
+    return slurm.interactive;
+}
+
 int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 {
     spank_context_t context = spank_context();
@@ -249,6 +258,8 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
         start_step(spank);
         return 0;
     }
+    if (context == S_CTX_LOCAL && starts_shell())
+        return 0;
     plait_spares_begin(&state.options);
     if (check_local(&err) == 0)
         status = context == S_CTX_LOCAL ? settle_step(&err) : 0;

@@ -31,7 +31,7 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
     static const char *const gpus[] = {"gpus-per-node", "gpus", "gres",
                                        "gpus-per-socket"};
     int nodes = parse_number(get(arg, "nodes"));
-    const char *bind;
+    const char *bind, *tres = get(arg, "tres-per-task");
 
     memset(options, 0, sizeof(*options));
     options->tasks = parse_number(get(arg, "ntasks"));
@@ -41,8 +41,9 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
     /* With --ntasks, --ntasks-per-node is only an upper bound. */
     else if (options->per_node * nodes != options->tasks)
         options->per_node = 0;
+    /* Slurm 26 makes a "cpu=8" of --cpus-per-task=8. */
     options->gpus_per_task =
-        get(arg, "gpus-per-task") || get(arg, "tres-per-task");
+        get(arg, "gpus-per-task") || (tres && strstr(tres, "gpu"));
     bind = get(arg, "gpu-bind");
     options->gpu_bind = bind != NULL;
     bind = get(arg, "cpu-bind");
@@ -52,6 +53,7 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
     options->resv_ports = get(arg, "resv-ports") != NULL;
     options->nodelist = get(arg, "nodelist") != NULL;
     options->relative = get(arg, "relative") != NULL;
+    options->interactive = get(arg, "interactive") != NULL;
     options->exclude = get(arg, "exclude");
     options->cpus = get(arg, "cpus-per-task");
     options->partition = get(arg, "partition");

@@ -14,6 +14,7 @@ struct plait_slurm_options {
     int resv_ports;
     int nodelist;          /* --nodelist names the nodes */
     int relative;          /* --relative counts them in the job */
+    int interactive;       /* this srun starts salloc's shell */
     const char *exclude;   /* NULL: not given */
     const char *cpus;      /* --cpus-per-task; NULL: not given */
     const char *partition; /* NULL: not given */

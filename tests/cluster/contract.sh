@@ -192,6 +192,10 @@ check "--gpus-per-task=1 --gpu-bind=none" run pertask -N4 \
     --ntasks-per-node=2 --gpus-per-task=1 --gpu-bind=none --tp=2
 check "... hides no GPU: all are listed, or nothing is" is "" \
     "$(column pertask CUDA_VISIBLE_DEVICES | tr ' ' '\n' | grep -vx -e 0,1)"
+printf '#!/bin/sh\n#SBATCH %s\nsrun sh -c "echo \\$RANK"\n' \
+    '-N2 --ntasks-per-node=2 --cpus-per-task=1 --tp=2 -o cores.out' >cores.sh
+check "a batch job that gives its tasks cores" timeout 240 sbatch -W cores.sh
+check "... has ranks" is "0 1 2 3" "$(sort cores.out | xargs)"
 check "the user's --gpu-bind" run gpubind -N4 --ntasks-per-node=2 \
     --gpus-per-node=2 --gpu-bind=map_gpu:1,0 --tp=2
 check "... wins" is "1 1" "$(for i in 0 1; do

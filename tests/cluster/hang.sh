@@ -67,7 +67,8 @@ else
     check "... or starts unpinned" eval 'timeout 240 srun -N1 -n2 --tp=2 \
         bash -c "echo rank \$RANK:\$PLAIT_CPUS >unpinned.\$RANK" 2>out'
     check "... with its ranks" is "rank 0: rank 1:" "$(cat unpinned.? | xargs)"
-    check "... and says so once" is 1 "$(grep -c 'start unpinned' out)"
+    check "... and says so once" is 1 "$(
+        grep -cE ': [a-z][^:]*start unpinned' out)"
     arguments cache=none discovery-seconds=5
     before=$(waiting)
     srun -N2 -n2 --tp=1 sleep 60 2>/dev/null &

@@ -261,6 +261,8 @@ char *slurm_option_get(void *options, const char *name)
         : strcmp(name, "ntasks-per-node") == 0 ? slurm.ntasks_per_node
         : strcmp(name, "nodes") == 0           ? slurm.node_count
         : strcmp(name, "gpus-per-task") == 0   ? slurm.gpus_per_task
+        : strcmp(name, "tres-per-task") == 0   ? slurm.tres_per_task
+        : strcmp(name, "interactive") == 0     ? slurm.interactive
         : strcmp(name, "relative") == 0        ? slurm.relative
                                                : NULL;
 

@@ -119,6 +119,17 @@ static void test_local(void)
     slurm.gpus_per_task = "1";
     ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
        "--gpus-per-task is refused");
+    slurm.gpus_per_task = NULL;
+    slurm.tres_per_task = "cpu=8,gres/gpu:h100=1";
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
+       "and GPUs in --tres-per-task");
+    slurm.tres_per_task = "cpu=8";
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 0,
+       "which Slurm makes of --cpus-per-task, too");
+    slurm.ntasks_per_node = "2";
+    slurm.interactive = "yes";
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 0,
+       "the shell of salloc has no ranks to be refused");
     fake_step_load(S_CTX_ALLOCATOR);
     ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0, "a component");
     fake_slurm_flag("tp", "1");

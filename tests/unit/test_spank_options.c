@@ -179,6 +179,14 @@ static void test_arguments(void)
     ok(plugstack.discovery_seconds == 7 && plugstack.unpinned,
        "discovery's time, and what is done when it is over");
     plait_options_init(&options);
+    take(&options, PLAIT_OPTION_SPARES, "1");
+    ok(options.preflight, "spare nodes imply a preflight");
+    take(&options, PLAIT_OPTION_SPARES, "0");
+    ok(!options.preflight, "which a later --spares=0 takes back");
+    take(&options, PLAIT_OPTION_PREFLIGHT, NULL);
+    take(&options, PLAIT_OPTION_SPARES, "0");
+    ok(options.preflight, "but not one that was asked for");
+    plait_options_init(&options);
     plait_options_set(&options, PLAIT_OPTION_SHOW_PLAN, NULL, &err);
     ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 &&
            options.layout.size[PLAIT_TP] == 2 && !options.pin,

@@ -89,7 +89,9 @@ static int set_spares(struct plait_options *options, const char *value,
                             value, SPARES_MOST);
     }
     options->spares = (int)n;
-    options->preflight |= n > 0;
+    /* A later --spares=0 takes back the preflight that another implied. */
+    if (n > 0 || !(options->given & 1u << PLAIT_OPTION_PREFLIGHT))
+        options->preflight = n > 0;
     return 0;
 }
 
