@@ -196,6 +196,31 @@ echo 'num_layers_per_virtual_pipeline_stage: 2' >>megatron.yaml
     "$plait" estimate --model virtual.yaml --gpus 8 --json | cmp - json
 check '2 layers a chunk of 32 in 4 stages are 4 chunks' $?
 
+for key in recompute_activations recompute_granularity; do
+    value=$([ $key = recompute_activations ] && echo true || echo selective)
+    { cat megatron.yaml; echo "$key: $value"; } >other.yaml
+    "$plait" estimate --model other.yaml --gpus 8 --json >$key.json
+done
+! cmp -s recompute_activations.json json &&
+    cmp recompute_activations.json recompute_granularity.json
+check 'recompute_activations is selective recompute' $?
+
+# window LAYERS SETTING...: the estimate of a Qwen of that many layers
+window() {
+    echo "{\"model_type\": \"qwen2\", \"hidden_size\": 1536,
+        \"intermediate_size\": 8960, \"max_position_embeddings\": 8192,
+        \"num_attention_heads\": 12, \"num_key_value_heads\": 2,
+        \"num_hidden_layers\": $1, \"vocab_size\": 151936${*:2}}" >qwen2.json
+    "$plait" estimate --model qwen2.json --gpus 8 --json
+}
+asked=', "sliding_window": 512, "use_sliding_window": true'
+window 28 >plain && window 28 "$asked" | cmp - plain &&
+    window 28 "$asked" ', "max_window_layers": 28' | cmp - plain &&
+    window 28 "$asked" ', "max_window_layers": 0' >json &&
+    ! cmp -s json plain && window 30 "$asked" >json &&
+    window 30 >plain && ! cmp -s json plain
+check 'a window that begins behind the last layer is none' $?
+
 echo '{"model_type": "mamba", "hidden_size": 7168}' >mla.json
 refused 'mla.json: model_type mamba cannot be planned: its layers are not those of gpt2 or llama' \
     --model mla.json

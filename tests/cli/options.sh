@@ -126,6 +126,9 @@ check 'all keys are offered' $?
 check 'plait keys shows default and words' $?
 "$top_builddir/plait" keys train.loss_scale | grep -qE '^train.loss_scale +- '
 check 'but no default that could not be given' $?
+"$top_builddir/plait" keys >"$tmp" && grep -qE '^model.input +- ' "$tmp" &&
+    ! grep -F '[]' "$tmp"
+check '... nor an empty list' $?
 "$top_builddir/plait" keys --json parallel. | python3 -c '
 import json, sys
 keys = json.load(sys.stdin)

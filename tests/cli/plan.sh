@@ -126,6 +126,20 @@ fi
     grep -q '^srun -N2 --ntasks-per-node=8 --gpus-per-node=8 --tp=' text &&
     grep -q '  plait-train model.yaml --set parallel.zero=' text
 check '--auto ends with a command for these nodes and this file' $?
+echo 'parallel: {tp: 2}' | cat model.yaml - >sized.yaml
+"$plait" plan --auto --model sized.yaml --gpus 16 --precision fp16 \
+    --set model.seq_len=4096 --tp 4 >text &&
+    grep -q " --set 'train.precision=fp16' --set 'model.seq_len=4096' " text &&
+    grep -q ' --tp=4 ' text && grep -q ' --set parallel.tp=4 ' text
+check "... with what was set beside the file, and in place of the file's sizes" $?
+"$plait" plan --auto --model model.yaml --gpus 64 --cp 32 >text &&
+    grep -q ' --cp=32 ' text
+check 'a size that is given is kept, however large' $?
+node='--gpus 16 --gpu-type h100 --set parallel.shard_group=node --zero 1 --pp 1'
+! "$plait" plan --auto --model model.yaml $node --tp 8 2>err &&
+    grep -qx 'plait: parallel.shard_group node: no layout of 16 GPUs has several of the ranks that share weights on each of several nodes' err &&
+    "$plait" plan --auto --model model.yaml $node --tp 4 >text
+check 'no layout whose nodes have one of the ranks that share weights' $?
 "$plait" plan --auto --model model.yaml --gpus 16 --framework megatron >text &&
     grep -q '^--tensor-model-parallel-size ' text
 check 'and with the arguments of other software' $?
@@ -256,6 +270,13 @@ least() { # FILE: its fastest step
 awk -v a="$(least free.json)" -v b="$(least shared.json)" \
     'BEGIN { exit !(a > 0 && b > a) }'
 check '--auto counts the uplinks of the leaves of --fabric' $?
+step="${step% --json} --over train.micro_batch=1 --csv"
+"$plait" $step >free.csv && "$plait" $step --fabric topology.conf >shared.csv &&
+    seconds() { sed -n '2s/^\([^,]*,\)\{12\}\([^,]*\).*/\2/p' "$1"; } &&
+    awk -v a="$(seconds free.csv)" -v b="$(seconds shared.csv)" \
+        -v c="$(least shared.json)" \
+        'BEGIN { exit !(a > 0 && b > a && b / c < 1.001 && c / b < 1.001) }'
+check '... with --over' $?
 refused 2 "unrecognized option '--modle'; did you mean --model?" \
     estimate --modle model.yaml
 refused 2 "unrecognized option '--quite-another'" plan --quite-another
@@ -364,6 +385,11 @@ check "the site's figures count for a name in any case" $?
 refused 2 'plan: --submit needs --auto' plan --submit --model model.yaml
 refused 2 'plan: --submit needs --over gpus=A,B,... or --gpus N, and no other --over' \
     plan --auto --submit --model model.yaml --over gpu-type=h100,h200
+for values in '' auto; do
+    "$plait" plan --auto --submit --model model.yaml --over gpus=$values 2>err
+    [ $? -lt 3 ] && [ "$(grep -c '^plait: plan: --over=gpus=' err)" = 1 ]
+    check "--submit of no number: ${values:-nothing}" $?
+done
 refused 2 'plan: --submit asks for numbers of nodes and prints a table or JSON: without --nodes' \
     plan --auto --submit --model model.yaml --gpus 8 --nodes n1
 refused 2 'plan: what follows -- goes to sbatch, with --submit' \
@@ -391,6 +417,9 @@ moe() { # FRAMEWORK FIELD
     grep -q 'experts of one GPU .* GB, which plait-train allocates$' plait.text &&
     grep -q 'spread over the experts .* GB, which is counted$' megatron.text
 check 'memory with experts: expected and worst routing' $?
+"$plait" plan --auto --model moe.yaml --gpus 8 --ep 8 --framework torchtitan \
+    >text && grep -q '^--parallelism.expert_parallel_degree=8 ' text
+check 'torchtitan is told how experts are spread' $?
 refused 2 '6 tasks are not divisible by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
     estimate --model model.yaml --gpus 6 --tp 4
 refused 2 'plan: train.micro_batch needs --model' \

@@ -110,6 +110,17 @@ for layout in '--tp=4 --pp=4 --dp=auto --gpus=64 --global-batch=2048' \
 of what lies between" $?
 done
 
+for mode in each diloco; do
+    "$plait" simulate --model model.yaml --gpus 64 --tp 8 --pp 2 --dp 4 \
+        --set sync.mode=$mode --json >$mode.json || break
+    "$plait" estimate --model model.yaml --gpus 64 --tp 8 --pp 2 --dp 4 \
+        --set sync.mode=$mode --json >$mode.estimate
+done
+rare=$(number step_s diloco.json) often=$(number step_s each.json)
+holds "$rare > 0 && $rare < 0.99 * $often" &&
+    holds "$rare < 1.03 * $(number step_s diloco.estimate)"
+check "replicas that rarely meet: $rare of $often s" $?
+
 refused 2 'simulate: --model is missing'
 refused 2 'simulate: give one of --json and --svg' --model model.yaml \
     --json --svg x

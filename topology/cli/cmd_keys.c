@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/numbers.h"
 #include "topology/base/yaml.h"
 #include "topology/cli/commands.h"
 #include "topology/job/job_config.h"
@@ -95,10 +96,11 @@ static void print_values(FILE *out, const struct plait_yaml_field *f,
     plait_cmd_print_values(out, f);
 }
 
-/* Whether the value is one that could be given. A default that is not means
- * that it follows from other keys. */
+/* Whether the value is one that could be given. A default that is not, or an
+ * empty list, means that it follows from other keys or that there is none. */
 static bool is_possible(const struct plait_yaml_field *f, const void *value)
 {
+    const struct plait_numbers *list = value;
     double x;
 
     if (f->type == PLAIT_YAML_SIZE)
@@ -107,6 +109,8 @@ static bool is_possible(const struct plait_yaml_field *f, const void *value)
         x = (double)*(const int64_t *)value;
     else if (f->type == PLAIT_YAML_REAL)
         x = *(const double *)value;
+    else if (f->type >= PLAIT_YAML_NUMBERS && f->type <= PLAIT_YAML_PAIRS)
+        return list->n > 0 || list->is_auto;
     else
         return true;
     return (x >= f->min && x <= f->max) ||

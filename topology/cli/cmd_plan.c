@@ -284,6 +284,8 @@ void plait_plan_set_node(const struct plan_job *job, struct plait_gpu_type *gpu)
         plait_gpu_type_set_node(gpu, job->node->ngpus);
     else if (job->task_list || job->node_list)
         plait_gpu_type_set_node(gpu, job->tasks[0]);
+    if (job->leaf_gpus)
+        gpu->leaf_gpus = job->leaf_gpus;
 }
 
 /* GPUs below the fullest leaf switch, where there are several leaves: --auto
@@ -305,7 +307,7 @@ static int count_leaf(struct plan_job *job, struct plait_error *err)
         most = gpus[leaf] > most ? gpus[leaf] : most;
     }
     if (leaves > 1)
-        job->gpu.leaf_gpus = most;
+        job->leaf_gpus = most;
     free(gpus);
     return 0;
 }
@@ -333,10 +335,11 @@ static int load_inputs(struct plan_job *job, struct plait_error *err)
         job->status = model_options_status(&job->options);
         return -1;
     }
-    if (load_nodes(job, err) < 0)
+    if (load_nodes(job, err) < 0 ||
+        (job->find_layout && job->fabric && count_leaf(job, err) < 0))
         return -1;
     plait_plan_set_node(job, &job->gpu);
-    return job->find_layout && job->fabric ? count_leaf(job, err) : 0;
+    return 0;
 }
 
 /* With a model, the step's time includes its computation. */

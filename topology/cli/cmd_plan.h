@@ -26,6 +26,7 @@ struct plan_job {
     int status;     /* to exit with after an error */
     unsigned given; /* bit per axis: sized by the user or the model's file */
     struct plait_gpu_type gpu;
+    int leaf_gpus; /* below the fullest leaf switch; 0: not known */
     struct plait_fabric *fabric;
     struct plait_node *node;
     struct plait_job_config *config;
@@ -47,7 +48,8 @@ void plait_plan_draw(const void *job, FILE *out);
 /* Print the command that trains in this layout, to be pasted. */
 void plait_plan_print_command(const struct plan_job *job,
                               const struct plait_choice *best, int gpus);
-/* Set the GPUs of a node of this type, where the options say how many. */
+/* Set the GPUs of a node and below a leaf switch of this type, where the
+ * options say how many. */
 void plait_plan_set_node(const struct plan_job *job,
                          struct plait_gpu_type *gpu);
 /* The number of nodes for `gpus` GPUs where none are named, and of tasks on
@@ -60,6 +62,8 @@ int plait_plan_submit(const struct plan_job *job);
 /* Value i of a list A,B,...; and how many values it has. */
 void plait_plan_take_value(const char *values, int i, char *out, size_t size);
 int plait_plan_count_values(const char *values);
+/* A number of GPUs in --over; -1 with the reason. */
+int plait_plan_take_gpus(const char *value, int *gpus, struct plait_error *err);
 json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
                                   const struct plait_choice *choice);
 /* Prints the ranked layouts; returns the exit status. */

@@ -48,16 +48,25 @@ static void print_plait(const struct plan_job *job,
                         const struct plait_choice *best, int gpus)
 {
     const struct plait_parallel_config *p = &best->parallel;
+    const struct model_options *o = &job->options;
 
     print_srun(job, gpus);
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (i != PLAIT_EP || job->config->model.experts)
             printf(" --%s=%d", plait_axis_names[i], best->layout.size[i]);
-    printf(" \\\n  plait-train %s --set parallel.zero=%d "
-           "--set parallel.recompute=%s \\\n"
+    printf(" \\\n  plait-train %s", o->model_file);
+    /* First what was asked for; what was chosen comes later and wins. */
+    for (int i = 0; i < o->nsets; i++)
+        printf(" --set '%s'", o->set[i]);
+    /* The file's sizes must be srun's. */
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (job->config->sizes_given & 1u << i)
+            printf(" --set parallel.%s=%d", plait_axis_names[i],
+                   best->layout.size[i]);
+    printf(" --set parallel.zero=%d --set parallel.recompute=%s \\\n"
            "  --set parallel.sequence=%s --set train.micro_batch=%d "
            "--set parallel.schedule=%s \\\n  --set parallel.virtual=%d",
-           job->options.model_file, p->zero, plait_plan_recompute_name(p),
+           p->zero, plait_plan_recompute_name(p),
            p->sequence ? "true" : "false", best->micro_batch,
            plait_schedule_names[p->schedule], p->virtual_stages);
     if (p->offload)
@@ -156,6 +165,8 @@ static void print_torchtitan(const struct plan_job *job,
            "--parallelism.pipeline_parallel_degree=%d",
            size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_DP],
            p->zero == 3 ? "always" : "never", pp);
+    if (size[PLAIT_EP] > 1)
+        printf(" \\\n--parallelism.expert_parallel_degree=%d", size[PLAIT_EP]);
     if (pp > 1)
         printf(" --parallelism.pipeline_parallel_schedule=%s \\\n"
                "--parallelism.pipeline_parallel_microbatch_size=%d "

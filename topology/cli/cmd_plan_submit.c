@@ -52,11 +52,13 @@ static int list_shapes(struct shapes *s, struct plait_error *err)
     const char *values = job->novers ? strchr(job->over[0], '=') + 1 : "";
     int most = job->options.gpus, fewest, gpus;
 
+    if (job->novers && !*values)
+        return plait_errorf(err, "--over=gpus=: names no number of GPUs");
     for (int i = 0; *values && i < plait_plan_count_values(values); i++) {
         char value[32];
 
         plait_plan_take_value(values, i, value, sizeof(value));
-        if (plait_layout_parse_size("--over=gpus", value, &gpus, err) < 0 ||
+        if (plait_plan_take_gpus(value, &gpus, err) < 0 ||
             add_shape(s, gpus, err) < 0)
             return -1;
     }

@@ -51,6 +51,16 @@ void plait_plan_take_value(const char *values, int i, char *out, size_t size)
     out[n] = '\0';
 }
 
+int plait_plan_take_gpus(const char *value, int *gpus, struct plait_error *err)
+{
+    if (plait_layout_parse_size("--over=gpus", value, gpus, err) < 0)
+        return -1;
+    if (*gpus != PLAIT_AUTO)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err, "--over=gpus=auto: must be a number");
+}
+
 /* One case: which value of each --over. */
 struct sweep {
     const struct plan_job *job;
@@ -69,7 +79,7 @@ static int apply_value(struct sweep *s, int i, struct plait_error *err)
     const char *key = s->key[i], *value = s->value[i];
 
     if (strcmp(key, "gpus") == 0)
-        return plait_layout_parse_size("--over=gpus", value, &s->gpus, err);
+        return plait_plan_take_gpus(value, &s->gpus, err);
     if (strcmp(key, "gpu-type") == 0) {
         o->gpu_name = value;
         return 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/job/foreign_config.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "topology/job/fits.h"
 
 enum { PAIRS_MOST = 256, TEXT_MOST = 8192, LENGTH_MOST = 8192 };
+enum { MAX_WINDOW_LAYERS = 28 }; /* of Qwen's configurations without the key */
 
 /* Names and values, one level. */
 struct pairs {
@@ -119,12 +119,11 @@ static void add_pair(struct pairs *p, const char *name, const char *value)
 /* Append a word to the last value, which is a list. */
 static void add_word(struct pairs *p, const char *word)
 {
-    size_t n, size = sizeof(p->at[0].value);
+    char *value = p->at[p->n - 1].value;
+    size_t n = strlen(value), size = sizeof(p->at[0].value);
 
-    if (p->n == PAIRS_MOST)
-        return;
-    n = strlen(p->at[p->n - 1].value);
-    snprintf(p->at[p->n - 1].value + n, size - n, " %.30s", word);
+    if (p->n < PAIRS_MOST)
+        snprintf(value + n, size - n, " %.30s", word);
 }
 
 /* "--name value --flag ...", on any number of lines, as on a shell's command
@@ -229,8 +228,7 @@ static void set_latent(const struct pairs *p, const char *const *names,
     set(s, "model.mla", text);
 }
 
-/* Where the experts' width has its own name, the other width is that of the
- * first layers. */
+/* Where experts have a width of their own, the other is the first layers'. */
 static void set_dense(const struct pairs *p, const char *experts,
                       const char *dense, struct settings *s)
 {
@@ -239,12 +237,16 @@ static void set_dense(const struct pairs *p, const char *experts,
         set(s, "model.dense_ffn", value_of(p, dense));
 }
 
-/* Some configurations give a window that their model does not use. */
+/* Some configurations give a window that none of their layers uses: the first
+ * max_window_layers have none. */
 static void set_window(const struct pairs *p, int every, struct settings *s)
 {
-    const char *used = value_of(p, "use_sliding_window");
+    bool none = number(p, "max_window_layers", MAX_WINDOW_LAYERS) >=
+                number(p, "num_hidden_layers", 0);
 
-    if (used && strcmp(used, "false") == 0 && is_set(s, "model.sliding_window"))
+    if (value_of(p, "use_sliding_window") &&
+        is_set(s, "model.sliding_window") &&
+        (none || !flag(p, "use_sliding_window")))
         set(s, "model.sliding_window", "0");
     every = number(p, "sliding_window_pattern", every);
     if (every)
@@ -276,8 +278,7 @@ static const struct {
     {"deepseek_v3", "llama", NULL, 0},
 };
 
-/* Sizes that must be given, since no default would be right: a misspelt name
- * must not make another model. */
+/* Sizes that have no default: a misspelt name must not make another model. */
 static int check_sizes(const char *path, const struct settings *s,
                        struct plait_error *err)
 {
@@ -321,8 +322,7 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
             strncmp(type, "gemma", 5) == 0 || strcmp(type, "gpt2") == 0
                 ? "true"
                 : "false");
-    /* The longest context that the model allows, not the length it is trained
-     * with. */
+    /* The model's longest context, not the length it is trained with. */
     if (number(p, "max_position_embeddings", 0) > LENGTH_MOST)
         set(s, "model.seq_len", "8192");
     set(s, "train.precision", "bf16");
@@ -373,6 +373,8 @@ static int translate_megatron(const char *path, const struct pairs *p,
     set_shared(p, s);
     set(s, "model.tie_embeddings",
         flag(p, "untie_embeddings_and_output_weights") ? "false" : "true");
+    if (flag(p, "recompute_activations"))
+        set(s, "parallel.recompute", "selective");
     if (flag(p, "use_distributed_optimizer"))
         set(s, "parallel.zero", "1");
     if (flag(p, "use_megatron_fsdp"))
@@ -390,11 +392,8 @@ static int read_pairs(const char *path, char *text, size_t size,
                       struct pairs *p, struct plait_error *err)
 {
     struct plait_yaml *yaml;
-    const char *first = text;
 
-    while (isspace((unsigned char)*first))
-        first++;
-    if (strncmp(first, "--", 2) == 0) {
+    if (strncmp(text + strspn(text, " \t\r\n"), "--", 2) == 0) {
         read_arguments(text, p);
         return 1;
     }

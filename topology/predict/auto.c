@@ -271,6 +271,28 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
     }
 }
 
+/* Whether each node has as many of the ranks that share weights as plait-train
+ * wants where it shards in the node or sums there first (mesh/mesh.c). */
+static bool suits_nodes(const struct search *s, const struct plait_layout *l)
+{
+    const struct plait_parallel_config *p = &s->config.parallel;
+    bool shards = p->shard_group == PLAIT_SHARD_NODE;
+    int all = l->size[PLAIT_DP] * l->size[PLAIT_CP], here = 0, tasks;
+
+    if (s->config.framework != PLAIT_FRAMEWORK_PLAIT ||
+        (!shards && p->all_reduce != PLAIT_ALL_REDUCE_HIERARCHICAL))
+        return true;
+    tasks = plait_gpu_type_tasks(s->gpu, plait_layout_world(l));
+    for (int rank = 0; rank < tasks; rank++) {
+        struct plait_coord c;
+
+        plait_layout_coord(l, rank, &c);
+        here += c.at[PLAIT_TP] == 0 && c.at[PLAIT_PP] == 0;
+    }
+    return (shards && here == all) ||
+           (here > 1 && here < all && all % here == 0);
+}
+
 static void try_batches(struct search *s, const struct plait_layout *layout)
 {
     const struct plait_model_config *m = &s->config.model;
@@ -279,6 +301,10 @@ static void try_batches(struct search *s, const struct plait_layout *layout)
     int first = ghost ? m->ghost_batch : 1;
 
     s->config.parallel.layout = *layout;
+    if (!suits_nodes(s, layout)) {
+        s->found->uneven++;
+        return;
+    }
     if (s->fixed) {
         try_one(s, layout);
         return;
@@ -324,11 +350,13 @@ static void try_layouts(struct search *s, int gpus)
     int tp_most = s->wanted.size[PLAIT_TP]            ? s->wanted.size[PLAIT_TP]
                   : s->gpu->domain > s->gpu->per_node ? 2 * s->gpu->per_node
                                                       : s->gpu->per_node;
+    int given = s->wanted.size[PLAIT_CP]; /* 0: auto */
+    int cp_least = given ? given : 1, cp_most = given ? given : 16;
 
     if (l.size[PLAIT_EP] == PLAIT_AUTO)
         l.size[PLAIT_EP] = 1;
     for (int tp = 1; tp <= tp_most && tp <= gpus; tp++)
-        for (int cp = 1; cp <= 16 && cp <= gpus / tp; cp *= 2)
+        for (int cp = cp_least; cp <= cp_most && cp <= gpus / tp; cp *= 2)
             for (int pp = 1;
                  pp <= s->config.model.layers + 2 && pp <= gpus / tp / cp;
                  pp++) {

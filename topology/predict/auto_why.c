@@ -52,6 +52,15 @@ int plait_auto_why(const struct plait_choices *found,
     int fewest;
 
     errno = EINVAL;
+    if (found->tried == 0 && found->uneven)
+        return plait_errorf(
+            err,
+            "%s: no layout of %d GPUs has several of the ranks that share "
+            "weights on each of several nodes",
+            config->parallel.shard_group == PLAIT_SHARD_NODE
+                ? "parallel.shard_group node"
+                : "parallel.all_reduce hierarchical",
+            gpus);
     if (found->tried == 0)
         return plait_errorf(err,
                             "this model's heads and layers and its batch of "

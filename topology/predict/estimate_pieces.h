@@ -70,5 +70,9 @@ double plait_pieces_bucket_bytes(const struct plait_shape *shape);
 /* The number of collectives for the gradients of this many blocks and bytes. */
 double plait_pieces_buckets(const struct plait_shape *shape, double bytes,
                             int blocks);
+/* Where replicas train apart: the seconds of the sum inside a replica (over cp)
+ * and of a step's share of a meeting. */
+double plait_pieces_meeting(const struct plait_shape *shape,
+                            const struct plait_pieces *pieces);
 
 #endif

@@ -27,7 +27,8 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
         t->forward_comm[i] = layers * p->forward[i];
         t->backward_comm[i] = layers * p->backward[i];
     }
-    t->reduce = (zero ? 1 : 2) * plait_pieces_reduce(s, bytes, t->buckets);
+    if (!plait_sync_parts(&s->c->sync))
+        t->reduce = (zero ? 1 : 2) * plait_pieces_reduce(s, bytes, t->buckets);
     if (zero == 3)
         t->gather = plait_pieces_half(
             s, plait_pieces_weight_element(s) * weights, blocks);
@@ -91,6 +92,8 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
             &s,
             plait_pieces_weight_element(&s) * plait_work_fullest_weights(&s),
             1);
+    else if (plait_sync_parts(&config->sync)) /* replicas meet after it */
+        r->gather_updated = plait_pieces_meeting(&s, &p);
     wait_for_slowest(r, times,
                      checked.crowded * checked.step_s /
                          (checked.step_s - checked.straggler_s));

@@ -111,10 +111,8 @@ static void set_sharded(const struct plait_shape *s,
         hide(b, gather, s->traits->gather_hidden ? forward : 0, 1);
 }
 
-/* Where replicas train apart: the sum inside a replica (over cp), and a step's
- * share of a meeting. */
-static double meeting_seconds(const struct plait_shape *s,
-                              const struct plait_pieces *p)
+double plait_pieces_meeting(const struct plait_shape *s,
+                            const struct plait_pieces *p)
 {
     double average = plait_model_parameters(s->m) / s->tp / s->pp;
     double bytes =
@@ -137,7 +135,7 @@ static void set_data_parallel(const struct plait_shape *s,
     struct beside b = {0, 0};
 
     if (plait_sync_parts(&s->c->sync))
-        b.left = meeting_seconds(s, p);
+        b.left = plait_pieces_meeting(s, p);
     else
         set_sharded(s, p, layers, &b);
     e->axis_s[PLAIT_DP] = b.left + p->tied;
