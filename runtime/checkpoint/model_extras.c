@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -144,20 +145,41 @@ static bool same_file(const char *a, const char *b, const char *name)
     return same;
 }
 
+/* Which of the tokenizers the folder was prepared with; -1: none. Another may
+ * be left there by an earlier preparation. */
+static int find_prepared(const char *data)
+{
+    char path[4096 + 64];
+    const char *file;
+    json_t *root;
+    int found = -1;
+
+    snprintf(path, sizeof(path), "%s/prep.json", data);
+    root = json_load_file(path, 0, NULL);
+    file = json_string_value(json_object_get(root, "tokenizer_file"));
+    for (int i = 0; file && i < TOKENIZERS; i++)
+        if (strcmp(file, names[i]) == 0 && has_file(data, file))
+            found = i;
+    json_decref(root);
+    return found;
+}
+
 int plait_model_extras_gather(const char *data, const char *init,
                               const char *to, struct plait_error *err)
 {
-    bool prepared = data && has_file(data, "prep.json") && has_tokenizer(data);
-    int first = 0;
+    int own = data ? find_prepared(data) : -1, first = 0;
     char found[4096];
 
     if (init) {
         find_extras(init, found);
-        for (int i = 0; prepared && i < TOKENIZERS; i++)
-            if (has_file(data, names[i]) && !same_file(data, found, names[i]))
-                first = NAMES - 1;
+        if (own >= 0 && !same_file(data, found, names[own]))
+            first = NAMES - 1;
         if (copy_names(found, to, first, NAMES, err) < 0)
             return -1;
     }
-    return prepared ? copy_names(data, to, 0, OF_PREP, err) : 0;
+    if (own < 0)
+        return 0;
+    if (copy_names(data, to, own, own + 1, err) < 0)
+        return -1;
+    return copy_names(data, to, TOKENIZERS, OF_PREP, err);
 }

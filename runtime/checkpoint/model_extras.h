@@ -17,9 +17,9 @@ int plait_copy_file(const char *from, const char *to, const char *name,
 int plait_model_extras_copy(const char *from, const char *to,
                             struct plait_error *err);
 
-/* The same for a training run: the tokenizer in the folder `data`, if that has
- * a prep.json, and the files of the model in `init`, unless its tokenizer is
- * another one. Either may be NULL. */
+/* The same for a training run: the tokenizer that the folder `data` was
+ * prepared with, by its prep.json, and the files of the model in `init`, unless
+ * its tokenizer is another one. Either may be NULL. */
 int plait_model_extras_gather(const char *data, const char *init,
                               const char *to, struct plait_error *err);
 

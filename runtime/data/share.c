@@ -68,6 +68,10 @@ static int receive_segment(int from, struct record *r, char path[PATH_MAX])
 
     if (got < 0)
         return -1;
+    if (!c && m.msg_flags & MSG_CTRUNC) {
+        errno = EMFILE; /* no number is free for the file */
+        return -1;
+    }
     if ((size_t)got <= sizeof(*r) || !c || c->cmsg_type != SCM_RIGHTS) {
         errno = ECONNRESET; /* the leader has failed, and reports it */
         return -1;
@@ -91,6 +95,10 @@ static int send_segments(const struct plait_dataset *ds, const int *to, int n,
 
         for (int k = 0; k < n && rc == 0; k++)
             rc = send_segment(to[k], &r, s->path, s->fd);
+        if (rc < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+            err->text[0] = '\0'; /* that rank has failed, and reports it */
+            return -1;
+        }
         if (rc < 0)
             return plait_errorf(err, "%s: cannot pass it on: %s", s->path,
                                 strerror(errno));
@@ -109,7 +117,8 @@ static int64_t add_received(struct plait_dataset *ds, int from)
 
     if (fd < 0)
         return -1;
-    plait_files_allow((size_t)r.segments);
+    if (ds->nsegments == 0)
+        plait_files_allow((size_t)r.segments);
     more = realloc(ds->segments, (size_t)r.segments * sizeof(*more));
     if (more)
         ds->segments = more;
@@ -245,13 +254,25 @@ static int accept_all(struct node *node, int n, struct plait_error *err)
     return 0;
 }
 
-static void close_node(struct node *node, int size)
+/* A rank that fails closes its sockets, for others may wait for it there. */
+static void close_links(struct node *node, int size)
 {
-    for (int i = 0; node->link && i < size; i++)
+    int saved = errno;
+
+    for (int i = 0; node->link && i < size; i++) {
         if (node->link[i] >= 0)
             close(node->link[i]);
+        node->link[i] = -1;
+    }
     if (node->listener >= 0)
         close(node->listener);
+    node->listener = -1;
+    errno = saved;
+}
+
+static void close_node(struct node *node, int size)
+{
+    close_links(node, size);
     free(node->link);
     free(node->all);
 }
@@ -291,21 +312,26 @@ static int pass_on(struct node *node, struct plait_comm *world,
                    struct plait_dataset **ds, struct plait_error *err)
 {
     bool leads = plait_comm_rank(world) == node->leader;
-    int n;
+    int n, rc = 0;
 
     if (!leads)
         node->link[0] = reach_leader(node);
     n = count_reached(node, world, !leads && node->link[0] >= 0, err);
     if (n < 0)
         return -1;
-    if (leads && (accept_all(node, n, err) < 0 ||
-                  send_segments(*ds, node->link, n, err) < 0))
-        return -1;
-    if (!leads && node->link[0] >= 0)
+    if (leads)
+        rc = accept_all(node, n, err) < 0 ||
+                     send_segments(*ds, node->link, n, err) < 0
+                 ? -1
+                 : 0;
+    else if (node->link[0] >= 0)
         *ds = receive_segments(node->link[0], path, err);
-    else if (!leads)
+    else
         *ds = plait_dataset_create(path, format, err);
-    return *ds ? 0 : -1;
+    if (rc == 0 && *ds)
+        return 0;
+    close_links(node, plait_comm_size(world));
+    return -1;
 }
 
 /* The files may be of each node, or not yet be the same on all: every rank that

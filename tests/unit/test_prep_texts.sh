@@ -28,7 +28,7 @@ done >"$tmp/text"
 # -- packed ----------------------------------------------------------------
 "$prep" "$tmp/text" --out "$tmp/o/text" -t "$bpe" >/dev/null
 check "a text" $?
-for pack in "gzip -c" "zstd -qc" "xz -1c"; do
+for pack in "gzip -c" "zstd -qc" "pzstd -qc" "xz -1c"; do
     command -v "${pack%% *}" >/dev/null ||
         { check "${pack%% *} # SKIP not installed" 0; continue; }
     # Two compressed streams in one file are one text.

@@ -72,7 +72,13 @@ train: {steps: 30, global_batch: 8, micro_batch: 8}
 optim: {lr: 1e-2}
 checkpoint: {dir: "$tmp/ck"}
 EOF
+# left by an earlier preparation
+echo '{}' >"$tmp/d/tokenizer.json"
 sample || wrong "training"
+[ ! -e "$tmp/ck/tokenizer.json" ] &&
+    cmp "$tmp/ck/tokenizer.model" "$tmp/bytes.model" >"$tmp/out" 2>&1 ||
+    wrong "the tokenizer of the data is kept, and no other"
+rm "$tmp/d/tokenizer.json"
 sample --sample 60 --sample-prompt "static int" \
     --tokenizer "spm:$tmp/bytes.model" || wrong "sampling"
 head -n 1 "$tmp/out" | grep -q '^static int' &&

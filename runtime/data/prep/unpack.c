@@ -145,6 +145,8 @@ static const struct kind plain = {.name = "text", .step = plain_step};
 static const struct kind kinds[] = {
     {"gzip", "\x1f\x8b", 2, gzip_start, gzip_step, gzip_stop},
     {"zstd", "\x28\xb5\x2f\xfd", 4, zstd_start, zstd_step, zstd_stop},
+    /* pzstd begins with a frame to be skipped. */
+    {"zstd", "\x50\x2a\x4d\x18", 4, zstd_start, zstd_step, zstd_stop},
     {"xz",
      "\xfd"
      "7zXZ",
