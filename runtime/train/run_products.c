@@ -342,7 +342,8 @@ static int take_found(struct run *r, const char *found, int n, double seconds,
     if (take_choices(r, found, err) < 0)
         return -1;
     if (plait_comm_rank(r->world) == 0) {
-        keep_choices(found);
+        if (*found) /* else none could be timed, and nothing is new */
+            keep_choices(found);
         printf("the fastest algorithms of %d matrix product%s were searched "
                "for in %.1f s\n",
                n, n == 1 ? "" : "s", seconds);

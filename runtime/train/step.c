@@ -289,12 +289,20 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
     return 0;
 }
 
-/* Judge the step by sums that all ranks have, so that they decide alike. */
+static bool overflowed(const struct plait_trainer *t,
+                       const struct step_now *now)
+{
+    return t->scale.dynamic && !isfinite(now->norm);
+}
+
+/* Judge the step by sums that all ranks have, so that they decide alike. A step
+ * that overflowed is skipped, and counted, with the scale of the loss. */
 static void observe_step(struct plait_trainer *t, struct step_now *now)
 {
     plait_run_state_observe(&t->state, now->loss / now->tokens,
                             now->norms / learners_of(t), &now->seen);
-    now->left_out = now->seen.outlier && t->config->train.skip_outliers;
+    now->left_out = now->seen.outlier && t->config->train.skip_outliers &&
+                    !overflowed(t, now);
     t->state.skipped += now->left_out;
 }
 
@@ -416,6 +424,23 @@ static int weigh_targets(struct plait_trainer *t, struct step_now *now)
     return 0;
 }
 
+/* The next batch. It falls only as far as the noise scale can still be
+ * measured: beyond that it would never grow again. */
+static void follow_noise(struct plait_trainer *t, double noise_scale)
+{
+    const struct plait_job_config *c = t->config;
+    const struct plait_layout *layout = &t->mesh->layout;
+    struct plait_growth *g = &t->state.growth;
+
+    plait_growth_follow(g, c, plait_growth_unit(c, layout), noise_scale);
+    while (c->batch.growth.is_auto && g->batch < t->batch_size &&
+           plait_small_batch_choose(c, layout, g->batch,
+                                    g->batch / plait_trainer_batch_unit(t),
+                                    NULL)
+                   .sequences == 0)
+        g->batch *= 2;
+}
+
 int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
                        struct plait_step_result *result,
                        struct plait_error *err)
@@ -444,13 +469,11 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
         (queues_steps(t) ? train_queued(t, stop, &now)
                          : train_learners(t, stop, &now)) < 0)
         return plait_trainer_describe(t, err);
-    result->skipped = t->scale.dynamic && !isfinite(now.norm);
+    result->skipped = overflowed(t, &now);
     plait_loss_scale_update(&t->scale, result->skipped);
     result->skipped |= now.left_out;
     t->state.samples += t->batch_size;
-    plait_growth_follow(&t->state.growth, c,
-                        plait_growth_unit(c, &t->mesh->layout),
-                        now.seen.noise_scale);
+    follow_noise(t, now.seen.noise_scale);
     result->batch = t->batch_size;
     result->counted = t->masked ? t->counted : NAN;
     result->loss = now.loss / now.tokens;

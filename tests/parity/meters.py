@@ -167,6 +167,10 @@ def check_follows(c, truth):
     c.check("and stays there after a resume under another layout",
             lambda: (after == [(4, 20)], str(after)))
     shutil.rmtree(out)
+    coarse = batches(c.run("111", "micro_batch=4", "batch.min=2", *settings))
+    c.check("but not to one micro-batch, of which nothing can be measured",
+            lambda: (coarse == [(16, 50), (8, 30)], str(coarse)))
+    shutil.rmtree(out)
     # train.noise of variance s^2 adds s^2 E |g_n|^2 to the covariance.
     more = truth + 5.5 * (truth + 1)
     up = batches(c.run("112", "", f"train.noise={5.5 ** 0.5}",

@@ -124,6 +124,14 @@ static void check_past(void)
        "a start that ended in order");
     plait_past_read(path, 0, 1100, &p);
     ok(isnan(p.began), "a run that begins anew");
+    write_file("m", "{\"step\":1001,\"step_s\":2,\"time\":1010}\n"
+                    "{\"step\":1002,\"step_s\":2,\"time\":1012}\n");
+    write_file("m.starts", "{\"time\":1000,\"opened\":999,\"step\":1000}\n");
+    plait_past_read(path, 1001, 1100, &p);
+    ok(p.trained == 2 && p.lost == 2 && p.failed_now,
+       "files that a resumed run began");
+    plait_past_read(path, 900, 1100, &p);
+    ok(p.trained == 0 && p.lost == 4, "or one that went back further");
     plait_past_read("/dev/null", 3, 1100, &p);
     ok(isnan(p.began), "no regular file");
     unlink(path);

@@ -129,6 +129,7 @@ static void small_batches(void)
     };
     struct plait_job_config c = {.model.kv_heads = 4};
     struct plait_layout layout;
+    const char *none = NULL;
     size_t i;
 
     plait_layout_init(&layout);
@@ -152,6 +153,13 @@ static void small_batches(void)
            rows[i].zero, rows[i].microbatches, small.count, small.sequences,
            why ? ": " : "", why ? why : "");
     }
+    c = (struct plait_job_config){.model = {.kv_heads = 4, .qk_norm = true}};
+    plait_layout_init(&layout);
+    plait_small_batch_choose(&c, &layout, 6, 3, &none);
+    ok(!none, "with qk_norm, too");
+    layout.size[PLAIT_TP] = 2;
+    plait_small_batch_choose(&c, &layout, 6, 3, &none);
+    ok(none && strstr(none, "qk_norm with tp"), "but not over tp");
 }
 
 /* -- outliers ------------------------------------------------------------ */

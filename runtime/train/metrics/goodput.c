@@ -34,11 +34,12 @@ static double or_zero(double value)
 }
 
 /* There may be many lines, so that they are searched and not parsed. With
- * log.every above 1, a line stands for the steps before it too. */
-static void read_steps(FILE *metrics, int64_t done, double now,
+ * log.every above 1, a line stands for the steps before it too, the first one
+ * for those after step `first`. */
+static void read_steps(FILE *metrics, double first, int64_t done, double now,
                        struct plait_past *p)
 {
-    double before = 0, last = NAN;
+    double before = first, last = NAN;
     char *line = NULL;
     size_t room = 0;
 
@@ -57,14 +58,17 @@ static void read_steps(FILE *metrics, int64_t done, double now,
         else
             p->lost_now += seconds;
     }
-    p->failed_now = before > (double)done;
+    p->failed_now = before > fmax(first, (double)done);
     if (isfinite(last) && now > last)
         p->waited_now = now - last;
     free(line);
 }
 
-static void read_starts(FILE *starts, struct plait_past *p)
+/* Returns after which step the earliest began: a file may have been begun by a
+ * run that was resumed. */
+static double read_starts(FILE *starts, struct plait_past *p)
 {
+    double first = INFINITY;
     char *line = NULL;
     size_t room = 0;
 
@@ -76,11 +80,13 @@ static void read_starts(FILE *starts, struct plait_past *p)
             continue;
         if (p->starts++ == 0)
             p->began = isfinite(opened) ? opened : time;
+        first = fmin(first, or_zero(find_number(line, "\"step\":")));
         p->lost += or_zero(find_number(line, "\"lost_s\":"));
         p->waited += or_zero(find_number(line, "\"waited_s\":"));
         p->failures += strstr(line, "\"failed\":true") != NULL;
     }
     free(line);
+    return or_zero(first);
 }
 
 static FILE *open_regular(const char *path)
@@ -96,6 +102,7 @@ void plait_past_read(const char *metrics, int64_t step, double now,
                      struct plait_past *past)
 {
     char *path = NULL;
+    double first;
     FILE *file;
 
     *past = (struct plait_past){.began = NAN};
@@ -105,13 +112,13 @@ void plait_past_read(const char *metrics, int64_t step, double now,
     free(path);
     if (!file)
         return;
-    read_starts(file, past);
+    first = read_starts(file, past);
     fclose(file);
     file = open_regular(metrics);
     if (past->starts == 0 || !file) {
         *past = (struct plait_past){.began = NAN};
     } else {
-        read_steps(file, step, now, past);
+        read_steps(file, first, step, now, past);
         past->lost += past->lost_now;
         past->waited += past->waited_now;
         past->failures += past->failed_now;
