@@ -335,6 +335,47 @@ static bool corrects(const struct plait_replicas *r)
     return r->config->mode == PLAIT_SYNC_SMA && is_due(r);
 }
 
+/* Running statistics are averaged, no more: a learner follows no correction of
+ * them, and their average has no momentum. Either would drive variances below
+ * zero. Calls `treat` with the place of each among the masters. */
+static int each_statistic(struct plait_replicas *r,
+                          int (*treat)(struct plait_replicas *r, size_t at,
+                                       size_t n))
+{
+    const struct plait_optim_slice *s;
+    int n = plait_optim_slices(r->optim, &s), i;
+
+    for (i = 0; r->model->statistics > 0 && i < n; i++)
+        if (s[i].tensor->statistic &&
+            treat(r, (size_t)(s[i].master - masters(r)), s[i].count) < 0)
+            return -1;
+    return 0;
+}
+
+/* The sum of all learners' corrections moves the common model to their mean. */
+static int share_statistic(struct plait_replicas *r, size_t at, size_t n)
+{
+    struct plait_vectors v = r->v;
+
+    v.n = n;
+    return plait_average_correction(&v, r->correction + at, masters(r) + at,
+                                    r->common + at,
+                                    1.0 / plait_replicas_count(r));
+}
+
+static int restore_statistic(struct plait_replicas *r, size_t at, size_t n)
+{
+    float *w = masters(r) + at;
+
+    return r->v.ops->add(r->v.q, PLAIT_F32, w, w, r->correction + at, n);
+}
+
+static int stop_statistic(struct plait_replicas *r, size_t at, size_t n)
+{
+    return r->v.ops->fill_zero(r->v.q, r->momentum + at,
+                               n * sizeof(*r->momentum));
+}
+
 int plait_replicas_before_update(struct plait_replicas *r)
 {
     double alpha = r->config->alpha;
@@ -343,8 +384,10 @@ int plait_replicas_before_update(struct plait_replicas *r)
         return 0;
     if (alpha < 0)
         alpha = 1.0 / plait_replicas_count(r);
-    return plait_average_correction(&r->v, r->correction, masters(r), r->common,
-                                    alpha);
+    if (plait_average_correction(&r->v, r->correction, masters(r), r->common,
+                                 alpha) < 0)
+        return -1;
+    return each_statistic(r, share_statistic);
 }
 
 int plait_replicas_after_update(struct plait_replicas *r)
@@ -355,7 +398,7 @@ int plait_replicas_after_update(struct plait_replicas *r)
         return 0;
     if (v->ops->add_scaled(v->q, PLAIT_F32, masters(r), masters(r),
                            r->correction, -1, v->n) < 0 ||
-        follow(r) < 0)
+        each_statistic(r, restore_statistic) < 0 || follow(r) < 0)
         return -1;
     if (r->sum == r->correction)
         return 0;
@@ -386,7 +429,8 @@ static int meet(struct plait_replicas *r)
     float *w = masters(r);
 
     if (c->mode == PLAIT_SYNC_SMA)
-        return sum_over_replicas(r, r->sum) < 0
+        return sum_over_replicas(r, r->sum) < 0 ||
+                       each_statistic(r, stop_statistic) < 0
                    ? -1
                    : plait_average_sma(&r->v, r->common, r->momentum, r->sum,
                                        c->momentum);

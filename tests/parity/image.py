@@ -154,6 +154,23 @@ def check_noise(tap, train, tmp, path):
     tap.check("noise multiplies each image's gradient", good, str(curves))
 
 
+def check_averaging(tap, train, tmp, path):
+    """The average of learners that have small variances is one, too: none
+    below zero, of which validation would be NaN."""
+    log = os.path.join(tmp, "sma.jsonl")
+    for learners in (1, 4):
+        rc, out = run(train, [path, "--metrics", log], 1,
+                      ["sync.mode=sma", f"sync.learners={learners}",
+                       "data.std=6", "train.micro_batch=24",
+                       f"train.global_batch={24 * learners}",
+                       "train.eval_every=1", "train.eval_steps=1"])
+        with open(log) as f:
+            val = [json.loads(line).get("val_loss") for line in f]
+        tap.check(f"averaged statistics, {learners} learners",
+                  rc == 0 and len(val) == STEPS and None not in val,
+                  out + str(val))
+
+
 def main(train):
     tap = Tap()
     with tempfile.TemporaryDirectory() as tmp:
@@ -180,6 +197,7 @@ def main(train):
                       ["lr.schedule=constant"])
         check_resume(tap, train, tmp, path, curve(log))
         check_noise(tap, train, tmp, os.path.join(tmp, "mlp.yaml"))
+        check_averaging(tap, train, tmp, path)
     print(f"1..{tap.n}\n# worst deviation {tap.worst:.2g}")
     return tap.bad > 0
 
