@@ -9,14 +9,20 @@
 static const char no_graphs[] = "the device has no graphs";
 static const char host[] = "with parallel.offload the host takes part";
 
-/* Whether ranks differ along more than one axis: then transfers of several
- * groups may be under way at once. */
+/* Whether transfers of several groups may be under way at once: of several
+ * axes, or of one that has several groups. Gradients are summed over cp, too,
+ * beside its rings; over several nodes in two groups; those of experts in their
+ * own. */
 static bool has_groups(const struct plait_mesh *mesh)
 {
     const int *size = mesh->layout.size;
 
-    return (size[PLAIT_TP] > 1) + (size[PLAIT_CP] > 1) + (size[PLAIT_DP] > 1) +
-               (size[PLAIT_PP] > 1) >
+    if (size[PLAIT_CP] > 1 ||
+        (size[PLAIT_DP] > 1 &&
+         (mesh->dense.intra_node || mesh->expert.intra_node ||
+          mesh->group[PLAIT_GROUP_EXPERT_DP])))
+        return true;
+    return (size[PLAIT_TP] > 1) + (size[PLAIT_DP] > 1) + (size[PLAIT_PP] > 1) >
            1;
 }
 
