@@ -149,6 +149,7 @@ SlurmctldHost=$(hostname -s)($([ $netns = yes ] && echo 10.99.0.1 ||
     echo 127.0.0.1))
 SlurmctldPort=$base
 FirstJobId=$((2000000 + base))
+MinJobAge=3600
 SlurmUser=$me
 SlurmdUser=$me
 AuthType=auth/munge

@@ -83,6 +83,7 @@ check "and a second life made the last ones" eval \
 
 # The example on any number of nodes, the second time on other nodes.
 sed "s/^  steps: .*/  steps: 1000000/" c.yaml >slices.yaml
+scontrol update nodename="node[3-4]" state=drain reason=test
 job2=$(PATH=$(readlink -f "$top_builddir"):$PATH sbatch --parsable -o slices.out \
     --nodes=2-4 --ntasks-per-node=1 --gpus-per-node=1 --time=60 \
     "$top_srcdir/examples/requeue.sbatch" slices.yaml --device cpu \
@@ -90,6 +91,7 @@ job2=$(PATH=$(readlink -f "$top_builddir"):$PATH sbatch --parsable -o slices.out
     --set checkpoint.every=20 --metrics slices.jsonl)
 until_true eval '[ "$(wc -l <slices.jsonl)" -ge 5 ]'
 first=$(squeue -h -j "$job2" -o %N)
+scontrol update nodename="node[3-4]" state=resume
 scontrol update nodename="$first" state=drain reason=test
 sed -i "s/1000000/$(($(wc -l <slices.jsonl) + 40))/" slices.yaml
 scancel --signal=USR1 "$job2"
