@@ -206,8 +206,7 @@ int *topo_numas_of(const struct plait_node *node, int *n)
     while (node->topology && (size_t)count < most &&
            (obj = hwloc_get_next_obj_by_type(node->topology, HWLOC_OBJ_NUMANODE,
                                              obj))) {
-        /* "DRAM" and "HBM" are the host's. */
-        if (!obj->subtype || strcmp(obj->subtype, "GPUMemory") != 0)
+        if (plait_node_is_host(obj))
             numas[count++] = (int)obj->os_index;
     }
     for (i = 0; i < count; i++) {

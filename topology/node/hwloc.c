@@ -26,8 +26,7 @@ static hwloc_obj_t child_of_type(hwloc_obj_t pci, hwloc_obj_osdev_type_t type)
     return NULL;
 }
 
-/* Memory of a GPU may appear as a NUMA node, which is not one of the host's. */
-static int is_host_memory(hwloc_obj_t numa)
+int plait_node_is_host(hwloc_obj_t numa)
 {
     return !numa->subtype || strcmp(numa->subtype, "GPUMemory") != 0;
 }
@@ -40,7 +39,7 @@ static int only_numa(hwloc_topology_t topology, hwloc_const_nodeset_t set)
 
     while ((numa = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE,
                                               numa))) {
-        if (!is_host_memory(numa) || !set ||
+        if (!plait_node_is_host(numa) || !set ||
             !hwloc_bitmap_isset(set, numa->os_index))
             continue;
         if (found && !hwloc_bitmap_isequal(found->cpuset, numa->cpuset))
@@ -332,7 +331,7 @@ static void count_host(struct plait_node *node)
 
     while ((numa = hwloc_get_next_obj_by_type(node->topology,
                                               HWLOC_OBJ_NUMANODE, numa)))
-        node->numa_nodes += is_host_memory(numa);
+        node->numa_nodes += plait_node_is_host(numa);
     n = hwloc_get_nbobjs_by_type(node->topology, HWLOC_OBJ_CORE);
     node->cores = n > 0 ? n : 0;
     n = hwloc_get_nbobjs_by_type(node->topology, HWLOC_OBJ_PU);

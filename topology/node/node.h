@@ -74,6 +74,9 @@ char *plait_node_export_xml(const struct plait_node *node, size_t *size);
  * errors. */
 struct plait_node *plait_node_parse_nccl(const char *name, const char *text,
                                          size_t size, struct plait_error *err);
+/* Whether a NUMA node is one of the host's: the memory of a GPU may appear as
+ * one, too. */
+int plait_node_is_host(hwloc_obj_t numa);
 /* Order `n` of the node's GPUs (indices in `gpus`, or all if NULL) so that
  * consecutive runs of `group` (the tp size) stay inside an island, islands
  * whole, best-connected first; writes n indices. Deterministic. */
