@@ -11,12 +11,12 @@
 #include <string.h>
 
 #include "topology/job/fits.h"
+#include "topology/job/foreign_config.h"
 
 /* The keys are those of the classes GPT2Config, LlamaConfig, ... of the
  * package transformers, version 4 and 5. */
 
-#define MAX_COUNT (1 << 24)  /* of any number of things */
-#define MAX_WINDOW_LAYERS 28 /* where max_window_layers is not given */
+#define MAX_COUNT (1 << 24) /* of any number of things */
 #define MODEL(member) offsetof(struct plait_model_config, member)
 
 /* A whole number of config.json. */
@@ -249,7 +249,7 @@ static int read_windowed(const struct read *r, bool *windowed)
     if (value && !json_is_integer(value))
         return refuse_value(r, "max_window_layers", value,
                             "it must be a whole number");
-    *windowed = (value ? json_integer_value(value) : MAX_WINDOW_LAYERS) <
+    *windowed = (value ? json_integer_value(value) : PLAIT_WINDOW_LAYERS) <
                 r->model->layers;
     return 0;
 }

@@ -10,7 +10,6 @@
 #include "topology/job/fits.h"
 
 enum { PAIRS_MOST = 256, TEXT_MOST = 8192, LENGTH_MOST = 8192 };
-enum { MAX_WINDOW_LAYERS = 28 }; /* of Qwen's configurations without the key */
 
 /* Names and values, one level. */
 struct pairs {
@@ -241,7 +240,7 @@ static void set_dense(const struct pairs *p, const char *experts,
  * max_window_layers have none. */
 static void set_window(const struct pairs *p, int every, struct settings *s)
 {
-    bool none = number(p, "max_window_layers", MAX_WINDOW_LAYERS) >=
+    bool none = number(p, "max_window_layers", PLAIT_WINDOW_LAYERS) >=
                 number(p, "num_hidden_layers", 0);
 
     if (value_of(p, "use_sliding_window") &&

@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* The max_window_layers of Qwen's configurations that do not give it. */
+enum { PLAIT_WINDOW_LAYERS = 28 };
+
 /* Read a model from other software's configuration, for the planner: Hugging
  * Face's config.json, or Megatron's arguments (a file of "--num-layers 32 ...",
  * or of the same names as YAML). `*framework` is set where the file shows whose
