@@ -311,24 +311,23 @@ static int pass_on(struct node *node, struct plait_comm *world,
                    const char *path, enum plait_data_format format,
                    struct plait_dataset **ds, struct plait_error *err)
 {
-    bool leads = plait_comm_rank(world) == node->leader;
-    int n, rc = 0;
+    bool leads = plait_comm_rank(world) == node->leader, good;
+    int n;
 
     if (!leads)
         node->link[0] = reach_leader(node);
     n = count_reached(node, world, !leads && node->link[0] >= 0, err);
     if (n < 0)
         return -1;
-    if (leads)
-        rc = accept_all(node, n, err) < 0 ||
-                     send_segments(*ds, node->link, n, err) < 0
-                 ? -1
-                 : 0;
-    else if (node->link[0] >= 0)
-        *ds = receive_segments(node->link[0], path, err);
-    else
-        *ds = plait_dataset_create(path, format, err);
-    if (rc == 0 && *ds)
+    if (leads) {
+        good = accept_all(node, n, err) == 0 &&
+               send_segments(*ds, node->link, n, err) == 0;
+    } else {
+        *ds = node->link[0] >= 0 ? receive_segments(node->link[0], path, err)
+                                 : plait_dataset_create(path, format, err);
+        good = *ds != NULL;
+    }
+    if (good)
         return 0;
     close_links(node, plait_comm_size(world));
     return -1;
