@@ -20,14 +20,14 @@ config()
 	case $1 in
 	deep)
 		layers=4
-		set -- llama ""
+		set -- llama ", ffn: 128"
 		;;
 	moe) set -- llama ", ffn: 64, experts: 4, experts_top_k: 2" ;;
 	gelu-moe) set -- gpt2 ", ffn: 64, experts: 4, experts_capacity: 1.0" ;;
-	*) set -- "$1" "" ;;
+	*) set -- "$1" ", ffn: 128" ;;
 	esac
 	cat <<-END
-	model: {family: $1, layers: $layers, hidden: 128, heads: 2, vocab: 257, seq_len: 32$2}
+	model: {family: $1, layers: $layers, hidden: 128, heads: 2, vocab: 257, seq_len: 16$2}
 	data: {train: "$work/data/train.bin"}
 	train: {steps: 3, global_batch: 4, micro_batch: 2, seed: 7}
 	optim: {lr: 1.0e-3}
@@ -123,7 +123,8 @@ prompts()
 	ranks=$1
 	shift
 	settings=$*
-	set -- "data.train=$work/prompts/train.bin" train.steps=8 "$@"
+	set -- "data.train=$work/prompts/train.bin" train.steps=8 \
+		model.seq_len=32 "$@"
 	train cpu-prompts moe "$ranks" cpu "$@" &&
 		train cuda moe "$ranks" cuda "$@" &&
 		agree "$work/cuda" "$work/cpu-prompts" 1e-4 &&
