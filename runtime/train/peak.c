@@ -9,7 +9,6 @@
 
 #include "runtime/comm/trace.h"
 
-#define PEAK_ROUNDS 5
 #define FILL ((size_t)1 << 16) /* values; matrices are 2^i times as many */
 
 /* Fill the two operands, which follow the result, with values in [-1, 1): a GPU
@@ -60,35 +59,35 @@ static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
     return rc < 0 ? INFINITY : (plait_trace_now() - start) / count;
 }
 
-/* The best of several rounds counts, after one to warm up, because other
- * processes may use the cores for a moment. A round is long compared with the
+/* The best round counts, after one to warm up, because other processes may use
+ * the cores for a moment. A round is long compared with the
  * barriers around it, and short compared with a time slice. A round's time is
  * that of the slowest rank: a rank that began late measured only a part of
  * it. */
 int plait_peak_measure(struct plait_mesh *mesh, enum plait_dtype type,
-                       double *flops)
+                       int rounds, double *flops)
 {
     size_t n = mesh->ops->gpu ? 4096 : 512;
     size_t matrix = n * n * plait_dtype_size(type);
     char *buffer = mesh->ops->alloc(mesh->dev, 3 * matrix);
-    double seconds[PEAK_ROUNDS + 1], best = INFINITY;
+    double seconds[PLAIT_PEAK_ROUNDS + 1], best = INFINITY;
     struct plait_weight *w = NULL;
     int i;
 
     if (buffer && fill_operands(mesh, type, n, buffer) == 0)
         w = mesh->ops->weight_create(mesh->dev, type, n, n,
                                      buffer + 2 * matrix);
-    for (i = 0; i <= PEAK_ROUNDS; i++)
+    for (i = 0; i <= rounds; i++)
         seconds[i] = time_products(mesh, matrix, n, buffer, w,
                                    i == 0           ? 1
                                    : mesh->ops->gpu ? 10
                                                     : 2);
     mesh->ops->weight_destroy(w);
     mesh->ops->free(mesh->dev, buffer);
-    if (plait_comm_host_all_reduce(mesh->world, seconds, PEAK_ROUNDS + 1,
+    if (plait_comm_host_all_reduce(mesh->world, seconds, (size_t)rounds + 1,
                                    PLAIT_MAX) < 0)
         return -1;
-    for (i = 1; i <= PEAK_ROUNDS; i++)
+    for (i = 1; i <= rounds; i++)
         best = fmin(best, seconds[i]);
     if (!isfinite(best) || best <= 0)
         return -1;

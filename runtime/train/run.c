@@ -92,36 +92,37 @@ static int run_open(struct run *r, struct plait_session *s,
 }
 
 /* On processors the measurement is too low while other processes use the cores:
- * take the highest value that any run has measured. */
-static int recall_peak(struct run *r, enum plait_dtype type)
+ * the highest value that any run has measured counts. *known: that of earlier
+ * runs, on all ranks; 0: none. */
+static int recall_peak(struct run *r, enum plait_dtype type, double *known)
 {
-    double known = 0;
-
+    *known = 0;
     if (r->s->world.ops->gpu)
         return 0;
     plait_peak_key(r->s, type, r->peak_key, sizeof(r->peak_key));
-    if (plait_comm_rank(r->world) == 0) {
-        known = plait_peak_known(r->peak_key);
-        plait_peak_keep(r->peak_key, r->peak);
-    }
-    if (plait_comm_host_broadcast(r->world, &known, sizeof(known), 0) < 0)
-        return -1;
-    r->peak = fmax(r->peak, known);
-    return 0;
+    if (plait_comm_rank(r->world) == 0)
+        *known = plait_peak_known(r->peak_key);
+    return plait_comm_host_broadcast(r->world, known, sizeof(*known), 0);
 }
 
 static int measure_peak(struct run *r, struct plait_error *err)
 {
     enum plait_dtype type = plait_model_type(r->config->train.precision);
+    double known;
 
     r->peak = plait_elastic_peak(r->s);
     if (r->peak > 0)
         return 0;
-    if (plait_peak_measure(r->s->mesh, type, &r->peak) < 0)
+    if (recall_peak(r, type, &known) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    /* one round shows whether this run is faster than those before */
+    if (plait_peak_measure(r->s->mesh, type, known > 0 ? 1 : PLAIT_PEAK_ROUNDS,
+                           &r->peak) < 0)
         return plait_errorf(err, "the speed of matrix products could not be "
                                  "measured");
-    if (recall_peak(r, type) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    if (!r->s->world.ops->gpu && plait_comm_rank(r->world) == 0)
+        plait_peak_keep(r->peak_key, r->peak);
+    r->peak = fmax(r->peak, known);
     plait_elastic_note_peak(r->s, r->peak);
     return 0;
 }
