@@ -196,6 +196,23 @@ echo 'num_layers_per_virtual_pipeline_stage: 2' >>megatron.yaml
     "$plait" estimate --model virtual.yaml --gpus 8 --json | cmp - json
 check '2 layers a chunk of 32 in 4 stages are 4 chunks' $?
 
+# A document of YAML may begin with ---, which is no argument.
+"$plait" init --model tiny --gpus 8 --gpu-type h100 >plain.yaml && { echo ---; cat plain.yaml; } >marked.yaml &&
+    "$plait" estimate --model plain.yaml --gpus 8 --json >json &&
+    "$plait" estimate --model marked.yaml --gpus 8 --json | cmp - json
+check "a file of Plait's that begins with ---" $?
+sed 's/--num-layers/--num-layer/' megatron.args >misspelt.args
+refused 'misspelt.args: does not say num-layers' --model misspelt.args --gpus 8
+
+# modules TEXT: recomputes these modules in yes.yaml
+modules() { printf '%s\n' 'recompute_granularity: selective' \
+    "recompute_modules: $1" | cat megatron.yaml - >yes.yaml; }
+modules 'core_attn layernorm mla_up_proj shared_experts moe_act'
+"$plait" estimate --model yes.yaml --gpus 8 --json >json && ! cmp -s json plain &&
+    modules '[core_attn, layernorm, mla_up_proj, shared_experts, moe_act]' &&
+    "$plait" estimate --model yes.yaml --gpus 8 --json | cmp - json
+check "modules to recompute, a list and its words on one line" $?
+
 for key in recompute_activations recompute_granularity; do
     value=$([ $key = recompute_activations ] && echo true || echo selective)
     { cat megatron.yaml; echo "$key: $value"; } >other.yaml

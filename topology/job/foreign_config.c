@@ -6,18 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/base/yaml.h"
 #include "topology/job/fits.h"
+#include "topology/job/foreign_pairs.h"
 
-enum { PAIRS_MOST = 256, TEXT_MOST = 8192, LENGTH_MOST = 8192 };
-
-/* Names and values, one level. */
-struct pairs {
-    int n;
-    struct {
-        char name[56], value[40];
-    } at[PAIRS_MOST];
-};
+enum { LENGTH_MOST = 8192 };
 
 /* Which key of ours (with its section) another software's name becomes. */
 struct rename {
@@ -79,87 +71,6 @@ static const struct rename megatron[] = {
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
-static const char *value_of(const struct pairs *p, const char *name)
-{
-    for (int i = 0; i < p->n; i++)
-        if (strcmp(p->at[i].name, name) == 0)
-            return p->at[i].value;
-    return NULL;
-}
-
-/* Whether a flag is given, and not to say no: YAML has both. */
-static bool flag(const struct pairs *p, const char *name)
-{
-    const char *value = value_of(p, name);
-
-    return value && strcasecmp(value, "false") && strcasecmp(value, "0") &&
-           strcasecmp(value, "none");
-}
-
-static int number(const struct pairs *p, const char *name, int otherwise)
-{
-    const char *value = value_of(p, name);
-
-    return value ? atoi(value) : otherwise;
-}
-
-static void add_pair(struct pairs *p, const char *name, const char *value)
-{
-    if (p->n == PAIRS_MOST)
-        return;
-    snprintf(p->at[p->n].name, sizeof(p->at[0].name), "%.55s", name);
-    snprintf(p->at[p->n].value, sizeof(p->at[0].value), "%.39s", value);
-    for (char *c = p->at[p->n].name; *c; c++)
-        if (*c == '-')
-            *c = '_';
-    p->n++;
-}
-
-/* Append a word to the last value, which is a list. */
-static void add_word(struct pairs *p, const char *word)
-{
-    char *value = p->at[p->n - 1].value;
-    size_t n = strlen(value), size = sizeof(p->at[0].value);
-
-    if (p->n < PAIRS_MOST)
-        snprintf(value + n, size - n, " %.30s", word);
-}
-
-/* "--name value --flag ...", on any number of lines, as on a shell's command
- * line. */
-static void read_arguments(char *text, struct pairs *p)
-{
-    char *rest, *word = strtok_r(text, " \t\r\n\\=", &rest);
-    char *next;
-
-    for (; word; word = next) {
-        next = strtok_r(NULL, " \t\r\n\\=", &rest);
-        if (strncmp(word, "--", 2) != 0)
-            continue;
-        if (next && strncmp(next, "--", 2) != 0) {
-            add_pair(p, word + 2, next);
-            next = strtok_r(NULL, " \t\r\n\\=", &rest);
-            for (; next && strncmp(next, "--", 2) != 0;
-                 next = strtok_r(NULL, " \t\r\n\\=", &rest))
-                add_word(p, next);
-        } else {
-            add_pair(p, word + 2, "true");
-        }
-    }
-}
-
-static void read_mapping(struct plait_yaml *yaml, struct pairs *p)
-{
-    yaml_node_t *root = plait_yaml_root(yaml), *key, *value;
-
-    for (int i = 0; i < plait_yaml_count(root); i++) {
-        value = plait_yaml_pair(yaml, root, i, &key);
-        if (plait_yaml_text(key) && plait_yaml_text(value) &&
-            strcmp(plait_yaml_text(value), "null") != 0)
-            add_pair(p, plait_yaml_text(key), plait_yaml_text(value));
-    }
-}
-
 struct settings {
     char text[64][96];
     const char *at[128];
@@ -193,11 +104,11 @@ static int is_set(const struct settings *s, const char *key)
     return 0;
 }
 
-static void rename_pairs(const struct pairs *p, const struct rename *names,
-                         int n, struct settings *s)
+static void rename_pairs(const struct plait_pairs *p,
+                         const struct rename *names, int n, struct settings *s)
 {
     for (int i = 0; i < n; i++) {
-        const char *value = value_of(p, names[i].theirs);
+        const char *value = plait_pairs_value(p, names[i].theirs);
 
         if (value && !is_set(s, names[i].ours))
             set(s, names[i].ours, value);
@@ -212,42 +123,44 @@ static const char *const megatron_latent[] = {
     "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim",
     "v_head_dim"};
 
-static void set_latent(const struct pairs *p, const char *const *names,
+static void set_latent(const struct plait_pairs *p, const char *const *names,
                        struct settings *s)
 {
     int n[5];
     char text[40];
 
-    if (!value_of(p, names[1]))
+    if (!plait_pairs_value(p, names[1]))
         return;
     for (int i = 0; i < 5; i++)
-        n[i] = number(p, names[i], 0);
+        n[i] = plait_pairs_number(p, names[i], 0);
     snprintf(text, sizeof(text), "[%d, %d, %d, %d, %d]", n[0], n[1], n[2], n[3],
              n[4]);
     set(s, "model.mla", text);
 }
 
 /* Where experts have a width of their own, the other is the first layers'. */
-static void set_dense(const struct pairs *p, const char *experts,
+static void set_dense(const struct plait_pairs *p, const char *experts,
                       const char *dense, struct settings *s)
 {
-    if (is_set(s, "model.dense_layers") && value_of(p, experts) &&
-        value_of(p, dense))
-        set(s, "model.dense_ffn", value_of(p, dense));
+    if (is_set(s, "model.dense_layers") && plait_pairs_value(p, experts) &&
+        plait_pairs_value(p, dense))
+        set(s, "model.dense_ffn", plait_pairs_value(p, dense));
 }
 
 /* Some configurations give a window that none of their layers uses: the first
  * max_window_layers have none. */
-static void set_window(const struct pairs *p, int every, struct settings *s)
+static void set_window(const struct plait_pairs *p, int every,
+                       struct settings *s)
 {
-    bool none = number(p, "max_window_layers", PLAIT_WINDOW_LAYERS) >=
-                number(p, "num_hidden_layers", 0);
+    bool none =
+        plait_pairs_number(p, "max_window_layers", PLAIT_WINDOW_LAYERS) >=
+        plait_pairs_number(p, "num_hidden_layers", 0);
 
-    if (value_of(p, "use_sliding_window") &&
+    if (plait_pairs_value(p, "use_sliding_window") &&
         is_set(s, "model.sliding_window") &&
-        (none || !flag(p, "use_sliding_window")))
+        (none || !plait_pairs_flag(p, "use_sliding_window")))
         set(s, "model.sliding_window", "0");
-    every = number(p, "sliding_window_pattern", every);
+    every = plait_pairs_number(p, "sliding_window_pattern", every);
     if (every)
         set_number(s, "model.full_attention_every", every);
 }
@@ -279,15 +192,10 @@ static const struct {
 
 /* Sizes that have no default: a misspelt name must not make another model. */
 static int check_sizes(const char *path, const struct settings *s,
+                       const struct rename *needed, int n,
                        struct plait_error *err)
 {
-    static const struct rename needed[] = {
-        {"num_hidden_layers (n_layer)", "model.layers"},
-        {"hidden_size (n_embd)", "model.hidden"},
-        {"num_attention_heads (n_head)", "model.heads"},
-        {"vocab_size", "model.vocab"}};
-
-    for (int i = 0; i < COUNT(needed); i++)
+    for (int i = 0; i < n; i++)
         if (!is_set(s, needed[i].ours)) {
             errno = EINVAL;
             return plait_errorf(err, "%s: does not say %s", path,
@@ -296,10 +204,15 @@ static int check_sizes(const char *path, const struct settings *s,
     return 0;
 }
 
-static int translate_hugging_face(const char *path, const struct pairs *p,
+static int translate_hugging_face(const char *path, const struct plait_pairs *p,
                                   struct settings *s, struct plait_error *err)
 {
-    const char *type = value_of(p, "model_type");
+    static const struct rename needed[] = {
+        {"num_hidden_layers (n_layer)", "model.layers"},
+        {"hidden_size (n_embd)", "model.hidden"},
+        {"num_attention_heads (n_head)", "model.heads"},
+        {"vocab_size", "model.vocab"}};
+    const char *type = plait_pairs_value(p, "model_type");
     int i = 0;
 
     while (i < COUNT(types) && strcmp(types[i].type, type) != 0)
@@ -322,17 +235,18 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
                 ? "true"
                 : "false");
     /* The model's longest context, not the length it is trained with. */
-    if (number(p, "max_position_embeddings", 0) > LENGTH_MOST)
+    if (plait_pairs_number(p, "max_position_embeddings", 0) > LENGTH_MOST)
         set(s, "model.seq_len", "8192");
     set(s, "train.precision", "bf16");
-    return check_sizes(path, s, err);
+    return check_sizes(path, s, needed, COUNT(needed), err);
 }
 
 /* Megatron gives the width of all shared experts together. */
-static void set_shared(const struct pairs *p, struct settings *s)
+static void set_shared(const struct plait_pairs *p, struct settings *s)
 {
-    int wide = number(p, "moe_shared_expert_intermediate_size", 0);
-    int one = number(p, "moe_ffn_hidden_size", number(p, "ffn_hidden_size", 0));
+    int wide = plait_pairs_number(p, "moe_shared_expert_intermediate_size", 0);
+    int one = plait_pairs_number(p, "moe_ffn_hidden_size",
+                                 plait_pairs_number(p, "ffn_hidden_size", 0));
 
     if (one > 0 && wide >= one)
         set_number(s, "model.shared_experts", wide / one);
@@ -340,17 +254,18 @@ static void set_shared(const struct pairs *p, struct settings *s)
 
 /* Megatron is told the chunks of a pipeline rank or the layers of a chunk,
  * where the embedding and the head can count as layers. */
-static int set_chunks(const char *path, const struct pairs *p,
+static int set_chunks(const char *path, const struct plait_pairs *p,
                       struct settings *s, struct plait_error *err)
 {
     static const char each[] = "num_layers_per_virtual_pipeline_stage";
-    int pp = number(p, "pipeline_model_parallel_size", 1);
-    int one = number(p, each, 0);
-    int layers = number(p, "num_layers", 0) +
-                 flag(p, "account_for_embedding_in_pipeline_split") +
-                 flag(p, "account_for_loss_in_pipeline_split");
+    int pp = plait_pairs_number(p, "pipeline_model_parallel_size", 1);
+    int one = plait_pairs_number(p, each, 0);
+    int layers =
+        plait_pairs_number(p, "num_layers", 0) +
+        plait_pairs_flag(p, "account_for_embedding_in_pipeline_split") +
+        plait_pairs_flag(p, "account_for_loss_in_pipeline_split");
 
-    if (flag(p, each) && !is_set(s, "parallel.virtual")) {
+    if (plait_pairs_flag(p, each) && !is_set(s, "parallel.virtual")) {
         errno = EINVAL;
         if (one < 1 || pp < 1 || layers % pp || layers / pp % one)
             return plait_errorf(
@@ -363,69 +278,55 @@ static int set_chunks(const char *path, const struct pairs *p,
     return 0;
 }
 
-static int translate_megatron(const char *path, const struct pairs *p,
+static int translate_megatron(const char *path, const struct plait_pairs *p,
                               struct settings *s, struct plait_error *err)
 {
-    set(s, "model.family", flag(p, "swiglu") ? "llama" : "gpt2");
+    static const struct rename needed[] = {
+        {"num-layers", "model.layers"},
+        {"hidden-size", "model.hidden"},
+        {"num-attention-heads", "model.heads"}};
+
+    set(s, "model.family", plait_pairs_flag(p, "swiglu") ? "llama" : "gpt2");
     rename_pairs(p, megatron, COUNT(megatron), s);
     set_latent(p, megatron_latent, s);
     set_shared(p, s);
     set(s, "model.tie_embeddings",
-        flag(p, "untie_embeddings_and_output_weights") ? "false" : "true");
-    if (flag(p, "recompute_activations"))
+        plait_pairs_flag(p, "untie_embeddings_and_output_weights") ? "false"
+                                                                   : "true");
+    if (plait_pairs_flag(p, "recompute_activations"))
         set(s, "parallel.recompute", "selective");
-    if (flag(p, "use_distributed_optimizer"))
+    if (plait_pairs_flag(p, "use_distributed_optimizer"))
         set(s, "parallel.zero", "1");
-    if (flag(p, "use_megatron_fsdp"))
+    if (plait_pairs_flag(p, "use_megatron_fsdp"))
         set(s, "parallel.zero", "3");
     set(s, "train.precision",
-        flag(p, "fp8") || flag(p, "fp8_format") ? "fp8"
-        : flag(p, "fp16")                       ? "fp16"
-                                                : "bf16");
+        plait_pairs_flag(p, "fp8") || plait_pairs_flag(p, "fp8_format") ? "fp8"
+        : plait_pairs_flag(p, "fp16")                                   ? "fp16"
+                                      : "bf16");
+    if (check_sizes(path, s, needed, COUNT(needed), err) < 0)
+        return -1;
     return set_chunks(path, p, s, err);
 }
 
-/* 1: the file's pairs are in `p`; 0: it is Plait's own configuration; -1 with
- * the reason. */
-static int read_pairs(const char *path, char *text, size_t size,
-                      struct pairs *p, struct plait_error *err)
-{
-    struct plait_yaml *yaml;
-
-    if (strncmp(text + strspn(text, " \t\r\n"), "--", 2) == 0) {
-        read_arguments(text, p);
-        return 1;
-    }
-    yaml = plait_yaml_parse(path, text, size, err);
-    if (!yaml)
-        return -1;
-    if (!plait_yaml_root(yaml)) {
-        plait_yaml_destroy(yaml);
-        errno = EINVAL;
-        return plait_errorf(err, "%s: there is no model in it", path);
-    }
-    read_mapping(yaml, p);
-    plait_yaml_destroy(yaml);
-    return value_of(p, "model_type") || value_of(p, "num_layers");
-}
-
 /* How Megatron's tokens reach their experts. */
-static void set_dispatch(const struct pairs *p, struct plait_job_config *c)
+static void set_dispatch(const struct plait_pairs *p,
+                         struct plait_job_config *c)
 {
-    const char *type = value_of(p, "moe_token_dispatcher_type");
+    const char *type = plait_pairs_value(p, "moe_token_dispatcher_type");
 
     if (type && strcmp(type, "flex") != 0)
         c->dispatch = PLAIT_DISPATCH_ALLTOALL;
-    c->dispatch_hidden = flag(p, "overlap_moe_expert_parallel_comm");
+    c->dispatch_hidden =
+        plait_pairs_flag(p, "overlap_moe_expert_parallel_comm");
 }
 
 /* "layernorm moe_act", a list of YAML or of a command line: the modules that
  * are recomputed instead of attention's core, which is meant where there is no
  * list. */
-static void set_modules(const struct pairs *p, struct plait_job_config *c)
+static void set_modules(const struct plait_pairs *p, struct plait_job_config *c)
 {
-    const char *list = value_of(p, "recompute_modules"), *word;
-    const char *moment = value_of(p, "exp_avg_dtype");
+    const char *list = plait_pairs_value(p, "recompute_modules"), *word;
+    const char *moment = plait_pairs_value(p, "exp_avg_dtype");
     static const char space[] = " ,[]'\"";
     bool core = !list;
 
@@ -442,9 +343,11 @@ static void set_modules(const struct pairs *p, struct plait_job_config *c)
                               strcmp(moment, "torch.bfloat16") == 0);
 }
 
-static struct plait_job_config *
-translate(const char *path, const struct pairs *p, const char *const *more,
-          int nmore, enum plait_framework *framework, struct plait_error *err)
+static struct plait_job_config *translate(const char *path,
+                                          const struct plait_pairs *p,
+                                          const char *const *more, int nmore,
+                                          enum plait_framework *framework,
+                                          struct plait_error *err)
 {
     struct settings *s = calloc(1, sizeof(*s));
     struct plait_job_config *config = NULL;
@@ -454,10 +357,11 @@ translate(const char *path, const struct pairs *p, const char *const *more,
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    if (value_of(p, "model_type") ? translate_hugging_face(path, p, s, err) < 0
-                                  : translate_megatron(path, p, s, err) < 0)
+    if (plait_pairs_value(p, "model_type")
+            ? translate_hugging_face(path, p, s, err) < 0
+            : translate_megatron(path, p, s, err) < 0)
         goto out;
-    if (!value_of(p, "model_type"))
+    if (!plait_pairs_value(p, "model_type"))
         *framework = PLAIT_FRAMEWORK_MEGATRON;
     for (int i = 0; i < nmore && s->n < COUNT(s->at); i++)
         s->at[s->n++] = more[i];
@@ -479,14 +383,14 @@ plait_foreign_config_create(const char *path, const char *const *more,
                             struct plait_error *err)
 {
     struct plait_job_config *config = NULL;
-    struct pairs *p = calloc(1, sizeof(*p));
+    struct plait_pairs *p = calloc(1, sizeof(*p));
     char *text = NULL;
     size_t size;
     int rc;
 
     if (!p || plait_job_config_read(path, &text, &size, err) < 0)
         goto out;
-    rc = read_pairs(path, text, size, p, err);
+    rc = plait_pairs_read(path, text, size, p, err);
     if (rc > 0)
         config = translate(path, p, more, nmore, framework, err);
     else if (rc == 0)
