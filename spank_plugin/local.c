@@ -42,7 +42,8 @@ static int check_gpus(const struct plait_options *options,
 }
 
 /* The planner refuses a tp group that spans nodes, but only once the job
- * runs. The sizes are known now, before it waits in the queue. */
+ * runs. The sizes are known now, before it waits in the queue. Whole nodes may
+ * be in one block. */
 static int check_tp(const struct plait_layout *layout, int tasks,
                     enum plait_placement placement, struct plait_error *err)
 {
@@ -60,7 +61,7 @@ static int check_tp(const struct plait_layout *layout, int tasks,
                             "it by --placement=linear",
                             order, tp);
     }
-    if (tasks % tp == 0)
+    if (tasks % tp == 0 || (tp % tasks == 0 && plait_scontrol_has_blocks()))
         return 0;
     while (tasks % fit)
         fit--;
@@ -429,8 +430,11 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
     if (plait_job_request_open(&request, options, site, err) < 0 ||
         plait_job_request_to_plan(&request, &plan_request, err) < 0)
         goto error;
-    /* The order of two nodes does not depend on the switches. */
-    if (step->node_cnt > 2 && options->placement == PLAIT_PLACE_TOPOLOGY) {
+    /* The order of two nodes does not depend on the switches; whether a tp
+     * group may span them does. */
+    if ((step->node_cnt > 2 ||
+         plan_request.layout.size[PLAIT_TP] > step->tasks[0]) &&
+        options->placement == PLAIT_PLACE_TOPOLOGY) {
         plan_request.fabric = fabric = plait_scontrol_fabric(err);
         if (!fabric)
             goto error;

@@ -60,7 +60,9 @@ static int make_plan(struct run *run, struct plait_error *err)
     if (plait_job_request_open(&request, &run->options, run->site, err) < 0 ||
         plait_job_request_to_plan(&request, &plan_request, err) < 0)
         goto error;
-    if (place->slurm && place->nnodes > 2 &&
+    if (place->slurm &&
+        (place->nnodes > 2 ||
+         plan_request.layout.size[PLAIT_TP] > place->tasks[0]) &&
         run->options.placement == PLAIT_PLACE_TOPOLOGY) {
         plan_request.fabric = fabric = plait_scontrol_fabric(err);
         if (!fabric)

@@ -75,6 +75,16 @@ struct plait_fabric *plait_scontrol_fabric(struct plait_error *err)
     return fabric;
 }
 
+bool plait_scontrol_has_blocks(void)
+{
+    struct plait_error ignored;
+    struct plait_fabric *fabric = plait_scontrol_fabric(&ignored);
+    bool found = fabric && plait_fabric_has_blocks(fabric);
+
+    plait_fabric_destroy(fabric);
+    return found;
+}
+
 void plait_step_layout_destroy(struct plait_step_layout *step)
 {
     if (!step)

@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_START_SCONTROL_H
 #define PLAIT_TOPOLOGY_START_SCONTROL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,8 @@ struct plait_fabric *plait_scontrol_fabric(struct plait_error *err);
 /* The same from the text alone. */
 struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
                                           struct plait_error *err);
+/* Whether the switches are Slurm's blocks. */
+bool plait_scontrol_has_blocks(void);
 
 /* A step's nodes in the order of their first tasks, as `sattach --layout`
  * prints them. */
