@@ -323,6 +323,9 @@ static void test_broken(void)
     refuse("SwitchName=s0 Switches=s0\n", "F:1: switch s0 is below itself");
     refuse("SwitchName=a Switches=b\nSwitchName=b Switches=a\n",
            "F: switch b is below itself");
+    refuse("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"
+           "AggregatedBlock=a\n",
+           "F: switch b is below itself");
     refuse("BlockName=b1 Nodes=a,b\nBlockName=b2 Nodes=b\n",
            "F:2: node b is in two blocks");
     refuse("BlockName=b1 Nodes=a\nSwitchName=s Nodes=b\n",

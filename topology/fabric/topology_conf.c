@@ -315,9 +315,14 @@ static int link_switches(struct reader *r, int with_switches)
     return 0;
 }
 
+/* Switches may be in a circle, which plait_fabric_finish() refuses: then one of
+ * the circle. */
 static int top_of(const struct plait_fabric *fabric, int index)
 {
-    for (int up; (up = plait_fabric_parent(fabric, index)) >= 0;)
+    int steps = fabric->switches.count;
+
+    for (int up; (up = plait_fabric_parent(fabric, index)) >= 0 && steps > 0;
+         steps--)
         index = up;
     return index;
 }
