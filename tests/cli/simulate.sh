@@ -92,6 +92,9 @@ for link in 0-1 0-2 0-4; do # tp, dp, pp
     holds "$(number step_s slow.json) > 1.01 * $(number step_s plain.json)"
     check "a slow link $link costs" $?
 done
+cp slow.json other.json # both directions of one link
+"$plait" simulate --model model.yaml --slow link=4-0:50 --json | cmp - other.json
+check "... and is 4-0 as well" $?
 
 "$plait" simulate --model model.yaml --slow rank=5:1.5 --svg step.svg
 check 'SVG' $?

@@ -159,7 +159,8 @@ static int slow_down(struct simulate_job *job, const char *text,
                             "pp",
                             text);
     if (axis == PLAIT_PP)
-        job->slow_link[(a.at[PLAIT_PP] + 1) % pp == b.at[PLAIT_PP]
+        job->slow_link[pp == 2 ? 0
+                       : (a.at[PLAIT_PP] + 1) % pp == b.at[PLAIT_PP]
                            ? a.at[PLAIT_PP]
                            : b.at[PLAIT_PP]] *= slow.factor;
     else

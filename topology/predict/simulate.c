@@ -309,7 +309,8 @@ static int init_channels(struct simulator *s)
 
     for (i = 0; i < 2 * p; i++) {
         struct channel *c = &s->channels[i];
-        int link = i % 2 ? (i / 2 + p - 1) % p : i / 2;
+        /* link l is between the stages l and l + 1; two stages have one */
+        int link = p == 2 ? 0 : i % 2 ? (i / 2 + p - 1) % p : i / 2;
 
         c->seconds = s->r->message;
         if (s->r->slow_link)
