@@ -168,6 +168,11 @@ where task 0 is: set MASTER_ADDR for all tasks" "$(PBS_NODEFILE=$tmp/pbs mpi 0)"
 is "... in a job of Slurm" '2 1 first' \
     "$(SLURM_JOB_NODELIST=first,$self mpi 2)"
 
+is "... a rank beyond the last" "plait: Open MPI's mpirun does not say which \
+task this is: set OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, \
+OMPI_COMM_WORLD_LOCAL_RANK and OMPI_COMM_WORLD_LOCAL_SIZE" \
+    "$(SLURM_JOB_NODELIST=first,$self mpi 4)"
+
 # The job of the cluster tests; it reads its node's name from the environment.
 if python3 -c 'import torch.distributed' 2>/dev/null; then
     (cd "$tmp" && SLURMD_NODENAME=here timeout 240 "$plait" run \

@@ -265,9 +265,10 @@ static int find_tasks(struct run_place *place, const struct launcher *launcher,
 
     place->rank = read_number(launcher->rank);
     place->local = read_number(launcher->local);
-    place->first = place->rank <= 0;
+    place->first = place->rank <= 0 || place->rank >= size;
     errno = EINVAL;
-    if (size < 1 || each < 1 || place->rank < 0 || place->local < 0)
+    if (size < 1 || each < 1 || place->rank < 0 || place->rank >= size ||
+        place->local < 0)
         return plait_errorf(
             err,
             "%s does not say which task this is: set "
