@@ -525,6 +525,7 @@ static void test_guesses(void)
         {"NVIDIA A100 80GB PCIe", "a100-80g"},
         {"NVIDIA H100 80GB HBM3", "h100"},
         {"NVIDIA H200", "h200"},
+        {"NVIDIA GH200 480GB", NULL},
         {"NVIDIA B200", "b200"},
         {"NVIDIA B300 SXM6 AC", "b300"},
         {"NVIDIA GB200", "gb200"},

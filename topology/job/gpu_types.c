@@ -206,6 +206,7 @@ const char *plait_gpu_type_guess(const char *model)
         {"GB300", "", "gb300"},
         {"B200", "", "b200"},
         {"B300", "", "b300"},
+        {"GH200", "", NULL}, /* with 96 or 144 GB */
         {"H200", "", "h200"},
         {"H100", "", "h100"},
         {"A100", "80", "a100-80g"},
