@@ -342,6 +342,10 @@ refused 2 'node n1 has 5 tasks but 4 GPUs' \
 refused 2 '--nodes=n[1-: "[1-" lacks a closing bracket' plan --nodes='n[1-'
 refused 2 '--tasks-per-node=2,x: must be one number, or one for each of the 4 nodes as in 8(x3),4' \
     plan --nodes='n[1-4]' --tasks-per-node=2,x
+for list in '8(x5)' '8(x0)' '8,8(x-1)'; do
+    refused 2 "--tasks-per-node=$list: must be one number, or one for each of the 4 nodes as in 8(x3),4" \
+        plan --nodes='n[1-4]' --tasks-per-node="$list"
+done
 refused 1 'nowhere.conf: No such file or directory' plan --fabric nowhere.conf
 echo 'SwitchName=s0 Node=n1' >bad.conf
 refused 1 'bad.conf:1: unknown key "Node"; expected SwitchName, Switches, Nodes, LinkSpeed, BlockName or BlockSizes' \

@@ -16,13 +16,8 @@ struct plait_job_estimate {
 static int config_layout(const struct plait_job_config *config,
                          struct plait_layout *layout, struct plait_error *err)
 {
-    int world = 1;
-
     *layout = config->parallel.layout;
-    for (int i = 0; i < PLAIT_NAXES; i++)
-        if (i != PLAIT_EP && layout->size[i] != PLAIT_AUTO)
-            world *= layout->size[i];
-    return plait_layout_resolve(layout, world, err);
+    return plait_layout_resolve(layout, plait_layout_given(layout), err);
 }
 
 static void set_figures(double figure[PLAIT_NFIGURES],

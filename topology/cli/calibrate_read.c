@@ -45,14 +45,9 @@ static void add_set(struct sets *s, const char *key, const char *value)
 static int set_layout(struct calibrate_run *run, int ranks,
                       struct plait_error *err)
 {
-    const int *size = run->config->parallel.layout.size;
-    int product = 1;
-
     run->layout = run->config->parallel.layout;
-    for (int i = 0; i < PLAIT_NAXES; i++)
-        if (i != PLAIT_EP && size[i] != PLAIT_AUTO)
-            product *= size[i];
-    return plait_layout_resolve(&run->layout, ranks ? ranks : product, err);
+    return plait_layout_resolve(
+        &run->layout, ranks ? ranks : plait_layout_given(&run->layout), err);
 }
 
 /* ---- metrics of plait-train ---- */

@@ -103,7 +103,7 @@ static bool is_possible(const struct plait_yaml_field *f, const void *value)
     const struct plait_numbers *list = value;
     double x;
 
-    if (f->type == PLAIT_YAML_SIZE)
+    if (f->type == PLAIT_YAML_SIZE || f->type == PLAIT_YAML_INT)
         x = *(const int *)value;
     else if (f->type == PLAIT_YAML_INT64)
         x = (double)*(const int64_t *)value;

@@ -238,16 +238,12 @@ int model_options_status(const struct model_options *o)
 static int find_layout(struct model_job *job, int gpus, struct plait_error *err)
 {
     const int *size = job->config->parallel.layout.size;
-    int product = 1;
     bool open = false;
 
     job->layout = job->config->parallel.layout;
     for (int i = 0; i < PLAIT_NAXES; i++)
-        if (i != PLAIT_EP && size[i] != PLAIT_AUTO)
-            product *= size[i];
-        else
-            open |= i != PLAIT_EP && i != PLAIT_DP;
-    job->gpus = gpus ? gpus : product;
+        open |= size[i] == PLAIT_AUTO && i != PLAIT_EP && i != PLAIT_DP;
+    job->gpus = gpus ? gpus : plait_layout_given(&job->layout);
     if (!open)
         return plait_layout_resolve(&job->layout, job->gpus, err);
     errno = EINVAL;

@@ -230,7 +230,9 @@ static int parse_tasks(struct plan_job *job, struct plait_error *err)
             p += more;
         else if (*p == '(')
             break;
-        for (int i = 0; i < times && n < job->request.nnodes; i++)
+        if (times < 1 || times > job->request.nnodes - n)
+            break;
+        for (int i = 0; i < times; i++)
             job->tasks[n++] = count;
         if (*p != ',')
             break;
@@ -364,10 +366,8 @@ static int make_plan(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
     struct plait_error warning;
-    int world = 0;
+    int world = plait_layout_tasks(job->tasks, r->nnodes);
 
-    for (int i = 0; i < r->nnodes; i++)
-        world += job->tasks[i];
     if (plait_layout_choose(&r->layout, job->given, job->config, world,
                             &job->gpu, err) < 0) {
         if (errno != ENOMEM) /* no layout fits */

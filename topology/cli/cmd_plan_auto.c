@@ -109,7 +109,8 @@ static void print_choice(const struct plait_choice *c, bool experts)
     printf("%6.1f GB %7.3f s %4.1f%%  %s", c->estimate.memory.total / 1e9,
            c->estimate.step_s, 100 * c->estimate.mfu, c->reason);
     if (c->alike)
-        printf("%s%d like it, cut otherwise", *c->reason ? "; " : "", c->alike);
+        printf("%s%d more that differ only in dp, cp, chunks or micro-batch",
+               *c->reason ? "; " : "", c->alike);
     printf("\n");
 }
 
@@ -171,14 +172,13 @@ int plait_plan_auto(const struct plan_job *job)
 {
     struct plait_layout wanted = job->request.layout;
     struct plait_choices *found;
-    int gpus = 0, rc = PLAIT_EXIT_GOOD, fewest;
+    int gpus, rc = PLAIT_EXIT_GOOD, fewest;
     struct plait_error err;
 
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (!(job->given & 1u << i))
             wanted.size[i] = PLAIT_AUTO;
-    for (int i = 0; i < job->request.nnodes; i++)
-        gpus += job->tasks[i];
+    gpus = plait_layout_tasks(job->tasks, job->request.nnodes);
     found =
         plait_auto_create(job->config, &wanted, gpus, &job->gpu, CHOICES_MOST);
     if (!found)

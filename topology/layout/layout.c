@@ -2,6 +2,7 @@
 #include "topology/layout/layout.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -246,6 +247,25 @@ static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, char *buf,
                  one[fits.size[0][0] <= fits.size[1][0]]);
     else
         snprintf(buf, n, "; %s would fit", one[0]);
+}
+
+int plait_layout_given(const struct plait_layout *layout)
+{
+    int64_t product = 1;
+
+    for (int i = 0; i < NFACTORS && product < INT_MAX; i++)
+        if (layout->size[factors[i]] != PLAIT_AUTO)
+            product *= layout->size[factors[i]];
+    return product < INT_MAX ? (int)product : INT_MAX;
+}
+
+int plait_layout_tasks(const int *tasks, int nnodes)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < nnodes; i++)
+        sum += tasks[i];
+    return sum < INT_MAX ? (int)sum : INT_MAX;
 }
 
 static int check_sizes(const struct plait_layout *layout, int world,

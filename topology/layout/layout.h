@@ -59,6 +59,12 @@ int plait_layout_resolve(struct plait_layout *layout, int world,
  * dp, pp, cp and tp whose bit in `given` is not set becomes PLAIT_AUTO. */
 void plait_layout_leave_out(struct plait_layout *layout, unsigned given);
 
+/* The product of the sizes that are given, of which ep is no factor. Products
+ * and sums beyond INT_MAX, which no layout takes, are INT_MAX. */
+int plait_layout_given(const struct plait_layout *layout);
+/* The sum of all nodes' tasks. */
+int plait_layout_tasks(const int *tasks, int nnodes);
+
 /* rank -> coordinate; 0 <= rank < world. */
 void plait_layout_coord(const struct plait_layout *layout, int rank,
                         struct plait_coord *coord);

@@ -129,10 +129,8 @@ int plait_job_request_to_plan(struct plait_job_request *request,
                               struct plait_error *err)
 {
     const struct plait_options *options = request->options;
-    int tasks = 0;
+    int tasks = plait_layout_tasks(plan_request->tasks, plan_request->nnodes);
 
-    for (int i = 0; i < plan_request->nnodes; i++)
-        tasks += plan_request->tasks[i];
     if (plait_job_request_resolve(request, tasks, plan_request->tasks[0],
                                   &plan_request->layout, err) < 0)
         return -1;
