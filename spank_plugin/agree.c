@@ -15,10 +15,10 @@
 #include "topology/layout/launch.h"
 #include "topology/start/meeting.h"
 
-/* QUIET: seconds without news after which srun checks whether a node lacks the
- * plugin. QUIET_MOST: after which it gives the step up, as Slurm itself does
- * with a launch. */
-enum { QUIET = 5, QUIET_MOST = 600 };
+/* CHECK: seconds without news after which srun checks whether a node lacks the
+ * plugin. GIVE_UP: after which it gives the step up, as Slurm itself does with
+ * a launch. */
+enum { CHECK = 5, GIVE_UP = 600 };
 /* The nodes that one check asks at most: each costs an RPC. */
 enum { ASKED_MOST = 8 };
 /* What a check finds, if it is not a node. */
@@ -255,11 +255,11 @@ static void *host(void *arg)
     struct plait_agreement *a = arg;
     int quiet = 0, before = -1, stray = NONE, missing, count, rc;
 
-    while ((rc = plait_meeting_wait(a->meeting, QUIET)) == 0) {
+    while ((rc = plait_meeting_wait(a->meeting, CHECK)) == 0) {
         find_said(a, NULL, &missing);
-        quiet = missing == before ? quiet + QUIET : QUIET;
+        quiet = missing == before ? quiet + CHECK : CHECK;
         before = missing;
-        if (find_said(a, "no ", &count) >= 0 || quiet >= QUIET_MOST ||
+        if (find_said(a, "no ", &count) >= 0 || quiet >= GIVE_UP ||
             plait_meeting_left(a->meeting, &count) >= 0)
             break;
         stray = find_stray(a);
@@ -274,7 +274,7 @@ static void *host(void *arg)
     }
     /* Answer the nodes that report late, too: they would wait for srun to end,
      * and srun for them. */
-    while ((rc = plait_meeting_wait(a->meeting, QUIET)) == 0)
+    while ((rc = plait_meeting_wait(a->meeting, CHECK)) == 0)
         plait_meeting_answer(a->meeting, "stop");
     if (rc > 0)
         plait_meeting_answer(a->meeting, "stop");

@@ -8,8 +8,9 @@
 #include "spank_plugin/remote.h"
 #include "topology/start/meeting.h"
 
-/* Longer than srun waits for any node. */
-enum { SECONDS_MOST = 660 };
+/* srun waits for ten minutes after each node's report, and one that has died is
+ * known by its silence: this bounds only what would go on for ever. */
+enum { SECONDS_MOST = 24 * 60 * 60 };
 
 /* Where srun listens: at the address from which it launched the step. */
 static int find_place(spank_t spank, struct plait_meeting_place *place)

@@ -123,8 +123,8 @@ plait_preflight_bound(const struct plait_site *site)
     return bound;
 }
 
-/* The bound that `value` is below, as the whole of which it is a share (named
- * by *of); 0: it is not too low. */
+/* Returns what `value` is compared with if it is too low: the median, or the
+ * rate that the plan assumes; *of is its name. 0: it is high enough. */
 static double find_least(const struct bound *b, double median,
                          const struct plait_preflight_bound *plan, double value,
                          const char **of)
@@ -138,12 +138,11 @@ static double find_least(const struct bound *b, double median,
     return is_link && value < plan->least * plan->link ? plan->link : 0;
 }
 
-/* 1: the node is below a bound, and `text` says so. */
+/* 1: the node is below a bound, and `text` says so: "NODE: REASON, REASON". */
 static int judge(const struct figures *f, const double *medians,
-                 const struct plait_preflight_bound *plan, int bad,
+                 const struct plait_preflight_bound *plan,
                  struct plait_text *text)
 {
-    const char *start = bad ? "; " : "", *between = "";
     int found = 0;
 
     for (int i = 0; i < NBOUNDS; i++) {
@@ -154,32 +153,40 @@ static int judge(const struct figures *f, const double *medians,
         whole = find_least(&bounds[i], medians[i], plan, value, &of);
         if (isnan(value) || !(whole > 0))
             continue;
-        plait_text_add(text, "%s%s%s%s at %.2f of the %s (%.4g of %.4g %s)",
-                       found ? "" : start, found ? "" : f->name,
-                       found ? between : ": ", bounds[i].what, value / whole,
-                       of, value / bounds[i].scale, whole / bounds[i].scale,
+        plait_text_add(text, "%s%s%s at %.2f of the %s (%.4g of %.4g %s)",
+                       found ? "" : f->name, found ? ", " : ": ",
+                       bounds[i].what, value / whole, of,
+                       value / bounds[i].scale, whole / bounds[i].scale,
                        bounds[i].unit);
-        between = ", ";
         found = 1;
     }
     if (f->others >= OTHERS_MOST) {
-        plait_text_add(text,
-                       "%s%s%sother processes want its cores (%.1f each; %s)",
-                       found ? "" : start, found ? "" : f->name,
-                       found ? ", " : ": ", f->others, f->other);
+        plait_text_add(
+            text, "%s%sother processes want its cores (%.1f each; %s)",
+            found ? "" : f->name, found ? ", " : ": ", f->others, f->other);
         found = 1;
     }
     return found;
+}
+
+/* Add a node's entry. 0: there is no room left for it. */
+static int add_entry(struct plait_text *out, const char *entry)
+{
+    size_t before = out->used;
+
+    plait_text_add(out, "%s%s", before ? "; " : "", entry);
+    return out->used > before;
 }
 
 int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
                           const struct plait_preflight_bound *bound, char *text,
                           size_t size, int *below)
 {
-    struct plait_text out = {text, size, 0};
+    static const char more[] = "; ...";
+    struct plait_text out = {text, size - sizeof(more), 0};
     double medians[NBOUNDS];
     struct figures *figures;
-    int nodes = 0, bad = 0;
+    int nodes = 0, bad = 0, cut = 0;
 
     for (int i = 0; i < n; i++)
         nodes =
@@ -196,12 +203,18 @@ int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
     for (int i = 0; i < NBOUNDS; i++)
         medians[i] = median(figures, nodes, bounds[i].offset);
     for (int i = 0; i < nodes; i++) {
-        int found = judge(&figures[i], medians, bound, bad, &out);
+        char entry[512] = "";
+        struct plait_text one = {entry, sizeof(entry), 0};
+        int found = judge(&figures[i], medians, bound, &one);
 
         if (below)
             below[i] = found;
         bad += found;
+        cut = cut || (found && !add_entry(&out, entry));
     }
+    out.size = size;
+    if (cut)
+        plait_text_add(&out, "%s", more);
     free(figures);
     return bad;
 }
