@@ -330,7 +330,9 @@ void plait_engine_poke(struct plait_engine *e)
 {
     if (pthread_mutex_trylock(&e->lock) != 0)
         return;
-    advance_all(e);
+    /* Where ranks share cores, jobs tell others only when nothing moves. */
+    while (advance_all(e) && e->shared)
+        ;
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -101,6 +101,8 @@ int plait_broadcast_text(struct plait_comm *world, int rc, char **text,
 {
     char *mine = rc == 0 && plait_comm_rank(world) == 0 ? *text : NULL;
 
+    if (mine)
+        *text = NULL;
     if (plait_error_consensus(world, rc, err) == 0 &&
         broadcast_from_root(world, &mine, size, err) == 0) {
         *text = mine;

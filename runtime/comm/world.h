@@ -65,8 +65,8 @@ int plait_error_consensus(struct plait_comm *world, int rc,
                           struct plait_error *err);
 /* Collective: gives all ranks what rank 0 has read, so that a shared file
  * system serves one reader instead of thousands. On rank 0, *text (malloc'ed)
- * and *size are inputs if rc is 0, and *text is freed on failure. Elsewhere rc
- * is 0, and both are results. The caller frees *text. */
+ * and *size are inputs if rc is 0, and *text is freed, and NULL, on failure.
+ * Elsewhere rc is 0, and both are results. The caller frees *text. */
 int plait_broadcast_text(struct plait_comm *world, int rc, char **text,
                          size_t *size, struct plait_error *err);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/world.h"
 #include "topology/plan/cost.h"
 
 enum {
@@ -146,11 +147,10 @@ struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
     plait_layout_coord(layout, mesh->rank, &mesh->coord);
     plait_gpu_type_find(ops->gpu ? "h100" : "cpu", &mesh->gpu, err);
     mesh->q = ops->queue_create(dev, 0);
-    if (!mesh->q) {
+    if (!mesh->q)
         plait_errorf(err, "cannot create the compute queue");
-        goto error;
-    }
-    if (plait_mesh_need(mesh, USED_ALWAYS, err) < 0 ||
+    if (plait_error_consensus(world, mesh->q ? 0 : -1, err) < 0 ||
+        plait_mesh_need(mesh, USED_ALWAYS, err) < 0 ||
         split_embedding(mesh, err) < 0 || find_nodes(mesh, err) < 0)
         goto error;
     return mesh;

@@ -60,10 +60,9 @@ static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
 }
 
 /* The best round counts, after one to warm up, because other processes may use
- * the cores for a moment. A round is long compared with the
- * barriers around it, and short compared with a time slice. A round's time is
- * that of the slowest rank: a rank that began late measured only a part of
- * it. */
+ * the cores for a moment. A round is long compared with the barriers around it,
+ * and short compared with a time slice. A round's time is that of the slowest
+ * rank: a rank that began late measured only a part of it. */
 int plait_peak_measure(struct plait_mesh *mesh, enum plait_dtype type,
                        int rounds, double *flops)
 {

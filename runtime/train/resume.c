@@ -58,6 +58,7 @@ static char *newest_of_both(const struct target *t, int64_t below,
     const char *first = swap ? t->fallback : t->dir;
     const char *second = swap ? t->dir : t->fallback;
     int64_t last, step = -1;
+    struct plait_error why = {""};
     char *one, *other;
     int passed;
 
@@ -67,7 +68,9 @@ static char *newest_of_both(const struct target *t, int64_t below,
         return one;
     last = plait_checkpoint_latest(first);
     other = plait_checkpoint_newest(second, last < below ? last + 1 : below,
-                                    &step, &passed, err);
+                                    &step, &passed, &why);
+    if (!one && !other)
+        *err = why;
     if (other && (!one || step > found->step)) {
         found->step = step;
         free(one);

@@ -115,7 +115,7 @@ static int measure_peak(struct run *r, struct plait_error *err)
         return 0;
     if (recall_peak(r, type, &known) < 0)
         return plait_errorf(err, "%s", plait_comm_error(r->world));
-    /* one round shows whether this run is faster than those before */
+    /* One round shows whether this run is faster than those before. */
     if (plait_peak_measure(r->s->mesh, type, known > 0 ? 1 : PLAIT_PEAK_ROUNDS,
                            &r->peak) < 0)
         return plait_errorf(err, "the speed of matrix products could not be "

@@ -56,8 +56,10 @@ int plait_run_measure_nodes(struct run *r, struct plait_error *err)
     const struct plait_mesh *mesh = r->s->mesh;
 
     r->nodes = calloc(mesh->world_size, sizeof(*r->nodes));
+    if (!r->nodes)
+        plait_errorf(err, "out of memory");
     if (plait_error_consensus(r->world, r->nodes ? 0 : -1, err) < 0)
-        return plait_errorf(err, "out of memory");
+        return -1;
     r->nodes[mesh->rank] = mesh->node & 0xfffffffffffff;
     if (plait_comm_host_all_reduce(r->world, r->nodes, mesh->world_size,
                                    PLAIT_MAX) < 0)
@@ -112,9 +114,11 @@ static int compare_ranks(struct run *r, struct plait_error *err)
     float *all = calloc((size_t)r->s->mesh->world_size, sizeof(*all));
     int rc;
 
+    if (!all)
+        plait_errorf(err, "out of memory");
     if (plait_error_consensus(r->world, all ? 0 : -1, err) < 0) {
         free(all);
-        return plait_errorf(err, "out of memory");
+        return -1;
     }
     rc = plait_comm_host_all_gather(r->world, &mean, all, sizeof(mean));
     if (rc < 0)

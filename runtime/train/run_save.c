@@ -108,12 +108,15 @@ static int take_outcome(struct run *r, int rc, struct plait_error *err)
 int plait_run_check_replicas(struct run *r, bool saves, struct plait_error *err)
 {
     int64_t every = r->config->train.check_replicas;
+    int rc;
 
     if (!r->check || every == 0 || plait_comm_size(r->world) == 1 ||
         (!saves && r->done.step % every != 0))
         return 0;
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_CHECK);
-    return plait_replica_check_run(r->check, r->done.step, err);
+    rc = plait_replica_check_run(r->check, r->done.step, err);
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
+    return rc;
 }
 
 bool plait_run_save_due(const struct run *r)
@@ -196,10 +199,11 @@ int plait_run_poll_saver(struct run *r, struct plait_error *err)
     double begin = plait_trace_now();
     int rc;
 
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     if (!r->saver)
         return 0;
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     rc = take_outcome(r, plait_saver_poll(r->saver, err), err);
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
     count_save(r, begin, false);
     return rc;
 }

@@ -176,15 +176,17 @@ static int resolve_layout(struct plait_session *s, struct plait_layout *layout,
 }
 
 /* An id of this node, equal on all of its ranks. Without a plan it comes from
- * the host's name. */
+ * the node's name. So it does where spare processes take seats, whose plan is
+ * that of another node. */
 static uint64_t node_id(const struct plait_session *s)
 {
+    const char *node = getenv("SLURMD_NODENAME");
     char name[256] = "";
 
-    if (s->world.planned)
+    if (s->world.planned && !plait_world_elastic())
         return s->world.launch.node_rank;
     gethostname(name, sizeof(name) - 1);
-    return plait_hash_text(PLAIT_HASH_START, name);
+    return plait_hash_text(PLAIT_HASH_START, node ? node : name);
 }
 
 #define EXPERTS_USE (1u << PLAIT_GROUP_EP | 1u << PLAIT_GROUP_EXPERT_DP)

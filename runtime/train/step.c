@@ -165,11 +165,6 @@ struct plait_optim *plait_trainer_optim(struct plait_trainer *t)
     return t->optim;
 }
 
-struct plait_replicas *plait_trainer_replicas(struct plait_trainer *t)
-{
-    return t->replicas;
-}
-
 const struct plait_histograms *
 plait_trainer_histograms(const struct plait_trainer *t)
 {

@@ -25,8 +25,6 @@ void plait_trainer_destroy(struct plait_trainer *t);
 
 struct plait_model *plait_trainer_model(struct plait_trainer *t);
 struct plait_optim *plait_trainer_optim(struct plait_trainer *t);
-/* NULL: there is one model. */
-struct plait_replicas *plait_trainer_replicas(struct plait_trainer *t);
 /* The histograms of the last step that was a multiple of log.histograms. */
 const struct plait_histograms *
 plait_trainer_histograms(const struct plait_trainer *t);
