@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define OTHER_FILES 256 /* that the process may open besides */
@@ -59,4 +61,29 @@ int plait_files_sync(const char *path)
     close(fd);
     errno = saved;
     return ret;
+}
+
+/* A file that has got its final name between open() and flock() was finished
+ * by another process. */
+int plait_files_lock(const char *path, bool create)
+{
+    struct stat mine, now;
+
+    for (;;) {
+        int fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
+
+        if (fd < 0)
+            return -1;
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+            close(fd);
+            errno = EWOULDBLOCK;
+            return -1;
+        }
+        if (stat(path, &now) < 0
+                ? errno != ENOENT
+                : fstat(fd, &mine) < 0 ||
+                      (mine.st_ino == now.st_ino && mine.st_dev == now.st_dev))
+            return fd;
+        close(fd);
+    }
 }

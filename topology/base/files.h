@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_BASE_FILES_H
 #define PLAIT_TOPOLOGY_BASE_FILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -15,6 +16,11 @@ void plait_files_allow(size_t files);
 
 /* Write all `size` bytes, even if signals interrupt. 0, or -1 with errno. */
 int plait_files_write(int fd, const char *text, size_t size);
+
+/* Open a file that is being made, which `create` makes where it is missing, and
+ * lock it for this process. The descriptor, or -1 with errno; EWOULDBLOCK:
+ * another process writes it. */
+int plait_files_lock(const char *path, bool create);
 
 /* Have a file's content, or the names in a directory, reach the disk. 0, or -1
  * with errno. */

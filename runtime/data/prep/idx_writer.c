@@ -5,14 +5,13 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "runtime/data/images.h"
+#include "topology/base/files.h"
 
 struct plait_idx_writer {
     char *path, *temporary; /* temporary NULL: none to remove */
@@ -29,18 +28,17 @@ static int write_error(const struct plait_idx_writer *w,
 
 static int open_file(struct plait_idx_writer *w, struct plait_error *err)
 {
-    int fd = open(w->temporary, O_RDWR | O_CLOEXEC | O_CREAT, 0666);
+    int fd = plait_files_lock(w->temporary, true);
 
-    if (fd < 0)
-        return write_error(w, err);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
-        close(fd);
+    if (fd < 0 && errno == EWOULDBLOCK) {
         plait_errorf(err, "%s: another plait-prep writes it", w->temporary);
         free(w->temporary);
         w->temporary = NULL; /* the other process owns it */
         errno = EWOULDBLOCK;
         return -1;
     }
+    if (fd < 0)
+        return write_error(w, err);
     w->file = fdopen(fd, "r+");
     if (!w->file) {
         close(fd);

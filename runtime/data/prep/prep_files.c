@@ -119,7 +119,7 @@ int plait_prep_state_load(const char *dir, uint64_t key,
     json_int_t v[10];
     const char *text;
     char name[17];
-    int rc;
+    bool rc;
 
     snprintf(name, sizeof(name), "%016" PRIx64, key);
     rc = root &&
@@ -127,6 +127,8 @@ int plait_prep_state_load(const char *dir, uint64_t key,
                      "at", &v[0], &v[1], &v[2], &v[3], "train", &v[4], &v[5],
                      &v[6], "val", &v[7], &v[8], &v[9]) == 0;
     rc = rc && !strcmp(text, name);
+    for (int i = 0; i < 10 && rc; i++)
+        rc = v[i] >= 0;
     if (rc) {
         state->at = (struct plait_text_position){v[0], v[1], v[2], v[3]};
         state->mark[0] = (struct plait_token_mark){v[4], v[5], v[6]};
@@ -190,7 +192,8 @@ static int read_all(const char *path, struct plait_buffer *text)
 }
 
 /* Copy `from` to DIR/NAME, unless the same is there already. ours: plait-prep
- * wrote the file that is there. */
+ * wrote the file that is there, which goes if there is no `from` or it is
+ * NULL. */
 static int copy_file(const char *dir, const char *name, const char *from,
                      bool ours, struct plait_error *err)
 {
@@ -200,8 +203,10 @@ static int copy_file(const char *dir, const char *name, const char *from,
 
     if (asprintf(&to, "%s/%s", dir, name) < 0)
         return plait_errorf(err, "%s: out of memory", dir);
-    rc = read_all(from, &new);
-    if (rc < 0 || (rc > 0 && read_all(to, &old) < 0)) {
+    rc = from ? read_all(from, &new) : 0;
+    if (rc == 0 && ours) {
+        unlink(to);
+    } else if (rc < 0 || (rc > 0 && read_all(to, &old) < 0)) {
         rc = plait_errorf(err, "%s: %s", rc < 0 ? from : to, strerror(errno));
     } else if (rc > 0 && (old.size != new.size ||
                           memcmp(old.data, new.data, new.size) != 0)) {
@@ -230,7 +235,7 @@ int plait_prep_copy_tokenizer(const char *dir, const struct plait_tokenizer *t,
 
     json_decref(manifest);
     if (!from)
-        return 0;
+        return copy_file(dir, "tokenizer_config.json", NULL, ours, err);
     if (copy_file(dir, plait_tokenizer_file(t), from, ours, err) < 0)
         return -1;
     slash = strrchr(from, '/');

@@ -154,6 +154,7 @@ static int open_run(struct run *r, struct plait_error *err)
         return -1;
     if (open_writers(r, resumed, err) < 0) {
         r->opened = errno != EWOULDBLOCK; /* another process writes them */
+        r->saved = resumed && errno != ESTALE && errno != ENOENT;
         return -1;
     }
     r->opened = true;
@@ -269,6 +270,9 @@ static int finish_run(struct run *r, struct plait_prep_result *result,
         return plait_errorf(err, "%s: no text to train on", r->prep->texts[0]);
     if (plait_prep_copy_tokenizer(dir, r->tokenizer, err) < 0)
         return -1;
+    for (int i = 0; i < PLAIT_TEXT_SETS; i++)
+        if (plait_token_writer_complete(r->writer[i], err) < 0)
+            return -1;
     r->saved = false; /* a finished file has its own name */
     for (int i = 0; i < PLAIT_TEXT_SETS; i++)
         if (plait_token_writer_finish(r->writer[i], err) < 0)

@@ -161,7 +161,8 @@ int plait_text_source_seek(struct plait_text_source *s,
                            struct plait_error *err)
 {
     errno = EINVAL;
-    if (to->file < 0 || to->file > (int64_t)s->list->count || to->at < 0)
+    if (to->file < 0 || to->at < 0 ||
+        to->file >= (int64_t)s->list->count + (to->at == 0))
         return plait_errorf(err, "no such place in the texts");
     s->at = *to;
     s->before = 0;

@@ -5,17 +5,16 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/data/prep/megatron_index.h"
 #include "runtime/data/shard.h"
+#include "topology/base/files.h"
 
 enum { LLMC_HEADER = 1024 };
 
@@ -27,9 +26,11 @@ struct output {
 struct plait_token_writer {
     struct plait_token_form form;
     int width, header; /* bytes */
+    bool complete;
     struct plait_token_mark at;
     struct output tokens;
     struct output lengths; /* Megatron's: the tokens of each document */
+    struct output index;   /* ... and the .idx that is made of them */
 };
 
 static int output_error(const struct output *o, struct plait_error *err)
@@ -72,18 +73,16 @@ static int open_output(struct output *o, const char *stem, const char *ending,
         o->temporary = NULL;
         return plait_errorf(err, "%s: out of memory", stem);
     }
-    fd =
-        open(o->temporary, O_RDWR | O_CLOEXEC | (size < 0 ? O_CREAT : 0), 0666);
-    if (fd < 0)
-        return output_error(o, err);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
-        close(fd);
+    fd = plait_files_lock(o->temporary, size < 0);
+    if (fd < 0 && errno == EWOULDBLOCK) {
         plait_errorf(err, "%s: another plait-prep writes it", o->temporary);
         free(o->temporary);
         o->temporary = NULL; /* the other process owns it */
         errno = EWOULDBLOCK;
         return -1;
     }
+    if (fd < 0)
+        return output_error(o, err);
     o->file = fdopen(fd, "r+");
     if (!o->file) {
         close(fd);
@@ -120,8 +119,7 @@ static int publish_output(struct output *o, struct plait_error *err)
         fclose(file);
         return -1;
     }
-    /* The lock on the file ends when it is closed: renamed before, it cannot
-     * be taken by another process. */
+    /* The lock ends when the file is closed: rename it before. */
     if (rename(o->temporary, o->path) < 0) {
         output_error(o, err);
         fclose(file);
@@ -218,6 +216,10 @@ plait_token_writer_create(const char *stem, const struct plait_token_form *form,
         goto error;
     return w;
 error:
+    /* What an interrupted writer left can be gone on with another time, unless
+     * it is too short. */
+    if (mark && errno != ESTALE)
+        plait_token_writer_keep(w);
     plait_token_writer_destroy(w);
     return NULL;
 }
@@ -304,22 +306,31 @@ plait_token_writer_mark(const struct plait_token_writer *w)
     return w->at;
 }
 
-static int finish_index(struct plait_token_writer *w, struct plait_error *err)
+static int write_index(struct plait_token_writer *w, struct plait_error *err)
 {
-    struct output index = {0};
     char *stem = strndup(w->tokens.path, strlen(w->tokens.path) - 4);
-    int rc = -1;
+    int rc;
 
     if (!stem)
         return plait_errorf(err, "%s: out of memory", w->tokens.path);
-    if (open_output(&index, stem, ".idx", -1, err) == 0) {
-        rc = plait_megatron_write_index(index.file, w->lengths.file,
-                                        w->at.documents, w->width);
-        rc = rc < 0 ? output_error(&index, err) : publish_output(&index, err);
-    }
-    close_output(&index);
+    rc = open_output(&w->index, stem, ".idx", -1, err);
+    if (rc == 0 &&
+        (rc = plait_megatron_write_index(w->index.file, w->lengths.file,
+                                         w->at.documents, w->width)) < 0)
+        output_error(&w->index, err);
     free(stem);
-    return rc;
+    return rc < 0 ? -1 : sync_output(&w->index, err);
+}
+
+int plait_token_writer_complete(struct plait_token_writer *w,
+                                struct plait_error *err)
+{
+    w->complete = true;
+    if (w->at.tokens == 0)
+        return 0;
+    if (write_header(w, err) < 0 || sync_output(&w->tokens, err) < 0)
+        return -1;
+    return w->form.format == PLAIT_DATA_MEGATRON ? write_index(w, err) : 0;
 }
 
 /* Remove the index of an older run, which belongs to other tokens. */
@@ -340,13 +351,12 @@ static void remove_older(const struct plait_token_writer *w)
 int plait_token_writer_finish(struct plait_token_writer *w,
                               struct plait_error *err)
 {
-    if (w->at.tokens > 0) {
-        if (write_header(w, err) < 0 ||
-            (w->form.format == PLAIT_DATA_MEGATRON &&
-             finish_index(w, err) < 0) ||
-            publish_output(&w->tokens, err) < 0)
-            return -1;
-    }
+    if (!w->complete && plait_token_writer_complete(w, err) < 0)
+        return -1;
+    if (w->index.file && publish_output(&w->index, err) < 0)
+        return -1;
+    if (w->at.tokens > 0 && publish_output(&w->tokens, err) < 0)
+        return -1;
     remove_older(w);
     return 0;
 }
@@ -367,6 +377,7 @@ void plait_token_writer_destroy(struct plait_token_writer *w)
         return;
     close_output(&w->tokens);
     close_output(&w->lengths);
+    close_output(&w->index);
     free(w);
     errno = saved;
 }

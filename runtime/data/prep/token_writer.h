@@ -48,8 +48,12 @@ int plait_token_writer_sync(struct plait_token_writer *w,
                             struct plait_error *err);
 struct plait_token_mark
 plait_token_writer_mark(const struct plait_token_writer *w);
-/* Without any token no file appears, and an older one of that name is
- * removed. */
+/* Write all that is still lacking, so that only the files' names do: what fails
+ * here leaves nothing to be undone. */
+int plait_token_writer_complete(struct plait_token_writer *w,
+                                struct plait_error *err);
+/* Complete the files if that was not done, and give them their names. Without
+ * any token no file appears, and an older one of that name is removed. */
 int plait_token_writer_finish(struct plait_token_writer *w,
                               struct plait_error *err);
 /* Keep the unfinished files, for another writer to go on with. NULL-safe. */

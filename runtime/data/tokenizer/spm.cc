@@ -156,6 +156,18 @@ size_t plait_spm_cut(const struct plait_spm *spm, const char *text, size_t size)
     return 0;
 }
 
+// At most part_most bytes, and no part of a character.
+static size_t longest_part(const char *text, size_t size)
+{
+    size_t most = part_most;
+
+    if (size <= most)
+        return size;
+    while (most > 1 && (text[most] & 0xc0) == 0x80)
+        most--;
+    return most;
+}
+
 static size_t blank_part_end(const char *text, size_t size, size_t most)
 {
     size_t at = 0;
@@ -172,7 +184,7 @@ static size_t part_end(const struct plait_spm *spm, const char *text,
     const size_t least = spm->line_end == LINE_END_OTHER   ? part_most
                          : spm->line_end == LINE_END_SPACE ? 1
                                                            : part_size;
-    const size_t most = size < part_most ? size : part_most;
+    const size_t most = longest_part(text, size);
     const void *line;
 
     if (spm->line_end == LINE_END_BLANK)

@@ -25,7 +25,8 @@ int32_t plait_spm_end(const struct plait_spm *spm);
 bool plait_spm_has(const struct plait_spm *spm, int64_t id, const char *token);
 /* As plait_encoder_add(). A text is encoded line by line, which gives the
  * tokens of the whole: for one long sentence, the library's time and memory
- * grow faster than its length. */
+ * grow faster than its length. A line of more than 1 MiB is encoded in parts of
+ * that size, of whole characters, as if each were a text. */
 int plait_spm_encode(const struct plait_spm *spm, const char *text, size_t size,
                      bool continued, struct plait_tokens *out,
                      struct plait_error *err);
