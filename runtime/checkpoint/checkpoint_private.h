@@ -91,8 +91,9 @@ struct plait_placement {
 };
 
 /* Write the manifest of the files in `temporary`, rename that to `path`, and
- * remove old checkpoints. Not collective. */
+ * remove old checkpoints. One that cannot be removed is no failure: `notice`
+ * says so. Not collective. */
 int plait_checkpoint_place(const struct plait_placement *placement,
-                           struct plait_error *err);
+                           struct plait_error *notice, struct plait_error *err);
 
 #endif

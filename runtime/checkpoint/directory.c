@@ -75,6 +75,12 @@ static int make_dir(const char *dir)
     return ret;
 }
 
+/* NFS keeps files that somebody reads. The next save removes them. */
+static bool is_in_use(void)
+{
+    return errno == EBUSY || errno == ENOTEMPTY;
+}
+
 /* Only one checkpoint is written at a time: other hidden ones are left over
  * from killed runs. */
 static int remove_unfinished(const char *path)
@@ -91,6 +97,8 @@ static int remove_unfinished(const char *path)
             continue;
         left = join_path(path, entry->d_name);
         ret = left ? plait_directory_remove(left) : -1;
+        if (left && ret < 0 && is_in_use())
+            ret = 0;
         free(left);
     }
     closedir(dir);
@@ -210,12 +218,16 @@ int plait_directory_commit(const char *dir, const char *temporary,
     /* A run that went on from an earlier step may write this step again. */
     if (fsync(made) < 0 || plait_directory_remove(old) < 0 ||
         put_in_place(dir, temporary, path, old) < 0 ||
-        plait_files_sync(dir) < 0 || plait_directory_remove(temporary) < 0 ||
-        plait_directory_remove(old) < 0)
+        plait_files_sync(dir) < 0)
         plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
                      strerror(errno));
     else
         ret = 0;
+    /* What an exchange has left. The next save tries again. */
+    if (ret == 0) {
+        plait_directory_remove(temporary);
+        plait_directory_remove(old);
+    }
     free(old);
     return ret;
 }
@@ -369,30 +381,30 @@ static int remove_checkpoint(const char *dir, const char *name)
         ret = plait_directory_remove(path);
     free(manifest);
     free(path);
-    /* NFS keeps files that somebody reads. The next save removes them. */
-    return ret < 0 && (errno == EBUSY || errno == ENOTEMPTY) ? 0 : ret;
+    return ret < 0 && is_in_use() ? 0 : ret;
 }
 
 int plait_directory_prune(const char *dir, int keep, int64_t step,
                           struct plait_error *err)
 {
-    int i, kept = 0, ret = 0;
+    int i, kept = 0, ret = 0, rc;
     struct list list;
 
     if (keep <= 0)
         return 0;
     if (list_checkpoints(dir, &list) < 0)
         return plait_errorf(err, "%s: %s", dir, strerror(errno));
-    for (i = 0; i < list.n && ret >= 0; i++) {
+    for (i = 0; i < list.n; i++) {
         if (list.found[i].step > step)
             continue;
-        ret = kept < keep ? is_complete(dir, list.found[i].name)
-                          : remove_checkpoint(dir, list.found[i].name);
-        if (ret < 0)
-            plait_errorf(err, "%s/%s: cannot remove the old checkpoint: %s",
-                         dir, list.found[i].name, strerror(errno));
-        kept += kept < keep && ret;
+        rc = kept < keep ? is_complete(dir, list.found[i].name)
+                         : remove_checkpoint(dir, list.found[i].name);
+        if (rc < 0)
+            ret =
+                plait_errorf(err, "%s/%s: cannot remove the old checkpoint: %s",
+                             dir, list.found[i].name, strerror(errno));
+        kept += kept < keep && rc > 0;
     }
     free(list.found);
-    return ret < 0 ? -1 : 0;
+    return ret;
 }

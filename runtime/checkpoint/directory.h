@@ -52,7 +52,8 @@ int plait_directory_check(int made, const char *temporary,
 int plait_directory_commit(const char *dir, const char *temporary,
                            const char *path, int made, struct plait_error *err);
 /* Remove what is older than the newest `keep` complete checkpoints of steps up
- * to `step`. Later ones stay: they are of a run that was abandoned. */
+ * to `step`. Later ones stay: they are of a run that was abandoned. -1 names
+ * one that could not be removed; others are. */
 int plait_directory_prune(const char *dir, int keep, int64_t step,
                           struct plait_error *err);
 /* Remove a directory of plain files; one that is missing is no error. */

@@ -34,7 +34,7 @@ static int write_manifest(const struct plait_placement *p,
 }
 
 int plait_checkpoint_place(const struct plait_placement *p,
-                           struct plait_error *err)
+                           struct plait_error *notice, struct plait_error *err)
 {
     if (plait_directory_check(p->made, p->temporary, err) < 0 ||
         plait_model_file_write(p->temporary, &p->model->config->model, err) <
@@ -42,5 +42,6 @@ int plait_checkpoint_place(const struct plait_placement *p,
         write_manifest(p, err) < 0 ||
         plait_directory_commit(p->dir, p->temporary, p->path, p->made, err) < 0)
         return -1;
-    return plait_directory_prune(p->dir, p->keep, p->info.step, err);
+    plait_directory_prune(p->dir, p->keep, p->info.step, notice);
+    return 0;
 }

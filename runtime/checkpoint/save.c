@@ -44,7 +44,8 @@ struct plait_saver {
     double begun, ended;
     struct plait_shard_file file, *files; /* files: of all ranks, in `placed` */
     struct plait_error why;
-    int ret, number; /* the outcome: 0 or -1, and errno */
+    struct plait_error left; /* what could not be removed */
+    int ret, number;         /* the outcome: 0 or -1, and errno */
 };
 
 static bool is_first(const struct plait_saver *s)
@@ -210,7 +211,7 @@ static void *place_aside(void *saver)
         .keep = s->keep,
     };
 
-    s->ret = plait_checkpoint_place(&place, &s->why);
+    s->ret = plait_checkpoint_place(&place, &s->left, &s->why);
     s->number = errno;
     atomic_store(&s->done, true);
     return NULL;
@@ -245,6 +246,9 @@ static int end_parts(struct plait_saver *s, struct plait_error *err)
 static int end_placing(struct plait_saver *s, struct plait_error *err)
 {
     join_thread(s);
+    if (s->left.text[0])
+        s->notice = s->left;
+    s->left.text[0] = '\0';
     return plait_error_consensus(s->world, part_outcome(s, err), err);
 }
 
