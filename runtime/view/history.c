@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "topology/base/files.h"
+
 #define MAX_COLUMNS 1000
 
 static struct plait_column *find_column(const struct plait_history *h,
@@ -191,7 +193,7 @@ static void read_starts(struct plait_history *h)
     json_array_clear(h->starts);
     if (asprintf(&path, "%s.starts", h->path) < 0)
         return;
-    f = fopen(path, "re");
+    f = plait_files_open(path);
     free(path);
     while (f && (start = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)))
         json_array_append_new(h->starts, start);

@@ -15,6 +15,7 @@
 
 #include "runtime/view/history.h"
 #include "topology/base/capture.h"
+#include "topology/base/files.h"
 
 /* Seconds for an answer of Slurm's. */
 enum { SECONDS_MOST = 20 };
@@ -97,10 +98,7 @@ static char *find_work_dir(const char *id, char number[24],
  * names its number, perhaps with a step after it. */
 static bool is_of_job(const char *starts, const char *id)
 {
-    struct stat st; /* a pipe would never end */
-    FILE *f = stat(starts, &st) == 0 && S_ISREG(st.st_mode)
-                  ? fopen(starts, "re")
-                  : NULL;
+    FILE *f = plait_files_open(starts);
     bool found = false;
     const char *job;
     json_t *start;

@@ -87,10 +87,11 @@ static const char *format_bytes(char buf[16], double v)
 
 static const char *format_time(char buf[32], double seconds)
 {
-    long long s = seconds + 0.5;
+    long long s;
 
-    if (!isfinite(seconds) || seconds > 1e15)
+    if (!isfinite(seconds) || fabs(seconds) > 1e15)
         return "-";
+    s = (long long)(seconds + 0.5);
     if (s >= 86400)
         snprintf(buf, 32, "%lld d %lld h", s / 86400, s % 86400 / 3600);
     else if (s >= 3600)

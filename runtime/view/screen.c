@@ -50,9 +50,14 @@ void plait_screen_put(struct plait_screen *s, int row, int column,
                  text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
 }
 
+/* The cell of `at`: 0 where the range has no length, or is beyond a double. */
 static int in_range(double at, double low, double high, int cells)
 {
-    return (int)((at - low) / (high - low) * (cells - 1) + 0.5);
+    double part = (at - low) / (high - low);
+
+    if (!(part > 0))
+        return 0;
+    return part < 1 ? (int)(part * (cells - 1) + 0.5) : cells - 1;
 }
 
 static void find_range(const double *y, size_t n, double *low, double *high)

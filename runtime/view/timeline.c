@@ -13,6 +13,8 @@
 /* Limits, because traces may have gigabytes: the first steps, of a few
  * ranks. */
 enum { STEPS_MOST = 200, RANKS_MOST = 16, SPANS_MOST = 1500, TRACKS_MOST = 64 };
+/* More than a step has; a trace without steps must not fill the memory. */
+enum { READ_MOST = 1 << 20 };
 
 struct span {
     int track;
@@ -173,7 +175,7 @@ static json_t *read_rank(const char *dir, int rank, int wanted, double *seconds,
 
     if (open_trace(&t, dir, rank) < 0)
         return NULL;
-    while (!list && next_span(&t, &s)) {
+    while (!list && n < READ_MOST && next_span(&t, &s)) {
         if (is_step(&t, &s)) {
             if (steps++ == wanted) {
                 list = pack_spans(&t, spans, n, &s, tracks, names);

@@ -63,6 +63,23 @@ int plait_files_sync(const char *path)
     return ret;
 }
 
+FILE *plait_files_open(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), saved;
+    struct stat st;
+    FILE *file;
+
+    if (fd < 0)
+        return NULL;
+    errno = EINVAL;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (file = fdopen(fd, "r")))
+        return file;
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return NULL;
+}
+
 /* A file that has got its final name between open() and flock() was finished
  * by another process. */
 int plait_files_lock(const char *path, bool create)

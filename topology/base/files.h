@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +17,10 @@ void plait_files_allow(size_t files);
 
 /* Write all `size` bytes, even if signals interrupt. 0, or -1 with errno. */
 int plait_files_write(int fd, const char *text, size_t size);
+
+/* Open a regular file to read. NULL with errno, EINVAL for another kind: a pipe
+ * might never end. */
+FILE *plait_files_open(const char *path);
 
 /* Open a file that is being made, which `create` makes where it is missing, and
  * lock it for this process. The descriptor, or -1 with errno; EWOULDBLOCK:
