@@ -235,7 +235,7 @@ static int read_head_dim(const struct read *r)
 
     if (read_counts(r, key) < 0)
         return -1;
-    if (m->head_dim && m->head_dim * m->heads == m->hidden)
+    if (m->head_dim && (int64_t)m->head_dim * m->heads == m->hidden)
         m->head_dim = 0;
     return 0;
 }

@@ -20,6 +20,8 @@
 #include "topology/job/fits.h"
 
 enum { MAGIC = 20240326, FP32 = 3, BF16 = 5, HEADER = 1024, PAD = 128 };
+/* Bytes of a layer with one hidden unit, and less than any layer has. */
+enum { LEAST_OF_LAYER = 32 };
 
 /* -- what is in a file ---------------------------------------------------- */
 
@@ -183,7 +185,15 @@ static int read_header(struct llmc *l, struct plait_error *err)
                             "and 5 (bf16) are read",
                             l->path, head[1]);
     l->type = head[1] == FP32 ? PLAIT_F32 : PLAIT_BF16_T;
-    if (check_model(l, head, err) < 0 || list_tensors(l, err) < 0)
+    if (check_model(l, head, err) < 0)
+        return -1;
+    errno = EINVAL;
+    if (l->model.layers > st.st_size / LEAST_OF_LAYER)
+        return plait_errorf(err,
+                            "%s: truncated: its header says %d layers, the "
+                            "file has %lld bytes",
+                            l->path, l->model.layers, (long long)st.st_size);
+    if (list_tensors(l, err) < 0)
         return -1;
     want = HEADER + l->elements * plait_dtype_size(l->type);
     errno = EINVAL;

@@ -216,6 +216,10 @@ static int read_sizes(const struct read *r, struct plait_megatron_args *a)
         read_count(r, "tensor_model_parallel_size", 1, &a->layout.tp) < 0 ||
         read_count(r, "pipeline_model_parallel_size", 1, &a->layout.pp) < 0)
         return -1;
+    /* Megatron counts the end token of this one beside its vocabulary. */
+    if (is_text(r, "tokenizer_type", "NullTokenizer") &&
+        m->vocab < a->padded_vocab)
+        m->vocab++;
     m->kv_heads = m->heads;
     if (is_set(r, "group_query_attention") &&
         read_count(r, "num_query_groups", 0, &m->kv_heads) < 0)

@@ -17,7 +17,7 @@
 
 /* The most bytes of a zip's list of entries and of a pickle: far more than
  * files of models have, and a limit on what a damaged file can make us read. */
-#define MOST_BYTES ((uint64_t)1 << 28)
+#define MOST_BYTES ((uint64_t)1 << 26)
 
 enum {
     END = 22,       /* bytes of the record at the end, without a comment */

@@ -332,7 +332,7 @@ static int reorder(const struct soap *s, const struct owned *o, int side,
 {
     const struct plait_mesh *mesh = s->optim->model->mesh;
     size_t cols = o->side[1], n = o->side[0] * cols, i;
-    float *from = malloc(2 * n * sizeof(*from)), *to = from + n;
+    float *from = malloc(2 * n * sizeof(*from)), *to = from ? from + n : NULL;
     int rc;
 
     if (!from)
