@@ -78,8 +78,8 @@ INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
 }
 
 /* The packed words of b that follow those of a part, to be prefetched during
- * its blocks of n words. Narrower vectors leave the processor's own prefetches
- * time enough, and asking costs them up to 12 %. */
+ * its blocks of n words. With narrower vectors the processor's own prefetches
+ * are early enough, and these instructions cost up to 12 %. */
 INLINE struct fetch fetch_columns(const uint32_t *next, size_t rows, size_t n)
 {
     struct fetch f = {.row = (const char *)next,

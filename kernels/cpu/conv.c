@@ -5,7 +5,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>
 
-#include "kernels/cpu/dnnl_attr.h"
+#include "kernels/cpu/dnnl_api.h"
 
 /* Images are stored channels last, which the library can read. It needs the
  * weights in a blocked order, so that each call reorders them: they are small
@@ -13,11 +13,9 @@
 
 #define CAPACITY 128 /* a ResNet-50 has about 80 */
 
-enum kind { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT };
-
 struct conv {
     struct plait_conv shape;
-    enum kind kind;
+    enum cpu_conv_kind kind;
     dnnl_primitive_t primitive;
     dnnl_primitive_t reorder[2]; /* of the weights; [1]: adds to the result */
     dnnl_memory_t image, result, plain, packed, scratch, reorder_scratch;
@@ -82,9 +80,17 @@ void cpu_convs_destroy(struct cpu_convs *s)
 /* Image, weight and result of a convolution; packed: the weight in the
  * library's order. */
 struct shapes {
-    dnnl_memory_desc_t image, result, plain, packed;
+    cpu_md image, result, plain, packed;
     dnnl_dims_t stride, pad;
 };
+
+static void shapes_clear(struct shapes *m)
+{
+    cpu_md_destroy(m->image);
+    cpu_md_destroy(m->result);
+    cpu_md_destroy(m->plain);
+    cpu_md_destroy(m->packed);
+}
 
 static dnnl_status_t describe(struct shapes *m, const struct plait_conv *c)
 {
@@ -101,65 +107,50 @@ static dnnl_status_t describe(struct shapes *m, const struct plait_conv *c)
         m->stride[i] = c->stride;
         m->pad[i] = c->pad;
     }
-    rc = dnnl_memory_desc_init_by_tag(&m->image, 4, image, dnnl_f32, dnnl_nhwc);
+    rc = cpu_md_with_tag(&m->image, 4, image, dnnl_f32, dnnl_nhwc);
     if (rc == dnnl_success)
-        rc = dnnl_memory_desc_init_by_tag(&m->result, 4, result, dnnl_f32,
-                                          dnnl_nhwc);
+        rc = cpu_md_with_tag(&m->result, 4, result, dnnl_f32, dnnl_nhwc);
     if (rc == dnnl_success)
-        rc = dnnl_memory_desc_init_by_tag(&m->plain, 4, weight, dnnl_f32,
-                                          dnnl_ohwi);
+        rc = cpu_md_with_tag(&m->plain, 4, weight, dnnl_f32, dnnl_ohwi);
     if (rc == dnnl_success)
-        rc = dnnl_memory_desc_init_by_tag(&m->packed, 4, weight, dnnl_f32,
-                                          dnnl_format_tag_any);
+        rc = cpu_md_with_tag(&m->packed, 4, weight, dnnl_f32,
+                             dnnl_format_tag_any);
     return rc;
 }
 
-static dnnl_status_t create_desc(dnnl_primitive_desc_t *desc,
-                                 const struct shapes *m, enum kind kind,
-                                 dnnl_primitive_desc_t hint,
-                                 dnnl_primitive_attr_t attr,
-                                 dnnl_engine_t engine)
+static dnnl_status_t
+create_desc(dnnl_primitive_desc_t *desc, const struct shapes *m,
+            enum cpu_conv_kind kind, dnnl_primitive_desc_t hint,
+            dnnl_primitive_attr_t attr, dnnl_engine_t engine)
 {
-    dnnl_alg_kind_t how = dnnl_convolution_direct;
-    dnnl_convolution_desc_t op;
-    dnnl_status_t rc;
+    struct cpu_conv_mds md = {
+        .image = m->image, .weight = m->packed, .result = m->result};
 
-    if (kind == FORWARD)
-        rc = dnnl_convolution_forward_desc_init(
-            &op, dnnl_forward_training, how, &m->image, &m->packed, NULL,
-            &m->result, m->stride, m->pad, m->pad);
-    else if (kind == BACKWARD_INPUT)
-        rc = dnnl_convolution_backward_data_desc_init(
-            &op, how, &m->image, &m->packed, &m->result, m->stride, m->pad,
-            m->pad);
-    else
-        rc = dnnl_convolution_backward_weights_desc_init(
-            &op, how, &m->image, &m->packed, NULL, &m->result, m->stride,
-            m->pad, m->pad);
-    if (rc != dnnl_success)
-        return rc;
-    return dnnl_primitive_desc_create(desc, &op, attr, engine, hint);
+    memcpy(md.stride, m->stride, sizeof(md.stride));
+    memcpy(md.pad, m->pad, sizeof(md.pad));
+    return cpu_dnnl_conv_create(desc, engine, kind, &md, hint, attr);
 }
 
 /* The reordering of the weight: plain to packed or, for the weight's gradient,
  * packed to plain. */
-static dnnl_status_t compile_reorder(struct conv *v, const struct shapes *m,
-                                     int accumulate, dnnl_engine_t engine)
+static dnnl_status_t compile_reorder(struct conv *v, cpu_const_md plain,
+                                     cpu_const_md packed, int accumulate,
+                                     dnnl_engine_t engine)
 {
-    int back = v->kind == BACKWARD_WEIGHT;
+    int back = v->kind == CPU_CONV_BACKWARD_WEIGHT;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t rc = cpu_dnnl_attr_create(&attr, accumulate);
     size_t bytes;
 
     if (rc == dnnl_success)
-        rc = dnnl_reorder_primitive_desc_create(
-            &desc, back ? &m->packed : &m->plain, engine,
-            back ? &m->plain : &m->packed, engine, attr);
+        rc = dnnl_reorder_primitive_desc_create(&desc, back ? packed : plain,
+                                                engine, back ? plain : packed,
+                                                engine, attr);
     if (rc == dnnl_success)
         rc = dnnl_primitive_create(&v->reorder[accumulate], desc);
     if (rc == dnnl_success) {
-        const dnnl_memory_desc_t *md =
+        cpu_const_md md =
             dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
 
         bytes = dnnl_memory_desc_get_size(md);
@@ -175,24 +166,24 @@ static dnnl_status_t compile_reorder(struct conv *v, const struct shapes *m,
 }
 
 static dnnl_status_t create_memories(struct conv *v, const struct shapes *m,
+                                     cpu_const_md packed,
                                      dnnl_primitive_desc_t desc,
                                      dnnl_engine_t engine)
 {
-    const dnnl_memory_desc_t *scratch =
+    cpu_const_md scratch =
         dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     dnnl_status_t rc;
 
     v->scratch_bytes = dnnl_memory_desc_get_size(scratch);
-    v->packed_bytes = dnnl_memory_desc_get_size(&m->packed);
-    rc = dnnl_memory_create(&v->image, &m->image, engine, DNNL_MEMORY_NONE);
+    v->packed_bytes = dnnl_memory_desc_get_size(packed);
+    rc = dnnl_memory_create(&v->image, m->image, engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success)
-        rc = dnnl_memory_create(&v->result, &m->result, engine,
-                                DNNL_MEMORY_NONE);
+        rc =
+            dnnl_memory_create(&v->result, m->result, engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success)
-        rc = dnnl_memory_create(&v->plain, &m->plain, engine, DNNL_MEMORY_NONE);
+        rc = dnnl_memory_create(&v->plain, m->plain, engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success)
-        rc = dnnl_memory_create(&v->packed, &m->packed, engine,
-                                DNNL_MEMORY_NONE);
+        rc = dnnl_memory_create(&v->packed, packed, engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success)
         rc = dnnl_memory_create(&v->scratch, scratch, engine, DNNL_MEMORY_NONE);
     return rc;
@@ -200,32 +191,34 @@ static dnnl_status_t create_memories(struct conv *v, const struct shapes *m,
 
 static dnnl_status_t compile(struct conv *v, dnnl_engine_t engine)
 {
-    dnnl_query_t weight = v->kind == BACKWARD_WEIGHT
+    dnnl_query_t weight = v->kind == CPU_CONV_BACKWARD_WEIGHT
                               ? dnnl_query_diff_weights_md
                               : dnnl_query_weights_md;
     dnnl_primitive_desc_t forward = NULL, desc = NULL;
     dnnl_primitive_attr_t attr = NULL;
-    struct shapes m;
+    struct shapes m = {NULL};
+    cpu_const_md packed = NULL;
     dnnl_status_t rc = describe(&m, &v->shape);
 
     if (rc == dnnl_success)
         rc = cpu_dnnl_attr_create(&attr, 0);
-    if (rc == dnnl_success && v->kind != FORWARD)
-        rc = create_desc(&forward, &m, FORWARD, NULL, attr, engine);
+    if (rc == dnnl_success && v->kind != CPU_CONV_FORWARD)
+        rc = create_desc(&forward, &m, CPU_CONV_FORWARD, NULL, attr, engine);
     if (rc == dnnl_success)
         rc = create_desc(&desc, &m, v->kind, forward, attr, engine);
     if (rc == dnnl_success)
         rc = dnnl_primitive_create(&v->primitive, desc);
     if (rc == dnnl_success) {
-        m.packed = *dnnl_primitive_desc_query_md(desc, weight, 0);
-        rc = create_memories(v, &m, desc, engine);
+        packed = dnnl_primitive_desc_query_md(desc, weight, 0);
+        rc = create_memories(v, &m, packed, desc, engine);
     }
-    for (int i = 0; i <= (v->kind == BACKWARD_WEIGHT) && rc == dnnl_success;
-         i++)
-        rc = compile_reorder(v, &m, i, engine);
+    for (int i = 0;
+         i <= (v->kind == CPU_CONV_BACKWARD_WEIGHT) && rc == dnnl_success; i++)
+        rc = compile_reorder(v, m.plain, packed, i, engine);
     dnnl_primitive_desc_destroy(forward);
     dnnl_primitive_desc_destroy(desc);
     dnnl_primitive_attr_destroy(attr);
+    shapes_clear(&m);
     return rc;
 }
 
@@ -252,7 +245,7 @@ static struct conv *take_place(struct cpu_convs *s)
 }
 
 static struct conv *find(struct plait_queue *q, const struct plait_conv *c,
-                         enum kind kind)
+                         enum cpu_conv_kind kind)
 {
     struct cpu_convs *s = q->cpu->convs;
     struct conv *v;
@@ -322,7 +315,7 @@ static int execute(struct plait_queue *q, dnnl_primitive_t p, int n,
 
 static int reorder(struct plait_queue *q, struct conv *v, int accumulate)
 {
-    int back = v->kind == BACKWARD_WEIGHT;
+    int back = v->kind == CPU_CONV_BACKWARD_WEIGHT;
     dnnl_exec_arg_t args[] = {
         {DNNL_ARG_FROM, back ? v->packed : v->plain},
         {DNNL_ARG_TO, back ? v->plain : v->packed},
@@ -335,7 +328,7 @@ static int reorder(struct plait_queue *q, struct conv *v, int accumulate)
 int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
                      float *out, const float *inp, const float *w)
 {
-    struct conv *v = find(q, c, FORWARD);
+    struct conv *v = find(q, c, CPU_CONV_FORWARD);
 
     if (v == NULL || take_scratch(q, v) < 0)
         return -1;
@@ -354,7 +347,7 @@ int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
 int cpu_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
                             float *dinp, const float *dout, const float *w)
 {
-    struct conv *v = find(q, c, BACKWARD_INPUT);
+    struct conv *v = find(q, c, CPU_CONV_BACKWARD_INPUT);
 
     if (v == NULL || take_scratch(q, v) < 0)
         return -1;
@@ -374,7 +367,7 @@ int cpu_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
                              float *dw, const float *dout, const float *inp,
                              int accumulate)
 {
-    struct conv *v = find(q, c, BACKWARD_WEIGHT);
+    struct conv *v = find(q, c, CPU_CONV_BACKWARD_WEIGHT);
 
     if (v == NULL || take_scratch(q, v) < 0)
         return -1;

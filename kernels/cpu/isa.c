@@ -70,7 +70,7 @@ static void limit_library(enum cpu_isa isa)
         [CPU_AVX2] = dnnl_cpu_isa_avx2,
         [CPU_AVX512] = dnnl_cpu_isa_avx512_core,
         [CPU_AVX512BF16] = dnnl_cpu_isa_avx512_core_bf16,
-        [CPU_AMX] = dnnl_cpu_isa_all,
+        [CPU_AMX] = (dnnl_cpu_isa_t)0, /* all; each release has its own name */
     };
 
     dnnl_set_max_cpu_isa(most[isa]);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/dnnl_attr.h"
+#include "kernels/cpu/dnnl_api.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/products.h"
 
@@ -96,34 +96,32 @@ int cpu_product_native(enum plait_dtype type)
 }
 
 /* A dense row-major matrix, or one that is stored transposed. */
-static dnnl_status_t describe_matrix(dnnl_memory_desc_t *md, size_t rows,
-                                     size_t cols, int transposed,
-                                     enum plait_dtype type)
+static dnnl_status_t describe_matrix(cpu_md *md, size_t rows, size_t cols,
+                                     int transposed, enum plait_dtype type)
 {
     dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
     dnnl_dims_t strides = {transposed ? 1 : (dnnl_dim_t)cols,
                            transposed ? (dnnl_dim_t)rows : 1};
 
-    return dnnl_memory_desc_init_by_strides(
+    return cpu_md_with_strides(
         md, 2, dims, type == PLAIT_F32 ? dnnl_f32 : dnnl_bf16, strides);
 }
 
 static dnnl_status_t memories(struct primitive *p, dnnl_engine_t engine,
-                              const dnnl_memory_desc_t md[4],
-                              dnnl_primitive_desc_t desc)
+                              const cpu_md md[4], dnnl_primitive_desc_t desc)
 {
-    const dnnl_memory_desc_t *scratch =
+    cpu_const_md scratch =
         dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     dnnl_status_t rc;
 
     p->scratch_bytes = dnnl_memory_desc_get_size(scratch);
-    rc = dnnl_memory_create(&p->a, &md[0], engine, DNNL_MEMORY_NONE);
+    rc = dnnl_memory_create(&p->a, md[0], engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success)
-        rc = dnnl_memory_create(&p->b, &md[1], engine, DNNL_MEMORY_NONE);
+        rc = dnnl_memory_create(&p->b, md[1], engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success)
-        rc = dnnl_memory_create(&p->dst, &md[2], engine, DNNL_MEMORY_NONE);
+        rc = dnnl_memory_create(&p->dst, md[2], engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success && p->shape.has_bias)
-        rc = dnnl_memory_create(&p->bias, &md[3], engine, DNNL_MEMORY_NONE);
+        rc = dnnl_memory_create(&p->bias, md[3], engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success)
         rc = dnnl_memory_create(&p->scratch, scratch, engine, DNNL_MEMORY_NONE);
     return rc;
@@ -132,8 +130,7 @@ static dnnl_status_t memories(struct primitive *p, dnnl_engine_t engine,
 static dnnl_status_t compile(struct primitive *p, dnnl_engine_t engine)
 {
     const struct cpu_product *s = &p->shape;
-    dnnl_memory_desc_t md[4];
-    dnnl_matmul_desc_t op;
+    cpu_md md[4] = {NULL};
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t rc;
@@ -146,18 +143,18 @@ static dnnl_status_t compile(struct primitive *p, dnnl_engine_t engine)
     if (rc == dnnl_success)
         rc = describe_matrix(&md[3], 1, s->N, 0, s->type);
     if (rc == dnnl_success)
-        rc = dnnl_matmul_desc_init(&op, &md[0], &md[1],
-                                   s->has_bias ? &md[3] : NULL, &md[2]);
-    if (rc == dnnl_success)
         rc = cpu_dnnl_attr_create(&attr, s->accumulate);
     if (rc == dnnl_success)
-        rc = dnnl_primitive_desc_create(&desc, &op, attr, engine, NULL);
+        rc = cpu_dnnl_matmul_create(&desc, engine, md[0], md[1],
+                                    s->has_bias ? md[3] : NULL, md[2], attr);
     if (rc == dnnl_success)
         rc = dnnl_primitive_create(&p->primitive, desc);
     if (rc == dnnl_success)
         rc = memories(p, engine, md, desc);
     dnnl_primitive_desc_destroy(desc);
     dnnl_primitive_attr_destroy(attr);
+    for (int i = 0; i < 4; i++)
+        cpu_md_destroy(md[i]);
     return rc;
 }
 
