@@ -95,7 +95,7 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, type, a, all);
+    cudnn = cuda_cudnn_takes(q, type, a, all | addresses({lse}));
     if (cudnn > 0)
         cudnn = cuda_cudnn_forward(q, type, a, out, lse, Q, K, V);
     if (cudnn != 0)

@@ -264,7 +264,7 @@ int cuda_attention_backward(struct plait_queue *q, enum plait_dtype type,
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, type, a, all);
+    cudnn = cuda_cudnn_takes(q, type, a, all | addresses({lse}));
     if (cudnn > 0)
         cudnn = cuda_cudnn_backward(q, type, a, dQ, dK, dV, dout, out, lse, Q,
                                     K, V);

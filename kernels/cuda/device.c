@@ -289,6 +289,9 @@ int cuda_allow_shared(struct plait_queue *q, const char *op, const void *kernel,
             kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
 }
 
+#define SCRATCH_DOUBLED ((size_t)256 << 20)
+#define SCRATCH_STEP ((size_t)64 << 20)
+
 void *cuda_scratch(struct plait_queue *q, size_t bytes)
 {
     struct cuda_scratch *s = q->scratch;
@@ -300,9 +303,13 @@ void *cuda_scratch(struct plait_queue *q, size_t bytes)
         plait_queue_fail(&q->head, ENOMEM, "scratch: out of host memory");
         return NULL;
     }
+    /* Older pieces stay until the queue ends, so that few should be made; but
+     * doubling a large one would take much that nobody uses. */
     s->bytes = (size_t)32 << 20;
-    while (s->bytes < bytes)
+    while (s->bytes < bytes && s->bytes < SCRATCH_DOUBLED)
         s->bytes *= 2;
+    if (s->bytes < bytes)
+        s->bytes = (bytes + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
     if (cuda_check(q, "scratch memory", cudaMalloc(&s->ptr, s->bytes)) != 0) {
         cudaGetLastError();
         free(s);

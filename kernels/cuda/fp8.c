@@ -281,7 +281,8 @@ static int fp8_forward(struct plait_queue *q, void *out, void *pre,
     return cuda_leave(q, p.op);
 }
 
-/* With an activation, the product goes to scratch memory instead of dinp. */
+/* With an activation and accumulate, the product goes to scratch memory instead
+ * of dinp. */
 static int fp8_backward_input(struct plait_queue *q, void *dinp,
                               const struct plait_operand *dout,
                               struct plait_weight *w, enum plait_activation act,

@@ -96,7 +96,8 @@ void cuda_fp8_amax(struct plait_queue *q, unsigned *amax, const void *data,
     unsigned blocks = grid_for(q, packed > 0 ? packed / 8 : n, THREADS);
 
     clear_amax(q, "fp8", amax);
-    amax_kernel<<<blocks, THREADS, 0, q->stream>>>(amax, x, packed, n);
+    if (n > 0)
+        amax_kernel<<<blocks, THREADS, 0, q->stream>>>(amax, x, packed, n);
 }
 
 void cuda_fp8_round(struct plait_queue *q, const struct fp8_tensor *t)

@@ -207,8 +207,7 @@ static __global__ void __launch_bounds__(tensor_threads, 2)
     }
 }
 
-/* -- any type and alignment
- * ------------------------------------------------- */
+/* -- any type and alignment ----------------------------------------------- */
 
 /* One operand: element (i, k) at p[i * of_i + k * of_k]. */
 template <typename T> struct operand {

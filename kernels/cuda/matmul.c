@@ -169,7 +169,7 @@ static int linear_backward_input(struct plait_queue *q, void *dinp,
     }
     if (!accumulate && gelu_fuses(w->type, pre, w->C)) {
         key.epilogue = CUBLASLT_EPILOGUE_DGELU;
-        memcpy(&o.aux, &pre, sizeof(pre)); /* never written */
+        memcpy(&o.aux, &pre, sizeof(pre)); /* without const; only read */
         done = cuda_multiply(q, "linear_backward_input", &key, &o);
     }
     if (done == 0)

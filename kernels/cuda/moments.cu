@@ -5,10 +5,6 @@
 
 static const int threads = 256, tile = 32, lanes = 8;
 
-#define GRID_LOOP(i, n)                                                     \
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
-         i += (size_t)gridDim.x * blockDim.x)
-
 /* -- element by element --------------------------------------------------- */
 
 /* Calls f(i) for all i below n. */

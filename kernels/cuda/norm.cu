@@ -409,7 +409,8 @@ static void norm_gradient_launch(struct plait_queue *q, const char *op,
     unsigned blocks = (unsigned)(all < most ? all : most);
     float *part;
 
-    /* The statistics and row sums need a little more. */
+    /* The kernel's arrays `shared` and `mosts` take less than 256 bytes more.
+     */
     if (cuda_allow_shared(q, op,
                           (const void *)norm_gradient_kernel<T, V, HELD, rms>,
                           smem + 256) != 0)

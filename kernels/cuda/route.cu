@@ -5,10 +5,11 @@
 
 static const unsigned threads = 256;
 
-/* -- routing: one thread per token, a few numbers each, in double: a choice
- * between two experts must not depend on the order of a sum, and the gradient
- * of the balance term is a small difference of large numbers.
- * ------------------- */
+/* -- routing -------------------------------------------------------------- */
+
+/* One thread per token, a few numbers each, in double: a choice between two
+ * experts must not depend on the order of a sum, and the gradient of the
+ * balance term is a small difference of large numbers. */
 
 static __device__ inline bool chosen(const int32_t *expert, int n, int e)
 {

@@ -249,8 +249,8 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
         });
 }
 
-/* The rows in progress should fit the L2 cache, since they are read twice:
- * these are two blocks per multiprocessor. */
+/* Two blocks per multiprocessor: the rows in progress should fit the L2 cache,
+ * since they are read twice. */
 static const unsigned whole_threads = 1024;
 
 template <typename T, int V>

@@ -66,8 +66,8 @@ static int local_rank(const struct plait_world *w)
                          plait_env_int("SLURM_LOCALID", 0));
 }
 
-/* With a plan it is the GPU's index, unless the other GPUs are hidden. A rank
- * that sees a single GPU (--gpus-per-task=1) uses that one. */
+/* The index of this rank's GPU among those that CUDA shows: with a plan
+ * LOCAL_RANK, and 0 for a rank that sees a single GPU (--gpus-per-task=1). */
 static int device_index(const struct plait_world *w)
 {
     int shared = plait_shared_gpus(), index = local_rank(w);
@@ -128,9 +128,9 @@ static void set_place(struct plait_world *w, int threads)
 static const char *device_error(int errnum)
 {
     if (errnum == ENOEXEC)
-        return "no code for that GPU in this build, which by default is "
-               "compiled for compute capability 8.0 and up "
-               "(--with-nvcc-gencode)";
+        return "no code for that GPU in this build; Plait needs compute "
+               "capability 8.0 (A100) or later, and is compiled for all of "
+               "them unless configured --with-nvcc-gencode";
     return strerror(errnum);
 }
 

@@ -35,7 +35,7 @@ with none cuda 1 '--device cuda: no CUDA-capable device is detected'
 with broken auto 1 \
 	'a GPU is there and cannot be used: system not yet initialized'
 with broken cpu 0 'step'
-with old auto 1 'compiled for compute capability 8.0 and up'
+with old auto 1 'needs compute capability 8.0'
 
 # Runs two ranks, rank 1 with EMULATED_GPU=$gpu1; with $apart each rank has its
 # own GPU. The launcher must soon end with a failure and print one line with
