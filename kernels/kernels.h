@@ -535,7 +535,7 @@ struct plait_ops {
      * first+count-1, the others padding that takes no part. max[i] = largest
      * logit, sum[i] = sum exp(x - max), target[i] = the target's logit, or 0 if
      * another rank has it or the row is masked (targets[i] < 0). fp32 [N] each.
-     * A NaN among the logits shows in sum, not in max. */
+     * A NaN among the logits shows in sum; whether in max is open. */
     int (*xent_stats)(struct plait_queue *q, enum plait_dtype type, float *max,
                       float *sum, float *target, const void *logits,
                       const int32_t *targets, int32_t first, int32_t count,

@@ -8,9 +8,8 @@
 #include "runtime/comm/trace.h"
 #include "runtime/stuck/record.h"
 
-/* What a backend implements. comm.c checks arguments, counts, measures times,
- * and keeps a failed communicator from being used again; a backend only moves
- * data. */
+/* What a backend implements. comm.c counts, measures times, and keeps a failed
+ * communicator from being used again; a backend only moves data. */
 
 enum plait_transfer_kind {
     PLAIT_ALL_REDUCE,

@@ -42,7 +42,8 @@ struct plait_links *plait_links_create(struct plait_members *members,
 void plait_links_destroy(struct plait_links *links);
 
 /* Sets the world's bells, which must outlive the links: a peer that is sent
- * something is woken. Call before the first message. */
+ * something is woken. Call once the bells exist; until then nobody sleeps on
+ * one. */
 void plait_links_set_bells(struct plait_links *links,
                            struct plait_bells *bells);
 

@@ -284,7 +284,7 @@ static void fill_slot(const struct plait_shm_transfer *x, size_t c)
     }
     for (r = 0; r < x->shm->size; r++) {
         n = chunk_extent(x, r, c, &begin);
-        if (r != me) /* of two: all, for the other to sum */
+        if (r != me) /* where both reduce the whole chunk, all of it */
             memcpy(slot_place(x, me, r, c),
                    (const char *)x->t.send + begin * size, n * size);
     }

@@ -30,8 +30,8 @@ struct plait_shm_transfer {
     size_t each, len; /* elements of a rank's part; of a chunk of it */
     size_t chunks, filled, reduced, taken;
     bool twice; /* all-reduce: each reduces its part, then gathers */
-    bool whole; /* all-reduce of 2 ranks that take turns: each reduces all,
-                   which is one wait less */
+    bool whole; /* all-reduce of 2 ranks that share cores: both reduce the
+                   whole chunk, which saves one wait */
 };
 
 /* Collective over host values of `comm`; -1 with errno. *shm becomes NULL where

@@ -347,9 +347,9 @@ void plait_zero_keep(struct plait_zero *zero)
     zero->kept_next = zero->next;
 }
 
-/* Which gradients a product still has to overwrite is not kept: where a pass
- * begins, a region has no gradient or, the head's, one whose products are
- * made. */
+/* plait_zero_keep() does not store which gradients the next product overwrites:
+ * where a pass begins, a region has no gradient buffer or (the head alone) one
+ * that its products have filled. */
 void plait_zero_restore(struct plait_zero *zero)
 {
     for (int i = 0; i < zero->shards->n; i++) {

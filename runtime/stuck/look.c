@@ -34,8 +34,7 @@ static void copy_group(const struct plait_record_group *from,
         }
 }
 
-/* If the rank waits in several groups, for example in a thread that saves, take
- * the wait that began last: the training's. */
+/* If the rank waits in several groups, take the wait that began last. */
 static void copy_wait(const struct plait_record *record, int i, double now,
                       struct plait_stuck_rank *rank)
 {

@@ -6,10 +6,10 @@
 
 /* Run a program (no shell; looked for on PATH where the name has no slash) and
  * return what it prints on standard output, and with `both` on standard error
- * too, with a NUL after it: at most 64 MiB, in at most `seconds`. NULL with
- * errno where it cannot be run, takes longer, or prints more. *status is its
- * exit status as waitpid() gives it. An ignored SIGCHLD is ignored no longer.
- */
+ * too, with a NUL after it: at most 64 MiB, in at most `seconds` until it
+ * closes its output. NULL with errno where it cannot be run, takes longer, or
+ * prints more. *status is its exit status as waitpid() gives it. An ignored
+ * SIGCHLD is ignored no longer. */
 char *plait_capture(char *const argv[], int both, int seconds, size_t *size,
                     int *status);
 

@@ -153,6 +153,7 @@ int plait_hostlist_each(const char *text, size_t length,
 struct array {
     char **names;
     int count, room;
+    struct plait_error *err;
 };
 
 static int array_add(void *arg, const char *name)
@@ -164,12 +165,12 @@ static int array_add(void *arg, const char *name)
         char **names = realloc(a->names, (size_t)room * sizeof(*names));
 
         if (!names)
-            return -1;
+            return plait_errorf(a->err, "out of memory");
         a->names = names;
         a->room = room;
     }
     if (!(a->names[a->count] = strdup(name)))
-        return -1;
+        return plait_errorf(a->err, "out of memory");
     a->count++;
     return 0;
 }
@@ -177,9 +178,8 @@ static int array_add(void *arg, const char *name)
 char **plait_hostlist_create(const char *text, int *count,
                              struct plait_error *err)
 {
-    struct array a = {NULL, 0, 0};
+    struct array a = {.err = err};
 
-    plait_errorf(err, "out of memory");
     if (plait_hostlist_each(text, strlen(text), array_add, &a, err) < 0) {
         plait_hostlist_destroy(a.names, a.count);
         return NULL;

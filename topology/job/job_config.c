@@ -271,8 +271,6 @@ static struct plait_job_config *create_default(void)
 
     if (!c)
         return NULL;
-    /* Set one by one: the padding between members stays 0, so that structs can
-     * be compared. */
     c->model.family = PLAIT_GPT2;
     c->model.layers = 12;
     c->model.hidden = 768;

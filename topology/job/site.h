@@ -31,7 +31,7 @@ extern "C" {
  *     network:              # what the switches can do for a group
  *       {sharp: true, traffic_class: {dp: 106}}
  *     job_comment: true     # whether runs write into their jobs' comments
- * A further section is a line in the table at the end of site.c and a member
+ * A further section is a line in site.c's table `sections` and a member
  * here. */
 #define PLAIT_POLICIES_MOST 64
 #define PLAIT_SITE_TYPES 16 /* GPU types of the site's own, at most */

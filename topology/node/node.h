@@ -33,8 +33,8 @@ struct plait_gpu {
     char vendor[16]; /* "nvidia", "amd", "intel", "" if unknown */
     char model[64];  /* "" if unknown */
     int numa;        /* NUMA node as the operating system counts, -1 unknown */
-    int island;      /* into islands: GPUs joined by NVLink, NVSwitch, xGMI;
-                        a GPU without such links is an island of its own */
+    int island; /* its number from 0: GPUs joined by NVLink, NVSwitch, xGMI;
+                   a GPU without such links is an island of its own */
     int nnics;
     int *nics; /* indices of the NICs nearest to this GPU */
 };
@@ -83,11 +83,10 @@ int plait_node_is_host(hwloc_obj_t numa);
 void plait_node_order_gpus(const struct plait_node *node, const int *gpus,
                            int n, int group, int *order);
 
-/* The cores for task `local` of `ntasks` that uses GPU `gpu` (-1: none):
- * the share of `allowed` nearest to it. With GPUs, tasks on one NUMA node
- * divide that node's allowed PUs; without, whole cores are dealt evenly.
- * `seats` gives every local task's GPU (or is NULL without GPUs), so that
- * all tasks of a node compute the same division. Writes `cpus`, which the
+/* The cores for task `local` of `ntasks`: the share of `allowed` nearest to its
+ * GPU, seats[local] (-1: none). With GPUs, tasks on one NUMA node divide that
+ * node's allowed PUs; without (`seats` is NULL), whole cores are dealt evenly.
+ * All tasks of a node compute the same division. Writes `cpus`, which the
  * caller allocated; never empty where `allowed` is not. */
 int plait_node_bind(const struct plait_node *node, hwloc_const_cpuset_t allowed,
                     const int *seats, int ntasks, int local,

@@ -98,9 +98,7 @@ static int swap_once(const struct plait_node *node, int *order, int n,
     return 0;
 }
 
-/* Sort the GPUs of each group in ascending order; then whole groups by how well
- * they are connected inside, by island, and by their first GPU. The last,
- * shorter group stays last. */
+/* How well the GPUs of one group are connected with each other. */
 static double inside(const struct plait_node *node, const int *order, int first,
                      int group)
 {
@@ -126,6 +124,9 @@ static int comes_before(const struct plait_node *node, const int *order, int a,
     return order[a] < order[b];
 }
 
+/* Sort the GPUs of each group in ascending order; then whole groups by how well
+ * they are connected inside, by island, and by their first GPU. The last,
+ * shorter group stays last. */
 static void sort_groups(const struct plait_node *node, int *order, int n,
                         int group)
 {

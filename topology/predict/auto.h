@@ -22,7 +22,7 @@ struct plait_choice {
 struct plait_choices {
     int n;
     struct plait_choice *choice; /* fastest first */
-    long tried;     /* layouts that divide the model, the batch, the GPUs */
+    long tried;     /* choices that divide the model, the batch, the GPUs */
     long too_large; /* of those, how many do not fit in memory */
     long uneven;    /* others, whose ranks do not suit the nodes */
     double least_memory; /* bytes that the smallest of them needs */

@@ -123,8 +123,8 @@ int plait_estimate_advise(const struct plait_job_config *config,
                           struct plait_advice *lines, int most);
 
 /* How deep the model of `config` may become (with the same width) until it no
- * longer fits: the largest number of layers, a multiple of pp, or 0 if not even
- * pp layers fit. */
+ * longer fits: the largest number of layers, a multiple of pp *
+ * parallel.virtual, or 0 if not even that many fit. */
 int plait_estimate_largest(const struct plait_job_config *config,
                            const struct plait_layout *layout,
                            const struct plait_gpu_type *gpu);

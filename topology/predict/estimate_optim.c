@@ -157,9 +157,9 @@ static double spread(const struct owners *o, int n)
 }
 
 /* Deal matrices of one shape, each to the rank with the least work so far, of
- * equals to the first. Loads that differ by less than one stay as far apart in
- * a round in which each rank gets one. Returns the new length of `o`, which
- * grows by one at most. */
+ * equals to the first. Where all loads differ by less than one matrix costs,
+ * one more for each rank changes no difference: whole rounds are counted at
+ * once. Returns the new length of `o`, which grows by one at most. */
 static int deal(const struct plait_shape *s, const struct matrix *m, int ranks,
                 struct owners *o, int n)
 {

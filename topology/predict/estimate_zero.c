@@ -7,10 +7,10 @@
 /* The whole gradients that ZeRO 2 and 3 hold at once, found by walking through
  * backward as runtime/model/run.c does and counting as zero.c does. A block's
  * gradient exists from its first use until its sum is complete, and two sums
- * are in progress at once. So only regions that are used within a few
- * neighbours of each other matter, also across the ends of the passes: three
- * layers of a chunk show all that more would, and so do three passes of one
- * chunk in a row, and two turns of all chunks. */
+ * are in progress at once. So only blocks that are used shortly after each
+ * other are held together, also across the ends of the passes: three layers of
+ * a chunk, three passes of one chunk in a row and two turns of all chunks have
+ * the same maximum as the whole step. */
 
 #define UNDER_WAY 2
 #define LAYERS 3
