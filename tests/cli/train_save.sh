@@ -67,6 +67,16 @@ else
     echo "ok $n # SKIP needs leave to mount"
 fi
 
+# A directory that a person has put into an old checkpoint.
+mkdir -p "$dir/kept/step-00000001/mine"
+run 1 --set checkpoint.dir="$dir/kept" --set checkpoint.every=2 \
+    --set checkpoint.keep=1 --set train.steps=6 --resume none
+ok "an old checkpoint that cannot be removed fails no save" eval \
+    'test $status = 0 && [ "$(ls "$dir/kept" | tr "\n" " ")" = \
+    "latest step-00000001 step-00000006 " ]'
+ok "and is told" grep -q \
+    "step-00000001: cannot remove the old checkpoint: Is a directory" "$dir/out"
+
 # Damaged checkpoints are skipped with a message, on all ranks.
 ck=$dir/async
 truncate -s -1 "$ck/step-00000008/rank-00000.safetensors"

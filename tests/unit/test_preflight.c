@@ -79,6 +79,10 @@ static void check_judge(void)
        "two nodes: %s", text);
     plait_preflight_judge(r, RANKS, &none, text, sizeof(text), below);
     ok(!below[0] && below[1] && !below[2] && below[3], "... by their numbers");
+    ok(plait_preflight_judge(r, RANKS, &none, text, 100, NULL) == 2 &&
+           strncmp(text, "n1: ", 4) == 0 &&
+           strcmp(text + strlen(text) - 6, "); ...") == 0,
+       "without room for both, the text says so: %s", text);
     plait_preflight_judge(r, RANKS, &none, text, 20, NULL);
     ok(strlen(text) < 20, "a short buffer is kept");
     fill(r);

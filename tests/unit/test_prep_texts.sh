@@ -162,6 +162,12 @@ mv "$tmp/away" "$tmp/long"
 [ $? = 1 ] && grep -q 'File too large; what is done is kept' "$tmp/err" &&
     [ -s "$tmp/o/killed/prep.state" ] && [ -s "$tmp/o/killed/train.bin.tmp" ]
 check "as it does where it cannot write more" $?
+exec 9<>"$tmp/o/killed/val.bin.tmp" && flock 9
+"$prep" "$tmp/long" --out "$tmp/o/killed" -t "$bpe" >/dev/null 2>"$tmp/err"
+[ $? = 1 ] && grep -q 'val.bin.tmp: another plait-prep writes it' "$tmp/err" &&
+    [ -s "$tmp/o/killed/prep.state" ] && [ -s "$tmp/o/killed/train.bin.tmp" ]
+check "... and where a second one finds the other file taken" $?
+exec 9>&-
 "$prep" "$tmp/long" --out "$tmp/o/killed" -t "$bpe" \
     >/dev/null 2>"$tmp/err" && grep -q 'goes on at' "$tmp/err" &&
     same whole killed && [ -z "$(ls "$tmp/o/killed" | grep -e tmp -e state)" ]
