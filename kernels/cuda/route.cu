@@ -195,68 +195,91 @@ static int route_limit(struct plait_queue *q, int32_t *kept, float *gate,
     return cuda_leave(q, "route_limit");
 }
 
-/* The position of x[i] in a stable sort: how many of x[0..n) are smaller, or
- * equal and before it. n^2 comparisons by all blocks together: for the tokens
- * of a micro-batch that is little work, needs no atomics and is always in the
- * same order. Blocks have THREADS threads for as many consecutive i; all
- * threads must call it, those with i >= n because they take part in the loads.
- * `shared` has THREADS elements. */
-template <int THREADS>
-static __device__ inline int rank_of(const int32_t *x, int i, int n,
-                                     int32_t *shared)
+/* A stable sort by counting, in tiles of `threads` choices, one a thread:
+ * how often each tile has each expert, where the tile's choices of an expert
+ * begin in the sorted order, and behind that the choices before it in the tile.
+ * Sums of integers are the same in any order. tiles[e * ntiles + tile] */
+static __global__ void tile_kernel(int32_t *tiles, const int32_t *expert, int n)
 {
-    int own = (int)blockIdx.x * THREADS, place = 0;
-    int32_t mine = i < n ? x[i] : 0;
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
 
-    for (int base = 0; base < n; base += THREADS) {
-        int m = min(THREADS, n - base);
-
-        __syncthreads();
-        if ((int)threadIdx.x < m)
-            shared[threadIdx.x] = x[base + threadIdx.x];
-        __syncthreads();
-        if (base < own) { /* all of these are before this block's */
-#pragma unroll 16
-            for (int j = 0; j < THREADS; j++)
-                place += shared[j] <= mine;
-        } else if (base > own) {
-#pragma unroll 16
-            for (int j = 0; j < m; j++)
-                place += shared[j] < mine;
-        } else {
-            for (int j = 0; j < m; j++)
-                place +=
-                    shared[j] < mine || (shared[j] == mine && base + j < i);
-        }
-    }
-    return place;
+    if (i < n)
+        atomicAdd(&tiles[(size_t)expert[i] * gridDim.x + blockIdx.x], 1);
 }
 
-static __global__ void place_kernel(int32_t *place, int32_t *count,
+static const unsigned scanning = 1024;
+
+/* The sum of the values before each of tiles[E * ntiles]; by one block, whose
+ * threads have as many consecutive values each. */
+static __global__ void __launch_bounds__(scanning)
+    scan_kernel(int32_t *tiles, int32_t *count, int n, size_t ntiles, int E)
+{
+    __shared__ int32_t sums[scanning];
+    size_t all = ntiles * E, each = (all + scanning - 1) / scanning;
+    size_t from = min(threadIdx.x * each, all), to = min(from + each, all);
+    int32_t before = 0, sum = 0;
+
+    for (size_t i = from; i < to; i++)
+        sum += tiles[i];
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (unsigned step = 1; step < scanning; step *= 2) {
+        before = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
+        __syncthreads();
+        sums[threadIdx.x] += before;
+        __syncthreads();
+    }
+    before = sums[threadIdx.x] - sum;
+    for (size_t i = from; i < to; i++) {
+        int32_t here = tiles[i];
+
+        tiles[i] = before;
+        before += here;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < E; e += scanning)
+        count[e] =
+            (e + 1 < E ? tiles[(e + 1) * ntiles] : n) - tiles[e * ntiles];
+}
+
+static __global__ void place_kernel(int32_t *place, const int32_t *tiles,
                                     const int32_t *expert, int n)
 {
-    alignas(16) __shared__ int32_t other[threads];
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    int at = rank_of<threads>(expert, i, n, other);
+    __shared__ int32_t tile[threads];
+    int i = blockIdx.x * blockDim.x + threadIdx.x, at = 0;
+    int32_t mine = i < n ? expert[i] : 0;
 
-    if (i < n) {
-        place[i] = at;
-        atomicAdd(&count[expert[i]], 1);
-    }
+    tile[threadIdx.x] = mine;
+    __syncthreads();
+    if (i >= n)
+        return;
+    for (unsigned j = 0; j < threadIdx.x; j++)
+        at += tile[j] == mine;
+    place[i] = tiles[(size_t)mine * gridDim.x + blockIdx.x] + at;
 }
 
 static int route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
                       const int32_t *expert, size_t n, int E)
 {
-    if (cuda_enter(q) != 0 ||
-        cuda_check(q, "route_sort",
-                   cudaMemsetAsync(count, 0, E * sizeof(*count), q->stream)) !=
-            0)
+    unsigned ntiles = (unsigned)ceil_div(n, threads);
+    size_t bytes = (size_t)ntiles * E * sizeof(int32_t);
+    int32_t *tiles;
+
+    if (cuda_enter(q) != 0)
         return -1;
     if (n == 0)
-        return 0;
-    place_kernel<<<(unsigned)ceil_div(n, threads), threads, 0, q->stream>>>(
-        place, count, expert, (int)n);
+        return cuda_check(
+            q, "route_sort",
+            cudaMemsetAsync(count, 0, E * sizeof(*count), q->stream));
+    tiles = (int32_t *)cuda_scratch(q, bytes);
+    if (tiles == NULL ||
+        cuda_check(q, "route_sort",
+                   cudaMemsetAsync(tiles, 0, bytes, q->stream)) != 0)
+        return -1;
+    tile_kernel<<<ntiles, threads, 0, q->stream>>>(tiles, expert, (int)n);
+    scan_kernel<<<1, scanning, 0, q->stream>>>(tiles, count, (int)n, ntiles, E);
+    place_kernel<<<ntiles, threads, 0, q->stream>>>(place, tiles, expert,
+                                                    (int)n);
     return cuda_leave(q, "route_sort");
 }
 
