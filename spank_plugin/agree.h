@@ -11,11 +11,10 @@
  * tells srun whether it can start its tasks, and srun tells all of them to go
  * on, or says in one line what is wrong and stops them. */
 
-/* While the nodes wait, srun sends them a sign of life every
- * PLAIT_AGREE_SIGN seconds. A node that gets none for PLAIT_AGREE_QUIET seconds
- * no longer waits: srun is stopped or cut
- * off, and Slurm drains a node where a cancelled step is still there after
- * UnkillableStepTimeout, 60 seconds by default. */
+/* While the nodes wait, srun sends them a sign of life every PLAIT_AGREE_SIGN
+ * seconds. A node that gets none for PLAIT_AGREE_QUIET seconds no longer waits:
+ * srun is stopped or cut off, and Slurm drains a node where a cancelled step is
+ * still there after UnkillableStepTimeout, 60 seconds by default. */
 enum { PLAIT_AGREE_SIGN = 5, PLAIT_AGREE_QUIET = 25 };
 
 /* srun */

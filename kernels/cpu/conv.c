@@ -123,11 +123,12 @@ create_desc(dnnl_primitive_desc_t *desc, const struct shapes *m,
             enum cpu_conv_kind kind, dnnl_primitive_desc_t hint,
             dnnl_primitive_attr_t attr, dnnl_engine_t engine)
 {
-    struct cpu_conv_mds md = {
-        .image = m->image, .weight = m->packed, .result = m->result};
+    const struct cpu_conv_mds md = {.image = m->image,
+                                    .weight = m->packed,
+                                    .result = m->result,
+                                    .stride = m->stride,
+                                    .pad = m->pad};
 
-    memcpy(md.stride, m->stride, sizeof(md.stride));
-    memcpy(md.pad, m->pad, sizeof(md.pad));
     return cpu_dnnl_conv_create(desc, engine, kind, &md, hint, attr);
 }
 

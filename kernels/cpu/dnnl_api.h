@@ -48,7 +48,7 @@ enum cpu_conv_kind {
  * *desc. */
 struct cpu_conv_mds {
     cpu_const_md image, weight, result;
-    dnnl_dims_t stride, pad;
+    const dnnl_dim_t *stride, *pad; /* down and across */
 };
 dnnl_status_t
 cpu_dnnl_conv_create(dnnl_primitive_desc_t *desc, dnnl_engine_t engine,

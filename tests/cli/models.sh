@@ -197,7 +197,8 @@ echo 'num_layers_per_virtual_pipeline_stage: 2' >>megatron.yaml
 check '2 layers a chunk of 32 in 4 stages are 4 chunks' $?
 
 # A document of YAML may begin with ---, which is no argument.
-"$plait" init --model tiny --gpus 8 --gpu-type h100 >plain.yaml && { echo ---; cat plain.yaml; } >marked.yaml &&
+"$plait" init --model tiny --gpus 8 --gpu-type h100 >plain.yaml &&
+    { echo ---; cat plain.yaml; } >marked.yaml &&
     "$plait" estimate --model plain.yaml --gpus 8 --json >json &&
     "$plait" estimate --model marked.yaml --gpus 8 --json | cmp - json
 check "a file of Plait's that begins with ---" $?
