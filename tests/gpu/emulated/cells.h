@@ -36,6 +36,8 @@ extern struct unit *emu_units[EMU_UNITS];
 
 /* The unit of an address in an allocation; made when first needed. */
 struct unit *emu_unit_of(uintptr_t p);
+/* The memory of this unit has been freed. */
+void emu_unit_free(uintptr_t p);
 
 /* NULL also for an address outside of the range. */
 static inline struct unit *emu_unit_known(uintptr_t p)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "order.h"
+#include "cells.h"
 
 /* cudaMalloc's alignment and no better, so that code which needs more fails. */
 #define ALIGN ((size_t)256)
@@ -93,8 +93,10 @@ int emu_memory_free(void *ptr, bool pinned)
     if (m == NULL || m->from != (uintptr_t)ptr || m->pinned != pinned)
         return -1;
     n = (m->to - m->from + 2 * ALIGN + EMU_UNIT - 1) / EMU_UNIT;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         owner[at + i] = NULL;
+        emu_unit_free((uintptr_t)emu_range + (at + i) * EMU_UNIT);
+    }
     emu_flight_forget(m->from, m->to);
     madvise(emu_range + at * EMU_UNIT, n * EMU_UNIT, MADV_DONTNEED);
     free(m);

@@ -9,18 +9,34 @@
 #include "cells.h"
 
 struct unit *emu_units[EMU_UNITS];
+/* Units of freed memory. All that is in them is older than any memory that they
+ * will be for. */
+static struct unit *spare[EMU_UNITS];
+static size_t nspare;
 
 struct unit *emu_unit_of(uintptr_t p)
 {
     struct unit **u = &emu_units[(p - (uintptr_t)emu_range) / EMU_UNIT];
 
+    if (*u != NULL)
+        return *u;
+    if (nspare > 0)
+        return *u = spare[--nspare];
     /* not calloc(): what is not touched takes no memory */
-    if (*u == NULL)
-        *u = mmap(NULL, sizeof(**u), PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *u = mmap(NULL, sizeof(**u), PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (*u == MAP_FAILED)
         abort();
     return *u;
+}
+
+void emu_unit_free(uintptr_t p)
+{
+    struct unit **u = &emu_units[(p - (uintptr_t)emu_range) / EMU_UNIT];
+
+    if (*u != NULL)
+        spare[nspare++] = *u;
+    *u = NULL;
 }
 
 /* Whether [p, end), which is in one unit, is all that m has there. */
