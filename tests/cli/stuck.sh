@@ -121,12 +121,14 @@ slow_rank()
     ! grep "has not ended" out
 }
 
-# Rank 0 blocks because its output is not read.
+# Rank 0 blocks because its output is not read: there is room for its first
+# lines and for some steps, of which it prints one a second.
 full_pipe()
 {
     mkfifo stuffed
     exec 8<>stuffed
     python3 -c 'import fcntl; fcntl.fcntl(8, 1031, 4096)' # F_SETPIPE_SZ
+    head -c 3500 /dev/zero >&8
     output=stuffed
     train
     said "step [0-9]*" "$(who 0) never entered .*; it is writing its progress \
