@@ -82,25 +82,6 @@ static int device_index(const struct plait_world *w)
     return index;
 }
 
-/* Threads for this process's operations; 0: one per core that it is bound to.
- * mpirun without binding gives every rank all cores: divide them. */
-static int choose_threads(const struct plait_world *w)
-{
-    int ranks = plait_env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-    int threads = plait_env_int("OMP_NUM_THREADS", 0);
-    cpu_set_t set;
-    int cpus;
-
-    if (threads > 0 || w->planned || ranks == 1)
-        return threads;
-    if (sched_getaffinity(0, sizeof(set), &set) < 0)
-        return 1;
-    cpus = CPU_COUNT(&set);
-    if (cpus < sysconf(_SC_NPROCESSORS_ONLN))
-        return 0;
-    return cpus > ranks ? cpus / ranks : 1;
-}
-
 /* How many ranks the launcher has put on this node. */
 static int count_node_ranks(void)
 {
@@ -112,17 +93,41 @@ static int count_node_ranks(void)
     return ranks > 0 ? ranks : 1;
 }
 
-/* Fill in the fields about this rank's share of the node. */
-static void set_place(struct plait_world *w, int threads)
+/* Threads for this process's operations; 0: one per core that it is bound to.
+ * Ranks that are bound to nothing (mpirun, --pin=none, --cpu-bind=none) have
+ * all cores each: divide them, as threads that wait for threads of other ranks
+ * to leave their cores make a step take many times as long. */
+static int choose_threads(const struct plait_world *w)
+{
+    int threads = plait_env_int("OMP_NUM_THREADS", 0);
+    cpu_set_t set;
+    int cpus;
+
+    if (threads > 0 || w->node_ranks <= 1)
+        return threads;
+    if (sched_getaffinity(0, sizeof(set), &set) < 0)
+        return 1;
+    cpus = CPU_COUNT(&set);
+    if (cpus < sysconf(_SC_NPROCESSORS_ONLN))
+        return 0;
+    return cpus > w->node_ranks ? cpus / w->node_ranks : 1;
+}
+
+/* Fill in the fields about this rank's share of the node. Returns
+ * choose_threads(). */
+static int set_place(struct plait_world *w)
 {
     cpu_set_t set;
+    int threads;
 
     w->node_ranks =
         w->planned ? w->launch.local_world_size : count_node_ranks();
+    threads = choose_threads(w);
     w->threads = threads;
     if (!threads)
         w->threads =
             sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
+    return threads;
 }
 
 static const char *device_error(int errnum)
@@ -137,11 +142,11 @@ static const char *device_error(int errnum)
 int plait_world_choose(struct plait_world *w, const char *device,
                        struct plait_error *err)
 {
-    int threads = choose_threads(w), index;
+    int threads, index;
 
     if (choose_ops(w, device, err) < 0)
         return -1;
-    set_place(w, threads);
+    threads = set_place(w);
     index = device_index(w);
     w->dev = w->ops->device_create(index, threads);
     if (!w->dev)

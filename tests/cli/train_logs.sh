@@ -353,6 +353,21 @@ run "${det[@]}"
 grep -q "^resumed after step 3" "$dir/out" && grep -qxF "$first" "$dir/out"
 check "... and so has one that was interrupted" $?
 
+# Ranks that are bound to nothing divide the cores.
+env -u OMP_NUM_THREADS timeout 240 "$top_builddir/plait" run --np 2 --pin=none \
+    --dp=2 -- "$train" "$dir/c.yaml" --resume none --device cpu \
+    --metrics "$dir/t.jsonl" --set checkpoint.dir= >"$dir/out" 2>&1 </dev/null
+status=$?
+python3 - "$dir/t.jsonl.starts" <<'EOF'
+import json, os, sys
+start = json.loads(open(sys.argv[1]).readline())
+mine, all = len(os.sched_getaffinity(0)), os.sysconf("SC_NPROCESSORS_ONLN")
+want = mine if mine < all else max(1, all // 2)
+assert start["plan"]["threads"] == want, (start, want)
+EOF
+[ $? = 0 ] && [ $status = 0 ]
+check "two ranks that are not bound have half of the cores' threads each" $?
+
 # A file that cannot be written: no such directory, or a full disk.
 run --resume none --set log.prometheus="$dir/nowhere/a.prom"
 [ $status = 1 ] && [ "$(grep -c '^plait-train: log.prometheus: .*No such' \
