@@ -57,24 +57,6 @@ int plait_directory_remove(const char *path)
     return -1;
 }
 
-static int make_dir(const char *dir)
-{
-    char *path = strdup(dir), *slash = path;
-    int ret = 0;
-
-    if (!path)
-        return -1;
-    while (ret == 0 && *slash && (slash = strchr(slash + 1, '/'))) {
-        *slash = '\0';
-        ret = mkdir(path, 0777) < 0 && errno != EEXIST ? -1 : 0;
-        *slash = '/';
-    }
-    if (ret == 0 && mkdir(path, 0777) < 0 && errno != EEXIST)
-        ret = -1;
-    free(path);
-    return ret;
-}
-
 /* NFS keeps files that somebody reads. The next save removes them. */
 static bool is_in_use(void)
 {
@@ -110,7 +92,7 @@ int plait_directory_make(const char *dir, struct plait_error *err)
     char *inside = join_path(dir, ".");
     int ret = 0;
 
-    if (make_dir(dir) < 0)
+    if (plait_files_make_dir(dir) < 0)
         ret = plait_errorf(err, "%s: cannot make the directory: %s", dir,
                            strerror(errno));
     else if (!inside || access(inside, W_OK | X_OK) < 0)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/file_out.h"
+#include "topology/base/files.h"
 
 /* The first two are tokenizers. */
 static const char *const names[] = {"tokenizer.json",
@@ -23,14 +24,6 @@ static const char *const names[] = {"tokenizer.json",
                                     "chat_template.json",
                                     "generation_config.json"};
 enum { TOKENIZERS = 2, OF_PREP = 3, NAMES = sizeof(names) / sizeof(names[0]) };
-
-static bool has_file(const char *dir, const char *name)
-{
-    char path[4096 + 64];
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return access(path, F_OK) == 0;
-}
 
 /* -- one file ------------------------------------------------------------- */
 
@@ -101,13 +94,13 @@ static int copy_names(const char *from, const char *to, int first, int end,
 
 static bool has_tokenizer(const char *dir)
 {
-    return has_file(dir, names[0]) || has_file(dir, names[1]);
+    return plait_files_has(dir, names[0]) || plait_files_has(dir, names[1]);
 }
 
 /* The files of a checkpoint are in the directory above it. */
 static void find_extras(const char *dir, char found[4096])
 {
-    bool above = has_file(dir, "manifest.json") && !has_tokenizer(dir);
+    bool above = plait_files_has(dir, "manifest.json") && !has_tokenizer(dir);
 
     snprintf(found, 4096, "%s%s", dir, above ? "/.." : "");
 }
@@ -158,7 +151,7 @@ static int find_prepared(const char *data)
     root = json_load_file(path, 0, NULL);
     file = json_string_value(json_object_get(root, "tokenizer_file"));
     for (int i = 0; file && i < TOKENIZERS; i++)
-        if (strcmp(file, names[i]) == 0 && has_file(data, file))
+        if (strcmp(file, names[i]) == 0 && plait_files_has(data, file))
             found = i;
     json_decref(root);
     return found;

@@ -10,14 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/checkpoint.h"
-
-static bool has_file(const char *dir, const char *name)
-{
-    char path[4096];
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return access(path, F_OK) == 0;
-}
+#include "topology/base/files.h"
 
 /* The checkpoint that DIR/latest leads to. */
 static int find_newest(const char *dir, struct plait_model_source *source,
@@ -56,12 +49,12 @@ int plait_model_source_find(const char *dir, struct plait_model_source *source,
         return plait_errorf(err, "%s: %s", dir, strerror(errno));
     source->hf = false;
     snprintf(source->path, sizeof(source->path), "%s", dir);
-    if (has_file(dir, "manifest.json"))
+    if (plait_files_has(dir, "manifest.json"))
         return 0;
-    if (has_file(dir, "latest"))
+    if (plait_files_has(dir, "latest"))
         return find_newest(dir, source, err);
     source->hf = true;
-    if (has_file(dir, "config.json"))
+    if (plait_files_has(dir, "config.json"))
         return 0;
     errno = ENOENT;
     return plait_errorf(err,

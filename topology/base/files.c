@@ -3,6 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -48,6 +52,37 @@ int plait_files_write(int fd, const char *text, size_t size)
         size -= (size_t)n;
     }
     return 0;
+}
+
+bool plait_files_has(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
+
+    return n < (int)sizeof(path) && access(path, F_OK) == 0;
+}
+
+static int make_one(const char *path)
+{
+    return mkdir(path, 0777) < 0 && errno != EEXIST ? -1 : 0;
+}
+
+int plait_files_make_dir(const char *dir)
+{
+    char *path = strdup(dir), *slash = path;
+    int ret = 0;
+
+    if (!path)
+        return -1;
+    while (ret == 0 && *slash && (slash = strchr(slash + 1, '/'))) {
+        *slash = '\0';
+        ret = make_one(path);
+        *slash = '/';
+    }
+    if (ret == 0)
+        ret = make_one(path);
+    free(path);
+    return ret;
 }
 
 int plait_files_sync(const char *path)

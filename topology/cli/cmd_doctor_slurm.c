@@ -65,24 +65,13 @@ static char *run_slurm(char *const argv[], char *why, size_t room)
     return NULL;
 }
 
-/* "PluginDir               = /usr/lib/slurm" */
 static void config_value(const char *config, const char *name, char *value,
                          size_t size)
 {
-    size_t n = strlen(name);
-    const char *line = config;
+    int n = 0;
+    const char *found = plait_scontrol_value(config, name, &n);
 
-    value[0] = '\0';
-    while (line && *line) {
-        if (strncasecmp(line, name, n) == 0 &&
-            (line[n] == ' ' || line[n] == '=')) {
-            line += n + strspn(line + n, " =");
-            snprintf(value, size, "%.*s", (int)strcspn(line, "\n"), line);
-            return;
-        }
-        line = strchr(line, '\n');
-        line = line ? line + 1 : NULL;
-    }
+    snprintf(value, size, "%.*s", n, found ? found : "");
 }
 
 static int check_commands(struct slurm *slurm, struct findings *f)

@@ -303,9 +303,6 @@ static void print_head(const struct job *job, FILE *out)
 
 static void print_parallel(const struct job *job, FILE *out)
 {
-    static const char *const recompute[] = {"none", "selective", "full"};
-    static const char *const offload[] = {"none", "optimizer", "activations",
-                                          "both"};
     const struct plait_choice *c = &job->found->choice[0];
     const int *size = c->layout.size;
 
@@ -327,10 +324,10 @@ static void print_parallel(const struct job *job, FILE *out)
               c->parallel.zero);
     fprintf(out, "    %-24s # 2: gradients too, 3: weights too\n", "");
     print_key(out, "activations made again, not kept", "recompute: %s",
-              recompute[c->parallel.recompute]);
+              plait_recompute_names[c->parallel.recompute]);
     if (c->parallel.offload)
         print_key(out, "kept in the host's memory", "offload: %s",
-                  offload[c->parallel.offload]);
+                  plait_offload_names[c->parallel.offload]);
 }
 
 static void print_train(const struct job *job, FILE *out)

@@ -75,8 +75,6 @@ struct plait_stage_split;
 void plait_plan_set_split(const struct plait_job_config *config,
                           const struct plait_choice *choice,
                           struct plait_stage_split *split);
-const char *plait_plan_recompute_name(const struct plait_parallel_config *p);
-const char *plait_plan_offload_name(const struct plait_parallel_config *p);
 /* The best layout of each case of --over; returns the exit status. */
 int plait_plan_sweep(const struct plan_job *job);
 

@@ -9,10 +9,6 @@
 
 enum { CHOICES_MOST = 10 };
 
-static const char *const recompute_names[] = {"none", "selective", "full"};
-static const char *const offload_names[] = {"none", "optimizer", "activations",
-                                            "both"};
-
 void plait_plan_set_split(const struct plait_job_config *config,
                           const struct plait_choice *c,
                           struct plait_stage_split *split)
@@ -20,16 +16,6 @@ void plait_plan_set_split(const struct plait_job_config *config,
     plait_stage_split_set(split, config,
                           c->layout.size[PLAIT_PP] *
                               plait_model_chunks(&c->parallel));
-}
-
-const char *plait_plan_recompute_name(const struct plait_parallel_config *p)
-{
-    return recompute_names[p->recompute];
-}
-
-const char *plait_plan_offload_name(const struct plait_parallel_config *p)
-{
-    return offload_names[p->offload];
 }
 
 /* For the table: the number of layers where only some are meant. */
@@ -50,10 +36,10 @@ void plait_plan_print_settings(const struct plait_choice *c)
 
     printf("%4d %3d %2d %4d %5d %-9s %-11s ", size[PLAIT_DP], size[PLAIT_PP],
            p->virtual_stages, p->zero, c->micro_batch,
-           name_or_layers(recompute_names[p->recompute], p->recompute_layers,
-                          done, sizeof(done)),
-           name_or_layers(offload_names[p->offload], p->offload_layers, away,
-                          sizeof(away)));
+           name_or_layers(plait_recompute_names[p->recompute],
+                          p->recompute_layers, done, sizeof(done)),
+           name_or_layers(plait_offload_names[p->offload], p->offload_layers,
+                          away, sizeof(away)));
 }
 
 json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
@@ -74,8 +60,8 @@ json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
         size[PLAIT_DP], "pp", size[PLAIT_PP], "virtual",
         c->parallel.virtual_stages, "zero", c->parallel.zero, "micro_batch",
         c->micro_batch, "schedule", plait_schedule_names[c->parallel.schedule],
-        "recompute", recompute_names[c->parallel.recompute], "offload",
-        offload_names[c->parallel.offload], "recompute_layers",
+        "recompute", plait_recompute_names[c->parallel.recompute], "offload",
+        plait_offload_names[c->parallel.offload], "recompute_layers",
         c->parallel.recompute_layers, "offload_layers",
         c->parallel.offload_layers, "sequence", c->parallel.sequence, "step_s",
         c->estimate.step_s, "memory_bytes", c->estimate.memory.total,

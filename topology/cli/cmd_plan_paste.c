@@ -66,11 +66,11 @@ static void print_plait(const struct plan_job *job,
     printf(" --set parallel.zero=%d --set parallel.recompute=%s \\\n"
            "  --set parallel.sequence=%s --set train.micro_batch=%d "
            "--set parallel.schedule=%s \\\n  --set parallel.virtual=%d",
-           p->zero, plait_plan_recompute_name(p),
+           p->zero, plait_recompute_names[p->recompute],
            p->sequence ? "true" : "false", best->micro_batch,
            plait_schedule_names[p->schedule], p->virtual_stages);
     if (p->offload)
-        printf(" --set parallel.offload=%s", plait_plan_offload_name(p));
+        printf(" --set parallel.offload=%s", plait_offload_names[p->offload]);
     printf(" --set train.global_batch=%d\n", job->config->train.global_batch);
 }
 
@@ -143,7 +143,8 @@ static void print_titan_recompute(const struct plait_parallel_config *p,
                                   int layers)
 {
     printf(" \\\n--activation_checkpoint.mode=%s",
-           p->recompute_layers ? "selective" : plait_plan_recompute_name(p));
+           p->recompute_layers ? "selective"
+                               : plait_recompute_names[p->recompute]);
     if (p->recompute_layers)
         printf(" --activation_checkpoint.selective_ac_option=%d",
                layers / p->recompute_layers);

@@ -148,8 +148,8 @@ static void print_row(const struct sweep *s, const struct plait_choice *c)
     printf("%d,%d,%d,%d,%d,%d,%d,%d,%s,%s,", size[PLAIT_TP], size[PLAIT_CP],
            size[PLAIT_EP], size[PLAIT_DP], size[PLAIT_PP],
            c->parallel.virtual_stages, c->parallel.zero, c->micro_batch,
-           plait_plan_recompute_name(&c->parallel),
-           plait_plan_offload_name(&c->parallel));
+           plait_recompute_names[c->parallel.recompute],
+           plait_offload_names[c->parallel.offload]);
     printf("%.3f,%.6g,%.6g,%.6g,%.4f,%d,%d\n", e->memory.total / 1e9, e->step_s,
            e->tokens_per_s, each, e->mfu, c->parallel.recompute_layers,
            c->parallel.offload_layers);

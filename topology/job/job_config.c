@@ -17,16 +17,17 @@
 #define MAX_LEARNERS 1024
 #define MAX_STAGES 65536
 
+const char *const plait_recompute_names[] = {"none", "selective", "full"};
+const char *const plait_offload_names[] = {"none", "optimizer", "activations",
+                                           "both"};
+
 static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32", "fp8"};
 static const char *const graphs[] = {"auto", "on", "off"};
-static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const grad_syncs[] = {"bucketed", "naive", "flat"};
 static const char *const grad_reduces[] = {"fp32", "bf16"};
 static const char *const all_reduces[] = {"auto", "flat", "hierarchical"};
 static const char *const shard_groups[] = {"all", "node"};
-static const char *const offloads[] = {"none", "optimizer", "activations",
-                                       "both"};
 static const char *const attention_biases[] = {"none", "qkv", "all"};
 static const char *const formats[] = {"auto", "plait",   "llmc",    "megatron",
                                       "idx",  "cifar10", "cifar100"};
@@ -128,7 +129,8 @@ static const struct plait_yaml_field parallel_fields[] = {
           .count = MAX_STAGES),
     FIELD(parallel, "sequence", sequence, BOOL, ),
     FIELD(parallel, "zero", zero, INT, RANGE(0, 3)),
-    FIELD(parallel, "recompute", recompute, CHOICE, CHOICES(recomputes)),
+    FIELD(parallel, "recompute", recompute, CHOICE,
+          CHOICES(plait_recompute_names)),
     FIELD(parallel, "recompute_layers", recompute_layers, INT,
           RANGE(0, MAX_COUNT)),
     FIELD(parallel, "bucket_mib", bucket_mib, REAL, RANGE(0.001, 65536)),
@@ -136,7 +138,7 @@ static const struct plait_yaml_field parallel_fields[] = {
     FIELD(parallel, "grad_reduce", grad_reduce, CHOICE, CHOICES(grad_reduces)),
     FIELD(parallel, "all_reduce", all_reduce, CHOICE, CHOICES(all_reduces)),
     FIELD(parallel, "shard_group", shard_group, CHOICE, CHOICES(shard_groups)),
-    FIELD(parallel, "offload", offload, CHOICE, CHOICES(offloads)),
+    FIELD(parallel, "offload", offload, CHOICE, CHOICES(plait_offload_names)),
     FIELD(parallel, "offload_layers", offload_layers, INT, RANGE(0, MAX_COUNT)),
 };
 

@@ -43,6 +43,9 @@ enum plait_recompute {
     PLAIT_RECOMPUTE_FULL       /* keep each block's input, redo the block */
 };
 
+/* "none", "selective", "full" */
+extern const char *const plait_recompute_names[PLAIT_RECOMPUTE_FULL + 1];
+
 /* How gradients of replicated weights (zero 0) are summed. */
 enum plait_grad_sync {
     PLAIT_GRAD_BUCKETED, /* piece by piece while backward still runs */
@@ -74,6 +77,9 @@ enum plait_offload {
                                   backward */
     PLAIT_OFFLOAD_BOTH
 };
+
+/* "none", "optimizer", "activations", "both" */
+extern const char *const plait_offload_names[PLAIT_OFFLOAD_BOTH + 1];
 
 /* Whether steps are recorded as graphs of the device and repeated. */
 enum plait_graph_use {

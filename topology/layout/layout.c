@@ -147,8 +147,7 @@ void plait_layout_format_order(const struct plait_layout *layout, char *buf)
     buf[3 * PLAIT_NAXES - 1] = '\0';
 }
 
-/* "--tp=2 --dp=8": the axes that are not 1, without those to be inferred. */
-static void format_sizes(const int size[PLAIT_NAXES], char *buf, size_t n)
+void plait_layout_format_sizes(const int size[PLAIT_NAXES], char *buf, size_t n)
 {
     size_t used = 0;
 
@@ -239,7 +238,7 @@ static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, char *buf,
     if (fits.n == 0)
         return;
     for (int i = 0; i < fits.n; i++)
-        format_sizes(fits.size[i], one[i], sizeof(one[i]));
+        plait_layout_format_sizes(fits.size[i], one[i], sizeof(one[i]));
     if (fits.n == 2 &&
         memcmp(fits.size[0], fits.size[1], sizeof(fits.size[0])) != 0)
         snprintf(buf, n, "; %s or %s would fit",
@@ -345,7 +344,7 @@ static int infer_size(struct plait_layout *layout, int world,
         return 0;
     }
     errno = EINVAL;
-    format_sizes(wanted, asked, sizeof(asked));
+    plait_layout_format_sizes(wanted, asked, sizeof(asked));
     suggest_sizes(wanted, world, fit, sizeof(fit));
     if (unknown >= 0)
         return plait_errorf(err, "%d tasks are not divisible by %s%s", world,

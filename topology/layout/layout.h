@@ -49,6 +49,11 @@ int plait_layout_parse_order(const char *text,
 int plait_layout_parse_rank_order(const char *text, struct plait_layout *layout,
                                   int *order_free, struct plait_error *err);
 
+/* "--tp=2 --dp=8": the axes that are not 1, without those to be inferred;
+ * "--dp=1" where that leaves none. */
+void plait_layout_format_sizes(const int size[PLAIT_NAXES], char *buf,
+                               size_t n);
+
 /* Infer the sizes that are PLAIT_AUTO (dp first; at most one besides ep,
  * where auto means 1) so that the product is `world`, and check all of it.
  * The error names the numbers and the nearest layouts that would fit. */

@@ -17,11 +17,6 @@ struct plait_rank_sizes {
     double message; /* numbers between two stages */
 };
 
-static inline double plait_align_up(double n, double to)
-{
-    return ceil(n / to) * to;
-}
-
 static inline bool plait_shape_on_cpu(const struct plait_shape *s)
 {
     return strcmp(s->gpu->name, "cpu") == 0;

@@ -18,15 +18,10 @@
 #define UNIT_PASSES 16
 #define DENSE_PASSES 8
 
-static double align_up(double n, double to)
-{
-    return ceil(n / to) * to;
-}
-
 /* n fp32 numbers, as the arena places them. */
 static double take(double n)
 {
-    return align_up(4 * n, BLOCK);
+    return plait_align_up(4 * n, BLOCK);
 }
 
 /* The chunk of pipeline rank `rank` that has the block, -1: none. */
@@ -55,11 +50,11 @@ double plait_shape_image_elements(const struct plait_image_piece *p)
         double channels = p->unit[i].channels;
 
         /* kernels, gamma with beta, the running statistics */
-        sum += align_up(channels * p->unit[i].patch, REGION) +
-               2 * align_up(2 * channels, REGION);
+        sum += plait_align_up(channels * p->unit[i].patch, REGION) +
+               2 * plait_align_up(2 * channels, REGION);
     }
-    return sum + align_up(p->matrix[0] * p->matrix[1], REGION) +
-           align_up(p->matrix[0], REGION);
+    return sum + plait_align_up(p->matrix[0] * p->matrix[1], REGION) +
+           plait_align_up(p->matrix[0], REGION);
 }
 
 void plait_shape_image_pieces(const struct plait_shape *s, int rank,

@@ -2,6 +2,8 @@
 #ifndef PLAIT_TOPOLOGY_PREDICT_ESTIMATE_SHAPE_H
 #define PLAIT_TOPOLOGY_PREDICT_ESTIMATE_SHAPE_H
 
+#include <math.h>
+
 #include "topology/job/image_shape.h"
 #include "topology/job/model_size.h"
 #include "topology/job/stage.h"
@@ -30,6 +32,11 @@ struct plait_shape {
     struct plait_gpu_type rank; /* what `gpu` is where ranks share cores */
     bool worst;                 /* memory is wanted for the worst routing */
 };
+
+static inline double plait_align_up(double n, double to)
+{
+    return ceil(n / to) * to;
+}
 
 void plait_shape_set(struct plait_shape *shape,
                      const struct plait_job_config *config,

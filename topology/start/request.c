@@ -51,28 +51,11 @@ int plait_job_request_resolve(struct plait_job_request *request, int tasks,
                                tasks, &request->gpu, err);
 }
 
-/* "--tp=2 --dp=4" */
-static void name_sizes(const struct plait_layout *layout, char *text,
-                       size_t size)
-{
-    size_t at = 0;
-
-    text[0] = '\0';
-    for (int i = 0; i < PLAIT_NAXES && at < size; i++)
-        if (layout->size[i] > 1 || (i == PLAIT_DP && !at))
-            at += (size_t)snprintf(text + at, size - at, "%s--%s=%d",
-                                   at ? " " : "", plait_axis_names[i],
-                                   layout->size[i]);
-}
-
 /* What would fit on as many GPUs: other sizes, or else other settings too, or
  * else how many GPUs would be enough. */
 static void name_nearest(const struct plait_job_request *request, int tasks,
                          char *text, size_t size)
 {
-    static const char *const recompute[] = {"none", "selective", "full"},
-                             *const offload[] = {"none", "optimizer",
-                                                 "activations", "both"};
     struct plait_layout other = request->options->layout;
     struct plait_choices *found;
     char sizes[80];
@@ -83,17 +66,19 @@ static void name_nearest(const struct plait_job_request *request, int tasks,
     found = plait_auto_create(request->config, &other, tasks, &request->gpu, 1);
     if (plait_layout_choose(&other, (1u << PLAIT_NAXES) - 1, request->config,
                             tasks, &request->gpu, NULL) == 0) {
-        name_sizes(&other, sizes, sizeof(sizes));
+        plait_layout_format_sizes(other.size, sizes, sizeof(sizes));
         snprintf(text, size, "%s would fit", sizes);
     } else if (found && found->n) {
         const struct plait_parallel_config *p = &found->choice->parallel;
 
-        name_sizes(&found->choice->layout, sizes, sizeof(sizes));
+        plait_layout_format_sizes(found->choice->layout.size, sizes,
+                                  sizeof(sizes));
         snprintf(text, size,
                  "%s with zero %d, virtual %d, recompute %s, offload %s and "
                  "micro_batch %d would fit",
-                 sizes, p->zero, p->virtual_stages, recompute[p->recompute],
-                 offload[p->offload], found->choice->micro_batch);
+                 sizes, p->zero, p->virtual_stages,
+                 plait_recompute_names[p->recompute],
+                 plait_offload_names[p->offload], found->choice->micro_batch);
     } else {
         fewest = plait_auto_fewest(request->config, &request->gpu);
         snprintf(text, size, fewest ? "%d GPUs could hold it" : "nothing does",
@@ -115,7 +100,7 @@ int plait_job_request_fits(const struct plait_job_request *request,
         e.memory.total <= gpu->memory)
         return 0;
     name_nearest(request, tasks, instead, sizeof(instead));
-    name_sizes(layout, sizes, sizeof(sizes));
+    plait_layout_format_sizes(layout->size, sizes, sizeof(sizes));
     errno = EINVAL;
     return plait_errorf(err,
                         "%.100s in %s needs %.3g GB of the %.3g GB of each "

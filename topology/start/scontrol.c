@@ -244,8 +244,8 @@ int plait_sbatch_start(char *const options[], int64_t *start,
     return rc;
 }
 
-/* The value of "NAME     = VALUE" at the start of a line; NULL: none. */
-static const char *find_value(const char *text, const char *name, int *length)
+const char *plait_scontrol_value(const char *text, const char *name,
+                                 int *length)
 {
     size_t n = strlen(name);
 
@@ -267,8 +267,8 @@ int plait_scontrol_parse_munge(const char *text, char *socket, size_t size,
 {
     static const char munge[] = "auth/munge", key[] = "socket=";
     int n, m = 0;
-    const char *type = find_value(text, "AuthType", &n),
-               *info = find_value(text, "AuthInfo", &m), *at;
+    const char *type = plait_scontrol_value(text, "AuthType", &n),
+               *info = plait_scontrol_value(text, "AuthInfo", &m), *at;
 
     if (!type || (size_t)n >= size)
         return plait_errorf(err, "scontrol show config names no AuthType");
@@ -310,8 +310,8 @@ static char *read_conf(void)
     text[size] = '\0';
     /* Files that it includes are not read, so such a file is not used. */
     if (size < CONF_MOST && strlen(text) == size &&
-        find_value(text, "ClusterName", &none) &&
-        !find_value(text, "Include", &none))
+        plait_scontrol_value(text, "ClusterName", &none) &&
+        !plait_scontrol_value(text, "Include", &none))
         return text;
     free(text);
     return NULL;
@@ -324,7 +324,7 @@ static int read_munge(char *socket, size_t size, struct plait_error *err)
 
     if (!text)
         return plait_errorf(err, "there is no slurm.conf here");
-    if (find_value(text, "AuthType", &n))
+    if (plait_scontrol_value(text, "AuthType", &n))
         rc = plait_scontrol_parse_munge(text, socket, size, err);
     else
         plait_errorf(err, "slurm.conf names no AuthType");

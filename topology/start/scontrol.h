@@ -49,6 +49,11 @@ int plait_sbatch_start(char *const options[], int64_t *start,
 int plait_sbatch_parse_start(const char *text, int64_t *start,
                              struct plait_error *err);
 
+/* The value of "NAME     = VALUE" at the start of a line of `scontrol show
+ * config`, and its length in bytes; NULL: there is none. */
+const char *plait_scontrol_value(const char *text, const char *name,
+                                 int *length);
+
 /* Whether this Slurm authenticates users by munge: 1, with the socket of its
  * munged in `socket` ("" for munge's default); 0: by another method, whose name
  * is in `socket`; -1, with the reason in err. */

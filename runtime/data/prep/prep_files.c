@@ -9,30 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "topology/base/files.h"
 
 int plait_prep_make_dir(const char *dir, struct plait_error *err)
 {
-    char *path = strdup(dir), *slash = path;
-    int ret = 0;
-
-    if (!path)
-        return plait_errorf(err, "%s: out of memory", dir);
-    while (ret == 0 && (slash = strchr(slash + 1, '/'))) {
-        *slash = '\0';
-        ret = mkdir(path, 0777) < 0 && errno != EEXIST ? -1 : 0;
-        *slash = '/';
-    }
-    if (ret == 0 && mkdir(path, 0777) < 0 && errno != EEXIST)
-        ret = -1;
-    if (ret < 0)
-        plait_errorf(err, "%s: cannot make the directory: %s", dir,
-                     strerror(errno));
-    free(path);
-    return ret;
+    if (plait_files_make_dir(dir) == 0)
+        return 0;
+    return plait_errorf(err, "%s: cannot make the directory: %s", dir,
+                        strerror(errno));
 }
 
 int plait_prep_sync(const char *dir, struct plait_error *err)
