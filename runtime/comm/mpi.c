@@ -14,6 +14,9 @@
 /* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers are
  * copied through the host. */
 
+/* Smaller transfers are as fast by MPI's messages, bytes. */
+#define LEAST_SHARED ((size_t)32 << 10)
+
 struct mpi_request {
     struct plait_request base;
     struct plait_job job;
@@ -146,6 +149,8 @@ static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
     MPI_Comm_set_name(mpi, name);
     c->mpi = mpi;
     c->world = world;
+    if (owner)
+        world->shm.least = LEAST_SHARED;
     if ((owner && (plait_shm_world_init(&c->base, &world->shm) < 0 ||
                    agree_on_sleep(c) < 0)) ||
         plait_shm_create(&c->base, &world->shm, &c->shm) < 0) {

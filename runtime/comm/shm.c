@@ -21,8 +21,6 @@
  * core's cache. */
 #define SLOT_BYTES ((size_t)128 << 10)
 #define SLOTS 4
-/* Below this size MPI's messages are as fast. */
-#define LEAST_BYTES ((size_t)32 << 10)
 #define LINE 64
 /* Elements reduced at once: their fp32 copies fit in the L1 cache. */
 #define BLOCK 2048
@@ -48,6 +46,7 @@ struct plait_shm {
     uint64_t told[COUNTS];     /* counts that sleeping peers were woken for */
     uint64_t issued, finished; /* numbers of transfers */
     uint64_t base;             /* chunks of all finished transfers */
+    size_t least;              /* bytes of a transfer */
 };
 
 /* -- the segment --------------------------------------------------------- */
@@ -161,6 +160,7 @@ int plait_shm_create(struct plait_comm *comm, struct plait_shm_world *world,
     s->rank = comm->rank;
     s->size = comm->size;
     s->bells = world->bells;
+    s->least = world->least;
     rc = get_together(comm, world, s, &near);
     if (rc == 0 && near) {
         rc = open_areas(comm, world, s);
@@ -209,12 +209,12 @@ bool plait_shm_takes(const struct plait_shm *shm,
         return false;
     switch (t->kind) {
     case PLAIT_ALL_REDUCE:
-        return has_floats(t) && bytes >= LEAST_BYTES;
+        return has_floats(t) && bytes >= shm->least;
     case PLAIT_REDUCE_SCATTER:
-        return has_floats(t) && bytes * (size_t)shm->size >= LEAST_BYTES;
+        return has_floats(t) && bytes * (size_t)shm->size >= shm->least;
     case PLAIT_ALL_GATHER:
     case PLAIT_ALL_TO_ALL:
-        return bytes * (size_t)shm->size >= LEAST_BYTES;
+        return bytes * (size_t)shm->size >= shm->least;
     default:
         return false;
     }

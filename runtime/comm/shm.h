@@ -20,6 +20,7 @@ struct plait_shm_world {
     int rank;
     uint64_t next;             /* number of the next segment */
     struct plait_bells *bells; /* the caller destroys them; NULL: none */
+    size_t least; /* bytes below which messages are as fast; the caller's */
 };
 
 /* A transfer under way. */
