@@ -20,13 +20,19 @@
 
 /* How long a waiting rank sleeps if nobody wakes it, ms. */
 #define NAP_MS 1
+/* While it waits for shared memory, a rank looks at its links, which takes ten
+ * times as long, once in so many rounds. Where ranks share cores it does so
+ * after it has dozed and before it sleeps: in every second round. */
+#define LOOK_EVERY 16
+#define LOOK_EVERY_SHARED 2
 
 /* What the groups of a world share. */
 struct socket_world {
     struct plait_members *members; /* owned; NULL: taken by the caller */
     struct plait_links *links;
     struct plait_engine *engine;
-    int nap_ms; /* the longest sleep while waiting for peers */
+    int nap_ms;          /* the longest sleep while waiting for peers */
+    unsigned look_every; /* LOOK_EVERY, LOOK_EVERY_SHARED */
     struct plait_shm_world shm;
     struct socket_request *open; /* requests that are not waited for yet */
 };
@@ -49,7 +55,8 @@ struct socket_request {
     struct socket_world *world;
     struct plait_links *links;
     bool by_shm, lost;
-    bool here; /* all ranks it waits for are on this machine */
+    bool here;      /* all ranks it waits for are on this machine */
+    unsigned stuck; /* rounds in which shm did not move */
     struct plait_shm_transfer shm;
     struct plait_socket_move move;
     struct socket_request *next, **at; /* among the world's open ones */
@@ -105,6 +112,7 @@ static struct socket_world *world_create(struct plait_links *links)
         return NULL;
     world->links = links;
     world->nap_ms = NAP_MS;
+    world->look_every = LOOK_EVERY;
     world->engine = plait_engine_create(true, wait_for_peers, world);
     if (!world->engine) {
         free(world);
@@ -167,8 +175,10 @@ static int share_memory(struct socket_comm *c)
 
     if (c->owner && plait_shm_world_init(&c->base, shm) < 0)
         return -1;
-    if (c->owner && plait_bells_crowded(shm->bells, &ranks) > 0)
+    if (c->owner && plait_bells_crowded(shm->bells, &ranks) > 0) {
         plait_engine_share(c->world->engine);
+        c->world->look_every = LOOK_EVERY_SHARED;
+    }
     if (c->owner)
         plait_links_set_bells(c->world->links, shm->bells);
     c->here = true;
@@ -393,7 +403,8 @@ static enum plait_moved advance_shm(struct plait_job *job)
     if (r->lost)
         return PLAIT_DONE;
     now = plait_shm_advance(&r->shm);
-    if (now == PLAIT_STUCK && plait_links_move(r->links))
+    if (now == PLAIT_STUCK && ++r->stuck % r->world->look_every == 0 &&
+        plait_links_move(r->links))
         now = PLAIT_MOVED;
     return now;
 }
