@@ -113,21 +113,14 @@ static int choose_threads(const struct plait_world *w)
     return cpus > w->node_ranks ? cpus / w->node_ranks : 1;
 }
 
-/* Fill in the fields about this rank's share of the node. Returns
- * choose_threads(). */
-static int set_place(struct plait_world *w)
+/* How many threads those of choose_threads() are. */
+static int count_threads(int threads)
 {
     cpu_set_t set;
-    int threads;
 
-    w->node_ranks =
-        w->planned ? w->launch.local_world_size : count_node_ranks();
-    threads = choose_threads(w);
-    w->threads = threads;
-    if (!threads)
-        w->threads =
-            sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
-    return threads;
+    if (threads > 0)
+        return threads;
+    return sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
 }
 
 static const char *device_error(int errnum)
@@ -146,7 +139,10 @@ int plait_world_choose(struct plait_world *w, const char *device,
 
     if (choose_ops(w, device, err) < 0)
         return -1;
-    threads = set_place(w);
+    w->node_ranks =
+        w->planned ? w->launch.local_world_size : count_node_ranks();
+    threads = choose_threads(w);
+    w->threads = count_threads(threads);
     index = device_index(w);
     w->dev = w->ops->device_create(index, threads);
     if (!w->dev)

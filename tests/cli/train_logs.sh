@@ -361,8 +361,8 @@ status=$?
 python3 - "$dir/t.jsonl.starts" <<'EOF'
 import json, os, sys
 start = json.loads(open(sys.argv[1]).readline())
-mine, all = len(os.sched_getaffinity(0)), os.sysconf("SC_NPROCESSORS_ONLN")
-want = mine if mine < all else max(1, all // 2)
+mine, online = len(os.sched_getaffinity(0)), os.sysconf("SC_NPROCESSORS_ONLN")
+want = mine if mine < online else max(1, online // 2)
 assert start["plan"]["threads"] == want, (start, want)
 EOF
 [ $? = 0 ] && [ $status = 0 ]

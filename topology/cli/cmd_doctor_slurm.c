@@ -65,13 +65,16 @@ static char *run_slurm(char *const argv[], char *why, size_t room)
     return NULL;
 }
 
+/* All of the line: a path may have blanks. */
 static void config_value(const char *config, const char *name, char *value,
                          size_t size)
 {
-    int n = 0;
-    const char *found = plait_scontrol_value(config, name, &n);
+    int to_blank;
+    const char *found = plait_scontrol_value(config, name, &to_blank);
 
-    snprintf(value, size, "%.*s", n, found ? found : "");
+    if (!found)
+        found = "";
+    snprintf(value, size, "%.*s", (int)strcspn(found, "\n"), found);
 }
 
 static int check_commands(struct slurm *slurm, struct findings *f)

@@ -50,7 +50,7 @@ int plait_sbatch_parse_start(const char *text, int64_t *start,
                              struct plait_error *err);
 
 /* The value of "NAME     = VALUE" at the start of a line of `scontrol show
- * config`, and its length in bytes; NULL: there is none. */
+ * config`, and its length in bytes, up to a blank; NULL: there is none. */
 const char *plait_scontrol_value(const char *text, const char *name,
                                  int *length);
 
