@@ -12,7 +12,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/directory.h"
-#include "runtime/comm/trace.h"
+#include "runtime/trace/trace.h"
 #include "topology/base/thread.h"
 
 /* The writing thread does not communicate: whatever the ranks must agree on is

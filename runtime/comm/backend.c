@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every backend uses, also one that is loaded as a module. */
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 #include <errno.h>
 #include <stdarg.h>

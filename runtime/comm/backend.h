@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_COMM_PRIVATE_H
-#define PLAIT_RUNTIME_COMM_COMM_PRIVATE_H
+#ifndef PLAIT_RUNTIME_COMM_BACKEND_H
+#define PLAIT_RUNTIME_COMM_BACKEND_H
 
 #include <stdbool.h>
 
 #include "runtime/comm/comm.h"
-#include "runtime/comm/trace.h"
 #include "runtime/stuck/record.h"
+#include "runtime/trace/trace.h"
 
 /* What a backend implements. comm.c counts, measures times, and keeps a failed
  * communicator from being used again; a backend only moves data. */

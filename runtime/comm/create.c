@@ -2,7 +2,7 @@
 /* plait_comm_create(): chooses the backend of the world. */
 #include "config.h"
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 #include <dlfcn.h>
 #include <errno.h>

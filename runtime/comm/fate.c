@@ -5,9 +5,9 @@
 
 #include <unistd.h>
 
-#include "runtime/comm/notice.h"
-#include "runtime/comm/trace.h"
+#include "runtime/comm/bootstrap/notice.h"
 #include "runtime/stuck/look.h"
+#include "runtime/trace/trace.h"
 
 /* How long processes of a machine that was silent but can be reached have to
  * come: as a rule they are frozen. */

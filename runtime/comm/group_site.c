@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 static int compare_nodes(const void *a, const void *b)
 {

@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
+#include "runtime/comm/bootstrap/rendezvous.h"
 #include "runtime/comm/comm.h"
-#include "runtime/comm/rendezvous.h"
 
 /* The processes with which a world over sockets began. Each keeps a port open
  * as long as it lives and knows the ports of all others, so that those that are

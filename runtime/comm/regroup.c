@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/comm/bootstrap/notice.h"
 #include "runtime/comm/fate.h"
-#include "runtime/comm/notice.h"
-#include "runtime/comm/trace.h"
+#include "runtime/trace/trace.h"
 #include "topology/base/hash.h"
 
 /* What the leader may take to collect the others, beyond its patience with

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "runtime/comm/peers.h"
 #include "runtime/stuck/look.h"
 

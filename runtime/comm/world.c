@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "runtime/comm/members.h"
 #include "runtime/comm/world_device.h"
 

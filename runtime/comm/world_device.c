@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "topology/base/hash.h"
 #include "topology/base/hostlist.h"
 

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 #include "runtime/comm/tags.h"
-#include "runtime/comm/trace.h"
 #include "runtime/parallel/captured_pass.h"
 #include "runtime/parallel/slots.h"
 #include "runtime/stuck/record.h"
+#include "runtime/trace/trace.h"
 
 /* The tensors that a chunk receives (in, dout) and sends (out, din) at its
  * boundaries. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/profile.h"
+#include "runtime/trace/profile.h"
 
 #include <inttypes.h>
 #include <stdint.h>

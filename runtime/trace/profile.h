@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_PROFILE_H
-#define PLAIT_RUNTIME_COMM_PROFILE_H
+#ifndef PLAIT_RUNTIME_TRACE_PROFILE_H
+#define PLAIT_RUNTIME_TRACE_PROFILE_H
 
 #include <stdio.h>
 

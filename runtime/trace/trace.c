@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/trace.h"
+#include "runtime/trace/trace.h"
 
 #include <errno.h>
 #include <inttypes.h>

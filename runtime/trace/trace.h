@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_TRACE_H
-#define PLAIT_RUNTIME_COMM_TRACE_H
+#ifndef PLAIT_RUNTIME_TRACE_TRACE_H
+#define PLAIT_RUNTIME_TRACE_TRACE_H
 
 #include <stdint.h>
 
-#include "runtime/comm/profile.h"
+#include "runtime/trace/profile.h"
 #include "topology/base/error.h"
 
 /* What this rank did when, in the Trace Event Format that Perfetto and

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "runtime/comm/trace.h"
+#include "runtime/trace/trace.h"
 #include "runtime/train/metrics/metrics.h"
 #include "topology/job/fits.h"
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "runtime/comm/trace.h"
+#include "runtime/trace/trace.h"
 
 #define FILL ((size_t)1 << 16) /* values; matrices are 2^i times as many */
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "kernels/products.h"
-#include "runtime/comm/trace.h"
+#include "runtime/trace/trace.h"
 #include "runtime/train/cache_file.h"
 #include "runtime/train/run_private.h"
 #include "topology/base/hash.h"

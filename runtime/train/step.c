@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/trace.h"
 #include "runtime/comm/world.h"
 #include "runtime/mesh/graph_capture.h"
 #include "runtime/stuck/record.h"
+#include "runtime/trace/trace.h"
 #include "runtime/train/precision.h"
 
 /* -- life ---------------------------------------------------------------- */

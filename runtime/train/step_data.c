@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/trace.h"
 #include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/stuck/record.h"
+#include "runtime/trace/trace.h"
 #include "runtime/train/step_private.h"
 #include "topology/base/hash.h"
 

@@ -18,7 +18,7 @@
 #endif
 
 #include "bench.h"
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "runtime/train/session.h"
 
 enum { MOST_PEERS = 3 };

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
 #include "topology/layout/launch.h"
 
 /* What a rank on this machine finds in its environment. */

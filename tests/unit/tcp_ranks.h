@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
 #include "topology/layout/launch.h"
 
 /* Runs n processes that can meet with plait_tcp_create(); each calls

@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/comm/bells.h"
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "runtime/comm/members.h"
+#include "runtime/comm/shm/bells.h"
 #include "socket_launch.h"
 #include "tap.h"
 

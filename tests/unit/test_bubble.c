@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "model_run.h"
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "runtime/parallel/pipeline.h"
 
 /* Under mpirun (bubble-mpi.sh): how long the ranks of a pipeline are idle.

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "runtime/train/watchdog/contacts.h"
 #include "tap.h"
 #include "tcp_ranks.h"

@@ -11,7 +11,7 @@
 
 #include "runtime/checkpoint/copier.h"
 #include "runtime/checkpoint/copy_image.h"
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "runtime/comm/members.h"
 #include "socket_launch.h"
 #include "tap.h"

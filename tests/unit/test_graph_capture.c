@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "runtime/mesh/graph_capture.h"
 #include "tap.h"
 

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/comm/comm_private.h"
-#include "runtime/comm/greeting.h"
+#include "runtime/comm/backend.h"
+#include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/members.h"
 #include "socket_launch.h"
 #include "tap.h"

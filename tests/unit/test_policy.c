@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/comm/policy.h"
+#include "runtime/comm/nccl/policy.h"
 #include "tap.h"
 
 /* The NCCL settings of each group, which depend on its axis, nodes and site. */

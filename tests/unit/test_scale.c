@@ -14,8 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/comm/comm_private.h"
-#include "runtime/comm/tcp_tree.h"
+#include "runtime/comm/backend.h"
+#include "runtime/comm/bootstrap/tcp_tree.h"
 #include "runtime/train/watchdog/contacts.h"
 #include "tap.h"
 #include "tcp_ranks.h"

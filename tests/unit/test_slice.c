@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runtime/comm/slice.h"
+#include "runtime/comm/shm/slice.h"
 #include "tap.h"
 
 /* Nanoseconds; 0 if this kernel reports none. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "runtime/checkpoint/slice_owners.h"
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 #include "tap.h"
 #include "tcp_ranks.h"
 

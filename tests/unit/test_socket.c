@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/comm/comm_private.h"
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/backend.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
 #include "socket_launch.h"
 #include "tap.h"
 

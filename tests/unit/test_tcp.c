@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/comm/comm_private.h"
-#include "runtime/comm/greeting.h"
-#include "runtime/comm/tcp_tree.h"
+#include "runtime/comm/backend.h"
+#include "runtime/comm/bootstrap/greeting.h"
+#include "runtime/comm/bootstrap/tcp_tree.h"
 #include "socket_launch.h"
 #include "tap.h"
 

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/greeting.h"
+#include "runtime/comm/bootstrap/greeting.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include "runtime/comm/notice.h"
+#include "runtime/comm/bootstrap/notice.h"
 
 static const char magic[8] = "PLAITRV1";
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_GREETING_H
-#define PLAIT_RUNTIME_COMM_GREETING_H
+#ifndef PLAIT_RUNTIME_COMM_BOOTSTRAP_GREETING_H
+#define PLAIT_RUNTIME_COMM_BOOTSTRAP_GREETING_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/comm/proof.h"
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/bootstrap/proof.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
 
 /* How the two ends of a new connection prove to each other that they know the
  * step's secret: the end that has connected sends hello, the end that listens

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* accept4 */
 #include "config.h"
 
-#include "runtime/comm/notice.h"
+#include "runtime/comm/bootstrap/notice.h"
 
 #include <errno.h>
 #include <linux/sockios.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_NOTICE_H
-#define PLAIT_RUNTIME_COMM_NOTICE_H
+#ifndef PLAIT_RUNTIME_COMM_BOOTSTRAP_NOTICE_H
+#define PLAIT_RUNTIME_COMM_BOOTSTRAP_NOTICE_H
 
-#include "runtime/comm/proof.h"
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/bootstrap/proof.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
 
 /* Notices to a process, sent to the port that each process keeps open. A notice
  * stays there until the process reads it, and its sender may be gone by then.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/proof.h"
+#include "runtime/comm/bootstrap/proof.h"
 
 #include <errno.h>
 #include <openssl/crypto.h>

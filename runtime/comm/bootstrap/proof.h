@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_PROOF_H
-#define PLAIT_RUNTIME_COMM_PROOF_H
+#ifndef PLAIT_RUNTIME_COMM_BOOTSTRAP_PROOF_H
+#define PLAIT_RUNTIME_COMM_BOOTSTRAP_PROOF_H
 
 #include <stdbool.h>
 #include <stddef.h>

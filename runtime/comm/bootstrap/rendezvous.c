@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/comm/greeting.h"
-#include "runtime/comm/notice.h"
-#include "runtime/comm/trace.h"
+#include "runtime/comm/bootstrap/greeting.h"
+#include "runtime/comm/bootstrap/notice.h"
+#include "runtime/trace/trace.h"
 
 /* A connection that has not proved the secret within this time is dropped. */
 #define PATIENCE_S 5

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/tcp_meet.h"
+#include "runtime/comm/bootstrap/tcp_meet.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_TCP_MEET_H
-#define PLAIT_RUNTIME_COMM_TCP_MEET_H
+#ifndef PLAIT_RUNTIME_COMM_BOOTSTRAP_TCP_MEET_H
+#define PLAIT_RUNTIME_COMM_BOOTSTRAP_TCP_MEET_H
 
-#include "runtime/comm/rendezvous.h"
-#include "runtime/comm/tcp_tree.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
+#include "runtime/comm/bootstrap/tcp_tree.h"
 
 /* A rank's connections in a group that forms a tree. */
 struct plait_tcp_lines {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/comm/tcp_tree.h"
+#include "runtime/comm/bootstrap/tcp_tree.h"
 
 #include <stdlib.h>
 #include <string.h>

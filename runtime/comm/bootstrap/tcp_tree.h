@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_TCP_TREE_H
-#define PLAIT_RUNTIME_COMM_TCP_TREE_H
+#ifndef PLAIT_RUNTIME_COMM_BOOTSTRAP_TCP_TREE_H
+#define PLAIT_RUNTIME_COMM_BOOTSTRAP_TCP_TREE_H
 
 #include <limits.h>
 #include <stdint.h>

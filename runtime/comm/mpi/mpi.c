@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/mpi_private.h"
+#include "runtime/comm/mpi/mpi_private.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/engine.h"
+#include "runtime/comm/shm/engine.h"
 
 /* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers are
  * copied through the host. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/mpi_private.h"
+#include "runtime/comm/mpi/mpi_private.h"
 
 #include <limits.h>
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_MPI_PRIVATE_H
-#define PLAIT_RUNTIME_COMM_MPI_PRIVATE_H
+#ifndef PLAIT_RUNTIME_COMM_MPI_MPI_PRIVATE_H
+#define PLAIT_RUNTIME_COMM_MPI_MPI_PRIVATE_H
 
 /* What the files of the MPI backend share. */
 
 #include <mpi.h>
 
-#include "runtime/comm/comm_private.h"
-#include "runtime/comm/mpi_transfer.h"
-#include "runtime/comm/shm.h"
+#include "runtime/comm/backend.h"
+#include "runtime/comm/mpi/mpi_transfer.h"
+#include "runtime/comm/shm/shm.h"
 
 /* What the groups of a world share. */
 struct mpi_world {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/mpi_transfer.h"
+#include "runtime/comm/mpi/mpi_transfer.h"
 
 #include "kernels/dtype.h"
 

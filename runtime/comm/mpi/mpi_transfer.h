@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_MPI_TRANSFER_H
-#define PLAIT_RUNTIME_COMM_MPI_TRANSFER_H
+#ifndef PLAIT_RUNTIME_COMM_MPI_MPI_TRANSFER_H
+#define PLAIT_RUNTIME_COMM_MPI_MPI_TRANSFER_H
 
 #include <mpi.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 /* The MPI call for each transfer of host memory. */
 

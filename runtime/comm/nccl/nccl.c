@@ -17,8 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "runtime/comm/nccl_private.h"
-#include "runtime/comm/policy.h"
+#include "runtime/comm/nccl/nccl_private.h"
+#include "runtime/comm/nccl/policy.h"
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 19, 1)
 #error "NCCL 2.19 or later is needed (ncclCommSplit, ncclMemAlloc)"

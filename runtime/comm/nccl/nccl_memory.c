@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "runtime/comm/nccl_private.h"
+#include "runtime/comm/nccl/nccl_private.h"
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 typedef ncclWindow_t registration;

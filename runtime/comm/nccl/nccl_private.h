@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_NCCL_PRIVATE_H
-#define PLAIT_RUNTIME_COMM_NCCL_PRIVATE_H
+#ifndef PLAIT_RUNTIME_COMM_NCCL_NCCL_PRIVATE_H
+#define PLAIT_RUNTIME_COMM_NCCL_NCCL_PRIVATE_H
 
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 /* What the files of the module share. */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/queue.h"
-#include "runtime/comm/nccl_private.h"
+#include "runtime/comm/nccl/nccl_private.h"
 
 struct nccl_request {
     struct plait_request base;

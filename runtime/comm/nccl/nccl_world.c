@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "runtime/comm/nccl_private.h"
+#include "runtime/comm/nccl/nccl_private.h"
 #include "topology/base/thread.h"
 
 /* How often to ask the host communicator whether a rank is lost. */

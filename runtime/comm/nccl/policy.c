@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/comm/policy.h"
+#include "runtime/comm/nccl/policy.h"
 
 /* Multiprocessors, of 132 on an H100. Gradients are reduced while backward
  * computes, which must keep most of them; a pipeline message needs few. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_POLICY_H
-#define PLAIT_RUNTIME_COMM_POLICY_H
+#ifndef PLAIT_RUNTIME_COMM_NCCL_POLICY_H
+#define PLAIT_RUNTIME_COMM_NCCL_POLICY_H
 
 #include <stdbool.h>
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 /* The settings of a group's NCCL communicator (ncclConfig_t), by its axis and
  * by where its ranks are. 0 means NCCL's default unless another value is

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/comm/arith.h"
+#include "runtime/comm/shm/arith.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/bells.h"
+#include "runtime/comm/shm/bells.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/comm/shm_map.h"
+#include "runtime/comm/shm/shm_map.h"
 #include "runtime/stuck/look.h"
 #include "topology/base/hash.h"
 

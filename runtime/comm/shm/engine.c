@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/engine.h"
+#include "runtime/comm/shm/engine.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "runtime/comm/slice.h"
-#include "runtime/comm/trace.h"
+#include "runtime/comm/shm/slice.h"
+#include "runtime/trace/trace.h"
 #include "topology/base/thread.h"
 
 /* Rounds in which nothing moved before a waiting thread lets others have the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_ENGINE_H
-#define PLAIT_RUNTIME_COMM_ENGINE_H
+#ifndef PLAIT_RUNTIME_COMM_SHM_ENGINE_H
+#define PLAIT_RUNTIME_COMM_SHM_ENGINE_H
 
 #include <stdbool.h>
 

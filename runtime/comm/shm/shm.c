@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/shm.h"
+#include "runtime/comm/shm/shm.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,8 +14,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "runtime/comm/arith.h"
-#include "runtime/comm/shm_map.h"
+#include "runtime/comm/shm/arith.h"
+#include "runtime/comm/shm/shm_map.h"
 
 /* Bytes of a chunk, and chunks that may be under way: together they fit in a
  * core's cache. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_SHM_H
-#define PLAIT_RUNTIME_COMM_SHM_H
+#ifndef PLAIT_RUNTIME_COMM_SHM_SHM_H
+#define PLAIT_RUNTIME_COMM_SHM_SHM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/comm/bells.h"
-#include "runtime/comm/comm_private.h"
-#include "runtime/comm/engine.h"
+#include "runtime/comm/backend.h"
+#include "runtime/comm/shm/bells.h"
+#include "runtime/comm/shm/engine.h"
 
 /* Collectives among ranks of one node through shared memory. Messages would
  * cost two copies, and one message for every part; here each rank reads what

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/comm/shm_map.h"
+#include "runtime/comm/shm/shm_map.h"
 
 #include <errno.h>
 #include <fcntl.h>

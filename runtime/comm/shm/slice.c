@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/slice.h"
+#include "runtime/comm/shm/slice.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_SLICE_H
-#define PLAIT_RUNTIME_COMM_SLICE_H
+#ifndef PLAIT_RUNTIME_COMM_SHM_SLICE_H
+#define PLAIT_RUNTIME_COMM_SHM_SLICE_H
 
 /* The time slice that ranks ask for, in nanoseconds: the shortest that Linux
  * grants. */

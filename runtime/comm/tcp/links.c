@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/links.h"
+#include "runtime/comm/tcp/links.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/comm/links_meet.h"
-#include "runtime/comm/links_private.h"
-#include "runtime/comm/trace.h"
+#include "runtime/comm/tcp/links_meet.h"
+#include "runtime/comm/tcp/links_private.h"
+#include "runtime/trace/trace.h"
 #include "topology/base/files.h"
 #include "topology/base/hash.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_LINKS_H
-#define PLAIT_RUNTIME_COMM_LINKS_H
+#ifndef PLAIT_RUNTIME_COMM_TCP_LINKS_H
+#define PLAIT_RUNTIME_COMM_TCP_LINKS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/comm/bells.h"
 #include "runtime/comm/members.h"
+#include "runtime/comm/shm/bells.h"
 
 /* Messages between any two processes of a world over TCP, matched by (peer,
  * group, tag), and by order where those are equal. Two processes connect at

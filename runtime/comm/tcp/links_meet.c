@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/links_meet.h"
+#include "runtime/comm/tcp/links_meet.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
 #include "topology/base/hash.h"
 
 /* On an idle connection the failure of a machine is noticed after IDLE + COUNT

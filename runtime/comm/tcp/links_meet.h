@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_LINKS_MEET_H
-#define PLAIT_RUNTIME_COMM_LINKS_MEET_H
+#ifndef PLAIT_RUNTIME_COMM_TCP_LINKS_MEET_H
+#define PLAIT_RUNTIME_COMM_TCP_LINKS_MEET_H
 
+#include "runtime/comm/bootstrap/tcp_meet.h"
 #include "runtime/comm/members.h"
-#include "runtime/comm/tcp_meet.h"
 
 /* After so many seconds without an answer a machine is lost. */
 #define PLAIT_LINKS_SILENCE_S 15

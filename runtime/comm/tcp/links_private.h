@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_LINKS_PRIVATE_H
-#define PLAIT_RUNTIME_COMM_LINKS_PRIVATE_H
+#ifndef PLAIT_RUNTIME_COMM_TCP_LINKS_PRIVATE_H
+#define PLAIT_RUNTIME_COMM_TCP_LINKS_PRIVATE_H
 
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "runtime/comm/greeting.h"
-#include "runtime/comm/links.h"
+#include "runtime/comm/bootstrap/greeting.h"
+#include "runtime/comm/tcp/links.h"
 
 /* What links.c (messages and life), links_read.c (what comes in) and
  * links_wires.c (connections) share. */

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "runtime/comm/links_meet.h"
-#include "runtime/comm/links_private.h"
-#include "runtime/comm/trace.h"
+#include "runtime/comm/tcp/links_meet.h"
+#include "runtime/comm/tcp/links_private.h"
+#include "runtime/trace/trace.h"
 
 /* How much is read from one peer before the others have their turn. */
 #define BUDGET ((size_t)256 << 10)

@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/comm/links_meet.h"
-#include "runtime/comm/links_private.h"
-#include "runtime/comm/trace.h"
+#include "runtime/comm/tcp/links_meet.h"
+#include "runtime/comm/tcp/links_private.h"
+#include "runtime/trace/trace.h"
 
 /* A connection that has not proved the secret within this time is dropped. */
 #define PATIENCE_S 5

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/engine.h"
-#include "runtime/comm/links.h"
 #include "runtime/comm/members.h"
-#include "runtime/comm/shm.h"
-#include "runtime/comm/socket_move.h"
+#include "runtime/comm/shm/engine.h"
+#include "runtime/comm/shm/shm.h"
+#include "runtime/comm/tcp/links.h"
+#include "runtime/comm/tcp/socket_move.h"
 #include "topology/base/hash.h"
 
 /* Ranks on CPUs that meet by the launch contract, without MPI. They use TCP,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/socket_move.h"
+#include "runtime/comm/tcp/socket_move.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/arith.h"
+#include "runtime/comm/shm/arith.h"
 
 /* Up to so many bytes, of all ranks together, go directly from every rank to
  * every other. */

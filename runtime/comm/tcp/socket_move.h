@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_SOCKET_MOVE_H
-#define PLAIT_RUNTIME_COMM_SOCKET_MOVE_H
+#ifndef PLAIT_RUNTIME_COMM_TCP_SOCKET_MOVE_H
+#define PLAIT_RUNTIME_COMM_TCP_SOCKET_MOVE_H
 
-#include "runtime/comm/comm_private.h"
-#include "runtime/comm/engine.h"
-#include "runtime/comm/links.h"
+#include "runtime/comm/backend.h"
+#include "runtime/comm/shm/engine.h"
+#include "runtime/comm/tcp/links.h"
 
 /* A transfer over the links, step by step. Large collectives use rings, in
  * which a rank receives from one neighbour only. Small ones go from every rank

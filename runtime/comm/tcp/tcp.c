@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "config.h"
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/backend.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/comm/rendezvous.h"
-#include "runtime/comm/tcp_meet.h"
+#include "runtime/comm/bootstrap/rendezvous.h"
+#include "runtime/comm/bootstrap/tcp_meet.h"
 #include "topology/base/hash.h"
 
 struct tcp_comm {

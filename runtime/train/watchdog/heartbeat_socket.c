@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/comm/proof.h"
+#include "runtime/comm/bootstrap/proof.h"
 #include "runtime/train/watchdog/heartbeat.h"
 
 /* -- addresses ------------------------------------------------------------- */

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds plait_cuda.so and plait_nccl.so for a machine without a GPU:
-# kernels/cuda and the NCCL part of runtime/comm on top of this folder's
-# emulated CUDA and NCCL. A separate makefile, so that the flags and sanitizers
-# of the build around it do not reach the kernels.
+# kernels/cuda and runtime/comm/nccl on top of this folder's emulated CUDA and
+# NCCL. A separate makefile, so that the flags and sanitizers of the build
+# around it do not reach the kernels.
 #
 #   make -f module.mk top_srcdir=DIR CC=.. CXX=.. [cuda=DIR] [out=DIR]
 #
-# cuda: the tree to take kernels/cuda/ and runtime/comm/ from (mutants.py has
-# copies); out: where the module goes.
+# cuda: the tree to take kernels/cuda/ and runtime/comm/nccl/ from (mutants.py
+# has copies); out: where the module goes.
 emulated = $(top_srcdir)/tests/gpu/emulated
 cuda = $(top_srcdir)
 out = .
@@ -34,7 +34,7 @@ headers = $(patsubst $(cuda)/%,$(out)/source/%, \
 nccl = $(patsubst %,$(out)/comm/%.o,nccl nccl_memory nccl_transfer \
 	nccl_world)
 beside = $(patsubst %,$(out)/beside/%.o,runtime/comm/backend \
-	runtime/comm/policy kernels/kernels topology/base/error \
+	runtime/comm/nccl/policy kernels/kernels topology/base/error \
 	topology/base/thread)
 
 all: $(out)/plait_cuda.so $(out)/plait_nccl.so
@@ -44,7 +44,7 @@ $(out)/plait_nccl.so: $(nccl) $(beside) $(out)/plait_cuda.so
 	$(CC) -shared -o $@ $(nccl) $(beside) -L$(out) -l:plait_cuda.so \
 	    -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -lpthread
 
-$(out)/comm/%.o: $(cuda)/runtime/comm/%.c $(emulated)/module.mk
+$(out)/comm/%.o: $(cuda)/runtime/comm/nccl/%.c $(emulated)/module.mk
 	@mkdir -p $(@D)
 	$(CC) $(cflags) -O1 -I$(emulated)/include/plain $(includes) -c -o $@ $<
 

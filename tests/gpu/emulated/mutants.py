@@ -9,7 +9,6 @@ MODULE_FOLDER has the modules built from the unchanged sources, TEST_PROGRAMS
 the programs that run them; for a mutant, only the changed file is compiled.
 TAP on stdout.
 """
-import glob
 import os
 import re
 import shutil
@@ -195,7 +194,7 @@ STREAMS = [
 
 
 def folder_of(name):
-    return 'runtime/comm' if name.startswith('nccl') else 'kernels/cuda'
+    return 'runtime/comm/nccl' if name.startswith('nccl') else 'kernels/cuda'
 
 
 def object_of(name):
@@ -208,9 +207,8 @@ def build(top, base, folder, mutant):
     what, name, old, new, case, says = mutant
     shutil.copytree(os.path.join(top, 'kernels', 'cuda'),
                     os.path.join(folder, 'kernels', 'cuda'))
-    os.makedirs(os.path.join(folder, 'runtime', 'comm'))
-    for path in glob.glob(os.path.join(top, 'runtime', 'comm', 'nccl*')):
-        shutil.copy2(path, os.path.join(folder, 'runtime', 'comm'))
+    shutil.copytree(os.path.join(top, 'runtime', 'comm', 'nccl'),
+                    os.path.join(folder, 'runtime', 'comm', 'nccl'))
     path = os.path.join(folder, folder_of(name), name)
     with open(path) as f:
         text = f.read()
