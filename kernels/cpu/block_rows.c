@@ -47,10 +47,11 @@ struct rows_place {
 
 enum { ROWS_WORDS = PANELS * (ROWS + DEEP) * PANEL + HIGH * DEEP };
 
-/* Number of columns of a task. */
+/* Number of columns of a task. Where rows are used in place, few columns leave
+ * room in L2 for the sums of more rows, so that b is packed less often. */
 INLINE size_t span(enum plait_dtype type)
 {
-    return VLEN == 16 && !is_widened(type) ? PANEL : PANELS * PANEL;
+    return is_widened(type) ? PANELS * PANEL : over(32, PANEL) * PANEL;
 }
 
 /* Copies n words of `rows` rows that must be widened, or that are fewer than a
@@ -319,7 +320,7 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
     p->prefetch = cpu_prefetches_operands();
     /* The most rows that leave every thread several tasks to balance, and keep
      * the sums of several panels in L2. */
-    p->rows = span(p->type) > PANEL ? ROWS / 2 : ROWS;
+    p->rows = is_widened(p->type) ? ROWS / 2 : ROWS;
     while (threads > 1 && tasks(p) < 8 * threads && p->rows > 8 * HIGH)
         p->rows /= 2;
 #pragma omp parallel num_threads(cpu_threads(q, p->M * p->N * p->K / 64))
