@@ -35,7 +35,8 @@ static uint64_t key_of(const struct plait_members *m, uint64_t epoch)
 }
 
 /* What the leader sends to the others. It is followed by the numbers of the
- * world's processes, by rank, and of those that live but are left out. */
+ * world's processes, by rank, and of those that live but are left out. n 0: the
+ * leader may not go on, as nout processes are away; nothing follows. */
 struct view {
     uint64_t epoch;
     int32_t n, nout;
@@ -58,27 +59,42 @@ static void look_around(void *arg, int *fds)
     }
 }
 
+static int was_cut_off(const struct plait_members *m, int away,
+                       struct plait_error *err)
+{
+    errno = EHOSTUNREACH;
+    return plait_errorf(err,
+                        "rank %d: %d other ranks live and do not answer: they "
+                        "go on, or cannot be reached; ended",
+                        m->self, away);
+}
+
+/* How many processes are AWAY, and the lowest of them. */
+static int count_away(const struct plait_election *c, int *lowest)
+{
+    const struct plait_members *m = c->m;
+    int away = 0;
+
+    *lowest = m->size;
+    for (int i = m->n - 1; i >= 0; i--)
+        if (c->peer[m->present[i]].fate == PLAIT_FATE_AWAY) {
+            away++;
+            *lowest = m->present[i];
+        }
+    return away;
+}
+
 /* Of two parts of a world that cannot reach each other at most one may go on:
  * the larger one or, if they are equal, the one with the lowest number.
  * Processes that have ended are in neither. */
 static int check_part(const struct plait_election *c, int n,
                       struct plait_error *err)
 {
-    const struct plait_members *m = c->m;
-    int away = 0, lowest = m->size;
+    int lowest, away = count_away(c, &lowest);
 
-    for (int i = m->n - 1; i >= 0; i--)
-        if (c->peer[m->present[i]].fate == PLAIT_FATE_AWAY) {
-            away++;
-            lowest = m->present[i];
-        }
-    if (n > away || (n == away && m->self < lowest))
+    if (n > away || (n == away && c->m->self < lowest))
         return 0;
-    errno = EHOSTUNREACH;
-    return plait_errorf(err,
-                        "rank %d: %d other ranks live and do not answer: they "
-                        "go on, or cannot be reached; ended",
-                        m->self, away);
+    return was_cut_off(c->m, away, err);
 }
 
 static int by_number(const void *a, const void *b)
@@ -129,6 +145,20 @@ static void send_view(const struct plait_election *c, const struct view *v,
         if (c->fds[r] >= 0 && plait_write_all(c->fds[r], v, sizeof(*v)) == 0)
             plait_write_all(c->fds[r], numbers,
                             (size_t)(v->n + v->nout) * sizeof(*numbers));
+}
+
+/* Tells processes of the leader's machine that it may not go on: they reach no
+ * others than it does, and end now instead of each after an election of its
+ * own. */
+static void send_cut_off(const struct plait_election *c)
+{
+    const struct plait_members *m = c->m;
+    int lowest;
+    const struct view v = {.n = 0, .nout = count_away(c, &lowest)};
+
+    for (int r = 0; r < m->size; r++)
+        if (c->fds[r] >= 0 && m->all[r].space == m->all[m->self].space)
+            plait_write_all(c->fds[r], &v, sizeof(v));
 }
 
 /* Whether process `number` is sure to read that it was left out. */
@@ -208,6 +238,8 @@ static int lead_election(struct plait_election *c, struct plait_error *err)
     if (rc == 0) {
         v.n = fill_places(c, numbers);
         rc = leave_out(c, v.n, err);
+        if (rc < 0)
+            send_cut_off(c);
     }
     if (rc == 0)
         v.nout = list_out(c, numbers + v.n);
@@ -270,12 +302,15 @@ static int receive_view(struct plait_election *c, int number, int fd)
     struct plait_members *m = c->m;
     int32_t *numbers = calloc((size_t)m->size, sizeof(*numbers));
     struct view v;
+    bool came;
     int rc = -1;
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    if (numbers && await_view(c, number, fd) == 0 &&
-        plait_read_all(fd, &v, sizeof(v)) == 0 && v.n > 0 && v.nout >= 0 &&
-        v.n <= m->size - v.nout &&
+    came = numbers && await_view(c, number, fd) == 0 &&
+           plait_read_all(fd, &v, sizeof(v)) == 0;
+    if (came && v.n == 0 && m->all[number].space == m->all[m->self].space)
+        c->away = v.nout;
+    if (came && v.n > 0 && v.nout >= 0 && v.n <= m->size - v.nout &&
         plait_read_all(fd, numbers,
                        (size_t)(v.n + v.nout) * sizeof(*numbers)) == 0 &&
         is_sound(m, &v, numbers)) {
@@ -336,6 +371,8 @@ static int run_election(struct plait_election *c, struct plait_error *err)
             if (!plait_fate_stopped(c, number) &&
                 c->peer[number].missed < began && ask(c, number) == 0)
                 return 0;
+            if (c->away > 0)
+                return was_cut_off(m, c->away, err);
             alive += c->peer[number].fate == PLAIT_FATE_ALIVE;
         }
         if (alive > 0)

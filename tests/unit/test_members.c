@@ -143,17 +143,20 @@ static int meet(struct plait_members *m, struct said *said)
 }
 
 /* Sets what this process believes of the machines: `far` ones are on another,
- * which is silent or, with `cut`, has an address that cannot be reached. */
+ * which is silent or, with `cut`, has an address that cannot be reached. Of
+ * those that are cut off only the lowest finds out by itself. */
 static void spread(struct plait_members *m, const struct scene *scene,
                    bool *silent)
 {
     unsigned mine = scene->far >> m->self & 1;
+    bool follows = scene->cut && mine && scene->far & ((1u << m->self) - 1);
 
     for (int i = 0; i < RANKS; i++) {
         m->all[i].space += scene->far >> i & 1;
         silent[i] = scene->silent && (scene->far >> i & 1) != mine;
         if (scene->cut && silent[i])
             strcpy(m->all[i].host, "255.255.255.255");
+        silent[i] &= !follows;
     }
 }
 
