@@ -35,8 +35,8 @@ struct plait_election {
     const struct plait_patience *patience;
     int tries;
     int *fds; /* [size] connections of the leader to the others */
-    int away; /* the leader, on this machine, may not go on, as so many are
-                 away; 0: not known */
+    int away; /* so many are AWAY that this machine's part may not go on; 0:
+                 it may, or that is not known */
 };
 
 /* Whether a process is stopped by a signal right now, as far as this machine

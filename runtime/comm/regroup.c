@@ -59,42 +59,32 @@ static void look_around(void *arg, int *fds)
     }
 }
 
-static int was_cut_off(const struct plait_members *m, int away,
-                       struct plait_error *err)
+static int was_cut_off(const struct plait_election *c, struct plait_error *err)
 {
     errno = EHOSTUNREACH;
     return plait_errorf(err,
                         "rank %d: %d other ranks live and do not answer: they "
                         "go on, or cannot be reached; ended",
-                        m->self, away);
-}
-
-/* How many processes are AWAY, and the lowest of them. */
-static int count_away(const struct plait_election *c, int *lowest)
-{
-    const struct plait_members *m = c->m;
-    int away = 0;
-
-    *lowest = m->size;
-    for (int i = m->n - 1; i >= 0; i--)
-        if (c->peer[m->present[i]].fate == PLAIT_FATE_AWAY) {
-            away++;
-            *lowest = m->present[i];
-        }
-    return away;
+                        c->m->self, c->away);
 }
 
 /* Of two parts of a world that cannot reach each other at most one may go on:
  * the larger one or, if they are equal, the one with the lowest number.
- * Processes that have ended are in neither. */
-static int check_part(const struct plait_election *c, int n,
-                      struct plait_error *err)
+ * Processes that have ended are in neither. -1 sets c->away. */
+static int check_part(struct plait_election *c, int n, struct plait_error *err)
 {
-    int lowest, away = count_away(c, &lowest);
+    const struct plait_members *m = c->m;
+    int away = 0, lowest = m->size;
 
-    if (n > away || (n == away && c->m->self < lowest))
+    for (int i = m->n - 1; i >= 0; i--)
+        if (c->peer[m->present[i]].fate == PLAIT_FATE_AWAY) {
+            away++;
+            lowest = m->present[i];
+        }
+    if (n > away || (n == away && m->self < lowest))
         return 0;
-    return was_cut_off(c->m, away, err);
+    c->away = away;
+    return was_cut_off(c, err);
 }
 
 static int by_number(const void *a, const void *b)
@@ -153,8 +143,7 @@ static void send_view(const struct plait_election *c, const struct view *v,
 static void send_cut_off(const struct plait_election *c)
 {
     const struct plait_members *m = c->m;
-    int lowest;
-    const struct view v = {.n = 0, .nout = count_away(c, &lowest)};
+    const struct view v = {.n = 0, .nout = c->away};
 
     for (int r = 0; r < m->size; r++)
         if (c->fds[r] >= 0 && m->all[r].space == m->all[m->self].space)
@@ -372,7 +361,7 @@ static int run_election(struct plait_election *c, struct plait_error *err)
                 c->peer[number].missed < began && ask(c, number) == 0)
                 return 0;
             if (c->away > 0)
-                return was_cut_off(m, c->away, err);
+                return was_cut_off(c, err);
             alive += c->peer[number].fate == PLAIT_FATE_ALIVE;
         }
         if (alive > 0)
