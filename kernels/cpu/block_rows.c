@@ -30,13 +30,9 @@ struct rows_product {
     size_t rows;  /* per task; a task has span() columns */
 };
 
-/* Number of panels of a task. Widened rows are used for all of them, and with
- * narrow panels each row is read less often. */
-#ifdef __AVX512F__
-enum { PANELS = 2 };
-#else
+/* The most panels of a task: those of widened rows, which are widened once for
+ * all of them. */
 enum { PANELS = 96 / PANEL };
-#endif
 
 struct rows_place {
     float *sum;     /* [PANELS][ROWS, PANEL] */
