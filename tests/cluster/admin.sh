@@ -3,7 +3,9 @@
 # What an administrator configures, and its effect: plugstack.conf, the site
 # file, the cache, ports, and plait doctor.
 so=$top_builddir/.libs/spank_plait.so
-cachedir=$(mktemp -d /tmp/plait-cache.XXXXXX) || exit 99
+# Kept where tap.sh starts the script again in namespaces of its own.
+cachedir=${TEST_CACHE:-$(mktemp -d "${TMPDIR:-/tmp}/plait-cache.XXXXXX")}
+export TEST_CACHE=$cachedir
 chmod 755 "$cachedir"
 # Below the ports that slurm-cluster.sh gives its daemons.
 . "$top_srcdir/tests/cluster/tap.sh" --conf MpiParams=ports=9400-9499 \

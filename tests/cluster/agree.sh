@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # No task of a planned step starts before all of its nodes have agreed. Tried
 # with a node that is late, one that refuses, and one without the plugin.
-export TEST_HOLD=${TEST_HOLD:-$(mktemp -d /tmp/plait-hold.XXXXXX)}
+export TEST_HOLD=${TEST_HOLD:-$(mktemp -d "${TMPDIR:-/tmp}/plait-hold.XXXXXX")}
 trap 'rm -rf "$TEST_HOLD"' EXIT
 cat >"$TEST_HOLD/prolog" <<END
 #!/bin/sh

@@ -6,7 +6,7 @@ hang=$top_builddir/tests/unit/.libs/hang_hwloc.so
 so=$top_builddir/.libs/spank_plait.so
 [ -f "$hang" ] || { echo "1..0 # SKIP built without shared libraries"; exit 0; }
 # exported because tap.sh may start this script again
-export TEST_HANG_FILE=${TEST_HANG_FILE:-$(mktemp /tmp/plait-hang.XXXXXX)}
+export TEST_HANG_FILE=${TEST_HANG_FILE:-$(mktemp "${TMPDIR:-/tmp}/plait-hang.XXXXXX")}
 trap 'rm -rf "$TEST_HANG_FILE"*' EXIT
 cache=$TEST_HANG_FILE.cache
 : >"$TEST_HANG_FILE.pids"

@@ -6,13 +6,14 @@
 
 #include "fuzz.h"
 #include "runtime/data/data.h"
+#include "temp_path.h"
 
 /* Image files are mapped, so they must be files. An input begins with the
  * number of bytes of labels, which follow; after them come the images. CIFAR's
  * files have thousands of bytes, more than an input: such a file is the bytes
  * after the first one, 3073 times, which is the size of that many images. */
 
-static char dir[256];
+static char dir[TEMP_PATH];
 
 static void clean_up(void)
 {
@@ -72,10 +73,7 @@ static void try(const char *path, enum plait_data_format format)
 
 static void make_dir(void)
 {
-    const char *base = getenv("TMPDIR");
-
-    snprintf(dir, sizeof(dir), "%s/plait-fuzz-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "fuzz")))
         abort();
     atexit(clean_up);
 }

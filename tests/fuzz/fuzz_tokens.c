@@ -5,12 +5,13 @@
 
 #include "fuzz.h"
 #include "runtime/data/data.h"
+#include "temp_path.h"
 
 /* Datasets are mapped, so they must be files. A Megatron pair is one corpus
  * file: a byte n, then 2 n bytes of index, then the tokens. Inputs of odd
  * length are tried as such a pair, others as the other formats. */
 
-static char dir[256];
+static char dir[TEMP_PATH];
 
 static void clean_up(void)
 {
@@ -55,10 +56,7 @@ static void try(const char *path, enum plait_data_format format)
 
 static void make_dir(void)
 {
-    const char *base = getenv("TMPDIR");
-
-    snprintf(dir, sizeof(dir), "%s/plait-fuzz-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "fuzz")))
         abort();
     atexit(clean_up);
 }

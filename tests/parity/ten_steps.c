@@ -8,6 +8,7 @@
 
 #include "runtime/train/step.h"
 #include "tap.h"
+#include "temp_path.h"
 
 /* llm.c's ten steps from OpenAI's GPT-2 124M on one repeated 4 x 64 batch.
  * Weights and batch are llm.c's files gpt2_124M.bin and
@@ -221,7 +222,7 @@ static int run(FILE *weights, const int32_t *h, const int32_t *b,
 int main(void)
 {
     const char *dir = getenv("PLAIT_GPT2_DIR");
-    char tokens[] = "/tmp/plait-ten-steps.XXXXXX";
+    char tokens[TEMP_PATH];
     int32_t h[256], b[256];
     FILE *weights, *state;
     int fd, rc;
@@ -233,7 +234,7 @@ int main(void)
     state = open_file(dir, "gpt2_124M_debug_state.bin", 20240327, 2, b);
     if (!weights || !state)
         return give_up(dir, strerror(errno));
-    fd = mkstemp(tokens);
+    fd = mkstemp(temp_path(tokens, "ten-steps"));
     if (fd < 0 || write_tokens(state, b, tokens) < 0)
         return give_up(tokens, strerror(errno));
     close(fd);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Folders have no cycles of dependencies, no function is over 60 lines, and few
-# files are over 500.
+# Folders have no cycles of dependencies, no function is over 60 lines, few files
+# are over 500, and tests make files where build-aux/time-limit finds them.
 . "$top_srcdir/tests/lib/check.sh"
 structure=$top_srcdir/build-aux/structure
 tmp=$(mktemp -d) || exit 1
@@ -24,4 +24,8 @@ mkdir "$tmp/topology" "$tmp/spank_plugin" "$tmp/kernels" "$tmp/runtime"
 } >"$tmp/topology/long.c"
 [ "$("$structure" --long "$tmp" | grep -c 'topology/long.c')" = 2 ]
 check "a long function and a long file are found" $?
+
+! grep -rn --include='*.[ch]' --include='*.sh' --exclude-dir=bench \
+    '["( ]/tmp/plait[-.]' "$top_srcdir/tests" | sed 's/^/# /' | grep .
+check "tests make their files in TMPDIR" $?
 echo "1..$n"

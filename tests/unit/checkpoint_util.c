@@ -9,10 +9,11 @@
 #include <unistd.h>
 
 #include "tap.h"
+#include "temp_path.h"
 
 struct plait_comm *world;
 int rank, size;
-char dir[64] = "/tmp/plait-checkpoint-XXXXXX";
+char dir[TEMP_PATH];
 
 int test_open(int mpi)
 {
@@ -26,7 +27,7 @@ int test_open(int mpi)
     }
     rank = plait_comm_rank(world);
     size = plait_comm_size(world);
-    if (rank == 0 && !mkdtemp(dir))
+    if (rank == 0 && !mkdtemp(temp_path(dir, "checkpoint")))
         return -1;
     plait_comm_host_broadcast(world, dir, sizeof(dir), 0);
     return 0;
@@ -34,7 +35,7 @@ int test_open(int mpi)
 
 int test_close(void)
 {
-    char command[128];
+    char command[160];
     int ret = 0;
 
     plait_comm_barrier(world);
@@ -47,7 +48,7 @@ int test_close(void)
 
 char *in_dir(const char *name)
 {
-    static char path[2][160];
+    static char path[2][256];
     static int turn;
 
     turn = !turn;

@@ -13,7 +13,7 @@
 /* All ranks of the test, and a directory that they share. */
 extern struct plait_comm *world;
 extern int rank, size;
-extern char dir[64];
+extern char dir[];
 
 /* Opens the world, of MPI or of one rank, and makes the directory. 0 or -1. */
 int test_open(int mpi);

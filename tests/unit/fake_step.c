@@ -7,7 +7,7 @@
 
 #include "topology/layout/launch.h"
 
-char fake_step_cache[80] = "cache=none", fake_step_site[80];
+char fake_step_cache[256] = "cache=none", fake_step_site[256];
 
 void fake_step_load(spank_context_t context)
 {

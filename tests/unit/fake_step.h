@@ -6,7 +6,7 @@
 
 /* The plugin's arguments in plugstack.conf: "cache=none", and "site=FILE"
  * unless it is "". */
-extern char fake_step_cache[80], fake_step_site[80];
+extern char fake_step_cache[256], fake_step_site[256];
 
 /* Reset the fake Slurm, and load the plugin. */
 void fake_step_load(spank_context_t context);

@@ -10,19 +10,20 @@
 #include "runtime/data/blend.h"
 #include "runtime/data/data.h"
 #include "tap.h"
+#include "temp_path.h"
 #include "test_seed.h"
 
 /* Datasets mixed by weights: which sample comes from which dataset, and that
  * the loader reads them in that order. */
 
-static char dir[] = "/tmp/plait-blend-XXXXXX";
+static char dir[TEMP_PATH];
 
 /* Writes 41 tokens first, first + 1, ... in llm.c's format. */
 static struct plait_dataset *create(const char *name, int32_t first,
                                     struct plait_error *err)
 {
     int32_t bytes[256 + 41] = {20240801, 7, 41};
-    char path[64];
+    char path[256];
     FILE *file;
     int i;
 
@@ -187,9 +188,9 @@ static void documents(void)
 
 int main(void)
 {
-    char command[64];
+    char command[160];
 
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "blend")))
         return 1;
     blends();
     blended_loader();

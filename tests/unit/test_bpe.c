@@ -10,6 +10,7 @@
 #include "runtime/data/tokenizer/unicode.h"
 #include "runtime/generate/text_out.h"
 #include "tap.h"
+#include "temp_path.h"
 
 /* Tokenizers made by make.py of tests/fixtures/tokenizer, in that folder or one
  * like it, against the ids that PyPI's `tokenizers` computed. */
@@ -218,14 +219,12 @@ static void refused(void)
         {"{\"model\":{" VOCAB ",\"merges\":[]}," BYTES "}",
          "no token ends a text"},
     };
-    const char *base = getenv("TMPDIR");
-    char spec[300], *path = spec + 4;
+    char spec[TEMP_PATH + 4], *path = spec + 4;
     struct plait_tokenizer *t;
     struct plait_error err;
 
-    snprintf(spec, sizeof(spec), "bpe:%s/plait-bpe-XXXXXX",
-             base ? base : "/tmp");
-    close(mkstemp(path));
+    memcpy(spec, "bpe:", 4);
+    close(mkstemp(temp_path(path, "bpe")));
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         write_file(path, cases[i].json);
         err.text[0] = '\0';

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tap.h"
+#include "temp_path.h"
 #include "topology/node/node.h"
 
 /* Recorded machines. The numbers were read off the files by a person (PCI
@@ -109,14 +110,14 @@ static int run(const char *const *argv)
 
 static void test_snapshots(const char *corpus)
 {
-    char dir[] = "/tmp/plait-corpus-XXXXXX", path[4096], root[4096];
+    char dir[TEMP_PATH], path[4096], root[4096];
     const char *unpack[] = {"tar", "-xjf", path, "-C", dir, NULL};
     const char *clean[] = {"rm", "-rf", dir, NULL};
     struct plait_error err = {""};
     struct plait_node *node;
     size_t i;
 
-    if (!mkdtemp(dir)) {
+    if (!mkdtemp(temp_path(dir, "corpus"))) {
         ok(0, "a temporary directory");
         return;
     }

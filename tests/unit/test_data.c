@@ -13,8 +13,9 @@
 #include "runtime/data/shard.h"
 #include "runtime/data/tokenizer/tokenizer.h"
 #include "tap.h"
+#include "temp_path.h"
 
-static char dir[] = "/tmp/plait-data-XXXXXX";
+static char dir[TEMP_PATH];
 
 static const char *in_dir(const char *name)
 {
@@ -456,9 +457,9 @@ static void tokenizer(void)
 
 int main(void)
 {
-    char command[64];
+    char command[160];
 
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "data")))
         return 1;
     shards();
     masked(300, 256);

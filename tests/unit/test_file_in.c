@@ -11,6 +11,7 @@
 
 #include "runtime/checkpoint/blocks_in.h"
 #include "tap.h"
+#include "temp_path.h"
 #include "test_seed.h"
 
 /* Files that a thread reads ahead give the bytes that they have, and checksums
@@ -36,8 +37,8 @@ static void fill_bytes(void)
 /* An empty file that has been unlinked. */
 static int make_file(size_t size)
 {
-    char path[] = "/tmp/plait-file-in-XXXXXX";
-    int fd = mkstemp(path);
+    char path[TEMP_PATH];
+    int fd = mkstemp(temp_path(path, "file-in"));
 
     if (fd < 0 || pwrite(fd, bytes, size, 0) != (ssize_t)size)
         abort();

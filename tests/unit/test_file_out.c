@@ -13,6 +13,7 @@
 
 #include "runtime/checkpoint/file_out.h"
 #include "tap.h"
+#include "temp_path.h"
 
 /* Files that are written block by block have the given bytes, whether they go
  * through the page cache or past it. */
@@ -20,7 +21,7 @@
 enum { BLOCK = 4 << 20, MOST = 3 * BLOCK + 4096 };
 
 static unsigned char *bytes, *back;
-static char path[64];
+static char path[TEMP_PATH];
 
 static void fill_bytes(void)
 {
@@ -172,7 +173,7 @@ int main(void)
         return 1;
     signal(SIGXFSZ, SIG_IGN);
     fill_bytes();
-    snprintf(path, sizeof(path), "/tmp/plait-file-out-%d", (int)getpid());
+    close(mkstemp(temp_path(path, "file-out")));
     sizes("a disk", NULL);
     sizes("a disk", bytes);
     left();

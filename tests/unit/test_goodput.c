@@ -7,13 +7,14 @@
 
 #include "runtime/train/metrics/goodput.h"
 #include "tap.h"
+#include "temp_path.h"
 #include "test_seed.h"
 #include "topology/predict/goodput.h"
 
 /* The cost of failures, and what is learned of it from the files of earlier
  * starts. */
 
-static char dir[] = "/tmp/plait-goodput.XXXXXX";
+static char dir[TEMP_PATH];
 
 static void write_file(const char *name, const char *text)
 {
@@ -174,7 +175,7 @@ static void check_account(void)
 
 int main(void)
 {
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "goodput")))
         return 99;
     check_formulas();
     check_past();

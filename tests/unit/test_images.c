@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include "runtime/data/data.h"
+#include "temp_path.h"
 #include "test_seed.h"
 
 /* Readers of IDX and CIFAR files, and augmentation as a function of seed,
  * sample and epoch. */
 
-static char dir[] = "/tmp/plait-images-XXXXXX";
+static char dir[TEMP_PATH];
 static uint64_t random_state;
 
 static unsigned char random_byte(void)
@@ -376,9 +377,9 @@ static void sampling(void)
 
 int main(void)
 {
-    char command[64];
+    char command[160];
 
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "images")))
         return 1;
     idx_files();
     cifar_files();

@@ -8,11 +8,12 @@
 
 #include "runtime/train/metrics/job_line.h"
 #include "tap.h"
+#include "temp_path.h"
 #include "topology/node/energy.h"
 
 /* The line for a job's comment, and the data it is made of. */
 
-static char dir[] = "/tmp/plait-job-line.XXXXXX";
+static char dir[TEMP_PATH];
 
 static void write_file(const char *name, const char *text)
 {
@@ -188,7 +189,7 @@ int main(void)
 {
     char command[600];
 
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "job-line")))
         return 99;
     check_text();
     check_join();

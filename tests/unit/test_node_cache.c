@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 #include "tap.h"
+#include "temp_path.h"
 #include "topology/node/cache.h"
 
-static char dir[] = "/tmp/plait-cache.XXXXXX", file[64];
+static char dir[TEMP_PATH], file[256];
 
 static int open_files(void)
 {
@@ -164,7 +165,7 @@ static void test_hangs(void)
 static void test_locks(void)
 {
     struct plait_error err = {0};
-    char lock[80];
+    char lock[256];
     struct stat st;
     int fd;
 
@@ -190,7 +191,7 @@ static void test_locks(void)
 
 int main(void)
 {
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "cache")))
         return 99;
     chmod(dir, 0755);
     snprintf(file, sizeof(file), "%s/node.xml", dir);

@@ -8,6 +8,7 @@
 #include "runtime/comm/comm.h"
 #include "runtime/train/step.h"
 #include "tap.h"
+#include "temp_path.h"
 
 /* Under mpirun (overflow-mpi.sh): a gradient that overflows on a single rank
  * makes all ranks skip the step and halve the loss scale. The ranks take turns
@@ -41,7 +42,7 @@ static const struct layout layouts[] = {
 };
 
 static struct plait_comm *world;
-static char data[] = "/tmp/plait-overflow-XXXXXX";
+static char data[TEMP_PATH];
 static struct plait_part data_part = {.path = data, .weight = 1};
 
 /* The results of one run. */
@@ -352,7 +353,7 @@ static void write_tokens(void)
 {
     int32_t head[256] = {20240520, 1, TOKENS};
     uint16_t tokens[TOKENS];
-    int fd = mkstemp(data);
+    int fd = mkstemp(temp_path(data, "overflow"));
 
     for (int i = 0; i < TOKENS; i++)
         tokens[i] = (i * i * 7 + i / 3) % 259;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tap.h"
+#include "temp_path.h"
 #include "topology/start/request.h"
 
 /* `plait plan` predicts what srun does: the same flags give the same sizes, the
@@ -188,7 +189,7 @@ static void write_foreign(void)
 
 int main(void)
 {
-    char dir[] = "/tmp/plait-flags-XXXXXX";
+    char dir[TEMP_PATH];
     static const struct {
         const char *flags;
         int works;
@@ -234,7 +235,7 @@ int main(void)
     };
 
     /* The command and this program share a working directory. */
-    if (!mkdtemp(dir) || chdir(dir) < 0)
+    if (!mkdtemp(temp_path(dir, "flags")) || chdir(dir) < 0)
         return 1;
     write_file("model.yaml", "");
     write_file("sizes.yaml", "parallel: {tp: 2, pp: 2}\n");

@@ -11,6 +11,7 @@
 #include "spank_plugin/policy.h"
 #include "spank_plugin/spares.h"
 #include "tap.h"
+#include "temp_path.h"
 #include "topology/layout/launch.h"
 #include "topology/start/scontrol.h"
 
@@ -297,8 +298,9 @@ static int refuses_plan(const char *text)
 static void test_node_policies(void)
 {
     static const char site[] = "policies: [{gpu: v100, max: {tp: 1}}]\n";
-    char path[] = "/tmp/plait-site.XXXXXX";
-    int quiet = dup(STDERR_FILENO), fd = mkstemp(path); /* as above */
+    char path[TEMP_PATH];
+    int quiet = dup(STDERR_FILENO),
+        fd = mkstemp(temp_path(path, "site")); /* as above */
 
     if (fd < 0 || write(fd, site, strlen(site)) < 0)
         return;

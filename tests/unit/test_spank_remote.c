@@ -15,6 +15,7 @@
 #include "fake_step.h"
 #include "spank_plugin/master.h"
 #include "tap.h"
+#include "temp_path.h"
 #include "topology/base/hash.h"
 #include "topology/layout/launch.h"
 #include "topology/node/cache.h"
@@ -246,9 +247,9 @@ static void start_task(int local)
 
 static void test_gpus(void)
 {
-    char dir[] = "/tmp/plait-spank.XXXXXX", file[64];
+    char dir[TEMP_PATH], file[256];
 
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, "spank")))
         return;
     chmod(dir, 0755);
     write_cache(dir, 0);
@@ -289,6 +290,8 @@ static void test_gpus(void)
                strcmp(fake_slurm_env("RANK"), "2") == 0,
            "a damaged cache is told and done without: %s", slurm.said);
     }
+    unlink(file);
+    snprintf(file, sizeof(file), "%s/node.lock", dir);
     unlink(file);
     rmdir(dir);
     strcpy(fake_step_cache, "cache=none");

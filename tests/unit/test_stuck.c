@@ -7,6 +7,7 @@
 #include "runtime/stuck/judge.h"
 #include "runtime/stuck/look.h"
 #include "tap.h"
+#include "temp_path.h"
 
 /* Which rank is guilty, of eight ranks with tp 2, pp 2, dp 2. Each has the
  * world (group 0), its tp group (1), its pp group (2) and its dp group (3). */
@@ -399,11 +400,11 @@ static void test_record(void)
 
 static void test_process(void)
 {
-    char where[128], path[] = "/tmp/plait-stuck.XXXXXX";
+    char where[128], path[TEMP_PATH];
     int to[2], seen = 0;
     pid_t pid;
 
-    if (!ok(pipe(to) == 0 && mkdtemp(path), "a pipe"))
+    if (!ok(pipe(to) == 0 && mkdtemp(temp_path(path, "stuck")), "a pipe"))
         return;
     pid = fork();
     if (pid == 0) {
