@@ -260,13 +260,13 @@ done
 # In a terminal of any size all lines are shown, and none is wrapped.
 if command -v tmux >/dev/null; then
     for size in 60x20 80x24 200x60; do
-        server="plait-view-$$-$size"
-        tmux -L "$server" -f /dev/null new-session -d -x "${size%x*}" \
+        server=$dir/tmux-$size
+        tmux -S "$server" -f /dev/null new-session -d -x "${size%x*}" \
             -y "${size#*x}" "exec $watch $dir/long.jsonl"
         until_true sh -c \
-            "tmux -L $server capture-pane -p | grep -q 'q quits'"
-        tmux -L "$server" capture-pane -p >"$dir/screen"
-        tmux -L "$server" kill-server
+            "tmux -S $server capture-pane -p | grep -q 'q quits'"
+        tmux -S "$server" capture-pane -p >"$dir/screen"
+        tmux -S "$server" kill-server
         curves=1
         [ "${size%x*}" = 200 ] && curves=2
         [ "$(wc -L <"$dir/screen")" -le "${size%x*}" ] &&

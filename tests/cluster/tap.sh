@@ -129,6 +129,7 @@ unset "${!SLURM_@}" "${!SBATCH_@}" "${!SALLOC_@}" "${!PLAIT_@}" 2>/dev/null
 [ -z "$prefix" ] || export SLURM_PREFIX=$prefix
 work=$(mktemp -d "${TMPDIR:-/tmp}/plait.XXXXXX") || exit 99
 chmod 755 "$work"
+export XDG_CACHE_HOME=$work # trainings remember the machine's peak there
 trap clean_up EXIT
 cluster start "$work/slurm" --plugin "$plugin cache=$work/slurm/cache" "$@" ||
     { echo "Bail out! no cluster"; exit 99; }
