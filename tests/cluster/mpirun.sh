@@ -17,7 +17,7 @@ export PLAIT_SITE=
 . "$top_srcdir/tests/lib/check.sh"
 . "$top_srcdir/tests/lib/until.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/plait.XXXXXX") || exit 99
-export TMPDIR=$work
+export TMPDIR=$work XDG_CACHE_HOME=$work
 trap 'kill $(cat "$work"/*.pid) 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 99
 
