@@ -295,33 +295,6 @@ static void test_crowd(void)
     waitpid(stranger, NULL, 0);
 }
 
-/* A rank that has been busy elsewhere since its hello, for longer than the
- * other end waits for the proof. */
-static void test_late(void)
-{
-    struct plait_meeting root = {.name = "late", .size = 2}, m = root;
-    struct plait_greeting g, h = {0};
-    int fd[2], late;
-    char c;
-
-    m.rank = 1;
-    if (!ok(socketpair(AF_UNIX, SOCK_STREAM, 0, fd) == 0, "two ends"))
-        return;
-    ok(plait_greeting_begin(&g, &m, fd[1]) == 0 &&
-           plait_greeting_finish(&g, &m, fd[1]) == 0 &&
-           plait_greeting_hear(&h, &root, fd[0]) == 1 &&
-           plait_greeting_reply(&h, &root, fd[0]) == 0,
-       "a hello is answered");
-    g.looked -= PLAIT_GREETING_S;
-    errno = 0;
-    late = plait_greeting_finish(&g, &m, fd[1]);
-    ok(late < 0 && errno == ETIMEDOUT && recv(fd[0], &c, 1, MSG_DONTWAIT) < 0 &&
-           errno == EAGAIN,
-       "who looks for the answer too late sends no proof");
-    close(fd[0]);
-    close(fd[1]);
-}
-
 static void test_secret(void)
 {
     struct plait_launch l = launch_at(0, 2, free_port());
@@ -388,7 +361,6 @@ int main(void)
     test_gone();
     test_strangers();
     test_crowd();
-    test_late();
     test_secret();
     test_taken();
     return done_testing();

@@ -14,7 +14,6 @@
 #include <sys/time.h>
 
 #include "runtime/comm/bootstrap/notice.h"
-#include "runtime/trace/trace.h"
 
 static const char magic[8] = "PLAITRV1";
 
@@ -65,7 +64,6 @@ int plait_greeting_begin(struct plait_greeting *g,
                          const struct plait_meeting *m, int fd)
 {
     memset(g, 0, sizeof(*g));
-    g->looked = plait_trace_now();
     g->hello.key = m->key;
     g->hello.rank = (uint32_t)m->rank;
     g->hello.size = (uint32_t)m->size;
@@ -91,18 +89,11 @@ int plait_greeting_prove(const struct plait_greeting *g,
 int plait_greeting_finish(struct plait_greeting *g,
                           const struct plait_meeting *m, int fd)
 {
-    double now = plait_trace_now(), since = now - g->looked;
     int rc = read_some(g, fd, (char *)&g->answer + g->got,
                        sizeof(g->answer) - g->got);
 
-    g->looked = now;
     if (rc <= 0)
         return rc;
-    /* A second is left for the proof to arrive. */
-    if (since > PLAIT_GREETING_S - 1) {
-        errno = ETIMEDOUT;
-        return -1;
-    }
     return plait_greeting_prove(g, m, fd) < 0 ? -1 : 1;
 }
 

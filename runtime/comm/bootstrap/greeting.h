@@ -12,13 +12,7 @@
  * step's secret: the end that has connected sends hello, the end that listens
  * answers with its proof, and the first sends its own proof. */
 
-enum {
-    PLAIT_GREETING_NONCE = 16,
-    /* How long, in seconds, a connection stays open that says nothing. The end
-     * that listens closes it when the proof has not come so long after the
-     * answer. */
-    PLAIT_GREETING_S = 5
-};
+enum { PLAIT_GREETING_NONCE = 16 };
 
 /* The first message of a rank that has connected. */
 struct plait_hello {
@@ -40,17 +34,13 @@ struct plait_greeting {
     struct plait_hello hello;
     struct plait_answer answer;
     unsigned char proof[PLAIT_PROOF_SIZE];
-    double looked; /* when finish last looked for the answer */
 };
 
 /* All return -1 with errno where the other end is not a peer or is lost. */
 
 /* For the end that has connected. begin: sends the hello of m->rank. finish:
  * reads what has come of the answer, which must be m->root's, without waiting.
- * 1: it is complete, and this rank's proof is sent; 0: not yet. -1 with
- * ETIMEDOUT where nobody looked for the answer for so long that the other end
- * may have closed: it would take the proof all the same, and the first message
- * would be lost. To be tried again on a new connection. */
+ * 1: it is complete, and this rank's proof is sent; 0: not yet. */
 int plait_greeting_begin(struct plait_greeting *g,
                          const struct plait_meeting *m, int fd);
 int plait_greeting_finish(struct plait_greeting *g,

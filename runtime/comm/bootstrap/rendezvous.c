@@ -23,6 +23,8 @@
 #include "runtime/comm/bootstrap/notice.h"
 #include "runtime/trace/trace.h"
 
+/* A connection that has not proved the secret within this time is dropped. */
+#define PATIENCE_S 5
 /* How often the root calls look(). */
 #define LOOK_S 0.1
 /* Unproved connections at once. */
@@ -158,8 +160,7 @@ static int who_yields(const struct host *h)
 
     for (int i = 0; i < h->nguests; i++)
         if (!h->guest[i].answered)
-            return now > h->guest[i].until - PLAIT_GREETING_S + CROWDED_S ? i
-                                                                          : -1;
+            return now > h->guest[i].until - PATIENCE_S + CROWDED_S ? i : -1;
     return -1;
 }
 
@@ -176,7 +177,7 @@ static void add_guest(struct host *h, int fd)
     if (h->nguests == MAX_GUESTS)
         drop_guest(h, who_yields(h));
     h->guest[h->nguests] =
-        (struct guest){.fd = fd, .until = plait_trace_now() + PLAIT_GREETING_S};
+        (struct guest){.fd = fd, .until = plait_trace_now() + PATIENCE_S};
     h->nguests++;
 }
 
@@ -199,7 +200,7 @@ static int read_guest(struct host *h, struct guest *g)
         return -1;
     if (heard == 1) {
         g->answered = true;
-        g->until = plait_trace_now() + PLAIT_GREETING_S;
+        g->until = plait_trace_now() + PATIENCE_S;
         return plait_greeting_reply(&g->greeting, h->m, g->fd);
     }
     return heard == 2 ? 1 : heard;
@@ -359,7 +360,7 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
 
     do {
         for (int i = 0; i < ports && port + i < 65536; i++) {
-            fd = plait_rendezvous_reach(host, port + i, PLAIT_GREETING_S);
+            fd = plait_rendezvous_reach(host, port + i, PATIENCE_S);
             if (fd >= 0 && plait_rendezvous_greet(m, fd) == 0)
                 return fd;
             saved = errno;

@@ -13,6 +13,8 @@
 #include "runtime/comm/tcp/links_private.h"
 #include "runtime/trace/trace.h"
 
+/* A connection that has not proved the secret within this time is dropped. */
+#define PATIENCE_S 5
 /* Unproved connections at once; how long each that was not answered has when
  * there are that many. */
 #define MAX_GUESTS 64
@@ -214,7 +216,7 @@ static void join_peer(struct plait_links *l, struct plait_link *k)
     const struct plait_meeting m = meeting_of(l, k->peer);
     int number = all->order[k->peer];
     int fd = plait_rendezvous_reach(plait_members_host(all, number),
-                                    all->all[number].port, PLAIT_GREETING_S);
+                                    all->all[number].port, PATIENCE_S);
     struct plait_wire *w;
 
     if (fd < 0) {
@@ -292,7 +294,7 @@ static bool is_late(const struct plait_links *l, const struct plait_wire *w,
     bool crowded = l->nguests >= MAX_GUESTS && w->peer < 0;
 
     return w->fd >= 0 && w->state == PLAIT_WIRE_GUEST &&
-           now > w->since + (crowded ? CROWDED_S : PLAIT_GREETING_S);
+           now > w->since + (crowded ? CROWDED_S : PATIENCE_S);
 }
 
 /* This process may not have looked for long: what a guest has sent is read
