@@ -4,8 +4,10 @@
 # file, the cache, ports, and plait doctor.
 so=$top_builddir/.libs/spank_plait.so
 # Kept where tap.sh starts the script again in namespaces of its own.
-cachedir=${TEST_CACHE:-$(mktemp -d "${TMPDIR:-/tmp}/plait-cache.XXXXXX")}
+cachedir=${TEST_CACHE:-$(mktemp -d "${TMPDIR:-/tmp}/plait-cache.XXXXXX")} ||
+    exit 99
 export TEST_CACHE=$cachedir
+trap 'rm -rf "$cachedir"' EXIT
 chmod 755 "$cachedir"
 # Below the ports that slurm-cluster.sh gives its daemons.
 . "$top_srcdir/tests/cluster/tap.sh" --conf MpiParams=ports=9400-9499 \
