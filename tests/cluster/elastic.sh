@@ -27,10 +27,10 @@ start()
 {
     timeout 480 srun -Q --mpi=none --kill-on-bad-exit=0 --no-kill -N3 \
         -w 'node[1-3]' --ntasks-per-node=2 --output="$1.out.%t" \
-        "$plait_run" run --elastic --pin=none $2 -- "$train" c.yaml --device cpu \
-        --set train.steps=$steps --set checkpoint.dir="$work/$1.ck" \
-        --set checkpoint.every=5 --set log.metrics="$1.jsonl" "${@:3}" \
-        >"$1.srun" 2>&1 </dev/null &
+        "$plait_run" run --elastic --pin=none $2 -- "$train" c.yaml \
+        --device cpu --set train.steps=$steps \
+        --set checkpoint.dir="$work/$1.ck" --set checkpoint.every=5 \
+        --set log.metrics="$1.jsonl" "${@:3}" >"$1.srun" 2>&1 </dev/null &
     pid=$!
 }
 
