@@ -261,10 +261,10 @@ static bool is_sound(const struct plait_members *m, const struct view *v,
     return sound && among;
 }
 
-/* Wait until process `number`, the leader, has sent something; -1: it never
- * does. Processes that ask this one meanwhile are turned away, so that they ask
- * the leader. */
-static int await_view(struct plait_election *c, int number, int fd)
+/* Wait until process `number`, the leader, has sent its next message; -1: it
+ * never does. Processes that ask this one meanwhile are turned away, so that
+ * they ask the leader. */
+static int await_leader(struct plait_election *c, int number, int fd)
 {
     double until = plait_trace_now() + c->meeting.timeout_s;
 
@@ -284,7 +284,7 @@ static int await_view(struct plait_election *c, int number, int fd)
     return -1;
 }
 
-/* Receive the outcome from the leader on a connection that it has accepted. */
+/* Receive the outcome from the leader, which this process has given a proof. */
 static int receive_view(struct plait_election *c, int number, int fd)
 {
     const struct timeval patience = {.tv_sec = ANSWER_S};
@@ -294,8 +294,11 @@ static int receive_view(struct plait_election *c, int number, int fd)
     bool came;
     int rc = -1;
 
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    came = numbers && await_view(c, number, fd) == 0 &&
+    came = numbers && await_leader(c, number, fd) == 0 &&
+           plait_rendezvous_await(&c->meeting, fd) == 0 &&
+           setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
+                      sizeof(patience)) == 0 &&
+           await_leader(c, number, fd) == 0 &&
            plait_read_all(fd, &v, sizeof(v)) == 0;
     if (came && v.n == 0 && m->all[number].space == m->all[m->self].space)
         c->away = v.nout;

@@ -393,8 +393,8 @@ static int begin_as(struct plait_greeting *g, const struct plait_meeting *m,
     return -1;
 }
 
-/* Whether the connection is still open a while after the proof. A goodbye makes
- * rank 1 forget the false peer. */
+/* Whether the proof is confirmed and the connection still open a while after. A
+ * goodbye makes rank 1 forget the false peer. */
 static bool is_taken(const struct plait_greeting *g,
                      const struct plait_meeting *m, int fd, pid_t stopped)
 {
@@ -406,6 +406,7 @@ static bool is_taken(const struct plait_greeting *g,
         usleep(5500000);
         kill(stopped, SIGCONT);
     }
+    taken = taken && plait_read_all(fd, &c, sizeof(c)) == 0;
     usleep(500000);
     taken = taken && recv(fd, &c, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
     plait_write_all(fd, goodbye, sizeof(goodbye));

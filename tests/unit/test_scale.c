@@ -55,7 +55,7 @@ ssize_t send(int fd, const void *buf, size_t n, int flags)
 /* -- what the tree predicts ------------------------------------------------ */
 
 /* Rendezvous: what the joining rank sends, and what its parent sends. */
-enum { HELLO = 40, PROOF = 32, ANSWER = 48 };
+enum { HELLO = 40, PROOF = 32, ANSWER = 48, CONFIRM = 1 };
 enum {
     CONTACT = sizeof(struct plait_tcp_contact),
     PLACE = sizeof(struct plait_tcp_place),
@@ -119,13 +119,19 @@ static void add_join(struct sent *s)
     add(s, 1, PROOF);
 }
 
+static void add_guests(struct sent *s, int n)
+{
+    add(s, n, ANSWER);
+    add(s, n, CONFIRM);
+}
+
 static void add_world(struct sent *s, const struct plait_tcp_tree *t, int rank,
                       int size)
 {
     bool tree = size - 1 > PLAIT_TCP_WAYS;
 
     if (rank == 0) {
-        add(s, size - 1, ANSWER);
+        add_guests(s, size - 1);
         add(s, tree ? size - 1 - t->ways : 0, PLACE);
         return;
     }
@@ -133,7 +139,7 @@ static void add_world(struct sent *s, const struct plait_tcp_tree *t, int rank,
     add(s, tree, CONTACT);
     if (t->parent > 0)
         add_join(s);
-    add(s, t->ways, ANSWER);
+    add_guests(s, t->ways);
 }
 
 static void add_split(struct sent *s, const struct plait_tcp_tree *t, int rank,
@@ -150,7 +156,7 @@ static void add_split(struct sent *s, const struct plait_tcp_tree *t, int rank,
     plait_tcp_tree_init(&group, tp ? rank % TP : rank / TP, members);
     if (group.parent >= 0)
         add_join(s);
-    add(s, group.ways, ANSWER);
+    add_guests(s, group.ways);
 }
 
 static struct sent expected(int phase, int rank, int size)

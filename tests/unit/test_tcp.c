@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,7 +221,7 @@ static void pester(int port, int n)
     char noise[SIZE + 8];
 
     memset(noise, 'x', sizeof(noise));
-    memcpy(noise, "PLAITRV1", 8);
+    memcpy(noise, "PLAITRV2", 8);
     for (int i = 0; i < n; i++) {
         int fd = connect_to(port);
 
@@ -262,7 +263,7 @@ static void test_strangers(void)
 }
 
 /* A rank that has its answer sends its proof only after strangers have filled
- * the list of unproved connections: it would not notice that it was dropped. */
+ * the list of unproved connections. */
 static void test_crowd(void)
 {
     struct plait_meeting m = {.name = "crowd", .size = 2, .timeout_s = 10};
@@ -271,6 +272,7 @@ static void test_crowd(void)
     struct plait_error err;
     pid_t root, stranger;
     int fd, rc, status;
+    char c;
 
     fflush(stdout);
     root = fork();
@@ -286,7 +288,8 @@ static void test_crowd(void)
         _exit(1);
     }
     usleep(1000000);
-    rc |= plait_greeting_prove(&g, &m, fd) < 0;
+    rc |= plait_greeting_prove(&g, &m, fd) < 0 ||
+          plait_read_all(fd, &c, sizeof(c)) < 0;
     waitpid(root, &status, 0);
     ok(rc == 0 && status == 0, "a rank that was answered is not crowded out");
     close(fd);
@@ -294,6 +297,81 @@ static void test_crowd(void)
     kill(stranger, SIGKILL);
     waitpid(stranger, NULL, 0);
 }
+
+/* -- late proofs ---------------------------------------------------------- */
+
+static void test_greeting(void)
+{
+    struct plait_meeting root = {.name = "greeting", .size = 2}, m = root;
+    struct plait_greeting g, h = {0};
+    int fd[2];
+
+    m.rank = 1;
+    if (!ok(socketpair(AF_UNIX, SOCK_STREAM, 0, fd) == 0, "two ends"))
+        return;
+    ok(plait_greeting_begin(&g, &m, fd[1]) == 0 &&
+           plait_greeting_hear(&h, &root, fd[0]) == 1 &&
+           plait_greeting_reply(&h, &root, fd[0]) == 0 &&
+           plait_greeting_finish(&g, &m, fd[1]) == 0 &&
+           plait_greeting_finish(&g, &m, fd[1]) == 0,
+       "whose proof is sent is not connected yet");
+    ok(plait_greeting_hear(&h, &root, fd[0]) == 2 &&
+           plait_greeting_confirm(fd[0]) == 0 &&
+           plait_greeting_finish(&g, &m, fd[1]) == 1,
+       "whose proof is confirmed is");
+    close(fd[0]);
+    close(fd[1]);
+}
+
+static int accept_one(int listener)
+{
+    struct pollfd p = {listener, POLLIN, 0};
+
+    poll(&p, 1, 30000);
+    return accept(listener, NULL, NULL);
+}
+
+/* Rank 1 looks for the answer only when the root has closed the connection, as
+ * happens on a busy machine: it must connect again. The root's first
+ * connection is served here. */
+static void test_late(void)
+{
+    struct plait_meeting m = {.name = "late", .size = 2, .timeout_s = 30};
+    int port = 0, listener = plait_rendezvous_listen(&port), fds[2] = {-2, -1};
+    unsigned char proof[PLAIT_PROOF_SIZE];
+    struct plait_greeting g = {0};
+    struct plait_error err = {""};
+    int fd, rc, status;
+    char c = 0;
+    pid_t rank;
+
+    fflush(stdout);
+    rank = fork();
+    if (rank == 0) {
+        m.rank = 1;
+        fd = plait_rendezvous_join(&m, "localhost", port, 1, &err);
+        _exit(fd < 0 || plait_read_all(fd, &c, 1) < 0 || c != 'x');
+    }
+    fd = accept_one(listener);
+    while ((rc = plait_greeting_hear(&g, &m, fd)) == 0)
+        usleep(1000);
+    rc = rc == 1 && plait_greeting_reply(&g, &m, fd) == 0 &&
+                 plait_read_all(fd, proof, sizeof(proof)) == 0
+             ? 0
+             : -1;
+    close(fd);
+    ok(rc == 0, "a connection is closed that waits for its proof");
+    rc = plait_rendezvous_gather(&m, listener, fds, &err);
+    if (rc == 0)
+        plait_write_all(fds[1], "x", 1);
+    waitpid(rank, &status, 0);
+    ok(rc == 0 && status == 0, "its rank connects again%s%s",
+       err.text[0] ? ": " : "", err.text);
+    close(fds[1]);
+    close(listener);
+}
+
+/* -- other jobs ----------------------------------------------------------- */
 
 static void test_secret(void)
 {
@@ -361,6 +439,8 @@ int main(void)
     test_gone();
     test_strangers();
     test_crowd();
+    test_greeting();
+    test_late();
     test_secret();
     test_taken();
     return done_testing();

@@ -15,7 +15,7 @@
 
 #include "runtime/comm/bootstrap/notice.h"
 
-static const char magic[8] = "PLAITRV1";
+static const char magic[8] = "PLAITRV2";
 
 /* HMAC-SHA-256, keyed by the secret, of the sender's role, the rank's hello and
  * the listener's nonce. */
@@ -89,12 +89,14 @@ int plait_greeting_prove(const struct plait_greeting *g,
 int plait_greeting_finish(struct plait_greeting *g,
                           const struct plait_meeting *m, int fd)
 {
-    int rc = read_some(g, fd, (char *)&g->answer + g->got,
-                       sizeof(g->answer) - g->got);
+    char confirmed;
+    int rc;
 
-    if (rc <= 0)
-        return rc;
-    return plait_greeting_prove(g, m, fd) < 0 ? -1 : 1;
+    if (g->got == sizeof(g->answer))
+        return read_some(g, fd, &confirmed, 1);
+    rc = read_some(g, fd, (char *)&g->answer + g->got,
+                   sizeof(g->answer) - g->got);
+    return rc <= 0 ? rc : plait_greeting_prove(g, m, fd);
 }
 
 /* -- who listens ----------------------------------------------------------- */
@@ -138,6 +140,11 @@ int plait_greeting_reply(struct plait_greeting *g,
         make_proof(m, '0', &g->hello, g->answer.nonce, g->answer.proof) < 0)
         return -1;
     return plait_write_all(fd, &g->answer, sizeof(g->answer));
+}
+
+int plait_greeting_confirm(int fd)
+{
+    return plait_write_all(fd, "", 1);
 }
 
 /* -- both ------------------------------------------------------------------ */

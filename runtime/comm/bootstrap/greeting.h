@@ -10,7 +10,10 @@
 
 /* How the two ends of a new connection prove to each other that they know the
  * step's secret: the end that has connected sends hello, the end that listens
- * answers with its proof, and the first sends its own proof. */
+ * answers with its proof, the first sends its own proof, and the second
+ * confirms it. Only then do both count as connected: the end that listens may
+ * have closed the connection before the proof came, and the proof is sent all
+ * the same. */
 
 enum { PLAIT_GREETING_NONCE = 16 };
 
@@ -39,26 +42,28 @@ struct plait_greeting {
 /* All return -1 with errno where the other end is not a peer or is lost. */
 
 /* For the end that has connected. begin: sends the hello of m->rank. finish:
- * reads what has come of the answer, which must be m->root's, without waiting.
- * 1: it is complete, and this rank's proof is sent; 0: not yet. */
+ * reads what has come of the answer, which must be m->root's, without waiting,
+ * and sends this rank's proof. 1: the proof is confirmed; 0: not yet. */
 int plait_greeting_begin(struct plait_greeting *g,
                          const struct plait_meeting *m, int fd);
 int plait_greeting_finish(struct plait_greeting *g,
                           const struct plait_meeting *m, int fd);
-/* The same as finish, for a caller that has read the answer into g->answer. */
+/* Sends the proof, for a caller that has read the answer into g->answer and
+ * waits for the byte that confirms it. */
 int plait_greeting_prove(const struct plait_greeting *g,
                          const struct plait_meeting *m, int fd);
 
 /* For the end that listens. hear: reads what has come, without waiting. 0: not
  * complete; 1: the hello of rank g->hello.rank, which is not proved and may be
  * unexpected: answer it by reply; 2: that rank has proved that it knows the
- * secret; PLAIT_GREETING_NOTICE: this is no greeting, but hello and proof may
- * be a notice (notice.h). */
+ * secret: confirm it; PLAIT_GREETING_NOTICE: this is no greeting, but hello and
+ * proof may be a notice (notice.h). */
 enum { PLAIT_GREETING_NOTICE = 3 };
 int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
                         int fd);
 int plait_greeting_reply(struct plait_greeting *g,
                          const struct plait_meeting *m, int fd);
+int plait_greeting_confirm(int fd);
 
 /* Prepares a proved connection: no timeouts, no Nagle delay, and keepalive to
  * notice that the peer's machine has failed. */

@@ -152,8 +152,7 @@ static void drop_guest(struct host *h, int i)
 }
 
 /* The guest that makes room for another one; -1: none. A guest that was
- * answered stays: as soon as it has sent its proof, it counts itself as
- * connected. */
+ * answered stays: its proof is on the way. */
 static int who_yields(const struct host *h)
 {
     double now = plait_trace_now();
@@ -203,7 +202,9 @@ static int read_guest(struct host *h, struct guest *g)
         g->until = plait_trace_now() + PATIENCE_S;
         return plait_greeting_reply(&g->greeting, h->m, g->fd);
     }
-    return heard == 2 ? 1 : heard;
+    if (heard == 2)
+        return plait_greeting_confirm(g->fd) < 0 ? -1 : 1;
+    return heard;
 }
 
 /* polled: when it was asked what can be read. A guest whose time ran out later,
@@ -347,6 +348,17 @@ int plait_rendezvous_greet(const struct plait_meeting *m, int fd)
         plait_read_all(fd, &g.answer, sizeof(g.answer)) < 0 ||
         plait_greeting_prove(&g, m, fd) < 0)
         return -1;
+    return 0;
+}
+
+int plait_rendezvous_await(const struct plait_meeting *m, int fd)
+{
+    const struct timeval patience = {.tv_sec = (time_t)m->timeout_s + 1};
+    char confirmed;
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (plait_read_all(fd, &confirmed, 1) < 0)
+        return -1;
     plait_greeting_settle(fd);
     return 0;
 }
@@ -361,7 +373,8 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
     do {
         for (int i = 0; i < ports && port + i < 65536; i++) {
             fd = plait_rendezvous_reach(host, port + i, PATIENCE_S);
-            if (fd >= 0 && plait_rendezvous_greet(m, fd) == 0)
+            if (fd >= 0 && plait_rendezvous_greet(m, fd) == 0 &&
+                plait_rendezvous_await(m, fd) == 0)
                 return fd;
             saved = errno;
             if (i == 0)

@@ -54,11 +54,13 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
 int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                           int port, int ports, struct plait_error *err);
 
-/* The two halves of a single attempt to join: a connection, with a timeout of
- * patience_s for every later read and write, and the proofs over it. -1 with
- * errno; ECONNREFUSED: nobody listens there. */
+/* The three parts of a single attempt to join: a connection, with a timeout of
+ * patience_s for every later read and write; the proofs over it; and that the
+ * root confirms this rank's or closes the connection, for which `await` waits
+ * some m->timeout_s. -1 with errno; ECONNREFUSED: nobody listens there. */
 int plait_rendezvous_reach(const char *host, int port, int patience_s);
 int plait_rendezvous_greet(const struct plait_meeting *m, int fd);
+int plait_rendezvous_await(const struct plait_meeting *m, int fd);
 
 /* Read or write a whole buffer, restarting after signals. -1 with errno. */
 int plait_write_all(int fd, const void *buf, size_t bytes);

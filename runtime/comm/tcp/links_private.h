@@ -44,7 +44,7 @@ struct plait_early {
 
 enum plait_wire_state {
     PLAIT_WIRE_TREE,    /* to a neighbour in the tree: no messages */
-    PLAIT_WIRE_JOINING, /* made by this rank, not proved yet */
+    PLAIT_WIRE_JOINING, /* made by this rank, not confirmed yet */
     PLAIT_WIRE_GUEST,   /* made by another rank, not proved yet */
     PLAIT_WIRE_OPEN
 };

@@ -286,8 +286,8 @@ void plait_wires_accept(struct plait_links *l)
             return;
 }
 
-/* A guest that was answered, whose rank is known then, counts itself as
- * connected as soon as it has sent its proof: it need not make room. */
+/* A guest that was answered, whose rank is known then, need not make room: its
+ * proof is on the way. */
 static bool is_late(const struct plait_links *l, const struct plait_wire *w,
                     double now)
 {
@@ -348,7 +348,7 @@ static int hear_guest(struct plait_links *l, struct plait_wire *w)
         return -1;
     }
     if (heard == 2)
-        return 1;
+        return plait_greeting_confirm(w->fd) < 0 ? -1 : 1;
     if (heard <= 0)
         return heard;
     if (!is_welcome(l, (int)w->greeting.hello.rank))
