@@ -258,7 +258,22 @@ static void print_head(void)
 
 /* -- all ------------------------------------------------------------------- */
 
-/* Restricts PyTorch and its libraries to the instructions of PLAIT_CPU_ISA. */
+/* What torch.compile has compiled for other instructions does not compile for
+ * these, and its cache does not tell them apart. */
+static void set_cache(const char *class)
+{
+    const char *dir = getenv("TORCHINDUCTOR_CACHE_DIR");
+    char own[4096];
+
+    if (!dir)
+        return;
+    snprintf(own, sizeof(own), "%s-%s", dir, class);
+    setenv("TORCHINDUCTOR_CACHE_DIR", own, 1);
+}
+
+/* Restricts PyTorch and its libraries to the instructions of PLAIT_CPU_ISA.
+ * MKL heeds MKL_ENABLE_INSTRUCTIONS on Intel's processors alone; MKL_CBWR
+ * COMPATIBLE is SSE2 on all. */
 static void follow_class(void)
 {
     static const char *const names[][4] = {
@@ -269,7 +284,12 @@ static void follow_class(void)
     };
     const char *class = getenv("PLAIT_CPU_ISA");
 
-    for (size_t i = 0; class && i < sizeof(names) / sizeof(*names); i++) {
+    if (!class)
+        return;
+    set_cache(class);
+    if (strcmp(class, "base") == 0)
+        setenv("MKL_CBWR", "COMPATIBLE", 1);
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         if (strcmp(class, names[i][0]) != 0)
             continue;
         if (names[i][1])
