@@ -276,28 +276,27 @@ static void set_cache(const char *class)
  * COMPATIBLE is SSE2 on all. */
 static void follow_class(void)
 {
-    static const char *const names[][4] = {
-        {"avx512bf16", NULL, "AVX512_CORE_BF16", NULL},
-        {"avx512", "avx512", "AVX512_CORE", "AVX512"},
-        {"avx2", "avx2", "AVX2", "AVX2"},
-        {"base", "default", "SSE41", "SSE4_2"},
+    enum { VARIABLES = 4 };
+    static const char *const variable[VARIABLES] = {
+        "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS",
+        "MKL_CBWR"};
+    static const struct {
+        const char *class, *value[VARIABLES];
+    } all[] = {
+        {"avx512bf16", {NULL, "AVX512_CORE_BF16", NULL, NULL}},
+        {"avx512", {"avx512", "AVX512_CORE", "AVX512", NULL}},
+        {"avx2", {"avx2", "AVX2", "AVX2", NULL}},
+        {"base", {"default", "SSE41", "SSE4_2", "COMPATIBLE"}},
     };
     const char *class = getenv("PLAIT_CPU_ISA");
 
     if (!class)
         return;
     set_cache(class);
-    if (strcmp(class, "base") == 0)
-        setenv("MKL_CBWR", "COMPATIBLE", 1);
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (strcmp(class, names[i][0]) != 0)
-            continue;
-        if (names[i][1])
-            setenv("ATEN_CPU_CAPABILITY", names[i][1], 1);
-        setenv("ONEDNN_MAX_CPU_ISA", names[i][2], 1);
-        if (names[i][3])
-            setenv("MKL_ENABLE_INSTRUCTIONS", names[i][3], 1);
-    }
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        for (int k = 0; strcmp(class, all[i].class) == 0 && k < VARIABLES; k++)
+            if (all[i].value[k])
+                setenv(variable[k], all[i].value[k], 1);
 }
 
 json_t *bench_steps(const struct bench_step_options *o)
