@@ -48,20 +48,24 @@ void plait_arith_narrow(void *to, const float *from, size_t n,
     }
 }
 
-void plait_arith_reduce_floats(float *restrict to, const float *restrict from,
+void plait_arith_reduce_floats(float *to, const float *a, const float *b,
                                size_t n, enum plait_reduce op)
 {
     size_t strips = op == PLAIT_SUM ? n / STRIP * STRIP : 0;
 
-    for (size_t i = 0; i < strips; i += STRIP)
+    for (size_t i = 0; i < strips; i += STRIP) {
+        float sum[STRIP];
+
         for (size_t k = 0; k < STRIP; k++)
-            to[i + k] += from[i + k];
+            sum[k] = a[i + k] + b[i + k];
+        memcpy(to + i, sum, sizeof(sum));
+    }
     if (op == PLAIT_SUM)
         for (size_t i = strips; i < n; i++)
-            to[i] += from[i];
+            to[i] = a[i] + b[i];
     else
         for (size_t i = 0; i < n; i++)
-            to[i] = from[i] > to[i] ? from[i] : to[i];
+            to[i] = b[i] > a[i] ? b[i] : a[i];
 }
 
 static void reduce_ints(int32_t *to, const int32_t *a, const int32_t *b,
@@ -98,11 +102,15 @@ void plait_arith_reduce(void *to, const void *a, const void *b, size_t n,
         reduce_doubles(to, a, b, n, op);
         return;
     }
+    if (type == PLAIT_F32) {
+        plait_arith_reduce_floats(to, a, b, n, op);
+        return;
+    }
     for (size_t i = 0; i < n; i += k) {
         k = n - i < BLOCK ? n - i : BLOCK;
         plait_arith_widen(x, (const char *)a + i * size, k, type);
         plait_arith_widen(y, (const char *)b + i * size, k, type);
-        plait_arith_reduce_floats(x, y, k, op);
+        plait_arith_reduce_floats(x, x, y, k, op);
         plait_arith_narrow((char *)to + i * size, x, k, type);
     }
 }

@@ -13,9 +13,9 @@ void plait_arith_widen(float *to, const void *from, size_t n,
                        enum plait_dtype type);
 void plait_arith_narrow(void *to, const float *from, size_t n,
                         enum plait_dtype type);
-/* to[i] = to[i] and from[i] reduced. Sums are made in strips of fixed length,
- * which every compiler vectorizes. */
-void plait_arith_reduce_floats(float *restrict to, const float *restrict from,
+/* to[i] = a[i] and b[i] reduced; `to` may be a or b. Sums are made in strips of
+ * fixed length, which every compiler vectorizes. */
+void plait_arith_reduce_floats(float *to, const float *a, const float *b,
                                size_t n, enum plait_reduce op);
 /* to[i] = a[i] and b[i] reduced. 16-bit floats are reduced in fp32, then
  * rounded. `to` may be a or b. */

@@ -290,29 +290,43 @@ static void fill_slot(const struct plait_shm_transfer *x, size_t c)
     }
 }
 
-/* Reduce this rank's part over all ranks: n elements from `at` of the chunk. */
+/* Rank r's n elements from `at` of what this rank reduces of chunk c, in fp32:
+ * in `wide` unless they are of that type. */
+static const float *read_block(const struct plait_shm_transfer *x, int r,
+                               size_t c, size_t at, size_t n, const char *mine,
+                               float *wide)
+{
+    const char *from =
+        r == x->shm->rank ? mine : slot_place(x, r, x->shm->rank, c);
+
+    from += at * plait_dtype_size(x->t.type);
+    if (x->t.type == PLAIT_F32)
+        return (const float *)from;
+    plait_arith_widen(wide, from, n, x->t.type);
+    return wide;
+}
+
+/* Reduce this rank's part over all ranks: n elements from `at` of the chunk. In
+ * place, `to` is `mine` and is written last. */
 static void reduce_block(const struct plait_shm_transfer *x, size_t c,
                          size_t at, size_t n, const char *mine, char *to,
                          char *out)
 {
     size_t size = plait_dtype_size(x->t.type);
-    float sum[BLOCK], next[BLOCK];
+    int last = x->shm->size - 1;
+    float wide[2][BLOCK];
+    const float *sum = read_block(x, 0, c, at, n, mine, wide[0]);
 
-    for (int r = 0; r < x->shm->size; r++) {
-        const void *from = r == x->shm->rank
-                               ? mine + at * size
-                               : slot_place(x, r, x->shm->rank, c) + at * size;
+    for (int r = 1; r <= last; r++) {
+        const float *next = read_block(x, r, c, at, n, mine, wide[1]);
+        bool final = r == last && x->t.type == PLAIT_F32;
+        float *into = final ? (float *)(to + at * size) : wide[0];
 
-        if (r == 0)
-            plait_arith_widen(sum, from, n, x->t.type);
-        else if (x->t.type == PLAIT_F32)
-            plait_arith_reduce_floats(sum, from, n, x->t.op);
-        else {
-            plait_arith_widen(next, from, n, x->t.type);
-            plait_arith_reduce_floats(sum, next, n, x->t.op);
-        }
+        plait_arith_reduce_floats(into, sum, next, n, x->t.op);
+        sum = into;
     }
-    plait_arith_narrow(to + at * size, sum, n, x->t.type);
+    if ((const char *)sum != to + at * size)
+        plait_arith_narrow(to + at * size, sum, n, x->t.type);
     if (out)
         memcpy(out + at * size, to + at * size, n * size);
 }
