@@ -4,6 +4,7 @@
 #include "runtime/comm/shm/engine.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,12 +14,13 @@
 #include "runtime/trace/trace.h"
 #include "topology/base/thread.h"
 
-/* Rounds in which nothing moved before a waiting thread lets others have the
- * core. Fewer after waits that took longer anyway, as they do where ranks share
- * cores; more again after waits that took no longer than the rounds. */
-#define SPINS 500
-#define LEAST_SPINS 16
-#define SPUN_S 5e-4
+/* How long a waiting thread looks for something to move before it lets others
+ * have the core: as long as a nap costs, with the timer's slack and the wake.
+ * Less after waits that took far longer anyway, as they do where ranks share
+ * cores; more again after short ones. */
+#define MOST_PATIENCE_S 1e-4
+#define LEAST_PATIENCE_S 3e-6
+#define FAR_LONGER_S 5e-4
 /* How long the thread sleeps when nothing moved: short enough for peers that
  * wait, long enough to leave the core to the computation. */
 #define SHORTEST_NAP 20000 /* ns */
@@ -43,7 +45,7 @@ struct plait_engine {
     pthread_cond_t work;
     struct plait_job *first, **end;
     _Atomic int waiting; /* threads in a wait: the engine's keeps out */
-    int spins;           /* LEAST_SPINS .. SPINS */
+    double patience;     /* seconds; 0 where ranks share cores */
     bool shared;         /* ranks share cores */
     bool asleep;         /* the thread, until it is signalled */
     double woken, gap;   /* time of the last wake; none before woken + gap */
@@ -157,7 +159,7 @@ struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
     e->idle = idle;
     e->arg = arg;
     e->end = &e->first;
-    e->spins = SPINS;
+    e->patience = MOST_PATIENCE_S;
     e->gap = SHORTEST_GAP_S;
     e->judged = true;
     pthread_mutex_init(&e->lock, NULL);
@@ -196,7 +198,7 @@ void plait_engine_destroy(struct plait_engine *e)
 void plait_engine_share(struct plait_engine *e)
 {
     e->shared = true;
-    e->spins = 1;
+    e->patience = 0;
 }
 
 /* -- what others call ---------------------------------------------------- */
@@ -270,34 +272,35 @@ static void let_others(struct plait_engine *e, struct plait_job *job,
     pthread_mutex_lock(&e->lock);
 }
 
-/* After a wait: adapt the number of rounds. */
-static void learn_spins(struct plait_engine *e, int spins, double stuck)
+/* A wait of so many seconds is over: adapt the patience. */
+static void learn_patience(struct plait_engine *e, double waited)
 {
-    if (e->shared || spins == 0)
+    if (e->shared)
         return;
-    if (spins >= e->spins && plait_trace_now() - stuck > SPUN_S)
-        e->spins = e->spins / 2 > LEAST_SPINS ? e->spins / 2 : LEAST_SPINS;
+    if (waited > FAR_LONGER_S)
+        e->patience = fmax(e->patience / 2, LEAST_PATIENCE_S);
     else
-        e->spins = e->spins * 2 < SPINS ? e->spins * 2 : SPINS;
+        e->patience = fmin(e->patience * 2, MOST_PATIENCE_S);
 }
 
 /* Advance all jobs until this one is done. The lock is held and the thread is
  * counted in `waiting`. */
 static void drive_job(struct plait_engine *e, struct plait_job *job)
 {
-    double stuck = 0;
-    int spins = 0;
+    double stuck = 0; /* since when; 0: it is not */
 
     learn_gap(e);
     while (!job->done) {
-        if (advance_all(e)) {
-            learn_spins(e, spins, stuck);
-            spins = 0;
-            continue;
-        }
-        if (spins++ == 0)
-            stuck = plait_trace_now();
-        if (spins >= e->spins)
+        bool moved = advance_all(e);
+        double now = plait_trace_now();
+
+        if (moved && stuck > 0)
+            learn_patience(e, now - stuck);
+        if (moved)
+            stuck = 0;
+        else if (stuck == 0)
+            stuck = now;
+        if (!moved && now - stuck >= e->patience)
             let_others(e, job, stuck);
     }
 }
