@@ -131,6 +131,7 @@ struct ahead {
 
 INLINE void fetch_rows(const struct ahead *next, size_t k)
 {
+#pragma GCC unroll 8
     for (size_t i = 0; i < HIGH; i++)
         __builtin_prefetch(next->row + i * next->stride + k * next->word);
 }
@@ -143,6 +144,25 @@ INLINE vec block_dot(enum plait_dtype type, vec sum, uvec x, uvec y)
 #endif
     (void)type;
     return vec_fma((vec)x, (vec)y, sum);
+}
+
+/* sum += a . b of one word of k: word i of a is at i * row. */
+INLINE void multiply_word(enum plait_dtype type, vec sum[HIGH][WIDE],
+                          const word *a, size_t row, const uint32_t *b)
+{
+    uvec y[WIDE];
+
+#pragma GCC unroll 3
+    for (int j = 0; j < WIDE; j++)
+        memcpy(&y[j], b + j * VLEN, sizeof(y[j]));
+#pragma GCC unroll 8
+    for (int i = 0; i < HIGH; i++) {
+        uvec x = a[(size_t)i * row] - (uvec){0};
+
+#pragma GCC unroll 3
+        for (int j = 0; j < WIDE; j++)
+            sum[i][j] = block_dot(type, sum[i][j], y[j], x);
+    }
 }
 
 /* [HIGH, PANEL] of s = a . b over n words of k; word (i, k) of a is at i * row
@@ -163,30 +183,18 @@ INLINE void multiply_block(enum plait_dtype type, struct block_sum s,
                             ? vec_load(PLAIT_F32, s.from,
                                        (size_t)i * s.from_row + j * VLEN, VLEN)
                             : (vec){0};
-    for (size_t line = 0; line < n; line += LINE) {
-        size_t end = min(line + LINE, n);
-
+    for (size_t line = 0; line + LINE <= n; line += LINE) {
         if (next.row != NULL)
             fetch_rows(&next, line);
         if (f != NULL)
             fetch_some(f);
 #pragma GCC unroll 4
-        for (size_t k = line; k < end; k++) {
-            uvec y[WIDE];
-
-#pragma GCC unroll 3
-            for (int j = 0; j < WIDE; j++)
-                memcpy(&y[j], b + k * PANEL + j * VLEN, sizeof(y[j]));
-#pragma GCC unroll 8
-            for (int i = 0; i < HIGH; i++) {
-                uvec x = a[(size_t)i * row + k * col] - (uvec){0};
-
-#pragma GCC unroll 3
-                for (int j = 0; j < WIDE; j++)
-                    sum[i][j] = block_dot(type, sum[i][j], y[j], x);
-            }
-        }
+        for (int k = 0; k < LINE; k++)
+            multiply_word(type, sum, a + (line + k) * col, row,
+                          b + (line + k) * PANEL);
     }
+    for (size_t k = n / LINE * LINE; k < n; k++)
+        multiply_word(type, sum, a + k * col, row, b + k * PANEL);
 #pragma GCC unroll 8
     for (int i = 0; i < HIGH; i++)
 #pragma GCC unroll 3
@@ -210,11 +218,14 @@ INLINE void transpose_tile(uvec r[VLEN])
 #elif defined(__AVX2__)
     __m256 t[8];
 
+#pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
         t[i] = _mm256_unpacklo_ps((__m256)r[i], (__m256)r[i + 1]);
         t[i + 1] = _mm256_unpackhi_ps((__m256)r[i], (__m256)r[i + 1]);
     }
+#pragma GCC unroll 2
     for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
         for (int k = 0; k < 2; k++) {
             __m256 low = _mm256_shuffle_ps(t[i + k], t[i + 2 + k], 0x44);
             __m256 high = _mm256_shuffle_ps(t[i + k], t[i + 2 + k], 0xee);
@@ -222,6 +233,7 @@ INLINE void transpose_tile(uvec r[VLEN])
             r[i + 2 * k] = (uvec)low;
             r[i + 2 * k + 1] = (uvec)high;
         }
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         __m256 x = (__m256)r[i], y = (__m256)r[i + 4];
 
@@ -252,7 +264,8 @@ INLINE void transpose_tile(uvec r[VLEN])
 }
 
 /* dst [n, PANEL] = the first n words of `cols` rows of b, ldb values apart,
- * transposed; the columns beyond are 0. */
+ * transposed; the columns beyond are 0. Unrolled, so that a square stays in
+ * registers. */
 INLINE void pack_transposed(enum plait_dtype type, uint32_t *dst, const void *b,
                             size_t ldb, size_t cols, size_t n)
 {
@@ -261,15 +274,19 @@ INLINE void pack_transposed(enum plait_dtype type, uint32_t *dst, const void *b,
             size_t from = j * ldb + k * values(type);
             uvec r[VLEN];
 
+#pragma GCC unroll 16
             for (size_t i = 0; i < VLEN; i++)
                 r[i] = j + i < cols ? load_words(type, b, from + i * ldb, n - k)
                                     : (uvec){0};
+#pragma GCC unroll 16
             for (size_t i = 0; i < VLEN; i++)
                 __builtin_prefetch(
                     at(type, b, from + i * ldb + AHEAD * values(type)));
             transpose_tile(r);
-            for (size_t i = 0; i < min(VLEN, n - k); i++)
-                store_words(dst + (k + i) * PANEL + j, r[i]);
+#pragma GCC unroll 16
+            for (size_t i = 0; i < VLEN; i++)
+                if (k + i < n)
+                    store_words(dst + (k + i) * PANEL + j, r[i]);
         }
 }
 

@@ -26,11 +26,12 @@ struct rows_product {
     const void *bias, *slope; /* multiply by gelu'(slope[i]) */
     void *dst, *pre;
     int gelu, accumulate;
+    int copied;   /* rows of a are copied before they are used */
     int prefetch; /* the operands: the next rows of a, the next panels of b */
     size_t rows;  /* per task; a task has span() columns */
 };
 
-/* The most panels of a task: those of widened rows, which are widened once for
+/* The most panels of a task: those of copied rows, which are copied once for
  * all of them. */
 enum { PANELS = 96 / PANEL };
 
@@ -45,13 +46,22 @@ enum { ROWS_WORDS = PANELS * (ROWS + DEEP) * PANEL + HIGH * DEEP };
 
 /* Number of columns of a task. Where rows are used in place, few columns leave
  * room in L2 for the sums of more rows, so that b is packed less often. */
-INLINE size_t span(enum plait_dtype type)
+INLINE size_t span(const struct rows_product *p)
 {
-    return is_widened(type) ? PANELS * PANEL : over(32, PANEL) * PANEL;
+    return p->copied ? PANELS * PANEL : over(32, PANEL) * PANEL;
 }
 
-/* Copies n words of `rows` rows that must be widened, or that are fewer than a
- * block has; the missing rows are 0. */
+/* Whether rows cannot be read in place: they must be widened, or they lie
+ * multiples of 4 KB apart, so that word k of each has its place in the same set
+ * of the L1 cache, and a block's rows evict each other. (Zen 3, AVX2: products
+ * over 3072 words of k took 1.10 times as long.) */
+INLINE int must_copy(enum plait_dtype type, size_t K)
+{
+    return is_widened(type) || K * plait_dtype_size(type) % 4096 == 0;
+}
+
+/* Copies n words of `rows` rows, widened if need be; a block's missing rows are
+ * 0. */
 INLINE void copy_words(enum plait_dtype type, uint32_t *tail, const void *a,
                        size_t lda, size_t rows, size_t n)
 {
@@ -181,7 +191,7 @@ INLINE struct fetch fetch_panels(enum plait_dtype type,
     if (!p->prefetch)
         return f;
     f.left = p->transposed ? x->cols : deep;
-    f.lines = p->transposed ? over(deep, line) : over(span(type), line) + 1;
+    f.lines = p->transposed ? over(deep, line) : over(span(p), line) + 1;
     f.each = over(f.left * f.lines, blocks * over(n, LINE));
     return f;
 }
@@ -234,7 +244,7 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
         struct block_rows r = {(const word *)t->tail, DEEP, below};
         size_t high = min(HIGH, rows - i);
 
-        if (high == HIGH && !is_widened(type))
+        if (high == HIGH && !p->copied)
             r = (struct block_rows){(const word *)a, stride / sizeof(word),
                                     below};
         else
@@ -246,7 +256,7 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
 /* A task's first panels of b; words is 0 if there is no such task. */
 static struct panel first_panel(const struct rows_product *p, size_t task)
 {
-    size_t wide = span(p->type), across = over(p->N, wide);
+    size_t wide = span(p), across = over(p->N, wide);
     size_t j = task % across * wide;
     struct panel x = {0, min(DEEP, p->K / values(p->type)), j,
                       min(wide, p->N - j)};
@@ -261,7 +271,7 @@ static struct panel first_panel(const struct rows_product *p, size_t task)
 INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
                       const struct rows_place *t, size_t task, size_t after)
 {
-    size_t i0 = task / over(p->N, span(type)) * p->rows;
+    size_t i0 = task / over(p->N, span(p)) * p->rows;
     size_t rows = min(p->rows, p->M - i0);
     struct panel x = first_panel(p, task);
 
@@ -282,7 +292,7 @@ INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
 
 static size_t tasks(const struct rows_product *p)
 {
-    return over(p->M, p->rows) * over(p->N, span(p->type));
+    return over(p->M, p->rows) * over(p->N, span(p));
 }
 
 /* Run by every thread of a team. A thread takes its next task before it begins
@@ -313,10 +323,11 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
 
     if (room == NULL)
         return -1;
+    p->copied = must_copy(p->type, p->K);
     p->prefetch = cpu_prefetches_operands();
     /* The most rows that leave every thread several tasks to balance, and keep
      * the sums of several panels in L2. */
-    p->rows = is_widened(p->type) ? ROWS / 2 : ROWS;
+    p->rows = p->copied ? ROWS / 2 : ROWS;
     while (threads > 1 && tasks(p) < 8 * threads && p->rows > 8 * HIGH)
         p->rows /= 2;
 #pragma omp parallel num_threads(cpu_threads(q, p->M * p->N * p->K / 64))
