@@ -326,10 +326,13 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
     p->copied = must_copy(p->type, p->K);
     p->prefetch = cpu_prefetches_operands();
     /* The most rows that leave every thread several tasks to balance, and keep
-     * the sums of several panels in L2. */
+     * the sums of several panels in L2; all rows where sums are over all of k
+     * at once. */
     p->rows = p->copied ? ROWS / 2 : ROWS;
+    if (p->K / values(p->type) <= DEEP || p->rows > p->M)
+        p->rows = over(p->M, HIGH) * HIGH;
     while (threads > 1 && tasks(p) < 8 * threads && p->rows > 8 * HIGH)
-        p->rows /= 2;
+        p->rows = over(p->rows, 2 * HIGH) * HIGH;
 #pragma omp parallel num_threads(cpu_threads(q, p->M * p->N * p->K / 64))
     {
         uint32_t *own = room + (size_t)omp_get_thread_num() * ROWS_WORDS;
