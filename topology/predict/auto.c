@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/predict/auto.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "topology/job/fits.h"
 #include "topology/plan/traffic.h"
+#include "topology/predict/estimate_shape.h"
 
 /* Plain enumeration: the space is small (some ten thousand layouts for a
  * thousand GPUs) and an estimate takes a few microseconds. */
@@ -29,73 +28,14 @@ struct search {
     struct plait_choices *found;
 };
 
-/* For choices of equal time: the simpler one comes first. */
-static int complexity(const struct plait_choice *c)
+/* Whether the layout fits in memory; -1: nobody can train so. Sets the memory
+ * in `e`; plait_shape_finish() sets the rest. */
+static int fits(const struct search *s, const struct plait_layout *layout,
+                struct plait_shape *shape, struct plait_estimate *e)
 {
-    return c->parallel.zero + 4 * (int)c->parallel.recompute +
-           16 * c->parallel.virtual_stages + 64 * c->layout.size[PLAIT_CP] +
-           c->layout.size[PLAIT_TP] + c->layout.size[PLAIT_PP];
-}
-
-static int faster(const struct plait_choice *a, const struct plait_choice *b)
-{
-    double x = a->estimate.step_s, y = b->estimate.step_s;
-
-    if (x < y * (1 - 1e-9) || y < x * (1 - 1e-9))
-        return x < y;
-    return complexity(a) < complexity(b);
-}
-
-/* They differ only in how a sequence or a batch is divided: one line is printed
- * for both. */
-static int alike(const struct plait_choice *a, const struct plait_choice *b)
-{
-    return a->layout.size[PLAIT_TP] == b->layout.size[PLAIT_TP] &&
-           a->layout.size[PLAIT_PP] == b->layout.size[PLAIT_PP] &&
-           a->layout.size[PLAIT_EP] == b->layout.size[PLAIT_EP] &&
-           a->parallel.zero == b->parallel.zero &&
-           a->parallel.recompute == b->parallel.recompute &&
-           !a->parallel.recompute_layers == !b->parallel.recompute_layers &&
-           a->parallel.offload == b->parallel.offload;
-}
-
-static void remove_choice(struct plait_choices *f, int at)
-{
-    memmove(&f->choice[at], &f->choice[at + 1],
-            (size_t)(f->n - 1 - at) * sizeof(*f->choice));
-    f->n--;
-}
-
-static void keep_choice(struct search *s, struct plait_choice *choice)
-{
-    struct plait_choices *f = s->found;
-    int at = f->n;
-
-    for (int i = 0; i < f->n; i++)
-        if (alike(choice, &f->choice[i])) {
-            if (!faster(choice, &f->choice[i])) {
-                f->choice[i].alike++;
-                return;
-            }
-            choice->alike = f->choice[i].alike + 1;
-            remove_choice(f, i);
-            at = f->n;
-            break;
-        }
-    while (at > 0 && faster(choice, &f->choice[at - 1]))
-        at--;
-    if (at == s->most)
-        return;
-    if (f->n < s->most)
-        f->n++;
-    memmove(&f->choice[at + 1], &f->choice[at],
-            (size_t)(f->n - 1 - at) * sizeof(*f->choice));
-    f->choice[at] = *choice;
-}
-
-static bool fits(const struct search *s, const struct plait_memory *memory)
-{
-    return memory->total <= s->gpu->memory && memory->host <= HOST_MOST;
+    if (plait_shape_begin(shape, &s->config, layout, s->gpu, e, NULL) < 0)
+        return -1;
+    return e->memory.total <= s->gpu->memory && e->memory.host <= HOST_MOST;
 }
 
 /* Estimate one choice, and keep it if it fits in memory. Returns whether it
@@ -107,19 +47,23 @@ static int try_one(struct search *s, const struct plait_layout *layout)
                                   .parallel = c->parallel,
                                   .micro_batch = c->train.micro_batch};
     double total;
+    struct plait_shape shape;
+    int fitted = -1;
 
-    if (plait_fits_config(c, NULL) < 0 ||
-        plait_estimate(c, layout, s->gpu, &choice.estimate, NULL) < 0)
+    if (plait_fits_config(c, NULL) == 0)
+        fitted = fits(s, layout, &shape, &choice.estimate);
+    if (fitted < 0)
         return 0;
     s->found->tried++;
     total = choice.estimate.memory.total;
     if (s->found->tried == 1 || total < s->found->least_memory)
         s->found->least_memory = total;
-    if (!fits(s, &choice.estimate.memory)) {
+    if (!fitted) {
         s->found->too_large++;
         return 0;
     }
-    keep_choice(s, &choice);
+    plait_shape_finish(&shape, &choice.estimate);
+    plait_choices_keep(s->found, s->most, &choice);
     return 1;
 }
 
@@ -151,11 +95,10 @@ static void try_fewer(struct search *s, const struct plait_layout *layout,
     while (low + 1 < high) {
         int middle = low + (high - low) / 2;
         struct plait_estimate e;
+        struct plait_shape shape;
 
         *layers = layers_of(s, layout, said, middle);
-        if (!*layers ||
-            (plait_estimate(&s->config, layout, s->gpu, &e, NULL) == 0 &&
-             fits(s, &e.memory)))
+        if (!*layers || fits(s, layout, &shape, &e) == 1)
             high = middle;
         else
             low = middle;
@@ -419,16 +362,6 @@ plait_auto_sizes_create(const struct plait_job_config *config,
                        .fixed = 1};
 
     return search_layouts(&s, gpus);
-}
-
-void plait_choices_destroy(struct plait_choices *choices)
-{
-    int saved = errno;
-
-    if (choices)
-        free(choices->choice);
-    free(choices);
-    errno = saved;
 }
 
 /* Set the recompute and the stage that need least memory, of those that the

@@ -49,6 +49,10 @@ struct plait_choices *
 plait_auto_sizes_create(const struct plait_job_config *config,
                         const struct plait_layout *layout, int gpus,
                         const struct plait_gpu_type *gpu, int most);
+/* Keep `choice` if it is one of the best `most`; choices->choice has room for
+ * one more. */
+void plait_choices_keep(struct plait_choices *choices, int most,
+                        struct plait_choice *choice);
 /* Set the reason why a choice is not the best. */
 void plait_choice_explain(struct plait_choice *choice,
                           const struct plait_choice *best);

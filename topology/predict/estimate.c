@@ -165,6 +165,40 @@ static void set_memory(const struct plait_shape *s, struct plait_estimate *e)
     }
 }
 
+int plait_shape_begin(struct plait_shape *s,
+                      const struct plait_job_config *config,
+                      const struct plait_layout *layout,
+                      const struct plait_gpu_type *gpu,
+                      struct plait_estimate *e, struct plait_error *err)
+{
+    if (check_config(config, layout, err) < 0)
+        return -1;
+    memset(e, 0, sizeof(*e));
+    plait_shape_set(s, config, layout, gpu);
+    set_memory(s, e);
+    return 0;
+}
+
+void plait_shape_finish(const struct plait_shape *s, struct plait_estimate *e)
+{
+    double gpus = plait_layout_world(s->layout), causal = 0;
+    double peak = s->peak / s->crowd; /* a rank's share of the node's peak */
+
+    e->parameters = plait_model_parameters(s->m);
+    e->active = plait_model_active(s->m);
+    e->microbatches = s->microbatches;
+    set_flops(s, e);
+    plait_shape_time(s, e);
+    e->tokens_per_s =
+        (double)s->c->train.global_batch * s->m->seq_len / e->step_s;
+    e->tflops_per_gpu = e->flops_per_step / e->step_s / gpus / 1e12;
+    e->mfu = e->flops_per_token * e->tokens_per_s / gpus / peak;
+    if (!plait_is_image_model(s->m))
+        causal = 3 * s->m->layers * plait_shape_score_flops(s) / 2;
+    e->mfu_causal =
+        (e->flops_per_token - causal) * e->tokens_per_s / gpus / peak;
+}
+
 int plait_estimate(const struct plait_job_config *config,
                    const struct plait_layout *layout,
                    const struct plait_gpu_type *gpu,
@@ -172,28 +206,10 @@ int plait_estimate(const struct plait_job_config *config,
 {
     struct plait_estimate e;
     struct plait_shape s;
-    double tokens, gpus = plait_layout_world(layout), causal;
 
-    if (check_config(config, layout, err) < 0)
+    if (plait_shape_begin(&s, config, layout, gpu, &e, err) < 0)
         return -1;
-    memset(&e, 0, sizeof(e));
-    plait_shape_set(&s, config, layout, gpu);
-    e.parameters = plait_model_parameters(&config->model);
-    e.active = plait_model_active(&config->model);
-    e.microbatches = s.microbatches;
-    set_flops(&s, &e);
-    set_memory(&s, &e);
-    plait_shape_time(&s, &e);
-    tokens = (double)config->train.global_batch * config->model.seq_len;
-    e.tokens_per_s = tokens / e.step_s;
-    e.tflops_per_gpu = e.flops_per_step / e.step_s / gpus / 1e12;
-    s.peak /= s.crowd; /* a rank's share of the node's peak */
-    e.mfu = e.flops_per_token * e.tokens_per_s / gpus / s.peak;
-    causal = plait_is_image_model(s.m)
-                 ? 0
-                 : 3 * s.m->layers * plait_shape_score_flops(&s) / 2;
-    e.mfu_causal =
-        (e.flops_per_token - causal) * e.tokens_per_s / gpus / s.peak;
+    plait_shape_finish(&s, &e);
     *estimate = e;
     return 0;
 }
@@ -239,12 +255,13 @@ int plait_estimate_largest(const struct plait_job_config *config,
     while (low < high - 1) {
         struct plait_job_config deeper = *config;
         struct plait_estimate e;
+        struct plait_shape s;
         int middle = low + (high - low) / 2;
 
         deeper.model.layers = middle * step;
         deeper.parallel.stages.n = 0;
         if (middle > (1 << 29) / step ||
-            plait_estimate(&deeper, layout, gpu, &e, NULL) < 0 ||
+            plait_shape_begin(&s, &deeper, layout, gpu, &e, NULL) < 0 ||
             e.memory.total > gpu->memory)
             high = middle;
         else

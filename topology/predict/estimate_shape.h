@@ -43,6 +43,16 @@ void plait_shape_set(struct plait_shape *shape,
                      const struct plait_layout *layout,
                      const struct plait_gpu_type *gpu);
 
+/* plait_estimate() in two parts: the checks, sizes and memory, then FLOPs and
+ * times. Who searches needs the second only for what fits. */
+int plait_shape_begin(struct plait_shape *shape,
+                      const struct plait_job_config *config,
+                      const struct plait_layout *layout,
+                      const struct plait_gpu_type *gpu,
+                      struct plait_estimate *estimate, struct plait_error *err);
+void plait_shape_finish(const struct plait_shape *shape,
+                        struct plait_estimate *estimate);
+
 /* Forward FLOPs of a token: one layer, its attention scores in it, and the
  * head. */
 double plait_shape_layer_flops(const struct plait_shape *shape);

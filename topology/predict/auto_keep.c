@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/predict/auto.h"
+
+/* For choices of equal time: the simpler one comes first. */
+static int complexity(const struct plait_choice *c)
+{
+    return c->parallel.zero + 4 * (int)c->parallel.recompute +
+           16 * c->parallel.virtual_stages + 64 * c->layout.size[PLAIT_CP] +
+           c->layout.size[PLAIT_TP] + c->layout.size[PLAIT_PP];
+}
+
+static int faster(const struct plait_choice *a, const struct plait_choice *b)
+{
+    double x = a->estimate.step_s, y = b->estimate.step_s;
+
+    if (x < y * (1 - 1e-9) || y < x * (1 - 1e-9))
+        return x < y;
+    return complexity(a) < complexity(b);
+}
+
+/* They differ only in how a sequence or a batch is divided: one line is printed
+ * for both. */
+static int alike(const struct plait_choice *a, const struct plait_choice *b)
+{
+    return a->layout.size[PLAIT_TP] == b->layout.size[PLAIT_TP] &&
+           a->layout.size[PLAIT_PP] == b->layout.size[PLAIT_PP] &&
+           a->layout.size[PLAIT_EP] == b->layout.size[PLAIT_EP] &&
+           a->parallel.zero == b->parallel.zero &&
+           a->parallel.recompute == b->parallel.recompute &&
+           !a->parallel.recompute_layers == !b->parallel.recompute_layers &&
+           a->parallel.offload == b->parallel.offload;
+}
+
+static void remove_choice(struct plait_choices *f, int at)
+{
+    memmove(&f->choice[at], &f->choice[at + 1],
+            (size_t)(f->n - 1 - at) * sizeof(*f->choice));
+    f->n--;
+}
+
+void plait_choices_keep(struct plait_choices *f, int most,
+                        struct plait_choice *choice)
+{
+    int at = f->n;
+
+    for (int i = 0; i < f->n; i++)
+        if (alike(choice, &f->choice[i])) {
+            if (!faster(choice, &f->choice[i])) {
+                f->choice[i].alike++;
+                return;
+            }
+            choice->alike = f->choice[i].alike + 1;
+            remove_choice(f, i);
+            at = f->n;
+            break;
+        }
+    while (at > 0 && faster(choice, &f->choice[at - 1]))
+        at--;
+    if (at == most)
+        return;
+    if (f->n < most)
+        f->n++;
+    memmove(&f->choice[at + 1], &f->choice[at],
+            (size_t)(f->n - 1 - at) * sizeof(*f->choice));
+    f->choice[at] = *choice;
+}
+
+void plait_choices_destroy(struct plait_choices *choices)
+{
+    int saved = errno;
+
+    if (choices)
+        free(choices->choice);
+    free(choices);
+    errno = saved;
+}
