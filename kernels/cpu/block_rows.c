@@ -22,16 +22,16 @@ struct rows_product {
     enum plait_dtype type;
     size_t M, N, K; /* K is a multiple of a word */
     const void *a, *b;
+    size_t lda;               /* values from row to row of a */
     int transposed;           /* b is [N,K], not [K,N] */
     const void *bias, *slope; /* multiply by gelu'(slope[i]) */
     void *dst, *pre;
     int gelu, accumulate;
-    int copied;   /* rows of a are copied before they are used */
     int prefetch; /* the operands: the next rows of a, the next panels of b */
     size_t rows;  /* per task; a task has span() columns */
 };
 
-/* The most panels of a task: those of copied rows, which are copied once for
+/* The most panels of a task: those of widened rows, which are widened once for
  * all of them. */
 enum { PANELS = 96 / PANEL };
 
@@ -46,22 +46,13 @@ enum { ROWS_WORDS = PANELS * (ROWS + DEEP) * PANEL + HIGH * DEEP };
 
 /* Number of columns of a task. Where rows are used in place, few columns leave
  * room in L2 for the sums of more rows, so that b is packed less often. */
-INLINE size_t span(const struct rows_product *p)
+INLINE size_t span(enum plait_dtype type)
 {
-    return p->copied ? PANELS * PANEL : over(32, PANEL) * PANEL;
+    return is_widened(type) ? PANELS * PANEL : over(32, PANEL) * PANEL;
 }
 
-/* Whether rows cannot be read in place: they must be widened, or they lie
- * multiples of 4 KB apart, so that word k of each has its place in the same set
- * of the L1 cache, and a block's rows evict each other. (Zen 3, AVX2: products
- * over 3072 words of k took 1.10 times as long.) */
-INLINE int must_copy(enum plait_dtype type, size_t K)
-{
-    return is_widened(type) || K * plait_dtype_size(type) % 4096 == 0;
-}
-
-/* Copies n words of `rows` rows, widened if need be; a block's missing rows are
- * 0. */
+/* Copies n words of `rows` rows that must be widened, or that are fewer than a
+ * block has; the missing rows are 0. */
 INLINE void copy_words(enum plait_dtype type, uint32_t *tail, const void *a,
                        size_t lda, size_t rows, size_t n)
 {
@@ -191,7 +182,7 @@ INLINE struct fetch fetch_panels(enum plait_dtype type,
     if (!p->prefetch)
         return f;
     f.left = p->transposed ? x->cols : deep;
-    f.lines = p->transposed ? over(deep, line) : over(span(p), line) + 1;
+    f.lines = p->transposed ? over(deep, line) : over(span(type), line) + 1;
     f.each = over(f.left * f.lines, blocks * over(n, LINE));
     return f;
 }
@@ -233,8 +224,8 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
                        const struct rows_place *t, size_t i0, size_t rows,
                        const struct panel *x, const struct panel *next)
 {
-    size_t stride = p->K * plait_dtype_size(type);
-    const char *a = at(type, p->a, i0 * p->K + x->k0);
+    size_t stride = p->lda * plait_dtype_size(type);
+    const char *a = at(type, p->a, i0 * p->lda + x->k0);
     size_t blocks = over(rows, HIGH) * over(x->cols, PANEL);
     struct fetch f = fetch_panels(type, p, next, blocks, x->words);
 
@@ -244,11 +235,11 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
         struct block_rows r = {(const word *)t->tail, DEEP, below};
         size_t high = min(HIGH, rows - i);
 
-        if (high == HIGH && !p->copied)
+        if (high == HIGH && !is_widened(type))
             r = (struct block_rows){(const word *)a, stride / sizeof(word),
                                     below};
         else
-            copy_words(type, t->tail, a, p->K, high, x->words);
+            copy_words(type, t->tail, a, p->lda, high, x->words);
         block_panels(type, p, t, &r, i0 + i, high, i, x, &f);
     }
 }
@@ -256,7 +247,7 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
 /* A task's first panels of b; words is 0 if there is no such task. */
 static struct panel first_panel(const struct rows_product *p, size_t task)
 {
-    size_t wide = span(p), across = over(p->N, wide);
+    size_t wide = span(p->type), across = over(p->N, wide);
     size_t j = task % across * wide;
     struct panel x = {0, min(DEEP, p->K / values(p->type)), j,
                       min(wide, p->N - j)};
@@ -271,7 +262,7 @@ static struct panel first_panel(const struct rows_product *p, size_t task)
 INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
                       const struct rows_place *t, size_t task, size_t after)
 {
-    size_t i0 = task / over(p->N, span(p)) * p->rows;
+    size_t i0 = task / over(p->N, span(type)) * p->rows;
     size_t rows = min(p->rows, p->M - i0);
     struct panel x = first_panel(p, task);
 
@@ -292,7 +283,7 @@ INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
 
 static size_t tasks(const struct rows_product *p)
 {
-    return over(p->M, p->rows) * over(p->N, span(p));
+    return over(p->M, p->rows) * over(p->N, span(p->type));
 }
 
 /* Run by every thread of a team. A thread takes its next task before it begins
@@ -315,32 +306,58 @@ INLINE void rows_team(enum plait_dtype type, const struct rows_product *p,
     }
 }
 
-static int rows_run(struct plait_queue *q, struct rows_product *p)
+/* Set the rows of a task: the most that leave every thread several tasks to
+ * balance, and keep the sums of several panels in L2; all rows where sums are
+ * over all of k at once. */
+static void set_rows(struct rows_product *p, size_t threads)
 {
-    size_t threads = (size_t)q->dev->threads, taken = 0;
-    uint32_t *room = cpu_scratch(q, CPU_SCRATCH_LIBRARY,
-                                 threads * ROWS_WORDS * sizeof(*room));
-
-    if (room == NULL)
-        return -1;
-    p->copied = must_copy(p->type, p->K);
-    p->prefetch = cpu_prefetches_operands();
-    /* The most rows that leave every thread several tasks to balance, and keep
-     * the sums of several panels in L2; all rows where sums are over all of k
-     * at once. */
-    p->rows = p->copied ? ROWS / 2 : ROWS;
+    p->rows = is_widened(p->type) ? ROWS / 2 : ROWS;
     if (p->K / values(p->type) <= DEEP || p->rows > p->M)
         p->rows = over(p->M, HIGH) * HIGH;
     while (threads > 1 && tasks(p) < 8 * threads && p->rows > 8 * HIGH)
         p->rows = over(p->rows, 2 * HIGH) * HIGH;
+}
+
+/* Whether rows lie multiples of 4 KB apart, and are read in place. Then word k
+ * of each has its place in the same set of the L1 cache, and a block's rows
+ * evict each other: they are first copied a cache line further apart. */
+static int rows_collide(const struct rows_product *p)
+{
+    return !is_widened(p->type) && p->K * plait_dtype_size(p->type) % 4096 == 0;
+}
+
+static int rows_run(struct plait_queue *q, struct rows_product *p)
+{
+    size_t threads = (size_t)q->dev->threads, taken = 0;
+    size_t own = threads * ROWS_WORDS * sizeof(uint32_t);
+    size_t size = plait_dtype_size(p->type);
+    const char *a = p->a;
+    char *room, *copy = NULL;
+
+    p->lda = p->K + (rows_collide(p) ? 64 / size : 0);
+    room = cpu_scratch(q, CPU_SCRATCH_LIBRARY,
+                       own + (p->lda > p->K ? p->M * p->lda * size : 0));
+    if (room == NULL)
+        return -1;
+    if (p->lda > p->K)
+        p->a = copy = room + own;
+    p->prefetch = cpu_prefetches_operands();
+    set_rows(p, threads);
 #pragma omp parallel num_threads(cpu_threads(q, p->M * p->N * p->K / 64))
     {
-        uint32_t *own = room + (size_t)omp_get_thread_num() * ROWS_WORDS;
+        uint32_t *mine =
+            (uint32_t *)room + (size_t)omp_get_thread_num() * ROWS_WORDS;
 
+        if (copy != NULL) {
+#pragma omp for
+            for (size_t i = 0; i < p->M; i++)
+                memcpy(copy + i * p->lda * size, a + i * p->K * size,
+                       p->K * size);
+        }
         if (p->type == PLAIT_F32)
-            rows_team(PLAIT_F32, p, &taken, own);
+            rows_team(PLAIT_F32, p, &taken, mine);
         else
-            rows_team(PLAIT_BF16_T, p, &taken, own);
+            rows_team(PLAIT_BF16_T, p, &taken, mine);
     }
     return 0;
 }
