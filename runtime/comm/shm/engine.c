@@ -291,16 +291,18 @@ static void drive_job(struct plait_engine *e, struct plait_job *job)
 
     learn_gap(e);
     while (!job->done) {
-        bool moved = advance_all(e);
-        double now = plait_trace_now();
+        double now;
 
-        if (moved && stuck > 0)
-            learn_patience(e, now - stuck);
-        if (moved)
+        if (advance_all(e)) {
+            if (stuck > 0)
+                learn_patience(e, plait_trace_now() - stuck);
             stuck = 0;
-        else if (stuck == 0)
+            continue;
+        }
+        now = plait_trace_now();
+        if (stuck == 0)
             stuck = now;
-        if (!moved && now - stuck >= e->patience)
+        if (now - stuck >= e->patience)
             let_others(e, job, stuck);
     }
 }
