@@ -9,7 +9,7 @@
 #include "topology/plan/traffic.h"
 #include "topology/predict/estimate_shape.h"
 
-/* Plain enumeration: the space is small (some ten thousand layouts for a
+/* Plain enumeration: the space is small (some forty thousand layouts for a
  * thousand GPUs) and an estimate takes a few microseconds. */
 
 enum { CHUNKS_MOST = 12 };

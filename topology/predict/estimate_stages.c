@@ -71,9 +71,9 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
         return plait_errorf(err, "an image model has no timeline: its blocks "
                                  "differ; plait estimate has its time");
     }
-    if (plait_estimate(config, layout, gpu, &checked, err) < 0)
+    if (plait_shape_begin(&s, config, layout, gpu, &checked, err) < 0)
         return -1;
-    plait_shape_set(&s, config, layout, gpu);
+    plait_shape_finish(&s, &checked);
     plait_pieces_set(&s, &p);
     for (int i = 0; i < s.pp * s.v; i++)
         set_stage(&s, &p, i, &times[i]);
