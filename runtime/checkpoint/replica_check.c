@@ -77,7 +77,7 @@ static int hash_piece(struct plait_replica_check *c, int i, uint64_t *hash,
             return plait_errorf(err,
                                 "train.check_replicas: cannot copy from the "
                                 "device: %s",
-                                strerror(errno));
+                                plait_optim_read_error(c->shard.optim));
         h += plait_replica_hash(c->buffer, at, n);
     }
     *hash = mix(h);

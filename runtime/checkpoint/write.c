@@ -84,6 +84,18 @@ static const float *host_data(const struct plait_rank_shard *shard, int index)
     return piece->data;
 }
 
+static int read_piece(const struct plait_rank_shard *shard, int index,
+                      size_t first, size_t n, float *to,
+                      struct plait_error *err)
+{
+    const struct plait_optim_piece *piece = &shard->pieces[index];
+
+    if (plait_optim_read_piece(shard->optim, piece, first, n, to) == 0)
+        return 0;
+    return plait_errorf(err, "checkpoint: cannot copy from the device: %s",
+                        plait_optim_read_error(shard->optim));
+}
+
 /* Write one piece: from the copy, or without one from where it lies, or through
  * `buffer`. */
 static int write_slice(struct out *out, const struct plait_rank_shard *shard,
@@ -97,8 +109,7 @@ static int write_slice(struct out *out, const struct plait_rank_shard *shard,
     most = (copy ? PART : CHUNK) / sizeof(*buffer);
     for (at = 0; at < piece->count; at += n) {
         n = piece->count - at < most ? piece->count - at : most;
-        if (!copy &&
-            plait_optim_read_piece(shard->optim, piece, at, n, buffer) < 0)
+        if (!copy && read_piece(shard, index, at, n, buffer, out->why) < 0)
             return -1;
         if (write_part(out, shard, index, at, copy ? copy + at : buffer, n) < 0)
             return -1;
@@ -133,7 +144,7 @@ static int write_all(struct out *out, const struct plait_rank_shard *shard,
 
 static int describe_failure(const char *path, struct plait_error *err)
 {
-    if (errno == EDOM)
+    if (err->text[0])
         return -1; /* described already */
     if (errno == ENOENT)
         return plait_errorf(err,
@@ -156,6 +167,7 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
     int ret;
 
     *file = written;
+    err->text[0] = '\0';
     if (shard->n == 0)
         return 0;
     snprintf(written.name, sizeof(written.name), "rank-%05d.safetensors", rank);
@@ -215,15 +227,9 @@ int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *data,
     float *to = (float *)(void *)data;
     int i;
 
-    for (i = 0; i < shard->n; to += shard->pieces[i++].count) {
-        const struct plait_optim_piece *piece = &shard->pieces[i];
-
-        if (plait_optim_read_piece(shard->optim, piece, 0, piece->count, to) <
-            0)
-            return plait_errorf(err,
-                                "checkpoint: cannot copy from the device: %s",
-                                strerror(errno));
-    }
+    for (i = 0; i < shard->n; to += shard->pieces[i++].count)
+        if (read_piece(shard, i, 0, shard->pieces[i].count, to, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -241,12 +247,8 @@ int plait_rank_shard_check(const struct plait_rank_shard *shard,
 
         for (at = 0; at < p->count && ret == 0; at += n) {
             n = p->count - at < most ? p->count - at : most;
-            if (plait_optim_read_piece(shard->optim, p, at, n, buffer) < 0)
-                ret = plait_errorf(err,
-                                   "checkpoint: cannot copy from the "
-                                   "device: %s",
-                                   strerror(errno));
-            else
+            ret = read_piece(shard, i, at, n, buffer, err);
+            if (ret == 0)
                 ret = plait_finite_check(shard->slices[i].name, at, buffer, n,
                                          err);
         }

@@ -75,6 +75,8 @@ int plait_optim_pieces(const struct plait_optim *optim,
 int plait_optim_read_piece(const struct plait_optim *optim,
                            const struct plait_optim_piece *piece, size_t first,
                            size_t n, float *to);
+/* Why reading a piece failed, directly after it. */
+const char *plait_optim_read_error(const struct plait_optim *optim);
 int plait_optim_write_piece(const struct plait_optim *optim,
                             const struct plait_optim_piece *piece, size_t first,
                             size_t n, const float *from);

@@ -95,6 +95,13 @@ int plait_optim_read_piece(const struct plait_optim *optim,
     return 0;
 }
 
+const char *plait_optim_read_error(const struct plait_optim *optim)
+{
+    const char *why = plait_queue_error(optim->shards->state_q);
+
+    return why ? why : strerror(errno);
+}
+
 int plait_optim_write_piece(const struct plait_optim *optim,
                             const struct plait_optim_piece *p, size_t first,
                             size_t n, const float *from)

@@ -399,6 +399,27 @@ static int say_state(struct run *r, struct plait_error *err)
     return 0;
 }
 
+bool plait_run_gpu_failed(const struct run *r, struct plait_error *err)
+{
+    const char *why = plait_queue_error(r->s->mesh->q);
+
+    if (why && !err->text[0])
+        plait_errorf(err, "%s", why);
+    return why != NULL;
+}
+
+/* After a failure that all ranks know of. A rank whose GPU has failed leaves as
+ * it would in a step; the others notice here that they have lost it, so that an
+ * elastic run goes on. */
+static int leave_together(struct run *r, struct plait_error *err)
+{
+    if (plait_run_gpu_failed(r, err))
+        return PLAIT_RUN_BROKEN;
+    if (plait_comm_barrier(r->world) < 0 && !err->text[0])
+        plait_errorf(err, "%s", plait_comm_error(r->world));
+    return -1;
+}
+
 static int run_steps(struct run *r, struct plait_error *err)
 {
     int rc = 0, stop = 0;
@@ -426,6 +447,8 @@ static int run_steps(struct run *r, struct plait_error *err)
         plait_run_report_copies(r);
         return end_result(r, err);
     }
+    if (rc == -1)
+        rc = leave_together(r, err);
     /* A checkpoint whose state was copied before the failure is still
      * finished. */
     if (rc == -1 && r->saver)

@@ -109,6 +109,11 @@ int plait_run_load_products(struct run *r, struct plait_error *err);
  * timed yet. Both are collective, and do nothing where no search is wanted. */
 int plait_run_search_products(struct run *r, struct plait_error *err);
 
+/* -- run.c ---------------------------------------------------------------- */
+
+/* Whether this rank's GPU has failed, which err says unless it has a text. */
+bool plait_run_gpu_failed(const struct run *r, struct plait_error *err);
+
 /* -- run_save.c: checkpoints ---------------------------------------------- */
 
 int plait_run_open_saver(struct run *r, struct plait_error *err);
@@ -122,7 +127,8 @@ bool plait_run_save_due(const struct run *r);
  * known yet. Collective. */
 int plait_run_plan_save(struct run *r, bool first, struct plait_error *err);
 /* Save between two steps. In background saves, training only waits for the copy
- * of the state. A failed write is reported, and is no error. */
+ * of the state. A failed write is reported, and is no error; PLAIT_RUN_BROKEN
+ * if this rank's GPU has failed. So do the next two. */
 int plait_run_save(struct run *r, struct plait_error *err);
 /* Put a checkpoint in place if its writing in the background has ended. */
 int plait_run_poll_saver(struct run *r, struct plait_error *err);

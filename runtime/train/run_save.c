@@ -85,6 +85,8 @@ static int take_failure(struct run *r, struct plait_error *err)
                      "gradients of that step were, so its update made it, or "
                      "memory that changed",
                      r->done.step, why.text);
+    if (plait_run_gpu_failed(r, err))
+        return PLAIT_RUN_BROKEN;
     if (!disk)
         return -1;
     if (err->text[0])
@@ -180,8 +182,9 @@ int plait_run_save(struct run *r, struct plait_error *err)
     if (plait_run_check_replicas(r, true, err) < 0)
         return -1;
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
-    if (take_outcome(r, plait_saver_finish(r->saver, err), err) < 0)
-        return -1;
+    rc = take_outcome(r, plait_saver_finish(r->saver, err), err);
+    if (rc < 0)
+        return rc;
     plait_run_describe(r);
     r->saved = r->done.step;
     rc = saves_beside(&r->config->checkpoint)
@@ -217,8 +220,9 @@ int plait_run_save_last(struct run *r, struct plait_error *err)
     if (!r->saver)
         return 0;
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
-    if (take_outcome(r, plait_saver_finish(r->saver, err), err) < 0)
-        return -1;
+    rc = take_outcome(r, plait_saver_finish(r->saver, err), err);
+    if (rc < 0)
+        return rc;
     if (r->saved != r->done.step && plait_run_check_replicas(r, true, err) < 0)
         return -1;
     plait_run_describe(r);

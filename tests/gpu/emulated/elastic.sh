@@ -115,14 +115,42 @@ mended "tp 2 dp 2, one is stopped" 3
 ok "which learns it, in one line" test "$(grep -c "rank 3 did not answer, and \
 the others have gone on without it; ended$" "$dir/out")" = 1
 
+# fail_gpu BYTES: in mid run, the GPU of rank 1 fails as it copies so many bytes
+# to the host
+fail_gpu() {
+    echo "$1" >"$dir/new"
+    in_mid_run mv "$dir/new" "$dir/fault.1"
+    until_true eval '[ -z "$(living "$(cat "$dir/pid.1")")" ]'
+    rm -f "$dir/calls.1" # whose GPU takes nothing back
+}
+
+# one_says WHAT: it is gone, and nobody else says why
+one_says() {
+    ok "which says so, and nobody else" test \
+        "$(grep -c "^plait-train: $1.*an illegal address" "$dir/out")" = 1
+    ok "nothing is left of it" eval '[ -z "$(living $(cat "$dir"/pid.*))" ]'
+}
+
 begin 3 --dp=3 --set checkpoint.every=5
-in_mid_run touch "$dir/fault.1"
-until_true eval '[ -z "$(living "$(cat "$dir/pid.1")")" ]'
-rm -f "$dir/calls.1" # whose GPU takes nothing back
+fail_gpu 0
 mended "dp 3, the GPU of one fails" 2
-ok "which says so, and nobody else" test \
-    "$(grep -c "^plait-train: .*an illegal address" "$dir/out")" = 1
-ok "nothing is left of it" eval '[ -z "$(living $(cat "$dir"/pid.*))" ]'
+one_says
+
+# Where all ranks learn of a failure before any is gone. A step copies less.
+begin 3 --dp=3 --set checkpoint.every=5 --set train.check_replicas=2
+fail_gpu 4096
+mended "dp 3, the GPU of one fails as replicas are compared" 2
+one_says "train.check_replicas: cannot copy from the device: "
+
+begin 3 --dp=3 --set checkpoint.every=0 --set train.check_replicas=0
+fail_gpu 4096
+mended "dp 3, the GPU of one fails as the last checkpoint is saved" 2
+one_says "checkpoint: cannot copy from the device: "
+
+begin 3 --dp=3 --set checkpoint.every=5 --set train.check_replicas=0
+fail_gpu 4096
+mended "dp 3, the GPU of one fails as a checkpoint is saved" 2
+one_says "checkpoint: cannot copy from the device: "
 
 PLAIT_SHARE_GPUS=1 begin 2 --dp=2
 finish

@@ -15,18 +15,27 @@
 
 static __thread cudaError_t last;
 
-/* EMULATED_FAULT=FILE: once that file exists, every call fails. */
-static void look_for_fault(void)
+/* EMULATED_FAULT=FILE: once that file exists, every call fails; if it holds a
+ * number, from the first copy of at least so many bytes to the host on. */
+static void look_for_fault(size_t to_host)
 {
     const char *path = getenv("EMULATED_FAULT");
+    size_t least = 0;
+    FILE *file =
+        path != NULL && emu_faulted() == NULL ? fopen(path, "r") : NULL;
 
-    if (path != NULL && emu_faulted() == NULL && access(path, F_OK) == 0)
+    if (file == NULL)
+        return;
+    if (fscanf(file, "%zu", &least) != 1)
+        least = 0;
+    fclose(file);
+    if (to_host >= least)
         emu_fault("an illegal address, for which %s asks", path);
 }
 
 cudaError_t emu_result(cudaError_t status)
 {
-    look_for_fault();
+    look_for_fault(0);
     if (emu_faulted() != NULL)
         status = cudaErrorLaunchFailure;
     if (status != cudaSuccess)
@@ -396,6 +405,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
                      .height = height};
 
     emu_count("cudaMemcpyAsync");
+    look_for_fault(kind == cudaMemcpyDeviceToHost ? width * height : 0);
     if (width > dst_pitch || width > src_pitch)
         return emu_result(cudaErrorInvalidValue);
     if (width == 0 || height == 0)
