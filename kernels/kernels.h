@@ -354,8 +354,9 @@ struct plait_ops {
     void (*weight_destroy)(struct plait_weight *w);
     void (*weight_changed)(struct plait_weight *w, const void *data);
     /* out[N,O] = act(inp[N,C] . w^T + bias[O]), all of T; bias may be NULL.
-     * With an activation, pre [N,O] (may be NULL) keeps its argument; without
-     * one pre is not used. */
+     * With an activation, pre [N,O] (may be NULL) keeps its argument, and on
+     * CPUs gelu_forward() of that gives out again to the bit; without one pre
+     * is not used. */
     int (*linear_forward)(struct plait_queue *q, void *out, void *pre,
                           const void *inp, struct plait_weight *w,
                           const void *bias, enum plait_activation act,

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/isa.h"
 
 /* Rows times a weight: a linear layer's forward, and the gradient of its input.
@@ -64,25 +65,6 @@ INLINE void copy_words(enum plait_dtype type, uint32_t *tail, const void *a,
                 words = load_words(type, a, i * lda + k * values(type), n - k);
             store_words(tail + i * DEEP + k, words);
         }
-}
-
-INLINE vec gelu_of(enum plait_dtype type, vec x)
-{
-#ifdef __AVX512F__
-    if (type != PLAIT_F32)
-        return (vec)gelu_near((__m512)vec_rounded(type, x));
-#endif
-    return vec_gelu(vec_rounded(type, x));
-}
-
-INLINE vec gelu_slope_of(enum plait_dtype type, vec x)
-{
-#ifdef __AVX512F__
-    if (type != PLAIT_F32)
-        return (vec)gelu_slope_near((__m512)x);
-#endif
-    (void)type;
-    return vec_gelu_slope(x);
 }
 
 /* Finishes rows i .. of columns j .., which are summed over all of k and still

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/vec.h"
 
 /* One vector of an elementwise op; `n` lanes of it count. */
@@ -25,7 +26,7 @@ INLINE void one_vector(enum elementwise op, enum plait_dtype type, void *out,
         x = x * s;
         break;
     case OP_GELU:
-        x = vec_gelu(x);
+        x = gelu_of(type, x);
         break;
     case OP_GELU_BACKWARD:
         x = x * vec_gelu_slope(vec_load(type, b, i, n));

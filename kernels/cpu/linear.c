@@ -66,12 +66,11 @@ static int wide_forward(struct plait_queue *q, const struct cpu_product *p,
 
     if (wide_product(q, p, inp, w, bias, &x) < 0)
         return -1;
-    if (act == PLAIT_ACT_GELU) {
-        if (pre != NULL)
-            ops->cast(q, p->type, pre, PLAIT_F32, x, n);
-        ops->gelu_forward(q, PLAIT_F32, x, x, n);
-    }
-    return ops->cast(q, p->type, out, PLAIT_F32, x, n);
+    if (act == PLAIT_ACT_NONE)
+        return ops->cast(q, p->type, out, PLAIT_F32, x, n);
+    pre = pre != NULL ? pre : out;
+    ops->cast(q, p->type, pre, PLAIT_F32, x, n);
+    return ops->gelu_forward(q, p->type, out, pre, n);
 }
 
 /* -- the three products of a linear layer ------------------------------ */

@@ -18,12 +18,13 @@ int ref_linear_forward(struct plait_queue *q, void *out, void *pre,
             for (size_t c = 0; c < C; c++)
                 sum += ref_get(type, inp, i * C + c) *
                        ref_get(type, w->data, o * C + c);
-            if (act == PLAIT_ACT_GELU) {
-                if (pre != NULL)
-                    ref_put(type, pre, i * O + o, sum);
-                sum = ref_gelu(sum);
-            }
             ref_put(type, out, i * O + o, sum);
+            if (act == PLAIT_ACT_NONE)
+                continue;
+            sum = ref_get(type, out, i * O + o);
+            if (pre != NULL)
+                ref_put(type, pre, i * O + o, sum);
+            ref_put(type, out, i * O + o, ref_gelu(sum));
         }
     }
     return 0;
