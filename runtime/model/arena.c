@@ -9,7 +9,8 @@
 /* All activations and work space are in one allocation that is made before the
  * first step. Everything is placed twice: first to measure the size, then to
  * set the pointers. The layout is the same on all ranks of a stage, as
- * plait_comm_alloc() requires. */
+ * plait_comm_alloc() requires. The head lies where a layer works: what is in
+ * either is not needed once the other begins. */
 
 #define ARENA_ALIGN 256
 /* Logits are computed for this many bytes of rows at a time: large enough for
@@ -19,7 +20,10 @@
  * head. */
 #define LOGITS_BYTES ((size_t)128 << 20)
 #define GPU_LOGITS_BYTES ((size_t)1 << 30)
-#define GPU_ROWS 128 /* a multiple of every product's tile height */
+/* Rows of logits come in multiples of this: of every product's tile height on a
+ * GPU. */
+#define GPU_ROWS 128
+#define CPU_ROWS 16
 
 struct arena {
     char *base; /* NULL: only measure */
@@ -50,13 +54,6 @@ struct rows {
     size_t N, n, M;
 };
 
-static void place_core(struct arena *a, const struct plait_dims *d,
-                       struct rows r, struct plait_activations *x)
-{
-    x->att = take_t(a, r.N * d->heads * d->head_dim);
-    x->lse = take_f(a, r.N * d->heads);
-}
-
 static void place_routed(struct arena *a, const struct plait_dims *d,
                          struct rows r, struct plait_routed *x)
 {
@@ -81,15 +78,25 @@ static void place_heads(struct arena *a, const struct plait_dims *d,
     x->k_rstd = take_f(a, r.N * d->kv_heads);
 }
 
-static void place_inner(struct arena *a, const struct plait_dims *d,
+/* What is cheap to compute again: the outputs of the norms and of the mlp's
+ * activation. */
+static void place_cheap(struct arena *a, const struct plait_dims *d,
                         struct rows r, struct plait_activations *x)
 {
     x->n1 = take_t(a, r.n * d->hidden);
-    x->qkv = take_t(a, r.N * d->qkv);
-    x->x2 = take_t(a, r.n * d->hidden);
     x->n2 = take_t(a, r.n * d->hidden);
-    x->pre = take_t(a, r.M * d->up);
     x->act = take_t(a, r.M * d->ffn);
+}
+
+/* The outputs of matrix products and of attention. */
+static void place_products(struct arena *a, const struct plait_dims *d,
+                           struct rows r, struct plait_activations *x)
+{
+    x->qkv = take_t(a, r.N * d->qkv);
+    x->att = take_t(a, r.N * d->heads * d->head_dim);
+    x->lse = take_f(a, r.N * d->heads);
+    x->x2 = take_t(a, r.n * d->hidden);
+    x->pre = take_t(a, r.M * d->up);
     if (d->experts)
         place_routed(a, d, r, &x->routed);
     if (d->qk_norm)
@@ -129,7 +136,6 @@ static void place_experts(struct arena *a, const struct plait_dims *d,
 {
     x->route = take_t(a, r.N * d->experts);
     x->dgate = take_f(a, r.N * d->top_k);
-    x->balance = take_f(a, 1);
     if (d->capacity)
         x->kept = take_bytes(a, r.N * d->top_k * sizeof(*x->kept));
     x->grouped = take_t(a, r.M * d->hidden);
@@ -167,7 +173,9 @@ static size_t codes_bytes(const struct plait_dims *d, struct rows r)
     return plait_fp8_bytes(r.N, most);
 }
 
-static void place_scratch(struct arena *a, struct plait_model *m, struct rows r)
+/* What passes from one block to the next, or is recomputed for a layer whose
+ * output the next block reads. */
+static void place_passed(struct arena *a, struct plait_model *m, struct rows r)
 {
     struct plait_model_state *s = m->state;
     const struct plait_dims *d = &s->dims;
@@ -180,11 +188,28 @@ static void place_scratch(struct arena *a, struct plait_model *m, struct rows r)
     x->part = take_t(a, r.N * d->hidden);
     x->local = sequence ? take_t(a, r.n * d->hidden) : x->part;
     x->dx = take_t(a, r.n * d->hidden);
-    x->dact = take_t(a, r.M * d->ffn);
+    x->amax = take_bytes(a, 2 * sizeof(*x->amax));
+    if (d->experts)
+        x->balance = take_f(a, 1);
+    if (recompute != PLAIT_RECOMPUTE_NONE)
+        place_cheap(a, d, r, &x->shared);
+    if (recompute == PLAIT_RECOMPUTE_FULL)
+        place_products(a, d, r, &x->shared);
+    if (d->kv_copies > 1)
+        x->replicas = take_f(a, heads * d->head_dim * d->hidden);
+}
+
+/* What only a layer uses while it is computed. */
+static void place_work(struct arena *a, struct plait_model *m, struct rows r)
+{
+    const struct plait_dims *d = &m->state->dims;
+    struct plait_scratch *x = &m->state->scratch;
+
+    if (d->gated)
+        x->dact = take_t(a, r.M * d->ffn);
     x->datt = take_t(a, r.N * d->heads * d->head_dim);
     x->now.dpre = take_t(a, r.M * d->up);
     x->now.dqkv = take_t(a, r.N * d->qkv);
-    x->amax = take_bytes(a, 2 * sizeof(*x->amax));
     if (keeps_codes(m))
         x->codes = take_bytes(a, codes_bytes(d, r));
     if (d->qk_norm)
@@ -195,12 +220,6 @@ static void place_scratch(struct arena *a, struct plait_model *m, struct rows r)
         place_experts(a, d, r, x);
     if (d->capacity && m->mesh->layout.size[PLAIT_CP] > 1)
         place_runs(a, m, x);
-    if (recompute != PLAIT_RECOMPUTE_NONE)
-        place_core(a, d, r, &x->shared);
-    if (recompute == PLAIT_RECOMPUTE_FULL)
-        place_inner(a, d, r, &x->shared);
-    if (d->kv_copies > 1)
-        x->replicas = take_f(a, heads * d->head_dim * d->hidden);
 }
 
 static void place_head(struct arena *a, struct plait_model_state *s,
@@ -219,6 +238,23 @@ static void place_head(struct arena *a, struct plait_model_state *s,
     x->sum = take_f(a, 2 * s->logit_rows);
 }
 
+static void place_scratch(struct arena *a, struct plait_model *m, struct rows r,
+                          bool head)
+{
+    size_t begin, end;
+
+    place_passed(a, m, r);
+    begin = a->at;
+    place_work(a, m, r);
+    end = a->at;
+    if (!head)
+        return;
+    a->at = begin;
+    place_head(a, m->state, r);
+    if (a->at < end)
+        a->at = end;
+}
+
 /* A layer's activations that are kept until its backward; contiguous. */
 static void place_layer(struct arena *a, const struct plait_model *m,
                         struct rows r, struct plait_activations *x)
@@ -229,9 +265,9 @@ static void place_layer(struct arena *a, const struct plait_model *m,
     *x = m->state->scratch.shared;
     x->x1 = take_t(a, r.n * d->hidden);
     if (recompute == PLAIT_RECOMPUTE_NONE)
-        place_core(a, d, r, x);
+        place_cheap(a, d, r, x);
     if (recompute != PLAIT_RECOMPUTE_FULL)
-        place_inner(a, d, r, x);
+        place_products(a, d, r, x);
 }
 
 static int layers_of(const struct plait_model *m, int chunk)
@@ -322,9 +358,7 @@ static void place_all(struct arena *a, struct plait_model *m, struct rows r)
 {
     struct plait_model_state *s = m->state;
 
-    place_scratch(a, m, r);
-    if (has_head(m, m->chunks - 1))
-        place_head(a, s, r);
+    place_scratch(a, m, r, has_head(m, m->chunks - 1));
     if (is_offloaded(m))
         place_offload(a, m, r);
     for (int i = 0; i < s->nslots; i++)
@@ -444,11 +478,12 @@ static size_t choose_logit_rows(const struct plait_model *m, size_t N)
     size_t row = d->vocab * plait_dtype_size(m->type);
     size_t rows = (gpu ? GPU_LOGITS_BYTES : LOGITS_BYTES) / row, runs;
     size_t least = 4 + 4 * (size_t)d->tp; /* plait_head_logits() */
+    size_t of = gpu ? GPU_ROWS : CPU_ROWS;
 
-    if (gpu && rows > GPU_ROWS) {
-        rows = rows / GPU_ROWS * GPU_ROWS;
+    if (rows > of) {
+        rows = rows / of * of;
         runs = (N + rows - 1) / rows;
-        rows = ((N - 1) / runs / GPU_ROWS + 1) * GPU_ROWS;
+        rows = ((N - 1) / runs / of + 1) * of;
     }
     if (rows > N)
         rows = N;

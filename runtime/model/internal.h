@@ -163,7 +163,7 @@ struct plait_scratch {
     void *part;             /* [N,C] this rank's term of a sum over tp */
     void *local;            /* [n,C] that sum; part itself unless sequence */
     void *dx;               /* [n,C] gradient of the residual stream */
-    void *dact;             /* [M,F] */
+    void *dact;             /* [M,F]; only with a gate */
     void *datt;             /* [N,heads*D] */
     void *normed;           /* [N,heads*D] of q or k; only if they have a
                              * norm */
@@ -442,10 +442,11 @@ int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, const void *x,
                         const void *delta, const void **out,
                         const void **out_delta);
-/* Recomputes from a->x1 what was not kept. */
-int plait_layer_recompute(const struct plait_work *w,
-                          const struct plait_block *b,
-                          const struct plait_activations *a);
+/* recompute.c: from what a layer keeps anyway, the outputs of its norms and of
+ * its mlp's activation. */
+int plait_layer_cheap_again(const struct plait_work *w,
+                            const struct plait_block *b,
+                            const struct plait_activations *a);
 /* Replaces dx [n,C], the gradient of the output, by that of the input. */
 int plait_layer_backward(const struct plait_work *w,
                          const struct plait_block *b,

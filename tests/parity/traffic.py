@@ -167,7 +167,7 @@ class Run:
         """Keys and values around the ring; in backward with their gradients,
         which return to their rank."""
         n = self.cp - 1 + 2 * (self.cp - 1) + 1
-        if self.recompute != "none":
+        if self.recompute == "full":
             n += (self.cp - 1) * self.again()
         sent = n * self.rows * 2 * self.kv * self.element
         if "experts" in self.model:  # how often each expert was chosen

@@ -80,6 +80,11 @@ static struct setting settings[] = {
      .recompute = PLAIT_RECOMPUTE_FULL,
      .precision = PLAIT_BF16},
     {.family = RICH_LLAMA, .pp = 2, .recompute = PLAIT_RECOMPUTE_SELECTIVE},
+    {.family = PLAIT_GPT2,
+     .ep = 2,
+     .pp = 1,
+     .experts = 4,
+     .recompute = PLAIT_RECOMPUTE_SELECTIVE},
     {.family = RICH_LLAMA, .cp = 2, .pp = 2, .recompute = PLAIT_RECOMPUTE_FULL},
 };
 

@@ -417,14 +417,16 @@ int main(void)
             test_gradients(family, 3);
         test_recompute(family, 0, PLAIT_FP32);
         test_recompute(family, 4, PLAIT_FP32);
+        test_recompute(family, 0, PLAIT_BF16);
+        test_recompute(family, 4, PLAIT_BF16);
         test_recompute(family, 0, PLAIT_FP8);
         test_recompute(family, 4, PLAIT_FP8);
         for (int r = PLAIT_RECOMPUTE_NONE; r <= PLAIT_RECOMPUTE_FULL; r++) {
             test_offload(family, 0, r);
             test_offload(family, 4, r);
         }
-        test_split(family, PLAIT_RECOMPUTE_NONE);
-        test_split(family, PLAIT_RECOMPUTE_FULL);
+        for (int r = PLAIT_RECOMPUTE_NONE; r <= PLAIT_RECOMPUTE_FULL; r++)
+            test_split(family, r);
         test_begin(family, 0, false);
         test_begin(family, 0, true);
         test_begin(family, 32, true);

@@ -33,6 +33,7 @@ const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
  * llm-foundry's activation_checkpointing_target and sharding_strategy. */
 const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
     {[PLAIT_FRAMEWORK_PLAIT] = {.norm_bytes = 16,
+                                .renorm_bytes = 8,
                                 .rotary_bytes = 8,
                                 .late_attention = 1,
                                 .logit_bytes = 12,

@@ -53,6 +53,9 @@ struct plait_framework_traits {
     /* Bytes moved for each value of the hidden state in 16 bits: by norms and
      * residuals; by llama's rotary embeddings; by gpt2's transposes. */
     double norm_bytes, rotary_bytes, transpose_bytes;
+    /* The same to compute the norms again, where selective recompute is that of
+     * norms and activations; 0: it is that of attention. */
+    double renorm_bytes;
     double late_attention; /* share of the best attention kernels' rate on
                               GPUs after the A100 */
     double logit_bytes;    /* moved for each logit in a micro-batch, 16 bits */

@@ -39,7 +39,8 @@ int plait_precision_size(enum plait_precision precision);
 
 enum plait_recompute {
     PLAIT_RECOMPUTE_NONE,
-    PLAIT_RECOMPUTE_SELECTIVE, /* attention only */
+    PLAIT_RECOMPUTE_SELECTIVE, /* norms and activations; in other software
+                                  attention (framework.h) */
     PLAIT_RECOMPUTE_FULL       /* keep each block's input, redo the block */
 };
 

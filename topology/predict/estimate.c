@@ -117,6 +117,24 @@ double plait_shape_recomputed(const struct plait_shape *s)
     return layers && layers < s->m->layers ? (double)layers / s->m->layers : 1;
 }
 
+static bool recomputes_cheap(const struct plait_shape *s)
+{
+    return s->c->parallel.recompute == PLAIT_RECOMPUTE_SELECTIVE &&
+           s->traits->renorm_bytes > 0;
+}
+
+double plait_shape_attention_again(const struct plait_shape *s)
+{
+    if (s->c->parallel.recompute == PLAIT_RECOMPUTE_NONE || recomputes_cheap(s))
+        return 0;
+    return plait_shape_recomputed(s);
+}
+
+double plait_shape_cheap_again(const struct plait_shape *s)
+{
+    return recomputes_cheap(s) ? plait_shape_recomputed(s) : 0;
+}
+
 static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
 {
     double images = s->c->train.global_batch;
@@ -134,10 +152,10 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
     e->flops_per_step =
         tokens *
         ((full ? 3 + plait_shape_recomputed(s) : 3) * token + 3 * head);
-    if (s->c->parallel.recompute == PLAIT_RECOMPUTE_SELECTIVE)
+    if (!full)
         e->flops_per_step += tokens * s->m->layers *
                              plait_shape_score_flops(s) *
-                             plait_shape_recomputed(s);
+                             plait_shape_attention_again(s);
 }
 
 /* Find the fullest rank. The first has the embedding and the most

@@ -19,7 +19,8 @@ extern "C" {
  * matrices each, and a vocabulary of V:
  *     forward    l (2 W + 4 s h) + 2 h V
  *     backward   twice that
- *     recompute  the layers' part again (full), or its 4 s h (selective)
+ *     recompute  the layers' part again (full), or its 4 s h (selective, where
+ *                that is attention: not in plait-train, framework.h)
  * which for a GPT with full recompute is 96 B s l h^2 (1 + s/6h + V/16lh) a
  * step (Narayanan et al., SC21). MFU counts forward and backward only, with the
  * attention matrix in full, or its lower half (causal).
@@ -44,9 +45,10 @@ extern "C" {
  * as ZeRO does; the activations of the micro-batches in flight, for each of
  * them and each layer 4 values of the hidden state (split over tp with sequence
  * parallelism), and q, k, v, the attention's output and the mlp's (split over
- * tp), or the hidden state alone where the rest is recomputed, and one layer's
- * work space (of offloaded activations two layers' worth is on the GPU);
- * buffers for messages, for ZeRO's blocks at work, and a GPU's context. */
+ * tp), or the hidden state alone where the rest is recomputed, or all but the
+ * norms' and the activation's outputs (selective), and one layer's work space
+ * (of offloaded activations two layers' worth is on the GPU); buffers for
+ * messages, for ZeRO's blocks at work, and a GPU's context. */
 struct plait_memory {
     double weights, gradients, optimizer, activations, buffers, total;
     double host; /* what is offloaded to the host's memory, not in total */

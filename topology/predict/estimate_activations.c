@@ -9,7 +9,8 @@
 #define BLOCK 256                /* bytes, of an activation */
 #define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
 #define GPU_LOGITS (1024 * 1048576.0)
-#define GPU_ROWS 128 /* rows come in multiples of this */
+#define CPU_ROWS 16 /* rows come in multiples of this */
+#define GPU_ROWS 128
 
 /* Bytes of n activations, or of n fp32 numbers, as the arena places them. */
 static double take(const struct plait_shape *s, double n)
@@ -22,13 +23,11 @@ static double take_words(double n)
     return plait_align_up(4 * n, BLOCK);
 }
 
-/* What selective recompute does not keep; and what full recompute does not keep
- * beside that. */
-static double core_bytes(const struct plait_shape *s,
-                         const struct plait_rank_sizes *z)
+/* What selective recompute does not keep. */
+static double cheap_bytes(const struct plait_shape *s,
+                          const struct plait_rank_sizes *z)
 {
-    return take(s, z->rows * z->heads * z->head_dim) +
-           take_words(z->rows * z->heads);
+    return 2 * take(s, z->stream * s->m->hidden) + take(s, z->mlp * z->ffn);
 }
 
 static double routed_bytes(const struct plait_shape *s,
@@ -51,11 +50,13 @@ static double heads_bytes(const struct plait_shape *s,
            take_words(k);
 }
 
-static double inner_bytes(const struct plait_shape *s,
-                          const struct plait_rank_sizes *z)
+/* What full recompute does not keep beside that. */
+static double products_bytes(const struct plait_shape *s,
+                             const struct plait_rank_sizes *z)
 {
-    return 3 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
-           take(s, z->mlp * z->up) + take(s, z->mlp * z->ffn) +
+    return take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
+           take(s, z->rows * z->heads * z->head_dim) +
+           take_words(z->rows * z->heads) + take(s, z->mlp * z->up) +
            (s->m->experts ? routed_bytes(s, z) : 0) +
            (s->m->qk_norm ? heads_bytes(s, z) : 0) + 4 * take_words(z->stream) +
            BLOCK; /* largest magnitudes */
@@ -77,9 +78,9 @@ static double kept_bytes(const struct plait_shape *s,
     double sum = take(s, z->stream * s->m->hidden);
 
     if (recompute == PLAIT_RECOMPUTE_NONE)
-        sum += core_bytes(s, z);
+        sum += cheap_bytes(s, z);
     if (recompute != PLAIT_RECOMPUTE_FULL)
-        sum += inner_bytes(s, z);
+        sum += products_bytes(s, z);
     return sum;
 }
 
@@ -99,7 +100,7 @@ static double experts_bytes(const struct plait_shape *s,
     double k = s->m->experts_top_k;
     double runs = 2.0 * s->c->train.micro_batch * s->m->experts;
     double sum = take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
-                 take_words(1) + take(s, z->mlp * s->m->hidden);
+                 take(s, z->mlp * s->m->hidden);
 
     if (s->ep > 1)
         sum += take(s, z->rows * k * s->m->hidden);
@@ -127,31 +128,42 @@ static double gradient_codes(const struct plait_shape *s,
                                       BLOCK);
 }
 
-/* Work space of one layer at a time. */
-static double scratch_bytes(const struct plait_shape *s,
-                            const struct plait_rank_sizes *z)
+/* What passes from one block to the next, or is recomputed. */
+static double passed_bytes(const struct plait_shape *s,
+                           const struct plait_rank_sizes *z)
 {
     enum plait_recompute recompute = s->c->parallel.recompute;
     int sequence = z->stream != z->rows;
     double h = s->m->hidden;
-    double sum =
-        (1 + sequence) * take(s, z->rows * h) +
-        (1 + sequence) * take(s, z->stream * h) + take(s, z->mlp * z->ffn) +
-        take(s, z->rows * z->heads * z->head_dim) + take(s, z->mlp * z->up) +
-        take(s, z->rows * z->qkv) + BLOCK + gradient_codes(s, z);
+    double sum = (1 + sequence) * take(s, z->rows * h) +
+                 (1 + sequence) * take(s, z->stream * h) + BLOCK +
+                 (s->m->experts ? take_words(1) : 0);
 
+    if (recompute != PLAIT_RECOMPUTE_NONE)
+        sum += cheap_bytes(s, z);
+    if (recompute == PLAIT_RECOMPUTE_FULL)
+        sum += products_bytes(s, z);
+    if (s->m->kv_heads < s->tp)
+        sum += take_words(s->m->kv_heads * z->head_dim * h);
+    return sum;
+}
+
+/* Work space of one layer at a time. */
+static double work_bytes(const struct plait_shape *s,
+                         const struct plait_rank_sizes *z)
+{
+    double sum = take(s, z->rows * z->heads * z->head_dim) +
+                 take(s, z->mlp * z->up) + take(s, z->rows * z->qkv) +
+                 gradient_codes(s, z);
+
+    if (s->m->family == PLAIT_LLAMA)
+        sum += take(s, z->mlp * z->ffn);
     if (s->m->qk_norm)
         sum += take(s, z->rows * z->heads * z->head_dim);
     if (s->cp > 1)
         sum += ring_bytes(s, z);
     if (s->m->experts)
         sum += experts_bytes(s, z);
-    if (recompute != PLAIT_RECOMPUTE_NONE)
-        sum += core_bytes(s, z);
-    if (recompute == PLAIT_RECOMPUTE_FULL)
-        sum += inner_bytes(s, z);
-    if (s->m->kv_heads < s->tp)
-        sum += take_words(s->m->kv_heads * z->head_dim * h);
     return sum;
 }
 
@@ -161,10 +173,11 @@ static double logit_rows(const struct plait_shape *s,
 {
     double bytes = plait_shape_on_cpu(s) ? LOGITS : GPU_LOGITS;
     double rows = floor(bytes / (z->vocab * s->element));
+    double of = plait_shape_on_cpu(s) ? CPU_ROWS : GPU_ROWS;
 
-    if (!plait_shape_on_cpu(s) && rows > GPU_ROWS) {
-        rows = floor(rows / GPU_ROWS) * GPU_ROWS;
-        rows = plait_align_up(z->rows / ceil(z->rows / rows), GPU_ROWS);
+    if (rows > of) {
+        rows = floor(rows / of) * of;
+        rows = plait_align_up(z->rows / ceil(z->rows / rows), of);
     }
     return fmax(fmin(rows, z->rows), 4 + 4.0 * s->tp);
 }
@@ -209,7 +222,7 @@ double plait_activations_bytes(const struct plait_shape *s,
                                const struct plait_rank_sizes *z, int rank,
                                int slots)
 {
-    double sum = scratch_bytes(s, z), layer = 0, slot;
+    double sum = passed_bytes(s, z), work = work_bytes(s, z), layer = 0, slot;
     double stream = take(s, z->stream * s->m->hidden);
 
     if (!(s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS))
@@ -218,8 +231,7 @@ double plait_activations_bytes(const struct plait_shape *s,
         sum += 2 * kept_bytes(s, z);
     if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
         layer += stash_bytes(s, z);
-    if (rank == s->pp - 1)
-        sum += head_bytes(s, z);
+    sum += rank == s->pp - 1 ? fmax(work, head_bytes(s, z)) : work;
     slot = 2 * take_words(z->rows) + slot_bytes(s, rank, layer, stream, stream);
     return sum + slots * slot;
 }

@@ -170,9 +170,10 @@ static double redone_seconds(const struct plait_shape *s,
 
     if (s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL)
         pass = plait_pieces_pass(p) - p->work.attention;
-    if (s->c->parallel.recompute != PLAIT_RECOMPUTE_NONE)
-        pass += PLAIT_ATTENTION_FORWARD * p->work.attention;
-    pass *= plait_shape_recomputed(s);
+    pass = pass * plait_shape_recomputed(s) +
+           PLAIT_ATTENTION_FORWARD * p->work.attention *
+               plait_shape_attention_again(s) +
+           p->work.cheap * plait_shape_cheap_again(s);
     if (s->c->recompute_modules & PLAIT_MODULE_MLA_UP &&
         s->c->parallel.recompute != PLAIT_RECOMPUTE_FULL)
         pass += plait_work_latent_up(s);

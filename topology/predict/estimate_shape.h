@@ -61,6 +61,10 @@ double plait_shape_head_flops(const struct plait_shape *shape);
 
 /* Share of the layers that are recomputed where parallel.recompute says so. */
 double plait_shape_recomputed(const struct plait_shape *shape);
+/* That share where attention is recomputed, and where no more than the norms
+ * and activations of a layer are; else 0. */
+double plait_shape_attention_again(const struct plait_shape *shape);
+double plait_shape_cheap_again(const struct plait_shape *shape);
 
 /* Layers of pipeline rank `rank`, over all its chunks; of one of them; of the
  * chunk that has the most. */

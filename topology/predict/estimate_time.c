@@ -154,14 +154,13 @@ static void set_compute(const struct plait_shape *s,
     double again = s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL
                        ? plait_shape_recomputed(s)
                        : 0;
-    double scores = s->c->parallel.recompute == PLAIT_RECOMPUTE_NONE
-                        ? 0
-                        : plait_shape_recomputed(s);
+    double scores = plait_shape_attention_again(s);
 
     e->matmul_s = work * (3 + again) * p->work.products;
     e->attention_s =
         work * (3 + PLAIT_ATTENTION_FORWARD * scores) * p->work.attention;
-    e->elementwise_s = work * (3 + again) * p->work.elementwise;
+    e->elementwise_s = work * ((3 + again) * p->work.elementwise +
+                               plait_shape_cheap_again(s) * p->work.cheap);
     e->launch_s = work * (3 + again) * p->work.launch;
 }
 

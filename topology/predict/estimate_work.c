@@ -136,6 +136,15 @@ static double attention(const struct plait_shape *s)
     return 3.5 / 3 * seconds / g->attention;
 }
 
+/* Bytes that the mlp's activation moves in a layer's forward, all tp ranks'. */
+static double activation_bytes(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+
+    return (m->family == PLAIT_GPT2 ? 4.0 : 6.0) * m->ffn *
+           (m->experts ? m->experts_top_k + m->shared_experts : 1);
+}
+
 /* Bytes that the elementwise kernels of a forward pass move in one layer: for
  * norms and residuals on the whole hidden state; for rotary embeddings or
  * transposes and the activation (4 a value of ffn, 6 with a gate) on a tp share
@@ -153,16 +162,25 @@ static double elementwise_bytes(const struct plait_shape *s)
     double whole = (unfused ? 22 : t->norm_bytes) * h;
     double split =
         unfused ? 12 * h : (gpt2 ? t->transpose_bytes : t->rotary_bytes) * h;
-    double ffn = (gpt2 ? 4.0 : 6.0) * m->ffn;
     double biased = m->attention_bias == PLAIT_BIAS_ALL ? t->bias_bytes : 0;
 
     if (s->c->parallel.sequence)
         whole /= s->tp;
-    split += ffn * (m->experts ? m->experts_top_k + m->shared_experts : 1);
+    split += activation_bytes(s);
     if (m->experts)
         split += m->experts_top_k * (16 * h + biased * m->ffn);
     split += s->gpu->score_bytes * m->heads * m->seq_len;
     return scale * s->tokens * (whole + split / s->tp);
+}
+
+/* Of the norms and the activation, to compute them again. */
+static double cheap_bytes(const struct plait_shape *s)
+{
+    double norms = s->traits->renorm_bytes * s->m->hidden;
+
+    if (s->c->parallel.sequence)
+        norms /= s->tp;
+    return s->element / 2 * s->tokens * (norms + activation_bytes(s) / s->tp);
 }
 
 double plait_work_linear_weights(const struct plait_shape *s)
@@ -285,5 +303,6 @@ void plait_work_set(const struct plait_shape *s, struct plait_work_times *t)
     t->attention = attention(s);
     t->elementwise = (elementwise_bytes(s) + rounding_bytes(s)) /
                      (s->gpu->memory_bw * s->gpu->stream);
+    t->cheap = cheap_bytes(s) / (s->gpu->memory_bw * s->gpu->stream);
     t->head = head_seconds(s);
 }

@@ -15,6 +15,7 @@ struct plait_work_times {
     double products;    /* linears */
     double attention;   /* scores */
     double elementwise; /* norms, residuals, activations, rounding to fp8 */
+    double cheap;       /* of those, norms and activations */
     double launch;
     double head;   /* all three passes, with the loss */
     double update; /* the optimizer, once a step */
