@@ -49,8 +49,9 @@ static int usage(FILE *to)
             "         [--part steps|images|ops|optimizers|comm|planner]\n"
             "of the steps: [--case 1..%d[,N ...]] [--precision fp32|bf16] "
             "[--seconds N]\n"
-            "         [--no-peers] [--no-products] [--results FILE "
-            "[--continue]]\n",
+            "         [--recompute none|selective|full] [--no-peers] "
+            "[--no-products]\n"
+            "         [--results FILE [--continue]]\n",
             bench_ncases);
     return to == stderr ? 2 : 0;
 }
@@ -77,6 +78,8 @@ static int parse_step(int c, struct bench_step_options *o)
         o->cases = cases_of(optarg);
     else if (c == 'P')
         o->precision = optarg;
+    else if (c == 'k')
+        o->recompute = optarg;
     else if (c == 's')
         o->seconds = atoi(optarg);
     else if (c == 'R')
@@ -101,6 +104,7 @@ static int parse(int argc, char **argv, struct options *o)
         {"json", required_argument, NULL, 'j'},
         {"case", required_argument, NULL, 'c'},
         {"precision", required_argument, NULL, 'P'},
+        {"recompute", required_argument, NULL, 'k'},
         {"seconds", required_argument, NULL, 's'},
         {"results", required_argument, NULL, 'R'},
         {"continue", no_argument, NULL, 'C'},
@@ -162,7 +166,7 @@ static int comm_worker(int argc, char **argv)
 
 static int worker(int argc, char **argv)
 {
-    if (argc == 5)
+    if (argc == 6)
         return bench_step_worker(argv);
     return comm_worker(argc, argv);
 }
@@ -231,6 +235,7 @@ static void fill_in(struct options *o)
     o->steps.products = true;
     o->steps.seconds = 120;
     o->steps.cases = ~0u;
+    o->steps.recompute = "none";
 }
 
 int main(int argc, char **argv)

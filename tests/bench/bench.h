@@ -65,6 +65,7 @@ _Noreturn void bench_become(int in, int out, char *const argv[],
  * creates; the caller unlinks both. */
 int bench_write_files(char *config, char *tokens, const struct bench_case *c,
                       const char *precision, int micro_batch);
+int bench_append(const char *config, const char *line);
 /* Environment with the best settings of memory for PyTorch and llm.c. */
 extern const char *const bench_tuned[];
 /* Does what plait-train does before the first step. The caller destroys the
@@ -77,7 +78,8 @@ int bench_open_trainer(const char *config, struct plait_session *session,
  * them, or by the fastest library on this processor. */
 int bench_serve_trainer(const char *config, const char *data); /* unlinks */
 int bench_image_worker(void);
-int bench_train_worker(const struct bench_case *c, const char *precision);
+int bench_train_worker(const struct bench_case *c, const char *precision,
+                       const char *recompute);
 int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
                         int threads, bool library);
 
@@ -87,6 +89,7 @@ struct bench_step_options {
                                    * job */
     unsigned cases;               /* bit mask */
     const char *precision;        /* NULL: both */
+    const char *recompute;        /* plait's parallel.recompute */
     const char *isa;              /* instruction set of plait */
     const char *python, *torch;   /* torch_peer.py; torch NULL: no peers */
     const char *llmc;             /* NULL: not given */

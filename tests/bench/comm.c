@@ -330,17 +330,6 @@ int bench_pair_worker(const char *config)
 }
 #endif
 
-/* Appends text to a configuration. */
-static int append(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "a");
-
-    if (f == NULL)
-        return -1;
-    fputs(text, f);
-    return fclose(f);
-}
-
 /* With ZeRO 1 each process updates half of the weights, without it all of
  * them. */
 enum { PAIR, PAIR_ZERO, PAIR_NAIVE, PAIR_FLAT, ALONE, PAIR_PEERS };
@@ -372,9 +361,10 @@ static void bench_pair(const struct bench_case *c, const char *precision,
                               k == ALONE ? c->batch : c->batch / 2) < 0)
             return;
     }
-    if (append(config[PAIR_ZERO], "parallel: {zero: 1}\n") < 0 ||
-        append(config[PAIR_NAIVE], "parallel: {grad_sync: naive}\n") < 0 ||
-        append(config[PAIR_FLAT], "parallel: {grad_sync: flat}\n") < 0)
+    if (bench_append(config[PAIR_ZERO], "parallel: {zero: 1}\n") < 0 ||
+        bench_append(config[PAIR_NAIVE], "parallel: {grad_sync: naive}\n") <
+            0 ||
+        bench_append(config[PAIR_FLAT], "parallel: {grad_sync: flat}\n") < 0)
         return;
     snprintf(what, sizeof(what), "%s, %s", c->name, precision);
     start_pair(config[PAIR], "two processes", o, &p[PAIR]);

@@ -33,8 +33,9 @@ static void start_worker(struct bench_peer *p, const char *label,
                          const struct bench_step_options *o)
 {
     char number[16], threads[16];
-    char *argv[] = {"/proc/self/exe",  (char *)mode, number,
-                    (char *)precision, threads,      NULL};
+    char *argv[] = {
+        "/proc/self/exe", (char *)mode,         number, (char *)precision,
+        threads,          (char *)o->recompute, NULL};
 
     snprintf(number, sizeof(number), "%d", index);
     snprintf(threads, sizeof(threads), "%d", o->threads);
@@ -332,7 +333,7 @@ int bench_step_worker(char **argv)
     bool bf16 = strcmp(argv[3], "bf16") == 0;
 
     if (strcmp(argv[1], "--train-worker") == 0)
-        return bench_train_worker(c, argv[3]);
+        return bench_train_worker(c, argv[3], argv[5]);
     return bench_replay_worker(c, bf16 ? PLAIT_BF16_T : PLAIT_F32,
                                atoi(argv[4]),
                                strcmp(argv[1], "--library-worker") == 0);

@@ -118,6 +118,16 @@ int bench_write_files(char *config, char *tokens, const struct bench_case *c,
     return -1;
 }
 
+int bench_append(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "a");
+
+    if (f == NULL)
+        return -1;
+    fputs(text, f);
+    return fclose(f);
+}
+
 int bench_open_trainer(const char *config, struct plait_session *session,
                        struct plait_trainer **trainer, struct plait_error *err)
 {
@@ -151,12 +161,16 @@ int bench_serve_trainer(const char *config, const char *data)
     return rc == 0 ? 0 : 1;
 }
 
-int bench_train_worker(const struct bench_case *c, const char *precision)
+int bench_train_worker(const struct bench_case *c, const char *precision,
+                       const char *recompute)
 {
     char tokens[] = "/tmp/plait-bench-XXXXXX.bin";
     char config[] = "/tmp/plait-bench-XXXXXX.yaml";
+    char line[64];
 
-    if (bench_write_files(config, tokens, c, precision, c->batch) < 0)
+    snprintf(line, sizeof(line), "parallel: {recompute: %s}\n", recompute);
+    if (bench_write_files(config, tokens, c, precision, c->batch) < 0 ||
+        bench_append(config, line) < 0)
         return 1;
     return bench_serve_trainer(config, tokens);
 }
