@@ -18,7 +18,7 @@
  * product whose inner size is only that of the residual stream must occupy all
  * of it, and each run of rows reads and writes the whole gradient of the
  * head. */
-#define LOGITS_BYTES ((size_t)128 << 20)
+#define LOGITS_BYTES ((size_t)100 << 20)
 #define GPU_LOGITS_BYTES ((size_t)1 << 30)
 /* Rows of logits come in multiples of this: of every product's tile height on a
  * GPU. */

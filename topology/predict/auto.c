@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/predict/auto.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +30,15 @@ struct search {
 };
 
 /* Whether the layout fits in memory; -1: nobody can train so. Sets the memory
- * in `e`; plait_shape_finish() sets the rest. */
+ * in `e`, and if nothing has fitted yet, also where this does not;
+ * plait_shape_finish() sets the rest. */
 static int fits(const struct search *s, const struct plait_layout *layout,
                 struct plait_shape *shape, struct plait_estimate *e)
 {
-    if (plait_shape_begin(shape, &s->config, layout, s->gpu, e, NULL) < 0)
+    double enough = s->found->n ? s->gpu->memory : INFINITY;
+
+    if (plait_shape_begin(shape, &s->config, layout, s->gpu, enough, e, NULL) <
+        0)
         return -1;
     return e->memory.total <= s->gpu->memory && e->memory.host <= HOST_MOST;
 }
@@ -56,7 +61,8 @@ static int try_one(struct search *s, const struct plait_layout *layout)
         return 0;
     s->found->tried++;
     total = choice.estimate.memory.total;
-    if (s->found->tried == 1 || total < s->found->least_memory)
+    if (s->found->tried == 1 ||
+        (!s->found->n && total < s->found->least_memory))
         s->found->least_memory = total;
     if (!fitted) {
         s->found->too_large++;
@@ -149,14 +155,14 @@ static int try_offload(struct search *s, const struct plait_layout *layout)
     return fitted;
 }
 
-/* Recompute nothing, attention, or all layers; and only some of them where
- * nothing does not fit and all do. */
+/* Recompute nothing; where that does not fit, what is cheap, or all layers, or
+ * as few of them as fit. What takes less memory takes more time, so that it
+ * need not be tried where there is room. */
 static void try_recompute(struct search *s, const struct plait_layout *layout)
 {
     struct plait_parallel_config *p = &s->config.parallel;
     enum plait_layers_said said =
         plait_framework_traits[s->config.framework].recomputes;
-    bool without = false;
 
     for (int r = s->recompute; r <= PLAIT_RECOMPUTE_FULL; r++) {
         int fitted;
@@ -166,8 +172,9 @@ static void try_recompute(struct search *s, const struct plait_layout *layout)
             continue; /* this framework recomputes whole layers only */
         p->recompute = (enum plait_recompute)r;
         fitted = try_offload(s, layout);
-        without |= fitted && r == PLAIT_RECOMPUTE_NONE;
-        if (fitted && !without && r == PLAIT_RECOMPUTE_FULL)
+        if (fitted && (r == PLAIT_RECOMPUTE_NONE || said == PLAIT_LAYERS_ALL))
+            return;
+        if (fitted && r == PLAIT_RECOMPUTE_FULL)
             try_fewer(s, layout, said, &p->recompute_layers);
     }
 }

@@ -25,7 +25,7 @@ struct plait_choices {
     long tried;     /* choices that divide the model, the batch, the GPUs */
     long too_large; /* of those, how many do not fit in memory */
     long uneven;    /* others, whose ranks do not suit the nodes */
-    double least_memory; /* bytes that the smallest of them needs */
+    double least_memory; /* bytes that the smallest needs; if none fits */
 };
 
 /* Try every tp (up to a node), cp, ep, pp, dp = the rest, virtual stages, ZeRO

@@ -162,11 +162,12 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
  * micro-batches, the second a message to receive ahead, the last the head.
  * Another one can only exceed the one before by its layers, so that only those
  * with more of them are computed. */
-static void set_memory(const struct plait_shape *s, struct plait_estimate *e)
+static void set_memory(const struct plait_shape *s, double enough,
+                       struct plait_estimate *e)
 {
     int layers = 0, chunk = 0;
 
-    for (int rank = 0; rank < s->pp; rank++) {
+    for (int rank = 0; rank < s->pp && e->memory.total <= enough; rank++) {
         int here = plait_shape_layers(s, rank);
         int largest = plait_shape_largest(s, rank);
         struct plait_memory memory;
@@ -186,14 +187,14 @@ static void set_memory(const struct plait_shape *s, struct plait_estimate *e)
 int plait_shape_begin(struct plait_shape *s,
                       const struct plait_job_config *config,
                       const struct plait_layout *layout,
-                      const struct plait_gpu_type *gpu,
+                      const struct plait_gpu_type *gpu, double enough,
                       struct plait_estimate *e, struct plait_error *err)
 {
     if (check_config(config, layout, err) < 0)
         return -1;
     memset(e, 0, sizeof(*e));
     plait_shape_set(s, config, layout, gpu);
-    set_memory(s, e);
+    set_memory(s, enough, e);
     return 0;
 }
 
@@ -225,7 +226,7 @@ int plait_estimate(const struct plait_job_config *config,
     struct plait_estimate e;
     struct plait_shape s;
 
-    if (plait_shape_begin(&s, config, layout, gpu, &e, err) < 0)
+    if (plait_shape_begin(&s, config, layout, gpu, INFINITY, &e, err) < 0)
         return -1;
     plait_shape_finish(&s, &e);
     *estimate = e;
@@ -279,7 +280,8 @@ int plait_estimate_largest(const struct plait_job_config *config,
         deeper.model.layers = middle * step;
         deeper.parallel.stages.n = 0;
         if (middle > (1 << 29) / step ||
-            plait_shape_begin(&s, &deeper, layout, gpu, &e, NULL) < 0 ||
+            plait_shape_begin(&s, &deeper, layout, gpu, gpu->memory, &e, NULL) <
+                0 ||
             e.memory.total > gpu->memory)
             high = middle;
         else

@@ -7,7 +7,7 @@
  * that both agree. */
 
 #define BLOCK 256                /* bytes, of an activation */
-#define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
+#define LOGITS (100 * 1048576.0) /* bytes of logits made at a time */
 #define GPU_LOGITS (1024 * 1048576.0)
 #define CPU_ROWS 16 /* rows come in multiples of this */
 #define GPU_ROWS 128

@@ -44,11 +44,13 @@ void plait_shape_set(struct plait_shape *shape,
                      const struct plait_gpu_type *gpu);
 
 /* plait_estimate() in two parts: the checks, sizes and memory, then FLOPs and
- * times. Who searches needs the second only for what fits. */
+ * times. Who searches needs the second only for what fits, and no more of the
+ * memory than that a rank takes more than `enough`; INFINITY: that of the
+ * fullest rank. */
 int plait_shape_begin(struct plait_shape *shape,
                       const struct plait_job_config *config,
                       const struct plait_layout *layout,
-                      const struct plait_gpu_type *gpu,
+                      const struct plait_gpu_type *gpu, double enough,
                       struct plait_estimate *estimate, struct plait_error *err);
 void plait_shape_finish(const struct plait_shape *shape,
                         struct plait_estimate *estimate);

@@ -71,7 +71,7 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
         return plait_errorf(err, "an image model has no timeline: its blocks "
                                  "differ; plait estimate has its time");
     }
-    if (plait_shape_begin(&s, config, layout, gpu, &checked, err) < 0)
+    if (plait_shape_begin(&s, config, layout, gpu, INFINITY, &checked, err) < 0)
         return -1;
     plait_shape_finish(&s, &checked);
     plait_pieces_set(&s, &p);
