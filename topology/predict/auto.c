@@ -26,6 +26,10 @@ struct search {
     int fixed;           /* schedule, zero, micro-batch and recompute stay */
     int any;             /* the first that fits is enough; then also: */
     int zero, recompute; /* those of the least memory */
+    /* Bytes of a rank that neither recompute nor offloaded activations make
+     * less, of the settings that are being tried: weights and gradients; the
+     * optimizer's state. 0: not known. */
+    double weights, state;
     struct plait_choices *found;
 };
 
@@ -43,6 +47,16 @@ static int fits(const struct search *s, const struct plait_layout *layout,
     return e->memory.total <= s->gpu->memory && e->memory.host <= HOST_MOST;
 }
 
+/* Whether what is known of the settings says that they do not fit; while
+ * nothing has fitted, all are sized for the least memory. */
+static bool exceeds(const struct search *s)
+{
+    bool away = s->config.parallel.offload & PLAIT_OFFLOAD_OPTIMIZER;
+
+    return s->found->n > 0 &&
+           s->weights + (away ? 0 : s->state) > s->gpu->memory;
+}
+
 /* Estimate one choice, and keep it if it fits in memory. Returns whether it
  * does. */
 static int try_one(struct search *s, const struct plait_layout *layout)
@@ -53,14 +67,25 @@ static int try_one(struct search *s, const struct plait_layout *layout)
                                   .micro_batch = c->train.micro_batch};
     double total;
     struct plait_shape shape;
-    int fitted = -1;
+    int fitted;
 
-    if (plait_fits_config(c, NULL) == 0)
-        fitted = fits(s, layout, &shape, &choice.estimate);
+    if (plait_fits_config(c, NULL) < 0)
+        return 0;
+    if (exceeds(s)) {
+        s->found->tried++;
+        s->found->too_large++;
+        return 0;
+    }
+    fitted = fits(s, layout, &shape, &choice.estimate);
     if (fitted < 0)
         return 0;
     s->found->tried++;
     total = choice.estimate.memory.total;
+    if (c->parallel.offload == PLAIT_OFFLOAD_NONE && !s->fixed) {
+        s->weights =
+            choice.estimate.memory.weights + choice.estimate.memory.gradients;
+        s->state = choice.estimate.memory.optimizer;
+    }
     if (s->found->tried == 1 ||
         (!s->found->n && total < s->found->least_memory))
         s->found->least_memory = total;
@@ -216,8 +241,10 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
             continue;
         /* Where any choice is enough (s->any), try only the one that needs
          * least memory. */
-        for (; p->zero <= (shards > 1 ? 3 : lowest); p->zero++)
+        for (; p->zero <= (shards > 1 ? 3 : lowest); p->zero++) {
+            s->weights = s->state = 0;
             try_recompute(s, layout);
+        }
     }
 }
 
