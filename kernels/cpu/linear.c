@@ -57,20 +57,14 @@ static int wide_product(struct plait_queue *q, const struct cpu_product *p,
 }
 
 static int wide_forward(struct plait_queue *q, const struct cpu_product *p,
-                        void *out, void *pre, const void *inp, const void *w,
-                        const void *bias, enum plait_activation act)
+                        const void *inp, const void *w, const void *bias,
+                        void *dst)
 {
-    const struct plait_ops *ops = plait_ops_cpu();
-    size_t n = p->M * p->N;
     float *x = NULL;
 
     if (wide_product(q, p, inp, w, bias, &x) < 0)
         return -1;
-    if (act == PLAIT_ACT_NONE)
-        return ops->cast(q, p->type, out, PLAIT_F32, x, n);
-    pre = pre != NULL ? pre : out;
-    ops->cast(q, p->type, pre, PLAIT_F32, x, n);
-    return ops->gelu_forward(q, p->type, out, pre, n);
+    return plait_ops_cpu()->cast(q, p->type, dst, PLAIT_F32, x, p->M * p->N);
 }
 
 /* -- the three products of a linear layer ------------------------------ */
@@ -87,13 +81,14 @@ int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
                             .dst_type = w->type,
                             .has_bias = bias != NULL};
     void *dst = act == PLAIT_ACT_GELU && pre != NULL ? pre : out;
+    int ret;
 
-    if (!cpu_product_native(w->type))
-        return wide_forward(q, &p, out, pre, inp, w->data, bias, act);
-    if (cpu_product_run(q, &p, inp, w->data, bias, dst) < 0)
-        return -1;
-    if (act == PLAIT_ACT_NONE)
-        return 0;
+    if (cpu_product_native(w->type))
+        ret = cpu_product_run(q, &p, inp, w->data, bias, dst);
+    else
+        ret = wide_forward(q, &p, inp, w->data, bias, dst);
+    if (ret < 0 || act == PLAIT_ACT_NONE)
+        return ret;
     return plait_ops_cpu()->gelu_forward(q, w->type, out, dst, N * w->O);
 }
 
