@@ -443,10 +443,11 @@ int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
                         const void *delta, const void **out,
                         const void **out_delta);
 /* recompute.c: from what a layer keeps anyway, the outputs of its norms and of
- * its mlp's activation. */
+ * its mlp's activation, as far as this phase of the backward needs them. */
 int plait_layer_cheap_again(const struct plait_work *w,
                             const struct plait_block *b,
-                            const struct plait_activations *a);
+                            const struct plait_activations *a,
+                            enum plait_phase phase);
 /* Replaces dx [n,C], the gradient of the output, by that of the input. */
 int plait_layer_backward(const struct plait_work *w,
                          const struct plait_block *b,

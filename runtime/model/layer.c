@@ -223,11 +223,11 @@ int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
 }
 
 static int recompute(const struct plait_work *w, const struct plait_block *b,
-                     const struct plait_activations *a)
+                     const struct plait_activations *a, enum plait_phase phase)
 {
     switch (w->model->config->parallel.recompute) {
     case PLAIT_RECOMPUTE_SELECTIVE:
-        return plait_layer_cheap_again(w, b, a);
+        return plait_layer_cheap_again(w, b, a, phase);
     case PLAIT_RECOMPUTE_FULL:
         return inner_forward(w, b, a, a->x1, NULL);
     default:
@@ -417,7 +417,8 @@ int plait_layer_backward(const struct plait_work *w,
     size_t stream = w->shape->n * w->d->hidden;
 
     if (plait_show(w, "the gradient of the output", dx, stream) < 0 ||
-        recompute(w, b, a) < 0 || mlp_backward(w, b, a, stash, dx, phase) < 0 ||
+        recompute(w, b, a, phase) < 0 ||
+        mlp_backward(w, b, a, stash, dx, phase) < 0 ||
         plait_show(w, "the gradient of the mlp's input", dx, stream) < 0 ||
         attention_backward(w, b, a, stash, dx, phase) < 0)
         return -1;
@@ -490,7 +491,7 @@ int plait_layer_backward_weight(const struct plait_work *w,
     };
     int first = w->d->experts ? 2 : 0; /* experts defer nothing */
 
-    if (recompute(w, b, a) < 0)
+    if (recompute(w, b, a, PLAIT_PHASE_WEIGHT) < 0)
         return -1;
     return run_deferred(w, all + first, 4 - first);
 }
