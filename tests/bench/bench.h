@@ -65,7 +65,8 @@ _Noreturn void bench_become(int in, int out, char *const argv[],
  * creates; the caller unlinks both. */
 int bench_write_files(char *config, char *tokens, const struct bench_case *c,
                       const char *precision, int micro_batch);
-int bench_append(const char *config, const char *line);
+/* Appends text to a configuration. */
+int bench_append(const char *path, const char *text);
 /* Environment with the best settings of memory for PyTorch and llm.c. */
 extern const char *const bench_tuned[];
 /* Does what plait-train does before the first step. The caller destroys the
