@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 #include "tap.h"
 #include "topology/base/capture.h"
 #include "topology/base/error.h"
+#include "topology/base/text.h"
 
 /* In a program that has inherited that SIGCHLD is ignored. */
 static void check_capture(void)
@@ -26,6 +28,57 @@ static void check_capture(void)
     free(text);
 }
 
+static const struct {
+    const char *from, *to, *what;
+} cleaned[] = {
+    {"", "", "nothing"},
+    {"plain ~ text", "plain ~ text", "ASCII"},
+    {"Gr\xc3\xb6\xc3\x9f"
+     "e \xe2\x82\xac \xf0\x9f\x8c\xb2",
+     "Gr\xc3\xb6\xc3\x9f"
+     "e \xe2\x82\xac \xf0\x9f\x8c\xb2",
+     "two, three and four bytes of UTF-8"},
+    {"a\nb\r\tc", "a?b??c", "ends of lines and tabs"},
+    {"\033[2J\033]0;x\007\177", "?[2J?]0;x??", "escape sequences"},
+    {"\x9b"
+     "2J\x80",
+     "?2J?", "C1 as bytes"},
+    {"\xc2\x9b"
+     "2J\xc2\x80\xc2\xa0",
+     "?2J?\xc2\xa0", "C1 as UTF-8"},
+    {"\xe2\x80\xae"
+     "a\xe2\x80\xaa"
+     "b\xe2\x81\xa6"
+     "c\xe2\x81\xa9\xe2\x80\x8f",
+     "?a?b?c??", "the direction of text"},
+    {"a\xe2\x80\xa8"
+     "b\xe2\x80\xa9",
+     "a?b?", "lines as Unicode has them"},
+    {"\xff\xfe", "??", "bytes that are in no UTF-8"},
+    {"\xc0\x9b\xe0\x82\x9b\xf0\x80\x80\x9b", "?????????",
+     "longer forms than needed"},
+    {"\xed\xa0\x80\xf4\x90\x80\x80", "???????",
+     "surrogates and what is above U+10FFFF"},
+    {"\xe2\x82", "??", "a character that is cut short"},
+    {"\xe2\x82\033[m", "???[m", "an escape in a character"},
+    {"\xf0\x9f\xc3\xb6", "??\xc3\xb6", "a character after a cut one"},
+};
+
+static void check_clean(void)
+{
+    struct plait_error err;
+    char text[64];
+
+    for (size_t i = 0; i < sizeof(cleaned) / sizeof(cleaned[0]); i++) {
+        snprintf(text, sizeof(text), "%s", cleaned[i].from);
+        plait_text_clean(text);
+        ok(strcmp(text, cleaned[i].to) == 0, "cleaned: %s", cleaned[i].what);
+    }
+    plait_errorf(&err, "no file %s", "a\nplait: all is well\033[A");
+    ok(strcmp(err.text, "no file a?plait: all is well?[A") == 0,
+       "an error is one line without escape sequences");
+}
+
 int main(void)
 {
     struct plait_error err;
@@ -40,6 +93,7 @@ int main(void)
     big[sizeof(big) - 1] = '\0';
     plait_errorf(&err, "%s", big);
     ok(strlen(err.text) == sizeof(err.text) - 1, "cuts what is too long");
+    check_clean();
     check_capture();
     return done_testing();
 }

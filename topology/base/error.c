@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "topology/base/text.h"
+
 int plait_errorf(struct plait_error *err, const char *fmt, ...)
 {
     int saved = errno;
@@ -14,6 +16,7 @@ int plait_errorf(struct plait_error *err, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(err->text, sizeof(err->text), fmt, ap);
         va_end(ap);
+        plait_text_clean(err->text);
     }
     errno = saved;
     return -1;

@@ -9,8 +9,9 @@ extern "C" {
 #endif
 
 /* Describe an error, without "plait:" in front, in `err` (which may be NULL)
- * and return -1, so that a parser can `return plait_errorf(err, ...)`. Keeps
- * errno. */
+ * and return -1, so that a parser can `return plait_errorf(err, ...)`. The text
+ * is cleaned (plait_text_clean), so that what was read from others makes no
+ * line and no escape sequence. Keeps errno. */
 int plait_errorf(struct plait_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -4,6 +4,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A text that is put together in a buffer: {buffer, its size, 0}. */
 struct plait_text {
     char *at;
@@ -13,5 +17,16 @@ struct plait_text {
 /* Adds as printf() does; what does not fit whole is left out. */
 __attribute__((format(printf, 2, 3))) void
 plait_text_add(struct plait_text *text, const char *format, ...);
+
+/* Makes a text that others can have written (names, files, messages, the
+ * environment) safe to print, in place: each control character, the end of
+ * a line and the tab among them, each character that changes the direction of
+ * text, and each byte that is not UTF-8 becomes '?'. All else stays. The text
+ * grows no longer. */
+void plait_text_clean(char *text);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

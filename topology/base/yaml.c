@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/text.h"
+
 /* Far above any real file: the limit stops the reading of a device or a
  * pipe. */
 #define MAX_FILE ((size_t)64 << 20)
@@ -32,14 +34,6 @@ void plait_yaml_destroy(struct plait_yaml *yaml)
     errno = saved;
 }
 
-/* Replace control characters, so that an error stays one line. */
-static void make_printable(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            *text = '?';
-}
-
 int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
                       struct plait_error *err, const char *fmt, ...)
 {
@@ -49,7 +43,6 @@ int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    make_printable(text);
     errno = EINVAL;
     if (!yaml->lines || !node)
         return plait_errorf(err, "%s: %s", yaml->name, text);
@@ -225,7 +218,7 @@ struct plait_yaml *plait_yaml_parse_set(const char *option, const char *text,
     char name[160], *document = set_document(text);
 
     snprintf(name, sizeof(name), "%s %s", option, text);
-    make_printable(name);
+    plait_text_clean(name);
     if (!document) {
         plait_errorf(err, "%s: %s", name,
                      errno == ENOMEM ? "out of memory"
