@@ -17,6 +17,30 @@
 
 static char dir[TEMP_PATH], file[256];
 
+/* In place of the C library's: slurmd and slurmstepd have threads that read the
+ * environment, so it must not be moved. */
+static int moved;
+
+int setenv(const char *name, const char *value, int overwrite)
+{
+    void *found = dlsym(RTLD_NEXT, "setenv");
+    int (*real)(const char *, const char *, int);
+
+    moved++;
+    memcpy(&real, &found, sizeof(real));
+    return real(name, value, overwrite);
+}
+
+int unsetenv(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, "unsetenv");
+    int (*real)(const char *);
+
+    moved++;
+    memcpy(&real, &found, sizeof(real));
+    return real(name);
+}
+
 static int open_files(void)
 {
     DIR *fds = opendir("/proc/self/fd");
@@ -46,10 +70,13 @@ static void test_written(void)
     struct plait_error err = {0};
     struct plait_node *live, *node;
     int before = open_files();
+    char **list;
 
     ok(!plait_node_load_cache(dir, &err) && strstr(err.text, "No such file"),
        "none yet: %s", err.text);
     setenv("HWLOC_SYNTHETIC", "pack:7 core:1 pu:1", 1);
+    moved = 0;
+    list = environ;
     ok(plait_node_refresh_cache(dir, 60, &err) == 1, "written %s", err.text);
     ok(plait_node_refresh_cache(dir, 60, &err) == 0, "and then kept");
     node = plait_node_load_cache(dir, &err);
@@ -60,8 +87,9 @@ static void test_written(void)
     ok(node && hwloc_topology_is_thissystem(node->topology),
        "tasks can be bound by it");
     ok(strcmp(getenv("HWLOC_SYNTHETIC"), "pack:7 core:1 pu:1") == 0 &&
-           !getenv("HWLOC_PLUGINS_PATH"),
+           !getenv("HWLOC_PLUGINS_PATH") && environ == list,
        "the environment is as before");
+    ok(moved == 0, "and no other thread could see it move");
     unsetenv("HWLOC_SYNTHETIC");
     plait_node_destroy(node);
     plait_node_destroy(live);

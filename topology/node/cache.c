@@ -14,10 +14,8 @@
 
 #include "topology/node/cache.h"
 
-#include "topology/base/capture.h"
-#include "topology/base/files.h"
 #include "topology/base/hash.h"
-#include "topology/node/hwloc.h"
+#include "topology/node/discover.h"
 
 /* Discovery takes milliseconds on small machines and seconds on large ones,
  * so its result is kept until the next boot: one line that says whose and
@@ -29,8 +27,13 @@
  * open a file can lock it, and everyone can read the directory. */
 #define NAME_LOCK "node.lock"
 
+/* Rises with what is written for the same machine, so that a file of an older
+ * Plait is replaced at once: 2 since it holds only what Plait reads, and no
+ * serial numbers. */
+#define FORMAT "2"
+
 /* The largest recorded machine needs 1 MiB. */
-enum { XML_MOST = 16 << 20, KEY_MOST = 256, HEAD_MOST = 512 };
+enum { FILE_MOST = NODE_XML_MOST + 512, KEY_MOST = 256, HEAD_MOST = 512 };
 
 /* The first word of a small file, "" if there is none. */
 static void read_word(const char *path, char *word, size_t size)
@@ -58,7 +61,9 @@ static int count_entries(const char *path)
 }
 
 /* What must be the same when the cache is written and read. slurmd may start
- * before the drivers do, so these count as well. */
+ * before the drivers do, and before NVIDIA's device files exist, without which
+ * NVML does not answer a process without root's rights. So these count as
+ * well. */
 static int make_key(char *key, struct plait_error *err)
 {
     char boot[64], nvidia[64];
@@ -68,9 +73,10 @@ static int make_key(char *key, struct plait_error *err)
         return plait_errorf(err, "this system has no boot id");
     read_word("/sys/module/nvidia/version", nvidia, sizeof(nvidia));
     snprintf(key, KEY_MOST,
-             "plait-" PACKAGE_VERSION
-             " boot-%s hwloc-%x nvidia-%s amdgpu-%d ib-%d",
+             "plait-" PACKAGE_VERSION " format-" FORMAT
+             " boot-%s hwloc-%x nvidia-%s-%d amdgpu-%d ib-%d",
              boot, hwloc_get_api_version(), nvidia[0] ? nvidia : "none",
+             access(NODE_NVIDIA_DEVICE, F_OK) == 0,
              access("/sys/module/amdgpu", F_OK) == 0,
              count_entries("/sys/class/infiniband"));
     return 0;
@@ -108,7 +114,7 @@ static char *read_file(const char *dir, size_t *size, struct plait_error *err)
         plait_errorf(err, "%s is not a file that only root can write", path);
         goto error;
     }
-    if (st.st_size > XML_MOST || !(text = malloc((size_t)st.st_size + 1))) {
+    if (st.st_size > FILE_MOST || !(text = malloc((size_t)st.st_size + 1))) {
         plait_errorf(err, "%s is too large", path);
         goto error;
     }
@@ -264,114 +270,49 @@ static int write_file(int dir, const char *key, const char *xml, size_t size)
     return failed ? -1 : renameat(dir, NAME_NEW, dir, NAME);
 }
 
-static int write_cache(const char *dir, struct plait_error *err)
+/* This process may be root: it copies the bytes and does not parse them. */
+static int write_cache(int dir, int seconds, struct plait_error *err)
 {
-    struct plait_node *node = NULL;
-    char key[KEY_MOST], *xml = NULL;
-    int fd = open_dir(dir, err), lock = -1, rc = -1;
+    char key[KEY_MOST], *xml;
     size_t size = 0;
+    int rc, saved;
 
-    if (fd < 0 || (lock = take_lock(fd, err)) < 0)
-        goto error;
-    /* Another process may have written it meanwhile. */
-    if (plait_node_check_cache(dir, err) == 0)
-        rc = 0;
-    else if (make_key(key, err) == 0 && (node = node_create_whole(err))) {
-        xml = plait_node_export_xml(node, &size);
-        if (xml && size <= XML_MOST - HEAD_MOST)
-            rc = write_file(fd, key, xml, size - 1);
-        if (rc < 0)
-            plait_errorf(err, "%s/" NAME ": %s", dir, strerror(errno));
-    }
-error:
+    /* An old file goes first: no other version reads it, and it may hold what
+     * only root may read. */
+    if (unlinkat(dir, NAME, 0) < 0 && errno != ENOENT)
+        return plait_errorf(err, NAME ": %s", strerror(errno));
+    if (make_key(key, err) < 0 ||
+        !(xml = node_discover_xml(seconds, &size, err)))
+        return -1;
+    rc = write_file(dir, key, xml, size);
+    if (rc < 0)
+        plait_errorf(err, NAME ": %s", strerror(errno));
+    saved = errno;
     free(xml);
-    plait_node_destroy(node);
-    if (lock >= 0)
-        close(lock);
-    if (fd >= 0)
-        close(fd);
+    errno = saved;
     return rc;
-}
-
-/* A child's answer: "+" and a node as XML, or nothing; or "-" and the
- * reason. */
-static void say(int fd, const char *text, size_t size, int good)
-{
-    if (plait_files_write(fd, good ? "+" : "-", 1) == 0)
-        plait_files_write(fd, text, size);
-}
-
-static void write_in_child(void *arg, int fd)
-{
-    struct plait_error err = {0};
-    int rc = write_cache(arg, &err);
-
-    say(fd, err.text, rc < 0 ? strlen(err.text) : 0, rc == 0);
-}
-
-static void discover_in_child(void *arg, int fd)
-{
-    struct plait_error err = {0};
-    struct plait_node *node = node_create_whole(&err);
-    size_t size = 0;
-    char *xml = node ? plait_node_export_xml(node, &size) : NULL;
-
-    (void)arg;
-    if (node && !xml)
-        plait_errorf(&err, "out of memory");
-    say(fd, xml ? xml : err.text, xml ? size : strlen(err.text), xml != NULL);
-}
-
-/* Run `work` in a child process. Its answer without the "+"; NULL with the
- * reason in err. */
-static char *ask_child(void (*work)(void *arg, int fd), void *arg, int seconds,
-                       size_t *size, struct plait_error *err)
-{
-    char *text = plait_capture_call(work, arg, seconds, size);
-
-    if (!text && errno == ETIMEDOUT)
-        plait_errorf(err,
-                     "this node's topology could not be discovered in %d "
-                     "second%s (a driver that hangs?)",
-                     seconds, seconds == 1 ? "" : "s");
-    else if (!text)
-        plait_errorf(err, "cannot start a process: %s", strerror(errno));
-    if (!text)
-        return NULL;
-    if (*text == '+') {
-        memmove(text, text + 1, *size);
-        *size -= 1;
-        return text;
-    }
-    plait_errorf(err, "%s", *text ? text + 1 : "discovery crashed");
-    free(text);
-    errno = EIO;
-    return NULL;
 }
 
 int plait_node_refresh_cache(const char *dir, int seconds,
                              struct plait_error *err)
 {
-    size_t size;
-    char *text;
+    int fd = -1, lock = -1, rc = -1, saved;
 
     if (plait_node_check_cache(dir, err) == 0)
         return 0;
-    text = ask_child(write_in_child, (void *)dir, seconds, &size, err);
-    if (!text)
-        return -1;
-    free(text);
-    return 1;
-}
-
-struct plait_node *plait_node_discover(int seconds, struct plait_error *err)
-{
-    struct plait_node *node = NULL;
-    size_t size;
-    char *xml = ask_child(discover_in_child, NULL, seconds, &size, err);
-
-    if (xml)
-        node = plait_node_create_cached(xml, size, err);
-    free(xml);
-    return node;
+    if ((fd = open_dir(dir, err)) < 0 || (lock = take_lock(fd, err)) < 0)
+        goto error;
+    /* Another process may have written it meanwhile. */
+    if (plait_node_check_cache(dir, err) == 0)
+        rc = 0;
+    else
+        rc = write_cache(fd, seconds, err) < 0 ? -1 : 1;
+error:
+    saved = errno;
+    if (lock >= 0)
+        close(lock);
+    if (fd >= 0)
+        close(fd);
+    errno = saved;
+    return rc;
 }

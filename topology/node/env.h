@@ -7,10 +7,12 @@
  * else hides them while it asks hwloc. */
 struct node_env;
 
-/* Remove every HWLOC_* variable from the environment, and set those that keep
- * hwloc quick and quiet; NULL with errno. */
+/* Let the environment be without HWLOC_* variables, but for those that keep
+ * hwloc quick and quiet; NULL with errno. Nothing of the environment that was
+ * there is changed, as other threads may read it. Not for two threads at
+ * once. */
 struct node_env *node_env_hide(void);
-/* Put it back as it was and free. NULL-safe, keeps errno. */
+/* Put it back as it was. NULL-safe, keeps errno. */
 void node_env_restore(struct node_env *env);
 
 #endif

@@ -126,7 +126,7 @@ static const char *gpu_model(hwloc_obj_t pci)
     if (!model)
         model = node_gpu_model(pci->attr->pcidev.vendor_id,
                                pci->attr->pcidev.device_id);
-    return model[0] ? model : hwloc_obj_get_info_by_name(pci, "PCIDevice");
+    return model[0] ? model : hwloc_obj_get_info_by_name(pci, NODE_INFO_DEVICE);
 }
 
 static int add_gpu(struct node_builder *builder, hwloc_topology_t topology,

@@ -9,9 +9,11 @@
 
 /* Info of an OS device: the speed of its port in Mbit/s. */
 #define NODE_INFO_MBPS "PlaitPortMbps"
-/* Infos of a PCI device; the second is hwloc's own word. */
+/* Infos of a PCI device; the last two are hwloc's own words. A discovery for
+ * other processes keeps only these four: discover.c. */
 #define NODE_INFO_VENDOR "GPUVendor"
 #define NODE_INFO_MODEL "GPUModel"
+#define NODE_INFO_DEVICE "PCIDevice"
 
 /* An empty topology whose filters keep only what is used here. */
 hwloc_topology_t node_create_topology(void);
