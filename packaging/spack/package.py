@@ -39,7 +39,6 @@ class Plait(AutotoolsPackage, CudaPackage):
     depends_on("openblas threads=openmp")
     depends_on("mpi", when="+mpi")
     depends_on("slurm", when="+slurm")
-    depends_on("openssl")
     depends_on("sentencepiece", when="+sentencepiece")
     depends_on("nccl", when="+cuda")
 

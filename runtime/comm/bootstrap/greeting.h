@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/comm/bootstrap/proof.h"
 #include "runtime/comm/bootstrap/rendezvous.h"
+#include "topology/base/proof.h"
 
 /* How the two ends of a new connection prove to each other that they know the
  * step's secret: the end that has connected sends hello, the end that listens

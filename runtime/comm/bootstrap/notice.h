@@ -2,8 +2,8 @@
 #ifndef PLAIT_RUNTIME_COMM_BOOTSTRAP_NOTICE_H
 #define PLAIT_RUNTIME_COMM_BOOTSTRAP_NOTICE_H
 
-#include "runtime/comm/bootstrap/proof.h"
 #include "runtime/comm/bootstrap/rendezvous.h"
+#include "topology/base/proof.h"
 
 /* Notices to a process, sent to the port that each process keeps open. A notice
  * stays there until the process reads it, and its sender may be gone by then.

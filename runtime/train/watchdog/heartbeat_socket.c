@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/comm/bootstrap/proof.h"
 #include "runtime/train/watchdog/heartbeat.h"
+#include "topology/base/proof.h"
 
 /* -- addresses ------------------------------------------------------------- */
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_COMM_BOOTSTRAP_PROOF_H
-#define PLAIT_RUNTIME_COMM_BOOTSTRAP_PROOF_H
+#ifndef PLAIT_TOPOLOGY_BASE_PROOF_H
+#define PLAIT_TOPOLOGY_BASE_PROOF_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Proofs that a process knows the step's secret, by which ranks tell each other
- * from foreign processes without sending the secret. */
+/* Proofs that a process knows a step's secret, by which its processes tell each
+ * other from foreign ones without sending the secret. */
 
-/* HMAC-SHA-256 of a text by the secret. -1 with errno. */
+/* HMAC-SHA-256 of a text by the secret. 0. */
 enum { PLAIT_PROOF_SIZE = 32 };
 int plait_proof_make(const char *secret, const unsigned char *text, size_t size,
                      unsigned char proof[PLAIT_PROOF_SIZE]);
