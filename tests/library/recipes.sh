@@ -30,6 +30,30 @@ check "plait finds its programs beside itself" $?
     [ -e "$prefix/share/fish/vendor_completions.d/plait-watch.fish" ]
 check "completion is installed for three shells" $?
 
+# A full disk, here a limit of the size of files, breaks the second
+# installation off, at the first library: nobody may find a part of it then.
+if [ -e "$top_builddir/.libs/spank_plait.so" ]; then
+    plugin=$(find "$tmp/root" -name spank_plait.so)
+    library=$prefix/lib/libplait.so.0
+    cp "$plugin" "$tmp/plugin"
+    cp "$library" "$tmp/library"
+    (ulimit -f 64 && "${MAKE:-make}" -s -C "$top_builddir" DESTDIR="$tmp/root" \
+        prefix=/opt/plait install-slurmpluginLTLIBRARIES) >"$tmp/log" 2>&1
+    [ $? != 0 ] && cmp "$plugin" "$tmp/plugin" &&
+        cmp "$library" "$tmp/library"
+    check "make install that breaks off leaves what was there whole" $?
+    "${MAKE:-make}" -s -C "$top_builddir" DESTDIR="$tmp/root" \
+        prefix=/opt/plait install-slurmpluginLTLIBRARIES >"$tmp/log" 2>&1 &&
+        [ "$(ls -A "${plugin%/*}" | tr '\n' ' ')" = \
+            "spank_plait.la spank_plait.so " ]
+    check "make install again: nothing lies beside it" $?
+    readelf -d "$plugin" 2>/dev/null | grep -qE 'BIND_NOW|Flags:.* NOW'
+    [ $? = 1 ]
+    check "Slurm can load the plugin lazily" $?
+else
+    skip "no plugin"
+fi
+
 missing=
 for option in $(grep -ohE -- '--with(out)?-[a-z-]+' "$here"/*/* |
     sed 's/--with\(out\)\{0,1\}-//' | sort -u); do
