@@ -45,6 +45,12 @@ ends 2 'command is missing'
 ends 2 "unknown option '--nope'" --nope
 ends 2 "'nope' is not a plait command" nope
 ends 2 "'a/b' is not a plait command" a/b
+# A node with the plugin alone has plait and no trainer.
+mkdir "$tmp/alone"
+cp "$top_builddir/plait" "$tmp/alone/" 2>/dev/null
+PATH=/usr/bin:/bin "$tmp/alone/plait" train job.yaml 2>"$tmp/err"
+[ $? = 1 ] && grep -q 'plait-train is not installed here' "$tmp/err"
+check 'plait train without plait-train says what is missing' $?
 ends 0 '' topo --help
 ends 0 '' topo
 ends 0 '' topo --synthetic 'pack:2 core:4 pu:2'

@@ -79,8 +79,13 @@ static int unknown_command(const char *name, const char *program)
     const char *names[NCOMMANDS];
     int nearest;
 
-    for (size_t i = 0; i < NCOMMANDS; i++)
+    for (size_t i = 0; i < NCOMMANDS; i++) {
         names[i] = commands[i].name;
+        if (strcmp(name, names[i]) == 0)
+            return plait_cmd_failed("%s is not installed here; it comes with "
+                                    "the package plait-train",
+                                    program);
+    }
     nearest = plait_nearest(name, names, NCOMMANDS);
     if (nearest >= 0)
         return plait_cmd_misused("'%s' is not a plait command; did you mean "
