@@ -82,9 +82,16 @@ struct sockaddr_un;
 unsigned plait_meeting_address(const char *name, struct sockaddr_un *at);
 int plait_meeting_is_own(int fd);
 
-/* As a member: send `text`, and wait up to `seconds` for the answer. -1, with
+/* As a member: send `text`, and return the connection, or -1 with the reason in
+ * err. The second waits up to `seconds` for the answer, and closes it. -1, with
  * the reason in err, where there is none; errno is ECONNRESET where the host
  * has gone, and ETIME where it has sent nothing for place->quiet seconds. */
+int plait_meeting_call(const struct plait_meeting_place *place, int index,
+                       const char *text, int seconds, struct plait_error *err);
+int plait_meeting_hear(const struct plait_meeting_place *place, int fd,
+                       int seconds, char answer[PLAIT_MEETING_ANSWER],
+                       struct plait_error *err);
+/* Both. */
 int plait_meeting_join(const struct plait_meeting_place *place, int index,
                        const char *text, int seconds,
                        char answer[PLAIT_MEETING_ANSWER],

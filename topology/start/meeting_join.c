@@ -201,32 +201,54 @@ static int read_answer(const struct plait_meeting_place *place, int fd,
     }
 }
 
+int plait_meeting_call(const struct plait_meeting_place *place, int index,
+                       const char *text, int seconds, struct plait_error *err)
+{
+    char line[PLAIT_MEETING_SAID + 128];
+    struct timespec begin, end;
+    int fd, n;
+
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    end = begin;
+    end.tv_sec += seconds;
+    end = end_of_quiet(place, &end);
+    fd = *place->here ? connect_here(place, &begin, err)
+                      : connect_by_name(place, &begin, &end, err);
+    if (fd < 0)
+        return -1;
+    n = snprintf(line, sizeof(line), "plait %s %d %.*s\n", place->token, index,
+                 PLAIT_MEETING_SAID - 1, text);
+    if (send(fd, line, (size_t)n, MSG_NOSIGNAL) == n)
+        return fd;
+    plait_errorf(err, "cannot write to %s: %s", place->host, strerror(errno));
+    n = errno;
+    close(fd);
+    errno = n;
+    return -1;
+}
+
+int plait_meeting_hear(const struct plait_meeting_place *place, int fd,
+                       int seconds, char answer[PLAIT_MEETING_ANSWER],
+                       struct plait_error *err)
+{
+    struct timespec end;
+    int rc, saved;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += seconds;
+    rc = read_answer(place, fd, &end, answer, err);
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return rc;
+}
+
 int plait_meeting_join(const struct plait_meeting_place *place, int index,
                        const char *text, int seconds,
                        char answer[PLAIT_MEETING_ANSWER],
                        struct plait_error *err)
 {
-    char line[PLAIT_MEETING_SAID + 128];
-    struct timespec begin, end, until;
-    int fd, n, rc;
+    int fd = plait_meeting_call(place, index, text, seconds, err);
 
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    end = begin;
-    end.tv_sec += seconds;
-    until = end_of_quiet(place, &end);
-    fd = *place->here ? connect_here(place, &begin, err)
-                      : connect_by_name(place, &begin, &until, err);
-    if (fd < 0)
-        return -1;
-    n = snprintf(line, sizeof(line), "plait %s %d %.*s\n", place->token, index,
-                 PLAIT_MEETING_SAID - 1, text);
-    if (send(fd, line, (size_t)n, MSG_NOSIGNAL) != n)
-        rc = plait_errorf(err, "cannot write to %s: %s", place->host,
-                          strerror(errno));
-    else
-        rc = read_answer(place, fd, &end, answer, err);
-    n = errno;
-    close(fd);
-    errno = n;
-    return rc;
+    return fd < 0 ? -1 : plait_meeting_hear(place, fd, seconds, answer, err);
 }
