@@ -176,6 +176,12 @@ static int hear_half(struct rank *r)
     return wait_in_vain(r, from) < 0 && errno == EIO ? 0 : -1;
 }
 
+/* Works until a peer is lost. */
+static int lose_peer(struct rank *r)
+{
+    return work_on(r) < 0 && errno == EIO ? 0 : -1;
+}
+
 /* -- ranks ----------------------------------------------------------------- */
 
 static const struct scene {
@@ -189,6 +195,10 @@ static const struct scene {
     {"one leaves early", RANKS, LEAVER, leave_one},
     {"strangers come", RANKS, -1, work_on},
     {"one is cut off in a message", RANKS, CUT, hear_half},
+    {"one announces 2^64 - 32 bytes", RANKS, CUT, lose_peer},
+    {"one announces more than half of the memory", RANKS, CUT, lose_peer},
+    {"one sends a million messages that nobody waits for", RANKS, CUT,
+     lose_peer},
 };
 
 static int run_rank(const struct plait_launch *launch, const struct scene *s,
@@ -471,6 +481,42 @@ static void check_cut(const struct scene *s)
     check_lost(s, all);
 }
 
+/* One that can make a proof connects as a rank that has no connection with rank
+ * 1 yet, and sends a head n times, and then some bytes. */
+static void check_excess(const struct scene *s, uint64_t bytes, int n)
+{
+    enum { AT_ONCE = 1000 };
+    struct said *all = start_scene(s);
+    struct plait_meeting m = meeting_of(CUT, s->size);
+    static uint64_t heads[AT_ONCE][3];
+    struct plait_greeting g;
+    int port, fd;
+    char c;
+
+    for (int i = 0; i < AT_ONCE; i++)
+        memcpy(heads[i], (uint64_t[3]){bytes, 1, 2}, sizeof(heads[i]));
+    for (int i = 0; i < 60000 && !(port = all[1].port); i++)
+        usleep(1000);
+    fd = begin_as(&g, &m, port);
+    if (fd < 0 || plait_greeting_prove(&g, &m, fd) < 0 ||
+        plait_read_all(fd, &c, sizeof(c)) < 0)
+        diag("no connection with rank 1");
+    for (; n > 0; n -= AT_ONCE)
+        if (plait_write_all(fd, heads,
+                            (size_t)(n < AT_ONCE ? n : AT_ONCE) *
+                                sizeof(heads[0])) < 0)
+            break;
+    plait_write_all(fd, heads, sizeof(heads));
+    check_lost(s, all);
+    close(fd);
+}
+
+static uint64_t half_the_memory(void)
+{
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 *
+           (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 int main(void)
 {
     check_sums(&all_scenes[0]);
@@ -480,5 +526,8 @@ int main(void)
     check_strangers(&all_scenes[4]);
     check_answered(&all_scenes[4]);
     check_cut(&all_scenes[5]);
+    check_excess(&all_scenes[6], UINT64_MAX - 31, 1);
+    check_excess(&all_scenes[7], half_the_memory() + 1, 1);
+    check_excess(&all_scenes[8], 0, (1 << 20) + 1);
     return done_testing();
 }

@@ -244,6 +244,8 @@ static struct plait_links *links_alloc(struct plait_members *m)
     l->rank = m->rank;
     l->suspect = -1;
     l->swept = true;
+    l->most_early =
+        (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 * (uint64_t)sysconf(_SC_PAGESIZE);
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->link = calloc((size_t)m->n, sizeof(*l->link));
     l->poll = calloc(1, sizeof(*l->poll));
@@ -340,14 +342,10 @@ static void say_goodbye(struct plait_links *l)
     }
 }
 
-static void link_destroy(struct plait_link *k)
+static void link_destroy(struct plait_links *l, struct plait_link *k)
 {
-    struct plait_early *e;
-
-    while (k && (e = k->unclaimed)) {
-        k->unclaimed = e->next;
-        free(e);
-    }
+    while (k && k->unclaimed)
+        plait_early_drop(l, k, NULL);
     free(k);
 }
 
@@ -361,7 +359,7 @@ void plait_links_destroy(struct plait_links *l)
         say_goodbye(l);
     plait_wires_destroy(l);
     for (int i = 0; i < l->size; i++)
-        link_destroy(l->link[i]);
+        link_destroy(l, l->link[i]);
     if (l->epoll >= 0)
         close(l->epoll);
     free(l->link);

@@ -17,10 +17,14 @@ struct plait_links_head {
     uint64_t bytes, group, tag;
 };
 
-/* In place of a length: a goodbye, and the news that rank `group` was lost. No
- * message has this many bytes. */
+/* In place of a length: a goodbye, and the news that rank `group` was lost. */
 #define PLAIT_LINKS_GOODBYE UINT64_MAX
 #define PLAIT_LINKS_LOST (UINT64_MAX - 1)
+/* A peer that announces a longer message, or has so many for which no receive
+ * is posted, is lost. Their bytes together are bounded by this machine's
+ * memory: links_read.c. */
+#define PLAIT_LINKS_MOST_BYTES (UINT64_C(1) << 40)
+#define PLAIT_LINKS_MOST_EARLY (1 << 20)
 
 /* How long a receiver waits for its sender to connect before it connects
  * itself. */
@@ -38,8 +42,9 @@ struct plait_early {
     struct plait_wire *wire; /* brings the rest; NULL: it is complete, or its
                               * connection broke */
     struct plait_links_head head;
-    size_t done;
-    char data[];
+    size_t done, room; /* bytes that have come, and that there is memory for:
+                        * a length alone claims none */
+    char *data;        /* [room] */
 };
 
 enum plait_wire_state {
@@ -79,10 +84,12 @@ struct plait_link {
                                           order */
     struct plait_early *unclaimed;     /* messages without a receive, in order;
                                           the last may be incomplete */
-    bool wants;                        /* is in the list of those that want a
-                                          connection */
-    double again;                      /* when to try to connect again */
-    double unreached;                  /* since when attempts fail; 0: not */
+    struct plait_early *unclaimed_last;
+    int nunclaimed;
+    bool wants;       /* is in the list of those that want a
+                         connection */
+    double again;     /* when to try to connect again */
+    double unreached; /* since when attempts fail; 0: not */
     struct plait_link *next;
 };
 
@@ -103,6 +110,8 @@ struct plait_links {
     int suspect; /* a peer whose connection broke, -1: none */
     double suspected;
     char because[80];
+    uint64_t early; /* bytes of messages without a receive, and the most */
+    uint64_t most_early;
     _Atomic int sending; /* wires with something to send */
     _Atomic int state;   /* enum plait_links_state */
     char why[200];       /* valid when FAILED */
@@ -128,6 +137,11 @@ struct plait_link *plait_links_of(struct plait_links *l, int peer);
 bool plait_links_flush(struct plait_links *l, struct plait_link *k);
 
 /* -- links_read.c ---------------------------------------------------------- */
+
+/* Takes the message after `before` (NULL: the first) off the list of those
+ * without a receive, and frees it. */
+void plait_early_drop(struct plait_links *l, struct plait_link *k,
+                      struct plait_early *before);
 
 /* Whether anything was received. */
 bool plait_links_drain(struct plait_links *l, struct plait_wire *w);

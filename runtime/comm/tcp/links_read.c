@@ -15,6 +15,8 @@
 
 /* How much is read from one peer before the others have their turn. */
 #define BUDGET ((size_t)256 << 10)
+/* The memory with which a message that nobody waits for begins. */
+#define EARLY_ROOM ((size_t)1 << 20)
 
 bool plait_links_fits(struct plait_links *l, int peer,
                       const struct plait_links_head *head,
@@ -36,15 +38,98 @@ static bool is_for(const struct plait_links_head *head,
     return head->group == part->group && head->tag == part->tag;
 }
 
+/* -- early messages -------------------------------------------------------- */
+
+void plait_early_drop(struct plait_links *l, struct plait_link *k,
+                      struct plait_early *before)
+{
+    struct plait_early **at = before ? &before->next : &k->unclaimed, *e = *at;
+
+    *at = e->next;
+    if (k->unclaimed_last == e)
+        k->unclaimed_last = before;
+    l->early -= e->head.bytes;
+    k->nunclaimed--;
+    free(e->data);
+    free(e);
+}
+
+/* The peer is not trusted with this process's memory: what it announces is
+ * bounded. */
+static bool is_bearable(struct plait_links *l, const struct plait_link *k,
+                        const struct plait_links_head *head)
+{
+    char text[100];
+
+    if (head->bytes > PLAIT_LINKS_MOST_BYTES)
+        snprintf(text, sizeof(text), "it announced a message of %llu bytes",
+                 (unsigned long long)head->bytes);
+    else if (head->bytes > l->most_early - l->early)
+        snprintf(text, sizeof(text),
+                 "messages that nobody waits for take half of the memory");
+    else if (k->nunclaimed == PLAIT_LINKS_MOST_EARLY)
+        snprintf(text, sizeof(text), "it sent %d messages nobody waits for",
+                 PLAIT_LINKS_MOST_EARLY);
+    else
+        return true;
+    plait_links_lose(l, k->peer, text);
+    return false;
+}
+
+/* A message for which no receive is posted has begun. */
+static void begin_early(struct plait_links *l, struct plait_link *k,
+                        struct plait_wire *w)
+{
+    size_t bytes = (size_t)w->head.bytes;
+    struct plait_early *e;
+
+    if (!is_bearable(l, k, &w->head))
+        return;
+    e = calloc(1, sizeof(*e));
+    if (e)
+        e->room = bytes < EARLY_ROOM ? bytes : EARLY_ROOM;
+    if (!e || !(e->data = malloc(e->room + 1))) {
+        free(e);
+        plait_links_lose(l, w->peer, "out of memory for its message");
+        return;
+    }
+    e->wire = w;
+    e->head = w->head;
+    l->early += bytes;
+    k->nunclaimed++;
+    if (k->unclaimed_last)
+        k->unclaimed_last->next = e;
+    else
+        k->unclaimed = e;
+    k->unclaimed_last = w->early = e;
+}
+
+/* Twice the memory for a message of which there is more than there was room
+ * for. */
+static void grow_early(struct plait_links *l, struct plait_wire *w)
+{
+    struct plait_early *e = w->early;
+    size_t bytes = (size_t)e->head.bytes;
+    size_t room = e->room < bytes / 2 ? 2 * e->room : bytes;
+    char *data = realloc(e->data, room + 1);
+
+    if (!data) {
+        plait_links_lose(l, w->peer, "out of memory for its message");
+        return;
+    }
+    e->data = data;
+    e->room = room;
+}
+
 /* Whether the message, or its beginning, had come before its receive. */
 static bool claim_early(struct plait_links *l, struct plait_link *k,
                         struct plait_part *part)
 {
-    struct plait_early **at = &k->unclaimed, *e;
+    struct plait_early *before = NULL, *e;
 
-    while (*at && !is_for(&(*at)->head, part))
-        at = &(*at)->next;
-    if (!(e = *at))
+    for (e = k->unclaimed; e && !is_for(&e->head, part); e = e->next)
+        before = e;
+    if (!e)
         return false;
     if (!plait_links_fits(l, k->peer, &e->head, part))
         return true;
@@ -58,8 +143,7 @@ static bool claim_early(struct plait_links *l, struct plait_link *k,
     }
     /* Else its connection broke: the receive waits until the peer, which has
      * been suspected since then, or another rank counts as lost. */
-    *at = e->next;
-    free(e);
+    plait_early_drop(l, k, before);
     return true;
 }
 
@@ -100,7 +184,6 @@ static void begin_message(struct plait_links *l, struct plait_wire *w)
 {
     struct plait_link *k = plait_links_of(l, w->peer);
     struct plait_part **at;
-    struct plait_early **end, *e;
 
     if (!k)
         return;
@@ -121,32 +204,22 @@ static void begin_message(struct plait_links *l, struct plait_wire *w)
         plait_links_fits(l, w->peer, &w->head, w->into);
         return;
     }
-    e = malloc(sizeof(*e) + w->head.bytes);
-    if (!e) {
-        plait_links_lose(l, w->peer, "out of memory for its message");
-        return;
-    }
-    e->next = NULL;
-    e->wire = w;
-    e->head = w->head;
-    e->done = 0;
-    for (end = &k->unclaimed; *end; end = &(*end)->next)
-        ;
-    *end = w->early = e;
+    begin_early(l, k, w);
 }
 
 /* Where the next bytes go, and how many. */
 static char *inlet_of(struct plait_wire *w, size_t *bytes)
 {
-    size_t done;
-
     if (w->got < sizeof(w->head)) {
         *bytes = sizeof(w->head) - w->got;
         return (char *)&w->head + w->got;
     }
-    done = w->into ? w->into->done : w->early->done;
-    *bytes = w->head.bytes - done;
-    return (w->into ? w->into->at : w->early->data) + done;
+    if (w->into) {
+        *bytes = w->into->bytes - w->into->done;
+        return w->into->at + w->into->done;
+    }
+    *bytes = w->early->room - w->early->done;
+    return w->early->data + w->early->done;
 }
 
 static void end_message(struct plait_wire *w)
@@ -176,6 +249,9 @@ static void take_bytes(struct plait_links *l, struct plait_wire *w, size_t n)
         w->into->done += n;
     } else {
         w->early->done += n;
+        if (w->early->done == w->early->room &&
+            w->early->room < w->early->head.bytes)
+            grow_early(l, w);
     }
     done = w->into ? w->into->done : w->early->done;
     if (done == w->head.bytes)
