@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be drawn: for each key of plait.yaml its values. Keys whose values
+depend on others are drawn in draw.py. `jobs.py --keys` holds both against
+`plait keys`."""
+
+# Keys that plait-train refuses or that change nothing on processors, and why.
+NEVER = {
+    "model.mla": "planned for other software only",
+    "model.shared_experts": "planned for other software only",
+    "model.dense_layers": "planned for other software only",
+    "model.dense_ffn": "planned for other software only",
+}
+NEVER_VALUES = {
+    "train.graph": {"on": "for GPUs"},
+    "train.precision": {"tf32": "for GPUs"},
+    "parallel.offload": {"optimizer": "for GPUs", "both": "for GPUs"},
+    # sync.learners auto and checkpoint.every auto choose by the clock.
+}
+
+# Of a job, the same in all its runs. Each key is drawn with SHARE.
+SHARE = 0.25
+TEXT = {
+    "model.tie_embeddings": ["true", "false"],
+    "model.norm_eps": ["1e-5", "1e-3"],
+    "train.noise": ["0.5"],
+}
+LLAMA = {
+    "model.rope_theta": ["500", "1000000"],
+    "model.rope_factor": ["4"],
+    "model.rope_low_freq_factor": ["0.5", "1"],
+    "model.rope_high_freq_factor": ["2", "4"],
+    "model.rope_original_len": ["8", "64"],
+    "model.attention_bias": ["none", "qkv", "all"],
+    "model.qk_norm": ["true", "false"],
+    "model.sliding_window": ["64"],
+    "model.full_attention_every": ["2"],
+}
+EXPERTS = {
+    "model.experts_capacity": ["0.75", "1.5"],
+    "model.experts_balance": ["0", "0.1"],
+}
+IMAGES = {
+    "model.loss": ["cross-entropy", "squared"],
+    "model.label_smoothing": ["0.1"],
+    "data.mean": ["0.4"],
+    "data.std": ["0.5", "2"],
+    "data.shift": ["1"],
+    "data.flip": ["true", "false"],
+    "train.noise": ["0.5"],
+}
+RATES = {
+    "lr.min": ["0.1"],
+    "lr.base_batch": ["16"],
+    "lr.scaling": ["linear", "sqrt"],
+    "optim.weight_decay": ["0", "0.01"],
+    "optim.clip": ["0", "0.3"],
+}
+
+# Optimizers: what always goes with them, so that a step is of the size of
+# AdamW's, and what may.
+MOMENTUM = {"optim.momentum": ["0.5", "0.95"], "optim.nesterov": ["true",
+                                                                "false"]}
+ADAM = {"optim.betas": ["[0.8, 0.99]", "[0, 0.9]"], "optim.eps": ["1e-6"]}
+OPTIMIZERS = {
+    "adamw": ({"optim.lr": "1e-3"}, ADAM),
+    "adamw8bit": ({"optim.lr": "1e-3"}, ADAM),
+    "sgd": ({"optim.lr": "0.05"}, MOMENTUM),
+    "lars": ({"optim.lr": "1", "optim.trust": "0.02"}, MOMENTUM),
+    "larc": ({"optim.lr": "0.05", "optim.trust": "0.02"}, MOMENTUM),
+    "lamb": ({"optim.lr": "0.01"}, ADAM),
+    "novograd": ({"optim.lr": "0.01"}, ADAM),
+    "lion": ({"optim.lr": "3e-5"}, {"optim.betas": ["[0.8, 0.99]"]}),
+    "adafactor": ({"optim.lr": "0.02"}, {}),
+    "muon": ({"optim.lr": "2e-3"}, {**ADAM, **MOMENTUM}),
+    "soap": ({"optim.lr": "1e-3", "optim.eps": "1e-4"},
+             {"optim.betas": ADAM["optim.betas"], "optim.frequency":
+              ["2", "3"], "optim.max_dim": ["16", "40"]}),
+}
+
+# Of a run: free from one to the next.
+RUN_SHARE = 0.15
+RUN = {
+    "parallel.bucket_mib": ["0.001", "0.01", "25"],
+    "parallel.grad_sync": ["bucketed", "flat", "naive"],
+    "parallel.grad_reduce": ["fp32", "bf16"],
+    "parallel.all_reduce": ["auto", "flat", "hierarchical"],
+    "parallel.shard_group": ["all", "node"],
+    "train.timeout": ["auto", "0", "120"],
+    "train.check_replicas": ["0", "1", "3"],
+    "train.graph": ["auto", "off"],
+    "train.search_products": ["true", "false"],
+    "train.deterministic": ["true", "false"],
+    "checkpoint.async": ["true", "false"],
+    "log.every": ["2"],
+}
+RUN_TEXT = {
+    "parallel.recompute": ["none", "selective", "full"],
+    "parallel.offload": ["none", "activations"],
+}
+PATHS = {  # in the run's folder
+    "checkpoint.fallback": "fallback",
+    "log.tensorboard": "events",
+    "log.prometheus": "p.prom",
+    "log.profile": "profile",
+}

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the runs of a job, and ends what hangs."""
+import json
+import os
+import shlex
+import subprocess
+import time
+import uuid
+
+from draw import AXES, sizes, world
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIB = os.path.join(HERE, "..", "lib")
+HANGS = 60  # seconds after which a run without a fault hangs
+FAULT = 15  # seconds in which a run ends or goes on after a fault
+
+
+class Result:
+    """status: of the launcher, None if the run hung; lines: {step: metrics};
+    note: what `plait stuck` said, or which processes were left; hit: whether
+    the fault has happened."""
+
+    def __init__(self, status, text, lines, note, hit):
+        self.status, self.text, self.lines = status, text, lines
+        self.note, self.hit = note, hit
+
+    def said(self):
+        return [line for line in self.text.splitlines()
+                if line.startswith("plait")]
+
+
+def find_tools(build):
+    """The programs of a build folder, and what this machine can run."""
+    tools = {"plait": os.path.join(build, "plait"),
+             "train": os.path.join(build, "plait-train"),
+             "inject": os.path.join(build, "tests/jobs/.libs/inject.so"),
+             "isa": ["base"]}
+    with open("/proc/cpuinfo") as f:
+        flags = f.read().split()
+    tools["isa"] += [name for name, flag in
+                     [("avx2", "avx2"), ("avx512", "avx512f")]
+                     if flag in flags]
+    if "neon" in flags or "asimd" in flags:
+        tools["isa"] = ["neon"]
+    with open(os.path.join(build, "config.h")) as f:
+        has = "#define HAVE_MPI 1" in f.read()
+    tools["mpi"] = has and subprocess.run(
+        ["sh", LIB + "/mpirun.sh", "2", "true"], stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL).returncode == 0
+    return tools
+
+
+def write_yaml(path, config, data):
+    sections = {}
+    for key, value in config.items():
+        section, name = key.split(".")
+        sections.setdefault(section, []).append(f"{name}: {value}")
+    with open(path, "w") as f:
+        for section, keys in sections.items():
+            f.write(f"{section}:\n")
+            f.writelines("  " + k.replace("@", data) + "\n" for k in keys)
+
+
+def checkpoint(folder, where):
+    before, step = where
+    base = f"{folder}/run{before}/ck"
+    return "auto" if step == "auto" else f"{base}/step-{step:08}"
+
+
+def command(tools, job, i, folder):
+    """The environment and the words that start run i of the job."""
+    run, env = job["runs"][i], {}
+    own = f"{folder}/run{i}"
+    saves = folder + "/run%d/ck" % (
+        run["from"][0] if run["from"] and run["from"][1] == "auto" else i)
+    layout = {"parallel." + axis: n for axis, n in zip(AXES, sizes(run))}
+    planned = run["launcher"] in ("run", "hand") or run["nodes"] > 1
+    words = [tools["train"], folder + "/c.yaml", "--device", "cpu",
+             "--metrics", own + "/m.jsonl"]
+    sets = {k: v for k, v in run["set"].items() if k not in layout}
+    if not planned:
+        sets.update({k: n for k, n in layout.items() if n > 1})
+    sets["checkpoint.dir"] = saves
+    for k, v in sets.items():
+        words += ["--set", f"{k}={str(v).replace('%', own)}"]
+    if run["from"]:
+        words += ["--resume", checkpoint(folder, run["from"])]
+        if job["config"].get("model.norm") == "sync":
+            # dp * micro_batch is the same
+            words += ["--resume-anyway", "train.micro_batch"]
+    order = [str(n) for n in sizes(run)]
+    if run["launcher"] == "mpi":
+        if planned:
+            words = ["sh", LIB + "/nodes.sh", str(run["nodes"])] + order + \
+                words
+        words = ["sh", LIB + "/mpirun.sh", str(world(run))] + words
+    elif run["launcher"] == "hand":
+        words = ["python3", HERE + "/hand.py", str(run["nodes"])] + order + \
+            words + ["--comm", "socket"]
+    elif run["launcher"] == "run":
+        words = [tools["plait"], "run", "--np", str(world(run)), "--pin=none",
+                 *(["--elastic"] if run.get("elastic") else []),
+                 *(f"--{k}={n}" for k, n in zip(AXES, order)), "--"] + \
+            words + ["--comm", "socket"]
+    if run["isa"]:
+        env["PLAIT_CPU_ISA"] = run["isa"]
+    if run["fault"]:
+        env["LD_PRELOAD"] = tools["inject"]
+        env["INJECT"] = run["fault"]
+        env["INJECT_MARK"] = own + "/hit"
+    return env, words
+
+
+def shown(tools, job, i, folder):
+    """The same as a line for a shell."""
+    env, words = command(tools, job, i, folder)
+    sets = [f"{k}={shlex.quote(v)}" for k, v in env.items()]
+    return " ".join([f"mkdir -p {folder}/run{i};"] + sets +
+                    [shlex.quote(w) for w in words])
+
+
+def marked(mark):
+    """Processes of a run, by what is in their environment: mpirun's ranks are
+    in groups of their own."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                if mark.encode() in f.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def end_all(mark):
+    for _ in range(100):
+        pids = marked(mark)
+        if not pids:
+            return
+        for pid in pids:
+            try:
+                os.kill(pid, 9)
+            except OSError:
+                pass
+        time.sleep(0.05)
+
+
+def wait(process, hit):
+    """True once it has ended; False if it hangs."""
+    begin, fault = time.monotonic(), None
+    while process.poll() is None:
+        now = time.monotonic()
+        if fault is None and hit and os.path.exists(hit):
+            fault = now
+        if now - begin > HANGS or fault and now - fault > FAULT:
+            return False
+        time.sleep(0.01 if now - begin < 2 else 0.1)
+    return True
+
+
+def stuck(tools, process):
+    """What `plait stuck` says of a run that hangs."""
+    said = subprocess.run([tools["plait"], "stuck", str(process.pid)],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=60, universal_newlines=True).stdout
+    return "hangs: " + " ".join(said.split())
+
+
+def left(mark):
+    """The processes that a run which has ended left, after a while."""
+    end = time.monotonic() + 10
+    while True:
+        pids = marked(mark)
+        if not pids or time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    return f"leaves {len(pids)} processes behind" if pids else ""
+
+
+def read_metrics(path):
+    """The last line of each step: a run that lost a rank makes some again."""
+    lines = {}
+    try:
+        with open(path) as f:
+            for text in f:
+                if text.endswith("\n"):
+                    line = json.loads(text)
+                    lines[line["step"]] = line
+    except OSError:
+        pass
+    return lines
+
+
+def start(tools, job, i, folder):
+    own = f"{folder}/run{i}"
+    os.makedirs(own, exist_ok=True)
+    env, words = command(tools, job, i, folder)
+    mark = "PLAIT_JOBS_RUN=" + uuid.uuid4().hex
+    env.update([mark.split("=")])
+    env = {**{"OMP_NUM_THREADS": "1"}, **os.environ, **env}
+    with open(own + "/out", "w+", errors="replace") as out:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=out,
+            stderr=subprocess.STDOUT, env=env, start_new_session=True)
+        try:
+            hit = job["runs"][i]["fault"] and own + "/hit"
+            ended = wait(process, hit)
+            note = left(mark) if ended else stuck(tools, process)
+        finally:
+            end_all(mark)
+            process.wait()
+        out.seek(0)
+        text = out.read()
+    return Result(process.returncode if ended else None, text,
+                  read_metrics(own + "/m.jsonl"), note,
+                  bool(hit) and os.path.exists(hit))
