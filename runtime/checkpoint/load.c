@@ -26,21 +26,17 @@
  * the others. */
 
 /* Whether all slices are fp32 on the model's device, where a communicator can
- * reach them. */
+ * reach them. It must not depend on the slices that this rank happens to have:
+ * with more ranks than matrices, SOAP gives some of them none. */
 static bool on_device(const struct plait_load *l)
 {
-    int i;
-
-    if (!l->optim)
-        return true;
-    for (i = 0; i < l->nslices; i++)
-        if (l->pieces[i].home != PLAIT_PIECE_WEIGHTS)
-            return false;
-    return l->shards->state_dev == l->shards->model->mesh->dev;
+    return !l->optim || (plait_optim_pieces_equal(l->optim) &&
+                         l->shards->state_dev == l->shards->model->mesh->dev);
 }
 
 /* The ranks that hold the same slices: without ZeRO and experts, those of a
- * data-parallel group. NULL: none. */
+ * data-parallel group. NULL: none. The same on all of its ranks, which then
+ * broadcast to each other. */
 static struct plait_comm *replicas_of(const struct plait_load *l)
 {
     const struct plait_model *model = l->shards->model;

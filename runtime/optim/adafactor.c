@@ -290,5 +290,5 @@ static int pieces(const struct plait_optim *optim, const void *own,
     return n;
 }
 
-const struct plait_direction plait_adafactor = {takes,   nstates, create, NULL,
-                                                destroy, make,    pieces};
+const struct plait_direction plait_adafactor = {
+    takes, nstates, create, NULL, destroy, make, pieces, false};

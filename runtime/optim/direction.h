@@ -19,7 +19,8 @@ struct plait_direction {
     int (*create)(struct plait_optim *optim, void **own,
                   struct plait_error *err);
     /* What of that state depends on the other ranks; NULL: nothing. Called once
-     * all ranks have created theirs. Collective. -1 with *err. */
+     * all ranks have created theirs. Collective, but it may fail on one rank
+     * alone. -1 with *err. */
     int (*open)(struct plait_optim *optim, void *own, struct plait_error *err);
     void (*destroy)(struct plait_optim *optim, void *own);
     /* Replaces gradients, each first multiplied by `scale`, by directions;
@@ -30,6 +31,9 @@ struct plait_direction {
      * `pieces` unless NULL, and returns how many there are. */
     int (*pieces)(const struct plait_optim *optim, const void *own,
                   struct plait_optim_piece *pieces);
+    /* Whether ranks with equal slices list different pieces: each matrix's
+     * state is with its owner alone. */
+    bool divided;
 };
 
 extern const struct plait_direction plait_muon, plait_adafactor, plait_soap;

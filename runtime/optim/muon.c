@@ -255,4 +255,4 @@ static int pieces(const struct plait_optim *optim, const void *own,
 }
 
 const struct plait_direction plait_muon = {takes,   nstates, create, open_whole,
-                                           destroy, make,    pieces};
+                                           destroy, make,    pieces, false};

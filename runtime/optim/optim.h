@@ -75,6 +75,10 @@ int plait_optim_pieces(const struct plait_optim *optim,
 int plait_optim_read_piece(const struct plait_optim *optim,
                            const struct plait_optim_piece *piece, size_t first,
                            size_t n, float *to);
+/* Whether ranks with equal slices list equal pieces, all of which are fp32 in
+ * the memory of masters and states. Depends on the configuration alone, so that
+ * ranks which share a piece, and those that have none, answer alike. */
+bool plait_optim_pieces_equal(const struct plait_optim *optim);
 /* Why reading a piece failed, directly after it. */
 const char *plait_optim_read_error(const struct plait_optim *optim);
 int plait_optim_write_piece(const struct plait_optim *optim,

@@ -95,6 +95,14 @@ int plait_optim_read_piece(const struct plait_optim *optim,
     return 0;
 }
 
+bool plait_optim_pieces_equal(const struct plait_optim *optim)
+{
+    const struct plait_optim_rule *rule = optim->rule;
+
+    return !optim->codes && !rule->tensor_state &&
+           !(rule->direction && rule->direction->divided);
+}
+
 const char *plait_optim_read_error(const struct plait_optim *optim)
 {
     const char *why = plait_queue_error(optim->shards->state_q);

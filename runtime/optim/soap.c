@@ -479,4 +479,4 @@ static int pieces(const struct plait_optim *optim, const void *own,
 }
 
 const struct plait_direction plait_soap = {takes,   nstates, create, open_whole,
-                                           destroy, make,    pieces};
+                                           destroy, make,    pieces, true};
