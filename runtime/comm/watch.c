@@ -10,6 +10,7 @@
 
 #include "runtime/comm/backend.h"
 #include "runtime/comm/peers.h"
+#include "runtime/comm/world.h"
 #include "runtime/stuck/look.h"
 
 /* plait_comm_watch(): watches the other ranks of the world on this node. */
@@ -83,17 +84,15 @@ int plait_comm_watch(struct plait_comm *world,
                      struct plait_error *err)
 {
     struct plait_watch *w = calloc(1, sizeof(*w));
-    struct process me, *all = calloc(world->size, sizeof(*all));
+    struct process me, *all;
 
     memset(&me, 0, sizeof(me));
     me.pid = getpid();
     me.space = plait_stuck_space();
-    if (!w || !all ||
-        plait_comm_host_all_gather(world, &me, all, sizeof(me)) < 0) {
-        plait_errorf(err, "%s",
-                     w && all ? plait_comm_error(world) : "out of memory");
+    all = plait_gather_values(world, w ? 0 : plait_errorf(err, "out of memory"),
+                              &me, sizeof(me), err);
+    if (!all)
         goto error;
-    }
     w->rank = world->rank;
     w->gone = gone;
     w->arg = arg;

@@ -80,6 +80,23 @@ int plait_error_consensus(struct plait_comm *world, int rc,
     return -1;
 }
 
+void *plait_gather_values(struct plait_comm *world, int rc, const void *mine,
+                          size_t bytes, struct plait_error *err)
+{
+    void *all = rc == 0 ? calloc((size_t)plait_comm_size(world), bytes) : NULL;
+
+    if (rc == 0 && !all)
+        plait_errorf(err, "out of memory");
+    if (plait_error_consensus(world, all ? 0 : -1, err) < 0)
+        goto error;
+    if (plait_comm_host_all_gather(world, mine, all, bytes) == 0)
+        return all;
+    plait_errorf(err, "%s", plait_comm_error(world));
+error:
+    free(all);
+    return NULL;
+}
+
 static int broadcast_from_root(struct plait_comm *world, char **text,
                                size_t *size, struct plait_error *err)
 {

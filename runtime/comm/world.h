@@ -63,6 +63,12 @@ int plait_world_again(struct plait_world *world, const struct plait_world *kept,
  * are emptied, so that the user reads one line. Allocates no memory. */
 int plait_error_consensus(struct plait_comm *world, int rc,
                           struct plait_error *err);
+/* Collective: what every rank has at `mine`, `bytes` of each in rank order,
+ * malloc'ed. rc < 0: this rank has failed before, perhaps for lack of memory,
+ * with text in err. NULL on all ranks, with errno and err as above, if one has
+ * failed or has no memory for the result. */
+void *plait_gather_values(struct plait_comm *world, int rc, const void *mine,
+                          size_t bytes, struct plait_error *err);
 /* Collective: gives all ranks what rank 0 has read, so that a shared file
  * system serves one reader instead of thousands. On rank 0, *text (malloc'ed)
  * and *size are inputs if rc is 0, and *text is freed, and NULL, on failure.

@@ -182,26 +182,26 @@ static socklen_t socket_name(struct sockaddr_un *name, const struct node *node)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+/* Collective, and fails on all ranks or on none. */
 static int find_node(struct node *node, struct plait_comm *world, uint64_t id,
                      struct plait_error *err)
 {
-    int size = plait_comm_size(world), i;
+    int size = plait_comm_size(world), rc = 0, i;
     struct member me = {.node = id};
 
-    node->all = calloc((size_t)size, sizeof(*node->all));
     node->link = malloc((size_t)size * sizeof(*node->link));
-    if (!node->all || !node->link ||
-        getrandom(&me.nonce, sizeof(me.nonce), 0) < 0)
-        return plait_errorf(err, "dataset: %s", strerror(errno));
-    if (plait_comm_host_all_gather(world, &me, node->all, sizeof(me)) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(world));
+    for (i = 0; node->link && i < size; i++)
+        node->link[i] = -1;
+    if (!node->link || getrandom(&me.nonce, sizeof(me.nonce), 0) < 0)
+        rc = plait_errorf(err, "dataset: %s", strerror(errno));
+    node->all = plait_gather_values(world, rc, &me, sizeof(me), err);
+    if (!node->all)
+        return -1;
     for (i = 0; node->all[i].node != id; i++)
         ;
     node->leader = i;
     for (i++; i < size; i++)
         node->others += node->all[i].node == id;
-    for (i = 0; i < size; i++)
-        node->link[i] = -1;
     return 0;
 }
 
@@ -284,13 +284,11 @@ static int count_reached(const struct node *node, struct plait_comm *world,
                          bool mine, struct plait_error *err)
 {
     int size = plait_comm_size(world), n = 0;
-    char *all = calloc((size_t)size, 1), me = mine;
+    char me = mine, *all = plait_gather_values(world, 0, &me, 1, err);
 
     if (!all)
-        return plait_errorf(err, "dataset: out of memory");
-    if (plait_comm_host_all_gather(world, &me, all, 1) < 0)
-        n = plait_errorf(err, "%s", plait_comm_error(world));
-    for (int i = 0; n >= 0 && i < size; i++)
+        return -1;
+    for (int i = 0; i < size; i++)
         n += node->all[i].node == node->all[node->leader].node && all[i];
     free(all);
     return n;
@@ -376,7 +374,7 @@ struct plait_dataset *plait_dataset_open(const char *path,
 
     if (size == 1)
         return plait_dataset_create(path, format, err);
-    rc = plait_error_consensus(world, find_node(&node, world, id, err), err);
+    rc = find_node(&node, world, id, err);
     if (rc == 0) {
         rc = open_as_leader(&node, world, path, format, &ds, err);
         rc = plait_error_consensus(world, rc, err);

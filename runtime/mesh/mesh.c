@@ -53,10 +53,10 @@ static const enum plait_comm_axis group_axis[PLAIT_NGROUPS] = {
 
 /* Groups of one kind are disjoint, so the lowest member serves as color. */
 static int split_group(struct plait_mesh *mesh, enum plait_group group,
-                       int *members, struct plait_error *err)
+                       struct plait_error *err)
 {
-    plait_layout_group(&mesh->layout, group, mesh->rank, members);
-    return plait_comm_split(mesh->world, members[0], mesh->rank,
+    plait_layout_group(&mesh->layout, group, mesh->rank, mesh->members);
+    return plait_comm_split(mesh->world, mesh->members[0], mesh->rank,
                             group_axis[group], plait_mesh_comm_names[group],
                             &mesh->group[group], err);
 }
@@ -80,14 +80,11 @@ static int split_embedding(struct plait_mesh *mesh, struct plait_error *err)
 int plait_mesh_need(struct plait_mesh *mesh, unsigned groups,
                     struct plait_error *err)
 {
-    int *members = calloc(mesh->world_size, sizeof(*members)), rc = 0, i;
+    int rc = 0, i;
 
-    if (!members)
-        return plait_errorf(err, "out of memory");
     for (i = 0; i < PLAIT_NGROUPS && rc == 0; i++)
         if (groups & 1u << i && !mesh->group[i])
-            rc = split_group(mesh, i, members, err);
-    free(members);
+            rc = split_group(mesh, i, err);
     if (mesh->trace)
         plait_mesh_set_trace(mesh, mesh->trace);
     return rc;
@@ -120,18 +117,11 @@ static int find_nodes(struct plait_mesh *mesh, struct plait_error *err)
     return 0;
 }
 
-struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
-                                     struct plait_device *dev,
-                                     struct plait_comm *world,
-                                     const struct plait_layout *layout,
-                                     struct plait_error *err)
+/* What this rank makes without the others. */
+static int make_own(struct plait_mesh *mesh, const struct plait_ops *ops,
+                    struct plait_device *dev, struct plait_comm *world,
+                    const struct plait_layout *layout, struct plait_error *err)
 {
-    struct plait_mesh *mesh = calloc(1, sizeof(*mesh));
-
-    if (!mesh) {
-        plait_errorf(err, "out of memory");
-        goto error;
-    }
     mesh->ops = ops;
     mesh->dev = dev;
     mesh->world = world;
@@ -142,14 +132,28 @@ struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
         plait_errorf(err, "the layout is for %d ranks, the world has %d",
                      plait_layout_world(layout), mesh->world_size);
         errno = EINVAL;
-        goto error;
+        return -1;
     }
     plait_layout_coord(layout, mesh->rank, &mesh->coord);
     plait_gpu_type_find(ops->gpu ? "h100" : "cpu", &mesh->gpu, err);
+    mesh->members = calloc(mesh->world_size, sizeof(*mesh->members));
+    if (!mesh->members)
+        return plait_errorf(err, "out of memory");
     mesh->q = ops->queue_create(dev, 0);
-    if (!mesh->q)
-        plait_errorf(err, "cannot create the compute queue");
-    if (plait_error_consensus(world, mesh->q ? 0 : -1, err) < 0 ||
+    return mesh->q ? 0 : plait_errorf(err, "cannot create the compute queue");
+}
+
+struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
+                                     struct plait_device *dev,
+                                     struct plait_comm *world,
+                                     const struct plait_layout *layout,
+                                     struct plait_error *err)
+{
+    struct plait_mesh *mesh = calloc(1, sizeof(*mesh));
+    int rc = mesh ? make_own(mesh, ops, dev, world, layout, err)
+                  : plait_errorf(err, "out of memory");
+
+    if (plait_error_consensus(world, rc, err) < 0 ||
         plait_mesh_need(mesh, USED_ALWAYS, err) < 0 ||
         split_embedding(mesh, err) < 0 || find_nodes(mesh, err) < 0)
         goto error;
@@ -191,10 +195,9 @@ static int members_per_node(const int *members, int n, const uint64_t *node)
 
 /* The same for all groups of one kind; 0 if they differ. */
 static int common_per_node(const struct plait_mesh *mesh,
-                           enum plait_group group, const uint64_t *node,
-                           int *members)
+                           enum plait_group group, const uint64_t *node)
 {
-    int common = 0, rank;
+    int common = 0, rank, *members = mesh->members;
 
     for (rank = 0; rank < mesh->world_size; rank++) {
         int n = plait_layout_group(&mesh->layout, group, rank, members), run;
@@ -210,12 +213,12 @@ static int common_per_node(const struct plait_mesh *mesh,
 }
 
 static int divide_group(struct plait_mesh *mesh, enum plait_group group,
-                        int run, int *members, struct plait_hierarchy *to,
+                        int run, struct plait_hierarchy *to,
                         struct plait_error *err)
 {
     int first =
         group == PLAIT_GROUP_DP_CP ? DENSE_INTRA_NODE : EXPERT_INTRA_NODE;
-    int i = plait_comm_rank(mesh->group[group]);
+    int i = plait_comm_rank(mesh->group[group]), *members = mesh->members;
 
     plait_layout_group(&mesh->layout, group, mesh->rank, members);
     if (plait_comm_split(mesh->world, members[i / run * run], mesh->rank,
@@ -260,16 +263,14 @@ static int wants_dense(const struct plait_mesh *mesh,
 
 static int divide_both(struct plait_mesh *mesh,
                        const struct plait_parallel_config *c,
-                       const uint64_t *node, int *members,
-                       struct plait_error *err)
+                       const uint64_t *node, struct plait_error *err)
 {
-    int run = common_per_node(mesh, PLAIT_GROUP_DP_CP, node, members);
+    int run = common_per_node(mesh, PLAIT_GROUP_DP_CP, node);
     int rc = wants_dense(mesh, c, run, err), n;
 
     if (rc <= 0)
         return rc;
-    if (divide_group(mesh, PLAIT_GROUP_DP_CP, run, members, &mesh->dense, err) <
-        0)
+    if (divide_group(mesh, PLAIT_GROUP_DP_CP, run, &mesh->dense, err) < 0)
         return -1;
     if (!mesh->group[PLAIT_GROUP_EXPERT_DP])
         return 0;
@@ -277,12 +278,11 @@ static int divide_both(struct plait_mesh *mesh,
      * gradients are summed in a single step, and it is not sharded within the
      * node. */
     n = plait_comm_size(mesh->group[PLAIT_GROUP_EXPERT_DP]);
-    run = common_per_node(mesh, PLAIT_GROUP_EXPERT_DP, node, members);
+    run = common_per_node(mesh, PLAIT_GROUP_EXPERT_DP, node);
     if (run == 0 || run == n ||
         (run == 1 && c->shard_group != PLAIT_SHARD_NODE))
         return 0;
-    return divide_group(mesh, PLAIT_GROUP_EXPERT_DP, run, members,
-                        &mesh->expert, err);
+    return divide_group(mesh, PLAIT_GROUP_EXPERT_DP, run, &mesh->expert, err);
 }
 
 int plait_mesh_divide(struct plait_mesh *mesh,
@@ -290,23 +290,15 @@ int plait_mesh_divide(struct plait_mesh *mesh,
                       struct plait_error *err)
 {
     uint64_t *nodes;
-    int *members, rc = -1;
+    int rc;
 
     if (config->shard_group == PLAIT_SHARD_ALL &&
         (config->all_reduce == PLAIT_ALL_REDUCE_FLAT ||
          config->grad_sync == PLAIT_GRAD_NAIVE))
         return 0;
-    nodes = calloc(mesh->world_size, sizeof(*nodes));
-    members = calloc(mesh->world_size, sizeof(*members));
-    if (!nodes || !members)
-        plait_errorf(err, "out of memory");
-    else if (plait_comm_host_all_gather(mesh->world, &node, nodes,
-                                        sizeof(node)) < 0)
-        plait_errorf(err, "%s", plait_comm_error(mesh->world));
-    else
-        rc = divide_both(mesh, config, nodes, members, err);
+    nodes = plait_gather_values(mesh->world, 0, &node, sizeof(node), err);
+    rc = nodes ? divide_both(mesh, config, nodes, err) : -1;
     free(nodes);
-    free(members);
     return rc;
 }
 
@@ -380,6 +372,7 @@ void plait_mesh_destroy(struct plait_mesh *mesh)
         plait_comm_destroy(plait_mesh_comm(mesh, i));
     if (mesh->q)
         mesh->ops->queue_destroy(mesh->q);
+    free(mesh->members);
     free(mesh);
     errno = saved;
 }

@@ -48,6 +48,7 @@ struct plait_mesh {
     /* For each kind of group that every model uses: on how many nodes a group
      * is, at most. The same on all ranks. */
     int nodes[PLAIT_NGROUPS];
+    int *members; /* [world_size] room for a group's ranks; private */
     /* First and last stage, for tied embeddings; NULL on other stages and where
      * pp is 1. */
     struct plait_comm *embedding;

@@ -87,7 +87,8 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
     /* What follows splits off communicators and sums over the world: a rank
      * without memory for its part must not leave the others waiting there. */
     if (plait_error_consensus(model->mesh->world, rc, err) < 0 ||
-        plait_directions_open(optim, err) < 0 ||
+        plait_error_consensus(model->mesh->world,
+                              plait_directions_open(optim, err), err) < 0 ||
         plait_optim_prepare_step(optim, err) < 0 ||
         plait_optim_list_pieces(optim, err) < 0)
         goto error;

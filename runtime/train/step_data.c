@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/world.h"
 #include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/stuck/record.h"
 #include "runtime/trace/trace.h"
@@ -146,7 +147,10 @@ static struct plait_dataset *open_dataset(struct plait_trainer *t,
     ds = plait_dataset_open(file ? file : path, t->config->data.format,
                             t->mesh->world, t->mesh->node, err);
     free(file);
-    if (!ds || check_dataset(t->config, ds, err) == 0)
+    if (!ds) /* on all ranks */
+        return NULL;
+    if (plait_error_consensus(t->mesh->world, check_dataset(t->config, ds, err),
+                              err) == 0)
         return ds;
     plait_dataset_destroy(ds);
     errno = EINVAL;
@@ -186,46 +190,37 @@ static int check_blend(const struct plait_trainer *t, struct plait_error *err)
     return 0;
 }
 
-/* A dataset for each part. */
-static struct plait_dataset **open_parts(struct plait_trainer *t,
-                                         const struct plait_parts *parts,
-                                         const char *set,
-                                         struct plait_error *err)
+/* A dataset for each part, into ds[parts->n]. */
+static int open_parts(struct plait_trainer *t, const struct plait_parts *parts,
+                      const char *set, struct plait_dataset **ds,
+                      struct plait_error *err)
 {
-    struct plait_dataset **ds =
-        calloc((size_t)parts->n, sizeof(struct plait_dataset *));
-    int i;
-
-    if (!ds) {
-        plait_errorf(err, "out of memory");
-        return NULL;
-    }
-    for (i = 0; i < parts->n; i++) {
+    for (int i = 0; i < parts->n; i++) {
         ds[i] = open_dataset(t, parts->at[i].path, set, err);
         if (!ds[i])
-            goto error;
+            return -1;
     }
-    return ds;
-error:
-    close_parts(ds, i);
-    return NULL;
+    return 0;
 }
 
-/* The same on all ranks; the tokenizer's files are read by one of them. */
+/* Rank 0 finds it for all ranks: another node's copy of the data may lack the
+ * tokenizer's files. */
 static int find_end_token(struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_data_config *c = &t->config->data;
     const char *path = plait_parts_path(&c->train);
-    bool bytes = !strcmp(plait_dataset_tokenizer(t->train[0]), "byte");
     struct plait_tokenizer *tokenizer = NULL;
     struct plait_error none;
 
-    t->end_token =
-        bytes && c->end_token < 0 ? PLAIT_BYTE_VOCAB - 1 : c->end_token;
+    t->end_token = c->end_token;
     if (t->end_token >= 0)
         return 0;
-    if (plait_comm_rank(t->mesh->world) == 0)
-        tokenizer = plait_tokenizer_beside(path, &none);
+    if (plait_comm_rank(t->mesh->world) == 0) {
+        if (!strcmp(plait_dataset_tokenizer(t->train[0]), "byte"))
+            t->end_token = PLAIT_BYTE_VOCAB - 1;
+        else
+            tokenizer = plait_tokenizer_beside(path, &none);
+    }
     if (tokenizer)
         t->end_token = plait_tokenizer_end(tokenizer);
     plait_tokenizer_destroy(tokenizer);
@@ -242,23 +237,50 @@ static int find_end_token(struct plait_trainer *t, struct plait_error *err)
                         path);
 }
 
+/* Whether any rank finds targets that do not count: then each step sums over
+ * all ranks how many do. */
+static int find_masked(struct plait_trainer *t, struct plait_error *err)
+{
+    double masked = 0;
+
+    for (int i = 0; i < t->config->data.train.n; i++)
+        if (plait_dataset_masked(t->train[i]))
+            masked = 1;
+    if (plait_comm_host_all_reduce(t->mesh->world, &masked, 1, PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(t->mesh->world));
+    t->masked = masked > 0;
+    return 0;
+}
+
 static int open_training(struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_parts *parts = &t->config->data.train;
-    int i;
 
-    t->train = open_parts(t, parts, "train", err);
-    if (!t->train || check_blend(t, err) < 0)
+    if (open_parts(t, parts, "train", t->train, err) < 0)
         return -1;
-    t->mix = calloc((size_t)parts->n, sizeof(*t->mix));
-    if (!t->mix)
-        return plait_errorf(err, "out of memory");
-    for (i = 0; i < parts->n; i++)
+    if (plait_error_consensus(t->mesh->world, check_blend(t, err), err) < 0)
+        return -1;
+    for (int i = 0; i < parts->n; i++)
         t->mix[i] = parts->at[i].weight;
-    for (i = 0; i < parts->n; i++)
-        t->masked |= plait_dataset_masked(t->train[i]);
+    if (find_masked(t, err) < 0)
+        return -1;
     t->end_token = -1;
     return t->config->data.mask_documents ? find_end_token(t, err) : 0;
+}
+
+/* Before the ranks open the data together. */
+static int allocate_parts(struct plait_trainer *t, struct plait_error *err)
+{
+    size_t train = (size_t)t->config->data.train.n;
+    size_t val = (size_t)t->config->data.val.n;
+
+    t->train = calloc(train, sizeof(struct plait_dataset *));
+    t->mix = calloc(train, sizeof(*t->mix));
+    t->val = calloc(val + 1, sizeof(struct plait_dataset *));
+    t->val_losses = calloc(val + 1, sizeof(*t->val_losses));
+    return t->train && t->mix && t->val && t->val_losses
+               ? 0
+               : plait_errorf(err, "out of memory");
 }
 
 void plait_trainer_close_data(struct plait_trainer *t)
@@ -282,13 +304,11 @@ int plait_trainer_open_data(struct plait_trainer *t, struct plait_error *err)
                             "train.eval_every is %lld, but data.val is "
                             "missing",
                             (long long)c->train.eval_every);
-    if (open_training(t, err) < 0)
+    if (plait_error_consensus(t->mesh->world, allocate_parts(t, err), err) < 0)
         return -1;
-    if (c->data.val.n && !(t->val = open_parts(t, &c->data.val, "val", err)))
+    if (open_training(t, err) < 0 ||
+        open_parts(t, &c->data.val, "val", t->val, err) < 0)
         return -1;
-    t->val_losses = calloc((size_t)c->data.val.n + 1, sizeof(*t->val_losses));
-    if (!t->val_losses)
-        return plait_errorf(err, "out of memory");
     return plait_trainer_seek_data(t, err);
 }
 
