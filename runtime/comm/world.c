@@ -4,12 +4,15 @@
 
 #include "runtime/comm/world.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/comm/agree.h"
 #include "runtime/comm/backend.h"
 #include "runtime/comm/members.h"
 #include "runtime/comm/world_device.h"
@@ -308,33 +311,75 @@ static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
     return all ? 0 : -1;
 }
 
-/* The ranks meet and agree on what they compute on. */
+/* The program, and what the launch says to all ranks alike, in lines. */
+static char *describe_launch(const struct plait_world *w)
+{
+    const struct plait_launch *l = &w->launch;
+    char order[16], *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    fputs("the version of Plait=" PACKAGE_VERSION "\n", out);
+    if (w->planned) {
+        fprintf(out, "PLAIT_WORLD_SIZE=%d\nPLAIT_NNODES=%d\n", l->world_size,
+                l->nnodes);
+        for (int i = 0; i < PLAIT_NAXES; i++)
+            fprintf(out, "PLAIT_%c%c_SIZE=%d\n",
+                    toupper(plait_axis_names[i][0]),
+                    toupper(plait_axis_names[i][1]), l->layout.size[i]);
+        plait_layout_format_order(&l->layout, order);
+        fprintf(out, PLAIT_ENV_ORDER "=%s\n", order);
+    }
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* Whether all ranks were started alike. */
+static int compare_launches(const struct plait_world *w,
+                            struct plait_error *err)
+{
+    char *text = describe_launch(w);
+    int rc = plait_agree_on_text(w->all, text, err);
+
+    free(text);
+    return rc;
+}
+
+/* The ranks meet and agree on what they compute on. rc < 0: this rank's launch
+ * contradicts itself, as err says; the others learn that here. */
 static int meet(struct plait_world *w, const char *device, const char *comm,
-                const struct plait_launch *launch, struct plait_error *err)
+                const struct plait_launch *launch, int rc,
+                struct plait_error *err)
 {
     enum plait_comm_kind meeting = choose_meeting(w, device, comm);
     struct plait_error unmet = {""};
-    int rc;
 
     if (check_launcher(w, comm, err) < 0 || check_spares(w, meeting, err) < 0)
         return -1;
-    rc = plait_world_choose(w, device, err);
+    if (rc == 0)
+        rc = plait_world_choose(w, device, err);
     /* From here on failures are told to all over this communicator. */
     w->comm = w->all = plait_comm_meet(meeting, launch, &unmet);
     if (!w->all && rc == 0)
         *err = unmet;
-    return w->all ? plait_world_agree(w, w->all, rc, err) : -1;
+    if (!w->all || compare_launches(w, err) < 0)
+        return -1;
+    return plait_world_agree(w, w->all, rc, err);
 }
 
 static int open_world(struct plait_world *w, const char *device,
-                      const char *comm, struct plait_error *err)
+                      const char *comm, int rc, struct plait_error *err)
 {
     struct plait_launch all = seat_spares(w),
                         *launch = w->planned ? &all : NULL;
     enum plait_comm_kind kind;
     bool beside;
 
-    if (meet(w, device, comm, launch, err) < 0)
+    if (meet(w, device, comm, launch, rc, err) < 0)
         return -1;
     kind = choose_kind(w, comm);
     /* NCCL does not notice the loss of a rank, and sockets do. */
@@ -353,14 +398,19 @@ static int open_world(struct plait_world *w, const char *device,
 int plait_world_open(struct plait_world *w, const char *device,
                      const char *comm, struct plait_error *err)
 {
-    int planned;
+    int planned, rc = 0;
 
     memset(w, 0, sizeof(*w));
-    planned = plait_launch_decode(&w->launch, NULL, NULL, err);
+    planned = plait_launch_read(&w->launch, NULL, NULL, err);
     if (planned < 0)
         return -1;
+    if (planned)
+        rc = plait_launch_check(&w->launch, err);
+    /* It cannot even meet the others. */
+    if (rc < 0 && w->launch.rank >= w->launch.world_size)
+        return -1;
     w->planned = planned;
-    return open_world(w, device, comm, err);
+    return open_world(w, device, comm, rc, err);
 }
 
 /* A process that takes over the rank of one that is gone computes on its

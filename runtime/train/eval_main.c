@@ -285,6 +285,8 @@ int main(int argc, char **argv)
     struct plait_error err = {""};
     int rc = -1;
 
+    args.train.words = argv + 1;
+    args.train.nwords = argc - 1;
     args.train.set = calloc(argc, sizeof(*args.train.set));
     if (args.train.set)
         rc = parse_args(argc, argv, &args, &err);

@@ -217,6 +217,8 @@ int main(int argc, char **argv)
     struct plait_error err = {""};
     int rc = -1;
 
+    args.train.words = argv + 1;
+    args.train.nwords = argc - 1;
     args.train.set = calloc(argc, sizeof(*args.train.set));
     args.prompts = calloc(argc, sizeof(*args.prompts));
     if (args.train.set && args.prompts)

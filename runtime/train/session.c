@@ -13,11 +13,13 @@
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/model_source.h"
+#include "runtime/comm/agree.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/figures.h"
 #include "runtime/train/metrics/metrics.h"
 #include "topology/base/hash.h"
 #include "topology/job/fits.h"
+#include "topology/job/settings.h"
 
 /* -- configuration ------------------------------------------------------- */
 
@@ -85,6 +87,46 @@ static int read_config(struct plait_session *s,
         rc = plait_errorf(err, "out of memory");
     free(text);
     return plait_error_consensus(s->world.comm, s->config ? rc : -1, err);
+}
+
+/* All that decides what a rank does, in lines, without what a rank may have of
+ * its own. malloc'ed; NULL: out of memory. */
+static char *describe_run(const struct plait_session *s,
+                          const struct plait_train_args *args)
+{
+    const char *const given[][2] = {{"--resume", args->resume},
+                                    {"--resume-anyway", args->anyway},
+                                    {"--init", args->init},
+                                    {"--sample-prompt", args->prompt}};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
+        fprintf(out, "%s=%s\n", given[i][0],
+                given[i][1] ? given[i][1] : "not given");
+    fprintf(out, "--sample=%lld\n", (long long)args->sample);
+    for (int i = 0; i < args->nwords; i++)
+        fprintf(out, "argument %d=%s\n", i + 1, args->words[i]);
+    plait_settings_print_all(s->config, out);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* Collective: nothing that depends on the settings may come before this. */
+static int compare_settings(const struct plait_session *s,
+                            const struct plait_train_args *args,
+                            struct plait_error *err)
+{
+    char *text = describe_run(s, args);
+    int rc = plait_agree_on_text(s->world.comm, text, err);
+
+    free(text);
+    return rc;
 }
 
 /* -- layout -------------------------------------------------------------- */
@@ -228,7 +270,8 @@ int plait_session_complete(struct plait_session *s,
     struct plait_layout layout;
 
     s->hang = plait_hang_create(&s->world, err);
-    if (!s->hang || read_config(s, args, err) < 0)
+    if (!s->hang || read_config(s, args, err) < 0 ||
+        compare_settings(s, args, err) < 0)
         return -1;
     if (plait_error_consensus(s->world.comm, resolve_layout(s, &layout, err),
                               err) < 0)

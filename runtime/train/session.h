@@ -27,6 +27,9 @@ struct plait_train_args {
     const char *prompt;  /* NULL: none */
     const char *tokenizer; /* of the sample, NULL: as the vocabulary says */
     bool profile_summary;
+    char **words; /* [nwords] where all ranks must have the same command line:
+                     its arguments */
+    int nwords;
 };
 
 /* Everything that is set up before the model: who the ranks are, what they

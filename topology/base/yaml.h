@@ -93,6 +93,7 @@ struct plait_yaml_field {
     const char *const *choices;
     const struct plait_yaml_field *fields;
     size_t stride;
+    bool own;         /* ranks of one run may have different values */
     const char *also; /* other programs' names for it, separated by spaces: for
                          suggestions */
 };

@@ -215,11 +215,12 @@ static const struct plait_yaml_field checkpoint_fields[] = {
     FIELD(checkpoint, "memory", memory, INT64, RANGE(0, MAX_STEPS)),
 };
 
+/* Rank 0 alone writes to these files; each rank's profile is its own. */
 static const struct plait_yaml_field log_fields[] = {
-    FIELD(log, "metrics", metrics, TEXT, ),
-    FIELD(log, "tensorboard", tensorboard, TEXT, ),
-    FIELD(log, "prometheus", prometheus, TEXT, ),
-    FIELD(log, "profile", profile, TEXT, ),
+    FIELD(log, "metrics", metrics, TEXT, .own = true),
+    FIELD(log, "tensorboard", tensorboard, TEXT, .own = true),
+    FIELD(log, "prometheus", prometheus, TEXT, .own = true),
+    FIELD(log, "profile", profile, TEXT, .own = true),
     FIELD(log, "every", every, INT64, RANGE(1, MAX_STEPS)),
     FIELD(log, "histograms", histograms, INT64, RANGE(0, MAX_STEPS)),
 };

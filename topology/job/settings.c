@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/parts.h"
 #include "topology/base/yaml.h"
 
 /* Sections of which every key counts. */
@@ -101,6 +102,58 @@ int plait_settings_list(const struct plait_job_config *config,
         if (add_section(&c, &sections[i], settings) < 0)
             return -1;
     return 0;
+}
+
+/* In one line, whatever is in it. */
+static void print_text(FILE *out, const char *text)
+{
+    for (; text && *text; text++)
+        fputc(*text == '\n' ? ' ' : *text, out);
+}
+
+static void print_parts(FILE *out, const struct plait_parts *parts)
+{
+    for (int i = 0; i < parts->n; i++) {
+        const struct plait_part *part = &parts->at[i];
+
+        fputs(i > 0 ? ", " : "", out);
+        print_text(out, part->name);
+        fputs(part->name ? ": " : "", out);
+        print_text(out, part->path);
+        if (parts->n > 1)
+            fprintf(out, " (%.17g)", part->weight);
+    }
+}
+
+static void print_any(FILE *out, const struct plait_yaml_field *field,
+                      const void *value)
+{
+    if (field->type == PLAIT_YAML_TEXT)
+        print_text(out, *(char *const *)value);
+    else if (field->type == PLAIT_YAML_WEIGHTS ||
+             field->type == PLAIT_YAML_NAMED)
+        print_parts(out, value);
+    else
+        plait_yaml_print_value(out, field, value);
+}
+
+void plait_settings_print_all(const struct plait_job_config *config, FILE *out)
+{
+    const struct plait_yaml_field *sections, *field;
+    int n;
+
+    sections = plait_job_config_sections(&n);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < sections[i].count; k++) {
+            field = &sections[i].fields[k];
+            if (field->own)
+                continue;
+            fprintf(out, "%s.%s=", sections[i].name, field->name);
+            print_any(out, field,
+                      (const char *)config + sections[i].offset +
+                          field->offset);
+            fputc('\n', out);
+        }
 }
 
 bool plait_settings_has_key(const char *key)

@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_JOB_SETTINGS_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "topology/job/job_config.h"
 
@@ -26,6 +27,10 @@ struct plait_settings {
 /* -1 with errno: out of memory. */
 int plait_settings_list(const struct plait_job_config *config,
                         struct plait_settings *settings);
+
+/* Print all settings as lines "section.key=value", except those of which a
+ * rank may have its own (plait_yaml_field.own). */
+void plait_settings_print_all(const struct plait_job_config *config, FILE *out);
 
 /* Whether "section.key" is, or may be, one of them. */
 bool plait_settings_has_key(const char *key);

@@ -176,7 +176,7 @@ static int get_master(struct plait_launch *launch, get_fn *get, void *arg,
     return 0;
 }
 
-static int check_ranks(const struct plait_launch *l, struct plait_error *err)
+int plait_launch_check(const struct plait_launch *l, struct plait_error *err)
 {
     struct plait_layout layout = l->layout;
     struct plait_coord coord;
@@ -230,9 +230,9 @@ static int check_unplanned(get_fn *get, void *arg, struct plait_error *err)
                              "plait doctor)");
 }
 
-int plait_launch_decode(struct plait_launch *launch,
-                        const char *(*get)(void *arg, const char *name),
-                        void *arg, struct plait_error *err)
+int plait_launch_read(struct plait_launch *launch,
+                      const char *(*get)(void *arg, const char *name),
+                      void *arg, struct plait_error *err)
 {
     struct plait_launch found;
     const char *order;
@@ -252,11 +252,27 @@ int plait_launch_decode(struct plait_launch *launch,
         if (get_text(&found, &texts[i], get, arg, err) < 0)
             goto error;
     if (plait_launch_check_secret(found.secret, err) < 0 ||
-        get_master(&found, get, arg, err) < 0 || check_ranks(&found, err) < 0)
+        get_master(&found, get, arg, err) < 0)
         goto error;
     *launch = found;
     return 1;
 error:
     errno = EINVAL;
     return -1;
+}
+
+int plait_launch_decode(struct plait_launch *launch,
+                        const char *(*get)(void *arg, const char *name),
+                        void *arg, struct plait_error *err)
+{
+    struct plait_launch found;
+    int rc = plait_launch_read(&found, get, arg, err);
+
+    if (rc == 1 && plait_launch_check(&found, err) < 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (rc == 1)
+        *launch = found;
+    return rc;
 }

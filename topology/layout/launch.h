@@ -88,6 +88,14 @@ int plait_launch_decode(struct plait_launch *launch,
                         const char *(*get)(void *arg, const char *name),
                         void *arg, struct plait_error *err);
 
+/* The same, but what the variables say of layout and ranks is not held against
+ * each other: plait_launch_check() does that. */
+int plait_launch_read(struct plait_launch *launch,
+                      const char *(*get)(void *arg, const char *name),
+                      void *arg, struct plait_error *err);
+int plait_launch_check(const struct plait_launch *launch,
+                       struct plait_error *err);
+
 /* Is the secret empty, or 32 to 64 hexadecimal digits? 0, or -1 and what is
  * wrong. */
 int plait_launch_check_secret(const char *secret, struct plait_error *err);

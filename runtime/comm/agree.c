@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/comm/agree.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/comm/world.h"
+#include "topology/base/hash.h"
+
+static const char *next_line(const char *text)
+{
+    text += strcspn(text, "\n");
+    return *text ? text + 1 : text;
+}
+
+/* `there`: rank 0's host and, from the next line on, its text. */
+static int describe_difference(const struct plait_comm *world, const char *text,
+                               const char *there, struct plait_error *err)
+{
+    const char *other = next_line(there);
+    char host[256] = "";
+    size_t n, m, key;
+
+    for (; *text && *other; text = next_line(text), other = next_line(other)) {
+        n = strcspn(text, "\n");
+        m = strcspn(other, "\n");
+        if (n == m && memcmp(text, other, n) == 0)
+            continue;
+        key = strcspn(text, "=");
+        gethostname(host, sizeof(host) - 1);
+        errno = EINVAL;
+        if (key > n || key > m || memcmp(text, other, key + 1) != 0)
+            break;
+        return plait_errorf(
+            err,
+            "%.*s is %.*s on rank %d (%s), but %.*s on rank 0 (%.*s): all "
+            "ranks must be started alike",
+            (int)key, text, (int)(n - key - 1), text + key + 1,
+            plait_comm_rank(world), host, (int)(m - key - 1), other + key + 1,
+            (int)strcspn(there, "\n"), there);
+    }
+    return *text || *other
+               ? plait_errorf(err,
+                              "rank %d (%s) knows other settings than rank 0 "
+                              "(%.*s): all ranks must run the same program",
+                              plait_comm_rank(world), host,
+                              (int)strcspn(there, "\n"), there)
+               : 0;
+}
+
+static int find_difference(struct plait_comm *world, const char *text,
+                           struct plait_error *err)
+{
+    char host[256] = "", *there = NULL;
+    size_t size = 0;
+    int rc = 0;
+
+    if (plait_comm_rank(world) == 0) {
+        gethostname(host, sizeof(host) - 1);
+        if (asprintf(&there, "%s\n%s", host, text) < 0) {
+            there = NULL;
+            rc = plait_errorf(err, "out of memory");
+        }
+        size = there ? strlen(there) + 1 : 0;
+    }
+    if (plait_broadcast_text(world, rc, &there, &size, err) < 0)
+        return -1;
+    rc = describe_difference(world, text, there, err);
+    free(there);
+    return plait_error_consensus(world, rc, err);
+}
+
+int plait_agree_on_text(struct plait_comm *world, const char *text,
+                        struct plait_error *err)
+{
+    uint64_t mine = text ? plait_hash_text(PLAIT_HASH_START, text) : 0;
+    int n = plait_comm_size(world), same = 0;
+    uint64_t *all = plait_gather_values(
+        world, text ? 0 : plait_errorf(err, "out of memory"), &mine,
+        sizeof(mine), err);
+
+    if (!all)
+        return -1;
+    while (same < n && all[same] == all[0])
+        same++;
+    free(all);
+    return same == n ? 0 : find_difference(world, text, err);
+}
