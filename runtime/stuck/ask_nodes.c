@@ -12,6 +12,7 @@
 #include "runtime/stuck/ask_nodes.h"
 #include "topology/base/capture.h"
 #include "topology/base/hostlist.h"
+#include "topology/base/text.h"
 
 #define LINE "plait-stuck-node "
 
@@ -54,6 +55,7 @@ int plait_stuck_list_silent(char *const *names, int n, const char *text,
     if (missing > 1)
         snprintf(silent, size, "%s and %d other%s", first, missing - 1,
                  missing > 2 ? "s" : "");
+    plait_text_clean(silent);
     return missing;
 }
 

@@ -4,6 +4,7 @@
 
 #include "runtime/stuck/look.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "topology/base/hash.h"
+#include "topology/base/text.h"
 
 /* -- the record ---------------------------------------------------------- */
 
@@ -136,6 +138,14 @@ char plait_stuck_process_state(int pid)
     return at && at[1] == ' ' ? at[2] : 'X';
 }
 
+void plait_stuck_clean_word(char *text)
+{
+    plait_text_clean(text);
+    for (; *text; text++)
+        if (isspace((unsigned char)*text))
+            *text = '_';
+}
+
 /* Copy a path from the memory of the process. */
 static void read_path(int pid, unsigned long at, char *text, size_t size)
 {
@@ -235,6 +245,7 @@ static void read_call(int pid, int tid, char *text, size_t size)
     } else if (number == SYS_clock_nanosleep || number == SYS_nanosleep) {
         snprintf(text, size, "sleep");
     }
+    plait_text_clean(text);
 }
 
 void plait_stuck_where(int pid, int tid, char *text, size_t size)

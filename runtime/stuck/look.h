@@ -25,10 +25,13 @@ enum plait_stuck_state plait_stuck_state_of(int pid);
  * process numbers. */
 uint64_t plait_stuck_space(void);
 
+/* Makes a text of another process a word of printable characters. */
+void plait_stuck_clean_word(char *text);
+
 /* What a thread of this machine is blocked in, from its system call, as "read
  * of FILE". "" where it is in no system call, in one that tells nothing, or
- * where the kernel hides it. tid 0: any thread of the process that is blocked
- * in a file. */
+ * where the kernel hides it. The text is cleaned. tid 0: any thread of the
+ * process that is blocked in a file. */
 void plait_stuck_where(int pid, int tid, char *text, size_t size);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/stuck/ask_nodes.h"
 #include "runtime/stuck/recorder.h"
@@ -58,6 +59,13 @@ static void say_missing(const struct plait_stuck_run *run)
            missing < 0 ? run->n : missing);
 }
 
+/* Root sees the runs of all. */
+static void say_owner(unsigned owner)
+{
+    if (owner != geteuid())
+        printf("user %u: ", owner);
+}
+
 static void say_run(const struct plait_stuck_run *run)
 {
     struct plait_verdict verdict;
@@ -66,6 +74,7 @@ static void say_run(const struct plait_stuck_run *run)
 
     for (int i = 0; i < run->n; i++)
         step = run->rank[i].step > step ? run->rank[i].step : step;
+    say_owner(run->owner);
     if (run->job[0])
         printf("job %s: ", run->job);
     printf("%d ranks, step %" PRId64 ": ", run->world, step);
@@ -87,8 +96,10 @@ static void say_stacks(const struct plait_stacks *stacks)
 
     for (int i = 0, n; i < stacks->n; i += n) {
         for (n = 1; i + n < stacks->n &&
+                    stacks->at[i].owner == stacks->at[i + n].owner &&
                     !strcmp(stacks->at[i].job, stacks->at[i + n].job);)
             n++;
+        say_owner(stacks->at[i].owner);
         plait_stacks_explain(&stacks->at[i], n, text, sizeof(text));
         printf("%s\n", text);
     }
@@ -140,12 +151,24 @@ static int find_here(const struct args *args,
     return rc;
 }
 
+/* In a step of the job Slurm says whose it is. */
+static void find_owner(struct plait_stuck_which *which)
+{
+    const char *job = getenv("SLURM_JOB_ID"), *uid = getenv("SLURM_JOB_UID");
+
+    if (!which->job || !job || !uid || strcmp(which->job, job) != 0)
+        return;
+    which->owner = (unsigned)strtoul(uid, NULL, 10);
+    which->owned = true;
+}
+
 /* The number may be of a process where no job has it. */
 static int find_all(const struct args *args, struct plait_stuck_runs *runs,
                     struct plait_stacks *stacks, struct plait_error *err)
 {
     const char *job = args->which.job;
     struct plait_stuck_which process = {.pid = job ? atoi(job) : 0};
+    struct plait_stuck_which which = args->which;
     char silent[256] = "";
     int rc = 0;
 
@@ -157,7 +180,9 @@ static int find_all(const struct args *args, struct plait_stuck_runs *runs,
                 silent);
     if (rc)
         return rc < 0 ? -1 : 0;
-    rc = find_here(args, &args->which, runs, stacks);
+    if (args->dump)
+        find_owner(&which);
+    rc = find_here(args, &which, runs, stacks);
     if (rc == 0 && job && !args->dump && runs->n == 0 && stacks->n == 0)
         rc = find_here(args, &process, runs, stacks);
     return rc < 0 ? plait_errorf(err, "out of memory") : 0;

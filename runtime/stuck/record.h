@@ -123,8 +123,14 @@ struct plait_record {
 /* NULL with errno. The caller destroys the record with the descriptor. */
 struct plait_record *plait_record_create(int *fd);
 void plait_record_destroy(struct plait_record *record, int fd);
-/* Maps the record that process `pid` has open as `fd`, read-only; NULL with
- * errno where it is not a record. */
+/* Copies the record that process `pid` has open as `fd`. Nothing of the process
+ * or of its user can stop or harm the caller, who may be root: the file must be
+ * memory of the process's own user, and may be cut short or change at any
+ * time. What the copy says is not checked. -1 with errno where it is not a
+ * record. */
+int plait_record_copy(int pid, int fd, struct plait_record *copy);
+/* For ranks of one run, of one user. Maps the record that process `pid` has
+ * open as `fd`, read-only; NULL with errno where it is not a record. */
 const struct plait_record *plait_record_open(int pid, int fd);
 void plait_record_close(const struct plait_record *record);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "runtime/pickle/pickle.h"
+#include "topology/base/text.h"
 
 typedef struct plait_pickle_value value_t;
 
@@ -40,18 +41,16 @@ static bool get_bool(const value_t *dict, const char *key)
     return v && v->kind == PLAIT_PICKLE_BOOL && v->i;
 }
 
-/* Copy one line of text, truncated and without control characters. */
+/* Copy one line of text, truncated and cleaned. */
 static void copy_text(const value_t *v, char *text, size_t size)
 {
     size_t n = v && v->kind == PLAIT_PICKLE_TEXT ? v->n : 0;
 
     n = n < size - 1 ? n : size - 1;
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)v->text[i];
-
-        text[i] = c < ' ' || c == 127 ? '?' : (char)c;
-    }
+    for (size_t i = 0; i < n; i++)
+        text[i] = v->text[i] ? v->text[i] : '?';
     text[n] = '\0';
+    plait_text_clean(text);
 }
 
 static const value_t *item(const value_t *list, size_t i)

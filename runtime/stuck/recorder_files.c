@@ -3,12 +3,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/stuck/recorder.h"
 
@@ -16,23 +18,42 @@
  * bytes. */
 enum { SIZE_MOST = 256 << 20, RANK_DIGITS = 6 };
 
+struct owner {
+    bool known;
+    unsigned uid;
+};
+
+/* Dumps often lie in /tmp, where others can plant links, pipes and files of the
+ * same name. */
 static int read_file(struct plait_recorder *r, const char *path, int rank,
-                     struct plait_error *err)
+                     struct owner *owner, struct plait_error *err)
 {
-    FILE *f = fopen(path, "rbe");
+    int f = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc;
     unsigned char *bytes = NULL;
     struct stat st;
     size_t n = 0;
-    int rc;
+    ssize_t got = 1;
 
-    errno = f ? errno : ENOENT;
-    if (f && fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) &&
-        st.st_size <= SIZE_MOST && (bytes = malloc((size_t)st.st_size + 1)))
-        n = fread(bytes, 1, (size_t)st.st_size, f);
-    if (f)
-        fclose(f);
+    if (f >= 0 && fstat(f, &st) == 0 && S_ISREG(st.st_mode) &&
+        st.st_size <= SIZE_MOST)
+        bytes = malloc((size_t)st.st_size + 1);
+    while (bytes && got > 0 && n < (size_t)st.st_size) {
+        got = read(f, bytes + n, (size_t)st.st_size - n);
+        n += got > 0 ? (size_t)got : 0;
+    }
+    if (f >= 0)
+        close(f);
     if (!bytes)
         return plait_errorf(err, "%.300s cannot be read, or is no dump", path);
+    if (owner->known && owner->uid != st.st_uid) {
+        free(bytes);
+        return plait_errorf(err,
+                            "%.300s belongs to user %u, other dumps to user "
+                            "%u; those of a run have one owner",
+                            path, (unsigned)st.st_uid, owner->uid);
+    }
+    owner->known = true;
+    owner->uid = st.st_uid;
     rc = plait_recorder_add(r, path, bytes, n, rank, (double)st.st_mtime, err);
     free(bytes);
     return rc;
@@ -57,6 +78,7 @@ int plait_recorder_read(struct plait_recorder *r, const char *prefix,
     const char *slash = strrchr(prefix, '/');
     const char *base = slash ? slash + 1 : prefix;
     char dir[PATH_MAX], path[PATH_MAX + 300];
+    struct owner owner = {0};
     struct dirent *e;
     int rc = 0;
     DIR *d;
@@ -69,7 +91,7 @@ int plait_recorder_read(struct plait_recorder *r, const char *prefix,
 
         snprintf(path, sizeof(path), "%s%s", dir, e->d_name);
         if (rank >= 0)
-            rc = read_file(r, path, rank, err);
+            rc = read_file(r, path, rank, &owner, err);
     }
     if (d)
         closedir(d);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/stuck/look.h"
@@ -19,15 +20,19 @@
 
 #define LINE "plait-stuck-rank"
 
+/* More than the kernel gives a new process, and than any run has. */
+enum { ENVIRONMENT_MOST = 8 << 20, RANKS_MOST = 1 << 17 };
+
 /* -- lists --------------------------------------------------------------- */
 
 static struct plait_stuck_run *find_run(struct plait_stuck_runs *runs,
-                                        uint64_t id, const char *job, int world)
+                                        uint64_t id, unsigned owner,
+                                        const char *job, int world)
 {
     struct plait_stuck_run *more;
 
     for (int i = 0; i < runs->n; i++)
-        if (runs->run[i].id == id)
+        if (runs->run[i].id == id && runs->run[i].owner == owner)
             return &runs->run[i];
     more = realloc(runs->run, (size_t)(runs->n + 1) * sizeof(*more));
     if (!more)
@@ -36,8 +41,10 @@ static struct plait_stuck_run *find_run(struct plait_stuck_runs *runs,
     more += runs->n++;
     memset(more, 0, sizeof(*more));
     more->id = id;
+    more->owner = owner;
     more->world = world;
     snprintf(more->job, sizeof(more->job), "%.63s", job);
+    plait_stuck_clean_word(more->job);
     return more;
 }
 
@@ -72,6 +79,15 @@ void plait_stuck_runs_clear(struct plait_stuck_runs *runs)
 }
 
 /* -- processes ----------------------------------------------------------- */
+
+unsigned plait_stuck_owner(int pid)
+{
+    struct stat st;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d", pid);
+    return stat(path, &st) == 0 ? st.st_uid : (unsigned)-1;
+}
 
 int plait_stuck_parent(int pid)
 {
@@ -116,7 +132,8 @@ char *plait_stuck_environment(int pid, size_t *size)
 
     snprintf(path, sizeof(path), "/proc/%d/environ", pid);
     f = fopen(path, "re");
-    while (f && got > 0 && (more = realloc(text, n + 4097))) {
+    while (f && got > 0 && n < ENVIRONMENT_MOST &&
+           (more = realloc(text, n + 4097))) {
         text = more;
         got = fread(text + n, 1, 4096, f);
         n += got;
@@ -145,6 +162,8 @@ bool plait_stuck_is_wanted(int pid, const struct plait_stuck_which *which)
 {
     char entry[64];
 
+    if (which->owned && plait_stuck_owner(pid) != which->owner)
+        return false;
     if (which->job) {
         snprintf(entry, sizeof(entry), "SLURM_JOB_ID=%.40s", which->job);
         return has_variable(pid, entry);
@@ -154,88 +173,103 @@ bool plait_stuck_is_wanted(int pid, const struct plait_stuck_which *which)
     return which->pid <= 0 || descends_from(pid, which->pid);
 }
 
-/* The record that a process has open, if any. */
-static const struct plait_record *record_of(int pid)
+/* -- looking ------------------------------------------------------------- */
+
+/* A copy of the record that a process has open. */
+struct seen {
+    struct plait_record record;
+    int pid, fd;
+    unsigned owner;
+};
+
+/* False: it has none. */
+static bool see(int pid, struct seen *seen)
 {
     static const char name[] = "/memfd:" PLAIT_RECORD_FILE;
-    const struct plait_record *record = NULL;
     char path[64], to[64];
+    bool found = false;
     struct dirent *e;
     DIR *dir;
     ssize_t n;
 
     snprintf(path, sizeof(path), "/proc/%d/fd", pid);
     dir = opendir(path);
-    while (dir && !record && (e = readdir(dir))) {
+    while (dir && !found && (e = readdir(dir))) {
         n = readlinkat(dirfd(dir), e->d_name, to, sizeof(to) - 1);
         to[n > 0 ? n : 0] = '\0';
-        if (!strncmp(to, name, sizeof(name) - 1))
-            record = plait_record_open(pid, atoi(e->d_name));
+        if (strncmp(to, name, sizeof(name) - 1) != 0)
+            continue;
+        seen->fd = atoi(e->d_name);
+        found = plait_record_copy(pid, seen->fd, &seen->record) == 0;
     }
     if (dir)
         closedir(dir);
-    return record;
+    seen->pid = pid;
+    seen->owner = plait_stuck_owner(pid);
+    return found;
 }
-
-/* -- looking ------------------------------------------------------------- */
 
 /* A sum that changes whenever the rank does anything. */
 static uint64_t progress_of(const struct plait_record *record)
 {
-    uint64_t sum = (uint64_t)atomic_load(&record->step) +
-                   (uint64_t)(atomic_load(&record->phase_since) * 1000);
+    double since = atomic_load(&record->phase_since);
+    uint64_t sum;
 
+    memcpy(&sum, &since, sizeof(sum));
+    sum += (uint64_t)atomic_load(&record->step);
     for (int i = 0; i < PLAIT_RECORD_GROUPS; i++)
         for (int s = 0; s < PLAIT_NSERIES; s++)
             sum += atomic_load(&record->group[i].entered[s]);
     return sum;
 }
 
-struct seen {
-    const struct plait_record *record;
-    uint64_t progress;
-    int pid;
-};
-
 static int see_all(const struct plait_stuck_which *which, struct seen **seen)
 {
     DIR *dir = opendir("/proc");
-    struct seen *more;
+    struct seen *more, one;
     struct dirent *e;
     int n = 0;
 
     *seen = NULL;
     while (dir && (e = readdir(dir))) {
         int pid = isdigit((unsigned char)e->d_name[0]) ? atoi(e->d_name) : 0;
-        const struct plait_record *record;
 
-        if (pid <= 0 || !plait_stuck_is_wanted(pid, which) ||
-            !(record = record_of(pid)))
+        if (pid <= 0 || !plait_stuck_is_wanted(pid, which) || !see(pid, &one))
             continue;
         more = realloc(*seen, (size_t)(n + 1) * sizeof(*more));
-        if (!more) {
-            plait_record_close(record);
+        if (!more)
             break;
-        }
         *seen = more;
-        more[n].record = record;
-        more[n].pid = pid;
-        more[n++].progress = progress_of(record);
+        memcpy(&more[n++], &one, sizeof(one));
     }
     if (dir)
         closedir(dir);
     return n;
 }
 
+/* A rank as it is sent from node to node, so that what a process of any user
+ * wrote into its record is checked once and in one place. */
+static int check_rank(struct plait_stuck_rank *rank)
+{
+    unsigned char bytes[PLAIT_STUCK_WIRE_MOST];
+    int n = plait_stuck_pack(rank, bytes, sizeof(bytes));
+
+    return n < 0 ? -1 : plait_stuck_unpack(bytes, (size_t)n, rank);
+}
+
 /* In another PID namespace the process has another number than its record
- * says. */
+ * says. Of a process that has ended meanwhile the first copy is left. */
 static int add_seen(const struct seen *s, struct plait_stuck_runs *runs)
 {
-    const struct plait_record *record = s->record;
+    struct plait_record now;
+    const struct plait_record *record = &s->record;
     struct plait_stuck_rank rank;
     struct plait_stuck_run *run;
     char where[sizeof(rank.where)];
 
+    if (plait_record_copy(s->pid, s->fd, &now) == 0 &&
+        now.run == s->record.run && now.rank == s->record.rank)
+        record = &now;
     plait_stuck_look(record, &rank);
     rank.pid = s->pid;
     rank.state = plait_stuck_state_of(s->pid);
@@ -244,10 +278,12 @@ static int add_seen(const struct seen *s, struct plait_stuck_runs *runs)
         plait_stuck_where(s->pid, 0, where, sizeof(where));
     if (where[0])
         memcpy(rank.where, where, sizeof(where));
-    run = find_run(runs, record->run, record->job, record->world);
+    if (check_rank(&rank) < 0)
+        return 0;
+    run = find_run(runs, record->run, s->owner, record->job, record->world);
     if (!run || add_rank(run, &rank) < 0)
         return -1;
-    run->moved |= progress_of(record) != s->progress;
+    run->moved |= progress_of(record) != progress_of(&s->record);
     return 0;
 }
 
@@ -259,11 +295,8 @@ int plait_stuck_runs_find(const struct plait_stuck_which *which, int seconds,
 
     if (n > 0)
         sleep((unsigned)seconds);
-    for (int i = 0; i < n; i++) {
-        if (rc == 0)
-            rc = add_seen(&seen[i], runs);
-        plait_record_close(seen[i].record);
-    }
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = add_seen(&seen[i], runs);
     free(seen);
     return rc;
 }
@@ -312,7 +345,8 @@ static int read_bytes(const char *text, struct plait_stuck_rank *rank)
 
 int plait_stuck_runs_read(const char *text, struct plait_stuck_runs *runs)
 {
-    for (; text && *text; text = strchr(text, '\n')) {
+    for (int n = 0; text && *text && n < RANKS_MOST;
+         text = strchr(text, '\n')) {
         struct plait_stuck_rank rank;
         struct plait_stuck_run *run;
         int world, moved, at = 0;
@@ -324,10 +358,11 @@ int plait_stuck_runs_read(const char *text, struct plait_stuck_runs *runs)
                    job, &at) < 4 ||
             at == 0 || read_bytes(text + at, &rank) < 0)
             continue;
-        run = find_run(runs, id, strcmp(job, "-") ? job : "", world);
+        run = find_run(runs, id, geteuid(), strcmp(job, "-") ? job : "", world);
         if (!run || add_rank(run, &rank) < 0)
             return -1;
         run->moved |= moved != 0;
+        n++;
     }
     return 0;
 }

@@ -10,7 +10,8 @@
 /* Runs of plait-train whose records can be read. */
 struct plait_stuck_run {
     uint64_t id;
-    char job[64]; /* "": none */
+    unsigned owner; /* user: what others say belongs to another run */
+    char job[64];   /* "": none */
     int world;
     bool moved; /* some rank made progress between the two looks */
     int n;
@@ -28,7 +29,12 @@ struct plait_stuck_runs {
 struct plait_stuck_which {
     const char *job, *dir;
     int pid;
+    bool owned; /* only those of user `owner`: anybody can name any job */
+    unsigned owner;
 };
+
+/* The user of a process; -1: there is no such process. */
+unsigned plait_stuck_owner(int pid);
 
 /* Whether a process is selected; its environment as NUL-terminated entries,
  * which the caller frees (NULL: unreadable); its parent, 0: none. */

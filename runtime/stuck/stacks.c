@@ -8,8 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "topology/base/text.h"
 
 #define LINE "plait-stuck-stack"
+
+/* More than any job has. */
+enum { RANKS_MOST = 1 << 17 };
 
 /* -- lists --------------------------------------------------------------- */
 
@@ -17,6 +23,8 @@ static int order(const struct plait_stack *a, const struct plait_stack *b)
 {
     int jobs = strcmp(a->job, b->job);
 
+    if (a->owner != b->owner)
+        return a->owner > b->owner ? 1 : -1;
     return jobs ? jobs : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
@@ -60,22 +68,16 @@ void plait_stacks_dump(const struct plait_stacks *s)
     }
 }
 
-/* Replace control characters, which a terminal might obey. */
-static void clean(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 127)
-            *text = '?';
-}
-
 static int read_stack(const char *line, struct plait_stack *k)
 {
     int state, waits, moved, used = 0, n;
 
     memset(k, 0, sizeof(*k));
+    k->owner = geteuid();
     if (sscanf(line, LINE " %d %d %d %d %d %d %d%n", &k->rank, &k->world,
                &k->gpu, &k->pid, &state, &waits, &moved, &used) < 7 ||
-        k->rank < 0 || state < 0 || state > PLAIT_STUCK_UNKNOWN)
+        k->rank < 0 || k->world <= k->rank || state < 0 ||
+        state > PLAIT_STUCK_UNKNOWN)
         return -1;
     for (int axis = 0; axis < PLAIT_NAXES; axis++) {
         line += used;
@@ -91,16 +93,16 @@ static int read_stack(const char *line, struct plait_stack *k)
     k->state = (enum plait_stuck_state)state;
     k->waits = waits != 0;
     k->moved = moved != 0;
-    clean(k->job);
-    clean(k->host);
-    clean(k->program);
-    clean(k->where);
+    plait_text_clean(k->job);
+    plait_text_clean(k->host);
+    plait_text_clean(k->program);
+    plait_text_clean(k->where);
     return 0;
 }
 
 int plait_stacks_read(const char *text, struct plait_stacks *s)
 {
-    for (; text && *text; text = strchr(text, '\n')) {
+    for (; text && *text && s->n < RANKS_MOST; text = strchr(text, '\n')) {
         struct plait_stack stack;
 
         text += *text == '\n';
@@ -123,8 +125,8 @@ static int read_frame(const char *text, struct frame *f)
     if (strncmp(text, "    ", 4) != 0 ||
         sscanf(text, " %63[^ (] (%255[^:)]:%d", f->name, f->file, &f->line) < 2)
         return -1;
-    clean(f->name);
-    clean(f->file);
+    plait_text_clean(f->name);
+    plait_text_clean(f->file);
     return 0;
 }
 

@@ -15,6 +15,7 @@
 
 struct plait_stack {
     int rank, world, gpu, pid; /* gpu -1: none */
+    unsigned owner;            /* user */
     int size[PLAIT_NAXES];     /* of the plan's layout; 0: no plan */
     int at[PLAIT_NAXES];
     char job[64], host[64], program[32]; /* job "": none */
@@ -26,7 +27,7 @@ struct plait_stack {
 
 struct plait_stacks {
     int n;
-    struct plait_stack *at; /* sorted by job, then by rank */
+    struct plait_stack *at; /* sorted by owner, by job, then by rank */
 };
 
 /* Looks at the ranks of a job or a process twice, `seconds` apart. Takes

@@ -95,9 +95,7 @@ static void read_program(int pid, char *name, size_t size)
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
     plait_stuck_read_line(path, name, size);
     name[strcspn(name, "\n")] = '\0';
-    for (; *name; name++)
-        if (!isgraph((unsigned char)*name))
-            *name = '_';
+    plait_stuck_clean_word(name);
 }
 
 /* Programs between a launcher and a rank, and this program itself. */
@@ -124,12 +122,14 @@ static bool describe(int pid, struct plait_stack *k)
 
     memset(k, 0, sizeof(*k));
     k->pid = pid;
+    k->owner = plait_stuck_owner(pid);
     read_program(pid, k->program, sizeof(k->program));
     if (!k->program[0] || is_wrapper(k->program))
         return false;
     gethostname(k->host, sizeof(k->host) - 1);
     e.text = plait_stuck_environment(pid, &e.size);
     is = e.text && read_plan(&e, k);
+    plait_stuck_clean_word(k->job);
     free(e.text);
     return is;
 }
@@ -142,7 +142,8 @@ static bool has_parent(const struct plait_stacks *all,
     for (int up = plait_stuck_parent(k->pid); up > 1;
          up = plait_stuck_parent(up))
         for (int i = 0; i < all->n; i++)
-            if (all->at[i].pid == up && all->at[i].rank == k->rank)
+            if (all->at[i].pid == up && all->at[i].rank == k->rank &&
+                all->at[i].owner == k->owner)
                 return true;
     return false;
 }

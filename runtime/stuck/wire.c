@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "topology/base/text.h"
+
 /* Positions in a buffer. `bad`: it was too short or its content is invalid. */
 struct writer {
     unsigned char *to;
@@ -74,8 +76,7 @@ static void put_text(struct writer *w, const char *text)
     w->used += n;
 }
 
-/* One line of text; control characters, which a terminal might obey, become
- * '?'. */
+/* One line of text, cleaned. */
 static void get_text(struct reader *r, char *text, size_t size)
 {
     size_t n = get_number(r, 1);
@@ -84,9 +85,10 @@ static void get_text(struct reader *r, char *text, size_t size)
     for (size_t i = 0; !r->bad && i < n; i++) {
         unsigned char c = r->from[r->used++];
 
-        text[i] = c < ' ' || c == 127 ? '?' : (char)c;
+        text[i] = c ? (char)c : '?';
     }
     text[r->bad ? 0 : n] = '\0';
+    plait_text_clean(text);
 }
 
 static void put_op(struct writer *w, const struct plait_stuck_op *op)

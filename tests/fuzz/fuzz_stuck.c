@@ -2,7 +2,30 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "runtime/stuck/look.h"
 #include "runtime/stuck/wire.h"
+
+/* The same bytes as what a process of another user wrote into its record. */
+static void look(const uint8_t *data, size_t size)
+{
+    static struct plait_record record;
+    static struct plait_stuck_rank rank;
+    unsigned char bytes[PLAIT_STUCK_WIRE_MOST];
+    struct plait_verdict verdict;
+    char text[200];
+    int n;
+
+    memset(&record, 0, sizeof(record));
+    memcpy(&record, data, size < sizeof(record) ? size : sizeof(record));
+    plait_stuck_look(&record, &rank);
+    n = plait_stuck_pack(&rank, bytes, sizeof(bytes));
+    if (n < 0 || plait_stuck_unpack(bytes, (size_t)n, &rank) < 0 ||
+        plait_stuck_judge(&rank, 1, &verdict) < 0)
+        return;
+    plait_stuck_sentence(&rank, 1, &verdict, 0, text, sizeof(text));
+    if (strlen(text) >= sizeof(text) || strpbrk(text, "\n\033"))
+        __builtin_trap();
+}
 
 /* What a node reports of its ranks when a run hangs. Accepted reports are
  * judged, and stay the same when they are passed on. */
@@ -15,6 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char text[200];
     int n = 0, used, length;
 
+    look(data, size);
     while (n < MOST && (used = plait_stuck_unpack(data, size, &rank[n])) > 0) {
         data += used;
         size -= (size_t)used;
