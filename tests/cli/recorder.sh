@@ -35,4 +35,24 @@ check "another pickle: $(cat out)" $rc
 [ $? = 1 ] && grep -q 'there is no none.0, none.1, ...$' out
 rc=$?
 check "no dump: $(cat out)" $rc
+# Dumps lie in /tmp, where others can plant files of the same name.
+ln -s "$tmp/loader.1" link.1
+"$stuck" --recorder link. >out 2>&1
+[ $? = 1 ] && grep -q 'link.1 cannot be read, or is no dump' out
+rc=$?
+check "a link is no dump: $(cat out)" $rc
+mkfifo pipe.1
+timeout 60 "$stuck" --recorder pipe. >out 2>&1
+[ $? = 1 ] && grep -q 'pipe.1 cannot be read, or is no dump' out
+rc=$?
+check "a pipe is not waited for: $(cat out)" $rc
+if [ "$(id -u)" = 0 ]; then
+    chown 65534 loader.3
+    "$stuck" --recorder loader. >out 2>&1
+    [ $? = 1 ] && grep -q 'belongs to user .*; those of a run have one owner' out
+    rc=$?
+    check "dumps of two users are not one run: $(cat out)" $rc
+else
+    check "only root can give files away # SKIP" 0
+fi
 echo "1..$n"
