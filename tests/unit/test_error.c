@@ -72,6 +72,9 @@ static void check_clean(void)
     for (size_t i = 0; i < sizeof(cleaned) / sizeof(cleaned[0]); i++) {
         snprintf(text, sizeof(text), "%s", cleaned[i].from);
         plait_text_clean(text);
+        ok(plait_text_is_clean(text) && plait_text_is_clean(cleaned[i].from) ==
+                                            !strcmp(cleaned[i].from, text),
+           "told: %s", cleaned[i].what);
         ok(strcmp(text, cleaned[i].to) == 0, "cleaned: %s", cleaned[i].what);
     }
     plait_errorf(&err, "no file %s", "a\nplait: all is well\033[A");

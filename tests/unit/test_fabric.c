@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tap.h"
+#include "topology/base/hostlist.h"
 #include "topology/fabric/fabric.h"
 
 static struct plait_fabric *parse(const char *text)
@@ -341,11 +342,26 @@ static void test_broken(void)
     refuse("hello\n", "F:1: \"hello\" is not a Key=Value pair");
 }
 
+static void test_names(void)
+{
+    struct plait_error err = {""};
+    char node[] = "SwitchName=s Nodes=a\033M\n", many[] = "a[1-2],b\033";
+    int n = 0;
+
+    refuse(node, "F:1: Nodes: a?M: no name has such characters");
+    refuse("SwitchName=s\xe2\x80\xae Nodes=a\n",
+           "s?: no name has such characters");
+    ok(!plait_hostlist_create(many, &n, &err) &&
+           strcmp(err.text, "b?: no name has such characters") == 0,
+       "a list of hosts: %s", err.text);
+}
+
 int main(void)
 {
     const char *dir = getenv("TOPOLOGY_CORPUS");
 
     test_tree();
+    test_names();
     test_several_parents();
     test_scontrol();
     test_blocks();

@@ -401,6 +401,21 @@ static void test_nccl_no_classes(void)
     plait_node_destroy(node);
 }
 
+/* A terminal obeys C1 characters, and shows text backwards. */
+static void test_names(void)
+{
+    static const char text[] =
+        "<system version=\"1\"><cpu numaid=\"0\"><nic>"
+        "<net name=\"a&#x9b;2J&#10;&#x202e;b\" speed=\"25000\"/></nic>"
+        "</cpu></system>";
+    struct plait_node *node =
+        plait_node_parse_nccl("t", text, sizeof(text) - 1, NULL);
+
+    ok(node && strcmp(node->nics[0].name, "a?2J??b") == 0,
+       "a name in a file is text: %s", node ? node->nics[0].name : "refused");
+    plait_node_destroy(node);
+}
+
 /* If NVLink connects several hosts, NCCL writes them all to one file, so that
  * bus ids occur several times. */
 static void test_nccl_hosts(void)
@@ -442,6 +457,7 @@ int main(void)
 {
     test_nccl_hosts();
     test_nccl_no_classes();
+    test_names();
     test_one_of_everything();
     test_no_pci();
     test_nic_balance();

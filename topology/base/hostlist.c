@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/text.h"
+
 #define NAMES_MOST 1048576
 #define NAME_LONGEST 255
 #define DIGITS_MOST 9
@@ -125,6 +127,10 @@ static int expand(struct expansion *x, size_t used, const char *p,
         return plait_errorf(x->err, "more than %d names", NAMES_MOST);
     }
     x->name[used] = '\0';
+    if (!plait_text_is_clean(x->name)) {
+        errno = EINVAL;
+        return plait_errorf(x->err, "%s: no name has such characters", x->name);
+    }
     return x->add(x->arg, x->name);
 }
 

@@ -58,15 +58,31 @@ static bool is_command(uint32_t c)
            (c >= 0x2066 && c <= 0x2069);
 }
 
+/* Whether the next character, of that length, may stay. */
+static bool is_text(const char *text, size_t *length)
+{
+    uint32_t c;
+
+    *length = read_character((const unsigned char *)text, &c);
+    return !is_command(c) && (*length > 1 || c < 0x80);
+}
+
+bool plait_text_is_clean(const char *text)
+{
+    size_t length;
+
+    while (*text && is_text(text, &length))
+        text += length;
+    return *text == '\0';
+}
+
 void plait_text_clean(char *text)
 {
     char *to = text;
-    uint32_t c;
+    size_t length;
 
     while (*text) {
-        size_t length = read_character((const unsigned char *)text, &c);
-
-        if (is_command(c) || (length == 1 && c >= 0x80)) {
+        if (!is_text(text, &length)) {
             *to++ = '?';
             text += length;
         } else {

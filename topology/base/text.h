@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_BASE_TEXT_H
 #define PLAIT_TOPOLOGY_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -24,6 +25,8 @@ plait_text_add(struct plait_text *text, const char *format, ...);
  * text, and each byte that is not UTF-8 becomes '?'. All else stays. The text
  * grows no longer. */
 void plait_text_clean(char *text);
+/* Whether plait_text_clean() would leave it as it is. */
+bool plait_text_is_clean(const char *text);
 
 #ifdef __cplusplus
 }

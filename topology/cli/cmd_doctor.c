@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "topology/base/text.h"
 #include "topology/cli/cmd_doctor.h"
 #include "topology/cli/commands.h"
 #include "topology/job/site.h"
@@ -35,6 +36,7 @@ void findings_add(struct findings *findings, enum finding_kind kind,
     va_start(ap, fmt);
     vsnprintf(finding->text, sizeof(finding->text), fmt, ap);
     va_end(ap);
+    plait_text_clean(finding->text);
 }
 
 /* "8 GPUs (NVIDIA H100 80GB HBM3), linked in 1 island" */

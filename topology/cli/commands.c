@@ -6,14 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topology/base/text.h"
 #include "topology/job/site.h"
 
 __attribute__((format(printf, 1, 0))) static void print_error(const char *fmt,
                                                               va_list ap)
 {
-    fputs("plait: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    char text[2048];
+
+    vsnprintf(text, sizeof(text), fmt, ap);
+    plait_text_clean(text);
+    fprintf(stderr, "plait: %s\n", text);
 }
 
 int plait_cmd_failed(const char *fmt, ...)

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "topology/base/text.h"
+
 #define FILE_MOST (256u << 20)
 
 static int find_root(const struct plait_fabric *fabric, int index)
@@ -44,14 +46,28 @@ static int resize(int **array, int room)
     return 0;
 }
 
+/* The index of a name, added if new. */
+static int add_name(struct plait_names *names, const char *name,
+                    struct plait_error *err)
+{
+    int index;
+
+    if (!plait_text_is_clean(name)) {
+        errno = EINVAL;
+        return plait_errorf(err, "%.200s: no name has such characters", name);
+    }
+    index = plait_names_add(names, name);
+    return index < 0 ? plait_errorf(err, "out of memory") : index;
+}
+
 int plait_fabric_add_switch(struct plait_fabric *fabric, const char *name,
                             struct plait_error *err)
 {
     int before = fabric->switches.count, room = fabric->switches.room;
-    int index = plait_names_add(&fabric->switches, name);
+    int index = add_name(&fabric->switches, name, err);
 
     if (index < 0)
-        return plait_errorf(err, "out of memory");
+        return -1;
     if (index < before)
         return index;
     if (fabric->switches.room > room &&
@@ -69,10 +85,10 @@ int plait_fabric_hang_node(struct plait_fabric *fabric, const char *node,
                            int below, struct plait_error *err)
 {
     int before = fabric->nodes.count, room = fabric->nodes.room;
-    int index = plait_names_add(&fabric->nodes, node);
+    int index = add_name(&fabric->nodes, node, err);
 
     if (index < 0)
-        return plait_errorf(err, "out of memory");
+        return -1;
     if (index < before) {
         unite(fabric, fabric->leaf[index], below);
         return 0;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/text.h"
+
 void plait_node_destroy(struct plait_node *node)
 {
     int saved = errno;
@@ -73,6 +75,9 @@ int node_builder_add_gpu(struct node_builder *builder,
         return -1;
     builder->gpus[node->ngpus] = *locus;
     node->gpus[node->ngpus] = *gpu;
+    plait_text_clean(node->gpus[node->ngpus].busid);
+    plait_text_clean(node->gpus[node->ngpus].vendor);
+    plait_text_clean(node->gpus[node->ngpus].model);
     node->gpus[node->ngpus].nics = NULL;
     node->gpus[node->ngpus].nnics = 0;
     node->gpus[node->ngpus].index = node->ngpus; /* the index before sorting */
@@ -90,7 +95,9 @@ int node_builder_add_nic(struct node_builder *builder,
         grow(&builder->nics, node->nnics, sizeof(*locus)))
         return -1;
     builder->nics[node->nnics] = *locus;
-    node->nics[node->nnics++] = *nic;
+    node->nics[node->nnics] = *nic;
+    plait_text_clean(node->nics[node->nnics].name);
+    plait_text_clean(node->nics[node->nnics++].busid);
     return 0;
 }
 

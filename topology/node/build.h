@@ -33,6 +33,7 @@ struct node_builder {
 
 /* 0, or -1 with errno (E2BIG: more than NODE_MAX_DEVICES). */
 int node_builder_init(struct node_builder *builder, int switch_depth);
+/* Both clean the texts, which come from files. */
 int node_builder_add_gpu(struct node_builder *builder,
                          const struct plait_gpu *gpu,
                          const struct node_locus *locus);
