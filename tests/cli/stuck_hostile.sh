@@ -66,6 +66,28 @@ if [ "$(id -u)" = 0 ]; then
     grep -q "^user $uid: " "$dir/out"
     r=$?
     check "root reads whose it is" $r
+
+    # Two users whose processes say they are of one run and one job.
+    export SLURM_JOB_ID=99$$
+    "$hostile" plain "$uid" >"$dir/ready" &
+    pid=$!
+    "$hostile" plain $((uid - 7)) >"$dir/forged" &
+    forger=$!
+    until_true grep -q ready "$dir/ready"
+    until_true grep -q ready "$dir/forged"
+    PATH=$dir "$stuck" --wait 0 $SLURM_JOB_ID >"$dir/out" 2>&1
+    grep -q "^user $uid: .*process $pid)" "$dir/out" &&
+        grep -q "^user $((uid - 7)): .*process $forger)" "$dir/out" &&
+        [ "$(wc -l <"$dir/out")" = 2 ]
+    r=$?
+    check "what two users say of one run is told apart" $r
+    SLURM_JOB_UID=$uid "$stuck" --wait 0 --dump $SLURM_JOB_ID >"$dir/out" 2>&1
+    [ "$(grep -c '^plait-stuck-rank' "$dir/out")" = 1 ]
+    r=$?
+    check "in a step of the job only the job's user counts" $r
+    kill $pid $forger
+    wait
+    pid=
 else
     check "only root looks at the processes of others # SKIP" 0
 fi
