@@ -281,6 +281,17 @@ static void check_sync(void)
          l.size[PLAIT_DP] = 4);
     CASE(ALL, NULL, c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
          l.size[PLAIT_DP] = 4);
+    /* pp may come from the plan alone, which is not known yet */
+    CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
+         c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
+         c.parallel.virtual_stages = 2);
+    CASE(ALL, NULL, c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
+         c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
+         c.parallel.virtual_stages = 2, l.size[PLAIT_PP] = 4);
+    CASE(ALL, "schedule interleaved: 4 micro-batches are not divisible by pp 3",
+         c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
+         c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
+         c.parallel.virtual_stages = 2, l.size[PLAIT_PP] = 3);
 }
 
 static void check_axes(void)

@@ -452,16 +452,18 @@ int plait_fits_micro_batch(const struct plait_job_config *config,
                         micro_batch, seq_len, cp, tp);
 }
 
-/* The pipeline schedule can run the micro-batches of such a batch. */
+/* The pipeline schedule can run the micro-batches of such a batch, those of one
+ * learner after those of another. */
 static int check_schedules_batch(const struct plait_job_config *config,
                                  const struct plait_layout *layout,
                                  int64_t batch, struct plait_error *err)
 {
-    int unit = layout->size[PLAIT_DP] * config->train.micro_batch;
+    int64_t unit = (int64_t)layout->size[PLAIT_DP] * config->train.micro_batch *
+                   plait_sync_learners(&config->sync);
 
     return plait_schedule_possible(
         config->parallel.schedule, layout->size[PLAIT_PP],
-        plait_model_chunks(&config->parallel), batch / unit, err);
+        plait_model_chunks(&config->parallel), (int)(batch / unit), err);
 }
 
 int plait_fits(const struct plait_job_config *config,
