@@ -14,6 +14,7 @@ import concurrent.futures
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -113,6 +114,28 @@ class Seeds:
         return 1 if self.failed or not self.count else 0
 
 
+def run_seeds(args, first, last):
+    work = tempfile.mkdtemp(prefix="plait-jobs.")
+    shm = tempfile.mkdtemp(prefix="plait.", dir="/dev/shm")
+    # what a killed mpirun leaves is removed, too
+    os.environ.update(TMPDIR=work, OMPI_MCA_btl_vader_backing_directory=shm)
+
+    def remove():
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(shm, ignore_errors=True)
+
+    def ended(*_):
+        runs.end_all(runs.MARK)
+        remove()
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, ended)
+    try:
+        return Seeds(args, work).all(first, last)
+    finally:
+        remove()
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--build", default=".")
@@ -135,15 +158,7 @@ def main():
         for seed in range(first, last + 1):
             print(json.dumps(draw(seed, tools, args.faults)))
         return 0
-    work = tempfile.mkdtemp(prefix="plait-jobs.")
-    shm = tempfile.mkdtemp(prefix="plait.", dir="/dev/shm")
-    # what a killed mpirun leaves is removed, too
-    os.environ.update(TMPDIR=work, OMPI_MCA_btl_vader_backing_directory=shm)
-    try:
-        return Seeds(args, work).all(first, last)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.rmtree(shm, ignore_errors=True)
+    return run_seeds(args, first, last)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ from draw import AXES, sizes, world
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIB = os.path.join(HERE, "..", "lib")
-HANGS = 60  # seconds after which a run without a fault hangs
-FAULT = 15  # seconds in which a run ends or goes on after a fault
+HANGS = 240  # seconds after which a run hangs in any case
+LOOK = 30  # after which it is asked whether it goes on
+MARK = f"PLAIT_JOBS_RUN={os.getpid()}."  # in the environment of all runs
+FAULT = 15  # and so after a fault: by then it has ended, or goes on
 
 
 class Result:
@@ -146,25 +148,34 @@ def end_all(mark):
         time.sleep(0.05)
 
 
-def wait(process, hit):
-    """True once it has ended; False if it hangs."""
-    begin, fault = time.monotonic(), None
+def stuck(tools, process):
+    """What `plait stuck` says of a run that hangs; None: it goes on. Two looks,
+    as a machine that is busy with others may not run a rank for seconds."""
+    said = ""
+    for _ in range(2):
+        said = subprocess.run([tools["plait"], "stuck", str(process.pid)],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=60, universal_newlines=True).stdout
+        if "goes on" in said or process.poll() is not None:
+            return None
+        time.sleep(1)
+    return "hangs: " + " ".join(said.split())
+
+
+def wait(tools, process, hit):
+    """None once it has ended, or what `plait stuck` says as it hangs."""
+    begin, fault, look = time.monotonic(), None, LOOK
     while process.poll() is None:
         now = time.monotonic()
         if fault is None and hit and os.path.exists(hit):
-            fault = now
-        if now - begin > HANGS or fault and now - fault > FAULT:
-            return False
+            fault, look = now, now - begin + FAULT
+        if now - begin > look:
+            said = stuck(tools, process)
+            if said or now - begin > HANGS:
+                return said or "hangs: it goes on and on"
+            look += LOOK
         time.sleep(0.01 if now - begin < 2 else 0.1)
-    return True
-
-
-def stuck(tools, process):
-    """What `plait stuck` says of a run that hangs."""
-    said = subprocess.run([tools["plait"], "stuck", str(process.pid)],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          timeout=60, universal_newlines=True).stdout
-    return "hangs: " + " ".join(said.split())
+    return None
 
 
 def left(mark):
@@ -196,8 +207,8 @@ def start(tools, job, i, folder):
     own = f"{folder}/run{i}"
     os.makedirs(own, exist_ok=True)
     env, words = command(tools, job, i, folder)
-    mark = "PLAIT_JOBS_RUN=" + uuid.uuid4().hex
-    env.update([mark.split("=")])
+    mark = f"{MARK}{uuid.uuid4().hex}"
+    env.update([mark.split("=", 1)])
     env = {**{"OMP_NUM_THREADS": "1"}, **os.environ, **env}
     with open(own + "/out", "w+", errors="replace") as out:
         process = subprocess.Popen(
@@ -205,13 +216,13 @@ def start(tools, job, i, folder):
             stderr=subprocess.STDOUT, env=env, start_new_session=True)
         try:
             hit = job["runs"][i]["fault"] and own + "/hit"
-            ended = wait(process, hit)
-            note = left(mark) if ended else stuck(tools, process)
+            hangs = wait(tools, process, hit)
+            note = hangs or left(mark)
         finally:
             end_all(mark)
             process.wait()
         out.seek(0)
         text = out.read()
-    return Result(process.returncode if ended else None, text,
+    return Result(None if hangs else process.returncode, text,
                   read_metrics(own + "/m.jsonl"), note,
                   bool(hit) and os.path.exists(hit))
