@@ -22,6 +22,7 @@ class Report:
     def __init__(self):
         self.failed, self.refused, self.runs = [], [], 0
         self.diverged, self.worst = False, {}
+        self.hits = self.ended = 0  # faults that happened; and ended the run
 
     def fail(self, i, kind, text):
         self.failed.append((i, kind, text))
@@ -154,7 +155,10 @@ class Check:
             self.report.refused += result.said()
             return None
         if hurt:
-            ill = faults.ends_well(run, result)
+            self.report.hits += result.hit
+            self.report.ended += bool(result.hit and result.status)
+            ill = faults.ends_well(run, result,
+                                   self.job["config"]["train.steps"])
             if ill:
                 return self.report.fail(i, ill[0], ill[1] + "\n" +
                                         tail(result))

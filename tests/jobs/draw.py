@@ -290,13 +290,14 @@ def fits_sums(job, run):
 
 
 def fits_nodes(run):
-    """A node has whole tensor-parallel groups; a sum in steps takes several of
-    the ranks that share weights on each of several nodes."""
+    """A node has whole tensor-parallel groups; sums in steps and shards on each
+    node take several of the ranks that share weights on several nodes."""
     tp, _, dp, cp, _ = sizes(run)
     if world(run) % run["nodes"]:
         return False
     local, share = world(run) // run["nodes"], tp * cp * dp
-    if run["set"].get("parallel.all_reduce") == "hierarchical" and \
+    if ("hierarchical" in run["set"].values() or
+            run["set"].get("parallel.shard_group") == "node") and \
             (share % local or share == local or local == tp):
         return False
     return local % tp == 0

@@ -68,15 +68,16 @@ def add(rng, job, ranks, one_run):
     job["runs"].append(behind)
 
 
-def ends_well(run, result):
+def ends_well(run, result, last):
     """What is wrong with how a run with a fault has ended, or None. What a
-    killed rank's launcher prints is not judged, but somebody must say it."""
+    killed rank's launcher prints is not judged, but somebody must say it, if
+    steps up to the last one were still to be made."""
     if CRASH.search(result.text):
         return "crash", "a rank crashed"
     if result.status in (139, 134, -11, -6):
         return "crash", f"status {result.status}"
-    if result.status and not result.said() and \
-            "mpirun noticed" not in result.text:
+    if result.status and not result.said() and last not in result.lines and \
+            not re.search("mpirun noticed|Primary job", result.text):
         return "silent", f"ends with status {result.status} and no line"
     if result.status and not result.hit:
         return "exit", f"status {result.status} before the fault"

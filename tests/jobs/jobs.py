@@ -37,6 +37,7 @@ class Seeds:
         self.end = time.monotonic() + (args.seconds or 1e9)
         self.count = self.failed = self.runs = self.refused = 0
         self.diverged, self.worst = 0, {}
+        self.hits = self.ended = 0
         os.mkdir(self.data)
         data.write_all(self.data)
 
@@ -67,6 +68,8 @@ class Seeds:
         self.runs += report.runs
         self.refused += len(report.refused)
         self.diverged += report.diverged
+        self.hits += report.hits
+        self.ended += report.ended
         for kind, value in report.worst.items():
             self.worst[kind] = max(self.worst.get(kind, (0, 0)),
                                    (value, job["seed"]))
@@ -105,6 +108,9 @@ class Seeds:
                 if done:
                     self.tell(*done)
         print(f"1..{self.count}")
+        if self.args.faults:
+            print(f"# {self.hits} faults happened, {self.ended} of them ended "
+                  "the run")
         print(f"# {self.count} jobs, {self.runs} runs in "
               f"{time.monotonic() - begin:.0f} s; {self.failed} failed; "
               f"{self.refused} runs were refused, {self.diverged} jobs "

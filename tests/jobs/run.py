@@ -14,6 +14,7 @@ LIB = os.path.join(HERE, "..", "lib")
 HANGS = 240  # seconds after which a run hangs in any case
 LOOK = 30  # after which it is asked whether it goes on
 MARK = f"PLAIT_JOBS_RUN={os.getpid()}."  # in the environment of all runs
+ALONE = "no rank of it was found"  # says plait stuck of a launcher
 FAULT = 15  # and so after a fault: by then it has ended, or goes on
 
 
@@ -148,15 +149,19 @@ def end_all(mark):
         time.sleep(0.05)
 
 
-def stuck(tools, process):
+def stuck(tools, process, sure):
     """What `plait stuck` says of a run that hangs; None: it goes on. Two looks,
-    as a machine that is busy with others may not run a rank for seconds."""
+    as a machine that is busy with others may not run a rank for seconds. Of
+    ranks that keep no record yet it sees stacks alone, which move where MPI
+    waits: that counts if we are sure that the run should have ended."""
     said = ""
     for _ in range(2):
         said = subprocess.run([tools["plait"], "stuck", str(process.pid)],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=60, universal_newlines=True).stdout
-        if "goes on" in said or process.poll() is not None:
+        vague = "by their stacks" in said
+        if process.poll() is not None or \
+                ("goes on" in said or vague) and not (vague and sure):
             return None
         time.sleep(1)
     return "hangs: " + " ".join(said.split())
@@ -170,8 +175,11 @@ def wait(tools, process, hit):
         if fault is None and hit and os.path.exists(hit):
             fault, look = now, now - begin + FAULT
         if now - begin > look:
-            said = stuck(tools, process)
-            if said or now - begin > HANGS:
+            said = stuck(tools, process, fault is not None)
+            if said and ALONE in said:
+                # mpirun may hang when a rank dies while it connects
+                process.kill()
+            elif said or now - begin > HANGS:
                 return said or "hangs: it goes on and on"
             look += LOOK
         time.sleep(0.01 if now - begin < 2 else 0.1)
