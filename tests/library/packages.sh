@@ -95,6 +95,10 @@ echo 'include /etc/slurm/plugstack.conf.d/*.conf' \
 in_root -i "$tmp/1.deb" && [ "$(lines)" = 1 ] &&
     in_root -P slurm-plait-plugin && [ "$(lines)" = 0 ]
 check "purged at once: no line" $?
+in_root -i "$tmp/1.deb" && rm "$conf" && in_root -i "$tmp/2.deb" &&
+    [ ! -e "$conf" ] && grep -q 'no line loads' "$tmp/out"
+check "upgraded: a line that the administrator has deleted stays away" $?
+in_root -P slurm-plait-plugin
 
 in_root -i "$tmp/0.deb" && sed -i 's/spank_plait.so/& tp=2/' "$conf" &&
     in_root -i "$tmp/1.deb" && [ "$(lines)" = 1 ] && grep -q tp=2 "$conf" &&
@@ -107,7 +111,11 @@ in_root -i "$tmp/1.deb" && in_root -r slurm-plait-plugin &&
     in_root -i "$tmp/1.deb" && grep -q tp=2 "$conf" &&
     [ "$(ls "$folder")" = plait.conf ]
 check "what an old package put aside in the folder becomes the line again" $?
-in_root -P slurm-plait-plugin
+echo 'optional spank_plait.so' | tee "$conf.dpkg-dist" >"$conf.rpmnew"
+in_root -i "$tmp/1.deb" && [ "$(ls "$folder")" = plait.conf ]
+check "what dpkg and rpm put beside the line leaves the folder" $?
+in_root -P slurm-plait-plugin && [ -z "$(ls -A "$root/etc/plait" 2>/dev/null)" ]
+check "... and goes with a purge" $?
 : >"$root/etc/slurm/plugstack.conf"
 in_root -i "$tmp/1.deb" && grep -q "add the line 'include" "$tmp/out"
 check "a plugstack.conf that does not include the folder is warned about" $?
