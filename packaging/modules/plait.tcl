@@ -1,14 +1,16 @@
 #%Module1.0
 # SPDX-License-Identifier: Apache-2.0
-# Environment Modules: copy it to MODULEPATH/plait/VERSION, and set prefix to
-# what `./configure --prefix` was given.
+# Environment Modules: copy it to MODULEPATH/plait/VERSION, once for each
+# version that `./configure --prefix=/opt/plait/VERSION` was given; edit
+# `prefix` where yours is another.
 proc ModulesHelp {} {
     puts stderr "Plait: tensor, pipeline and data parallelism as flags of"
     puts stderr "srun, and a trainer. plait --help, man plait."
 }
 module-whatis "Plait: planner and trainer for parallel jobs under Slurm"
+conflict plait
 
-set prefix /opt/plait
+set prefix /opt/plait/[file tail [module-info name]]
 prepend-path PATH $prefix/bin
 prepend-path MANPATH $prefix/share/man
 prepend-path LD_LIBRARY_PATH $prefix/lib

@@ -89,13 +89,18 @@ else
     skip "no python3"
 fi
 
-# Both kinds of module files must set these variables.
-said='PATH=/opt/plait/bin MANPATH=/opt/plait/share/man
-    LD_LIBRARY_PATH=/opt/plait/lib PKG_CONFIG_PATH=/opt/plait/lib/pkgconfig
-    XDG_DATA_DIRS=/opt/plait/share FPATH=/opt/plait/share/zsh/site-functions'
+# Both kinds of module files must set these variables, by the version that
+# their own names say.
+said='PATH=/opt/plait/1.2/bin MANPATH=/opt/plait/1.2/share/man
+    LD_LIBRARY_PATH=/opt/plait/1.2/lib
+    PKG_CONFIG_PATH=/opt/plait/1.2/lib/pkgconfig
+    XDG_DATA_DIRS=/opt/plait/1.2/share
+    FPATH=/opt/plait/1.2/share/zsh/site-functions'
 if command -v tclsh >/dev/null; then
     { echo 'proc prepend-path {name path} { puts "$name=$path" }'
         echo 'proc module-whatis {text} {}'
+        echo 'proc conflict {name} {}'
+        echo 'proc module-info {what} { return plait/1.2 }'
         cat "$here/modules/plait.tcl"; } >"$tmp/module.tcl"
     # shellcheck disable=SC2086 # words are meant
     tclsh "$tmp/module.tcl" | diff - <(printf '%s\n' $said)
@@ -106,6 +111,7 @@ fi
 lua=$(command -v lua5.4 lua5.3 lua5.1 lua | head -n 1)
 if [ -n "$lua" ]; then
     { echo 'function help() end function whatis() end'
+        echo 'function myModuleVersion() return "1.2" end'
         echo 'function pathJoin(a, b) return a .. "/" .. b end'
         echo 'function prepend_path(n, p) print(n .. "=" .. p) end'
         cat "$here/modules/plait.lua"; } >"$tmp/module.lua"
@@ -114,6 +120,25 @@ if [ -n "$lua" ]; then
     check "the Lua module file" $?
 else
     skip "no lua"
+fi
+# The real module command: two versions, one after the other.
+if command -v modulecmd >/dev/null; then
+    mkdir -p "$tmp/modules/plait"
+    for version in 1.2 1.3; do
+        cp "$here/modules/plait.tcl" "$tmp/modules/plait/$version"
+    done
+    first() {
+        MODULEPATH=$tmp/modules PATH=/usr/bin:/bin sh -c '
+            for v; do eval "$('"$(command -v modulecmd)"' sh $v)"; done
+            echo "${PATH%%:*}"' sh "$@" 2>>"$tmp/err"
+    }
+    [ "$(first 'load plait/1.2')" = /opt/plait/1.2/bin ] &&
+        [ "$(first 'load plait/1.2' 'switch plait/1.2 plait/1.3')" = \
+            /opt/plait/1.3/bin ] &&
+        [ "$(first 'load plait/1.2' 'load plait/1.3')" = /opt/plait/1.2/bin ]
+    check "module load and switch between two versions" $?
+else
+    skip "no modulecmd"
 fi
 
 sed -n '/^%post/,/^%environment/{/^%/d;p;}' "$here/apptainer/plait.def" \
