@@ -33,6 +33,7 @@ struct plait_election {
     struct plait_election_peer *peer; /* [size] by number */
     double began;                     /* when the wait for the others began */
     const struct plait_patience *patience;
+    struct plait_guests *callers; /* of plait_notice_came() */
     int tries;
     int *fds; /* [size] connections of the leader to the others */
     int away; /* so many are AWAY that this machine's part may not go on; 0:

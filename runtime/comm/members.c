@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "runtime/stuck/look.h"
@@ -24,7 +25,10 @@ static struct plait_members *members_alloc(const struct plait_launch *launch)
     m->present = calloc(n, sizeof(*m->present));
     m->order = calloc(n, sizeof(*m->order));
     m->out = calloc(n, sizeof(*m->out));
-    if (!m->all || !m->present || !m->order || !m->out) {
+    m->ids = calloc(n, sizeof(*m->ids));
+    m->newest = calloc(n, sizeof(*m->newest));
+    if (!m->all || !m->present || !m->order || !m->out || !m->ids ||
+        !m->newest) {
         plait_members_destroy(m);
         return NULL;
     }
@@ -37,7 +41,8 @@ static struct plait_members *members_alloc(const struct plait_launch *launch)
     return m;
 }
 
-static void describe_self(struct plait_contact *me, int port)
+/* -1 with errno. */
+static int describe_self(struct plait_contact *me, int port)
 {
     cpu_set_t cpus;
 
@@ -47,6 +52,25 @@ static void describe_self(struct plait_contact *me, int port)
     gethostname(me->host, sizeof(me->host) - 1);
     if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
         memcpy(me->cpus, &cpus, sizeof(me->cpus));
+    return getrandom(&me->id, sizeof(me->id), 0) == sizeof(me->id) ? 0 : -1;
+}
+
+/* What others say of themselves is checked before it is used: a host name is a
+ * string, and a pid is one process. */
+static int check_contacts(struct plait_members *m, struct plait_error *err)
+{
+    for (int i = 0; i < m->size; i++) {
+        const struct plait_contact *c = &m->all[i];
+
+        if (c->port <= 0 || c->port > 65535 || c->pid <= 0 ||
+            !memchr(c->host, '\0', sizeof(c->host)))
+            return plait_errorf(err,
+                                "world: rank %d does not say where it can be "
+                                "reached: is it of another version of plait?",
+                                i);
+        m->ids[i] = c->id;
+    }
+    return 0;
 }
 
 struct plait_members *plait_members_create(struct plait_comm *star,
@@ -62,12 +86,11 @@ struct plait_members *plait_members_create(struct plait_comm *star,
         return NULL;
     }
     m->listener = plait_rendezvous_listen(&port);
-    describe_self(&me, port);
-    if (m->listener < 0)
+    if (m->listener < 0 || describe_self(&me, port) < 0)
         plait_errorf(err, "world: %s", strerror(errno));
     else if (plait_comm_host_all_gather(star, &me, m->all, sizeof(me)) < 0)
         plait_errorf(err, "%s", plait_comm_error(star));
-    else
+    else if (check_contacts(m, err) == 0)
         return m;
     plait_members_destroy(m);
     return NULL;
@@ -85,6 +108,8 @@ void plait_members_destroy(struct plait_members *m)
     free(m->present);
     free(m->order);
     free(m->out);
+    free(m->ids);
+    free(m->newest);
     free(m);
     errno = saved;
 }

@@ -16,6 +16,7 @@
 struct plait_contact {
     int32_t port, pid;
     uint64_t space;          /* namespace that the pid belongs to */
+    uint64_t id;             /* random: notices bear their receiver's */
     unsigned char cpus[128]; /* cpu_set_t: cores that it may use */
     char host[HOST_NAME_MAX + 1];
 };
@@ -32,8 +33,9 @@ struct plait_members {
     uint64_t epoch;  /* of this world: tells its messages from older ones */
     uint64_t before; /* of the world before, which others may still believe
                         in; 0: this is the first */
-    bool *out;       /* [size] left out of this world though alive */
-    bool told;       /* this process was told that it is left out (notice.h) */
+    uint64_t *ids, *newest; /* [size] as of struct plait_meeting */
+    bool *out;              /* [size] left out of this world though alive */
+    bool told; /* this process was told that it is left out (notice.h) */
     char jobid[64];
     char secret[PLAIT_SECRET_SIZE];
 };

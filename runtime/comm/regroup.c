@@ -15,6 +15,7 @@
 #include "runtime/comm/bootstrap/notice.h"
 #include "runtime/comm/fate.h"
 #include "runtime/trace/trace.h"
+#include "topology/base/guests.h"
 #include "topology/base/hash.h"
 
 /* What the leader may take to collect the others, beyond its patience with
@@ -275,7 +276,7 @@ static int await_leader(struct plait_election *c, int number, int fd)
             return -1;
         if (p[0].revents)
             return 0;
-        if (p[1].revents && plait_notice_came(&c->meeting, c->m->listener)) {
+        if (plait_notice_came(&c->meeting, c->m->listener, c->callers)) {
             c->m->told = true;
             return -1;
         }
@@ -351,7 +352,7 @@ static int run_election(struct plait_election *c, struct plait_error *err)
     do {
         alive = 0;
         began = plait_trace_now();
-        if (m->told || plait_notice_came(&c->meeting, m->listener))
+        if (m->told || plait_notice_came(&c->meeting, m->listener, c->callers))
             return was_left_out(m, err);
         for (int i = 0; i < m->n && m->present[i] < m->self; i++) {
             int number = m->present[i];
@@ -381,6 +382,8 @@ static struct plait_meeting meeting_of(const struct plait_members *m)
                                     .rank = m->self,
                                     .size = m->size,
                                     .timeout_s = PLAIT_SLOW_S + ANSWER_S,
+                                    .ids = m->ids,
+                                    .newest = m->newest,
                                     .standing = true};
 
     memcpy(meeting.secret, m->secret, sizeof(m->secret));
@@ -406,6 +409,7 @@ int plait_members_regroup(struct plait_members *m,
         .peer = calloc(n, sizeof(*c.peer)),
         .patience = patience,
         .began = plait_trace_now(),
+        .callers = plait_notice_callers(),
         .fds = calloc(n, sizeof(*c.fds)),
     };
     int rc;
@@ -416,11 +420,12 @@ int plait_members_regroup(struct plait_members *m,
     c.meeting.arg = &c;
     for (int r = 0; c.fds && r < m->size; r++)
         c.fds[r] = PLAIT_RENDEZVOUS_GONE;
-    rc = c.peer && c.fds ? run_election(&c, err)
-                         : plait_errorf(err, "out of memory");
+    rc = c.peer && c.fds && c.callers ? run_election(&c, err)
+                                      : plait_errorf(err, "out of memory");
     for (int r = 0; c.fds && r < m->size; r++)
         if (c.fds[r] >= 0)
             close(c.fds[r]);
+    plait_guests_destroy(c.callers);
     free(c.peer);
     free(c.fds);
     return rc;

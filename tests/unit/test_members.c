@@ -164,10 +164,10 @@ static void spread(struct plait_members *m, const struct scene *scene,
  * that they need not wait. */
 static int is_turned_away(const struct plait_members *m)
 {
-    struct plait_hello hello = {.magic = "another"};
+    char hello[sizeof(struct plait_hello) + PLAIT_PROOF_SIZE] = "another";
     int fd = plait_rendezvous_reach("localhost", m->all[1].port, 60);
-    int rc = fd >= 0 && plait_write_all(fd, &hello, sizeof(hello)) == 0 &&
-             recv(fd, &hello, sizeof(hello), 0) <= 0 && errno != EAGAIN;
+    int rc = fd >= 0 && plait_write_all(fd, hello, sizeof(hello)) == 0 &&
+             recv(fd, hello, sizeof(hello), 0) <= 0 && errno != EAGAIN;
 
     close(fd);
     return rc;

@@ -16,8 +16,10 @@
 #include "runtime/comm/backend.h"
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/bootstrap/tcp_tree.h"
+#include "runtime/trace/trace.h"
 #include "socket_launch.h"
 #include "tap.h"
+#include "topology/base/hash.h"
 
 #define RANKS 31
 
@@ -221,7 +223,7 @@ static void pester(int port, int n)
     char noise[SIZE + 8];
 
     memset(noise, 'x', sizeof(noise));
-    memcpy(noise, "PLAITRV2", 8);
+    memcpy(noise, "PLAITRV3", 8);
     for (int i = 0; i < n; i++) {
         int fd = connect_to(port);
 
@@ -260,6 +262,110 @@ static void test_strangers(void)
     kill(stranger, SIGKILL);
     waitpid(stranger, NULL, 0);
     waitpid(peer, NULL, 0);
+}
+
+/* What strangers send in turn: nothing, the beginning of a hello, a hello that
+ * names a rank and has no seal or a wrong one, nonsense; and, from one that has
+ * listened to a rank, a hello of its own again, with a proof of the past. */
+struct crowd {
+    int port, alive; /* connections that each stranger keeps at a time */
+    struct plait_greeting recorded;
+};
+
+static void send_strange(int fd, const struct crowd *c, int kind)
+{
+    struct plait_greeting g = c->recorded;
+    size_t hello = sizeof(g.hello), whole = hello + sizeof(g.seal);
+
+    if (kind == 1)
+        send(fd, &g.hello, 20, MSG_NOSIGNAL);
+    else if (kind == 2)
+        send(fd, &g.hello, hello, MSG_NOSIGNAL);
+    else if (kind == 3)
+        g.seal[0] ^= 1;
+    else if (kind == 4)
+        memset(&g.hello, 'x', whole);
+    if (kind >= 3)
+        send(fd, &g.hello, whole, MSG_NOSIGNAL);
+    if (kind == 5)
+        send(fd, g.proof, sizeof(g.proof), MSG_NOSIGNAL);
+}
+
+/* Connects without a pause and closes the oldest of its connections. */
+static void crowd_in(const struct crowd *c)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)c->port),
+                            .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int *fds = calloc((size_t)c->alive, sizeof(*fds));
+
+    for (int i = 0; fds; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0), at = i % c->alive;
+
+        if (fds[at] > 0)
+            close(fds[at]);
+        fds[at] = fd;
+        if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
+            send_strange(fd, c, i % 6);
+    }
+}
+
+/* A hello of rank 1, as one could have seen it, and its proof. */
+static void record(struct plait_greeting *g, const struct plait_launch *l)
+{
+    struct plait_meeting m = {.rank = 1, .size = l->world_size};
+    int fd[2];
+
+    m.key = plait_hash_text(PLAIT_HASH_START, l->jobid);
+    memcpy(m.secret, l->secret, sizeof(m.secret));
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) < 0 ||
+        plait_greeting_begin(g, &m, fd[0]) < 0)
+        abort();
+    close(fd[0]);
+    close(fd[1]);
+}
+
+/* Ranks join while 1,000 connections of four strangers keep coming. */
+static void test_flood(int alive)
+{
+    enum { STRANGERS = 4, MEET = 8, WITHIN_S = 20 };
+    struct plait_launch l = launch_at(0, MEET, free_port());
+    struct crowd c = {.port = l.master_port, .alive = alive / STRANGERS};
+    pid_t stranger[STRANGERS], rank[MEET];
+    double began = plait_trace_now(), took;
+    int status, bad = 0;
+
+    record(&c.recorded, &l);
+    fflush(stdout);
+    for (int i = 0; i < STRANGERS; i++)
+        if ((stranger[i] = fork()) == 0)
+            crowd_in(&c);
+    for (l.rank = 0; l.rank < MEET; l.rank++) {
+        rank[l.rank] = fork();
+        if (rank[l.rank] == 0) {
+            struct plait_error err = {""};
+            struct plait_comm *comm;
+
+            usleep(l.rank == 0 ? 0 : 200000);
+            comm = plait_tcp_create(&l, WITHIN_S, &err);
+            if (!comm)
+                fprintf(stderr, "# rank %d: %s\n", l.rank, err.text);
+            _exit(!comm || plait_comm_barrier(comm) < 0);
+        }
+    }
+    for (int i = 0; i < MEET; i++) {
+        waitpid(rank[i], &status, 0);
+        bad += status != 0;
+    }
+    took = plait_trace_now() - began;
+    ok(bad == 0,
+       "ranks meet while %d connections of strangers keep coming: %g "
+       "s",
+       alive, took);
+    for (int i = 0; i < STRANGERS; i++) {
+        kill(stranger[i], SIGKILL);
+        waitpid(stranger[i], NULL, 0);
+    }
 }
 
 /* A rank that has its answer sends its proof only after strangers have filled
@@ -437,6 +543,8 @@ int main(void)
     test_gone();
     test_strangers();
     test_crowd();
+    test_flood(600);
+    test_flood(1000);
     test_greeting();
     test_late();
     test_secret();

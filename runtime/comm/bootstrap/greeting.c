@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -15,10 +16,19 @@
 
 #include "runtime/comm/bootstrap/notice.h"
 
-static const char magic[8] = "PLAITRV2";
+/* The seal follows the hello without a gap, as it does in a notice. */
+_Static_assert(offsetof(struct plait_greeting, seal) ==
+                   offsetof(struct plait_greeting, hello) +
+                       sizeof(struct plait_hello),
+               "");
+_Static_assert(sizeof(struct plait_hello) == PLAIT_NOTICE_HEAD, "");
+
+static const char magic[8] = "PLAITRV3";
+
+static const unsigned char no_nonce[PLAIT_GREETING_NONCE];
 
 /* HMAC-SHA-256, keyed by the secret, of the sender's role, the rank's hello and
- * the listener's nonce. */
+ * the listener's nonce; the seal has a role of its own and no such nonce. */
 static int make_proof(const struct plait_meeting *m, char who,
                       const struct plait_hello *hello,
                       const unsigned char nonce[PLAIT_GREETING_NONCE],
@@ -67,11 +77,13 @@ int plait_greeting_begin(struct plait_greeting *g,
     g->hello.key = m->key;
     g->hello.rank = (uint32_t)m->rank;
     g->hello.size = (uint32_t)m->size;
+    g->hello.began = plait_notice_number();
     memcpy(g->hello.magic, magic, sizeof(magic));
     if (getrandom(g->hello.nonce, sizeof(g->hello.nonce), 0) !=
-        sizeof(g->hello.nonce))
+            sizeof(g->hello.nonce) ||
+        make_proof(m, 'h', &g->hello, no_nonce, g->seal) < 0)
         return -1;
-    return plait_write_all(fd, &g->hello, sizeof(g->hello));
+    return plait_write_all(fd, &g->hello, sizeof(g->hello) + sizeof(g->seal));
 }
 
 int plait_greeting_prove(const struct plait_greeting *g,
@@ -101,10 +113,21 @@ int plait_greeting_finish(struct plait_greeting *g,
 
 /* -- who listens ----------------------------------------------------------- */
 
+static bool is_hello(const struct plait_greeting *g,
+                     const struct plait_meeting *m)
+{
+    const struct plait_hello *h = &g->hello;
+
+    return memcmp(h->magic, magic, sizeof(magic)) == 0 &&
+           (h->key == m->key || (m->also && h->key == m->also)) &&
+           h->size == (uint32_t)m->size && h->rank < h->size &&
+           check_proof(m, 'h', h, no_nonce, g->seal);
+}
+
 int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
                         int fd)
 {
-    size_t hello = sizeof(g->hello);
+    size_t hello = sizeof(g->hello) + sizeof(g->seal);
     int rc;
 
     if (g->got < hello) {
@@ -112,22 +135,14 @@ int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
         if (rc <= 0)
             return rc;
         if (plait_notice_begins(&g->hello))
-            return 0;
+            return PLAIT_GREETING_NOTICE;
         errno = EACCES;
-        return memcmp(g->hello.magic, magic, sizeof(magic)) == 0 &&
-                       (g->hello.key == m->key ||
-                        (m->also && g->hello.key == m->also)) &&
-                       g->hello.size == (uint32_t)m->size &&
-                       g->hello.rank < g->hello.size
-                   ? 1
-                   : -1;
+        return is_hello(g, m) ? 1 : -1;
     }
     rc = read_some(g, fd, (char *)g->proof + (g->got - hello),
                    hello + sizeof(g->proof) - g->got);
     if (rc <= 0)
         return rc;
-    if (plait_notice_begins(&g->hello))
-        return PLAIT_GREETING_NOTICE;
     errno = EACCES;
     return check_proof(m, 'n', &g->hello, g->answer.nonce, g->proof) ? 2 : -1;
 }

@@ -9,19 +9,25 @@
 #include "topology/base/proof.h"
 
 /* How the two ends of a new connection prove to each other that they know the
- * step's secret: the end that has connected sends hello, the end that listens
- * answers with its proof, the first sends its own proof, and the second
- * confirms it. Only then do both count as connected: the end that listens may
- * have closed the connection before the proof came, and the proof is sent all
- * the same. */
+ * step's secret: the end that has connected sends its hello, sealed by the
+ * secret; the end that listens answers with its proof, the first sends its own
+ * proof, and the second confirms it. Only then do both count as connected: the
+ * end that listens may have closed the connection before the proof came, and
+ * the proof is sent all the same.
+ *
+ * The seal tells ranks from strangers by their first message, before anything
+ * is kept for them. Who has recorded a hello can send it again, but gets no
+ * further: it is not newer than the rank's last, and the proofs are over a
+ * number that the other end has just drawn. */
 
 enum { PLAIT_GREETING_NONCE = 16 };
 
-/* The first message of a rank that has connected. */
+/* The first message of a rank that has connected, before its seal. */
 struct plait_hello {
     char magic[8];
     uint64_t key;
     uint32_t rank, size;
+    uint64_t began; /* grows from each hello of a rank to its next */
     unsigned char nonce[PLAIT_GREETING_NONCE];
 };
 
@@ -35,6 +41,7 @@ struct plait_answer {
 struct plait_greeting {
     size_t got; /* bytes received from the other end */
     struct plait_hello hello;
+    unsigned char seal[PLAIT_PROOF_SIZE];
     struct plait_answer answer;
     unsigned char proof[PLAIT_PROOF_SIZE];
 };
@@ -54,10 +61,10 @@ int plait_greeting_prove(const struct plait_greeting *g,
                          const struct plait_meeting *m, int fd);
 
 /* For the end that listens. hear: reads what has come, without waiting. 0: not
- * complete; 1: the hello of rank g->hello.rank, which is not proved and may be
- * unexpected: answer it by reply; 2: that rank has proved that it knows the
- * secret: confirm it; PLAIT_GREETING_NOTICE: this is no greeting, but hello and
- * proof may be a notice (notice.h). */
+ * complete; 1: a hello of rank g->hello.rank, made by one who knows the secret,
+ * but perhaps sent again by another or unexpected: answer it by reply; 2: that
+ * rank has proved that it knows the secret: confirm it; PLAIT_GREETING_NOTICE:
+ * this is no greeting, but hello and seal may be a notice (notice.h). */
 enum { PLAIT_GREETING_NOTICE = 3 };
 int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
                         int fd);

@@ -12,22 +12,37 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/comm/bootstrap/greeting.h"
+#include "topology/base/guests.h"
+
 /* Time limits: for the other machine to confirm that it has the bytes; between
- * looks at that; for a connection to send its whole notice. HEARD: how many
- * silent connections one check of the port waits for. */
-enum { TAKEN_MS = 2000, LOOK_MS = 5, PATIENCE_MS = 200, HEARD = 16 };
+ * looks at that; for a connection to send its whole notice. CALLERS: how many
+ * such connections there are at a time, and FILES, how many files are left to
+ * the rest of the process; ACCEPTED: how many one look accepts. */
+enum { TAKEN_MS = 2000, LOOK_MS = 5, PATIENCE_MS = 5000 };
+enum { CALLERS = 256, FILES = 256, ACCEPTED = 1024 };
 
 struct head {
     char magic[8];
     uint64_t key;
     uint32_t rank, size;
+    uint64_t id;      /* the receiver's */
+    uint64_t number;  /* plait_notice_number() */
     uint32_t stopped; /* the rank, in a notice of that kind */
-    unsigned char zero[12];
+    uint32_t zero;
 };
 
 _Static_assert(sizeof(struct head) == PLAIT_NOTICE_HEAD, "");
 
 static const char out[8] = "PLAITOUT", stopped[8] = "PLAITSTP";
+
+uint64_t plait_notice_number(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
 
 static int make_proof(const struct plait_meeting *m,
                       const unsigned char head[PLAIT_NOTICE_HEAD],
@@ -45,6 +60,8 @@ static int send_notice(const struct plait_meeting *m, int fd,
     struct head head = {.key = m->key,
                         .rank = (uint32_t)m->root,
                         .size = (uint32_t)m->size,
+                        .id = m->ids[m->root],
+                        .number = plait_notice_number(),
                         .stopped = (uint32_t)who};
     struct plait_notice notice;
 
@@ -88,38 +105,79 @@ bool plait_notice_take(const struct plait_meeting *m, const void *head,
     struct head h;
 
     memcpy(&h, head, sizeof(h));
-    if (!plait_notice_begins(head) ||
+    if (!m->ids || !plait_notice_begins(head) ||
         (h.key != m->key && (!m->also || h.key != m->also)) ||
         h.rank != (uint32_t)m->rank || h.size != (uint32_t)m->size ||
-        make_proof(m, head, want) < 0 || !plait_proof_same(want, proof))
+        h.id != m->ids[m->rank] || make_proof(m, head, want) < 0 ||
+        !plait_proof_same(want, proof))
         return false;
     if (memcmp(h.magic, out, sizeof(out)) == 0)
         return true;
-    if (m->stopped && h.stopped < h.size)
-        m->stopped(m->arg, (int)h.stopped);
+    /* Those who see that a process is stopped have the same clock as it. */
+    if (!m->stopped || h.stopped >= h.size || h.number <= m->newest[h.stopped])
+        return false;
+    m->newest[h.stopped] = h.number;
+    m->stopped(m->arg, (int)h.stopped);
     return false;
 }
 
-bool plait_notice_came(const struct plait_meeting *m, int listener)
+/* -- a port without a host ------------------------------------------------- */
+
+struct plait_guests *plait_notice_callers(void)
 {
-    const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};
-    struct plait_notice notice;
+    return plait_guests_create(CALLERS, FILES, sizeof(struct plait_greeting));
+}
+
+/* Whether the caller was heard out; *came: it told that this rank is left
+ * out. */
+static bool hear_caller(const struct plait_meeting *m, struct plait_guest *g,
+                        bool *came)
+{
+    struct plait_greeting *greeting = g->own;
+    int heard = plait_greeting_hear(greeting, m, g->fd);
+
+    if (heard == PLAIT_GREETING_NOTICE)
+        *came |= plait_notice_take(m, &greeting->hello, greeting->seal);
+    return heard != 0;
+}
+
+/* The next connection; -1: none. */
+static int accept_caller(int listener, struct plait_guests *callers,
+                         struct sockaddr_storage *from)
+{
+    socklen_t n;
+    int fd;
+
+    do {
+        n = sizeof(*from);
+        fd = accept4(listener, (struct sockaddr *)from, &n,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+    } while (fd < 0 && (errno == EMFILE || errno == ENFILE) &&
+             plait_guests_make_room(callers));
+    return fd;
+}
+
+bool plait_notice_came(const struct plait_meeting *m, int listener,
+                       struct plait_guests *callers)
+{
+    int64_t now = (int64_t)(plait_notice_number() / 1000000);
+    struct plait_guest *g, *newer;
+    struct sockaddr_storage from;
     bool came = false;
-    int silent = 0;
+    int fd;
 
-    for (int i = 0; i < SOMAXCONN && silent < HEARD && !came; i++) {
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-
-        if (fd < 0)
-            break;
-        errno = 0;
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-        came = plait_read_all(fd, notice.head, sizeof(notice.head)) == 0 &&
-               plait_notice_begins(notice.head) &&
-               plait_read_all(fd, notice.proof, sizeof(notice.proof)) == 0 &&
-               plait_notice_take(m, notice.head, notice.proof);
-        silent += errno == EAGAIN;
-        close(fd);
+    for (g = plait_guests_oldest(callers); g; g = newer) {
+        newer = g->newer;
+        if (hear_caller(m, g, &came))
+            plait_guests_drop(callers, g);
+    }
+    plait_guests_drop_before(callers, now - PATIENCE_MS);
+    for (int i = 0; i < ACCEPTED && !came &&
+                    (fd = accept_caller(listener, callers, &from)) >= 0;
+         i++) {
+        g = plait_guests_add(callers, fd, &from, now);
+        if (g && hear_caller(m, g, &came))
+            plait_guests_drop(callers, g);
     }
     return came;
 }

@@ -33,6 +33,10 @@ struct plait_meeting {
     bool (*in_vain)(void *arg);
     /* Called for a notice that a rank is stopped (notice.h); NULL: ignored. */
     void (*stopped)(void *arg, int rank);
+    /* For notices, by rank: a random number of each process, and the greatest
+     * number of a notice about it. NULL: notices are ignored. */
+    const uint64_t *ids;
+    uint64_t *newest;
     void *arg;
 };
 #define PLAIT_RENDEZVOUS_GONE (-2)

@@ -20,6 +20,9 @@
 
 /* The longest time a goodbye may take, whatever the peers do. */
 #define LINGER_S 2
+/* Connections at once that have not sent a hello, and how many files the rest
+ * of the process may have open beside the links. */
+enum { GUESTS = 256, FILES = 256 };
 
 /* -- failure ------------------------------------------------------------- */
 
@@ -207,7 +210,7 @@ bool plait_links_move(struct plait_links *l)
     moved = plait_wires_tend(l);
     plait_wires_sweep(l);
     n = l->nwires;
-    l->poll[0] = (struct pollfd){room ? l->members->listener : -1, POLLIN, 0};
+    l->poll[0] = (struct pollfd){room ? l->gate : -1, POLLIN, 0};
     if (poll(l->poll, (nfds_t)n + 1, 0) <= 0)
         return moved;
     for (int i = 0; i < n && !plait_links_failure(l); i++)
@@ -247,6 +250,9 @@ static struct plait_links *links_alloc(struct plait_members *m)
     l->most_early =
         (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 * (uint64_t)sysconf(_SC_PAGESIZE);
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
+    l->gate = epoll_create1(EPOLL_CLOEXEC);
+    l->guests = plait_guests_create(GUESTS, 2 * (size_t)m->n + FILES,
+                                    sizeof(struct plait_greeting));
     l->link = calloc((size_t)m->n, sizeof(*l->link));
     l->poll = calloc(1, sizeof(*l->poll));
     l->meeting =
@@ -255,7 +261,7 @@ static struct plait_links *links_alloc(struct plait_members *m)
     l->key =
         plait_hash_text(plait_hash_text(PLAIT_HASH_START, m->jobid), "links") +
         m->epoch;
-    if (l->epoll < 0 || !l->link || !l->poll) {
+    if (l->epoll < 0 || l->gate < 0 || !l->guests || !l->link || !l->poll) {
         plait_links_destroy(l);
         return NULL;
     }
@@ -283,24 +289,27 @@ static int add_lines(struct plait_links *l, struct plait_tcp_lines *lines)
     add_line(l, &lines->up, lines->tree.parent);
     for (int i = 0; i < lines->tree.ways; i++)
         add_line(l, &lines->down[i], lines->tree.first[i]);
-    return epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->members->listener, &event);
+    if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->gate, &event) < 0)
+        return -1;
+    return epoll_ctl(l->gate, EPOLL_CTL_ADD, l->members->listener, &event);
 }
 
 struct plait_links *plait_links_create(struct plait_members *members,
                                        double timeout_s,
                                        struct plait_error *err)
 {
-    struct plait_links *l = links_alloc(members);
     struct plait_tcp_lines lines;
+    struct plait_links *l;
     int rc;
 
+    /* At most a connection with each process and, for those of this node, a
+     * descriptor to watch it. */
+    plait_files_allow(2 * (size_t)members->n + GUESTS);
+    l = links_alloc(members);
     if (!l) {
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    /* At most a connection with each process and, for those of this node, a
-     * descriptor to watch it. */
-    plait_files_allow(2 * (size_t)members->n);
     rc = plait_links_meet(members, timeout_s, &lines, err);
     if (rc == 0 && add_lines(l, &lines) < 0)
         rc = plait_errorf(err, "epoll: %s", strerror(errno));
@@ -321,7 +330,7 @@ static void say_goodbye(struct plait_links *l)
     double deadline = plait_trace_now() + LINGER_S;
 
     l->leaving = true;
-    epoll_ctl(l->epoll, EPOLL_CTL_DEL, l->members->listener, NULL);
+    epoll_ctl(l->epoll, EPOLL_CTL_DEL, l->gate, NULL);
     for (int i = 0; i < l->nwires; i++) {
         struct plait_wire *w = l->wire[i];
 
@@ -360,8 +369,11 @@ void plait_links_destroy(struct plait_links *l)
     plait_wires_destroy(l);
     for (int i = 0; i < l->size; i++)
         link_destroy(l, l->link[i]);
+    plait_guests_destroy(l->guests);
     if (l->epoll >= 0)
         close(l->epoll);
+    if (l->gate >= 0)
+        close(l->gate);
     free(l->link);
     pthread_mutex_destroy(&l->lock);
     free(l);

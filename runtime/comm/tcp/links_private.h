@@ -8,6 +8,7 @@
 
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/tcp/links.h"
+#include "topology/base/guests.h"
 
 /* What links.c (messages and life), links_read.c (what comes in) and
  * links_wires.c (connections) share. */
@@ -50,7 +51,8 @@ struct plait_early {
 enum plait_wire_state {
     PLAIT_WIRE_TREE,    /* to a neighbour in the tree: no messages */
     PLAIT_WIRE_JOINING, /* made by this rank, not confirmed yet */
-    PLAIT_WIRE_GUEST,   /* made by another rank, not proved yet */
+    PLAIT_WIRE_GUEST,   /* made by another rank, which was answered and has not
+                         * sent its proof */
     PLAIT_WIRE_OPEN
 };
 
@@ -62,7 +64,7 @@ struct plait_wire {
     bool bye;         /* the peer has said goodbye */
     bool sending;     /* there is something to send */
     _Atomic bool mid; /* a message is sent in part */
-    double since;     /* when a guest connected, or was answered */
+    double since;     /* when it was made */
     struct plait_greeting greeting;
     /* The message that comes in: `got` bytes of its head are there; its data
      * then goes into one of these. */
@@ -89,6 +91,7 @@ struct plait_link {
     bool wants;       /* is in the list of those that want a
                          connection */
     double again;     /* when to try to connect again */
+    uint64_t began;   /* of its newest hello */
     double unreached; /* since when attempts fail; 0: not */
     struct plait_link *next;
 };
@@ -103,7 +106,11 @@ struct plait_links {
     struct plait_link *wanting;
     pthread_mutex_t lock;     /* of the list: any thread may fail the links */
     struct plait_wire **wire; /* [nwires] */
-    struct pollfd *poll;      /* [nwires + 1]; [0]: the listener */
+    struct pollfd *poll;      /* [nwires + 1]; [0]: the gate */
+    /* Anybody may connect. What has not sent a hello that only a rank can make
+     * stays here; the gate, an epoll, watches these and the listener. */
+    struct plait_guests *guests;
+    int gate;
     int nwires, room, nguests;
     bool swept; /* no wire of the list is closed */
     bool leaving;
@@ -151,8 +158,8 @@ bool plait_links_fits(struct plait_links *l, int peer,
 
 /* -- links_wires.c --------------------------------------------------------- */
 
-/* Takes over the connection, also on failure: then NULL, and the links have
- * failed. */
+/* Takes over the connection, also on failure: then NULL and, unless another
+ * rank made the connection, the links have failed. */
 struct plait_wire *plait_wire_add(struct plait_links *l, int fd, int peer,
                                   enum plait_wire_state state);
 void plait_wire_close(struct plait_links *l, struct plait_wire *w);
@@ -172,6 +179,7 @@ void plait_link_want(struct plait_links *l, struct plait_link *k,
  * connection. Both return whether anything moved. */
 bool plait_wires_tend(struct plait_links *l);
 bool plait_wire_greet(struct plait_links *l, struct plait_wire *w);
+/* Something has come to the gate. */
 void plait_wires_accept(struct plait_links *l);
 /* Removes closed connections from the list and frees them. */
 void plait_wires_sweep(struct plait_links *l);

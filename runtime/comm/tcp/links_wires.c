@@ -15,10 +15,9 @@
 
 /* A connection that has not proved the secret within this time is dropped. */
 #define PATIENCE_S 5
-/* Unproved connections at once; how long each that was not answered has when
- * there are that many. */
-#define MAX_GUESTS 64
-#define CROWDED_S 0.2
+/* How many connections are accepted, and how many of those without a hello are
+ * looked at, before other things have their turn. */
+enum { ACCEPTED = 256, EVENTS = 64 };
 /* How long to wait after a failed attempt to connect to a peer. */
 #define AGAIN_S 0.01
 /* How long a peer whose connection broke is only suspected. News of the actual
@@ -27,7 +26,7 @@
 
 /* -- the list -------------------------------------------------------------- */
 
-/* poll[0] is for the listener. */
+/* poll[0] is for the gate. */
 static int make_room(struct plait_links *l)
 {
     size_t n = l->room ? 2 * (size_t)l->room : 16;
@@ -76,7 +75,8 @@ struct plait_wire *plait_wire_add(struct plait_links *l, int fd, int peer,
     }
     free(w);
     close(fd);
-    plait_links_lose(l, l->rank, "out of memory for a connection");
+    if (state != PLAIT_WIRE_GUEST) /* the peer tries again */
+        plait_links_lose(l, l->rank, "out of memory for a connection");
     return NULL;
 }
 
@@ -275,48 +275,130 @@ static void tend_wanting(struct plait_links *l, double now)
 
 /* -- from a peer ----------------------------------------------------------- */
 
-void plait_wires_accept(struct plait_links *l)
+/* A rank that was answered has some time for its proof. This process may not
+ * have looked for long: what has come is read before it counts as late. */
+static bool is_late(const struct plait_wire *w, double now)
 {
-    int fd;
-
-    while (l->nguests < MAX_GUESTS &&
-           (fd = accept4(l->members->listener, NULL, NULL,
-                         SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
-        if (!plait_wire_add(l, fd, -1, PLAIT_WIRE_GUEST))
-            return;
-}
-
-/* A guest that was answered, whose rank is known then, need not make room: its
- * proof is on the way. */
-static bool is_late(const struct plait_links *l, const struct plait_wire *w,
-                    double now)
-{
-    bool crowded = l->nguests >= MAX_GUESTS && w->peer < 0;
-
     return w->fd >= 0 && w->state == PLAIT_WIRE_GUEST &&
-           now > w->since + (crowded ? CROWDED_S : PATIENCE_S);
+           now > w->since + PATIENCE_S;
 }
 
-/* This process may not have looked for long: what a guest has sent is read
- * before it counts as late. */
-static void drop_late_guests(struct plait_links *l, double now)
+static void drop_late_wires(struct plait_links *l, double now)
 {
     for (int i = 0; i < l->nwires && !plait_links_failure(l); i++) {
         struct plait_wire *w = l->wire[i];
 
-        if (is_late(l, w, now) && !plait_wire_greet(l, w) && is_late(l, w, now))
+        if (is_late(w, now) && !plait_wire_greet(l, w) && is_late(w, now))
             plait_wire_close(l, w);
     }
 }
 
 /* If two processes connect to each other at once, only the lower rank's
  * connection is kept. The higher rank's is closed here, and it waits for the
- * other. */
-static bool is_welcome(const struct plait_links *l, int rank)
+ * other. A hello that is not newer than the rank's last was not sent by it. */
+static bool is_welcome(struct plait_links *l, const struct plait_hello *hello)
 {
-    return rank != l->rank && !plait_wire_with(l, rank, PLAIT_WIRE_OPEN) &&
-           !plait_wire_with(l, rank, PLAIT_WIRE_GUEST) &&
+    int rank = (int)hello->rank;
+    struct plait_link *k = rank == l->rank ? NULL : plait_links_of(l, rank);
+
+    return k && hello->began > k->began &&
+           !plait_wire_with(l, rank, PLAIT_WIRE_OPEN) &&
            !(rank > l->rank && plait_wire_with(l, rank, PLAIT_WIRE_JOINING));
+}
+
+/* A rank that sends another hello has given up the connection on which the last
+ * one came. Takes over fd. */
+static void answer(struct plait_links *l, int fd,
+                   const struct plait_greeting *greeting)
+{
+    int rank = (int)greeting->hello.rank;
+    struct plait_meeting m = meeting_of(l, l->rank);
+    struct plait_wire *w;
+
+    while ((w = plait_wire_with(l, rank, PLAIT_WIRE_GUEST)))
+        plait_wire_close(l, w);
+    w = plait_wire_add(l, fd, rank, PLAIT_WIRE_GUEST);
+    if (!w)
+        return;
+    l->link[rank]->began = greeting->hello.began;
+    w->greeting = *greeting;
+    if (plait_greeting_reply(&w->greeting, &m, fd) < 0)
+        plait_wire_close(l, w);
+}
+
+/* Reads what has come of a hello. */
+static void hear_guest(struct plait_links *l, struct plait_guest *g)
+{
+    struct plait_meeting m = meeting_of(l, l->rank);
+    struct plait_greeting greeting, *own = g->own;
+    int heard = plait_greeting_hear(own, &m, g->fd);
+
+    if (heard == 0)
+        return;
+    greeting = *own;
+    if (heard == PLAIT_GREETING_NOTICE)
+        plait_members_hear(l->members, (unsigned char *)&greeting.hello,
+                           greeting.seal);
+    epoll_ctl(l->gate, EPOLL_CTL_DEL, g->fd, NULL);
+    if (heard == 1 && is_welcome(l, &greeting.hello))
+        answer(l, plait_guests_take(l->guests, g), &greeting);
+    else
+        plait_guests_drop(l->guests, g);
+}
+
+/* The next connection; -1: none. */
+static int accept_guest(struct plait_links *l, struct sockaddr_storage *from)
+{
+    socklen_t n;
+    int fd;
+
+    do {
+        n = sizeof(*from);
+        fd = accept4(l->members->listener, (struct sockaddr *)from, &n,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+    } while (fd < 0 && (errno == EMFILE || errno == ENFILE) &&
+             plait_guests_make_room(l->guests));
+    return fd;
+}
+
+/* As a rule the hello is there already. */
+static void accept_guests(struct plait_links *l, double now)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    struct sockaddr_storage from;
+    int fd;
+
+    for (int i = 0; i < ACCEPTED && (fd = accept_guest(l, &from)) >= 0; i++) {
+        struct plait_guest *g =
+            plait_guests_add(l->guests, fd, &from, (int64_t)(now * 1000));
+
+        event.data.ptr = g;
+        if (g && epoll_ctl(l->gate, EPOLL_CTL_ADD, fd, &event) < 0)
+            plait_guests_drop(l->guests, g);
+        else if (g)
+            hear_guest(l, g);
+    }
+}
+
+/* A guest is heard before another one, or its age, may drop it. */
+void plait_wires_accept(struct plait_links *l)
+{
+    struct epoll_event event[EVENTS];
+    double now = plait_trace_now();
+    bool came = false;
+    int n;
+
+    do {
+        n = epoll_wait(l->gate, event, EVENTS, 0);
+        for (int i = 0; i < n && !plait_links_failure(l); i++)
+            if (event[i].data.ptr)
+                hear_guest(l, event[i].data.ptr);
+            else
+                came = true;
+    } while (n == EVENTS && !came);
+    plait_guests_drop_before(l->guests, (int64_t)((now - PATIENCE_S) * 1000));
+    if (came && !plait_links_failure(l))
+        accept_guests(l, now);
 }
 
 static void open_wire(struct plait_links *l, struct plait_wire *w)
@@ -335,27 +417,15 @@ static void open_wire(struct plait_links *l, struct plait_wire *w)
         take_way(l, k, w);
 }
 
-/* 1: proved; 0: not complete; -1: not a peer, or one that must not connect
- * now. */
-static int hear_guest(struct plait_links *l, struct plait_wire *w)
+/* 1: proved; 0: not complete; -1: not a peer. */
+static int hear_proof(const struct plait_links *l, struct plait_wire *w)
 {
     struct plait_meeting m = meeting_of(l, l->rank);
     int heard = plait_greeting_hear(&w->greeting, &m, w->fd);
 
-    if (heard == PLAIT_GREETING_NOTICE) {
-        plait_members_hear(l->members, (unsigned char *)&w->greeting.hello,
-                           w->greeting.proof);
-        return -1;
-    }
     if (heard == 2)
         return plait_greeting_confirm(w->fd) < 0 ? -1 : 1;
-    if (heard <= 0)
-        return heard;
-    if (!is_welcome(l, (int)w->greeting.hello.rank))
-        return -1;
-    w->peer = (int)w->greeting.hello.rank;
-    w->since = plait_trace_now();
-    return plait_greeting_reply(&w->greeting, &m, w->fd);
+    return heard;
 }
 
 bool plait_wire_greet(struct plait_links *l, struct plait_wire *w)
@@ -365,7 +435,7 @@ bool plait_wire_greet(struct plait_links *l, struct plait_wire *w)
     int rc, saved;
 
     if (guest) {
-        rc = hear_guest(l, w);
+        rc = hear_proof(l, w);
     } else {
         m = meeting_of(l, w->peer);
         rc = plait_greeting_finish(&w->greeting, &m, w->fd);
@@ -384,15 +454,18 @@ bool plait_wire_greet(struct plait_links *l, struct plait_wire *w)
 
 bool plait_wires_tend(struct plait_links *l)
 {
+    const struct plait_guest *oldest = plait_guests_oldest(l->guests);
     double now;
 
-    if (!l->wanting && l->nguests == 0 && l->suspect < 0)
+    if (!l->wanting && l->nguests == 0 && l->suspect < 0 && !oldest)
         return false;
     now = plait_trace_now();
+    if (oldest && (double)oldest->since < (now - PATIENCE_S) * 1000)
+        plait_wires_accept(l);
     if (l->suspect >= 0 && now > l->suspected + SUSPECT_S)
         plait_links_lose(l, l->suspect, l->because);
     if (l->nguests > 0)
-        drop_late_guests(l, now);
+        drop_late_wires(l, now);
     tend_wanting(l, now);
     return plait_links_failure(l) != NULL;
 }
