@@ -158,19 +158,19 @@ static void test_arguments(void)
                 seconds[] = "discovery-seconds=7",
                 never[] = "discovery-seconds=0", hang[] = "on-hang=unpinned",
                 what[] = "on-hang=what", preflight[] = "preflight=yes",
-                maybe[] = "preflight=maybe";
-    char *argv[] = {tp,      pin,   bogus, bad,       site, cache,
-                    seconds, never, hang,  preflight, maybe};
-    char *wrong[] = {what};
+                maybe[] = "preflight=maybe", force[] = "force-pin=non",
+                word[] = "force-pim=none";
+    char *argv[] = {tp,    pin,  bogus,   bad,       cache,
+                    never, hang, seconds, preflight, maybe};
+    char *wrong[] = {what}, *limits[][1] = {{site}, {force}, {word}};
     struct plait_plugstack plugstack;
     struct plait_options options;
 
-    plait_plugstack_parse(&plugstack, 11, argv, add_complaint, NULL);
+    plait_plugstack_parse(&plugstack, 10, argv, add_complaint, NULL);
     ok(strcmp(complaints,
               "'bogus=1' is no argument of this plugin; see "
               "plait-plugstack(5); "
               "--pp=0 must be a whole number from 1 to 1048576, or \"auto\"; "
-              "'site=here': must be an absolute path; "
               "'discovery-seconds=0': must be a whole number from 1 to 3600; "
               "'preflight=maybe': must be yes or no; ") == 0,
        "what is not understood is told: %s", complaints);
@@ -205,7 +205,14 @@ static void test_arguments(void)
        "and nothing else: %s", err.text);
     options.measure_only = 1;
     ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 && options.pin,
-       "but in the preflight of --spares");
+       "but in the preflight of --node-spares");
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        plait_options_init(&options);
+        plait_plugstack_parse(&plugstack, 1, limits[i], add_complaint, NULL);
+        ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
+               strstr(err.text, "no planned step starts until"),
+           "a limit that is wrong refuses all: %s", err.text);
+    }
     complaints[0] = '\0';
     plait_plugstack_parse(&plugstack, 1, wrong, add_complaint, NULL);
     ok(strcmp(complaints, "'on-hang=what': must be refuse or unpinned; ") == 0,

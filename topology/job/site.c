@@ -230,9 +230,21 @@ static const struct plait_yaml_field policy_keys[] = {
     {.name = "partition",
      .type = PLAIT_YAML_TEXT,
      .offset = offsetof(struct plait_policy, partition)},
+    {.name = "user",
+     .type = PLAIT_YAML_TEXT,
+     .offset = offsetof(struct plait_policy, user)},
+    {.name = "account",
+     .type = PLAIT_YAML_TEXT,
+     .offset = offsetof(struct plait_policy, account)},
+    {.name = "qos",
+     .type = PLAIT_YAML_TEXT,
+     .offset = offsetof(struct plait_policy, qos)},
     {.name = "gpu",
      .type = PLAIT_YAML_TEXT,
      .offset = offsetof(struct plait_policy, gpu)},
+    {.name = "enabled",
+     .type = PLAIT_YAML_BOOL,
+     .offset = offsetof(struct plait_policy, enabled)},
     {.name = "tp_within",
      .type = PLAIT_YAML_CHOICE,
      .offset = offsetof(struct plait_policy, tp_within),
@@ -364,6 +376,8 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     }
     document_init(&document);
     document.policies.items = site->policies;
+    for (int i = 0; i < PLAIT_POLICIES_MOST; i++)
+        site->policies[i].enabled = true;
     if (yaml && (rc = add_types(yaml, &document, err)) == 0)
         rc = read_document(yaml, &document, err);
     site->npolicies = document.policies.n;
@@ -418,6 +432,9 @@ void plait_site_destroy(struct plait_site *site)
         return;
     for (int i = 0; i < site->npolicies; i++) {
         free(site->policies[i].partition);
+        free(site->policies[i].user);
+        free(site->policies[i].account);
+        free(site->policies[i].qos);
         free(site->policies[i].gpu);
     }
     free(site);

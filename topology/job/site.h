@@ -22,6 +22,7 @@ extern "C" {
  * `plait probe` measures and writes these two. Others are the plugin's:
  *     policies:             # every one that applies to a job must be kept
  *       - {partition: "gpu-*", gpu: h100, tp_within: nvlink, max: {tp: 8}}
+ *       - {user: guest, enabled: false}
  *     export:               # what a task gets beside PLAIT_NICS
  *       {nccl_ib_hca: true, ucx_net_devices: true}
  *     preflight:            # below it a link is broken
@@ -46,8 +47,10 @@ enum plait_too_large {
 };
 
 struct plait_policy {
-    char *partition; /* a shell pattern; NULL: any */
-    char *gpu;       /* Slurm's name of the GPU type; NULL: any */
+    /* Shell patterns of jobs that it applies to; NULL: any. */
+    char *partition, *user, *account, *qos;
+    char *gpu;    /* Slurm's name of the GPU type; NULL: any */
+    bool enabled; /* false: such a job may use no flags */
     enum plait_within tp_within;
     int most[PLAIT_NAXES]; /* 0: no limit */
 };

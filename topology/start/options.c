@@ -10,25 +10,38 @@ enum { SPARES_MOST = 1024 };
 
 /* Slurm cuts the help at 75 characters. */
 const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
-    {"tp", "N",
+    {"tp", NULL, "N",
      "tensor parallel size: split each layer over N tasks of a node"},
-    {"cp", "N", "context parallel size: split each sequence over N tasks"},
-    {"ep", "N",
+    {"cp", NULL, "N",
+     "context parallel size: split each sequence over N tasks"},
+    {"ep", NULL, "N",
      "expert parallel size: spread experts over N of the cp*dp tasks"},
-    {"dp", "N",
+    {"dp", NULL, "N",
      "data parallel size, or auto (the default): the tasks that are left"},
-    {"pp", "N", "pipeline parallel size: cut the model into N stages"},
-    {"rank-order", "ORDER", "axes, fastest first (tp-cp-ep-dp-pp), or auto"},
-    {"placement", "HOW", "topology (neighbours under one switch) or linear"},
-    {"pin", "HOW", "closest (cores and NIC next to each task's GPU) or none"},
-    {"rendezvous", "HOW", "torch (set RANK, MASTER_ADDR, ...) or none"},
-    {"show-plan", NULL, "print the plan as a table before the tasks start"},
-    {"model", "FILE",
+    {"pp", NULL, "N", "pipeline parallel size: cut the model into N stages"},
+    {"rank-order", NULL, "ORDER",
+     "axes, fastest first (tp-cp-ep-dp-pp), or auto"},
+    {"placement", NULL, "HOW",
+     "topology (neighbours under one switch) or linear"},
+    {"pin", NULL, "HOW",
+     "closest (cores and NIC next to each task's GPU) or none"},
+    {"rendezvous", NULL, "HOW", "torch (set RANK, MASTER_ADDR, ...) or none"},
+    {"show-plan", NULL, NULL,
+     "print the plan as a table before the tasks start"},
+    {"model", NULL, "FILE",
      "model (plait.yaml) by which --tp=auto, --pp=auto, ... are chosen"},
-    {"preflight", NULL, "time cores, memory and links before the tasks start"},
-    {"spares", "N",
-     "leave out N nodes, those below a bound of --preflight first"},
+    {"preflight", "node-preflight", NULL,
+     "time cores, memory and links before the tasks start"},
+    {"spares", "node-spares", "N",
+     "leave out N nodes, those below a bound of a preflight first"},
 };
+
+const char *plait_option_flag(enum plait_option option)
+{
+    const struct plait_option_text *text = &plait_option_texts[option];
+
+    return text->flag ? text->flag : text->name;
+}
 
 void plait_options_init(struct plait_options *options)
 {
@@ -84,12 +97,12 @@ static int set_spares(struct plait_options *options, const char *value,
     if (*value < '0' || *value > '9' || *end || n > SPARES_MOST) {
         errno = EINVAL;
         return plait_errorf(err,
-                            "--spares=%.40s: must be a whole number from 0 to "
+                            "spares=%.40s: must be a whole number from 0 to "
                             "%d, of nodes",
                             value, SPARES_MOST);
     }
     options->spares = (int)n;
-    /* A later --spares=0 takes back the preflight that another implied. */
+    /* A later spares=0 takes back the preflight that another implied. */
     if (n > 0 || !(options->given & 1u << PLAIT_OPTION_PREFLIGHT))
         options->preflight = n > 0;
     return 0;

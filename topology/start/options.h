@@ -21,7 +21,10 @@ enum plait_option {
 };
 
 struct plait_option_text {
-    const char *name;     /* without the dashes */
+    const char *name;     /* without the dashes; in plugstack.conf, too */
+    const char *flag;     /* of srun, sbatch and salloc; NULL: the same. A flag
+                             must not make an abbreviation of one of Slurm's
+                             ambiguous: --pre is --prefer, --sp --spread-job */
     const char *argument; /* NULL: takes none */
     const char *help;
 };
@@ -43,6 +46,9 @@ struct plait_options {
                          apply, and its tasks never start their command */
     char model[1024]; /* the model's file, "" none; never opened as root */
 };
+
+/* The name as a flag of srun, sbatch and salloc. */
+const char *plait_option_flag(enum plait_option option);
 
 /* No flag given. */
 void plait_options_init(struct plait_options *options);

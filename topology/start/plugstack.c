@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* A large, busy machine needs a few seconds. */
 enum { SECONDS = 10, SECONDS_MOST = 3600 };
@@ -105,6 +106,11 @@ static int parse_option(struct plait_plugstack *plugstack, const char *text,
     return 0;
 }
 
+static int is_limit(const char *text)
+{
+    return strncmp(text, "force-", 6) == 0 || strncmp(text, "site=", 5) == 0;
+}
+
 void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
                            void (*complain)(void *arg, const char *text),
                            void *arg)
@@ -128,9 +134,36 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
                          "'%.200s' is no argument of this plugin; see "
                          "plait-plugstack(5)",
                          av[i]);
-        if (rc != 1)
-            complain(arg, err.text);
+        if (rc == 1)
+            continue;
+        complain(arg, err.text);
+        /* Without it jobs would run that the site does not allow. */
+        if (is_limit(av[i]) && !plugstack->broken.text[0])
+            plait_errorf(&plugstack->broken,
+                         "plugstack.conf: %.400s; no planned step starts "
+                         "until that is mended",
+                         err.text);
     }
+}
+
+int plait_plugstack_site(const struct plait_plugstack *plugstack,
+                         struct plait_site **site, struct plait_error *err)
+{
+    const char *path = plugstack->site ? plugstack->site : PLAIT_SITE_FILE;
+    struct plait_error why;
+    struct stat found;
+
+    *site = NULL;
+    if (!plugstack->site && stat(path, &found) < 0 &&
+        (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    *site = plait_site_create(path, &why);
+    if (*site)
+        return 0;
+    return plait_errorf(err,
+                        "%.400s; no planned step starts until the site file "
+                        "is mended",
+                        why.text);
 }
 
 static int is_same_choice(const struct plait_options *a,
@@ -150,6 +183,11 @@ int plait_plugstack_apply(const struct plait_plugstack *plugstack,
 
     if (options->measure_only)
         return 0;
+    if (plugstack->broken.text[0]) {
+        *err = plugstack->broken;
+        errno = EINVAL;
+        return -1;
+    }
     for (int i = 0; i < PLAIT_NOPTIONS; i++) {
         struct plait_options trial = filled;
         int given = options->given >> i & 1;
@@ -162,7 +200,7 @@ int plait_plugstack_apply(const struct plait_plugstack *plugstack,
         if (given && !is_same_choice(&trial, &filled)) {
             errno = EPERM;
             return plait_errorf(err, "this cluster allows only --%s=%s",
-                                plait_option_texts[i].name,
+                                plait_option_flag((enum plait_option)i),
                                 plugstack->value[i]);
         }
         filled = trial;

@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_START_PLUGSTACK_H
 
 #include "topology/base/error.h"
+#include "topology/job/site.h"
 #include "topology/start/options.h"
 
 /* The arguments after spank_plait.so in plugstack.conf(5):
@@ -21,10 +22,13 @@ struct plait_plugstack {
     int preflight;
     const char *value[PLAIT_NOPTIONS]; /* NULL: no default */
     unsigned forced;                   /* bit per option */
+    struct plait_error
+        broken; /* a limit (site=, force-) that is wrong, or "" */
 };
 
 /* Keeps pointers into av. Each argument that is not understood is reported
- * to `complain` with `arg` and left out; the others still count. */
+ * to `complain` with `arg` and left out; the others still count. Where it was
+ * to limit jobs, plait_plugstack_apply() fails. */
 void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
                            void (*complain)(void *arg, const char *text),
                            void *arg);
@@ -34,5 +38,11 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
 int plait_plugstack_apply(const struct plait_plugstack *plugstack,
                           struct plait_options *options,
                           struct plait_error *err);
+
+/* Read the site file with the caller's rights: *site is NULL where there is
+ * none. -1, with the reason, where it is wrong, unreadable, or named and not
+ * there. */
+int plait_plugstack_site(const struct plait_plugstack *plugstack,
+                         struct plait_site **site, struct plait_error *err);
 
 #endif

@@ -18,7 +18,7 @@ int plait_job_request_open(struct plait_job_request *request,
     memset(request, 0, sizeof(*request));
     errno = EINVAL;
     if (options->preflight && !options->rendezvous)
-        return plait_errorf(err, "--preflight needs the port of "
+        return plait_errorf(err, "a preflight needs the port of "
                                  "--rendezvous=torch: leave out "
                                  "--rendezvous=none");
     request->options = options;
