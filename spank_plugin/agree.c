@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* on_exit, RTLD_DEFAULT */
 #include "spank_plugin/agree.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,36 +10,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "spank_plugin/slurm_api.h"
 #include "topology/base/secret.h"
 #include "topology/base/thread.h"
 #include "topology/layout/launch.h"
 #include "topology/start/meeting.h"
 
-/* CHECK: seconds without news after which srun checks whether a node lacks the
- * plugin. GIVE_UP: after which it gives the step up, as Slurm itself does with
- * a launch. */
-enum { CHECK = 5, GIVE_UP = 600 };
-/* The nodes that one check asks at most: each costs an RPC. */
-enum { ASKED_MOST = 8 };
-/* What a check finds, if it is not a node. */
-enum { NONE = -1, NOT_YET = -2 };
+/* GIVE_UP: seconds without news after which srun gives the step up, as Slurm
+ * itself does with a launch. LATE: after which a node that has started its
+ * tasks and not reported lacks the plugin. TICK: how often srun looks. */
+enum { GIVE_UP = 600, LATE = 5, TICK = 1 };
+/* As many names are in the line that refuses a step. */
+enum { NAMES_MOST = 10 };
+
+/* What srun's answer was. */
+enum { OPEN, WENT, REFUSED };
 
 struct plait_agreement {
-    struct plait_meeting *meeting;
+    struct plait_meeting *meeting; /* NULL: srun itself refuses the step */
     slurm_step_id_t id;
     pthread_t thread;
-    /* A check is a thread of its own: an RPC may take a minute, and a node that
-     * reports meanwhile would take srun for stopped. */
-    pthread_t asker;
-    int asks; /* 1: the thread has been started, and not joined yet */
-    int nasked, asked[ASKED_MOST];
-    atomic_int stray;      /* its result */
-    pthread_mutex_t voice; /* stderr is silenced during an RPC */
+    pid_t pid; /* srun's */
+    atomic_int answer;
+    atomic_int ends; /* 1: srun is about to exit */
     int nnodes;
     char *nodes[];
 };
+
+/* The one that srun's end is watched for. */
+static struct plait_agreement *watched;
 
 void plait_agreement_be_silent(void)
 {
@@ -68,36 +72,28 @@ static int find_said(const struct plait_agreement *a, const char *kind,
     return lowest;
 }
 
-static void tell_user(struct plait_agreement *a, int is_error, const char *node,
-                      const char *text, int others)
+static void tell_user(int is_error, const char *node, const char *text,
+                      int others)
 {
     char more[48] = "";
 
     if (others)
         snprintf(more, sizeof(more), " (on %d other node%s too)", others,
                  others == 1 ? "" : "s");
-    pthread_mutex_lock(&a->voice);
     if (is_error)
         slurm_error("plait: %s: %s%s", node, text, more);
     else
         slurm_info("plait: %s: %s%s", node, text, more);
     if (is_error)
         plait_agreement_be_silent();
-    pthread_mutex_unlock(&a->voice);
 }
 
 static void refuse(struct plait_agreement *a, const char *node,
                    const char *text, int others)
 {
-    tell_user(a, 1, node, text, others);
+    tell_user(1, node, text, others);
+    atomic_store(&a->answer, REFUSED);
     plait_meeting_answer(a->meeting, "stop");
-}
-
-static void end_check(struct plait_agreement *a)
-{
-    if (a->asks)
-        pthread_join(a->asker, NULL);
-    a->asks = 0;
 }
 
 static void let_go(struct plait_agreement *a)
@@ -105,103 +101,45 @@ static void let_go(struct plait_agreement *a)
     int count, note = find_said(a, "note ", &count), port = 0, text = 0;
     char answer[32];
 
-    end_check(a); /* what the tasks write to stderr must not be lost */
     if (note >= 0) {
         sscanf(plait_meeting_said(a->meeting, note), "note %*d %n", &text);
-        tell_user(a, 0, a->nodes[note],
+        tell_user(0, a->nodes[note],
                   plait_meeting_said(a->meeting, note) + text, count - 1);
     }
     for (int i = 0; i < a->nnodes && !port; i++)
         sscanf(plait_meeting_said(a->meeting, i), "%*s %d", &port);
     snprintf(answer, sizeof(answer), "go %d", port);
+    atomic_store(&a->answer, WENT);
     plait_meeting_answer(a->meeting, answer);
 }
 
-/* List the step's processes on a node. Slurm logs an error where a node has not
- * heard of the step yet; that is normal here, so stderr is silenced
- * meanwhile. */
-static int ask_node(slurm_step_id_t step, const char *node,
-                    job_step_pids_response_msg_t **message)
+/* Have all nodes started the step's tasks? srun says so to debuggers. A node
+ * with the plugin reports before it starts its tasks. */
+static int all_started(void)
 {
-    int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3), rc;
+    const volatile int *state = dlsym(RTLD_DEFAULT, "MPIR_debug_state");
 
-    if (saved < 0)
-        return -1;
-    plait_agreement_be_silent();
-    rc = slurm_job_step_get_pids(&step, (char *)node, message);
-    dup2(saved, STDERR_FILENO);
-    close(saved);
-    return rc == SLURM_SUCCESS && *message ? 0 : -1;
+    return state && *state;
 }
 
-/* Before a step daemon has made the step's container, Slurm lists the processes
- * of container 0: proctrack/linuxproc all processes, proctrack/pgid the
- * kernel's. Process 1 or 2, init or kthreadd, is among them and never a
- * task. */
-static int is_of_step(const job_step_pids_t *pids)
+/* The nodes that have not reported have started their tasks without a plan, or
+ * are about to. */
+static void refuse_silent(struct plait_agreement *a)
 {
-    for (uint32_t i = 0; i < pids->pid_cnt; i++)
-        if (pids->pid[i] <= 2)
-            return 0;
-    return pids->pid_cnt > 0;
-}
+    char names[NAMES_MOST * 64] = "";
+    size_t used = 0;
+    int n = 0;
 
-/* Does Slurm know processes of the step on that node? */
-static int has_tasks(struct plait_agreement *a, const char *node)
-{
-    job_step_pids_response_msg_t *message = NULL;
-    job_step_pids_t *pids;
-    int found = 0, rc;
-    void *at;
-
-    pthread_mutex_lock(&a->voice);
-    rc = ask_node(a->id, node, &message);
-    pthread_mutex_unlock(&a->voice);
-    if (rc < 0)
-        return 0;
-    at = message->pid_list ? slurm_list_iterator_create(message->pid_list)
-                           : NULL;
-    while (at && (pids = slurm_list_next(at)))
-        found |= is_of_step(pids);
-    if (at)
-        slurm_list_iterator_destroy(at);
-    slurm_job_step_pids_response_msg_free(message);
-    return found;
-}
-
-/* The thread of a check: find a node without the plugin, where Slurm has
- * started tasks though it has not reported to srun. (A node that still prepares
- * a container has no process yet.) */
-static void *ask(void *arg)
-{
-    struct plait_agreement *a = arg;
-    int found = NONE;
-
-    for (int i = 0; i < a->nasked && found == NONE; i++)
-        if (has_tasks(a, a->nodes[a->asked[i]]))
-            found = a->asked[i];
-    atomic_store(&a->stray, found);
-    return NULL;
-}
-
-/* Begin a check unless one is under way. What the last one has found: a node,
- * or NONE. */
-static int find_stray(struct plait_agreement *a)
-{
-    int found = atomic_load(&a->stray);
-
-    if (a->asks && found == NOT_YET)
-        return NONE;
-    end_check(a);
-    if (found >= 0 && !plait_meeting_said(a->meeting, found))
-        return found;
-    a->nasked = 0;
-    for (int i = 0; i < a->nnodes && a->nasked < ASKED_MOST; i++)
-        if (!plait_meeting_said(a->meeting, i))
-            a->asked[a->nasked++] = i;
-    atomic_store(&a->stray, NOT_YET);
-    a->asks = plait_thread_create(&a->asker, ask, a) == 0;
-    return NONE;
+    for (int i = 0; i < a->nnodes; i++)
+        if (!plait_meeting_said(a->meeting, i) && n++ < NAMES_MOST)
+            used += (size_t)snprintf(names + used, sizeof(names) - used,
+                                     "%s%.60s", used ? ", " : "", a->nodes[i]);
+    refuse(
+        a, names,
+        "started tasks without a plan: Slurm's plait plugin is not there, or "
+        "cannot reach srun (see plait doctor)",
+        n > NAMES_MOST ? n - NAMES_MOST : 0);
+    plait_slurm_kill_step(&a->id);
 }
 
 /* 1: a node has given srun up, and the user has been told so. */
@@ -221,7 +159,7 @@ static int refuse_left(struct plait_agreement *a)
 }
 
 /* 1: the nodes may start their tasks; 0: the user has been told why not. */
-static int conclude(struct plait_agreement *a, int stray)
+static int conclude(struct plait_agreement *a, int late)
 {
     int count, node = find_said(a, "no ", &count);
 
@@ -234,60 +172,138 @@ static int conclude(struct plait_agreement *a, int stray)
     if (refuse_left(a))
         return 0;
     node = find_said(a, NULL, &count);
-    if (stray >= 0)
-        refuse(a, a->nodes[stray],
-               "its tasks started without a plan: it lacks Slurm's plait "
-               "plugin (see plait doctor)",
-               0);
+    if (node >= 0 && late)
+        refuse_silent(a);
     else if (node >= 0)
         refuse(a, a->nodes[node],
                "has not said in ten minutes that it can start its tasks",
                count - 1);
     else
         let_go(a);
-    return stray < 0 && node < 0;
+    return node < 0;
 }
 
-/* The thread: wait until all nodes have reported, or until it is clear that the
- * step cannot start, and answer them. */
+/* Wait until all nodes have reported, or until it is clear that the step cannot
+ * start. 1: that it is; -1: srun ends, or needs no answer any more. *late:
+ * nodes that have started their tasks are silent. */
+static int wait_for_nodes(struct plait_agreement *a, int *late)
+{
+    int quiet = 0, silent = 0, before = -1, missing, count, rc;
+
+    while ((rc = plait_meeting_wait(a->meeting, TICK)) == 0) {
+        find_said(a, NULL, &missing);
+        quiet = missing == before ? quiet + TICK : 0;
+        silent = missing == before && all_started() ? silent + TICK : 0;
+        before = missing;
+        *late = silent >= LATE || (atomic_load(&a->ends) && all_started());
+        if (find_said(a, "no ", &count) >= 0 || quiet >= GIVE_UP || *late ||
+            plait_meeting_left(a->meeting, &count) >= 0)
+            return 1;
+        if (atomic_load(&a->ends))
+            return -1;
+    }
+    return rc;
+}
+
+/* The thread. */
 static void *host(void *arg)
 {
     struct plait_agreement *a = arg;
-    int quiet = 0, before = -1, stray = NONE, missing, count, rc;
+    int late = 0, rc = wait_for_nodes(a, &late);
 
-    while ((rc = plait_meeting_wait(a->meeting, CHECK)) == 0) {
-        find_said(a, NULL, &missing);
-        quiet = missing == before ? quiet + CHECK : CHECK;
-        before = missing;
-        if (find_said(a, "no ", &count) >= 0 || quiet >= GIVE_UP ||
-            plait_meeting_left(a->meeting, &count) >= 0)
-            break;
-        stray = find_stray(a);
-        if (stray >= 0)
-            break;
-    }
     if (rc < 0)
         refuse_left(a);
-    if (rc < 0 || conclude(a, stray)) {
+    if (rc < 0 || conclude(a, late)) {
         plait_meeting_cancel(a->meeting); /* no more signs of life */
         return NULL;
     }
     /* Answer the nodes that report late, too: they would wait for srun to end,
      * and srun for them. */
-    while ((rc = plait_meeting_wait(a->meeting, CHECK)) == 0)
+    for (rc = 0; rc == 0 && !atomic_load(&a->ends);
+         rc = plait_meeting_wait(a->meeting, TICK))
         plait_meeting_answer(a->meeting, "stop");
     if (rc > 0)
         plait_meeting_answer(a->meeting, "stop");
     return NULL;
 }
 
+/* The thread of a step that srun refuses: nodes with the plugin end it. */
+static void *end_others(void *arg)
+{
+    struct plait_agreement *a = arg;
+    struct timespec tick = {.tv_nsec = 100000000};
+    int left = LATE * 10;
+
+    while (left > 0 && !atomic_load(&a->ends)) {
+        left -= all_started();
+        nanosleep(&tick, NULL);
+    }
+    if (left == 0)
+        plait_slurm_kill_step(&a->id);
+    return NULL;
+}
+
+/* srun exits with its tasks' status, also where they have run without a plan
+ * and ended before that was known: then it is not 0. (glibc's exit() may be
+ * called again here: what is left to do is done, and the new status counts.) */
+static void finish(int status, void *arg)
+{
+    struct plait_agreement *a = watched;
+
+    (void)arg;
+    if (!a || a->pid != getpid())
+        return;
+    watched = NULL;
+    atomic_store(&a->ends, 1);
+    pthread_join(a->thread, NULL);
+    a->pid = 0;
+    if (status == 0 && atomic_load(&a->answer) != WENT)
+        exit(1);
+}
+
 static void free_agreement(struct plait_agreement *a)
 {
-    plait_meeting_destroy(a->meeting);
-    pthread_mutex_destroy(&a->voice);
+    if (a->meeting)
+        plait_meeting_destroy(a->meeting);
     for (int i = 0; i < a->nnodes; i++)
         free(a->nodes[i]);
     free(a);
+}
+
+static int start_thread(struct plait_agreement *a, void *(*run)(void *))
+{
+    static int registered;
+
+    if (!registered && on_exit(finish, NULL) != 0)
+        return -1;
+    registered = 1;
+    if (plait_thread_create(&a->thread, run, a) < 0)
+        return -1;
+    a->pid = getpid();
+    watched = a;
+    return 0;
+}
+
+/* Listen, and tell the nodes where. */
+static int open_meeting(struct plait_agreement *a, const uint16_t ports[2],
+                        struct plait_error *err)
+{
+    char token[33], text[64];
+
+    if (plait_secret_create(token, sizeof(token)) < 0)
+        return plait_errorf(err, "cannot draw random bytes: %s",
+                            strerror(errno));
+    a->meeting = plait_meeting_create(a->nnodes, token, ports, err);
+    if (!a->meeting)
+        return -1;
+    snprintf(text, sizeof(text), "%d:%s", plait_meeting_port(a->meeting),
+             token);
+    if (setenv(PLAIT_ENV_AGREE, text, 1) == 0 &&
+        plait_meeting_keep(a->meeting, PLAIT_AGREE_SIGN) == 0 &&
+        start_thread(a, host) == 0)
+        return 0;
+    return plait_errorf(err, "cannot wait for the step's nodes: %s",
+                        strerror(errno));
 }
 
 struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
@@ -298,37 +314,36 @@ struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
 {
     struct plait_agreement *a =
         calloc(1, sizeof(*a) + (size_t)nnodes * sizeof(a->nodes[0]));
-    char token[33], text[64];
 
     if (!a) {
         plait_errorf(err, "out of memory");
         return NULL;
     }
     a->id = *id;
-    a->stray = NONE;
-    pthread_mutex_init(&a->voice, NULL);
     a->nnodes = nnodes;
     for (int i = 0; i < nnodes; i++)
         if (!(a->nodes[i] = strdup(nodes[i]))) {
             plait_errorf(err, "out of memory");
             goto error;
         }
-    if (plait_secret_create(token, sizeof(token)) < 0) {
-        plait_errorf(err, "cannot draw random bytes: %s", strerror(errno));
-        goto error;
-    }
-    a->meeting = plait_meeting_create(nnodes, token, ports, err);
-    if (!a->meeting)
-        goto error;
-    snprintf(text, sizeof(text), "%d:%s", plait_meeting_port(a->meeting),
-             token);
-    if (setenv(PLAIT_ENV_AGREE, text, 1) == 0 &&
-        plait_meeting_keep(a->meeting, PLAIT_AGREE_SIGN) == 0 &&
-        plait_thread_create(&a->thread, host, a) == 0)
+    if (open_meeting(a, ports, err) == 0)
         return a;
-    plait_errorf(err, "cannot wait for the step's nodes: %s", strerror(errno));
 error:
     free_agreement(a);
+    return NULL;
+}
+
+struct plait_agreement *plait_agreement_refuse(const slurm_step_id_t *id)
+{
+    struct plait_agreement *a = calloc(1, sizeof(*a));
+
+    if (!a)
+        return NULL;
+    a->id = *id;
+    a->answer = REFUSED;
+    if (start_thread(a, end_others) == 0)
+        return a;
+    free(a);
     return NULL;
 }
 
@@ -336,8 +351,12 @@ void plait_agreement_end(struct plait_agreement *agreement)
 {
     if (!agreement)
         return;
-    plait_meeting_cancel(agreement->meeting);
-    pthread_join(agreement->thread, NULL);
-    end_check(agreement);
+    if (watched == agreement)
+        watched = NULL;
+    atomic_store(&agreement->ends, 1);
+    if (agreement->meeting)
+        plait_meeting_cancel(agreement->meeting);
+    if (agreement->pid)
+        pthread_join(agreement->thread, NULL);
     free_agreement(agreement);
 }

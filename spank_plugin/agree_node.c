@@ -1,16 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* pipe2 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "spank_plugin/agree.h"
 #include "spank_plugin/remote.h"
-#include "topology/start/meeting.h"
 
-/* srun waits for ten minutes after each node's report, and one that has died is
- * known by its silence: this bounds only what would go on for ever. */
-enum { SECONDS_MOST = 24 * 60 * 60 };
+/* In slurmstepd no signal reaches a wait, and Slurm drains a node where a
+ * cancelled step is still there after UnkillableStepTimeout, 60 seconds by
+ * default: srun's kernel accepts a connection at once. CONTAINED_MOST: with
+ * contain_spank slurm_spank_user_init() runs in a process whose files the tasks
+ * do not inherit, so it has to wait for the answer. */
+enum { CALL_MOST = 10, CONTAINED_MOST = 45 };
+/* A task waits as long as its job may run: srun's silence ends it, and so does
+ * whoever cancels the step. */
+enum { HEAR_MOST = 24 * 60 * 60 };
+
+/* What the first task of a node tells the others; less than PIPE_BUF. */
+struct word {
+    enum plait_verdict verdict;
+    int port;
+};
 
 /* Where srun listens: at the address from which it launched the step. */
 static int find_place(spank_t spank, struct plait_meeting_place *place)
@@ -36,36 +50,119 @@ int plait_agreement_exists(spank_t spank)
     return find_place(spank, &place) == 0;
 }
 
-enum plait_verdict plait_agreement_join(spank_t spank, const char *why,
-                                        const char *note, int *port,
-                                        struct plait_error *err)
+static void close_at(int *fd)
 {
-    struct plait_meeting_place place;
-    char text[PLAIT_MEETING_SAID], *answer;
-    enum plait_verdict verdict = PLAIT_STOP;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void plait_agreement_init(struct plait_call *call)
+{
+    memset(call, 0, sizeof(*call));
+    call->fd = call->ends[0] = call->ends[1] = -1;
+    call->pid = getpid();
+    call->verdict = PLAIT_ALONE;
+}
+
+/* Where no answer came. */
+static enum plait_verdict judge_silence(void)
+{
+    return errno == ECONNRESET || errno == ETIME ? PLAIT_STOP : PLAIT_CUT;
+}
+
+/* Hear srun's answer at call->fd. */
+static void hear(struct plait_call *call, int seconds)
+{
+    char *answer = malloc(PLAIT_MEETING_ANSWER);
+    int fd = call->fd;
+
+    call->fd = -1;
+    call->verdict = PLAIT_CUT;
+    if (!answer) {
+        plait_errorf(&call->why, "out of memory");
+        close(fd);
+    } else if (plait_meeting_hear(&call->place, fd, seconds, answer,
+                                  &call->why) < 0)
+        call->verdict = judge_silence();
+    else
+        call->verdict =
+            sscanf(answer, "go %5d", &call->port) == 1 ? PLAIT_GO : PLAIT_STOP;
+    free(answer);
+}
+
+void plait_agreement_call(struct plait_call *call, spank_t spank,
+                          const char *why, const char *note, int port)
+{
+    char text[PLAIT_MEETING_SAID];
     uint32_t node = 0;
 
-    if (find_place(spank, &place) < 0)
-        return PLAIT_ALONE;
+    if (find_place(spank, &call->place) < 0)
+        return;
     spank_get_item(spank, S_JOB_NODEID, &node);
-    answer = malloc(PLAIT_MEETING_ANSWER);
-    if (!answer) {
-        plait_errorf(err, "out of memory");
-        return PLAIT_CUT;
-    }
     if (why)
         snprintf(text, sizeof(text), "no 0 %s", why);
     else
-        snprintf(text, sizeof(text), "%s %d %s", note ? "note" : "ok", *port,
+        snprintf(text, sizeof(text), "%s %d %s", note ? "note" : "ok", port,
                  note ? note : "");
-    if (plait_meeting_join(&place, (int)node, text, SECONDS_MOST, answer, err) <
-        0) {
-        if (errno != ECONNRESET && errno != ETIME)
-            verdict = PLAIT_CUT;
-        if (errno == ETIME)
-            slurm_info("plait: srun does not answer: %s", err->text);
-    } else if (sscanf(answer, "go %5d", port) == 1)
-        verdict = PLAIT_GO;
-    free(answer);
-    return verdict;
+    call->port = port;
+    call->verdict = PLAIT_WAIT;
+    call->fd = plait_meeting_call(&call->place, (int)node, text, CALL_MOST,
+                                  &call->why);
+    if (call->fd < 0)
+        call->verdict = judge_silence();
+    else if (getpid() != call->pid)
+        hear(call, CONTAINED_MOST);
+    else if (pipe2(call->ends, O_CLOEXEC) < 0) {
+        plait_errorf(&call->why, "no pipe: %s", strerror(errno));
+        call->verdict = PLAIT_CUT;
+    }
+}
+
+void plait_agreement_close(struct plait_call *call)
+{
+    if (!call->pid)
+        return; /* never initialized */
+    close_at(&call->fd);
+    close_at(&call->ends[0]);
+    close_at(&call->ends[1]);
+}
+
+/* The first task of the node: ask for the others too. */
+static void tell_others(struct plait_call *call, int others)
+{
+    struct word word = {call->verdict, call->port};
+
+    for (int i = 0; i < others; i++)
+        if (write(call->ends[1], &word, sizeof(word)) < 0)
+            break;
+}
+
+enum plait_verdict plait_agreement_hear(struct plait_call *call, int local,
+                                        int tasks, int *port,
+                                        struct plait_error *err)
+{
+    struct word word = {PLAIT_STOP, 0};
+    ssize_t n;
+
+    if (call->verdict == PLAIT_WAIT && local == 0) {
+        hear(call, HEAR_MOST);
+        tell_others(call, tasks - 1);
+    } else if (call->verdict == PLAIT_WAIT) {
+        /* Ends when the first task has: nobody else keeps these two. */
+        close_at(&call->ends[1]);
+        close_at(&call->fd);
+        do
+            n = read(call->ends[0], &word, sizeof(word));
+        while (n < 0 && errno == EINTR);
+        call->verdict = n == (ssize_t)sizeof(word) ? word.verdict : PLAIT_STOP;
+        call->port = word.port;
+    }
+    close_at(&call->ends[0]);
+    close_at(&call->ends[1]);
+    if (call->verdict == PLAIT_GO)
+        *port = call->port;
+    if (call->verdict == PLAIT_CUT)
+        *err = call->why;
+    return call->verdict;
 }

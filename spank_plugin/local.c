@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "spank_plugin/master.h"
 #include "spank_plugin/plugin.h"
 #include "spank_plugin/policy.h"
+#include "spank_plugin/policy_job.h"
 #include "spank_plugin/slurm_api.h"
 #include "spank_plugin/slurm_options.h"
 #include "spank_plugin/spares.h"
@@ -96,7 +98,8 @@ int plait_local_check(const struct plait_options *options,
     struct plait_layout layout;
     struct plait_slurm_options slurm;
     struct plait_job_request request;
-    struct plait_job job;
+    struct plait_job job = {0};
+    char user[PLAIT_POLICY_USER];
     int rc = 0;
 
     plait_slurm_options_read(&slurm);
@@ -115,6 +118,9 @@ int plait_local_check(const struct plait_options *options,
     plait_job_request_close(&request);
     job.partition = slurm.partition;
     job.gpus = slurm.gpus;
+    job.account = slurm.account;
+    job.qos = slurm.qos;
+    job.user = plait_policy_user(getuid(), user);
     if (rc < 0 || (site && !options->measure_only &&
                    plait_policy_check(site, &job, &layout, &within, err) < 0))
         return -1;
@@ -142,6 +148,17 @@ void plait_local_set_defaults(const struct plait_options *options,
     plait_slurm_free_conf(conf);
 }
 
+static int get_step_id(spank_t spank, slurm_step_id_t *id)
+{
+    memset(id, 0, sizeof(*id));
+    id->step_het_comp = NO_VAL;
+    return spank_get_item(spank, S_JOB_ID, &id->job_id) == ESPANK_SUCCESS &&
+                   spank_get_item(spank, S_JOB_STEPID, &id->step_id) ==
+                       ESPANK_SUCCESS
+               ? 0
+               : -1;
+}
+
 /* The step's nodes in Slurm's order and their tasks, from slurmctld: srun's
  * environment has only the job's. */
 static slurm_step_layout_t *load_step_layout(spank_t spank, slurm_step_id_t *id,
@@ -149,10 +166,7 @@ static slurm_step_layout_t *load_step_layout(spank_t spank, slurm_step_id_t *id,
 {
     slurm_step_layout_t *step;
 
-    memset(id, 0, sizeof(*id));
-    id->step_het_comp = NO_VAL;
-    if (spank_get_item(spank, S_JOB_ID, &id->job_id) != ESPANK_SUCCESS ||
-        spank_get_item(spank, S_JOB_STEPID, &id->step_id) != ESPANK_SUCCESS) {
+    if (get_step_id(spank, id) < 0) {
         plait_errorf(err, "srun does not give its job and step");
         return NULL;
     }
@@ -291,6 +305,22 @@ static int unset_variable(void *arg, const char *name, const char *value)
     return unsetenv(name);
 }
 
+void plait_local_mark(unsigned given)
+{
+    char names[200] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < PLAIT_NOPTIONS; i++)
+        if (given >> i & 1)
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     used ? "," : "",
+                                     plait_option_flag((enum plait_option)i));
+    if (used)
+        setenv(PLAIT_ENV_FLAGS, names, 1);
+    else
+        unsetenv(PLAIT_ENV_FLAGS);
+}
+
 void plait_local_decline(void)
 {
     setenv(PLAIT_ENV_PLAN, PLAIT_NO_PLAN, 1);
@@ -299,11 +329,14 @@ void plait_local_decline(void)
 /* Slurm keeps a step that srun made and did not launch until its job ends, and
  * later ones wait for its processors. So this one is launched, and ends on the
  * nodes. */
-void plait_local_refuse(void)
+struct plait_agreement *plait_local_refuse(spank_t spank)
 {
+    slurm_step_id_t id;
+
     setenv(PLAIT_ENV_PLAN, PLAIT_REFUSED_PLAN, 1);
     unsetenv(PLAIT_ENV_AGREE);
     plait_agreement_be_silent();
+    return get_step_id(spank, &id) == 0 ? plait_agreement_refuse(&id) : NULL;
 }
 
 /* torchrun's variables are kept where they are not the outer plan's: all of
@@ -331,80 +364,6 @@ void plait_local_forget(void)
     unsetenv(PLAIT_ENV_MASTER);
     if (own_port)
         setenv(PLAIT_ENV_MASTER_PORT, port, 1);
-}
-
-static const node_info_t *find_node(const node_info_msg_t *info,
-                                    const char *name)
-{
-    for (uint32_t i = 0; i < info->record_count; i++)
-        if (info->node_array[i].name &&
-            strcmp(info->node_array[i].name, name) == 0)
-            return &info->node_array[i];
-    return NULL;
-}
-
-/* Each node may have GPUs of another type. */
-static int check_nodes(const struct plait_site *site, struct plait_job *job,
-                       char **nodes, int n, const struct plait_layout *layout,
-                       enum plait_within *within, struct plait_error *err)
-{
-    node_info_msg_t *info = NULL;
-    int rc = n == 1 ? slurm_load_node_single(&info, nodes[0], SHOW_ALL)
-                    : slurm_load_node(0, &info, SHOW_ALL);
-
-    if (rc != SLURM_SUCCESS || !info)
-        return plait_errorf(err,
-                            "the site's policies need the GPUs of the nodes, "
-                            "which slurmctld does not tell: %s",
-                            slurm_strerror(errno));
-    for (int i = 0; i < n && rc == 0; i++) {
-        const node_info_t *node = find_node(info, nodes[i]);
-        enum plait_within here = PLAIT_WITHIN_NODE;
-
-        job->gpus = node ? node->gres : NULL;
-        rc = node ? plait_policy_check(site, job, layout, &here, err)
-                  : plait_errorf(err,
-                                 "the site's policies need the GPUs of %s, "
-                                 "which slurmctld does not tell",
-                                 nodes[i]);
-        *within = here > *within ? here : *within;
-    }
-    slurm_free_node_info_msg(info);
-    return rc;
-}
-
-/* The job's partition and its nodes' GPUs as slurmctld knows them: the
- * environment could have been changed by the user. */
-static int check_policies(const struct plait_site *site,
-                          const slurm_step_id_t *id, char **nodes, int n,
-                          const struct plait_layout *layout,
-                          enum plait_within *within, struct plait_error *err)
-{
-    int by_partition = 0, by_gpu = 0, rc;
-    job_info_msg_t *jobs = NULL;
-    struct plait_job job = {0};
-
-    for (int i = 0; site && i < site->npolicies; i++) {
-        by_partition |= site->policies[i].partition != NULL;
-        by_gpu |= site->policies[i].gpu != NULL;
-    }
-    if (!site || !site->npolicies)
-        return 0;
-    if (by_partition &&
-        (plait_slurm_load_job(&jobs, id->job_id) != SLURM_SUCCESS ||
-         !jobs->record_count))
-        rc = plait_errorf(err,
-                          "the site's policies need the job's partition, "
-                          "which slurmctld does not tell: %s",
-                          slurm_strerror(errno));
-    else {
-        job.partition = jobs ? jobs->job_array[0].partition : NULL;
-        rc = by_gpu ? check_nodes(site, &job, nodes, n, layout, within, err)
-                    : plait_policy_check(site, &job, layout, within, err);
-    }
-    if (jobs)
-        slurm_free_job_info_msg(jobs);
-    return rc;
 }
 
 static int make_plan(const slurm_step_layout_t *step, char **nodes,
@@ -443,8 +402,8 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
     if (plan && plait_plan_check_order(plan, plan_request.nodes, err) < 0)
         slurm_info("plait: warning: %s", err->text);
     if (!plan || (!options->measure_only &&
-                  check_policies(site, id, nodes, plan->nnodes, &plan->layout,
-                                 &within, err) < 0))
+                  plait_policy_check_job(site, id->job_id, nodes, plan->nnodes,
+                                         &plan->layout, &within, err) < 0))
         goto error;
     rc = export_variables(site, within) | export_preflight(options);
     if (rc < 0)

@@ -40,10 +40,13 @@ struct plait_agreement *plait_local_plan(spank_t spank,
  * variables, which do not describe the command: unset them. Outside of planned
  * steps the environment stays as it is. */
 void plait_local_forget(void);
+/* Name the flags (a bit per enum plait_option) in PLAIT_ENV_FLAGS; 0: there are
+ * none. */
+void plait_local_mark(unsigned given);
 /* Tell the nodes that this step has no plan. */
 void plait_local_decline(void);
-/* Let no task of this step start; the user knows why. */
-void plait_local_refuse(void);
+/* Let no task of this step start; the user knows why. NULL: out of memory. */
+struct plait_agreement *plait_local_refuse(spank_t spank);
 
 /* slurmstepd (remote.c). */
 struct plait_remote;
@@ -57,18 +60,23 @@ plait_remote_create(spank_t spank, const struct plait_options *options,
 /* Did srun decide that this step has no plan (PLAIT_NO_PLAN), or may not start
  * (PLAIT_REFUSED_PLAN)? */
 int plait_remote_plan_is(spank_t spank, const char *what);
-/* Is it the preflight of --spares, whose tasks must not start their command? */
+/* Is it the preflight of --node-spares, whose tasks must not start their
+ * command? */
 int plait_remote_is_preflight(spank_t spank);
-/* Wait until all nodes know whether the step can start; `remote` is NULL where
- * this one cannot, for the reason in err. */
-enum plait_verdict plait_remote_agree(struct plait_remote *remote,
-                                      spank_t spank, struct plait_error *err);
+/* Tell srun whether this node can start its tasks; `remote` is NULL where it
+ * cannot, for the reason in err. */
+void plait_remote_call(const struct plait_remote *remote, spank_t spank,
+                       struct plait_call *call, const struct plait_error *err);
+/* In the forked task: wait until all nodes know whether the step can start. */
+enum plait_verdict plait_remote_hear(struct plait_remote *remote, spank_t spank,
+                                     struct plait_call *call,
+                                     struct plait_error *err);
 void plait_remote_destroy(struct plait_remote *remote);
 /* In the forked task (task.c): bind it, and export the launch contract. */
 int plait_remote_task(struct plait_remote *remote, spank_t spank,
                       struct plait_error *err);
 /* In the forked task, after plait_remote_task(): plait_preflight_run() and its
- * result, but never -1 in the preflight of --spares. */
+ * result, but never -1 in the preflight of --node-spares. */
 int plait_remote_preflight(const struct plait_remote *remote, spank_t spank);
 
 #endif

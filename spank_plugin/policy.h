@@ -5,11 +5,12 @@
 #include "topology/job/site.h"
 #include "topology/layout/layout.h"
 
-/* What is known of a job when the site file's policies are checked; NULL:
- * not known yet. `gpus` is Slurm's text, "gpu:h100:8(S:0-1)". */
+/* What is known of a job when the site file's policies are checked; NULL: not
+ * known yet. */
 struct plait_job {
-    const char *partition;
-    const char *gpus;
+    const char *partition; /* or several, separated by commas */
+    const char *user, *account, *qos;
+    const char *gpus; /* Slurm's text, "gpu:h100:8(S:0-1)" */
 };
 
 /* -1, with the reason, if the layout breaks a policy that applies to the job.
@@ -18,5 +19,11 @@ int plait_policy_check(const struct plait_site *site,
                        const struct plait_job *job,
                        const struct plait_layout *layout,
                        enum plait_within *within, struct plait_error *err);
+
+/* Does it depend on the job whether the layout breaks a policy, or where tp
+ * groups must stay, unless that is PLAIT_WITHIN_NVLINK anyway? */
+int plait_policy_matters(const struct plait_site *site,
+                         const struct plait_layout *layout,
+                         enum plait_within within);
 
 #endif

@@ -7,18 +7,20 @@
 
 #include "spank_plugin/master.h"
 #include "spank_plugin/plugin.h"
+#include "spank_plugin/policy_job.h"
 #include "spank_plugin/remote.h"
 #include "topology/start/preflight.h"
 
 int plait_remote_get_env(spank_t spank, const char *name, char *buf,
                          size_t size)
 {
-    spank_err_t rc;
+    spank_err_t rc = spank_getenv(spank, name, buf, (int)size);
 
-    buf[0] = '\0';
-    rc = spank_getenv(spank, name, buf, (int)size);
+    if (rc == ESPANK_SUCCESS)
+        return 0;
+    buf[0] = '\0'; /* where it does not fit, Slurm leaves its beginning */
     errno = rc == ESPANK_ENV_NOEXIST ? ENOENT : ERANGE;
-    return rc == ESPANK_SUCCESS ? 0 : -1;
+    return -1;
 }
 
 static uint32_t get_number(spank_t spank, spank_item_t item)
@@ -208,6 +210,34 @@ static int read_binding(struct plait_remote *remote, spank_t spank,
     return 0;
 }
 
+/* srun has checked the site's limits; a forged plan, or an srun without the
+ * plugin, has not. Slurm is asked of the job only where that decides. */
+static int check_site(struct plait_remote *remote, spank_t spank,
+                      const struct plait_plugstack *plugstack,
+                      struct plait_error *err)
+{
+    enum plait_within within =
+        remote->seats.nvlink ? PLAIT_WITHIN_NVLINK : PLAIT_WITHIN_NODE;
+    const struct plait_layout *layout = &remote->seats.launch.layout;
+    struct plait_site *site;
+    char name[256], *names[] = {name};
+    int rc = 0;
+
+    if (remote->options.measure_only)
+        return 0;
+    if (plait_plugstack_site(plugstack, &site, err) < 0)
+        return -1;
+    if (site && plait_policy_matters(site, layout, within)) {
+        plait_remote_get_env(spank, "SLURMD_NODENAME", name, sizeof(name));
+        rc = plait_policy_check_job(site, get_number(spank, S_JOB_ID), names, 1,
+                                    layout, &within, err);
+    }
+    if (rc == 0 && within == PLAIT_WITHIN_NVLINK)
+        remote->seats.nvlink = 1;
+    plait_site_destroy(site);
+    return rc;
+}
+
 int plait_remote_plan_is(spank_t spank, const char *what)
 {
     char text[16];
@@ -226,27 +256,39 @@ int plait_remote_is_preflight(spank_t spank)
            errno != ENOENT;
 }
 
-enum plait_verdict plait_remote_agree(struct plait_remote *remote,
-                                      spank_t spank, struct plait_error *err)
+void plait_remote_call(const struct plait_remote *remote, spank_t spank,
+                       struct plait_call *call, const struct plait_error *err)
 {
     int port =
         remote && remote->port_fd >= 0 ? remote->seats.launch.master_port : 0;
     const char *note =
         remote && remote->note.text[0] ? remote->note.text : NULL;
-    struct plait_error why;
-    enum plait_verdict verdict = plait_agreement_join(
-        spank, remote ? NULL : err->text, note, &port, &why);
 
-    if (verdict == PLAIT_CUT && remote)
-        plait_errorf(err, "this node cannot ask srun whether all can start: %s",
-                     why.text);
-    if (verdict == PLAIT_ALONE && note)
+    plait_agreement_call(call, spank, remote ? NULL : err->text, note, port);
+    if (call->verdict == PLAIT_ALONE && note)
         slurm_error("plait: %s", note);
-    if (verdict == PLAIT_GO && remote && port)
-        remote->seats.launch.master_port = port;
     /* Tasks have no use for these two. */
     spank_unsetenv(spank, PLAIT_ENV_AGREE);
     spank_unsetenv(spank, PLAIT_ENV_PREFLIGHT);
+}
+
+enum plait_verdict plait_remote_hear(struct plait_remote *remote, spank_t spank,
+                                     struct plait_call *call,
+                                     struct plait_error *err)
+{
+    int local = 0, port = 0;
+    struct plait_error why;
+    enum plait_verdict verdict;
+
+    spank_get_item(spank, S_TASK_ID, &local);
+    verdict = plait_agreement_hear(
+        call, local, (int)get_number(spank, S_JOB_LOCAL_TASK_COUNT), &port,
+        &why);
+    if (verdict == PLAIT_CUT && remote)
+        plait_errorf(err, "this node cannot ask srun whether all can start: %s",
+                     why.text);
+    if (verdict == PLAIT_GO && remote && port)
+        remote->seats.launch.master_port = port;
     return verdict;
 }
 
@@ -275,6 +317,7 @@ plait_remote_create(spank_t spank, const struct plait_options *options,
         goto error;
     }
     if (read_plan(remote, spank, err) < 0 ||
+        check_site(remote, spank, discovery->plugstack, err) < 0 ||
         read_master(remote, spank, err) < 0)
         goto error;
     if (options->pin && read_binding(remote, spank, discovery, err) < 0)

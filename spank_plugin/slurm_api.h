@@ -2,6 +2,8 @@
 #ifndef PLAIT_SPANK_PLUGIN_SLURM_API_H
 #define PLAIT_SPANK_PLUGIN_SLURM_API_H
 
+#include <signal.h>
+
 #include <slurm/slurm.h>
 
 /* Calls whose names or arguments changed between 22.05 and 26.05. */
@@ -15,6 +17,15 @@ static inline int plait_slurm_load_job(job_info_msg_t **jobs, uint32_t id)
     return slurm_load_job(jobs, step, 0);
 #else
     return slurm_load_job(jobs, id, 0);
+#endif
+}
+
+static inline void plait_slurm_kill_step(slurm_step_id_t *id)
+{
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+    slurm_kill_job_step(id, SIGKILL, 0);
+#else
+    slurm_kill_job_step(id->job_id, id->step_id, SIGKILL);
 #endif
 }
 

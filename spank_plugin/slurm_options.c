@@ -57,6 +57,8 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
     options->exclude = get(arg, "exclude");
     options->cpus = get(arg, "cpus-per-task");
     options->partition = get(arg, "partition");
+    options->account = get(arg, "account");
+    options->qos = get(arg, "qos");
     for (size_t i = 0; !options->gpus && i < sizeof(gpus) / sizeof(gpus[0]);
          i++)
         options->gpus = get(arg, gpus[i]);

@@ -17,8 +17,10 @@ struct plait_slurm_options {
     int interactive;       /* this srun starts salloc's shell */
     const char *exclude;   /* NULL: not given */
     const char *cpus;      /* --cpus-per-task; NULL: not given */
-    const char *partition; /* NULL: not given */
-    const char *gpus;      /* "h100:8", "gpu:h100:8"; NULL: not given */
+    const char *partition; /* NULL: not given; the next two too */
+    const char *account;
+    const char *qos;
+    const char *gpus; /* "h100:8", "gpu:h100:8"; NULL: not given */
 };
 
 void plait_slurm_options_read(struct plait_slurm_options *options);

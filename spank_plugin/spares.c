@@ -42,17 +42,18 @@ int plait_spares_subtract(const struct plait_options *options,
     if (!options->spares || !slurm->tasks)
         return 0;
     if (!slurm->per_node)
-        return plait_errorf(err,
-                            "--spares=%d leaves out whole nodes: give --nodes "
-                            "and --ntasks-per-node",
-                            options->spares);
+        return plait_errorf(
+            err,
+            "--node-spares=%d leaves out whole nodes: give --nodes "
+            "and --ntasks-per-node",
+            options->spares);
     nodes = slurm->tasks / slurm->per_node;
     if (options->spares >= nodes)
-        return plait_errorf(err,
-                            "--spares=%d leaves none of %d node%s; ask for %d "
-                            "or more",
-                            options->spares, nodes, nodes == 1 ? "" : "s",
-                            options->spares + 1);
+        return plait_errorf(
+            err,
+            "--node-spares=%d leaves none of %d node%s; ask for %d "
+            "or more",
+            options->spares, nodes, nodes == 1 ? "" : "s", options->spares + 1);
     slurm->tasks -= options->spares * slurm->per_node;
     return 0;
 }
@@ -94,8 +95,8 @@ static int fill_command(struct command *c, int nodes,
                                         "--tp=1",
                                         "--cp=1",
                                         "--ep=1",
-                                        "--preflight",
-                                        "--spares=0",
+                                        "--node-preflight",
+                                        "--node-spares=0",
                                         "--pin=closest",
                                         "--rendezvous=torch",
                                         "--rank-order=tp-cp-ep-dp-pp"};
@@ -136,7 +137,7 @@ static char *run_preflight(const struct plait_slurm_options *slurm, int nodes,
         setenv(PLAIT_ENV_PREFLIGHT_STEP, "1", 1) == 0)
         text = plait_capture(c->argv, 1, STEP_SECONDS, &size, status);
     if (!text)
-        plait_errorf(err, "--spares: the nodes cannot be timed: %m");
+        plait_errorf(err, "--node-spares: the nodes cannot be timed: %m");
     unsetenv(PLAIT_ENV_PREFLIGHT_STEP);
     free(c);
     return text;
@@ -207,13 +208,13 @@ static int judge(char *text, int status, int spares, char *list, size_t size,
         return 0;
     bad = said ? list_nodes(line, list, size) : -1;
     if (bad < 0) {
-        plait_errorf(err, "--spares: the nodes cannot be timed: %.400s",
+        plait_errorf(err, "--node-spares: the nodes cannot be timed: %.400s",
                      *line ? line : "srun says nothing");
         return said ? PLAIT_PREFLIGHT_EXIT : 1;
     }
     if (bad > spares) {
-        plait_errorf(err, "preflight: %.400s; --spares=%d is not enough", line,
-                     spares);
+        plait_errorf(err, "preflight: %.400s; --node-spares=%d is not enough",
+                     line, spares);
         return PLAIT_PREFLIGHT_EXIT;
     }
     slurm_info("plait: preflight: %s; left out", line);
@@ -232,7 +233,8 @@ static int shrink_step(const struct plait_slurm_options *slurm, int nodes,
     if (plait_slurm_options_set("nodes", text[0]) < 0 ||
         plait_slurm_options_set("ntasks", text[1]) < 0 ||
         (*list && plait_slurm_options_set("exclude", list) < 0)) {
-        plait_errorf(err, "--spares: this Slurm lets no plugin change --nodes");
+        plait_errorf(err,
+                     "--node-spares: this Slurm lets no plugin change --nodes");
         return 1;
     }
     return 0;
@@ -242,23 +244,27 @@ static int check(const struct plait_slurm_options *slurm,
                  struct plait_error *err)
 {
     if (!getenv("SLURM_JOB_ID"))
-        return plait_errorf(err, "--spares needs nodes that are there: give it "
-                                 "to sbatch or salloc, or to srun inside a "
-                                 "job of theirs");
+        return plait_errorf(err,
+                            "--node-spares needs nodes that are there: give it "
+                            "to sbatch or salloc, or to srun inside a "
+                            "job of theirs");
     if (slurm->nodelist)
-        return plait_errorf(err, "--spares leaves out nodes, --nodelist names "
-                                 "them: give one of the two");
+        return plait_errorf(err,
+                            "--node-spares leaves out nodes, --nodelist names "
+                            "them: give one of the two");
     if (slurm->relative)
-        return plait_errorf(err, "--spares leaves out nodes, --relative counts "
-                                 "them: give one of the two");
+        return plait_errorf(err,
+                            "--node-spares leaves out nodes, --relative counts "
+                            "them: give one of the two");
     if (!slurm->tasks || !slurm->per_node)
-        return plait_errorf(err, "--spares leaves out whole nodes: give "
+        return plait_errorf(err, "--node-spares leaves out whole nodes: give "
                                  "--nodes and --ntasks-per-node");
     if (slurm->exclude && strlen(slurm->exclude) >= LIST_SIZE)
-        return plait_errorf(err,
-                            "--spares: --exclude is longer than %d characters: "
-                            "write it as node[1-9]",
-                            LIST_SIZE - 1);
+        return plait_errorf(
+            err,
+            "--node-spares: --exclude is longer than %d characters: "
+            "write it as node[1-9]",
+            LIST_SIZE - 1);
     return 0;
 }
 

@@ -6,13 +6,13 @@
 #include "topology/base/error.h"
 #include "topology/start/options.h"
 
-/* --spares: srun first runs the preflight on all nodes of its job, in a
+/* --node-spares: srun first runs the preflight on all nodes of its job, in a
  * separate step whose tasks measure and exit. Then it makes the step that was
  * asked for on the nodes that remain. So nothing in that step sees a node that
  * was left out: neither MPI nor a trainer that reads SLURM_NTASKS. */
 
 /* In the srun of the preflight step itself: set measure_only, and clear
- * --spares. Call before any check. */
+ * --node-spares. Call before any check. */
 void plait_spares_begin(struct plait_options *options);
 
 /* Subtract the tasks of the spare nodes from slurm->tasks. -1, with the reason

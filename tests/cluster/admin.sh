@@ -130,11 +130,96 @@ echo 'too_large: refuse' >site.yaml
 check "... nor where the site does not say what its GPUs are" \
     timeout 240 srun -N1 -n2 --dp=2 --model=large.yaml true
 printf 'policies:\n  - {partition: a, mix: {tp: 2}}\n' >site.yaml
-check "a broken site file is told in one line" \
-    good_and_says "plait: the site file is ignored: .*site.yaml:2:.*did you mean 'max'" \
-    srun -N1 -n2 --tp=2 true
-check "... not to jobs without flags" is "" "$(timeout 240 srun -Q true 2>&1)"
+broken="^srun: error: plait: .*site.yaml:2:.*did you mean 'max'.* is mended"
+for command in 'srun true' 'sbatch --wrap true' 'salloc true'; do
+    check "a broken site file refuses planned jobs of ${command%% *}" \
+        bad_and_says "${broken/srun/${command%% *}}" \
+        ${command%% *} -N1 -n2 --tp=2 ${command#* }
+done
+check "... in one line" is 1 \
+    "$(timeout 240 srun -Q -N1 -n2 --tp=2 true 2>&1 | wc -l)"
+check "... not jobs without flags" is "" "$(timeout 240 srun -Q true 2>&1)"
+# forged FLAG=VALUE... -- SRUN ARGUMENT...: an srun without the plugin, and a plan
+# of 2 tasks with --tp=2 that its user wrote
+sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
+    >slurm/bare.conf
+forged()
+{
+    env SLURM_CONF="$PWD/slurm/bare.conf" _SLURM_SPANK_OPTION_plait_tp=2 \
+        SLURM_PLAIT_PLAN=1/2.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*2 \
+        SLURM_PLAIT_MASTER=127.0.0.1:61234 SLURM_PLAIT_KEEP= \
+        timeout 240 srun -Q -N1 -n2 "$@"
+}
+check "... nor do forged plans pass it" bad_and_says 'site.yaml:2:' forged true
 rm site.yaml
+check "a site file that is named and not there" \
+    bad_and_says 'site.yaml: No such file' srun -N1 -n2 --tp=2 true
+echo '{}' >site.yaml
+check "a forged plan that breaks no limit" forged true
+echo 'policies: [{partition: all, max: {tp: 1}}]' >site.yaml
+check "... one that does is refused by the node" \
+    bad_and_says 'this partition allows --tp=1 at most' forged true
+echo 'policies: [{user: root, enabled: false}, {user: x*, max: {tp: 1}}]' \
+    >site.yaml
+check "flags can be switched off for a user" \
+    bad_and_says 'the site for this user allows no planned steps' \
+    srun -N1 -n2 --tp=2 true
+check "... on the node too" bad_and_says 'allows no planned steps' forged true
+echo 'policies: [{user: nobody, enabled: false}]' >site.yaml
+check "... not for others" timeout 240 srun -N1 -n2 --tp=2 true
+scontrol create partitionname=sec1 nodes=ALL >/dev/null
+echo 'policies: [{partition: "sec*", max: {tp: 1}}]' >site.yaml
+for list in sec1,all all,sec1; do
+    check "a policy of one of the partitions $list" \
+        bad_and_says 'this partition allows --tp=1' \
+        sbatch -p $list -N1 -n2 --tp=2 --wrap true
+done
+moved()
+{
+    local job
+    job=$(sbatch --parsable -H -p all -N1 -n2 --tp=2 -o moved.out \
+        --wrap 'srun echo ran') || return 1
+    scontrol update jobid="$job" partition=sec1 && scontrol release "$job"
+    until_true eval '[ -z "$(squeue -h -j '"$job"')" ]'
+    like "$(cat moved.out)" 'this partition allows --tp=1' &&
+        ! grep '^ran' moved.out
+}
+check "a job that is moved there is refused at its step" moved
+rm site.yaml
+arguments force-pin=non
+check "a forced value that is none refuses planned jobs" \
+    bad_and_says 'plugstack.conf: --pin=non.* must be closest or none' \
+    srun -N1 -n2 --tp=2 true
+check "... not others" is "" "$(timeout 240 srun -Q true 2>&1)"
+
+# Slurm loads what plugstack.conf lists twice twice.
+arguments "cache=$cachedir/c"
+timeout 240 srun -Q -N1 -n2 --tp=2 true
+check "slurmd's log has a line for a planned step" is 1 "$(logs |
+    grep -cE "plait: step [0-9]+\.0 of uid $(id -u): --tp=2, 2 tasks on 1 nodes")"
+cp "$so" spank_plait_copy.so
+for second in "$so" "$PWD/spank_plait_copy.so"; do
+    { echo "required $so cache=$cachedir/c"
+        echo "required $second cache=$cachedir/c"; } >$conf
+    check "listed twice (${second##*/}): a line for whoever uses it" \
+        is "1 0 1" "$(timeout 240 srun -Q -N1 -n2 --tp=2 \
+            bash -c 'echo rank $RANK' 2>&1 | sort | sed \
+            's/.*plait: plugstack.conf.* twice.* is ignored$/1/; s/rank //' |
+            sort | sed '1{h;d}; 2{G}' | xargs)"
+    check "... none for others" is "" "$(timeout 240 srun -Q true 2>&1)"
+    check "... in a job" timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
+        srun bash -c '[ -n "$RANK" ]'
+done
+# The lines of slurmd's log are the daemon's own.
+arguments "cache=$cachedir/c"
+forge=$'1\n[2026-01-01T00:00:00.000] error: forged\e[31m'
+env _SLURM_SPANK_OPTION_plait_tp="$forge" timeout 240 srun -Q -N1 -n2 true \
+    2>/dev/null
+env _SLURM_SPANK_OPTION_plait_tp=1 _SLURM_SPANK_OPTION_plait_pin="$forge" \
+    timeout 240 srun -Q -N1 -n2 true 2>/dev/null
+check "a flag's value makes no line in slurmd's log" \
+    is "" "$(logs | grep -aE "^\[2026-01-01T00:00:00.000\]|$(printf '\033')")"
+
 arguments "cache=$cachedir/c" tpp=2
 check "an argument that is none" bad_and_says \
     "!!  arguments .*'tpp=2' is no argument of this plugin" "$plait" doctor

@@ -12,8 +12,17 @@ chmod 755 "$TEST_HOLD" "$TEST_HOLD/prolog"
 . "$top_srcdir/tests/cluster/tap.sh" --conf "Prolog=$TEST_HOLD/prolog"
 trap 'rm -f "$TEST_HOLD"/node*; clean_up; rm -rf "$TEST_HOLD"' EXIT
 
+# The pids of tasks that wait for all nodes.
+waiting()
+{
+    local pid
+    for pid in $(pgrep -x plait-waits); do
+        readlink /proc/$pid/fd/* | grep -qF "$PWD/slurm/log/" && echo $pid
+    done 2>/dev/null
+}
+
 # late: start a step on three nodes, of which node2 is late, and return when the
-# others wait for it
+# tasks of the others wait for it
 late()
 {
     rm -f started.* out
@@ -21,7 +30,7 @@ late()
     srun -Q -w 'node[1-3]' -n3 --tp=1 \
         bash -c 'touch started.$SLURM_PROCID' >out 2>&1 &
     step=$!
-    until_true eval '[ "$(steps | wc -w)" -ge 2 ]'
+    until_true eval '[ "$(waiting | wc -w)" = 2 ]'
 }
 
 in_time()
@@ -63,8 +72,8 @@ check "... and leave nothing" until_true quiet
 # Slurm itself waits for minutes for a stopped srun to take its messages.
 late
 kill -STOP $step
-check "the nodes do not wait for an srun that is stopped" until_true \
-    grep -q 'has sent nothing for 25 seconds' slurm/log/slurmd.node1
+check "the tasks do not wait for an srun that is stopped" until_true \
+    eval '[ -z "$(waiting)" ]'
 rm -f "$TEST_HOLD/node2"
 kill -CONT $step
 check "... which says so once it goes on" in_time
@@ -92,20 +101,66 @@ else
     skip "a slow step daemon is waited for" "no strace, or it is forbidden"
 fi
 
-# A node without the plugin cannot report that it lacks it: Slurm starts its
-# tasks.
-sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
-    >slurm/bare.conf
-kill "$(cat slurm/slurmd.node2.pid)"
-until_true eval '! kill -0 "$(cat slurm/slurmd.node2.pid)" 2>/dev/null'
-setsid slurmd -D -N node2 -f "$PWD/slurm/bare.conf" >/dev/null 2>&1 &
-echo $! >slurm/slurmd.node2.pid
-until_true scontrol ping >/dev/null
-check "a node without the plugin works" \
-    until_true timeout 20 srun -Q -w node2 -n1 true
-check "... is named where it should follow a plan" refused \
-    'plait: node2: its tasks started without a plan: it lacks' \
-    srun -Q -w 'node[1-3]' -n3 --tp=1 bash -c '
-        [ -z "$RANK" ] || touch started.$SLURM_PROCID; sleep 30'
-check "... before any other task starts" is "" "$(ls started.* 2>/dev/null)"
+# An srun without the plugin, whose user has written the program that the node
+# asks, and cancels the step: Slurm would drain the node.
+if command -v python3 >/dev/null; then
+    cat >host.py <<'END'
+# Listens for a node, and either sends it line ends for ever (signs), or never
+# lets the kernel accept it (full). Says which port it has.
+import socket, sys, time
+s = socket.socket()
+s.bind(("", 0))
+s.listen(0 if sys.argv[1] == "full" else 9)
+crowd = []
+for _ in range(4 if sys.argv[1] == "full" else 0):
+    one = socket.socket()
+    one.setblocking(False)
+    one.connect_ex(("127.0.0.1", s.getsockname()[1]))
+    crowd.append(one)
+print(s.getsockname()[1], flush=True)
+if crowd:
+    time.sleep(300)
+guest, _ = s.accept()
+for _ in range(300):
+    guest.send(b"\n")
+    time.sleep(1)
+END
+    sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
+        >slurm/bare.conf
+    # held HOW: seconds until node1 is idle after the step was cancelled
+    held()
+    {
+        local fake began
+        rm -f port
+        python3 host.py "$1" >port 2>/dev/null &
+        fake=$!
+        until_true [ -s port ]
+        env SLURM_CONF="$PWD/slurm/bare.conf" _SLURM_SPANK_OPTION_plait_tp=1 \
+            SLURM_PLAIT_PLAN=1/1.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*1 \
+            SLURM_PLAIT_MASTER=127.0.0.1:61234 SLURM_PLAIT_KEEP= \
+            SLURM_PLAIT_AGREE="$(cat port):00000000000000000000000000000000" \
+            srun -w node1 -n1 true >held.out 2>&1 &
+        if [ "$1" = full ]; then
+            until_true eval '[ -n "$(steps)" ]'
+        else
+            until_true eval '[ -n "$(waiting)" ]'
+        fi
+        scancel --user="$(id -un)"
+        began=$SECONDS
+        until_true eval '[ -z "$(steps)" ] &&
+            [ "$(sinfo -h -n node1 -o %T)" = idle ]'
+        echo $((SECONDS - began))
+        kill $fake 2>/dev/null
+        wait $!
+    }
+    until_true quiet
+    # KillWait is 2 here; a node takes 10 to give up a silent host.
+    for how in signs full; do
+        seconds=$(held $how 2>/dev/null)
+        check "a fake srun ($how) holds a cancelled step no longer: $seconds s" \
+            [ "$seconds" -le 20 ]
+    done
+else
+    skip "a fake srun holds no cancelled step" "no python3"
+fi
 done_testing

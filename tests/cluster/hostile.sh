@@ -125,7 +125,7 @@ measured()
             s/(node[1-4]: (other processes want its cores|its (cores|memory|link)
  [^;(]*) \([^;]*\)(; )?)*//' | tr -d '\n')"; }
 }
-check "... no preflight" measured "${planned[@]}" --preflight true
+check "... no preflight" measured "${planned[@]}" --node-preflight true
 if [ -x "$train" ]; then
     python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
     chmod 644 c.yaml tokens.bin

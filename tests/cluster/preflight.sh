@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --preflight on nodes with networks and processes of their own: quiet nodes
+# --node-preflight on nodes with networks and processes of their own: quiet nodes
 # pass, a slow link and busy cores are named. RUNS: number of quiet runs (2).
 . "$top_srcdir/tests/cluster/own_networks.sh" tc
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes
 
-planned=(srun -Q -N4 --ntasks-per-node=2 --tp=2 --preflight)
+planned=(srun -Q -N4 --ntasks-per-node=2 --tp=2 --node-preflight)
 
 # PID of the first process of node $1, by which to enter its namespaces.
 pid_of()
@@ -50,7 +50,7 @@ mv slurm/plugstack.conf plugstack
 : >slurm/plugstack.conf
 check "plait run without the plugin measures too" is "0 1 2 3 4 5 6 7" \
     "$(timeout 240 srun -Q -N4 --ntasks-per-node=2 "$plait" run --tp=2 \
-        --preflight sh -c 'echo $RANK' 2>&1 | sort | xargs)"
+        --node-preflight sh -c 'echo $RANK' 2>&1 | sort | xargs)"
 mv plugstack slurm/plugstack.conf
 
 end='[[:space:]]*srun'

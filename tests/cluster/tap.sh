@@ -107,6 +107,20 @@ steps()
     cluster steps "$work/slurm"
 }
 
+# plugstack_of NODE [LINE]: the node's plugstack.conf is LINE; without it, as
+# where nobody installed the plugin
+plugstack_of()
+{
+    printf '%s\n' "${2:-}" >"slurm/plugstack.$1"
+    sed "s:^PlugStackConfig=.*:PlugStackConfig=$PWD/slurm/plugstack.$1:" \
+        slurm/slurm.conf >"slurm/slurm.$1"
+    kill "$(cat "slurm/slurmd.$1.pid")"
+    until_true eval '! kill -0 "$(cat "slurm/slurmd.'"$1"'.pid")" 2>/dev/null'
+    setsid slurmd -D -N "$1" -f "$PWD/slurm/slurm.$1" >/dev/null 2>&1 &
+    echo $! >"slurm/slurmd.$1.pid"
+    until_true timeout 20 srun -Q -w "$1" -n1 true
+}
+
 cluster()
 {
     "$here/slurm-cluster.sh" "$@"

@@ -48,6 +48,9 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
     case S_JOB_TOTAL_TASK_COUNT:
         value = slurm.tasks;
         break;
+    case S_JOB_UID:
+        value = 1234;
+        break;
     case S_TASK_ID:
         value = (uint32_t)slurm.local;
         break;
@@ -162,45 +165,24 @@ void slurm_job_step_layout_free(slurm_step_layout_t *layout)
     (void)layout;
 }
 
-/* There are no processes on the nodes of this Slurm. */
-int slurm_job_step_get_pids(slurm_step_id_t *id, char *nodes,
-                            job_step_pids_response_msg_t **message)
-{
-    (void)id;
-    (void)nodes;
-    *message = NULL;
-    return SLURM_ERROR;
-}
+/* What srun says to debuggers: 1 once all tasks have started. */
+int MPIR_debug_state;
 
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
-typedef list_t *list_pointer;
-typedef list_itr_t *iterator_pointer;
+int slurm_kill_job_step(slurm_step_id_t *id, uint16_t signal, uint16_t flags)
+{
+    (void)flags;
+    slurm.killed += id->job_id == slurm.job && signal == 9;
+    return SLURM_SUCCESS;
+}
 #else
-typedef List list_pointer;
-typedef ListIterator iterator_pointer;
+int slurm_kill_job_step(uint32_t job, uint32_t step, uint16_t signal)
+{
+    (void)step;
+    slurm.killed += job == slurm.job && signal == 9;
+    return SLURM_SUCCESS;
+}
 #endif
-
-iterator_pointer slurm_list_iterator_create(list_pointer list)
-{
-    (void)list;
-    return NULL;
-}
-
-void *slurm_list_next(iterator_pointer at)
-{
-    (void)at;
-    return NULL;
-}
-
-void slurm_list_iterator_destroy(iterator_pointer at)
-{
-    (void)at;
-}
-
-void slurm_job_step_pids_response_msg_free(void *message)
-{
-    (void)message;
-}
 
 int slurm_load_node_single(node_info_msg_t **info, char *name, uint16_t flags)
 {
@@ -319,6 +301,8 @@ int slurm_load_job(job_info_msg_t **jobs, uint32_t id, uint16_t flags)
     if (id != slurm.job)
         return SLURM_ERROR;
     job.partition = (char *)slurm.partition;
+    job.account = (char *)slurm.account;
+    job.user_id = 0;
     message.record_count = 1;
     message.job_array = &job;
     *jobs = &message;

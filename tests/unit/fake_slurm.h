@@ -21,7 +21,11 @@ struct fake_slurm {
     const char *ntasks, *ntasks_per_node, *node_count, *gpus_per_task,
         *tres_per_task, *interactive, *relative;
     char set[256];
+    const char *account;
+    int killed; /* how often the step was */
 };
+
+extern int MPIR_debug_state;
 
 extern struct fake_slurm slurm;
 

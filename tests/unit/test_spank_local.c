@@ -21,14 +21,18 @@
 static int join(uint32_t index, const char *why, const char *note)
 {
     struct plait_error err;
-    int port = index == 1 ? 111 : 0;
+    struct plait_call call;
+    int port = 0;
     enum plait_verdict verdict;
 
     slurm.context = S_CTX_REMOTE;
     slurm.nodeid = index;
     spank_setenv(NULL, PLAIT_ENV_AGREE, getenv(PLAIT_ENV_AGREE), 1);
     spank_setenv(NULL, "SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1", 1);
-    verdict = plait_agreement_join(NULL, why, note, &port, &err);
+    plait_agreement_init(&call);
+    plait_agreement_call(&call, NULL, why, note, index == 1 ? 111 : 0);
+    verdict = plait_agreement_hear(&call, 0, 1, &port, &err);
+    plait_agreement_close(&call);
     return verdict == PLAIT_GO ? port : (int)verdict;
 }
 
@@ -75,6 +79,7 @@ static void test_nodes(void)
 {
     int quiet = dup(STDERR_FILENO); /* srun closes its own on refusal */
     struct plait_agreement *a;
+    struct plait_call call;
 
     ok(all_hear(111, 9, NULL, NULL) && !strstr(slurm.said, "too"),
        "all nodes go on, with RANK 0's port");
@@ -94,12 +99,85 @@ static void test_nodes(void)
     dup2(quiet, STDERR_FILENO);
     close(quiet);
     unsetenv(PLAIT_ENV_AGREE);
-    ok(plait_agreement_join(NULL, NULL, NULL, &quiet, NULL) == PLAIT_CUT,
-       "nor what its environment says of it");
+    plait_agreement_init(&call);
+    plait_agreement_call(&call, NULL, NULL, NULL, 0);
+    ok(call.verdict == PLAIT_CUT, "nor what its environment says of it");
     spank_unsetenv(NULL, PLAIT_ENV_AGREE);
-    ok(plait_agreement_join(NULL, NULL, NULL, &quiet, NULL) == PLAIT_ALONE,
-       "but none is needed");
+    plait_agreement_init(&call);
+    plait_agreement_call(&call, NULL, NULL, NULL, 0);
+    ok(call.verdict == PLAIT_ALONE, "but none is needed");
     slurm.context = S_CTX_LOCAL;
+}
+
+/* The tasks of a node, of which the first asks srun and tells the others. */
+static void test_tasks(void)
+{
+    int quiet = dup(STDERR_FILENO), port = 0, good = 0, status;
+    struct plait_agreement *a = NULL;
+    struct plait_call call[4];
+    struct plait_error err;
+
+    fake_step_load(S_CTX_LOCAL);
+    a = meet();
+    slurm.context = S_CTX_REMOTE;
+    spank_setenv(NULL, PLAIT_ENV_AGREE, getenv(PLAIT_ENV_AGREE), 1);
+    spank_setenv(NULL, "SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1", 1);
+    for (int i = 0; i < 4; i++) {
+        slurm.nodeid = (uint32_t)i;
+        plait_agreement_init(&call[i]);
+        plait_agreement_call(&call[i], NULL, NULL, NULL, i == 2 ? 123 : 0);
+    }
+    fflush(stdout);
+    for (int local = 2; local >= 0; local--)
+        if (fork() == 0)
+            _exit(plait_agreement_hear(&call[0], local, 3, &port, &err) !=
+                      PLAIT_GO ||
+                  port != 123);
+    for (int i = 0; i < 4; i++)
+        plait_agreement_close(&call[i]);
+    for (int i = 0; i < 3; i++)
+        good += wait(&status) > 0 && status == 0;
+    ok(good == 3, "%d of 3 tasks hear what one of them is told", good);
+    plait_agreement_end(a);
+    slurm.context = S_CTX_LOCAL;
+    dup2(quiet, STDERR_FILENO);
+    close(quiet);
+}
+
+static void test_silent(void)
+{
+    int quiet = dup(STDERR_FILENO), status = 0;
+    struct plait_agreement *a = meet();
+    pid_t pid;
+
+    MPIR_debug_state = 1;
+    ok(join(0, NULL, NULL) == PLAIT_STOP,
+       "tasks that started elsewhere stop it");
+    plait_agreement_end(a);
+    slurm.context = S_CTX_LOCAL;
+    ok(strstr(slurm.said, "plait: b, c, d: started tasks without a plan") &&
+           slurm.killed == 1,
+       "and are ended, and named: %s", slurm.said);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        meet();
+        exit(0); /* as srun does when all tasks have ended with 0 */
+    }
+    waitpid(pid, &status, 0);
+    ok(WIFEXITED(status) && WEXITSTATUS(status) == 1,
+       "srun does not end with 0 either: %d", WEXITSTATUS(status));
+    pid = fork();
+    if (pid == 0) {
+        meet();
+        exit(7);
+    }
+    waitpid(pid, &status, 0);
+    ok(WIFEXITED(status) && WEXITSTATUS(status) == 7,
+       "its tasks' status stays");
+    MPIR_debug_state = 0;
+    dup2(quiet, STDERR_FILENO);
+    close(quiet);
 }
 
 static void test_local(void)
@@ -165,25 +243,25 @@ static void test_spares(void)
     fake_step_load(S_CTX_ALLOCATOR);
     fake_slurm_flag("tp", "2");
     fake_slurm_flag("pp", "3");
-    fake_slurm_flag("spares", "1");
+    fake_slurm_flag("node-spares", "1");
     slurm.node_count = "4-4";
     slurm.ntasks_per_node = "2";
     ok(fake_step_in_child(slurm_spank_init_post_opt) == 0,
        "three of four nodes fit pp 3");
-    fake_slurm_flag("spares", "0");
+    fake_slurm_flag("node-spares", "0");
     ok(fake_step_in_child(slurm_spank_init_post_opt) == 1, "four do not");
-    fake_slurm_flag("spares", "4");
+    fake_slurm_flag("node-spares", "4");
     ok(slurm_spank_exit(NULL, 0, NULL) == 0 &&
            fake_step_in_child(slurm_spank_init_post_opt) == 1,
        "no node would be left");
     slurm.ntasks_per_node = NULL;
     slurm.ntasks = "8";
-    fake_slurm_flag("spares", "1");
+    fake_slurm_flag("node-spares", "1");
     ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
        "nodes of unequally many tasks");
     fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "2");
-    fake_slurm_flag("spares", "1");
+    fake_slurm_flag("node-spares", "1");
     slurm.node_count = "4-4";
     slurm.ntasks_per_node = "2";
     unsetenv("SLURM_JOB_ID");
@@ -247,9 +325,11 @@ static int policy(const char *partition, const char *gpus, int tp,
     static const char text[] =
         "policies:\n"
         "  - {partition: \"gpu-*\", tp_within: nvlink, max: {tp: 8}}\n"
-        "  - {gpu: v100, max: {tp: 4}}\n";
+        "  - {gpu: v100, max: {tp: 4}}\n"
+        "  - {partition: gpu-off, enabled: false}\n"
+        "  - {account: phys, user: \"a*\", qos: low, max: {tp: 2}}\n";
     struct plait_site *site = plait_site_parse("site", text, strlen(text), err);
-    struct plait_job job = {partition, gpus};
+    struct plait_job job = {.partition = partition, .gpus = gpus};
     struct plait_layout layout;
     int rc;
 
@@ -279,6 +359,12 @@ static void test_policies(void)
     ok(policy(NULL, "gpu:V100:4(S:0-1)", 8, &within, &err) == -1 &&
            strstr(err.text, "a GPU of type v100 allows --tp=4"),
        "a GPU's limit: %s", err.text);
+    ok(policy("cpu,gpu-a", NULL, 9, &within, &err) == -1 &&
+           policy("gpu-a,cpu", NULL, 9, &within, &err) == -1,
+       "each partition of a list counts");
+    ok(policy("gpu-off", NULL, 1, &within, &err) == -1 &&
+           strstr(err.text, "this partition allows no planned steps"),
+       "a switch: %s", err.text);
     ok(policy(NULL, "gpu:v100s:4", 8, &within, &err) == 0,
        "a longer name is another GPU");
 }
@@ -460,6 +546,8 @@ int main(void)
     unsetenv("SLURM_HET_SIZE");
     unsetenv("SLURM_STEP_RESV_PORTS");
     test_local();
+    test_tasks();
+    test_silent();
     test_spares();
     test_ports();
     test_policies();

@@ -33,6 +33,10 @@ extern "C" {
 #define PLAIT_ENV_STEP_SECRET "SLURM_PLAIT_SECRET"
 /* "PORT:TOKEN": where srun waits for the nodes; not passed on to tasks. */
 #define PLAIT_ENV_AGREE "SLURM_PLAIT_AGREE"
+/* In a job that was submitted with flags, and in its steps: the names of the
+ * flags, separated by commas. Without PLAIT_ENV_PLAN nothing has planned the
+ * step: the plugin was removed since. */
+#define PLAIT_ENV_FLAGS "SLURM_PLAIT_FLAGS"
 /* With --preflight, the token by which its tasks recognize each other; not
  * passed on to them. */
 #define PLAIT_ENV_PREFLIGHT "SLURM_PLAIT_PREFLIGHT"

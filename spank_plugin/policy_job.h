@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SPANK_PLUGIN_POLICY_JOB_H
+#define PLAIT_SPANK_PLUGIN_POLICY_JOB_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "spank_plugin/policy.h"
+
+enum { PLAIT_POLICY_USER = 256 };
+
+/* A user's name, or number where it has none; returns `name`. */
+const char *plait_policy_user(uid_t uid, char name[PLAIT_POLICY_USER]);
+
+/* plait_policy_check() for job `id` on these nodes: its partition, user,
+ * account and QOS and its nodes' GPUs are as slurmctld knows them, since the
+ * user could have changed the environment. `site` may be NULL. */
+int plait_policy_check_job(const struct plait_site *site, uint32_t id,
+                           char **nodes, int n,
+                           const struct plait_layout *layout,
+                           enum plait_within *within, struct plait_error *err);
+
+#endif

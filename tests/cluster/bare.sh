@@ -1,0 +1,92 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A planned step whose nodes lack the plugin, all or some, is ended by srun, which
+# names them and fails, whether their tasks still run or ended at once.
+. "$top_srcdir/tests/cluster/tap.sh"
+
+all='node1 node2 node3 node4'
+bare=
+
+# has NAME LIST: whether NAME is one of the list's
+has()
+{
+    case " $2 " in *" $1 "*) ;; *) return 1 ;; esac
+}
+
+# lack NODE...: these nodes lack the plugin, the others have it
+lack()
+{
+    local node
+    for node in $all; do
+        if has $node "$*"; then
+            has $node "$bare" || plugstack_of $node
+        elif has $node "$bare"; then
+            plugstack_of $node "$(cat slurm/plugstack.conf)"
+        fi
+    done
+    bare=$*
+}
+
+# ended_by_srun LIST COMMAND...: a step of a task on each of these nodes fails
+# within 20 seconds; one line names those that lack the plugin
+ended_by_srun()
+{
+    local list=$1 out rc began=$SECONDS names
+    shift
+    names=$(for node in $bare; do
+        case ",$list," in *,$node,*) echo $node ;; esac
+    done | paste -s -d, | sed 's/,/, /g')
+    until_true eval '[ -z "$(steps)" ]'
+    out=$(timeout 120 srun -Q -w "$list" -N"$(tr , '\n' <<<"$list" | wc -l)" \
+        --ntasks-per-node=1 --tp=1 "$@" 2>&1)
+    rc=$?
+    echo "$out"
+    [ $rc != 0 ] && [ $rc != 124 ] || { echo "exit status $rc"; return 1; }
+    [ $((SECONDS - began)) -le 20 ] || { echo "after $SECONDS s"; return 1; }
+    is 1 "$(grep -c plait: <<<"$out")" &&
+        like "$out" "plait: $names: started tasks without a plan"
+}
+
+check "with the plugin" timeout 120 srun -Q -w node1,node2 -n2 --tp=1 true
+for nodes in node1 node2 'node1 node2'; do
+    lack $nodes
+    for task in true 'sleep 1' 'sleep 20' false; do
+        check "${nodes/ / and } of two lack it: $task" \
+            ended_by_srun node1,node2 $task
+    done
+done
+check "one node of one: true" ended_by_srun node2 true
+for nodes in node4 'node1 node3' "$all"; do
+    lack $nodes
+    for task in true 'sleep 20'; do
+        check "$nodes of four lack it: $task" \
+            ended_by_srun node1,node2,node3,node4 $task
+    done
+done
+refused_too()
+{
+    timeout 120 srun -Q -w node1,node2 -n2 --ntasks-per-node=1 "$@" 2>&1 &&
+        return 1
+    [ $? != 124 ]
+}
+check "what srun refuses itself fails there too" refused_too --tp=2 true
+check "... and does not run on" refused_too --tp=2 sleep 300
+# srun itself lacks it where a batch job's first node does: Slurm then knows
+# nothing of the flags, and only the job's mark is left, for whoever reads it.
+marked()
+{
+    printf '#!/bin/bash\n#SBATCH -w node1,node2 -n2 --tp=1 --dp=2\n%s\n' \
+        'srun -n1 -N1 bash -c "echo \$SLURM_PLAIT_FLAGS:\$SLURM_PLAIT_PLAN"' \
+        >script
+    batch script.out script && is tp,dp: "$(cat script.out)"
+}
+check "a job whose first node lacks it bears a mark" marked
+check "jobs without flags run" timeout 120 srun -Q -N4 true
+echo garbage >garbage.so
+lack
+plugstack_of node1 "optional $PWD/garbage.so"
+bare=node1
+check "a file that is no plugin" ended_by_srun node1,node2 true
+check "nodes stay up" is 4 "$(sinfo -h -N -o '%N %T' |
+    grep -cE ' (idle|completing|mixed|allocated)$')"
+done_testing
