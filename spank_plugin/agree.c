@@ -18,6 +18,7 @@
 #include "topology/base/thread.h"
 #include "topology/layout/launch.h"
 #include "topology/start/meeting.h"
+#include "topology/start/meeting_line.h"
 
 /* GIVE_UP: seconds without news after which srun gives the step up, as Slurm
  * itself does with a launch. LATE: after which a node that has started its
@@ -210,10 +211,16 @@ static void *host(void *arg)
 {
     struct plait_agreement *a = arg;
     int late = 0, rc = wait_for_nodes(a, &late);
+    int old = rc < 0 && errno == EPROTO ? plait_meeting_old(a->meeting) : -1;
 
-    if (rc < 0)
+    if (old >= 0)
+        refuse(a, a->nodes[old],
+               "its plait plugin is older than that of srun's node; install "
+               "one version on both",
+               0);
+    else if (rc < 0)
         refuse_left(a);
-    if (rc < 0 || conclude(a, late)) {
+    if (old < 0 && (rc < 0 || conclude(a, late))) {
         plait_meeting_cancel(a->meeting); /* no more signs of life */
         return NULL;
     }
@@ -296,8 +303,8 @@ static int open_meeting(struct plait_agreement *a, const uint16_t ports[2],
     a->meeting = plait_meeting_create(a->nnodes, token, ports, err);
     if (!a->meeting)
         return -1;
-    snprintf(text, sizeof(text), "%d:%s", plait_meeting_port(a->meeting),
-             token);
+    snprintf(text, sizeof(text), "%d:%s:%d", plait_meeting_port(a->meeting),
+             token, PLAIT_MEETING_VERSION);
     if (setenv(PLAIT_ENV_AGREE, text, 1) == 0 &&
         plait_meeting_keep(a->meeting, PLAIT_AGREE_SIGN) == 0 &&
         start_thread(a, host) == 0)

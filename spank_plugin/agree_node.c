@@ -9,6 +9,7 @@
 
 #include "spank_plugin/agree.h"
 #include "spank_plugin/remote.h"
+#include "topology/start/meeting_line.h"
 
 /* In slurmstepd no signal reaches a wait, and Slurm drains a node where a
  * cancelled step is still there after UnkillableStepTimeout, 60 seconds by
@@ -26,14 +27,18 @@ struct word {
     int port;
 };
 
-/* Where srun listens: at the address from which it launched the step. */
-static int find_place(spank_t spank, struct plait_meeting_place *place)
+/* Where srun listens: at the address from which it launched the step. *version:
+ * that of its meetings, PLAIT_MEETING_VERSION here. */
+static int find_place(spank_t spank, struct plait_meeting_place *place,
+                      int *version)
 {
     char text[96];
 
     memset(place, 0, sizeof(*place));
+    *version = 1;
     if (plait_remote_get_env(spank, PLAIT_ENV_AGREE, text, sizeof(text)) < 0 ||
-        sscanf(text, "%5d:%64[0-9a-f]", &place->port, place->token) != 2)
+        sscanf(text, "%5d:%64[0-9a-f]:%9d", &place->port, place->token,
+               version) < 2)
         return -1;
     place->quiet = PLAIT_AGREE_QUIET;
     if (plait_remote_get_env(spank, "SLURM_LAUNCH_NODE_IPADDR", place->host,
@@ -46,8 +51,9 @@ static int find_place(spank_t spank, struct plait_meeting_place *place)
 int plait_agreement_exists(spank_t spank)
 {
     struct plait_meeting_place place;
+    int version;
 
-    return find_place(spank, &place) == 0;
+    return find_place(spank, &place, &version) == 0;
 }
 
 static void close_at(int *fd)
@@ -96,10 +102,19 @@ void plait_agreement_call(struct plait_call *call, spank_t spank,
 {
     char text[PLAIT_MEETING_SAID];
     uint32_t node = 0;
+    int version;
 
-    if (find_place(spank, &call->place) < 0)
+    if (find_place(spank, &call->place, &version) < 0)
         return;
     spank_get_item(spank, S_JOB_NODEID, &node);
+    if (version < PLAIT_MEETING_VERSION) {
+        /* srun prints it, and answers "stop" */
+        plait_meeting_refuse_old(&call->place, (int)node,
+                                 "no 0 its plait plugin is newer than that of "
+                                 "srun's node; install one version on both");
+        call->verdict = PLAIT_STOP;
+        return;
+    }
     if (why)
         snprintf(text, sizeof(text), "no 0 %s", why);
     else

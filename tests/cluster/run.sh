@@ -94,14 +94,18 @@ check "one of the user's own is kept" is "8 $(printf '%032d' 7)" \
 # shows, and cannot keep ranks from theirs. Task 3 waits until it has tried.
 cat >stranger <<'END2'
 #!/usr/bin/python3
-import os, socket, subprocess, sys, time
+import os, secrets, socket, subprocess, sys, time
 job, munge, port = sys.argv[1], ["munge", "--socket=" + sys.argv[2], "-s"], 61500
 other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 def say(index, text):
     for _ in range(1200):
         try:
             with socket.create_connection(("127.0.0.1", port), 60) as s:
-                s.sendall(b"plait %s %d %s\n" % (job.encode(), index, text))
+                greeting = s.makefile("rb").readline()
+                assert greeting.startswith(b"plait-meeting 2 ")
+                s.sendall(b"member %d %s %s %s\n" % (
+                    index, secrets.token_hex(16).encode(),
+                    secrets.token_hex(32).encode(), text))
                 return s.recv(100)
         except ConnectionRefusedError:
             time.sleep(0.05)
@@ -111,12 +115,14 @@ def seal(text, who=[]):
     return subprocess.check_output(who + munge + [text]).strip()
 for index in 0, 1, 2:
     rank = " %d" % (index + 1)
+    rest = " 0 " + secrets.token_hex(16)
     said = [b"", b"MUNGE:AwQFAAC:", b"x" * 4000,
-            seal("plait node %s 9" % job),
-            seal("plait node 1.0" + rank),
-            seal("plait node %s %s and more" % (job, rank))]
+            seal("plait node %s 9%s" % (job, rest)),
+            seal("plait node 1.0" + rank + rest),
+            seal("plait node %s%s%s" % (job, rank, rest)),
+            seal("plait node %s%s%s and more" % (job, rank, rest))]
     if os.getuid() == 0:
-        said.append(seal("plait node " + job + rank, other))
+        said.append(seal("plait node " + job + rank + rest, other))
     print(*(say(index, text) for text in said))
 END2
 wait_for_three='echo $SLURM_JOB_ID.$SLURM_STEP_ID >job.$SLURM_PROCID
@@ -158,6 +164,50 @@ if command -v python3 >/dev/null; then
         "$(MASTER_PORT=61500 timeout 240 srun -Q -N4 -n4 sh -c \
             "$wait_for_three" "$plait" 2>&1 | sort | uniq -c | xargs)" \
         '^4 [0-9a-f]{64}$'
+    kill $!
+    wait
+fi
+
+# Another user listens at the port that MASTER_PORT would be, at all ports but one
+# at which the tasks may meet, and has the name of each node's socket: it costs
+# the step nothing.
+cat >squatter <<'END2'
+#!/usr/bin/python3
+import os, resource, socket, struct, sys, time
+job, step = map(int, sys.argv[1].split("."))
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+value = 0xcbf29ce484222325
+for byte in struct.pack("=III", job, step, 0x706c6169):
+    value = (value ^ byte) * 0x100000001b3 % 2**64
+stride = 1 + value % 4492
+ports = [61003 + ((value >> 32) + i * stride) % 4493 for i in range(32)]
+name = "\0plait-run-%d-%s-" % (os.getuid(), sys.argv[1])
+if os.getuid() == 0:
+    os.setuid(65534)
+held = [socket.create_server(("", port)) for port in
+        sorted({*ports[:-1], 61003 + (job * 2777 + step) % 4493})]
+for node in range(4):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].bind(name + str(node))
+    held[-1].listen(1)
+open(os.path.join(sys.argv[2], "held"), "w").close()
+time.sleep(240)
+END2
+wait_for_all='echo $SLURM_JOB_ID.$SLURM_STEP_ID >job.$SLURM_PROCID
+    until [ -e go ]; do sleep 0.05; done
+    exec "$0" run --tp=1 sh -c "echo \$PLAIT_SECRET \$MASTER_PORT"'
+if command -v python3 >/dev/null; then
+    rm -f go job.*
+    mkdir -m 777 open
+    timeout 240 srun -Q "${four[@]}" sh -c "$wait_for_all" "$plait" >got 2>&1 &
+    job=$!
+    until_true [ -s job.0 ]
+    python3 squatter "$(cat job.0)" open &
+    until_true [ -e open/held ]
+    touch go
+    wait $job
+    check "ports and names that another user holds cost nothing" like \
+        "$(sort got | uniq -c | xargs)" '^8 [0-9a-f]{64} 6[0-9]{4}$'
     kill $!
     wait
 fi

@@ -2,12 +2,12 @@
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,159 +218,160 @@ static void check_link(void)
     plait_meeting_destroy(meeting);
 }
 
-/* A connection that ends before it has shown the token is dropped. */
-static void check_guest(void)
+static int dial(const struct sockaddr_in *at)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int listener = socket(AF_INET, SOCK_STREAM, 0), fd, pid;
-    socklen_t size = sizeof(at);
-    struct timeval most = {.tv_sec = 30};
-    char byte;
+    struct timeval most = {.tv_sec = 20};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-    if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 9) ||
-        getsockname(listener, (struct sockaddr *)&at, &size))
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+    if (connect(fd, (const struct sockaddr *)at, sizeof(*at)))
+        perror("connect");
+    return fd;
+}
+
+static int serve(struct sockaddr_in *at)
+{
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t size = sizeof(*at);
+
+    *at = (struct sockaddr_in){.sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    if (bind(listener, (struct sockaddr *)at, size) || listen(listener, 999) ||
+        getsockname(listener, (struct sockaddr *)at, &size))
         perror("a listener");
     fflush(stdout);
-    pid = plait_preflight_serve("token", listener);
-    fd = socket(AF_INET, SOCK_STREAM, 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
-    ok(connect(fd, (struct sockaddr *)&at, size) == 0 &&
-           shutdown(fd, SHUT_WR) == 0 && recv(fd, &byte, 1, 0) == 0,
-       "a guest that ends without the token is dropped");
-    close(fd);
+    return plait_preflight_serve("token", listener);
+}
+
+/* Who guesses learns nothing: each byte of a wrong line is taken, however much
+ * of it is right, and the drop comes after its end alone. 500 strangers keep no
+ * task out. */
+static void check_guest(void)
+{
+    static const char *const starts[] = {"t", "token", "x", "member 0 "};
+    struct sockaddr_in at;
+    int pid = serve(&at), fds[500], early = 0, late = 0;
+    double rate = 0;
+    char byte, line[128];
+
+    for (int i = 0; i < 4; i++) {
+        int fd = dial(&at);
+        struct pollfd one = {.fd = fd, .events = POLLIN};
+
+        while (recv(fd, &byte, 1, 0) == 1 && byte != '\n')
+            ; /* the greeting */
+        if (send(fd, starts[i], strlen(starts[i]), MSG_NOSIGNAL) < 0)
+            early++;
+        early += poll(&one, 1, 200) > 0;
+        send(fd, "\n", 1, MSG_NOSIGNAL);
+        late += recv(fd, &byte, 1, 0) != 0;
+        close(fd);
+    }
+    ok(!early && !late,
+       "wrong lines are dropped after their end: %d earlier, %d not", early,
+       late);
+    ok(plait_preflight_measure_link("127.0.0.1", ntohs(at.sin_port), "tokem",
+                                    &rate) < 0 &&
+           rate == 0,
+       "who has another token measures nothing");
+    for (int i = 0; i < 500; i++)
+        fds[i] = dial(&at);
+    ok(plait_preflight_measure_link("127.0.0.1", ntohs(at.sin_port), "token",
+                                    &rate) == 0 &&
+           rate > 0,
+       "a task measures behind 500 strangers");
+    while (recv(fds[0], line, 1, 0) == 1)
+        ; /* the greeting, which is all that it gets */
+    ok(recv(fds[0], line, 1, MSG_DONTWAIT) == 0,
+       "... of which the oldest went");
+    for (int i = 0; i < 500; i++)
+        close(fds[i]);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
 
-/* ---- who may join a meeting ---- */
+/* ---- what tasks tell each other ---- */
 
-static int check_said(void *arg, int index, const char *text)
+static int reports(const char *text)
 {
-    (void)arg;
-    return index == 1 && strcmp(text, "a member") == 0;
+    struct plait_preflight_report report;
+
+    return plait_preflight_read_report(text, 4, 1, &report) == 0;
 }
 
-/* Joins a meeting in a child process, which ends with 0 if the answer is
- * "well". */
-static pid_t come(int port, int index, const char *text)
+static int contacts(const char *text)
 {
-    pid_t pid = fork();
+    struct plait_preflight_contact contact;
 
-    if (pid == 0) {
-        struct plait_meeting_place place = {
-            .host = "127.0.0.1", .token = "known", .port = port};
-        char *answer = malloc(PLAIT_MEETING_ANSWER);
-        struct plait_error err;
-
-        for (int fd = 3; fd < 64; fd++) /* do not keep the listener open */
-            close(fd);
-        _exit(!answer ||
-              plait_meeting_join(&place, index, text, 60, answer, &err) < 0 ||
-              strcmp(answer, "well") != 0);
-    }
-    return pid;
+    return plait_preflight_read_contact(text, 4, &contact) > 0;
 }
 
-/* On one machine, where a name serves as well as a port. Connections that send
- * nothing are dropped, the oldest first. */
-static void check_here(void)
+static void check_texts(void)
 {
-    struct plait_meeting_place place = {.token = "known", .patience = 60};
-    struct plait_meeting *meeting;
-    struct plait_error err;
-    static char said[PLAIT_MEETING_ANSWER];
-    int status = 1, held[300];
-    pid_t pid;
+    struct plait_preflight_report in = {.node = "n1",
+                                        .node_rank = 1,
+                                        .product = 2e9,
+                                        .memory = 3e9,
+                                        .others = 0.5,
+                                        .other = "a\033[2Jb",
+                                        .nedges = 1,
+                                        .edge = {{3, 4e9}}},
+                                  out;
+    char text[512];
 
-    snprintf(place.here, sizeof(place.here), "plait-test-%d", (int)getpid());
-    meeting = plait_meeting_create_here(1, "known", place.here, &err);
+    plait_preflight_print_report(&in, text, sizeof(text));
+    ok(plait_preflight_read_report(text, 4, 1, &out) == 0 &&
+           out.product == 2e9 && out.nedges == 1 && out.edge[0].to == 3 &&
+           strcmp(out.other, "a?[2Jb") == 0,
+       "a report comes back, without control characters: %s", out.other);
+    ok(!reports("n1 2 1 1 1 x|") && !reports("n1 1 nan 1 1 x|") &&
+           !reports("n1 1 1 inf 1 x|") && !reports("n1 1 1 1 1e999 x|") &&
+           !reports("n1 1 -1 1 1 x|") && !reports("n1 1 1 1 1 x") &&
+           !reports("n1;n2 1 1 1 1 x|") && !reports("n1 1 1 1 1 x| 4 1") &&
+           !reports("n1 1 1 1 1 x| 3 nan") && !reports("n1 1 1 1 1 x| 3") &&
+           !reports("n1 1 1 1 1 x| -1 1") && !reports(""),
+       "what no task reports is refused: another's node, no numbers");
+    ok(contacts("1,10.0.0.1,61003") && contacts(" 1,fe80::1%eth0,1") &&
+           !contacts("4,h,1") && !contacts("-1,h,1") && !contacts("1,h,0") &&
+           !contacts("1,h,65536") && !contacts("1,$(id),1") &&
+           !contacts("1,h,1x") && !contacts("1,a b,1") && !contacts(""),
+       "and contacts that no task has");
+}
+
+/* A process that has taken RANK 0's port learns nothing, and makes the
+ * preflight fail, in which RANK 0 alone says why. */
+static void check_taken_port(void)
+{
+    struct sockaddr_in at;
+    int pid = serve(&at), status[2], out[2];
+    static char said[4096];
+    pid_t ranks[2];
+    size_t used = 0;
+    ssize_t n;
+
+    if (pipe(out))
+        perror("pipe");
     fflush(stdout);
-    pid = fork();
-    if (pid == 0) {
-        struct sockaddr_un at;
-        socklen_t size = plait_meeting_address(place.here, &at);
-
-        for (int i = 0; i < 300; i++) {
-            held[i] = socket(AF_UNIX, SOCK_STREAM, 0);
-            if (connect(held[i], (struct sockaddr *)&at, size) < 0)
-                _exit(2);
+    for (int i = 0; i < 2; i++) {
+        ranks[i] = fork();
+        if (ranks[i] == 0) {
+            dup2(out[1], STDOUT_FILENO);
+            _exit(fly(i, ntohs(at.sin_port), "another"));
         }
-        _exit(plait_meeting_join(&place, 0, "", 60, said, &err) < 0 ||
-              strcmp(said, "well") != 0 || recv(held[0], said, 1, 0) != 0);
     }
-    ok(meeting && plait_meeting_wait(meeting, 60) == 1,
-       "a member comes behind 300 silent guests");
-    plait_meeting_answer(meeting, "well");
-    waitpid(pid, &status, 0);
-    ok(status == 0, "... hears the answer, and the oldest guest has gone");
-    plait_meeting_destroy(meeting);
-    place.patience = 0;
-    ok(plait_meeting_join(&place, 0, "", 1, said, &err) < 0,
-       "nobody is there: %s", err.text);
-}
-
-static void check_strangers(void)
-{
-    struct plait_error err;
-    struct plait_meeting *meeting =
-        plait_meeting_create(2, "known", NULL, &err);
-    int port = plait_meeting_port(meeting), status[2];
-    pid_t pid[2];
-
-    plait_meeting_check(meeting, check_said, NULL);
-    fflush(stdout);
-    pid[0] = come(port, 0, "a member");
-    ok(plait_meeting_wait(meeting, 1) == 0 && !plait_meeting_said(meeting, 0),
-       "who does not pass the check is no member");
-    waitpid(pid[0], &status[0], 0);
-    ok(status[0] != 0, "... and hears nothing");
-    pid[1] = come(port, 1, "a member");
-    ok(plait_meeting_wait(meeting, 5) == 0 && plait_meeting_said(meeting, 1),
-       "who does, is");
-    plait_meeting_close(meeting);
-    waitpid(come(port, 1, "a member"), &status[0], 0);
-    ok(status[0] != 0, "after the close nobody can come");
-    plait_meeting_answer(meeting, "well");
-    plait_meeting_part(meeting, 60);
-    waitpid(pid[1], &status[1], 0);
-    ok(status[1] == 0, "the member hears the answer");
-    plait_meeting_destroy(meeting);
-}
-
-/* A member gives up a host that sends nothing, but waits for one that gives
- * signs of life. */
-static void check_quiet(void)
-{
-    struct plait_error err;
-    struct plait_meeting *meeting =
-        plait_meeting_create(2, "known", NULL, &err);
-    struct plait_meeting_place place = {
-        .host = "127.0.0.1", .token = "known", .quiet = 3};
-    static char said[PLAIT_MEETING_ANSWER];
-    int status = 1, count = 9;
-    pid_t pid;
-
-    place.port = plait_meeting_port(meeting);
-    ok(plait_meeting_join(&place, 0, "", 60, said, &err) < 0 && errno == ETIME,
-       "no sign of life: %s", err.text);
-    ok(plait_meeting_keep(meeting, 1) == 0 &&
-           plait_meeting_wait(meeting, 1) == 0 &&
-           plait_meeting_left(meeting, &count) == 0 && count == 1,
-       "the host knows which member has left");
-    fflush(stdout);
-    pid = fork();
-    if (pid == 0)
-        _exit(plait_meeting_join(&place, 1, "", 60, said, &err) < 0 ||
-              strcmp(said, "well") != 0);
-    ok(plait_meeting_wait(meeting, 60) == 1, "a member comes");
-    sleep(6);
-    ok(plait_meeting_left(meeting, &count) == 0 && count == 1,
-       "... and stays while there are signs");
-    plait_meeting_answer(meeting, "well");
-    waitpid(pid, &status, 0);
-    ok(status == 0, "... which are no answer");
-    plait_meeting_destroy(meeting);
+    close(out[1]);
+    while ((n = read(out[0], said + used, sizeof(said) - 1 - used)) > 0)
+        used += (size_t)n;
+    said[used] = '\0';
+    for (int i = 0; i < 2; i++)
+        waitpid(ranks[i], &status[i], 0);
+    ok(WEXITSTATUS(status[0]) == PLAIT_PREFLIGHT_EXIT &&
+           WEXITSTATUS(status[1]) == PLAIT_PREFLIGHT_EXIT && used &&
+           strchr(said, '\n') == said + used - 1,
+       "where RANK 0's port is taken, it says so in one line");
+    close(out[0]);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
 }
 
 static void check_munge(void)
@@ -405,9 +406,6 @@ static void check_munge(void)
 
 int main(void)
 {
-    check_strangers();
-    check_here();
-    check_quiet();
     check_munge();
     check_judge();
     check_calmest();
@@ -415,5 +413,7 @@ int main(void)
     check_run();
     check_link();
     check_guest();
+    check_texts();
+    check_taken_port();
     return done_testing();
 }

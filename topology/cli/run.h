@@ -51,6 +51,8 @@ char **run_mpirun_parse(const char *text, int *n);
 
 /* 32 hexadecimal digits that other users do not know. */
 enum { RUN_TOKEN_SIZE = 33 };
+/* Ports at which the tasks of a step may meet for its plan. */
+enum { RUN_PORTS = 32 };
 
 struct run {
     struct plait_options options;
@@ -64,6 +66,10 @@ struct run {
     char *code;              /* the plan from plait_plan_encode() */
     struct plait_plan_part part; /* this node's part of it */
     char master[RUN_HOST_SIZE];  /* RANK 0's address */
+    int port;                    /* MASTER_PORT, 0: each task computes it */
+    int own_port; /* a free port of this node, held by port_fd; 0: none */
+    int port_fd;
+    int *ports;     /* in the task that made the plan: own_port of each node */
     char gpus[256]; /* all of this machine, where none were chosen */
     struct plait_seats seats;
     char token[RUN_TOKEN_SIZE]; /* the preflight's, "": none */
@@ -87,6 +93,9 @@ int run_plan_order(const struct run_place *place, struct plait_plan *plan);
 /* Decode this node's part of `code`. */
 int run_plan_adopt(struct run *run, struct plait_error *err);
 
+/* The port of the node that has RANK 0, of those that the nodes have told:
+ * `out` marks the nodes that were left out since then, NULL: none. */
+int run_find_port(const struct run *run, const int *out);
 /* In Slurm: get the plan and the secret of the step from the one task that asks
  * Slurm, as far as tasks can authenticate each other. */
 int run_brief(struct run *run, struct plait_error *err);
@@ -124,11 +133,23 @@ enum { RUN_BRIEF_SIZE = 45000 };
 struct run_brief {
     char secret[PLAIT_SECRET_SIZE], token[RUN_TOKEN_SIZE]; /* "": none */
     char master[RUN_HOST_SIZE];
+    int port; /* 0: none is told */
     const char *code;
 };
 
-/* The request of a node. */
-void run_request_print(const char *jobid, int id, char *text, size_t size);
+/* The request of a node: with a port that is free there, 0 for none, and a
+ * token for this request alone, by which both sides prove who they are. */
+struct run_request {
+    int port;
+    char token[RUN_TOKEN_SIZE];
+};
+void run_request_print(const struct run_request *request, const char *jobid,
+                       int id, char *text, size_t size);
+/* -1: it is not of node `id` of this step. */
+int run_request_parse(const char *text, const char *jobid, int id,
+                      struct run_request *request);
+/* Where a step's tasks may meet, in the order in which they are tried. */
+void run_list_ports(unsigned job, unsigned step, int ports[RUN_PORTS]);
 /* The answer to it: -1 where it is too long, or is not of this step. `code`
  * points into the text. */
 int run_brief_print(const struct run_brief *brief, const char *jobid,
@@ -140,13 +161,14 @@ int run_brief_parse(const char *text, const char *jobid,
  * the others. */
 struct run_chosen {
     int left_out, id; /* of this node: whether it is left out, and its new id */
+    int port;
     char master[RUN_HOST_SIZE];
     const char *code;
 };
 
 /* out[nnodes] by id. -1: the text is too long, or has another form. `id` is the
  * node's old one. */
-int run_chosen_print(const int *out, int nnodes, const char *master,
+int run_chosen_print(const int *out, int nnodes, const char *master, int port,
                      const char *code, char *text, size_t size);
 int run_chosen_parse(const char *text, int id, struct run_chosen *chosen);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "topology/base/files.h"
+#include "topology/base/guests.h"
 #include "topology/base/secret.h"
 #include "topology/cli/credential.h"
 #include "topology/cli/run.h"
@@ -17,13 +18,16 @@
 
 /* How the tasks of a step in Slurm learn its plan and its secret. Only one of
  * them, task 0 of node 0, asks Slurm's controller. It sends the plan to the
- * first task of each other node at MASTER_PORT, where each side proves by a
- * credential of munge, which Slurm itself uses, that it belongs to the same
- * user. The first task of a node sends it to the other tasks there by a socket
- * of this machine, whose peer the system identifies. All tasks must have come
- * before any goes on, so that no program of a task connects to RANK 0's port
- * while the tasks still meet there. Where there is no munge, the first task of
- * each node asks Slurm. */
+ * first task of each other node at one of the ports of run_list_ports(), or at
+ * the user's own MASTER_PORT. Such a task draws a token, and seals it in a
+ * credential of munge, which Slurm itself uses: only a process of the same user
+ * can read it, and both sides then prove by it who they are. The first task of
+ * a node sends the plan to the other tasks there by a socket of this machine,
+ * whose peer the system identifies. All tasks must have come before any goes
+ * on, so that no program of a task connects to the user's own MASTER_PORT while
+ * the tasks still meet there. Else MASTER_PORT is one that RANK 0's node has
+ * found free, and comes with the plan. Where there is no munge, the first task
+ * of each node asks Slurm. */
 
 /* Seconds without a further task; for the answer; for the others to close their
  * connections. */
@@ -35,6 +39,7 @@ struct briefing {
     char from[256];    /* where the secret comes from, or why there is none */
     char refused[128]; /* why a request was refused, "": none was */
     char text[RUN_BRIEF_SIZE], sealed[PLAIT_MEETING_ANSWER];
+    int port_fd; /* holds the port at which the tasks meet, -1: none */
 };
 
 /* ---- the secret ---- */
@@ -97,17 +102,24 @@ static int find_munge(struct briefing *b, char *socket, size_t size,
 /* ---- the task that asks Slurm ---- */
 
 /* Is it the first task of node index + 1 of this step? */
-static int check_request(void *arg, int index, const char *text)
+static int check_request(void *arg, int index, const char *text,
+                         char token[PLAIT_MEETING_TOKEN])
 {
     struct briefing *b = arg;
-    char found[CREDENTIAL_TEXT], wanted[CREDENTIAL_TEXT];
+    char found[CREDENTIAL_TEXT];
+    struct run_request request;
     struct plait_error err;
 
-    run_request_print(b->run->place.jobid, index + 1, wanted, sizeof(wanted));
-    if (credentials_open(b->credentials, text, 0, found, sizeof(found), &err) ==
+    /* It may have been read before: by another step at one of the ports. Who
+     * only repeats it does not know the token. */
+    if (credentials_open(b->credentials, text, 1, found, sizeof(found), &err) ==
         0) {
-        if (strcmp(found, wanted) == 0)
+        if (run_request_parse(found, b->run->place.jobid, index + 1,
+                              &request) == 0) {
+            memcpy(token, request.token, sizeof(request.token));
+            b->run->ports[index + 1] = request.port;
             return 1;
+        }
         plait_errorf(&err, "a task of another step");
     }
     snprintf(b->refused, sizeof(b->refused), "%.120s", err.text);
@@ -117,7 +129,8 @@ static int check_request(void *arg, int index, const char *text)
 static int print_plan(struct briefing *b, struct plait_error *err)
 {
     const struct run *run = b->run;
-    struct run_brief brief = {.code = run->code};
+    struct run_brief brief = {.code = run->code,
+                              .port = run_find_port(run, NULL)};
 
     snprintf(brief.secret, sizeof(brief.secret), "%s",
              run->seats.launch.secret);
@@ -135,7 +148,7 @@ static int make_plan(struct briefing *b, int shared, struct plait_error *err)
     if (run_plan(b->run, err) < 0 || make_secret(b, shared, err) < 0)
         return -1;
     show_secret(b);
-    return print_plan(b, err);
+    return 0;
 }
 
 static int say_missing(const struct briefing *b,
@@ -155,49 +168,101 @@ static int say_missing(const struct briefing *b,
                         QUIET, *b->refused ? "; refused: " : "", b->refused);
 }
 
-static struct plait_meeting *open_port(struct briefing *b,
+/* Find a free port on this node, in case that RANK 0 is here: unless the user
+ * gave one, or the tasks need none. */
+static void take_port(struct run *run)
+{
+    int port = plait_master_port_start(run->place.job, run->place.step);
+
+    if (!run->options.rendezvous ||
+        plait_master_read_port(getenv(PLAIT_ENV_MASTER_PORT)))
+        return;
+    run->port_fd = plait_master_port_take(&port);
+    if (run->port_fd >= 0)
+        run->own_port = port;
+}
+
+/* What take_port() has found on each node will be in run->ports. */
+static int list_ports(struct run *run, struct plait_error *err)
+{
+    run->ports = calloc((size_t)run->place.nnodes, sizeof(*run->ports));
+    if (!run->ports)
+        return plait_errorf(err, "out of memory");
+    take_port(run);
+    run->ports[run->place.id] = run->own_port;
+    return 0;
+}
+
+/* The user's own port, or the first that no other step has reserved and nobody
+ * listens at. Where all are reserved, which costs a process nothing, those
+ * count at which nobody listens. */
+static struct plait_meeting *listen_at(struct briefing *b, int own,
                                        struct plait_error *err)
 {
     const struct run_place *place = &b->run->place;
-    int own = plait_master_read_port(getenv(PLAIT_ENV_MASTER_PORT));
-    uint16_t port =
-        (uint16_t)(own ? own
-                       : plait_master_port_start(place->job, place->step));
-    uint16_t ports[2] = {port, port};
-    int fd = plait_master_port_hold(port);
-    struct plait_meeting *meeting;
+    int ports[RUN_PORTS], members = place->nnodes - 1;
+    struct plait_meeting *meeting = NULL;
 
-    b->run->only_here = 1;
-    if (fd < 0 && errno == EADDRINUSE) {
-        plait_errorf(err,
-                     "port %d of %s is in use; set MASTER_PORT to a free one",
-                     port, place->host);
-        return NULL;
+    run_list_ports(place->job, place->step, ports);
+    for (int i = 0; i < (own ? 1 : RUN_PORTS) && !meeting; i++) {
+        int port = own ? own : ports[i];
+
+        b->port_fd = plait_master_port_hold(port);
+        if (b->port_fd >= 0)
+            meeting =
+                plait_meeting_create_at(members, place->jobid, &port, 1, err);
+        if (!meeting && b->port_fd >= 0)
+            close(b->port_fd);
     }
-    if (fd >= 0)
-        close(fd);
-    meeting = plait_meeting_create(place->nnodes - 1, place->jobid, ports, err);
+    if (meeting)
+        return meeting;
+    b->port_fd = -1;
+    if (!own)
+        meeting = plait_meeting_create_at(members, place->jobid, ports,
+                                          RUN_PORTS, err);
+    return meeting;
+}
+
+static struct plait_meeting *open_port(struct briefing *b,
+                                       struct plait_error *err)
+{
+    int own = plait_master_read_port(getenv(PLAIT_ENV_MASTER_PORT));
+    struct plait_meeting *meeting = listen_at(b, own, err);
+
+    b->run->only_here = !meeting;
     if (meeting)
         plait_meeting_check(meeting, check_request, b);
-    b->run->only_here = !meeting;
+    else if (own)
+        plait_errorf(err,
+                     "port %d of %s is in use; set MASTER_PORT to a free one",
+                     own, b->run->place.host);
+    else
+        plait_errorf(err,
+                     "all %d ports at which the tasks of this step can meet on "
+                     "%s are in use; set MASTER_PORT to a free one",
+                     RUN_PORTS, b->run->place.host);
     return meeting;
 }
 
 /* Listen before Slurm is asked: the others do not wait for ever. */
 static int lead(struct briefing *b, struct plait_error *err)
 {
-    struct plait_meeting *meeting;
+    struct plait_meeting *meeting = NULL;
     struct rlimit files;
     int known = getrlimit(RLIMIT_NOFILE, &files) == 0, rc = -1;
 
-    plait_files_allow((size_t)b->run->place.nnodes);
-    meeting = open_port(b, err);
+    plait_files_allow((size_t)b->run->place.nnodes + PLAIT_GUESTS_MOST);
+    b->port_fd = -1;
+    if (list_ports(b->run, err) == 0)
+        meeting = open_port(b, err);
     if (meeting)
         rc = make_plan(b, 1, err);
     if (meeting && plait_meeting_wait(meeting, QUIET) != 1 && rc == 0)
         rc = say_missing(b, meeting, "node", err);
     if (meeting)
         plait_meeting_close(meeting);
+    if (rc == 0)
+        rc = print_plan(b, err);
     if (rc == 0)
         rc = credentials_seal(b->credentials, b->text, b->sealed,
                               sizeof(b->sealed), err);
@@ -206,6 +271,8 @@ static int lead(struct briefing *b, struct plait_error *err)
         plait_meeting_part(meeting, PART);
     }
     plait_meeting_destroy(meeting);
+    if (b->port_fd >= 0)
+        close(b->port_fd);
     if (known)
         setrlimit(RLIMIT_NOFILE, &files);
     return rc;
@@ -225,16 +292,19 @@ static int is_known(const char *host)
 
 /* Connect to node 0 by its name, or where that fails by the address that Slurm
  * has for it. */
-static int ask_head(struct briefing *b, const char *request,
+static int ask_head(struct briefing *b, const char *token, const char *request,
                     struct plait_error *err)
 {
     struct run_place *at = &b->run->place;
     int own = plait_master_read_port(getenv(PLAIT_ENV_MASTER_PORT));
     struct plait_meeting_place place = {.patience = QUIET};
-    int rc = -1;
+    int ports[RUN_PORTS], rc = -1;
 
-    place.port = own ? own : plait_master_port_start(at->job, at->step);
-    snprintf(place.token, sizeof(place.token), "%s", at->jobid);
+    run_list_ports(at->job, at->step, ports);
+    place.port = own ? own : ports[0];
+    place.others = ports + 1;
+    place.nothers = own ? 0 : RUN_PORTS - 1;
+    snprintf(place.token, sizeof(place.token), "%s", token);
     snprintf(place.host, sizeof(place.host), "%s", at->head);
     errno = ENOENT;
     if (is_known(at->head))
@@ -250,15 +320,20 @@ static int ask_head(struct briefing *b, const char *request,
 static int follow(struct briefing *b, struct plait_error *err)
 {
     struct run *run = b->run;
-    char text[CREDENTIAL_TEXT], request[CREDENTIAL_SIZE];
+    char text[CREDENTIAL_TEXT], sealed[CREDENTIAL_SIZE];
+    struct run_request request;
     struct plait_error why;
 
     run->only_here = 1;
-    run_request_print(run->place.jobid, run->place.id, text, sizeof(text));
-    if (credentials_seal(b->credentials, text, request, sizeof(request), err) <
-        0)
+    take_port(run);
+    request.port = run->own_port;
+    if (plait_secret_create(request.token, sizeof(request.token)) < 0)
+        return plait_errorf(err, "no random numbers: %s", strerror(errno));
+    run_request_print(&request, run->place.jobid, run->place.id, text,
+                      sizeof(text));
+    if (credentials_seal(b->credentials, text, sealed, sizeof(sealed), err) < 0)
         return -1;
-    if (ask_head(b, request, &why) < 0) {
+    if (ask_head(b, request.token, sealed, &why) < 0) {
         /* Task 0 has printed why it left; that it cannot be reached, one task
          * prints. */
         run->said = errno == ECONNRESET || run->place.id != 1;
@@ -273,11 +348,11 @@ static int follow(struct briefing *b, struct plait_error *err)
 
 /* ---- the tasks of a node ---- */
 
-/* The socket's name has the user, step and node. Another user who takes the
- * name keeps the step from starting, but learns nothing. */
+/* The socket's name has the user, step and node. Where another user has taken
+ * the name, the meeting takes a longer one: see meeting_listen.c. */
 static void name_node(const struct run_place *place, char *name, size_t size)
 {
-    snprintf(name, size, "plait-run-%u-%s-%d", (unsigned)geteuid(),
+    snprintf(name, size, "plait-run-%u-%.31s-%d", (unsigned)geteuid(),
              place->jobid, place->id);
 }
 
@@ -309,8 +384,14 @@ static int find_plan(struct briefing *b, struct plait_error *err)
 
     if (munge < 0)
         return -1;
-    if (!munge)
-        return make_plan(b, b->run->place.nnodes == 1, err);
+    if (!munge) {
+        int shared = b->run->place.nnodes == 1;
+
+        return (shared && list_ports(b->run, err) < 0) ||
+                       make_plan(b, shared, err) < 0
+                   ? -1
+                   : print_plan(b, err);
+    }
     b->credentials = credentials_create(socket, err);
     if (!b->credentials)
         return -1;
@@ -337,7 +418,7 @@ static int brief_node(struct briefing *b, struct plait_error *err)
 {
     const struct run_place *place = &b->run->place;
     struct plait_meeting *here = NULL;
-    char name[96];
+    char name[PLAIT_MEETING_HERE];
     int rc = 0;
 
     name_node(place, name, sizeof(name));
@@ -369,6 +450,7 @@ static int adopt(struct briefing *b, struct plait_error *err)
                                  "another step");
     free(run->code);
     run->code = code;
+    run->port = brief.port;
     memcpy(run->master, brief.master, sizeof(run->master));
     memcpy(run->token, brief.token, sizeof(run->token));
     memcpy(run->seats.launch.secret, brief.secret, sizeof(brief.secret));

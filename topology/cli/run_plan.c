@@ -102,6 +102,20 @@ static void find_master(struct run *run)
             snprintf(host, size, "%s", place->names[i]);
 }
 
+int run_find_port(const struct run *run, const int *out)
+{
+    int rank = 0, old = 0;
+
+    if (!run->ports)
+        return 0;
+    while (run->plan->first_rank[rank] != 0)
+        rank++;
+    for (; out; old++)
+        if (!out[old] && rank-- == 0)
+            return run->ports[old];
+    return run->ports[rank];
+}
+
 int run_plan(struct run *run, struct plait_error *err)
 {
     plait_plan_destroy(run->plan);

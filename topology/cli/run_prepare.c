@@ -66,17 +66,23 @@ static int spare_number(const struct run *run, int local)
 
 /* ---- what the tasks of this node share ---- */
 
-/* MASTER_PORT is the user's own, or one that all tasks compute alike. RANK 0
- * checks that it is free. */
+/* MASTER_PORT is the user's own; or one that RANK 0's node has found free,
+ * which comes with the plan, and which it holds until the command starts; or
+ * one that all tasks compute alike, where they cannot tell each other any. RANK
+ * 0 checks that it is free. */
 static int find_port(struct run *run, struct plait_error *err)
 {
     int *port = &run->seats.launch.master_port, fd;
     int own = plait_master_read_port(getenv(PLAIT_ENV_MASTER_PORT));
 
-    *port =
-        own ? own : plait_master_port_start(run->place.job, run->place.step);
+    if (own)
+        *port = own;
+    else if (run->port)
+        *port = run->port;
+    else
+        *port = plait_master_port_start(run->place.job, run->place.step);
     if (run->seats.first_rank != 0 || run->place.local != 0 ||
-        spare_number(run, 0) > 0)
+        spare_number(run, 0) > 0 || *port == run->own_port)
         return 0;
     fd = run->place.alone && !own ? plait_master_port_take(port)
                                   : plait_master_port_hold(*port);
@@ -173,6 +179,7 @@ void run_release(struct run *run)
     plait_node_destroy(run->seats.node);
     run_place_clear(&run->place);
     free(run->code);
+    free(run->ports);
 }
 
 static void say_failed(void *arg, const char *text)

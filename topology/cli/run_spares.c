@@ -153,7 +153,8 @@ static int choose(void *arg, const char *text, const int *below, char *heard,
         plait_cmd_failed("preflight: %s; left out", text);
     if (plan_rest(run, out, &err) < 0)
         plait_cmd_failed("%s", err.text);
-    else if (run_chosen_print(out, n, run->master, run->code, heard, size) < 0)
+    else if (run_chosen_print(out, n, run->master, run_find_port(run, out),
+                              run->code, heard, size) < 0)
         plait_cmd_failed("the plan is too long for --spares");
     else
         rc = 0;
@@ -240,6 +241,7 @@ static int adopt(struct run *run, const char *heard, struct plait_error *err)
     free(run->code);
     run->code = strdup(chosen.code);
     run->place.id = chosen.id;
+    run->port = chosen.port;
     memcpy(run->master, chosen.master, sizeof(run->master));
     return run->code ? run_plan_adopt(run, err)
                      : plait_errorf(err, "out of memory");

@@ -21,17 +21,18 @@
  * again at a port that RANK 0 has named. If some node is below a bound, all
  * measure again, as a busy moment looks like a broken link. */
 
-enum { ROUNDS = 3, MEET_SECONDS = 60, TEXT_MOST = 4096, HOST_MOST = 64 };
-
-struct contact {
-    char host[HOST_MOST];
-    int port, node_rank;
+enum {
+    ROUNDS = 3,
+    MEET_SECONDS = 60,
+    TEXT_MOST = 4096,
+    HOST_MOST = PLAIT_PREFLIGHT_HOST,
+    CONTACT_MOST = HOST_MOST + 32
 };
 
 struct flight {
     const struct plait_preflight *p;
     int rank, world, server; /* process that takes messages, -1: none */
-    struct contact self, *contacts;
+    struct plait_preflight_contact self, *contacts;
     char master[HOST_MOST]; /* the address at which RANK 0 is reached */
     struct plait_preflight_report report;
     struct plait_preflight_report *reports; /* RANK 0: [world] */
@@ -97,7 +98,7 @@ static int open_server(struct flight *f)
 static void correct_contacts(struct flight *f)
 {
     for (int i = 0; i < f->world; i++) {
-        struct contact *c = &f->contacts[i];
+        struct plait_preflight_contact *c = &f->contacts[i];
 
         if (c->node_rank != f->self.node_rank &&
             (strncmp(c->host, "127.", 4) == 0 || strcmp(c->host, "::1") == 0))
@@ -145,49 +146,11 @@ static void measure(struct flight *f)
     plait_preflight_measure_node(&f->report);
     for (int i = 0; i < f->report.nedges; i++) {
         struct plait_preflight_edge *edge = &f->report.edge[i];
-        const struct contact *to = &f->contacts[edge->to];
+        const struct plait_preflight_contact *to = &f->contacts[edge->to];
 
         plait_preflight_measure_link(to->host, to->port, f->p->token,
                                      &edge->rate);
     }
-}
-
-static void print_report(const struct plait_preflight_report *r, char *text,
-                         size_t size)
-{
-    int used =
-        snprintf(text, size, "%.63s %d %.4g %.4g %.3g %.15s|", r->node,
-                 r->node_rank, r->product, r->memory, r->others, r->other);
-
-    for (int i = 0; i < r->nedges; i++)
-        used += snprintf(text + used, size - (size_t)used, " %d %.4g",
-                         r->edge[i].to, r->edge[i].rate);
-}
-
-/* -1: this is not the report of a task. */
-static int read_report(const char *text, int world,
-                       struct plait_preflight_report *r)
-{
-    int at = 0, n;
-    const char *end;
-
-    memset(r, 0, sizeof(*r));
-    if (sscanf(text, "%63s %d %lf %lf %lf %n", r->node, &r->node_rank,
-               &r->product, &r->memory, &r->others, &at) != 5 ||
-        !at || r->node_rank < 0 || r->node_rank >= world ||
-        !(end = strchr(text + at, '|')))
-        return -1;
-    snprintf(r->other, sizeof(r->other), "%.*s", (int)(end - text) - at,
-             text + at);
-    for (end++; r->nedges < PLAIT_PREFLIGHT_EDGES; end += n, r->nedges++) {
-        struct plait_preflight_edge *edge = &r->edge[r->nedges];
-
-        if (sscanf(end, "%d %lf%n", &edge->to, &edge->rate, &n) != 2)
-            break;
-        if (edge->to < 0 || edge->to >= world)
-            return -1;
-    }
-    return 0;
 }
 
 /* ---- the meetings ---- */
@@ -198,6 +161,16 @@ static void say(const struct flight *f, const char *text)
 
     snprintf(line, sizeof(line), "preflight: %s", text);
     f->p->say(f->p->arg, line);
+}
+
+/* What follows the first word, which tells the meetings apart, so that nothing
+ * that is said in one counts in another; NULL: it is another word. */
+static const char *after(const char *text, const char *word)
+{
+    size_t size = strlen(word);
+
+    return strncmp(text, word, size) == 0 && text[size] == ' ' ? text + size + 1
+                                                               : NULL;
 }
 
 /* In the host: wait for all others. -1, after printing which one has not
@@ -218,7 +191,7 @@ static int wait_all(struct flight *f, struct plait_meeting *meeting)
 }
 
 /* By keeping the port, another user's process can make the preflight fail, but
- * do nothing else. */
+ * do nothing else: it cannot prove to be the host. */
 static struct plait_meeting *open_meeting(struct flight *f, int port)
 {
     uint16_t ports[2] = {(uint16_t)port, (uint16_t)port};
@@ -235,16 +208,15 @@ static struct plait_meeting *open_meeting(struct flight *f, int port)
 
 static int read_contacts(struct flight *f, const char *text)
 {
-    int n, rank;
+    int n;
 
-    for (rank = 0; rank < f->world; rank++, text += n) {
-        struct contact *c = &f->contacts[rank];
-
-        if (sscanf(text, " %d,%63[^,],%d%n", &c->node_rank, c->host, &c->port,
-                   &n) != 3)
+    for (int rank = 0; rank < f->world; rank++, text += n) {
+        n = plait_preflight_read_contact(text, f->p->launch->nnodes,
+                                         &f->contacts[rank]);
+        if (n < 0)
             return -1;
     }
-    return 0;
+    return *text ? -1 : 0;
 }
 
 /* Write where each task receives messages, behind the port of the next
@@ -253,21 +225,26 @@ static int list_contacts(struct flight *f, struct plait_meeting *meeting,
                          int port)
 {
     size_t used =
-        (size_t)snprintf(f->answer, sizeof(f->answer), "%d %d,%s,%d", port,
-                         f->self.node_rank, f->self.host, f->self.port);
+        (size_t)snprintf(f->answer, sizeof(f->answer), "contacts %d", port);
+    size_t list = used;
 
-    for (int i = 1; i < f->world; i++) {
-        const char *said = plait_meeting_said(meeting, i - 1);
+    for (int i = 0; i < f->world; i++) {
+        char own[CONTACT_MOST];
+        const char *text = own;
         size_t room = sizeof(f->answer) - used;
-        int n = snprintf(f->answer + used, room, " %.100s", said);
+        int n;
 
+        plait_preflight_print_contact(&f->self, own, sizeof(own));
+        if (i && !(text = after(plait_meeting_said(meeting, i - 1), "contact")))
+            break;
+        n = snprintf(f->answer + used, room, " %.100s", text);
         if ((size_t)n >= room - 1) {
             say(f, "too many tasks for it; leave out --preflight");
             return -1;
         }
         used += (size_t)n;
     }
-    if (read_contacts(f, strchr(f->answer, ' ')) == 0)
+    if (read_contacts(f, f->answer + list) == 0)
         return 0;
     say(f, "a task does not say where it takes messages");
     return -1;
@@ -276,12 +253,16 @@ static int list_contacts(struct flight *f, struct plait_meeting *meeting,
 static int gather_reports(struct flight *f, struct plait_meeting *meeting)
 {
     f->reports[0] = f->report;
-    for (int i = 1; i < f->world; i++)
-        if (read_report(plait_meeting_said(meeting, i - 1), f->world,
-                        &f->reports[i]) < 0) {
+    for (int i = 1; i < f->world; i++) {
+        const char *text = after(plait_meeting_said(meeting, i - 1), "report");
+
+        if (!text || plait_preflight_read_report(text, f->world,
+                                                 f->contacts[i].node_rank,
+                                                 &f->reports[i]) < 0) {
             say(f, "a task says what no task can");
             return -1;
         }
+    }
     plait_preflight_keep_calmest(f->reports, f->world, f->calm);
     return 0;
 }
@@ -379,9 +360,9 @@ static int join(struct flight *f, int port, const char *text)
     if (plait_meeting_join(&place, f->rank - 1, text, 2 * MEET_SECONDS,
                            f->answer, &err) == 0)
         return 0;
-    /* If RANK 0 has left, it has printed why. That it cannot be reached, one
-     * task prints. */
-    if (f->rank == 1 && errno != ECONNRESET)
+    /* If RANK 0 has left, or something else is in its place, it has printed
+     * why. That it cannot be reached, one task prints. */
+    if (f->rank == 1 && errno != ECONNRESET && errno != EPROTO)
         say(f, err.text);
     return -1;
 }
@@ -390,20 +371,21 @@ static int join(struct flight *f, int port, const char *text)
 static int follow(struct flight *f)
 {
     char text[PLAIT_MEETING_SAID];
-    int port;
+    int port, at = 0;
 
-    snprintf(text, sizeof(text), "%d,%s,%d", f->self.node_rank, f->self.host,
-             f->self.port);
+    memcpy(text, "contact ", 9);
+    plait_preflight_print_contact(&f->self, text + 8, sizeof(text) - 8);
     if (join(f, f->p->launch->master_port, text) < 0)
         return -1;
-    if (sscanf(f->answer, "%d", &port) != 1 ||
-        read_contacts(f, f->answer + strcspn(f->answer, " ")) < 0)
+    if (sscanf(f->answer, "contacts %9d%n", &port, &at) != 1 ||
+        read_contacts(f, f->answer + at) < 0)
         return -1;
     correct_contacts(f);
     list_edges(f);
     for (;;) {
         measure(f);
-        print_report(&f->report, text, sizeof(text));
+        memcpy(text, "report ", 8);
+        plait_preflight_print_report(&f->report, text + 7, sizeof(text) - 7);
         if (join(f, port, text) < 0)
             return -1;
         if (strncmp(f->answer, "go ", 3) == 0 && f->p->heard)

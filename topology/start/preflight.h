@@ -70,15 +70,39 @@ struct plait_preflight_report {
     struct plait_preflight_edge edge[PLAIT_PREFLIGHT_EDGES];
 };
 
+/* Where a task takes messages. */
+enum { PLAIT_PREFLIGHT_HOST = 64 };
+struct plait_preflight_contact {
+    char host[PLAIT_PREFLIGHT_HOST];
+    int port, node_rank;
+};
+
+/* What tasks tell each other: pure. The readers return -1 for what no task
+ * says: numbers out of range or not finite, names with other characters than
+ * those of hosts. */
+void plait_preflight_print_contact(const struct plait_preflight_contact *c,
+                                   char *text, size_t size);
+/* Returns how long it is. */
+int plait_preflight_read_contact(const char *text, int nnodes,
+                                 struct plait_preflight_contact *c);
+void plait_preflight_print_report(const struct plait_preflight_report *r,
+                                  char *text, size_t size);
+/* `node_rank`: of the task that has sent it. */
+int plait_preflight_read_report(const char *text, int world, int node_rank,
+                                struct plait_preflight_report *r);
+/* Replace characters that no line should have. A process may have any name. */
+void plait_preflight_clean_name(char *name);
+
 /* Measure this task's cores and memory. Rates only replace lower ones that are
  * in the report already. */
 void plait_preflight_measure_node(struct plait_preflight_report *report);
 
-/* Start a process that answers messages at `listener` until it is killed.
- * Returns its id, or -1. Closes the listener. */
+/* Start a process that answers messages at `listener` until it is killed, to
+ * those that prove to know the token: see meeting_line.h. Returns its id, or
+ * -1. Closes the listener. */
 int plait_preflight_serve(const char *token, int listener);
 /* Measure the rate to a task that serves; *rate changes only if that is
- * higher. */
+ * higher. -1: no such task is there, or it does not answer. */
 int plait_preflight_measure_link(const char *host, int port, const char *token,
                                  double *rate);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* accept4 */
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,12 +15,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "topology/base/guests.h"
+#include "topology/start/meeting_line.h"
 #include "topology/start/preflight.h"
 
-/* Messages between two tasks over TCP: a token, then repeatedly CHUNK bytes and
- * a byte back. */
+/* Messages between two tasks over TCP: after both have proved that they know
+ * the step's token, by the lines of a meeting with the text "link", repeatedly
+ * CHUNK bytes and a byte back. */
 
-enum { CHUNK = 256 << 10, TIMES = 24, TIMES_LEAST = 3, GUESTS_MOST = 64 };
+enum { CHUNK = 256 << 10, TIMES = 24, TIMES_LEAST = 3 };
+/* Connections of strangers, and of tasks, at a time; files besides. */
+enum { GUESTS_MOST = 256, TASKS_MOST = 64, FILES = 32, SILENT = 10 };
+/* The longest line of either side. */
+enum { LINE_MOST = 64 + PLAIT_MEETING_OVERHEAD };
 
 static double now(void)
 {
@@ -31,118 +39,182 @@ static double now(void)
 
 /* ---- the receiver ---- */
 
-struct guest {
-    int fd;      /* -1: free */
-    size_t used; /* of the token, then of a chunk */
-    int known;
-    unsigned came; /* counts all guests */
+/* Of a connection that has proved nothing yet. */
+struct stranger {
+    struct plait_meeting_talk talk;
+    size_t used;
+    char line[LINE_MOST];
 };
 
-static void drop(struct guest *guest)
+/* A connection of a task. */
+struct task {
+    int fd;      /* -1: free */
+    size_t used; /* of a chunk */
+    int chunks;
+};
+
+struct server {
+    const char *token;
+    int listener, ntasks;
+    struct plait_guests *guests;
+    struct task tasks[TASKS_MOST];
+    struct pollfd polls[GUESTS_MOST + TASKS_MOST + 1];
+    char buffer[CHUNK];
+};
+
+static void welcome(struct server *s)
 {
-    close(guest->fd);
-    guest->fd = -1;
-}
+    struct sockaddr_storage from = {0};
+    socklen_t size = sizeof(from);
+    int fd = accept4(s->listener, (struct sockaddr *)&from, &size,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct plait_guest *guest;
+    struct stranger *own;
+    char line[LINE_MOST];
+    int n, one = 1;
 
-/* A place for one more guest: a free one, or that of the guest that has waited
- * longest without showing the token, so that no one without it keeps others
- * out. */
-static struct guest *find_place(struct guest *guests)
-{
-    struct guest *place = NULL;
-
-    for (int i = 0; i < GUESTS_MOST; i++) {
-        struct guest *g = &guests[i];
-
-        if (g->fd < 0)
-            return g;
-        if (!g->known && (!place || g->came < place->came))
-            place = g;
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE)
+            plait_guests_make_room(s->guests);
+        return;
     }
-    if (place)
-        drop(place);
-    return place;
-}
-
-static void welcome(struct guest *guests, int listener, unsigned came)
-{
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct guest *place = fd < 0 ? NULL : find_place(guests);
-    int one = 1;
-
-    if (place) {
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        *place = (struct guest){fd, 0, 0, came};
-    } else if (fd >= 0) {
-        close(fd);
-    }
-}
-
-static void read_token(struct guest *guest, const char *token)
-{
-    while (!guest->known) {
-        char byte;
-        ssize_t n = recv(guest->fd, &byte, 1, 0);
-
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        if (n <= 0 ||
-            byte != (token[guest->used] ? token[guest->used] : '\n')) {
-            drop(guest);
-            return;
-        }
-        guest->known = byte == '\n';
-        guest->used = guest->known ? 0 : guest->used + 1;
-    }
-}
-
-static void hear(struct guest *guest, const char *token, char *buffer)
-{
-    ssize_t n;
-
-    if (!guest->known) {
-        read_token(guest, token);
-        if (guest->fd < 0 || !guest->known)
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    guest = plait_guests_add(s->guests, fd, &from, (int64_t)now());
+    own = guest ? guest->own : NULL;
+    if (!guest)
+        return;
+    if (plait_meeting_nonce(own->talk.host) == 0) {
+        n = snprintf(line, sizeof(line), "plait-meeting %d %s\n",
+                     PLAIT_MEETING_VERSION, own->talk.host);
+        if (send(fd, line, (size_t)n, MSG_NOSIGNAL) == n)
             return;
     }
-    n = recv(guest->fd, buffer, CHUNK - guest->used, 0);
+    plait_guests_drop(s->guests, guest);
+}
+
+/* A task's own connections are few: a new one replaces the oldest of 64. */
+static void add_task(struct server *s, int fd)
+{
+    struct task *task = &s->tasks[s->ntasks++ % TASKS_MOST];
+
+    if (task->fd >= 0)
+        close(task->fd);
+    *task = (struct task){.fd = fd};
+}
+
+/* Is the line of a task? Then it is answered by a proof that this is one. */
+static int is_task(const struct server *s, struct plait_guest *guest)
+{
+    struct stranger *own = guest->own;
+    char proof[PLAIT_MEETING_PROOF], wanted[PLAIT_MEETING_PROOF];
+    char line[LINE_MOST];
+    const char *text;
+    int n;
+
+    if (plait_meeting_parse_member(own->line, &own->talk, proof, &text) < 0)
+        return 0;
+    plait_meeting_prove(s->token, "member", &own->talk, text, wanted);
+    if (!plait_meeting_same(proof, wanted) || strcmp(text, "link") != 0)
+        return 0;
+    plait_meeting_prove(s->token, "welcome", &own->talk, text, proof);
+    n = snprintf(line, sizeof(line), "welcome %s\n", proof);
+    return send(guest->fd, line, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+/* A guest is dropped after a whole line alone: how long it took tells nothing
+ * of what was wrong with it. */
+static void hear_guest(struct server *s, struct plait_guest *guest)
+{
+    struct stranger *own = guest->own;
+    ssize_t n = recv(guest->fd, own->line + own->used,
+                     sizeof(own->line) - 1 - own->used, 0);
+    char *end;
+
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    guest->used += n > 0 ? (size_t)n : 0;
-    if (n > 0 && guest->used < CHUNK)
+    own->used += n > 0 ? (size_t)n : 0;
+    end = memchr(own->line, '\n', own->used);
+    if (!end && n > 0 && own->used < sizeof(own->line) - 1)
         return;
-    guest->used = 0;
-    if (n <= 0 || send(guest->fd, "", 1, MSG_NOSIGNAL) != 1)
-        drop(guest);
+    if (end)
+        *end = '\0';
+    /* A task sends its first chunk after the welcome. */
+    if (end && end + 1 == own->line + own->used && is_task(s, guest))
+        add_task(s, plait_guests_take(s->guests, guest));
+    else
+        plait_guests_drop(s->guests, guest);
+}
+
+static void hear_task(struct server *s, struct task *task)
+{
+    ssize_t n = recv(task->fd, s->buffer, CHUNK - task->used, 0);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    task->used += n > 0 ? (size_t)n : 0;
+    if (n > 0 && task->used < CHUNK)
+        return;
+    task->used = 0;
+    if (n <= 0 || ++task->chunks > TIMES ||
+        send(task->fd, "", 1, MSG_NOSIGNAL) != 1) {
+        close(task->fd);
+        task->fd = -1;
+    }
+}
+
+/* One turn; guests come first in s->polls. */
+static int serve_once(struct server *s)
+{
+    struct plait_guest *guest = plait_guests_oldest(s->guests);
+    nfds_t n = 0, nguests;
+
+    for (; guest && n < GUESTS_MOST; guest = guest->newer)
+        s->polls[n++] = (struct pollfd){guest->fd, POLLIN, 0};
+    nguests = n;
+    for (int i = 0; i < TASKS_MOST; i++)
+        s->polls[n++] = (struct pollfd){s->tasks[i].fd, POLLIN, 0};
+    s->polls[n++] = (struct pollfd){s->listener, POLLIN, 0};
+    if (poll(s->polls, n, nguests ? SILENT * 1000 : -1) < 0)
+        return errno == EINTR ? 0 : -1;
+    for (int i = 0; i < TASKS_MOST; i++)
+        if (s->polls[nguests + (nfds_t)i].revents)
+            hear_task(s, &s->tasks[i]);
+    guest = plait_guests_oldest(s->guests);
+    for (nfds_t i = 0; i < nguests; i++) {
+        struct plait_guest *next = guest->newer;
+
+        if (s->polls[i].revents)
+            hear_guest(s, guest);
+        guest = next;
+    }
+    if (s->polls[n - 1].revents)
+        welcome(s);
+    plait_guests_drop_before(s->guests, (int64_t)now() - SILENT);
+    return 0;
 }
 
 static void serve(const char *token, int listener)
 {
-    struct guest guests[GUESTS_MOST];
-    struct pollfd polls[GUESTS_MOST + 1];
-    char *buffer = malloc(CHUNK);
-    unsigned came = 0;
+    struct server *s = calloc(1, sizeof(*s));
 
-    for (int i = 0; i < GUESTS_MOST; i++)
-        guests[i].fd = -1;
-    while (buffer) {
-        for (int i = 0; i < GUESTS_MOST; i++)
-            polls[i] = (struct pollfd){guests[i].fd, POLLIN, 0};
-        polls[GUESTS_MOST] = (struct pollfd){listener, POLLIN, 0};
-        if (poll(polls, GUESTS_MOST + 1, -1) < 0 && errno != EINTR)
-            return;
-        for (int i = 0; i < GUESTS_MOST; i++)
-            if (polls[i].revents)
-                hear(&guests[i], token, buffer);
-        if (polls[GUESTS_MOST].revents)
-            welcome(guests, listener, came++);
-    }
+    if (!s)
+        return;
+    s->token = token;
+    s->listener = listener;
+    s->guests = plait_guests_create(GUESTS_MOST, TASKS_MOST + FILES,
+                                    sizeof(struct stranger));
+    for (int i = 0; i < TASKS_MOST; i++)
+        s->tasks[i].fd = -1;
+    while (s->guests && serve_once(s) == 0)
+        ;
 }
 
 int plait_preflight_serve(const char *token, int listener)
 {
-    pid_t self = getpid(), pid = fork();
+    pid_t self = getpid(), pid;
 
+    fcntl(listener, F_SETFL, O_NONBLOCK);
+    pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() == self)
@@ -209,6 +281,51 @@ static int connect_to(const char *host, int port)
     return fd;
 }
 
+/* A line of at most LINE_MOST - 1 bytes. The other side sends nothing behind
+ * it. */
+static int read_line(int fd, char line[LINE_MOST])
+{
+    size_t used = 0;
+
+    while (used < LINE_MOST - 1) {
+        ssize_t n = recv(fd, line + used, 1, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n != 1)
+            return -1;
+        if (line[used] == '\n') {
+            line[used] = '\0';
+            return 0;
+        }
+        used++;
+    }
+    return -1;
+}
+
+/* Prove that this is a task of the step, and have the other side prove it. */
+static int greet(int fd, const char *token)
+{
+    struct plait_meeting_talk talk = {.index = 0};
+    char line[LINE_MOST], proof[PLAIT_MEETING_PROOF],
+        wanted[PLAIT_MEETING_PROOF];
+    const char *rest;
+
+    if (read_line(fd, line) < 0 ||
+        plait_meeting_parse_hello(line, talk.host) < 0 ||
+        plait_meeting_nonce(talk.member) < 0)
+        return -1;
+    plait_meeting_prove(token, "member", &talk, "link", proof);
+    snprintf(line, sizeof(line), "member 0 %s %s link\n", talk.member, proof);
+    if (send_all(fd, line, strlen(line)) < 0 || read_line(fd, line) < 0)
+        return -1;
+    plait_meeting_prove(token, "welcome", &talk, "link", wanted);
+    return plait_meeting_parse_host(line, "welcome", proof, &rest) == 0 &&
+                   !*rest && plait_meeting_same(proof, wanted)
+               ? 0
+               : -1;
+}
+
 /* The best of several messages: on a busy machine most of them wait for a
  * processor. */
 int plait_preflight_measure_link(const char *host, int port, const char *token,
@@ -216,11 +333,11 @@ int plait_preflight_measure_link(const char *host, int port, const char *token,
 {
     int fd = connect_to(host, port), rc = fd < 0 ? -1 : 0;
     char *chunk = calloc(1, CHUNK);
-    double begin = now();
+    double begin;
 
-    if (!chunk || (rc == 0 && (send_all(fd, token, strlen(token)) < 0 ||
-                               send_all(fd, "\n", 1) < 0)))
+    if (!chunk || (rc == 0 && greet(fd, token) < 0))
         rc = -1;
+    begin = now();
     for (int i = 0; rc == 0 && i < TIMES; i++) {
         double start = now(), one;
 

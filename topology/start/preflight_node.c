@@ -111,11 +111,7 @@ static int count_others(struct process *list, const cpu_set_t *cores,
             !CPU_ISSET((unsigned)cpu, cores) || is_ours(list, n, list[i].pid))
             continue;
         memcpy(name, list[i].name, sizeof(list[i].name));
-        /* These characters separate the parts of the line that it is printed
-         * into. */
-        for (char *at = name + strcspn(name, ";()|\n"); *at;
-             at += strcspn(at, ";()|\n"))
-            *at = '?';
+        plait_preflight_clean_name(name);
         count++;
     }
     return count;

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topology/start/preflight.h"
+
+/* What tasks tell each other. It is checked, since it comes from other
+ * processes and its words are printed. */
+
+/* A name of a host, or an address. */
+static int is_host(const char *text)
+{
+    return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz"
+                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                 "0123456789._-:%") == strlen(text);
+}
+
+static int is_rate(double rate)
+{
+    return isfinite(rate) && rate >= 0;
+}
+
+void plait_preflight_print_contact(const struct plait_preflight_contact *c,
+                                   char *text, size_t size)
+{
+    snprintf(text, size, "%d,%s,%d", c->node_rank, c->host, c->port);
+}
+
+int plait_preflight_read_contact(const char *text, int nnodes,
+                                 struct plait_preflight_contact *c)
+{
+    int n = 0;
+
+    return sscanf(text, " %9d,%63[^, ],%9d%n", &c->node_rank, c->host, &c->port,
+                  &n) == 3 &&
+                   c->node_rank >= 0 && c->node_rank < nnodes && c->port > 0 &&
+                   c->port < 65536 && is_host(c->host) &&
+                   (!text[n] || text[n] == ' ')
+               ? n
+               : -1;
+}
+
+void plait_preflight_print_report(const struct plait_preflight_report *r,
+                                  char *text, size_t size)
+{
+    int used =
+        snprintf(text, size, "%.63s %d %.4g %.4g %.3g %.15s|", r->node,
+                 r->node_rank, r->product, r->memory, r->others, r->other);
+
+    for (int i = 0; i < r->nedges; i++)
+        used += snprintf(text + used, size - (size_t)used, " %d %.4g",
+                         r->edge[i].to, r->edge[i].rate);
+}
+
+static int read_edges(const char *text, int world,
+                      struct plait_preflight_report *r)
+{
+    for (int n = 0; *text; text += n) {
+        struct plait_preflight_edge *edge = &r->edge[r->nedges];
+
+        if (r->nedges == PLAIT_PREFLIGHT_EDGES ||
+            sscanf(text, " %9d %31lf%n", &edge->to, &edge->rate, &n) != 2 ||
+            edge->to < 0 || edge->to >= world || !is_rate(edge->rate))
+            return -1;
+        r->nedges++;
+    }
+    return 0;
+}
+
+int plait_preflight_read_report(const char *text, int world, int node_rank,
+                                struct plait_preflight_report *r)
+{
+    int at = 0;
+    const char *end;
+
+    memset(r, 0, sizeof(*r));
+    if (sscanf(text, "%63s %9d %31lf %31lf %31lf%n", r->node, &r->node_rank,
+               &r->product, &r->memory, &r->others, &at) != 5 ||
+        text[at] != ' ' || !is_host(r->node) || r->node_rank != node_rank ||
+        !is_rate(r->product) || !is_rate(r->memory) || !is_rate(r->others) ||
+        !(end = strchr(text + at, '|')))
+        return -1;
+    snprintf(r->other, sizeof(r->other), "%.*s", (int)(end - text) - at - 1,
+             text + at + 1);
+    plait_preflight_clean_name(r->other);
+    return read_edges(end + 1, world, r);
+}
+
+/* These characters separate the parts of the line that it is printed into. */
+void plait_preflight_clean_name(char *name)
+{
+    for (; *name; name++)
+        if (*name < ' ' || *name > '~' || strchr(";()|", *name))
+            *name = '?';
+}
