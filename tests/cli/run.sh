@@ -138,10 +138,13 @@ fi
 
 # The variables that Flux's shell and PBS set for a task, according to their
 # manuals: neither runs here.
-flux() { # rank nodes
-    FLUX_TASK_RANK=$1 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=$(($1 % (4 / $2))) \
-        FLUX_JOB_NNODES=$2 FLUX_JOB_ID=f23 PMI_RANK=$1 PMI_SIZE=4 PMI_FD=9 \
-        timeout 240 "$plait" run --tp=2 sh -c \
+flux() { # rank nodes [OPTION...]
+    local rank=$1 nodes=$2
+    shift 2
+    [ $# -gt 0 ] || set -- --secret=none
+    FLUX_TASK_RANK=$rank FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=$((rank % (4 / nodes))) \
+        FLUX_JOB_NNODES=$nodes FLUX_JOB_ID=f23 PMI_RANK=$rank PMI_SIZE=4 PMI_FD=9 \
+        timeout 240 "$plait" run --tp=2 "$@" sh -c \
         'echo "$RANK $LOCAL_RANK $PLAIT_TP_RANK $NODE_RANK $MASTER_ADDR"' 2>&1
 }
 is 'a task of Flux' '3 3 1 0 127.0.0.1' "$(flux 3 1)"
@@ -152,10 +155,24 @@ is '... on the second of two nodes' '3 1 1 1 here' "$(MASTER_ADDR=here flux 3 2)
 is '... that nobody has named' \
     'plait: Flux does not say where task 0 is: set MASTER_ADDR for all tasks' \
     "$(flux 0 2)"
+# Nobody gives them a secret: on several nodes the user must say that they may
+# start without.
+is '... without a secret' "plait: run: the tasks of 2 nodes have no secret \
+(neither munge nor Open MPI's mpirun gives one), so that any process that \
+reaches MASTER_PORT could join as a rank: set PLAIT_SECRET to 32 hex digits or \
+more, or give --secret=none" "$(MASTER_ADDR=here flux 0 2 --pin=none)"
+is '... with one of the user' '0 0 0 0 here' "$(MASTER_ADDR=here \
+    PLAIT_SECRET=$(printf '%032d' 7) flux 0 2 --pin=none)"
+is '... that is none by name' none "$(MASTER_ADDR=here FLUX_TASK_RANK=0 \
+    FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=0 FLUX_JOB_NNODES=2 FLUX_JOB_ID=f23 \
+    timeout 240 "$plait" run --tp=2 --secret=none sh -c 'echo $PLAIT_SECRET' 2>&1)"
+refused 2 "--secret=some: must be none; a secret of your own goes into \
+PLAIT_SECRET" --np 2 --secret=some true
 self=$(hostname)
 mpi() { # rank: on the second of two nodes, that of ranks 2 and 3
     OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=4 \
         OMPI_COMM_WORLD_LOCAL_RANK=$(($1 % 2)) OMPI_COMM_WORLD_LOCAL_SIZE=2 \
+        OMPI_MCA_orte_precondition_transports=0123456789abcdef-0123456789abcdef \
         timeout 240 "$plait" run --tp=2 sh -c \
         'echo "$RANK $NODE_RANK $MASTER_ADDR"' 2>&1
 }

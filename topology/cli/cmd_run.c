@@ -13,7 +13,16 @@
 /* plait run: start the tasks of a plan where Slurm lacks the plugin, under
  * mpirun, or alone. */
 
-enum { NP = PLAIT_NOPTIONS, LABEL, GRACE, ELASTIC, HAND_OVER, HELP, NALL };
+enum {
+    NP = PLAIT_NOPTIONS,
+    LABEL,
+    GRACE,
+    ELASTIC,
+    HAND_OVER,
+    SECRET,
+    HELP,
+    NALL
+};
 /* A training may have to write a checkpoint before it ends. */
 enum { GRACE_S = 60 };
 
@@ -49,6 +58,9 @@ static void print_help(void)
         "                       with --elastic: N more tasks (in Slurm nodes) "
         "wait\n"
         "  --hand-over TRAINER  append the layout to COMMAND: megatron\n"
+        "  --secret none        start on several nodes though no secret keeps "
+        "others\n"
+        "                       from joining as ranks\n"
         "  --help               print this\n");
 }
 
@@ -60,6 +72,7 @@ static void fill_options(struct option *options)
         {"grace", required_argument, NULL, GRACE},
         {"elastic", no_argument, NULL, ELASTIC},
         {"hand-over", required_argument, NULL, HAND_OVER},
+        {"secret", required_argument, NULL, SECRET},
         {"help", no_argument, NULL, HELP}};
 
     for (int i = 0; i < PLAIT_NOPTIONS; i++)
@@ -114,6 +127,19 @@ static int parse_hand_over(struct run *run, const char *text,
     return 0;
 }
 
+static int parse_secret(struct run *run, const char *text,
+                        struct plait_error *err)
+{
+    errno = EINVAL;
+    if (strcmp(text, "none") != 0)
+        return plait_errorf(err,
+                            "--secret=%.40s: must be none; a secret of your "
+                            "own goes into PLAIT_SECRET",
+                            text);
+    run->open = 1;
+    return 0;
+}
+
 /* -1: go on; else the exit status. */
 static int parse_options(struct run *run, int argc, char **argv)
 {
@@ -131,6 +157,8 @@ static int parse_options(struct run *run, int argc, char **argv)
             return PLAIT_EXIT_USAGE;
         if (opt == NP)
             rc = parse_np(run, optarg, &err);
+        else if (opt == SECRET)
+            rc = parse_secret(run, optarg, &err);
         else if (opt == GRACE)
             rc = parse_grace(run, optarg, &err);
         else if (opt == HAND_OVER)

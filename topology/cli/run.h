@@ -57,6 +57,7 @@ enum { RUN_PORTS = 32 };
 struct run {
     struct plait_options options;
     int np, label, hand_over, elastic; /* --elastic sets options.spares */
+    int open; /* --secret=none */
     int grace; /* with --np: seconds from a signal to SIGKILL */
     char **command;
     struct run_place place;
@@ -101,6 +102,9 @@ int run_find_port(const struct run *run, const int *out);
 int run_brief(struct run *run, struct plait_error *err);
 /* Under other launchers: get the secret, if there is one. */
 int run_secret(struct run *run, struct plait_error *err);
+/* Where tasks of several nodes have no secret, for the reason `why`: refuse the
+ * step, or with --secret=none make PLAIT_SECRET "none". */
+int run_secret_lacks(struct run *run, const char *why, struct plait_error *err);
 /* In the first task: print where PLAIT_SECRET comes from, or why there is
  * none. */
 void run_secret_show(const struct run *run, const char *from);

@@ -387,7 +387,8 @@ static int find_plan(struct briefing *b, struct plait_error *err)
     if (!munge) {
         int shared = b->run->place.nnodes == 1;
 
-        return (shared && list_ports(b->run, err) < 0) ||
+        return run_secret_lacks(b->run, b->from, err) < 0 ||
+                       (shared && list_ports(b->run, err) < 0) ||
                        make_plan(b, shared, err) < 0
                    ? -1
                    : print_plan(b, err);

@@ -19,6 +19,24 @@ void run_secret_show(const struct run *run, const char *from)
                 from);
 }
 
+int run_secret_lacks(struct run *run, const char *why, struct plait_error *err)
+{
+    const char *given = getenv(PLAIT_ENV_SECRET);
+
+    if (run->place.nnodes == 1 || !run->options.rendezvous ||
+        *run->seats.launch.secret || (given && *given))
+        return 0;
+    if (!run->open)
+        return plait_errorf(
+            err,
+            "run: the tasks of %d nodes have no secret (%s), so that any "
+            "process that reaches MASTER_PORT could join as a rank: set "
+            "PLAIT_SECRET to 32 hex digits or more, or give --secret=none",
+            run->place.nnodes, why);
+    strcpy(run->seats.launch.secret, PLAIT_SECRET_NONE);
+    return 0;
+}
+
 /* mpirun of Open MPI gives its processes a key, "16 digits-16 digits". */
 static int read_mpi_key(char *secret)
 {
@@ -55,7 +73,8 @@ int run_secret(struct run *run, struct plait_error *err)
 
     if (run->place.alone)
         from = "made here";
-    else if (find_secret(run, &from, err) < 0)
+    else if (find_secret(run, &from, err) < 0 ||
+             run_secret_lacks(run, from, err) < 0)
         return -1;
     run_secret_show(run, from);
     return 0;

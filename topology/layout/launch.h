@@ -29,7 +29,9 @@ extern "C" {
 /* What the site file asks of the nodes: any of nvlink, nccl, ucx, and
  * rate=LEAST:LINK, the preflight's bounds. */
 #define PLAIT_ENV_SITE "SLURM_PLAIT_SITE"
-/* The step's secret, which its tasks find in PLAIT_SECRET. */
+/* The step's secret, which its tasks find in PLAIT_SECRET. "none": the user has
+ * said that there is none and that any process may join. */
+#define PLAIT_SECRET_NONE "none"
 #define PLAIT_ENV_STEP_SECRET "SLURM_PLAIT_SECRET"
 /* "PORT:TOKEN": where srun waits for the nodes; not passed on to tasks. */
 #define PLAIT_ENV_AGREE "SLURM_PLAIT_AGREE"
@@ -100,8 +102,8 @@ int plait_launch_read(struct plait_launch *launch,
 int plait_launch_check(const struct plait_launch *launch,
                        struct plait_error *err);
 
-/* Is the secret empty, or 32 to 64 hexadecimal digits? 0, or -1 and what is
- * wrong. */
+/* Is the secret empty, "none", or 32 to 64 hexadecimal digits? 0, or -1 and
+ * what is wrong. */
 int plait_launch_check_secret(const char *secret, struct plait_error *err);
 
 #ifdef __cplusplus
