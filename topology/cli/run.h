@@ -57,7 +57,7 @@ enum { RUN_PORTS = 32 };
 struct run {
     struct plait_options options;
     int np, label, hand_over, elastic; /* --elastic sets options.spares */
-    int open; /* --secret=none */
+    int open;                          /* --secret=none */
     int grace; /* with --np: seconds from a signal to SIGKILL */
     char **command;
     struct run_place place;
