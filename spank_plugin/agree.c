@@ -200,8 +200,10 @@ static int wait_for_nodes(struct plait_agreement *a, int *late)
         if (find_said(a, "no ", &count) >= 0 || quiet >= GIVE_UP || *late ||
             plait_meeting_left(a->meeting, &count) >= 0)
             return 1;
-        if (atomic_load(&a->ends))
+        if (atomic_load(&a->ends)) {
+            errno = ECANCELED;
             return -1;
+        }
     }
     return rc;
 }
