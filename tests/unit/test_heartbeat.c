@@ -282,8 +282,9 @@ static void ask(struct plait_stuck_rank *ranks)
     plait_heartbeat_ask(beat[0], 240, ranks);
 }
 
-/* Sends an END that a process could forge without knowing the secret. */
-static void forge(const char *secret, int as)
+/* Sends node 0 an END as another node: one that a process could forge without
+ * knowing the secret, or that it has seen on its way to node `to`. */
+static void forge(const char *secret, int as, int to)
 {
     unsigned char message[PLAIT_BEAT_MOST + PLAIT_HEARTBEAT_SEAL];
     struct plait_beat end = {.kind = PLAIT_BEAT_END,
@@ -294,8 +295,8 @@ static void forge(const char *secret, int as)
     struct plait_heartbeat_link link;
     int fd = plait_heartbeat_open("127.0.0.1", &mine);
 
-    plait_heartbeat_link_init(&link, fd, &mine, secret);
-    plait_heartbeat_send(&link, &at[0], message,
+    plait_heartbeat_link_init(&link, fd, as, &mine, secret);
+    plait_heartbeat_send(&link, to, &at[0], message,
                          plait_beat_pack(&end, message, PLAIT_BEAT_MOST));
     close(fd);
 }
@@ -339,10 +340,14 @@ static void test_end(void)
             "three nodes"))
         return;
     ok(wait_for(all_hear_all), "... that run");
-    forge("ffeeddccbbaa99887766554433221100", 1);
+    forge("ffeeddccbbaa99887766554433221100", 1, 0);
     pause_ms(500);
     ok(!plait_heartbeat_ended(beat[0]),
        "a message without the secret counts for nothing");
+    forge("00112233445566778899aabbccddeeff", 1, 2);
+    pause_ms(500);
+    ok(!plait_heartbeat_ended(beat[0]),
+       "nor does one to another node that somebody sends again");
     plait_heartbeat_end(beat[1]);
     ok(wait_for(everyone_ended), "one says that the run ends, and all know");
     ok(!first_is_alone(), "a node that hears others is not alone");

@@ -57,7 +57,7 @@ static uint64_t next_number(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + 1;
 }
 
-static void send_beat(struct plait_heartbeat *hb,
+static void send_beat(struct plait_heartbeat *hb, int node,
                       const struct plait_heartbeat_address *to,
                       struct plait_beat beat)
 {
@@ -69,7 +69,7 @@ static void send_beat(struct plait_heartbeat *hb,
     beat.number = next_number();
     size = plait_beat_pack(&beat, message, PLAIT_BEAT_MOST);
     if (size > 0)
-        plait_heartbeat_send(&hb->link, to, message, size);
+        plait_heartbeat_send(&hb->link, node, to, message, size);
 }
 
 static const struct plait_heartbeat_address *
@@ -96,7 +96,7 @@ static void send_alive(struct plait_heartbeat *hb, double now)
         int count = n - first < PLAIT_BEAT_NODES ? n - first : PLAIT_BEAT_NODES;
 
         plait_beat_table_tell(&hb->table, first, count, now, body);
-        send_beat(hb, address_of(hb, to, hb->table.speaker[to]),
+        send_beat(hb, to, address_of(hb, to, hb->table.speaker[to]),
                   (struct plait_beat){.kind = PLAIT_BEAT_ALIVE,
                                       .first = first,
                                       .count = count,
@@ -114,7 +114,7 @@ static void send_end(struct plait_heartbeat *hb)
     for (int far = 1; far < n; far *= 2) {
         int to = (hb->site.node + far) % n;
 
-        send_beat(hb, address_of(hb, to, hb->table.speaker[to]),
+        send_beat(hb, to, address_of(hb, to, hb->table.speaker[to]),
                   (struct plait_beat){.kind = PLAIT_BEAT_END});
     }
 }
@@ -141,7 +141,7 @@ static void ask_nodes(struct plait_heartbeat *hb, double now)
         if (!is_missing(hb, i, now))
             continue;
         send_beat(
-            hb,
+            hb, i,
             address_of(hb, i, hb->table.speaker[i] + hb->node[i].tries / TRIES),
             (struct plait_beat){.kind = PLAIT_BEAT_ASK});
         hb->node[i].tries++;
@@ -152,7 +152,7 @@ static void ask_nodes(struct plait_heartbeat *hb, double now)
 }
 
 /* Not under the lock: it reads /proc. */
-static void answer_question(struct plait_heartbeat *hb,
+static void answer_question(struct plait_heartbeat *hb, int node,
                             const struct plait_heartbeat_address *to)
 {
     const struct node *me = &hb->node[hb->site.node];
@@ -164,7 +164,7 @@ static void answer_question(struct plait_heartbeat *hb,
         hb->site.look(hb->site.arg, hb->ranks[me->first + i], &rank);
         size = plait_stuck_pack(&rank, body, sizeof(body));
         if (size > 0)
-            send_beat(hb, to,
+            send_beat(hb, node, to,
                       (struct plait_beat){.kind = PLAIT_BEAT_RANK,
                                           .count = me->nranks,
                                           .body = body,
@@ -218,7 +218,7 @@ static void read_messages(struct plait_heartbeat *hb)
         asked = take_message(hb, &beat, plait_record_now());
         pthread_mutex_unlock(&hb->lock);
         if (asked)
-            answer_question(hb, &from);
+            answer_question(hb, beat.node, &from);
     }
 }
 
@@ -459,7 +459,8 @@ plait_heartbeat_create(int fd, int rank,
     }
     hb->site = *site;
     hb->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    plait_heartbeat_link_init(&hb->link, fd, &site->at[rank], site->secret);
+    plait_heartbeat_link_init(&hb->link, fd, site->node, &site->at[rank],
+                              site->secret);
     if (hb->wake < 0 || copy_site(hb) < 0 ||
         plait_beat_table_init(&hb->table, site->nnodes, site->node,
                               plait_record_now()) < 0)

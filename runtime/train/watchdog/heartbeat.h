@@ -72,10 +72,12 @@ bool plait_heartbeat_ended(struct plait_heartbeat *hb);
 
 /* -- heartbeat_socket.c ---------------------------------------------------- */
 
-/* The socket, which sends and receives single messages, sealed by an HMAC. */
+/* The socket, which sends and receives single messages. Each is sealed by an
+ * HMAC for the node that it is for: somebody who has recorded one can send it
+ * again to that node only, which ignores a number that is not new. */
 struct plait_heartbeat_link {
-    int fd;
-    bool v6; /* the socket is of that family */
+    int fd, node; /* node: this process's */
+    bool v6;      /* the socket is of that family */
     struct plait_heartbeat_address mine;
     char secret[65];
 };
@@ -83,10 +85,11 @@ struct plait_heartbeat_link {
 enum { PLAIT_HEARTBEAT_SEAL = 32 }; /* bytes after a message */
 
 void plait_heartbeat_link_init(struct plait_heartbeat_link *link, int fd,
+                               int node,
                                const struct plait_heartbeat_address *mine,
                                const char *secret);
-/* `message` has room for the seal. */
-void plait_heartbeat_send(const struct plait_heartbeat_link *link,
+/* To the process of `node` at that address. `message` has room for the seal. */
+void plait_heartbeat_send(const struct plait_heartbeat_link *link, int node,
                           const struct plait_heartbeat_address *to,
                           unsigned char *message, int size);
 /* The size of a message without its seal; 0: what came is not valid; -1:

@@ -137,6 +137,7 @@ void plait_heartbeat_correct(const char *toward, int n,
 /* -- messages -------------------------------------------------------------- */
 
 void plait_heartbeat_link_init(struct plait_heartbeat_link *link, int fd,
+                               int node,
                                const struct plait_heartbeat_address *mine,
                                const char *secret)
 {
@@ -144,6 +145,7 @@ void plait_heartbeat_link_init(struct plait_heartbeat_link *link, int fd,
     socklen_t n = sizeof(self);
 
     link->fd = fd;
+    link->node = node;
     link->mine = *mine;
     link->v6 = getsockname(fd, (struct sockaddr *)&self, &n) == 0 &&
                self.ss_family == AF_INET6;
@@ -204,16 +206,29 @@ static void read_sockaddr(const struct sockaddr_storage *from,
     memcpy(out->v6, &six->sin6_addr, 16);
 }
 
-void plait_heartbeat_send(const struct plait_heartbeat_link *link,
+/* The seal of a message to `node`; overwrites what is behind the message. */
+static int make_seal(const struct plait_heartbeat_link *link, int node,
+                     unsigned char *message, int size,
+                     unsigned char seal[PLAIT_PROOF_SIZE])
+{
+    const uint32_t to = (uint32_t)node;
+
+    memcpy(message + size, &to, sizeof(to));
+    return plait_proof_make(link->secret, message, (size_t)size + sizeof(to),
+                            seal);
+}
+
+void plait_heartbeat_send(const struct plait_heartbeat_link *link, int node,
                           const struct plait_heartbeat_address *to,
                           unsigned char *message, int size)
 {
+    unsigned char seal[PLAIT_PROOF_SIZE];
     struct sockaddr_storage at;
     socklen_t n = make_sockaddr(link, to, &at);
 
-    if (n == 0 || plait_proof_make(link->secret, message, (size_t)size,
-                                   message + size) < 0)
+    if (n == 0 || make_seal(link, node, message, size, seal) < 0)
         return;
+    memcpy(message + size, seal, sizeof(seal));
     /* Errors do not matter: what is lost is sent again, or was not needed. */
     if (sendto(link->fd, message, (size_t)size + PLAIT_HEARTBEAT_SEAL,
                MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&at, n) < 0)
@@ -224,7 +239,7 @@ int plait_heartbeat_receive(const struct plait_heartbeat_link *link,
                             unsigned char *message, int room,
                             struct plait_heartbeat_address *from)
 {
-    unsigned char proof[PLAIT_PROOF_SIZE];
+    unsigned char seal[PLAIT_PROOF_SIZE], want[PLAIT_PROOF_SIZE];
     struct sockaddr_storage at;
     socklen_t n = sizeof(at);
     ssize_t size =
@@ -235,9 +250,11 @@ int plait_heartbeat_receive(const struct plait_heartbeat_link *link,
     if (size < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : 0;
     size -= PLAIT_HEARTBEAT_SEAL;
-    if (size <= 0 || size + PLAIT_HEARTBEAT_SEAL > room ||
-        plait_proof_make(link->secret, message, (size_t)size, proof) < 0 ||
-        !plait_proof_same(proof, message + size))
+    if (size <= 0 || size + PLAIT_HEARTBEAT_SEAL > room)
+        return 0;
+    memcpy(seal, message + size, sizeof(seal));
+    if (make_seal(link, link->node, message, (int)size, want) < 0 ||
+        !plait_proof_same(want, seal))
         return 0;
     read_sockaddr(&at, from);
     return (int)size;
