@@ -53,6 +53,24 @@ static struct plait_comm *mpi_create(const struct plait_launch *launch,
 #endif
 }
 
+/* Without a secret each process that reaches the ports could join, also on one
+ * node, which other users may share. Rank 0 says so. */
+static int check_secret(const struct plait_launch *launch,
+                        struct plait_error *err)
+{
+    if (*launch->secret)
+        return 0;
+    errno = EACCES;
+    return launch->rank > 0
+               ? -1
+               : plait_errorf(err,
+                              "there is no PLAIT_SECRET, so that any user who "
+                              "reaches this port could join as a rank: set it "
+                              "to the same 32 to 64 random hex digits for all "
+                              "tasks, or to none where nobody else can reach "
+                              "these machines");
+}
+
 /* The rendezvous of the launch contract, over TCP, without MPI. */
 static struct plait_comm *tcp_create(const struct plait_launch *launch,
                                      struct plait_error *err)
@@ -66,7 +84,7 @@ static struct plait_comm *tcp_create(const struct plait_launch *launch,
     else if (launch->master_port <= 0)
         plait_errorf(err, "sockets need the rendezvous (MASTER_ADDR, "
                           "MASTER_PORT): leave out --rendezvous=none");
-    else
+    else if (check_secret(launch, err) == 0)
         return plait_tcp_create(launch, RENDEZVOUS_S, err);
     return NULL;
 }

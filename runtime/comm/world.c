@@ -145,6 +145,16 @@ int plait_world_shared_cores(const struct plait_world *world, int *ranks)
     return *ranks > online ? (int)online : 0;
 }
 
+const char *plait_world_exposed(const struct plait_world *w)
+{
+    if (!w->planned || w->launch.rank > 0 || plait_comm_size(w->all) == 1 ||
+        strcmp(w->launch.secret, PLAIT_NO_SECRET) != 0 ||
+        w->launch.master_port <= 0)
+        return NULL;
+    return "PLAIT_SECRET=none: whoever reaches the ports of these ranks can "
+           "join as a rank, read and change the run, or end it";
+}
+
 /* Whether ranks that NCCL does not connect use sockets. */
 static bool uses_sockets(const struct plait_world *w, const char *comm,
                          bool gpu)

@@ -38,6 +38,9 @@ void plait_world_close(struct plait_world *world);
 /* How many cores the ranks of this node share and take turns on, if there are
  * more ranks than cores; else 0. *ranks: how many ranks share them. */
 int plait_world_shared_cores(const struct plait_world *world, int *ranks);
+/* What is open to others where the ranks have met over TCP without a secret, as
+ * PLAIT_SECRET=none asks: one line for rank 0 to print. NULL elsewhere. */
+const char *plait_world_exposed(const struct plait_world *world);
 /* Whether the environment asks for an elastic run, which goes on with the ranks
  * that are left after some have died. Ranks over sockets can do so, and on GPUs
  * those over NCCL that have met over sockets. */

@@ -202,6 +202,8 @@ int main(int argc, char **argv)
         return 2;
     }
     rc = plait_world_open(&world, args.device, "auto", &err);
+    if (rc == 0 && plait_world_exposed(&world))
+        fprintf(stderr, "plait-probe: %s\n", plait_world_exposed(&world));
     if (rc == 0)
         rc = run_measurement(&world, &args, &err);
     if (rc < 0 && err.text[0])

@@ -293,6 +293,8 @@ int plait_session_open(struct plait_session *s,
     if (plait_world_open(&s->world, args->device,
                          args->comm ? args->comm : "auto", err) < 0)
         return -1;
+    if (plait_world_exposed(&s->world))
+        fprintf(stderr, "plait-train: %s\n", plait_world_exposed(&s->world));
     return s->world.comm ? plait_session_complete(s, args, err) : 0;
 }
 

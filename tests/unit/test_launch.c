@@ -231,9 +231,10 @@ int main(void)
         "PLAIT_ORDER", "tp",
         "rank order \"tp\" must have each of tp, cp, ep, dp and pp once, as in "
         "tp-cp-ep-dp-pp");
-    refuse("PLAIT_SECRET", "0123", "PLAIT_SECRET must be 32 to 64 hex digits");
+    refuse("PLAIT_SECRET", "0123",
+           "PLAIT_SECRET must be 32 to 64 hex digits, or none");
     refuse("PLAIT_SECRET", "00112233445566778899aabbccddeefG",
-           "PLAIT_SECRET must be 32 to 64 hex digits");
+           "PLAIT_SECRET must be 32 to 64 hex digits, or none");
     refuse("MASTER_PORT", "70000", "MASTER_PORT=70000 must be from 1 to 65535");
     return done_testing();
 }

@@ -15,6 +15,7 @@
 
 #include "runtime/comm/backend.h"
 #include "runtime/comm/bootstrap/greeting.h"
+#include "runtime/comm/bootstrap/notice.h"
 #include "runtime/comm/bootstrap/tcp_tree.h"
 #include "runtime/trace/trace.h"
 #include "socket_launch.h"
@@ -429,6 +430,68 @@ static void test_greeting(void)
     close(fd[1]);
 }
 
+/* -- notices -------------------------------------------------------------- */
+
+static int told_of; /* how often that rank 2 is stopped */
+
+static void count_stopped(void *arg, int rank)
+{
+    (void)arg;
+    told_of += rank == 2;
+}
+
+/* Rank 0 takes the notice as one of the process with that id. */
+static bool take_as(struct plait_meeting *m, const struct plait_notice *n,
+                    uint64_t id)
+{
+    uint64_t ids[3] = {id};
+    bool out;
+
+    m->ids = ids;
+    out = plait_notice_take(m, n->head, n->proof);
+    m->ids = NULL;
+    return out;
+}
+
+/* Notices that somebody has recorded and sends again. */
+static void test_replay(void)
+{
+    uint64_t ids[3] = {77, 0, 0}, newest[3] = {0};
+    struct plait_meeting from = {.rank = 1, .size = 3, .key = 5, .ids = ids};
+    struct plait_meeting to = {.size = 3,
+                               .key = 6,
+                               .also = 5,
+                               .newest = newest,
+                               .stopped = count_stopped};
+    struct plait_notice stopped, later, out;
+    int fd[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) < 0 ||
+        plait_notice_send_stopped(&from, fd[0], 2) < 0 ||
+        plait_notice_send_stopped(&from, fd[0], 2) < 0)
+        abort();
+    plait_notice_send(&from, fd[0]); /* -1, as nobody has read it yet */
+    if (plait_read_all(fd[1], &stopped, sizeof(stopped)) < 0 ||
+        plait_read_all(fd[1], &later, sizeof(later)) < 0 ||
+        plait_read_all(fd[1], &out, sizeof(out)) < 0)
+        abort();
+    ok(!take_as(&to, &stopped, 77) && told_of == 1, "a notice is heard");
+    ok(!take_as(&to, &stopped, 77) && told_of == 1, "again: it is ignored");
+    ok(!take_as(&to, &later, 77) && told_of == 2, "a newer one is heard");
+    ok(!take_as(&to, &stopped, 77) && told_of == 2, "the old one is still not");
+    newest[2] = 0;
+    ok(!take_as(&to, &later, 78) && told_of == 2,
+       "nor by another process, such as of another run");
+    ok(take_as(&to, &out, 77) && !take_as(&to, &out, 78),
+       "only the process that it is for is left out");
+    out.proof[31] ^= 1;
+    ok(!take_as(&to, &out, 77), "and not by a wrong proof");
+    close(fd[0]);
+    close(fd[1]);
+}
+
+/* -- late proofs ---------------------------------------------------------- */
+
 static int accept_one(int listener)
 {
     struct pollfd p = {listener, POLLIN, 0};
@@ -500,6 +563,30 @@ static void test_secret(void)
     ok(status == 0, "nor is who has it let in");
 }
 
+static void test_no_secret(void)
+{
+    struct plait_launch l = launch_at(0, 2, free_port());
+    struct plait_error err = {""}, none = {""};
+    pid_t peer;
+    int status;
+
+    *l.secret = '\0';
+    ok(plait_comm_meet(PLAIT_COMM_SOCKET, &l, &err) == NULL &&
+           errno == EACCES && strstr(err.text, "PLAIT_SECRET"),
+       "no secret: %s", err.text);
+    strcpy(l.secret, PLAIT_NO_SECRET);
+    fflush(stdout);
+    peer = fork();
+    if (peer == 0) {
+        l.rank = 1;
+        _exit(plait_comm_meet(PLAIT_COMM_SOCKET, &l, &err) == NULL);
+    }
+    ok(plait_comm_meet(PLAIT_COMM_SOCKET, &l, &none) != NULL,
+       "unless that is said by name: ranks meet%s%s", *none.text ? ": " : "",
+       none.text);
+    waitpid(peer, &status, 0);
+}
+
 /* Another process has the port, and answers. */
 static void test_taken(void)
 {
@@ -546,8 +633,10 @@ int main(void)
     test_flood(600);
     test_flood(1000);
     test_greeting();
+    test_replay();
     test_late();
     test_secret();
+    test_no_secret();
     test_taken();
     return done_testing();
 }

@@ -33,7 +33,7 @@ int run_secret_lacks(struct run *run, const char *why, struct plait_error *err)
             "process that reaches MASTER_PORT could join as a rank: set "
             "PLAIT_SECRET to 32 hex digits or more, or give --secret=none",
             run->place.nnodes, why);
-    strcpy(run->seats.launch.secret, PLAIT_SECRET_NONE);
+    strcpy(run->seats.launch.secret, PLAIT_NO_SECRET);
     return 0;
 }
 

@@ -156,10 +156,10 @@ int plait_launch_check_secret(const char *secret, struct plait_error *err)
     size_t n = strspn(secret, "0123456789abcdef");
 
     if ((secret[n] == '\0' && (n == 0 || n >= 32)) ||
-        strcmp(secret, PLAIT_SECRET_NONE) == 0)
+        strcmp(secret, PLAIT_NO_SECRET) == 0)
         return 0;
-    return plait_errorf(err, "PLAIT_SECRET must be 32 to %d hex digits",
-                        PLAIT_SECRET_SIZE - 1);
+    return plait_errorf(err, "PLAIT_SECRET must be 32 to %d hex digits, or %s",
+                        PLAIT_SECRET_SIZE - 1, PLAIT_NO_SECRET);
 }
 
 static int get_master(struct plait_launch *launch, get_fn *get, void *arg,

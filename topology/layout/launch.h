@@ -29,11 +29,9 @@ extern "C" {
 /* What the site file asks of the nodes: any of nvlink, nccl, ucx, and
  * rate=LEAST:LINK, the preflight's bounds. */
 #define PLAIT_ENV_SITE "SLURM_PLAIT_SITE"
-/* The step's secret, which its tasks find in PLAIT_SECRET. "none": the user has
- * said that there is none and that any process may join. */
-#define PLAIT_SECRET_NONE "none"
+/* The step's secret, which its tasks find in PLAIT_SECRET. */
 #define PLAIT_ENV_STEP_SECRET "SLURM_PLAIT_SECRET"
-/* "PORT:TOKEN": where srun waits for the nodes; not passed on to tasks. */
+/* "PORT:TOKEN:VERSION": where srun waits for the nodes; not passed on to tasks. */
 #define PLAIT_ENV_AGREE "SLURM_PLAIT_AGREE"
 /* In a job that was submitted with flags, and in its steps: the names of the
  * flags, separated by commas. Without PLAIT_ENV_PLAN nothing has planned the
@@ -54,6 +52,9 @@ extern "C" {
 #define PLAIT_NO_PLAN "none"
 #define PLAIT_REFUSED_PLAN "refused"
 
+/* Value of PLAIT_SECRET: the user has said that the ranks meet without one, and
+ * that any process may join. */
+#define PLAIT_NO_SECRET "none"
 /* 256 bits in hexadecimal. */
 #define PLAIT_SECRET_SIZE 65
 
@@ -74,8 +75,9 @@ struct plait_launch {
     char master_addr[256];
     int master_port; /* 0: no rendezvous */
     /* Random text of at least 32 hex digits, new for each step, by which its
-     * tasks recognize each other; "": none. It is passed in the environment
-     * alone, which other users cannot read, and is never printed. */
+     * tasks recognize each other; "": none was found; PLAIT_NO_SECRET: none is
+     * wanted. It is passed in the environment alone, which other users cannot
+     * read, and is never printed. */
     char secret[PLAIT_SECRET_SIZE];
 };
 
@@ -102,8 +104,8 @@ int plait_launch_read(struct plait_launch *launch,
 int plait_launch_check(const struct plait_launch *launch,
                        struct plait_error *err);
 
-/* Is the secret empty, "none", or 32 to 64 hexadecimal digits? 0, or -1 and
- * what is wrong. */
+/* Is the secret empty, PLAIT_NO_SECRET, or 32 to 64 hexadecimal digits? 0, or
+ * -1 and what is wrong. */
 int plait_launch_check_secret(const char *secret, struct plait_error *err);
 
 #ifdef __cplusplus
