@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "runtime/comm/call.h"
 #include "runtime/comm/comm.h"
 #include "runtime/stuck/record.h"
 #include "runtime/trace/trace.h"
@@ -70,6 +71,8 @@ struct plait_comm_vtable {
     /* The same, after reading what the peers have sent until now. Any thread.
      * NULL where lost is NULL. */
     bool (*look)(struct plait_comm *comm);
+    /* plait_comm_difference(); NULL: ranks are not compared */
+    const char *(*difference)(const struct plait_comm *comm);
     /* Collective; color < 0: take part, *comm is set NULL. Not called for a
      * group of one rank. */
     int (*split)(struct plait_comm *parent, int color, int key,
@@ -106,6 +109,9 @@ struct plait_comm {
     char name[32];
     bool failed;
     char error[256];
+    struct plait_call call; /* the collective that is entered now; a backend
+                               copies it when it starts */
+    uint64_t ncalls;        /* collectives so far */
     struct plait_comm_stats stats;
     struct plait_trace *trace; /* NULL: none */
     /* `noted` is where the host's operations are noted: in the record or,

@@ -141,6 +141,14 @@ bool plait_comm_lost(const struct plait_comm *comm)
            (comm->host && plait_comm_lost(comm->host));
 }
 
+const char *plait_comm_difference(const struct plait_comm *comm)
+{
+    const char *why =
+        comm->vtable->difference ? comm->vtable->difference(comm) : NULL;
+
+    return why || !comm->host ? why : plait_comm_difference(comm->host);
+}
+
 bool plait_comm_look(struct plait_comm *comm)
 {
     return comm->vtable->look && comm->vtable->look(comm);
@@ -240,8 +248,10 @@ static uint64_t enter(struct plait_comm *comm, const struct plait_transfer *t,
                               t->n * plait_dtype_size(t->type), t->peer, now);
 }
 
+/* `place` is NULL for messages, which are no collectives. */
 static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
-                        struct plait_queue *q, struct plait_request **req)
+                        const char *place, struct plait_queue *q,
+                        struct plait_request **req)
 {
     uint64_t tag;
     double start;
@@ -256,6 +266,10 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
     start = plait_trace_now();
     plait_range_begin(comm->ops, comm->name);
     tag = enter(comm, t, start);
+    if (place)
+        comm->call = plait_call_make(
+            (enum plait_op)t->kind, (int)t->type, (int)t->op, t->peer,
+            t->n * plait_dtype_size(t->type), ++comm->ncalls, place);
     rc = comm->vtable->run(comm, t, q, req);
     plait_record_leave(comm->noted);
     plait_range_end(comm->ops);
@@ -281,54 +295,59 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
     return 0;
 }
 
-int plait_comm_all_reduce(struct plait_comm *comm, const void *send, void *recv,
-                          size_t n, enum plait_dtype type, enum plait_reduce op,
-                          struct plait_queue *q, struct plait_request **req)
+int plait_comm_all_reduce_at(const char *place, struct plait_comm *comm,
+                             const void *send, void *recv, size_t n,
+                             enum plait_dtype type, enum plait_reduce op,
+                             struct plait_queue *q, struct plait_request **req)
 {
     struct plait_transfer t = {PLAIT_ALL_REDUCE, send, recv, n, type, op, 0, 0};
 
-    return run_transfer(comm, &t, q, req);
+    return run_transfer(comm, &t, place, q, req);
 }
 
-int plait_comm_reduce_scatter(struct plait_comm *comm, const void *send,
-                              void *recv, size_t n, enum plait_dtype type,
-                              enum plait_reduce op, struct plait_queue *q,
-                              struct plait_request **req)
+int plait_comm_reduce_scatter_at(const char *place, struct plait_comm *comm,
+                                 const void *send, void *recv, size_t n,
+                                 enum plait_dtype type, enum plait_reduce op,
+                                 struct plait_queue *q,
+                                 struct plait_request **req)
 {
     struct plait_transfer t = {
         PLAIT_REDUCE_SCATTER, send, recv, n, type, op, 0, 0};
 
-    return run_transfer(comm, &t, q, req);
+    return run_transfer(comm, &t, place, q, req);
 }
 
-int plait_comm_all_gather(struct plait_comm *comm, const void *send, void *recv,
-                          size_t n, enum plait_dtype type,
-                          struct plait_queue *q, struct plait_request **req)
+int plait_comm_all_gather_at(const char *place, struct plait_comm *comm,
+                             const void *send, void *recv, size_t n,
+                             enum plait_dtype type, struct plait_queue *q,
+                             struct plait_request **req)
 {
     struct plait_transfer t = {PLAIT_ALL_GATHER, send, recv, n, type,
                                PLAIT_SUM,        0,    0};
 
-    return run_transfer(comm, &t, q, req);
+    return run_transfer(comm, &t, place, q, req);
 }
 
-int plait_comm_all_to_all(struct plait_comm *comm, const void *send, void *recv,
-                          size_t n, enum plait_dtype type,
-                          struct plait_queue *q, struct plait_request **req)
+int plait_comm_all_to_all_at(const char *place, struct plait_comm *comm,
+                             const void *send, void *recv, size_t n,
+                             enum plait_dtype type, struct plait_queue *q,
+                             struct plait_request **req)
 {
     struct plait_transfer t = {PLAIT_ALL_TO_ALL, send, recv, n, type,
                                PLAIT_SUM,        0,    0};
 
-    return run_transfer(comm, &t, q, req);
+    return run_transfer(comm, &t, place, q, req);
 }
 
-int plait_comm_broadcast(struct plait_comm *comm, void *buf, size_t n,
-                         enum plait_dtype type, int root, struct plait_queue *q,
-                         struct plait_request **req)
+int plait_comm_broadcast_at(const char *place, struct plait_comm *comm,
+                            void *buf, size_t n, enum plait_dtype type,
+                            int root, struct plait_queue *q,
+                            struct plait_request **req)
 {
     struct plait_transfer t = {PLAIT_BROADCAST, buf,  buf, n, type,
                                PLAIT_SUM,       root, 0};
 
-    return run_transfer(comm, &t, q, req);
+    return run_transfer(comm, &t, place, q, req);
 }
 
 int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
@@ -338,7 +357,7 @@ int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
     struct plait_transfer t = {PLAIT_SEND, buf,       NULL, n,
                                type,       PLAIT_SUM, peer, tag};
 
-    return run_transfer(comm, &t, q, req);
+    return run_transfer(comm, &t, NULL, q, req);
 }
 
 int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
@@ -348,7 +367,7 @@ int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
     struct plait_transfer t = {PLAIT_RECV, NULL,      buf,  n,
                                type,       PLAIT_SUM, peer, tag};
 
-    return run_transfer(comm, &t, q, req);
+    return run_transfer(comm, &t, NULL, q, req);
 }
 
 /* How long a collective ran while this rank computed. 0 for messages: the time
@@ -410,10 +429,14 @@ static struct plait_comm *host_of(struct plait_comm *comm)
 
 /* Notes the start of a blocking control call; returns the time. */
 static double begin_wait(struct plait_comm *comm, enum plait_op op,
-                         size_t bytes)
+                         enum plait_reduce reduction, int root, size_t bytes,
+                         const char *place)
 {
+    struct plait_comm *host = comm->host ? comm->host : comm;
     double now = plait_trace_now();
 
+    host->call = plait_call_make(op, -1, (int)reduction, root, bytes,
+                                 ++host->ncalls, place);
     plait_record_enter(comm->noted, op, bytes, 0, now);
     return now;
 }
@@ -428,52 +451,56 @@ static int count_wait(struct plait_comm *comm, const char *what, double start,
     return rc;
 }
 
-int plait_comm_barrier(struct plait_comm *comm)
+int plait_comm_barrier_at(const char *place, struct plait_comm *comm)
 {
     struct plait_comm *host = host_of(comm);
     double start;
 
     if (!host)
         return -1;
-    start = begin_wait(comm, PLAIT_OP_BARRIER, 0);
+    start = begin_wait(comm, PLAIT_OP_BARRIER, PLAIT_SUM, 0, 0, place);
     return count_wait(comm, "barrier", start, host->vtable->barrier(host));
 }
 
-int plait_comm_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
-                              int root)
+int plait_comm_host_broadcast_at(const char *place, struct plait_comm *comm,
+                                 void *buf, size_t bytes, int root)
 {
     struct plait_comm *host = host_of(comm);
     double start;
 
     if (!host)
         return -1;
-    start = begin_wait(comm, PLAIT_OP_CONTROL_BROADCAST, bytes);
+    start = begin_wait(comm, PLAIT_OP_CONTROL_BROADCAST, PLAIT_SUM, root, bytes,
+                       place);
     return count_wait(comm, "control", start,
                       host->vtable->host_broadcast(host, buf, bytes, root));
 }
 
-int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
-                               void *recv, size_t bytes)
+int plait_comm_host_all_gather_at(const char *place, struct plait_comm *comm,
+                                  const void *send, void *recv, size_t bytes)
 {
     struct plait_comm *host = host_of(comm);
     double start;
 
     if (!host)
         return -1;
-    start = begin_wait(comm, PLAIT_OP_CONTROL_ALL_GATHER, bytes);
+    start = begin_wait(comm, PLAIT_OP_CONTROL_ALL_GATHER, PLAIT_SUM, 0, bytes,
+                       place);
     return count_wait(comm, "control", start,
                       host->vtable->host_all_gather(host, send, recv, bytes));
 }
 
-int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,
-                               size_t n, enum plait_reduce op)
+int plait_comm_host_all_reduce_at(const char *place, struct plait_comm *comm,
+                                  double *values, size_t n,
+                                  enum plait_reduce op)
 {
     struct plait_comm *host = host_of(comm);
     double start;
 
     if (!host)
         return -1;
-    start = begin_wait(comm, PLAIT_OP_CONTROL_ALL_REDUCE, n * sizeof(*values));
+    start = begin_wait(comm, PLAIT_OP_CONTROL_ALL_REDUCE, op, 0,
+                       n * sizeof(*values), place);
     return count_wait(comm, "control", start,
                       host->vtable->host_all_reduce(host, values, n, op));
 }

@@ -49,7 +49,11 @@ enum plait_comm_kind {
     PLAIT_COMM_NCCL,
     PLAIT_COMM_SOCKET
 };
-enum plait_reduce { PLAIT_SUM, PLAIT_MAX };
+enum plait_reduce {
+    PLAIT_SUM,
+    PLAIT_MAX,
+    PLAIT_WORST /* as PLAIT_MAX, of errors: no number is taken for one */
+};
 
 /* The parallel axis whose traffic a communicator carries. NCCL's channels,
  * traffic class and memory windows are chosen by it (policy.h). */
@@ -179,6 +183,34 @@ void *plait_comm_alloc(struct plait_comm *world, const struct plait_ops *ops,
 void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
                      struct plait_device *dev, void *ptr);
 
+/* Collectives are called by the names without _at. They note where they were
+ * called: ranks that enter different collectives of one group, in sockets, in
+ * shared memory and by a rendezvous, then fail at once with a line that has
+ * both places (call.h). Over MPI they do so with PLAIT_CHECK_COLLECTIVES=1. */
+#define PLAIT_PLACE_TEXT(line) #line
+#define PLAIT_PLACE(file, line) file ":" PLAIT_PLACE_TEXT(line)
+#define PLAIT_HERE PLAIT_PLACE(__FILE__, __LINE__)
+#define plait_comm_all_reduce(...) \
+    plait_comm_all_reduce_at(PLAIT_HERE, __VA_ARGS__)
+#define plait_comm_reduce_scatter(...) \
+    plait_comm_reduce_scatter_at(PLAIT_HERE, __VA_ARGS__)
+#define plait_comm_all_gather(...) \
+    plait_comm_all_gather_at(PLAIT_HERE, __VA_ARGS__)
+#define plait_comm_all_to_all(...) \
+    plait_comm_all_to_all_at(PLAIT_HERE, __VA_ARGS__)
+#define plait_comm_broadcast(...) \
+    plait_comm_broadcast_at(PLAIT_HERE, __VA_ARGS__)
+#define plait_comm_barrier(...) plait_comm_barrier_at(PLAIT_HERE, __VA_ARGS__)
+#define plait_comm_host_broadcast(...) \
+    plait_comm_host_broadcast_at(PLAIT_HERE, __VA_ARGS__)
+#define plait_comm_host_all_gather(...) \
+    plait_comm_host_all_gather_at(PLAIT_HERE, __VA_ARGS__)
+#define plait_comm_host_all_reduce(...) \
+    plait_comm_host_all_reduce_at(PLAIT_HERE, __VA_ARGS__)
+/* Whether a group has failed because ranks entered different collectives; what
+ * they entered, or NULL. */
+const char *plait_comm_difference(const struct plait_comm *comm);
+
 /* Buffers are device memory; counts are elements, with mpi at most INT_MAX. In
  * place: recv == send (all_gather: send == recv + rank * n; reduce_scatter:
  * recv == send + rank * n). Types: fp32, bf16, fp16, int32, fp64.
@@ -187,26 +219,31 @@ void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
  * rounded once, at the end. Messages of mpi and socket, and nccl, round it to
  * the type after each addition, so that precision is lost with the number of
  * ranks. */
-int plait_comm_all_reduce(struct plait_comm *comm, const void *send, void *recv,
-                          size_t n, enum plait_dtype type, enum plait_reduce op,
-                          struct plait_queue *q, struct plait_request **req);
+int plait_comm_all_reduce_at(const char *place, struct plait_comm *comm,
+                             const void *send, void *recv, size_t n,
+                             enum plait_dtype type, enum plait_reduce op,
+                             struct plait_queue *q, struct plait_request **req);
 /* recv[n] of rank r = reduction over the ranks of send[r*n .. r*n+n) */
-int plait_comm_reduce_scatter(struct plait_comm *comm, const void *send,
-                              void *recv, size_t n, enum plait_dtype type,
-                              enum plait_reduce op, struct plait_queue *q,
-                              struct plait_request **req);
+int plait_comm_reduce_scatter_at(const char *place, struct plait_comm *comm,
+                                 const void *send, void *recv, size_t n,
+                                 enum plait_dtype type, enum plait_reduce op,
+                                 struct plait_queue *q,
+                                 struct plait_request **req);
 /* recv[size * n] = the send[n] of every rank, in rank order */
-int plait_comm_all_gather(struct plait_comm *comm, const void *send, void *recv,
-                          size_t n, enum plait_dtype type,
-                          struct plait_queue *q, struct plait_request **req);
+int plait_comm_all_gather_at(const char *place, struct plait_comm *comm,
+                             const void *send, void *recv, size_t n,
+                             enum plait_dtype type, struct plait_queue *q,
+                             struct plait_request **req);
 /* part r of send[size * n] goes to rank r; part s of recv comes from s.
  * Not in place with NCCL. Only tests call it. */
-int plait_comm_all_to_all(struct plait_comm *comm, const void *send, void *recv,
-                          size_t n, enum plait_dtype type,
-                          struct plait_queue *q, struct plait_request **req);
-int plait_comm_broadcast(struct plait_comm *comm, void *buf, size_t n,
-                         enum plait_dtype type, int root, struct plait_queue *q,
-                         struct plait_request **req);
+int plait_comm_all_to_all_at(const char *place, struct plait_comm *comm,
+                             const void *send, void *recv, size_t n,
+                             enum plait_dtype type, struct plait_queue *q,
+                             struct plait_request **req);
+int plait_comm_broadcast_at(const char *place, struct plait_comm *comm,
+                            void *buf, size_t n, enum plait_dtype type,
+                            int root, struct plait_queue *q,
+                            struct plait_request **req);
 /* With req NULL, q's later work waits for the message (mpi: the host does).
  * tag: tags.h. NCCL has no tags: there, messages between two ranks of one
  * communicator are matched in the order they were posted. */
@@ -225,12 +262,13 @@ int plait_comm_wait(struct plait_request **req, struct plait_queue *q);
 int plait_comm_progress(struct plait_comm *comm);
 
 /* Small host values, blocking; for control, not for the step's data. */
-int plait_comm_barrier(struct plait_comm *comm);
-int plait_comm_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
-                              int root);
-int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
-                               void *recv, size_t bytes);
-int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,
-                               size_t n, enum plait_reduce op);
+int plait_comm_barrier_at(const char *place, struct plait_comm *comm);
+int plait_comm_host_broadcast_at(const char *place, struct plait_comm *comm,
+                                 void *buf, size_t bytes, int root);
+int plait_comm_host_all_gather_at(const char *place, struct plait_comm *comm,
+                                  const void *send, void *recv, size_t bytes);
+int plait_comm_host_all_reduce_at(const char *place, struct plait_comm *comm,
+                                  double *values, size_t n,
+                                  enum plait_reduce op);
 
 #endif

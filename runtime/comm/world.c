@@ -57,8 +57,8 @@ static int failure_priority(const struct plait_comm *world, int rc,
     return (err->text[0] ? size : 0) + size - plait_comm_rank(world);
 }
 
-int plait_error_consensus(struct plait_comm *world, int rc,
-                          struct plait_error *err)
+int plait_error_consensus_at(const char *place, struct plait_comm *world,
+                             int rc, struct plait_error *err)
 {
     int mine = failure_priority(world, rc, err), saved = errno;
     double highest = (double)mine * ERRNO_ROOM + saved % ERRNO_ROOM;
@@ -67,7 +67,8 @@ int plait_error_consensus(struct plait_comm *world, int rc,
         highest = 0;
     /* From here on nothing may fail on one rank alone, such as an
      * allocation. */
-    if (plait_comm_host_all_reduce(world, &highest, 1, PLAIT_MAX) < 0) {
+    if (plait_comm_host_all_reduce_at(place, world, &highest, 1, PLAIT_WORST) <
+        0) {
         if (rc == 0)
             plait_errorf(err, "rank %d: %s", plait_comm_rank(world),
                          plait_comm_error(world));
@@ -83,16 +84,17 @@ int plait_error_consensus(struct plait_comm *world, int rc,
     return -1;
 }
 
-void *plait_gather_values(struct plait_comm *world, int rc, const void *mine,
-                          size_t bytes, struct plait_error *err)
+void *plait_gather_values_at(const char *place, struct plait_comm *world,
+                             int rc, const void *mine, size_t bytes,
+                             struct plait_error *err)
 {
     void *all = rc == 0 ? calloc((size_t)plait_comm_size(world), bytes) : NULL;
 
     if (rc == 0 && !all)
         plait_errorf(err, "out of memory");
-    if (plait_error_consensus(world, all ? 0 : -1, err) < 0)
+    if (plait_error_consensus_at(place, world, all ? 0 : -1, err) < 0)
         goto error;
-    if (plait_comm_host_all_gather(world, mine, all, bytes) == 0)
+    if (plait_comm_host_all_gather_at(place, world, mine, all, bytes) == 0)
         return all;
     plait_errorf(err, "%s", plait_comm_error(world));
 error:
@@ -100,31 +102,32 @@ error:
     return NULL;
 }
 
-static int broadcast_from_root(struct plait_comm *world, char **text,
-                               size_t *size, struct plait_error *err)
+static int broadcast_from_root(const char *place, struct plait_comm *world,
+                               char **text, size_t *size,
+                               struct plait_error *err)
 {
     int rc = 0;
 
-    if (plait_comm_host_broadcast(world, size, sizeof(*size), 0) < 0)
+    if (plait_comm_host_broadcast_at(place, world, size, sizeof(*size), 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world));
     if (plait_comm_rank(world) > 0 && !(*text = malloc(*size + 1)))
         rc = plait_errorf(err, "out of memory");
-    if (plait_error_consensus(world, rc, err) < 0)
+    if (plait_error_consensus_at(place, world, rc, err) < 0)
         return -1;
-    if (plait_comm_host_broadcast(world, *text, *size, 0) < 0)
+    if (plait_comm_host_broadcast_at(place, world, *text, *size, 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world));
     return 0;
 }
 
-int plait_broadcast_text(struct plait_comm *world, int rc, char **text,
-                         size_t *size, struct plait_error *err)
+int plait_broadcast_text_at(const char *place, struct plait_comm *world, int rc,
+                            char **text, size_t *size, struct plait_error *err)
 {
     char *mine = rc == 0 && plait_comm_rank(world) == 0 ? *text : NULL;
 
     if (mine)
         *text = NULL;
-    if (plait_error_consensus(world, rc, err) == 0 &&
-        broadcast_from_root(world, &mine, size, err) == 0) {
+    if (plait_error_consensus_at(place, world, rc, err) == 0 &&
+        broadcast_from_root(place, world, &mine, size, err) == 0) {
         *text = mine;
         return 0;
     }

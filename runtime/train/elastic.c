@@ -113,7 +113,8 @@ void plait_elastic_clear(struct plait_elastic *e)
 bool plait_elastic_lost(const struct plait_session *s)
 {
     return s->elastic && s->world.members &&
-           (!s->world.all || plait_comm_lost(s->world.all));
+           (!s->world.all || (plait_comm_lost(s->world.all) &&
+                              !plait_comm_difference(s->world.all)));
 }
 
 /* Tear down the old world. Only its list of processes and the GPU stay in

@@ -20,17 +20,22 @@ static void report_error(const char *name, const struct plait_error *err)
         fprintf(stderr, "%s: %s\n", name, err->text);
 }
 
-/* Report what ended the run. Where all ranks have lost a peer, only the lowest
- * rank that is left reports it, and names the process if it can. */
+/* Report what ended the run. Where all ranks have lost a peer, or were in
+ * different collectives, only the lowest rank that is left reports it, and
+ * names the process that is gone if it can. */
 static void report_end(const char *name, const struct plait_session *s, int rc,
                        const struct plait_error *err)
 {
-    bool lost = s->world.comm && plait_comm_lost(s->world.comm);
+    const char *differ =
+        s->world.comm ? plait_comm_difference(s->world.comm) : NULL;
+    bool lost = s->world.comm && (differ || plait_comm_lost(s->world.comm));
     char gone[120];
 
     if (lost && !plait_hang_tells(s->hang))
         return;
-    if (lost && plait_hang_gone(s->hang, gone, sizeof(gone)))
+    if (differ)
+        fprintf(stderr, "%s: %s: ended\n", name, differ);
+    else if (lost && plait_hang_gone(s->hang, gone, sizeof(gone)))
         fprintf(stderr, "%s: %s has ended unexpectedly: stopped\n", name, gone);
     else
         report_error(name, err);

@@ -25,6 +25,9 @@
 #include "topology/base/hash.h"
 
 enum { RANKS = 40, VICTIM = 11, LEAVER = 23, CUT = 18 };
+/* 64-bit words in front of a message: bytes, group, tag, and what its sender
+ * has entered. */
+enum { HEAD = 8 };
 
 /* What a rank of a scene reports to the test, and the test to it. */
 struct said {
@@ -408,7 +411,7 @@ static int begin_as(struct plait_greeting *g, const struct plait_meeting *m,
 static bool is_taken(const struct plait_greeting *g,
                      const struct plait_meeting *m, int fd, pid_t stopped)
 {
-    const uint64_t goodbye[3] = {UINT64_MAX};
+    const uint64_t goodbye[HEAD] = {UINT64_MAX};
     bool taken = plait_greeting_prove(g, m, fd) == 0;
     char c;
 
@@ -463,7 +466,7 @@ static void check_cut(const struct scene *s)
 {
     struct said *all = start_scene(s);
     struct plait_meeting m = meeting_of(CUT, s->size);
-    const uint64_t head[3] = {sizeof(int32_t), PLAIT_HASH_START, 5};
+    const uint64_t head[HEAD] = {sizeof(int32_t), PLAIT_HASH_START, 5};
     struct plait_greeting g;
     int port, fd;
 
@@ -488,13 +491,13 @@ static void check_excess(const struct scene *s, uint64_t bytes, int n)
     enum { AT_ONCE = 1000 };
     struct said *all = start_scene(s);
     struct plait_meeting m = meeting_of(CUT, s->size);
-    static uint64_t heads[AT_ONCE][3];
+    static uint64_t heads[AT_ONCE][HEAD];
     struct plait_greeting g;
     int port, fd;
     char c;
 
     for (int i = 0; i < AT_ONCE; i++)
-        memcpy(heads[i], (uint64_t[3]){bytes, 1, 2}, sizeof(heads[i]));
+        memcpy(heads[i], (uint64_t[HEAD]){bytes, 1, 2}, sizeof(heads[i]));
     for (int i = 0; i < 60000 && !(port = all[1].port); i++)
         usleep(1000);
     fd = begin_as(&g, &m, port);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -368,7 +369,22 @@ static enum plait_moved advance_mpi(struct plait_job *job)
 
 static enum plait_moved advance_shm(struct plait_job *job)
 {
-    return plait_shm_advance(&request_of(job)->shm);
+    struct mpi_request *r = request_of(job);
+    enum plait_moved now = plait_shm_advance(&r->shm);
+
+    if (now == PLAIT_DONE && plait_shm_difference(&r->shm))
+        r->rc = MPI_ERR_OTHER;
+    return now;
+}
+
+/* What the ranks have entered instead of one transfer. */
+int plait_mpi_differ(struct plait_comm *comm, const char *why)
+{
+    struct mpi_world *world = mpi_of(comm)->world;
+
+    if (!world->difference[0])
+        snprintf(world->difference, sizeof(world->difference), "%s", why);
+    return plait_comm_fail(comm, "%s", why);
 }
 
 int plait_mpi_wait_asleep(struct mpi_comm *c, int rc, const MPI_Request *mpi)
@@ -382,15 +398,18 @@ int plait_mpi_wait_asleep(struct mpi_comm *c, int rc, const MPI_Request *mpi)
     return r.rc;
 }
 
-static void start_shm(struct mpi_comm *c, const struct plait_transfer *t,
-                      struct mpi_request *r, bool block)
+static int start_shm(struct mpi_comm *c, const struct plait_transfer *t,
+                     struct mpi_request *r, bool block)
 {
-    plait_shm_begin(c->shm, &r->shm, t);
+    plait_shm_begin(c->shm, &r->shm, t, &c->base.call);
     r->job.advance = advance_shm;
     if (block)
         plait_engine_run(c->world->engine, &r->job);
     else
         plait_engine_start(c->world->engine, &r->job);
+    return block && plait_shm_difference(&r->shm)
+               ? plait_mpi_differ(&c->base, plait_shm_difference(&r->shm))
+               : 0;
 }
 
 static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
@@ -431,8 +450,7 @@ static int start_transfer(struct plait_comm *comm,
                                plait_transfer_names[t.kind]);
     if (!plait_shm_takes(c->shm, &t))
         return start_mpi(c, &t, r, block);
-    start_shm(c, &t, r, block);
-    return 0;
+    return start_shm(c, &t, r, block);
 }
 
 static int mpi_run(struct plait_comm *comm, const struct plait_transfer *t,
@@ -440,6 +458,9 @@ static int mpi_run(struct plait_comm *comm, const struct plait_transfer *t,
 {
     struct mpi_request local = {.base = {.comm = comm}}, *r = &local;
 
+    /* One that blocks here may be compared; others must not block. */
+    if (!req && t->kind < PLAIT_SEND && plait_mpi_compare(comm) < 0)
+        return -1;
     if (req) {
         r = malloc(sizeof(*r));
         if (!r)
@@ -473,7 +494,9 @@ static int mpi_wait(struct plait_request *req, struct plait_queue *q)
     if (r->rc != MPI_SUCCESS) {
         r->bytes = 0;
         finish_transfer(comm, r, q);
-        return plait_mpi_failed(comm, "wait", r->rc);
+        return plait_shm_difference(&r->shm)
+                   ? plait_mpi_differ(comm, plait_shm_difference(&r->shm))
+                   : plait_mpi_failed(comm, "wait", r->rc);
     }
     return finish_transfer(comm, r, q);
 }
@@ -484,8 +507,16 @@ static int mpi_progress(struct plait_comm *comm)
     return 0;
 }
 
+static const char *mpi_difference(const struct plait_comm *comm)
+{
+    const char *why = ((const struct mpi_comm *)comm)->world->difference;
+
+    return why[0] ? why : NULL;
+}
+
 static const struct plait_comm_vtable mpi_vtable = {
     .name = "mpi",
+    .difference = mpi_difference,
     .destroy = mpi_destroy,
     .abort = mpi_abort,
     .split = mpi_split,

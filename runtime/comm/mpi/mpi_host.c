@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include "runtime/comm/mpi/mpi_private.h"
 
 #include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/comm/tags.h"
 
@@ -33,7 +36,11 @@ static int barrier_asleep(struct mpi_comm *c)
 int plait_mpi_barrier(struct plait_comm *comm)
 {
     struct mpi_comm *c = mpi_of(comm);
-    int rc = c->world->asleep ? barrier_asleep(c) : MPI_Barrier(c->mpi);
+    int rc;
+
+    if (plait_mpi_compare(comm) < 0)
+        return -1;
+    rc = c->world->asleep ? barrier_asleep(c) : MPI_Barrier(c->mpi);
 
     return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "barrier", rc);
 }
@@ -44,6 +51,60 @@ static int end_call(struct mpi_comm *c, const char *what, int rc,
 {
     rc = plait_mpi_wait_asleep(c, rc, r);
     return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(&c->base, what, rc);
+}
+
+/* What each rank shows the others. */
+struct shown {
+    struct plait_call call;
+    int32_t rank; /* in the world */
+    char host[60];
+};
+
+/* Compares what all have shown, shown[size]. */
+static int compare_shown(struct plait_comm *comm, const struct shown *shown)
+{
+    const struct shown *me = &shown[comm->rank];
+    struct plait_caller here = {me->rank, me->host, &me->call};
+    char why[320];
+
+    for (int r = 0; r < comm->size; r++) {
+        struct plait_caller there = {shown[r].rank, shown[r].host,
+                                     &shown[r].call};
+
+        if (plait_call_same(&me->call, &shown[r].call))
+            continue;
+        plait_call_tell(comm->name, there, here, why, sizeof(why));
+        return plait_mpi_differ(comm, why);
+    }
+    return 0;
+}
+
+/* Every collective then begins with this exchange, so that it always meets its
+ * like. A rank without memory for it fails all by MPI_Abort(). */
+int plait_mpi_compare(struct plait_comm *comm)
+{
+    struct mpi_comm *c = mpi_of(comm);
+    struct shown mine = {.call = comm->call, .rank = comm->world_rank}, *all;
+    MPI_Request r = MPI_REQUEST_NULL;
+    int rc;
+
+    if (!plait_call_strict() || comm->call.number == 0)
+        return 0;
+    gethostname(mine.host, sizeof(mine.host) - 1);
+    all = calloc((size_t)comm->size, sizeof(*all));
+    if (!all)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    if (c->world->asleep)
+        rc = MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine),
+                            MPI_BYTE, c->mpi, &r);
+    else
+        rc = MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine),
+                           MPI_BYTE, c->mpi);
+    rc = end_call(c, "comparison", rc, &r);
+    if (rc == 0)
+        rc = compare_shown(comm, all);
+    free(all);
+    return rc;
 }
 
 static int too_large(struct plait_comm *comm, size_t n)
@@ -61,7 +122,7 @@ int plait_mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
     MPI_Request r = MPI_REQUEST_NULL;
     int rc;
 
-    if (too_large(comm, bytes) < 0)
+    if (too_large(comm, bytes) < 0 || plait_mpi_compare(comm) < 0)
         return -1;
     if (c->world->asleep)
         rc = MPI_Ibcast(buf, bytes, MPI_BYTE, root, c->mpi, &r);
@@ -77,7 +138,7 @@ int plait_mpi_host_all_gather(struct plait_comm *comm, const void *send,
     MPI_Request r = MPI_REQUEST_NULL;
     int rc;
 
-    if (too_large(comm, bytes) < 0)
+    if (too_large(comm, bytes) < 0 || plait_mpi_compare(comm) < 0)
         return -1;
     if (c->world->asleep)
         rc = MPI_Iallgather(send, bytes, MPI_BYTE, recv, bytes, MPI_BYTE,
@@ -92,11 +153,11 @@ int plait_mpi_host_all_reduce(struct plait_comm *comm, double *values, size_t n,
                               enum plait_reduce reduce)
 {
     struct mpi_comm *c = mpi_of(comm);
-    MPI_Op op = reduce == PLAIT_MAX ? MPI_MAX : MPI_SUM;
+    MPI_Op op = reduce == PLAIT_SUM ? MPI_SUM : MPI_MAX;
     MPI_Request r = MPI_REQUEST_NULL;
     int rc;
 
-    if (too_large(comm, n) < 0)
+    if (too_large(comm, n) < 0 || plait_mpi_compare(comm) < 0)
         return -1;
     if (c->world->asleep)
         rc =

@@ -20,6 +20,7 @@ struct mpi_world {
      * blocking calls do not do. Elsewhere blocking calls are used, as only they
      * have MPI's tuned algorithms. */
     bool asleep;
+    char difference[320]; /* what different collectives ranks entered; "" */
 };
 
 struct mpi_comm {
@@ -42,6 +43,13 @@ int plait_mpi_failed(struct plait_comm *comm, const char *what, int rc);
  * made *mpi, which is MPI_REQUEST_NULL if that call blocked. Returns an MPI
  * error code. */
 int plait_mpi_wait_asleep(struct mpi_comm *c, int rc, const MPI_Request *mpi);
+
+/* Fails comm because its ranks have entered different collectives; returns
+ * -1. */
+int plait_mpi_differ(struct plait_comm *comm, const char *why);
+/* With PLAIT_CHECK_COLLECTIVES=1: whether all ranks of the group have entered
+ * comm->call. Collective. */
+int plait_mpi_compare(struct plait_comm *comm);
 
 /* mpi_host.c: the vtable's functions for host values. */
 int plait_mpi_barrier(struct plait_comm *comm);

@@ -24,6 +24,8 @@
 #define LINE 64
 /* Elements reduced at once: their fp32 copies fit in the L1 cache. */
 #define BLOCK 2048
+/* Transfers of which the ranks show each other what they are. */
+#define CALLS 4
 
 enum count { FILLED, REDUCED, TAKEN, COUNTS };
 
@@ -34,6 +36,9 @@ struct area {
     struct {
         _Alignas(LINE) _Atomic uint64_t n;
     } count[COUNTS];
+    /* What the rank has entered, by the number of the transfer: it is at most
+     * one ahead of its peers, as each needs all ranks. */
+    _Alignas(LINE) struct plait_call call[CALLS];
     _Alignas(4096) char slot[SLOTS][SLOT_BYTES];
 };
 
@@ -47,6 +52,9 @@ struct plait_shm {
     uint64_t issued, finished; /* numbers of transfers */
     uint64_t base;             /* chunks of all finished transfers */
     size_t least;              /* bytes of a transfer */
+    uint64_t shown;            /* transfers with data that are finished */
+    char name[32], host[64];   /* of the group, of this machine */
+    char why[320];             /* what different transfers ranks entered */
 };
 
 /* -- the segment --------------------------------------------------------- */
@@ -159,6 +167,8 @@ int plait_shm_create(struct plait_comm *comm, struct plait_shm_world *world,
         return -1;
     s->rank = comm->rank;
     s->size = comm->size;
+    snprintf(s->name, sizeof(s->name), "%s", comm->name);
+    gethostname(s->host, sizeof(s->host) - 1);
     s->bells = world->bells;
     s->least = world->least;
     rc = get_together(comm, world, s, &near);
@@ -221,7 +231,8 @@ bool plait_shm_takes(const struct plait_shm *shm,
 }
 
 void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
-                     const struct plait_transfer *t)
+                     const struct plait_transfer *t,
+                     const struct plait_call *call)
 {
     size_t size = plait_dtype_size(t->type), line = LINE / size;
     size_t ranks = (size_t)shm->size;
@@ -229,6 +240,7 @@ void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
     memset(x, 0, sizeof(*x));
     x->shm = shm;
     x->t = *t;
+    x->call = *call;
     x->ticket = shm->issued++;
     x->each = t->n;
     x->twice = t->kind == PLAIT_ALL_REDUCE && (ranks > 2 || !shm->crowded);
@@ -434,6 +446,45 @@ static void publish_count(struct plait_shm *s, enum count count, uint64_t n)
                           memory_order_release);
 }
 
+static struct plait_call *call_of(const struct plait_shm *s, int rank)
+{
+    return &s->area[rank]->call[s->shown % CALLS];
+}
+
+/* Before this rank fills its first chunk. */
+static void show_call(struct plait_shm_transfer *x)
+{
+    if (x->shown)
+        return;
+    x->shown = true;
+    *call_of(x->shm, x->shm->rank) = x->call;
+}
+
+/* All ranks have filled their first chunk: whether they are in the same
+ * transfer. */
+static bool is_alike(struct plait_shm_transfer *x)
+{
+    struct plait_shm *s = x->shm;
+    struct plait_caller here = {s->ranks[s->rank], s->host, &x->call};
+
+    for (int r = 0; r < s->size; r++) {
+        const struct plait_call call = *call_of(s, r);
+        struct plait_caller there = {s->ranks[r], s->host, &call};
+
+        if (plait_call_same(&x->call, &call))
+            continue;
+        plait_call_tell(s->name, there, here, s->why, sizeof(s->why));
+        x->differs = true;
+        return false;
+    }
+    return true;
+}
+
+const char *plait_shm_difference(const struct plait_shm_transfer *x)
+{
+    return x->differs ? x->shm->why : NULL;
+}
+
 /* All ranks have filled the chunk: reduce or take it. That finishes it, except
  * in all-reduces of more than two ranks. */
 static void use_chunk(struct plait_shm_transfer *x)
@@ -465,10 +516,12 @@ static bool move_chunk(struct plait_shm_transfer *x)
         publish_count(s, TAKEN, s->base + x->taken);
     } else if (x->reduced < x->filled &&
                all_reached(s, FILLED, s->base + x->reduced + 1)) {
-        use_chunk(x);
+        if (x->reduced > 0 || is_alike(x))
+            use_chunk(x);
     } else if (x->filled < x->chunks &&
                (s->base + x->filled < SLOTS ||
                 all_reached(s, TAKEN, s->base + x->filled + 1 - SLOTS))) {
+        show_call(x);
         fill_slot(x, x->filled++);
         publish_count(s, FILLED, s->base + x->filled);
     } else {
@@ -487,11 +540,14 @@ enum plait_moved plait_shm_advance(struct plait_shm_transfer *x)
     if (x->ticket != s->finished)
         return PLAIT_STUCK;
     moved = move_chunk(x);
+    if (x->differs)
+        return PLAIT_DONE;
     if (!moved || x->taken == x->chunks || !s->crowded)
         tell_peers(s);
     if (x->taken < x->chunks)
         return moved ? PLAIT_MOVED : PLAIT_STUCK;
     s->base += x->chunks;
+    s->shown += x->chunks > 0;
     s->finished++;
     return PLAIT_DONE;
 }

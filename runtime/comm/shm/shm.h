@@ -33,6 +33,8 @@ struct plait_shm_transfer {
     bool twice; /* all-reduce: each reduces its part, then gathers */
     bool whole; /* all-reduce of 2 ranks that share cores: both reduce the
                    whole chunk, which saves one wait */
+    struct plait_call call;
+    bool shown, differs;
 };
 
 /* Collective over host values of `comm`; -1 with errno. *shm becomes NULL where
@@ -51,7 +53,11 @@ bool plait_shm_takes(const struct plait_shm *shm,
  * whichever order they are advanced. Sums add the ranks in ascending order, so
  * that all ranks get the same bits. */
 void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
-                     const struct plait_transfer *t);
+                     const struct plait_transfer *t,
+                     const struct plait_call *call);
 enum plait_moved plait_shm_advance(struct plait_shm_transfer *x);
+/* Why a transfer that is done has failed: its ranks have entered different
+ * ones; else NULL. The segment is of no use any more. */
+const char *plait_shm_difference(const struct plait_shm_transfer *x);
 
 #endif

@@ -31,33 +31,54 @@ const char *plait_links_failure(const struct plait_links *links)
     return atomic_load(&links->state) == PLAIT_LINKS_FAILED ? links->why : NULL;
 }
 
-/* Tell the neighbours in the tree and the peers with connections which rank was
- * lost, then shut the connection down. */
-static void end_wire(struct plait_wire *w, const struct plait_links_head *head)
+const char *plait_links_difference(const struct plait_links *links)
 {
+    const char *why = plait_links_failure(links);
+
+    return why && links->differ ? why : NULL;
+}
+
+/* What the peers are told when this rank gives up. */
+struct news {
+    struct plait_links_head head;
+    char why[PLAIT_LINKS_WHY];
+};
+
+/* Tell the neighbours in the tree and the peers with connections which rank was
+ * lost and why, then shut the connection down. */
+static void end_wire(struct plait_wire *w, const struct news *news)
+{
+    size_t size = sizeof(news->head) + (size_t)news->head.tag;
     bool proved = w->state == PLAIT_WIRE_TREE || w->state == PLAIT_WIRE_OPEN;
 
     if (w->fd < 0)
         return;
     /* In the middle of a message it would be taken for data. */
     if (proved && !atomic_load(&w->mid))
-        send(w->fd, head, sizeof(*head), MSG_NOSIGNAL | MSG_DONTWAIT);
+        send(w->fd, news, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(w->fd, SHUT_RDWR);
 }
 
-static void give_up(struct plait_links *l, uint64_t lost, const char *why)
+/* tell: the peers take over the reason; else they learn only that the rank is
+ * gone. */
+static void give_up(struct plait_links *l, uint64_t lost, bool differ,
+                    const char *why, bool tell)
 {
-    const struct plait_links_head head = {.bytes = PLAIT_LINKS_LOST,
-                                          .group = lost};
+    struct news news = {.head.bytes =
+                            differ ? PLAIT_LINKS_DIFFER : PLAIT_LINKS_LOST,
+                        .head.group = lost};
     int good = PLAIT_LINKS_GOOD;
 
     if (!atomic_compare_exchange_strong(&l->state, &good, PLAIT_LINKS_FAILING))
         return;
     snprintf(l->why, sizeof(l->why), "%s", why);
+    l->differ = differ;
+    news.head.tag = tell ? strlen(l->why) : 0;
+    memcpy(news.why, l->why, sizeof(news.why));
     atomic_store(&l->state, PLAIT_LINKS_FAILED);
     pthread_mutex_lock(&l->lock);
     for (int i = 0; i < l->nwires; i++) {
-        end_wire(l->wire[i], &head);
+        end_wire(l->wire[i], &news);
         if (l->wire[i]->peer >= 0)
             plait_bells_ring(l->bells, l->wire[i]->peer);
     }
@@ -66,7 +87,26 @@ static void give_up(struct plait_links *l, uint64_t lost, const char *why)
 
 void plait_links_fail(struct plait_links *links, const char *why)
 {
-    give_up(links, (uint64_t)links->rank, why);
+    give_up(links, (uint64_t)links->rank, false, why, false);
+}
+
+void plait_links_refuse(struct plait_links *links, const char *why)
+{
+    char text[PLAIT_LINKS_WHY];
+
+    snprintf(text, sizeof(text), "rank %d: %s", links->rank, why);
+    give_up(links, (uint64_t)links->rank, false, text, true);
+}
+
+void plait_links_differ(struct plait_links *links, const char *why)
+{
+    give_up(links, (uint64_t)links->rank, true, why, true);
+}
+
+void plait_links_hear(struct plait_links *l, int lost, bool differ,
+                      const char *why)
+{
+    give_up(l, (uint64_t)lost, differ, why, true);
 }
 
 void plait_links_lose(struct plait_links *l, int peer, const char *why)
@@ -74,7 +114,7 @@ void plait_links_lose(struct plait_links *l, int peer, const char *why)
     char text[sizeof(l->why)];
 
     snprintf(text, sizeof(text), "rank %d is gone: %s", peer, why);
-    give_up(l, (uint64_t)peer, text);
+    give_up(l, (uint64_t)peer, false, text, true);
 }
 
 void plait_links_set_bells(struct plait_links *l, struct plait_bells *bells)
@@ -129,6 +169,16 @@ static bool count_sent(struct plait_link *k, size_t n)
     return true;
 }
 
+static struct plait_links_head head_of(const struct plait_part *p)
+{
+    struct plait_links_head head = {
+        .bytes = p->bytes, .group = p->group, .tag = p->tag};
+
+    if (p->entry)
+        head.call = p->entry->call;
+    return head;
+}
+
 bool plait_links_flush(struct plait_links *l, struct plait_link *k)
 {
     struct plait_wire *w = k->way;
@@ -136,7 +186,7 @@ bool plait_links_flush(struct plait_links *l, struct plait_link *k)
 
     while (k->out) {
         struct plait_part *p = k->out;
-        struct plait_links_head head = {p->bytes, p->group, p->tag};
+        struct plait_links_head head = head_of(p);
         struct iovec v[2] = {
             {(char *)&head + k->sent, sizeof(head) - k->sent},
             {p->at + p->done, p->bytes - p->done},

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/comm/call.h"
 #include "runtime/comm/members.h"
 #include "runtime/comm/shm/bells.h"
 
@@ -20,6 +21,19 @@
  * waits for the lost one. */
 struct plait_links;
 
+/* A collective that this rank is in. Peers that send something for another one
+ * under the same group and tag have entered another collective: then all ranks
+ * fail, with a line that names both. */
+struct plait_entry {
+    uint64_t group, tag;
+    struct plait_call call;
+    const char *name; /* of the group */
+    const int *peer;  /* [n] its ranks in the world */
+    int n;
+    /* private: */
+    struct plait_entry *next, **at;
+};
+
 /* One end of a message. The caller must not move it, nor touch the buffer,
  * until it is done; then *pending is decremented. */
 struct plait_part {
@@ -27,6 +41,7 @@ struct plait_part {
     char *at;
     size_t bytes;
     int *pending;
+    const struct plait_entry *entry; /* that it is a part of; NULL: none */
     /* private: */
     size_t done;
     struct plait_part *next;
@@ -47,7 +62,11 @@ void plait_links_destroy(struct plait_links *links);
 void plait_links_set_bells(struct plait_links *links,
                            struct plait_bells *bells);
 
-/* Call these three by one thread at a time. */
+/* Call these five by one thread at a time. enter: before the first part of a
+ * collective, and where it moves by other means. leave: when it is done; does
+ * nothing for one that was not entered. */
+void plait_links_enter(struct plait_links *links, struct plait_entry *entry);
+void plait_links_leave(struct plait_entry *entry);
 void plait_links_send(struct plait_links *links, int peer,
                       struct plait_part *part);
 void plait_links_receive(struct plait_links *links, int peer,
@@ -69,5 +88,12 @@ const char *plait_links_failure(const struct plait_links *links);
 /* Gives up: this process and its peers are lost to each other. Any thread. The
  * first reason is kept. */
 void plait_links_fail(struct plait_links *links, const char *why);
+/* The same, and `why` is the reason on all ranks. */
+void plait_links_refuse(struct plait_links *links, const char *why);
+/* The same, because ranks have entered different collectives: `why` says
+ * which. */
+void plait_links_differ(struct plait_links *links, const char *why);
+/* The reason if it was that; else NULL. Any thread. */
+const char *plait_links_difference(const struct plait_links *links);
 
 #endif

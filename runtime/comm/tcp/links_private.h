@@ -16,11 +16,16 @@
 /* In front of every message. */
 struct plait_links_head {
     uint64_t bytes, group, tag;
+    struct plait_call call; /* of a collective; else 0 */
 };
 
-/* In place of a length: a goodbye, and the news that rank `group` was lost. */
+/* In place of a length: a goodbye, the news that rank `group` was lost, and
+ * that ranks have entered different collectives. The news go on with `tag`
+ * bytes of text, the reason. */
 #define PLAIT_LINKS_GOODBYE UINT64_MAX
 #define PLAIT_LINKS_LOST (UINT64_MAX - 1)
+#define PLAIT_LINKS_DIFFER (UINT64_MAX - 2)
+#define PLAIT_LINKS_WHY 320
 /* A peer that announces a longer message, or has so many for which no receive
  * is posted, is lost. Their bytes together are bounded by this machine's
  * memory: links_read.c. */
@@ -72,6 +77,11 @@ struct plait_wire {
     size_t got;
     struct plait_part *into;
     struct plait_early *early;
+    /* The text of news goes into `news`. */
+    struct plait_part heard;
+    int unheard;
+    bool differs;
+    char news[PLAIT_LINKS_WHY];
 };
 
 /* What there is with one peer. */
@@ -119,9 +129,11 @@ struct plait_links {
     char because[80];
     uint64_t early; /* bytes of messages without a receive, and the most */
     uint64_t most_early;
-    _Atomic int sending; /* wires with something to send */
-    _Atomic int state;   /* enum plait_links_state */
-    char why[200];       /* valid when FAILED */
+    _Atomic int sending;         /* wires with something to send */
+    _Atomic int state;           /* enum plait_links_state */
+    bool differ;                 /* ranks have entered different collectives */
+    char why[PLAIT_LINKS_WHY];   /* both valid when FAILED */
+    struct plait_entry *entered; /* collectives under way */
 };
 
 /* One part less that the caller waits for. */
@@ -133,6 +145,9 @@ static inline void plait_part_finish(struct plait_part *part)
 /* -- links.c --------------------------------------------------------------- */
 
 void plait_links_lose(struct plait_links *l, int peer, const char *why);
+/* What a peer has told: the reason that failed it. */
+void plait_links_hear(struct plait_links *l, int lost, bool differ,
+                      const char *why);
 /* The connection to a peer broke. The peer may have given up because another
  * rank was lost, of which the tree brings news; if none comes, the peer itself
  * counts as lost. */

@@ -18,12 +18,80 @@
 /* The memory with which a message that nobody waits for begins. */
 #define EARLY_ROOM ((size_t)1 << 20)
 
+/* -- what the ranks have entered --------------------------------------------
+ */
+
+static const char *host_of(const struct plait_links *l, int rank)
+{
+    const struct plait_members *m = l->members;
+
+    return m->all[m->order[rank]].host;
+}
+
+/* Whether the peer, which has sent this head, is in the same collective. */
+static bool is_alike(struct plait_links *l, int peer,
+                     const struct plait_links_head *head,
+                     const struct plait_entry *entry)
+{
+    const struct plait_caller there = {peer, host_of(l, peer), &head->call};
+    const struct plait_caller here = {l->rank, host_of(l, l->rank),
+                                      &entry->call};
+    char text[PLAIT_LINKS_WHY];
+
+    if (plait_call_same(&head->call, &entry->call))
+        return true;
+    plait_call_tell(entry->name, there, here, text, sizeof(text));
+    plait_links_differ(l, text);
+    return false;
+}
+
+void plait_links_enter(struct plait_links *l, struct plait_entry *entry)
+{
+    const struct plait_link *k;
+
+    entry->next = l->entered;
+    entry->at = &l->entered;
+    if (entry->next)
+        entry->next->at = &entry->next;
+    l->entered = entry;
+    for (int i = 0; i < entry->n; i++) {
+        k = l->link[entry->peer[i]];
+        for (const struct plait_early *e = k ? k->unclaimed : NULL; e;
+             e = e->next)
+            if (e->head.group == entry->group && e->head.tag == entry->tag &&
+                !is_alike(l, k->peer, &e->head, entry))
+                return;
+    }
+}
+
+void plait_links_leave(struct plait_entry *entry)
+{
+    if (!entry->at)
+        return;
+    *entry->at = entry->next;
+    if (entry->next)
+        entry->next->at = entry->at;
+    entry->at = NULL;
+}
+
+/* A message that nobody waits for shows which collective its sender is in. */
+static bool check_entered(struct plait_links *l, int peer,
+                          const struct plait_links_head *head)
+{
+    for (const struct plait_entry *e = l->entered; e; e = e->next)
+        if (e->group == head->group && e->tag == head->tag)
+            return is_alike(l, peer, head, e);
+    return true;
+}
+
 bool plait_links_fits(struct plait_links *l, int peer,
                       const struct plait_links_head *head,
                       const struct plait_part *part)
 {
     char text[100];
 
+    if (part->entry && !is_alike(l, peer, head, part->entry))
+        return false;
     if (head->bytes == part->bytes)
         return true;
     snprintf(text, sizeof(text), "it sent %llu bytes where %zu were expected",
@@ -83,7 +151,7 @@ static void begin_early(struct plait_links *l, struct plait_link *k,
     size_t bytes = (size_t)w->head.bytes;
     struct plait_early *e;
 
-    if (!is_bearable(l, k, &w->head))
+    if (!check_entered(l, k->peer, &w->head) || !is_bearable(l, k, &w->head))
         return;
     e = calloc(1, sizeof(*e));
     if (e)
@@ -171,12 +239,35 @@ void plait_links_receive(struct plait_links *l, int peer,
         plait_link_want(l, k, PLAIT_LINKS_WATCH_S);
 }
 
-static void say_lost(struct plait_links *l, const struct plait_wire *w)
+/* The peer has given up: its reason follows. */
+static void expect_news(struct plait_links *l, struct plait_wire *w)
+{
+    size_t bytes = (size_t)w->head.tag;
+    uint64_t rank = w->head.group;
+
+    if (w->head.tag == 0 || w->head.tag >= sizeof(w->news)) {
+        plait_links_lose(l, rank < (uint64_t)l->size ? (int)rank : w->peer,
+                         "it has ended");
+        return;
+    }
+    w->differs = w->head.bytes == PLAIT_LINKS_DIFFER;
+    w->head.bytes = bytes;
+    w->unheard = 1;
+    w->heard = (struct plait_part){
+        .at = w->news, .bytes = bytes, .pending = &w->unheard};
+    w->into = &w->heard;
+}
+
+static void hear_news(struct plait_links *l, struct plait_wire *w)
 {
     uint64_t rank = w->head.group;
 
-    plait_links_lose(l, rank < (uint64_t)l->size ? (int)rank : w->peer,
-                     "it has ended");
+    w->news[w->heard.bytes] = '\0';
+    for (char *c = w->news; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    plait_links_hear(l, rank < (uint64_t)l->size ? (int)rank : w->peer,
+                     w->differs, w->news);
 }
 
 /* The head is complete: find out where the message goes. */
@@ -192,8 +283,9 @@ static void begin_message(struct plait_links *l, struct plait_wire *w)
         w->got = 0;
         return;
     }
-    if (w->head.bytes == PLAIT_LINKS_LOST) {
-        say_lost(l, w);
+    if (w->head.bytes == PLAIT_LINKS_LOST ||
+        w->head.bytes == PLAIT_LINKS_DIFFER) {
+        expect_news(l, w);
         return;
     }
     for (at = &k->posted; *at && !is_for(&w->head, *at); at = &(*at)->next)
@@ -254,7 +346,11 @@ static void take_bytes(struct plait_links *l, struct plait_wire *w, size_t n)
             grow_early(l, w);
     }
     done = w->into ? w->into->done : w->early->done;
-    if (done == w->head.bytes)
+    if (done < w->head.bytes)
+        return;
+    if (w->into == &w->heard)
+        hear_news(l, w);
+    else
         end_message(w);
 }
 

@@ -44,8 +44,7 @@ struct socket_comm {
     bool here;             /* all ranks are on this machine */
     struct plait_shm *shm; /* NULL: ranks are on several nodes */
     struct plait_socket_group group;
-    int *peer;            /* [size] of group; owned */
-    uint64_t collectives; /* started so far */
+    int *peer; /* [size] of group; owned */
     uint64_t splits;
 };
 
@@ -59,6 +58,8 @@ struct socket_request {
     unsigned stuck; /* rounds in which shm did not move */
     struct plait_shm_transfer shm;
     struct plait_socket_move move;
+    struct plait_entry entry;
+    bool entered; /* in a collective, since it was advanced first */
     struct socket_request *next, **at; /* among the world's open ones */
 };
 
@@ -69,12 +70,16 @@ static struct socket_comm *socket_of(struct plait_comm *comm)
     return (struct socket_comm *)comm;
 }
 
+/* A rank that cannot take part in what it was called for gives up, so that the
+ * others do not wait for it. */
 static int lost(struct plait_comm *comm)
 {
-    const char *why = plait_links_failure(socket_of(comm)->world->links);
+    struct plait_links *links = socket_of(comm)->world->links;
 
+    if (!plait_links_failure(links))
+        plait_links_refuse(links, "out of memory");
     return plait_comm_fail(comm, "%s: %s", comm->name,
-                           why ? why : "out of memory");
+                           plait_links_failure(links));
 }
 
 /* -- life ---------------------------------------------------------------- */
@@ -141,6 +146,13 @@ static void socket_abort(struct plait_comm *comm)
     plait_engine_settle(world->engine);
 }
 
+static const char *socket_difference(const struct plait_comm *comm)
+{
+    const struct socket_comm *c = (const struct socket_comm *)comm;
+
+    return plait_links_difference(c->world->links);
+}
+
 static bool socket_lost(const struct plait_comm *comm)
 {
     const struct socket_comm *c = (const struct socket_comm *)comm;
@@ -163,7 +175,8 @@ static struct socket_comm *make_comm(struct socket_world *world, uint64_t id,
     plait_comm_init(&c->base, &socket_vtable, ops, dev, rank, size, name);
     c->world = world;
     c->peer = peer;
-    c->group = (struct plait_socket_group){world->links, id, rank, size, peer};
+    c->group = (struct plait_socket_group){world->links, c->base.name, id,
+                                           rank,         size,         peer};
     return c;
 }
 
@@ -384,13 +397,33 @@ static struct socket_request *request_of(struct plait_job *job)
                                      offsetof(struct socket_request, job));
 }
 
+/* Shows the peers, the first time that it is called, which collective this
+ * is. */
+static void enter_once(struct socket_request *r)
+{
+    if (r->entered || r->entry.n == 0)
+        return;
+    r->entered = true;
+    plait_links_enter(r->links, &r->entry);
+}
+
+static enum plait_moved leave_when_done(struct socket_request *r,
+                                        enum plait_moved now)
+{
+    if (now == PLAIT_DONE)
+        plait_links_leave(&r->entry);
+    return now;
+}
+
 static enum plait_moved advance_links(struct plait_job *job)
 {
     struct socket_request *r = request_of(job);
-    enum plait_moved now = plait_socket_advance(&r->move);
+    enum plait_moved now;
 
+    enter_once(r);
+    now = plait_socket_advance(&r->move);
     r->lost = r->move.failed;
-    return now;
+    return leave_when_done(r, now);
 }
 
 /* Shared memory does not show that a peer is lost, but its link does. */
@@ -399,14 +432,19 @@ static enum plait_moved advance_shm(struct plait_job *job)
     struct socket_request *r = request_of(job);
     enum plait_moved now;
 
+    enter_once(r);
     r->lost = plait_links_failure(r->links) != NULL;
     if (r->lost)
-        return PLAIT_DONE;
+        return leave_when_done(r, PLAIT_DONE);
     now = plait_shm_advance(&r->shm);
+    if (now == PLAIT_DONE && plait_shm_difference(&r->shm)) {
+        plait_links_differ(r->links, plait_shm_difference(&r->shm));
+        r->lost = true;
+    }
     if (now == PLAIT_STUCK && ++r->stuck % r->world->look_every == 0 &&
         plait_links_move(r->links))
         now = PLAIT_MOVED;
-    return now;
+    return leave_when_done(r, now);
 }
 
 /* Only ranks of this machine can ring this rank's bell. */
@@ -435,17 +473,18 @@ static int begin_transfer(struct socket_comm *c, const struct plait_transfer *t,
     r->here = c->here;
     r->job.doze = doze_here;
     r->job.rest = rest_here;
+    /* Messages concern two ranks only. */
+    if (t->kind != PLAIT_SEND && t->kind != PLAIT_RECV)
+        plait_socket_entry(&r->entry, &c->group, &c->base.call);
     r->by_shm = plait_shm_takes(c->shm, t);
     if (r->by_shm) {
-        plait_shm_begin(c->shm, &r->shm, t);
+        plait_shm_begin(c->shm, &r->shm, t, &c->base.call);
         r->job.advance = advance_shm;
         return 0;
     }
     r->job.advance = advance_links;
-    /* Messages concern two ranks only; the others do not count them. */
-    if (t->kind != PLAIT_SEND && t->kind != PLAIT_RECV)
-        c->collectives++;
-    return plait_socket_begin(&r->move, &c->group, t, each, c->collectives);
+    return plait_socket_begin(&r->move, &c->group, t, each,
+                              r->entry.n > 0 ? &r->entry : NULL);
 }
 
 /* A blocking call: starts the transfer and waits. */
@@ -543,7 +582,7 @@ static int socket_barrier(struct plait_comm *comm)
     int rc;
 
     if (!all)
-        return plait_comm_fail(comm, "%s: out of memory", comm->name);
+        return lost(comm);
     rc = socket_host_all_gather(comm, &here, all, 1);
     free(all);
     return rc;
@@ -568,7 +607,7 @@ static int socket_host_all_reduce(struct plait_comm *comm, double *values,
     int rc;
 
     if (!all)
-        return plait_comm_fail(comm, "%s: out of memory", comm->name);
+        return lost(comm);
     rc = socket_host_all_gather(comm, values, all, n * sizeof(*all));
     for (size_t i = 0; rc == 0 && i < n; i++) {
         double y = all[i];
@@ -589,6 +628,7 @@ static const struct plait_comm_vtable socket_vtable = {
     .destroy = socket_destroy,
     .abort = socket_abort,
     .lost = socket_lost,
+    .difference = socket_difference,
     .look = socket_look,
     .split = socket_split,
     .run = socket_run,

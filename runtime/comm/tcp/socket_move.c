@@ -27,7 +27,8 @@ static struct plait_part *make_part(struct plait_socket_move *m, int i,
                                       .tag = m->tag,
                                       .at = at,
                                       .bytes = bytes,
-                                      .pending = &m->pending};
+                                      .pending = &m->pending,
+                                      .entry = m->entry};
     m->pending++;
     return &m->parts[i];
 }
@@ -350,10 +351,22 @@ static size_t choose_way(struct plait_socket_move *m, size_t *parts)
     }
 }
 
+void plait_socket_entry(struct plait_entry *entry,
+                        const struct plait_socket_group *group,
+                        const struct plait_call *call)
+{
+    *entry = (struct plait_entry){.group = group->id,
+                                  .tag = COLLECTIVE | call->number,
+                                  .call = *call,
+                                  .name = group->name,
+                                  .peer = group->peer,
+                                  .n = group->size};
+}
+
 int plait_socket_begin(struct plait_socket_move *m,
                        const struct plait_socket_group *group,
                        const struct plait_transfer *t, size_t each,
-                       uint64_t number)
+                       struct plait_entry *entry)
 {
     size_t parts, tmp;
 
@@ -361,9 +374,8 @@ int plait_socket_begin(struct plait_socket_move *m,
     m->group = group;
     m->t = *t;
     m->each = each;
-    m->tag = t->kind == PLAIT_SEND || t->kind == PLAIT_RECV
-                 ? (uint64_t)t->tag
-                 : COLLECTIVE | number;
+    m->entry = entry;
+    m->tag = entry ? entry->tag : (uint64_t)t->tag;
     tmp = choose_way(m, &parts);
     m->parts = malloc(parts * sizeof(*m->parts));
     m->tmp = tmp > 0 ? malloc(tmp) : NULL;

@@ -16,6 +16,7 @@
 /* The ranks of a group, and what tells its messages from those of others. */
 struct plait_socket_group {
     struct plait_links *links;
+    const char *name;
     uint64_t id;
     int rank, size;
     const int *peer; /* [size] their ranks in the world */
@@ -26,7 +27,8 @@ struct plait_socket_move {
     struct plait_transfer t;
     size_t each; /* bytes of an element */
     uint64_t tag;
-    bool failed; /* valid when it is done */
+    struct plait_entry *entry; /* of a collective, else NULL */
+    bool failed;               /* valid when it is done */
     /* private: */
     bool (*next)(struct plait_socket_move *m);
     int step, pending;
@@ -34,12 +36,16 @@ struct plait_socket_move {
     char *tmp;
 };
 
-/* `number` counts the collectives of the group; messages ignore it. -1: out of
- * memory, and nothing is left to free. */
+/* The group's collective `call`, as others see it until it is left. */
+void plait_socket_entry(struct plait_entry *entry,
+                        const struct plait_socket_group *group,
+                        const struct plait_call *call);
+/* entry: of a collective, entered and left by the caller; messages have none.
+ * -1: out of memory, and nothing is left to free. */
 int plait_socket_begin(struct plait_socket_move *m,
                        const struct plait_socket_group *group,
                        const struct plait_transfer *t, size_t each,
-                       uint64_t number);
+                       struct plait_entry *entry);
 enum plait_moved plait_socket_advance(struct plait_socket_move *m);
 /* Frees the transfer's memory once it is done. */
 void plait_socket_end(struct plait_socket_move *m);

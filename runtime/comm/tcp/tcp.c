@@ -9,6 +9,7 @@
 #include "runtime/comm/backend.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -18,10 +19,29 @@
 #include "runtime/comm/bootstrap/tcp_meet.h"
 #include "topology/base/hash.h"
 
+/* In front of every message: who sends it, and what it has entered. After one
+ * with `why` not 0 come so many bytes of text: the sender has given up. */
+struct tcp_head {
+    struct plait_call call;
+    int32_t rank; /* in the world */
+    uint16_t why;
+    uint8_t differ; /* as ranks have entered different collectives */
+    uint8_t waits;  /* nothing follows: the sender has waited for a while */
+    char host[64];
+};
+
+enum { WHY = 320 };
+
+/* A rank that has waited so long says so, ms: two that wait for each other in
+ * different collectives send nothing else. */
+#define PATIENCE_MS 300
+
 struct tcp_comm {
     struct plait_comm base;
     struct plait_meeting meeting;
     struct plait_tcp_lines lines;
+    struct tcp_head head; /* of this rank */
+    bool differ;
 };
 
 static const struct plait_comm_vtable tcp_vtable;
@@ -49,6 +69,7 @@ static struct tcp_comm *group_create(int rank, int size, uint64_t key,
                                         .timeout_s = timeout_s};
     memcpy(c->meeting.secret, secret, sizeof(c->meeting.secret));
     plait_tcp_lines_init(&c->lines, rank, size);
+    gethostname(c->head.host, sizeof(c->head.host) - 1);
     return c;
 }
 
@@ -94,29 +115,139 @@ struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
 
 /* -- host values --------------------------------------------------------- */
 
+/* Writes a head and what follows it, in one piece where that is small. */
+static int write_message(struct tcp_comm *c, int fd, const void *buf,
+                         size_t bytes)
+{
+    char both[sizeof(c->head) + 1024];
+
+    c->head.call = c->base.call;
+    c->head.rank = c->base.world_rank;
+    memcpy(both, &c->head, sizeof(c->head));
+    if (bytes <= sizeof(both) - sizeof(c->head)) {
+        if (bytes > 0)
+            memcpy(both + sizeof(c->head), buf, bytes);
+        return plait_write_all(fd, both, sizeof(c->head) + bytes);
+    }
+    return plait_write_all(fd, both, sizeof(c->head)) < 0 ||
+                   plait_write_all(fd, buf, bytes) < 0
+               ? -1
+               : 0;
+}
+
+/* Fails the communicator on all ranks with this reason. */
+static int refuse(struct tcp_comm *c, bool differ, const char *why)
+{
+    int fd[PLAIT_TCP_WAYS + 1], n = 0;
+
+    if (c->base.failed)
+        return -1;
+    c->differ = differ;
+    c->head.why = (uint16_t)strnlen(why, WHY - 1);
+    c->head.differ = differ;
+    fd[n++] = c->lines.up;
+    for (int i = 0; i < PLAIT_TCP_WAYS; i++)
+        fd[n++] = c->lines.down[i];
+    for (int i = 0; i < n; i++)
+        if (fd[i] >= 0)
+            write_message(c, fd[i], why, c->head.why);
+    return plait_comm_fail(&c->base, "%s", why);
+}
+
 static int peer_lost(struct tcp_comm *c, int rank)
 {
     return plait_comm_fail(&c->base, "%s: rank %d is gone: %s", c->base.name,
                            rank, strerror(errno));
 }
 
+/* The sender has given up, or is elsewhere. */
+static int hear(struct tcp_comm *c, int fd, int from, struct tcp_head *there)
+{
+    const struct plait_caller here = {c->base.world_rank, c->head.host,
+                                      &c->base.call};
+    char why[WHY] = "";
+
+    there->host[sizeof(there->host) - 1] = '\0';
+    if (there->why >= sizeof(why) ||
+        (there->why > 0 && plait_read_all(fd, why, there->why) < 0))
+        return peer_lost(c, from);
+    if (there->why == 0)
+        plait_call_tell(
+            c->base.name,
+            (struct plait_caller){there->rank, there->host, &there->call}, here,
+            why, sizeof(why));
+    for (char *at = why; *at; at++)
+        if (*at < ' ' || *at > '~')
+            *at = '?';
+    return refuse(c, there->why == 0 || there->differ, why);
+}
+
+static void say_waiting(struct tcp_comm *c, int fd)
+{
+    c->head.waits = 1;
+    write_message(c, fd, NULL, 0);
+    c->head.waits = 0;
+}
+
+/* Whether a rank that waits for this one is in another collective. It may have
+ * been in one that is over. */
+static bool waits_elsewhere(const struct tcp_comm *c,
+                            const struct tcp_head *there)
+{
+    return there->call.number == c->base.call.number &&
+           !plait_call_same(&there->call, &c->base.call);
+}
+
+/* The next head that is not that of a rank which only waits. */
+static int read_head(struct tcp_comm *c, int fd, struct tcp_head *there)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    bool told = false;
+
+    do {
+        if (!told && poll(&p, 1, PATIENCE_MS) == 0) {
+            say_waiting(c, fd);
+            told = true;
+        }
+        if (plait_read_all(fd, there, sizeof(*there)) < 0)
+            return -1;
+    } while (there->waits && !waits_elsewhere(c, there));
+    return 0;
+}
+
+static int read_message(struct tcp_comm *c, int fd, int from, void *buf,
+                        size_t bytes)
+{
+    struct tcp_head there;
+
+    if (read_head(c, fd, &there) < 0)
+        return peer_lost(c, from);
+    if (there.why > 0 || !plait_call_same(&there.call, &c->base.call))
+        return hear(c, fd, from, &there);
+    return plait_read_all(fd, buf, bytes) < 0 ? peer_lost(c, from) : 0;
+}
+
 static int send_up(struct tcp_comm *c, const void *buf, size_t bytes)
 {
-    if (c->lines.up >= 0 && plait_write_all(c->lines.up, buf, bytes) < 0)
+    if (c->lines.up >= 0 && write_message(c, c->lines.up, buf, bytes) < 0)
         return peer_lost(c, c->lines.tree.parent);
     return 0;
 }
 
+static int read_up(struct tcp_comm *c, void *buf, size_t bytes)
+{
+    return read_message(c, c->lines.up, c->lines.tree.parent, buf, bytes);
+}
+
 static int read_child(struct tcp_comm *c, int i, void *buf, size_t bytes)
 {
-    if (plait_read_all(c->lines.down[i], buf, bytes) < 0)
-        return peer_lost(c, c->lines.tree.first[i]);
-    return 0;
+    return read_message(c, c->lines.down[i], c->lines.tree.first[i], buf,
+                        bytes);
 }
 
 static int send_child(struct tcp_comm *c, int i, const void *buf, size_t bytes)
 {
-    if (plait_write_all(c->lines.down[i], buf, bytes) < 0)
+    if (write_message(c, c->lines.down[i], buf, bytes) < 0)
         return peer_lost(c, c->lines.tree.first[i]);
     return 0;
 }
@@ -147,9 +278,8 @@ static int scatter_down(struct tcp_comm *c, char *all, size_t bytes)
 {
     const int *first = c->lines.tree.first, rank = c->base.rank;
 
-    if (c->lines.up >= 0 &&
-        plait_read_all(c->lines.up, all, run_of(c) * bytes) < 0)
-        return peer_lost(c, c->lines.tree.parent);
+    if (c->lines.up >= 0 && read_up(c, all, run_of(c) * bytes) < 0)
+        return -1;
     for (int i = 0; i < c->lines.tree.ways; i++)
         if (send_child(c, i, all + (size_t)(first[i] - rank) * bytes,
                        (size_t)(first[i + 1] - first[i]) * bytes) < 0)
@@ -164,8 +294,8 @@ static int send_down(struct tcp_comm *c, void *buf, size_t bytes, int from)
     int over = plait_tcp_tree_child(&c->lines.tree, from);
 
     if (c->lines.up >= 0 && over < 0 && c->base.rank != from &&
-        plait_read_all(c->lines.up, buf, bytes) < 0)
-        return peer_lost(c, c->lines.tree.parent);
+        read_up(c, buf, bytes) < 0)
+        return -1;
     for (int i = 0; i < c->lines.tree.ways; i++)
         if (i != over && send_child(c, i, buf, bytes) < 0)
             return -1;
@@ -206,7 +336,7 @@ static int tcp_host_all_reduce(struct plait_comm *comm, double *values,
     int rc = 0;
 
     if (other == NULL)
-        return plait_comm_fail(comm, "%s: out of memory", comm->name);
+        return refuse(c, false, "out of memory");
     for (int k = 0; rc == 0 && k < c->lines.tree.ways; k++) {
         rc = read_child(c, k, other, n * sizeof(*other));
         for (size_t i = 0; rc == 0 && i < n; i++) {
@@ -265,7 +395,7 @@ static int exchange_places(struct tcp_comm *c,
     int rc = -1;
 
     if (!all || !places)
-        plait_errorf(err, "out of memory");
+        rc = refuse(c, false, "out of memory");
     else if (gather_up(c, me, (char *)all, sizeof(*all)) < 0)
         plait_errorf(err, "%s", c->base.error);
     else if (c->base.rank == 0 && plait_tcp_places(all, (int)n, places) < 0)
@@ -291,13 +421,16 @@ static int tcp_split(struct plait_comm *parent, int color, int key,
 
     (void)site;
     *comm = NULL;
+    parent->call = plait_call_make(PLAIT_OP_CONTROL_ALL_GATHER, -1, PLAIT_SUM,
+                                   0, sizeof(me), ++parent->ncalls, PLAIT_HERE);
     if (color >= 0)
         listener = plait_rendezvous_listen(&port);
     me.port = port;
     gethostname(me.host, sizeof(me.host) - 1);
-    if (color >= 0 && listener < 0)
+    if (color >= 0 && listener < 0) {
         plait_errorf(err, "%s: %s", name, strerror(errno));
-    else if (exchange_places(tcp_of(parent), &me, &place, err) < 0)
+        refuse(tcp_of(parent), false, err->text);
+    } else if (exchange_places(tcp_of(parent), &me, &place, err) < 0)
         rc = -1;
     else if (color < 0)
         rc = 0;
@@ -325,8 +458,14 @@ static int tcp_run(struct plait_comm *comm, const struct plait_transfer *t,
                            comm->name);
 }
 
+static const char *tcp_difference(const struct plait_comm *comm)
+{
+    return ((const struct tcp_comm *)comm)->differ ? comm->error : NULL;
+}
+
 static const struct plait_comm_vtable tcp_vtable = {
     .name = "tcp",
+    .difference = tcp_difference,
     .destroy = tcp_destroy,
     .abort = tcp_abort,
     .split = tcp_split,
