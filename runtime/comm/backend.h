@@ -73,6 +73,9 @@ struct plait_comm_vtable {
     bool (*look)(struct plait_comm *comm);
     /* plait_comm_difference(); NULL: ranks are not compared */
     const char *(*difference)(const struct plait_comm *comm);
+    /* Fails the communicator with this reason on all ranks at once. NULL: the
+     * backend cannot. */
+    void (*refuse)(struct plait_comm *comm, const char *why);
     /* Collective; color < 0: take part, *comm is set NULL. Not called for a
      * group of one rank. */
     int (*split)(struct plait_comm *parent, int color, int key,
@@ -146,6 +149,12 @@ size_t plait_transfer_recv_count(const struct plait_comm *comm,
                                  const struct plait_transfer *t);
 /* Whether buffers are plain memory of this process. */
 bool plait_comm_on_host(const struct plait_comm *comm);
+
+/* Before a collective that this rank can enter only if it is `ready`, as with
+ * memory for the result: -1 on all ranks of the group unless all are. Where a
+ * backend can refuse, a rank that is not ready does so, and no message is
+ * needed; the others fail in the collective. Collective. */
+int plait_comm_ready(struct plait_comm *comm, bool ready);
 
 /* Collective if `watch` is not NULL. */
 void plait_watch_destroy(struct plait_watch *watch, struct plait_comm *world);

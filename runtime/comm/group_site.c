@@ -38,7 +38,7 @@ int plait_group_site_find(struct plait_comm *parent, int color,
     mine.node = parent->node;
     mine.color = color;
     mine.rank = *first = parent->world_rank;
-    if (!all || !nodes ||
+    if (plait_comm_ready(parent, all && nodes) < 0 ||
         plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0)
         goto out;
     for (i = n = 0; i < parent->size; i++)

@@ -132,13 +132,27 @@ static int agree_on_sleep(struct mpi_comm *c)
     return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(&c->base, "all-reduce", rc);
 }
 
-/* Collective. */
-static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
+/* Memory for a communicator, on all ranks of `mpi` or on none. */
+static struct mpi_comm *alloc_comm(MPI_Comm mpi)
+{
+    struct mpi_comm *c = calloc(1, sizeof(*c));
+    int failed = !c;
+
+    if (MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, mpi) ==
+            MPI_SUCCESS &&
+        !failed)
+        return c;
+    free(c);
+    return NULL;
+}
+
+/* Collective; frees `c` on failure. */
+static struct plait_comm *make_comm(struct mpi_comm *c, MPI_Comm mpi,
+                                    struct mpi_world *world,
                                     const struct plait_ops *ops,
                                     struct plait_device *dev, const char *name,
                                     int owner)
 {
-    struct mpi_comm *c = calloc(1, sizeof(*c));
     int rank, size;
 
     if (!c)
@@ -227,7 +241,7 @@ static struct plait_comm *make_world(int rank, int finalize,
         errno = EIO;
         return NULL;
     }
-    comm = make_comm(mpi, world, ops, dev, "world", 1);
+    comm = make_comm(alloc_comm(mpi), mpi, world, ops, dev, "world", 1);
     if (!comm) {
         plait_errorf(err, "out of memory");
         world_destroy(world);
@@ -271,7 +285,7 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
                      const char *name, const struct plait_group_site *site,
                      struct plait_comm **comm, struct plait_error *err)
 {
-    struct mpi_comm *p = mpi_of(parent);
+    struct mpi_comm *p = mpi_of(parent), *c = NULL;
     MPI_Comm mpi;
     int rc;
 
@@ -281,6 +295,8 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
         return plait_errorf(err, "%s", parent->error);
     yield_in_mpi(p->world->asleep);
     rc = MPI_Comm_split(p->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi);
+    if (rc == MPI_SUCCESS && mpi != MPI_COMM_NULL)
+        c = alloc_comm(mpi);
     yield_in_mpi(false);
     if (rc != MPI_SUCCESS) {
         plait_mpi_failed(parent, "split", rc);
@@ -288,7 +304,7 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
     }
     if (mpi == MPI_COMM_NULL)
         return 0;
-    *comm = make_comm(mpi, p->world, parent->ops, parent->dev, name, 0);
+    *comm = make_comm(c, mpi, p->world, parent->ops, parent->dev, name, 0);
     return *comm ? 0 : plait_errorf(err, "out of memory");
 }
 

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/comm/backend.h"
 #include "runtime/comm/shm/shm_map.h"
 #include "runtime/stuck/look.h"
 #include "topology/base/hash.h"
@@ -128,7 +129,9 @@ int plait_bells_create(struct plait_comm *world, uint64_t id,
     double failed = 1;
 
     *bells = NULL;
-    if (b && all && (b->place = malloc((size_t)n * sizeof(*b->place)))) {
+    if (b)
+        b->place = malloc((size_t)n * sizeof(*b->place));
+    if (plait_comm_ready(world, b && all && b->place) == 0) {
         b->me = plait_comm_rank(world);
         rc = plait_comm_host_all_gather(world, &mine, all, sizeof(mine));
     }

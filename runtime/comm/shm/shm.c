@@ -63,7 +63,8 @@ int plait_shm_world_init(struct plait_comm *comm, struct plait_shm_world *world)
 {
     world->rank = comm->rank;
     world->next = 0;
-    if (getrandom(&world->id, sizeof(world->id), 0) < 0)
+    if (plait_comm_ready(comm, getrandom(&world->id, sizeof(world->id), 0) ==
+                                   sizeof(world->id)) < 0)
         return -1;
     if (plait_comm_host_broadcast(comm, &world->id, sizeof(world->id), 0) < 0)
         return -1;
@@ -103,7 +104,7 @@ static int get_together(struct plait_comm *comm, struct plait_shm_world *world,
                  *all = calloc((size_t)comm->size, sizeof(*all));
 
     s->ranks = calloc((size_t)comm->size, sizeof(*s->ranks));
-    if (!all || !s->ranks ||
+    if (plait_comm_ready(comm, all && s->ranks) < 0 ||
         plait_comm_host_all_gather(comm, &mine, all, sizeof(mine)) < 0) {
         free(all);
         return -1;
@@ -163,8 +164,10 @@ int plait_shm_create(struct plait_comm *comm, struct plait_shm_world *world,
     if (!world->bells)
         return 0;
     s = calloc(1, sizeof(*s));
-    if (!s)
+    if (plait_comm_ready(comm, s != NULL) < 0) {
+        free(s);
         return -1;
+    }
     s->rank = comm->rank;
     s->size = comm->size;
     snprintf(s->name, sizeof(s->name), "%s", comm->name);

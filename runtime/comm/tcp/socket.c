@@ -153,6 +153,11 @@ static const char *socket_difference(const struct plait_comm *comm)
     return plait_links_difference(c->world->links);
 }
 
+static void socket_refuse(struct plait_comm *comm, const char *why)
+{
+    plait_links_refuse(socket_of(comm)->world->links, why);
+}
+
 static bool socket_lost(const struct plait_comm *comm)
 {
     const struct socket_comm *c = (const struct socket_comm *)comm;
@@ -382,6 +387,9 @@ static int socket_split(struct plait_comm *parent, int color, int key,
                               c ? plait_comm_error(&c->base) : "out of memory");
     }
     free(all);
+    /* The other ranks may wait for this one in the new group. */
+    if (rc < 0 && !plait_links_failure(p->world->links))
+        plait_links_refuse(p->world->links, err->text);
     if (rc < 0)
         plait_comm_destroy(c ? &c->base : NULL);
     else if (c)
@@ -629,6 +637,7 @@ static const struct plait_comm_vtable socket_vtable = {
     .abort = socket_abort,
     .lost = socket_lost,
     .difference = socket_difference,
+    .refuse = socket_refuse,
     .look = socket_look,
     .split = socket_split,
     .run = socket_run,

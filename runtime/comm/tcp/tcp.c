@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -458,6 +459,15 @@ static int tcp_run(struct plait_comm *comm, const struct plait_transfer *t,
                            comm->name);
 }
 
+static void tcp_refuse(struct plait_comm *comm, const char *why)
+{
+    struct tcp_comm *c = tcp_of(comm);
+    char text[WHY];
+
+    snprintf(text, sizeof(text), "rank %d: %s", comm->world_rank, why);
+    refuse(c, false, text);
+}
+
 static const char *tcp_difference(const struct plait_comm *comm)
 {
     return ((const struct tcp_comm *)comm)->differ ? comm->error : NULL;
@@ -466,6 +476,7 @@ static const char *tcp_difference(const struct plait_comm *comm)
 static const struct plait_comm_vtable tcp_vtable = {
     .name = "tcp",
     .difference = tcp_difference,
+    .refuse = tcp_refuse,
     .destroy = tcp_destroy,
     .abort = tcp_abort,
     .split = tcp_split,
