@@ -85,34 +85,31 @@ int plait_comm_watch(struct plait_comm *world,
 {
     struct plait_watch *w = calloc(1, sizeof(*w));
     struct process me, *all;
+    int rc = 0;
 
     memset(&me, 0, sizeof(me));
     me.pid = getpid();
     me.space = plait_stuck_space();
     all = plait_gather_values(world, w ? 0 : plait_errorf(err, "out of memory"),
                               &me, sizeof(me), err);
-    if (!all)
-        goto error;
+    if (!all) {
+        free(w);
+        return -1;
+    }
     w->rank = world->rank;
     w->gone = gone;
     w->arg = arg;
     world->watch = w; /* from now on gone() may be called */
-    if (start_watch(w, all, world->size) < 0 && errno != ENOSYS) {
-        plait_errorf(err, "cannot watch the other processes of this node: %s",
-                     strerror(errno));
-        goto error;
-    }
+    if (start_watch(w, all, world->size) < 0 && errno != ENOSYS)
+        rc = plait_errorf(err,
+                          "cannot watch the other processes of this node: %s",
+                          strerror(errno));
     free(all);
-    return 0;
-
-error:
+    if (plait_error_consensus(world, rc, err) == 0)
+        return 0;
+    /* By all ranks, as it has a barrier. */
     world->watch = NULL;
-    free(all);
-    if (w) {
-        plait_peers_destroy(w->peers);
-        free(w->peer);
-    }
-    free(w);
+    plait_watch_destroy(w, world);
     return -1;
 }
 
@@ -121,7 +118,8 @@ void plait_watch_destroy(struct plait_watch *w, struct plait_comm *world)
     if (!w)
         return;
     plait_peers_destroy(w->peers);
-    /* No rank may end while another still watches it. */
+    /* No rank may end while another still watches it. All ranks have a watch,
+     * or none has. */
     if (!world->failed)
         plait_comm_barrier(world);
     free(w->peer);

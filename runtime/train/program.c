@@ -88,9 +88,7 @@ static int open_session(struct watched *w, const struct plait_program *p,
         return -1;
     if (s->elastic)
         return 0;
-    return plait_error_consensus(
-        s->world.comm, plait_comm_watch(s->world.comm, on_peer_gone, w, err),
-        err);
+    return plait_comm_watch(s->world.comm, on_peer_gone, w, err);
 }
 
 /* Run the program, and again after each loss. rc: the result of opening the
