@@ -305,7 +305,7 @@ arguments "cache=$cachedir/c"
 mv $conf plait.conf
 echo "include $work/pla*.conf" >$conf
 check "an include" \
-    good_and_says "  plugstack .*/plait.conf lists" "$plait" doctor
+    good_and_says "  plugstack .*/plait.conf:1 lists" "$plait" doctor
 echo '#required spank_plait.so' >$conf
 check "a plugin that is not listed" \
     bad_and_says "!!  plugstack .*add 'optional spank_plait.so'" "$plait" doctor

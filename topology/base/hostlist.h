@@ -20,6 +20,10 @@ char **plait_hostlist_create(const char *text, int *count,
                              struct plait_error *err);
 void plait_hostlist_destroy(char **names, int count);
 
+/* The other way round: "n[1-3,7],login", malloc'ed; NULL with ENOMEM. The names
+ * may come in any order. */
+char *plait_hostlist_fold(const char *const *names, int n);
+
 /* The number of tasks on node `node` (from 0) in Slurm's notation for all
  * nodes, such as "2(x3),1"; -1 where the text has none for it. */
 int plait_hostlist_tasks(const char *text, int node);

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <getopt.h>
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "topology/base/text.h"
 #include "topology/cli/cmd_doctor.h"
 #include "topology/cli/commands.h"
-#include "topology/job/site.h"
-#include "topology/node/cache.h"
-#include "topology/node/node.h"
 
 /* plait doctor: what is wrong, one sentence for each finding. */
 
-static const char *const kinds[] = {"good", "note", "bad"};
+const char *const finding_names[] = {"good", "note", "unchecked", "bad"};
+
+/* The column at which the texts begin, and the last one at most. */
+enum { INDENT = 15, WIDTH_MOST = 100 };
 
 void findings_add(struct findings *findings, enum finding_kind kind,
                   const char *about, const char *fmt, ...)
@@ -39,159 +38,64 @@ void findings_add(struct findings *findings, enum finding_kind kind,
     plait_text_clean(finding->text);
 }
 
-/* "8 GPUs (NVIDIA H100 80GB HBM3), linked in 1 island" */
-static void check_gpus(const struct plait_node *node, struct findings *f)
+/* On a terminal in lines of its width, broken at blanks; to a file or a pipe in
+ * one, for programs such as grep. */
+static void print_wrapped(const char *text)
 {
-    int nvidia = 0, linked = 0;
+    struct winsize size = {0};
+    int room = 0, used = 0;
 
-    if (!node->ngpus) {
-        findings_add(f, FINDING_NOTE, "gpus",
-                     "no GPU on the PCI bus of this machine");
-        return;
+    if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
+        room = (size.ws_col > WIDTH_MOST ? WIDTH_MOST : size.ws_col) - INDENT;
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+
+        if (used && room >= INDENT && used + 1 + n > room) {
+            printf("\n%*s", INDENT, "");
+            used = 0;
+        }
+        printf("%s%.*s", used ? " " : "", n, text);
+        used += n + (used > 0);
+        text += n + (text[n] == ' ');
     }
-    for (int i = 0; i < node->ngpus; i++)
-        nvidia += strcmp(node->gpus[i].vendor, "nvidia") == 0;
-    for (int i = 0; i < node->ngpus * node->ngpus; i++)
-        linked |= node->links[i] > 0;
-    findings_add(f, FINDING_GOOD, "gpus", "%d GPU%s (%s)%s", node->ngpus,
-                 node->ngpus == 1 ? "" : "s",
-                 node->gpus[0].model[0] ? node->gpus[0].model
-                                        : "of unknown model",
-                 linked ? ", linked" : "");
-    if (nvidia) {
-        void *nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-
-        if (!nvml || access("/proc/driver/nvidia/version", R_OK) < 0)
-            findings_add(f, FINDING_BAD, "driver",
-                         "there are NVIDIA GPUs, but %s; without the driver "
-                         "they do not work, and their NVLinks are unknown",
-                         nvml ? "the driver is not loaded (modprobe nvidia)"
-                              : "no libnvidia-ml.so.1 is installed");
-        else
-            findings_add(f, FINDING_GOOD, "driver",
-                         "the NVIDIA driver and its NVML are there");
-        if (nvml)
-            dlclose(nvml);
-    }
-    if (node->ngpus > 1 && !linked)
-        findings_add(f, FINDING_NOTE, "links",
-                     "no NVLink or xGMI between these GPUs: tensor "
-                     "parallelism goes over PCIe, so keep --tp small");
+    putchar('\n');
 }
 
-static void check_nics(const struct plait_node *node, struct findings *f)
+void finding_print(enum finding_kind kind, const char *about, const char *text)
 {
-    struct rlimit limit = {0};
+    static const char *const marks[] = {"ok", "--", "??", "!!"};
+    char line[700];
 
-    if (!node->nnics) {
-        findings_add(f, FINDING_NOTE, "nics",
-                     "no InfiniBand, RoCE or other fabric NIC: between nodes "
-                     "there is only TCP");
-        return;
-    }
-    findings_add(f, FINDING_GOOD, "nics", "%d NIC%s, the first is %s",
-                 node->nnics, node->nnics == 1 ? "" : "s", node->nics[0].name);
-    getrlimit(RLIMIT_MEMLOCK, &limit);
-    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (1u << 30))
-        findings_add(f, FINDING_BAD, "memlock",
-                     "only %llu KiB of memory may be locked (ulimit -l), and "
-                     "RDMA needs more; set LimitMEMLOCK=infinity for slurmd "
-                     "and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
-                     (unsigned long long)limit.rlim_cur / 1024);
-    else
-        findings_add(f, FINDING_GOOD, "memlock",
-                     "memory may be locked for RDMA");
+    snprintf(line, sizeof(line), "%s%s",
+             kind == FINDING_UNCHECKED ? "not checked: " : "", text);
+    printf("%s  %-10s ", marks[kind], about);
+    print_wrapped(line);
 }
 
-static void check_machine(struct findings *f)
+int doctor_exit(int bad, int unchecked, int strict)
 {
-    struct plait_error err;
-    struct plait_node *node = plait_node_create(1, &err);
+    enum { UNCHECKED = 3 }; /* what monitoring takes for "unknown" */
 
-    if (!node) {
-        findings_add(f, FINDING_BAD, "hwloc", "%s", err.text);
-        return;
-    }
-    findings_add(f, FINDING_GOOD, "hwloc",
-                 "hwloc %s sees %d core%s and %d NUMA node%s", HWLOC_VERSION,
-                 node->cores, node->cores == 1 ? "" : "s", node->numa_nodes,
-                 node->numa_nodes == 1 ? "" : "s");
-    check_gpus(node, f);
-    check_nics(node, f);
-    plait_node_destroy(node);
+    return bad                   ? PLAIT_EXIT_FAILED
+           : strict && unchecked ? UNCHECKED
+                                 : PLAIT_EXIT_GOOD;
 }
 
-static void check_cache(const struct plugin_setup *setup, struct findings *f)
+static int count_kind(const struct findings *f, enum finding_kind kind)
 {
-    struct plait_error err;
+    int n = 0;
 
-    if (!setup->cache[0])
-        findings_add(f, FINDING_NOTE, "cache",
-                     "plugstack.conf says cache=none: each step with flags "
-                     "discovers its nodes' topology anew");
-    else if (plait_node_check_cache_dir(setup->cache, &err) < 0)
-        findings_add(f, errno == ENOENT ? FINDING_NOTE : FINDING_BAD, "cache",
-                     "%s; %s", err.text,
-                     errno == ENOENT
-                         ? "slurmd makes it when it starts with the plugin "
-                           "(login nodes need none)"
-                         : "the plugin does not use it: remove it, or chown "
-                           "root and chmod 755");
-    else if (plait_node_check_cache(setup->cache, &err) == 0)
-        findings_add(f, FINDING_GOOD, "cache",
-                     "%s/node.xml holds this machine's topology", setup->cache);
-    else
-        findings_add(f, FINDING_NOTE, "cache",
-                     "%s; slurmd writes it when it starts, and the next "
-                     "step with flags if it does not (login nodes need none)",
-                     err.text);
-}
-
-static void check_site(const struct plugin_setup *setup, struct findings *f)
-{
-    const char *path = setup->site[0] ? setup->site : plait_site_path();
-    struct plait_error err;
-    struct plait_site *site = path ? plait_site_create(path, &err) : NULL;
-
-    if (!path)
-        findings_add(f, FINDING_NOTE, "site",
-                     "no site file (%s): the figures built in are used",
-                     PLAIT_SITE_FILE);
-    else if (!site)
-        findings_add(f, FINDING_BAD, "site", "%s", err.text);
-    else
-        findings_add(f, FINDING_GOOD, "site", "%s is in order", path);
-    plait_site_destroy(site);
-}
-
-/* The ports of MASTER_PORT lie above Linux's ephemeral ports, unless the
- * administrator has widened their range. */
-static void check_port_range(struct findings *f)
-{
-    FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
-    int low, high;
-
-    if (!file)
-        return;
-    if (fscanf(file, "%d %d", &low, &high) == 2 && high > 61002)
-        findings_add(f, FINDING_NOTE, "ephemeral",
-                     "this machine's ephemeral ports go up to %d; "
-                     "MASTER_PORT is safer with "
-                     "net.ipv4.ip_local_port_range = %d 60999",
-                     high, low < 60000 ? low : 32768);
-    fclose(file);
+    for (int i = 0; i < f->n; i++)
+        n += f->list[i].kind == kind;
+    return n;
 }
 
 static void print_text(const struct findings *f)
 {
-    static const char *const marks[] = {"ok", "--", "!!"};
-    int bad = 0;
+    int bad = count_kind(f, FINDING_BAD);
 
-    for (int i = 0; i < f->n; i++) {
-        printf("%s  %-10s %s\n", marks[f->list[i].kind], f->list[i].about,
-               f->list[i].text);
-        bad += f->list[i].kind == FINDING_BAD;
-    }
+    for (int i = 0; i < f->n; i++)
+        finding_print(f->list[i].kind, f->list[i].about, f->list[i].text);
     if (bad)
         printf("\n%d thing%s to be put right (!!).\n", bad,
                bad == 1 ? " is" : "s are");
@@ -199,67 +103,148 @@ static void print_text(const struct findings *f)
         printf("\nNothing is wrong.\n");
 }
 
-static json_t *to_json(const struct findings *f, int good)
+static json_t *to_json(const struct findings *f)
 {
     json_t *checks = json_array();
 
     for (int i = 0; i < f->n; i++)
         json_array_append_new(checks, json_pack("{s:s,s:s,s:s}", "about",
                                                 f->list[i].about, "kind",
-                                                kinds[f->list[i].kind], "text",
-                                                f->list[i].text));
-    return json_pack("{s:b,s:o}", "good", good, "checks", checks);
+                                                finding_names[f->list[i].kind],
+                                                "text", f->list[i].text));
+    return json_pack("{s:b,s:i,s:o}", "good", count_kind(f, FINDING_BAD) == 0,
+                     "unchecked", count_kind(f, FINDING_UNCHECKED), "checks",
+                     checks);
 }
 
 static int print_help(void)
 {
-    printf("Usage: plait doctor [OPTION...]\n\n"
-           "Check this machine, Slurm and the plugin in it, and say "
-           "what is wrong\nand what to do about it. Exits with 1 if "
-           "something is wrong. Run it on a\ncompute node too: srun plait "
-           "doctor\n\n"
-           "  --json             print one JSON document\n"
-           "  --help             print this\n");
+    printf(
+        "Usage: plait doctor [OPTION...]\n\n"
+        "Check this machine, Slurm and the plugin in it, and say what is "
+        "wrong\nand what to do about it: ok is right, -- worth knowing, ?? "
+        "not checked,\n!! wrong. Exits with 1 if something is wrong.\n\n"
+        "  --nodes LIST       the same on these nodes, by one srun: what they\n"
+        "                     have in common stands once\n"
+        "  --strict           exit with 3 if nothing is wrong, but something\n"
+        "                     could not be checked\n"
+        "  --json             print one JSON document\n"
+        "  --report           print a line of JSON for each check, and exit "
+        "with 0\n"
+        "  --help             print this\n");
     return PLAIT_EXIT_GOOD;
 }
 
-static int run_doctor(int json)
-{
-    struct plugin_setup setup = {.cache = PLAIT_CACHEDIR};
-    struct findings *f = calloc(1, sizeof(*f));
-    int good = 1, rc = PLAIT_EXIT_GOOD;
+struct way {
+    const char *nodes;
+    int json, report, strict;
+};
 
-    if (!f)
+static struct doctor *create_doctor(void)
+{
+    struct doctor *doctor = calloc(1, sizeof(*doctor));
+
+    if (!doctor || !(doctor->findings = calloc(1, sizeof(struct findings)))) {
+        free(doctor);
+        return NULL;
+    }
+    snprintf(doctor->cache, sizeof(doctor->cache), "%s", PLAIT_CACHEDIR);
+    return doctor;
+}
+
+static void destroy_doctor(struct doctor *doctor)
+{
+    free(doctor->findings);
+    free(doctor->config);
+    free(doctor);
+}
+
+static void check_slurm(struct doctor *doctor)
+{
+    char version[64];
+
+    doctor_check_slurm(doctor);
+    if (!doctor->slurm)
+        return;
+    doctor_check_munge(doctor);
+    doctor_check_plugstack(doctor);
+    doctor_check_library(doctor);
+    doctor_version(doctor, version, sizeof(version));
+    if (doctor->library[0])
+        findings_add(doctor->findings, FINDING_GOOD, "version", "%s", version);
+    doctor_check_srun(doctor);
+}
+
+static int run_nodes(const struct way *way)
+{
+    struct doctor *doctor = create_doctor();
+    char version[64];
+    int rc;
+
+    if (!doctor)
         return plait_cmd_failed("out of memory");
-    doctor_check_slurm(f, &setup);
-    check_cache(&setup, f);
-    check_site(&setup, f);
-    check_port_range(f);
-    check_machine(f);
-    for (int i = 0; i < f->n; i++)
-        good &= f->list[i].kind != FINDING_BAD;
-    if (json)
-        rc = plait_cmd_json(to_json(f, good));
+    check_slurm(doctor);
+    doctor_version(doctor, version, sizeof(version));
+    rc = doctor->slurm
+             ? doctor_nodes(way->nodes, version, way->json, way->strict)
+             : plait_cmd_failed("no srun on PATH: this machine has no Slurm");
+    destroy_doctor(doctor);
+    return rc;
+}
+
+static int run_doctor(const struct way *way)
+{
+    struct doctor *doctor = create_doctor();
+    struct findings *f;
+    int rc = PLAIT_EXIT_GOOD;
+
+    if (!doctor)
+        return plait_cmd_failed("out of memory");
+    f = doctor->findings;
+    check_slurm(doctor);
+    doctor_check_cache(doctor);
+    doctor_check_site(doctor);
+    doctor_check_machine(f);
+    if (way->report)
+        doctor_report(f);
+    else if (way->json)
+        rc = plait_cmd_json(to_json(f));
     else
         print_text(f);
-    free(f);
-    return rc != PLAIT_EXIT_GOOD ? rc
-           : good                ? PLAIT_EXIT_GOOD
-                                 : PLAIT_EXIT_FAILED;
+    /* Of a report, the exit status says whether it is there. */
+    if (rc == PLAIT_EXIT_GOOD && !way->report)
+        rc = doctor_exit(count_kind(f, FINDING_BAD),
+                         count_kind(f, FINDING_UNCHECKED), way->strict);
+    destroy_doctor(doctor);
+    return rc;
 }
 
 int plait_cmd_doctor(int argc, char **argv)
 {
-    enum { JSON = 256 };
-    static const struct option options[] = {{"json", no_argument, NULL, JSON},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int json = 0, opt;
+    enum { JSON = 256, NODES, REPORT, STRICT };
+    static const struct option options[] = {
+        {"json", no_argument, NULL, JSON},
+        {"nodes", required_argument, NULL, NODES},
+        {"report", no_argument, NULL, REPORT},
+        {"strict", no_argument, NULL, STRICT},
+        {"help", no_argument, NULL, 'h'},
+        {0}};
+    struct way way = {0};
+    int opt;
 
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (opt) {
         case JSON:
-            json = 1;
+            way.json = 1;
+            break;
+        case NODES:
+            way.nodes = optarg;
+            break;
+        case REPORT:
+            way.report = 1;
+            break;
+        case STRICT:
+            way.strict = 1;
             break;
         case 'h':
             return print_help();
@@ -270,5 +255,8 @@ int plait_cmd_doctor(int argc, char **argv)
     if (optind < argc)
         return plait_cmd_misused("doctor: unexpected argument '%s'",
                                  argv[optind]);
-    return run_doctor(json);
+    if (way.report && (way.json || way.nodes))
+        return plait_cmd_misused("doctor: --report goes with neither --json "
+                                 "nor --nodes");
+    return way.nodes ? run_nodes(&way) : run_doctor(&way);
 }

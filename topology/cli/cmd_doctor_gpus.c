@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "topology/cli/cmd_doctor.h"
+#include "topology/node/node.h"
+
+/* This machine's GPUs, NICs and ports. */
+
+/* "8 GPUs (NVIDIA H100 80GB HBM3), linked in 1 island" */
+static void check_gpus(const struct plait_node *node, struct findings *f)
+{
+    int nvidia = 0, linked = 0;
+
+    if (!node->ngpus) {
+        findings_add(f, FINDING_NOTE, "gpus",
+                     "no GPU on the PCI bus of this machine");
+        return;
+    }
+    for (int i = 0; i < node->ngpus; i++)
+        nvidia += strcmp(node->gpus[i].vendor, "nvidia") == 0;
+    for (int i = 0; i < node->ngpus * node->ngpus; i++)
+        linked |= node->links[i] > 0;
+    findings_add(f, FINDING_GOOD, "gpus", "%d GPU%s (%s)%s", node->ngpus,
+                 node->ngpus == 1 ? "" : "s",
+                 node->gpus[0].model[0] ? node->gpus[0].model
+                                        : "of unknown model",
+                 linked ? ", linked" : "");
+    if (nvidia) {
+        void *nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+
+        if (!nvml || access("/proc/driver/nvidia/version", R_OK) < 0)
+            findings_add(f, FINDING_BAD, "driver",
+                         "there are NVIDIA GPUs, but %s; without the driver "
+                         "they do not work, and their NVLinks are unknown",
+                         nvml ? "the driver is not loaded (modprobe nvidia)"
+                              : "no libnvidia-ml.so.1 is installed");
+        else
+            findings_add(f, FINDING_GOOD, "driver",
+                         "the NVIDIA driver and its NVML are there");
+        if (nvml)
+            dlclose(nvml);
+    }
+    if (node->ngpus > 1 && !linked)
+        findings_add(f, FINDING_NOTE, "links",
+                     "no NVLink or xGMI between these GPUs: tensor "
+                     "parallelism goes over PCIe, so keep --tp small");
+}
+
+static void check_nics(const struct plait_node *node, struct findings *f)
+{
+    struct rlimit limit = {0};
+
+    if (!node->nnics) {
+        findings_add(f, FINDING_NOTE, "nics",
+                     "no InfiniBand, RoCE or other fabric NIC: between nodes "
+                     "there is only TCP");
+        return;
+    }
+    findings_add(f, FINDING_GOOD, "nics", "%d NIC%s, the first is %s",
+                 node->nnics, node->nnics == 1 ? "" : "s", node->nics[0].name);
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (1u << 30))
+        findings_add(f, FINDING_BAD, "memlock",
+                     "only %llu KiB of memory may be locked (ulimit -l), and "
+                     "RDMA needs more; set LimitMEMLOCK=infinity for slurmd "
+                     "and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+                     (unsigned long long)limit.rlim_cur / 1024);
+    else
+        findings_add(f, FINDING_GOOD, "memlock",
+                     "memory may be locked for RDMA");
+}
+
+/* The ports of MASTER_PORT lie above Linux's ephemeral ports, unless the
+ * administrator has widened their range. */
+static void check_port_range(struct findings *f)
+{
+    FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+    int low, high;
+
+    if (!file)
+        return;
+    if (fscanf(file, "%d %d", &low, &high) == 2 && high > 61002)
+        findings_add(f, FINDING_NOTE, "ephemeral",
+                     "this machine's ephemeral ports go up to %d; "
+                     "MASTER_PORT is safer with "
+                     "net.ipv4.ip_local_port_range = %d 60999",
+                     high, low < 60000 ? low : 32768);
+    fclose(file);
+}
+
+void doctor_check_machine(struct findings *f)
+{
+    struct plait_error err;
+    struct plait_node *node = plait_node_create(1, &err);
+
+    check_port_range(f);
+    if (!node) {
+        findings_add(f, FINDING_BAD, "hwloc", "%s", err.text);
+        return;
+    }
+    findings_add(f, FINDING_GOOD, "hwloc",
+                 "hwloc %s sees %d core%s and %d NUMA node%s", HWLOC_VERSION,
+                 node->cores, node->cores == 1 ? "" : "s", node->numa_nodes,
+                 node->numa_nodes == 1 ? "" : "s");
+    check_gpus(node, f);
+    check_nics(node, f);
+    plait_node_destroy(node);
+}
