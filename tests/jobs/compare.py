@@ -30,7 +30,7 @@ SENT_FLOOR = {"loss": 1e-3, "val_loss": 1e-3, "grad_norm": 1e-2,
 # A block of 8-bit codes lies elsewhere in another layout.
 CODES_FLOOR = {"loss": 1e-4, "val_loss": 1e-4, "grad_norm": 1e-2,
                "weights": 5e-2, "state": 1, "accuracy": 0.05}
-# Where a slope or a choice jumps, rounding decides now and then: ReLUs, routers.
+# Where a slope or a choice jumps, rounding decides now and then: ReLU, routers.
 JUMP_FLOOR = {"loss": 1e-4, "val_loss": 1e-4, "grad_norm": 1e-2,
               "weights": 1e-2, "state": 5e-2, "accuracy": 0.05}
 EXACT = ("lr", "global_batch", "tokens", "loss_tokens", "skipped", "outlier")

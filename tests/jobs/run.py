@@ -70,6 +70,23 @@ def checkpoint(folder, where):
     return "auto" if step == "auto" else f"{base}/step-{step:08}"
 
 
+def started(tools, run, words, planned):
+    """The words behind those of the run's launcher."""
+    order = [str(n) for n in sizes(run)]
+    if run["launcher"] == "mpi":
+        if planned:
+            words = ["sh", LIB + "/nodes.sh", str(run["nodes"])] + order + \
+                words
+        return ["sh", LIB + "/mpirun.sh", str(world(run))] + words
+    words = words + ["--comm", "socket"]
+    if run["launcher"] == "hand":
+        return ["python3", HERE + "/hand.py", str(run["nodes"])] + order + \
+            words
+    return [tools["plait"], "run", "--np", str(world(run)), "--pin=none",
+            *(["--elastic"] if run.get("elastic") else []),
+            *(f"--{k}={n}" for k, n in zip(AXES, order)), "--"] + words
+
+
 def command(tools, job, i, folder):
     """The environment and the words that start run i of the job."""
     run, env = job["runs"][i], {}
@@ -91,20 +108,8 @@ def command(tools, job, i, folder):
         if job["config"].get("model.norm") == "sync":
             # dp * micro_batch is the same
             words += ["--resume-anyway", "train.micro_batch"]
-    order = [str(n) for n in sizes(run)]
-    if run["launcher"] == "mpi":
-        if planned:
-            words = ["sh", LIB + "/nodes.sh", str(run["nodes"])] + order + \
-                words
-        words = ["sh", LIB + "/mpirun.sh", str(world(run))] + words
-    elif run["launcher"] == "hand":
-        words = ["python3", HERE + "/hand.py", str(run["nodes"])] + order + \
-            words + ["--comm", "socket"]
-    elif run["launcher"] == "run":
-        words = [tools["plait"], "run", "--np", str(world(run)), "--pin=none",
-                 *(["--elastic"] if run.get("elastic") else []),
-                 *(f"--{k}={n}" for k, n in zip(AXES, order)), "--"] + \
-            words + ["--comm", "socket"]
+    if run["launcher"] != "one":
+        words = started(tools, run, words, planned)
     if run["isa"]:
         env["PLAIT_CPU_ISA"] = run["isa"]
     if run["fault"]:
