@@ -9,6 +9,7 @@ command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
     { echo "1..0 # SKIP plait-train does not start"; exit 0; }
 [ -n "${SEEDS:-}" ] || seconds=60
 export OMP_NUM_THREADS=1
-python3 -B "$top_srcdir/tests/jobs/jobs.py" --build "$top_builddir" --own \
-    --seeds "${SEEDS:-1-40}" --jobs "${JOBS:-2}" ${FAULTS:+--faults} \
+[ -n "${FAULTS:-}" ] && what=--faults || what=--own
+python3 -B "$top_srcdir/tests/jobs/jobs.py" --build "$top_builddir" $what \
+    --seeds "${SEEDS:-1-40}" --jobs "${JOBS:-2}" \
     ${seconds:+--seconds "$seconds"}
