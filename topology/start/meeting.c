@@ -237,7 +237,7 @@ static int take_events(struct plait_meeting *meeting,
         if (what == &meeting->listener)
             knocks = 1;
         else
-            meeting->arrived += plait_meeting_hear(meeting, what);
+            meeting->arrived += plait_meeting_read_guest(meeting, what);
     }
     /* Last, since it may drop guests, to which later events would belong. */
     for (int i = 0; i < LET_IN_MOST && knocks; i++)

@@ -138,7 +138,8 @@ static int admit(struct plait_meeting *meeting, struct plait_guest *guest)
 }
 
 /* Whatever is wrong with a line, its sender learns only that it is dropped. */
-int plait_meeting_hear(struct plait_meeting *meeting, struct plait_guest *guest)
+int plait_meeting_read_guest(struct plait_meeting *meeting,
+                             struct plait_guest *guest)
 {
     struct plait_meeting_guest *own = guest->own;
     ssize_t n = recv(guest->fd, own->line + own->used,

@@ -47,7 +47,7 @@ int plait_meeting_watch(struct plait_meeting *meeting, int fd, void *what);
 int plait_meeting_accept(struct plait_meeting *meeting);
 /* Read from a guest. 1: it has become a member; else it may have been
  * dropped. */
-int plait_meeting_hear(struct plait_meeting *meeting,
-                       struct plait_guest *guest);
+int plait_meeting_read_guest(struct plait_meeting *meeting,
+                             struct plait_guest *guest);
 
 #endif
