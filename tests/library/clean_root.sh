@@ -41,15 +41,38 @@ cd "$work/source" || exit 1
 DEB_BUILD_OPTIONS="nocheck parallel=$jobs" quietly deb \
     dpkg-buildpackage -us -uc -b -d
 check "the .debs are built" $?
+if command -v lintian >/dev/null; then
+    lintian --allow-root --no-tag-display-limit "$work"/*.changes \
+        >"$work/lintian.log" 2>&1
+    ! grep '^[EW]: ' "$work/lintian.log" | sed 's/^/# /' | grep .
+    check "lintian has no errors and no warnings" $?
+fi
 
 [ -d "$root/usr" ] || quietly debootstrap debootstrap --variant=minbase \
     "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root"
 check "a clean root" $?
 mkdir -p "$root/debs"
-cp "$work"/plait_*.deb "$work"/slurm-plait-plugin_*.deb "$root/debs/"
+for name in plait plait-tools plait-train slurm-plait-plugin; do
+    cp "$work/${name}_"*.deb "$root/debs/"
+done
 mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
-quietly apt in_root sh -c 'apt-get update &&
-    apt-get install -y --no-install-recommends /debs/*.deb openmpi-bin \
+quietly node in_root sh -c 'apt-get update &&
+    apt-get install -y --no-install-recommends slurmd'
+installed() { in_root dpkg-query -W -f '${Installed-Size}\n' |
+    awk '{ s += $1 } END { print s }'; }
+before=$(installed)
+quietly plugin in_root sh -c 'apt-get install -y --no-install-recommends \
+    /debs/plait-tools_*.deb /debs/slurm-plait-plugin_*.deb' &&
+    ! in_root dpkg -l libopenmpi3 libopenblas0 libjansson4 2>/dev/null |
+    grep '^ii'
+check "a node that has slurmd gets the plugin and no trainer" $?
+after=$(installed)
+echo "# $((after - before)) KiB more"
+[ $((after - before)) -le 3072 ]
+check "... in 3 MB" $?
+in_root dpkg -V plait-tools slurm-plait-plugin
+check "... as it was packed" $?
+quietly apt in_root sh -c 'apt-get install -y --no-install-recommends /debs/*.deb openmpi-bin \
         slurm-client'
 check "apt installs them with what they need" $?
 
@@ -85,12 +108,14 @@ grep -q '^ok  hwloc' "$work/doctor" && grep -q '^-- *cache ' "$work/doctor"
 check "plait doctor is there with the plugin" $?
 quietly remove in_root apt-get remove -y slurm-plait-plugin
 in_root srun --help >"$work/help" 2>"$work/help.err"
-[ ! -s "$work/help.err" ] && ! grep -q -- '--tp=' "$work/help"
+[ ! -s "$work/help.err" ] && ! grep -q -- '--tp=' "$work/help" &&
+    [ -z "$(ls "$root/etc/slurm/plugstack.conf.d")" ]
 check "removed: srun says nothing and has no flags" $?
 quietly again in_root sh -c 'apt-get install -y /debs/slurm-plait-plugin*' &&
     in_root srun --help | grep -q -- '--tp='
 check "installed again: the flags are back" $?
-quietly purge in_root apt-get purge -y slurm-plait-plugin plait
+quietly purge in_root apt-get purge -y slurm-plait-plugin plait \
+    plait-tools plait-train
 [ -z "$(find "$root/etc/slurm/plugstack.conf.d" -type f)" ] &&
     [ ! -e "$root/usr/bin/plait" ]
 check "purged: nothing is left" $?
@@ -109,15 +134,21 @@ RPM_BUILD_NCPUS=$jobs quietly rpm rpmbuild -tb --nodeps \
     "$work/dist/plait-$version.tar.xz"
 check "the rpms are built" $?
 # Debian's libraries satisfy the dependencies, but rpm's database lacks them.
+quietly srpm rpmbuild -ts -D "_topdir $work/srpm" -D 'slurm_header /nowhere' \
+    "$work/dist/plait-$version.tar.xz"
+check "the source rpm is made without Slurm" $?
 quietly rpm-install sh -c "rpm --root $root --dbpath /var/lib/rpm --nodeps \
     -i $work/rpm/RPMS/*/*.rpm"
 check "rpm installs them" $?
 in_root ldconfig
 trains rpm
 check "quickstart's training runs from the rpms" $?
+rpm --root "$root" --dbpath /var/lib/rpm -V --nodeps slurm-plait-plugin \
+    plait-tools plait-train
+check "rpm -V finds them as they were packed" $?
 [ -e "$root/etc/slurm/plugstack.conf.d/plait.conf" ] &&
     quietly rpm-remove rpm --root "$root" --dbpath /var/lib/rpm --nodeps \
         -e slurm-plait-plugin &&
-    [ -z "$(find "$root/etc/slurm/plugstack.conf.d" -name '*.conf')" ]
+    [ -z "$(ls "$root/etc/slurm/plugstack.conf.d")" ]
 check "without the plugin's rpm Slurm has no line for it" $?
 echo "1..$n"
