@@ -198,6 +198,38 @@ static void check_quiet(void)
     plait_meeting_destroy(meeting);
 }
 
+/* In two parts: connect while the host does not run, and fork before the rest;
+ * a connection that the host has dropped meanwhile is made again. */
+static void check_call(int drops)
+{
+    struct plait_error err;
+    struct plait_meeting *meeting =
+        plait_meeting_create(1, "known", NULL, &err);
+    struct plait_meeting_place place = {.host = "127.0.0.1", .token = "known"};
+    static char said[PLAIT_MEETING_ANSWER];
+    int fd, status = 1;
+    pid_t pid;
+
+    place.port = plait_meeting_port(meeting);
+    fd = plait_meeting_call(&place, 0, "a member", 10, &err);
+    ok(fd >= 0, "a member connects to a host that does not look yet");
+    if (drops)
+        shutdown(fd, SHUT_RDWR);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0)
+        _exit(plait_meeting_hear(&place, fd, 30, said, &err) < 0 ||
+              strcmp(said, "well") != 0);
+    close(fd);
+    ok(plait_meeting_wait(meeting, 30) == 1 &&
+           strcmp(plait_meeting_said(meeting, 0), "a member") == 0,
+       "... and its child joins");
+    plait_meeting_answer(meeting, "well");
+    waitpid(pid, &status, 0);
+    ok(status == 0, "... and hears the answer");
+    plait_meeting_destroy(meeting);
+}
+
 /* ---- attacks ---- */
 
 static void close_inherited(int but)
@@ -694,6 +726,8 @@ int main(void)
     check_strangers();
     check_here();
     check_quiet();
+    check_call(0);
+    check_call(1);
     check_attacks();
     check_guessing();
     check_posers();

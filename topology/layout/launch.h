@@ -31,7 +31,8 @@ extern "C" {
 #define PLAIT_ENV_SITE "SLURM_PLAIT_SITE"
 /* The step's secret, which its tasks find in PLAIT_SECRET. */
 #define PLAIT_ENV_STEP_SECRET "SLURM_PLAIT_SECRET"
-/* "PORT:TOKEN:VERSION": where srun waits for the nodes; not passed on to tasks. */
+/* "PORT:TOKEN:VERSION": where srun waits for the nodes; not passed on to
+ * tasks. */
 #define PLAIT_ENV_AGREE "SLURM_PLAIT_AGREE"
 /* In a job that was submitted with flags, and in its steps: the names of the
  * flags, separated by commas. Without PLAIT_ENV_PLAN nothing has planned the
