@@ -20,6 +20,8 @@
 /* How long the ranks that are left wait for each other once they have
  * agreed. */
 #define AGAIN_S 20
+/* The longest text that rank 0 tells the others. */
+#define TEXT_MOST ((size_t)1 << 40)
 
 /* -- launcher ------------------------------------------------------------ */
 
@@ -110,7 +112,9 @@ static int broadcast_from_root(const char *place, struct plait_comm *world,
 
     if (plait_comm_host_broadcast_at(place, world, size, sizeof(*size), 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world));
-    if (plait_comm_rank(world) > 0 && !(*text = malloc(*size + 1)))
+    if (*size > TEXT_MOST)
+        rc = plait_errorf(err, "a text of %zu bytes is too long", *size);
+    else if (plait_comm_rank(world) > 0 && !(*text = malloc(*size + 1)))
         rc = plait_errorf(err, "out of memory");
     if (plait_error_consensus_at(place, world, rc, err) < 0)
         return -1;

@@ -500,6 +500,7 @@ static void check_excess(const struct scene *s, uint64_t bytes, int n)
         memcpy(heads[i], (uint64_t[HEAD]){bytes, 1, 2}, sizeof(heads[i]));
     for (int i = 0; i < 60000 && !(port = all[1].port); i++)
         usleep(1000);
+    await_all(&(struct rank){.size = s->size, .said = all});
     fd = begin_as(&g, &m, port);
     if (fd < 0 || plait_greeting_prove(&g, &m, fd) < 0 ||
         plait_read_all(fd, &c, sizeof(c)) < 0)

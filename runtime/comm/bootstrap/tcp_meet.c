@@ -180,7 +180,8 @@ static int take_place(struct plait_tcp_lines *l, const struct plait_meeting *m,
         return gather_children(l, m, listener, err);
     if (rc == 0)
         rc = plait_read_all(l->up, &place, sizeof(place));
-    if (rc < 0)
+    errno = rc < 0 ? errno : EPROTO;
+    if (rc < 0 || !plait_tcp_contact_is_sound(&place.parent))
         return rank_lost(0, err);
     close(l->up);
     l->up = -1;

@@ -33,6 +33,12 @@ int plait_tcp_tree_child(const struct plait_tcp_tree *tree, int rank)
     return -1;
 }
 
+bool plait_tcp_contact_is_sound(const struct plait_tcp_contact *contact)
+{
+    return contact->port >= 0 && contact->port < 65536 &&
+           memchr(contact->host, '\0', sizeof(contact->host));
+}
+
 struct request {
     int32_t color, key;
     int rank;

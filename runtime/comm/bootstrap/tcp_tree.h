@@ -3,6 +3,7 @@
 #define PLAIT_RUNTIME_COMM_BOOTSTRAP_TCP_TREE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The ranks of a group as a tree, so that no rank has more than a few
@@ -29,6 +30,10 @@ struct plait_tcp_contact {
     int32_t color, key, port; /* color < 0: in no group */
     char host[HOST_NAME_MAX + 1];
 };
+
+/* Whether one that came from another process has a host name that ends, and a
+ * port or none. */
+bool plait_tcp_contact_is_sound(const struct plait_tcp_contact *contact);
 
 /* What a rank is told: its rank in its group, and where its parent is. */
 struct plait_tcp_place {

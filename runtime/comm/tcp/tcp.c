@@ -384,6 +384,21 @@ static struct plait_comm *connect_group(struct tcp_comm *parent, int color,
     return NULL;
 }
 
+/* What rank 0 says is checked before it is used. */
+static int check_place(const struct tcp_comm *c,
+                       const struct plait_tcp_place *place,
+                       struct plait_error *err)
+{
+    const struct plait_tcp_contact *p = &place->parent;
+
+    if (place->rank >= 0 && place->rank < place->size &&
+        place->size <= c->base.size && plait_tcp_contact_is_sound(p))
+        return 0;
+    errno = EPROTO;
+    return plait_errorf(err, "%s: rank 0 gives no place in the group",
+                        c->base.name);
+}
+
 /* Rank 0 collects the contacts of all ranks and tells each its place. */
 static int exchange_places(struct tcp_comm *c,
                            const struct plait_tcp_contact *me,
@@ -404,7 +419,7 @@ static int exchange_places(struct tcp_comm *c,
     else if (scatter_down(c, (char *)places, sizeof(*places)) < 0)
         plait_errorf(err, "%s", c->base.error);
     else
-        rc = 0;
+        rc = me->color < 0 ? 0 : check_place(c, &places[0], err);
     if (rc == 0)
         *place = places[0];
     free(all);
