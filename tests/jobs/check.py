@@ -23,6 +23,7 @@ class Report:
         self.failed, self.refused, self.runs = [], [], 0
         self.diverged, self.worst = False, {}
         self.hits = self.ended = 0  # faults that happened; and ended the run
+        self.said = []  # how many lines were said then
 
     def fail(self, i, kind, text):
         self.failed.append((i, kind, text))
@@ -157,6 +158,8 @@ class Check:
         if hurt:
             self.report.hits += result.hit
             self.report.ended += bool(result.hit and result.status)
+            if result.hit and result.status:
+                self.report.said.append(len(result.said()))
             ill = faults.ends_well(run, result,
                                    self.job["config"]["train.steps"])
             if ill:

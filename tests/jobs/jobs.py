@@ -38,6 +38,7 @@ class Seeds:
         self.count = self.failed = self.runs = self.refused = 0
         self.diverged, self.worst = 0, {}
         self.hits = self.ended = 0
+        self.said = {}  # lines that were said as a run ended: how often
         os.mkdir(self.data)
         data.write_all(self.data)
 
@@ -70,6 +71,8 @@ class Seeds:
         self.diverged += report.diverged
         self.hits += report.hits
         self.ended += report.ended
+        for n in report.said:
+            self.said[n] = self.said.get(n, 0) + 1
         for kind, value in report.worst.items():
             self.worst[kind] = max(self.worst.get(kind, (0, 0)),
                                    (value, job["seed"]))
@@ -110,7 +113,9 @@ class Seeds:
         print(f"1..{self.count}")
         if self.args.faults:
             print(f"# {self.hits} faults happened, {self.ended} of them ended "
-                  "the run")
+                  "the run; lines that were said then:", ", ".join(
+                      f"{n} ({self.said[n]} times)" for n in
+                      sorted(self.said)))
         print(f"# {self.count} jobs, {self.runs} runs in "
               f"{time.monotonic() - begin:.0f} s; {self.failed} failed; "
               f"{self.refused} runs were refused, {self.diverged} jobs "
