@@ -3,7 +3,9 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
+import tempfile
 import time
 import uuid
 
@@ -222,7 +224,9 @@ def start(tools, job, i, folder):
     env, words = command(tools, job, i, folder)
     mark = f"{MARK}{uuid.uuid4().hex}"
     env.update([mark.split("=", 1)])
-    env = {**{"OMP_NUM_THREADS": "1"}, **os.environ, **env}
+    # One mpirun removes the folder in which another is making its own.
+    tmp = tempfile.mkdtemp(prefix="m")
+    env = {**{"OMP_NUM_THREADS": "1"}, **os.environ, "TMPDIR": tmp, **env}
     with open(own + "/out", "w+", errors="replace") as out:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=out,
@@ -234,6 +238,7 @@ def start(tools, job, i, folder):
         finally:
             end_all(mark)
             process.wait()
+            shutil.rmtree(tmp, ignore_errors=True)
         out.seek(0)
         text = out.read()
     return Result(None if hangs else process.returncode, text,
