@@ -169,7 +169,11 @@ class Check:
             worst, wrong = compare.deviations(self.kept[i], self.kept[0])
             return self.numbers(i, worst, wrong + self.missing(i))
         if hurt:
-            self.numbers(i, *compare.lines(result.lines, self.kept[0].lines))
+            # Its last step may lack the evaluation, in which the fault was.
+            end = max(result.lines, default=0)
+            lines = {s: v for s, v in result.lines.items()
+                     if s < end or "val_loss" in v}
+            self.numbers(i, *compare.lines(lines, self.kept[0].lines))
         else:
             self.report.fail(i, "exit", tail(result))
         return None
