@@ -170,12 +170,14 @@ static int conclude(struct plait_agreement *a, int late)
                count - 1);
         return 0;
     }
+    node = find_said(a, NULL, &count);
+    if (node >= 0 && late) {
+        refuse_silent(a);
+        return 0;
+    }
     if (refuse_left(a))
         return 0;
-    node = find_said(a, NULL, &count);
-    if (node >= 0 && late)
-        refuse_silent(a);
-    else if (node >= 0)
+    if (node >= 0)
         refuse(a, a->nodes[node],
                "has not said in ten minutes that it can start its tasks",
                count - 1);
@@ -189,16 +191,19 @@ static int conclude(struct plait_agreement *a, int late)
  * nodes that have started their tasks are silent. */
 static int wait_for_nodes(struct plait_agreement *a, int *late)
 {
-    int quiet = 0, silent = 0, before = -1, missing, count, rc;
+    int quiet = 0, silent = 0, before = -1, left, missing, count, rc;
 
     while ((rc = plait_meeting_wait(a->meeting, TICK)) == 0) {
         find_said(a, NULL, &missing);
         quiet = missing == before ? quiet + TICK : 0;
         silent = missing == before && all_started() ? silent + TICK : 0;
         before = missing;
-        *late = silent >= LATE || (atomic_load(&a->ends) && all_started());
+        left = plait_meeting_left(a->meeting, &count) >= 0;
+        /* A silent node's task may have failed, and ended the waiting ones. */
+        *late =
+            all_started() && (silent >= LATE || left || atomic_load(&a->ends));
         if (find_said(a, "no ", &count) >= 0 || quiet >= GIVE_UP || *late ||
-            plait_meeting_left(a->meeting, &count) >= 0)
+            left)
             return 1;
         if (atomic_load(&a->ends)) {
             errno = ECANCELED;

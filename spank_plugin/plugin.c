@@ -117,8 +117,8 @@ static int find_job_tasks(void)
 /* Without the plugin srun takes --ep for --epilog, whose value is a path. */
 static int is_epilog(int option, const char *argument)
 {
-    return option == PLAIT_EP && spank_context() == S_CTX_LOCAL && argument &&
-           (strchr(argument, '/') || strcmp(argument, "none") == 0);
+    return option == PLAIT_EP && spank_context() != S_CTX_ALLOCATOR &&
+           argument && (strchr(argument, '/') || strcmp(argument, "none") == 0);
 }
 
 static int option_callback(int value, const char *argument, int remote)
@@ -126,8 +126,8 @@ static int option_callback(int value, const char *argument, int remote)
     unsigned bit = 1u << (value % PLAIT_NOPTIONS);
     struct plait_error err;
 
-    if (!remote && is_epilog(value, argument))
-        return plait_slurm_options_set("epilog", argument);
+    if (is_epilog(value, argument))
+        return remote ? 0 : plait_slurm_options_set("epilog", argument);
     if (state.inherited & bit)
         state.inherited &= ~bit;
     else

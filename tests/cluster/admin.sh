@@ -139,32 +139,32 @@ done
 check "... in one line" is 1 \
     "$(timeout 240 srun -Q -N1 -n2 --tp=2 true 2>&1 | wc -l)"
 check "... not jobs without flags" is "" "$(timeout 240 srun -Q true 2>&1)"
-# forged FLAG=VALUE... -- SRUN ARGUMENT...: an srun without the plugin, and a plan
-# of 2 tasks with --tp=2 that its user wrote
+# An srun without the plugin, and a plan of 2 tasks with --tp=2 that its user wrote.
 sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
     >slurm/bare.conf
-forged()
-{
-    env SLURM_CONF="$PWD/slurm/bare.conf" _SLURM_SPANK_OPTION_plait_tp=2 \
-        SLURM_PLAIT_PLAN=1/2.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*2 \
-        SLURM_PLAIT_MASTER=127.0.0.1:61234 SLURM_PLAIT_KEEP= \
-        timeout 240 srun -Q -N1 -n2 "$@"
-}
-check "... nor do forged plans pass it" bad_and_says 'site.yaml:2:' forged true
+cat >forged <<END
+#!/bin/sh
+SLURM_CONF=$PWD/slurm/bare.conf _SLURM_SPANK_OPTION_plait_tp=2 \
+    SLURM_PLAIT_PLAN='1/2.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*2' \
+    SLURM_PLAIT_MASTER=127.0.0.1:61234 SLURM_PLAIT_KEEP= \
+    exec srun -Q -N1 -n2 "\$@"
+END
+chmod 755 forged
+check "... nor do forged plans pass it" bad_and_says 'site.yaml:2:' ./forged true
 rm site.yaml
 check "a site file that is named and not there" \
     bad_and_says 'site.yaml: No such file' srun -N1 -n2 --tp=2 true
 echo '{}' >site.yaml
-check "a forged plan that breaks no limit" forged true
+check "a forged plan that breaks no limit" timeout 240 ./forged true
 echo 'policies: [{partition: all, max: {tp: 1}}]' >site.yaml
 check "... one that does is refused by the node" \
-    bad_and_says 'this partition allows --tp=1 at most' forged true
+    bad_and_says 'this partition allows --tp=1 at most' ./forged true
 echo 'policies: [{user: root, enabled: false}, {user: x*, max: {tp: 1}}]' \
     >site.yaml
 check "flags can be switched off for a user" \
     bad_and_says 'the site for this user allows no planned steps' \
     srun -N1 -n2 --tp=2 true
-check "... on the node too" bad_and_says 'allows no planned steps' forged true
+check "... on the node too" bad_and_says 'allows no planned steps' ./forged true
 echo 'policies: [{user: nobody, enabled: false}]' >site.yaml
 check "... not for others" timeout 240 srun -N1 -n2 --tp=2 true
 scontrol create partitionname=sec1 nodes=ALL >/dev/null
@@ -194,9 +194,14 @@ check "... not others" is "" "$(timeout 240 srun -Q true 2>&1)"
 
 # Slurm loads what plugstack.conf lists twice twice.
 arguments "cache=$cachedir/c"
+used()
+{
+    logs | grep -cE \
+        "plait: step [0-9]+\.0 of uid $(id -u): --tp=2, 2 tasks on 1 nodes"
+}
+before=$(used)
 timeout 240 srun -Q -N1 -n2 --tp=2 true
-check "slurmd's log has a line for a planned step" is 1 "$(logs |
-    grep -cE "plait: step [0-9]+\.0 of uid $(id -u): --tp=2, 2 tasks on 1 nodes")"
+check "slurmd's log has a line for a planned step" is $((before + 1)) "$(used)"
 cp "$so" spank_plait_copy.so
 for second in "$so" "$PWD/spank_plait_copy.so"; do
     { echo "required $so cache=$cachedir/c"

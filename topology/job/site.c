@@ -424,23 +424,6 @@ struct plait_site *plait_site_parse(const char *name, const char *text,
     return site;
 }
 
-void plait_site_destroy(struct plait_site *site)
-{
-    int saved = errno;
-
-    if (!site)
-        return;
-    for (int i = 0; i < site->npolicies; i++) {
-        free(site->policies[i].partition);
-        free(site->policies[i].user);
-        free(site->policies[i].account);
-        free(site->policies[i].qos);
-        free(site->policies[i].gpu);
-    }
-    free(site);
-    errno = saved;
-}
-
 /* Refuse an unknown type: err lists the site's own types beside those of the
  * table. */
 static int refuse_type(const struct plait_site *site, const char *name,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,4 +22,21 @@ const char *plait_site_like(const struct plait_site *site, const char *name)
     while (i < site->ngpu_types && strcmp(site->gpu_types[i].name, name) != 0)
         i++;
     return i < site->ngpu_types ? plait_gpu_types[site->like[i]].name : NULL;
+}
+
+void plait_site_destroy(struct plait_site *site)
+{
+    int saved = errno;
+
+    if (!site)
+        return;
+    for (int i = 0; i < site->npolicies; i++) {
+        free(site->policies[i].partition);
+        free(site->policies[i].user);
+        free(site->policies[i].account);
+        free(site->policies[i].qos);
+        free(site->policies[i].gpu);
+    }
+    free(site);
+    errno = saved;
 }
