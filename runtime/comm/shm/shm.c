@@ -46,6 +46,7 @@ struct plait_shm {
     int rank, size;
     struct area **area;        /* [size] */
     int *ranks;                /* [size] their ranks in the world */
+    uint64_t *keys;            /* [size] of the names of their areas */
     struct plait_bells *bells; /* the world's */
     bool crowded;              /* any rank shares its cores */
     uint64_t told[COUNTS];     /* counts that sleeping peers were woken for */
@@ -62,7 +63,6 @@ struct plait_shm {
 int plait_shm_world_init(struct plait_comm *comm, struct plait_shm_world *world)
 {
     world->rank = comm->rank;
-    world->next = 0;
     if (plait_comm_ready(comm, getrandom(&world->id, sizeof(world->id), 0) ==
                                    sizeof(world->id)) < 0)
         return -1;
@@ -71,11 +71,12 @@ int plait_shm_world_init(struct plait_comm *comm, struct plait_shm_world *world)
     return plait_bells_create(comm, world->id, &world->bells);
 }
 
+/* Names can be listed by all users of the machine: who has seen one must not
+ * know the next, or he could make a file of that name first. */
 static void area_name(char name[64], const struct plait_shm_world *world,
-                      int rank)
+                      uint64_t key)
 {
-    snprintf(name, 64, "/plait-%016" PRIx64 "-%d-%" PRIu64, world->id, rank,
-             world->next);
+    snprintf(name, 64, "/plait-%016" PRIx64 "-%016" PRIx64, world->id, key);
 }
 
 static void areas_close(struct area **area, int n)
@@ -88,23 +89,26 @@ static void areas_close(struct area **area, int n)
 
 /* What a rank sends before the first segment of a group. */
 struct offer {
-    uint64_t next;
+    uint64_t key; /* names its area */
     int rank;
     bool crowded;
 };
 
 /* Find out who the ranks are, whether all are on one machine, whether any
- * shares its cores, and the number of their segment. */
+ * shares its cores, and the names of their areas. */
 static int get_together(struct plait_comm *comm, struct plait_shm_world *world,
                         struct plait_shm *s, bool *near)
 {
     int ranks;
-    struct offer mine = {world->next, world->rank,
+    struct offer mine = {0, world->rank,
                          plait_bells_crowded(world->bells, &ranks) > 0},
                  *all = calloc((size_t)comm->size, sizeof(*all));
 
     s->ranks = calloc((size_t)comm->size, sizeof(*s->ranks));
-    if (plait_comm_ready(comm, all && s->ranks) < 0 ||
+    s->keys = calloc((size_t)comm->size, sizeof(*s->keys));
+    if (plait_comm_ready(comm, all && s->ranks && s->keys &&
+                                   getrandom(&mine.key, sizeof(mine.key), 0) ==
+                                       sizeof(mine.key)) < 0 ||
         plait_comm_host_all_gather(comm, &mine, all, sizeof(mine)) < 0) {
         free(all);
         return -1;
@@ -112,10 +116,9 @@ static int get_together(struct plait_comm *comm, struct plait_shm_world *world,
     *near = true;
     for (int i = 0; i < comm->size; i++) {
         s->ranks[i] = all[i].rank;
+        s->keys[i] = all[i].key;
         *near &= plait_bells_near(world->bells, all[i].rank);
         s->crowded |= all[i].crowded;
-        if (all[i].next > world->next)
-            world->next = all[i].next;
     }
     free(all);
     return 0;
@@ -130,12 +133,12 @@ static int open_areas(struct plait_comm *comm,
     char name[64];
     int rc;
 
-    area_name(name, world, world->rank);
+    area_name(name, world, s->keys[comm->rank]);
     failed = !all || !(all[comm->rank] =
                            plait_shm_map(name, true, sizeof(struct area)));
     rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);
     for (int i = 0; rc == 0 && !failed && i < comm->size; i++) {
-        area_name(name, world, s->ranks[i]);
+        area_name(name, world, s->keys[i]);
         if (i != comm->rank)
             failed =
                 !(all[i] = plait_shm_map(name, false, sizeof(struct area)));
@@ -143,7 +146,7 @@ static int open_areas(struct plait_comm *comm,
     if (rc == 0)
         rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);
     /* The name is not needed any more, whether all ranks mapped it or not. */
-    area_name(name, world, world->rank);
+    area_name(name, world, s->keys[comm->rank]);
     if (all && all[comm->rank])
         shm_unlink(name);
     if (rc == 0 && failed == 0)
@@ -175,10 +178,8 @@ int plait_shm_create(struct plait_comm *comm, struct plait_shm_world *world,
     s->bells = world->bells;
     s->least = world->least;
     rc = get_together(comm, world, s, &near);
-    if (rc == 0 && near) {
+    if (rc == 0 && near)
         rc = open_areas(comm, world, s);
-        world->next++;
-    }
     if (rc == 0 && s->area)
         *shm = s;
     else
@@ -195,6 +196,7 @@ void plait_shm_destroy(struct plait_shm *shm)
     if (shm->area)
         areas_close(shm->area, shm->size);
     free(shm->ranks);
+    free(shm->keys);
     free(shm);
     errno = saved;
 }

@@ -18,7 +18,6 @@ struct plait_shm;
 struct plait_shm_world {
     uint64_t id; /* random */
     int rank;
-    uint64_t next;             /* number of the next segment */
     struct plait_bells *bells; /* the caller destroys them; NULL: none */
     size_t least; /* bytes below which messages are as fast; the caller's */
 };

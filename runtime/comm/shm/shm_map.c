@@ -3,8 +3,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* Where another user made it, or made it short, it could be changed or cut at
+ * any time. */
+static bool is_sound(int fd, size_t size)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return false;
+    errno = EPERM;
+    return st.st_uid == geteuid() && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size >= size;
+}
 
 void *plait_shm_map(const char *name, bool create, size_t size)
 {
@@ -13,7 +28,8 @@ void *plait_shm_map(const char *name, bool create, size_t size)
 
     if (fd < 0)
         return NULL;
-    if (!create || (errno = posix_fallocate(fd, 0, (off_t)size)) == 0)
+    if (create ? (errno = posix_fallocate(fd, 0, (off_t)size)) == 0
+               : is_sound(fd, size))
         at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (at != MAP_FAILED)

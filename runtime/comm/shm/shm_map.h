@@ -6,7 +6,8 @@
 #include <stddef.h>
 
 /* Maps `size` bytes of shared memory of this name, to be unmapped by munmap().
- * create: makes it, zeroed; it must not exist. NULL with errno, and what was
+ * create: makes it, zeroed; it must not exist. Otherwise it must be of this
+ * user and of that size. NULL with errno, and what was
  * made is removed. The memory is allocated at once, because on a full file
  * system a later page fault would kill the process. */
 void *plait_shm_map(const char *name, bool create, size_t size);
