@@ -176,54 +176,6 @@ static struct plait_comm *make_comm(struct mpi_comm *c, MPI_Comm mpi,
     return &c->base;
 }
 
-/* The contract and MPI must mean the same processes. */
-static int check_world(const struct plait_launch *launch,
-                       struct plait_error *err)
-{
-    int size;
-
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (!launch || launch->world_size == size)
-        return 0;
-    errno = EINVAL;
-    if (size == 1)
-        return plait_errorf(err,
-                            "the launch has %d ranks, but MPI found this one "
-                            "alone: start with srun --mpi=pmix",
-                            launch->world_size);
-    return plait_errorf(err, "the launch has %d ranks, but MPI has %d",
-                        launch->world_size, size);
-}
-
-/* Whether all ranks are on this node, by the launcher. */
-static bool one_node(const struct plait_launch *launch)
-{
-    const char *near = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
-
-    if (launch)
-        return launch->nnodes == 1;
-    return near && all && !strcmp(near, all);
-}
-
-/* Open MPI asks every network it knows for its devices, which takes a fifth of
- * a second and is useless within a node. The user's choice stands. */
-static void choose_transport(const struct plait_launch *launch)
-{
-    if (!one_node(launch) || getenv("OMPI_MCA_pml") || getenv("OMPI_MCA_btl") ||
-        getenv("OMPI_MCA_mtl"))
-        return;
-    setenv("OMPI_MCA_pml", "ob1", 1);
-    setenv("OMPI_MCA_btl", "vader,self", 1);
-}
-
-/* With more ranks than cores, mpirun makes MPI yield. But such ranks sleep
- * outside of MPI (plait_mpi_wait_asleep()), except for yield_in_mpi(). */
-static void forbid_yields(void)
-{
-    setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
-}
-
 /* Orders the ranks as in the launch. Only here it turns out whether they share
  * cores. */
 static struct plait_comm *make_world(int rank, int finalize,
@@ -259,8 +211,8 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
 
     MPI_Initialized(&ready);
     if (!ready) {
-        choose_transport(launch);
-        forbid_yields();
+        plait_mpi_choose_transport(launch);
+        plait_mpi_forbid_yields();
     }
     if (!ready && MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) !=
                       MPI_SUCCESS) {
@@ -268,7 +220,7 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
         errno = EIO;
         return NULL;
     }
-    if (check_world(launch, err) < 0)
+    if (plait_mpi_check_world(launch, err) < 0)
         return NULL;
     if (!ready) /* errors of nonblocking calls go there */
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

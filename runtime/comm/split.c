@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+
+#include "runtime/comm/backend.h"
+
+/* Groups are split off, by all ranks or by none. */
+
+/* A child inherits its parent's site and record. */
+static void inherit(const struct plait_comm *parent, struct plait_comm *child,
+                    int first, int nodes)
+{
+    struct plait_record_group *group;
+
+    child->world_rank = parent->world_rank;
+    child->nodes = nodes;
+    if (parent->sited)
+        plait_comm_set_network(child, &parent->network, parent->node);
+    child->record = parent->record;
+    if (child->size == 1)
+        return;
+    group = plait_record_add_group(child->record, child->name, first,
+                                   child->size, child->rank);
+    if (group)
+        child->noted = group;
+}
+
+int plait_comm_ready(struct plait_comm *comm, bool ready)
+{
+    struct plait_comm *host = plait_comm_of_hosts(comm);
+    double failed = !ready;
+
+    if (host->vtable->refuse) {
+        if (!ready)
+            host->vtable->refuse(host, "out of memory");
+        return ready ? 0 : -1;
+    }
+    if (comm->failed || host->failed ||
+        plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_WORST) < 0)
+        return -1;
+    if (failed > 0)
+        errno = ENOMEM;
+    return failed > 0 ? -1 : 0;
+}
+
+/* This rank's part of a split: its group, NULL if it is in none. `alone`: it is
+ * the only one of its color. */
+static int split_off(struct plait_comm *parent, int color, int key,
+                     const struct plait_group_site *site, bool alone,
+                     const char *name, struct plait_comm **child,
+                     struct plait_error *err)
+{
+    struct plait_comm *host = NULL;
+
+    *child = NULL;
+    if (parent->size > 1) {
+        if (alone)
+            color = -1;
+        if (parent->host && plait_comm_split(parent->host, color, key,
+                                             site->axis, name, &host, err) < 0)
+            return -1;
+        if (parent->vtable->split(parent, color, key, name, site, child, err) <
+            0) {
+            plait_comm_destroy(host);
+            return -1;
+        }
+        if (*child)
+            (*child)->host = host;
+    }
+    if (alone) {
+        *child = plait_self_create(parent->ops, parent->dev, name);
+        if (!*child)
+            return plait_errorf(err, "out of memory");
+    }
+    return 0;
+}
+
+int plait_comm_split(struct plait_comm *parent, int color, int key,
+                     enum plait_comm_axis axis, const char *name,
+                     struct plait_comm **comm, struct plait_error *err)
+{
+    struct plait_comm *child;
+    struct plait_group_site site = {.axis = axis};
+    int first, n = plait_group_site_find(parent, color, &site, &first), rc;
+
+    if (n < 0)
+        return plait_errorf(err, "%s: cannot split off %s: %s", parent->name,
+                            name, plait_comm_error(parent));
+    rc = split_off(parent, color, key, &site, color >= 0 && n == 1, name,
+                   &child, err);
+    /* The other groups must not go on without one that could not be made. */
+    if (plait_comm_ready(parent, rc == 0) < 0) {
+        if (rc == 0)
+            plait_errorf(err, "%s: cannot split off %s: %s", parent->name, name,
+                         plait_comm_error(parent));
+        plait_comm_destroy(child);
+        return -1;
+    }
+    if (child)
+        inherit(parent, child, first, site.nodes);
+    *comm = child;
+    return 0;
+}
