@@ -2,56 +2,7 @@
 #include "spank_plugin/policy.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <string.h>
-
-/* Is `word` one of the parts of "gpu:h100:8(S:0-1),nic:2"? */
-static int has_word(const char *text, const char *word)
-{
-    static const char ends[] = ":,=()";
-
-    while (*text) {
-        size_t n = strcspn(text, ends);
-
-        if (n == strlen(word) && strncasecmp(text, word, n) == 0)
-            return 1;
-        text += n;
-        text += strspn(text, ends);
-    }
-    return 0;
-}
-
-/* Does the pattern match one of the names in "a,b"? */
-static int matches(const char *pattern, const char *names)
-{
-    char name[256];
-    size_t n;
-
-    for (; names; names = names[n] ? names + n + 1 : NULL) {
-        n = strcspn(names, ",");
-        if (n >= sizeof(name))
-            return 1; /* no such name exists: rather refused */
-        memcpy(name, names, n);
-        name[n] = '\0';
-        if (fnmatch(pattern, name, 0) == 0)
-            return 1;
-    }
-    return 0;
-}
-
-static int policy_applies(const struct plait_policy *policy,
-                          const struct plait_job *job)
-{
-    const char *const keys[][2] = {{policy->partition, job->partition},
-                                   {policy->user, job->user},
-                                   {policy->account, job->account},
-                                   {policy->qos, job->qos}};
-
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (keys[i][0] && !matches(keys[i][0], keys[i][1]))
-            return 0;
-    return !policy->gpu || (job->gpus && has_word(job->gpus, policy->gpu));
-}
 
 /* Who sets the limit, as the subject of a sentence. */
 static const char *name_policy(const struct plait_policy *policy)
@@ -95,7 +46,7 @@ int plait_policy_check(const struct plait_site *site,
     for (int i = 0; i < site->npolicies; i++) {
         const struct plait_policy *policy = &site->policies[i];
 
-        if (!policy_applies(policy, job))
+        if (!plait_policy_applies(policy, job))
             continue;
         if (check_policy(policy, layout, err) < 0)
             return -1;

@@ -4,14 +4,7 @@
 
 #include "topology/job/site.h"
 #include "topology/layout/layout.h"
-
-/* What is known of a job when the site file's policies are checked; NULL: not
- * known yet. */
-struct plait_job {
-    const char *partition; /* or several, separated by commas */
-    const char *user, *account, *qos;
-    const char *gpus; /* Slurm's text, "gpu:h100:8(S:0-1)" */
-};
+#include "topology/start/policy_match.h"
 
 /* -1, with the reason, if the layout breaks a policy that applies to the job.
  * *within is where tp groups must stay, which only the node can check. */

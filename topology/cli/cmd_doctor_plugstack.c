@@ -29,8 +29,7 @@ static void add_complaint(void *arg, const char *text)
     const struct reading *at = arg;
 
     findings_add(at->doctor->findings, FINDING_BAD, "arguments",
-                 "%.200s:%d: %s; the plugin goes on without it", at->path,
-                 at->number, text);
+                 "%.200s:%d: %s", at->path, at->number, text);
 }
 
 /* What follows "optional" or "required". Each line that names the plugin is

@@ -28,6 +28,7 @@ static const struct command {
     {"init", plait_cmd_init, "a configuration for a model and these GPUs"},
     {"keys", plait_cmd_keys, "what a configuration may hold"},
     {"doctor", plait_cmd_doctor, "what is wrong with this installation"},
+    {"site", plait_cmd_site, "which rules of the site hold for a job"},
     {"prep", NULL, "text or images to tokens"},
     {"train", NULL, "train a model"},
     {"generate", NULL, "text from a model"},
