@@ -83,7 +83,9 @@ check "a drained node is not checked" says 0 \
     --nodes all
 check "... which --strict minds" says 3 '1 of 4: node1' --nodes all --strict
 scontrol update nodename=node1 state=resume
-check "it is back" until_true eval '[ "$(sinfo -h -N -t idle | wc -l)" = 4 ]'
+# Until its slurmd has answered it is "idle*", and gets no steps.
+check "it is back" until_true eval \
+    '[ "$(sinfo -h -N -o %T | grep -cx idle)" = 4 ]'
 check "JSON is one document" is "True 4 node[1-4]" "$("$plait" doctor --json \
     --nodes all | python3 -c 'import json, sys
 d = json.load(sys.stdin)

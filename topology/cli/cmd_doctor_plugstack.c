@@ -85,7 +85,8 @@ static void read_include(struct reading *at, const char *pattern)
         findings_add(at->doctor->findings, FINDING_NOTE, "plugstack",
                      "%.200s:%d includes %.200s, and there is no such file%s",
                      at->path, at->number, full,
-                     strncmp(at->path, "/run/slurm/", 11) == 0
+                     strstr(at->path, "/conf-cache/") ||
+                             strncmp(at->path, "/run/slurm/", 11) == 0
                          ? ": configless Slurm sends plugstack.conf alone"
                          : "");
     }
