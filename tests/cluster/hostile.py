@@ -82,7 +82,8 @@ def steps():
 
 
 def greeting(jobs, size, kind):
-    """The greeting of a rank, as one may send it without the secret."""
+    """A rank's hello (runtime/comm/bootstrap/greeting.h), with a seal as one may
+    make it up without the secret."""
     rank = random.randrange(1, size)
     key = fnv(random.choice(jobs))
     if kind == 1:
@@ -91,8 +92,9 @@ def greeting(jobs, size, kind):
         key = fnv("tree", key) + random.randrange(size)
     elif kind == 3:
         key = fnv("tree", key + random.randrange(size) & (1 << 64) - 1)
-    return b"PLAITRV2" + struct.pack("<QII", key & (1 << 64) - 1, rank, size) + \
-        os.urandom(16)
+    began = random.choice((0, 1, 1 << 40, (1 << 64) - 1))
+    return b"PLAITRV3" + struct.pack("<QIIQ", key & (1 << 64) - 1, rank, size,
+                                     began) + os.urandom(16 + 32)
 
 
 def attack(jobs, size):
@@ -110,11 +112,13 @@ def attack(jobs, size):
         b"\n",
         b"GET / HTTP/1.0\r\n\r\n",
         b"x" * 65536,
-        b"plait " + os.urandom(16).hex().encode() + b" 0 ok 0\n",
-        b"plait " + text + b" 1 \n",
-        b"plait",
+        b"plait " + text + b" 1 ok 0\n",
+        b"member 0 " + os.urandom(16).hex().encode() + b" " +
+        os.urandom(32).hex().encode() + b" ok 0\n",
+        b"member",
         hello,
         hello[:20],
+        hello[:48],
         hello + os.urandom(32),
         notice + hello[8:] + os.urandom(32),
         hello + struct.pack("<QQQ", (1 << 64) - 32, 0, 0) * 40,

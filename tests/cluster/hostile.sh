@@ -108,6 +108,39 @@ as games touch home/go
 wait
 check "... and it ends as it should" is "" "$(cat planned.out)"
 rm home/go
+(cd home && ulimit -c unlimited && as games srun -Q -n1 --tp=1 --dp=1 sh -c \
+    'umask 0; echo $PLAIT_SECRET >secret.core.0; chmod 600 secret.core.0
+    kill -SEGV $$') >core.out 2>&1
+check "a rank's core file tells it to nobody" is "" "$(learnt core)"
+check "what root found of the node has no serial numbers" is "" \
+    "$(grep -E 'DMI|Serial|UUID|Asset' slurm/cache/node.xml)"
+
+# planted NAME...: what nobody could make, link or lock in the cache
+planted()
+{
+    local name
+    for name in "$@"; do
+        as nobody ln -s /etc/passwd "slurm/cache/$name" && echo "$name: ln -s"
+        as nobody ln slurm/cache/node.xml "slurm/cache/$name" &&
+            echo "$name: ln"
+        as nobody mv -T home "slurm/cache/$name" && echo "$name: mv"
+        as nobody flock -n "slurm/cache/$name" true && echo "$name: locked"
+        as nobody sh -c ": >>slurm/cache/$name" && echo "$name: written"
+    done 2>/dev/null
+}
+check "nobody plants, links or locks what root reads" is "" \
+    "$(planted new node.xml.new node.lock)"
+check "... nor writes it" is "" "$(as nobody sh -c \
+    ': >>slurm/cache/node.xml && echo written' 2>/dev/null)"
+
+# A flag from the environment passes the check of srun.
+: >forged.out
+(cd home && as nobody env "_SLURM_SPANK_OPTION_plait_tp=2
+FORGED-LINE: $(printf '\033')[31m" timeout 240 srun -Q -n2 -D / true) \
+    >forged.out 2>&1
+check "the value of a flag makes no line in slurmd's log" is 0 \
+    "$(cat slurm/log/slurmd.node* | grep -c '^FORGED-LINE\|'$'\033')"
+check "... and none on srun's" is 0 "$(grep -c "^FORGED-LINE" forged.out)"
 
 # ---- what is stopped, forged or held ----
 
