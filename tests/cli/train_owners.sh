@@ -78,14 +78,15 @@ timeout -k 9 100 "$plait" run --elastic --np 8 --dp=8 --pin=none -- sh -c \
     'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$1" "$0/c.yaml" --device cpu \
     --set optim.name=soap --set model.layers=1 --set train.global_batch=56 \
     --set train.micro_batch=1 --set train.steps=3000 \
-    --set checkpoint.memory=2 --set checkpoint.dir="$0/last"' "$dir" "$train" >"$dir/out" 2>&1 </dev/null &
+    --metrics "$0/m.jsonl" --set checkpoint.memory=2 \
+    --set checkpoint.dir="$0/last"' "$dir" "$train" >"$dir/out" 2>&1 </dev/null &
 pid=$!
 shows() { # TEXT: or the run has ended
     local text=$1
     until_true eval 'grep -q "$text" "$dir/out" || ! kill -0 "$pid"' &&
         grep -q "$text" "$dir/out"
 }
-shows "step 5/"
+until_true at_step "$dir/m" 10
 kill -9 "$(cat "$dir/pid.5")"
 ok "elastic: 7 ranks go on" shows "going on with dp 7 of 8"
 ok "from memory" grep -q "in memory" "$dir/out"
