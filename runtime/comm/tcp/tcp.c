@@ -183,13 +183,6 @@ static int hear(struct tcp_comm *c, int fd, int from, struct tcp_head *there)
     return refuse(c, there->why == 0 || there->differ, why);
 }
 
-static void say_waiting(struct tcp_comm *c, int fd)
-{
-    c->head.waits = 1;
-    write_message(c, fd, NULL, 0);
-    c->head.waits = 0;
-}
-
 /* Whether a rank that waits for this one is in another collective. It may have
  * been in one that is over. */
 static bool waits_elsewhere(const struct tcp_comm *c,
@@ -207,8 +200,9 @@ static int read_head(struct tcp_comm *c, int fd, struct tcp_head *there)
 
     do {
         if (!told && poll(&p, 1, PATIENCE_MS) == 0) {
-            say_waiting(c, fd);
-            told = true;
+            c->head.waits = told = true;
+            write_message(c, fd, NULL, 0);
+            c->head.waits = false;
         }
         if (plait_read_all(fd, there, sizeof(*there)) < 0)
             return -1;
