@@ -77,6 +77,6 @@ int main(int argc, char **argv)
     /* Between the two looks of plait-stuck. */
     if (!strcmp(way, "cut") && ftruncate(fd, 0) < 0)
         return 1;
-    sleep(20);
+    sleep(300);
     return 0;
 }
