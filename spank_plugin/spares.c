@@ -12,6 +12,7 @@
 #include <slurm/spank.h>
 
 #include "topology/base/capture.h"
+#include "topology/base/text.h"
 #include "topology/layout/launch.h"
 #include "topology/start/preflight.h"
 
@@ -204,6 +205,7 @@ static int judge(char *text, int status, int spares, char *list, size_t size,
     int said, bad;
     char *line = find_line(text, &said);
 
+    plait_text_clean(line);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     bad = said ? list_nodes(line, list, size) : -1;

@@ -64,7 +64,8 @@ int plait_meeting_keep(struct plait_meeting *meeting, int seconds);
 int plait_meeting_left(const struct plait_meeting *meeting, int *count);
 /* The first member that meets in an older way, -1: none has come. */
 int plait_meeting_old(const struct plait_meeting *meeting);
-/* What member `index` said, NULL: it has not come. */
+/* What member `index` said, cleaned (plait_text_clean); NULL: it has not
+ * come. */
 const char *plait_meeting_said(const struct plait_meeting *meeting, int index);
 /* Send `text` to all members that have come. */
 void plait_meeting_answer(struct plait_meeting *meeting, const char *text);

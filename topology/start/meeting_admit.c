@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "topology/base/text.h"
 #include "topology/start/meeting_private.h"
 
 /* Who of those that connect becomes a member. */
@@ -127,6 +128,7 @@ static int admit(struct plait_meeting *meeting, struct plait_guest *guest)
     plait_meeting_prove(new.token, "member", &new.talk, text, wanted);
     if (!plait_meeting_same(proof, wanted) || !(new.said = strdup(text)))
         return 0;
+    plait_text_clean(new.said);
     if (!welcome(meeting, &new)) {
         free(new.said);
         return 0;
