@@ -182,6 +182,8 @@ static void set_flags(struct plait_options *options,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static const struct plait_plugstack plugstack;
+    static const struct plait_discovery discovery = {.plugstack = &plugstack};
     static struct step step;
     spank_t spank = (spank_t)&step;
     struct plait_options options;
@@ -192,7 +194,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     step.nset = 0;
     fuzz_lines_create(&step.lines, data, size);
     set_flags(&options, &step.lines);
-    remote = plait_remote_create(spank, &options, NULL, &err);
+    remote = plait_remote_create(spank, &options, &discovery, &err);
     if (remote && plait_remote_task(remote, spank, &err) == 0 &&
         plait_launch_decode(&launch, get, &step, &err) != 1)
         __builtin_trap();
