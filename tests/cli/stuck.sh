@@ -167,8 +167,20 @@ differ()
     said "step 1" "$(who 2) $2"
 }
 
+# unlike MISTAKE PATTERN: a mismatch ends the run at once, with just this line
+unlike()
+{
+    layout=--tp=2
+    launch "$ranks" "$1"
+    until_true eval '! kill -0 $pid'
+    wait $pid && echo "its status is 0" && return 1
+    [ "$(grep -cx "$2: ended" out)" = 1 ] && [ "$(wc -l <out)" = 1 ] ||
+        { echo "not said: $2"; cat out; return 1; }
+}
+
 # -- all of them --------------------------------------------------------------
 
+host=$(hostname)
 names=()
 jobs=()
 # hang NAME FUNCTION ARGS...: run it in the background, some at once, as they
@@ -223,10 +235,15 @@ all-reduce [0-9]* of the world"
 hang "a rank that skips a collective" differ skip "$skipped"
 hang "a rank that waits for a message" differ message "never entered \
 all-reduce 20 of its tp group; it waits in receive 1 of its tp group"
-hang "a sum of another size" differ size "entered an all-reduce of 2097152 \
-bytes where $(who 0) is in all-reduce 1 of the world, of 4194304 bytes; 3 "
-hang "another operation" differ other "entered an all-gather of [0-9]* bytes \
-where $(who 0) is in all-reduce 1 of the world, of 4194304 bytes; 3 other"
+place="([a-z_]*.c:[0-9]*)"
+hang "a sum of another size" unlike size "rank 2 ($host) entered all-reduce of \
+2097152 bytes $place as number [0-9]* of world, rank 0 all-reduce of 4194304 \
+bytes $place"
+hang "another operation" unlike other "rank 2 ($host) entered all-gather of \
+4194304 bytes $place as number [0-9]* of world, rank 0 all-reduce of 4194304 \
+bytes $place"
+hang "values of another kind" unlike kind "rank 3 ($host) entered all-reduce of \
+8 bytes $place as number [0-9]* of tp, rank 2 barrier $place"
 if command -v mpirun >/dev/null && grep -q "define HAVE_MPI 1" "$top/config.h"
 then
     via=mpi

@@ -83,6 +83,15 @@ static int train(struct ranks *r)
     return rc;
 }
 
+/* As plait-train does: the lowest rank of the group says it. */
+static void tell_difference(const struct plait_comm *comm)
+{
+    const char *differ = plait_comm_difference(comm);
+
+    if (differ && plait_comm_rank(comm) == 0)
+        fprintf(stderr, "%s: ended\n", differ);
+}
+
 int main(int argc, char **argv)
 {
     struct ranks r = {.what = argc > 1 ? argv[1] : ""};
@@ -102,7 +111,10 @@ int main(int argc, char **argv)
     r.q = r.world.ops->queue_create(r.world.dev, 0);
     r.buf = r.world.ops->alloc(r.world.dev, 5 * sizeof(float) * LARGE);
     plait_watchdog_begin(dog, 1);
-    return train(&r) < 0;
+    if (train(&r) == 0)
+        return 0;
+    tell_difference(strcmp(r.what, "kind") ? r.world.comm : r.tp);
+    return 1;
 error:
     fprintf(stderr, "%s\n", err.text);
     return 1;
