@@ -83,12 +83,14 @@ static int train(struct ranks *r)
     return rc;
 }
 
-/* As plait-train does: the lowest rank of the group says it. */
-static void tell_difference(const struct plait_comm *comm)
+/* As plait-train does, the lowest rank says it: all learn of it. */
+static void tell_difference(const struct ranks *r)
 {
-    const char *differ = plait_comm_difference(comm);
+    const char *differ = plait_comm_difference(r->world.comm);
 
-    if (differ && plait_comm_rank(comm) == 0)
+    if (!differ)
+        differ = plait_comm_difference(r->tp);
+    if (differ && plait_comm_rank(r->world.comm) == 0)
         fprintf(stderr, "%s: ended\n", differ);
 }
 
@@ -113,7 +115,7 @@ int main(int argc, char **argv)
     plait_watchdog_begin(dog, 1);
     if (train(&r) == 0)
         return 0;
-    tell_difference(strcmp(r.what, "kind") ? r.world.comm : r.tp);
+    tell_difference(&r);
     return 1;
 error:
     fprintf(stderr, "%s\n", err.text);
