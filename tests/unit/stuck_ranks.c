@@ -83,14 +83,17 @@ static int train(struct ranks *r)
     return rc;
 }
 
-/* As plait-train does, the lowest rank says it: all learn of it. */
+/* As plait-train does, the lowest rank says it: all learn of it. The others wait
+ * meanwhile, as plait run ends all ranks once one has ended. */
 static void tell_difference(const struct ranks *r)
 {
     const char *differ = plait_comm_difference(r->world.comm);
 
     if (!differ)
         differ = plait_comm_difference(r->tp);
-    if (differ && plait_comm_rank(r->world.comm) == 0)
+    if (plait_comm_rank(r->world.comm) > 0)
+        sleep(LIMIT_S);
+    else if (differ)
         fprintf(stderr, "%s: ended\n", differ);
 }
 
