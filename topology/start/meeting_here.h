@@ -4,7 +4,7 @@
 
 #include "topology/start/meeting.h"
 
-/* For meeting_join.c: connections to a host of this user on this machine. They
+/* For meeting_find.c: connections to a host of this user on this machine. They
  * do not wait, and what has been connected is non-blocking. */
 
 /* To the name itself; -1 with errno, EACCES: another user has it. */

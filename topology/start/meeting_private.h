@@ -9,7 +9,8 @@
 #include "topology/start/meeting.h"
 #include "topology/start/meeting_line.h"
 
-/* What meeting.c and meeting_admit.c share: the host. */
+/* What meeting.c and meeting_admit.c share: the host; and the clock of both
+ * sides. */
 
 /* Of a connection that has not shown to be a member's yet. */
 struct plait_meeting_guest {
