@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
 #include "runtime/model/internal.h"
 
 /* Dispatch to the functions of a model's family. */
@@ -55,10 +57,14 @@ int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
                                    PLAIT_PHASE_WEIGHT);
 }
 
-void plait_model_weights_changed(struct plait_model *model,
-                                 struct plait_region *region)
+int plait_model_weights_changed(struct plait_model *model,
+                                struct plait_region *region)
 {
     model->family->weights_changed(model, region);
+    if (!model->state->handles_failed)
+        return 0;
+    errno = ENOMEM;
+    return -1;
 }
 
 double plait_model_flops_per_token(const struct plait_model *model)

@@ -178,9 +178,11 @@ int plait_model_make_weights(struct plait_model *model, size_t elements);
 void plait_model_init_tensor(const struct plait_tensor *t, uint64_t seed,
                              size_t first, size_t count, float *out);
 
-/* Call after region->weight (the pointer or its content) has changed. */
-void plait_model_weights_changed(struct plait_model *model,
-                                 struct plait_region *region);
+/* Call after region->weight (the pointer or its content) has changed. -1 with
+ * ENOMEM: the model cannot compute with the region; a pass that begins later
+ * fails, and one that is under way must end. */
+int plait_model_weights_changed(struct plait_model *model,
+                                struct plait_region *region);
 
 /* Activations. `slot` numbers a chunk's micro-batches in flight; reserve
  * `slots` of them before the first step. The chunks of a transformer share a

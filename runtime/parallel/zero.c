@@ -166,7 +166,9 @@ static int acquire_weights(struct plait_zero *zero, int i)
         return -1;
     if (plait_shard_gathered(mesh_of(zero), &g->gathering) < 0)
         return -1;
-    plait_model_weights_changed(zero->shards->model, region);
+    /* The pass that uses them is under way. */
+    if (plait_model_weights_changed(zero->shards->model, region) < 0)
+        return -1;
     g->ready = true;
     return 0;
 }
