@@ -10,6 +10,9 @@
 #include "runtime/checkpoint/copy_image.h"
 #include "runtime/comm/tags.h"
 
+/* More slices than a rank has. */
+enum { SLICES_MOST = 1 << 24 };
+
 struct plait_copier {
     struct plait_copies *copies;
     struct plait_comm *world, *hosts; /* `hosts` carries the images */
@@ -136,6 +139,13 @@ static int exchange_slices(struct plait_copier *c, uint64_t **theirs, int *n,
     for (int i = 0; rc == 0 && i < c->own.n; i++)
         mine[i] = plait_slice_fingerprint(&c->own.slices[i]);
     *n = rc == 0 ? counts[c->from] : 0;
+    if (*n < 0 || *n > SLICES_MOST) {
+        errno = EPROTO;
+        rc = plait_errorf(err,
+                          "copies in memory: rank %d says that it writes "
+                          "%d slices",
+                          c->from, *n);
+    }
     if (rc == 0 && !(*theirs = calloc((size_t)*n + 1, sizeof(**theirs))))
         rc = plait_errorf(err, "copies in memory: out of memory");
     if (plait_error_consensus(c->world, rc, err) < 0)
@@ -228,6 +238,14 @@ static int allocate_images(struct plait_copier *c, struct plait_error *err)
     if (rc == 0 &&
         plait_comm_host_all_gather(c->world, &mine, sizes, sizeof(mine)) < 0)
         rc = plait_errorf(err, "%s", plait_comm_error(c->world));
+    if (rc == 0 && c->receives && !plait_copy_image_fits(sizes[c->from])) {
+        ok = false;
+        errno = EPROTO;
+        plait_errorf(err,
+                     "checkpoint.memory: rank %d says that its copy has "
+                     "%llu bytes",
+                     c->from, (unsigned long long)sizes[c->from]);
+    }
     for (int i = 0; rc == 0 && i < 2 && ok && c->to != c->rank; i++) {
         char *image = c->receives ? calloc(1, sizes[c->from])
                                   : plait_copy_image_create(&c->other, &size);
@@ -235,13 +253,13 @@ static int allocate_images(struct plait_copier *c, struct plait_error *err)
         c->partners[i] =
             add_image(c, image, c->receives ? sizes[c->from] : size);
         ok = c->partners[i] != NULL;
+        if (!ok)
+            plait_errorf(err, "checkpoint.memory: out of memory");
     }
     free(sizes);
     if (rc < 0)
         return -1;
-    return plait_error_consensus(
-        c->world,
-        ok ? 0 : plait_errorf(err, "checkpoint.memory: out of memory"), err);
+    return plait_error_consensus(c->world, ok ? 0 : -1, err);
 }
 
 struct plait_copier *plait_copier_create(struct plait_copies *copies,

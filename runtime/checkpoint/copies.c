@@ -119,6 +119,9 @@ const struct plait_copy *plait_copies_find(const struct plait_copies *c,
 
 /* -- copies of all processes ----------------------------------------------- */
 
+/* More copies than a process has, and more ranks than a world has. */
+enum { COPIES_MOST = 1 << 12, RANKS_MOST = 1 << 20 };
+
 /* A complete image, and the rank that has it. */
 struct entry {
     int64_t step;
@@ -141,6 +144,8 @@ static int newest_first(const void *a, const void *b)
     return x->holder - y->holder;
 }
 
+/* The fields of an unused entry, and what lies between those of a used one, are
+ * 0. */
 static int list_own(const struct plait_copies *c, int rank, struct entry *list)
 {
     const struct plait_copy *copy;
@@ -159,6 +164,31 @@ static int list_own(const struct plait_copies *c, int rank, struct entry *list)
     return n;
 }
 
+/* list[ranks][room]: what the ranks say is checked before it is used. Who has
+ * said something else than what it has is found by the same check on all ranks.
+ * The rank that has an image is the one that says so. */
+static int check_list(struct entry *list, size_t ranks, size_t room,
+                      struct plait_error *err)
+{
+    for (size_t i = 0; i < ranks * room; i++) {
+        struct entry *e = &list[i];
+
+        if (e->ranks == 0)
+            continue;
+        e->holder = (int32_t)(i / room);
+        if (e->ranks < 0 || e->ranks > RANKS_MOST || e->origin < 0 ||
+            e->origin >= e->ranks || e->step < 0 ||
+            !plait_copy_image_fits(e->size)) {
+            errno = EPROTO;
+            return plait_errorf(err,
+                                "copies in memory: rank %d says that it "
+                                "has one that cannot be",
+                                e->holder);
+        }
+    }
+    return 0;
+}
+
 /* What all ranks have, the newest first; malloc'ed. */
 static int list_all(const struct plait_copies *c, struct plait_comm *all,
                     struct entry **entries, size_t *n, struct plait_error *err)
@@ -171,6 +201,11 @@ static int list_all(const struct plait_copies *c, struct plait_comm *all,
     *entries = NULL;
     if (plait_comm_host_all_reduce(all, &most, 1, PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(all));
+    if (!(most >= 0 && most <= COPIES_MOST)) {
+        errno = EPROTO;
+        return plait_errorf(err, "copies in memory: a rank says that it has %g",
+                            most);
+    }
     room = (size_t)most;
     *n = room * (size_t)plait_comm_size(all);
     mine = calloc(room + 1, sizeof(*mine));
@@ -183,7 +218,19 @@ static int list_all(const struct plait_copies *c, struct plait_comm *all,
     if (rc == 0 && room > 0 &&
         plait_comm_host_all_gather(all, mine, list, room * sizeof(*mine)) < 0)
         rc = plait_errorf(err, "%s", plait_comm_error(all));
+    if (rc == 0 && room > 0)
+        rc = check_list(list, (size_t)plait_comm_size(all), room, err);
+    /* What this rank has said is what it is asked for. */
+    if (rc == 0 && room > 0 &&
+        memcmp(list + (size_t)rank * room, mine, room * sizeof(*mine)) != 0) {
+        errno = EPROTO;
+        rc = plait_errorf(err,
+                          "copies in memory: the list of rank %d has "
+                          "changed on its way",
+                          rank);
+    }
     free(mine);
+    rc = plait_error_consensus(all, rc, err);
     if (rc < 0) {
         free(list);
         return -1;
@@ -225,6 +272,7 @@ static int move_image(struct plait_copies *c, const struct entry *e,
                                PLAIT_TAG_COPY, NULL, NULL);
     if (rank != e->holder)
         return 0;
+    /* list_own() has found it here. */
     while (head_of(copy).origin != e->origin || head_of(copy).step != e->step ||
            head_of(copy).epoch != e->epoch || !copy->whole)
         copy = copy->next;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -81,6 +82,15 @@ int plait_copy_image_fill(char *image, const struct plait_rank_shard *shard,
     new.hash = plait_copy_image_hash(image);
     memcpy(image, &new, sizeof(new));
     return 0;
+}
+
+bool plait_copy_image_fits(uint64_t size)
+{
+    uint64_t memory =
+        (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+    return size >= PLAIT_COPY_HEAD && size <= memory &&
+           size % sizeof(int32_t) == 0;
 }
 
 int plait_copy_image_check(const char *image, size_t size,

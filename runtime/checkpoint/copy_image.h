@@ -32,6 +32,9 @@ int plait_copy_image_fill(char *image, const struct plait_rank_shard *shard,
                           const struct plait_copy_head *head,
                           struct plait_error *err);
 
+/* Whether an image may have that size, as another rank says: not more than this
+ * machine's memory. */
+bool plait_copy_image_fits(uint64_t size);
 /* Whether `size` bytes are a valid image; *head is then its head. The tables of
  * the file in it must still pass plait_safetensors_parse(). */
 int plait_copy_image_check(const char *image, size_t size,

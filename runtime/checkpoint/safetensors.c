@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest number in a head; keeps sums and byte counts inside 64 bits. */
-#define MAX_NUMBER ((json_int_t)1 << 50)
-
 /* The format's own limit on the JSON. */
 #define MAX_HEAD 100000000
 
@@ -111,7 +108,7 @@ static int get_numbers(const json_t *list, uint64_t *to, size_t n)
         if (!json_is_integer(json_array_get(list, i)))
             return -1;
         value = json_integer_value(json_array_get(list, i));
-        if (value < 0 || value > MAX_NUMBER)
+        if (value < 0 || value > PLAIT_SAFETENSORS_MOST)
             return -1;
         to[i] = (uint64_t)value;
     }
@@ -120,7 +117,8 @@ static int get_numbers(const json_t *list, uint64_t *to, size_t n)
 
 static bool product_fits(uint64_t a, uint64_t b, uint64_t *product)
 {
-    return !__builtin_mul_overflow(a, b, product) && *product <= MAX_NUMBER;
+    return !__builtin_mul_overflow(a, b, product) &&
+           *product <= PLAIT_SAFETENSORS_MOST;
 }
 
 /* The slice's place: as "plait" says, or else the whole tensor. */

@@ -8,6 +8,10 @@
 #include "runtime/checkpoint/tensor_slice.h"
 #include "topology/base/error.h"
 
+/* Numbers in a head, and elements of a tensor, are at most so many: sums and
+ * products of few of them fit into 64 bits. */
+#define PLAIT_SAFETENSORS_MOST ((int64_t)1 << 50)
+
 /* The head of a safetensors file: the length of a JSON text as u64, then the
  * JSON, padded with blanks to a multiple of 8. Every tensor here is fp32. The
  * entry "plait" of __metadata__ (a text, as the format demands) says which part

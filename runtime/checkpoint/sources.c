@@ -14,12 +14,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/checkpoint/copy_image.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/comm/world.h"
 
 /* Bytes of each file that the kernel reads ahead while the ranks agree on what
  * they want: as much as most heads have. */
 #define FIRST ((uint64_t)1 << 20)
+/* More tensors than the files that one rank reads have. */
+#define SOURCES_MOST (1 << 24)
 
 int plait_sources_map(struct plait_sources *s, int index,
                       struct plait_error *err)
@@ -175,6 +178,50 @@ static int read_shards(struct plait_sources *s, struct plait_comm *world,
     return plait_error_consensus(world, ret, err);
 }
 
+/* Whether a source that another rank has read is one that the file can have.
+ * Its bounds are those of plait_safetensors_parse(). */
+static bool is_sound(const struct plait_sources *s,
+                     const struct plait_source *source)
+{
+    const struct plait_tensor_slice *p = &source->slice;
+    uint64_t area, size;
+
+    if (source->file >= s->manifest.nfiles ||
+        !memchr(p->name, '\0', sizeof(p->name)))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (p->shape[i] > PLAIT_SAFETENSORS_MOST ||
+            p->begin[i] > PLAIT_SAFETENSORS_MOST)
+            return false;
+    size = s->manifest.files[source->file].bytes;
+    if (s->holder)
+        size -= PLAIT_COPY_HEAD;
+    return !__builtin_mul_overflow(p->box[0], p->box[1], &area) &&
+           area <= PLAIT_SAFETENSORS_MOST && p->count <= area &&
+           p->first <= area - p->count && source->offset <= size &&
+           p->count <= (size - source->offset) / sizeof(float);
+}
+
+/* all[total]: drops those that are none. */
+static int check_sources(struct plait_sources *s, size_t total,
+                         struct plait_error *err)
+{
+    s->nsources = 0;
+    for (size_t i = 0; i < total; i++) {
+        if (s->sources[i].file < 0)
+            continue;
+        if (!is_sound(s, &s->sources[i])) {
+            errno = EINVAL;
+            return plait_errorf(err,
+                                "%s: a rank has read of a tensor that its "
+                                "file cannot have",
+                                s->path);
+        }
+        s->sources[s->nsources++] = s->sources[i];
+    }
+    return 0;
+}
+
 /* All ranks learn the sources of all. */
 int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
                         struct plait_error *err)
@@ -186,6 +233,11 @@ int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
 
     if (plait_comm_host_all_reduce(world, &most, 1, PLAIT_MAX) < 0)
         return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
+    if (!(most >= 0 && most <= SOURCES_MOST)) {
+        errno = EINVAL;
+        return plait_errorf(err, "%s: a rank has read of %g tensors", s->path,
+                            most);
+    }
     room = (size_t)most;
     total = room * plait_comm_size(world);
     mine = realloc(s->sources, (room + 1) * sizeof(*mine));
@@ -206,10 +258,8 @@ int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
     }
     free(s->sources);
     s->sources = all;
-    s->nsources = 0;
-    for (i = 0; i < total; i++)
-        if (all[i].file >= 0)
-            all[s->nsources++] = all[i];
+    if (check_sources(s, total, err) < 0)
+        return -1;
     if (s->nsources > 0)
         qsort(all, s->nsources, sizeof(*all), by_name);
     return 0;

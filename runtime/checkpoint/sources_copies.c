@@ -36,6 +36,12 @@ static int find_holders(struct plait_sources *s, const uint64_t *sizes,
                 s->holder[i] = r;
                 file->bytes = sizes[(size_t)r * (size_t)n + (size_t)i];
             }
+        if (s->holder[i] >= 0 && !plait_copy_image_fits(file->bytes)) {
+            errno = EPROTO;
+            return plait_errorf(err, "%s: rank %d says that one has %llu bytes",
+                                s->path, s->holder[i],
+                                (unsigned long long)file->bytes);
+        }
         if (s->holder[i] < 0) {
             errno = EINVAL;
             return plait_errorf(err, "%s: that of rank %d is gone", s->path, i);

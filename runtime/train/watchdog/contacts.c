@@ -47,6 +47,7 @@ static int hear_first(struct plait_contacts *c, struct plait_comm *world,
         return -1;
     c->run = first.run;
     memcpy(c->first_host, first.host, sizeof(c->first_host));
+    c->first_host[sizeof(c->first_host) - 1] = '\0';
     return 0;
 }
 
@@ -170,6 +171,12 @@ int plait_contacts_exchange(struct plait_contacts *c, struct plait_comm *world,
     }
     if (plait_comm_host_all_reduce(world, most, 2, PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world));
+    /* All ranks have received the same numbers. */
+    if (!(most[0] >= 0 && most[0] < (double)sizeof(node->host))) {
+        errno = EPROTO;
+        return plait_errorf(err, "a rank has a host name of %g characters",
+                            most[0]);
+    }
     /* All records are written now, because the all-reduce has ended. */
     if (first) {
         memcpy(node->v6, first->v6, sizeof(node->v6));
