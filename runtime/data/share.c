@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -15,147 +15,11 @@
 
 #include "runtime/comm/world.h"
 #include "runtime/data/dataset.h"
-#include "topology/base/files.h"
+#include "runtime/data/segments.h"
 
 /* One rank of each node, its leader, opens a dataset and passes the open files
  * to the others over a socket, one message for each segment. All read through
  * the same page cache, so that the node reads each page once. */
-
-/* One segment as in its message, where the path follows. */
-struct record {
-    struct plait_segment segment; /* pointers and the file are the sender's */
-    int64_t segments, tokens, images; /* of the whole dataset */
-};
-
-/* -- one message --------------------------------------------------------- */
-
-union control {
-    struct cmsghdr align;
-    char room[CMSG_SPACE(sizeof(int))];
-};
-
-static int send_segment(int to, const struct record *r, const char *path,
-                        int fd)
-{
-    struct iovec part[] = {{(void *)r, sizeof(*r)},
-                           {(void *)path, strlen(path) + 1}};
-    union control control = {.room = {0}};
-    struct msghdr m = {.msg_iov = part,
-                       .msg_iovlen = 2,
-                       .msg_control = control.room,
-                       .msg_controllen = sizeof(control.room)};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(fd));
-    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-    return sendmsg(to, &m, MSG_NOSIGNAL) < 0 ? -1 : 0;
-}
-
-/* The caller closes the file; -1 with errno. */
-static int receive_segment(int from, struct record *r, char path[PATH_MAX])
-{
-    struct iovec part[] = {{r, sizeof(*r)}, {path, PATH_MAX}};
-    union control control = {.room = {0}};
-    struct msghdr m = {.msg_iov = part,
-                       .msg_iovlen = 2,
-                       .msg_control = control.room,
-                       .msg_controllen = sizeof(control.room)};
-    ssize_t got = recvmsg(from, &m, MSG_CMSG_CLOEXEC);
-    struct cmsghdr *c = got < 0 ? NULL : CMSG_FIRSTHDR(&m);
-    int fd;
-
-    if (got < 0)
-        return -1;
-    if (!c && m.msg_flags & MSG_CTRUNC) {
-        errno = EMFILE; /* no number is free for the file */
-        return -1;
-    }
-    if ((size_t)got <= sizeof(*r) || !c || c->cmsg_type != SCM_RIGHTS) {
-        errno = ECONNRESET; /* the leader has failed, and reports it */
-        return -1;
-    }
-    memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-    return fd;
-}
-
-/* -- all segments -------------------------------------------------------- */
-
-static int send_segments(const struct plait_dataset *ds, const int *to, int n,
-                         struct plait_error *err)
-{
-    for (int i = 0; i < ds->nsegments; i++) {
-        const struct plait_segment *s = &ds->segments[i];
-        struct record r = {.segment = *s,
-                           .segments = ds->nsegments,
-                           .tokens = ds->tokens,
-                           .images = ds->images};
-        int rc = 0;
-
-        for (int k = 0; k < n && rc == 0; k++)
-            rc = send_segment(to[k], &r, s->path, s->fd);
-        if (rc < 0 && (errno == EPIPE || errno == ECONNRESET)) {
-            err->text[0] = '\0'; /* that rank has failed, and reports it */
-            return -1;
-        }
-        if (rc < 0)
-            return plait_errorf(err, "%s: cannot pass it on: %s", s->path,
-                                strerror(errno));
-    }
-    return 0;
-}
-
-/* Appends the next segment to ds; returns how many there will be, or -1. */
-static int64_t add_received(struct plait_dataset *ds, int from)
-{
-    struct plait_segment *more, *s;
-    struct record r;
-    char path[PATH_MAX];
-    int fd = receive_segment(from, &r, path);
-    char *copy;
-
-    if (fd < 0)
-        return -1;
-    if (ds->nsegments == 0)
-        plait_files_allow((size_t)r.segments);
-    more = realloc(ds->segments, (size_t)r.segments * sizeof(*more));
-    if (more)
-        ds->segments = more;
-    copy = more ? strdup(path) : NULL;
-    if (!copy) {
-        close(fd);
-        errno = ENOMEM;
-        return -1;
-    }
-    s = &ds->segments[ds->nsegments];
-    *s = r.segment;
-    s->path = copy;
-    s->map = NULL;
-    s->fd = fd;
-    plait_segment_advise(s);
-    ds->nsegments++;
-    ds->tokens = r.tokens;
-    ds->images = r.images;
-    return r.segments;
-}
-
-static struct plait_dataset *receive_segments(int from, const char *path,
-                                              struct plait_error *err)
-{
-    struct plait_dataset *ds = calloc(1, sizeof(*ds));
-    int64_t segments = 1;
-
-    if (ds && (ds->path = strdup(path)))
-        while (segments >= 0 && ds->nsegments < segments)
-            segments = add_received(ds, from);
-    if (ds && ds->path && segments >= 0)
-        return ds;
-    plait_errorf(err, "%s: not passed on by this node's first rank: %s", path,
-                 strerror(errno));
-    plait_dataset_destroy(ds);
-    return NULL;
-}
 
 /* -- the ranks of a node -------------------------------------------------- */
 
@@ -219,19 +83,30 @@ static int start_listening(struct node *node, struct plait_error *err)
     return 0;
 }
 
+static bool is_own(int fd)
+{
+    struct ucred who = {.uid = (uid_t)-1};
+    socklen_t n = sizeof(who);
+
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n);
+    return who.uid == geteuid();
+}
+
 /* A connection to the leader; -1 where its sockets cannot be reached, as from
- * another container's network. */
+ * another container's network or where another user, who can read the socket's
+ * name in /proc/net/unix, has filled its queue. It is not waited for there. */
 static int reach_leader(const struct node *node)
 {
     struct sockaddr_un name;
     socklen_t n = socket_name(&name, node);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&name, n) < 0) {
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&name, n) == 0 &&
+        is_own(fd) && fcntl(fd, F_SETFL, 0) == 0)
+        return fd;
+    if (fd >= 0)
         close(fd);
-        fd = -1;
-    }
-    return fd;
+    return -1;
 }
 
 /* Accept the n connections that are waiting, only from processes of this
@@ -240,13 +115,10 @@ static int accept_all(struct node *node, int n, struct plait_error *err)
 {
     for (int i = 0; i < n;) {
         int fd = accept4(node->listener, NULL, NULL, SOCK_CLOEXEC);
-        struct ucred who = {.uid = (uid_t)-1};
-        socklen_t len = sizeof(who);
 
         if (fd < 0)
             return plait_errorf(err, "dataset: accept: %s", strerror(errno));
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len);
-        if (who.uid == geteuid())
+        if (is_own(fd))
             node->link[i++] = fd;
         else
             close(fd);
@@ -319,10 +191,11 @@ static int pass_on(struct node *node, struct plait_comm *world,
         return -1;
     if (leads) {
         good = accept_all(node, n, err) == 0 &&
-               send_segments(*ds, node->link, n, err) == 0;
+               plait_segments_send(*ds, node->link, n, err) == 0;
     } else {
-        *ds = node->link[0] >= 0 ? receive_segments(node->link[0], path, err)
-                                 : plait_dataset_create(path, format, err);
+        *ds = node->link[0] >= 0
+                  ? plait_segments_receive(node->link[0], path, err)
+                  : plait_dataset_create(path, format, err);
         good = *ds != NULL;
     }
     if (good)
