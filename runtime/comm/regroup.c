@@ -318,7 +318,6 @@ static int receive_view(struct plait_election *c, int number, int fd)
 static int ask(struct plait_election *c, int number)
 {
     const struct plait_members *m = c->m;
-    const struct timeval patience = {.tv_sec = GREET_S};
     struct plait_meeting meeting = c->meeting;
     int fd, seen, rc = -1;
 
@@ -326,13 +325,11 @@ static int ask(struct plait_election *c, int number)
     fd = plait_rendezvous_reach(plait_members_host(m, number),
                                 m->all[number].port, 1);
     seen = fd >= 0 ? 1 : errno == ECONNREFUSED ? 0 : -1;
-    if (fd >= 0)
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     /* If one of the two has not heard of its current world, both still know the
      * world before it, so both keys are tried in turn. */
     meeting.key = key_of(m, c->tries++ % 2 ? m->before : m->epoch);
     meeting.root = number;
-    if (fd >= 0 && plait_rendezvous_greet(&meeting, fd) == 0)
+    if (fd >= 0 && plait_rendezvous_greet(&meeting, fd, GREET_S) == 0)
         rc = receive_view(c, number, fd);
     if (fd >= 0)
         close(fd);

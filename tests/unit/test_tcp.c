@@ -224,7 +224,7 @@ static void pester(int port, int n)
     char noise[SIZE + 8];
 
     memset(noise, 'x', sizeof(noise));
-    memcpy(noise, "PLAITRV3", 8);
+    memcpy(noise, "PLAITRV4", 8);
     for (int i = 0; i < n; i++) {
         int fd = connect_to(port);
 
@@ -327,15 +327,15 @@ static void crowd_in(const struct crowd *c)
 static void record(struct plait_greeting *g, const struct plait_launch *l)
 {
     struct plait_meeting m = {.rank = 1, .size = l->world_size};
-    int fd[2];
+    int port = l->master_port, listener = plait_rendezvous_listen(&port), fd;
 
     m.key = plait_hash_text(PLAIT_HASH_START, l->jobid);
     memcpy(m.secret, l->secret, sizeof(m.secret));
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) < 0 ||
-        plait_greeting_begin(g, &m, fd[0]) < 0)
+    fd = plait_rendezvous_reach("localhost", port, 5);
+    if (port != l->master_port || fd < 0 || plait_greeting_begin(g, &m, fd) < 0)
         abort();
-    close(fd[0]);
-    close(fd[1]);
+    close(fd);
+    close(listener);
 }
 
 /* Ranks join while so many connections of four strangers keep coming. */
@@ -633,6 +633,160 @@ static void test_taken(void)
     waitpid(other, NULL, 0);
 }
 
+/* -- ports that others hold ----------------------------------------------- */
+
+/* Sockets that listen, and never answer, at the first `held` of the ports that
+ * a rendezvous may use. Returns the first of them. */
+static int hold_ports(int held, int fd[PLAIT_RENDEZVOUS_PORTS])
+{
+    int port, n;
+
+    do {
+        port = free_port();
+        for (n = 0; n < PLAIT_RENDEZVOUS_PORTS; n++) {
+            struct sockaddr_in a = {.sin_family = AF_INET,
+                                    .sin_port = htons((uint16_t)(port + n))};
+
+            fd[n] = socket(AF_INET, SOCK_STREAM, 0);
+            if (bind(fd[n], (struct sockaddr *)&a, sizeof(a)) < 0 ||
+                (n < held && listen(fd[n], 100) < 0))
+                break;
+        }
+        for (int i = n == PLAIT_RENDEZVOUS_PORTS ? held : 0;
+             i < PLAIT_RENDEZVOUS_PORTS && i <= n; i++)
+            close(fd[i]);
+    } while (n < PLAIT_RENDEZVOUS_PORTS);
+    return port;
+}
+
+static void release_ports(int held, const int *fd)
+{
+    for (int i = 0; i < held; i++)
+        close(fd[i]);
+}
+
+/* Rank 0 gets the last of its ports; the others do not wait for each silent
+ * port before it. */
+static void test_held(void)
+{
+    enum { HELD = PLAIT_RENDEZVOUS_PORTS - 1, WITHIN_S = 5 };
+    int fd[PLAIT_RENDEZVOUS_PORTS], status;
+    struct plait_launch l = launch_at(0, 2, hold_ports(HELD, fd));
+    struct plait_error err = {""};
+    double began = plait_trace_now(), took;
+    struct plait_comm *c;
+    pid_t peer;
+
+    fflush(stdout);
+    peer = fork();
+    if (peer == 0) {
+        l.rank = 1;
+        _exit(plait_tcp_create(&l, 60, &err) == NULL);
+    }
+    usleep(1000000); /* the peer has tried all of them in vain */
+    c = plait_tcp_create(&l, 60, &err);
+    waitpid(peer, &status, 0);
+    took = plait_trace_now() - began;
+    ok(c != NULL && status == 0, "%d ports that say nothing: ranks meet%s%s",
+       HELD, err.text[0] ? ": " : "", err.text);
+    ok(took < WITHIN_S, "within %d s: %g s", WITHIN_S, took);
+    plait_comm_destroy(c);
+    release_ports(HELD, fd);
+}
+
+static void test_all_held(void)
+{
+    int fd[PLAIT_RENDEZVOUS_PORTS];
+    struct plait_launch l =
+        launch_at(1, 2, hold_ports(PLAIT_RENDEZVOUS_PORTS, fd));
+    struct plait_error err = {""};
+
+    ok(plait_tcp_create(&l, 3, &err) == NULL && errno == EADDRINUSE &&
+           strstr(err.text, "set another MASTER_PORT"),
+       "all ports are held: %s", err.text);
+    l.rank = 0;
+    ok(plait_tcp_create(&l, 3, &err) == NULL && errno == EADDRINUSE,
+       "and rank 0 says so at once: %s", err.text);
+    release_ports(PLAIT_RENDEZVOUS_PORTS, fd);
+}
+
+/* Passes on what rank 1 says at MASTER_PORT to rank 0, which listens at the
+ * next port; ends with 1 as soon as rank 0 answers. */
+static void relay(int listener, int port)
+{
+    for (;;) {
+        struct plait_greeting g;
+        int from = accept(listener, NULL, NULL), to;
+        ssize_t n;
+
+        to = plait_rendezvous_reach("localhost", port + 1, 5);
+        n = to < 0 ? -1 : recv(from, &g, sizeof(g), 0);
+        if (n > 0 && send(to, &g, (size_t)n, MSG_NOSIGNAL) == n &&
+            recv(to, &g, sizeof(g), 0) > 0)
+            _exit(1);
+        close(from);
+        if (to >= 0)
+            close(to);
+    }
+}
+
+static void test_relay(void)
+{
+    int fd[PLAIT_RENDEZVOUS_PORTS], status;
+    struct plait_launch l = launch_at(0, 2, hold_ports(1, fd));
+    struct plait_error err = {""};
+    struct plait_comm *c;
+    pid_t other, peer;
+
+    fflush(stdout);
+    other = fork();
+    if (other == 0)
+        relay(fd[0], l.master_port);
+    peer = fork();
+    if (peer == 0) {
+        l.rank = 1;
+        usleep(300000); /* rank 0 listens */
+        _exit(plait_tcp_create(&l, 60, &err) == NULL);
+    }
+    c = plait_tcp_create(&l, 60, &err);
+    waitpid(peer, &status, 0);
+    ok(c != NULL && status == 0, "ranks meet beside one that passes on%s%s",
+       err.text[0] ? ": " : "", err.text);
+    ok(waitpid(other, &status, WNOHANG) == 0,
+       "who gets no answer for what it passes on");
+    plait_comm_destroy(c);
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    release_ports(1, fd);
+}
+
+/* One that sends its answer byte by byte has no more time than others. */
+static void test_drip(void)
+{
+    struct plait_meeting m = {.name = "drip", .rank = 1, .size = 2};
+    double began = plait_trace_now(), took;
+    int fd[2], rc;
+    pid_t other;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) < 0)
+        abort();
+    fflush(stdout);
+    other = fork();
+    if (other == 0)
+        for (;;) {
+            send(fd[0], "x", 1, MSG_NOSIGNAL);
+            usleep(200000);
+        }
+    rc = plait_rendezvous_greet(&m, fd[1], 1);
+    took = plait_trace_now() - began;
+    ok(rc < 0 && errno == ETIMEDOUT && took < 3,
+       "an answer that comes byte by byte: %g s", took);
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    close(fd[0]);
+    close(fd[1]);
+}
+
 int main(void)
 {
     test_trees();
@@ -650,5 +804,9 @@ int main(void)
     test_secret();
     test_no_secret();
     test_taken();
+    test_held();
+    test_all_held();
+    test_relay();
+    test_drip();
     return done_testing();
 }

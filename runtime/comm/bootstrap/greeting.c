@@ -23,33 +23,50 @@ _Static_assert(offsetof(struct plait_greeting, seal) ==
                "");
 _Static_assert(sizeof(struct plait_hello) == PLAIT_NOTICE_HEAD, "");
 
-static const char magic[8] = "PLAITRV3";
+static const char magic[8] = "PLAITRV4";
 
 static const unsigned char no_nonce[PLAIT_GREETING_NONCE];
 
-/* HMAC-SHA-256, keyed by the secret, of the sender's role, the rank's hello and
- * the listener's nonce; the seal has a role of its own and no such nonce. */
-static int make_proof(const struct plait_meeting *m, char who,
+/* The port at the end that listens; 0: the socket has none. */
+static unsigned port_of(int fd, bool listens)
+{
+    struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof(a);
+
+    if ((listens ? getsockname : getpeername)(fd, (struct sockaddr *)&a, &n) <
+            0 ||
+        (a.ss_family != AF_INET && a.ss_family != AF_INET6))
+        return 0;
+    /* The same place in both families. */
+    return ntohs(((const struct sockaddr_in *)&a)->sin_port);
+}
+
+/* HMAC-SHA-256, keyed by the secret, of the sender's role, the listener's port,
+ * the rank's hello and the listener's nonce; the seal has a role of its own and
+ * no such nonce. */
+static int make_proof(const struct plait_meeting *m, char who, unsigned port,
                       const struct plait_hello *hello,
                       const unsigned char nonce[PLAIT_GREETING_NONCE],
                       unsigned char proof[PLAIT_PROOF_SIZE])
 {
-    unsigned char text[1 + sizeof(*hello) + PLAIT_GREETING_NONCE];
+    unsigned char text[3 + sizeof(*hello) + PLAIT_GREETING_NONCE];
 
     text[0] = (unsigned char)who;
-    memcpy(text + 1, hello, sizeof(*hello));
-    memcpy(text + 1 + sizeof(*hello), nonce, PLAIT_GREETING_NONCE);
+    text[1] = (unsigned char)(port >> 8);
+    text[2] = (unsigned char)port;
+    memcpy(text + 3, hello, sizeof(*hello));
+    memcpy(text + 3 + sizeof(*hello), nonce, PLAIT_GREETING_NONCE);
     return plait_proof_make(m->secret, text, sizeof(text), proof);
 }
 
-static bool check_proof(const struct plait_meeting *m, char who,
+static bool check_proof(const struct plait_meeting *m, char who, unsigned port,
                         const struct plait_hello *hello,
                         const unsigned char nonce[PLAIT_GREETING_NONCE],
                         const unsigned char proof[PLAIT_PROOF_SIZE])
 {
     unsigned char want[PLAIT_PROOF_SIZE];
 
-    return make_proof(m, who, hello, nonce, want) == 0 &&
+    return make_proof(m, who, port, hello, nonce, want) == 0 &&
            plait_proof_same(want, proof);
 }
 
@@ -81,7 +98,8 @@ int plait_greeting_begin(struct plait_greeting *g,
     memcpy(g->hello.magic, magic, sizeof(magic));
     if (getrandom(g->hello.nonce, sizeof(g->hello.nonce), 0) !=
             sizeof(g->hello.nonce) ||
-        make_proof(m, 'h', &g->hello, no_nonce, g->seal) < 0)
+        make_proof(m, 'h', port_of(fd, false), &g->hello, no_nonce, g->seal) <
+            0)
         return -1;
     return plait_write_all(fd, &g->hello, sizeof(g->hello) + sizeof(g->seal));
 }
@@ -90,10 +108,12 @@ int plait_greeting_prove(const struct plait_greeting *g,
                          const struct plait_meeting *m, int fd)
 {
     unsigned char proof[PLAIT_PROOF_SIZE];
+    unsigned port = port_of(fd, false);
 
     errno = EACCES;
-    if (!check_proof(m, '0', &g->hello, g->answer.nonce, g->answer.proof) ||
-        make_proof(m, 'n', &g->hello, g->answer.nonce, proof) < 0)
+    if (!check_proof(m, '0', port, &g->hello, g->answer.nonce,
+                     g->answer.proof) ||
+        make_proof(m, 'n', port, &g->hello, g->answer.nonce, proof) < 0)
         return -1;
     return plait_write_all(fd, proof, sizeof(proof));
 }
@@ -114,14 +134,14 @@ int plait_greeting_finish(struct plait_greeting *g,
 /* -- who listens ----------------------------------------------------------- */
 
 static bool is_hello(const struct plait_greeting *g,
-                     const struct plait_meeting *m)
+                     const struct plait_meeting *m, int fd)
 {
     const struct plait_hello *h = &g->hello;
 
     return memcmp(h->magic, magic, sizeof(magic)) == 0 &&
            (h->key == m->key || (m->also && h->key == m->also)) &&
            h->size == (uint32_t)m->size && h->rank < h->size &&
-           check_proof(m, 'h', h, no_nonce, g->seal);
+           check_proof(m, 'h', port_of(fd, true), h, no_nonce, g->seal);
 }
 
 int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
@@ -137,14 +157,17 @@ int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
         if (plait_notice_begins(&g->hello))
             return PLAIT_GREETING_NOTICE;
         errno = EACCES;
-        return is_hello(g, m) ? 1 : -1;
+        return is_hello(g, m, fd) ? 1 : -1;
     }
     rc = read_some(g, fd, (char *)g->proof + (g->got - hello),
                    hello + sizeof(g->proof) - g->got);
     if (rc <= 0)
         return rc;
     errno = EACCES;
-    return check_proof(m, 'n', &g->hello, g->answer.nonce, g->proof) ? 2 : -1;
+    return check_proof(m, 'n', port_of(fd, true), &g->hello, g->answer.nonce,
+                       g->proof)
+               ? 2
+               : -1;
 }
 
 int plait_greeting_reply(struct plait_greeting *g,
@@ -152,7 +175,8 @@ int plait_greeting_reply(struct plait_greeting *g,
 {
     if (getrandom(g->answer.nonce, sizeof(g->answer.nonce), 0) !=
             sizeof(g->answer.nonce) ||
-        make_proof(m, '0', &g->hello, g->answer.nonce, g->answer.proof) < 0)
+        make_proof(m, '0', port_of(fd, true), &g->hello, g->answer.nonce,
+                   g->answer.proof) < 0)
         return -1;
     return plait_write_all(fd, &g->answer, sizeof(g->answer));
 }

@@ -16,9 +16,12 @@
  * the proof is sent all the same.
  *
  * The seal tells ranks from strangers by their first message, before anything
- * is kept for them. Who has recorded a hello can send it again, but gets no
- * further: it is not newer than the rank's last, and the proofs are over a
- * number that the other end has just drawn. */
+ * is kept for them. Who has recorded a hello can send it again, but gets an
+ * answer at most: the proofs are over a number that the other end has just
+ * drawn, and a newer hello of the rank takes the place of an older one. Seal
+ * and proofs are over the port at which the end listens, too: who listens at
+ * another port and passes on what the two ends say does not get between them.
+ * Without a secret (PLAIT_NO_SECRET) they prove nothing. */
 
 enum { PLAIT_GREETING_NONCE = 16 };
 

@@ -43,12 +43,12 @@ bool plait_notice_take(const struct plait_meeting *m, const void *head,
 /* For a process that does not listen otherwise: reads what has come to its
  * port, without waiting; whether it was told that it is left out. Connections
  * that have not sent a whole notice yet stay among the callers, which
- * plait_notice_callers() makes (NULL: out of memory); those that send anything
- * else are closed, and their makers try again. */
+ * plait_notice_callers() makes (NULL: out of memory), for five seconds; those
+ * that send anything else are closed, and their makers try again. */
 struct plait_guests *plait_notice_callers(void);
 bool plait_notice_came(const struct plait_meeting *m, int listener,
                        struct plait_guests *callers);
-/* A number that is greater than each that this machine has drawn before. */
+/* A number that is not less than each that this machine has drawn before. */
 uint64_t plait_notice_number(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,9 +17,6 @@
 
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/trace/trace.h"
-
-/* How long to wait for a connection, and for an answer over it. */
-#define PATIENCE_S 5
 
 /* -- sockets ------------------------------------------------------------- */
 
@@ -147,14 +145,29 @@ int plait_rendezvous_reach(const char *host, int port, int patience_s)
     return fd;
 }
 
-int plait_rendezvous_greet(const struct plait_meeting *m, int fd)
+/* Polls until `until` whether something has come. */
+static bool await_some(int fd, double until)
 {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    double left = until - plait_trace_now();
+
+    return left > 0 &&
+           (poll(&p, 1, (int)(left * 1000) + 1) > 0 || errno == EINTR);
+}
+
+int plait_rendezvous_greet(const struct plait_meeting *m, int fd,
+                           double patience_s)
+{
+    double until = plait_trace_now() + patience_s;
     struct plait_greeting g;
 
-    if (plait_greeting_begin(&g, m, fd) < 0 ||
-        plait_read_all(fd, &g.answer, sizeof(g.answer)) < 0 ||
-        plait_greeting_prove(&g, m, fd) < 0)
+    if (plait_greeting_begin(&g, m, fd) < 0)
         return -1;
+    while (g.got < sizeof(g.answer)) {
+        errno = ETIMEDOUT;
+        if (!await_some(fd, until) || plait_greeting_finish(&g, m, fd) < 0)
+            return -1;
+    }
     return 0;
 }
 
@@ -168,34 +181,4 @@ int plait_rendezvous_await(const struct plait_meeting *m, int fd)
         return -1;
     plait_greeting_settle(fd);
     return 0;
-}
-
-int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
-                          int port, int ports, struct plait_error *err)
-{
-    const struct timespec pause = {.tv_nsec = 5000000};
-    double deadline = plait_trace_now() + m->timeout_s;
-    int fd = -1, saved = ETIMEDOUT, first = 0;
-
-    do {
-        for (int i = 0; i < ports && port + i < 65536; i++) {
-            fd = plait_rendezvous_reach(host, port + i, PATIENCE_S);
-            if (fd >= 0 && plait_rendezvous_greet(m, fd) == 0 &&
-                plait_rendezvous_await(m, fd) == 0)
-                return fd;
-            saved = errno;
-            if (i == 0)
-                first = errno;
-            if (fd >= 0)
-                close(fd);
-        }
-        nanosleep(&pause, NULL);
-    } while (plait_trace_now() < deadline &&
-             !(m->standing && fd < 0 && saved == ECONNREFUSED) &&
-             !(m->in_vain && m->in_vain(m->arg)));
-    errno = first ? first : saved;
-    plait_errorf(err, "%s: rank %d at %s port %d: %s", m->name, m->root, host,
-                 port,
-                 errno == EACCES ? "somebody else answers" : strerror(errno));
-    return -1;
 }

@@ -11,8 +11,9 @@
 
 /* How the ranks of a group find each other over TCP. One of them, the root,
  * listens and others connect to it. Both ends prove that they know the step's
- * secret, which itself is never sent: a foreign process can neither join nor
- * block the group. */
+ * secret, which itself is never sent: a foreign process cannot join the group,
+ * and to block it must hold all ports at which the root may listen before it
+ * does. Where the secret is PLAIT_NO_SECRET, whoever can connect can join. */
 
 struct plait_meeting {
     const char *name; /* of the group, for errors */
@@ -54,16 +55,20 @@ int plait_rendezvous_listen(int *port);
 int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
                             int *fds, struct plait_error *err);
 /* For the others: a connection to the root, which listens, now or later, on one
- * of `ports` ports from `port` on. -1 with errno and err. */
+ * of `ports` ports from `port` on, PLAIT_RENDEZVOUS_PORTS at most. A port whose
+ * holder does not answer does not keep it from the others: only who holds all
+ * of them does. -1 with errno, EADDRINUSE in that case, and err. */
 int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                           int port, int ports, struct plait_error *err);
 
 /* The three parts of a single attempt to join: a connection, with a timeout of
- * patience_s for every later read and write; the proofs over it; and that the
- * root confirms this rank's or closes the connection, for which `await` waits
- * some m->timeout_s. -1 with errno; ECONNREFUSED: nobody listens there. */
+ * patience_s for every later read and write; the proofs over it, for which the
+ * other end has patience_s in all; and that the root confirms this rank's or
+ * closes the connection, for which `await` waits some m->timeout_s. -1 with
+ * errno; ECONNREFUSED: nobody listens there. */
 int plait_rendezvous_reach(const char *host, int port, int patience_s);
-int plait_rendezvous_greet(const struct plait_meeting *m, int fd);
+int plait_rendezvous_greet(const struct plait_meeting *m, int fd,
+                           double patience_s);
 int plait_rendezvous_await(const struct plait_meeting *m, int fd);
 
 /* Read or write a whole buffer, restarting after signals. -1 with errno. */

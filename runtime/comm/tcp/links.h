@@ -80,7 +80,7 @@ void plait_links_wait(struct plait_links *links, int ms);
 
 /* Whether a sleeping rank would hear its bell for all that its near peers may
  * do. False while connections are made or data waits for room in a socket, as
- * these ring no bell. By one thread at a time, as those three. */
+ * these ring no bell. By one thread at a time, as those five. */
 bool plait_links_ring(const struct plait_links *links);
 
 /* Why nothing moves any more; NULL: nothing has failed. Any thread. */
