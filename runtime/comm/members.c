@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -121,10 +122,23 @@ const char *plait_members_host(const struct plait_members *m, int number)
     return strcmp(host, m->all[m->self].host) == 0 ? "localhost" : host;
 }
 
+bool plait_members_ended(const struct plait_members *m, int number)
+{
+    pid_t pid = (pid_t)m->all[number].pid;
+
+    return m->all[number].space == m->all[m->self].space &&
+           ((kill(pid, 0) < 0 && errno == ESRCH) ||
+            plait_stuck_process_state(pid) == 'Z');
+}
+
 int plait_members_probe(const struct plait_members *m, int number)
 {
-    int fd = plait_rendezvous_reach(plait_members_host(m, number),
-                                    m->all[number].port, 1);
+    int fd;
+
+    if (plait_members_ended(m, number))
+        return 0;
+    fd = plait_rendezvous_reach(plait_members_host(m, number),
+                                m->all[number].port, 1);
 
     if (fd >= 0)
         close(fd);

@@ -49,6 +49,9 @@ void plait_members_destroy(struct plait_members *m);
 
 /* The host name by which this process reaches that one. */
 const char *plait_members_host(const struct plait_members *m, int number);
+/* Whether this process can see that the other one is gone, whoever listens at
+ * its port since then. */
+bool plait_members_ended(const struct plait_members *m, int number);
 /* 1: a process listens there; 0: it has ended; -1: not known. */
 int plait_members_probe(const struct plait_members *m, int number);
 

@@ -321,6 +321,10 @@ static int ask(struct plait_election *c, int number)
     struct plait_meeting meeting = c->meeting;
     int fd, seen, rc = -1;
 
+    if (plait_members_ended(m, number)) {
+        plait_fate_note(c, number, 0);
+        return -1;
+    }
     plait_fate_tell(c, number);
     fd = plait_rendezvous_reach(plait_members_host(m, number),
                                 m->all[number].port, 1);

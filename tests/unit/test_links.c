@@ -20,7 +20,9 @@
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/bootstrap/tcp_tree.h"
 #include "runtime/comm/members.h"
+#include "runtime/trace/trace.h"
 #include "socket_launch.h"
+#include "strangers.h"
 #include "tap.h"
 #include "topology/base/hash.h"
 
@@ -185,6 +187,24 @@ static int lose_peer(struct rank *r)
     return work_on(r) < 0 && errno == EIO ? 0 : -1;
 }
 
+/* Once strangers hold its port, a rank makes a connection with each other one,
+ * and a group. */
+static int meet_late(struct rank *r)
+{
+    struct plait_error err = {""};
+    struct plait_comm *group = NULL;
+    double x = 1;
+    int rc;
+
+    if (work_on(r) < 0 || talk_to_each(r) < 0 ||
+        plait_comm_split(r->world, r->rank % 2, 0, PLAIT_COMM_AXIS_NONE, "late",
+                         &group, &err) < 0)
+        return -1;
+    rc = plait_comm_host_all_reduce(group, &x, 1, PLAIT_SUM);
+    plait_comm_destroy(group);
+    return rc == 0 && x == (r->size + 1 - r->rank % 2) / 2 ? 0 : -1;
+}
+
 /* -- ranks ----------------------------------------------------------------- */
 
 static const struct scene {
@@ -202,6 +222,7 @@ static const struct scene {
     {"one announces more than half of the memory", RANKS, CUT, lose_peer},
     {"one sends a million messages that nobody waits for", RANKS, CUT,
      lose_peer},
+    {"strangers stay", 13, -1, meet_late},
 };
 
 static int run_rank(const struct plait_launch *launch, const struct scene *s,
@@ -461,6 +482,59 @@ static void check_answered(const struct scene *s)
     munmap(all, RANKS * sizeof(*all));
 }
 
+/* What one that has seen rank 8 connect to `root` can send again: a hello with
+ * its seal. */
+static void record_hello(struct plait_greeting *g, int port, int root, int size)
+{
+    struct plait_meeting m = meeting_of(8, size);
+    int fd = plait_rendezvous_reach("localhost", port, 30);
+
+    m.key += (uint64_t)root - 1;
+    m.root = root;
+    if (fd < 0 || plait_greeting_begin(g, &m, fd) < 0)
+        diag("no connection with rank %d", root);
+    close(fd);
+}
+
+/* 600 connections that say nothing and 600 with a hello stay at the ports of
+ * two ranks, whose peers connect to them only then. */
+static void check_stay(const struct scene *s)
+{
+    enum { EACH = 600, WITHIN_S = 20 };
+    struct said *all = start_scene(s);
+    struct plait_greeting hello[2];
+    struct strangers strangers[4];
+    double began, took;
+    pid_t pid[4];
+    int bad;
+
+    for (int i = 0; i < s->size; i++)
+        for (int ms = 0; ms < 60000 && !all[i].port; ms++)
+            usleep(1000);
+    for (int i = 0; i < 2; i++) {
+        record_hello(&hello[i], all[1 + i].port, 1 + i, s->size);
+        strangers[2 * i] = (struct strangers){all[1 + i].port, EACH, NULL, 0};
+        strangers[2 * i + 1] =
+            (struct strangers){all[1 + i].port, EACH, &hello[i].hello,
+                               sizeof(hello[i].hello) + sizeof(hello[i].seal)};
+    }
+    start_strangers(strangers, 4, pid);
+    began = plait_trace_now();
+    all[0].stop = 1;
+    for (int i = 0; i < s->size; i++)
+        while (all[i].after == 0 && !all[i].error[0] &&
+               plait_trace_now() < began + 2 * WITHIN_S)
+            usleep(1000);
+    took = plait_trace_now() - began;
+    end_strangers(4, pid);
+    bad = end_scene(s);
+    ok(bad == 0, "%s: ranks connect to each other and make a group", s->what);
+    ok(took < WITHIN_S, "within %d s: %g s", WITHIN_S, took);
+    if (bad)
+        diag("%d failed (%s)", bad, all[0].error);
+    munmap(all, RANKS * sizeof(*all));
+}
+
 /* The first half of a message, and then the end of its connection. */
 static void check_cut(const struct scene *s)
 {
@@ -533,5 +607,6 @@ int main(void)
     check_excess(&all_scenes[6], UINT64_MAX - 31, 1);
     check_excess(&all_scenes[7], half_the_memory() + 1, 1);
     check_excess(&all_scenes[8], 0, (1 << 20) + 1);
+    check_stay(&all_scenes[9]);
     return done_testing();
 }

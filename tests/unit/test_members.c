@@ -19,8 +19,11 @@
 #include "runtime/comm/backend.h"
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/members.h"
+#include "runtime/trace/trace.h"
 #include "socket_launch.h"
+#include "strangers.h"
 #include "tap.h"
+#include "topology/base/hash.h"
 
 enum { RANKS = 5, ALL = (1 << RANKS) - 1 };
 
@@ -36,6 +39,8 @@ static const struct scene {
     bool cut;       /* and that machine cannot be reached */
     bool silent;    /* and was silent before */
     int waits;      /* asks process 1 and notices late; 0: none */
+    bool taken;     /* another process takes the port of process 2 */
+    bool flood;     /* strangers hold the ports of the two lowest */
 } scenes[] = {
     {.what = "one dies", .first = 1 << 2},
     {.what = "the lowest dies", .first = 1 << 0},
@@ -83,6 +88,15 @@ static const struct scene {
     {.what = "one asks another that waits for the lowest",
      .first = 1 << 2,
      .waits = 4},
+    {.what = "one dies, and a stranger listens at its port",
+     .first = 1 << 2,
+     .taken = true},
+    {.what = "one dies while strangers hold two ports",
+     .first = 1 << 2,
+     .flood = true},
+    {.what = "the lowest dies while strangers hold two ports",
+     .first = 1 << 0,
+     .flood = true},
 };
 
 /* The processes that live but must be left out. */
@@ -173,6 +187,57 @@ static int is_turned_away(const struct plait_members *m)
     return rc;
 }
 
+/* Listens there, and says nothing. */
+static int take_port(int wanted)
+{
+    for (;;) {
+        int port = wanted, fd = plait_rendezvous_listen(&port);
+
+        if (fd >= 0 && port == wanted)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        nap(5);
+    }
+}
+
+/* What one that has seen process 3 ask process `number` can send again. */
+static void record_hello(const struct plait_members *m, int number,
+                         struct plait_greeting *g)
+{
+    struct plait_meeting meeting = {.rank = 3, .size = RANKS, .root = number};
+    int fd = plait_rendezvous_reach("localhost", m->all[number].port, 30);
+
+    meeting.key = plait_hash_text(plait_hash_text(PLAIT_HASH_START, m->jobid),
+                                  "regroup") +
+                  m->epoch;
+    memcpy(meeting.secret, m->secret, sizeof(m->secret));
+    memset(g, 0, sizeof(*g));
+    if (fd < 0 || plait_greeting_begin(g, &meeting, fd) < 0)
+        diag("no hello for process %d", number);
+    close(fd);
+}
+
+/* 600 connections that say nothing and 600 with a hello, at the ports of two
+ * processes from `first` on. */
+static void flood(const struct plait_members *m, int first, pid_t pid[4])
+{
+    enum { EACH = 600 };
+    struct plait_greeting hello[2];
+    struct strangers s[4];
+
+    for (int i = 0; i < 2; i++) {
+        int port = m->all[first + i].port;
+
+        record_hello(m, first + i, &hello[i]);
+        s[2 * i] = (struct strangers){port, EACH, NULL, 0};
+        s[2 * i + 1] =
+            (struct strangers){port, EACH, &hello[i].hello,
+                               sizeof(hello[i].hello) + sizeof(hello[i].seal)};
+    }
+    start_strangers(s, 4, pid);
+}
+
 /* Like a run: if making a world fails, the processes agree again. */
 static int run_process(const struct plait_launch *launch,
                        const struct scene *scene, int out)
@@ -185,7 +250,10 @@ static int run_process(const struct plait_launch *launch,
     bool silent[RANKS] = {false};
     const struct plait_patience patience = {
         .away = 3600, .slow = 3600, .silent = silent};
+    /* The last one, for which the others wait, lets strangers come first. */
+    bool floods = m && scene->flood && launch->rank == RANKS - 1;
     struct said said;
+    pid_t strangers[4];
     int rc = m ? -1 : -2;
 
     plait_comm_destroy(star);
@@ -201,6 +269,10 @@ static int run_process(const struct plait_launch *launch,
         nap(500);
     if ((scene->first | scene->late) & me)
         kill(getpid(), SIGKILL);
+    if (m && scene->taken && launch->rank == RANKS - 1)
+        take_port(m->all[2].port);
+    if (floods)
+        flood(m, scene->first & 1, strangers);
     for (int i = 0; i < 5 && rc == -1; i++)
         if (plait_members_regroup(m, &patience, &err) < 0)
             break;
@@ -208,6 +280,8 @@ static int run_process(const struct plait_launch *launch,
             kill(getpid(), SIGKILL);
         else
             rc = meet(m, &said);
+    if (floods)
+        end_strangers(4, strangers);
     if (rc < 0 && lost_of(scene) & me) {
         memset(&said, 0, sizeof(said));
         said.rank = strstr(err.text, scene->cut ? "cannot be reached"
@@ -272,7 +346,9 @@ static void check_said(const struct scene *scene, const pid_t *pid, int in)
 
 static void test_scene(const struct scene *scene)
 {
+    enum { WITHIN_S = 20 };
     struct plait_launch launch = launch_of(0, RANKS);
+    double began = plait_trace_now();
     pid_t pid[RANKS];
     int fd[2];
 
@@ -284,6 +360,9 @@ static void test_scene(const struct scene *scene)
             _exit(run_process(&launch, scene, fd[1]) == 0 ? 0 : 1);
     close(fd[1]);
     check_said(scene, pid, fd[0]);
+    if (scene->flood)
+        ok(plait_trace_now() - began < WITHIN_S, "within %d s: %g s", WITHIN_S,
+           plait_trace_now() - began);
     close(fd[0]);
     while (wait(NULL) > 0)
         ;
