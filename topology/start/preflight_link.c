@@ -26,6 +26,8 @@
 enum { CHUNK = 256 << 10, TIMES = 24, TIMES_LEAST = 3 };
 /* Connections of strangers, and of tasks, at a time; files besides. */
 enum { GUESTS_MOST = 256, TASKS_MOST = 64, FILES = 32, SILENT = 10 };
+/* Seconds that a call to another task takes at most. */
+enum { CALL_MOST = 2 };
 /* The longest line of either side. */
 enum { LINE_MOST = 64 + PLAIT_MEETING_OVERHEAD };
 
@@ -261,7 +263,7 @@ static int connect_to(const char *host, int port)
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST},
                     *at = NULL;
-    struct timeval most = {.tv_sec = 2};
+    struct timeval most = {.tv_sec = CALL_MOST};
     char service[16];
     int fd = -1, one = 1;
 
@@ -281,13 +283,14 @@ static int connect_to(const char *host, int port)
     return fd;
 }
 
-/* A line of at most LINE_MOST - 1 bytes. The other side sends nothing behind
- * it. */
+/* A line of at most LINE_MOST - 1 bytes, which may come byte by byte but has no
+ * more time for it. The other side sends nothing behind it. */
 static int read_line(int fd, char line[LINE_MOST])
 {
+    double until = now() + CALL_MOST;
     size_t used = 0;
 
-    while (used < LINE_MOST - 1) {
+    while (used < LINE_MOST - 1 && now() < until) {
         ssize_t n = recv(fd, line + used, 1, 0);
 
         if (n < 0 && errno == EINTR)
