@@ -17,18 +17,27 @@ work=$(mktemp -d $base/plait-fuzz.XXXXXX) || exit 99
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$found"
 
+# What a reader claims at once is less than this, whatever number it reads. A
+# rank's copy may have any size: there more is refused, as where memory is short.
+limit_mb=64
 fuzz()
 {
+    local options=$ASAN_OPTIONS limit=$limit_mb
+    if [ "$1" = peers ]; then
+        options+=:allocator_may_return_null=1:max_allocation_size_mb=$limit
+    fi
     mkdir "$work/$1"
+    ASAN_OPTIONS=$options \
     "$top_builddir/tests/fuzz/fuzz_$1" -max_total_time="$each" -max_len=512 \
         -reload=0 -entropic=0 -timeout=10 -rss_limit_mb=1024 \
+        -malloc_limit_mb=$limit \
         -print_final_stats=1 \
         -artifact_prefix="$found/$1-" "$work/$1" "$corpora/$1" \
         >"$work/$1.log" 2>&1
     echo $? >"$work/$1.rc"
 }
 export -f fuzz
-export work found corpora top_builddir TMPDIR=$work
+export limit_mb work found corpora top_builddir TMPDIR=$work
 each=$((seconds * $(nproc) / $(wc -w <<<"$names")))
 export each=$((each > 0 ? each : 1))
 # The data that AddressSanitizer keeps for its reports would halve the
