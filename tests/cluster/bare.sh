@@ -81,6 +81,17 @@ marked()
     batch script.out script && is tp,dp: "$(cat script.out)"
 }
 check "a job whose first node lacks it bears a mark" marked
+# no_start: plait run and plait-train do not start in such a step
+no_start()
+{
+    printf '#!/bin/bash\n#SBATCH -w node1,node2 -n2 --tp=1 --dp=2\n%s\n' \
+        "srun -n1 -N1 '$1' ${*:2}; echo status \$?" >script
+    batch script.out script && like "$(cat script.out)" \
+        "submitted with the flags tp,dp, but this step has no plan.*status [1-9]"
+}
+[ ! -x "$top_builddir/plait-train" ] ||
+    check "... which plait-train reads" \
+        no_start "$(readlink -f "$top_builddir/plait-train")" x.yaml
 check "jobs without flags run" timeout 120 srun -Q -N4 true
 echo garbage >garbage.so
 lack

@@ -147,6 +147,17 @@ static void test_decode(void)
            strstr(err.text, "lacks Slurm's plait plugin"),
        "a plan and no seat: %s", err.text);
     env.n = 0;
+    env_set(&env, "SLURM_PLAIT_FLAGS", "tp,dp");
+    ok(plait_launch_decode(&out, env_get, &env, &err) == 0,
+       "a job with flags, outside of its steps");
+    env_set(&env, "SLURM_STEP_ID", "0");
+    ok(plait_launch_decode(&out, env_get, &env, &err) == -1 &&
+           strstr(err.text, "the flags tp,dp, but this step has no plan"),
+       "a step of it that nothing planned: %s", err.text);
+    env_set(&env, "SLURM_PLAIT_PLAN", "none");
+    ok(plait_launch_decode(&out, env_get, &env, &err) == 0,
+       "a step of it that goes without a plan");
+    env.n = 0;
     plait_launch_encode(&in, 1, env_set, &env);
     memset(&out, 0xff, sizeof(out));
     ok(plait_launch_decode(&out, env_get, &env, &err) == 1 &&

@@ -217,18 +217,29 @@ static const char *get_environment(void *arg, const char *name)
     return getenv(name);
 }
 
-/* For a process without a rank: 0, unless srun planned the step. On a node
- * that lacks the plugin Slurm starts the tasks without the contract. */
+/* For a process without a rank: 0, unless srun planned the step, or its job was
+ * submitted with flags and nothing planned it. On a node that lacks the plugin
+ * Slurm starts the tasks without the contract, and there srun makes no plan. */
 static int check_unplanned(get_fn *get, void *arg, struct plait_error *err)
 {
     const char *plan = get(arg, PLAIT_ENV_PLAN);
+    const char *flags = get(arg, PLAIT_ENV_FLAGS);
 
-    if (!plan || !*plan || strcmp(plan, PLAIT_NO_PLAN) == 0)
-        return 0;
     errno = EINVAL;
-    return plait_errorf(err, "srun planned this step, but PLAIT_RANK is not "
-                             "set: this node lacks Slurm's plait plugin (see "
-                             "plait doctor)");
+    if (plan && *plan && strcmp(plan, PLAIT_NO_PLAN) != 0)
+        return plait_errorf(err,
+                            "srun planned this step, but PLAIT_RANK is not "
+                            "set: this node lacks Slurm's plait plugin (see "
+                            "plait doctor)");
+    if (!plan && flags && *flags && get(arg, "SLURM_STEP_ID"))
+        return plait_errorf(
+            err,
+            "the job was submitted with the flags %.60s, but "
+            "this step has no plan: the node of its srun lacks "
+            "Slurm's plait plugin (see plait doctor); unset " PLAIT_ENV_FLAGS
+            " to start without a plan",
+            flags);
+    return 0;
 }
 
 int plait_launch_read(struct plait_launch *launch,
