@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "spank_plugin/slurm_api.h"
+#include "topology/base/hostlist.h"
 
 const char *plait_policy_user(uid_t uid, char name[PLAIT_POLICY_USER])
 {
@@ -58,6 +59,31 @@ static int check_nodes(const struct plait_site *site, struct plait_job *job,
         *within = here > *within ? here : *within;
     }
     slurm_free_node_info_msg(info);
+    return rc;
+}
+
+int plait_policy_node_name(slurm_step_id_t *id, uint32_t node,
+                           char name[PLAIT_POLICY_NODE],
+                           struct plait_error *err)
+{
+    slurm_step_layout_t *step = slurm_job_step_layout_get(id);
+    char **nodes;
+    int count = 0, rc = 0;
+
+    if (!step)
+        return plait_errorf(err,
+                            "the site's policies need the names of the step's "
+                            "nodes, which slurmctld does not tell: %s",
+                            slurm_strerror(errno));
+    nodes = plait_hostlist_create(step->node_list, &count, err);
+    slurm_job_step_layout_free(step);
+    if (!nodes)
+        return -1;
+    if ((uint32_t)count > node && strlen(nodes[node]) < PLAIT_POLICY_NODE)
+        snprintf(name, PLAIT_POLICY_NODE, "%s", nodes[node]);
+    else
+        rc = plait_errorf(err, "the step has no node %u", (unsigned)node);
+    plait_hostlist_destroy(nodes, count);
     return rc;
 }
 

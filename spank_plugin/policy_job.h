@@ -5,9 +5,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <slurm/slurm.h>
+
 #include "spank_plugin/policy.h"
 
-enum { PLAIT_POLICY_USER = 256 };
+enum { PLAIT_POLICY_USER = 256, PLAIT_POLICY_NODE = 256 };
 
 /* A user's name, or number where it has none; returns `name`. */
 const char *plait_policy_user(uid_t uid, char name[PLAIT_POLICY_USER]);
@@ -19,5 +21,9 @@ int plait_policy_check_job(const struct plait_site *site, uint32_t id,
                            char **nodes, int n,
                            const struct plait_layout *layout,
                            enum plait_within *within, struct plait_error *err);
+/* The name of the step's node `node`, counted from 0, as slurmctld knows it. */
+int plait_policy_node_name(slurm_step_id_t *id, uint32_t node,
+                           char name[PLAIT_POLICY_NODE],
+                           struct plait_error *err);
 
 #endif

@@ -220,7 +220,10 @@ static int check_site(struct plait_remote *remote, spank_t spank,
         remote->seats.nvlink ? PLAIT_WITHIN_NVLINK : PLAIT_WITHIN_NODE;
     const struct plait_layout *layout = &remote->seats.launch.layout;
     struct plait_site *site;
-    char name[256], *names[] = {name};
+    char name[PLAIT_POLICY_NODE], *names[] = {name};
+    slurm_step_id_t id = {.job_id = get_number(spank, S_JOB_ID),
+                          .step_id = get_number(spank, S_JOB_STEPID),
+                          .step_het_comp = NO_VAL};
     int rc = 0;
 
     if (remote->options.measure_only)
@@ -228,9 +231,11 @@ static int check_site(struct plait_remote *remote, spank_t spank,
     if (plait_plugstack_site(plugstack, &site, err) < 0)
         return -1;
     if (site && plait_policy_matters(site, layout, within)) {
-        plait_remote_get_env(spank, "SLURMD_NODENAME", name, sizeof(name));
-        rc = plait_policy_check_job(site, get_number(spank, S_JOB_ID), names, 1,
-                                    layout, &within, err);
+        rc = plait_policy_node_name(&id, get_number(spank, S_JOB_NODEID), name,
+                                    err);
+        if (rc == 0)
+            rc = plait_policy_check_job(site, id.job_id, names, 1, layout,
+                                        &within, err);
     }
     if (rc == 0 && within == PLAIT_WITHIN_NVLINK)
         remote->seats.nvlink = 1;
