@@ -344,9 +344,9 @@ struct plait_agreement *plait_local_refuse(spank_t spank)
  * set another one since. */
 void plait_local_forget(void)
 {
-    static const char *const ours[] = {PLAIT_ENV_SECRET, PLAIT_ENV_STEP_SECRET,
-                                       PLAIT_ENV_KEEP,   PLAIT_ENV_SITE,
-                                       PLAIT_ENV_PLAN,   PLAIT_ENV_AGREE};
+    static const char *const ours[] = {
+        PLAIT_ENV_SECRET, PLAIT_ENV_STEP_SECRET, PLAIT_ENV_KEEP, PLAIT_ENV_SITE,
+        PLAIT_ENV_PLAN,   PLAIT_ENV_AGREE,       PLAIT_ENV_FLAGS};
     static const struct plait_launch none;
     const char *master = getenv(PLAIT_ENV_MASTER),
                *plan = getenv(PLAIT_ENV_PLAN);

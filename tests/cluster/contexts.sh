@@ -41,7 +41,8 @@ END
 check "#SBATCH lines reach the srun inside" batch out script
 check "... all ranks" is "$(for i in 0 1 2 3 4 5 6 7; do echo "$i/8 2 2"; done)" \
     "$(sort rank.*)"
-check "the batch script is no rank" is "" "$(grep -E "$ours" batch.env)"
+check "the batch script is no rank, but marked" is "SLURM_PLAIT_FLAGS=tp,pp" \
+    "$(grep -E "$ours" batch.env)"
 
 cat >script <<'END'
 #!/bin/bash
@@ -61,13 +62,14 @@ check "salloc" timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
     srun --output=salloc.%t bash -c 'echo $RANK $PLAIT_TP_SIZE'
 check "... has ranks" is "0 2 1 2 2 2 3 2" "$(sort salloc.* | xargs)"
 salloc_shell=$(timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 env)
-check "salloc's own command is no rank" \
-    is "" "$(grep -E "$ours" <<<"$salloc_shell")"
+check "salloc's own command is no rank, but marked" \
+    is "SLURM_PLAIT_FLAGS=tp" "$(grep -E "$ours" <<<"$salloc_shell")"
 
 salloc_shell=$(timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
     </dev/null 2>&1)
 check "salloc's interactive step starts" like "$salloc_shell" SLURM_JOB_ID
-check "... and is no rank" is "" "$(grep -E "$ours" <<<"$salloc_shell")"
+check "... and is no rank, but marked" is "SLURM_PLAIT_FLAGS=tp" \
+    "$(grep -E "$ours" <<<"$salloc_shell")"
 
 # PID of the extern step on this node, which runs a process of its own.
 extern_pid()
