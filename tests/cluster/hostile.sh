@@ -26,7 +26,8 @@ as()
 {
     local user=$1
     shift
-    setpriv --reuid "$user" --regid 65534 --clear-groups "$@"
+    # not the folder of the one who runs the test
+    env -u TMPDIR setpriv --reuid "$user" --regid 65534 --clear-groups "$@"
 }
 
 hostile()

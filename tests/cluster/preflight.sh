@@ -50,7 +50,7 @@ mv slurm/plugstack.conf plugstack
 : >slurm/plugstack.conf
 check "plait run without the plugin measures too" is "0 1 2 3 4 5 6 7" \
     "$(timeout 240 srun -Q -N4 --ntasks-per-node=2 "$plait" run --tp=2 \
-        --node-preflight sh -c 'echo $RANK' 2>&1 | sort | xargs)"
+        --preflight sh -c 'echo $RANK' 2>&1 | sort | xargs)"
 mv plugstack slurm/plugstack.conf
 
 end='[[:space:]]*srun'

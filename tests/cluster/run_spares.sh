@@ -25,7 +25,8 @@ with()
 {
     rm -rf with with.secrets
     mkdir with
-    timeout 240 salloc -Q -N5 --ntasks-per-node=2 srun "$@" ./task with \
+    timeout 240 salloc -Q -N5 --ntasks-per-node=2 srun \
+        "${@/#--spares=/--node-spares=}" ./task with \
         >said 2>&1
     echo "status $?" >>said
 }
