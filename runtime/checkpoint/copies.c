@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/checkpoint/copy_image.h"
+#include "runtime/comm/agree.h"
 #include "runtime/comm/tags.h"
 #include "runtime/comm/world.h"
 
@@ -194,19 +195,13 @@ static int list_all(const struct plait_copies *c, struct plait_comm *all,
                     struct entry **entries, size_t *n, struct plait_error *err)
 {
     int rank = plait_comm_rank(all), rc = 0;
-    double most = list_own(c, rank, NULL);
     struct entry *mine = NULL, *list = NULL;
     size_t room;
 
     *entries = NULL;
-    if (plait_comm_host_all_reduce(all, &most, 1, PLAIT_MAX) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(all));
-    if (!(most >= 0 && most <= COPIES_MOST)) {
-        errno = EPROTO;
-        return plait_errorf(err, "copies in memory: a rank says that it has %g",
-                            most);
-    }
-    room = (size_t)most;
+    if (plait_greatest_count(all, (size_t)list_own(c, rank, NULL), COPIES_MOST,
+                             &room, err) < 0)
+        return -1;
     *n = room * (size_t)plait_comm_size(all);
     mine = calloc(room + 1, sizeof(*mine));
     list = calloc(*n + 1, sizeof(*list));

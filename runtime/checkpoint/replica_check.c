@@ -11,11 +11,15 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/checkpoint_private.h"
+#include "runtime/comm/agree.h"
+#include "runtime/comm/world.h"
 #include "topology/base/hash.h"
 
 /* Elements that are read at a time, to stay in the processor's cache. */
 #define CHUNK ((size_t)64 << 10)
 #define HOST_NAME 64
+/* More sets of ranks that have a slice than a rank is in. */
+#define CLASSES_MOST (1 << 24)
 
 /* The slices of this rank that are held by the same set of ranks form a class,
  * which has one hash. A class is named by a hash of its ranks. */
@@ -132,7 +136,7 @@ static int make_classes(struct plait_replica_check *c, struct plait_error *err)
 {
     struct plait_slice_owners owners = {.ranks = 0};
     int *ranks = calloc((size_t)plait_comm_size(c->world), sizeof(*ranks));
-    double most;
+    size_t most = 0;
     int ret;
 
     c->mine = calloc(c->shard.n + 1, sizeof(*c->mine));
@@ -148,10 +152,9 @@ static int make_classes(struct plait_replica_check *c, struct plait_error *err)
         sort_slices(c, &owners, ranks);
     plait_slice_owners_clear(&owners);
     free(ranks);
-    most = c->nclasses;
-    if (ret == 0 &&
-        plait_comm_host_all_reduce(c->world, &most, 1, PLAIT_MAX) < 0)
-        ret = plait_errorf(err, "%s", plait_comm_error(c->world));
+    if (ret == 0)
+        ret = plait_greatest_count(c->world, (size_t)c->nclasses, CLASSES_MOST,
+                                   &most, err);
     c->room = (int)most;
     return ret;
 }

@@ -6,9 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/agree.h"
 #include "runtime/comm/parts.h"
 #include "runtime/comm/world.h"
 #include "topology/base/hash.h"
+
+/* More slices than a rank has. */
+enum { SLICES_MOST = 1 << 24 };
 
 static int by_hash(const void *a, const void *b)
 {
@@ -90,14 +94,13 @@ int plait_slice_owners_gather(struct plait_slice_owners *o,
                               struct plait_comm *world, const uint64_t *hashes,
                               int n, struct plait_error *err)
 {
-    double most = n;
+    size_t room;
 
     *o = (struct plait_slice_owners){.ranks = 0};
-    if (plait_comm_host_all_reduce(world, &most, 1, PLAIT_MAX) < 0)
-        return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    if (number_lists(o, world, hashes, n, err) < 0)
+    if (plait_greatest_count(world, (size_t)n, SLICES_MOST, &room, err) < 0 ||
+        number_lists(o, world, hashes, n, err) < 0)
         return -1;
-    return gather_lists(o, world, hashes, n, (size_t)most, err);
+    return gather_lists(o, world, hashes, n, room, err);
 }
 
 void plait_slice_owners_clear(struct plait_slice_owners *o)

@@ -16,6 +16,7 @@
 
 #include "runtime/checkpoint/copy_image.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/comm/agree.h"
 #include "runtime/comm/world.h"
 
 /* Bytes of each file that the kernel reads ahead while the ranks agree on what
@@ -226,19 +227,13 @@ static int check_sources(struct plait_sources *s, size_t total,
 int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
                         struct plait_error *err)
 {
-    double most = s->nsources;
     struct plait_source *mine, *all;
     size_t room, total, i;
     int ret = 0;
 
-    if (plait_comm_host_all_reduce(world, &most, 1, PLAIT_MAX) < 0)
-        return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    if (!(most >= 0 && most <= SOURCES_MOST)) {
-        errno = EINVAL;
-        return plait_errorf(err, "%s: a rank has read of %g tensors", s->path,
-                            most);
-    }
-    room = (size_t)most;
+    if (plait_greatest_count(world, (size_t)s->nsources, SOURCES_MOST, &room,
+                             err) < 0)
+        return -1;
     total = room * plait_comm_size(world);
     mine = realloc(s->sources, (room + 1) * sizeof(*mine));
     if (mine)

@@ -92,3 +92,20 @@ int plait_agree_on_text(struct plait_comm *world, const char *text,
     free(all);
     return same == n ? 0 : find_difference(world, text, err);
 }
+
+int plait_greatest_count_at(const char *place, struct plait_comm *world,
+                            size_t mine, size_t most_of_any, size_t *greatest,
+                            struct plait_error *err)
+{
+    double most = (double)mine;
+
+    if (plait_comm_host_all_reduce_at(place, world, &most, 1, PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world));
+    /* Not a number is neither. */
+    if (!(most >= (double)mine && most <= (double)most_of_any)) {
+        errno = EPROTO;
+        return plait_errorf(err, "a rank announces a list of %g", most);
+    }
+    *greatest = (size_t)most;
+    return 0;
+}

@@ -12,4 +12,14 @@
 int plait_agree_on_text(struct plait_comm *world, const char *text,
                         struct plait_error *err);
 
+/* Collective: the greatest number that a rank has, of things of which each is
+ * to send a list of equal length; every rank's must be `most_of_any` at most.
+ * -1 with err, on all ranks, where one says more, since memory depends on it.
+ */
+int plait_greatest_count_at(const char *place, struct plait_comm *world,
+                            size_t mine, size_t most_of_any, size_t *greatest,
+                            struct plait_error *err);
+#define plait_greatest_count(...) \
+    plait_greatest_count_at(PLAIT_HERE, __VA_ARGS__)
+
 #endif

@@ -63,12 +63,11 @@ int plait_error_consensus_at(const char *place, struct plait_comm *world,
                              int rc, struct plait_error *err)
 {
     int mine = failure_priority(world, rc, err), saved = errno;
-    double highest = (double)mine * ERRNO_ROOM + saved % ERRNO_ROOM;
+    double highest =
+        mine == 0 ? 0 : (double)mine * ERRNO_ROOM + saved % ERRNO_ROOM;
+    double beyond = (2.0 * plait_comm_size(world) + 1) * ERRNO_ROOM;
 
-    if (mine == 0)
-        highest = 0;
-    /* From here on nothing may fail on one rank alone, such as an
-     * allocation. */
+    /* From here on nothing may fail on one rank alone, as malloc() may. */
     if (plait_comm_host_all_reduce_at(place, world, &highest, 1, PLAIT_WORST) <
         0) {
         if (rc == 0)
@@ -80,6 +79,8 @@ int plait_error_consensus_at(const char *place, struct plait_comm *world,
         errno = saved;
         return 0;
     }
+    if (!(highest > 0 && highest < beyond))
+        highest = EPROTO; /* no rank of this version says that */
     if ((int64_t)highest / ERRNO_ROOM != mine)
         err->text[0] = '\0';
     errno = (int)((int64_t)highest % ERRNO_ROOM);

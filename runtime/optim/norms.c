@@ -7,8 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/agree.h"
 #include "runtime/comm/world.h"
 #include "topology/base/hash.h"
+
+/* More slices than a rank has. */
+enum { SLICES_MOST = 1 << 24 };
 
 struct plait_tensor_sums {
     struct plait_comm *world;
@@ -49,15 +53,14 @@ static int gather_names(const struct plait_tensor_sums *s,
                         const struct plait_optim_slice *slices, uint64_t **all,
                         size_t *n, struct plait_error *err)
 {
-    double most = s->nslices;
     uint64_t *mine;
     size_t room;
     int ret, i;
 
     *all = NULL;
-    if (plait_comm_host_all_reduce(s->world, &most, 1, PLAIT_MAX) < 0)
-        return plait_errorf(err, "optimizer: %s", plait_comm_error(s->world));
-    room = (size_t)most;
+    if (plait_greatest_count(s->world, (size_t)s->nslices, SLICES_MOST, &room,
+                             err) < 0)
+        return -1;
     mine = calloc(room + 1, sizeof(*mine));
     *n = room * plait_comm_size(s->world);
     *all = calloc(*n + 1, sizeof(**all));

@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/agree.h"
+#include "runtime/comm/world.h"
+
+/* More pieces than a rank has. */
+enum { PIECES_MOST = 1 << 20 };
+
 /* One rank's piece of one matrix, as sent to all ranks. */
 struct record {
     char name[96]; /* "": no piece, the rank has fewer than others */
@@ -87,32 +93,47 @@ static struct record make_record(const struct plait_whole_piece *p, int rank,
     return r;
 }
 
-/* The pieces of all ranks, sorted; *n: how many there are. */
+/* What a rank has sent: the pieces are its own, and names end. */
+static void take_records(struct record *records, size_t n, int rank)
+{
+    for (size_t i = 0; i < n; i++) {
+        records[i].rank = rank;
+        records[i].name[sizeof(records[i].name) - 1] = '\0';
+    }
+}
+
+/* The pieces of all ranks, sorted; *n: how many there are. NULL with err. */
 static struct record *collect_records(struct plait_comm *comm,
                                       const struct plait_whole_piece *pieces,
-                                      int mine, int *n)
+                                      int mine, int *n, struct plait_error *err)
 {
     int size = plait_comm_size(comm), i;
-    double most = mine, failed;
     struct record *own, *all = NULL;
+    size_t most;
+    double failed;
 
-    if (plait_comm_host_all_reduce(comm, &most, 1, PLAIT_MAX) < 0)
+    if (plait_greatest_count(comm, (size_t)mine, PIECES_MOST, &most, err) < 0)
         return NULL;
-    own = calloc((size_t)most + 1, sizeof(*own));
-    all = calloc((size_t)most * size + 1, sizeof(*all));
+    own = calloc(most + 1, sizeof(*own));
+    all = calloc(most * (size_t)size + 1, sizeof(*all));
     for (i = 0; own && i < mine; i++)
         own[i] = make_record(&pieces[i], plait_comm_rank(comm), i);
     failed = !own || !all;
     if (plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX) < 0 ||
         failed > 0 ||
-        plait_comm_host_all_gather(comm, own, all,
-                                   (size_t)most * sizeof(*own)) < 0) {
+        plait_comm_host_all_gather(comm, own, all, most * sizeof(*own)) < 0) {
+        plait_errorf(err, "cannot plan who owns which matrix: %s",
+                     plait_comm_error(comm));
         free(own);
         free(all);
         return NULL;
     }
+    for (size_t r = 0; r < (size_t)size && most > 0; r++)
+        take_records(all + r * most, most, (int)r);
+    memcpy(all + (size_t)plait_comm_rank(comm) * most, own,
+           most * sizeof(*own));
     free(own);
-    qsort(all, (size_t)most * size, sizeof(*all), compare_records);
+    qsort(all, most * (size_t)size, sizeof(*all), compare_records);
     for (*n = 0; *n < (int)most * size && all[*n].name[0];)
         (*n)++;
     return all;
@@ -293,12 +314,11 @@ int plait_whole_plan_make(struct plait_whole_plan *plan,
     int nrecords = 0, rc = -1;
 
     *plan = (struct plait_whole_plan){0};
-    records = collect_records(comm, pieces, n, &nrecords);
+    records = collect_records(comm, pieces, n, &nrecords, err);
     p.record = records;
-    if (!records || allocate_plan(&p, plait_comm_size(comm), nrecords, n) < 0)
-        plait_errorf(err, "cannot plan who owns which matrix: %s",
-                     plait_comm_error(comm));
-    else
+    if (records && allocate_plan(&p, plait_comm_size(comm), nrecords, n) < 0)
+        plait_errorf(err, "cannot plan who owns which matrix: out of memory");
+    else if (records)
         rc = fill_plan(&p, nrecords, err);
     free(records);
     free(p.load);

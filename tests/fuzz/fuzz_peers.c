@@ -7,15 +7,18 @@
 #include "fuzz.h"
 #include "fuzz_comm.h"
 #include "runtime/checkpoint/copies.h"
+#include "runtime/checkpoint/slice_owners.h"
 #include "runtime/checkpoint/sources.h"
 #include "runtime/comm/bootstrap/tcp_tree.h"
 #include "runtime/comm/members.h"
+#include "runtime/optim/whole_plan.h"
 #include "runtime/train/watchdog/contacts.h"
 
 /* What ranks tell each other of themselves, as another process of the job could
  * say it, or whoever is let in without a secret: where they can be reached,
- * their nodes, the copies in their memory, and the tensors that their files
- * have. The first byte selects what. */
+ * their nodes, the copies in their memory, the tensors and slices that they
+ * have or that their files have, and their matrices. The first byte selects
+ * what. */
 
 /* -- where ranks are ------------------------------------------------------- */
 
@@ -120,6 +123,33 @@ static void read_sources(struct fuzz_comm *c)
     plait_sources_close(&s);
 }
 
+static void read_owners(struct fuzz_comm *c)
+{
+    const uint64_t mine[2] = {5, 6};
+    struct plait_slice_owners owners;
+    struct plait_error err;
+    int ranks[FUZZ_RANKS];
+
+    if (plait_slice_owners_gather(&owners, &c->base, mine, 2, &err) == 0)
+        for (int i = 0; i < 2; i++)
+            if (plait_slice_owners_find(&owners, mine[i], ranks) > FUZZ_RANKS)
+                __builtin_trap();
+    plait_slice_owners_clear(&owners);
+}
+
+/* A rank without matrices, as others say that they have some. */
+static void read_plan(struct fuzz_comm *c)
+{
+    struct plait_whole_plan plan;
+    struct plait_error err;
+
+    if (plait_whole_plan_make(&plan, &c->base, NULL, 0, &err) < 0)
+        return;
+    if (plan.nowned || plan.nshares)
+        __builtin_trap();
+    plait_whole_plan_clear(&plan);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_comm c;
@@ -135,6 +165,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_nodes(&c);
     else if (data[0] == 'c')
         read_copies(&c);
+    else if (data[0] == 'o')
+        read_owners(&c);
+    else if (data[0] == 'w')
+        read_plan(&c);
     else
         read_sources(&c);
     return 0;
