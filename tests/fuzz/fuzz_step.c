@@ -129,6 +129,17 @@ void slurm_free_job_info_msg(job_info_msg_t *jobs)
     (void)jobs;
 }
 
+slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *step)
+{
+    (void)step;
+    return NULL;
+}
+
+void slurm_job_step_layout_free(slurm_step_layout_t *layout)
+{
+    (void)layout;
+}
+
 char *slurm_strerror(int error)
 {
     (void)error;

@@ -83,8 +83,8 @@ static int train(struct ranks *r)
     return rc;
 }
 
-/* As plait-train does, the lowest rank says it: all learn of it. The others wait
- * meanwhile, as plait run ends all ranks once one has ended. */
+/* As plait-train does, the lowest rank says it: all learn of it. The others
+ * wait meanwhile, as plait run ends all ranks once one has ended. */
 static void tell_difference(const struct ranks *r)
 {
     const char *differ = plait_comm_difference(r->world.comm);
