@@ -16,13 +16,14 @@ local = world // nodes
 with socket.socket() as s:  # a free port
     s.bind(("127.0.0.1", 0))
     port = s.getsockname()[1]
+secret = os.urandom(16).hex()
 ranks = []
 for r in range(world):
     shards = r // tp % (cp * dp)
     contract = {
         "RANK": r, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": local,
         "LOCAL_RANK": r % local, "NODE_RANK": r // local, "NNODES": nodes,
-        "ORDER": "tp-cp-ep-dp-pp", "GPU": -1,
+        "ORDER": "tp-cp-ep-dp-pp", "GPU": -1, "SECRET": secret,
         "TP_SIZE": tp, "PP_SIZE": pp, "DP_SIZE": dp, "CP_SIZE": cp,
         "EP_SIZE": ep, "TP_RANK": r % tp, "CP_RANK": r // tp % cp,
         "EP_RANK": shards % ep, "DP_RANK": r // tp // cp % dp,
