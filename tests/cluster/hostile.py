@@ -93,7 +93,7 @@ def greeting(jobs, size, kind):
     elif kind == 3:
         key = fnv("tree", key + random.randrange(size) & (1 << 64) - 1)
     began = random.choice((0, 1, 1 << 40, (1 << 64) - 1))
-    return b"PLAITRV3" + struct.pack("<QIIQ", key & (1 << 64) - 1, rank, size,
+    return b"PLAITRV4" + struct.pack("<QIIQ", key & (1 << 64) - 1, rank, size,
                                      began) + os.urandom(16 + 32)
 
 
