@@ -174,8 +174,10 @@ static int check_list(struct entry *list, size_t ranks, size_t room,
     for (size_t i = 0; i < ranks * room; i++) {
         struct entry *e = &list[i];
 
-        if (e->ranks == 0)
+        if (e->ranks == 0) {
+            memset(e, 0, sizeof(*e));
             continue;
+        }
         e->holder = (int32_t)(i / room);
         if (e->ranks < 0 || e->ranks > RANKS_MOST || e->origin < 0 ||
             e->origin >= e->ranks || e->step < 0 ||
