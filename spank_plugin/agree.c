@@ -54,8 +54,15 @@ void plait_agreement_be_silent(void)
     close(fd);
 }
 
-/* The lowest node whose message begins with `kind` (NULL: that has sent none),
- * or -1. *count: how many such nodes there are. */
+/* It has neither reported nor given srun up. */
+static int is_silent(const struct plait_agreement *a, int node)
+{
+    return !plait_meeting_said(a->meeting, node) &&
+           !plait_meeting_gave_up(a->meeting, node);
+}
+
+/* The lowest node whose message begins with `kind` (NULL: that is silent), or
+ * -1. *count: how many such nodes there are. */
 static int find_said(const struct plait_agreement *a, const char *kind,
                      int *count)
 {
@@ -65,7 +72,8 @@ static int find_said(const struct plait_agreement *a, const char *kind,
     for (int i = a->nnodes - 1; i >= 0; i--) {
         const char *said = plait_meeting_said(a->meeting, i);
 
-        if (kind ? said && strncmp(said, kind, strlen(kind)) == 0 : !said) {
+        if (kind ? said && strncmp(said, kind, strlen(kind)) == 0
+                 : is_silent(a, i)) {
             lowest = i;
             ++*count;
         }
@@ -123,7 +131,7 @@ static int all_started(void)
     return state && *state;
 }
 
-/* The nodes that have not reported have started their tasks without a plan, or
+/* The silent nodes have started their tasks without a plan, or
  * are about to. */
 static void refuse_silent(struct plait_agreement *a)
 {
@@ -132,7 +140,7 @@ static void refuse_silent(struct plait_agreement *a)
     int n = 0;
 
     for (int i = 0; i < a->nnodes; i++)
-        if (!plait_meeting_said(a->meeting, i) && n++ < NAMES_MOST)
+        if (is_silent(a, i) && n++ < NAMES_MOST)
             used += (size_t)snprintf(names + used, sizeof(names) - used,
                                      "%s%.60s", used ? ", " : "", a->nodes[i]);
     refuse(
@@ -200,8 +208,8 @@ static int wait_for_nodes(struct plait_agreement *a, int *late)
         before = missing;
         left = plait_meeting_left(a->meeting, &count) >= 0;
         /* A silent node's task may have failed, and ended the waiting ones. */
-        *late =
-            all_started() && (silent >= LATE || left || atomic_load(&a->ends));
+        *late = missing && all_started() &&
+                (silent >= LATE || left || atomic_load(&a->ends));
         if (find_said(a, "no ", &count) >= 0 || quiet >= GIVE_UP || *late ||
             left)
             return 1;
@@ -258,11 +266,14 @@ static void *end_others(void *arg)
 }
 
 /* srun exits with its tasks' status, also where they have run without a plan
- * and ended before that was known: then it is not 0. (glibc's exit() may be
- * called again here: what is left to do is done, and the new status counts.) */
+ * and ended before that was known: then it is not 0. Where srun has refused the
+ * step it is 1: Slurm may have ended a task before that could. (glibc's exit()
+ * may be called again here: what is left to do is done, and the new status
+ * counts.) */
 static void finish(int status, void *arg)
 {
     struct plait_agreement *a = watched;
+    int answer;
 
     (void)arg;
     if (!a || a->pid != getpid())
@@ -271,7 +282,8 @@ static void finish(int status, void *arg)
     atomic_store(&a->ends, 1);
     pthread_join(a->thread, NULL);
     a->pid = 0;
-    if (status == 0 && atomic_load(&a->answer) != WENT)
+    answer = atomic_load(&a->answer);
+    if (answer == REFUSED ? status != 1 : answer == OPEN && status == 0)
         exit(1);
 }
 

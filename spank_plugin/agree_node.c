@@ -13,9 +13,10 @@
 
 /* In slurmstepd no signal reaches a wait, and Slurm drains a node where a
  * cancelled step is still there after UnkillableStepTimeout, 60 seconds by
- * default: srun's kernel accepts a connection at once. CONTAINED_MOST: with
- * contain_spank slurm_spank_user_init() runs in a process whose files the tasks
- * do not inherit, so it has to wait for the answer. */
+ * default: srun's kernel accepts a connection at once, and srun that runs
+ * greets it at once. CONTAINED_MOST: with contain_spank slurm_spank_user_init()
+ * runs in a process whose files the tasks do not inherit, so it has to wait for
+ * the answer. */
 enum { CALL_MOST = 10, CONTAINED_MOST = 45 };
 /* A task waits as long as its job may run: srun's silence ends it, and so does
  * whoever cancels the step. */

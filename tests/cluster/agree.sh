@@ -82,6 +82,25 @@ check "... in one line" is 1 "$(grep -c plait: out)$(grep plait: out |
 check "... and no task has started" is "" "$(ls started.* 2>/dev/null)"
 check "... and nothing is left" until_true quiet
 
+# The same where it was stopped before any node had said a word.
+rm -f started.* out
+touch "$TEST_HOLD/node1" "$TEST_HOLD/node2" "$TEST_HOLD/node3"
+srun -Q -w 'node[1-3]' -n3 --tp=1 \
+    bash -c 'touch started.$SLURM_PROCID' >out 2>&1 &
+step=$!
+until_true eval '[ "$(pgrep -fc "^/bin/sh $TEST_HOLD/prolog")" = 3 ]'
+kill -STOP $step
+rm -f "$TEST_HOLD"/node?
+until_true eval '[ "$(waiting | wc -w)" = 3 ]'
+check "nodes that a stopped srun has not heard wait no longer" until_true \
+    eval '[ -z "$(waiting)" ]'
+kill -CONT $step
+check "... and it hears so once it goes on" in_time
+check "... in one line" is 1 "$(grep -c plait: out)$(grep plait: out |
+    grep -v 'plait: node1: no longer waits: .* 25 seconds.*on 2 other nodes')"
+check "... and no task has started" is "" "$(ls started.* 2>/dev/null)"
+check "... and nothing is left" until_true quiet
+
 # A step daemon answers requests before it has created the step's container.
 # Slurm then returns all processes of the machine as those of the step.
 if strace -o /dev/null true 2>/dev/null; then

@@ -133,10 +133,13 @@ def connect(port):
 
 
 def scout(uid, told):
-    """As root: tell the ports."""
+    """As root: tell the ports, until the storm is over."""
     while True:
         line = " ".join(map(str, sorted(targets(uid)))) + "\n"
-        os.write(told, line.encode())
+        try:
+            os.write(told, line.encode())
+        except BrokenPipeError:
+            sys.exit()
         time.sleep(0.01)
 
 

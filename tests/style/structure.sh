@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Folders have no cycles of dependencies, no function is over 60 lines, few files
-# are over 500, and tests make files where build-aux/time-limit finds them.
+# are over 500, tests can be executed, and make files where
+# build-aux/time-limit finds them.
 . "$top_srcdir/tests/lib/check.sh"
 structure=$top_srcdir/build-aux/structure
 tmp=$(mktemp -d) || exit 1
@@ -28,4 +29,10 @@ check "a long function and a long file are found" $?
 ! grep -rn --include='*.[ch]' --include='*.sh' --exclude-dir=bench \
     '["( ]/tmp/plait[-.]' "$top_srcdir/tests" | sed 's/^/# /' | grep .
 check "tests make their files in TMPDIR" $?
+
+! grep -lr --include='*.sh' -m1 '^#!' "$top_srcdir/tests" |
+    while read -r script; do
+        [ -x "$script" ] || echo "# $script"
+    done | grep .
+check "all scripts that name their shell can be executed" $?
 echo "1..$n"

@@ -204,22 +204,32 @@ int plait_meeting_keep(struct plait_meeting *meeting, int seconds)
     return -1;
 }
 
+int plait_meeting_gave_up(const struct plait_meeting *meeting, int index)
+{
+    return !meeting->members[index].said && meeting->members[index].left;
+}
+
+static int has_left(const struct plait_meeting_member *member)
+{
+    char byte;
+    ssize_t n;
+
+    if (!member->said)
+        return member->left;
+    n = recv(member->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 int plait_meeting_left(const struct plait_meeting *meeting, int *count)
 {
     int lowest = -1;
-    char byte;
 
     *count = 0;
-    for (int i = meeting->nmembers - 1; i >= 0; i--) {
-        const struct plait_meeting_member *m = &meeting->members[i];
-        ssize_t n =
-            m->said ? recv(m->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
-
-        if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
-            continue;
-        lowest = i;
-        ++*count;
-    }
+    for (int i = meeting->nmembers - 1; i >= 0; i--)
+        if (has_left(&meeting->members[i])) {
+            lowest = i;
+            ++*count;
+        }
     return lowest;
 }
 

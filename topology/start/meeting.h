@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "topology/base/error.h"
+#include "topology/start/meeting_line.h"
 
 /* How the members of a step (its nodes, or its tasks) agree before any task
  * starts: each sends one line to a host, and all wait for the one line that the
@@ -59,9 +60,12 @@ int plait_meeting_wait(struct plait_meeting *meeting, int seconds);
  * and from a thread of its own, until the meeting is cancelled: they know by it
  * that this process runs and can be reached. 0, or -1 with errno. */
 int plait_meeting_keep(struct plait_meeting *meeting, int seconds);
-/* The lowest member that has come and has left without an answer, or -1.
- * *count: how many such members there are. */
+/* The lowest member that has left without an answer, or -1. *count: how many
+ * such members there are. */
 int plait_meeting_left(const struct plait_meeting *meeting, int *count);
+/* Has this member left before this process greeted it? Then it has said
+ * nothing. */
+int plait_meeting_gave_up(const struct plait_meeting *meeting, int index);
 /* The first member that meets in an older way, -1: none has come. */
 int plait_meeting_old(const struct plait_meeting *meeting);
 /* What member `index` said, cleaned (plait_text_clean); NULL: it has not
@@ -91,7 +95,8 @@ struct plait_meeting_place {
     int quiet;    /* seconds after which a host that sends nothing is given up,
                      0: it sends nothing but its answer */
     /* for plait_meeting_hear() */
-    int index;
+    int proved; /* the member's line has been sent */
+    struct plait_meeting_talk talk;
     char text[PLAIT_MEETING_SAID];
 };
 
@@ -109,9 +114,11 @@ int plait_meeting_join(const struct plait_meeting_place *place, int index,
                        const char *text, int seconds,
                        char answer[PLAIT_MEETING_ANSWER],
                        struct plait_error *err);
-/* The same in two parts, between which the process may fork: connect, for which
- * the host's process need not run, and return the connection; then prove to be
- * a member, and hear the answer. The second closes the connection. */
+/* The same in two parts, between which the process may fork. The first
+ * connects, for which the host's process need not run, sends the text if the
+ * host greets it within `seconds`, and returns the connection. The second sends
+ * the text if that is still to be done, hears the answer, and closes the
+ * connection. */
 int plait_meeting_call(struct plait_meeting_place *place, int index,
                        const char *text, int seconds, struct plait_error *err);
 int plait_meeting_hear(const struct plait_meeting_place *place, int fd,

@@ -92,6 +92,22 @@ static void note_old(struct plait_meeting *meeting, const char *line)
         meeting->old = index;
 }
 
+/* A member has given up before it was greeted. 1: the line is such a one.
+ * (Where members have tokens of their own, nobody asks who has left.) */
+static int note_left(struct plait_meeting *meeting, const char *line)
+{
+    struct plait_meeting_talk talk = {"", "", 0};
+    char proof[PLAIT_MEETING_PROOF], wanted[PLAIT_MEETING_PROOF];
+
+    if (plait_meeting_parse_left(line, &talk, proof) < 0)
+        return 0;
+    plait_meeting_prove(meeting->token, "left", &talk, "", wanted);
+    if (!meeting->check && talk.index < meeting->nmembers &&
+        plait_meeting_same(proof, wanted))
+        meeting->members[talk.index].left = 1;
+    return 1;
+}
+
 static int welcome(struct plait_meeting *meeting,
                    struct plait_meeting_member *member)
 {
@@ -115,7 +131,8 @@ static int admit(struct plait_meeting *meeting, struct plait_guest *guest)
     const char *text;
 
     if (plait_meeting_parse_member(own->line, &own->talk, proof, &text) < 0) {
-        note_old(meeting, own->line);
+        if (!note_left(meeting, own->line))
+            note_old(meeting, own->line);
         return 0;
     }
     new.talk = own->talk;

@@ -165,6 +165,24 @@ static void take_line(const struct plait_meeting_visit *v,
         dropped(t);
 }
 
+void plait_meeting_say_left(const struct plait_meeting_visit *v)
+{
+    char said[PLAIT_MEETING_OVERHEAD], proof[PLAIT_MEETING_PROOF];
+
+    for (int i = 0; i < v->ntries; i++) {
+        struct plait_meeting_try *t = &v->tries[i];
+
+        if (t->phase != PLAIT_TRY_GREETED ||
+            plait_meeting_nonce(t->talk.member) < 0)
+            continue;
+        t->talk.host[0] = '\0';
+        plait_meeting_prove(v->place->token, "left", &t->talk, "", proof);
+        snprintf(said, sizeof(said), "left %d %s %s\n", t->talk.index,
+                 t->talk.member, proof);
+        send(t->fd, said, strlen(said), MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
 /* Read up to the welcome; what comes behind it stays in t->line. */
 static void hear(const struct plait_meeting_visit *v,
                  struct plait_meeting_try *t)

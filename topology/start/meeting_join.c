@@ -127,10 +127,17 @@ static int stay(struct plait_meeting_visit *v,
     struct plait_meeting_try *host =
         plait_meeting_find_host(v, PLAIT_TRY_WELCOME, err);
 
-    for (int i = 0; i < v->ntries && host; i++)
+    if (!host) {
+        int saved = errno;
+
+        plait_meeting_say_left(v);
+        errno = saved;
+        return -1;
+    }
+    for (int i = 0; i < v->ntries; i++)
         if (&v->tries[i] != host)
             plait_meeting_end_try(&v->tries[i], 0);
-    return host ? read_answer(v, host, answer, err) : -1;
+    return read_answer(v, host, answer, err);
 }
 
 int plait_meeting_join(const struct plait_meeting_place *place, int index,
@@ -147,6 +154,16 @@ int plait_meeting_join(const struct plait_meeting_place *place, int index,
     return rc;
 }
 
+/* One whose greeting is to come, or NULL. */
+static struct plait_meeting_try *
+find_connected(const struct plait_meeting_visit *v)
+{
+    for (int i = 0; i < v->ntries; i++)
+        if (v->tries[i].phase == PLAIT_TRY_GREETED)
+            return &v->tries[i];
+    return NULL;
+}
+
 int plait_meeting_call(struct plait_meeting_place *place, int index,
                        const char *text, int seconds, struct plait_error *err)
 {
@@ -154,11 +171,15 @@ int plait_meeting_call(struct plait_meeting_place *place, int index,
     struct plait_meeting_visit v;
     int fd = -1;
 
-    place->index = index;
     snprintf(place->text, sizeof(place->text), "%s", text);
-    if (begin_visit(&v, place, index, text, seconds, err) == 0)
-        host = plait_meeting_find_host(&v, PLAIT_TRY_GREETED, err);
+    if (begin_visit(&v, place, index, text, seconds, err) == 0) {
+        host = plait_meeting_find_host(&v, PLAIT_TRY_PROVES, err);
+        if (!host)
+            host = find_connected(&v);
+    }
     if (host) {
+        place->proved = host->phase == PLAIT_TRY_PROVES;
+        place->talk = host->talk;
         fd = host->fd;
         host->fd = -1;
     }
@@ -172,7 +193,8 @@ int plait_meeting_hear(const struct plait_meeting_place *place, int fd,
                        struct plait_error *err)
 {
     struct plait_meeting_visit v;
-    int rc = begin_visit(&v, place, place->index, place->text, seconds, err);
+    int rc =
+        begin_visit(&v, place, place->talk.index, place->text, seconds, err);
 
     if (rc < 0) {
         int saved = errno;
@@ -183,7 +205,8 @@ int plait_meeting_hear(const struct plait_meeting_place *place, int fd,
         for (int i = 1; i < v.ntries; i++)
             plait_meeting_end_try(&v.tries[i], ECONNREFUSED);
         v.tries[0].fd = fd;
-        v.tries[0].phase = PLAIT_TRY_GREETED;
+        v.tries[0].phase = place->proved ? PLAIT_TRY_PROVES : PLAIT_TRY_GREETED;
+        v.tries[0].talk = place->talk;
         rc = stay(&v, answer, err);
     }
     end_visit(&v);

@@ -70,21 +70,42 @@ int plait_meeting_parse_hello(const char *line, char nonce[PLAIT_MEETING_NONCE])
                : -1;
 }
 
+/* What a member sends; *rest is what stands behind the proof. */
+static int parse_member(const char *line, const char *role,
+                        struct plait_meeting_talk *talk,
+                        char proof[PLAIT_MEETING_PROOF], const char **rest)
+{
+    size_t word = strlen(role);
+    int at = 0;
+
+    if (strncmp(line, role, word) != 0 || line[word] != ' ' ||
+        sscanf(line + word, " %9d %32s %64s%n", &talk->index, talk->member,
+               proof, &at) != 3 ||
+        !at || talk->index < 0 ||
+        !is_hex(talk->member, PLAIT_MEETING_NONCE - 1) ||
+        !is_hex(proof, PLAIT_MEETING_PROOF - 1))
+        return -1;
+    *rest = line + word + at;
+    return 0;
+}
+
 int plait_meeting_parse_member(const char *line,
                                struct plait_meeting_talk *talk,
                                char proof[PLAIT_MEETING_PROOF],
                                const char **text)
 {
-    int at = 0;
-
-    if (sscanf(line, "member %9d %32s %64s%n", &talk->index, talk->member,
-               proof, &at) != 3 ||
-        !at || line[at] != ' ' || talk->index < 0 ||
-        !is_hex(talk->member, PLAIT_MEETING_NONCE - 1) ||
-        !is_hex(proof, PLAIT_MEETING_PROOF - 1))
+    if (parse_member(line, "member", talk, proof, text) < 0)
         return -1;
-    *text = line + at + 1;
-    return 0;
+    return *(*text)++ == ' ' ? 0 : -1;
+}
+
+int plait_meeting_parse_left(const char *line, struct plait_meeting_talk *talk,
+                             char proof[PLAIT_MEETING_PROOF])
+{
+    const char *rest;
+
+    return parse_member(line, "left", talk, proof, &rest) == 0 && !*rest ? 0
+                                                                         : -1;
 }
 
 int plait_meeting_parse_host(const char *line, const char *role,

@@ -10,9 +10,13 @@
  *     member  member INDEX NONCE PROOF TEXT
  *     host    welcome PROOF                    to a member, at once
  *     host    answer PROOF TEXT                once all have come
+ *     member  left INDEX NONCE PROOF           instead of its other line, where
+ *                                              no greeting came
  *
  * A nonce is drawn anew for each connection. A proof is an HMAC of who says it
- * (member, welcome, answer), both nonces, the member's index and the text.
+ * (member, welcome, answer, left), both nonces, the member's index and the
+ * text. That of a member that has left has no nonce of the host. Who repeats it
+ * says what is true: a member that has given its host up does not come again.
  * Empty lines of the host are signs of life. */
 
 enum {
@@ -30,7 +34,7 @@ struct plait_meeting_talk {
 
 /* Draw a nonce: 0, or -1 with errno. */
 int plait_meeting_nonce(char nonce[PLAIT_MEETING_NONCE]);
-/* `role`: "member", "welcome" or "answer". */
+/* `role`: "member", "welcome", "answer" or "left". */
 void plait_meeting_prove(const char *token, const char *role,
                          const struct plait_meeting_talk *talk,
                          const char *text, char proof[PLAIT_MEETING_PROOF]);
@@ -47,6 +51,9 @@ int plait_meeting_parse_member(const char *line,
                                struct plait_meeting_talk *talk,
                                char proof[PLAIT_MEETING_PROOF],
                                const char **text);
+/* The same. */
+int plait_meeting_parse_left(const char *line, struct plait_meeting_talk *talk,
+                             char proof[PLAIT_MEETING_PROOF]);
 int plait_meeting_parse_host(const char *line, const char *role,
                              char proof[PLAIT_MEETING_PROOF],
                              const char **text);

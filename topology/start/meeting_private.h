@@ -22,6 +22,7 @@ struct plait_meeting_guest {
 struct plait_meeting_member {
     char *said; /* NULL: it has not come */
     int fd;
+    int left; /* it has not come, and says that it will not */
     struct plait_meeting_talk talk;
     char token[PLAIT_MEETING_TOKEN];
 };

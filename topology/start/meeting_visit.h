@@ -52,6 +52,8 @@ struct plait_meeting_try *
 plait_meeting_find_host(struct plait_meeting_visit *v,
                         enum plait_meeting_phase phase,
                         struct plait_error *err);
+/* Tell a host that does not greet that this member has left. */
+void plait_meeting_say_left(const struct plait_meeting_visit *v);
 void plait_meeting_end_try(struct plait_meeting_try *t, int problem);
 /* When a host that sends nothing from now on is given up. */
 int64_t plait_meeting_end_of_quiet(const struct plait_meeting_visit *v);
