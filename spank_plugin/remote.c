@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* RTLD_DEFAULT */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,6 +245,36 @@ static int check_site(struct plait_remote *remote, spank_t spank,
     return rc;
 }
 
+/* `what`: "unlock" or "lock". After 22.05 slurmstepd holds a lock of Slurm's
+ * authentication while slurm_spank_user_init() runs, and a message to slurmctld
+ * would end it ("Resource deadlock avoided"). Slurm itself lets go of the lock
+ * around slurm_spank_task_init() for the plugins that send one there. */
+static void set_auth(const char *what)
+{
+    char name[32];
+    void *symbol;
+    void (*call)(void);
+
+    snprintf(name, sizeof(name), "auth_setuid_%s", what);
+    symbol = dlsym(RTLD_DEFAULT, name);
+    if (!symbol)
+        return;
+    memcpy(&call, &symbol, sizeof(call));
+    call();
+}
+
+static int check_site_unlocked(struct plait_remote *remote, spank_t spank,
+                               const struct plait_plugstack *plugstack,
+                               struct plait_error *err)
+{
+    int rc;
+
+    set_auth("unlock");
+    rc = check_site(remote, spank, plugstack, err);
+    set_auth("lock");
+    return rc;
+}
+
 int plait_remote_plan_is(spank_t spank, const char *what)
 {
     char text[16];
@@ -322,7 +354,7 @@ plait_remote_create(spank_t spank, const struct plait_options *options,
         goto error;
     }
     if (read_plan(remote, spank, err) < 0 ||
-        check_site(remote, spank, discovery->plugstack, err) < 0 ||
+        check_site_unlocked(remote, spank, discovery->plugstack, err) < 0 ||
         read_master(remote, spank, err) < 0)
         goto error;
     if (options->pin && read_binding(remote, spank, discovery, err) < 0)
