@@ -30,6 +30,18 @@ static int refuse_het(int components, struct plait_error *err)
                              "component, or leave out the layout flags");
 }
 
+/* srun --async (Slurm 26.05) leaves its step to the job's step manager, which
+ * has no plugins. */
+static int refuse_async(const struct plait_slurm_options *slurm,
+                        struct plait_error *err)
+{
+    if (!slurm->async)
+        return 0;
+    return plait_errorf(err, "srun --async ends before its step can be "
+                             "planned; start srun in the background instead "
+                             "(srun ... &), or leave out the layout flags");
+}
+
 /* With --gpus-per-task each task sees one GPU, and NCCL loses peer-to-peer
  * copies between the GPUs of a node. */
 static int check_gpus(const struct plait_options *options,
@@ -103,7 +115,7 @@ int plait_local_check(const struct plait_options *options,
     int rc = 0;
 
     plait_slurm_options_read(&slurm);
-    if (refuse_het(components, err) < 0 ||
+    if (refuse_het(components, err) < 0 || refuse_async(&slurm, err) < 0 ||
         plait_spares_subtract(options, &slurm, err) < 0 ||
         check_gpus(options, &slurm, err) < 0 ||
         plait_job_request_open(&request, options, site, err) < 0)

@@ -42,9 +42,8 @@ static struct {
     unsigned named;     /* flags given to this command itself */
     int job_tasks;      /* of the job that this command runs in; 0: unknown */
     int components;     /* of the requested job, counted so far */
-    int declined;
-    int entries; /* how often plugstack.conf lists this file */
-    int ignored; /* another file of this plugin does the work */
+    int entries;        /* how often plugstack.conf lists this file */
+    int ignored;        /* another file of this plugin does the work */
     unsigned calls[NPHASES];
     uint16_t ports[2]; /* SrunPortRange; 0: any */
     struct plait_agreement *agreement;
@@ -244,7 +243,8 @@ static int may_decline(int tasks, const struct plait_error *err)
                "task%s, which starts without one (%s)",
                tasks, tasks == 1 ? "" : "s", err->text);
     state.options.given = 0;
-    state.declined = 1;
+    if (spank_context() == S_CTX_LOCAL)
+        plait_local_decline();
     return 1;
 }
 
@@ -337,8 +337,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
     if (is_surplus(POST_OPT))
         return 0;
     /* Called once for each component of a heterogeneous job. */
-    state.components++;
-    if (context != S_CTX_REMOTE)
+    if (state.components++ == 0 && context != S_CTX_REMOTE)
         plait_local_forget();
     if (context == S_CTX_ALLOCATOR)
         plait_local_mark(0);
@@ -383,8 +382,6 @@ int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
             state.agreement = plait_local_refuse(spank);
         }
     }
-    if (state.declined)
-        plait_local_decline();
     return 0;
 }
 

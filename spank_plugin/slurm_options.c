@@ -54,6 +54,7 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
     options->nodelist = get(arg, "nodelist") != NULL;
     options->relative = get(arg, "relative") != NULL;
     options->interactive = get(arg, "interactive") != NULL;
+    options->async = get(arg, "async") != NULL;
     options->exclude = get(arg, "exclude");
     options->cpus = get(arg, "cpus-per-task");
     options->partition = get(arg, "partition");

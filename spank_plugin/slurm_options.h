@@ -15,6 +15,7 @@ struct plait_slurm_options {
     int nodelist;          /* --nodelist names the nodes */
     int relative;          /* --relative counts them in the job */
     int interactive;       /* this srun starts salloc's shell */
+    int async;             /* this srun ends before its step starts */
     const char *exclude;   /* NULL: not given */
     const char *cpus;      /* --cpus-per-task; NULL: not given */
     const char *partition; /* NULL: not given; the next two too */

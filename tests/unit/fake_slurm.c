@@ -245,6 +245,7 @@ char *slurm_option_get(void *options, const char *name)
         : strcmp(name, "gpus-per-task") == 0   ? slurm.gpus_per_task
         : strcmp(name, "tres-per-task") == 0   ? slurm.tres_per_task
         : strcmp(name, "interactive") == 0     ? slurm.interactive
+        : strcmp(name, "async") == 0           ? slurm.async
         : strcmp(name, "relative") == 0        ? slurm.relative
                                                : NULL;
 

@@ -19,7 +19,7 @@ struct fake_slurm {
     int silent_nodes;      /* 1: slurmctld tells nothing of them */
     /* srun's own options, and those that the plugin set */
     const char *ntasks, *ntasks_per_node, *node_count, *gpus_per_task,
-        *tres_per_task, *interactive, *relative;
+        *tres_per_task, *interactive, *async, *relative;
     char set[256];
     const char *account;
     int killed; /* how often the step was */

@@ -209,6 +209,10 @@ static void test_local(void)
     slurm.interactive = "yes";
     ok(fake_step_in_child(slurm_spank_init_post_opt) == 0,
        "the shell of salloc has no ranks to be refused");
+    slurm.interactive = NULL;
+    slurm.async = "set";
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
+       "a step that starts when srun has ended is refused");
     fake_step_load(S_CTX_ALLOCATOR);
     ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0, "a component");
     fake_slurm_flag("tp", "1");
