@@ -18,6 +18,9 @@ cached
 victim=$(id -u games)
 mkdir -m 755 home
 chown games home
+# Newer Slurm tells a user whose TMPDIR is not writable, as the test's is not.
+mkdir -m 1777 tmp
+export TMPDIR=$work/tmp
 cp "$attack" hostile.py && chmod 755 hostile.py
 ulimit -n "$(ulimit -Hn)" # else 1,024
 
