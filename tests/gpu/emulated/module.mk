@@ -35,6 +35,7 @@ nccl = $(patsubst %,$(out)/comm/%.o,nccl nccl_memory nccl_transfer \
 	nccl_world)
 beside = $(patsubst %,$(out)/beside/%.o,runtime/comm/backend \
 	runtime/comm/nccl/policy kernels/kernels topology/base/error \
+	topology/base/text \
 	topology/base/thread)
 
 all: $(out)/plait_cuda.so $(out)/plait_nccl.so
