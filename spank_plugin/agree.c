@@ -27,8 +27,9 @@ enum { GIVE_UP = 600, LATE = 5, TICK = 1 };
 /* As many names are in the line that refuses a step. */
 enum { NAMES_MOST = 10 };
 
-/* What srun's answer was. */
-enum { OPEN, WENT, REFUSED };
+/* What srun's answer was. UNPLANNED: it has refused a step some of whose tasks
+ * have started all the same. */
+enum { OPEN, WENT, REFUSED, UNPLANNED };
 
 struct plait_agreement {
     struct plait_meeting *meeting; /* NULL: srun itself refuses the step */
@@ -148,6 +149,7 @@ static void refuse_silent(struct plait_agreement *a)
         "started tasks without a plan: Slurm's plait plugin is not there, or "
         "cannot reach srun (see plait doctor)",
         n > NAMES_MOST ? n - NAMES_MOST : 0);
+    atomic_store(&a->answer, UNPLANNED);
     plait_slurm_kill_step(&a->id);
 }
 
@@ -283,7 +285,7 @@ static void finish(int status, void *arg)
     pthread_join(a->thread, NULL);
     a->pid = 0;
     answer = atomic_load(&a->answer);
-    if (answer == REFUSED ? status != 1 : answer == OPEN && status == 0)
+    if (answer == REFUSED ? status != 1 : answer != WENT && status == 0)
         exit(1);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plugin in srun, sbatch and salloc, against a fake Slurm. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,6 +177,16 @@ static void test_silent(void)
     ok(WIFEXITED(status) && WEXITSTATUS(status) == 7,
        "its tasks' status stays");
     MPIR_debug_state = 0;
+    pid = fork();
+    if (pid == 0) {
+        meet();
+        join(0, "no GPU", NULL);
+        exit(128 + SIGTERM); /* Slurm has ended a task */
+    }
+    waitpid(pid, &status, 0);
+    ok(WIFEXITED(status) && WEXITSTATUS(status) == 1,
+       "one that was refused before its tasks ran ends with 1: %d",
+       WEXITSTATUS(status));
     dup2(quiet, STDERR_FILENO);
     close(quiet);
 }
