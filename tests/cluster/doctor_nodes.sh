@@ -64,16 +64,22 @@ check "one with another build" says 0 \
 check "... is said to be mixed" grep -q '^--  mixed .*not all have the same build' said
 on node3 "umount '$work/plugins'"
 
-on node3 "ip route add unreachable $(grep -w node4 slurm/hosts | cut -d' ' -f1)"
+# Each node tries the one that has the next task: Slurm 26.05 deals tasks out in
+# the order of the switches.
+order=$(timeout 240 srun -Q -N4 -n4 bash -c \
+    'echo $SLURM_PROCID $SLURMD_NODENAME' | sort -n | sed 's/.* //' | xargs)
+next=$(sed 's/.*node3 //; s/ .*//' <<<"$order ${order%% *}")
+address=$(grep -w "$next" slurm/hosts | cut -d' ' -f1)
+on node3 "ip route add unreachable $address"
 check "a node that does not reach another" says 1 \
-    $'!!  network .*No route to host; .*9400-9499\n +1 of 4: node3 to node4\n' \
+    $'!!  network .*No route to host; .*9400-9499\n +1 of 4: node3 to '"$next"$'\n' \
     --nodes all
 on node3 "ip route flush type unreachable"
 # Frames to a wrong address are lost, as at a firewall that drops them.
-on node3 "ip neigh replace $(grep -w node4 slurm/hosts | cut -d' ' -f1) \
+on node3 "ip neigh replace $address \
     lladdr 02:00:00:00:00:01 dev eth0 nud permanent"
 check "one whose packets are dropped" says 1 \
-    $'!!  network .*Connection timed out; .*\n +1 of 4: node3 to node4\n' \
+    $'!!  network .*Connection timed out; .*\n +1 of 4: node3 to '"$next"$'\n' \
     --nodes all
 on node3 "ip neigh flush dev eth0 nud permanent"
 
