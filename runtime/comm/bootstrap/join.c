@@ -27,6 +27,9 @@
 #define AGAIN_S 0.005
 #define AGAIN_MOST_S 0.32
 
+/* With the spare ones. */
+enum { PORTS = 2 * PLAIT_RENDEZVOUS_PORTS };
+
 /* The attempts at one port, one after the other. */
 struct attempt {
     int fd; /* -1: none is under way */
@@ -45,8 +48,9 @@ struct visit {
     const struct plait_meeting *m;
     const char *host;
     struct addrinfo *list;
-    int n, failures; /* attempts that have failed in all */
-    struct attempt attempt[PLAIT_RENDEZVOUS_PORTS];
+    int n, near;  /* ports; those that are not spare */
+    int failures; /* attempts that have failed in all */
+    struct attempt attempt[PORTS];
 };
 
 /* -- one attempt ----------------------------------------------------------- */
@@ -195,7 +199,7 @@ static double tend(struct visit *v, double deadline)
 /* One round; NULL: none of the attempts has found the root. */
 static struct attempt *find_root(struct visit *v, double deadline)
 {
-    struct pollfd p[PLAIT_RENDEZVOUS_PORTS];
+    struct pollfd p[PORTS];
     double left = tend(v, deadline) - plait_trace_now();
 
     for (int i = 0; i < v->n; i++) {
@@ -242,14 +246,14 @@ static void say_why(const struct visit *v, struct plait_error *err)
     const struct attempt *first = v->attempt;
     int held = 0, why = first->why ? first->why : ETIMEDOUT;
 
-    for (int i = 0; i < v->n; i++)
+    for (int i = 0; i < v->near; i++)
         held += v->attempt[i].held || v->attempt[i].connected;
-    if (v->n > 1 && held == v->n) {
+    if (v->near > 1 && held == v->near) {
         why = EADDRINUSE;
         plait_errorf(err,
                      "%s: rank %d at %s port %d: other processes listen there "
                      "and at the %d ports after it: set another MASTER_PORT",
-                     m->name, m->root, v->host, first->port, v->n - 1);
+                     m->name, m->root, v->host, first->port, v->near - 1);
     } else {
         plait_errorf(err, "%s: rank %d at %s port %d: %s", m->name, m->root,
                      v->host, first->port,
@@ -270,6 +274,26 @@ static void end_visit(struct visit *v)
     errno = saved;
 }
 
+static void add_port(struct visit *v, int port, double now)
+{
+    v->attempt[v->n] = (struct attempt){
+        .fd = -1, .port = port, .again = now + v->n * NEXT_S, .pause = AGAIN_S};
+    v->n++;
+}
+
+/* A spare port is tried when the ones before have had their time, as the root
+ * takes it where they are held. */
+static void list_ports(struct visit *v, int port, int ports, double now)
+{
+    for (int i = 0; i < ports && i < PLAIT_RENDEZVOUS_PORTS && port + i < 65536;
+         i++)
+        add_port(v, port + i, now);
+    v->near = v->n;
+    for (int i = 0; i < PLAIT_RENDEZVOUS_PORTS && ports > 1; i++)
+        if (plait_rendezvous_spare(v->m, i))
+            add_port(v, plait_rendezvous_spare(v->m, i), now);
+}
+
 int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                           int port, int ports, struct plait_error *err)
 {
@@ -278,12 +302,7 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
     int fd = -1, failures;
     struct attempt *root;
 
-    for (; v.n < ports && v.n < PLAIT_RENDEZVOUS_PORTS && port + v.n < 65536;
-         v.n++)
-        v.attempt[v.n] = (struct attempt){.fd = -1,
-                                          .port = port + v.n,
-                                          .again = now + v.n * NEXT_S,
-                                          .pause = AGAIN_S};
+    list_ports(&v, port, ports, now);
     do {
         failures = v.failures;
         root = find_root(&v, deadline);

@@ -17,6 +17,10 @@
 
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/trace/trace.h"
+#include "topology/base/proof.h"
+
+/* What spare ports are chosen from: those that users may have. */
+enum { SPARE_FIRST = 10000, SPARE_PORTS = 50000 };
 
 /* -- sockets ------------------------------------------------------------- */
 
@@ -107,6 +111,35 @@ int plait_rendezvous_listen(int *port)
         fd = listen_at(*port + i);
     if (fd >= 0)
         *port = port_of(fd);
+    return fd;
+}
+
+int plait_rendezvous_spare(const struct plait_meeting *m, int i)
+{
+    unsigned char text[16] = "port", proof[PLAIT_PROOF_SIZE];
+    uint16_t number;
+
+    if (!*m->secret || strcmp(m->secret, PLAIT_NO_SECRET) == 0)
+        return 0;
+    text[4] = (unsigned char)i;
+    memcpy(text + 8, &m->key, sizeof(m->key));
+    if (plait_proof_make(m->secret, text, sizeof(text), proof) < 0)
+        return 0;
+    memcpy(&number, proof, sizeof(number));
+    return SPARE_FIRST + number % SPARE_PORTS;
+}
+
+int plait_rendezvous_listen_for(const struct plait_meeting *m, int *port)
+{
+    int fd = plait_rendezvous_listen(port), saved = errno, spare;
+
+    for (int i = 0; fd < 0 && i < PLAIT_RENDEZVOUS_PORTS; i++) {
+        spare = plait_rendezvous_spare(m, i);
+        fd = spare ? listen_at(spare) : -1;
+    }
+    if (fd >= 0)
+        *port = port_of(fd);
+    errno = saved;
     return fd;
 }
 

@@ -13,7 +13,8 @@
  * listens and others connect to it. Both ends prove that they know the step's
  * secret, which itself is never sent: a foreign process cannot join the group,
  * and to block it must hold all ports at which the root may listen before it
- * does. Where the secret is PLAIT_NO_SECRET, whoever can connect can join. */
+ * does, the spare ones of which it cannot know. Where the secret is
+ * PLAIT_NO_SECRET, whoever can connect can join. */
 
 struct plait_meeting {
     const char *name; /* of the group, for errors */
@@ -49,15 +50,23 @@ struct plait_meeting {
 #define PLAIT_RENDEZVOUS_PORTS 8
 int plait_rendezvous_listen(int *port);
 
+/* Who sees at which port a step is about to listen can hold all of these. As
+ * many spare ports follow from the secret, so that nobody else knows them
+ * beforehand: number i, or 0 where there is no secret. */
+int plait_rendezvous_spare(const struct plait_meeting *m, int i);
+/* The same as listen, or at a spare port where all from *port on are held. */
+int plait_rendezvous_listen_for(const struct plait_meeting *m, int *port);
+
 /* For the root: waits for those ranks behind it whose fds[rank] is -1;
  * fds[rank] becomes the connection to each. Other entries stay. -1 with errno
  * ESTALE: the others go on without this process (notice.h). */
 int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
                             int *fds, struct plait_error *err);
 /* For the others: a connection to the root, which listens, now or later, on one
- * of `ports` ports from `port` on, PLAIT_RENDEZVOUS_PORTS at most. A port whose
- * holder does not answer does not keep it from the others: only who holds all
- * of them does. -1 with errno, EADDRINUSE in that case, and err. */
+ * of `ports` ports from `port` on, PLAIT_RENDEZVOUS_PORTS at most; where they
+ * are several, on a spare port too. A port whose holder does not answer does
+ * not keep it from the others. -1 with errno, EADDRINUSE where others held all
+ * but the spare ones, and err. */
 int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                           int port, int ports, struct plait_error *err);
 

@@ -148,7 +148,7 @@ static int gather_world(struct plait_tcp_lines *l,
         fds[i] = -1;
     /* For a moment rank 0 has a connection to each of the others. */
     plait_files_allow((size_t)m->size);
-    listener = plait_rendezvous_listen(&port);
+    listener = plait_rendezvous_listen_for(m, &port);
     if (listener < 0)
         plait_errorf(err, "world: MASTER_PORT %d and the %d after it: %s",
                      first, PLAIT_RENDEZVOUS_PORTS - 1, strerror(errno));
