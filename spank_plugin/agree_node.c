@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* pipe2 */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,6 +29,22 @@ struct word {
     int port;
 };
 
+/* An address of the environment. Slurm writes numbers; a name, which only a
+ * user can have put there, is not looked up: that can take minutes in
+ * slurmstepd, where no signal ends it. */
+static int get_address(spank_t spank, const char *name,
+                       char host[PLAIT_MEETING_HOST])
+{
+    unsigned char number[16];
+
+    if (plait_remote_get_env(spank, name, host, PLAIT_MEETING_HOST) < 0)
+        return -1;
+    return inet_pton(AF_INET, host, number) == 1 ||
+                   inet_pton(AF_INET6, host, number) == 1
+               ? 0
+               : -1;
+}
+
 /* Where srun listens: at the address from which it launched the step. *version:
  * that of its meetings, PLAIT_MEETING_VERSION here. */
 static int find_place(spank_t spank, struct plait_meeting_place *place,
@@ -42,11 +59,9 @@ static int find_place(spank_t spank, struct plait_meeting_place *place,
                version) < 2)
         return -1;
     place->quiet = PLAIT_AGREE_QUIET;
-    if (plait_remote_get_env(spank, "SLURM_LAUNCH_NODE_IPADDR", place->host,
-                             sizeof(place->host)) == 0)
+    if (get_address(spank, "SLURM_LAUNCH_NODE_IPADDR", place->host) == 0)
         return 0;
-    return plait_remote_get_env(spank, "SLURM_SRUN_COMM_HOST", place->host,
-                                sizeof(place->host));
+    return get_address(spank, "SLURM_SRUN_COMM_HOST", place->host);
 }
 
 int plait_agreement_exists(spank_t spank)

@@ -124,8 +124,8 @@ fi
 # asks, and cancels the step: Slurm would drain the node.
 if command -v python3 >/dev/null; then
     cat >host.py <<'END'
-# Listens for a node, and either sends it line ends for ever (signs), or never
-# lets the kernel accept it (full). Says which port it has.
+# Listens for a node, and either sends it line ends for ever (signs; slow: one in
+# 9 seconds), or never lets the kernel accept it (full). Says which port it has.
 import socket, sys, time
 s = socket.socket()
 s.bind(("", 0))
@@ -142,11 +142,12 @@ if crowd:
 guest, _ = s.accept()
 for _ in range(300):
     guest.send(b"\n")
-    time.sleep(1)
+    time.sleep(9 if sys.argv[1] == "slow" else 1)
 END
     sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
         >slurm/bare.conf
-    # held HOW: seconds until node1 is idle after the step was cancelled
+    # held HOW VERSION: seconds until node1 is idle after the step was
+    # cancelled; VERSION of the meetings, of which 1 proves nothing
     held()
     {
         local fake began
@@ -157,13 +158,10 @@ END
         env SLURM_CONF="$PWD/slurm/bare.conf" _SLURM_SPANK_OPTION_plait_tp=1 \
             SLURM_PLAIT_PLAN=1/1.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*1 \
             SLURM_PLAIT_MASTER=127.0.0.1:61234 SLURM_PLAIT_KEEP= \
-            SLURM_PLAIT_AGREE="$(cat port):00000000000000000000000000000000" \
+            SLURM_PLAIT_AGREE="$(cat port):$(printf '%032d' 0):$2" \
             srun -w node1 -n1 true >held.out 2>&1 &
-        if [ "$1" = full ]; then
-            until_true eval '[ -n "$(steps)" ]'
-        else
-            until_true eval '[ -n "$(waiting)" ]'
-        fi
+        until_true eval '[ -n "$(steps)" ]'
+        [ "$1$2" != signs2 ] || until_true eval '[ -n "$(waiting)" ]'
         scancel --user="$(id -un)"
         began=$SECONDS
         until_true eval '[ -z "$(steps)" ] &&
@@ -174,7 +172,8 @@ END
     }
     until_true quiet
     # KillWait is 2 here; a node takes 10 to give up a silent host.
-    for how in signs full; do
+    for how in "signs 2" "full 2" "slow 2" "signs 1" "full 1" "slow 1"; do
+        # shellcheck disable=SC2086
         seconds=$(held $how 2>/dev/null)
         check "a fake srun ($how) holds a cancelled step no longer: $seconds s" \
             [ "$seconds" -le 20 ]

@@ -20,6 +20,7 @@ enum {
     PLAIT_MEETING_SAID = 512,
     PLAIT_MEETING_ANSWER = 65536,
     PLAIT_MEETING_TOKEN = 65,
+    PLAIT_MEETING_HOST = 256,
     PLAIT_MEETING_HERE = 64
 };
 
@@ -84,7 +85,7 @@ void plait_meeting_cancel(struct plait_meeting *meeting);
 
 /* Where a member connects to. */
 struct plait_meeting_place {
-    char host[256], token[PLAIT_MEETING_TOKEN];
+    char host[PLAIT_MEETING_HOST], token[PLAIT_MEETING_TOKEN];
     char here[PLAIT_MEETING_HERE]; /* not "": the socket name on this machine,
                                       instead of host and port */
     int port;
