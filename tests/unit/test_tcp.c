@@ -578,6 +578,7 @@ static void test_no_secret(void)
 {
     struct plait_launch l = launch_at(0, 2, free_port());
     struct plait_error err = {""}, none = {""};
+    struct plait_comm *c;
     pid_t peer;
     int status;
 
@@ -592,9 +593,10 @@ static void test_no_secret(void)
         l.rank = 1;
         _exit(plait_comm_meet(PLAIT_COMM_SOCKET, &l, &err) == NULL);
     }
-    ok(plait_comm_meet(PLAIT_COMM_SOCKET, &l, &none) != NULL,
-       "unless that is said by name: ranks meet%s%s", *none.text ? ": " : "",
-       none.text);
+    c = plait_comm_meet(PLAIT_COMM_SOCKET, &l, &none);
+    ok(c != NULL, "unless that is said by name: ranks meet%s%s",
+       *none.text ? ": " : "", none.text);
+    plait_comm_destroy(c);
     waitpid(peer, &status, 0);
 }
 
