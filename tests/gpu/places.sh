@@ -128,8 +128,10 @@ layout() {
 
 # ---------------------------------------------------------------------------
 
-real=$(sed -n 's/^NVCC = //p' "$top_builddir/Makefile")
-real=$(readlink -f "$(dirname "$real")/..")
+# nvcc itself says where its toolkit is: what is found in PATH may be a script.
+nvcc=$(sed -n 's/^NVCC = //p' "$top_builddir/Makefile")
+real=$("$nvcc" --dryrun -x cu -E /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
+real=$(readlink -f "${real:-/nonexistent}")
 for part in bin/nvcc nvvm include/cuda_runtime_api.h include/nccl.h \
     include/cudnn_graph.h lib64/libnccl.so.2 lib64/libcudnn.so.9; do
     [ -e "$real/$part" ] ||
