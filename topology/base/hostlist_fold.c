@@ -100,7 +100,8 @@ char *plait_hostlist_fold(const char *const *names, int n)
         free(sorted);
         return NULL;
     }
-    memcpy(sorted, names, (size_t)n * sizeof(*sorted));
+    for (int i = 0; i < n; i++)
+        sorted[i] = (char *)names[i];
     qsort(sorted, (size_t)n, sizeof(*sorted), compare);
     for (int i = 0; i < n;)
         i += fold_stem(out, sorted, n, i);
