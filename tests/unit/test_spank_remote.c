@@ -131,10 +131,11 @@ static int user_init(void *unused)
 static void test_contained(void)
 {
     enum { STACK = 1 << 20, FILES = 16 };
-    char *stack = malloc(STACK);
+    static char *volatile stack; /* is not lost where the other process ends */
     int fds[FILES], status = 1, open_still = 0;
     pid_t pid;
 
+    stack = malloc(STACK);
     fake_step_start();
     slurm.nodeid = 0;
     pid =

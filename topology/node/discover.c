@@ -148,6 +148,8 @@ static void discover_in_child(void *arg, int fd)
     }
     say(fd, xml ? xml : err.text, xml ? size - 1 : strlen(err.text),
         xml != NULL);
+    free(xml);
+    plait_node_destroy(node);
 }
 
 /* The child's answer without the "+". */
