@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/text.h"
+
 enum { OP_BITS = 4, TYPE_BITS = 4, REDUCTION_BITS = 2, ROOT_BITS = 18 };
 enum {
     TYPE_AT = OP_BITS,
@@ -71,14 +73,12 @@ bool plait_call_same(const struct plait_call *a, const struct plait_call *b)
             strncmp(a->place, b->place, sizeof(a->place)) == 0);
 }
 
-/* Up to the end of its array, and what can be printed. */
+/* Up to the end of its array. */
 static void copy_place(char place[24], const struct plait_call *call)
 {
     memcpy(place, call->place, 24);
     place[23] = '\0';
-    for (; *place; place++)
-        if (*place < ' ' || *place > '~')
-            *place = '?';
+    plait_text_clean(place);
 }
 
 /* `fully`: the operation and its size alone do not tell the two apart. */

@@ -225,21 +225,22 @@ static int check_unplanned(get_fn *get, void *arg, struct plait_error *err)
     const char *plan = get(arg, PLAIT_ENV_PLAN);
     const char *flags = get(arg, PLAIT_ENV_FLAGS);
 
-    errno = EINVAL;
     if (plan && *plan && strcmp(plan, PLAIT_NO_PLAN) != 0)
-        return plait_errorf(err,
-                            "srun planned this step, but PLAIT_RANK is not "
-                            "set: this node lacks Slurm's plait plugin (see "
-                            "plait doctor)");
-    if (!plan && flags && *flags && get(arg, "SLURM_STEP_ID"))
-        return plait_errorf(
+        plait_errorf(err, "srun planned this step, but PLAIT_RANK is not "
+                          "set: this node lacks Slurm's plait plugin (see "
+                          "plait doctor)");
+    else if (!plan && flags && *flags && get(arg, "SLURM_STEP_ID"))
+        plait_errorf(
             err,
             "the job was submitted with the flags %.60s, but "
             "this step has no plan: the node of its srun lacks "
             "Slurm's plait plugin (see plait doctor); unset " PLAIT_ENV_FLAGS
             " to start without a plan",
             flags);
-    return 0;
+    else
+        return 0;
+    errno = EINVAL;
+    return -1;
 }
 
 int plait_launch_read(struct plait_launch *launch,

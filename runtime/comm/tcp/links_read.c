@@ -12,6 +12,7 @@
 #include "runtime/comm/tcp/links_meet.h"
 #include "runtime/comm/tcp/links_private.h"
 #include "runtime/trace/trace.h"
+#include "topology/base/text.h"
 
 /* How much is read from one peer before the others have their turn. */
 #define BUDGET ((size_t)256 << 10)
@@ -263,9 +264,7 @@ static void hear_news(struct plait_links *l, struct plait_wire *w)
     uint64_t rank = w->head.group;
 
     w->news[w->heard.bytes] = '\0';
-    for (char *c = w->news; *c; c++)
-        if (*c < ' ' || *c > '~')
-            *c = '?';
+    plait_text_clean(w->news);
     plait_links_hear(l, rank < (uint64_t)l->size ? (int)rank : w->peer,
                      w->differs, w->news);
 }

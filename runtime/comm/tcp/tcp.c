@@ -19,6 +19,7 @@
 #include "runtime/comm/bootstrap/rendezvous.h"
 #include "runtime/comm/bootstrap/tcp_meet.h"
 #include "topology/base/hash.h"
+#include "topology/base/text.h"
 
 /* In front of every message: who sends it, and what it has entered. After one
  * with `why` not 0 come so many bytes of text: the sender has given up. */
@@ -177,9 +178,7 @@ static int hear(struct tcp_comm *c, int fd, int from, struct tcp_head *there)
             c->base.name,
             (struct plait_caller){there->rank, there->host, &there->call}, here,
             why, sizeof(why));
-    for (char *at = why; *at; at++)
-        if (*at < ' ' || *at > '~')
-            *at = '?';
+    plait_text_clean(why);
     return refuse(c, there->why == 0 || there->differ, why);
 }
 
