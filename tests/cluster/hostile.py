@@ -8,7 +8,8 @@ usage: hostile.py storm UID AT_ONCE LOG [SIZE]
            does not stand that. SIZE: each goes to a MASTER_PORT, is the beginning
            of a right greeting of a job of that many ranks, and stays
        hostile.py pry UID
-           opens the memory and the files of UID's processes; prints what opened
+           reads the environment, the memory map and the open files of UID's
+           processes, and traces them; prints what it gets
        hostile.py seek PATH...
            prints the files below each PATH that can be read and have the text
            of standard input
@@ -217,11 +218,12 @@ def owned(uid):
             continue
 
 
-def opens(path):
+def reads(path):
+    """Whether there is something to be read: the files of a process that ends
+    open for everybody, and are empty."""
     try:
         with open(path, "rb") as file:
-            file.read(1)
-        return True
+            return file.read(1) != b""
     except OSError:
         return False
 
@@ -230,9 +232,9 @@ def pry(uid):
     libc, n = ctypes.CDLL(None, use_errno=True), 0
     for pid in owned(uid):
         n += 1
-        for name in ("environ", "maps", "mem", "auxv", "stack", "syscall"):
-            if opens(f"/proc/{pid}/{name}"):
-                print(f"{name} of process {pid} opens")
+        for name in ("environ", "maps", "auxv", "stack", "syscall"):
+            if reads(f"/proc/{pid}/{name}"):
+                print(f"{name} of process {pid} can be read")
         try:
             print(f"files of process {pid}:", os.listdir(f"/proc/{pid}/fd"))
         except OSError:

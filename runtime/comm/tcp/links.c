@@ -17,6 +17,7 @@
 #include "runtime/trace/trace.h"
 #include "topology/base/files.h"
 #include "topology/base/hash.h"
+#include "topology/base/text.h"
 
 /* The longest time a goodbye may take, whatever the peers do. */
 #define LINGER_S 2
@@ -72,6 +73,7 @@ static void give_up(struct plait_links *l, uint64_t lost, bool differ,
     if (!atomic_compare_exchange_strong(&l->state, &good, PLAIT_LINKS_FAILING))
         return;
     snprintf(l->why, sizeof(l->why), "%s", why);
+    plait_text_clean(l->why); /* the end of a long text may be half a letter */
     l->differ = differ;
     news.head.tag = tell ? strlen(l->why) : 0;
     memcpy(news.why, l->why, sizeof(news.why));
