@@ -113,13 +113,9 @@ struct plait_share {
 /* Reads ahead on a thread: the micro-batches of `share`, in order, about three
  * steps of at most `most` of them. */
 struct plait_loader;
-struct plait_loader *plait_loader_create(struct plait_dataset *ds,
-                                         uint64_t seed, int seq_len, int vocab,
-                                         const struct plait_share *share,
-                                         int most, struct plait_error *err);
-/* The same for n datasets, mixed by their weights (blend.h): each is shuffled
- * by itself, with epochs of its own. `end_token` ends a document; -1: documents
- * are not told apart. */
+/* For n datasets, mixed by their weights (blend.h): each is shuffled by itself,
+ * with epochs of its own. One dataset needs no weights (NULL). `end_token` ends
+ * a document; -1: documents are not told apart. */
 struct plait_loader *plait_loader_create_blend(
     struct plait_dataset *const *ds, const double *weights, int n,
     uint64_t seed, int seq_len, int vocab, int32_t end_token,

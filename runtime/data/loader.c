@@ -275,15 +275,6 @@ error:
     return NULL;
 }
 
-struct plait_loader *plait_loader_create(struct plait_dataset *ds,
-                                         uint64_t seed, int seq_len, int vocab,
-                                         const struct plait_share *share,
-                                         int most, struct plait_error *err)
-{
-    return plait_loader_create_blend(&ds, NULL, 1, seed, seq_len, vocab, -1,
-                                     share, most, err);
-}
-
 struct plait_loader *
 plait_loader_create_images(const struct plait_dataset *ds, uint64_t seed,
                            const struct plait_image_form *form,

@@ -225,11 +225,6 @@ int plait_replicas_count(const struct plait_replicas *r)
     return plait_comm_size(r->dp) * r->learners;
 }
 
-int plait_replicas_learners(const struct plait_replicas *r)
-{
-    return r->learners;
-}
-
 /* -- switching weights ---------------------------------------------------- */
 
 static int copy_weights(struct plait_replicas *r, float *to, const float *from)

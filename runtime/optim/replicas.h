@@ -29,8 +29,6 @@ void plait_replicas_destroy(struct plait_replicas *r);
 
 /* Number of replicas, over all dp coordinates. */
 int plait_replicas_count(const struct plait_replicas *r);
-/* Number of replicas that this rank trains. */
-int plait_replicas_learners(const struct plait_replicas *r);
 
 /* Call after loading a checkpoint of `step` steps with every replica's
  * state. */

@@ -374,6 +374,15 @@ static void permutation(void)
        "2^60 samples");
 }
 
+static struct plait_loader *create_loader(struct plait_dataset *ds, int seq_len,
+                                          int vocab,
+                                          const struct plait_share *share,
+                                          int most, struct plait_error *err)
+{
+    return plait_loader_create_blend(&ds, NULL, 1, 3, seq_len, vocab, -1, share,
+                                     most, err);
+}
+
 static void loader(void)
 {
     struct plait_error err;
@@ -385,8 +394,8 @@ static void loader(void)
     const int32_t *in, *out, *in2, *out2;
     int step, i, good = 1;
 
-    whole = plait_loader_create(ds, 3, 4, 41, &all, 1, &err);
-    half = plait_loader_create(ds, 3, 4, 41, &part, 1, &err);
+    whole = create_loader(ds, 4, 41, &all, 1, &err);
+    half = create_loader(ds, 4, 41, &part, 1, &err);
     for (step = 0; step < 40; step++) {
         good &= plait_loader_next(whole, 1, &err) == 0;
         plait_loader_get(whole, 0, &in, &out);
@@ -403,7 +412,7 @@ static void loader(void)
 
     /* 1, 2, ... 7 micro-batches per step, repeatedly */
     part = (struct plait_share){.start = 5, .stride = 2, .count = 2};
-    half = plait_loader_create(ds, 3, 4, 41, &part, 7, &err);
+    half = create_loader(ds, 4, 41, &part, 7, &err);
     for (good = 1, step = 0; step < 60; step++) {
         int n = 1 + step % 7, start = step / 7 * 28 + n * (n - 1) / 2;
 
@@ -417,13 +426,13 @@ static void loader(void)
     plait_loader_destroy(whole);
     plait_loader_destroy(half);
 
-    whole = plait_loader_create(ds, 3, 4, 20, &all, 1, &err);
+    whole = create_loader(ds, 4, 20, &all, 1, &err);
     ok(plait_loader_next(whole, 1, &err) == -1 && errno == ERANGE &&
            strstr(err.text, "outside the vocabulary of 20"),
        "%s", err.text);
     ok(plait_loader_next(whole, 1, &err) == -1, "and again");
     plait_loader_destroy(whole);
-    ok(!plait_loader_create(ds, 3, 41, 41, &all, 1, &err) &&
+    ok(!create_loader(ds, 41, 41, &all, 1, &err) &&
            strstr(err.text, "41 tokens are too few for one sequence of 41"),
        "%s", err.text);
     plait_dataset_destroy(ds);

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule_check.h"
 #include "tap.h"
-#include "topology/job/schedule.h"
 
 enum { MAX_P = 64 };
 
@@ -129,7 +129,7 @@ static int try_one(enum plait_schedule_kind kind, int p, int v, int m)
              err.text);
         return 0;
     }
-    if (plait_schedule_check(s, p, &err) < 0) {
+    if (check_schedule(s, p, &err) < 0) {
         diag("%s p %d v %d m %d: %s", plait_schedule_names[kind], p, v, m,
              err.text);
         goto done;
@@ -281,8 +281,8 @@ static void broken(void)
     do {                                                                     \
         plait_schedule_create_all(PLAIT_SCHEDULE_1F1B, 4, 1, 8, s, &err);    \
         what;                                                                \
-        ok(plait_schedule_check(s, 4, &err) == -1 && strstr(err.text, says), \
-           "%s", err.text);                                                  \
+        ok(check_schedule(s, 4, &err) == -1 && strstr(err.text, says), "%s", \
+           err.text);                                                        \
         destroy(s, 4);                                                       \
     } while (0)
 
@@ -305,8 +305,7 @@ static void broken(void)
     plait_schedule_create_all(PLAIT_SCHEDULE_NAIVE, 4, 1, 8, s, &err);
     move(s[3], find(s[3], PLAIT_RECV_FORWARD, 1), 0);
     move(s[3], 1, 0);
-    ok(plait_schedule_check(s, 4, &err) == -1 &&
-           strstr(err.text, "waits for ever"),
+    ok(check_schedule(s, 4, &err) == -1 && strstr(err.text, "waits for ever"),
        "%s", err.text);
     destroy(s, 4);
 
@@ -318,7 +317,7 @@ static void broken(void)
 
             move(s[i], j, s[i]->nactions - 1);
             s[i]->nactions--;
-            caught += plait_schedule_check(s, 4, &err) == -1;
+            caught += check_schedule(s, 4, &err) == -1;
             tried++;
             s[i]->nactions++;
             move(s[i], s[i]->nactions - 1, j);

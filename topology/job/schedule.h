@@ -92,15 +92,6 @@ int plait_schedule_slots(enum plait_schedule_kind kind, int stages, int chunks,
 int plait_schedule_held(enum plait_schedule_kind kind, int stages, int chunks,
                         int microbatches, int rank);
 
-/* For the tests: prove that the lists of all ranks 0 .. p-1 run to the end
- * together: every receive has its send, in the same order on both sides; no
- * ranks wait for each other in a circle, even if every group of messages blocks
- * until each of them is matched on the peer; each (chunk, micro-batch) goes
- * forward and backward once and in order, and no more than `peak` activations
- * are held. 0, or -1 and what is wrong where. */
-int plait_schedule_check(struct plait_schedule *const *ranks, int n,
-                         struct plait_error *err);
-
 #ifdef __cplusplus
 }
 #endif

@@ -69,13 +69,6 @@ double plait_cost_bucket(double mib, int inside, int across,
     return fmin(fmax(bytes, BUCKET_LEAST), BUCKET_MOST);
 }
 
-double plait_cost_alltoall(int n, double bytes, double alpha, double bandwidth)
-{
-    if (n < 2)
-        return 0;
-    return (n - 1) * alpha + (double)(n - 1) / n * bytes / bandwidth;
-}
-
 double plait_cost_message(double bytes, double alpha, double bandwidth)
 {
     return alpha + bytes / bandwidth;

@@ -72,7 +72,6 @@ double plait_cost_allreduce_hierarchical(int inside, int across, double bytes,
  * the backward pass, and bf16 copies of two of them are kept. */
 double plait_cost_bucket(double mib, int inside, int across,
                          const struct plait_gpu_type *gpu);
-double plait_cost_alltoall(int n, double bytes, double alpha, double bandwidth);
 double plait_cost_message(double bytes, double alpha, double bandwidth);
 
 #ifdef __cplusplus

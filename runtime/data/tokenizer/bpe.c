@@ -117,11 +117,6 @@ int plait_bpe_finish(struct plait_bpe *bpe, bool whole_words)
     return 0;
 }
 
-int32_t plait_bpe_byte(const struct plait_bpe *bpe, unsigned char byte)
-{
-    return bpe->byte[byte];
-}
-
 int32_t plait_bpe_find(const struct plait_bpe *bpe, const char *text,
                        size_t size)
 {

@@ -31,8 +31,6 @@ int plait_bpe_add_merge(struct plait_bpe *bpe, int32_t left, int32_t right,
  * the merges would make ("ignore_merges"). -1 with ENOMEM. */
 int plait_bpe_finish(struct plait_bpe *bpe, bool whole_words);
 
-/* The token of a single byte; -1 if it has none. */
-int32_t plait_bpe_byte(const struct plait_bpe *bpe, unsigned char byte);
 /* The token whose bytes these are; -1 if there is none. */
 int32_t plait_bpe_find(const struct plait_bpe *bpe, const char *text,
                        size_t size);

@@ -3,10 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "topology/job/schedule.h"
-
-/* The proof that a set of action lists is right. It knows nothing of how the
- * lists were made: it follows from the meaning of the actions alone. */
+#include "schedule_check.h"
 
 /* How far a (chunk, micro-batch) has come on its rank. */
 enum {
@@ -411,8 +408,8 @@ memory:
     return plait_errorf(err, "out of memory");
 }
 
-int plait_schedule_check(struct plait_schedule *const *ranks, int n,
-                         struct plait_error *err)
+int check_schedule(struct plait_schedule *const *ranks, int n,
+                   struct plait_error *err)
 {
     int rank;
 
