@@ -24,9 +24,10 @@ static int parse_number(const char *text)
     return *end || value > 1048576 ? 0 : (int)value;
 }
 
-void plait_slurm_options_fill(struct plait_slurm_options *options,
-                              const char *(*get)(void *arg, const char *name),
-                              void *arg)
+/* From what `get` says of an option (NULL: not given). */
+static void fill_options(struct plait_slurm_options *options,
+                         const char *(*get)(void *arg, const char *name),
+                         void *arg)
 {
     static const char *const gpus[] = {"gpus-per-node", "gpus", "gres",
                                        "gpus-per-socket"};
@@ -112,7 +113,7 @@ void plait_slurm_options_read(struct plait_slurm_options *options)
 
     memset(options, 0, sizeof(*options));
     if (find_option_calls(&calls) == 0)
-        plait_slurm_options_fill(options, get_option, &calls);
+        fill_options(options, get_option, &calls);
 }
 
 void plait_slurm_options_set_default(const char *name, const char *value)

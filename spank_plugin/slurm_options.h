@@ -26,11 +26,6 @@ struct plait_slurm_options {
 
 void plait_slurm_options_read(struct plait_slurm_options *options);
 
-/* The same, from what `get` says of an option (NULL: not given). */
-void plait_slurm_options_fill(struct plait_slurm_options *options,
-                              const char *(*get)(void *arg, const char *name),
-                              void *arg);
-
 /* Set one of Slurm's own options, unless the user or the environment did. Does
  * nothing where this Slurm has no function for it. */
 void plait_slurm_options_set_default(const char *name, const char *value);

@@ -45,7 +45,7 @@ static void conv_clear(struct conv *v)
     memset(v, 0, sizeof(*v));
 }
 
-struct cpu_convs *cpu_convs_create(void)
+static struct cpu_convs *create_convs(void)
 {
     struct cpu_convs *s = calloc(1, sizeof(*s));
 
@@ -253,7 +253,7 @@ static struct conv *find(struct plait_queue *q, const struct plait_conv *c,
     dnnl_status_t rc;
 
     if (s == NULL)
-        s = q->cpu->convs = cpu_convs_create();
+        s = q->cpu->convs = create_convs();
     if (s == NULL) {
         plait_queue_fail(&q->head, ENOMEM, "oneDNN: out of memory");
         return NULL;

@@ -10,7 +10,6 @@
 /* The compiled convolutions of a queue, each created when its shape first
  * occurs. */
 struct cpu_convs;
-struct cpu_convs *cpu_convs_create(void);
 void cpu_convs_destroy(struct cpu_convs *convs);
 
 int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,

@@ -20,7 +20,7 @@
 
 #include "kernels/kernels.h"
 
-const char *const cpu_isa_names[CPU_NISA] = {
+static const char *const names[CPU_NISA] = {
     "base", "avx2", "avx512", "avx512bf16", "amx", "neon", "sve"};
 
 static struct {
@@ -46,7 +46,8 @@ static int has_amx_bf16(void)
     return (eax & state) == state;
 }
 
-enum cpu_isa cpu_isa_best(void)
+/* The best one that both processor and system support. */
+static enum cpu_isa best_isa(void)
 {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
@@ -87,7 +88,8 @@ static int has_sve_of(int bytes)
 }
 #endif
 
-enum cpu_isa cpu_isa_best(void)
+/* The best one that both processor and system support. */
+static enum cpu_isa best_isa(void)
 {
 #ifdef HAVE_ARM_VECTORS
     if (has_sve_of(32))
@@ -111,7 +113,7 @@ static int find_name(const char *name)
 {
     int i = 0;
 
-    while (i < CPU_NISA && strcmp(name, cpu_isa_names[i]) != 0)
+    while (i < CPU_NISA && strcmp(name, names[i]) != 0)
         i++;
     return i;
 }
@@ -126,7 +128,7 @@ static int has_isa(enum cpu_isa best, enum cpu_isa isa)
 static void choose(void)
 {
     const char *wanted = getenv("PLAIT_CPU_ISA");
-    enum cpu_isa best = cpu_isa_best();
+    enum cpu_isa best = best_isa();
     int isa;
 
     chosen.isa = best;
@@ -143,7 +145,7 @@ static void choose(void)
     if (!has_isa(best, isa)) {
         snprintf(chosen.why, sizeof(chosen.why),
                  "PLAIT_CPU_ISA=%s: this processor has no more than %s", wanted,
-                 cpu_isa_names[best]);
+                 names[best]);
         return;
     }
     chosen.isa = isa;
@@ -171,7 +173,7 @@ const char *plait_cpu_isa(const char **why)
     enum cpu_isa isa = cpu_isa();
 
     if (chosen.why[0] == '\0')
-        return cpu_isa_names[isa];
+        return names[isa];
     if (why != NULL)
         *why = chosen.why;
     errno = EINVAL;

@@ -15,10 +15,6 @@ enum cpu_isa {
     CPU_NISA
 };
 
-extern const char *const cpu_isa_names[CPU_NISA];
-
-/* The best one that both processor and system support. */
-enum cpu_isa cpu_isa_best(void);
 /* The one in use: what PLAIT_CPU_ISA names, or the best if that is unset or not
  * available. oneDNN is limited to the same. */
 enum cpu_isa cpu_isa(void);

@@ -406,10 +406,6 @@ int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,
                         const struct plait_operand *dout,
                         const struct plait_operand *inp);
-int plait_linear_weight_rows(const struct plait_work *w,
-                             const struct plait_matrix *matrix, size_t bias,
-                             const struct plait_operand *dout,
-                             const struct plait_operand *inp, size_t rows);
 
 /* The same without bias and never in fp8: for head and router. */
 int plait_product_weight(const struct plait_work *w,

@@ -132,10 +132,10 @@ int plait_product_weight(const struct plait_work *w,
                                           matrix->C);
 }
 
-int plait_linear_weight_rows(const struct plait_work *w,
-                             const struct plait_matrix *matrix, size_t bias,
-                             const struct plait_operand *dout,
-                             const struct plait_operand *inp, size_t rows)
+static int weight_of_rows(const struct plait_work *w,
+                          const struct plait_matrix *matrix, size_t bias,
+                          const struct plait_operand *dout,
+                          const struct plait_operand *inp, size_t rows)
 {
     float *dw = plait_grad_at(w, matrix->region, matrix->offset);
     double start = plait_begin_part(w);
@@ -303,7 +303,7 @@ int plait_grouped_weight(const struct plait_work *w,
         struct plait_operand dy = operand_of(w, dout, p.row, p.matrix->O);
         struct plait_operand x = operand_of(w, inp, p.row, p.matrix->C);
 
-        if (plait_linear_weight_rows(w, p.matrix, p.bias, &dy, &x, p.rows) < 0)
+        if (weight_of_rows(w, p.matrix, p.bias, &dy, &x, p.rows) < 0)
             return -1;
     }
     if (w->fp8)
@@ -323,5 +323,5 @@ int plait_linear_weight(const struct plait_work *w,
                         const struct plait_operand *dout,
                         const struct plait_operand *inp)
 {
-    return plait_linear_weight_rows(w, matrix, bias, dout, inp, w->shape->N);
+    return weight_of_rows(w, matrix, bias, dout, inp, w->shape->N);
 }

@@ -53,7 +53,9 @@ static struct plait_share share_of(const struct plait_trainer *t,
     };
 }
 
-struct plait_loader *plait_trainer_loader(struct plait_trainer *t,
+/* A loader of this rank's micro-batches to train on, after `samples` samples;
+ * at most `most` are asked for at once. */
+static struct plait_loader *create_loader(struct plait_trainer *t,
                                           int64_t samples, int most,
                                           struct plait_error *err)
 {
@@ -332,7 +334,7 @@ int plait_trainer_seek_data(struct plait_trainer *t, struct plait_error *err)
 {
     plait_loader_destroy(t->loader);
     t->lost = false;
-    t->loader = plait_trainer_loader(t, t->state.samples, t->most, err);
+    t->loader = create_loader(t, t->state.samples, t->most, err);
     return t->loader ? plait_loader_check(t->loader, t->most, err) : -1;
 }
 

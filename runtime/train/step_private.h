@@ -83,12 +83,7 @@ int plait_trainer_take_sums(struct plait_trainer *t,
 /* Sequences of one micro-batch on each data parallel rank. */
 int plait_trainer_batch_unit(const struct plait_trainer *t);
 
-/* A loader of this rank's micro-batches to train on, after `samples` samples;
- * at most `most` are asked for at once. */
-struct plait_loader *plait_trainer_loader(struct plait_trainer *t,
-                                          int64_t samples, int most,
-                                          struct plait_error *err);
-/* The same for validation set i, from its first sample. */
+/* A loader of validation set i, from its first sample. */
 struct plait_loader *plait_trainer_val_loader(struct plait_trainer *t, int i,
                                               int most,
                                               struct plait_error *err);

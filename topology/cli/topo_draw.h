@@ -24,11 +24,6 @@ void topo_print_svg(const struct plait_node *node, FILE *out);
 
 /* Shared by text and picture. */
 
-/* The first GPU behind the same PCIe switches as GPU `gpu` (which may be that
- * GPU itself), or -1 if it shares none with another GPU or a NIC. */
-int topo_switch_of_gpu(const struct plait_node *node, int gpu);
-int topo_switch_of_nic(const struct plait_node *node, int nic);
-
 /* The NUMA nodes that a device or the host knows, ascending; -1 stands for
  * devices without a NUMA node. Caller frees; NULL without memory. */
 int *topo_numas_of(const struct plait_node *node, int *n);

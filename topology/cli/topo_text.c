@@ -7,7 +7,9 @@
 const char *const topo_distance_names[] = {"X",   "PIX",  "PXB",
                                            "PHB", "NODE", "SYS"};
 
-int topo_switch_of_gpu(const struct plait_node *node, int gpu)
+/* The first GPU behind the same PCIe switches as GPU `gpu` (which may be that
+ * GPU itself), or -1 if it shares none with another GPU or a NIC. */
+static int switch_of_gpu(const struct plait_node *node, int gpu)
 {
     int i;
 
@@ -22,13 +24,13 @@ int topo_switch_of_gpu(const struct plait_node *node, int gpu)
     return -1;
 }
 
-int topo_switch_of_nic(const struct plait_node *node, int nic)
+static int switch_of_nic(const struct plait_node *node, int nic)
 {
     int i;
 
     for (i = 0; i < node->ngpus; i++) {
         if (node->gpu_nic[i * node->nnics + nic] <= PLAIT_DIST_PXB)
-            return topo_switch_of_gpu(node, i);
+            return switch_of_gpu(node, i);
     }
     return -1;
 }
@@ -131,7 +133,7 @@ int topo_devices_of(const struct plait_node *node, int numa,
     int n = 0, i, k;
 
     for (i = 0; i < node->ngpus; i++) {
-        int behind = topo_switch_of_gpu(node, i);
+        int behind = switch_of_gpu(node, i);
 
         if (node->gpus[i].numa != numa)
             continue;
@@ -139,8 +141,7 @@ int topo_devices_of(const struct plait_node *node, int numa,
     }
     for (i = 0; i < node->nnics; i++) {
         if (node->nics[i].numa == numa)
-            devices[n++] =
-                (struct topo_device){1, i, topo_switch_of_nic(node, i)};
+            devices[n++] = (struct topo_device){1, i, switch_of_nic(node, i)};
     }
     /* Bring what is behind one switch together, else keep the order. */
     for (i = 0; i < n; i++) {

@@ -11,7 +11,7 @@ struct plait_fabric {
     int *leaf;   /* [nodes] switch, -1 none */
     int *above;  /* [switches] parent, -1 none; use plait_fabric_parent */
     int *same;   /* [switches] union-find: switches that count as one */
-    int *height; /* [switches] set by plait_fabric_finish */
+    int *height; /* [switches] set when the reader is done */
     int levels;
     int blocks;
 };
@@ -29,11 +29,9 @@ int plait_fabric_hang_switch(struct plait_fabric *fabric, int child, int below,
  * switches get a common switch above what is already above them. */
 int plait_fabric_join_blocks(struct plait_fabric *fabric, int nblocks,
                              int together, struct plait_error *err);
-/* Check that there is no circle, and compute heights and levels. */
-int plait_fabric_finish(struct plait_fabric *fabric, struct plait_error *err);
 
 /* The readers; `name` stands for the file in errors. Each fills an empty
- * fabric and does not call plait_fabric_finish. */
+ * fabric; heights and levels are computed after it. */
 typedef int plait_fabric_reader(struct plait_fabric *fabric, const char *name,
                                 const char *text, size_t size,
                                 struct plait_error *err);

@@ -146,7 +146,8 @@ static int raise_above(struct plait_fabric *fabric, int index,
     return 0;
 }
 
-int plait_fabric_finish(struct plait_fabric *fabric, struct plait_error *err)
+/* Check that there is no circle, and compute heights and levels. */
+static int finish_fabric(struct plait_fabric *fabric, struct plait_error *err)
 {
     for (int i = 0; i < fabric->switches.count; i++)
         fabric->height[i] = 1;
@@ -238,7 +239,7 @@ struct plait_fabric *plait_fabric_parse(const char *name, const char *text,
         return fabric;
     if (guess(text, size)(fabric, name, text, size, err) < 0)
         goto error;
-    if (plait_fabric_finish(fabric, &why) < 0) {
+    if (finish_fabric(fabric, &why) < 0) {
         plait_errorf(err, "%s: %s", name, why.text);
         goto error;
     }

@@ -315,7 +315,7 @@ static int link_switches(struct reader *r, int with_switches)
     return 0;
 }
 
-/* Switches may be in a circle, which plait_fabric_finish() refuses: then one of
+/* Switches may be in a circle, which plait_fabric_parse() refuses: then one of
  * the circle. */
 static int top_of(const struct plait_fabric *fabric, int index)
 {

@@ -60,9 +60,9 @@ static void set_split(struct plait_shape *s)
     }
 }
 
-void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
-                     const struct plait_layout *layout,
-                     const struct plait_gpu_type *gpu)
+static void set_shape(struct plait_shape *s, const struct plait_job_config *c,
+                      const struct plait_layout *layout,
+                      const struct plait_gpu_type *gpu)
 {
     const int *size = layout->size;
 
@@ -94,18 +94,20 @@ void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
     s->linear_peak = c->train.precision == PLAIT_FP8 ? gpu->flops8 : s->peak;
 }
 
-double plait_shape_score_flops(const struct plait_shape *s)
+/* Forward FLOPs of a token: one layer, its attention scores in it, and the
+ * head. */
+static double score_flops(const struct plait_shape *s)
 {
     return 4.0 * s->m->seq_len * s->m->heads * plait_model_score_width(s->m) *
            plait_model_reach(s->m);
 }
 
-double plait_shape_layer_flops(const struct plait_shape *s)
+static double layer_flops(const struct plait_shape *s)
 {
-    return 2 * s->matrix + plait_shape_score_flops(s);
+    return 2 * s->matrix + score_flops(s);
 }
 
-double plait_shape_head_flops(const struct plait_shape *s)
+static double head_flops(const struct plait_shape *s)
 {
     return 2.0 * s->m->hidden * s->m->vocab;
 }
@@ -140,8 +142,8 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
     double images = s->c->train.global_batch;
     int full = s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL;
     double tokens = (double)s->c->train.global_batch * s->m->seq_len;
-    double token = s->m->layers * plait_shape_layer_flops(s);
-    double head = plait_shape_head_flops(s);
+    double token = s->m->layers * layer_flops(s);
+    double head = head_flops(s);
 
     if (plait_is_image_model(s->m)) {
         e->flops_per_token = 6 * plait_image_macs(s->m);
@@ -153,8 +155,7 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
         tokens *
         ((full ? 3 + plait_shape_recomputed(s) : 3) * token + 3 * head);
     if (!full)
-        e->flops_per_step += tokens * s->m->layers *
-                             plait_shape_score_flops(s) *
+        e->flops_per_step += tokens * s->m->layers * score_flops(s) *
                              plait_shape_attention_again(s);
 }
 
@@ -193,7 +194,7 @@ int plait_shape_begin(struct plait_shape *s,
     if (check_config(config, layout, err) < 0)
         return -1;
     memset(e, 0, sizeof(*e));
-    plait_shape_set(s, config, layout, gpu);
+    set_shape(s, config, layout, gpu);
     set_memory(s, enough, e);
     return 0;
 }
@@ -213,7 +214,7 @@ void plait_shape_finish(const struct plait_shape *s, struct plait_estimate *e)
     e->tflops_per_gpu = e->flops_per_step / e->step_s / gpus / 1e12;
     e->mfu = e->flops_per_token * e->tokens_per_s / gpus / peak;
     if (!plait_is_image_model(s->m))
-        causal = 3 * s->m->layers * plait_shape_score_flops(s) / 2;
+        causal = 3 * s->m->layers * score_flops(s) / 2;
     e->mfu_causal =
         (e->flops_per_token - causal) * e->tokens_per_s / gpus / peak;
 }
@@ -257,7 +258,7 @@ int plait_estimate_memory(const struct plait_job_config *config,
 
     if (check_config(config, layout, err) < 0)
         return -1;
-    plait_shape_set(&s, config, layout, gpu);
+    set_shape(&s, config, layout, gpu);
     plait_shape_memory(&s, stage, memory);
     return 0;
 }

@@ -38,11 +38,6 @@ static inline double plait_align_up(double n, double to)
     return ceil(n / to) * to;
 }
 
-void plait_shape_set(struct plait_shape *shape,
-                     const struct plait_job_config *config,
-                     const struct plait_layout *layout,
-                     const struct plait_gpu_type *gpu);
-
 /* plait_estimate() in two parts: the checks, sizes and memory, then FLOPs and
  * times. Who searches needs the second only for what fits, and no more of the
  * memory than that a rank takes more than `enough`; INFINITY: that of the
@@ -54,12 +49,6 @@ int plait_shape_begin(struct plait_shape *shape,
                       struct plait_estimate *estimate, struct plait_error *err);
 void plait_shape_finish(const struct plait_shape *shape,
                         struct plait_estimate *estimate);
-
-/* Forward FLOPs of a token: one layer, its attention scores in it, and the
- * head. */
-double plait_shape_layer_flops(const struct plait_shape *shape);
-double plait_shape_score_flops(const struct plait_shape *shape);
-double plait_shape_head_flops(const struct plait_shape *shape);
 
 /* Share of the layers that are recomputed where parallel.recompute says so. */
 double plait_shape_recomputed(const struct plait_shape *shape);

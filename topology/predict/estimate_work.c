@@ -183,7 +183,8 @@ static double cheap_bytes(const struct plait_shape *s)
     return s->element / 2 * s->tokens * (norms + activation_bytes(s) / s->tp);
 }
 
-double plait_work_linear_weights(const struct plait_shape *s)
+/* Weights of a layer's linears on this GPU, all of its experts' included. */
+static double linear_weights(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     double mlps =
@@ -221,7 +222,7 @@ static double rounding_bytes(const struct plait_shape *s)
         return 0;
     values = 2 * h + attention_values(s) + mlps * (2 * h + (ups + 1) * ffn) +
              m->shared_experts * (2 * h + (ups + 1) * m->ffn / s->tp);
-    weights = plait_shape_keeps_codes(s) ? 0 : plait_work_linear_weights(s);
+    weights = plait_shape_keeps_codes(s) ? 0 : linear_weights(s);
     return 2.0 / 3 *
            (s->traits->round_bytes * s->tokens * values +
             (s->traits->round_bytes + s->traits->scan_bytes) * weights);
@@ -271,8 +272,7 @@ static double update_seconds(const struct plait_shape *s)
                s->gpu->memory_bw;
 
     if (plait_shape_keeps_codes(s))
-        bytes += 6 * plait_work_linear_weights(s) *
-                 plait_shape_layers(s, s->longest);
+        bytes += 6 * linear_weights(s) * plait_shape_layers(s, s->longest);
     return bytes / (s->gpu->memory_bw * s->gpu->stream);
 }
 

@@ -29,8 +29,6 @@ void plait_work_set(const struct plait_shape *shape,
 double plait_work_latent_up(const struct plait_shape *shape);
 /* Experts on this GPU. */
 double plait_work_experts(const struct plait_shape *shape);
-/* Weights of a layer's linears on this GPU, all of its experts' included. */
-double plait_work_linear_weights(const struct plait_shape *shape);
 /* Weights of the pipeline rank that has most. */
 double plait_work_fullest_weights(const struct plait_shape *shape);
 

@@ -32,8 +32,8 @@ static void find_command(const char *name, char *path, size_t size)
     snprintf(path, size, "%s", name);
 }
 
-struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
-                                          struct plait_error *err)
+static struct plait_fabric *parse_fabric(const char *text, size_t size,
+                                         struct plait_error *err)
 {
     static const char none[] = "No topology information";
 
@@ -70,7 +70,7 @@ struct plait_fabric *plait_scontrol_fabric(struct plait_error *err)
         plait_errorf(err, "scontrol show topology failed; "
                           "--placement=linear does not need it");
     else
-        fabric = plait_scontrol_parse(text, size, err);
+        fabric = parse_fabric(text, size, err);
     free(text);
     return fabric;
 }
@@ -136,8 +136,8 @@ static int insert_node(struct plait_step_layout *step, int *first, int id,
 }
 
 /* "    8 tasks, 4 nodes (...)", then "Node 0 (n1), 2 task(s): 0 1". */
-struct plait_step_layout *plait_scontrol_parse_step(const char *text,
-                                                    struct plait_error *err)
+static struct plait_step_layout *parse_step(const char *text,
+                                            struct plait_error *err)
 {
     struct plait_step_layout *step = NULL;
     int world, most = 0, *first = NULL, bad = 0;
@@ -176,7 +176,7 @@ struct plait_step_layout *plait_scontrol_step(const char *job_step,
     char *text = run_command(argv, 1, &size);
 
     if (text)
-        step = plait_scontrol_parse_step(text, err);
+        step = parse_step(text, err);
     else
         plait_errorf(err, "sattach --layout %s failed", job_step);
     free(text);
@@ -185,8 +185,9 @@ struct plait_step_layout *plait_scontrol_step(const char *job_step,
 
 /* "sbatch: Job 7 to start at 2026-11-22T20:51:33 using ...", or why not, in a
  * line of its own. */
-int plait_sbatch_parse_start(const char *text, int64_t *start,
-                             struct plait_error *err)
+/* Reads the output of `sbatch --test-only`. */
+static int parse_start(const char *text, int64_t *start,
+                       struct plait_error *err)
 {
     static const char mark[] = " to start at ",
                       name[] = "sbatch: ", failed[] = "allocation failure: ";
@@ -239,7 +240,7 @@ int plait_sbatch_start(char *const options[], int64_t *start,
     if (!text || (WIFEXITED(status) && WEXITSTATUS(status) == 127))
         rc = plait_errorf(err, "sbatch cannot be run");
     else
-        rc = plait_sbatch_parse_start(text, start, err);
+        rc = parse_start(text, start, err);
     free(text);
     return rc;
 }

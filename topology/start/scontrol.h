@@ -16,9 +16,6 @@
  * the reason in err. */
 struct plait_fabric *plait_scontrol_fabric(struct plait_error *err);
 
-/* The same from the text alone. */
-struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
-                                          struct plait_error *err);
 /* Whether the switches are Slurm's blocks. */
 bool plait_scontrol_has_blocks(void);
 
@@ -34,9 +31,6 @@ struct plait_step_layout {
 /* For a task of the step; NULL, with the reason in err. */
 struct plait_step_layout *plait_scontrol_step(const char *job_step,
                                               struct plait_error *err);
-/* The same from the text alone. */
-struct plait_step_layout *plait_scontrol_parse_step(const char *text,
-                                                    struct plait_error *err);
 void plait_step_layout_destroy(struct plait_step_layout *step);
 
 /* When Slurm would start a job with these options of sbatch (a NULL after
@@ -45,9 +39,6 @@ void plait_step_layout_destroy(struct plait_step_layout *step);
  * SLURM_TIME_FORMAT must not be set to another form than the standard one. */
 int plait_sbatch_start(char *const options[], int64_t *start,
                        struct plait_error *err);
-/* The same from the output of `sbatch --test-only`. */
-int plait_sbatch_parse_start(const char *text, int64_t *start,
-                             struct plait_error *err);
 
 /* The value of "NAME     = VALUE" at the start of a line of `scontrol show
  * config`, and its length in bytes, up to a blank; NULL: there is none. */

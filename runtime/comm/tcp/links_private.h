@@ -167,9 +167,6 @@ void plait_early_drop(struct plait_links *l, struct plait_link *k,
 
 /* Whether anything was received. */
 bool plait_links_drain(struct plait_links *l, struct plait_wire *w);
-bool plait_links_fits(struct plait_links *l, int peer,
-                      const struct plait_links_head *head,
-                      const struct plait_part *part);
 
 /* -- links_wires.c --------------------------------------------------------- */
 

@@ -85,7 +85,7 @@ static bool check_entered(struct plait_links *l, int peer,
     return true;
 }
 
-bool plait_links_fits(struct plait_links *l, int peer,
+static bool fits_part(struct plait_links *l, int peer,
                       const struct plait_links_head *head,
                       const struct plait_part *part)
 {
@@ -200,7 +200,7 @@ static bool claim_early(struct plait_links *l, struct plait_link *k,
         before = e;
     if (!e)
         return false;
-    if (!plait_links_fits(l, k->peer, &e->head, part))
+    if (!fits_part(l, k->peer, &e->head, part))
         return true;
     memcpy(part->at, e->data, e->done);
     part->done = e->done;
@@ -292,7 +292,7 @@ static void begin_message(struct plait_links *l, struct plait_wire *w)
     if (*at) {
         w->into = *at;
         *at = w->into->next;
-        plait_links_fits(l, w->peer, &w->head, w->into);
+        fits_part(l, w->peer, &w->head, w->into);
         return;
     }
     begin_early(l, k, w);

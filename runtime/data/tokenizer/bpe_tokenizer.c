@@ -258,8 +258,11 @@ static int bpe_decode(const void *model, const int32_t *tokens, size_t ntokens,
 
 /* -- its files ------------------------------------------------------------ */
 
-int32_t plait_bpe_tokenizer_end(const struct plait_bpe_tokenizer *t,
-                                const char *eos_token)
+/* The token that ends a text: the added token with one of the usual names,
+ * else the eos_token of a tokenizer_config.json (NULL: there is none). -1 if
+ * there is neither. */
+static int32_t choose_end(const struct plait_bpe_tokenizer *t,
+                          const char *eos_token)
 {
     static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>",
                                         "</s>", "<eos>"};
@@ -298,7 +301,7 @@ static int find_end(const struct plait_bpe_tokenizer *model, const char *path,
 {
     char *eos = plait_tokenizer_eos(path);
 
-    *end = plait_bpe_tokenizer_end(model, eos);
+    *end = choose_end(model, eos);
     free(eos);
     if (*end >= 0)
         return 0;

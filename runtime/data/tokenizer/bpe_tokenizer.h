@@ -30,10 +30,5 @@ struct plait_bpe_tokenizer *plait_tokenizer_json_parse(const char *text,
                                                        const char *name,
                                                        struct plait_error *err);
 void plait_bpe_tokenizer_destroy(struct plait_bpe_tokenizer *t);
-/* The token that ends a text: the added token with one of the usual names,
- * else the eos_token of a tokenizer_config.json (NULL: there is none). -1 if
- * there is neither. */
-int32_t plait_bpe_tokenizer_end(const struct plait_bpe_tokenizer *t,
-                                const char *eos_token);
 
 #endif
