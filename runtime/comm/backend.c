@@ -11,7 +11,6 @@ const char *const plait_transfer_names[PLAIT_RECV + 1] = {
     [PLAIT_ALL_REDUCE] = "all-reduce",
     [PLAIT_REDUCE_SCATTER] = "reduce-scatter",
     [PLAIT_ALL_GATHER] = "all-gather",
-    [PLAIT_ALL_TO_ALL] = "all-to-all",
     [PLAIT_BROADCAST] = "broadcast",
     [PLAIT_SEND] = "send",
     [PLAIT_RECV] = "receive",
@@ -58,7 +57,6 @@ size_t plait_transfer_send_count(const struct plait_comm *comm,
 {
     switch (t->kind) {
     case PLAIT_REDUCE_SCATTER:
-    case PLAIT_ALL_TO_ALL:
         return t->n * comm->size;
     case PLAIT_BROADCAST:
         return comm->rank == t->peer ? t->n : 0;
@@ -74,7 +72,6 @@ size_t plait_transfer_recv_count(const struct plait_comm *comm,
 {
     switch (t->kind) {
     case PLAIT_ALL_GATHER:
-    case PLAIT_ALL_TO_ALL:
         return t->n * comm->size;
     case PLAIT_BROADCAST:
         return comm->rank == t->peer ? 0 : t->n;

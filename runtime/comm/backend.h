@@ -12,14 +12,14 @@
 /* What a backend implements. comm.c counts, measures times, and keeps a failed
  * communicator from being used again; a backend only moves data. */
 
+/* A kind has the number that the record gives to such an operation. */
 enum plait_transfer_kind {
-    PLAIT_ALL_REDUCE,
-    PLAIT_REDUCE_SCATTER,
-    PLAIT_ALL_GATHER,
-    PLAIT_ALL_TO_ALL,
-    PLAIT_BROADCAST, /* send == recv == the buffer */
-    PLAIT_SEND,      /* recv NULL */
-    PLAIT_RECV       /* send NULL */
+    PLAIT_ALL_REDUCE = PLAIT_OP_ALL_REDUCE,
+    PLAIT_REDUCE_SCATTER = PLAIT_OP_REDUCE_SCATTER,
+    PLAIT_ALL_GATHER = PLAIT_OP_ALL_GATHER,
+    PLAIT_BROADCAST = PLAIT_OP_BROADCAST, /* send == recv == the buffer */
+    PLAIT_SEND = PLAIT_OP_SEND,           /* recv NULL */
+    PLAIT_RECV = PLAIT_OP_RECV            /* send NULL */
 };
 
 /* One operation of comm.h; n and the buffers mean what they mean there. */

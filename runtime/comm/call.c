@@ -22,7 +22,6 @@ static const char *const op_names[1 << OP_BITS] = {
     [PLAIT_OP_ALL_REDUCE] = "all-reduce",
     [PLAIT_OP_REDUCE_SCATTER] = "reduce-scatter",
     [PLAIT_OP_ALL_GATHER] = "all-gather",
-    [PLAIT_OP_ALL_TO_ALL] = "all-to-all",
     [PLAIT_OP_BROADCAST] = "broadcast",
     [PLAIT_OP_BARRIER] = "barrier",
     [PLAIT_OP_CONTROL_BROADCAST] = "broadcast",

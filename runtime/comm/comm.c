@@ -171,7 +171,6 @@ static uint64_t transfer_bytes(const struct plait_comm *comm,
         return 2 * bytes * others / comm->size;
     case PLAIT_REDUCE_SCATTER:
     case PLAIT_ALL_GATHER:
-    case PLAIT_ALL_TO_ALL:
         return bytes * others; /* n is 1/size of the whole buffer S */
     case PLAIT_BROADCAST:
         return others ? bytes : 0;
@@ -179,11 +178,6 @@ static uint64_t transfer_bytes(const struct plait_comm *comm,
         return bytes;
     }
 }
-
-/* The record lists the kinds of transfers in the same order. */
-_Static_assert((int)PLAIT_OP_RECV == (int)PLAIT_RECV &&
-                   (int)PLAIT_OP_BROADCAST == (int)PLAIT_BROADCAST,
-               "operations of the record");
 
 static uint64_t enter(struct plait_comm *comm, const struct plait_transfer *t,
                       double now)
@@ -267,17 +261,6 @@ int plait_comm_all_gather_at(const char *place, struct plait_comm *comm,
                              struct plait_request **req)
 {
     struct plait_transfer t = {PLAIT_ALL_GATHER, send, recv, n, type,
-                               PLAIT_SUM,        0,    0};
-
-    return run_transfer(comm, &t, place, q, req);
-}
-
-int plait_comm_all_to_all_at(const char *place, struct plait_comm *comm,
-                             const void *send, void *recv, size_t n,
-                             enum plait_dtype type, struct plait_queue *q,
-                             struct plait_request **req)
-{
-    struct plait_transfer t = {PLAIT_ALL_TO_ALL, send, recv, n, type,
                                PLAIT_SUM,        0,    0};
 
     return run_transfer(comm, &t, place, q, req);

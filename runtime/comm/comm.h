@@ -70,8 +70,8 @@ enum plait_comm_axis {
 
 /* What went over this communicator from this rank, by the textbook count:
  * all-reduce 2 (n-1)/n S, all-gather and reduce-scatter (n-1)/n S with S
- * the whole buffer, all-to-all (n-1)/n S, broadcast S on every rank, and
- * point-to-point S on the sender. */
+ * the whole buffer, broadcast S on every rank, and point-to-point S on the
+ * sender. */
 struct plait_comm_stats {
     uint64_t calls;
     uint64_t bytes;
@@ -196,8 +196,6 @@ void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
     plait_comm_reduce_scatter_at(PLAIT_HERE, __VA_ARGS__)
 #define plait_comm_all_gather(...) \
     plait_comm_all_gather_at(PLAIT_HERE, __VA_ARGS__)
-#define plait_comm_all_to_all(...) \
-    plait_comm_all_to_all_at(PLAIT_HERE, __VA_ARGS__)
 #define plait_comm_broadcast(...) \
     plait_comm_broadcast_at(PLAIT_HERE, __VA_ARGS__)
 #define plait_comm_barrier(...) plait_comm_barrier_at(PLAIT_HERE, __VA_ARGS__)
@@ -231,12 +229,6 @@ int plait_comm_reduce_scatter_at(const char *place, struct plait_comm *comm,
                                  struct plait_request **req);
 /* recv[size * n] = the send[n] of every rank, in rank order */
 int plait_comm_all_gather_at(const char *place, struct plait_comm *comm,
-                             const void *send, void *recv, size_t n,
-                             enum plait_dtype type, struct plait_queue *q,
-                             struct plait_request **req);
-/* part r of send[size * n] goes to rank r; part s of recv comes from s.
- * Not in place with NCCL. Only tests call it. */
-int plait_comm_all_to_all_at(const char *place, struct plait_comm *comm,
                              const void *send, void *recv, size_t n,
                              enum plait_dtype type, struct plait_queue *q,
                              struct plait_request **req);

@@ -124,17 +124,13 @@ static void check_scatter_gather(void)
 
 static void check_exchange(void)
 {
-    int32_t a[MAX_RANKS * 3], b[MAX_RANKS * 3];
+    int32_t a[3], b[3];
     struct plait_request *out = NULL, *in = NULL;
     int next = (rank + 1) % size, prev = (rank + size - 1) % size;
     int i, pass;
 
-    for (i = 0; i < size * 3; i++)
+    for (i = 0; i < 3; i++)
         a[i] = rank * 100 + i;
-    pass = plait_comm_all_to_all(world, a, b, 3, PLAIT_I32, NULL, NULL) == 0;
-    for (i = 0; i < size * 3; i++)
-        pass &= b[i] == i / 3 * 100 + rank * 3 + i % 3;
-    all_ok(world, pass, "all-to-all");
     memset(b, rank == size - 1 ? 7 : 0, sizeof(b));
     pass =
         plait_comm_broadcast(world, b, 3, PLAIT_I32, size - 1, NULL, NULL) == 0;

@@ -299,8 +299,6 @@ static int make_in_place(struct plait_comm *comm, struct plait_transfer *t,
         r->to = t->recv;
         t->recv = r->stage;
         return r->stage ? 0 : -1;
-    } else if (t->kind == PLAIT_ALL_TO_ALL) {
-        t->send = MPI_IN_PLACE;
     }
     return 0;
 }

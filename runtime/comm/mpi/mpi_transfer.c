@@ -119,8 +119,6 @@ static int run_blocking(MPI_Comm comm, const struct plait_mpi_ops *ops,
     case PLAIT_ALL_GATHER:
         return MPI_Allgather(send ? send : MPI_IN_PLACE, n, type, t->recv, n,
                              type, comm);
-    case PLAIT_ALL_TO_ALL:
-        return MPI_Alltoall(send, n, type, t->recv, n, type, comm);
     case PLAIT_BROADCAST:
         return MPI_Bcast(t->recv, n, type, t->peer, comm);
     case PLAIT_SEND:
@@ -149,8 +147,6 @@ static int run_nonblocking(MPI_Comm comm, const struct plait_mpi_ops *ops,
     case PLAIT_ALL_GATHER:
         return MPI_Iallgather(send ? send : MPI_IN_PLACE, n, type, t->recv, n,
                               type, comm, r);
-    case PLAIT_ALL_TO_ALL:
-        return MPI_Ialltoall(send, n, type, t->recv, n, type, comm, r);
     case PLAIT_BROADCAST:
         return MPI_Ibcast(t->recv, n, type, t->peer, comm, r);
     case PLAIT_SEND:

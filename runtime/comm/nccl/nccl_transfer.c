@@ -124,27 +124,6 @@ static ncclDataType_t nccl_type(enum plait_dtype type)
     }
 }
 
-static ncclResult_t launch_all_to_all(const struct nccl_comm *c,
-                                      const struct plait_transfer *t,
-                                      cudaStream_t stream)
-{
-    size_t bytes = t->n * plait_dtype_size(t->type);
-    ncclDataType_t type = nccl_type(t->type);
-    ncclResult_t r = ncclGroupStart(), end;
-
-    for (int i = 0; i < c->base.size && r == ncclSuccess; i++) {
-        r = ncclSend((const char *)t->send + i * bytes, t->n, type, i, c->nccl,
-                     stream);
-        if (r == ncclSuccess || r == ncclInProgress)
-            r = ncclRecv((char *)t->recv + i * bytes, t->n, type, i, c->nccl,
-                         stream);
-        if (r == ncclInProgress)
-            r = ncclSuccess;
-    }
-    end = ncclGroupEnd();
-    return r != ncclSuccess ? r : end;
-}
-
 /* Passes one transfer to NCCL; the lock is held. */
 static ncclResult_t launch_transfer(struct nccl_comm *c,
                                     const struct plait_transfer *t)
@@ -163,8 +142,6 @@ static ncclResult_t launch_transfer(struct nccl_comm *c,
                                  stream);
     case PLAIT_ALL_GATHER:
         return ncclAllGather(t->send, t->recv, t->n, type, c->nccl, stream);
-    case PLAIT_ALL_TO_ALL:
-        return launch_all_to_all(c, t, stream);
     case PLAIT_BROADCAST:
         return ncclBroadcast(t->send, t->recv, t->n, type, t->peer, c->nccl,
                              stream);
@@ -259,9 +236,6 @@ int nccl_run(struct plait_comm *comm, const struct plait_transfer *t,
     struct nccl_comm *c = nccl_of(comm);
     struct nccl_request *r;
 
-    if (t->kind == PLAIT_ALL_TO_ALL && t->send == t->recv)
-        return plait_comm_fail(comm, "%s: NCCL has no all-to-all in place",
-                               comm->name);
     if (req == NULL)
         return run_now(c, t, q);
     r = calloc(1, sizeof(*r));

@@ -47,7 +47,6 @@ bool plait_shm_takes(const struct plait_shm *shm,
     case PLAIT_REDUCE_SCATTER:
         return has_floats(t) && bytes * (size_t)shm->size >= shm->least;
     case PLAIT_ALL_GATHER:
-    case PLAIT_ALL_TO_ALL:
         return bytes * (size_t)shm->size >= shm->least;
     default:
         return false;
@@ -208,11 +207,9 @@ static void take_chunk(const struct plait_shm_transfer *x, size_t c)
     if (x->t.kind != PLAIT_ALL_REDUCE)
         copy_own(x, c);
     for (r = 0; r < x->shm->size; r++) {
-        int which = x->t.kind == PLAIT_ALL_TO_ALL ? me : r;
-
         n = chunk_extent(x, r, c, &begin);
         if (r != me)
-            memcpy((char *)x->t.recv + begin * size, slot_place(x, r, which, c),
+            memcpy((char *)x->t.recv + begin * size, slot_place(x, r, r, c),
                    n * size);
     }
 }

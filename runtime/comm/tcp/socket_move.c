@@ -161,9 +161,9 @@ static bool next_gather(struct plait_socket_move *m)
 
 /* -- from every rank to every other ---------------------------------------- */
 
-/* What goes to rank r begins at send + r * stride. */
-static void exchange(struct plait_socket_move *m, const char *send,
-                     size_t stride, char *recv)
+/* Every rank gets what is at `send`; recv has the parts of all, in rank
+ * order. */
+static void exchange(struct plait_socket_move *m, const char *send, char *recv)
 {
     size_t bytes = m->t.n * m->each;
     int me = m->group->rank, size = m->group->size, n = 0;
@@ -172,9 +172,9 @@ static void exchange(struct plait_socket_move *m, const char *send,
         int to = wrap(m, me + k), from = wrap(m, me - k);
 
         get(m, n++, from, recv + (size_t)from * bytes, bytes);
-        put(m, n++, to, send + (size_t)to * stride, bytes);
+        put(m, n++, to, send, bytes);
     }
-    copy_own(m, send + (size_t)me * stride, recv + (size_t)me * bytes);
+    copy_own(m, send, recv + (size_t)me * bytes);
 }
 
 /* Gather every rank's part in tmp, this rank's first, then those of the ranks
@@ -230,7 +230,7 @@ static bool next_small_gather(struct plait_socket_move *m)
 {
     if (m->step++ > 0)
         return false;
-    exchange(m, m->t.send, 0, m->t.recv);
+    exchange(m, m->t.send, m->t.recv);
     return true;
 }
 
@@ -240,7 +240,7 @@ static bool next_small_sum(struct plait_socket_move *m)
     char *to = m->t.recv;
 
     if (m->step++ == 0) {
-        exchange(m, m->t.send, 0, m->tmp);
+        exchange(m, m->t.send, m->tmp);
         return true;
     }
     memcpy(to, m->tmp, bytes);
@@ -248,21 +248,6 @@ static bool next_small_sum(struct plait_socket_move *m)
         plait_arith_reduce(to, to, m->tmp + (size_t)r * bytes, m->t.n,
                            m->t.type, m->t.op);
     return false;
-}
-
-static bool next_all_to_all(struct plait_socket_move *m)
-{
-    size_t bytes = m->t.n * m->each;
-    const char *from = m->t.send;
-
-    if (m->step++ > 0)
-        return false;
-    if (m->tmp) {
-        memcpy(m->tmp, from, (size_t)m->group->size * bytes);
-        from = m->tmp;
-    }
-    exchange(m, from, bytes, m->t.recv);
-    return true;
 }
 
 /* -- one to others --------------------------------------------------------- */
@@ -337,10 +322,6 @@ static size_t choose_way(struct plait_socket_move *m, size_t *parts)
     case PLAIT_ALL_GATHER:
         m->next = small ? next_small_gather : next_gather;
         return 0;
-    case PLAIT_ALL_TO_ALL:
-        *parts = 2 * ranks;
-        m->next = next_all_to_all;
-        return m->t.send == m->t.recv ? ranks * bytes : 0;
     case PLAIT_BROADCAST:
         *parts = 32;
         m->next = next_broadcast;
