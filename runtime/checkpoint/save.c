@@ -13,6 +13,7 @@
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 #include "topology/base/thread.h"
 
 /* The writing thread does not communicate: whatever the ranks must agree on is
@@ -57,12 +58,12 @@ static bool is_first(const struct plait_saver *s)
 
 static void write_part(struct plait_saver *s, const char *image)
 {
-    s->begun = plait_trace_now();
+    s->begun = plait_clock_now();
     s->ret = plait_rank_shard_write(&s->shard, image, s->temporary,
                                     plait_comm_rank(s->world), &s->cancel,
                                     &s->file, &s->why);
     s->number = errno;
-    s->ended = plait_trace_now();
+    s->ended = plait_clock_now();
     atomic_store(&s->done, true);
 }
 
@@ -97,7 +98,7 @@ static void fail_part(struct plait_saver *s, const struct plait_error *err)
     s->ret = -1;
     s->number = errno;
     s->why = *err;
-    s->begun = s->ended = plait_trace_now();
+    s->begun = s->ended = plait_clock_now();
     atomic_store(&s->done, true);
 }
 

@@ -40,7 +40,7 @@ struct plait_request {
     enum plait_transfer_kind kind; /* comm.c sets this, tag, bytes and peer */
     uint64_t tag, bytes;           /* for the record */
     int peer;
-    /* When it began and ended, by plait_trace_now(). comm.c sets begun to the
+    /* When it began and ended, by plait_clock_now(). comm.c sets begun to the
      * time of the call and ended to 0; a backend that can measure both sets
      * them in wait(). */
     double begun, ended;

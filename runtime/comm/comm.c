@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/comm/members.h"
+#include "topology/base/clock.h"
 
 /* -- life ---------------------------------------------------------------- */
 
@@ -201,7 +202,7 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
         errno = EIO;
         return -1;
     }
-    start = plait_trace_now();
+    start = plait_clock_now();
     plait_range_begin(comm->ops, comm->name);
     tag = enter(comm, t, start);
     if (place)
@@ -226,7 +227,7 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
         (*req)->begun = start;
         (*req)->ended = 0;
     } else if (!req) {
-        comm->stats.wait_s += plait_trace_now() - start;
+        comm->stats.wait_s += plait_clock_now() - start;
         plait_trace_span(comm->trace, comm->name, plait_transfer_names[t->kind],
                          start);
     }
@@ -319,16 +320,16 @@ int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
         return 0;
     comm = r->comm;
     *req = NULL;
-    start = plait_trace_now();
+    start = plait_clock_now();
     plait_record_wait(comm->noted, r->tag, r->bytes, r->peer, start);
     rc = comm->vtable->wait(r, q);
     plait_record_leave(comm->noted);
-    waited = plait_trace_now() - start;
+    waited = plait_clock_now() - start;
     comm->stats.wait_s += waited;
     comm->stats.hidden_s += hidden_time(r, waited);
     plait_trace_span(comm->trace, comm->name, "wait", start);
     plait_trace_async(comm->trace, comm->name, plait_transfer_names[r->kind],
-                      r->begun, r->ended ? r->ended : plait_trace_now());
+                      r->begun, r->ended ? r->ended : plait_clock_now());
     free(r);
     return rc;
 }
@@ -360,7 +361,7 @@ static double begin_wait(struct plait_comm *comm, enum plait_op op,
                          const char *place)
 {
     struct plait_comm *host = comm->host ? comm->host : comm;
-    double now = plait_trace_now();
+    double now = plait_clock_now();
 
     host->call = plait_call_make(op, -1, (int)reduction, root, bytes,
                                  ++host->ncalls, place);
@@ -373,7 +374,7 @@ static int count_wait(struct plait_comm *comm, const char *what, double start,
                       int rc)
 {
     plait_record_leave(comm->noted);
-    comm->stats.wait_s += plait_trace_now() - start;
+    comm->stats.wait_s += plait_clock_now() - start;
     plait_trace_span(comm->trace, comm->name, what, start);
     return rc;
 }

@@ -7,7 +7,7 @@
 
 #include "runtime/comm/bootstrap/notice.h"
 #include "runtime/stuck/look.h"
-#include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 
 /* How long processes of a machine that was silent but can be reached have to
  * come: as a rule they are frozen. */
@@ -26,7 +26,7 @@ static bool is_stopped(const struct plait_members *m, int number)
 
 bool plait_fate_stopped(struct plait_election *c, int number)
 {
-    double now = plait_trace_now();
+    double now = plait_clock_now();
     bool still = is_stopped(c->m, number);
 
     if (!still)
@@ -68,7 +68,7 @@ static void note_slow(struct plait_election *c, int number, double now)
 void plait_fate_note(struct plait_election *c, int number, int seen)
 {
     const struct plait_members *m = c->m;
-    double now = plait_trace_now();
+    double now = plait_clock_now();
 
     if (seen == 0)
         c->peer[number].fate = PLAIT_FATE_ENDED;
@@ -98,7 +98,7 @@ void plait_fate_tell(struct plait_election *c, int to)
 {
     const struct plait_members *m = c->m;
     uint64_t here = m->all[m->self].space;
-    double now = plait_trace_now();
+    double now = plait_clock_now();
     int fd = -1, stopped;
 
     if (m->all[to].space == here || now - c->peer[to].told < TELL_S)

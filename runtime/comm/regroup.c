@@ -14,7 +14,7 @@
 
 #include "runtime/comm/bootstrap/notice.h"
 #include "runtime/comm/fate.h"
-#include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 #include "topology/base/guests.h"
 #include "topology/base/hash.h"
 
@@ -48,7 +48,7 @@ struct view {
 static void look_around(void *arg, int *fds)
 {
     struct plait_election *c = arg;
-    double now = plait_trace_now();
+    double now = plait_clock_now();
 
     for (int r = c->m->self + 1; r < c->m->size; r++) {
         if (fds[r] != -1)
@@ -220,7 +220,7 @@ static int lead_election(struct plait_election *c, struct plait_error *err)
             c->peer[m->present[i]].fate == PLAIT_FATE_ALIVE)
             c->fds[m->present[i]] = -1;
     c->meeting.root = m->self;
-    c->began = plait_trace_now();
+    c->began = plait_clock_now();
     if (rc == 0)
         rc = plait_rendezvous_gather(&c->meeting, m->listener, c->fds, err);
     if (rc < 0 && errno == ESTALE)
@@ -267,9 +267,9 @@ static bool is_sound(const struct plait_members *m, const struct view *v,
  * they ask the leader. */
 static int await_leader(struct plait_election *c, int number, int fd)
 {
-    double until = plait_trace_now() + c->meeting.timeout_s;
+    double until = plait_clock_now() + c->meeting.timeout_s;
 
-    while (plait_trace_now() < until) {
+    while (plait_clock_now() < until) {
         struct pollfd p[2] = {{fd, POLLIN, 0}, {c->m->listener, POLLIN, 0}};
 
         if (poll(p, 2, LOOK_MS) < 0 && errno != EINTR)
@@ -352,7 +352,7 @@ static int run_election(struct plait_election *c, struct plait_error *err)
 
     do {
         alive = 0;
-        began = plait_trace_now();
+        began = plait_clock_now();
         if (m->told || plait_notice_came(&c->meeting, m->listener, c->callers))
             return was_left_out(m, err);
         for (int i = 0; i < m->n && m->present[i] < m->self; i++) {
@@ -409,7 +409,7 @@ int plait_members_regroup(struct plait_members *m,
         .meeting = meeting_of(m),
         .peer = calloc(n, sizeof(*c.peer)),
         .patience = patience,
-        .began = plait_trace_now(),
+        .began = plait_clock_now(),
         .callers = plait_notice_callers(),
         .fds = calloc(n, sizeof(*c.fds)),
     };

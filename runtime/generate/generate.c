@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/generate/text_out.h"
+#include "topology/base/clock.h"
 
 /* The most tokens that a pass adds: enough for products at full speed, and with
  * activations that are small beside the weights. */
@@ -47,14 +47,6 @@ struct generator {
     int32_t *next;   /* [n] */
     struct plait_generate_stats stats;
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + 1e-9 * t.tv_nsec;
-}
 
 /* -- output, on rank 0 ----------------------------------------------------- */
 
@@ -220,17 +212,17 @@ static void count_pass(struct generator *g, double start)
     }
     if (rows == g->nadd) {
         g->stats.tokens += wanted;
-        g->stats.tokens_s += now() - start;
+        g->stats.tokens_s += plait_clock_now() - start;
     } else {
         g->stats.prompt_tokens += rows;
-        g->stats.prompt_s += now() - start;
+        g->stats.prompt_s += plait_clock_now() - start;
     }
 }
 
 static int one_pass(struct generator *g, struct plait_error *err)
 {
     struct plait_additions added;
-    double start = now();
+    double start = plait_clock_now();
 
     fill_pass(g, &added);
     if (plait_decoder_extend(g->decoder, &added, g->logits) < 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <time.h>
 
 #include "runtime/model/experts.h"
+#include "topology/base/clock.h"
 
 double plait_model_took(const struct plait_model *model,
                         enum plait_model_part part)
@@ -12,25 +12,16 @@ double plait_model_took(const struct plait_model *model,
                : model->state->took[part];
 }
 
-/* Processor time, because ranks may share cores. */
-static double own_time(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 double plait_begin_part(const struct plait_work *w)
 {
-    return w->ops->gpu ? 0 : own_time();
+    return w->ops->gpu ? 0 : plait_clock_thread();
 }
 
 int plait_end_part(const struct plait_work *w, enum plait_model_part part,
                    double start, int rc)
 {
     if (!w->ops->gpu)
-        w->model->state->took[part] += own_time() - start;
+        w->model->state->took[part] += plait_clock_thread() - start;
     return rc;
 }
 

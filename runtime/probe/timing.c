@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/comm/tags.h"
 #include "runtime/probe/fit.h"
+#include "topology/base/clock.h"
 
 enum { SMALL = 65536, IN_A_ROW = 10 };
 
@@ -37,14 +37,6 @@ void plait_timing_close(struct plait_timing *m)
     if (m->queue)
         ops->queue_destroy(m->queue);
     free(m->times);
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* This rank's part in a transfer. */
@@ -89,14 +81,14 @@ static int time_once(struct plait_timing *m, const struct transfer *t,
         if (i == 0) {
             if (m->world->ops->queue_sync(m->queue) < 0)
                 return -1;
-            start = now();
+            start = plait_clock_now();
         }
     }
     if (!t->comm)
         return 0;
     if (m->world->ops->queue_sync(m->queue) < 0)
         return -1;
-    *seconds = (now() - start) / row;
+    *seconds = (plait_clock_now() - start) / row;
     return 0;
 }
 

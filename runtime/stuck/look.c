@@ -14,6 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 #include "topology/base/text.h"
 
@@ -77,7 +78,7 @@ enum plait_stuck_state plait_stuck_state_of(int pid)
 void plait_stuck_look(const struct plait_record *record,
                       struct plait_stuck_rank *rank)
 {
-    double now = plait_record_now();
+    double now = plait_clock_now();
     int phase = atomic_load(&record->phase);
     int n = atomic_load(&record->ngroups);
 

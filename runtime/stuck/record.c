@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/stuck/record.h"
+#include "topology/base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,16 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-double plait_record_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 enum plait_series plait_op_series(enum plait_op op)
 {
@@ -48,7 +40,7 @@ struct plait_record *plait_record_create(int *fd)
     record->pid = getpid();
     gethostname(record->host, sizeof(record->host) - 1);
     plait_record_phase(record, PLAIT_PHASE_START);
-    atomic_store(&record->alive, plait_record_now());
+    atomic_store(&record->alive, plait_clock_now());
     *fd = f;
     return record;
 }
@@ -156,7 +148,7 @@ void plait_record_phase(struct plait_record *record, enum plait_phase phase)
     if (!record)
         return;
     atomic_store_explicit(&record->phase, (int32_t)phase, memory_order_relaxed);
-    atomic_store_explicit(&record->phase_since, plait_record_now(),
+    atomic_store_explicit(&record->phase_since, plait_clock_now(),
                           memory_order_relaxed);
 }
 

@@ -134,9 +134,6 @@ int plait_record_copy(int pid, int fd, struct plait_record *copy);
 const struct plait_record *plait_record_open(int pid, int fd);
 void plait_record_close(const struct plait_record *record);
 
-/* Seconds of CLOCK_MONOTONIC, the same for all processes of a machine. */
-double plait_record_now(void);
-
 /* `record` may be NULL here and below. */
 void plait_record_step(struct plait_record *record, int64_t step);
 void plait_record_phase(struct plait_record *record, enum plait_phase phase);

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_TRACKS 32
@@ -27,14 +27,6 @@ struct plait_trace {
     char track[MAX_TRACKS][32];
     uint64_t asyncs;
 };
-
-double plait_trace_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + ts.tv_nsec * 1e-9;
-}
 
 static void __attribute__((format(printf, 2, 3)))
 write_event(struct plait_trace *trace, const char *fmt, ...)
@@ -96,7 +88,7 @@ struct plait_trace *plait_trace_create(const char *dir, int rank, int ranks,
     }
     trace->rank = rank;
     trace->profile = profile;
-    trace->zero = plait_trace_now();
+    trace->zero = plait_clock_now();
     if (dir && open_file(trace, dir, ranks, err) < 0) {
         free(trace->path);
         free(trace);
@@ -153,7 +145,7 @@ static double to_microseconds(const struct plait_trace *trace, double t)
 void plait_trace_span(struct plait_trace *trace, const char *track,
                       const char *name, double start)
 {
-    double end = plait_trace_now();
+    double end = plait_clock_now();
 
     if (!trace)
         return;

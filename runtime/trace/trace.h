@@ -24,10 +24,8 @@ struct plait_trace *plait_trace_create(const char *dir, int rank, int ranks,
  * complete. `trace` may be NULL; keeps errno. */
 int plait_trace_close(struct plait_trace *trace, struct plait_error *err);
 
-/* Seconds of the clock that spans are given in. */
-double plait_trace_now(void);
-/* A span from `start` until now on the line called `track` ("compute"). Spans
- * of a track are nested or disjoint. */
+/* Times are plait_clock_now()'s. A span from `start` until now on the line
+ * called `track` ("compute"). Spans of a track are nested or disjoint. */
 void plait_trace_span(struct plait_trace *trace, const char *track,
                       const char *name, double start);
 /* A span from `start` to `end` that may overlap others of its track: for

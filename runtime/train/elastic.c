@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "runtime/trace/trace.h"
 #include "runtime/train/metrics/metrics.h"
+#include "topology/base/clock.h"
 #include "topology/job/fits.h"
 
 /* The run ends after this many losses in a row without a new step in
@@ -173,7 +173,7 @@ static int agree(struct plait_elastic *e, struct plait_members *m,
         return -1;
     memset(e->silent, 0, (size_t)m->size * sizeof(*e->silent));
     describe_lost(e, m);
-    e->agreed = plait_trace_now();
+    e->agreed = plait_clock_now();
     return 0;
 }
 
@@ -266,7 +266,7 @@ int plait_elastic_wait(struct plait_session *s, int *outcome,
     s->elastic->hung = false;
     plait_comm_rest(s->world.all);
     if (plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0) < 0) {
-        s->elastic->noticed = plait_trace_now();
+        s->elastic->noticed = plait_clock_now();
         return plait_errorf(err, "%s", plait_comm_error(s->world.all));
     }
     *outcome = value;
@@ -288,7 +288,7 @@ static int meet_again(struct plait_session *s, struct plait_world *kept,
         plait_world_close(kept);
         return -1;
     }
-    s->opened = plait_unix_time() - (plait_trace_now() - e->noticed);
+    s->opened = plait_clock_unix() - (plait_clock_now() - e->noticed);
     if (plait_world_again(&s->world, kept, &launch, err) < 0 ||
         plait_copies_agree(e->copies, s->world.all, s->world.launch.world_size,
                            err) < 0)
@@ -298,7 +298,7 @@ static int meet_again(struct plait_session *s, struct plait_world *kept,
     if (plait_session_complete(s, args, err) < 0 ||
         find_beginning(s, args, err) < 0)
         return -1;
-    e->rebuilt = plait_trace_now();
+    e->rebuilt = plait_clock_now();
     return 0;
 }
 
@@ -309,7 +309,7 @@ int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
     struct plait_world kept;
     int rc;
 
-    e->noticed = plait_trace_now();
+    e->noticed = plait_clock_now();
     e->behind = true;
     e->losses++;
     do {
@@ -372,7 +372,7 @@ void plait_elastic_report(const struct plait_session *s, int64_t step)
     int64_t again = e->reached > step ? e->reached - step : 0;
     char seats[80];
 
-    e->loaded = plait_trace_now();
+    e->loaded = plait_clock_now();
     note_reached(e, step);
     describe_seats(s, seats, sizeof(seats));
     fprintf(stderr,
@@ -423,7 +423,7 @@ void plait_elastic_start(struct plait_session *s, int64_t step)
 void plait_elastic_step(struct plait_session *s, int64_t step)
 {
     struct plait_elastic *e = s->elastic;
-    double now = plait_trace_now();
+    double now = plait_clock_now();
 
     if (!e || step <= e->reached)
         return;

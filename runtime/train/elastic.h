@@ -24,7 +24,7 @@ struct plait_elastic {
     int stalled;                 /* losses since the last new step */
     /* About the last loss. */
     char who[256];
-    double noticed, agreed, rebuilt, loaded; /* plait_trace_now() */
+    double noticed, agreed, rebuilt, loaded; /* plait_clock_now() */
     bool behind;                             /* steps are being repeated */
 };
 

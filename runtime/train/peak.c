@@ -2,12 +2,11 @@
 #include "config.h"
 
 #include "runtime/train/peak.h"
+#include "topology/base/clock.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-
-#include "runtime/trace/trace.h"
 
 #define FILL ((size_t)1 << 16) /* values; matrices are 2^i times as many */
 
@@ -48,7 +47,7 @@ static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
     int rc = w ? 0 : -1, i;
 
     plait_comm_barrier(mesh->world);
-    start = plait_trace_now();
+    start = plait_clock_now();
     for (i = 0; i < count && rc == 0; i++)
         rc = mesh->ops->linear_forward(mesh->q, buffer, NULL,
                                        (char *)buffer + matrix, w, NULL,
@@ -56,7 +55,7 @@ static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
     if (rc == 0)
         rc = mesh->ops->queue_sync(mesh->q);
     plait_comm_barrier(mesh->world); /* cores stay busy until here */
-    return rc < 0 ? INFINITY : (plait_trace_now() - start) / count;
+    return rc < 0 ? INFINITY : (plait_clock_now() - start) / count;
 }
 
 /* The best round counts, after one to warm up, because other processes may use

@@ -15,6 +15,7 @@
 #include "runtime/train/peak.h"
 #include "runtime/train/peak_file.h"
 #include "runtime/train/watchdog/signals.h"
+#include "topology/base/clock.h"
 
 /* -- the start ----------------------------------------------------------- */
 
@@ -245,7 +246,7 @@ static void log_step(struct run *r, const struct plait_metrics *m)
 static int evaluate_model(struct run *r, struct plait_metrics *m,
                           struct plait_error *err)
 {
-    double begin = plait_trace_now();
+    double begin = plait_clock_now();
     int rc;
 
     note_phase(r, PLAIT_PHASE_EVALUATION);
@@ -324,7 +325,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     const struct plait_job_config *c = r->config;
     struct plait_step_result result;
     struct plait_metrics m;
-    double begin = plait_trace_now(), seconds;
+    double begin = plait_clock_now(), seconds;
     bool ends;
     int rc;
 
@@ -346,10 +347,10 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     r->done.step++;
     r->done.tokens += (int64_t)result.batch * c->model.seq_len;
     plait_elastic_step(r->s, r->done.step);
-    seconds = plait_trace_now() - begin;
+    seconds = plait_clock_now() - begin;
     if (!r->stage_bytes && plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
-    plait_goodput_step(&r->goodput, plait_unix_time(), seconds);
+    plait_goodput_step(&r->goodput, plait_clock_unix(), seconds);
     plait_run_measure_step(r, &result, seconds, &m);
     plait_run_shares_step(r, &m);
     if (plait_run_measure_slowest(r, &m, err) < 0)

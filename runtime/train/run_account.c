@@ -7,6 +7,7 @@
 #include "runtime/train/figures.h"
 #include "runtime/train/metrics/job_line.h"
 #include "runtime/train/run_private.h"
+#include "topology/base/clock.h"
 
 /* What the run writes into its job's comment. */
 
@@ -101,7 +102,7 @@ static void write_line(struct run *r, double joules)
         .per_joule = (double)(r->done.tokens - a->first_tokens) / joules,
         .step_s = a->seconds / (double)counted,
         .planned_s = plait_run_estimate(r, &e) == 0 ? e.step_s : NAN,
-        .lost_s = plait_goodput_lost(&r->goodput, plait_unix_time()),
+        .lost_s = plait_goodput_lost(&r->goodput, plait_clock_unix()),
     };
 
     plait_job_line_write(&line);

@@ -9,16 +9,17 @@
 #include "runtime/stuck/record.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/run_private.h"
+#include "topology/base/clock.h"
 
 static void count_time(struct run *r, double begin)
 {
-    r->copying += plait_trace_now() - begin;
+    r->copying += plait_clock_now() - begin;
     plait_trace_span(r->trace, "checkpoint", "copy", begin);
 }
 
 static int copy_now(struct run *r, struct plait_error *err)
 {
-    double begin = plait_trace_now();
+    double begin = plait_clock_now();
     int rc;
 
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
@@ -54,7 +55,7 @@ int plait_run_open_copies(struct run *r, struct plait_error *err)
 int plait_run_copy(struct run *r, struct plait_error *err)
 {
     int64_t every = r->config->checkpoint.memory;
-    double begin = plait_trace_now();
+    double begin = plait_clock_now();
     int rc;
 
     if (!r->copier)

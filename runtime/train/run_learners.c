@@ -9,6 +9,7 @@
 #include "runtime/train/resume.h"
 #include "runtime/train/run_private.h"
 #include "runtime/train/watchdog/signals.h"
+#include "topology/base/clock.h"
 
 /* sync.learners auto: before the first step, try each number of learners for a
  * few steps whose result is thrown away. */
@@ -23,7 +24,7 @@
 static int time_steps(struct run *r, struct plait_trainer *t, int64_t *step,
                       int n, double *seconds, struct plait_error *err)
 {
-    double begin = plait_trace_now();
+    double begin = plait_clock_now();
     struct plait_step_result result;
     int i;
 
@@ -33,7 +34,7 @@ static int time_steps(struct run *r, struct plait_trainer *t, int64_t *step,
         if (plait_trainer_step(t, number, 0, &result, err) < 0)
             return -1;
     }
-    *seconds = plait_trace_now() - begin;
+    *seconds = plait_clock_now() - begin;
     return plait_comm_host_all_reduce(r->world, seconds, 1, PLAIT_MAX);
 }
 

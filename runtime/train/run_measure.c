@@ -8,6 +8,7 @@
 
 #include "runtime/parallel/shard.h"
 #include "runtime/train/run_private.h"
+#include "topology/base/clock.h"
 
 void plait_run_measure_comm(struct run *r, struct plait_metrics *m)
 {
@@ -179,7 +180,7 @@ void plait_run_measure_step(struct run *r,
 {
     struct plait_model *model = plait_trainer_model(r->trainer);
     double tokens = (double)result->batch * r->config->model.seq_len;
-    double now = plait_unix_time(), flops; /* a second */
+    double now = plait_clock_unix(), flops; /* a second */
     size_t used;
 
     m->step = r->done.step;

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "kernels/products.h"
-#include "runtime/trace/trace.h"
 #include "runtime/train/cache_file.h"
 #include "runtime/train/run_private.h"
+#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 
 /* The most products of a rank, and lines of the file: the last ones stay. */
@@ -354,7 +354,7 @@ static int take_found(struct run *r, const char *found, int n, double seconds,
 
 int plait_run_search_products(struct run *r, struct plait_error *err)
 {
-    double begin = plait_trace_now();
+    double begin = plait_clock_now();
     char *lines, *found;
     int n, rc;
 
@@ -365,7 +365,7 @@ int plait_run_search_products(struct run *r, struct plait_error *err)
     found = search_all(r, lines, &n, err);
     rc = found ? 0 : -1;
     if (n > 0)
-        rc = take_found(r, found, n, plait_trace_now() - begin, err);
+        rc = take_found(r, found, n, plait_clock_now() - begin, err);
     free(found);
     free(lines);
     r->s->mesh->graphs.held = false;

@@ -12,6 +12,7 @@
 #include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/stuck/record.h"
 #include "runtime/train/run_private.h"
+#include "topology/base/clock.h"
 
 /* With checkpoint.every auto: the first checkpoint is after this many steps, to
  * learn what one costs. */
@@ -142,7 +143,7 @@ static void say_plan(struct run *r, int64_t before)
            "costs %.2g s, failures are %.3g h apart\n",
            r->save_every, (double)r->save_every * step,
            r->goodput.saving / fmax(r->goodput.saves, 1),
-           plait_goodput_between(&r->goodput, plait_unix_time()) / 3600);
+           plait_goodput_between(&r->goodput, plait_clock_unix()) / 3600);
     fflush(stdout);
 }
 
@@ -153,7 +154,7 @@ int plait_run_plan_save(struct run *r, bool first, struct plait_error *err)
     if (!r->saver || r->config->checkpoint.every != PLAIT_CHECKPOINT_AUTO)
         return 0;
     if (!first && plait_comm_rank(r->world) == 0)
-        every = plait_goodput_every(&r->goodput, plait_unix_time());
+        every = plait_goodput_every(&r->goodput, plait_clock_unix());
     if (plait_comm_host_broadcast(r->world, &every, sizeof(every), 0) < 0) {
         plait_errorf(err, "%s", plait_comm_error(r->world));
         return PLAIT_RUN_BROKEN;
@@ -169,12 +170,12 @@ int plait_run_plan_save(struct run *r, bool first, struct plait_error *err)
  * checkpoint. */
 static void count_save(struct run *r, double begin, bool begins)
 {
-    plait_goodput_save(&r->goodput, plait_trace_now() - begin, begins);
+    plait_goodput_save(&r->goodput, plait_clock_now() - begin, begins);
 }
 
 int plait_run_save(struct run *r, struct plait_error *err)
 {
-    double begin = plait_trace_now();
+    double begin = plait_clock_now();
     int rc;
 
     if (!r->saver || r->saved == r->done.step)
@@ -199,7 +200,7 @@ int plait_run_save(struct run *r, struct plait_error *err)
 
 int plait_run_poll_saver(struct run *r, struct plait_error *err)
 {
-    double begin = plait_trace_now();
+    double begin = plait_clock_now();
     int rc;
 
     if (!r->saver)
@@ -214,7 +215,7 @@ int plait_run_poll_saver(struct run *r, struct plait_error *err)
 /* Saves without a background copy: no step is left to overlap with. */
 int plait_run_save_last(struct run *r, struct plait_error *err)
 {
-    double begin = plait_trace_now();
+    double begin = plait_clock_now();
     int rc;
 
     if (!r->saver)

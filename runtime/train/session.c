@@ -17,6 +17,7 @@
 #include "runtime/train/elastic.h"
 #include "runtime/train/figures.h"
 #include "runtime/train/metrics/metrics.h"
+#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 #include "topology/job/fits.h"
 #include "topology/job/settings.h"
@@ -289,7 +290,7 @@ int plait_session_open(struct plait_session *s,
                        struct plait_error *err)
 {
     memset(s, 0, sizeof(*s));
-    s->opened = plait_unix_time();
+    s->opened = plait_clock_unix();
     if (plait_world_open(&s->world, args->device,
                          args->comm ? args->comm : "auto", err) < 0)
         return -1;

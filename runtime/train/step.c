@@ -13,6 +13,7 @@
 #include "runtime/stuck/record.h"
 #include "runtime/trace/trace.h"
 #include "runtime/train/precision.h"
+#include "topology/base/clock.h"
 
 /* -- life ---------------------------------------------------------------- */
 
@@ -314,7 +315,7 @@ static int take_histograms(struct plait_trainer *t, const struct step_now *now)
 static int update_weights(struct plait_trainer *t, int i, bool queued,
                           const struct step_now *now)
 {
-    double clip = t->config->optim.clip, start = plait_trace_now();
+    double clip = t->config->optim.clip, start = plait_clock_now();
     double factor = t->factor[i] / t->scale.scale;
     int64_t number = now->number + 1 - t->scale.skipped - t->state.skipped;
     int rc;

@@ -10,6 +10,7 @@
 #include "runtime/stuck/record.h"
 #include "runtime/trace/trace.h"
 #include "runtime/train/step_private.h"
+#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 
 /* The data that a trainer reads, and its random weights of samples
@@ -385,7 +386,7 @@ int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
     double start;
     int i;
 
-    start = plait_trace_now();
+    start = plait_clock_now();
     plait_record_phase(t->mesh->record, PLAIT_PHASE_DATA);
     if (plait_loader_next(loader, n, err) < 0)
         return -1;

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/comm/world.h"
 #include "runtime/train/step_private.h"
+#include "topology/base/clock.h"
 #include "topology/job/sync.h"
 
 /* Finds the first number of a step that is not finite. The step is made again,
@@ -58,20 +58,12 @@ static double value_of(enum plait_dtype type, const void *x, size_t i)
                                      : INFINITY;
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void note_first(struct observer *w, int layer, const char *what,
                        size_t at, double value)
 {
     struct first_bad *f = &w->first;
 
-    f->when = seconds_now();
+    f->when = plait_clock_unix();
     f->value = value;
     f->at = at;
     if (layer >= 0)

@@ -12,11 +12,11 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../unit/optim_job.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "topology/base/clock.h"
 
 enum { MOST_ROUNDS = 32, HIDDEN = 512 };
 
@@ -49,14 +49,6 @@ struct span {
     double wall, busy;
 };
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double of_who(int who)
 {
     struct rusage u;
@@ -73,13 +65,13 @@ static double now_busy(void)
 
 static struct span begin_span(void)
 {
-    return (struct span){now(), now_busy()};
+    return (struct span){plait_clock_now(), now_busy()};
 }
 
 static void end_span(struct bench *b, enum part part, int round,
                      struct span begin)
 {
-    b->seconds[part][round] = now() - begin.wall;
+    b->seconds[part][round] = plait_clock_now() - begin.wall;
     b->busy[part][round] = now_busy() - begin.busy;
 }
 
@@ -175,16 +167,16 @@ static int time_beside(struct bench *b, int round, struct plait_error *err)
 
     if (plait_saver_start(b->beside, &info, err) < 0)
         return -1;
-    held = now() - from.wall;
+    held = plait_clock_now() - from.wall;
     busy = now_busy() - from.busy;
     snprintf(path, sizeof(path), "%s/beside/step-%08d/manifest.json", b->dir,
              round + 1);
     while (access(path, F_OK) < 0) {
         usleep(2000);
-        from.wall = now();
+        from.wall = plait_clock_now();
         if (plait_saver_poll(b->beside, err) < 0)
             return -1;
-        held += now() - from.wall;
+        held += plait_clock_now() - from.wall;
     }
     end_span(b, BESIDE, round, begin);
     b->seconds[HELD][round] = held;

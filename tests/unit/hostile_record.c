@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/stuck/record.h"
+#include "topology/base/clock.h"
 
 /* A process with a record as only a hostile one writes it, for
  * tests/cli/stuck_hostile.sh: `hostile_record WAY [UID]`. It says "ready", and
@@ -23,7 +24,7 @@ static void fill(struct plait_record *r)
 
     r->run = 1;
     r->world = 2;
-    plait_record_enter(g, PLAIT_OP_ALL_REDUCE, 64, 0, plait_record_now());
+    plait_record_enter(g, PLAIT_OP_ALL_REDUCE, 64, 0, plait_clock_now());
     r->magic = PLAIT_RECORD_MAGIC;
 }
 

@@ -7,6 +7,7 @@
 #include "model_run.h"
 #include "runtime/comm/backend.h"
 #include "runtime/parallel/pipeline.h"
+#include "topology/base/clock.h"
 
 /* Under mpirun (bubble-mpi.sh): how long the ranks of a pipeline are idle.
  * Schedule, interpreter, model and messages are the real ones. Each rank notes
@@ -84,13 +85,13 @@ static int noted_wait(struct plait_request *req, struct plait_queue *q)
 
 static void work(void)
 {
-    double start = plait_trace_now();
+    double start = plait_clock_now();
     struct timespec t = {(time_t)unit, (long)(fmod(unit, 1) * 1e9)};
 
     add_note(WORK, 0, 0);
     if (unit > 0)
         nanosleep(&t, NULL);
-    busy += plait_trace_now() - start;
+    busy += plait_clock_now() - start;
 }
 
 static int attention_forward(struct plait_queue *q, enum plait_dtype type,
@@ -199,13 +200,13 @@ static double idle_share(struct run *r, struct plait_pipeline *pipe,
     plait_comm_barrier(world);
     busy = 0;
     mine.n = 0;
-    start = plait_trace_now();
+    start = plait_clock_now();
     group->vtable = &noted;
     if (plait_pipeline_train(pipe, batch, r->loss) < 0)
         give_up("step", NULL);
     group->vtable = backend;
     plait_comm_barrier(world);
-    *measured = 1 - busy / (plait_trace_now() - start);
+    *measured = 1 - busy / (plait_clock_now() - start);
     plait_comm_host_all_reduce(world, measured, 1, PLAIT_SUM);
     *measured /= p;
     plait_comm_host_all_gather(world, &mine, all, sizeof(mine));

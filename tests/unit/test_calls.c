@@ -14,9 +14,9 @@
 
 #include "runtime/comm/backend.h"
 #include "runtime/comm/world.h"
-#include "runtime/trace/trace.h"
 #include "socket_launch.h"
 #include "tap.h"
+#include "topology/base/clock.h"
 
 enum { MOST = 12, N = 100000 };
 
@@ -175,13 +175,13 @@ static int run_rank(const struct scene *s, bool sockets, bool divided,
     if (barrier(c) < 0)
         return 1;
     usleep(100000); /* until all have left it */
-    begin = plait_trace_now();
+    begin = plait_clock_now();
     rc = (launch->rank == s->odd ? s->other : s->same)(c);
     if (rc == 0)
         rc = s->then(c);
     if (rc == 0) /* the next collective at the latest */
         rc = barrier(c);
-    said->took = plait_trace_now() - begin;
+    said->took = plait_clock_now() - begin;
     said->failed = rc < 0;
     why = plait_comm_difference(c);
     snprintf(said->why, sizeof(said->why), "%s", why ? why : "");

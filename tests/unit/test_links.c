@@ -20,10 +20,10 @@
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/bootstrap/tcp_tree.h"
 #include "runtime/comm/members.h"
-#include "runtime/trace/trace.h"
 #include "socket_launch.h"
 #include "strangers.h"
 #include "tap.h"
+#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 
 enum { RANKS = 40, VICTIM = 11, LEAVER = 23, CUT = 18 };
@@ -519,13 +519,13 @@ static void check_stay(const struct scene *s)
                                sizeof(hello[i].hello) + sizeof(hello[i].seal)};
     }
     start_strangers(strangers, 4, pid);
-    began = plait_trace_now();
+    began = plait_clock_now();
     all[0].stop = 1;
     for (int i = 0; i < s->size; i++)
         while (all[i].after == 0 && !all[i].error[0] &&
-               plait_trace_now() < began + 2 * WITHIN_S)
+               plait_clock_now() < began + 2 * WITHIN_S)
             usleep(1000);
-    took = plait_trace_now() - began;
+    took = plait_clock_now() - began;
     end_strangers(4, pid);
     bad = end_scene(s);
     ok(bad == 0, "%s: ranks connect to each other and make a group", s->what);

@@ -10,11 +10,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "meeting_guest.h"
 #include "tap.h"
+#include "topology/base/clock.h"
 #include "topology/start/meeting.h"
 #include "topology/start/meeting_line.h"
 
@@ -193,14 +193,6 @@ static void check_attacks(void)
 
 /* How long a wrong proof takes until it is dropped does not tell how much of it
  * was right. */
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* No line is dropped before its end: each byte of a wrong proof is taken. */
 static void check_guessing(void)
 {
@@ -224,9 +216,10 @@ static void check_guessing(void)
         for (char *at = line; *at; at++)
             send(fd, at, 1, MSG_NOSIGNAL);
         early += poll(&one, 1, 50) > 0;
-        begin = now_ns();
+        begin = (int64_t)plait_clock_ns();
         send(fd, " \n", 2, MSG_NOSIGNAL);
-        late += recv(fd, &byte, 1, 0) != 0 || now_ns() - begin > 5000000000;
+        late += recv(fd, &byte, 1, 0) != 0 ||
+                (int64_t)plait_clock_ns() - begin > 5000000000;
         close(fd);
     }
     ok(!early && !late,
@@ -331,9 +324,9 @@ static void check_no_welcome(void)
         }
         _exit(0);
     }
-    begin = now_ns();
+    begin = (int64_t)plait_clock_ns();
     ok(plait_meeting_join(&place, 0, "", 60, said, &err) < 0 &&
-           now_ns() - begin < 10000000000,
+           (int64_t)plait_clock_ns() - begin < 10000000000,
        "signs of life without a welcome: %s", err.text);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);

@@ -19,10 +19,10 @@
 #include "runtime/comm/backend.h"
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/members.h"
-#include "runtime/trace/trace.h"
 #include "socket_launch.h"
 #include "strangers.h"
 #include "tap.h"
+#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 
 enum { RANKS = 5, ALL = (1 << RANKS) - 1 };
@@ -348,7 +348,7 @@ static void test_scene(const struct scene *scene)
 {
     enum { WITHIN_S = 20 };
     struct plait_launch launch = launch_of(0, RANKS);
-    double began = plait_trace_now();
+    double began = plait_clock_now();
     pid_t pid[RANKS];
     int fd[2];
 
@@ -361,8 +361,8 @@ static void test_scene(const struct scene *scene)
     close(fd[1]);
     check_said(scene, pid, fd[0]);
     if (scene->flood)
-        ok(plait_trace_now() - began < WITHIN_S, "within %d s: %g s", WITHIN_S,
-           plait_trace_now() - began);
+        ok(plait_clock_now() - began < WITHIN_S, "within %d s: %g s", WITHIN_S,
+           plait_clock_now() - began);
     close(fd[0]);
     while (wait(NULL) > 0)
         ;

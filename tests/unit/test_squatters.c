@@ -8,12 +8,12 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/comm/backend.h"
 #include "socket_launch.h"
 #include "tap.h"
+#include "topology/base/clock.h"
 
 /* What a squatter does with who connects. */
 enum way {
@@ -25,14 +25,6 @@ enum { GUESTS = 1000, CROWD = 3, SLOW_MS = 100 };
 /* Below those that Linux gives to connections. */
 enum { FIRST = 20000, PORTS = 12000, TRIES = 50 };
 #define SOON_S 4.0
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* -- the squatter -------------------------------------------------------- */
 
@@ -139,11 +131,11 @@ static void test_squatters(int n, enum way way, const char *what)
         l = launch_at(0, 2, FIRST + (getpid() + i) * 16 % PORTS);
         pid = start_squatter(l.master_port, n, way);
     }
-    began = now();
+    began = plait_clock_now();
     rc = meet(&l, &err);
-    ok(pid > 0 && rc == 0 && now() - began < SOON_S,
+    ok(pid > 0 && rc == 0 && plait_clock_now() - began < SOON_S,
        "%d of %d ports are taken by one that %s: the ranks meet in %g s %s", n,
-       PLAIT_RENDEZVOUS_PORTS, what, now() - began, err.text);
+       PLAIT_RENDEZVOUS_PORTS, what, plait_clock_now() - began, err.text);
     if (pid > 0) {
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);

@@ -8,6 +8,7 @@
 #include "runtime/stuck/look.h"
 #include "tap.h"
 #include "temp_path.h"
+#include "topology/base/clock.h"
 
 /* Which rank is guilty, of eight ranks with tp 2, pp 2, dp 2. Each has the
  * world (group 0), its tp group (1), its pp group (2) and its dp group (3). */
@@ -353,15 +354,14 @@ static void note_training(struct plait_record *r)
     world = plait_record_add_group(r, "world", 0, N, 3);
     tp = plait_record_add_group(r, "tp", 2, 2, 1);
     plait_record_step(r, 7);
-    plait_record_enter(world, PLAIT_OP_BARRIER, 0, 0, plait_record_now());
+    plait_record_enter(world, PLAIT_OP_BARRIER, 0, 0, plait_clock_now());
     plait_record_leave(world);
-    tag =
-        plait_record_enter(tp, PLAIT_OP_ALL_REDUCE, 64, 0, plait_record_now());
+    tag = plait_record_enter(tp, PLAIT_OP_ALL_REDUCE, 64, 0, plait_clock_now());
     plait_record_leave(tp);
-    plait_record_enter(tp, PLAIT_OP_ALL_GATHER, 32, 0, plait_record_now());
+    plait_record_enter(tp, PLAIT_OP_ALL_GATHER, 32, 0, plait_clock_now());
     plait_record_leave(tp);
     plait_record_phase(r, PLAIT_PHASE_BACKWARD);
-    plait_record_wait(tp, tag, 64, 0, plait_record_now());
+    plait_record_wait(tp, tag, 64, 0, plait_clock_now());
     r->magic = PLAIT_RECORD_MAGIC;
 }
 

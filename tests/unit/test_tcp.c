@@ -17,9 +17,9 @@
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/bootstrap/notice.h"
 #include "runtime/comm/bootstrap/tcp_tree.h"
-#include "runtime/trace/trace.h"
 #include "socket_launch.h"
 #include "tap.h"
+#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 
 #define RANKS 31
@@ -346,7 +346,7 @@ static void test_flood(int alive, bool haste)
     struct crowd c = {
         .port = l.master_port, .alive = alive / STRANGERS, .haste = haste};
     pid_t stranger[STRANGERS], rank[MEET];
-    double began = plait_trace_now(), took;
+    double began = plait_clock_now(), took;
     int status, bad = 0;
 
     record(&c.recorded, &l);
@@ -371,7 +371,7 @@ static void test_flood(int alive, bool haste)
         waitpid(rank[i], &status, 0);
         bad += status != 0;
     }
-    took = plait_trace_now() - began;
+    took = plait_clock_now() - began;
     ok(bad == 0, "ranks meet while %d connections of strangers %s: %g s", alive,
        haste ? "come and go" : "stay", took);
     for (int i = 0; i < STRANGERS; i++) {
@@ -675,7 +675,7 @@ static void test_held(void)
     int fd[PLAIT_RENDEZVOUS_PORTS], status;
     struct plait_launch l = launch_at(0, 2, hold_ports(HELD, fd));
     struct plait_error err = {""};
-    double began = plait_trace_now(), took;
+    double began = plait_clock_now(), took;
     struct plait_comm *c;
     pid_t peer;
 
@@ -688,7 +688,7 @@ static void test_held(void)
     usleep(1000000); /* the peer has tried all of them in vain */
     c = plait_tcp_create(&l, 60, &err);
     waitpid(peer, &status, 0);
-    took = plait_trace_now() - began;
+    took = plait_clock_now() - began;
     ok(c != NULL && status == 0, "%d ports that say nothing: ranks meet%s%s",
        HELD, err.text[0] ? ": " : "", err.text);
     ok(took < WITHIN_S, "within %d s: %g s", WITHIN_S, took);
@@ -767,7 +767,7 @@ static void test_relay(void)
 static void test_drip(void)
 {
     struct plait_meeting m = {.name = "drip", .rank = 1, .size = 2};
-    double began = plait_trace_now(), took;
+    double began = plait_clock_now(), took;
     int fd[2], rc;
     pid_t other;
 
@@ -781,7 +781,7 @@ static void test_drip(void)
             usleep(200000);
         }
     rc = plait_rendezvous_greet(&m, fd[1], 1);
-    took = plait_trace_now() - began;
+    took = plait_clock_now() - began;
     ok(rc < 0 && errno == ETIMEDOUT && took < 3,
        "an answer that comes byte by byte: %g s", took);
     kill(other, SIGKILL);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "topology/base/capture.h"
+#include "topology/base/clock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -50,18 +51,15 @@ static int spawn(char *const argv[], int out, int both, pid_t *pid)
 }
 
 /* Wait until there is something to read; 0, or an errno. */
-static int wait_for(int fd, const struct timespec *end)
+static int wait_for(int fd, int64_t end_ms)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    struct timespec now;
-    long ms;
+    int64_t left;
     int rc;
 
     do {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        ms = (end->tv_sec - now.tv_sec) * 1000 +
-             (end->tv_nsec - now.tv_nsec) / 1000000;
-        rc = poll(&poll_fd, 1, ms > 0 ? (int)ms : 0);
+        left = end_ms - plait_clock_ms();
+        rc = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
     } while (rc < 0 && errno == EINTR);
     return rc > 0 ? 0 : rc < 0 ? errno : ETIMEDOUT;
 }
@@ -71,14 +69,12 @@ static char *read_all(int fd, int seconds, size_t *size)
 {
     size_t room = 65536, used = 0;
     char *text = malloc(room), *more;
-    struct timespec end;
+    int64_t end = plait_clock_ms() + seconds * INT64_C(1000);
     ssize_t n = 1;
     int rc = text ? 0 : ENOMEM;
 
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += seconds;
     while (rc == 0 && n != 0) {
-        rc = wait_for(fd, &end);
+        rc = wait_for(fd, end);
         n = rc ? 0 : read(fd, text + used, room - used - 1);
         if (n < 0 && errno != EINTR)
             rc = errno;

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/base/files.h"
 #include "topology/cli/commands.h"
 #include "topology/cli/run.h"
@@ -52,10 +53,7 @@ struct crew {
 
 static time_t now(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec;
+    return (time_t)plait_clock_now();
 }
 
 /* SIGUSR1 and SIGUSR2 are for the user's program, not for the programs that it

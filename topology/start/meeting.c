@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/base/thread.h"
 #include "topology/start/meeting_listen.h"
 
@@ -252,19 +253,19 @@ static int take_events(struct plait_meeting *meeting,
     /* Last, since it may drop guests, to which later events would belong. */
     for (int i = 0; i < LET_IN_MOST && knocks; i++)
         knocks = plait_meeting_accept(meeting);
-    plait_guests_drop_before(meeting->guests, plait_meeting_now() - SILENT_MS);
+    plait_guests_drop_before(meeting->guests, plait_clock_ms() - SILENT_MS);
     return 0;
 }
 
 /* Connections of others do not make the wait longer. */
 int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
 {
-    int64_t end = plait_meeting_now() + seconds * INT64_C(1000);
+    int64_t end = plait_clock_ms() + seconds * INT64_C(1000);
     struct epoll_event events[HEARD_MOST];
     int old = meeting->old;
 
     while (meeting->arrived < meeting->nmembers) {
-        int64_t left = end - plait_meeting_now();
+        int64_t left = end - plait_clock_ms();
         int before = meeting->arrived, n;
 
         n = left <= 0
@@ -283,7 +284,7 @@ int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
             return -1;
         }
         if (meeting->arrived > before)
-            end = plait_meeting_now() + seconds * INT64_C(1000);
+            end = plait_clock_ms() + seconds * INT64_C(1000);
     }
     return 1;
 }
@@ -297,7 +298,7 @@ void plait_meeting_close(struct plait_meeting *meeting)
 /* All that a member can send now is its end of file. */
 void plait_meeting_part(struct plait_meeting *meeting, int seconds)
 {
-    int64_t end = plait_meeting_now() + seconds * INT64_C(1000);
+    int64_t end = plait_clock_ms() + seconds * INT64_C(1000);
     char byte;
 
     for (int i = 0; i < meeting->nmembers; i++) {
@@ -307,10 +308,10 @@ void plait_meeting_part(struct plait_meeting *meeting, int seconds)
         if (!meeting->members[i].said)
             continue;
         one.fd = meeting->members[i].fd;
-        left = end - plait_meeting_now();
+        left = end - plait_clock_ms();
         while (poll(&one, 1, left > 0 ? (int)left : 0) > 0 &&
                recv(one.fd, &byte, 1, 0) > 0)
-            left = end - plait_meeting_now();
+            left = end - plait_clock_ms();
     }
 }
 

@@ -9,18 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/base/text.h"
 #include "topology/start/meeting_private.h"
 
 /* Who of those that connect becomes a member. */
-
-int64_t plait_meeting_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 int plait_meeting_watch(struct plait_meeting *meeting, int fd, void *what)
 {
@@ -34,7 +27,7 @@ static void greet(struct plait_meeting *meeting, int fd,
                   const struct sockaddr_storage *from)
 {
     struct plait_guest *guest =
-        plait_guests_add(meeting->guests, fd, from, plait_meeting_now());
+        plait_guests_add(meeting->guests, fd, from, plait_clock_ms());
     struct plait_meeting_guest *own = guest ? guest->own : NULL;
     char line[PLAIT_MEETING_OVERHEAD];
     int n;

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/start/meeting_here.h"
 #include "topology/start/meeting_private.h"
 #include "topology/start/meeting_visit.h"
@@ -34,7 +35,7 @@ static int64_t earlier(int64_t a, int64_t b)
 
 int64_t plait_meeting_end_of_quiet(const struct plait_meeting_visit *v)
 {
-    int64_t at = plait_meeting_now() + v->place->quiet * INT64_C(1000);
+    int64_t at = plait_clock_ms() + v->place->quiet * INT64_C(1000);
 
     return v->place->quiet ? earlier(at, v->end) : v->end;
 }
@@ -56,7 +57,7 @@ static void try_again(struct plait_meeting_try *t, int64_t ms)
         close(t->fd);
     t->fd = -1;
     t->phase = PLAIT_TRY_WAITS;
-    t->again = plait_meeting_now() + ms;
+    t->again = plait_clock_ms() + ms;
     t->used = 0;
 }
 
@@ -68,7 +69,7 @@ static void refused(const struct plait_meeting_visit *v,
 
     if (t->drops)
         plait_meeting_end_try(t, ECONNRESET);
-    else if (plait_meeting_now() < patient &&
+    else if (plait_clock_ms() < patient &&
              (problem == ECONNREFUSED || problem == EAGAIN ||
               problem == EACCES))
         try_again(t, t == v->tries ? AGAIN_MS : AGAIN_OTHERS_MS);
@@ -92,7 +93,7 @@ static void begin_try(const struct plait_meeting_visit *v,
     struct sockaddr_storage at;
 
     if (!t->at) {
-        int list = plait_meeting_now() - v->begin >= AGAIN_OTHERS_MS;
+        int list = plait_clock_ms() - v->begin >= AGAIN_OTHERS_MS;
 
         t->fd = plait_meeting_connect_here(v->place->here);
         if (t->fd < 0 && (list || errno == EACCES))
@@ -254,7 +255,7 @@ int plait_meeting_list_tries(struct plait_meeting_visit *v,
  * not where no try is left. */
 static int await(struct plait_meeting_visit *v, int64_t end)
 {
-    int64_t until = end, now = plait_meeting_now();
+    int64_t until = end, now = plait_clock_ms();
     int left = 0;
 
     for (int i = 0; i < v->ntries; i++) {
@@ -269,7 +270,7 @@ static int await(struct plait_meeting_visit *v, int64_t end)
         v->polls[i].events = t->phase == PLAIT_TRY_CONNECTS ? POLLOUT : POLLIN;
         v->polls[i].revents = 0;
     }
-    now = plait_meeting_now();
+    now = plait_clock_ms();
     return poll(v->polls, (nfds_t)v->ntries,
                 (int)(left && until > now ? until - now : 0));
 }
@@ -336,7 +337,7 @@ plait_meeting_find_host(struct plait_meeting_visit *v,
             connected +=
                 t->phase == PLAIT_TRY_GREETED || t->phase == PLAIT_TRY_PROVES;
         }
-    } while (left && plait_meeting_now() < end);
+    } while (left && plait_clock_ms() < end);
     plait_meeting_say_unwelcome(v,
                                 !left                          ? find_problem(v)
                                 : connected && v->place->quiet ? ETIME

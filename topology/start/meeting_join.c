@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/start/meeting.h"
 #include "topology/start/meeting_private.h"
 #include "topology/start/meeting_visit.h"
@@ -69,7 +70,7 @@ static int read_answer(struct plait_meeting_visit *v,
         }
         if (v->used == most)
             return plait_errorf(err, "the answer is too long");
-        now = plait_meeting_now();
+        now = plait_clock_ms();
         rc = poll(&one, 1, (int)(until > now ? until - now : 0));
         if (rc > 0)
             n = recv(t->fd, v->answer + v->used, most - v->used, 0);
@@ -108,7 +109,7 @@ static int begin_visit(struct plait_meeting_visit *v,
 {
     memset(v, 0, sizeof(*v));
     v->place = place;
-    v->begin = plait_meeting_now();
+    v->begin = plait_clock_ms();
     v->end = v->begin + seconds * INT64_C(1000);
     snprintf(v->text, sizeof(v->text), "%s", text);
     for (char *at = v->text; (at = strchr(at, '\n'));)

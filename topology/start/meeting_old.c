@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/start/meeting.h"
 #include "topology/start/meeting_private.h"
 
@@ -18,7 +19,7 @@ enum { MOST_MS = 10000 };
 static int await(int fd, short what, int64_t end)
 {
     struct pollfd one = {.fd = fd, .events = what};
-    int64_t left = end - plait_meeting_now();
+    int64_t left = end - plait_clock_ms();
 
     return left > 0 && poll(&one, 1, (int)left) > 0 ? 0 : -1;
 }
@@ -48,7 +49,7 @@ static int connect_to(const struct plait_meeting_place *place, int64_t end)
 void plait_meeting_refuse_old(const struct plait_meeting_place *place,
                               int index, const char *text)
 {
-    int64_t end = plait_meeting_now() + MOST_MS;
+    int64_t end = plait_clock_ms() + MOST_MS;
     char line[PLAIT_MEETING_SAID + 128], byte;
     int fd = connect_to(place, end), n;
 

@@ -40,8 +40,6 @@ struct plait_meeting {
     pthread_mutex_t lock; /* for members, which the keeper reads */
 };
 
-/* ms */
-int64_t plait_meeting_now(void);
 /* Let plait_meeting_wait() see what comes from fd. */
 int plait_meeting_watch(struct plait_meeting *meeting, int fd, void *what);
 /* Take a connection. 1: there may be more; 0: none waits, or none can be

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/base/guests.h"
 #include "topology/start/meeting_line.h"
 #include "topology/start/preflight.h"
@@ -30,14 +30,6 @@ enum { GUESTS_MOST = 256, TASKS_MOST = 64, FILES = 32, SILENT = 10 };
 enum { CALL_MOST = 2 };
 /* The longest line of either side. */
 enum { LINE_MOST = 64 + PLAIT_MEETING_OVERHEAD };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- the receiver ---- */
 
@@ -81,7 +73,7 @@ static void welcome(struct server *s)
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    guest = plait_guests_add(s->guests, fd, &from, (int64_t)now());
+    guest = plait_guests_add(s->guests, fd, &from, (int64_t)plait_clock_now());
     own = guest ? guest->own : NULL;
     if (!guest)
         return;
@@ -191,7 +183,7 @@ static int serve_once(struct server *s)
     }
     if (s->polls[n - 1].revents)
         welcome(s);
-    plait_guests_drop_before(s->guests, (int64_t)now() - SILENT);
+    plait_guests_drop_before(s->guests, (int64_t)plait_clock_now() - SILENT);
     return 0;
 }
 
@@ -287,10 +279,10 @@ static int connect_to(const char *host, int port)
  * more time for it. The other side sends nothing behind it. */
 static int read_line(int fd, char line[LINE_MOST])
 {
-    double until = now() + CALL_MOST;
+    double until = plait_clock_now() + CALL_MOST;
     size_t used = 0;
 
-    while (used < LINE_MOST - 1 && now() < until) {
+    while (used < LINE_MOST - 1 && plait_clock_now() < until) {
         ssize_t n = recv(fd, line + used, 1, 0);
 
         if (n < 0 && errno == EINTR)
@@ -340,14 +332,14 @@ int plait_preflight_measure_link(const char *host, int port, const char *token,
 
     if (!chunk || (rc == 0 && greet(fd, token) < 0))
         rc = -1;
-    begin = now();
+    begin = plait_clock_now();
     for (int i = 0; rc == 0 && i < TIMES; i++) {
-        double start = now(), one;
+        double start = plait_clock_now(), one;
 
         if (i >= TIMES_LEAST && start - begin > 0.4)
             break;
         rc = send_chunk(fd, chunk);
-        one = CHUNK / (now() - start);
+        one = CHUNK / (plait_clock_now() - start);
         if (rc == 0 && one > *rate)
             *rate = one;
     }

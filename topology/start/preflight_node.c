@@ -5,23 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "topology/base/clock.h"
 #include "topology/start/preflight.h"
 
 /* Measure the cores of a task. Times are the processor's, so that other
  * processes on the cores do not change them: those are counted separately. */
 
 enum { SIDE = 96, TIMES = 12, COPIED = 8 << 20, PIDS_MOST = 65536 };
-
-static double seconds_of(clockid_t clock)
-{
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- other processes ---- */
 
@@ -129,19 +121,19 @@ static void multiply(const float *a, const float *b, float *c)
 
 static double time_product(float *m)
 {
-    double begin = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    double begin = plait_clock_thread();
 
     for (int i = 0; i < 4; i++)
         multiply(m, m + SIDE * SIDE, m + 2 * SIDE * SIDE);
-    return seconds_of(CLOCK_THREAD_CPUTIME_ID) - begin;
+    return plait_clock_thread() - begin;
 }
 
 static double time_copy(char *memory)
 {
-    double begin = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    double begin = plait_clock_thread();
 
     memcpy(memory, memory + COPIED, COPIED);
-    return seconds_of(CLOCK_THREAD_CPUTIME_ID) - begin;
+    return plait_clock_thread() - begin;
 }
 
 static int compare_ints(const void *a, const void *b)
@@ -159,7 +151,7 @@ static void keep_best(double *best, double rate)
 static void take_turns(struct plait_preflight_report *report, float *m,
                        char *memory, struct process *list)
 {
-    double begin = seconds_of(CLOCK_MONOTONIC);
+    double begin = plait_clock_now();
     int counts[TIMES] = {0}, n = 0, cores;
     cpu_set_t set;
     char name[16] = "";
@@ -167,7 +159,7 @@ static void take_turns(struct plait_preflight_report *report, float *m,
     CPU_ZERO(&set);
     sched_getaffinity(0, sizeof(set), &set);
     cores = CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
-    while (n < TIMES && (n < 5 || seconds_of(CLOCK_MONOTONIC) - begin < 1.0)) {
+    while (n < TIMES && (n < 5 || plait_clock_now() - begin < 1.0)) {
         keep_best(&report->product, 8.0 * SIDE * SIDE * SIDE / time_product(m));
         keep_best(&report->memory, COPIED / time_copy(memory));
         counts[n++] = count_others(list, &set, name);

@@ -14,7 +14,7 @@
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/bootstrap/notice.h"
 #include "runtime/comm/bootstrap/rendezvous.h"
-#include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 #include "topology/base/files.h"
 #include "topology/base/guests.h"
 
@@ -87,7 +87,7 @@ static void answer(struct host *h, int fd,
     struct known *k = &h->known[h->nknown];
     uint32_t rank = greeting->hello.rank;
 
-    *k = (struct known){fd, plait_trace_now() + PATIENCE_S, *greeting};
+    *k = (struct known){fd, plait_clock_now() + PATIENCE_S, *greeting};
     h->began[rank] = greeting->hello.began;
     for (int i = 0; i < h->nknown; i++)
         if (h->known[i].greeting.hello.rank == rank)
@@ -164,7 +164,7 @@ static int accept_guests(struct host *h, int listener)
             return -1;
         g = fd < 0
                 ? NULL
-                : plait_guests_add(h->guests, fd, &from, ms(plait_trace_now()));
+                : plait_guests_add(h->guests, fd, &from, ms(plait_clock_now()));
         if (g)
             read_guest(h, g);
     }
@@ -184,12 +184,12 @@ static int count_missing(const struct host *h)
 
 static void look_around(struct host *h)
 {
-    double now = plait_trace_now();
+    double now = plait_clock_now();
 
     if (!h->m->look || now - h->looked < LOOK_S)
         return;
     h->m->look(h->m->arg, h->fds);
-    h->looked = plait_trace_now();
+    h->looked = plait_clock_now();
 }
 
 /* What to poll: the known ones, the guests, the listener. Returns how many
@@ -214,7 +214,7 @@ static int list_polled(struct host *h, int listener)
  * `now`, while this process was stopped, may have sent what was due. */
 static int serve_round(struct host *h, int listener, double deadline)
 {
-    double now = plait_trace_now(), left = deadline - now;
+    double now = plait_clock_now(), left = deadline - now;
     double pause = h->m->look ? LOOK_S : 1;
     int nknown = h->nknown, n = list_polled(h, listener);
 
@@ -272,7 +272,7 @@ static void host_destroy(struct host *h)
 int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
                             int *fds, struct plait_error *err)
 {
-    double deadline = plait_trace_now() + m->timeout_s;
+    double deadline = plait_clock_now() + m->timeout_s;
     struct host *h = host_create(m, fds);
     int rc = 0, saved;
 

@@ -15,6 +15,7 @@
 #include <sys/time.h>
 
 #include "runtime/comm/bootstrap/notice.h"
+#include "topology/base/clock.h"
 
 /* The seal follows the hello without a gap, as it does in a notice. */
 _Static_assert(offsetof(struct plait_greeting, seal) ==
@@ -94,7 +95,7 @@ int plait_greeting_begin(struct plait_greeting *g,
     g->hello.key = m->key;
     g->hello.rank = (uint32_t)m->rank;
     g->hello.size = (uint32_t)m->size;
-    g->hello.began = plait_notice_number();
+    g->hello.began = plait_clock_ns();
     memcpy(g->hello.magic, magic, sizeof(magic));
     if (getrandom(g->hello.nonce, sizeof(g->hello.nonce), 0) !=
             sizeof(g->hello.nonce) ||

@@ -15,7 +15,7 @@
 
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/bootstrap/rendezvous.h"
-#include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 
 /* How long to wait for a connection, and for an answer over it. */
 #define PATIENCE_S 5
@@ -57,7 +57,7 @@ struct visit {
 
 static void end_attempt(struct visit *v, struct attempt *a, int why)
 {
-    double now = plait_trace_now();
+    double now = plait_clock_now();
 
     if (a->fd >= 0)
         close(a->fd);
@@ -82,7 +82,7 @@ static void connect_next(struct visit *v, struct attempt *a, int why)
         memcpy(&to, a->at->ai_addr, a->at->ai_addrlen);
         /* The same place in both families. */
         ((struct sockaddr_in *)&to)->sin_port = htons((uint16_t)a->port);
-        a->since = plait_trace_now();
+        a->since = plait_clock_now();
         a->fd = socket(a->at->ai_family,
                        SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (a->fd < 0) {
@@ -118,7 +118,7 @@ static int find_addresses(struct visit *v)
 static void begin_attempt(struct visit *v, struct attempt *a)
 {
     a->connected = a->refused = false;
-    a->since = plait_trace_now();
+    a->since = plait_clock_now();
     if ((a == v->attempt || !v->list) && find_addresses(v) < 0) {
         v->list = NULL;
         end_attempt(v, a, EHOSTUNREACH);
@@ -182,7 +182,7 @@ static double tend(struct visit *v, double deadline)
     for (struct attempt *a = v->attempt; a < v->attempt + v->n; a++) {
         double when;
 
-        if (is_due(a, plait_trace_now())) {
+        if (is_due(a, plait_clock_now())) {
             if (a->fd < 0)
                 begin_attempt(v, a);
             else if (a->connected)
@@ -200,7 +200,7 @@ static double tend(struct visit *v, double deadline)
 static struct attempt *find_root(struct visit *v, double deadline)
 {
     struct pollfd p[PORTS];
-    double left = tend(v, deadline) - plait_trace_now();
+    double left = tend(v, deadline) - plait_clock_now();
 
     for (int i = 0; i < v->n; i++) {
         const struct attempt *a = &v->attempt[i];
@@ -297,7 +297,7 @@ static void list_ports(struct visit *v, int port, int ports, double now)
 int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                           int port, int ports, struct plait_error *err)
 {
-    double now = plait_trace_now(), deadline = now + m->timeout_s;
+    double now = plait_clock_now(), deadline = now + m->timeout_s;
     struct visit v = {.m = m, .host = host};
     int fd = -1, failures;
     struct attempt *root;
@@ -307,7 +307,7 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
         failures = v.failures;
         root = find_root(&v, deadline);
         fd = root ? stay(&v, root) : -1;
-    } while (fd < 0 && plait_trace_now() < deadline &&
+    } while (fd < 0 && plait_clock_now() < deadline &&
              !(v.failures > failures && is_vain(&v)));
     if (fd < 0)
         say_why(&v, err);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/bootstrap/greeting.h"
+#include "topology/base/clock.h"
 #include "topology/base/guests.h"
 
 /* Time limits: for the other machine to confirm that it has the bytes; between
@@ -27,7 +28,7 @@ struct head {
     uint64_t key;
     uint32_t rank, size;
     uint64_t id;      /* the receiver's */
-    uint64_t number;  /* plait_notice_number() */
+    uint64_t number;  /* plait_clock_ns(): a later one is not less */
     uint32_t stopped; /* the rank, in a notice of that kind */
     uint32_t zero;
 };
@@ -35,14 +36,6 @@ struct head {
 _Static_assert(sizeof(struct head) == PLAIT_NOTICE_HEAD, "");
 
 static const char out[8] = "PLAITOUT", stopped[8] = "PLAITSTP";
-
-uint64_t plait_notice_number(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static int make_proof(const struct plait_meeting *m,
                       const unsigned char head[PLAIT_NOTICE_HEAD],
@@ -61,7 +54,7 @@ static int send_notice(const struct plait_meeting *m, int fd,
                         .rank = (uint32_t)m->root,
                         .size = (uint32_t)m->size,
                         .id = m->ids[m->root],
-                        .number = plait_notice_number(),
+                        .number = plait_clock_ns(),
                         .stopped = (uint32_t)who};
     struct plait_notice notice;
 
@@ -160,7 +153,7 @@ static int accept_caller(int listener, struct plait_guests *callers,
 bool plait_notice_came(const struct plait_meeting *m, int listener,
                        struct plait_guests *callers)
 {
-    int64_t now = (int64_t)(plait_notice_number() / 1000000);
+    int64_t now = plait_clock_ms();
     struct plait_guest *g, *newer;
     struct sockaddr_storage from;
     bool came = false;

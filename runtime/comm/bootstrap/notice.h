@@ -48,7 +48,5 @@ bool plait_notice_take(const struct plait_meeting *m, const void *head,
 struct plait_guests *plait_notice_callers(void);
 bool plait_notice_came(const struct plait_meeting *m, int listener,
                        struct plait_guests *callers);
-/* A number that is not less than each that this machine has drawn before. */
-uint64_t plait_notice_number(void);
 
 #endif

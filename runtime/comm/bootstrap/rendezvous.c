@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/bootstrap/greeting.h"
-#include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 #include "topology/base/proof.h"
 
 /* What spare ports are chosen from: those that users may have. */
@@ -182,7 +182,7 @@ int plait_rendezvous_reach(const char *host, int port, int patience_s)
 static bool await_some(int fd, double until)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    double left = until - plait_trace_now();
+    double left = until - plait_clock_now();
 
     return left > 0 &&
            (poll(&p, 1, (int)(left * 1000) + 1) > 0 || errno == EINTR);
@@ -191,7 +191,7 @@ static bool await_some(int fd, double until)
 int plait_rendezvous_greet(const struct plait_meeting *m, int fd,
                            double patience_s)
 {
-    double until = plait_trace_now() + patience_s;
+    double until = plait_clock_now() + patience_s;
     struct plait_greeting g;
 
     if (plait_greeting_begin(&g, m, fd) < 0)

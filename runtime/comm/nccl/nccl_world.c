@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "runtime/comm/nccl/nccl_private.h"
+#include "topology/base/clock.h"
 #include "topology/base/thread.h"
 
 /* How often to ask the host communicator whether a rank is lost. */
@@ -19,14 +20,10 @@
 
 ncclComm_t nccl_take(struct nccl_comm *c)
 {
-    struct timespec until;
+    const struct timespec until = plait_clock_in(CLOCK_REALTIME, CALL_NS);
     ncclComm_t nccl;
     int busy;
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += CALL_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     busy = pthread_mutex_timedlock(&c->lock, &until);
     nccl = c->nccl;
     c->nccl = NULL;

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "runtime/comm/shm/slice.h"
-#include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 #include "topology/base/thread.h"
 
 /* How long a waiting thread looks for something to move before it lets others
@@ -62,7 +62,7 @@ static bool advance_all(struct plait_engine *e)
 
     while ((job = *at) != NULL) {
         enum plait_moved now;
-        double start = plait_trace_now();
+        double start = plait_clock_now();
 
         now = job->advance(job);
         if (now != PLAIT_STUCK) {
@@ -77,7 +77,7 @@ static bool advance_all(struct plait_engine *e)
         *at = job->next;
         if (*at == NULL)
             e->end = at;
-        job->ended = plait_trace_now();
+        job->ended = plait_clock_now();
         job->done = true;
     }
     return moved;
@@ -110,7 +110,7 @@ static void sleep_thread(struct plait_engine *e)
 
     t.tv_nsec = (long)((until - (double)t.tv_sec) * 1e9);
     e->asleep = true;
-    if (plait_trace_now() < until)
+    if (plait_clock_now() < until)
         pthread_cond_timedwait(&e->work, &e->lock, &t);
     else
         pthread_cond_wait(&e->work, &e->lock);
@@ -206,7 +206,7 @@ void plait_engine_share(struct plait_engine *e)
 /* Tell the thread that there is something to move. */
 static void wake_thread(struct plait_engine *e)
 {
-    double now = plait_trace_now();
+    double now = plait_clock_now();
 
     if (!e->asleep || now - e->woken < e->gap)
         return;
@@ -223,7 +223,7 @@ static void learn_gap(struct plait_engine *e)
     if (e->judged || e->shared)
         return;
     e->judged = true;
-    if (plait_trace_now() - e->woken >= TOO_SOON_S)
+    if (plait_clock_now() - e->woken >= TOO_SOON_S)
         e->gap = SHORTEST_GAP_S;
     else if (e->gap < LONGEST_GAP_S)
         e->gap *= 2;
@@ -246,7 +246,7 @@ void plait_engine_start(struct plait_engine *e, struct plait_job *job)
  * as shorter naps wake it too often (see TOO_SOON_S). */
 static long nap_in_wait(double stuck)
 {
-    long ns = (long)((plait_trace_now() - stuck) * (1e9 / 8));
+    long ns = (long)((plait_clock_now() - stuck) * (1e9 / 8));
 
     if (ns < SHORTEST_NAP)
         return SHORTEST_NAP;
@@ -295,11 +295,11 @@ static void drive_job(struct plait_engine *e, struct plait_job *job)
 
         if (advance_all(e)) {
             if (stuck > 0)
-                learn_patience(e, plait_trace_now() - stuck);
+                learn_patience(e, plait_clock_now() - stuck);
             stuck = 0;
             continue;
         }
-        now = plait_trace_now();
+        now = plait_clock_now();
         if (stuck == 0)
             stuck = now;
         if (now - stuck >= e->patience)

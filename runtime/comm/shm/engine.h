@@ -28,7 +28,7 @@ struct plait_job {
     /* set by the engine: */
     struct plait_job *next;
     bool done;
-    double begun, ended; /* first and last moved, by plait_trace_now() */
+    double begun, ended; /* first and last moved, by plait_clock_now() */
 };
 
 /* idle(arg) is called from time to time by a thread that has found nothing to

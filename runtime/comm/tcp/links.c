@@ -14,7 +14,7 @@
 
 #include "runtime/comm/tcp/links_meet.h"
 #include "runtime/comm/tcp/links_private.h"
-#include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 #include "topology/base/files.h"
 #include "topology/base/hash.h"
 #include "topology/base/text.h"
@@ -129,7 +129,7 @@ void plait_links_suspect(struct plait_links *l, int peer, const char *why)
     if (l->suspect >= 0)
         return;
     l->suspect = peer;
-    l->suspected = plait_trace_now();
+    l->suspected = plait_clock_now();
     snprintf(l->because, sizeof(l->because), "%s", why);
 }
 
@@ -379,7 +379,7 @@ struct plait_links *plait_links_create(struct plait_members *members,
 static void say_goodbye(struct plait_links *l)
 {
     const struct plait_links_head head = {.bytes = PLAIT_LINKS_GOODBYE};
-    double deadline = plait_trace_now() + LINGER_S;
+    double deadline = plait_clock_now() + LINGER_S;
 
     l->leaving = true;
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, l->gate, NULL);
@@ -395,7 +395,7 @@ static void say_goodbye(struct plait_links *l)
     }
     for (;;) {
         plait_wires_sweep(l);
-        if (l->nwires == 0 || plait_trace_now() >= deadline ||
+        if (l->nwires == 0 || plait_clock_now() >= deadline ||
             plait_links_failure(l))
             return;
         plait_links_move(l);

@@ -11,7 +11,6 @@
 
 #include "runtime/comm/tcp/links_meet.h"
 #include "runtime/comm/tcp/links_private.h"
-#include "runtime/trace/trace.h"
 #include "topology/base/text.h"
 
 /* How much is read from one peer before the others have their turn. */

@@ -11,7 +11,7 @@
 
 #include "runtime/comm/tcp/links_meet.h"
 #include "runtime/comm/tcp/links_private.h"
-#include "runtime/trace/trace.h"
+#include "topology/base/clock.h"
 
 /* A connection that has not proved the secret within this time is dropped. */
 #define PATIENCE_S 5
@@ -61,7 +61,7 @@ struct plait_wire *plait_wire_add(struct plait_links *l, int fd, int peer,
         w->at = l->nwires;
         w->peer = peer;
         w->state = state;
-        w->since = plait_trace_now();
+        w->since = plait_clock_now();
         l->poll[w->at + 1] = (struct pollfd){fd, POLLIN, 0};
         l->wire[l->nwires++] = w;
         added = true;
@@ -198,7 +198,7 @@ static struct plait_meeting meeting_of(const struct plait_links *l, int rank)
  * still unreachable, until their addresses are resolved anew. */
 static void retry_peer(struct plait_links *l, struct plait_link *k, int error)
 {
-    double now = plait_trace_now();
+    double now = plait_clock_now();
 
     if (k->unreached == 0)
         k->unreached = now;
@@ -227,7 +227,7 @@ static void join_peer(struct plait_links *l, struct plait_link *k)
     w = plait_wire_add(l, fd, k->peer, PLAIT_WIRE_JOINING);
     if (w && plait_greeting_begin(&w->greeting, &m, fd) < 0)
         plait_wire_close(l, w);
-    want_again(l, k, plait_trace_now() + AGAIN_S);
+    want_again(l, k, plait_clock_now() + AGAIN_S);
 }
 
 void plait_link_want(struct plait_links *l, struct plait_link *k,
@@ -238,7 +238,7 @@ void plait_link_want(struct plait_links *l, struct plait_link *k,
     if (w)
         take_way(l, k, w);
     else if (patience > 0)
-        want_again(l, k, plait_trace_now() + patience);
+        want_again(l, k, plait_clock_now() + patience);
     else if (plait_wire_any(l, k->peer))
         want_again(l, k, 0);
     else
@@ -384,7 +384,7 @@ static void accept_guests(struct plait_links *l, double now)
 void plait_wires_accept(struct plait_links *l)
 {
     struct epoll_event event[EVENTS];
-    double now = plait_trace_now();
+    double now = plait_clock_now();
     bool came = false;
     int n;
 
@@ -459,7 +459,7 @@ bool plait_wires_tend(struct plait_links *l)
 
     if (!l->wanting && l->nguests == 0 && l->suspect < 0 && !oldest)
         return false;
-    now = plait_trace_now();
+    now = plait_clock_now();
     if (oldest && (double)oldest->since < (now - PATIENCE_S) * 1000)
         plait_wires_accept(l);
     if (l->suspect >= 0 && now > l->suspected + SUSPECT_S)

@@ -2,31 +2,23 @@
 #include <config.h>
 
 #include "runtime/data/prep/prep_progress.h"
+#include "topology/base/clock.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
-
-double plait_prep_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void plait_prep_progress_start(struct plait_prep_progress *p, int64_t done,
                                int64_t all)
 {
     p->shown = isatty(STDERR_FILENO);
-    p->start = p->last = plait_prep_now();
+    p->start = p->last = plait_clock_now();
     p->begin = done;
     p->all = all;
 }
 
 void plait_prep_progress_show(struct plait_prep_progress *p, int64_t done)
 {
-    double now = plait_prep_now(), rate, left;
+    double now = plait_clock_now(), rate, left;
 
     if (!p->shown || now - p->last < 0.5)
         return;

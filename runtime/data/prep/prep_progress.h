@@ -14,7 +14,7 @@ struct plait_prep_progress {
 };
 
 /* Seconds of a monotonic clock. */
-double plait_prep_now(void);
+
 void plait_prep_progress_start(struct plait_prep_progress *p, int64_t done,
                                int64_t all);
 /* Prints at most twice a second. */

@@ -14,6 +14,7 @@
 #include "runtime/data/prep/prep_files.h"
 #include "runtime/data/prep/prep_progress.h"
 #include "runtime/data/prep/text_encode.h"
+#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 
 /* Seconds between two saves of the state: an interrupted run loses no more
@@ -232,7 +233,7 @@ static int save_state(struct run *r, struct plait_error *err)
 
 static int run_parts(struct run *r, struct plait_error *err)
 {
-    double saved = plait_prep_now();
+    double saved = plait_clock_now();
     bool more = true;
     int rc;
 
@@ -249,10 +250,10 @@ static int run_parts(struct run *r, struct plait_error *err)
             return rc;
         plait_prep_progress_show(&r->progress,
                                  plait_text_source_offset(r->source));
-        if (plait_prep_now() - saved > state_each) {
+        if (plait_clock_now() - saved > state_each) {
             if (save_state(r, err) < 0)
                 return -1;
-            saved = plait_prep_now();
+            saved = plait_clock_now();
         }
     }
 }

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "runtime/train/metrics/metrics.h"
+#include "topology/base/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <time.h>
 #include <unistd.h>
 
 struct plait_metrics_file {
@@ -148,14 +148,6 @@ static void put_val_sets(FILE *out, const struct plait_metrics *m)
     fputc('}', out);
 }
 
-double plait_unix_time(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec + now.tv_nsec * 1e-9;
-}
-
 static void put_slowest(FILE *out, const struct plait_metrics *m)
 {
     if (m->slowest_rank < 0)
@@ -255,7 +247,7 @@ int plait_metrics_write(struct plait_metrics_file *file,
         put_number(out, "goodput", m->goodput);
     if (!isnan(m->goodput_expected))
         put_number(out, "goodput_expected", m->goodput_expected);
-    fprintf(out, ",\"time\":%.3f}\n", plait_unix_time());
+    fprintf(out, ",\"time\":%.3f}\n", plait_clock_unix());
     if (fflush(out) != 0)
         return -1;
     if (!ferror(out))

@@ -86,9 +86,6 @@ typedef void plait_metric_fn(const struct plait_metric *metric, void *arg);
 void plait_metrics_each(const struct plait_metrics *m, plait_metric_fn *fn,
                         void *arg);
 
-/* Seconds since 1970. */
-double plait_unix_time(void);
-
 /* The metrics file: one JSON object a line, flushed line by line. */
 struct plait_metrics_file;
 

@@ -2,25 +2,17 @@
 #include "config.h"
 
 #include "runtime/train/metrics/progress.h"
+#include "topology/base/clock.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LIVE_S 0.1
 #define PLAIN_S 2.0
-
-static double now_seconds(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + ts.tv_nsec * 1e-9;
-}
 
 /* mpirun gives its ranks a terminal even where its own output goes to a file:
  * look at the output of mpirun then. */
@@ -48,7 +40,7 @@ void plait_progress_init(struct plait_progress *p, FILE *out, int64_t first,
     p->live = on_terminal(out);
     p->first = first;
     p->steps = steps;
-    p->start = now_seconds();
+    p->start = plait_clock_now();
     p->shown = -INFINITY;
 }
 
@@ -91,7 +83,7 @@ static void show_sets(const struct plait_progress *p,
 void plait_progress_show(struct plait_progress *p,
                          const struct plait_metrics *m)
 {
-    double t = now_seconds(), each = (t - p->start) / (m->step - p->first);
+    double t = plait_clock_now(), each = (t - p->start) / (m->step - p->first);
     bool edge = m->step == p->first + 1 || m->step == p->steps;
     char left[32], val[64] = "", outlier[80] = "";
 

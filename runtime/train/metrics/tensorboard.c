@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/train/metrics/tensorboard.h"
+#include "topology/base/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -186,11 +187,8 @@ static int write_record(FILE *out, const struct message *m)
 
 static void begin_event(struct message *event, int64_t step)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
     event->size = 0;
-    put_double(event, EVENT_WALL_TIME, now.tv_sec + now.tv_nsec * 1e-9);
+    put_double(event, EVENT_WALL_TIME, plait_clock_unix());
     if (step > 0)
         put_int(event, EVENT_STEP, step);
 }
@@ -336,12 +334,11 @@ int plait_tensorboard_histograms(struct plait_tensorboard *tb, int64_t step,
 static FILE *open_file(const char *dir)
 {
     char host[256] = "", *path;
-    struct timespec now;
+    struct timespec now = plait_clock_in(CLOCK_REALTIME, 0);
     FILE *out;
 
     if (mkdir(dir, 0777) < 0 && errno != EEXIST)
         return NULL;
-    clock_gettime(CLOCK_REALTIME, &now);
     gethostname(host, sizeof(host) - 1);
     if (asprintf(&path, "%s/events.out.tfevents.%010lld.%09ld.%s.%d", dir,
                  (long long)now.tv_sec, now.tv_nsec, host, (int)getpid()) < 0)

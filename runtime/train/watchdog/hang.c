@@ -14,6 +14,7 @@
 #include "runtime/stuck/look.h"
 #include "runtime/train/watchdog/contacts.h"
 #include "runtime/train/watchdog/unanswered.h"
+#include "topology/base/clock.h"
 
 /* Seconds after which a watch thread that has not run will not report. */
 #define FRESH_S 2
@@ -237,12 +238,12 @@ void plait_hang_listen(struct plait_hang *h)
 void plait_hang_alive(struct plait_hang *h)
 {
     if (h && h->record)
-        atomic_store(&h->record->alive, plait_record_now());
+        atomic_store(&h->record->alive, plait_clock_now());
 }
 
 bool plait_hang_speaks(const struct plait_hang *h)
 {
-    double now = plait_record_now();
+    double now = plait_clock_now();
 
     for (int r = 0; h && r < h->rank; r++)
         if (h->peer[r] && now - atomic_load(&h->peer[r]->alive) < FRESH_S)
@@ -408,10 +409,10 @@ void plait_hang_tell(struct plait_hang *h)
 bool plait_hang_tells(const struct plait_hang *h)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
-    double begin = plait_record_now(), waited;
+    double begin = plait_clock_now(), waited;
 
     while (h) {
-        waited = plait_record_now() - begin;
+        waited = plait_clock_now() - begin;
         if (plait_hang_told(h) || plait_hang_ended(h))
             return false;
         if (waited > TELL_S ||
@@ -436,11 +437,11 @@ static int find_dead(const struct plait_hang *h)
 bool plait_hang_gone(const struct plait_hang *h, char *text, size_t size)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
-    double begin = plait_record_now();
+    double begin = plait_clock_now();
     char where[100];
     int r = -1;
 
-    while (h && (r = find_dead(h)) < 0 && plait_record_now() - begin < GONE_S)
+    while (h && (r = find_dead(h)) < 0 && plait_clock_now() - begin < GONE_S)
         nanosleep(&pause, NULL);
     if (r < 0)
         return false;

@@ -16,6 +16,7 @@
 
 #include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
+#include "topology/base/clock.h"
 
 /* Questions: seconds until a node is asked again, how many are asked at once,
  * and after how many tries another rank of the node is. */
@@ -51,10 +52,7 @@ struct plait_heartbeat {
 /* All processes of a node number their messages by the same clock. */
 static uint64_t next_number(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + 1;
+    return plait_clock_ns() + 1;
 }
 
 static void send_beat(struct plait_heartbeat *hb, int node,
@@ -83,15 +81,11 @@ address_of(const struct plait_heartbeat *hb, int node, int speaker)
 static void send_alive(struct plait_heartbeat *hb, double now)
 {
     unsigned char body[2 * PLAIT_BEAT_NODES];
-    struct timespec t;
     int n = hb->site.nnodes, to;
 
     /* The time of day counts rounds, so that all nodes are in the same one. */
-    clock_gettime(CLOCK_REALTIME, &t);
-    to = plait_beat_target(
-        n, hb->site.node,
-        (int64_t)(((double)t.tv_sec + 1e-9 * (double)t.tv_nsec) /
-                  PLAIT_BEAT_ROUND_S));
+    to = plait_beat_target(n, hb->site.node,
+                           (int64_t)(plait_clock_unix() / PLAIT_BEAT_ROUND_S));
     for (int first = 0; first < n; first += PLAIT_BEAT_NODES) {
         int count = n - first < PLAIT_BEAT_NODES ? n - first : PLAIT_BEAT_NODES;
 
@@ -215,7 +209,7 @@ static void read_messages(struct plait_heartbeat *hb)
         if (size == 0 || plait_beat_unpack(message, (size_t)size, &beat) < 0)
             continue;
         pthread_mutex_lock(&hb->lock);
-        asked = take_message(hb, &beat, plait_record_now());
+        asked = take_message(hb, &beat, plait_clock_now());
         pthread_mutex_unlock(&hb->lock);
         if (asked)
             answer_question(hb, beat.node, &from);
@@ -237,7 +231,7 @@ static void speak(struct plait_heartbeat *hb, double now)
 /* Seconds until there is something to do. */
 static double take_turn(struct plait_heartbeat *hb, double *next)
 {
-    double now = plait_record_now();
+    double now = plait_clock_now();
 
     if (now >= *next) {
         speak(hb, now);
@@ -284,7 +278,7 @@ static void wake_thread(struct plait_heartbeat *hb)
 /* This node's own entry of `heard` is when the process began to listen. */
 double plait_heartbeat_silence(struct plait_heartbeat *hb, int node, bool known)
 {
-    double now = plait_record_now(), age = 0, heard;
+    double now = plait_clock_now(), age = 0, heard;
 
     pthread_mutex_lock(&hb->lock);
     heard = hb->table.heard[node];
@@ -305,7 +299,7 @@ bool plait_heartbeat_alone(struct plait_heartbeat *hb)
 
 static bool is_complete(const struct plait_heartbeat *hb)
 {
-    double now = plait_record_now();
+    double now = plait_clock_now();
 
     for (int i = 0; i < hb->site.nnodes; i++)
         if (is_missing(hb, i, now))
@@ -317,7 +311,7 @@ static bool is_complete(const struct plait_heartbeat *hb)
 static void note_silent(struct plait_heartbeat *hb,
                         struct plait_stuck_rank *ranks)
 {
-    double now = plait_record_now();
+    double now = plait_clock_now();
 
     for (int r = 0; r < hb->site.world; r++) {
         int node = hb->node_of[r];
@@ -332,12 +326,9 @@ static void note_silent(struct plait_heartbeat *hb,
 void plait_heartbeat_ask(struct plait_heartbeat *hb, double seconds,
                          struct plait_stuck_rank *ranks)
 {
-    struct timespec until;
+    const struct timespec until =
+        plait_clock_in(CLOCK_MONOTONIC, (int64_t)(seconds * 1e9));
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    seconds += (double)until.tv_sec + 1e-9 * (double)until.tv_nsec;
-    until.tv_sec = (time_t)seconds;
-    until.tv_nsec = (long)((seconds - (double)until.tv_sec) * 1e9);
     pthread_mutex_lock(&hb->lock);
     memset(hb->has, 0, (size_t)hb->site.world * sizeof(*hb->has));
     for (int i = 0; i < hb->site.nnodes; i++)
@@ -463,7 +454,7 @@ plait_heartbeat_create(int fd, int rank,
                               site->secret);
     if (hb->wake < 0 || copy_site(hb) < 0 ||
         plait_beat_table_init(&hb->table, site->nnodes, site->node,
-                              plait_record_now()) < 0)
+                              plait_clock_now()) < 0)
         goto error;
     hb->site.at = NULL;
     hb->site.node_of = NULL;

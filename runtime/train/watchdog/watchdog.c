@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "runtime/train/watchdog/watchdog.h"
+#include "topology/base/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -61,14 +62,6 @@ struct plait_watchdog {
     double given; /* when this rank gave up; 0: not yet */
 };
 
-static double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -102,7 +95,7 @@ static void say(const char *line)
 static void leave_run(struct plait_watchdog *dog)
 {
     if (dog->spare) {
-        dog->given = seconds_now();
+        dog->given = plait_clock_now();
         plait_comm_break(dog->world);
         return;
     }
@@ -193,23 +186,19 @@ static void look_once(struct plait_watchdog *dog, double now)
 
 static void wait_a_little(struct plait_watchdog *dog)
 {
-    struct timespec at;
+    const struct timespec at = plait_clock_in(CLOCK_MONOTONIC, LOOK_NS);
 
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += LOOK_NS;
-    at.tv_sec += at.tv_nsec / 1000000000;
-    at.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&dog->wake, &dog->lock, &at);
 }
 
 static void *watch_steps(void *arg)
 {
     struct plait_watchdog *dog = arg;
-    double last = seconds_now(), now;
+    double last = plait_clock_now(), now;
 
     pthread_mutex_lock(&dog->lock);
     while (!dog->leave) {
-        now = seconds_now();
+        now = plait_clock_now();
         if (now - last > STOPPED_S) {
             dog->since += now - last;
             dog->woken = now;
@@ -235,7 +224,7 @@ static int start_thread(struct plait_watchdog *dog)
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&dog->wake, &clock);
     pthread_condattr_destroy(&clock);
-    dog->since = seconds_now();
+    dog->since = plait_clock_now();
     sigfillset(&all);
     sigdelset(&all, SIGALRM); /* alarm() of leave_run() */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -291,7 +280,7 @@ bool plait_watchdog_hung(struct plait_watchdog *dog)
     pthread_mutex_lock(&dog->lock);
     limit = limit_now(dog);
     hung = dog->given > 0 ||
-           (limit > 0 && seconds_now() - dog->since > NEARLY * limit);
+           (limit > 0 && plait_clock_now() - dog->since > NEARLY * limit);
     pthread_mutex_unlock(&dog->lock);
     return hung;
 }
@@ -301,7 +290,7 @@ void plait_watchdog_stage(struct plait_watchdog *dog, const char *what)
     if (!dog)
         return;
     pthread_mutex_lock(&dog->lock);
-    dog->since = seconds_now();
+    dog->since = plait_clock_now();
     dog->stage = what;
     dog->noted = false;
     pthread_mutex_unlock(&dog->lock);
@@ -312,7 +301,7 @@ void plait_watchdog_begin(struct plait_watchdog *dog, int64_t step)
     if (!dog)
         return;
     pthread_mutex_lock(&dog->lock);
-    dog->since = seconds_now();
+    dog->since = plait_clock_now();
     dog->stage = NULL;
     dog->step = step;
     dog->stepping = true;
@@ -325,7 +314,7 @@ void plait_watchdog_end(struct plait_watchdog *dog)
     if (!dog)
         return;
     pthread_mutex_lock(&dog->lock);
-    dog->times[dog->next] = seconds_now() - dog->since;
+    dog->times[dog->next] = plait_clock_now() - dog->since;
     dog->next = (dog->next + 1) % TIMES;
     dog->ntimes += dog->ntimes < TIMES;
     if (dog->seconds < 0)
