@@ -7,7 +7,6 @@
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/slice_owners.h"
 #include "runtime/checkpoint/tensor_slice.h"
-#include "runtime/comm/world.h"
 #include "runtime/optim/replicas.h"
 #include "runtime/parallel/shard.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/checkpoint/copy_image.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/tags.h"
 
 /* More slices than a rank has. */

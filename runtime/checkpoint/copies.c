@@ -9,8 +9,8 @@
 
 #include "runtime/checkpoint/copy_image.h"
 #include "runtime/comm/agree.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/tags.h"
-#include "runtime/comm/world.h"
 
 /* -- copies of this process ------------------------------------------------ */
 

@@ -18,6 +18,7 @@
 #include "runtime/checkpoint/load_private.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/checkpoint/sources.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/parallel/shard.h"
 
 /* sources.h says which files hold what. A rank opens those that it needs slices

@@ -10,6 +10,7 @@
 
 #include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/load_private.h"
+#include "runtime/comm/consensus.h"
 
 /* Bytes that are copied at a time: what fits in caches for host memory, more
  * where each copy is a call to a driver. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/checkpoint/checkpoint_private.h"
+#include "runtime/comm/consensus.h"
 #include "topology/base/hash.h"
 
 /* Which rank writes what: every rank holds slices of the model, and several may

@@ -12,7 +12,7 @@
 
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/comm/agree.h"
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "topology/base/hash.h"
 
 /* Elements that are read at a time, to stay in the processor's cache. */

@@ -12,6 +12,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/directory.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/trace/trace.h"
 #include "topology/base/clock.h"
 #include "topology/base/thread.h"

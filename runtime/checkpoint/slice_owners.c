@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "runtime/comm/agree.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/parts.h"
-#include "runtime/comm/world.h"
 #include "topology/base/hash.h"
 
 /* More slices than a rank has. */

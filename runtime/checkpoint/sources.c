@@ -17,7 +17,7 @@
 #include "runtime/checkpoint/copy_image.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/comm/agree.h"
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 
 /* Bytes of each file that the kernel reads ahead while the ranks agree on what
  * they want: as much as most heads have. */

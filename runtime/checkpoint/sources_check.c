@@ -13,7 +13,7 @@
 
 #include "runtime/checkpoint/blocks_in.h"
 #include "runtime/checkpoint/sources.h"
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 
 /* Show the visitor one block of file `index`, from `at` on. */
 static int visit_parts(struct plait_sources_visitor *visitor, int index,

@@ -10,8 +10,8 @@
 
 #include "runtime/checkpoint/copy_image.h"
 #include "runtime/checkpoint/sources.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/tags.h"
-#include "runtime/comm/world.h"
 
 static void point_to(struct plait_mapped_file *file, char *image, size_t size)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "topology/base/hash.h"
 
 static const char *next_line(const char *text)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/world.h"
 
 /* How long the first rank of a job waits for the last, in seconds. */

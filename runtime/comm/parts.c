@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 
 struct place {
     uint64_t key;

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "runtime/comm/backend.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/peers.h"
-#include "runtime/comm/world.h"
 #include "runtime/stuck/look.h"
 
 /* plait_comm_watch(): watches the other ranks of the world on this node. */

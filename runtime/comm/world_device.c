@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/backend.h"
+#include "runtime/comm/consensus.h"
 #include "topology/base/hash.h"
 #include "topology/base/hostlist.h"
 

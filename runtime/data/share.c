@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/data/dataset.h"
 #include "runtime/data/segments.h"
 

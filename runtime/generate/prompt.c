@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 
 /* -- the tokenizer ------------------------------------------------------- */
 

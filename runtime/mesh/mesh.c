@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "topology/plan/cost.h"
 
 enum {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "runtime/comm/agree.h"
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "topology/base/hash.h"
 
 /* More slices than a rank has. */

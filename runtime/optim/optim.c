@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 
 #define INIT_CHUNK ((size_t)1 << 20) /* elements initialised at a time */
 

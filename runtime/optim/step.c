@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/optim/optim_private.h"
 
 /* -- arguments of the step's ops ------------------------------------------ */

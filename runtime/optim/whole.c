@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/tags.h"
-#include "runtime/comm/world.h"
 #include "runtime/optim/whole_plan.h"
 
 struct plait_whole {

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "runtime/comm/agree.h"
-#include "runtime/comm/world.h"
 
 /* More pieces than a rank has. */
 enum { PIECES_MOST = 1 << 20 };

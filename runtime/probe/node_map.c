@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/comm/consensus.h"
 #include "topology/fabric/fabric.h"
 
 /* This node's name in Slurm. */

@@ -2,7 +2,7 @@
 #ifndef PLAIT_RUNTIME_PROBE_NODE_MAP_H
 #define PLAIT_RUNTIME_PROBE_NODE_MAP_H
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/comm.h"
 
 enum { PLAIT_NODE_MAP_LEVELS = 8 };
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/probe/measure.h"
 #include "topology/job/site.h"
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/train/metrics/metrics.h"
 #include "topology/base/clock.h"
 #include "topology/job/fits.h"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/train/eval_tokens.h"
 #include "runtime/train/open_model.h"
 #include "runtime/train/option.h"

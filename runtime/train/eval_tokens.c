@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/data/data.h"
 
 #define MOST_TOKENS 500000000 /* all are sent in one message */

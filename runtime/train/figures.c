@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/comm/consensus.h"
 #include "topology/node/node.h"
 
 /* Detecting GPUs takes time. Figures are only needed for sums across nodes and

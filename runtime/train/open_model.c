@@ -4,6 +4,7 @@
 #include "runtime/train/open_model.h"
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/train/run.h"
 
 int plait_open_model(struct plait_session *s, const char *dir,

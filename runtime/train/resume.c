@@ -13,7 +13,7 @@
 
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/identity.h"
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 
 /* What is loaded, and for whom. */
 struct target {

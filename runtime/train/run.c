@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/stuck/record.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/peak.h"

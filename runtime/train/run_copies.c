@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/stuck/record.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/run_private.h"

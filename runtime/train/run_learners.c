@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/optim/learners.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run_private.h"

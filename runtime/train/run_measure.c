@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/parallel/shard.h"
 #include "runtime/train/run_private.h"
 #include "topology/base/clock.h"

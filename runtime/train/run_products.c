@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "kernels/products.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/train/cache_file.h"
 #include "runtime/train/run_private.h"
 #include "topology/base/clock.h"

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/generate/generate.h"
 #include "runtime/train/inference.h"
 #include "runtime/train/resume.h"

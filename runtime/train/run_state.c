@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/parallel/shard.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/resume.h"

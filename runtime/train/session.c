@@ -14,6 +14,7 @@
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/comm/agree.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/figures.h"
 #include "runtime/train/metrics/metrics.h"

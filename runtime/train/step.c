@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/mesh/graph_capture.h"
 #include "runtime/stuck/record.h"
 #include "runtime/trace/trace.h"

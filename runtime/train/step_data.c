@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/stuck/record.h"
 #include "runtime/trace/trace.h"

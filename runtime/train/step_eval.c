@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/train/step_private.h"
 
 /* The evaluation of the model on the validation sets. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/train/step_private.h"
 #include "topology/base/clock.h"
 #include "topology/job/sync.h"

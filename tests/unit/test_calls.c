@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/backend.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/world.h"
 #include "socket_launch.h"
 #include "tap.h"

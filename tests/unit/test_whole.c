@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "all_ok.h"
-#include "runtime/comm/world.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/optim/whole.h"
 #include "runtime/parallel/shard.h"
 #include "runtime/train/step.h"

@@ -11,8 +11,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/parts.h"
-#include "runtime/comm/world.h"
 
 /* -- the ranks ------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
 #include "runtime/train/watchdog/contacts.h"
