@@ -71,6 +71,13 @@ struct plait_comm_vtable {
     /* The same, after reading what the peers have sent until now. Any thread.
      * NULL where lost is NULL. */
     bool (*look)(struct plait_comm *comm);
+    /* plait_comm_take_members(), plait_comm_shared_cores(), plait_comm_rest()
+     * and plait_comm_break(). NULL: the backend has no members, knows nothing
+     * of cores, cannot rest, cannot be broken. */
+    struct plait_members *(*take_members)(struct plait_comm *comm);
+    int (*shared_cores)(const struct plait_comm *comm, int *ranks);
+    void (*rest)(struct plait_comm *comm);
+    void (*break_all)(struct plait_comm *comm);
     /* plait_comm_difference(); NULL: ranks are not compared */
     const char *(*difference)(const struct plait_comm *comm);
     /* Fails the communicator with this reason on all ranks at once. NULL: the

@@ -99,6 +99,32 @@ bool plait_comm_look(struct plait_comm *comm)
     return comm->vtable->look && comm->vtable->look(comm);
 }
 
+struct plait_members *plait_comm_take_members(struct plait_comm *comm)
+{
+    return comm->vtable->take_members ? comm->vtable->take_members(comm) : NULL;
+}
+
+int plait_comm_shared_cores(const struct plait_comm *comm, int *ranks)
+{
+    *ranks = 0;
+    return comm->vtable->shared_cores ? comm->vtable->shared_cores(comm, ranks)
+                                      : 0;
+}
+
+void plait_comm_rest(struct plait_comm *comm)
+{
+    if (comm->vtable->rest)
+        comm->vtable->rest(comm);
+}
+
+void plait_comm_break(struct plait_comm *comm)
+{
+    if (comm->host)
+        comm = comm->host;
+    if (comm->vtable->break_all)
+        comm->vtable->break_all(comm);
+}
+
 struct plait_comm *plait_comm_of_hosts(struct plait_comm *comm)
 {
     return comm->host ? comm->host : comm;

@@ -83,7 +83,7 @@ int plait_members_regroup(struct plait_members *m,
 void plait_members_hear(struct plait_members *m, const unsigned char *head,
                         const unsigned char *proof);
 
-/* -- socket.c -------------------------------------------------------------- */
+/* -- comm.c ---------------------------------------------------------------- */
 
 /* Takes the members out of a world over sockets. The world still uses them, so
  * they must outlive it. NULL for any other world. */
@@ -100,6 +100,9 @@ void plait_comm_break(struct plait_comm *world);
 /* Whether a world over sockets has lost a process, by what its peers have sent
  * until now. Any thread. */
 bool plait_comm_look(struct plait_comm *world);
+
+/* -- socket.c -------------------------------------------------------------- */
+
 /* The world of the members that are present; `m` must outlive it. Collective;
  * NULL with err. */
 struct plait_comm *plait_members_world(struct plait_members *m,

@@ -264,40 +264,31 @@ struct plait_comm *plait_socket_over(struct plait_comm *star,
     return comm;
 }
 
-struct plait_members *plait_comm_take_members(struct plait_comm *comm)
+static struct plait_members *socket_take_members(struct plait_comm *comm)
 {
-    struct plait_members *m = NULL;
+    struct socket_world *world = socket_of(comm)->world;
+    struct plait_members *m = world->members;
 
-    if (comm->vtable == &socket_vtable) {
-        m = socket_of(comm)->world->members;
-        socket_of(comm)->world->members = NULL;
-    }
+    world->members = NULL;
     return m;
 }
 
-int plait_comm_shared_cores(const struct plait_comm *comm, int *ranks)
+static int socket_shared_cores(const struct plait_comm *comm, int *ranks)
 {
     const struct socket_comm *c = (const struct socket_comm *)comm;
 
-    *ranks = 0;
-    return comm->vtable == &socket_vtable
-               ? plait_bells_crowded(c->world->shm.bells, ranks)
-               : 0;
+    return plait_bells_crowded(c->world->shm.bells, ranks);
 }
 
-void plait_comm_rest(struct plait_comm *comm)
+static void socket_rest(struct plait_comm *comm)
 {
-    if (comm->vtable == &socket_vtable)
-        socket_of(comm)->world->nap_ms = 100;
+    socket_of(comm)->world->nap_ms = 100;
 }
 
-void plait_comm_break(struct plait_comm *comm)
+static void socket_break(struct plait_comm *comm)
 {
-    if (comm->host)
-        comm = comm->host;
-    if (comm->vtable == &socket_vtable)
-        plait_links_fail(socket_of(comm)->world->links,
-                         "given up: a rank does not answer");
+    plait_links_fail(socket_of(comm)->world->links,
+                     "given up: a rank does not answer");
 }
 
 static void read_links(void *arg)
@@ -639,6 +630,10 @@ static const struct plait_comm_vtable socket_vtable = {
     .difference = socket_difference,
     .refuse = socket_refuse,
     .look = socket_look,
+    .take_members = socket_take_members,
+    .shared_cores = socket_shared_cores,
+    .rest = socket_rest,
+    .break_all = socket_break,
     .split = socket_split,
     .run = socket_run,
     .wait = socket_wait,
