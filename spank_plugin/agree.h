@@ -40,7 +40,7 @@ void plait_agreement_be_silent(void);
 struct plait_agreement *plait_agreement_refuse(const slurm_step_id_t *id);
 
 /* slurmstepd, and the tasks that it forks */
-enum plait_verdict {
+enum plait_agreement_answer {
     PLAIT_GO,
     PLAIT_STOP,  /* srun has said why, or will once it runs again */
     PLAIT_ALONE, /* srun does not listen: the user has been told nothing */
@@ -51,30 +51,30 @@ enum plait_verdict {
 /* A node's connection to srun. slurmstepd makes it and its tasks wait at it: a
  * signal to the step reaches them, and not slurmstepd, which would wait on. The
  * first task hears the answer, and tells it to the others through a pipe. */
-struct plait_call {
+struct plait_agreement_call {
     struct plait_meeting_place place;
-    enum plait_verdict verdict;
+    enum plait_agreement_answer verdict;
     int fd, ends[2], port;
     pid_t pid; /* slurmstepd's */
     struct plait_error why;
 };
 
 /* As slurmstepd, when it starts. */
-void plait_agreement_init(struct plait_call *call);
+void plait_agreement_init(struct plait_agreement_call *call);
 /* Does the srun of this step listen? */
 int plait_agreement_exists(spank_t spank);
 /* Before the tasks are forked: tell srun why this node cannot start its tasks
  * (`why`; NULL: it can), or what it lacks and can do without (`note`; NULL:
  * nothing). `port`: the free port that RANK 0's node has found, 0 on the other
  * nodes. */
-void plait_agreement_call(struct plait_call *call, spank_t spank,
+void plait_agreement_call(struct plait_agreement_call *call, spank_t spank,
                           const char *why, const char *note, int port);
 /* Once they are forked. */
-void plait_agreement_close(struct plait_call *call);
+void plait_agreement_close(struct plait_agreement_call *call);
 /* In a task: wait for the answer, which srun gives once all nodes have
  * reported. *port becomes the step's MASTER_PORT. */
-enum plait_verdict plait_agreement_hear(struct plait_call *call, int local,
-                                        int tasks, int *port,
-                                        struct plait_error *err);
+enum plait_agreement_answer
+plait_agreement_hear(struct plait_agreement_call *call, int local, int tasks,
+                     int *port, struct plait_error *err);
 
 #endif

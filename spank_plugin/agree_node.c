@@ -25,7 +25,7 @@ enum { HEAR_MOST = 24 * 60 * 60 };
 
 /* What the first task of a node tells the others; less than PIPE_BUF. */
 struct word {
-    enum plait_verdict verdict;
+    enum plait_agreement_answer verdict;
     int port;
 };
 
@@ -79,7 +79,7 @@ static void close_at(int *fd)
     *fd = -1;
 }
 
-void plait_agreement_init(struct plait_call *call)
+void plait_agreement_init(struct plait_agreement_call *call)
 {
     memset(call, 0, sizeof(*call));
     call->fd = call->ends[0] = call->ends[1] = -1;
@@ -88,13 +88,13 @@ void plait_agreement_init(struct plait_call *call)
 }
 
 /* Where no answer came. */
-static enum plait_verdict judge_silence(void)
+static enum plait_agreement_answer judge_silence(void)
 {
     return errno == ECONNRESET || errno == ETIME ? PLAIT_STOP : PLAIT_CUT;
 }
 
 /* Hear srun's answer at call->fd. */
-static void hear(struct plait_call *call, int seconds)
+static void hear(struct plait_agreement_call *call, int seconds)
 {
     char *answer = malloc(PLAIT_MEETING_ANSWER);
     int fd = call->fd;
@@ -113,7 +113,7 @@ static void hear(struct plait_call *call, int seconds)
     free(answer);
 }
 
-void plait_agreement_call(struct plait_call *call, spank_t spank,
+void plait_agreement_call(struct plait_agreement_call *call, spank_t spank,
                           const char *why, const char *note, int port)
 {
     char text[PLAIT_MEETING_SAID];
@@ -150,7 +150,7 @@ void plait_agreement_call(struct plait_call *call, spank_t spank,
     }
 }
 
-void plait_agreement_close(struct plait_call *call)
+void plait_agreement_close(struct plait_agreement_call *call)
 {
     if (!call->pid)
         return; /* never initialized */
@@ -160,7 +160,7 @@ void plait_agreement_close(struct plait_call *call)
 }
 
 /* The first task of the node: ask for the others too. */
-static void tell_others(struct plait_call *call, int others)
+static void tell_others(struct plait_agreement_call *call, int others)
 {
     struct word word = {call->verdict, call->port};
 
@@ -169,9 +169,9 @@ static void tell_others(struct plait_call *call, int others)
             break;
 }
 
-enum plait_verdict plait_agreement_hear(struct plait_call *call, int local,
-                                        int tasks, int *port,
-                                        struct plait_error *err)
+enum plait_agreement_answer
+plait_agreement_hear(struct plait_agreement_call *call, int local, int tasks,
+                     int *port, struct plait_error *err)
 {
     struct word word = {PLAIT_STOP, 0};
     ssize_t n;

@@ -110,7 +110,7 @@ int plait_local_check(const struct plait_options *options,
     struct plait_layout layout;
     struct plait_slurm_options slurm;
     struct plait_job_request request;
-    struct plait_job job = {0};
+    struct plait_policy_job job = {0};
     char user[PLAIT_POLICY_USER];
     int rc = 0;
 

@@ -35,7 +35,7 @@ static struct {
     int failed;
     int silent; /* srun or another node prints the reason */
     struct plait_remote *remote;
-    struct plait_call call; /* to srun */
+    struct plait_agreement_call call; /* to srun */
     /* srun, sbatch and salloc */
     struct plait_site *site;
     unsigned inherited; /* flags of the job that this command runs in */

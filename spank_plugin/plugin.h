@@ -66,11 +66,13 @@ int plait_remote_is_preflight(spank_t spank);
 /* Tell srun whether this node can start its tasks; `remote` is NULL where it
  * cannot, for the reason in err. */
 void plait_remote_call(const struct plait_remote *remote, spank_t spank,
-                       struct plait_call *call, const struct plait_error *err);
+                       struct plait_agreement_call *call,
+                       const struct plait_error *err);
 /* In the forked task: wait until all nodes know whether the step can start. */
-enum plait_verdict plait_remote_hear(struct plait_remote *remote, spank_t spank,
-                                     struct plait_call *call,
-                                     struct plait_error *err);
+enum plait_agreement_answer plait_remote_hear(struct plait_remote *remote,
+                                              spank_t spank,
+                                              struct plait_agreement_call *call,
+                                              struct plait_error *err);
 void plait_remote_destroy(struct plait_remote *remote);
 /* In the forked task (task.c): bind it, and export the launch contract. */
 int plait_remote_task(struct plait_remote *remote, spank_t spank,

@@ -37,7 +37,7 @@ static int check_policy(const struct plait_policy *policy,
 }
 
 int plait_policy_check(const struct plait_site *site,
-                       const struct plait_job *job,
+                       const struct plait_policy_job *job,
                        const struct plait_layout *layout,
                        enum plait_within *within, struct plait_error *err)
 {

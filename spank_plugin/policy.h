@@ -9,7 +9,7 @@
 /* -1, with the reason, if the layout breaks a policy that applies to the job.
  * *within is where tp groups must stay, which only the node can check. */
 int plait_policy_check(const struct plait_site *site,
-                       const struct plait_job *job,
+                       const struct plait_policy_job *job,
                        const struct plait_layout *layout,
                        enum plait_within *within, struct plait_error *err);
 

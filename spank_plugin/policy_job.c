@@ -33,8 +33,9 @@ static const node_info_t *find_node(const node_info_msg_t *info,
 }
 
 /* Each node may have GPUs of another type. */
-static int check_nodes(const struct plait_site *site, struct plait_job *job,
-                       char **nodes, int n, const struct plait_layout *layout,
+static int check_nodes(const struct plait_site *site,
+                       struct plait_policy_job *job, char **nodes, int n,
+                       const struct plait_layout *layout,
                        enum plait_within *within, struct plait_error *err)
 {
     node_info_msg_t *info = NULL;
@@ -95,7 +96,7 @@ int plait_policy_check_job(const struct plait_site *site, uint32_t id,
     int by_job = 0, by_gpu = 0, rc;
     char user[PLAIT_POLICY_USER];
     job_info_msg_t *jobs = NULL;
-    struct plait_job job = {0};
+    struct plait_policy_job job = {0};
 
     for (int i = 0; site && i < site->npolicies; i++) {
         const struct plait_policy *policy = &site->policies[i];

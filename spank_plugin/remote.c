@@ -294,7 +294,8 @@ int plait_remote_is_preflight(spank_t spank)
 }
 
 void plait_remote_call(const struct plait_remote *remote, spank_t spank,
-                       struct plait_call *call, const struct plait_error *err)
+                       struct plait_agreement_call *call,
+                       const struct plait_error *err)
 {
     int port =
         remote && remote->port_fd >= 0 ? remote->seats.launch.master_port : 0;
@@ -309,13 +310,14 @@ void plait_remote_call(const struct plait_remote *remote, spank_t spank,
     spank_unsetenv(spank, PLAIT_ENV_PREFLIGHT);
 }
 
-enum plait_verdict plait_remote_hear(struct plait_remote *remote, spank_t spank,
-                                     struct plait_call *call,
-                                     struct plait_error *err)
+enum plait_agreement_answer plait_remote_hear(struct plait_remote *remote,
+                                              spank_t spank,
+                                              struct plait_agreement_call *call,
+                                              struct plait_error *err)
 {
     int local = 0, port = 0;
     struct plait_error why;
-    enum plait_verdict verdict;
+    enum plait_agreement_answer verdict;
 
     spank_get_item(spank, S_TASK_ID, &local);
     verdict = plait_agreement_hear(

@@ -78,7 +78,7 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
 
 /* What rank 0 needs to put a checkpoint in place when all shards are
  * written. */
-struct plait_placement {
+struct plait_checkpoint_placement {
     const struct plait_model *model;
     int replicas; /* that train apart; 0: one model */
     struct plait_checkpoint_info info;
@@ -92,7 +92,7 @@ struct plait_placement {
 /* Write the manifest of the files in `temporary`, rename that to `path`, and
  * remove old checkpoints. One that cannot be removed is no failure: `notice`
  * says so. Not collective. */
-int plait_checkpoint_place(const struct plait_placement *placement,
+int plait_checkpoint_place(const struct plait_checkpoint_placement *placement,
                            struct plait_error *notice, struct plait_error *err);
 
 #endif

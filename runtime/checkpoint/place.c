@@ -6,7 +6,7 @@
 
 #include "runtime/checkpoint/checkpoint_private.h"
 
-static int write_manifest(const struct plait_placement *p,
+static int write_manifest(const struct plait_checkpoint_placement *p,
                           struct plait_error *err)
 {
     const struct plait_job_config *config = p->model->config;
@@ -33,7 +33,7 @@ static int write_manifest(const struct plait_placement *p,
     return ret;
 }
 
-int plait_checkpoint_place(const struct plait_placement *p,
+int plait_checkpoint_place(const struct plait_checkpoint_placement *p,
                            struct plait_error *notice, struct plait_error *err)
 {
     if (plait_directory_check(p->made, p->temporary, err) < 0 ||

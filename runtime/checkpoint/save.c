@@ -200,7 +200,7 @@ static int gather_files(struct plait_saver *s, struct plait_error *err)
 static void *place_aside(void *saver)
 {
     struct plait_saver *s = saver;
-    const struct plait_placement place = {
+    const struct plait_checkpoint_placement place = {
         .model = s->model,
         .replicas = s->replicas ? plait_replicas_count(s->replicas) : 0,
         .info = s->info,

@@ -29,7 +29,7 @@ struct plait_election_peer {
 
 struct plait_election {
     struct plait_members *m;
-    struct plait_meeting meeting;
+    struct plait_rendezvous meeting;
     struct plait_election_peer *peer; /* [size] by number */
     double began;                     /* when the wait for the others began */
     const struct plait_patience *patience;

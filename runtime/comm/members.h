@@ -33,7 +33,7 @@ struct plait_members {
     uint64_t epoch;  /* of this world: tells its messages from older ones */
     uint64_t before; /* of the world before, which others may still believe
                         in; 0: this is the first */
-    uint64_t *ids, *newest; /* [size] as of struct plait_meeting */
+    uint64_t *ids, *newest; /* [size] as of struct plait_rendezvous */
     bool *out;              /* [size] left out of this world though alive */
     bool told; /* this process was told that it is left out (notice.h) */
     char jobid[64];

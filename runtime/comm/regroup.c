@@ -318,7 +318,7 @@ static int receive_view(struct plait_election *c, int number, int fd)
 static int ask(struct plait_election *c, int number)
 {
     const struct plait_members *m = c->m;
-    struct plait_meeting meeting = c->meeting;
+    struct plait_rendezvous meeting = c->meeting;
     int fd, seen, rc = -1;
 
     if (plait_members_ended(m, number)) {
@@ -375,17 +375,17 @@ static int run_election(struct plait_election *c, struct plait_error *err)
     return lead_election(c, err);
 }
 
-static struct plait_meeting meeting_of(const struct plait_members *m)
+static struct plait_rendezvous meeting_of(const struct plait_members *m)
 {
-    struct plait_meeting meeting = {.name = "world",
-                                    .key = key_of(m, m->epoch),
-                                    .also = key_of(m, m->before),
-                                    .rank = m->self,
-                                    .size = m->size,
-                                    .timeout_s = PLAIT_SLOW_S + ANSWER_S,
-                                    .ids = m->ids,
-                                    .newest = m->newest,
-                                    .standing = true};
+    struct plait_rendezvous meeting = {.name = "world",
+                                       .key = key_of(m, m->epoch),
+                                       .also = key_of(m, m->before),
+                                       .rank = m->self,
+                                       .size = m->size,
+                                       .timeout_s = PLAIT_SLOW_S + ANSWER_S,
+                                       .ids = m->ids,
+                                       .newest = m->newest,
+                                       .standing = true};
 
     memcpy(meeting.secret, m->secret, sizeof(m->secret));
     return meeting;
@@ -394,7 +394,7 @@ static struct plait_meeting meeting_of(const struct plait_members *m)
 void plait_members_hear(struct plait_members *m, const unsigned char *head,
                         const unsigned char *proof)
 {
-    struct plait_meeting meeting = meeting_of(m);
+    struct plait_rendezvous meeting = meeting_of(m);
 
     m->told |= plait_notice_take(&meeting, head, proof);
 }

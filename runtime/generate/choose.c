@@ -97,7 +97,7 @@ static int take_nucleus(struct candidate *c, int n, double p)
     return i + 1;
 }
 
-static int draw(const struct plait_choice *choice, struct candidate *c, int n,
+static int draw(const struct plait_sampling *choice, struct candidate *c, int n,
                 double u)
 {
     double sum, at = 0;
@@ -118,7 +118,7 @@ static int draw(const struct plait_choice *choice, struct candidate *c, int n,
     return c[i].token;
 }
 
-int plait_choose_token(const struct plait_choice *choice, const float *logits,
+int plait_choose_token(const struct plait_sampling *choice, const float *logits,
                        int n, int text, int64_t position)
 {
     struct candidate *c;

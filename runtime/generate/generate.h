@@ -9,7 +9,7 @@
 #include "runtime/parallel/decoder.h"
 
 struct plait_generate_how {
-    struct plait_choice choice;
+    struct plait_sampling choice;
     int64_t tokens;   /* of each text, after its prompt */
     bool stop_at_end; /* stop where a text ends, else another text follows */
 };

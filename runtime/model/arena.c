@@ -563,7 +563,7 @@ void plait_model_release_arena(struct plait_model *model)
 
 int plait_model_shape(const struct plait_model *model,
                       const struct plait_batch *batch, bool train,
-                      struct plait_shape *shape)
+                      struct plait_batch_shape *shape)
 {
     int pieces = pieces_of(model);
     int parts = model->mesh->layout.size[PLAIT_CP] * pieces;
@@ -590,7 +590,7 @@ int plait_model_shape(const struct plait_model *model,
 }
 
 int64_t plait_model_piece_pos(const struct plait_model *model,
-                              const struct plait_shape *shape, int piece)
+                              const struct plait_batch_shape *shape, int piece)
 {
     int cp = model->mesh->layout.size[PLAIT_CP];
     int r = model->mesh->coord.at[PLAIT_CP];

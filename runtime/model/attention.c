@@ -58,7 +58,7 @@ static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
                               .low = c->rope_low_freq_factor,
                               .high = c->rope_high_freq_factor,
                               .original = c->rope_original_len};
-    struct plait_span span;
+    struct plait_row_span span;
 
     for (int i = 0; w->d->gated && i < plait_count_spans(w); i++) {
         plait_next_span(w, i, &span);

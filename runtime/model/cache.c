@@ -97,9 +97,10 @@ int plait_model_reserve_texts(struct plait_model *model, int texts, int length,
                         plait_model_cache_bytes(model, texts, length) >> 20);
 }
 
-void plait_next_span(const struct plait_work *w, int i, struct plait_span *span)
+void plait_next_span(const struct plait_work *w, int i,
+                     struct plait_row_span *span)
 {
-    const struct plait_shape *s = w->shape;
+    const struct plait_batch_shape *s = w->shape;
 
     span->first = i > 0 ? span->first + span->rows : 0;
     if (w->added) {

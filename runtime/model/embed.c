@@ -11,7 +11,7 @@ int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
     size_t C = w->d->hidden;
     void *part = w->tp.sequence ? w->scratch->part : out, *sum;
     const void *wpe = NULL;
-    struct plait_span span;
+    struct plait_row_span span;
 
     if (!w->d->gated && w->d->tp_rank == 0)
         wpe = plait_weight_at(w, b->region, b->position);
@@ -51,7 +51,7 @@ static int begin_table(const struct plait_work *w, const struct plait_block *b,
 int plait_embed_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *dx)
 {
-    const struct plait_shape *s = w->shape;
+    const struct plait_batch_shape *s = w->shape;
     size_t rows = (size_t)s->batch * s->piece_len, C = w->d->hidden;
     float *dwte = plait_grad_at(w, b->vocab.region, b->vocab.offset);
     float *dwpe = NULL;

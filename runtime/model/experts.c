@@ -373,7 +373,7 @@ static int experts_work_backward(const struct plait_work *w,
 static float balance_scale(const struct plait_work *w)
 {
     const struct plait_dims *d = w->d;
-    const struct plait_shape *s = w->shape;
+    const struct plait_batch_shape *s = w->shape;
     double T = (double)s->piece_len * s->pieces *
                w->model->mesh->layout.size[PLAIT_CP];
 

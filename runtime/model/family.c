@@ -40,21 +40,21 @@ int plait_model_backward(struct plait_model *model, int chunk, int slot,
                          int microbatch, const void *dout, void *din)
 {
     return model->family->backward(model, chunk, slot, microbatch, dout, din,
-                                   PLAIT_PHASE_BOTH);
+                                   PLAIT_HALF_BOTH);
 }
 
 int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
                                int microbatch, const void *dout, void *din)
 {
     return model->family->backward(model, chunk, slot, microbatch, dout, din,
-                                   PLAIT_PHASE_INPUT);
+                                   PLAIT_HALF_INPUT);
 }
 
 int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
                                 int microbatch)
 {
     return model->family->backward(model, chunk, slot, microbatch, NULL, NULL,
-                                   PLAIT_PHASE_WEIGHT);
+                                   PLAIT_HALF_WEIGHT);
 }
 
 int plait_model_weights_changed(struct plait_model *model,

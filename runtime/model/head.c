@@ -22,7 +22,7 @@ static void *logits_at(const struct plait_work *w, size_t row)
 static size_t rows_alike(const struct plait_work *w, size_t row, size_t rows,
                          float *scale)
 {
-    const struct plait_shape *s = w->shape;
+    const struct plait_batch_shape *s = w->shape;
     size_t left = s->piece_len - row % s->piece_len;
 
     *scale = w->slot->loss_scale;

@@ -181,12 +181,12 @@ static int block_backward(struct plait_image_work *w, int chunk, int block)
 }
 
 static int backward(struct plait_model *m, int chunk, int slot, int microbatch,
-                    const void *dout, void *din, enum plait_phase phase)
+                    const void *dout, void *din, enum plait_half half)
 {
     int first = first_block(m, chunk), end = end_block(m, chunk);
     struct plait_image_work w;
 
-    if (phase != PLAIT_PHASE_BOTH) {
+    if (half != PLAIT_HALF_BOTH) {
         errno = ENOTSUP; /* plait_fits_image() refuses such a schedule */
         return -1;
     }

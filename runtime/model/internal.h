@@ -82,7 +82,7 @@ struct plait_block {
 /* The part of a micro-batch on this rank. Its tokens are in `pieces` pieces of
  * consecutive positions (1, with context parallel 2), each of all sequences:
  * row (piece * batch + sequence) * piece_len + i. */
-struct plait_shape {
+struct plait_batch_shape {
     int batch, piece_len, pieces;
     int seq_len; /* of the whole sequence; the last piece may end in padding */
     size_t N;    /* rows: batch * piece_len * pieces */
@@ -143,7 +143,7 @@ struct plait_stash {
 
 /* A micro-batch in flight on one chunk. */
 struct plait_slot {
-    struct plait_shape shape;
+    struct plait_batch_shape shape;
     float loss_scale;
     const float *weights;            /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;       /* [N] */
@@ -280,16 +280,16 @@ void plait_model_release_arena(struct plait_model *model);
  * `train`, its rows are not divisible over the tp group. */
 int plait_model_shape(const struct plait_model *model,
                       const struct plait_batch *batch, bool train,
-                      struct plait_shape *shape);
+                      struct plait_batch_shape *shape);
 /* Position of a piece's first token in the whole sequence. */
 int64_t plait_model_piece_pos(const struct plait_model *model,
-                              const struct plait_shape *shape, int piece);
+                              const struct plait_batch_shape *shape, int piece);
 
-/* Which parts of a backward to compute now. */
-enum plait_phase {
-    PLAIT_PHASE_INPUT = 1,  /* gradients of inputs, norms */
-    PLAIT_PHASE_WEIGHT = 2, /* gradients of matrices and their biases */
-    PLAIT_PHASE_BOTH = 3
+/* Which half of a backward to compute now. */
+enum plait_half {
+    PLAIT_HALF_INPUT = 1,  /* gradients of inputs, norms */
+    PLAIT_HALF_WEIGHT = 2, /* gradients of matrices and their biases */
+    PLAIT_HALF_BOTH = 3
 };
 
 /* What the plait_model_* functions do for a family of models; see model.h. */
@@ -305,7 +305,7 @@ struct plait_family_ops {
                    double *loss, bool train);
     int (*backward)(struct plait_model *model, int chunk, int slot,
                     int microbatch, const void *dout, void *din,
-                    enum plait_phase phase);
+                    enum plait_half half);
     void (*weights_changed)(struct plait_model *model,
                             struct plait_region *region);
     double (*flops_per_token)(const struct plait_model *model);
@@ -315,7 +315,7 @@ struct plait_family_ops {
 /* run.c */
 int plait_transformer_backward(struct plait_model *model, int chunk, int slot,
                                int microbatch, const void *dout, void *din,
-                               enum plait_phase phase);
+                               enum plait_half half);
 
 extern const struct plait_family_ops plait_transformer_family;
 extern const struct plait_family_ops plait_image_family; /* image_run.c */
@@ -331,14 +331,14 @@ struct plait_work {
     struct plait_tensor_parallel tp;
     struct plait_scratch *scratch;
     struct plait_slot *slot;
-    const struct plait_shape *shape;
+    const struct plait_batch_shape *shape;
     const struct plait_additions *added; /* NULL unless texts grow */
     size_t stream; /* elements of the residual stream of all tp ranks */
 };
 
 /* Rows at consecutive positions: a piece, in which each sequence has T rows, or
  * the tokens added to a text. */
-struct plait_span {
+struct plait_row_span {
     size_t first, rows, T;
     int64_t pos;
 };
@@ -350,7 +350,7 @@ static inline int plait_count_spans(const struct plait_work *w)
 
 /* Span number i; if i > 0, *span must be number i - 1. */
 void plait_next_span(const struct plait_work *w, int i,
-                     struct plait_span *span);
+                     struct plait_row_span *span);
 
 /* Weight or gradient at an offset of a region. */
 static inline void *plait_weight_at(const struct plait_work *w, int region,
@@ -439,17 +439,17 @@ int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
                         const void *delta, const void **out,
                         const void **out_delta);
 /* recompute.c: from what a layer keeps anyway, the outputs of its norms and of
- * its mlp's activation, as far as this phase of the backward needs them. */
+ * its mlp's activation, as far as this half of the backward needs them. */
 int plait_layer_cheap_again(const struct plait_work *w,
                             const struct plait_block *b,
                             const struct plait_activations *a,
-                            enum plait_phase phase);
+                            enum plait_half half);
 /* Replaces dx [n,C], the gradient of the output, by that of the input. */
 int plait_layer_backward(const struct plait_work *w,
                          const struct plait_block *b,
                          const struct plait_activations *a,
                          const struct plait_stash *stash, void *dx,
-                         enum plait_phase phase);
+                         enum plait_half half);
 int plait_layer_backward_weight(const struct plait_work *w,
                                 const struct plait_block *b,
                                 const struct plait_activations *a,

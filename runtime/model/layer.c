@@ -223,11 +223,11 @@ int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
 }
 
 static int recompute(const struct plait_work *w, const struct plait_block *b,
-                     const struct plait_activations *a, enum plait_phase phase)
+                     const struct plait_activations *a, enum plait_half half)
 {
     switch (w->model->config->parallel.recompute) {
     case PLAIT_RECOMPUTE_SELECTIVE:
-        return plait_layer_cheap_again(w, b, a, phase);
+        return plait_layer_cheap_again(w, b, a, half);
     case PLAIT_RECOMPUTE_FULL:
         return inner_forward(w, b, a, a->x1, NULL);
     default:
@@ -271,13 +271,13 @@ static int column_backward(const struct plait_work *w,
                            const struct plait_matrix *matrix, size_t bias,
                            struct plait_operand *dout,
                            const struct plait_operand *normed,
-                           enum plait_phase phase, void **dnormed)
+                           enum plait_half half, void **dnormed)
 {
     struct plait_request *gather[PLAIT_TP_MAX_CHUNKS];
     struct plait_request *sum[PLAIT_TP_MAX_CHUNKS];
     struct plait_operand full = *normed;
 
-    if (phase & PLAIT_PHASE_WEIGHT &&
+    if (half & PLAIT_HALF_WEIGHT &&
         gather_rows(w, normed->x, w->scratch->full, &full.x, gather) < 0)
         return -1;
     if (w->tp.chunks == 1 && plait_operand_round(w, matrix, dout) < 0)
@@ -291,7 +291,7 @@ static int column_backward(const struct plait_work *w,
             reduce_chunk(w, i, &sum[i]) < 0)
             return -1;
     }
-    if (phase & PLAIT_PHASE_WEIGHT &&
+    if (half & PLAIT_HALF_WEIGHT &&
         (plait_tp_wait(&w->tp, gather) < 0 ||
          plait_linear_weight(w, matrix, bias, dout, &full) < 0))
         return -1;
@@ -300,9 +300,9 @@ static int column_backward(const struct plait_work *w,
 }
 
 static int keep_gradient(const struct plait_work *w, void *to, const void *dx,
-                         enum plait_phase phase)
+                         enum plait_half half)
 {
-    if (phase & PLAIT_PHASE_WEIGHT)
+    if (half & PLAIT_HALF_WEIGHT)
         return 0;
     return w->ops->copy(w->q, to, dx,
                         w->shape->n * w->d->hidden * plait_dtype_size(w->type));
@@ -314,7 +314,7 @@ static int dense_backward(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_activations *a,
                           const struct plait_stash *s, const void *dx,
-                          enum plait_phase phase, void **dn2)
+                          enum plait_half half, void **dn2)
 {
     bool gated = w->d->gated;
     uint32_t *amax = plait_amax_of(w, w->scratch->amax + PLAIT_AMAX_DPRE);
@@ -331,10 +331,10 @@ static int dense_backward(const struct plait_work *w,
         w->ops->swiglu_backward(w->q, w->type, s->dpre, w->scratch->dact,
                                 a->pre, w->shape->N, w->d->ffn, amax) < 0)
         return -1;
-    if (phase & PLAIT_PHASE_WEIGHT &&
+    if (half & PLAIT_HALF_WEIGHT &&
         plait_linear_weight(w, &b->down, b->down_bias, &dout, &act) < 0)
         return -1;
-    return column_backward(w, &b->up, b->up_bias, &dpre, &normed, phase, dn2);
+    return column_backward(w, &b->up, b->up_bias, &dpre, &normed, half, dn2);
 }
 
 /* The same for experts, whose weight gradients are never deferred: the memory
@@ -363,17 +363,17 @@ static int sparse_backward(const struct plait_work *w,
 static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a,
                         const struct plait_stash *s, void *dx,
-                        enum plait_phase phase)
+                        enum plait_half half)
 {
     void *dn2;
     int rc;
 
-    if (keep_gradient(w, s->ddown, dx, phase) < 0)
+    if (keep_gradient(w, s->ddown, dx, half) < 0)
         return -1;
     if (w->d->experts)
         rc = sparse_backward(w, b, a, dx, &dn2);
     else
-        rc = dense_backward(w, b, a, s, dx, phase, &dn2);
+        rc = dense_backward(w, b, a, s, dx, half, &dn2);
     if (rc < 0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm2, b->norm2_bias, dx, dn2,
@@ -385,22 +385,22 @@ static int attention_backward(const struct plait_work *w,
                               const struct plait_block *b,
                               const struct plait_activations *a,
                               const struct plait_stash *s, void *dx,
-                              enum plait_phase phase)
+                              enum plait_half half)
 {
     struct plait_operand att = plait_operand_at(w, a, PLAIT_AMAX_ATT);
     struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N1);
     struct plait_operand dqkv = {.x = s->dqkv}, dout;
     void *datt = w->scratch->datt, *dn1;
 
-    if (keep_gradient(w, s->dout, dx, phase) < 0 ||
+    if (keep_gradient(w, s->dout, dx, half) < 0 ||
         row_backward(w, &b->out, PLAIT_ACT_NONE, NULL, datt, dx, &dout) < 0)
         return -1;
-    if (phase & PLAIT_PHASE_WEIGHT &&
+    if (half & PLAIT_HALF_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, &dout, &att) < 0)
         return -1;
     if (plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
         plait_qk_norm_backward(w, b, a, s->dqkv) < 0 ||
-        column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, phase, &dn1) <
+        column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, half, &dn1) <
             0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm1, b->norm1_bias, dx, dn1,
@@ -412,15 +412,15 @@ int plait_layer_backward(const struct plait_work *w,
                          const struct plait_block *b,
                          const struct plait_activations *a,
                          const struct plait_stash *stash, void *dx,
-                         enum plait_phase phase)
+                         enum plait_half half)
 {
     size_t stream = w->shape->n * w->d->hidden;
 
     if (plait_show(w, "the gradient of the output", dx, stream) < 0 ||
-        recompute(w, b, a, phase) < 0 ||
-        mlp_backward(w, b, a, stash, dx, phase) < 0 ||
+        recompute(w, b, a, half) < 0 ||
+        mlp_backward(w, b, a, stash, dx, half) < 0 ||
         plait_show(w, "the gradient of the mlp's input", dx, stream) < 0 ||
-        attention_backward(w, b, a, stash, dx, phase) < 0)
+        attention_backward(w, b, a, stash, dx, half) < 0)
         return -1;
     return plait_show(w, "the gradient of the input", dx, stream);
 }
@@ -491,7 +491,7 @@ int plait_layer_backward_weight(const struct plait_work *w,
     };
     int first = w->d->experts ? 2 : 0; /* experts defer nothing */
 
-    if (recompute(w, b, a, PLAIT_PHASE_WEIGHT) < 0)
+    if (recompute(w, b, a, PLAIT_HALF_WEIGHT) < 0)
         return -1;
     return run_deferred(w, all + first, 4 - first);
 }

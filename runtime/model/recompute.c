@@ -8,14 +8,14 @@
 int plait_layer_cheap_again(const struct plait_work *w,
                             const struct plait_block *b,
                             const struct plait_activations *a,
-                            enum plait_phase phase)
+                            enum plait_half half)
 {
     size_t rows =
         w->d->experts ? plait_experts_rows(w, &a->routed) : w->shape->N;
 
     /* Only weight gradients need it, and those of experts are never
      * deferred. */
-    if (!(phase & PLAIT_PHASE_WEIGHT) && !w->d->experts)
+    if (!(half & PLAIT_HALF_WEIGHT) && !w->d->experts)
         return 0;
     if (plait_norm_forward(w, b->region, b->norm1, b->norm1_bias, a->n1,
                            a->mean1, a->rstd1, a->x1, a->x1, NULL, NULL) < 0 ||

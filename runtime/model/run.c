@@ -78,7 +78,7 @@ static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
 static int upload_tokens(const struct plait_work *w, const int32_t *host,
                          int32_t *to, const int32_t *padding)
 {
-    const struct plait_shape *s = w->shape;
+    const struct plait_batch_shape *s = w->shape;
     int32_t *at = w->slot->staged;
 
     if (!host)
@@ -391,7 +391,7 @@ static int set_additions(struct plait_work *w,
     }
     w->added = added;
     w->slot->masked = false;
-    w->slot->shape = (struct plait_shape){
+    w->slot->shape = (struct plait_batch_shape){
         .batch = 1, .piece_len = N, .pieces = 1, .seq_len = N, .N = N, .n = N};
     set_stream(w);
     return 0;
@@ -422,16 +422,16 @@ int plait_model_extend(struct plait_model *model,
 /* -- backward ------------------------------------------------------------ */
 
 static const struct plait_stash *stash_of(const struct plait_work *w, int nth,
-                                          enum plait_phase phase)
+                                          enum plait_half half)
 {
-    if (phase == PLAIT_PHASE_BOTH)
+    if (half == PLAIT_HALF_BOTH)
         return &w->scratch->now;
     return &w->slot->stash[nth];
 }
 
 static int block_backward(const struct plait_work *w, int chunk,
                           const struct plait_block *b, int nth, void *dx,
-                          enum plait_phase phase)
+                          enum plait_half half)
 {
     const struct plait_activations *a = &w->slot->layer[nth];
     int rc = 0;
@@ -443,17 +443,17 @@ static int block_backward(const struct plait_work *w, int chunk,
         return -1;
     if (b->kind == PLAIT_BLOCK_LAYER && plait_offload_get(w, nth) < 0)
         return -1;
-    if (b->kind == PLAIT_BLOCK_LAYER && phase == PLAIT_PHASE_WEIGHT)
-        rc = plait_layer_backward_weight(w, b, a, stash_of(w, nth, phase));
+    if (b->kind == PLAIT_BLOCK_LAYER && half == PLAIT_HALF_WEIGHT)
+        rc = plait_layer_backward_weight(w, b, a, stash_of(w, nth, half));
     else if (b->kind == PLAIT_BLOCK_LAYER)
-        rc = plait_layer_backward(w, b, a, stash_of(w, nth, phase), dx, phase);
-    else if (phase & PLAIT_PHASE_INPUT)
+        rc = plait_layer_backward(w, b, a, stash_of(w, nth, half), dx, half);
+    else if (half & PLAIT_HALF_INPUT)
         rc = plait_embed_backward(w, b, dx);
     return rc < 0 ? -1 : release_regions(w, b);
 }
 
 static int run_backward(const struct plait_work *w, int chunk, int microbatch,
-                        void *dx, enum plait_phase phase)
+                        void *dx, enum plait_half half)
 {
     const struct plait_model_state *s = w->model->state;
     int nth = 0;
@@ -465,11 +465,10 @@ static int run_backward(const struct plait_work *w, int chunk, int microbatch,
         const struct plait_block *b = &s->blocks[i];
 
         nth -= b->kind == PLAIT_BLOCK_LAYER;
-        if (block_backward(w, chunk, b, nth, dx, phase) < 0)
+        if (block_backward(w, chunk, b, nth, dx, half) < 0)
             return -1;
-        if (phase & PLAIT_PHASE_WEIGHT &&
-            (plait_show_tensors(w, b, true) < 0 ||
-             gradients_ready(w, b, microbatch) < 0))
+        if (half & PLAIT_HALF_WEIGHT && (plait_show_tensors(w, b, true) < 0 ||
+                                         gradients_ready(w, b, microbatch) < 0))
             return -1;
     }
     return 0;
@@ -477,7 +476,7 @@ static int run_backward(const struct plait_work *w, int chunk, int microbatch,
 
 static int backward_stream(struct plait_model *model, int chunk, int slot,
                            int microbatch, const void *dout, void *din,
-                           enum plait_phase phase)
+                           enum plait_half half)
 {
     struct plait_work w;
     void *dx;
@@ -494,20 +493,19 @@ static int backward_stream(struct plait_model *model, int chunk, int slot,
         plait_amax_find(&w, plait_gradient_amax(&w), dx,
                         w.shape->n * w.d->hidden) < 0)
         return -1;
-    return run_backward(&w, chunk, microbatch, dx, phase);
+    return run_backward(&w, chunk, microbatch, dx, half);
 }
 
 int plait_transformer_backward(struct plait_model *model, int chunk, int slot,
                                int microbatch, const void *dout, void *din,
-                               enum plait_phase phase)
+                               enum plait_half half)
 {
     struct plait_work w;
 
-    if (phase != PLAIT_PHASE_WEIGHT)
-        return backward_stream(model, chunk, slot, microbatch, dout, din,
-                               phase);
+    if (half != PLAIT_HALF_WEIGHT)
+        return backward_stream(model, chunk, slot, microbatch, dout, din, half);
     if (begin_work(model, chunk, slot, &w) < 0)
         return -1;
     set_stream(&w);
-    return run_backward(&w, chunk, microbatch, NULL, phase);
+    return run_backward(&w, chunk, microbatch, NULL, half);
 }

@@ -26,12 +26,12 @@ static void count_stopped(void *arg, int rank)
 static int hear(const uint8_t *data, size_t size, const char *key, int *told)
 {
     uint64_t ids[4] = {0x0101010101010101}, newest[4] = {0};
-    struct plait_meeting m = {.size = 4,
-                              .key = 5,
-                              .ids = ids,
-                              .newest = newest,
-                              .stopped = count_stopped,
-                              .arg = told};
+    struct plait_rendezvous m = {.size = 4,
+                                 .key = 5,
+                                 .ids = ids,
+                                 .newest = newest,
+                                 .stopped = count_stopped,
+                                 .arg = told};
     struct plait_greeting g = {.got = 0};
     size_t part[2] = {size / 3, size - size / 3};
     int fd[2], heard = 0, most = -1;

@@ -74,7 +74,7 @@ static void drain(struct plait_links *l)
     check(l);
 }
 
-static void receive(struct plait_links *l, struct plait_part *part)
+static void receive(struct plait_links *l, struct plait_links_part *part)
 {
     struct plait_link *k = plait_links_of(l, PEER);
 
@@ -108,11 +108,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                 .name = "world",
                                 .peer = order,
                                 .n = RANKS};
-    struct plait_part part = {.group = 1,
-                              .tag = 2,
-                              .at = buffer,
-                              .bytes = BYTES,
-                              .pending = &pending};
+    struct plait_links_part part = {.group = 1,
+                                    .tag = 2,
+                                    .at = buffer,
+                                    .bytes = BYTES,
+                                    .pending = &pending};
     struct plait_links *l;
 
     if (size < 2 || socketpair(AF_UNIX, SOCK_STREAM, 0, fd) < 0)

@@ -363,9 +363,9 @@ static int knock(int port, const void *text, size_t size)
 }
 
 /* How `rank` connects to rank 1. */
-static struct plait_meeting meeting_of(int rank, int size)
+static struct plait_rendezvous meeting_of(int rank, int size)
 {
-    struct plait_meeting m = {.rank = rank, .size = size, .root = 1};
+    struct plait_rendezvous m = {.rank = rank, .size = size, .root = 1};
 
     m.key =
         plait_hash_text(plait_hash_text(PLAIT_HASH_START, "8.0"), "links") + 1;
@@ -376,7 +376,7 @@ static struct plait_meeting meeting_of(int rank, int size)
 /* Sends a correct request with a proof made without the secret. */
 static int guess(int port, int size)
 {
-    struct plait_meeting m = meeting_of(1 + 17, size);
+    struct plait_rendezvous m = meeting_of(1 + 17, size);
     unsigned char proof[PLAIT_PROOF_SIZE] = "not it";
     struct plait_greeting g;
     int fd = plait_rendezvous_reach("localhost", port, 30), rc = -1;
@@ -415,7 +415,7 @@ static void check_strangers(const struct scene *s)
 
 /* Connects to rank 1 as `rank`, which has no connection with it, and waits for
  * the answer. */
-static int begin_as(struct plait_greeting *g, const struct plait_meeting *m,
+static int begin_as(struct plait_greeting *g, const struct plait_rendezvous *m,
                     int port)
 {
     int fd = plait_rendezvous_reach("localhost", port, 30);
@@ -430,7 +430,7 @@ static int begin_as(struct plait_greeting *g, const struct plait_meeting *m,
 /* Whether the proof is confirmed and the connection still open a while after. A
  * goodbye makes rank 1 forget the false peer. */
 static bool is_taken(const struct plait_greeting *g,
-                     const struct plait_meeting *m, int fd, pid_t stopped)
+                     const struct plait_rendezvous *m, int fd, pid_t stopped)
 {
     const uint64_t goodbye[HEAD] = {UINT64_MAX};
     bool taken = plait_greeting_prove(g, m, fd) == 0;
@@ -453,8 +453,8 @@ static bool is_taken(const struct plait_greeting *g,
 static void check_answered(const struct scene *s)
 {
     struct said *all = start_scene(s);
-    struct plait_meeting m = meeting_of(1 + 17, s->size);
-    struct plait_meeting n = meeting_of(1 + 11, s->size);
+    struct plait_rendezvous m = meeting_of(1 + 17, s->size);
+    struct plait_rendezvous n = meeting_of(1 + 11, s->size);
     int port, fd, stranger[70], bad;
     bool crowded, late;
     struct plait_greeting g;
@@ -486,7 +486,7 @@ static void check_answered(const struct scene *s)
  * its seal. */
 static void record_hello(struct plait_greeting *g, int port, int root, int size)
 {
-    struct plait_meeting m = meeting_of(8, size);
+    struct plait_rendezvous m = meeting_of(8, size);
     int fd = plait_rendezvous_reach("localhost", port, 30);
 
     m.key += (uint64_t)root - 1;
@@ -539,7 +539,7 @@ static void check_stay(const struct scene *s)
 static void check_cut(const struct scene *s)
 {
     struct said *all = start_scene(s);
-    struct plait_meeting m = meeting_of(CUT, s->size);
+    struct plait_rendezvous m = meeting_of(CUT, s->size);
     const uint64_t head[HEAD] = {sizeof(int32_t), PLAIT_HASH_START, 5};
     struct plait_greeting g;
     int port, fd;
@@ -564,7 +564,7 @@ static void check_excess(const struct scene *s, uint64_t bytes, int n)
 {
     enum { AT_ONCE = 1000 };
     struct said *all = start_scene(s);
-    struct plait_meeting m = meeting_of(CUT, s->size);
+    struct plait_rendezvous m = meeting_of(CUT, s->size);
     static uint64_t heads[AT_ONCE][HEAD];
     struct plait_greeting g;
     int port, fd;

@@ -205,7 +205,8 @@ static int take_port(int wanted)
 static void record_hello(const struct plait_members *m, int number,
                          struct plait_greeting *g)
 {
-    struct plait_meeting meeting = {.rank = 3, .size = RANKS, .root = number};
+    struct plait_rendezvous meeting = {
+        .rank = 3, .size = RANKS, .root = number};
     int fd = plait_rendezvous_reach("localhost", m->all[number].port, 30);
 
     meeting.key = plait_hash_text(plait_hash_text(PLAIT_HASH_START, m->jobid),

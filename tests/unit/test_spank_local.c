@@ -22,9 +22,9 @@
 static int join(uint32_t index, const char *why, const char *note)
 {
     struct plait_error err;
-    struct plait_call call;
+    struct plait_agreement_call call;
     int port = 0;
-    enum plait_verdict verdict;
+    enum plait_agreement_answer verdict;
 
     slurm.context = S_CTX_REMOTE;
     slurm.nodeid = index;
@@ -80,7 +80,7 @@ static void test_nodes(void)
 {
     int quiet = dup(STDERR_FILENO); /* srun closes its own on refusal */
     struct plait_agreement *a;
-    struct plait_call call;
+    struct plait_agreement_call call;
 
     ok(all_hear(111, 9, NULL, NULL) && !strstr(slurm.said, "too"),
        "all nodes go on, with RANK 0's port");
@@ -122,7 +122,7 @@ static void test_tasks(void)
 {
     int quiet = dup(STDERR_FILENO), port = 0, good = 0, status;
     struct plait_agreement *a = NULL;
-    struct plait_call call[4];
+    struct plait_agreement_call call[4];
     struct plait_error err;
 
     fake_step_load(S_CTX_LOCAL);
@@ -357,7 +357,7 @@ static int policy(const char *partition, const char *gpus, int tp,
         "  - {partition: gpu-off, enabled: false}\n"
         "  - {account: phys, user: \"a*\", qos: low, max: {tp: 2}}\n";
     struct plait_site *site = plait_site_parse("site", text, strlen(text), err);
-    struct plait_job job = {.partition = partition, .gpus = gpus};
+    struct plait_policy_job job = {.partition = partition, .gpus = gpus};
     struct plait_layout layout;
     int rc;
 

@@ -326,7 +326,7 @@ static void crowd_in(const struct crowd *c)
 /* A hello of rank 1, as one could have seen it, and its proof. */
 static void record(struct plait_greeting *g, const struct plait_launch *l)
 {
-    struct plait_meeting m = {.rank = 1, .size = l->world_size};
+    struct plait_rendezvous m = {.rank = 1, .size = l->world_size};
     int port = l->master_port, listener = plait_rendezvous_listen(&port), fd;
 
     m.key = plait_hash_text(PLAIT_HASH_START, l->jobid);
@@ -384,7 +384,7 @@ static void test_flood(int alive, bool haste)
  * the list of unproved connections. */
 static void test_crowd(void)
 {
-    struct plait_meeting m = {.name = "crowd", .size = 2, .timeout_s = 10};
+    struct plait_rendezvous m = {.name = "crowd", .size = 2, .timeout_s = 10};
     int port = 0, listener = plait_rendezvous_listen(&port), fds[2] = {-2, -1};
     struct plait_greeting g;
     struct plait_error err;
@@ -420,7 +420,7 @@ static void test_crowd(void)
 
 static void test_greeting(void)
 {
-    struct plait_meeting root = {.name = "greeting", .size = 2}, m = root;
+    struct plait_rendezvous root = {.name = "greeting", .size = 2}, m = root;
     struct plait_greeting g, h = {0};
     int fd[2];
 
@@ -452,7 +452,7 @@ static void count_stopped(void *arg, int rank)
 }
 
 /* Rank 0 takes the notice as one of the process with that id. */
-static bool take_as(struct plait_meeting *m, const struct plait_notice *n,
+static bool take_as(struct plait_rendezvous *m, const struct plait_notice *n,
                     uint64_t id)
 {
     uint64_t ids[3] = {id};
@@ -468,12 +468,12 @@ static bool take_as(struct plait_meeting *m, const struct plait_notice *n,
 static void test_replay(void)
 {
     uint64_t ids[3] = {77, 0, 0}, newest[3] = {0};
-    struct plait_meeting from = {.rank = 1, .size = 3, .key = 5, .ids = ids};
-    struct plait_meeting to = {.size = 3,
-                               .key = 6,
-                               .also = 5,
-                               .newest = newest,
-                               .stopped = count_stopped};
+    struct plait_rendezvous from = {.rank = 1, .size = 3, .key = 5, .ids = ids};
+    struct plait_rendezvous to = {.size = 3,
+                                  .key = 6,
+                                  .also = 5,
+                                  .newest = newest,
+                                  .stopped = count_stopped};
     struct plait_notice stopped, later, out;
     int fd[2];
 
@@ -516,7 +516,7 @@ static int accept_one(int listener)
  * connection is served here. */
 static void test_late(void)
 {
-    struct plait_meeting m = {.name = "late", .size = 2, .timeout_s = 30};
+    struct plait_rendezvous m = {.name = "late", .size = 2, .timeout_s = 30};
     int port = 0, listener = plait_rendezvous_listen(&port), fds[2] = {-2, -1};
     unsigned char proof[PLAIT_PROOF_SIZE];
     struct plait_greeting g = {0};
@@ -766,7 +766,7 @@ static void test_relay(void)
 /* One that sends its answer byte by byte has no more time than others. */
 static void test_drip(void)
 {
-    struct plait_meeting m = {.name = "drip", .rank = 1, .size = 2};
+    struct plait_rendezvous m = {.name = "drip", .rank = 1, .size = 2};
     double began = plait_clock_now(), took;
     int fd[2], rc;
     pid_t other;

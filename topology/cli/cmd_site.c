@@ -34,7 +34,7 @@ struct key {
 enum { KEYS = 5 };
 
 static void list_keys(const struct plait_policy *policy,
-                      const struct plait_job *job, struct key keys[KEYS])
+                      const struct plait_policy_job *job, struct key keys[KEYS])
 {
     const struct key list[KEYS] = {
         {"partition", policy->partition, job->partition},
@@ -48,7 +48,7 @@ static void list_keys(const struct plait_policy *policy,
 
 /* A policy with this key of `policy` alone tells whether that one matches. */
 static int key_matches(const struct plait_policy *policy, int key,
-                       const struct plait_job *job)
+                       const struct plait_policy_job *job)
 {
     struct plait_policy one = {0};
 
@@ -82,7 +82,7 @@ static void print_limits(const struct plait_policy *policy)
 }
 
 static void print_policy(int number, const struct plait_policy *policy,
-                         const struct plait_job *job)
+                         const struct plait_policy_job *job)
 {
     int holds = plait_policy_applies(policy, job), any = 0;
     struct key keys[KEYS];
@@ -102,7 +102,7 @@ static void print_policy(int number, const struct plait_policy *policy,
         print_limits(policy);
 }
 
-static int explain(const char *path, const struct plait_job *job)
+static int explain(const char *path, const struct plait_policy_job *job)
 {
     struct plait_error err;
     struct plait_site *site = path ? plait_site_create(path, &err) : NULL;
@@ -142,7 +142,7 @@ int plait_cmd_site(int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {0}};
     const char *path = plait_site_path();
-    struct plait_job job = {0};
+    struct plait_policy_job job = {0};
     int opt, explains = 0;
 
     while ((opt = getopt_long(argc, argv, "p:A:q:u:h", options, NULL)) != -1) {

@@ -202,16 +202,16 @@ double plait_shape_image_uneven_bytes(const struct plait_shape *s, int rank)
 /* -- time ------------------------------------------------------------------ */
 
 void plait_shape_image_work(const struct plait_shape *s,
-                            struct plait_image_work *layer,
-                            struct plait_image_work *head)
+                            struct plait_image_cost *layer,
+                            struct plait_image_cost *head)
 {
     struct plait_image_walk w;
     struct plait_image_piece p;
 
-    *layer = *head = (struct plait_image_work){0};
+    *layer = *head = (struct plait_image_cost){0};
     plait_image_walk_start(&w, s->m);
     while (plait_image_walk_next(&w, &p)) {
-        struct plait_image_work *to =
+        struct plait_image_cost *to =
             p.place == PLAIT_IMAGE_AT_HEAD ? head : layer;
 
         to->flops += 2 * plait_image_piece_macs(&p);

@@ -128,12 +128,12 @@ double plait_shape_image_uneven_bytes(const struct plait_shape *shape,
                                       int rank);
 /* Of one image: FLOPs of the forward pass; bytes of elementwise traffic in a
  * whole step. Of a layer on average, and of the head. */
-struct plait_image_work {
+struct plait_image_cost {
     double flops, bytes;
 };
 void plait_shape_image_work(const struct plait_shape *shape,
-                            struct plait_image_work *layer,
-                            struct plait_image_work *head);
+                            struct plait_image_cost *layer,
+                            struct plait_image_cost *head);
 
 /* estimate_memory.c, estimate_time.c: fill in their parts of an estimate. */
 void plait_shape_memory(const struct plait_shape *shape, int rank,

@@ -279,7 +279,7 @@ static double update_seconds(const struct plait_shape *s)
 /* For an image model, whose blocks differ: on average. */
 static void set_image(const struct plait_shape *s, struct plait_work_times *t)
 {
-    struct plait_image_work layer, head;
+    struct plait_image_cost layer, head;
     double rate = s->peak * s->gpu->matmul;
 
     plait_shape_image_work(s, &layer, &head);

@@ -40,7 +40,7 @@ static int matches(const char *pattern, const char *names)
 }
 
 int plait_policy_applies(const struct plait_policy *policy,
-                         const struct plait_job *job)
+                         const struct plait_policy_job *job)
 {
     const char *const keys[][2] = {{policy->partition, job->partition},
                                    {policy->user, job->user},

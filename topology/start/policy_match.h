@@ -6,7 +6,7 @@
 
 /* What is known of a job when the site file's policies are checked; NULL: not
  * known yet. */
-struct plait_job {
+struct plait_policy_job {
     const char *partition; /* or several, separated by commas */
     const char *user, *account, *qos;
     const char *gpus; /* Slurm's text, "gpu:h100:8(S:0-1)" */
@@ -15,6 +15,6 @@ struct plait_job {
 /* Whether the site file's policy is about such a job: each of its keys matches
  * one of the job's names. */
 int plait_policy_applies(const struct plait_policy *policy,
-                         const struct plait_job *job);
+                         const struct plait_policy_job *job);
 
 #endif

@@ -37,7 +37,7 @@ struct known {
 };
 
 struct host {
-    const struct plait_meeting *m;
+    const struct plait_rendezvous *m;
     int *fds;
     double looked;
     bool out;                    /* the others go on without this process */
@@ -239,7 +239,7 @@ static int serve_round(struct host *h, int listener, double deadline)
     return accept_guests(h, listener);
 }
 
-static struct host *host_create(const struct plait_meeting *m, int *fds)
+static struct host *host_create(const struct plait_rendezvous *m, int *fds)
 {
     struct host *h = calloc(1, sizeof(*h));
 
@@ -269,7 +269,7 @@ static void host_destroy(struct host *h)
     free(h);
 }
 
-int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
+int plait_rendezvous_gather(const struct plait_rendezvous *m, int listener,
                             int *fds, struct plait_error *err)
 {
     double deadline = plait_clock_now() + m->timeout_s;

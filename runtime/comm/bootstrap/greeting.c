@@ -45,7 +45,7 @@ static unsigned port_of(int fd, bool listens)
 /* HMAC-SHA-256, keyed by the secret, of the sender's role, the listener's port,
  * the rank's hello and the listener's nonce; the seal has a role of its own and
  * no such nonce. */
-static int make_proof(const struct plait_meeting *m, char who, unsigned port,
+static int make_proof(const struct plait_rendezvous *m, char who, unsigned port,
                       const struct plait_hello *hello,
                       const unsigned char nonce[PLAIT_GREETING_NONCE],
                       unsigned char proof[PLAIT_PROOF_SIZE])
@@ -60,8 +60,8 @@ static int make_proof(const struct plait_meeting *m, char who, unsigned port,
     return plait_proof_make(m->secret, text, sizeof(text), proof);
 }
 
-static bool check_proof(const struct plait_meeting *m, char who, unsigned port,
-                        const struct plait_hello *hello,
+static bool check_proof(const struct plait_rendezvous *m, char who,
+                        unsigned port, const struct plait_hello *hello,
                         const unsigned char nonce[PLAIT_GREETING_NONCE],
                         const unsigned char proof[PLAIT_PROOF_SIZE])
 {
@@ -89,7 +89,7 @@ static int read_some(struct plait_greeting *g, int fd, void *to, size_t want)
 /* -- who has connected ----------------------------------------------------- */
 
 int plait_greeting_begin(struct plait_greeting *g,
-                         const struct plait_meeting *m, int fd)
+                         const struct plait_rendezvous *m, int fd)
 {
     memset(g, 0, sizeof(*g));
     g->hello.key = m->key;
@@ -106,7 +106,7 @@ int plait_greeting_begin(struct plait_greeting *g,
 }
 
 int plait_greeting_prove(const struct plait_greeting *g,
-                         const struct plait_meeting *m, int fd)
+                         const struct plait_rendezvous *m, int fd)
 {
     unsigned char proof[PLAIT_PROOF_SIZE];
     unsigned port = port_of(fd, false);
@@ -120,7 +120,7 @@ int plait_greeting_prove(const struct plait_greeting *g,
 }
 
 int plait_greeting_finish(struct plait_greeting *g,
-                          const struct plait_meeting *m, int fd)
+                          const struct plait_rendezvous *m, int fd)
 {
     char confirmed;
     int rc;
@@ -135,7 +135,7 @@ int plait_greeting_finish(struct plait_greeting *g,
 /* -- who listens ----------------------------------------------------------- */
 
 static bool is_hello(const struct plait_greeting *g,
-                     const struct plait_meeting *m, int fd)
+                     const struct plait_rendezvous *m, int fd)
 {
     const struct plait_hello *h = &g->hello;
 
@@ -145,8 +145,8 @@ static bool is_hello(const struct plait_greeting *g,
            check_proof(m, 'h', port_of(fd, true), h, no_nonce, g->seal);
 }
 
-int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
-                        int fd)
+int plait_greeting_hear(struct plait_greeting *g,
+                        const struct plait_rendezvous *m, int fd)
 {
     size_t hello = sizeof(g->hello) + sizeof(g->seal);
     int rc;
@@ -172,7 +172,7 @@ int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
 }
 
 int plait_greeting_reply(struct plait_greeting *g,
-                         const struct plait_meeting *m, int fd)
+                         const struct plait_rendezvous *m, int fd)
 {
     if (getrandom(g->answer.nonce, sizeof(g->answer.nonce), 0) !=
             sizeof(g->answer.nonce) ||

@@ -55,13 +55,13 @@ struct plait_greeting {
  * reads what has come of the answer, which must be m->root's, without waiting,
  * and sends this rank's proof. 1: the proof is confirmed; 0: not yet. */
 int plait_greeting_begin(struct plait_greeting *g,
-                         const struct plait_meeting *m, int fd);
+                         const struct plait_rendezvous *m, int fd);
 int plait_greeting_finish(struct plait_greeting *g,
-                          const struct plait_meeting *m, int fd);
+                          const struct plait_rendezvous *m, int fd);
 /* Sends the proof, for a caller that has read the answer into g->answer and
  * waits for the byte that confirms it. */
 int plait_greeting_prove(const struct plait_greeting *g,
-                         const struct plait_meeting *m, int fd);
+                         const struct plait_rendezvous *m, int fd);
 
 /* For the end that listens. hear: reads what has come, without waiting. 0: not
  * complete; 1: a hello of rank g->hello.rank, made by one who knows the secret,
@@ -69,10 +69,10 @@ int plait_greeting_prove(const struct plait_greeting *g,
  * rank has proved that it knows the secret: confirm it; PLAIT_GREETING_NOTICE:
  * this is no greeting, but hello and seal may be a notice (notice.h). */
 enum { PLAIT_GREETING_NOTICE = 3 };
-int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
-                        int fd);
+int plait_greeting_hear(struct plait_greeting *g,
+                        const struct plait_rendezvous *m, int fd);
 int plait_greeting_reply(struct plait_greeting *g,
-                         const struct plait_meeting *m, int fd);
+                         const struct plait_rendezvous *m, int fd);
 int plait_greeting_confirm(int fd);
 
 /* Prepares a proved connection: no timeouts, no Nagle delay, and keepalive to

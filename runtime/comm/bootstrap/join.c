@@ -45,7 +45,7 @@ struct attempt {
 };
 
 struct visit {
-    const struct plait_meeting *m;
+    const struct plait_rendezvous *m;
     const char *host;
     struct addrinfo *list;
     int n, near;  /* ports; those that are not spare */
@@ -242,7 +242,7 @@ static bool is_vain(const struct visit *v)
 
 static void say_why(const struct visit *v, struct plait_error *err)
 {
-    const struct plait_meeting *m = v->m;
+    const struct plait_rendezvous *m = v->m;
     const struct attempt *first = v->attempt;
     int held = 0, why = first->why ? first->why : ETIMEDOUT;
 
@@ -294,7 +294,7 @@ static void list_ports(struct visit *v, int port, int ports, double now)
             add_port(v, plait_rendezvous_spare(v->m, i), now);
 }
 
-int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
+int plait_rendezvous_join(const struct plait_rendezvous *m, const char *host,
                           int port, int ports, struct plait_error *err)
 {
     double now = plait_clock_now(), deadline = now + m->timeout_s;

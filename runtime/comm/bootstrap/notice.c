@@ -37,7 +37,7 @@ _Static_assert(sizeof(struct head) == PLAIT_NOTICE_HEAD, "");
 
 static const char out[8] = "PLAITOUT", stopped[8] = "PLAITSTP";
 
-static int make_proof(const struct plait_meeting *m,
+static int make_proof(const struct plait_rendezvous *m,
                       const unsigned char head[PLAIT_NOTICE_HEAD],
                       unsigned char proof[PLAIT_PROOF_SIZE])
 {
@@ -47,7 +47,7 @@ static int make_proof(const struct plait_meeting *m,
     return plait_proof_make(m->secret, text, sizeof(text), proof);
 }
 
-static int send_notice(const struct plait_meeting *m, int fd,
+static int send_notice(const struct plait_rendezvous *m, int fd,
                        const char magic[8], int who)
 {
     struct head head = {.key = m->key,
@@ -65,12 +65,12 @@ static int send_notice(const struct plait_meeting *m, int fd,
     return plait_write_all(fd, &notice, sizeof(notice));
 }
 
-int plait_notice_send_stopped(const struct plait_meeting *m, int fd, int who)
+int plait_notice_send_stopped(const struct plait_rendezvous *m, int fd, int who)
 {
     return send_notice(m, fd, stopped, who);
 }
 
-int plait_notice_send(const struct plait_meeting *m, int fd)
+int plait_notice_send(const struct plait_rendezvous *m, int fd)
 {
     const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
     int left = 0;
@@ -91,7 +91,7 @@ bool plait_notice_begins(const void *head)
            memcmp(head, stopped, sizeof(stopped)) == 0;
 }
 
-bool plait_notice_take(const struct plait_meeting *m, const void *head,
+bool plait_notice_take(const struct plait_rendezvous *m, const void *head,
                        const unsigned char proof[PLAIT_PROOF_SIZE])
 {
     unsigned char want[PLAIT_PROOF_SIZE];
@@ -123,7 +123,7 @@ struct plait_guests *plait_notice_callers(void)
 
 /* Whether the caller was heard out; *came: it told that this rank is left
  * out. */
-static bool hear_caller(const struct plait_meeting *m, struct plait_guest *g,
+static bool hear_caller(const struct plait_rendezvous *m, struct plait_guest *g,
                         bool *came)
 {
     struct plait_greeting *greeting = g->own;
@@ -150,7 +150,7 @@ static int accept_caller(int listener, struct plait_guests *callers,
     return fd;
 }
 
-bool plait_notice_came(const struct plait_meeting *m, int listener,
+bool plait_notice_came(const struct plait_rendezvous *m, int listener,
                        struct plait_guests *callers)
 {
     int64_t now = plait_clock_ms();

@@ -29,16 +29,16 @@ struct plait_notice {
 /* Tells rank m->root, over a connection to its port, that it is left out. 0:
  * its machine has the notice, so that the process will read it if it ever runs
  * on; -1: not known. */
-int plait_notice_send(const struct plait_meeting *m, int fd);
+int plait_notice_send(const struct plait_rendezvous *m, int fd);
 /* Tells rank m->root that rank `stopped` is stopped. -1 with errno. */
-int plait_notice_send_stopped(const struct plait_meeting *m, int fd,
+int plait_notice_send_stopped(const struct plait_rendezvous *m, int fd,
                               int stopped);
 /* Whether PLAIT_NOTICE_HEAD bytes that came instead of a hello may begin a
  * notice. */
 bool plait_notice_begins(const void *head);
 /* Checks a notice with its proof: whether it says that rank m->rank is left
  * out. If it says that another rank is stopped, it is passed to m->stopped. */
-bool plait_notice_take(const struct plait_meeting *m, const void *head,
+bool plait_notice_take(const struct plait_rendezvous *m, const void *head,
                        const unsigned char proof[PLAIT_PROOF_SIZE]);
 /* For a process that does not listen otherwise: reads what has come to its
  * port, without waiting; whether it was told that it is left out. Connections
@@ -46,7 +46,7 @@ bool plait_notice_take(const struct plait_meeting *m, const void *head,
  * plait_notice_callers() makes (NULL: out of memory), for five seconds; those
  * that send anything else are closed, and their makers try again. */
 struct plait_guests *plait_notice_callers(void);
-bool plait_notice_came(const struct plait_meeting *m, int listener,
+bool plait_notice_came(const struct plait_rendezvous *m, int listener,
                        struct plait_guests *callers);
 
 #endif

@@ -114,7 +114,7 @@ int plait_rendezvous_listen(int *port)
     return fd;
 }
 
-int plait_rendezvous_spare(const struct plait_meeting *m, int i)
+int plait_rendezvous_spare(const struct plait_rendezvous *m, int i)
 {
     unsigned char text[16] = "port", proof[PLAIT_PROOF_SIZE];
     uint16_t number;
@@ -129,7 +129,7 @@ int plait_rendezvous_spare(const struct plait_meeting *m, int i)
     return SPARE_FIRST + number % SPARE_PORTS;
 }
 
-int plait_rendezvous_listen_for(const struct plait_meeting *m, int *port)
+int plait_rendezvous_listen_for(const struct plait_rendezvous *m, int *port)
 {
     int fd = plait_rendezvous_listen(port), saved = errno, spare;
 
@@ -188,7 +188,7 @@ static bool await_some(int fd, double until)
            (poll(&p, 1, (int)(left * 1000) + 1) > 0 || errno == EINTR);
 }
 
-int plait_rendezvous_greet(const struct plait_meeting *m, int fd,
+int plait_rendezvous_greet(const struct plait_rendezvous *m, int fd,
                            double patience_s)
 {
     double until = plait_clock_now() + patience_s;
@@ -204,7 +204,7 @@ int plait_rendezvous_greet(const struct plait_meeting *m, int fd,
     return 0;
 }
 
-int plait_rendezvous_await(const struct plait_meeting *m, int fd)
+int plait_rendezvous_await(const struct plait_rendezvous *m, int fd)
 {
     const struct timeval patience = {.tv_sec = (time_t)m->timeout_s + 1};
     char confirmed;

@@ -16,7 +16,7 @@
  * does, the spare ones of which it cannot know. Where the secret is
  * PLAIT_NO_SECRET, whoever can connect can join. */
 
-struct plait_meeting {
+struct plait_rendezvous {
     const char *name; /* of the group, for errors */
     uint64_t key;     /* tells groups of a job apart */
     uint64_t also;    /* another key that the root accepts; 0: none */
@@ -53,21 +53,21 @@ int plait_rendezvous_listen(int *port);
 /* Who sees at which port a step is about to listen can hold all of these. As
  * many spare ports follow from the secret, so that nobody else knows them
  * beforehand: number i, or 0 where there is no secret. */
-int plait_rendezvous_spare(const struct plait_meeting *m, int i);
+int plait_rendezvous_spare(const struct plait_rendezvous *m, int i);
 /* The same as listen, or at a spare port where all from *port on are held. */
-int plait_rendezvous_listen_for(const struct plait_meeting *m, int *port);
+int plait_rendezvous_listen_for(const struct plait_rendezvous *m, int *port);
 
 /* For the root: waits for those ranks behind it whose fds[rank] is -1;
  * fds[rank] becomes the connection to each. Other entries stay. -1 with errno
  * ESTALE: the others go on without this process (notice.h). */
-int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
+int plait_rendezvous_gather(const struct plait_rendezvous *m, int listener,
                             int *fds, struct plait_error *err);
 /* For the others: a connection to the root, which listens, now or later, on one
  * of `ports` ports from `port` on, PLAIT_RENDEZVOUS_PORTS at most; where they
  * are several, on a spare port too. A port whose holder does not answer does
  * not keep it from the others. -1 with errno, EADDRINUSE where others held all
  * but the spare ones, and err. */
-int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
+int plait_rendezvous_join(const struct plait_rendezvous *m, const char *host,
                           int port, int ports, struct plait_error *err);
 
 /* The three parts of a single attempt to join: a connection, with a timeout of
@@ -76,9 +76,9 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
  * closes the connection, for which `await` waits some m->timeout_s. -1 with
  * errno; ECONNREFUSED: nobody listens there. */
 int plait_rendezvous_reach(const char *host, int port, int patience_s);
-int plait_rendezvous_greet(const struct plait_meeting *m, int fd,
+int plait_rendezvous_greet(const struct plait_rendezvous *m, int fd,
                            double patience_s);
-int plait_rendezvous_await(const struct plait_meeting *m, int fd);
+int plait_rendezvous_await(const struct plait_rendezvous *m, int fd);
 
 /* Read or write a whole buffer, restarting after signals. -1 with errno. */
 int plait_write_all(int fd, const void *buf, size_t bytes);

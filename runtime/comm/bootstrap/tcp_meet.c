@@ -33,20 +33,22 @@ void plait_tcp_lines_close(struct plait_tcp_lines *lines)
 
 /* How a rank and its children meet. The key differs from the world's, so that a
  * rank that looks for rank 0 near its port is not taken for a child. */
-static struct plait_meeting meeting_at(const struct plait_meeting *m, int root)
+static struct plait_rendezvous meeting_at(const struct plait_rendezvous *m,
+                                          int root)
 {
-    struct plait_meeting at = *m;
+    struct plait_rendezvous at = *m;
 
     at.key = plait_hash_text(m->key + (uint64_t)root, "tree");
     at.root = root;
     return at;
 }
 
-static int join_parent(struct plait_tcp_lines *l, const struct plait_meeting *m,
+static int join_parent(struct plait_tcp_lines *l,
+                       const struct plait_rendezvous *m,
                        const struct plait_tcp_contact *parent,
                        struct plait_error *err)
 {
-    const struct plait_meeting at = meeting_at(m, l->tree.parent);
+    const struct plait_rendezvous at = meeting_at(m, l->tree.parent);
     char own[HOST_NAME_MAX + 1] = "";
 
     gethostname(own, sizeof(own) - 1);
@@ -58,10 +60,10 @@ static int join_parent(struct plait_tcp_lines *l, const struct plait_meeting *m,
 
 /* Children come in any order; no other rank is let in. */
 static int gather_children(struct plait_tcp_lines *l,
-                           const struct plait_meeting *m, int listener,
+                           const struct plait_rendezvous *m, int listener,
                            struct plait_error *err)
 {
-    const struct plait_meeting at = meeting_at(m, m->rank);
+    const struct plait_rendezvous at = meeting_at(m, m->rank);
     int rc, *fds;
 
     if (l->tree.ways == 0)
@@ -79,7 +81,7 @@ static int gather_children(struct plait_tcp_lines *l,
 }
 
 int plait_tcp_meet_group(struct plait_tcp_lines *lines,
-                         const struct plait_meeting *group,
+                         const struct plait_rendezvous *group,
                          const struct plait_tcp_contact *parent, int listener,
                          struct plait_error *err)
 {
@@ -136,7 +138,7 @@ static void keep_children(struct plait_tcp_lines *l, int n, int *fds)
 }
 
 static int gather_world(struct plait_tcp_lines *l,
-                        const struct plait_meeting *m, int first,
+                        const struct plait_rendezvous *m, int first,
                         struct plait_error *err)
 {
     int *fds = malloc((size_t)m->size * sizeof(*fds));
@@ -167,8 +169,9 @@ static int gather_world(struct plait_tcp_lines *l,
 
 /* Over the connection to rank 0: learn the parent and connect to it, unless
  * rank 0 is the parent. */
-static int take_place(struct plait_tcp_lines *l, const struct plait_meeting *m,
-                      int listener, int port, struct plait_error *err)
+static int take_place(struct plait_tcp_lines *l,
+                      const struct plait_rendezvous *m, int listener, int port,
+                      struct plait_error *err)
 {
     struct plait_tcp_contact me = {.key = m->rank, .port = port};
     struct plait_tcp_place place;
@@ -188,7 +191,8 @@ static int take_place(struct plait_tcp_lines *l, const struct plait_meeting *m,
     return plait_tcp_meet_group(l, m, &place.parent, listener, err);
 }
 
-static int join_world(struct plait_tcp_lines *l, const struct plait_meeting *m,
+static int join_world(struct plait_tcp_lines *l,
+                      const struct plait_rendezvous *m,
                       const struct plait_launch *launch,
                       struct plait_error *err)
 {
@@ -208,7 +212,7 @@ static int join_world(struct plait_tcp_lines *l, const struct plait_meeting *m,
 }
 
 int plait_tcp_meet_world(struct plait_tcp_lines *lines,
-                         const struct plait_meeting *world,
+                         const struct plait_rendezvous *world,
                          const struct plait_launch *launch,
                          struct plait_error *err)
 {

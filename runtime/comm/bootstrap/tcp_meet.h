@@ -18,11 +18,11 @@ void plait_tcp_lines_close(struct plait_tcp_lines *lines);
  * MASTER_PORT. The ranks of a group know their parents and connect to them;
  * `listener` is the socket of the port that this rank has announced. */
 int plait_tcp_meet_world(struct plait_tcp_lines *lines,
-                         const struct plait_meeting *world,
+                         const struct plait_rendezvous *world,
                          const struct plait_launch *launch,
                          struct plait_error *err);
 int plait_tcp_meet_group(struct plait_tcp_lines *lines,
-                         const struct plait_meeting *group,
+                         const struct plait_rendezvous *group,
                          const struct plait_tcp_contact *parent, int listener,
                          struct plait_error *err);
 

@@ -20,7 +20,7 @@
 
 struct mpi_request {
     struct plait_request base;
-    struct plait_job job;
+    struct plait_engine_job job;
     MPI_Request mpi;
     int rc; /* MPI's result */
     struct plait_shm_transfer shm;
@@ -318,13 +318,13 @@ static int finish_transfer(struct plait_comm *comm, struct mpi_request *r,
     return rc;
 }
 
-static struct mpi_request *request_of(struct plait_job *job)
+static struct mpi_request *request_of(struct plait_engine_job *job)
 {
     return (struct mpi_request *)((char *)job -
                                   offsetof(struct mpi_request, job));
 }
 
-static enum plait_moved advance_mpi(struct plait_job *job)
+static enum plait_moved advance_mpi(struct plait_engine_job *job)
 {
     struct mpi_request *r = request_of(job);
     int done = 0;
@@ -333,7 +333,7 @@ static enum plait_moved advance_mpi(struct plait_job *job)
     return done || r->rc != MPI_SUCCESS ? PLAIT_DONE : PLAIT_STUCK;
 }
 
-static enum plait_moved advance_shm(struct plait_job *job)
+static enum plait_moved advance_shm(struct plait_engine_job *job)
 {
     struct mpi_request *r = request_of(job);
     enum plait_moved now = plait_shm_advance(&r->shm);

@@ -43,7 +43,7 @@ struct plait_engine {
     void *arg;
     pthread_mutex_t lock; /* of all below; held while jobs advance */
     pthread_cond_t work;
-    struct plait_job *first, **end;
+    struct plait_engine_job *first, **end;
     _Atomic int waiting; /* threads in a wait: the engine's keeps out */
     double patience;     /* seconds; 0 where ranks share cores */
     bool shared;         /* ranks share cores */
@@ -57,7 +57,7 @@ struct plait_engine {
 /* Returns whether anything moved. */
 static bool advance_all(struct plait_engine *e)
 {
-    struct plait_job **at = &e->first, *job;
+    struct plait_engine_job **at = &e->first, *job;
     bool moved = false;
 
     while ((job = *at) != NULL) {
@@ -83,7 +83,7 @@ static bool advance_all(struct plait_engine *e)
     return moved;
 }
 
-static void append_job(struct plait_engine *e, struct plait_job *job)
+static void append_job(struct plait_engine *e, struct plait_engine_job *job)
 {
     job->next = NULL;
     job->done = false;
@@ -230,7 +230,7 @@ static void learn_gap(struct plait_engine *e)
 }
 
 /* Where ranks share cores, move at once what needs no thread. */
-void plait_engine_start(struct plait_engine *e, struct plait_job *job)
+void plait_engine_start(struct plait_engine *e, struct plait_engine_job *job)
 {
     pthread_mutex_lock(&e->lock);
     append_job(e, job);
@@ -255,7 +255,7 @@ static long nap_in_wait(double stuck)
 
 /* Nothing has moved since `stuck`: let others have the core. The lock is held
  * before and after. */
-static void let_others(struct plait_engine *e, struct plait_job *job,
+static void let_others(struct plait_engine *e, struct plait_engine_job *job,
                        double stuck)
 {
     bool dozes = job->doze && job->doze(job);
@@ -285,7 +285,7 @@ static void learn_patience(struct plait_engine *e, double waited)
 
 /* Advance all jobs until this one is done. The lock is held and the thread is
  * counted in `waiting`. */
-static void drive_job(struct plait_engine *e, struct plait_job *job)
+static void drive_job(struct plait_engine *e, struct plait_engine_job *job)
 {
     double stuck = 0; /* since when; 0: it is not */
 
@@ -314,7 +314,7 @@ static void leave_wait(struct plait_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-void plait_engine_wait(struct plait_engine *e, struct plait_job *job)
+void plait_engine_wait(struct plait_engine *e, struct plait_engine_job *job)
 {
     e->waiting++; /* before the lock, so that the engine's thread releases it */
     pthread_mutex_lock(&e->lock);
@@ -322,7 +322,7 @@ void plait_engine_wait(struct plait_engine *e, struct plait_job *job)
     leave_wait(e);
 }
 
-void plait_engine_run(struct plait_engine *e, struct plait_job *job)
+void plait_engine_run(struct plait_engine *e, struct plait_engine_job *job)
 {
     e->waiting++;
     pthread_mutex_lock(&e->lock);

@@ -13,20 +13,20 @@ enum plait_moved { PLAIT_STUCK, PLAIT_MOVED, PLAIT_DONE };
 
 /* A transfer under way. The caller fills in advance() and must not move the job
  * in memory until plait_engine_wait() has returned. */
-struct plait_job {
+struct plait_engine_job {
     /* Moves what can be moved now, a few hundred KiB at most. Called by one
      * thread at a time, for the jobs in the order in which they were
      * started. */
-    enum plait_moved (*advance)(struct plait_job *job);
+    enum plait_moved (*advance)(struct plait_engine_job *job);
     /* How a thread waits where nothing moves; NULL: by idle(). doze() is called
      * like advance(); false: use idle() now. Anything that could move the job
      * after doze() must end rest(), which the waiting thread calls. rest() also
      * returns by itself within a millisecond, as other jobs may have become
      * movable. */
-    bool (*doze)(struct plait_job *job);
-    void (*rest)(struct plait_job *job);
+    bool (*doze)(struct plait_engine_job *job);
+    void (*rest)(struct plait_engine_job *job);
     /* set by the engine: */
-    struct plait_job *next;
+    struct plait_engine_job *next;
     bool done;
     double begun, ended; /* first and last moved, by plait_clock_now() */
 };
@@ -42,11 +42,14 @@ void plait_engine_share(struct plait_engine *engine);
 /* No job may be under way. `engine` may be NULL. */
 void plait_engine_destroy(struct plait_engine *engine);
 
-void plait_engine_start(struct plait_engine *engine, struct plait_job *job);
+void plait_engine_start(struct plait_engine *engine,
+                        struct plait_engine_job *job);
 /* Waits until the job is done. */
-void plait_engine_wait(struct plait_engine *engine, struct plait_job *job);
+void plait_engine_wait(struct plait_engine *engine,
+                       struct plait_engine_job *job);
 /* Start and wait, without waking the engine's thread. */
-void plait_engine_run(struct plait_engine *engine, struct plait_job *job);
+void plait_engine_run(struct plait_engine *engine,
+                      struct plait_engine_job *job);
 /* Waits until no job is under way. For after a failure, when nothing can hold
  * up a job any more. */
 void plait_engine_settle(struct plait_engine *engine);

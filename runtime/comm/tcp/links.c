@@ -155,7 +155,7 @@ struct plait_link *plait_links_of(struct plait_links *l, int peer)
  * complete. */
 static bool count_sent(struct plait_link *k, size_t n)
 {
-    struct plait_part *p = k->out;
+    struct plait_links_part *p = k->out;
     size_t rest = sizeof(struct plait_links_head) - k->sent;
     size_t of_head = n < rest ? n : rest;
 
@@ -171,7 +171,7 @@ static bool count_sent(struct plait_link *k, size_t n)
     return true;
 }
 
-static struct plait_links_head head_of(const struct plait_part *p)
+static struct plait_links_head head_of(const struct plait_links_part *p)
 {
     struct plait_links_head head = {
         .bytes = p->bytes, .group = p->group, .tag = p->tag};
@@ -187,7 +187,7 @@ bool plait_links_flush(struct plait_links *l, struct plait_link *k)
     bool moved = false;
 
     while (k->out) {
-        struct plait_part *p = k->out;
+        struct plait_links_part *p = k->out;
         struct plait_links_head head = head_of(p);
         struct iovec v[2] = {
             {(char *)&head + k->sent, sizeof(head) - k->sent},
@@ -212,7 +212,8 @@ bool plait_links_flush(struct plait_links *l, struct plait_link *k)
     return moved;
 }
 
-void plait_links_send(struct plait_links *l, int peer, struct plait_part *part)
+void plait_links_send(struct plait_links *l, int peer,
+                      struct plait_links_part *part)
 {
     struct plait_link *k;
 
@@ -307,8 +308,8 @@ static struct plait_links *links_alloc(struct plait_members *m)
                                     sizeof(struct plait_greeting));
     l->link = calloc((size_t)m->n, sizeof(*l->link));
     l->poll = calloc(1, sizeof(*l->poll));
-    l->meeting =
-        (struct plait_meeting){.name = "world", .rank = m->rank, .size = m->n};
+    l->meeting = (struct plait_rendezvous){
+        .name = "world", .rank = m->rank, .size = m->n};
     memcpy(l->meeting.secret, m->secret, sizeof(m->secret));
     l->key =
         plait_hash_text(plait_hash_text(PLAIT_HASH_START, m->jobid), "links") +

@@ -36,7 +36,7 @@ struct plait_entry {
 
 /* One end of a message. The caller must not move it, nor touch the buffer,
  * until it is done; then *pending is decremented. */
-struct plait_part {
+struct plait_links_part {
     uint64_t group, tag;
     char *at;
     size_t bytes;
@@ -44,7 +44,7 @@ struct plait_part {
     const struct plait_entry *entry; /* that it is a part of; NULL: none */
     /* private: */
     size_t done;
-    struct plait_part *next;
+    struct plait_links_part *next;
 };
 
 /* Connects the members that are present. `members` must outlive the links.
@@ -68,9 +68,9 @@ void plait_links_set_bells(struct plait_links *links,
 void plait_links_enter(struct plait_links *links, struct plait_entry *entry);
 void plait_links_leave(struct plait_entry *entry);
 void plait_links_send(struct plait_links *links, int peer,
-                      struct plait_part *part);
+                      struct plait_links_part *part);
 void plait_links_receive(struct plait_links *links, int peer,
-                         struct plait_part *part);
+                         struct plait_links_part *part);
 /* Moves what can be moved now. Whether anything was. */
 bool plait_links_move(struct plait_links *links);
 

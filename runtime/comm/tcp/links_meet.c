@@ -89,14 +89,14 @@ static void find_parent(const struct plait_members *m, int rank,
 int plait_links_meet(struct plait_members *all, double timeout_s,
                      struct plait_tcp_lines *lines, struct plait_error *err)
 {
-    struct plait_meeting m = {.name = "world",
-                              .rank = all->rank,
-                              .size = all->n,
-                              .timeout_s = timeout_s,
-                              .standing = true,
-                              .look = all->epoch ? look_around : NULL,
-                              .in_vain = all->epoch ? has_lost_lowest : NULL,
-                              .arg = all};
+    struct plait_rendezvous m = {.name = "world",
+                                 .rank = all->rank,
+                                 .size = all->n,
+                                 .timeout_s = timeout_s,
+                                 .standing = true,
+                                 .look = all->epoch ? look_around : NULL,
+                                 .in_vain = all->epoch ? has_lost_lowest : NULL,
+                                 .arg = all};
     struct plait_tcp_contact parent;
     int rc;
 

@@ -75,10 +75,10 @@ struct plait_wire {
      * then goes into one of these. */
     struct plait_links_head head;
     size_t got;
-    struct plait_part *into;
+    struct plait_links_part *into;
     struct plait_early *early;
     /* The text of news goes into `news`. */
-    struct plait_part heard;
+    struct plait_links_part heard;
     int unheard;
     bool differs;
     char news[PLAIT_LINKS_WHY];
@@ -89,13 +89,13 @@ struct plait_link {
     int peer;
     bool gone;              /* it has said goodbye */
     struct plait_wire *way; /* carries messages to it; NULL: none yet */
-    struct plait_part *out, **out_end; /* parts to send, in order */
-    size_t sent;                       /* bytes of the first part's head that
-                                          are sent */
-    struct plait_part *posted;         /* receives without a message yet, in
-                                          order */
-    struct plait_early *unclaimed;     /* messages without a receive, in order;
-                                          the last may be incomplete */
+    struct plait_links_part *out, **out_end; /* parts to send, in order */
+    size_t sent;                     /* bytes of the first part's head that
+                                        are sent */
+    struct plait_links_part *posted; /* receives without a message yet, in
+                                  order */
+    struct plait_early *unclaimed;   /* messages without a receive, in order;
+                                        the last may be incomplete */
     struct plait_early *unclaimed_last;
     int nunclaimed;
     bool wants;       /* is in the list of those that want a
@@ -108,8 +108,8 @@ struct plait_link {
 
 struct plait_links {
     struct plait_members *members;
-    struct plait_bells *bells;    /* NULL: nobody sleeps on a bell */
-    struct plait_meeting meeting; /* how others connect to this rank */
+    struct plait_bells *bells;       /* NULL: nobody sleeps on a bell */
+    struct plait_rendezvous meeting; /* how others connect to this rank */
     uint64_t key;
     int rank, size, epoll;
     struct plait_link **link; /* [size] NULL: nothing yet */
@@ -137,7 +137,7 @@ struct plait_links {
 };
 
 /* One part less that the caller waits for. */
-static inline void plait_part_finish(struct plait_part *part)
+static inline void plait_part_finish(struct plait_links_part *part)
 {
     --*part->pending;
 }

@@ -86,7 +86,7 @@ static bool check_entered(struct plait_links *l, int peer,
 
 static bool fits_part(struct plait_links *l, int peer,
                       const struct plait_links_head *head,
-                      const struct plait_part *part)
+                      const struct plait_links_part *part)
 {
     char text[100];
 
@@ -101,7 +101,7 @@ static bool fits_part(struct plait_links *l, int peer,
 }
 
 static bool is_for(const struct plait_links_head *head,
-                   const struct plait_part *part)
+                   const struct plait_links_part *part)
 {
     return head->group == part->group && head->tag == part->tag;
 }
@@ -191,7 +191,7 @@ static void grow_early(struct plait_links *l, struct plait_wire *w)
 
 /* Whether the message, or its beginning, had come before its receive. */
 static bool claim_early(struct plait_links *l, struct plait_link *k,
-                        struct plait_part *part)
+                        struct plait_links_part *part)
 {
     struct plait_early *before = NULL, *e;
 
@@ -216,10 +216,10 @@ static bool claim_early(struct plait_links *l, struct plait_link *k,
 }
 
 void plait_links_receive(struct plait_links *l, int peer,
-                         struct plait_part *part)
+                         struct plait_links_part *part)
 {
     struct plait_link *k;
-    struct plait_part **end;
+    struct plait_links_part **end;
 
     part->done = 0;
     part->next = NULL;
@@ -253,7 +253,7 @@ static void expect_news(struct plait_links *l, struct plait_wire *w)
     w->differs = w->head.bytes == PLAIT_LINKS_DIFFER;
     w->head.bytes = bytes;
     w->unheard = 1;
-    w->heard = (struct plait_part){
+    w->heard = (struct plait_links_part){
         .at = w->news, .bytes = bytes, .pending = &w->unheard};
     w->into = &w->heard;
 }
@@ -272,7 +272,7 @@ static void hear_news(struct plait_links *l, struct plait_wire *w)
 static void begin_message(struct plait_links *l, struct plait_wire *w)
 {
     struct plait_link *k = plait_links_of(l, w->peer);
-    struct plait_part **at;
+    struct plait_links_part **at;
 
     if (!k)
         return;

@@ -184,9 +184,9 @@ static void want_again(struct plait_links *l, struct plait_link *k, double when)
 }
 
 /* The parameters by which others connect to the port of `rank`. */
-static struct plait_meeting meeting_of(const struct plait_links *l, int rank)
+static struct plait_rendezvous meeting_of(const struct plait_links *l, int rank)
 {
-    struct plait_meeting m = l->meeting;
+    struct plait_rendezvous m = l->meeting;
 
     m.key = l->key + (uint64_t)rank;
     m.root = rank;
@@ -213,7 +213,7 @@ static void retry_peer(struct plait_links *l, struct plait_link *k, int error)
 static void join_peer(struct plait_links *l, struct plait_link *k)
 {
     const struct plait_members *all = l->members;
-    const struct plait_meeting m = meeting_of(l, k->peer);
+    const struct plait_rendezvous m = meeting_of(l, k->peer);
     int number = all->order[k->peer];
     int fd = plait_rendezvous_reach(plait_members_host(all, number),
                                     all->all[number].port, PATIENCE_S);
@@ -312,7 +312,7 @@ static void answer(struct plait_links *l, int fd,
                    const struct plait_greeting *greeting)
 {
     int rank = (int)greeting->hello.rank;
-    struct plait_meeting m = meeting_of(l, l->rank);
+    struct plait_rendezvous m = meeting_of(l, l->rank);
     struct plait_wire *w;
 
     while ((w = plait_wire_with(l, rank, PLAIT_WIRE_GUEST)))
@@ -329,7 +329,7 @@ static void answer(struct plait_links *l, int fd,
 /* Reads what has come of a hello. */
 static void hear_guest(struct plait_links *l, struct plait_guest *g)
 {
-    struct plait_meeting m = meeting_of(l, l->rank);
+    struct plait_rendezvous m = meeting_of(l, l->rank);
     struct plait_greeting greeting, *own = g->own;
     int heard = plait_greeting_hear(own, &m, g->fd);
 
@@ -420,7 +420,7 @@ static void open_wire(struct plait_links *l, struct plait_wire *w)
 /* 1: proved; 0: not complete; -1: not a peer. */
 static int hear_proof(const struct plait_links *l, struct plait_wire *w)
 {
-    struct plait_meeting m = meeting_of(l, l->rank);
+    struct plait_rendezvous m = meeting_of(l, l->rank);
     int heard = plait_greeting_hear(&w->greeting, &m, w->fd);
 
     if (heard == 2)
@@ -431,7 +431,7 @@ static int hear_proof(const struct plait_links *l, struct plait_wire *w)
 bool plait_wire_greet(struct plait_links *l, struct plait_wire *w)
 {
     bool guest = w->state == PLAIT_WIRE_GUEST;
-    struct plait_meeting m;
+    struct plait_rendezvous m;
     int rc, saved;
 
     if (guest) {

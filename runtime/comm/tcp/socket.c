@@ -50,7 +50,7 @@ struct socket_comm {
 
 struct socket_request {
     struct plait_request base;
-    struct plait_job job;
+    struct plait_engine_job job;
     struct socket_world *world;
     struct plait_links *links;
     bool by_shm, lost;
@@ -390,7 +390,7 @@ static int socket_split(struct plait_comm *parent, int color, int key,
 
 /* -- transfers ----------------------------------------------------------- */
 
-static struct socket_request *request_of(struct plait_job *job)
+static struct socket_request *request_of(struct plait_engine_job *job)
 {
     return (struct socket_request *)((char *)job -
                                      offsetof(struct socket_request, job));
@@ -414,7 +414,7 @@ static enum plait_moved leave_when_done(struct socket_request *r,
     return now;
 }
 
-static enum plait_moved advance_links(struct plait_job *job)
+static enum plait_moved advance_links(struct plait_engine_job *job)
 {
     struct socket_request *r = request_of(job);
     enum plait_moved now;
@@ -426,7 +426,7 @@ static enum plait_moved advance_links(struct plait_job *job)
 }
 
 /* Shared memory does not show that a peer is lost, but its link does. */
-static enum plait_moved advance_shm(struct plait_job *job)
+static enum plait_moved advance_shm(struct plait_engine_job *job)
 {
     struct socket_request *r = request_of(job);
     enum plait_moved now;
@@ -447,7 +447,7 @@ static enum plait_moved advance_shm(struct plait_job *job)
 }
 
 /* Only ranks of this machine can ring this rank's bell. */
-static bool doze_here(struct plait_job *job)
+static bool doze_here(struct plait_engine_job *job)
 {
     struct socket_request *r = request_of(job);
 
@@ -457,7 +457,7 @@ static bool doze_here(struct plait_job *job)
     return true;
 }
 
-static void rest_here(struct plait_job *job)
+static void rest_here(struct plait_engine_job *job)
 {
     struct socket_world *world = request_of(job)->world;
 

@@ -20,15 +20,15 @@
 
 /* -- parts --------------------------------------------------------------- */
 
-static struct plait_part *make_part(struct plait_socket_move *m, int i,
-                                    char *at, size_t bytes)
+static struct plait_links_part *make_part(struct plait_socket_move *m, int i,
+                                          char *at, size_t bytes)
 {
-    m->parts[i] = (struct plait_part){.group = m->group->id,
-                                      .tag = m->tag,
-                                      .at = at,
-                                      .bytes = bytes,
-                                      .pending = &m->pending,
-                                      .entry = m->entry};
+    m->parts[i] = (struct plait_links_part){.group = m->group->id,
+                                            .tag = m->tag,
+                                            .at = at,
+                                            .bytes = bytes,
+                                            .pending = &m->pending,
+                                            .entry = m->entry};
     m->pending++;
     return &m->parts[i];
 }

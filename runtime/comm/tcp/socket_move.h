@@ -32,7 +32,7 @@ struct plait_socket_move {
     /* private: */
     bool (*next)(struct plait_socket_move *m);
     int step, pending;
-    struct plait_part *parts;
+    struct plait_links_part *parts;
     char *tmp;
 };
 

@@ -40,7 +40,7 @@ enum { WHY = 320 };
 
 struct tcp_comm {
     struct plait_comm base;
-    struct plait_meeting meeting;
+    struct plait_rendezvous meeting;
     struct plait_tcp_lines lines;
     struct tcp_head head; /* of this rank */
     bool differ;
@@ -64,11 +64,11 @@ static struct tcp_comm *group_create(int rank, int size, uint64_t key,
     if (c == NULL)
         return NULL;
     plait_comm_init(&c->base, &tcp_vtable, NULL, NULL, rank, size, name);
-    c->meeting = (struct plait_meeting){.name = c->base.name,
-                                        .key = key,
-                                        .rank = rank,
-                                        .size = size,
-                                        .timeout_s = timeout_s};
+    c->meeting = (struct plait_rendezvous){.name = c->base.name,
+                                           .key = key,
+                                           .rank = rank,
+                                           .size = size,
+                                           .timeout_s = timeout_s};
     memcpy(c->meeting.secret, secret, sizeof(c->meeting.secret));
     plait_tcp_lines_init(&c->lines, rank, size);
     gethostname(c->head.host, sizeof(c->head.host) - 1);
