@@ -79,12 +79,11 @@ void plait_report_start(const struct plait_session *s,
                         const struct plait_model *model, double peak,
                         int64_t done)
 {
-    static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
     const struct plait_job_config *c = s->config;
     const int *size = s->mesh->layout.size;
 
     printf("%s, %" PRId64 " parameters, %s on %s%s%s; %" PRId64 " steps of ",
-           families[c->model.family], model->parameters,
+           plait_family_names[c->model.family], model->parameters,
            plait_dtype_name(model->type), s->world.ops->name,
            s->world.ops->gpu ? "" : " ",
            s->world.ops->gpu ? "" : plait_cpu_isa(NULL), c->train.steps);

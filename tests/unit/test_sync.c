@@ -8,9 +8,8 @@
 
 static void check_each(void)
 {
-    struct plait_sync_config s;
+    struct plait_sync_config s = {.alpha = -1};
 
-    plait_sync_init(&s);
     ok(!plait_sync_parts(&s) && !plait_sync_apart(&s, 0) &&
            !plait_sync_due(&s, 1, 10) && plait_sync_share(&s, 10) == 1 &&
            plait_sync_vectors(&s) == 0,
@@ -27,13 +26,10 @@ static void check_each(void)
 static void check_share(enum plait_sync_mode mode, int64_t h, int64_t from,
                         int64_t steps)
 {
-    struct plait_sync_config s;
+    struct plait_sync_config s = {
+        .mode = mode, .steps = h, .from = from, .alpha = -1};
     int64_t sums = 0, step, last = 0, longest = 0;
 
-    plait_sync_init(&s);
-    s.mode = mode;
-    s.steps = h;
-    s.from = from;
     for (step = 0; step < steps; step++) {
         if (!plait_sync_apart(&s, step)) {
             sums++;

@@ -88,6 +88,8 @@ struct plait_yaml_field {
     enum plait_yaml_type type;
     size_t offset; /* into the struct that is filled */
     double min, max;
+    double initial[2]; /* what plait_yaml_defaults() sets: of REALS each, else
+                      the first; 0 where none is given */
     int count; /* of REALS, RUNS, choices or fields; the value of "auto" in
                   SIZE, INT64 */
     const char *const *choices;
@@ -100,6 +102,13 @@ struct plait_yaml_field {
 
 /* Whether "auto" is a value of the integer. */
 bool plait_yaml_takes_auto(const struct plait_yaml_field *field);
+/* Set the fields of the struct at `out`, which is all zeros, to their defaults:
+ * numbers, truth values and choices. */
+void plait_yaml_defaults(const struct plait_yaml_field *fields, int nfields,
+                         void *out);
+/* Free what the fields of the struct at `in` have. */
+void plait_yaml_clear(const struct plait_yaml_field *fields, int nfields,
+                      void *in);
 /* Fill the struct at `out` from a mapping. Keys that are absent leave their
  * field as it is; unknown and repeated keys, wrong types and values out of
  * range are refused. `what` names the mapping in errors ("" at the top).

@@ -17,11 +17,11 @@
 #define MAX_LEARNERS 1024
 #define MAX_STAGES 65536
 
+const char *const plait_family_names[] = {"gpt2", "llama", "mlp", "resnet"};
 const char *const plait_recompute_names[] = {"none", "selective", "full"};
 const char *const plait_offload_names[] = {"none", "optimizer", "activations",
                                            "both"};
 
-static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32", "fp8"};
 static const char *const graphs[] = {"auto", "on", "off"};
 static const char *const grad_syncs[] = {"bucketed", "naive", "flat"};
@@ -45,34 +45,36 @@ static const char *const lr_warmups[] = {"gradual", "constant"};
         __VA_ARGS__                                                  \
     }
 #define RANGE(a, b) .min = (a), .max = (b)
+#define DEFAULT(...) .initial = {__VA_ARGS__}
 #define CHOICES(list) .count = COUNT(list), .choices = (list)
 
 static const struct plait_yaml_field model_fields[] = {
-    FIELD(model, "family", family, CHOICE, CHOICES(families)),
-    FIELD(model, "layers", layers, INT, RANGE(0, MAX_COUNT),
+    FIELD(model, "family", family, CHOICE, CHOICES(plait_family_names)),
+    FIELD(model, "layers", layers, INT, RANGE(0, MAX_COUNT), DEFAULT(12),
           .also = "num_hidden_layers num_layers n_layer"),
-    FIELD(model, "hidden", hidden, INT, RANGE(1, MAX_COUNT),
+    FIELD(model, "hidden", hidden, INT, RANGE(1, MAX_COUNT), DEFAULT(768),
           .also = "hidden_size n_embd d_model"),
-    FIELD(model, "heads", heads, INT, RANGE(1, MAX_COUNT),
+    FIELD(model, "heads", heads, INT, RANGE(1, MAX_COUNT), DEFAULT(12),
           .also = "num_attention_heads n_head"),
     FIELD(model, "kv_heads", kv_heads, INT, RANGE(1, MAX_COUNT),
           .also = "num_key_value_heads num_query_groups"),
     FIELD(model, "head_dim", head_dim, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "ffn", ffn, INT, RANGE(1, MAX_COUNT),
           .also = "intermediate_size ffn_hidden_size n_inner"),
-    FIELD(model, "vocab", vocab, INT, RANGE(2, 1 << 24), .also = "vocab_size"),
-    FIELD(model, "seq_len", seq_len, INT, RANGE(1, 1 << 24),
+    FIELD(model, "vocab", vocab, INT, RANGE(2, 1 << 24), DEFAULT(50304),
+          .also = "vocab_size"),
+    FIELD(model, "seq_len", seq_len, INT, RANGE(1, 1 << 24), DEFAULT(1024),
           .also = "max_position_embeddings n_positions seq_length"),
     FIELD(model, "tie_embeddings", tie_embeddings, BOOL,
           .also = "tie_word_embeddings"),
-    FIELD(model, "rope_theta", rope_theta, REAL, RANGE(1, 1e12)),
-    FIELD(model, "rope_factor", rope_factor, REAL, RANGE(1, 1e6)),
+    FIELD(model, "rope_theta", rope_theta, REAL, RANGE(1, 1e12), DEFAULT(1e4)),
+    FIELD(model, "rope_factor", rope_factor, REAL, RANGE(1, 1e6), DEFAULT(1)),
     FIELD(model, "rope_low_freq_factor", rope_low_freq_factor, REAL,
-          RANGE(1e-3, 1e6)),
+          RANGE(1e-3, 1e6), DEFAULT(1)),
     FIELD(model, "rope_high_freq_factor", rope_high_freq_factor, REAL,
-          RANGE(1e-3, 1e6)),
-    FIELD(model, "rope_original_len", rope_original_len, INT,
-          RANGE(1, 1 << 24)),
+          RANGE(1e-3, 1e6), DEFAULT(4)),
+    FIELD(model, "rope_original_len", rope_original_len, INT, RANGE(1, 1 << 24),
+          DEFAULT(8192)),
     FIELD(model, "attention_bias", attention_bias, CHOICE,
           CHOICES(attention_biases)),
     FIELD(model, "qk_norm", qk_norm, BOOL, ),
@@ -80,23 +82,25 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "full_attention_every", full_attention_every, INT,
           RANGE(0, MAX_COUNT)),
     FIELD(model, "mla", mla, NUMBERS, RANGE(0, MAX_COUNT)),
-    FIELD(model, "norm_eps", norm_eps, REAL, RANGE(1e-12, 1),
+    FIELD(model, "norm_eps", norm_eps, REAL, RANGE(1e-12, 1), DEFAULT(1e-5),
           .also = "rms_norm_eps layer_norm_epsilon"),
     FIELD(model, "experts", experts, INT, RANGE(0, MAX_COUNT),
           .also = "num_experts num_local_experts n_routed_experts"),
     FIELD(model, "experts_top_k", experts_top_k, INT, RANGE(1, MAX_COUNT),
-          .also = "num_experts_per_tok moe_router_topk"),
+          DEFAULT(2), .also = "num_experts_per_tok moe_router_topk"),
     FIELD(model, "shared_experts", shared_experts, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "dense_layers", dense_layers, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "dense_ffn", dense_ffn, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "experts_capacity", experts_capacity, REAL, RANGE(0, 1e6)),
-    FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6)),
-    FIELD(model, "depth", depth, INT, RANGE(1, 6002)),
+    FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6),
+          DEFAULT(0.01)),
+    FIELD(model, "depth", depth, INT, RANGE(1, 6002), DEFAULT(20)),
     FIELD(model, "width", width, INT, RANGE(0, MAX_COUNT)),
-    FIELD(model, "classes", classes, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "classes", classes, INT, RANGE(1, MAX_COUNT), DEFAULT(10)),
     FIELD(model, "input", input, NUMBERS, RANGE(1, 65536)),
     FIELD(model, "norm", norm, CHOICE, CHOICES(norms)),
-    FIELD(model, "ghost_batch", ghost_batch, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "ghost_batch", ghost_batch, INT, RANGE(1, MAX_COUNT),
+          DEFAULT(32)),
     FIELD(model, "loss", loss, CHOICE, CHOICES(losses)),
     FIELD(model, "label_smoothing", label_smoothing, REAL, RANGE(0, 1)),
 };
@@ -106,25 +110,26 @@ static const struct plait_yaml_field data_fields[] = {
     FIELD(data, "val", val, NAMED, ),
     FIELD(data, "format", format, CHOICE, CHOICES(formats)),
     FIELD(data, "mean", mean, REAL, RANGE(-1e6, 1e6)),
-    FIELD(data, "std", std, REAL, RANGE(1e-9, 1e6)),
+    FIELD(data, "std", std, REAL, RANGE(1e-9, 1e6), DEFAULT(1)),
     FIELD(data, "shift", shift, INT, RANGE(0, 1024)),
     FIELD(data, "flip", flip, BOOL, ),
     FIELD(data, "mask_documents", mask_documents, BOOL, ),
-    FIELD(data, "end_token", end_token, INT, RANGE(0, 1 << 24)),
+    FIELD(data, "end_token", end_token, INT, RANGE(0, 1 << 24), DEFAULT(-1)),
 };
 
-#define SIZE_FIELD(key, axis) \
-    FIELD(parallel, key, layout.size[axis], SIZE, RANGE(1, MAX_COUNT))
+#define SIZE_FIELD(key, axis, ranks)                                   \
+    FIELD(parallel, key, layout.size[axis], SIZE, RANGE(1, MAX_COUNT), \
+          DEFAULT(ranks))
 
 static const struct plait_yaml_field parallel_fields[] = {
-    SIZE_FIELD("tp", PLAIT_TP),
-    SIZE_FIELD("cp", PLAIT_CP),
-    SIZE_FIELD("ep", PLAIT_EP),
-    SIZE_FIELD("dp", PLAIT_DP),
-    SIZE_FIELD("pp", PLAIT_PP),
+    SIZE_FIELD("tp", PLAIT_TP, 1),
+    SIZE_FIELD("cp", PLAIT_CP, 1),
+    SIZE_FIELD("ep", PLAIT_EP, 1),
+    SIZE_FIELD("dp", PLAIT_DP, PLAIT_AUTO),
+    SIZE_FIELD("pp", PLAIT_PP, 1),
     FIELD(parallel, "schedule", schedule, CHOICE, .count = PLAIT_NSCHEDULES,
-          .choices = plait_schedule_names),
-    FIELD(parallel, "virtual", virtual_stages, INT, RANGE(1, 4096)),
+          .choices = plait_schedule_names, DEFAULT(PLAIT_SCHEDULE_1F1B)),
+    FIELD(parallel, "virtual", virtual_stages, INT, RANGE(1, 4096), DEFAULT(1)),
     FIELD(parallel, "stages", stages, RUNS, RANGE(0, MAX_COUNT),
           .count = MAX_STAGES),
     FIELD(parallel, "sequence", sequence, BOOL, ),
@@ -143,46 +148,54 @@ static const struct plait_yaml_field parallel_fields[] = {
 };
 
 static const struct plait_yaml_field train_fields[] = {
-    FIELD(train, "steps", steps, INT64, RANGE(1, MAX_STEPS)),
-    FIELD(train, "global_batch", global_batch, INT, RANGE(1, 1 << 24)),
-    FIELD(train, "micro_batch", micro_batch, INT, RANGE(1, MAX_COUNT)),
+    FIELD(train, "steps", steps, INT64, RANGE(1, MAX_STEPS), DEFAULT(100)),
+    FIELD(train, "global_batch", global_batch, INT, RANGE(1, 1 << 24),
+          DEFAULT(32)),
+    FIELD(train, "micro_batch", micro_batch, INT, RANGE(1, MAX_COUNT),
+          DEFAULT(4)),
     FIELD(train, "precision", precision, CHOICE, CHOICES(precisions)),
     FIELD(train, "loss_scale", loss_scale, REAL, RANGE(1, 0x1p40)),
-    FIELD(train, "seed", seed, UINT64, ),
+    FIELD(train, "seed", seed, UINT64, DEFAULT(1)),
     FIELD(train, "graph", graph, CHOICE, CHOICES(graphs)),
     FIELD(train, "eval_every", eval_every, INT64, RANGE(0, MAX_STEPS)),
-    FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS)),
-    FIELD(train, "timeout", timeout, SIZE, RANGE(0, 1000000), .count = -1),
-    FIELD(train, "check_replicas", check_replicas, INT64, RANGE(0, MAX_STEPS)),
+    FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS),
+          DEFAULT(10)),
+    FIELD(train, "timeout", timeout, SIZE, RANGE(0, 1000000), DEFAULT(-1),
+          .count = -1),
+    FIELD(train, "check_replicas", check_replicas, INT64, RANGE(0, MAX_STEPS),
+          DEFAULT(100)),
     FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),
     FIELD(train, "skip_outliers", skip_outliers, BOOL, ),
     FIELD(train, "deterministic", deterministic, BOOL, ),
-    FIELD(train, "search_products", search_products, BOOL, ),
+    FIELD(train, "search_products", search_products, BOOL, DEFAULT(true)),
 };
 
 static const struct plait_yaml_field optim_fields[] = {
     FIELD(optim, "name", kind, CHOICE, CHOICES(plait_optimizer_names)),
-    FIELD(optim, "lr", lr, REAL, RANGE(0, 1e6)),
-    FIELD(optim, "betas", betas, REALS, RANGE(0, 1), .count = 2),
-    FIELD(optim, "eps", eps, REAL, RANGE(0, 1)),
-    FIELD(optim, "momentum", momentum, REAL, RANGE(0, 1)),
+    FIELD(optim, "lr", lr, REAL, RANGE(0, 1e6), DEFAULT(6e-4)),
+    FIELD(optim, "betas", betas, REALS, RANGE(0, 1), DEFAULT(0.9, 0.95),
+          .count = 2),
+    FIELD(optim, "eps", eps, REAL, RANGE(0, 1), DEFAULT(1e-8)),
+    FIELD(optim, "momentum", momentum, REAL, RANGE(0, 1), DEFAULT(0.9)),
     FIELD(optim, "nesterov", nesterov, BOOL, ),
-    FIELD(optim, "trust", trust, REAL, RANGE(0, 1e6)),
-    FIELD(optim, "frequency", frequency, INT, RANGE(1, 1000000000)),
-    FIELD(optim, "max_dim", max_dim, INT, RANGE(0, 1000000000)),
-    FIELD(optim, "weight_decay", weight_decay, REAL, RANGE(0, 1e6)),
-    FIELD(optim, "clip", clip, REAL, RANGE(0, 1e12)),
+    FIELD(optim, "trust", trust, REAL, RANGE(0, 1e6), DEFAULT(0.001)),
+    FIELD(optim, "frequency", frequency, INT, RANGE(1, 1000000000),
+          DEFAULT(10)),
+    FIELD(optim, "max_dim", max_dim, INT, RANGE(0, 1000000000), DEFAULT(10000)),
+    FIELD(optim, "weight_decay", weight_decay, REAL, RANGE(0, 1e6),
+          DEFAULT(0.1)),
+    FIELD(optim, "clip", clip, REAL, RANGE(0, 1e12), DEFAULT(1)),
 };
 
 static const struct plait_yaml_field lr_fields[] = {
     FIELD(lr, "schedule", schedule, CHOICE, CHOICES(lr_schedules)),
-    FIELD(lr, "warmup", warmup, INT64, RANGE(0, MAX_STEPS)),
+    FIELD(lr, "warmup", warmup, INT64, RANGE(0, MAX_STEPS), DEFAULT(100)),
     FIELD(lr, "warmup_shape", warmup_shape, CHOICE, CHOICES(lr_warmups)),
     FIELD(lr, "warmup_from", warmup_from, REAL, RANGE(0, 1)),
     FIELD(lr, "min", min, REAL, RANGE(0, 1)),
     FIELD(lr, "decay_at", decay_at, NUMBERS, RANGE(1, MAX_STEPS)),
-    FIELD(lr, "decay_by", decay_by, REAL, RANGE(0, 1)),
-    FIELD(lr, "stable", stable, REAL, RANGE(0, 1)),
+    FIELD(lr, "decay_by", decay_by, REAL, RANGE(0, 1), DEFAULT(0.1)),
+    FIELD(lr, "stable", stable, REAL, RANGE(0, 1), DEFAULT(0.8)),
     FIELD(lr, "base_batch", base_batch, INT, RANGE(0, 1 << 24)),
     FIELD(lr, "scaling", scaling, CHOICE, CHOICES(lr_scalings)),
 };
@@ -198,9 +211,9 @@ static const struct plait_yaml_field sync_fields[] = {
           .choices = plait_sync_mode_names),
     FIELD(sync, "steps", steps, INT64, RANGE(1, MAX_STEPS)),
     FIELD(sync, "from", from, INT64, RANGE(0, MAX_STEPS)),
-    FIELD(sync, "lr", lr, REAL, RANGE(0, 1e6)),
-    FIELD(sync, "momentum", momentum, REAL, RANGE(0, 1)),
-    FIELD(sync, "alpha", alpha, REAL, RANGE(0, 1)),
+    FIELD(sync, "lr", lr, REAL, RANGE(0, 1e6), DEFAULT(0.7)),
+    FIELD(sync, "momentum", momentum, REAL, RANGE(0, 1), DEFAULT(0.9)),
+    FIELD(sync, "alpha", alpha, REAL, RANGE(0, 1), DEFAULT(-1)),
     FIELD(sync, "learners", learners, SIZE, RANGE(1, MAX_LEARNERS),
           .count = PLAIT_SYNC_LEARNERS_AUTO),
 };
@@ -210,8 +223,8 @@ static const struct plait_yaml_field checkpoint_fields[] = {
     FIELD(checkpoint, "fallback", fallback, TEXT, ),
     FIELD(checkpoint, "every", every, INT64, RANGE(0, MAX_STEPS),
           .count = PLAIT_CHECKPOINT_AUTO),
-    FIELD(checkpoint, "keep", keep, INT, RANGE(0, MAX_COUNT)),
-    FIELD(checkpoint, "async", async, BOOL, ),
+    FIELD(checkpoint, "keep", keep, INT, RANGE(0, MAX_COUNT), DEFAULT(2)),
+    FIELD(checkpoint, "async", async, BOOL, DEFAULT(true)),
     FIELD(checkpoint, "memory", memory, INT64, RANGE(0, MAX_STEPS)),
 };
 
@@ -221,7 +234,7 @@ static const struct plait_yaml_field log_fields[] = {
     FIELD(log, "tensorboard", tensorboard, TEXT, .own = true),
     FIELD(log, "prometheus", prometheus, TEXT, .own = true),
     FIELD(log, "profile", profile, TEXT, .own = true),
-    FIELD(log, "every", every, INT64, RANGE(1, MAX_STEPS)),
+    FIELD(log, "every", every, INT64, RANGE(1, MAX_STEPS), DEFAULT(1)),
     FIELD(log, "histograms", histograms, INT64, RANGE(0, MAX_STEPS)),
 };
 
@@ -251,19 +264,7 @@ void plait_job_config_destroy(struct plait_job_config *config)
 
     if (!config)
         return;
-    free(config->model.input.at);
-    free(config->model.mla.at);
-    plait_parts_clear(&config->data.train);
-    plait_parts_clear(&config->data.val);
-    free(config->parallel.stages.at);
-    free(config->lr.decay_at.at);
-    free(config->batch.growth.at);
-    free(config->checkpoint.dir);
-    free(config->checkpoint.fallback);
-    free(config->log.metrics);
-    free(config->log.tensorboard);
-    free(config->log.prometheus);
-    free(config->log.profile);
+    plait_yaml_clear(sections, COUNT(sections), config);
     free(config);
     errno = saved;
 }
@@ -274,52 +275,8 @@ static struct plait_job_config *create_default(void)
 
     if (!c)
         return NULL;
-    c->model.family = PLAIT_GPT2;
-    c->model.layers = 12;
-    c->model.hidden = 768;
-    c->model.heads = 12;
-    c->model.vocab = 50304;
-    c->model.seq_len = 1024;
-    c->model.rope_theta = 1e4;
-    c->model.rope_factor = 1;
-    c->model.rope_low_freq_factor = 1;
-    c->model.rope_high_freq_factor = 4;
-    c->model.rope_original_len = 8192;
-    c->model.norm_eps = 1e-5;
-    c->model.experts_top_k = 2;
-    c->model.experts_balance = 0.01;
-    c->model.depth = 20;
-    c->model.classes = 10;
-    c->model.ghost_batch = 32;
-    c->data.std = 1;
-    c->data.end_token = -1;
-    c->parallel = (struct plait_parallel_config){
-        .schedule = PLAIT_SCHEDULE_1F1B, .virtual_stages = 1};
     plait_layout_init(&c->parallel.layout);
-    c->parallel.layout.size[PLAIT_DP] = PLAIT_AUTO;
-    c->train = (struct plait_train_config){.steps = 100,
-                                           .global_batch = 32,
-                                           .micro_batch = 4,
-                                           .seed = 1,
-                                           .eval_steps = 10,
-                                           .timeout = -1,
-                                           .check_replicas = 100,
-                                           .search_products = true};
-    c->optim = (struct plait_optim_config){.lr = 6e-4,
-                                           .betas = {0.9, 0.95},
-                                           .eps = 1e-8,
-                                           .momentum = 0.9,
-                                           .trust = 0.001,
-                                           .frequency = 10,
-                                           .max_dim = 10000,
-                                           .weight_decay = 0.1,
-                                           .clip = 1.0};
-    c->lr =
-        (struct plait_lr_config){.warmup = 100, .decay_by = 0.1, .stable = 0.8};
-    plait_sync_init(&c->sync);
-    c->checkpoint.keep = 2;
-    c->checkpoint.async = true;
-    c->log.every = 1;
+    plait_yaml_defaults(sections, COUNT(sections), c);
     return c;
 }
 

@@ -25,6 +25,7 @@ extern "C" {
  * planner reads it too (plait estimate --model F), so it lives here. */
 
 enum plait_family { PLAIT_GPT2, PLAIT_LLAMA, PLAIT_MLP, PLAIT_RESNET };
+extern const char *const plait_family_names[PLAIT_RESNET + 1];
 
 enum plait_precision {
     PLAIT_FP32,

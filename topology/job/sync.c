@@ -4,11 +4,6 @@
 const char *const plait_sync_mode_names[PLAIT_NSYNC_MODES] = {
     "each", "local", "post-local", "sma", "diloco"};
 
-void plait_sync_init(struct plait_sync_config *sync)
-{
-    *sync = (struct plait_sync_config){.lr = 0.7, .momentum = 0.9, .alpha = -1};
-}
-
 int plait_sync_learners(const struct plait_sync_config *sync)
 {
     return sync->learners > 0 ? sync->learners : 1;

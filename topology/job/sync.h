@@ -39,9 +39,6 @@ struct plait_sync_config {
                         each dp coordinate; 0: not given, 1; or AUTO */
 };
 
-/* The defaults. */
-void plait_sync_init(struct plait_sync_config *sync);
-
 /* H: sync->steps, or where that is not given the published one: 16 of local
  * and post-local, 500 of diloco, 1 of sma. */
 int64_t plait_sync_steps(const struct plait_sync_config *sync);
