@@ -26,26 +26,52 @@ enum {
 /* A training may have to write a checkpoint before it ends. */
 enum { GRACE_S = 60 };
 
+enum { HELP_LEFT = 23, HELP_WIDTH = 80 };
+
+/* Prints words from column HELP_LEFT on, in as many lines as they need. */
+static void print_words(const char *words)
+{
+    int at = HELP_LEFT;
+
+    while (*words) {
+        int n = (int)strcspn(words, " ");
+
+        if (at + n >= HELP_WIDTH) {
+            printf("\n%*s", HELP_LEFT, "");
+            at = HELP_LEFT;
+        }
+        printf("%s%.*s", at > HELP_LEFT ? " " : "", n, words);
+        at += n + 1;
+        words += n + (words[n] == ' ');
+    }
+    printf("\n");
+}
+
+/* The plugin's flags, but --spares, which means more here. */
+static void print_flags(void)
+{
+    for (int i = 0; i < PLAIT_NOPTIONS; i++) {
+        const struct plait_option_text *text = &plait_option_texts[i];
+        int n;
+
+        if (i == PLAIT_OPTION_SPARES)
+            continue;
+        n = printf("  --%s%s%s", text->name, text->argument ? " " : "",
+                   text->argument ? text->argument : "");
+        printf("%*s", n < HELP_LEFT ? HELP_LEFT - n : 1, "");
+        print_words(text->help);
+    }
+}
+
 static void print_help(void)
 {
+    printf("Usage: srun ... plait run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
+           "       mpirun ... plait run [OPTION...] [--] COMMAND...\n"
+           "       plait run --np N [OPTION...] [--] COMMAND...\n\n"
+           "Start COMMAND as a task of a plan, as srun does with Plait's "
+           "plugin.\n\n");
+    print_flags();
     printf(
-        "Usage: srun ... plait run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
-        "       mpirun ... plait run [OPTION...] [--] COMMAND...\n"
-        "       plait run --np N [OPTION...] [--] COMMAND...\n\n"
-        "Start COMMAND as a task of a plan, as srun does with Plait's "
-        "plugin.\n\n"
-        "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n"
-        "                       parallel sizes (1; dp is inferred)\n"
-        "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp), "
-        "or auto\n"
-        "  --placement HOW      topology, or linear for Slurm's order\n"
-        "  --pin HOW            closest (cores and NIC next to each task's "
-        "GPU) or none\n"
-        "  --rendezvous HOW     torch (set RANK, MASTER_ADDR, ...) or none\n"
-        "  --show-plan          print the plan before the tasks start\n"
-        "  --model FILE         the model by which sizes that are auto are "
-        "chosen\n"
-        "  --preflight          time cores, memory and links first\n"
         "  --np N               start N tasks on this machine, and end all "
         "when one fails\n"
         "  --label              with --np: each line begins with the rank\n"

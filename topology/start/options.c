@@ -161,6 +161,15 @@ int plait_options_set(struct plait_options *options, enum plait_option option,
     return 0;
 }
 
+bool plait_options_same(const struct plait_options *a,
+                        const struct plait_options *b)
+{
+    return memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0 &&
+           a->order_free == b->order_free && a->placement == b->placement &&
+           a->pin == b->pin && a->rendezvous == b->rendezvous &&
+           a->spares == b->spares && strcmp(a->model, b->model) == 0;
+}
+
 void plait_options_layout(const struct plait_options *options,
                           struct plait_layout *layout)
 {

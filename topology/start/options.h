@@ -2,6 +2,8 @@
 #ifndef PLAIT_TOPOLOGY_START_OPTIONS_H
 #define PLAIT_TOPOLOGY_START_OPTIONS_H
 
+#include <stdbool.h>
+
 #include "topology/base/error.h"
 #include "topology/layout/layout.h"
 #include "topology/plan/plan.h"
@@ -57,6 +59,11 @@ void plait_options_init(struct plait_options *options);
  * the flag takes no argument. */
 int plait_options_set(struct plait_options *options, enum plait_option option,
                       const char *value, struct plait_error *err);
+
+/* Whether both ask for the same plan and environment: a site can force flags of
+ * which that depends. */
+bool plait_options_same(const struct plait_options *a,
+                        const struct plait_options *b);
 
 /* The layout that the flags request. Where no size is "auto", the first of
  * dp, pp, cp and tp that was left out becomes PLAIT_AUTO. */

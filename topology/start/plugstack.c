@@ -166,15 +166,6 @@ int plait_plugstack_site(const struct plait_plugstack *plugstack,
                         why.text);
 }
 
-static int is_same_choice(const struct plait_options *a,
-                          const struct plait_options *b)
-{
-    return memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0 &&
-           a->order_free == b->order_free && a->placement == b->placement &&
-           a->pin == b->pin && a->rendezvous == b->rendezvous &&
-           a->spares == b->spares && strcmp(a->model, b->model) == 0;
-}
-
 int plait_plugstack_apply(const struct plait_plugstack *plugstack,
                           struct plait_options *options,
                           struct plait_error *err)
@@ -197,7 +188,7 @@ int plait_plugstack_apply(const struct plait_plugstack *plugstack,
         if (plait_options_set(&trial, (enum plait_option)i, plugstack->value[i],
                               err) < 0)
             return -1;
-        if (given && !is_same_choice(&trial, &filled)) {
+        if (given && !plait_options_same(&trial, &filled)) {
             errno = EPERM;
             return plait_errorf(err, "this cluster allows only --%s=%s",
                                 plait_option_flag((enum plait_option)i),
