@@ -4,6 +4,7 @@
 
 #include "kernels/image.h"
 #include "runtime/model/internal.h"
+#include "topology/job/image_shape.h"
 
 /* Image models (the families mlp and resnet); only for the image_*.c files.
  *
@@ -22,21 +23,11 @@ struct plait_unit {
     int product;
 };
 
-enum plait_image_kind {
-    PLAIT_IMAGE_STEM,
-    PLAIT_IMAGE_RESIDUAL,
-    PLAIT_IMAGE_DENSE,
-    PLAIT_IMAGE_HEAD
-};
-
-#define PLAIT_UNITS 4 /* the last is the shortcut's */
-#define PLAIT_SHORTCUT 3
-
 struct plait_image_block {
     enum plait_image_kind kind;
     bool first; /* of the model: its input needs no gradient */
     int nunits; /* in the chain */
-    struct plait_unit unit[PLAIT_UNITS];
+    struct plait_unit unit[PLAIT_IMAGE_UNITS];
     bool projected; /* the shortcut is a convolution and its norm */
     bool pooled;
     struct plait_conv pool;     /* of one image */
@@ -55,7 +46,7 @@ struct plait_unit_kept {
 
 struct plait_image_kept {
     const float *x; /* input */
-    struct plait_unit_kept unit[PLAIT_UNITS];
+    struct plait_unit_kept unit[PLAIT_IMAGE_UNITS];
     float *out;
 };
 

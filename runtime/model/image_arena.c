@@ -43,7 +43,7 @@ static void place_block(struct arena *a, const struct plait_model *m,
 {
     size_t N = m->image->N, groups = plait_image_groups(&m->config->model, N);
 
-    for (int i = 0; i < PLAIT_UNITS; i++)
+    for (int i = 0; i < PLAIT_IMAGE_UNITS; i++)
         if (b->unit[i].conv.O)
             place_unit(a, N, groups, &b->unit[i], &kept->unit[i]);
     if (b->kind == PLAIT_IMAGE_DENSE || b->pooled)
@@ -78,7 +78,7 @@ static void find_widest(const struct plait_model *m, size_t *norm, size_t *head)
     for (int i = 0; i < m->state->nblocks; i++) {
         const struct plait_image_block *b = &m->image->block[i];
 
-        for (int k = 0; k < PLAIT_UNITS; k++)
+        for (int k = 0; k < PLAIT_IMAGE_UNITS; k++)
             if (b->unit[k].conv.O > *norm)
                 *norm = b->unit[k].conv.O;
         if (b->kind == PLAIT_IMAGE_HEAD)

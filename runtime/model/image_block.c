@@ -25,10 +25,11 @@ static int chain_forward(const struct plait_image_work *w,
     if (b->kind == PLAIT_IMAGE_RESIDUAL)
         shortcut = x;
     if (b->projected) {
-        if (plait_unit_forward(w, &b->unit[PLAIT_SHORTCUT],
-                               &kept->unit[PLAIT_SHORTCUT], x, NULL, false) < 0)
+        if (plait_unit_forward(w, &b->unit[PLAIT_IMAGE_SHORTCUT],
+                               &kept->unit[PLAIT_IMAGE_SHORTCUT], x, NULL,
+                               false) < 0)
             return -1;
-        shortcut = kept->unit[PLAIT_SHORTCUT].post;
+        shortcut = kept->unit[PLAIT_IMAGE_SHORTCUT].post;
     }
     for (int i = 0; i < b->nunits; i++) {
         if (plait_unit_forward(w, &b->unit[i], &kept->unit[i], x,
@@ -82,9 +83,9 @@ static int residual_backward(const struct plait_image_work *w,
                                 true) < 0)
             return -1;
     if (b->projected &&
-        plait_unit_backward(w, &b->unit[PLAIT_SHORTCUT],
-                            &kept->unit[PLAIT_SHORTCUT], kept->x, shortcut,
-                            NULL, shortcut, false) < 0)
+        plait_unit_backward(w, &b->unit[PLAIT_IMAGE_SHORTCUT],
+                            &kept->unit[PLAIT_IMAGE_SHORTCUT], kept->x,
+                            shortcut, NULL, shortcut, false) < 0)
         return -1;
     return w->ops->add(w->q, PLAIT_F32, dx, dx, shortcut, w->slot->N * b->in);
 }

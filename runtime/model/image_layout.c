@@ -4,23 +4,17 @@
 #include <stdlib.h>
 
 #include "runtime/model/image.h"
-#include "topology/job/stage.h"
 
-/* The tensor table of image models: one walk over all blocks of the model
- * computes and counts their shapes; blocks of this rank also get their tensors.
- *
- * The resnets are those of He et al., arXiv 1512.03385: of 6 n + 2 layers as in
- * section 4.2, and of 50 as in table 1. If a block changes the shape, its
- * shortcut is a convolution (option B). */
+/* The tensor table of image models: of what topology/job/image_shape.h visits
+ * on this rank, each block's convolutions in the form that kernels take, and
+ * its tensors one behind the other in its region. */
 
 #define REGION_ALIGN 64 /* elements */
-#define MOST_TENSORS (5 * PLAIT_UNITS + 2)
+#define MOST_TENSORS (5 * PLAIT_IMAGE_UNITS + 2)
 
-struct walk {
+struct builder {
     struct plait_model *model;
-    const struct plait_model_config *c;
-    size_t H, W, C; /* shape of the next block's input */
-    int layer;      /* -1: stem or head */
+    int layer; /* -1: stem or head */
     int chunk, in_chunk;
     size_t at; /* elements of the open region */
 };
@@ -28,133 +22,38 @@ struct walk {
 /* -- shapes ------------------------------------------------------------------
  */
 
-static size_t size_of(const struct walk *w)
+static struct plait_conv conv_of(const struct plait_image_unit *u)
 {
-    return w->H * w->W * w->C;
-}
-
-static struct plait_conv conv_here(const struct walk *w, size_t O, int kernel,
-                                   int stride)
-{
+    if (!u->kernel)
+        return (struct plait_conv){0};
     return (struct plait_conv){.N = 1,
-                               .H = w->H,
-                               .W = w->W,
-                               .C = w->C,
-                               .O = O,
-                               .kernel = kernel,
-                               .stride = stride,
-                               .pad = kernel / 2};
+                               .H = (size_t)u->H,
+                               .W = (size_t)u->W,
+                               .C = (size_t)u->C,
+                               .O = (size_t)u->channels,
+                               .kernel = u->kernel,
+                               .stride = u->stride,
+                               .pad = u->kernel / 2};
 }
 
-static void pass_through(struct walk *w, const struct plait_conv *c)
+static struct plait_image_block block_of(const struct plait_image_piece *p)
 {
-    w->H = plait_conv_side(c, c->H);
-    w->W = plait_conv_side(c, c->W);
-    w->C = c->O;
-}
+    struct plait_image_block b = {
+        .kind = p->kind,
+        .first = p->first,
+        .nunits = p->units,
+        .projected = p->unit[PLAIT_IMAGE_SHORTCUT].kernel > 0,
+        .pooled = p->pool.kernel > 0,
+        .pool = conv_of(&p->pool),
+        .matrix = {.O = (size_t)p->matrix[0], .C = (size_t)p->matrix[1]},
+        .in = (size_t)p->in,
+        .out = (size_t)p->out};
 
-static void add_unit(struct walk *w, struct plait_image_block *b, size_t O,
-                     int kernel, int stride)
-{
-    struct plait_conv *conv = &b->unit[b->nunits++].conv;
-
-    *conv = conv_here(w, O, kernel, stride);
-    pass_through(w, conv);
-}
-
-static void describe_stem(struct walk *w, struct plait_image_block *b)
-{
-    b->kind = PLAIT_IMAGE_STEM;
-    if (w->c->depth != 50) {
-        add_unit(w, b, (size_t)w->c->width, 3, 1);
-        return;
-    }
-    add_unit(w, b, (size_t)w->c->width, 7, 2);
-    b->pooled = true;
-    b->pool = conv_here(w, w->C, 3, 2);
-    pass_through(w, &b->pool);
-}
-
-/* The group of equal width that residual block i belongs to; *begins: whether
- * it is the group's first. */
-static int find_group(const struct plait_model_config *c, int i, bool *begins)
-{
-    static const int bottlenecks[] = {3, 4, 6, 3};
-    int group = 0;
-
-    for (;; group++) {
-        int n = c->depth == 50 ? bottlenecks[group] : c->layers / 3;
-
-        if (i < n)
-            break;
-        i -= n;
-    }
-    *begins = i == 0;
-    return group;
-}
-
-static void describe_residual(struct walk *w, struct plait_image_block *b)
-{
-    bool begins;
-    int group = find_group(w->c, w->layer, &begins);
-    int stride = begins && group > 0 ? 2 : 1;
-    size_t width = (size_t)w->c->width << group, out = width;
-    struct walk before = *w;
-
-    b->kind = PLAIT_IMAGE_RESIDUAL;
-    if (w->c->depth == 50) {
-        out = 4 * width;
-        add_unit(w, b, width, 1, 1);
-        add_unit(w, b, width, 3, stride);
-        add_unit(w, b, out, 1, 1);
-    } else {
-        add_unit(w, b, width, 3, stride);
-        add_unit(w, b, width, 3, 1);
-    }
-    b->projected = stride > 1 || before.C != out;
-    if (b->projected)
-        b->unit[PLAIT_SHORTCUT].conv = conv_here(&before, out, 1, stride);
-}
-
-static void describe_dense(struct walk *w, struct plait_image_block *b)
-{
-    b->kind = PLAIT_IMAGE_DENSE;
-    b->matrix.O = (size_t)w->c->width;
-    b->matrix.C = size_of(w);
-    w->H = w->W = 1;
-    w->C = b->matrix.O;
-}
-
-static void describe_head(struct walk *w, struct plait_image_block *b)
-{
-    b->kind = PLAIT_IMAGE_HEAD;
-    b->rows = w->c->family == PLAIT_RESNET ? w->H * w->W : 1;
-    b->matrix.O = (size_t)w->c->classes;
-    b->matrix.C = size_of(w) / b->rows;
-}
-
-static double macs_of(const struct plait_image_block *b)
-{
-    double sum = (double)b->matrix.O * b->matrix.C;
-
-    for (int i = 0; i < PLAIT_UNITS; i++)
-        if (b->unit[i].conv.O)
-            sum += (double)plait_conv_rows(&b->unit[i].conv) *
-                   plait_conv_patch(&b->unit[i].conv) * b->unit[i].conv.O;
-    return sum;
-}
-
-static void count_block(struct plait_model *m,
-                        const struct plait_image_block *b)
-{
-    m->parameters += (int64_t)(b->matrix.O * (b->matrix.C + 1));
-    for (int i = 0; i < PLAIT_UNITS; i++) {
-        const struct plait_conv *c = &b->unit[i].conv;
-
-        m->parameters += (int64_t)(c->O * (plait_conv_patch(c) + 2));
-        m->statistics += (int64_t)(2 * c->O);
-    }
-    m->image->macs += macs_of(b);
+    for (int i = 0; i < PLAIT_IMAGE_UNITS; i++)
+        b.unit[i].conv = conv_of(&p->unit[i]);
+    if (p->kind == PLAIT_IMAGE_HEAD)
+        b.rows = b.in / b.matrix.C;
+    return b;
 }
 
 /* The largest tensor of one image that the block reads or writes. */
@@ -162,7 +61,7 @@ static size_t largest_of(const struct plait_image_block *b)
 {
     size_t most = b->in > b->out ? b->in : b->out;
 
-    for (int i = 0; i < PLAIT_UNITS; i++) {
+    for (int i = 0; i < PLAIT_IMAGE_UNITS; i++) {
         const struct plait_conv *c = &b->unit[i].conv;
 
         if (c->O && plait_conv_rows(c) * c->O > most)
@@ -175,7 +74,7 @@ static size_t largest_of(const struct plait_image_block *b)
  */
 
 /* joined: directly behind the previous tensor, without a gap. */
-static size_t add_tensor(struct walk *w, struct plait_tensor t, bool joined,
+static size_t add_tensor(struct builder *w, struct plait_tensor t, bool joined,
                          const char *name)
 {
     struct plait_model *m = w->model;
@@ -201,7 +100,7 @@ static size_t add_tensor(struct walk *w, struct plait_tensor t, bool joined,
     return t.offset;
 }
 
-static size_t add_vector(struct walk *w, size_t n, double value, bool joined,
+static size_t add_vector(struct builder *w, size_t n, double value, bool joined,
                          const char *name)
 {
     struct plait_tensor t = {
@@ -210,8 +109,8 @@ static size_t add_vector(struct walk *w, size_t n, double value, bool joined,
     return add_tensor(w, t, joined, name);
 }
 
-static size_t add_statistic(struct walk *w, size_t n, double value, bool joined,
-                            const char *name)
+static size_t add_statistic(struct builder *w, size_t n, double value,
+                            bool joined, const char *name)
 {
     size_t at = add_vector(w, n, value, joined, name);
 
@@ -220,7 +119,7 @@ static size_t add_statistic(struct walk *w, size_t n, double value, bool joined,
 }
 
 /* A matrix whose gradient is computed by a product. */
-static size_t add_matrix(struct walk *w, size_t O, size_t C, double std,
+static size_t add_matrix(struct builder *w, size_t O, size_t C, double std,
                          int *product, const char *name)
 {
     struct plait_tensor t = {.ndim = 2, .shape = {O, C}, .init_std = std};
@@ -231,7 +130,7 @@ static size_t add_matrix(struct walk *w, size_t O, size_t C, double std,
 
 /* Initial weights: He et al., arXiv 1502.01852, preserving the variance in the
  * backward pass, as torchvision's resnets do. */
-static void add_unit_tensors(struct walk *w, struct plait_unit *u,
+static void add_unit_tensors(struct builder *w, struct plait_unit *u,
                              const char *name)
 {
     const struct plait_conv *c = &u->conv;
@@ -251,15 +150,15 @@ static void add_unit_tensors(struct walk *w, struct plait_unit *u,
     add_statistic(w, c->O, 1, true, full);
 }
 
-static void add_block_tensors(struct walk *w, struct plait_image_block *b)
+static void add_block_tensors(struct builder *w, struct plait_image_block *b)
 {
-    static const char *const names[PLAIT_UNITS] = {"conv1", "conv2", "conv3",
-                                                   "shortcut"};
+    static const char *const names[PLAIT_IMAGE_UNITS] = {"conv1", "conv2",
+                                                         "conv3", "shortcut"};
     bool head = b->kind == PLAIT_IMAGE_HEAD;
     double gain = head ? 1 : 2; /* a ReLU loses half of the sum of squares */
     struct plait_tensor *bias;
 
-    for (int i = 0; i < PLAIT_UNITS; i++)
+    for (int i = 0; i < PLAIT_IMAGE_UNITS; i++)
         if (b->unit[i].conv.O)
             add_unit_tensors(w, &b->unit[i],
                              b->kind == PLAIT_IMAGE_STEM ? "stem" : names[i]);
@@ -274,18 +173,29 @@ static void add_block_tensors(struct walk *w, struct plait_image_block *b)
     bias->product = b->matrix.product;
 }
 
-static void place_block(struct walk *w, const struct plait_image_block *b)
+static void open_chunk(struct builder *w, int chunk)
 {
+    if (chunk != w->chunk)
+        w->in_chunk = 0;
+    w->chunk = chunk;
+    w->model->state->chunk_first[chunk + 1] = w->model->nregions + 1;
+}
+
+static void place_block(const struct plait_image_piece *p, int chunk, void *arg)
+{
+    struct builder *w = arg;
     struct plait_model *m = w->model;
-    struct plait_image_block *here = &m->image->block[m->nregions];
+    struct plait_image_block *b = &m->image->block[m->nregions];
     struct plait_region *r = &m->regions[m->nregions];
 
-    *here = *b;
+    open_chunk(w, chunk);
+    *b = block_of(p);
+    w->layer = p->kind == PLAIT_IMAGE_HEAD ? -1 : p->layer;
     w->at = 0;
-    add_block_tensors(w, here);
+    add_block_tensors(w, b);
     if (largest_of(b) > m->image->largest)
         m->image->largest = largest_of(b);
-    r->chunk = w->chunk;
+    r->chunk = chunk;
     r->block = w->in_chunk++;
     r->begin = m->count;
     r->count = (w->at + REGION_ALIGN - 1) / REGION_ALIGN * REGION_ALIGN;
@@ -294,73 +204,24 @@ static void place_block(struct walk *w, const struct plait_image_block *b)
     m->state->nblocks++;
 }
 
-/* -- the walk
- * ------------------------------------------------------------------ */
-
-/* The chunk of this rank that has the block, -1: none. layer: -1 for the stem,
- * the number of layers for the head. */
-static int chunk_of(const struct plait_model *m, int layer)
+/* What does not depend on the rank. */
+static void count_model(struct plait_model *m)
 {
-    int pp = m->mesh->layout.size[PLAIT_PP], first, count;
+    const struct plait_model_config *c = &m->config->model;
 
-    for (int chunk = 0; chunk < m->chunks; chunk++) {
-        int stage = chunk * pp + m->mesh->coord.at[PLAIT_PP];
-        int stages = m->state->stages;
-
-        plait_model_stage(m->config, stages, stage, &first, &count);
-        if ((layer >= first && layer < first + count) ||
-            (layer < 0 && stage == 0) ||
-            (layer == m->config->model.layers && stage == stages - 1))
-            return chunk;
-    }
-    return -1;
-}
-
-static void open_chunk(struct walk *w, int chunk)
-{
-    if (chunk != w->chunk)
-        w->in_chunk = 0;
-    w->chunk = chunk;
-    w->model->state->chunk_first[chunk + 1] = w->model->nregions + 1;
-}
-
-static void walk_block(struct walk *w, int layer)
-{
-    struct plait_image_block b = {.in = size_of(w)};
-    int layers = w->c->layers, chunk = chunk_of(w->model, layer);
-    bool resnet = w->c->family == PLAIT_RESNET;
-
-    w->layer = layer < layers ? layer : -1;
-    b.first = layer == (resnet ? -1 : 0);
-    if (layer < 0)
-        describe_stem(w, &b);
-    else if (layer == layers)
-        describe_head(w, &b);
-    else if (resnet)
-        describe_residual(w, &b);
-    else
-        describe_dense(w, &b);
-    b.out = layer == layers ? (size_t)w->c->classes : size_of(w);
-    count_block(w->model, &b);
-    if (layer < layers && b.out > w->model->image->boundary)
-        w->model->image->boundary = b.out;
-    if (chunk < 0)
-        return;
-    open_chunk(w, chunk);
-    place_block(w, &b);
+    m->parameters = (int64_t)plait_image_parameters(c);
+    m->statistics = (int64_t)plait_image_statistics(c);
+    m->image->macs = plait_image_macs(c);
+    m->image->boundary = (size_t)plait_image_boundary(c);
 }
 
 int plait_image_layout(struct plait_model *m)
 {
-    const struct plait_model_config *c = &m->config->model;
-    struct walk w = {.model = m,
-                     .c = c,
-                     .C = (size_t)c->image[0],
-                     .H = (size_t)c->image[1],
-                     .W = (size_t)c->image[2]};
-    int most = c->layers + 2;
+    const struct plait_mesh *mesh = m->mesh;
+    int most = m->config->model.layers + 2, pp = mesh->layout.size[PLAIT_PP];
+    struct builder w = {.model = m};
 
-    m->state->stages = m->chunks * m->mesh->layout.size[PLAIT_PP];
+    m->state->stages = m->chunks * pp;
     m->state->chunk_first = calloc(m->chunks + 1, sizeof(int));
     m->image = calloc(1, sizeof(*m->image));
     m->tensors = calloc((size_t)most * MOST_TENSORS, sizeof(*m->tensors));
@@ -370,8 +231,8 @@ int plait_image_layout(struct plait_model *m)
     m->image->block = calloc(most, sizeof(*m->image->block));
     if (!m->image->block)
         return -1;
-    for (int i = c->family == PLAIT_RESNET ? -1 : 0; i <= c->layers; i++)
-        walk_block(&w, i);
+    count_model(m);
+    plait_image_visit(m->config, pp, mesh->coord.at[PLAIT_PP], place_block, &w);
     m->state->unmade = calloc(m->state->nproducts + 1, sizeof(bool));
     return m->state->unmade ? 0 : -1;
 }

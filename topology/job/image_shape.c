@@ -4,6 +4,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "topology/job/stage.h"
+
+/* The layer that a model's first piece has: -1 for the stem. */
+static int first_layer(const struct plait_model_config *c)
+{
+    return c->family == PLAIT_RESNET ? -1 : 0;
+}
+
 void plait_image_walk_start(struct plait_image_walk *w,
                             const struct plait_model_config *config)
 {
@@ -11,23 +19,36 @@ void plait_image_walk_start(struct plait_image_walk *w,
                                    .C = config->image[0],
                                    .H = config->image[1],
                                    .W = config->image[2],
-                                   .layer =
-                                       config->family == PLAIT_RESNET ? -1 : 0};
+                                   .layer = first_layer(config)};
 }
 
-/* An image's side after a convolution that is padded with zeros of half the
- * kernel's width. */
 static double side_after(double side, int kernel, int stride)
 {
     return floor((side + 2 * (kernel / 2) - kernel) / stride) + 1;
 }
 
-static void pass_through(struct plait_image_walk *w, double channels,
-                         int kernel, int stride)
+/* What turns the walk's shape into `channels`, without walking on. */
+static struct plait_image_unit unit_here(const struct plait_image_walk *w,
+                                         double channels, int kernel,
+                                         int stride)
 {
-    w->H = side_after(w->H, kernel, stride);
-    w->W = side_after(w->W, kernel, stride);
-    w->C = channels;
+    return (struct plait_image_unit){.H = w->H,
+                                     .W = w->W,
+                                     .C = w->C,
+                                     .kernel = kernel,
+                                     .stride = stride,
+                                     .rows = side_after(w->H, kernel, stride) *
+                                             side_after(w->W, kernel, stride),
+                                     .channels = channels,
+                                     .patch = (double)kernel * kernel * w->C};
+}
+
+static void pass_through(struct plait_image_walk *w,
+                         const struct plait_image_unit *u)
+{
+    w->H = side_after(w->H, u->kernel, u->stride);
+    w->W = side_after(w->W, u->kernel, u->stride);
+    w->C = u->channels;
 }
 
 static void add_unit(struct plait_image_walk *w, struct plait_image_piece *p,
@@ -35,21 +56,20 @@ static void add_unit(struct plait_image_walk *w, struct plait_image_piece *p,
 {
     struct plait_image_unit *u = &p->unit[p->units++];
 
-    u->patch = (double)kernel * kernel * w->C;
-    pass_through(w, channels, kernel, stride);
-    u->rows = w->H * w->W;
-    u->channels = channels;
+    *u = unit_here(w, channels, kernel, stride);
+    pass_through(w, u);
 }
 
 static void add_stem(struct plait_image_walk *w, struct plait_image_piece *p)
 {
-    p->place = PLAIT_IMAGE_AT_STEM;
+    p->kind = PLAIT_IMAGE_STEM;
     if (w->c->depth != 50) {
         add_unit(w, p, w->c->width, 3, 1);
         return;
     }
     add_unit(w, p, w->c->width, 7, 2);
-    pass_through(w, w->C, 3, 2);
+    p->pool = unit_here(w, w->C, 3, 2);
+    pass_through(w, &p->pool);
     p->keeps_out = true;
 }
 
@@ -78,9 +98,9 @@ static void add_residual(struct plait_image_walk *w,
     int group = find_group(w->c, w->layer, &begins);
     int stride = begins && group > 0 ? 2 : 1;
     double width = (double)w->c->width * (1 << group), out = width;
-    double before = w->C;
+    struct plait_image_walk before = *w;
 
-    p->place = PLAIT_IMAGE_AT_LAYER;
+    p->kind = PLAIT_IMAGE_RESIDUAL;
     if (w->c->depth == 50) {
         out = 4 * width;
         add_unit(w, p, width, 1, 1);
@@ -90,14 +110,13 @@ static void add_residual(struct plait_image_walk *w,
         add_unit(w, p, width, 3, stride);
         add_unit(w, p, width, 3, 1);
     }
-    if (stride > 1 || before != out)
-        p->unit[PLAIT_IMAGE_UNITS - 1] =
-            (struct plait_image_unit){w->H * w->W, out, before};
+    if (stride > 1 || before.C != out)
+        p->unit[PLAIT_IMAGE_SHORTCUT] = unit_here(&before, out, 1, stride);
 }
 
 static void add_dense(struct plait_image_walk *w, struct plait_image_piece *p)
 {
-    p->place = PLAIT_IMAGE_AT_LAYER;
+    p->kind = PLAIT_IMAGE_DENSE;
     p->matrix[0] = w->c->width;
     p->matrix[1] = p->in;
     p->keeps_out = true;
@@ -108,7 +127,7 @@ static void add_dense(struct plait_image_walk *w, struct plait_image_piece *p)
 static void add_head(const struct plait_image_walk *w,
                      struct plait_image_piece *p)
 {
-    p->place = PLAIT_IMAGE_AT_HEAD;
+    p->kind = PLAIT_IMAGE_HEAD;
     p->matrix[0] = w->c->classes;
     p->matrix[1] = w->c->family == PLAIT_RESNET ? w->C : p->in;
 }
@@ -120,6 +139,7 @@ bool plait_image_walk_next(struct plait_image_walk *w,
         return false;
     memset(p, 0, sizeof(*p));
     p->layer = w->layer;
+    p->first = w->layer == first_layer(w->c);
     p->in = w->H * w->W * w->C;
     if (w->layer < 0)
         add_stem(w, p);
@@ -129,10 +149,42 @@ bool plait_image_walk_next(struct plait_image_walk *w,
         add_residual(w, p);
     else
         add_dense(w, p);
-    p->out =
-        p->place == PLAIT_IMAGE_AT_HEAD ? w->c->classes : w->H * w->W * w->C;
+    p->out = p->kind == PLAIT_IMAGE_HEAD ? w->c->classes : w->H * w->W * w->C;
     w->layer++;
     return true;
+}
+
+/* The chunk of pipeline rank `rank` that has the piece, -1: none. */
+static int chunk_of(const struct plait_job_config *c, int pp, int rank,
+                    const struct plait_image_piece *p)
+{
+    int chunks = plait_model_chunks(&c->parallel), stages = pp * chunks;
+
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        int stage = chunk * pp + rank, first, count;
+
+        plait_model_stage(c, stages, stage, &first, &count);
+        if ((p->layer >= first && p->layer < first + count) ||
+            (p->kind == PLAIT_IMAGE_STEM && stage == 0) ||
+            (p->kind == PLAIT_IMAGE_HEAD && stage == stages - 1))
+            return chunk;
+    }
+    return -1;
+}
+
+void plait_image_visit(const struct plait_job_config *config, int pp, int rank,
+                       plait_image_piece_fn *visit, void *arg)
+{
+    struct plait_image_walk w;
+    struct plait_image_piece p;
+
+    plait_image_walk_start(&w, &config->model);
+    while (plait_image_walk_next(&w, &p)) {
+        int chunk = chunk_of(config, pp, rank, &p);
+
+        if (chunk >= 0)
+            visit(&p, chunk, arg);
+    }
 }
 
 double plait_image_piece_parameters(const struct plait_image_piece *p)
@@ -171,6 +223,20 @@ double plait_image_parameters(const struct plait_model_config *config)
     return sum_pieces(config, plait_image_piece_parameters);
 }
 
+static double count_statistics(const struct plait_image_piece *p)
+{
+    double sum = 0;
+
+    for (int i = 0; i < PLAIT_IMAGE_UNITS; i++)
+        sum += 2 * p->unit[i].channels;
+    return sum;
+}
+
+double plait_image_statistics(const struct plait_model_config *config)
+{
+    return sum_pieces(config, count_statistics);
+}
+
 double plait_image_macs(const struct plait_model_config *config)
 {
     return sum_pieces(config, plait_image_piece_macs);
@@ -184,7 +250,7 @@ double plait_image_boundary(const struct plait_model_config *config)
 
     plait_image_walk_start(&w, config);
     while (plait_image_walk_next(&w, &p))
-        if (p.place != PLAIT_IMAGE_AT_HEAD && p.out > most)
+        if (p.kind != PLAIT_IMAGE_HEAD && p.out > most)
             most = p.out;
     return most;
 }

@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "topology/job/image_shape.h"
-#include "topology/job/stage.h"
 #include "topology/predict/estimate_shape.h"
 
 /* What an image model takes, block by block as runtime/model lays it out
@@ -24,24 +23,6 @@ static double take(double n)
     return plait_align_up(4 * n, BLOCK);
 }
 
-/* The chunk of pipeline rank `rank` that has the block, -1: none. */
-static int chunk_of(const struct plait_shape *s, int rank,
-                    const struct plait_image_piece *p)
-{
-    int stages = s->pp * s->v, first, count;
-
-    for (int chunk = 0; chunk < s->v; chunk++) {
-        int stage = chunk * s->pp + rank;
-
-        plait_model_stage(s->c, stages, stage, &first, &count);
-        if ((p->layer >= first && p->layer < first + count) ||
-            (p->place == PLAIT_IMAGE_AT_STEM && stage == 0) ||
-            (p->place == PLAIT_IMAGE_AT_HEAD && stage == stages - 1))
-            return chunk;
-    }
-    return -1;
-}
-
 double plait_shape_image_elements(const struct plait_image_piece *p)
 {
     double sum = 0;
@@ -55,18 +36,6 @@ double plait_shape_image_elements(const struct plait_image_piece *p)
     }
     return sum + plait_align_up(p->matrix[0] * p->matrix[1], REGION) +
            plait_align_up(p->matrix[0], REGION);
-}
-
-void plait_shape_image_pieces(const struct plait_shape *s, int rank,
-                              plait_shape_piece_fn *visit, void *arg)
-{
-    struct plait_image_walk w;
-    struct plait_image_piece p;
-
-    plait_image_walk_start(&w, s->m);
-    while (plait_image_walk_next(&w, &p))
-        if (chunk_of(s, rank, &p) >= 0)
-            visit(&p, chunk_of(s, rank, &p), arg);
 }
 
 /* -- activations ----------------------------------------------------------- */
@@ -105,7 +74,7 @@ static void keep_piece(const struct plait_image_piece *p, int chunk, void *arg)
     }
     if (p->keeps_out)
         k->slot += take(k->N * p->out);
-    if (p->place == PLAIT_IMAGE_AT_HEAD)
+    if (p->kind == PLAIT_IMAGE_HEAD)
         k->head = p->matrix[1];
 }
 
@@ -117,7 +86,7 @@ double plait_shape_image_activations(const struct plait_shape *s, int rank,
 
     if (s->m->norm == PLAIT_NORM_GHOST)
         k.groups = floor(k.N / s->m->ghost_batch);
-    plait_shape_image_pieces(s, rank, keep_piece, &k);
+    plait_image_visit(s->c, s->pp, rank, keep_piece, &k);
     k.slot += take(k.N * k.last_in); /* the last block's gradient */
     sum = 3 * take(k.N * k.largest) + take(k.groups * 2 * k.norm) +
           2 * take(k.N * k.head) + take(k.N * s->m->classes);
@@ -163,7 +132,8 @@ static void add_matrix(struct matrices *m, bool of_layer, double rows,
 static void add_matrices(const struct plait_image_piece *p, int chunk,
                          void *arg)
 {
-    bool of_layer = p->place == PLAIT_IMAGE_AT_LAYER;
+    bool of_layer =
+        p->kind == PLAIT_IMAGE_RESIDUAL || p->kind == PLAIT_IMAGE_DENSE;
 
     (void)chunk;
     for (int i = 0; i < PLAIT_IMAGE_UNITS; i++)
@@ -192,7 +162,7 @@ double plait_shape_image_uneven_bytes(const struct plait_shape *s, int rank)
 
     if (!o->uneven)
         return 0;
-    plait_shape_image_pieces(s, rank, add_matrices, &m);
+    plait_image_visit(s->c, s->pp, rank, add_matrices, &m);
     if (s->c->optim.kind == PLAIT_OPTIM_ADAFACTOR)
         return 8 * m.sides;
     return (o->matrix - o->bytes) * m.weights / sharing +
@@ -211,8 +181,7 @@ void plait_shape_image_work(const struct plait_shape *s,
     *layer = *head = (struct plait_image_cost){0};
     plait_image_walk_start(&w, s->m);
     while (plait_image_walk_next(&w, &p)) {
-        struct plait_image_cost *to =
-            p.place == PLAIT_IMAGE_AT_HEAD ? head : layer;
+        struct plait_image_cost *to = p.kind == PLAIT_IMAGE_HEAD ? head : layer;
 
         to->flops += 2 * plait_image_piece_macs(&p);
         to->bytes += 4 * DENSE_PASSES * p.matrix[0];

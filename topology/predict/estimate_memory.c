@@ -160,13 +160,14 @@ static void set_shards(const struct plait_shape *s,
 static void cut_piece(const struct plait_image_piece *p, int chunk, void *arg)
 {
     static const enum plait_region_kind kind[] = {
-        [PLAIT_IMAGE_AT_STEM] = PLAIT_KIND_EMBEDDING,
-        [PLAIT_IMAGE_AT_LAYER] = PLAIT_KIND_LAYER,
-        [PLAIT_IMAGE_AT_HEAD] = PLAIT_KIND_HEAD};
+        [PLAIT_IMAGE_STEM] = PLAIT_KIND_EMBEDDING,
+        [PLAIT_IMAGE_RESIDUAL] = PLAIT_KIND_LAYER,
+        [PLAIT_IMAGE_DENSE] = PLAIT_KIND_LAYER,
+        [PLAIT_IMAGE_HEAD] = PLAIT_KIND_HEAD};
     struct shards *w = arg;
 
     (void)chunk;
-    cut(w, kind[p->place], plait_shape_image_elements(p), w->ranks, 1);
+    cut(w, kind[p->kind], plait_shape_image_elements(p), w->ranks, 1);
 }
 
 static void set_rank_shards(const struct plait_shape *s,
@@ -174,7 +175,7 @@ static void set_rank_shards(const struct plait_shape *s,
                             struct shards *w)
 {
     if (plait_is_image_model(s->m))
-        plait_shape_image_pieces(s, rank, cut_piece, w);
+        plait_image_visit(s->c, s->pp, rank, cut_piece, w);
     else
         set_shards(s, z, plait_shape_layers(s, rank), rank == 0,
                    rank == s->pp - 1, w);

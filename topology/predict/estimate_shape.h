@@ -114,11 +114,6 @@ double plait_shape_uneven_bytes(const struct plait_shape *shape, int layers,
 
 /* Image models: estimate_image.c. */
 
-/* Visit the blocks of a pipeline rank, each with its chunk. */
-typedef void plait_shape_piece_fn(const struct plait_image_piece *piece,
-                                  int chunk, void *arg);
-void plait_shape_image_pieces(const struct plait_shape *shape, int rank,
-                              plait_shape_piece_fn *visit, void *arg);
 /* Elements of a block's tensors, its running statistics among them. */
 double plait_shape_image_elements(const struct plait_image_piece *piece);
 /* Bytes of activations with this many micro-batches in flight. */
