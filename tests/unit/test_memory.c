@@ -16,7 +16,7 @@ struct setting {
     int tp, cp, ep, pp, v, layers, experts, kv_heads, microbatches;
     enum plait_schedule_kind schedule;
     enum plait_recompute recompute;
-    bool sequence, tied;
+    bool sequence, tied, documents;
     double capacity;
     enum plait_precision precision;
     enum plait_offload offload;
@@ -86,6 +86,7 @@ static struct setting settings[] = {
      .experts = 4,
      .recompute = PLAIT_RECOMPUTE_SELECTIVE},
     {.family = RICH_LLAMA, .cp = 2, .pp = 2, .recompute = PLAIT_RECOMPUTE_FULL},
+    {.family = PLAIT_LLAMA, .pp = 2, .documents = true},
 };
 
 static void set(struct setting *s, struct plait_job_config *c,
@@ -109,6 +110,7 @@ static void set(struct setting *s, struct plait_job_config *c,
     c->parallel.sequence = s->sequence;
     c->parallel.offload = s->offload;
     c->train.precision = s->precision;
+    c->data.mask_documents = s->documents;
     plait_layout_init(l);
     l->size[PLAIT_TP] = s->tp ? s->tp : 1;
     l->size[PLAIT_CP] = s->cp ? s->cp : 1;

@@ -232,6 +232,7 @@ double plait_activations_bytes(const struct plait_shape *s,
     if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
         layer += stash_bytes(s, z);
     sum += rank == s->pp - 1 ? fmax(work, head_bytes(s, z)) : work;
-    slot = 2 * take_words(z->rows) + slot_bytes(s, rank, layer, stream, stream);
+    slot = (2 + s->c->data.mask_documents) * take_words(z->rows) +
+           slot_bytes(s, rank, layer, stream, stream);
     return sum + slots * slot;
 }
