@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/model/arena.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,267 +9,87 @@
 #include "topology/job/fits.h"
 
 /* All activations and work space are in one allocation that is made before the
- * first step. Everything is placed twice: first to measure the size, then to
- * set the pointers. The layout is the same on all ranks of a stage, as
- * plait_comm_alloc() requires. The head lies where a layer works: what is in
- * either is not needed once the other begins. */
+ * first step. What is in it, how large it is and how long it lives is in the
+ * table of topology/job/held.h; here its tensors get their addresses.
+ * Everything is placed twice: first to measure the size, then to set the
+ * pointers. The layout is the same on all ranks of a stage, as
+ * plait_comm_alloc() requires. */
 
-#define ARENA_ALIGN 256
-/* Logits are computed for this many bytes of rows at a time: large enough for
- * full-speed products, small compared to the activations. A GPU needs more: a
- * product whose inner size is only that of the residual stream must occupy all
- * of it, and each run of rows reads and writes the whole gradient of the
- * head. */
-#define LOGITS_BYTES ((size_t)100 << 20)
-#define GPU_LOGITS_BYTES ((size_t)1 << 30)
-/* Rows of logits come in multiples of this: of every product's tile height on a
- * GPU. */
-#define GPU_ROWS 128
-#define CPU_ROWS 16
+/* The struct that the tensors of a group are members of. */
+#define OF_INPUT struct plait_activations
+#define OF_CHEAP struct plait_activations
+#define OF_PRODUCTS struct plait_activations
+#define OF_STASH struct plait_stash
+#define OF_PASSED struct plait_scratch
+#define OF_WORK struct plait_scratch
+#define OF_HEAD struct plait_scratch
+#define OF_BATCH struct plait_slot
+#define OF_DHEAD struct plait_slot
 
-struct arena {
-    char *base; /* NULL: only measure */
-    size_t at;
-    size_t size; /* of an element of T */
-};
+#define MEMBER(group, member, rows, columns, type, exists) \
+    offsetof(OF_##group, member),
+static const size_t members[] = {PLAIT_HELD_TABLE(MEMBER)};
 
-static void *take_bytes(struct arena *a, size_t bytes)
+void *plait_arena_take(struct plait_arena *a, double bytes)
 {
-    size_t at = a->at;
+    double at = a->at;
 
-    a->at += (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    return a->base ? a->base + at : NULL;
+    a->at += plait_held_align(bytes);
+    return a->base ? a->base + (size_t)at : NULL;
 }
 
-static void *take_t(struct arena *a, size_t n)
+int plait_arena_alloc(struct plait_arena *a, struct plait_model *model)
 {
-    return take_bytes(a, n * a->size);
+    if (a->at > (double)PTRDIFF_MAX)
+        return -1;
+    a->base = plait_mesh_alloc(model->mesh, (size_t)a->at);
+    model->state->arena = a->base;
+    if (!a->base)
+        return -1;
+    a->at = 0;
+    return 0;
 }
 
-static float *take_f(struct arena *a, size_t n)
+/* Sets the pointers of `x`, the struct of these groups, to what exists of
+ * them. */
+static void place(struct plait_arena *a, unsigned groups, void *x)
 {
-    return take_bytes(a, n * sizeof(float));
+    for (int i = 0; i < PLAIT_HELD_TENSORS; i++)
+        if (a->list[i].exists && groups >> a->list[i].group & 1) {
+            void *at = plait_arena_take(a, a->list[i].bytes);
+
+            memcpy((char *)x + members[i], &at, sizeof(at));
+        }
 }
 
-/* Most rows: N, n of the residual stream, M of the mlp. */
-struct rows {
-    size_t N, n, M;
-};
-
-static void place_routed(struct arena *a, const struct plait_dims *d,
-                         struct rows r, struct plait_routed *x)
-{
-    x->prob = take_f(a, r.N * d->experts);
-    x->expert = take_bytes(a, r.N * d->top_k * sizeof(*x->expert));
-    x->gate = take_f(a, r.N * d->top_k);
-    x->place = take_bytes(a, r.N * d->top_k * sizeof(*x->place));
-    x->load = take_f(a, r.N * d->experts); /* there are no more sequences than
-                                            * rows */
-    x->count = take_bytes(a, (d->experts + 1) * sizeof(*x->count));
-    x->x = take_t(a, r.M * d->hidden);
-    x->z = take_t(a, r.N * d->top_k * d->hidden);
-}
-
-/* q and k before their norm. */
-static void place_heads(struct arena *a, const struct plait_dims *d,
-                        struct rows r, struct plait_activations *x)
-{
-    x->q = take_t(a, r.N * d->heads * d->head_dim);
-    x->k = take_t(a, r.N * d->kv_heads * d->head_dim);
-    x->q_rstd = take_f(a, r.N * d->heads);
-    x->k_rstd = take_f(a, r.N * d->kv_heads);
-}
-
-/* What is cheap to compute again: the outputs of the norms and of the mlp's
- * activation. */
-static void place_cheap(struct arena *a, const struct plait_dims *d,
-                        struct rows r, struct plait_activations *x)
-{
-    x->n1 = take_t(a, r.n * d->hidden);
-    x->n2 = take_t(a, r.n * d->hidden);
-    x->act = take_t(a, r.M * d->ffn);
-}
-
-/* The outputs of matrix products and of attention. */
-static void place_products(struct arena *a, const struct plait_dims *d,
-                           struct rows r, struct plait_activations *x)
-{
-    x->qkv = take_t(a, r.N * d->qkv);
-    x->att = take_t(a, r.N * d->heads * d->head_dim);
-    x->lse = take_f(a, r.N * d->heads);
-    x->x2 = take_t(a, r.n * d->hidden);
-    x->pre = take_t(a, r.M * d->up);
-    if (d->experts)
-        place_routed(a, d, r, &x->routed);
-    if (d->qk_norm)
-        place_heads(a, d, r, x);
-    x->mean1 = take_f(a, r.n);
-    x->rstd1 = take_f(a, r.n);
-    x->mean2 = take_f(a, r.n);
-    x->rstd2 = take_f(a, r.n);
-    x->amax = take_bytes(a, 4 * sizeof(*x->amax));
-}
-
-static void place_stash(struct arena *a, const struct plait_dims *d,
-                        struct rows r, struct plait_stash *s)
-{
-    s->ddown = take_t(a, r.n * d->hidden);
-    s->dpre = d->experts ? NULL : take_t(a, r.N * d->up);
-    s->dout = take_t(a, r.n * d->hidden);
-    s->dqkv = take_t(a, r.N * d->qkv);
-}
-
-/* Context parallel only. */
-static void place_ring(struct arena *a, const struct plait_dims *d,
-                       struct rows r, struct plait_scratch *x)
-{
-    size_t kv = r.N * 2 * d->kv_heads * d->head_dim;
-
-    for (int i = 0; i < 2; i++)
-        x->kv[i] = take_t(a, kv);
-    for (int i = 0; i < 3; i++)
-        x->dkv[i] = take_t(a, kv);
-    x->att2 = take_t(a, r.N / 2 * d->heads * d->head_dim);
-    x->lse2 = take_f(a, r.N / 2 * d->heads);
-}
-
-static void place_experts(struct arena *a, const struct plait_dims *d,
-                          struct rows r, struct plait_scratch *x)
-{
-    x->route = take_t(a, r.N * d->experts);
-    x->dgate = take_f(a, r.N * d->top_k);
-    if (d->capacity)
-        x->kept = take_bytes(a, r.N * d->top_k * sizeof(*x->kept));
-    x->grouped = take_t(a, r.M * d->hidden);
-    if (d->ep > 1)
-        x->sorted = take_t(a, r.N * d->top_k * d->hidden);
-}
-
-/* Capacity and context parallel together. */
-static void place_runs(struct arena *a, const struct plait_model *m,
-                       struct plait_scratch *x)
-{
-    size_t n = 2 * m->state->batch * m->state->dims.experts;
-
-    x->runs = take_f(a, n);
-    x->all_runs = take_f(a, n * m->mesh->layout.size[PLAIT_CP]);
-    x->before = take_f(a, n);
-}
-
-/* Codes are not kept if weight gradients are deferred: the two products that
- * use a gradient then come at different times. */
-static bool keeps_codes(const struct plait_model *m)
-{
-    return m->config->train.precision == PLAIT_FP8 &&
-           m->mesh->ops->fp8_gradient &&
-           m->config->parallel.schedule != PLAIT_SCHEDULE_ZB_H1;
-}
-
-/* Room for the widest gradient; those of experts have no codes. */
-static size_t codes_bytes(const struct plait_dims *d, struct rows r)
-{
-    int most = d->hidden > d->qkv ? d->hidden : d->qkv;
-
-    if (!d->experts && d->up > most)
-        most = d->up;
-    return plait_fp8_bytes(r.N, most);
-}
-
-/* What passes from one block to the next, or is recomputed for a layer whose
- * output the next block reads. */
-static void place_passed(struct arena *a, struct plait_model *m, struct rows r)
-{
-    struct plait_model_state *s = m->state;
-    const struct plait_dims *d = &s->dims;
-    struct plait_scratch *x = &s->scratch;
-    enum plait_recompute recompute = m->config->parallel.recompute;
-    bool sequence = r.n != r.N;
-    size_t heads = m->config->model.kv_heads;
-
-    x->full = sequence ? take_t(a, r.N * d->hidden) : NULL;
-    x->part = take_t(a, r.N * d->hidden);
-    x->local = sequence ? take_t(a, r.n * d->hidden) : x->part;
-    x->dx = take_t(a, r.n * d->hidden);
-    x->amax = take_bytes(a, 2 * sizeof(*x->amax));
-    if (d->experts)
-        x->balance = take_f(a, 1);
-    if (recompute != PLAIT_RECOMPUTE_NONE)
-        place_cheap(a, d, r, &x->shared);
-    if (recompute == PLAIT_RECOMPUTE_FULL)
-        place_products(a, d, r, &x->shared);
-    if (d->kv_copies > 1)
-        x->replicas = take_f(a, heads * d->head_dim * d->hidden);
-}
-
-/* What only a layer uses while it is computed. */
-static void place_work(struct arena *a, struct plait_model *m, struct rows r)
-{
-    const struct plait_dims *d = &m->state->dims;
-    struct plait_scratch *x = &m->state->scratch;
-
-    if (d->gated)
-        x->dact = take_t(a, r.M * d->ffn);
-    x->datt = take_t(a, r.N * d->heads * d->head_dim);
-    x->now.dpre = take_t(a, r.M * d->up);
-    x->now.dqkv = take_t(a, r.N * d->qkv);
-    if (keeps_codes(m))
-        x->codes = take_bytes(a, codes_bytes(d, r));
-    if (d->qk_norm)
-        x->normed = take_t(a, r.N * d->heads * d->head_dim);
-    if (m->mesh->layout.size[PLAIT_CP] > 1)
-        place_ring(a, d, r, x);
-    if (d->experts)
-        place_experts(a, d, r, x);
-    if (d->capacity && m->mesh->layout.size[PLAIT_CP] > 1)
-        place_runs(a, m, x);
-}
-
-static void place_head(struct arena *a, struct plait_model_state *s,
-                       struct rows r)
-{
-    const struct plait_dims *d = &s->dims;
-    struct plait_scratch *x = &s->scratch;
-
-    x->hx = take_t(a, r.n * d->hidden);
-    x->hn = take_t(a, r.n * d->hidden);
-    x->hmean = take_f(a, r.n);
-    x->hrstd = take_f(a, r.n);
-    x->logits = take_t(a, s->logit_rows * d->vocab);
-    x->max = take_f(a, s->logit_rows);
-    x->allmax = take_f(a, s->logit_rows);
-    x->sum = take_f(a, 2 * s->logit_rows);
-}
-
-static void place_scratch(struct arena *a, struct plait_model *m, struct rows r,
+/* The head lies where a layer works. */
+static void place_scratch(struct plait_arena *a, struct plait_model *m,
                           bool head)
 {
-    size_t begin, end;
+    struct plait_scratch *x = &m->state->scratch;
+    double begin, end;
 
-    place_passed(a, m, r);
+    place(a, PLAIT_HELD_SET(PASSED), x);
+    if (!x->local) /* without sequence parallelism sums are in place */
+        x->local = x->part;
+    place(a, plait_held_again(m->config->parallel.recompute), &x->shared);
     begin = a->at;
-    place_work(a, m, r);
+    place(a, PLAIT_HELD_SET(WORK), x);
     end = a->at;
     if (!head)
         return;
     a->at = begin;
-    place_head(a, m->state, r);
+    place(a, PLAIT_HELD_SET(HEAD), x);
     if (a->at < end)
         a->at = end;
 }
 
 /* A layer's activations that are kept until its backward; contiguous. */
-static void place_layer(struct arena *a, const struct plait_model *m,
-                        struct rows r, struct plait_activations *x)
+static void place_layer(struct plait_arena *a, const struct plait_model *m,
+                        struct plait_activations *x)
 {
-    const struct plait_dims *d = &m->state->dims;
-    enum plait_recompute recompute = m->config->parallel.recompute;
-
     *x = m->state->scratch.shared;
-    x->x1 = take_t(a, r.n * d->hidden);
-    if (recompute == PLAIT_RECOMPUTE_NONE)
-        place_cheap(a, d, r, x);
-    if (recompute != PLAIT_RECOMPUTE_FULL)
-        place_products(a, d, r, x);
+    place(a, plait_held_kept(m->config->parallel.recompute), x);
 }
 
 static int layers_of(const struct plait_model *m, int chunk)
@@ -296,36 +118,32 @@ static bool is_offloaded(const struct plait_model *m)
            most_layers(m) > 0;
 }
 
-static void place_offload(struct arena *a, struct plait_model *m, struct rows r)
+static void place_offload(struct plait_arena *a, struct plait_model *m)
 {
     struct plait_offload_state *o = &m->state->offload;
 
     for (int i = 0; i < 2; i++) {
-        size_t at = a->at;
+        double at = a->at;
 
-        o->base[i] = take_bytes(a, 0);
-        place_layer(a, m, r, &o->at[i]);
-        o->block = a->at - at;
+        o->base[i] = plait_arena_take(a, 0);
+        place_layer(a, m, &o->at[i]);
+        o->block = (size_t)(a->at - at);
     }
 }
 
-static void place_slot(struct arena *a, struct plait_model *m, int nlayers,
-                       bool head, struct rows r, struct plait_slot *slot)
+static void place_slot(struct plait_arena *a, struct plait_model *m,
+                       int nlayers, bool head, struct plait_slot *slot)
 {
-    const struct plait_dims *d = &m->state->dims;
-
-    slot->tokens = take_bytes(a, r.N * sizeof(*slot->tokens));
-    slot->targets = take_bytes(a, r.N * sizeof(*slot->targets));
-    if (m->config->data.mask_documents)
-        slot->starts = take_bytes(a, r.N * sizeof(*slot->starts));
-    slot->dhead = head ? take_t(a, r.n * d->hidden) : NULL;
+    place(a, PLAIT_HELD_SET(BATCH), slot);
+    if (head)
+        place(a, PLAIT_HELD_SET(DHEAD), slot);
     if (nlayers == 0) /* in and out pass through here all the same */
-        slot->layer[0].x1 = take_t(a, r.n * d->hidden);
+        place(a, PLAIT_HELD_SET(INPUT), &slot->layer[0]);
     for (int i = 0; i < nlayers; i++) {
         if (!is_offloaded(m))
-            place_layer(a, m, r, &slot->layer[i]);
+            place_layer(a, m, &slot->layer[i]);
         if (slot->stash)
-            place_stash(a, d, r, &slot->stash[i]);
+            place(a, PLAIT_HELD_SET(STASH), &slot->stash[i]);
     }
 }
 
@@ -338,15 +156,14 @@ static bool has_head(const struct plait_model *m, int chunk)
 
 /* Slot i is used by one chunk at a time: all chunks begin at the same
  * address. */
-static void place_chunks(struct arena *a, struct plait_model *m, struct rows r,
-                         int i)
+static void place_chunks(struct plait_arena *a, struct plait_model *m, int i)
 {
     struct plait_model_state *s = m->state;
-    size_t start = a->at, end = start;
+    double start = a->at, end = start;
 
     for (int c = 0; c < m->chunks; c++) {
         a->at = start;
-        place_slot(a, m, layers_of(m, c), has_head(m, c), r,
+        place_slot(a, m, layers_of(m, c), has_head(m, c),
                    &s->slots[c * s->nslots + i]);
         if (a->at > end)
             end = a->at;
@@ -354,15 +171,13 @@ static void place_chunks(struct arena *a, struct plait_model *m, struct rows r,
     a->at = end;
 }
 
-static void place_all(struct arena *a, struct plait_model *m, struct rows r)
+static void place_all(struct plait_arena *a, struct plait_model *m)
 {
-    struct plait_model_state *s = m->state;
-
-    place_scratch(a, m, r, has_head(m, m->chunks - 1));
+    place_scratch(a, m, has_head(m, m->chunks - 1));
     if (is_offloaded(m))
-        place_offload(a, m, r);
-    for (int i = 0; i < s->nslots; i++)
-        place_chunks(a, m, r, i);
+        place_offload(a, m);
+    for (int i = 0; i < m->state->nslots; i++)
+        place_chunks(a, m, i);
 }
 
 static int pieces_of(const struct plait_model *m)
@@ -396,34 +211,15 @@ static int make_slots(struct plait_model *m, int nslots)
     return 0;
 }
 
-/* The most rows that can arrive here: all tokens of all ep ranks may choose as
- * many experts of this rank as they choose at all, but each expert takes no
- * more than its capacity. With ep 1 dropped choices take rows, too. */
-static size_t rows_of_mlp(const struct plait_model_state *s, size_t N)
+static void find_sizes(const struct plait_model *m, size_t N, int batch,
+                       struct plait_rank_sizes *z)
 {
-    const struct plait_dims *d = &s->dims;
-    size_t limit = s->batch * d->capacity, most;
-    int here = d->experts / d->ep;
+    const struct plait_ops *ops = m->mesh->ops;
+    struct plait_rank_share share = {(double)N, batch, ops->gpu};
 
-    if (!d->experts)
-        return N;
-    most = N * d->ep * (d->top_k < here ? d->top_k : here);
-    if (d->capacity && d->ep > 1 && d->ep * here * limit < most)
-        return d->ep * here * limit;
-    return most;
-}
-
-static struct rows rows_of(const struct plait_model *m, size_t N)
-{
-    size_t tp = m->state->dims.tp;
-    struct rows r = {N, N, N};
-
-    if (m->config->parallel.sequence && tp > 1) {
-        r.n = (N + tp - 1) / tp;
-        r.N = r.n * tp;
-    }
-    r.M = rows_of_mlp(m->state, r.N);
-    return r;
+    plait_rank_sizes_set(z, m->config, &m->mesh->layout, &share);
+    if (!ops->fp8_gradient)
+        z->codes = false;
 }
 
 /* What experts.c needs on the host: the numbers of rows of each layer in flight
@@ -471,46 +267,26 @@ static int make_offload(struct plait_model *m)
     return 0;
 }
 
-static size_t choose_logit_rows(const struct plait_model *m, size_t N)
-{
-    const struct plait_dims *d = &m->state->dims;
-    bool gpu = m->mesh->ops->gpu;
-    size_t row = d->vocab * plait_dtype_size(m->type);
-    size_t rows = (gpu ? GPU_LOGITS_BYTES : LOGITS_BYTES) / row, runs;
-    size_t least = 4 + 4 * (size_t)d->tp; /* plait_head_logits() */
-    size_t of = gpu ? GPU_ROWS : CPU_ROWS;
-
-    if (rows > of) {
-        rows = rows / of * of;
-        runs = (N + rows - 1) / rows;
-        rows = ((N - 1) / runs / of + 1) * of;
-    }
-    if (rows > N)
-        rows = N;
-    return rows < least ? least : rows;
-}
-
 int plait_model_reserve_rows(struct plait_model *model, int slots, int batch,
                              size_t N, struct plait_error *err)
 {
     struct plait_model_state *s = model->state;
-    struct arena a = {.size = plait_dtype_size(model->type)};
-    struct rows r;
+    struct plait_held list[PLAIT_HELD_TENSORS];
+    struct plait_arena a = {.list = list};
+    struct plait_rank_sizes z;
 
-    s->batch = batch;
-    r = rows_of(model, N);
+    find_sizes(model, N, batch, &z);
+    plait_held_list(&z, list);
     plait_model_release_arena(model);
+    s->batch = batch;
     s->rows = N;
-    s->logit_rows = choose_logit_rows(model, N);
+    s->logit_rows = (size_t)z.logit_rows;
     if (make_slots(model, slots) < 0)
         goto error;
-    place_all(&a, model, r);
-    s->arena = plait_mesh_alloc(model->mesh, a.at);
-    if (!s->arena)
+    place_all(&a, model);
+    if (plait_arena_alloc(&a, model) < 0)
         goto error;
-    a.base = s->arena;
-    a.at = 0;
-    place_all(&a, model, r);
+    place_all(&a, model);
     if (make_exchange(model) < 0 || make_offload(model) < 0)
         goto error;
     return 0;
@@ -519,9 +295,10 @@ error:
     errno = ENOMEM;
     return plait_errorf(err,
                         "out of memory: the activations of %d "
-                        "micro-batch%s of %zu tokens need %zu MiB; with a "
+                        "micro-batch%s of %zu tokens need %.0f MiB; with a "
                         "smaller train.micro_batch they need less",
-                        slots, slots == 1 ? "" : "es", N, a.at >> 20);
+                        slots, slots == 1 ? "" : "es", N,
+                        floor(a.at / 1048576));
 }
 
 int plait_transformer_reserve(struct plait_model *model, int slots,
@@ -571,12 +348,15 @@ int plait_model_shape(const struct plait_model *model,
      * padding. */
     int len = (batch->seq_len + parts - 1) / parts;
     size_t N = (size_t)batch->batch * len * pieces;
-    struct rows r = rows_of(model, N);
+    size_t n = (size_t)plait_rank_stream(model->config, &model->mesh->layout,
+                                         (double)N);
 
     if (batch->batch < 1 || (size_t)batch->batch > model->state->batch ||
         batch->seq_len < 1 || N > model->state->rows ||
         batch->seq_len > model->config->model.seq_len ||
-        (train && (batch->seq_len % parts || r.N != N))) {
+        (train && batch->seq_len % parts) ||
+        (train && model->config->parallel.sequence &&
+         n * model->state->dims.tp != N)) {
         errno = EINVAL;
         return -1;
     }
@@ -585,7 +365,7 @@ int plait_model_shape(const struct plait_model *model,
     shape->pieces = pieces;
     shape->piece_len = len;
     shape->N = N;
-    shape->n = r.n;
+    shape->n = n;
     return 0;
 }
 
@@ -605,6 +385,8 @@ size_t plait_transformer_boundary(const struct plait_model *model,
 {
     size_t T =
         model->config->model.seq_len / model->mesh->layout.size[PLAIT_CP];
+    struct plait_rank_sizes z;
 
-    return rows_of(model, micro_batch * T).n * model->config->model.hidden;
+    find_sizes(model, micro_batch * T, micro_batch, &z);
+    return (size_t)z.message;
 }

@@ -13,7 +13,9 @@
  * Shapes are [rows, columns] of the compute type T unless they say fp32. N:
  * this rank's tokens of a micro-batch; n: rows of the residual stream here, N /
  * tp under sequence parallel; M: rows of the mlp; C: hidden; D: head size; F:
- * mlp width here; E: experts; k: experts that a token chooses. */
+ * mlp width here; E: experts; k: experts that a token chooses. How large each
+ * activation and tensor of the work space is, when it exists (else its pointer
+ * is NULL) and how long it lives: topology/job/held.h. */
 
 /* The sizes of this rank's shards. */
 struct plait_dims {
@@ -105,8 +107,8 @@ struct plait_routed {
     int *here; /* [E/ep], host: their sums for the experts here */
 };
 
-/* What a layer's backward needs of its forward. M: the rows of its mlp: N or,
- * with experts, the most that may arrive here. Rows are [n] or [N] as given. */
+/* What a layer's backward needs of its forward. With experts M is the most rows
+ * that may arrive here. */
 struct plait_activations {
     void *x1;    /* [n,C] the layer's input */
     void *n1;    /* [n,C] normalised */

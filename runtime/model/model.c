@@ -4,8 +4,8 @@
 
 #include "runtime/model/internal.h"
 #include "topology/job/fits.h"
+#include "topology/job/held.h"
 #include "topology/job/model_size.h"
-#include "topology/plan/traffic.h"
 
 enum plait_dtype plait_model_type(enum plait_precision precision)
 {
@@ -14,38 +14,38 @@ enum plait_dtype plait_model_type(enum plait_precision precision)
     return precision == PLAIT_FP16 ? PLAIT_FP16_T : PLAIT_F32;
 }
 
-static int divide_up(int n, int by)
-{
-    return (n + by - 1) / by;
-}
-
-static void set_dims(struct plait_dims *d, const struct plait_model_config *c,
+static void set_dims(struct plait_dims *d,
+                     const struct plait_job_config *config,
                      const struct plait_mesh *mesh)
 {
-    int tp = mesh->layout.size[PLAIT_TP], r = mesh->coord.at[PLAIT_TP];
+    const struct plait_model_config *c = &config->model;
+    struct plait_rank_share row = {.rows = 1, .sequences = 1};
+    struct plait_rank_sizes z; /* columns matter here, rows do not */
+    int r = mesh->coord.at[PLAIT_TP];
 
-    d->tp = tp;
+    plait_rank_sizes_set(&z, config, &mesh->layout, &row);
+    d->tp = mesh->layout.size[PLAIT_TP];
     d->tp_rank = r;
     d->experts = c->experts;
     d->top_k = c->experts_top_k;
     d->ep = mesh->layout.size[PLAIT_EP];
     d->ep_rank = mesh->coord.at[PLAIT_EP];
-    d->expert_first = d->experts / d->ep * d->ep_rank;
-    d->capacity = plait_model_capacity(c);
-    d->gated = c->family == PLAIT_LLAMA;
+    d->expert_first = (int)z.here * d->ep_rank;
+    d->capacity = (int)z.capacity;
+    d->gated = z.gated;
     d->bias = c->family == PLAIT_GPT2;
     d->tied = c->tie_embeddings;
     d->hidden = c->hidden;
     d->qk_norm = c->qk_norm;
-    d->head_dim = plait_model_head_dim(c);
-    d->heads = c->heads / tp;
-    d->kv_copies = c->kv_heads < tp ? tp / c->kv_heads : 1;
-    d->kv_heads = c->kv_heads < tp ? 1 : c->kv_heads / tp;
+    d->head_dim = (int)z.head_dim;
+    d->heads = (int)z.heads;
+    d->kv_copies = (int)z.kv_copies;
+    d->kv_heads = (int)z.kv_heads;
     d->kv_first = r / d->kv_copies * d->kv_heads;
-    d->qkv = (d->heads + 2 * d->kv_heads) * d->head_dim;
-    d->ffn = c->ffn / tp;
-    d->up = d->gated ? 2 * d->ffn : d->ffn;
-    d->vocab = divide_up(divide_up(c->vocab, tp), 64) * 64;
+    d->qkv = (int)z.qkv;
+    d->ffn = (int)z.ffn;
+    d->up = (int)z.up;
+    d->vocab = (int)z.vocab;
     d->vocab_first = r * d->vocab;
     d->vocab_count = c->vocab - d->vocab_first;
     if (d->vocab_count < 0)
@@ -88,7 +88,7 @@ error:
 
 static int layout_transformer(struct plait_model *m)
 {
-    set_dims(&m->state->dims, &m->config->model, m->mesh);
+    set_dims(&m->state->dims, m->config, m->mesh);
     m->vocab_padded = m->state->dims.vocab * m->state->dims.tp;
     return plait_model_layout(m);
 }

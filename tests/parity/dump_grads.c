@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_run.h"
-#include "topology/plan/traffic.h"
+#include "topology/job/model_size.h"
 
 /* usage: dump_grads gpt2|llama EXPERTS CAPACITY > FILE
  * Writes one training step of a small model for torch_check.py: a line

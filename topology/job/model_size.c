@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/job/model_size.h"
 
+#include <math.h>
+
 #include "topology/job/image_shape.h"
 
 /* Latent attention (DeepSeek-V2, arXiv 2405.04434): queries through q_rank
@@ -40,6 +42,16 @@ static double attention_rest(const struct plait_model_config *m)
 double plait_model_mlp(const struct plait_model_config *m, double columns)
 {
     return (m->family == PLAIT_GPT2 ? 2.0 : 3.0) * m->hidden * columns;
+}
+
+int plait_model_capacity(const struct plait_model_config *m)
+{
+    double rows = m->experts_capacity * m->experts_top_k * m->seq_len;
+
+    if (m->experts == 0)
+        return 0;
+    return (int)ceil(
+        fmin(rows / m->experts, (double)m->experts_top_k * m->seq_len));
 }
 
 int plait_model_moe_layers(const struct plait_model_config *m)

@@ -16,6 +16,8 @@ extern "C" {
 double plait_model_attention(const struct plait_model_config *model);
 /* Weights of the matrices of an mlp with this many inner columns. */
 double plait_model_mlp(const struct plait_model_config *model, double columns);
+/* The tokens of one sequence that one expert takes at most; 0: all. */
+int plait_model_capacity(const struct plait_model_config *model);
 /* Layers with experts: all but the first dense_layers. */
 int plait_model_moe_layers(const struct plait_model_config *model);
 /* Weights of a layer's matrices that one token is multiplied with, on average

@@ -7,16 +7,6 @@
 
 #include "topology/job/image_shape.h"
 
-int plait_model_capacity(const struct plait_model_config *m)
-{
-    double rows = m->experts_capacity * m->experts_top_k * m->seq_len;
-
-    if (m->experts == 0)
-        return 0;
-    return (int)ceil(
-        fmin(rows / m->experts, (double)m->experts_top_k * m->seq_len));
-}
-
 double plait_traffic_microbatches(const struct plait_job_config *c,
                                   const struct plait_layout *layout)
 {

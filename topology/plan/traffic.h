@@ -36,9 +36,6 @@ void plait_traffic_default(struct plait_traffic *traffic,
 double plait_traffic_microbatches(const struct plait_job_config *config,
                                   const struct plait_layout *layout);
 
-/* The tokens of one sequence that one expert takes at most; 0: all. */
-int plait_model_capacity(const struct plait_model_config *model);
-
 #ifdef __cplusplus
 }
 #endif

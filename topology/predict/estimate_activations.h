@@ -2,20 +2,10 @@
 #ifndef PLAIT_TOPOLOGY_PREDICT_ESTIMATE_ACTIVATIONS_H
 #define PLAIT_TOPOLOGY_PREDICT_ESTIMATE_ACTIVATIONS_H
 
-#include <math.h>
 #include <string.h>
 
+#include "topology/job/held.h"
 #include "topology/predict/estimate_shape.h"
-
-/* Sizes of a rank's tensors; rows are tokens of a micro-batch. */
-struct plait_rank_sizes {
-    double rows;   /* N */
-    double stream; /* rows of the residual stream: N, or N / tp */
-    double mlp;    /* rows of the mlp: N, more where experts receive others */
-    double head_dim, heads, kv_heads, qkv, ffn, up, vocab;
-    double here;    /* experts on this GPU */
-    double message; /* numbers between two stages */
-};
 
 static inline bool plait_shape_on_cpu(const struct plait_shape *s)
 {

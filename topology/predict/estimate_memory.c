@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "topology/job/stage.h"
-#include "topology/plan/traffic.h"
 #include "topology/predict/estimate_activations.h"
 #include "topology/predict/estimate_pieces.h"
 
@@ -24,28 +23,11 @@ struct shards {
 
 static void set_sizes(const struct plait_shape *s, struct plait_rank_sizes *z)
 {
-    const struct plait_model_config *m = s->m;
-    int most, capacity = plait_model_capacity(m);
+    struct plait_rank_share share = {.rows = s->tokens,
+                                     .sequences = s->c->train.micro_batch,
+                                     .gpu = !plait_shape_on_cpu(s)};
 
-    z->head_dim = plait_model_head_dim(m);
-    z->heads = m->heads / s->tp;
-    z->kv_heads = m->kv_heads < s->tp ? 1 : m->kv_heads / s->tp;
-    z->qkv = (z->heads + 2 * z->kv_heads) * z->head_dim;
-    z->ffn = m->ffn / s->tp;
-    z->up = m->family == PLAIT_LLAMA ? 2 * z->ffn : z->ffn;
-    z->vocab = plait_align_up(ceil((double)m->vocab / s->tp), REGION);
-    z->here = m->experts / s->ep;
-    z->rows = s->tokens;
-    z->stream = s->c->parallel.sequence ? ceil(z->rows / s->tp) : z->rows;
-    z->message = plait_is_image_model(m) ? z->rows * plait_image_boundary(m)
-                                         : z->stream * m->hidden;
-    z->mlp = z->rows;
-    most = m->experts_top_k < z->here ? m->experts_top_k : (int)z->here;
-    if (m->experts)
-        z->mlp *= (double)s->ep * most;
-    if (capacity && s->ep > 1)
-        z->mlp = fmin(z->mlp,
-                      (double)m->experts * capacity * s->c->train.micro_batch);
+    plait_rank_sizes_set(z, s->c, s->layout, &share);
 }
 
 /* --- weights --- */

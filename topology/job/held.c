@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/job/held.h"
+
+#include "topology/job/image_shape.h"
+#include "topology/job/model_size.h"
+
+/* Logits are computed for so many bytes of rows at a time: enough for products
+ * at full speed, little beside the activations. A GPU needs more: a product
+ * whose inner size is only that of the residual stream must occupy all of it,
+ * and each run of rows reads and writes the whole gradient of the head. */
+#define LOGITS_BYTES (100.0 * 1048576)
+#define GPU_LOGITS_BYTES (1024.0 * 1048576)
+/* Rows of logits come in multiples of this: on a GPU, of the height of every
+ * product's tiles. */
+#define CPU_ROWS 16
+#define GPU_ROWS 128
+#define VOCAB_ROWS 64 /* a rank's part of the vocabulary, likewise */
+
+static double align_up(double n, double to)
+{
+    return ceil(n / to) * to;
+}
+
+double plait_rank_stream(const struct plait_job_config *c,
+                         const struct plait_layout *layout, double rows)
+{
+    return c->parallel.sequence ? ceil(rows / layout->size[PLAIT_TP]) : rows;
+}
+
+/* The most rows that can arrive at the mlp: all tokens of all ep ranks may
+ * choose as many experts of this rank as they choose at all, but each expert
+ * takes no more than its capacity. With ep 1 dropped choices take rows, too. */
+static double mlp_rows(const struct plait_rank_sizes *z)
+{
+    double most = z->rows * z->ep * fmin(z->top_k, z->here);
+
+    if (!z->experts)
+        return z->rows;
+    if (z->capacity && z->ep > 1)
+        most = fmin(most, z->experts * z->capacity * z->sequences);
+    return most;
+}
+
+/* In runs of about equal length; plait_head_logits() needs a few rows more than
+ * there are ranks. */
+static double logit_rows(const struct plait_rank_sizes *z,
+                         const struct plait_rank_share *share, int tp)
+{
+    double bytes = share->gpu ? GPU_LOGITS_BYTES : LOGITS_BYTES;
+    double of = share->gpu ? GPU_ROWS : CPU_ROWS;
+    double rows = z->vocab ? floor(bytes / (z->vocab * z->element)) : 0;
+
+    if (rows > of) {
+        rows = floor(rows / of) * of;
+        rows = align_up(share->rows / ceil(share->rows / rows), of);
+    }
+    return fmax(fmin(rows, share->rows), 4 + 4.0 * tp);
+}
+
+static void set_columns(struct plait_rank_sizes *z,
+                        const struct plait_model_config *m, int tp)
+{
+    z->hidden = m->hidden;
+    z->head_dim = plait_model_head_dim(m);
+    z->heads = m->heads / tp;
+    z->kv_copies = m->kv_heads < tp ? floor((double)tp / m->kv_heads) : 1;
+    z->kv_heads = m->kv_heads < tp ? 1 : m->kv_heads / tp;
+    z->query = z->heads * z->head_dim;
+    z->keys = z->kv_heads * z->head_dim;
+    z->qkv = z->query + 2 * z->keys;
+    z->all_keys = m->kv_heads * z->head_dim;
+    z->gated = m->family == PLAIT_LLAMA;
+    z->ffn = m->ffn / tp;
+    z->up = z->gated ? 2 * z->ffn : z->ffn;
+    z->vocab = align_up(ceil((double)m->vocab / tp), VOCAB_ROWS);
+    z->gradient = fmax(z->hidden, z->qkv);
+    if (!m->experts) /* those of experts have no codes */
+        z->gradient = fmax(z->gradient, z->up);
+    z->experts = m->experts;
+    z->top_k = m->experts_top_k;
+    z->capacity = plait_model_capacity(m);
+    z->qk_norm = m->qk_norm;
+}
+
+void plait_rank_sizes_set(struct plait_rank_sizes *z,
+                          const struct plait_job_config *c,
+                          const struct plait_layout *layout,
+                          const struct plait_rank_share *share)
+{
+    int tp = layout->size[PLAIT_TP];
+
+    memset(z, 0, sizeof(*z));
+    set_columns(z, &c->model, tp);
+    z->cp = layout->size[PLAIT_CP];
+    z->ep = layout->size[PLAIT_EP];
+    z->here = c->model.experts / layout->size[PLAIT_EP];
+    z->element = plait_precision_size(c->train.precision);
+    z->documents = c->data.mask_documents;
+    /* Codes are not kept where weight gradients are deferred: the two products
+     * that use a gradient then come at different times. */
+    z->codes = share->gpu && c->train.precision == PLAIT_FP8 &&
+               c->parallel.schedule != PLAIT_SCHEDULE_ZB_H1;
+    z->sequences = share->sequences;
+    z->stream = plait_rank_stream(c, layout, share->rows);
+    z->rows = c->parallel.sequence ? z->stream * tp : share->rows;
+    z->mlp = mlp_rows(z);
+    z->logit_rows = logit_rows(z, share, tp);
+    z->message = plait_is_image_model(&c->model)
+                     ? z->rows * plait_image_boundary(&c->model)
+                     : z->stream * z->hidden;
+}
+
+/* -- the table ------------------------------------------------------------- */
+
+double plait_held_codes(double rows, double columns)
+{
+    double codes = align_up(rows, 16) * align_up(columns, 16);
+
+    return PLAIT_HELD_ALIGN + 2 * plait_held_align(codes);
+}
+
+#define BYTES_T(rows, columns) ((rows) * (columns)*z->element)
+#define BYTES_WORD(rows, columns) ((rows) * (columns)*4)
+#define BYTES_CODES(rows, columns) plait_held_codes(rows, columns)
+#define LINE(group, member, rows, columns, type, exists) \
+    {PLAIT_HELD_##group, (exists),                       \
+     plait_held_align(BYTES_##type(rows, columns))},
+
+void plait_held_list(const struct plait_rank_sizes *z,
+                     struct plait_held list[PLAIT_HELD_TENSORS])
+{
+    const struct plait_held lines[] = {PLAIT_HELD_TABLE(LINE)};
+
+    memcpy(list, lines, sizeof(lines));
+}
+
+double plait_held_bytes(const struct plait_held list[PLAIT_HELD_TENSORS],
+                        unsigned groups)
+{
+    double sum = 0;
+
+    for (int i = 0; i < PLAIT_HELD_TENSORS; i++)
+        if (list[i].exists && groups >> list[i].group & 1)
+            sum += list[i].bytes;
+    return sum;
+}
+
+unsigned plait_held_kept(enum plait_recompute recompute)
+{
+    unsigned kept = PLAIT_HELD_SET(INPUT);
+
+    if (recompute == PLAIT_RECOMPUTE_NONE)
+        kept |= PLAIT_HELD_SET(CHEAP);
+    if (recompute != PLAIT_RECOMPUTE_FULL)
+        kept |= PLAIT_HELD_SET(PRODUCTS);
+    return kept;
+}
+
+unsigned plait_held_again(enum plait_recompute recompute)
+{
+    return (PLAIT_HELD_SET(CHEAP) | PLAIT_HELD_SET(PRODUCTS)) &
+           ~plait_held_kept(recompute);
+}

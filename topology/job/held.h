@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_JOB_HELD_H
+#define PLAIT_TOPOLOGY_JOB_HELD_H
+
+#include <math.h>
+#include <string.h>
+
+#include "topology/job/job_config.h"
+#include "topology/layout/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a rank of a gpt2 or llama model holds beside its weights, gradients and
+ * optimizer state: the activations of the micro-batches in flight and the work
+ * space. Each tensor stands once, as a line of PLAIT_HELD_TABLE. Two read it:
+ * runtime/model/arena.c makes one allocation and sets a pointer for each line,
+ * and topology/predict/estimate_activations.c adds up the same bytes without
+ * allocating anything. So a plan names the memory that the run will take.
+ *
+ * To add a tensor: write a line here, in the group of those that live as long
+ * as it, and a member of the same name in the group's struct in
+ * runtime/model/internal.h. The pointer is then set where the tensor exists and
+ * NULL where it does not, and the estimate counts it.
+ *
+ * Lifetimes. A rank works on several micro-batches at once, each in a slot; how
+ * many is up to the schedule (schedule.h).
+ *   - BATCH, DHEAD and STASH exist once per slot, the stash once per layer of
+ *     it.
+ *   - What a layer's backward reads of its forward is in INPUT, CHEAP and
+ *     PRODUCTS. A layer that is not recomputed keeps all three per slot, from
+ *     its forward to its backward. With selective recompute it keeps no CHEAP,
+ *     with full recompute the INPUT alone. What is not kept is computed again
+ *     right before the backward, in the work space, where one copy serves all
+ *     layers in turn. What is kept of one layer is contiguous, as it may be
+ *     offloaded to the host as a block; the device then has two blocks in
+ *     all.
+ *   - PASSED exists once and carries values from one block to the next.
+ *   - WORK and HEAD exist once and lie in the same place: WORK is used only
+ *     while a layer is computed and HEAD only while the head is, never both, so
+ *     that the place is as large as the larger of the two.
+ * Slots are used by one chunk of the rank's layers at a time: the place is as
+ * large as the chunk that needs most. */
+enum plait_held_group {
+    PLAIT_HELD_INPUT,    /* of a layer */
+    PLAIT_HELD_CHEAP,    /* cheap to compute again: what norms and the mlp's
+                          * activation put out */
+    PLAIT_HELD_PRODUCTS, /* what matrix products and attention put out */
+    PLAIT_HELD_STASH,    /* gradients for a weight gradient that is deferred */
+    PLAIT_HELD_PASSED,
+    PLAIT_HELD_WORK,
+    PLAIT_HELD_HEAD,
+    PLAIT_HELD_BATCH, /* the tokens of a micro-batch */
+    PLAIT_HELD_DHEAD  /* on the chunk that has the head */
+};
+
+/* A set of groups has the bit of each. */
+#define PLAIT_HELD_SET(group) (1u << PLAIT_HELD_##group)
+
+/* X(group, member, rows, columns, type, exists). Rows, columns and the
+ * condition are C expressions of `z`, a struct plait_rank_sizes. Types: T, in
+ * which the model computes; WORD, fp32 or a 32-bit integer; CODES, a matrix in
+ * fp8, see plait_held_codes(). Within a group tensors lie in this order. */
+/* clang-format off */
+#define PLAIT_HELD_TABLE(X) \
+    X(INPUT, x1, z->stream, z->hidden, T, true) \
+    \
+    X(CHEAP, n1, z->stream, z->hidden, T, true) \
+    X(CHEAP, n2, z->stream, z->hidden, T, true) \
+    X(CHEAP, act, z->mlp, z->ffn, T, true) \
+    \
+    X(PRODUCTS, qkv, z->rows, z->qkv, T, true) \
+    X(PRODUCTS, att, z->rows, z->query, T, true) \
+    X(PRODUCTS, lse, z->rows, z->heads, WORD, true) \
+    X(PRODUCTS, x2, z->stream, z->hidden, T, true) \
+    X(PRODUCTS, pre, z->mlp, z->up, T, true) \
+    X(PRODUCTS, routed.prob, z->rows, z->experts, WORD, z->experts) \
+    X(PRODUCTS, routed.expert, z->rows, z->top_k, WORD, z->experts) \
+    X(PRODUCTS, routed.gate, z->rows, z->top_k, WORD, z->experts) \
+    X(PRODUCTS, routed.place, z->rows, z->top_k, WORD, z->experts) \
+    /* a row per sequence, and each sequence has a row or more */ \
+    X(PRODUCTS, routed.load, z->rows, z->experts, WORD, z->experts) \
+    X(PRODUCTS, routed.count, 1, z->experts + 1, WORD, z->experts) \
+    X(PRODUCTS, routed.x, z->mlp, z->hidden, T, z->experts) \
+    X(PRODUCTS, routed.z, z->rows * z->top_k, z->hidden, T, z->experts) \
+    /* q and k before their norm */ \
+    X(PRODUCTS, q, z->rows, z->query, T, z->qk_norm) \
+    X(PRODUCTS, k, z->rows, z->keys, T, z->qk_norm) \
+    X(PRODUCTS, q_rstd, z->rows, z->heads, WORD, z->qk_norm) \
+    X(PRODUCTS, k_rstd, z->rows, z->kv_heads, WORD, z->qk_norm) \
+    X(PRODUCTS, mean1, z->stream, 1, WORD, true) \
+    X(PRODUCTS, rstd1, z->stream, 1, WORD, true) \
+    X(PRODUCTS, mean2, z->stream, 1, WORD, true) \
+    X(PRODUCTS, rstd2, z->stream, 1, WORD, true) \
+    X(PRODUCTS, amax, 1, 4, WORD, true) \
+    \
+    X(STASH, ddown, z->stream, z->hidden, T, true) \
+    X(STASH, dpre, z->rows, z->up, T, !z->experts) \
+    X(STASH, dout, z->stream, z->hidden, T, true) \
+    X(STASH, dqkv, z->rows, z->qkv, T, true) \
+    \
+    X(PASSED, full, z->rows, z->hidden, T, z->stream != z->rows) \
+    X(PASSED, part, z->rows, z->hidden, T, true) \
+    X(PASSED, local, z->stream, z->hidden, T, z->stream != z->rows) \
+    X(PASSED, dx, z->stream, z->hidden, T, true) \
+    X(PASSED, amax, 1, 2, WORD, true) \
+    X(PASSED, balance, 1, 1, WORD, z->experts) \
+    X(PASSED, replicas, z->all_keys, z->hidden, WORD, z->kv_copies > 1) \
+    \
+    X(WORK, dact, z->mlp, z->ffn, T, z->gated) \
+    X(WORK, datt, z->rows, z->query, T, true) \
+    X(WORK, now.dpre, z->mlp, z->up, T, true) \
+    X(WORK, now.dqkv, z->rows, z->qkv, T, true) \
+    X(WORK, codes, z->rows, z->gradient, CODES, z->codes) \
+    X(WORK, normed, z->rows, z->query, T, z->qk_norm) \
+    /* keys, values and gradients that go around a context-parallel group, and \
+     * the attention of half of the rows */ \
+    X(WORK, kv[0], z->rows, 2 * z->keys, T, z->cp > 1) \
+    X(WORK, kv[1], z->rows, 2 * z->keys, T, z->cp > 1) \
+    X(WORK, dkv[0], z->rows, 2 * z->keys, T, z->cp > 1) \
+    X(WORK, dkv[1], z->rows, 2 * z->keys, T, z->cp > 1) \
+    X(WORK, dkv[2], z->rows, 2 * z->keys, T, z->cp > 1) \
+    X(WORK, att2, floor(z->rows / 2), z->query, T, z->cp > 1) \
+    X(WORK, lse2, floor(z->rows / 2), z->heads, WORD, z->cp > 1) \
+    X(WORK, route, z->rows, z->experts, T, z->experts) \
+    X(WORK, dgate, z->rows, z->top_k, WORD, z->experts) \
+    X(WORK, kept, z->rows, z->top_k, WORD, z->capacity) \
+    X(WORK, grouped, z->mlp, z->hidden, T, z->experts) \
+    X(WORK, sorted, z->rows * z->top_k, z->hidden, T, z->experts && z->ep > 1) \
+    X(WORK, runs, 2 * z->sequences, z->experts, WORD, \
+      z->capacity && z->cp > 1) \
+    X(WORK, all_runs, z->cp * 2 * z->sequences, z->experts, WORD, \
+      z->capacity && z->cp > 1) \
+    X(WORK, before, 2 * z->sequences, z->experts, WORD, \
+      z->capacity && z->cp > 1) \
+    \
+    X(HEAD, hx, z->stream, z->hidden, T, true) \
+    X(HEAD, hn, z->stream, z->hidden, T, true) \
+    X(HEAD, hmean, z->stream, 1, WORD, true) \
+    X(HEAD, hrstd, z->stream, 1, WORD, true) \
+    X(HEAD, logits, z->logit_rows, z->vocab, T, true) \
+    X(HEAD, max, z->logit_rows, 1, WORD, true) \
+    X(HEAD, allmax, z->logit_rows, 1, WORD, true) \
+    X(HEAD, sum, z->logit_rows, 2, WORD, true) \
+    \
+    X(BATCH, tokens, z->rows, 1, WORD, true) \
+    X(BATCH, targets, z->rows, 1, WORD, true) \
+    X(BATCH, starts, z->rows, 1, WORD, z->documents) \
+    X(DHEAD, dhead, z->stream, z->hidden, T, true)
+/* clang-format on */
+
+#define PLAIT_HELD_ONE(group, member, rows, columns, type, exists) +1
+enum { PLAIT_HELD_TENSORS = 0 PLAIT_HELD_TABLE(PLAIT_HELD_ONE) };
+
+/* The sizes of a rank's tensors, of which rows, columns and weights are made.
+ * They are whole numbers, and doubles because estimates are also made of what
+ * no machine could hold. */
+struct plait_rank_sizes {
+    /* rows */
+    double rows;       /* tokens of a micro-batch here */
+    double stream;     /* of the residual stream: all, or their tp-th part */
+    double mlp;        /* of the mlp; more where experts get those of others */
+    double logit_rows; /* whose logits are computed at a time */
+    double sequences;  /* of a micro-batch */
+    /* columns */
+    double hidden, head_dim;
+    double heads, kv_heads; /* here, at least 1 */
+    double kv_copies;       /* tp ranks that hold the same key/value heads */
+    double query, keys;     /* of all q here; of all k, as of all v */
+    double qkv;             /* of q, k and v side by side */
+    double all_keys;        /* of all k of the model */
+    double ffn, up;         /* out of the mlp's activation, and into it */
+    double vocab;           /* here, padding included */
+    double gradient;        /* of the widest gradient that has fp8 codes */
+    double experts, top_k;  /* of the whole model */
+    double here;            /* experts on this rank */
+    double capacity; /* most choices of an expert per sequence; 0: any number */
+    double cp, ep;
+    double message; /* numbers that go from one stage to the next */
+    double element; /* bytes of T */
+    bool gated, qk_norm, documents, codes;
+};
+
+/* Where a micro-batch is computed: `rows` tokens of `sequences` sequences on a
+ * rank, and whether on a GPU. */
+struct plait_rank_share {
+    double rows, sequences;
+    bool gpu;
+};
+
+void plait_rank_sizes_set(struct plait_rank_sizes *sizes,
+                          const struct plait_job_config *config,
+                          const struct plait_layout *layout,
+                          const struct plait_rank_share *share);
+/* Rows of the residual stream on a rank that has so many tokens. */
+double plait_rank_stream(const struct plait_job_config *config,
+                         const struct plait_layout *layout, double rows);
+
+/* Every tensor begins at a multiple of so many bytes. */
+#define PLAIT_HELD_ALIGN 256
+
+static inline double plait_held_align(double bytes)
+{
+    return ceil(bytes / PLAIT_HELD_ALIGN) * PLAIT_HELD_ALIGN;
+}
+
+/* Bytes of the codes of a matrix in fp8: as plait_fp8_bytes() of
+ * kernels/kernels.h, where they are written. */
+double plait_held_codes(double rows, double columns);
+
+/* A line of the table for given sizes. */
+struct plait_held {
+    enum plait_held_group group;
+    bool exists;
+    double bytes; /* aligned */
+};
+
+void plait_held_list(const struct plait_rank_sizes *sizes,
+                     struct plait_held list[PLAIT_HELD_TENSORS]);
+/* Bytes of all that exists of a set of groups. */
+double plait_held_bytes(const struct plait_held list[PLAIT_HELD_TENSORS],
+                        unsigned groups);
+
+/* The groups that a layer keeps until its backward, and those that are computed
+ * again instead. */
+unsigned plait_held_kept(enum plait_recompute recompute);
+unsigned plait_held_again(enum plait_recompute recompute);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
