@@ -87,6 +87,45 @@ struct plait_attention {
     int overwrite;         /* dq, dk, dv are overwritten, not added to */
 };
 
+/* A norm of each row: LayerNorm (Ba, Kiros, Hinton 2016), or, where mean is
+ * NULL, RMSNorm (Zhang, Sennrich 2019), which has no mean and no beta.
+ *   x    = inp; with a residual inp + residual, which is stored to `sum` first
+ *          (one pass over memory) and normalised as it was rounded there
+ *   rstd = 1 / sqrt(variance of x + eps); RMSNorm: 1 / sqrt(mean of x^2 + eps)
+ *   out  = (x - mean) * rstd * gamma + beta
+ * ENOTSUP where a row of fp32 (backward: two) does not fit into a GPU's shared
+ * memory. */
+struct plait_norm_forward {
+    enum plait_dtype type;
+    void *out;            /* out: [N,C] of T */
+    float *mean, *rstd;   /* out: [N]; mean NULL: RMSNorm */
+    void *sum;            /* out: [N,C] of T; may be inp or residual; not used
+                           * without a residual */
+    const void *inp;      /* in: [N,C] of T */
+    const void *residual; /* in: [N,C] of T; NULL: none */
+    const void *gamma;    /* in: [C] of T */
+    const void *beta;     /* in: [C] of T; RMSNorm: NULL */
+    float eps;
+    size_t N, C;
+    uint32_t *amax; /* out: of `out`, see fp8_amax; NULL: not wanted */
+};
+
+struct plait_norm_backward {
+    enum plait_dtype type;
+    void *dx;          /* out: [N,C] of T, the gradient of x; may be dout unless
+                        * accumulate */
+    int accumulate;    /* dx +=, where the gradient of the residual's branch is
+                        * there already; otherwise = */
+    float *dgamma;     /* [C] += */
+    float *dbeta;      /* [C] +=; RMSNorm: NULL */
+    const void *dout;  /* in: [N,C] of T */
+    const void *x;     /* in: [N,C] of T, what the forward normalised */
+    const void *gamma; /* in: [C] of T */
+    const float *mean, *rstd; /* in: [N], the forward's; mean NULL: RMSNorm */
+    size_t N, C;
+    uint32_t *amax; /* out: of dx, see fp8_amax; NULL: not wanted */
+};
+
 /* Angles of rotary embeddings. Pair d of a head of D columns turns by
  * f = theta^(-2d/D) radians per position. With factor > 1, as Llama 3 extends
  * its context (transformers, rope type "llama3"), by f ((1 - s) / factor + s)
@@ -451,36 +490,10 @@ struct plait_ops {
                            size_t N, size_t F, uint32_t *amax);
 
     /* -- normalisation ------------------------------------------------ */
-    /* Where residual is not NULL: sum = inp + residual is stored to `sum`
-     * [N,C] first and normalised instead of inp (one pass over memory);
-     * sum may be inp or residual.
-     * mean, rstd = 1 / sqrt(variance + eps): [N] fp32; gamma, beta [C] of T;
-     * out[N,C] = (x - mean) * rstd * gamma + beta. ENOTSUP where a row of fp32
-     * (backward: two) does not fit into a GPU's shared memory. */
-    int (*layernorm_forward)(struct plait_queue *q, enum plait_dtype type,
-                             void *out, float *mean, float *rstd, void *sum,
-                             const void *inp, const void *residual,
-                             const void *gamma, const void *beta, float eps,
-                             size_t N, size_t C, uint32_t *amax);
-    /* x is what was normalised. dx = its gradient, or += if accumulate (where
-     * the residual branch's gradient is already there); without accumulate dx
-     * may be dout. dgamma, dbeta [C] fp32 +=. */
-    int (*layernorm_backward)(struct plait_queue *q, enum plait_dtype type,
-                              void *dx, float *dgamma, float *dbeta,
-                              const void *dout, const void *x,
-                              const void *gamma, const float *mean,
-                              const float *rstd, int accumulate, size_t N,
-                              size_t C, uint32_t *amax);
-    /* The same without mean and beta: out = x * rstd * gamma, with rstd =
-     * 1 / sqrt(the mean of x^2 + eps). */
-    int (*rmsnorm_forward)(struct plait_queue *q, enum plait_dtype type,
-                           void *out, float *rstd, void *sum, const void *inp,
-                           const void *residual, const void *gamma, float eps,
-                           size_t N, size_t C, uint32_t *amax);
-    int (*rmsnorm_backward)(struct plait_queue *q, enum plait_dtype type,
-                            void *dx, float *dgamma, const void *dout,
-                            const void *x, const void *gamma, const float *rstd,
-                            int accumulate, size_t N, size_t C, uint32_t *amax);
+    int (*norm_forward)(struct plait_queue *q,
+                        const struct plait_norm_forward *n);
+    int (*norm_backward)(struct plait_queue *q,
+                         const struct plait_norm_backward *n);
 
     /* -- embedding and positions -------------------------------------- */
     /* out[N,C] = wte[token - first] (0 if the token is outside [first,

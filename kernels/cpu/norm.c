@@ -7,13 +7,12 @@
 /* LayerNorm and RMSNorm share code: RMSNorm subtracts no mean and has no beta.
  * `centred` (LayerNorm) is a constant in all callers. */
 
-struct norm {
-    void *out, *sum;
-    float *mean, *rstd;
-    const void *inp, *residual, *gamma, *beta;
-    float eps;
-    size_t C;
-};
+/* Elements of a row of fp32 in scratch memory: whole cache lines, so that
+ * threads share none. */
+static size_t padded_width(size_t C)
+{
+    return (C + 63) / 64 * 64;
+}
 
 INLINE size_t lanes(size_t c, size_t C)
 {
@@ -22,8 +21,8 @@ INLINE size_t lanes(size_t c, size_t C)
 
 /* Loads row i into x, with the residual added and rounded as stored; returns
  * its sum. */
-INLINE float load_row(enum plait_dtype type, const struct norm *p, size_t i,
-                      float *x)
+INLINE float load_row(enum plait_dtype type, const struct plait_norm_forward *p,
+                      size_t i, float *x)
 {
     size_t C = p->C, at = i * C;
     vec sum = {0};
@@ -43,7 +42,7 @@ INLINE float load_row(enum plait_dtype type, const struct norm *p, size_t i,
 }
 
 INLINE void forward_row(enum plait_dtype type, int centred,
-                        const struct norm *p, size_t i, float *x)
+                        const struct plait_norm_forward *p, size_t i, float *x)
 {
     size_t C = p->C;
     float total = load_row(type, p, i, x), mean = 0, rstd;
@@ -73,23 +72,23 @@ INLINE void forward_row(enum plait_dtype type, int centred,
     p->rstd[i] = rstd;
 }
 
-INLINE int norm_forward(struct plait_queue *q, enum plait_dtype type,
-                        int centred, const struct norm *p, size_t N)
+INLINE int forward_rows(struct plait_queue *q, int centred,
+                        const struct plait_norm_forward *p)
 {
-    size_t width = (p->C + 63) / 64 * 64;
+    size_t width = padded_width(p->C);
     float *rows = cpu_scratch(q, CPU_SCRATCH_OP,
                               (size_t)q->dev->threads * width * sizeof(float));
-    int threads = cpu_threads(q, N * p->C);
+    int threads = cpu_threads(q, p->N * p->C);
 
     if (rows == NULL)
         return -1;
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < N; i++) {
+    for (size_t i = 0; i < p->N; i++) {
         float *x = rows + (size_t)omp_get_thread_num() * width;
 
-        if (type == PLAIT_F32)
+        if (p->type == PLAIT_F32)
             forward_row(PLAIT_F32, centred, p, i, x);
-        else if (type == PLAIT_BF16_T)
+        else if (p->type == PLAIT_BF16_T)
             forward_row(PLAIT_BF16_T, centred, p, i, x);
         else
             forward_row(PLAIT_FP16_T, centred, p, i, x);
@@ -97,46 +96,21 @@ INLINE int norm_forward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-static int layernorm_forward(struct plait_queue *q, enum plait_dtype type,
-                             void *out, float *mean, float *rstd, void *sum,
-                             const void *inp, const void *residual,
-                             const void *gamma, const void *beta, float eps,
-                             size_t N, size_t C, uint32_t *amax)
+static int norm_forward(struct plait_queue *q,
+                        const struct plait_norm_forward *p)
 {
-    struct norm p = {out, sum, mean, rstd, inp, residual, gamma, beta, eps, C};
+    int rc = p->mean != NULL ? forward_rows(q, 1, p) : forward_rows(q, 0, p);
 
-    return norm_forward(q, type, 1, &p, N) < 0
-               ? -1
-               : CPU_NAME(cpu_fp8_amax)(q, amax, out, N * C);
-}
-
-static int rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
-                           void *out, float *rstd, void *sum, const void *inp,
-                           const void *residual, const void *gamma, float eps,
-                           size_t N, size_t C, uint32_t *amax)
-{
-    struct norm p = {out, sum, NULL, rstd, inp, residual, gamma, NULL, eps, C};
-
-    return norm_forward(q, type, 0, &p, N) < 0
-               ? -1
-               : CPU_NAME(cpu_fp8_amax)(q, amax, out, N * C);
+    return rc < 0 ? -1
+                  : CPU_NAME(cpu_fp8_amax)(q, p->amax, p->out, p->N * p->C);
 }
 
 /* -- backward ---------------------------------------------------------- */
 
-struct norm_backward {
-    void *dx;
-    float *dgamma, *dbeta;
-    const void *dout, *x, *gamma;
-    const float *mean, *rstd;
-    int accumulate;
-    size_t C;
-};
-
 /* dgamma, dbeta: this thread's partial sums. */
 INLINE void backward_row(enum plait_dtype type, int centred,
-                         const struct norm_backward *p, size_t i, float *dgamma,
-                         float *dbeta)
+                         const struct plait_norm_backward *p, size_t i,
+                         float *dgamma, float *dbeta)
 {
     size_t C = p->C, at = i * C;
     float mean = centred ? p->mean[i] : 0, rstd = p->rstd[i], avg_g, avg_gx;
@@ -171,38 +145,41 @@ INLINE void backward_row(enum plait_dtype type, int centred,
     }
 }
 
+/* Rows from .. to - 1. sums: dgamma, then `width` numbers further on dbeta. */
 INLINE void backward_rows(enum plait_dtype type, int centred,
-                          const struct norm_backward *p, size_t from, size_t to,
-                          float *dgamma, float *dbeta)
+                          const struct plait_norm_backward *p, size_t from,
+                          size_t to, float *sums)
 {
+    float *dbeta = sums + padded_width(p->C);
+
     for (size_t i = from; i < to; i++)
-        backward_row(type, centred, p, i, dgamma, dbeta);
+        backward_row(type, centred, p, i, sums, dbeta);
 }
 
 /* Threads take equal runs of rows, and their sums are added in order: the same
  * number of threads gives the same bits. */
-INLINE int norm_backward(struct plait_queue *q, enum plait_dtype type,
-                         int centred, const struct norm_backward *p, size_t N)
+INLINE int backward(struct plait_queue *q, int centred,
+                    const struct plait_norm_backward *p)
 {
-    size_t width = (p->C + 63) / 64 * 64, threads;
-    float *sums;
+    size_t width = padded_width(p->C), N = p->N;
+    size_t threads = (size_t)cpu_threads(q, N * p->C);
+    float *sums =
+        cpu_scratch(q, CPU_SCRATCH_OP, threads * 2 * width * sizeof(float));
 
-    threads = (size_t)cpu_threads(q, N * p->C);
-    sums = cpu_scratch(q, CPU_SCRATCH_OP, threads * 2 * width * sizeof(float));
     if (sums == NULL)
         return -1;
 #pragma omp parallel for num_threads((int)threads) schedule(static)
     for (size_t t = 0; t < threads; t++) {
         size_t from = N * t / threads, to = N * (t + 1) / threads;
-        float *dgamma = sums + t * 2 * width, *dbeta = dgamma + width;
+        float *own = sums + t * 2 * width;
 
-        memset(dgamma, 0, 2 * width * sizeof(float));
-        if (type == PLAIT_F32)
-            backward_rows(PLAIT_F32, centred, p, from, to, dgamma, dbeta);
-        else if (type == PLAIT_BF16_T)
-            backward_rows(PLAIT_BF16_T, centred, p, from, to, dgamma, dbeta);
+        memset(own, 0, 2 * width * sizeof(float));
+        if (p->type == PLAIT_F32)
+            backward_rows(PLAIT_F32, centred, p, from, to, own);
+        else if (p->type == PLAIT_BF16_T)
+            backward_rows(PLAIT_BF16_T, centred, p, from, to, own);
         else
-            backward_rows(PLAIT_FP16_T, centred, p, from, to, dgamma, dbeta);
+            backward_rows(PLAIT_FP16_T, centred, p, from, to, own);
     }
     for (size_t t = 0; t < threads; t++) {
         const float *sum = sums + t * 2 * width;
@@ -215,38 +192,16 @@ INLINE int norm_backward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-static int layernorm_backward(struct plait_queue *q, enum plait_dtype type,
-                              void *dx, float *dgamma, float *dbeta,
-                              const void *dout, const void *x,
-                              const void *gamma, const float *mean,
-                              const float *rstd, int accumulate, size_t N,
-                              size_t C, uint32_t *amax)
+static int norm_backward(struct plait_queue *q,
+                         const struct plait_norm_backward *p)
 {
-    struct norm_backward p = {dx,    dgamma, dbeta, dout,       x,
-                              gamma, mean,   rstd,  accumulate, C};
+    int rc = p->mean != NULL ? backward(q, 1, p) : backward(q, 0, p);
 
-    return norm_backward(q, type, 1, &p, N) < 0
-               ? -1
-               : CPU_NAME(cpu_fp8_amax)(q, amax, dx, N * C);
-}
-
-static int rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
-                            void *dx, float *dgamma, const void *dout,
-                            const void *x, const void *gamma, const float *rstd,
-                            int accumulate, size_t N, size_t C, uint32_t *amax)
-{
-    struct norm_backward p = {dx,    dgamma, NULL, dout,       x,
-                              gamma, NULL,   rstd, accumulate, C};
-
-    return norm_backward(q, type, 0, &p, N) < 0
-               ? -1
-               : CPU_NAME(cpu_fp8_amax)(q, amax, dx, N * C);
+    return rc < 0 ? -1 : CPU_NAME(cpu_fp8_amax)(q, p->amax, p->dx, p->N * p->C);
 }
 
 void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops)
 {
-    ops->layernorm_forward = layernorm_forward;
-    ops->layernorm_backward = layernorm_backward;
-    ops->rmsnorm_forward = rmsnorm_forward;
-    ops->rmsnorm_backward = rmsnorm_backward;
+    ops->norm_forward = norm_forward;
+    ops->norm_backward = norm_backward;
 }

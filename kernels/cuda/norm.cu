@@ -80,23 +80,27 @@ static void for_shape(bool packs, size_t C, F f)
 
 /* -- forward ------------------------------------------------------------- */
 
-/* What a row is made of and what is made of it; `sum` and `residual` may be
- * NULL. What is stored as the sum, rounded, is normalised. */
+/* Where one row begins in each array, and its statistics once they are known.
+ * `sum` and `residual` are not used where there is no residual. */
 template <typename T> struct norm_row {
     T *out, *sum;
     const T *inp, *residual;
+    int width; /* C, or 0 for a thread that has no row */
+    float mean, rstd;
 };
 
-/* Normalises one row, of `width` values here, and sets its mean and 1 /
- * standard deviation. Returns the maximum of `most` and the magnitudes of the
- * output if amax is wanted. */
+/* Normalises one row of n, and sets its mean and rstd. The normalised values
+ * are those of the sum as it was rounded. Returns the maximum of `most` and the
+ * magnitudes of the output, if n.amax is wanted. */
 template <typename T, int V, int HELD, bool rms>
 static __device__ inline unsigned
-normalize_row(float *mu, float *r, const norm_row<T> &row, const T *gamma,
-              const T *beta, float eps, bool amax, unsigned most, int width,
-              int C, float *shared)
+normalize_row(norm_row<T> &row, const struct plait_norm_forward &n,
+              unsigned most, float *shared)
 {
     const T *whole = row.residual != NULL ? row.sum : row.inp;
+    const T *gamma = (const T *)n.gamma, *beta = (const T *)n.beta;
+    const int C = (int)n.C, width = row.width;
+    float mean, rstd;
     alignas(16) T x[HELD], y[HELD];
     float total = 0, square = 0;
     auto load = [&](int at, int c) {
@@ -118,14 +122,14 @@ normalize_row(float *mu, float *r, const norm_row<T> &row, const T *gamma,
         for (int j = at; j < at + V; j++)
             total += to_float(x[j]);
     });
-    *mu = rms ? 0 : row_sum(total, shared) / C;
+    mean = rms ? 0 : row_sum(total, shared) / C;
     for_packs<V, HELD>(width, [&](int at, int c) {
         if (HELD == V)
             copy_values<T, V>(x, whole + c);
         for (int j = at; j < at + V; j++)
-            square += (to_float(x[j]) - *mu) * (to_float(x[j]) - *mu);
+            square += (to_float(x[j]) - mean) * (to_float(x[j]) - mean);
     });
-    *r = 1 / sqrtf(row_sum(square, shared) / C + eps);
+    rstd = 1 / sqrtf(row_sum(square, shared) / C + n.eps);
     for_packs<V, HELD>(width, [&](int at, int c) {
         float g[V], b[V] = {};
 
@@ -135,101 +139,76 @@ normalize_row(float *mu, float *r, const norm_row<T> &row, const T *gamma,
         if (!rms)
             load_values<T, V>(b, beta + c);
         for (int j = 0; j < V; j++)
-            g[j] = (to_float(x[at + j]) - *mu) * *r * g[j] + b[j];
+            g[j] = (to_float(x[at + j]) - mean) * rstd * g[j] + b[j];
         store_values<T, V>(row.out + c, g);
-        if (amax)
+        if (n.amax != NULL)
             most = larger<T, V>(most, g);
     });
+    row.mean = mean;
+    row.rstd = rstd;
     return most;
 }
 
-/* beta and mean are NULL for RMSNorm, amax if it is not wanted. */
+/* rms: n.mean is NULL. */
 template <typename T, int V, int HELD, bool rms>
 static __global__ void __launch_bounds__(threads, 3)
-    norm_kernel(T *out, float *mean, float *rstd, T *sum, const T *inp,
-                const T *residual, const T *gamma, const T *beta, float eps,
-                unsigned *amax, size_t N, int C)
+    norm_kernel(struct plait_norm_forward n)
 {
     __shared__ float shared[threads / 32];
     __shared__ unsigned mosts[32];
+    const int C = (int)n.C;
     unsigned most = 0;
 
-    for (size_t first = (size_t)blockIdx.x * blockDim.y; first < N;
+    for (size_t first = (size_t)blockIdx.x * blockDim.y; first < n.N;
          first += (size_t)gridDim.x * blockDim.y) {
-        size_t i = first + threadIdx.y;
-        norm_row<T> row = {out + i * C, sum + i * C, inp + i * C,
-                           residual != NULL ? residual + i * C : NULL};
-        float mu, r;
+        size_t i = first + threadIdx.y, at = i * C;
+        const T *residual = (const T *)n.residual;
+        norm_row<T> row = {
+            (T *)n.out + at, (T *)n.sum + at, (const T *)n.inp + at,
+            residual != NULL ? residual + at : NULL, i < n.N ? C : 0};
 
-        most = normalize_row<T, V, HELD, rms>(&mu, &r, row, gamma, beta, eps,
-                                              amax != NULL, most, i < N ? C : 0,
-                                              C, shared);
-        if (threadIdx.x == 0 && i < N) {
-            rstd[i] = r;
+        most = normalize_row<T, V, HELD, rms>(row, n, most, shared);
+        if (threadIdx.x == 0 && i < n.N) {
+            n.rstd[i] = row.rstd;
             if (!rms)
-                mean[i] = mu;
+                n.mean[i] = row.mean;
         }
     }
-    if (amax != NULL)
-        block_amax(amax, most, mosts);
+    if (n.amax != NULL)
+        block_amax(n.amax, most, mosts);
 }
 
-template <typename T, int V, int HELD, bool rms>
-static void
-norm_launch(struct plait_queue *q, void *out, float *mean, float *rstd,
-            void *sum, const void *inp, const void *residual, const void *gamma,
-            const void *beta, float eps, size_t N, size_t C, unsigned *amax)
+template <typename T, bool rms>
+static void norm_launch(struct plait_queue *q,
+                        const struct plait_norm_forward *n)
 {
-    dim3 block = block_for<T>(C);
-    size_t blocks = ceil_div(N, block.y);
+    bool packs = rows_aligned16<T>(n->out, n->C) && aligned16(n->inp) &&
+                 aligned16(n->sum) && aligned16(n->residual) &&
+                 aligned16(n->gamma) && aligned16(n->beta);
+    dim3 block = block_for<T>(n->C);
+    size_t blocks = ceil_div(n->N, block.y);
 
-    norm_kernel<T, V, HELD, rms>
-        <<<(unsigned)(blocks < 1 << 20 ? blocks : 1 << 20), block, 0,
-           q->stream>>>((T *)out, mean, rstd, (T *)sum, (const T *)inp,
-                        (const T *)residual, (const T *)gamma, (const T *)beta,
-                        eps, amax, N, (int)C);
-}
-
-template <bool rms>
-static int
-norm_forward(struct plait_queue *q, const char *op, enum plait_dtype type,
-             void *out, float *mean, float *rstd, void *sum, const void *inp,
-             const void *residual, const void *gamma, const void *beta,
-             float eps, size_t N, size_t C, unsigned *amax)
-{
-    return cuda_launch(q, op, type, N * C, [&](auto zero) {
-        typedef decltype(zero) T;
-        bool packs = rows_aligned16<T>(out, C) && aligned16(inp) &&
-                     aligned16(sum) && aligned16(residual) &&
-                     aligned16(gamma) && aligned16(beta);
-
-        clear_amax(q, op, amax);
-        for_shape<T>(packs, C, [&](auto width, auto held) {
-            norm_launch<T, width.value, held.value, rms>(
-                q, out, mean, rstd, sum, inp, residual, gamma, beta, eps, N, C,
-                amax);
-        });
+    for_shape<T>(packs, n->C, [&](auto width, auto held) {
+        norm_kernel<T, width.value, held.value, rms>
+            <<<(unsigned)(blocks < 1 << 20 ? blocks : 1 << 20), block, 0,
+               q->stream>>>(*n);
     });
 }
 
-static int layernorm_forward(struct plait_queue *q, enum plait_dtype type,
-                             void *out, float *mean, float *rstd, void *sum,
-                             const void *inp, const void *residual,
-                             const void *gamma, const void *beta, float eps,
-                             size_t N, size_t C, uint32_t *amax)
+static int norm_forward(struct plait_queue *q,
+                        const struct plait_norm_forward *n)
 {
-    return norm_forward<false>(q, "layernorm_forward", type, out, mean, rstd,
-                               sum, inp, residual, gamma, beta, eps, N, C,
-                               amax);
-}
+    const char *op = "norm_forward";
 
-static int rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
-                           void *out, float *rstd, void *sum, const void *inp,
-                           const void *residual, const void *gamma, float eps,
-                           size_t N, size_t C, uint32_t *amax)
-{
-    return norm_forward<true>(q, "rmsnorm_forward", type, out, NULL, rstd, sum,
-                              inp, residual, gamma, NULL, eps, N, C, amax);
+    return cuda_launch(q, op, n->type, n->N * n->C, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        clear_amax(q, op, n->amax);
+        if (n->mean != NULL)
+            norm_launch<T, false>(q, n);
+        else
+            norm_launch<T, true>(q, n);
+    });
 }
 
 /* -- backward ------------------------------------------------------------ */
@@ -252,18 +231,19 @@ static __device__ inline void prefetch_row(const T *x, size_t i, int C)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(x + i * C + c));
 }
 
-/* Stores a block's sums to its row of part [gridDim.x, C]: the threads of each
- * y have theirs `apart` numbers behind those of the y before. */
+/* Stores the sums over a block to its row of part [gridDim.x, C]. `sums` has
+ * those of the threads with y = 0; those of each further y begin `stride`
+ * numbers later. */
 template <int V>
 static __device__ inline void leave_part(float *part, const float *sums,
-                                         size_t apart, int C)
+                                         size_t stride, int C)
 {
     for (int c = threadIdx.y * blockDim.x + threadIdx.x; c < C;
          c += blockDim.x * blockDim.y) {
         float total = 0;
 
         for (unsigned y = 0; y < blockDim.y; y++)
-            total += sums[y * apart + place<V>(c / V * V, c % V, C)];
+            total += sums[y * stride + place<V>(c / V * V, c % V, C)];
         part[(size_t)blockIdx.x * C + c] = total;
     }
 }
@@ -281,22 +261,34 @@ static constexpr int resident(bool rms, int capability)
     return rms || capability >= 100 ? 2 : 3;
 }
 
-/* The gradient dx of one row, of `width` values here, with h = (x - mu) * r and
+/* Where one row begins in each array, its statistics, and where the sums of
+ * these threads are in shared memory. */
+template <typename T> struct gradient_row {
+    T *dx;
+    const T *dout, *x;
+    int width; /* C, or 0 for a thread that has no row */
+    float mean, rstd;
+    float *dgamma, *dbeta;
+};
+
+/* The gradient dx of one row of n, with h = (x - mean) * rstd and
  * d = dout * gamma:
- *   dx = r * (d - mean(d) - h * mean(d h))   (RMSNorm: without mean(d))
- * Adds dout * h to dgamma and dout to dbeta, and returns the maximum of `most`
- * and the magnitudes of dx if amax is wanted. */
+ *   dx = rstd * (d - avg(d) - h * avg(d h))   (RMSNorm: without avg(d))
+ * Adds dout * h to dgamma and dout to dbeta. Returns the maximum of `most` and
+ * the magnitudes of dx, if n.amax is wanted. */
 template <typename T, int V, int HELD, bool rms>
 static __device__ inline unsigned
-row_gradient(T *dx, float *dgamma, float *dbeta, const T *dout, const T *x,
-             const T *gamma, float mu, float r, bool accumulate, bool amax,
-             unsigned most, int width, int C, float *shared)
+row_gradient(const gradient_row<T> &row, const struct plait_norm_backward &n,
+             unsigned most, float *shared)
 {
+    const int C = (int)n.C, width = row.width;
+    const T *gamma = (const T *)n.gamma;
+    const float mean = row.mean, rstd = row.rstd;
     alignas(16) T xs[HELD], ds[HELD];
     float m1 = 0, m2 = 0;
     auto load = [&](int at, int c) {
-        copy_values<T, V>(xs + at, x + c);
-        copy_values<T, V>(ds + at, dout + c);
+        copy_values<T, V>(xs + at, row.x + c);
+        copy_values<T, V>(ds + at, row.dout + c);
     };
 
     if (HELD > V)
@@ -308,12 +300,12 @@ row_gradient(T *dx, float *dgamma, float *dbeta, const T *dout, const T *x,
             load(at, c);
         load_values<T, V>(g, gamma + c);
         for (int j = 0; j < V; j++) {
-            float h = (to_float(xs[at + j]) - mu) * r;
+            float h = (to_float(xs[at + j]) - mean) * rstd;
             float d = to_float(ds[at + j]);
 
-            dgamma[place<V>(c, j, C)] += d * h;
+            row.dgamma[place<V>(c, j, C)] += d * h;
             if (!rms)
-                dbeta[place<V>(c, j, C)] += d;
+                row.dbeta[place<V>(c, j, C)] += d;
             m1 += d * g[j];
             m2 += d * g[j] * h;
         }
@@ -326,62 +318,69 @@ row_gradient(T *dx, float *dgamma, float *dbeta, const T *dout, const T *x,
         if (HELD == V)
             load(at, c);
         load_values<T, V>(g, gamma + c);
-        if (accumulate)
-            load_values<T, V>(old, dx + c);
+        if (n.accumulate)
+            load_values<T, V>(old, row.dx + c);
         for (int j = 0; j < V; j++) {
-            float h = (to_float(xs[at + j]) - mu) * r;
+            float h = (to_float(xs[at + j]) - mean) * rstd;
 
-            old[j] += r * (to_float(ds[at + j]) * g[j] - m1 - h * m2);
+            old[j] += rstd * (to_float(ds[at + j]) * g[j] - m1 - h * m2);
         }
-        store_values<T, V>(dx + c, old);
-        if (amax)
+        store_values<T, V>(row.dx + c, old);
+        if (n.amax != NULL)
             most = larger<T, V>(most, old);
     });
     return most;
 }
 
-/* dgamma = sum of dout * h, dbeta = sum of dout over the rows: each y of a
+/* rms: n.mean is NULL.
+ * dgamma = sum of dout * h, dbeta = sum of dout over the rows: each y of a
  * block has the sums of its rows in shared memory, of dgamma [C] and, but for
  * RMSNorm, dbeta [C]. */
 template <typename T, int V, int HELD, bool rms>
 static __global__ void __launch_bounds__(threads, resident(rms, CAPABILITY))
-    norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
-                         const T *gamma, const float *mean, const float *rstd,
-                         bool accumulate, unsigned *amax, size_t N, int C)
+    norm_gradient_kernel(struct plait_norm_backward n, float *part)
 {
     extern __shared__ __align__(16) float sums[];
     __shared__ float shared[threads / 32];
     __shared__ unsigned mosts[32];
-    size_t apart = (rms ? 1 : 2) * (size_t)C;
-    float *dgamma = sums + threadIdx.y * apart, *dbeta = dgamma + C;
+    const int C = (int)n.C;
+    size_t stride = (rms ? 1 : 2) * (size_t)C; /* of a y to the next */
+    float *dgamma = sums + threadIdx.y * stride, *dbeta = dgamma + C;
     size_t step = (size_t)gridDim.x * blockDim.y;
+    const T *dout = (const T *)n.dout, *x = (const T *)n.x;
+    T *dx = (T *)n.dx;
     unsigned most = 0;
 
-    for (int c = threadIdx.x; c < (int)apart; c += blockDim.x)
+    for (int c = threadIdx.x; c < (int)stride; c += blockDim.x)
         dgamma[c] = 0; /* and dbeta, which follows */
     __syncthreads();
-    for (size_t first = (size_t)blockIdx.x * blockDim.y; first < N;
+    for (size_t first = (size_t)blockIdx.x * blockDim.y; first < n.N;
          first += step) {
-        size_t i = first + threadIdx.y;
-        bool there = i < N;
+        size_t i = first + threadIdx.y, at = i * C;
+        bool there = i < n.N;
+        gradient_row<T> row = {dx + at,
+                               dout + at,
+                               x + at,
+                               there ? C : 0,
+                               rms || !there ? 0 : n.mean[i],
+                               there ? n.rstd[i] : 0,
+                               dgamma,
+                               dbeta};
 
-        if (i + step < N) {
+        if (i + step < n.N) {
             prefetch_row(x, i + step, C);
             prefetch_row(dout, i + step, C);
-            if (accumulate)
+            if (n.accumulate)
                 prefetch_row(dx, i + step, C);
         }
-        most = row_gradient<T, V, HELD, rms>(
-            dx + i * C, dgamma, dbeta, dout + i * C, x + i * C, gamma,
-            rms || !there ? 0 : mean[i], there ? rstd[i] : 0, accumulate,
-            amax != NULL, most, there ? C : 0, C, shared);
+        most = row_gradient<T, V, HELD, rms>(row, n, most, shared);
     }
-    if (amax != NULL)
-        block_amax(amax, most, mosts);
+    if (n.amax != NULL)
+        block_amax(n.amax, most, mosts);
     __syncthreads();
-    leave_part<V>(part, sums, apart, C);
+    leave_part<V>(part, sums, stride, C);
     if (!rms)
-        leave_part<V>(part + (size_t)gridDim.x * C, sums + C, apart, C);
+        leave_part<V>(part + (size_t)gridDim.x * C, sums + C, stride, C);
 }
 
 /* As many blocks as run at a time, since each leaves a row of partial sums. */
@@ -396,16 +395,12 @@ static size_t blocks_at_once(const struct plait_queue *q, size_t smem, int most)
 
 template <typename T, int V, int HELD, bool rms>
 static void norm_gradient_launch(struct plait_queue *q, const char *op,
-                                 void *dx, float *dgamma, float *dbeta,
-                                 const void *dout, const void *x,
-                                 const void *gamma, const float *mean,
-                                 const float *rstd, int accumulate, size_t N,
-                                 size_t C, unsigned *amax)
+                                 const struct plait_norm_backward *n)
 {
-    dim3 block = block_for<T>(C);
-    size_t smem = (rms ? 1 : 2) * block.y * C * sizeof(float);
+    dim3 block = block_for<T>(n->C);
+    size_t smem = (rms ? 1 : 2) * block.y * n->C * sizeof(float);
     size_t most = blocks_at_once(q, smem, resident(rms, q->dev->capability));
-    size_t all = ceil_div(N, block.y);
+    size_t all = ceil_div(n->N, block.y);
     unsigned blocks = (unsigned)(all < most ? all : most);
     float *part;
 
@@ -415,63 +410,38 @@ static void norm_gradient_launch(struct plait_queue *q, const char *op,
                           (const void *)norm_gradient_kernel<T, V, HELD, rms>,
                           smem + 256) != 0)
         return;
-    part = (float *)cuda_scratch(q, 2 * blocks * C * sizeof(*part));
+    part = (float *)cuda_scratch(q, 2 * blocks * n->C * sizeof(*part));
     if (part == NULL)
         return;
-    norm_gradient_kernel<T, V, HELD, rms><<<blocks, block, smem, q->stream>>>(
-        (T *)dx, part, (const T *)dout, (const T *)x, (const T *)gamma, mean,
-        rstd, accumulate != 0, amax, N, (int)C);
-    cuda_sum_rows(q, dgamma, rms ? NULL : dbeta, part, blocks, C);
+    norm_gradient_kernel<T, V, HELD, rms>
+        <<<blocks, block, smem, q->stream>>>(*n, part);
+    cuda_sum_rows(q, n->dgamma, rms ? NULL : n->dbeta, part, blocks, n->C);
 }
 
-template <bool rms>
-static int norm_backward(struct plait_queue *q, const char *op,
-                         enum plait_dtype type, void *dx, float *dgamma,
-                         float *dbeta, const void *dout, const void *x,
-                         const void *gamma, const float *mean,
-                         const float *rstd, int accumulate, size_t N, size_t C,
-                         unsigned *amax)
+static int norm_backward(struct plait_queue *q,
+                         const struct plait_norm_backward *n)
 {
-    return cuda_launch(q, op, type, N * C, [&](auto zero) {
-        typedef decltype(zero) T;
-        bool packs = rows_aligned16<T>(dx, C) && aligned16(dout) &&
-                     aligned16(x) && aligned16(gamma);
+    const char *op = "norm_backward";
 
-        clear_amax(q, op, amax);
-        for_shape<T>(packs, C, [&](auto width, auto held) {
-            norm_gradient_launch<T, width.value, held.value, rms>(
-                q, op, dx, dgamma, dbeta, dout, x, gamma, mean, rstd,
-                accumulate, N, C, amax);
+    return cuda_launch(q, op, n->type, n->N * n->C, [&](auto zero) {
+        typedef decltype(zero) T;
+        bool packs = rows_aligned16<T>(n->dx, n->C) && aligned16(n->dout) &&
+                     aligned16(n->x) && aligned16(n->gamma);
+
+        clear_amax(q, op, n->amax);
+        for_shape<T>(packs, n->C, [&](auto width, auto held) {
+            if (n->mean != NULL)
+                norm_gradient_launch<T, width.value, held.value, false>(q, op,
+                                                                        n);
+            else
+                norm_gradient_launch<T, width.value, held.value, true>(q, op,
+                                                                       n);
         });
     });
 }
 
-static int layernorm_backward(struct plait_queue *q, enum plait_dtype type,
-                              void *dx, float *dgamma, float *dbeta,
-                              const void *dout, const void *x,
-                              const void *gamma, const float *mean,
-                              const float *rstd, int accumulate, size_t N,
-                              size_t C, uint32_t *amax)
-{
-    return norm_backward<false>(q, "layernorm_backward", type, dx, dgamma,
-                                dbeta, dout, x, gamma, mean, rstd, accumulate,
-                                N, C, amax);
-}
-
-static int rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
-                            void *dx, float *dgamma, const void *dout,
-                            const void *x, const void *gamma, const float *rstd,
-                            int accumulate, size_t N, size_t C, uint32_t *amax)
-{
-    return norm_backward<true>(q, "rmsnorm_backward", type, dx, dgamma, NULL,
-                               dout, x, gamma, NULL, rstd, accumulate, N, C,
-                               amax);
-}
-
 void cuda_norm_ops(struct plait_ops *ops)
 {
-    ops->layernorm_forward = layernorm_forward;
-    ops->layernorm_backward = layernorm_backward;
-    ops->rmsnorm_forward = rmsnorm_forward;
-    ops->rmsnorm_backward = rmsnorm_backward;
+    ops->norm_forward = norm_forward;
+    ops->norm_backward = norm_backward;
 }

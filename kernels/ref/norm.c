@@ -1,141 +1,116 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* LayerNorm and RMSNorm. A norm without a mean is RMSNorm: its formulas are
+ * those of LayerNorm with a mean of 0 and without beta. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
 
 /* What is normalised: inp, or the stored (rounded) sum inp + residual. */
-static const void *norm_input(enum plait_dtype type, void *sum, const void *inp,
-                              const void *residual, size_t n)
+static const void *norm_input(const struct plait_norm_forward *n)
 {
-    if (residual == NULL)
-        return inp;
-    ref_add(NULL, type, sum, inp, residual, n);
-    return sum;
+    if (n->residual == NULL)
+        return n->inp;
+    ref_add(NULL, n->type, n->sum, n->inp, n->residual, n->N * n->C);
+    return n->sum;
 }
 
-int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
-                          void *out, float *mean, float *rstd, void *sum,
-                          const void *inp, const void *residual,
-                          const void *gamma, const void *beta, float eps,
-                          size_t N, size_t C, uint32_t *amax)
+/* `x` is the whole array that is normalised. */
+static void forward_row(const struct plait_norm_forward *n, const void *x,
+                        size_t i)
 {
-    const void *x = norm_input(type, sum, inp, residual, N * C);
+    size_t C = n->C, at = i * C;
+    double mu = 0, var = 0, r;
 
-    for (size_t i = 0; i < N; i++) {
-        double mu = 0, var = 0, r;
+    for (size_t c = 0; n->mean != NULL && c < C; c++)
+        mu += ref_get(n->type, x, at + c);
+    mu /= (double)C;
+    for (size_t c = 0; c < C; c++) {
+        double d = ref_get(n->type, x, at + c) - mu;
 
-        for (size_t c = 0; c < C; c++)
-            mu += ref_get(type, x, i * C + c);
-        mu /= (double)C;
-        for (size_t c = 0; c < C; c++) {
-            double d = ref_get(type, x, i * C + c) - mu;
-
-            var += d * d;
-        }
-        r = 1 / sqrt(var / (double)C + eps);
-        for (size_t c = 0; c < C; c++)
-            ref_put(type, out, i * C + c,
-                    (ref_get(type, x, i * C + c) - mu) * r *
-                            ref_get(type, gamma, c) +
-                        ref_get(type, beta, c));
-        mean[i] = (float)mu;
-        rstd[i] = (float)r;
+        var += d * d;
     }
-    return ref_fp8_amax(q, amax, out, N * C);
+    r = 1 / sqrt(var / (double)C + n->eps);
+    for (size_t c = 0; c < C; c++) {
+        double y = (ref_get(n->type, x, at + c) - mu) * r *
+                   ref_get(n->type, n->gamma, c);
+
+        if (n->mean != NULL)
+            y += ref_get(n->type, n->beta, c);
+        ref_put(n->type, n->out, at + c, y);
+    }
+    if (n->mean != NULL)
+        n->mean[i] = (float)mu;
+    n->rstd[i] = (float)r;
+}
+
+int ref_norm_forward(struct plait_queue *q, const struct plait_norm_forward *n)
+{
+    const void *x = norm_input(n);
+
+    for (size_t i = 0; i < n->N; i++)
+        forward_row(n, x, i);
+    return ref_fp8_amax(q, n->amax, n->out, n->N * n->C);
+}
+
+static double mean_of(const struct plait_norm_backward *n, size_t i)
+{
+    return n->mean != NULL ? n->mean[i] : 0;
 }
 
 /* dx of one row of out = (x - mean) * rstd * gamma, given xhat = (x - mean)
  * * rstd: with g = dout * gamma, rstd * (g - m - xhat * avg(g xhat)), where m
  * is avg(g), or 0 where no mean was subtracted. */
-static void norm_backward_row(enum plait_dtype type, void *dx, const void *dout,
-                              const void *x, const void *gamma, double mean,
-                              double rstd, int centred, int accumulate,
-                              size_t at, size_t C)
+static void backward_row(const struct plait_norm_backward *n, size_t i)
 {
-    double sum_g = 0, sum_gx = 0;
+    double sum_g = 0, sum_gx = 0, mean = mean_of(n, i), rstd = n->rstd[i];
+    size_t C = n->C, at = i * C;
 
     for (size_t c = 0; c < C; c++) {
-        double g = ref_get(type, dout, at + c) * ref_get(type, gamma, c);
+        double g =
+            ref_get(n->type, n->dout, at + c) * ref_get(n->type, n->gamma, c);
 
         sum_g += g;
-        sum_gx += g * (ref_get(type, x, at + c) - mean) * rstd;
+        sum_gx += g * (ref_get(n->type, n->x, at + c) - mean) * rstd;
     }
-    if (!centred)
+    if (n->mean == NULL)
         sum_g = 0;
     for (size_t c = 0; c < C; c++) {
-        double g = ref_get(type, dout, at + c) * ref_get(type, gamma, c);
-        double xhat = (ref_get(type, x, at + c) - mean) * rstd;
+        double g =
+            ref_get(n->type, n->dout, at + c) * ref_get(n->type, n->gamma, c);
+        double xhat = (ref_get(n->type, n->x, at + c) - mean) * rstd;
         double d = rstd * (g - sum_g / (double)C - xhat * sum_gx / (double)C);
 
-        if (accumulate)
-            d += ref_get(type, dx, at + c);
-        ref_put(type, dx, at + c, d);
+        if (n->accumulate)
+            d += ref_get(n->type, n->dx, at + c);
+        ref_put(n->type, n->dx, at + c, d);
     }
 }
 
-int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
-                           void *dx, float *dgamma, float *dbeta,
-                           const void *dout, const void *x, const void *gamma,
-                           const float *mean, const float *rstd, int accumulate,
-                           size_t N, size_t C, uint32_t *amax)
+static void backward_column(const struct plait_norm_backward *n, size_t c)
 {
-    for (size_t c = 0; c < C; c++) {
-        double dg = dgamma[c], db = dbeta[c];
+    double dgamma = n->dgamma[c], dbeta = 0;
 
-        for (size_t i = 0; i < N; i++) {
-            double d = ref_get(type, dout, i * C + c);
+    if (n->mean != NULL)
+        dbeta = n->dbeta[c];
+    for (size_t i = 0; i < n->N; i++) {
+        size_t at = i * n->C + c;
+        double d = ref_get(n->type, n->dout, at);
 
-            dg += d * (ref_get(type, x, i * C + c) - mean[i]) * rstd[i];
-            db += d;
-        }
-        dgamma[c] = (float)dg;
-        dbeta[c] = (float)db;
+        dgamma += d * (ref_get(n->type, n->x, at) - mean_of(n, i)) * n->rstd[i];
+        dbeta += d;
     }
-    for (size_t i = 0; i < N; i++)
-        norm_backward_row(type, dx, dout, x, gamma, mean[i], rstd[i], 1,
-                          accumulate, i * C, C);
-    return ref_fp8_amax(q, amax, dx, N * C);
+    n->dgamma[c] = (float)dgamma;
+    if (n->mean != NULL)
+        n->dbeta[c] = (float)dbeta;
 }
 
-int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                        float *rstd, void *sum, const void *inp,
-                        const void *residual, const void *gamma, float eps,
-                        size_t N, size_t C, uint32_t *amax)
+int ref_norm_backward(struct plait_queue *q,
+                      const struct plait_norm_backward *n)
 {
-    const void *x = norm_input(type, sum, inp, residual, N * C);
-
-    for (size_t i = 0; i < N; i++) {
-        double squares = 0, r;
-
-        for (size_t c = 0; c < C; c++) {
-            double v = ref_get(type, x, i * C + c);
-
-            squares += v * v;
-        }
-        r = 1 / sqrt(squares / (double)C + eps);
-        for (size_t c = 0; c < C; c++)
-            ref_put(type, out, i * C + c,
-                    ref_get(type, x, i * C + c) * r * ref_get(type, gamma, c));
-        rstd[i] = (float)r;
-    }
-    return ref_fp8_amax(q, amax, out, N * C);
-}
-
-int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type, void *dx,
-                         float *dgamma, const void *dout, const void *x,
-                         const void *gamma, const float *rstd, int accumulate,
-                         size_t N, size_t C, uint32_t *amax)
-{
-    for (size_t c = 0; c < C; c++) {
-        double dg = dgamma[c];
-
-        for (size_t i = 0; i < N; i++)
-            dg += ref_get(type, dout, i * C + c) * ref_get(type, x, i * C + c) *
-                  rstd[i];
-        dgamma[c] = (float)dg;
-    }
-    for (size_t i = 0; i < N; i++)
-        norm_backward_row(type, dx, dout, x, gamma, 0, rstd[i], 0, accumulate,
-                          i * C, C);
-    return ref_fp8_amax(q, amax, dx, N * C);
+    /* The sums come first, because dx may overwrite dout. */
+    for (size_t c = 0; c < n->C; c++)
+        backward_column(n, c);
+    for (size_t i = 0; i < n->N; i++)
+        backward_row(n, i);
+    return ref_fp8_amax(q, n->amax, n->dx, n->N * n->C);
 }

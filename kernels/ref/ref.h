@@ -109,24 +109,9 @@ int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
                         void *dinp, const void *dout, const void *inp, size_t N,
                         size_t F, uint32_t *amax);
 
-int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
-                          void *out, float *mean, float *rstd, void *sum,
-                          const void *inp, const void *residual,
-                          const void *gamma, const void *beta, float eps,
-                          size_t N, size_t C, uint32_t *amax);
-int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
-                           void *dx, float *dgamma, float *dbeta,
-                           const void *dout, const void *x, const void *gamma,
-                           const float *mean, const float *rstd, int accumulate,
-                           size_t N, size_t C, uint32_t *amax);
-int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                        float *rstd, void *sum, const void *inp,
-                        const void *residual, const void *gamma, float eps,
-                        size_t N, size_t C, uint32_t *amax);
-int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type, void *dx,
-                         float *dgamma, const void *dout, const void *x,
-                         const void *gamma, const float *rstd, int accumulate,
-                         size_t N, size_t C, uint32_t *amax);
+int ref_norm_forward(struct plait_queue *q, const struct plait_norm_forward *n);
+int ref_norm_backward(struct plait_queue *q,
+                      const struct plait_norm_backward *n);
 
 int ref_embedding_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, const int32_t *tokens, const void *wte,

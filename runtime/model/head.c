@@ -149,13 +149,18 @@ static int final_norm(const struct plait_work *w, const struct plait_block *b,
 {
     size_t bytes = w->shape->n * w->d->hidden * plait_dtype_size(w->type);
     struct plait_scratch *s = w->scratch;
+    struct plait_norm_forward norm = {.out = s->hn,
+                                      .mean = s->hmean,
+                                      .rstd = s->hrstd,
+                                      .sum = s->hx,
+                                      .inp = delta ? x : s->hx,
+                                      .residual = delta};
 
     /* Backward reads the norm's input from hx, where the norm stores it only if
      * there is a delta. */
     if (!delta && w->ops->copy(w->q, s->hx, x, bytes) < 0)
         return -1;
-    if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn, s->hmean,
-                           s->hrstd, s->hx, delta ? x : s->hx, delta, NULL) < 0)
+    if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, &norm) < 0)
         return -1;
     t->sums = 0;
     return plait_tp_all_gather(&w->tp, s->hn, s->full, w->stream, normed,
@@ -190,9 +195,13 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
     if (plait_tp_wait(&w->tp, t.sum) < 0)
         return -1;
     return plait_norm_backward(
-        w, b->region, b->norm, b->norm_bias, w->slot->dhead,
-        plait_tp_reduce_output(&w->tp, s->part, s->local), s->hx, s->hmean,
-        s->hrstd, false, NULL);
+        w, b->region, b->norm, b->norm_bias,
+        &(struct plait_norm_backward){
+            .dx = w->slot->dhead,
+            .dout = plait_tp_reduce_output(&w->tp, s->part, s->local),
+            .x = s->hx,
+            .mean = s->hmean,
+            .rstd = s->hrstd});
 }
 
 /* -- the logits themselves ----------------------------------------------------

@@ -381,17 +381,22 @@ static inline const int32_t *plait_starts_at(const struct plait_work *w,
 double plait_begin_part(const struct plait_work *w);
 int plait_end_part(const struct plait_work *w, enum plait_model_part part,
                    double start, int rc);
-/* The family's norm. If delta is not NULL, x = inp + delta is stored to `x`
- * first; else x is inp. Rows are those of the stream. *amax = the largest
- * magnitude of out or dx (NULL: not wanted). */
+/* The family's norm, LayerNorm or RMSNorm, of the rows of the stream. The
+ * caller fills in which arrays (mean too, which RMSNorm does not use) and, for
+ * the backward, whether it accumulates; these functions add the weights at
+ * `gamma` and `beta` of the region, the sizes, the type and eps. */
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
-                       size_t beta, void *out, float *mean, float *rstd,
-                       void *x, const void *inp, const void *delta,
-                       uint32_t *amax);
+                       size_t beta, const struct plait_norm_forward *norm);
 int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
-                        size_t beta, void *dx, const void *dout, const void *x,
-                        const float *mean, const float *rstd, bool accumulate,
-                        uint32_t *amax);
+                        size_t beta, const struct plait_norm_backward *norm);
+/* The two norms of a layer: of x + delta, which is stored as the norm's input,
+ * or of x where delta is NULL. */
+int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
+                     const struct plait_activations *a, const void *x,
+                     const void *delta, uint32_t *amax);
+int plait_second_norm(const struct plait_work *w, const struct plait_block *b,
+                      const struct plait_activations *a, const void *x,
+                      const void *delta, uint32_t *amax);
 /* The layers' linears, in the run's precision; shapes as in the ops. bias is
  * the value, or the offset of its gradient. */
 int plait_linear_forward(const struct plait_work *w,

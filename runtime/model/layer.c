@@ -174,15 +174,13 @@ static int inner_forward(const struct plait_work *w,
     size_t stream = w->shape->n * w->d->hidden;
     const void *out;
 
-    if (plait_norm_forward(w, b->region, b->norm1, b->norm1_bias, a->n1,
-                           a->mean1, a->rstd1, a->x1, x, delta,
-                           plait_amax_at(w, a, PLAIT_AMAX_N1)) < 0 ||
+    if (plait_first_norm(w, b, a, x, delta,
+                         plait_amax_at(w, a, PLAIT_AMAX_N1)) < 0 ||
         plait_show(w, "the input", a->x1, stream) < 0 ||
         plait_show(w, "the first norm", a->n1, stream) < 0 ||
         attention_forward(w, b, a, &out) < 0 ||
-        plait_norm_forward(w, b->region, b->norm2, b->norm2_bias, a->n2,
-                           a->mean2, a->rstd2, a->x2, a->x1, out,
-                           plait_amax_at(w, a, PLAIT_AMAX_N2)) < 0 ||
+        plait_second_norm(w, b, a, a->x1, out,
+                          plait_amax_at(w, a, PLAIT_AMAX_N2)) < 0 ||
         plait_show(w, "the second norm", a->n2, stream) < 0 ||
         up_forward(w, b, a) < 0)
         return -1;
@@ -376,9 +374,15 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
         rc = dense_backward(w, b, a, s, dx, half, &dn2);
     if (rc < 0)
         return -1;
-    return plait_norm_backward(w, b->region, b->norm2, b->norm2_bias, dx, dn2,
-                               a->x2, a->mean2, a->rstd2, true,
-                               plait_gradient_amax(w));
+    return plait_norm_backward(
+        w, b->region, b->norm2, b->norm2_bias,
+        &(struct plait_norm_backward){.dx = dx,
+                                      .accumulate = 1,
+                                      .dout = dn2,
+                                      .x = a->x2,
+                                      .mean = a->mean2,
+                                      .rstd = a->rstd2,
+                                      .amax = plait_gradient_amax(w)});
 }
 
 static int attention_backward(const struct plait_work *w,
@@ -403,9 +407,15 @@ static int attention_backward(const struct plait_work *w,
         column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, half, &dn1) <
             0)
         return -1;
-    return plait_norm_backward(w, b->region, b->norm1, b->norm1_bias, dx, dn1,
-                               a->x1, a->mean1, a->rstd1, true,
-                               plait_gradient_amax(w));
+    return plait_norm_backward(
+        w, b->region, b->norm1, b->norm1_bias,
+        &(struct plait_norm_backward){.dx = dx,
+                                      .accumulate = 1,
+                                      .dout = dn1,
+                                      .x = a->x1,
+                                      .mean = a->mean1,
+                                      .rstd = a->rstd1,
+                                      .amax = plait_gradient_amax(w)});
 }
 
 int plait_layer_backward(const struct plait_work *w,

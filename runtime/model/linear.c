@@ -33,41 +33,65 @@ static int end_product(const struct plait_work *w, double start, int rc)
 /* Small ops that layers and head share. */
 
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
-                       size_t beta, void *out, float *mean, float *rstd,
-                       void *x, const void *inp, const void *delta,
-                       uint32_t *amax)
+                       size_t beta, const struct plait_norm_forward *norm)
 {
-    float eps = w->model->config->model.norm_eps;
-    const void *g = plait_weight_at(w, region, gamma);
+    struct plait_norm_forward n = *norm;
 
-    /* The sum goes to x: delta is the op's "inp", the stream its residual. */
-    if (!delta) {
-        delta = inp;
-        inp = NULL;
-    }
+    n.type = w->type;
+    n.gamma = plait_weight_at(w, region, gamma);
     if (w->d->gated)
-        return w->ops->rmsnorm_forward(w->q, w->type, out, rstd, x, delta, inp,
-                                       g, eps, w->shape->n, w->d->hidden, amax);
-    return w->ops->layernorm_forward(w->q, w->type, out, mean, rstd, x, delta,
-                                     inp, g, plait_weight_at(w, region, beta),
-                                     eps, w->shape->n, w->d->hidden, amax);
+        n.mean = NULL;
+    else
+        n.beta = plait_weight_at(w, region, beta);
+    n.eps = w->model->config->model.norm_eps;
+    n.N = w->shape->n;
+    n.C = w->d->hidden;
+    return w->ops->norm_forward(w->q, &n);
+}
+
+int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
+                     const struct plait_activations *a, const void *x,
+                     const void *delta, uint32_t *amax)
+{
+    return plait_norm_forward(w, b->region, b->norm1, b->norm1_bias,
+                              &(struct plait_norm_forward){.out = a->n1,
+                                                           .mean = a->mean1,
+                                                           .rstd = a->rstd1,
+                                                           .sum = a->x1,
+                                                           .inp = x,
+                                                           .residual = delta,
+                                                           .amax = amax});
+}
+
+int plait_second_norm(const struct plait_work *w, const struct plait_block *b,
+                      const struct plait_activations *a, const void *x,
+                      const void *delta, uint32_t *amax)
+{
+    return plait_norm_forward(w, b->region, b->norm2, b->norm2_bias,
+                              &(struct plait_norm_forward){.out = a->n2,
+                                                           .mean = a->mean2,
+                                                           .rstd = a->rstd2,
+                                                           .sum = a->x2,
+                                                           .inp = x,
+                                                           .residual = delta,
+                                                           .amax = amax});
 }
 
 int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
-                        size_t beta, void *dx, const void *dout, const void *x,
-                        const float *mean, const float *rstd, bool accumulate,
-                        uint32_t *amax)
+                        size_t beta, const struct plait_norm_backward *norm)
 {
-    const void *g = plait_weight_at(w, region, gamma);
-    float *dgamma = plait_grad_at(w, region, gamma);
+    struct plait_norm_backward n = *norm;
 
+    n.type = w->type;
+    n.gamma = plait_weight_at(w, region, gamma);
+    n.dgamma = plait_grad_at(w, region, gamma);
     if (w->d->gated)
-        return w->ops->rmsnorm_backward(w->q, w->type, dx, dgamma, dout, x, g,
-                                        rstd, accumulate, w->shape->n,
-                                        w->d->hidden, amax);
-    return w->ops->layernorm_backward(
-        w->q, w->type, dx, dgamma, plait_grad_at(w, region, beta), dout, x, g,
-        mean, rstd, accumulate, w->shape->n, w->d->hidden, amax);
+        n.mean = NULL;
+    else
+        n.dbeta = plait_grad_at(w, region, beta);
+    n.N = w->shape->n;
+    n.C = w->d->hidden;
+    return w->ops->norm_backward(w->q, &n);
 }
 
 int plait_linear_forward(const struct plait_work *w,

@@ -52,19 +52,24 @@ int plait_qk_norm_forward(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_activations *a)
 {
-    float eps = w->model->config->model.norm_eps;
     void *normed = w->scratch->normed;
     struct heads heads[2];
 
     describe_heads(w, b, a, heads);
     for (int i = 0; w->d->qk_norm && i < 2; i++) {
         const struct heads *h = &heads[i];
+        struct plait_norm_forward norm = {
+            .type = w->type,
+            .out = normed,
+            .rstd = h->rstd,
+            .inp = h->x,
+            .gamma = plait_weight_at(w, b->region, h->gamma),
+            .eps = w->model->config->model.norm_eps,
+            .N = w->shape->N * h->n,
+            .C = w->d->head_dim};
 
         if (take_out(w, h, h->x, a->qkv) < 0 ||
-            w->ops->rmsnorm_forward(
-                w->q, w->type, normed, h->rstd, NULL, h->x, NULL,
-                plait_weight_at(w, b->region, h->gamma), eps,
-                w->shape->N * h->n, w->d->head_dim, NULL) < 0 ||
+            w->ops->norm_forward(w->q, &norm) < 0 ||
             put_back(w, h, a->qkv, normed) < 0)
             return -1;
     }
@@ -81,12 +86,19 @@ int plait_qk_norm_backward(const struct plait_work *w,
     describe_heads(w, b, a, heads);
     for (int i = 0; w->d->qk_norm && i < 2; i++) {
         const struct heads *h = &heads[i];
+        struct plait_norm_backward norm = {
+            .type = w->type,
+            .dx = dx,
+            .dgamma = plait_grad_at(w, b->region, h->gamma),
+            .dout = dx,
+            .x = h->x,
+            .gamma = plait_weight_at(w, b->region, h->gamma),
+            .rstd = h->rstd,
+            .N = w->shape->N * h->n,
+            .C = w->d->head_dim};
 
         if (take_out(w, h, dx, dqkv) < 0 ||
-            w->ops->rmsnorm_backward(
-                w->q, w->type, dx, plait_grad_at(w, b->region, h->gamma), dx,
-                h->x, plait_weight_at(w, b->region, h->gamma), h->rstd, 0,
-                w->shape->N * h->n, w->d->head_dim, NULL) < 0 ||
+            w->ops->norm_backward(w->q, &norm) < 0 ||
             put_back(w, h, dqkv, dx) < 0)
             return -1;
     }

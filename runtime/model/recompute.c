@@ -17,10 +17,8 @@ int plait_layer_cheap_again(const struct plait_work *w,
      * deferred. */
     if (!(half & PLAIT_HALF_WEIGHT) && !w->d->experts)
         return 0;
-    if (plait_norm_forward(w, b->region, b->norm1, b->norm1_bias, a->n1,
-                           a->mean1, a->rstd1, a->x1, a->x1, NULL, NULL) < 0 ||
-        plait_norm_forward(w, b->region, b->norm2, b->norm2_bias, a->n2,
-                           a->mean2, a->rstd2, a->x2, a->x2, NULL, NULL) < 0)
+    if (plait_first_norm(w, b, a, a->x1, NULL, NULL) < 0 ||
+        plait_second_norm(w, b, a, a->x2, NULL, NULL) < 0)
         return -1;
     if (w->d->gated)
         return w->ops->swiglu_forward(w->q, w->type, a->act, a->pre, rows,

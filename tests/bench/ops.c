@@ -84,6 +84,40 @@ static void run_product(struct ops_bench *o, enum op op)
     }
 }
 
+/* OP_LAYERNORM, OP_LAYERNORM_BACKWARD */
+static void run_norm(struct ops_bench *o, enum op op)
+{
+    struct plait_norm_forward forward = {.type = o->type,
+                                         .out = o->a,
+                                         .mean = o->mean,
+                                         .rstd = o->rstd,
+                                         .sum = o->b,
+                                         .inp = o->b,
+                                         .residual = o->c,
+                                         .gamma = o->d,
+                                         .beta = o->d,
+                                         .eps = 1e-5f,
+                                         .N = N,
+                                         .C = C};
+    struct plait_norm_backward backward = {.type = o->type,
+                                           .dx = o->a,
+                                           .accumulate = 1,
+                                           .dgamma = o->f[0],
+                                           .dbeta = o->f[1],
+                                           .dout = o->b,
+                                           .x = o->c,
+                                           .gamma = o->d,
+                                           .mean = o->mean,
+                                           .rstd = o->rstd,
+                                           .N = N,
+                                           .C = C};
+
+    if (op == OP_LAYERNORM)
+        o->ops->norm_forward(o->q, &forward);
+    else
+        o->ops->norm_backward(o->q, &backward);
+}
+
 static void run_op(struct ops_bench *o, enum op op)
 {
     const struct plait_ops *ops = o->ops;
@@ -117,12 +151,8 @@ static void run_op(struct ops_bench *o, enum op op)
         ops->copy(o->q, o->a, o->b, (size_t)N * V * o->size);
         break;
     case OP_LAYERNORM:
-        ops->layernorm_forward(o->q, t, o->a, o->mean, o->rstd, o->b, o->b,
-                               o->c, o->d, o->d, 1e-5f, N, C, NULL);
-        break;
     case OP_LAYERNORM_BACKWARD:
-        ops->layernorm_backward(o->q, t, o->a, o->f[0], o->f[1], o->b, o->c,
-                                o->d, o->mean, o->rstd, 1, N, C, NULL);
+        run_norm(o, op);
         break;
     case OP_ATTENTION:
         ops->attention_forward(o->q, t, &a, o->a, o->lse, o->b, k, v);

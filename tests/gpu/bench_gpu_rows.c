@@ -57,33 +57,69 @@ static int run_linear_weight_bias(struct bench *b, const struct bench_shape *s)
 static int run_layernorm(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 4.0 * 2 * s->N * s->C;
-    return b->ops->layernorm_forward(b->q, BF16, b->x[0], b->f[0], b->f[1],
-                                     b->x[1], b->x[2], b->x[3], b->x[4],
-                                     b->x[5], 1e-5f, s->N, s->C, NULL);
+    return b->ops->norm_forward(
+        b->q, &(struct plait_norm_forward){.type = BF16,
+                                           .out = b->x[0],
+                                           .mean = b->f[0],
+                                           .rstd = b->f[1],
+                                           .sum = b->x[1],
+                                           .inp = b->x[2],
+                                           .residual = b->x[3],
+                                           .gamma = b->x[4],
+                                           .beta = b->x[5],
+                                           .eps = 1e-5f,
+                                           .N = s->N,
+                                           .C = s->C});
 }
 
 static int run_layernorm_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 4.0 * 2 * s->N * s->C;
-    return b->ops->layernorm_backward(b->q, BF16, b->x[0], b->f[0], b->f[1],
-                                      b->x[1], b->x[2], b->x[4], b->f[2],
-                                      b->f[3], 1, s->N, s->C, NULL);
+    return b->ops->norm_backward(
+        b->q, &(struct plait_norm_backward){.type = BF16,
+                                            .dx = b->x[0],
+                                            .accumulate = 1,
+                                            .dgamma = b->f[0],
+                                            .dbeta = b->f[1],
+                                            .dout = b->x[1],
+                                            .x = b->x[2],
+                                            .gamma = b->x[4],
+                                            .mean = b->f[2],
+                                            .rstd = b->f[3],
+                                            .N = s->N,
+                                            .C = s->C});
 }
 
 static int run_rmsnorm(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 4.0 * 2 * s->N * s->C;
-    return b->ops->rmsnorm_forward(b->q, BF16, b->x[0], b->f[1], b->x[1],
-                                   b->x[2], b->x[3], b->x[4], 1e-5f, s->N, s->C,
-                                   NULL);
+    return b->ops->norm_forward(
+        b->q, &(struct plait_norm_forward){.type = BF16,
+                                           .out = b->x[0],
+                                           .rstd = b->f[1],
+                                           .sum = b->x[1],
+                                           .inp = b->x[2],
+                                           .residual = b->x[3],
+                                           .gamma = b->x[4],
+                                           .eps = 1e-5f,
+                                           .N = s->N,
+                                           .C = s->C});
 }
 
 static int run_rmsnorm_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 4.0 * 2 * s->N * s->C;
-    return b->ops->rmsnorm_backward(b->q, BF16, b->x[0], b->f[0], b->x[1],
-                                    b->x[2], b->x[4], b->f[3], 1, s->N, s->C,
-                                    NULL);
+    return b->ops->norm_backward(
+        b->q, &(struct plait_norm_backward){.type = BF16,
+                                            .dx = b->x[0],
+                                            .accumulate = 1,
+                                            .dgamma = b->f[0],
+                                            .dout = b->x[1],
+                                            .x = b->x[2],
+                                            .gamma = b->x[4],
+                                            .rstd = b->f[3],
+                                            .N = s->N,
+                                            .C = s->C});
 }
 
 static int run_gelu_backward(struct bench *b, const struct bench_shape *s)

@@ -89,22 +89,42 @@ static void setup_norm_forward(struct trial *t, const int *s)
 
 static int call_layernorm_forward(struct trial_side *d, const int *s)
 {
-    return d->ops->layernorm_forward(
-               d->q, d->type, d->p[0], d->p[1], d->p[2], s[2] ? d->p[3] : NULL,
-               d->p[4], s[2] ? d->p[5] : NULL, d->p[6], d->p[7], 1e-5f,
-               (size_t)s[0], (size_t)s[1], amax_of(d, 8)) |
-           check_amax(d, 8, d->p[0], product(s, 2));
+    struct plait_norm_forward n = {.type = d->type,
+                                   .out = d->p[0],
+                                   .mean = d->p[1],
+                                   .rstd = d->p[2],
+                                   .sum = s[2] ? d->p[3] : NULL,
+                                   .inp = d->p[4],
+                                   .residual = s[2] ? d->p[5] : NULL,
+                                   .gamma = d->p[6],
+                                   .beta = d->p[7],
+                                   .eps = 1e-5f,
+                                   .N = (size_t)s[0],
+                                   .C = (size_t)s[1],
+                                   .amax = amax_of(d, 8)};
+
+    return d->ops->norm_forward(d->q, &n) |
+           check_amax(d, 8, n.out, product(s, 2));
 }
 
 /* The sum overwrites the residual, as in a residual stream. */
 static int call_rmsnorm_forward(struct trial_side *d, const int *s)
 {
     void *stream = s[2] ? d->p[5] : NULL;
+    struct plait_norm_forward n = {.type = d->type,
+                                   .out = d->p[0],
+                                   .rstd = d->p[2],
+                                   .sum = stream,
+                                   .inp = d->p[4],
+                                   .residual = stream,
+                                   .gamma = d->p[6],
+                                   .eps = 1e-6f,
+                                   .N = (size_t)s[0],
+                                   .C = (size_t)s[1],
+                                   .amax = amax_of(d, 8)};
 
-    return d->ops->rmsnorm_forward(d->q, d->type, d->p[0], d->p[2], stream,
-                                   d->p[4], stream, d->p[6], 1e-6f,
-                                   (size_t)s[0], (size_t)s[1], amax_of(d, 8)) |
-           check_amax(d, 8, d->p[0], product(s, 2));
+    return d->ops->norm_forward(d->q, &n) |
+           check_amax(d, 8, n.out, product(s, 2));
 }
 
 static void setup_norm_backward(struct trial *t, const int *s)
@@ -123,26 +143,55 @@ static void setup_norm_backward(struct trial *t, const int *s)
     rstd = trial_real(t, KIND_F32, N, 0.5, 2);
     setup_amax(t);
     if (s[3])
-        t->ref->layernorm_forward(t->ref_queue, t->type, t->array[0].host, mean,
-                                  rstd, NULL, x, NULL, gamma, gamma, 1e-5f, N,
-                                  C, NULL);
+        t->ref->norm_forward(
+            t->ref_queue, &(struct plait_norm_forward){.type = t->type,
+                                                       .out = t->array[0].host,
+                                                       .mean = mean,
+                                                       .rstd = rstd,
+                                                       .inp = x,
+                                                       .gamma = gamma,
+                                                       .beta = gamma,
+                                                       .eps = 1e-5f,
+                                                       .N = N,
+                                                       .C = C});
 }
 
 static int call_layernorm_backward(struct trial_side *d, const int *s)
 {
-    return d->ops->layernorm_backward(d->q, d->type, d->p[0], d->p[1], d->p[2],
-                                      d->p[3], d->p[4], d->p[5], d->p[6],
-                                      d->p[7], s[2], (size_t)s[0], (size_t)s[1],
-                                      amax_of(d, 8)) |
-           check_amax(d, 8, d->p[0], product(s, 2));
+    struct plait_norm_backward n = {.type = d->type,
+                                    .dx = d->p[0],
+                                    .accumulate = s[2],
+                                    .dgamma = d->p[1],
+                                    .dbeta = d->p[2],
+                                    .dout = d->p[3],
+                                    .x = d->p[4],
+                                    .gamma = d->p[5],
+                                    .mean = d->p[6],
+                                    .rstd = d->p[7],
+                                    .N = (size_t)s[0],
+                                    .C = (size_t)s[1],
+                                    .amax = amax_of(d, 8)};
+
+    return d->ops->norm_backward(d->q, &n) |
+           check_amax(d, 8, n.dx, product(s, 2));
 }
 
 static int call_rmsnorm_backward(struct trial_side *d, const int *s)
 {
-    return d->ops->rmsnorm_backward(d->q, d->type, d->p[0], d->p[1], d->p[3],
-                                    d->p[4], d->p[5], d->p[7], s[2],
-                                    (size_t)s[0], (size_t)s[1], amax_of(d, 8)) |
-           check_amax(d, 8, d->p[0], product(s, 2));
+    struct plait_norm_backward n = {.type = d->type,
+                                    .dx = d->p[0],
+                                    .accumulate = s[2],
+                                    .dgamma = d->p[1],
+                                    .dout = d->p[3],
+                                    .x = d->p[4],
+                                    .gamma = d->p[5],
+                                    .rstd = d->p[7],
+                                    .N = (size_t)s[0],
+                                    .C = (size_t)s[1],
+                                    .amax = amax_of(d, 8)};
+
+    return d->ops->norm_backward(d->q, &n) |
+           check_amax(d, 8, n.dx, product(s, 2));
 }
 
 /* -- embedding {B, T, C, vocabulary, first, count, pos0} ---------------- */

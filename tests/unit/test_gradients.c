@@ -244,9 +244,17 @@ static void layernorm_forward(float *out)
 {
     size_t n = (size_t)(s[0] * s[1]);
 
-    ops->layernorm_forward(q, PLAIT_F32, out, stat[0], stat[1], out + n, x[0],
-                           x[1], x[2], x[3], 1e-5f, (size_t)s[0], (size_t)s[1],
-                           NULL);
+    ops->norm_forward(q, &(struct plait_norm_forward){.out = out,
+                                                      .mean = stat[0],
+                                                      .rstd = stat[1],
+                                                      .sum = out + n,
+                                                      .inp = x[0],
+                                                      .residual = x[1],
+                                                      .gamma = x[2],
+                                                      .beta = x[3],
+                                                      .eps = 1e-5f,
+                                                      .N = (size_t)s[0],
+                                                      .C = (size_t)s[1]});
 }
 
 static void layernorm_backward(void)
@@ -254,9 +262,17 @@ static void layernorm_backward(void)
     size_t n = (size_t)(s[0] * s[1]);
 
     memcpy(dx[0], r + n, n * sizeof(float));
-    ops->layernorm_backward(q, PLAIT_F32, dx[0], dx[2], dx[3], r, y + n, x[2],
-                            stat[0], stat[1], 1, (size_t)s[0], (size_t)s[1],
-                            NULL);
+    ops->norm_backward(q, &(struct plait_norm_backward){.dx = dx[0],
+                                                        .accumulate = 1,
+                                                        .dgamma = dx[2],
+                                                        .dbeta = dx[3],
+                                                        .dout = r,
+                                                        .x = y + n,
+                                                        .gamma = x[2],
+                                                        .mean = stat[0],
+                                                        .rstd = stat[1],
+                                                        .N = (size_t)s[0],
+                                                        .C = (size_t)s[1]});
     settle();
     memcpy(dx[1], dx[0], n * sizeof(float));
 }
@@ -265,8 +281,15 @@ static void rmsnorm_forward(float *out)
 {
     size_t n = (size_t)(s[0] * s[1]);
 
-    ops->rmsnorm_forward(q, PLAIT_F32, out, stat[1], out + n, x[0], x[1], x[2],
-                         1e-5f, (size_t)s[0], (size_t)s[1], NULL);
+    ops->norm_forward(q, &(struct plait_norm_forward){.out = out,
+                                                      .rstd = stat[1],
+                                                      .sum = out + n,
+                                                      .inp = x[0],
+                                                      .residual = x[1],
+                                                      .gamma = x[2],
+                                                      .eps = 1e-5f,
+                                                      .N = (size_t)s[0],
+                                                      .C = (size_t)s[1]});
 }
 
 static void rmsnorm_backward(void)
@@ -274,8 +297,15 @@ static void rmsnorm_backward(void)
     size_t n = (size_t)(s[0] * s[1]);
 
     memcpy(dx[0], r + n, n * sizeof(float));
-    ops->rmsnorm_backward(q, PLAIT_F32, dx[0], dx[2], r, y + n, x[2], stat[1],
-                          1, (size_t)s[0], (size_t)s[1], NULL);
+    ops->norm_backward(q, &(struct plait_norm_backward){.dx = dx[0],
+                                                        .accumulate = 1,
+                                                        .dgamma = dx[2],
+                                                        .dout = r,
+                                                        .x = y + n,
+                                                        .gamma = x[2],
+                                                        .rstd = stat[1],
+                                                        .N = (size_t)s[0],
+                                                        .C = (size_t)s[1]});
     settle();
     memcpy(dx[1], dx[0], n * sizeof(float));
 }
