@@ -126,15 +126,64 @@ struct plait_norm_backward {
     uint32_t *amax; /* out: of dx, see fp8_amax; NULL: not wanted */
 };
 
+/* Where the rows of an array stand: row i is token i % T of its sequence, at
+ * position pos0 + i % T - starts[i] of its document. */
+struct plait_positions {
+    size_t T; /* tokens of a sequence on this rank */
+    int64_t pos0;
+    const int32_t *starts; /* in: [N], as in attention; NULL: all 0 */
+};
+
+/* Token and position embedding:
+ *   out[i] = wte[tokens[i] - first] + wpe[position of row i]
+ * The first term is 0 for a token outside first .. first + count - 1, which
+ * another rank of the tp group has. */
+struct plait_embedding_forward {
+    enum plait_dtype type;
+    void *out;                 /* out: [N,C] of T */
+    const int32_t *tokens;     /* in: [N] */
+    const void *wte;           /* in: [count,C] of T */
+    const void *wpe;           /* in: [positions,C] of T; NULL: none */
+    int32_t first, count;      /* the tokens of wte */
+    struct plait_positions at; /* the rows' */
+    size_t N, C;
+};
+
+/* The order of summation is fixed. EINVAL on a GPU for more than 2^31 - 1
+ * rows. */
+struct plait_embedding_backward {
+    enum plait_dtype type;
+    float *dwte;               /* [count,C] +=; NULL: not wanted */
+    float *dwpe;               /* [positions,C] +=; NULL: not wanted */
+    const int32_t *tokens;     /* in: [N] */
+    const void *dout;          /* in: [N,C] of T */
+    int32_t first, count;      /* the tokens of dwte */
+    struct plait_positions at; /* the rows' */
+    size_t N, C;
+};
+
 /* Angles of rotary embeddings. Pair d of a head of D columns turns by
  * f = theta^(-2d/D) radians per position. With factor > 1, as Llama 3 extends
  * its context (transformers, rope type "llama3"), by f ((1 - s) / factor + s)
  * instead, where s = (original f / 2 pi - low) / (high - low), at least 0 and
  * at most 1. */
-struct plait_rope {
+struct plait_rope_angles {
     double theta;
     double factor, low, high;
     int original; /* context length before the extension */
+};
+
+/* Rotary positions (Su et al. 2021): each pair (d, d + head_dim / 2) of each
+ * head is rotated in place by the angle of its row's position. */
+struct plait_rope {
+    enum plait_dtype type;
+    void *x;             /* in and out: [N,heads,head_dim] of T */
+    size_t stride;       /* elements from one row of x to the next */
+    int heads, head_dim; /* head_dim is even */
+    int direction;       /* 1; -1 rotates back, which is the backward */
+    struct plait_rope_angles angles;
+    struct plait_positions at; /* the rows' */
+    size_t N;
 };
 
 /* Rows sorted by group; each group has its own weight. The rows' counts are in
@@ -496,31 +545,11 @@ struct plait_ops {
                          const struct plait_norm_backward *n);
 
     /* -- embedding and positions -------------------------------------- */
-    /* out[N,C] = wte[token - first] (0 if the token is outside [first,
-     * first+count): another rank of the tp group has it) + wpe[pos0 + i % T -
-     * starts[i]] (wpe NULL: none). tokens [N] int32; row i is token i % T of
-     * its sequence. starts [N], as in attention, makes positions begin at 0 in
-     * each document; NULL: all 0. */
-    int (*embedding_forward)(struct plait_queue *q, enum plait_dtype type,
-                             void *out, const int32_t *tokens, const void *wte,
-                             const void *wpe, int32_t first, int32_t count,
-                             int64_t pos0, const int32_t *starts, size_t N,
-                             size_t T, size_t C);
-    /* dwte [count,C], dwpe fp32 +=; either may be NULL. The order of summation
-     * is fixed. EINVAL on a GPU for more than 2^31 - 1 rows. */
-    int (*embedding_backward)(struct plait_queue *q, enum plait_dtype type,
-                              float *dwte, float *dwpe, const int32_t *tokens,
-                              const void *dout, int32_t first, int32_t count,
-                              int64_t pos0, const int32_t *starts, size_t N,
-                              size_t T, size_t C);
-    /* Rotates pairs (d, d + D/2) of each head in place by the angle pos * f,
-     * with f of struct plait_rope and pos = pos0 + i % T - starts[i]; direction
-     * -1 rotates back, which is the backward. x [N, heads, D], rows `stride`
-     * apart; D = head_dim is even. */
-    int (*rope)(struct plait_queue *q, enum plait_dtype type, void *x,
-                size_t stride, int heads, int head_dim,
-                const struct plait_rope *rope, int64_t pos0,
-                const int32_t *starts, int direction, size_t N, size_t T);
+    int (*embedding_forward)(struct plait_queue *q,
+                             const struct plait_embedding_forward *e);
+    int (*embedding_backward)(struct plait_queue *q,
+                              const struct plait_embedding_backward *e);
+    int (*rope)(struct plait_queue *q, const struct plait_rope *r);
 
     /* -- attention ---------------------------------------------------- */
     /* out = softmax(scale Q K^T) V and lse, see struct plait_attention. EINVAL

@@ -8,17 +8,17 @@
 
 /* The angle in radians that pair d of a head of D columns turns per
  * position. */
-static inline double plait_rope_step(const struct plait_rope *rope, size_t d,
-                                     int D)
+static inline double plait_rope_step(const struct plait_rope_angles *a,
+                                     size_t d, int D)
 {
-    double f = pow(rope->theta, -2 * (double)d / D), s;
+    double f = pow(a->theta, -2 * (double)d / D), s;
 
-    if (!(rope->factor > 1))
+    if (!(a->factor > 1))
         return f;
-    s = (rope->original * f / (2 * 3.14159265358979323846) - rope->low) /
-        (rope->high - rope->low);
+    s = (a->original * f / (2 * 3.14159265358979323846) - a->low) /
+        (a->high - a->low);
     s = fmin(fmax(s, 0), 1);
-    return f * ((1 - s) / rope->factor + s);
+    return f * ((1 - s) / a->factor + s);
 }
 
 #endif

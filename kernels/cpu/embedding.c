@@ -16,17 +16,21 @@ static int64_t shard_row(int32_t token, int32_t first, int32_t count)
 }
 
 /* The position of row i within its document. */
-static size_t position(const int32_t *starts, int64_t pos0, size_t i, size_t T)
+static size_t position(const struct plait_positions *at, size_t i)
 {
-    size_t pos = (size_t)pos0 + i % T;
+    size_t pos = (size_t)at->pos0 + i % at->T;
 
-    return starts != NULL ? pos - (size_t)starts[i] : pos;
+    return at->starts != NULL ? pos - (size_t)at->starts[i] : pos;
 }
 
-INLINE void forward_row(enum plait_dtype type, void *out, size_t at,
-                        const void *wte, int64_t row, const void *wpe,
-                        size_t pos, size_t C)
+INLINE void forward_row(enum plait_dtype type,
+                        const struct plait_embedding_forward *e, size_t i)
 {
+    int64_t row = shard_row(e->tokens[i], e->first, e->count);
+    size_t pos = position(&e->at, i), C = e->C;
+    const void *wte = e->wte, *wpe = e->wpe;
+    void *out = e->out;
+
     for (size_t c = 0; c < C; c += VLEN) {
         size_t n = C - c < VLEN ? C - c : VLEN;
         vec x = {0};
@@ -35,29 +39,23 @@ INLINE void forward_row(enum plait_dtype type, void *out, size_t at,
             x = vec_load(type, wte, (size_t)row * C + c, n);
         if (wpe != NULL)
             x += vec_load(type, wpe, pos * C + c, n);
-        vec_store(type, out, at + c, n, x);
+        vec_store(type, out, i * C + c, n, x);
     }
 }
 
-static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
-                             void *out, const int32_t *tokens, const void *wte,
-                             const void *wpe, int32_t first, int32_t count,
-                             int64_t pos0, const int32_t *starts, size_t N,
-                             size_t T, size_t C)
+static int embedding_forward(struct plait_queue *q,
+                             const struct plait_embedding_forward *e)
 {
-    int threads = cpu_threads(q, N * C);
+    int threads = cpu_threads(q, e->N * e->C);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < N; i++) {
-        int64_t row = shard_row(tokens[i], first, count);
-        size_t pos = position(starts, pos0, i, T);
-
-        if (type == PLAIT_F32)
-            forward_row(PLAIT_F32, out, i * C, wte, row, wpe, pos, C);
-        else if (type == PLAIT_BF16_T)
-            forward_row(PLAIT_BF16_T, out, i * C, wte, row, wpe, pos, C);
+    for (size_t i = 0; i < e->N; i++) {
+        if (e->type == PLAIT_F32)
+            forward_row(PLAIT_F32, e, i);
+        else if (e->type == PLAIT_BF16_T)
+            forward_row(PLAIT_BF16_T, e, i);
         else
-            forward_row(PLAIT_FP16_T, out, i * C, wte, row, wpe, pos, C);
+            forward_row(PLAIT_FP16_T, e, i);
     }
     return 0;
 }
@@ -86,29 +84,27 @@ static void add_any(enum plait_dtype type, float *sum, const void *dout,
 }
 
 /* Threads share the columns, so that each sum is formed in token order. */
-static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
-                              float *dwte, float *dwpe, const int32_t *tokens,
-                              const void *dout, int32_t first, int32_t count,
-                              int64_t pos0, const int32_t *starts, size_t N,
-                              size_t T, size_t C)
+static int embedding_backward(struct plait_queue *q,
+                              const struct plait_embedding_backward *e)
 {
-    int threads = cpu_threads(q, N * C);
+    size_t C = e->C;
+    int threads = cpu_threads(q, e->N * C);
 
 #pragma omp parallel num_threads(threads)
     {
         size_t from, to;
 
         cpu_span(C, omp_get_num_threads(), omp_get_thread_num(), &from, &to);
-        for (size_t i = 0; i < N; i++) {
-            int64_t row = shard_row(tokens[i], first, count);
-            size_t pos = position(starts, pos0, i, T);
+        for (size_t i = 0; i < e->N; i++) {
+            int64_t row = shard_row(e->tokens[i], e->first, e->count);
+            size_t pos = position(&e->at, i);
 
-            if (dwte != NULL && row >= 0)
-                add_any(type, dwte + (size_t)row * C + from, dout, i * C + from,
-                        to - from);
-            if (dwpe != NULL)
-                add_any(type, dwpe + pos * C + from, dout, i * C + from,
-                        to - from);
+            if (e->dwte != NULL && row >= 0)
+                add_any(e->type, e->dwte + (size_t)row * C + from, e->dout,
+                        i * C + from, to - from);
+            if (e->dwpe != NULL)
+                add_any(e->type, e->dwpe + pos * C + from, e->dout,
+                        i * C + from, to - from);
         }
     }
     return 0;
@@ -116,67 +112,77 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
 
 /* -- rotary positions -------------------------------------------------- */
 
-/* Rotates each head, which is two runs of `half` values, by one token's
- * angles. */
-INLINE void rotate(enum plait_dtype type, void *x, size_t at, int heads,
-                   size_t half, const float *cosine, const float *sine)
+/* Rotates each head of row i, which is two runs of `half` values, by one
+ * token's angles. angles: `half` cosines, then as many sines. */
+INLINE void rotate(enum plait_dtype type, const struct plait_rope *r, size_t i,
+                   const float *angles)
 {
-    for (size_t h = 0; h < (size_t)heads; h++) {
+    size_t half = (size_t)r->head_dim / 2, heads = (size_t)r->heads;
+    size_t row = i * r->stride;
+    const float *sines = angles + half;
+    void *x = r->x;
+
+    for (size_t h = 0; h < heads; h++) {
         for (size_t d = 0; d < half; d += VLEN) {
             size_t n = half - d < VLEN ? half - d : VLEN;
-            size_t i = at + h * 2 * half + d;
-            vec a = vec_load(type, x, i, n);
-            vec b = vec_load(type, x, i + half, n);
-            vec c = vec_load(PLAIT_F32, cosine, d, n);
-            vec s = vec_load(PLAIT_F32, sine, d, n);
+            size_t at = row + h * 2 * half + d;
+            vec a = vec_load(type, x, at, n);
+            vec b = vec_load(type, x, at + half, n);
+            vec c = vec_load(PLAIT_F32, angles, d, n);
+            vec s = vec_load(PLAIT_F32, sines, d, n);
 
-            vec_store(type, x, i, n, a * c - b * s);
-            vec_store(type, x, i + half, n, a * s + b * c);
+            vec_store(type, x, at, n, a * c - b * s);
+            vec_store(type, x, at + half, n, a * s + b * c);
         }
     }
 }
 
-static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
-                size_t stride, int heads, int head_dim,
-                const struct plait_rope *how, int64_t pos0,
-                const int32_t *starts, int direction, size_t N, size_t T)
+/* The cosines and sines of pair d at the positions from `first` on, for
+ * rotate(): those of a position are adjacent. */
+static void fill_angles(const struct plait_rope *r, size_t d, size_t first,
+                        size_t positions, float *table)
 {
-    size_t half = (size_t)head_dim / 2;
-    int threads = cpu_threads(q, N * (size_t)heads * half);
+    double step = plait_rope_step(&r->angles, d, r->head_dim);
+    size_t half = (size_t)r->head_dim / 2;
+
+    for (size_t t = 0; t < positions; t++) {
+        double angle = (double)(first + t) * step;
+
+        table[t * 2 * half + d] = (float)cos(angle);
+        table[(t * 2 + 1) * half + d] = (float)(r->direction * sin(angle));
+    }
+}
+
+static int rope(struct plait_queue *q, const struct plait_rope *r)
+{
+    size_t half = (size_t)r->head_dim / 2;
+    int threads = cpu_threads(q, r->N * (size_t)r->heads * half);
     /* With documents that start anywhere, every position up to the last can
      * occur. */
-    size_t first = starts != NULL ? 0 : (size_t)pos0;
-    size_t positions = (size_t)pos0 + T - first;
+    size_t first = r->at.starts != NULL ? 0 : (size_t)r->at.pos0;
+    size_t positions = (size_t)r->at.pos0 + r->at.T - first;
     float *table =
         cpu_scratch(q, CPU_SCRATCH_OP, positions * 2 * half * sizeof(float));
 
-    assert(head_dim % 2 == 0);
+    assert(r->head_dim % 2 == 0);
     if (table == NULL)
         return -1;
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
-        for (size_t d = 0; d < half; d++) {
-            double step = plait_rope_step(how, d, head_dim);
-
-            for (size_t t = 0; t < positions; t++) {
-                double angle = (double)(first + t) * step;
-
-                table[t * 2 * half + d] = (float)cos(angle);
-                table[(t * 2 + 1) * half + d] = (float)(direction * sin(angle));
-            }
-        }
+        for (size_t d = 0; d < half; d++)
+            fill_angles(r, d, first, positions, table);
 #pragma omp for schedule(static)
-        for (size_t i = 0; i < N; i++) {
-            size_t t = position(starts, pos0, i, T) - first;
-            const float *c = table + t * 2 * half, *s = c + half;
+        for (size_t i = 0; i < r->N; i++) {
+            size_t t = position(&r->at, i) - first;
+            const float *angles = table + t * 2 * half;
 
-            if (type == PLAIT_F32)
-                rotate(PLAIT_F32, x, i * stride, heads, half, c, s);
-            else if (type == PLAIT_BF16_T)
-                rotate(PLAIT_BF16_T, x, i * stride, heads, half, c, s);
+            if (r->type == PLAIT_F32)
+                rotate(PLAIT_F32, r, i, angles);
+            else if (r->type == PLAIT_BF16_T)
+                rotate(PLAIT_BF16_T, r, i, angles);
             else
-                rotate(PLAIT_FP16_T, x, i * stride, heads, half, c, s);
+                rotate(PLAIT_FP16_T, r, i, angles);
         }
     }
     return 0;

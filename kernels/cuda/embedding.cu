@@ -4,63 +4,75 @@
 
 static const unsigned threads = 256;
 
-/* The position of a row within its document. */
-static __device__ inline int64_t
-position_of(const int32_t *starts, int64_t pos0, size_t row, size_t length)
+/* The position of row i within its document. */
+static __device__ inline int64_t position_of(const struct plait_positions &at,
+                                             size_t i)
 {
-    return pos0 + (int64_t)(row % length) - (starts != NULL ? starts[row] : 0);
+    return at.pos0 + (int64_t)(i % at.T) -
+           (at.starts != NULL ? at.starts[i] : 0);
 }
 
 /* -- forward ------------------------------------------------------------- */
 
 /* A thread has V columns of a row. */
 template <typename T, int V>
-static __global__ void
-embedding_kernel(T *out, const int32_t *tokens, const T *wte, const T *wpe,
-                 int32_t first, int32_t count, int64_t pos0,
-                 const int32_t *starts, size_t N, size_t length, size_t C)
+static __global__ void embedding_kernel(struct plait_embedding_forward e)
 {
+    const size_t C = e.C;
+    const T *wte = (const T *)e.wte, *wpe = (const T *)e.wpe;
+
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-         i < N * (C / V); i += (size_t)gridDim.x * blockDim.x) {
+         i < e.N * (C / V); i += (size_t)gridDim.x * blockDim.x) {
         size_t row = i / (C / V), c = i % (C / V) * V;
-        int64_t token = (int64_t)tokens[row] - first;
+        int64_t token = (int64_t)e.tokens[row] - e.first;
         float x[V] = {}, position[V] = {};
 
-        if (token >= 0 && token < count)
+        if (token >= 0 && token < e.count)
             load_values<T, V>(x, wte + (size_t)token * C + c);
         if (wpe != NULL)
-            load_values<T, V>(
-                position,
-                wpe + (size_t)position_of(starts, pos0, row, length) * C + c);
+            load_values<T, V>(position,
+                              wpe + (size_t)position_of(e.at, row) * C + c);
         for (int j = 0; j < V; j++)
             x[j] += position[j];
-        store_values<T, V>(out + row * C + c, x);
+        store_values<T, V>((T *)e.out + row * C + c, x);
     }
 }
 
-static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
-                             void *out, const int32_t *tokens, const void *wte,
-                             const void *wpe, int32_t first, int32_t count,
-                             int64_t pos0, const int32_t *starts, size_t N,
-                             size_t T, size_t C)
+static int embedding_forward(struct plait_queue *q,
+                             const struct plait_embedding_forward *e)
 {
-    return cuda_launch(q, "embedding_forward", type, N * C, [&](auto zero) {
-        typedef decltype(zero) E;
-        bool packs =
-            rows_aligned16<E>(out, C) && aligned16(wte) && aligned16(wpe);
+    size_t n = e->N * e->C;
 
-        for_width<E>(packs, [&](auto width) {
+    return cuda_launch(q, "embedding_forward", e->type, n, [&](auto zero) {
+        typedef decltype(zero) T;
+        bool packs = rows_aligned16<T>(e->out, e->C) && aligned16(e->wte) &&
+                     aligned16(e->wpe);
+
+        for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
-            embedding_kernel<E, V>
-                <<<grid_for(q, N * C / V, threads), threads, 0, q->stream>>>(
-                    (E *)out, tokens, (const E *)wte, (const E *)wpe, first,
-                    count, pos0, starts, N, T, C);
+            embedding_kernel<T, V>
+                <<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(*e);
         });
     });
 }
 
 /* -- backward ------------------------------------------------------------ */
+
+/* Each row i of N has the key key[i]: the row of a table that it is added to.
+ * Rows with keys outside first .. first + count - 1 are ignored. */
+struct keys {
+    const int32_t *key;
+    int32_t first, count;
+    size_t N;
+
+    /* The key of row i as a row of the table; outside 0 .. count - 1 if the row
+     * is to be ignored. */
+    __device__ int64_t row(size_t i) const
+    {
+        return (int64_t)key[i] - first;
+    }
+};
 
 /* The rows sorted by key, in scratch memory: order[starts[k]] up to
  * order[starts[k + 1]] are those of key first + k, ascending. Rows of keys
@@ -70,14 +82,13 @@ struct by_key {
 };
 
 /* counts[k] = how many of the keys are first + k; counts is 0 before. */
-static __global__ void count_keys_kernel(int32_t *counts, const int32_t *keys,
-                                         int32_t first, int32_t count, size_t N)
+static __global__ void count_keys_kernel(int32_t *counts, struct keys keys)
 {
-    GRID_LOOP(i, N)
+    GRID_LOOP(i, keys.N)
     {
-        int64_t k = (int64_t)keys[i] - first;
+        int64_t k = keys.row(i);
 
-        if (k >= 0 && k < count)
+        if (k >= 0 && k < keys.count)
             atomicAdd(&counts[k], 1);
     }
 }
@@ -119,14 +130,13 @@ static __global__ void starts_kernel(int32_t *starts, int32_t *next,
 
 /* loose[] = the rows of each key, in any order. */
 static __global__ void gather_keys_kernel(int32_t *loose, int32_t *next,
-                                          const int32_t *keys, int32_t first,
-                                          int32_t count, size_t N)
+                                          struct keys keys)
 {
-    GRID_LOOP(i, N)
+    GRID_LOOP(i, keys.N)
     {
-        int64_t k = (int64_t)keys[i] - first;
+        int64_t k = keys.row(i);
 
-        if (k >= 0 && k < count)
+        if (k >= 0 && k < keys.count)
             loose[atomicAdd(&next[k], 1)] = (int32_t)i;
     }
 }
@@ -134,12 +144,11 @@ static __global__ void gather_keys_kernel(int32_t *loose, int32_t *next,
 /* order[] = loose[], the rows of each key ascending. */
 static __global__ void order_keys_kernel(int32_t *order, const int32_t *loose,
                                          const int32_t *starts,
-                                         const int32_t *keys, int32_t first,
-                                         int32_t count)
+                                         struct keys keys)
 {
-    GRID_LOOP(at, (size_t)starts[count])
+    GRID_LOOP(at, (size_t)starts[keys.count])
     {
-        int32_t row = loose[at], k = keys[row] - first;
+        int32_t row = loose[at], k = (int32_t)keys.row(row);
         int32_t from = starts[k], to = starts[k + 1], place = from;
 
         for (int32_t j = from; j < to; j++)
@@ -149,25 +158,22 @@ static __global__ void order_keys_kernel(int32_t *order, const int32_t *loose,
 }
 
 static int sort_by_key(struct plait_queue *q, struct by_key *sorted,
-                       const int32_t *keys, int32_t *scratch, int32_t first,
-                       int32_t count, size_t N)
+                       const struct keys &keys, int32_t *scratch)
 {
-    int32_t *next = scratch + count + 1, *loose = next + count;
-    unsigned blocks = grid_for(q, N, threads);
+    int32_t *next = scratch + keys.count + 1, *loose = next + keys.count;
+    unsigned blocks = grid_for(q, keys.N, threads);
+    size_t counts = (size_t)keys.count * sizeof(*scratch);
 
     sorted->starts = scratch;
-    sorted->order = loose + N;
+    sorted->order = loose + keys.N;
     if (cuda_check(q, "embedding_backward",
-                   cudaMemsetAsync(scratch, 0, (size_t)count * sizeof(*scratch),
-                                   q->stream)) != 0)
+                   cudaMemsetAsync(scratch, 0, counts, q->stream)) != 0)
         return -1;
-    count_keys_kernel<<<blocks, threads, 0, q->stream>>>(scratch, keys, first,
-                                                         count, N);
-    starts_kernel<<<1, scan_threads, 0, q->stream>>>(scratch, next, count);
-    gather_keys_kernel<<<blocks, threads, 0, q->stream>>>(loose, next, keys,
-                                                          first, count, N);
-    order_keys_kernel<<<blocks, threads, 0, q->stream>>>(
-        sorted->order, loose, scratch, keys, first, count);
+    count_keys_kernel<<<blocks, threads, 0, q->stream>>>(scratch, keys);
+    starts_kernel<<<1, scan_threads, 0, q->stream>>>(scratch, next, keys.count);
+    gather_keys_kernel<<<blocks, threads, 0, q->stream>>>(loose, next, keys);
+    order_keys_kernel<<<blocks, threads, 0, q->stream>>>(sorted->order, loose,
+                                                         scratch, keys);
     return 0;
 }
 
@@ -268,29 +274,27 @@ static __global__ void position_gradient_kernel(float *dwpe, const T *dout,
 }
 
 static __global__ void positions_kernel(int32_t *positions,
-                                        const int32_t *starts, int64_t pos0,
-                                        size_t N, size_t length)
+                                        struct plait_positions at, size_t N)
 {
     size_t row = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 
     if (row < N)
-        positions[row] = (int32_t)position_of(starts, pos0, row, length);
+        positions[row] = (int32_t)position_of(at, row);
 }
 
-/* dst[keys[i] - first] += row i of src, in the order of the rows; keys outside
- * first .. first + count - 1 are ignored. */
+/* Row keys.row(i) of dst += row i of src, in the order of the rows i. */
 template <typename T, int V>
 static void add_by_key(struct plait_queue *q, float *dst, const T *src,
-                       const int32_t *keys, int32_t *scratch, int32_t first,
-                       int32_t count, size_t N, size_t C)
+                       size_t C, const struct keys &keys, int32_t *scratch)
 {
     unsigned across = (unsigned)ceil_div(C, tile * V);
+    unsigned down = (unsigned)ceil_div((size_t)keys.count, lanes);
     struct by_key sorted;
 
-    if (sort_by_key(q, &sorted, keys, scratch, first, count, N) == 0)
+    if (sort_by_key(q, &sorted, keys, scratch) == 0)
         key_gradient_kernel<T, V>
-            <<<dim3((unsigned)ceil_div((size_t)count, lanes), across),
-               dim3(tile, lanes), 0, q->stream>>>(dst, src, sorted, count, C);
+            <<<dim3(down, across), dim3(tile, lanes), 0, q->stream>>>(
+                dst, src, sorted, keys.count, C);
 }
 
 /* Elements of scratch memory that sort_by_key() needs. */
@@ -300,58 +304,54 @@ static size_t sort_scratch(size_t count, size_t N)
 }
 
 template <typename T, int V>
-static void embedding_gradient(struct plait_queue *q, float *dwte, float *dwpe,
-                               const int32_t *tokens, const T *dout,
-                               int32_t first, int32_t count, int64_t pos0,
-                               const int32_t *starts, size_t N, size_t length,
-                               size_t C)
+static void embedding_gradient(struct plait_queue *q,
+                               const struct plait_embedding_backward *e)
 {
+    const T *dout = (const T *)e->dout;
+    size_t N = e->N, C = e->C, count = (size_t)e->count;
     unsigned across = (unsigned)ceil_div(C, tile * V);
-    size_t positions = N < length ? N : length, most = (size_t)pos0 + positions;
-    size_t need = sort_scratch((size_t)count > most ? (size_t)count : most, N);
+    size_t positions = N < e->at.T ? N : e->at.T;
+    size_t most = (size_t)e->at.pos0 + positions;
+    size_t need = sort_scratch(count > most ? count : most, N);
     int32_t *scratch =
         (int32_t *)cuda_scratch(q, (need + N) * sizeof(*scratch));
 
     if (scratch == NULL)
         return;
     /* A rank's shard of the vocabulary may be padding only. */
-    if (dwte != NULL && count > 0)
-        add_by_key<T, V>(q, dwte, dout, tokens, scratch, first, count, N, C);
-    if (dwpe != NULL && starts != NULL) {
-        int32_t *keys = scratch + need;
+    if (e->dwte != NULL && count > 0)
+        add_by_key<T, V>(q, e->dwte, dout, C,
+                         keys{e->tokens, e->first, e->count, N}, scratch);
+    if (e->dwpe != NULL && e->at.starts != NULL) {
+        int32_t *key = scratch + need;
 
         positions_kernel<<<(unsigned)ceil_div(N, threads), threads, 0,
-                           q->stream>>>(keys, starts, pos0, N, length);
-        add_by_key<T, V>(q, dwpe, dout, keys, scratch, 0, (int32_t)most, N, C);
-    } else if (dwpe != NULL)
-        position_gradient_kernel<T, V>
-            <<<dim3((unsigned)positions, across), dim3(tile, lanes), 0,
-               q->stream>>>(dwpe + (size_t)pos0 * C, dout, N, length, C);
+                           q->stream>>>(key, e->at, N);
+        add_by_key<T, V>(q, e->dwpe, dout, C, keys{key, 0, (int32_t)most, N},
+                         scratch);
+    } else if (e->dwpe != NULL)
+        position_gradient_kernel<T, V><<<dim3((unsigned)positions, across),
+                                         dim3(tile, lanes), 0, q->stream>>>(
+            e->dwpe + (size_t)e->at.pos0 * C, dout, N, e->at.T, C);
 }
 
-static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
-                              float *dwte, float *dwpe, const int32_t *tokens,
-                              const void *dout, int32_t first, int32_t count,
-                              int64_t pos0, const int32_t *starts, size_t N,
-                              size_t T, size_t C)
+static int embedding_backward(struct plait_queue *q,
+                              const struct plait_embedding_backward *e)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    if (N * C == 0)
+    if (e->N * e->C == 0)
         return 0;
-    if (N > INT32_MAX)
+    if (e->N > INT32_MAX)
         return plait_queue_fail(&q->head, EINVAL,
                                 "embedding_backward: more than 2^31 tokens");
-    for_type(type, [&](auto zero) {
-        typedef decltype(zero) E;
+    for_type(e->type, [&](auto zero) {
+        typedef decltype(zero) T;
 
-        if (rows_aligned16<E>(dout, C))
-            embedding_gradient<E, pack<E>::n>(q, dwte, dwpe, tokens,
-                                              (const E *)dout, first, count,
-                                              pos0, starts, N, T, C);
+        if (rows_aligned16<T>(e->dout, e->C))
+            embedding_gradient<T, pack<T>::n>(q, e);
         else
-            embedding_gradient<E, 1>(q, dwte, dwpe, tokens, (const E *)dout,
-                                     first, count, pos0, starts, N, T, C);
+            embedding_gradient<T, 1>(q, e);
     });
     return cuda_leave(q, "embedding_backward");
 }
@@ -362,18 +362,18 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
  * double and reduced to one turn before it becomes fp32, which cannot resolve
  * the angles of far positions. */
 static __device__ inline void rope_angle(float *s, float *c, double pos, int d,
-                                         int head_dim, double log2_theta,
-                                         const struct plait_rope *rope)
+                                         const struct plait_rope &rope,
+                                         double log2_theta)
 {
+    const struct plait_rope_angles &a = rope.angles;
     const double two_pi = 6.283185307179586477;
-    double f = exp2(-2.0 * d / head_dim * log2_theta), turns;
+    double f = exp2(-2.0 * d / rope.head_dim * log2_theta), turns;
 
-    if (rope->factor > 1) {
-        double s01 = (rope->original * f / two_pi - rope->low) /
-                     (rope->high - rope->low);
+    if (a.factor > 1) {
+        double s01 = (a.original * f / two_pi - a.low) / (a.high - a.low);
 
         s01 = fmin(fmax(s01, 0.0), 1.0);
-        f *= (1 - s01) / rope->factor + s01;
+        f *= (1 - s01) / a.factor + s01;
     }
     turns = pos * f / two_pi;
     sincospif((float)(2 * (turns - rint(turns))), s, c);
@@ -381,62 +381,57 @@ static __device__ inline void rope_angle(float *s, float *c, double pos, int d,
 
 /* One thread has V neighbouring pairs of every head of a row. */
 template <typename T, int V>
-static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
-                                   double log2_theta, struct plait_rope rope,
-                                   int64_t pos0, const int32_t *starts,
-                                   int direction, size_t N, size_t length)
+static __global__ void rope_kernel(struct plait_rope r, double log2_theta)
 {
-    int half = head_dim / 2, packs = half / V;
+    const int half = r.head_dim / 2, packs = half / V;
 
-    GRID_LOOP(i, N * packs)
+    GRID_LOOP(i, r.N * packs)
     {
         size_t row = i / packs;
         int d = (int)(i % packs) * V;
-        double pos = (double)position_of(starts, pos0, row, length);
-        T *p = x + row * stride + d;
+        double pos = (double)position_of(r.at, row);
+        T *p = (T *)r.x + row * r.stride + d;
         float s[V], c[V];
 
         for (int j = 0; j < V; j++) {
-            rope_angle(&s[j], &c[j], pos, d + j, head_dim, log2_theta, &rope);
-            s[j] *= direction;
+            rope_angle(&s[j], &c[j], pos, d + j, r, log2_theta);
+            s[j] *= r.direction;
         }
 #pragma unroll 4
-        for (int h = 0; h < heads; h++) {
+        for (int h = 0; h < r.heads; h++) {
+            T *head = p + h * r.head_dim;
             float a[V], b[V];
 
-            load_values<T, V>(a, p + h * head_dim);
-            load_values<T, V>(b, p + h * head_dim + half);
+            load_values<T, V>(a, head);
+            load_values<T, V>(b, head + half);
             for (int j = 0; j < V; j++) {
                 float turned = a[j] * c[j] - b[j] * s[j];
 
                 b[j] = a[j] * s[j] + b[j] * c[j];
                 a[j] = turned;
             }
-            store_values<T, V>(p + h * head_dim, a);
-            store_values<T, V>(p + h * head_dim + half, b);
+            store_values<T, V>(head, a);
+            store_values<T, V>(head + half, b);
         }
     }
 }
 
-static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
-                size_t stride, int heads, int head_dim,
-                const struct plait_rope *how, int64_t pos0,
-                const int32_t *starts, int direction, size_t N, size_t T)
+static int rope(struct plait_queue *q, const struct plait_rope *r)
 {
-    size_t pairs = N * (size_t)(head_dim / 2);
+    int half = r->head_dim / 2;
+    size_t pairs = r->N * (size_t)half;
 
-    return cuda_launch(q, "rope", type, pairs, [&](auto zero) {
-        typedef decltype(zero) E;
+    return cuda_launch(q, "rope", r->type, pairs, [&](auto zero) {
+        typedef decltype(zero) T;
         bool packs =
-            rows_aligned16<E>(x, stride) && head_dim / 2 % pack<E>::n == 0;
+            rows_aligned16<T>(r->x, r->stride) && half % pack<T>::n == 0;
 
-        for_width<E>(packs, [&](auto width) {
+        for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
-            rope_kernel<E, V>
+            rope_kernel<T, V>
                 <<<grid_for(q, pairs / V, threads), threads, 0, q->stream>>>(
-                    (E *)x, stride, heads, head_dim, log2(how->theta), *how,
-                    pos0, starts, direction < 0 ? -1 : 1, N, T);
+                    *r, log2(r->angles.theta));
         });
     });
 }

@@ -1,84 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Token and position embedding, and rotary positions. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
 #include "kernels/rope.h"
 
 /* The position of row i within its document. */
-static int64_t position(const int32_t *starts, int64_t pos0, size_t i, size_t T)
+static int64_t position(const struct plait_positions *at, size_t i)
 {
-    return pos0 + (int64_t)(i % T) - (starts != NULL ? starts[i] : 0);
+    return at->pos0 + (int64_t)(i % at->T) -
+           (at->starts != NULL ? at->starts[i] : 0);
 }
 
-int ref_embedding_forward(struct plait_queue *q, enum plait_dtype type,
-                          void *out, const int32_t *tokens, const void *wte,
-                          const void *wpe, int32_t first, int32_t count,
-                          int64_t pos0, const int32_t *starts, size_t N,
-                          size_t T, size_t C)
+int ref_embedding_forward(struct plait_queue *q,
+                          const struct plait_embedding_forward *e)
 {
+    size_t C = e->C;
+
     (void)q;
-    for (size_t i = 0; i < N; i++) {
-        int64_t row = (int64_t)tokens[i] - first;
-        size_t pos = (size_t)position(starts, pos0, i, T);
+    for (size_t i = 0; i < e->N; i++) {
+        int64_t row = (int64_t)e->tokens[i] - e->first;
+        size_t pos = (size_t)position(&e->at, i);
 
         for (size_t c = 0; c < C; c++) {
             double x = 0;
 
-            if (row >= 0 && row < count)
-                x = ref_get(type, wte, (size_t)row * C + c);
-            if (wpe != NULL)
-                x += ref_get(type, wpe, pos * C + c);
-            ref_put(type, out, i * C + c, x);
+            if (row >= 0 && row < e->count)
+                x = ref_get(e->type, e->wte, (size_t)row * C + c);
+            if (e->wpe != NULL)
+                x += ref_get(e->type, e->wpe, pos * C + c);
+            ref_put(e->type, e->out, i * C + c, x);
         }
     }
     return 0;
 }
 
-int ref_embedding_backward(struct plait_queue *q, enum plait_dtype type,
-                           float *dwte, float *dwpe, const int32_t *tokens,
-                           const void *dout, int32_t first, int32_t count,
-                           int64_t pos0, const int32_t *starts, size_t N,
-                           size_t T, size_t C)
+int ref_embedding_backward(struct plait_queue *q,
+                           const struct plait_embedding_backward *e)
 {
+    size_t C = e->C;
+
     (void)q;
-    for (size_t i = 0; i < N; i++) {
-        int64_t row = (int64_t)tokens[i] - first;
-        size_t pos = (size_t)position(starts, pos0, i, T);
+    for (size_t i = 0; i < e->N; i++) {
+        int64_t row = (int64_t)e->tokens[i] - e->first;
+        size_t pos = (size_t)position(&e->at, i);
 
         for (size_t c = 0; c < C; c++) {
-            float d = (float)ref_get(type, dout, i * C + c);
+            float d = (float)ref_get(e->type, e->dout, i * C + c);
 
-            if (dwte != NULL && row >= 0 && row < count)
-                dwte[(size_t)row * C + c] += d;
-            if (dwpe != NULL)
-                dwpe[pos * C + c] += d;
+            if (e->dwte != NULL && row >= 0 && row < e->count)
+                e->dwte[(size_t)row * C + c] += d;
+            if (e->dwpe != NULL)
+                e->dwpe[pos * C + c] += d;
         }
     }
     return 0;
 }
 
 /* Su et al., "RoFormer", with Llama's half-split layout of the pairs. */
-int ref_rope(struct plait_queue *q, enum plait_dtype type, void *x,
-             size_t stride, int heads, int head_dim,
-             const struct plait_rope *rope, int64_t pos0, const int32_t *starts,
-             int direction, size_t N, size_t T)
+int ref_rope(struct plait_queue *q, const struct plait_rope *r)
 {
-    size_t D = (size_t)head_dim;
+    size_t half = (size_t)r->head_dim / 2;
 
     (void)q;
-    assert(head_dim % 2 == 0);
-    for (size_t i = 0; i < N; i++) {
-        double pos = (double)position(starts, pos0, i, T);
+    assert(r->head_dim % 2 == 0);
+    for (size_t i = 0; i < r->N; i++) {
+        double pos = (double)position(&r->at, i);
 
-        for (size_t j = 0; j < (size_t)heads * D / 2; j++) {
-            size_t d = j % (D / 2);
-            size_t at = i * stride + j / (D / 2) * D + d;
-            double angle = direction * pos * plait_rope_step(rope, d, head_dim);
-            double a = ref_get(type, x, at);
-            double b = ref_get(type, x, at + D / 2);
+        for (size_t j = 0; j < (size_t)r->heads * half; j++) {
+            size_t d = j % half;
+            size_t at = i * r->stride + j / half * 2 * half + d;
+            double angle = r->direction * pos *
+                           plait_rope_step(&r->angles, d, r->head_dim);
+            double a = ref_get(r->type, r->x, at);
+            double b = ref_get(r->type, r->x, at + half);
 
-            ref_put(type, x, at, a * cos(angle) - b * sin(angle));
-            ref_put(type, x, at + D / 2, a * sin(angle) + b * cos(angle));
+            ref_put(r->type, r->x, at, a * cos(angle) - b * sin(angle));
+            ref_put(r->type, r->x, at + half, a * sin(angle) + b * cos(angle));
         }
     }
     return 0;

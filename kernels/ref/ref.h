@@ -113,20 +113,11 @@ int ref_norm_forward(struct plait_queue *q, const struct plait_norm_forward *n);
 int ref_norm_backward(struct plait_queue *q,
                       const struct plait_norm_backward *n);
 
-int ref_embedding_forward(struct plait_queue *q, enum plait_dtype type,
-                          void *out, const int32_t *tokens, const void *wte,
-                          const void *wpe, int32_t first, int32_t count,
-                          int64_t pos0, const int32_t *starts, size_t N,
-                          size_t T, size_t C);
-int ref_embedding_backward(struct plait_queue *q, enum plait_dtype type,
-                           float *dwte, float *dwpe, const int32_t *tokens,
-                           const void *dout, int32_t first, int32_t count,
-                           int64_t pos0, const int32_t *starts, size_t N,
-                           size_t T, size_t C);
-int ref_rope(struct plait_queue *q, enum plait_dtype type, void *x,
-             size_t stride, int heads, int head_dim,
-             const struct plait_rope *rope, int64_t pos0, const int32_t *starts,
-             int direction, size_t N, size_t T);
+int ref_embedding_forward(struct plait_queue *q,
+                          const struct plait_embedding_forward *e);
+int ref_embedding_backward(struct plait_queue *q,
+                           const struct plait_embedding_backward *e);
+int ref_rope(struct plait_queue *q, const struct plait_rope *r);
 
 int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
                           const struct plait_attention *a, void *out,

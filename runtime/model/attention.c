@@ -53,20 +53,24 @@ static size_t kv_width(const struct plait_work *w)
 static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
 {
     const struct plait_model_config *c = &w->model->config->model;
-    struct plait_rope rope = {.theta = c->rope_theta,
-                              .factor = c->rope_factor,
-                              .low = c->rope_low_freq_factor,
-                              .high = c->rope_high_freq_factor,
-                              .original = c->rope_original_len};
+    struct plait_rope rope = {.type = w->type,
+                              .stride = w->d->qkv,
+                              .heads = w->d->heads + w->d->kv_heads,
+                              .head_dim = w->d->head_dim,
+                              .direction = direction,
+                              .angles = {.theta = c->rope_theta,
+                                         .factor = c->rope_factor,
+                                         .low = c->rope_low_freq_factor,
+                                         .high = c->rope_high_freq_factor,
+                                         .original = c->rope_original_len}};
     struct plait_row_span span;
 
     for (int i = 0; w->d->gated && i < plait_count_spans(w); i++) {
         plait_next_span(w, i, &span);
-        if (w->ops->rope(w->q, w->type,
-                         element_at(w, qkv, span.first * w->d->qkv), w->d->qkv,
-                         w->d->heads + w->d->kv_heads, w->d->head_dim, &rope,
-                         span.pos, plait_starts_at(w, span.first), direction,
-                         span.rows, span.T) < 0)
+        rope.x = element_at(w, qkv, span.first * w->d->qkv);
+        rope.at = plait_span_positions(w, &span);
+        rope.N = span.rows;
+        if (w->ops->rope(w->q, &rope) < 0)
             return -1;
     }
     return 0;

@@ -10,20 +10,23 @@ int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
 {
     size_t C = w->d->hidden;
     void *part = w->tp.sequence ? w->scratch->part : out, *sum;
-    const void *wpe = NULL;
+    struct plait_embedding_forward e = {
+        .type = w->type,
+        .wte = plait_weight_at(w, b->vocab.region, b->vocab.offset),
+        .first = w->d->vocab_first,
+        .count = w->d->vocab_count,
+        .C = C};
     struct plait_row_span span;
 
     if (!w->d->gated && w->d->tp_rank == 0)
-        wpe = plait_weight_at(w, b->region, b->position);
+        e.wpe = plait_weight_at(w, b->region, b->position);
     for (int i = 0; i < plait_count_spans(w); i++) {
         plait_next_span(w, i, &span);
-        if (w->ops->embedding_forward(
-                w->q, w->type,
-                (char *)part + span.first * C * plait_dtype_size(w->type),
-                w->slot->tokens + span.first,
-                plait_weight_at(w, b->vocab.region, b->vocab.offset), wpe,
-                w->d->vocab_first, w->d->vocab_count, span.pos,
-                plait_starts_at(w, span.first), span.rows, span.T, C) < 0)
+        e.out = (char *)part + span.first * C * plait_dtype_size(w->type);
+        e.tokens = w->slot->tokens + span.first;
+        e.at = plait_span_positions(w, &span);
+        e.N = span.rows;
+        if (w->ops->embedding_forward(w->q, &e) < 0)
             return -1;
     }
     return plait_tp_reduce(&w->tp, part, out, w->stream, &sum);
@@ -53,24 +56,29 @@ int plait_embed_backward(const struct plait_work *w,
 {
     const struct plait_batch_shape *s = w->shape;
     size_t rows = (size_t)s->batch * s->piece_len, C = w->d->hidden;
-    float *dwte = plait_grad_at(w, b->vocab.region, b->vocab.offset);
-    float *dwpe = NULL;
+    struct plait_embedding_backward e = {
+        .type = w->type,
+        .dwte = plait_grad_at(w, b->vocab.region, b->vocab.offset),
+        .first = w->d->vocab_first,
+        .count = w->d->vocab_count,
+        .N = rows,
+        .C = C};
     const void *full;
 
     if (!w->d->gated)
-        dwpe = plait_grad_at(w, b->region, b->position);
-    if (begin_table(w, b, dwte) < 0 ||
+        e.dwpe = plait_grad_at(w, b->region, b->position);
+    if (begin_table(w, b, e.dwte) < 0 ||
         plait_tp_all_gather(&w->tp, dx, w->scratch->full, w->stream, &full,
                             NULL) < 0)
         return -1;
     for (int p = 0; p < s->pieces; p++) {
-        size_t at = p * rows * C * plait_dtype_size(w->type);
-
-        if (w->ops->embedding_backward(
-                w->q, w->type, dwte, dwpe, w->slot->tokens + p * rows,
-                (const char *)full + at, w->d->vocab_first, w->d->vocab_count,
-                plait_model_piece_pos(w->model, s, p),
-                plait_starts_at(w, p * rows), rows, s->piece_len, C) < 0)
+        e.tokens = w->slot->tokens + p * rows;
+        e.dout = (const char *)full + p * rows * C * plait_dtype_size(w->type);
+        e.at = (struct plait_positions){
+            .T = s->piece_len,
+            .pos0 = plait_model_piece_pos(w->model, s, p),
+            .starts = plait_starts_at(w, p * rows)};
+        if (w->ops->embedding_backward(w->q, &e) < 0)
             return -1;
     }
     return 0;

@@ -375,6 +375,16 @@ static inline const int32_t *plait_starts_at(const struct plait_work *w,
     return w->slot->masked ? w->slot->starts + row : NULL;
 }
 
+/* Where the rows of a span stand, for embeddings and rotary positions. */
+static inline struct plait_positions
+plait_span_positions(const struct plait_work *w,
+                     const struct plait_row_span *span)
+{
+    return (struct plait_positions){.T = span->T,
+                                    .pos0 = span->pos,
+                                    .starts = plait_starts_at(w, span->first)};
+}
+
 /* linear.c */
 /* Around an op whose time counts for a part of the step. Does nothing on a GPU,
  * which works asynchronously. end_part() returns rc. */

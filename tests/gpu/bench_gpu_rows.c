@@ -151,27 +151,48 @@ static int run_bias_backward(struct bench *b, const struct bench_shape *s)
 
 static int run_rope(struct bench *b, const struct bench_shape *s)
 {
-    const struct plait_rope rope = {.theta = 500000};
+    struct plait_rope rope = {.type = BF16,
+                              .x = b->x[0],
+                              .stride = (size_t)s->heads * s->D,
+                              .heads = s->heads,
+                              .head_dim = s->D,
+                              .direction = 1,
+                              .angles = {.theta = 500000},
+                              .at = {.T = (size_t)s->T},
+                              .N = s->N};
 
     b->bytes = 2.0 * 2 * s->N * s->heads * s->D;
-    return b->ops->rope(b->q, BF16, b->x[0], (size_t)s->heads * s->D, s->heads,
-                        s->D, &rope, 0, NULL, 1, s->N, (size_t)s->T);
+    return b->ops->rope(b->q, &rope);
 }
 
 static int run_embedding(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 2.0 * 2 * s->N * s->C;
-    return b->ops->embedding_forward(b->q, BF16, b->x[0], b->tokens, b->x[1],
-                                     b->x[2], 0, 50304, 0, NULL, s->N,
-                                     (size_t)s->T, s->C);
+    return b->ops->embedding_forward(
+        b->q, &(struct plait_embedding_forward){.type = BF16,
+                                                .out = b->x[0],
+                                                .tokens = b->tokens,
+                                                .wte = b->x[1],
+                                                .wpe = b->x[2],
+                                                .count = 50304,
+                                                .at = {.T = (size_t)s->T},
+                                                .N = s->N,
+                                                .C = s->C});
 }
 
 static int run_embedding_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = (2.0 + 8) * s->N * s->C;
-    return b->ops->embedding_backward(b->q, BF16, b->f[0], b->f[1], b->tokens,
-                                      b->x[0], 0, 50304, 0, NULL, s->N,
-                                      (size_t)s->T, s->C);
+    return b->ops->embedding_backward(
+        b->q, &(struct plait_embedding_backward){.type = BF16,
+                                                 .dwte = b->f[0],
+                                                 .dwpe = b->f[1],
+                                                 .tokens = b->tokens,
+                                                 .dout = b->x[0],
+                                                 .count = 50304,
+                                                 .at = {.T = (size_t)s->T},
+                                                 .N = s->N,
+                                                 .C = s->C});
 }
 
 static int run_xent_stats(struct bench *b, const struct bench_shape *s)

@@ -33,15 +33,22 @@ static void setup_rope(struct trial *t, const int *s)
 
 static int call_rope(struct trial_side *d, const int *s)
 {
-    size_t stride = (size_t)(s[2] * s[3] + s[4]);
-    size_t N = product(s, 2), T = (size_t)s[1];
-    struct plait_rope plain = {.theta = 1e4};
-    struct plait_rope scaled = {5e5, 8, 1, 4, 40};
+    struct plait_rope plain = {.type = d->type,
+                               .x = d->p[0],
+                               .stride = (size_t)(s[2] * s[3] + s[4]),
+                               .heads = s[2],
+                               .head_dim = s[3],
+                               .direction = 1,
+                               .angles = {.theta = 1e4},
+                               .at = {.T = (size_t)s[1], .pos0 = s[5]},
+                               .N = product(s, 2)};
+    struct plait_rope scaled = plain;
 
-    return d->ops->rope(d->q, d->type, d->p[0], stride, s[2], s[3], &plain,
-                        s[5], NULL, 1, N, T) |
-           d->ops->rope(d->q, d->type, d->p[1], stride, s[2], s[3], &scaled,
-                        s[5], d->p[2], -1, N, T);
+    scaled.x = d->p[1];
+    scaled.direction = -1;
+    scaled.angles = (struct plait_rope_angles){5e5, 8, 1, 4, 40};
+    scaled.at.starts = d->p[2];
+    return d->ops->rope(d->q, &plain) | d->ops->rope(d->q, &scaled);
 }
 
 /* -- attention {B, q_len, k_len, q_heads, kv_heads, D, q_pos, k_pos} ---- */

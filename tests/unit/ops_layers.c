@@ -218,17 +218,33 @@ static void setup_embedding(struct trial *t, const int *s)
 
 static int call_embedding(struct trial_side *d, const int *s)
 {
-    size_t N = product(s, 2), T = (size_t)s[1], C = (size_t)s[2];
+    struct plait_positions at = {.T = (size_t)s[1], .pos0 = s[6]};
+    struct plait_embedding_forward forward = {.type = d->type,
+                                              .out = d->p[0],
+                                              .tokens = d->p[1],
+                                              .wte = d->p[2],
+                                              .wpe = d->p[3],
+                                              .first = s[4],
+                                              .count = s[5],
+                                              .N = product(s, 2),
+                                              .C = (size_t)s[2]};
+    struct plait_embedding_backward backward = {.type = d->type,
+                                                .dwte = d->p[4],
+                                                .dwpe = d->p[5],
+                                                .tokens = d->p[1],
+                                                .dout = d->p[0],
+                                                .first = s[4],
+                                                .count = s[5],
+                                                .at = at,
+                                                .N = product(s, 2),
+                                                .C = (size_t)s[2]};
+    int rc = d->ops->embedding_backward(d->q, &backward);
 
-    return d->ops->embedding_backward(d->q, d->type, d->p[4], d->p[5], d->p[1],
-                                      d->p[0], s[4], s[5], s[6], NULL, N, T,
-                                      C) |
-           d->ops->embedding_forward(d->q, d->type, d->p[0], d->p[1], d->p[2],
-                                     d->p[3], s[4], s[5], s[6], d->p[6], N, T,
-                                     C) |
-           d->ops->embedding_backward(d->q, d->type, d->p[4], d->p[5], d->p[1],
-                                      d->p[0], s[4], s[5], s[6], d->p[6], N, T,
-                                      C);
+    at.starts = d->p[6];
+    forward.at = at;
+    backward.at = at;
+    return rc | d->ops->embedding_forward(d->q, &forward) |
+           d->ops->embedding_backward(d->q, &backward);
 }
 
 /* -- loss {N, stride, first, count, vocabulary} ------------------------- */

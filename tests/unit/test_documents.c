@@ -164,20 +164,28 @@ static void check_chunks(struct buffers *all, struct buffers *half,
 static void check_rope(struct buffers *all, struct buffers *each,
                        const int32_t *starts)
 {
-    const struct plait_rope rope = {.theta = 1e4};
+    struct plait_rope rope = {.x = all->qkv,
+                              .stride = WIDTH,
+                              .heads = HEADS + KV_HEADS,
+                              .head_dim = D,
+                              .direction = 1,
+                              .angles = {.theta = 1e4},
+                              .at = {.T = T, .starts = starts},
+                              .N = SEQUENCES * T};
     double off;
 
     fill(all->qkv, sizeof(all->qkv) / sizeof(float), 3);
     memcpy(each->qkv, all->qkv, sizeof(all->qkv));
-    ops->rope(q, PLAIT_F32, all->qkv, WIDTH, HEADS + KV_HEADS, D, &rope, 0,
-              starts, 1, SEQUENCES * T, T);
+    ops->rope(q, &rope);
+    rope.at.starts = NULL;
     for (int s = 0; s < SEQUENCES; s++) {
         int at = s * T;
 
-        for (const int *n = lengths[s]; *n; at += *n++)
-            ops->rope(q, PLAIT_F32, each->qkv + at * WIDTH, WIDTH,
-                      HEADS + KV_HEADS, D, &rope, 0, NULL, 1, (size_t)*n,
-                      (size_t)*n);
+        for (const int *n = lengths[s]; *n; at += *n++) {
+            rope.x = each->qkv + at * WIDTH;
+            rope.at.T = rope.N = (size_t)*n;
+            ops->rope(q, &rope);
+        }
     }
     ops->queue_sync(q);
     off = deviation(all->qkv, each->qkv, sizeof(all->qkv) / sizeof(float));

@@ -313,19 +313,44 @@ static void rmsnorm_backward(void)
 /* {N, T, C, first, count, pos0}; inputs wte, wpe */
 static void embedding_forward(float *out)
 {
-    ops->embedding_forward(q, PLAIT_F32, out, tokens, x[0], x[1], s[3], s[4],
-                           s[5], NULL, (size_t)s[0], (size_t)s[1],
-                           (size_t)s[2]);
+    ops->embedding_forward(q, &(struct plait_embedding_forward){
+                                  .out = out,
+                                  .tokens = tokens,
+                                  .wte = x[0],
+                                  .wpe = x[1],
+                                  .first = s[3],
+                                  .count = s[4],
+                                  .at = {.T = (size_t)s[1], .pos0 = s[5]},
+                                  .N = (size_t)s[0],
+                                  .C = (size_t)s[2]});
 }
 
 static void embedding_backward(void)
 {
-    ops->embedding_backward(q, PLAIT_F32, dx[0], dx[1], tokens, r, s[3], s[4],
-                            s[5], NULL, (size_t)s[0], (size_t)s[1],
-                            (size_t)s[2]);
+    ops->embedding_backward(q, &(struct plait_embedding_backward){
+                                   .dwte = dx[0],
+                                   .dwpe = dx[1],
+                                   .tokens = tokens,
+                                   .dout = r,
+                                   .first = s[3],
+                                   .count = s[4],
+                                   .at = {.T = (size_t)s[1], .pos0 = s[5]},
+                                   .N = (size_t)s[0],
+                                   .C = (size_t)s[2]});
 }
 
-static const struct plait_rope rope = {100, 4, 1, 4, 20};
+/* Rotates p [N,heads,D]. */
+static void rotate(float *p, int direction)
+{
+    ops->rope(q, &(struct plait_rope){.x = p,
+                                      .stride = (size_t)(s[2] * s[3]),
+                                      .heads = s[2],
+                                      .head_dim = s[3],
+                                      .direction = direction,
+                                      .angles = {100, 4, 1, 4, 20},
+                                      .at = {.T = (size_t)s[1], .pos0 = s[4]},
+                                      .N = (size_t)s[0]});
+}
 
 /* {N, T, heads, D, pos0} */
 static void rope_forward(float *out)
@@ -333,8 +358,7 @@ static void rope_forward(float *out)
     size_t n = (size_t)(s[0] * s[2] * s[3]);
 
     memcpy(out, x[0], n * sizeof(float));
-    ops->rope(q, PLAIT_F32, out, (size_t)(s[2] * s[3]), s[2], s[3], &rope, s[4],
-              NULL, 1, (size_t)s[0], (size_t)s[1]);
+    rotate(out, 1);
 }
 
 static void rope_backward(void)
@@ -342,8 +366,7 @@ static void rope_backward(void)
     size_t n = (size_t)(s[0] * s[2] * s[3]);
 
     memcpy(dx[0], r, n * sizeof(float));
-    ops->rope(q, PLAIT_F32, dx[0], (size_t)(s[2] * s[3]), s[2], s[3], &rope,
-              s[4], NULL, -1, (size_t)s[0], (size_t)s[1]);
+    rotate(dx[0], -1);
 }
 
 /* {B, T, heads, kv heads, D}; inputs q, k, v */

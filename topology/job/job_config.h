@@ -120,8 +120,8 @@ struct plait_model_config {
     int seq_len;
     bool tie_embeddings; /* default: gpt2 true, llama false */
     double rope_theta;   /* default 10000 */
-    double rope_factor;  /* Llama 3's scaling, see struct plait_rope; 0 and 1:
-                            none */
+    double rope_factor;  /* Llama 3's scaling, see struct plait_rope_angles; 0
+                            and 1: none */
     double rope_low_freq_factor;
     double rope_high_freq_factor;
     int rope_original_len;
