@@ -60,6 +60,7 @@ struct plait_event;       /* a point in a queue */
 struct plait_weight;      /* a matrix the implementation may keep packed */
 struct plait_image_ops;   /* kernels/image.h */
 struct plait_product_ops; /* kernels/products.h */
+struct plait_xent;        /* kernels/xent.h */
 struct plait_graph;       /* recorded work that can be run again and again */
 
 enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
@@ -574,32 +575,21 @@ struct plait_ops {
                            float *lse, const void *out2, const float *lse2);
 
     /* -- loss: softmax cross-entropy over a vocabulary shard ------------ */
-    /* logits [N, stride] of T; columns 0 .. count-1 are vocabulary first ..
-     * first+count-1, the others padding that takes no part. max[i] = largest
-     * logit, sum[i] = sum exp(x - max), target[i] = the target's logit, or 0 if
-     * another rank has it or the row is masked (targets[i] < 0). fp32 [N] each.
-     * A NaN among the logits shows in sum; whether in max is open. */
-    int (*xent_stats)(struct plait_queue *q, enum plait_dtype type, float *max,
-                      float *sum, float *target, const void *logits,
-                      const int32_t *targets, int32_t first, int32_t count,
-                      size_t stride, size_t N);
-    /* After max was reduced over the ranks: sum *= exp(max - allmax). */
-    int (*xent_rescale)(struct plait_queue *q, float *sum, const float *max,
-                        const float *allmax, size_t N);
+    /* max[i] = largest logit of row i, sum[i] = sum exp(x - max), target[i] =
+     * the target's logit, or 0 if another rank has it or the row is masked. A
+     * NaN among the logits shows in sum; whether in max is open. */
+    int (*xent_stats)(struct plait_queue *q, const struct plait_xent *x);
+    /* After max was reduced over the ranks to allmax [N]: sum *= exp(max -
+     * allmax). */
+    int (*xent_rescale)(struct plait_queue *q, const struct plait_xent *x,
+                        const float *allmax);
     /* *loss += sum_i (max + log sum - target), one double on the device, and
      * logits = (softmax - onehot) * scale in place, padding columns 0. max, sum
-     * and target are those of the whole vocabulary. targets[i] < 0: the row is
-     * masked (no loss, gradient 0). */
-    int (*xent_backward)(struct plait_queue *q, enum plait_dtype type,
-                         double *loss, void *logits, const float *max,
-                         const float *sum, const float *target,
-                         const int32_t *targets, float scale, int32_t first,
-                         int32_t count, size_t stride, size_t N);
+     * and target are those of the whole vocabulary. */
+    int (*xent_backward)(struct plait_queue *q, const struct plait_xent *x);
     /* xent_stats and xent_backward in one, for a rank that has the whole
-     * vocabulary. NULL: it would be no faster on this device. */
-    int (*xent)(struct plait_queue *q, enum plait_dtype type, double *loss,
-                void *logits, const int32_t *targets, float scale,
-                int32_t count, size_t stride, size_t N);
+     * vocabulary: first is 0. NULL: it would be no faster on this device. */
+    int (*xent)(struct plait_queue *q, const struct plait_xent *x);
 
     /* -- experts: which of E experts works on which token --------------- */
     /* prob [N,E] = softmax of logits [N,E]; expert [N,k] = the numbers of the k

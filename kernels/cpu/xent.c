@@ -4,10 +4,10 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/xent.h"
 
-struct shard {
-    int32_t first, count;
-    size_t stride;
+struct softmax {
+    float max, sum;
 };
 
 INLINE float load_one(enum plait_dtype type, const void *p, size_t i)
@@ -43,8 +43,8 @@ INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
 
 /* In the second pass the row is read from L2. A NaN shows in the sum. e [n] =
  * exp(x - max); NULL: not wanted. */
-INLINE void stats_row(enum plait_dtype type, float *max, float *sum, float *e,
-                      const void *logits, size_t at, size_t n)
+INLINE struct softmax softmax_of(enum plait_dtype type, float *e,
+                                 const void *logits, size_t at, size_t n)
 {
     float largest = largest_of(type, logits, at, n), tail = 0;
     vec s = {0};
@@ -65,58 +65,50 @@ INLINE void stats_row(enum plait_dtype type, float *max, float *sum, float *e,
         for (size_t k = 0; k < n - c; k++)
             tail += y[k];
     }
-    *max = largest;
-    *sum = vec_sum(s) + tail;
+    return (struct softmax){largest, vec_sum(s) + tail};
 }
 
-/* Statistics of the row at `at`; `token`: its target in the whole
- * vocabulary. */
-static void token_stats(enum plait_dtype type, float *max, float *sum,
-                        float *target, float *e, const void *logits, size_t at,
-                        int32_t token, const struct shard *s)
+/* Statistics of row i; e: as in softmax_of(). */
+INLINE void stats_row(enum plait_dtype type, const struct plait_xent *x,
+                      size_t i, float *e)
 {
-    size_t n = (size_t)s->count;
-    int64_t t = (int64_t)token - s->first;
+    size_t at = i * x->stride;
+    int64_t t = (int64_t)x->targets[i] - x->first;
+    struct softmax s = softmax_of(type, e, x->logits, at, (size_t)x->count);
 
-    if (type == PLAIT_F32)
-        stats_row(PLAIT_F32, max, sum, e, logits, at, n);
-    else if (type == PLAIT_BF16_T)
-        stats_row(PLAIT_BF16_T, max, sum, e, logits, at, n);
-    else
-        stats_row(PLAIT_FP16_T, max, sum, e, logits, at, n);
-    *target = 0;
-    if (token < 0 || t < 0 || t >= s->count)
-        return;
-    at += (size_t)t;
-    if (type == PLAIT_F32)
-        *target = load_one(PLAIT_F32, logits, at);
-    else if (type == PLAIT_BF16_T)
-        *target = load_one(PLAIT_BF16_T, logits, at);
-    else
-        *target = load_one(PLAIT_FP16_T, logits, at);
+    x->max[i] = s.max;
+    x->sum[i] = s.sum;
+    x->target[i] = 0;
+    if (x->targets[i] >= 0 && t >= 0 && t < x->count)
+        x->target[i] = load_one(type, x->logits, at + (size_t)t);
 }
 
-static int xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
-                      float *sum, float *target, const void *logits,
-                      const int32_t *targets, int32_t first, int32_t count,
-                      size_t stride, size_t N)
+static void token_stats(const struct plait_xent *x, size_t i, float *e)
 {
-    struct shard s = {first, count, stride};
-    int threads = cpu_threads(q, N * (size_t)count);
+    if (x->type == PLAIT_F32)
+        stats_row(PLAIT_F32, x, i, e);
+    else if (x->type == PLAIT_BF16_T)
+        stats_row(PLAIT_BF16_T, x, i, e);
+    else
+        stats_row(PLAIT_FP16_T, x, i, e);
+}
+
+static int xent_stats(struct plait_queue *q, const struct plait_xent *x)
+{
+    int threads = cpu_threads(q, x->N * (size_t)x->count);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < N; i++)
-        token_stats(type, &max[i], &sum[i], &target[i], NULL, logits,
-                    i * stride, targets[i], &s);
+    for (size_t i = 0; i < x->N; i++)
+        token_stats(x, i, NULL);
     return 0;
 }
 
-static int xent_rescale(struct plait_queue *q, float *sum, const float *max,
-                        const float *allmax, size_t N)
+static int xent_rescale(struct plait_queue *q, const struct plait_xent *x,
+                        const float *allmax)
 {
     (void)q;
-    for (size_t i = 0; i < N; i++)
-        sum[i] *= expf(max[i] - allmax[i]);
+    for (size_t i = 0; i < x->N; i++)
+        x->sum[i] *= expf(x->max[i] - allmax[i]);
     return 0;
 }
 
@@ -125,15 +117,18 @@ INLINE void store_one(enum plait_dtype type, void *p, size_t i, float x)
     vec_store(type, p, i, 1, vec_set(x));
 }
 
-/* The target's own entry is computed separately, so that p - 1 is rounded only
- * once. e: the exponentials that the sum was made of, or NULL. */
-INLINE void backward_row(enum plait_dtype type, void *logits, size_t at,
-                         float max, float sum, const float *e, float scale,
-                         int64_t target, const struct shard *s)
+/* The gradient of row i, which is not masked. The target's own entry is
+ * computed separately, so that p - 1 is rounded only once. e: the exponentials
+ * that the sum was made of, or NULL. */
+INLINE void backward_row(enum plait_dtype type, const struct plait_xent *x,
+                         size_t i, const float *e)
 {
-    size_t n = (size_t)s->count, size = plait_dtype_size(type);
-    int own = target >= 0 && target < s->count;
+    void *logits = x->logits;
+    size_t n = (size_t)x->count, at = i * x->stride;
+    float max = x->max[i], sum = x->sum[i], scale = x->scale;
     float factor = scale / sum, kept = 0;
+    int64_t target = (int64_t)x->targets[i] - x->first;
+    int own = target >= 0 && target < x->count;
 
     if (own)
         kept = load_one(type, logits, at + (size_t)target);
@@ -150,82 +145,69 @@ INLINE void backward_row(enum plait_dtype type, void *logits, size_t at,
     if (own)
         store_one(type, logits, at + (size_t)target,
                   (vec_exp(vec_set(kept - max))[0] / sum - 1) * scale);
-    memset((char *)logits + (at + n) * size, 0, (s->stride - n) * size);
+    memset((char *)logits + (at + n) * plait_dtype_size(type), 0,
+           (x->stride - n) * plait_dtype_size(type));
 }
 
-static void backward(enum plait_dtype type, void *logits, size_t at, float max,
-                     float sum, const float *e, float scale, int32_t token,
-                     const struct shard *s)
+static void backward(const struct plait_xent *x, size_t i, const float *e)
 {
-    size_t size = plait_dtype_size(type);
-    int64_t t = (int64_t)token - s->first;
+    size_t bytes = x->stride * plait_dtype_size(x->type);
 
-    if (token < 0)
-        memset((char *)logits + at * size, 0, s->stride * size);
-    else if (type == PLAIT_F32)
-        backward_row(PLAIT_F32, logits, at, max, sum, e, scale, t, s);
-    else if (type == PLAIT_BF16_T)
-        backward_row(PLAIT_BF16_T, logits, at, max, sum, e, scale, t, s);
+    if (x->targets[i] < 0)
+        memset((char *)x->logits + i * bytes, 0, bytes);
+    else if (x->type == PLAIT_F32)
+        backward_row(PLAIT_F32, x, i, e);
+    else if (x->type == PLAIT_BF16_T)
+        backward_row(PLAIT_BF16_T, x, i, e);
     else
-        backward_row(PLAIT_FP16_T, logits, at, max, sum, e, scale, t, s);
+        backward_row(PLAIT_FP16_T, x, i, e);
 }
 
-static double loss_of(const float *max, const float *sum, const float *target,
-                      const int32_t *targets, size_t N)
+static double loss_of(const struct plait_xent *x)
 {
     double total = 0;
 
-    for (size_t i = 0; i < N; i++)
-        if (targets[i] >= 0)
-            total += (double)max[i] + log(sum[i]) - target[i];
+    for (size_t i = 0; i < x->N; i++)
+        if (x->targets[i] >= 0)
+            total += (double)x->max[i] + log(x->sum[i]) - x->target[i];
     return total;
 }
 
-static int xent_backward(struct plait_queue *q, enum plait_dtype type,
-                         double *loss, void *logits, const float *max,
-                         const float *sum, const float *target,
-                         const int32_t *targets, float scale, int32_t first,
-                         int32_t count, size_t stride, size_t N)
+static int xent_backward(struct plait_queue *q, const struct plait_xent *x)
 {
-    struct shard s = {first, count, stride};
-    int threads = cpu_threads(q, N * stride);
+    int threads = cpu_threads(q, x->N * x->stride);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < N; i++)
-        backward(type, logits, i * stride, max[i], sum[i], NULL, scale,
-                 targets[i], &s);
-    *loss += loss_of(max, sum, target, targets, N);
+    for (size_t i = 0; i < x->N; i++)
+        backward(x, i, NULL);
+    *x->loss += loss_of(x);
     return 0;
 }
 
 /* Row by row, so that a row's exponentials are computed once and are still in
  * the cache for its gradient. */
-static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
-                void *logits, const int32_t *targets, float scale,
-                int32_t count, size_t stride, size_t N)
+static int xent(struct plait_queue *q, const struct plait_xent *x)
 {
-    struct shard s = {0, count, stride};
-    size_t width = ((size_t)count + 63) / 64 * 64;
-    size_t threads = (size_t)cpu_threads(q, N * stride);
+    struct plait_xent all = *x;
+    size_t width = ((size_t)x->count + 63) / 64 * 64;
+    size_t threads = (size_t)cpu_threads(q, x->N * x->stride);
     float *rows = cpu_scratch(q, CPU_SCRATCH_OP,
-                              (threads * width + 3 * N) * sizeof(*rows));
-    float *max, *sum, *target;
+                              (threads * width + 3 * x->N) * sizeof(*rows));
 
     if (rows == NULL)
         return -1;
-    max = rows + threads * width;
-    sum = max + N;
-    target = sum + N;
+    all.first = 0;
+    all.max = rows + threads * width;
+    all.sum = all.max + x->N;
+    all.target = all.sum + x->N;
 #pragma omp parallel for num_threads((int)threads) schedule(static)
-    for (size_t i = 0; i < N; i++) {
+    for (size_t i = 0; i < x->N; i++) {
         float *e = rows + (size_t)omp_get_thread_num() * width;
 
-        token_stats(type, &max[i], &sum[i], &target[i], e, logits, i * stride,
-                    targets[i], &s);
-        backward(type, logits, i * stride, max[i], sum[i], e, scale, targets[i],
-                 &s);
+        token_stats(&all, i, e);
+        backward(&all, i, e);
     }
-    *loss += loss_of(max, sum, target, targets, N);
+    *x->loss += loss_of(&all);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/common.cuh"
+#include "kernels/xent.h"
 
 static const unsigned threads = 512;
 
@@ -92,38 +93,32 @@ static __device__ inline softmax thread_softmax(const T *row, int count)
 }
 
 template <typename T, int V>
-static __global__ void stats_kernel(float *max, float *sum, float *target,
-                                    const T *logits, const int32_t *targets,
-                                    int32_t first, int32_t count, size_t stride)
+static __global__ void stats_kernel(struct plait_xent x)
 {
     __shared__ softmax shared[32];
     size_t i = blockIdx.x;
-    const T *row = logits + i * stride;
-    softmax s = block_softmax(thread_softmax<T, V, 4>(row, count), shared);
+    const T *row = (const T *)x.logits + i * x.stride;
+    softmax s = block_softmax(thread_softmax<T, V, 4>(row, x.count), shared);
 
     if (threadIdx.x == 0) {
-        int64_t at = (int64_t)targets[i] - first;
+        int64_t at = (int64_t)x.targets[i] - x.first;
 
-        max[i] = s.max;
-        sum[i] = s.sum;
-        target[i] =
-            targets[i] >= 0 && at >= 0 && at < count ? to_float(row[at]) : 0.0f;
+        x.max[i] = s.max;
+        x.sum[i] = s.sum;
+        x.target[i] = x.targets[i] >= 0 && at >= 0 && at < x.count
+                          ? to_float(row[at])
+                          : 0.0f;
     }
 }
 
-static int xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
-                      float *sum, float *target, const void *logits,
-                      const int32_t *targets, int32_t first, int32_t count,
-                      size_t stride, size_t N)
+static int xent_stats(struct plait_queue *q, const struct plait_xent *x)
 {
-    return cuda_launch(q, "xent_stats", type, N, [&](auto zero) {
+    return cuda_launch(q, "xent_stats", x->type, x->N, [&](auto zero) {
         typedef decltype(zero) T;
 
-        for_width<T>(rows_aligned16<T>(logits, stride), [&](auto width) {
+        for_width<T>(rows_aligned16<T>(x->logits, x->stride), [&](auto width) {
             stats_kernel<T, width.value>
-                <<<(unsigned)N, threads, 0, q->stream>>>(
-                    max, sum, target, (const T *)logits, targets, first, count,
-                    stride);
+                <<<(unsigned)x->N, threads, 0, q->stream>>>(*x);
         });
     });
 }
@@ -138,44 +133,47 @@ static __global__ void rescale_kernel(float *sum, const float *max,
         sum[i] *= expf(max[i] - allmax[i]);
 }
 
-static int xent_rescale(struct plait_queue *q, float *sum, const float *max,
-                        const float *allmax, size_t N)
+static int xent_rescale(struct plait_queue *q, const struct plait_xent *x,
+                        const float *allmax)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    if (N == 0)
+    if (x->N == 0)
         return 0;
-    rescale_kernel<<<(unsigned)ceil_div(N, 256), 256, 0, q->stream>>>(
-        sum, max, allmax, N);
+    rescale_kernel<<<(unsigned)ceil_div(x->N, 256), 256, 0, q->stream>>>(
+        x->sum, x->max, allmax, x->N);
     return cuda_leave(q, "xent_rescale");
 }
 
-/* Turns a row of logits into its gradient. The stride is a multiple of V. Goes
- * backwards: what was read last is most likely still in the cache. */
+/* Turns a row of logits into its gradient; hit: the column of the target, or a
+ * number that no column has. The stride is a multiple of V. Goes backwards:
+ * what was read last is most likely still in the cache. */
 template <typename T, int V>
-static __device__ inline void write_gradient(T *row, softmax s, float scale,
-                                             bool masked, int hit, int count,
-                                             int stride)
+static __device__ inline void write_gradient(T *row, softmax s,
+                                             const struct plait_xent &x,
+                                             bool masked, int hit)
 {
-    float inverse = masked ? 0 : 1 / s.sum, factor = inverse * scale;
-    auto gradient = [&](float x, int c) {
+    int count = x.count;
+    float scale = x.scale, inverse = masked ? 0 : 1 / s.sum;
+    float factor = inverse * scale;
+    auto gradient = [&](float logit, int c) {
         if (masked || c >= count)
             return 0.0f;
-        return c == hit ? (__expf(x - s.max) * inverse - 1) * scale
-                        : __expf(x - s.max) * factor;
+        return c == hit ? (__expf(logit - s.max) * inverse - 1) * scale
+                        : __expf(logit - s.max) * factor;
     };
 
-    for (int c = stride - V - (int)threadIdx.x * V; c >= 0;
+    for (int c = (int)x.stride - V - (int)threadIdx.x * V; c >= 0;
          c -= (int)blockDim.x * V) {
         bool plain = !masked && c + V <= count && (unsigned)(hit - c) >= V;
         alignas(16) T v[V];
 
         copy_values<T, V>(v, row + c);
         for (int j = 0; j < V; j++) {
-            float x = to_float(v[j]);
+            float logit = to_float(v[j]);
 
-            v[j] = from_float<T>(plain ? __expf(x - s.max) * factor
-                                       : gradient(x, c + j));
+            v[j] = from_float<T>(plain ? __expf(logit - s.max) * factor
+                                       : gradient(logit, c + j));
         }
         copy_values<T, V>(row + c, v);
     }
@@ -186,66 +184,56 @@ static __device__ inline double loss_of(softmax s, float target)
     return (double)s.max + log((double)s.sum) - target;
 }
 
+/* losses [N]: the loss of each row */
 template <typename T, int V>
-static __global__ void
-gradient_kernel(double *losses, T *logits, const float *max, const float *sum,
-                const float *target, const int32_t *targets, float scale,
-                int32_t first, int32_t count, size_t stride)
+static __global__ void gradient_kernel(double *losses, struct plait_xent x)
 {
     size_t i = blockIdx.x;
-    bool masked = targets[i] < 0;
-    softmax s = {max[i], sum[i]};
+    bool masked = x.targets[i] < 0;
+    softmax s = {x.max[i], x.sum[i]};
 
-    write_gradient<T, V>(logits + i * stride, s, scale, masked,
-                         masked ? -1 : targets[i] - first, count, (int)stride);
+    write_gradient<T, V>((T *)x.logits + i * x.stride, s, x, masked,
+                         masked ? -1 : x.targets[i] - x.first);
     if (threadIdx.x == 0)
-        losses[i] = masked ? 0 : loss_of(s, target[i]);
+        losses[i] = masked ? 0 : loss_of(s, x.target[i]);
 }
 
-/* *loss += the sum of the losses [N] that launch(logits, V, losses) computes. V
+/* *loss += the sum of the losses [N] that launch(T, V, losses) computes. V
  * values are moved at a time: 16 bytes if rows are aligned so, otherwise
  * one. */
 template <typename F>
 static int sum_losses(struct plait_queue *q, const char *op,
-                      enum plait_dtype type, double *loss, void *logits,
-                      size_t stride, size_t N, F launch)
+                      const struct plait_xent *x, F launch)
 {
     double *losses;
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (N == 0)
+    if (x->N == 0)
         return 0;
-    losses = (double *)cuda_scratch(q, N * sizeof(*losses));
+    losses = (double *)cuda_scratch(q, x->N * sizeof(*losses));
     if (losses == NULL)
         return -1;
-    for_type(type, [&](auto zero) {
+    for_type(x->type, [&](auto zero) {
         typedef decltype(zero) T;
         constexpr int V = pack<T>::n;
 
         /* The stride is then a multiple of V, too. */
-        if (rows_aligned16<T>(logits, stride))
-            launch((T *)logits, std::integral_constant<int, V>(), losses);
+        if (rows_aligned16<T>(x->logits, x->stride))
+            launch(zero, std::integral_constant<int, V>(), losses);
         else
-            launch((T *)logits, std::integral_constant<int, 1>(), losses);
+            launch(zero, std::integral_constant<int, 1>(), losses);
     });
-    cuda_sum_doubles(q, loss, losses, N);
+    cuda_sum_doubles(q, x->loss, losses, x->N);
     return cuda_leave(q, op);
 }
 
-static int xent_backward(struct plait_queue *q, enum plait_dtype type,
-                         double *loss, void *logits, const float *max,
-                         const float *sum, const float *target,
-                         const int32_t *targets, float scale, int32_t first,
-                         int32_t count, size_t stride, size_t N)
+static int xent_backward(struct plait_queue *q, const struct plait_xent *x)
 {
     return sum_losses(
-        q, "xent_backward", type, loss, logits, stride, N,
-        [&](auto *x, auto width, double *losses) {
-            gradient_kernel<std::remove_pointer_t<decltype(x)>, width()>
-                <<<(unsigned)N, threads, 0, q->stream>>>(losses, x, max, sum,
-                                                         target, targets, scale,
-                                                         first, count, stride);
+        q, "xent_backward", x, [&](auto zero, auto width, double *losses) {
+            gradient_kernel<decltype(zero), width()>
+                <<<(unsigned)x->N, threads, 0, q->stream>>>(losses, *x);
         });
 }
 
@@ -255,32 +243,26 @@ static const unsigned whole_threads = 1024;
 
 template <typename T, int V>
 static __global__ void __launch_bounds__(whole_threads, 2)
-    whole_kernel(double *losses, T *logits, const int32_t *targets, float scale,
-                 int32_t count, size_t stride)
+    whole_kernel(double *losses, struct plait_xent x)
 {
     __shared__ softmax shared[32];
     size_t i = blockIdx.x;
-    int hit = targets[i];
-    T *row = logits + i * stride;
-    float target = hit >= 0 && hit < count ? to_float(row[hit]) : 0.0f;
-    softmax s = block_softmax(thread_softmax<T, V, 2>(row, count), shared);
+    int hit = x.targets[i];
+    T *row = (T *)x.logits + i * x.stride;
+    float target = hit >= 0 && hit < x.count ? to_float(row[hit]) : 0.0f;
+    softmax s = block_softmax(thread_softmax<T, V, 2>(row, x.count), shared);
 
-    write_gradient<T, V>(row, s, scale, hit < 0, hit, count, (int)stride);
+    write_gradient<T, V>(row, s, x, hit < 0, hit);
     if (threadIdx.x == 0)
         losses[i] = hit < 0 ? 0 : loss_of(s, target);
 }
 
-static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
-                void *logits, const int32_t *targets, float scale,
-                int32_t count, size_t stride, size_t N)
+static int xent(struct plait_queue *q, const struct plait_xent *x)
 {
-    return sum_losses(
-        q, "xent", type, loss, logits, stride, N,
-        [&](auto *x, auto width, double *losses) {
-            whole_kernel<std::remove_pointer_t<decltype(x)>, width()>
-                <<<(unsigned)N, whole_threads, 0, q->stream>>>(
-                    losses, x, targets, scale, count, stride);
-        });
+    return sum_losses(q, "xent", x, [&](auto zero, auto width, double *losses) {
+        whole_kernel<decltype(zero), width()>
+            <<<(unsigned)x->N, whole_threads, 0, q->stream>>>(losses, *x);
+    });
 }
 
 void cuda_xent_ops(struct plait_ops *ops)

@@ -132,20 +132,11 @@ int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
                         const struct plait_attention *a, void *out, float *lse,
                         const void *out2, const float *lse2);
 
-int ref_xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
-                   float *sum, float *target, const void *logits,
-                   const int32_t *targets, int32_t first, int32_t count,
-                   size_t stride, size_t N);
-int ref_xent_rescale(struct plait_queue *q, float *sum, const float *max,
-                     const float *allmax, size_t N);
-int ref_xent(struct plait_queue *q, enum plait_dtype type, double *loss,
-             void *logits, const int32_t *targets, float scale, int32_t count,
-             size_t stride, size_t N);
-int ref_xent_backward(struct plait_queue *q, enum plait_dtype type,
-                      double *loss, void *logits, const float *max,
-                      const float *sum, const float *target,
-                      const int32_t *targets, float scale, int32_t first,
-                      int32_t count, size_t stride, size_t N);
+int ref_xent_stats(struct plait_queue *q, const struct plait_xent *x);
+int ref_xent_rescale(struct plait_queue *q, const struct plait_xent *x,
+                     const float *allmax);
+int ref_xent_backward(struct plait_queue *q, const struct plait_xent *x);
+int ref_xent(struct plait_queue *q, const struct plait_xent *x);
 
 int ref_route_forward(struct plait_queue *q, enum plait_dtype type, float *prob,
                       int32_t *expert, float *gate, const void *logits,

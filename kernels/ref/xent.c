@@ -2,86 +2,85 @@
 #include <math.h>
 
 #include "kernels/ref/ref.h"
+#include "kernels/xent.h"
 
-int ref_xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
-                   float *sum, float *target, const void *logits,
-                   const int32_t *targets, int32_t first, int32_t count,
-                   size_t stride, size_t N)
+int ref_xent_stats(struct plait_queue *q, const struct plait_xent *x)
 {
     (void)q;
-    for (size_t i = 0; i < N; i++) {
-        int64_t t = (int64_t)targets[i] - first;
-        double m = -INFINITY, s = 0;
+    for (size_t i = 0; i < x->N; i++) {
+        int64_t t = (int64_t)x->targets[i] - x->first;
+        double max = -INFINITY, sum = 0;
+        size_t row = i * x->stride;
 
-        for (size_t c = 0; c < (size_t)count; c++) {
-            double x = ref_get(type, logits, i * stride + c);
+        for (size_t c = 0; c < (size_t)x->count; c++) {
+            double logit = ref_get(x->type, x->logits, row + c);
 
-            if (x > m)
-                m = x;
+            if (logit > max)
+                max = logit;
         }
-        for (size_t c = 0; c < (size_t)count; c++)
-            s += exp(ref_get(type, logits, i * stride + c) - m);
-        max[i] = (float)m;
-        sum[i] = (float)s;
-        target[i] = 0;
-        if (targets[i] >= 0 && t >= 0 && t < count)
-            target[i] = (float)ref_get(type, logits, i * stride + (size_t)t);
+        for (size_t c = 0; c < (size_t)x->count; c++)
+            sum += exp(ref_get(x->type, x->logits, row + c) - max);
+        x->max[i] = (float)max;
+        x->sum[i] = (float)sum;
+        x->target[i] = 0;
+        if (x->targets[i] >= 0 && t >= 0 && t < x->count)
+            x->target[i] = (float)ref_get(x->type, x->logits, row + (size_t)t);
     }
     return 0;
 }
 
-int ref_xent_rescale(struct plait_queue *q, float *sum, const float *max,
-                     const float *allmax, size_t N)
+int ref_xent_rescale(struct plait_queue *q, const struct plait_xent *x,
+                     const float *allmax)
 {
     (void)q;
-    for (size_t i = 0; i < N; i++)
-        sum[i] = (float)(sum[i] * exp((double)max[i] - allmax[i]));
+    for (size_t i = 0; i < x->N; i++)
+        x->sum[i] = (float)(x->sum[i] * exp((double)x->max[i] - allmax[i]));
     return 0;
 }
 
-int ref_xent_backward(struct plait_queue *q, enum plait_dtype type,
-                      double *loss, void *logits, const float *max,
-                      const float *sum, const float *target,
-                      const int32_t *targets, float scale, int32_t first,
-                      int32_t count, size_t stride, size_t N)
+int ref_xent_backward(struct plait_queue *q, const struct plait_xent *x)
 {
     double total = 0;
 
     (void)q;
-    for (size_t i = 0; i < N; i++) {
-        int64_t t = (int64_t)targets[i] - first;
-        int masked = targets[i] < 0;
+    for (size_t i = 0; i < x->N; i++) {
+        int64_t t = (int64_t)x->targets[i] - x->first;
+        int masked = x->targets[i] < 0;
+        size_t row = i * x->stride;
 
         if (!masked)
-            total += (double)max[i] + log(sum[i]) - target[i];
-        for (size_t c = 0; c < stride; c++) {
+            total += (double)x->max[i] + log(x->sum[i]) - x->target[i];
+        for (size_t c = 0; c < x->stride; c++) {
             double p = 0;
 
-            if (!masked && c < (size_t)count) {
-                p = exp(ref_get(type, logits, i * stride + c) - max[i]);
-                p = (p / sum[i] - ((int64_t)c == t)) * scale;
+            if (!masked && c < (size_t)x->count) {
+                p = exp(ref_get(x->type, x->logits, row + c) - x->max[i]);
+                p = (p / x->sum[i] - ((int64_t)c == t)) * x->scale;
             }
-            ref_put(type, logits, i * stride + c, p);
+            ref_put(x->type, x->logits, row + c, p);
         }
     }
-    *loss += total;
+    *x->loss += total;
     return 0;
 }
 
-int ref_xent(struct plait_queue *q, enum plait_dtype type, double *loss,
-             void *logits, const int32_t *targets, float scale, int32_t count,
-             size_t stride, size_t N)
+int ref_xent(struct plait_queue *q, const struct plait_xent *x)
 {
-    size_t bytes = stride * plait_dtype_size(type);
+    size_t bytes = x->stride * plait_dtype_size(x->type);
 
-    for (size_t i = 0; i < N; i++) {
-        char *row = (char *)logits + i * bytes;
+    for (size_t i = 0; i < x->N; i++) {
         float max, sum, target;
+        struct plait_xent row = *x;
 
-        ref_xent_stats(q, type, &max, &sum, &target, row, targets + i, 0, count,
-                       stride, 1);
-        ref_xent_backward(q, type, loss, row, &max, &sum, &target, targets + i,
-                          scale, 0, count, stride, 1);
+        row.N = 1;
+        row.first = 0;
+        row.logits = (char *)x->logits + i * bytes;
+        row.targets = x->targets + i;
+        row.max = &max;
+        row.sum = &sum;
+        row.target = &target;
+        ref_xent_stats(q, &row);
+        ref_xent_backward(q, &row);
     }
     return 0;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/xent.h"
 #include "runtime/model/internal.h"
 
 /* Final norm, logits, loss. The logits of all rows would be the largest tensor
@@ -32,18 +33,23 @@ static size_t rows_alike(const struct plait_work *w, size_t row, size_t rows,
     return left < rows ? left : rows;
 }
 
-static int whole_loss(const struct plait_work *w, size_t first, size_t rows,
-                      double *loss)
+/* The loss and the gradient of x, row by row of the same scale, by one of the
+ * two operations for it. */
+static int
+add_losses(const struct plait_work *w, size_t first, const struct plait_xent *x,
+           int (*op)(struct plait_queue *, const struct plait_xent *))
 {
-    const struct plait_dims *d = w->d;
-    size_t i, n;
-    float scale;
+    struct plait_xent part = *x;
+    size_t i;
 
-    for (i = 0; i < rows; i += n) {
-        n = rows_alike(w, first + i, rows - i, &scale);
-        if (w->ops->xent(w->q, w->type, loss, logits_at(w, i),
-                         w->slot->targets + first + i, scale, d->vocab_count,
-                         d->vocab, n) < 0)
+    for (i = 0; i < x->N; i += part.N) {
+        part.N = rows_alike(w, first + i, x->N - i, &part.scale);
+        part.logits = logits_at(w, i);
+        part.targets = x->targets + i;
+        part.max = x->max + i;
+        part.sum = x->sum + i;
+        part.target = x->target + i;
+        if (op(w->q, &part) < 0)
             return -1;
     }
     return 0;
@@ -56,33 +62,34 @@ static int loss_of_rows(const struct plait_work *w, size_t first, size_t rows,
 {
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
-    float *max = s->max, *sum = s->sum, *target = s->sum + rows, scale;
-    const int32_t *targets = w->slot->targets + first;
-    size_t i, n;
+    struct plait_xent x = {
+        .type = w->type,
+        .N = rows,
+        .stride = d->vocab,
+        .first = d->vocab_first,
+        .count = d->vocab_count,
+        .logits = s->logits,
+        .targets = w->slot->targets + first,
+        .max = s->max,
+        .sum = s->sum,
+        .target = s->sum + rows,
+        .loss = loss,
+    };
 
     if (d->tp == 1 && w->ops->xent)
-        return whole_loss(w, first, rows, loss);
-    if (w->ops->xent_stats(w->q, w->type, max, sum, target, s->logits, targets,
-                           d->vocab_first, d->vocab_count, d->vocab, rows) < 0)
+        return add_losses(w, first, &x, w->ops->xent);
+    if (w->ops->xent_stats(w->q, &x) < 0)
         return -1;
     if (d->tp > 1) {
-        if (plait_comm_all_reduce(w->tp.group, max, s->allmax, rows, PLAIT_F32,
-                                  PLAIT_MAX, w->q, NULL) < 0 ||
-            w->ops->xent_rescale(w->q, sum, max, s->allmax, rows) < 0 ||
-            plait_comm_all_reduce(w->tp.group, sum, sum, 2 * rows, PLAIT_F32,
-                                  PLAIT_SUM, w->q, NULL) < 0)
+        if (plait_comm_all_reduce(w->tp.group, x.max, s->allmax, rows,
+                                  PLAIT_F32, PLAIT_MAX, w->q, NULL) < 0 ||
+            w->ops->xent_rescale(w->q, &x, s->allmax) < 0 ||
+            plait_comm_all_reduce(w->tp.group, x.sum, x.sum, 2 * rows,
+                                  PLAIT_F32, PLAIT_SUM, w->q, NULL) < 0)
             return -1;
-        max = s->allmax;
+        x.max = s->allmax;
     }
-    for (i = 0; i < rows; i += n) {
-        n = rows_alike(w, first + i, rows - i, &scale);
-        if (w->ops->xent_backward(w->q, w->type, loss, logits_at(w, i), max + i,
-                                  sum + i, target + i, targets + i, scale,
-                                  d->vocab_first, d->vocab_count, d->vocab,
-                                  n) < 0)
-            return -1;
-    }
-    return 0;
+    return add_losses(w, first, &x, w->ops->xent_backward);
 }
 
 static int logits_of_rows(const struct plait_work *w,

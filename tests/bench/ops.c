@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
+#include "kernels/xent.h"
 
 /* Shapes of one GPT-2 layer, 4 sequences of 256 tokens. */
 enum { B = 4, T = 256, N = B * T, H = 12, C = 768, V = 50304 };
@@ -143,6 +144,18 @@ static void run_op(struct ops_bench *o, enum op op)
                                    .grad = o->f[3],
                                    .weight = t == PLAIT_F32 ? NULL : o->a,
                                    .n = (size_t)V * C};
+    double total = 0;
+    struct plait_xent loss = {.type = t,
+                              .N = N,
+                              .stride = V,
+                              .count = V,
+                              .logits = o->a,
+                              .targets = o->targets,
+                              .max = o->mean,
+                              .sum = o->rstd,
+                              .target = o->lse,
+                              .scale = 1e-3f,
+                              .loss = &total};
     char *k = (char *)o->b + C * o->size, *v = k + C * o->size;
     char *dk = (char *)o->d + C * o->size, *dv = dk + C * o->size;
 
@@ -162,16 +175,11 @@ static void run_op(struct ops_bench *o, enum op op)
                                 o->b, k, v);
         break;
     case OP_XENT_STATS:
-        ops->xent_stats(o->q, t, o->mean, o->rstd, o->lse, o->a, o->targets, 0,
-                        V, V, N);
+        ops->xent_stats(o->q, &loss);
         break;
-    case OP_XENT_BACKWARD: {
-        double loss = 0;
-
-        ops->xent_backward(o->q, t, &loss, o->a, o->mean, o->rstd, o->lse,
-                           o->targets, 1e-3f, 0, V, V, N);
+    case OP_XENT_BACKWARD:
+        ops->xent_backward(o->q, &loss);
         break;
-    }
     case OP_ADAMW:
         ops->update(o->q, &adamw, t, &all, 1);
         break;

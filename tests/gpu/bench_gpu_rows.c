@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "bench_gpu.h"
+#include "kernels/xent.h"
 
 static const enum plait_dtype BF16 = PLAIT_BF16_T;
 
@@ -195,27 +196,45 @@ static int run_embedding_backward(struct bench *b, const struct bench_shape *s)
                                                  .C = s->C});
 }
 
+static struct plait_xent xent_of(struct bench *b, const struct bench_shape *s)
+{
+    return (struct plait_xent){.type = BF16,
+                               .N = s->N,
+                               .stride = s->O,
+                               .count = (int32_t)s->O,
+                               .logits = b->x[0],
+                               .targets = b->tokens,
+                               .max = b->f[0],
+                               .sum = b->f[1],
+                               .target = b->f[2],
+                               .scale = 1e-3f,
+                               .loss = b->sum};
+}
+
 static int run_xent_stats(struct bench *b, const struct bench_shape *s)
 {
+    struct plait_xent x = xent_of(b, s);
+
     b->bytes = 1.0 * 2 * s->N * s->O;
-    return b->ops->xent_stats(b->q, BF16, b->f[0], b->f[1], b->f[2], b->x[0],
-                              b->tokens, 0, (int32_t)s->O, s->O, s->N);
+    return b->ops->xent_stats(b->q, &x);
 }
 
 static int run_xent_backward(struct bench *b, const struct bench_shape *s)
 {
+    struct plait_xent x = xent_of(b, s);
+
     b->bytes = 2.0 * 2 * s->N * s->O;
-    return b->ops->xent_backward(b->q, BF16, b->sum, b->x[0], b->f[3], b->f[3],
-                                 b->f[2], b->tokens, 1e-3f, 0, (int32_t)s->O,
-                                 s->O, s->N);
+    x.max = x.sum = b->f[3];
+    return b->ops->xent_backward(b->q, &x);
 }
 
 /* Loss and gradient by one kernel. */
 static int run_xent(struct bench *b, const struct bench_shape *s)
 {
+    struct plait_xent x = xent_of(b, s);
+
     b->bytes = 2.0 * 2 * s->N * s->O;
-    return b->ops->xent(b->q, BF16, b->sum, b->x[0], b->tokens, 1e-3f,
-                        (int32_t)s->O, s->O, s->N);
+    return b->ops->xent(b->q, &x);
 }
 
 static int run_add(struct bench *b, const struct bench_shape *s)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/xent.h"
 #include "ops_cases.h"
 
 /* -- activations: {N, F} ------------------------------------------------ */
@@ -249,39 +250,55 @@ static int call_embedding(struct trial_side *d, const int *s)
 
 /* -- loss {N, stride, first, count, vocabulary} ------------------------- */
 
+static struct plait_xent xent_of(enum plait_dtype type, void *const *p,
+                                 const int *s)
+{
+    return (struct plait_xent){.type = type,
+                               .N = (size_t)s[0],
+                               .stride = (size_t)s[1],
+                               .first = s[2],
+                               .count = s[3],
+                               .logits = p[0],
+                               .targets = p[1],
+                               .max = p[2],
+                               .sum = p[3],
+                               .target = p[4],
+                               .scale = 0.125f,
+                               .loss = p[6]};
+}
+
 static void setup_xent(struct trial *t, const int *s)
 {
     size_t N = (size_t)s[0], stride = (size_t)s[1];
-    float *max, *sum, *target;
+    struct plait_xent x;
     int32_t *targets;
-    void *logits;
+    void *p[7] = {NULL};
 
-    logits = trial_real(t, KIND_T, N * stride, -6, 6);
-    targets = trial_int(t, N, 0, s[4]);
-    max = real32(t, N);
-    sum = real32(t, N);
-    target = real32(t, N);
+    p[0] = trial_real(t, KIND_T, N * stride, -6, 6);
+    p[1] = targets = trial_int(t, N, 0, s[4]);
+    p[2] = real32(t, N);
+    p[3] = real32(t, N);
+    p[4] = real32(t, N);
     trial_real(t, KIND_F32, N, 4, 7);
     trial_real(t, KIND_F64, 1, 0, 1);
     targets[N / 2] = -1;
-    t->ref->xent_stats(t->ref_queue, t->type, max, sum, target, logits, targets,
-                       s[2], s[3], stride, N);
+    x = xent_of(t->type, p, s);
+    t->ref->xent_stats(t->ref_queue, &x);
 }
 
 static int call_xent_stats(struct trial_side *d, const int *s)
 {
-    size_t N = (size_t)s[0];
+    struct plait_xent x = xent_of(d->type, d->p, s);
 
-    return d->ops->xent_stats(d->q, d->type, d->p[2], d->p[3], d->p[4], d->p[0],
-                              d->p[1], s[2], s[3], (size_t)s[1], N) |
-           d->ops->xent_rescale(d->q, d->p[3], d->p[2], d->p[5], N);
+    return d->ops->xent_stats(d->q, &x) |
+           d->ops->xent_rescale(d->q, &x, d->p[5]);
 }
 
 static int call_xent_backward(struct trial_side *d, const int *s)
 {
-    return d->ops->xent_backward(d->q, d->type, d->p[6], d->p[0], d->p[2],
-                                 d->p[3], d->p[4], d->p[1], 0.125f, s[2], s[3],
-                                 (size_t)s[1], (size_t)s[0]);
+    struct plait_xent x = xent_of(d->type, d->p, s);
+
+    return d->ops->xent_backward(d->q, &x);
 }
 
 /* Loss and gradient of a whole vocabulary; by two ops if the device has no op
@@ -299,21 +316,25 @@ static void setup_whole(struct trial *t, const int *s)
 
 static int call_whole(struct trial_side *d, const int *s)
 {
-    size_t N = (size_t)s[0], stride = (size_t)s[1];
-    float *max;
+    size_t N = (size_t)s[0];
+    struct plait_xent x = {.type = d->type,
+                           .N = N,
+                           .stride = (size_t)s[1],
+                           .count = s[3],
+                           .logits = d->p[0],
+                           .targets = d->p[1],
+                           .scale = 0.125f,
+                           .loss = d->p[2]};
     int rc;
 
     if (d->ops->xent != NULL)
-        return d->ops->xent(d->q, d->type, d->p[2], d->p[0], d->p[1], 0.125f,
-                            s[3], stride, N);
-    max = d->ops->alloc(d->dev, 3 * N * sizeof(*max));
-    rc =
-        max == NULL ||
-        d->ops->xent_stats(d->q, d->type, max, max + N, max + 2 * N, d->p[0],
-                           d->p[1], 0, s[3], stride, N) ||
-        d->ops->xent_backward(d->q, d->type, d->p[2], d->p[0], max, max + N,
-                              max + 2 * N, d->p[1], 0.125f, 0, s[3], stride, N);
-    d->ops->free(d->dev, max);
+        return d->ops->xent(d->q, &x);
+    x.max = d->ops->alloc(d->dev, 3 * N * sizeof(*x.max));
+    x.sum = x.max + N;
+    x.target = x.sum + N;
+    rc = x.max == NULL || d->ops->xent_stats(d->q, &x) ||
+         d->ops->xent_backward(d->q, &x);
+    d->ops->free(d->dev, x.max);
     return rc;
 }
 

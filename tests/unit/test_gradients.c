@@ -8,6 +8,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
+#include "kernels/xent.h"
 #include "tap.h"
 #include "test_seed.h"
 
@@ -428,17 +429,31 @@ static void ring_backward(void)
                             r, y, stat[0], x[0], x[1] + half, x[2] + half);
 }
 
+static struct plait_xent xent_of(const int32_t *targets, int N, float scale)
+{
+    return (struct plait_xent){.type = PLAIT_F32,
+                               .N = (size_t)N,
+                               .stride = (size_t)s[2],
+                               .count = s[1],
+                               .logits = dx[0],
+                               .targets = targets,
+                               .max = stat[0],
+                               .sum = stat[1],
+                               .target = target,
+                               .scale = scale,
+                               .loss = total};
+}
+
 /* {N, V, stride}: the outputs are the losses of the rows; r is 1 */
 static void xent_forward(float *out)
 {
     for (size_t i = 0; i < (size_t)s[0]; i++) {
+        struct plait_xent c = xent_of(tokens + i, 1, 1);
+
         *total = 0;
-        ops->xent_stats(q, PLAIT_F32, stat[0], stat[1], target,
-                        x[0] + i * (size_t)s[2], tokens + i, 0, s[1],
-                        (size_t)s[2], 1);
-        memcpy(dx[0], x[0] + i * (size_t)s[2], (size_t)s[2] * sizeof(float));
-        ops->xent_backward(q, PLAIT_F32, total, dx[0], stat[0], stat[1], target,
-                           tokens + i, 1, 0, s[1], (size_t)s[2], 1);
+        memcpy(dx[0], x[0] + i * c.stride, c.stride * sizeof(float));
+        ops->xent_stats(q, &c);
+        ops->xent_backward(q, &c);
         settle();
         out[i] = (float)*total;
     }
@@ -446,14 +461,14 @@ static void xent_forward(float *out)
 
 static void xent_backward(void)
 {
+    struct plait_xent c = xent_of(tokens, s[0], 0.25f);
+
     *total = 0;
     for (size_t i = 0; i < (size_t)s[0]; i++)
         r[i] = 0.25f;
     memcpy(dx[0], x[0], (size_t)(s[0] * s[2]) * sizeof(float));
-    ops->xent_stats(q, PLAIT_F32, stat[0], stat[1], target, dx[0], tokens, 0,
-                    s[1], (size_t)s[2], (size_t)s[0]);
-    ops->xent_backward(q, PLAIT_F32, total, dx[0], stat[0], stat[1], target,
-                       tokens, 0.25f, 0, s[1], (size_t)s[2], (size_t)s[0]);
+    ops->xent_stats(q, &c);
+    ops->xent_backward(q, &c);
     settle();
     memcpy(dx[1], dx[0], (size_t)(s[0] * s[2]) * sizeof(float));
 }

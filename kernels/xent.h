@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_XENT_H
+#define PLAIT_KERNELS_XENT_H
+
+#include "kernels/kernels.h"
+
+/* Softmax cross-entropy of N rows, over a vocabulary or over the shard of it
+ * that a rank has. A row whose target is negative is masked: it has no loss,
+ * and its gradient is 0. */
+struct plait_xent {
+    enum plait_dtype type; /* T, of the logits */
+    size_t N, stride;
+    int32_t first, count;   /* columns 0 .. count-1 of the logits are the words
+                             * first .. first+count-1 of the vocabulary, the
+                             * others padding that takes no part */
+    void *logits;           /* [N, stride] of T: in; xent and xent_backward
+                             * overwrite them with their gradient */
+    const int32_t *targets; /* in [N]: a word of the whole vocabulary */
+    float *max; /* [N]: out of xent_stats, in of xent_backward; so */
+    float *sum; /* are the next two. xent uses none of the three. */
+    float *target;
+    float scale;  /* xent and xent_backward: factor of the gradient */
+    double *loss; /* xent and xent_backward: +=, one number */
+};
+
+#endif
