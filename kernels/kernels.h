@@ -61,7 +61,12 @@ struct plait_weight;      /* a matrix the implementation may keep packed */
 struct plait_image_ops;   /* kernels/image.h */
 struct plait_product_ops; /* kernels/products.h */
 struct plait_xent;        /* kernels/xent.h */
-struct plait_graph;       /* recorded work that can be run again and again */
+struct plait_route;       /* this and the next four: kernels/route.h */
+struct plait_route_gradient;
+struct plait_route_limit;
+struct plait_route_sort;
+struct plait_rows;
+struct plait_graph; /* recorded work that can be run again and again */
 
 enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
 
@@ -592,50 +597,31 @@ struct plait_ops {
     int (*xent)(struct plait_queue *q, const struct plait_xent *x);
 
     /* -- experts: which of E experts works on which token --------------- */
-    /* prob [N,E] = softmax of logits [N,E]; expert [N,k] = the numbers of the k
-     * largest logits, largest first, of equal ones the lower number first; gate
-     * [N,k] = their probabilities divided by the sum of these k. */
-    int (*route_forward)(struct plait_queue *q, enum plait_dtype type,
-                         float *prob, int32_t *expert, float *gate,
-                         const void *logits, size_t N, int E, int k);
-    /* load[s,e] += how often tokens of sequence s chose expert e. Row i belongs
-     * to sequence i / run % sequences. */
-    int (*route_load)(struct plait_queue *q, float *load, const int32_t *expert,
-                      size_t run, int sequences, size_t N, int E, int k);
-    /* dlogits [N,E] = the gradient of the logits, from dgate [N,k] and from the
-     * gradient balance * *factor * load[s,e] of each prob (balance 0: none).
-     * The factor is in device memory, so that a recorded backward can be run
-     * with another one; NULL: 1. */
-    int (*route_backward)(struct plait_queue *q, enum plait_dtype type,
-                          void *dlogits, const float *dgate, const float *prob,
-                          const int32_t *expert, const float *gate,
-                          const float *load, float balance, const float *factor,
-                          size_t run, int sequences, size_t N, int E, int k);
-    /* Keeps the first `most` choices of an expert in a sequence: kept [N,k] =
-     * expert, or E for a choice beyond that, whose gate becomes 0. Rows are
-     * runs of `run` tokens (N is divisible by run); before[N/run,E]: how often
-     * tokens of the same sequence before each run chose each expert, NULL:
-     * never. */
-    int (*route_limit)(struct plait_queue *q, int32_t *kept, float *gate,
-                       const int32_t *expert, const float *before, size_t run,
-                       size_t N, int E, int k, int most);
-    /* Sorts n < 2^31 choices (0 .. E-1) by expert, stably: place[i] = the new
-     * position of choice i, count[e] = how often e was chosen. */
-    int (*route_sort)(struct plait_queue *q, int32_t *place, int32_t *count,
-                      const int32_t *expert, size_t n, int E);
-    /* out[place[i k + j], :] = x[i, :] * gate[i,j] (NULL: 1); x [N,C]; other
-     * rows of out stay as they were. */
-    int (*rows_spread)(struct plait_queue *q, enum plait_dtype type, void *out,
-                       const void *x, const int32_t *place, const float *gate,
-                       size_t N, int k, size_t C);
-    /* out[i, :] = sum over j of rows[place[i k + j], :] * gate[i,j] (or 1) */
-    int (*rows_join)(struct plait_queue *q, enum plait_dtype type, void *out,
-                     const void *rows, const int32_t *place, const float *gate,
-                     size_t N, int k, size_t C);
-    /* dgate[i,j] = dout[i, :] . rows[place[i k + j], :] */
-    int (*rows_dot)(struct plait_queue *q, enum plait_dtype type, float *dgate,
-                    const void *dout, const void *rows, const int32_t *place,
-                    size_t N, int k, size_t C);
+    /* prob = softmax of logits [N,E]; expert = the numbers of the k largest
+     * logits, largest first, of equal ones the lower number first; gate = their
+     * probabilities divided by the sum of these k. */
+    int (*route_forward)(struct plait_queue *q, const struct plait_route *r,
+                         const void *logits);
+    /* load[s,e] += how often tokens of sequence s chose expert e. */
+    int (*route_load)(struct plait_queue *q, const struct plait_route *r,
+                      float *load);
+    /* dlogits = the gradient of the logits, from dgate and from the gradient
+     * balance * *factor * load[s,e] of each prob. */
+    int (*route_backward)(struct plait_queue *q, const struct plait_route *r,
+                          const struct plait_route_gradient *g);
+    /* Keeps the first `most` choices of an expert in a sequence: kept = expert,
+     * or E for a choice beyond that, whose gate becomes 0. */
+    int (*route_limit)(struct plait_queue *q, const struct plait_route *r,
+                       const struct plait_route_limit *limit);
+    /* Sorts choices by expert, stably. */
+    int (*route_sort)(struct plait_queue *q, const struct plait_route_sort *s);
+    /* out[place[i,j], :] = x[i, :] * gate[i,j]; other rows of out stay as they
+     * were. */
+    int (*rows_spread)(struct plait_queue *q, const struct plait_rows *r);
+    /* out[i, :] = sum over j of rows[place[i,j], :] * gate[i,j] */
+    int (*rows_join)(struct plait_queue *q, const struct plait_rows *r);
+    /* dgate[i,j] = dout[i, :] . rows[place[i,j], :] */
+    int (*rows_dot)(struct plait_queue *q, const struct plait_rows *r);
 
     /* -- moments of gradients, fp32 ------------------------------------ */
     /* y[i] += weight (scale x[i] - y[i]) */

@@ -3,12 +3,19 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/route.h"
 
 /* Moves rows of tokens into the order of the experts and back. */
 
-INLINE void scaled_row(enum plait_dtype type, void *out, size_t to,
-                       const void *x, size_t from, float by, size_t C)
+/* Stores the row of choice i. */
+INLINE void scaled_row(enum plait_dtype type, const struct plait_rows *r,
+                       size_t i)
 {
+    const void *x = r->x;
+    void *out = r->out;
+    size_t C = r->C, to = (size_t)r->place[i] * C, from = i / (size_t)r->k * C;
+    float by = r->gate ? r->gate[i] : 1;
+
     for (size_t c = 0; c < C; c += VLEN) {
         size_t n = C - c < VLEN ? C - c : VLEN;
 
@@ -17,94 +24,89 @@ INLINE void scaled_row(enum plait_dtype type, void *out, size_t to,
     }
 }
 
-static int rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
-                       const void *x, const int32_t *place, const float *gate,
-                       size_t N, int k, size_t C)
+static int rows_spread(struct plait_queue *q, const struct plait_rows *r)
 {
-    size_t n = N * (size_t)k;
-    int threads = cpu_threads(q, n * C);
+    size_t n = r->N * (size_t)r->k;
+    int threads = cpu_threads(q, n * r->C);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
-        size_t to = (size_t)place[i] * C, from = i / (size_t)k * C;
-        float by = gate ? gate[i] : 1;
-
-        if (type == PLAIT_F32)
-            scaled_row(PLAIT_F32, out, to, x, from, by, C);
-        else if (type == PLAIT_BF16_T)
-            scaled_row(PLAIT_BF16_T, out, to, x, from, by, C);
+        if (r->type == PLAIT_F32)
+            scaled_row(PLAIT_F32, r, i);
+        else if (r->type == PLAIT_BF16_T)
+            scaled_row(PLAIT_BF16_T, r, i);
         else
-            scaled_row(PLAIT_FP16_T, out, to, x, from, by, C);
+            scaled_row(PLAIT_FP16_T, r, i);
     }
     return 0;
 }
 
-INLINE void joined_row(enum plait_dtype type, void *out, size_t to,
-                       const void *rows, const int32_t *place,
-                       const float *gate, int k, size_t C)
+/* Stores the row of token i. */
+INLINE void joined_row(enum plait_dtype type, const struct plait_rows *r,
+                       size_t i)
 {
+    const void *rows = r->rows;
+    void *out = r->out;
+    size_t k = (size_t)r->k, C = r->C;
+    const int32_t *place = r->place + i * k;
+    const float *gate = r->gate ? r->gate + i * k : NULL;
+
     for (size_t c = 0; c < C; c += VLEN) {
         size_t n = C - c < VLEN ? C - c : VLEN;
         vec sum = {0};
 
-        for (int j = 0; j < k; j++)
+        for (size_t j = 0; j < k; j++)
             sum += vec_load(type, rows, (size_t)place[j] * C + c, n) *
                    vec_set(gate ? gate[j] : 1);
-        vec_store(type, out, to + c, n, sum);
+        vec_store(type, out, i * C + c, n, sum);
     }
 }
 
-static int rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
-                     const void *rows, const int32_t *place, const float *gate,
-                     size_t N, int k, size_t C)
+static int rows_join(struct plait_queue *q, const struct plait_rows *r)
 {
-    int threads = cpu_threads(q, N * C);
+    int threads = cpu_threads(q, r->N * r->C);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < N; i++) {
-        const int32_t *p = place + i * (size_t)k;
-        const float *g = gate ? gate + i * (size_t)k : NULL;
-
-        if (type == PLAIT_F32)
-            joined_row(PLAIT_F32, out, i * C, rows, p, g, k, C);
-        else if (type == PLAIT_BF16_T)
-            joined_row(PLAIT_BF16_T, out, i * C, rows, p, g, k, C);
+    for (size_t i = 0; i < r->N; i++) {
+        if (r->type == PLAIT_F32)
+            joined_row(PLAIT_F32, r, i);
+        else if (r->type == PLAIT_BF16_T)
+            joined_row(PLAIT_BF16_T, r, i);
         else
-            joined_row(PLAIT_FP16_T, out, i * C, rows, p, g, k, C);
+            joined_row(PLAIT_FP16_T, r, i);
     }
     return 0;
 }
 
-INLINE float row_dot(enum plait_dtype type, const void *x, size_t i,
-                     const void *y, size_t j, size_t C)
+/* The product for choice i. */
+INLINE float row_dot(enum plait_dtype type, const struct plait_rows *r,
+                     size_t i)
 {
+    size_t C = r->C, x = i / (size_t)r->k * C, y = (size_t)r->place[i] * C;
     vec sum = {0};
 
     for (size_t c = 0; c < C; c += VLEN) {
         size_t n = C - c < VLEN ? C - c : VLEN;
 
-        sum += vec_load(type, x, i + c, n) * vec_load(type, y, j + c, n);
+        sum += vec_load(type, r->dout, x + c, n) *
+               vec_load(type, r->rows, y + c, n);
     }
     return vec_sum(sum);
 }
 
-static int rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
-                    const void *dout, const void *rows, const int32_t *place,
-                    size_t N, int k, size_t C)
+static int rows_dot(struct plait_queue *q, const struct plait_rows *r)
 {
-    size_t n = N * (size_t)k;
-    int threads = cpu_threads(q, n * C);
+    size_t n = r->N * (size_t)r->k;
+    int threads = cpu_threads(q, n * r->C);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
-        size_t x = i / (size_t)k * C, y = (size_t)place[i] * C;
-
-        if (type == PLAIT_F32)
-            dgate[i] = row_dot(PLAIT_F32, dout, x, rows, y, C);
-        else if (type == PLAIT_BF16_T)
-            dgate[i] = row_dot(PLAIT_BF16_T, dout, x, rows, y, C);
+        if (r->type == PLAIT_F32)
+            r->dgate[i] = row_dot(PLAIT_F32, r, i);
+        else if (r->type == PLAIT_BF16_T)
+            r->dgate[i] = row_dot(PLAIT_BF16_T, r, i);
         else
-            dgate[i] = row_dot(PLAIT_FP16_T, dout, x, rows, y, C);
+            r->dgate[i] = row_dot(PLAIT_FP16_T, r, i);
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 /* Routing: which expert processes which token, and the rows of tokens in the
  * experts' order and back. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/route.h"
 
 static const unsigned threads = 256;
 
@@ -42,13 +43,14 @@ static __device__ inline void choose(const T *logits, const float *prob,
 }
 
 template <typename T>
-static __global__ void route_kernel(float *prob, int32_t *expert, float *gate,
-                                    const T *logits, size_t N, int E, int k)
+static __global__ void route_kernel(struct plait_route r, const T *logits)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N;
+    int E = r.E, k = r.k;
+
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.N;
          i += (size_t)gridDim.x * blockDim.x) {
         const T *x = logits + i * E;
-        float *p = prob + i * E, max = -CUDART_INF_F;
+        float *p = r.prob + i * E, max = -CUDART_INF_F;
         double sum = 0;
 
         for (int e = 0; e < E; e++)
@@ -57,74 +59,73 @@ static __global__ void route_kernel(float *prob, int32_t *expert, float *gate,
             sum += exp((double)to_float(x[e]) - max);
         for (int e = 0; e < E; e++)
             p[e] = (float)(exp((double)to_float(x[e]) - max) / sum);
-        choose(x, p, expert + i * k, gate + i * k, E, k);
+        choose(x, p, r.expert + i * k, r.gate + i * k, E, k);
     }
 }
 
-static int route_forward(struct plait_queue *q, enum plait_dtype type,
-                         float *prob, int32_t *expert, float *gate,
-                         const void *logits, size_t N, int E, int k)
+static int route_forward(struct plait_queue *q, const struct plait_route *r,
+                         const void *logits)
 {
-    return cuda_launch(q, "route_forward", type, N, [&](auto zero) {
+    return cuda_launch(q, "route_forward", r->type, r->N, [&](auto zero) {
         typedef decltype(zero) T;
 
-        route_kernel<<<grid_for(q, N, threads), threads, 0, q->stream>>>(
-            prob, expert, gate, (const T *)logits, N, E, k);
+        route_kernel<<<grid_for(q, r->N, threads), threads, 0, q->stream>>>(
+            *r, (const T *)logits);
     });
 }
 
 /* Counts in fp32 are exact (sums of ones), so that their order does not
  * matter. */
-static __global__ void load_kernel(float *load, const int32_t *expert,
-                                   size_t run, int sequences, size_t n, int E,
-                                   int k)
+static __global__ void load_kernel(float *load, struct plait_route r)
 {
+    size_t n = r.N * r.k;
+
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (size_t)gridDim.x * blockDim.x)
-        atomicAdd(&load[i / k / run % sequences * E + expert[i]], 1.0f);
+        atomicAdd(&load[i / r.k / r.run % r.sequences * r.E + r.expert[i]],
+                  1.0f);
 }
 
-static int route_load(struct plait_queue *q, float *load, const int32_t *expert,
-                      size_t run, int sequences, size_t N, int E, int k)
+static int route_load(struct plait_queue *q, const struct plait_route *r,
+                      float *load)
 {
-    size_t n = N * k;
+    size_t n = r->N * r->k;
 
     if (cuda_enter(q) != 0)
         return -1;
     if (n == 0)
         return 0;
-    load_kernel<<<grid_for(q, n, threads), threads, 0, q->stream>>>(
-        load, expert, run, sequences, n, E, k);
+    load_kernel<<<grid_for(q, n, threads), threads, 0, q->stream>>>(load, *r);
     return cuda_leave(q, "route_load");
 }
 
 /* gate_j = p_j / S with S the sum over the chosen, hence dp_j = (dgate_j -
  * sum_i dgate_i gate_i) / S; then the softmax's backward. */
 template <typename T>
-static __global__ void
-route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
-                      const int32_t *expert, const float *gate,
-                      const float *load, float balance, const float *factor,
-                      size_t run, int sequences, size_t N, int E, int k)
+static __global__ void route_gradient_kernel(struct plait_route r,
+                                             struct plait_route_gradient g)
 {
-    double scale = factor != NULL ? (double)balance * *factor : balance;
+    T *dlogits = (T *)g.dlogits;
+    int E = r.E, k = r.k;
+    double scale = g.factor != NULL ? (double)g.balance * *g.factor : g.balance;
 
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.N;
          i += (size_t)gridDim.x * blockDim.x) {
-        const float *p = prob + i * E, *l = load + i / run % sequences * E;
+        const float *p = r.prob + i * E;
+        const float *l = g.load + i / r.run % r.sequences * E;
         double S = 0, mean = 0, dot = 0;
 
         for (size_t j = i * k; j < (i + 1) * k; j++) {
-            S += p[expert[j]];
-            mean += (double)dgate[j] * gate[j];
+            S += p[r.expert[j]];
+            mean += (double)g.dgate[j] * r.gate[j];
         }
         for (int pass = 0; pass < 2; pass++)
             for (int e = 0; e < E; e++) {
                 double dp = scale != 0 ? scale * l[e] : 0;
 
                 for (size_t j = i * k; j < (i + 1) * k; j++)
-                    if (expert[j] == e)
-                        dp += (dgate[j] - mean) / S;
+                    if (r.expert[j] == e)
+                        dp += (g.dgate[j] - mean) / S;
                 if (pass == 0)
                     dot += dp * p[e];
                 else
@@ -134,64 +135,56 @@ route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
     }
 }
 
-static int route_backward(struct plait_queue *q, enum plait_dtype type,
-                          void *dlogits, const float *dgate, const float *prob,
-                          const int32_t *expert, const float *gate,
-                          const float *load, float balance, const float *factor,
-                          size_t run, int sequences, size_t N, int E, int k)
+static int route_backward(struct plait_queue *q, const struct plait_route *r,
+                          const struct plait_route_gradient *g)
 {
-    return cuda_launch(q, "route_backward", type, N, [&](auto zero) {
+    return cuda_launch(q, "route_backward", r->type, r->N, [&](auto zero) {
         typedef decltype(zero) T;
 
-        route_gradient_kernel<<<grid_for(q, N, threads), threads, 0,
-                                q->stream>>>((T *)dlogits, dgate, prob, expert,
-                                             gate, load, balance, factor, run,
-                                             sequences, N, E, k);
+        route_gradient_kernel<T>
+            <<<grid_for(q, r->N, threads), threads, 0, q->stream>>>(*r, *g);
     });
 }
 
 /* One warp per expert and run of tokens. The first choices are kept, so that
  * each lane also counts those of the lanes before it. */
-static __global__ void limit_kernel(int32_t *kept, float *gate,
-                                    const int32_t *expert, const float *before,
-                                    size_t run, size_t runs, int E, int k,
-                                    int most)
+static __global__ void limit_kernel(struct plait_route r,
+                                    struct plait_route_limit limit)
 {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    size_t first = i / E * run * k, end = first + run * k;
+    size_t choices = r.run * r.k;
+    size_t first = i / r.E * choices, end = first + choices;
     unsigned lane = threadIdx.x % 32;
-    int e = (int)(i % E), count;
+    int e = (int)(i % r.E), count;
 
-    if (i >= runs * E)
+    if (i >= r.N / r.run * r.E)
         return;
-    count = before ? (int)before[i] : 0;
+    count = limit.before ? (int)limit.before[i] : 0;
     for (size_t j = first + lane; j - lane < end; j += 32) {
-        bool mine = j < end && expert[j] == e;
+        bool mine = j < end && r.expert[j] == e;
         unsigned all = __ballot_sync(0xffffffff, mine);
         int place = count + __popc(all & ((1u << lane) - 1));
 
         if (mine) {
-            kept[j] = place < most ? e : E;
-            if (place >= most)
-                gate[j] = 0;
+            limit.kept[j] = place < limit.most ? e : r.E;
+            if (place >= limit.most)
+                r.gate[j] = 0;
         }
         count += __popc(all);
     }
 }
 
-static int route_limit(struct plait_queue *q, int32_t *kept, float *gate,
-                       const int32_t *expert, const float *before, size_t run,
-                       size_t N, int E, int k, int most)
+static int route_limit(struct plait_queue *q, const struct plait_route *r,
+                       const struct plait_route_limit *limit)
 {
-    size_t runs = N / run;
+    size_t runs = r->N / r->run;
 
     if (cuda_enter(q) != 0)
         return -1;
     if (runs == 0)
         return 0;
-    limit_kernel<<<(unsigned)ceil_div(runs * E * 32, threads), threads, 0,
-                   q->stream>>>(kept, gate, expert, before, run, runs, E, k,
-                                most);
+    limit_kernel<<<(unsigned)ceil_div(runs * r->E * 32, threads), threads, 0,
+                   q->stream>>>(*r, *limit);
     return cuda_leave(q, "route_limit");
 }
 
@@ -258,143 +251,141 @@ static __global__ void place_kernel(int32_t *place, const int32_t *tiles,
     place[i] = tiles[(size_t)mine * gridDim.x + blockIdx.x] + at;
 }
 
-static int route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
-                      const int32_t *expert, size_t n, int E)
+static int route_sort(struct plait_queue *q, const struct plait_route_sort *s)
 {
-    unsigned ntiles = (unsigned)ceil_div(n, threads);
-    size_t bytes = (size_t)ntiles * E * sizeof(int32_t);
+    static const char op[] = "route_sort";
+    unsigned ntiles = (unsigned)ceil_div(s->n, threads);
+    size_t bytes = (size_t)ntiles * s->E * sizeof(int32_t);
     int32_t *tiles;
+    int n = (int)s->n;
 
     if (cuda_enter(q) != 0)
         return -1;
     if (n == 0)
         return cuda_check(
-            q, "route_sort",
-            cudaMemsetAsync(count, 0, E * sizeof(*count), q->stream));
+            q, op,
+            cudaMemsetAsync(s->count, 0, s->E * sizeof(*s->count), q->stream));
     tiles = (int32_t *)cuda_scratch(q, bytes);
     if (tiles == NULL ||
-        cuda_check(q, "route_sort",
-                   cudaMemsetAsync(tiles, 0, bytes, q->stream)) != 0)
+        cuda_check(q, op, cudaMemsetAsync(tiles, 0, bytes, q->stream)) != 0)
         return -1;
-    tile_kernel<<<ntiles, threads, 0, q->stream>>>(tiles, expert, (int)n);
-    scan_kernel<<<1, scanning, 0, q->stream>>>(tiles, count, (int)n, ntiles, E);
-    place_kernel<<<ntiles, threads, 0, q->stream>>>(place, tiles, expert,
-                                                    (int)n);
-    return cuda_leave(q, "route_sort");
+    tile_kernel<<<ntiles, threads, 0, q->stream>>>(tiles, s->expert, n);
+    scan_kernel<<<1, scanning, 0, q->stream>>>(tiles, s->count, n, ntiles,
+                                               s->E);
+    place_kernel<<<ntiles, threads, 0, q->stream>>>(s->place, tiles, s->expert,
+                                                    n);
+    return cuda_leave(q, op);
 }
 
 /* -- rows ------------------------------------------------------------------ */
 
 /* A thread has V columns of a row. */
 template <typename T, int V>
-static __global__ void spread_kernel(T *out, const T *x, const int32_t *place,
-                                     const float *gate, size_t n, int k,
-                                     size_t C)
+static __global__ void spread_kernel(struct plait_rows r)
 {
+    const T *x = (const T *)r.x;
+    T *out = (T *)r.out;
+    size_t n = r.N * r.k, C = r.C;
+
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
          i < n * (C / V); i += (size_t)gridDim.x * blockDim.x) {
         size_t row = i / (C / V), c = i % (C / V) * V;
-        float by = gate != NULL ? gate[row] : 1, v[V];
+        float by = r.gate != NULL ? r.gate[row] : 1, v[V];
 
-        load_values<T, V>(v, x + row / k * C + c);
+        load_values<T, V>(v, x + row / r.k * C + c);
         for (int j = 0; j < V; j++)
             v[j] *= by;
-        store_values<T, V>(out + (size_t)place[row] * C + c, v);
+        store_values<T, V>(out + (size_t)r.place[row] * C + c, v);
     }
 }
 
-static int rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
-                       const void *x, const int32_t *place, const float *gate,
-                       size_t N, int k, size_t C)
+static int rows_spread(struct plait_queue *q, const struct plait_rows *r)
 {
-    size_t n = N * k;
+    size_t n = r->N * r->k * r->C;
 
-    return cuda_launch(q, "rows_spread", type, n * C, [&](auto zero) {
+    return cuda_launch(q, "rows_spread", r->type, n, [&](auto zero) {
         typedef decltype(zero) T;
-        bool packs = rows_aligned16<T>(out, C) && aligned16(x);
+        bool packs = rows_aligned16<T>(r->out, r->C) && aligned16(r->x);
 
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
             spread_kernel<T, V>
-                <<<grid_for(q, n * C / V, threads), threads, 0, q->stream>>>(
-                    (T *)out, (const T *)x, place, gate, n, k, C);
+                <<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(*r);
         });
     });
 }
 
 template <typename T, int V>
-static __global__ void join_kernel(T *out, const T *rows, const int32_t *place,
-                                   const float *gate, size_t N, int k, size_t C)
+static __global__ void join_kernel(struct plait_rows r)
 {
+    const T *rows = (const T *)r.rows;
+    T *out = (T *)r.out;
+    size_t C = r.C, k = r.k;
+
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-         i < N * (C / V); i += (size_t)gridDim.x * blockDim.x) {
+         i < r.N * (C / V); i += (size_t)gridDim.x * blockDim.x) {
         size_t row = i / (C / V), c = i % (C / V) * V;
         float sum[V] = {}, v[V];
 
         for (size_t at = row * k; at < (row + 1) * k; at++) {
-            load_values<T, V>(v, rows + (size_t)place[at] * C + c);
+            load_values<T, V>(v, rows + (size_t)r.place[at] * C + c);
             for (int j = 0; j < V; j++)
-                sum[j] += v[j] * (gate != NULL ? gate[at] : 1);
+                sum[j] += v[j] * (r.gate != NULL ? r.gate[at] : 1);
         }
         store_values<T, V>(out + row * C + c, sum);
     }
 }
 
-static int rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
-                     const void *rows, const int32_t *place, const float *gate,
-                     size_t N, int k, size_t C)
+static int rows_join(struct plait_queue *q, const struct plait_rows *r)
 {
-    return cuda_launch(q, "rows_join", type, N * C, [&](auto zero) {
+    size_t n = r->N * r->C;
+
+    return cuda_launch(q, "rows_join", r->type, n, [&](auto zero) {
         typedef decltype(zero) T;
-        bool packs = rows_aligned16<T>(out, C) && aligned16(rows);
+        bool packs = rows_aligned16<T>(r->out, r->C) && aligned16(r->rows);
 
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
             join_kernel<T, V>
-                <<<grid_for(q, N * C / V, threads), threads, 0, q->stream>>>(
-                    (T *)out, (const T *)rows, place, gate, N, k, C);
+                <<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(*r);
         });
     });
 }
 
 /* One warp per choice. */
 template <typename T, int V>
-static __global__ void dot_kernel(float *dgate, const T *dout, const T *rows,
-                                  const int32_t *place, size_t n, int k,
-                                  size_t C)
+static __global__ void dot_kernel(struct plait_rows r)
 {
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    const T *dout = (const T *)r.dout, *rows = (const T *)r.rows;
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32, C = r.C;
     float sum = 0, x[V], y[V];
 
-    if (i >= n)
+    if (i >= r.N * r.k)
         return;
     for (size_t c = threadIdx.x % 32 * V; c < C; c += 32 * V) {
-        load_values<T, V>(x, dout + i / k * C + c);
-        load_values<T, V>(y, rows + (size_t)place[i] * C + c);
+        load_values<T, V>(x, dout + i / r.k * C + c);
+        load_values<T, V>(y, rows + (size_t)r.place[i] * C + c);
         for (int j = 0; j < V; j++)
             sum += x[j] * y[j];
     }
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
-        dgate[i] = sum;
+        r.dgate[i] = sum;
 }
 
-static int rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
-                    const void *dout, const void *rows, const int32_t *place,
-                    size_t N, int k, size_t C)
+static int rows_dot(struct plait_queue *q, const struct plait_rows *r)
 {
-    size_t n = N * k;
+    size_t n = r->N * r->k;
 
-    return cuda_launch(q, "rows_dot", type, n, [&](auto zero) {
+    return cuda_launch(q, "rows_dot", r->type, n, [&](auto zero) {
         typedef decltype(zero) T;
-        bool packs = rows_aligned16<T>(dout, C) && aligned16(rows);
+        bool packs = rows_aligned16<T>(r->dout, r->C) && aligned16(r->rows);
 
         for_width<T>(packs, [&](auto width) {
             dot_kernel<T, width.value><<<(unsigned)ceil_div(n * 32, threads),
-                                         threads, 0, q->stream>>>(
-                dgate, (const T *)dout, (const T *)rows, place, n, k, C);
+                                         threads, 0, q->stream>>>(*r);
         });
     });
 }

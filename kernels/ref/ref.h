@@ -138,30 +138,18 @@ int ref_xent_rescale(struct plait_queue *q, const struct plait_xent *x,
 int ref_xent_backward(struct plait_queue *q, const struct plait_xent *x);
 int ref_xent(struct plait_queue *q, const struct plait_xent *x);
 
-int ref_route_forward(struct plait_queue *q, enum plait_dtype type, float *prob,
-                      int32_t *expert, float *gate, const void *logits,
-                      size_t N, int E, int k);
-int ref_route_load(struct plait_queue *q, float *load, const int32_t *expert,
-                   size_t run, int sequences, size_t N, int E, int k);
-int ref_route_backward(struct plait_queue *q, enum plait_dtype type,
-                       void *dlogits, const float *dgate, const float *prob,
-                       const int32_t *expert, const float *gate,
-                       const float *load, float balance, const float *factor,
-                       size_t run, int sequences, size_t N, int E, int k);
-int ref_route_limit(struct plait_queue *q, int32_t *kept, float *gate,
-                    const int32_t *expert, const float *before, size_t run,
-                    size_t N, int E, int k, int most);
-int ref_route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
-                   const int32_t *expert, size_t n, int E);
-int ref_rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
-                    const void *x, const int32_t *place, const float *gate,
-                    size_t N, int k, size_t C);
-int ref_rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
-                  const void *rows, const int32_t *place, const float *gate,
-                  size_t N, int k, size_t C);
-int ref_rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
-                 const void *dout, const void *rows, const int32_t *place,
-                 size_t N, int k, size_t C);
+int ref_route_forward(struct plait_queue *q, const struct plait_route *r,
+                      const void *logits);
+int ref_route_load(struct plait_queue *q, const struct plait_route *r,
+                   float *load);
+int ref_route_backward(struct plait_queue *q, const struct plait_route *r,
+                       const struct plait_route_gradient *g);
+int ref_route_limit(struct plait_queue *q, const struct plait_route *r,
+                    const struct plait_route_limit *limit);
+int ref_route_sort(struct plait_queue *q, const struct plait_route_sort *s);
+int ref_rows_spread(struct plait_queue *q, const struct plait_rows *r);
+int ref_rows_join(struct plait_queue *q, const struct plait_rows *r);
+int ref_rows_dot(struct plait_queue *q, const struct plait_rows *r);
 
 int ref_update(struct plait_queue *q, const struct plait_update *p,
                enum plait_dtype type, const struct plait_update_run *runs,

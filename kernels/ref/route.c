@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "kernels/ref/ref.h"
+#include "kernels/route.h"
 
 static int chosen(const int32_t *expert, int n, int e)
 {
@@ -11,199 +12,192 @@ static int chosen(const int32_t *expert, int n, int e)
     return 0;
 }
 
-/* One token: its k experts and their gates. Chosen by logits: close to 1/2,
+/* The k experts of token i and their gates. Chosen by logits: close to 1/2,
  * probabilities in fp32 cannot tell apart logits that differ near 0. */
-static void choose(enum plait_dtype type, const void *logits, size_t at,
-                   const float *prob, int32_t *expert, float *gate, int E,
-                   int k)
+static void choose(const struct plait_route *r, const void *logits, size_t i)
 {
+    size_t at = i * (size_t)r->E;
+    const float *prob = r->prob + at;
+    int32_t *expert = r->expert + i * (size_t)r->k;
     double sum = 0;
 
-    for (int j = 0; j < k; j++) {
+    for (int j = 0; j < r->k; j++) {
         int best = -1;
 
-        for (int e = 0; e < E; e++)
+        for (int e = 0; e < r->E; e++)
             if (!chosen(expert, j, e) &&
-                (best < 0 || ref_get(type, logits, at + (size_t)e) >
-                                 ref_get(type, logits, at + (size_t)best)))
+                (best < 0 || ref_get(r->type, logits, at + (size_t)e) >
+                                 ref_get(r->type, logits, at + (size_t)best)))
                 best = e;
         expert[j] = best;
         sum += prob[best];
     }
-    for (int j = 0; j < k; j++)
-        gate[j] = (float)(prob[expert[j]] / sum);
+    for (int j = 0; j < r->k; j++)
+        r->gate[i * (size_t)r->k + (size_t)j] = (float)(prob[expert[j]] / sum);
 }
 
-int ref_route_forward(struct plait_queue *q, enum plait_dtype type, float *prob,
-                      int32_t *expert, float *gate, const void *logits,
-                      size_t N, int E, int k)
+int ref_route_forward(struct plait_queue *q, const struct plait_route *r,
+                      const void *logits)
 {
     (void)q;
-    for (size_t i = 0; i < N; i++) {
-        size_t at = i * (size_t)E;
+    for (size_t i = 0; i < r->N; i++) {
+        size_t first = i * (size_t)r->E, end = first + (size_t)r->E;
         double max = -INFINITY, sum = 0;
 
-        for (int e = 0; e < E; e++)
-            max = fmax(max, ref_get(type, logits, at + (size_t)e));
-        for (int e = 0; e < E; e++)
-            sum += exp(ref_get(type, logits, at + (size_t)e) - max);
-        for (int e = 0; e < E; e++)
-            prob[at + (size_t)e] =
-                (float)(exp(ref_get(type, logits, at + (size_t)e) - max) / sum);
-        choose(type, logits, at, prob + at, expert + i * (size_t)k,
-               gate + i * (size_t)k, E, k);
+        for (size_t at = first; at < end; at++)
+            max = fmax(max, ref_get(r->type, logits, at));
+        for (size_t at = first; at < end; at++)
+            sum += exp(ref_get(r->type, logits, at) - max);
+        for (size_t at = first; at < end; at++)
+            r->prob[at] =
+                (float)(exp(ref_get(r->type, logits, at) - max) / sum);
+        choose(r, logits, i);
     }
     return 0;
 }
 
-int ref_route_load(struct plait_queue *q, float *load, const int32_t *expert,
-                   size_t run, int sequences, size_t N, int E, int k)
+/* The sequence of token i. */
+static size_t sequence_of(const struct plait_route *r, size_t i)
+{
+    return i / r->run % (size_t)r->sequences;
+}
+
+int ref_route_load(struct plait_queue *q, const struct plait_route *r,
+                   float *load)
 {
     (void)q;
-    for (size_t i = 0; i < N * (size_t)k; i++) {
-        size_t s = i / (size_t)k / run % (size_t)sequences;
+    for (size_t i = 0; i < r->N * (size_t)r->k; i++) {
+        size_t s = sequence_of(r, i / (size_t)r->k);
 
-        load[s * (size_t)E + (size_t)expert[i]] += 1;
+        load[s * (size_t)r->E + (size_t)r->expert[i]] += 1;
     }
     return 0;
 }
 
-/* gate_j = p_j / S with S the sum over the chosen, hence dp_j = (dgate_j -
- * sum_i dgate_i gate_i) / S; then the softmax's backward. */
-static void token_backward(enum plait_dtype type, void *dlogits, size_t at,
-                           const float *dgate, const float *prob,
-                           const int32_t *expert, const float *gate,
-                           const float *load, double balance, int E, int k)
+/* Token i. gate_j = p_j / S with S the sum over the chosen, hence dp_j =
+ * (dgate_j - sum_i dgate_i gate_i) / S; then the softmax's backward. */
+static void token_backward(const struct plait_route *r,
+                           const struct plait_route_gradient *g, size_t i)
 {
+    size_t first = i * (size_t)r->k, end = first + (size_t)r->k;
+    const float *prob = r->prob + i * (size_t)r->E;
+    const float *load = g->load + sequence_of(r, i) * (size_t)r->E;
+    double balance = g->factor ? (double)g->balance * *g->factor : g->balance;
     double S = 0, mean = 0, dot = 0;
 
-    for (int j = 0; j < k; j++) {
-        S += prob[expert[j]];
-        mean += (double)dgate[j] * gate[j];
+    for (size_t j = first; j < end; j++) {
+        S += prob[r->expert[j]];
+        mean += (double)g->dgate[j] * r->gate[j];
     }
     for (int pass = 0; pass < 2; pass++)
-        for (int e = 0; e < E; e++) {
+        for (int e = 0; e < r->E; e++) {
             double dp = balance != 0 ? balance * load[e] : 0;
 
-            for (int j = 0; j < k; j++)
-                if (expert[j] == e)
-                    dp += (dgate[j] - mean) / S;
+            for (size_t j = first; j < end; j++)
+                if (r->expert[j] == e)
+                    dp += (g->dgate[j] - mean) / S;
             if (pass == 0)
                 dot += dp * prob[e];
             else
-                ref_put(type, dlogits, at + (size_t)e, prob[e] * (dp - dot));
+                ref_put(r->type, g->dlogits, i * (size_t)r->E + (size_t)e,
+                        prob[e] * (dp - dot));
         }
 }
 
-int ref_route_backward(struct plait_queue *q, enum plait_dtype type,
-                       void *dlogits, const float *dgate, const float *prob,
-                       const int32_t *expert, const float *gate,
-                       const float *load, float balance, const float *factor,
-                       size_t run, int sequences, size_t N, int E, int k)
+int ref_route_backward(struct plait_queue *q, const struct plait_route *r,
+                       const struct plait_route_gradient *g)
 {
-    double scale = factor ? (double)balance * *factor : balance;
-
     (void)q;
-    for (size_t i = 0; i < N; i++) {
-        size_t s = i / run % (size_t)sequences, j = i * (size_t)k;
-
-        token_backward(type, dlogits, i * (size_t)E, dgate + j,
-                       prob + i * (size_t)E, expert + j, gate + j,
-                       load + s * (size_t)E, scale, E, k);
-    }
+    for (size_t i = 0; i < r->N; i++)
+        token_backward(r, g, i);
     return 0;
 }
 
-/* Limits one expert in one run of n tokens. */
-static void limit_run(int32_t *kept, float *gate, const int32_t *expert,
-                      float before, size_t n, int e, int none, int k, int most)
+/* Limits expert e in one run of tokens. */
+static void limit_run(const struct plait_route *r,
+                      const struct plait_route_limit *limit, size_t run, int e)
 {
-    double count = before;
+    size_t at = run * (size_t)r->E + (size_t)e;
+    size_t first = run * r->run * (size_t)r->k;
+    double count = limit->before ? limit->before[at] : 0;
 
-    for (size_t i = 0; i < n * (size_t)k; i++) {
-        if (expert[i] != e)
+    for (size_t i = first; i < first + r->run * (size_t)r->k; i++) {
+        if (r->expert[i] != e)
             continue;
-        kept[i] = count < most ? e : none;
-        if (count++ >= most)
-            gate[i] = 0;
+        limit->kept[i] = count < limit->most ? e : r->E;
+        if (count++ >= limit->most)
+            r->gate[i] = 0;
     }
 }
 
-int ref_route_limit(struct plait_queue *q, int32_t *kept, float *gate,
-                    const int32_t *expert, const float *before, size_t run,
-                    size_t N, int E, int k, int most)
+int ref_route_limit(struct plait_queue *q, const struct plait_route *r,
+                    const struct plait_route_limit *limit)
 {
     (void)q;
-    for (size_t r = 0; r < N / run; r++)
-        for (int e = 0; e < E; e++) {
-            size_t i = r * run * (size_t)k;
-
-            limit_run(kept + i, gate + i, expert + i,
-                      before ? before[r * (size_t)E + (size_t)e] : 0, run, e, E,
-                      k, most);
-        }
+    for (size_t run = 0; run < r->N / r->run; run++)
+        for (int e = 0; e < r->E; e++)
+            limit_run(r, limit, run, e);
     return 0;
 }
 
-int ref_route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
-                   const int32_t *expert, size_t n, int E)
+int ref_route_sort(struct plait_queue *q, const struct plait_route_sort *s)
 {
     int32_t at = 0;
 
     (void)q;
-    for (int e = 0; e < E; e++) {
-        count[e] = 0;
-        for (size_t i = 0; i < n; i++)
-            if (expert[i] == e) {
-                place[i] = at++;
-                count[e]++;
+    for (int e = 0; e < s->E; e++) {
+        s->count[e] = 0;
+        for (size_t i = 0; i < s->n; i++)
+            if (s->expert[i] == e) {
+                s->place[i] = at++;
+                s->count[e]++;
             }
     }
     return 0;
 }
 
-int ref_rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
-                    const void *x, const int32_t *place, const float *gate,
-                    size_t N, int k, size_t C)
+int ref_rows_spread(struct plait_queue *q, const struct plait_rows *r)
 {
+    size_t k = (size_t)r->k, C = r->C;
+
     (void)q;
-    for (size_t i = 0; i < N * (size_t)k; i++)
+    for (size_t i = 0; i < r->N * k; i++)
         for (size_t c = 0; c < C; c++)
-            ref_put(type, out, (size_t)place[i] * C + c,
-                    ref_get(type, x, i / (size_t)k * C + c) *
-                        (gate ? gate[i] : 1));
+            ref_put(r->type, r->out, (size_t)r->place[i] * C + c,
+                    ref_get(r->type, r->x, i / k * C + c) *
+                        (r->gate ? r->gate[i] : 1));
     return 0;
 }
 
-int ref_rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
-                  const void *rows, const int32_t *place, const float *gate,
-                  size_t N, int k, size_t C)
+int ref_rows_join(struct plait_queue *q, const struct plait_rows *r)
 {
+    size_t k = (size_t)r->k, C = r->C;
+
     (void)q;
-    for (size_t i = 0; i < N; i++)
+    for (size_t i = 0; i < r->N; i++)
         for (size_t c = 0; c < C; c++) {
             double sum = 0;
 
-            for (size_t j = i * (size_t)k; j < (i + 1) * (size_t)k; j++)
-                sum += ref_get(type, rows, (size_t)place[j] * C + c) *
-                       (gate ? gate[j] : 1);
-            ref_put(type, out, i * C + c, sum);
+            for (size_t j = i * k; j < (i + 1) * k; j++)
+                sum += ref_get(r->type, r->rows, (size_t)r->place[j] * C + c) *
+                       (r->gate ? r->gate[j] : 1);
+            ref_put(r->type, r->out, i * C + c, sum);
         }
     return 0;
 }
 
-int ref_rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
-                 const void *dout, const void *rows, const int32_t *place,
-                 size_t N, int k, size_t C)
+int ref_rows_dot(struct plait_queue *q, const struct plait_rows *r)
 {
+    size_t k = (size_t)r->k, C = r->C;
+
     (void)q;
-    for (size_t i = 0; i < N * (size_t)k; i++) {
+    for (size_t i = 0; i < r->N * k; i++) {
         double sum = 0;
 
         for (size_t c = 0; c < C; c++)
-            sum += ref_get(type, dout, i / (size_t)k * C + c) *
-                   ref_get(type, rows, (size_t)place[i] * C + c);
-        dgate[i] = (float)sum;
+            sum += ref_get(r->type, r->dout, i / k * C + c) *
+                   ref_get(r->type, r->rows, (size_t)r->place[i] * C + c);
+        r->dgate[i] = (float)sum;
     }
     return 0;
 }

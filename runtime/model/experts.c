@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "kernels/route.h"
 #include "runtime/comm/tags.h"
 #include "runtime/model/experts.h"
 
@@ -151,17 +152,41 @@ static size_t run_of(const struct plait_work *w)
     return w->shape->piece_len;
 }
 
+static struct plait_route route_of(const struct plait_work *w,
+                                   const struct plait_routed *r)
+{
+    return (struct plait_route){.type = w->type,
+                                .N = w->shape->N,
+                                .E = w->d->experts,
+                                .k = w->d->top_k,
+                                .run = run_of(w),
+                                .sequences = w->shape->batch,
+                                .prob = r->prob,
+                                .expert = r->expert,
+                                .gate = r->gate};
+}
+
+static struct plait_rows rows_moved(const struct plait_work *w,
+                                    const struct plait_routed *r)
+{
+    return (struct plait_rows){.type = w->type,
+                               .N = w->shape->N,
+                               .k = w->d->top_k,
+                               .C = w->d->hidden,
+                               .place = r->place};
+}
+
 /* How often each expert was chosen in each sequence, summed over cp: the
  * balance loss must not depend on how the sequence is split. */
 static int count_load(const struct plait_work *w, const struct plait_routed *r)
 {
     const struct plait_dims *d = w->d;
     size_t n = (size_t)w->shape->batch * d->experts;
+    struct plait_route route = route_of(w, r);
     struct plait_comm *cp = w->model->mesh->group[PLAIT_GROUP_CP];
 
     if (w->ops->fill_zero(w->q, r->load, n * sizeof(*r->load)) < 0 ||
-        w->ops->route_load(w->q, r->load, r->expert, run_of(w), w->shape->batch,
-                           w->shape->N, d->experts, d->top_k) < 0)
+        w->ops->route_load(w->q, &route, r->load) < 0)
         return -1;
     if (w->shape->pieces == 1)
         return 0;
@@ -179,12 +204,12 @@ static int count_before(const struct plait_work *w,
     int cp = w->model->mesh->layout.size[PLAIT_CP];
     int rank = w->model->mesh->coord.at[PLAIT_CP];
     size_t n = (size_t)w->shape->batch * d->experts, bytes = 2 * n * 4;
+    struct plait_route route = route_of(w, r);
 
+    route.sequences *= 2;
     if (w->ops->fill_zero(w->q, s->runs, bytes) < 0 ||
         w->ops->fill_zero(w->q, s->before, bytes) < 0 ||
-        w->ops->route_load(w->q, s->runs, r->expert, run_of(w),
-                           2 * w->shape->batch, w->shape->N, d->experts,
-                           d->top_k) < 0 ||
+        w->ops->route_load(w->q, &route, s->runs) < 0 ||
         plait_comm_all_gather(w->model->mesh->group[PLAIT_GROUP_CP], s->runs,
                               s->all_runs, 2 * n, PLAIT_F32, w->q, NULL) < 0)
         return -1;
@@ -224,24 +249,30 @@ static int sort_choices(const struct plait_work *w,
 {
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
-    const float *before = w->shape->pieces > 1 ? s->before : NULL;
+    struct plait_route route = route_of(w, r);
+    struct plait_route_limit limit = {.kept = s->kept, .most = d->capacity};
+    struct plait_route_sort sort = {.n = count_choices(w),
+                                    .E = d->experts,
+                                    .expert = r->expert,
+                                    .place = r->place,
+                                    .count = r->count};
     float *so_far = NULL;
 
     if (!d->capacity)
-        return w->ops->route_sort(w->q, r->place, r->count, r->expert,
-                                  count_choices(w), d->experts);
-    if (w->added && !(before = so_far = load_of_text(w, cache)))
+        return w->ops->route_sort(w->q, &sort);
+    if (w->shape->pieces > 1)
+        limit.before = s->before;
+    if (w->added && !(limit.before = so_far = load_of_text(w, cache)))
         return -1;
-    if ((before && !so_far && count_before(w, r) < 0) ||
-        w->ops->route_limit(w->q, s->kept, r->gate, r->expert, before,
-                            run_of(w), w->shape->N, d->experts, d->top_k,
-                            d->capacity) < 0)
+    if ((limit.before && !so_far && count_before(w, r) < 0) ||
+        w->ops->route_limit(w->q, &route, &limit) < 0)
         return -1;
-    if (so_far && w->ops->route_load(w->q, so_far, r->expert, run_of(w), 1,
-                                     w->shape->N, d->experts, d->top_k) < 0)
+    route.sequences = 1;
+    if (so_far && w->ops->route_load(w->q, &route, so_far) < 0)
         return -1;
-    return w->ops->route_sort(w->q, r->place, r->count, s->kept,
-                              count_choices(w), d->experts + 1);
+    sort.E = d->experts + 1;
+    sort.expert = s->kept;
+    return w->ops->route_sort(w->q, &sort);
 }
 
 /* Copies the numbers of rows to the host and, with ep, exchanges them and sets
@@ -268,14 +299,12 @@ static int route_tokens(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, const void *full)
 {
     const struct plait_routed *r = &a->routed;
-    const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
+    struct plait_route route = route_of(w, r);
 
     if (w->ops->linear_forward(w->q, s->route, NULL, full, b->router.handle,
                                NULL, PLAIT_ACT_NONE, w->shape->N) < 0 ||
-        w->ops->route_forward(w->q, w->type, r->prob, r->expert, r->gate,
-                              s->route, w->shape->N, d->experts,
-                              d->top_k) < 0 ||
+        w->ops->route_forward(w->q, &route, s->route) < 0 ||
         count_load(w, r) < 0 || sort_choices(w, a->cache, r) < 0)
         return -1;
     return plait_experts_counted(w) ? count_rows(w, r) : 0;
@@ -321,10 +350,12 @@ int plait_experts_forward(const struct plait_work *w,
     struct plait_scratch *s = w->scratch;
     bool alone = w->d->ep == 1;
     void *sorted = alone ? r->x : s->sorted, *y = alone ? r->z : s->grouped;
+    struct plait_rows spread = rows_moved(w, r);
 
+    spread.x = full;
+    spread.out = sorted;
     if (route_tokens(w, b, a, full) < 0 ||
-        w->ops->rows_spread(w->q, w->type, sorted, full, r->place, NULL,
-                            w->shape->N, w->d->top_k, w->d->hidden) < 0)
+        w->ops->rows_spread(w->q, &spread) < 0)
         return -1;
     if (!alone && exchange_rows(w, r, sorted, r->x, true) < 0)
         return -1;
@@ -337,9 +368,12 @@ int plait_experts_forward(const struct plait_work *w,
 int plait_experts_join(const struct plait_work *w,
                        const struct plait_activations *a, void *out)
 {
-    return w->ops->rows_join(w->q, w->type, out, a->routed.z, a->routed.place,
-                             a->routed.gate, w->shape->N, w->d->top_k,
-                             w->d->hidden);
+    struct plait_rows join = rows_moved(w, &a->routed);
+
+    join.gate = a->routed.gate;
+    join.rows = a->routed.z;
+    join.out = out;
+    return w->ops->rows_join(w->q, &join);
 }
 
 /* -- backward -------------------------------------------------------------- */
@@ -396,24 +430,46 @@ int plait_experts_set_balance(const struct plait_work *w, float factor)
     return 0;
 }
 
+/* dout: of the layer's output. Sets the gradient of the router's logits, and
+ * the gradient of the experts' outputs in the order of the experts. */
+static int route_backward(const struct plait_work *w,
+                          const struct plait_routed *r, const void *dout,
+                          void *sorted)
+{
+    struct plait_scratch *s = w->scratch;
+    struct plait_route route = route_of(w, r);
+    struct plait_route_gradient g = {.dlogits = s->route,
+                                     .dgate = s->dgate,
+                                     .load = r->load,
+                                     .balance = balance_scale(w),
+                                     .factor = s->balance};
+    struct plait_rows rows = rows_moved(w, r);
+
+    rows.dout = rows.x = dout;
+    rows.rows = r->z;
+    rows.dgate = s->dgate;
+    rows.gate = r->gate;
+    rows.out = sorted;
+    return w->ops->rows_dot(w->q, &rows) < 0 ||
+                   w->ops->route_backward(w->q, &route, &g) < 0 ||
+                   w->ops->rows_spread(w->q, &rows) < 0
+               ? -1
+               : 0;
+}
+
 int plait_experts_backward(const struct plait_work *w,
                            const struct plait_block *b,
                            const struct plait_activations *a, const void *dout)
 {
     const struct plait_routed *r = &a->routed;
-    const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
-    bool alone = d->ep == 1;
+    bool alone = w->d->ep == 1;
     void *sorted = alone ? s->grouped : s->sorted;
+    struct plait_rows join = rows_moved(w, r);
 
-    if (w->ops->rows_dot(w->q, w->type, s->dgate, dout, r->z, r->place,
-                         w->shape->N, d->top_k, d->hidden) < 0 ||
-        w->ops->route_backward(w->q, w->type, s->route, s->dgate, r->prob,
-                               r->expert, r->gate, r->load, balance_scale(w),
-                               s->balance, run_of(w), w->shape->batch,
-                               w->shape->N, d->experts, d->top_k) < 0 ||
-        w->ops->rows_spread(w->q, w->type, sorted, dout, r->place, r->gate,
-                            w->shape->N, d->top_k, d->hidden) < 0)
+    join.rows = sorted;
+    join.out = s->part;
+    if (route_backward(w, r, dout, sorted) < 0)
         return -1;
     if (!alone && exchange_rows(w, r, sorted, s->grouped, true) < 0)
         return -1;
@@ -421,8 +477,7 @@ int plait_experts_backward(const struct plait_work *w,
         return -1;
     if (!alone && exchange_rows(w, r, sorted, s->grouped, false) < 0)
         return -1;
-    if (w->ops->rows_join(w->q, w->type, s->part, sorted, r->place, NULL,
-                          w->shape->N, d->top_k, d->hidden) < 0)
+    if (w->ops->rows_join(w->q, &join) < 0)
         return -1;
     return w->ops->linear_backward_input(w->q, s->part, s->route,
                                          b->router.handle, PLAIT_ACT_NONE, NULL,

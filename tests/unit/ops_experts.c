@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/route.h"
 #include "ops_cases.h"
 
 /* -- experts {tokens, experts, choices, C, run, sequences} --------------- */
@@ -31,56 +32,82 @@ static void setup_route(struct trial *t, const int *s)
 
 static int call_route(struct trial_side *d, const int *s)
 {
-    size_t N = (size_t)s[0], run = (size_t)s[4];
     void *const *p = d->p;
+    struct plait_route r = {.type = d->type,
+                            .N = (size_t)s[0],
+                            .E = s[1],
+                            .k = s[2],
+                            .run = (size_t)s[4],
+                            .sequences = s[5],
+                            .prob = p[1],
+                            .expert = p[2],
+                            .gate = p[3]};
+    struct plait_route_gradient plain = {
+        .dlogits = p[6], .dgate = p[5], .load = p[4], .balance = 0.3f};
+    struct plait_route_gradient by_factor = plain;
+    struct plait_route_limit from_none = {.kept = p[9], .most = 3};
+    struct plait_route_limit from_before = {
+        .kept = p[9], .before = p[10], .most = 4};
+    struct plait_route_sort sort = {.n = r.N * (size_t)r.k,
+                                    .E = r.E + 1,
+                                    .expert = p[9],
+                                    .place = p[7],
+                                    .count = p[8]};
 
-    return d->ops->route_forward(d->q, d->type, p[1], p[2], p[3], p[0], N, s[1],
-                                 s[2]) |
-           d->ops->route_load(d->q, p[4], p[2], run, s[5], N, s[1], s[2]) |
-           d->ops->route_backward(d->q, d->type, p[6], p[5], p[1], p[2], p[3],
-                                  p[4], 0.3f, NULL, run, s[5], N, s[1], s[2]) |
-           d->ops->route_backward(d->q, d->type, p[12], p[5], p[1], p[2], p[3],
-                                  p[4], 0.3f, p[11], run, s[5], N, s[1], s[2]) |
-           d->ops->route_limit(d->q, p[9], p[3], p[2], NULL, run, N, s[1], s[2],
-                               3) |
-           d->ops->route_limit(d->q, p[9], p[3], p[2], p[10], run, N, s[1],
-                               s[2], 4) |
-           d->ops->route_sort(d->q, p[7], p[8], p[9], N * (size_t)s[2],
-                              s[1] + 1);
+    by_factor.dlogits = p[12];
+    by_factor.factor = p[11];
+    return d->ops->route_forward(d->q, &r, p[0]) |
+           d->ops->route_load(d->q, &r, p[4]) |
+           d->ops->route_backward(d->q, &r, &plain) |
+           d->ops->route_backward(d->q, &r, &by_factor) |
+           d->ops->route_limit(d->q, &r, &from_none) |
+           d->ops->route_limit(d->q, &r, &from_before) |
+           d->ops->route_sort(d->q, &sort);
 }
 
 static void setup_rows(struct trial *t, const int *s)
 {
     size_t N = (size_t)s[0], n = N * (size_t)s[2], C = (size_t)s[3];
-    int32_t *expert, *place, *count;
+    struct plait_route_sort sort = {.n = n, .E = s[1]};
 
     real(t, N * C);
-    expert = trial_int(t, n, 0, s[1]);
-    place = trial_int(t, n, 0, 1);
-    count = trial_int(t, (size_t)s[1], 0, 1);
+    sort.expert = trial_int(t, n, 0, s[1]);
+    sort.place = trial_int(t, n, 0, 1);
+    sort.count = trial_int(t, (size_t)s[1], 0, 1);
     real32(t, n);
     real(t, n * C);
     real(t, n * C);
     real(t, N * C);
     real(t, N * C);
     real32(t, n);
-    t->ref->route_sort(t->ref_queue, place, count, expert, n, s[1]);
+    t->ref->route_sort(t->ref_queue, &sort);
 }
 
 static int call_rows(struct trial_side *d, const int *s)
 {
-    size_t N = (size_t)s[0], C = (size_t)s[3];
     void *const *p = d->p;
+    struct plait_rows gated = {.type = d->type,
+                               .N = (size_t)s[0],
+                               .k = s[2],
+                               .C = (size_t)s[3],
+                               .place = p[2],
+                               .gate = p[4],
+                               .x = p[0],
+                               .rows = p[6],
+                               .out = p[5]};
+    struct plait_rows plain = gated, dot = gated;
+    int rc;
 
-    return d->ops->rows_spread(d->q, d->type, p[5], p[0], p[2], p[4], N, s[2],
-                               C) |
-           d->ops->rows_spread(d->q, d->type, p[6], p[0], p[2], NULL, N, s[2],
-                               C) |
-           d->ops->rows_join(d->q, d->type, p[7], p[6], p[2], p[4], N, s[2],
-                             C) |
-           d->ops->rows_join(d->q, d->type, p[8], p[6], p[2], NULL, N, s[2],
-                             C) |
-           d->ops->rows_dot(d->q, d->type, p[9], p[0], p[5], p[2], N, s[2], C);
+    plain.gate = NULL;
+    plain.out = p[6];
+    rc = d->ops->rows_spread(d->q, &gated) | d->ops->rows_spread(d->q, &plain);
+    gated.out = p[7];
+    plain.out = p[8];
+    rc |= d->ops->rows_join(d->q, &gated) | d->ops->rows_join(d->q, &plain);
+    dot.dout = p[0];
+    dot.rows = p[5];
+    dot.dgate = p[9];
+    return rc | d->ops->rows_dot(d->q, &dot);
 }
 
 /* -- products of groups {rows, groups, O, C, spread, act, bias or

@@ -8,6 +8,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
+#include "kernels/route.h"
 #include "kernels/xent.h"
 #include "tap.h"
 #include "test_seed.h"
@@ -557,11 +558,18 @@ static void route_check(void)
 {
     const float logits[6] = {-0.5f, 0.01f,       0.01000001f,
                              -0.5f, 0.01000001f, 0.01f};
-    float *prob = stat[0], *gate = stat[1];
+    float *prob = stat[0];
     int32_t *expert = tokens;
+    struct plait_route route = {.type = PLAIT_F32,
+                                .N = 2,
+                                .E = 3,
+                                .k = 1,
+                                .prob = prob,
+                                .expert = expert,
+                                .gate = stat[1]};
 
     memcpy(x[0], logits, sizeof(logits));
-    ops->route_forward(q, PLAIT_F32, prob, expert, gate, x[0], 2, 3, 1);
+    ops->route_forward(q, &route, x[0]);
     settle();
     ok(prob[1] == prob[2] && prob[4] == prob[5] && expert[0] == 2 &&
            expert[1] == 1,
