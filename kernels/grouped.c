@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernels/host.h"
+#include "kernels/linear.h"
 
 /* Grouped products on the CPU: one call of the plain product for each group.
  * The row counts can be read because device memory is the host's here. */
@@ -33,75 +34,77 @@ static struct plait_weight weight_of(const struct plait_weight *w,
 }
 
 int host_grouped_forward(struct plait_queue *q, const struct plait_groups *g,
-                         void *out, void *pre, const void *inp,
-                         struct plait_weight *w, const void *bias,
-                         enum plait_activation act)
+                         const struct plait_linear *l)
 {
-    enum plait_dtype t = w->type;
-    size_t row = 0, rest;
+    enum plait_dtype t = l->w->type;
+    void *pre = l->act == PLAIT_ACT_NONE ? NULL : l->pre;
+    size_t row = 0, rest, O = l->w->O;
 
-    if (act == PLAIT_ACT_NONE)
-        pre = NULL;
     for (int i = 0; i < g->n; i++) {
-        struct plait_weight one = weight_of(w, g, i);
-        size_t n = (size_t)g->count[i];
+        struct plait_weight w = weight_of(l->w, g, i);
+        struct plait_linear one = *l;
 
-        if (n > 0 &&
-            table_of(q)->linear_forward(
-                q, element(t, out, row * w->O), element(t, pre, row * w->O),
-                const_element(t, inp, row * w->C), &one,
-                const_element(t, bias, (size_t)i * g->stride), act, n) < 0)
+        one.N = (size_t)g->count[i];
+        one.w = &w;
+        one.inp.x = const_element(t, l->inp.x, row * w.C);
+        one.bias = const_element(t, l->bias, (size_t)i * g->stride);
+        one.pre = element(t, pre, row * O);
+        one.out = element(t, l->out, row * O);
+        if (one.N > 0 && table_of(q)->linear_forward(q, &one) < 0)
             return -1;
-        row += n;
+        row += one.N;
     }
-    rest = (g->rows - row) * w->O * plait_dtype_size(t);
-    memset(element(t, out, row * w->O), 0, rest);
+    rest = (g->rows - row) * O * plait_dtype_size(t);
+    memset(element(t, l->out, row * O), 0, rest);
     if (pre != NULL)
-        memset(element(t, pre, row * w->O), 0, rest);
+        memset(element(t, pre, row * O), 0, rest);
     return 0;
 }
 
 int host_grouped_backward_input(struct plait_queue *q,
-                                const struct plait_groups *g, void *dinp,
-                                const void *dout, struct plait_weight *w,
-                                enum plait_activation act, const void *pre)
+                                const struct plait_groups *g,
+                                const struct plait_linear_dinp *l)
 {
-    enum plait_dtype t = w->type;
-    size_t row = 0;
+    enum plait_dtype t = l->w->type;
+    size_t row = 0, C = l->w->C;
 
     for (int i = 0; i < g->n; i++) {
-        struct plait_weight one = weight_of(w, g, i);
-        size_t n = (size_t)g->count[i];
+        struct plait_weight w = weight_of(l->w, g, i);
+        struct plait_linear_dinp one = *l;
 
-        if (n > 0 && table_of(q)->linear_backward_input(
-                         q, element(t, dinp, row * w->C),
-                         const_element(t, dout, row * w->O), &one, act,
-                         const_element(t, pre, row * w->C), 0, n) < 0)
+        one.N = (size_t)g->count[i];
+        one.w = &w;
+        one.dout.x = const_element(t, l->dout.x, row * w.O);
+        one.pre = const_element(t, l->pre, row * C);
+        one.dinp = element(t, l->dinp, row * C);
+        one.accumulate = 0;
+        if (one.N > 0 && table_of(q)->linear_backward_input(q, &one) < 0)
             return -1;
-        row += n;
+        row += one.N;
     }
-    memset(element(t, dinp, row * w->C), 0,
-           (g->rows - row) * w->C * plait_dtype_size(t));
+    memset(element(t, l->dinp, row * C), 0,
+           (g->rows - row) * C * plait_dtype_size(t));
     return 0;
 }
 
-int host_grouped_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                                 const struct plait_groups *g, float *dw,
-                                 float *dbias, const void *dout,
-                                 const void *inp, int accumulate, size_t O,
-                                 size_t C)
+int host_grouped_backward_weight(struct plait_queue *q,
+                                 const struct plait_groups *g,
+                                 const struct plait_linear_dw *l)
 {
     size_t row = 0;
 
     for (int i = 0; i < g->n; i++) {
-        size_t n = (size_t)g->count[i], at = (size_t)i * g->stride;
+        size_t at = (size_t)i * g->stride;
+        struct plait_linear_dw one = *l;
 
-        if (table_of(q)->linear_backward_weight(
-                q, type, dw + at, dbias != NULL ? dbias + at : NULL,
-                const_element(type, dout, row * O),
-                const_element(type, inp, row * C), accumulate, n, O, C) < 0)
+        one.N = (size_t)g->count[i];
+        one.dout.x = const_element(l->type, l->dout.x, row * l->O);
+        one.inp.x = const_element(l->type, l->inp.x, row * l->C);
+        one.dw = l->dw + at;
+        one.dbias = l->dbias != NULL ? l->dbias + at : NULL;
+        if (table_of(q)->linear_backward_weight(q, &one) < 0)
             return -1;
-        row += n;
+        row += one.N;
     }
     return 0;
 }

@@ -66,18 +66,13 @@ int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
 int host_has_fp8(struct plait_device *dev); /* always 1: emulated */
 /* grouped.c */
 int host_grouped_forward(struct plait_queue *q, const struct plait_groups *g,
-                         void *out, void *pre, const void *inp,
-                         struct plait_weight *w, const void *bias,
-                         enum plait_activation act);
+                         const struct plait_linear *l);
 int host_grouped_backward_input(struct plait_queue *q,
-                                const struct plait_groups *g, void *dinp,
-                                const void *dout, struct plait_weight *w,
-                                enum plait_activation act, const void *pre);
-int host_grouped_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                                 const struct plait_groups *g, float *dw,
-                                 float *dbias, const void *dout,
-                                 const void *inp, int accumulate, size_t O,
-                                 size_t C);
+                                const struct plait_groups *g,
+                                const struct plait_linear_dinp *l);
+int host_grouped_backward_weight(struct plait_queue *q,
+                                 const struct plait_groups *g,
+                                 const struct plait_linear_dw *l);
 int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
                     const double *sum_squares, double clip, double factor);
 

@@ -61,7 +61,10 @@ struct plait_weight;      /* a matrix the implementation may keep packed */
 struct plait_image_ops;   /* kernels/image.h */
 struct plait_product_ops; /* kernels/products.h */
 struct plait_xent;        /* kernels/xent.h */
-struct plait_route;       /* this and the next four: kernels/route.h */
+struct plait_linear;      /* this and the next two: kernels/linear.h */
+struct plait_linear_dinp;
+struct plait_linear_dw;
+struct plait_route; /* this and the next four: kernels/route.h */
 struct plait_route_gradient;
 struct plait_route_limit;
 struct plait_route_sort;
@@ -447,47 +450,29 @@ struct plait_ops {
                                           size_t C, const void *data);
     void (*weight_destroy)(struct plait_weight *w);
     void (*weight_changed)(struct plait_weight *w, const void *data);
-    /* out[N,O] = act(inp[N,C] . w^T + bias[O]), all of T; bias may be NULL.
-     * With an activation, pre [N,O] (may be NULL) keeps its argument, and on
-     * CPUs gelu_forward() of that gives out again to the bit; without one pre
-     * is not used. */
-    int (*linear_forward)(struct plait_queue *q, void *out, void *pre,
-                          const void *inp, struct plait_weight *w,
-                          const void *bias, enum plait_activation act,
-                          size_t N);
-    /* dinp[N,C] = dout[N,O] . w, or += if accumulate. With an activation and
-     * pre [N,C] (not NULL) the product is multiplied by act'(pre) before it is
-     * stored or added: the backward of a linear whose input came through that
-     * activation. */
-    int (*linear_backward_input)(struct plait_queue *q, void *dinp,
-                                 const void *dout, struct plait_weight *w,
-                                 enum plait_activation act, const void *pre,
-                                 int accumulate, size_t N);
-    /* dw[O,C] = dout^T . inp and dbias[O] = column sums of dout (NULL: none),
-     * both fp32; or both += if accumulate. Without it the old values are not
-     * read, and N 0 gives zeros. Does not need the weight itself, so that a
-     * schedule may defer it. */
-    int (*linear_backward_weight)(struct plait_queue *q, enum plait_dtype type,
-                                  float *dw, float *dbias, const void *dout,
-                                  const void *inp, int accumulate, size_t N,
-                                  size_t O, size_t C);
+    /* out = act(inp . w^T + bias). On CPUs gelu_forward() of pre gives out
+     * again to the bit. */
+    int (*linear_forward)(struct plait_queue *q, const struct plait_linear *l);
+    /* dinp = (+=) dout . w. With an activation and pre the product is
+     * multiplied by act'(pre) before it is stored or added. */
+    int (*linear_backward_input)(struct plait_queue *q,
+                                 const struct plait_linear_dinp *l);
+    /* dw = (+=) dout^T . inp and dbias = (+=) the column sums of dout, both
+     * fp32. */
+    int (*linear_backward_weight)(struct plait_queue *q,
+                                  const struct plait_linear_dw *l);
 
     /* The same three for grouped rows, g->rows in all. For rows of no group
      * out, pre and dinp become 0, and they take no part in dw and dbias; for a
      * group without rows dw and dbias are as with N 0. */
     int (*grouped_forward)(struct plait_queue *q, const struct plait_groups *g,
-                           void *out, void *pre, const void *inp,
-                           struct plait_weight *w, const void *bias,
-                           enum plait_activation act);
+                           const struct plait_linear *l);
     int (*grouped_backward_input)(struct plait_queue *q,
-                                  const struct plait_groups *g, void *dinp,
-                                  const void *dout, struct plait_weight *w,
-                                  enum plait_activation act, const void *pre);
-    int (*grouped_backward_weight)(struct plait_queue *q, enum plait_dtype type,
-                                   const struct plait_groups *g, float *dw,
-                                   float *dbias, const void *dout,
-                                   const void *inp, int accumulate, size_t O,
-                                   size_t C);
+                                  const struct plait_groups *g,
+                                  const struct plait_linear_dinp *l);
+    int (*grouped_backward_weight)(struct plait_queue *q,
+                                   const struct plait_groups *g,
+                                   const struct plait_linear_dw *l);
 
     /* -- matrix products in fp8 ---------------------------------------- */
     /* The same three where T is bf16, as in Micikevicius et al. (2022,
@@ -496,18 +481,11 @@ struct plait_ops {
      * largest magnitude (dtype.h). Sums are fp32, and what follows them (bias,
      * activation, +=, dbias) is as above. An operand with a NaN or an infinity
      * makes the whole product NaN. */
-    int (*fp8_forward)(struct plait_queue *q, void *out, void *pre,
-                       const struct plait_operand *inp, struct plait_weight *w,
-                       const void *bias, enum plait_activation act, size_t N);
-    int (*fp8_backward_input)(struct plait_queue *q, void *dinp,
-                              const struct plait_operand *dout,
-                              struct plait_weight *w, enum plait_activation act,
-                              const void *pre, int accumulate, size_t N);
-    int (*fp8_backward_weight)(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias,
-                               const struct plait_operand *dout,
-                               const struct plait_operand *inp, int accumulate,
-                               size_t N, size_t O, size_t C);
+    int (*fp8_forward)(struct plait_queue *q, const struct plait_linear *l);
+    int (*fp8_backward_input)(struct plait_queue *q,
+                              const struct plait_linear_dinp *l);
+    int (*fp8_backward_weight)(struct plait_queue *q,
+                               const struct plait_linear_dw *l);
     /* *amax = the largest magnitude of x [n] in bf16, for plait_operand. Norms
      * and SwiGLU compute it of what they store if they are given an amax (not
      * NULL, T bf16), which saves a pass over it. */

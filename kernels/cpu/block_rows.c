@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/linear.h"
 
 /* Rows times a weight: a linear layer's forward, and the gradient of its input.
  * What follows the product (bias, GELU, adding to the old values) is done while
@@ -344,45 +345,42 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
     return 0;
 }
 
-static int linear_forward(struct plait_queue *q, void *out, void *pre,
-                          const void *inp, struct plait_weight *w,
-                          const void *bias, enum plait_activation act, size_t N)
+static int linear_forward(struct plait_queue *q, const struct plait_linear *l)
 {
+    const struct plait_weight *w = l->w;
     struct rows_product p = {.type = w->type,
-                             .M = N,
+                             .M = l->N,
                              .N = w->O,
                              .K = w->C,
-                             .a = inp,
+                             .a = l->inp.x,
                              .b = w->data,
                              .transposed = 1,
-                             .bias = bias,
-                             .dst = out,
-                             .pre = pre,
-                             .gelu = act == PLAIT_ACT_GELU};
+                             .bias = l->bias,
+                             .dst = l->out,
+                             .pre = l->pre,
+                             .gelu = l->act == PLAIT_ACT_GELU};
 
-    if (!has_blocks(w->type, N, w->C))
-        return cpu_linear_forward(q, out, pre, inp, w, bias, act, N);
+    if (!has_blocks(w->type, l->N, w->C))
+        return cpu_linear_forward(q, l);
     return rows_run(q, &p);
 }
 
-static int linear_backward_input(struct plait_queue *q, void *dinp,
-                                 const void *dout, struct plait_weight *w,
-                                 enum plait_activation act, const void *pre,
-                                 int accumulate, size_t N)
+static int linear_backward_input(struct plait_queue *q,
+                                 const struct plait_linear_dinp *l)
 {
+    const struct plait_weight *w = l->w;
     struct rows_product p = {.type = w->type,
-                             .M = N,
+                             .M = l->N,
                              .N = w->C,
                              .K = w->O,
-                             .a = dout,
+                             .a = l->dout.x,
                              .b = w->data,
-                             .dst = dinp,
-                             .slope = act == PLAIT_ACT_GELU ? pre : NULL,
-                             .accumulate = accumulate};
+                             .dst = l->dinp,
+                             .slope = l->act == PLAIT_ACT_GELU ? l->pre : NULL,
+                             .accumulate = l->accumulate};
 
-    if (!has_blocks(w->type, N, w->O))
-        return cpu_linear_backward_input(q, dinp, dout, w, act, pre, accumulate,
-                                         N);
+    if (!has_blocks(w->type, l->N, w->O))
+        return cpu_linear_backward_input(q, l);
     return rows_run(q, &p);
 }
 

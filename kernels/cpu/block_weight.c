@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/linear.h"
 
 /* The gradient of a linear layer's weight; the order of summation depends on
  * the number of rows alone. */
@@ -221,24 +222,21 @@ static int strips_run(struct plait_queue *q, struct weight_product *p)
     return 0;
 }
 
-static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                                  float *dw, float *dbias, const void *dout,
-                                  const void *inp, int accumulate, size_t N,
-                                  size_t O, size_t C)
+static int linear_backward_weight(struct plait_queue *q,
+                                  const struct plait_linear_dw *l)
 {
-    struct weight_product p = {.type = type,
-                               .O = O,
-                               .C = C,
-                               .N = N,
-                               .dout = dout,
-                               .inp = inp,
-                               .dw = dw,
-                               .dbias = dbias,
-                               .accumulate = accumulate};
+    struct weight_product p = {.type = l->type,
+                               .O = l->O,
+                               .C = l->C,
+                               .N = l->N,
+                               .dout = l->dout.x,
+                               .inp = l->inp.x,
+                               .dw = l->dw,
+                               .dbias = l->dbias,
+                               .accumulate = l->accumulate};
 
-    if (N == 0 || !has_blocks(type, N, values(type)))
-        return cpu_linear_backward_weight(q, type, dw, dbias, dout, inp,
-                                          accumulate, N, O, C);
+    if (l->N == 0 || !has_blocks(l->type, l->N, values(l->type)))
+        return cpu_linear_backward_weight(q, l);
     return strips_run(q, &p);
 }
 

@@ -70,17 +70,11 @@ void cpu_fill_sve(struct plait_ops *ops);
 /* The products of a linear layer by the libraries: used if the processor has a
  * matrix unit, and for products that our own code does not take. */
 void cpu_fill_linear(struct plait_ops *ops);
-int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
-                       const void *inp, struct plait_weight *w,
-                       const void *bias, enum plait_activation act, size_t N);
-int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
-                              const void *dout, struct plait_weight *w,
-                              enum plait_activation act, const void *pre,
-                              int accumulate, size_t N);
-int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias, const void *dout,
-                               const void *inp, int accumulate, size_t N,
-                               size_t O, size_t C);
+int cpu_linear_forward(struct plait_queue *q, const struct plait_linear *l);
+int cpu_linear_backward_input(struct plait_queue *q,
+                              const struct plait_linear_dinp *l);
+int cpu_linear_backward_weight(struct plait_queue *q,
+                               const struct plait_linear_dw *l);
 /* Attention in bf16 for processors with AVX512-BF16 but no matrix unit. */
 void cpu_fill_bf16_attention(struct plait_ops *ops);
 

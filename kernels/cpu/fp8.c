@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/linear.h"
 
 /* fp8 emulated as in ref: operands are rounded to values of fp8 times a power
  * of two, which bf16 holds exactly, and multiplied in bf16. */
@@ -65,12 +66,20 @@ INLINE void round_span(enum plait_fp8 format, uint16_t *to, const uint16_t *x,
     }
 }
 
-/* to [n] = the operand, rounded to fp8. */
+/* A matrix of n elements. */
+struct side {
+    struct plait_operand operand;
+    size_t n;
+};
+
+/* to [n] = the side, rounded to fp8. */
 static void rounded(struct plait_queue *q, enum plait_fp8 format, uint16_t *to,
-                    const struct plait_operand *operand, size_t n)
+                    struct side side)
 {
-    const uint16_t *x = operand->x;
-    uint32_t amax = operand->amax != NULL ? *operand->amax : largest(q, x, n);
+    const uint16_t *x = side.operand.x;
+    const uint32_t *given = side.operand.amax;
+    size_t n = side.n;
+    uint32_t amax = given != NULL ? *given : largest(q, x, n);
     float scale = plait_fp8_scale(amax, format);
 
 #pragma omp parallel num_threads(cpu_threads(q, n))
@@ -85,73 +94,79 @@ static void rounded(struct plait_queue *q, enum plait_fp8 format, uint16_t *to,
     }
 }
 
-/* Rounds both operands of a product; -1: the queue has failed. */
-static int round_both(struct plait_queue *q, enum plait_fp8 format,
-                      uint16_t *to[2], const struct plait_operand *a, size_t na,
-                      const struct plait_operand *b, size_t nb)
+/* Rounds both sides of a product, b to e4m3; -1: the queue has failed. */
+static int round_both(struct plait_queue *q, uint16_t *to[2],
+                      enum plait_fp8 format, struct side a, struct side b)
 {
-    size_t behind = (na + 31) / 32 * 32;
+    size_t behind = (a.n + 31) / 32 * 32;
 
-    to[0] = cpu_scratch(q, CPU_SCRATCH_FP8, (behind + nb) * sizeof(**to));
+    to[0] = cpu_scratch(q, CPU_SCRATCH_FP8, (behind + b.n) * sizeof(**to));
     if (to[0] == NULL)
         return -1;
     to[1] = to[0] + behind;
-    rounded(q, format, to[0], a, na);
-    rounded(q, PLAIT_E4M3, to[1], b, nb);
+    rounded(q, format, to[0], a);
+    rounded(q, PLAIT_E4M3, to[1], b);
     return 0;
 }
 
-static int fp8_forward(struct plait_queue *q, void *out, void *pre,
-                       const struct plait_operand *inp, struct plait_weight *w,
-                       const void *bias, enum plait_activation act, size_t N)
+static struct side weight_side(const struct plait_weight *w)
 {
-    const struct plait_operand weight = {.x = w->data};
-    struct plait_weight r = *w;
-    uint16_t *to[2];
-
     assert(w->type == PLAIT_BF16_T);
-    if (round_both(q, PLAIT_E4M3, to, inp, N * w->C, &weight, w->O * w->C) < 0)
-        return -1;
-    r.data = to[1];
-    return plait_ops_cpu()->linear_forward(q, out, pre, to[0], &r, bias, act,
-                                           N);
+    return (struct side){{.x = w->data}, w->O * w->C};
 }
 
-static int fp8_backward_input(struct plait_queue *q, void *dinp,
-                              const struct plait_operand *dout,
-                              struct plait_weight *w, enum plait_activation act,
-                              const void *pre, int accumulate, size_t N)
+static int fp8_forward(struct plait_queue *q, const struct plait_linear *l)
 {
-    const struct plait_operand weight = {.x = w->data};
-    struct plait_weight r = *w;
+    struct plait_weight w = *l->w;
+    struct plait_linear r = *l;
+    struct side inp = {l->inp, l->N * w.C};
     uint16_t *to[2];
 
-    assert(w->type == PLAIT_BF16_T);
-    if (round_both(q, PLAIT_E5M2, to, dout, N * w->O, &weight, w->O * w->C) < 0)
+    if (round_both(q, to, PLAIT_E4M3, inp, weight_side(&w)) < 0)
         return -1;
-    r.data = to[1];
-    return plait_ops_cpu()->linear_backward_input(q, dinp, to[0], &r, act, pre,
-                                                  accumulate, N);
+    r.inp.x = to[0];
+    w.data = to[1];
+    r.w = &w;
+    return plait_ops_cpu()->linear_forward(q, &r);
 }
 
-static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias,
-                               const struct plait_operand *dout,
-                               const struct plait_operand *inp, int accumulate,
-                               size_t N, size_t O, size_t C)
+static int fp8_backward_input(struct plait_queue *q,
+                              const struct plait_linear_dinp *l)
+{
+    struct plait_weight w = *l->w;
+    struct plait_linear_dinp r = *l;
+    struct side dout = {l->dout, l->N * w.O};
+    uint16_t *to[2];
+
+    if (round_both(q, to, PLAIT_E5M2, dout, weight_side(&w)) < 0)
+        return -1;
+    r.dout.x = to[0];
+    w.data = to[1];
+    r.w = &w;
+    return plait_ops_cpu()->linear_backward_input(q, &r);
+}
+
+static int fp8_backward_weight(struct plait_queue *q,
+                               const struct plait_linear_dw *l)
 {
     const struct plait_ops *ops = plait_ops_cpu();
+    struct plait_linear_dw r = *l;
+    struct side dout = {l->dout, l->N * l->O}, inp = {l->inp, l->N * l->C};
     uint16_t *to[2];
 
-    assert(type == PLAIT_BF16_T);
-    if (round_both(q, PLAIT_E5M2, to, dout, N * O, inp, N * C) < 0 ||
-        ops->linear_backward_weight(q, type, dw, NULL, to[0], to[1], accumulate,
-                                    N, O, C) < 0)
+    assert(l->type == PLAIT_BF16_T);
+    if (round_both(q, to, PLAIT_E5M2, dout, inp) < 0)
         return -1;
-    if (dbias != NULL && !accumulate)
-        memset(dbias, 0, O * sizeof(*dbias));
-    return dbias == NULL ? 0
-                         : ops->bias_backward(q, type, dbias, dout->x, N, O);
+    r.dout.x = to[0];
+    r.inp.x = to[1];
+    r.dbias = NULL; /* sums what was not rounded */
+    if (ops->linear_backward_weight(q, &r) < 0)
+        return -1;
+    if (l->dbias == NULL)
+        return 0;
+    if (!l->accumulate)
+        memset(l->dbias, 0, l->O * sizeof(*l->dbias));
+    return ops->bias_backward(q, l->type, l->dbias, l->dout.x, l->N, l->O);
 }
 
 void CPU_NAME(cpu_fill_fp8)(struct plait_ops *ops)

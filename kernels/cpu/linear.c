@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernels/cpu/products.h"
+#include "kernels/linear.h"
 
 /* -- types the library does not multiply: through fp32 ----------------- */
 
@@ -69,112 +70,111 @@ static int wide_forward(struct plait_queue *q, const struct cpu_product *p,
 
 /* -- the three products of a linear layer ------------------------------ */
 
-int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
-                       const void *inp, struct plait_weight *w,
-                       const void *bias, enum plait_activation act, size_t N)
+int cpu_linear_forward(struct plait_queue *q, const struct plait_linear *l)
 {
-    struct cpu_product p = {.M = N,
+    const struct plait_weight *w = l->w;
+    struct cpu_product p = {.M = l->N,
                             .N = w->O,
                             .K = w->C,
                             .transpose_b = 1,
                             .type = w->type,
                             .dst_type = w->type,
-                            .has_bias = bias != NULL};
-    void *dst = act == PLAIT_ACT_GELU && pre != NULL ? pre : out;
-    int ret;
+                            .has_bias = l->bias != NULL};
+    void *dst = l->act == PLAIT_ACT_GELU && l->pre != NULL ? l->pre : l->out;
+    int rc;
 
     if (cpu_product_native(w->type))
-        ret = cpu_product_run(q, &p, inp, w->data, bias, dst);
+        rc = cpu_product_run(q, &p, l->inp.x, w->data, l->bias, dst);
     else
-        ret = wide_forward(q, &p, inp, w->data, bias, dst);
-    if (ret < 0 || act == PLAIT_ACT_NONE)
-        return ret;
-    return plait_ops_cpu()->gelu_forward(q, w->type, out, dst, N * w->O);
+        rc = wide_forward(q, &p, l->inp.x, w->data, l->bias, dst);
+    if (rc < 0 || l->act == PLAIT_ACT_NONE)
+        return rc;
+    return plait_ops_cpu()->gelu_forward(q, w->type, l->out, dst, l->N * w->O);
 }
 
-/* With pre the product is multiplied by GELU's slope. Slope and sum are
- * computed in fp32, so that only the result is rounded. */
+static int is_sloped(const struct plait_linear_dinp *l)
+{
+    return l->pre != NULL && l->act == PLAIT_ACT_GELU;
+}
+
+/* Slope and sum are computed in fp32, so that only the result is rounded. */
 static int wide_backward_input(struct plait_queue *q,
-                               const struct cpu_product *p, void *dinp,
-                               const void *dout, const void *w, const void *pre,
-                               int accumulate)
+                               const struct cpu_product *p,
+                               const struct plait_linear_dinp *l)
 {
     const struct plait_ops *ops = plait_ops_cpu();
     size_t n = p->M * p->N;
     float *x = NULL, *other = NULL;
 
-    if (pre != NULL || accumulate) {
+    if (is_sloped(l) || l->accumulate) {
         other = cpu_scratch(q, CPU_SCRATCH_OP, n * sizeof(*other));
         if (other == NULL)
             return -1;
     }
-    if (wide_product(q, p, dout, w, NULL, &x) < 0)
+    if (wide_product(q, p, l->dout.x, l->w->data, NULL, &x) < 0)
         return -1;
-    if (pre != NULL) {
-        ops->cast(q, PLAIT_F32, other, p->type, pre, n);
+    if (is_sloped(l)) {
+        ops->cast(q, PLAIT_F32, other, p->type, l->pre, n);
         ops->gelu_backward(q, PLAIT_F32, x, x, other, n);
     }
-    if (accumulate) {
-        ops->cast(q, PLAIT_F32, other, p->type, dinp, n);
+    if (l->accumulate) {
+        ops->cast(q, PLAIT_F32, other, p->type, l->dinp, n);
         ops->add(q, PLAIT_F32, x, x, other, n);
     }
-    return ops->cast(q, p->type, dinp, PLAIT_F32, x, n);
+    return ops->cast(q, p->type, l->dinp, PLAIT_F32, x, n);
 }
 
-int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
-                              const void *dout, struct plait_weight *w,
-                              enum plait_activation act, const void *pre,
-                              int accumulate, size_t N)
+int cpu_linear_backward_input(struct plait_queue *q,
+                              const struct plait_linear_dinp *l)
 {
-    struct cpu_product p = {.M = N,
+    const struct plait_weight *w = l->w;
+    struct cpu_product p = {.M = l->N,
                             .N = w->C,
                             .K = w->O,
                             .type = w->type,
                             .dst_type = w->type,
-                            .accumulate = accumulate};
-    int sloped = pre != NULL && act == PLAIT_ACT_GELU;
+                            .accumulate = l->accumulate};
 
     /* Slope and sum in separate passes would round twice. */
-    if (!cpu_product_native(w->type) || (sloped && accumulate)) {
+    if (!cpu_product_native(w->type) || (is_sloped(l) && l->accumulate)) {
         p.accumulate = 0;
-        return wide_backward_input(q, &p, dinp, dout, w->data,
-                                   sloped ? pre : NULL, accumulate);
+        return wide_backward_input(q, &p, l);
     }
-    if (cpu_product_run(q, &p, dout, w->data, NULL, dinp) < 0)
+    if (cpu_product_run(q, &p, l->dout.x, w->data, NULL, l->dinp) < 0)
         return -1;
-    if (!sloped)
+    if (!is_sloped(l))
         return 0;
-    return plait_ops_cpu()->gelu_backward(q, w->type, dinp, dinp, pre,
-                                          N * w->C);
+    return plait_ops_cpu()->gelu_backward(q, w->type, l->dinp, l->dinp, l->pre,
+                                          l->N * w->C);
 }
 
-int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias, const void *dout,
-                               const void *inp, int accumulate, size_t N,
-                               size_t O, size_t C)
+int cpu_linear_backward_weight(struct plait_queue *q,
+                               const struct plait_linear_dw *l)
 {
-    struct cpu_product p = {.M = O,
-                            .N = C,
-                            .K = N,
+    struct cpu_product p = {.M = l->O,
+                            .N = l->C,
+                            .K = l->N,
                             .transpose_a = 1,
-                            .type = type,
+                            .type = l->type,
                             .dst_type = PLAIT_F32,
-                            .accumulate = accumulate};
+                            .accumulate = l->accumulate};
+    float *dw = l->dw;
     int rc = 0;
 
-    if (N == 0 && accumulate)
+    if (l->N == 0 && l->accumulate)
         return 0;
-    if (N == 0)
-        memset(dw, 0, O * C * sizeof(*dw));
-    else if (cpu_product_native(type))
-        rc = cpu_product_run(q, &p, dout, inp, NULL, dw);
+    if (l->N == 0)
+        memset(dw, 0, l->O * l->C * sizeof(*dw));
+    else if (cpu_product_native(l->type))
+        rc = cpu_product_run(q, &p, l->dout.x, l->inp.x, NULL, dw);
     else
-        rc = wide_product(q, &p, dout, inp, NULL, &dw);
-    if (rc < 0 || dbias == NULL)
+        rc = wide_product(q, &p, l->dout.x, l->inp.x, NULL, &dw);
+    if (rc < 0 || l->dbias == NULL)
         return rc;
-    if (!accumulate)
-        memset(dbias, 0, O * sizeof(*dbias));
-    return plait_ops_cpu()->bias_backward(q, type, dbias, dout, N, O);
+    if (!l->accumulate)
+        memset(l->dbias, 0, l->O * sizeof(*l->dbias));
+    return plait_ops_cpu()->bias_backward(q, l->type, l->dbias, l->dout.x, l->N,
+                                          l->O);
 }
 
 void cpu_fill_linear(struct plait_ops *ops)

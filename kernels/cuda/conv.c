@@ -80,8 +80,11 @@ static int forward_run(struct plait_queue *q, const struct run *r, float *out,
                          .workspace = r->workspace};
     struct product key;
 
-    cuda_product_init(&key, CUBLAS_OP_T, CUBLAS_OP_N, PLAIT_F32, r->c.O,
-                      r->rows, plait_conv_patch(&r->c));
+    cuda_product_init(&key, PLAIT_F32);
+    key.op_a = CUBLAS_OP_T;
+    key.m = r->c.O;
+    key.n = r->rows;
+    key.k = plait_conv_patch(&r->c);
     return cuda_multiply_plain(q, "conv_forward", &key, &o);
 }
 
@@ -94,8 +97,10 @@ static int input_run(struct plait_queue *q, const struct run *r, float *dinp,
                          .workspace = r->workspace};
     struct product key;
 
-    cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_N, PLAIT_F32,
-                      plait_conv_patch(&r->c), r->rows, r->c.O);
+    cuda_product_init(&key, PLAIT_F32);
+    key.m = plait_conv_patch(&r->c);
+    key.n = r->rows;
+    key.k = r->c.O;
     if (cuda_multiply_plain(q, "conv_backward_input", &key, &o) != 0)
         return -1;
     if (r->patches != NULL)
@@ -112,8 +117,11 @@ static int weight_run(struct plait_queue *q, const struct run *r, float *dw,
                          .workspace = r->workspace};
     struct product key;
 
-    cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_T, PLAIT_F32,
-                      plait_conv_patch(&r->c), r->c.O, r->rows);
+    cuda_product_init(&key, PLAIT_F32);
+    key.op_b = CUBLAS_OP_T;
+    key.m = plait_conv_patch(&r->c);
+    key.n = r->c.O;
+    key.k = r->rows;
     key.accumulate = accumulate;
     return cuda_multiply_plain(q, "conv_backward_weight", &key, &o);
 }

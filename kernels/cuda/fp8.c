@@ -159,14 +159,16 @@ static int copy_rows(struct plait_queue *q, const struct fp8_product *p,
                                         cudaMemcpyDeviceToDevice, q->stream));
 }
 
-static struct product *set_key(struct product *key, const struct fp8_product *p)
+static void set_key(struct product *key, const struct fp8_product *p)
 {
-    cuda_product_init(key, CUBLAS_OP_T, CUBLAS_OP_N, PLAIT_BF16_T,
-                      fp8_padded(p->m), fp8_padded(p->n), fp8_padded(p->k));
+    cuda_product_init(key, PLAIT_BF16_T);
+    key->op_a = CUBLAS_OP_T;
+    key->m = fp8_padded(p->m);
+    key->n = fp8_padded(p->n);
+    key->k = fp8_padded(p->k);
     key->fp8 = p->b.e4m3 ? FP8_BOTH_E4M3 : FP8_B_E5M2;
     key->out = p->out;
     key->accumulate = p->accumulate != 0;
-    return key;
 }
 
 /* Computes the product, with its bias if the library can add it; *biased says
@@ -251,22 +253,20 @@ static int fp8_gradient(struct plait_queue *q, void *codes,
     return cuda_leave(q, "fp8_gradient");
 }
 
-static int fp8_forward(struct plait_queue *q, void *out, void *pre,
-                       const struct plait_operand *inp, struct plait_weight *w,
-                       const void *bias, enum plait_activation act, size_t N)
+static int fp8_forward(struct plait_queue *q, const struct plait_linear *l)
 {
-    bool gelu = act == PLAIT_ACT_GELU, biased;
-    size_t O = w->O, C = w->C;
-    void *x = gelu && pre != NULL ? pre : out;
+    bool gelu = l->act == PLAIT_ACT_GELU, biased;
+    size_t N = l->N, O = l->w->O, C = l->w->C;
+    void *x = gelu && l->pre != NULL ? l->pre : l->out;
     struct fp8_product p = {.op = "fp8_forward",
-                            .a = weight_side(w, false),
-                            .b = inp_side(inp, N, C, false),
+                            .a = weight_side(l->w, false),
+                            .b = inp_side(&l->inp, N, C, false),
                             .m = O,
                             .n = N,
                             .k = C,
                             .d = x,
                             .out = PLAIT_BF16_T,
-                            .bias = bias};
+                            .bias = l->bias};
 
     if (cuda_enter(q) != 0)
         return -1;
@@ -274,32 +274,30 @@ static int fp8_forward(struct plait_queue *q, void *out, void *pre,
         return 0;
     if (multiply_codes(q, &p, &biased) != 0)
         return -1;
-    if (bias != NULL && !biased)
-        cuda_bias(q, PLAIT_BF16_T, x, bias, N, O);
+    if (l->bias != NULL && !biased)
+        cuda_bias(q, PLAIT_BF16_T, x, l->bias, N, O);
     if (gelu)
-        cuda_gelu(q, PLAIT_BF16_T, out, x, N * O);
+        cuda_gelu(q, PLAIT_BF16_T, l->out, x, N * O);
     return cuda_leave(q, p.op);
 }
 
 /* With an activation and accumulate, the product goes to scratch memory instead
  * of dinp. */
-static int fp8_backward_input(struct plait_queue *q, void *dinp,
-                              const struct plait_operand *dout,
-                              struct plait_weight *w, enum plait_activation act,
-                              const void *pre, int accumulate, size_t N)
+static int fp8_backward_input(struct plait_queue *q,
+                              const struct plait_linear_dinp *l)
 {
-    bool gelu = act == PLAIT_ACT_GELU && pre != NULL, biased;
-    size_t O = w->O, C = w->C;
+    bool gelu = l->act == PLAIT_ACT_GELU && l->pre != NULL, biased;
+    size_t N = l->N, O = l->w->O, C = l->w->C;
     struct fp8_product p = {.op = "fp8_backward_input",
-                            .a = weight_side(w, true),
-                            .b = dout_side(dout, N, O, false),
+                            .a = weight_side(l->w, true),
+                            .b = dout_side(&l->dout, N, O, false),
                             .m = C,
                             .n = N,
                             .k = O,
-                            .d = dinp,
+                            .d = l->dinp,
                             .out = PLAIT_BF16_T,
-                            .accumulate = accumulate && !gelu,
-                            .more = gelu && accumulate ? N * C * 2 : 0};
+                            .accumulate = l->accumulate && !gelu,
+                            .more = gelu && l->accumulate ? N * C * 2 : 0};
 
     if (cuda_enter(q) != 0)
         return -1;
@@ -315,33 +313,30 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
     if (multiply_codes(q, &p, &biased) != 0)
         return -1;
     if (gelu)
-        cuda_gelu_gradient(q, PLAIT_BF16_T, dinp, p.d, pre, accumulate, N * C);
+        cuda_gelu_gradient(q, PLAIT_BF16_T, l->dinp, p.d, l->pre, l->accumulate,
+                           N * C);
     return cuda_leave(q, p.op);
 }
 
-static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias,
-                               const struct plait_operand *dout,
-                               const struct plait_operand *inp, int accumulate,
-                               size_t N, size_t O, size_t C)
+static int fp8_backward_weight(struct plait_queue *q,
+                               const struct plait_linear_dw *l)
 {
     struct fp8_product p = {.op = "fp8_backward_weight",
-                            .a = inp_side(inp, N, C, true),
-                            .b = dout_side(dout, N, O, true),
-                            .m = C,
-                            .n = O,
-                            .k = N,
-                            .d = dw,
+                            .a = inp_side(&l->inp, l->N, l->C, true),
+                            .b = dout_side(&l->dout, l->N, l->O, true),
+                            .m = l->C,
+                            .n = l->O,
+                            .k = l->N,
+                            .d = l->dw,
                             .out = PLAIT_F32,
-                            .accumulate = accumulate};
+                            .accumulate = l->accumulate};
     bool biased;
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (cuda_begin_gradient(q, p.op, type, dw, dbias, dout->x, accumulate, N, O,
-                            C) != 0)
+    if (cuda_begin_gradient(q, p.op, l) != 0)
         return -1;
-    if (N == 0)
+    if (l->N == 0)
         return 0;
     if (multiply_codes(q, &p, &biased) != 0)
         return -1;

@@ -41,22 +41,23 @@ static __device__ inline float scale_of(unsigned amax, int top)
     return __uint_as_float((unsigned)(min(k, 126) + 127) << 23);
 }
 
-/* Rounds x [rows, cols] to codes [out_rows, out_cols], and to turned [out_cols,
- * out_rows], the same transposed; either may be NULL. Elements beyond x are 0.
- * A block computes one tile at a time. */
+/* Rounds the tensor to its codes [out_rows, out_cols], and to those transposed
+ * [out_cols, out_rows]. its amax is known. A block computes one tile at a
+ * time. */
 template <bool E4M3>
-static __global__ void round_kernel(unsigned char *codes, unsigned char *turned,
-                                    float *inverse, const unsigned *amax,
-                                    const bf16 *x, size_t rows, size_t cols,
-                                    size_t out_rows, size_t out_cols)
+static __global__ void round_kernel(struct fp8_tensor tensor, size_t out_rows,
+                                    size_t out_cols)
 {
     __shared__ __align__(4) unsigned char tile[TILE][TILE + PAD];
-    float scale = scale_of(*amax, E4M3 ? 8 : 15);
+    const bf16 *x = (const bf16 *)tensor.data;
+    unsigned char *codes = tensor.codes, *turned = tensor.turned;
+    size_t rows = tensor.rows, cols = tensor.cols;
+    float scale = scale_of(*tensor.amax, E4M3 ? 8 : 15);
     size_t wide = (out_cols + TILE - 1) / TILE;
     size_t tiles = wide * ((out_rows + TILE - 1) / TILE);
 
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        *inverse = 1 / scale;
+        *tensor.inverse = 1 / scale;
     for (size_t t = blockIdx.x; t < tiles; t += gridDim.x) {
         size_t r0 = t / wide * TILE, c0 = t % wide * TILE;
 
@@ -102,22 +103,19 @@ void cuda_fp8_amax(struct plait_queue *q, unsigned *amax, const void *data,
 
 void cuda_fp8_round(struct plait_queue *q, const struct fp8_tensor *t)
 {
-    const bf16 *x = (const bf16 *)t->data;
-    const unsigned *amax = t->amax;
+    struct fp8_tensor known = *t;
     size_t out_rows = fp8_padded(t->rows), out_cols = fp8_padded(t->cols);
     size_t tiles = ceil_div(out_rows, TILE) * ceil_div(out_cols, TILE);
     unsigned blocks = grid_for(q, tiles * THREADS, THREADS);
 
-    if (amax == NULL) {
-        cuda_fp8_amax(q, t->found, x, t->rows * t->cols);
-        amax = t->found;
+    if (t->amax == NULL) {
+        cuda_fp8_amax(q, t->found, t->data, t->rows * t->cols);
+        known.amax = t->found;
     }
     if (t->e4m3)
-        round_kernel<true><<<blocks, THREADS, 0, q->stream>>>(
-            t->codes, t->turned, t->inverse, amax, x, t->rows, t->cols,
-            out_rows, out_cols);
+        round_kernel<true>
+            <<<blocks, THREADS, 0, q->stream>>>(known, out_rows, out_cols);
     else
-        round_kernel<false><<<blocks, THREADS, 0, q->stream>>>(
-            t->codes, t->turned, t->inverse, amax, x, t->rows, t->cols,
-            out_rows, out_cols);
+        round_kernel<false>
+            <<<blocks, THREADS, 0, q->stream>>>(known, out_rows, out_cols);
 }

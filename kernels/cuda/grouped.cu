@@ -351,22 +351,28 @@ template <typename T> static __global__ void bias_kernel(work w)
 
 /* -- launches -------------------------------------------------------------- */
 
-/* Launches plain_kernel or tensor_kernel, whose blocks of n threads compute
- * `tall` rows and columns of the form's result. */
+/* How a kernel is launched: blocks of n threads, with `bytes` of shared memory,
+ * compute `tall` rows and columns of the form's result. */
+struct blocks {
+    int n, tall;
+    size_t bytes;
+};
+
+/* Launches plain_kernel or tensor_kernel. */
 template <int F, typename K>
 static void launch_kernel(struct plait_queue *q, const char *op, K kernel,
-                          int n, work w, int tall, size_t bytes)
+                          blocks b, work w)
 {
-    size_t wide = ceil_div(F == FORWARD ? w.O : w.C, tall);
-    size_t high = ceil_div(w.O, tall);
+    size_t wide = ceil_div(F == FORWARD ? w.O : w.C, b.tall);
+    size_t high = ceil_div(w.O, b.tall);
 
     /* An upper bound: each group, and the rows after the last group, fills all
      * its blocks but one. */
     if (F != WEIGHT)
-        high = w.row_blocks = (unsigned)(ceil_div(w.rows, tall) + w.n + 1);
-    if (cuda_allow_shared(q, op, (const void *)kernel, bytes) == 0)
-        kernel<<<dim3((unsigned)(high * wide), F == WEIGHT ? w.n : 1), n, bytes,
-                 q->stream>>>(w);
+        high = w.row_blocks = (unsigned)(ceil_div(w.rows, b.tall) + w.n + 1);
+    if (cuda_allow_shared(q, op, (const void *)kernel, b.bytes) == 0)
+        kernel<<<dim3((unsigned)(high * wide), F == WEIGHT ? w.n : 1), b.n,
+                 b.bytes, q->stream>>>(w);
 }
 
 static uintptr_t address(const void *p)
@@ -389,26 +395,22 @@ template <int F>
 static int launch_form(struct plait_queue *q, const char *op,
                        enum plait_dtype type, work w)
 {
-    size_t bytes;
+    blocks tensor = {tensor_threads, side, 0}, plain = {threads, flat, 0};
 
     /* Three if a multiprocessor has room for two such blocks. */
     w.stages = blocks_by_shared(q, 3 * stage_bytes) >= 2 ? 3 : 2;
-    bytes = (size_t)w.stages * stage_bytes;
+    tensor.bytes = (size_t)w.stages * stage_bytes;
     if (has_tensors(type, w) && type == PLAIT_BF16_T)
-        launch_kernel<F>(q, op, tensor_kernel<bf16, F>, tensor_threads, w, side,
-                         bytes);
+        launch_kernel<F>(q, op, tensor_kernel<bf16, F>, tensor, w);
     else if (has_tensors(type, w))
-        launch_kernel<F>(q, op, tensor_kernel<fp16, F>, tensor_threads, w, side,
-                         bytes);
+        launch_kernel<F>(q, op, tensor_kernel<fp16, F>, tensor, w);
     else if (type == PLAIT_F32 && q->dev->tf32)
-        launch_kernel<F>(q, op, plain_kernel<float, F, true>, threads, w, flat,
-                         0);
+        launch_kernel<F>(q, op, plain_kernel<float, F, true>, plain, w);
     else
         for_type(type, [&](auto zero) {
             typedef decltype(zero) T;
 
-            launch_kernel<F>(q, op, plain_kernel<T, F, false>, threads, w, flat,
-                             0);
+            launch_kernel<F>(q, op, plain_kernel<T, F, false>, plain, w);
         });
     return cuda_leave(q, op);
 }
@@ -429,63 +431,58 @@ static work begin(const struct plait_groups *g, const void *x, size_t O,
 }
 
 static int grouped_forward(struct plait_queue *q, const struct plait_groups *g,
-                           void *out, void *pre, const void *inp,
-                           struct plait_weight *weight, const void *bias,
-                           enum plait_activation act)
+                           const struct plait_linear *l)
 {
-    work w = begin(g, inp, weight->O, weight->C);
+    work w = begin(g, l->inp.x, l->w->O, l->w->C);
 
     if (cuda_enter(q) != 0)
         return -1;
     if (g->rows == 0)
         return 0;
-    w.w = weight->data;
-    w.bias = bias;
-    w.out = out;
-    w.gelu = act == PLAIT_ACT_GELU;
-    w.pre = w.gelu ? pre : NULL;
-    return launch_form<FORWARD>(q, "grouped_forward", weight->type, w);
+    w.w = l->w->data;
+    w.bias = l->bias;
+    w.out = l->out;
+    w.gelu = l->act == PLAIT_ACT_GELU;
+    w.pre = w.gelu ? l->pre : NULL;
+    return launch_form<FORWARD>(q, "grouped_forward", l->w->type, w);
 }
 
 static int grouped_backward_input(struct plait_queue *q,
-                                  const struct plait_groups *g, void *dinp,
-                                  const void *dout, struct plait_weight *weight,
-                                  enum plait_activation act, const void *pre)
+                                  const struct plait_groups *g,
+                                  const struct plait_linear_dinp *l)
 {
-    work w = begin(g, dout, weight->O, weight->C);
+    work w = begin(g, l->dout.x, l->w->O, l->w->C);
 
     if (cuda_enter(q) != 0)
         return -1;
     if (g->rows == 0)
         return 0;
-    w.w = weight->data;
-    w.out = dinp;
-    w.pre = act == PLAIT_ACT_GELU ? const_cast<void *>(pre) : NULL;
-    return launch_form<INPUT>(q, "grouped_backward_input", weight->type, w);
+    w.w = l->w->data;
+    w.out = l->dinp;
+    w.pre = l->act == PLAIT_ACT_GELU ? const_cast<void *>(l->pre) : NULL;
+    return launch_form<INPUT>(q, "grouped_backward_input", l->w->type, w);
 }
 
-static int grouped_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                                   const struct plait_groups *g, float *dw,
-                                   float *dbias, const void *dout,
-                                   const void *inp, int accumulate, size_t O,
-                                   size_t C)
+static int grouped_backward_weight(struct plait_queue *q,
+                                   const struct plait_groups *g,
+                                   const struct plait_linear_dw *l)
 {
-    work w = begin(g, dout, O, C);
+    work w = begin(g, l->dout.x, l->O, l->C);
 
     if (cuda_enter(q) != 0)
         return -1;
-    w.inp = inp;
-    w.dw = dw;
-    w.dbias = dbias;
-    w.accumulate = accumulate != 0;
-    if (dbias != NULL)
-        for_type(type, [&](auto zero) {
+    w.inp = l->inp.x;
+    w.dw = l->dw;
+    w.dbias = l->dbias;
+    w.accumulate = l->accumulate != 0;
+    if (l->dbias != NULL)
+        for_type(l->type, [&](auto zero) {
             typedef decltype(zero) T;
 
-            bias_kernel<T><<<dim3((unsigned)ceil_div(O, 32), g->n), threads, 0,
-                             q->stream>>>(w);
+            bias_kernel<T><<<dim3((unsigned)ceil_div(l->O, 32), g->n), threads,
+                             0, q->stream>>>(w);
         });
-    return launch_form<WEIGHT>(q, "grouped_backward_weight", type, w);
+    return launch_form<WEIGHT>(q, "grouped_backward_weight", l->type, w);
 }
 
 void cuda_grouped_ops(struct plait_ops *ops)

@@ -66,53 +66,57 @@ static cublasLtEpilogue_t forward_epilogue(bool bias, bool gelu, bool aux)
 
 /* The product, then bias and activation in separate passes. */
 static int forward_unfused(struct plait_queue *q, struct product *key,
-                           const struct operands *o, const void *bias,
-                           bool gelu, void *pre)
+                           const struct operands *o,
+                           const struct plait_linear *l)
 {
     struct operands plain = *o;
     enum plait_dtype type = key->in;
+    bool gelu = l->act == PLAIT_ACT_GELU;
     size_t n = key->m * key->n;
 
-    if (gelu && pre != NULL)
-        plain.d = pre;
+    if (gelu && l->pre != NULL)
+        plain.d = l->pre;
     plain.bias = NULL;
     plain.aux = NULL;
     key->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     if (cuda_multiply_plain(q, "linear_forward", key, &plain) != 0)
         return -1;
-    if (bias != NULL)
-        cuda_bias(q, type, plain.d, bias, key->n, key->m);
+    if (l->bias != NULL)
+        cuda_bias(q, type, plain.d, l->bias, key->n, key->m);
     if (gelu)
         cuda_gelu(q, type, o->d, plain.d, n);
     return 0;
 }
 
-static int linear_forward(struct plait_queue *q, void *out, void *pre,
-                          const void *inp, struct plait_weight *w,
-                          const void *bias, enum plait_activation act, size_t N)
+static int linear_forward(struct plait_queue *q, const struct plait_linear *l)
 {
-    bool gelu = act == PLAIT_ACT_GELU;
+    const struct plait_weight *w = l->w;
+    bool gelu = l->act == PLAIT_ACT_GELU;
     struct product key;
     struct operands o = {.a = w->data,
-                         .b = inp,
-                         .d = out,
-                         .bias = bias,
-                         .aux = gelu ? pre : NULL};
+                         .b = l->inp.x,
+                         .d = l->out,
+                         .bias = l->bias,
+                         .aux = gelu ? l->pre : NULL};
     int done = 0;
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (N == 0)
+    if (l->N == 0)
         return 0;
     o.workspace = cuda_scratch(q, WORKSPACE);
     if (o.workspace == NULL)
         return -1;
-    cuda_product_init(&key, CUBLAS_OP_T, CUBLAS_OP_N, w->type, w->O, N, w->C);
-    key.epilogue = forward_epilogue(bias != NULL, gelu, o.aux != NULL);
-    if (aligned16(bias) && (!gelu || gelu_fuses(w->type, pre, w->O)))
+    cuda_product_init(&key, w->type);
+    key.op_a = CUBLAS_OP_T;
+    key.m = w->O;
+    key.n = l->N;
+    key.k = w->C;
+    key.epilogue = forward_epilogue(l->bias != NULL, gelu, o.aux != NULL);
+    if (aligned16(l->bias) && (!gelu || gelu_fuses(w->type, l->pre, w->O)))
         done = cuda_multiply(q, "linear_forward", &key, &o);
     if (done == 0)
-        done = forward_unfused(q, &key, &o, bias, gelu, pre);
+        done = forward_unfused(q, &key, &o, l);
     if (done < 0)
         return -1;
     return cuda_leave(q, "linear_forward");
@@ -143,91 +147,90 @@ static int backward_unfused(struct plait_queue *q, struct product *key,
     return 0;
 }
 
-static int linear_backward_input(struct plait_queue *q, void *dinp,
-                                 const void *dout, struct plait_weight *w,
-                                 enum plait_activation act, const void *pre,
-                                 int accumulate, size_t N)
+static int linear_backward_input(struct plait_queue *q,
+                                 const struct plait_linear_dinp *l)
 {
-    bool gelu = act == PLAIT_ACT_GELU && pre != NULL;
+    static const char op[] = "linear_backward_input";
+    const struct plait_weight *w = l->w;
+    bool gelu = l->act == PLAIT_ACT_GELU && l->pre != NULL;
     struct product key;
-    struct operands o = {.a = w->data, .b = dout, .d = dinp};
+    struct operands o = {.a = w->data, .b = l->dout.x, .d = l->dinp};
     int done = 0;
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (N == 0)
+    if (l->N == 0)
         return 0;
     o.workspace = cuda_scratch(q, WORKSPACE);
     if (o.workspace == NULL)
         return -1;
-    cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_N, w->type, w->C, N, w->O);
-    key.accumulate = accumulate != 0;
-    if (!gelu) {
-        if (cuda_multiply_plain(q, "linear_backward_input", &key, &o) != 0)
-            return -1;
-        return cuda_leave(q, "linear_backward_input");
-    }
-    if (!accumulate && gelu_fuses(w->type, pre, w->C)) {
+    cuda_product_init(&key, w->type);
+    key.m = w->C;
+    key.n = l->N;
+    key.k = w->O;
+    key.accumulate = l->accumulate != 0;
+    if (!gelu)
+        return cuda_multiply_plain(q, op, &key, &o) != 0 ? -1
+                                                         : cuda_leave(q, op);
+    if (!l->accumulate && gelu_fuses(w->type, l->pre, w->C)) {
         key.epilogue = CUBLASLT_EPILOGUE_DGELU;
-        memcpy(&o.aux, &pre, sizeof(pre)); /* without const; only read */
-        done = cuda_multiply(q, "linear_backward_input", &key, &o);
+        memcpy(&o.aux, &l->pre, sizeof(l->pre)); /* without const; only read */
+        done = cuda_multiply(q, op, &key, &o);
     }
     if (done == 0)
-        done = backward_unfused(q, &key, &o, pre);
+        done = backward_unfused(q, &key, &o, l->pre);
     if (done < 0)
         return -1;
-    return cuda_leave(q, "linear_backward_input");
+    return cuda_leave(q, op);
 }
 
-static int clear_gradient(struct plait_queue *q, const char *op, float *dw,
-                          float *dbias, size_t O, size_t C)
+static int clear_gradient(struct plait_queue *q, const char *op,
+                          const struct plait_linear_dw *l)
 {
     cudaError_t rc = cudaSuccess;
 
-    if (dw != NULL)
-        rc = cudaMemsetAsync(dw, 0, O * C * sizeof(*dw), q->stream);
-    if (rc == cudaSuccess && dbias != NULL)
-        rc = cudaMemsetAsync(dbias, 0, O * sizeof(*dbias), q->stream);
+    if (l->N == 0)
+        rc = cudaMemsetAsync(l->dw, 0, l->O * l->C * sizeof(*l->dw), q->stream);
+    if (rc == cudaSuccess && l->dbias != NULL)
+        rc = cudaMemsetAsync(l->dbias, 0, l->O * sizeof(*l->dbias), q->stream);
     return cuda_check(q, op, rc);
 }
 
 /* Sums dout by a pass of its own: the product that sums it, too (BGRADB), takes
  * as long as both or longer, see docs/gpu.md. */
 int cuda_begin_gradient(struct plait_queue *q, const char *op,
-                        enum plait_dtype type, float *dw, float *dbias,
-                        const void *dout, int accumulate, size_t N, size_t O,
-                        size_t C)
+                        const struct plait_linear_dw *l)
 {
-    if (!accumulate &&
-        clear_gradient(q, op, N > 0 ? NULL : dw, dbias, O, C) != 0)
+    if (!l->accumulate && clear_gradient(q, op, l) != 0)
         return -1;
-    if (dbias != NULL)
-        cuda_column_sums(q, type, dbias, dout, N, O);
+    if (l->dbias != NULL)
+        cuda_column_sums(q, l->type, l->dbias, l->dout.x, l->N, l->O);
     return 0;
 }
 
-static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                                  float *dw, float *dbias, const void *dout,
-                                  const void *inp, int accumulate, size_t N,
-                                  size_t O, size_t C)
+static int linear_backward_weight(struct plait_queue *q,
+                                  const struct plait_linear_dw *l)
 {
     static const char op[] = "linear_backward_weight";
     struct product key;
-    struct operands o = {.a = inp, .b = dout, .d = dw};
+    struct operands o = {.a = l->inp.x, .b = l->dout.x, .d = l->dw};
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (cuda_begin_gradient(q, op, type, dw, dbias, dout, accumulate, N, O,
-                            C) != 0)
+    if (cuda_begin_gradient(q, op, l) != 0)
         return -1;
-    if (N == 0)
+    if (l->N == 0)
         return 0;
     o.workspace = cuda_scratch(q, WORKSPACE);
     if (o.workspace == NULL)
         return -1;
-    cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_T, type, C, O, N);
+    cuda_product_init(&key, l->type);
+    key.op_b = CUBLAS_OP_T;
     key.out = PLAIT_F32;
-    key.accumulate = accumulate != 0;
+    key.m = l->C;
+    key.n = l->O;
+    key.k = l->N;
+    key.accumulate = l->accumulate != 0;
     if (cuda_multiply_plain(q, op, &key, &o) != 0)
         return -1;
     return cuda_leave(q, op);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/linear.h"
 
 /* NVIDIA's recommendation for Hopper; also the smallest scratch. */
 #define WORKSPACE ((size_t)32 << 20)
@@ -51,10 +52,10 @@ struct plait_weight {
     bool rounded; /* the codes are up to date */
 };
 
-/* Keys are compared as bytes, so they are zeroed first. */
-struct product *cuda_product_init(struct product *key, cublasOperation_t op_a,
-                                  cublasOperation_t op_b, enum plait_dtype type,
-                                  size_t m, size_t n, size_t k);
+/* Sets a key for operands of one type that are not transposed, with no
+ * epilogue; m, n and k are 0. Keys are compared as bytes, so all of it is
+ * zeroed first. */
+void cuda_product_init(struct product *key, enum plait_dtype type);
 /* 1: done; 0: the library has no such product; -1: the queue has failed. */
 int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
                   const struct operands *o);
@@ -62,13 +63,12 @@ int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
 int cuda_multiply_plain(struct plait_queue *q, const char *op,
                         struct product *key, const struct operands *o);
 
-/* What comes before the product that makes dw [O,C] of dout [N,O]: zeroes what
- * is not added to, which is dbias [O] and, if there are no rows, dw; and adds
- * the sums of dout to dbias, unless it is NULL. */
+/* What linear_backward_weight does beside its product, and before it. Without
+ * l->accumulate it sets dbias to 0 and, if there are no rows, also dw, which
+ * the product then does not write. In either case it adds the column sums of
+ * dout to dbias. dbias NULL: none. */
 int cuda_begin_gradient(struct plait_queue *q, const char *op,
-                        enum plait_dtype type, float *dw, float *dbias,
-                        const void *dout, int accumulate, size_t N, size_t O,
-                        size_t C);
+                        const struct plait_linear_dw *l);
 
 /* Runs the product with one algorithm; the result goes to d. */
 cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,

@@ -346,17 +346,10 @@ int cuda_multiply_plain(struct plait_queue *q, const char *op,
     return done > 0 ? 0 : -1;
 }
 
-struct product *cuda_product_init(struct product *key, cublasOperation_t op_a,
-                                  cublasOperation_t op_b, enum plait_dtype type,
-                                  size_t m, size_t n, size_t k)
+void cuda_product_init(struct product *key, enum plait_dtype type)
 {
     memset(key, 0, sizeof(*key));
-    key->op_a = op_a;
-    key->op_b = op_b;
+    key->op_a = key->op_b = CUBLAS_OP_N;
     key->in = key->out = type;
-    key->m = m;
-    key->n = n;
-    key->k = k;
     key->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    return key;
 }

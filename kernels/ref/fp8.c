@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/linear.h"
 #include "kernels/ref/ref.h"
 
 /* fp8 emulated in bf16, which holds every value of both formats times a power
@@ -47,65 +48,66 @@ static uint16_t *rounded(struct plait_queue *q, enum plait_fp8 format,
     return to;
 }
 
-int ref_fp8_forward(struct plait_queue *q, void *out, void *pre,
-                    const struct plait_operand *inp, struct plait_weight *w,
-                    const void *bias, enum plait_activation act, size_t N)
+int ref_fp8_forward(struct plait_queue *q, const struct plait_linear *l)
 {
-    const struct plait_operand weight = {.x = w->data};
-    struct plait_weight r = *w;
-    void *x = rounded(q, PLAIT_E4M3, inp, N * w->C);
-    void *y = rounded(q, PLAIT_E4M3, &weight, w->O * w->C);
+    const struct plait_operand weight = {.x = l->w->data};
+    struct plait_weight w = *l->w;
+    struct plait_linear r = *l;
+    void *x = rounded(q, PLAIT_E4M3, &l->inp, l->N * w.C);
+    void *y = rounded(q, PLAIT_E4M3, &weight, w.O * w.C);
     int rc = -1;
 
-    assert(w->type == PLAIT_BF16_T);
-    r.data = y;
+    assert(w.type == PLAIT_BF16_T);
+    w.data = y;
+    r.w = &w;
+    r.inp.x = x;
     if (x != NULL && y != NULL)
-        rc = ref_linear_forward(q, out, pre, x, &r, bias, act, N);
+        rc = ref_linear_forward(q, &r);
     free(x);
     free(y);
     return rc;
 }
 
-int ref_fp8_backward_input(struct plait_queue *q, void *dinp,
-                           const struct plait_operand *dout,
-                           struct plait_weight *w, enum plait_activation act,
-                           const void *pre, int accumulate, size_t N)
+int ref_fp8_backward_input(struct plait_queue *q,
+                           const struct plait_linear_dinp *l)
 {
-    const struct plait_operand weight = {.x = w->data};
-    struct plait_weight r = *w;
-    void *dy = rounded(q, PLAIT_E5M2, dout, N * w->O);
-    void *y = rounded(q, PLAIT_E4M3, &weight, w->O * w->C);
+    const struct plait_operand weight = {.x = l->w->data};
+    struct plait_weight w = *l->w;
+    struct plait_linear_dinp r = *l;
+    void *dy = rounded(q, PLAIT_E5M2, &l->dout, l->N * w.O);
+    void *y = rounded(q, PLAIT_E4M3, &weight, w.O * w.C);
     int rc = -1;
 
-    assert(w->type == PLAIT_BF16_T);
-    r.data = y;
+    assert(w.type == PLAIT_BF16_T);
+    w.data = y;
+    r.w = &w;
+    r.dout.x = dy;
     if (dy != NULL && y != NULL)
-        rc =
-            ref_linear_backward_input(q, dinp, dy, &r, act, pre, accumulate, N);
+        rc = ref_linear_backward_input(q, &r);
     free(dy);
     free(y);
     return rc;
 }
 
-int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                            float *dw, float *dbias,
-                            const struct plait_operand *dout,
-                            const struct plait_operand *inp, int accumulate,
-                            size_t N, size_t O, size_t C)
+int ref_fp8_backward_weight(struct plait_queue *q,
+                            const struct plait_linear_dw *l)
 {
-    void *dy = rounded(q, PLAIT_E5M2, dout, N * O);
-    void *x = rounded(q, PLAIT_E4M3, inp, N * C);
+    struct plait_linear_dw r = *l;
+    void *dy = rounded(q, PLAIT_E5M2, &l->dout, l->N * l->O);
+    void *x = rounded(q, PLAIT_E4M3, &l->inp, l->N * l->C);
     int rc = -1;
 
-    assert(type == PLAIT_BF16_T);
+    assert(l->type == PLAIT_BF16_T);
+    r.dout.x = dy;
+    r.inp.x = x;
+    r.dbias = NULL; /* sums what was not rounded */
     if (dy != NULL && x != NULL)
-        rc = ref_linear_backward_weight(q, type, dw, NULL, dy, x, accumulate, N,
-                                        O, C);
+        rc = ref_linear_backward_weight(q, &r);
     free(dy);
     free(x);
-    if (rc < 0 || dbias == NULL)
+    if (rc < 0 || l->dbias == NULL)
         return rc;
-    if (!accumulate)
-        memset(dbias, 0, O * sizeof(*dbias));
-    return ref_bias_backward(q, type, dbias, dout->x, N, O);
+    if (!l->accumulate)
+        memset(l->dbias, 0, l->O * sizeof(*l->dbias));
+    return ref_bias_backward(q, l->type, l->dbias, l->dout.x, l->N, l->O);
 }

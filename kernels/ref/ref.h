@@ -71,31 +71,17 @@ int ref_factor_divide(struct plait_queue *q, float *x, const float *rows,
                       const float *cols, const float *mean, float scale,
                       float eps, size_t first, size_t n, size_t C);
 
-int ref_linear_forward(struct plait_queue *q, void *out, void *pre,
-                       const void *inp, struct plait_weight *w,
-                       const void *bias, enum plait_activation act, size_t N);
-int ref_linear_backward_input(struct plait_queue *q, void *dinp,
-                              const void *dout, struct plait_weight *w,
-                              enum plait_activation act, const void *pre,
-                              int accumulate, size_t N);
-int ref_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias, const void *dout,
-                               const void *inp, int accumulate, size_t N,
-                               size_t O, size_t C);
+int ref_linear_forward(struct plait_queue *q, const struct plait_linear *l);
+int ref_linear_backward_input(struct plait_queue *q,
+                              const struct plait_linear_dinp *l);
+int ref_linear_backward_weight(struct plait_queue *q,
+                               const struct plait_linear_dw *l);
 
-int ref_fp8_forward(struct plait_queue *q, void *out, void *pre,
-                    const struct plait_operand *inp, struct plait_weight *w,
-                    const void *bias, enum plait_activation act, size_t N);
-int ref_fp8_backward_input(struct plait_queue *q, void *dinp,
-                           const struct plait_operand *dout,
-                           struct plait_weight *w, enum plait_activation act,
-                           const void *pre, int accumulate, size_t N);
-int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                            float *dw, float *dbias,
-                            const struct plait_operand *dout,
-                            const struct plait_operand *inp, int accumulate,
-                            size_t N, size_t O, size_t C);
-/* amax NULL: not wanted. */
+int ref_fp8_forward(struct plait_queue *q, const struct plait_linear *l);
+int ref_fp8_backward_input(struct plait_queue *q,
+                           const struct plait_linear_dinp *l);
+int ref_fp8_backward_weight(struct plait_queue *q,
+                            const struct plait_linear_dw *l);
 int ref_fp8_amax(struct plait_queue *q, uint32_t *amax, const void *x,
                  size_t n);
 

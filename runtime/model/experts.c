@@ -300,10 +300,13 @@ static int route_tokens(const struct plait_work *w, const struct plait_block *b,
 {
     const struct plait_routed *r = &a->routed;
     struct plait_scratch *s = w->scratch;
+    struct plait_linear logits = {.N = w->shape->N,
+                                  .inp.x = full,
+                                  .w = b->router.handle,
+                                  .out = s->route};
     struct plait_route route = route_of(w, r);
 
-    if (w->ops->linear_forward(w->q, s->route, NULL, full, b->router.handle,
-                               NULL, PLAIT_ACT_NONE, w->shape->N) < 0 ||
+    if (w->ops->linear_forward(w->q, &logits) < 0 ||
         w->ops->route_forward(w->q, &route, s->route) < 0 ||
         count_load(w, r) < 0 || sort_choices(w, a->cache, r) < 0)
         return -1;
@@ -315,14 +318,17 @@ static int experts_work(const struct plait_work *w, const struct plait_block *b,
 {
     const struct plait_dims *d = w->d;
     const struct plait_routed *r = &a->routed;
-    void *out = d->gated ? a->pre : a->act, *pre = d->gated ? NULL : a->pre;
+    struct plait_linear up = {.inp.x = r->x,
+                              .pre = d->gated ? NULL : a->pre,
+                              .out = d->gated ? a->pre : a->act};
+    struct plait_linear down = {.inp.x = a->act, .out = y};
 
-    if (plait_grouped_forward(w, b, r, true, out, pre, r->x) < 0 ||
+    if (plait_grouped_forward(w, b, r, true, &up) < 0 ||
         (d->gated &&
          w->ops->swiglu_forward(w->q, w->type, a->act, a->pre,
                                 plait_experts_rows(w, r), d->ffn, NULL) < 0))
         return -1;
-    return plait_grouped_forward(w, b, r, false, y, NULL, a->act);
+    return plait_grouped_forward(w, b, r, false, &down);
 }
 
 /* Zeroes the output of dropped choices. A grouped product over all rows has
@@ -387,16 +393,18 @@ static int experts_work_backward(const struct plait_work *w,
     const struct plait_routed *r = &a->routed;
     void *dpre = w->scratch->now.dpre,
          *dact = d->gated ? w->scratch->dact : dpre;
+    struct plait_linear_dinp down = {
+        .dout.x = dy, .pre = d->gated ? NULL : a->pre, .dinp = dact};
+    struct plait_linear_dinp up = {.dout.x = dpre, .dinp = dy};
 
     if (plait_grouped_weight(w, b, r, false, dy, a->act) < 0 ||
-        plait_grouped_input(w, b, r, false, d->gated ? NULL : a->pre, dact,
-                            dy) < 0 ||
+        plait_grouped_input(w, b, r, false, &down) < 0 ||
         (d->gated &&
          w->ops->swiglu_backward(w->q, w->type, dpre, dact, a->pre,
                                  plait_experts_rows(w, r), d->ffn, NULL) < 0) ||
         plait_grouped_weight(w, b, r, true, dpre, r->x) < 0)
         return -1;
-    return plait_grouped_input(w, b, r, true, NULL, dy, dpre);
+    return plait_grouped_input(w, b, r, true, &up);
 }
 
 /* Factor of the balance loss's gradient per choice of the expert in the
@@ -466,6 +474,11 @@ int plait_experts_backward(const struct plait_work *w,
     bool alone = w->d->ep == 1;
     void *sorted = alone ? s->grouped : s->sorted;
     struct plait_rows join = rows_moved(w, r);
+    struct plait_linear_dinp of_logits = {.N = w->shape->N,
+                                          .dout.x = s->route,
+                                          .w = b->router.handle,
+                                          .dinp = s->part,
+                                          .accumulate = 1};
 
     join.rows = sorted;
     join.out = s->part;
@@ -479,9 +492,7 @@ int plait_experts_backward(const struct plait_work *w,
         return -1;
     if (w->ops->rows_join(w->q, &join) < 0)
         return -1;
-    return w->ops->linear_backward_input(w->q, s->part, s->route,
-                                         b->router.handle, PLAIT_ACT_NONE, NULL,
-                                         1, w->shape->N);
+    return w->ops->linear_backward_input(w->q, &of_logits);
 }
 
 int plait_experts_router_weight(const struct plait_work *w,

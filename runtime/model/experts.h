@@ -47,16 +47,16 @@ static inline size_t plait_experts_rows(const struct plait_work *w,
 }
 
 /* linear.c: one linear of all experts here: `up` (into the activation, which is
- * GELU unless the model is gated) or down (out of it). Shapes as in the ops,
- * pre may be NULL as there. plait_grouped_input() applies no slope if pre is
- * NULL. */
+ * GELU unless the model is gated) or down (out of it). Of l its operands and
+ * results are used. plait_grouped_input() applies no slope if l->pre is NULL.
+ */
 int plait_grouped_forward(const struct plait_work *w,
                           const struct plait_block *b,
-                          const struct plait_routed *r, bool up, void *out,
-                          void *pre, const void *inp);
+                          const struct plait_routed *r, bool up,
+                          const struct plait_linear *l);
 int plait_grouped_input(const struct plait_work *w, const struct plait_block *b,
-                        const struct plait_routed *r, bool up, const void *pre,
-                        void *dinp, const void *dout);
+                        const struct plait_routed *r, bool up,
+                        const struct plait_linear_dinp *l);
 int plait_grouped_weight(const struct plait_work *w,
                          const struct plait_block *b,
                          const struct plait_routed *r, bool up,

@@ -96,8 +96,12 @@ static int logits_of_rows(const struct plait_work *w,
                           const struct plait_block *b, const void *normed,
                           size_t rows)
 {
-    return w->ops->linear_forward(w->q, w->scratch->logits, NULL, normed,
-                                  b->vocab.handle, NULL, PLAIT_ACT_NONE, rows);
+    struct plait_linear l = {.N = rows,
+                             .inp.x = normed,
+                             .w = b->vocab.handle,
+                             .out = w->scratch->logits};
+
+    return w->ops->linear_forward(w->q, &l);
 }
 
 /* Transfers of the stream over tp: chunks gathered for the logits, and sums of
@@ -142,9 +146,12 @@ static int rows_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *normed,
                          struct head_traffic *t, size_t first, size_t rows)
 {
-    if (w->ops->linear_backward_input(w->q, row_at(w, w->scratch->part, first),
-                                      w->scratch->logits, b->vocab.handle,
-                                      PLAIT_ACT_NONE, NULL, 0, rows) < 0 ||
+    struct plait_linear_dinp l = {.N = rows,
+                                  .dout.x = w->scratch->logits,
+                                  .w = b->vocab.handle,
+                                  .dinp = row_at(w, w->scratch->part, first)};
+
+    if (w->ops->linear_backward_input(w->q, &l) < 0 ||
         sum_rows(w, t, first + rows) < 0)
         return -1;
     return plait_product_weight(w, &b->vocab, w->scratch->logits, normed, rows);

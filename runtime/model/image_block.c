@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/linear.h"
 #include "runtime/model/image.h"
 
 /* The blocks of image models, forward and backward. */
@@ -99,22 +100,41 @@ static int matrix_weight(const struct plait_image_work *w,
 {
     const struct plait_matrix *m = &b->matrix;
     bool *unmade = &w->model->state->unmade[m->product];
-    int accumulate = !*unmade;
+    struct plait_linear_dw l = {.type = PLAIT_F32,
+                                .N = w->slot->N,
+                                .O = m->O,
+                                .C = m->C,
+                                .dout.x = dout,
+                                .inp.x = x,
+                                .dw = plait_image_grad(w, m->offset),
+                                .dbias = plait_image_grad(w, b->bias),
+                                .accumulate = !*unmade};
 
     *unmade = false;
-    return w->ops->linear_backward_weight(w->q, PLAIT_F32,
-                                          plait_image_grad(w, m->offset),
-                                          plait_image_grad(w, b->bias), dout, x,
-                                          accumulate, w->slot->N, m->O, m->C);
+    return w->ops->linear_backward_weight(w->q, &l);
 }
 
 static int matrix_forward(const struct plait_image_work *w,
                           const struct plait_image_block *b, float *out,
                           const float *x)
 {
-    return w->ops->linear_forward(w->q, out, NULL, x, b->matrix.handle,
-                                  plait_image_weight(w, b->bias),
-                                  PLAIT_ACT_NONE, w->slot->N);
+    struct plait_linear l = {.N = w->slot->N,
+                             .inp.x = x,
+                             .w = b->matrix.handle,
+                             .bias = plait_image_weight(w, b->bias),
+                             .out = out};
+
+    return w->ops->linear_forward(w->q, &l);
+}
+
+static int matrix_input(const struct plait_image_work *w,
+                        const struct plait_image_block *b, float *dx,
+                        const float *dout)
+{
+    struct plait_linear_dinp l = {
+        .N = w->slot->N, .dout.x = dout, .w = b->matrix.handle, .dinp = dx};
+
+    return w->ops->linear_backward_input(w->q, &l);
 }
 
 static int dense_forward(const struct plait_image_work *w,
@@ -138,8 +158,7 @@ static int dense_backward(const struct plait_image_work *w,
         return -1;
     if (b->first)
         return 0;
-    if (w->ops->linear_backward_input(w->q, w->s->spare, dx, b->matrix.handle,
-                                      PLAIT_ACT_NONE, NULL, 0, w->slot->N) < 0)
+    if (matrix_input(w, b, w->s->spare, dx) < 0)
         return -1;
     w->s->grad = w->s->spare;
     w->s->spare = dx;
@@ -180,9 +199,8 @@ static int head_backward(const struct plait_image_work *w,
         return -1;
     if (b->first)
         return 0;
-    if (w->ops->linear_backward_input(
-            w->q, pooled ? w->s->dpooled : w->slot->dhead, w->s->logits,
-            b->matrix.handle, PLAIT_ACT_NONE, NULL, 0, w->slot->N) < 0)
+    if (matrix_input(w, b, pooled ? w->s->dpooled : w->slot->dhead,
+                     w->s->logits) < 0)
         return -1;
     return pooled ? w->ops->image->avgpool_backward(w->q, w->slot->dhead,
                                                     w->s->dpooled, w->slot->N,

@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_MODEL_INTERNAL_H
 #define PLAIT_RUNTIME_MODEL_INTERNAL_H
 
+#include "kernels/linear.h"
 #include "runtime/mesh/tensor_parallel.h"
 #include "runtime/model/model.h"
 #include "runtime/model/took.h"
@@ -407,18 +408,16 @@ int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
 int plait_second_norm(const struct plait_work *w, const struct plait_block *b,
                       const struct plait_activations *a, const void *x,
                       const void *delta, uint32_t *amax);
-/* The layers' linears, in the run's precision; shapes as in the ops. bias is
- * the value, or the offset of its gradient. */
+/* The layers' linears, in the run's precision. The weight is the matrix, not
+ * l->w. */
 int plait_linear_forward(const struct plait_work *w,
-                         const struct plait_matrix *matrix, const void *bias,
-                         enum plait_activation act, void *out, void *pre,
-                         const struct plait_operand *inp, size_t rows);
+                         const struct plait_matrix *matrix,
+                         const struct plait_linear *l);
 int plait_linear_input(const struct plait_work *w,
                        const struct plait_matrix *matrix,
-                       enum plait_activation act, const void *pre, void *dinp,
-                       const struct plait_operand *dout, size_t rows);
-/* dW += dout^T . inp, and dbias if the matrix has one; = if no product has
- * written them since plait_model_begin_gradient(). */
+                       const struct plait_linear_dinp *l);
+/* dW += dout^T . inp, and dbias if the matrix has one (bias: its offset); = if
+ * no product has written them since plait_model_begin_gradient(). */
 int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,
                         const struct plait_operand *dout,

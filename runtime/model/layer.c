@@ -57,27 +57,26 @@ static struct plait_operand chunk_of(const struct plait_work *w,
                                       w->tp.chunks == 1 ? all->codes : NULL};
 }
 
-/* A column-parallel linear. */
+/* A column-parallel linear. l->inp: the rows of the stream. */
 static int column_linear(const struct plait_work *w,
-                         const struct plait_matrix *matrix, const void *bias,
-                         enum plait_activation act, void *out, void *pre,
-                         const struct plait_operand *normed)
+                         const struct plait_matrix *matrix,
+                         const struct plait_linear *l)
 {
     struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
-    struct plait_operand full = *normed;
+    struct plait_linear all = *l, chunk = *l;
 
-    if (gather_rows(w, normed->x, w->scratch->full, &full.x, req) < 0)
+    all.N = w->shape->N;
+    chunk.N = chunk_rows(w);
+    if (gather_rows(w, l->inp.x, w->scratch->full, &all.inp.x, req) < 0)
         return -1;
-    if (full.x == normed->x) /* x already has all rows: nothing to wait for */
-        return plait_linear_forward(w, matrix, bias, act, out, pre, &full,
-                                    w->shape->N);
+    if (all.inp.x == l->inp.x) /* has all rows: nothing to wait for */
+        return plait_linear_forward(w, matrix, &all);
     for (int i = 0; i < w->tp.chunks; i++) {
-        struct plait_operand x = chunk_of(w, &full, i, matrix->C);
-
+        chunk.inp = chunk_of(w, &all.inp, i, matrix->C);
+        chunk.pre = chunk_at(w, l->pre, i, matrix->O);
+        chunk.out = chunk_at(w, l->out, i, matrix->O);
         if (plait_comm_wait(&req[i], w->q) < 0 ||
-            plait_linear_forward(
-                w, matrix, bias, act, chunk_at(w, out, i, matrix->O),
-                chunk_at(w, pre, i, matrix->O), &x, chunk_rows(w)) < 0)
+            plait_linear_forward(w, matrix, &chunk) < 0)
             return -1;
     }
     return 0;
@@ -91,17 +90,15 @@ static int row_linear(const struct plait_work *w,
                       const void **out)
 {
     struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
-    const void *b = NULL;
+    struct plait_linear l = {.N = chunk_rows(w)};
 
     if (matrix->bias && w->d->tp_rank == 0)
-        b = plait_weight_at(w, matrix->region, bias);
+        l.bias = plait_weight_at(w, matrix->region, bias);
     for (int i = 0; i < w->tp.chunks; i++) {
-        struct plait_operand x = chunk_of(w, inp, i, matrix->C);
-        void *part = chunk_at(w, w->scratch->part, i, matrix->O);
-
-        if (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE, part, NULL, &x,
-                                 chunk_rows(w)) < 0 ||
-            plait_show(w, what, part, chunk_rows(w) * matrix->O) < 0 ||
+        l.inp = chunk_of(w, inp, i, matrix->C);
+        l.out = chunk_at(w, w->scratch->part, i, matrix->O);
+        if (plait_linear_forward(w, matrix, &l) < 0 ||
+            plait_show(w, what, l.out, chunk_rows(w) * matrix->O) < 0 ||
             reduce_chunk(w, i, &req[i]) < 0)
             return -1;
     }
@@ -112,13 +109,12 @@ static int row_linear(const struct plait_work *w,
 static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
                        const struct plait_activations *a)
 {
-    struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N1);
-    const void *bias = NULL;
+    struct plait_linear l = {.inp = plait_operand_at(w, a, PLAIT_AMAX_N1),
+                             .out = a->qkv};
 
     if (b->qkv.bias)
-        bias = plait_weight_at(w, b->region, b->qkv_bias);
-    if (column_linear(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL, &normed) <
-            0 ||
+        l.bias = plait_weight_at(w, b->region, b->qkv_bias);
+    if (column_linear(w, &b->qkv, &l) < 0 ||
         plait_show(w, "q, k and v", a->qkv, w->shape->N * b->qkv.O) < 0 ||
         plait_qk_norm_forward(w, b, a) < 0)
         return -1;
@@ -128,7 +124,7 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
 static int up_forward(const struct plait_work *w, const struct plait_block *b,
                       const struct plait_activations *a)
 {
-    struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N2);
+    struct plait_linear l = {.inp = plait_operand_at(w, a, PLAIT_AMAX_N2)};
     uint32_t *amax = plait_amax_at(w, a, PLAIT_AMAX_ACT);
     const void *full;
 
@@ -137,14 +133,16 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
             return -1;
         return plait_experts_forward(w, b, a, full);
     }
+    l.out = w->d->gated ? a->pre : a->act;
     if (w->d->gated)
-        return column_linear(w, &b->up, NULL, PLAIT_ACT_NONE, a->pre, NULL,
-                             &normed) < 0
+        return column_linear(w, &b->up, &l) < 0
                    ? -1
                    : w->ops->swiglu_forward(w->q, w->type, a->act, a->pre,
                                             w->shape->N, w->d->ffn, amax);
-    if (column_linear(w, &b->up, plait_weight_at(w, b->region, b->up_bias),
-                      PLAIT_ACT_GELU, a->act, a->pre, &normed) < 0)
+    l.bias = plait_weight_at(w, b->region, b->up_bias);
+    l.act = PLAIT_ACT_GELU;
+    l.pre = a->pre;
+    if (column_linear(w, &b->up, &l) < 0)
         return -1;
     return plait_amax_find(w, amax, a->act, w->shape->N * w->d->ffn);
 }
@@ -233,30 +231,33 @@ static int recompute(const struct plait_work *w, const struct plait_block *b,
     }
 }
 
-/* Backward of a row-parallel linear: *dout is dx with all rows; dinp is
+/* Backward of a row-parallel linear. *dout becomes dx with all rows; l->dinp is
  * computed chunk by chunk while the next chunk is gathered. */
 static int row_backward(const struct plait_work *w,
                         const struct plait_matrix *matrix,
-                        enum plait_activation act, const void *pre, void *dinp,
-                        const void *dx, struct plait_operand *dout)
+                        const struct plait_linear_dinp *l, const void *dx,
+                        struct plait_operand *dout)
 {
     struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
+    struct plait_linear_dinp all = *l, chunk = *l;
 
     *dout = (struct plait_operand){.amax = plait_gradient_amax(w)};
     if (gather_rows(w, dx, w->scratch->full, &dout->x, req) < 0)
         return -1;
-    if (dout->x == dx)
-        return plait_operand_round(w, matrix, dout) < 0
-                   ? -1
-                   : plait_linear_input(w, matrix, act, pre, dinp, dout,
-                                        w->shape->N);
+    all.N = w->shape->N;
+    chunk.N = chunk_rows(w);
+    if (dout->x == dx) {
+        if (plait_operand_round(w, matrix, dout) < 0)
+            return -1;
+        all.dout = *dout;
+        return plait_linear_input(w, matrix, &all);
+    }
     for (int i = 0; i < w->tp.chunks; i++) {
-        struct plait_operand dy = chunk_of(w, dout, i, matrix->O);
-
+        chunk.dout = chunk_of(w, dout, i, matrix->O);
+        chunk.pre = chunk_at(w, l->pre, i, matrix->C);
+        chunk.dinp = chunk_at(w, l->dinp, i, matrix->C);
         if (plait_comm_wait(&req[i], w->q) < 0 ||
-            plait_linear_input(w, matrix, act, chunk_at(w, pre, i, matrix->C),
-                               chunk_at(w, dinp, i, matrix->C), &dy,
-                               chunk_rows(w)) < 0)
+            plait_linear_input(w, matrix, &chunk) < 0)
             return -1;
     }
     return 0;
@@ -281,11 +282,12 @@ static int column_backward(const struct plait_work *w,
     if (w->tp.chunks == 1 && plait_operand_round(w, matrix, dout) < 0)
         return -1;
     for (int i = 0; i < w->tp.chunks; i++) {
-        struct plait_operand dy = chunk_of(w, dout, i, matrix->O);
+        struct plait_linear_dinp l = {
+            .N = chunk_rows(w),
+            .dout = chunk_of(w, dout, i, matrix->O),
+            .dinp = chunk_at(w, w->scratch->part, i, matrix->C)};
 
-        if (plait_linear_input(w, matrix, PLAIT_ACT_NONE, NULL,
-                               chunk_at(w, w->scratch->part, i, matrix->C), &dy,
-                               chunk_rows(w)) < 0 ||
+        if (plait_linear_input(w, matrix, &l) < 0 ||
             reduce_chunk(w, i, &sum[i]) < 0)
             return -1;
     }
@@ -319,11 +321,13 @@ static int dense_backward(const struct plait_work *w,
     struct plait_operand act = plait_operand_at(w, a, PLAIT_AMAX_ACT);
     struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N2);
     struct plait_operand dpre = {.x = s->dpre, .amax = gated ? amax : NULL};
+    struct plait_linear_dinp down = {
+        .act = gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
+        .pre = gated ? NULL : a->pre,
+        .dinp = gated ? w->scratch->dact : s->dpre};
     struct plait_operand dout;
 
-    if (row_backward(w, &b->down, gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
-                     gated ? NULL : a->pre, gated ? w->scratch->dact : s->dpre,
-                     dx, &dout) < 0)
+    if (row_backward(w, &b->down, &down, dx, &dout) < 0)
         return -1;
     if (gated &&
         w->ops->swiglu_backward(w->q, w->type, s->dpre, w->scratch->dact,
@@ -394,10 +398,11 @@ static int attention_backward(const struct plait_work *w,
     struct plait_operand att = plait_operand_at(w, a, PLAIT_AMAX_ATT);
     struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N1);
     struct plait_operand dqkv = {.x = s->dqkv}, dout;
+    struct plait_linear_dinp out = {.dinp = w->scratch->datt};
     void *datt = w->scratch->datt, *dn1;
 
     if (keep_gradient(w, s->dout, dx, half) < 0 ||
-        row_backward(w, &b->out, PLAIT_ACT_NONE, NULL, datt, dx, &dout) < 0)
+        row_backward(w, &b->out, &out, dx, &dout) < 0)
         return -1;
     if (half & PLAIT_HALF_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, &dout, &att) < 0)

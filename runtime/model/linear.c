@@ -95,33 +95,29 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
 }
 
 int plait_linear_forward(const struct plait_work *w,
-                         const struct plait_matrix *matrix, const void *bias,
-                         enum plait_activation act, void *out, void *pre,
-                         const struct plait_operand *inp, size_t rows)
+                         const struct plait_matrix *matrix,
+                         const struct plait_linear *l)
 {
     double start = plait_begin_part(w);
+    struct plait_linear product = *l;
 
-    return end_product(
-        w, start,
-        w->fp8 ? w->ops->fp8_forward(w->q, out, pre, inp, matrix->handle, bias,
-                                     act, rows)
-               : w->ops->linear_forward(w->q, out, pre, inp->x, matrix->handle,
-                                        bias, act, rows));
+    product.w = matrix->handle;
+    return end_product(w, start,
+                       w->fp8 ? w->ops->fp8_forward(w->q, &product)
+                              : w->ops->linear_forward(w->q, &product));
 }
 
 int plait_linear_input(const struct plait_work *w,
                        const struct plait_matrix *matrix,
-                       enum plait_activation act, const void *pre, void *dinp,
-                       const struct plait_operand *dout, size_t rows)
+                       const struct plait_linear_dinp *l)
 {
     double start = plait_begin_part(w);
+    struct plait_linear_dinp product = *l;
 
-    return end_product(
-        w, start,
-        w->fp8 ? w->ops->fp8_backward_input(w->q, dinp, dout, matrix->handle,
-                                            act, pre, 0, rows)
-               : w->ops->linear_backward_input(
-                     w->q, dinp, dout->x, matrix->handle, act, pre, 0, rows));
+    product.w = matrix->handle;
+    return end_product(w, start,
+                       w->fp8 ? w->ops->fp8_backward_input(w->q, &product)
+                              : w->ops->linear_backward_input(w->q, &product));
 }
 
 /* Whether the gradient must be added to. The first product after
@@ -136,15 +132,29 @@ static bool is_made(const struct plait_work *w,
     return made;
 }
 
+/* The product that makes the matrix's gradient, without operands. */
+static struct plait_linear_dw gradient_of(const struct plait_work *w,
+                                          const struct plait_matrix *matrix,
+                                          size_t rows)
+{
+    return (struct plait_linear_dw){
+        .type = w->type,
+        .N = rows,
+        .O = matrix->O,
+        .C = matrix->C,
+        .dw = plait_grad_at(w, matrix->region, matrix->offset)};
+}
+
 int plait_product_weight(const struct plait_work *w,
                          const struct plait_matrix *matrix, const void *dout,
                          const void *inp, size_t rows)
 {
-    float *dw = plait_grad_at(w, matrix->region, matrix->offset);
+    struct plait_linear_dw l = gradient_of(w, matrix, rows);
 
-    return w->ops->linear_backward_weight(w->q, w->type, dw, NULL, dout, inp,
-                                          is_made(w, matrix), rows, matrix->O,
-                                          matrix->C);
+    l.dout.x = dout;
+    l.inp.x = inp;
+    l.accumulate = is_made(w, matrix);
+    return w->ops->linear_backward_weight(w->q, &l);
 }
 
 static int weight_of_rows(const struct plait_work *w,
@@ -152,20 +162,17 @@ static int weight_of_rows(const struct plait_work *w,
                           const struct plait_operand *dout,
                           const struct plait_operand *inp, size_t rows)
 {
-    float *dw = plait_grad_at(w, matrix->region, matrix->offset);
+    struct plait_linear_dw l = gradient_of(w, matrix, rows);
     double start = plait_begin_part(w);
-    float *dbias = NULL;
 
+    l.dout = *dout;
+    l.inp = *inp;
     if (matrix->bias)
-        dbias = plait_grad_at(w, matrix->region, bias);
-    return end_product(
-        w, start,
-        w->fp8 ? w->ops->fp8_backward_weight(w->q, w->type, dw, dbias, dout,
-                                             inp, is_made(w, matrix), rows,
-                                             matrix->O, matrix->C)
-               : w->ops->linear_backward_weight(
-                     w->q, w->type, dw, dbias, dout->x, inp->x,
-                     is_made(w, matrix), rows, matrix->O, matrix->C));
+        l.dbias = plait_grad_at(w, matrix->region, bias);
+    l.accumulate = is_made(w, matrix);
+    return end_product(w, start,
+                       w->fp8 ? w->ops->fp8_backward_weight(w->q, &l)
+                              : w->ops->linear_backward_weight(w->q, &l));
 }
 
 /* -- experts --------------------------------------------------------------- */
@@ -245,57 +252,55 @@ static const void *forward_bias(const struct plait_work *w,
 
 int plait_grouped_forward(const struct plait_work *w,
                           const struct plait_block *b,
-                          const struct plait_routed *r, bool up, void *out,
-                          void *pre, const void *inp)
+                          const struct plait_routed *r, bool up,
+                          const struct plait_linear *l)
 {
-    enum plait_activation act =
-        up && !w->d->gated ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
     struct plait_groups g = groups_of(w, b, r, up);
+    struct plait_linear one = *l;
     struct part p;
 
+    one.act = up && !w->d->gated ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
     if (!w->fp8) {
         double start = plait_begin_part(w);
 
-        return end_product(w, start,
-                           w->ops->grouped_forward(w->q, &g, out, pre, inp,
-                                                   matrix_of(b, up, 0)->handle,
-                                                   forward_bias(w, b, up, 0),
-                                                   act));
+        one.w = matrix_of(b, up, 0)->handle;
+        one.bias = forward_bias(w, b, up, 0);
+        return end_product(w, start, w->ops->grouped_forward(w->q, &g, &one));
     }
     for (int i = 0; (i = next_part(w, b, r, up, i, &p)) >= 0; i++) {
-        struct plait_operand x = operand_of(w, inp, p.row, p.matrix->C);
-
-        if (plait_linear_forward(w, p.matrix, forward_bias(w, b, up, i), act,
-                                 row_of(w, out, p.row, p.matrix->O),
-                                 row_of(w, pre, p.row, p.matrix->O), &x,
-                                 p.rows) < 0)
+        one.N = p.rows;
+        one.inp = operand_of(w, l->inp.x, p.row, p.matrix->C);
+        one.bias = forward_bias(w, b, up, i);
+        one.pre = row_of(w, l->pre, p.row, p.matrix->O);
+        one.out = row_of(w, l->out, p.row, p.matrix->O);
+        if (plait_linear_forward(w, p.matrix, &one) < 0)
             return -1;
     }
     return 0;
 }
 
 int plait_grouped_input(const struct plait_work *w, const struct plait_block *b,
-                        const struct plait_routed *r, bool up, const void *pre,
-                        void *dinp, const void *dout)
+                        const struct plait_routed *r, bool up,
+                        const struct plait_linear_dinp *l)
 {
-    enum plait_activation act = pre ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
     struct plait_groups g = groups_of(w, b, r, up);
+    struct plait_linear_dinp one = *l;
     struct part p;
 
+    one.act = l->pre ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
     if (!w->fp8) {
         double start = plait_begin_part(w);
 
-        return end_product(
-            w, start,
-            w->ops->grouped_backward_input(
-                w->q, &g, dinp, dout, matrix_of(b, up, 0)->handle, act, pre));
+        one.w = matrix_of(b, up, 0)->handle;
+        return end_product(w, start,
+                           w->ops->grouped_backward_input(w->q, &g, &one));
     }
     for (int i = 0; (i = next_part(w, b, r, up, i, &p)) >= 0; i++) {
-        struct plait_operand dy = operand_of(w, dout, p.row, p.matrix->O);
-
-        if (plait_linear_input(
-                w, p.matrix, act, row_of(w, pre, p.row, p.matrix->C),
-                row_of(w, dinp, p.row, p.matrix->C), &dy, p.rows) < 0)
+        one.N = p.rows;
+        one.dout = operand_of(w, l->dout.x, p.row, p.matrix->O);
+        one.pre = row_of(w, l->pre, p.row, p.matrix->C);
+        one.dinp = row_of(w, l->dinp, p.row, p.matrix->C);
+        if (plait_linear_input(w, p.matrix, &one) < 0)
             return -1;
     }
     return 0;
@@ -308,9 +313,8 @@ int plait_grouped_weight(const struct plait_work *w,
 {
     const struct plait_matrix *first = matrix_of(b, up, 0);
     struct plait_groups g = groups_of(w, b, r, up);
-    float *dw = plait_grad_at(w, first->region, first->offset);
+    struct plait_linear_dw all = gradient_of(w, first, g.rows);
     double start = plait_begin_part(w);
-    float *dbias = NULL;
     bool made = true;
     struct part p;
 
@@ -325,12 +329,13 @@ int plait_grouped_weight(const struct plait_work *w,
         return 0;
     for (int i = 0; i < g.n; i++) /* the product writes those of all experts */
         made = is_made(w, matrix_of(b, up, i)) && made;
+    all.dout.x = dout;
+    all.inp.x = inp;
+    all.accumulate = made;
     if (first->bias)
-        dbias = plait_grad_at(w, first->region, bias_of(b, up, 0));
+        all.dbias = plait_grad_at(w, first->region, bias_of(b, up, 0));
     return end_product(w, start,
-                       w->ops->grouped_backward_weight(w->q, w->type, &g, dw,
-                                                       dbias, dout, inp, made,
-                                                       first->O, first->C));
+                       w->ops->grouped_backward_weight(w->q, &g, &all));
 }
 
 int plait_linear_weight(const struct plait_work *w,

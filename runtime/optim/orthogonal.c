@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/linear.h"
+
 #define ITERATIONS 5
 #define LEAST_NORM 1e-7
 #define CHUNK ((size_t)1 << 20) /* elements converted to fp32 at a time */
@@ -120,15 +122,17 @@ static int multiply_transposed(struct plait_orthogonal *o, void *out,
                                size_t rows, size_t cols)
 {
     const struct plait_ops *ops = o->mesh->ops;
-    struct plait_weight *w =
-        ops->weight_create(o->mesh->dev, o->type, rows, cols, b);
+    struct plait_linear l = {
+        .N = n,
+        .inp.x = a,
+        .w = ops->weight_create(o->mesh->dev, o->type, rows, cols, b),
+        .out = out};
     int rc;
 
-    if (!w)
+    if (!l.w)
         return -1;
-    rc = ops->linear_forward(o->mesh->q, out, NULL, a, w, NULL, PLAIT_ACT_NONE,
-                             n);
-    ops->weight_destroy(w);
+    rc = ops->linear_forward(o->mesh->q, &l);
+    ops->weight_destroy(l.w);
     return rc;
 }
 
@@ -137,15 +141,18 @@ static int multiply_add(struct plait_orthogonal *o, void *out, const void *a,
                         const void *b, size_t n, size_t rows, size_t cols)
 {
     const struct plait_ops *ops = o->mesh->ops;
-    struct plait_weight *w =
-        ops->weight_create(o->mesh->dev, o->type, rows, cols, b);
+    struct plait_linear_dinp l = {
+        .N = n,
+        .dout.x = a,
+        .w = ops->weight_create(o->mesh->dev, o->type, rows, cols, b),
+        .dinp = out,
+        .accumulate = 1};
     int rc;
 
-    if (!w)
+    if (!l.w)
         return -1;
-    rc = ops->linear_backward_input(o->mesh->q, out, a, w, PLAIT_ACT_NONE, NULL,
-                                    1, n);
-    ops->weight_destroy(w);
+    rc = ops->linear_backward_input(o->mesh->q, &l);
+    ops->weight_destroy(l.w);
     return rc;
 }
 
@@ -156,11 +163,17 @@ static int make_gram(struct plait_orthogonal *o, const void *x, size_t rows,
 {
     const struct plait_ops *ops = o->mesh->ops;
     float *gram = o->type == PLAIT_F32 ? o->gram : o->wide;
+    struct plait_linear_dw l = {.type = o->type,
+                                .N = rows,
+                                .O = cols,
+                                .C = cols,
+                                .dout.x = x,
+                                .inp.x = x,
+                                .dw = gram};
 
     if (rows <= cols)
         return multiply_transposed(o, o->gram, x, x, rows, rows, cols);
-    if (ops->linear_backward_weight(o->mesh->q, o->type, gram, NULL, x, x, 0,
-                                    rows, cols, cols) < 0)
+    if (ops->linear_backward_weight(o->mesh->q, &l) < 0)
         return -1;
     if (o->type == PLAIT_F32)
         return 0;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/linear.h"
 #include "runtime/optim/eigenbasis.h"
 #include "runtime/optim/optim_private.h"
 #include "runtime/optim/whole.h"
@@ -208,22 +209,29 @@ static int multiply(const struct soap *s, enum product what, float *out,
 {
     const struct plait_mesh *mesh = s->optim->model->mesh;
     const struct plait_ops *ops = mesh->ops;
+    struct plait_linear_dw by_rows = {.type = PLAIT_F32,
+                                      .N = c,
+                                      .O = n,
+                                      .C = o,
+                                      .dout.x = a,
+                                      .inp.x = b,
+                                      .dw = out};
+    struct plait_linear_dinp by_w = {.N = n, .dout.x = a, .dinp = out};
+    struct plait_linear by_wt = {.N = n, .inp.x = a, .out = out};
     struct plait_weight *w;
     int rc;
 
     if (what == AT_B)
-        return ops->linear_backward_weight(mesh->q, PLAIT_F32, out, NULL, a, b,
-                                           0, c, n, o);
+        return ops->linear_backward_weight(mesh->q, &by_rows);
     w = ops->weight_create(mesh->dev, PLAIT_F32, what == A_B ? c : o,
                            what == A_B ? o : c, b);
     if (!w)
         return -1;
+    by_w.w = by_wt.w = w;
     if (what == A_B)
-        rc = ops->linear_backward_input(mesh->q, out, a, w, PLAIT_ACT_NONE,
-                                        NULL, 0, n);
+        rc = ops->linear_backward_input(mesh->q, &by_w);
     else
-        rc = ops->linear_forward(mesh->q, out, NULL, a, w, NULL, PLAIT_ACT_NONE,
-                                 n);
+        rc = ops->linear_forward(mesh->q, &by_wt);
     ops->weight_destroy(w);
     return rc;
 }

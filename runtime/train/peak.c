@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "kernels/linear.h"
+
 #define FILL ((size_t)1 << 16) /* values; matrices are 2^i times as many */
 
 /* Fill the two operands, which follow the result, with values in [-1, 1): a GPU
@@ -43,15 +45,15 @@ static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
 static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
                             void *buffer, struct plait_weight *w, int count)
 {
+    struct plait_linear l = {
+        .N = n, .inp.x = (char *)buffer + matrix, .w = w, .out = buffer};
     double start;
     int rc = w ? 0 : -1, i;
 
     plait_comm_barrier(mesh->world);
     start = plait_clock_now();
     for (i = 0; i < count && rc == 0; i++)
-        rc = mesh->ops->linear_forward(mesh->q, buffer, NULL,
-                                       (char *)buffer + matrix, w, NULL,
-                                       PLAIT_ACT_NONE, n);
+        rc = mesh->ops->linear_forward(mesh->q, &l);
     if (rc == 0)
         rc = mesh->ops->queue_sync(mesh->q);
     plait_comm_barrier(mesh->world); /* cores stay busy until here */

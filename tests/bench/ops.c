@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
+#include "kernels/linear.h"
 #include "kernels/xent.h"
 
 /* Shapes of one GPT-2 layer, 4 sequences of 256 tokens. */
@@ -54,31 +55,44 @@ static void *room(struct ops_bench *o, size_t bytes)
 static void run_product(struct ops_bench *o, enum op op)
 {
     const struct plait_ops *ops = o->ops;
+    struct plait_linear l = {.N = N, .inp.x = o->b, .w = o->qkv, .out = o->a};
+    struct plait_linear_dinp dinp = {
+        .N = N, .dout.x = o->b, .w = o->qkv, .dinp = o->a};
+    struct plait_linear_dw dw = {.type = o->type,
+                                 .N = N,
+                                 .O = 3 * C,
+                                 .C = C,
+                                 .dout.x = o->a,
+                                 .inp.x = o->b,
+                                 .dw = o->f[0],
+                                 .dbias = o->f[1]};
 
     switch (op) {
     case OP_SQUARE:
-        ops->linear_forward(o->q, o->a, NULL, o->b, o->qkv, NULL,
-                            PLAIT_ACT_NONE, 2 * N);
+        l.N = 2 * N;
+        ops->linear_forward(o->q, &l);
         break;
     case OP_QKV:
-        ops->linear_forward(o->q, o->a, NULL, o->b, o->qkv, NULL,
-                            PLAIT_ACT_NONE, N);
+        ops->linear_forward(o->q, &l);
         break;
     case OP_QKV_DX:
-        ops->linear_backward_input(o->q, o->a, o->b, o->qkv, PLAIT_ACT_NONE,
-                                   NULL, 0, N);
+        ops->linear_backward_input(o->q, &dinp);
         break;
     case OP_QKV_DW:
-        ops->linear_backward_weight(o->q, o->type, o->f[0], o->f[1], o->a, o->b,
-                                    0, N, 3 * C, C);
+        ops->linear_backward_weight(o->q, &dw);
         break;
     case OP_UP_GELU:
-        ops->linear_forward(o->q, o->a, o->c, o->b, o->up, o->d, PLAIT_ACT_GELU,
-                            N);
+        l.w = o->up;
+        l.bias = o->d;
+        l.act = PLAIT_ACT_GELU;
+        l.pre = o->c;
+        ops->linear_forward(o->q, &l);
         break;
     case OP_DOWN_DX_GELU:
-        ops->linear_backward_input(o->q, o->a, o->b, o->down, PLAIT_ACT_GELU,
-                                   o->c, 0, N);
+        dinp.w = o->down;
+        dinp.act = PLAIT_ACT_GELU;
+        dinp.pre = o->c;
+        ops->linear_backward_input(o->q, &dinp);
         break;
     default:
         break;

@@ -8,6 +8,7 @@
 
 #include "bench.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/linear.h"
 
 /* Answers requests until the driver closes the pipe. */
 static int serve(const char *name, double (*run)(void *arg), void *arg)
@@ -197,18 +198,26 @@ struct replay {
 static double replay_step(void *arg)
 {
     struct replay *r = arg;
+    struct plait_linear forward = {.N = r->N, .inp.x = r->inp, .out = r->out};
+    struct plait_linear_dinp dinp = {
+        .N = r->N, .dout.x = r->out, .dinp = r->inp};
+    struct plait_linear_dw dw = {
+        .type = r->type, .N = r->N, .dout.x = r->out, .inp.x = r->inp};
     double start = bench_now();
 
-    for (int i = 0; i < r->nlayers; i++)
-        r->ops->linear_forward(r->q, r->out, NULL, r->inp, r->layer[i].w, NULL,
-                               PLAIT_ACT_NONE, r->N);
+    for (int i = 0; i < r->nlayers; i++) {
+        forward.w = r->layer[i].w;
+        r->ops->linear_forward(r->q, &forward);
+    }
     for (int i = r->nlayers - 1; i >= 0; i--) {
         struct layer *l = &r->layer[i];
 
-        r->ops->linear_backward_input(r->q, r->inp, r->out, l->w,
-                                      PLAIT_ACT_NONE, NULL, 0, r->N);
-        r->ops->linear_backward_weight(r->q, r->type, l->dw, NULL, r->out,
-                                       r->inp, 0, r->N, l->O, l->C);
+        dinp.w = l->w;
+        dw.O = l->O;
+        dw.C = l->C;
+        dw.dw = l->dw;
+        r->ops->linear_backward_input(r->q, &dinp);
+        r->ops->linear_backward_weight(r->q, &dw);
     }
     return r->ops->queue_sync(r->q) < 0 ? NAN : bench_now() - start;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "bench_gpu.h"
+#include "kernels/linear.h"
 #include "kernels/xent.h"
 
 static const enum plait_dtype BF16 = PLAIT_BF16_T;
@@ -18,31 +19,56 @@ int bench_run_copy(struct bench *b, const struct bench_shape *s)
 
 int bench_run_linear(struct bench *b, const struct bench_shape *s)
 {
+    struct plait_linear l = {
+        .N = s->N, .inp.x = b->x[1], .w = b->weight, .out = b->x[0]};
+
     b->flops = 2.0 * s->N * s->O * s->C;
-    return b->ops->linear_forward(b->q, b->x[0], NULL, b->x[1], b->weight, NULL,
-                                  PLAIT_ACT_NONE, s->N);
+    return b->ops->linear_forward(b->q, &l);
 }
 
 static int run_linear_gelu(struct bench *b, const struct bench_shape *s)
 {
+    struct plait_linear l = {.N = s->N,
+                             .inp.x = b->x[1],
+                             .w = b->weight,
+                             .bias = b->x[4],
+                             .act = PLAIT_ACT_GELU,
+                             .pre = b->x[3],
+                             .out = b->x[0]};
+
     b->flops = 2.0 * s->N * s->O * s->C;
-    return b->ops->linear_forward(b->q, b->x[0], b->x[3], b->x[1], b->weight,
-                                  b->x[4], PLAIT_ACT_GELU, s->N);
+    return b->ops->linear_forward(b->q, &l);
 }
 
 static int run_linear_input(struct bench *b, const struct bench_shape *s)
 {
+    struct plait_linear_dinp l = {
+        .N = s->N, .dout.x = b->x[1], .w = b->weight, .dinp = b->x[0]};
+
     b->flops = 2.0 * s->N * s->O * s->C;
-    return b->ops->linear_backward_input(b->q, b->x[0], b->x[1], b->weight,
-                                         PLAIT_ACT_NONE, NULL, 0, s->N);
+    return b->ops->linear_backward_input(b->q, &l);
+}
+
+static struct plait_linear_dw weight_of(struct bench *b,
+                                        const struct bench_shape *s)
+{
+    return (struct plait_linear_dw){.type = BF16,
+                                    .N = s->N,
+                                    .O = s->O,
+                                    .C = s->C,
+                                    .dout.x = b->x[0],
+                                    .inp.x = b->x[1],
+                                    .dw = b->f[0]};
 }
 
 static int run_weight(struct bench *b, const struct bench_shape *s,
                       float *dbias)
 {
+    struct plait_linear_dw l = weight_of(b, s);
+
     b->flops = 2.0 * s->N * s->O * s->C;
-    return b->ops->linear_backward_weight(b->q, BF16, b->f[0], dbias, b->x[0],
-                                          b->x[1], 0, s->N, s->O, s->C);
+    l.dbias = dbias;
+    return b->ops->linear_backward_weight(b->q, &l);
 }
 
 static int run_linear_weight(struct bench *b, const struct bench_shape *s)
@@ -370,19 +396,18 @@ static int share_rows(struct bench *b, const struct bench_shape *s,
 static int run_experts(struct bench *b, const struct bench_shape *s)
 {
     struct plait_groups g;
+    struct plait_linear l = {.inp.x = b->x[1], .w = b->weight, .out = b->x[0]};
 
-    return share_rows(b, s, &g) |
-           b->ops->grouped_forward(b->q, &g, b->x[0], NULL, b->x[1], b->weight,
-                                   NULL, PLAIT_ACT_NONE);
+    return share_rows(b, s, &g) | b->ops->grouped_forward(b->q, &g, &l);
 }
 
 static int run_experts_input(struct bench *b, const struct bench_shape *s)
 {
     struct plait_groups g;
+    struct plait_linear_dinp l = {
+        .dout.x = b->x[1], .w = b->weight, .dinp = b->x[0]};
 
-    return share_rows(b, s, &g) |
-           b->ops->grouped_backward_input(b->q, &g, b->x[0], b->x[1], b->weight,
-                                          PLAIT_ACT_NONE, NULL);
+    return share_rows(b, s, &g) | b->ops->grouped_backward_input(b->q, &g, &l);
 }
 
 /* Writes fp32 gradients to a buffer of bf16 values, which is large enough and
@@ -390,10 +415,10 @@ static int run_experts_input(struct bench *b, const struct bench_shape *s)
 static int run_experts_weight(struct bench *b, const struct bench_shape *s)
 {
     struct plait_groups g;
+    struct plait_linear_dw l = weight_of(b, s);
 
-    return share_rows(b, s, &g) | b->ops->grouped_backward_weight(
-                                      b->q, BF16, &g, (float *)b->x[3], NULL,
-                                      b->x[0], b->x[1], 0, s->O, s->C);
+    l.dw = (float *)b->x[3];
+    return share_rows(b, s, &g) | b->ops->grouped_backward_weight(b->q, &g, &l);
 }
 
 #define GPT2 16384, 768

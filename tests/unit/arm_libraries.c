@@ -43,28 +43,21 @@ int cpu_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
     return ref_conv_backward_weight(q, c, dw, dout, inp, accumulate);
 }
 
-int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
-                       const void *inp, struct plait_weight *w,
-                       const void *bias, enum plait_activation act, size_t N)
+int cpu_linear_forward(struct plait_queue *q, const struct plait_linear *l)
 {
-    return ref_linear_forward(q, out, pre, inp, w, bias, act, N);
+    return ref_linear_forward(q, l);
 }
 
-int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
-                              const void *dout, struct plait_weight *w,
-                              enum plait_activation act, const void *pre,
-                              int accumulate, size_t N)
+int cpu_linear_backward_input(struct plait_queue *q,
+                              const struct plait_linear_dinp *l)
 {
-    return ref_linear_backward_input(q, dinp, dout, w, act, pre, accumulate, N);
+    return ref_linear_backward_input(q, l);
 }
 
-int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias, const void *dout,
-                               const void *inp, int accumulate, size_t N,
-                               size_t O, size_t C)
+int cpu_linear_backward_weight(struct plait_queue *q,
+                               const struct plait_linear_dw *l)
 {
-    return ref_linear_backward_weight(q, type, dw, dbias, dout, inp, accumulate,
-                                      N, O, C);
+    return ref_linear_backward_weight(q, l);
 }
 
 void cpu_fill_linear(struct plait_ops *ops)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/linear.h"
 #include "kernels/route.h"
 #include "ops_cases.h"
 
@@ -164,6 +165,12 @@ static struct plait_groups groups_of(struct trial_side *d, const int *s)
                                  .count = d->p[0]};
 }
 
+static struct plait_weight *first_weight(struct trial_side *d, const int *s)
+{
+    return d->ops->weight_create(d->dev, d->type, (size_t)s[2], (size_t)s[3],
+                                 d->p[4]);
+}
+
 static int end_grouped(struct trial_side *d, struct plait_weight *w, int rc)
 {
     if (!d->recording)
@@ -175,30 +182,32 @@ static int end_grouped(struct trial_side *d, struct plait_weight *w, int rc)
 static int call_grouped_forward(struct trial_side *d, const int *s)
 {
     struct plait_groups g = groups_of(d, s);
-    struct plait_weight *w = d->ops->weight_create(
-        d->dev, d->type, (size_t)s[2], (size_t)s[3], d->p[4]);
+    struct plait_linear l = {.inp.x = d->p[3],
+                             .w = first_weight(d, s),
+                             .bias = s[6] ? d->p[5] : NULL,
+                             .act = s[5] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE,
+                             .pre = d->p[2],
+                             .out = d->p[1]};
 
-    return w == NULL ? -1
-                     : end_grouped(d, w,
-                                   d->ops->grouped_forward(
-                                       d->q, &g, d->p[1], d->p[2], d->p[3], w,
-                                       s[6] ? d->p[5] : NULL,
-                                       s[5] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE));
+    return l.w == NULL
+               ? -1
+               : end_grouped(d, l.w, d->ops->grouped_forward(d->q, &g, &l));
 }
 
 /* Computes array 3 from array 1. */
 static int call_grouped_input(struct trial_side *d, const int *s)
 {
     struct plait_groups g = groups_of(d, s);
-    struct plait_weight *w = d->ops->weight_create(
-        d->dev, d->type, (size_t)s[2], (size_t)s[3], d->p[4]);
+    struct plait_linear_dinp l = {.dout.x = d->p[1],
+                                  .w = first_weight(d, s),
+                                  .act = s[5] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE,
+                                  .pre = s[5] ? d->p[6] : NULL,
+                                  .dinp = d->p[3]};
 
-    return w == NULL ? -1
-                     : end_grouped(d, w,
-                                   d->ops->grouped_backward_input(
-                                       d->q, &g, d->p[3], d->p[1], w,
-                                       s[5] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE,
-                                       s[5] ? d->p[6] : NULL));
+    return l.w == NULL
+               ? -1
+               : end_grouped(d, l.w,
+                             d->ops->grouped_backward_input(d->q, &g, &l));
 }
 
 static void setup_grouped_weight(struct trial *t, const int *s)
@@ -213,10 +222,16 @@ static void setup_grouped_weight(struct trial *t, const int *s)
 static int call_grouped_weight(struct trial_side *d, const int *s)
 {
     struct plait_groups g = groups_of(d, s);
+    struct plait_linear_dw l = {.type = d->type,
+                                .O = (size_t)s[2],
+                                .C = (size_t)s[3],
+                                .dout.x = d->p[1],
+                                .inp.x = d->p[2],
+                                .dw = d->p[3],
+                                .dbias = s[5] ? d->p[4] : NULL,
+                                .accumulate = s[6]};
 
-    return d->ops->grouped_backward_weight(
-        d->q, d->type, &g, d->p[3], s[5] ? d->p[4] : NULL, d->p[1], d->p[2],
-        s[6], (size_t)s[2], (size_t)s[3]);
+    return d->ops->grouped_backward_weight(d->q, &g, &l);
 }
 
 const struct trial_case trial_experts[] = {

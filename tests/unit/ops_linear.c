@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "kernels/dtype.h"
+#include "kernels/linear.h"
 #include "ops_cases.h"
 
 /* -- matrix products: {N, O, C, act, bias, pre or accumulate} ---------- */
@@ -38,26 +39,40 @@ static void setup_linear_forward(struct trial *t, const int *s)
     real(t, O);
 }
 
-/* Runs it twice, with the weight changed between, so that a packed copy of the
- * weight must be renewed. */
-static int call_linear_forward(struct trial_side *d, const int *s)
+static struct plait_weight *weight_at(struct trial_side *d, const int *s,
+                                      int array)
 {
-    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
-    enum plait_activation act = s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
-    void *bias = s[4] ? d->p[5] : NULL, *pre = s[5] ? d->p[1] : NULL;
-    struct plait_weight *w;
-    int rc;
+    return d->ops->weight_create(d->dev, d->type, (size_t)s[1], (size_t)s[2],
+                                 d->p[array]);
+}
 
-    w = d->ops->weight_create(d->dev, d->type, O, C, d->p[3]);
-    if (w == NULL)
-        return -1;
-    rc = d->ops->linear_forward(d->q, d->p[0], pre, d->p[2], w, bias, act, N);
-    d->ops->weight_changed(w, d->p[4]);
-    rc |= d->ops->linear_forward(d->q, d->p[0], pre, d->p[2], w, bias, act, N);
+static int end_linear(struct trial_side *d, struct plait_weight *w, int rc)
+{
     if (!d->recording)
         rc |= d->ops->queue_sync(d->q);
     d->ops->weight_destroy(w);
     return rc;
+}
+
+/* Runs it twice, with the weight changed between, so that a packed copy of the
+ * weight must be renewed. */
+static int call_linear_forward(struct trial_side *d, const int *s)
+{
+    struct plait_linear l = {.N = (size_t)s[0],
+                             .inp.x = d->p[2],
+                             .w = weight_at(d, s, 3),
+                             .bias = s[4] ? d->p[5] : NULL,
+                             .act = s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE,
+                             .pre = s[5] ? d->p[1] : NULL,
+                             .out = d->p[0]};
+    int rc;
+
+    if (l.w == NULL)
+        return -1;
+    rc = d->ops->linear_forward(d->q, &l);
+    d->ops->weight_changed(l.w, d->p[4]);
+    rc |= d->ops->linear_forward(d->q, &l);
+    return end_linear(d, l.w, rc);
 }
 
 static void setup_linear_input(struct trial *t, const int *s)
@@ -72,20 +87,17 @@ static void setup_linear_input(struct trial *t, const int *s)
 
 static int call_linear_input(struct trial_side *d, const int *s)
 {
-    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
-    enum plait_activation act = s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
-    struct plait_weight *w;
-    int rc;
+    struct plait_linear_dinp l = {.N = (size_t)s[0],
+                                  .dout.x = d->p[1],
+                                  .w = weight_at(d, s, 2),
+                                  .act = s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE,
+                                  .pre = s[3] ? d->p[3] : NULL,
+                                  .dinp = d->p[0],
+                                  .accumulate = s[5]};
 
-    w = d->ops->weight_create(d->dev, d->type, O, C, d->p[2]);
-    if (w == NULL)
+    if (l.w == NULL)
         return -1;
-    rc = d->ops->linear_backward_input(d->q, d->p[0], d->p[1], w, act,
-                                       s[3] ? d->p[3] : NULL, s[5], N);
-    if (!d->recording)
-        rc |= d->ops->queue_sync(d->q);
-    d->ops->weight_destroy(w);
-    return rc;
+    return end_linear(d, l.w, d->ops->linear_backward_input(d->q, &l));
 }
 
 static void setup_linear_weight(struct trial *t, const int *s)
@@ -101,9 +113,17 @@ static void setup_linear_weight(struct trial *t, const int *s)
 /* The last s[3] rows are left out; s[5]: adds to the gradient. */
 static int call_linear_weight(struct trial_side *d, const int *s)
 {
-    return d->ops->linear_backward_weight(
-        d->q, d->type, d->p[0], s[4] ? d->p[1] : NULL, d->p[2], d->p[3], s[5],
-        (size_t)(s[0] - s[3]), (size_t)s[1], (size_t)s[2]);
+    struct plait_linear_dw l = {.type = d->type,
+                                .N = (size_t)(s[0] - s[3]),
+                                .O = (size_t)s[1],
+                                .C = (size_t)s[2],
+                                .dout.x = d->p[2],
+                                .inp.x = d->p[3],
+                                .dw = d->p[0],
+                                .dbias = s[4] ? d->p[1] : NULL,
+                                .accumulate = s[5]};
+
+    return d->ops->linear_backward_weight(d->q, &l);
 }
 
 /* -- the same in fp8: {..., what is known of the operands} ---------------- */
@@ -210,42 +230,35 @@ static int drop_codes(void *codes)
     return rc;
 }
 
-static int rounded_forward(struct plait_queue *q, void *out, void *pre,
-                           const void *inp, struct plait_weight *w,
-                           const void *bias, enum plait_activation act,
-                           size_t N)
+static int rounded_forward(struct plait_queue *q, const struct plait_linear *l)
 {
-    struct plait_operand x = operand(inp, 6);
+    struct plait_linear r = *l;
 
-    return round_once(q, w) |
-           side->ops->fp8_forward(q, out, pre, &x, w, bias, act, N);
+    r.inp = operand(l->inp.x, 6);
+    return round_once(q, l->w) | side->ops->fp8_forward(q, &r);
 }
 
-static int rounded_input(struct plait_queue *q, void *dinp, const void *dout,
-                         struct plait_weight *w, enum plait_activation act,
-                         const void *pre, int accumulate, size_t N)
+static int rounded_input(struct plait_queue *q,
+                         const struct plait_linear_dinp *l)
 {
-    struct plait_operand dy = operand(dout, 4);
+    struct plait_linear_dinp r = *l;
     void *codes;
 
-    return make_codes(&dy, N, &codes) | round_once(q, w) |
-           side->ops->fp8_backward_input(q, dinp, &dy, w, act, pre, accumulate,
-                                         N) |
-           drop_codes(codes);
+    r.dout = operand(l->dout.x, 4);
+    return make_codes(&r.dout, l->N, &codes) | round_once(q, l->w) |
+           side->ops->fp8_backward_input(q, &r) | drop_codes(codes);
 }
 
-static int rounded_weight(struct plait_queue *q, enum plait_dtype type,
-                          float *dw, float *dbias, const void *dout,
-                          const void *inp, int accumulate, size_t N, size_t O,
-                          size_t C)
+static int rounded_weight(struct plait_queue *q,
+                          const struct plait_linear_dw *l)
 {
-    struct plait_operand dy = operand(dout, 4), x = operand(inp, 5);
+    struct plait_linear_dw r = *l;
     void *codes;
 
-    return make_codes(&dy, N, &codes) |
-           side->ops->fp8_backward_weight(q, type, dw, dbias, &dy, &x,
-                                          accumulate, N, O, C) |
-           drop_codes(codes);
+    r.dout = operand(l->dout.x, 4);
+    r.inp = operand(l->inp.x, 5);
+    return make_codes(&r.dout, l->N, &codes) |
+           side->ops->fp8_backward_weight(q, &r) | drop_codes(codes);
 }
 
 /* Calls the case with the side's linear ops replaced by those in fp8. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/linear.h"
 #include "model_run.h"
 #include "runtime/comm/backend.h"
 #include "runtime/parallel/pipeline.h"
@@ -116,15 +117,12 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
 
 /* Counted once per layer, at the one of its four matrices that maps ffn to
  * hidden. */
-static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                                  float *dw, float *dbias, const void *dout,
-                                  const void *inp, int accumulate, size_t N,
-                                  size_t O, size_t C)
+static int linear_backward_weight(struct plait_queue *q,
+                                  const struct plait_linear_dw *l)
 {
-    if (C > O && O == 48)
+    if (l->C > l->O && l->O == 48)
         work();
-    return cpu->linear_backward_weight(q, type, dw, dbias, dout, inp,
-                                       accumulate, N, O, C);
+    return cpu->linear_backward_weight(q, l);
 }
 
 /* The idle share of a step with p stages of v chunks and m micro-batches whose

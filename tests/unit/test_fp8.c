@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "kernels/dtype.h"
-#include "kernels/kernels.h"
+#include "kernels/linear.h"
 #include "tap.h"
 
 /* The formats against their definition, then products of every bf16 number. */
@@ -133,7 +133,8 @@ static void check_product(const struct plait_ops *ops, const struct format *f)
     static uint16_t x[ROWS * SIDE], y[ROWS * SIDE], w[SIDE * SIDE];
     struct plait_device *dev = ops->device_create(0, 0);
     struct plait_queue *q = ops->queue_create(dev, 0);
-    const struct plait_operand all = {.x = x};
+    struct plait_linear e4m3 = {.N = ROWS, .inp.x = x, .out = y};
+    struct plait_linear_dinp e5m2 = {.N = ROWS, .dout.x = x, .dinp = y};
     struct plait_weight *one;
     int rc, wrong = 0;
 
@@ -143,12 +144,11 @@ static void check_product(const struct plait_ops *ops, const struct format *f)
         if (fabsf(plait_f32_of_bf16((uint16_t)i)) <= (float)f->most)
             x[i] = (uint16_t)i;
     one = ops->weight_create(dev, PLAIT_BF16_T, SIDE, SIDE, w);
+    e4m3.w = e5m2.w = one;
     if (f->format == PLAIT_E4M3)
-        rc =
-            ops->fp8_forward(q, y, NULL, &all, one, NULL, PLAIT_ACT_NONE, ROWS);
+        rc = ops->fp8_forward(q, &e4m3);
     else
-        rc = ops->fp8_backward_input(q, y, &all, one, PLAIT_ACT_NONE, NULL, 0,
-                                     ROWS);
+        rc = ops->fp8_backward_input(q, &e5m2);
     for (int i = 0; i < ROWS * SIDE; i++) {
         float number = plait_f32_of_bf16(x[i]);
         float want =

@@ -8,6 +8,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
+#include "kernels/linear.h"
 #include "kernels/route.h"
 #include "kernels/xent.h"
 #include "tap.h"
@@ -140,53 +141,72 @@ static void run(const struct check *c)
     ok(bad == 0 && seen > 0, "%s: %zu gradients", c->name, seen);
 }
 
+static struct plait_weight *weight_of_x1(void)
+{
+    return ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
+}
+
 /* {N, O, C}; inputs inp, w, bias */
 static void linear_forward(float *out)
 {
-    struct plait_weight *w =
-        ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
+    struct plait_linear l = {.N = (size_t)s[0],
+                             .inp.x = x[0],
+                             .w = weight_of_x1(),
+                             .bias = x[2],
+                             .act = s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE,
+                             .pre = s[3] ? stat[0] : NULL,
+                             .out = out};
 
-    ops->linear_forward(q, out, s[3] ? stat[0] : NULL, x[0], w, x[2],
-                        s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE, (size_t)s[0]);
-    ops->weight_destroy(w);
+    ops->linear_forward(q, &l);
+    ops->weight_destroy(l.w);
 }
 
 static void linear_backward(void)
 {
     size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
-    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, O, C, x[1]);
-    const float *dout = r;
+    const float *dout = s[3] ? stat[1] : r;
+    struct plait_linear_dinp dinp = {
+        .N = N, .dout.x = dout, .w = weight_of_x1(), .dinp = dx[0]};
+    struct plait_linear_dw dw = {.type = PLAIT_F32,
+                                 .N = N,
+                                 .O = O,
+                                 .C = C,
+                                 .dout.x = dout,
+                                 .inp.x = x[0],
+                                 .dw = dx[1],
+                                 .dbias = dx[2],
+                                 .accumulate = 1};
 
-    if (s[3]) {
+    if (s[3])
         ops->gelu_backward(q, PLAIT_F32, stat[1], r, stat[0], N * O);
-        dout = stat[1];
-    }
-    ops->linear_backward_input(q, dx[0], dout, w, PLAIT_ACT_NONE, NULL, 0, N);
-    ops->linear_backward_weight(q, PLAIT_F32, dx[1], dx[2], dout, x[0], 1, N, O,
-                                C);
-    ops->weight_destroy(w);
+    ops->linear_backward_input(q, &dinp);
+    ops->linear_backward_weight(q, &dw);
+    ops->weight_destroy(dinp.w);
 }
 
 /* linear(gelu(inp)): the backward includes the activation's slope. */
 static void after_gelu_forward(float *out)
 {
-    struct plait_weight *w =
-        ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
+    struct plait_linear l = {
+        .N = (size_t)s[0], .inp.x = stat[0], .w = weight_of_x1(), .out = out};
 
     ops->gelu_forward(q, PLAIT_F32, stat[0], x[0], (size_t)(s[0] * s[2]));
-    ops->linear_forward(q, out, NULL, stat[0], w, NULL, PLAIT_ACT_NONE,
-                        (size_t)s[0]);
-    ops->weight_destroy(w);
+    ops->linear_forward(q, &l);
+    ops->weight_destroy(l.w);
 }
 
 static void after_gelu_backward(void)
 {
-    struct plait_weight *w =
-        ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
+    struct plait_linear_dinp l = {.N = (size_t)s[0],
+                                  .dout.x = r,
+                                  .w = weight_of_x1(),
+                                  .act = PLAIT_ACT_GELU,
+                                  .pre = x[0],
+                                  .dinp = dx[0],
+                                  .accumulate = 1};
 
-    ops->linear_backward_input(q, dx[0], r, w, PLAIT_ACT_GELU, x[0], 1,
-                               (size_t)s[0]);
-    ops->weight_destroy(w);
+    ops->linear_backward_input(q, &l);
+    ops->weight_destroy(l.w);
 }
 
 /* {N, O, C, groups}: w and bias of all groups are adjacent */
@@ -206,26 +226,36 @@ static struct plait_groups groups_of(void)
 
 static void grouped_forward(float *out)
 {
-    struct plait_weight *w =
-        ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
     struct plait_groups g = groups_of();
+    struct plait_linear l = {.inp.x = x[0],
+                             .w = weight_of_x1(),
+                             .bias = x[1] + s[1] * s[2],
+                             .act = PLAIT_ACT_GELU,
+                             .pre = stat[0],
+                             .out = out};
 
-    ops->grouped_forward(q, &g, out, stat[0], x[0], w, x[1] + s[1] * s[2],
-                         PLAIT_ACT_GELU);
-    ops->weight_destroy(w);
+    ops->grouped_forward(q, &g, &l);
+    ops->weight_destroy(l.w);
 }
 
 static void grouped_backward(void)
 {
     size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
-    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, O, C, x[1]);
     struct plait_groups g = groups_of();
+    struct plait_linear_dinp dinp = {
+        .dout.x = stat[1], .w = weight_of_x1(), .dinp = dx[0]};
+    struct plait_linear_dw dw = {.type = PLAIT_F32,
+                                 .O = O,
+                                 .C = C,
+                                 .dout.x = stat[1],
+                                 .inp.x = x[0],
+                                 .dw = dx[1],
+                                 .dbias = dx[1] + O * C};
 
     ops->gelu_backward(q, PLAIT_F32, stat[1], r, stat[0], N * O);
-    ops->grouped_backward_input(q, &g, dx[0], stat[1], w, PLAIT_ACT_NONE, NULL);
-    ops->grouped_backward_weight(q, PLAIT_F32, &g, dx[1], dx[1] + O * C,
-                                 stat[1], x[0], 0, O, C);
-    ops->weight_destroy(w);
+    ops->grouped_backward_input(q, &g, &dinp);
+    ops->grouped_backward_weight(q, &g, &dw);
+    ops->weight_destroy(dinp.w);
 }
 
 /* {N, F} */

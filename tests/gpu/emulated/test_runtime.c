@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/linear.h"
 #include "kernels/products.h"
 #include "tap.h"
 
@@ -31,12 +32,13 @@ static void plans_check(const int *products)
     float *w = ops->alloc(dev, SIDE * SIDE * sizeof(*w));
     struct plait_weight *weight =
         ops->weight_create(dev, PLAIT_F32, SIDE, SIDE, w);
+    struct plait_linear l = {.inp.x = x, .w = weight, .out = y};
     int most = 0, rc = 0, lines;
     char *wanted;
 
     for (size_t n = 1; n <= ROWS; n++) {
-        rc |=
-            ops->linear_forward(q, y, NULL, x, weight, NULL, PLAIT_ACT_NONE, n);
+        l.N = n;
+        rc |= ops->linear_forward(q, &l);
         most = *products > most ? *products : most;
     }
     wanted = ops->products->wanted(dev);
@@ -57,9 +59,9 @@ static void search_check(void)
 {
     float *x = ops->alloc(dev, (size_t)2 * 64 * SIDE * sizeof(*x));
     struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, SIDE, SIDE, x);
+    struct plait_linear l = {.N = 64, .inp.x = x, .w = w, .out = x + 64 * SIDE};
     char *wanted, *choice;
-    int rc = ops->linear_forward(q, x + 64 * SIDE, NULL, x, w, NULL,
-                                 PLAIT_ACT_NONE, 64);
+    int rc = ops->linear_forward(q, &l);
 
     wanted = ops->products->wanted(dev);
     choice = ops->products->search(q, wanted);
@@ -69,8 +71,7 @@ static void search_check(void)
     ok(choice != NULL && ops->products->choose(dev, choice) == 0,
        "... what is found is taken");
     ok(ops->products->choose(dev, "no choice\n") == 1, "... and no nonsense");
-    rc = ops->linear_forward(q, x + 64 * SIDE, NULL, x, w, NULL, PLAIT_ACT_NONE,
-                             64);
+    rc = ops->linear_forward(q, &l);
     wanted = ops->products->wanted(dev);
     ok(rc == 0 && wanted != NULL && *wanted == '\0', "... once");
     free(wanted);
