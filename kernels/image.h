@@ -36,101 +36,133 @@ static inline size_t plait_conv_rows(const struct plait_conv *c)
     return c->N * plait_conv_side(c, c->H) * plait_conv_side(c, c->W);
 }
 
+/* The arrays of a convolution; each operation uses some. Those of a maximum
+ * over windows are the same, without weights and with O as C. */
+struct plait_conv_arrays {
+    const float *inp;  /* in [N,H,W,C]; not conv_backward_input */
+    const float *w;    /* in [O, kernel * kernel * C]: conv_forward,
+                        * conv_backward_input */
+    const float *dout; /* in [N,OH,OW,O]: all gradients */
+    float *out;        /* out [N,OH,OW,O]: *_forward */
+    float *dinp;       /* out [N,H,W,C]: conv_backward_input,
+                        * maxpool_backward */
+    float *dw;         /* out [O, kernel * kernel * C]; or +=:
+                        * conv_backward_weight */
+    int accumulate;    /* dw is added to */
+};
+
 /* Batch norm (Ioffe and Szegedy, arXiv 1502.03167) of groups * rows rows of C
  * channels. Each group is normalised by itself (ghost batches: Hoffer et al.,
- * arXiv 1705.08741).
- *   stats [2, groups, C]  mean, then variance (the biased one: / n)
- *   sums  [groups, 2, C]  of the gradient, and of gradient * normalised x */
+ * arXiv 1705.08741). x, out and their gradients are [groups * rows, C]. */
 struct plait_batchnorm {
     size_t groups, rows, C;
     float eps;
+    const float *x;        /* in; all */
+    float *stats;          /* [2, groups, C]: mean, then variance (the biased
+                            * one: / n); batchnorm_stats out, the others in */
+    const float *gamma;    /* in [C]: batchnorm_forward, batchnorm_backward */
+    const float *beta;     /* in [C]: batchnorm_forward */
+    const float *residual; /* in: batchnorm_forward; NULL: none */
+    int relu;              /* batchnorm_forward */
+    float *out;            /* batchnorm_forward out, may be x or residual;
+                            * batchnorm_sums and batchnorm_backward in: the
+                            * gradient counts only where out > 0 (behind a
+                            * ReLU); NULL: everywhere */
+    const float *dout;     /* in: batchnorm_sums, batchnorm_backward */
+    float *sums;           /* [groups, 2, C]: of the gradient, and of gradient *
+                            * normalised x; batchnorm_sums out,
+                            * batchnorm_backward in */
+    size_t count;          /* batchnorm_backward: how many rows each group's
+                            * sums were made of */
+    float *dx;             /* out: batchnorm_backward; may be dout */
+    float *dresidual;      /* out: batchnorm_backward; NULL: not wanted */
 };
 
-/* The loss of N rows of `classes` outputs. */
+/* Merges the statistics of n batches, each of the same number of rows. */
+struct plait_batchnorm_join {
+    size_t n, C;
+    const float *each; /* in [n, 2, C] */
+    float *stats; /* out [2, C]: of all rows together; may be one of each */
+};
+
+/* What running statistics change by when those of `groups` groups are averaged
+ * in, one after the other. The last group has weight `weight`, each earlier one
+ * `keep` times that of the next: delta += weight keep^(groups-1-g) (stat_g -
+ * running), the variances times `unbias`. */
+struct plait_batchnorm_fold {
+    size_t groups, C;
+    float weight, keep, unbias;
+    const float *stats;   /* in [2, groups, C] */
+    const float *running; /* in [2, C] */
+    float *delta;         /* += [2, C] */
+};
+
+/* The mean over each image's `rows` rows of C channels. */
+struct plait_avgpool {
+    size_t N, rows, C;
+};
+
+/* The loss of N rows of `classes` outputs: softmax cross-entropy with label
+ * smoothing (Szegedy et al., arXiv 1512.00567), or squared error. */
 struct plait_class_loss {
+    size_t N, classes;
     float scale;     /* factor of the gradients */
     float smoothing; /* label smoothing: this part of each target is spread
                       * evenly over all classes */
     int squared;     /* use half the squared distance to the target instead of
                       * cross-entropy. The target is the one-hot label; with a
                       * single output, the label's number */
+    float *logits;   /* in [N, classes]; overwritten by their gradient */
+    const int32_t *labels; /* in [N] */
+    double *sums; /* +=: sums[0] the loss, sums[1] the number of rows whose
+                   * largest output is at the label */
 };
 
 struct plait_image_ops {
-    /* out [N,OH,OW,O] = inp * w */
+    /* out = inp * w, and the gradients of inp and of w */
     int (*conv_forward)(struct plait_queue *q, const struct plait_conv *c,
-                        float *out, const float *inp, const float *w);
-    /* dinp [N,H,W,C] = the gradient of inp */
+                        const struct plait_conv_arrays *a);
     int (*conv_backward_input)(struct plait_queue *q,
-                               const struct plait_conv *c, float *dinp,
-                               const float *dout, const float *w);
-    /* dw = the gradient of w, or += if accumulate */
+                               const struct plait_conv *c,
+                               const struct plait_conv_arrays *a);
     int (*conv_backward_weight)(struct plait_queue *q,
-                                const struct plait_conv *c, float *dw,
-                                const float *dout, const float *inp,
-                                int accumulate);
+                                const struct plait_conv *c,
+                                const struct plait_conv_arrays *a);
 
     int (*batchnorm_stats)(struct plait_queue *q,
-                           const struct plait_batchnorm *b, float *stats,
-                           const float *x);
-    /* Merges statistics: stats [2,C] of all rows together, from `each` [n, 2,
-     * C], every one of the same number of rows. stats may be one of them. */
-    int (*batchnorm_join)(struct plait_queue *q, float *stats,
-                          const float *each, size_t n, size_t C);
+                           const struct plait_batchnorm *b);
+    int (*batchnorm_join)(struct plait_queue *q,
+                          const struct plait_batchnorm_join *j);
     /* out = (x - mean) / sqrt(var + eps) * gamma + beta (+ residual), and with
-     * `relu` max(that, 0). residual NULL: none. out may be x or residual. */
+     * `relu` max(that, 0). */
     int (*batchnorm_forward)(struct plait_queue *q,
-                             const struct plait_batchnorm *b, float *out,
-                             const float *x, const float *stats,
-                             const float *gamma, const float *beta,
-                             const float *residual, int relu);
-    /* The gradient counts only where out > 0 (behind a ReLU); out NULL:
-     * everywhere. */
+                             const struct plait_batchnorm *b);
     int (*batchnorm_sums)(struct plait_queue *q,
-                          const struct plait_batchnorm *b, float *sums,
-                          const float *dout, const float *out, const float *x,
-                          const float *stats);
-    /* dx, and dresidual (NULL: not wanted). `count`: the number of rows that
-     * each group's sums were made of. dx may be dout. */
+                          const struct plait_batchnorm *b);
     int (*batchnorm_backward)(struct plait_queue *q,
-                              const struct plait_batchnorm *b, float *dx,
-                              float *dresidual, const float *dout,
-                              const float *out, const float *x,
-                              const float *stats, const float *gamma,
-                              const float *sums, size_t count);
-    /* delta [2,C] += what the running statistics [2,C] change by when those of
-     * `groups` groups are averaged in, one after the other. The last group has
-     * weight `weight`, each earlier one `keep` times that of the next: delta +=
-     * weight keep^(groups-1-g) (stat_g - running), the variances times
-     * `unbias`. */
-    int (*batchnorm_fold)(struct plait_queue *q, float *delta,
-                          const float *running, const float *stats,
-                          size_t groups, size_t C, float weight, float keep,
-                          float unbias);
+                              const struct plait_batchnorm *b);
+    int (*batchnorm_fold)(struct plait_queue *q,
+                          const struct plait_batchnorm_fold *f);
 
     /* x = max(x, 0) */
     int (*relu)(struct plait_queue *q, float *x, size_t n);
     /* dx = 0 where out is not above 0 */
     int (*relu_backward)(struct plait_queue *q, float *dx, const float *out,
                          size_t n);
-    /* out [N,C] = the mean over each image's `rows` rows */
-    int (*avgpool_forward)(struct plait_queue *q, float *out, const float *x,
-                           size_t N, size_t rows, size_t C);
-    int (*avgpool_backward)(struct plait_queue *q, float *dx, const float *dout,
-                            size_t N, size_t rows, size_t C);
-    /* The maximum of each window of c, whose O is C. Padding takes no part.
-     * Where several are equal, dx goes to the first. */
-    int (*maxpool_forward)(struct plait_queue *q, const struct plait_conv *c,
+    /* out [N,C] = the mean of x [N,rows,C] */
+    int (*avgpool_forward)(struct plait_queue *q, const struct plait_avgpool *p,
                            float *out, const float *x);
+    int (*avgpool_backward)(struct plait_queue *q,
+                            const struct plait_avgpool *p, float *dx,
+                            const float *dout);
+    /* The maximum of each window of c, whose O is C. Padding takes no part.
+     * Where several are equal, dinp goes to the first. */
+    int (*maxpool_forward)(struct plait_queue *q, const struct plait_conv *c,
+                           const struct plait_conv_arrays *a);
     int (*maxpool_backward)(struct plait_queue *q, const struct plait_conv *c,
-                            float *dx, const float *dout, const float *x);
-    /* sums[0] += the loss, sums[1] += the number of rows whose largest output
-     * is at the label; logits are replaced by their gradient. Softmax
-     * cross-entropy with label smoothing (Szegedy et al., arXiv 1512.00567), or
-     * squared error. */
-    int (*class_loss)(struct plait_queue *q, const struct plait_class_loss *l,
-                      double *sums, float *logits, const int32_t *labels,
-                      size_t N, size_t classes);
+                            const struct plait_conv_arrays *a);
+    /* The loss, how many rows are right, and the gradient. */
+    int (*class_loss)(struct plait_queue *q, const struct plait_class_loss *l);
 };
 
 #ifdef __cplusplus

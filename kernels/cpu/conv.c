@@ -327,15 +327,15 @@ static int reorder(struct plait_queue *q, struct conv *v, int accumulate)
 }
 
 int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
-                     float *out, const float *inp, const float *w)
+                     const struct plait_conv_arrays *a)
 {
     struct conv *v = find(q, c, CPU_CONV_FORWARD);
 
     if (v == NULL || take_scratch(q, v) < 0)
         return -1;
-    dnnl_memory_set_data_handle(v->plain, (void *)w);
-    dnnl_memory_set_data_handle(v->image, (void *)inp);
-    dnnl_memory_set_data_handle(v->result, out);
+    dnnl_memory_set_data_handle(v->plain, (void *)a->w);
+    dnnl_memory_set_data_handle(v->image, (void *)a->inp);
+    dnnl_memory_set_data_handle(v->result, a->out);
     if (reorder(q, v, 0) < 0)
         return -1;
     return execute(q, v->primitive, 4,
@@ -346,15 +346,15 @@ int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
 }
 
 int cpu_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
-                            float *dinp, const float *dout, const float *w)
+                            const struct plait_conv_arrays *a)
 {
     struct conv *v = find(q, c, CPU_CONV_BACKWARD_INPUT);
 
     if (v == NULL || take_scratch(q, v) < 0)
         return -1;
-    dnnl_memory_set_data_handle(v->plain, (void *)w);
-    dnnl_memory_set_data_handle(v->image, dinp);
-    dnnl_memory_set_data_handle(v->result, (void *)dout);
+    dnnl_memory_set_data_handle(v->plain, (void *)a->w);
+    dnnl_memory_set_data_handle(v->image, a->dinp);
+    dnnl_memory_set_data_handle(v->result, (void *)a->dout);
     if (reorder(q, v, 0) < 0)
         return -1;
     return execute(q, v->primitive, 4,
@@ -365,21 +365,20 @@ int cpu_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
 }
 
 int cpu_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
-                             float *dw, const float *dout, const float *inp,
-                             int accumulate)
+                             const struct plait_conv_arrays *a)
 {
     struct conv *v = find(q, c, CPU_CONV_BACKWARD_WEIGHT);
 
     if (v == NULL || take_scratch(q, v) < 0)
         return -1;
-    dnnl_memory_set_data_handle(v->plain, dw);
-    dnnl_memory_set_data_handle(v->image, (void *)inp);
-    dnnl_memory_set_data_handle(v->result, (void *)dout);
+    dnnl_memory_set_data_handle(v->plain, a->dw);
+    dnnl_memory_set_data_handle(v->image, (void *)a->inp);
+    dnnl_memory_set_data_handle(v->result, (void *)a->dout);
     if (execute(q, v->primitive, 4,
                 (dnnl_exec_arg_t[]){{DNNL_ARG_SRC, v->image},
                                     {DNNL_ARG_DIFF_DST, v->result},
                                     {DNNL_ARG_DIFF_WEIGHTS, v->packed},
                                     {DNNL_ARG_SCRATCHPAD, v->scratch}}) < 0)
         return -1;
-    return reorder(q, v, accumulate != 0);
+    return reorder(q, v, a->accumulate != 0);
 }

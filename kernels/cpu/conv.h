@@ -13,11 +13,10 @@ struct cpu_convs;
 void cpu_convs_destroy(struct cpu_convs *convs);
 
 int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
-                     float *out, const float *inp, const float *w);
+                     const struct plait_conv_arrays *a);
 int cpu_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
-                            float *dinp, const float *dout, const float *w);
+                            const struct plait_conv_arrays *a);
 int cpu_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
-                             float *dw, const float *dout, const float *inp,
-                             int accumulate);
+                             const struct plait_conv_arrays *a);
 
 #endif

@@ -26,16 +26,30 @@ static struct chunks cut_chunks(const struct plait_batchnorm *b)
     return (struct chunks){rows, each, each * b->groups};
 }
 
-/* Chunk i: returns its group; its first row, and how many. */
-static size_t find_chunk(const struct plait_batchnorm *b,
-                         const struct chunks *k, size_t i, size_t *first,
-                         size_t *rows)
+/* The rows of a chunk, and its group. */
+struct chunk {
+    size_t group, first, rows;
+};
+
+static struct chunk find_chunk(const struct plait_batchnorm *b,
+                               const struct chunks *k, size_t i)
 {
     size_t g = i / k->each, at = i % k->each * k->rows;
 
-    *first = g * b->rows + at;
-    *rows = min(k->rows, b->rows - at);
-    return g;
+    return (struct chunk){g, g * b->rows + at, min(k->rows, b->rows - at)};
+}
+
+/* n channels of a chunk, in one vector: where its first element is among those
+ * of x, and its statistics among those of all groups. */
+struct part {
+    size_t at, stat, rows, n;
+};
+
+static struct part find_part(const struct plait_batchnorm *b,
+                             const struct chunk *k, size_t c)
+{
+    return (struct part){k->first * b->C + c, k->group * b->C + c, k->rows,
+                         min(b->C - c, VLEN)};
 }
 
 INLINE vec load(const float *p, size_t n)
@@ -51,18 +65,19 @@ INLINE void store(float *p, size_t n, vec x)
 /* -- statistics --------------------------------------------------------------
  */
 
-/* The mean, and the sum of squared distances from it, for one vector of
- * channels. */
-INLINE void chunk_moments(const float *x, size_t rows, size_t C, size_t n,
-                          vec *mean, vec *squares)
+/* The mean of a part, and the sum of squared distances from it. */
+INLINE void part_moments(const struct plait_batchnorm *b, struct part p,
+                         vec *mean, vec *squares)
 {
+    const float *x = b->x + p.at;
+    size_t C = b->C;
     vec sum[4] = {{0}}, square[4] = {{0}}, m;
 
-    for (size_t r = 0; r < rows; r++)
-        sum[r % 4] += load(x + r * C, n);
-    m = (sum[0] + sum[1] + sum[2] + sum[3]) * vec_set(1 / (float)rows);
-    for (size_t r = 0; r < rows; r++) {
-        vec d = load(x + r * C, n) - m;
+    for (size_t r = 0; r < p.rows; r++)
+        sum[r % 4] += load(x + r * C, p.n);
+    m = (sum[0] + sum[1] + sum[2] + sum[3]) * vec_set(1 / (float)p.rows);
+    for (size_t r = 0; r < p.rows; r++) {
+        vec d = load(x + r * C, p.n) - m;
 
         square[r % 4] += d * d;
     }
@@ -91,8 +106,7 @@ static void join_moments(const struct plait_batchnorm *b,
 }
 
 static int batchnorm_stats(struct plait_queue *q,
-                           const struct plait_batchnorm *b, float *stats,
-                           const float *x)
+                           const struct plait_batchnorm *b)
 {
     struct chunks k = cut_chunks(b);
     size_t C = b->C;
@@ -102,74 +116,73 @@ static int batchnorm_stats(struct plait_queue *q,
         return -1;
 #pragma omp parallel for num_threads(cpu_threads(q, b->groups * b->rows * C))
     for (size_t i = 0; i < k.all; i++) {
-        size_t first, rows;
+        struct chunk chunk = find_chunk(b, &k, i);
 
-        find_chunk(b, &k, i, &first, &rows);
         for (size_t c = 0; c < C; c += VLEN) {
-            size_t n = min(C - c, VLEN);
+            struct part p = find_part(b, &chunk, c);
             vec mean, squares;
 
-            chunk_moments(x + first * C + c, rows, C, n, &mean, &squares);
-            store(part + i * 2 * C + c, n, mean);
-            store(part + (i * 2 + 1) * C + c, n, squares);
+            part_moments(b, p, &mean, &squares);
+            store(part + i * 2 * C + c, p.n, mean);
+            store(part + (i * 2 + 1) * C + c, p.n, squares);
         }
     }
     for (size_t g = 0; g < b->groups; g++)
         for (size_t c = 0; c < C; c++)
             join_moments(b, &k, part + g * k.each * 2 * C + c,
-                         stats + g * C + c, stats + (b->groups + g) * C + c);
+                         b->stats + g * C + c,
+                         b->stats + (b->groups + g) * C + c);
     return 0;
 }
 
 /* -- forward -----------------------------------------------------------------
  */
 
-/* Mean and rstd of one vector of channels: normalised is (x - mean) * rstd. */
-INLINE void load_stats(const struct plait_batchnorm *b, const float *stats,
-                       size_t at, size_t n, vec *mean, vec *rstd)
+/* Mean and rstd of a part's channels: normalised is (x - mean) * rstd. */
+INLINE void load_stats(const struct plait_batchnorm *b, struct part p,
+                       vec *mean, vec *rstd)
 {
-    *mean = load(stats + at, n);
-    *rstd = vec_set(1) /
-            vec_sqrt(load(stats + b->groups * b->C + at, n) + vec_set(b->eps));
+    const float *var = b->stats + b->groups * b->C;
+
+    *mean = load(b->stats + p.stat, p.n);
+    *rstd = vec_set(1) / vec_sqrt(load(var + p.stat, p.n) + vec_set(b->eps));
 }
 
-INLINE void normalise_rows(float *out, const float *x, const float *residual,
-                           size_t rows, size_t C, size_t n, vec mean, vec scale,
-                           vec beta, int relu)
+INLINE void normalise_part(const struct plait_batchnorm *b, struct part p,
+                           size_t c)
 {
-    for (size_t r = 0; r < rows; r++) {
-        vec y = (load(x + r * C, n) - mean) * scale + beta;
+    const float *x = b->x + p.at;
+    const float *residual = b->residual ? b->residual + p.at : NULL;
+    float *out = b->out + p.at;
+    size_t C = b->C;
+    int relu = b->relu;
+    vec mean, rstd, scale, beta = load(b->beta + c, p.n);
+
+    load_stats(b, p, &mean, &rstd);
+    scale = rstd * load(b->gamma + c, p.n);
+    for (size_t r = 0; r < p.rows; r++) {
+        vec y = (load(x + r * C, p.n) - mean) * scale + beta;
 
         if (residual != NULL)
-            y += load(residual + r * C, n);
+            y += load(residual + r * C, p.n);
         if (relu)
             y = vec_max(y, (vec){0});
-        store(out + r * C, n, y);
+        store(out + r * C, p.n, y);
     }
 }
 
 static int batchnorm_forward(struct plait_queue *q,
-                             const struct plait_batchnorm *b, float *out,
-                             const float *x, const float *stats,
-                             const float *gamma, const float *beta,
-                             const float *residual, int relu)
+                             const struct plait_batchnorm *b)
 {
     struct chunks k = cut_chunks(b);
     size_t C = b->C;
 
 #pragma omp parallel for num_threads(cpu_threads(q, b->groups * b->rows * C))
     for (size_t i = 0; i < k.all; i++) {
-        size_t first, rows, g = find_chunk(b, &k, i, &first, &rows);
+        struct chunk chunk = find_chunk(b, &k, i);
 
-        for (size_t c = 0; c < C; c += VLEN) {
-            size_t n = min(C - c, VLEN), at = first * C + c;
-            vec mean, rstd;
-
-            load_stats(b, stats, g * C + c, n, &mean, &rstd);
-            normalise_rows(out + at, x + at, residual ? residual + at : NULL,
-                           rows, C, n, mean, rstd * load(gamma + c, n),
-                           load(beta + c, n), relu);
-        }
+        for (size_t c = 0; c < C; c += VLEN)
+            normalise_part(b, find_part(b, &chunk, c), c);
     }
     return 0;
 }
@@ -186,27 +199,27 @@ INLINE vec masked(const float *dout, const float *out, size_t i, size_t n)
     return vec_select(load(out + i, n) <= (vec){0}, (vec){0}, d);
 }
 
-/* Sums, for one vector of channels, the gradient and gradient * (x - mean). */
-INLINE void sum_rows(const float *dout, const float *out, const float *x,
-                     size_t rows, size_t C, size_t n, vec mean, vec *sum,
-                     vec *product)
+/* Sums, for a part, the gradient and gradient * (x - mean). */
+INLINE void sum_part(const struct plait_batchnorm *b, struct part p, vec mean,
+                     vec *sum, vec *product)
 {
-    vec s[2] = {{0}}, p[2] = {{0}};
+    const float *dout = b->dout + p.at, *x = b->x + p.at;
+    const float *out = b->out ? b->out + p.at : NULL;
+    size_t C = b->C;
+    vec s[2] = {{0}}, t[2] = {{0}};
 
-    for (size_t r = 0; r < rows; r++) {
-        vec d = masked(dout, out, r * C, n);
+    for (size_t r = 0; r < p.rows; r++) {
+        vec d = masked(dout, out, r * C, p.n);
 
         s[r % 2] += d;
-        p[r % 2] += d * (load(x + r * C, n) - mean);
+        t[r % 2] += d * (load(x + r * C, p.n) - mean);
     }
     *sum = s[0] + s[1];
-    *product = p[0] + p[1];
+    *product = t[0] + t[1];
 }
 
 static int batchnorm_sums(struct plait_queue *q,
-                          const struct plait_batchnorm *b, float *sums,
-                          const float *dout, const float *out, const float *x,
-                          const float *stats)
+                          const struct plait_batchnorm *b)
 {
     struct chunks k = cut_chunks(b);
     size_t C = b->C;
@@ -216,17 +229,16 @@ static int batchnorm_sums(struct plait_queue *q,
         return -1;
 #pragma omp parallel for num_threads(cpu_threads(q, b->groups * b->rows * C))
     for (size_t i = 0; i < k.all; i++) {
-        size_t first, rows, g = find_chunk(b, &k, i, &first, &rows);
+        struct chunk chunk = find_chunk(b, &k, i);
 
         for (size_t c = 0; c < C; c += VLEN) {
-            size_t n = min(C - c, VLEN), at = first * C + c;
+            struct part p = find_part(b, &chunk, c);
             vec mean, rstd, sum, product;
 
-            load_stats(b, stats, g * C + c, n, &mean, &rstd);
-            sum_rows(dout + at, out ? out + at : NULL, x + at, rows, C, n, mean,
-                     &sum, &product);
-            store(part + i * 2 * C + c, n, sum);
-            store(part + (i * 2 + 1) * C + c, n, product * rstd);
+            load_stats(b, p, &mean, &rstd);
+            sum_part(b, p, mean, &sum, &product);
+            store(part + i * 2 * C + c, p.n, sum);
+            store(part + (i * 2 + 1) * C + c, p.n, product * rstd);
         }
     }
     for (size_t i = 0; i < b->groups * 2 * C; i++) {
@@ -235,7 +247,7 @@ static int batchnorm_sums(struct plait_queue *q,
 
         for (size_t j = 0; j < k.each; j++)
             sum += at[j * 2 * C];
-        sums[i] = (float)sum;
+        b->sums[i] = (float)sum;
     }
     return 0;
 }
@@ -246,46 +258,54 @@ struct slope {
     vec mean, scale, sum, product;
 };
 
-INLINE void rows_backward(float *dx, float *dresidual, const float *dout,
-                          const float *out, const float *x, size_t rows,
-                          size_t C, size_t n, const struct slope *s)
+INLINE struct slope load_slope(const struct plait_batchnorm *b, struct part p,
+                               size_t group, size_t c)
 {
-    for (size_t r = 0; r < rows; r++) {
-        vec d = masked(dout, out, r * C, n);
-        vec centred = load(x + r * C, n) - s->mean;
+    const float *sums = b->sums + group * 2 * b->C + c;
+    vec rstd, share = vec_set(1 / (float)b->count);
+    struct slope s;
+
+    load_stats(b, p, &s.mean, &rstd);
+    s.scale = load(b->gamma + c, p.n) * rstd;
+    s.sum = load(sums, p.n) * share;
+    s.product = load(sums + b->C, p.n) * share * rstd;
+    return s;
+}
+
+INLINE void part_backward(const struct plait_batchnorm *b, struct part p,
+                          const struct slope *s)
+{
+    const float *dout = b->dout + p.at, *x = b->x + p.at;
+    const float *out = b->out ? b->out + p.at : NULL;
+    float *dresidual = b->dresidual ? b->dresidual + p.at : NULL;
+    float *dx = b->dx + p.at;
+    size_t C = b->C;
+
+    for (size_t r = 0; r < p.rows; r++) {
+        vec d = masked(dout, out, r * C, p.n);
+        vec centred = load(x + r * C, p.n) - s->mean;
 
         if (dresidual != NULL)
-            store(dresidual + r * C, n, d);
-        store(dx + r * C, n, s->scale * (d - s->sum - centred * s->product));
+            store(dresidual + r * C, p.n, d);
+        store(dx + r * C, p.n, s->scale * (d - s->sum - centred * s->product));
     }
 }
 
 static int batchnorm_backward(struct plait_queue *q,
-                              const struct plait_batchnorm *b, float *dx,
-                              float *dresidual, const float *dout,
-                              const float *out, const float *x,
-                              const float *stats, const float *gamma,
-                              const float *sums, size_t count)
+                              const struct plait_batchnorm *b)
 {
     struct chunks k = cut_chunks(b);
-    vec share = vec_set(1 / (float)count);
     size_t C = b->C;
 
 #pragma omp parallel for num_threads(cpu_threads(q, b->groups * b->rows * C))
     for (size_t i = 0; i < k.all; i++) {
-        size_t first, rows, g = find_chunk(b, &k, i, &first, &rows);
+        struct chunk chunk = find_chunk(b, &k, i);
 
         for (size_t c = 0; c < C; c += VLEN) {
-            size_t n = min(C - c, VLEN), at = first * C + c;
-            struct slope s;
-            vec rstd;
+            struct part p = find_part(b, &chunk, c);
+            struct slope s = load_slope(b, p, chunk.group, c);
 
-            load_stats(b, stats, g * C + c, n, &s.mean, &rstd);
-            s.scale = load(gamma + c, n) * rstd;
-            s.sum = load(sums + g * 2 * C + c, n) * share;
-            s.product = load(sums + (g * 2 + 1) * C + c, n) * share * rstd;
-            rows_backward(dx + at, dresidual ? dresidual + at : NULL, dout + at,
-                          out ? out + at : NULL, x + at, rows, C, n, &s);
+            part_backward(b, p, &s);
         }
     }
     return 0;
@@ -317,11 +337,13 @@ static int relu_backward(struct plait_queue *q, float *dx, const float *out,
     return 0;
 }
 
-static int avgpool_forward(struct plait_queue *q, float *out, const float *x,
-                           size_t N, size_t rows, size_t C)
+static int avgpool_forward(struct plait_queue *q, const struct plait_avgpool *p,
+                           float *out, const float *x)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N *rows *C))
-    for (size_t i = 0; i < N; i++)
+    size_t rows = p->rows, C = p->C;
+
+#pragma omp parallel for num_threads(cpu_threads(q, p->N *rows *C))
+    for (size_t i = 0; i < p->N; i++)
         for (size_t c = 0; c < C; c += VLEN) {
             size_t n = min(C - c, VLEN);
             vec sum = {0};
@@ -333,11 +355,14 @@ static int avgpool_forward(struct plait_queue *q, float *out, const float *x,
     return 0;
 }
 
-static int avgpool_backward(struct plait_queue *q, float *dx, const float *dout,
-                            size_t N, size_t rows, size_t C)
+static int avgpool_backward(struct plait_queue *q,
+                            const struct plait_avgpool *p, float *dx,
+                            const float *dout)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N *rows *C))
-    for (size_t i = 0; i < N * rows; i++)
+    size_t rows = p->rows, C = p->C;
+
+#pragma omp parallel for num_threads(cpu_threads(q, p->N *rows *C))
+    for (size_t i = 0; i < p->N * rows; i++)
         for (size_t c = 0; c < C; c += VLEN) {
             size_t n = min(C - c, VLEN);
 

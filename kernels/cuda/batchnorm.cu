@@ -40,23 +40,30 @@ static __global__ void pair_sums_kernel(float *part, size_t rows, size_t C, F f)
     part[((g * gridDim.y + blockIdx.y) * 2 + threadIdx.y) * C + c] = sum.a;
 }
 
-/* out[g * stride_g + k * stride_k + c] = scale * the sum over the parts, for
- * the first `kinds` (1 or 2) of each pair. */
-static __global__ void join_parts_kernel(float *out, const float *part,
+/* How the sums of all parts are joined: out[g * stride_g + k * stride_k + c] =
+ * scale * the sum over the parts, for the first `kinds` (1 or 2) of each
+ * pair. */
+struct joined {
+    float *out;
+    int kinds;
+    size_t stride_g, stride_k;
+    float scale;
+};
+
+static __global__ void join_parts_kernel(joined j, const float *part,
                                          unsigned parts, size_t groups,
-                                         size_t C, int kinds, size_t stride_g,
-                                         size_t stride_k, float scale)
+                                         size_t C)
 {
-    size_t n = groups * (size_t)kinds * C;
+    size_t kinds = (size_t)j.kinds, n = groups * kinds * C;
 
     GRID_LOOP(i, n)
     {
-        size_t c = i % C, k = i / C % (size_t)kinds, g = i / C / (size_t)kinds;
+        size_t c = i % C, k = i / C % kinds, g = i / C / kinds;
         double sum = 0;
 
         for (unsigned p = 0; p < parts; p++)
             sum += part[((g * parts + p) * 2 + k) * C + c];
-        out[g * stride_g + k * stride_k + c] = (float)(sum * scale);
+        j.out[g * j.stride_g + k * j.stride_k + c] = (float)(sum * j.scale);
     }
 }
 
@@ -76,6 +83,15 @@ static void pair_sums(struct plait_queue *q, const struct plait_batchnorm *b,
     dim3 block(lanes, threads / lanes);
 
     pair_sums_kernel<<<grid, block, 0, q->stream>>>(part, b->rows, b->C, f);
+}
+
+static void join_parts(struct plait_queue *q, const struct plait_batchnorm *b,
+                       const float *part, joined j)
+{
+    unsigned blocks = grid_for(q, b->groups * j.kinds * b->C, threads);
+
+    join_parts_kernel<<<blocks, threads, 0, q->stream>>>(j, part, parts_of(b),
+                                                         b->groups, b->C);
 }
 
 static float *parts_room(struct plait_queue *q, const struct plait_batchnorm *b)
@@ -109,83 +125,74 @@ struct square_of {
 };
 
 static int batchnorm_stats(struct plait_queue *q,
-                           const struct plait_batchnorm *b, float *stats,
-                           const float *x)
+                           const struct plait_batchnorm *b)
 {
-    size_t C = b->C, n = b->groups * C;
-    unsigned blocks = grid_for(q, n, threads), parts = parts_of(b);
-    float *part;
+    size_t C = b->C;
+    float *part, *var = b->stats + b->groups * C, share = 1 / (float)b->rows;
 
     if (cuda_enter(q) != 0)
         return -1;
     part = parts_room(q, b);
     if (part == NULL)
         return -1;
-    pair_sums(q, b, part, value_of{x});
-    join_parts_kernel<<<blocks, threads, 0, q->stream>>>(
-        stats, part, parts, b->groups, C, 1, C, 0, 1 / (float)b->rows);
-    pair_sums(q, b, part, square_of{x, stats, C});
-    join_parts_kernel<<<blocks, threads, 0, q->stream>>>(
-        stats + n, part, parts, b->groups, C, 1, C, 0, 1 / (float)b->rows);
+    pair_sums(q, b, part, value_of{b->x});
+    join_parts(q, b, part, joined{b->stats, 1, C, 0, share});
+    pair_sums(q, b, part, square_of{b->x, b->stats, C});
+    join_parts(q, b, part, joined{var, 1, C, 0, share});
     return cuda_leave(q, "batchnorm_stats");
 }
 
-static __global__ void join_kernel(float *stats, const float *each, size_t n,
-                                   size_t C)
+static __global__ void join_kernel(struct plait_batchnorm_join j)
 {
-    size_t c = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    size_t c = (size_t)blockIdx.x * blockDim.x + threadIdx.x, C = j.C;
     double mean = 0, var = 0;
 
     if (c >= C)
         return;
-    for (size_t i = 0; i < n; i++)
-        mean += each[i * 2 * C + c];
-    mean /= (double)n;
-    for (size_t i = 0; i < n; i++) {
-        double d = each[i * 2 * C + c] - mean;
+    for (size_t i = 0; i < j.n; i++)
+        mean += j.each[i * 2 * C + c];
+    mean /= (double)j.n;
+    for (size_t i = 0; i < j.n; i++) {
+        double d = j.each[i * 2 * C + c] - mean;
 
-        var += each[(i * 2 + 1) * C + c] + d * d;
+        var += j.each[(i * 2 + 1) * C + c] + d * d;
     }
-    stats[c] = (float)mean;
-    stats[C + c] = (float)(var / (double)n);
+    j.stats[c] = (float)mean;
+    j.stats[C + c] = (float)(var / (double)j.n);
 }
 
-static int batchnorm_join(struct plait_queue *q, float *stats,
-                          const float *each, size_t n, size_t C)
+static int batchnorm_join(struct plait_queue *q,
+                          const struct plait_batchnorm_join *j)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    join_kernel<<<(unsigned)ceil_div(C, threads), threads, 0, q->stream>>>(
-        stats, each, n, C);
+    join_kernel<<<(unsigned)ceil_div(j->C, threads), threads, 0, q->stream>>>(
+        *j);
     return cuda_leave(q, "batchnorm_join");
 }
 
-static __global__ void fold_kernel(float *delta, const float *running,
-                                   const float *stats, size_t groups, size_t C,
-                                   float weight, float keep, float unbias)
+static __global__ void fold_kernel(struct plait_batchnorm_fold f)
 {
-    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, C = f.C;
     size_t k = i / C, c = i % C;
-    double sum = 0, w = weight;
+    double sum = 0, w = f.weight;
 
     if (i >= 2 * C)
         return;
-    for (size_t g = groups; g-- > 0; w *= keep)
-        sum += w * (stats[(k * groups + g) * C + c] *
-                        (k > 0 ? (double)unbias : 1.0) -
-                    running[i]);
-    delta[i] = (float)(delta[i] + sum);
+    for (size_t g = f.groups; g-- > 0; w *= f.keep)
+        sum += w * (f.stats[(k * f.groups + g) * C + c] *
+                        (k > 0 ? (double)f.unbias : 1.0) -
+                    f.running[i]);
+    f.delta[i] = (float)(f.delta[i] + sum);
 }
 
-static int batchnorm_fold(struct plait_queue *q, float *delta,
-                          const float *running, const float *stats,
-                          size_t groups, size_t C, float weight, float keep,
-                          float unbias)
+static int batchnorm_fold(struct plait_queue *q,
+                          const struct plait_batchnorm_fold *f)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    fold_kernel<<<(unsigned)ceil_div(2 * C, threads), threads, 0, q->stream>>>(
-        delta, running, stats, groups, C, weight, keep, unbias);
+    fold_kernel<<<(unsigned)ceil_div(2 * f->C, threads), threads, 0,
+                  q->stream>>>(*f);
     return cuda_leave(q, "batchnorm_fold");
 }
 
@@ -213,77 +220,55 @@ static int each_element(struct plait_queue *q, const struct plait_batchnorm *b,
 }
 
 /* Normalises elements by a batch norm's statistics. */
-struct normaliser {
-    const float *stats, *var;
-    size_t C;
-    float eps;
-
-    __device__ float rstd(size_t g, size_t c) const
-    {
-        return rsqrtf(var[g * C + c] + eps);
-    }
-
-    __device__ float apply(float x, size_t g, size_t c) const
-    {
-        return (x - stats[g * C + c]) * rstd(g, c);
-    }
-};
-
-static normaliser normaliser_of(const struct plait_batchnorm *b,
-                                const float *stats)
+static __device__ inline float rstd_of(const struct plait_batchnorm &b,
+                                       size_t g, size_t c)
 {
-    return normaliser{stats, stats + b->groups * b->C, b->C, b->eps};
+    return rsqrtf(b.stats[(b.groups + g) * b.C + c] + b.eps);
+}
+
+static __device__ inline float normalised(const struct plait_batchnorm &b,
+                                          size_t i, size_t g, size_t c)
+{
+    return (b.x[i] - b.stats[g * b.C + c]) * rstd_of(b, g, c);
 }
 
 struct forward_element {
-    normaliser norm;
-    float *out;
-    const float *x, *gamma, *beta, *residual;
-    int relu;
+    struct plait_batchnorm b;
 
     __device__ void operator()(size_t g, size_t i, size_t c) const
     {
-        float y = norm.apply(x[i], g, c) * gamma[c] + beta[c];
+        float y = normalised(b, i, g, c) * b.gamma[c] + b.beta[c];
 
-        if (residual != NULL)
-            y += residual[i];
-        out[i] = relu && y < 0 ? 0 : y;
+        if (b.residual != NULL)
+            y += b.residual[i];
+        b.out[i] = b.relu && y < 0 ? 0 : y;
     }
 };
 
 static int batchnorm_forward(struct plait_queue *q,
-                             const struct plait_batchnorm *b, float *out,
-                             const float *x, const float *stats,
-                             const float *gamma, const float *beta,
-                             const float *residual, int relu)
+                             const struct plait_batchnorm *b)
 {
-    return each_element(q, b, "batchnorm_forward",
-                        forward_element{normaliser_of(b, stats), out, x, gamma,
-                                        beta, residual, relu});
+    return each_element(q, b, "batchnorm_forward", forward_element{*b});
 }
 
-static __device__ inline float masked(const float *dout, const float *out,
-                                      size_t i)
+static __device__ inline float masked(const struct plait_batchnorm &b, size_t i)
 {
-    return out != NULL && out[i] <= 0 ? 0 : dout[i];
+    return b.out != NULL && b.out[i] <= 0 ? 0 : b.dout[i];
 }
 
 struct gradient_of {
-    normaliser norm;
-    const float *dout, *out, *x;
+    struct plait_batchnorm b;
 
     __device__ pair operator()(size_t g, size_t i, size_t c) const
     {
-        float d = masked(dout, out, i);
+        float d = masked(b, i);
 
-        return pair{d, d * norm.apply(x[i], g, c)};
+        return pair{d, d * normalised(b, i, g, c)};
     }
 };
 
 static int batchnorm_sums(struct plait_queue *q,
-                          const struct plait_batchnorm *b, float *sums,
-                          const float *dout, const float *out, const float *x,
-                          const float *stats)
+                          const struct plait_batchnorm *b)
 {
     size_t C = b->C;
     float *part;
@@ -293,42 +278,32 @@ static int batchnorm_sums(struct plait_queue *q,
     part = parts_room(q, b);
     if (part == NULL)
         return -1;
-    pair_sums(q, b, part, gradient_of{normaliser_of(b, stats), dout, out, x});
-    join_parts_kernel<<<grid_for(q, b->groups * 2 * C, threads), threads, 0,
-                        q->stream>>>(sums, part, parts_of(b), b->groups, C, 2,
-                                     2 * C, C, 1);
+    pair_sums(q, b, part, gradient_of{*b});
+    join_parts(q, b, part, joined{b->sums, 2, 2 * C, C, 1});
     return cuda_leave(q, "batchnorm_sums");
 }
 
 struct backward_element {
-    normaliser norm;
-    float *dx, *dresidual;
-    const float *dout, *out, *x, *gamma, *sums;
+    struct plait_batchnorm b;
     float share;
 
     __device__ void operator()(size_t g, size_t i, size_t c) const
     {
-        const float *s = sums + g * 2 * norm.C + c;
-        float d = masked(dout, out, i), y = norm.apply(x[i], g, c);
+        const float *s = b.sums + g * 2 * b.C + c;
+        float d = masked(b, i), y = normalised(b, i, g, c);
 
-        if (dresidual != NULL)
-            dresidual[i] = d;
-        dx[i] =
-            gamma[c] * norm.rstd(g, c) * (d - (s[0] + y * s[norm.C]) * share);
+        if (b.dresidual != NULL)
+            b.dresidual[i] = d;
+        b.dx[i] =
+            b.gamma[c] * rstd_of(b, g, c) * (d - (s[0] + y * s[b.C]) * share);
     }
 };
 
 static int batchnorm_backward(struct plait_queue *q,
-                              const struct plait_batchnorm *b, float *dx,
-                              float *dresidual, const float *dout,
-                              const float *out, const float *x,
-                              const float *stats, const float *gamma,
-                              const float *sums, size_t count)
+                              const struct plait_batchnorm *b)
 {
     return each_element(q, b, "batchnorm_backward",
-                        backward_element{normaliser_of(b, stats), dx, dresidual,
-                                         dout, out, x, gamma, sums,
-                                         1 / (float)count});
+                        backward_element{*b, 1 / (float)b->count});
 }
 
 void cuda_batchnorm_ops(struct plait_image_ops *ops)

@@ -25,12 +25,10 @@ static bool is_product(const struct plait_conv *c)
 /* 1: done by cuDNN; 0: to be done here; -1: the queue has failed. A 1 x 1
  * kernel needs no patches and is a plain matrix product. */
 static int by_cudnn(struct plait_queue *q, enum cuda_conv_pass pass,
-                    const struct plait_conv *c, const float *image,
-                    const float *weight, const float *result, int accumulate)
+                    const struct plait_conv *c,
+                    const struct plait_conv_arrays *a)
 {
-    if (is_product(c))
-        return 0;
-    return cuda_cudnn_conv(q, pass, c, image, weight, result, accumulate);
+    return is_product(c) ? 0 : cuda_cudnn_conv(q, pass, c, a);
 }
 
 static size_t images_at_once(const struct plait_conv *c)
@@ -71,12 +69,12 @@ static const float *patches_of(struct plait_queue *q, const struct run *r,
     return r->patches;
 }
 
-static int forward_run(struct plait_queue *q, const struct run *r, float *out,
-                       const float *inp, const float *w)
+static int forward_run(struct plait_queue *q, const struct run *r,
+                       const struct plait_conv_arrays *a)
 {
-    struct operands o = {.a = w,
-                         .b = patches_of(q, r, inp),
-                         .d = out,
+    struct operands o = {.a = a->w,
+                         .b = patches_of(q, r, a->inp),
+                         .d = a->out,
                          .workspace = r->workspace};
     struct product key;
 
@@ -88,12 +86,12 @@ static int forward_run(struct plait_queue *q, const struct run *r, float *out,
     return cuda_multiply_plain(q, "conv_forward", &key, &o);
 }
 
-static int input_run(struct plait_queue *q, const struct run *r, float *dinp,
-                     const float *dout, const float *w)
+static int input_run(struct plait_queue *q, const struct run *r,
+                     const struct plait_conv_arrays *a)
 {
-    struct operands o = {.a = w,
-                         .b = dout,
-                         .d = r->patches != NULL ? r->patches : dinp,
+    struct operands o = {.a = a->w,
+                         .b = a->dout,
+                         .d = r->patches != NULL ? r->patches : a->dinp,
                          .workspace = r->workspace};
     struct product key;
 
@@ -104,16 +102,16 @@ static int input_run(struct plait_queue *q, const struct run *r, float *dinp,
     if (cuda_multiply_plain(q, "conv_backward_input", &key, &o) != 0)
         return -1;
     if (r->patches != NULL)
-        cuda_col2im(q, &r->c, dinp, r->patches);
+        cuda_col2im(q, &r->c, a->dinp, r->patches);
     return 0;
 }
 
-static int weight_run(struct plait_queue *q, const struct run *r, float *dw,
-                      const float *dout, const float *inp, int accumulate)
+static int weight_run(struct plait_queue *q, const struct run *r,
+                      const struct plait_conv_arrays *a)
 {
-    struct operands o = {.a = patches_of(q, r, inp),
-                         .b = dout,
-                         .d = dw,
+    struct operands o = {.a = patches_of(q, r, a->inp),
+                         .b = a->dout,
+                         .d = a->dw,
                          .workspace = r->workspace};
     struct product key;
 
@@ -122,78 +120,76 @@ static int weight_run(struct plait_queue *q, const struct run *r, float *dw,
     key.m = plait_conv_patch(&r->c);
     key.n = r->c.O;
     key.k = r->rows;
-    key.accumulate = accumulate;
+    key.accumulate = a->accumulate;
     return cuda_multiply_plain(q, "conv_backward_weight", &key, &o);
 }
 
-static int conv_forward(struct plait_queue *q, const struct plait_conv *c,
-                        float *out, const float *inp, const float *w)
+/* Calls `one` for runs of images, each with the arrays from its first image
+ * on; the second and later ones add to dw. */
+static int each_run(struct plait_queue *q, const struct plait_conv *c,
+                    const struct plait_conv_arrays *a,
+                    int (*one)(struct plait_queue *q, const struct run *r,
+                               const struct plait_conv_arrays *a))
 {
-    size_t image = c->H * c->W * c->C, n;
+    size_t image = c->H * c->W * c->C,
+           result = plait_conv_rows(c) / c->N * c->O;
+    size_t most = images_at_once(c);
     struct run r;
+
+    for (size_t i = 0; i < c->N; i += r.c.N) {
+        struct plait_conv_arrays part = *a;
+
+        part.inp = a->inp != NULL ? a->inp + i * image : NULL;
+        part.dout = a->dout != NULL ? a->dout + i * result : NULL;
+        part.out = a->out != NULL ? a->out + i * result : NULL;
+        part.dinp = a->dinp != NULL ? a->dinp + i * image : NULL;
+        part.accumulate = a->accumulate || i > 0;
+        if (start_run(q, c, most < c->N - i ? most : c->N - i, &r) < 0 ||
+            one(q, &r, &part) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int conv_forward(struct plait_queue *q, const struct plait_conv *c,
+                        const struct plait_conv_arrays *a)
+{
     int rc;
 
     if (cuda_enter(q) != 0)
         return -1;
-    rc = by_cudnn(q, CUDA_CONV_FORWARD, c, inp, w, out, 0);
-    if (rc != 0)
-        return rc < 0 ? -1 : cuda_leave(q, "conv_forward");
-    for (size_t i = 0; i < c->N; i += n) {
-        n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
-        if (start_run(q, c, n, &r) < 0 ||
-            forward_run(q, &r, out, inp + i * image, w) < 0)
-            return -1;
-        out += r.rows * c->O;
-    }
-    return cuda_leave(q, "conv_forward");
+    rc = by_cudnn(q, CUDA_CONV_FORWARD, c, a);
+    if (rc == 0)
+        rc = each_run(q, c, a, forward_run);
+    return rc < 0 ? -1 : cuda_leave(q, "conv_forward");
 }
 
 static int conv_backward_input(struct plait_queue *q,
-                               const struct plait_conv *c, float *dinp,
-                               const float *dout, const float *w)
+                               const struct plait_conv *c,
+                               const struct plait_conv_arrays *a)
 {
-    size_t image = c->H * c->W * c->C, n;
-    struct run r;
     int rc;
 
     if (cuda_enter(q) != 0)
         return -1;
-    rc = by_cudnn(q, CUDA_CONV_INPUT, c, dinp, w, dout, 0);
-    if (rc != 0)
-        return rc < 0 ? -1 : cuda_leave(q, "conv_backward_input");
-    for (size_t i = 0; i < c->N; i += n) {
-        n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
-        if (start_run(q, c, n, &r) < 0 ||
-            input_run(q, &r, dinp + i * image, dout, w) < 0)
-            return -1;
-        dout += r.rows * c->O;
-    }
-    return cuda_leave(q, "conv_backward_input");
+    rc = by_cudnn(q, CUDA_CONV_INPUT, c, a);
+    if (rc == 0)
+        rc = each_run(q, c, a, input_run);
+    return rc < 0 ? -1 : cuda_leave(q, "conv_backward_input");
 }
 
 static int conv_backward_weight(struct plait_queue *q,
-                                const struct plait_conv *c, float *dw,
-                                const float *dout, const float *inp,
-                                int accumulate)
+                                const struct plait_conv *c,
+                                const struct plait_conv_arrays *a)
 {
-    size_t image = c->H * c->W * c->C, n;
-    struct run r;
     int rc;
 
     if (cuda_enter(q) != 0)
         return -1;
-    rc = by_cudnn(q, CUDA_CONV_WEIGHT, c, inp, dw, dout, accumulate);
-    if (rc != 0)
-        return rc < 0 ? -1 : cuda_leave(q, "conv_backward_weight");
-    for (size_t i = 0; i < c->N; i += n) {
-        n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
-        if (start_run(q, c, n, &r) < 0 ||
-            weight_run(q, &r, dw, dout, inp + i * image, accumulate || i > 0) <
-                0)
-            return -1;
-        dout += r.rows * c->O;
-    }
-    return cuda_leave(q, "conv_backward_weight");
+    rc = by_cudnn(q, CUDA_CONV_WEIGHT, c, a);
+    if (rc == 0)
+        rc = each_run(q, c, a, weight_run);
+    return rc < 0 ? -1 : cuda_leave(q, "conv_backward_weight");
 }
 
 /* Filled once, together with the table that points to it. */

@@ -88,13 +88,21 @@ static int run_plan(struct plait_queue *q, enum cuda_conv_pass pass,
     return 1;
 }
 
-int cuda_cudnn_conv(struct plait_queue *q, enum cuda_conv_pass pass,
-                    const struct plait_conv *c, const float *image,
-                    const float *weight, const float *result, int accumulate)
+/* The library takes all arrays without const, also those it only reads. */
+static void *plain(const float *p)
 {
-    void *memory[CONV_IDS] = {[ID_IMAGE] = (void *)(uintptr_t)image,
-                              [ID_WEIGHT] = (void *)(uintptr_t)weight,
-                              [ID_RESULT] = (void *)(uintptr_t)result};
+    return (void *)(uintptr_t)p;
+}
+
+int cuda_cudnn_conv(struct plait_queue *q, enum cuda_conv_pass pass,
+                    const struct plait_conv *c,
+                    const struct plait_conv_arrays *a)
+{
+    void *memory[CONV_IDS] = {
+        [ID_IMAGE] = pass == CUDA_CONV_INPUT ? a->dinp : plain(a->inp),
+        [ID_WEIGHT] = pass == CUDA_CONV_WEIGHT ? a->dw : plain(a->w),
+        [ID_RESULT] = pass == CUDA_CONV_FORWARD ? a->out : plain(a->dout)};
+    int accumulate = pass == CUDA_CONV_WEIGHT && a->accumulate;
     int rc = cuda_cudnn_chosen(q, "PLAIT_CONVOLUTION");
     float *sum = NULL;
 
@@ -104,23 +112,19 @@ int cuda_cudnn_conv(struct plait_queue *q, enum cuda_conv_pass pass,
     rc = run_plan(q, pass, c, memory, accumulate, &sum);
     pthread_mutex_unlock(&q->dev->lock);
     if (rc > 0 && sum != NULL)
-        cuda_sum_rows(q, (float *)(uintptr_t)weight, NULL, sum, 1,
-                      c->O * plait_conv_patch(c));
+        cuda_sum_rows(q, a->dw, NULL, sum, 1, c->O * plait_conv_patch(c));
     return rc;
 }
 
 #else
 
 int cuda_cudnn_conv(struct plait_queue *q, enum cuda_conv_pass pass,
-                    const struct plait_conv *c, const float *image,
-                    const float *weight, const float *result, int accumulate)
+                    const struct plait_conv *c,
+                    const struct plait_conv_arrays *a)
 {
     (void)pass;
     (void)c;
-    (void)image;
-    (void)weight;
-    (void)result;
-    (void)accumulate;
+    (void)a;
     return cuda_cudnn_chosen(q, "PLAIT_CONVOLUTION");
 }
 

@@ -17,13 +17,12 @@ void cuda_col2im(struct plait_queue *q, const struct plait_conv *c, float *dinp,
                  const float *patches);
 
 /* A convolution or one of its gradients with cuDNN, if PLAIT_CONVOLUTION leaves
- * them to it. image, weight and result, or the gradients of them: the pass
- * writes one of the three (accumulate: adds to the weight's). 1: done; 0: cuDNN
- * does not compute this; -1: the queue has failed. */
+ * them to it. 1: done; 0: cuDNN does not compute this; -1: the queue has
+ * failed. */
 enum cuda_conv_pass { CUDA_CONV_FORWARD, CUDA_CONV_INPUT, CUDA_CONV_WEIGHT };
 int cuda_cudnn_conv(struct plait_queue *q, enum cuda_conv_pass pass,
-                    const struct plait_conv *c, const float *image,
-                    const float *weight, const float *result, int accumulate);
+                    const struct plait_conv *c,
+                    const struct plait_conv_arrays *a);
 
 /* Each enters its ops in the image table. */
 void cuda_batchnorm_ops(struct plait_image_ops *ops);

@@ -104,12 +104,15 @@ void cuda_col2im(struct plait_queue *q, const struct plait_conv *c, float *dinp,
 
 /* -- max pooling ----------------------------------------------------------- */
 
+/* One output element: image, pixel and channel. */
+struct output {
+    size_t image, y, x, ch;
+};
+
 /* The maximum for one output element; *row: the input row that has it. A NaN
  * counts as larger than every number. */
-static __device__ inline float find_largest(const struct window &w,
-                                            const float *x, size_t image,
-                                            size_t oy, size_t ox, size_t ch,
-                                            size_t *row)
+static __device__ inline float
+find_largest(const struct window &w, const float *x, output o, size_t *row)
 {
     const struct plait_conv &c = w.c;
     float best = -CUDART_INF_F;
@@ -119,11 +122,11 @@ static __device__ inline float find_largest(const struct window &w,
         size_t at;
         float v;
 
-        if (!input_side(c, oy, k / c.kernel, c.H, &iy) ||
-            !input_side(c, ox, k % c.kernel, c.W, &ix))
+        if (!input_side(c, o.y, k / c.kernel, c.H, &iy) ||
+            !input_side(c, o.x, k % c.kernel, c.W, &ix))
             continue;
-        at = (image * c.H + iy) * c.W + ix;
-        v = x[at * c.C + ch];
+        at = (o.image * c.H + iy) * c.W + ix;
+        v = x[at * c.C + o.ch];
         if (v > best || (isnan(v) && !isnan(best))) {
             best = v;
             *row = at;
@@ -137,22 +140,22 @@ static __global__ void maxpool_kernel(struct window w, size_t n, float *out,
 {
     GRID_LOOP(i, n)
     {
-        size_t ch = i % w.c.C, r = i / w.c.C, row = 0;
+        size_t r = i / w.c.C, row = 0;
+        output o = {r / (w.OH * w.OW), r / w.OW % w.OH, r % w.OW, i % w.c.C};
 
-        out[i] = find_largest(w, x, r / (w.OH * w.OW), r / w.OW % w.OH,
-                              r % w.OW, ch, &row);
+        out[i] = find_largest(w, x, o, &row);
     }
 }
 
 static int maxpool_forward(struct plait_queue *q, const struct plait_conv *c,
-                           float *out, const float *x)
+                           const struct plait_conv_arrays *a)
 {
     size_t n = plait_conv_rows(c) * c->C;
 
     if (cuda_enter(q) != 0)
         return -1;
     maxpool_kernel<<<grid_for(q, n, threads), threads, 0, q->stream>>>(
-        window_of(c), n, out, x);
+        window_of(c), n, a->out, a->inp);
     return cuda_leave(q, "maxpool_forward");
 }
 
@@ -176,7 +179,7 @@ static __global__ void maxpool_gradient_kernel(struct window w, size_t n,
             if (!output_side(c, y, k / c.kernel, w.OH, &oy) ||
                 !output_side(c, x, k % c.kernel, w.OW, &ox))
                 continue;
-            find_largest(w, in, image, oy, ox, ch, &row);
+            find_largest(w, in, output{image, oy, ox, ch}, &row);
             if (row == i / c.C)
                 sum += dout[((image * w.OH + oy) * w.OW + ox) * c.C + ch];
         }
@@ -185,14 +188,14 @@ static __global__ void maxpool_gradient_kernel(struct window w, size_t n,
 }
 
 static int maxpool_backward(struct plait_queue *q, const struct plait_conv *c,
-                            float *dx, const float *dout, const float *x)
+                            const struct plait_conv_arrays *a)
 {
     size_t n = c->N * c->H * c->W * c->C;
 
     if (cuda_enter(q) != 0)
         return -1;
     maxpool_gradient_kernel<<<grid_for(q, n, threads), threads, 0, q->stream>>>(
-        window_of(c), n, dx, dout, x);
+        window_of(c), n, a->dinp, a->dout, a->inp);
     return cuda_leave(q, "maxpool_backward");
 }
 
@@ -212,13 +215,13 @@ static __global__ void avgpool_kernel(float *out, const float *x, size_t N,
     }
 }
 
-static int avgpool_forward(struct plait_queue *q, float *out, const float *x,
-                           size_t N, size_t rows, size_t C)
+static int avgpool_forward(struct plait_queue *q, const struct plait_avgpool *p,
+                           float *out, const float *x)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    avgpool_kernel<<<grid_for(q, N * C, threads), threads, 0, q->stream>>>(
-        out, x, N, rows, C);
+    avgpool_kernel<<<grid_for(q, p->N * p->C, threads), threads, 0,
+                     q->stream>>>(out, x, p->N, p->rows, p->C);
     return cuda_leave(q, "avgpool_forward");
 }
 
@@ -229,13 +232,15 @@ static __global__ void avgpool_gradient_kernel(float *dx, const float *dout,
     dx[i] = dout[i / (rows * C) * C + i % C] / (float)rows;
 }
 
-static int avgpool_backward(struct plait_queue *q, float *dx, const float *dout,
-                            size_t N, size_t rows, size_t C)
+static int avgpool_backward(struct plait_queue *q,
+                            const struct plait_avgpool *p, float *dx,
+                            const float *dout)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    avgpool_gradient_kernel<<<grid_for(q, N * rows * C, threads), threads, 0,
-                              q->stream>>>(dx, dout, N, rows, C);
+    avgpool_gradient_kernel<<<grid_for(q, p->N * p->rows * p->C, threads),
+                              threads, 0, q->stream>>>(dx, dout, p->N, p->rows,
+                                                       p->C);
     return cuda_leave(q, "avgpool_backward");
 }
 
@@ -264,8 +269,9 @@ static int relu(struct plait_queue *q, float *x, size_t n)
  */
 
 static __device__ double squared_row(const struct plait_class_loss &l, float *x,
-                                     int32_t label, size_t classes)
+                                     int32_t label)
 {
+    size_t classes = l.classes;
     double loss = 0;
 
     for (size_t c = 0; c < classes; c++) {
@@ -279,8 +285,9 @@ static __device__ double squared_row(const struct plait_class_loss &l, float *x,
 }
 
 static __device__ double softmax_row(const struct plait_class_loss &l, float *x,
-                                     int32_t label, size_t classes)
+                                     int32_t label)
 {
+    size_t classes = l.classes;
     float all = l.smoothing / (float)classes, max = -CUDART_INF_F;
     double sum = 0, loss = 0, log_sum;
 
@@ -301,28 +308,26 @@ static __device__ double softmax_row(const struct plait_class_loss &l, float *x,
 
 /* part [2, N] */
 static __global__ void class_loss_kernel(struct plait_class_loss l,
-                                         double *part, float *logits,
-                                         const int32_t *labels, size_t N,
-                                         size_t classes)
+                                         double *part)
 {
-    GRID_LOOP(i, N)
+    GRID_LOOP(i, l.N)
     {
-        float *x = logits + i * classes;
+        float *x = l.logits + i * l.classes;
+        int32_t label = l.labels[i];
         size_t best = 0;
 
-        for (size_t c = 1; c < classes; c++)
+        for (size_t c = 1; c < l.classes; c++)
             if (x[c] > x[best])
                 best = c;
-        part[N + i] = best == (size_t)labels[i];
-        part[i] = l.squared ? squared_row(l, x, labels[i], classes)
-                            : softmax_row(l, x, labels[i], classes);
+        part[l.N + i] = best == (size_t)label;
+        part[i] =
+            l.squared ? squared_row(l, x, label) : softmax_row(l, x, label);
     }
 }
 
-static int class_loss(struct plait_queue *q, const struct plait_class_loss *l,
-                      double *sums, float *logits, const int32_t *labels,
-                      size_t N, size_t classes)
+static int class_loss(struct plait_queue *q, const struct plait_class_loss *l)
 {
+    size_t N = l->N;
     double *part;
 
     if (cuda_enter(q) != 0)
@@ -330,10 +335,9 @@ static int class_loss(struct plait_queue *q, const struct plait_class_loss *l,
     part = (double *)cuda_scratch(q, 2 * N * sizeof(*part));
     if (part == NULL)
         return -1;
-    class_loss_kernel<<<grid_for(q, N, 32), 32, 0, q->stream>>>(
-        *l, part, logits, labels, N, classes);
-    cuda_sum_doubles(q, sums, part, N);
-    cuda_sum_doubles(q, sums + 1, part + N, N);
+    class_loss_kernel<<<grid_for(q, N, 32), 32, 0, q->stream>>>(*l, part);
+    cuda_sum_doubles(q, l->sums, part, N);
+    cuda_sum_doubles(q, l->sums + 1, part + N, N);
     return cuda_leave(q, "class_loss");
 }
 

@@ -85,46 +85,51 @@ static void add_weight(void *arg, const struct tap *t)
                 (double)p->a[t->out * p->c->O + o] * p->w[t->in * p->c->C + i];
 }
 
-static int run(struct plait_queue *q, const struct plait_conv *c,
+/* dst [n] = (+=) what `add` sums up in p->sum. */
+static int run(struct plait_queue *q, struct product *p,
                void (*add)(void *arg, const struct tap *t), float *dst,
-               size_t n, const float *a, const float *w, int accumulate)
+               size_t n, int accumulate)
 {
-    struct product p = {c, calloc(n + 1, sizeof(double)), a, w};
-
-    if (p.sum == NULL)
+    p->sum = calloc(n + 1, sizeof(double));
+    if (p->sum == NULL)
         return plait_queue_fail(&q->head, ENOMEM, "out of memory");
-    each_tap(c, add, &p);
+    each_tap(p->c, add, p);
     for (size_t i = 0; i < n; i++)
-        dst[i] = (float)(p.sum[i] + (accumulate ? dst[i] : 0));
-    free(p.sum);
+        dst[i] = (float)(p->sum[i] + (accumulate ? dst[i] : 0));
+    free(p->sum);
     return 0;
 }
 
 int ref_conv_forward(struct plait_queue *q, const struct plait_conv *c,
-                     float *out, const float *inp, const float *w)
+                     const struct plait_conv_arrays *a)
 {
-    return run(q, c, add_output, out, plait_conv_rows(c) * c->O, inp, w, 0);
+    struct product p = {.c = c, .a = a->inp, .w = a->w};
+
+    return run(q, &p, add_output, a->out, plait_conv_rows(c) * c->O, 0);
 }
 
 int ref_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
-                            float *dinp, const float *dout, const float *w)
+                            const struct plait_conv_arrays *a)
 {
-    return run(q, c, add_input, dinp, c->N * c->H * c->W * c->C, dout, w, 0);
+    struct product p = {.c = c, .a = a->dout, .w = a->w};
+
+    return run(q, &p, add_input, a->dinp, c->N * c->H * c->W * c->C, 0);
 }
 
 int ref_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
-                             float *dw, const float *dout, const float *inp,
-                             int accumulate)
+                             const struct plait_conv_arrays *a)
 {
-    return run(q, c, add_weight, dw, c->O * plait_conv_patch(c), dout, inp,
-               accumulate);
+    struct product p = {.c = c, .a = a->dout, .w = a->inp};
+
+    return run(q, &p, add_weight, a->dw, c->O * plait_conv_patch(c),
+               a->accumulate);
 }
 
 /* -- max pooling ----------------------------------------------------------- */
 
 struct pool {
     const struct plait_conv *c;
-    const float *x, *dout;
+    const float *x;
     float *best; /* [rows, C] */
     size_t *row; /* [rows, C] where it was found */
 };
@@ -157,9 +162,9 @@ static int find_largest(struct plait_queue *q, struct pool *p, size_t n)
 }
 
 int ref_maxpool_forward(struct plait_queue *q, const struct plait_conv *c,
-                        float *out, const float *x)
+                        const struct plait_conv_arrays *a)
 {
-    struct pool p = {.c = c, .x = x, .best = out};
+    struct pool p = {.c = c, .x = a->inp, .best = a->out};
     int rc = find_largest(q, &p, plait_conv_rows(c) * c->C);
 
     free(p.row);
@@ -167,18 +172,19 @@ int ref_maxpool_forward(struct plait_queue *q, const struct plait_conv *c,
 }
 
 int ref_maxpool_backward(struct plait_queue *q, const struct plait_conv *c,
-                         float *dx, const float *dout, const float *x)
+                         const struct plait_conv_arrays *a)
 {
     size_t n = plait_conv_rows(c) * c->C;
-    struct pool p = {.c = c, .x = x, .best = malloc((n + 1) * sizeof(*p.best))};
+    struct pool p = {
+        .c = c, .x = a->inp, .best = malloc((n + 1) * sizeof(*p.best))};
     int rc = -1;
 
     if (p.best == NULL)
         return plait_queue_fail(&q->head, ENOMEM, "out of memory");
     rc = find_largest(q, &p, n);
-    memset(dx, 0, c->N * c->H * c->W * c->C * sizeof(*dx));
+    memset(a->dinp, 0, c->N * c->H * c->W * c->C * sizeof(*a->dinp));
     for (size_t i = 0; i < n && rc == 0; i++)
-        dx[p.row[i] * c->C + i % c->C] += dout[i];
+        a->dinp[p.row[i] * c->C + i % c->C] += a->dout[i];
     free(p.best);
     free(p.row);
     return rc;

@@ -6,12 +6,11 @@
 /* -- batch norm ------------------------------------------------------------ */
 
 static int batchnorm_stats(struct plait_queue *q,
-                           const struct plait_batchnorm *b, float *stats,
-                           const float *x)
+                           const struct plait_batchnorm *b)
 {
     (void)q;
     for (size_t i = 0; i < b->groups * b->C; i++) {
-        const float *at = x + i / b->C * b->rows * b->C + i % b->C;
+        const float *at = b->x + i / b->C * b->rows * b->C + i % b->C;
         double mean = 0, var = 0;
 
         for (size_t r = 0; r < b->rows; r++)
@@ -19,29 +18,31 @@ static int batchnorm_stats(struct plait_queue *q,
         mean /= (double)b->rows;
         for (size_t r = 0; r < b->rows; r++)
             var += (at[r * b->C] - mean) * (at[r * b->C] - mean);
-        stats[i] = (float)mean;
-        stats[b->groups * b->C + i] = (float)(var / (double)b->rows);
+        b->stats[i] = (float)mean;
+        b->stats[b->groups * b->C + i] = (float)(var / (double)b->rows);
     }
     return 0;
 }
 
-int ref_batchnorm_join(struct plait_queue *q, float *stats, const float *each,
-                       size_t n, size_t C)
+int ref_batchnorm_join(struct plait_queue *q,
+                       const struct plait_batchnorm_join *j)
 {
+    size_t n = j->n, C = j->C;
+
     (void)q;
     for (size_t c = 0; c < C; c++) {
         double mean = 0, var = 0;
 
         for (size_t i = 0; i < n; i++)
-            mean += each[i * 2 * C + c];
+            mean += j->each[i * 2 * C + c];
         mean /= (double)n;
         for (size_t i = 0; i < n; i++) {
-            double d = each[i * 2 * C + c] - mean;
+            double d = j->each[i * 2 * C + c] - mean;
 
-            var += each[(i * 2 + 1) * C + c] + d * d;
+            var += j->each[(i * 2 + 1) * C + c] + d * d;
         }
-        stats[c] = (float)mean;
-        stats[C + c] = (float)(var / (double)n);
+        j->stats[c] = (float)mean;
+        j->stats[C + c] = (float)(var / (double)n);
     }
     return 0;
 }
@@ -52,43 +53,37 @@ struct place {
     double mean, rstd;
 };
 
-static struct place place_of(const struct plait_batchnorm *b,
-                             const float *stats, size_t i)
+static struct place place_of(const struct plait_batchnorm *b, size_t i)
 {
     size_t at = i / (b->rows * b->C) * b->C + i % b->C;
-    double var = stats[b->groups * b->C + at];
+    double var = b->stats[b->groups * b->C + at];
 
-    return (struct place){at, i % b->C, stats[at],
+    return (struct place){at, i % b->C, b->stats[at],
                           1 / sqrt(var + (double)b->eps)};
 }
 
 static int batchnorm_forward(struct plait_queue *q,
-                             const struct plait_batchnorm *b, float *out,
-                             const float *x, const float *stats,
-                             const float *gamma, const float *beta,
-                             const float *residual, int relu)
+                             const struct plait_batchnorm *b)
 {
     (void)q;
     for (size_t i = 0; i < b->groups * b->rows * b->C; i++) {
-        struct place p = place_of(b, stats, i);
-        double y = (x[i] - p.mean) * p.rstd * gamma[p.C] + beta[p.C];
+        struct place p = place_of(b, i);
+        double y = (b->x[i] - p.mean) * p.rstd * b->gamma[p.C] + b->beta[p.C];
 
-        if (residual != NULL)
-            y += residual[i];
-        out[i] = relu && y < 0 ? 0 : (float)y;
+        if (b->residual != NULL)
+            y += b->residual[i];
+        b->out[i] = b->relu && y < 0 ? 0 : (float)y;
     }
     return 0;
 }
 
-static double masked(const float *dout, const float *out, size_t i)
+static double masked(const struct plait_batchnorm *b, size_t i)
 {
-    return out != NULL && out[i] <= 0 ? 0 : dout[i];
+    return b->out != NULL && b->out[i] <= 0 ? 0 : b->dout[i];
 }
 
 static int batchnorm_sums(struct plait_queue *q,
-                          const struct plait_batchnorm *b, float *sums,
-                          const float *dout, const float *out, const float *x,
-                          const float *stats)
+                          const struct plait_batchnorm *b)
 {
     (void)q;
     for (size_t g = 0; g < b->groups; g++)
@@ -97,53 +92,50 @@ static int batchnorm_sums(struct plait_queue *q,
 
             for (size_t r = 0; r < b->rows; r++) {
                 size_t i = (g * b->rows + r) * b->C + c;
-                struct place p = place_of(b, stats, i);
-                double d = masked(dout, out, i);
+                struct place p = place_of(b, i);
+                double d = masked(b, i);
 
                 sum += d;
-                product += d * (x[i] - p.mean) * p.rstd;
+                product += d * (b->x[i] - p.mean) * p.rstd;
             }
-            sums[g * 2 * b->C + c] = (float)sum;
-            sums[(g * 2 + 1) * b->C + c] = (float)product;
+            b->sums[g * 2 * b->C + c] = (float)sum;
+            b->sums[(g * 2 + 1) * b->C + c] = (float)product;
         }
     return 0;
 }
 
 static int batchnorm_backward(struct plait_queue *q,
-                              const struct plait_batchnorm *b, float *dx,
-                              float *dresidual, const float *dout,
-                              const float *out, const float *x,
-                              const float *stats, const float *gamma,
-                              const float *sums, size_t count)
+                              const struct plait_batchnorm *b)
 {
     (void)q;
     for (size_t i = 0; i < b->groups * b->rows * b->C; i++) {
-        struct place p = place_of(b, stats, i);
-        const float *s = sums + i / (b->rows * b->C) * 2 * b->C + p.C;
-        double d = masked(dout, out, i), norm = (x[i] - p.mean) * p.rstd;
+        struct place p = place_of(b, i);
+        const float *s = b->sums + i / (b->rows * b->C) * 2 * b->C + p.C;
+        double d = masked(b, i), norm = (b->x[i] - p.mean) * p.rstd;
 
-        if (dresidual != NULL)
-            dresidual[i] = (float)d;
-        dx[i] = (float)(gamma[p.C] * p.rstd *
-                        (d - (s[0] + norm * s[b->C]) / (double)count));
+        if (b->dresidual != NULL)
+            b->dresidual[i] = (float)d;
+        b->dx[i] = (float)(b->gamma[p.C] * p.rstd *
+                           (d - (s[0] + norm * s[b->C]) / (double)b->count));
     }
     return 0;
 }
 
-int ref_batchnorm_fold(struct plait_queue *q, float *delta,
-                       const float *running, const float *stats, size_t groups,
-                       size_t C, float weight, float keep, float unbias)
+int ref_batchnorm_fold(struct plait_queue *q,
+                       const struct plait_batchnorm_fold *f)
 {
+    size_t C = f->C;
+
     (void)q;
     for (size_t k = 0; k < 2; k++)
         for (size_t c = 0; c < C; c++) {
-            double sum = 0, w = weight;
+            double sum = 0, w = f->weight;
 
-            for (size_t g = groups; g-- > 0; w *= keep)
-                sum += w * (stats[(k * groups + g) * C + c] *
-                                (k ? (double)unbias : 1) -
-                            running[k * C + c]);
-            delta[k * C + c] = (float)(delta[k * C + c] + sum);
+            for (size_t g = f->groups; g-- > 0; w *= f->keep)
+                sum += w * (f->stats[(k * f->groups + g) * C + c] *
+                                (k ? (double)f->unbias : 1) -
+                            f->running[k * C + c]);
+            f->delta[k * C + c] = (float)(f->delta[k * C + c] + sum);
         }
     return 0;
 }
@@ -168,26 +160,29 @@ static int relu_backward(struct plait_queue *q, float *dx, const float *out,
     return 0;
 }
 
-static int avgpool_forward(struct plait_queue *q, float *out, const float *x,
-                           size_t N, size_t rows, size_t C)
+static int avgpool_forward(struct plait_queue *q, const struct plait_avgpool *p,
+                           float *out, const float *x)
 {
     (void)q;
-    for (size_t i = 0; i < N * C; i++) {
+    for (size_t i = 0; i < p->N * p->C; i++) {
         double sum = 0;
 
-        for (size_t r = 0; r < rows; r++)
-            sum += x[(i / C * rows + r) * C + i % C];
-        out[i] = (float)(sum / (double)rows);
+        for (size_t r = 0; r < p->rows; r++)
+            sum += x[(i / p->C * p->rows + r) * p->C + i % p->C];
+        out[i] = (float)(sum / (double)p->rows);
     }
     return 0;
 }
 
-static int avgpool_backward(struct plait_queue *q, float *dx, const float *dout,
-                            size_t N, size_t rows, size_t C)
+static int avgpool_backward(struct plait_queue *q,
+                            const struct plait_avgpool *p, float *dx,
+                            const float *dout)
 {
+    size_t image = p->rows * p->C;
+
     (void)q;
-    for (size_t i = 0; i < N * rows * C; i++)
-        dx[i] = dout[i / (rows * C) * C + i % C] / (float)rows;
+    for (size_t i = 0; i < p->N * image; i++)
+        dx[i] = dout[i / image * p->C + i % p->C] / (float)p->rows;
     return 0;
 }
 
@@ -195,12 +190,12 @@ static int avgpool_backward(struct plait_queue *q, float *dx, const float *dout,
  */
 
 static double squared_row(const struct plait_class_loss *l, float *x,
-                          int32_t label, size_t classes)
+                          int32_t label)
 {
     double loss = 0;
 
-    for (size_t c = 0; c < classes; c++) {
-        double want = classes == 1 ? label : (size_t)label == c;
+    for (size_t c = 0; c < l->classes; c++) {
+        double want = l->classes == 1 ? label : (size_t)label == c;
         double d = x[c] - want;
 
         loss += d * d / 2;
@@ -210,8 +205,9 @@ static double squared_row(const struct plait_class_loss *l, float *x,
 }
 
 static double softmax_row(const struct plait_class_loss *l, float *x,
-                          int32_t label, size_t classes)
+                          int32_t label)
 {
+    size_t classes = l->classes;
     double max = -INFINITY, sum = 0, loss = 0, all = l->smoothing;
 
     all /= (double)classes;
@@ -239,17 +235,16 @@ static int is_largest(const float *x, int32_t label, size_t classes)
     return best == (size_t)label;
 }
 
-int ref_class_loss(struct plait_queue *q, const struct plait_class_loss *l,
-                   double *sums, float *logits, const int32_t *labels, size_t N,
-                   size_t classes)
+int ref_class_loss(struct plait_queue *q, const struct plait_class_loss *l)
 {
     (void)q;
-    for (size_t i = 0; i < N; i++) {
-        float *x = logits + i * classes;
+    for (size_t i = 0; i < l->N; i++) {
+        float *x = l->logits + i * l->classes;
+        int32_t label = l->labels[i];
 
-        sums[1] += is_largest(x, labels[i], classes);
-        sums[0] += l->squared ? squared_row(l, x, labels[i], classes)
-                              : softmax_row(l, x, labels[i], classes);
+        l->sums[1] += is_largest(x, label, l->classes);
+        l->sums[0] +=
+            l->squared ? squared_row(l, x, label) : softmax_row(l, x, label);
     }
     return 0;
 }

@@ -12,25 +12,21 @@
 extern const struct plait_image_ops ref_image_ops;
 
 int ref_conv_forward(struct plait_queue *q, const struct plait_conv *c,
-                     float *out, const float *inp, const float *w);
+                     const struct plait_conv_arrays *a);
 int ref_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
-                            float *dinp, const float *dout, const float *w);
+                            const struct plait_conv_arrays *a);
 int ref_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
-                             float *dw, const float *dout, const float *inp,
-                             int accumulate);
+                             const struct plait_conv_arrays *a);
 int ref_maxpool_forward(struct plait_queue *q, const struct plait_conv *c,
-                        float *out, const float *x);
+                        const struct plait_conv_arrays *a);
 int ref_maxpool_backward(struct plait_queue *q, const struct plait_conv *c,
-                         float *dx, const float *dout, const float *x);
+                         const struct plait_conv_arrays *a);
 
 /* These handle few numbers per image, so that cpu/ uses them too. */
-int ref_batchnorm_join(struct plait_queue *q, float *stats, const float *each,
-                       size_t n, size_t C);
-int ref_batchnorm_fold(struct plait_queue *q, float *delta,
-                       const float *running, const float *stats, size_t groups,
-                       size_t C, float weight, float keep, float unbias);
-int ref_class_loss(struct plait_queue *q, const struct plait_class_loss *l,
-                   double *sums, float *logits, const int32_t *labels, size_t N,
-                   size_t classes);
+int ref_batchnorm_join(struct plait_queue *q,
+                       const struct plait_batchnorm_join *j);
+int ref_batchnorm_fold(struct plait_queue *q,
+                       const struct plait_batchnorm_fold *f);
+int ref_class_loss(struct plait_queue *q, const struct plait_class_loss *l);
 
 #endif

@@ -46,12 +46,11 @@ static int stem_forward(const struct plait_image_work *w,
                         const struct plait_image_kept *kept)
 {
     struct plait_conv pool = pool_of(w, b);
+    struct plait_conv_arrays a = {.inp = kept->unit[0].post, .out = kept->out};
 
     if (chain_forward(w, b, kept) < 0)
         return -1;
-    return b->pooled ? w->ops->image->maxpool_forward(w->q, &pool, kept->out,
-                                                      kept->unit[0].post)
-                     : 0;
+    return b->pooled ? w->ops->image->maxpool_forward(w->q, &pool, &a) : 0;
 }
 
 static int stem_backward(const struct plait_image_work *w,
@@ -60,10 +59,11 @@ static int stem_backward(const struct plait_image_work *w,
 {
     struct plait_conv pool = pool_of(w, b);
     const float *dout = w->s->grad;
+    struct plait_conv_arrays a = {
+        .inp = kept->unit[0].post, .dout = dout, .dinp = w->s->spare};
 
     if (b->pooled) {
-        if (w->ops->image->maxpool_backward(w->q, &pool, w->s->spare, dout,
-                                            kept->unit[0].post) < 0)
+        if (w->ops->image->maxpool_backward(w->q, &pool, &a) < 0)
             return -1;
         dout = w->s->spare;
     }
@@ -190,10 +190,18 @@ int plait_image_block_backward(const struct plait_image_work *w,
 /* -- head
  * ------------------------------------------------------------------------- */
 
+/* The mean of the head's input over each image. */
+static struct plait_avgpool mean_of(const struct plait_image_work *w,
+                                    const struct plait_image_block *b)
+{
+    return (struct plait_avgpool){w->slot->N, b->rows, b->matrix.C};
+}
+
 static int head_backward(const struct plait_image_work *w,
                          const struct plait_image_block *b, const float *x)
 {
     bool pooled = b->rows > 1;
+    struct plait_avgpool pool = mean_of(w, b);
 
     if (matrix_weight(w, b, w->s->logits, x) < 0)
         return -1;
@@ -202,9 +210,8 @@ static int head_backward(const struct plait_image_work *w,
     if (matrix_input(w, b, pooled ? w->s->dpooled : w->slot->dhead,
                      w->s->logits) < 0)
         return -1;
-    return pooled ? w->ops->image->avgpool_backward(w->q, w->slot->dhead,
-                                                    w->s->dpooled, w->slot->N,
-                                                    b->rows, b->matrix.C)
+    return pooled ? w->ops->image->avgpool_backward(w->q, &pool, w->slot->dhead,
+                                                    w->s->dpooled)
                   : 0;
 }
 
@@ -213,16 +220,19 @@ static int head_backward(const struct plait_image_work *w,
 static int head_loss(const struct plait_image_work *w, double *loss)
 {
     const struct plait_model_config *c = &w->model->config->model;
-    struct plait_class_loss l = {.smoothing = (float)c->label_smoothing,
-                                 .squared = c->loss == PLAIT_LOSS_SQUARED};
     const struct plait_image_slot *s = w->slot;
-    size_t n = s->weights ? 1 : s->N, i;
+    struct plait_class_loss l = {.N = s->weights ? 1 : s->N,
+                                 .classes = (size_t)c->classes,
+                                 .smoothing = (float)c->label_smoothing,
+                                 .squared = c->loss == PLAIT_LOSS_SQUARED,
+                                 .sums = loss};
+    size_t i;
 
-    for (i = 0; i < s->N; i += n) {
+    for (i = 0; i < s->N; i += l.N) {
         l.scale = s->loss_scale * (s->weights ? s->weights[i] : 1);
-        if (w->ops->image->class_loss(w->q, &l, loss,
-                                      w->s->logits + i * (size_t)c->classes,
-                                      s->labels + i, n, (size_t)c->classes) < 0)
+        l.logits = w->s->logits + i * l.classes;
+        l.labels = s->labels + i;
+        if (w->ops->image->class_loss(w->q, &l) < 0)
             return -1;
     }
     return 0;
@@ -232,9 +242,10 @@ int plait_image_head(const struct plait_image_work *w,
                      const struct plait_image_block *b, const float *x,
                      double *loss)
 {
+    struct plait_avgpool pool = mean_of(w, b);
+
     if (b->rows > 1) {
-        if (w->ops->image->avgpool_forward(w->q, w->s->pooled, x, w->slot->N,
-                                           b->rows, b->matrix.C) < 0)
+        if (w->ops->image->avgpool_forward(w->q, &pool, w->s->pooled, x) < 0)
             return -1;
         x = w->s->pooled;
     }

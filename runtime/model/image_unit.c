@@ -45,21 +45,23 @@ static struct plait_comm *norm_group(const struct plait_image_work *w)
                : NULL;
 }
 
+/* Sets b->stats of b->x. */
 static int make_stats(const struct plait_image_work *w,
-                      const struct plait_batchnorm *b, float *stats,
-                      const float *x)
+                      const struct plait_batchnorm *b)
 {
     struct plait_comm *dp = norm_group(w);
+    struct plait_batchnorm_join all = {
+        .C = b->C, .each = w->s->all, .stats = b->stats};
 
-    if (w->ops->image->batchnorm_stats(w->q, b, stats, x) < 0)
+    if (w->ops->image->batchnorm_stats(w->q, b) < 0)
         return -1;
     if (!dp)
         return 0;
-    if (plait_comm_all_gather(dp, stats, w->s->all, 2 * b->C, PLAIT_F32, w->q,
-                              NULL) < 0)
+    if (plait_comm_all_gather(dp, b->stats, w->s->all, 2 * b->C, PLAIT_F32,
+                              w->q, NULL) < 0)
         return -1;
-    return w->ops->image->batchnorm_join(w->q, stats, w->s->all,
-                                         (size_t)plait_comm_size(dp), b->C);
+    all.n = (size_t)plait_comm_size(dp);
+    return w->ops->image->batchnorm_join(w->q, &all);
 }
 
 int plait_unit_forward(const struct plait_image_work *w,
@@ -68,21 +70,22 @@ int plait_unit_forward(const struct plait_image_work *w,
                        const float *residual, bool relu)
 {
     const struct plait_image_ops *ops = w->ops->image;
-    struct plait_batchnorm b = norm_of(w, u);
     struct plait_conv c = conv_of(w, u);
-    const float *beta = plait_image_weight(w, u->beta);
-    const float *stats = plait_image_weight(w, u->running);
+    struct plait_conv_arrays a = {
+        .inp = x, .w = plait_image_weight(w, u->weight), .out = kept->pre};
+    struct plait_batchnorm b = norm_of(w, u);
 
-    if (ops->conv_forward(w->q, &c, kept->pre, x,
-                          plait_image_weight(w, u->weight)) < 0)
+    b.x = kept->pre;
+    b.stats = w->train ? kept->stats : plait_image_weight(w, u->running);
+    b.beta = plait_image_weight(w, u->beta);
+    b.gamma = b.beta + b.C;
+    b.residual = residual;
+    b.relu = relu;
+    b.out = kept->post;
+    if (ops->conv_forward(w->q, &c, &a) < 0 ||
+        (w->train && make_stats(w, &b) < 0))
         return -1;
-    if (w->train) {
-        if (make_stats(w, &b, kept->stats, kept->pre) < 0)
-            return -1;
-        stats = kept->stats;
-    }
-    return ops->batchnorm_forward(w->q, &b, kept->post, kept->pre, stats,
-                                  beta + b.C, beta, residual, relu);
+    return ops->batchnorm_forward(w->q, &b);
 }
 
 /* How many folds of the batch come after this micro-batch's last one; -1:
@@ -102,19 +105,21 @@ static int folds_after(const struct plait_image_work *w, size_t groups)
 
 static int fold_stats(const struct plait_image_work *w,
                       const struct plait_unit *u,
-                      const struct plait_batchnorm *b, const float *stats,
-                      size_t count)
+                      const struct plait_batchnorm *b)
 {
     double keep = 1 - PLAIT_NORM_MOMENTUM;
     int after = folds_after(w, b->groups);
+    struct plait_batchnorm_fold f = {
+        .groups = b->groups,
+        .C = b->C,
+        .weight = (float)(PLAIT_NORM_MOMENTUM * pow(keep, after)),
+        .keep = (float)keep,
+        .unbias = b->count > 1 ? (float)b->count / (float)(b->count - 1) : 1,
+        .stats = b->stats,
+        .running = plait_image_weight(w, u->running),
+        .delta = plait_image_grad(w, u->running)};
 
-    if (after < 0)
-        return 0;
-    return w->ops->image->batchnorm_fold(
-        w->q, plait_image_grad(w, u->running),
-        plait_image_weight(w, u->running), stats, b->groups, b->C,
-        (float)(PLAIT_NORM_MOMENTUM * pow(keep, after)), (float)keep,
-        count > 1 ? (float)count / (float)(count - 1) : 1);
+    return after < 0 ? 0 : w->ops->image->batchnorm_fold(w->q, &f);
 }
 
 /* The norm's backward; the result goes to `pre` of the state. */
@@ -124,24 +129,27 @@ static int norm_backward(const struct plait_image_work *w,
                          const float *dout, bool relu)
 {
     const struct plait_image_ops *ops = w->ops->image;
-    const float *out = relu ? kept->post : NULL;
     struct plait_comm *dp = norm_group(w);
     struct plait_batchnorm b = norm_of(w, u);
-    size_t count = b.rows * (dp ? (size_t)plait_comm_size(dp) : 1);
-    float *sums = w->s->sums;
 
-    if (ops->batchnorm_sums(w->q, &b, sums, dout, out, kept->pre, kept->stats) <
-            0 ||
+    b.x = kept->pre;
+    b.stats = kept->stats;
+    b.gamma = plait_image_weight(w, u->beta + b.C);
+    b.out = relu ? kept->post : NULL;
+    b.dout = dout;
+    b.sums = w->s->sums;
+    b.count = b.rows * (dp ? (size_t)plait_comm_size(dp) : 1);
+    b.dx = w->s->pre;
+    b.dresidual = dresidual;
+    if (ops->batchnorm_sums(w->q, &b) < 0 ||
         w->ops->bias_backward(w->q, PLAIT_F32, plait_image_grad(w, u->beta),
-                              sums, b.groups, 2 * b.C) < 0 ||
-        fold_stats(w, u, &b, kept->stats, count) < 0)
+                              b.sums, b.groups, 2 * b.C) < 0 ||
+        fold_stats(w, u, &b) < 0)
         return -1;
-    if (dp && plait_comm_all_reduce(dp, sums, sums, 2 * b.C, PLAIT_F32,
+    if (dp && plait_comm_all_reduce(dp, b.sums, b.sums, 2 * b.C, PLAIT_F32,
                                     PLAIT_SUM, w->q, NULL) < 0)
         return -1;
-    return ops->batchnorm_backward(
-        w->q, &b, w->s->pre, dresidual, dout, out, kept->pre, kept->stats,
-        plait_image_weight(w, u->beta + b.C), sums, count);
+    return ops->batchnorm_backward(w->q, &b);
 }
 
 int plait_unit_backward(const struct plait_image_work *w,
@@ -153,14 +161,16 @@ int plait_unit_backward(const struct plait_image_work *w,
     const struct plait_image_ops *ops = w->ops->image;
     bool *unmade = &w->model->state->unmade[u->product];
     struct plait_conv c = conv_of(w, u);
+    struct plait_conv_arrays a = {.inp = x,
+                                  .w = plait_image_weight(w, u->weight),
+                                  .dout = w->s->pre,
+                                  .dinp = dx,
+                                  .dw = plait_image_grad(w, u->weight),
+                                  .accumulate = !*unmade};
 
     if (norm_backward(w, u, kept, dresidual, dout, relu) < 0 ||
-        ops->conv_backward_weight(w->q, &c, plait_image_grad(w, u->weight),
-                                  w->s->pre, x, !*unmade) < 0)
+        ops->conv_backward_weight(w->q, &c, &a) < 0)
         return -1;
     *unmade = false;
-    if (!dx)
-        return 0;
-    return ops->conv_backward_input(w->q, &c, dx, w->s->pre,
-                                    plait_image_weight(w, u->weight));
+    return dx ? ops->conv_backward_input(w->q, &c, &a) : 0;
 }

@@ -25,22 +25,21 @@ void cpu_convs_destroy(struct cpu_convs *convs)
 }
 
 int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
-                     float *out, const float *inp, const float *w)
+                     const struct plait_conv_arrays *a)
 {
-    return ref_conv_forward(q, c, out, inp, w);
+    return ref_conv_forward(q, c, a);
 }
 
 int cpu_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
-                            float *dinp, const float *dout, const float *w)
+                            const struct plait_conv_arrays *a)
 {
-    return ref_conv_backward_input(q, c, dinp, dout, w);
+    return ref_conv_backward_input(q, c, a);
 }
 
 int cpu_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
-                             float *dw, const float *dout, const float *inp,
-                             int accumulate)
+                             const struct plait_conv_arrays *a)
 {
-    return ref_conv_backward_weight(q, c, dw, dout, inp, accumulate);
+    return ref_conv_backward_weight(q, c, a);
 }
 
 int cpu_linear_forward(struct plait_queue *q, const struct plait_linear *l)

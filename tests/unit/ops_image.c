@@ -34,11 +34,20 @@ static int call_conv(struct trial_side *d, const int *s)
 {
     const struct plait_image_ops *ops = d->ops->image;
     struct plait_conv c = conv_of(s);
+    struct plait_conv_arrays a = {.inp = d->p[0],
+                                  .w = d->p[1],
+                                  .dout = d->p[2],
+                                  .out = d->p[3],
+                                  .dinp = d->p[4],
+                                  .dw = d->p[5]};
+    struct plait_conv_arrays more = a;
 
-    return ops->conv_forward(d->q, &c, d->p[3], d->p[0], d->p[1]) |
-           ops->conv_backward_input(d->q, &c, d->p[4], d->p[2], d->p[1]) |
-           ops->conv_backward_weight(d->q, &c, d->p[5], d->p[2], d->p[0], 0) |
-           ops->conv_backward_weight(d->q, &c, d->p[6], d->p[2], d->p[0], 1);
+    more.dw = d->p[6];
+    more.accumulate = 1;
+    return ops->conv_forward(d->q, &c, &a) |
+           ops->conv_backward_input(d->q, &c, &a) |
+           ops->conv_backward_weight(d->q, &c, &a) |
+           ops->conv_backward_weight(d->q, &c, &more);
 }
 
 static void setup_maxpool(struct trial *t, const int *s)
@@ -55,9 +64,11 @@ static int call_maxpool(struct trial_side *d, const int *s)
 {
     const struct plait_image_ops *ops = d->ops->image;
     struct plait_conv c = conv_of(s);
+    struct plait_conv_arrays a = {
+        .inp = d->p[0], .dout = d->p[1], .out = d->p[2], .dinp = d->p[3]};
 
-    return ops->maxpool_forward(d->q, &c, d->p[2], d->p[0]) |
-           ops->maxpool_backward(d->q, &c, d->p[3], d->p[1], d->p[0]);
+    return ops->maxpool_forward(d->q, &c, &a) |
+           ops->maxpool_backward(d->q, &c, &a);
 }
 
 /* -- batch norm {groups, rows, C, with residual} -----------------------------
@@ -65,12 +76,22 @@ static int call_maxpool(struct trial_side *d, const int *s)
 
 enum { X, STATS, GAMMA, BETA, RESIDUAL, OUT, DOUT, SUMS, DX, DRESIDUAL };
 
-static struct plait_batchnorm norm_of(const int *s)
+static struct plait_batchnorm norm_of(void *const *p, const int *s)
 {
     return (struct plait_batchnorm){.groups = (size_t)s[0],
                                     .rows = (size_t)s[1],
                                     .C = (size_t)s[2],
-                                    .eps = 1e-5f};
+                                    .eps = 1e-5f,
+                                    .x = p[X],
+                                    .stats = p[STATS],
+                                    .gamma = p[GAMMA],
+                                    .beta = p[BETA],
+                                    .residual = s[3] ? p[RESIDUAL] : NULL,
+                                    .relu = s[3],
+                                    .out = p[OUT],
+                                    .dout = p[DOUT],
+                                    .sums = p[SUMS],
+                                    .dx = p[DX]};
 }
 
 static void setup_norm(struct trial *t, const int *s)
@@ -91,31 +112,27 @@ static void setup_norm(struct trial *t, const int *s)
 
 static int call_norm_stats(struct trial_side *d, const int *s)
 {
-    struct plait_batchnorm b = norm_of(s);
+    struct plait_batchnorm b = norm_of(d->p, s);
 
-    return d->ops->image->batchnorm_stats(d->q, &b, d->p[STATS], d->p[X]);
+    return d->ops->image->batchnorm_stats(d->q, &b);
 }
 
 static int call_norm_forward(struct trial_side *d, const int *s)
 {
-    struct plait_batchnorm b = norm_of(s);
+    struct plait_batchnorm b = norm_of(d->p, s);
 
-    return d->ops->image->batchnorm_forward(
-        d->q, &b, d->p[OUT], d->p[X], d->p[STATS], d->p[GAMMA], d->p[BETA],
-        s[3] ? d->p[RESIDUAL] : NULL, s[3]);
+    return d->ops->image->batchnorm_forward(d->q, &b);
 }
 
 static int call_norm_backward(struct trial_side *d, const int *s)
 {
     const struct plait_image_ops *ops = d->ops->image;
-    struct plait_batchnorm b = norm_of(s);
-    const float *out = s[3] ? d->p[OUT] : NULL;
+    struct plait_batchnorm b = norm_of(d->p, s);
 
-    return ops->batchnorm_backward(
-               d->q, &b, d->p[DX], s[3] ? d->p[DRESIDUAL] : NULL, d->p[DOUT],
-               out, d->p[X], d->p[STATS], d->p[GAMMA], d->p[SUMS], b.rows + 3) |
-           ops->batchnorm_sums(d->q, &b, d->p[SUMS], d->p[DOUT], out, d->p[X],
-                               d->p[STATS]);
+    b.out = s[3] ? d->p[OUT] : NULL;
+    b.dresidual = s[3] ? d->p[DRESIDUAL] : NULL;
+    b.count = b.rows + 3;
+    return ops->batchnorm_backward(d->q, &b) | ops->batchnorm_sums(d->q, &b);
 }
 
 /* {n, C} */
@@ -131,11 +148,20 @@ static void setup_join(struct trial *t, const int *s)
 static int call_join(struct trial_side *d, const int *s)
 {
     const struct plait_image_ops *ops = d->ops->image;
-    size_t n = (size_t)s[0], C = (size_t)s[1];
+    struct plait_batchnorm_join j = {.n = (size_t)s[0],
+                                     .C = (size_t)s[1],
+                                     .each = d->p[1],
+                                     .stats = d->p[0]};
+    struct plait_batchnorm_fold f = {.groups = j.n,
+                                     .C = j.C,
+                                     .weight = 0.1f,
+                                     .keep = 0.9f,
+                                     .unbias = 1.25f,
+                                     .stats = d->p[1],
+                                     .running = d->p[0],
+                                     .delta = d->p[2]};
 
-    return ops->batchnorm_fold(d->q, d->p[2], d->p[0], d->p[1], n, C, 0.1f,
-                               0.9f, 1.25f) |
-           ops->batchnorm_join(d->q, d->p[0], d->p[1], n, C);
+    return ops->batchnorm_fold(d->q, &f) | ops->batchnorm_join(d->q, &j);
 }
 
 /* -- the rest: {N, rows, C} ---------------------------------------------------
@@ -152,12 +178,13 @@ static void setup_rest(struct trial *t, const int *s)
 static int call_rest(struct trial_side *d, const int *s)
 {
     const struct plait_image_ops *ops = d->ops->image;
-    size_t N = (size_t)s[0], rows = (size_t)s[1], C = (size_t)s[2];
+    struct plait_avgpool p = {(size_t)s[0], (size_t)s[1], (size_t)s[2]};
+    size_t n = p.N * p.rows * p.C;
 
-    return ops->relu_backward(d->q, d->p[1], d->p[0], N * rows * C) |
-           ops->avgpool_backward(d->q, d->p[3], d->p[2], N, rows, C) |
-           ops->avgpool_forward(d->q, d->p[2], d->p[0], N, rows, C) |
-           ops->relu(d->q, d->p[0], N * rows * C);
+    return ops->relu_backward(d->q, d->p[1], d->p[0], n) |
+           ops->avgpool_backward(d->q, &p, d->p[3], d->p[2]) |
+           ops->avgpool_forward(d->q, &p, d->p[2], d->p[0]) |
+           ops->relu(d->q, d->p[0], n);
 }
 
 /* {N, classes, squared} */
@@ -170,11 +197,16 @@ static void setup_loss(struct trial *t, const int *s)
 
 static int call_loss(struct trial_side *d, const int *s)
 {
-    struct plait_class_loss l = {
-        .scale = 0.25f, .smoothing = s[2] ? 0 : 0.1f, .squared = s[2]};
+    struct plait_class_loss l = {.N = (size_t)s[0],
+                                 .classes = (size_t)s[1],
+                                 .scale = 0.25f,
+                                 .smoothing = s[2] ? 0 : 0.1f,
+                                 .squared = s[2],
+                                 .logits = d->p[0],
+                                 .labels = d->p[1],
+                                 .sums = d->p[2]};
 
-    return d->ops->image->class_loss(d->q, &l, d->p[2], d->p[0], d->p[1],
-                                     (size_t)s[0], (size_t)s[1]);
+    return d->ops->image->class_loss(d->q, &l);
 }
 
 const struct trial_case trial_image[] = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "kernels/image.h"
@@ -26,26 +27,35 @@ struct norm {
 
 static float x[ALL], dout[ALL], residual[ALL], gamma_[C], beta[C];
 
-/* Runs the norm on data from row `first` on; stats or sums NULL: computes
- * them. */
+/* Runs the norm on data from row `first` on; computes statistics and sums that
+ * b does not give. */
 static void run(const struct plait_ops *ops, struct plait_queue *q,
-                const struct plait_batchnorm *b, size_t first,
-                const float *stats, const float *sums, size_t count, int relu,
-                struct norm *n)
+                struct plait_batchnorm b, size_t first, struct norm *n)
 {
     const struct plait_image_ops *o = ops->image;
     size_t at = first * C;
-    const float *out = relu ? n->out + at : NULL;
+    bool stats = b.stats == NULL, sums = b.sums == NULL;
 
-    if (!stats)
-        o->batchnorm_stats(q, b, n->stats, x + at);
-    stats = stats ? stats : n->stats;
-    o->batchnorm_forward(q, b, n->out + at, x + at, stats, gamma_, beta,
-                         residual + at, relu);
-    if (!sums)
-        o->batchnorm_sums(q, b, n->sums, dout + at, out, x + at, stats);
-    o->batchnorm_backward(q, b, n->dx + at, n->dresidual + at, dout + at, out,
-                          x + at, stats, gamma_, sums ? sums : n->sums, count);
+    b.x = x + at;
+    b.gamma = gamma_;
+    b.beta = beta;
+    b.residual = residual + at;
+    b.out = n->out + at;
+    b.dout = dout + at;
+    b.dx = n->dx + at;
+    b.dresidual = n->dresidual + at;
+    if (stats)
+        b.stats = n->stats;
+    if (sums)
+        b.sums = n->sums;
+    if (stats)
+        o->batchnorm_stats(q, &b);
+    o->batchnorm_forward(q, &b);
+    if (!b.relu)
+        b.out = NULL;
+    if (sums)
+        o->batchnorm_sums(q, &b);
+    o->batchnorm_backward(q, &b);
 }
 
 static double worst(const float *a, const float *b, size_t n)
@@ -58,17 +68,24 @@ static double worst(const float *a, const float *b, size_t n)
     return most;
 }
 
-static const struct plait_batchnorm one = {1, ROWS, C, 1e-5f};
+static struct plait_batchnorm norm_of(size_t groups, size_t rows, int relu)
+{
+    return (struct plait_batchnorm){.groups = groups,
+                                    .rows = rows,
+                                    .C = C,
+                                    .eps = 1e-5f,
+                                    .relu = relu,
+                                    .count = rows};
+}
 
 static void ghost(const struct plait_ops *ops, struct plait_queue *q)
 {
     static struct norm ghosts, each;
-    struct plait_batchnorm b = {GROUPS, ROWS, C, 1e-5f};
     int good = 1;
 
-    run(ops, q, &b, 0, NULL, NULL, ROWS, 1, &ghosts);
+    run(ops, q, norm_of(GROUPS, ROWS, 1), 0, &ghosts);
     for (size_t g = 0; g < GROUPS; g++) {
-        run(ops, q, &one, g * ROWS, NULL, NULL, ROWS, 1, &each);
+        run(ops, q, norm_of(1, ROWS, 1), g * ROWS, &each);
         good &=
             !memcmp(each.stats, ghosts.stats + g * C, C * sizeof(float)) &&
             !memcmp(each.stats + C, ghosts.stats + (GROUPS + g) * C,
@@ -89,22 +106,29 @@ static void ghost(const struct plait_ops *ops, struct plait_queue *q)
 static void synchronous(const struct plait_ops *ops, struct plait_queue *q)
 {
     static struct norm whole, rank;
-    struct plait_batchnorm b = {1, GROUPS * ROWS, C, 1e-5f};
+    struct plait_batchnorm one = norm_of(1, ROWS, 0);
     float each[GROUPS * 2 * C], stats[2 * C], sums[2 * C] = {0};
+    struct plait_batchnorm_join all = {
+        .n = GROUPS, .C = C, .each = each, .stats = stats};
     double off, of_stats, of_sums;
 
-    run(ops, q, &b, 0, NULL, NULL, GROUPS * ROWS, 0, &whole);
-    for (size_t g = 0; g < GROUPS; g++)
-        ops->image->batchnorm_stats(q, &one, each + g * 2 * C,
-                                    x + g * ROWS * C);
-    ops->image->batchnorm_join(q, stats, each, GROUPS, C);
+    run(ops, q, norm_of(1, GROUPS * ROWS, 0), 0, &whole);
     for (size_t g = 0; g < GROUPS; g++) {
-        run(ops, q, &one, g * ROWS, stats, NULL, ROWS, 0, &rank);
+        one.x = x + g * ROWS * C;
+        one.stats = each + g * 2 * C;
+        ops->image->batchnorm_stats(q, &one);
+    }
+    ops->image->batchnorm_join(q, &all);
+    one.stats = stats;
+    for (size_t g = 0; g < GROUPS; g++) {
+        run(ops, q, one, g * ROWS, &rank);
         for (size_t i = 0; i < 2 * (size_t)C; i++)
             sums[i] += rank.sums[i];
     }
+    one.sums = sums;
+    one.count = GROUPS * ROWS;
     for (size_t g = 0; g < GROUPS; g++)
-        run(ops, q, &one, g * ROWS, stats, sums, GROUPS * ROWS, 0, &rank);
+        run(ops, q, one, g * ROWS, &rank);
     of_stats = worst(stats, whole.stats, 2 * C);
     of_sums = worst(sums, whole.sums, 2 * C);
     off = fmax(worst(rank.out, whole.out, ALL), worst(rank.dx, whole.dx, ALL));
