@@ -9,7 +9,7 @@ class Plait(AutotoolsPackage, CudaPackage):
     planner, a SPANK plugin and a trainer for GPT, Llama and image models."""
 
     homepage = "https://plait.example"
-    url = "https://plait.example/plait-0.1.0.tar.xz"
+    url = "https://plait.example/plait-0.9.0.tar.xz"
     git = "https://plait.example/plait.git"
 
     license("Apache-2.0")

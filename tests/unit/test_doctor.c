@@ -96,7 +96,7 @@ static void report(struct thousand *t, int node)
     else
         say(t, node, "good", "version",
             node % 100 == 7 ? "plait 0.0.9, plugin 0000beef"
-                            : "plait 0.1.0, plugin 1f00ba12",
+                            : "plait 0.9.0, plugin 1f00ba12",
             "");
     if (node == 42) {
         say(t, node, "bad", "network", "not reached", ",\"to\":\"n0043\"");
@@ -155,7 +155,7 @@ static void test_thousand(void)
            doctor_merge_line(t.merge, "{\"node\":\"x\",\"findings\":1}") == 0 &&
            doctor_merge_line(t.merge, "{\"node\":\"n0001\"") == 0,
        "what is no report, of none of them or no JSON is left out");
-    doctor_merge_finish(t.merge, "plait 0.1.0, plugin 1f00ba12",
+    doctor_merge_finish(t.merge, "plait 0.9.0, plugin 1f00ba12",
                         "srun: timed out");
     document = doctor_merge_json(t.merge);
     ok(json_array_size(json_object_get(document, "checks")) == 9,
@@ -186,7 +186,7 @@ static void test_builds(const char *own, enum finding_kind want)
     json_t *document;
 
     doctor_merge_expect(t.merge, "n0001");
-    say(&t, 1, "good", "version", "plait 0.1.0, plugin 1f00ba12", "");
+    say(&t, 1, "good", "version", "plait 0.9.0, plugin 1f00ba12", "");
     end(&t, 1, 1);
     doctor_merge_finish(t.merge, own, NULL);
     document = doctor_merge_json(t.merge);
@@ -202,8 +202,8 @@ int main(void)
 {
     test_fold();
     test_thousand();
-    test_builds("plait 0.1.0, plugin 1f00ba12", FINDING_GOOD);
-    test_builds("plait 0.1.0, plugin 2", FINDING_NOTE);
+    test_builds("plait 0.9.0, plugin 1f00ba12", FINDING_GOOD);
+    test_builds("plait 0.9.0, plugin 2", FINDING_NOTE);
     test_builds("plait 0.2.0, plugin 1f00ba12", FINDING_BAD);
     return done_testing();
 }

@@ -103,7 +103,7 @@ char *doctor_as_user(void (*work)(void *arg, int fd), void *arg);
  * does that. */
 int doctor_elf_check(const char *path, struct plait_error *err);
 
-/* What tells installations apart: "plait 0.1.0, plugin 1f00ba12", the number
+/* What tells installations apart: "plait 0.9.0, plugin 1f00ba12", the number
  * being made of the file's bytes. */
 void doctor_version(const struct doctor *doctor, char *text, size_t size);
 

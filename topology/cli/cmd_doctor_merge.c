@@ -224,7 +224,7 @@ static int check_reports(struct doctor_merge *merge, const char *why)
     return rc;
 }
 
-/* "plait 0.1.0, plugin 1f00ba12": the release is what stands before the
+/* "plait 0.9.0, plugin 1f00ba12": the release is what stands before the
  * comma. */
 static int same_release(const char *a, const char *b)
 {
