@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table at the end of docs/scaling.md: what dp and pp communicate in a step when
-nodes stand in Plait's order, in the order that Slurm 26.05 gives tasks by
-itself (leaf after leaf, as the topology lists them), and by name (older
-releases). Usage: placement.py PLAIT [NODES...] > table.md"""
+"""The table of placements in docs/scaling.md: what dp and pp communicate in a
+step when nodes stand in Plait's order, in the order that Slurm 26.05 gives
+tasks by itself (leaf after leaf, as the topology lists them), and by name
+(older releases). Usage: placement.py PLAIT [NODES...] > table.md"""
 import json
 import os
 import random

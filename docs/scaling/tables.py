@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/scaling.md: plait plan --auto finds a layout, plait
-simulate plays its step. Usage: tables.py PLAIT > tables.md"""
+"""The tables of docs/scaling.md, and the records of docs/measured-scaling.md:
+plait plan --auto finds a layout, plait simulate plays its step. Usage:
+tables.py PLAIT > tables.md"""
 import json
 import os
 import subprocess

@@ -197,7 +197,7 @@ static int clear_gradient(struct plait_queue *q, const char *op,
 }
 
 /* Sums dout by a pass of its own: the product that sums it, too (BGRADB), takes
- * as long as both or longer, see docs/gpu.md. */
+ * as long as both or longer, see docs/measured-gpu.md. */
 int cuda_begin_gradient(struct plait_queue *q, const char *op,
                         const struct plait_linear_dw *l)
 {
