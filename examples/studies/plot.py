@@ -9,7 +9,8 @@
 
 A y of None leaves a gap, as does one of 0 on a logarithmic axis;
 p.y.values.append(0) makes the axis begin with 0, p.x.only = (2, 4) names its
-ticks. The legend stands beside the plot, never on it.
+ticks, p.x.names = {2: "two", 4: "four"} says what stands at them. The legend
+stands beside the plot, never on it.
 Colours suit light and dark pages; each series has a mark of its own too.
 """
 import html
@@ -59,6 +60,7 @@ class Axis:
         self.values = []
         self.low = self.high = None
         self.only = None  # ticks, where not all numbers make sense
+        self.names = {}  # what stands at a tick in place of its number
 
     def has(self, value):
         return value is not None and math.isfinite(value) and \
@@ -74,6 +76,14 @@ class Axis:
     def place(self, value):
         value = math.log(value) if self.log else value
         return (value - self.low) / (self.high - self.low)
+
+    def name(self, tick):
+        return self.names.get(tick) or short(tick)
+
+    def joins(self, points):
+        """Whether a line goes from any of these points to the next."""
+        ok = [self.has(y) for _, y in points]
+        return any(a and b for a, b in zip(ok, ok[1:]))
 
     def ticks(self):
         if self.only:
@@ -132,11 +142,11 @@ class Plot:
         for tick in self.x.ticks():
             x = LEFT + WIDTH * self.x.place(tick)
             out += [f'<path class="g" d="M{x:.1f} {TOP}V{bottom}"/>',
-                    text(x, bottom + 19, short(tick), "middle")]
+                    text(x, bottom + 19, self.x.name(tick), "middle")]
         for tick in self.y.ticks():
             y = TOP + HEIGHT * (1 - self.y.place(tick))
             out += [f'<path class="g" d="M{LEFT} {y:.1f}h{WIDTH}"/>',
-                    text(LEFT - 8, y + 4.5, short(tick), "end")]
+                    text(LEFT - 8, y + 4.5, self.y.name(tick), "end")]
         out += [f'<path class="a" d="M{LEFT} {TOP}V{bottom}h{WIDTH}"/>',
                 text(LEFT + WIDTH / 2, bottom + 46, self.x.label, "middle"),
                 text(0, 0, self.y.label, "middle",
@@ -172,7 +182,7 @@ class Plot:
         for i, (name, points, _, dash, marks) in enumerate(self.series):
             y = TOP + 14 + 22 * i
             style = ' stroke-dasharray="6 4"' if dash else ""
-            if len(points) > 1:
+            if self.y.joins(points):
                 out.append(f'<path class="l c{i % 8}"{style} '
                            f'd="M{x} {y}h24"/>')
             if marks:
