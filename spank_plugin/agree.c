@@ -162,8 +162,8 @@ static int refuse_left(struct plait_agreement *a)
     if (node < 0)
         return 0;
     snprintf(text, sizeof(text),
-             "no longer waits: it has heard nothing of srun for %d seconds, or "
-             "its step daemon has ended",
+             "no longer waits: it has heard nothing from srun for %d seconds, "
+             "or its step daemon has ended",
              PLAIT_AGREE_QUIET);
     refuse(a, a->nodes[node], text, count - 1);
     return 1;

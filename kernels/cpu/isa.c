@@ -137,14 +137,14 @@ static void choose(void)
     isa = find_name(wanted);
     if (isa == CPU_NISA) {
         snprintf(chosen.why, sizeof(chosen.why),
-                 "PLAIT_CPU_ISA=%.40s: there are base, avx2, avx512, "
-                 "avx512bf16 and amx, and neon and sve on Arm",
+                 "PLAIT_CPU_ISA=%.40s: must be base, avx2, avx512, avx512bf16 "
+                 "or amx; on Arm base, neon or sve",
                  wanted);
         return;
     }
     if (!has_isa(best, isa)) {
         snprintf(chosen.why, sizeof(chosen.why),
-                 "PLAIT_CPU_ISA=%s: this processor has no more than %s", wanted,
+                 "PLAIT_CPU_ISA=%s: this processor supports at most %s", wanted,
                  names[best]);
         return;
     }

@@ -25,8 +25,8 @@ static void refuse(struct plait_queue *q, const struct build *b)
     const struct shape *s = &b->p->key.attention;
 
     plait_queue_note(&q->head,
-                     "attention's %s is not cuDNN's for %d x %d tokens, %d "
-                     "heads of %d: %s: %s",
+                     "cuDNN has no %s attention for %d x %d tokens, %d heads "
+                     "of %d: %s: %s",
                      s->backward ? "backward" : "forward", s->batch, s->len,
                      s->q_heads, s->head_dim, b->what,
                      cudnnGetErrorString(b->status));

@@ -23,8 +23,8 @@ static void refuse(struct plait_queue *q, const struct build *b)
     const struct plait_conv *c = &s->c;
 
     plait_queue_note(&q->head,
-                     "a convolution's %s is not cuDNN's for %zu images of %zu "
-                     "x %zu x %zu, %zu kernels of %d x %d, stride %d: %s: %s",
+                     "cuDNN has no %s convolution for %zu images of %zu x %zu "
+                     "x %zu, %zu kernels of %d x %d, stride %d: %s: %s",
                      names[s->pass], c->N, c->C, c->H, c->W, c->O, c->kernel,
                      c->kernel, c->stride, b->what,
                      cudnnGetErrorString(b->status));

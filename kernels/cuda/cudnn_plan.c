@@ -154,7 +154,7 @@ int cuda_cudnn_chosen(struct plait_queue *q, const char *variable)
         return 0;
     if (strcmp(choice, "cudnn") != 0)
         return plait_queue_fail(&q->head, EINVAL,
-                                "%s is '%s': it is own or cudnn", variable,
+                                "%s='%s': must be own or cudnn", variable,
                                 choice);
     if (cudnn_missing() == NULL)
         return 1;

@@ -143,8 +143,8 @@ static int exchange_slices(struct plait_copier *c, uint64_t **theirs, int *n,
     if (*n < 0 || *n > SLICES_MOST) {
         errno = EPROTO;
         rc = plait_errorf(err,
-                          "copies in memory: rank %d says that it writes "
-                          "%d slices",
+                          "copies in memory: rank %d announced an impossible "
+                          "number of slices: %d",
                           c->from, *n);
     }
     if (rc == 0 && !(*theirs = calloc((size_t)*n + 1, sizeof(**theirs))))
@@ -243,8 +243,8 @@ static int allocate_images(struct plait_copier *c, struct plait_error *err)
         ok = false;
         errno = EPROTO;
         plait_errorf(err,
-                     "checkpoint.memory: rank %d says that its copy has "
-                     "%llu bytes",
+                     "checkpoint.memory: rank %d announced an impossible size "
+                     "of its copy: %llu bytes",
                      c->from, (unsigned long long)sizes[c->from]);
     }
     for (int i = 0; rc == 0 && i < 2 && ok && c->to != c->rank; i++) {

@@ -184,8 +184,8 @@ static int check_list(struct entry *list, size_t ranks, size_t room,
             !plait_copy_image_fits(e->size)) {
             errno = EPROTO;
             return plait_errorf(err,
-                                "copies in memory: rank %d says that it "
-                                "has one that cannot be",
+                                "copies in memory: rank %d announced a copy "
+                                "that cannot exist",
                                 e->holder);
         }
     }
@@ -222,8 +222,8 @@ static int list_all(const struct plait_copies *c, struct plait_comm *all,
         memcmp(list + (size_t)rank * room, mine, room * sizeof(*mine)) != 0) {
         errno = EPROTO;
         rc = plait_errorf(err,
-                          "copies in memory: the list of rank %d has "
-                          "changed on its way",
+                          "copies in memory: the list from rank %d was "
+                          "damaged on its way",
                           rank);
     }
     free(mine);

@@ -101,15 +101,18 @@ int plait_copy_image_check(const char *image, size_t size,
 
     errno = EBADMSG;
     if (size < PLAIT_COPY_HEAD)
-        return plait_errorf(err, "a copy of %zu bytes has no head", size);
+        return plait_errorf(err,
+                            "a copy of %zu bytes is shorter than its "
+                            "header",
+                            size);
     memcpy(&h, image, sizeof(h));
     if (memcmp(h.magic, magic, sizeof(magic)) != 0)
-        return plait_errorf(err, "no copy of a rank's state");
+        return plait_errorf(err, "it is not a copy of a rank's state");
     if (h.bytes != size || h.table > size - PLAIT_COPY_HEAD || h.ranks < 1 ||
         h.origin < 0 || h.origin >= h.ranks || h.step < 0)
-        return plait_errorf(err, "a copy whose head contradicts itself");
+        return plait_errorf(err, "the header of the copy contradicts itself");
     if (h.hash != plait_copy_image_hash(image))
-        return plait_errorf(err, "a copy that does not have its own hash");
+        return plait_errorf(err, "the copy does not match its hash");
     *head = h;
     return 0;
 }

@@ -291,7 +291,10 @@ static int64_t latest_step(const char *dir, struct plait_error *err)
         step = -1;
     }
     if (step < 0)
-        plait_errorf(err, "%s/latest: not a link to a checkpoint there", dir);
+        plait_errorf(err,
+                     "%s/latest: not a link to a checkpoint in this "
+                     "directory",
+                     dir);
     free(path);
     return step;
 }

@@ -130,7 +130,7 @@ static int read_counts(const struct read *r, const struct count_key *key)
         if (!json_is_integer(value) || json_integer_value(value) < 1 ||
             json_integer_value(value) > MAX_COUNT)
             return refuse_value(r, key->name, value,
-                                "it must be a whole number from 1 on");
+                                "it must be a whole number of at least 1");
         *to = (int)json_integer_value(value);
     }
     return 0;
@@ -149,7 +149,7 @@ static int check_only(const struct read *r, const struct only_key *key)
         if (!strcmp(text, key->values[0]) ||
             (key->values[1] && !strcmp(text, key->values[1])))
             continue;
-        snprintf(want, sizeof(want), "plait-train has %s alone",
+        snprintf(want, sizeof(want), "plait-train supports only %s",
                  key->values[0]);
         return refuse_value(r, key->name, value, want);
     }
@@ -219,7 +219,7 @@ static int read_rope(const struct read *r)
     name = json_is_object(rope) ? json_string_value(type) : "default";
     if (!name || (strcmp(name, "default") && strcmp(name, "llama3")))
         return refuse_value(r, "rope_type", type,
-                            "plait-train has \"default\" and \"llama3\"");
+                            "plait-train supports \"default\" and \"llama3\"");
     if (!strcmp(name, "llama3") && read_rope_scaling(r, rope) < 0)
         return -1;
     if (!json_object_get(in, "rope_theta"))
@@ -342,8 +342,8 @@ static int read_model(const struct read *r)
         ret = read_llama(r, type);
     else
         return refuse_value(r, "model_type", value,
-                            "plait-train has gpt2, llama, mistral, mixtral, "
-                            "qwen2 and qwen3");
+                            "plait-train supports gpt2, llama, mistral, "
+                            "mixtral, qwen2 and qwen3");
     if (!r->model->kv_heads)
         r->model->kv_heads = r->model->heads;
     return ret;

@@ -57,11 +57,12 @@ int plait_hf_config_possible(const struct plait_model_config *m,
     errno = EINVAL;
     if (m->family != PLAIT_GPT2 && m->family != PLAIT_LLAMA)
         return plait_errorf(err, "model.family: only gpt2 and llama models "
-                                 "have a place in Hugging Face's files");
+                                 "can be written in Hugging Face's format");
     if (m->experts && m->experts_capacity > 0)
         return plait_errorf(err,
-                            "model.experts_capacity %g: no type of Hugging "
-                            "Face's models limits what an expert takes",
+                            "model.experts_capacity %g: no model type of "
+                            "Hugging Face limits the tokens that an expert "
+                            "takes",
                             m->experts_capacity);
     if (m->family == PLAIT_GPT2 && m->experts)
         return plait_errorf(err,
@@ -72,9 +73,8 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         return 0;
     return plait_errorf(
         err,
-        "no type of Hugging Face's models has these together: "
-        "model.attention_bias %s, model.qk_norm %s, model.experts %d, "
-        "model.sliding_window %d",
+        "no model type of Hugging Face combines these: model.attention_bias "
+        "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",

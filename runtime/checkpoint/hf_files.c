@@ -55,16 +55,16 @@ static int read_index(struct plait_hf_files *f, const char *path,
         ret = plait_errorf(err, "%s: line %d: %s", path, why.line, why.text);
     else if (json_object_size(map) == 0)
         ret = plait_errorf(err,
-                           "%s: no weight_map, which says what file has which "
-                           "tensor",
+                           "%s: it has no weight_map, which names the file of "
+                           "each tensor",
                            path);
     json_object_foreach(map, key, value)
     {
         name = json_string_value(value);
         if (ret == 0 && (!name || !*name || strchr(name, '/')))
             ret = plait_errorf(err,
-                               "%s: tensor %.100s is in no file of this "
-                               "directory",
+                               "%s: no file of this directory has tensor "
+                               "%.100s",
                                path, key);
         if (ret == 0)
             ret = add_name(f, name, err);
@@ -93,8 +93,8 @@ static int list_files(struct plait_hf_files *f, struct plait_error *err)
     if (has_file(f->dir, "pytorch_model.bin", path, sizeof(path)) ||
         has_file(f->dir, "pytorch_model.bin.index.json", path, sizeof(path)))
         return plait_errorf(err,
-                            "%s: its weights are a pickle of PyTorch's, which "
-                            "can run code; save them as " ONE_FILE,
+                            "%s: its weights are a PyTorch pickle, which can "
+                            "run code; save them as " ONE_FILE,
                             path);
     return plait_errorf(err, "%s: neither " ONE_FILE " nor " INDEX " is there",
                         f->dir);
@@ -169,8 +169,8 @@ static int add_tensors(struct plait_hf_files *f, int file, const char *path,
         if (strlen(key) >= sizeof(t->name) ||
             parse_tensor(t, entry, size - data) < 0)
             return plait_errorf(err,
-                                "%s: corrupt: the type, the shape or the place "
-                                "of tensor %.100s does not fit its data",
+                                "%s: corrupt: the type, shape or offset of "
+                                "tensor %.100s does not match its data",
                                 path, key);
         snprintf(t->name, sizeof(t->name), "%s", key);
         t->offset += data;

@@ -48,25 +48,26 @@ static int check_stored(const struct plait_hf_weights *w,
     errno = EINVAL;
     if (!s)
         return plait_errorf(err,
-                            "%s: no tensor %s, which config.json calls "
-                            "for",
+                            "%s: tensor %s is missing; config.json requires it",
                             w->dir, t->hf);
     if (strcmp(s->dtype, "F32") != 0 && strcmp(s->dtype, "BF16") != 0 &&
         strcmp(s->dtype, "F16") != 0)
         return plait_errorf(err,
-                            "%s: tensor %s is %s; F32, BF16 and F16 are read",
+                            "%s: tensor %s has type %s; only F32, BF16 and "
+                            "F16 are supported",
                             w->dir, s->name, s->dtype);
     if (s->ndim == ndim && s->shape[0] == shape[0] &&
         (ndim == 1 || s->shape[1] == shape[1]))
         return 0;
     if (s->ndim != ndim)
         return plait_errorf(err,
-                            "%s: tensor %s has %d dimensions, by config.json "
-                            "it has %d",
+                            "%s: tensor %s has %d dimensions; by config.json "
+                            "it must have %d",
                             w->dir, s->name, s->ndim, ndim);
     return plait_errorf(err,
                         "%s: tensor %s is [%" PRIu64 ", %" PRIu64
-                        "], by config.json it is [%" PRIu64 ", %" PRIu64 "]",
+                        "], by config.json it must be [%" PRIu64 ", %" PRIu64
+                        "]",
                         w->dir, s->name, s->shape[0], s->shape[1], shape[0],
                         ndim == 1 ? 0 : shape[1]);
 }
@@ -108,8 +109,8 @@ static int match_tensors(struct plait_hf_weights *w, struct plait_error *err)
         errno = EINVAL;
         if (!used[i] && !is_spare(w, name))
             ret = plait_errorf(err,
-                               "%s: tensor %s is not of the model that "
-                               "config.json describes",
+                               "%s: tensor %s does not belong to the model "
+                               "that config.json describes",
                                w->dir, name);
     }
     free(used);
@@ -285,6 +286,6 @@ int plait_hf_weights_fill(const struct plait_hf_weights *w,
         return slice->count ? fill_rows(w, i, slice, out, err) : 0;
     }
     errno = EINVAL;
-    return plait_errorf(err, "%s: no tensor %s, which this model has", w->dir,
+    return plait_errorf(err, "%s: tensor %s of this model is missing", w->dir,
                         slice->name);
 }

@@ -67,8 +67,8 @@ static int refuse(const char *path, const char *what, const char *keys,
 {
     errno = EINVAL;
     return plait_errorf(err,
-                        "%s: of another run: %s; --resume-anyway %s goes on "
-                        "from it",
+                        "%s: it belongs to a run with other settings: %s; add "
+                        "--resume-anyway %s to resume from it",
                         path, what, keys);
 }
 
@@ -92,8 +92,8 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
             !is_compared(m, s->key, weights, anyway))
             continue;
         ret = -1;
-        snprintf(one, sizeof(one), "%s is %.40s there, %.40s here", s->key,
-                 s->value, here);
+        snprintf(one, sizeof(one), "%s was %.40s there and is %.40s here",
+                 s->key, s->value, here);
         if (!append(what, sizeof(what), ", ", one) ||
             !append(keys, sizeof(keys), ",", s->key))
             break;

@@ -255,8 +255,8 @@ static int check_optimizer(const struct plait_load *l, struct plait_error *err)
     errno = EINVAL;
     if (!strcmp(have, "none"))
         return plait_errorf(err,
-                            "%s: weights alone, without the optimizer's state "
-                            "to go on from: --init %s starts with them",
+                            "%s: it has weights but no optimizer state to "
+                            "resume from; use --init %s to start with them",
                             l->from.path, l->from.path);
     return plait_errorf(err,
                         "%s: has the state of optim.name %s; this run's is %s",

@@ -28,7 +28,7 @@ static int find_newest(const char *dir, struct plait_model_source *source,
         return 0;
     }
     if (!err->text[0])
-        plait_errorf(err, "%s: there is no checkpoint in it", dir);
+        plait_errorf(err, "%s: it contains no checkpoint", dir);
     errno = ENOENT;
     return -1;
 }
@@ -41,8 +41,8 @@ int plait_model_source_find(const char *dir, struct plait_model_source *source,
     if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode)) {
         errno = ENOTDIR;
         return plait_errorf(err,
-                            "%s: no directory of a model, and no file of "
-                            "llm.c's",
+                            "%s: it is neither the directory of a model nor a "
+                            "file of llm.c's",
                             dir);
     }
     if (access(dir, R_OK | X_OK) < 0)
@@ -58,8 +58,9 @@ int plait_model_source_find(const char *dir, struct plait_model_source *source,
         return 0;
     errno = ENOENT;
     return plait_errorf(err,
-                        "%s: neither a model of Hugging Face's (config.json) "
-                        "nor a checkpoint (manifest.json, latest) is there",
+                        "%s: it contains neither a model of Hugging Face's "
+                        "(config.json) nor a checkpoint (manifest.json, "
+                        "latest)",
                         dir);
 }
 
@@ -129,8 +130,8 @@ int plait_model_same(const char *name, const struct plait_model_config *there,
     errno = EINVAL;
     if (there->family != configured->family)
         return plait_errorf(err,
-                            "model.family is not that of the model in %s: "
-                            "gpt2 and llama are two",
+                            "model.family is not the family of the model in "
+                            "%s: one is gpt2, the other llama",
                             name);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         double a = value_of(there, &keys[i]);

@@ -292,16 +292,17 @@ static int describe(struct plait_replica_check *c, int64_t step, int odd,
         if (fair)
             plait_errorf(err,
                          "train.check_replicas: after step %" PRId64
-                         " the %d ranks that hold what rank %d (%s) holds are "
-                         "in two halves that differ: ended, and nothing was "
-                         "saved since they agreed",
+                         " the %d ranks that hold the same as rank %d (%s) "
+                         "differ, one half from the other; the run ends, and "
+                         "nothing was saved since they last agreed",
                          step, members, odd, names[odd]);
         else
             plait_errorf(err,
                          "train.check_replicas: after step %" PRId64
-                         " rank %d (%s) holds other weights or optimizer "
-                         "state than most of the %d ranks that hold the same: "
-                         "ended, and nothing was saved since they agreed",
+                         " rank %d (%s) has other weights or optimizer state "
+                         "than most of the %d ranks that should hold the "
+                         "same; the run ends, and nothing was saved since "
+                         "they last agreed",
                          step, odd, names[odd], members);
     }
     free(names);

@@ -169,7 +169,9 @@ static int parse_tensor(struct parse *parse, const char *key,
 
     errno = EINVAL;
     if (strlen(key) >= sizeof(stored->slice.name))
-        return plait_errorf(parse->err, "%s: tensor name '%.40s...' too long",
+        return plait_errorf(parse->err,
+                            "%s: tensor name '%.40s...' is too "
+                            "long",
                             parse->name, key);
     if (!dtype || strcmp(dtype, "F32") != 0)
         return plait_errorf(parse->err, "%s: tensor %s is %s, not F32",
@@ -182,8 +184,8 @@ static int parse_tensor(struct parse *parse, const char *key,
         span[0] % sizeof(float) ||
         span[1] - span[0] != stored->slice.count * sizeof(float))
         return plait_errorf(parse->err,
-                            "%s: corrupt: the shape or the place of tensor %s "
-                            "does not fit its data",
+                            "%s: corrupt: the shape or offset of tensor %s "
+                            "does not match its data",
                             parse->name, key);
     stored->offset = parse->data + span[0];
     parse->n++;
@@ -216,7 +218,9 @@ json_t *plait_safetensors_head(const char *name, const unsigned char *file,
 
     errno = EINVAL;
     if (size < 8) {
-        plait_errorf(err, "%s: truncated: %zu bytes are no safetensors file",
+        plait_errorf(err,
+                     "%s: truncated: %zu bytes are too few for a "
+                     "safetensors file",
                      name, size);
         return NULL;
     }
@@ -224,15 +228,15 @@ json_t *plait_safetensors_head(const char *name, const unsigned char *file,
     length = le64toh(length);
     if (length > size - 8 || length > MAX_HEAD) {
         plait_errorf(err,
-                     "%s: truncated or no safetensors file: a head of %llu "
-                     "bytes in a file of %zu",
+                     "%s: truncated, or not a safetensors file: a header of "
+                     "%llu bytes in a file of %zu",
                      name, (unsigned long long)length, size);
         return NULL;
     }
     head = json_loadb((const char *)file + 8, (size_t)length,
                       JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(head)) {
-        plait_errorf(err, "%s: corrupt head: %.200s", name,
+        plait_errorf(err, "%s: corrupt header: %.200s", name,
                      head ? "not a JSON object" : why.text);
         json_decref(head);
         return NULL;
@@ -255,7 +259,8 @@ int plait_safetensors_parse(const char *name, const unsigned char *file,
         return -1;
     parse.places = load_places(head);
     if (!parse.places) {
-        plait_errorf(err, "%s: corrupt head: no JSON in its metadata", name);
+        plait_errorf(err, "%s: corrupt header: its metadata are not JSON",
+                     name);
         goto done;
     }
     parse.out = calloc(json_object_size(head) + 1, sizeof(*parse.out));

@@ -82,7 +82,9 @@ static int start_thread(struct plait_saver *s, void *(*run)(void *),
     s->threaded = plait_thread_create(&s->thread, run, s) == 0;
     if (s->threaded)
         return 0;
-    return plait_errorf(err, "checkpoint: no thread to write it: %s",
+    return plait_errorf(err,
+                        "checkpoint: cannot start the thread that writes "
+                        "it: %s",
                         strerror(errno));
 }
 
@@ -152,8 +154,8 @@ static int prepare_directory(struct plait_saver *s, struct plait_error *err)
         return -1;
     if (missing)
         plait_errorf(&s->notice,
-                     "%s was removed, with its checkpoints: made "
-                     "again",
+                     "%s was removed together with its checkpoints; it is "
+                     "made again",
                      s->in);
     return 0;
 }
@@ -345,8 +347,8 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     ret = 0;
     if (async && !(s->image = plait_rank_shard_image(&s->shard)))
         ret = plait_errorf(err,
-                           "checkpoint.async: no memory for the copy of %zu "
-                           "bytes that is written beside training",
+                           "checkpoint.async: out of memory: the copy that is "
+                           "written while training goes on has %zu bytes",
                            s->shard.bytes);
     if (plait_error_consensus(world, ret, err) < 0)
         goto error;
@@ -423,7 +425,7 @@ static int begin(struct plait_saver *s,
     if (!s->fallback || !plait_saver_may_retry(s))
         return -1;
     if (err->text[0])
-        plait_errorf(&s->notice, "%.300s; checkpoint.fallback %s is used",
+        plait_errorf(&s->notice, "%.300s; using checkpoint.fallback %s",
                      err->text, s->fallback);
     s->in = s->fallback;
     return open_directory(s, err);

@@ -214,8 +214,8 @@ static int check_sources(struct plait_sources *s, size_t total,
         if (!is_sound(s, &s->sources[i])) {
             errno = EINVAL;
             return plait_errorf(err,
-                                "%s: a rank has read of a tensor that its "
-                                "file cannot have",
+                                "%s: a rank announced a read beyond the end "
+                                "of a tensor's file",
                                 s->path);
         }
         s->sources[s->nsources++] = s->sources[i];
@@ -316,7 +316,7 @@ int plait_sources_fill(const struct plait_sources *from,
 
     errno = EINVAL;
     if (s == end || strcmp(s->slice.name, slice->name) != 0)
-        return plait_errorf(err, "%s: no tensor %s, which this model has",
+        return plait_errorf(err, "%s: tensor %s of this model is missing",
                             from->path, slice->name);
     memset(buffer, 0, slice->count * sizeof(*buffer));
     for (; s < end && !strcmp(s->slice.name, slice->name); s++) {

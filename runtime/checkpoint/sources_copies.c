@@ -38,13 +38,16 @@ static int find_holders(struct plait_sources *s, const uint64_t *sizes,
             }
         if (s->holder[i] >= 0 && !plait_copy_image_fits(file->bytes)) {
             errno = EPROTO;
-            return plait_errorf(err, "%s: rank %d says that one has %llu bytes",
+            return plait_errorf(err,
+                                "%s: rank %d announced a copy of %llu "
+                                "bytes, which cannot be",
                                 s->path, s->holder[i],
                                 (unsigned long long)file->bytes);
         }
         if (s->holder[i] < 0) {
             errno = EINVAL;
-            return plait_errorf(err, "%s: that of rank %d is gone", s->path, i);
+            return plait_errorf(err, "%s: the copy on rank %d is gone", s->path,
+                                i);
         }
     }
     return 0;

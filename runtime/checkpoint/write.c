@@ -149,8 +149,8 @@ static int describe_failure(const char *path, struct plait_error *err)
     if (errno == ENOENT)
         return plait_errorf(err,
                             "%s: cannot write: the directory that rank 0 made "
-                            "is not there: it was removed, or checkpoint.dir "
-                            "is not shared by all nodes",
+                            "is missing: it was removed, or checkpoint.dir is "
+                            "not shared by all nodes",
                             path);
     return plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
 }

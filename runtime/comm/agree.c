@@ -104,7 +104,8 @@ int plait_greatest_count_at(const char *place, struct plait_comm *world,
     /* Not a number is neither. */
     if (!(most >= (double)mine && most <= (double)most_of_any)) {
         errno = EPROTO;
-        return plait_errorf(err, "a rank announces a list of %g", most);
+        return plait_errorf(err, "a rank announced a list of %g settings",
+                            most);
     }
     *greatest = (size_t)most;
     return 0;

@@ -166,8 +166,8 @@ static struct plait_comm *socket_over(struct plait_comm *met,
     struct plait_comm *comm;
 
     if (ops && ops->gpu) {
-        plait_errorf(err, "sockets connect ranks on CPUs; GPUs have NCCL, or "
-                          "MPI where they are shared");
+        plait_errorf(err, "--comm socket is for ranks on CPUs; ranks on GPUs "
+                          "use NCCL, or MPI where they share a GPU");
         errno = EINVAL;
         return NULL;
     }

@@ -64,8 +64,9 @@ static int was_cut_off(const struct plait_election *c, struct plait_error *err)
 {
     errno = EHOSTUNREACH;
     return plait_errorf(err,
-                        "rank %d: %d other ranks live and do not answer: they "
-                        "go on, or cannot be reached; ended",
+                        "rank %d: %d other ranks are alive and do not answer: "
+                        "they have gone on, or cannot be reached; this rank "
+                        "ends",
                         c->m->self, c->away);
 }
 
@@ -204,7 +205,7 @@ static int was_left_out(const struct plait_members *m, struct plait_error *err)
     errno = ESTALE;
     return plait_errorf(err,
                         "rank %d did not answer, and the others have gone on "
-                        "without it; ended",
+                        "without it; this rank ends",
                         m->rank);
 }
 

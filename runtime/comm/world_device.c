@@ -50,8 +50,8 @@ static int choose_ops(struct plait_world *w, const char *device,
     /* If only some ranks were on GPUs, they would wait for each other. */
     if (!w->ops && errno == EIO)
         return plait_errorf(err,
-                            "a GPU is there and cannot be used: %s (--device "
-                            "cpu goes on without)",
+                            "there is a GPU, but it cannot be used: %s "
+                            "(--device cpu trains without it)",
                             why);
     snprintf(w->no_gpu, sizeof(w->no_gpu), "%s", w->ops ? "" : why);
     if (!w->ops)
@@ -152,7 +152,8 @@ int plait_world_choose(struct plait_world *w, const char *device,
                             "ranks to a GPU set PLAIT_SHARE_GPUS)",
                             w->ops->name, index, device_error(errno));
     if (w->ops->gpu && w->ops->gpu_facts(index, &w->gpu) < 0)
-        return plait_errorf(err, "GPU %d says nothing of itself", index);
+        return plait_errorf(err, "cannot read the name and size of GPU %d",
+                            index);
     return 0;
 }
 
@@ -163,7 +164,7 @@ int plait_world_check_device(const struct plait_world *w,
     int rc = 0;
 
     if (w->dev && (!q || w->ops->queue_sync(q) < 0))
-        rc = plait_errorf(err, "GPU %s does not work any more: %s; ended",
+        rc = plait_errorf(err, "GPU %s has failed: %s; this rank ends",
                           w->gpu.busid,
                           q ? plait_queue_error(q) : "it has no stream");
     if (q)
@@ -226,8 +227,8 @@ static int check_alike(const struct plait_world *w, int rank, double gpus,
     if (gpus == 0 || w->ops->gpu)
         return 0;
     return plait_errorf(err,
-                        "rank %d finds no GPU and others have one: %s "
-                        "(--device cpu goes on without)",
+                        "rank %d finds no GPU, and other ranks have one: %s "
+                        "(--device cpu trains without GPUs)",
                         rank, w->no_gpu);
 }
 

@@ -103,20 +103,20 @@ static int choose_format(struct job *job, struct plait_error *err)
         job->format = job->found == FORMAT_PLAIT ? FORMAT_HF : FORMAT_PLAIT;
     errno = EINVAL;
     if (job->format == job->found)
-        return plait_errorf(err, "%s: is %s already", job->from,
+        return plait_errorf(err, "%s: it is %s already", job->from,
                             kinds[job->found]);
     if (job->found != FORMAT_PLAIT && job->format != FORMAT_PLAIT)
         return plait_errorf(err,
-                            "%s: is %s: make a checkpoint of it first "
-                            "(--format plait), and %s of that",
+                            "%s: is %s: convert it to a checkpoint first "
+                            "(--format plait), and that to %s",
                             job->from, kinds[job->found], kinds[job->format]);
     if (job->typed && job->format == FORMAT_PLAIT)
         return plait_errorf(err, "--dtype is for --format hf, llmc and "
                                  "megatron: checkpoints are fp32");
     if (job->laid_out && job->format != FORMAT_MEGATRON)
         return plait_errorf(err, "--tp, --pp and --transformer-impl are for "
-                                 "--format megatron: other formats have no "
-                                 "ranks");
+                                 "--format megatron: other formats are not "
+                                 "divided into ranks");
     if (job->type == PLAIT_FP16_T && job->format == FORMAT_LLMC)
         return plait_errorf(err, "--dtype fp16: llm.c's models are fp32 or "
                                  "bf16");
@@ -198,7 +198,7 @@ static int take_format(const char *text, struct job *job)
             return 0;
         }
     fprintf(stderr,
-            "plait-convert: --format is hf, plait, llmc or megatron, not "
+            "plait-convert: --format must be hf, plait, llmc or megatron, not "
             "'%s'\n",
             text);
     return -1;
@@ -214,7 +214,8 @@ static int take_ranks(const char *axis, const char *text, int *ranks)
         return 0;
     }
     fprintf(stderr,
-            "plait-convert: --%s is a whole number of 1 to 512, not '%s'\n",
+            "plait-convert: --%s must be a whole number from 1 to 512, not "
+            "'%s'\n",
             axis, text);
     return -1;
 }
@@ -225,8 +226,8 @@ static int take_names(const char *text, bool *local)
     if (*local || !strcmp(text, "transformer_engine"))
         return 0;
     fprintf(stderr,
-            "plait-convert: --transformer-impl is transformer_engine or local, "
-            "not '%s'\n",
+            "plait-convert: --transformer-impl must be transformer_engine or "
+            "local, not '%s'\n",
             text);
     return -1;
 }
@@ -255,7 +256,9 @@ static int take_type(const char *text, struct job *job)
         job->typed = true;
         return 0;
     }
-    fprintf(stderr, "plait-convert: --dtype is fp32, bf16 or fp16, not '%s'\n",
+    fprintf(stderr,
+            "plait-convert: --dtype must be fp32, bf16 or fp16, not "
+            "'%s'\n",
             text);
     return -1;
 }
@@ -263,7 +266,7 @@ static int take_type(const char *text, struct job *job)
 static int wrong_option(int c, const char *option)
 {
     fprintf(stderr, "plait-convert: %s %s; see --help\n", option,
-            c == ':' ? "needs a value" : "is no option");
+            c == ':' ? "needs a value" : "is not an option");
     return 3;
 }
 
@@ -303,8 +306,8 @@ static int parse_args(int argc, char **argv, struct job *job)
     }
     if (optind == argc && job->from && *job->from && job->to && *job->to)
         return 0;
-    fprintf(stderr, "plait-convert: --from DIR and --to DIR say what is "
-                    "converted; see --help\n");
+    fprintf(stderr, "plait-convert: --from DIR or --to DIR is missing; see "
+                    "--help\n");
     return 3;
 }
 

@@ -59,8 +59,8 @@ static int check_empty(const char *path, struct plait_error *err)
     errno = EEXIST;
     return empty ? 0
                  : plait_errorf(err,
-                                "%s: there is something in it; --to makes a "
-                                "new directory",
+                                "%s: the directory is not empty; --to must "
+                                "name a new one",
                                 path);
 }
 
@@ -82,10 +82,8 @@ static int choose_names(struct plait_convert_dir *dir, const char *to,
     errno = EINVAL;
     if (n == parent || !strcmp(dir->to + parent, ".") ||
         !strcmp(dir->to + parent, ".."))
-        return plait_errorf(err,
-                            "%s: --to makes a new directory, under a name "
-                            "of its own",
-                            to);
+        return plait_errorf(
+            err, "%s: --to must end in the name of a new directory", to);
     snprintf(dir->made, sizeof(dir->made), "%.*s.%s.partial", (int)parent,
              dir->to, dir->to + parent);
     return 0;

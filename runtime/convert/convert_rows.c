@@ -95,8 +95,8 @@ int plait_convert_check_parameters(const struct plait_sources *from, int64_t n,
         return 0;
     errno = EINVAL;
     return plait_errorf(err,
-                        "%s: has %lld parameters, the model of its plait.yaml "
-                        "%lld",
+                        "%s: it has %lld parameters, but its plait.yaml "
+                        "describes a model of %lld",
                         from->path, (long long)from->manifest.parameters,
                         (long long)n);
 }

@@ -173,16 +173,16 @@ static int read_header(struct llmc *l, struct plait_error *err)
     if (fstat(l->fd, &st) < 0 ||
         plait_read_bytes(l->fd, l->path, 0, head, HEADER, err) < 0)
         return plait_errorf(err,
-                            "%s: no model of llm.c's: shorter than its "
-                            "header of %d bytes",
+                            "%s: not a model of llm.c's: the file is shorter "
+                            "than a header of %d bytes",
                             l->path, HEADER);
     for (int i = 0; i < 256; i++)
         head[i] = (int32_t)le32toh((uint32_t)head[i]);
     errno = EINVAL;
     if (head[0] != MAGIC || (head[1] != FP32 && head[1] != BF16))
         return plait_errorf(err,
-                            "%s: a model of llm.c's of version %d; 3 (fp32) "
-                            "and 5 (bf16) are read",
+                            "%s: version %d of llm.c's models is not "
+                            "supported; 3 (fp32) and 5 (bf16) are",
                             l->path, head[1]);
     l->type = head[1] == FP32 ? PLAIT_F32 : PLAIT_BF16_T;
     if (check_model(l, head, err) < 0)

@@ -113,12 +113,12 @@ static int check_absent(const struct read *r)
 
     for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++)
         if (is_set(r, absent[i]))
-            return wrong(r, absent[i], "is one that is not read");
+            return wrong(r, absent[i], "is not supported");
     if (find(r, "softmax_type") && !is_text(r, "softmax_type", "vanilla"))
         return wrong(r, "softmax_type", "must be vanilla");
     if (is_text(r, "moe_router_load_balancing_type", "sinkhorn"))
         return wrong(r, "moe_router_load_balancing_type",
-                     "sinkhorn is one that is not read");
+                     "sinkhorn is not supported");
     return 0;
 }
 
@@ -154,7 +154,7 @@ static int read_rope(const struct read *r, struct plait_model_config *m)
         return wrong(r, "rotary_percent", "must be 1");
     if (is_set(r, "rotary_seq_len_interpolation_factor"))
         return wrong(r, "rotary_seq_len_interpolation_factor",
-                     "is one that is not read");
+                     "is not supported");
     if (!is_set(r, "use_rope_scaling"))
         return 0;
     m->rope_factor = 8;
@@ -263,7 +263,7 @@ int plait_megatron_args_read(const char *path,
     errno = EINVAL;
     if (!plait_pickle_dict(namespace))
         return plait_errorf(
-            err, "%s: no \"args\" in it, which say what model it is", path);
+            err, "%s: it has no \"args\", which describe the model", path);
     job = plait_job_config_parse("default", "", 0, NULL, 0, err);
     if (!job)
         return -1;
@@ -299,7 +299,7 @@ static int check_layout(const struct plait_model_config *m,
 {
     errno = EINVAL;
     if (l->tp > 512 || l->pp > 512)
-        return plait_errorf(err, "tp %d, pp %d: 512 at most are converted",
+        return plait_errorf(err, "tp %d, pp %d: each must be at most 512",
                             l->tp, l->pp);
     if (m->kv_heads % l->tp || m->ffn % l->tp)
         return plait_errorf(err,

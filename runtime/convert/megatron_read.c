@@ -72,7 +72,7 @@ int plait_megatron_find(const char *dir, char path[4096],
         (tracker && is_there(path, "metadata.json")))
         return plait_errorf(err,
                             "%s: Megatron-LM's distributed checkpoint is not "
-                            "read: save it with --ckpt-format torch",
+                            "supported; save it with --ckpt-format torch",
                             path);
     if (!tracker)
         return 0;
@@ -116,19 +116,19 @@ static int check_model(const struct plait_torch_file *file, const char *path,
 
     errno = EINVAL;
     if (!plait_pickle_dict(root))
-        return plait_errorf(err, "%s: its pickle is no dict", path);
+        return plait_errorf(err, "%s: its pickle is not a dict", path);
     if (plait_pickle_find(root, "model0"))
         return plait_errorf(err,
-                            "%s: a pipeline of virtual stages (model0, ...) is "
-                            "not read",
+                            "%s: a pipeline of virtual stages (model0, ...) "
+                            "is not supported",
                             path);
     if (!model_of(file))
-        return plait_errorf(err, "%s: no \"model\" in it, a dict of tensors",
+        return plait_errorf(err, "%s: it has no \"model\", a dict of tensors",
                             path);
     if (plait_pickle_find(model_of(file), "language_model"))
         return plait_errorf(err,
-                            "%s: a legacy model; those of Megatron-core are "
-                            "read (--use-mcore-models)",
+                            "%s: legacy models are not supported; only "
+                            "Megatron-core's (--use-mcore-models)",
                             path);
     return 0;
 }
@@ -201,7 +201,9 @@ static int check_tensor(const struct megatron *m, int file, int index,
     name_path(m, &m->args.layout, file, path);
     errno = EINVAL;
     if (!value)
-        return plait_errorf(m->err, "%s: no tensor %s, which its args call for",
+        return plait_errorf(m->err,
+                            "%s: tensor %s is missing; its args "
+                            "require it",
                             path, s->name);
     if (plait_torch_tensor_of(m->files[file], value, t, &why) < 0)
         return plait_errorf(m->err, "%s: tensor %s %s", path, s->name,
@@ -209,11 +211,11 @@ static int check_tensor(const struct megatron *m, int file, int index,
     errno = EINVAL;
     if (t->ndim != 2 - s->vector || t->shape[0] != s->rows ||
         t->shape[1] != s->cols)
-        return plait_errorf(m->err,
-                            "%s: tensor %s is [%" PRIu64 ", %" PRIu64
-                            "], by its args it is [%" PRIu64 ", %" PRIu64 "]",
-                            path, s->name, t->shape[0], t->shape[1], s->rows,
-                            s->cols);
+        return plait_errorf(
+            m->err,
+            "%s: tensor %s is [%" PRIu64 ", %" PRIu64
+            "], by its args it must be [%" PRIu64 ", %" PRIu64 "]",
+            path, s->name, t->shape[0], t->shape[1], s->rows, s->cols);
     return 0;
 }
 
@@ -258,8 +260,11 @@ static int not_of_model(const struct megatron *m, int file,
     name_path(m, &m->args.layout, file, path);
     errno = EINVAL;
     return plait_errorf(
-        m->err, "%s: tensor %.*s is not of the model of its args", path,
-        text ? (int)(key->n < 100 ? key->n : 100) : 1, text ? key->text : "?");
+        m->err,
+        "%s: tensor %.*s does not belong to the model that its args "
+        "describe",
+        path, text ? (int)(key->n < 100 ? key->n : 100) : 1,
+        text ? key->text : "?");
 }
 
 static int match_file(struct megatron *m, int file)

@@ -107,7 +107,7 @@ static int find_end(const struct plait_torch_file *f, uint64_t *end,
     errno = EINVAL;
     if (ret < 0)
         plait_errorf(err,
-                     "%s: no file of torch.save's (a zip, since PyTorch 1.6)",
+                     "%s: not a file of torch.save's (a zip since PyTorch 1.6)",
                      f->path);
 done:
     free(tail);
@@ -133,14 +133,15 @@ static int find_list(const struct plait_torch_file *f, uint64_t *at,
     if (where < LOCATOR ||
         plait_torch_file_read(f, where - LOCATOR, more, LOCATOR, err) < 0 ||
         memcmp(more, "PK\6\7", 4) != 0)
-        return corrupt(f, "the zip's end is not whole", err);
+        return corrupt(f, "the end record of the zip is truncated", err);
     where = get64(more + 8);
     if (f->size < LONG_END || where > f->size - LONG_END)
-        return corrupt(f, "the zip's end lies outside the file", err);
+        return corrupt(f, "the end record of the zip points outside the file",
+                       err);
     if (plait_torch_file_read(f, where, more, LONG_END, err) < 0)
         return -1;
     if (memcmp(more, "PK\6\6", 4) != 0)
-        return corrupt(f, "the zip's end is not whole", err);
+        return corrupt(f, "the end record of the zip is truncated", err);
     *n = get64(more + 32);
     *size = get64(more + 40);
     *at = get64(more + 48);
@@ -198,7 +199,7 @@ static int read_entries(struct plait_torch_file *f, struct plait_error *err)
         size_t extra, comment;
 
         if (end - at < ENTRY || memcmp(at, "PK\1\2", 4) != 0)
-            return corrupt(f, "the zip's list is not whole", err);
+            return corrupt(f, "the directory of the zip is truncated", err);
         e->compressed = get16(at + 10) != 0;
         e->size = get32(at + 24);
         e->n = get16(at + 28);
@@ -209,7 +210,7 @@ static int read_entries(struct plait_torch_file *f, struct plait_error *err)
         if ((size_t)(end - at) - ENTRY < e->n + extra + comment ||
             take_long(at + ENTRY + e->n, extra, e,
                       get32(at + 20) == 0xffffffff) < 0)
-            return corrupt(f, "the zip's list is not whole", err);
+            return corrupt(f, "the directory of the zip is truncated", err);
         at += ENTRY + e->n + extra + comment;
     }
     qsort(f->entries, (size_t)f->nentries, sizeof(*f->entries), by_name);
@@ -224,7 +225,8 @@ static int read_list(struct plait_torch_file *f, struct plait_error *err)
         return -1;
     if (at > f->size || f->list_size > f->size - at ||
         f->list_size > MOST_BYTES || n == 0 || n > f->list_size / ENTRY)
-        return corrupt(f, "the zip's list lies outside the file", err);
+        return corrupt(f, "the directory of the zip lies outside the file",
+                       err);
     f->list = malloc(f->list_size);
     f->entries = calloc(n, sizeof(*f->entries));
     if (!f->list || !f->entries)
@@ -289,8 +291,8 @@ static int read_pickle(struct plait_torch_file *f, struct plait_error *err)
     errno = EINVAL;
     if (!e)
         return plait_errorf(err,
-                            "%s: a zip, but none of torch.save's: it has no "
-                            "data.pkl",
+                            "%s: a zip, but not one of torch.save's: it has "
+                            "no data.pkl",
                             f->path);
     if (e->size > MOST_BYTES)
         return corrupt(f, "its pickle is too long", err);
@@ -422,7 +424,7 @@ static int take_shape(const struct plait_pickle_value *shape,
             return plait_errorf(err, "has no shape");
         t->shape[i] = (uint64_t)shape->items[i]->i;
         if ((uint64_t)strides->items[i]->i != step && t->shape[i] > 1)
-            return plait_errorf(err, "does not lie row by row");
+            return plait_errorf(err, "is not contiguous");
         step *= t->shape[i];
     }
     return 0;
@@ -442,7 +444,7 @@ static int take_storage(const struct plait_torch_file *f,
     errno = EINVAL;
     if (!plait_pickle_is(item_of(where, 0), "storage") ||
         take_type(item_of(where, 1), &t->type) < 0)
-        return plait_errorf(err, "is none of fp32, bf16 or fp16");
+        return plait_errorf(err, "is not fp32, bf16 or fp16");
     if (key && key->kind == PLAIT_PICKLE_TEXT)
         e = find_entry(f, "data/", key->text, key->n);
     if (!e)
@@ -451,7 +453,7 @@ static int take_storage(const struct plait_torch_file *f,
         return -1;
     n = e->size / plait_dtype_size(t->type);
     if (t->shape[0] > n / t->shape[1] || first > n - t->shape[0] * t->shape[1])
-        return plait_errorf(err, "has too few data in this file");
+        return plait_errorf(err, "has too little data in this file");
     t->offset += first * plait_dtype_size(t->type);
     return 0;
 }
@@ -468,10 +470,10 @@ int plait_torch_tensor_of(const struct plait_torch_file *f,
     errno = EINVAL;
     if (!v || v->kind != PLAIT_PICKLE_OBJECT ||
         !plait_pickle_is(v->callee, "torch._utils _rebuild_tensor_v2"))
-        return plait_errorf(err, "is no plain tensor");
+        return plait_errorf(err, "is not a plain tensor");
     first = item_of(v->args, 1);
     if (!is_count(first))
-        return plait_errorf(err, "is no plain tensor");
+        return plait_errorf(err, "is not a plain tensor");
     if (take_shape(item_of(v->args, 2), item_of(v->args, 3), t, err) < 0)
         return -1;
     return take_storage(f, item_of(v->args, 0), (uint64_t)first->i, t, err);

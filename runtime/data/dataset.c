@@ -110,8 +110,8 @@ static int open_all(struct plait_dataset *ds, const glob_t *found,
     if (ds->segments[0].images.shape[0] && ds->images < 1)
         return plait_errorf(err, "%s: there are no images in it", ds->path);
     if (!ds->segments[0].images.shape[0] && ds->tokens < 2)
-        return plait_errorf(err, "%s: %lld tokens are no dataset", ds->path,
-                            (long long)ds->tokens);
+        return plait_errorf(err, "%s: %lld tokens are too few for a dataset",
+                            ds->path, (long long)ds->tokens);
     return 0;
 }
 

@@ -66,8 +66,9 @@ static int read_header(struct plait_segment *s, int *ndims,
     if (head[0] || head[1] || head[2] != PLAIT_IDX_BYTES || *ndims < 1 ||
         *ndims > 4 || s->size < 4 + 4 * (size_t)*ndims)
         return plait_errorf(err,
-                            "%s: no IDX file of bytes: it begins with %02x "
-                            "%02x %02x %02x, not 00 00 08 and 01, 03 or 04",
+                            "%s: not an IDX file of bytes: it begins with "
+                            "%02x %02x %02x %02x, not 00 00 08 and 01, 03 or "
+                            "04",
                             s->path, head[0], head[1], head[2], head[3]);
     for (int i = 0; i < *ndims; i++)
         if (__builtin_mul_overflow(want, (size_t)dimension(s, i), &want))
@@ -90,14 +91,14 @@ int plait_images_open_idx(struct plait_segment *s, struct plait_error *err)
         return -1;
     if (ndims < 3)
         return plait_errorf(err,
-                            "%s: %d-dimensional, as labels are; name the file "
-                            "of the images, the labels are found beside it",
+                            "%s: it has %d dimensions, as files of labels "
+                            "have; name the file of the images instead",
                             s->path, ndims);
     shape[0] = 1;
     for (i = 1; i < ndims; i++) {
         if (dimension(s, i) < 1 || dimension(s, i) > 65536)
-            return plait_errorf(err, "%s: images of side %lld", s->path,
-                                (long long)dimension(s, i));
+            return plait_errorf(err, "%s: an image has a side of %lld pixels",
+                                s->path, (long long)dimension(s, i));
         shape[i + 3 - ndims] = (int)dimension(s, i);
     }
     s->type = PLAIT_TOKEN_U8;
@@ -136,8 +137,8 @@ int plait_images_open_labels(struct plait_segment *labels,
     errno = EINVAL;
     if (!replace_last(path, "images", "labels"))
         return plait_errorf(err,
-                            "%s: the name of a file of IDX images has "
-                            "\"images\" in it, that of its labels \"labels\"",
+                            "%s: the name of an IDX file of images must "
+                            "contain \"images\", that of its labels \"labels\"",
                             s->path);
     if (!replace_last(path, "idx3", "idx1"))
         replace_last(path, "idx4", "idx1");
@@ -171,7 +172,7 @@ int plait_images_open_cifar(struct plait_segment *s,
     errno = EINVAL;
     if (s->size % stride)
         return plait_errorf(err,
-                            "%s: %zu bytes are no whole number of CIFAR "
+                            "%s: %zu bytes are not a whole number of CIFAR "
                             "images of %zu",
                             s->path, s->size, stride);
     s->type = PLAIT_TOKEN_U8;

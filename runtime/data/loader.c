@@ -223,8 +223,8 @@ static int set_source(struct plait_loader *l, int i,
         return 0;
     errno = EINVAL;
     return plait_errorf(err,
-                        "%s: %lld tokens are too few for one sequence of %d "
-                        "and its next token",
+                        "%s: %lld tokens are too few for a sequence of %d and "
+                        "the token after it",
                         plait_dataset_path(ds),
                         (long long)plait_dataset_tokens(ds), l->seq_len);
 }

@@ -147,8 +147,8 @@ static int open_llmc(struct plait_segment *s, struct plait_error *err)
     errno = EINVAL;
     if (kind != LLMC_GPT2 && kind != LLMC_LLAMA3)
         return plait_errorf(err,
-                            "%s: no llm.c token file: its magic is %u, not %d "
-                            "or %d",
+                            "%s: not a token file of llm.c's: its magic is "
+                            "%u, not %d or %d",
                             s->path, kind, LLMC_GPT2, LLMC_LLAMA3);
     if (version != (kind == LLMC_GPT2 ? 1 : 7))
         return plait_errorf(err,
@@ -197,15 +197,17 @@ static int read_index(struct plait_segment *s, const char *path,
 
     errno = EINVAL;
     if (memcmp(map, megatron_magic, sizeof(megatron_magic)) != 0)
-        return plait_errorf(err, "%s: no Megatron index: the magic is missing",
+        return plait_errorf(err,
+                            "%s: not a Megatron index: the magic is "
+                            "missing",
                             path);
     if (get64(map + 9) != 1)
         return plait_errorf(err, "%s: Megatron index of version %llu, not 1",
                             path, (unsigned long long)get64(map + 9));
     if (type < 0)
         return plait_errorf(err,
-                            "%s: type code %d is no token type (1, 3, 4, 5 or "
-                            "8)",
+                            "%s: type code %d is not a token type (1, 3, 4, 5 "
+                            "or 8)",
                             path, map[17]);
     if (n > size || documents > size ||
         size != MEGATRON_HEADER + n * 12 + documents * 8)
@@ -311,10 +313,9 @@ static int find_format(const char *path, enum plait_data_format *format,
         return plait_errorf(err, "%s: compressed; unpack it with gunzip first",
                             path);
     return plait_errorf(err,
-                        "%s: no token file: neither a plait shard, nor "
-                        "llm.c's, nor a Megatron .bin with its .idx; "
-                        "plait-prep makes one from text, and IDX from "
-                        "images",
+                        "%s: not a token file: neither a plait shard, nor "
+                        "llm.c's, nor a Megatron .bin with its .idx; use "
+                        "plait-prep to make one from texts or images",
                         path);
 }
 
@@ -403,8 +404,8 @@ int plait_segment_read(const struct plait_segment *s, size_t offset, size_t n,
         if (got == 0) {
             errno = EIO;
             return plait_errorf(err,
-                                "%s: cut while it was read: it ends at byte "
-                                "%zu, before there were %zu",
+                                "%s: truncated while it was read: it ends at "
+                                "byte %zu and had %zu bytes before",
                                 s->path, offset + done, s->size);
         }
         done += (size_t)got;

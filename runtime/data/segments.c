@@ -114,8 +114,10 @@ int plait_segments_send(const struct plait_dataset *ds, const int *to, int n,
             return -1;
         }
         if (rc < 0)
-            return plait_errorf(err, "%s: cannot pass it on: %s", s->path,
-                                strerror(errno));
+            return plait_errorf(err,
+                                "%s: cannot send it to the other ranks "
+                                "of this node: %s",
+                                s->path, strerror(errno));
     }
     return 0;
 }
@@ -176,7 +178,7 @@ struct plait_dataset *plait_segments_receive(int from, const char *path,
         while (segments >= 0 && ds->nsegments < segments);
     if (ds && ds->path && segments >= 0)
         return ds;
-    plait_errorf(err, "%s: not passed on by this node's first rank: %s", path,
+    plait_errorf(err, "%s: this node's first rank could not send it: %s", path,
                  strerror(errno));
     plait_dataset_destroy(ds);
     return NULL;

@@ -57,7 +57,7 @@ int plait_shard_decode(const char *name,
     memcpy(&tokens, bytes + 16, sizeof(tokens));
     tokens = le64toh(tokens);
     if (memcmp(bytes, magic, sizeof(magic)) != 0)
-        return plait_errorf(err, "%s: no plait shard: the magic is missing",
+        return plait_errorf(err, "%s: not a plait shard: the magic is missing",
                             name);
     if (get_u32(bytes + 8) != 1 && get_u32(bytes + 8) != 2)
         return plait_errorf(err,

@@ -228,7 +228,7 @@ static int compare_files(const struct node *node, struct plait_comm *world,
     gethostname(host, sizeof(host) - 1);
     errno = EINVAL;
     return plait_errorf(err,
-                        "%s: rank %d (%s) finds other files there than rank 0: "
+                        "%s: rank %d (%s) sees other files there than rank 0: "
                         "%lld bytes and hash %016" PRIx64 ", not %lld and "
                         "%016" PRIx64,
                         plait_dataset_path(ds), rank, host,

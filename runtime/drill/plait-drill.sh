@@ -64,7 +64,8 @@ read_arguments()
             exit ;;
         --*=*) value=${option#*=} option=${option%%=*} ;;
         --*)
-            [ $# -gt 0 ] || misused "$option needs a value, or is no option" \
+            [ $# -gt 0 ] || misused \
+                "$option needs a value, or is not an option" \
                 "(see --help)"
             value=$1
             shift ;;

@@ -198,7 +198,7 @@ static int draw_tokens(struct generator *g, struct plait_error *err)
         return plait_errorf(err, "%s", plait_comm_error(g->mesh->world));
     for (int i = 0; i < g->nadd; i++)
         if (g->add[i].wanted && g->next[i] < 0)
-            return plait_errorf(err, "the model's logits are no numbers");
+            return plait_errorf(err, "the model's logits are not finite");
     return 0;
 }
 

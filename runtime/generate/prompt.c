@@ -195,7 +195,7 @@ static int encode_prompt(const struct plait_prompts *p, const char *prompt,
     if (prompt && !p->tokenizer)
         return plait_errorf(err,
                             "a prompt needs --tokenizer spm:FILE or bpe:FILE: "
-                            "none is with the model or its data, and "
+                            "neither the model nor its data has one, and "
                             "model.vocab %d is not that of bytes (%d)",
                             p->vocab, PLAIT_BYTE_VOCAB);
     if (prompt && plait_tokenizer_encode(p->tokenizer, prompt, strlen(prompt),
@@ -204,8 +204,8 @@ static int encode_prompt(const struct plait_prompts *p, const char *prompt,
     if (n > (size_t)longest) {
         free(tokens);
         return plait_errorf(err,
-                            "prompt %d has %zu tokens, the model sees %d "
-                            "(model.seq_len)",
+                            "prompt %d has %zu tokens, and the model takes at "
+                            "most %d (model.seq_len)",
                             number + 1, n, longest);
     }
     rc = n > 0 ? append(e, tokens, n, err) : append(e, &end, 1, err);

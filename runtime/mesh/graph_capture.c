@@ -112,8 +112,8 @@ int plait_graphs_choose(struct plait_graphs *graphs,
     if (config->train.graph == PLAIT_GRAPH_ON && why) {
         errno = ENOTSUP;
         return plait_errorf(err,
-                            "train.graph on: %s; auto records what can "
-                            "be",
+                            "train.graph on: %s; with auto, plait records "
+                            "what it can",
                             why);
     }
     graphs->passes = !passes;

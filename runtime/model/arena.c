@@ -294,9 +294,9 @@ error:
     plait_model_release_arena(model);
     errno = ENOMEM;
     return plait_errorf(err,
-                        "out of memory: the activations of %d "
-                        "micro-batch%s of %zu tokens need %.0f MiB; with a "
-                        "smaller train.micro_batch they need less",
+                        "out of memory: the activations of %d micro-batch%s "
+                        "of %zu tokens need %.0f MiB; a smaller "
+                        "train.micro_batch needs less",
                         slots, slots == 1 ? "" : "es", N,
                         floor(a.at / 1048576));
 }

@@ -98,7 +98,9 @@ static int read_option(int option, char *value, struct plait_measure_args *args,
         if (strcmp(value, "auto") == 0 || strcmp(value, "cuda") == 0 ||
             strcmp(value, "cpu") == 0)
             return 0;
-        return plait_errorf(err, "--device is auto, cuda or cpu, not '%.40s'",
+        return plait_errorf(err,
+                            "--device must be auto, cuda or cpu, not "
+                            "'%.40s'",
                             value);
     case 'm':
         return parse_number("--max-bytes", value, 4096, 1L << 32,

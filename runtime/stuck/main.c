@@ -109,8 +109,8 @@ static int say_none(const struct args *args, struct plait_error *err)
 {
     if (args->which.job)
         return plait_errorf(err,
-                            "job %.40s: no rank of it was found on its nodes, "
-                            "or on this one where Slurm shows no such job",
+                            "job %.40s: found no rank of it on its nodes (or "
+                            "on this machine, if Slurm shows no such job)",
                             args->which.job);
     if (args->which.dir)
         return plait_errorf(err,
@@ -242,7 +242,7 @@ static int take_option(int option, const char *value, struct args *args,
     switch (option) {
     case 'p':
         if (!is_number(value) || (args->which.pid = atoi(value)) == 0)
-            return plait_errorf(err, "--pid %s is no process number", value);
+            return plait_errorf(err, "--pid %s is not a process number", value);
         return 0;
     case 'w':
         args->wait = atoi(value);
@@ -291,7 +291,7 @@ static int read_args(int argc, char **argv, struct args *args,
             return -1;
     }
     if (argc - optind > 1)
-        return plait_errorf(err, "one JOBID, PID or DIR; see --help");
+        return plait_errorf(err, "give one JOBID, PID or DIR; see --help");
     return optind < argc ? take_place(argv[optind], args, err) : 0;
 }
 

@@ -333,8 +333,8 @@ int plait_recorder_add(struct plait_recorder *r, const char *name,
     entries = plait_pickle_find(plait_pickle_root(pickle), "entries");
     errno = EINVAL;
     if (!entries || entries->kind != PLAIT_PICKLE_LIST)
-        rc =
-            plait_errorf(err, "%s is no dump of torch's flight recorder", name);
+        rc = plait_errorf(err, "%s is not a dump of torch's flight recorder",
+                          name);
     else if (read_config(r, plait_pickle_find(plait_pickle_root(pickle),
                                               "pg_config")) < 0)
         rc = plait_errorf(err, "out of memory");

@@ -44,7 +44,8 @@ static int read_file(struct plait_recorder *r, const char *path, int rank,
     if (f >= 0)
         close(f);
     if (!bytes)
-        return plait_errorf(err, "%.300s cannot be read, or is no dump", path);
+        return plait_errorf(err, "%.300s cannot be read, or is not a dump",
+                            path);
     if (owner->known && owner->uid != st.st_uid) {
         free(bytes);
         return plait_errorf(err,

@@ -44,8 +44,8 @@ static int check_elastic(const struct plait_session *s, struct plait_error *err)
     if (!s->world.comm)
         return 0;
     if (!s->config->checkpoint.dir)
-        return plait_errorf(err, "--elastic: checkpoint.dir is missing: those "
-                                 "that are left go on from a checkpoint");
+        return plait_errorf(err, "--elastic: checkpoint.dir is missing: the "
+                                 "ranks that are left go on from a checkpoint");
     if (plait_sync_parts(&s->config->sync))
         return plait_errorf(err,
                             "--elastic: with sync.mode %s a replica's weights "
@@ -199,8 +199,8 @@ static int choose_layout(const struct plait_elastic *e,
     if (m->rank > 0) /* one rank reports it */
         return -1;
     return plait_errorf(err,
-                        "%s is gone: no layout with tp %d, cp %d, ep %d, pp %d "
-                        "fits the %d ranks that are left; ended",
+                        "%s is gone: no layout with tp %d, cp %d, ep %d, pp "
+                        "%d fits the %d ranks that are left; the run ends",
                         e->who, layout->size[PLAIT_TP], layout->size[PLAIT_CP],
                         layout->size[PLAIT_EP], layout->size[PLAIT_PP], m->n);
 }
@@ -319,7 +319,7 @@ int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
             plait_world_close(&kept);
             return plait_errorf(err,
                                 "ranks were lost %d times without a step in "
-                                "between; ended",
+                                "between; the run ends",
                                 MOST_STALLED);
         }
         rc = meet_again(s, &kept, args, outcome, err);

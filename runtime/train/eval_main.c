@@ -111,8 +111,8 @@ static int choose_windows(struct windows *w, const struct args *args,
 
     if (window > seq_len)
         return plait_errorf(err,
-                            "--window %" PRId64 ": the model sees %d tokens "
-                            "(model.seq_len)",
+                            "--window %" PRId64 ": the model takes at most %d "
+                            "tokens (model.seq_len)",
                             window, seq_len);
     if (stride > window)
         return plait_errorf(err,
@@ -212,9 +212,10 @@ static int print_result(const struct windows *w, const struct args *args,
     double n = w->text->predicted;
 
     if (w->text->predicted == 0)
-        return plait_errorf(err, "%s: all tokens are of prompts", args->file);
+        return plait_errorf(err, "%s: all tokens belong to prompts",
+                            args->file);
     if (!isfinite(sum))
-        return plait_errorf(err, "%s: the loss is no number", args->file);
+        return plait_errorf(err, "%s: the loss is not finite", args->file);
     if (args->json) {
         print_json(w, sum);
         return 0;

@@ -62,8 +62,8 @@ static int check_count(const struct plait_eval_tokens *t, const char *path,
                             path);
     if (t->n > MOST_TOKENS)
         return plait_errorf(err,
-                            "%s: %lld tokens, and at most %d can be held "
-                            "against a model at once",
+                            "%s: %lld tokens; at most %d can be evaluated at "
+                            "once",
                             path, (long long)t->n, MOST_TOKENS);
     return 0;
 }
@@ -92,7 +92,7 @@ static int read_shards(struct plait_eval_tokens *t, const char *path,
     if (!file)
         plait_errorf(err, "out of memory");
     if (ds && plait_dataset_images(ds) > 0) {
-        plait_errorf(err, "%s: images are no text", file);
+        plait_errorf(err, "%s: it has images and not text", file);
     } else if (ds) {
         t->n = plait_dataset_tokens(ds);
         rc = check_count(t, file, err);
@@ -165,7 +165,7 @@ static int read_text(struct plait_eval_tokens *t, const char *path,
     if (!tokenizer && !err->text[0])
         return plait_errorf(err,
                             "%s has no tokenizer, and model.vocab %d is not "
-                            "that of bytes (%d): --tokenizer names one",
+                            "that of bytes (%d); give one with --tokenizer",
                             source->dir, source->vocab, PLAIT_BYTE_VOCAB);
     if (tokenizer && read_file(path, &text, &size, err) == 0) {
         rc = plait_tokenizer_encode(tokenizer, text, size, &t->tokens, &n, err);

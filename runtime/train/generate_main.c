@@ -73,8 +73,8 @@ static int take_prompt(const char *text, struct args *args,
                        struct plait_error *err)
 {
     if (!text[0])
-        return plait_errorf(err, "--prompt is empty: a text begins with "
-                                 "something");
+        return plait_errorf(err, "--prompt is empty: give at least one "
+                                 "character");
     args->prompts[args->nprompts++] = text;
     return 0;
 }
@@ -103,7 +103,7 @@ static int take_choice(int option, const char *value,
             return -1;
         return how->choice.top_p > 0
                    ? 0
-                   : plait_errorf(err, "--top-p is more than 0, not '%s'",
+                   : plait_errorf(err, "--top-p must be above 0, not '%s'",
                                   value);
     default:
         if (plait_option_count("--seed", value, 0, INT64_MAX, &n, err) < 0)
@@ -152,8 +152,8 @@ static int parse_args(int argc, char **argv, struct args *args,
         return plait_errorf(err, "usage: plait-generate DIR --prompt TEXT "
                                  "[OPTION]... (see --help)");
     if (args->nprompts == 0)
-        return plait_errorf(err, "--prompt TEXT says what the text begins "
-                                 "with; see --help");
+        return plait_errorf(err, "--prompt TEXT is missing: the beginning of "
+                                 "the text; see --help");
     args->train.model = argv[optind];
     return 0;
 }

@@ -126,8 +126,8 @@ static int parse_args(int argc, char **argv, struct plait_train_args *args,
     if (args->init && strcmp(args->resume, "auto") &&
         strcmp(args->resume, "none"))
         return plait_errorf(err,
-                            "--init %s and --resume %s are two "
-                            "beginnings; give one of them",
+                            "--init %s and --resume %s exclude each other; "
+                            "give one of them",
                             args->init, args->resume);
     args->config = argv[optind];
     if (args->prompt && !args->sample)

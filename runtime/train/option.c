@@ -19,8 +19,8 @@ int plait_option_count(const char *option, const char *text, int64_t least,
     n = strtoll(text, &end, 10);
     if (errno || *end || end == text || n < least || n > most)
         return plait_errorf(err,
-                            "%s is a whole number from %" PRId64 " to %" PRId64
-                            ", not '%s'",
+                            "%s must be a whole number from %" PRId64
+                            " to %" PRId64 ", not '%s'",
                             option, least, most, text);
     *value = n;
     return 0;
@@ -35,7 +35,7 @@ int plait_option_number(const char *option, const char *text, double least,
     errno = 0;
     x = strtod(text, &end);
     if (errno || *end || end == text || !(x >= least && x <= most))
-        return plait_errorf(err, "%s is a number from %g to %g, not '%s'",
+        return plait_errorf(err, "%s must be a number from %g to %g, not '%s'",
                             option, least, most, text);
     *value = x;
     return 0;
@@ -47,7 +47,8 @@ int plait_option_device(const char *text, const char **device,
     *device = text;
     if (!strcmp(text, "auto") || !strcmp(text, "cuda") || !strcmp(text, "cpu"))
         return 0;
-    return plait_errorf(err, "--device is auto, cuda or cpu, not '%s'", text);
+    return plait_errorf(err, "--device must be auto, cuda or cpu, not '%s'",
+                        text);
 }
 
 int plait_option_comm(const char *text, const char **comm,
@@ -57,7 +58,8 @@ int plait_option_comm(const char *text, const char **comm,
     if (!strcmp(text, "auto") || !strcmp(text, "mpi") ||
         !strcmp(text, "socket"))
         return 0;
-    return plait_errorf(err, "--comm is auto, mpi or socket, not '%s'", text);
+    return plait_errorf(err, "--comm must be auto, mpi or socket, not '%s'",
+                        text);
 }
 
 static int refuse_unknown(int c, const char *option, struct plait_error *err)

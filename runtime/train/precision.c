@@ -16,7 +16,7 @@ static int set_tf32(int on, struct plait_mesh *mesh, struct plait_error *err)
     errno = ENOTSUP;
     return plait_errorf(err,
                         "train.precision: tf32 is for GPUs; on this device "
-                        "(%s) take fp32 or bf16",
+                        "(%s) use fp32 or bf16",
                         mesh->ops->name);
 }
 
@@ -29,5 +29,5 @@ int plait_precision_set(struct plait_mesh *mesh, enum plait_precision precision,
     errno = ENOTSUP;
     return plait_errorf(err, "train.precision: fp8 needs a GPU of compute "
                              "capability 8.9 or more (Ada, Hopper); with this "
-                             "one take bf16");
+                             "one use bf16");
 }

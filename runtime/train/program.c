@@ -36,7 +36,8 @@ static void report_end(const char *name, const struct plait_session *s, int rc,
     if (differ)
         fprintf(stderr, "%s: %s: ended\n", name, differ);
     else if (lost && plait_hang_gone(s->hang, gone, sizeof(gone)))
-        fprintf(stderr, "%s: %s has ended unexpectedly: stopped\n", name, gone);
+        fprintf(stderr, "%s: %s has ended unexpectedly; this rank stops\n",
+                name, gone);
     else
         report_error(name, err);
     if (err->text[0] && (lost || rc == PLAIT_RUN_BROKEN))
@@ -50,8 +51,8 @@ static void report_unheard(const char *name, const struct plait_session *s)
 
     if (why && plait_comm_rank(s->world.comm) == 0)
         fprintf(stderr,
-                "%s: no heartbeats between the nodes, so that a hang is "
-                "told by what one of them knows: %s\n",
+                "%s: the nodes exchange no heartbeats, so a report of a hang "
+                "covers one node only: %s\n",
                 name, why);
 }
 
@@ -147,8 +148,8 @@ static int check_spares(const struct plait_program *program,
 {
     if (program->elastic || plait_world_spares() == 0)
         return 0;
-    return plait_errorf(err, "plait run --spares: only plait-train has a use "
-                             "for spare processes");
+    return plait_errorf(err, "plait run --spares: only plait-train can use "
+                             "spare processes");
 }
 
 static int refuse_usage(const char *name, const struct plait_error *err)

@@ -51,8 +51,8 @@ static void print_sharing(const struct plait_world *world)
                cores == 1 ? "" : "s");
     if (world->ops->gpu && plait_comm_size(world->comm) > 1 &&
         plait_shared_gpus() > 0)
-        printf("PLAIT_SHARE_GPUS: all that ranks send each other goes through "
-               "the host's memory\n");
+        printf("PLAIT_SHARE_GPUS: what ranks send each other goes through the "
+               "host's memory\n");
 }
 
 /* What computes attention on a GPU: cuDNN, where it can. */

@@ -114,8 +114,8 @@ static int load_state(const struct target *t, const char *path,
     if (rc == 0 && t->optim && t->done->unknown_run &&
         plait_comm_rank(t->world) == 0)
         fprintf(stderr,
-                "plait-train: %s: of an earlier version, which did not save "
-                "the settings and data of its run: not compared\n",
+                "plait-train: %s: it was saved by an earlier version, without "
+                "the settings and data of its run, which are not compared\n",
                 path);
     return rc;
 }
@@ -124,9 +124,8 @@ static void report_passed(const struct target *t, const struct found *found)
 {
     if (found->passed && plait_comm_rank(t->world) == 0)
         fprintf(stderr,
-                "plait-train: %s: later checkpoints than the one saved "
-                "last (latest) are passed over: %d, of a run that was left; "
-                "--resume DIR takes one\n",
+                "plait-train: %s: ignored checkpoints newer than 'latest': "
+                "%d, of an abandoned run; use --resume DIR to take one\n",
                 t->dir, found->passed);
 }
 
@@ -159,20 +158,20 @@ static int load_newest(const struct target *t, int64_t below,
         return 1;
     if (below < INT64_MAX)
         plait_errorf(err,
-                     "%s: no checkpoint of use is left before step %" PRId64
-                     ": what was not finite stands above; --resume none "
-                     "starts anew",
+                     "%s: no usable checkpoint is left before step %" PRId64
+                     "; those above are not finite; use --resume none to "
+                     "start anew",
                      t->dir, below);
     else if (skipped > 0)
         plait_errorf(err,
-                     "%s: none of the %d checkpoints is whole; "
-                     "--resume none starts anew",
+                     "%s: none of the %d checkpoints is complete; use "
+                     "--resume none to start anew",
                      t->dir, skipped);
     else
         plait_errorf(err,
-                     "%s: nothing is left of the checkpoint that latest "
-                     "leads to, nor before it; --resume DIR takes another, "
-                     "--resume none starts anew",
+                     "%s: the checkpoint that 'latest' names and all before "
+                     "it are gone; use --resume DIR to take another, or "
+                     "--resume none to start anew",
                      t->dir);
     return plait_error_consensus(t->world, -1, err);
 }
@@ -189,8 +188,9 @@ int plait_resume_check_anyway(const char *keys, struct plait_error *err)
             !plait_settings_has_key(key)) {
             errno = EINVAL;
             return plait_errorf(err,
-                                "--resume-anyway: '%s' is no setting that a "
-                                "checkpoint is held to; see plait-train(1)",
+                                "--resume-anyway: '%s' is not a setting that "
+                                "is compared with a checkpoint's; see "
+                                "plait-train(1)",
                                 key);
         }
     }
@@ -212,8 +212,7 @@ int plait_resume_check_data(const struct plait_checkpoint_info *done,
         err,
         "the checkpoint of step %" PRId64 " was trained on other data: %" PRId64
         " bytes, hash %016" PRIx64 "; data.train has %" PRId64 ", %016" PRIx64
-        "; --resume-anyway data.train goes on "
-        "with it",
+        "; use --resume-anyway data.train to go on with it",
         done->step, then->bytes, then->hash, now->bytes, now->hash);
 }
 

@@ -276,7 +276,8 @@ static int check_loss(struct run *r, const struct plait_step_result *result,
     if (plait_trainer_trace(r->trainer, why, sizeof(why), err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_errorf(err,
-                 "step %" PRId64 ": loss %g, gradient norm %g: stopped; %s",
+                 "step %" PRId64 ": loss %g, gradient norm %g; the run stops; "
+                 "%s",
                  r->done.step, result->loss, result->grad_norm, why);
     return plait_error_consensus(r->world, -1, err);
 }

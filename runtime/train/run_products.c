@@ -131,7 +131,9 @@ static int take_choices(struct run *r, const char *choices,
     int damaged = products_of(r)->choose(r->s->world.dev, choices), rc = 0;
 
     if (damaged < 0)
-        rc = plait_errorf(err, "the algorithms of matrix products: %s",
+        rc = plait_errorf(err,
+                          "cannot set the algorithms of matrix products: "
+                          "%s",
                           strerror(errno));
     if (plait_error_consensus(r->world, rc, err) < 0)
         return -1;
@@ -162,8 +164,8 @@ int plait_run_load_products(struct run *r, struct plait_error *err)
     rc = take_choices(r, text, err);
     if (rc > 0 && plait_comm_rank(r->world) == 0)
         fprintf(stderr,
-                "plait-train: %s: %d damaged line%s passed over; the products "
-                "are searched for again\n",
+                "plait-train: %s: ignored %d damaged line%s; the search for "
+                "the fastest products is repeated\n",
                 path, rc, rc == 1 ? "" : "s");
     free(text);
     free(path);

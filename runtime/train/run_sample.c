@@ -19,7 +19,7 @@ static int create_model(struct plait_session *s, struct plait_inference **inf,
     int rc = plait_run_supported(s->config, s->world.ops, err);
 
     if (rc == 0 && plait_is_image_model(&s->config->model))
-        rc = plait_errorf(err, "--sample: an image model makes no text");
+        rc = plait_errorf(err, "--sample: an image model cannot generate text");
     *inf = rc == 0 ? plait_inference_create(s->config, s->mesh, err) : NULL;
     return plait_error_consensus(s->world.comm, *inf ? 0 : -1, err);
 }

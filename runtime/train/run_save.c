@@ -41,7 +41,9 @@ static void copy_tokenizer(const struct run *r)
     if (plait_directory_make(r->config->checkpoint.dir, &err) < 0 ||
         plait_model_extras_gather(folder, r->args->init,
                                   r->config->checkpoint.dir, &err) < 0)
-        fprintf(stderr, "plait-train: no tokenizer with the checkpoints: %s\n",
+        fprintf(stderr,
+                "plait-train: cannot copy the tokenizer to the "
+                "checkpoints: %s\n",
                 err.text);
     free(folder);
 }
@@ -82,9 +84,9 @@ static int take_failure(struct run *r, struct plait_error *err)
     if (diverged && why.text[0])
         plait_errorf(err,
                      "not saved: after step %" PRId64
-                     " the state is not finite: %.300s; the loss and the "
-                     "gradients of that step were, so its update made it, or "
-                     "memory that changed",
+                     " the state is not finite: %.300s; the loss and "
+                     "gradients of that step were finite, so its update or "
+                     "faulty memory is the cause",
                      r->done.step, why.text);
     if (plait_run_gpu_failed(r, err))
         return PLAIT_RUN_BROKEN;

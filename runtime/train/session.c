@@ -145,7 +145,7 @@ static int require_determinism(const struct plait_session *s,
     if (attention && strcmp(attention, "own") != 0)
         return plait_errorf(err,
                             "train.deterministic: PLAIT_ATTENTION=%s adds in "
-                            "an order of its own in each run; it must be own",
+                            "another order in each run; set it to own",
                             attention);
     setenv("PLAIT_ATTENTION", "own", 1);
     return 0;
@@ -186,10 +186,10 @@ static int check_open(const struct plait_layout *layout,
         if (open) {
             errno = EINVAL;
             return plait_errorf(err,
-                                "parallel.%s and parallel.%s are auto: one "
-                                "size alone follows from the number of ranks; "
-                                "give a number for one of them (dp is auto "
-                                "unless it is given), or have plait plan "
+                                "parallel.%s and parallel.%s are auto, but "
+                                "only one size can follow from the number of "
+                                "ranks; give a number for one of them (dp is "
+                                "auto unless it is given), or let plait plan "
                                 "--auto choose",
                                 open, plait_axis_names[axis]);
         }

@@ -92,9 +92,8 @@ static int check_images(const struct plait_job_config *c,
     errno = EINVAL;
     if (!plait_is_image_model(&c->model))
         return plait_errorf(err,
-                            "%s has images, but the model is one of "
-                            "language; model.family is mlp or resnet for "
-                            "images",
+                            "%s has images, but this is a language model; for "
+                            "images set model.family to mlp or resnet",
                             plait_dataset_path(ds));
     if (has[0] == want[0] && has[1] == want[1] && has[2] == want[2])
         return 0;
@@ -234,9 +233,9 @@ static int find_end_token(struct plait_trainer *t, struct plait_error *err)
         return 0;
     errno = EINVAL;
     return plait_errorf(err,
-                        "data.mask_documents: no tokenizer of plait-prep is "
-                        "beside %s: data.end_token must be the token that "
-                        "ends a document",
+                        "data.mask_documents: there is no tokenizer of "
+                        "plait-prep beside %s; set data.end_token to the "
+                        "token that ends a document",
                         path);
 }
 
@@ -300,8 +299,8 @@ int plait_trainer_open_data(struct plait_trainer *t, struct plait_error *err)
     const struct plait_job_config *c = t->config;
 
     if (!c->data.train.n)
-        return plait_errorf(err,
-                            "data.train is missing: it names what to train on");
+        return plait_errorf(err, "data.train is missing: the file or folder to "
+                                 "train on");
     if (c->train.eval_every && !c->data.val.n)
         return plait_errorf(err,
                             "train.eval_every is %lld, but data.val is "

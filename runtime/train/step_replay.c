@@ -129,8 +129,8 @@ static void say_first(const struct first_bad *f, char *text, size_t size)
 {
     if (isinf(f->when))
         snprintf(text, size,
-                 "made again, the step has no number that is not finite, which "
-                 "points to a memory or a device that errs");
+                 "repeated, the step has only finite numbers, which points to "
+                 "faulty memory or a faulty device");
     else
         snprintf(text, size,
                  "the first one is %g at element %zu of %s, on rank %d (%s, "
@@ -150,8 +150,8 @@ int plait_trainer_trace(struct plait_trainer *t, char *text, size_t size,
         (t->config->model.family != PLAIT_GPT2 &&
          t->config->model.family != PLAIT_LLAMA)) {
         snprintf(text, size,
-                 "the step is not made again to find the first "
-                 "one in a model of this kind");
+                 "for this kind of model the step is not repeated to find the "
+                 "first one");
         return 0;
     }
     w.first.when = INFINITY;

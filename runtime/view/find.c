@@ -76,8 +76,8 @@ static int find_in(const char *dir, char ***files, size_t *nfiles,
         return plait_errorf(err, "out of memory");
     if (*nfiles == before)
         return plait_errorf(err,
-                            "%s: no metrics in it: no file NAME.jsonl as "
-                            "plait-train's log.metrics writes them",
+                            "%s: it contains no metrics: no file NAME.jsonl "
+                            "of plait-train's log.metrics",
                             dir);
     return 0;
 }

@@ -83,8 +83,8 @@ static char *find_work_dir(const char *id, char number[24],
         return dir;
     if (why)
         plait_errorf(err,
-                     "job %.40s: Slurm cannot be asked (scontrol: %s): give "
-                     "the metrics file",
+                     "job %.40s: cannot ask Slurm (scontrol: %s); give the "
+                     "metrics file",
                      id, strerror(why));
     else
         plait_errorf(err,

@@ -66,8 +66,8 @@ static int find_gpu(const char *name, struct plait_gpu_type *gpu,
     int rc;
 
     if (!name)
-        return plait_errorf(err, "the type of the GPUs is not on record: "
-                                 "--gpu-type names it");
+        return plait_errorf(err, "the type of the GPUs was not recorded; give "
+                                 "it with --gpu-type");
     site = plait_site_create(plait_site_path(), err);
     if (!site)
         return -1;

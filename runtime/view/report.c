@@ -220,7 +220,7 @@ static int check_name(const char *path, struct plait_error *err)
     if (f && (size == 0 || !strcmp(begin, PAGE_BEGIN)))
         return 0;
     return plait_errorf(err,
-                        "--out %s: there already, and no page of HTML: name "
+                        "--out %s: it exists and is not an HTML page; name "
                         "another file, or remove it",
                         path);
 }
@@ -261,7 +261,7 @@ static int read_runs(char **files, size_t nfiles, struct plait_history **runs,
         if (!runs[i])
             return -1;
         if (runs[i]->nsteps == 0)
-            return plait_errorf(err, "%s: no step in it yet", files[i]);
+            return plait_errorf(err, "%s: it contains no step yet", files[i]);
     }
     return 0;
 }

@@ -138,7 +138,8 @@ int main(int argc, char **argv)
         return 2;
     }
     if (argc - optind > 1) {
-        fprintf(stderr, "plait-watch: one DIR, FILE or JOBID; see --help\n");
+        fprintf(stderr, "plait-watch: give one DIR, FILE or JOBID; see "
+                        "--help\n");
         return 2;
     }
     if (watch_path(optind < argc ? argv[optind] : ".", &err) == 0)

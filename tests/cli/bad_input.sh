@@ -68,7 +68,7 @@ refused 1 'offload of the optimizer is for GPUs' \
 refused 1 'offload of activations: .*schedule must not be zb-h1' \
     "$train" "$dir/good.yaml" --set parallel.schedule=zb-h1 \
     --set parallel.offload=activations
-refused 1 'steps is a whole number from 1' \
+refused 1 'steps must be a whole number from 1' \
     "$train" "$dir/good.yaml" --set sync.mode=local --set sync.steps=0
 refused 1 'sync.from 2 must be from 1 to below train.steps 2' \
     "$train" "$dir/good.yaml" --set sync.mode=post-local --set sync.from=2
@@ -118,7 +118,7 @@ refused 1 'train.bin.*(short|truncated|header)' "$train" "$dir/good.yaml"
 head -c -7 "$dir/whole" >"$shard"
 refused 1 'train.bin.*(short|truncated|bytes)' "$train" "$dir/good.yaml"
 { printf garbage!; tail -c +9 "$dir/whole"; } >"$shard"
-refused 1 'train.bin.*(magic|format|no token file)' "$train" "$dir/good.yaml"
+refused 1 'train.bin.*(magic|format|not a token file)' "$train" "$dir/good.yaml"
 : >"$shard"
 refused 1 'train.bin' "$train" "$dir/good.yaml"
 head -c 100000 /dev/zero >"$shard"
@@ -165,7 +165,7 @@ refused 1 'image 1 has label 3, but model.classes is 3' \
     "$train" "$dir/image.yaml" --set model.classes=3
 refused 1 'has tokens, but the model takes images' \
     "$train" "$dir/image.yaml" --set "data.train=$dir/data/train.bin"
-refused 1 'has images, but the model is one of language' \
+refused 1 'has images, but this is a language model' \
     "$train" "$dir/good.yaml" --set "data.train=$images"
 refused 1 'ghost_batch 3' "$train" "$dir/image.yaml" \
     --set model.family=resnet --set model.norm=ghost --set model.ghost_batch=3

@@ -131,7 +131,7 @@ refused() { # STATUS TEXT OPTION...
     check "$text" $?
 }
 refused 2 'calibrate: name the metrics of a run, or a table of measurements'
-refused 1 'none.jsonl.starts: not there, or no start of a run of plait-train'"'"'s in it' \
+refused 1 'none.jsonl.starts: missing, or without the start of a run of plait-train'"'"'s' \
     none.jsonl
 refused 1 'none.csv: No such file or directory' table.csv --check none.csv
 refused 1 'none.csv: No such file or directory' none.csv

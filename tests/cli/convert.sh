@@ -194,8 +194,8 @@ not_started() {
 }
 
 not_started 'nothere: No such file' --init "$dir/nothere"
-not_started 'two beginnings' --init "$dir/$kind" --resume "$dir/run"
-not_started 'model.family is not that' --init "$dir/gpt2-1-F32"
+not_started 'exclude each other' --init "$dir/$kind" --resume "$dir/run"
+not_started 'model.family is not the family' --init "$dir/gpt2-1-F32"
 not_started 'model.kv_heads is 3, but 6' --init "$dir/llama-tied-1-BF16"
 not_started 'model.norm_eps is 1e-05, but 1e-06' --init "$dir/$kind" \
     --set model.norm_eps=1e-5
@@ -205,7 +205,7 @@ not_started 'seq_len 24 is above model.sliding_window 20' \
     --init "$dir/mistral-1-F32" --set model.sliding_window=20 \
     --set model.seq_len=24
 not_started 'model.sliding_window is 0, but 20' --init "$dir/mistral-1-F32"
-not_started 'weights alone.*--init' --resume "$dir/$kind.plait/latest"
+not_started 'no optimizer state to resume from.*--init' --resume "$dir/$kind.plait/latest"
 
 # -- wrong input ------------------------------------------------------------
 
@@ -246,21 +246,21 @@ refused_config() {
     refused 1 "$1" --from "$dir/bad" --to "$dir/made"
 }
 
-refused 2 'bogus is no option' --bogus
+refused 2 'bogus is not an option' --bogus
 refused 2 'from needs a value' --from
-refused 2 'from DIR and --to DIR' --from "$good"
-refused 2 'from DIR and --to DIR' --from "$good" --to "$dir/made" more
-refused 2 "format is hf, plait, llmc or megatron, not 'onnx'" \
+refused 2 'from DIR or --to DIR is missing' --from "$good"
+refused 2 'from DIR or --to DIR is missing' --from "$good" --to "$dir/made" more
+refused 2 "format must be hf, plait, llmc or megatron, not 'onnx'" \
     --from "$good" --to "$dir/made" --format onnx
-refused 2 "dtype is fp32, bf16 or fp16, not 'fp8'" --from "$good" \
+refused 2 "dtype must be fp32, bf16 or fp16, not 'fp8'" --from "$good" \
     --to "$dir/made" --dtype fp8
 refused 1 'dtype is for --format hf' --from "$good" --to "$dir/made" \
     --dtype bf16
-refused 1 'make a checkpoint of it first' --from "$good" --to "$dir/made" \
+refused 1 'convert it to a checkpoint first' --from "$good" --to "$dir/made" \
     --format llmc
 refused 1 'is a model of llm.c.s already' --from "$dir/gpt2-F32.bin" \
     --to "$dir/made" --format llmc
-refused 1 'make a checkpoint of it first' --from "$dir/gpt2-F32.bin" \
+refused 1 'convert it to a checkpoint first' --from "$dir/gpt2-F32.bin" \
     --to "$dir/made" --format hf
 refused 1 'is a checkpoint of plait.s already' --from "$good.plait" \
     --to "$dir/made" --format plait
@@ -285,26 +285,26 @@ refused_number() {
     refused 1 "$3" --from "$dir/bad.bin" --to "$dir/made"
 }
 
-refused_number 0 20240327 'no directory of a model, and no file of llm.c'
-refused_number 1 4 'of version 4; 3 .fp32. and 5 .bf16. are read'
+refused_number 0 20240327 'neither the directory of a model nor a file of llm.c'
+refused_number 1 4 'version 4 of llm.c.s models is not supported; 3 .fp32. and 5 .bf16. are'
 refused_number 4 0 'corrupt header: number 4 is 0'
 refused_number 4 3 'truncated: its header says'
 refused_number 4 1 'too long: its header says'
 refused_number 5 5 'hidden.*not divisible by.*heads'
 refused_number 7 129 'a vocabulary of 130 is padded to 129'
 head -c 500 "$dir/gpt2-F32.bin" >"$dir/bad.bin"
-refused 1 'shorter than its header' --from "$dir/bad.bin" --to "$dir/made"
+refused 1 'shorter than a header' --from "$dir/bad.bin" --to "$dir/made"
 refused 1 'is a model of Hugging Face.s already' --from "$good" \
     --to "$dir/made" --format hf
 refused 1 'nothere: No such file' --from "$dir/nothere" --to "$dir/made"
 mkdir "$dir/empty"
 refused 1 'neither a model of Hugging Face.*nor a checkpoint' \
     --from "$dir/empty" --to "$dir/made"
-refused 1 'there is something in it' --from "$good" --to "$dir/llama-2-F16"
-refused 1 'under a name of its own' --from "$good" --to "$dir/.."
+refused 1 'the directory is not empty' --from "$good" --to "$dir/llama-2-F16"
+refused 1 'must end in the name of a new directory' --from "$good" --to "$dir/.."
 refused 1 'Not a directory' --from "$good" --to "$good/config.json"
-refused_config 'model_type is "gemma2".*has' llama model_type '"gemma2"'
-refused_config 'hidden_act is "gelu".*"silu" alone' llama hidden_act '"gelu"'
+refused_config 'model_type is "gemma2".*supports' llama model_type '"gemma2"'
+refused_config 'hidden_act is "gelu".*supports only "silu"' llama hidden_act '"gelu"'
 refused_config 'activation_function is "relu"' gpt2 activation_function '"relu"'
 refused_config 'scale_attn_by_inverse_layer_idx is true' gpt2 \
     scale_attn_by_inverse_layer_idx true
@@ -312,8 +312,8 @@ refused_config 'mlp_bias is true' llama mlp_bias true
 refused_config 'attention_bias is true' mistral attention_bias true
 refused_config 'head_dim 7 must be even' qwen3 head_dim 7
 refused_config 'num_local_experts is missing' qwen3 model_type '"mixtral"'
-refused_config 'q_proj.bias.*calls for' qwen3 attention_bias true
-refused_config 'k_norm.weight is not of the model|q_norm.weight is not' qwen3 \
+refused_config 'q_proj.bias.*requires' qwen3 attention_bias true
+refused_config 'k_norm.weight does not belong to the model|q_norm.weight is not' qwen3 \
     model_type '"llama"'
 refused_config 'rope_type is "yarn"' llama rope_scaling \
     '{"rope_type": "yarn", "factor": 4.0}'
@@ -323,9 +323,9 @@ refused_config 'n_head is "3"; it must be' gpt2 n_head '"3"'
 refused_config 'num_hidden_layers is null' llama num_hidden_layers null
 refused_config 'rms_norm_eps is -1' llama rms_norm_eps -1
 refused_config 'hidden.*not divisible by.*heads' llama num_attention_heads 7
-refused_config 'no tensor model.layers.2' llama num_hidden_layers 3
-refused_config 'layers.1.* is not of the model' llama num_hidden_layers 1
-refused_config 'embed_tokens.weight is \[130, 24\], by config.json it is \[71' \
+refused_config 'tensor model.layers.2.* is missing' llama num_hidden_layers 3
+refused_config 'layers.1.* does not belong to the model' llama num_hidden_layers 1
+refused_config 'embed_tokens.weight is \[130, 24\], by config.json it must be \[71' \
     llama vocab_size 71
 config llama tie_word_embeddings false
 echo '{"model_type": ' >"$dir/bad/config.json"
@@ -335,7 +335,7 @@ config llama tie_word_embeddings false
 rm "$dir/bad/model.safetensors"
 refused 1 'neither model.safetensors nor' --from "$dir/bad" --to "$dir/made"
 : >"$dir/bad/pytorch_model.bin"
-refused 1 'pickle of PyTorch' --from "$dir/bad" --to "$dir/made"
+refused 1 'PyTorch pickle' --from "$dir/bad" --to "$dir/made"
 : >"$dir/bad/model.safetensors"
 refused 1 'empty file' --from "$dir/bad" --to "$dir/made"
 head -c 3000 "$dir/llama-2-F16/model-00001-of-00002.safetensors" \
@@ -344,7 +344,7 @@ refused 1 'truncated|corrupt' --from "$dir/bad" --to "$dir/made"
 rm "$dir/bad/model.safetensors" "$dir/bad/pytorch_model.bin"
 echo '{"weight_map": {"lm_head.weight": "../x.safetensors"}}' \
     >"$dir/bad/model.safetensors.index.json"
-refused 1 'in no file of this directory' --from "$dir/bad" --to "$dir/made"
+refused 1 'no file of this directory has tensor' --from "$dir/bad" --to "$dir/made"
 echo '{"weight_map": {"lm_head.weight": "gone.safetensors"}}' \
     >"$dir/bad/model.safetensors.index.json"
 refused 1 'gone.safetensors: No such file' --from "$dir/bad" --to "$dir/made"
@@ -354,14 +354,14 @@ import sys
 data = open(sys.argv[1], "rb").read().replace(b'"BF16"', b'"U16" ', 1)
 open(sys.argv[1], "wb").write(data)
 END
-refused 1 'is U16; F32, BF16 and F16 are read' --from "$dir/bad" \
+refused 1 'has type U16; only F32, BF16 and F16' --from "$dir/bad" \
     --to "$dir/made"
 cp -r "$good.plait" "$dir/worse"
 printf x | dd of="$dir/worse/latest/rank-00000.safetensors" bs=1 seek=9000 \
     conv=notrunc 2>/dev/null
 refused 1 'corrupt: its checksum' --from "$dir/worse" --to "$dir/made"
 sed -i 's/^  layers: .*/  layers: 3/' "$dir/worse/latest/plait.yaml"
-refused 1 'parameters, the model of its plait.yaml|checksum' \
+refused 1 'parameters, but its plait.yaml|checksum' \
     --from "$dir/worse" --to "$dir/made"
 rm "$dir/worse/latest/plait.yaml"
 refused 1 'plait.yaml: No such file' --from "$dir/worse" --to "$dir/made"

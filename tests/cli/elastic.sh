@@ -159,7 +159,7 @@ stopped() {
     ok "$1: ends well" test $status = 0
     ok "the rank is named, as stopped" grep -Eq "plait-train: step [0-9]+ has \
 not ended for 12 s \(train.timeout\): .*rank $rank \(.* is stopped by a signal.*; \
-going on without who does not answer$" "$dir/out"
+going on without the ranks that do not answer$" "$dir/out"
     ok "and left out" grep -Eq "^plait-train: rank $rank \(.*, process $(cat \
         "$dir/pid.$rank"), which does not answer\) is gone in step" "$dir/out"
     ok "to the losses of a run that nobody hurt" close_by "$dir/one" "$dir/m"

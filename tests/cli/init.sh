@@ -36,7 +36,7 @@ check "a machine without GPUs" $?
 "$plait" init --model tiny >"$tmp/here" 2>"$tmp/err" &&
     grep -q '^    micro_batch: ' "$tmp/here" ||
     grep -q 'name the GPUs it is for' "$tmp/err" ||
-    grep -q 'name it with --gpu-type' "$tmp/err"
+    grep -q 'give it with --gpu-type' "$tmp/err"
 check "this machine" $?
 
 # refuse STATUS PATTERN OPTION...: whether it exits with STATUS and this one

@@ -135,45 +135,45 @@ damaged() {
 }
 
 convert=$(realpath "$convert")
-damaged 'no file of torch.save.s' cut
-damaged 'no file of torch.save.s' empty
-damaged 'no file of torch.save.s .a zip, since PyTorch 1.6.' legacy-torch
-damaged 'none of torch.save.s: it has no data.pkl' other-zip
-damaged 'none of torch.save.s: it has no data.pkl' no-pickle
+damaged 'not a file of torch.save.s' cut
+damaged 'not a file of torch.save.s' empty
+damaged 'not a file of torch.save.s .a zip since PyTorch 1.6.' legacy-torch
+damaged 'not one of torch.save.s: it has no data.pkl' other-zip
+damaged 'not one of torch.save.s: it has no data.pkl' no-pickle
 damaged 'an entry is compressed' compressed
-damaged 'list lies outside the file' long-list
-damaged 'list lies outside the file' list-place
+damaged 'directory of the zip lies outside the file' long-list
+damaged 'directory of the zip lies outside the file' list-place
 damaged 'an entry lies outside the file' far-entry
 damaged 'corrupt pickle: ends too early at byte 0' empty-pickle
 damaged 'corrupt pickle: ' cut-pickle
 damaged 'corrupt pickle: ends too early' long-text
-damaged 'its pickle is no dict' text
-damaged 'its pickle is no dict' list
-damaged 'its pickle is no dict|no .model. in it' system
+damaged 'its pickle is not a dict' text
+damaged 'its pickle is not a dict' list
+damaged 'its pickle is not a dict|it has no .model.' system
 damaged 'an opcode that torch.save does not write' protocol-0
 damaged 'no mark' no-mark
 damaged 'nothing on the stack' no-stack
 damaged 'a number of the memo' memo
 damaged 'what is not in the memo' recall
 damaged 'num_layers is missing' itself
-damaged 'no "args" in it' no-args
-damaged 'no "model" in it' no-model
-damaged 'a legacy model' legacy
-damaged 'no tensor decoder.layers.2' layers
-damaged 'decoder.layers.1.* is not of the model' fewer-layers
+damaged 'it has no "args"' no-args
+damaged 'it has no "model"' no-model
+damaged 'legacy models are not supported' legacy
+damaged 'tensor decoder.layers.2.* is missing' layers
+damaged 'decoder.layers.1.* does not belong to the model' fewer-layers
 damaged 'num_layers must be a whole number' no-layers
 damaged 'num_layers must be a whole number' odd-layers
 damaged 'num_layers is missing' lost-layers
 damaged 'mp_rank_01.*No such file|not divisible by tensor_model' ranks
 damaged 'vocab_size is above padded_vocab_size' vocab
-damaged 'word_embeddings.weight is .256, 24., by its args it is .256, 25.' hidden
+damaged 'word_embeddings.weight is .256, 24., by its args it must be .256, 25.' hidden
 damaged 'swiglu must be true with rope' relu
 damaged 'normalization must be RMSNorm' norm
 damaged 'position_embedding_type must be' position
-damaged 'window_size is one that is not read' window
-damaged 'is none of fp32, bf16 or fp16' int8
-damaged 'has too few data in this file' huge
-damaged 'does not lie row by row' strides
+damaged 'window_size is not supported' window
+damaged 'is not fp32, bf16 or fp16' int8
+damaged 'has too little data in this file' huge
+damaged 'is not contiguous' strides
 damaged 'has no shape' three
 damaged 'has no data in this file' gone-data
 rm -rf "$dir/bad" && mkdir -p "$dir/bad/iter_0000001"
@@ -181,15 +181,15 @@ echo 1 >"$dir/bad/latest_checkpointed_iteration.txt"
 refused 1 'no mp_rank_00/model_optim_rng.pt is in it' --from "$dir/bad" \
     --to "$dir/made"
 : >"$dir/bad/iter_0000001/.metadata"
-refused 1 'distributed checkpoint is not read: .* --ckpt-format torch' \
+refused 1 'distributed checkpoint is not supported; .* --ckpt-format torch' \
     --from "$dir/bad" --to "$dir/made"
 echo soon >"$dir/bad/latest_checkpointed_iteration.txt"
 refused 1 'neither "release" nor the number' --from "$dir/bad" --to "$dir/made"
 refused 1 "is a checkpoint of Megatron-LM's already" --from "$at.mega" \
     --to "$dir/made" --format megatron
-refused 1 'make a checkpoint of it first' --from "$at.mega" \
+refused 1 'convert it to a checkpoint first' --from "$at.mega" \
     --to "$dir/made" --format hf
-refused 1 'make a checkpoint of it first' --from "$at" \
+refused 1 'convert it to a checkpoint first' --from "$at" \
     --to "$dir/made" --format megatron
 refused 1 'are for --format megatron' --from "$at.plait" --to "$dir/made" \
     --tp 2
@@ -197,9 +197,9 @@ refused 1 'tp 2 does not divide model.kv_heads 3' --from "$at.plait" \
     --to "$dir/made" --format megatron --tp 2
 refused 1 'pp 3 does not divide model.layers 2' --from "$at.plait" \
     --to "$dir/made" --format megatron --pp 3
-refused 2 "tp is a whole number of 1 to 512, not '0'" --tp 0
-refused 2 "pp is a whole number of 1 to 512, not 'x'" --pp x
-refused 2 "transformer-impl is transformer_engine or local, not 'apex'" \
+refused 2 "tp must be a whole number from 1 to 512, not '0'" --tp 0
+refused 2 "pp must be a whole number from 1 to 512, not 'x'" --pp x
+refused 2 "transformer-impl must be transformer_engine or local, not 'apex'" \
     --transformer-impl apex
 model llama3 F32
 refused 1 'has no model.attention_bias all' --from "$at.plait" \

@@ -249,5 +249,5 @@ sed 's/^num_layers_per.*/num_layers_per_virtual_pipeline_stage: 3/' \
 refused 'three.yaml: 32 layers in 4 stages are not divisible by num_layers_per_virtual_pipeline_stage 3' \
     --model three.yaml
 : >empty.yaml
-refused 'empty.yaml: there is no model in it' --model empty.yaml
+refused 'empty.yaml: it contains no model' --model empty.yaml
 echo "1..$n"

@@ -46,12 +46,12 @@ for other in model.rope_theta=20000 model.norm_eps=1e-6 train.seed=8 \
     optim.weight_decay=0.2 train.global_batch=32; do
     cp "$dir/first.bin" "$dir/tokens.bin"
     run "${more[@]}" --set $other
-    ok "refused: $other" says "another run: ${other%=*} is .* there,"
+    ok "refused: $other" says "other settings: ${other%=*} was .* there"
     ok "in order" test $status = 1
 done
 run "${more[@]}" --set model.norm_eps=1e-6 --set train.seed=8
 ok "all keys that differ are named" \
-    says "resume-anyway model.norm_eps,train.seed goes on"
+    says "resume-anyway model.norm_eps,train.seed to resume"
 run "${more[@]}" --set model.norm_eps=1e-6 --set train.seed=8 \
     --resume-anyway train.seed,model.norm_eps
 ok "and let pass where they are named" test $status = 0
@@ -109,7 +109,7 @@ done
 run "${save[@]}" --set train.steps=9
 ok "no checkpoint is of use: the run ends" test $status = 1
 ok "and says which" test "$(grep -c 'skipped: its first' "$dir/out")" = 3
-ok "and what to do" grep -q "no checkpoint of use is left before step 2" \
+ok "and what to do" grep -q "no usable checkpoint is left before step 2" \
     "$dir/out"
 rm -rf "$ck"
 run "${save[@]}" --set train.steps=9 --set optim.lr=1e30 --set lr.warmup=0 \
@@ -149,7 +149,7 @@ start --set checkpoint.dir="$ck"
 truncate -s 1500 "$dir/tokens.bin"
 ok "a data file that is cut ends the run" ended
 ok "in order" test "$status" = 1
-ok "naming file and offset" says "tokens.bin: cut while it was read: it ends"
+ok "naming file and offset" says "tokens.bin: truncated while it was read: it ends"
 ok "with a checkpoint" test -e "$(echo "$ck"/step-*/manifest.json)"
 cp "$dir/first.bin" "$dir/tokens.bin"
 start --set checkpoint.dir="$ck"
@@ -163,7 +163,7 @@ start --set checkpoint.dir="$ck" --set data.val="$dir/val.bin" \
     --set train.eval_every=5 --set train.eval_steps=1
 truncate -s 1030 "$dir/val.bin"
 ok "likewise what it is evaluated with" ended
-ok "with one line" says "val.bin: cut while it was read"
+ok "with one line" says "val.bin: truncated while it was read"
 ok "and a checkpoint" test -e "$(echo "$ck"/step-*/manifest.json)"
 
 # For a while the directory is a file.

@@ -295,9 +295,9 @@ refused 2 'plan: --over prints a table, or CSV with --csv, and no JSON' \
 refused 2 'plan: --over=gpus: must be KEY=VALUE,VALUE,... as in gpus=8,64 or model.seq_len=4096,8192' \
     plan --auto --model model.yaml --over gpus
 refused 2 'plan: --auto needs --model' plan --auto
-refused 2 'plan: --auto ranks layouts and places none: give the sizes of one with --svg' \
+refused 2 'plan: --auto compares layouts and places none; give the sizes of one with --svg' \
     plan --auto --model model.yaml --gpus 8 --svg auto.svg
-refused 2 'no framework "horovod"; there are plait, megatron, torchtitan and llm-foundry' \
+refused 2 'unknown framework "horovod"; must be one of plait, megatron, torchtitan and llm-foundry' \
     estimate --model model.yaml --framework horovod
 refused 2 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 would fit' \
     plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8
@@ -366,7 +366,7 @@ refused 1 'bad.yaml:1: gpu_types: the type is written h100' \
     estimate --model model.yaml --site bad.yaml
 echo 'gpu_types: {mine: {like: h1000}}' >bad.yaml
 "$plait" estimate --model model.yaml --site bad.yaml 2>err
-[ $? = 1 ] && grep -q '^plait: bad.yaml:1: like is .*h100' err
+[ $? = 1 ] && grep -q '^plait: bad.yaml:1: like must be .*h100' err
 check 'what a type is like must be there' $?
 cat >mine.yaml <<END
 gpu_types:
@@ -398,7 +398,7 @@ refused 2 'plan: --submit asks for numbers of nodes and prints a table or JSON: 
     plan --auto --submit --model model.yaml --gpus 8 --nodes n1
 refused 2 'plan: what follows -- goes to sbatch, with --submit' \
     plan --auto --model model.yaml --gpus 8 -- -p gpu
-refused 2 "--set train.steps=x: steps is a whole number from 1 to 1000000000000, not 'x'" \
+refused 2 "--set train.steps=x: steps must be a whole number from 1 to 1000000000000, not 'x'" \
     plan --auto --model model.yaml --gpus 8 --set train.steps=x
 cat >moe.yaml <<END
 model: {family: llama, layers: 16, hidden: 2048, heads: 16, kv_heads: 4,

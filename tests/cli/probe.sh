@@ -137,7 +137,7 @@ fi
 check 'a file of one node is one, too' $?
 
 refused 1 'one process has no links to measure' "$plait" probe --device cpu
-refused 2 "--device is auto, cuda or cpu, not 'gpu'" "$plait" probe \
+refused 2 "--device must be auto, cuda or cpu, not 'gpu'" "$plait" probe \
     --device gpu
 refused 2 '--max-bytes=1x: must be a whole number from 4096 to 4294967296' \
     "$plait" probe --max-bytes 1x

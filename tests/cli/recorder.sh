@@ -28,7 +28,7 @@ rc=$?
 check "a damaged dump: $(cat out)" $rc
 python3 -c 'import pickle; pickle.dump([1], open("odd.0", "wb"))'
 "$stuck" --recorder odd. >out 2>&1
-[ $? = 1 ] && grep -q 'odd.0 is no dump of torch' out
+[ $? = 1 ] && grep -q 'odd.0 is not a dump of torch' out
 rc=$?
 check "another pickle: $(cat out)" $rc
 "$stuck" --recorder none. >out 2>&1
@@ -38,12 +38,12 @@ check "no dump: $(cat out)" $rc
 # Dumps lie in /tmp, where others can plant files of the same name.
 ln -s "$tmp/loader.1" link.1
 "$stuck" --recorder link. >out 2>&1
-[ $? = 1 ] && grep -q 'link.1 cannot be read, or is no dump' out
+[ $? = 1 ] && grep -q 'link.1 cannot be read, or is not a dump' out
 rc=$?
 check "a link is no dump: $(cat out)" $rc
 mkfifo pipe.1
 timeout 60 "$stuck" --recorder pipe. >out 2>&1
-[ $? = 1 ] && grep -q 'pipe.1 cannot be read, or is no dump' out
+[ $? = 1 ] && grep -q 'pipe.1 cannot be read, or is not a dump' out
 rc=$?
 check "a pipe is not waited for: $(cat out)" $rc
 if [ "$(id -u)" = 0 ]; then

@@ -74,14 +74,14 @@ refuse() {
 
 refuse "a set that is missing" 'none.bin: No such file' \
     "data.train={$dir/t-0.bin: 1, $dir/none.bin: 1}"
-refuse "a weight of 0" "weight of '[^']*t-1.bin' is a number from" \
+refuse "a weight of 0" "weight of '[^']*t-1.bin' must be a number from" \
     "data.train={$dir/t-0.bin: 1, $dir/t-1.bin: 0}"
-refuse "a negative weight" "weight of '[^']*t-1.bin' is a number from" \
+refuse "a negative weight" "weight of '[^']*t-1.bin' must be a number from" \
     "data.train={$dir/t-0.bin: 1, $dir/t-1.bin: -1}"
 refuse "a set for validation that is missing" 'none.bin: No such file' \
     "data.val={news: $dir/none.bin}"
 refuse "documents that nobody knows the end of" \
-    'data.mask_documents: .*data.end_token must be' data.mask_documents=true
+    'data.mask_documents: .*set data.end_token to' data.mask_documents=true
 for i in $(seq 20); do
     echo "once upon a time there was a text, and it was long enough"
 done >"$dir/a.txt"

@@ -87,15 +87,15 @@ ok "with the loss of training" equal "$(value loss "$dir/json")" \
 ok "without prompts there is no mark" test "$(od -An -tu4 -j8 -N4 \
     "$dir/say/train.bin" | tr -d ' ')" = 1
 
-refused 2 'no place' "$dir/text" --prompt-field ask --format llmc
-refused 2 'no place' "$dir/text" --prompt-field ask --format megatron
+refused 2 'prompt-field needs --format plait' "$dir/text" --prompt-field ask --format llmc
+refused 2 'prompt-field needs --format plait' "$dir/text" --prompt-field ask --format megatron
 refused 2 'name of a *field' "$dir/text" --prompt-field ""
-refused 1 "line 1: has no field 'completion'; --field " "$dir/text" \
+refused 1 "line 1: has no field 'completion'; use --field " "$dir/text" \
     --prompt-field ask
-refused 1 "line 1: has no field 'prompt'; --prompt-field " "$dir/text" \
+refused 1 "line 1: has no field 'prompt'; use --prompt-field " "$dir/text" \
     --prompt-field prompt --field say
 echo '{"prompt": ["a"], "completion": "b"}' >"$dir/list"
-refused 1 "field 'prompt' is no string" "$dir/list" --prompt-field prompt
+refused 1 "field 'prompt' is not a string" "$dir/list" --prompt-field prompt
 echo "2 + 2 = 4" >"$dir/plain"
-refused 1 "line 1: no JSON" "$dir/plain" --prompt-field prompt
+refused 1 "line 1: not JSON" "$dir/plain" --prompt-field prompt
 echo "1..$n"

@@ -303,7 +303,7 @@ printf '[1]\n' >"$dir/list"
 printf '\0\377\n' >"$dir/binary"
 for program in "$watch" "$report --out $dir/made"; do
     refused 1 'nowhere: No such file' $program "$dir/nowhere"
-    refused 1 'empty: no metrics in it' $program "$dir/empty"
+    refused 1 'empty: it contains no metrics' $program "$dir/empty"
     refused 1 'text:3: not JSON' $program "$dir/text"
     refused 1 'nostep:2: no object with an integer "step"' $program \
         "$dir/nostep"
@@ -312,12 +312,12 @@ for program in "$watch" "$report --out $dir/made"; do
     refused 1 'binary:1: not JSON' $program "$dir/binary"
     refused 2 'unknown option --bogus' $program --bogus
 done
-refused 1 'job 123: Slurm cannot be asked .scontrol: No such file' \
+refused 1 'job 123: cannot ask Slurm .scontrol: No such file' \
     env PATH="$dir/empty" "$watch" 123
 refused 1 '12ab: No such file' "$watch" 12ab
 refused 1 'No such file' "$watch" ''
 refused 2 'unknown option -x' "$watch" -x
-refused 1 'nothing: no step in it yet' "$report" --out "$dir/made" \
+refused 1 'nothing: it contains no step yet' "$report" --out "$dir/made" \
     "$dir/nothing"
 refused 1 'none/page: No such file' "$report" --out "$dir/none/page" \
     "$dir/live.jsonl"
@@ -325,7 +325,7 @@ refused 1 'empty: Is a directory' "$report" --out "$dir/empty" \
     "$dir/live.jsonl"
 cp "$dir/ended.jsonl" "$dir/kept"
 for out in "$dir/ended.jsonl" "$dir/ended.jsonl.starts" "$dir/bin/scontrol"; do
-    refused 1 'out .*: there already, and no page' "$report" --out "$out" \
+    refused 1 'out .*: it exists and is not an HTML page' "$report" --out "$out" \
         "$dir/ended.jsonl"
 done
 cmp "$dir/ended.jsonl" "$dir/kept"

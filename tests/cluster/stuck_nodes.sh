@@ -71,5 +71,5 @@ fi
 scancel "$id"
 until_true eval '[ -z "$(squeue -h)" ]'
 check "a job that has ended is none" like "$("$stuck" "$id" 2>&1)" \
-    "no rank of it was found"
+    "found no rank of it"
 done_testing

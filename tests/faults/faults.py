@@ -282,7 +282,7 @@ def cut_data(case, layout, step, rng):
     shutil.copy(case.args.work + "/tokens.bin", case.tokens)
     if status == 0:
         return run
-    if "cut while it was read" not in run.text():
+    if "truncated while it was read" not in run.text():
         raise Failed("does not name the file: " + run.text()[-300:])
 
 

@@ -16,7 +16,7 @@ LIB = os.path.join(HERE, "..", "lib")
 HANGS = 240  # seconds after which a run hangs in any case
 LOOK = 30  # after which it is asked whether it goes on
 MARK = f"PLAIT_JOBS_RUN={os.getpid()}."  # in the environment of all runs
-ALONE = "no rank of it was found"  # says plait stuck of a launcher
+ALONE = "found no rank of it"  # says plait stuck of a launcher
 FAULT = 15  # and so after a fault: by then it has ended, or goes on
 
 

@@ -66,10 +66,10 @@ sve256=max,sve-default-vector-length=32
 kernels cortex-a72 neon
 kernels $sve256 sve
 run cortex-a72 sve ""
-grep -q 'PLAIT_CPU_ISA=sve: this processor has no more than neon' "$tmp/out"
+grep -q 'PLAIT_CPU_ISA=sve: this processor has supports at most neon' "$tmp/out"
 check "sve is refused where there is none" $?
 run max,sve-default-vector-length=16 sve ""
-grep -q 'no more than neon' "$tmp/out"
+grep -q 'supports at most neon' "$tmp/out"
 check "sve is refused where its vectors are NEON's" $?
 run $sve256 avx2 ""
 grep -q 'PLAIT_CPU_ISA=avx2: this processor has no more than sve' "$tmp/out"

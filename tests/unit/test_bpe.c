@@ -187,7 +187,7 @@ static void refused(void)
     static const struct {
         const char *json, *says;
     } cases[] = {
-        {"{", "no JSON: line 1"},
+        {"{", "not JSON: line 1"},
         {"[]", "no model.vocab"},
         {"{\"model\":{\"type\":\"Unigram\"}}", "'Unigram', not BPE"},
         {"{\"model\":{" VOCAB "}}", "no model.merges"},
@@ -200,19 +200,19 @@ static void refused(void)
         {"{\"model\":{" VOCAB ",\"merges\":[\"a b\",[\"b\",\"a\"]]}}",
          "merge 1 of its model: 'ba' is not in the vocabulary"},
         {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}",
-         "token 'a' is no number from 0"},
+         "token 'a' is not a number from 0"},
         {"{\"model\":{\"vocab\":{\"a\":99999999},\"merges\":[]}}",
-         "token 'a' is no number from 0"},
+         "token 'a' is not a number from 0"},
         {"{\"model\":{" VOCAB ",\"merges\":[]}}", "has ''"},
         {"{\"model\":{" VOCAB ",\"merges\":[]},\"pre_tokenizer\":{\"type\":"
          "\"Whitespace\"}}",
          "has 'Whitespace'"},
         {"{\"model\":{" VOCAB ",\"merges\":[]},\"pre_tokenizer\":{\"type\":"
          "\"Split\",\"pattern\":{\"Regex\":\"x+\"},\"behavior\":\"Isolated\"}}",
-         "Llama 3's and Qwen's: x+"},
+         "Llama 3's or Qwen's: x+"},
         {"{\"normalizer\":{\"type\":\"NFKC\"},\"model\":{" VOCAB
          ",\"merges\":[]}," BYTES "}",
-         "normalizer is 'NFKC'"},
+         "normalizer 'NFKC'"},
         {"{\"model\":{" VOCAB ",\"merges\":[]}," BYTES
          ",\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"lstrip\":true}]}",
          "'x' has lstrip set"},

@@ -317,7 +317,7 @@ static void replicas(void)
     one_parts(2, 1, 4, 0, 5, true, "after step 4 rank 5 (");
     one_parts(2, 1, 3, 0, 0, true, "after step 4 rank 0 (");
     one_parts(4, 1, 2, 1, 2, false, "after step 4 rank 2 (");
-    one_parts(2, 2, 2, 0, 6, true, "the 2 ranks that hold what rank");
+    one_parts(2, 2, 2, 0, 6, true, "the 2 ranks that hold the same as rank");
 }
 
 int main(void)

@@ -201,7 +201,7 @@ static void llmc(void)
     wide[0] = 0;
     write_file("zero.bin", wide, sizeof(wide));
     ds = create("zero.bin", PLAIT_DATA_LLMC, &err);
-    ok(!ds && strstr(err.text, "no llm.c token file"), "%s", err.text);
+    ok(!ds && strstr(err.text, "not a token file of llm.c's"), "%s", err.text);
 }
 
 /* Writes an index of `n` sequences of 4 tokens; returns its size. */
@@ -264,7 +264,8 @@ static void megatron(void)
     index[17] = 6;
     write_file("m.idx", index, size);
     ds = create("m.bin", PLAIT_DATA_MEGATRON, &err);
-    ok(!ds && strstr(err.text, "type code 6 is no token type"), "%s", err.text);
+    ok(!ds && strstr(err.text, "type code 6 is not a token type"), "%s",
+       err.text);
     index[17] = 8;
     index[34 + 40 + 8] = 1;
     write_file("m.idx", index, size);
@@ -433,7 +434,7 @@ static void loader(void)
     ok(plait_loader_next(whole, 1, &err) == -1, "and again");
     plait_loader_destroy(whole);
     ok(!create_loader(ds, 41, 41, &all, 1, &err) &&
-           strstr(err.text, "41 tokens are too few for one sequence of 41"),
+           strstr(err.text, "41 tokens are too few for a sequence of 41"),
        "%s", err.text);
     plait_dataset_destroy(ds);
 }

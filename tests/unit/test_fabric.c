@@ -249,7 +249,7 @@ static void test_ibnetdiscover(void)
     refuse("vendid=0x2c9\nSwitch 36 \"S-1\"\n[1] x\n",
            "F:3: expected a port such as [1] \"H-0002c903000e0a72\"[1]");
     refuse("vendid=0x2c9\nSwitch 36 \"S-1\"\n",
-           "F: no switch with a host on it");
+           "F: it contains no switch with a host");
 }
 
 static struct plait_fabric *corpus(const char *dir, const char *name)
@@ -348,11 +348,11 @@ static void test_names(void)
     char node[] = "SwitchName=s Nodes=a\033M\n", many[] = "a[1-2],b\033";
     int n = 0;
 
-    refuse(node, "F:1: Nodes: a?M: no name has such characters");
+    refuse(node, "F:1: Nodes: a?M: a name cannot have such characters");
     refuse("SwitchName=s\xe2\x80\xae Nodes=a\n",
-           "s?: no name has such characters");
+           "s?: a name cannot have such characters");
     ok(!plait_hostlist_create(many, &n, &err) &&
-           strcmp(err.text, "b?: no name has such characters") == 0,
+           strcmp(err.text, "b?: a name cannot have such characters") == 0,
        "a list of hosts: %s", err.text);
 }
 

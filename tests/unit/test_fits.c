@@ -344,8 +344,8 @@ static void check_images(void)
     CASE(CONFIG, "model.input has 2 numbers; it is [channels, height, width]",
          IMAGE(PLAIT_MLP), c.model.input.n = 2);
     CASE(CONFIG,
-         "model.classes 1: model.loss must be squared; one class alone is no "
-         "choice",
+         "model.classes 1: model.loss must be squared; a single class "
+         "leaves nothing to choose",
          IMAGE(PLAIT_MLP), c.model.classes = 1);
     CASE(CONFIG, NULL, IMAGE(PLAIT_MLP), c.model.classes = 1,
          c.model.loss = PLAIT_LOSS_SQUARED);

@@ -168,7 +168,7 @@ static void wrong_idx(void)
     IDX("wrap-images-idx3-ubyte", "", 0, 1 << 16, 1 << 24, 1 << 24);
     refused("wrap-images-idx3-ubyte", PLAIT_DATA_AUTO, "truncated");
     IDX("flat-images-idx3-ubyte", "", 0, 0, 0, 3);
-    refused("flat-images-idx3-ubyte", PLAIT_DATA_AUTO, "images of side 0");
+    refused("flat-images-idx3-ubyte", PLAIT_DATA_AUTO, "a side of 0 pixels");
     IDX("none-images-idx3-ubyte", "", 0, 0, 2, 3);
     IDX("none-labels-idx1-ubyte", "", 0, 0);
     refused("none-images-idx3-ubyte", PLAIT_DATA_AUTO, "there are no images");
@@ -176,15 +176,16 @@ static void wrong_idx(void)
     refused("empty-images-idx3-ubyte", PLAIT_DATA_IDX,
             "empty-images-idx3-ubyte");
     write_file("short-images-idx3-ubyte", "\0\0\10\3\0\0\0\1\0\0", 10);
-    refused("short-images-idx3-ubyte", PLAIT_DATA_AUTO, "no IDX file");
+    refused("short-images-idx3-ubyte", PLAIT_DATA_AUTO, "not an IDX file");
     write_file("type-images-idx3-ubyte",
                "\0\0\15\3\0\0\0\1\0\0\0\1\0\0\0\1abcd", 20);
     refused("type-images-idx3-ubyte", PLAIT_DATA_IDX,
             "it begins with 00 00 0d 03");
     write_file("magic-images-idx3-ubyte", "PLAITTOKwhatever", 16);
-    refused("magic-images-idx3-ubyte", PLAIT_DATA_IDX, "no IDX file of bytes");
+    refused("magic-images-idx3-ubyte", PLAIT_DATA_IDX,
+            "not an IDX file of bytes");
     IDX("two-images-idx3-ubyte", "abcd", 4, 2, 2);
-    refused("two-images-idx3-ubyte", PLAIT_DATA_IDX, "2-dimensional");
+    refused("two-images-idx3-ubyte", PLAIT_DATA_IDX, "it has 2 dimensions");
 }
 
 static void wrong_labels(void)
@@ -192,7 +193,7 @@ static void wrong_labels(void)
     refused("a-labels-idx1-ubyte", PLAIT_DATA_AUTO,
             "name the file of the images");
     IDX("noname-idx3-ubyte", "a", 1, 1, 1, 1);
-    refused("noname-idx3-ubyte", PLAIT_DATA_AUTO, "has \"images\" in it");
+    refused("noname-idx3-ubyte", PLAIT_DATA_AUTO, "contain \"images\"");
     IDX("n-images-idx3-ubyte", "ab", 2, 2, 1, 1);
     refused("n-images-idx3-ubyte", PLAIT_DATA_AUTO,
             "n-labels-idx1-ubyte: No such file");
@@ -218,7 +219,7 @@ static void wrong_cifar(void)
     refused("cut.bin", PLAIT_DATA_CIFAR10, "cut.bin");
     write_file("cut.bin", bytes, 3074);
     refused("cut.bin", PLAIT_DATA_CIFAR10,
-            "3074 bytes are no whole number of CIFAR images of 3073");
+            "3074 bytes are not a whole number of CIFAR images of 3073");
     write_file("cut.bin", bytes, 3073);
     refused("cut.bin", PLAIT_DATA_CIFAR100, "cut.bin");
     write_file("empty.bin", bytes, 0);

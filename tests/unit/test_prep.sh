@@ -46,7 +46,7 @@ cmp -s "$tmp/before" "$tmp/d/e/train.bin"
 ok $? "a failed run leaves the shards alone"
 : >"$tmp/empty"
 refused 1 "empty: an empty file" "$tmp/empty" --out "$tmp/x"
-refused 1 "is in the folder" "$tmp" --out "$tmp/x"
+refused 1 "is inside of the input folder" "$tmp" --out "$tmp/x"
 refused 1 "cannot make the directory: Not a directory" "$tmp/text" \
     --out "$tmp/text/x"
 refused 1 "cannot make the directory: File exists\|Not a directory" \

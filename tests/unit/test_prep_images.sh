@@ -129,14 +129,14 @@ refused 1 "empty.csv: no image in it" --images empty.csv
 echo "label,pixels" >header.csv
 refused 1 "header.csv: no image in it" --images header.csv
 { cat first.csv; echo 1,2,3,4; } >short.csv
-refused 1 "short.csv: line 12: 4 numbers in a row; 5 are wanted" \
+refused 1 "short.csv: line 12: 4 numbers in a row; the rows before have 5" \
     --images short.csv
 { cat first.csv; echo 1,2,3,4,5,; } >comma.csv
-refused 1 "comma.csv: line 12: '' is no number" --images comma.csv
+refused 1 "comma.csv: line 12: '' is not a number" --images comma.csv
 { cat first.csv; echo 1,2,black,4,5; } >word.csv
-refused 1 "word.csv: line 12: 'black' is no number" --images word.csv
+refused 1 "word.csv: line 12: 'black' is not a number" --images word.csv
 { cat first.csv; echo 1,2,nan,4,5; } >nan.csv
-refused 1 "nan.csv: line 12: 'nan' is no number" --images nan.csv
+refused 1 "nan.csv: line 12: 'nan' is not a number" --images nan.csv
 { cat first.csv; echo 256,2,3,4,5; } >label.csv
 refused 1 "image 10 has the label 256; labels are whole numbers from 0 to 255" \
     --images label.csv
@@ -145,12 +145,12 @@ refused 1 "image 0 has the label -1" --images wrong.csv
 echo 0.5,2,3,4,5 >wrong.csv
 refused 1 "image 0 has the label 0.5" --images wrong.csv
 mkfifo pipe.csv
-refused 1 "pipe.csv: no regular file" --images pipe.csv
+refused 1 "pipe.csv: not a regular file" --images pipe.csv
 { cat first.csv; echo 1,2,3,4,300; } >bright.csv
 refused 1 "a pixel of 300 in image 10; pixels are 0 to 255" --images bright.csv
 echo 1,2,-3,4,5 >wrong.csv
 refused 1 "a pixel of -3" --images wrong.csv
-refused 1 "rows of 5 numbers are no square" --images first.csv --labels none
+refused 1 "rows of 5 numbers are not square" --images first.csv --labels none
 refused 1 "rows of 4 numbers; --shape 1,2,3 makes 6" --images first.csv \
     --shape 1,2,3
 refused 1 "line 1: binary, not CSV" --images csv/train-images-idx3-ubyte
@@ -168,15 +168,15 @@ refused 1 "lie.npy: truncated" --images lie.npy --labels none
 head -c 40 two.npy >head.npy
 refused 1 "head.npy: truncated" --images head.npy --labels none
 echo "no array" >magic.npy
-refused 1 "magic.npy: no NPY file" --images magic.npy --labels none
+refused 1 "magic.npy: not an NPY file" --images magic.npy --labels none
 printf 'abcdefgh' | order=True npy fortran.npy '|u1' '2, 2, 2'
-refused 1 "fortran.npy: in Fortran's order" --images fortran.npy --labels none
+refused 1 "fortran.npy: it is in Fortran order" --images fortran.npy --labels none
 printf 'abcdefgh' | npy big.npy '>u2' '1, 2, 2'
-refused 1 "big.npy: numbers of the type >u2" --images big.npy --labels none
+refused 1 "big.npy: the type >u2 is not supported" --images big.npy --labels none
 printf 'abcd' | npy flat.npy '|u1' '2, 2'
 refused 1 "flat.npy: an array of 2 dimensions" --images flat.npy --labels none
 printf 'abcdefghi' | npy both.npy '|u1' '1, 3, 1, 3'
-refused 1 "both.npy: images of 3 x 1 x 3: --channels" --images both.npy \
+refused 1 "both.npy: images of 3 x 1 x 3: give --channels" --images both.npy \
     --labels none
 printf '\1\2\3' | npy three-y.npy '|u1' '3,'
 refused 1 "three-y.npy: 3 labels in 1 dimensions for the 2 images" \
@@ -188,7 +188,7 @@ refused 2 "'middle' must be first, last, none or" --images first.csv \
     --labels middle
 refused 2 "'1' must be from 0 on and below 1" --images first.csv --val 1
 refused 2 "'3x2' must be C,H,W" --images first.csv --shape 3x2
-refused 2 "'-1' must be a number from 0 on" --images first.csv --seed -1
+refused 2 "'-1' must be a number of at least 0" --images first.csv --seed -1
 cp csv/train-images-idx3-ubyte before
 "$prep" --images label.csv --out csv >out 2>err
 [ $? -eq 1 ] && cmp -s before csv/train-images-idx3-ubyte &&

@@ -159,12 +159,12 @@ check "without its texts it fails, and keeps what is done" $?
 mv "$tmp/away" "$tmp/long"
 (trap '' XFSZ && ulimit -f 4 &&
     "$prep" "$tmp/long" --out "$tmp/o/killed" -t "$bpe" >/dev/null 2>"$tmp/err")
-[ $? = 1 ] && grep -q 'File too large; what is done is kept' "$tmp/err" &&
+[ $? = 1 ] && grep -q 'File too large; finished work is kept' "$tmp/err" &&
     [ -s "$tmp/o/killed/prep.state" ] && [ -s "$tmp/o/killed/train.bin.tmp" ]
 check "as it does where it cannot write more" $?
 exec 9<>"$tmp/o/killed/val.bin.tmp" && flock 9
 "$prep" "$tmp/long" --out "$tmp/o/killed" -t "$bpe" >/dev/null 2>"$tmp/err"
-[ $? = 1 ] && grep -q 'val.bin.tmp: another plait-prep writes it' "$tmp/err" &&
+[ $? = 1 ] && grep -q 'val.bin.tmp: another plait-prep is writing it' "$tmp/err" &&
     [ -s "$tmp/o/killed/prep.state" ] && [ -s "$tmp/o/killed/train.bin.tmp" ]
 check "... and where a second one finds the other file taken" $?
 exec 9>&-
@@ -203,32 +203,32 @@ wrong a.parquet 'PAR1 and so on'
 wrong b.bin 'PAR1 and so on'
 wrong c.zip 'PK\003\004 and so on'
 wrong d.bz2 'BZh91AY&SY'
-refused 1 "Parquet is not read" "$tmp/a.parquet"
-refused 1 "Parquet is not read" "$tmp/b.bin"
-refused 1 "a zip archive is not read" "$tmp/c.zip"
-refused 1 "bzip2 is not read" "$tmp/d.bz2"
+refused 1 "Parquet is not supported" "$tmp/a.parquet"
+refused 1 "Parquet is not supported" "$tmp/b.bin"
+refused 1 "a zip archive is not supported" "$tmp/c.zip"
+refused 1 "bzip2 is not supported" "$tmp/d.bz2"
 for pack in gzip zstd xz; do
     [ -s "$tmp/cut-$pack" ] || continue
-    refused 1 "cut short: its $pack does not end" "$tmp/cut-$pack"
+    refused 1 "truncated: its $pack data have no end" "$tmp/cut-$pack"
     { head -c 5000 "$tmp/cut-$pack"; head -c 90000 /dev/zero; } >"$tmp/bad-$pack"
-    refused 1 "damaged\|cut short" "$tmp/bad-$pack"
+    refused 1 "damaged\|truncated" "$tmp/bad-$pack"
 done
 wrong e.jsonl '{"text": "a"}\n{"text": '
-refused 1 "e.jsonl: line 2: no JSON" "$tmp/e.jsonl"
+refused 1 "e.jsonl: line 2: not JSON" "$tmp/e.jsonl"
 wrong f.jsonl '{"text": "a"}\n\n["text"]\n'
-refused 1 "f.jsonl: line 3: an object is expected" "$tmp/f.jsonl"
+refused 1 "f.jsonl: line 3: expected an object" "$tmp/f.jsonl"
 wrong g.jsonl '{"body": "a"}\n'
-refused 1 "line 1: has no field 'text'; --field" "$tmp/g.jsonl"
+refused 1 "line 1: has no field 'text'; use --field" "$tmp/g.jsonl"
 wrong h.jsonl '{"text": 1}\n'
-refused 1 "line 1: field 'text' is no string" "$tmp/h.jsonl"
+refused 1 "line 1: field 'text' is not a string" "$tmp/h.jsonl"
 wrong i.jsonl '{"text": ""}\n'
 refused 1 "no text to train on" "$tmp/i.jsonl"
-refused 1 "line 1: no JSON" "$tmp/text" --field text
+refused 1 "line 1: not JSON" "$tmp/text" --field text
 mkdir "$tmp/none"
-refused 1 "a folder without a text" "$tmp/none"
+refused 1 "the folder contains no text" "$tmp/none"
 refused 1 "not a regular file" /dev/null
 refused 1 "No such file" "$tmp/text" -t "bpe:$tmp/nothing.json"
-refused 1 "no JSON: line 1" "$tmp/text" -t "bpe:$tmp/g.txt$(: >"$tmp/g.txt")"
+refused 1 "not JSON: line 1" "$tmp/text" -t "bpe:$tmp/g.txt$(: >"$tmp/g.txt")"
 refused 1 "has no model.vocab\|no JSON" "$tmp/text" -t "bpe:$tmp/g.jsonl"
 refused 2 "'hf' must be plait, llmc or megatron" "$tmp/text" --format hf
 refused 2 "need the name of a field" "$tmp/text" --field ""
@@ -236,7 +236,7 @@ refused 2 "must be byte, spm:FILE or" "$tmp/text" -t gpt2
 mkdir -p "$tmp/o/hf"
 echo '{}' >"$tmp/o/hf/tokenizer.json"
 "$prep" "$tmp/text" --out "$tmp/o/hf" -t "$bpe" >/dev/null 2>"$tmp/err"
-[ $? = 1 ] && grep -q "it is another tokenizer than" "$tmp/err" &&
+[ $? = 1 ] && grep -q "this tokenizer differs from" "$tmp/err" &&
     [ "$(ls "$tmp/o/hf")" = tokenizer.json ]
 check "a tokenizer of somebody else is not overwritten" $?
 echo "1..$n"

@@ -129,7 +129,8 @@ static int expand(struct expansion *x, size_t used, const char *p,
     x->name[used] = '\0';
     if (!plait_text_is_clean(x->name)) {
         errno = EINVAL;
-        return plait_errorf(x->err, "%s: no name has such characters", x->name);
+        return plait_errorf(x->err, "%s: a name cannot have such characters",
+                            x->name);
     }
     return x->add(x->arg, x->name);
 }

@@ -59,8 +59,9 @@ int plait_yaml_refuse(const struct plait_yaml *yaml, const yaml_node_t *node,
     if (field->type != PLAIT_YAML_UINT64 && field->min < field->max)
         snprintf(range, sizeof(range), " from %.15g to %.15g", field->min,
                  field->max);
-    return plait_yaml_errorf(yaml, node, err, "%s is %s%s, not %s", field->name,
-                             kind, range, describe(node, buf, sizeof(buf)));
+    return plait_yaml_errorf(yaml, node, err, "%s must be %s%s, not %s",
+                             field->name, kind, range,
+                             describe(node, buf, sizeof(buf)));
 }
 
 bool plait_yaml_takes_auto(const struct plait_yaml_field *field)
@@ -285,11 +286,11 @@ static int read_part(struct plait_yaml *yaml, yaml_node_t *key,
 
     if (!text || !*text || is_null(key) ||
         strlen(text) != key->data.scalar.length)
-        return plait_yaml_errorf(yaml, key, err, "a key of %s is %s",
+        return plait_yaml_errorf(yaml, key, err, "a key of %s must be %s",
                                  field->name, weights ? "a path" : "a name");
     if (!weights && !is_name(text))
         return plait_yaml_errorf(yaml, key, err,
-                                 "%s: the name '%.60s' is not one to 40 "
+                                 "%s: the name '%.60s' must be one to 40 "
                                  "letters, digits, '_', '-' and '.'",
                                  field->name, text);
     snprintf(what, sizeof(what), "%s of '%.60s'",
@@ -376,7 +377,7 @@ static int read_list(struct plait_yaml *yaml, yaml_node_t *node,
     if (node->type != YAML_SEQUENCE_NODE ||
         plait_yaml_count(node) > (int)field->max)
         return plait_yaml_errorf(yaml, node, err,
-                                 "%s is a list of at most %d entries",
+                                 "%s must be a list of at most %d entries",
                                  field->name, (int)field->max);
     for (int i = 0; i < plait_yaml_count(node); i++) {
         list->n = i + 1; /* from now on the caller frees its texts */
@@ -475,13 +476,15 @@ int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
         return 0;
     if (mapping->type != YAML_MAPPING_NODE)
         return plait_yaml_errorf(
-            yaml, mapping, err, "%s is a mapping of keys to values, not %s",
+            yaml, mapping, err,
+            "%s must be a mapping of keys to values, not %s",
             *what ? what : "the document", describe(mapping, buf, sizeof(buf)));
     for (i = 0; i < plait_yaml_count(mapping); i++) {
         value = plait_yaml_pair(yaml, mapping, i, &key);
         text = plait_yaml_text(key);
         if (!text)
-            return plait_yaml_errorf(yaml, key, err, "a key is a plain word");
+            return plait_yaml_errorf(yaml, key, err,
+                                     "a key must be a plain word");
         for (f = 0; f < nfields && strcmp(text, fields[f].name) != 0; f++)
             ;
         if (f == nfields)

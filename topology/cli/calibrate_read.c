@@ -201,8 +201,8 @@ static int read_metrics(struct calibrate_runs *runs, const char *path,
 
     if (!start)
         return plait_errorf(err,
-                            "%.200s.starts: not there, or no start of a run "
-                            "of plait-train's in it",
+                            "%.200s.starts: missing, or without the start of "
+                            "a run of plait-train's",
                             path);
     if (run)
         rc = set_run(runs, run, path, start, err);

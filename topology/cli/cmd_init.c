@@ -189,8 +189,8 @@ static int find_gpus(struct job *job, struct plait_error *err)
         job->gpus = ngpus ? ngpus : 1;
     plait_node_destroy(node);
     if (!name)
-        return plait_errorf(err, "what type the GPUs are is not known here: "
-                                 "name it with --gpu-type");
+        return plait_errorf(err, "the type of the GPUs is not known here; "
+                                 "give it with --gpu-type");
     if (plait_cmd_gpu_type(job->site_file, name, &job->gpu, err) < 0)
         return -1;
     job->here &= ngpus == 0;

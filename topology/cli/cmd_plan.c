@@ -192,8 +192,8 @@ static int parse_arguments(struct plan_job *job, int argc, char **argv)
     if (job->find_layout && !o->model_file)
         return plait_cmd_misused("plan: --auto needs --model");
     if (job->find_layout && (job->svg_file || job->host_file))
-        return plait_cmd_misused("plan: --auto ranks layouts and places none: "
-                                 "give the sizes of one with %s",
+        return plait_cmd_misused("plan: --auto compares layouts and places "
+                                 "none; give the sizes of one with %s",
                                  job->svg_file ? "--svg" : "--hostfile");
     if (job->submit || o->rest)
         return check_submit(job);

@@ -54,7 +54,8 @@ static int add_name(struct plait_names *names, const char *name,
 
     if (!plait_text_is_clean(name)) {
         errno = EINVAL;
-        return plait_errorf(err, "%.200s: no name has such characters", name);
+        return plait_errorf(err, "%.200s: a name cannot have such characters",
+                            name);
     }
     index = plait_names_add(names, name);
     return index < 0 ? plait_errorf(err, "out of memory") : index;

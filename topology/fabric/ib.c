@@ -126,7 +126,7 @@ static int read_line(struct reader *r, const char *p, const char *end)
         return 0;
     }
     if (!memchr(p, '=', (size_t)(end - p)))
-        return refuse_line(r, "this is no line of ibnetdiscover");
+        return refuse_line(r, "this is not a line of ibnetdiscover");
     return 0;
 }
 
@@ -212,7 +212,8 @@ static int build(struct reader *r)
     if (r->down.count == 0) {
         free(hosts);
         errno = EINVAL;
-        return plait_errorf(r->err, "%s: no switch with a host on it", r->file);
+        return plait_errorf(r->err, "%s: it contains no switch with a host",
+                            r->file);
     }
     for (int i = 0; i < r->down.count; i++)
         hosts[r->down.link[i].from]++;

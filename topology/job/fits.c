@@ -388,11 +388,11 @@ int plait_fits_config(const struct plait_job_config *config,
         return plait_errorf(err, "train.deterministic: sync.learners auto "
                                  "chooses by the clock; give a number");
     if (config->checkpoint.fallback && !config->checkpoint.dir)
-        return plait_errorf(err, "checkpoint.fallback: there is no "
-                                 "checkpoint.dir that it could stand in for");
+        return plait_errorf(err, "checkpoint.fallback needs checkpoint.dir, "
+                                 "in whose place it is used");
     if (config->checkpoint.memory && !config->checkpoint.dir)
-        return plait_errorf(err, "checkpoint.memory: there is no "
-                                 "checkpoint.dir for what no copy is left of");
+        return plait_errorf(err, "checkpoint.memory needs checkpoint.dir, for "
+                                 "state of which no copy is left");
     if (t->loss_scale > 0 && t->precision != PLAIT_FP16)
         return plait_errorf(err,
                             "train.loss_scale %g: train.precision must be "

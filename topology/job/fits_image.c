@@ -23,7 +23,8 @@ static int check_model(const struct plait_model_config *m,
         return plait_errorf(err, "model.experts: an image model has none");
     if (m->classes == 1 && m->loss != PLAIT_LOSS_SQUARED)
         return plait_errorf(err, "model.classes 1: model.loss must be "
-                                 "squared; one class alone is no choice");
+                                 "squared; a single class leaves nothing to "
+                                 "choose");
     if (m->loss == PLAIT_LOSS_SQUARED && m->label_smoothing > 0)
         return plait_errorf(err,
                             "model.label_smoothing %g: model.loss must be "
@@ -72,7 +73,7 @@ int plait_fits_image(const struct plait_job_config *c, struct plait_error *err)
                             c->data.train.n > 1 ? c->data.train.n
                                                 : c->data.val.n);
     if (c->data.mask_documents)
-        return plait_errorf(err, "data.mask_documents: images are no "
+        return plait_errorf(err, "data.mask_documents: images are not "
                                  "documents");
     if (c->train.precision != PLAIT_FP32 && c->train.precision != PLAIT_TF32)
         return plait_errorf(err, "train.precision: an image model computes in "

@@ -113,7 +113,7 @@ int plait_pairs_read(const char *path, char *text, size_t size,
     if (!plait_yaml_root(yaml)) {
         plait_yaml_destroy(yaml);
         errno = EINVAL;
-        return plait_errorf(err, "%s: there is no model in it", path);
+        return plait_errorf(err, "%s: it contains no model", path);
     }
     read_mapping(yaml, p);
     plait_yaml_destroy(yaml);

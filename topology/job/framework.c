@@ -116,7 +116,7 @@ int plait_framework_find(const char *name, enum plait_framework *framework,
         }
     errno = EINVAL;
     return plait_errorf(err,
-                        "no framework \"%.40s\"; there are plait, megatron, "
-                        "torchtitan and llm-foundry",
+                        "unknown framework \"%.40s\"; must be one of plait, "
+                        "megatron, torchtitan and llm-foundry",
                         name);
 }

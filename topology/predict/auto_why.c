@@ -36,7 +36,7 @@ void plait_choice_explain(struct plait_choice *c,
         if (parts[i].more > parts[most].more)
             most = i;
     if (e->step_s <= b->step_s * (1 + 1e-9))
-        snprintf(c->reason, sizeof(c->reason), "as fast, but less plain");
+        snprintf(c->reason, sizeof(c->reason), "as fast, but more complex");
     else
         snprintf(c->reason, sizeof(c->reason),
                  "%.1f %% slower, %.3g s more for %s",

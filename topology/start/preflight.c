@@ -246,7 +246,7 @@ static int list_contacts(struct flight *f, struct plait_meeting *meeting,
     }
     if (read_contacts(f, f->answer + list) == 0)
         return 0;
-    say(f, "a task does not say where it takes messages");
+    say(f, "a task gave no address for messages");
     return -1;
 }
 
@@ -259,7 +259,7 @@ static int gather_reports(struct flight *f, struct plait_meeting *meeting)
         if (!text || plait_preflight_read_report(text, f->world,
                                                  f->contacts[i].node_rank,
                                                  &f->reports[i]) < 0) {
-            say(f, "a task says what no task can");
+            say(f, "a task sent a report that cannot be true");
             return -1;
         }
     }

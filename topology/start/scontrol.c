@@ -207,7 +207,7 @@ static int parse_start(const char *text, int64_t *start,
             strstr(line, ": fatal: ") == line + 6 || strstr(line, failed))
             why = line; /* the last one: earlier ones only lead to it */
     if (!why)
-        return plait_errorf(err, "sbatch --test-only says no start");
+        return plait_errorf(err, "sbatch --test-only names no start");
     if (strncmp(why, name, sizeof(name) - 1) == 0)
         why += sizeof(name) - 1;
     if (strncmp(why, "error: ", 7) == 0 || strncmp(why, "fatal: ", 7) == 0)

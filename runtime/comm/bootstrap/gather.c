@@ -284,10 +284,10 @@ int plait_rendezvous_gather(const struct plait_rendezvous *m, int listener,
     saved = h->out ? ESTALE : errno;
     rc = h->out ? -1 : rc;
     if (rc < 0 && saved == ETIMEDOUT)
-        plait_errorf(err, "%s: %d of %d ranks did not come within %g s",
+        plait_errorf(err, "%s: %d of %d ranks did not connect within %g s",
                      m->name, count_missing(h), m->size, m->timeout_s);
     else if (h->out)
-        plait_errorf(err, "%s: it goes on without this rank", m->name);
+        plait_errorf(err, "%s: the job goes on without this rank", m->name);
     else if (rc < 0)
         plait_errorf(err, "%s: accept: %s", m->name, strerror(saved));
     host_destroy(h);

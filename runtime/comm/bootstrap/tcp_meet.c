@@ -152,7 +152,9 @@ static int gather_world(struct plait_tcp_lines *l,
     plait_files_allow((size_t)m->size);
     listener = plait_rendezvous_listen_for(m, &port);
     if (listener < 0)
-        plait_errorf(err, "world: MASTER_PORT %d and the %d after it: %s",
+        plait_errorf(err,
+                     "world: cannot listen at MASTER_PORT %d or one of "
+                     "the %d ports after it: %s",
                      first, PLAIT_RENDEZVOUS_PORTS - 1, strerror(errno));
     else
         rc = plait_rendezvous_gather(m, listener, fds, err);
@@ -199,7 +201,8 @@ static int join_world(struct plait_tcp_lines *l,
     int port = 0, listener = -1, rc = 0;
 
     if (l->tree.ways > 0 && (listener = plait_rendezvous_listen(&port)) < 0)
-        return plait_errorf(err, "world: a port: %s", strerror(errno));
+        return plait_errorf(err, "world: cannot listen at a port: %s",
+                            strerror(errno));
     l->up = plait_rendezvous_join(m, launch->master_addr, launch->master_port,
                                   PLAIT_RENDEZVOUS_PORTS, err);
     if (l->up < 0)

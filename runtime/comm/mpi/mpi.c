@@ -387,7 +387,9 @@ static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
     int rc;
 
     if (t->n > INT_MAX)
-        return plait_comm_fail(comm, "%s: %s of %zu elements: MPI takes %d",
+        return plait_comm_fail(comm,
+                               "%s: %s of %zu elements: MPI takes at "
+                               "most %d",
                                comm->name, what, t->n, INT_MAX);
     if (!r->stage && make_in_place(comm, t, r) < 0)
         return plait_comm_fail(comm, "%s: %s: out of memory", comm->name, what);

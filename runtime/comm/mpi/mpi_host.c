@@ -111,7 +111,9 @@ static int too_large(struct plait_comm *comm, size_t n)
 {
     if (n <= INT_MAX)
         return 0;
-    return plait_comm_fail(comm, "%s: %zu host values at once: MPI takes %d",
+    return plait_comm_fail(comm,
+                           "%s: %zu host values at once: MPI takes at "
+                           "most %d",
                            comm->name, n, INT_MAX);
 }
 

@@ -446,7 +446,7 @@ bool plait_wire_greet(struct plait_links *l, struct plait_wire *w)
     else if (rc < 0)
         plait_wire_close(l, w);
     if (rc < 0 && !guest && saved == EACCES)
-        plait_links_lose(l, w->peer, "somebody else answers at its port");
+        plait_links_lose(l, w->peer, "another process answers at its port");
     return rc != 0;
 }
 

@@ -388,7 +388,7 @@ static int check_place(const struct tcp_comm *c,
         place->size <= c->base.size && plait_tcp_contact_is_sound(p))
         return 0;
     errno = EPROTO;
-    return plait_errorf(err, "%s: rank 0 gives no place in the group",
+    return plait_errorf(err, "%s: rank 0 gave this rank no place in the group",
                         c->base.name);
 }
 

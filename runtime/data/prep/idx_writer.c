@@ -31,7 +31,7 @@ static int open_file(struct plait_idx_writer *w, struct plait_error *err)
     int fd = plait_files_lock(w->temporary, true);
 
     if (fd < 0 && errno == EWOULDBLOCK) {
-        plait_errorf(err, "%s: another plait-prep writes it", w->temporary);
+        plait_errorf(err, "%s: another plait-prep is writing it", w->temporary);
         free(w->temporary);
         w->temporary = NULL; /* the other process owns it */
         errno = EWOULDBLOCK;

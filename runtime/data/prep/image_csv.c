@@ -32,7 +32,7 @@ static int wrong_line(const struct csv *c, struct plait_error *err)
 {
     errno = EINVAL;
     return plait_errorf(err,
-                        "%s: line %lld: longer than %d MiB, so this is no "
+                        "%s: line %lld: longer than %d MiB, so this is not a "
                         "CSV file of images",
                         c->source.path, (long long)c->line, LONGEST_LINE >> 20);
 }
@@ -163,7 +163,7 @@ static int no_number(const struct csv *c, char *wrong, struct plait_error *err)
         if (!isprint((unsigned char)wrong[i]))
             wrong[i] = '?';
     errno = EINVAL;
-    return plait_errorf(err, "%s: line %lld: '%.*s' is no number",
+    return plait_errorf(err, "%s: line %lld: '%.*s' is not a number",
                         c->source.path, (long long)c->line, (int)n, wrong);
 }
 
@@ -206,8 +206,7 @@ static int next_image(struct plait_image_source *s, struct plait_error *err)
     if (width < 1 || (c->index > 0 && width != s->width))
         return plait_errorf(
             err,
-            "%s: line %lld: %lld numbers in a row; %lld are "
-            "wanted, as in the rows before",
+            "%s: line %lld: %lld numbers in a row; the rows before have %lld",
             s->path, (long long)c->line, (long long)n,
             (long long)(n - width + (c->index > 0 ? s->width : 1)));
     s->width = width;

@@ -70,8 +70,8 @@ static int parse_type(struct array *a, const char *p, struct plait_error *err)
         !(size == 1 || size == 2 || size == 4 || size == 8) ||
         (kind == 'f' && size < 4) || (kind == 'b' && size > 1))
         return plait_errorf(err,
-                            "%s: numbers of the type %c%c%d; integers and "
-                            "little-endian <f4 and <f8 are read",
+                            "%s: the type %c%c%d is not supported; use "
+                            "integers, <f4 or <f8",
                             a->path, order, kind, size);
     a->kind = kind;
     a->size = size;
@@ -91,7 +91,7 @@ static int parse_shape(struct array *a, const char *p, struct plait_error *err)
         if (end == p || n < 0 || n > INT32_MAX || a->ndims == 4)
             return plait_errorf(err,
                                 "%s: a shape of more than 4 dimensions, or "
-                                "with a side that is no number below 2^31",
+                                "with a side that is not a number below 2^31",
                                 a->path);
         a->dim[a->ndims] = n;
         p = end + strspn(end, ", ");
@@ -110,7 +110,7 @@ static int parse_header(struct array *a, const char *text,
     errno = EINVAL;
     if (!order || strncmp(order, "False", 5) != 0)
         return plait_errorf(err,
-                            "%s: in Fortran's order; save it by "
+                            "%s: it is in Fortran order; save it with "
                             "numpy.save(F, numpy.ascontiguousarray(x))",
                             a->path);
     return 0;
@@ -149,7 +149,7 @@ static int read_header(struct array *a, struct plait_error *err)
     errno = EINVAL;
     if (fread(head, 1, 10, a->file) != 10 || memcmp(head, "\x93NUMPY", 6) != 0)
         return plait_errorf(err,
-                            "%s: no NPY file: it does not begin with "
+                            "%s: not an NPY file: it does not begin with "
                             "\\x93NUMPY",
                             a->path);
     length = head[8] | (size_t)head[9] << 8;
@@ -160,8 +160,8 @@ static int read_header(struct array *a, struct plait_error *err)
     if (length > LONGEST_HEADER || !(text = calloc(1, length + 1)) ||
         fread(text, 1, length, a->file) != length) {
         plait_errorf(err,
-                     "%s: truncated, or a header of %zu bytes that is "
-                     "none of images",
+                     "%s: truncated, or its header of %zu bytes does not "
+                     "describe images",
                      a->path, length);
         goto out;
     }
@@ -302,8 +302,8 @@ static int set_shape(struct npy *n, struct plait_error *err)
         s->dim[i] = a->dim[i + 1];
         if (s->dim[i] < 1 || s->dim[i] > 65536 ||
             s->dim[i] > LARGEST_IMAGE / s->width)
-            return plait_errorf(err, "%s: images of side %lld", s->path,
-                                (long long)s->dim[i]);
+            return plait_errorf(err, "%s: an image has a side of %lld pixels",
+                                s->path, (long long)s->dim[i]);
         s->width *= s->dim[i];
     }
     s->bytes = a->kind == 'u' && a->size == 1;

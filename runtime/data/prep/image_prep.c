@@ -68,9 +68,9 @@ static int shape_rows(struct run *r, struct plait_error *err)
     if ((int64_t)side * side == width)
         return 0;
     return plait_errorf(err,
-                        "%s: rows of %lld numbers are no square images of one "
-                        "channel: --shape C,H,W says what they are (and "
-                        "--labels first or last that one is a label)",
+                        "%s: rows of %lld numbers are not square images of "
+                        "one channel; give --shape C,H,W (and --labels first "
+                        "or last if one of the numbers is a label)",
                         r->source->path, (long long)width);
 }
 
@@ -89,8 +89,8 @@ static int shape_array(struct run *r, struct plait_error *err)
     errno = EINVAL;
     if (r->prep->shape[0])
         return plait_errorf(err,
-                            "%s: --shape is for CSV files; this one says "
-                            "its own",
+                            "%s: --shape is for CSV files; this file has its "
+                            "shape in it",
                             r->source->path);
     if (r->source->ndims == 2) {
         shape[0] = 1;
@@ -100,8 +100,9 @@ static int shape_array(struct run *r, struct plait_error *err)
     }
     if (r->prep->channels == PLAIT_CHANNELS_GUESSED && first == last)
         return plait_errorf(err,
-                            "%s: images of %lld x %lld x %lld: --channels "
-                            "first or last says which side the channels are",
+                            "%s: images of %lld x %lld x %lld: give "
+                            "--channels first or last to say which side "
+                            "counts the channels",
                             r->source->path, (long long)dim[0],
                             (long long)dim[1], (long long)dim[2]);
     r->last = r->prep->channels == PLAIT_CHANNELS_GUESSED
@@ -156,7 +157,7 @@ static int choose_white(struct run *r, struct plait_error *err)
                             r->source->path, (double)r->least);
     return plait_errorf(err,
                         "%s: a pixel of %g in image %lld; pixels are 0 to %g "
-                        "(--white says what the largest one is)",
+                        "(--white sets the largest)",
                         r->source->path, (double)r->most, (long long)r->largest,
                         (double)r->white);
 }
@@ -259,7 +260,7 @@ static int write_images(struct run *r, struct plait_error *err)
 
         if ((size_t)s->width != width) {
             errno = ESTALE;
-            return plait_errorf(err, "%s: it has changed while it was read",
+            return plait_errorf(err, "%s: it changed while it was read",
                                 s->path);
         }
         make_bytes(r);

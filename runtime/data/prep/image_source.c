@@ -21,7 +21,10 @@ static int is_npy(const char *path, struct plait_error *err)
 
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         errno = EINVAL;
-        return plait_errorf(err, "%s: no regular file; it is read twice", path);
+        return plait_errorf(err,
+                            "%s: not a regular file; it must be read "
+                            "twice",
+                            path);
     }
     file = fopen(path, "re");
     if (!file)
@@ -52,10 +55,10 @@ plait_image_source_create(const char *path, enum plait_label_place labels,
             path, labels == PLAIT_LABEL_FILE ? label_file : NULL, err);
     errno = EINVAL;
     plait_errorf(err,
-                 npy ? "%s: an NPY file has no column of labels: --labels is "
-                       "the NPY file that they are in, or none"
-                     : "%s: the labels of a CSV file are in it: --labels is "
-                       "first, last or none",
+                 npy ? "%s: an NPY file has no column of labels: --labels "
+                       "must be the NPY file of the labels, or none"
+                     : "%s: the labels of a CSV file are in it: --labels must "
+                       "be first, last or none",
                  path);
     return NULL;
 }

@@ -113,7 +113,7 @@ static int flush_output(void)
 static int check_usage(const struct plait_prep *p)
 {
     if (!p->dir || !*p->dir)
-        return wrong_usage("--out DIR says where the tokens go");
+        return wrong_usage("--out DIR is missing: where to write the tokens");
     if (strcmp(p->tokenizer, "byte") != 0 &&
         strncmp(p->tokenizer, "spm:", 4) != 0 &&
         strncmp(p->tokenizer, "bpe:", 4) != 0) {
@@ -127,9 +127,9 @@ static int check_usage(const struct plait_prep *p)
         return wrong_usage("--field and --prompt-field need the name of a "
                            "field");
     if (p->prompt_field && p->format != PLAIT_DATA_PLAIT)
-        return wrong_usage("--format llmc and megatron have no place for what "
-                           "--prompt-field says: prompts bear no loss in "
-                           "plait's format alone");
+        return wrong_usage("--prompt-field needs --format plait: the formats "
+                           "llmc and megatron cannot keep prompts out of the "
+                           "loss");
     return p->ntexts > 0 ? 0 : wrong_usage("name at least one text");
 }
 
@@ -176,7 +176,7 @@ static int run_images(const struct plait_image_prep *p)
     struct plait_error err = {""};
 
     if (!p->dir || !*p->dir)
-        return wrong_usage("--out DIR says where the images go");
+        return wrong_usage("--out DIR is missing: where to write the images");
     if (plait_image_prep_run(p, &result, &err) < 0) {
         fprintf(stderr, "plait-prep: %s\n", err.text);
         return 1;
@@ -251,7 +251,7 @@ static int parse_seed(struct plait_image_prep *p, const char *text)
     p->seed = p->shuffled ? strtoull(text, &end, 10) : 0;
     if (!p->shuffled || (*text >= '0' && *text <= '9' && !*end && !errno))
         return 0;
-    return wrong_value("seed", text, "a number from 0 on, or none");
+    return wrong_value("seed", text, "a number of at least 0, or none");
 }
 
 /* Parse the value of an option of --images. */

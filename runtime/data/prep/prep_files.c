@@ -199,8 +199,9 @@ static int copy_file(const char *dir, const char *name, const char *from,
         errno = EEXIST;
         rc = old.size > 0 && !ours
                  ? plait_errorf(err,
-                                "%s: it is another tokenizer than %s, and no "
-                                "plait-prep put it there: take another --out",
+                                "%s: this tokenizer differs from %s and was "
+                                "not written by plait-prep; choose another "
+                                "--out",
                                 to, from)
                  : replace_file(dir, name, new.data, new.size, err);
     }

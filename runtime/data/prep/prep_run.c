@@ -92,8 +92,8 @@ static int check_apart(const struct run *r, struct plait_error *err)
             (out[strlen(in)] == '/' || !out[strlen(in)])) {
             errno = EINVAL;
             rc = plait_errorf(err,
-                              "--out %s is in the folder %s, which is read: "
-                              "its tokens would be taken for texts",
+                              "--out %s is inside of the input folder %s: its "
+                              "tokens would be read as texts",
                               r->prep->dir, r->prep->texts[i]);
             rmdir(out); /* in case it was just made */
         }
@@ -296,7 +296,7 @@ static void settle_failure(struct run *r, struct plait_error *err)
     }
     for (int i = 0; i < PLAIT_TEXT_SETS; i++)
         plait_token_writer_keep(r->writer[i]);
-    plait_errorf(err, "%.400s; what is done is kept for the next run",
+    plait_errorf(err, "%.400s; finished work is kept for the next run",
                  why.text);
 }
 

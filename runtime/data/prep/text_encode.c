@@ -65,16 +65,16 @@ static int find_field(const json_t *line, const char *field, const char *option,
     *text = json_object_get(line, field);
     if (!json_is_object(line))
         return plait_errorf(err,
-                            "an object is expected, with the text in its "
-                            "field '%s'",
+                            "expected an object with the text in its field "
+                            "'%s'",
                             field);
     if (!*text)
         return plait_errorf(err,
-                            "has no field '%s'; --%s names the one with the "
-                            "%s",
+                            "has no field '%s'; use --%s to name the one with "
+                            "the %s",
                             field, option, *option == 'p' ? "prompt" : "text");
     if (!json_is_string(*text))
-        return plait_errorf(err, "field '%s' is no string", field);
+        return plait_errorf(err, "field '%s' is not a string", field);
     return 0;
 }
 
@@ -136,7 +136,7 @@ static int encode_line(const struct plait_text_encoder *e,
 
     errno = EINVAL;
     if (!root)
-        return plait_errorf(err, "no JSON: %.120s", wrong.text);
+        return plait_errorf(err, "not JSON: %.120s", wrong.text);
     rc = encode_object(e, encoder, root, out, err);
     json_decref(root);
     return rc;

@@ -49,8 +49,8 @@ static int add_file(struct plait_text_list *list, const char *path,
     if (ends_with(path, strlen(path), ".parquet")) {
         errno = ENOTSUP;
         return plait_errorf(err,
-                            "%s: Parquet is not read: write its column of "
-                            "texts as JSON lines (with DuckDB, or pyarrow) "
+                            "%s: Parquet is not supported: write its column "
+                            "of texts as JSON lines (with DuckDB, or pyarrow) "
                             "and name the column by --field",
                             path);
     }
@@ -93,8 +93,8 @@ static int add_folder(struct plait_text_list *list, const char *path,
 
     errno = ELOOP;
     if (depth > MOST_DEPTH)
-        return plait_errorf(err, "%s: more than %d folders in each other", path,
-                            MOST_DEPTH);
+        return plait_errorf(err, "%s: folders are nested more than %d deep",
+                            path, MOST_DEPTH);
     n = scandir(path, &entry, no_dots, by_bytes);
     if (n < 0)
         return plait_errorf(err, "%s: %s", path, strerror(errno));
@@ -139,6 +139,6 @@ int plait_text_list_add(struct plait_text_list *list, const char *path,
         return -1;
     errno = EINVAL;
     if (list->count == before)
-        return plait_errorf(err, "%s: a folder without a text", path);
+        return plait_errorf(err, "%s: the folder contains no text", path);
     return 0;
 }

@@ -75,7 +75,7 @@ static int open_output(struct output *o, const char *stem, const char *ending,
     }
     fd = plait_files_lock(o->temporary, size < 0);
     if (fd < 0 && errno == EWOULDBLOCK) {
-        plait_errorf(err, "%s: another plait-prep writes it", o->temporary);
+        plait_errorf(err, "%s: another plait-prep is writing it", o->temporary);
         free(o->temporary);
         o->temporary = NULL; /* the other process owns it */
         errno = EWOULDBLOCK;

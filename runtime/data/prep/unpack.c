@@ -156,10 +156,11 @@ static const struct kind kinds[] = {
 static const struct {
     const char *magic, *says;
 } refused[] = {
-    {"PAR1", "Parquet is not read: write its column of texts as JSON lines "
-             "(with DuckDB, or pyarrow) and name the column by --field"},
-    {"PK\x03\x04", "a zip archive is not read: unpack it"},
-    {"BZh", "bzip2 is not read: unpack it, or pack it with zstd, xz or gzip"},
+    {"PAR1", "Parquet is not supported: write its column of texts as JSON "
+             "lines (with DuckDB, or pyarrow) and name the column by --field"},
+    {"PK\x03\x04", "a zip archive is not supported: unpack it"},
+    {"BZh",
+     "bzip2 is not supported: unpack it, or pack it with zstd, xz or gzip"},
 };
 
 /* -- any ------------------------------------------------------------------ */
@@ -269,12 +270,12 @@ int64_t plait_unpack_read(struct plait_unpack *u, char *to, size_t size,
         n = u->kind->step(u, to + done, size - done);
         errno = EINVAL;
         if (n == 0 && u->used == before && u->used == u->filled && u->ended)
-            return plait_errorf(err, "%s: cut short: its %s does not end",
+            return plait_errorf(err, "%s: truncated: its %s data have no end",
                                 u->path, u->kind->name);
         if (n < 0 || (n == 0 && u->used == before && u->used < u->filled))
             return plait_errorf(err,
-                                "%s: damaged: it begins as %s and does not go "
-                                "on so",
+                                "%s: damaged: it begins as %s data, and what "
+                                "follows is not valid",
                                 u->path, u->kind->name);
         done += (size_t)n;
     }

@@ -44,7 +44,7 @@ int plait_tokenizer_has_added(const struct plait_tokenizer *t, const char *path,
 
     errno = EINVAL;
     if (!root)
-        return plait_errorf(err, "%s: no JSON: line %d: %.120s", path,
+        return plait_errorf(err, "%s: not JSON: line %d: %.120s", path,
                             wrong.line, wrong.text);
     json_array_foreach(json_object_get(root, "added_tokens"), i, added)
     {
@@ -55,9 +55,8 @@ int plait_tokenizer_has_added(const struct plait_tokenizer *t, const char *path,
                           token))
             continue;
         rc = plait_errorf(err,
-                          "%s, which must take the place of %s, lacks its "
-                          "token '%.40s'; --tokenizer spm:FILE takes it all "
-                          "the same",
+                          "%s is read in place of %s and lacks its token "
+                          "'%.40s'; use --tokenizer spm:FILE to accept that",
                           t->path, path, token ? token : "");
         break;
     }

@@ -70,7 +70,8 @@ static int open_spec(struct plait_tokenizer *t, const char *spec,
     if (!open || !spec[4]) {
         errno = EINVAL;
         return plait_errorf(
-            err, "the tokenizer is byte, spm:FILE or bpe:FILE, not '%s'", spec);
+            err, "the tokenizer must be byte, spm:FILE or bpe:FILE, not '%s'",
+            spec);
     }
     t->path = strdup(spec + 4);
     if (!t->path)

@@ -46,8 +46,8 @@ static int read_normalizer(struct reader *r, const json_t *normalizer)
     }
     errno = ENOTSUP;
     return plait_errorf(r->err,
-                        "%s: its normalizer is '%.40s'; this program knows "
-                        "NFC and none%s",
+                        "%s: its normalizer '%.40s' is not supported, only "
+                        "NFC or none%s",
                         r->name, type_of(normalizer),
                         strcmp(type_of(normalizer), "Prepend") &&
                                 strcmp(type_of(normalizer), "Sequence")
@@ -74,7 +74,7 @@ static int read_split(struct reader *r, const json_t *part, struct cutters *c)
         !plait_pattern_find(regex, &r->t->pattern))
         return plait_errorf(r->err,
                             "%s: its pre_tokenizer splits by a pattern that "
-                            "is none of GPT-2's, Llama 3's and Qwen's: %.80s",
+                            "is not GPT-2's, Llama 3's or Qwen's: %.80s",
                             r->name, regex ? regex : "(no regular expression)");
     c->split = true;
     return 0;
@@ -125,9 +125,9 @@ static int read_cutter(struct reader *r, const json_t *part, struct cutters *c)
     }
     errno = ENOTSUP;
     return plait_errorf(r->err,
-                        "%s: its pre_tokenizer has '%.40s'; this program "
-                        "knows ByteLevel, Split and, first, Digits "
-                        "(individual)",
+                        "%s: its pre_tokenizer has '%.40s'; only ByteLevel, "
+                        "Split and, as the first, individual Digits are "
+                        "supported",
                         r->name, type);
 }
 
@@ -140,8 +140,8 @@ static int read_pretokenizer(struct reader *r, const json_t *part)
     errno = ENOTSUP;
     return c.bytes ? 0
                    : plait_errorf(r->err,
-                                  "%s: its pre_tokenizer lacks ByteLevel: only "
-                                  "byte-level BPE is read",
+                                  "%s: its pre_tokenizer lacks ByteLevel: "
+                                  "only byte-level BPE is supported",
                                   r->name);
 }
 
@@ -169,7 +169,7 @@ static int check_model(struct reader *r, const json_t *model)
         if (!is_unset(json_object_get(model, keys[i])))
             return plait_errorf(r->err,
                                 "%s: model.%s is set: only byte-level BPE "
-                                "without it is read%s",
+                                "without it is supported%s",
                                 r->name, keys[i],
                                 i == 3 ? "; is there a SentencePiece "
                                          "tokenizer.model for spm:FILE?"
@@ -186,8 +186,8 @@ static int32_t read_id(struct reader *r, const char *token, const json_t *value)
         return (int32_t)id;
     errno = EINVAL;
     return plait_errorf(r->err,
-                        "%s: the id of token '%.40s' is no number from 0 to "
-                        "%d",
+                        "%s: the id of token '%.40s' is not a number from 0 "
+                        "to %d",
                         r->name, token, MOST_TOKENS - 1);
 }
 
@@ -409,8 +409,8 @@ static int read_added(struct reader *r, const json_t *token)
         if (json_is_true(json_object_get(token, flags[i]))) {
             errno = ENOTSUP;
             return plait_errorf(r->err,
-                                "%s: added token '%.40s' has %s set, which "
-                                "this program does not know",
+                                "%s: added token '%.40s' has %s set, which is "
+                                "not supported",
                                 r->name, text, flags[i]);
         }
     if (normalized && r->t->composes &&
@@ -461,7 +461,7 @@ struct plait_bpe_tokenizer *plait_tokenizer_json_parse(const char *text,
     if (root)
         rc = read_root(&r, root);
     else
-        plait_errorf(err, "%s: no JSON: line %d: %.120s", name, wrong.line,
+        plait_errorf(err, "%s: not JSON: line %d: %.120s", name, wrong.line,
                      wrong.text);
     json_decref(root);
     if (rc == 0)

@@ -318,8 +318,8 @@ static void explain_cut(const struct plait_hang *h, int silent, double age,
     if (localtime_r(&since, &tm))
         strftime(at, sizeof(at), "%H:%M:%S", &tm);
     snprintf(text, size,
-             "node %s has heard nothing of %d of the %d other nodes since %s: "
-             "it is cut off",
+             "node %s has heard nothing from %d of the %d other nodes since "
+             "%s: it is cut off",
              plait_contacts_host(&h->contacts, h->rank), silent,
              h->contacts.nnodes - 1, at);
 }
@@ -332,7 +332,7 @@ void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
     double age;
     int silent;
 
-    snprintf(text, size, "nothing was noted of its ranks");
+    snprintf(text, size, "its ranks left no record");
     if (!ranks)
         return;
     for (int r = 0; r < h->world; r++)

@@ -128,7 +128,7 @@ static void leave_late(const struct plait_watchdog *dog, double now)
                      sizeof(where));
     snprintf(line, sizeof(line),
              "plait-train: rank %d (%s) hangs, and the others go on without "
-             "it; ended\n",
+             "it; it ends\n",
              plait_comm_rank(dog->world), where);
     say(line);
     _exit(1);
@@ -145,7 +145,8 @@ static void end_run(struct plait_watchdog *dog)
              "(train.timeout%s): %s; %s\n",
              dog->stage ? dog->stage : what, limit_now(dog),
              dog->seconds < 0 ? " auto" : "", why,
-             dog->spare ? "going on without who does not answer" : "ended");
+             dog->spare ? "going on without the ranks that do not answer"
+                        : "ended");
     say(line);
     if (!dog->spare)
         plait_hang_tell(dog->hang);
@@ -254,7 +255,7 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
     number = start_thread(dog);
     if (number == 0)
         return dog;
-    plait_errorf(err, "train.timeout: no thread to keep it: %s",
+    plait_errorf(err, "train.timeout: cannot start its thread: %s",
                  strerror(number));
     free(dog);
     errno = number;

@@ -33,7 +33,7 @@ with fine auto 0 'step'
 with none auto 0 'step'
 with none cuda 1 '--device cuda: no CUDA-capable device is detected'
 with broken auto 1 \
-	'a GPU is there and cannot be used: system not yet initialized'
+	'there is a GPU, but it cannot be used: system not yet initialized'
 with broken cpu 0 'step'
 with old auto 1 'needs compute capability 8.0'
 
@@ -141,6 +141,6 @@ if command -v mpirun >/dev/null &&
 	two "one without a GPU" 'rank 1 finds no GPU and others have one: no CUDA' \
 		auto $mpi
 	gpu1=broken
-	two "one with a broken GPU" 'a GPU is there and cannot be used' auto $mpi
+	two "one with a broken GPU" 'there is a GPU, but it cannot be used' auto $mpi
 fi
 echo "1..$n"
