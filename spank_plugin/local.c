@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the plugin does in srun: checks the flags against the job, plans the
+ * step and puts the plan into the environment that the tasks' nodes get. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Compares the site's policies with what slurmctld says of the job: partition,
+ * user, account, QOS, and the GPUs of its nodes. */
 #include "spank_plugin/policy_job.h"
 
 #include <errno.h>

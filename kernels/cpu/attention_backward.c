@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The backward pass of attention in fp32, compiled once for each class of
+ * processors: a work item is a tile of keys, to which the tiles of queries that
+ * see it add. How the tiles are cut stands in attention.h. */
 #include "kernels/cpu/attention_tiles.h"
 
 struct backward_tiles {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The forward pass of attention in bf16 by AVX512-BF16's dot products: two
+ * values of a row at a time, sums in fp32. */
 #include "kernels/cpu/bf16_attention_tiles.h"
 
 struct forward_tiles {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The backward pass of bf16_attention.c: the probabilities are made again from
+ * the rows' log-sum-exp, as in attention_backward.c. */
 #include "kernels/cpu/bf16_attention_tiles.h"
 
 struct backward_tiles {

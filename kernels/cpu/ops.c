@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of the CPU's operations: the reference's, replaced by those of the
+ * best class of instructions that this processor has. */
 #include "config.h"
 
 #include <pthread.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A queue of the CPU has no commands: operations run when they are called. It
+ * has the threads' working memory, which grows and is kept. */
 #include <stdlib.h>
 
 #include "kernels/cpu/conv.h"

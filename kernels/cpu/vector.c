@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What is compiled once for each class of processors enters the table here. */
 #include "kernels/cpu/cpu.h"
 
 void CPU_NAME(cpu_fill)(struct plait_ops *ops)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The loss and its gradient on the CPU, a row of logits at a time, so that a
+ * row is read from the cache the second time. */
 #include <math.h>
 #include <omp.h>
 

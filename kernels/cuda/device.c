@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A GPU as a plait_device: streams, memory, copies and events, and how an error
+ * of CUDA's becomes the queue's. */
 #include <errno.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Casts, sums and activation functions, written as their formulas. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Linear layers and their gradients as three loops, summed in double. */
 #include <string.h>
 
 #include "kernels/linear.h"

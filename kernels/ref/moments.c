@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The arithmetic of optimizers that keep means of whole matrices, as
+ * formulas. */
 #include <math.h>
 #include <stdlib.h>
 

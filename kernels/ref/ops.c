@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of the reference's operations, with which each other table is
+ * compared. */
 #include "kernels/ref/image.h"
 #include "kernels/ref/ref.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The step of each optimizer, element after element, as in its paper. */
 #include <math.h>
 
 #include "kernels/dynamic_map.h"

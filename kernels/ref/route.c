@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Routing of tokens to experts and back, one token after another. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"

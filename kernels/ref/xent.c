@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The loss and its gradient as formulas, also of logits that tp ranks share. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A new file, written block by block while what follows is made ready, with the
+ * checksum of what was written. */
 #include "runtime/checkpoint/file_out.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the config.json of a Hugging Face model: the type whose settings fit
+ * this model, and whatever else the model had that it was made from. */
 #include <config.h>
 
 #include <errno.h>

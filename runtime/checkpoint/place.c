@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Puts a checkpoint in its place: the manifest last, then `latest`, so that a
+ * crash leaves the checkpoint before it. */
 #include <config.h>
 
 #include <stdio.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Who asks for the same group, and on how many nodes they are: known before the
+ * group is made, so that its backend can be chosen by it. */
 #include "config.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the files of a conversion by several threads, each of which takes the
+ * next file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes a checkpoint of Megatron-LM: a pickle of torch.save's for each rank of
+ * the tp and pp that were asked for. */
 #include <config.h>
 
 #include <errno.h>

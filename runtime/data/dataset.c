@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A dataset is all files that a pattern names, in their order, as one sequence
+ * of samples. */
 #include <config.h>
 
 #include <errno.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The products and norms of a layer in the run's precision: fp8 casts before a
+ * product, gradients that are written by the first micro-batch and added to by
+ * others, and the time that each part of the model takes. */
 #include <math.h>
 
 #include "runtime/model/experts.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The learning rate of a step: warm-up, schedule and decay, and the factor by
+ * which gradients are clipped. */
 #include "config.h"
 
 #include "runtime/optim/optim.h"

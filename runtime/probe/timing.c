@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Times messages and all-reduces of doubling sizes between ranks: the medians
+ * of several rounds. */
 #include "runtime/probe/timing.h"
 
 #include <stdlib.h>

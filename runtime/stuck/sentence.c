@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Puts a verdict of judge.c into one sentence for people. */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the trainers of a job on this machine by their environment, and where
+ * each one is: the kernel's function, or Python's line by py-spy. */
 #define _GNU_SOURCE
 #include "config.h"
 

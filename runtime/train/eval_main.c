@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The program plait-eval: the loss of a checkpoint or a Hugging Face model on a
+ * file of tokens, in windows that may overlap. */
 #include "config.h"
 
 #include <inttypes.h>

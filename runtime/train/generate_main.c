@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The program plait-generate: texts that go on from prompts. */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The program plait-train: its command line, and which of its commands runs. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a run measures of itself between steps: communication, stages, nodes,
+ * and ranks that are slower than others with the same work. */
 #include "config.h"
 
 #include <inttypes.h>

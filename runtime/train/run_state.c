@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The state a run starts with (resumed, from --init or fresh) and to which it
+ * goes back when a step is not finite. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The sums of a step (loss, tokens, squares of gradients), read from the device
+ * at once or while the next step is queued. */
 #include "config.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What this device cannot do of what the configuration asks for. */
 #include "config.h"
 
 #include "runtime/train/run.h"

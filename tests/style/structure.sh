@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Folders have no cycles of dependencies, no function is over 60 lines, few files
-# are over 500, tests can be executed, and make files where
-# build-aux/time-limit finds them.
+# are over 500, each opens with what it is for, tests can be executed, and make
+# files where build-aux/time-limit finds them.
 . "$top_srcdir/tests/lib/check.sh"
 structure=$top_srcdir/build-aux/structure
 tmp=$(mktemp -d) || exit 1
@@ -16,6 +16,20 @@ check "no function is over 60 lines" $?
 check "at most 8 files are over 500 lines" $?
 "$structure" "$top_srcdir" | grep -q '^cycles of folders *0$'
 check "no cycle of folders" $?
+
+# purpose FILE: whether a comment comes before its first declaration
+purpose() {
+    [ -f "$1" ] && awk 'NR == 1 || /^[[:space:]]*($|#|[{}]|extern "C")/ { next }
+        { exit !/^[[:space:]]*\/\*/ }' "$1"
+}
+find "$top_srcdir/kernels" "$top_srcdir/runtime" "$top_srcdir/spank_plugin" \
+    "$top_srcdir/topology" -name '*.c' -o -name '*.cu' | while read -r file; do
+    purpose "$file" || purpose "${file%.*}.h" || purpose "${file%.*}.cuh" ||
+        echo "# $file"
+done >"$tmp/purpose"
+cat "$tmp/purpose"
+[ ! -s "$tmp/purpose" ]
+check "each source, or its header, opens with what it is for" $?
 
 mkdir "$tmp/topology" "$tmp/spank_plugin" "$tmp/kernels" "$tmp/runtime"
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The public library: what a configuration costs in memory and time. */
 #include "topology/api/plait/estimate.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The public library: switches between nodes. */
 #include "topology/fabric/fabric.h"
 
 #include <errno.h>

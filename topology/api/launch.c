@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The public library: what a task's environment says of its place. */
 #include "topology/api/plait/launch.h"
 
 #include <errno.h>

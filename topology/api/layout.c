@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The public library: ranks, coordinates and groups of a layout. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

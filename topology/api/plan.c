@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The public library: which task of a job gets which rank and GPU. */
 #include "topology/plan/plan.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads what plait calibrate fits to: metrics of runs, and tables of
+ * figures. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <jansson.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A plan as a table for people: the ranks of each node, and the costs. */
 #include "topology/cli/cmd_plan.h"
 
 enum { LINES_MOST = 64 };

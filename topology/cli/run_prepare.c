@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a task of plait run does before its command starts: it finds the port
+ * and its node, and takes its seat. */
 #include <config.h>
 
 #include <errno.h>

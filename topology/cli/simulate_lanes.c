@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The lanes of plait simulate's picture: the spans of each rank to scale, or
+ * their shares where there are too many to draw. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A node's topology as JSON, for plait topo --json. */
 #include "topology/cli/topo_draw.h"
 
 static json_t *gpus_to_json(const struct plait_node *node)

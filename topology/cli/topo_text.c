@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A node's topology as text, for plait topo. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Names and values from the files and command lines of other trainers. */
 #include "topology/job/foreign_pairs.h"
 
 #include <errno.h>

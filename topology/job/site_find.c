@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Where the site file is, and which built-in type a site's own type is like. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the text of a plan that plan_code.c has made, whole or the part of one
+ * node. It comes from the environment, so nothing in it is taken on trust. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each figure of a step's metrics with its name, once, for all that write
+ * them. */
 #include "config.h"
 
 #include <math.h>
