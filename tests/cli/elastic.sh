@@ -165,7 +165,7 @@ going on without the ranks that do not answer$" "$dir/out"
     ok "to the losses of a run that nobody hurt" close_by "$dir/one" "$dir/m"
     ok "once it is continued it says that it was left out, in one line" eval \
         'test "$(grep -c "^plait-train: rank $rank did not answer, and the others \
-have gone on without it; ended$" "$dir/out")" = 1 &&
+have gone on without it; this rank ends$" "$dir/out")" = 1 &&
         ! grep "^plait-train: " "$dir/out" | grep -vE " (step [0-9]+ has not \
 ended|(rank|no rank|back at step) .*)"'
     ok "nothing is left of it" eval '[ -z "$(living $(cat "$dir"/pid.*))" ]'

@@ -33,7 +33,7 @@ ok "older ranks' traces do not stay beside it" test \
 
 # why_stopped: the line that says it, without the rank: each has its own first
 why_stopped() {
-    grep '^plait-train: .*stopped' "$dir/out" | sed 's/, on rank.*//'
+    grep '^plait-train: .*the run stops' "$dir/out" | sed 's/, on rank.*//'
 }
 diverge=(2 --set optim.lr=1e6 --set optim.clip=0 --set lr.warmup=0
     --set parallel.dp=2)

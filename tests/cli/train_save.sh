@@ -91,7 +91,7 @@ ok "and writes them again" diff -r "$dir/blocking" "$ck"
 rm -f "$ck"/step-*/manifest.json
 run "${save[@]}" --set checkpoint.dir="$ck"
 ok "none is whole: refused" test $status = 1 -a "$(grep -c \
-    "^plait-train: .*: none of the 4 checkpoints is whole" "$dir/out")" = 1
+    "^plait-train: .*: none of the 4 checkpoints is complete" "$dir/out")" = 1
 run "${save[@]}" --set checkpoint.dir="$ck" --resume none
 ok "--resume none starts anew" diff -r "$dir/blocking" "$ck"
 
@@ -104,10 +104,10 @@ ok "from an older one to step 3" test "$(readlink "$ck/latest")" = \
 run "${save[@]}" --set checkpoint.dir="$ck"
 ok "auto goes on from there" grep -q "resumed after step 3" "$dir/out"
 ok "and says what it passes over" test "$(grep -c \
-    "^plait-train: .*passed over: 3, of a run that was left" "$dir/out")" = 1
+    "^plait-train: .*ignored .*: 3, of an abandoned run" "$dir/out")" = 1
 rm -r "$ck"/step-0000000[2346]
 ln -sfn step-00000003 "$ck/latest"
 run "${save[@]}" --set checkpoint.dir="$ck"
 ok "where nothing is left of it none is taken" test $status = 1 -a \
-    "$(grep -c "^plait-train: .*nothing is left of the" "$dir/out")" = 1
+    "$(grep -c "^plait-train: .* names and all before it are gone" "$dir/out")" = 1
 echo "1..$n"

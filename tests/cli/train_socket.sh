@@ -63,7 +63,7 @@ killed() {
         '[ -z "$(living $(cat "$dir"/pid.*))" ]'
     ok "one line says who is gone" eval \
         'test 1 = "$(grep -c "^plait" "$dir/out")" && grep -q "^plait-train: \
-rank $gone ([^ ]*, process $(cat "$dir/pid.$gone")) has ended unexpectedly: stopped" \
+rank $gone ([^ ]*, process $(cat "$dir/pid.$gone")) has ended unexpectedly; this rank stops" \
         "$dir/out"'
 }
 killed 2

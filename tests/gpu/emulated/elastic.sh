@@ -113,7 +113,7 @@ until_true eval 'grep -q "back at step" "$dir/out" || ! kill -0 $pid'
 kill_rank CONT 3
 mended "tp 2 dp 2, one is stopped" 3
 ok "which learns it, in one line" test "$(grep -c "rank 3 did not answer, and \
-the others have gone on without it; ended$" "$dir/out")" = 1
+the others have gone on without it; this rank ends$" "$dir/out")" = 1
 
 # fail_gpu BYTES: in mid run, the GPU of rank 1 fails as it copies so many bytes
 # to the host
