@@ -20,63 +20,6 @@
 
 /* -- the start ----------------------------------------------------------- */
 
-static int open_trace(struct run *r, bool summary, struct plait_error *err)
-{
-    const char *dir = r->config->log.profile;
-
-    if (summary && plait_comm_rank(r->world) == 0 &&
-        !(r->profile = plait_profile_create()))
-        return plait_errorf(err, "out of memory");
-    if (!dir && !r->profile)
-        return 0;
-    r->trace = plait_trace_create(dir, plait_comm_rank(r->world),
-                                  plait_comm_size(r->world), r->profile, err);
-    if (!r->trace)
-        return -1;
-    plait_comm_set_trace(r->world, r->trace);
-    plait_mesh_set_trace(r->s->mesh, r->trace);
-    return 0;
-}
-
-static int close_trace(struct run *r, struct plait_error *err)
-{
-    struct plait_trace *trace = r->trace;
-
-    plait_mesh_set_trace(r->s->mesh, NULL);
-    plait_comm_set_trace(r->world, NULL);
-    r->trace = NULL;
-    return plait_trace_close(trace, err);
-}
-
-int plait_run_open_log(struct run *r, struct plait_error *err)
-{
-    struct plait_model *model = plait_trainer_model(r->trainer);
-
-    if (plait_comm_rank(r->world) != 0)
-        return 0;
-    plait_log_destroy(r->log);
-    plait_run_read_past(r);
-    r->log = plait_log_create(r->s, r->args, model, r->nodes, r->peak,
-                              r->done.step, &r->goodput.past, err);
-    if (!r->log)
-        return -1;
-    if (r->s->elastic && r->s->elastic->losses > 0)
-        plait_elastic_report(r->s, r->done.step);
-    else
-        plait_report_start(r->s, model, r->peak, r->done.step);
-    plait_progress_init(&r->progress, stdout, r->done.step,
-                        r->config->train.steps,
-                        plait_is_image_model(&r->config->model));
-    return 0;
-}
-
-static int open_output(struct run *r, struct plait_error *err)
-{
-    if (open_trace(r, r->args->profile_summary, err) < 0)
-        return -1;
-    return plait_run_open_log(r, err);
-}
-
 static int run_open(struct run *r, struct plait_session *s,
                     const struct plait_train_args *args,
                     struct plait_error *err)
@@ -84,11 +27,9 @@ static int run_open(struct run *r, struct plait_session *s,
     memset(r, 0, sizeof(*r));
     r->s = s;
     r->args = args;
-    r->trial = -1;
     r->config = s->config;
     r->world = s->world.comm;
-    r->saved = -1;
-    r->straggler.rank = -1;
+    plait_run_state_create(r);
     return plait_error_consensus(
         r->world, plait_run_supported(r->config, s->world.ops, err), err);
 }
@@ -138,28 +79,12 @@ static int open_trainer(struct run *r, struct plait_error *err)
 static void run_close(struct run *r)
 {
     plait_watchdog_destroy(r->dog);
-    close_trace(r, NULL);
-    plait_profile_print(r->profile, stdout);
-    plait_profile_destroy(r->profile);
-    plait_log_destroy(r->log);
-    plait_copier_destroy(r->copier);
-    plait_saver_destroy(r->saver);
-    plait_replica_check_destroy(r->check);
+    plait_run_output_destroy(r);
+    plait_run_copies_destroy(r);
+    plait_run_saving_destroy(r);
     plait_trainer_destroy(r->trainer);
-    plait_energy_destroy(r->account.energy);
-    free(r->stage_bytes);
-    free(r->nodes);
-}
-
-static int open_check(struct run *r, struct plait_error *err)
-{
-    if (!r->config->train.deterministic &&
-        (r->config->train.check_replicas == 0 ||
-         plait_comm_size(r->world) == 1))
-        return 0;
-    r->check = plait_replica_check_create(plait_trainer_model(r->trainer),
-                                          plait_trainer_optim(r->trainer), err);
-    return r->check ? 0 : -1;
+    plait_run_account_destroy(r);
+    plait_run_measure_destroy(r);
 }
 
 /* A single process waits for no other one, so it is only watched if the user
@@ -202,15 +127,16 @@ static int start_run(struct run *r, struct plait_error *err)
         rc = plait_run_open_data(r, err);
     note_phase(r, PLAIT_PHASE_START);
     if (plait_error_consensus(r->world, rc, err) < 0 ||
-        plait_run_open_saver(r, err) < 0 || open_check(r, err) < 0 ||
-        plait_run_measure_nodes(r, err) < 0)
+        plait_run_saving_create(r, err) < 0 ||
+        plait_run_measure_create(r, err) < 0)
         return -1;
     plait_run_measure_comm(r, &before);
-    if (plait_error_consensus(r->world, open_output(r, err), err) < 0)
+    if (plait_error_consensus(r->world, plait_run_output_create(r, err), err) <
+        0)
         return -1;
     plait_elastic_start(r->s, r->done.step);
     plait_watchdog_stage(r->dog, "preparing the first step");
-    return plait_run_open_copies(r, err);
+    return plait_run_copies_create(r, err);
 }
 
 /* -- the loop ------------------------------------------------------------ */
@@ -220,31 +146,8 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
-/* A run whose metrics cannot be written ends as on a signal, with a
- * checkpoint: what was trained is not lost. */
-static void log_step(struct run *r, const struct plait_metrics *m)
-{
-    const struct plait_job_config *c = r->config;
-    bool last = m->step == c->train.steps;
-
-    if (plait_comm_rank(r->world) != 0 ||
-        (!last && plait_elastic_outdated(r->s)))
-        return;
-    note_phase(r, PLAIT_PHASE_LOG);
-    if (!r->unlogged && (m->step % c->log.every == 0 || last || m->shares)) {
-        r->unlogged = plait_log_write(r->log, m, &r->why) < 0;
-        plait_goodput_reported(&r->goodput);
-    }
-    if (!r->unlogged && is_due(m->step, c->log.histograms) &&
-        plait_log_histograms(r->log, m->step,
-                             plait_trainer_histograms(r->trainer), &r->why) < 0)
-        r->unlogged = true;
-    plait_progress_show(&r->progress, m);
-    note_phase(r, PLAIT_PHASE_BETWEEN);
-}
-
-/* A run whose validation data cannot be read ends in the same way. */
-static int evaluate_model(struct run *r, struct plait_metrics *m,
+/* A run whose validation data cannot be read ends: *stop. */
+static int evaluate_model(struct run *r, struct plait_metrics *m, bool *stop,
                           struct plait_error *err)
 {
     double begin = plait_clock_now();
@@ -254,12 +157,11 @@ static int evaluate_model(struct run *r, struct plait_metrics *m,
     rc = plait_trainer_eval(r->trainer, &m->val, err);
 
     if (rc == PLAIT_TRAINER_LOST) {
-        r->unread = true;
-        r->why = *err;
-        err->text[0] = '\0';
+        plait_run_output_unread(r, err);
+        *stop = true;
         rc = 0;
     }
-    plait_trace_span(r->trace, "run", "evaluation", begin);
+    plait_run_span(r, "run", "evaluation", begin);
     note_phase(r, PLAIT_PHASE_BETWEEN);
     return rc;
 }
@@ -322,7 +224,7 @@ static int check_lost(struct run *r, struct plait_error *err)
 }
 
 /* One step and what belongs to it. */
-static int one_step(struct run *r, int *stop, struct plait_error *err)
+static int one_step(struct run *r, bool *stop, struct plait_error *err)
 {
     const struct plait_job_config *c = r->config;
     struct plait_step_result result;
@@ -336,8 +238,9 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     plait_run_measure_comm(r, &m);
     plait_run_shares_begin(r);
     if (plait_trainer_step(r->trainer, r->done.step,
-                           plait_signals_caught() != 0 || r->unlogged, &result,
-                           err) < 0 ||
+                           plait_signals_caught() != 0 ||
+                               plait_run_output_unlogged(r),
+                           &result, err) < 0 ||
         check_lost(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     note_phase(r, PLAIT_PHASE_BETWEEN);
@@ -345,12 +248,12 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     rc = plait_run_try(r, &result, err);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
-    plait_report_changes(&r->report, r->s->mesh);
+    plait_run_output_changes(r);
     r->done.step++;
     r->done.tokens += (int64_t)result.batch * c->model.seq_len;
     plait_elastic_step(r->s, r->done.step);
     seconds = plait_clock_now() - begin;
-    if (!r->stage_bytes && plait_run_measure_stages(r, err) < 0)
+    if (plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_goodput_step(&r->goodput, plait_clock_unix(), seconds);
     plait_run_measure_step(r, &result, seconds, &m);
@@ -360,17 +263,17 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     if ((result.stop || r->done.step == c->train.steps) &&
         plait_run_shares_end(r, &m, err) < 0)
         return PLAIT_RUN_BROKEN;
-    plait_trace_span(r->trace, "run", "step", begin);
+    plait_run_span(r, "run", "step", begin);
     /* Before an evaluation, whose batches replace those of the step. */
     rc = check_loss(r, &result, err);
     if (rc == 0 && is_due(r->done.step, c->train.eval_every) &&
-        (evaluate_model(r, &m, err) < 0 || check_lost(r, err) < 0))
+        (evaluate_model(r, &m, stop, err) < 0 || check_lost(r, err) < 0))
         return PLAIT_RUN_BROKEN;
-    *stop = result.stop || r->unread;
+    *stop = *stop || result.stop;
     ends = *stop || r->done.step == c->train.steps;
     if (rc == 0 && ends)
         rc = save_last(r, &m, err);
-    log_step(r, &m);
+    plait_run_output_step(r, &m);
     plait_run_account_step(r, &m);
     return rc != 0 || ends ? rc : keep_state(r, err);
 }
@@ -378,37 +281,11 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
 /* Whether a failure ended the run before its last step. */
 static int end_result(struct run *r, struct plait_error *err)
 {
-    bool failed = plait_trainer_data_lost(r->trainer, err);
+    int rc = plait_trainer_data_lost(r->trainer, err) ? -1 : 0;
 
-    if (r->unlogged || r->unread) {
-        *err = r->why;
-        failed = true;
-    }
-    return plait_error_consensus(r->world, failed ? -1 : 0, err);
-}
-
-/* Print a hash by which two deterministic runs can be compared. */
-static int say_state(struct run *r, struct plait_error *err)
-{
-    uint64_t hash = 0;
-
-    if (!r->config->train.deterministic)
-        return 0;
-    if (plait_replica_check_state(r->check, &hash, err) < 0)
-        return -1;
-    if (plait_comm_rank(r->world) == 0)
-        printf("state after step %" PRId64 ": %016" PRIx64 "\n", r->done.step,
-               hash);
-    return 0;
-}
-
-bool plait_run_gpu_failed(const struct run *r, struct plait_error *err)
-{
-    const char *why = plait_queue_error(r->s->mesh->q);
-
-    if (why && !err->text[0])
-        plait_errorf(err, "%s", why);
-    return why != NULL;
+    if (plait_run_output_failed(r, err) < 0)
+        rc = -1;
+    return plait_error_consensus(r->world, rc, err);
 }
 
 /* After a failure that all ranks know of. A rank whose GPU has failed leaves as
@@ -425,26 +302,23 @@ static int leave_together(struct run *r, struct plait_error *err)
 
 static int run_steps(struct run *r, struct plait_error *err)
 {
-    int rc = 0, stop = 0;
+    bool stop = false;
+    int rc;
 
-    plait_run_account_open(r);
+    plait_run_account_create(r);
     rc = plait_run_plan_save(r, true, err);
     while (rc == 0 && !stop && r->done.step < r->config->train.steps) {
         plait_record_step(r->s->mesh->record, r->done.step + 1);
         plait_watchdog_begin(r->dog, r->done.step + 1);
         rc = one_step(r, &stop, err);
     }
-    if (plait_comm_rank(r->world) == 0) {
-        plait_progress_end(&r->progress);
-        if (stop)
-            printf("stopped after step %" PRId64 "\n", r->done.step);
-    }
+    plait_run_output_stop(r, stop);
     if (rc == 0 && r->saved != r->done.step) /* no step was left to make */
         rc = plait_run_save_last(r, err);
     if (rc == 0)
-        rc = say_state(r, err);
+        rc = plait_run_say_state(r, err);
     if (rc == 0) {
-        plait_run_account_close(r);
+        plait_run_account_end(r);
         if (plait_comm_rank(r->world) == 0 && r->peak_key[0])
             plait_peak_keep(r->peak_key, r->peak);
         plait_run_report_copies(r);
@@ -454,8 +328,8 @@ static int run_steps(struct run *r, struct plait_error *err)
         rc = leave_together(r, err);
     /* A checkpoint whose state was copied before the failure is still
      * finished. */
-    if (rc == -1 && r->saver)
-        plait_saver_finish(r->saver, NULL);
+    if (rc == -1)
+        plait_run_finish_save(r);
     return rc;
 }
 
@@ -481,7 +355,7 @@ int plait_run_train(struct plait_session *s,
     if (rc == 0)
         rc = run_steps(&r, err);
     if (rc == 0)
-        rc = plait_error_consensus(r.world, close_trace(&r, err), err);
+        rc = plait_error_consensus(r.world, plait_run_output_end(&r, err), err);
     /* When a rank is gone, transfers cannot complete: abort them. The remaining
      * ranks go on in plait_elastic_again(). */
     if (rc < 0 && plait_elastic_lost(s)) {

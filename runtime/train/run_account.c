@@ -14,8 +14,10 @@
 /* Only one rank of each node counts the energy of its processors. */
 static bool is_first_of_node(const struct run *r)
 {
+    const double *nodes = plait_run_measure_nodes(r);
+
     for (int i = 0; i < r->s->mesh->rank; i++)
-        if (r->nodes[i] == r->nodes[r->s->mesh->rank])
+        if (nodes[i] == nodes[r->s->mesh->rank])
             return false;
     return true;
 }
@@ -31,7 +33,7 @@ static bool counts_energy(const struct run *r)
     return r->s->world.ops->gpu || is_first_of_node(r);
 }
 
-void plait_run_account_open(struct run *r)
+void plait_run_account_create(struct run *r)
 {
     const struct plait_world *world = &r->s->world;
     const char *busid = world->planned ? world->launch.gpu_busid : "";
@@ -58,7 +60,7 @@ void plait_run_read_past(struct run *r)
 
 void plait_run_account_step(struct run *r, const struct plait_metrics *m)
 {
-    struct account *a = &r->account;
+    struct run_account *a = &r->account;
 
     /* The first step does not count: it also measures, records graphs and fills
      * caches. */
@@ -84,7 +86,7 @@ static double sum_joules(struct run *r)
 
 static void write_line(struct run *r, double joules)
 {
-    const struct account *a = &r->account;
+    const struct run_account *a = &r->account;
     const char *restarts = getenv("SLURM_RESTART_COUNT");
     struct plait_estimate e;
     int64_t counted = a->steps > 1 ? a->steps - 1 : 1;
@@ -108,11 +110,21 @@ static void write_line(struct run *r, double joules)
     plait_job_line_write(&line);
 }
 
-void plait_run_account_close(struct run *r)
+void plait_run_account_end(struct run *r)
 {
     double joules = sum_joules(r);
 
     if (plait_comm_rank(r->world) == 0 && r->account.steps > 0 && has_job() &&
         plait_figures_job_comment())
         write_line(r, joules);
+}
+
+void plait_run_account_destroy(struct run *r)
+{
+    plait_energy_destroy(r->account.energy);
+}
+
+double plait_run_account_seconds(const struct run *r)
+{
+    return r->account.seconds;
 }

@@ -14,8 +14,8 @@
 
 static void count_time(struct run *r, double begin)
 {
-    r->copying += plait_clock_now() - begin;
-    plait_trace_span(r->trace, "checkpoint", "copy", begin);
+    r->copies.seconds += plait_clock_now() - begin;
+    plait_run_span(r, "checkpoint", "copy", begin);
 }
 
 static int copy_now(struct run *r, struct plait_error *err)
@@ -25,13 +25,13 @@ static int copy_now(struct run *r, struct plait_error *err)
 
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     plait_run_describe(r);
-    rc = plait_copier_copy(r->copier, &r->done, err);
+    rc = plait_copier_copy(r->copies.copier, &r->done, err);
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
     count_time(r, begin);
     return rc < 0 ? PLAIT_RUN_BROKEN : 0;
 }
 
-int plait_run_open_copies(struct run *r, struct plait_error *err)
+int plait_run_copies_create(struct run *r, struct plait_error *err)
 {
     struct plait_elastic *e = r->s->elastic;
     int rc = 0;
@@ -45,10 +45,15 @@ int plait_run_open_copies(struct run *r, struct plait_error *err)
                                "--elastic and several ranks, or leave it out");
         return plait_error_consensus(r->world, rc, err);
     }
-    r->copier = plait_copier_create(e->copies, plait_trainer_model(r->trainer),
-                                    plait_trainer_optim(r->trainer),
-                                    r->s->world.members->epoch, err);
-    return r->copier ? copy_now(r, err) : -1;
+    r->copies.copier = plait_copier_create(
+        e->copies, plait_trainer_model(r->trainer),
+        plait_trainer_optim(r->trainer), r->s->world.members->epoch, err);
+    return r->copies.copier ? copy_now(r, err) : -1;
+}
+
+void plait_run_copies_destroy(struct run *r)
+{
+    plait_copier_destroy(r->copies.copier);
 }
 
 /* A copy is finished a step after it began: by then the partner has received
@@ -59,25 +64,26 @@ int plait_run_copy(struct run *r, struct plait_error *err)
     double begin = plait_clock_now();
     int rc;
 
-    if (!r->copier)
+    if (!r->copies.copier)
         return 0;
     if (r->done.step % every == 0)
         return copy_now(r, err);
-    rc = plait_copier_finish(r->copier, err);
+    rc = plait_copier_finish(r->copies.copier, err);
     count_time(r, begin);
     return rc < 0 ? PLAIT_RUN_BROKEN : 0;
 }
 
 void plait_run_report_copies(const struct run *r)
 {
-    if (!r->copier || plait_comm_rank(r->world) != 0)
+    double steps = plait_run_account_seconds(r);
+
+    if (!r->copies.copier || plait_comm_rank(r->world) != 0)
         return;
     printf("copies in memory: %d, in %.1f MiB of each rank's, %.2f %% of the "
            "time of the steps\n",
-           plait_copier_count(r->copier),
-           (double)plait_copier_bytes(r->copier) / (1 << 20),
-           100 * r->copying /
-               (r->account.seconds > 0 ? r->account.seconds : 1));
+           plait_copier_count(r->copies.copier),
+           (double)plait_copier_bytes(r->copies.copier) / (1 << 20),
+           100 * r->copies.seconds / (steps > 0 ? steps : 1));
 }
 
 int plait_run_load_copies(struct run *r, struct plait_error *err)

@@ -13,6 +13,40 @@
 #include "runtime/train/run_private.h"
 #include "topology/base/clock.h"
 
+/* Of a node's id, 52 bits count, which a double holds exactly. */
+int plait_run_measure_create(struct run *r, struct plait_error *err)
+{
+    const struct plait_mesh *mesh = r->s->mesh;
+
+    r->measure.straggler.rank = -1;
+    r->measure.nodes = calloc(mesh->world_size, sizeof(*r->measure.nodes));
+    if (!r->measure.nodes)
+        plait_errorf(err, "out of memory");
+    if (plait_error_consensus(r->world, r->measure.nodes ? 0 : -1, err) < 0)
+        return -1;
+    r->measure.nodes[mesh->rank] = mesh->node & 0xfffffffffffff;
+    if (plait_comm_host_all_reduce(r->world, r->measure.nodes, mesh->world_size,
+                                   PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    return 0;
+}
+
+void plait_run_measure_destroy(struct run *r)
+{
+    free(r->measure.stage_bytes);
+    free(r->measure.nodes);
+}
+
+const double *plait_run_measure_nodes(const struct run *r)
+{
+    return r->measure.nodes;
+}
+
+void plait_run_measure_skip(struct run *r)
+{
+    plait_comm_stats(r->world, &r->measure.control);
+}
+
 void plait_run_measure_comm(struct run *r, struct plait_metrics *m)
 {
     struct plait_mesh *mesh = r->s->mesh;
@@ -20,20 +54,20 @@ void plait_run_measure_comm(struct run *r, struct plait_metrics *m)
     int i;
 
     plait_comm_stats(r->world, &now_sent);
-    m->comm_s = now_sent.wait_s - r->control.wait_s;
+    m->comm_s = now_sent.wait_s - r->measure.control.wait_s;
     m->comm_hidden_s = 0;
-    r->control = now_sent;
+    r->measure.control = now_sent;
     for (i = 0; i < PLAIT_NCOMMS; i++) {
         struct plait_comm *comm = plait_mesh_comm(mesh, i);
 
         now_sent = (struct plait_comm_stats){0};
         if (comm)
             plait_comm_stats(comm, &now_sent);
-        m->comm_bytes[i] = now_sent.bytes - r->sent[i].bytes;
-        m->comm_wait[i] = now_sent.wait_s - r->sent[i].wait_s;
+        m->comm_bytes[i] = now_sent.bytes - r->measure.sent[i].bytes;
+        m->comm_wait[i] = now_sent.wait_s - r->measure.sent[i].wait_s;
         m->comm_s += m->comm_wait[i];
-        m->comm_hidden_s += now_sent.hidden_s - r->sent[i].hidden_s;
-        r->sent[i] = now_sent;
+        m->comm_hidden_s += now_sent.hidden_s - r->measure.sent[i].hidden_s;
+        r->measure.sent[i] = now_sent;
     }
 }
 
@@ -43,29 +77,14 @@ int plait_run_measure_stages(struct run *r, struct plait_error *err)
     int pp = mesh->layout.size[PLAIT_PP];
     size_t now, peak;
 
-    r->stage_bytes = calloc(pp, sizeof(*r->stage_bytes));
-    if (!r->stage_bytes)
+    if (r->measure.stage_bytes)
+        return 0;
+    r->measure.stage_bytes = calloc(pp, sizeof(*r->measure.stage_bytes));
+    if (!r->measure.stage_bytes)
         return plait_errorf(err, "out of memory");
     mesh->ops->memory(mesh->dev, &now, &peak);
-    r->stage_bytes[mesh->coord.at[PLAIT_PP]] = now;
-    if (plait_comm_host_all_reduce(r->world, r->stage_bytes, pp, PLAIT_MAX) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(r->world));
-    return 0;
-}
-
-/* Which ranks share a node. Of a node's id, 52 bits count, which a double holds
- * exactly. */
-int plait_run_measure_nodes(struct run *r, struct plait_error *err)
-{
-    const struct plait_mesh *mesh = r->s->mesh;
-
-    r->nodes = calloc(mesh->world_size, sizeof(*r->nodes));
-    if (!r->nodes)
-        plait_errorf(err, "out of memory");
-    if (plait_error_consensus(r->world, r->nodes ? 0 : -1, err) < 0)
-        return -1;
-    r->nodes[mesh->rank] = mesh->node & 0xfffffffffffff;
-    if (plait_comm_host_all_reduce(r->world, r->nodes, mesh->world_size,
+    r->measure.stage_bytes[mesh->coord.at[PLAIT_PP]] = now;
+    if (plait_comm_host_all_reduce(r->world, r->measure.stage_bytes, pp,
                                    PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(r->world));
     return 0;
@@ -80,14 +99,14 @@ static int compared_every(const struct run *r)
 
 static void name_straggler(struct run *r)
 {
-    const struct plait_straggler *who = &r->straggler;
+    const struct plait_straggler *who = &r->measure.straggler;
     char where[96];
 
     plait_hang_where(r->s->hang, who->rank, where, sizeof(where));
     fprintf(stderr,
             "plait-train: rank %d (%s) computes %.2f times as long as the "
             "median of the ranks with the same work, since step %" PRId64 "\n",
-            who->rank, where, r->rank_times.ratio, who->since + 1);
+            who->rank, where, r->measure.rank_times.ratio, who->since + 1);
 }
 
 /* times[n] of all ranks; rank 0 reports a straggler. */
@@ -103,18 +122,18 @@ static int judge_times(struct run *r, const float *times)
         plait_layout_coord(&mesh->layout, i, &coord);
         stage[i] = coord.at[PLAIT_PP];
     }
-    rc = plait_rank_times(times, stage, n, &r->rank_times);
+    rc = plait_rank_times(times, stage, n, &r->measure.rank_times);
     free(stage);
     if (rc == 0 && mesh->rank == 0 &&
-        plait_straggler_update(&r->straggler, &r->rank_times, r->done.step,
-                               compared_every(r)))
+        plait_straggler_update(&r->measure.straggler, &r->measure.rank_times,
+                               r->done.step, compared_every(r)))
         name_straggler(r);
     return rc;
 }
 
 static int compare_ranks(struct run *r, struct plait_error *err)
 {
-    float mean = (float)fmax(r->busy_s / r->busy_steps, 0);
+    float mean = (float)fmax(r->measure.busy_s / r->measure.busy_steps, 0);
     float *all = calloc((size_t)r->s->mesh->world_size, sizeof(*all));
     int rc;
 
@@ -128,25 +147,24 @@ static int compare_ranks(struct run *r, struct plait_error *err)
     if (rc < 0)
         plait_errorf(err, "%s", plait_comm_error(r->world));
     else if (judge_times(r, all) == 0)
-        r->compared = true;
+        r->measure.compared = true;
     free(all);
-    r->busy_s = r->busy_steps = 0;
-    /* The wait for this comparison counts for no step. */
-    plait_comm_stats(r->world, &r->control);
+    r->measure.busy_s = r->measure.busy_steps = 0;
+    plait_run_measure_skip(r);
     return rc;
 }
 
 int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
                               struct plait_error *err)
 {
-    const struct plait_rank_times *t = &r->rank_times;
+    const struct plait_rank_times *t = &r->measure.rank_times;
 
-    r->busy_s += m->step_s - m->comm_s;
-    r->busy_steps++;
+    r->measure.busy_s += m->step_s - m->comm_s;
+    r->measure.busy_steps++;
     if (r->s->mesh->world_size > 1 && r->done.step % compared_every(r) == 0 &&
         compare_ranks(r, err) < 0)
         return -1;
-    m->slowest_rank = r->compared ? t->slowest : -1;
+    m->slowest_rank = r->measure.compared ? t->slowest : -1;
     m->rank_s[0] = t->min;
     m->rank_s[1] = t->max;
     m->rank_s[2] = t->median;
@@ -165,16 +183,6 @@ static size_t measure_host(struct run *r)
     if (r->config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER)
         shards->state_ops->memory(shards->state_dev, NULL, &state);
     return pinned + state;
-}
-
-/* Steps between two checkpoints, 0: none. */
-static double save_every(const struct run *r)
-{
-    if (!r->saver)
-        return 0;
-    return r->config->checkpoint.every == PLAIT_CHECKPOINT_AUTO
-               ? (double)r->save_every
-               : (double)r->config->checkpoint.every;
 }
 
 void plait_run_measure_step(struct run *r,
@@ -214,8 +222,8 @@ void plait_run_measure_step(struct run *r,
     m->goodput_expected =
         isnan(m->goodput)
             ? NAN
-            : plait_goodput_expected(&r->goodput, now, save_every(r));
-    m->stage_bytes = r->stage_bytes;
+            : plait_goodput_expected(&r->goodput, now, plait_run_save_every(r));
+    m->stage_bytes = r->measure.stage_bytes;
     m->nstages = r->s->mesh->layout.size[PLAIT_PP];
     m->shares = NULL;
     plait_run_measure_comm(r, m);

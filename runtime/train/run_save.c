@@ -18,13 +18,6 @@
  * learn what one costs. */
 enum { FIRST_SAVE = 10 };
 
-void plait_run_describe(struct run *r)
-{
-    r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
-    r->done.state = *plait_trainer_state(r->trainer);
-    r->done.data = r->data;
-}
-
 static bool saves_beside(const struct plait_checkpoint_config *c)
 {
     return c->async && c->every != 0;
@@ -48,28 +41,60 @@ static void copy_tokenizer(const struct run *r)
     free(folder);
 }
 
-int plait_run_open_saver(struct run *r, struct plait_error *err)
+static int open_saver(struct run *r, struct plait_error *err)
 {
     const struct plait_checkpoint_config *c = &r->config->checkpoint;
 
     if (!c->dir)
         return 0;
-    r->saver = plait_saver_create(c->dir, c->keep, saves_beside(c),
-                                  plait_trainer_model(r->trainer),
-                                  plait_trainer_optim(r->trainer), err);
-    if (!r->saver)
+    r->saving.saver = plait_saver_create(c->dir, c->keep, saves_beside(c),
+                                         plait_trainer_model(r->trainer),
+                                         plait_trainer_optim(r->trainer), err);
+    if (!r->saving.saver)
         return -1;
     if (r->s->mesh->rank == 0 && !plait_is_image_model(&r->config->model))
         copy_tokenizer(r);
-    return c->fallback ? plait_saver_set_fallback(r->saver, c->fallback, err)
-                       : 0;
+    return c->fallback
+               ? plait_saver_set_fallback(r->saving.saver, c->fallback, err)
+               : 0;
+}
+
+static int open_check(struct run *r, struct plait_error *err)
+{
+    if (!r->config->train.deterministic &&
+        (r->config->train.check_replicas == 0 ||
+         plait_comm_size(r->world) == 1))
+        return 0;
+    r->saving.check = plait_replica_check_create(
+        plait_trainer_model(r->trainer), plait_trainer_optim(r->trainer), err);
+    return r->saving.check ? 0 : -1;
+}
+
+int plait_run_saving_create(struct run *r, struct plait_error *err)
+{
+    return open_saver(r, err) < 0 ? -1 : open_check(r, err);
+}
+
+void plait_run_saving_destroy(struct run *r)
+{
+    plait_saver_destroy(r->saving.saver);
+    plait_replica_check_destroy(r->saving.check);
+}
+
+bool plait_run_gpu_failed(const struct run *r, struct plait_error *err)
+{
+    const char *why = plait_queue_error(r->s->mesh->q);
+
+    if (why && !err->text[0])
+        plait_errorf(err, "%s", why);
+    return why != NULL;
 }
 
 static void say_notice(struct run *r)
 {
     char text[512];
 
-    if (plait_saver_notice(r->saver, text, sizeof(text)))
+    if (plait_saver_notice(r->saving.saver, text, sizeof(text)))
         fprintf(stderr, "plait-train: checkpoint: %s\n", text);
 }
 
@@ -77,7 +102,8 @@ static void say_notice(struct run *r)
  * unreachable for a while: that is reported, and the next save tries again. */
 static int take_failure(struct run *r, struct plait_error *err)
 {
-    bool disk = plait_saver_may_retry(r->saver), diverged = errno == EDOM;
+    bool disk = plait_saver_may_retry(r->saving.saver),
+         diverged = errno == EDOM;
     struct plait_error why = *err;
 
     say_notice(r);
@@ -115,11 +141,11 @@ int plait_run_check_replicas(struct run *r, bool saves, struct plait_error *err)
     int64_t every = r->config->train.check_replicas;
     int rc;
 
-    if (!r->check || every == 0 || plait_comm_size(r->world) == 1 ||
+    if (!r->saving.check || every == 0 || plait_comm_size(r->world) == 1 ||
         (!saves && r->done.step % every != 0))
         return 0;
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_CHECK);
-    rc = plait_replica_check_run(r->check, r->done.step, err);
+    rc = plait_replica_check_run(r->saving.check, r->done.step, err);
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
     return rc;
 }
@@ -129,7 +155,7 @@ bool plait_run_save_due(const struct run *r)
     int64_t every = r->config->checkpoint.every;
 
     if (every == PLAIT_CHECKPOINT_AUTO)
-        return r->saver && r->done.step == r->next_save;
+        return r->saving.saver && r->done.step == r->saving.next;
     return every > 0 && r->done.step % every == 0;
 }
 
@@ -137,13 +163,13 @@ bool plait_run_save_due(const struct run *r)
 static void say_plan(struct run *r, int64_t before)
 {
     double step = r->goodput.trained / fmax(r->goodput.steps, 1);
-    double ratio = (double)r->save_every / (double)before;
+    double ratio = (double)r->saving.every / (double)before;
 
     if (before > 0 && ratio > 0.5 && ratio < 2)
         return;
     printf("checkpoint.every auto: %" PRId64 " steps (%.3g s); a checkpoint "
            "costs %.2g s, failures are %.3g h apart\n",
-           r->save_every, (double)r->save_every * step,
+           r->saving.every, (double)r->saving.every * step,
            r->goodput.saving / fmax(r->goodput.saves, 1),
            plait_goodput_between(&r->goodput, plait_clock_unix()) / 3600);
     fflush(stdout);
@@ -151,9 +177,10 @@ static void say_plan(struct run *r, int64_t before)
 
 int plait_run_plan_save(struct run *r, bool first, struct plait_error *err)
 {
-    int64_t every = FIRST_SAVE, before = r->save_every;
+    int64_t every = FIRST_SAVE, before = r->saving.every;
 
-    if (!r->saver || r->config->checkpoint.every != PLAIT_CHECKPOINT_AUTO)
+    if (!r->saving.saver ||
+        r->config->checkpoint.every != PLAIT_CHECKPOINT_AUTO)
         return 0;
     if (!first && plait_comm_rank(r->world) == 0)
         every = plait_goodput_every(&r->goodput, plait_clock_unix());
@@ -161,8 +188,8 @@ int plait_run_plan_save(struct run *r, bool first, struct plait_error *err)
         plait_errorf(err, "%s", plait_comm_error(r->world));
         return PLAIT_RUN_BROKEN;
     }
-    r->next_save = r->done.step + every;
-    r->save_every = every;
+    r->saving.next = r->done.step + every;
+    r->saving.every = every;
     if (!first && plait_comm_rank(r->world) == 0)
         say_plan(r, before == FIRST_SAVE ? 0 : before);
     return 0;
@@ -180,21 +207,21 @@ int plait_run_save(struct run *r, struct plait_error *err)
     double begin = plait_clock_now();
     int rc;
 
-    if (!r->saver || r->saved == r->done.step)
+    if (!r->saving.saver || r->saved == r->done.step)
         return 0;
     if (plait_run_check_replicas(r, true, err) < 0)
         return -1;
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
-    rc = take_outcome(r, plait_saver_finish(r->saver, err), err);
+    rc = take_outcome(r, plait_saver_finish(r->saving.saver, err), err);
     if (rc < 0)
         return rc;
     plait_run_describe(r);
     r->saved = r->done.step;
     rc = saves_beside(&r->config->checkpoint)
-             ? plait_saver_start(r->saver, &r->done, err)
-             : plait_saver_save(r->saver, &r->done, err);
+             ? plait_saver_start(r->saving.saver, &r->done, err)
+             : plait_saver_save(r->saving.saver, &r->done, err);
     rc = take_outcome(r, rc, err);
-    plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
+    plait_run_span(r, "checkpoint", "checkpoint", begin);
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
     count_save(r, begin, true);
     return rc;
@@ -205,10 +232,10 @@ int plait_run_poll_saver(struct run *r, struct plait_error *err)
     double begin = plait_clock_now();
     int rc;
 
-    if (!r->saver)
+    if (!r->saving.saver)
         return 0;
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
-    rc = take_outcome(r, plait_saver_poll(r->saver, err), err);
+    rc = take_outcome(r, plait_saver_poll(r->saving.saver, err), err);
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
     count_save(r, begin, false);
     return rc;
@@ -220,20 +247,55 @@ int plait_run_save_last(struct run *r, struct plait_error *err)
     double begin = plait_clock_now();
     int rc;
 
-    if (!r->saver)
+    if (!r->saving.saver)
         return 0;
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
-    rc = take_outcome(r, plait_saver_finish(r->saver, err), err);
+    rc = take_outcome(r, plait_saver_finish(r->saving.saver, err), err);
     if (rc < 0)
         return rc;
     if (r->saved != r->done.step && plait_run_check_replicas(r, true, err) < 0)
         return -1;
     plait_run_describe(r);
-    rc = r->saved == r->done.step ? 0
-                                  : plait_saver_save(r->saver, &r->done, err);
+    rc = r->saved == r->done.step
+             ? 0
+             : plait_saver_save(r->saving.saver, &r->done, err);
     say_notice(r);
     if (rc == 0)
         r->saved = r->done.step;
-    plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
+    plait_run_span(r, "checkpoint", "checkpoint", begin);
     return rc;
+}
+
+int plait_run_check_state(struct run *r, struct plait_error *err)
+{
+    return r->saving.saver ? plait_saver_check(r->saving.saver, err) : 0;
+}
+
+void plait_run_finish_save(struct run *r)
+{
+    if (r->saving.saver)
+        plait_saver_finish(r->saving.saver, NULL);
+}
+
+double plait_run_save_every(const struct run *r)
+{
+    if (!r->saving.saver)
+        return 0;
+    return r->config->checkpoint.every == PLAIT_CHECKPOINT_AUTO
+               ? (double)r->saving.every
+               : (double)r->config->checkpoint.every;
+}
+
+int plait_run_say_state(struct run *r, struct plait_error *err)
+{
+    uint64_t hash = 0;
+
+    if (!r->config->train.deterministic)
+        return 0;
+    if (plait_replica_check_state(r->saving.check, &hash, err) < 0)
+        return -1;
+    if (plait_comm_rank(r->world) == 0)
+        printf("state after step %" PRId64 ": %016" PRIx64 "\n", r->done.step,
+               hash);
+    return 0;
 }

@@ -40,23 +40,23 @@ static void read_parts(const struct run *r, double part[PLAIT_MODEL_PARTS])
 
 void plait_run_shares_begin(struct run *r)
 {
-    read_parts(r, r->spent.part);
+    read_parts(r, r->shares.part);
 }
 
 void plait_run_shares_step(struct run *r, const struct plait_metrics *m)
 {
-    double part[PLAIT_MODEL_PARTS], *sum = r->spent.sum;
+    double part[PLAIT_MODEL_PARTS], *sum = r->shares.sum;
 
     /* The first step does not count: it also measures, records graphs and fills
      * caches. */
-    if (r->spent.steps++ == 0)
+    if (r->shares.steps++ == 0)
         return;
     read_parts(r, part);
     sum[PLAIT_SHARE_STEP] += m->step_s;
     sum[PLAIT_SHARE_PRODUCTS] +=
-        part[PLAIT_MODEL_PRODUCTS] - r->spent.part[PLAIT_MODEL_PRODUCTS];
+        part[PLAIT_MODEL_PRODUCTS] - r->shares.part[PLAIT_MODEL_PRODUCTS];
     sum[PLAIT_SHARE_ATTENTION] +=
-        part[PLAIT_MODEL_ATTENTION] - r->spent.part[PLAIT_MODEL_ATTENTION];
+        part[PLAIT_MODEL_ATTENTION] - r->shares.part[PLAIT_MODEL_ATTENTION];
     for (int i = 0; i < PLAIT_NCOMMS; i++)
         sum[share_of(plait_mesh_comm_names[i])] += m->comm_wait[i];
 }
@@ -90,16 +90,15 @@ static int average(struct run *r, bool counts, double *measured,
                    struct plait_error *err)
 {
     double values[PLAIT_NSHARES + 1];
-    double steps = (double)(r->spent.steps - 1);
+    double steps = (double)(r->shares.steps - 1);
 
     for (int i = 0; i < PLAIT_NSHARES; i++)
-        values[i] = counts ? r->spent.sum[i] / steps : 0;
+        values[i] = counts ? r->shares.sum[i] / steps : 0;
     values[PLAIT_NSHARES] = counts;
     if (plait_comm_host_all_reduce(r->world, values, PLAIT_NSHARES + 1,
                                    PLAIT_SUM) < 0)
         return plait_errorf(err, "%s", plait_comm_error(r->world));
-    /* The wait for this sum counts for no step. */
-    plait_comm_stats(r->world, &r->control);
+    plait_run_measure_skip(r);
     for (int i = 0; i < PLAIT_NSHARES; i++)
         measured[i] = values[i] / values[PLAIT_NSHARES];
     set_rest(measured);
@@ -143,16 +142,16 @@ int plait_run_shares_end(struct run *r, struct plait_metrics *m,
     struct plait_estimate e = {.slowest = 0};
     bool planned = false;
 
-    if (r->spent.steps < 2)
+    if (r->shares.steps < 2)
         return 0;
     if (plan_step(r, &e, &planned, err) < 0)
         return -1;
     if (!planned)
         return 0;
-    set_planned(&e, r->shares.planned);
-    if (average(r, mesh->coord.at[PLAIT_PP] == e.slowest, r->shares.measured,
-                err) < 0)
+    set_planned(&e, r->shares.shares.planned);
+    if (average(r, mesh->coord.at[PLAIT_PP] == e.slowest,
+                r->shares.shares.measured, err) < 0)
         return -1;
-    m->shares = &r->shares;
+    m->shares = &r->shares.shares;
     return 0;
 }

@@ -15,6 +15,19 @@
 #include "runtime/train/resume.h"
 #include "runtime/train/run_private.h"
 
+void plait_run_state_create(struct run *r)
+{
+    r->state.trial = -1;
+    r->saved = -1;
+}
+
+void plait_run_describe(struct run *r)
+{
+    r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
+    r->done.state = *plait_trainer_state(r->trainer);
+    r->done.data = r->state.data;
+}
+
 static void resume_loss_scale(struct run *r)
 {
     struct plait_loss_scale *s = plait_trainer_loss_scale(r->trainer);
@@ -90,7 +103,7 @@ int plait_run_start_weights(struct run *r, struct plait_error *err)
     if (rc < 0)
         return -1;
     if (rc == 0 && !strcmp(r->args->resume, "auto"))
-        r->trial = r->done.step;
+        r->state.trial = r->done.step;
     rc = rc == 0 ? take_state(r, err) : fresh_weights(r, r->args->init, err);
     if (copied)
         r->saved = -1; /* no file holds this state */
@@ -111,9 +124,10 @@ int plait_run_open_data(struct run *r, struct plait_error *err)
         return -1;
     if (plait_comm_rank(r->world) != 0)
         return 0;
-    if (plait_trainer_identify_data(r->trainer, &r->data, err) < 0)
+    if (plait_trainer_identify_data(r->trainer, &r->state.data, err) < 0)
         return -1;
-    return plait_resume_check_data(&r->done, &r->data, r->args->anyway, err);
+    return plait_resume_check_data(&r->done, &r->state.data, r->args->anyway,
+                                   err);
 }
 
 /* -- a checkpoint that proves useless -------------------------------------- */
@@ -132,12 +146,12 @@ static int check_step(struct run *r, const struct plait_step_result *result,
                           result->grad_norm);
         return plait_error_consensus(r->world, rc, err);
     }
-    return r->saver ? plait_saver_check(r->saver, err) : 0;
+    return plait_run_check_state(r, err);
 }
 
 static int step_back(struct run *r, struct plait_error *err)
 {
-    int64_t from = r->trial;
+    int64_t from = r->state.trial;
     int rc;
 
     if (err->text[0])
@@ -148,7 +162,7 @@ static int step_back(struct run *r, struct plait_error *err)
     err->text[0] = '\0';
     if (resume_before(r, from, err) != 0)
         return -1;
-    r->trial = r->done.step;
+    r->state.trial = r->done.step;
     rc = take_state(r, err);
     if (rc == 0)
         rc = plait_trainer_seek_data(r->trainer, err);
@@ -160,10 +174,10 @@ static int step_back(struct run *r, struct plait_error *err)
 int plait_run_try(struct run *r, const struct plait_step_result *result,
                   struct plait_error *err)
 {
-    if (r->trial < 0)
+    if (r->state.trial < 0)
         return 0;
     if (check_step(r, result, err) == 0) {
-        r->trial = -1;
+        r->state.trial = -1;
         return 0;
     }
     if (errno != EDOM)
