@@ -146,19 +146,27 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
-/* A run whose validation data cannot be read ends: *stop. */
-static int evaluate_model(struct run *r, struct plait_metrics *m, bool *stop,
+/* One step, and what is known of it. */
+struct step {
+    double begin;
+    struct plait_step_result result;
+    struct plait_metrics m;
+    bool unread; /* validation data could not be read */
+    bool stop;   /* the run ends after it, before its last step */
+};
+
+/* A run whose validation data cannot be read ends. */
+static int evaluate_model(struct run *r, struct step *s,
                           struct plait_error *err)
 {
     double begin = plait_clock_now();
     int rc;
 
     note_phase(r, PLAIT_PHASE_EVALUATION);
-    rc = plait_trainer_eval(r->trainer, &m->val, err);
-
+    rc = plait_trainer_eval(r->trainer, &s->m.val, err);
     if (rc == PLAIT_TRAINER_LOST) {
         plait_run_output_unread(r, err);
-        *stop = true;
+        s->unread = true;
         rc = 0;
     }
     plait_run_span(r, "run", "evaluation", begin);
@@ -223,59 +231,82 @@ static int check_lost(struct run *r, struct plait_error *err)
     return plait_errorf(err, "%s", plait_comm_error(r->world));
 }
 
-/* One step and what belongs to it. */
-static int one_step(struct run *r, bool *stop, struct plait_error *err)
+/* Traffic and waits since the last step, for evaluation or saving, count for no
+ * step. */
+static int make_step(struct run *r, struct step *s, struct plait_error *err)
 {
-    const struct plait_job_config *c = r->config;
-    struct plait_step_result result;
-    struct plait_metrics m;
-    double begin = plait_clock_now(), seconds;
-    bool ends;
-    int rc;
+    bool end = plait_signals_caught() != 0 || plait_run_output_unlogged(r);
 
-    /* Traffic and waits since the last step, for evaluation or saving, count
-     * for no step. */
-    plait_run_measure_comm(r, &m);
+    plait_run_measure_comm(r, &s->m);
     plait_run_shares_begin(r);
-    if (plait_trainer_step(r->trainer, r->done.step,
-                           plait_signals_caught() != 0 ||
-                               plait_run_output_unlogged(r),
-                           &result, err) < 0 ||
+    if (plait_trainer_step(r->trainer, r->done.step, end, &s->result, err) <
+            0 ||
         check_lost(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     note_phase(r, PLAIT_PHASE_BETWEEN);
     plait_watchdog_end(r->dog);
-    rc = plait_run_try(r, &result, err);
-    if (rc != 0)
-        return rc < 0 ? -1 : 0;
+    return PLAIT_RUN_GOOD;
+}
+
+static bool is_last(const struct run *r, bool stop)
+{
+    return stop || r->done.step == r->config->train.steps;
+}
+
+/* The step counts: its metrics. */
+static int count_step(struct run *r, struct step *s, struct plait_error *err)
+{
+    double seconds;
+
     plait_run_output_changes(r);
     r->done.step++;
-    r->done.tokens += (int64_t)result.batch * c->model.seq_len;
+    r->done.tokens += (int64_t)s->result.batch * r->config->model.seq_len;
     plait_elastic_step(r->s, r->done.step);
-    seconds = plait_clock_now() - begin;
+    seconds = plait_clock_now() - s->begin;
     if (plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_goodput_step(&r->goodput, plait_clock_unix(), seconds);
-    plait_run_measure_step(r, &result, seconds, &m);
-    plait_run_shares_step(r, &m);
-    if (plait_run_measure_slowest(r, &m, err) < 0)
+    plait_run_measure_step(r, &s->result, seconds, &s->m);
+    plait_run_shares_step(r, &s->m);
+    if (plait_run_measure_slowest(r, &s->m, err) < 0 ||
+        (is_last(r, s->result.stop) && plait_run_shares_end(r, &s->m, err) < 0))
         return PLAIT_RUN_BROKEN;
-    if ((result.stop || r->done.step == c->train.steps) &&
-        plait_run_shares_end(r, &m, err) < 0)
+    plait_run_span(r, "run", "step", s->begin);
+    return PLAIT_RUN_GOOD;
+}
+
+/* What follows a step: an evaluation, whose batches replace those of the step,
+ * checkpoints, and its line in the log, also where its loss ends the run. */
+static int end_step(struct run *r, struct step *s, struct plait_error *err)
+{
+    int rc = check_loss(r, &s->result, err);
+
+    if (rc == PLAIT_RUN_GOOD &&
+        is_due(r->done.step, r->config->train.eval_every) &&
+        (evaluate_model(r, s, err) < 0 || check_lost(r, err) < 0))
         return PLAIT_RUN_BROKEN;
-    plait_run_span(r, "run", "step", begin);
-    /* Before an evaluation, whose batches replace those of the step. */
-    rc = check_loss(r, &result, err);
-    if (rc == 0 && is_due(r->done.step, c->train.eval_every) &&
-        (evaluate_model(r, &m, stop, err) < 0 || check_lost(r, err) < 0))
-        return PLAIT_RUN_BROKEN;
-    *stop = *stop || result.stop;
-    ends = *stop || r->done.step == c->train.steps;
-    if (rc == 0 && ends)
-        rc = save_last(r, &m, err);
-    plait_run_output_step(r, &m);
-    plait_run_account_step(r, &m);
-    return rc != 0 || ends ? rc : keep_state(r, err);
+    s->stop = s->result.stop || s->unread;
+    if (rc == PLAIT_RUN_GOOD && is_last(r, s->stop))
+        rc = save_last(r, &s->m, err);
+    plait_run_output_step(r, &s->m);
+    plait_run_account_step(r, &s->m);
+    return rc != PLAIT_RUN_GOOD || is_last(r, s->stop) ? rc
+                                                       : keep_state(r, err);
+}
+
+static int one_step(struct run *r, bool *stop, struct plait_error *err)
+{
+    struct step s = {.begin = plait_clock_now()};
+    int rc = make_step(r, &s, err);
+
+    if (rc == PLAIT_RUN_GOOD)
+        rc = plait_run_try(r, &s.result, err);
+    if (rc == PLAIT_RUN_GOOD)
+        rc = count_step(r, &s, err);
+    if (rc == PLAIT_RUN_GOOD)
+        rc = end_step(r, &s, err);
+    *stop = s.stop;
+    return rc == PLAIT_RUN_BACK ? PLAIT_RUN_GOOD : rc;
 }
 
 /* Whether a failure ended the run before its last step. */
@@ -324,38 +355,40 @@ static int run_steps(struct run *r, struct plait_error *err)
         plait_run_report_copies(r);
         return end_result(r, err);
     }
-    if (rc == -1)
+    if (rc == PLAIT_RUN_FAILED)
         rc = leave_together(r, err);
     /* A checkpoint whose state was copied before the failure is still
      * finished. */
-    if (rc == -1)
+    if (rc == PLAIT_RUN_FAILED)
         plait_run_finish_save(r);
     return rc;
+}
+
+static int close_output(struct run *r, struct plait_error *err)
+{
+    return plait_error_consensus(r->world, plait_run_output_end(r, err), err);
 }
 
 int plait_run_train(struct plait_session *s,
                     const struct plait_train_args *args,
                     struct plait_error *err)
 {
+    static int (*const phases[])(struct run *, struct plait_error *) = {
+        open_watch,
+        measure_peak,
+        plait_run_choose_learners,
+        open_trainer,
+        plait_run_load_products,
+        start_run,
+        run_steps,
+        close_output,
+    };
     struct run r;
     int rc = run_open(&r, s, args, err);
 
-    if (rc == 0)
-        rc = open_watch(&r, err);
-    if (rc == 0)
-        rc = measure_peak(&r, err);
-    if (rc == 0)
-        rc = plait_run_choose_learners(&r, err);
-    if (rc == 0)
-        rc = open_trainer(&r, err);
-    if (rc == 0)
-        rc = plait_run_load_products(&r, err);
-    if (rc == 0)
-        rc = start_run(&r, err);
-    if (rc == 0)
-        rc = run_steps(&r, err);
-    if (rc == 0)
-        rc = plait_error_consensus(r.world, plait_run_output_end(&r, err), err);
+    for (size_t i = 0;
+         rc == PLAIT_RUN_GOOD && i < sizeof(phases) / sizeof(phases[0]); i++)
+        rc = phases[i](&r, err);
     /* When a rank is gone, transfers cannot complete: abort them. The remaining
      * ranks go on in plait_elastic_again(). */
     if (rc < 0 && plait_elastic_lost(s)) {

@@ -4,10 +4,15 @@
 
 #include "runtime/train/session.h"
 
-/* What plait-train does once its ranks have met. Collective. 0; -1 if all
- * ranks failed together and may end in order, with text on at most one of
- * them; PLAIT_RUN_BROKEN if this rank failed where others may wait for it. */
-#define PLAIT_RUN_BROKEN (-2)
+/* What plait-train does once its ranks have met. Collective. How it ends: */
+enum {
+    PLAIT_RUN_GOOD = 0,
+    PLAIT_RUN_FAILED = -1, /* all ranks together: they may end in order, with
+                              text on at most one of them */
+    PLAIT_RUN_BROKEN = -2, /* this rank, where others may wait for it */
+    PLAIT_RUN_BACK = 1     /* of a step: the run has gone back to an earlier
+                              checkpoint */
+};
 
 /* Refuses a configuration that the runtime cannot carry out, rather than
  * ignoring a part of it. Local. */

@@ -119,8 +119,8 @@ int plait_run_start_weights(struct run *r, struct plait_error *err);
 /* Open the data at the position that the state gives. */
 int plait_run_open_data(struct run *r, struct plait_error *err);
 /* After the first step from a checkpoint that --resume auto chose: whether its
- * result is finite. 1: it is not, and the run has gone back to the checkpoint
- * before. */
+ * result is finite. PLAIT_RUN_BACK: it is not, and the run has gone back to the
+ * checkpoint before. */
 int plait_run_try(struct run *r, const struct plait_step_result *result,
                   struct plait_error *err);
 /* The state of the run between two steps, in r->done. */

@@ -182,5 +182,5 @@ int plait_run_try(struct run *r, const struct plait_step_result *result,
     }
     if (errno != EDOM)
         return -1;
-    return step_back(r, err) < 0 ? -1 : 1;
+    return step_back(r, err) < 0 ? PLAIT_RUN_FAILED : PLAIT_RUN_BACK;
 }

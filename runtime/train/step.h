@@ -77,7 +77,7 @@ int plait_trainer_trace(struct plait_trainer *t, char *text, size_t size,
  * valid until the next call. -1, or PLAIT_TRAINER_LOST on all ranks together,
  * with text on one, if some rank's data could not be read: the training is as
  * it was. */
-#define PLAIT_TRAINER_LOST (-3)
+enum { PLAIT_TRAINER_LOST = -3 };
 int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
                        struct plait_error *err);
 
