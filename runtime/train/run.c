@@ -266,7 +266,8 @@ static int count_step(struct run *r, struct step *s, struct plait_error *err)
     if (plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_goodput_step(&r->goodput, plait_clock_unix(), seconds);
-    plait_run_measure_step(r, &s->result, seconds, &s->m);
+    plait_run_measure_step(r, &s->result, seconds, plait_run_save_every(r),
+                           &s->m);
     plait_run_shares_step(r, &s->m);
     if (plait_run_measure_slowest(r, &s->m, err) < 0 ||
         (is_last(r, s->result.stop) && plait_run_shares_end(r, &s->m, err) < 0))

@@ -187,7 +187,8 @@ static size_t measure_host(struct run *r)
 
 void plait_run_measure_step(struct run *r,
                             const struct plait_step_result *result,
-                            double seconds, struct plait_metrics *m)
+                            double seconds, double save_every,
+                            struct plait_metrics *m)
 {
     struct plait_model *model = plait_trainer_model(r->trainer);
     double tokens = (double)result->batch * r->config->model.seq_len;
@@ -222,7 +223,7 @@ void plait_run_measure_step(struct run *r,
     m->goodput_expected =
         isnan(m->goodput)
             ? NAN
-            : plait_goodput_expected(&r->goodput, now, plait_run_save_every(r));
+            : plait_goodput_expected(&r->goodput, now, save_every);
     m->stage_bytes = r->measure.stage_bytes;
     m->nstages = r->s->mesh->layout.size[PLAIT_PP];
     m->shares = NULL;

@@ -28,13 +28,13 @@
 struct run_state {
     int64_t trial; /* step of the checkpoint that --resume auto chose, until the
                       first step from it was finite; -1: none */
-    struct plait_data_identity data; /* the data it is trained on */
 };
 
 /* run_save.c */
 struct run_saving {
     struct plait_saver *saver;         /* NULL: no checkpoints */
     struct plait_replica_check *check; /* NULL: train.check_replicas 0 */
+    struct plait_data_identity data;   /* the data it is trained on */
     /* checkpoint.every auto: the step to save after, and how often. */
     int64_t next, every;
 };
@@ -123,8 +123,6 @@ int plait_run_open_data(struct run *r, struct plait_error *err);
  * checkpoint before. */
 int plait_run_try(struct run *r, const struct plait_step_result *result,
                   struct plait_error *err);
-/* The state of the run between two steps, in r->done. */
-void plait_run_describe(struct run *r);
 
 /* -- run_learners.c -------------------------------------------------------- */
 
@@ -146,7 +144,12 @@ int plait_run_search_products(struct run *r, struct plait_error *err);
 /* Whether this rank's GPU has failed, which err says unless it has a text. */
 bool plait_run_gpu_failed(const struct run *r, struct plait_error *err);
 int plait_run_saving_create(struct run *r, struct plait_error *err);
+/* The data that it is trained on, for checkpoints. */
+void plait_run_saving_data(struct run *r,
+                           const struct plait_data_identity *data);
 void plait_run_saving_destroy(struct run *r);
+/* The state of the run between two steps, in r->done. */
+void plait_run_describe(struct run *r);
 /* Check that ranks which hold the same values agree on them, if a check is due:
  * every train.check_replicas steps, and before each save. */
 int plait_run_check_replicas(struct run *r, bool saves,
@@ -234,9 +237,11 @@ int plait_run_measure_stages(struct run *r, struct plait_error *err);
  * longest. */
 int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
                               struct plait_error *err);
+/* save_every: steps between two checkpoints, 0: none. */
 void plait_run_measure_step(struct run *r,
                             const struct plait_step_result *result,
-                            double seconds, struct plait_metrics *m);
+                            double seconds, double save_every,
+                            struct plait_metrics *m);
 
 /* -- run_shares.c: plan against actual ------------------------------------ */
 

@@ -18,6 +18,13 @@
  * learn what one costs. */
 enum { FIRST_SAVE = 10 };
 
+void plait_run_describe(struct run *r)
+{
+    r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
+    r->done.state = *plait_trainer_state(r->trainer);
+    r->done.data = r->saving.data;
+}
+
 static bool saves_beside(const struct plait_checkpoint_config *c)
 {
     return c->async && c->every != 0;
@@ -73,6 +80,12 @@ static int open_check(struct run *r, struct plait_error *err)
 int plait_run_saving_create(struct run *r, struct plait_error *err)
 {
     return open_saver(r, err) < 0 ? -1 : open_check(r, err);
+}
+
+void plait_run_saving_data(struct run *r,
+                           const struct plait_data_identity *data)
+{
+    r->saving.data = *data;
 }
 
 void plait_run_saving_destroy(struct run *r)

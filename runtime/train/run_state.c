@@ -21,13 +21,6 @@ void plait_run_state_create(struct run *r)
     r->saved = -1;
 }
 
-void plait_run_describe(struct run *r)
-{
-    r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
-    r->done.state = *plait_trainer_state(r->trainer);
-    r->done.data = r->state.data;
-}
-
 static void resume_loss_scale(struct run *r)
 {
     struct plait_loss_scale *s = plait_trainer_loss_scale(r->trainer);
@@ -115,6 +108,7 @@ int plait_run_start_weights(struct run *r, struct plait_error *err)
 
 int plait_run_open_data(struct run *r, struct plait_error *err)
 {
+    struct plait_data_identity data;
     int rc;
 
     plait_watchdog_stage(r->dog, "opening the data");
@@ -124,10 +118,10 @@ int plait_run_open_data(struct run *r, struct plait_error *err)
         return -1;
     if (plait_comm_rank(r->world) != 0)
         return 0;
-    if (plait_trainer_identify_data(r->trainer, &r->state.data, err) < 0)
+    if (plait_trainer_identify_data(r->trainer, &data, err) < 0)
         return -1;
-    return plait_resume_check_data(&r->done, &r->state.data, r->args->anyway,
-                                   err);
+    plait_run_saving_data(r, &data);
+    return plait_resume_check_data(&r->done, &data, r->args->anyway, err);
 }
 
 /* -- a checkpoint that proves useless -------------------------------------- */
