@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "kernels/moments.h"
+
 #define HUGE_PAGE ((size_t)2 << 20)
 
 /* Header in front of every allocation: free() needs the size. */
@@ -313,18 +315,17 @@ int host_has_fp8(struct plait_device *dev)
     return 1;
 }
 
-int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
-                    const double *sum_squares, double clip, double factor)
+int host_clip_scale(struct plait_queue *q, const struct plait_clip *c)
 {
-    double n = sqrt(*sum_squares) * factor;
+    double n = sqrt(*c->sum_squares) * c->factor;
 
     (void)q;
-    *norm = (float)n;
+    *c->norm = (float)n;
     if (!isfinite(n))
-        *scale = NAN;
-    else if (clip > 0)
-        *scale = (float)(fmin(1, clip / (n + 1e-6)) * factor);
+        *c->scale = NAN;
+    else if (c->clip > 0)
+        *c->scale = (float)(fmin(1, c->clip / (n + 1e-6)) * c->factor);
     else
-        *scale = (float)factor;
+        *c->scale = (float)c->factor;
     return 0;
 }

@@ -73,7 +73,6 @@ int host_grouped_backward_input(struct plait_queue *q,
 int host_grouped_backward_weight(struct plait_queue *q,
                                  const struct plait_groups *g,
                                  const struct plait_linear_dw *l);
-int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
-                    const double *sum_squares, double clip, double factor);
+int host_clip_scale(struct plait_queue *q, const struct plait_clip *c);
 
 #endif

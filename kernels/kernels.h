@@ -60,8 +60,12 @@ struct plait_event;       /* a point in a queue */
 struct plait_weight;      /* a matrix the implementation may keep packed */
 struct plait_image_ops;   /* kernels/image.h */
 struct plait_product_ops; /* kernels/products.h */
-struct plait_xent;        /* kernels/xent.h */
-struct plait_linear;      /* this and the next two: kernels/linear.h */
+struct plait_average;     /* this and the next three: kernels/moments.h */
+struct plait_divide_root;
+struct plait_factors;
+struct plait_clip;
+struct plait_xent;   /* kernels/xent.h */
+struct plait_linear; /* this and the next two: kernels/linear.h */
 struct plait_linear_dinp;
 struct plait_linear_dw;
 struct plait_route; /* this and the next four: kernels/route.h */
@@ -280,7 +284,7 @@ struct plait_update_run {
     float *master;
     float *state[2]; /* s0, s1; NULL where the rule has none */
     const float *grad;
-    void *weight; /* as `type`; NULL or master: only master is stored */
+    void *weight; /* [n] of T; NULL or master: only master is stored */
     size_t n;
     uint64_t first; /* index for stochastic rounding, see plait_update */
     float weight_decay;
@@ -297,14 +301,15 @@ struct plait_update_now {
 };
 
 /* One update of runs of elements, which must not overlap. The new value is also
- * stored to weight as `type`, rounded to nearest, or stochastically if
- * `stochastic`: element i of a run draws from seed + first + i, so that the
- * result does not depend on where a shard begins. grad_scale is read from
- * device memory so that clipping needs no transfer to the host; NULL means 1.
- * If it is NaN or infinite, update() and update_sums() do nothing. `now` (NULL:
- * not used) takes the place of lr and step. */
+ * stored to weight, rounded to nearest, or stochastically if `stochastic`:
+ * element i of a run draws from seed + first + i, so that the result does not
+ * depend on where a shard begins. grad_scale is read from device memory so that
+ * clipping needs no transfer to the host; NULL means 1. If it is NaN or
+ * infinite, update() and update_sums() do nothing. `now` (NULL: not used) takes
+ * the place of lr and step. */
 struct plait_update {
     enum plait_update_rule rule;
+    enum plait_dtype type; /* T, of the runs' weights */
     float lr, beta1, beta2, eps, momentum;
     int nesterov;
     int64_t step; /* t, from 1 */
@@ -603,30 +608,24 @@ struct plait_ops {
 
     /* -- moments of gradients, fp32 ------------------------------------ */
     /* y[i] += weight (scale x[i] - y[i]) */
-    int (*average)(struct plait_queue *q, float *y, const float *x, float scale,
-                   float weight, size_t n);
+    int (*average)(struct plait_queue *q, const struct plait_average *a);
     /* y[i] += weight ((scale x[i])^2 - y[i]) */
-    int (*average_squares)(struct plait_queue *q, float *y, const float *x,
-                           float scale, float weight, size_t n);
+    int (*average_squares)(struct plait_queue *q,
+                           const struct plait_average *a);
     /* x[i] = scale x[i] / (sqrt(max(v[i], least)) + eps) */
-    int (*divide_root)(struct plait_queue *q, float *x, const float *v,
-                       float scale, float least, float eps, size_t n);
-    /* x[n] is a part of a matrix of C columns, from its element `first` on.
-     * rows[i], cols[j] += the sums of the squares of x in row i and column j of
-     * that matrix. */
-    int (*factor_sums)(struct plait_queue *q, float *rows, float *cols,
-                       const float *x, size_t first, size_t n, size_t C);
-    /* Multiplies the same elements by scale and divides them by the root of
-     * max(rows[i] cols[j] / max(mean[0], eps), eps^2). */
-    int (*factor_divide)(struct plait_queue *q, float *x, const float *rows,
-                         const float *cols, const float *mean, float scale,
-                         float eps, size_t first, size_t n, size_t C);
+    int (*divide_root)(struct plait_queue *q,
+                       const struct plait_divide_root *d);
+    /* rows[i], cols[j] += the sums of the squares of x in row i and column j of
+     * the matrix. */
+    int (*factor_sums)(struct plait_queue *q, const struct plait_factors *f);
+    /* Multiplies x by scale and divides it by the root of max(rows[i] cols[j] /
+     * max(mean[0], eps), eps^2). */
+    int (*factor_divide)(struct plait_queue *q, const struct plait_factors *f);
 
     /* -- optimizer ---------------------------------------------------- */
     /* The table of runs is in host memory and may be freed on return. */
     int (*update)(struct plait_queue *q, const struct plait_update *p,
-                  enum plait_dtype type, const struct plait_update_run *runs,
-                  int nruns);
+                  const struct plait_update_run *runs, int nruns);
     /* The norms that a factor is computed from: sums[0] += |w|^2 over each
      * run's masters, and sums[1] += |grad|^2, without grad_scale. With LAMB the
      * states advance to this step, as in ADAMW, and sums[1] += |u|^2. Each run
@@ -636,15 +635,11 @@ struct plait_ops {
     /* ADAMW, whatever p->rule says: the states are decoded, updated, used and
      * encoded again; Dettmers et al. (2021, arXiv:2110.02861). */
     int (*update8)(struct plait_queue *q, const struct plait_update *p,
-                   enum plait_dtype type, const struct plait_update8_run *runs,
-                   int nruns);
-    /* The factor of the gradients for clipping. sum_squares[0] is the sum of
-     * their squares before they are multiplied by `factor`; clip bounds the
-     * norm after that (0: no bound). norm[0] = sqrt(sum_squares[0]) factor,
-     * scale[0] = min(1, clip / (norm[0] + 1e-6)) factor; NaN, whatever clip is,
-     * if the norm is not finite, so that update() skips the step. */
-    int (*clip_scale)(struct plait_queue *q, float *scale, float *norm,
-                      const double *sum_squares, double clip, double factor);
+                   const struct plait_update8_run *runs, int nruns);
+    /* norm = sqrt(sum_squares) factor, scale = min(1, clip / (norm + 1e-6))
+     * factor; NaN, whatever clip is, if the norm is not finite, so that
+     * update() skips the step. */
+    int (*clip_scale)(struct plait_queue *q, const struct plait_clip *c);
 
     /* Convolutions and other ops of image models. */
     const struct plait_image_ops *image;

@@ -4,31 +4,41 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/moments.h"
 
 /* Loops that the compiler vectorises. Comparisons are written such that a NaN
  * stays a NaN. */
 
-static int average(struct plait_queue *q, float *y, const float *x, float scale,
-                   float weight, size_t n)
+static int average(struct plait_queue *q, const struct plait_average *a)
 {
+    const float *x = a->x;
+    float *y = a->y, scale = a->scale, weight = a->weight;
+    size_t n = a->n;
+
 #pragma omp parallel for simd num_threads(cpu_threads(q, n)) schedule(static)
     for (size_t i = 0; i < n; i++)
         y[i] += weight * (scale * x[i] - y[i]);
     return 0;
 }
 
-static int average_squares(struct plait_queue *q, float *y, const float *x,
-                           float scale, float weight, size_t n)
+static int average_squares(struct plait_queue *q, const struct plait_average *a)
 {
+    const float *x = a->x;
+    float *y = a->y, scale = a->scale, weight = a->weight;
+    size_t n = a->n;
+
 #pragma omp parallel for simd num_threads(cpu_threads(q, n)) schedule(static)
     for (size_t i = 0; i < n; i++)
         y[i] += weight * (scale * x[i] * (scale * x[i]) - y[i]);
     return 0;
 }
 
-static int divide_root(struct plait_queue *q, float *x, const float *v,
-                       float scale, float least, float eps, size_t n)
+static int divide_root(struct plait_queue *q, const struct plait_divide_root *d)
 {
+    const float *v = d->v;
+    float *x = d->x, scale = d->scale, least = d->least, eps = d->eps;
+    size_t n = d->n;
+
 #pragma omp parallel for simd num_threads(cpu_threads(q, n)) schedule(static)
     for (size_t i = 0; i < n; i++)
         x[i] = scale * x[i] / (sqrtf(v[i] < least ? least : v[i]) + eps);
@@ -39,13 +49,18 @@ static int divide_root(struct plait_queue *q, float *x, const float *v,
 
 #define COLUMNS 512 /* columns whose fp32 sums fit L1 */
 
-/* The elements of row i of the matrix that lie in [first, first + n): *begin ..
- * *end - 1, counted from the matrix's first. */
-INLINE void row_span(size_t i, size_t first, size_t n, size_t C, size_t *begin,
-                     size_t *end)
+/* Elements begin .. end - 1 of the matrix. */
+struct range {
+    size_t begin, end;
+};
+
+/* The elements of row i of the matrix that f has. */
+INLINE struct range row_range(const struct plait_factors *f, size_t i)
 {
-    *begin = i * C < first ? first : i * C;
-    *end = (i + 1) * C > first + n ? first + n : (i + 1) * C;
+    size_t last = f->first + f->n, C = f->C;
+
+    return (struct range){i * C < f->first ? f->first : i * C,
+                          (i + 1) * C > last ? last : (i + 1) * C};
 }
 
 static float row_sum(const float *x, size_t n)
@@ -68,61 +83,63 @@ static float row_sum(const float *x, size_t n)
 
 /* Sums columns from .. to - 1 in the order of the rows, so that the result does
  * not depend on the number of threads. */
-static void column_sums(float *cols, const float *x, size_t from, size_t to,
-                        size_t first, size_t n, size_t C)
+static void column_sums(const struct plait_factors *f, size_t from, size_t to)
 {
     float sums[COLUMNS] = {0};
+    const float *x = f->x;
+    size_t first = f->first, C = f->C;
 
-    for (size_t i = first / C; i * C < first + n; i++) {
-        size_t begin, end;
+    for (size_t i = first / C; i * C < first + f->n; i++) {
+        struct range r = row_range(f, i);
 
-        row_span(i, first, n, C, &begin, &end);
-        begin = begin < i * C + from ? i * C + from : begin;
-        end = end > i * C + to ? i * C + to : end;
-        for (size_t k = begin; k < end; k++)
+        r.begin = r.begin < i * C + from ? i * C + from : r.begin;
+        r.end = r.end > i * C + to ? i * C + to : r.end;
+        for (size_t k = r.begin; k < r.end; k++)
             sums[k - i * C - from] += x[k - first] * x[k - first];
     }
     for (size_t j = from; j < to; j++)
-        cols[j] += sums[j - from];
+        f->cols[j] += sums[j - from];
 }
 
-static int factor_sums(struct plait_queue *q, float *rows, float *cols,
-                       const float *x, size_t first, size_t n, size_t C)
+/* One more than the last row that f has elements of. */
+static size_t rows_end(const struct plait_factors *f)
 {
-    size_t last = n ? (first + n - 1) / C + 1 : first / C;
-    int threads = cpu_threads(q, n);
+    return f->n ? (f->first + f->n - 1) / f->C + 1 : f->first / f->C;
+}
+
+static int factor_sums(struct plait_queue *q, const struct plait_factors *f)
+{
+    size_t last = rows_end(f), C = f->C;
+    int threads = cpu_threads(q, f->n);
 
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
-        for (size_t i = first / C; i < last; i++) {
-            size_t begin, end;
+        for (size_t i = f->first / C; i < last; i++) {
+            struct range r = row_range(f, i);
 
-            row_span(i, first, n, C, &begin, &end);
-            rows[i] += row_sum(x + begin - first, end - begin);
+            f->rows[i] += row_sum(f->x + r.begin - f->first, r.end - r.begin);
         }
 #pragma omp for schedule(static)
         for (size_t j = 0; j < C; j += COLUMNS)
-            column_sums(cols, x, j, j + COLUMNS < C ? j + COLUMNS : C, first, n,
-                        C);
+            column_sums(f, j, j + COLUMNS < C ? j + COLUMNS : C);
     }
     return 0;
 }
 
-static int factor_divide(struct plait_queue *q, float *x, const float *rows,
-                         const float *cols, const float *mean, float scale,
-                         float eps, size_t first, size_t n, size_t C)
+static int factor_divide(struct plait_queue *q, const struct plait_factors *f)
 {
-    size_t last = n ? (first + n - 1) / C + 1 : first / C;
-    float whole = mean[0] < eps ? eps : mean[0], least = eps * eps;
+    size_t last = rows_end(f), first = f->first, C = f->C;
+    float whole = f->mean[0] < f->eps ? f->eps : f->mean[0];
+    float least = f->eps * f->eps, scale = f->scale, *x = f->x;
 
-#pragma omp parallel for num_threads(cpu_threads(q, n)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(q, f->n)) schedule(static)
     for (size_t i = first / C; i < last; i++) {
-        float row = rows[i] / whole;
-        size_t begin, end;
+        const float *cols = f->cols;
+        float row = f->rows[i] / whole;
+        struct range r = row_range(f, i);
 
-        row_span(i, first, n, C, &begin, &end);
-        for (size_t k = begin; k < end; k++) {
+        for (size_t k = r.begin; k < r.end; k++) {
             float v = row * cols[k - i * C];
 
             x[k - first] = scale * x[k - first] / sqrtf(v < least ? least : v);

@@ -113,7 +113,8 @@ INLINE void update_part(enum plait_update_rule rule, enum plait_dtype type,
 
     store(r->master, i, n, w);
     if (r->weight != NULL && r->weight != r->master)
-        store_weight(type, s, r->weight, r->first, i, n, w);
+        store_weight(type, s, (struct cpu_weight){r->weight, r->first}, i, n,
+                     w);
 }
 
 INLINE void update_span(enum plait_update_rule rule, enum plait_dtype type,
@@ -169,7 +170,7 @@ static span_fn *const spans[] = {
 };
 
 /* Updates elements i .. end-1, counted through all runs. */
-static void update_runs(enum plait_dtype type, const struct cpu_step *s,
+static void update_runs(const struct cpu_step *s,
                         const struct plait_update_run *r, size_t i, size_t end)
 {
     for (size_t first = 0; first < end; first += r->n, r++) {
@@ -177,7 +178,7 @@ static void update_runs(enum plait_dtype type, const struct cpu_step *s,
         size_t to = end - first < r->n ? end - first : r->n;
 
         if (from < to)
-            spans[s->p->rule](type, s, r, from, to);
+            spans[s->p->rule](s->p->type, s, r, from, to);
     }
 #if defined(__AVX512BF16__)
     _mm_sfence();
@@ -185,8 +186,7 @@ static void update_runs(enum plait_dtype type, const struct cpu_step *s,
 }
 
 static int update(struct plait_queue *q, const struct plait_update *p,
-                  enum plait_dtype type, const struct plait_update_run *runs,
-                  int nruns)
+                  const struct plait_update_run *runs, int nruns)
 {
     struct cpu_step s = step_of(p);
     size_t n = 0;
@@ -200,7 +200,7 @@ static int update(struct plait_queue *q, const struct plait_update *p,
         size_t i, end;
 
         cpu_span(n, omp_get_num_threads(), omp_get_thread_num(), &i, &end);
-        update_runs(type, &s, runs, i, end);
+        update_runs(&s, runs, i, end);
     }
     return 0;
 }

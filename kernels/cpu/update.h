@@ -50,19 +50,24 @@ static inline void store_random(enum plait_dtype type, void *weight, size_t i,
     }
 }
 
-/* Stores elements i .. i+n-1 of a run's weights; `first` as in the run. They
+/* A run's weights; `first` as in the run. */
+struct cpu_weight {
+    void *weight;
+    uint64_t first;
+};
+
+/* Stores elements i .. i+n-1 of a run's weights. They
  * are read next in the following forward: streaming stores keep them from
  * evicting what the step still needs from the caches. */
 INLINE void store_weight(enum plait_dtype type, const struct cpu_step *s,
-                         void *weight, uint64_t first, size_t i, size_t n,
-                         vec x)
+                         struct cpu_weight of, size_t i, size_t n, vec x)
 {
 #if defined(__AVX512BF16__)
-    uint16_t *to = (uint16_t *)weight + i;
+    uint16_t *to = (uint16_t *)of.weight + i;
 #endif
 
     if (s->p->stochastic && type != PLAIT_F32) {
-        store_random(type, weight, i, n, x, s->seed + first);
+        store_random(type, of.weight, i, n, x, s->seed + of.first);
         return;
     }
 #if defined(__AVX512BF16__)
@@ -71,7 +76,7 @@ INLINE void store_weight(enum plait_dtype type, const struct cpu_step *s,
         return;
     }
 #endif
-    vec_store(type, weight, i, n, x);
+    vec_store(type, of.weight, i, n, x);
 }
 
 #endif

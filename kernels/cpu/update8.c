@@ -238,7 +238,8 @@ INLINE void step_numbers(enum plait_dtype type, const struct cpu_step *s,
     vec_store(PLAIT_F32, b->v, i, VLEN, v);
     vec_store(PLAIT_F32, r->master, first + i, n, w);
     if (r->weight != NULL && r->weight != r->master)
-        store_weight(type, s, r->weight, r->first, first + i, n, w);
+        store_weight(type, s, (struct cpu_weight){r->weight, r->first},
+                     first + i, n, w);
 }
 
 INLINE void step_typed(enum plait_dtype type, const struct cpu_step *s,
@@ -276,11 +277,11 @@ INLINE void read_block(struct states *b, const struct map maps[2],
     }
 }
 
-static void step_block(enum plait_dtype type, const struct cpu_step *s,
-                       const struct map maps[2],
+static void step_block(const struct cpu_step *s, const struct map maps[2],
                        const struct plait_update8_run *r, size_t block)
 {
     size_t first = block * BLOCK, n = min(r->n - first, BLOCK);
+    enum plait_dtype type = s->p->type;
     uint8_t whole[2][BLOCK];
     struct states b;
 
@@ -309,21 +310,19 @@ static size_t blocks_of(const struct plait_update8_run *r)
 }
 
 /* Blocks b .. end-1, counted through all runs. */
-static void step_blocks(enum plait_dtype type, const struct cpu_step *s,
-                        const struct map maps[2],
+static void step_blocks(const struct cpu_step *s, const struct map maps[2],
                         const struct plait_update8_run *r, size_t b, size_t end)
 {
     for (size_t first = 0; first < end; first += blocks_of(r), r++)
         for (; b < end && b < first + blocks_of(r); b++)
-            step_block(type, s, maps, r, b - first);
+            step_block(s, maps, r, b - first);
 #if defined(__AVX512BF16__)
     _mm_sfence();
 #endif
 }
 
 static int update8(struct plait_queue *q, const struct plait_update *p,
-                   enum plait_dtype type, const struct plait_update8_run *runs,
-                   int nruns)
+                   const struct plait_update8_run *runs, int nruns)
 {
     struct cpu_step s = step_of(p);
     struct map maps[2];
@@ -340,7 +339,7 @@ static int update8(struct plait_queue *q, const struct plait_update *p,
         size_t threads = (size_t)omp_get_num_threads();
         size_t t = (size_t)omp_get_thread_num();
 
-        step_blocks(type, &s, maps, runs, blocks * t / threads,
+        step_blocks(&s, maps, runs, blocks * t / threads,
                     blocks * (t + 1) / threads);
     }
     return 0;

@@ -2,6 +2,7 @@
 /* Moments of gradients in fp32: averages over steps, and Adafactor's sums over
  * rows and columns. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/moments.h"
 
 static const int threads = 256, tile = 32, lanes = 8;
 
@@ -25,80 +26,66 @@ static int each(struct plait_queue *q, const char *op, size_t n, F f)
 }
 
 struct average_each {
-    float *y;
-    const float *x;
-    float scale, weight;
+    struct plait_average a;
 
     __device__ void operator()(size_t i) const
     {
-        y[i] += weight * (scale * x[i] - y[i]);
+        a.y[i] += a.weight * (a.scale * a.x[i] - a.y[i]);
     }
 };
 
-static int average(struct plait_queue *q, float *y, const float *x, float scale,
-                   float weight, size_t n)
+static int average(struct plait_queue *q, const struct plait_average *a)
 {
-    return each(q, "average", n, average_each{y, x, scale, weight});
+    return each(q, "average", a->n, average_each{*a});
 }
 
 struct squares_each {
-    float *y;
-    const float *x;
-    float scale, weight;
+    struct plait_average a;
 
     __device__ void operator()(size_t i) const
     {
-        float s = scale * x[i];
+        float s = a.scale * a.x[i];
 
-        y[i] += weight * (s * s - y[i]);
+        a.y[i] += a.weight * (s * s - a.y[i]);
     }
 };
 
-static int average_squares(struct plait_queue *q, float *y, const float *x,
-                           float scale, float weight, size_t n)
+static int average_squares(struct plait_queue *q, const struct plait_average *a)
 {
-    return each(q, "average_squares", n, squares_each{y, x, scale, weight});
+    return each(q, "average_squares", a->n, squares_each{*a});
 }
 
 struct divide_each {
-    float *x;
-    const float *v;
-    float scale, least, eps;
+    struct plait_divide_root d;
 
     __device__ void operator()(size_t i) const
     {
-        x[i] = scale * x[i] / (sqrtf(v[i] < least ? least : v[i]) + eps);
+        d.x[i] = d.scale * d.x[i] /
+                 (sqrtf(d.v[i] < d.least ? d.least : d.v[i]) + d.eps);
     }
 };
 
-static int divide_root(struct plait_queue *q, float *x, const float *v,
-                       float scale, float least, float eps, size_t n)
+static int divide_root(struct plait_queue *q, const struct plait_divide_root *d)
 {
-    return each(q, "divide_root", n, divide_each{x, v, scale, least, eps});
+    return each(q, "divide_root", d->n, divide_each{*d});
 }
 
 struct factor_each {
-    float *x;
-    const float *rows, *cols, *mean;
-    float scale, eps;
-    size_t first, C;
+    struct plait_factors f;
 
     __device__ void operator()(size_t k) const
     {
-        size_t at = first + k;
-        float whole = *mean < eps ? eps : *mean;
-        float v = rows[at / C] / whole * cols[at % C];
+        size_t at = f.first + k;
+        float eps = f.eps, whole = *f.mean < eps ? eps : *f.mean;
+        float v = f.rows[at / f.C] / whole * f.cols[at % f.C];
 
-        x[k] = scale * x[k] / sqrtf(v < eps * eps ? eps * eps : v);
+        f.x[k] = f.scale * f.x[k] / sqrtf(v < eps * eps ? eps * eps : v);
     }
 };
 
-static int factor_divide(struct plait_queue *q, float *x, const float *rows,
-                         const float *cols, const float *mean, float scale,
-                         float eps, size_t first, size_t n, size_t C)
+static int factor_divide(struct plait_queue *q, const struct plait_factors *f)
 {
-    return each(q, "factor_divide", n,
-                factor_each{x, rows, cols, mean, scale, eps, first, C});
+    return each(q, "factor_divide", f->n, factor_each{*f});
 }
 
 /* -- sums over rows and columns ------------------------------------------- */
@@ -153,10 +140,10 @@ static __global__ void column_squares_kernel(float *part, struct run r)
     }
 }
 
-static int factor_sums(struct plait_queue *q, float *rows, float *cols,
-                       const float *x, size_t first, size_t n, size_t C)
+static int factor_sums(struct plait_queue *q, const struct plait_factors *f)
 {
-    struct run r = {x, first, first + n, C};
+    size_t n = f->n, C = f->C, first = f->first;
+    struct run r = {f->x, first, first + n, C};
     size_t nrows = n ? (first + n - 1) / C + 1 - first / C : 0;
     size_t across = ceil_div(C, tile), down, most;
     float *part;
@@ -172,10 +159,10 @@ static int factor_sums(struct plait_queue *q, float *rows, float *cols,
     if (part == NULL)
         return -1;
     row_squares_kernel<<<(unsigned)(nrows < most ? nrows : most), threads, 0,
-                         q->stream>>>(rows, r);
+                         q->stream>>>(f->rows, r);
     column_squares_kernel<<<dim3((unsigned)across, (unsigned)down),
                             dim3(tile, lanes), 0, q->stream>>>(part, r);
-    cuda_sum_rows(q, cols, NULL, part, down, C);
+    cuda_sum_rows(q, f->cols, NULL, part, down, C);
     return cuda_leave(q, "factor_sums");
 }
 

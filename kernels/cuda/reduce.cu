@@ -3,6 +3,7 @@
  * second kernel adds those. Without atomics, so that on one kind of GPU the
  * same input always gives the same bits. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/moments.h"
 
 /* -- sums to one number -------------------------------------------------- */
 
@@ -127,28 +128,24 @@ static int sum_squares(struct plait_queue *q, double *result,
     return cuda_leave(q, "sum_squares");
 }
 
-static __global__ void clip_scale_kernel(float *scale, float *norm,
-                                         const double *sum_squares, double clip,
-                                         double factor)
+static __global__ void clip_scale_kernel(struct plait_clip c)
 {
-    double total = sqrt(*sum_squares) * factor;
+    double total = sqrt(*c.sum_squares) * c.factor;
 
     if (!isfinite(total))
-        *scale = CUDART_NAN_F;
-    else if (clip > 0)
-        *scale = (float)(fmin(1.0, clip / (total + 1e-6)) * factor);
+        *c.scale = CUDART_NAN_F;
+    else if (c.clip > 0)
+        *c.scale = (float)(fmin(1.0, c.clip / (total + 1e-6)) * c.factor);
     else
-        *scale = (float)factor;
-    *norm = (float)total;
+        *c.scale = (float)c.factor;
+    *c.norm = (float)total;
 }
 
-static int clip_scale(struct plait_queue *q, float *scale, float *norm,
-                      const double *sum_squares, double clip, double factor)
+static int clip_scale(struct plait_queue *q, const struct plait_clip *c)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    clip_scale_kernel<<<1, 1, 0, q->stream>>>(scale, norm, sum_squares, clip,
-                                              factor);
+    clip_scale_kernel<<<1, 1, 0, q->stream>>>(*c);
     return cuda_leave(q, "clip_scale");
 }
 

@@ -141,13 +141,13 @@ static int take_runs(struct update_step *s, const struct plait_update_run *runs,
 }
 
 template <int rule>
-static void launch(struct plait_queue *q, enum plait_dtype type, bool random,
+static void launch(struct plait_queue *q, const struct plait_update *p,
                    const struct update_step &s, unsigned blocks)
 {
-    for_type(type, [&](auto zero) {
+    for_type(p->type, [&](auto zero) {
         typedef decltype(zero) T;
 
-        if (random)
+        if (p->stochastic)
             update_kernel<rule, T, true>
                 <<<blocks, update_threads, 0, q->stream>>>(s);
         else
@@ -156,38 +156,36 @@ static void launch(struct plait_queue *q, enum plait_dtype type, bool random,
     });
 }
 
-static void launch_rule(struct plait_queue *q, enum plait_update_rule rule,
-                        enum plait_dtype type, bool random,
+static void launch_rule(struct plait_queue *q, const struct plait_update *p,
                         const struct update_step &s, unsigned blocks)
 {
-    switch (rule) {
+    switch (p->rule) {
     case PLAIT_UPDATE_SGD:
-        launch<PLAIT_UPDATE_SGD>(q, type, random, s, blocks);
+        launch<PLAIT_UPDATE_SGD>(q, p, s, blocks);
         break;
     case PLAIT_UPDATE_LARS:
-        launch<PLAIT_UPDATE_LARS>(q, type, random, s, blocks);
+        launch<PLAIT_UPDATE_LARS>(q, p, s, blocks);
         break;
     case PLAIT_UPDATE_NOVOGRAD:
-        launch<PLAIT_UPDATE_NOVOGRAD>(q, type, random, s, blocks);
+        launch<PLAIT_UPDATE_NOVOGRAD>(q, p, s, blocks);
         break;
     case PLAIT_UPDATE_ADAMW:
-        launch<PLAIT_UPDATE_ADAMW>(q, type, random, s, blocks);
+        launch<PLAIT_UPDATE_ADAMW>(q, p, s, blocks);
         break;
     case PLAIT_UPDATE_LAMB:
-        launch<PLAIT_UPDATE_LAMB>(q, type, random, s, blocks);
+        launch<PLAIT_UPDATE_LAMB>(q, p, s, blocks);
         break;
     case PLAIT_UPDATE_LION:
-        launch<PLAIT_UPDATE_LION>(q, type, random, s, blocks);
+        launch<PLAIT_UPDATE_LION>(q, p, s, blocks);
         break;
     case PLAIT_UPDATE_DIRECTION:
-        launch<PLAIT_UPDATE_DIRECTION>(q, type, random, s, blocks);
+        launch<PLAIT_UPDATE_DIRECTION>(q, p, s, blocks);
         break;
     }
 }
 
 static int update(struct plait_queue *q, const struct plait_update *p,
-                  enum plait_dtype type, const struct plait_update_run *runs,
-                  int nruns)
+                  const struct plait_update_run *runs, int nruns)
 {
     struct update_step s;
 
@@ -199,7 +197,7 @@ static int update(struct plait_queue *q, const struct plait_update *p,
 
         taken += take_runs(&s, runs + taken, nruns - taken, &blocks);
         if (blocks > 0)
-            launch_rule(q, p->rule, type, p->stochastic, s, blocks);
+            launch_rule(q, p, s, blocks);
     }
     return cuda_leave(q, "update");
 }

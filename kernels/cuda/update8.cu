@@ -116,8 +116,7 @@ static int take_runs8(struct update8_step *s,
 }
 
 static int update8(struct plait_queue *q, const struct plait_update *p,
-                   enum plait_dtype type, const struct plait_update8_run *runs,
-                   int nruns)
+                   const struct plait_update8_run *runs, int nruns)
 {
     struct update8_step s;
 
@@ -130,7 +129,7 @@ static int update8(struct plait_queue *q, const struct plait_update *p,
         taken += take_runs8(&s, runs + taken, nruns - taken, &blocks);
         if (blocks == 0)
             continue;
-        for_type(type, [&](auto zero) {
+        for_type(p->type, [&](auto zero) {
             typedef decltype(zero) T;
 
             if (p->stochastic)

@@ -4,46 +4,48 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/moments.h"
 #include "kernels/ref/ref.h"
 
-int ref_average(struct plait_queue *q, float *y, const float *x, float scale,
-                float weight, size_t n)
+int ref_average(struct plait_queue *q, const struct plait_average *a)
 {
+    float *y = a->y;
+
     (void)q;
-    for (size_t i = 0; i < n; i++)
-        y[i] = (float)(y[i] + weight * ((double)scale * x[i] - y[i]));
+    for (size_t i = 0; i < a->n; i++)
+        y[i] = (float)(y[i] + a->weight * ((double)a->scale * a->x[i] - y[i]));
     return 0;
 }
 
-int ref_average_squares(struct plait_queue *q, float *y, const float *x,
-                        float scale, float weight, size_t n)
+int ref_average_squares(struct plait_queue *q, const struct plait_average *a)
 {
-    (void)q;
-    for (size_t i = 0; i < n; i++) {
-        double s = (double)scale * x[i];
+    float *y = a->y;
 
-        y[i] = (float)(y[i] + weight * (s * s - y[i]));
+    (void)q;
+    for (size_t i = 0; i < a->n; i++) {
+        double s = (double)a->scale * a->x[i];
+
+        y[i] = (float)(y[i] + a->weight * (s * s - y[i]));
     }
     return 0;
 }
 
-int ref_divide_root(struct plait_queue *q, float *x, const float *v,
-                    float scale, float least, float eps, size_t n)
+int ref_divide_root(struct plait_queue *q, const struct plait_divide_root *d)
 {
     (void)q;
-    for (size_t i = 0; i < n; i++) {
-        double under = v[i] < least ? least : v[i];
+    for (size_t i = 0; i < d->n; i++) {
+        double under = d->v[i] < d->least ? d->least : d->v[i];
 
-        x[i] = (float)((double)scale * x[i] / (sqrt(under) + eps));
+        d->x[i] = (float)((double)d->scale * d->x[i] / (sqrt(under) + d->eps));
     }
     return 0;
 }
 
 /* Computes one row or column sum at a time, so that each is rounded once. */
-int ref_factor_sums(struct plait_queue *q, float *rows, float *cols,
-                    const float *x, size_t first, size_t n, size_t C)
+int ref_factor_sums(struct plait_queue *q, const struct plait_factors *f)
 {
-    size_t end = first + n;
+    size_t first = f->first, end = first + f->n, C = f->C;
+    const float *x = f->x;
 
     (void)q;
     for (size_t i = first / C; i * C < end; i++) {
@@ -52,30 +54,30 @@ int ref_factor_sums(struct plait_queue *q, float *rows, float *cols,
         for (size_t k = i * C; k < (i + 1) * C; k++)
             if (k >= first && k < end)
                 sum += (double)x[k - first] * x[k - first];
-        rows[i] = (float)(rows[i] + sum);
+        f->rows[i] = (float)(f->rows[i] + sum);
     }
     for (size_t j = 0; j < C; j++) {
         double sum = 0;
 
         for (size_t k = first + (j + C - first % C) % C; k < end; k += C)
             sum += (double)x[k - first] * x[k - first];
-        cols[j] = (float)(cols[j] + sum);
+        f->cols[j] = (float)(f->cols[j] + sum);
     }
     return 0;
 }
 
-int ref_factor_divide(struct plait_queue *q, float *x, const float *rows,
-                      const float *cols, const float *mean, float scale,
-                      float eps, size_t first, size_t n, size_t C)
+int ref_factor_divide(struct plait_queue *q, const struct plait_factors *f)
 {
-    double least = (double)eps * eps, whole = mean[0] < eps ? eps : mean[0];
+    double least = (double)f->eps * f->eps;
+    double whole = f->mean[0] < f->eps ? f->eps : f->mean[0];
+    float *x = f->x;
 
     (void)q;
-    for (size_t k = first; k < first + n; k++) {
-        double v = (double)rows[k / C] * cols[k % C] / whole;
+    for (size_t i = 0; i < f->n; i++) {
+        size_t k = f->first + i;
+        double v = (double)f->rows[k / f->C] * f->cols[k % f->C] / whole;
 
-        x[k - first] =
-            (float)((double)scale * x[k - first] / sqrt(v < least ? least : v));
+        x[i] = (float)((double)f->scale * x[i] / sqrt(v < least ? least : v));
     }
     return 0;
 }

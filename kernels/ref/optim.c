@@ -5,11 +5,12 @@
 #include "kernels/dynamic_map.h"
 #include "kernels/ref/ref.h"
 
-static void store_weight(const struct plait_update *p, enum plait_dtype type,
+static void store_weight(const struct plait_update *p,
                          const struct plait_update_run *r, size_t i, float x)
 {
     uint64_t seed = p->seed + (p->now != NULL ? p->now->seed : 0);
     uint32_t random = plait_rounding_bits(seed + r->first, i);
+    enum plait_dtype type = p->type;
 
     if (!p->stochastic || type == PLAIT_F32)
         ref_put(type, r->weight, i, x);
@@ -126,7 +127,7 @@ static void store_states(const struct plait_update_run *r,
 }
 
 static void step_run(const struct plait_update *p, const struct rates *s,
-                     enum plait_dtype type, const struct plait_update_run *r)
+                     const struct plait_update_run *r)
 {
     double f = r->factor != NULL ? *r->factor : 1;
 
@@ -137,13 +138,12 @@ static void step_run(const struct plait_update *p, const struct rates *s,
         store_states(r, &e, i);
         r->master[i] = (float)e.w;
         if (r->weight != NULL)
-            store_weight(p, type, r, i, r->master[i]);
+            store_weight(p, r, i, r->master[i]);
     }
 }
 
 int ref_update(struct plait_queue *q, const struct plait_update *p,
-               enum plait_dtype type, const struct plait_update_run *runs,
-               int nruns)
+               const struct plait_update_run *runs, int nruns)
 {
     struct rates s = rates_of(p);
 
@@ -151,7 +151,7 @@ int ref_update(struct plait_queue *q, const struct plait_update *p,
     if (!isfinite(s.scale))
         return 0;
     for (int i = 0; i < nruns; i++)
-        step_run(p, &s, type, &runs[i]);
+        step_run(p, &s, &runs[i]);
     return 0;
 }
 
@@ -210,8 +210,7 @@ static void encode_block(const struct plait_update8_run *r, int which,
 }
 
 static void step_block(const struct plait_update *p, const struct rates *s,
-                       enum plait_dtype type, const struct plait_update8_run *r,
-                       size_t first)
+                       const struct plait_update8_run *r, size_t first)
 {
     const struct plait_update_run run = {.weight = r->weight,
                                          .first = r->first};
@@ -228,15 +227,14 @@ static void step_block(const struct plait_update *p, const struct rates *s,
             state[k][i - first] = e.s[k];
         r->master[i] = (float)e.w;
         if (r->weight != NULL)
-            store_weight(p, type, &run, i, r->master[i]);
+            store_weight(p, &run, i, r->master[i]);
     }
     for (int k = 0; k < 2; k++)
         encode_block(r, k, first, state[k]);
 }
 
 int ref_update8(struct plait_queue *q, const struct plait_update *p,
-                enum plait_dtype type, const struct plait_update8_run *runs,
-                int nruns)
+                const struct plait_update8_run *runs, int nruns)
 {
     struct rates s = rates_of(p);
 
@@ -245,6 +243,6 @@ int ref_update8(struct plait_queue *q, const struct plait_update *p,
         return 0;
     for (int i = 0; i < nruns; i++)
         for (size_t at = 0; at < runs[i].n; at += PLAIT_MAP_BLOCK)
-            step_block(p, &s, type, &runs[i], at);
+            step_block(p, &s, &runs[i], at);
     return 0;
 }

@@ -59,17 +59,11 @@ int ref_bias_backward(struct plait_queue *q, enum plait_dtype type,
 int ref_sum_squares(struct plait_queue *q, double *result,
                     const struct plait_floats *lists, int n);
 
-int ref_average(struct plait_queue *q, float *y, const float *x, float scale,
-                float weight, size_t n);
-int ref_average_squares(struct plait_queue *q, float *y, const float *x,
-                        float scale, float weight, size_t n);
-int ref_divide_root(struct plait_queue *q, float *x, const float *v,
-                    float scale, float least, float eps, size_t n);
-int ref_factor_sums(struct plait_queue *q, float *rows, float *cols,
-                    const float *x, size_t first, size_t n, size_t C);
-int ref_factor_divide(struct plait_queue *q, float *x, const float *rows,
-                      const float *cols, const float *mean, float scale,
-                      float eps, size_t first, size_t n, size_t C);
+int ref_average(struct plait_queue *q, const struct plait_average *a);
+int ref_average_squares(struct plait_queue *q, const struct plait_average *a);
+int ref_divide_root(struct plait_queue *q, const struct plait_divide_root *d);
+int ref_factor_sums(struct plait_queue *q, const struct plait_factors *f);
+int ref_factor_divide(struct plait_queue *q, const struct plait_factors *f);
 
 int ref_linear_forward(struct plait_queue *q, const struct plait_linear *l);
 int ref_linear_backward_input(struct plait_queue *q,
@@ -138,12 +132,10 @@ int ref_rows_join(struct plait_queue *q, const struct plait_rows *r);
 int ref_rows_dot(struct plait_queue *q, const struct plait_rows *r);
 
 int ref_update(struct plait_queue *q, const struct plait_update *p,
-               enum plait_dtype type, const struct plait_update_run *runs,
-               int nruns);
+               const struct plait_update_run *runs, int nruns);
 int ref_update_sums(struct plait_queue *q, const struct plait_update *p,
                     const struct plait_update_run *runs, int nruns);
 int ref_update8(struct plait_queue *q, const struct plait_update *p,
-                enum plait_dtype type, const struct plait_update8_run *runs,
-                int nruns);
+                const struct plait_update8_run *runs, int nruns);
 
 #endif

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/moments.h"
 #include "runtime/optim/optim_private.h"
 
 /* Adafactor (Shazeer and Stern, 2018, arXiv:1804.04235), as in torch.optim. For
@@ -144,6 +145,25 @@ static bool counts(const struct plait_optim *optim,
     return optim->model->mesh->coord.at[PLAIT_TP] % t->tp_replicas == 0;
 }
 
+/* The slice's elements and gradient, and the rows and columns of its matrix in
+ * `all`, which is a->sums or a->factors. */
+static struct plait_factors factors_of(struct plait_optim *optim,
+                                       const struct adafactor *a,
+                                       const struct plait_optim_slice *s,
+                                       float *all)
+{
+    const struct plait_tensor *t = s->tensor;
+    int tensor = (int)(t - optim->model->tensors);
+
+    return (struct plait_factors){.first = s->first,
+                                  .n = s->count,
+                                  .C = t->local_shape[1],
+                                  .mean = a->means + tensor,
+                                  .rows = all + first_row(a, tensor, t),
+                                  .cols = all + first_col(a, tensor, t),
+                                  .x = plait_optim_slice_grad(optim, s)};
+}
+
 static int sum_pieces(struct plait_optim *optim, struct adafactor *a)
 {
     const struct plait_model *model = optim->model;
@@ -155,13 +175,12 @@ static int sum_pieces(struct plait_optim *optim, struct adafactor *a)
     for (i = 0; i < optim->nslices; i++) {
         const struct plait_optim_slice *s = &optim->slices[i];
         const struct plait_tensor *t = s->tensor;
-        int tensor = (int)(t - model->tensors);
+        struct plait_factors f;
 
-        if (is_matrix(t) && counts(optim, t) &&
-            mesh->ops->factor_sums(mesh->q, a->sums + first_row(a, tensor, t),
-                                   a->sums + first_col(a, tensor, t),
-                                   plait_optim_slice_grad(optim, s), s->first,
-                                   s->count, t->local_shape[1]) < 0)
+        if (!is_matrix(t) || !counts(optim, t))
+            continue;
+        f = factors_of(optim, a, s, a->sums);
+        if (mesh->ops->factor_sums(mesh->q, &f) < 0)
             return -1;
     }
     return 0;
@@ -188,6 +207,17 @@ static int reduce_sums(struct plait_optim *optim, struct adafactor *a)
                                  PLAIT_SUM, mesh->q, NULL);
 }
 
+/* n numbers from `at` on. */
+static struct plait_average average_of(const struct adafactor *a, size_t at,
+                                       size_t n, float scale, float weight)
+{
+    return (struct plait_average){.n = n,
+                                  .scale = scale,
+                                  .weight = weight,
+                                  .x = a->sums + at,
+                                  .y = a->factors + at};
+}
+
 /* Averages the sums of squares into the factors. */
 static int average_factors(struct plait_optim *optim, struct adafactor *a,
                            float scale, float weight)
@@ -202,14 +232,14 @@ static int average_factors(struct plait_optim *optim, struct adafactor *a,
     for (i = 0; i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
         size_t r = a->rows[i], c = a->cols[i], rows = t->shape[0];
+        struct plait_average of_rows, of_cols;
         float squared = scale * scale;
 
         if (!is_matrix(t))
             continue;
-        if (ops->average(q, a->factors + r, a->sums + r,
-                         squared / (float)t->shape[1], weight, c - r) < 0 ||
-            ops->average(q, a->factors + c, a->sums + c, squared / (float)rows,
-                         weight, t->shape[1]) < 0 ||
+        of_rows = average_of(a, r, c - r, squared / (float)t->shape[1], weight);
+        of_cols = average_of(a, c, t->shape[1], squared / (float)rows, weight);
+        if (ops->average(q, &of_rows) < 0 || ops->average(q, &of_cols) < 0 ||
             ops->bias_backward(q, PLAIT_F32, a->means + i, a->factors + r, rows,
                                1) < 0 ||
             ops->scale(q, PLAIT_F32, a->means + i, 1 / (float)rows, 1) < 0)
@@ -222,21 +252,30 @@ static int make_direction(struct plait_optim *optim, struct adafactor *a,
                           const struct plait_optim_slice *s, float scale,
                           float weight)
 {
-    const struct plait_tensor *t = s->tensor;
     const struct plait_ops *ops = optim->model->mesh->ops;
     struct plait_queue *q = optim->model->mesh->q;
     float *grad = plait_optim_slice_grad(optim, s);
-    int tensor = (int)(t - optim->model->tensors);
+    struct plait_average squares = {.n = s->count,
+                                    .scale = scale,
+                                    .weight = weight,
+                                    .x = grad,
+                                    .y = s->state[0]};
+    struct plait_divide_root root = {.n = s->count,
+                                     .scale = scale,
+                                     .least = least * least,
+                                     .v = s->state[0],
+                                     .x = grad};
+    struct plait_factors f;
 
-    if (is_matrix(t))
-        return ops->factor_divide(q, grad, a->factors + first_row(a, tensor, t),
-                                  a->factors + first_col(a, tensor, t),
-                                  a->means + tensor, scale, least, s->first,
-                                  s->count, t->local_shape[1]);
-    if (ops->average_squares(q, s->state[0], grad, scale, weight, s->count) < 0)
+    if (is_matrix(s->tensor)) {
+        f = factors_of(optim, a, s, a->factors);
+        f.scale = scale;
+        f.eps = least;
+        return ops->factor_divide(q, &f);
+    }
+    if (ops->average_squares(q, &squares) < 0)
         return -1;
-    return ops->divide_root(q, grad, s->state[0], scale, least * least, 0,
-                            s->count);
+    return ops->divide_root(q, &root);
 }
 
 static int make(struct plait_optim *optim, void *own, float scale, int64_t step)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "kernels/moments.h"
 #include "runtime/optim/optim_private.h"
 
 /* The norm of the gradients and the clipping: on the host, which must wait for
@@ -61,14 +62,17 @@ int plait_optim_queue_scale(struct plait_optim *optim, double clip,
                             double factor)
 {
     struct plait_mesh *mesh = optim->model->mesh;
-    const double *total = optim->sum;
+    struct plait_clip c = {.sum_squares = optim->sum,
+                           .factor = factor,
+                           .clip = clip,
+                           .norm = &optim->now->norm,
+                           .scale = &optim->now->grad_scale};
 
     if (plait_comm_size(mesh->world) > 1) {
         if (plait_comm_all_reduce(mesh->world, optim->sum, optim->sum + 1, 1,
                                   PLAIT_F64, PLAIT_SUM, mesh->q, NULL) < 0)
             return -1;
-        total = optim->sum + 1;
+        c.sum_squares = optim->sum + 1;
     }
-    return mesh->ops->clip_scale(mesh->q, &optim->now->grad_scale,
-                                 &optim->now->norm, total, clip, factor);
+    return mesh->ops->clip_scale(mesh->q, &c);
 }

@@ -109,8 +109,7 @@ static int finish_piece(struct plait_optim_host *host, struct piece *p)
     if (!p->run.n)
         return 0;
     if (ops->queue_sync(p->q) < 0 ||
-        shards->state_ops->update(shards->state_q, &p->rule, type, &p->run, 1) <
-            0 ||
+        shards->state_ops->update(shards->state_q, &p->rule, &p->run, 1) < 0 ||
         ops->copy_in(p->q, p->to, p->weight,
                      p->run.n * plait_dtype_size(type)) < 0)
         return -1;

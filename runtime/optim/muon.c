@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/moments.h"
 #include "runtime/optim/optim_private.h"
 #include "runtime/optim/orthogonal.h"
 #include "runtime/optim/whole.h"
@@ -146,14 +147,21 @@ static int step_momentum(struct plait_optim *optim,
     const struct plait_ops *ops = optim->model->mesh->ops;
     struct plait_queue *q = optim->model->mesh->q;
     float momentum = (float)c->momentum;
+    struct plait_average of_grad = {.n = p->count,
+                                    .scale = scale,
+                                    .weight = 1 - momentum,
+                                    .x = p->data,
+                                    .y = m};
+    struct plait_average ahead = {
+        .n = p->count, .scale = 1, .weight = momentum, .x = m, .y = p->data};
 
-    if (ops->average(q, m, p->data, scale, 1 - momentum, p->count) < 0)
+    if (ops->average(q, &of_grad) < 0)
         return -1;
     if (!c->nesterov)
         return ops->copy(q, p->data, m, p->count * sizeof(*m));
     if (ops->scale(q, PLAIT_F32, p->data, scale, p->count) < 0)
         return -1;
-    return ops->average(q, p->data, m, 1, momentum, p->count);
+    return ops->average(q, &ahead);
 }
 
 /* The number of a piece's tensor: the same on all ranks with pieces of it. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/linear.h"
+#include "kernels/moments.h"
 #include "runtime/optim/eigenbasis.h"
 #include "runtime/optim/optim_private.h"
 #include "runtime/optim/whole.h"
@@ -293,13 +294,17 @@ static int average_grams(const struct soap *s, const struct owned *o)
 
     for (k = 0; k < SIDES; k++) {
         size_t n = o->side[k], across = o->side[!k];
+        struct plait_average gram = {.n = n * n,
+                                     .scale = 1,
+                                     .weight = weight,
+                                     .x = s->square,
+                                     .y = o->gram[k]};
 
         if (!o->gram[k])
             continue;
         if (multiply(s, k == 0 ? A_BT : AT_B, s->square, x, x, n, across, n) <
                 0 ||
-            mesh->ops->average(mesh->q, o->gram[k], s->square, 1, weight,
-                               n * n) < 0)
+            mesh->ops->average(mesh->q, &gram) < 0)
             return -1;
     }
     return 0;
@@ -391,12 +396,19 @@ static int make_step(const struct soap *s, const struct owned *o, float *g,
     float beta1 = (float)c->betas[0], beta2 = (float)c->betas[1];
     double correct = sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t));
     size_t n = o->side[0] * o->side[1];
+    struct plait_average mean = {
+        .n = n, .scale = 1, .weight = 1 - beta1, .x = g, .y = o->m};
+    struct plait_average squares = {
+        .n = n, .scale = 1, .weight = 1 - beta2, .x = s->work[1], .y = o->v};
+    struct plait_divide_root root = {.n = n,
+                                     .scale = (float)correct,
+                                     .eps = (float)c->eps,
+                                     .v = o->v,
+                                     .x = s->work[1]};
 
-    if (ops->average(q, o->m, g, 1, 1 - beta1, n) < 0 || project(s, o, g) < 0 ||
-        ops->average_squares(q, o->v, s->work[1], 1, 1 - beta2, n) < 0 ||
-        average_grams(s, o) < 0 || project(s, o, o->m) < 0 ||
-        ops->divide_root(q, s->work[1], o->v, (float)correct, 0, (float)c->eps,
-                         n) < 0)
+    if (ops->average(q, &mean) < 0 || project(s, o, g) < 0 ||
+        ops->average_squares(q, &squares) < 0 || average_grams(s, o) < 0 ||
+        project(s, o, o->m) < 0 || ops->divide_root(q, &root) < 0)
         return -1;
     return project_back(s, o, g);
 }

@@ -227,6 +227,7 @@ static struct plait_update update_of(const struct plait_optim *optim)
     const struct plait_optim_config *c = &optim->model->config->optim;
 
     return (struct plait_update){.rule = optim->rule->update,
+                                 .type = optim->model->type,
                                  .beta1 = c->betas[0],
                                  .beta2 = c->betas[1],
                                  .eps = c->eps,
@@ -314,8 +315,8 @@ static int update_runs(struct plait_optim *optim, const struct plait_update *p,
         along.rule = PLAIT_UPDATE_DIRECTION;
         along.grad_scale = NULL;
     }
-    return model->mesh->ops->update(model->mesh->q, &along, model->type,
-                                    optim->runs + begin, end - begin);
+    return model->mesh->ops->update(model->mesh->q, &along, optim->runs + begin,
+                                    end - begin);
 }
 
 /* Number of runs before region i. */
@@ -335,7 +336,7 @@ static int step_runs(struct plait_optim *optim, const struct plait_update *p,
     int n8 = runs_before(optim->ends8, last) - begin8;
     int i, next;
 
-    if (n8 > 0 && model->mesh->ops->update8(model->mesh->q, p, model->type,
+    if (n8 > 0 && model->mesh->ops->update8(model->mesh->q, p,
                                             optim->runs8 + begin8, n8) < 0)
         return -1;
     for (i = begin; i < end && optim->host; i++)

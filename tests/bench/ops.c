@@ -148,6 +148,7 @@ static void run_op(struct ops_bench *o, enum op op)
                                 .scale = 0.125f,
                                 .overwrite = 1};
     struct plait_update adamw = {.rule = PLAIT_UPDATE_ADAMW,
+                                 .type = t,
                                  .lr = 1e-9f,
                                  .beta1 = 0.9f,
                                  .beta2 = 0.95f,
@@ -195,7 +196,7 @@ static void run_op(struct ops_bench *o, enum op op)
         ops->xent_backward(o->q, &loss);
         break;
     case OP_ADAMW:
-        ops->update(o->q, &adamw, t, &all, 1);
+        ops->update(o->q, &adamw, &all, 1);
         break;
     default:
         run_product(o, op);

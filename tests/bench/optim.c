@@ -52,6 +52,7 @@ static double needed_bytes(const struct optimizer *o)
 static void run_step(struct optim_bench *b, const struct optimizer *o)
 {
     struct plait_update p = {.rule = o->rule,
+                             .type = PLAIT_F32,
                              .lr = 1e-9f,
                              .beta1 = 0.9f,
                              .beta2 = 0.95f,
@@ -72,12 +73,12 @@ static void run_step(struct optim_bench *b, const struct optimizer *o)
     for (int k = 0; k < o->states; k++)
         run.state[k] = b->s[k];
     if (o->codes) {
-        b->ops->update8(b->q, &p, PLAIT_F32, &run8, 1);
+        b->ops->update8(b->q, &p, &run8, 1);
         return;
     }
     if (o->first_pass)
         b->ops->update_sums(b->q, &p, &run, 1);
-    b->ops->update(b->q, &p, PLAIT_F32, &run, 1);
+    b->ops->update(b->q, &p, &run, 1);
 }
 
 static float *room(struct optim_bench *b, size_t n)

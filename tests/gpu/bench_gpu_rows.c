@@ -344,6 +344,7 @@ static int run_attention_backward_cudnn(struct bench *b,
 static int run_adamw(struct bench *b, const struct bench_shape *s)
 {
     struct plait_update p = {.rule = PLAIT_UPDATE_ADAMW,
+                             .type = BF16,
                              .lr = 1e-4f,
                              .beta1 = 0.9f,
                              .beta2 = 0.95f,
@@ -357,7 +358,7 @@ static int run_adamw(struct bench *b, const struct bench_shape *s)
                                    .n = s->N};
 
     b->bytes = (7.0 * 4 + 2) * s->N;
-    return b->ops->update(b->q, &p, BF16, &run, 1);
+    return b->ops->update(b->q, &p, &run, 1);
 }
 
 static int run_sum_squares(struct bench *b, const struct bench_shape *s)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/moments.h"
 #include "ops_cases.h"
 
 /* -- averages and roots: {n} -------------------------------------------- */
@@ -9,15 +10,27 @@ static void setup_average(struct trial *t, const int *s)
     real32(t, product(s, 1));
 }
 
+static struct plait_average average_of(struct trial_side *d, const int *s)
+{
+    return (struct plait_average){.n = product(s, 1),
+                                  .scale = 0.7f,
+                                  .weight = 0.1f,
+                                  .x = d->p[1],
+                                  .y = d->p[0]};
+}
+
 static int call_average(struct trial_side *d, const int *s)
 {
-    return d->ops->average(d->q, d->p[0], d->p[1], 0.7f, 0.1f, product(s, 1));
+    struct plait_average a = average_of(d, s);
+
+    return d->ops->average(d->q, &a);
 }
 
 static int call_average_squares(struct trial_side *d, const int *s)
 {
-    return d->ops->average_squares(d->q, d->p[0], d->p[1], 0.7f, 0.1f,
-                                   product(s, 1));
+    struct plait_average a = average_of(d, s);
+
+    return d->ops->average_squares(d->q, &a);
 }
 
 static void setup_divide_root(struct trial *t, const int *s)
@@ -28,8 +41,14 @@ static void setup_divide_root(struct trial *t, const int *s)
 
 static int call_divide_root(struct trial_side *d, const int *s)
 {
-    return d->ops->divide_root(d->q, d->p[0], d->p[1], 0.7f, 0.002f, 1e-3f,
-                               product(s, 1));
+    struct plait_divide_root root = {.n = product(s, 1),
+                                     .scale = 0.7f,
+                                     .least = 0.002f,
+                                     .eps = 1e-3f,
+                                     .v = d->p[1],
+                                     .x = d->p[0]};
+
+    return d->ops->divide_root(d->q, &root);
 }
 
 /* -- rows and columns: {n, first, C} ------------------------------------ */
@@ -47,17 +66,31 @@ static void setup_factors(struct trial *t, const int *s)
     trial_real(t, KIND_F32, 1, 0.004, 0.006);
 }
 
+static struct plait_factors factors_of(struct trial_side *d, const int *s)
+{
+    return (struct plait_factors){.first = (size_t)s[1],
+                                  .n = (size_t)s[0],
+                                  .C = (size_t)s[2],
+                                  .scale = 0.7f,
+                                  .eps = 1e-3f,
+                                  .mean = d->p[3],
+                                  .rows = d->p[1],
+                                  .cols = d->p[2],
+                                  .x = d->p[0]};
+}
+
 static int call_factor_sums(struct trial_side *d, const int *s)
 {
-    return d->ops->factor_sums(d->q, d->p[1], d->p[2], d->p[0], (size_t)s[1],
-                               (size_t)s[0], (size_t)s[2]);
+    struct plait_factors f = factors_of(d, s);
+
+    return d->ops->factor_sums(d->q, &f);
 }
 
 static int call_factor_divide(struct trial_side *d, const int *s)
 {
-    return d->ops->factor_divide(d->q, d->p[0], d->p[1], d->p[2], d->p[3], 0.7f,
-                                 1e-3f, (size_t)s[1], (size_t)s[0],
-                                 (size_t)s[2]);
+    struct plait_factors f = factors_of(d, s);
+
+    return d->ops->factor_divide(d->q, &f);
 }
 
 const struct trial_case trial_moments[] = {

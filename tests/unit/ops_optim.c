@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/moments.h"
 #include "ops_cases.h"
 
 /* -- sums: {n} --------------------------------------------------------- */
@@ -68,6 +69,7 @@ static struct plait_update update_of(const struct trial_side *d, const int *s)
 {
     return (struct plait_update){
         .rule = (enum plait_update_rule)s[1],
+        .type = d->type,
         .lr = 1e-2f,
         .beta1 = 0.9f,
         .beta2 = 0.95f,
@@ -127,7 +129,7 @@ static int call_update(struct trial_side *d, const int *s)
     struct plait_update_run run[PIECES];
     int n = list_runs(d, s, run);
 
-    return d->ops->update(d->q, &p, d->type, run, n);
+    return d->ops->update(d->q, &p, run, n);
 }
 
 static int call_update_sums(struct trial_side *d, const int *s)
@@ -151,8 +153,13 @@ static void setup_clip(struct trial *t, const int *s)
 
 static int call_clip(struct trial_side *d, const int *s)
 {
-    return d->ops->clip_scale(d->q, d->p[1], d->p[2], d->p[0], s[2] ? 1.0 : 0.0,
-                              s[3] ? 1.0 / 1024 : 1.0);
+    struct plait_clip c = {.sum_squares = d->p[0],
+                           .factor = s[3] ? 1.0 / 1024 : 1.0,
+                           .clip = s[2] ? 1.0 : 0.0,
+                           .norm = d->p[2],
+                           .scale = d->p[1]};
+
+    return d->ops->clip_scale(d->q, &c);
 }
 
 const struct trial_case trial_optim[] = {
