@@ -228,7 +228,7 @@ refused 2 usage "$generate" "$dir/ck" more --prompt 1
 refused 2 '--prompt TEXT' "$generate" "$dir/ck"
 refused 2 empty "$generate" "$dir/ck" --prompt ""
 refused 2 'top-p .*0 to 1' "$generate" "$dir/ck" --prompt 1 --top-p 2
-refused 2 'top-p .*more than 0' "$generate" "$dir/ck" --prompt 1 --top-p 0
+refused 2 'top-p .*above 0' "$generate" "$dir/ck" --prompt 1 --top-p 0
 refused 2 'temperature .*-1' "$generate" "$dir/ck" --prompt 1 --temperature -1
 refused 2 'temperature .*nan' "$generate" "$dir/ck" --prompt 1 --temperature nan
 refused 2 top-k "$generate" "$dir/ck" --prompt 1 --top-k 0

@@ -121,7 +121,7 @@ cp good/latest/plait.yaml ck2
 # CODE COMMAND ARGUMENTS # words of the line that it says
 cat >table <<'END'
 1 convert --from empty --to out/x # neither
-1 convert --from nothing --to out/x # no directory of a model
+1 convert --from nothing --to out/x # neither the directory of a model
 1 convert --from nowhere --to out/x # No such file
 1 convert --from relu --to out/x # hidden_act
 1 convert --from type --to out/x # falcon
@@ -140,7 +140,7 @@ cat >table <<'END'
 1 convert --from long-head --to out/x # model.safetensors
 1 convert --from no-json --to out/x # model.safetensors
 1 convert --from list-head --to out/x # model.safetensors
-1 convert --from no-weights --to out/x # no tensor
+1 convert --from no-weights --to out/x # is missing; config.json requires it
 1 convert --from outside --to out/x # model.safetensors
 1 convert --from backwards --to out/x # model.safetensors
 1 convert --from negative --to out/x # model.safetensors
@@ -155,12 +155,12 @@ cat >table <<'END'
 1 convert --from yaml --to out/x # latest|checkpoint
 1 convert --from gone --to out/x # mp_rank_00
 1 convert --from dist --to out/x # torch_dist|--ckpt-format torch
-1 convert --from pickle --to out/x # no file of torch.save
+1 convert --from pickle --to out/x # not a file of torch.save
 1 convert --from llmc.bin --to out/x # llm.c
 1 convert --from llmc2.bin --to out/x # truncated
 1 convert --from llama --to text # text: Not a directory
 1 convert --from llama --to text/x # Not a directory
-1 convert --from llama --to loop # there is something in it
+1 convert --from llama --to loop # the directory is not empty
 2 convert --from llama --to out/x --format onnx # onnx
 2 convert --from llama --to out/x --dtype int4 # int4
 1 prep nowhere --out out/x # nowhere

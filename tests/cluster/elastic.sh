@@ -114,7 +114,7 @@ check "... and what is cut off ends by itself" until_true eval \
 ip link set veth3 up
 check "the step ends" ended
 check "... each rank that was cut off has said why, and the metrics are the \
-others'" eval '[ "$(says cut "^plait-train: rank [0-9]: [0-9] other ranks live \
+others'" eval '[ "$(says cut "^plait-train: rank [0-9]: [0-9] other ranks are alive \
 and do not answer" | wc -l)" = 2 ] && went_on cut "dp 2 of 3"'
 says cut "has not ended for|is gone in step|back at step" | sed 's/^/#   /'
 

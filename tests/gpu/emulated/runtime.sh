@@ -138,7 +138,7 @@ if command -v mpirun >/dev/null &&
 	grep -q 'define HAVE_MPI 1' "$top_builddir/config.h"; then
 	mpi="sh $top_srcdir/tests/lib/mpirun.sh 2"
 	gpu1=none
-	two "one without a GPU" 'rank 1 finds no GPU and others have one: no CUDA' \
+	two "one without a GPU" 'rank 1 finds no GPU, and other ranks have one: no CUDA' \
 		auto $mpi
 	gpu1=broken
 	two "one with a broken GPU" 'there is a GPU, but it cannot be used' auto $mpi
