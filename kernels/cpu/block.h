@@ -165,14 +165,22 @@ INLINE void multiply_word(enum plait_dtype type, vec sum[HIGH][WIDE],
     }
 }
 
-/* [HIGH, PANEL] of s = a . b over n words of k; word (i, k) of a is at i * row
- * + k * col, b is packed [n, PANEL]. Meanwhile it prefetches n words of each
- * row at `next`, and some lines of `f` (NULL: none). */
+/* The operands of a block, over n words of k. */
+struct block {
+    const word *a; /* [HIGH, n]: word (i, k) is at i * row + k * col */
+    size_t row, col;
+    const uint32_t *b; /* [n, PANEL], packed */
+    size_t n;
+};
+
+/* [HIGH, PANEL] of s = a . b. Meanwhile it prefetches n words of each row at
+ * `next`, and some lines of `f` (NULL: none). */
 INLINE void multiply_block(enum plait_dtype type, struct block_sum s,
-                           const word *a, size_t row, size_t col,
-                           const uint32_t *b, size_t n, struct ahead next,
-                           struct fetch *f)
+                           struct block x, struct ahead next, struct fetch *f)
 {
+    const word *a = x.a;
+    const uint32_t *b = x.b;
+    size_t row = x.row, col = x.col, n = x.n;
     vec sum[HIGH][WIDE];
 
 #pragma GCC unroll 8
@@ -311,26 +319,31 @@ INLINE uvec pair_words(const uint16_t *x, const uint16_t *next, size_t n)
 }
 #endif
 
-/* One PANEL of columns of pack_rows(). */
+/* `rows` rows of `cols` values, ld values apart. */
+struct rows_of {
+    const void *data;
+    size_t ld, rows, cols;
+};
+
+/* One PANEL of columns of pack_rows(), those of b from its first on. */
 INLINE void pack_columns(enum plait_dtype type, uint32_t *dst, size_t width,
-                         const void *b, size_t ldb, size_t rows, size_t cols,
-                         float *sums)
+                         struct rows_of b, float *sums)
 {
     vec sum[WIDE] = {{0}};
 
-    for (size_t k = 0; k < rows; k += values(type), dst += width)
+    for (size_t k = 0; k < b.rows; k += values(type), dst += width)
 #pragma GCC unroll 3
         for (size_t j = 0; j < WIDE; j++) {
-            const void *x = at(type, b, k * ldb + VLEN * j);
-            size_t n = VLEN * j < cols ? min(VLEN, cols - VLEN * j) : 0;
+            const void *x = at(type, b.data, k * b.ld + VLEN * j);
+            size_t n = VLEN * j < b.cols ? min(VLEN, b.cols - VLEN * j) : 0;
             uvec words;
 
             for (size_t i = 0; i < values(type); i++)
-                __builtin_prefetch(at(type, x, (LINE + i) * ldb));
+                __builtin_prefetch(at(type, x, (LINE + i) * b.ld));
 #if PAIRS
             if (type == PLAIT_BF16_T) {
                 words =
-                    pair_words(x, k + 1 < rows ? at(type, x, ldb) : NULL, n);
+                    pair_words(x, k + 1 < b.rows ? at(type, x, b.ld) : NULL, n);
                 sum[j] = add_words(sum[j], words);
                 store_words(dst + VLEN * j, words);
                 continue;
@@ -348,20 +361,20 @@ INLINE void pack_columns(enum plait_dtype type, uint32_t *dst, size_t width,
     }
 }
 
-/* dst [n, width] = words of the `rows` rows of b, ldb values apart. Columns
- * beyond `cols` are 0; width is a multiple of PANEL. sums [width] (NULL: none)
- * += the column sums of b. */
+/* dst [n, width] = words of the rows of b. Columns beyond b.cols are 0; width
+ * is a multiple of PANEL. sums [width] (NULL: none) += the column sums of b. */
 INLINE void pack_rows(enum plait_dtype type, uint32_t *dst, size_t width,
-                      const void *b, size_t ldb, size_t rows, size_t cols,
-                      float *sums)
+                      struct rows_of b, float *sums)
 {
-    for (size_t j = 0; j < width; j += PANEL)
+    for (size_t j = 0; j < width; j += PANEL) {
+        struct rows_of panel = {at(type, b.data, j), b.ld, b.rows,
+                                j < b.cols ? b.cols - j : 0};
+
         if (sums != NULL)
-            pack_columns(type, dst + j, width, at(type, b, j), ldb, rows,
-                         j < cols ? cols - j : 0, sums + j);
+            pack_columns(type, dst + j, width, panel, sums + j);
         else
-            pack_columns(type, dst + j, width, at(type, b, j), ldb, rows,
-                         j < cols ? cols - j : 0, NULL);
+            pack_columns(type, dst + j, width, panel, NULL);
+    }
 }
 
 #endif

@@ -68,49 +68,55 @@ INLINE void copy_words(enum plait_dtype type, uint32_t *tail, const void *a,
         }
 }
 
-/* Finishes rows i .. of columns j .., which are summed over all of k and still
- * in L1. gelu, slope and accumulate are constants in all callers. */
-INLINE void finish_as(enum plait_dtype type, int gelu, int slope,
-                      int accumulate, const struct rows_product *p,
-                      const float *sum, size_t i, size_t rows, size_t j,
-                      size_t cols)
+/* Rows i .. and columns j .. of the result. */
+struct piece {
+    size_t i, rows, j, cols;
+};
+
+/* What follows the product. */
+enum { GELU = 1, SLOPE = 2, ADD = 4 };
+
+/* Finishes a piece, which is summed over all of k and still in L1. `what` is a
+ * constant in all callers. */
+INLINE void finish_as(enum plait_dtype type, int what,
+                      const struct rows_product *p, const float *sum,
+                      struct piece x)
 {
-    for (size_t c = 0; c < cols; c += VLEN) {
-        size_t n = min(VLEN, cols - c), to = i * p->N + j + c;
+    for (size_t c = 0; c < x.cols; c += VLEN) {
+        size_t n = min(VLEN, x.cols - c), to = x.i * p->N + x.j + c;
         vec bias = {0};
 
         if (p->bias != NULL)
-            bias = vec_load(type, p->bias, j + c, n);
-        for (size_t r = 0; r < rows; r++, to += p->N) {
-            vec x = vec_load(PLAIT_F32, sum, r * PANEL + c, VLEN) + bias;
+            bias = vec_load(type, p->bias, x.j + c, n);
+        for (size_t r = 0; r < x.rows; r++, to += p->N) {
+            vec y = vec_load(PLAIT_F32, sum, r * PANEL + c, VLEN) + bias;
 
-            if (gelu && p->pre != NULL)
-                vec_store(type, p->pre, to, n, x);
-            if (gelu)
-                x = gelu_of(type, x);
-            if (slope)
-                x *= gelu_slope_of(type, vec_load(type, p->slope, to, n));
-            if (accumulate)
-                x += vec_load(type, p->dst, to, n);
-            vec_store(type, p->dst, to, n, x);
+            if (what & GELU && p->pre != NULL)
+                vec_store(type, p->pre, to, n, y);
+            if (what & GELU)
+                y = gelu_of(type, y);
+            if (what & SLOPE)
+                y *= gelu_slope_of(type, vec_load(type, p->slope, to, n));
+            if (what & ADD)
+                y += vec_load(type, p->dst, to, n);
+            vec_store(type, p->dst, to, n, y);
         }
     }
 }
 
 INLINE void finish(enum plait_dtype type, const struct rows_product *p,
-                   const float *sum, size_t i, size_t rows, size_t j,
-                   size_t cols)
+                   const float *sum, struct piece x)
 {
     if (p->gelu)
-        finish_as(type, 1, 0, 0, p, sum, i, rows, j, cols);
+        finish_as(type, GELU, p, sum, x);
     else if (p->slope != NULL && p->accumulate)
-        finish_as(type, 0, 1, 1, p, sum, i, rows, j, cols);
+        finish_as(type, SLOPE | ADD, p, sum, x);
     else if (p->slope != NULL)
-        finish_as(type, 0, 1, 0, p, sum, i, rows, j, cols);
+        finish_as(type, SLOPE, p, sum, x);
     else if (p->accumulate)
-        finish_as(type, 0, 0, 1, p, sum, i, rows, j, cols);
+        finish_as(type, ADD, p, sum, x);
     else
-        finish_as(type, 0, 0, 0, p, sum, i, rows, j, cols);
+        finish_as(type, 0, p, sum, x);
 }
 
 /* Prefetches what finish() will read and write, while the block is summed. */
@@ -129,10 +135,11 @@ INLINE void prefetch_result(enum plait_dtype type, const struct rows_product *p,
         }
 }
 
-/* A task's panels of b: `words` words from value k0 of k on, columns from j
- * on. */
+/* A task's rows, and its panels of b: `words` words from value k0 of k on,
+ * columns from j on. */
 struct panel {
     size_t k0, words, j, cols;
+    size_t i, rows;
 };
 
 INLINE void pack_panels(enum plait_dtype type, const struct rows_product *p,
@@ -145,8 +152,10 @@ INLINE void pack_panels(enum plait_dtype type, const struct rows_product *p,
             pack_transposed(type, dst, at(type, p->b, j * p->K + x->k0), p->K,
                             cols, x->words);
         else
-            pack_rows(type, dst, PANEL, at(type, p->b, x->k0 * p->N + j), p->N,
-                      x->words * values(type), cols, NULL);
+            pack_rows(type, dst, PANEL,
+                      (struct rows_of){at(type, p->b, x->k0 * p->N + j), p->N,
+                                       x->words * values(type), cols},
+                      NULL);
     }
 }
 
@@ -175,13 +184,12 @@ struct block_rows {
     const word *a;
     size_t row;
     struct ahead next;
+    size_t i, high; /* which rows of the task, and how many */
 };
 
-/* `high` rows, from row i of the matrix and row at_row of the task on, times
- * the task's panels. */
+/* The rows of a block times the task's panels. */
 INLINE void block_panels(enum plait_dtype type, const struct rows_product *p,
                          const struct rows_place *t, const struct block_rows *r,
-                         size_t i, size_t high, size_t at_row,
                          const struct panel *x, struct fetch *f)
 {
     int last = x->k0 + x->words * values(type) == p->K;
@@ -190,40 +198,43 @@ INLINE void block_panels(enum plait_dtype type, const struct rows_product *p,
         /* A sum over all of k at once needs no memory of its own: all blocks
          * use the same lines. */
         float *c =
-            x->k0 == 0 && last ? t->sum : t->sum + j * ROWS + at_row * PANEL;
+            x->k0 == 0 && last ? t->sum : t->sum + j * ROWS + r->i * PANEL;
         struct block_sum s = {x->k0 > 0 ? c : NULL, c, PANEL, PANEL, 0};
+        struct block b = {r->a, r->row, 1, t->b + j * DEEP, x->words};
+        struct piece y = {x->i + r->i, r->high, x->j + j,
+                          min(PANEL, x->cols - j)};
 
         if (last)
-            prefetch_result(type, p, i, high, x->j + j);
-        multiply_block(type, s, r->a, r->row, 1, t->b + j * DEEP, x->words,
-                       j == 0 ? r->next : (struct ahead){0}, f);
+            prefetch_result(type, p, y.i, y.rows, y.j);
+        multiply_block(type, s, b, j == 0 ? r->next : (struct ahead){0}, f);
         if (last)
-            finish(type, p, c, i, high, x->j + j, min(PANEL, x->cols - j));
+            finish(type, p, c, y);
     }
 }
 
-/* `rows` rows from i0 on, times the panels packed in t->b. */
+/* The task's rows times the panels packed in t->b. */
 INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
-                       const struct rows_place *t, size_t i0, size_t rows,
-                       const struct panel *x, const struct panel *next)
+                       const struct rows_place *t, const struct panel *x,
+                       const struct panel *next)
 {
-    size_t stride = p->lda * plait_dtype_size(type);
-    const char *a = at(type, p->a, i0 * p->lda + x->k0);
+    size_t stride = p->lda * plait_dtype_size(type), rows = x->rows;
+    const char *a = at(type, p->a, x->i * p->lda + x->k0);
     size_t blocks = over(rows, HIGH) * over(x->cols, PANEL);
     struct fetch f = fetch_panels(type, p, next, blocks, x->words);
 
     for (size_t i = 0; i < rows; i += HIGH, a += HIGH * stride) {
         struct ahead below = {p->prefetch ? a + HIGH * stride : NULL, stride,
                               values(type) * plait_dtype_size(type)};
-        struct block_rows r = {(const word *)t->tail, DEEP, below};
         size_t high = min(HIGH, rows - i);
+        struct block_rows r = {(const word *)t->tail, DEEP, below, i, high};
 
-        if (high == HIGH && !is_widened(type))
-            r = (struct block_rows){(const word *)a, stride / sizeof(word),
-                                    below};
-        else
+        if (high == HIGH && !is_widened(type)) {
+            r.a = (const word *)a;
+            r.row = stride / sizeof(word);
+        } else {
             copy_words(type, t->tail, a, p->lda, high, x->words);
-        block_panels(type, p, t, &r, i0 + i, high, i, x, &f);
+        }
+        block_panels(type, p, t, &r, x, &f);
     }
 }
 
@@ -232,10 +243,13 @@ static struct panel first_panel(const struct rows_product *p, size_t task)
 {
     size_t wide = span(p->type), across = over(p->N, wide);
     size_t j = task % across * wide;
-    struct panel x = {0, min(DEEP, p->K / values(p->type)), j,
-                      min(wide, p->N - j)};
+    size_t i = task / across * p->rows;
+    struct panel x = {
+        0, min(DEEP, p->K / values(p->type)), j, min(wide, p->N - j), i, 0};
 
-    if (task / across * p->rows >= p->M)
+    if (i < p->M)
+        x.rows = min(p->rows, p->M - i);
+    else
         x.words = 0;
     return x;
 }
@@ -245,8 +259,6 @@ static struct panel first_panel(const struct rows_product *p, size_t task)
 INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
                       const struct rows_place *t, size_t task, size_t after)
 {
-    size_t i0 = task / over(p->N, span(type)) * p->rows;
-    size_t rows = min(p->rows, p->M - i0);
     struct panel x = first_panel(p, task);
 
     while (x.words > 0) {
@@ -257,7 +269,7 @@ INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
         if (next.words == 0)
             next = first_panel(p, after);
         pack_panels(type, p, t->b, &x);
-        panel_rows(type, p, t, i0, rows, &x, &next);
+        panel_rows(type, p, t, &x, &next);
         if (next.k0 == 0)
             return;
         x = next;

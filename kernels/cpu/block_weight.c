@@ -39,6 +39,7 @@ struct strip_part {
     int begins, ends;        /* whether these are the first, the last of the
                               * packed words */
     int add, past;           /* add to dw; store past the caches */
+    size_t i;                /* the row that is at work */
 };
 
 /* dw is read from memory: prefetches the next block of it while one is
@@ -50,15 +51,15 @@ INLINE void prefetch_block(const float *dw, size_t C)
             __builtin_prefetch(dw + i * C + j, 1);
 }
 
-/* One block from row i of the part on. Whole blocks are read from dw and stored
- * to it directly, those at an edge by way of the tile. */
+/* One block from row s->i of the part on. Whole blocks are read from dw and
+ * stored to it directly, those at an edge by way of the tile. */
 INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
                         const struct strip_place *t, const struct strip_part *s,
-                        size_t i, const word *a, const uint32_t *b, size_t n,
-                        struct fetch *f)
+                        struct block x, struct fetch *f)
 {
-    size_t rows = min(HIGH, s->rows - i);
-    float *dw = p->dw + (s->o + i) * p->C + s->c, *tile = t->tile + i * PANEL;
+    size_t rows = min(HIGH, s->rows - s->i);
+    float *dw = p->dw + (s->o + s->i) * p->C + s->c;
+    float *tile = t->tile + s->i * PANEL;
     int whole = rows == HIGH && s->cols == PANEL, add = s->begins && s->add;
     struct block_sum sum = {s->begins ? NULL : tile, tile, PANEL, PANEL, 0};
 
@@ -71,7 +72,7 @@ INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
         sum.to_row = p->C;
         sum.past = s->past;
     }
-    multiply_block(type, sum, a, 1, HIGH, b, n, (struct ahead){0}, f);
+    multiply_block(type, sum, x, (struct ahead){0}, f);
     for (size_t r = 0; !whole && s->ends && r < rows; r++)
         for (size_t j = 0; j < s->cols; j++)
             dw[r * p->C + j] =
@@ -107,9 +108,11 @@ INLINE void strip_panel(enum plait_dtype type, const struct weight_product *p,
         for (size_t i = 0; i < s->rows; i += HIGH) {
             if (s->begins && s->add)
                 prefetch_block(p->dw + (s->o + i) * p->C + s->c + PANEL, p->C);
-            strip_block(type, p, t, s, i,
-                        (const word *)(t->a + i * n + k * HIGH), b + k * PANEL,
-                        words, VLEN == 16 ? &f : NULL);
+            s->i = i;
+            strip_block(type, p, t, s,
+                        (struct block){(const word *)(t->a + i * n + k * HIGH),
+                                       1, HIGH, b + k * PANEL, words},
+                        VLEN == 16 ? &f : NULL);
         }
     }
 }
@@ -132,8 +135,9 @@ INLINE void pack_strip(enum plait_dtype type, const struct weight_product *p,
         size_t n = min(LINE, k->n - at_word);
         size_t row = (k->k0 + at_word) * values(type);
 
-        pack_rows(type, t->lines, p->strip, at(type, p->dout, row * p->O + o),
-                  p->O, min(n * values(type), p->N - row), wide,
+        pack_rows(type, t->lines, p->strip,
+                  (struct rows_of){at(type, p->dout, row * p->O + o), p->O,
+                                   min(n * values(type), p->N - row), wide},
                   p->dbias != NULL ? t->sums : NULL);
         for (size_t i = 0; i < p->strip; i += HIGH)
             for (size_t w = 0; w < n; w++)
@@ -187,8 +191,9 @@ INLINE void strips_team(enum plait_dtype type, const struct weight_product *p,
 #pragma omp for schedule(dynamic)
         for (size_t c = 0; c < p->C; c += PANEL)
             pack_rows(type, p->b + c * k.n, PANEL,
-                      at(type, p->inp, row * p->C + c), p->C, rows,
-                      min(PANEL, p->C - c), NULL);
+                      (struct rows_of){at(type, p->inp, row * p->C + c), p->C,
+                                       rows, min(PANEL, p->C - c)},
+                      NULL);
 #pragma omp for schedule(dynamic)
         for (size_t o = 0; o < p->O; o += p->strip)
             strip_task(type, p, &t, &k, o);
