@@ -253,14 +253,13 @@ double host_event_elapsed(struct plait_event *from, struct plait_event *to)
 }
 
 struct plait_weight *host_weight_create(struct plait_device *dev,
-                                        enum plait_dtype type, size_t O,
-                                        size_t C, const void *data)
+                                        const struct plait_weight_data *d)
 {
     struct plait_weight *w = malloc(sizeof(*w));
 
     (void)dev;
     if (w != NULL)
-        *w = (struct plait_weight){type, O, C, data};
+        *w = (struct plait_weight){d->type, d->O, d->C, d->data};
     return w;
 }
 

@@ -54,8 +54,7 @@ int host_event_wait(struct plait_event *ev, struct plait_queue *q);
 int host_event_sync(struct plait_event *ev, struct plait_queue *q);
 double host_event_elapsed(struct plait_event *from, struct plait_event *to);
 struct plait_weight *host_weight_create(struct plait_device *dev,
-                                        enum plait_dtype type, size_t O,
-                                        size_t C, const void *data);
+                                        const struct plait_weight_data *d);
 void host_weight_destroy(struct plait_weight *w);
 void host_weight_changed(struct plait_weight *w, const void *data);
 int host_copy(struct plait_queue *q, void *dst, const void *src, size_t bytes);

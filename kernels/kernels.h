@@ -65,9 +65,10 @@ struct plait_divide_root;
 struct plait_factors;
 struct plait_clip;
 struct plait_xent;   /* kernels/xent.h */
-struct plait_linear; /* this and the next two: kernels/linear.h */
+struct plait_linear; /* this and the next three: kernels/linear.h */
 struct plait_linear_dinp;
 struct plait_linear_dw;
+struct plait_fp8_gradient;
 struct plait_route; /* this and the next four: kernels/route.h */
 struct plait_route_gradient;
 struct plait_route_limit;
@@ -210,6 +211,13 @@ struct plait_groups {
     size_t stride; /* not used where n is 1 */
     const int32_t *count; /* device, [n]: rows of each group; group 0 begins at
                            * row 0 */
+};
+
+/* A weight as it lies in device memory. */
+struct plait_weight_data {
+    enum plait_dtype type; /* T */
+    size_t O, C;
+    const void *data; /* in [O,C] of T */
 };
 
 /* A bf16 tensor as an operand of a product in fp8. What is not given (amax,
@@ -447,12 +455,11 @@ struct plait_ops {
                        const struct plait_floats *lists, int n);
 
     /* -- matrix products ---------------------------------------------- */
-    /* A handle on w [O,C] of T at `data`, which stays the caller's and must
-     * outlive the handle; NULL with ENOMEM. Call weight_changed() after the
-     * data was written or has moved. */
+    /* A handle on d->data, which stays the caller's and must outlive the
+     * handle; NULL with ENOMEM. Call weight_changed() after the data was
+     * written or has moved. */
     struct plait_weight *(*weight_create)(struct plait_device *dev,
-                                          enum plait_dtype type, size_t O,
-                                          size_t C, const void *data);
+                                          const struct plait_weight_data *d);
     void (*weight_destroy)(struct plait_weight *w);
     void (*weight_changed)(struct plait_weight *w, const void *data);
     /* out = act(inp . w^T + bias). On CPUs gelu_forward() of pre gives out
@@ -496,11 +503,10 @@ struct plait_ops {
      * NULL, T bf16), which saves a pass over it. */
     int (*fp8_amax)(struct plait_queue *q, uint32_t *amax, const void *x,
                     size_t n);
-    /* codes [plait_fp8_bytes(N, O)], device memory = dout [N,O] rounded in one
-     * pass for both fp8_backward_input and fp8_backward_weight. NULL: the
-     * device does not keep codes. */
-    int (*fp8_gradient)(struct plait_queue *q, void *codes,
-                        const struct plait_operand *dout, size_t N, size_t O);
+    /* Rounds dout in one pass for both fp8_backward_input and
+     * fp8_backward_weight. NULL: the device does not keep codes. */
+    int (*fp8_gradient)(struct plait_queue *q,
+                        const struct plait_fp8_gradient *g);
     /* Rounds w now for all fp8_forward and fp8_backward_input until the next
      * weight_changed(); the codes take plait_fp8_bytes() of device memory.
      * Optional: otherwise each product rounds w by itself, to the same values.

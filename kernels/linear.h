@@ -46,4 +46,11 @@ struct plait_linear_dw {
                      * not read, and N 0 gives zeros. */
 };
 
+/* The codes of a gradient in fp8, for the products that take it. */
+struct plait_fp8_gradient {
+    size_t N, O;
+    struct plait_operand dout; /* in [N,O] of bf16 */
+    void *codes;               /* out, plait_fp8_bytes(N, O) of device memory */
+};
+
 #endif

@@ -240,16 +240,16 @@ static int fp8_amax(struct plait_queue *q, uint32_t *amax, const void *x,
     return cuda_leave(q, "fp8_amax");
 }
 
-static int fp8_gradient(struct plait_queue *q, void *codes,
-                        const struct plait_operand *dout, size_t N, size_t O)
+static int fp8_gradient(struct plait_queue *q,
+                        const struct plait_fp8_gradient *g)
 {
-    struct side s = dout_side(dout, N, O, false);
+    struct side s = dout_side(&g->dout, g->N, g->O, false);
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (N == 0)
+    if (g->N == 0)
         return 0;
-    round_side(q, &s, codes, true);
+    round_side(q, &s, g->codes, true);
     return cuda_leave(q, "fp8_gradient");
 }
 

@@ -23,18 +23,17 @@ static bool gelu_fuses(enum plait_dtype type, const void *pre, size_t cols)
 /* -- ops ------------------------------------------------------------------ */
 
 static struct plait_weight *weight_create(struct plait_device *dev,
-                                          enum plait_dtype type, size_t O,
-                                          size_t C, const void *data)
+                                          const struct plait_weight_data *d)
 {
     struct plait_weight *w = calloc(1, sizeof(*w));
 
     if (w == NULL)
         return NULL;
     w->dev = dev;
-    w->type = type;
-    w->O = O;
-    w->C = C;
-    w->data = data;
+    w->type = d->type;
+    w->O = d->O;
+    w->C = d->C;
+    w->data = d->data;
     return w;
 }
 

@@ -167,13 +167,14 @@ static struct plait_route route_of(const struct plait_work *w,
 }
 
 static struct plait_rows rows_moved(const struct plait_work *w,
-                                    const struct plait_routed *r)
+                                    const struct plait_routed *r, void *out)
 {
     return (struct plait_rows){.type = w->type,
                                .N = w->shape->N,
                                .k = w->d->top_k,
                                .C = w->d->hidden,
-                               .place = r->place};
+                               .place = r->place,
+                               .out = out};
 }
 
 /* How often each expert was chosen in each sequence, summed over cp: the
@@ -356,10 +357,9 @@ int plait_experts_forward(const struct plait_work *w,
     struct plait_scratch *s = w->scratch;
     bool alone = w->d->ep == 1;
     void *sorted = alone ? r->x : s->sorted, *y = alone ? r->z : s->grouped;
-    struct plait_rows spread = rows_moved(w, r);
+    struct plait_rows spread = rows_moved(w, r, sorted);
 
     spread.x = full;
-    spread.out = sorted;
     if (route_tokens(w, b, a, full) < 0 ||
         w->ops->rows_spread(w->q, &spread) < 0)
         return -1;
@@ -374,11 +374,10 @@ int plait_experts_forward(const struct plait_work *w,
 int plait_experts_join(const struct plait_work *w,
                        const struct plait_activations *a, void *out)
 {
-    struct plait_rows join = rows_moved(w, &a->routed);
+    struct plait_rows join = rows_moved(w, &a->routed, out);
 
     join.gate = a->routed.gate;
     join.rows = a->routed.z;
-    join.out = out;
     return w->ops->rows_join(w->q, &join);
 }
 
@@ -451,13 +450,12 @@ static int route_backward(const struct plait_work *w,
                                      .load = r->load,
                                      .balance = balance_scale(w),
                                      .factor = s->balance};
-    struct plait_rows rows = rows_moved(w, r);
+    struct plait_rows rows = rows_moved(w, r, sorted);
 
     rows.dout = rows.x = dout;
     rows.rows = r->z;
     rows.dgate = s->dgate;
     rows.gate = r->gate;
-    rows.out = sorted;
     return w->ops->rows_dot(w->q, &rows) < 0 ||
                    w->ops->route_backward(w->q, &route, &g) < 0 ||
                    w->ops->rows_spread(w->q, &rows) < 0
@@ -473,7 +471,7 @@ int plait_experts_backward(const struct plait_work *w,
     struct plait_scratch *s = w->scratch;
     bool alone = w->d->ep == 1;
     void *sorted = alone ? s->grouped : s->sorted;
-    struct plait_rows join = rows_moved(w, r);
+    struct plait_rows join = rows_moved(w, r, s->part);
     struct plait_linear_dinp of_logits = {.N = w->shape->N,
                                           .dout.x = s->route,
                                           .w = b->router.handle,
@@ -481,7 +479,6 @@ int plait_experts_backward(const struct plait_work *w,
                                           .accumulate = 1};
 
     join.rows = sorted;
-    join.out = s->part;
     if (route_backward(w, r, dout, sorted) < 0)
         return -1;
     if (!alone && exchange_rows(w, r, sorted, s->grouped, true) < 0)

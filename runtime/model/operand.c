@@ -43,10 +43,14 @@ int plait_operand_round(const struct plait_work *w,
                         const struct plait_matrix *matrix,
                         struct plait_operand *dout)
 {
+    struct plait_fp8_gradient g = {.N = w->shape->N,
+                                   .O = matrix->O,
+                                   .dout = *dout,
+                                   .codes = w->scratch->codes};
+
     if (!w->scratch->codes)
         return 0;
-    if (w->ops->fp8_gradient(w->q, w->scratch->codes, dout, w->shape->N,
-                             matrix->O) < 0)
+    if (w->ops->fp8_gradient(w->q, &g) < 0)
         return -1;
     dout->codes = w->scratch->codes;
     return 0;

@@ -23,8 +23,8 @@ void plait_matrix_refresh(struct plait_model *m, struct plait_matrix *w,
         m->mesh->ops->weight_changed(w->handle, data);
         return;
     }
-    w->handle =
-        m->mesh->ops->weight_create(m->mesh->dev, m->type, w->O, w->C, data);
+    w->handle = m->mesh->ops->weight_create(
+        m->mesh->dev, &(struct plait_weight_data){m->type, w->O, w->C, data});
     if (!w->handle)
         m->state->handles_failed = true;
 }

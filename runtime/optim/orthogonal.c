@@ -125,7 +125,8 @@ static int multiply_transposed(struct plait_orthogonal *o, void *out,
     struct plait_linear l = {
         .N = n,
         .inp.x = a,
-        .w = ops->weight_create(o->mesh->dev, o->type, rows, cols, b),
+        .w = ops->weight_create(
+            o->mesh->dev, &(struct plait_weight_data){o->type, rows, cols, b}),
         .out = out};
     int rc;
 
@@ -144,7 +145,8 @@ static int multiply_add(struct plait_orthogonal *o, void *out, const void *a,
     struct plait_linear_dinp l = {
         .N = n,
         .dout.x = a,
-        .w = ops->weight_create(o->mesh->dev, o->type, rows, cols, b),
+        .w = ops->weight_create(
+            o->mesh->dev, &(struct plait_weight_data){o->type, rows, cols, b}),
         .dinp = out,
         .accumulate = 1};
     int rc;

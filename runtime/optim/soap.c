@@ -210,22 +210,20 @@ static int multiply(const struct soap *s, enum product what, float *out,
 {
     const struct plait_mesh *mesh = s->optim->model->mesh;
     const struct plait_ops *ops = mesh->ops;
-    struct plait_linear_dw by_rows = {.type = PLAIT_F32,
-                                      .N = c,
-                                      .O = n,
-                                      .C = o,
-                                      .dout.x = a,
-                                      .inp.x = b,
-                                      .dw = out};
+    struct plait_linear_dw dw = {.type = PLAIT_F32, .N = c, .O = n, .C = o};
     struct plait_linear_dinp by_w = {.N = n, .dout.x = a, .dinp = out};
     struct plait_linear by_wt = {.N = n, .inp.x = a, .out = out};
     struct plait_weight *w;
     int rc;
 
+    dw.dout.x = a;
+    dw.inp.x = b;
+    dw.dw = out;
     if (what == AT_B)
-        return ops->linear_backward_weight(mesh->q, &by_rows);
-    w = ops->weight_create(mesh->dev, PLAIT_F32, what == A_B ? c : o,
-                           what == A_B ? o : c, b);
+        return ops->linear_backward_weight(mesh->q, &dw);
+    w = ops->weight_create(
+        mesh->dev, &(struct plait_weight_data){PLAIT_F32, what == A_B ? c : o,
+                                               what == A_B ? o : c, b});
     if (!w)
         return -1;
     by_w.w = by_wt.w = w;

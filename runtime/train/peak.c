@@ -75,8 +75,9 @@ int plait_peak_measure(struct plait_mesh *mesh, enum plait_dtype type,
     int i;
 
     if (buffer && fill_operands(mesh, type, n, buffer) == 0)
-        w = mesh->ops->weight_create(mesh->dev, type, n, n,
-                                     buffer + 2 * matrix);
+        w = mesh->ops->weight_create(
+            mesh->dev,
+            &(struct plait_weight_data){type, n, n, buffer + 2 * matrix});
     for (i = 0; i <= rounds; i++)
         seconds[i] = time_products(mesh, matrix, n, buffer, w,
                                    i == 0           ? 1

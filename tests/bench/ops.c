@@ -282,9 +282,12 @@ static void setup(struct ops_bench *o, int threads, enum plait_dtype type)
     o->rstd = room(o, N * sizeof(float));
     o->lse = room(o, (size_t)N * H * sizeof(float));
     o->targets = room(o, N * sizeof(int32_t));
-    o->qkv = o->ops->weight_create(o->dev, type, 3 * C, C, o->c);
-    o->up = o->ops->weight_create(o->dev, type, 4 * C, C, o->c);
-    o->down = o->ops->weight_create(o->dev, type, C, 4 * C, o->c);
+    o->qkv = o->ops->weight_create(
+        o->dev, &(struct plait_weight_data){type, 3 * C, C, o->c});
+    o->up = o->ops->weight_create(
+        o->dev, &(struct plait_weight_data){type, 4 * C, C, o->c});
+    o->down = o->ops->weight_create(
+        o->dev, &(struct plait_weight_data){type, C, 4 * C, o->c});
 }
 
 static void teardown(struct ops_bench *o)

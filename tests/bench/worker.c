@@ -238,8 +238,9 @@ static void add_layer(struct replay *r, int O, int C)
 
     l->O = (size_t)O;
     l->C = (size_t)C;
-    l->w = r->ops->weight_create(r->dev, r->type, l->O, l->C,
-                                 matrix(r, l->O * l->C));
+    l->w = r->ops->weight_create(
+        r->dev, &(struct plait_weight_data){r->type, l->O, l->C,
+                                            matrix(r, l->O * l->C)});
     l->dw = r->ops->alloc(r->dev, l->O * l->C * sizeof(float));
     if (l->w == NULL || l->dw == NULL)
         exit(1);

@@ -99,8 +99,9 @@ static double run_row(struct bench *b, const struct bench_row *row,
     b->bytes = b->flops = 0;
     b->counted = NULL;
     if (s->O > 0)
-        b->weight =
-            b->ops->weight_create(b->dev, PLAIT_BF16_T, s->O, s->C, b->x[2]);
+        b->weight = b->ops->weight_create(
+            b->dev,
+            &(struct plait_weight_data){PLAIT_BF16_T, s->O, s->C, b->x[2]});
     if (row->fn(b, s) == 0)
         search_products(b);
     t = measure(b, row->fn, s, spread);

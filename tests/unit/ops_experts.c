@@ -167,8 +167,9 @@ static struct plait_groups groups_of(struct trial_side *d, const int *s)
 
 static struct plait_weight *first_weight(struct trial_side *d, const int *s)
 {
-    return d->ops->weight_create(d->dev, d->type, (size_t)s[2], (size_t)s[3],
-                                 d->p[4]);
+    return d->ops->weight_create(
+        d->dev, &(struct plait_weight_data){d->type, (size_t)s[2], (size_t)s[3],
+                                            d->p[4]});
 }
 
 static int end_grouped(struct trial_side *d, struct plait_weight *w, int rc)

@@ -42,8 +42,9 @@ static void setup_linear_forward(struct trial *t, const int *s)
 static struct plait_weight *weight_at(struct trial_side *d, const int *s,
                                       int array)
 {
-    return d->ops->weight_create(d->dev, d->type, (size_t)s[1], (size_t)s[2],
-                                 d->p[array]);
+    return d->ops->weight_create(
+        d->dev, &(struct plait_weight_data){d->type, (size_t)s[1], (size_t)s[2],
+                                            d->p[array]});
 }
 
 static int end_linear(struct trial_side *d, struct plait_weight *w, int rc)
@@ -210,15 +211,15 @@ static struct plait_operand operand(const void *x, int amax)
 static int make_codes(struct plait_operand *dout, size_t N, void **codes)
 {
     size_t O = (size_t)shape[1];
+    struct plait_fp8_gradient g = {.N = N, .O = O, .dout = *dout};
 
     *codes = NULL;
     if (!(shape[6] & CODES) || side->recording ||
         side->ops->fp8_gradient == NULL)
         return 0;
     dout->codes = *codes = side->ops->alloc(side->dev, plait_fp8_bytes(N, O));
-    return *codes == NULL
-               ? -1
-               : side->ops->fp8_gradient(side->q, *codes, dout, N, O);
+    g.codes = *codes;
+    return *codes == NULL ? -1 : side->ops->fp8_gradient(side->q, &g);
 }
 
 static int drop_codes(void *codes)

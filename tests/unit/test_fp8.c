@@ -143,7 +143,8 @@ static void check_product(const struct plait_ops *ops, const struct format *f)
     for (int i = 0; i < ROWS * SIDE; i++)
         if (fabsf(plait_f32_of_bf16((uint16_t)i)) <= (float)f->most)
             x[i] = (uint16_t)i;
-    one = ops->weight_create(dev, PLAIT_BF16_T, SIDE, SIDE, w);
+    one = ops->weight_create(
+        dev, &(struct plait_weight_data){PLAIT_BF16_T, SIDE, SIDE, w});
     e4m3.w = e5m2.w = one;
     if (f->format == PLAIT_E4M3)
         rc = ops->fp8_forward(q, &e4m3);

@@ -143,7 +143,9 @@ static void run(const struct check *c)
 
 static struct plait_weight *weight_of_x1(void)
 {
-    return ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
+    return ops->weight_create(
+        dev, &(struct plait_weight_data){PLAIT_F32, (size_t)s[1], (size_t)s[2],
+                                         x[1]});
 }
 
 /* {N, O, C}; inputs inp, w, bias */

@@ -19,12 +19,11 @@ static struct plait_part data_part = {.path = data, .weight = 1};
 static int made, fails_at; /* weights made; the one that fails, 0: none */
 
 static struct plait_weight *create_weight(struct plait_device *dev,
-                                          enum plait_dtype type, size_t O,
-                                          size_t C, const void *w)
+                                          const struct plait_weight_data *d)
 {
     if (++made == fails_at)
         return NULL;
-    return plait_ops_cpu()->weight_create(dev, type, O, C, w);
+    return plait_ops_cpu()->weight_create(dev, d);
 }
 
 static void configure(struct plait_job_config *c)

@@ -30,8 +30,8 @@ static void plans_check(const int *products)
     float *x = ops->alloc(dev, (ROWS + 1) * SIDE * sizeof(*x));
     float *y = ops->alloc(dev, (ROWS + 1) * SIDE * sizeof(*y));
     float *w = ops->alloc(dev, SIDE * SIDE * sizeof(*w));
-    struct plait_weight *weight =
-        ops->weight_create(dev, PLAIT_F32, SIDE, SIDE, w);
+    struct plait_weight *weight = ops->weight_create(
+        dev, &(struct plait_weight_data){PLAIT_F32, SIDE, SIDE, w});
     struct plait_linear l = {.inp.x = x, .w = weight, .out = y};
     int most = 0, rc = 0, lines;
     char *wanted;
@@ -58,7 +58,8 @@ static void plans_check(const int *products)
 static void search_check(void)
 {
     float *x = ops->alloc(dev, (size_t)2 * 64 * SIDE * sizeof(*x));
-    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, SIDE, SIDE, x);
+    struct plait_weight *w = ops->weight_create(
+        dev, &(struct plait_weight_data){PLAIT_F32, SIDE, SIDE, x});
     struct plait_linear l = {.N = 64, .inp.x = x, .w = w, .out = x + 64 * SIDE};
     char *wanted, *choice;
     int rc = ops->linear_forward(q, &l);
