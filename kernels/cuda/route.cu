@@ -149,15 +149,14 @@ static int route_backward(struct plait_queue *q, const struct plait_route *r,
 /* One warp per expert and run of tokens. The first choices are kept, so that
  * each lane also counts those of the lanes before it. */
 static __global__ void limit_kernel(struct plait_route r,
-                                    struct plait_route_limit limit)
+                                    struct plait_route_limit limit, size_t runs)
 {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    size_t choices = r.run * r.k;
-    size_t first = i / r.E * choices, end = first + choices;
+    size_t first = i / r.E * r.run * r.k, end = first + r.run * r.k;
     unsigned lane = threadIdx.x % 32;
     int e = (int)(i % r.E), count;
 
-    if (i >= r.N / r.run * r.E)
+    if (i >= runs * r.E)
         return;
     count = limit.before ? (int)limit.before[i] : 0;
     for (size_t j = first + lane; j - lane < end; j += 32) {
@@ -184,7 +183,7 @@ static int route_limit(struct plait_queue *q, const struct plait_route *r,
     if (runs == 0)
         return 0;
     limit_kernel<<<(unsigned)ceil_div(runs * r->E * 32, threads), threads, 0,
-                   q->stream>>>(*r, *limit);
+                   q->stream>>>(*r, *limit, runs);
     return cuda_leave(q, "route_limit");
 }
 
