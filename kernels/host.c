@@ -292,19 +292,17 @@ int host_fill_zero(struct plait_queue *q, void *dst, size_t bytes)
     return 0;
 }
 
-int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
-                 size_t dst_stride, const void *src, size_t src_stride,
-                 size_t rows, size_t cols)
+int host_copy_2d(struct plait_queue *q, const struct plait_copy_2d *c)
 {
-    size_t size = plait_dtype_size(type);
-    const char *from = src;
-    char *to = dst;
+    size_t size = plait_dtype_size(c->type);
+    const char *from = c->src;
+    char *to = c->dst;
 
     (void)q;
-    assert(dst_stride >= cols && src_stride >= cols);
-    for (size_t i = 0; i < rows; i++)
-        memcpy(to + i * dst_stride * size, from + i * src_stride * size,
-               cols * size);
+    assert(c->dst_stride >= c->cols && c->src_stride >= c->cols);
+    for (size_t i = 0; i < c->rows; i++)
+        memcpy(to + i * c->dst_stride * size, from + i * c->src_stride * size,
+               c->cols * size);
     return 0;
 }
 

@@ -59,9 +59,7 @@ void host_weight_destroy(struct plait_weight *w);
 void host_weight_changed(struct plait_weight *w, const void *data);
 int host_copy(struct plait_queue *q, void *dst, const void *src, size_t bytes);
 int host_fill_zero(struct plait_queue *q, void *dst, size_t bytes);
-int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
-                 size_t dst_stride, const void *src, size_t src_stride,
-                 size_t rows, size_t cols);
+int host_copy_2d(struct plait_queue *q, const struct plait_copy_2d *c);
 int host_has_fp8(struct plait_device *dev); /* always 1: emulated */
 /* grouped.c */
 int host_grouped_forward(struct plait_queue *q, const struct plait_groups *g,

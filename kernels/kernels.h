@@ -101,6 +101,84 @@ struct plait_attention {
     int overwrite;         /* dq, dk, dv are overwritten, not added to */
 };
 
+/* dst[i] = src[i] in another type, rounded to nearest: fp32, bf16 and fp16 into
+ * each other; int32 only to int32. */
+struct plait_cast {
+    enum plait_dtype to, from;
+    void *dst;       /* out: [n] of `to` */
+    const void *src; /* in: [n] of `from` */
+    size_t n;
+};
+
+/* dst[i, 0..cols) = src[i, 0..cols) of any type: cuts out and joins column
+ * shards. */
+struct plait_copy_2d {
+    enum plait_dtype type;
+    void *dst;         /* out: [rows,cols] */
+    size_t dst_stride; /* elements from row to row, at least cols */
+    const void *src;   /* in: [rows,cols] */
+    size_t src_stride; /* as dst_stride */
+    size_t rows, cols;
+};
+
+struct plait_add {
+    enum plait_dtype type;
+    void *out;         /* out: [n] of T; may be a */
+    const void *a, *b; /* in: [n] of T */
+    float s;           /* used by add_scaled alone */
+    size_t n;
+};
+
+struct plait_scale {
+    enum plait_dtype type;
+    void *x; /* in and out: [n] of T */
+    float s;
+    size_t n;
+};
+
+/* dbias[o] += sum_i dout[i,o] */
+struct plait_bias_backward {
+    enum plait_dtype type;
+    float *dbias;     /* [O] += */
+    const void *dout; /* in: [N,O] of T */
+    size_t N, O;
+};
+
+/* out = gelu(inp), the tanh form */
+struct plait_gelu_forward {
+    enum plait_dtype type;
+    void *out;       /* out: [n] of T; may be inp */
+    const void *inp; /* in: [n] of T */
+    size_t n;
+};
+
+/* dinp = dout * gelu'(inp) */
+struct plait_gelu_backward {
+    enum plait_dtype type;
+    void *dinp;       /* out: [n] of T; may be dout */
+    const void *dout; /* in: [n] of T */
+    const void *inp;  /* in: [n] of T */
+    size_t n;
+};
+
+/* out = silu(gate) * up */
+struct plait_swiglu_forward {
+    enum plait_dtype type;
+    void *out;       /* out: [N,F] of T */
+    const void *inp; /* in: [N,2F] of T: gate then up in each row */
+    size_t N, F;
+    uint32_t *amax; /* out: of `out`, see fp8_amax; NULL: not wanted */
+};
+
+struct plait_swiglu_backward {
+    enum plait_dtype type;
+    void *dinp;       /* out: [N,2F] of T, the gradient of inp */
+    const void *dout; /* in: [N,F] of T */
+    const void *inp;  /* in: [N,2F] of T */
+    size_t N, F;
+    uint32_t *amax; /* out: of dinp, see fp8_amax; NULL: not wanted */
+};
+
 /* A norm of each row: LayerNorm (Ba, Kiros, Hinton 2016), or, where mean is
  * NULL, RMSNorm (Zhang, Sennrich 2019), which has no mean and no beta.
  *   x    = inp; with a residual inp + residual, which is stored to `sum` first
@@ -425,29 +503,18 @@ struct plait_ops {
     int (*copy_in)(struct plait_queue *q, void *dst, const void *pinned,
                    size_t bytes);
     int (*fill_zero)(struct plait_queue *q, void *dst, size_t bytes);
-    /* Converts, rounding to nearest: fp32, bf16 and fp16 into each other; int32
-     * only to int32. */
-    int (*cast)(struct plait_queue *q, enum plait_dtype to, void *dst,
-                enum plait_dtype from, const void *src, size_t n);
-    /* dst[i, 0..cols) = src[i, 0..cols) with row strides in elements, at least
-     * cols; any type. Cuts out and joins column shards. */
-    int (*copy_2d)(struct plait_queue *q, enum plait_dtype type, void *dst,
-                   size_t dst_stride, const void *src, size_t src_stride,
-                   size_t rows, size_t cols);
+    int (*cast)(struct plait_queue *q, const struct plait_cast *c);
+    int (*copy_2d)(struct plait_queue *q, const struct plait_copy_2d *c);
 
     /* -- arithmetic --------------------------------------------------- */
-    /* out[i] = a[i] + b[i]; out may be a. */
-    int (*add)(struct plait_queue *q, enum plait_dtype type, void *out,
-               const void *a, const void *b, size_t n);
-    /* out[i] = a[i] + s * b[i]; out may be a. */
-    int (*add_scaled)(struct plait_queue *q, enum plait_dtype type, void *out,
-                      const void *a, const void *b, float s, size_t n);
+    /* out[i] = a[i] + b[i] */
+    int (*add)(struct plait_queue *q, const struct plait_add *a);
+    /* out[i] = a[i] + s * b[i] */
+    int (*add_scaled)(struct plait_queue *q, const struct plait_add *a);
     /* x[i] *= s */
-    int (*scale)(struct plait_queue *q, enum plait_dtype type, void *x, float s,
-                 size_t n);
-    /* dbias[o] += sum_i dout[i,o]; dbias fp32 */
-    int (*bias_backward)(struct plait_queue *q, enum plait_dtype type,
-                         float *dbias, const void *dout, size_t N, size_t O);
+    int (*scale)(struct plait_queue *q, const struct plait_scale *s);
+    int (*bias_backward)(struct plait_queue *q,
+                         const struct plait_bias_backward *b);
     /* *result += the sum of the squares of all numbers of all n lists; result
      * is a double in device memory. The table `lists` is in host memory and may
      * be freed on return. */
@@ -517,21 +584,14 @@ struct plait_ops {
     int (*has_fp8)(struct plait_device *dev);
 
     /* -- activations -------------------------------------------------- */
-    /* out = gelu(inp), the tanh form; out may be inp. */
-    int (*gelu_forward)(struct plait_queue *q, enum plait_dtype type, void *out,
-                        const void *inp, size_t n);
-    /* dinp = dout * gelu'(inp); dinp may be dout. */
-    int (*gelu_backward)(struct plait_queue *q, enum plait_dtype type,
-                         void *dinp, const void *dout, const void *inp,
-                         size_t n);
-    /* inp [N,2F]: gate then up in each row; out[N,F] = silu(gate) * up */
-    int (*swiglu_forward)(struct plait_queue *q, enum plait_dtype type,
-                          void *out, const void *inp, size_t N, size_t F,
-                          uint32_t *amax);
-    /* dinp [N,2F] = the gradient of inp, from dout [N,F] */
-    int (*swiglu_backward)(struct plait_queue *q, enum plait_dtype type,
-                           void *dinp, const void *dout, const void *inp,
-                           size_t N, size_t F, uint32_t *amax);
+    int (*gelu_forward)(struct plait_queue *q,
+                        const struct plait_gelu_forward *g);
+    int (*gelu_backward)(struct plait_queue *q,
+                         const struct plait_gelu_backward *g);
+    int (*swiglu_forward)(struct plait_queue *q,
+                          const struct plait_swiglu_forward *s);
+    int (*swiglu_backward)(struct plait_queue *q,
+                           const struct plait_swiglu_backward *s);
 
     /* -- normalisation ------------------------------------------------ */
     int (*norm_forward)(struct plait_queue *q,

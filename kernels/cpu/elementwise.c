@@ -6,95 +6,111 @@
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/vec.h"
 
-/* One vector of an elementwise op; `n` lanes of it count. */
 enum elementwise { OP_ADD, OP_ADD_SCALED, OP_SCALE, OP_GELU, OP_GELU_BACKWARD };
 
-INLINE void one_vector(enum elementwise op, enum plait_dtype type, void *out,
-                       const void *a, const void *b, float s, size_t i,
-                       size_t n)
+/* out[i] = op(a[i], b[i], s); b and s where the op has them. */
+struct elements {
+    void *out;
+    const void *a, *b;
+    float s;
+    size_t n;
+};
+
+/* One vector of an elementwise op; `n` lanes of it count. */
+INLINE void one_vector(enum elementwise op, enum plait_dtype type,
+                       const struct elements *e, size_t i, size_t n)
 {
-    vec x = vec_load(type, a, i, n);
+    vec x = vec_load(type, e->a, i, n);
 
     switch (op) {
     case OP_ADD:
-        x = x + vec_load(type, b, i, n);
+        x = x + vec_load(type, e->b, i, n);
         break;
     case OP_ADD_SCALED:
-        x = x + vec_load(type, b, i, n) * s;
+        x = x + vec_load(type, e->b, i, n) * e->s;
         break;
     case OP_SCALE:
-        x = x * s;
+        x = x * e->s;
         break;
     case OP_GELU:
         x = gelu_of(type, x);
         break;
     case OP_GELU_BACKWARD:
-        x = x * vec_gelu_slope(vec_load(type, b, i, n));
+        x = x * vec_gelu_slope(vec_load(type, e->b, i, n));
         break;
     }
-    vec_store(type, out, i, n, x);
+    vec_store(type, e->out, i, n, x);
 }
 
-INLINE void vector_span(enum elementwise op, enum plait_dtype type, void *out,
-                        const void *a, const void *b, float s, size_t from,
-                        size_t to)
+INLINE void vector_span(enum elementwise op, enum plait_dtype type,
+                        const struct elements *shared, size_t from, size_t to)
 {
+    /* A copy that no store to `out` can change: its members stay in
+     * registers. */
+    struct elements e = *shared;
     size_t i = from;
 
     for (; i + VLEN <= to; i += VLEN)
-        one_vector(op, type, out, a, b, s, i, VLEN);
+        one_vector(op, type, &e, i, VLEN);
     if (i < to)
-        one_vector(op, type, out, a, b, s, i, to - i);
+        one_vector(op, type, &e, i, to - i);
 }
 
 INLINE int elementwise(struct plait_queue *q, enum elementwise op,
-                       enum plait_dtype type, void *out, const void *a,
-                       const void *b, float s, size_t n)
+                       enum plait_dtype type, struct elements e)
 {
-#pragma omp parallel num_threads(cpu_threads(q, n))
+#pragma omp parallel num_threads(cpu_threads(q, e.n))
     {
         size_t from, to;
 
-        cpu_span(n, omp_get_num_threads(), omp_get_thread_num(), &from, &to);
+        cpu_span(e.n, omp_get_num_threads(), omp_get_thread_num(), &from, &to);
         if (type == PLAIT_F32)
-            vector_span(op, PLAIT_F32, out, a, b, s, from, to);
+            vector_span(op, PLAIT_F32, &e, from, to);
         else if (type == PLAIT_BF16_T)
-            vector_span(op, PLAIT_BF16_T, out, a, b, s, from, to);
+            vector_span(op, PLAIT_BF16_T, &e, from, to);
         else
-            vector_span(op, PLAIT_FP16_T, out, a, b, s, from, to);
+            vector_span(op, PLAIT_FP16_T, &e, from, to);
     }
     return 0;
 }
 
-static int add(struct plait_queue *q, enum plait_dtype type, void *out,
-               const void *a, const void *b, size_t n)
+static int add(struct plait_queue *q, const struct plait_add *a)
 {
-    return elementwise(q, OP_ADD, type, out, a, b, 0, n);
+    return elementwise(
+        q, OP_ADD, a->type,
+        (struct elements){.out = a->out, .a = a->a, .b = a->b, .n = a->n});
 }
 
-static int add_scaled(struct plait_queue *q, enum plait_dtype type, void *out,
-                      const void *a, const void *b, float s, size_t n)
+static int add_scaled(struct plait_queue *q, const struct plait_add *a)
 {
-    return elementwise(q, OP_ADD_SCALED, type, out, a, b, s, n);
+    return elementwise(
+        q, OP_ADD_SCALED, a->type,
+        (struct elements){
+            .out = a->out, .a = a->a, .b = a->b, .s = a->s, .n = a->n});
 }
 
-static int scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
-                 size_t n)
+static int scale(struct plait_queue *q, const struct plait_scale *s)
 {
-    return elementwise(q, OP_SCALE, type, x, x, NULL, s, n);
+    return elementwise(
+        q, OP_SCALE, s->type,
+        (struct elements){.out = s->x, .a = s->x, .s = s->s, .n = s->n});
 }
 
-static int gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                        const void *inp, size_t n)
+static int gelu_forward(struct plait_queue *q,
+                        const struct plait_gelu_forward *g)
 {
-    return elementwise(q, OP_GELU, type, out, inp, NULL, 0, n);
+    return elementwise(
+        q, OP_GELU, g->type,
+        (struct elements){.out = g->out, .a = g->inp, .n = g->n});
 }
 
-static int gelu_backward(struct plait_queue *q, enum plait_dtype type,
-                         void *dinp, const void *dout, const void *inp,
-                         size_t n)
+static int gelu_backward(struct plait_queue *q,
+                         const struct plait_gelu_backward *g)
 {
-    return elementwise(q, OP_GELU_BACKWARD, type, dinp, dout, inp, 0, n);
+    return elementwise(
+        q, OP_GELU_BACKWARD, g->type,
+        (struct elements){
+            .out = g->dinp, .a = g->dout, .b = g->inp, .n = g->n});
 }
 
 INLINE void cast_span(enum plait_dtype to, void *dst, enum plait_dtype from,
@@ -117,21 +133,20 @@ INLINE void cast_from(enum plait_dtype to, void *dst, enum plait_dtype from,
         cast_span(to, dst, PLAIT_FP16_T, src, i, end);
 }
 
-static int cast(struct plait_queue *q, enum plait_dtype to, void *dst,
-                enum plait_dtype from, const void *src, size_t n)
+static int cast(struct plait_queue *q, const struct plait_cast *c)
 {
-    assert(to != PLAIT_I32 && from != PLAIT_I32);
-#pragma omp parallel num_threads(cpu_threads(q, n))
+    assert(c->to != PLAIT_I32 && c->from != PLAIT_I32);
+#pragma omp parallel num_threads(cpu_threads(q, c->n))
     {
         size_t i, end;
 
-        cpu_span(n, omp_get_num_threads(), omp_get_thread_num(), &i, &end);
-        if (to == PLAIT_F32)
-            cast_from(PLAIT_F32, dst, from, src, i, end);
-        else if (to == PLAIT_BF16_T)
-            cast_from(PLAIT_BF16_T, dst, from, src, i, end);
+        cpu_span(c->n, omp_get_num_threads(), omp_get_thread_num(), &i, &end);
+        if (c->to == PLAIT_F32)
+            cast_from(PLAIT_F32, c->dst, c->from, c->src, i, end);
+        else if (c->to == PLAIT_BF16_T)
+            cast_from(PLAIT_BF16_T, c->dst, c->from, c->src, i, end);
         else
-            cast_from(PLAIT_FP16_T, dst, from, src, i, end);
+            cast_from(PLAIT_FP16_T, c->dst, c->from, c->src, i, end);
     }
     return 0;
 }
@@ -142,9 +157,12 @@ static int cast(struct plait_queue *q, enum plait_dtype to, void *dst,
 
 /* Sums columns from .. from + n - 1 of all rows, in row order, so that the
  * result does not depend on the number of threads. */
-INLINE void column_sums(enum plait_dtype type, float *dbias, const void *dout,
-                        size_t N, size_t O, size_t from, size_t n)
+INLINE void column_sums(enum plait_dtype type,
+                        const struct plait_bias_backward *b, size_t from,
+                        size_t n)
 {
+    const void *dout = b->dout;
+    size_t N = b->N, O = b->O;
     float sums[COLUMNS] = {0};
 
     for (size_t i = 0; i < N; i++)
@@ -156,14 +174,14 @@ INLINE void column_sums(enum plait_dtype type, float *dbias, const void *dout,
                           vec_load(type, dout, i * O + from + o, lanes));
         }
     for (size_t o = 0; o < n; o++)
-        dbias[from + o] += sums[o];
+        b->dbias[from + o] += sums[o];
 }
 
-static int bias_backward(struct plait_queue *q, enum plait_dtype type,
-                         float *dbias, const void *dout, size_t N, size_t O)
+static int bias_backward(struct plait_queue *q,
+                         const struct plait_bias_backward *b)
 {
-    size_t width = O / (size_t)q->dev->threads / 64 * 64;
-    int threads = cpu_threads(q, N * O);
+    size_t O = b->O, width = O / (size_t)q->dev->threads / 64 * 64;
+    int threads = cpu_threads(q, b->N * O);
 
     if (width > COLUMNS)
         width = COLUMNS;
@@ -173,19 +191,23 @@ static int bias_backward(struct plait_queue *q, enum plait_dtype type,
     for (size_t from = 0; from < O; from += width) {
         size_t n = O - from < width ? O - from : width;
 
-        if (type == PLAIT_F32)
-            column_sums(PLAIT_F32, dbias, dout, N, O, from, n);
-        else if (type == PLAIT_BF16_T)
-            column_sums(PLAIT_BF16_T, dbias, dout, N, O, from, n);
+        if (b->type == PLAIT_F32)
+            column_sums(PLAIT_F32, b, from, n);
+        else if (b->type == PLAIT_BF16_T)
+            column_sums(PLAIT_BF16_T, b, from, n);
         else
-            column_sums(PLAIT_FP16_T, dbias, dout, N, O, from, n);
+            column_sums(PLAIT_FP16_T, b, from, n);
     }
     return 0;
 }
 
-INLINE void swiglu_forward_row(enum plait_dtype type, void *out,
-                               const void *inp, size_t i, size_t F)
+INLINE void swiglu_forward_row(enum plait_dtype type,
+                               const struct plait_swiglu_forward *s, size_t i)
 {
+    const void *inp = s->inp;
+    void *out = s->out;
+    size_t F = s->F;
+
     for (size_t f = 0; f < F; f += VLEN) {
         size_t n = F - f < VLEN ? F - f : VLEN;
         vec gate = vec_load(type, inp, i * 2 * F + f, n);
@@ -195,10 +217,13 @@ INLINE void swiglu_forward_row(enum plait_dtype type, void *out,
     }
 }
 
-INLINE void swiglu_backward_row(enum plait_dtype type, void *dinp,
-                                const void *dout, const void *inp, size_t i,
-                                size_t F)
+INLINE void swiglu_backward_row(enum plait_dtype type,
+                                const struct plait_swiglu_backward *g, size_t i)
 {
+    const void *inp = g->inp, *dout = g->dout;
+    void *dinp = g->dinp;
+    size_t F = g->F;
+
     for (size_t f = 0; f < F; f += VLEN) {
         size_t n = F - f < VLEN ? F - f : VLEN, at = i * 2 * F + f;
         vec gate = vec_load(type, inp, at, n);
@@ -211,40 +236,38 @@ INLINE void swiglu_backward_row(enum plait_dtype type, void *dinp,
     }
 }
 
-static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
-                          void *out, const void *inp, size_t N, size_t F,
-                          uint32_t *amax)
+static int swiglu_forward(struct plait_queue *q,
+                          const struct plait_swiglu_forward *s)
 {
-    int threads = cpu_threads(q, N * F);
+    int threads = cpu_threads(q, s->N * s->F);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < N; i++) {
-        if (type == PLAIT_F32)
-            swiglu_forward_row(PLAIT_F32, out, inp, i, F);
-        else if (type == PLAIT_BF16_T)
-            swiglu_forward_row(PLAIT_BF16_T, out, inp, i, F);
+    for (size_t i = 0; i < s->N; i++) {
+        if (s->type == PLAIT_F32)
+            swiglu_forward_row(PLAIT_F32, s, i);
+        else if (s->type == PLAIT_BF16_T)
+            swiglu_forward_row(PLAIT_BF16_T, s, i);
         else
-            swiglu_forward_row(PLAIT_FP16_T, out, inp, i, F);
+            swiglu_forward_row(PLAIT_FP16_T, s, i);
     }
-    return CPU_NAME(cpu_fp8_amax)(q, amax, out, N * F);
+    return CPU_NAME(cpu_fp8_amax)(q, s->amax, s->out, s->N * s->F);
 }
 
-static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
-                           void *dinp, const void *dout, const void *inp,
-                           size_t N, size_t F, uint32_t *amax)
+static int swiglu_backward(struct plait_queue *q,
+                           const struct plait_swiglu_backward *s)
 {
-    int threads = cpu_threads(q, N * F);
+    int threads = cpu_threads(q, s->N * s->F);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < N; i++) {
-        if (type == PLAIT_F32)
-            swiglu_backward_row(PLAIT_F32, dinp, dout, inp, i, F);
-        else if (type == PLAIT_BF16_T)
-            swiglu_backward_row(PLAIT_BF16_T, dinp, dout, inp, i, F);
+    for (size_t i = 0; i < s->N; i++) {
+        if (s->type == PLAIT_F32)
+            swiglu_backward_row(PLAIT_F32, s, i);
+        else if (s->type == PLAIT_BF16_T)
+            swiglu_backward_row(PLAIT_BF16_T, s, i);
         else
-            swiglu_backward_row(PLAIT_FP16_T, dinp, dout, inp, i, F);
+            swiglu_backward_row(PLAIT_FP16_T, s, i);
     }
-    return CPU_NAME(cpu_fp8_amax)(q, amax, dinp, 2 * N * F);
+    return CPU_NAME(cpu_fp8_amax)(q, s->amax, s->dinp, 2 * s->N * s->F);
 }
 
 /* -- moving ------------------------------------------------------------ */
@@ -282,20 +305,18 @@ static int fill_zero(struct plait_queue *q, void *dst, size_t bytes)
     return 0;
 }
 
-static int copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
-                   size_t dst_stride, const void *src, size_t src_stride,
-                   size_t rows, size_t cols)
+static int copy_2d(struct plait_queue *q, const struct plait_copy_2d *c)
 {
-    size_t size = plait_dtype_size(type);
-    const char *from = src;
-    char *to = dst;
-    int threads = cpu_threads(q, rows * cols);
+    size_t size = plait_dtype_size(c->type);
+    const char *from = c->src;
+    char *to = c->dst;
+    int threads = cpu_threads(q, c->rows * c->cols);
 
-    assert(dst_stride >= cols && src_stride >= cols);
+    assert(c->dst_stride >= c->cols && c->src_stride >= c->cols);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < rows; i++)
-        memcpy(to + i * dst_stride * size, from + i * src_stride * size,
-               cols * size);
+    for (size_t i = 0; i < c->rows; i++)
+        memcpy(to + i * c->dst_stride * size, from + i * c->src_stride * size,
+               c->cols * size);
     return 0;
 }
 

@@ -166,7 +166,12 @@ static int fp8_backward_weight(struct plait_queue *q,
         return 0;
     if (!l->accumulate)
         memset(l->dbias, 0, l->O * sizeof(*l->dbias));
-    return ops->bias_backward(q, l->type, l->dbias, l->dout.x, l->N, l->O);
+    return ops->bias_backward(q,
+                              &(struct plait_bias_backward){.type = l->type,
+                                                            .dbias = l->dbias,
+                                                            .dout = l->dout.x,
+                                                            .N = l->N,
+                                                            .O = l->O});
 }
 
 void CPU_NAME(cpu_fill_fp8)(struct plait_ops *ops)

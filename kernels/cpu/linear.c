@@ -15,13 +15,30 @@ static size_t rounded(size_t n)
     return (n + 15) / 16 * 16;
 }
 
+/* dst[n] = src[n], in fp32 */
+static int to_fp32(struct plait_queue *q, float *dst, enum plait_dtype type,
+                   const void *src, size_t n)
+{
+    return plait_ops_cpu()->cast(
+        q, &(struct plait_cast){
+               .to = PLAIT_F32, .from = type, .dst = dst, .src = src, .n = n});
+}
+
+/* dst[n] = src[n], in `type` */
+static int from_fp32(struct plait_queue *q, enum plait_dtype type, void *dst,
+                     const float *src, size_t n)
+{
+    return plait_ops_cpu()->cast(
+        q, &(struct plait_cast){
+               .to = type, .from = PLAIT_F32, .dst = dst, .src = src, .n = n});
+}
+
 /* Converts the operands of p to fp32. bias is converted only if not NULL; dst
  * is uninitialised room. */
 static int widen(struct plait_queue *q, const struct cpu_product *p,
                  const void *a, const void *b, const void *bias,
                  struct wide *wide)
 {
-    const struct plait_ops *ops = plait_ops_cpu();
     size_t na = p->M * p->K, nb = p->K * p->N, nd = p->M * p->N;
     float *room =
         cpu_scratch(q, CPU_SCRATCH_WIDE,
@@ -34,10 +51,10 @@ static int widen(struct plait_queue *q, const struct cpu_product *p,
     wide->b = wide->a + rounded(na);
     wide->dst = wide->b + rounded(nb);
     wide->bias = wide->dst + rounded(nd);
-    ops->cast(q, PLAIT_F32, wide->a, p->type, a, na);
-    ops->cast(q, PLAIT_F32, wide->b, p->type, b, nb);
+    to_fp32(q, wide->a, p->type, a, na);
+    to_fp32(q, wide->b, p->type, b, nb);
     if (bias != NULL)
-        ops->cast(q, PLAIT_F32, wide->bias, p->type, bias, p->N);
+        to_fp32(q, wide->bias, p->type, bias, p->N);
     return 0;
 }
 
@@ -65,7 +82,7 @@ static int wide_forward(struct plait_queue *q, const struct cpu_product *p,
 
     if (wide_product(q, p, inp, w, bias, &x) < 0)
         return -1;
-    return plait_ops_cpu()->cast(q, p->type, dst, PLAIT_F32, x, p->M * p->N);
+    return from_fp32(q, p->type, dst, x, p->M * p->N);
 }
 
 /* -- the three products of a linear layer ------------------------------ */
@@ -89,7 +106,9 @@ int cpu_linear_forward(struct plait_queue *q, const struct plait_linear *l)
         rc = wide_forward(q, &p, l->inp.x, w->data, l->bias, dst);
     if (rc < 0 || l->act == PLAIT_ACT_NONE)
         return rc;
-    return plait_ops_cpu()->gelu_forward(q, w->type, l->out, dst, l->N * w->O);
+    return plait_ops_cpu()->gelu_forward(
+        q, &(struct plait_gelu_forward){
+               .type = w->type, .out = l->out, .inp = dst, .n = l->N * w->O});
 }
 
 static int is_sloped(const struct plait_linear_dinp *l)
@@ -114,14 +133,19 @@ static int wide_backward_input(struct plait_queue *q,
     if (wide_product(q, p, l->dout.x, l->w->data, NULL, &x) < 0)
         return -1;
     if (is_sloped(l)) {
-        ops->cast(q, PLAIT_F32, other, p->type, l->pre, n);
-        ops->gelu_backward(q, PLAIT_F32, x, x, other, n);
+        to_fp32(q, other, p->type, l->pre, n);
+        ops->gelu_backward(
+            q,
+            &(struct plait_gelu_backward){
+                .type = PLAIT_F32, .dinp = x, .dout = x, .inp = other, .n = n});
     }
     if (l->accumulate) {
-        ops->cast(q, PLAIT_F32, other, p->type, l->dinp, n);
-        ops->add(q, PLAIT_F32, x, x, other, n);
+        to_fp32(q, other, p->type, l->dinp, n);
+        ops->add(q,
+                 &(struct plait_add){
+                     .type = PLAIT_F32, .out = x, .a = x, .b = other, .n = n});
     }
-    return ops->cast(q, p->type, l->dinp, PLAIT_F32, x, n);
+    return from_fp32(q, p->type, l->dinp, x, n);
 }
 
 int cpu_linear_backward_input(struct plait_queue *q,
@@ -144,8 +168,12 @@ int cpu_linear_backward_input(struct plait_queue *q,
         return -1;
     if (!is_sloped(l))
         return 0;
-    return plait_ops_cpu()->gelu_backward(q, w->type, l->dinp, l->dinp, l->pre,
-                                          l->N * w->C);
+    return plait_ops_cpu()->gelu_backward(
+        q, &(struct plait_gelu_backward){.type = w->type,
+                                         .dinp = l->dinp,
+                                         .dout = l->dinp,
+                                         .inp = l->pre,
+                                         .n = l->N * w->C});
 }
 
 int cpu_linear_backward_weight(struct plait_queue *q,
@@ -173,8 +201,12 @@ int cpu_linear_backward_weight(struct plait_queue *q,
         return rc;
     if (!l->accumulate)
         memset(l->dbias, 0, l->O * sizeof(*l->dbias));
-    return plait_ops_cpu()->bias_backward(q, l->type, l->dbias, l->dout.x, l->N,
-                                          l->O);
+    return plait_ops_cpu()->bias_backward(
+        q, &(struct plait_bias_backward){.type = l->type,
+                                         .dbias = l->dbias,
+                                         .dout = l->dout.x,
+                                         .N = l->N,
+                                         .O = l->O});
 }
 
 void cpu_fill_linear(struct plait_ops *ops)

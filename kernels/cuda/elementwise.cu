@@ -43,20 +43,27 @@ static __global__ void map_kernel(T *out, const T *a, const T *b, size_t packed,
     }
 }
 
+/* The arrays of a map; b may be NULL. */
+struct arrays {
+    enum plait_dtype type;
+    void *out;
+    const void *a, *b;
+    size_t n;
+};
+
 template <typename F>
-static void map(struct plait_queue *q, enum plait_dtype type, void *out,
-                const void *a, const void *b, size_t n, F f)
+static void map(struct plait_queue *q, const struct arrays &m, F f)
 {
-    if (n == 0)
+    if (m.n == 0)
         return;
-    for_type(type, [&](auto zero) {
+    for_type(m.type, [&](auto zero) {
         typedef decltype(zero) T;
-        bool aligned = aligned16(out) && aligned16(a) && aligned16(b);
-        size_t packed = packed_part<T>(n, aligned);
-        size_t items = packed > 0 ? packed / pack<T>::n : n;
+        bool aligned = aligned16(m.out) && aligned16(m.a) && aligned16(m.b);
+        size_t packed = packed_part<T>(m.n, aligned);
+        size_t items = packed > 0 ? packed / pack<T>::n : m.n;
 
         map_kernel<<<grid_for(q, items, threads), threads, 0, q->stream>>>(
-            (T *)out, (const T *)a, (const T *)b, packed, n, f);
+            (T *)m.out, (const T *)m.a, (const T *)m.b, packed, m.n, f);
     });
 }
 
@@ -68,12 +75,11 @@ struct add_map {
     }
 };
 
-static int add(struct plait_queue *q, enum plait_dtype type, void *out,
-               const void *a, const void *b, size_t n)
+static int add(struct plait_queue *q, const struct plait_add *a)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    map(q, type, out, a, b, n, add_map());
+    map(q, arrays{a->type, a->out, a->a, a->b, a->n}, add_map());
     return cuda_leave(q, "add");
 }
 
@@ -86,12 +92,11 @@ struct add_scaled_map {
     }
 };
 
-static int add_scaled(struct plait_queue *q, enum plait_dtype type, void *out,
-                      const void *a, const void *b, float s, size_t n)
+static int add_scaled(struct plait_queue *q, const struct plait_add *a)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    map(q, type, out, a, b, n, add_scaled_map{s});
+    map(q, arrays{a->type, a->out, a->a, a->b, a->n}, add_scaled_map{a->s});
     return cuda_leave(q, "add_scaled");
 }
 
@@ -104,12 +109,11 @@ struct scale_map {
     }
 };
 
-static int scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
-                 size_t n)
+static int scale(struct plait_queue *q, const struct plait_scale *s)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    map(q, type, x, x, NULL, n, scale_map{s});
+    map(q, arrays{s->type, s->x, s->x, NULL, s->n}, scale_map{s->s});
     return cuda_leave(q, "scale");
 }
 
@@ -140,15 +144,15 @@ struct gelu_gradient_add_map {
 void cuda_gelu(struct plait_queue *q, enum plait_dtype type, void *out,
                const void *inp, size_t n)
 {
-    map(q, type, out, inp, NULL, n, gelu_map());
+    map(q, arrays{type, out, inp, NULL, n}, gelu_map());
 }
 
-static int gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                        const void *inp, size_t n)
+static int gelu_forward(struct plait_queue *q,
+                        const struct plait_gelu_forward *g)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    cuda_gelu(q, type, out, inp, n);
+    cuda_gelu(q, g->type, g->out, g->inp, g->n);
     return cuda_leave(q, "gelu_forward");
 }
 
@@ -156,19 +160,20 @@ void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
                         const void *dout, const void *pre, int accumulate,
                         size_t n)
 {
+    struct arrays m = {type, out, dout, pre, n};
+
     if (accumulate)
-        map(q, type, out, dout, pre, n, gelu_gradient_add_map());
+        map(q, m, gelu_gradient_add_map());
     else
-        map(q, type, out, dout, pre, n, gelu_gradient_map());
+        map(q, m, gelu_gradient_map());
 }
 
-static int gelu_backward(struct plait_queue *q, enum plait_dtype type,
-                         void *dinp, const void *dout, const void *inp,
-                         size_t n)
+static int gelu_backward(struct plait_queue *q,
+                         const struct plait_gelu_backward *g)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    cuda_gelu_gradient(q, type, dinp, dout, inp, 0, n);
+    cuda_gelu_gradient(q, g->type, g->dinp, g->dout, g->inp, 0, g->n);
     return cuda_leave(q, "gelu_backward");
 }
 
@@ -274,41 +279,46 @@ static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
         block_amax(amax, most, mosts);
 }
 
-static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
-                          void *out, const void *inp, size_t N, size_t F,
-                          uint32_t *amax)
+static int swiglu_forward(struct plait_queue *q,
+                          const struct plait_swiglu_forward *s)
 {
-    return cuda_launch(q, "swiglu_forward", type, N * F, [&](auto zero) {
-        typedef decltype(zero) T;
-        bool packs = rows_aligned16<T>(inp, F) && aligned16(out);
+    const char *op = "swiglu_forward";
+    size_t n = s->N * s->F;
 
-        clear_amax(q, "swiglu_forward", amax);
+    return cuda_launch(q, op, s->type, n, [&](auto zero) {
+        typedef decltype(zero) T;
+        bool packs = rows_aligned16<T>(s->inp, s->F) && aligned16(s->out);
+
+        clear_amax(q, op, s->amax);
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
             swiglu_kernel<T, V>
-                <<<grid_for(q, N * F / V, threads), threads, 0, q->stream>>>(
-                    (T *)out, (const T *)inp, amax, N, F);
+                <<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(
+                    (T *)s->out, (const T *)s->inp, s->amax, s->N, s->F);
         });
     });
 }
 
-static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
-                           void *dinp, const void *dout, const void *inp,
-                           size_t N, size_t F, uint32_t *amax)
+static int swiglu_backward(struct plait_queue *q,
+                           const struct plait_swiglu_backward *s)
 {
-    return cuda_launch(q, "swiglu_backward", type, N * F, [&](auto zero) {
-        typedef decltype(zero) T;
-        bool packs =
-            rows_aligned16<T>(inp, F) && aligned16(dinp) && aligned16(dout);
+    const char *op = "swiglu_backward";
+    size_t n = s->N * s->F;
 
-        clear_amax(q, "swiglu_backward", amax);
+    return cuda_launch(q, op, s->type, n, [&](auto zero) {
+        typedef decltype(zero) T;
+        bool packs = rows_aligned16<T>(s->inp, s->F) && aligned16(s->dinp) &&
+                     aligned16(s->dout);
+
+        clear_amax(q, op, s->amax);
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
             swiglu_gradient_kernel<T, V>
-                <<<grid_for(q, N * F / V, threads), threads, 0, q->stream>>>(
-                    (T *)dinp, (const T *)dout, (const T *)inp, amax, N, F);
+                <<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(
+                    (T *)s->dinp, (const T *)s->dout, (const T *)s->inp,
+                    s->amax, s->N, s->F);
         });
     });
 }
@@ -338,29 +348,32 @@ static __global__ void cast_kernel(D *dst, const S *src, bool packs, size_t n)
     dst[packed + i] = from_float<D>(to_float(src[packed + i]));
 }
 
-static int cast(struct plait_queue *q, enum plait_dtype to, void *dst,
-                enum plait_dtype from, const void *src, size_t n)
+static int cast(struct plait_queue *q, const struct plait_cast *c)
 {
+    size_t n = c->n;
+
     if (cuda_enter(q) != 0)
         return -1;
     if (n == 0)
         return 0;
-    if (to == from)
+    if (c->to == c->from)
         return cuda_check(q, "cast",
-                          cudaMemcpyAsync(dst, src, n * plait_dtype_size(to),
+                          cudaMemcpyAsync(c->dst, c->src,
+                                          n * plait_dtype_size(c->to),
                                           cudaMemcpyDeviceToDevice, q->stream));
-    if (to >= PLAIT_I32 || from >= PLAIT_I32)
+    if (c->to >= PLAIT_I32 || c->from >= PLAIT_I32)
         return plait_queue_fail(&q->head, EINVAL,
                                 "cast: takes floating-point types of 16 and 32 "
                                 "bits");
-    for_type(to, [&](auto d) {
-        for_type(from, [&](auto s) {
+    for_type(c->to, [&](auto d) {
+        for_type(c->from, [&](auto s) {
             typedef decltype(d) D;
             typedef decltype(s) S;
 
             cast_kernel<<<grid_for(q, ceil_div(n, 4), threads), threads, 0,
-                          q->stream>>>((D *)dst, (const S *)src,
-                                       aligned16(dst) && aligned16(src), n);
+                          q->stream>>>((D *)c->dst, (const S *)c->src,
+                                       aligned16(c->dst) && aligned16(c->src),
+                                       n);
         });
     });
     return cuda_leave(q, "cast");

@@ -263,12 +263,12 @@ void cuda_column_sums(struct plait_queue *q, enum plait_dtype type,
     });
 }
 
-static int bias_backward(struct plait_queue *q, enum plait_dtype type,
-                         float *dbias, const void *dout, size_t N, size_t O)
+static int bias_backward(struct plait_queue *q,
+                         const struct plait_bias_backward *b)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    cuda_column_sums(q, type, dbias, dout, N, O);
+    cuda_column_sums(q, b->type, b->dbias, b->dout, b->N, b->O);
     return cuda_leave(q, "bias_backward");
 }
 

@@ -110,20 +110,19 @@ static int fill_zero(struct plait_queue *q, void *dst, size_t bytes)
                       cudaMemsetAsync(dst, 0, bytes, q->stream));
 }
 
-static int copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
-                   size_t dst_stride, const void *src, size_t src_stride,
-                   size_t rows, size_t cols)
+static int copy_2d(struct plait_queue *q, const struct plait_copy_2d *c)
 {
-    size_t size = plait_dtype_size(type);
+    size_t size = plait_dtype_size(c->type);
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (rows == 0 || cols == 0)
+    if (c->rows == 0 || c->cols == 0)
         return 0;
     return cuda_check(q, "copy_2d",
-                      cudaMemcpy2DAsync(dst, dst_stride * size, src,
-                                        src_stride * size, cols * size, rows,
-                                        cudaMemcpyDeviceToDevice, q->stream));
+                      cudaMemcpy2DAsync(c->dst, c->dst_stride * size, c->src,
+                                        c->src_stride * size, c->cols * size,
+                                        c->rows, cudaMemcpyDeviceToDevice,
+                                        q->stream));
 }
 
 void cuda_transfer_ops(struct plait_ops *ops)

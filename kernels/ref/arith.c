@@ -4,52 +4,50 @@
 
 #include "kernels/ref/ref.h"
 
-int ref_cast(struct plait_queue *q, enum plait_dtype to, void *dst,
-             enum plait_dtype from, const void *src, size_t n)
+int ref_cast(struct plait_queue *q, const struct plait_cast *c)
 {
     (void)q;
-    for (size_t i = 0; i < n; i++)
-        ref_put(to, dst, i, ref_get(from, src, i));
+    for (size_t i = 0; i < c->n; i++)
+        ref_put(c->to, c->dst, i, ref_get(c->from, c->src, i));
     return 0;
 }
 
-int ref_add(struct plait_queue *q, enum plait_dtype type, void *out,
-            const void *a, const void *b, size_t n)
+int ref_add(struct plait_queue *q, const struct plait_add *a)
 {
     (void)q;
-    for (size_t i = 0; i < n; i++)
-        ref_put(type, out, i, ref_get(type, a, i) + ref_get(type, b, i));
+    for (size_t i = 0; i < a->n; i++)
+        ref_put(a->type, a->out, i,
+                ref_get(a->type, a->a, i) + ref_get(a->type, a->b, i));
     return 0;
 }
 
-int ref_add_scaled(struct plait_queue *q, enum plait_dtype type, void *out,
-                   const void *a, const void *b, float s, size_t n)
+int ref_add_scaled(struct plait_queue *q, const struct plait_add *a)
 {
     (void)q;
-    for (size_t i = 0; i < n; i++)
-        ref_put(type, out, i, ref_get(type, a, i) + s * ref_get(type, b, i));
+    for (size_t i = 0; i < a->n; i++)
+        ref_put(a->type, a->out, i,
+                ref_get(a->type, a->a, i) + a->s * ref_get(a->type, a->b, i));
     return 0;
 }
 
-int ref_scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
-              size_t n)
+int ref_scale(struct plait_queue *q, const struct plait_scale *s)
 {
     (void)q;
-    for (size_t i = 0; i < n; i++)
-        ref_put(type, x, i, ref_get(type, x, i) * s);
+    for (size_t i = 0; i < s->n; i++)
+        ref_put(s->type, s->x, i, ref_get(s->type, s->x, i) * s->s);
     return 0;
 }
 
-int ref_bias_backward(struct plait_queue *q, enum plait_dtype type,
-                      float *dbias, const void *dout, size_t N, size_t O)
+int ref_bias_backward(struct plait_queue *q,
+                      const struct plait_bias_backward *b)
 {
     (void)q;
-    for (size_t o = 0; o < O; o++) {
-        double sum = dbias[o];
+    for (size_t o = 0; o < b->O; o++) {
+        double sum = b->dbias[o];
 
-        for (size_t i = 0; i < N; i++)
-            sum += ref_get(type, dout, i * O + o);
-        dbias[o] = (float)sum;
+        for (size_t i = 0; i < b->N; i++)
+            sum += ref_get(b->type, b->dout, i * b->O + o);
+        b->dbias[o] = (float)sum;
     }
     return 0;
 }
@@ -84,53 +82,58 @@ double ref_gelu_slope(double x)
            0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x);
 }
 
-int ref_gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                     const void *inp, size_t n)
+int ref_gelu_forward(struct plait_queue *q, const struct plait_gelu_forward *g)
 {
     (void)q;
-    for (size_t i = 0; i < n; i++)
-        ref_put(type, out, i, ref_gelu(ref_get(type, inp, i)));
+    for (size_t i = 0; i < g->n; i++)
+        ref_put(g->type, g->out, i, ref_gelu(ref_get(g->type, g->inp, i)));
     return 0;
 }
 
-int ref_gelu_backward(struct plait_queue *q, enum plait_dtype type, void *dinp,
-                      const void *dout, const void *inp, size_t n)
+int ref_gelu_backward(struct plait_queue *q,
+                      const struct plait_gelu_backward *g)
 {
     (void)q;
-    for (size_t i = 0; i < n; i++)
-        ref_put(type, dinp, i,
-                ref_get(type, dout, i) * ref_gelu_slope(ref_get(type, inp, i)));
+    for (size_t i = 0; i < g->n; i++)
+        ref_put(g->type, g->dinp, i,
+                ref_get(g->type, g->dout, i) *
+                    ref_gelu_slope(ref_get(g->type, g->inp, i)));
     return 0;
 }
 
-int ref_swiglu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                       const void *inp, size_t N, size_t F, uint32_t *amax)
+int ref_swiglu_forward(struct plait_queue *q,
+                       const struct plait_swiglu_forward *s)
 {
-    for (size_t i = 0; i < N; i++) {
+    size_t F = s->F;
+
+    for (size_t i = 0; i < s->N; i++) {
         for (size_t f = 0; f < F; f++) {
-            double gate = ref_get(type, inp, i * 2 * F + f);
-            double up = ref_get(type, inp, i * 2 * F + F + f);
+            double gate = ref_get(s->type, s->inp, i * 2 * F + f);
+            double up = ref_get(s->type, s->inp, i * 2 * F + F + f);
 
-            ref_put(type, out, i * F + f, gate / (1 + exp(-gate)) * up);
+            ref_put(s->type, s->out, i * F + f, gate / (1 + exp(-gate)) * up);
         }
     }
-    return ref_fp8_amax(q, amax, out, N * F);
+    return ref_fp8_amax(q, s->amax, s->out, s->N * F);
 }
 
-int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
-                        void *dinp, const void *dout, const void *inp, size_t N,
-                        size_t F, uint32_t *amax)
+int ref_swiglu_backward(struct plait_queue *q,
+                        const struct plait_swiglu_backward *s)
 {
-    for (size_t i = 0; i < N; i++) {
+    size_t F = s->F;
+
+    for (size_t i = 0; i < s->N; i++) {
         for (size_t f = 0; f < F; f++) {
             size_t g = i * 2 * F + f, u = g + F;
-            double gate = ref_get(type, inp, g), up = ref_get(type, inp, u);
-            double d = ref_get(type, dout, i * F + f);
-            double s = 1 / (1 + exp(-gate));
+            double gate = ref_get(s->type, s->inp, g);
+            double up = ref_get(s->type, s->inp, u);
+            double d = ref_get(s->type, s->dout, i * F + f);
+            double sigmoid = 1 / (1 + exp(-gate));
 
-            ref_put(type, dinp, g, d * up * s * (1 + gate * (1 - s)));
-            ref_put(type, dinp, u, d * gate * s);
+            ref_put(s->type, s->dinp, g,
+                    d * up * sigmoid * (1 + gate * (1 - sigmoid)));
+            ref_put(s->type, s->dinp, u, d * gate * sigmoid);
         }
     }
-    return ref_fp8_amax(q, amax, dinp, 2 * N * F);
+    return ref_fp8_amax(q, s->amax, s->dinp, 2 * s->N * F);
 }

@@ -109,5 +109,9 @@ int ref_fp8_backward_weight(struct plait_queue *q,
         return rc;
     if (!l->accumulate)
         memset(l->dbias, 0, l->O * sizeof(*l->dbias));
-    return ref_bias_backward(q, l->type, l->dbias, l->dout.x, l->N, l->O);
+    return ref_bias_backward(q, &(struct plait_bias_backward){.type = l->type,
+                                                              .dbias = l->dbias,
+                                                              .dout = l->dout.x,
+                                                              .N = l->N,
+                                                              .O = l->O});
 }

@@ -73,5 +73,9 @@ int ref_linear_backward_weight(struct plait_queue *q,
         return 0;
     if (!l->accumulate)
         memset(l->dbias, 0, O * sizeof(*l->dbias));
-    return ref_bias_backward(q, l->type, l->dbias, l->dout.x, l->N, O);
+    return ref_bias_backward(q, &(struct plait_bias_backward){.type = l->type,
+                                                              .dbias = l->dbias,
+                                                              .dout = l->dout.x,
+                                                              .N = l->N,
+                                                              .O = O});
 }

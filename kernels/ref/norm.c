@@ -10,7 +10,11 @@ static const void *norm_input(const struct plait_norm_forward *n)
 {
     if (n->residual == NULL)
         return n->inp;
-    ref_add(NULL, n->type, n->sum, n->inp, n->residual, n->N * n->C);
+    ref_add(NULL, &(struct plait_add){.type = n->type,
+                                      .out = n->sum,
+                                      .a = n->inp,
+                                      .b = n->residual,
+                                      .n = n->N * n->C});
     return n->sum;
 }
 

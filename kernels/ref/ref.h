@@ -46,16 +46,12 @@ static inline void ref_put(enum plait_dtype type, void *p, size_t i, double x)
 double ref_gelu(double x);
 double ref_gelu_slope(double x);
 
-int ref_cast(struct plait_queue *q, enum plait_dtype to, void *dst,
-             enum plait_dtype from, const void *src, size_t n);
-int ref_add(struct plait_queue *q, enum plait_dtype type, void *out,
-            const void *a, const void *b, size_t n);
-int ref_add_scaled(struct plait_queue *q, enum plait_dtype type, void *out,
-                   const void *a, const void *b, float s, size_t n);
-int ref_scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
-              size_t n);
-int ref_bias_backward(struct plait_queue *q, enum plait_dtype type,
-                      float *dbias, const void *dout, size_t N, size_t O);
+int ref_cast(struct plait_queue *q, const struct plait_cast *c);
+int ref_add(struct plait_queue *q, const struct plait_add *a);
+int ref_add_scaled(struct plait_queue *q, const struct plait_add *a);
+int ref_scale(struct plait_queue *q, const struct plait_scale *s);
+int ref_bias_backward(struct plait_queue *q,
+                      const struct plait_bias_backward *b);
 int ref_sum_squares(struct plait_queue *q, double *result,
                     const struct plait_floats *lists, int n);
 
@@ -79,15 +75,13 @@ int ref_fp8_backward_weight(struct plait_queue *q,
 int ref_fp8_amax(struct plait_queue *q, uint32_t *amax, const void *x,
                  size_t n);
 
-int ref_gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                     const void *inp, size_t n);
-int ref_gelu_backward(struct plait_queue *q, enum plait_dtype type, void *dinp,
-                      const void *dout, const void *inp, size_t n);
-int ref_swiglu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                       const void *inp, size_t N, size_t F, uint32_t *amax);
-int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
-                        void *dinp, const void *dout, const void *inp, size_t N,
-                        size_t F, uint32_t *amax);
+int ref_gelu_forward(struct plait_queue *q, const struct plait_gelu_forward *g);
+int ref_gelu_backward(struct plait_queue *q,
+                      const struct plait_gelu_backward *g);
+int ref_swiglu_forward(struct plait_queue *q,
+                       const struct plait_swiglu_forward *s);
+int ref_swiglu_backward(struct plait_queue *q,
+                        const struct plait_swiglu_backward *s);
 
 int ref_norm_forward(struct plait_queue *q, const struct plait_norm_forward *n);
 int ref_norm_backward(struct plait_queue *q,

@@ -107,7 +107,11 @@ int plait_reduction_start(struct plait_mesh *mesh, struct plait_reduction *r,
     *r = (struct plait_reduction){
         .path = path, .grad = grad, .wire = wire, .n = n};
     if (wire &&
-        mesh->ops->cast(mesh->q, PLAIT_BF16_T, wire, PLAIT_F32, grad, n) < 0)
+        mesh->ops->cast(mesh->q, &(struct plait_cast){.to = PLAIT_BF16_T,
+                                                      .from = PLAIT_F32,
+                                                      .dst = wire,
+                                                      .src = grad,
+                                                      .n = n}) < 0)
         return -1;
     return start_step(mesh, r);
 }
@@ -127,8 +131,12 @@ static int unpack_wire(struct plait_mesh *mesh, const struct plait_reduction *r)
 {
     size_t at, n = range_after(r, r->path->nsteps, &at);
 
-    return mesh->ops->cast(mesh->q, PLAIT_F32, r->grad + at, PLAIT_BF16_T,
-                           (uint16_t *)r->wire + at, n);
+    return mesh->ops->cast(mesh->q,
+                           &(struct plait_cast){.to = PLAIT_F32,
+                                                .from = PLAIT_BF16_T,
+                                                .dst = r->grad + at,
+                                                .src = (uint16_t *)r->wire + at,
+                                                .n = n});
 }
 
 int plait_reduction_finish(struct plait_mesh *mesh, struct plait_reduction *r)

@@ -194,16 +194,26 @@ static int pair_backward(const struct plait_work *w, const struct pair *p,
 /* Copies k and v of all rows, side by side, from or to the fused buffer. */
 static int pack_kv(const struct plait_work *w, void *kv, const void *qkv)
 {
-    return w->ops->copy_2d(w->q, w->type, kv, 2 * kv_width(w),
-                           element_at(w, qkv, q_width(w)), w->d->qkv,
-                           w->shape->N, 2 * kv_width(w));
+    return w->ops->copy_2d(
+        w->q, &(struct plait_copy_2d){.type = w->type,
+                                      .dst = kv,
+                                      .dst_stride = 2 * kv_width(w),
+                                      .src = element_at(w, qkv, q_width(w)),
+                                      .src_stride = w->d->qkv,
+                                      .rows = w->shape->N,
+                                      .cols = 2 * kv_width(w)});
 }
 
 static int unpack_kv(const struct plait_work *w, void *qkv, const void *kv)
 {
-    return w->ops->copy_2d(w->q, w->type, element_at(w, qkv, q_width(w)),
-                           w->d->qkv, kv, 2 * kv_width(w), w->shape->N,
-                           2 * kv_width(w));
+    return w->ops->copy_2d(
+        w->q, &(struct plait_copy_2d){.type = w->type,
+                                      .dst = element_at(w, qkv, q_width(w)),
+                                      .dst_stride = w->d->qkv,
+                                      .src = kv,
+                                      .src_stride = 2 * kv_width(w),
+                                      .rows = w->shape->N,
+                                      .cols = 2 * kv_width(w)});
 }
 
 static struct plait_ring make_ring(const struct plait_work *w, int tag)
@@ -261,6 +271,14 @@ static int step_backward(const struct plait_work *w, int step,
     return 0;
 }
 
+/* x[n] += y[n] */
+static int add_to(const struct plait_work *w, void *x, const void *y, size_t n)
+{
+    return w->ops->add(
+        w->q,
+        &(struct plait_add){.type = w->type, .out = x, .a = x, .b = y, .n = n});
+}
+
 /* The gradients of keys and values travel one step behind the keys and values,
  * and each rank adds its terms; after cp steps they are complete and back on
  * the rank that owns them. */
@@ -284,7 +302,7 @@ static int ring_backward(const struct plait_work *w,
         if (step_backward(w, step, a, now, dqkv, dkv, datt) < 0 ||
             plait_ring_wait(&there) < 0 || plait_ring_wait(&back) < 0)
             return -1;
-        if (step > 0 && w->ops->add(w->q, w->type, dkv, dkv, s->dkv[2], n) < 0)
+        if (step > 0 && add_to(w, dkv, s->dkv[2], n) < 0)
             return -1;
         if (plait_ring_pass(&back, dkv, s->dkv[2], n) < 0)
             return -1;
@@ -313,9 +331,14 @@ static int extend_text(const struct plait_work *w,
     d.k_len = add->first + add->count;
     d.q_pos = add->first;
     d.kv_stride = width;
-    if (w->ops->copy_2d(w->q, w->type, element_at(w, k, add->first * width),
-                        width, element_at(w, qkv, q_width(w)), w->d->qkv,
-                        add->count, width) < 0)
+    if (w->ops->copy_2d(w->q, &(struct plait_copy_2d){
+                                  .type = w->type,
+                                  .dst = element_at(w, k, add->first * width),
+                                  .dst_stride = width,
+                                  .src = element_at(w, qkv, q_width(w)),
+                                  .src_stride = w->d->qkv,
+                                  .rows = add->count,
+                                  .cols = width}) < 0)
         return -1;
     return w->ops->attention_forward(
         w->q, w->type, &d, element_at(w, a->att, row * q_width(w)),

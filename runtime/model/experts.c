@@ -220,8 +220,11 @@ static int count_before(const struct plait_work *w,
             int chunk = i % 2 ? 2 * cp - 1 - i / 2 : i / 2;
 
             if (chunk < (mine ? 2 * cp - 1 - rank : rank) &&
-                w->ops->add(w->q, PLAIT_F32, to, to, s->all_runs + i * n, n) <
-                    0)
+                w->ops->add(w->q, &(struct plait_add){.type = PLAIT_F32,
+                                                      .out = to,
+                                                      .a = to,
+                                                      .b = s->all_runs + i * n,
+                                                      .n = n}) < 0)
                 return -1;
         }
     return 0;
@@ -326,8 +329,7 @@ static int experts_work(const struct plait_work *w, const struct plait_block *b,
 
     if (plait_grouped_forward(w, b, r, true, &up) < 0 ||
         (d->gated &&
-         w->ops->swiglu_forward(w->q, w->type, a->act, a->pre,
-                                plait_experts_rows(w, r), d->ffn, NULL) < 0))
+         plait_swiglu_forward(w, a, plait_experts_rows(w, r), NULL) < 0))
         return -1;
     return plait_grouped_forward(w, b, r, false, &down);
 }
@@ -399,8 +401,8 @@ static int experts_work_backward(const struct plait_work *w,
     if (plait_grouped_weight(w, b, r, false, dy, a->act) < 0 ||
         plait_grouped_input(w, b, r, false, &down) < 0 ||
         (d->gated &&
-         w->ops->swiglu_backward(w->q, w->type, dpre, dact, a->pre,
-                                 plait_experts_rows(w, r), d->ffn, NULL) < 0) ||
+         plait_swiglu_backward(w, a, dpre, dact, plait_experts_rows(w, r),
+                               NULL) < 0) ||
         plait_grouped_weight(w, b, r, true, dpre, r->x) < 0)
         return -1;
     return plait_grouped_input(w, b, r, true, &up);

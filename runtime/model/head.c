@@ -244,7 +244,11 @@ static int logits_to_host(const struct plait_work *w,
     if (logits_of_rows(w, b, x, rows) < 0 ||
         plait_comm_all_gather(w->tp.group, local, all, n, w->type, w->q, NULL) <
             0 ||
-        w->ops->cast(w->q, PLAIT_F32, wide, w->type, all, n * tp) < 0)
+        w->ops->cast(w->q, &(struct plait_cast){.to = PLAIT_F32,
+                                                .from = w->type,
+                                                .dst = wide,
+                                                .src = all,
+                                                .n = n * tp}) < 0)
         return -1;
     for (size_t r = 0; r < tp && r * V < vocab; r++)
         for (size_t i = 0; i < rows; i++) {

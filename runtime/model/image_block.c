@@ -88,7 +88,11 @@ static int residual_backward(const struct plait_image_work *w,
                             &kept->unit[PLAIT_IMAGE_SHORTCUT], kept->x,
                             shortcut, NULL, shortcut, false) < 0)
         return -1;
-    return w->ops->add(w->q, PLAIT_F32, dx, dx, shortcut, w->slot->N * b->in);
+    return w->ops->add(w->q, &(struct plait_add){.type = PLAIT_F32,
+                                                 .out = dx,
+                                                 .a = dx,
+                                                 .b = shortcut,
+                                                 .n = w->slot->N * b->in});
 }
 
 /* -- linear layers

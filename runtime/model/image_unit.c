@@ -142,8 +142,13 @@ static int norm_backward(const struct plait_image_work *w,
     b.dx = w->s->pre;
     b.dresidual = dresidual;
     if (ops->batchnorm_sums(w->q, &b) < 0 ||
-        w->ops->bias_backward(w->q, PLAIT_F32, plait_image_grad(w, u->beta),
-                              b.sums, b.groups, 2 * b.C) < 0 ||
+        w->ops->bias_backward(
+            w->q,
+            &(struct plait_bias_backward){.type = PLAIT_F32,
+                                          .dbias = plait_image_grad(w, u->beta),
+                                          .dout = b.sums,
+                                          .N = b.groups,
+                                          .O = 2 * b.C}) < 0 ||
         fold_stats(w, u, &b) < 0)
         return -1;
     if (dp && plait_comm_all_reduce(dp, b.sums, b.sums, 2 * b.C, PLAIT_F32,

@@ -408,6 +408,14 @@ int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
 int plait_second_norm(const struct plait_work *w, const struct plait_block *b,
                       const struct plait_activations *a, const void *x,
                       const void *delta, uint32_t *amax);
+/* SwiGLU from a->pre to a->act, and dpre from dact; `rows` rows. amax: as in
+ * the op. */
+int plait_swiglu_forward(const struct plait_work *w,
+                         const struct plait_activations *a, size_t rows,
+                         uint32_t *amax);
+int plait_swiglu_backward(const struct plait_work *w,
+                          const struct plait_activations *a, void *dpre,
+                          const void *dact, size_t rows, uint32_t *amax);
 /* The layers' linears, in the run's precision. The weight is the matrix, not
  * l->w. */
 int plait_linear_forward(const struct plait_work *w,

@@ -137,8 +137,7 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
     if (w->d->gated)
         return column_linear(w, &b->up, &l) < 0
                    ? -1
-                   : w->ops->swiglu_forward(w->q, w->type, a->act, a->pre,
-                                            w->shape->N, w->d->ffn, amax);
+                   : plait_swiglu_forward(w, a, w->shape->N, amax);
     l.bias = plait_weight_at(w, b->region, b->up_bias);
     l.act = PLAIT_ACT_GELU;
     l.pre = a->pre;
@@ -329,9 +328,8 @@ static int dense_backward(const struct plait_work *w,
 
     if (row_backward(w, &b->down, &down, dx, &dout) < 0)
         return -1;
-    if (gated &&
-        w->ops->swiglu_backward(w->q, w->type, s->dpre, w->scratch->dact,
-                                a->pre, w->shape->N, w->d->ffn, amax) < 0)
+    if (gated && plait_swiglu_backward(w, a, s->dpre, w->scratch->dact,
+                                       w->shape->N, amax) < 0)
         return -1;
     if (half & PLAIT_HALF_WEIGHT &&
         plait_linear_weight(w, &b->down, b->down_bias, &dout, &act) < 0)

@@ -97,6 +97,33 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
     return w->ops->norm_backward(w->q, &n);
 }
 
+int plait_swiglu_forward(const struct plait_work *w,
+                         const struct plait_activations *a, size_t rows,
+                         uint32_t *amax)
+{
+    return w->ops->swiglu_forward(
+        w->q, &(struct plait_swiglu_forward){.type = w->type,
+                                             .out = a->act,
+                                             .inp = a->pre,
+                                             .N = rows,
+                                             .F = w->d->ffn,
+                                             .amax = amax});
+}
+
+int plait_swiglu_backward(const struct plait_work *w,
+                          const struct plait_activations *a, void *dpre,
+                          const void *dact, size_t rows, uint32_t *amax)
+{
+    return w->ops->swiglu_backward(
+        w->q, &(struct plait_swiglu_backward){.type = w->type,
+                                              .dinp = dpre,
+                                              .dout = dact,
+                                              .inp = a->pre,
+                                              .N = rows,
+                                              .F = w->d->ffn,
+                                              .amax = amax});
+}
+
 int plait_linear_forward(const struct plait_work *w,
                          const struct plait_matrix *matrix,
                          const struct plait_linear *l)

@@ -32,10 +32,16 @@ static int take_out(const struct plait_work *w, const struct heads *h, void *to,
 {
     size_t cols = (size_t)h->n * w->d->head_dim;
 
-    return w->ops->copy_2d(w->q, w->type, to, cols,
-                           (const char *)fused +
-                               h->column * plait_dtype_size(w->type),
-                           w->d->qkv, w->shape->N, cols);
+    return w->ops->copy_2d(
+        w->q,
+        &(struct plait_copy_2d){.type = w->type,
+                                .dst = to,
+                                .dst_stride = cols,
+                                .src = (const char *)fused +
+                                       h->column * plait_dtype_size(w->type),
+                                .src_stride = w->d->qkv,
+                                .rows = w->shape->N,
+                                .cols = cols});
 }
 
 static int put_back(const struct plait_work *w, const struct heads *h,
@@ -44,8 +50,14 @@ static int put_back(const struct plait_work *w, const struct heads *h,
     size_t cols = (size_t)h->n * w->d->head_dim;
 
     return w->ops->copy_2d(
-        w->q, w->type, (char *)fused + h->column * plait_dtype_size(w->type),
-        w->d->qkv, from, cols, w->shape->N, cols);
+        w->q, &(struct plait_copy_2d){
+                  .type = w->type,
+                  .dst = (char *)fused + h->column * plait_dtype_size(w->type),
+                  .dst_stride = w->d->qkv,
+                  .src = from,
+                  .src_stride = cols,
+                  .rows = w->shape->N,
+                  .cols = cols});
 }
 
 int plait_qk_norm_forward(const struct plait_work *w,

@@ -21,8 +21,10 @@ int plait_layer_cheap_again(const struct plait_work *w,
         plait_second_norm(w, b, a, a->x2, NULL, NULL) < 0)
         return -1;
     if (w->d->gated)
-        return w->ops->swiglu_forward(w->q, w->type, a->act, a->pre, rows,
-                                      w->d->ffn, NULL);
-    return w->ops->gelu_forward(w->q, w->type, a->act, a->pre,
-                                rows * w->d->ffn);
+        return plait_swiglu_forward(w, a, rows, NULL);
+    return w->ops->gelu_forward(
+        w->q, &(struct plait_gelu_forward){.type = w->type,
+                                           .out = a->act,
+                                           .inp = a->pre,
+                                           .n = rows * w->d->ffn});
 }

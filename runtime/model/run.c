@@ -324,8 +324,12 @@ static int finish_stream(const struct plait_work *w, const struct stream *s,
 {
     if (!s->delta)
         return w->ops->copy(w->q, out, s->x, stream_bytes(w));
-    return w->ops->add(w->q, w->type, out, s->x, s->delta,
-                       w->shape->n * w->d->hidden);
+    return w->ops->add(w->q,
+                       &(struct plait_add){.type = w->type,
+                                           .out = out,
+                                           .a = s->x,
+                                           .b = s->delta,
+                                           .n = w->shape->n * w->d->hidden});
 }
 
 int plait_transformer_load(struct plait_model *model, int chunk, int slot,

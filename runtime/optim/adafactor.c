@@ -240,9 +240,16 @@ static int average_factors(struct plait_optim *optim, struct adafactor *a,
         of_rows = average_of(a, r, c - r, squared / (float)t->shape[1], weight);
         of_cols = average_of(a, c, t->shape[1], squared / (float)rows, weight);
         if (ops->average(q, &of_rows) < 0 || ops->average(q, &of_cols) < 0 ||
-            ops->bias_backward(q, PLAIT_F32, a->means + i, a->factors + r, rows,
-                               1) < 0 ||
-            ops->scale(q, PLAIT_F32, a->means + i, 1 / (float)rows, 1) < 0)
+            ops->bias_backward(
+                q, &(struct plait_bias_backward){.type = PLAIT_F32,
+                                                 .dbias = a->means + i,
+                                                 .dout = a->factors + r,
+                                                 .N = rows,
+                                                 .O = 1}) < 0 ||
+            ops->scale(q, &(struct plait_scale){.type = PLAIT_F32,
+                                                .x = a->means + i,
+                                                .s = 1 / (float)rows,
+                                                .n = 1}) < 0)
             return -1;
     }
     return 0;

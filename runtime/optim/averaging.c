@@ -5,7 +5,20 @@
 static int add_scaled(const struct plait_vectors *v, float *to,
                       const float *from, double s)
 {
-    return v->ops->add_scaled(v->q, PLAIT_F32, to, to, from, (float)s, v->n);
+    return v->ops->add_scaled(v->q, &(struct plait_add){.type = PLAIT_F32,
+                                                        .out = to,
+                                                        .a = to,
+                                                        .b = from,
+                                                        .s = (float)s,
+                                                        .n = v->n});
+}
+
+/* x *= s */
+static int scale(const struct plait_vectors *v, float *x, double s)
+{
+    return v->ops->scale(
+        v->q, &(struct plait_scale){
+                  .type = PLAIT_F32, .x = x, .s = (float)s, .n = v->n});
 }
 
 static int copy_vector(const struct plait_vectors *v, float *to,
@@ -31,7 +44,7 @@ int plait_average_local(const struct plait_vectors *v, float *w, float *common,
 int plait_average_diloco(const struct plait_vectors *v, float *w, float *common,
                          float *momentum, int replicas, double lr, double mu)
 {
-    if (v->ops->scale(v->q, PLAIT_F32, momentum, (float)mu, v->n) < 0 ||
+    if (scale(v, momentum, mu) < 0 ||
         add_scaled(v, momentum, w, 1.0 / replicas) < 0 ||
         add_scaled(v, common, w, lr / replicas) < 0 ||
         add_scaled(v, common, momentum, lr * mu) < 0)
@@ -42,16 +55,20 @@ int plait_average_diloco(const struct plait_vectors *v, float *w, float *common,
 int plait_average_correction(const struct plait_vectors *v, float *c,
                              const float *w, const float *z, double alpha)
 {
-    if (v->ops->add_scaled(v->q, PLAIT_F32, c, w, z, -1, v->n) < 0)
+    if (v->ops->add_scaled(v->q, &(struct plait_add){.type = PLAIT_F32,
+                                                     .out = c,
+                                                     .a = w,
+                                                     .b = z,
+                                                     .s = -1,
+                                                     .n = v->n}) < 0)
         return -1;
-    return v->ops->scale(v->q, PLAIT_F32, c, (float)alpha, v->n);
+    return scale(v, c, alpha);
 }
 
 int plait_average_sma(const struct plait_vectors *v, float *z, float *change,
                       const float *sum, double mu)
 {
-    if (v->ops->scale(v->q, PLAIT_F32, change, (float)mu, v->n) < 0 ||
-        add_scaled(v, change, sum, 1) < 0)
+    if (scale(v, change, mu) < 0 || add_scaled(v, change, sum, 1) < 0)
         return -1;
     return add_scaled(v, z, change, 1);
 }

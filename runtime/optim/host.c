@@ -182,8 +182,12 @@ int plait_optim_host_follow(struct plait_optim_host *host,
 
     for (at = 0; at < s->part; at += n) {
         n = s->part - at < PIECE ? s->part - at : PIECE;
-        if (shards->state_ops->cast(shards->state_q, type_of(host), stage,
-                                    PLAIT_F32, s->master + at, n) < 0 ||
+        if (shards->state_ops->cast(shards->state_q,
+                                    &(struct plait_cast){.to = type_of(host),
+                                                         .from = PLAIT_F32,
+                                                         .dst = stage,
+                                                         .src = s->master + at,
+                                                         .n = n}) < 0 ||
             mesh->ops->to_device(mesh->q, (char *)s->weight + at * size, stage,
                                  n * size) < 0)
             return -1;

@@ -159,7 +159,10 @@ static int step_momentum(struct plait_optim *optim,
         return -1;
     if (!c->nesterov)
         return ops->copy(q, p->data, m, p->count * sizeof(*m));
-    if (ops->scale(q, PLAIT_F32, p->data, scale, p->count) < 0)
+    if (ops->scale(q, &(struct plait_scale){.type = PLAIT_F32,
+                                            .x = p->data,
+                                            .s = scale,
+                                            .n = p->count}) < 0)
         return -1;
     return ops->average(q, &ahead);
 }
@@ -212,8 +215,11 @@ static int scale_pieces(struct muon *muon)
         plait_comm_host_all_reduce(mesh->stage, muon->sums, n, PLAIT_SUM) < 0)
         return -1;
     for (i = 0; i < muon->npieces; i++)
-        if (ops->scale(mesh->q, PLAIT_F32, muon->pieces[i].data,
-                       factor_of(muon, i), muon->pieces[i].count) < 0)
+        if (ops->scale(mesh->q,
+                       &(struct plait_scale){.type = PLAIT_F32,
+                                             .x = muon->pieces[i].data,
+                                             .s = factor_of(muon, i),
+                                             .n = muon->pieces[i].count}) < 0)
             return -1;
     return 0;
 }
@@ -246,8 +252,12 @@ static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
         const size_t *shape = p->tensor->shape;
         size_t longest = shape[0] > shape[1] ? shape[0] : shape[1];
 
-        if (ops->scale(optim->model->mesh->q, PLAIT_F32, p->data,
-                       (float)(0.2 * sqrt((double)longest)), p->count) < 0)
+        if (ops->scale(
+                optim->model->mesh->q,
+                &(struct plait_scale){.type = PLAIT_F32,
+                                      .x = p->data,
+                                      .s = (float)(0.2 * sqrt((double)longest)),
+                                      .n = p->count}) < 0)
             return -1;
     }
     return 0;

@@ -168,8 +168,12 @@ static int follow_masters(struct plait_optim *optim,
         return plait_optim_host_follow(optim->host, s);
     if ((void *)s->master == s->weight)
         return 0;
-    return model->mesh->ops->cast(model->mesh->q, model->type, s->weight,
-                                  PLAIT_F32, s->master, s->part);
+    return model->mesh->ops->cast(model->mesh->q,
+                                  &(struct plait_cast){.to = model->type,
+                                                       .from = PLAIT_F32,
+                                                       .dst = s->weight,
+                                                       .src = s->master,
+                                                       .n = s->part});
 }
 
 /* With ZeRO 3, weights are gathered block by block when they are needed. */

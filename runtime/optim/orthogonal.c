@@ -75,6 +75,22 @@ void plait_orthogonal_destroy(struct plait_orthogonal *o)
     errno = saved;
 }
 
+/* x[n] *= s */
+static int scale(struct plait_orthogonal *o, void *x, float s, size_t n)
+{
+    return o->mesh->ops->scale(
+        o->mesh->q,
+        &(struct plait_scale){.type = o->type, .x = x, .s = s, .n = n});
+}
+
+/* x[n] += y[n] */
+static int add(struct plait_orthogonal *o, void *x, const void *y, size_t n)
+{
+    return o->mesh->ops->add(
+        o->mesh->q,
+        &(struct plait_add){.type = o->type, .out = x, .a = x, .b = y, .n = n});
+}
+
 /* -- the norm ------------------------------------------------------------ */
 
 /* *squares += x[n]^2; other types are converted, because the op only takes
@@ -92,7 +108,11 @@ static int sum_squares(struct plait_orthogonal *o, const void *x, size_t n)
         const char *from = (const char *)x + at * plait_dtype_size(o->type);
 
         list = (struct plait_floats){o->wide, n - at < CHUNK ? n - at : CHUNK};
-        if (ops->cast(q, PLAIT_F32, o->wide, o->type, from, list.n) < 0 ||
+        if (ops->cast(q, &(struct plait_cast){.to = PLAIT_F32,
+                                              .from = o->type,
+                                              .dst = o->wide,
+                                              .src = from,
+                                              .n = list.n}) < 0 ||
             ops->sum_squares(q, o->squares, &list, 1) < 0)
             return -1;
     }
@@ -110,8 +130,7 @@ static int normalize(struct plait_orthogonal *o, void *x, float factor,
         sum_squares(o, x, n) < 0 ||
         ops->to_host(q, &sum, o->squares, sizeof(sum)) < 0)
         return -1;
-    return ops->scale(q, o->type, x,
-                      (float)(1 / fmax(sqrt(sum), LEAST_NORM * factor)), n);
+    return scale(o, x, (float)(1 / fmax(sqrt(sum), LEAST_NORM * factor)), n);
 }
 
 /* -- products ------------------------------------------------------------ */
@@ -179,43 +198,42 @@ static int make_gram(struct plait_orthogonal *o, const void *x, size_t rows,
         return -1;
     if (o->type == PLAIT_F32)
         return 0;
-    return ops->cast(o->mesh->q, o->type, o->gram, PLAIT_F32, gram,
-                     cols * cols);
+    return ops->cast(o->mesh->q, &(struct plait_cast){.to = o->type,
+                                                      .from = PLAIT_F32,
+                                                      .dst = o->gram,
+                                                      .src = gram,
+                                                      .n = cols * cols});
 }
 
 /* poly = b A + c A^2; A is symmetric. */
 static int make_polynomial(struct plait_orthogonal *o, size_t side)
 {
-    const struct plait_ops *ops = o->mesh->ops;
-    struct plait_queue *q = o->mesh->q;
     size_t n = side * side;
 
     if (multiply_transposed(o, o->poly, o->gram, o->gram, side, side, side) <
             0 ||
-        ops->scale(q, o->type, o->poly, coefficient[2], n) < 0 ||
-        ops->scale(q, o->type, o->gram, coefficient[1], n) < 0)
+        scale(o, o->poly, coefficient[2], n) < 0 ||
+        scale(o, o->gram, coefficient[1], n) < 0)
         return -1;
-    return ops->add(q, o->type, o->poly, o->poly, o->gram, n);
+    return add(o, o->poly, o->gram, n);
 }
 
 /* next = a x + poly x, or a x + x poly; may overwrite x. */
 static int make_next(struct plait_orthogonal *o, void *x, void *next,
                      size_t rows, size_t cols)
 {
-    const struct plait_ops *ops = o->mesh->ops;
-    struct plait_queue *q = o->mesh->q;
     size_t n = rows * cols, bytes = n * plait_dtype_size(o->type);
 
     if (rows <= cols)
-        return ops->copy(q, next, x, bytes) < 0 ||
-                       ops->scale(q, o->type, next, coefficient[0], n) < 0 ||
+        return o->mesh->ops->copy(o->mesh->q, next, x, bytes) < 0 ||
+                       scale(o, next, coefficient[0], n) < 0 ||
                        multiply_add(o, next, o->poly, x, rows, rows, cols) < 0
                    ? -1
                    : 0;
     if (multiply_transposed(o, next, x, o->poly, rows, cols, cols) < 0 ||
-        ops->scale(q, o->type, x, coefficient[0], n) < 0)
+        scale(o, x, coefficient[0], n) < 0)
         return -1;
-    return ops->add(q, o->type, next, next, x, n);
+    return add(o, next, x, n);
 }
 
 int plait_orthogonalize(struct plait_orthogonal *o, void *x, float factor,

@@ -362,7 +362,11 @@ static int restore_statistic(struct plait_replicas *r, size_t at, size_t n)
 {
     float *w = masters(r) + at;
 
-    return r->v.ops->add(r->v.q, PLAIT_F32, w, w, r->correction + at, n);
+    return r->v.ops->add(r->v.q, &(struct plait_add){.type = PLAIT_F32,
+                                                     .out = w,
+                                                     .a = w,
+                                                     .b = r->correction + at,
+                                                     .n = n});
 }
 
 static int stop_statistic(struct plait_replicas *r, size_t at, size_t n)
@@ -391,15 +395,23 @@ int plait_replicas_after_update(struct plait_replicas *r)
 
     if (!corrects(r))
         return 0;
-    if (v->ops->add_scaled(v->q, PLAIT_F32, masters(r), masters(r),
-                           r->correction, -1, v->n) < 0 ||
+    if (v->ops->add_scaled(v->q, &(struct plait_add){.type = PLAIT_F32,
+                                                     .out = masters(r),
+                                                     .a = masters(r),
+                                                     .b = r->correction,
+                                                     .s = -1,
+                                                     .n = v->n}) < 0 ||
         each_statistic(r, restore_statistic) < 0 || follow(r) < 0)
         return -1;
     if (r->sum == r->correction)
         return 0;
     if (r->selected == 0)
         return copy_weights(r, r->sum, r->correction);
-    return v->ops->add(v->q, PLAIT_F32, r->sum, r->sum, r->correction, v->n);
+    return v->ops->add(v->q, &(struct plait_add){.type = PLAIT_F32,
+                                                 .out = r->sum,
+                                                 .a = r->sum,
+                                                 .b = r->correction,
+                                                 .n = v->n});
 }
 
 static int sum_over_replicas(struct plait_replicas *r, float *vector)

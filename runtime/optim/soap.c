@@ -423,7 +423,10 @@ static int step_matrix(void *arg, int piece, void *matrix)
 
     (void)piece;
     o->seen++;
-    if (mesh->ops->scale(mesh->q, PLAIT_F32, matrix, s->scale, n) < 0)
+    if (mesh->ops->scale(mesh->q, &(struct plait_scale){.type = PLAIT_F32,
+                                                        .x = matrix,
+                                                        .s = s->scale,
+                                                        .n = n}) < 0)
         return -1;
     if (t == 0)
         return first_bases(s, o, matrix) < 0 || project(s, o, matrix) < 0 ||

@@ -365,9 +365,13 @@ static int add_statistics(struct plait_optim *optim)
             &optim->shards->shard[s->tensor->region];
 
         if (s->tensor->statistic &&
-            mesh->ops->add(mesh->q, PLAIT_F32, s->master, s->master,
-                           shard->grad + (s->master - shard->master),
-                           s->count) < 0)
+            mesh->ops->add(mesh->q,
+                           &(struct plait_add){.type = PLAIT_F32,
+                                               .out = s->master,
+                                               .a = s->master,
+                                               .b = shard->grad +
+                                                    (s->master - shard->master),
+                                               .n = s->count}) < 0)
             return -1;
     }
     return 0;

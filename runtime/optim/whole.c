@@ -100,7 +100,10 @@ static int cast(const struct plait_whole *w, enum plait_dtype to, void *dst,
 {
     if (dst == src)
         return 0;
-    return w->mesh->ops->cast(w->mesh->q, to, dst, from, src, n);
+    return w->mesh->ops->cast(
+        w->mesh->q,
+        &(struct plait_cast){
+            .to = to, .from = from, .dst = dst, .src = src, .n = n});
 }
 
 /* The shares of `round`: from *begin, which is moved there, to the returned
@@ -183,11 +186,23 @@ static int move_columns(struct plait_whole *w, int round, bool to_matrix)
         char *shard = (char *)w->shards + at * t->shape[0] * size;
 
         if (to_matrix)
-            rc = ops->copy_2d(w->mesh->q, w->type, column, t->shape[1], shard,
-                              cols, t->shape[0], cols);
+            rc = ops->copy_2d(w->mesh->q,
+                              &(struct plait_copy_2d){.type = w->type,
+                                                      .dst = column,
+                                                      .dst_stride = t->shape[1],
+                                                      .src = shard,
+                                                      .src_stride = cols,
+                                                      .rows = t->shape[0],
+                                                      .cols = cols});
         else
-            rc = ops->copy_2d(w->mesh->q, w->type, shard, cols, column,
-                              t->shape[1], t->shape[0], cols);
+            rc = ops->copy_2d(w->mesh->q,
+                              &(struct plait_copy_2d){.type = w->type,
+                                                      .dst = shard,
+                                                      .dst_stride = cols,
+                                                      .src = column,
+                                                      .src_stride = t->shape[1],
+                                                      .rows = t->shape[0],
+                                                      .cols = cols});
     }
     return rc;
 }

@@ -13,7 +13,11 @@ static int collect_gradients(struct plait_mesh *mesh, struct plait_comm *comm,
     for (peer = 1; peer < size; peer++)
         if (plait_comm_recv(comm, scratch, n, PLAIT_F32, peer,
                             PLAIT_TAG_GRADIENT, mesh->q, NULL) < 0 ||
-            mesh->ops->add(mesh->q, PLAIT_F32, grad, grad, scratch, n) < 0)
+            mesh->ops->add(mesh->q, &(struct plait_add){.type = PLAIT_F32,
+                                                        .out = grad,
+                                                        .a = grad,
+                                                        .b = scratch,
+                                                        .n = n}) < 0)
             return -1;
     for (peer = 1; peer < size; peer++)
         if (plait_comm_send(comm, grad, n, PLAIT_F32, peer,

@@ -332,8 +332,12 @@ int plait_shards_write_weights(struct plait_shards *shards, void *weights,
         now = n - at < CAST_CHUNK ? n - at : CAST_CHUNK;
         rc = ops->to_device(mesh->q, staged, from + at, now * sizeof(*from));
         if (rc == 0)
-            rc = ops->cast(mesh->q, type, (char *)weights + at * size,
-                           PLAIT_F32, staged, now);
+            rc = ops->cast(mesh->q, &(struct plait_cast){
+                                        .to = type,
+                                        .from = PLAIT_F32,
+                                        .dst = (char *)weights + at * size,
+                                        .src = staged,
+                                        .n = now});
     }
     if (rc == 0)
         rc = ops->queue_sync(mesh->q);

@@ -253,8 +253,11 @@ static int add_part(struct plait_zero *zero, int region, const float *sum)
     zero->begun[region] = true;
     return first
                ? mesh->ops->copy(mesh->q, s->grad, sum, s->part * sizeof(*sum))
-               : mesh->ops->add(mesh->q, PLAIT_F32, s->grad, s->grad, sum,
-                                s->part);
+               : mesh->ops->add(mesh->q, &(struct plait_add){.type = PLAIT_F32,
+                                                             .out = s->grad,
+                                                             .a = s->grad,
+                                                             .b = sum,
+                                                             .n = s->part});
 }
 
 static int complete_reduction(struct plait_zero *zero, struct reduction *r)

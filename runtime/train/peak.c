@@ -32,7 +32,11 @@ static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
         rc = mesh->ops->to_device(mesh->q, buffer, values,
                                   FILL * sizeof(*values));
     if (rc == 0)
-        rc = mesh->ops->cast(mesh->q, type, operands, PLAIT_F32, buffer, FILL);
+        rc = mesh->ops->cast(mesh->q, &(struct plait_cast){.to = type,
+                                                           .from = PLAIT_F32,
+                                                           .dst = operands,
+                                                           .src = buffer,
+                                                           .n = FILL});
     for (i = FILL; i < 2 * n * n && rc == 0; i *= 2)
         rc = mesh->ops->copy(mesh->q, operands + i * size, operands, i * size);
     free(values);

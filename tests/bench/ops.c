@@ -256,7 +256,10 @@ static void fill_random(struct ops_bench *o, void *p, size_t n)
         r = r * 1664525 + 1013904223;
         x[i] = (float)(r >> 8) * 0x1p-24f - 0.5f;
     }
-    o->ops->cast(o->q, o->type, p, PLAIT_F32, x, n);
+    o->ops->cast(
+        o->q,
+        &(struct plait_cast){
+            .to = o->type, .from = PLAIT_F32, .dst = p, .src = x, .n = n});
 }
 
 static void setup(struct ops_bench *o, int threads, enum plait_dtype type)

@@ -152,28 +152,46 @@ static int run_rmsnorm_backward(struct bench *b, const struct bench_shape *s)
 static int run_gelu_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 3.0 * 2 * s->N * s->O;
-    return b->ops->gelu_backward(b->q, BF16, b->x[0], b->x[1], b->x[2],
-                                 s->N * s->O);
+    return b->ops->gelu_backward(
+        b->q, &(struct plait_gelu_backward){.type = BF16,
+                                            .dinp = b->x[0],
+                                            .dout = b->x[1],
+                                            .inp = b->x[2],
+                                            .n = s->N * s->O});
 }
 
 static int run_swiglu(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 3.0 * 2 * s->N * s->O;
-    return b->ops->swiglu_forward(b->q, BF16, b->x[0], b->x[1], s->N, s->O,
-                                  NULL);
+    return b->ops->swiglu_forward(b->q,
+                                  &(struct plait_swiglu_forward){.type = BF16,
+                                                                 .out = b->x[0],
+                                                                 .inp = b->x[1],
+                                                                 .N = s->N,
+                                                                 .F = s->O});
 }
 
 static int run_swiglu_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 5.0 * 2 * s->N * s->O;
-    return b->ops->swiglu_backward(b->q, BF16, b->x[0], b->x[1], b->x[2], s->N,
-                                   s->O, NULL);
+    return b->ops->swiglu_backward(
+        b->q, &(struct plait_swiglu_backward){.type = BF16,
+                                              .dinp = b->x[0],
+                                              .dout = b->x[1],
+                                              .inp = b->x[2],
+                                              .N = s->N,
+                                              .F = s->O});
 }
 
 static int run_bias_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 1.0 * 2 * s->N * s->O;
-    return b->ops->bias_backward(b->q, BF16, b->f[0], b->x[0], s->N, s->O);
+    return b->ops->bias_backward(b->q,
+                                 &(struct plait_bias_backward){.type = BF16,
+                                                               .dbias = b->f[0],
+                                                               .dout = b->x[0],
+                                                               .N = s->N,
+                                                               .O = s->O});
 }
 
 static int run_rope(struct bench *b, const struct bench_shape *s)
@@ -266,13 +284,21 @@ static int run_xent(struct bench *b, const struct bench_shape *s)
 static int run_add(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 3.0 * 2 * s->N * s->C;
-    return b->ops->add(b->q, BF16, b->x[0], b->x[1], b->x[2], s->N * s->C);
+    return b->ops->add(b->q, &(struct plait_add){.type = BF16,
+                                                 .out = b->x[0],
+                                                 .a = b->x[1],
+                                                 .b = b->x[2],
+                                                 .n = s->N * s->C});
 }
 
 static int run_cast(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 6.0 * s->N;
-    return b->ops->cast(b->q, BF16, b->x[0], PLAIT_F32, b->f[0], s->N);
+    return b->ops->cast(b->q, &(struct plait_cast){.to = BF16,
+                                                   .from = PLAIT_F32,
+                                                   .dst = b->x[0],
+                                                   .src = b->f[0],
+                                                   .n = s->N});
 }
 
 static struct plait_attention attention_of(const struct bench_shape *s)

@@ -64,7 +64,11 @@ static inline void set_tensor(struct run *r, const struct plait_tensor *t,
         (char *)region->weight + t->offset * plait_dtype_size(r->model->type);
 
     ops->to_device(r->mesh.q, wide, values, t->count * sizeof(*wide));
-    ops->cast(r->mesh.q, r->model->type, to, PLAIT_F32, wide, t->count);
+    ops->cast(r->mesh.q, &(struct plait_cast){.to = r->model->type,
+                                              .from = PLAIT_F32,
+                                              .dst = to,
+                                              .src = wide,
+                                              .n = t->count});
     ops->queue_sync(r->mesh.q);
     ops->free(r->mesh.dev, wide);
     plait_model_weights_changed(r->model, region);

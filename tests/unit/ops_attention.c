@@ -162,8 +162,14 @@ static int call_overwrite(struct trial_side *d, const int *s)
     size_t n = fused_size(s);
 
     return backward_into(d, s, d->p[4], 1) | backward_into(d, s, d->p[5], 0) |
-           d->ops->scale(d->q, d->type, d->p[4], -1, n) |
-           d->ops->add(d->q, d->type, d->p[4], d->p[4], d->p[5], n) |
+           d->ops->scale(d->q,
+                         &(struct plait_scale){
+                             .type = d->type, .x = d->p[4], .s = -1, .n = n}) |
+           d->ops->add(d->q, &(struct plait_add){.type = d->type,
+                                                 .out = d->p[4],
+                                                 .a = d->p[4],
+                                                 .b = d->p[5],
+                                                 .n = n}) |
            d->ops->fill_zero(d->q, d->p[5], n * plait_dtype_size(d->type));
 }
 

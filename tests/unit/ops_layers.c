@@ -15,8 +15,16 @@ static int call_gelu(struct trial_side *d, const int *s)
 {
     size_t n = product(s, 2);
 
-    return d->ops->gelu_forward(d->q, d->type, d->p[0], d->p[2], n) |
-           d->ops->gelu_backward(d->q, d->type, d->p[1], d->p[1], d->p[2], n);
+    return d->ops->gelu_forward(
+               d->q,
+               &(struct plait_gelu_forward){
+                   .type = d->type, .out = d->p[0], .inp = d->p[2], .n = n}) |
+           d->ops->gelu_backward(d->q,
+                                 &(struct plait_gelu_backward){.type = d->type,
+                                                               .dinp = d->p[1],
+                                                               .dout = d->p[1],
+                                                               .inp = d->p[2],
+                                                               .n = n});
 }
 
 /* Ops on bf16 may be asked for the largest magnitude of what they store: an
@@ -63,11 +71,22 @@ static int call_swiglu(struct trial_side *d, const int *s)
 {
     size_t N = (size_t)s[0], F = (size_t)s[1];
 
-    return d->ops->swiglu_forward(d->q, d->type, d->p[0], d->p[2], N, F,
-                                  amax_of(d, 4)) |
+    return d->ops->swiglu_forward(
+               d->q, &(struct plait_swiglu_forward){.type = d->type,
+                                                    .out = d->p[0],
+                                                    .inp = d->p[2],
+                                                    .N = N,
+                                                    .F = F,
+                                                    .amax = amax_of(d, 4)}) |
            check_amax(d, 4, d->p[0], N * F) |
-           d->ops->swiglu_backward(d->q, d->type, d->p[1], d->p[3], d->p[2], N,
-                                   F, amax_of(d, 6)) |
+           d->ops->swiglu_backward(
+               d->q, &(struct plait_swiglu_backward){.type = d->type,
+                                                     .dinp = d->p[1],
+                                                     .dout = d->p[3],
+                                                     .inp = d->p[2],
+                                                     .N = N,
+                                                     .F = F,
+                                                     .amax = amax_of(d, 6)}) |
            check_amax(d, 6, d->p[1], 2 * N * F);
 }
 

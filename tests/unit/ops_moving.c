@@ -16,8 +16,16 @@ static int call_cast(struct trial_side *d, const int *s)
 {
     size_t n = product(s, 1);
 
-    return d->ops->cast(d->q, PLAIT_F32, d->p[2], d->type, d->p[0], n) |
-           d->ops->cast(d->q, d->type, d->p[3], PLAIT_F32, d->p[1], n);
+    return d->ops->cast(d->q, &(struct plait_cast){.to = PLAIT_F32,
+                                                   .from = d->type,
+                                                   .dst = d->p[2],
+                                                   .src = d->p[0],
+                                                   .n = n}) |
+           d->ops->cast(d->q, &(struct plait_cast){.to = d->type,
+                                                   .from = PLAIT_F32,
+                                                   .dst = d->p[3],
+                                                   .src = d->p[1],
+                                                   .n = n});
 }
 
 static void setup_elementwise(struct trial *t, const int *s)
@@ -29,15 +37,21 @@ static void setup_elementwise(struct trial *t, const int *s)
 
 static int call_add(struct trial_side *d, const int *s)
 {
-    size_t n = product(s, 1);
+    struct plait_add sum = {.type = d->type,
+                            .out = d->p[2],
+                            .a = d->p[0],
+                            .b = d->p[1],
+                            .s = 1.7f,
+                            .n = product(s, 1)};
+    struct plait_add in_place = sum;
+    struct plait_scale scaled = {
+        .type = d->type, .x = d->p[1], .s = 0.37f, .n = product(s, 1)};
 
-    return d->ops->add(d->q, d->type, d->p[2], d->p[0], d->p[1], n) |
-           d->ops->add(d->q, d->type, d->p[0], d->p[0], d->p[1], n) |
-           d->ops->add_scaled(d->q, d->type, d->p[0], d->p[0], d->p[1], -0.3f,
-                              n) |
-           d->ops->add_scaled(d->q, d->type, d->p[2], d->p[0], d->p[1], 1.7f,
-                              n) |
-           d->ops->scale(d->q, d->type, d->p[1], 0.37f, n);
+    in_place.out = d->p[0];
+    in_place.s = -0.3f;
+    return d->ops->add(d->q, &sum) | d->ops->add(d->q, &in_place) |
+           d->ops->add_scaled(d->q, &in_place) |
+           d->ops->add_scaled(d->q, &sum) | d->ops->scale(d->q, &scaled);
 }
 
 static void setup_bias_backward(struct trial *t, const int *s)
@@ -48,8 +62,12 @@ static void setup_bias_backward(struct trial *t, const int *s)
 
 static int call_bias_backward(struct trial_side *d, const int *s)
 {
-    return d->ops->bias_backward(d->q, d->type, d->p[1], d->p[0], (size_t)s[0],
-                                 (size_t)s[1]);
+    return d->ops->bias_backward(
+        d->q, &(struct plait_bias_backward){.type = d->type,
+                                            .dbias = d->p[1],
+                                            .dout = d->p[0],
+                                            .N = (size_t)s[0],
+                                            .O = (size_t)s[1]});
 }
 
 static void setup_copy_2d(struct trial *t, const int *s)
@@ -65,8 +83,13 @@ static int call_copy_2d(struct trial_side *d, const int *s)
     size_t rows = (size_t)s[0], cols = (size_t)s[1];
     size_t bytes = rows * plait_dtype_size(d->type);
 
-    return d->ops->copy_2d(d->q, d->type, d->p[1], cols + 2, d->p[0], cols + 5,
-                           rows, cols) |
+    return d->ops->copy_2d(d->q, &(struct plait_copy_2d){.type = d->type,
+                                                         .dst = d->p[1],
+                                                         .dst_stride = cols + 2,
+                                                         .src = d->p[0],
+                                                         .src_stride = cols + 5,
+                                                         .rows = rows,
+                                                         .cols = cols}) |
            d->ops->copy(d->q, d->p[2], d->p[0], bytes) |
            d->ops->fill_zero(d->q, d->p[3], bytes);
 }
@@ -89,7 +112,10 @@ static int call_pinned(struct trial_side *d, const int *s)
 
     d->ops->pinned_memory(d->dev, &now, NULL);
     if (pinned != NULL && q != NULL && ev != NULL && now == bytes)
-        rc = d->ops->scale(d->q, d->type, d->p[0], 3, product(s, 1)) |
+        rc = d->ops->scale(d->q, &(struct plait_scale){.type = d->type,
+                                                       .x = d->p[0],
+                                                       .s = 3,
+                                                       .n = product(s, 1)}) |
              d->ops->event_record(ev, d->q) | d->ops->event_wait(ev, q) |
              d->ops->copy_out(q, pinned, d->p[0], bytes) |
              d->ops->copy_in(q, d->p[1], pinned, bytes) | d->ops->queue_sync(q);

@@ -271,7 +271,9 @@ static void check_alpha_0(void)
 
     memcpy(was, w, sizeof(w));
     plait_average_correction(&v, c, w, z, 0);
-    ops->add_scaled(q, PLAIT_F32, w, w, c, -1, 4);
+    ops->add_scaled(
+        q, &(struct plait_add){
+               .type = PLAIT_F32, .out = w, .a = w, .b = c, .s = -1, .n = 4});
     plait_average_sma(&v, z, d, c, 0.9);
     ok(!memcmp(w, was, sizeof(w)) && !memcmp(z, expected, sizeof(z)),
        "alpha 0 corrects nothing, bit for bit");

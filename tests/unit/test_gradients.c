@@ -180,7 +180,11 @@ static void linear_backward(void)
                                  .accumulate = 1};
 
     if (s[3])
-        ops->gelu_backward(q, PLAIT_F32, stat[1], r, stat[0], N * O);
+        ops->gelu_backward(q, &(struct plait_gelu_backward){.type = PLAIT_F32,
+                                                            .dinp = stat[1],
+                                                            .dout = r,
+                                                            .inp = stat[0],
+                                                            .n = N * O});
     ops->linear_backward_input(q, &dinp);
     ops->linear_backward_weight(q, &dw);
     ops->weight_destroy(dinp.w);
@@ -192,7 +196,11 @@ static void after_gelu_forward(float *out)
     struct plait_linear l = {
         .N = (size_t)s[0], .inp.x = stat[0], .w = weight_of_x1(), .out = out};
 
-    ops->gelu_forward(q, PLAIT_F32, stat[0], x[0], (size_t)(s[0] * s[2]));
+    ops->gelu_forward(q,
+                      &(struct plait_gelu_forward){.type = PLAIT_F32,
+                                                   .out = stat[0],
+                                                   .inp = x[0],
+                                                   .n = (size_t)(s[0] * s[2])});
     ops->linear_forward(q, &l);
     ops->weight_destroy(l.w);
 }
@@ -254,7 +262,11 @@ static void grouped_backward(void)
                                  .dw = dx[1],
                                  .dbias = dx[1] + O * C};
 
-    ops->gelu_backward(q, PLAIT_F32, stat[1], r, stat[0], N * O);
+    ops->gelu_backward(q, &(struct plait_gelu_backward){.type = PLAIT_F32,
+                                                        .dinp = stat[1],
+                                                        .dout = r,
+                                                        .inp = stat[0],
+                                                        .n = N * O});
     ops->grouped_backward_input(q, &g, &dinp);
     ops->grouped_backward_weight(q, &g, &dw);
     ops->weight_destroy(dinp.w);
@@ -263,14 +275,21 @@ static void grouped_backward(void)
 /* {N, F} */
 static void swiglu_forward(float *out)
 {
-    ops->swiglu_forward(q, PLAIT_F32, out, x[0], (size_t)s[0], (size_t)s[1],
-                        NULL);
+    ops->swiglu_forward(q, &(struct plait_swiglu_forward){.type = PLAIT_F32,
+                                                          .out = out,
+                                                          .inp = x[0],
+                                                          .N = (size_t)s[0],
+                                                          .F = (size_t)s[1]});
 }
 
 static void swiglu_backward(void)
 {
-    ops->swiglu_backward(q, PLAIT_F32, dx[0], r, x[0], (size_t)s[0],
-                         (size_t)s[1], NULL);
+    ops->swiglu_backward(q, &(struct plait_swiglu_backward){.type = PLAIT_F32,
+                                                            .dinp = dx[0],
+                                                            .dout = r,
+                                                            .inp = x[0],
+                                                            .N = (size_t)s[0],
+                                                            .F = (size_t)s[1]});
 }
 
 /* {N, C}; inputs inp, residual, gamma, beta. The sum goes to y[N*C..]. */

@@ -20,6 +20,24 @@ static double uniform(uint64_t *state)
     return (double)(*state >> 33) / (1u << 30) - 1;
 }
 
+static void to_type(struct plait_mesh *mesh, enum plait_dtype type, void *dst,
+                    const float *src, size_t n)
+{
+    mesh->ops->cast(
+        mesh->q,
+        &(struct plait_cast){
+            .to = type, .from = PLAIT_F32, .dst = dst, .src = src, .n = n});
+}
+
+static void from_type(struct plait_mesh *mesh, enum plait_dtype type,
+                      float *dst, const void *src, size_t n)
+{
+    mesh->ops->cast(
+        mesh->q,
+        &(struct plait_cast){
+            .to = PLAIT_F32, .from = type, .dst = dst, .src = src, .n = n});
+}
+
 /* The largest difference over the largest number. */
 static double worst_of(struct plait_mesh *mesh, enum plait_dtype type,
                        struct plait_orthogonal *o, const size_t *shape,
@@ -33,13 +51,13 @@ static double worst_of(struct plait_mesh *mesh, enum plait_dtype type,
 
     for (i = 0; i < n; i++)
         x[i] = (float)(uniform(&random) * scale);
-    mesh->ops->cast(mesh->q, type, there, PLAIT_F32, x, n);
-    mesh->ops->cast(mesh->q, PLAIT_F32, x, type, there, n);
+    to_type(mesh, type, there, x, n);
+    from_type(mesh, type, x, there, n);
     for (i = 0; i < n; i++)
         want[i] = x[i];
     orthogonal_reference(want, shape[0], shape[1]);
     plait_orthogonalize(o, there, 1, shape[0], shape[1]);
-    mesh->ops->cast(mesh->q, PLAIT_F32, x, type, there, n);
+    from_type(mesh, type, x, there, n);
     for (i = 0; i < n; i++)
         largest = fmax(largest, fabs(want[i]));
     for (i = 0; i < n; i++)

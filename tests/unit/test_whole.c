@@ -87,8 +87,12 @@ static float rounded(enum plait_dtype type, float x)
 
     if (type == PLAIT_F32)
         return x;
-    plait_ops_ref()->cast(NULL, type, &h, PLAIT_F32, &x, 1);
-    plait_ops_ref()->cast(NULL, PLAIT_F32, &x, type, &h, 1);
+    plait_ops_ref()->cast(
+        NULL, &(struct plait_cast){
+                  .to = type, .from = PLAIT_F32, .dst = &h, .src = &x, .n = 1});
+    plait_ops_ref()->cast(
+        NULL, &(struct plait_cast){
+                  .to = PLAIT_F32, .from = type, .dst = &x, .src = &h, .n = 1});
     return x;
 }
 
@@ -106,12 +110,20 @@ static int compute(void *arg, int piece, void *matrix)
     float *want = whole_values(t), *got = malloc(n * sizeof(*got));
     int wrong = 0;
 
-    s->ops->cast(s->mesh->q, PLAIT_F32, got, s->type, matrix, n);
+    s->ops->cast(s->mesh->q, &(struct plait_cast){.to = PLAIT_F32,
+                                                  .from = s->type,
+                                                  .dst = got,
+                                                  .src = matrix,
+                                                  .n = n});
     for (i = 0; i < n; i++)
         wrong |= got[i] != rounded(s->type, want[i]);
     for (i = 0; i < n; i++)
         got[i] = result_of(s->type, want, n, i);
-    s->ops->cast(s->mesh->q, s->type, matrix, PLAIT_F32, got, n);
+    s->ops->cast(s->mesh->q, &(struct plait_cast){.to = s->type,
+                                                  .from = PLAIT_F32,
+                                                  .dst = matrix,
+                                                  .src = got,
+                                                  .n = n});
     s->wrong += wrong;
     s->load[plait_comm_rank(s->mesh->stage)] +=
         (double)n * (t->shape[0] < t->shape[1] ? t->shape[0] : t->shape[1]);

@@ -85,9 +85,9 @@ MUTANTS = [
      'fp8_forward', 'misaligned access of 4 bytes'),
     ('a grid that is too high', 'elementwise.cu',
      'grid_for(q, ceil_div(n, 4), threads), threads, 0,\n'
-     '                          q->stream>>>((D *)dst',
+     '                          q->stream>>>((D *)c->dst',
      'dim3(1, 70000), threads, 0,\n'
-     '                          q->stream>>>((D *)dst', 'cast',
+     '                          q->stream>>>((D *)c->dst', 'cast',
      'a grid of 1 x 70000'),
     ('an instruction of another shape', 'fp8_round.cu',
      'block_amax(amax, most, mosts);',

@@ -52,10 +52,11 @@ static int overlap(void)
                                PLAIT_SUM, q, &one);
     rc |= plait_comm_all_reduce(other ? tp : dp, a, other ? b : c, N, PLAIT_F32,
                                 PLAIT_SUM, q, &two);
-    rc |= ops->add(q, PLAIT_F32, own, a, a, N);
+    rc |= ops->add(q, &(struct plait_add){.out = own, .a = a, .b = a, .n = N});
     rc |= one != NULL ? plait_comm_wait(&one, q) : -1;
     rc |= two != NULL ? plait_comm_wait(&two, q) : -1;
-    return rc | ops->add(q, PLAIT_F32, a, b, c, N);
+    return rc |
+           ops->add(q, &(struct plait_add){.out = a, .a = b, .b = c, .n = N});
 }
 
 static void overlap_check(void)

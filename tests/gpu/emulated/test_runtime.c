@@ -91,7 +91,13 @@ static void wrong_check(void)
     int rc = ops->graph_begin(own);
 
     /* 4 rows of 8 numbers that begin 2 numbers apart, so that they overlap */
-    rc |= ops->copy_2d(own, PLAIT_F32, x, 2, x + 32, 2, 4, 8) == 0;
+    rc |= ops->copy_2d(own, &(struct plait_copy_2d){.type = PLAIT_F32,
+                                                    .dst = x,
+                                                    .dst_stride = 2,
+                                                    .src = x + 32,
+                                                    .src_stride = 2,
+                                                    .rows = 4,
+                                                    .cols = 8}) == 0;
     graph = ops->graph_end(own, &why);
     ok(rc == 0 && graph == NULL && plait_queue_error(own) != NULL,
        "an op that is wrong is not forgiven for being recorded: %s",

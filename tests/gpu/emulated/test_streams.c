@@ -40,12 +40,31 @@ static int follow(struct plait_queue *later, struct plait_queue *first)
 }
 
 /* The second queue reads what the first one wrote, and writes what it reads. */
+/* out = a + b */
+static int add(struct plait_queue *on, float *out, const float *a,
+               const float *b)
+{
+    return ops->add(on,
+                    &(struct plait_add){.out = out, .a = a, .b = b, .n = N});
+}
+
+static int twice(float *p)
+{
+    return ops->scale(q, &(struct plait_scale){.x = p, .s = 2, .n = N});
+}
+
+/* An operation that needs work space. */
+static int add_columns(float *dbias, const float *dout)
+{
+    return ops->bias_backward(
+        q, &(struct plait_bias_backward){
+               .dbias = dbias, .dout = dout, .N = 32, .O = N / 32});
+}
+
 static int work(void)
 {
-    return ops->add(q, PLAIT_F32, y, x, x, N) | follow(beside, q) |
-           ops->add(beside, PLAIT_F32, z, y, x, N) |
-           ops->copy(beside, y, z, BYTES) | follow(q, beside) |
-           ops->add(q, PLAIT_F32, x, y, z, N);
+    return add(q, y, x, x) | follow(beside, q) | add(beside, z, y, x) |
+           ops->copy(beside, y, z, BYTES) | follow(q, beside) | add(q, x, y, z);
 }
 
 static void events_check(void)
@@ -59,13 +78,12 @@ static void recording_check(void)
     struct plait_graph *graph;
     int rc = set(x, 1) | ops->graph_begin(q) | work();
 
-    rc |= ops->bias_backward(q, PLAIT_F32, z, x, 32, N / 32);
+    rc |= add_columns(z, x);
     graph = ops->graph_end(q, &why);
     ok(rc == 0 && graph != NULL, "the same is recorded: %s", why);
     if (graph == NULL)
         return;
-    rc = ops->graph_run(q, graph) | ops->graph_run(q, graph) |
-         ops->scale(q, PLAIT_F32, x, 2, N);
+    rc = ops->graph_run(q, graph) | ops->graph_run(q, graph) | twice(x);
     ok(rc == 0 && holds(x, 72), "... and runs twice");
     ops->graph_destroy(graph);
 }
@@ -113,8 +131,7 @@ static void summed_check(void)
     if (!ok(p != NULL, "memory of the host"))
         return;
     rc = set(x, 3) | ops->copy_out(q, p, x, BYTES) |
-         ops->event_record(event, q) | ops->scale(q, PLAIT_F32, x, 2, N) |
-         ops->event_sync(event, q);
+         ops->event_record(event, q) | twice(x) | ops->event_sync(event, q);
     ok(rc == 0 && p[0] == 3 && p[N - 1] == 3 && holds(x, 6),
        "a copy that is read while the queue goes on");
     ops->pinned_free(dev, p);
@@ -123,7 +140,7 @@ static void summed_check(void)
 static void free_check(void)
 {
     float *p = ops->alloc(dev, BYTES);
-    int rc = ops->add(q, PLAIT_F32, p, x, x, N);
+    int rc = add(q, p, x, x);
 
     ops->free(dev, p);
     ok(rc == 0 && plait_queue_error(q) == NULL,
@@ -147,7 +164,7 @@ int main(void)
     y = ops->alloc(dev, BYTES);
     z = ops->alloc(dev, BYTES);
     /* once before it is recorded, which allocates its workspace */
-    ops->bias_backward(q, PLAIT_F32, z, x, 32, N / 32);
+    add_columns(z, x);
     events_check();
     if (ops->graph_begin != NULL)
         recording_check();
