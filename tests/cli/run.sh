@@ -68,6 +68,10 @@ refused 1 'cannot run /nonexistent: No such file or directory' \
     --np 1 /nonexistent
 PLAIT_RANK=0 refused 2 'run: this task has a plan already (PLAIT_RANK is set): '\
 'leave out plait run, or srun'"'"'s flags' --tp=1 true
+SLURM_PLAIT_FLAGS=tp SLURM_STEP_ID=0 refused 2 "the job was submitted with the \
+flags tp, but this step has no plan: the node of its srun lacks Slurm's plait \
+plugin (see plait doctor); unset SLURM_PLAIT_FLAGS to start without a plan" \
+    --tp=1 true
 
 # A task that fails ends the others, and the processes that they started.
 alone 3 sh -c '[ $RANK != 1 ] || exit 7

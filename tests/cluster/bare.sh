@@ -89,6 +89,9 @@ no_start()
     batch script.out script && like "$(cat script.out)" \
         "submitted with the flags tp,dp, but this step has no plan.*status [1-9]"
 }
+check "... which plait run reads" no_start "$(readlink -f "$plait")" run \
+    --tp=1 --dp=2 touch started
+check "... and starts nothing" [ ! -e started ]
 [ ! -x "$top_builddir/plait-train" ] ||
     check "... which plait-train reads" \
         no_start "$(readlink -f "$top_builddir/plait-train")" x.yaml

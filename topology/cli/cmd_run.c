@@ -248,18 +248,21 @@ static int check_spares(const struct run *run, struct plait_error *err)
                                    "needs the port of --rendezvous=torch");
 }
 
-/* Refuse to plan within another plan, which would contradict it. */
+/* Refuse to plan within another plan, which would contradict it; and where a
+ * job's flags made no plan, as the plugin is missing there, which a second plan
+ * would hide. */
 static int check_unplanned(struct run *run, struct plait_error *err)
 {
     const char *task = getenv("SLURM_PROCID");
+    struct plait_launch launch;
 
     run->place.first = !task || strcmp(task, "0") == 0;
     errno = EINVAL;
-    return getenv(PLAIT_ENV_RANK)
-               ? plait_errorf(err, "run: this task has a plan already "
-                                   "(PLAIT_RANK is set): leave out plait run, "
-                                   "or srun's flags")
-               : 0;
+    if (getenv(PLAIT_ENV_RANK))
+        return plait_errorf(err, "run: this task has a plan already "
+                                 "(PLAIT_RANK is set): leave out plait run, "
+                                 "or srun's flags");
+    return plait_launch_read(&launch, NULL, NULL, err) < 0 ? -1 : 0;
 }
 
 /* An error that all tasks find is printed by the first one alone, and only that
