@@ -55,7 +55,7 @@ $axis required" ;; esac
     [ "$said" = "$(echo "$table" | sort -u)" ] && [ -n "$said" ]
     check "$command reads the options that --help shows" $?
 }
-for command in topo init keys doctor site calibrate; do
+for command in topo init keys doctor site usage calibrate; do
     read_by $command topology/cli/cmd_$command.c
 done
 for command in plan estimate simulate; do

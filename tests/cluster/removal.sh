@@ -33,12 +33,9 @@ check "... and srun's" not_known srun --tp=2 true
 check "... and takes jobs without them" \
     bare sbatch -o bare.out -N1 --wrap 'srun -Q hostname'
 
-sed -n 's/^       \(state=.*\|grep -lz OPTION_plait_.*\)/\1/p' \
-    "$top_srcdir/docs/admin.md" >list
-check "docs/admin.md says how to list the jobs with flags" \
-    is 2 "$(wc -l <list)"
-check "... it lists them, and no other" is "$flags $wrapped" \
-    "$(bash ./list | sort -n | xargs)"
+check "plait usage lists the jobs with flags, and no other" \
+    is "$flags $wrapped" "$("$plait" usage --queued | awk 'NR > 1 { print $1 }' |
+        sort -n | xargs)"
 
 scontrol update partitionname=all state=up
 until_true eval '[ -z "$(squeue -h)" ]'

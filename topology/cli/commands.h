@@ -27,6 +27,7 @@ int plait_cmd_run(int argc, char **argv);
 int plait_cmd_init(int argc, char **argv);
 int plait_cmd_keys(int argc, char **argv);
 int plait_cmd_site(int argc, char **argv);
+int plait_cmd_usage(int argc, char **argv);
 int plait_cmd_calibrate(int argc, char **argv);
 
 /* Print "plait: ..." on stderr; return PLAIT_EXIT_FAILED. */

@@ -29,6 +29,7 @@ static const struct command {
     {"keys", plait_cmd_keys, "what a configuration may hold"},
     {"doctor", plait_cmd_doctor, "what is wrong with this installation"},
     {"site", plait_cmd_site, "which rules of the site hold for a job"},
+    {"usage", plait_cmd_usage, "which planned steps the site has run"},
     {"prep", NULL, "text or images to tokens"},
     {"train", NULL, "train a model"},
     {"generate", NULL, "text from a model"},
