@@ -26,11 +26,11 @@ struct plait_linear_dinp {
     size_t N;                  /* as above */
     struct plait_operand dout; /* in [N,O] of T */
     struct plait_weight *w;    /* in [O,C] */
-    enum plait_activation act; /* through which the layer's input came, and */
-    const void *pre; /* in [N,C] of T: the argument of that activation; NULL:
-                      * the input came through none */
-    void *dinp;      /* out [N,C] of T; or += */
-    int accumulate;  /* dinp is added to; not by grouped products */
+    enum plait_activation act; /* the one through which the input came */
+    const void *pre;           /* in [N,C] of T: the argument of act; NULL: the
+                                * input came through none */
+    void *dinp;                /* out [N,C] of T; or += */
+    int accumulate;            /* dinp is added to; not by grouped products */
 };
 
 /* The gradient of its weight and bias. Does not need the weight itself, so that

@@ -16,11 +16,13 @@ struct plait_xent {
     void *logits;           /* [N, stride] of T: in; xent and xent_backward
                              * overwrite them with their gradient */
     const int32_t *targets; /* in [N]: a word of the whole vocabulary */
-    float *max; /* [N]: out of xent_stats, in of xent_backward; so */
-    float *sum; /* are the next two. xent uses none of the three. */
-    float *target;
-    float scale;  /* xent and xent_backward: factor of the gradient */
-    double *loss; /* xent and xent_backward: +=, one number */
+    /* The next three: xent_stats out, xent_rescale and xent_backward in, not
+     * used by xent. */
+    float *max;    /* [N]: the largest logit of each row */
+    float *sum;    /* [N]: sum exp(x - max); xent_rescale changes it */
+    float *target; /* [N]: the target's logit */
+    float scale;   /* xent and xent_backward: factor of the gradient */
+    double *loss;  /* xent and xent_backward: +=, one number */
 };
 
 #endif
