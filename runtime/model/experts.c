@@ -485,11 +485,9 @@ int plait_experts_backward(const struct plait_work *w,
         return -1;
     if (!alone && exchange_rows(w, r, sorted, s->grouped, true) < 0)
         return -1;
-    if (experts_work_backward(w, b, a, s->grouped) < 0)
-        return -1;
-    if (!alone && exchange_rows(w, r, sorted, s->grouped, false) < 0)
-        return -1;
-    if (w->ops->rows_join(w->q, &join) < 0)
+    if (experts_work_backward(w, b, a, s->grouped) < 0 ||
+        (!alone && exchange_rows(w, r, sorted, s->grouped, false) < 0) ||
+        w->ops->rows_join(w->q, &join) < 0)
         return -1;
     return w->ops->linear_backward_input(w->q, &of_logits);
 }

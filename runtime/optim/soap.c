@@ -227,10 +227,8 @@ static int multiply(const struct soap *s, enum product what, float *out,
     if (!w)
         return -1;
     by_w.w = by_wt.w = w;
-    if (what == A_B)
-        rc = ops->linear_backward_input(mesh->q, &by_w);
-    else
-        rc = ops->linear_forward(mesh->q, &by_wt);
+    rc = what == A_B ? ops->linear_backward_input(mesh->q, &by_w)
+                     : ops->linear_forward(mesh->q, &by_wt);
     ops->weight_destroy(w);
     return rc;
 }
@@ -418,15 +416,14 @@ static int step_matrix(void *arg, int piece, void *matrix)
     const struct plait_optim_config *c = &s->optim->model->config->optim;
     struct owned *o = &s->owned[s->next++];
     size_t n = o->side[0] * o->side[1];
+    struct plait_scale scaled = {
+        .type = PLAIT_F32, .x = matrix, .s = s->scale, .n = n};
     double t = o->seen;
     int k;
 
     (void)piece;
     o->seen++;
-    if (mesh->ops->scale(mesh->q, &(struct plait_scale){.type = PLAIT_F32,
-                                                        .x = matrix,
-                                                        .s = s->scale,
-                                                        .n = n}) < 0)
+    if (mesh->ops->scale(mesh->q, &scaled) < 0)
         return -1;
     if (t == 0)
         return first_bases(s, o, matrix) < 0 || project(s, o, matrix) < 0 ||
