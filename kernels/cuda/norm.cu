@@ -86,7 +86,7 @@ template <typename T> struct norm_row {
     T *out, *sum;
     const T *inp, *residual;
     int width; /* C, or 0 for a thread that has no row */
-    float mean, rstd;
+    float mean = 0, rstd = 0;
 };
 
 /* Normalises one row of n, and sets its mean and rstd. The normalised values
