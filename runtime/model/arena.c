@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/model/internal.h"
+#include "runtime/model/image.h"
 #include "topology/job/fits.h"
 
 /* All activations and work space are in one allocation that is made before the
@@ -25,10 +25,26 @@
 #define OF_HEAD struct plait_scratch
 #define OF_BATCH struct plait_slot
 #define OF_DHEAD struct plait_slot
+#define OF_IMAGE_WORK struct plait_image_state
+#define OF_IMAGE_SLOT struct plait_image_slot
+#define OF_IMAGE_UNIT struct plait_unit_kept
+#define OF_IMAGE_OUT struct plait_image_kept
 
 #define MEMBER(group, member, rows, columns, type, exists) \
     offsetof(OF_##group, member),
 static const size_t members[] = {PLAIT_HELD_TABLE(MEMBER)};
+
+void plait_arena_open(struct plait_arena *a, const struct plait_model *m,
+                      size_t rows, int batch)
+{
+    const struct plait_ops *ops = m->mesh->ops;
+
+    memset(a, 0, sizeof(*a));
+    plait_rank_sizes_set(&a->z, m->config, &m->mesh->layout, (double)rows,
+                         batch, ops->gpu);
+    if (!ops->fp8_gradient)
+        a->z.codes = false;
+}
 
 void *plait_arena_take(struct plait_arena *a, double bytes)
 {
@@ -36,6 +52,19 @@ void *plait_arena_take(struct plait_arena *a, double bytes)
 
     a->at += plait_held_align(bytes);
     return a->base ? a->base + (size_t)at : NULL;
+}
+
+void plait_arena_place(struct plait_arena *a, unsigned groups, void *x)
+{
+    struct plait_held list[PLAIT_HELD_TENSORS];
+
+    plait_held_list(&a->z, list);
+    for (int i = 0; i < PLAIT_HELD_TENSORS; i++)
+        if (list[i].exists && groups >> list[i].group & 1) {
+            void *at = plait_arena_take(a, list[i].bytes);
+
+            memcpy((char *)x + members[i], &at, sizeof(at));
+        }
 }
 
 int plait_arena_alloc(struct plait_arena *a, struct plait_model *model)
@@ -50,18 +79,6 @@ int plait_arena_alloc(struct plait_arena *a, struct plait_model *model)
     return 0;
 }
 
-/* Sets the pointers of `x`, the struct of these groups, to what exists of
- * them. */
-static void place(struct plait_arena *a, unsigned groups, void *x)
-{
-    for (int i = 0; i < PLAIT_HELD_TENSORS; i++)
-        if (a->list[i].exists && groups >> a->list[i].group & 1) {
-            void *at = plait_arena_take(a, a->list[i].bytes);
-
-            memcpy((char *)x + members[i], &at, sizeof(at));
-        }
-}
-
 /* The head lies where a layer works. */
 static void place_scratch(struct plait_arena *a, struct plait_model *m,
                           bool head)
@@ -69,17 +86,18 @@ static void place_scratch(struct plait_arena *a, struct plait_model *m,
     struct plait_scratch *x = &m->state->scratch;
     double begin, end;
 
-    place(a, PLAIT_HELD_SET(PASSED), x);
+    plait_arena_place(a, PLAIT_HELD_SET(PASSED), x);
     if (!x->local) /* without sequence parallelism sums are in place */
         x->local = x->part;
-    place(a, plait_held_again(m->config->parallel.recompute), &x->shared);
+    plait_arena_place(a, plait_held_again(m->config->parallel.recompute),
+                      &x->shared);
     begin = a->at;
-    place(a, PLAIT_HELD_SET(WORK), x);
+    plait_arena_place(a, PLAIT_HELD_SET(WORK), x);
     end = a->at;
     if (!head)
         return;
     a->at = begin;
-    place(a, PLAIT_HELD_SET(HEAD), x);
+    plait_arena_place(a, PLAIT_HELD_SET(HEAD), x);
     if (a->at < end)
         a->at = end;
 }
@@ -89,7 +107,7 @@ static void place_layer(struct plait_arena *a, const struct plait_model *m,
                         struct plait_activations *x)
 {
     *x = m->state->scratch.shared;
-    place(a, plait_held_kept(m->config->parallel.recompute), x);
+    plait_arena_place(a, plait_held_kept(m->config->parallel.recompute), x);
 }
 
 static int layers_of(const struct plait_model *m, int chunk)
@@ -134,16 +152,16 @@ static void place_offload(struct plait_arena *a, struct plait_model *m)
 static void place_slot(struct plait_arena *a, struct plait_model *m,
                        int nlayers, bool head, struct plait_slot *slot)
 {
-    place(a, PLAIT_HELD_SET(BATCH), slot);
+    plait_arena_place(a, PLAIT_HELD_SET(BATCH), slot);
     if (head)
-        place(a, PLAIT_HELD_SET(DHEAD), slot);
+        plait_arena_place(a, PLAIT_HELD_SET(DHEAD), slot);
     if (nlayers == 0) /* in and out pass through here all the same */
-        place(a, PLAIT_HELD_SET(INPUT), &slot->layer[0]);
+        plait_arena_place(a, PLAIT_HELD_SET(INPUT), &slot->layer[0]);
     for (int i = 0; i < nlayers; i++) {
         if (!is_offloaded(m))
             place_layer(a, m, &slot->layer[i]);
         if (slot->stash)
-            place(a, PLAIT_HELD_SET(STASH), &slot->stash[i]);
+            plait_arena_place(a, PLAIT_HELD_SET(STASH), &slot->stash[i]);
     }
 }
 
@@ -211,17 +229,6 @@ static int make_slots(struct plait_model *m, int nslots)
     return 0;
 }
 
-static void find_sizes(const struct plait_model *m, size_t N, int batch,
-                       struct plait_rank_sizes *z)
-{
-    const struct plait_ops *ops = m->mesh->ops;
-    struct plait_rank_share share = {(double)N, batch, ops->gpu};
-
-    plait_rank_sizes_set(z, m->config, &m->mesh->layout, &share);
-    if (!ops->fp8_gradient)
-        z->codes = false;
-}
-
 /* What experts.c needs on the host: the numbers of rows of each layer in flight
  * (of one layer, if layers are recomputed in full), and the requests of one
  * exchange. */
@@ -271,16 +278,13 @@ int plait_model_reserve_rows(struct plait_model *model, int slots, int batch,
                              size_t N, struct plait_error *err)
 {
     struct plait_model_state *s = model->state;
-    struct plait_held list[PLAIT_HELD_TENSORS];
-    struct plait_arena a = {.list = list};
-    struct plait_rank_sizes z;
+    struct plait_arena a;
 
-    find_sizes(model, N, batch, &z);
-    plait_held_list(&z, list);
+    plait_arena_open(&a, model, N, batch);
     plait_model_release_arena(model);
     s->batch = batch;
     s->rows = N;
-    s->logit_rows = (size_t)z.logit_rows;
+    s->logit_rows = (size_t)a.z.logit_rows;
     if (make_slots(model, slots) < 0)
         goto error;
     place_all(&a, model);
@@ -385,8 +389,8 @@ size_t plait_transformer_boundary(const struct plait_model *model,
 {
     size_t T =
         model->config->model.seq_len / model->mesh->layout.size[PLAIT_CP];
-    struct plait_rank_sizes z;
+    struct plait_arena a;
 
-    find_sizes(model, micro_batch * T, micro_batch, &z);
-    return (size_t)z.message;
+    plait_arena_open(&a, model, micro_batch * T, micro_batch);
+    return (size_t)a.z.message;
 }

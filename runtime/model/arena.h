@@ -10,11 +10,17 @@
  * after plait_arena_alloc() they are addresses. */
 struct plait_arena {
     char *base;
-    double at;                     /* bytes of what has been taken */
-    const struct plait_held *list; /* the table, by its sizes */
+    double at; /* bytes of what has been taken */
+    struct plait_rank_sizes z;
 };
 
+/* For micro-batches of `rows` rows of `batch` sequences. */
+void plait_arena_open(struct plait_arena *arena,
+                      const struct plait_model *model, size_t rows, int batch);
 void *plait_arena_take(struct plait_arena *arena, double bytes);
+/* Sets the pointers of `x`, the struct of these groups, to what exists of
+ * them. */
+void plait_arena_place(struct plait_arena *arena, unsigned groups, void *x);
 /* Allocates what has been measured as the model's arena, from whose beginning
  * parts are then taken; -1: out of memory, and `at` is what it would have
  * been. */

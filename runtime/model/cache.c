@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/model/internal.h"
+#include "topology/job/held.h"
 
 /* The KV cache: keys and values of growing texts. */
 
@@ -16,25 +17,21 @@ static int count_layers(const struct plait_model *m)
     return n;
 }
 
-static size_t round_up(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
 /* Bytes for one layer. */
 static size_t kv_bytes(const struct plait_model *m, int texts, int length)
 {
     const struct plait_dims *d = &m->state->dims;
 
-    return round_up((size_t)texts * length * 2 * d->kv_heads * d->head_dim *
-                    plait_dtype_size(m->type));
+    return (size_t)plait_held_align((double)texts * length * 2 * d->kv_heads *
+                                    d->head_dim * plait_dtype_size(m->type));
 }
 
 static size_t load_bytes(const struct plait_model *m, int texts)
 {
     const struct plait_dims *d = &m->state->dims;
 
-    return d->capacity ? round_up((size_t)texts * d->experts * sizeof(float))
+    return d->capacity ? (size_t)plait_held_align((double)texts * d->experts *
+                                                  sizeof(float))
                        : 0;
 }
 

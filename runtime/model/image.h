@@ -64,13 +64,12 @@ struct plait_image_slot {
 
 struct plait_image_state {
     struct plait_image_block *block; /* [nblocks of the state] */
-    size_t largest;                  /* elements of one image, in any block */
     size_t boundary;                 /* elements between any two stages */
     double macs; /* multiplications of one image, of the whole model */
     /* After plait_model_reserve(): */
     size_t N;
     struct plait_image_slot *slots; /* [chunks][nslots of the state] */
-    float *grad, *pre, *spare;      /* [N, largest] */
+    float *grad, *pre, *spare;      /* [N, numbers of the largest tensor] */
     float *sums;                    /* [groups, 2, C] */
     float *all;                     /* [dp, 2, C]; only with norm sync */
     float *pooled, *dpooled;        /* [N, C] of the head */
@@ -99,9 +98,6 @@ static inline float *plait_image_grad(const struct plait_image_work *w,
 {
     return w->model->regions[w->region].grad + offset;
 }
-
-/* Number of groups that the norms of N images use. */
-size_t plait_image_groups(const struct plait_model_config *config, size_t N);
 
 /* image_layout.c: as plait_model_layout(). */
 int plait_image_layout(struct plait_model *model);

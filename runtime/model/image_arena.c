@@ -2,106 +2,54 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "runtime/model/arena.h"
 #include "runtime/model/image.h"
 
-/* Activations and work space in one allocation. Placed twice, as in arena.c: to
- * measure the size, then to set the pointers. */
+/* Activations and work space in one allocation, as in arena.c: what there is,
+ * is in the table of topology/job/held.h. */
 
-#define ARENA_ALIGN 256
-
-struct arena {
-    char *base; /* NULL: only measure */
-    size_t at;
-};
-
-static void *take(struct arena *a, size_t numbers)
-{
-    size_t at = a->at, bytes = numbers * sizeof(float);
-
-    a->at += (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    return a->base ? a->base + at : NULL;
-}
-
-size_t plait_image_groups(const struct plait_model_config *c, size_t N)
-{
-    return c->norm == PLAIT_NORM_GHOST ? N / (size_t)c->ghost_batch : 1;
-}
-
-static void place_unit(struct arena *a, size_t N, size_t groups,
-                       const struct plait_unit *u, struct plait_unit_kept *kept)
-{
-    size_t n = N * plait_conv_rows(&u->conv) * u->conv.O;
-
-    kept->pre = take(a, n);
-    kept->post = take(a, n);
-    kept->stats = take(a, 2 * groups * u->conv.O);
-}
-
-static void place_block(struct arena *a, const struct plait_model *m,
+static void place_block(struct plait_arena *a,
                         const struct plait_image_block *b,
                         struct plait_image_kept *kept)
 {
-    size_t N = m->image->N, groups = plait_image_groups(&m->config->model, N);
-
     for (int i = 0; i < PLAIT_IMAGE_UNITS; i++)
-        if (b->unit[i].conv.O)
-            place_unit(a, N, groups, &b->unit[i], &kept->unit[i]);
+        if (b->unit[i].conv.O) {
+            a->z.channels = (double)b->unit[i].conv.O;
+            a->z.unit =
+                (double)plait_conv_rows(&b->unit[i].conv) * a->z.channels;
+            plait_arena_place(a, PLAIT_HELD_SET(IMAGE_UNIT), &kept->unit[i]);
+        }
+    a->z.out = (double)b->out;
     if (b->kind == PLAIT_IMAGE_DENSE || b->pooled)
-        kept->out = take(a, N * b->out);
+        plait_arena_place(a, PLAIT_HELD_SET(IMAGE_OUT), kept);
     else if (b->nunits)
         kept->out = kept->unit[b->nunits - 1].post;
 }
 
-static void place_slot(struct arena *a, const struct plait_model *m, int chunk,
-                       struct plait_image_slot *slot)
+static void place_slot(struct plait_arena *a, const struct plait_model *m,
+                       int chunk, struct plait_image_slot *slot)
 {
     const struct plait_model_state *s = m->state;
     const struct plait_image_block *b = m->image->block + s->chunk_first[chunk];
     int n = s->chunk_first[chunk + 1] - s->chunk_first[chunk];
     const float *x;
 
-    slot->labels = take(a, m->image->N);
-    slot->dhead = take(a, m->image->N * b[n - 1].in);
-    slot->input = take(a, m->image->N * b[0].in);
+    a->z.first_in = (double)b[0].in;
+    a->z.last_in = (double)b[n - 1].in;
+    plait_arena_place(a, PLAIT_HELD_SET(IMAGE_SLOT), slot);
     x = slot->input;
     for (int i = 0; i < n; i++) {
         slot->kept[i].x = x;
-        place_block(a, m, &b[i], &slot->kept[i]);
+        place_block(a, &b[i], &slot->kept[i]);
         x = slot->kept[i].out;
     }
 }
 
-/* Channels of the widest norm, and of the head's widest input. */
-static void find_widest(const struct plait_model *m, size_t *norm, size_t *head)
-{
-    *norm = *head = 0;
-    for (int i = 0; i < m->state->nblocks; i++) {
-        const struct plait_image_block *b = &m->image->block[i];
-
-        for (int k = 0; k < PLAIT_IMAGE_UNITS; k++)
-            if (b->unit[k].conv.O > *norm)
-                *norm = b->unit[k].conv.O;
-        if (b->kind == PLAIT_IMAGE_HEAD)
-            *head = b->matrix.C;
-    }
-}
-
-static void place_all(struct arena *a, struct plait_model *m)
+static void place_all(struct plait_arena *a, struct plait_model *m)
 {
     struct plait_image_state *s = m->image;
-    const struct plait_model_config *c = &m->config->model;
-    size_t dp = (size_t)m->mesh->layout.size[PLAIT_DP], norm, head;
 
-    find_widest(m, &norm, &head);
-    s->grad = take(a, s->N * s->largest);
-    s->pre = take(a, s->N * s->largest);
-    s->spare = take(a, s->N * s->largest);
-    s->sums = take(a, plait_image_groups(c, s->N) * 2 * norm);
-    if (c->norm == PLAIT_NORM_SYNC)
-        s->all = take(a, dp * 2 * norm);
-    s->pooled = take(a, s->N * head);
-    s->dpooled = take(a, s->N * head);
-    s->logits = take(a, s->N * (size_t)c->classes);
+    plait_arena_place(a, PLAIT_HELD_SET(IMAGE_WORK), s);
     for (int chunk = 0; chunk < m->chunks; chunk++)
         for (int i = 0; i < m->state->nslots; i++)
             place_slot(a, m, chunk, &s->slots[chunk * m->state->nslots + i]);
@@ -128,18 +76,19 @@ static int make_slots(struct plait_model *m, int slots)
 int plait_image_reserve(struct plait_model *model, int slots, int micro_batch,
                         struct plait_error *err)
 {
-    struct arena a = {0};
+    const struct plait_mesh *mesh = model->mesh;
+    struct plait_arena a;
 
     plait_image_release(model);
     model->image->N = (size_t)micro_batch;
+    plait_arena_open(&a, model, model->image->N, micro_batch);
+    plait_rank_sizes_widest(&a.z, model->config, mesh->layout.size[PLAIT_PP],
+                            mesh->coord.at[PLAIT_PP]);
     if (make_slots(model, slots) < 0)
         goto error;
     place_all(&a, model);
-    model->state->arena = plait_mesh_alloc(model->mesh, a.at);
-    if (!model->state->arena)
+    if (plait_arena_alloc(&a, model) < 0)
         goto error;
-    a.base = model->state->arena;
-    a.at = 0;
     place_all(&a, model);
     return 0;
 error:
@@ -147,8 +96,8 @@ error:
     errno = ENOMEM;
     return plait_errorf(err,
                         "out of memory: the activations of %d micro-batches "
-                        "of %d images need %zu MiB",
-                        slots, micro_batch, a.at >> 20);
+                        "of %d images need %.0f MiB",
+                        slots, micro_batch, floor(a.at / 1048576));
 }
 
 void plait_image_release(struct plait_model *model)

@@ -56,20 +56,6 @@ static struct plait_image_block block_of(const struct plait_image_piece *p)
     return b;
 }
 
-/* The largest tensor of one image that the block reads or writes. */
-static size_t largest_of(const struct plait_image_block *b)
-{
-    size_t most = b->in > b->out ? b->in : b->out;
-
-    for (int i = 0; i < PLAIT_IMAGE_UNITS; i++) {
-        const struct plait_conv *c = &b->unit[i].conv;
-
-        if (c->O && plait_conv_rows(c) * c->O > most)
-            most = plait_conv_rows(c) * c->O;
-    }
-    return most;
-}
-
 /* -- tensors ------------------------------------------------------------------
  */
 
@@ -193,8 +179,6 @@ static void place_block(const struct plait_image_piece *p, int chunk, void *arg)
     w->layer = p->kind == PLAIT_IMAGE_HEAD ? -1 : p->layer;
     w->at = 0;
     add_block_tensors(w, b);
-    if (largest_of(b) > m->image->largest)
-        m->image->largest = largest_of(b);
     r->chunk = chunk;
     r->block = w->in_chunk++;
     r->begin = m->count;

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "runtime/model/image.h"
+#include "topology/job/held.h"
 
 /* A convolution with its batch norm, forward and backward.
  *

@@ -19,11 +19,10 @@ static void set_dims(struct plait_dims *d,
                      const struct plait_mesh *mesh)
 {
     const struct plait_model_config *c = &config->model;
-    struct plait_rank_share row = {.rows = 1, .sequences = 1};
     struct plait_rank_sizes z; /* columns matter here, rows do not */
     int r = mesh->coord.at[PLAIT_TP];
 
-    plait_rank_sizes_set(&z, config, &mesh->layout, &row);
+    plait_rank_sizes_set(&z, config, &mesh->layout, 1, 1, false);
     d->tp = mesh->layout.size[PLAIT_TP];
     d->tp_rank = r;
     d->experts = c->experts;

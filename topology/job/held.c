@@ -43,18 +43,18 @@ static double mlp_rows(const struct plait_rank_sizes *z)
 
 /* In runs of about equal length; plait_head_logits() needs a few rows more than
  * there are ranks. */
-static double logit_rows(const struct plait_rank_sizes *z,
-                         const struct plait_rank_share *share, int tp)
+static double logit_rows(const struct plait_rank_sizes *z, double all, bool gpu,
+                         int tp)
 {
-    double bytes = share->gpu ? GPU_LOGITS_BYTES : LOGITS_BYTES;
-    double of = share->gpu ? GPU_ROWS : CPU_ROWS;
+    double bytes = gpu ? GPU_LOGITS_BYTES : LOGITS_BYTES;
+    double of = gpu ? GPU_ROWS : CPU_ROWS;
     double rows = z->vocab ? floor(bytes / (z->vocab * z->element)) : 0;
 
     if (rows > of) {
         rows = floor(rows / of) * of;
-        rows = align_up(share->rows / ceil(share->rows / rows), of);
+        rows = align_up(all / ceil(all / rows), of);
     }
-    return fmax(fmin(rows, share->rows), 4 + 4.0 * tp);
+    return fmax(fmin(rows, all), 4 + 4.0 * tp);
 }
 
 static void set_columns(struct plait_rank_sizes *z,
@@ -80,12 +80,14 @@ static void set_columns(struct plait_rank_sizes *z,
     z->top_k = m->experts_top_k;
     z->capacity = plait_model_capacity(m);
     z->qk_norm = m->qk_norm;
+    z->classes = m->classes;
+    z->sync = m->norm == PLAIT_NORM_SYNC;
 }
 
 void plait_rank_sizes_set(struct plait_rank_sizes *z,
                           const struct plait_job_config *c,
-                          const struct plait_layout *layout,
-                          const struct plait_rank_share *share)
+                          const struct plait_layout *layout, double rows,
+                          double sequences, bool gpu)
 {
     int tp = layout->size[PLAIT_TP];
 
@@ -93,21 +95,50 @@ void plait_rank_sizes_set(struct plait_rank_sizes *z,
     set_columns(z, &c->model, tp);
     z->cp = layout->size[PLAIT_CP];
     z->ep = layout->size[PLAIT_EP];
+    z->dp = layout->size[PLAIT_DP];
     z->here = c->model.experts / layout->size[PLAIT_EP];
     z->element = plait_precision_size(c->train.precision);
     z->documents = c->data.mask_documents;
     /* Codes are not kept where weight gradients are deferred: the two products
      * that use a gradient then come at different times. */
-    z->codes = share->gpu && c->train.precision == PLAIT_FP8 &&
+    z->codes = gpu && c->train.precision == PLAIT_FP8 &&
                c->parallel.schedule != PLAIT_SCHEDULE_ZB_H1;
-    z->sequences = share->sequences;
-    z->stream = plait_rank_stream(c, layout, share->rows);
-    z->rows = c->parallel.sequence ? z->stream * tp : share->rows;
+    z->sequences = sequences;
+    z->stream = plait_rank_stream(c, layout, rows);
+    z->rows = c->parallel.sequence ? z->stream * tp : rows;
     z->mlp = mlp_rows(z);
-    z->logit_rows = logit_rows(z, share, tp);
+    z->logit_rows = logit_rows(z, rows, gpu, tp);
+    z->groups = (double)plait_image_groups(&c->model, (size_t)rows);
     z->message = plait_is_image_model(&c->model)
-                     ? z->rows * plait_image_boundary(&c->model)
+                     ? rows * plait_image_boundary(&c->model)
                      : z->stream * z->hidden;
+}
+
+size_t plait_image_groups(const struct plait_model_config *m, size_t images)
+{
+    return m->norm == PLAIT_NORM_GHOST ? images / (size_t)m->ghost_batch : 1;
+}
+
+static void widen(const struct plait_image_piece *p, int chunk, void *arg)
+{
+    struct plait_rank_sizes *z = arg;
+
+    (void)chunk;
+    z->largest = fmax(z->largest, fmax(p->in, p->out));
+    for (int i = 0; i < PLAIT_IMAGE_UNITS; i++) {
+        const struct plait_image_unit *u = &p->unit[i];
+
+        z->largest = fmax(z->largest, u->rows * u->channels);
+        z->norm = fmax(z->norm, u->channels);
+    }
+    if (p->kind == PLAIT_IMAGE_HEAD)
+        z->head = p->matrix[1];
+}
+
+void plait_rank_sizes_widest(struct plait_rank_sizes *z,
+                             const struct plait_job_config *c, int pp, int rank)
+{
+    plait_image_visit(c, pp, rank, widen, z);
 }
 
 /* -- the table ------------------------------------------------------------- */
@@ -147,17 +178,17 @@ double plait_held_bytes(const struct plait_held list[PLAIT_HELD_TENSORS],
 
 unsigned plait_held_kept(enum plait_recompute recompute)
 {
-    unsigned kept = PLAIT_HELD_SET(INPUT);
+    static const unsigned kept[] = {
+        [PLAIT_RECOMPUTE_NONE] = PLAIT_HELD_SET(INPUT) | PLAIT_HELD_SET(CHEAP) |
+                                 PLAIT_HELD_SET(PRODUCTS),
+        [PLAIT_RECOMPUTE_SELECTIVE] =
+            PLAIT_HELD_SET(INPUT) | PLAIT_HELD_SET(PRODUCTS),
+        [PLAIT_RECOMPUTE_FULL] = PLAIT_HELD_SET(INPUT)};
 
-    if (recompute == PLAIT_RECOMPUTE_NONE)
-        kept |= PLAIT_HELD_SET(CHEAP);
-    if (recompute != PLAIT_RECOMPUTE_FULL)
-        kept |= PLAIT_HELD_SET(PRODUCTS);
-    return kept;
+    return kept[recompute];
 }
 
 unsigned plait_held_again(enum plait_recompute recompute)
 {
-    return (PLAIT_HELD_SET(CHEAP) | PLAIT_HELD_SET(PRODUCTS)) &
-           ~plait_held_kept(recompute);
+    return plait_held_kept(PLAIT_RECOMPUTE_NONE) & ~plait_held_kept(recompute);
 }

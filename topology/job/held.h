@@ -12,20 +12,22 @@
 extern "C" {
 #endif
 
-/* What a rank of a gpt2 or llama model holds beside its weights, gradients and
- * optimizer state: the activations of the micro-batches in flight and the work
- * space. Each tensor stands once, as a line of PLAIT_HELD_TABLE. Two read it:
- * runtime/model/arena.c makes one allocation and sets a pointer for each line,
- * and topology/predict/estimate_activations.c adds up the same bytes without
- * allocating anything. So a plan names the memory that the run will take.
+/* What a rank holds beside its weights, gradients and optimizer state: the
+ * activations of the micro-batches in flight and the work space. Each tensor
+ * stands once, as a line of PLAIT_HELD_TABLE. Two read it: the runtime
+ * (runtime/model/arena.c, image_arena.c) makes one allocation and sets a
+ * pointer for each line, and the estimate
+ * (topology/predict/estimate_activations.c, estimate_image.c) adds up the same
+ * bytes without allocating anything. So a plan names the memory that the run
+ * will take.
  *
  * To add a tensor: write a line here, in the group of those that live as long
- * as it, and a member of the same name in the group's struct in
- * runtime/model/internal.h. The pointer is then set where the tensor exists and
- * NULL where it does not, and the estimate counts it.
+ * as it, and a member of the same name in the group's struct, which is in
+ * runtime/model/internal.h or image.h. The pointer is then set where the tensor
+ * exists and NULL where it does not, and the estimate counts it.
  *
- * Lifetimes. A rank works on several micro-batches at once, each in a slot; how
- * many is up to the schedule (schedule.h).
+ * Lifetimes, of gpt2 and llama. A rank works on several micro-batches at once,
+ * each in a slot; how many is up to the schedule (schedule.h).
  *   - BATCH, DHEAD and STASH exist once per slot, the stash once per layer of
  *     it.
  *   - What a layer's backward reads of its forward is in INPUT, CHEAP and
@@ -41,7 +43,8 @@ extern "C" {
  *     while a layer is computed and HEAD only while the head is, never both, so
  *     that the place is as large as the larger of the two.
  * Slots are used by one chunk of the rank's layers at a time: the place is as
- * large as the chunk that needs most. */
+ * large as the chunk that needs most. Image models have IMAGE_WORK once and the
+ * rest for each slot of each chunk. */
 enum plait_held_group {
     PLAIT_HELD_INPUT,    /* of a layer */
     PLAIT_HELD_CHEAP,    /* cheap to compute again: what norms and the mlp's
@@ -52,7 +55,11 @@ enum plait_held_group {
     PLAIT_HELD_WORK,
     PLAIT_HELD_HEAD,
     PLAIT_HELD_BATCH, /* the tokens of a micro-batch */
-    PLAIT_HELD_DHEAD  /* on the chunk that has the head */
+    PLAIT_HELD_DHEAD, /* on the chunk that has the head */
+    PLAIT_HELD_IMAGE_WORK,
+    PLAIT_HELD_IMAGE_SLOT,
+    PLAIT_HELD_IMAGE_UNIT, /* of a convolution with its norm */
+    PLAIT_HELD_IMAGE_OUT   /* of a block that no convolution ends */
 };
 
 /* A set of groups has the bit of each. */
@@ -147,7 +154,24 @@ enum plait_held_group {
     X(BATCH, tokens, z->rows, 1, WORD, true) \
     X(BATCH, targets, z->rows, 1, WORD, true) \
     X(BATCH, starts, z->rows, 1, WORD, z->documents) \
-    X(DHEAD, dhead, z->stream, z->hidden, T, true)
+    X(DHEAD, dhead, z->stream, z->hidden, T, true) \
+    \
+    X(IMAGE_WORK, grad, z->rows, z->largest, WORD, true) \
+    X(IMAGE_WORK, pre, z->rows, z->largest, WORD, true) \
+    X(IMAGE_WORK, spare, z->rows, z->largest, WORD, true) \
+    X(IMAGE_WORK, sums, z->groups, 2 * z->norm, WORD, true) \
+    X(IMAGE_WORK, all, z->dp, 2 * z->norm, WORD, z->sync) \
+    X(IMAGE_WORK, pooled, z->rows, z->head, WORD, true) \
+    X(IMAGE_WORK, dpooled, z->rows, z->head, WORD, true) \
+    X(IMAGE_WORK, logits, z->rows, z->classes, WORD, true) \
+    \
+    X(IMAGE_SLOT, labels, z->rows, 1, WORD, true) \
+    X(IMAGE_SLOT, dhead, z->rows, z->last_in, WORD, true) \
+    X(IMAGE_SLOT, input, z->rows, z->first_in, WORD, true) \
+    X(IMAGE_UNIT, pre, z->rows, z->unit, WORD, true) \
+    X(IMAGE_UNIT, post, z->rows, z->unit, WORD, true) \
+    X(IMAGE_UNIT, stats, z->groups, 2 * z->channels, WORD, true) \
+    X(IMAGE_OUT, out, z->rows, z->out, WORD, true)
 /* clang-format on */
 
 #define PLAIT_HELD_ONE(group, member, rows, columns, type, exists) +1
@@ -180,22 +204,34 @@ struct plait_rank_sizes {
     double message; /* numbers that go from one stage to the next */
     double element; /* bytes of T */
     bool gated, qk_norm, documents, codes;
+    /* Of image models, whose rows are images. What is of a chunk, block or unit
+     * is set by those who walk along the blocks. */
+    double dp, groups, classes; /* groups: of images, for norms' statistics */
+    bool sync;                  /* statistics of all data-parallel ranks */
+    double largest, norm, head; /* plait_rank_sizes_widest() */
+    double first_in, last_in;   /* numbers of an image that go into a chunk's
+                                 * first and last block */
+    double unit, channels;      /* numbers of a unit's output; its channels */
+    double out;                 /* numbers of a block's output */
 };
 
-/* Where a micro-batch is computed: `rows` tokens of `sequences` sequences on a
- * rank, and whether on a GPU. */
-struct plait_rank_share {
-    double rows, sequences;
-    bool gpu;
-};
-
+/* For micro-batches of `rows` tokens on this rank in `sequences` sequences. */
 void plait_rank_sizes_set(struct plait_rank_sizes *sizes,
                           const struct plait_job_config *config,
-                          const struct plait_layout *layout,
-                          const struct plait_rank_share *share);
+                          const struct plait_layout *layout, double rows,
+                          double sequences, bool gpu);
+/* For image models, of all blocks of pipeline rank `rank` of `pp`: the numbers
+ * of an image that one reads or writes at most; the channels of the widest
+ * norm; the columns of the head's matrix, 0 where it is not here. */
+void plait_rank_sizes_widest(struct plait_rank_sizes *sizes,
+                             const struct plait_job_config *config, int pp,
+                             int rank);
 /* Rows of the residual stream on a rank that has so many tokens. */
 double plait_rank_stream(const struct plait_job_config *config,
                          const struct plait_layout *layout, double rows);
+/* Groups of images whose statistics norms take apart. */
+size_t plait_image_groups(const struct plait_model_config *config,
+                          size_t images);
 
 /* Every tensor begins at a multiple of so many bytes. */
 #define PLAIT_HELD_ALIGN 256

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "topology/job/held.h"
 #include "topology/predict/estimate_shape.h"
 
 static inline bool plait_shape_on_cpu(const struct plait_shape *s)

@@ -5,10 +5,9 @@
 #include "topology/predict/estimate_shape.h"
 
 /* What an image model takes, block by block as runtime/model lays it out
- * (image_layout.c) and allocates it (image_arena.c). */
+ * (image_layout.c); activations by the table of topology/job/held.h. */
 
 #define REGION 64 /* elements, of a block's tensors */
-#define BLOCK 256 /* bytes, of an activation */
 
 /* Passes over a convolution's output in a training step: written, read for
  * the statistics, normalised (read, written), read by the next one; backward
@@ -16,12 +15,6 @@
  * input's gradient (2). */
 #define UNIT_PASSES 16
 #define DENSE_PASSES 8
-
-/* n fp32 numbers, as the arena places them. */
-static double take(double n)
-{
-    return plait_align_up(4 * n, BLOCK);
-}
 
 double plait_shape_image_elements(const struct plait_image_piece *p)
 {
@@ -41,58 +34,58 @@ double plait_shape_image_elements(const struct plait_image_piece *p)
 /* -- activations ----------------------------------------------------------- */
 
 struct kept {
-    double N, groups;
-    double slot;    /* bytes of a micro-batch in flight */
-    double largest; /* numbers of an image that a block reads or writes */
-    double norm;    /* channels of the widest */
-    double head;    /* columns of the head's matrix */
-    double last_in; /* of the block before, during the walk */
-    int chunk;      /* that `last_in` is of; -1: none yet */
+    struct plait_rank_sizes z;
+    double slot; /* bytes of a micro-batch in flight */
+    int chunk;   /* that the last block was of; -1: none yet */
 };
+
+static double held_bytes(const struct plait_rank_sizes *z, unsigned groups)
+{
+    struct plait_held held[PLAIT_HELD_TENSORS];
+
+    plait_held_list(z, held);
+    return plait_held_bytes(held, groups);
+}
+
+/* Adds what the chunk holds beside its blocks' activations. */
+static void end_chunk(struct kept *k)
+{
+    if (k->chunk >= 0)
+        k->slot += held_bytes(&k->z, PLAIT_HELD_SET(IMAGE_SLOT));
+}
 
 static void keep_piece(const struct plait_image_piece *p, int chunk, void *arg)
 {
     struct kept *k = arg;
+    struct plait_rank_sizes *z = &k->z;
 
     if (chunk != k->chunk) {
-        k->slot += take(k->N) + take(k->N * p->in); /* labels, input */
-        if (k->chunk >= 0)
-            k->slot += take(k->N * k->last_in);
+        end_chunk(k);
+        k->chunk = chunk;
+        z->first_in = p->in;
     }
-    k->chunk = chunk;
-    k->last_in = p->in;
-    k->largest = fmax(k->largest, fmax(p->in, p->out));
+    z->last_in = p->in;
     for (int i = 0; i < PLAIT_IMAGE_UNITS; i++) {
-        double n = p->unit[i].rows * p->unit[i].channels;
-
-        if (n <= 0)
-            continue;
-        k->slot +=
-            2 * take(k->N * n) + take(2 * k->groups * p->unit[i].channels);
-        k->largest = fmax(k->largest, n);
-        k->norm = fmax(k->norm, p->unit[i].channels);
+        z->channels = p->unit[i].channels;
+        z->unit = p->unit[i].rows * z->channels;
+        if (z->unit > 0)
+            k->slot += held_bytes(z, PLAIT_HELD_SET(IMAGE_UNIT));
     }
+    z->out = p->out;
     if (p->keeps_out)
-        k->slot += take(k->N * p->out);
-    if (p->kind == PLAIT_IMAGE_HEAD)
-        k->head = p->matrix[1];
+        k->slot += held_bytes(z, PLAIT_HELD_SET(IMAGE_OUT));
 }
 
-double plait_shape_image_activations(const struct plait_shape *s, int rank,
+double plait_shape_image_activations(const struct plait_shape *s,
+                                     const struct plait_rank_sizes *z, int rank,
                                      int slots)
 {
-    struct kept k = {.N = s->c->train.micro_batch, .groups = 1, .chunk = -1};
-    double sum;
+    struct kept k = {.z = *z, .chunk = -1};
 
-    if (s->m->norm == PLAIT_NORM_GHOST)
-        k.groups = floor(k.N / s->m->ghost_batch);
+    plait_rank_sizes_widest(&k.z, s->c, s->pp, rank);
     plait_image_visit(s->c, s->pp, rank, keep_piece, &k);
-    k.slot += take(k.N * k.last_in); /* the last block's gradient */
-    sum = 3 * take(k.N * k.largest) + take(k.groups * 2 * k.norm) +
-          2 * take(k.N * k.head) + take(k.N * s->m->classes);
-    if (s->m->norm == PLAIT_NORM_SYNC)
-        sum += take(s->dp * 2 * k.norm);
-    return sum + slots * k.slot;
+    end_chunk(&k);
+    return held_bytes(&k.z, PLAIT_HELD_SET(IMAGE_WORK)) + slots * k.slot;
 }
 
 /* -- what an optimizer keeps that is not the same of every weight ---------- */

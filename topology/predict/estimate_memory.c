@@ -23,11 +23,8 @@ struct shards {
 
 static void set_sizes(const struct plait_shape *s, struct plait_rank_sizes *z)
 {
-    struct plait_rank_share share = {.rows = s->tokens,
-                                     .sequences = s->c->train.micro_batch,
-                                     .gpu = !plait_shape_on_cpu(s)};
-
-    plait_rank_sizes_set(z, s->c, s->layout, &share);
+    plait_rank_sizes_set(z, s->c, s->layout, s->tokens, s->c->train.micro_batch,
+                         !plait_shape_on_cpu(s));
 }
 
 /* --- weights --- */
@@ -422,8 +419,9 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
         image ? plait_shape_image_uneven_bytes(s, rank)
               : plait_shape_uneven_bytes(s, plait_shape_layers(s, rank),
                                          rank == 0, rank == s->pp - 1);
-    memory->activations = image ? plait_shape_image_activations(s, rank, slots)
-                                : plait_activations_bytes(s, &z, rank, slots);
+    memory->activations =
+        image ? plait_shape_image_activations(s, &z, rank, slots)
+              : plait_activations_bytes(s, &z, rank, slots);
     memory->host = plait_activations_offloaded(s, &z, rank, slots);
     if (away)
         memory->host += state * w.parts + 2 * PIECE * (4 + s->element);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "topology/job/held.h"
 #include "topology/job/image_shape.h"
 #include "topology/job/model_size.h"
 #include "topology/job/stage.h"
@@ -117,8 +118,9 @@ double plait_shape_uneven_bytes(const struct plait_shape *shape, int layers,
 /* Elements of a block's tensors, its running statistics among them. */
 double plait_shape_image_elements(const struct plait_image_piece *piece);
 /* Bytes of activations with this many micro-batches in flight. */
-double plait_shape_image_activations(const struct plait_shape *shape, int rank,
-                                     int slots);
+double plait_shape_image_activations(const struct plait_shape *shape,
+                                     const struct plait_rank_sizes *sizes,
+                                     int rank, int slots);
 double plait_shape_image_uneven_bytes(const struct plait_shape *shape,
                                       int rank);
 /* Of one image: FLOPs of the forward pass; bytes of elementwise traffic in a
