@@ -92,38 +92,32 @@ struct plait_batch_shape {
     size_t n;    /* rows of the residual stream here: N, or N / tp */
 };
 
-/* What an mlp of experts keeps; k choices per token, see experts.c. */
+/* What an mlp of experts keeps of each choice of a token, see experts.c. */
 struct plait_routed {
-    float *prob;     /* [N,E] */
-    int32_t *expert; /* [N,k] */
-    float *gate;     /* [N,k] */
-    int32_t *place;  /* [N,k] */
-    float *load;     /* [batch,E] */
-    void *x;         /* [M,C] grouped: the input of the experts here */
-    void *z;         /* [N k,C] sorted: the experts' outputs */
-    int32_t *count;  /* [E + 1] rows of each expert here; during routing,
-                      * choices of each expert and, last, dropped ones */
+    float *prob, *gate; /* of every expert; of the chosen ones */
+    int32_t *expert, *place;
+    float *load;    /* [batch,E] */
+    void *x;        /* grouped: the input of the experts here */
+    void *z;        /* sorted: the experts' outputs */
+    int32_t *count; /* rows of each expert here; during routing, choices of each
+                     * expert and, last, dropped ones */
     /* Used if the host must know them (plait_experts_counted()): */
     int *rows; /* [ep,E], host: tokens of each ep rank per expert */
     int *here; /* [E/ep], host: their sums for the experts here */
 };
 
-/* What a layer's backward needs of its forward. With experts M is the most rows
- * that may arrive here. */
+/* What a layer's backward needs of its forward. */
 struct plait_activations {
-    void *x1;    /* [n,C] the layer's input */
-    void *n1;    /* [n,C] normalised */
-    void *qkv;   /* [N,qkv], rotated if positions are rotary */
-    void *q, *k; /* [N,heads*D], [N,kv_heads*D] before their norm, if any */
-    float *q_rstd, *k_rstd; /* [N,heads], [N,kv_heads] */
-    void *att;              /* [N,heads*D] */
-    void *x2;               /* [n,C] after attention */
-    void *n2;               /* [n,C] */
-    void *pre;              /* [M,up] argument of the activation */
-    void *act;              /* [M,F] */
+    void *x1;      /* the layer's input */
+    void *n1, *n2; /* normalised */
+    void *qkv;     /* rotated if positions are rotary */
+    void *q, *k;   /* before their norm, if any */
+    float *q_rstd, *k_rstd;
+    void *att, *x2;  /* attention's output; the stream after it */
+    void *pre, *act; /* argument of the mlp's activation, and its value */
     struct plait_routed routed;
-    float *mean1, *rstd1, *mean2, *rstd2; /* [n] */
-    uint32_t *amax;                       /* [4], operand.h */
+    float *mean1, *rstd1, *mean2, *rstd2;
+    uint32_t *amax;                  /* operand.h */
     float *lse;                      /* [pieces, batch, heads, piece_len] */
     struct plait_layer_cache *cache; /* NULL unless texts grow */
 };
@@ -138,62 +132,58 @@ struct plait_layer_cache {
 
 /* What a layer's deferred weight gradients need. */
 struct plait_stash {
-    void *ddown; /* [n,C] gradient of the layer's output */
-    void *dpre;  /* [N,up] */
-    void *dout;  /* [n,C] gradient of the attention's output */
-    void *dqkv;  /* [N,qkv] */
+    void *ddown, *dout; /* gradients of the layer's output, of attention's */
+    void *dpre, *dqkv;
 };
 
 /* A micro-batch in flight on one chunk. */
 struct plait_slot {
     struct plait_batch_shape shape;
     float loss_scale;
-    const float *weights;            /* [batch] of sequences; NULL: 1 */
-    int32_t *tokens, *targets;       /* [N] */
-    int32_t *starts;                 /* [N] of documents; data.mask_documents */
+    const float *weights; /* [batch] of sequences; NULL: 1 */
+    int32_t *tokens, *targets;
+    int32_t *starts;                 /* of documents; data.mask_documents */
     bool masked;                     /* whether starts are used */
     int32_t *staged;                 /* [N] on the host; context parallel */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
     char *offloaded; /* pinned host copy of the layers' activations; NULL: they
                       * stay on the device */
-    void *dhead;     /* [n,C] gradient of the head's input */
+    void *dhead;     /* gradient of the head's input */
 };
 
 /* Work space of the block being computed. */
 struct plait_scratch {
-    void *full;             /* [N,C] rows gathered over tp */
-    void *part;             /* [N,C] this rank's term of a sum over tp */
-    void *local;            /* [n,C] that sum; part itself unless sequence */
-    void *dx;               /* [n,C] gradient of the residual stream */
-    void *dact;             /* [M,F]; only with a gate */
-    void *datt;             /* [N,heads*D] */
-    void *normed;           /* [N,heads*D] of q or k; only if they have a
-                             * norm */
-    uint32_t *amax;         /* [2], operand.h */
-    void *codes;            /* a gradient's codes in fp8, for both of its
-                             * products; NULL: each makes its own */
-    struct plait_stash now; /* only dpre [M,up] and dqkv */
+    void *full;  /* rows gathered over tp */
+    void *part;  /* this rank's term of a sum over tp */
+    void *local; /* that sum; part itself unless sequence */
+    void *dx;    /* gradient of the residual stream */
+    void *dact;  /* only with a gate */
+    void *datt;
+    void *normed;   /* of q or k; only if they have a norm */
+    uint32_t *amax; /* operand.h */
+    void *codes; /* a gradient's codes in fp8, for both of its products; NULL:
+                  * each makes its own */
+    struct plait_stash now; /* only dpre, of the mlp's rows, and dqkv */
     struct plait_activations shared; /* what is recomputed instead of kept */
-    void *route;    /* [N,E] the router's logits or their gradient */
-    float *dgate;   /* [N,k] */
-    float *balance; /* [1] plait_experts_set_balance(); NULL: no experts */
+    void *route;                     /* the router's logits or their gradient */
+    float *dgate;
+    float *balance; /* plait_experts_set_balance(); NULL: no experts */
     /* Only if experts have a capacity; the last three with cp > 1. */
-    int32_t *kept;   /* [N,k] */
-    float *runs;     /* [pieces,batch,E] choices of each run here */
-    float *all_runs; /* [cp,...] those of all ranks */
-    float *before;   /* choices in the same sequence before each run */
-    void *sorted;    /* [N k,C]; only where ep > 1 */
-    void *grouped;   /* [M,C] */
-    void *kv[2];     /* [N, 2 kv_heads D] keys and values passed around */
-    void *dkv[3];    /* their gradients: two being computed, one being
-                      * received */
-    void *att2;      /* one piece's attention over one piece of keys */
+    int32_t *kept;
+    float *runs;            /* [pieces,batch,E] choices of each run here */
+    float *all_runs;        /* [cp,...] those of all ranks */
+    float *before;          /* choices in the same sequence before each run */
+    void *sorted, *grouped; /* rows of experts; sorted only where ep > 1 */
+    void *kv[2];            /* keys and values passed around */
+    void *dkv[3];           /* their gradients: two being computed, one being
+                             * received */
+    void *att2;             /* one piece's attention over one piece of keys */
     float *lse2;
-    void *hx, *hn;             /* [n,C] input and output of the head's norm */
-    float *hmean, *hrstd;      /* [n] */
-    void *logits;              /* [rows, vocab] */
-    float *max, *allmax, *sum; /* [rows]; sum [2 rows] */
+    void *hx, *hn; /* input and output of the head's norm */
+    float *hmean, *hrstd;
+    void *logits;
+    float *max, *allmax, *sum; /* of rows of logits */
     float *replicas;           /* gradient of all kv heads; see region.c */
 };
 
