@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Casts, sums, scaling and activations on the CPU, a vector at a time. */
 #include <assert.h>
 #include <omp.h>
 
