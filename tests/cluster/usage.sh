@@ -119,6 +119,10 @@ if [ "$(id -u)" = 0 ] && id nobody >/dev/null 2>&1; then
     chmod 700 slurm/state
     check "... of --queued, too" like "$(as_nobody --queued)" \
         "^plait: usage: $work/slurm/state: Permission denied; .*SlurmUser$"
+    # Debian's packages let all users look into it, but not into the folders.
+    chmod 755 slurm/state
+    check "... where the folder can be listed, too" like "$(as_nobody --queued)" \
+        "^plait: usage: $work/slurm/state/hash.*: Permission denied; .*SlurmUser$"
 else
     skip "a user without rights gets a line" "needs root"
 fi

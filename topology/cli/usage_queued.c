@@ -115,23 +115,40 @@ static int add_job(struct queued *queued, const char *path, char *text)
     return 0;
 }
 
+/* A folder that glob() cannot open ends it, unless the job has just ended. */
+static int is_unreadable(const char *path, int error)
+{
+    if (error == ENOENT)
+        return 0;
+    plait_cmd_failed("usage: %s: %s; --queued reads what slurmctld keeps of "
+                     "jobs, as root or SlurmUser",
+                     path, strerror(error));
+    return 1;
+}
+
 static int read_jobs(struct queued *queued, const char *state)
 {
     char pattern[1200], *text = malloc(ENVIRONMENT + 1);
     const char *failed = NULL;
     glob_t found = {0};
+    int rc;
 
     snprintf(pattern, sizeof(pattern), "%s/hash.*/job.*/environment", state);
-    if (text && glob(pattern, 0, NULL, &found) == 0)
+    rc = text ? glob(pattern, 0, is_unreadable, &found) : GLOB_NOSPACE;
+    if (rc == 0)
         queued->jobs = calloc(found.gl_pathc, sizeof(*queued->jobs));
+    if (rc == GLOB_NOSPACE || (rc == 0 && !queued->jobs))
+        plait_cmd_failed("out of memory");
     for (size_t i = 0; i < found.gl_pathc && queued->jobs && !failed; i++)
         if (add_job(queued, found.gl_pathv[i], text) < 0)
             failed = found.gl_pathv[i];
     if (failed)
-        plait_cmd_failed("usage: %s: %s", failed, strerror(errno));
+        is_unreadable(failed, errno);
     free(text);
     globfree(&found);
-    return failed ? -1 : 0;
+    return failed || (rc && rc != GLOB_NOMATCH) || (rc == 0 && !queued->jobs)
+               ? -1
+               : 0;
 }
 
 /* The folder of slurmctld's state. -1, with the reason printed. */
