@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 #include "runtime/model/image.h"
+#include "topology/job/tensors.h"
 
 /* The tensor table of image models: of what topology/job/image_shape.h visits
  * on this rank, each block's convolutions in the form that kernels take, and
  * its tensors one behind the other in its region. */
 
-#define REGION_ALIGN 64 /* elements */
 #define MOST_TENSORS (5 * PLAIT_IMAGE_UNITS + 2)
 
 struct builder {
@@ -66,7 +66,7 @@ static size_t add_tensor(struct builder *w, struct plait_tensor t, bool joined,
     struct plait_model *m = w->model;
 
     if (!joined)
-        w->at = (w->at + REGION_ALIGN - 1) / REGION_ALIGN * REGION_ALIGN;
+        w->at = plait_region_align(w->at);
     if (w->layer < 0)
         snprintf(t.name, sizeof(t.name), "%s", name);
     else
@@ -182,7 +182,7 @@ static void place_block(const struct plait_image_piece *p, int chunk, void *arg)
     r->chunk = chunk;
     r->block = w->in_chunk++;
     r->begin = m->count;
-    r->count = (w->at + REGION_ALIGN - 1) / REGION_ALIGN * REGION_ALIGN;
+    r->count = plait_region_align(w->at);
     m->count += r->count;
     m->nregions++;
     m->state->nblocks++;

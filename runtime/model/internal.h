@@ -56,6 +56,7 @@ struct plait_matrix {
     size_t O, C;
     int product; /* number of its gradient, as in plait_tensor */
     bool bias;   /* whether it has a bias */
+    bool linear; /* computes in the run's precision, fp8 too */
     struct plait_weight *handle; /* created when the region gets its weights */
 };
 
@@ -216,6 +217,8 @@ struct plait_model_state {
     int next_chunk;             /* plait_model_expect() */
     bool next_backward;
     int nproducts;
+    struct plait_matrix **matrix; /* [nproducts] of the blocks, by the number of
+                                   * the product; not of image models */
     bool *unmade; /* [nproducts] gradients that the next product overwrites */
     double took[PLAIT_MODEL_PARTS]; /* seconds since the model was made */
     bool handles_failed;            /* a weight handle could not be made */

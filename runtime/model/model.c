@@ -92,33 +92,15 @@ static int layout_transformer(struct plait_model *m)
     return plait_model_layout(m);
 }
 
-static void destroy_handle(struct plait_model *m, struct plait_matrix *w)
-{
-    if (w->handle)
-        m->mesh->ops->weight_destroy(w->handle);
-}
-
-static void destroy_block(struct plait_model *m, struct plait_block *b)
-{
-    int experts = m->state->dims.experts / m->state->dims.ep;
-
-    destroy_handle(m, &b->qkv);
-    destroy_handle(m, &b->out);
-    destroy_handle(m, &b->up);
-    destroy_handle(m, &b->down);
-    destroy_handle(m, &b->router);
-    destroy_handle(m, &b->vocab);
-    for (int i = 0; b->experts && i < experts; i++) {
-        destroy_handle(m, &b->experts[i].up);
-        destroy_handle(m, &b->experts[i].down);
-    }
-    free(b->experts);
-}
-
 static void destroy_transformer(struct plait_model *m)
 {
-    for (int i = 0; i < m->state->nblocks; i++)
-        destroy_block(m, &m->state->blocks[i]);
+    struct plait_model_state *s = m->state;
+
+    for (int i = 0; i < s->nproducts; i++)
+        if (s->matrix[i]->handle)
+            m->mesh->ops->weight_destroy(s->matrix[i]->handle);
+    for (int i = 0; i < s->nblocks; i++)
+        free(s->blocks[i].experts);
     plait_model_release_arena(m);
     plait_model_release_cache(m);
 }
@@ -134,6 +116,7 @@ void plait_model_destroy(struct plait_model *model)
             model->family->destroy(model);
         free(model->state->chunk_first);
         free(model->state->blocks);
+        free(model->state->matrix);
         free(model->state->unmade);
     }
     if (model->weights)

@@ -2,88 +2,50 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/model/internal.h"
 #include "topology/job/model_size.h"
+#include "topology/job/tensors.h"
 
-/* The tensor table: one walk over this rank's blocks gives every tensor its
- * name, shape and place. */
+/* The tensor table: one walk over this rank's blocks makes a tensor of each
+ * line of PLAIT_TENSOR_TABLE, which says its name, its sides and its order, and
+ * gives it a place in the block's region. */
 
-#define REGION_ALIGN 64 /* elements: 128 bytes or more in every type */
 #define INIT_STD 0.02
+
+/* Where the member of each line is: in a block and, if it is an mlp's, in an
+ * expert. */
+struct home {
+    size_t in_block, in_expert;
+    bool matrix; /* it is a struct plait_matrix, else a size_t */
+};
+
+#define IN_EMBEDDING(member) 0
+#define IN_LAYER(member) 0
+#define IN_EXPERT(member) offsetof(struct plait_expert, member)
+#define IN_HEAD(member) 0
+#define HOME(kind, member, ...)                               \
+    {offsetof(struct plait_block, member), IN_##kind(member), \
+     sizeof(((struct plait_block *)0)->member) ==             \
+         sizeof(struct plait_matrix)},
+
+static const struct home homes[] = {PLAIT_TENSOR_TABLE(HOME)};
 
 struct builder {
     struct plait_model *model;
-    struct plait_dims *d;
+    const struct plait_dims *d;
+    struct plait_sides sides;
     int chunk;
     int in_chunk; /* blocks of this chunk so far */
     int layer;
     int tensors_cap;
-    int product; /* number of the last matrix's product, or -1 */
-    size_t at;   /* elements of the open region so far */
-    bool expert; /* the open region holds experts */
+    struct plait_block *block; /* the open one */
+    int expert;                /* of it, in the whole model; -1: none */
+    struct plait_matrix *last; /* matrix of a product in it */
+    size_t at;                 /* elements of the open region so far */
     bool failed;
 };
-
-static size_t align_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-/* A tensor that every tp rank has in full; cols 0: a vector. */
-static struct plait_tensor whole_tensor(const struct builder *b, size_t rows,
-                                        size_t cols)
-{
-    struct plait_tensor t = {
-        .ndim = cols ? 2 : 1,
-        .shape = {rows, cols ? cols : 1},
-        .local_shape = {rows, cols ? cols : 1},
-        .tp_axis = -1,
-        .tp_replicas = b->d->tp,
-        .product = -1,
-    };
-
-    return t;
-}
-
-/* A tensor cut into tp equal parts along `axis`. */
-static struct plait_tensor split_tensor(const struct builder *b, int axis,
-                                        size_t rows, size_t cols)
-{
-    struct plait_tensor t = whole_tensor(b, rows, cols);
-
-    t.tp_axis = axis;
-    t.tp_replicas = 1;
-    t.local_shape[axis] = t.shape[axis] / b->d->tp;
-    t.local_first = t.local_shape[axis] * b->d->tp_rank;
-    return t;
-}
-
-/* Key or value heads: split along the rows, or shared if there are fewer heads
- * than ranks. */
-static struct plait_tensor split_kv(const struct builder *b, size_t cols)
-{
-    const struct plait_dims *d = b->d;
-    const struct plait_model_config *c = &b->model->config->model;
-    struct plait_tensor t =
-        split_tensor(b, 0, (size_t)c->kv_heads * d->head_dim, cols);
-
-    t.local_shape[0] = (size_t)d->kv_heads * d->head_dim;
-    t.local_first = (size_t)d->kv_first * d->head_dim;
-    t.tp_replicas = d->kv_copies;
-    return t;
-}
-
-static struct plait_tensor split_vocab(const struct builder *b)
-{
-    const struct plait_dims *d = b->d;
-    const struct plait_model_config *c = &b->model->config->model;
-    struct plait_tensor t = split_tensor(b, 0, c->vocab, c->hidden);
-
-    t.local_shape[0] = d->vocab;
-    t.local_first = d->vocab_first;
-    return t;
-}
 
 static int grow_table(struct builder *b)
 {
@@ -91,6 +53,8 @@ static int grow_table(struct builder *b)
     struct plait_tensor *more;
     int cap;
 
+    if (b->failed)
+        return -1;
     if (m->ntensors < b->tensors_cap)
         return 0;
     cap = b->tensors_cap ? 2 * b->tensors_cap : 64;
@@ -104,96 +68,156 @@ static int grow_table(struct builder *b)
     return 0;
 }
 
-static void set_name(struct builder *b, struct plait_tensor *t,
-                     const char *name)
+static void set_name(const struct builder *b, struct plait_tensor *t,
+                     const struct plait_tensor_row *row)
 {
+    char part[32] = "";
+
+    if (row->kind == PLAIT_KIND_EXPERT)
+        snprintf(part, sizeof(part), b->expert < 0 ? "mlp." : "experts.%d.",
+                 b->expert);
     if (b->layer < 0)
-        snprintf(t->name, sizeof(t->name), "%s", name);
+        snprintf(t->name, sizeof(t->name), "%s", row->name);
     else
-        snprintf(t->name, sizeof(t->name), "layers.%d.%s", b->layer, name);
+        snprintf(t->name, sizeof(t->name), "layers.%d.%s%s", b->layer, part,
+                 row->name);
 }
 
-/* Places `t` at the end of the open region. joined: without a gap, so that it
- * forms one matrix or vector with the tensor before. Returns its offset. */
-static size_t add_tensor(struct builder *b, struct plait_tensor t, bool joined,
-                         const char *name)
+/* The whole tensor's shape, and this rank's part of it. */
+static void set_shape(const struct builder *b, struct plait_tensor *t,
+                      const struct plait_tensor_row *row)
+{
+    const struct plait_side_length *sides[] = {&b->sides.at[row->rows],
+                                               &b->sides.at[row->cols]};
+
+    t->ndim = plait_tensor_is_matrix(row) ? 2 : 1;
+    t->tp_axis = plait_tensor_axis(&b->sides, row);
+    t->tp_replicas = b->d->tp;
+    for (int i = 0; i < 2; i++) {
+        t->shape[i] = sides[i]->whole;
+        t->local_shape[i] = sides[i]->here;
+    }
+    if (t->tp_axis >= 0) {
+        t->local_first = sides[t->tp_axis]->first;
+        t->tp_replicas = sides[t->tp_axis]->copies;
+    }
+    t->count = t->local_shape[0] * t->local_shape[1];
+}
+
+/* How it begins, and whether tp ranks must sum their gradients: of what is
+ * multiplied with the residual stream each of them may see some rows only, of
+ * what is multiplied with heads, or with the experts' outputs, some terms. */
+static void set_role(const struct builder *b, struct plait_tensor *t,
+                     enum plait_tensor_role role)
+{
+    const struct plait_job_config *c = b->model->config;
+    bool parts = b->d->tp > 1;
+
+    if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_HEAD_NORM)
+        t->init_const = 1;
+    else if (role == PLAIT_ROLE_RESIDUAL)
+        t->init_std = INIT_STD / sqrt(2.0 * c->model.layers);
+    else if (t->ndim == 2)
+        t->init_std = INIT_STD;
+    if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_NORM_BIAS)
+        t->sequence_partial = parts && c->parallel.sequence;
+    else if (role == PLAIT_ROLE_HEAD_NORM || role == PLAIT_ROLE_ROUTER)
+        t->sequence_partial = parts;
+}
+
+/* The number of the product that makes its gradient, which the bias and what
+ * joins the matrix share. */
+static int number_of_product(struct builder *b,
+                             const struct plait_tensor_row *row, bool joined)
+{
+    if (row->role == PLAIT_ROLE_TABLE ||
+        (!plait_tensor_is_matrix(row) && row->role != PLAIT_ROLE_BIAS))
+        return -1;
+    return joined || row->role == PLAIT_ROLE_BIAS
+               ? b->last->product
+               : b->model->state->nproducts++;
+}
+
+/* Tells the block where it is. */
+static void set_member(struct builder *b, const struct plait_tensor *t,
+                       const struct plait_tensor_row *row, bool joined)
+{
+    const struct home *home = &homes[row - plait_tensor_table];
+    struct plait_block *blk = b->block;
+    void *member = (char *)blk + home->in_block;
+
+    if (b->expert >= 0)
+        member = (char *)&blk->experts[b->expert - b->d->expert_first] +
+                 home->in_expert;
+    if (row->role == PLAIT_ROLE_BIAS)
+        b->last->bias = true;
+    if (!home->matrix) {
+        if (!joined)
+            *(size_t *)member = t->offset;
+        return;
+    }
+    b->last = member;
+    if (joined)
+        b->last->O += t->local_shape[0];
+    else
+        *b->last = (struct plait_matrix){.region = t->region,
+                                         .offset = t->offset,
+                                         .O = t->local_shape[0],
+                                         .C = t->local_shape[1],
+                                         .product = t->product,
+                                         .linear = plait_tensor_is_linear(row)};
+    if (t->product >= 0)
+        b->model->state->matrix[t->product] = b->last;
+}
+
+static void add_tensor(struct builder *b, const struct plait_tensor_row *row,
+                       bool joined)
 {
     struct plait_model *m = b->model;
+    struct plait_tensor *t;
 
     if (grow_table(b) < 0)
-        return 0;
+        return;
     if (!joined)
-        b->at = align_up(b->at, REGION_ALIGN);
-    set_name(b, &t, name);
-    t.decay = t.ndim == 2;
-    t.expert = b->expert;
-    t.layer = b->layer;
-    t.chunk = b->chunk;
-    t.region = m->nregions;
-    t.offset = b->at;
-    t.count = t.local_shape[0] * t.local_shape[1];
-    b->at += t.count;
-    m->tensors[m->ntensors++] = t;
-    return t.offset;
+        b->at = plait_region_align(b->at);
+    t = &m->tensors[m->ntensors++];
+    memset(t, 0, sizeof(*t));
+    set_name(b, t, row);
+    set_shape(b, t, row);
+    set_role(b, t, row->role);
+    t->product = number_of_product(b, row, joined);
+    t->decay = t->ndim == 2;
+    t->expert = b->expert >= 0;
+    t->tied =
+        row->rows == PLAIT_SIDE_VOCAB && (b->sides.has & PLAIT_HAS_TIED_APART);
+    t->layer = b->layer;
+    t->chunk = b->chunk;
+    t->region = m->nregions;
+    t->offset = b->at;
+    b->at += t->count;
+    set_member(b, t, row, joined);
 }
 
-static size_t add_weight(struct builder *b, struct plait_tensor t, double std,
-                         bool joined, const char *name)
+static void add_rows(struct builder *b, enum plait_region_kind kind)
 {
-    if (!joined)
-        b->product = b->model->state->nproducts++;
-    t.product = b->product;
-    t.init_std = std;
-    return add_tensor(b, t, joined, name);
+    const struct plait_tensor_row *row = NULL, *before = NULL;
+
+    for (; (row = plait_tensor_next(&b->sides, kind, before)); before = row)
+        add_tensor(b, row, plait_tensor_joins(row, before));
 }
 
-/* The bias of the matrix added last. */
-static size_t add_bias(struct builder *b, struct plait_tensor t, bool joined,
-                       const char *name)
-{
-    t.product = b->product;
-    return add_tensor(b, t, joined, name);
-}
-
-/* A table that rows are looked up in. */
-static size_t add_table(struct builder *b, struct plait_tensor t,
-                        const char *name)
-{
-    b->product = -1;
-    t.init_std = INIT_STD;
-    return add_tensor(b, t, false, name);
-}
-
-static size_t add_norm(struct builder *b, const char *name)
-{
-    struct plait_tensor t = whole_tensor(b, b->d->hidden, 0);
-
-    t.init_const = 1;
-    t.sequence_partial = b->model->config->parallel.sequence && b->d->tp > 1;
-    return add_tensor(b, t, false, name);
-}
-
-static size_t add_norm_bias(struct builder *b, const char *name)
-{
-    struct plait_tensor t = whole_tensor(b, b->d->hidden, 0);
-
-    t.sequence_partial = b->model->config->parallel.sequence && b->d->tp > 1;
-    return add_tensor(b, t, false, name);
-}
-
-static struct plait_block *open_block(struct builder *b,
-                                      enum plait_block_kind kind, int layer)
+static void open_block(struct builder *b, enum plait_block_kind kind, int layer)
 {
     struct plait_model_state *s = b->model->state;
     struct plait_block *blk = &s->blocks[s->nblocks++];
 
     b->layer = layer;
     b->at = 0;
+    b->block = blk;
     blk->kind = kind;
     blk->layer = layer;
     blk->region = b->model->nregions;
     blk->expert_region = -1;
-    return blk;
 }
 
 static void close_block(struct builder *b)
@@ -202,157 +226,26 @@ static void close_block(struct builder *b)
     struct plait_region *r = &m->regions[m->nregions++];
 
     r->chunk = b->chunk;
-    r->expert = b->expert;
+    r->expert = b->expert >= 0;
     r->block = b->in_chunk++;
     r->begin = m->count;
-    r->count = align_up(b->at, REGION_ALIGN);
+    r->count = plait_region_align(b->at);
     m->count += r->count;
 }
 
-static struct plait_matrix make_matrix(const struct builder *b, size_t offset,
-                                       size_t O, size_t C)
+static void add_block(struct builder *b, enum plait_block_kind kind,
+                      enum plait_region_kind region, int layer)
 {
-    struct plait_matrix w = {.region = b->model->nregions,
-                             .offset = offset,
-                             .O = O,
-                             .C = C,
-                             .product = b->product};
-
-    return w;
+    open_block(b, kind, layer);
+    add_rows(b, region);
+    close_block(b);
 }
 
-/* The norm of the heads of q or k. Each tp rank only has its own heads, so that
- * its gradient is a part of a sum. */
-static size_t add_head_norm(struct builder *b, const char *name)
-{
-    struct plait_tensor t = whole_tensor(b, b->d->head_dim, 0);
-
-    t.init_const = 1;
-    t.sequence_partial = b->d->tp > 1;
-    return add_tensor(b, t, false, name);
-}
-
-static void add_qkv(struct builder *b, struct plait_block *blk, bool bias)
-{
-    const struct plait_dims *d = b->d;
-    size_t C = d->hidden, q, at;
-
-    q = (size_t)b->model->config->model.heads * d->head_dim;
-    at = add_weight(b, split_tensor(b, 0, q, C), INIT_STD, false,
-                    "attention.q.weight");
-    add_weight(b, split_kv(b, C), INIT_STD, true, "attention.k.weight");
-    add_weight(b, split_kv(b, C), INIT_STD, true, "attention.v.weight");
-    blk->qkv = make_matrix(b, at, d->qkv, C);
-    blk->qkv.bias = bias;
-    if (bias) {
-        blk->qkv_bias =
-            add_bias(b, split_tensor(b, 0, q, 0), false, "attention.q.bias");
-        add_bias(b, split_kv(b, 0), true, "attention.k.bias");
-        add_bias(b, split_kv(b, 0), true, "attention.v.bias");
-    }
-    if (d->qk_norm) {
-        blk->q_norm = add_head_norm(b, "attention.q_norm.weight");
-        blk->k_norm = add_head_norm(b, "attention.k_norm.weight");
-    }
-}
-
-static void add_attention(struct builder *b, struct plait_block *blk)
-{
-    const struct plait_model_config *c = &b->model->config->model;
-    const struct plait_dims *d = b->d;
-    size_t C = d->hidden, q = (size_t)c->heads * d->head_dim, at;
-    double residual_std = INIT_STD / sqrt(2.0 * c->layers);
-
-    add_qkv(b, blk, d->bias || c->attention_bias != PLAIT_BIAS_NONE);
-    at = add_weight(b, split_tensor(b, 1, C, q), residual_std, false,
-                    "attention.out.weight");
-    blk->out = make_matrix(b, at, C, (size_t)d->heads * d->head_dim);
-    blk->out.bias = d->bias || c->attention_bias == PLAIT_BIAS_ALL;
-    if (blk->out.bias)
-        blk->out_bias =
-            add_bias(b, whole_tensor(b, C, 0), false, "attention.out.bias");
-}
-
-static void add_mlp(struct builder *b, struct plait_block *blk)
-{
-    const struct plait_dims *d = b->d;
-    size_t C = d->hidden, F = b->model->config->model.ffn, at;
-    double residual_std = INIT_STD / sqrt(2.0 * b->model->config->model.layers);
-
-    if (d->gated) {
-        at = add_weight(b, split_tensor(b, 0, F, C), INIT_STD, false,
-                        "mlp.gate.weight");
-        add_weight(b, split_tensor(b, 0, F, C), INIT_STD, true,
-                   "mlp.up.weight");
-    } else {
-        at = add_weight(b, split_tensor(b, 0, F, C), INIT_STD, false,
-                        "mlp.up.weight");
-    }
-    blk->up = make_matrix(b, at, d->up, C);
-    blk->up.bias = d->bias;
-    if (d->bias)
-        blk->up_bias =
-            add_bias(b, split_tensor(b, 0, F, 0), false, "mlp.up.bias");
-    at = add_weight(b, split_tensor(b, 1, C, F), residual_std, false,
-                    "mlp.down.weight");
-    blk->down = make_matrix(b, at, C, d->ffn);
-    blk->down.bias = d->bias;
-    if (d->bias)
-        blk->down_bias =
-            add_bias(b, whole_tensor(b, C, 0), false, "mlp.down.bias");
-}
-
-static void add_router(struct builder *b, struct plait_block *blk)
-{
-    struct plait_tensor t = whole_tensor(b, b->d->experts, b->d->hidden);
-
-    /* Each tp rank sees its part of the experts' outputs, so that its gradient
-     * is a part of a sum. */
-    t.sequence_partial = b->d->tp > 1;
-    blk->router =
-        make_matrix(b, add_weight(b, t, INIT_STD, false, "router.weight"),
-                    b->d->experts, b->d->hidden);
-}
-
-static void name_expert(char *buf, size_t size, int expert, const char *name)
-{
-    snprintf(buf, size, "experts.%d.%s", expert, name);
-}
-
-/* Like add_mlp(), in the layer's second region. */
-static void add_expert(struct builder *b, struct plait_expert *x, int expert)
-{
-    const struct plait_dims *d = b->d;
-    size_t C = d->hidden, F = b->model->config->model.ffn, at;
-    double residual_std = INIT_STD / sqrt(2.0 * b->model->config->model.layers);
-    char name[64];
-
-    name_expert(name, sizeof(name), expert,
-                d->gated ? "gate.weight" : "up.weight");
-    at = add_weight(b, split_tensor(b, 0, F, C), INIT_STD, false, name);
-    if (d->gated) {
-        name_expert(name, sizeof(name), expert, "up.weight");
-        add_weight(b, split_tensor(b, 0, F, C), INIT_STD, true, name);
-    }
-    x->up = make_matrix(b, at, d->up, C);
-    x->up.bias = d->bias;
-    if (d->bias) {
-        name_expert(name, sizeof(name), expert, "up.bias");
-        x->up_bias = add_bias(b, split_tensor(b, 0, F, 0), false, name);
-    }
-    name_expert(name, sizeof(name), expert, "down.weight");
-    at = add_weight(b, split_tensor(b, 1, C, F), residual_std, false, name);
-    x->down = make_matrix(b, at, C, d->ffn);
-    x->down.bias = d->bias;
-    if (d->bias) {
-        name_expert(name, sizeof(name), expert, "down.bias");
-        x->down_bias = add_bias(b, whole_tensor(b, C, 0), false, name);
-    }
-}
-
-static void add_experts(struct builder *b, struct plait_block *blk)
+/* In the layer's second region. */
+static void add_experts(struct builder *b)
 {
     int here = b->d->experts / b->d->ep;
+    struct plait_block *blk = b->block;
 
     blk->experts = calloc(here, sizeof(*blk->experts));
     if (!blk->experts) {
@@ -361,74 +254,23 @@ static void add_experts(struct builder *b, struct plait_block *blk)
     }
     blk->expert_region = b->model->nregions;
     b->at = 0;
-    b->expert = true;
-    for (int i = 0; i < here; i++)
-        add_expert(b, &blk->experts[i], b->d->expert_first + i);
-    close_block(b);
-    b->expert = false;
-}
-
-static void add_layer(struct builder *b, int layer)
-{
-    struct plait_block *blk = open_block(b, PLAIT_BLOCK_LAYER, layer);
-
-    blk->norm1 = add_norm(b, "attention_norm.weight");
-    if (b->d->bias)
-        blk->norm1_bias = add_norm_bias(b, "attention_norm.bias");
-    add_attention(b, blk);
-    blk->norm2 = add_norm(b, "mlp_norm.weight");
-    if (b->d->bias)
-        blk->norm2_bias = add_norm_bias(b, "mlp_norm.bias");
-    if (b->d->experts)
-        add_router(b, blk);
-    else
-        add_mlp(b, blk);
-    close_block(b);
-    if (b->d->experts)
-        add_experts(b, blk);
-}
-
-static void add_embedding(struct builder *b)
-{
-    const struct plait_model_config *c = &b->model->config->model;
-    struct plait_block *blk = open_block(b, PLAIT_BLOCK_EMBEDDING, -1);
-    struct plait_tensor t = split_vocab(b);
-    bool one_rank = b->model->mesh->layout.size[PLAIT_PP] == 1;
-    size_t at;
-
-    t.tied = b->d->tied && !one_rank;
-    if (b->d->tied && one_rank) /* the head's product comes first */
-        at = add_weight(b, t, INIT_STD, false, "embedding.weight");
-    else
-        at = add_table(b, t, "embedding.weight");
-    blk->vocab = make_matrix(b, at, b->d->vocab, c->hidden);
-    if (!b->d->gated)
-        blk->position = add_table(b, whole_tensor(b, c->seq_len, c->hidden),
-                                  "position.weight");
-    close_block(b);
-}
-
-static void add_head(struct builder *b)
-{
-    const struct plait_model_config *c = &b->model->config->model;
-    struct plait_block *blk = open_block(b, PLAIT_BLOCK_HEAD, -1);
-    struct plait_tensor t = split_vocab(b);
-    bool one_rank = b->model->mesh->layout.size[PLAIT_PP] == 1;
-    size_t at;
-
-    blk->norm = add_norm(b, "norm.weight");
-    if (b->d->bias)
-        blk->norm_bias = add_norm_bias(b, "norm.bias");
-    if (b->d->tied && one_rank) {
-        /* The embedding is the first block of this rank. */
-        blk->vocab = b->model->state->blocks[0].vocab;
-    } else {
-        t.tied = b->d->tied;
-        at = add_weight(b, t, INIT_STD, false,
-                        t.tied ? "embedding.weight" : "head.weight");
-        blk->vocab = make_matrix(b, at, b->d->vocab, c->hidden);
+    for (int i = 0; i < here; i++) {
+        b->expert = b->d->expert_first + i;
+        add_rows(b, PLAIT_KIND_EXPERT);
     }
     close_block(b);
+    b->expert = -1;
+}
+
+/* Tied on one rank: the head multiplies by the table of the embedding, the
+ * rank's first block. */
+static void share_vocab(struct builder *b)
+{
+    struct plait_model_state *s = b->model->state;
+    struct plait_matrix *vocab = &b->block->vocab;
+
+    *vocab = s->blocks[0].vocab;
+    s->matrix[vocab->product] = vocab;
 }
 
 static void add_chunk(struct builder *b, int chunk)
@@ -444,25 +286,36 @@ static void add_chunk(struct builder *b, int chunk)
     s->chunk_first[chunk] = s->nblocks;
     plait_model_stage(m->config, s->stages, stage, &first, &count);
     if (stage == 0)
-        add_embedding(b);
-    for (int i = 0; i < count; i++)
-        add_layer(b, first + i);
+        add_block(b, PLAIT_BLOCK_EMBEDDING, PLAIT_KIND_EMBEDDING, -1);
+    for (int i = 0; i < count; i++) {
+        add_block(b, PLAIT_BLOCK_LAYER, PLAIT_KIND_LAYER, first + i);
+        if (b->d->experts)
+            add_experts(b);
+    }
     if (stage == s->stages - 1)
-        add_head(b);
+        add_block(b, PLAIT_BLOCK_HEAD, PLAIT_KIND_HEAD, -1);
+    if (stage == s->stages - 1 && (b->sides.has & PLAIT_HAS_TIED_HERE))
+        share_vocab(b);
     s->chunk_first[chunk + 1] = s->nblocks;
 }
 
 int plait_model_layout(struct plait_model *model)
 {
     struct plait_model_state *s = model->state;
-    struct builder b = {.model = model, .d = &s->dims};
+    const struct plait_mesh *mesh = model->mesh;
+    struct builder b = {.model = model, .d = &s->dims, .expert = -1};
     int most = 2 * model->config->model.layers + 2;
+    int products = PLAIT_TENSOR_ROWS * (1 + s->dims.experts / s->dims.ep);
 
-    s->stages = model->chunks * model->mesh->layout.size[PLAIT_PP];
+    plait_sides_set(&b.sides, &model->config->model,
+                    mesh->layout.size[PLAIT_TP], mesh->coord.at[PLAIT_TP],
+                    mesh->layout.size[PLAIT_PP] == 1);
+    s->stages = model->chunks * mesh->layout.size[PLAIT_PP];
     s->chunk_first = calloc(model->chunks + 1, sizeof(*s->chunk_first));
     s->blocks = calloc(most, sizeof(*s->blocks));
+    s->matrix = calloc((size_t)most * products, sizeof(*s->matrix));
     model->regions = calloc(most, sizeof(*model->regions));
-    b.failed = !s->chunk_first || !s->blocks || !model->regions;
+    b.failed = !s->chunk_first || !s->blocks || !s->matrix || !model->regions;
     for (int i = 0; i < model->chunks && !b.failed; i++)
         add_chunk(&b, i);
     s->unmade = calloc(s->nproducts + 1, sizeof(*s->unmade));

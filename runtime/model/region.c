@@ -29,36 +29,19 @@ void plait_matrix_refresh(struct plait_model *m, struct plait_matrix *w,
         m->state->handles_failed = true;
 }
 
-/* The same for a matrix that is used in fp8 products; errors are left in the
- * queue. */
-static void refresh_linear(struct plait_model *m, struct plait_matrix *w,
-                           const struct plait_region *region)
-{
-    plait_matrix_refresh(m, w, region);
-    if (w->O && &m->regions[w->region] == region && w->handle && rounds_once(m))
-        m->mesh->ops->fp8_weight(m->mesh->q, w->handle);
-}
-
 void plait_transformer_weights_changed(struct plait_model *model,
                                        struct plait_region *region)
 {
     struct plait_model_state *s = model->state;
-    int experts = s->dims.experts / s->dims.ep;
 
-    for (int i = 0; i < s->nblocks; i++) {
-        struct plait_block *b = &s->blocks[i];
+    for (int i = 0; i < s->nproducts; i++) {
+        struct plait_matrix *w = s->matrix[i];
 
-        refresh_linear(model, &b->qkv, region);
-        refresh_linear(model, &b->out, region);
-        refresh_linear(model, &b->up, region);
-        refresh_linear(model, &b->down, region);
-        plait_matrix_refresh(model, &b->router, region);
-        for (int e = 0; b->experts && e < experts; e++) {
-            refresh_linear(model, &b->experts[e].up, region);
-            refresh_linear(model, &b->experts[e].down, region);
-        }
-        if (b->kind == PLAIT_BLOCK_HEAD) /* the embedding only looks up */
-            plait_matrix_refresh(model, &b->vocab, region);
+        plait_matrix_refresh(model, w, region);
+        /* errors are left in the queue */
+        if (w->linear && &model->regions[w->region] == region && w->handle &&
+            rounds_once(model))
+            model->mesh->ops->fp8_weight(model->mesh->q, w->handle);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/comm/agree.h"
+#include "topology/job/optimizers.h"
 
 /* More pieces than a rank has. */
 enum { PIECES_MOST = 1 << 20 };
@@ -146,8 +147,7 @@ static int choose_owner(const struct planner *p, int begin, int end)
     for (i = begin + 1; i < end; i++) {
         int rank = p->record[i].rank;
 
-        if (p->load[rank] < p->load[owner] ||
-            (p->load[rank] == p->load[owner] && rank < owner))
+        if (plait_optim_takes(p->load[rank], rank, p->load[owner], owner))
             owner = rank;
     }
     return owner;
@@ -263,14 +263,6 @@ static int allocate_plan(struct planner *p, int size, int records, int pieces)
                : -1;
 }
 
-/* Cost of work that is proportional to a matrix product of this shape. */
-static double cost_of(const struct record *r)
-{
-    double rows = (double)r->rows, cols = (double)r->cols;
-
-    return rows * cols * (rows < cols ? rows : cols);
-}
-
 /* Finds the records of each matrix; returns the number of matrices. */
 static int find_groups(const struct record *r, int n, struct group *groups)
 {
@@ -279,7 +271,8 @@ static int find_groups(const struct record *r, int n, struct group *groups)
     for (begin = 0; begin < n; begin = end) {
         for (end = begin + 1; end < n && !strcmp(r[begin].name, r[end].name);)
             end++;
-        groups[count++] = (struct group){begin, end, cost_of(&r[begin])};
+        groups[count++] = (struct group){
+            begin, end, plait_optim_matrix_cost(r[begin].rows, r[begin].cols)};
     }
     qsort(groups, count, sizeof(*groups), compare_groups);
     return count;

@@ -3,6 +3,7 @@
 
 #include "topology/job/image_shape.h"
 #include "topology/job/model_size.h"
+#include "topology/job/tensors.h"
 
 /* Logits are computed for so many bytes of rows at a time: enough for products
  * at full speed, little beside the activations. A GPU needs more: a product
@@ -14,7 +15,6 @@
  * product's tiles. */
 #define CPU_ROWS 16
 #define GPU_ROWS 128
-#define VOCAB_ROWS 64 /* a rank's part of the vocabulary, likewise */
 
 static double align_up(double n, double to)
 {
@@ -60,19 +60,23 @@ static double logit_rows(const struct plait_rank_sizes *z, double all, bool gpu,
 static void set_columns(struct plait_rank_sizes *z,
                         const struct plait_model_config *m, int tp)
 {
-    z->hidden = m->hidden;
-    z->head_dim = plait_model_head_dim(m);
-    z->heads = m->heads / tp;
-    z->kv_copies = m->kv_heads < tp ? floor((double)tp / m->kv_heads) : 1;
-    z->kv_heads = m->kv_heads < tp ? 1 : m->kv_heads / tp;
-    z->query = z->heads * z->head_dim;
-    z->keys = z->kv_heads * z->head_dim;
+    struct plait_sides sides;
+    const struct plait_side_length *at = sides.at;
+
+    plait_sides_set(&sides, m, tp, 0, true);
+    z->hidden = (double)at[PLAIT_SIDE_HIDDEN].here;
+    z->head_dim = (double)at[PLAIT_SIDE_HEAD].here;
+    z->query = (double)at[PLAIT_SIDE_QUERIES].here;
+    z->keys = (double)at[PLAIT_SIDE_KEYS].here;
+    z->heads = z->query / z->head_dim;
+    z->kv_heads = z->keys / z->head_dim;
+    z->kv_copies = at[PLAIT_SIDE_KEYS].copies;
     z->qkv = z->query + 2 * z->keys;
-    z->all_keys = m->kv_heads * z->head_dim;
+    z->all_keys = (double)at[PLAIT_SIDE_KEYS].whole;
     z->gated = m->family == PLAIT_LLAMA;
-    z->ffn = m->ffn / tp;
+    z->ffn = (double)at[PLAIT_SIDE_FFN].here;
     z->up = z->gated ? 2 * z->ffn : z->ffn;
-    z->vocab = align_up(ceil((double)m->vocab / tp), VOCAB_ROWS);
+    z->vocab = (double)at[PLAIT_SIDE_VOCAB].here;
     z->gradient = fmax(z->hidden, z->qkv);
     if (!m->experts) /* those of experts have no codes */
         z->gradient = fmax(z->gradient, z->up);

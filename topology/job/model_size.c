@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "topology/job/image_shape.h"
+#include "topology/job/tensors.h"
 
 /* Latent attention (DeepSeek-V2, arXiv 2405.04434): queries through q_rank
  * columns (0: not compressed), keys and values through kv_rank, rotary columns
@@ -18,30 +19,35 @@ static double latent_attention(const struct plait_model_config *m)
            m->mla_kv * n * (m->mla_nope + m->mla_value) + n * m->mla_value * h;
 }
 
-double plait_model_attention(const struct plait_model_config *m)
+/* Weights of the linears among the rows of a layer's region, or an mlp's. */
+static double linears(const struct plait_sides *z, enum plait_region_kind kind)
 {
-    if (m->mla_kv)
-        return latent_attention(m);
-    return 2.0 * m->hidden * plait_model_head_dim(m) * (m->heads + m->kv_heads);
+    const struct plait_tensor_row *row = NULL;
+    double sum = 0;
+
+    while ((row = plait_tensor_next(z, kind, row)))
+        if (row->kind == kind && plait_tensor_is_linear(row))
+            sum += plait_tensor_weights(z, row);
+    return sum;
 }
 
-static double attention_rest(const struct plait_model_config *m)
+double plait_model_attention(const struct plait_model_config *m)
 {
-    double head = plait_model_head_dim(m), rest = 0;
-    double q = head * m->heads, kv = head * m->kv_heads;
+    struct plait_sides z;
 
     if (m->mla_kv)
-        return m->mla_q + m->mla_kv;
-    if (m->family == PLAIT_GPT2 || m->attention_bias != PLAIT_BIAS_NONE)
-        rest += q + 2 * kv;
-    if (m->family == PLAIT_GPT2 || m->attention_bias == PLAIT_BIAS_ALL)
-        rest += m->hidden;
-    return rest + (m->qk_norm ? 2 * head : 0);
+        return latent_attention(m);
+    plait_sides_set(&z, m, 1, 0, true);
+    return linears(&z, PLAIT_KIND_LAYER);
 }
 
 double plait_model_mlp(const struct plait_model_config *m, double columns)
 {
-    return (m->family == PLAIT_GPT2 ? 2.0 : 3.0) * m->hidden * columns;
+    struct plait_sides z;
+
+    plait_sides_set(&z, m, 1, 0, true);
+    z.at[PLAIT_SIDE_FFN].whole = (size_t)columns;
+    return linears(&z, PLAIT_KIND_EXPERT);
 }
 
 int plait_model_capacity(const struct plait_model_config *m)
@@ -59,21 +65,6 @@ int plait_model_moe_layers(const struct plait_model_config *m)
     return m->experts ? m->layers - m->dense_layers : 0;
 }
 
-/* Matrices and biases of all layers' mlps, `experts` of each. */
-static double mlps(const struct plait_model_config *m, double experts)
-{
-    double moe = plait_model_moe_layers(m), first = m->dense_layers, bias = 0;
-    double ffn = m->dense_ffn ? m->dense_ffn : m->ffn;
-
-    if (m->family == PLAIT_GPT2)
-        bias = m->ffn + m->hidden;
-    if (!m->experts)
-        return m->layers * (plait_model_mlp(m, m->ffn) + bias);
-    return moe * ((experts + m->shared_experts) * plait_model_mlp(m, m->ffn) +
-                  experts * bias + (double)m->hidden * m->experts) +
-           first * (plait_model_mlp(m, ffn) + bias);
-}
-
 double plait_model_met(const struct plait_model_config *m)
 {
     double top = m->experts ? m->experts_top_k : 1;
@@ -87,25 +78,39 @@ double plait_model_met(const struct plait_model_config *m)
                (m->layers > 0 ? m->layers : 1);
 }
 
-static double embedding_parameters(const struct plait_model_config *m)
+/* What a model with experts has beside its layers' own regions, `experts` of
+ * each layer; its first layers have an mlp instead of a router. */
+static double mlps(const struct plait_model_config *m,
+                   const struct plait_sides *z, double experts)
 {
-    double vocab = (double)m->vocab * m->hidden;
-    double places =
-        m->family == PLAIT_GPT2 ? (double)m->seq_len * m->hidden : 0;
+    double ffn = m->dense_ffn ? m->dense_ffn : m->ffn;
+    double one = plait_tensors_weights(z, PLAIT_KIND_EXPERT);
+    double mlp = plait_model_mlp(m, m->ffn), bias = one - mlp;
 
-    return (m->tie_embeddings ? 1 : 2) * vocab + places;
+    return plait_model_moe_layers(m) *
+               (experts * one + m->shared_experts * mlp) +
+           m->dense_layers * (plait_model_mlp(m, ffn) + bias -
+                              (double)m->hidden * m->experts);
 }
 
 static double parameters(const struct plait_model_config *m, double experts)
 {
-    double norm = m->family == PLAIT_GPT2 ? 2.0 * m->hidden : m->hidden;
+    struct plait_sides z;
+    double sum, layer;
 
     if (plait_is_image_model(m))
         return plait_image_parameters(m);
-    return embedding_parameters(m) + mlps(m, experts) +
-           m->layers *
-               (plait_model_attention(m) + attention_rest(m) + 2 * norm) +
-           norm;
+    plait_sides_set(&z, m, 1, 0, true);
+    if (m->mla_kv) /* whose attention is not in the table */
+        z.has &= ~(PLAIT_HAS_QKV_BIAS | PLAIT_HAS_OUT_BIAS | PLAIT_HAS_QK_NORM);
+    sum = plait_tensors_weights(&z, PLAIT_KIND_EMBEDDING) +
+          plait_tensors_weights(&z, PLAIT_KIND_HEAD);
+    layer = plait_tensors_weights(&z, PLAIT_KIND_LAYER);
+    if (m->mla_kv)
+        layer += latent_attention(m) + m->mla_q + m->mla_kv;
+    if (m->experts)
+        sum += mlps(m, &z, experts);
+    return sum + m->layers * layer;
 }
 
 double plait_model_parameters(const struct plait_model_config *m)

@@ -82,6 +82,21 @@ struct plait_optim_config {
 int plait_optim_nstates(const struct plait_optim_config *config);
 /* Bytes of all of them. */
 double plait_optim_state_bytes(const struct plait_optim_config *config);
+/* Optimizers that work on whole matrices deal these to the ranks that hold the
+ * same layers: the matrix that costs the most comes first, and goes to the rank
+ * with the least cost so far, of equals to the first. This rule is what
+ * runtime/optim/whole_plan.c deals by and what the estimate counts with. Cost
+ * is proportional to a product of such matrices. */
+static inline double plait_optim_matrix_cost(double rows, double columns)
+{
+    return rows * columns * (rows < columns ? rows : columns);
+}
+/* Whether a rank takes the next matrix rather than another one. */
+static inline bool plait_optim_takes(double cost, int rank, double other_cost,
+                                     int other_rank)
+{
+    return cost < other_cost || (cost == other_cost && rank < other_rank);
+}
 /* The name, and the keys that determine the state: state can be loaded only
  * into an optimizer with the same description. */
 void plait_optim_describe(const struct plait_optim_config *config, char *text,

@@ -83,6 +83,8 @@ static void set_shape(struct plait_shape *s, const struct plait_job_config *c,
             plait_gpu_type_share(gpu, plait_layout_world(layout), &s->rank);
         s->gpu = gpu = &s->rank;
     }
+    if (!plait_is_image_model(s->m))
+        plait_sides_set(&s->sides, s->m, s->tp, 0, s->pp == 1);
     set_split(s);
     s->tokens = (double)c->train.micro_batch * c->model.seq_len / s->cp;
     s->element = plait_precision_size(c->train.precision);

@@ -7,8 +7,6 @@
 /* What an image model takes, block by block as runtime/model lays it out
  * (image_layout.c); activations by the table of topology/job/held.h. */
 
-#define REGION 64 /* elements, of a block's tensors */
-
 /* Passes over a convolution's output in a training step: written, read for
  * the statistics, normalised (read, written), read by the next one; backward
  * the norm's sums (3 arrays) and gradient (4), the weight's (2) and the
@@ -24,11 +22,12 @@ double plait_shape_image_elements(const struct plait_image_piece *p)
         double channels = p->unit[i].channels;
 
         /* kernels, gamma with beta, the running statistics */
-        sum += plait_align_up(channels * p->unit[i].patch, REGION) +
-               2 * plait_align_up(2 * channels, REGION);
+        sum += plait_align_up(channels * p->unit[i].patch, PLAIT_REGION_ALIGN) +
+               2 * plait_align_up(2 * channels, PLAIT_REGION_ALIGN);
     }
-    return sum + plait_align_up(p->matrix[0] * p->matrix[1], REGION) +
-           plait_align_up(p->matrix[0], REGION);
+    return sum +
+           plait_align_up(p->matrix[0] * p->matrix[1], PLAIT_REGION_ALIGN) +
+           plait_align_up(p->matrix[0], PLAIT_REGION_ALIGN);
 }
 
 /* -- activations ----------------------------------------------------------- */

@@ -5,11 +5,11 @@
 #include "topology/predict/estimate_activations.h"
 #include "topology/predict/estimate_pieces.h"
 
-/* Memory of one pipeline rank, allocation by allocation as the runtime makes
- * them: runtime/model (params.c, arena.c), runtime/parallel (shard.c, zero.c,
- * pipeline.c, gradsync.c). tests/unit/test_memory.c checks that both agree. */
+/* Memory of one pipeline rank. Weights are those of topology/job/tensors.h and
+ * activations those of held.h, which the runtime allocates by; what ZeRO and
+ * the pipeline add is counted as runtime/parallel (shard.c, zero.c, pipeline.c,
+ * gradsync.c) makes it. tests/unit/test_memory.c checks that both agree. */
 
-#define REGION 64     /* elements, of a block's tensors and shards */
 #define SENDS 4       /* messages of a port that are being sent */
 #define PIECE 1048576 /* elements of the optimizer in transfer */
 
@@ -33,31 +33,12 @@ static void set_sizes(const struct plait_shape *s, struct plait_rank_sizes *z)
 static void cut(struct shards *w, enum plait_region_kind kind, double elements,
                 double ranks, double times)
 {
-    double count = plait_align_up(elements, REGION);
+    double count = plait_align_up(elements, PLAIT_REGION_ALIGN);
     double part = plait_align_up(ceil(count / ranks), w->align);
 
     w->wholes += part * ranks * times;
     w->parts += part * times;
     w->region[kind] = fmax(w->region[kind], part * ranks);
-}
-
-/* A tensor of n elements, behind the others of its block. */
-static double place(double n)
-{
-    return plait_align_up(n, REGION);
-}
-
-static double norm_elements(const struct plait_shape *s)
-{
-    return (s->m->family == PLAIT_GPT2 ? 2 : 1) * place(s->m->hidden);
-}
-
-static double mlp_elements(const struct plait_shape *s,
-                           const struct plait_rank_sizes *z)
-{
-    double h = s->m->hidden, sum = place(z->up * h) + place(z->ffn * h);
-
-    return s->m->family == PLAIT_GPT2 ? sum + place(z->ffn) + place(h) : sum;
 }
 
 /* Weights of latent attention, which plait-train does not have: what leads to
@@ -70,24 +51,16 @@ static double latent_elements(const struct plait_shape *s)
     return down + (plait_model_attention(m) - down) / s->tp;
 }
 
-/* Norms, attention and the mlp or its router. */
-static double layer_elements(const struct plait_shape *s,
-                             const struct plait_rank_sizes *z)
+/* Of one region; of experts, of each of them. */
+static double elements(const struct plait_shape *s, enum plait_region_kind kind)
 {
-    double h = s->m->hidden;
-    double sum = 2 * norm_elements(s);
+    double sum = plait_tensors_elements(&s->sides, kind);
 
-    sum += s->m->mla_kv ? latent_elements(s)
-                        : place(z->qkv * h) + place(z->heads * z->head_dim * h);
-    if (s->m->family == PLAIT_GPT2 || s->m->attention_bias != PLAIT_BIAS_NONE)
-        sum += place(z->qkv);
-    if (s->m->family == PLAIT_GPT2 || s->m->attention_bias == PLAIT_BIAS_ALL)
-        sum += place(h);
-    if (s->m->qk_norm)
-        sum += 2 * place(z->head_dim);
-    return sum + (s->m->experts ? place(s->m->experts * h) +
-                                      s->m->shared_experts * mlp_elements(s, z)
-                                : mlp_elements(s, z));
+    if (kind == PLAIT_KIND_LAYER && s->m->mla_kv)
+        sum += latent_elements(s);
+    if (kind == PLAIT_KIND_LAYER && s->m->experts)
+        sum += s->m->shared_experts * elements(s, PLAIT_KIND_EXPERT);
+    return sum;
 }
 
 /* The mlp of layers without experts in a model that has experts. */
@@ -98,42 +71,29 @@ static double dense_elements(const struct plait_shape *s)
     return plait_model_mlp(m, m->dense_ffn ? m->dense_ffn : m->ffn) / s->tp;
 }
 
-static double embedding_elements(const struct plait_shape *s,
-                                 const struct plait_rank_sizes *z)
-{
-    double h = s->m->hidden, sum = place(z->vocab * h);
-
-    return s->m->family == PLAIT_GPT2 ? sum + place(s->m->seq_len * h) : sum;
-}
-
-static double head_elements(const struct plait_shape *s,
-                            const struct plait_rank_sizes *z)
-{
-    int shared = s->m->tie_embeddings && s->pp == 1;
-
-    return norm_elements(s) + (shared ? 0 : place(z->vocab * s->m->hidden));
-}
-
 /* w->ranks and ->align are set. */
-static void set_shards(const struct plait_shape *s,
-                       const struct plait_rank_sizes *z, int layers,
-                       int embedding, int head, struct shards *w)
+static void set_shards(const struct plait_shape *s, int layers, int embedding,
+                       int head, struct shards *w)
 {
+    int here = s->m->experts / s->ep;
+
     if (embedding)
-        cut(w, PLAIT_KIND_EMBEDDING, embedding_elements(s, z), w->ranks, 1);
+        cut(w, PLAIT_KIND_EMBEDDING, elements(s, PLAIT_KIND_EMBEDDING),
+            w->ranks, 1);
     if (layers)
-        cut(w, PLAIT_KIND_LAYER, layer_elements(s, z), w->ranks, layers);
+        cut(w, PLAIT_KIND_LAYER, elements(s, PLAIT_KIND_LAYER), w->ranks,
+            layers);
     if (layers && s->m->experts) {
         double share = (double)plait_model_moe_layers(s->m) / s->m->layers;
 
-        cut(w, PLAIT_KIND_EXPERT, z->here * mlp_elements(s, z),
+        cut(w, PLAIT_KIND_EXPERT, here * elements(s, PLAIT_KIND_EXPERT),
             fmax(w->ranks / s->ep, 1), share * layers);
         if (share < 1)
             cut(w, PLAIT_KIND_LAYER, dense_elements(s), w->ranks,
                 (1 - share) * layers);
     }
     if (head)
-        cut(w, PLAIT_KIND_HEAD, head_elements(s, z), w->ranks, 1);
+        cut(w, PLAIT_KIND_HEAD, elements(s, PLAIT_KIND_HEAD), w->ranks, 1);
 }
 
 static void cut_piece(const struct plait_image_piece *p, int chunk, void *arg)
@@ -149,46 +109,39 @@ static void cut_piece(const struct plait_image_piece *p, int chunk, void *arg)
     cut(w, kind[p->kind], plait_shape_image_elements(p), w->ranks, 1);
 }
 
-static void set_rank_shards(const struct plait_shape *s,
-                            const struct plait_rank_sizes *z, int rank,
+static void set_rank_shards(const struct plait_shape *s, int rank,
                             struct shards *w)
 {
     if (plait_is_image_model(s->m))
         plait_image_visit(s->c, s->pp, rank, cut_piece, w);
     else
-        set_shards(s, z, plait_shape_layers(s, rank), rank == 0,
-                   rank == s->pp - 1, w);
+        set_shards(s, plait_shape_layers(s, rank), rank == 0, rank == s->pp - 1,
+                   w);
 }
 
 double plait_shape_rank_weights(const struct plait_shape *s, int rank)
 {
-    struct shards w = {.ranks = 1, .align = REGION};
-    struct plait_rank_sizes z;
+    struct shards w = {.ranks = 1, .align = PLAIT_REGION_ALIGN};
 
-    set_sizes(s, &z);
-    set_rank_shards(s, &z, rank, &w);
+    set_rank_shards(s, rank, &w);
     return w.wholes;
 }
 
 double plait_shape_weights(const struct plait_shape *s, int layers,
                            int embedding, int head)
 {
-    struct shards w = {.ranks = 1, .align = REGION};
-    struct plait_rank_sizes z;
+    struct shards w = {.ranks = 1, .align = PLAIT_REGION_ALIGN};
 
-    set_sizes(s, &z);
-    set_shards(s, &z, layers, embedding, head, &w);
+    set_shards(s, layers, embedding, head, &w);
     return w.wholes;
 }
 
 double plait_shape_expert_share(const struct plait_shape *s)
 {
-    struct plait_rank_sizes z;
-
     if (!s->m->experts || plait_is_image_model(s->m))
         return 0;
-    set_sizes(s, &z);
-    return plait_model_moe_layers(s->m) * z.here * mlp_elements(s, &z) /
+    return plait_model_moe_layers(s->m) * (s->m->experts / s->ep) *
+           elements(s, PLAIT_KIND_EXPERT) /
            plait_shape_weights(s, s->m->layers, s->pp == 1, s->pp == 1);
 }
 
@@ -347,7 +300,7 @@ static void set_sharing(const struct plait_shape *s, struct shards *w)
     double here = replicas_here(s);
 
     w->ranks = plait_shape_shards(s);
-    w->align = REGION;
+    w->align = PLAIT_REGION_ALIGN;
     if (!p->zero && here < s->dp * s->cp &&
         p->all_reduce != PLAIT_ALL_REDUCE_FLAT &&
         p->grad_sync != PLAIT_GRAD_NAIVE)
@@ -409,7 +362,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     }
     set_sizes(s, &z);
     set_sharing(s, &w);
-    set_rank_shards(s, &z, rank, &w);
+    set_rank_shards(s, rank, &w);
     memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes) +
                       code_bytes(s, &z, plait_shape_layers(s, rank));
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);

@@ -12,71 +12,61 @@
 
 #define WIDE 1048576.0 /* numbers converted to fp32 at a time */
 
-static double gated(const struct plait_shape *s)
-{
-    return s->m->family == PLAIT_LLAMA ? 2 : 1;
-}
+/* Of all matrices of a region. */
+struct matrices {
+    double weights; /* those of a tp rank, times the tp ranks */
+    double sides;   /* rows and columns */
+};
 
-static double q_width(const struct plait_shape *s)
+static struct matrices sum_matrices(const struct plait_shape *s,
+                                    enum plait_region_kind kind)
 {
-    return (double)plait_model_head_dim(s->m) * s->m->heads;
-}
+    const struct plait_tensor_row *row = NULL;
+    const struct plait_sides *z = &s->sides;
+    struct matrices sum = {0};
 
-static double kv_width(const struct plait_shape *s)
-{
-    return (double)plait_model_head_dim(s->m) * s->m->kv_heads;
-}
-
-/* Weights of a layer's matrices: outside of experts, and one expert's. */
-static double dense_weights(const struct plait_shape *s)
-{
-    double h = s->m->hidden, mlp = (gated(s) + 1) * s->m->ffn * h;
-
-    return 2 * (q_width(s) + kv_width(s)) * h +
-           (s->m->experts ? s->m->experts * h * s->tp : mlp);
-}
-
-static double expert_weights(const struct plait_shape *s)
-{
-    return s->m->experts ? (gated(s) + 1) * s->m->ffn * (double)s->m->hidden
-                         : 0;
+    while ((row = plait_tensor_next(z, kind, row)))
+        if (plait_tensor_is_matrix(row)) {
+            sum.weights += plait_tensor_weights(z, row) *
+                           (plait_tensor_axis(z, row) < 0 ? s->tp : 1);
+            sum.sides +=
+                (double)z->at[row->rows].whole + z->at[row->cols].whole;
+        }
+    return sum;
 }
 
 static double matrix_weights(const struct plait_shape *s)
 {
-    double experts = (double)s->m->experts / s->ep * expert_weights(s) /
+    double layer = sum_matrices(s, PLAIT_KIND_LAYER).weights;
+    double experts = (double)s->m->experts / s->ep *
+                     sum_matrices(s, PLAIT_KIND_EXPERT).weights /
                      fmax(plait_shape_shards(s) / s->ep, 1);
 
-    return (dense_weights(s) / plait_shape_shards(s) + experts) / s->tp;
+    return (layer / plait_shape_shards(s) + experts) / s->tp;
 }
 
-/* Rows and columns, of each matrix of a layer, and of the matrices outside of
- * layers. */
+/* Rows and columns of each matrix of a layer. */
 static double layer_sides(const struct plait_shape *s)
 {
-    double h = s->m->hidden, experts = s->m->experts / s->ep;
-    double mlp = (gated(s) + 1) * (s->m->ffn + h);
+    int experts = s->m->experts / s->ep;
 
-    return 2 * (q_width(s) + h) + 2 * (kv_width(s) + h) +
-           (s->m->experts ? s->m->experts + h + experts * mlp : mlp);
+    return sum_matrices(s, PLAIT_KIND_LAYER).sides +
+           experts * sum_matrices(s, PLAIT_KIND_EXPERT).sides;
 }
 
+/* The same of the matrices outside of layers. */
 static double table_sides(const struct plait_shape *s, int embedding, int head)
 {
-    double h = s->m->hidden, table = s->m->vocab + h, sum = 0;
-
-    if (embedding)
-        sum += table + (s->m->family == PLAIT_GPT2 ? s->m->seq_len + h : 0);
-    if (head && !(s->m->tie_embeddings && s->pp == 1))
-        sum += table;
-    return sum;
+    return (embedding ? sum_matrices(s, PLAIT_KIND_EMBEDDING).sides : 0) +
+           (head ? sum_matrices(s, PLAIT_KIND_HEAD).sides : 0);
 }
 
 /* Muon's matrices in transfer, and the products. */
 static double work_bytes(const struct plait_shape *s)
 {
     double h = s->m->hidden, side = fmin(h, s->m->ffn);
-    double largest = h * fmax(q_width(s), s->m->ffn);
+    double queries = (double)s->sides.at[PLAIT_SIDE_QUERIES].whole;
+    double largest = h * fmax(queries, s->m->ffn);
     double matrices =
         1 + (s->tp > 1 ? 2 : plait_shape_shards(s) > 1 || s->element < 4);
     double sum = s->element * (matrices * largest + 2 * side * side);
@@ -90,22 +80,29 @@ struct matrix {
     double rows, cols, count; /* of a stage */
 };
 
-enum { KINDS = 6 };
+/* Add the matrices of a region of which a stage has `times`. */
+static int list_region(const struct plait_shape *s, enum plait_region_kind kind,
+                       double times, struct matrix *list, int n)
+{
+    const struct plait_tensor_row *row = NULL;
+
+    while (times > 0 && (row = plait_tensor_next(&s->sides, kind, row)))
+        if (plait_tensor_is_matrix(row))
+            list[n++] =
+                (struct matrix){(double)s->sides.at[row->rows].whole,
+                                (double)s->sides.at[row->cols].whole, times};
+    return n;
+}
 
 /* A stage's matrices by their shapes, those of one expert-parallel rank's
- * experts among them. */
-static void list_matrices(const struct plait_shape *s, int layers,
-                          struct matrix *list)
+ * experts among them. Returns how many shapes. */
+static int list_matrices(const struct plait_shape *s, int layers,
+                         struct matrix list[PLAIT_TENSOR_ROWS])
 {
-    double h = s->m->hidden, f = s->m->ffn, q = q_width(s), kv = kv_width(s);
-    double mlps = s->m->experts ? s->m->experts : 1;
+    int n = list_region(s, PLAIT_KIND_LAYER, layers, list, 0);
 
-    list[0] = (struct matrix){q, h, layers};
-    list[1] = (struct matrix){h, q, layers};
-    list[2] = (struct matrix){kv, h, 2.0 * layers};
-    list[3] = (struct matrix){f, h, gated(s) * mlps * layers};
-    list[4] = (struct matrix){h, f, mlps * layers};
-    list[5] = (struct matrix){s->m->experts, h, s->m->experts ? layers : 0};
+    return list_region(s, PLAIT_KIND_EXPERT, (double)s->m->experts * layers,
+                       list, n);
 }
 
 static double square_of(const struct plait_shape *s, double side)
@@ -123,8 +120,8 @@ static double owned_numbers(const struct plait_shape *s, const struct matrix *m)
 static int compare_costs(const void *left, const void *right)
 {
     const struct matrix *a = left, *b = right;
-    double x = a->rows * a->cols * fmin(a->rows, a->cols);
-    double y = b->rows * b->cols * fmin(b->rows, b->cols);
+    double x = plait_optim_matrix_cost(a->rows, a->cols);
+    double y = plait_optim_matrix_cost(b->rows, b->cols);
 
     return (x < y) - (x > y);
 }
@@ -140,7 +137,7 @@ static int least_loaded(const struct owners *o, int n)
     int at = 0, i;
 
     for (i = 1; i < n; i++)
-        if (o[i].load < o[at].load)
+        if (plait_optim_takes(o[i].load, i, o[at].load, at))
             at = i;
     return at;
 }
@@ -163,7 +160,7 @@ static double spread(const struct owners *o, int n)
 static int deal(const struct plait_shape *s, const struct matrix *m, int ranks,
                 struct owners *o, int n)
 {
-    double cost = m->rows * m->cols * fmin(m->rows, m->cols);
+    double cost = plait_optim_matrix_cost(m->rows, m->cols);
     double numbers = owned_numbers(s, m);
     int64_t left = (int64_t)m->count, rounds;
 
@@ -191,14 +188,14 @@ static int deal(const struct plait_shape *s, const struct matrix *m, int ranks,
 /* Numbers that the fullest of `ranks` owns: the expensive matrices are dealt
  * first. */
 static double fullest_owner(const struct plait_shape *s, struct matrix *list,
-                            int ranks)
+                            int shapes, int ranks)
 {
-    struct owners o[KINDS + 1] = {{ranks, 0, 0}};
+    struct owners o[PLAIT_TENSOR_ROWS + 1] = {{ranks, 0, 0}};
     double most = 0;
     int n = 1, i;
 
-    qsort(list, KINDS, sizeof(*list), compare_costs);
-    for (i = 0; i < KINDS; i++)
+    qsort(list, shapes, sizeof(*list), compare_costs);
+    for (i = 0; i < shapes; i++)
         n = deal(s, &list[i], ranks, o, n);
     for (i = 0; i < n; i++)
         most = fmax(most, o[i].numbers);
@@ -207,18 +204,19 @@ static double fullest_owner(const struct plait_shape *s, struct matrix *list,
 
 static double soap_bytes(const struct plait_shape *s, int layers)
 {
-    struct matrix list[KINDS];
+    struct matrix list[PLAIT_TENSOR_ROWS];
     int ranks = s->tp * s->dp * s->cp, k;
+    int shapes = list_matrices(s, layers, list);
     double largest = 0, square = 0;
     double matrices = 2 + (s->tp > 1 ? 2 : plait_shape_shards(s) > 1);
 
-    list_matrices(s, layers, list);
-    for (k = 0; k < KINDS; k++) {
+    for (k = 0; k < shapes; k++) {
         largest = fmax(largest, list[k].rows * list[k].cols);
         square = fmax(square, square_of(s, list[k].rows));
         square = fmax(square, square_of(s, list[k].cols));
     }
-    return 4 * (fullest_owner(s, list, ranks) + matrices * largest + square);
+    return 4 * (fullest_owner(s, list, shapes, ranks) + matrices * largest +
+                square);
 }
 
 /* An embedding that both ends of the pipeline have is kept as two fp32 numbers

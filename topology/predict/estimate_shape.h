@@ -8,6 +8,7 @@
 #include "topology/job/image_shape.h"
 #include "topology/job/model_size.h"
 #include "topology/job/stage.h"
+#include "topology/job/tensors.h"
 #include "topology/predict/estimate.h"
 #include "topology/predict/simulate.h"
 
@@ -20,7 +21,8 @@ struct plait_shape {
     const struct plait_gpu_type *gpu;
     const struct plait_framework_traits *traits;
     int tp, cp, ep, dp, pp;
-    int v; /* chunks of layers a rank holds */
+    int v;                    /* chunks of layers a rank holds */
+    struct plait_sides sides; /* not of image models */
     struct plait_stage_split split;
     int longest;         /* the first rank with the most layers */
     double tokens;       /* of a micro-batch, on one cp rank */
@@ -89,16 +91,6 @@ double plait_shape_foreign_offloaded(const struct plait_shape *shape);
 /* Whether a GPU keeps the layers' linears in fp8 too, rounded once a step
  * (fp8_weight() of kernels.h); with ZeRO 3 each product rounds its own. */
 int plait_shape_keeps_codes(const struct plait_shape *shape);
-
-/* What weights are divided into: a region for each block, with its experts in
- * separate ones. */
-enum plait_region_kind {
-    PLAIT_KIND_EMBEDDING,
-    PLAIT_KIND_LAYER,
-    PLAIT_KIND_EXPERT,
-    PLAIT_KIND_HEAD,
-    PLAIT_KINDS
-};
 
 /* Under ZeRO 2 and 3, the most whole gradients of regions of each kind that
  * pipeline rank `rank` holds at once, and of those being summed at once. */

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/job/tensors.h"
+
+#include <string.h>
+
+#define ROW(kind, member, name, rows, cols, role, when)       \
+    {PLAIT_KIND_##kind, #member,           name,              \
+     PLAIT_SIDE_##rows, PLAIT_SIDE_##cols, PLAIT_ROLE_##role, \
+     PLAIT_HAS_##when},
+
+const struct plait_tensor_row plait_tensor_table[] = {PLAIT_TENSOR_TABLE(ROW)};
+
+/* -- sides ----------------------------------------------------------------- */
+
+static unsigned features(const struct plait_model_config *c, bool one_stage)
+{
+    unsigned has = PLAIT_HAS_ALWAYS;
+
+    if (!c->mla_kv)
+        has |= PLAIT_HAS_HEADS;
+    if (c->family == PLAIT_GPT2)
+        has |= PLAIT_HAS_BIASES | PLAIT_HAS_QKV_BIAS | PLAIT_HAS_OUT_BIAS |
+               PLAIT_HAS_POSITIONS;
+    else
+        has |= PLAIT_HAS_GATE;
+    if (c->attention_bias != PLAIT_BIAS_NONE)
+        has |= PLAIT_HAS_QKV_BIAS;
+    if (c->attention_bias == PLAIT_BIAS_ALL)
+        has |= PLAIT_HAS_OUT_BIAS;
+    if (c->qk_norm)
+        has |= PLAIT_HAS_QK_NORM;
+    if (c->experts)
+        has |= PLAIT_HAS_EXPERTS;
+    if (c->tie_embeddings && one_stage)
+        return has | PLAIT_HAS_TIED_HERE;
+    return has | PLAIT_HAS_OWN_HEAD |
+           (c->tie_embeddings ? PLAIT_HAS_TIED_APART : PLAIT_HAS_UNTIED);
+}
+
+void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
+                     int tp, int tp_rank, bool one_stage)
+{
+    size_t r = (size_t)tp_rank, D = (size_t)plait_model_head_dim(c);
+    size_t q = (size_t)(c->heads / tp) * D, f = (size_t)(c->ffn / tp);
+    int copies = c->kv_heads < tp ? tp / c->kv_heads : 1;
+    size_t k = (size_t)(copies > 1 ? 1 : c->kv_heads / tp) * D;
+    /* in equal parts, of which the last ones may be padding */
+    size_t v =
+        plait_region_align(((size_t)c->vocab + (size_t)tp - 1) / (size_t)tp);
+    size_t C = (size_t)c->hidden, E = (size_t)c->experts;
+    size_t T = (size_t)c->seq_len;
+
+    *z = (struct plait_sides){
+        .has = features(c, one_stage),
+        .at = {[PLAIT_SIDE_ONE] = {1, 1, 0, 0},
+               [PLAIT_SIDE_HIDDEN] = {C, C, 0, 0},
+               [PLAIT_SIDE_HEAD] = {D, D, 0, 0},
+               [PLAIT_SIDE_QUERIES] = {(size_t)c->heads * D, q, r * q, 1},
+               [PLAIT_SIDE_KEYS] = {(size_t)c->kv_heads * D, k,
+                                    r / (size_t)copies * k, copies},
+               [PLAIT_SIDE_FFN] = {(size_t)c->ffn, f, r * f, 1},
+               [PLAIT_SIDE_EXPERTS] = {E, E, 0, 0},
+               [PLAIT_SIDE_VOCAB] = {(size_t)c->vocab, v, r * v, 1},
+               [PLAIT_SIDE_POSITIONS] = {T, T, 0, 0}}};
+}
+
+/* -- rows ------------------------------------------------------------------ */
+
+const struct plait_tensor_row *
+plait_tensor_next(const struct plait_sides *z, enum plait_region_kind kind,
+                  const struct plait_tensor_row *before)
+{
+    const struct plait_tensor_row *row =
+        before ? before + 1 : plait_tensor_table;
+    bool dense = kind == PLAIT_KIND_LAYER && !(z->has & PLAIT_HAS_EXPERTS);
+
+    for (; row < plait_tensor_table + PLAIT_TENSOR_ROWS; row++)
+        if ((row->kind == kind || (dense && row->kind == PLAIT_KIND_EXPERT)) &&
+            (row->when & z->has))
+            return row;
+    return NULL;
+}
+
+bool plait_tensor_joins(const struct plait_tensor_row *row,
+                        const struct plait_tensor_row *before)
+{
+    return before && before->kind == row->kind &&
+           strcmp(before->member, row->member) == 0;
+}
+
+int plait_tensor_axis(const struct plait_sides *z,
+                      const struct plait_tensor_row *row)
+{
+    if (z->at[row->rows].copies)
+        return 0;
+    return z->at[row->cols].copies ? 1 : -1;
+}
+
+/* -- sums ------------------------------------------------------------------ */
+
+double plait_tensors_elements(const struct plait_sides *z,
+                              enum plait_region_kind kind)
+{
+    const struct plait_tensor_row *row = NULL, *before = NULL;
+    size_t at = 0;
+
+    for (; (row = plait_tensor_next(z, kind, before)); before = row) {
+        if (!plait_tensor_joins(row, before))
+            at = plait_region_align(at);
+        at += z->at[row->rows].here * z->at[row->cols].here;
+    }
+    return (double)plait_region_align(at);
+}
+
+double plait_tensors_weights(const struct plait_sides *z,
+                             enum plait_region_kind kind)
+{
+    const struct plait_tensor_row *row = NULL;
+    double sum = 0;
+
+    while ((row = plait_tensor_next(z, kind, row)))
+        sum += plait_tensor_weights(z, row);
+    return sum;
+}
