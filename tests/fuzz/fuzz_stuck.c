@@ -3,6 +3,7 @@
 
 #include "fuzz.h"
 #include "runtime/stuck/look.h"
+#include "runtime/stuck/proof.h"
 #include "runtime/stuck/wire.h"
 
 /* The same bytes as what a process of another user wrote into its record. */
@@ -34,6 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum { MOST = 8 };
     static struct plait_stuck_rank rank[MOST], again;
     unsigned char bytes[PLAIT_STUCK_WIRE_MOST], twice[PLAIT_STUCK_WIRE_MOST];
+    struct plait_stuck_proof proof;
     struct plait_verdict verdict;
     char text[200];
     int n = 0, used, length;
@@ -55,5 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     plait_stuck_sentence(rank, n, &verdict, 0, text, sizeof(text));
     if (strlen(text) >= sizeof(text) || strchr(text, '\n'))
         __builtin_trap();
+    if (plait_stuck_prove(rank, n, &proof) == 0 && proof.n > n)
+        __builtin_trap();
+    plait_stuck_proof_clear(&proof);
     return 0;
 }
