@@ -18,7 +18,8 @@ enum plait_beat_kind {
     PLAIT_BEAT_ASK,       /* please send the state of your ranks */
     PLAIT_BEAT_RANK,      /* the state of one rank, the answer to ASK */
     PLAIT_BEAT_END,       /* a hang was reported: the run ends */
-    PLAIT_BEAT_LAST = PLAIT_BEAT_END
+    PLAIT_BEAT_OVER,      /* the same, and no rank may go on without others */
+    PLAIT_BEAT_LAST = PLAIT_BEAT_OVER
 };
 
 enum {

@@ -39,6 +39,7 @@ struct plait_stuck_rank {
     enum plait_stuck_state state;
     enum plait_phase phase;
     double phase_age;
+    double idle; /* since it last did anything (record.h: moved) */
     int64_t step;
     /* Index of the group that it waits in, -1: it does not wait. */
     int waits;

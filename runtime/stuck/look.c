@@ -91,6 +91,7 @@ void plait_stuck_look(const struct plait_record *record,
     rank->phase = phase >= 0 && phase < PLAIT_NPHASES ? (enum plait_phase)phase
                                                       : PLAIT_PHASE_START;
     rank->phase_age = now - atomic_load(&record->phase_since);
+    rank->idle = now - atomic_load(&record->moved);
     rank->step = atomic_load(&record->step);
     rank->unanswered = atomic_load(&record->unanswered);
     if (atomic_load(&record->blocked))

@@ -41,6 +41,7 @@ struct plait_record *plait_record_create(int *fd)
     gethostname(record->host, sizeof(record->host) - 1);
     plait_record_phase(record, PLAIT_PHASE_START);
     atomic_store(&record->alive, plait_clock_now());
+    atomic_store(&record->moved, plait_clock_now());
     *fd = f;
     return record;
 }

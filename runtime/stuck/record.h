@@ -11,7 +11,7 @@
  * a few plain stores; only create, destroy, open and close take locks or call
  * the kernel. */
 
-#define PLAIT_RECORD_MAGIC UINT64_C(0x32306b6375747350) /* "Pstuck02" */
+#define PLAIT_RECORD_MAGIC UINT64_C(0x33306b6375747350) /* "Pstuck03" */
 #define PLAIT_RECORD_FILE "plait-record"
 
 enum plait_phase {
@@ -109,6 +109,9 @@ struct plait_record {
     _Atomic int32_t phase;
     _Atomic double phase_since;
     _Atomic double alive;    /* when one of its threads last ran */
+    _Atomic double moved;    /* when it was last seen to do something: to enter
+                                an operation, to go into another phase, to read
+                                or to write */
     _Atomic int32_t blocked; /* whether `where` is set */
     char where[128];
     char file[128];       /* for PLAIT_PHASE_OPEN */

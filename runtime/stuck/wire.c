@@ -153,6 +153,7 @@ int plait_stuck_pack(const struct plait_stuck_rank *rank, unsigned char *to,
     put_number(&w, (uint64_t)rank->ngroups, 1);
     for (int i = 0; i < rank->ngroups; i++)
         put_group(&w, &rank->group[i]);
+    put_age(&w, rank->idle);
     return w.bad ? -1 : (int)w.used;
 }
 
@@ -188,5 +189,6 @@ int plait_stuck_unpack(const unsigned char *from, size_t size,
         return -1;
     for (int i = 0; i < rank->ngroups; i++)
         get_group(&r, &rank->group[i]);
+    rank->idle = get_age(&r);
     return r.bad || !is_sound(rank) ? -1 : (int)r.used;
 }

@@ -78,7 +78,7 @@ static int open_trainer(struct run *r, struct plait_error *err)
 
 static void run_close(struct run *r)
 {
-    plait_watchdog_destroy(r->dog);
+    plait_watchdog_finish(r->dog);
     plait_run_output_destroy(r);
     plait_run_copies_destroy(r);
     plait_run_saving_destroy(r);
@@ -89,22 +89,20 @@ static void run_close(struct run *r)
 
 /* A single process waits for no other one, so it is only watched if the user
  * asks. */
-static bool watches(const struct plait_job_config *config, int size)
-{
-    return config->train.timeout > 0 || (config->train.timeout < 0 && size > 1);
-}
-
 static int open_watch(struct run *r, struct plait_error *err)
 {
+    int seconds = r->config->train.timeout;
     double growth =
         (double)plait_growth_most(r->config) / r->config->train.global_batch;
     int rc = 0;
 
-    if (watches(r->config, plait_comm_size(r->world))) {
-        r->dog = plait_watchdog_create(r->world, r->s->hang,
-                                       r->config->train.timeout, growth, err);
-        rc = r->dog ? 0 : -1;
+    if (!r->s->dog && seconds > 0) {
+        r->s->dog = plait_watchdog_create(r->world, r->s->hang, err);
+        rc = r->s->dog ? 0 : -1;
+        plait_watchdog_limit_phases(r->s->dog, r->config->train.phase_timeout);
     }
+    r->dog = r->s->dog;
+    plait_watchdog_limit_steps(r->dog, seconds, growth);
     if (r->s->elastic)
         plait_watchdog_spare(r->dog);
     return plait_error_consensus(r->world, rc, err);

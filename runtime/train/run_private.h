@@ -97,7 +97,7 @@ struct run {
     struct plait_trainer *trainer;
     struct plait_checkpoint_info done;    /* steps and tokens so far */
     int64_t saved;                        /* step of the newest checkpoint */
-    struct plait_watchdog *dog;           /* NULL: none */
+    struct plait_watchdog *dog;           /* the session's; NULL: none */
     double peak;                          /* FLOP/s of all ranks */
     char peak_key[300];                   /* "": it is not kept */
     struct plait_goodput_account goodput; /* of rank 0 */

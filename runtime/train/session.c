@@ -264,6 +264,18 @@ static int open_mesh(struct plait_session *s, const struct plait_layout *layout,
 
 /* -- life ---------------------------------------------------------------- */
 
+/* A single process waits for no other one. Collective. */
+static int open_watch(struct plait_session *s, struct plait_error *err)
+{
+    if (plait_comm_size(s->world.comm) > 1)
+        s->dog = plait_watchdog_create(s->world.comm, s->hang, err);
+    if (s->elastic)
+        plait_watchdog_spare(s->dog);
+    return plait_error_consensus(
+        s->world.comm, s->dog || plait_comm_size(s->world.comm) == 1 ? 0 : -1,
+        err);
+}
+
 int plait_session_complete(struct plait_session *s,
                            const struct plait_train_args *args,
                            struct plait_error *err)
@@ -272,9 +284,10 @@ int plait_session_complete(struct plait_session *s,
     struct plait_layout layout;
 
     s->hang = plait_hang_create(&s->world, err);
-    if (!s->hang || read_config(s, args, err) < 0 ||
+    if (!s->hang || open_watch(s, err) < 0 || read_config(s, args, err) < 0 ||
         compare_settings(s, args, err) < 0)
         return -1;
+    plait_watchdog_limit_phases(s->dog, s->config->train.phase_timeout);
     if (plait_error_consensus(s->world.comm, resolve_layout(s, &layout, err),
                               err) < 0)
         return -1;
@@ -305,6 +318,7 @@ void plait_session_close(struct plait_session *s)
     plait_mesh_destroy(s->mesh);
     free(s->config_text);
     plait_job_config_destroy(s->config);
+    plait_watchdog_destroy(s->dog);
     plait_world_close(&s->world);
     plait_hang_destroy(s->hang);
 }

@@ -6,7 +6,7 @@
 
 #include "runtime/comm/world.h"
 #include "runtime/mesh/mesh.h"
-#include "runtime/train/watchdog/hang.h"
+#include "runtime/train/watchdog/watchdog.h"
 #include "topology/job/job_config.h"
 
 /* The command line of plait-train; the programs that take a model from a
@@ -38,6 +38,7 @@ struct plait_session {
     double opened; /* Unix time */
     struct plait_world world;
     struct plait_hang *hang;
+    struct plait_watchdog *dog;      /* NULL: one process */
     char *config_text;               /* as read, NUL-terminated */
     struct plait_job_config *config; /* parallel sizes resolved */
     struct plait_mesh *mesh;

@@ -32,7 +32,7 @@ launch()
     local with=("$top/plait" run --np 4 --pin=none ${layout:-} --)
     [ "${via:-}" = mpi ] && with=(sh "$src/tests/lib/mpirun.sh" 4)
     : >out
-    ${before:-} "${with[@]}" sh "$dir/rank" "$@" >>"${output:-out}" 2>>out \
+    ${before:-} "${with[@]}" sh "$dir/rank" ${apart:-} "$@" >>"${output:-out}" 2>>out \
         </dev/null &
     pid=$!
 }
@@ -48,8 +48,8 @@ train()
 
 trains() { until_true eval 'grep -q "step 1/" out || ! kill -0 $pid'; }
 
-# said WHAT PATTERN: the run ends with just this line, and no rank is left
-said()
+# ends PATTERN: the run ends with just this line, and no rank is left
+ends()
 {
     if ! until_true eval '! kill -0 $pid'; then
         kill -9 $pid $(living $(cat pid.*))
@@ -57,10 +57,21 @@ said()
         return 1
     fi
     wait $pid && echo "its status is 0" && return 1
-    [ "$(grep -c 'has not ended for' out)" = 1 ] &&
-        grep -q "$1 has not ended for [0-9]* s (train.timeout): $2" out ||
-        { echo "not said: $1 ..: $2"; return 1; }
+    [ "$(grep -c 'ended$' out)" = 1 ] && grep -q "$1" out ||
+        { echo "not said: $1"; return 1; }
     until_true eval '[ -z "$(living $(cat pid.*))" ]'
+}
+
+# said WHAT PATTERN: a limit of WHAT ends it
+said() { ends "$1 has not ended for [0-9]* s (train.timeout): $2"; }
+
+# goes_on SECONDS: the run still trains after that long, and has told nothing
+goes_on()
+{
+    sleep "$1"
+    local done=$(grep -c . out)
+    until_true eval '[ "$(grep -c . out)" -gt '$done' ] || ! kill -0 $pid'
+    kill -0 $pid && kill -9 $pid $(living $(cat pid.*)) && ! grep "ended$" out
 }
 
 who() { echo "rank $1 ([^ ]*, process [0-9]*)"; }
@@ -135,6 +146,53 @@ full_pipe()
 and metrics since [0-9:]* (write of standard output, .*/stuffed); 3 other"
 }
 
+# A limit that is learned holds in steps alone; the other holds before the first
+# and while a checkpoint is saved too.
+auto=(--set train.timeout=auto --set train.phase_timeout=6)
+nothing="no rank has done anything for 6 s (train.phase_timeout): "
+silent_start()
+{
+    touch go
+    preload read 1 tokens.bin "${auto[@]}"
+    ends "$nothing$(who 1) never entered .* (read of .*/pipe); 3 other ranks"
+}
+
+silent_save()
+{
+    preload sync 0 "$PWD/ck" --set checkpoint.dir="$PWD/ck" \
+        --set checkpoint.every=3 --set checkpoint.async=false "${auto[@]}"
+    ends "$nothing$(who 0) never entered .*; it is saving a checkpoint \
+since [0-9:]* (sleep); 3 other ranks wait"
+}
+
+# Ranks that wait for one that goes on, for 15 s: longer than what moves nothing
+# may take, and than what is proved needs.
+late_reader()
+{
+    touch go
+    preload late 1 tokens.bin "${auto[@]}"
+    goes_on 1
+}
+
+late_evaluation()
+{
+    cp "$dir/tokens.bin" val.bin
+    preload late 1 val.bin "${auto[@]}" --set data.val="$PWD/val.bin" \
+        --set train.eval_every=2
+    goes_on 20
+}
+
+stopped_for_long()
+{
+    limit=100
+    train
+    trains
+    kill -STOP $(cat pid.1)
+    sleep 10
+    kill -CONT $(cat pid.1)
+    goes_on 1
+}
+
 dead_data()
 {
     mkdir dead
@@ -164,7 +222,7 @@ differ()
 {
     layout=--tp=2
     launch "$ranks" "$1"
-    said "step 1" "$(who 2) $2"
+    ends "$2"
 }
 
 # unlike MISTAKE PATTERN: a mismatch ends the run at once, with just this line
@@ -177,6 +235,9 @@ unlike()
     [ "$(grep -cx "$2: ended" out)" = 1 ] && [ "$(wc -l <out)" = 1 ] ||
         { echo "not said: $2"; cat out; return 1; }
 }
+
+# proves KIND SENTENCE: ... of which rank 2 is guilty; nobody waits for a limit
+proves() { differ "$1" "^plait-train: $(who 2) $2.* can go on: ended"; }
 
 # -- all of them --------------------------------------------------------------
 
@@ -208,10 +269,15 @@ skip()
 hang "a member of a tp group is stopped" stop 0 --tp=2 --pp=2
 hang "a member of a pp group is stopped" stop 3 --pp=2 --dp=2
 hang "a member of a dp group is stopped" stop 1 --tp=2 --dp=2
+hang "a rank that is stopped for 10 s" stopped_for_long
 hang "nobody reads what is printed" full_pipe
 for case in "a file that does not answer:silent_file" \
     "a loader that waits for itself:locked_loader" \
     "a disk that does not answer:silent_disk" \
+    "... before the first step:silent_start" \
+    "... while saving, with a learned limit:silent_save" \
+    "a rank that reads for 15 s:late_reader" \
+    "... in an evaluation:late_evaluation" \
     "a rank that is slow is not accused:slow_rank"; do
     if [ -f "$calls" ]; then
         hang "${case%:*}" "${case#*:}"
@@ -228,13 +294,22 @@ for case in "data of a server that has gone, for one rank:dead_to_one" \
         skip "${case%:*}" "$(cat "$dir/why")"
     fi
 done
-hang "a rank that is away" differ away "never entered all-reduce 20 of its tp \
-group; it is starting since [0-9:]* (sleep); 3 other ranks wait"
+hang "a rank that is away" differ away "step 1 has not ended for 8 s \
+(train.timeout): $(who 2) never entered all-reduce 20 of its tp group; it is \
+starting since [0-9:]* (sleep); 3 other ranks wait"
 skipped="never entered all-reduce 20 of its tp group; it waits in control \
 all-reduce [0-9]* of the world"
-hang "a rank that skips a collective" differ skip "$skipped"
-hang "a rank that waits for a message" differ message "never entered \
+hang "a rank that skips a collective" proves skip "$skipped"
+hang "a rank that waits for a message" proves message "never entered \
 all-reduce 20 of its tp group; it waits in receive 1 of its tp group"
+apart="unshare --pid --fork --kill-child"
+if $apart true 2>/dev/null; then
+    hang "... of ranks that see no process of each other, as on four nodes" \
+        proves skip "$skipped"
+else
+    skip "the same on four nodes" "no right to namespaces"
+fi
+apart=
 place="([a-z_]*.c:[0-9]*)"
 hang "a sum of another size" unlike size "rank 2 ($host) entered all-reduce of \
 2097152 bytes $place as number [0-9]* of world, rank 0 all-reduce of 4194304 \
@@ -248,8 +323,8 @@ if command -v mpirun >/dev/null && grep -q "define HAVE_MPI 1" "$top/config.h"
 then
     via=mpi
     hang "mpirun: a rank is stopped" stop 2 --tp=2 --pp=2
-    hang "mpirun: a rank that skips a collective" differ skip "$skipped"
-    hang "mpirun: values of another kind" differ kind "entered a barrier of 0 \
+    hang "mpirun: a rank that skips a collective" proves skip "$skipped"
+    hang "mpirun: values of another kind" proves kind "entered a barrier of 0 \
 bytes where $(who 3) is in control all-reduce 20 of their tp group, of 8 bytes"
 else
     skip "the same under mpirun" "built or installed without MPI"

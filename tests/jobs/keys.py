@@ -86,6 +86,7 @@ RUN = {
     "parallel.all_reduce": ["auto", "flat", "hierarchical"],
     "parallel.shard_group": ["all", "node"],
     "train.timeout": ["auto", "0", "120"],
+    "train.phase_timeout": ["0", "300", "600"],
     "train.check_replicas": ["0", "1", "3"],
     "train.graph": ["auto", "off"],
     "train.search_products": ["true", "false"],

@@ -6,7 +6,8 @@
  * died
  * "lock": in pread(), on a lock that is never released
  * "sync": in fsync(), asleep
- * "slow": for a while in each pread() */
+ * "slow": for a while in each pread()
+ * "late": for three seconds in each of its first five calls of pread() */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -38,6 +39,7 @@ static int is_mine(const char *call, int fd)
 static void hang_read(int fd)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static _Thread_local int late;
     const char *pipe = getenv("TEST_HANG_PIPE");
     char c;
 
@@ -53,6 +55,10 @@ static void hang_read(int fd)
     }
     if (is_mine("slow", fd))
         usleep(20000);
+    if (late < 5 && is_mine("late", fd)) {
+        late++;
+        sleep(3);
+    }
 }
 
 ssize_t pread(int fd, void *to, size_t n, off_t at)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Four ranks that sum in pairs and over all, until rank GUILTY makes the
- * mistake that the argument names. The watchdog must name that rank. */
+ * mistake that the argument names. The watchdog must name that rank, or the
+ * collective itself. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,8 +112,9 @@ int main(int argc, char **argv)
     rank = plait_comm_rank(r.world.comm);
     if (plait_comm_split(r.world.comm, rank / 2, rank, PLAIT_COMM_AXIS_TP, "tp",
                          &r.tp, &err) < 0 ||
-        !(dog = plait_watchdog_create(r.world.comm, hang, LIMIT_S, 1, &err)))
+        !(dog = plait_watchdog_create(r.world.comm, hang, &err)))
         goto error;
+    plait_watchdog_limit_steps(dog, strcmp(r.what, "away") ? 0 : LIMIT_S, 1);
     r.q = r.world.ops->queue_create(r.world.dev, 0);
     r.buf = r.world.ops->alloc(r.world.dev, 5 * sizeof(float) * LARGE);
     plait_watchdog_begin(dog, 1);

@@ -232,7 +232,8 @@ static bool first_is_alone(void)
 
 static bool everyone_ended(void)
 {
-    return plait_heartbeat_ended(beat[0]) && plait_heartbeat_ended(beat[3]);
+    return plait_heartbeat_ended(beat[0], PLAIT_BEAT_END) &&
+           plait_heartbeat_ended(beat[3], PLAIT_BEAT_END);
 }
 
 static int start_all(const char *host, const char *secret)
@@ -342,13 +343,13 @@ static void test_end(void)
     ok(wait_for(all_hear_all), "... that run");
     forge("ffeeddccbbaa99887766554433221100", 1, 0);
     pause_ms(500);
-    ok(!plait_heartbeat_ended(beat[0]),
+    ok(!plait_heartbeat_ended(beat[0], PLAIT_BEAT_END),
        "a message without the secret counts for nothing");
     forge("00112233445566778899aabbccddeeff", 1, 2);
     pause_ms(500);
-    ok(!plait_heartbeat_ended(beat[0]),
+    ok(!plait_heartbeat_ended(beat[0], PLAIT_BEAT_END),
        "nor does one to another node that somebody sends again");
-    plait_heartbeat_end(beat[1]);
+    plait_heartbeat_end(beat[1], PLAIT_BEAT_END);
     ok(wait_for(everyone_ended), "one says that the run ends, and all know");
     ok(!first_is_alone(), "a node that hears others is not alone");
     for (int r = 1; r < WORLD; r++) {

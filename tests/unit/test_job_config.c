@@ -38,7 +38,7 @@ static void defaults(void)
            c->train.search_products && c->checkpoint.keep == 2 &&
            !c->checkpoint.fallback && c->checkpoint.memory == 0 &&
            c->train.check_replicas == 100 && c->train.timeout == -1 &&
-           c->log.histograms == 0,
+           c->train.phase_timeout == 600 && c->log.histograms == 0,
        "data, optim, checkpoint");
     plait_job_config_destroy(c);
     plait_job_config_destroy(NULL);
@@ -151,7 +151,8 @@ static void full(void)
         "  recompute: full, bucket_mib: 0.5, sequence: true,\n"
         "  grad_reduce: bf16, shard_group: node}\n"
         "train: {steps: 20, global_batch: 16, micro_batch: 2,\n"
-        "  precision: bf16, seed: 18446744073709551615}\n"
+        "  precision: bf16, phase_timeout: 30,\n"
+        "  seed: 18446744073709551615}\n"
         "optim: {lr: 1e-3, betas: [0.8, 0.9], clip: 0}\n"
         "lr: {schedule: linear, warmup: 5, min: 0.1, base_batch: 256,\n"
         "     scaling: sqrt}\n"
@@ -182,6 +183,7 @@ static void full(void)
            c->parallel.grad_reduce == PLAIT_GRAD_BF16 &&
            c->parallel.shard_group == PLAIT_SHARD_NODE &&
            c->parallel.grad_sync == PLAIT_GRAD_BUCKETED &&
+           c->train.phase_timeout == 30 &&
            c->parallel.all_reduce == PLAIT_ALL_REDUCE_AUTO,
        "parallel");
     ok(c->sizes_given == (1u << PLAIT_TP | 1u << PLAIT_DP | 1u << PLAIT_PP),
@@ -430,6 +432,7 @@ static const struct {
     {"train: {steps: '5'}", "not the quoted text '5'"},
     {"train: {steps: 5.5}", "not '5.5'"},
     {"train: {steps: 0}", "not '0'"},
+    {"train: {phase_timeout: -1}", "phase_timeout is a whole number from 0"},
     {"train: {steps: 99999999999999999999}", "not '9999"},
     {"train: {steps: }", "not nothing"},
     {"train: {steps: [1]}", "not a list"},

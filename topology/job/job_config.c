@@ -162,6 +162,8 @@ static const struct plait_yaml_field train_fields[] = {
           DEFAULT(10)),
     FIELD(train, "timeout", timeout, SIZE, RANGE(0, 1000000), DEFAULT(-1),
           .count = -1),
+    FIELD(train, "phase_timeout", phase_timeout, INT, RANGE(0, 1000000),
+          DEFAULT(600)),
     FIELD(train, "check_replicas", check_replicas, INT64, RANGE(0, MAX_STEPS),
           DEFAULT(100)),
     FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),

@@ -222,6 +222,7 @@ struct plait_train_config {
     int64_t eval_every; /* 0: never */
     int64_t eval_steps;
     int timeout;            /* seconds; 0: none; -1: learned */
+    int phase_timeout;      /* seconds; 0: none */
     int64_t check_replicas; /* steps between two checks; 0: none */
     double noise; /* standard deviation of the samples' factors; 0: none */
     bool skip_outliers;

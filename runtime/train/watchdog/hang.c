@@ -13,7 +13,7 @@
 #include "runtime/comm/consensus.h"
 #include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
-#include "runtime/train/watchdog/contacts.h"
+#include "runtime/train/watchdog/hang_private.h"
 #include "runtime/train/watchdog/unanswered.h"
 #include "topology/base/clock.h"
 
@@ -21,24 +21,6 @@
 #define FRESH_S 2
 /* Seconds for other nodes to answer what their ranks do. */
 #define ASK_S 1.0
-/* Seconds for a lower rank of this node, and for an earlier node, to report why
- * the run ends. */
-#define TELL_S 3.0
-#define OTHER_NODE_S 1.5
-/* From the close of a process's last connection to its end. */
-#define GONE_S 2.0
-
-struct plait_hang {
-    struct plait_record *record; /* NULL: none */
-    int fd, rank, world;
-    struct plait_contacts contacts;
-    const struct plait_record **peer; /* [world] NULL: on another node */
-    /* Only with several nodes. */
-    int socket; /* -1: none */
-    char secret[PLAIT_SECRET_SIZE];
-    struct plait_heartbeat *beat; /* NULL: there are no heartbeats */
-    struct plait_error unheard;   /* why there will be none; "": there will */
-};
 
 static int gpu_of(const struct plait_hang_contact *c)
 {
@@ -324,10 +306,22 @@ static void explain_cut(const struct plait_hang *h, int silent, double age,
              h->contacts.nnodes - 1, at);
 }
 
-void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
+struct plait_stuck_rank *plait_hang_look_all(const struct plait_hang *h,
+                                             bool ask)
 {
     struct plait_stuck_rank *ranks =
         h ? calloc((size_t)h->world, sizeof(*ranks)) : NULL;
+
+    for (int r = 0; ranks && r < h->world; r++)
+        look_at(h, r, &ranks[r]);
+    if (ranks && ask && h->beat)
+        plait_heartbeat_ask(h->beat, ASK_S, ranks);
+    return ranks;
+}
+
+void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
+{
+    struct plait_stuck_rank *ranks = plait_hang_look_all(h, true);
     struct plait_verdict verdict;
     double age;
     int silent;
@@ -335,26 +329,11 @@ void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
     snprintf(text, size, "its ranks left no record");
     if (!ranks)
         return;
-    for (int r = 0; r < h->world; r++)
-        look_at(h, r, &ranks[r]);
-    if (h->beat)
-        plait_heartbeat_ask(h->beat, ASK_S, ranks);
     if (is_cut_off(h, &silent, &age))
         explain_cut(h, silent, age, text, size);
     else if (plait_stuck_judge(ranks, h->world, &verdict) == 0)
         plait_stuck_sentence(ranks, h->world, &verdict, time(NULL), text, size);
     free(ranks);
-}
-
-void plait_hang_end(const struct plait_hang *h)
-{
-    if (h && h->beat)
-        plait_heartbeat_end(h->beat);
-}
-
-bool plait_hang_ended(const struct plait_hang *h)
-{
-    return h && h->beat && plait_heartbeat_ended(h->beat);
 }
 
 bool plait_hang_is_left(const struct plait_hang *h, double seconds)
@@ -373,80 +352,4 @@ double plait_hang_silence(const struct plait_hang *h, int rank)
 const char *plait_hang_unheard(const struct plait_hang *h)
 {
     return h && h->unheard.text[0] ? h->unheard.text : NULL;
-}
-
-/* -- the last line of a run ------------------------------------------------ */
-
-static enum plait_stuck_state state_of(const struct plait_hang *h, int r)
-{
-    return h->peer[r] ? plait_stuck_state_of((int)h->contacts.all[r].pid)
-                      : PLAIT_STUCK_UNKNOWN;
-}
-
-/* Whether a lower rank of this node still runs, and can report. */
-static bool lower_runs(const struct plait_hang *h)
-{
-    for (int r = 0; r < h->rank; r++)
-        if (state_of(h, r) == PLAIT_STUCK_RUNS)
-            return true;
-    return false;
-}
-
-bool plait_hang_told(const struct plait_hang *h)
-{
-    for (int r = 0; h && r < h->world; r++)
-        if (h->peer[r] && atomic_load(&h->peer[r]->told))
-            return true;
-    return false;
-}
-
-void plait_hang_tell(struct plait_hang *h)
-{
-    if (h && h->record)
-        atomic_store(&h->record->told, 1);
-    plait_hang_end(h);
-}
-
-bool plait_hang_tells(const struct plait_hang *h)
-{
-    const struct timespec pause = {.tv_nsec = 10000000};
-    double begin = plait_clock_now(), waited;
-
-    while (h) {
-        waited = plait_clock_now() - begin;
-        if (plait_hang_told(h) || plait_hang_ended(h))
-            return false;
-        if (waited > TELL_S ||
-            (!lower_runs(h) &&
-             (waited > OTHER_NODE_S || h->contacts.node_of[h->rank] == 0)))
-            break;
-        nanosleep(&pause, NULL);
-    }
-    return true;
-}
-
-static int find_dead(const struct plait_hang *h)
-{
-    for (int r = 0; r < h->world; r++)
-        if (state_of(h, r) == PLAIT_STUCK_DEAD)
-            return r;
-    return -1;
-}
-
-/* The kernel closes the connections of a process that is killed some time
- * before it counts as dead. */
-bool plait_hang_gone(const struct plait_hang *h, char *text, size_t size)
-{
-    const struct timespec pause = {.tv_nsec = 10000000};
-    double begin = plait_clock_now();
-    char where[100];
-    int r = -1;
-
-    while (h && (r = find_dead(h)) < 0 && plait_clock_now() - begin < GONE_S)
-        nanosleep(&pause, NULL);
-    if (r < 0)
-        return false;
-    plait_hang_where(h, r, where, sizeof(where));
-    snprintf(text, size, "rank %d (%s)", r, where);
-    return true;
 }

@@ -3,6 +3,7 @@
 #define PLAIT_RUNTIME_TRAIN_WATCHDOG_HANG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <time.h>
 
 #include "runtime/comm/world.h"
@@ -42,9 +43,26 @@ void plait_hang_note(struct plait_hang *hang);
 /* One sentence: which rank the others wait for. Other nodes are asked about
  * their ranks, for a second at most. */
 void plait_hang_explain(const struct plait_hang *hang, char *text, size_t size);
-/* Tells the other nodes that the run ends. */
-void plait_hang_end(const struct plait_hang *hang);
-/* Whether another node has told so. */
+/* Notes whether this process has done anything since the last call: entered an
+ * operation, gone into another phase, read or written. Call it from the watch
+ * thread, whose own reading does not count. */
+void plait_hang_move(struct plait_hang *hang);
+/* The same, where the process was stopped and could do nothing. */
+void plait_hang_moved(struct plait_hang *hang);
+/* Seconds since a rank has done anything: of this node, or of all nodes, which
+ * are asked for a second at most. */
+double plait_hang_idle(const struct plait_hang *hang, bool all);
+/* Seconds that one of this node's ranks has waited for others; 0: none does. */
+double plait_hang_waits(const struct plait_hang *hang);
+/* Whether ranks wait for each other, so that they can never go on
+ * (runtime/stuck/proof.h), and a sentence about it. `all`: other nodes are
+ * asked, for a second at most. It is true if it is found again later with the
+ * same mark. */
+bool plait_hang_prove(const struct plait_hang *hang, bool all, uint64_t *mark,
+                      char *text, size_t size);
+/* How many nodes the run has. */
+int plait_hang_nodes(const struct plait_hang *hang);
+/* Whether another node has told that the run ends. */
 bool plait_hang_ended(const struct plait_hang *hang);
 /* Whether no other node is alive, `seconds` after this process was continued
  * from a stop: the nodes may have told that the run ends while it could not
@@ -64,7 +82,13 @@ double plait_hang_silence(const struct plait_hang *hang, int rank);
 bool plait_hang_tells(const struct plait_hang *hang);
 /* Notes that this rank has reported why the run ends, so that no other does. */
 void plait_hang_tell(struct plait_hang *hang);
-/* Whether a rank of this node has. */
+/* The same, and all ranks are to end at once, without a word: none can go on,
+ * not even in an elastic run. */
+void plait_hang_tell_over(struct plait_hang *hang);
+/* Whether a rank of this node has told so, or another node that the run
+ * ends. */
+bool plait_hang_over(const struct plait_hang *hang);
+/* Whether a rank of this node has reported. */
 bool plait_hang_told(const struct plait_hang *hang);
 /* "rank 2 (node7, process 4711)", of this node's ranks that have ended; false:
  * none has. */

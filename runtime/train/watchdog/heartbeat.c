@@ -38,13 +38,15 @@ struct plait_heartbeat {
     int speaker;                        /* index of this process in its node */
     int wake;
     pthread_t thread;
+    _Atomic int tid; /* of the thread */
     pthread_mutex_t lock;
     pthread_cond_t answered;
     /* Under the lock. */
     struct plait_beat_table table;
     struct plait_stuck_rank *answers; /* [world] NULL: no question is open */
     bool *has;                        /* [world] */
-    bool leave, spoke, ended;
+    bool leave, spoke;
+    _Atomic int told; /* a plait_beat_kind: END, OVER; 0: the run goes on */
 };
 
 /* -- sending --------------------------------------------------------------- */
@@ -101,7 +103,7 @@ static void send_alive(struct plait_heartbeat *hb, double now)
 
 /* To the nodes at distances 1, 2, 4, ... in the order of nodes; they pass it
  * on. */
-static void send_end(struct plait_heartbeat *hb)
+static void send_end(struct plait_heartbeat *hb, enum plait_beat_kind kind)
 {
     int n = hb->site.nnodes;
 
@@ -109,7 +111,7 @@ static void send_end(struct plait_heartbeat *hb)
         int to = (hb->site.node + far) % n;
 
         send_beat(hb, to, address_of(hb, to, hb->table.speaker[to]),
-                  (struct plait_beat){.kind = PLAIT_BEAT_END});
+                  (struct plait_beat){.kind = kind});
     }
 }
 
@@ -189,9 +191,9 @@ static bool take_message(struct plait_heartbeat *hb, const struct plait_beat *b,
         return false;
     if (b->kind == PLAIT_BEAT_RANK)
         take_answer(hb, b);
-    if (b->kind == PLAIT_BEAT_END && !hb->ended) {
-        hb->ended = true;
-        send_end(hb);
+    if (b->kind >= PLAIT_BEAT_END && (int)b->kind > hb->told) {
+        hb->told = b->kind;
+        send_end(hb, b->kind);
     }
     return b->kind == PLAIT_BEAT_ASK;
 }
@@ -248,8 +250,9 @@ static void *keep_beating(void *arg)
     struct pollfd fds[2] = {{.fd = hb->link.fd, .events = POLLIN},
                             {.fd = hb->wake, .events = POLLIN}};
     double next = 0, wait;
-    uint64_t woken;
+    eventfd_t woken;
 
+    hb->tid = gettid();
     for (;;) {
         pthread_mutex_lock(&hb->lock);
         if (hb->leave)
@@ -257,8 +260,8 @@ static void *keep_beating(void *arg)
         wait = take_turn(hb, &next);
         pthread_mutex_unlock(&hb->lock);
         poll(fds, 2, (int)(wait * 1000) + 1);
-        if (fds[1].revents && read(hb->wake, &woken, sizeof(woken)) < 0)
-            woken = 0;
+        if (fds[1].revents)
+            eventfd_read(hb->wake, &woken);
         read_messages(hb);
     }
     pthread_mutex_unlock(&hb->lock);
@@ -267,10 +270,7 @@ static void *keep_beating(void *arg)
 
 static void wake_thread(struct plait_heartbeat *hb)
 {
-    uint64_t one = 1;
-
-    if (write(hb->wake, &one, sizeof(one)) < 0)
-        return; /* it wakes by itself */
+    eventfd_write(hb->wake, 1); /* if that fails, it wakes by itself */
 }
 
 /* -- what is known --------------------------------------------------------- */
@@ -343,21 +343,22 @@ void plait_heartbeat_ask(struct plait_heartbeat *hb, double seconds,
     pthread_mutex_unlock(&hb->lock);
 }
 
-void plait_heartbeat_end(struct plait_heartbeat *hb)
+int plait_heartbeat_thread(const struct plait_heartbeat *hb)
+{
+    return hb->tid;
+}
+
+void plait_heartbeat_end(struct plait_heartbeat *hb, enum plait_beat_kind kind)
 {
     pthread_mutex_lock(&hb->lock);
-    send_end(hb);
+    send_end(hb, kind);
     pthread_mutex_unlock(&hb->lock);
 }
 
-bool plait_heartbeat_ended(struct plait_heartbeat *hb)
+bool plait_heartbeat_ended(const struct plait_heartbeat *hb,
+                           enum plait_beat_kind kind)
 {
-    bool ended;
-
-    pthread_mutex_lock(&hb->lock);
-    ended = hb->ended;
-    pthread_mutex_unlock(&hb->lock);
-    return ended;
+    return hb->told >= (int)kind;
 }
 
 /* -- life ------------------------------------------------------------------ */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/stuck/beat.h"
 #include "runtime/stuck/judge.h"
 
 /* Nodes tell each other that they are alive, by UDP, which no transfer that
@@ -51,6 +52,8 @@ struct plait_heartbeat;
 struct plait_heartbeat *
 plait_heartbeat_create(int fd, int rank,
                        const struct plait_heartbeat_site *site);
+/* The number of that thread; 0: it has not begun yet. */
+int plait_heartbeat_thread(const struct plait_heartbeat *hb);
 void plait_heartbeat_destroy(struct plait_heartbeat *hb);
 
 /* For how long nothing was heard of a node; 0: it is alive. known: count only
@@ -65,10 +68,12 @@ bool plait_heartbeat_alone(struct plait_heartbeat *hb);
  * SILENT. */
 void plait_heartbeat_ask(struct plait_heartbeat *hb, double seconds,
                          struct plait_stuck_rank *ranks);
-/* Tells all nodes that the run ends; they pass it on. */
-void plait_heartbeat_end(struct plait_heartbeat *hb);
-/* Whether another node has said so. */
-bool plait_heartbeat_ended(struct plait_heartbeat *hb);
+/* Tells all nodes that the run ends; they pass it on. kind: PLAIT_BEAT_END, or
+ * PLAIT_BEAT_OVER. */
+void plait_heartbeat_end(struct plait_heartbeat *hb, enum plait_beat_kind kind);
+/* Whether another node has said so, or more. */
+bool plait_heartbeat_ended(const struct plait_heartbeat *hb,
+                           enum plait_beat_kind kind);
 
 /* -- heartbeat_socket.c ---------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/train/watchdog/watchdog.h"
+#include "runtime/train/watchdog/watchdog_private.h"
 #include "topology/base/clock.h"
 
 #include <errno.h>
@@ -18,10 +18,9 @@
 /* All ranks notice a hang at the same time. Each notes what it is blocked in
  * and gives the others NOTE_S to do the same. Then one rank reports and ends
  * the run: the lowest one of the first node that is alive. If it cannot, that
- * of another node reports OTHER_NODE_S later, and any rank that is left
- * OTHERS_S later. */
+ * of another node reports PLAIT_WATCHDOG_OTHER_NODE_S later, and any rank that
+ * is left OTHERS_S later. */
 #define NOTE_S 0.6
-#define OTHER_NODE_S 1.5
 #define LATE_S 0.6 /* where a lower rank of the node seems not to run */
 #define OTHERS_S 3.0
 /* Seconds that the abort itself may take. */
@@ -30,37 +29,16 @@
  * process was stopped, as by a suspended job. */
 #define LOOK_NS 200000000
 #define STOPPED_S 5
-#define TIMES 63 /* steps that the median is over */
 #define FEWEST 5
 /* After this part of the limit, another rank that began the step earlier may
  * have noticed a hang already. LEAVE_S: how long a process may take to return
  * from what it does when the others go on without it. */
 #define NEARLY 0.8
 #define LEAVE_S 90
-/* The limit of a stage before the first step, where none is configured. */
-#define STAGE_S 600
-
-struct plait_watchdog {
-    struct plait_comm *world;
-    struct plait_hang *hang;
-    int seconds; /* or PLAIT_WATCHDOG_AUTO */
-    double growth;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    /* Under the lock. */
-    double since; /* when the step began */
-    double woken; /* when this process was continued from a stop in this step;
-                     0: it was not stopped */
-    double times[TIMES]; /* of steps, the last ones */
-    int ntimes, next;
-    double limit;      /* 0: none */
-    int64_t step;      /* 0: none has begun */
-    const char *stage; /* before the first step; NULL: none with a limit */
-    bool stepping, leave, noted;
-    bool spare;   /* the others go on without a rank that hangs */
-    double given; /* when this rank gave up; 0: not yet */
-};
+/* Seconds for all ranks to learn that the run is over, before one leaves. */
+#define HEAR_S 0.5
+/* Nothing may stand still for longer before the configuration is known. */
+#define PHASE_S 600
 
 static int by_size(const void *a, const void *b)
 {
@@ -71,9 +49,9 @@ static int by_size(const void *a, const void *b)
 
 double plait_watchdog_limit(const double *seconds, int n)
 {
-    double sorted[TIMES], limit;
+    double sorted[PLAIT_WATCHDOG_TIMES], limit;
 
-    if (n < FEWEST || n > TIMES)
+    if (n < FEWEST || n > PLAIT_WATCHDOG_TIMES)
         return 0;
     memcpy(sorted, seconds, (size_t)n * sizeof(*sorted));
     qsort(sorted, (size_t)n, sizeof(*sorted), by_size);
@@ -81,9 +59,7 @@ double plait_watchdog_limit(const double *seconds, int n)
     return limit < 60 ? 60 : limit;
 }
 
-/* Standard error may be a pipe that nobody reads: that must not keep the run
- * from ending. A line this short is written as a whole or not at all. */
-static void say(const char *line)
+void plait_watchdog_say(const char *line)
 {
     struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
 
@@ -92,17 +68,35 @@ static void say(const char *line)
         return;
 }
 
-static void leave_run(struct plait_watchdog *dog)
+static void pause_for(double seconds)
 {
-    if (dog->spare) {
-        dog->given = plait_clock_now();
-        plait_comm_break(dog->world);
-        return;
-    }
+    struct timespec t = {.tv_nsec = (long)(seconds * 1e9)};
+
+    nanosleep(&t, NULL);
+}
+
+static void leave_for_good(struct plait_watchdog *dog)
+{
     plait_comm_kill_node(dog->world);
     alarm(ABORT_LIMIT_S);
     plait_comm_abort(dog->world);
     _exit(1);
+}
+
+void plait_watchdog_leave(struct plait_watchdog *dog)
+{
+    if (!dog->spare)
+        leave_for_good(dog);
+    dog->given = plait_clock_now();
+    plait_comm_break(dog->world);
+}
+
+/* Others may not hear of it but from this rank. */
+void plait_watchdog_end_all(struct plait_watchdog *dog)
+{
+    plait_hang_tell_over(dog->hang);
+    pause_for(HEAR_S);
+    leave_for_good(dog);
 }
 
 /* A configured limit holds for all that happens from the first step on, a
@@ -110,7 +104,7 @@ static void leave_run(struct plait_watchdog *dog)
 static double limit_now(const struct plait_watchdog *dog)
 {
     if (dog->stage)
-        return dog->seconds > 0 ? dog->seconds : STAGE_S;
+        return dog->seconds > 0 ? dog->seconds : 0;
     if (dog->step == 0 || (dog->seconds < 0 && !dog->stepping))
         return 0;
     return dog->limit;
@@ -130,7 +124,7 @@ static void leave_late(const struct plait_watchdog *dog, double now)
              "plait-train: rank %d (%s) hangs, and the others go on without "
              "it; it ends\n",
              plait_comm_rank(dog->world), where);
-    say(line);
+    plait_watchdog_say(line);
     _exit(1);
 }
 
@@ -147,19 +141,19 @@ static void end_run(struct plait_watchdog *dog)
              dog->seconds < 0 ? " auto" : "", why,
              dog->spare ? "going on without the ranks that do not answer"
                         : "ended");
-    say(line);
+    plait_watchdog_say(line);
     if (!dog->spare)
         plait_hang_tell(dog->hang);
-    leave_run(dog);
+    plait_watchdog_leave(dog);
 }
 
-/* How long after the limit this rank reports. */
-static double report_delay(const struct plait_watchdog *dog)
+double plait_watchdog_delay(const struct plait_watchdog *dog)
 {
     if (!plait_hang_speaks(dog->hang))
         return NOTE_S + OTHERS_S;
     return NOTE_S + (plait_hang_is_lowest(dog->hang) ? 0 : LATE_S) +
-           (plait_hang_is_first_node(dog->hang) ? 0 : OTHER_NODE_S);
+           (plait_hang_is_first_node(dog->hang) ? 0
+                                                : PLAIT_WATCHDOG_OTHER_NODE_S);
 }
 
 static void look_once(struct plait_watchdog *dog, double now)
@@ -167,13 +161,15 @@ static void look_once(struct plait_watchdog *dog, double now)
     double limit = limit_now(dog), over = now - dog->since - limit;
 
     plait_hang_alive(dog->hang);
+    if (plait_hang_over(dog->hang))
+        plait_watchdog_end_all(dog);
     if (dog->given > 0) {
         leave_late(dog, now);
         return;
     }
     if (plait_hang_ended(dog->hang) ||
         (dog->woken > 0 && plait_hang_is_left(dog->hang, now - dog->woken))) {
-        leave_run(dog);
+        plait_watchdog_leave(dog);
         return;
     }
     if (limit <= 0 || over < 0)
@@ -181,7 +177,7 @@ static void look_once(struct plait_watchdog *dog, double now)
     if (!dog->noted)
         plait_hang_note(dog->hang);
     dog->noted = true;
-    if (over >= report_delay(dog))
+    if (over >= plait_watchdog_delay(dog))
         end_run(dog);
 }
 
@@ -203,9 +199,13 @@ static void *watch_steps(void *arg)
         if (now - last > STOPPED_S) {
             dog->since += now - last;
             dog->woken = now;
+            plait_hang_moved(dog->hang);
         }
         last = now;
         look_once(dog, now);
+        pthread_mutex_unlock(&dog->lock);
+        plait_watchdog_judge(dog, now);
+        pthread_mutex_lock(&dog->lock);
         wait_a_little(dog);
     }
     pthread_mutex_unlock(&dog->lock);
@@ -227,7 +227,7 @@ static int start_thread(struct plait_watchdog *dog)
     pthread_condattr_destroy(&clock);
     dog->since = plait_clock_now();
     sigfillset(&all);
-    sigdelset(&all, SIGALRM); /* alarm() of leave_run() */
+    sigdelset(&all, SIGALRM); /* alarm() of leave_for_good() */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     number = pthread_create(&dog->thread, NULL, watch_steps, dog);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -236,7 +236,6 @@ static int start_thread(struct plait_watchdog *dog)
 
 struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
                                              struct plait_hang *hang,
-                                             int seconds, double growth,
                                              struct plait_error *err)
 {
     struct plait_watchdog *dog = calloc(1, sizeof(*dog));
@@ -248,18 +247,50 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
     }
     dog->world = world;
     dog->hang = hang;
-    dog->seconds = seconds;
-    dog->growth = growth;
-    dog->limit = seconds > 0 ? seconds : 0;
+    dog->phase = PHASE_S;
     plait_hang_listen(hang); /* before the thread, which asks what is heard */
     number = start_thread(dog);
     if (number == 0)
         return dog;
-    plait_errorf(err, "train.timeout: cannot start its thread: %s",
+    plait_errorf(err,
+                 "cannot start the thread that watches the other ranks: %s",
                  strerror(number));
     free(dog);
     errno = number;
     return NULL;
+}
+
+void plait_watchdog_limit_steps(struct plait_watchdog *dog, int seconds,
+                                double growth)
+{
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->seconds = seconds;
+    dog->growth = growth;
+    dog->limit = seconds > 0 ? seconds : 0;
+    pthread_mutex_unlock(&dog->lock);
+}
+
+void plait_watchdog_limit_phases(struct plait_watchdog *dog, int seconds)
+{
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->phase = seconds;
+    pthread_mutex_unlock(&dog->lock);
+}
+
+void plait_watchdog_finish(struct plait_watchdog *dog)
+{
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->stage = NULL;
+    dog->step = 0;
+    dog->stepping = dog->noted = false;
+    dog->given = 0;
+    pthread_mutex_unlock(&dog->lock);
 }
 
 void plait_watchdog_spare(struct plait_watchdog *dog)
@@ -316,8 +347,8 @@ void plait_watchdog_end(struct plait_watchdog *dog)
         return;
     pthread_mutex_lock(&dog->lock);
     dog->times[dog->next] = plait_clock_now() - dog->since;
-    dog->next = (dog->next + 1) % TIMES;
-    dog->ntimes += dog->ntimes < TIMES;
+    dog->next = (dog->next + 1) % PLAIT_WATCHDOG_TIMES;
+    dog->ntimes += dog->ntimes < PLAIT_WATCHDOG_TIMES;
     if (dog->seconds < 0)
         dog->limit =
             dog->growth * plait_watchdog_limit(dog->times, dog->ntimes);
