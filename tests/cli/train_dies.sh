@@ -19,4 +19,27 @@ ok "ranks that are left alone end" ended
 ok "and one of them says why, once" test 1 = \
     "$(grep -c "rank [0-3] (process $dead of this node) has ended" "$dir/out")"
 unset OMPI_MCA_orte_enable_recovery
+
+# Rank 1 lacks memory at one place while ranks connect. The launch does not end
+# the others: each stays until all have ended.
+inject=$(readlink -f "$top_builddir/tests/jobs/.libs/inject.so")
+lacks_memory() {
+    rm -rf "$dir/left"
+    mkdir "$dir/left"
+    INJECT="1 calloc $1 12" INJECT_MARK=$dir/left/hit timeout -k 1 15 \
+        "$top_builddir/plait" run --np 4 --dp=4 --pin=none -- sh -c '
+        LD_PRELOAD=$0 "$1" "$2/c.yaml" --device cpu --comm socket \
+            --set train.steps=1 >"$2/left/out.$PLAIT_RANK" 2>&1
+        echo $? >"$2/left/status.$PLAIT_RANK"
+        until [ $(ls "$2/left" | grep -c status) = 4 ]; do sleep 0.1; done' \
+        "$inject" "$(readlink -f "$train")" "$dir" >"$dir/out" 2>&1
+    [ -e "$dir/left/hit" ] && [ $(ls "$dir/left" | grep -c status) = 4 ]
+}
+if [ -f "$inject" ] && [ -z "${ASAN_OPTIONS:-}" ]; then
+    for call in 4 6 8 10 11 12 13 14 15 16; do
+        ok "no memory at call $call: all end" lacks_memory $call
+    done
+else
+    echo "ok $((n += 1)) - no memory # SKIP no library to preload"
+fi
 echo "1..$n"

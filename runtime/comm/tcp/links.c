@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/tcp/links_meet.h"
 #include "runtime/comm/tcp/links_private.h"
 #include "topology/base/clock.h"
@@ -348,6 +349,7 @@ static int add_lines(struct plait_links *l, struct plait_tcp_lines *lines)
 }
 
 struct plait_links *plait_links_create(struct plait_members *members,
+                                       struct plait_comm *star,
                                        double timeout_s,
                                        struct plait_error *err)
 {
@@ -359,8 +361,11 @@ struct plait_links *plait_links_create(struct plait_members *members,
      * descriptor to watch it. */
     plait_files_allow(2 * (size_t)members->n + GUESTS);
     l = links_alloc(members);
-    if (!l) {
-        plait_errorf(err, "out of memory");
+    rc = l ? 0 : plait_errorf(err, "out of memory");
+    if (star)
+        rc = plait_error_consensus(star, rc, err);
+    if (rc < 0) {
+        plait_links_destroy(l);
         return NULL;
     }
     rc = plait_links_meet(members, timeout_s, &lines, err);

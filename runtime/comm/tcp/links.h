@@ -48,8 +48,11 @@ struct plait_links_part {
 };
 
 /* Connects the members that are present. `members` must outlive the links.
- * Collective. NULL with errno and err. */
+ * `star`, if there is one yet, has the same ranks: over it they agree that none
+ * lacks memory for this, before they wait for each other. Collective. NULL with
+ * errno and err. */
 struct plait_links *plait_links_create(struct plait_members *members,
+                                       struct plait_comm *star,
                                        double timeout_s,
                                        struct plait_error *err);
 /* Says goodbye, so that the peers do not take it for a loss. `links` may be

@@ -220,13 +220,12 @@ static struct socket_comm *world_comm(struct socket_world *world,
                      "world");
 }
 
-struct plait_comm *plait_members_world(struct plait_members *m,
-                                       const struct plait_ops *ops,
-                                       struct plait_device *dev,
-                                       double timeout_s,
-                                       struct plait_error *err)
+static struct plait_comm *
+members_world(struct plait_members *m, struct plait_comm *star,
+              const struct plait_ops *ops, struct plait_device *dev,
+              double timeout_s, struct plait_error *err)
 {
-    struct plait_links *links = plait_links_create(m, timeout_s, err);
+    struct plait_links *links = plait_links_create(m, star, timeout_s, err);
     struct socket_world *world = links ? world_create(links) : NULL;
     struct socket_comm *c = world ? world_comm(world, m, ops, dev) : NULL;
 
@@ -247,6 +246,15 @@ struct plait_comm *plait_members_world(struct plait_members *m,
     return NULL;
 }
 
+struct plait_comm *plait_members_world(struct plait_members *m,
+                                       const struct plait_ops *ops,
+                                       struct plait_device *dev,
+                                       double timeout_s,
+                                       struct plait_error *err)
+{
+    return members_world(m, NULL, ops, dev, timeout_s, err);
+}
+
 struct plait_comm *plait_socket_over(struct plait_comm *star,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,
@@ -255,7 +263,7 @@ struct plait_comm *plait_socket_over(struct plait_comm *star,
 {
     struct plait_members *m = plait_members_create(star, launch, err);
     struct plait_comm *comm =
-        m ? plait_members_world(m, ops, dev, timeout_s, err) : NULL;
+        m ? members_world(m, star, ops, dev, timeout_s, err) : NULL;
 
     if (comm)
         socket_of(comm)->world->members = m;
