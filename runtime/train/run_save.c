@@ -268,6 +268,7 @@ int plait_run_save_last(struct run *r, struct plait_error *err)
         return rc;
     if (r->saved != r->done.step && plait_run_check_replicas(r, true, err) < 0)
         return -1;
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     plait_run_describe(r);
     rc = r->saved == r->done.step
              ? 0

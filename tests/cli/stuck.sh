@@ -159,8 +159,46 @@ silent_start()
 
 silent_save()
 {
+    touch go # from the first checkpoint on, when no limit is learned yet
     preload sync 0 "$PWD/ck" --set checkpoint.dir="$PWD/ck" \
         --set checkpoint.every=3 --set checkpoint.async=false "${auto[@]}"
+    ends "$nothing$(who 0) never entered .*; it is saving a checkpoint \
+since [0-9:]* (sleep); 3 other ranks wait"
+}
+
+silent_evaluation()
+{
+    touch go
+    cp "$dir/tokens.bin" val.bin
+    preload read 1 val.bin "${auto[@]}" --set data.val="$PWD/val.bin" \
+        --set train.eval_every=2
+    ends "$nothing$(who 1) never entered .* (read of .*/pipe); 3 other ranks"
+}
+
+# from_checkpoint CALL ARGS...: rank 1 hangs in it once it loads weights
+from_checkpoint()
+{
+    "$top/plait-train" "$dir/c.yaml" --device cpu --set train.steps=1 \
+        --set checkpoint.dir="$PWD/first" >first.out 2>&1 ||
+        { cat first.out; return 1; }
+    touch go
+    preload "$1" 1 "$PWD/first" "${@:2}" --init "$PWD/first"
+}
+
+silent_load()
+{
+    from_checkpoint map "${auto[@]}"
+    ends "$nothing$(who 1) never entered .*; it is loading its weights since \
+[0-9:]* (read of .*/pipe); 3 other ranks"
+}
+
+# The last checkpoint is not written: no step follows.
+silent_end()
+{
+    touch go
+    preload sync 0 "$PWD/ck" --set checkpoint.dir="$PWD/ck" \
+        --set checkpoint.every=9 --set checkpoint.async=false "${auto[@]}" \
+        --set train.steps=3
     ends "$nothing$(who 0) never entered .*; it is saving a checkpoint \
 since [0-9:]* (sleep); 3 other ranks wait"
 }
@@ -180,6 +218,35 @@ late_evaluation()
     preload late 1 val.bin "${auto[@]}" --set data.val="$PWD/val.bin" \
         --set train.eval_every=2
     goes_on 20
+}
+
+late_load()
+{
+    from_checkpoint latemap
+    goes_on 1
+}
+
+# A debugger stops the thread that trains, while the others of the process run.
+in_debugger()
+{
+    limit=100
+    train --set train.phase_timeout=60
+    trains
+    python3 - $(cat pid.2) <<'END' || return 1
+import ctypes, os, sys, time
+pid = int(sys.argv[1])
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+ptrace.argtypes = [ctypes.c_long] * 4
+SEIZE, INTERRUPT, DETACH, ALL = 0x4206, 0x4207, 17, 0x40000000
+if ptrace(SEIZE, pid, 0, 0) < 0 or ptrace(INTERRUPT, pid, 0, 0) < 0:
+    sys.exit("ptrace: " + os.strerror(ctypes.get_errno()))
+os.waitpid(pid, ALL)
+with open(f"/proc/{pid}/stat") as f:
+    assert f.read().rsplit(")", 1)[1].split()[0] == "t"
+time.sleep(12)
+ptrace(DETACH, pid, 0, 0)
+END
+    goes_on 1
 }
 
 stopped_for_long()
@@ -270,13 +337,22 @@ hang "a member of a tp group is stopped" stop 0 --tp=2 --pp=2
 hang "a member of a pp group is stopped" stop 3 --pp=2 --dp=2
 hang "a member of a dp group is stopped" stop 1 --tp=2 --dp=2
 hang "a rank that is stopped for 10 s" stopped_for_long
+if [ "$(id -u)" = 0 ]; then
+    hang "a rank in a debugger for 12 s" in_debugger
+else
+    skip "a rank in a debugger for 12 s" "needs root"
+fi
 hang "nobody reads what is printed" full_pipe
 for case in "a file that does not answer:silent_file" \
     "a loader that waits for itself:locked_loader" \
     "a disk that does not answer:silent_disk" \
     "... before the first step:silent_start" \
     "... while saving, with a learned limit:silent_save" \
+    "... in an evaluation:silent_evaluation" \
+    "... while loading weights:silent_load" \
+    "... after the last step:silent_end" \
     "a rank that reads for 15 s:late_reader" \
+    "... that reads weights for so long:late_load" \
     "... in an evaluation:late_evaluation" \
     "a rank that is slow is not accused:slow_rank"; do
     if [ -f "$calls" ]; then

@@ -7,7 +7,8 @@
  * "lock": in pread(), on a lock that is never released
  * "sync": in fsync(), asleep
  * "slow": for a while in each pread()
- * "late": for three seconds in each of its first five calls of pread() */
+ * "late": for three seconds in each of its first five calls of pread()
+ * "map", "latemap": in mmap(), as "read"; for 15 s */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static int is_mine(const char *call, int fd)
@@ -36,19 +38,23 @@ static int is_mine(const char *call, int fd)
     return strstr(path, name) != NULL;
 }
 
+static void hang_for_ever(void)
+{
+    const char *pipe = getenv("TEST_HANG_PIPE");
+    int gone = pipe ? open(pipe, O_RDWR) : -1;
+    char c;
+
+    if (read(gone, &c, 1) != 1)
+        abort();
+}
+
 static void hang_read(int fd)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static _Thread_local int late;
-    const char *pipe = getenv("TEST_HANG_PIPE");
-    char c;
 
-    if (is_mine("read", fd)) {
-        int gone = pipe ? open(pipe, O_RDWR) : -1;
-
-        if (read(gone, &c, 1) != 1)
-            abort();
-    }
+    if (is_mine("read", fd))
+        hang_for_ever();
     if (is_mine("lock", fd)) {
         pthread_mutex_lock(&lock);
         pthread_mutex_lock(&lock);
@@ -77,6 +83,19 @@ ssize_t pread64(int fd, void *to, size_t n, off64_t at)
 
     hang_read(fd);
     return real(fd, to, n, at);
+}
+
+void *mmap(void *at, size_t n, int access, int how, int fd, off_t from)
+{
+    void *(*real)(void *, size_t, int, int, int, off_t) =
+        (void *(*)(void *, size_t, int, int, int, off_t))dlsym(RTLD_NEXT,
+                                                               "mmap");
+
+    if (is_mine("map", fd))
+        hang_for_ever();
+    if (is_mine("latemap", fd))
+        sleep(15);
+    return real(at, n, access, how, fd, from);
 }
 
 int fsync(int fd)
