@@ -63,6 +63,7 @@ int plait_group_site_find(struct plait_comm *parent, int color,
 struct plait_comm_vtable {
     const char *name;     /* "self", "mpi", "nccl", "socket", "tcp" */
     bool records;         /* plait_comm_records() */
+    bool shows;           /* peers see what a rank enters, in every transfer */
     bool (*orders)(void); /* plait_comm_orders(); NULL: no */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
@@ -107,6 +108,9 @@ struct plait_comm_vtable {
                            enum plait_reduce op);
 };
 
+/* So many collectives of a group are remembered, to tell one that differs. */
+enum { PLAIT_PAST = 64 };
+
 /* A backend's communicator starts with this. */
 struct plait_comm {
     const struct plait_comm_vtable *vtable;
@@ -122,6 +126,11 @@ struct plait_comm {
     struct plait_call call; /* the collective that is entered now; a backend
                                copies it when it starts */
     uint64_t ncalls;        /* collectives so far */
+    struct plait_call past[PLAIT_PAST]; /* the last transfers, numbered for
+                                           themselves, by number modulo
+                                           PLAIT_PAST; compare.h */
+    uint64_t npast;
+    bool differs; /* `error` is what two ranks have entered */
     struct plait_comm_stats stats;
     struct plait_trace *trace; /* NULL: none */
     /* `noted` is where the host's operations are noted: in the record or,

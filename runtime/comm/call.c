@@ -53,16 +53,21 @@ struct plait_call plait_call_make(enum plait_op op, int type, int reduction,
     return call;
 }
 
+static int strict = -1; /* -1: not known yet */
+
 bool plait_call_strict(void)
 {
-    static int strict = -1;
-
     if (strict < 0) {
         const char *text = getenv("PLAIT_CHECK_COLLECTIVES");
 
         strict = text && strcmp(text, "1") == 0;
     }
     return strict;
+}
+
+void plait_call_be_strict(bool really)
+{
+    strict |= really;
 }
 
 bool plait_call_same(const struct plait_call *a, const struct plait_call *b)
@@ -124,4 +129,16 @@ void plait_call_tell(const char *group, struct plait_caller a,
         text, size,
         "rank %d (%s) entered %s as number %" PRIu64 " of %s, rank %d %s%s",
         a.rank, a.host, first, a.call->number, group, b.rank, second, other);
+}
+
+void plait_call_tell_alone(const char *group, struct plait_caller a, int other,
+                           char *text, size_t size)
+{
+    char what[120];
+
+    describe(a.call, false, what, sizeof(what));
+    snprintf(text, size,
+             "rank %d (%s) entered %s as number %" PRIu64 " of %s, rank %d "
+             "nothing",
+             a.rank, a.host, what, a.call->number, group, other);
 }

@@ -26,6 +26,8 @@ struct plait_call plait_call_make(enum plait_op op, int type, int reduction,
 bool plait_call_same(const struct plait_call *a, const struct plait_call *b);
 /* Whether PLAIT_CHECK_COLLECTIVES is 1. */
 bool plait_call_strict(void);
+/* ... or, really, on another rank. Only after plait_call_strict(). */
+void plait_call_be_strict(bool really);
 
 /* A rank of the world, and what it has entered. */
 struct plait_caller {
@@ -39,5 +41,8 @@ struct plait_caller {
  * have any content. */
 void plait_call_tell(const char *group, struct plait_caller a,
                      struct plait_caller b, char *text, size_t size);
+/* The same of what another rank has not entered. */
+void plait_call_tell_alone(const char *group, struct plait_caller a, int other,
+                           char *text, size_t size);
 
 #endif

@@ -91,6 +91,8 @@ const char *plait_comm_difference(const struct plait_comm *comm)
     const char *why =
         comm->vtable->difference ? comm->vtable->difference(comm) : NULL;
 
+    if (!why && comm->differs)
+        why = comm->error;
     return why || !comm->host ? why : plait_comm_difference(comm->host);
 }
 
@@ -213,6 +215,34 @@ static uint64_t enter(struct plait_comm *comm, const struct plait_transfer *t,
                               t->n * plait_dtype_size(t->type), t->peer, now);
 }
 
+/* With PLAIT_CHECK_COLLECTIVES=1 the hosts compare what they start. */
+static int show(struct plait_comm *comm)
+{
+    struct plait_comm *host = comm->host;
+
+    if (comm->vtable->shows || !host || !plait_call_strict())
+        return 0;
+    host->call = comm->call;
+    host->call.number = ++host->ncalls;
+    return host->vtable->barrier(host);
+}
+
+/* Notes a collective, which is not a message. */
+static int note_call(struct plait_comm *comm, const struct plait_transfer *t,
+                     const char *place)
+{
+    struct plait_call *past;
+
+    comm->call = plait_call_make(
+        (enum plait_op)t->kind, (int)t->type, (int)t->op, t->peer,
+        t->n * plait_dtype_size(t->type), ++comm->ncalls, place);
+    past = &comm->past[++comm->npast % PLAIT_PAST];
+    *past = comm->call;
+    past->number = comm->npast;
+    plait_tally_add(&comm->stats.tally, comm->call.what);
+    return show(comm);
+}
+
 /* `place` is NULL for messages, which are no collectives. */
 static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
                         const char *place, struct plait_queue *q,
@@ -231,11 +261,9 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
     start = plait_clock_now();
     plait_range_begin(comm->ops, comm->name);
     tag = enter(comm, t, start);
-    if (place)
-        comm->call = plait_call_make(
-            (enum plait_op)t->kind, (int)t->type, (int)t->op, t->peer,
-            t->n * plait_dtype_size(t->type), ++comm->ncalls, place);
-    rc = comm->vtable->run(comm, t, q, req);
+    rc = place ? note_call(comm, t, place) : 0;
+    if (rc == 0)
+        rc = comm->vtable->run(comm, t, q, req);
     plait_record_leave(comm->noted);
     plait_range_end(comm->ops);
     if (rc < 0)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
+#include "runtime/comm/tally.h"
 #include "topology/base/error.h"
 #include "topology/job/site.h"
 #include "topology/layout/launch.h"
@@ -77,6 +78,7 @@ struct plait_comm_stats {
     uint64_t bytes;
     double wait_s;   /* that the host was blocked in transfers */
     double hidden_s; /* of collectives while the host computed; 0: NCCL */
+    struct plait_tally tally; /* of its transfers, without messages */
 };
 
 /* The world of this launch. `launch` is NULL for one process or plain mpirun;
@@ -186,7 +188,9 @@ void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
 /* Collectives are called by the names without _at. They note where they were
  * called: ranks that enter different collectives of one group, in sockets, in
  * shared memory and by a rendezvous, then fail at once with a line that has
- * both places (call.h). Over MPI they do so with PLAIT_CHECK_COLLECTIVES=1. */
+ * both places (call.h). With NCCL, and over MPI, they do so at the end of a
+ * step (compare.h), and at once with PLAIT_CHECK_COLLECTIVES=1, except for
+ * transfers of MPI that do not block. */
 #define PLAIT_PLACE_TEXT(line) #line
 #define PLAIT_PLACE(file, line) file ":" PLAIT_PLACE_TEXT(line)
 #define PLAIT_HERE PLAIT_PLACE(__FILE__, __LINE__)

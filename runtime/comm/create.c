@@ -142,6 +142,17 @@ static nccl_create_fn *load_nccl(struct plait_comm *met,
     return NULL;
 }
 
+/* The hosts compare transfers by calls that need all of them. */
+static int agree_on_comparing(struct plait_comm *met, struct plait_error *err)
+{
+    double strict = plait_call_strict();
+
+    if (plait_comm_host_all_reduce(met, &strict, 1, PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(met));
+    plait_call_be_strict(strict > 0);
+    return 0;
+}
+
 static struct plait_comm *nccl_over(struct plait_comm *met,
                                     const struct plait_ops *ops,
                                     struct plait_device *dev,
@@ -149,9 +160,10 @@ static struct plait_comm *nccl_over(struct plait_comm *met,
                                     struct plait_error *err)
 {
     nccl_create_fn *create = load_nccl(met, err);
-    struct plait_comm *comm =
-        create ? create(met, ops, dev, launch, err) : NULL;
+    struct plait_comm *comm = NULL;
 
+    if (create && agree_on_comparing(met, err) == 0)
+        comm = create(met, ops, dev, launch, err);
     if (comm)
         comm->host = met;
     return comm;

@@ -129,35 +129,41 @@ int plait_graphs_choose(struct plait_graphs *graphs,
 
 /* -- statistics ---------------------------------------------------------- */
 
-static void read_counts(const struct plait_mesh *mesh,
-                        struct plait_comm_stats counts[PLAIT_NCOMMS])
+static struct plait_comm *comm_at(const struct plait_mesh *mesh, int i)
 {
-    for (int i = 0; i < PLAIT_NCOMMS; i++)
-        if (plait_mesh_comm(mesh, i))
-            plait_comm_stats(plait_mesh_comm(mesh, i), &counts[i]);
+    return i < PLAIT_NCOMMS ? plait_mesh_comm(mesh, i) : mesh->world;
+}
+
+static void read_counts(const struct plait_mesh *mesh,
+                        struct plait_comm_stats *counts)
+{
+    for (int i = 0; i <= PLAIT_NCOMMS; i++)
+        if (comm_at(mesh, i))
+            plait_comm_stats(comm_at(mesh, i), &counts[i]);
 }
 
 /* `sent` becomes what was counted since `before`. The counters are set back, as
  * the capture itself has sent nothing. */
 static void take_counts(const struct plait_mesh *mesh,
-                        const struct plait_comm_stats before[PLAIT_NCOMMS],
-                        struct plait_comm_stats sent[PLAIT_NCOMMS])
+                        const struct plait_comm_stats *before,
+                        struct plait_comm_stats *sent)
 {
     read_counts(mesh, sent);
-    for (int i = 0; i < PLAIT_NCOMMS; i++) {
-        if (!plait_mesh_comm(mesh, i))
+    for (int i = 0; i <= PLAIT_NCOMMS; i++) {
+        if (!comm_at(mesh, i))
             continue;
         sent[i].calls -= before[i].calls;
         sent[i].bytes -= before[i].bytes;
-        plait_comm_set_stats(plait_mesh_comm(mesh, i), &before[i]);
+        sent[i].tally = plait_tally_since(before[i].tally, sent[i].tally);
+        plait_comm_set_stats(comm_at(mesh, i), &before[i]);
     }
 }
 
 static void count_replay(const struct plait_mesh *mesh,
-                         const struct plait_comm_stats sent[PLAIT_NCOMMS])
+                         const struct plait_comm_stats *sent)
 {
-    for (int i = 0; i < PLAIT_NCOMMS; i++) {
-        struct plait_comm *comm = plait_mesh_comm(mesh, i);
+    for (int i = 0; i <= PLAIT_NCOMMS; i++) {
+        struct plait_comm *comm = comm_at(mesh, i);
         struct plait_comm_stats now;
 
         if (!comm || sent[i].calls == 0)
@@ -165,6 +171,7 @@ static void count_replay(const struct plait_mesh *mesh,
         plait_comm_stats(comm, &now);
         now.calls += sent[i].calls;
         now.bytes += sent[i].bytes;
+        now.tally = plait_tally_join(now.tally, sent[i].tally);
         plait_comm_set_stats(comm, &now);
     }
 }
@@ -194,7 +201,7 @@ static int capture_work(struct plait_graph_capture *capture,
                         struct plait_mesh *mesh, int (*work)(void *arg),
                         void *arg)
 {
-    struct plait_comm_stats before[PLAIT_NCOMMS];
+    struct plait_comm_stats before[PLAIT_NCOMMS + 1];
     const char *why = NULL;
     bool all = mesh->graphs.all;
     int rc, first;

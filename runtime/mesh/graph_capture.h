@@ -21,7 +21,8 @@ int plait_graphs_choose(struct plait_graphs *graphs,
 struct plait_graph_capture {
     bool warm;
     struct plait_graph *graph;
-    struct plait_comm_stats sent[PLAIT_NCOMMS]; /* by one replay */
+    struct plait_comm_stats sent[PLAIT_NCOMMS + 1]; /* by one replay; the
+                                                       world's comes last */
     /* Called with the argument of `work` before a capture, and if no graph came
      * of it, before `work` runs directly: they keep and restore what `work` has
      * changed on the host. NULL: it changes nothing there. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/compare.h"
 #include "runtime/comm/consensus.h"
 #include "topology/plan/cost.h"
 
@@ -375,4 +376,29 @@ void plait_mesh_destroy(struct plait_mesh *mesh)
     free(mesh->members);
     free(mesh);
     errno = saved;
+}
+
+/* The world comes last. */
+static void list_comms(const struct plait_mesh *mesh,
+                       struct plait_comm *comms[PLAIT_NCOMMS + 1])
+{
+    for (int i = 0; i < PLAIT_NCOMMS; i++)
+        comms[i] = plait_mesh_comm(mesh, i);
+    comms[PLAIT_NCOMMS] = mesh->world;
+}
+
+double plait_mesh_share(const struct plait_mesh *mesh)
+{
+    struct plait_comm *comms[PLAIT_NCOMMS + 1];
+
+    list_comms(mesh, comms);
+    return plait_compare_share(comms, PLAIT_NCOMMS + 1);
+}
+
+int plait_mesh_tell(const struct plait_mesh *mesh)
+{
+    struct plait_comm *comms[PLAIT_NCOMMS + 1];
+
+    list_comms(mesh, comms);
+    return plait_compare_tell(mesh->world, comms, PLAIT_NCOMMS + 1);
 }

@@ -114,6 +114,12 @@ size_t plait_mesh_bucket_bytes(const struct plait_mesh *mesh,
 struct plait_comm *plait_mesh_comm(const struct plait_mesh *mesh, int i);
 extern const char *const plait_mesh_comm_names[PLAIT_NCOMMS];
 
+/* Whether all ranks have started the same transfers: this rank's part of a sum
+ * over the world that is 0 if so, and what is called, by all ranks, if it is
+ * not (runtime/comm/compare.h). */
+double plait_mesh_share(const struct plait_mesh *mesh);
+int plait_mesh_tell(const struct plait_mesh *mesh);
+
 /* Record the transfers of all groups in `trace`, which must outlive mesh. */
 void plait_mesh_set_trace(struct plait_mesh *mesh, struct plait_trace *trace);
 

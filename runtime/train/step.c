@@ -269,8 +269,10 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
         squares[mine] = 0;
     plait_record_phase(t->mesh->record, PLAIT_PHASE_DATA); /* the next */
     t->sums[SUM_STOP] = stop || !plait_trainer_data_ahead(t, now->number);
+    t->sums[SUM_SHARES] = plait_mesh_share(t->mesh);
     if (plait_comm_host_all_reduce(t->mesh->world, t->sums,
-                                   NSUMS + now->replicas, PLAIT_SUM) < 0)
+                                   NSUMS + now->replicas, PLAIT_SUM) < 0 ||
+        (t->sums[SUM_SHARES] != 0 && plait_mesh_tell(t->mesh) < 0))
         return -1;
     now->loss += t->sums[SUM_LOSS];
     now->stop = t->sums[SUM_STOP] > 0;

@@ -7,8 +7,8 @@
 #include "runtime/train/step.h"
 
 /* What is summed over the world in a step; the squared gradient norms of the
- * replicas follow. */
-enum { SUM_LOSS, SUM_STOP, SUM_SMALL, NSUMS };
+ * replicas follow. SUM_SHARES: of plait_mesh_share(). */
+enum { SUM_LOSS, SUM_STOP, SUM_SMALL, SUM_SHARES, NSUMS };
 
 /* What the host reads of a queued step. */
 enum { SEEN_SQUARES, SEEN_SMALL, SEEN_LOSS, NSEEN };

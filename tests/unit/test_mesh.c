@@ -283,6 +283,93 @@ static void check_nodes(void)
     ops->device_destroy(dev);
 }
 
+/* -- what ranks have started ----------------------------------------------- */
+
+/* A sum of a tp group, of what the rank that errs takes the maximum. Those that
+ * do not block are not compared at once. */
+static int add_up(struct plait_mesh *mesh, enum plait_reduce op)
+{
+    struct plait_request *req;
+    float x[4] = {1, 2, 3, 4};
+
+    if (op == PLAIT_MAX) /* another place */
+        return plait_comm_all_reduce(mesh->group[PLAIT_GROUP_TP], x, x, 4,
+                                     PLAIT_F32, op, NULL, &req) < 0
+                   ? -1
+                   : plait_comm_wait(&req, NULL);
+    return plait_comm_all_reduce(mesh->group[PLAIT_GROUP_TP], x, x, 4,
+                                 PLAIT_F32, op, NULL, &req) < 0
+               ? -1
+               : plait_comm_wait(&req, NULL);
+}
+
+static int sum_up(struct plait_mesh *mesh, int times)
+{
+    int rc = 0;
+
+    while (rc == 0 && times-- > 0)
+        rc = add_up(mesh, PLAIT_SUM);
+    return rc;
+}
+
+static double sum_of_shares(const struct plait_mesh *mesh)
+{
+    double sum = plait_mesh_share(mesh);
+
+    plait_comm_host_all_reduce(mesh->world, &sum, 1, PLAIT_SUM);
+    return sum;
+}
+
+/* Rank 5 errs, and then all make `more` sums. The world is a group, as one that
+ * has failed cannot be destroyed in order. */
+static void check_shares(struct plait_device *dev, int more, const char *says)
+{
+    const struct plait_ops *ops = plait_ops_ref();
+    struct plait_comm *group = NULL;
+    struct plait_layout layout;
+    struct plait_error err = {""};
+    struct plait_mesh *mesh;
+    const char *why;
+    double before, after;
+    int rc;
+
+    plait_layout_init(&layout);
+    layout.size[PLAIT_TP] = 4;
+    layout.size[PLAIT_DP] = 2;
+    plait_comm_split(world, 0, plait_comm_rank(world), PLAIT_COMM_AXIS_NONE,
+                     "all", &group, &err);
+    mesh = plait_mesh_create(ops, dev, group, &layout, &err);
+    rc = sum_up(mesh, 70);
+    before = sum_of_shares(mesh);
+    rc |= add_up(mesh, plait_comm_rank(world) == 5 ? PLAIT_MAX : PLAIT_SUM);
+    rc |= sum_up(mesh, more);
+    after = sum_of_shares(mesh);
+    all_ok(rc == 0 && before == 0 && after != 0,
+           "the shares of the tallies sum up to 0",
+           "until a rank starts another transfer");
+    rc = plait_mesh_tell(mesh);
+    why = plait_comm_difference(group);
+    if (!why || !strstr(why, says))
+        diag("rank %d: %s", plait_comm_rank(world), why ? why : "nothing");
+    all_ok(rc < 0 && why && strstr(why, says) && strstr(why, "rank 5 (") &&
+               strstr(why, "rank 4"),
+           "all ranks know which:", says);
+    plait_mesh_destroy(mesh);
+    plait_comm_destroy(group);
+}
+
+static void check_tallies(void)
+{
+    const struct plait_ops *ops = plait_ops_ref();
+    struct plait_device *dev = ops->device_create(0, 1);
+
+    check_shares(dev, 10,
+                 ") entered all-reduce of 16 bytes, maximum, type 0, root 0 "
+                 "(test_mesh.c:");
+    check_shares(dev, 200, ") has started other transfers of tp than rank 4");
+    ops->device_destroy(dev);
+}
+
 int main(int argc, char **argv)
 {
     enum plait_comm_kind kind = PLAIT_COMM_SELF;
@@ -305,6 +392,7 @@ int main(int argc, char **argv)
         check("tp-pp-cp-ep-dp", 2, 1, 1, 1, 4);
         check("tp-cp-ep-dp-pp", 8, 1, 1, 1, 1);
         check_nodes();
+        check_tallies();
     } else {
         check("tp-cp-ep-dp-pp", 1, 1, 1, 1, 1);
     }

@@ -122,13 +122,15 @@ static void yield_in_mpi(bool yields)
 }
 
 /* Collective over a world: all ranks must agree, since blocking calls do not
- * match nonblocking ones. */
-static int agree_on_sleep(struct mpi_comm *c)
+ * match nonblocking ones, and a comparison needs all. */
+static int agree_on_calls(struct mpi_comm *c)
 {
     int ranks, asleep = plait_bells_crowded(c->world->shm.bells, &ranks) > 0;
-    int rc = MPI_Allreduce(MPI_IN_PLACE, &asleep, 1, MPI_INT, MPI_MAX, c->mpi);
+    int has[2] = {asleep, plait_call_strict()};
+    int rc = MPI_Allreduce(MPI_IN_PLACE, has, 2, MPI_INT, MPI_MAX, c->mpi);
 
-    c->world->asleep = asleep;
+    c->world->asleep = has[0];
+    plait_call_be_strict(has[1]);
     return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(&c->base, "all-reduce", rc);
 }
 
@@ -167,7 +169,7 @@ static struct plait_comm *make_comm(struct mpi_comm *c, MPI_Comm mpi,
     if (owner)
         world->shm.least = LEAST_SHARED;
     if ((owner && (plait_shm_world_init(&c->base, &world->shm) < 0 ||
-                   agree_on_sleep(c) < 0)) ||
+                   agree_on_calls(c) < 0)) ||
         plait_shm_create(&c->base, &world->shm, &c->shm) < 0) {
         free(c);
         return NULL;

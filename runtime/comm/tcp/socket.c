@@ -632,6 +632,7 @@ static int socket_host_all_reduce(struct plait_comm *comm, double *values,
 
 static const struct plait_comm_vtable socket_vtable = {
     .name = "socket",
+    .shows = true,
     .destroy = socket_destroy,
     .abort = socket_abort,
     .lost = socket_lost,
