@@ -23,10 +23,11 @@ unset OMPI_MCA_orte_enable_recovery
 # Rank 1 lacks memory at one place while ranks connect. The launch does not end
 # the others: each stays until all have ended.
 inject=$(readlink -f "$top_builddir/tests/jobs/.libs/inject.so")
+# lacks_memory CALL N: at the Nth call of CALL
 lacks_memory() {
     rm -rf "$dir/left"
     mkdir "$dir/left"
-    INJECT="1 calloc $1 12" INJECT_MARK=$dir/left/hit timeout -k 1 15 \
+    INJECT="1 $1 $2 12" INJECT_MARK=$dir/left/hit timeout -k 1 15 \
         "$top_builddir/plait" run --np 4 --dp=4 --pin=none -- sh -c '
         LD_PRELOAD=$0 "$1" "$2/c.yaml" --device cpu --comm socket \
             --set train.steps=1 >"$2/left/out.$PLAIT_RANK" 2>&1
@@ -37,7 +38,10 @@ lacks_memory() {
 }
 if [ -f "$inject" ] && [ -z "${ASAN_OPTIONS:-}" ]; then
     for call in 4 6 8 10 11 12 13 14 15 16; do
-        ok "no memory at call $call: all end" lacks_memory $call
+        ok "no memory at call $call: all end" lacks_memory calloc $call
+    done
+    for call in 1 2 3 4 5; do
+        ok "... at call $call of malloc" lacks_memory malloc $call
     done
 else
     echo "ok $((n += 1)) - no memory # SKIP no library to preload"

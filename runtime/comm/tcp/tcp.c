@@ -55,14 +55,21 @@ static struct tcp_comm *tcp_of(struct plait_comm *comm)
 
 /* -- life ---------------------------------------------------------------- */
 
+/* A rank that has not met the others cannot tell them that it lacks memory:
+ * there is always enough for one world. */
+static struct tcp_comm reserve;
+
 static struct tcp_comm *group_create(int rank, int size, uint64_t key,
                                      const char *secret, double timeout_s,
                                      const char *name)
 {
-    struct tcp_comm *c = calloc(1, sizeof(*c));
+    struct tcp_comm *c = malloc(sizeof(*c));
 
+    if (c == NULL && reserve.base.vtable == NULL)
+        c = &reserve;
     if (c == NULL)
         return NULL;
+    memset(c, 0, sizeof(*c));
     plait_comm_init(&c->base, &tcp_vtable, NULL, NULL, rank, size, name);
     c->meeting = (struct plait_rendezvous){.name = c->base.name,
                                            .key = key,
@@ -78,7 +85,9 @@ static struct tcp_comm *group_create(int rank, int size, uint64_t key,
 static void tcp_destroy(struct plait_comm *comm)
 {
     plait_tcp_lines_close(&tcp_of(comm)->lines);
-    free(comm);
+    comm->vtable = NULL;
+    if (comm != &reserve.base)
+        free(comm);
 }
 
 /* Peers that wait for this rank see the connection close. */
@@ -97,21 +106,15 @@ struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
                                     double timeout_s, struct plait_error *err)
 {
     uint64_t key = plait_hash_text(PLAIT_HASH_START, launch->jobid);
-    struct tcp_comm *c;
-    int rc;
-
-    c = group_create(launch->rank, launch->world_size, key, launch->secret,
-                     timeout_s, "world");
+    struct tcp_comm *c = group_create(launch->rank, launch->world_size, key,
+                                      launch->secret, timeout_s, "world");
     if (c == NULL) {
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    rc = plait_tcp_meet_world(&c->lines, &c->meeting, launch, err);
-    if (rc == 0)
+    if (plait_tcp_meet_world(&c->lines, &c->meeting, launch, err) == 0)
         return &c->base;
-    rc = errno;
-    tcp_destroy(&c->base);
-    errno = rc;
+    plait_comm_destroy(&c->base);
     return NULL;
 }
 
