@@ -4,6 +4,7 @@
 
 #include "runtime/comm/agree.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,45 @@ int plait_agree_on_text(struct plait_comm *world, const char *text,
         same++;
     free(all);
     return same == n ? 0 : find_difference(world, text, err);
+}
+
+/* The program, and what the launch says to all ranks alike, in lines. */
+static char *describe_launch(const struct plait_world *w)
+{
+    const struct plait_launch *l = &w->launch;
+    char order[16], *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    fprintf(out,
+            "the version of Plait=" PACKAGE_VERSION
+            "\nPLAIT_ELASTIC=%d\nPLAIT_SPARES=%d\n",
+            plait_world_elastic(), plait_world_spares());
+    if (w->planned) {
+        fprintf(out, "PLAIT_WORLD_SIZE=%d\nPLAIT_NNODES=%d\n", l->world_size,
+                l->nnodes);
+        for (int i = 0; i < PLAIT_NAXES; i++)
+            fprintf(out, "PLAIT_%c%c_SIZE=%d\n",
+                    toupper(plait_axis_names[i][0]),
+                    toupper(plait_axis_names[i][1]), l->layout.size[i]);
+        plait_layout_format_order(&l->layout, order);
+        fprintf(out, PLAIT_ENV_ORDER "=%s\n", order);
+    }
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+int plait_agree_on_launch(const struct plait_world *w, struct plait_error *err)
+{
+    char *text = describe_launch(w);
+    int rc = plait_agree_on_text(w->all, text, err);
+
+    free(text);
+    return rc;
 }
 
 int plait_greatest_count_at(const char *place, struct plait_comm *world,

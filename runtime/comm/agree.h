@@ -2,7 +2,7 @@
 #ifndef PLAIT_RUNTIME_COMM_AGREE_H
 #define PLAIT_RUNTIME_COMM_AGREE_H
 
-#include "runtime/comm/comm.h"
+#include "runtime/comm/world.h"
 
 /* Collective: whether all ranks have the same text, of lines "KEY=VALUE" whose
  * keys are the same everywhere. -1 with errno on all ranks if not: the lowest
@@ -11,6 +11,11 @@
  * its own. */
 int plait_agree_on_text(struct plait_comm *world, const char *text,
                         struct plait_error *err);
+
+/* The same of the program's version and of what the launch says to all ranks
+ * alike. */
+int plait_agree_on_launch(const struct plait_world *world,
+                          struct plait_error *err);
 
 /* Collective: the greatest number that a rank has, of things of which each is
  * to send a list of equal length; every rank's must be `most_of_any` at most.

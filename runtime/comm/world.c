@@ -4,7 +4,6 @@
 
 #include "runtime/comm/world.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -230,44 +229,6 @@ static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
     return all ? 0 : -1;
 }
 
-/* The program, and what the launch says to all ranks alike, in lines. */
-static char *describe_launch(const struct plait_world *w)
-{
-    const struct plait_launch *l = &w->launch;
-    char order[16], *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-
-    if (!out)
-        return NULL;
-    fputs("the version of Plait=" PACKAGE_VERSION "\n", out);
-    if (w->planned) {
-        fprintf(out, "PLAIT_WORLD_SIZE=%d\nPLAIT_NNODES=%d\n", l->world_size,
-                l->nnodes);
-        for (int i = 0; i < PLAIT_NAXES; i++)
-            fprintf(out, "PLAIT_%c%c_SIZE=%d\n",
-                    toupper(plait_axis_names[i][0]),
-                    toupper(plait_axis_names[i][1]), l->layout.size[i]);
-        plait_layout_format_order(&l->layout, order);
-        fprintf(out, PLAIT_ENV_ORDER "=%s\n", order);
-    }
-    if (fclose(out) == 0)
-        return text;
-    free(text);
-    return NULL;
-}
-
-/* Whether all ranks were started alike. */
-static int compare_launches(const struct plait_world *w,
-                            struct plait_error *err)
-{
-    char *text = describe_launch(w);
-    int rc = plait_agree_on_text(w->all, text, err);
-
-    free(text);
-    return rc;
-}
-
 /* The ranks meet and agree on what they compute on. rc < 0: this rank's launch
  * contradicts itself, as err says; the others learn that here. */
 static int meet(struct plait_world *w, const char *device, const char *comm,
@@ -285,7 +246,7 @@ static int meet(struct plait_world *w, const char *device, const char *comm,
     w->comm = w->all = plait_comm_meet(meeting, launch, &unmet);
     if (!w->all && rc == 0)
         *err = unmet;
-    if (!w->all || compare_launches(w, err) < 0)
+    if (!w->all || plait_agree_on_launch(w, err) < 0)
         return -1;
     return plait_world_agree(w, w->all, rc, err);
 }

@@ -94,6 +94,8 @@ sized PLAIT_TP_SIZE=1
 ok "PLAIT_TP_SIZE" told PLAIT_TP_SIZE 1 2
 sized PLAIT_ORDER=dp-cp-ep-tp-pp
 ok "PLAIT_ORDER" told PLAIT_ORDER dp-cp-ep-tp-pp tp-cp-ep-dp-pp
+sized PLAIT_ELASTIC=1
+ok "PLAIT_ELASTIC" told PLAIT_ELASTIC 1 0
 sized PLAIT_TP_SIZE=4 PLAIT_DP_SIZE=1 PLAIT_TP_RANK=1 PLAIT_DP_RANK=0
 ok "both sizes, each fitting" told PLAIT_TP_SIZE 4 2
 
