@@ -20,6 +20,14 @@ static void report_error(const char *name, const struct plait_error *err)
         fprintf(stderr, "%s: %s\n", name, err->text);
 }
 
+/* Whether transfers have failed on this rank, perhaps on this one alone. */
+static bool failed(const struct plait_session *s)
+{
+    return s->world.comm && plait_comm_failed(s->world.comm) &&
+           !plait_comm_lost(s->world.comm) &&
+           !plait_comm_difference(s->world.comm);
+}
+
 /* Report what ended the run. Where all ranks have lost a peer, or were in
  * different collectives, only the lowest rank that is left reports it, and
  * names the process that is gone if it can. */
@@ -40,8 +48,10 @@ static void report_end(const char *name, const struct plait_session *s, int rc,
                 name, gone);
     else
         report_error(name, err);
-    if (err->text[0] && (lost || rc == PLAIT_RUN_BROKEN))
+    if (err->text[0] && (lost || rc == PLAIT_RUN_BROKEN || failed(s)))
         plait_hang_tell(s->hang);
+    else if (err->text[0] && rc < 0)
+        plait_hang_tell_here(s->hang);
 }
 
 /* Without heartbeats a run works as well, until it hangs. */
@@ -128,13 +138,14 @@ static int run_program(const struct plait_program *program)
         report_unheard(program->name, s);
     rc = run_elastic(s, program, rc, &err);
     report_end(program->name, s, rc, &err);
-    if (rc == PLAIT_RUN_BROKEN) {
+    if (rc == PLAIT_RUN_BROKEN || (rc < 0 && failed(s))) {
         /* The others may wait for this rank for ever: end them too. */
         plait_comm_abort(s->world.all);
         exit(1);
     }
     /* Launchers kill all ranks as soon as one has failed: none may end before
-     * the message is out. */
+     * the message is out. Where this rank alone has failed, the others never
+     * come here, and the watch ends them. */
     if (rc < 0 && s->world.comm)
         plait_comm_barrier(s->world.comm);
     plait_session_close(s);

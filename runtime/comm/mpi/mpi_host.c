@@ -13,9 +13,10 @@
 /* Host values and barriers over MPI. */
 
 /* A dissemination barrier: with each round a rank has heard from twice as many.
- * MPI_Ibarrier() is not used: its messages would match those of another call
- * that a rank makes by mistake, which is an error of MPI. These messages just
- * wait, and the watchdog reports which rank is where. */
+ * MPI_Barrier() is not used: its messages would match those of another call
+ * that a rank makes by mistake, or as it alone has failed, which is an error of
+ * MPI or goes unnoticed. These messages just wait, and the watchdog reports
+ * which rank is where. */
 static int barrier_asleep(struct mpi_comm *c)
 {
     int rank = c->base.rank, size = c->base.size, rc = MPI_SUCCESS;
@@ -33,6 +34,18 @@ static int barrier_asleep(struct mpi_comm *c)
     return rc;
 }
 
+static int barrier_awake(struct mpi_comm *c)
+{
+    int rank = c->base.rank, size = c->base.size, rc = MPI_SUCCESS;
+
+    for (int step = 1; step < size && rc == MPI_SUCCESS; step *= 2)
+        rc = MPI_Sendrecv(NULL, 0, MPI_BYTE, (rank + step) % size,
+                          PLAIT_TAG_BARRIER, NULL, 0, MPI_BYTE,
+                          (rank - step + size) % size, PLAIT_TAG_BARRIER,
+                          c->mpi, MPI_STATUS_IGNORE);
+    return rc;
+}
+
 int plait_mpi_barrier(struct plait_comm *comm)
 {
     struct mpi_comm *c = mpi_of(comm);
@@ -40,7 +53,7 @@ int plait_mpi_barrier(struct plait_comm *comm)
 
     if (plait_mpi_compare(comm) < 0)
         return -1;
-    rc = c->world->asleep ? barrier_asleep(c) : MPI_Barrier(c->mpi);
+    rc = c->world->asleep ? barrier_asleep(c) : barrier_awake(c);
 
     return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "barrier", rc);
 }

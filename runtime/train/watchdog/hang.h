@@ -82,8 +82,10 @@ double plait_hang_silence(const struct plait_hang *hang, int rank);
 bool plait_hang_tells(const struct plait_hang *hang);
 /* Notes that this rank has reported why the run ends, so that no other does. */
 void plait_hang_tell(struct plait_hang *hang);
-/* The same, and all ranks are to end at once, without a word: none can go on,
- * not even in an elastic run. */
+/* The same on this node alone: the rank has failed, and perhaps all have. */
+void plait_hang_tell_here(struct plait_hang *hang);
+/* As plait_hang_tell(), and all ranks are to end at once, without a word: none
+ * can go on, not even in an elastic run. */
 void plait_hang_tell_over(struct plait_hang *hang);
 /* Whether a rank of this node has told so, or another node that the run
  * ends. */

@@ -68,10 +68,15 @@ bool plait_hang_over(const struct plait_hang *h)
     return most_told(h) == OVER || ended(h, PLAIT_BEAT_OVER);
 }
 
-static void tell(struct plait_hang *h, int what)
+static void tell_here(struct plait_hang *h, int what)
 {
     if (h && h->record)
         atomic_store(&h->record->told, what);
+}
+
+static void tell(struct plait_hang *h, int what)
+{
+    tell_here(h, what);
     if (h && h->beat)
         plait_heartbeat_end(h->beat,
                             what == OVER ? PLAIT_BEAT_OVER : PLAIT_BEAT_END);
@@ -80,6 +85,11 @@ static void tell(struct plait_hang *h, int what)
 void plait_hang_tell(struct plait_hang *h)
 {
     tell(h, TOLD);
+}
+
+void plait_hang_tell_here(struct plait_hang *h)
+{
+    tell_here(h, TOLD);
 }
 
 void plait_hang_tell_over(struct plait_hang *h)

@@ -61,7 +61,8 @@ static void judge_waits(struct plait_watchdog *dog, double now)
     if (dog->judge.found > 0 && mark == dog->judge.mark) {
         snprintf(line, sizeof(line),
                  "plait-train: %s; none of them can go on: ended\n", why);
-        plait_watchdog_say(line);
+        if (!plait_hang_told(dog->hang)) /* a rank that failed alone says why */
+            plait_watchdog_say(line);
         plait_watchdog_end_all(dog);
     }
     dog->judge.found = now;
