@@ -257,6 +257,14 @@ static int find_beginning(struct plait_session *s,
     return 0;
 }
 
+/* The first rank tells the processes without a seat what came of the run. All
+ * call it here, as places may be compared (PLAIT_CHECK_COLLECTIVES). */
+static int share_outcome(struct plait_session *s, int32_t *outcome)
+{
+    return plait_comm_host_broadcast(s->world.all, outcome, sizeof(*outcome),
+                                     0);
+}
+
 int plait_elastic_wait(struct plait_session *s, int *outcome,
                        struct plait_error *err)
 {
@@ -266,7 +274,7 @@ int plait_elastic_wait(struct plait_session *s, int *outcome,
     s->elastic->stalled = 0;
     s->elastic->hung = false;
     plait_comm_rest(s->world.all);
-    if (plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0) < 0) {
+    if (share_outcome(s, &value) < 0) {
         s->elastic->noticed = plait_clock_now();
         return plait_errorf(err, "%s", plait_comm_error(s->world.all));
     }
@@ -332,7 +340,7 @@ void plait_elastic_end(struct plait_session *s, int outcome)
     int32_t value = outcome;
 
     if (s->elastic && s->world.comm && s->world.comm != s->world.all)
-        plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0);
+        share_outcome(s, &value);
 }
 
 /* -- reports --------------------------------------------------------------- */

@@ -94,12 +94,19 @@ static pid_t start_squatter(int first, int n, enum way way)
 
 /* -- the ranks ----------------------------------------------------------- */
 
+/* Both ranks call it at this place. 0: they have met. */
+static int sum(struct plait_comm *c)
+{
+    double x = 1;
+
+    return !c || plait_comm_host_all_reduce(c, &x, 1, PLAIT_SUM) < 0;
+}
+
 /* 0: both ranks have met. */
 static int meet(const struct plait_launch *launch, struct plait_error *err)
 {
     struct plait_launch l = *launch;
     struct plait_comm *c;
-    double x = 1;
     int status, other;
     pid_t peer;
 
@@ -107,11 +114,10 @@ static int meet(const struct plait_launch *launch, struct plait_error *err)
     peer = fork();
     if (peer == 0) {
         l.rank = 1;
-        c = plait_tcp_create(&l, 60, err);
-        _exit(!c || plait_comm_host_all_reduce(c, &x, 1, PLAIT_SUM) < 0);
+        _exit(sum(plait_tcp_create(&l, 60, err)));
     }
     c = plait_tcp_create(&l, 60, err);
-    status = !c || plait_comm_host_all_reduce(c, &x, 1, PLAIT_SUM) < 0;
+    status = sum(c);
     plait_comm_destroy(c);
     if (status)
         kill(peer, SIGKILL);
