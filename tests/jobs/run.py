@@ -91,7 +91,7 @@ def started(tools, run, words, planned):
 
 def command(tools, job, i, folder):
     """The environment and the words that start run i of the job."""
-    run, env = job["runs"][i], {}
+    run, env = job["runs"][i], {"PLAIT_CHECK_COLLECTIVES": "1"}
     own = f"{folder}/run{i}"
     saves = folder + "/run%d/ck" % (
         run["from"][0] if run["from"] and run["from"][1] == "auto" else i)
