@@ -401,6 +401,15 @@ int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
 int plait_second_norm(const struct plait_work *w, const struct plait_block *b,
                       const struct plait_activations *a, const void *x,
                       const void *delta, uint32_t *amax);
+/* dx += the gradient through the norm, from dout. */
+int plait_first_norm_backward(const struct plait_work *w,
+                              const struct plait_block *b,
+                              const struct plait_activations *a, void *dx,
+                              const void *dout);
+int plait_second_norm_backward(const struct plait_work *w,
+                               const struct plait_block *b,
+                               const struct plait_activations *a, void *dx,
+                               const void *dout);
 /* SwiGLU from a->pre to a->act, and dpre from dact; `rows` rows. amax: as in
  * the op. */
 int plait_swiglu_forward(const struct plait_work *w,

@@ -376,15 +376,7 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
         rc = dense_backward(w, b, a, s, dx, half, &dn2);
     if (rc < 0)
         return -1;
-    return plait_norm_backward(
-        w, b->region, b->norm2, b->norm2_bias,
-        &(struct plait_norm_backward){.dx = dx,
-                                      .accumulate = 1,
-                                      .dout = dn2,
-                                      .x = a->x2,
-                                      .mean = a->mean2,
-                                      .rstd = a->rstd2,
-                                      .amax = plait_gradient_amax(w)});
+    return plait_second_norm_backward(w, b, a, dx, dn2);
 }
 
 static int attention_backward(const struct plait_work *w,
@@ -410,15 +402,7 @@ static int attention_backward(const struct plait_work *w,
         column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, half, &dn1) <
             0)
         return -1;
-    return plait_norm_backward(
-        w, b->region, b->norm1, b->norm1_bias,
-        &(struct plait_norm_backward){.dx = dx,
-                                      .accumulate = 1,
-                                      .dout = dn1,
-                                      .x = a->x1,
-                                      .mean = a->mean1,
-                                      .rstd = a->rstd1,
-                                      .amax = plait_gradient_amax(w)});
+    return plait_first_norm_backward(w, b, a, dx, dn1);
 }
 
 int plait_layer_backward(const struct plait_work *w,

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "runtime/model/experts.h"
+#include "runtime/model/operand.h"
 #include "topology/base/clock.h"
 
 double plait_model_took(const struct plait_model *model,
@@ -95,6 +96,38 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
     n.N = w->shape->n;
     n.C = w->d->hidden;
     return w->ops->norm_backward(w->q, &n);
+}
+
+int plait_first_norm_backward(const struct plait_work *w,
+                              const struct plait_block *b,
+                              const struct plait_activations *a, void *dx,
+                              const void *dout)
+{
+    return plait_norm_backward(
+        w, b->region, b->norm1, b->norm1_bias,
+        &(struct plait_norm_backward){.dx = dx,
+                                      .accumulate = 1,
+                                      .dout = dout,
+                                      .x = a->x1,
+                                      .mean = a->mean1,
+                                      .rstd = a->rstd1,
+                                      .amax = plait_gradient_amax(w)});
+}
+
+int plait_second_norm_backward(const struct plait_work *w,
+                               const struct plait_block *b,
+                               const struct plait_activations *a, void *dx,
+                               const void *dout)
+{
+    return plait_norm_backward(
+        w, b->region, b->norm2, b->norm2_bias,
+        &(struct plait_norm_backward){.dx = dx,
+                                      .accumulate = 1,
+                                      .dout = dout,
+                                      .x = a->x2,
+                                      .mean = a->mean2,
+                                      .rstd = a->rstd2,
+                                      .amax = plait_gradient_amax(w)});
 }
 
 int plait_swiglu_forward(const struct plait_work *w,
