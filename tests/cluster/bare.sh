@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A planned step whose nodes lack the plugin, all or some, is ended by srun, which
-# names them and fails, whether their tasks still run or ended at once.
+# names them and fails, whether their tasks still run or ended at once. With
+# EVERY=yes every subset of four nodes lacks it, each after one that differs by a
+# node, as it takes a node's slurmd a second to start anew.
 . "$top_srcdir/tests/cluster/tap.sh"
 
 all='node1 node2 node3 node4'
@@ -31,18 +33,19 @@ lack()
 # within 20 seconds; one line names those that lack the plugin
 ended_by_srun()
 {
-    local list=$1 out rc began=$SECONDS names
+    local list=$1 out rc began names
     shift
     names=$(for node in $bare; do
         case ",$list," in *,$node,*) echo $node ;; esac
     done | paste -s -d, | sed 's/,/, /g')
     until_true eval '[ -z "$(steps)" ]'
+    began=$SECONDS
     out=$(timeout 120 srun -Q -w "$list" -N"$(tr , '\n' <<<"$list" | wc -l)" \
         --ntasks-per-node=1 --tp=1 "$@" 2>&1)
     rc=$?
     echo "$out"
     [ $rc != 0 ] && [ $rc != 124 ] || { echo "exit status $rc"; return 1; }
-    [ $((SECONDS - began)) -le 20 ] || { echo "after $SECONDS s"; return 1; }
+    [ $((SECONDS - began)) -le 20 ] || { echo "after $((SECONDS - began)) s"; return 1; }
     is 1 "$(grep -c plait: <<<"$out")" &&
         like "$out" "plait: $names: started tasks without a plan"
 }
@@ -56,13 +59,36 @@ for nodes in node1 node2 'node1 node2'; do
     done
 done
 check "one node of one: true" ended_by_srun node2 true
-for nodes in node4 'node1 node3' "$all"; do
+# subset N: the nodes of the Nth subset of four, 1 to 15
+subset()
+{
+    local node bits=$(($1 ^ $1 >> 1)) list=
+    for node in $all; do
+        [ $((bits & 1)) = 0 ] || list="$list $node"
+        bits=$((bits >> 1))
+    done
+    echo $list
+}
+# as_four TASK...: what each of these subsets comes to
+as_four()
+{
+    local task
     lack $nodes
-    for task in true 'sleep 20'; do
+    for task in "$@"; do
         check "$nodes of four lack it: $task" \
             ended_by_srun node1,node2,node3,node4 $task
     done
-done
+}
+if [ "${EVERY:-}" = yes ]; then
+    for number in $(seq 15); do
+        nodes=$(subset $number)
+        as_four true 'sleep 1' 'sleep 20'
+    done
+else
+    for nodes in node4 'node1 node3' "$all"; do
+        as_four true 'sleep 20'
+    done
+fi
 refused_too()
 {
     timeout 120 srun -Q -w node1,node2 -n2 --ntasks-per-node=1 "$@" 2>&1 &&
