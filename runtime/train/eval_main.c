@@ -20,13 +20,13 @@ static const char help[] =
     "Print the perplexity of a text, or of tokens, under the model in DIR: a\n"
     "Hugging Face model or a checkpoint.\n"
     "\n"
-    "  --window N             tokens that the model sees (model.seq_len)\n"
-    "  --stride N             tokens from one window to the next (all of it)\n"
+    "  --window N             length of a window in tokens (model.seq_len)\n"
+    "  --stride N             distance between windows in tokens (one window)\n"
     "  --tokenizer byte|spm:FILE|bpe:FILE\n"
-    "                         in place of the one in DIR\n"
-    "  --set KEY=VALUE        such as parallel.tp=2 or train.precision=bf16\n"
+    "                         the tokenizer to use instead of the one in DIR\n"
+    "  --set KEY=VALUE        override a setting, such as parallel.tp=2\n"
     "  --device auto|cuda|cpu where to compute\n"
-    "  --json                 one JSON object\n"
+    "  --json                 print the result as one JSON object\n"
     "  --help, --version\n";
 
 enum { OPT_WINDOW, OPT_STRIDE, OPT_TOKENIZER, OPT_SET, OPT_DEVICE, OPT_JSON };

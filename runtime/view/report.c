@@ -30,7 +30,7 @@ static const char help[] =
     "nothing else: one run, or several compared.\n"
     "\n"
     "  --out F.html     the page\n"
-    "  --gpu-type TYPE  what the plan's figures are of (the run's GPUs)\n"
+    "  --gpu-type TYPE  the GPUs to predict for (those of the run)\n"
     "  --help, --version\n";
 
 /* -- curves ---------------------------------------------------------------- */

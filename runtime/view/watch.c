@@ -22,7 +22,7 @@ static const char help[] =
     "usage: plait-watch [DIR|FILE|JOBID]\n"
     "Show a run while it trains, from the metrics that plait-train logs\n"
     "(log.metrics): FILE, or the newest of DIR (.), or that of a job of\n"
-    "Slurm's in its working directory. q or Ctrl-C ends.\n"
+    "Slurm's in its working directory. Press q or Ctrl-C to quit.\n"
     "\n"
     "  --help, --version\n";
 

@@ -53,18 +53,19 @@ static void print_choices(const char *option, const char *name)
 
 void model_options_print_help(void)
 {
-    printf("  --micro-batch N      sequences at once on a GPU\n"
-           "  --global-batch N     sequences a step\n"
-           "  --zero 0|1|2|3       what data-parallel ranks share out\n");
+    printf("  --micro-batch N      sequences that a GPU processes at once\n"
+           "  --global-batch N     sequences in a step, over all GPUs\n"
+           "  --zero 0|1|2|3       shard over dp 1: optimizer state, 2: and\n"
+           "                       gradients, 3: and weights\n");
     print_choices("recompute", "parallel.recompute");
     print_choices("schedule", "parallel.schedule");
-    printf("  --virtual N          chunks of layers per pipeline stage\n");
+    printf("  --virtual N          chunks of layers per pipeline rank\n");
     print_choices("precision", "train.precision");
-    printf("  --framework NAME     whose training: plait, megatron, "
+    printf("  --framework NAME     the trainer to predict: plait, megatron, "
            "torchtitan,\n"
            "                       llm-foundry\n"
            "  --sequence           sequence parallelism\n"
-           "  --set KEY=VALUE      anything else of the model file\n");
+           "  --set KEY=VALUE      override any other key of the model file\n");
 }
 
 int model_options_set(struct model_options *o, const char *key,
