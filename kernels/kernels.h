@@ -64,6 +64,9 @@ struct plait_average;     /* this and the next three: kernels/moments.h */
 struct plait_divide_root;
 struct plait_factors;
 struct plait_clip;
+struct plait_attention_forward; /* these three: kernels/attention.h */
+struct plait_attention_backward;
+struct plait_attention_merge;
 struct plait_xent;   /* kernels/xent.h */
 struct plait_linear; /* this and the next three: kernels/linear.h */
 struct plait_linear_dinp;
@@ -77,29 +80,6 @@ struct plait_rows;
 struct plait_graph; /* recorded work that can be run again and again */
 
 enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
-
-/* Causal attention of a chunk of queries over a chunk of keys. Query i has
- * global position q_pos + i and sees key j iff k_pos + j <= q_pos + i and, with
- * starts, k_pos + j >= starts[i]: the position where the document of query i
- * begins. Tiles that no query sees are skipped.
- *   q, dq     [batch, q_len, q_heads, head_dim], rows q_stride apart
- *   k, v, ..  [batch, k_len, kv_heads, head_dim], rows kv_stride apart
- *   out, dout [batch, q_len, q_heads, head_dim], dense
- *   lse       [batch, q_heads, q_len] fp32: log sum exp of the scores
- * A stride is the number of elements from one token to the next, so that q, k
- * and v may be parts of one fused buffer. Head h of q uses head h /
- * (q_heads/kv_heads) of k and v. A query that sees no key has out 0 and lse
- * -inf. */
-struct plait_attention {
-    int batch, q_len, k_len, q_heads, kv_heads, head_dim;
-    size_t q_stride, kv_stride;
-    int64_t q_pos, k_pos;
-    const int32_t *starts; /* [batch, q_len], device: not decreasing within a
-                            * sequence, none beyond its query's own position;
-                            * NULL: all 0 */
-    float scale;           /* 1/sqrt(head_dim) */
-    int overwrite;         /* dq, dk, dv are overwritten, not added to */
-};
 
 /* dst[i] = src[i] in another type, rounded to nearest: fp32, bf16 and fp16 into
  * each other; int32 only to int32. */
@@ -609,24 +589,16 @@ struct plait_ops {
     /* -- attention ---------------------------------------------------- */
     /* out = softmax(scale Q K^T) V and lse, see struct plait_attention. EINVAL
      * on a GPU for head_dim above 256. */
-    int (*attention_forward)(struct plait_queue *q, enum plait_dtype type,
-                             const struct plait_attention *a, void *out,
-                             float *lse, const void *Q, const void *K,
-                             const void *V);
-    /* dQ, dK, dV += (of T, strides as Q, K, V; rounded once per call), so that
-     * ring attention can add chunk by chunk; with a->overwrite =, and the old
-     * values are not read. out and lse are those of the whole softmax, over all
-     * chunks. */
-    int (*attention_backward)(struct plait_queue *q, enum plait_dtype type,
-                              const struct plait_attention *a, void *dQ,
-                              void *dK, void *dV, const void *dout,
-                              const void *out, const float *lse, const void *Q,
-                              const void *K, const void *V);
+    int (*attention_forward)(struct plait_queue *q,
+                             const struct plait_attention_forward *f);
+    /* dQ, dK, dV += the gradients, so that ring attention can add chunk by
+     * chunk; with overwrite =, and the old values are not read. */
+    int (*attention_backward)(struct plait_queue *q,
+                              const struct plait_attention_backward *g);
     /* Joins two partial results of one softmax (ring attention): lse' =
      * log(e^lse + e^lse2), out' = the weighted sum; in place. */
-    int (*attention_merge)(struct plait_queue *q, enum plait_dtype type,
-                           const struct plait_attention *a, void *out,
-                           float *lse, const void *out2, const float *lse2);
+    int (*attention_merge)(struct plait_queue *q,
+                           const struct plait_attention_merge *m);
 
     /* -- loss: softmax cross-entropy over a vocabulary shard ------------ */
     /* max[i] = largest logit of row i, sum[i] = sum exp(x - max), target[i] =

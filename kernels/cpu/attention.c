@@ -32,7 +32,7 @@ static void forward_queries(const struct attention *x, void *tiles, size_t at,
     size_t D = (size_t)x->a->head_dim, ld = padded(D);
 
     for (size_t i = 0; i < rows; i += TILE)
-        load_any(x->type, t->q + i * ld, ld, x->Q, at + i * x->a->q_stride,
+        load_any(x->type, t->q + i * ld, x->Q, at + i * x->a->q_stride,
                  x->a->q_stride, min(TILE, rows - i), D, x->a->scale);
 }
 
@@ -43,9 +43,9 @@ static void forward_keys(const struct attention *x, void *tiles, size_t at,
     struct forward_tiles *t = tiles;
     size_t D = (size_t)x->a->head_dim, ld = padded(D);
 
-    load_any(x->type, t->k, ld, x->K, at, x->a->kv_stride, cols, D, 1);
+    load_any(x->type, t->k, x->K, at, x->a->kv_stride, cols, D, 1);
     transpose(t->kt, t->k, ld, D);
-    load_any(x->type, t->v, ld, x->V, at, x->a->kv_stride, cols, D, 1);
+    load_any(x->type, t->v, x->V, at, x->a->kv_stride, cols, D, 1);
 }
 
 /* Turns one row of scores into e^(s - max); keys from .. n - 1 are seen. The
@@ -98,13 +98,12 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
 
         if (n <= hidden(w, i))
             continue;
-        product(t->s + i * TILE, TILE, t->q + row * ld, ld, 1, t->kt, TILE,
-                padded(n), D);
+        product(t->s + i * TILE, t->q + row * ld, ld, t->kt, padded(n), D);
         for (size_t k = i; k < i + HIGH; k++)
             softmax_row(t, r * TILE + k, k <= last ? hidden(w, k) : 0,
                         k <= last ? visible(w, k) : 0, ld);
-        product_add(t->rows.out + row * ld, ld, t->s + i * TILE, TILE, 1, t->v,
-                    ld, ld, n);
+        product_add(t->rows.out + row * ld, t->s + i * TILE, TILE, 1, t->v, ld,
+                    n);
     }
 }
 
@@ -122,39 +121,38 @@ static void forward_item(const struct attention *x, void *place, size_t n)
 }
 
 int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
-                                    enum plait_dtype type,
-                                    const struct plait_attention *a, void *out,
-                                    float *lse, const void *Q, const void *K,
-                                    const void *V)
+                                    const struct plait_attention_forward *f)
 {
-    struct attention x = {
-        .type = type, .a = a, .Q = Q, .K = K, .V = V, .out = out, .lse = lse};
+    struct attention x = forward_operands(f);
 
-    if (cpu_few_queries(a))
-        return CPU_NAME(cpu_attention_few)(q, type, a, out, lse, Q, K, V);
-    return for_each_item(q, &x, forward_items(a),
-                         forward_floats((size_t)a->head_dim) * sizeof(float),
+    if (cpu_few_queries(x.a))
+        return CPU_NAME(cpu_attention_few)(q, f);
+    return for_each_item(q, &x, forward_items(x.a),
+                         forward_floats((size_t)x.a->head_dim) * sizeof(float),
                          forward_item);
 }
 
 /* -- merge --------------------------------------------------------------- */
 
-INLINE void merge_row(enum plait_dtype type, void *out, const void *out2,
-                      size_t at, size_t D, float w1, float w2)
+INLINE void merge_row(enum plait_dtype type,
+                      const struct plait_attention_merge *m, size_t at,
+                      float w1, float w2)
 {
+    size_t D = (size_t)m->a.head_dim;
+
     for (size_t d = 0; d < D; d += VLEN) {
         size_t n = min(VLEN, D - d);
 
-        vec_store(type, out, at + d, n,
-                  vec_load(type, out, at + d, n) * w1 +
-                      vec_load(type, out2, at + d, n) * w2);
+        vec_store(type, m->out, at + d, n,
+                  vec_load(type, m->out, at + d, n) * w1 +
+                      vec_load(type, m->out2, at + d, n) * w2);
     }
 }
 
-static int attention_merge(struct plait_queue *q, enum plait_dtype type,
-                           const struct plait_attention *a, void *out,
-                           float *lse, const void *out2, const float *lse2)
+static int attention_merge(struct plait_queue *q,
+                           const struct plait_attention_merge *m)
 {
+    const struct plait_attention *a = &m->a;
     size_t H = (size_t)a->q_heads, T = (size_t)a->q_len;
     size_t D = (size_t)a->head_dim, rows = (size_t)a->batch * H * T;
     int threads = cpu_threads(q, rows * D);
@@ -162,7 +160,7 @@ static int attention_merge(struct plait_queue *q, enum plait_dtype type,
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t r = 0; r < rows; r++) {
         size_t at = out_at(a, r / (H * T), r / T % H, r % T);
-        float l1 = lse[r], l2 = lse2[r], max = l1 < l2 ? l2 : l1;
+        float l1 = m->lse[r], l2 = m->lse2[r], max = l1 < l2 ? l2 : l1;
         float e1, e2, sum;
 
         if (l1 == -INFINITY && l2 == -INFINITY)
@@ -171,13 +169,13 @@ static int attention_merge(struct plait_queue *q, enum plait_dtype type,
         e1 = expf(l1 - max);
         e2 = expf(l2 - max);
         sum = e1 + e2;
-        if (type == PLAIT_F32)
-            merge_row(PLAIT_F32, out, out2, at, D, e1 / sum, e2 / sum);
-        else if (type == PLAIT_BF16_T)
-            merge_row(PLAIT_BF16_T, out, out2, at, D, e1 / sum, e2 / sum);
+        if (m->type == PLAIT_F32)
+            merge_row(PLAIT_F32, m, at, e1 / sum, e2 / sum);
+        else if (m->type == PLAIT_BF16_T)
+            merge_row(PLAIT_BF16_T, m, at, e1 / sum, e2 / sum);
         else
-            merge_row(PLAIT_FP16_T, out, out2, at, D, e1 / sum, e2 / sum);
-        lse[r] = max + logf(sum);
+            merge_row(PLAIT_FP16_T, m, at, e1 / sum, e2 / sum);
+        m->lse[r] = max + logf(sum);
     }
     return 0;
 }

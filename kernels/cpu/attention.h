@@ -5,6 +5,7 @@
 #include <math.h>
 #include <omp.h>
 
+#include "kernels/attention.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
@@ -42,11 +43,12 @@ INLINE void prefetch(enum plait_dtype type, const void *x, size_t at,
     }
 }
 
-/* Rows of x, `stride` apart, = (+= if add) src [rows, ld] */
+/* Rows of x, `stride` apart, = (+= if add) src [rows, padded(D)] */
 INLINE void store_tile(enum plait_dtype type, void *x, size_t at, size_t stride,
-                       const float *src, size_t ld, size_t rows, size_t D,
-                       int add)
+                       const float *src, size_t rows, size_t D, int add)
 {
+    size_t ld = padded(D);
+
     for (size_t i = 0; i < rows; i++) {
         prefetch(type, x, at, stride, i, rows, D);
         for (size_t d = 0; d < D; d += VLEN) {
@@ -61,15 +63,14 @@ INLINE void store_tile(enum plait_dtype type, void *x, size_t at, size_t stride,
 }
 
 INLINE void store_any(enum plait_dtype type, void *x, size_t at, size_t stride,
-                      const float *src, size_t ld, size_t rows, size_t D,
-                      int add)
+                      const float *src, size_t rows, size_t D, int add)
 {
     if (type == PLAIT_F32)
-        store_tile(PLAIT_F32, x, at, stride, src, ld, rows, D, add);
+        store_tile(PLAIT_F32, x, at, stride, src, rows, D, add);
     else if (type == PLAIT_BF16_T)
-        store_tile(PLAIT_BF16_T, x, at, stride, src, ld, rows, D, add);
+        store_tile(PLAIT_BF16_T, x, at, stride, src, rows, D, add);
     else
-        store_tile(PLAIT_FP16_T, x, at, stride, src, ld, rows, D, add);
+        store_tile(PLAIT_FP16_T, x, at, stride, src, rows, D, add);
 }
 
 /* The operands of one op. */
@@ -82,6 +83,41 @@ struct attention {
     const void *dout;
     void *dQ, *dK, *dV;
 };
+
+INLINE struct attention
+forward_operands(const struct plait_attention_forward *f)
+{
+    return (struct attention){.type = f->type,
+                              .a = &f->a,
+                              .Q = f->Q,
+                              .K = f->K,
+                              .V = f->V,
+                              .out = f->out,
+                              .lse = f->lse};
+}
+
+/* The backward only reads out and lse. */
+INLINE struct attention
+backward_operands(const struct plait_attention_backward *g)
+{
+    return (struct attention){.type = g->type,
+                              .a = &g->a,
+                              .Q = g->Q,
+                              .K = g->K,
+                              .V = g->V,
+                              .out = (void *)g->out,
+                              .lse = (float *)g->lse,
+                              .dout = g->dout,
+                              .dQ = g->dQ,
+                              .dK = g->dK,
+                              .dV = g->dV};
+}
+
+/* Whether cpu_attention_few() takes it. */
+INLINE int cpu_few_queries(const struct plait_attention *a)
+{
+    return a->q_len <= 4 && a->q_len < a->k_len && a->starts == NULL;
+}
 
 INLINE size_t q_at(const struct plait_attention *a, size_t b, size_t h,
                    size_t i)
@@ -259,8 +295,8 @@ static inline void finish_rows(const struct attention *x,
         x->lse[stat + i] =
             none ? -INFINITY : t->max[i] * log_base + logf(t->sum[i]);
     }
-    store_any(x->type, x->out, at, (size_t)x->a->q_heads * D, t->out, ld, rows,
-              D, 0);
+    store_any(x->type, x->out, at, (size_t)x->a->q_heads * D, t->out, rows, D,
+              0);
 }
 
 /* Item n of forward_items(): one run of query tiles with all its keys. */
@@ -342,7 +378,7 @@ INLINE void backward_keys(const struct attention *x,
                           size_t b, size_t kv, size_t k0)
 {
     const struct plait_attention *a = x->a;
-    size_t D = (size_t)a->head_dim, ld = padded(D), at = k_at(a, b, kv, k0);
+    size_t D = (size_t)a->head_dim, at = k_at(a, b, kv, k0);
     size_t cols = min(TILE, (size_t)a->k_len - k0), Tq = (size_t)a->q_len;
     const struct backward_sums *t = tiles;
 
@@ -362,10 +398,8 @@ INLINE void backward_keys(const struct attention *x,
                                 rows, &w);
         }
     }
-    store_any(x->type, x->dK, at, a->kv_stride, t->dk, ld, cols, D,
-              !a->overwrite);
-    store_any(x->type, x->dV, at, a->kv_stride, t->dv, ld, cols, D,
-              !a->overwrite);
+    store_any(x->type, x->dK, at, a->kv_stride, t->dk, cols, D, !a->overwrite);
+    store_any(x->type, x->dV, at, a->kv_stride, t->dv, cols, D, !a->overwrite);
 }
 
 /* Item n of backward_items(): threads take whole key-value heads, so that no
@@ -385,7 +419,7 @@ INLINE void backward_head(const struct attention *x,
         backward_keys(x, steps, tiles, b, kv, k0);
     for (size_t g = 0; g < group; g++)
         store_any(x->type, x->dQ, q_at(a, b, kv * group + g, 0), a->q_stride,
-                  t->dq + g * queries(a) * ld, ld, (size_t)a->q_len, D,
+                  t->dq + g * queries(a) * ld, (size_t)a->q_len, D,
                   !a->overwrite);
 }
 

@@ -54,14 +54,14 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
     for (size_t q0 = 0; q0 < Tq; q0 += TILE) {
         size_t rows = min(TILE, Tq - q0), to = (at + q0) * ld;
 
-        load_any(x->type, t->q + to, ld, x->Q, q_at(a, b, h, q0), a->q_stride,
-                 rows, D, 1);
-        load_any(x->type, t->dout + to, ld, x->dout, out_at(a, b, h, q0), dense,
+        load_any(x->type, t->q + to, x->Q, q_at(a, b, h, q0), a->q_stride, rows,
+                 D, 1);
+        load_any(x->type, t->dout + to, x->dout, out_at(a, b, h, q0), dense,
                  rows, D, 1);
         /* Only delta needs `out` in fp32: dq, not in use yet, holds it
          * meanwhile. */
-        load_any(x->type, t->sums.dq + to, ld, x->out, out_at(a, b, h, q0),
-                 dense, rows, D, 1);
+        load_any(x->type, t->sums.dq + to, x->out, out_at(a, b, h, q0), dense,
+                 rows, D, 1);
         for (size_t i = 0; i < TILE; i++) {
             vec sum = {0};
 
@@ -110,10 +110,8 @@ static void backward_tile(const struct attention *x, void *tiles,
     for (size_t i = 0; i < rows; i += HIGH) {
         size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
 
-        product(t->s + i * TILE, TILE, q + i * ld, ld, 1, t->kt, TILE,
-                padded(n), D);
-        product(t->dp + i * TILE, TILE, dout + i * ld, ld, 1, t->vt, TILE,
-                padded(n), D);
+        product(t->s + i * TILE, q + i * ld, ld, t->kt, padded(n), D);
+        product(t->dp + i * TILE, dout + i * ld, ld, t->vt, padded(n), D);
         for (size_t k = i; k < i + HIGH; k++) {
             size_t seen = k <= last ? visible(w, k) : 0;
             size_t from = k <= last ? hidden(w, k) : 0;
@@ -122,16 +120,16 @@ static void backward_tile(const struct attention *x, void *tiles,
             probabilities(t, k, from, seen, x->a->scale, seen > 0 ? lse[k] : 0,
                           t->delta[at + k]);
         }
-        product_add(t->sums.dq + (at + i) * ld, ld, t->dp + i * TILE, TILE, 1,
-                    t->k, ld, ld, n);
+        product_add(t->sums.dq + (at + i) * ld, t->dp + i * TILE, TILE, 1, t->k,
+                    ld, n);
     }
     for (size_t j = 0; j < w->cols; j += HIGH) {
         size_t i = first_query(w, j, rows);
 
-        product_add(t->sums.dv + j * ld, ld, t->s + i * TILE + j, 1, TILE,
-                    dout + i * ld, ld, ld, rows - i);
-        product_add(t->sums.dk + j * ld, ld, t->dp + i * TILE + j, 1, TILE,
-                    q + i * ld, ld, ld, rows - i);
+        product_add(t->sums.dv + j * ld, t->s + i * TILE + j, 1, TILE,
+                    dout + i * ld, ld, rows - i);
+        product_add(t->sums.dk + j * ld, t->dp + i * TILE + j, 1, TILE,
+                    q + i * ld, ld, rows - i);
     }
 }
 
@@ -141,9 +139,9 @@ static void backward_load_keys(const struct attention *x, void *tiles,
     struct backward_tiles *t = tiles;
     size_t D = (size_t)x->a->head_dim, ld = padded(D);
 
-    load_any(x->type, t->k, ld, x->V, at, x->a->kv_stride, cols, D, 1);
+    load_any(x->type, t->k, x->V, at, x->a->kv_stride, cols, D, 1);
     transpose(t->vt, t->k, ld, D);
-    load_any(x->type, t->k, ld, x->K, at, x->a->kv_stride, cols, D, 1);
+    load_any(x->type, t->k, x->K, at, x->a->kv_stride, cols, D, 1);
     transpose(t->kt, t->k, ld, D);
     memset(t->sums.dk, 0, TILE * ld * sizeof(float));
     memset(t->sums.dv, 0, TILE * ld * sizeof(float));
@@ -162,25 +160,10 @@ static void backward_item(const struct attention *x, void *place, size_t n)
 }
 
 int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
-                                     enum plait_dtype type,
-                                     const struct plait_attention *a, void *dQ,
-                                     void *dK, void *dV, const void *dout,
-                                     const void *out, const float *lse,
-                                     const void *Q, const void *K,
-                                     const void *V)
+                                     const struct plait_attention_backward *g)
 {
-    struct attention x = {.type = type,
-                          .a = a,
-                          .Q = Q,
-                          .K = K,
-                          .V = V,
-                          .out = (void *)out,
-                          .lse = (float *)lse,
-                          .dout = dout,
-                          .dQ = dQ,
-                          .dK = dK,
-                          .dV = dV};
+    struct attention x = backward_operands(g);
 
-    return for_each_item(q, &x, backward_items(a),
-                         backward_floats(a) * sizeof(float), backward_item);
+    return for_each_item(q, &x, backward_items(x.a),
+                         backward_floats(x.a) * sizeof(float), backward_item);
 }

@@ -96,32 +96,40 @@ static float softmax(float *s, size_t n, float *max)
 #define HIGH 2
 #endif
 
+/* The operands of a weighted sum of the values of one key-value head. */
+struct weighing {
+    const struct attention *x;
+    const float *s; /* [rows, score_floats()]: the weights p */
+    float *out;     /* [rows, padded(D)] */
+    size_t at;      /* of the head's first value */
+};
+
 /* Adds the sum of p[j] v_j over first <= j < end to columns d .. d + WIDE *
  * VLEN - 1 of out, rows r .. r + high - 1. `whole`: all those columns exist. */
-INLINE void weigh_block(enum plait_dtype type, const struct attention *x,
-                        const float *s, float *out, size_t at, size_t d,
+INLINE void weigh_block(enum plait_dtype type, struct weighing w, size_t d,
                         bool whole, size_t r, size_t high, size_t first,
                         size_t end)
 {
-    const struct plait_attention *a = x->a;
+    const void *V = w.x->V;
+    const struct plait_attention *a = w.x->a;
     size_t D = (size_t)a->head_dim, ld = padded(D), len = score_floats(a);
     vec sum[HIGH][WIDE] = {{{0}}};
 
     for (size_t j = first; j < end; j++) {
-        size_t value = at + j * a->kv_stride + d;
+        size_t value = w.at + j * a->kv_stride + d;
         vec v[WIDE];
 
         if (r == 0 && d == 0)
-            prefetch(type, x->V, at, a->kv_stride, j, end, D);
+            prefetch(type, V, w.at, a->kv_stride, j, end, D);
 #pragma GCC unroll 4
         for (size_t c = 0; c < WIDE; c++)
-            v[c] = whole ? vec_load(type, x->V, value + c * VLEN, VLEN)
-                   : d + c * VLEN < D ? vec_load(type, x->V, value + c * VLEN,
+            v[c] = whole ? vec_load(type, V, value + c * VLEN, VLEN)
+                   : d + c * VLEN < D ? vec_load(type, V, value + c * VLEN,
                                                  min(VLEN, D - d - c * VLEN))
                                       : vec_set(0);
 #pragma GCC unroll 4
         for (size_t i = 0; i < high; i++) {
-            vec p = vec_set(s[(r + i) * len + j]);
+            vec p = vec_set(w.s[(r + i) * len + j]);
 
 #pragma GCC unroll 4
             for (size_t c = 0; c < WIDE; c++)
@@ -132,49 +140,47 @@ INLINE void weigh_block(enum plait_dtype type, const struct attention *x,
         for (size_t c = 0; c < WIDE && d + c * VLEN < D; c++) {
             size_t to = (r + i) * ld + d + c * VLEN;
 
-            vec_store(PLAIT_F32, out, to, VLEN,
-                      vec_load(PLAIT_F32, out, to, VLEN) + sum[i][c]);
+            vec_store(PLAIT_F32, w.out, to, VLEN,
+                      vec_load(PLAIT_F32, w.out, to, VLEN) + sum[i][c]);
         }
 }
 
 /* All columns of `high` rows; high is a constant. */
-INLINE void weigh_rows(enum plait_dtype type, const struct attention *x,
-                       const float *s, float *out, size_t at, size_t r,
+INLINE void weigh_rows(enum plait_dtype type, struct weighing w, size_t r,
                        size_t high, size_t first, size_t end)
 {
-    size_t D = (size_t)x->a->head_dim, d = 0;
+    size_t D = (size_t)w.x->a->head_dim, d = 0;
 
     for (; d + WIDE * VLEN <= D; d += WIDE * VLEN)
-        weigh_block(type, x, s, out, at, d, true, r, high, first, end);
+        weigh_block(type, w, d, true, r, high, first, end);
     if (d < D)
-        weigh_block(type, x, s, out, at, d, false, r, high, first, end);
+        weigh_block(type, w, d, false, r, high, first, end);
 }
 
 /* out[r] = sum of p[j] v_j. A hidden value may be NaN, so that 0 * v_j must not
  * be added: only keys that all rows of a block see are summed for all of them
  * together, the others row by row. */
-INLINE void weigh(enum plait_dtype type, const struct attention *x,
-                  const float *s, float *out, size_t at, size_t rows)
+INLINE void weigh(enum plait_dtype type, struct weighing w, size_t rows)
 {
-    size_t Tq = (size_t)x->a->q_len, high;
+    size_t Tq = (size_t)w.x->a->q_len, high;
 
-    memset(out, 0, rows * padded((size_t)x->a->head_dim) * sizeof(*out));
+    memset(w.out, 0, rows * padded((size_t)w.x->a->head_dim) * sizeof(*w.out));
     for (size_t r = 0; r < rows; r += high) {
         size_t all = SIZE_MAX;
 
         high = rows - r >= HIGH ? HIGH : rows - r >= 2 ? 2 : 1;
         for (size_t i = 0; i < high; i++)
-            all = min(all, seen_keys(x->a, (r + i) % Tq));
+            all = min(all, seen_keys(w.x->a, (r + i) % Tq));
         if (high == HIGH)
-            weigh_rows(type, x, s, out, at, r, HIGH, 0, all);
+            weigh_rows(type, w, r, HIGH, 0, all);
         else if (high == 2)
-            weigh_rows(type, x, s, out, at, r, 2, 0, all);
+            weigh_rows(type, w, r, 2, 0, all);
         else
-            weigh_rows(type, x, s, out, at, r, 1, 0, all);
+            weigh_rows(type, w, r, 1, 0, all);
         for (size_t i = 0; i < high; i++)
-            if (seen_keys(x->a, (r + i) % Tq) > all)
-                weigh_rows(type, x, s, out, at, r + i, 1, all,
-                           seen_keys(x->a, (r + i) % Tq));
+            if (seen_keys(w.x->a, (r + i) % Tq) > all)
+                weigh_rows(type, w, r + i, 1, all,
+                           seen_keys(w.x->a, (r + i) % Tq));
     }
 }
 
@@ -207,7 +213,7 @@ INLINE void attend(enum plait_dtype type, const struct attention *x,
         x->lse[(b * (size_t)a->q_heads + first + r / Tq) * Tq + r % Tq] =
             seen ? max + logf(sum) : -INFINITY;
     }
-    weigh(type, x, s, out, at, rows);
+    weigh(type, (struct weighing){x, s, out, at}, rows);
     for (size_t r = 0; r < rows; r++) {
         float by = seen_keys(a, r % Tq) ? 1 / q[r * ld] : 0;
 
@@ -218,13 +224,11 @@ INLINE void attend(enum plait_dtype type, const struct attention *x,
     }
 }
 
-int CPU_NAME(cpu_attention_few)(struct plait_queue *q, enum plait_dtype type,
-                                const struct plait_attention *a, void *out,
-                                float *lse, const void *Q, const void *K,
-                                const void *V)
+int CPU_NAME(cpu_attention_few)(struct plait_queue *q,
+                                const struct plait_attention_forward *f)
 {
-    struct attention x = {
-        .type = type, .a = a, .Q = Q, .K = K, .V = V, .out = out, .lse = lse};
+    const struct plait_attention *a = &f->a;
+    struct attention x = forward_operands(f);
     size_t items = (size_t)a->batch * (size_t)a->kv_heads, rows = row_count(a);
     size_t each = rows * (2 * padded((size_t)a->head_dim) + score_floats(a));
     int threads = cpu_threads(q, items * rows * (size_t)a->k_len *
@@ -240,9 +244,9 @@ int CPU_NAME(cpu_attention_few)(struct plait_queue *q, enum plait_dtype type,
     for (size_t n = 0; n < items; n++) {
         float *mine = place + (size_t)omp_get_thread_num() * each;
 
-        if (type == PLAIT_F32)
+        if (x.type == PLAIT_F32)
             attend(PLAIT_F32, &x, mine, n);
-        else if (type == PLAIT_BF16_T)
+        else if (x.type == PLAIT_BF16_T)
             attend(PLAIT_BF16_T, &x, mine, n);
         else
             attend(PLAIT_FP16_T, &x, mine, n);

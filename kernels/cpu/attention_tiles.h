@@ -17,72 +17,92 @@
 #endif
 #define HIGH 4 /* rows */
 
-/* c[HIGH, width vectors] = (+= if add) a[HIGH, K] . b[K, ..]; element (i, k)
- * of a lies at i * row + k * col. */
-INLINE void multiply_block(int width, int add, float *c, size_t ldc,
-                           const float *a, size_t row, size_t col,
-                           const float *b, size_t ldb, size_t K)
+/* The operands of a product. */
+struct sums {
+    float *x; /* the result */
+    size_t ld;
+};
+
+struct left {
+    const float *x; /* element (i, k) lies at i * row + k * col */
+    size_t row, col;
+};
+
+struct right {
+    const float *x; /* [K, ld] */
+    size_t ld;
+};
+
+/* c[HIGH, width vectors] from column `col` on = (+= if add) a[HIGH, K] .
+ * b[K, ..] */
+INLINE void multiply_block(int width, int add, struct sums sums, struct left a,
+                           struct right right, size_t col, size_t K)
 {
+    const float *b = right.x + col;
+    float *c = sums.x + col;
     vec sum[HIGH][WIDE];
 
     for (int i = 0; i < HIGH; i++)
         for (int j = 0; j < width; j++)
-            sum[i][j] = add ? vec_load(PLAIT_F32, c,
-                                       (size_t)i * ldc + (size_t)j * VLEN, VLEN)
-                            : (vec){0};
+            sum[i][j] =
+                add ? vec_load(PLAIT_F32, c,
+                               (size_t)i * sums.ld + (size_t)j * VLEN, VLEN)
+                    : (vec){0};
     for (size_t k = 0; k < K; k++)
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++) {
-            vec x = vec_load(PLAIT_F32, b, k * ldb + (size_t)j * VLEN, VLEN);
+            vec x =
+                vec_load(PLAIT_F32, b, k * right.ld + (size_t)j * VLEN, VLEN);
 
 #pragma GCC unroll 4
             for (int i = 0; i < HIGH; i++)
-                sum[i][j] += x * a[(size_t)i * row + k * col];
+                sum[i][j] += x * a.x[(size_t)i * a.row + k * a.col];
         }
     for (int i = 0; i < HIGH; i++)
         for (int j = 0; j < width; j++)
-            vec_store(PLAIT_F32, c, (size_t)i * ldc + (size_t)j * VLEN, VLEN,
-                      sum[i][j]);
+            vec_store(PLAIT_F32, c, (size_t)i * sums.ld + (size_t)j * VLEN,
+                      VLEN, sum[i][j]);
 }
 
 /* HIGH rows of c, N (a multiple of VLEN) columns */
-INLINE void rows_product(int add, float *c, size_t ldc, const float *a,
-                         size_t row, size_t col, const float *b, size_t ldb,
+INLINE void rows_product(int add, struct sums c, struct left a, struct right b,
                          size_t N, size_t K)
 {
     size_t j = 0;
 
     for (; j + WIDE * VLEN <= N; j += WIDE * VLEN)
-        multiply_block(WIDE, add, c + j, ldc, a, row, col, b + j, ldb, K);
+        multiply_block(WIDE, add, c, a, b, j, K);
     for (; j + 2 * VLEN <= N; j += 2 * VLEN)
-        multiply_block(2, add, c + j, ldc, a, row, col, b + j, ldb, K);
+        multiply_block(2, add, c, a, b, j, K);
     for (; j < N; j += VLEN)
-        multiply_block(1, add, c + j, ldc, a, row, col, b + j, ldb, K);
+        multiply_block(1, add, c, a, b, j, K);
 }
 
-/* c = a . b */
-NOINLINE void product(float *c, size_t ldc, const float *a, size_t row,
-                      size_t col, const float *b, size_t ldb, size_t N,
-                      size_t K)
+/* c [HIGH, TILE] = a . b [K, TILE]; element (i, k) of a: i * row + k */
+NOINLINE void product(float *c, const float *a, size_t row, const float *b,
+                      size_t N, size_t K)
 {
-    rows_product(0, c, ldc, a, row, col, b, ldb, N, K);
+    rows_product(0, (struct sums){c, TILE}, (struct left){a, row, 1},
+                 (struct right){b, TILE}, N, K);
 }
 
-/* c += a . b */
-NOINLINE void product_add(float *c, size_t ldc, const float *a, size_t row,
-                          size_t col, const float *b, size_t ldb, size_t N,
-                          size_t K)
+/* c [HIGH, ld] += a . b [K, ld]; element (i, k) of a: i * row + k * col */
+NOINLINE void product_add(float *c, const float *a, size_t row, size_t col,
+                          const float *b, size_t ld, size_t K)
 {
-    rows_product(1, c, ldc, a, row, col, b, ldb, N, K);
+    rows_product(1, (struct sums){c, ld}, (struct left){a, row, col},
+                 (struct right){b, ld}, ld, K);
 }
 
 /* -- tiles -------------------------------------------------------------- */
 
-/* dst [TILE, ld] = `rows` rows of x, `stride` apart, times s; the rest is 0. */
-INLINE void load_tile(enum plait_dtype type, float *dst, size_t ld,
-                      const void *x, size_t at, size_t stride, size_t rows,
-                      size_t D, float s)
+/* dst [TILE, padded(D)] = `rows` rows of x, `stride` apart, times s; the rest
+ * is 0. */
+INLINE void load_tile(enum plait_dtype type, float *dst, const void *x,
+                      size_t at, size_t stride, size_t rows, size_t D, float s)
 {
+    size_t ld = padded(D);
+
     for (size_t i = 0; i < rows; i++) {
         prefetch(type, x, at, stride, i, rows, D);
         for (size_t d = 0; d < D; d += VLEN)
@@ -93,16 +113,16 @@ INLINE void load_tile(enum plait_dtype type, float *dst, size_t ld,
     memset(dst + rows * ld, 0, (TILE - rows) * ld * sizeof(float));
 }
 
-static inline void load_any(enum plait_dtype type, float *dst, size_t ld,
-                            const void *x, size_t at, size_t stride,
-                            size_t rows, size_t D, float s)
+static inline void load_any(enum plait_dtype type, float *dst, const void *x,
+                            size_t at, size_t stride, size_t rows, size_t D,
+                            float s)
 {
     if (type == PLAIT_F32)
-        load_tile(PLAIT_F32, dst, ld, x, at, stride, rows, D, s);
+        load_tile(PLAIT_F32, dst, x, at, stride, rows, D, s);
     else if (type == PLAIT_BF16_T)
-        load_tile(PLAIT_BF16_T, dst, ld, x, at, stride, rows, D, s);
+        load_tile(PLAIT_BF16_T, dst, x, at, stride, rows, D, s);
     else
-        load_tile(PLAIT_FP16_T, dst, ld, x, at, stride, rows, D, s);
+        load_tile(PLAIT_FP16_T, dst, x, at, stride, rows, D, s);
 }
 
 /* dst [D, TILE] = src [TILE, ld] transposed, a cache line at a time */

@@ -154,20 +154,18 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
     for (size_t i = 0; i < rows; i += HIGH) {
         size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
         size_t from[HIGH], seen[HIGH], row = r * TILE + i;
-        float *out = t->rows.out + row * ld;
 
         if (n <= hidden(w, i))
             continue;
-        product(t->s, TILE, t->q + row * W, W, t->kt, TILE, padded(n), W);
+        product(t->s, t->q + row * W, W, t->kt, padded(n), W);
         for (size_t k = 0; k < HIGH; k++) {
             from[k] = i + k <= last ? hidden(w, i + k) : 0;
             seen[k] = i + k <= last ? visible(w, i + k) : 0;
         }
         softmax_rows(t, row, from, seen, n, split, x->a->scale * LOG2E, ld);
-        product_add(out, ld, t->p, HALF, 1, t->v, ld, ld, words_of(n));
-        if (split)
-            product_add(out, ld, t->p + HIGH * HALF, HALF, 1, t->v, ld, ld,
-                        words_of(n));
+        for (size_t k = 0; k <= (size_t)split; k++)
+            product_add(t->rows.out + row * ld, t->p + k * HIGH * HALF, HALF, 1,
+                        t->v, ld, words_of(n));
     }
 }
 
@@ -208,19 +206,16 @@ static void forward_item(const struct attention *x, void *place, size_t n)
     forward_run(x, &steps, &t, n);
 }
 
-static int attention_forward(struct plait_queue *q, enum plait_dtype type,
-                             const struct plait_attention *a, void *out,
-                             float *lse, const void *Q, const void *K,
-                             const void *V)
+static int attention_forward(struct plait_queue *q,
+                             const struct plait_attention_forward *f)
 {
-    struct attention x = {
-        .type = type, .a = a, .Q = Q, .K = K, .V = V, .out = out, .lse = lse};
+    struct attention x = forward_operands(f);
 
-    if (type != PLAIT_BF16_T || cpu_few_queries(a))
-        return CPU_NAME(cpu_attention_forward)(q, type, a, out, lse, Q, K, V);
-    return for_each_item(q, &x, forward_items(a),
-                         forward_words((size_t)a->head_dim) * sizeof(uint32_t),
-                         forward_item);
+    if (x.type != PLAIT_BF16_T || cpu_few_queries(x.a))
+        return CPU_NAME(cpu_attention_forward)(q, f);
+    return for_each_item(
+        q, &x, forward_items(x.a),
+        forward_words((size_t)x.a->head_dim) * sizeof(uint32_t), forward_item);
 }
 
 void cpu_fill_bf16_attention(struct plait_ops *ops)

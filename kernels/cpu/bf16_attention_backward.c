@@ -168,17 +168,17 @@ static void probability_rows(struct backward_tiles *t, size_t i, size_t n,
 
 /* Probabilities, their gradients and dq for HIGH rows from i on of the tile of
  * queries at `at`. */
-static void backward_rows(struct backward_tiles *t, const float *lse, size_t at,
-                          size_t i, size_t rows, const struct window *w,
-                          int split, float scale, size_t D)
+static void backward_rows(const struct attention *x, struct backward_tiles *t,
+                          const float *lse, size_t at, size_t i, size_t rows,
+                          const struct window *w, int split)
 {
-    size_t ld = padded(D), W = words_of(D);
+    size_t D = (size_t)x->a->head_dim, ld = padded(D), W = words_of(D);
     size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
 
     if (n == 0)
         return;
-    product(t->s, TILE, t->q + (at + i) * W, W, t->kt, TILE, padded(n), W);
-    product(t->dp, TILE, t->dout + (at + i) * W, W, t->vt, TILE, padded(n), W);
+    product(t->s, t->q + (at + i) * W, W, t->kt, padded(n), W);
+    product(t->dp, t->dout + (at + i) * W, W, t->vt, padded(n), W);
     for (size_t k = i; k < i + HIGH; k += 2) {
         struct score_row r[2];
 
@@ -194,14 +194,14 @@ static void backward_rows(struct backward_tiles *t, const float *lse, size_t at,
                 .n = seen,
                 .lse = seen > 0 ? lse[k + e] * LOG2E : 0,
                 .delta = seen > 0 ? t->delta[at + k + e] : 0,
-                .scale = scale,
+                .scale = x->a->scale,
             };
         }
         probability_rows(t, k, n, split, r);
     }
     for (int k = 0; k <= split; k++)
-        product_add(t->sums.dq + (at + i) * ld, ld, t->ds + k * HIGH * HALF,
-                    HALF, 1, t->k_pairs, ld, ld, words_of(n));
+        product_add(t->sums.dq + (at + i) * ld, t->ds + k * HIGH * HALF, HALF,
+                    1, t->k_pairs, ld, words_of(n));
 }
 
 /* Adds to dk and dv of HIGH keys from j on what `n` pairs of queries
@@ -214,10 +214,10 @@ static void backward_columns(struct backward_tiles *t, size_t at, size_t pair,
     for (int k = 0; k <= split; k++) {
         size_t a = ((size_t)k * HALF + pair) * TILE + j;
 
-        product_add(t->sums.dv + j * ld, ld, t->p_pairs + a, 1, TILE,
-                    t->dout_pairs + from, ld, ld, n);
-        product_add(t->sums.dk + j * ld, ld, t->ds_pairs + a, 1, TILE,
-                    t->q_pairs + from, ld, ld, n);
+        product_add(t->sums.dv + j * ld, t->p_pairs + a, 1, TILE,
+                    t->dout_pairs + from, ld, n);
+        product_add(t->sums.dk + j * ld, t->ds_pairs + a, 1, TILE,
+                    t->q_pairs + from, ld, n);
     }
 }
 
@@ -225,16 +225,15 @@ static void backward_tile(const struct attention *x, void *tiles,
                           const float *lse, size_t at, size_t i0, size_t rows,
                           const struct window *w)
 {
-    size_t D = (size_t)x->a->head_dim;
     int split = is_split(x->a, i0, rows, w);
 
     for (size_t i = 0; i < rows; i += HIGH)
-        backward_rows(tiles, lse, at, i, rows, w, split, x->a->scale, D);
+        backward_rows(x, tiles, lse, at, i, rows, w, split);
     for (size_t j = 0; j < w->cols; j += HIGH) {
         size_t pair = first_query(w, j, rows) / 2;
 
         backward_columns(tiles, at, pair, words_of(rows) - pair, j, split,
-                         padded(D));
+                         padded((size_t)x->a->head_dim));
     }
 }
 
@@ -265,27 +264,13 @@ static void backward_item(const struct attention *x, void *place, size_t n)
     backward_head(x, &steps, &t, n);
 }
 
-int cpu_bf16_attention_backward(struct plait_queue *q, enum plait_dtype type,
-                                const struct plait_attention *a, void *dQ,
-                                void *dK, void *dV, const void *dout,
-                                const void *out, const float *lse,
-                                const void *Q, const void *K, const void *V)
+int cpu_bf16_attention_backward(struct plait_queue *q,
+                                const struct plait_attention_backward *g)
 {
-    struct attention x = {.type = type,
-                          .a = a,
-                          .Q = Q,
-                          .K = K,
-                          .V = V,
-                          .out = (void *)out,
-                          .lse = (float *)lse,
-                          .dout = dout,
-                          .dQ = dQ,
-                          .dK = dK,
-                          .dV = dV};
+    struct attention x = backward_operands(g);
 
-    if (type != PLAIT_BF16_T)
-        return CPU_NAME(cpu_attention_backward)(q, type, a, dQ, dK, dV, dout,
-                                                out, lse, Q, K, V);
-    return for_each_item(q, &x, backward_items(a),
-                         backward_words(a) * sizeof(uint32_t), backward_item);
+    if (x.type != PLAIT_BF16_T)
+        return CPU_NAME(cpu_attention_backward)(q, g);
+    return for_each_item(q, &x, backward_items(x.a),
+                         backward_words(x.a) * sizeof(uint32_t), backward_item);
 }

@@ -19,30 +19,49 @@
 /* Not inlined, because the loops are large and there are several callers. */
 #define NOINLINE static __attribute__((noinline))
 
-/* c[HIGH, width vectors] = (+= if add) a . b over n words; word (i, k) of a
- * lies at i * row + k * col, b is [n, ldb]. */
-INLINE void multiply_block(int width, int add, float *c, size_t ldc,
-                           const word *a, size_t row, size_t col,
-                           const uint32_t *b, size_t ldb, size_t n)
+/* The operands of a product. */
+struct sums {
+    float *x; /* the result */
+    size_t ld;
+};
+
+struct left {
+    const uint32_t *x; /* word (i, k) lies at i * row + k * col */
+    size_t row, col;
+};
+
+struct right {
+    const uint32_t *x; /* [n, ld] */
+    size_t ld;
+};
+
+/* c[HIGH, width vectors] from column `col` on = (+= if add) a . b over n
+ * words */
+INLINE void multiply_block(int width, int add, struct sums sums, struct left a,
+                           struct right right, size_t col, size_t n)
 {
+    const word *words = (const word *)a.x;
+    const uint32_t *b = right.x + col;
+    float *c = sums.x + col;
     __m512 sum[HIGH][WIDE];
 
 #pragma GCC unroll 4
     for (int i = 0; i < HIGH; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            sum[i][j] = add ? _mm512_loadu_ps(c + (size_t)i * ldc + j * VLEN)
-                            : _mm512_setzero_ps();
+            sum[i][j] =
+                add ? _mm512_loadu_ps(c + (size_t)i * sums.ld + j * VLEN)
+                    : _mm512_setzero_ps();
     for (size_t k = 0; k < n; k++) {
         __m512bh y[WIDE];
 
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            y[j] = (__m512bh)_mm512_loadu_si512(b + k * ldb + j * VLEN);
+            y[j] = (__m512bh)_mm512_loadu_si512(b + k * right.ld + j * VLEN);
 #pragma GCC unroll 4
         for (int i = 0; i < HIGH; i++) {
-            __m512bh x =
-                (__m512bh)_mm512_set1_epi32((int)a[(size_t)i * row + k * col]);
+            __m512bh x = (__m512bh)_mm512_set1_epi32(
+                (int)words[(size_t)i * a.row + k * a.col]);
 
 #pragma GCC unroll 4
             for (int j = 0; j < width; j++)
@@ -53,40 +72,39 @@ INLINE void multiply_block(int width, int add, float *c, size_t ldc,
     for (int i = 0; i < HIGH; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            _mm512_storeu_ps(c + (size_t)i * ldc + j * VLEN, sum[i][j]);
+            _mm512_storeu_ps(c + (size_t)i * sums.ld + j * VLEN, sum[i][j]);
 }
 
 /* HIGH rows of c, N (a multiple of VLEN) columns */
-INLINE void rows_product(int add, float *c, size_t ldc, const uint32_t *words,
-                         size_t row, size_t col, const uint32_t *b, size_t ldb,
+INLINE void rows_product(int add, struct sums c, struct left a, struct right b,
                          size_t N, size_t n)
 {
-    const word *a = (const word *)words;
     size_t j = 0;
 
     for (; j + WIDE * VLEN <= N; j += WIDE * VLEN)
-        multiply_block(WIDE, add, c + j, ldc, a, row, col, b + j, ldb, n);
+        multiply_block(WIDE, add, c, a, b, j, n);
     if (j + 3 * VLEN == N)
-        multiply_block(3, add, c + j, ldc, a, row, col, b + j, ldb, n);
+        multiply_block(3, add, c, a, b, j, n);
     else if (j + 2 * VLEN == N)
-        multiply_block(2, add, c + j, ldc, a, row, col, b + j, ldb, n);
+        multiply_block(2, add, c, a, b, j, n);
     else if (j < N)
-        multiply_block(1, add, c + j, ldc, a, row, col, b + j, ldb, n);
+        multiply_block(1, add, c, a, b, j, n);
 }
 
-/* c = a . b */
-NOINLINE void product(float *c, size_t ldc, const uint32_t *a, size_t row,
-                      const uint32_t *b, size_t ldb, size_t N, size_t n)
+/* c [HIGH, TILE] = a . b [n, TILE]; word (i, k) of a: i * row + k */
+NOINLINE void product(float *c, const uint32_t *a, size_t row,
+                      const uint32_t *b, size_t N, size_t n)
 {
-    rows_product(0, c, ldc, a, row, 1, b, ldb, N, n);
+    rows_product(0, (struct sums){c, TILE}, (struct left){a, row, 1},
+                 (struct right){b, TILE}, N, n);
 }
 
-/* c += a . b */
-NOINLINE void product_add(float *c, size_t ldc, const uint32_t *a, size_t row,
-                          size_t col, const uint32_t *b, size_t ldb, size_t N,
-                          size_t n)
+/* c [HIGH, ld] += a . b [n, ld]; word (i, k) of a: i * row + k * col */
+NOINLINE void product_add(float *c, const uint32_t *a, size_t row, size_t col,
+                          const uint32_t *b, size_t ld, size_t n)
 {
-    rows_product(1, c, ldc, a, row, col, b, ldb, N, n);
+    rows_product(1, (struct sums){c, ld}, (struct left){a, row, col},
+                 (struct right){b, ld}, ld, n);
 }
 
 /* -- packing ------------------------------------------------------------ */

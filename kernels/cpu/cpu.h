@@ -32,32 +32,15 @@ int CPU_NAME(cpu_fp8_amax)(struct plait_queue *q, uint32_t *amax, const void *x,
                            size_t n);
 
 int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
-                                    enum plait_dtype type,
-                                    const struct plait_attention *a, void *out,
-                                    float *lse, const void *Q, const void *K,
-                                    const void *V);
+                                    const struct plait_attention_forward *f);
 /* The same for few queries of one document, if cpu_few_queries(). */
-int CPU_NAME(cpu_attention_few)(struct plait_queue *q, enum plait_dtype type,
-                                const struct plait_attention *a, void *out,
-                                float *lse, const void *Q, const void *K,
-                                const void *V);
-static inline int cpu_few_queries(const struct plait_attention *a)
-{
-    return a->q_len <= 4 && a->q_len < a->k_len && a->starts == NULL;
-}
+int CPU_NAME(cpu_attention_few)(struct plait_queue *q,
+                                const struct plait_attention_forward *f);
 int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
-                                     enum plait_dtype type,
-                                     const struct plait_attention *a, void *dQ,
-                                     void *dK, void *dV, const void *dout,
-                                     const void *out, const float *lse,
-                                     const void *Q, const void *K,
-                                     const void *V);
+                                     const struct plait_attention_backward *g);
 #endif
-int cpu_bf16_attention_backward(struct plait_queue *q, enum plait_dtype type,
-                                const struct plait_attention *a, void *dQ,
-                                void *dK, void *dV, const void *dout,
-                                const void *out, const float *lse,
-                                const void *Q, const void *K, const void *V);
+int cpu_bf16_attention_backward(struct plait_queue *q,
+                                const struct plait_attention_backward *g);
 
 /* Enters all ops computed with vectors, including our own products of linear
  * layers in fp32 and bf16. */

@@ -82,29 +82,28 @@ static __global__ void __launch_bounds__(threads)
         store_row<T, J>(a, out, lse, acc, m, l, h, i);
 }
 
-static int attention_forward(struct plait_queue *q, enum plait_dtype type,
-                             const struct plait_attention *a, void *out,
-                             float *lse, const void *Q, const void *K,
-                             const void *V)
+static int attention_forward(struct plait_queue *q,
+                             const struct plait_attention_forward *f)
 {
     const char *op = "attention_forward";
-    uintptr_t all = addresses({Q, K, V, out});
+    const struct plait_attention *a = &f->a;
+    uintptr_t all = addresses({f->Q, f->K, f->V, f->out});
     int D = a->head_dim, cudnn;
 
     if (cuda_enter(q) != 0 || check_head_dim(q, a) != 0)
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, type, a, all | addresses({lse}));
+    cudnn = cuda_cudnn_takes(q, f->type, a, all | addresses({f->lse}));
     if (cudnn > 0)
-        cudnn = cuda_cudnn_forward(q, type, a, out, lse, Q, K, V);
+        cudnn = cuda_cudnn_forward(q, f);
     if (cudnn != 0)
         return cudnn < 0 ? -1 : cuda_leave(q, op);
-    if (cuda_attention_mma_fits(type, a, all)) {
-        cuda_attention_mma_forward(q, type, a, out, lse, Q, K, V);
+    if (cuda_attention_mma_fits(f->type, a, all)) {
+        cuda_attention_mma_forward(q, f);
         return cuda_leave(q, op);
     }
-    for_head_dim(type, D, [&](auto zero, auto j) {
+    for_head_dim(f->type, D, [&](auto zero, auto j) {
         typedef decltype(zero) T;
         auto kernel = forward_kernel<T, decltype(j)::value>;
         size_t bytes = shared_bytes(q, (const void *)kernel, op, D, 3, 1);
@@ -112,7 +111,8 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
 
         if (bytes != 0)
             kernel<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)out, lse, (const T *)Q, (const T *)K, (const T *)V);
+                *a, (T *)f->out, f->lse, (const T *)f->Q, (const T *)f->K,
+                (const T *)f->V);
     });
     return cuda_leave(q, op);
 }
@@ -148,22 +148,22 @@ static __global__ void merge_kernel(T *out, float *lse, const T *out2,
         lse[stat] = top + logf(w1 + w2);
 }
 
-static int attention_merge(struct plait_queue *q, enum plait_dtype type,
-                           const struct plait_attention *a, void *out,
-                           float *lse, const void *out2, const float *lse2)
+static int attention_merge(struct plait_queue *q,
+                           const struct plait_attention_merge *m)
 {
+    const struct plait_attention *a = &m->a;
     size_t rows = (size_t)a->batch * a->q_len * a->q_heads;
 
     if (cuda_enter(q) != 0)
         return -1;
     if (!has_work(a))
         return 0;
-    for_type(type, [&](auto zero) {
+    for_type(m->type, [&](auto zero) {
         typedef decltype(zero) T;
 
         merge_kernel<<<(unsigned)ceil_div(rows, 8), 256, 0, q->stream>>>(
-            (T *)out, lse, (const T *)out2, lse2, a->q_len, a->q_heads,
-            a->head_dim, rows);
+            (T *)m->out, m->lse, (const T *)m->out2, m->lse2, a->q_len,
+            a->q_heads, a->head_dim, rows);
     });
     return cuda_leave(q, "attention_merge");
 }

@@ -25,13 +25,18 @@ static __global__ void delta_kernel(float *delta, const T *dout, const T *out,
         delta[(b * q_heads + h) * q_len + i] = sum;
 }
 
+/* Where one key and the queries of a tile are in shared memory. */
+struct key_tile {
+    const float *k, *v; /* the key's row of K and V */
+    const float *q, *o; /* the queries' tiles of Q and dout */
+};
+
 /* For one key and the queries from q0 on: p = exp(score - lse), and ds, the
- * gradient of the scores. k, v: the key's row; q, o: the queries' tiles of Q
- * and dout. */
+ * gradient of the scores. */
 static __device__ __forceinline__ void
 key_weights(const struct plait_attention &a, float *p, float *ds,
-            const float *k, const float *v, const float *q, const float *o,
-            const float *lse, const float *delta, int key, int q0)
+            const struct key_tile &t, const float *lse, const float *delta,
+            int key, int q0)
 {
     size_t b = blockIdx.z;
     int D = a.head_dim;
@@ -41,8 +46,8 @@ key_weights(const struct plait_attention &a, float *p, float *ds,
         float w = 0, g = 0;
 
         if (i < a.q_len && key < seen(a, i) && key >= hidden(a, b, i)) {
-            w = expf(a.scale * dot(k, q + c * (D + 1), D) - lse[i]);
-            g = w * a.scale * (dot(v, o + c * (D + 1), D) - delta[i]);
+            w = expf(a.scale * dot(t.k, t.q + c * (D + 1), D) - lse[i]);
+            g = w * a.scale * (dot(t.v, t.o + c * (D + 1), D) - delta[i]);
         }
         p[c] = w;
         ds[c] = g;
@@ -52,9 +57,9 @@ key_weights(const struct plait_attention &a, float *p, float *ds,
 /* The keys of one tile with all queries of the heads that share them. */
 template <typename T, int J>
 static __global__ void __launch_bounds__(threads)
-    key_gradient_kernel(struct plait_attention a, T *dK, T *dV, const T *dout,
-                        const float *delta, const float *lse, const T *Q,
-                        const T *K, const T *V)
+    key_gradient_kernel(struct plait_attention a, struct key_gradients<T> to,
+                        const T *dout, const float *delta, const float *lse,
+                        const T *Q, const T *K, const T *V)
 {
     extern __shared__ __align__(16) float shared[];
     int D = a.head_dim, kv = blockIdx.y, group = a.q_heads / a.kv_heads;
@@ -82,7 +87,7 @@ static __global__ void __launch_bounds__(threads)
             load_tile(q, Qb, a.q_stride, q0, a.q_len, D);
             load_tile(o, Ob, (size_t)a.q_heads * D, q0, a.q_len, D);
             __syncthreads();
-            key_weights(a, p, ds, k + row * (D + 1), v + row * (D + 1), q, o,
+            key_weights(a, p, ds, {k + row * (D + 1), v + row * (D + 1), q, o},
                         lse + stats, delta + stats, key, q0);
             __syncwarp();
             add_rows<J>(dv, p, o, D);
@@ -98,11 +103,11 @@ static __global__ void __launch_bounds__(threads)
 
         if (d < D) {
             if (!a.overwrite) {
-                dk[j] += to_float(dK[at + d]);
-                dv[j] += to_float(dV[at + d]);
+                dk[j] += to_float(to.dK[at + d]);
+                dv[j] += to_float(to.dV[at + d]);
             }
-            dK[at + d] = from_float<T>(dk[j]);
-            dV[at + d] = from_float<T>(dv[j]);
+            to.dK[at + d] = from_float<T>(dk[j]);
+            to.dV[at + d] = from_float<T>(dv[j]);
         }
     }
 }
@@ -195,41 +200,43 @@ add_gradients_kernel(const __grid_constant__ struct gradients<T> g)
     }
 }
 
-void cuda_add_gradients(struct plait_queue *q, enum plait_dtype type,
-                        const struct plait_attention *a, void *dQ, void *dK,
-                        void *dV, const void *dense_dQ, const void *dense_dK,
-                        const void *dense_dV)
+void cuda_add_gradients(struct plait_queue *q,
+                        const struct plait_attention_backward *g,
+                        const void *const dense[3])
 {
+    const struct plait_attention *a = &g->a;
     size_t rows = (size_t)a->batch * a->q_len;
     int cols = a->q_heads * a->head_dim, kv_cols = a->kv_heads * a->head_dim;
 
-    for_type(type, [&](auto zero) {
+    for_type(g->type, [&](auto zero) {
         typedef decltype(zero) T;
-        struct gradients<T> g = {
-            {(T *)dQ, (T *)dK, (T *)dV},
-                {(const T *)dense_dQ, (const T *)dense_dK, (const T *)dense_dV},
+        struct gradients<T> sums = {
+            {(T *)g->dQ, (T *)g->dK, (T *)g->dV},
+                {(const T *)dense[0], (const T *)dense[1], (const T *)dense[2]},
                 {a->q_stride, a->kv_stride, a->kv_stride},
                 {cols, kv_cols, kv_cols}, rows
         };
 
         add_gradients_kernel<<<dim3((unsigned)ceil_div(rows, 8), 3), 256, 0,
-                               q->stream>>>(g);
+                               q->stream>>>(sums);
     });
 }
 
-static void backward_plain(struct plait_queue *q, enum plait_dtype type,
-                           const struct plait_attention *a, void *dQ, void *dK,
-                           void *dV, const void *dout, const float *delta,
-                           const float *lse, const void *Q, const void *K,
-                           const void *V)
+static void backward_plain(struct plait_queue *q,
+                           const struct plait_attention_backward *g,
+                           const float *delta)
 {
     const char *op = "attention_backward";
+    const struct plait_attention *a = &g->a;
     int D = a->head_dim;
 
-    for_head_dim(type, D, [&](auto zero, auto j) {
+    for_head_dim(g->type, D, [&](auto zero, auto j) {
         typedef decltype(zero) T;
         auto keys = key_gradient_kernel<T, decltype(j)::value>;
         auto queries = query_gradient_kernel<T, decltype(j)::value>;
+        struct key_gradients<T> to = {
+            (T *)g->dK, (T *)g->dV
+        };
         size_t bytes = shared_bytes(q, (const void *)keys, op, D, 4, 2);
         dim3 grid((unsigned)ceil_div(a->k_len, tile), a->kv_heads, a->batch);
 
@@ -237,25 +244,24 @@ static void backward_plain(struct plait_queue *q, enum plait_dtype type,
             return;
         if (a->k_len > 0)
             keys<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)dK, (T *)dV, (const T *)dout, delta, lse, (const T *)Q,
-                (const T *)K, (const T *)V);
+                *a, to, (const T *)g->dout, delta, g->lse, (const T *)g->Q,
+                (const T *)g->K, (const T *)g->V);
         bytes = shared_bytes(q, (const void *)queries, op, D, 4, 1);
         grid = dim3((unsigned)ceil_div(a->q_len, tile), a->q_heads, a->batch);
         if (bytes != 0)
             queries<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)dQ, (const T *)dout, delta, lse, (const T *)Q,
-                (const T *)K, (const T *)V);
+                *a, (T *)g->dQ, (const T *)g->dout, delta, g->lse,
+                (const T *)g->Q, (const T *)g->K, (const T *)g->V);
     });
 }
 
-int cuda_attention_backward(struct plait_queue *q, enum plait_dtype type,
-                            const struct plait_attention *a, void *dQ, void *dK,
-                            void *dV, const void *dout, const void *out,
-                            const float *lse, const void *Q, const void *K,
-                            const void *V)
+int cuda_attention_backward(struct plait_queue *q,
+                            const struct plait_attention_backward *g)
 {
+    const struct plait_attention *a = &g->a;
     size_t rows = (size_t)a->batch * a->q_len * a->q_heads;
-    uintptr_t all = addresses({Q, K, V, out, dout, dQ, dK, dV});
+    uintptr_t all =
+        addresses({g->Q, g->K, g->V, g->out, g->dout, g->dQ, g->dK, g->dV});
     const char *op = "attention_backward";
     float *delta;
     int cudnn;
@@ -264,26 +270,24 @@ int cuda_attention_backward(struct plait_queue *q, enum plait_dtype type,
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, type, a, all | addresses({lse}));
+    cudnn = cuda_cudnn_takes(q, g->type, a, all | addresses({g->lse}));
     if (cudnn > 0)
-        cudnn = cuda_cudnn_backward(q, type, a, dQ, dK, dV, dout, out, lse, Q,
-                                    K, V);
+        cudnn = cuda_cudnn_backward(q, g);
     if (cudnn != 0)
         return cudnn < 0 ? -1 : cuda_leave(q, op);
     delta = (float *)cuda_scratch(q, rows * sizeof(*delta));
     if (delta == NULL)
         return -1;
-    for_type(type, [&](auto zero) {
+    for_type(g->type, [&](auto zero) {
         typedef decltype(zero) T;
 
         delta_kernel<<<(unsigned)ceil_div(rows, 8), 256, 0, q->stream>>>(
-            delta, (const T *)dout, (const T *)out, a->q_len, a->q_heads,
+            delta, (const T *)g->dout, (const T *)g->out, a->q_len, a->q_heads,
             a->head_dim, rows);
     });
-    if (cuda_attention_mma_fits(type, a, all))
-        cuda_attention_mma_backward(q, type, a, dQ, dK, dV, dout, delta, lse, Q,
-                                    K, V);
+    if (cuda_attention_mma_fits(g->type, a, all))
+        cuda_attention_mma_backward(q, g, delta);
     else
-        backward_plain(q, type, a, dQ, dK, dV, dout, delta, lse, Q, K, V);
+        backward_plain(q, g, delta);
     return cuda_leave(q, op);
 }

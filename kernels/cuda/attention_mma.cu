@@ -15,12 +15,18 @@ static __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
+/* Of the lane's two rows: the largest score so far, and the sum of exp2(score -
+ * m) over the columns that the lane has. */
+struct row_sums {
+    float m[2], l[2];
+};
+
 /* Turns scores into weights: s = exp2(s - the row's maximum so far), and
- * updates m, l and acc. Row `half` of the lane sees keys from[half] ..
+ * updates the sums and acc. Row `half` of the lane sees keys from[half] ..
  * limit[half] - 1. */
 template <int D, int n>
 static __device__ inline void
-softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
+softmax_step(float s[n / 8][4], struct row_sums &row, float acc[D / 8][4],
              float scale, int k0, const int from[2], const int limit[2],
              bool whole)
 {
@@ -28,7 +34,7 @@ softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float top = m[half], base, shrink, sum = 0;
+        float top = row.m[half], base, shrink, sum = 0;
 
 #pragma unroll
         for (int j = 0; j < n / 8; j++) {
@@ -43,7 +49,7 @@ softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
         }
         top = quad_max(top);
         base = top == -CUDART_INF_F ? 0 : top; /* no key seen yet */
-        shrink = power_of_two(m[half] - base);
+        shrink = power_of_two(row.m[half] - base);
 #pragma unroll
         for (int j = 0; j < n / 8; j++) {
             for (int i = half * 2; i < half * 2 + 2; i++) {
@@ -51,8 +57,8 @@ softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
                 sum += s[j][i];
             }
         }
-        m[half] = top;
-        l[half] = l[half] * shrink + sum;
+        row.m[half] = top;
+        row.l[half] = row.l[half] * shrink + sum;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
             acc[j][half * 2] *= shrink;
@@ -65,13 +71,13 @@ softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
 template <typename T, int D>
 static __device__ inline void
 store_rows(const struct plait_attention &a, T *out, float *lse, int first,
-           const float m[2], const float l[2], const float acc[D / 8][4])
+           const struct row_sums &sums, const float acc[D / 8][4])
 {
     int lane = threadIdx.x % 32, h = blockIdx.y;
 
     for (int half = 0; half < 2; half++) {
         int row = first + lane / 4 + half * 8;
-        float total = quad_sum(l[half]);
+        float total = quad_sum(sums.l[half]);
         float inverse = total == 0 ? 0 : 1 / total;
         size_t at = ((size_t)blockIdx.z * a.q_len + row) * a.q_heads + h;
         uint32_t *p = (uint32_t *)(out + at * D) + lane % 4;
@@ -85,7 +91,7 @@ store_rows(const struct plait_attention &a, T *out, float *lse, int first,
         if (lane % 4 == 0)
             lse[((size_t)blockIdx.z * a.q_heads + h) * a.q_len + row] =
                 total == 0 ? -CUDART_INF_F
-                           : m[half] * 0.6931471805599453f + logf(total);
+                           : sums.m[half] * 0.6931471805599453f + logf(total);
     }
 }
 
@@ -113,7 +119,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     unsigned k_first = k_tile + begin / step % 2 * 2 * bytes;
     size_t at = (size_t)blockIdx.z * a.k_len * a.kv_stride + (size_t)kv * D;
     float scale = a.scale * 1.4426950408889634f; /* for powers of two */
-    float m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
+    struct row_sums sums = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}};
     float acc[D / 8][4] = {};
 
     fetch<D, rows>(
@@ -135,12 +141,12 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
         copy_wait<1>();
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
-        softmax_step<D, step>(s, m, l, acc, scale, k0, from, limit, whole);
+        softmax_step<D, step>(s, sums, acc, scale, k0, from, limit, whole);
         add_product<T, D, step>(acc, s, now + bytes);
         __syncthreads();
     }
     copy_wait<0>();
-    store_rows<T, D>(a, out, lse, first + warp_row, m, l, acc);
+    store_rows<T, D>(a, out, lse, first + warp_row, sums, acc);
 }
 
 int cuda_attention_mma_fits(enum plait_dtype type,
@@ -152,12 +158,12 @@ int cuda_attention_mma_fits(enum plait_dtype type,
            a->q_stride % 8 == 0 && a->kv_stride % 8 == 0 && addresses % 16 == 0;
 }
 
-void cuda_attention_mma_forward(struct plait_queue *q, enum plait_dtype type,
-                                const struct plait_attention *a, void *out,
-                                float *lse, const void *Q, const void *K,
-                                const void *V)
+void cuda_attention_mma_forward(struct plait_queue *q,
+                                const struct plait_attention_forward *f)
 {
-    for_shape(type, a->head_dim, [&](auto zero, auto d) {
+    const struct plait_attention *a = &f->a;
+
+    for_shape(f->type, a->head_dim, [&](auto zero, auto d) {
         typedef decltype(zero) T;
         constexpr int D = decltype(d)::value;
         auto kernel = forward_kernel<T, D>;
@@ -167,6 +173,7 @@ void cuda_attention_mma_forward(struct plait_queue *q, enum plait_dtype type,
         if (cuda_allow_shared(q, "attention_forward", (const void *)kernel,
                               bytes) == 0)
             kernel<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)out, lse, (const T *)Q, (const T *)K, (const T *)V);
+                *a, (T *)f->out, f->lse, (const T *)f->Q, (const T *)f->K,
+                (const T *)f->V);
     });
 }

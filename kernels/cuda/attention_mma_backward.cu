@@ -3,15 +3,24 @@
  * attention_backward.cu. */
 #include "kernels/cuda/attention_mma.cuh"
 
+/* Of a step of queries, in shared memory. */
+template <int step> struct query_stats {
+    float lse[step], delta[step];
+};
+
+/* The lane's two keys: the first, and the first query that sees each. */
+struct lane_keys {
+    int key, from[2];
+};
+
 /* p = exp(score - lse) and ds = p (dp - delta) scale, for a warp's 16 keys and
- * the queries from q0 on. Row `half` of the lane is a key that queries from
- * from[half] on see, unless they hide it: their documents begin after it.
- * hides[], lse and delta of the queries are in shared memory. */
+ * the queries from q0 on. A query does not see a key before its document:
+ * hides[] says how many those are, and is in shared memory as stats is. */
 template <int n>
 static __device__ inline void
 key_weights(const struct plait_attention &a, float p[n / 8][4],
-            float ds[n / 8][4], const float *lse, const float *delta,
-            const int *hides, int key, int q0, const int from[2], bool whole)
+            float ds[n / 8][4], const struct query_stats<n> &stats,
+            const int *hides, const struct lane_keys &keys, int q0, bool whole)
 {
     const float log2e = 1.4426950408889634f;
     int col = threadIdx.x % 4 * 2;
@@ -20,30 +29,30 @@ key_weights(const struct plait_attention &a, float p[n / 8][4],
     for (int j = 0; j < n / 8; j++) {
         for (int i = 0; i < 4; i++) {
             int c = j * 8 + col + i % 2, query = q0 + c;
-            bool visible = whole || (query < a.q_len && query >= from[i / 2] &&
-                                     hides[c] <= key + i / 2 * 8);
-            float w =
-                power_of_two(p[j][i] * (a.scale * log2e) - lse[c] * log2e);
+            bool visible =
+                whole || (query < a.q_len && query >= keys.from[i / 2] &&
+                          hides[c] <= keys.key + i / 2 * 8);
+            float w = power_of_two(p[j][i] * (a.scale * log2e) -
+                                   stats.lse[c] * log2e);
 
             p[j][i] = visible ? w : 0;
-            ds[j][i] = visible ? w * (ds[j][i] - delta[c]) * a.scale : 0;
+            ds[j][i] = visible ? w * (ds[j][i] - stats.delta[c]) * a.scale : 0;
         }
     }
 }
 
-/* Loads lse and delta of `step` queries from `first` on to shared memory; 0
- * from `end` on. */
+/* Loads lse and delta of `step` queries from `first` on; 0 from `end` on. */
 template <int step>
 static __device__ __forceinline__ void
-load_stats(float stats[2][step], const float *lse, const float *delta,
-           int first, int end)
+load_stats(struct query_stats<step> &stats, const float *lse,
+           const float *delta, int first, int end)
 {
     int i = threadIdx.x;
 
     if (i >= step)
         return;
-    stats[0][i] = first + i < end ? lse[first + i] : 0;
-    stats[1][i] = first + i < end ? delta[first + i] : 0;
+    stats.lse[i] = first + i < end ? lse[first + i] : 0;
+    stats.delta[i] = first + i < end ? delta[first + i] : 0;
 }
 
 /* How many of the first keys these queries do not see because their documents
@@ -69,21 +78,21 @@ static __device__ inline int first_query(const struct plait_attention &a,
 }
 
 /* Loads `step` queries of head h from `first` on, and their gradients, to two
- * tiles from `tile` on; their lse and delta to stats. */
+ * tiles from `tile` on; and their stats. */
 template <typename T, int D, int step>
 static __device__ inline void
 fetch_queries(const struct plait_attention &a, unsigned tile,
-              float (*stats)[step], const T *Q, const T *dout, const float *lse,
-              const float *delta, size_t b, int h, int first)
+              struct query_stats<step> &stats,
+              const struct backward_inputs<T> &in, size_t b, int h, int first)
 {
     size_t stat = (b * a.q_heads + h) * a.q_len;
 
-    fetch<D, step>(tile, Q + b * a.q_len * a.q_stride + (size_t)h * D,
+    fetch<D, step>(tile, in.Q + b * a.q_len * a.q_stride + (size_t)h * D,
                    a.q_stride, first, a.q_len);
     fetch<D, step>(tile + step * D * 2,
-                   dout + (b * a.q_len * a.q_heads + h) * D,
+                   in.dout + (b * a.q_len * a.q_heads + h) * D,
                    (size_t)a.q_heads * D, first, a.q_len);
-    load_stats<step>(stats, lse + stat, delta + stat, first, a.q_len);
+    load_stats<step>(stats, in.lse + stat, in.delta + stat, first, a.q_len);
 }
 
 /* The step of queries that follows the one at `at`; after a head's last it is
@@ -98,29 +107,30 @@ static __device__ __forceinline__ int next_query(int at, int step, int start,
  * transposed: a warp has 16 keys. */
 template <typename T, int D>
 static __global__ void __launch_bounds__(threads, 1)
-    key_gradient_kernel(struct plait_attention a, T *dK, T *dV, const T *dout,
-                        const float *delta, const float *lse, const T *Q,
-                        const T *K, const T *V)
+    key_gradient_kernel(struct plait_attention a, struct key_gradients<T> to,
+                        const T *dout, const float *delta, const float *lse,
+                        const T *Q, const T *K, const T *V)
 {
     constexpr int step = D == 64 ? 64 : 32;
     extern __shared__ __align__(128) char shared[];
-    __shared__ float stats[2][2][step]; /* lse and delta, of two buffers */
+    __shared__ struct query_stats<step> stats[2]; /* of two buffers */
     __shared__ int hides[2][step];
     int kv = blockIdx.y, group = a.q_heads / a.kv_heads;
     int first = blockIdx.x * rows, warp_row = threadIdx.x / 32 * 16;
     int row = first + warp_row, key = row + threadIdx.x % 32 / 4;
+    struct lane_keys keys = {key,
+                             {first_query(a, key), first_query(a, key + 8)}};
     unsigned k_tile = shared_address(shared), v_tile = k_tile + rows * D * 2;
     unsigned q_tile = v_tile + rows * D * 2, bytes = step * D * 2;
     size_t b = blockIdx.z, at = b * a.k_len * a.kv_stride + (size_t)kv * D;
     int start = first_query(a, first) / step * step;
-    int from[2] = {first_query(a, key), first_query(a, key + 8)};
     int end = last_queries(a, b, min(first + rows, a.k_len) - 1);
     int tiles = group * ((max(end - start, 0) + step - 1) / step);
     int h = kv * group, q_next = start, q0 = start; /* next, current */
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
     auto fetch_next = [&](int half) {
-        fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half], Q,
-                                  dout, lse, delta, b, h, q_next);
+        fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half],
+                                  {dout, delta, lse, Q, K, V}, b, h, q_next);
         load_hides<step>(hides[half], a, b, q_next);
         q_next = next_query(q_next, step, start, end);
         h += q_next == start;
@@ -145,16 +155,15 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
         scores<T, D, step>(p, k_tile, warp_row, q_now);
         scores<T, D, step>(ds, v_tile, warp_row, o_now);
-        key_weights<step>(a, p, ds, stats[half][0], stats[half][1], hides[half],
-                          key, q0, from, whole);
+        key_weights<step>(a, p, ds, stats[half], hides[half], keys, q0, whole);
         add_product<T, D, step>(dv, p, o_now);
         add_product<T, D, step>(dk, ds, q_now);
         q0 = next_query(q0, step, start, end);
         __syncthreads();
     }
     copy_wait<0>();
-    add_to_rows<T, D>(dK + at, a.kv_stride, row, a.k_len, dk, a.overwrite);
-    add_to_rows<T, D>(dV + at, a.kv_stride, row, a.k_len, dv, a.overwrite);
+    add_to_rows<T, D>(to.dK + at, a.kv_stride, row, a.k_len, dk, a.overwrite);
+    add_to_rows<T, D>(to.dV + at, a.kv_stride, row, a.k_len, dv, a.overwrite);
 }
 
 /* ds = p (dp - delta) scale with p = exp(score - lse), for a warp's 16 queries
@@ -242,32 +251,34 @@ static __global__ void __launch_bounds__(threads, 1)
                       a.overwrite);
 }
 
-void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
-                                 const struct plait_attention *a, void *dQ,
-                                 void *dK, void *dV, const void *dout,
-                                 const float *delta, const float *lse,
-                                 const void *Q, const void *K, const void *V)
+void cuda_attention_mma_backward(struct plait_queue *q,
+                                 const struct plait_attention_backward *g,
+                                 const float *delta)
 {
     const char *op = "attention_backward";
+    const struct plait_attention *a = &g->a;
 
-    for_shape(type, a->head_dim, [&](auto zero, auto d) {
+    for_shape(g->type, a->head_dim, [&](auto zero, auto d) {
         typedef decltype(zero) T;
         constexpr int D = decltype(d)::value;
         auto keys = key_gradient_kernel<T, D>;
         auto queries = query_gradient_kernel<T, D>;
+        struct key_gradients<T> to = {
+            (T *)g->dK, (T *)g->dV
+        };
         size_t bytes = (2 * rows + 4 * (D == 64 ? 64 : 32)) * D * 2;
         dim3 grid((unsigned)ceil_div(a->k_len, rows), a->kv_heads, a->batch);
 
         if (cuda_allow_shared(q, op, (const void *)keys, bytes) != 0)
             return;
         keys<<<grid, threads, bytes, q->stream>>>(
-            *a, (T *)dK, (T *)dV, (const T *)dout, delta, lse, (const T *)Q,
-            (const T *)K, (const T *)V);
+            *a, to, (const T *)g->dout, delta, g->lse, (const T *)g->Q,
+            (const T *)g->K, (const T *)g->V);
         bytes = (2 * rows + 4 * 32) * D * 2;
         grid = dim3((unsigned)ceil_div(a->q_len, rows), a->q_heads, a->batch);
         if (cuda_allow_shared(q, op, (const void *)queries, bytes) == 0)
             queries<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)dQ, (const T *)dout, delta, lse, (const T *)Q,
-                (const T *)K, (const T *)V);
+                *a, (T *)g->dQ, (const T *)g->dout, delta, g->lse,
+                (const T *)g->Q, (const T *)g->K, (const T *)g->V);
     });
 }

@@ -2,10 +2,25 @@
 #ifndef PLAIT_KERNELS_CUDA_ATTENTION_SEEN_CUH
 #define PLAIT_KERNELS_CUDA_ATTENTION_SEEN_CUH
 
-#include "kernels/kernels.h"
+#include "kernels/attention.h"
 
-/* Which keys a query sees: none after its own position, and with documents none
- * of an earlier document. */
+/* Shared by the plain attention and that on tensor cores. Which keys a query
+ * sees: none after its own position, and with documents none of an earlier
+ * document. */
+
+/* What a backward reads for its queries and keys. delta [batch, q_heads,
+ * q_len]: the row sums of dout * out. The kernels take these one by one, since
+ * ptxas needs more registers for pointers that come in a struct. */
+template <typename T> struct backward_inputs {
+    const T *dout;
+    const float *delta, *lse;
+    const T *Q, *K, *V;
+};
+
+/* Where a backward stores what it computes for keys. */
+template <typename T> struct key_gradients {
+    T *dK, *dV;
+};
 
 /* How many keys, counted from the first, are not after the query. */
 static __device__ inline int64_t seen(const struct plait_attention &a,

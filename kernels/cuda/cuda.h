@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "kernels/attention.h"
 #include "kernels/kernels.h"
 #include "kernels/queue.h"
 
@@ -121,27 +122,20 @@ void cuda_cudnn_forget(struct plait_device *dev);
 int cuda_has_code(void);
 
 /* attention_backward of the table; defined in attention_backward.cu. */
-int cuda_attention_backward(struct plait_queue *q, enum plait_dtype type,
-                            const struct plait_attention *a, void *dQ, void *dK,
-                            void *dV, const void *dout, const void *out,
-                            const float *lse, const void *Q, const void *K,
-                            const void *V);
+int cuda_attention_backward(struct plait_queue *q,
+                            const struct plait_attention_backward *g);
 
 /* Whether the tensor-core attention takes these shapes; the plain one takes
  * all. addresses: all pointers or'ed. */
 int cuda_attention_mma_fits(enum plait_dtype type,
                             const struct plait_attention *a,
                             uintptr_t addresses);
-void cuda_attention_mma_forward(struct plait_queue *q, enum plait_dtype type,
-                                const struct plait_attention *a, void *out,
-                                float *lse, const void *Q, const void *K,
-                                const void *V);
+void cuda_attention_mma_forward(struct plait_queue *q,
+                                const struct plait_attention_forward *f);
 /* delta [batch, q_heads, q_len]: the row sums of dout * out */
-void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
-                                 const struct plait_attention *a, void *dQ,
-                                 void *dK, void *dV, const void *dout,
-                                 const float *delta, const float *lse,
-                                 const void *Q, const void *K, const void *V);
+void cuda_attention_mma_backward(struct plait_queue *q,
+                                 const struct plait_attention_backward *g,
+                                 const float *delta);
 
 /* Whether this environment variable leaves its subject to cuDNN: 1, 0, or -1
  * and the queue has failed. */
@@ -157,20 +151,15 @@ int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,
                      const struct plait_attention *a, uintptr_t addresses);
 /* 1: done; 0: this cuDNN has no plan for the shape (the queue's remark says
  * so); -1: the queue has failed. */
-int cuda_cudnn_forward(struct plait_queue *q, enum plait_dtype type,
-                       const struct plait_attention *a, void *out, float *lse,
-                       const void *Q, const void *K, const void *V);
-int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
-                        const struct plait_attention *a, void *dQ, void *dK,
-                        void *dV, const void *dout, const void *out,
-                        const float *lse, const void *Q, const void *K,
-                        const void *V);
-/* dQ, dK, dV (strided as in a) += the dense ones, of 16-bit types; all pointers
- * aligned to 16 bytes. */
-void cuda_add_gradients(struct plait_queue *q, enum plait_dtype type,
-                        const struct plait_attention *a, void *dQ, void *dK,
-                        void *dV, const void *dense_dQ, const void *dense_dK,
-                        const void *dense_dV);
+int cuda_cudnn_forward(struct plait_queue *q,
+                       const struct plait_attention_forward *f);
+int cuda_cudnn_backward(struct plait_queue *q,
+                        const struct plait_attention_backward *g);
+/* g's dQ, dK, dV += the dense ones, of 16-bit types; all pointers aligned to 16
+ * bytes. */
+void cuda_add_gradients(struct plait_queue *q,
+                        const struct plait_attention_backward *g,
+                        const void *const dense[3]);
 
 void cuda_device_ops(struct plait_ops *ops);
 void cuda_transfer_ops(struct plait_ops *ops);

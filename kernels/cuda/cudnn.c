@@ -153,48 +153,45 @@ static int run_plan(struct plait_queue *q, const struct key *key, float scale,
     return 1;
 }
 
-int cuda_cudnn_forward(struct plait_queue *q, enum plait_dtype type,
-                       const struct plait_attention *a, void *out, float *lse,
-                       const void *Q, const void *K, const void *V)
+int cuda_cudnn_forward(struct plait_queue *q,
+                       const struct plait_attention_forward *f)
 {
-    void *memory[NIDS] = {[ID_Q] = (void *)(uintptr_t)Q,
-                          [ID_K] = (void *)(uintptr_t)K,
-                          [ID_V] = (void *)(uintptr_t)V,
-                          [ID_OUT] = out,
-                          [ID_LSE] = lse};
-    struct key key = key_of(type, a, false);
+    void *memory[NIDS] = {[ID_Q] = (void *)(uintptr_t)f->Q,
+                          [ID_K] = (void *)(uintptr_t)f->K,
+                          [ID_V] = (void *)(uintptr_t)f->V,
+                          [ID_OUT] = f->out,
+                          [ID_LSE] = f->lse};
+    struct key key = key_of(f->type, &f->a, false);
     int rc;
 
     pthread_mutex_lock(&q->dev->lock);
-    rc = run_plan(q, &key, a->scale, memory);
+    rc = run_plan(q, &key, f->a.scale, memory);
     pthread_mutex_unlock(&q->dev->lock);
     return rc;
 }
 
-int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
-                        const struct plait_attention *a, void *dQ, void *dK,
-                        void *dV, const void *dout, const void *out,
-                        const float *lse, const void *Q, const void *K,
-                        const void *V)
+int cuda_cudnn_backward(struct plait_queue *q,
+                        const struct plait_attention_backward *g)
 {
-    void *memory[NIDS] = {[ID_Q] = (void *)(uintptr_t)Q,
-                          [ID_K] = (void *)(uintptr_t)K,
-                          [ID_V] = (void *)(uintptr_t)V,
-                          [ID_OUT] = (void *)(uintptr_t)out,
-                          [ID_LSE] = (void *)(uintptr_t)lse,
-                          [ID_DOUT] = (void *)(uintptr_t)dout,
-                          [ID_DQ] = dQ,
-                          [ID_DK] = dK,
-                          [ID_DV] = dV};
-    struct key key = key_of(type, a, true);
+    void *memory[NIDS] = {[ID_Q] = (void *)(uintptr_t)g->Q,
+                          [ID_K] = (void *)(uintptr_t)g->K,
+                          [ID_V] = (void *)(uintptr_t)g->V,
+                          [ID_OUT] = (void *)(uintptr_t)g->out,
+                          [ID_LSE] = (void *)(uintptr_t)g->lse,
+                          [ID_DOUT] = (void *)(uintptr_t)g->dout,
+                          [ID_DQ] = g->dQ,
+                          [ID_DK] = g->dK,
+                          [ID_DV] = g->dV};
+    struct key key = key_of(g->type, &g->a, true);
     int rc;
 
     pthread_mutex_lock(&q->dev->lock);
-    rc = run_plan(q, &key, a->scale, memory);
+    rc = run_plan(q, &key, g->a.scale, memory);
     pthread_mutex_unlock(&q->dev->lock);
     if (rc > 0 && !key.attention.overwrite)
-        cuda_add_gradients(q, type, a, dQ, dK, dV, memory[ID_DQ], memory[ID_DK],
-                           memory[ID_DV]);
+        cuda_add_gradients(
+            q, g,
+            (const void *[]){memory[ID_DQ], memory[ID_DK], memory[ID_DV]});
     return rc;
 }
 
@@ -206,37 +203,17 @@ static int none(struct plait_queue *q)
                             "this plait was configured without cuDNN");
 }
 
-int cuda_cudnn_forward(struct plait_queue *q, enum plait_dtype type,
-                       const struct plait_attention *a, void *out, float *lse,
-                       const void *Q, const void *K, const void *V)
+int cuda_cudnn_forward(struct plait_queue *q,
+                       const struct plait_attention_forward *f)
 {
-    (void)type;
-    (void)a;
-    (void)out;
-    (void)lse;
-    (void)Q;
-    (void)K;
-    (void)V;
+    (void)f;
     return none(q);
 }
 
-int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
-                        const struct plait_attention *a, void *dQ, void *dK,
-                        void *dV, const void *dout, const void *out,
-                        const float *lse, const void *Q, const void *K,
-                        const void *V)
+int cuda_cudnn_backward(struct plait_queue *q,
+                        const struct plait_attention_backward *g)
 {
-    (void)type;
-    (void)a;
-    (void)dQ;
-    (void)dK;
-    (void)dV;
-    (void)dout;
-    (void)out;
-    (void)lse;
-    (void)Q;
-    (void)K;
-    (void)V;
+    (void)g;
     return none(q);
 }
 

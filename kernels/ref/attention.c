@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/attention.h"
 #include "kernels/ref/ref.h"
 
 /* Indexes of the first elements of one query and one key. */
@@ -58,17 +59,17 @@ static double dot(enum plait_dtype type, const void *x, size_t i, const void *y,
     return sum;
 }
 
-static void attend(enum plait_dtype type, const struct plait_attention *a,
-                   void *out, float *lse, const void *Q, const void *K,
-                   const void *V, size_t b, size_t h, size_t i, double *p)
+static void attend(const struct plait_attention_forward *f, size_t b, size_t h,
+                   size_t i, double *p)
 {
+    const struct plait_attention *a = &f->a;
     struct at at = locate(a, b, h, i, 0);
     size_t n = visible(a, i), from = hidden(a, b, i);
     double max = -INFINITY, sum = 0;
 
     for (size_t j = from; j < n; j++) {
-        p[j] = a->scale *
-               dot(type, Q, at.q, K, at.k + j * a->kv_stride, a->head_dim);
+        p[j] = a->scale * dot(f->type, f->Q, at.q, f->K,
+                              at.k + j * a->kv_stride, a->head_dim);
         if (p[j] > max)
             max = p[j];
     }
@@ -80,17 +81,16 @@ static void attend(enum plait_dtype type, const struct plait_attention *a,
         double o = 0;
 
         for (size_t j = from; j < n; j++)
-            o += p[j] * ref_get(type, V, at.k + j * a->kv_stride + d);
-        ref_put(type, out, at.out + d, n > from ? o / sum : 0);
+            o += p[j] * ref_get(f->type, f->V, at.k + j * a->kv_stride + d);
+        ref_put(f->type, f->out, at.out + d, n > from ? o / sum : 0);
     }
-    lse[at.lse] = (float)(n > from ? max + log(sum) : -INFINITY);
+    f->lse[at.lse] = (float)(n > from ? max + log(sum) : -INFINITY);
 }
 
-int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
-                          const struct plait_attention *a, void *out,
-                          float *lse, const void *Q, const void *K,
-                          const void *V)
+int ref_attention_forward(struct plait_queue *q,
+                          const struct plait_attention_forward *f)
 {
+    const struct plait_attention *a = &f->a;
     double *p = calloc((size_t)a->k_len, sizeof(*p));
 
     if (p == NULL)
@@ -98,7 +98,7 @@ int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
     for (size_t b = 0; b < (size_t)a->batch; b++)
         for (size_t h = 0; h < (size_t)a->q_heads; h++)
             for (size_t i = 0; i < (size_t)a->q_len; i++)
-                attend(type, a, out, lse, Q, K, V, b, h, i, p);
+                attend(f, b, h, i, p);
     free(p);
     return 0;
 }
@@ -109,30 +109,30 @@ struct sums {
     double *q, *k, *v;
 };
 
-static void attend_backward(enum plait_dtype type,
-                            const struct plait_attention *a, struct sums *s,
-                            const void *dout, const void *out, const float *lse,
-                            const void *Q, const void *K, const void *V,
-                            size_t b, size_t h, size_t i)
+static void attend_backward(const struct plait_attention_backward *g,
+                            struct sums *s, size_t b, size_t h, size_t i)
 {
+    const struct plait_attention *a = &g->a;
+    enum plait_dtype type = g->type;
     size_t D = (size_t)a->head_dim, n = visible(a, i);
     size_t group = (size_t)(a->q_heads / a->kv_heads);
     struct at at = locate(a, b, h, i, 0);
-    double delta = dot(type, dout, at.out, out, at.out, a->head_dim);
+    double delta = dot(type, g->dout, at.out, g->out, at.out, a->head_dim);
 
     for (size_t j = hidden(a, b, i); j < n; j++) {
         size_t key = at.k + j * a->kv_stride;
         size_t to =
             ((b * (size_t)a->k_len + j) * (size_t)a->kv_heads + h / group) * D;
-        double p = exp(a->scale * dot(type, Q, at.q, K, key, a->head_dim) -
-                       lse[at.lse]);
-        double dp = dot(type, dout, at.out, V, key, a->head_dim);
+        double p =
+            exp(a->scale * dot(type, g->Q, at.q, g->K, key, a->head_dim) -
+                g->lse[at.lse]);
+        double dp = dot(type, g->dout, at.out, g->V, key, a->head_dim);
         double ds = p * (dp - delta) * a->scale;
 
         for (size_t d = 0; d < D; d++) {
-            s->q[at.out + d] += ds * ref_get(type, K, key + d);
-            s->k[to + d] += ds * ref_get(type, Q, at.q + d);
-            s->v[to + d] += p * ref_get(type, dout, at.out + d);
+            s->q[at.out + d] += ds * ref_get(type, g->K, key + d);
+            s->k[to + d] += ds * ref_get(type, g->Q, at.q + d);
+            s->v[to + d] += p * ref_get(type, g->dout, at.out + d);
         }
     }
 }
@@ -149,12 +149,10 @@ static void add_rows(enum plait_dtype type, void *dst, size_t stride,
                         src[i * width + d]);
 }
 
-int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
-                           const struct plait_attention *a, void *dQ, void *dK,
-                           void *dV, const void *dout, const void *out,
-                           const float *lse, const void *Q, const void *K,
-                           const void *V)
+int ref_attention_backward(struct plait_queue *q,
+                           const struct plait_attention_backward *g)
 {
+    const struct plait_attention *a = &g->a;
     size_t rows_q = (size_t)a->batch * (size_t)a->q_len;
     size_t rows_k = (size_t)a->batch * (size_t)a->k_len;
     size_t width_q = (size_t)a->q_heads * (size_t)a->head_dim;
@@ -173,10 +171,10 @@ int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
     for (size_t b = 0; b < (size_t)a->batch; b++)
         for (size_t h = 0; h < (size_t)a->q_heads; h++)
             for (size_t i = 0; i < (size_t)a->q_len; i++)
-                attend_backward(type, a, &s, dout, out, lse, Q, K, V, b, h, i);
-    add_rows(type, dQ, a->q_stride, s.q, rows_q, width_q, a->overwrite);
-    add_rows(type, dK, a->kv_stride, s.k, rows_k, width_k, a->overwrite);
-    add_rows(type, dV, a->kv_stride, s.v, rows_k, width_k, a->overwrite);
+                attend_backward(g, &s, b, h, i);
+    add_rows(g->type, g->dQ, a->q_stride, s.q, rows_q, width_q, a->overwrite);
+    add_rows(g->type, g->dK, a->kv_stride, s.k, rows_k, width_k, a->overwrite);
+    add_rows(g->type, g->dV, a->kv_stride, s.v, rows_k, width_k, a->overwrite);
 out:
     free(s.q);
     free(s.k);
@@ -184,10 +182,10 @@ out:
     return rc;
 }
 
-int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
-                        const struct plait_attention *a, void *out, float *lse,
-                        const void *out2, const float *lse2)
+int ref_attention_merge(struct plait_queue *q,
+                        const struct plait_attention_merge *m)
 {
+    const struct plait_attention *a = &m->a;
     size_t H = (size_t)a->q_heads, Tq = (size_t)a->q_len;
     size_t D = (size_t)a->head_dim;
 
@@ -195,7 +193,7 @@ int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
     for (size_t r = 0; r < (size_t)a->batch * H * Tq; r++) {
         size_t b = r / (H * Tq), h = r / Tq % H, i = r % Tq;
         size_t at = locate(a, b, h, i, 0).out;
-        double l1 = lse[r], l2 = lse2[r], max = fmax(l1, l2), l, w1, w2;
+        double l1 = m->lse[r], l2 = m->lse2[r], max = fmax(l1, l2), l, w1, w2;
 
         if (l1 == -INFINITY && l2 == -INFINITY)
             continue; /* neither part saw a key: out is 0 and lse -inf
@@ -204,10 +202,10 @@ int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
         w1 = exp(l1 - l);
         w2 = exp(l2 - l);
         for (size_t d = 0; d < D; d++)
-            ref_put(type, out, at + d,
-                    w1 * ref_get(type, out, at + d) +
-                        w2 * ref_get(type, out2, at + d));
-        lse[r] = (float)l;
+            ref_put(m->type, m->out, at + d,
+                    w1 * ref_get(m->type, m->out, at + d) +
+                        w2 * ref_get(m->type, m->out2, at + d));
+        m->lse[r] = (float)l;
     }
     return 0;
 }

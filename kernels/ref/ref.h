@@ -93,18 +93,12 @@ int ref_embedding_backward(struct plait_queue *q,
                            const struct plait_embedding_backward *e);
 int ref_rope(struct plait_queue *q, const struct plait_rope *r);
 
-int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
-                          const struct plait_attention *a, void *out,
-                          float *lse, const void *Q, const void *K,
-                          const void *V);
-int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
-                           const struct plait_attention *a, void *dQ, void *dK,
-                           void *dV, const void *dout, const void *out,
-                           const float *lse, const void *Q, const void *K,
-                           const void *V);
-int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
-                        const struct plait_attention *a, void *out, float *lse,
-                        const void *out2, const float *lse2);
+int ref_attention_forward(struct plait_queue *q,
+                          const struct plait_attention_forward *f);
+int ref_attention_backward(struct plait_queue *q,
+                           const struct plait_attention_backward *g);
+int ref_attention_merge(struct plait_queue *q,
+                        const struct plait_attention_merge *m);
 
 int ref_xent_stats(struct plait_queue *q, const struct plait_xent *x);
 int ref_xent_rescale(struct plait_queue *q, const struct plait_xent *x,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
+#include "kernels/attention.h"
 #include "runtime/comm/tags.h"
 #include "runtime/mesh/ring.h"
 #include "runtime/model/internal.h"
@@ -128,16 +129,17 @@ static size_t piece_rows(const struct plait_work *w)
     return (size_t)w->shape->batch * w->shape->piece_len;
 }
 
-static void describe_pair(const struct plait_work *w, const struct pair *p,
-                          struct plait_attention *a)
+static struct plait_attention describe_pair(const struct plait_work *w,
+                                            const struct pair *p)
 {
+    struct plait_attention a = describe_attention(w);
     int64_t len = w->shape->piece_len;
 
-    *a = describe_attention(w);
-    a->kv_stride = 2 * kv_width(w);
-    a->starts = plait_starts_at(w, p->q * piece_rows(w));
-    a->q_pos = len * chunk_of(w, cp_rank(w), p->q);
-    a->k_pos = len * chunk_of(w, p->from, p->k);
+    a.kv_stride = 2 * kv_width(w);
+    a.starts = plait_starts_at(w, p->q * piece_rows(w));
+    a.q_pos = len * chunk_of(w, cp_rank(w), p->q);
+    a.k_pos = len * chunk_of(w, p->from, p->k);
+    return a;
 }
 
 static int end_attention(const struct plait_work *w, double start, int rc)
@@ -150,24 +152,29 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
 {
     struct plait_scratch *s = w->scratch;
     size_t rows = piece_rows(w);
-    void *att = element_at(w, a->att, p->q * rows * q_width(w));
-    float *lse = a->lse + p->q * rows * w->d->heads;
     const void *k = element_at(w, kv, p->k * rows * 2 * kv_width(w));
+    struct plait_attention_merge whole = {
+        .type = w->type,
+        .a = describe_pair(w, p),
+        .out = element_at(w, a->att, p->q * rows * q_width(w)),
+        .lse = a->lse + p->q * rows * w->d->heads,
+        .out2 = s->att2,
+        .lse2 = s->lse2};
+    struct plait_attention_forward f = {
+        .type = w->type,
+        .a = whole.a,
+        .out = p->first ? whole.out : s->att2,
+        .lse = p->first ? whole.lse : s->lse2,
+        .Q = element_at(w, a->qkv, p->q * rows * w->d->qkv),
+        .K = k,
+        .V = element_at(w, k, kv_width(w))};
     double start = plait_begin_part(w);
-    struct plait_attention d;
 
-    describe_pair(w, p, &d);
-    if (end_attention(w, start,
-                      w->ops->attention_forward(
-                          w->q, w->type, &d, p->first ? att : s->att2,
-                          p->first ? lse : s->lse2,
-                          element_at(w, a->qkv, p->q * rows * w->d->qkv), k,
-                          element_at(w, k, kv_width(w)))) < 0)
+    if (end_attention(w, start, w->ops->attention_forward(w->q, &f)) < 0)
         return -1;
     if (p->first)
         return 0;
-    return w->ops->attention_merge(w->q, w->type, &d, att, lse, s->att2,
-                                   s->lse2);
+    return w->ops->attention_merge(w->q, &whole);
 }
 
 static int pair_backward(const struct plait_work *w, const struct pair *p,
@@ -175,20 +182,22 @@ static int pair_backward(const struct plait_work *w, const struct pair *p,
                          void *dqkv, void *dkv, const void *datt)
 {
     size_t rows = piece_rows(w), q = p->q * rows * w->d->qkv;
-    size_t out = p->q * rows * q_width(w);
+    size_t out = p->q * rows * q_width(w), stat = p->q * rows * w->d->heads;
     size_t k = p->k * rows * 2 * kv_width(w), v = k + kv_width(w);
+    struct plait_attention_backward g = {.type = w->type,
+                                         .a = describe_pair(w, p),
+                                         .dQ = element_at(w, dqkv, q),
+                                         .dK = element_at(w, dkv, k),
+                                         .dV = element_at(w, dkv, v),
+                                         .dout = element_at(w, datt, out),
+                                         .out = element_at(w, a->att, out),
+                                         .lse = a->lse + stat,
+                                         .Q = element_at(w, a->qkv, q),
+                                         .K = element_at(w, kv, k),
+                                         .V = element_at(w, kv, v)};
     double start = plait_begin_part(w);
-    struct plait_attention d;
 
-    describe_pair(w, p, &d);
-    return end_attention(
-        w, start,
-        w->ops->attention_backward(
-            w->q, w->type, &d, element_at(w, dqkv, q), element_at(w, dkv, k),
-            element_at(w, dkv, v), element_at(w, datt, out),
-            element_at(w, a->att, out), a->lse + p->q * rows * w->d->heads,
-            element_at(w, a->qkv, q), element_at(w, kv, k),
-            element_at(w, kv, v)));
+    return end_attention(w, start, w->ops->attention_backward(w->q, &g));
 }
 
 /* Copies k and v of all rows, side by side, from or to the fused buffer. */
@@ -324,13 +333,20 @@ static int extend_text(const struct plait_work *w,
     size_t text = (size_t)add->text * w->model->state->cache.length * width;
     void *qkv = element_at(w, a->qkv, row * w->d->qkv);
     void *k = element_at(w, a->cache->kv, text);
-    struct plait_attention d = describe_attention(w);
+    struct plait_attention_forward f = {
+        .type = w->type,
+        .a = describe_attention(w),
+        .out = element_at(w, a->att, row * q_width(w)),
+        .lse = a->lse + row * w->d->heads,
+        .Q = qkv,
+        .K = k,
+        .V = element_at(w, k, kv_width(w))};
 
-    d.batch = 1;
-    d.q_len = add->count;
-    d.k_len = add->first + add->count;
-    d.q_pos = add->first;
-    d.kv_stride = width;
+    f.a.batch = 1;
+    f.a.q_len = add->count;
+    f.a.k_len = add->first + add->count;
+    f.a.q_pos = add->first;
+    f.a.kv_stride = width;
     if (w->ops->copy_2d(w->q, &(struct plait_copy_2d){
                                   .type = w->type,
                                   .dst = element_at(w, k, add->first * width),
@@ -340,9 +356,7 @@ static int extend_text(const struct plait_work *w,
                                   .rows = add->count,
                                   .cols = width}) < 0)
         return -1;
-    return w->ops->attention_forward(
-        w->q, w->type, &d, element_at(w, a->att, row * q_width(w)),
-        a->lse + row * w->d->heads, qkv, k, element_at(w, k, kv_width(w)));
+    return w->ops->attention_forward(w->q, &f);
 }
 
 static int extend_texts(const struct plait_work *w,
@@ -363,8 +377,14 @@ static int extend_texts(const struct plait_work *w,
 int plait_attention_forward(const struct plait_work *w,
                             const struct plait_activations *a)
 {
-    struct plait_attention d = describe_attention(w);
     size_t k = q_width(w), v = k + kv_width(w);
+    struct plait_attention_forward f = {.type = w->type,
+                                        .a = describe_attention(w),
+                                        .out = a->att,
+                                        .lse = a->lse,
+                                        .Q = a->qkv,
+                                        .K = element_at(w, a->qkv, k),
+                                        .V = element_at(w, a->qkv, v)};
     double start;
 
     if (w->added)
@@ -372,35 +392,36 @@ int plait_attention_forward(const struct plait_work *w,
     if (w->shape->pieces > 1)
         return ring_forward(w, a);
     start = plait_begin_part(w);
-    return end_attention(w, start,
-                         w->ops->attention_forward(w->q, w->type, &d, a->att,
-                                                   a->lse, a->qkv,
-                                                   element_at(w, a->qkv, k),
-                                                   element_at(w, a->qkv, v)));
+    return end_attention(w, start, w->ops->attention_forward(w->q, &f));
 }
 
 int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt)
 {
-    struct plait_attention d = describe_attention(w);
     size_t k = q_width(w), v = k + kv_width(w);
     size_t bytes = w->shape->N * w->d->qkv * plait_dtype_size(w->type);
+    struct plait_attention_backward g = {.type = w->type,
+                                         .a = describe_attention(w),
+                                         .dQ = dqkv,
+                                         .dK = element_at(w, dqkv, k),
+                                         .dV = element_at(w, dqkv, v),
+                                         .dout = datt,
+                                         .out = a->att,
+                                         .lse = a->lse,
+                                         .Q = a->qkv,
+                                         .K = element_at(w, a->qkv, k),
+                                         .V = element_at(w, a->qkv, v)};
     double start;
     int rc;
 
-    d.overwrite = true;
+    g.a.overwrite = true;
     if (w->shape->pieces > 1 && w->ops->fill_zero(w->q, dqkv, bytes) < 0)
         return -1; /* each pair of pieces adds to it */
     start = plait_begin_part(w);
     if (w->shape->pieces > 1)
         rc = ring_backward(w, a, dqkv, datt);
     else
-        rc = end_attention(w, start,
-                           w->ops->attention_backward(
-                               w->q, w->type, &d, dqkv, element_at(w, dqkv, k),
-                               element_at(w, dqkv, v), datt, a->att, a->lse,
-                               a->qkv, element_at(w, a->qkv, k),
-                               element_at(w, a->qkv, v)));
+        rc = end_attention(w, start, w->ops->attention_backward(w->q, &g));
     return rc < 0 ? -1 : rotate_qk(w, dqkv, -1);
 }

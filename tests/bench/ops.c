@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
+#include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/xent.h"
 
@@ -133,10 +134,9 @@ static void run_norm(struct ops_bench *o, enum op op)
         o->ops->norm_backward(o->q, &backward);
 }
 
-static void run_op(struct ops_bench *o, enum op op)
+/* OP_ATTENTION, OP_ATTENTION_BACKWARD */
+static void run_attention(struct ops_bench *o, enum op op)
 {
-    const struct plait_ops *ops = o->ops;
-    enum plait_dtype t = o->type;
     struct plait_attention a = {.batch = B,
                                 .q_len = T,
                                 .k_len = T,
@@ -147,6 +147,37 @@ static void run_op(struct ops_bench *o, enum op op)
                                 .kv_stride = 3 * C,
                                 .scale = 0.125f,
                                 .overwrite = 1};
+    size_t width = C * o->size;
+    char *x = o->b, *dx = o->d;
+    struct plait_attention_forward forward = {.type = o->type,
+                                              .a = a,
+                                              .out = o->a,
+                                              .lse = o->lse,
+                                              .Q = x,
+                                              .K = x + width,
+                                              .V = x + 2 * width};
+    struct plait_attention_backward backward = {.type = o->type,
+                                                .a = a,
+                                                .dQ = dx,
+                                                .dK = dx + width,
+                                                .dV = dx + 2 * width,
+                                                .dout = o->c,
+                                                .out = o->a,
+                                                .lse = o->lse,
+                                                .Q = x,
+                                                .K = x + width,
+                                                .V = x + 2 * width};
+
+    if (op == OP_ATTENTION)
+        o->ops->attention_forward(o->q, &forward);
+    else
+        o->ops->attention_backward(o->q, &backward);
+}
+
+static void run_op(struct ops_bench *o, enum op op)
+{
+    const struct plait_ops *ops = o->ops;
+    enum plait_dtype t = o->type;
     struct plait_update adamw = {.rule = PLAIT_UPDATE_ADAMW,
                                  .type = t,
                                  .lr = 1e-9f,
@@ -171,8 +202,6 @@ static void run_op(struct ops_bench *o, enum op op)
                               .target = o->lse,
                               .scale = 1e-3f,
                               .loss = &total};
-    char *k = (char *)o->b + C * o->size, *v = k + C * o->size;
-    char *dk = (char *)o->d + C * o->size, *dv = dk + C * o->size;
 
     switch (op) {
     case OP_COPY:
@@ -183,11 +212,8 @@ static void run_op(struct ops_bench *o, enum op op)
         run_norm(o, op);
         break;
     case OP_ATTENTION:
-        ops->attention_forward(o->q, t, &a, o->a, o->lse, o->b, k, v);
-        break;
     case OP_ATTENTION_BACKWARD:
-        ops->attention_backward(o->q, t, &a, o->d, dk, dv, o->c, o->a, o->lse,
-                                o->b, k, v);
+        run_attention(o, op);
         break;
     case OP_XENT_STATS:
         ops->xent_stats(o->q, &loss);

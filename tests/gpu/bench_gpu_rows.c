@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "bench_gpu.h"
+#include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/xent.h"
 
@@ -327,12 +328,17 @@ static double attention_flops(const struct bench_shape *s, int products)
 
 static int run_attention(struct bench *b, const struct bench_shape *s)
 {
-    struct plait_attention a = attention_of(s);
     size_t q = (size_t)s->heads * s->D * 2, kv = (size_t)s->kv_heads * s->D * 2;
+    struct plait_attention_forward f = {.type = BF16,
+                                        .a = attention_of(s),
+                                        .out = b->x[0],
+                                        .lse = b->f[0],
+                                        .Q = b->x[1],
+                                        .K = b->x[1] + q,
+                                        .V = b->x[1] + q + kv};
 
     b->flops = attention_flops(s, 2);
-    return b->ops->attention_forward(b->q, BF16, &a, b->x[0], b->f[0], b->x[1],
-                                     b->x[1] + q, b->x[1] + q + kv);
+    return b->ops->attention_forward(b->q, &f);
 }
 
 static int run_attention_cudnn(struct bench *b, const struct bench_shape *s)
@@ -347,13 +353,21 @@ static int run_attention_cudnn(struct bench *b, const struct bench_shape *s)
 
 static int run_attention_backward(struct bench *b, const struct bench_shape *s)
 {
-    struct plait_attention a = attention_of(s);
     size_t q = (size_t)s->heads * s->D * 2, kv = (size_t)s->kv_heads * s->D * 2;
+    struct plait_attention_backward g = {.type = BF16,
+                                         .a = attention_of(s),
+                                         .dQ = b->x[3],
+                                         .dK = b->x[3] + q,
+                                         .dV = b->x[3] + q + kv,
+                                         .dout = b->x[2],
+                                         .out = b->x[0],
+                                         .lse = b->f[0],
+                                         .Q = b->x[1],
+                                         .K = b->x[1] + q,
+                                         .V = b->x[1] + q + kv};
 
     b->flops = attention_flops(s, 5);
-    return b->ops->attention_backward(
-        b->q, BF16, &a, b->x[3], b->x[3] + q, b->x[3] + q + kv, b->x[2],
-        b->x[0], b->f[0], b->x[1], b->x[1] + q, b->x[1] + q + kv);
+    return b->ops->attention_backward(b->q, &g);
 }
 
 static int run_attention_backward_cudnn(struct bench *b,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
+#include "kernels/attention.h"
 #include "kernels/dtype.h"
 #include "ops_cases.h"
 
@@ -87,14 +88,58 @@ static void *column(const struct trial_side *d, void *fused, int elements)
     return (char *)fused + (size_t)elements * plait_dtype_size(d->type);
 }
 
+/* The operands of the arrays that setup_attention() makes. */
+static struct plait_attention_forward forward_of(const struct trial_side *d,
+                                                 const int *s)
+{
+    struct plait_attention_forward f = {
+        .type = d->type,
+        .a = attention_of(s),
+        .out = d->p[0],
+        .lse = d->p[1],
+        .Q = d->p[2],
+        .K = column(d, d->p[2], s[3] * s[5]),
+        .V = column(d, d->p[2], (s[3] + s[4]) * s[5])};
+
+    return f;
+}
+
+/* Gradients go to dqkv. */
+static struct plait_attention_backward backward_of(const struct trial_side *d,
+                                                   const int *s, void *dqkv)
+{
+    int k = s[3] * s[5], v = (s[3] + s[4]) * s[5];
+    struct plait_attention_backward g = {.type = d->type,
+                                         .a = attention_of(s),
+                                         .dQ = dqkv,
+                                         .dK = column(d, dqkv, k),
+                                         .dV = column(d, dqkv, v),
+                                         .dout = d->p[3],
+                                         .out = d->p[0],
+                                         .lse = d->p[1],
+                                         .Q = d->p[2],
+                                         .K = column(d, d->p[2], k),
+                                         .V = column(d, d->p[2], v)};
+
+    return g;
+}
+
+/* Sets out and lse, which the backward reads. */
+static void attend(struct trial *t, const int *s, const int32_t *starts)
+{
+    struct trial_side d = {.type = t->type};
+    struct plait_attention_forward f;
+
+    for (int i = 0; i < 3; i++)
+        d.p[i] = t->array[i].host;
+    f = forward_of(&d, s);
+    f.a.starts = starts;
+    t->ref->attention_forward(t->ref_queue, &f);
+}
+
 static void setup_attention(struct trial *t, const int *s)
 {
     size_t dense = (size_t)(s[0] * s[1] * s[3] * s[5]);
-    struct plait_attention a = attention_of(s);
-    size_t size = plait_dtype_size(t->type);
-    char *qkv;
-    void *out;
-    float *lse;
 
     /* A GPU's tensor cores round each weight p to T, with an error of at most u
      * p: a result is off by up to u sum(p |v|), that is u times the mean of
@@ -102,34 +147,26 @@ static void setup_attention(struct trial *t, const int *s)
      * for many keys. */
     if (t->gpu)
         t->magnitude = 1;
-    out = real(t, dense);
-    lse = real32(t, (size_t)(s[0] * s[1] * s[3]));
-    qkv = trial_real(t, KIND_T, fused_size(s), -2, 2);
+    real(t, dense);
+    real32(t, (size_t)(s[0] * s[1] * s[3]));
+    trial_real(t, KIND_T, fused_size(s), -2, 2);
     real(t, dense);
     real(t, fused_size(s));
-    t->ref->attention_forward(t->ref_queue, t->type, &a, out, lse, qkv,
-                              qkv + (size_t)(s[3] * s[5]) * size,
-                              qkv + (size_t)((s[3] + s[4]) * s[5]) * size);
+    attend(t, s, NULL);
 }
 
 static int call_attention_forward(struct trial_side *d, const int *s)
 {
-    struct plait_attention a = attention_of(s);
+    struct plait_attention_forward f = forward_of(d, s);
 
-    return d->ops->attention_forward(d->q, d->type, &a, d->p[0], d->p[1],
-                                     d->p[2], column(d, d->p[2], s[3] * s[5]),
-                                     column(d, d->p[2], (s[3] + s[4]) * s[5]));
+    return d->ops->attention_forward(d->q, &f);
 }
 
 static int call_attention_backward(struct trial_side *d, const int *s)
 {
-    struct plait_attention a = attention_of(s);
-    int k = s[3] * s[5], v = (s[3] + s[4]) * s[5];
+    struct plait_attention_backward g = backward_of(d, s, d->p[4]);
 
-    return d->ops->attention_backward(
-        d->q, d->type, &a, d->p[4], column(d, d->p[4], k),
-        column(d, d->p[4], v), d->p[3], d->p[0], d->p[1], d->p[2],
-        column(d, d->p[2], k), column(d, d->p[2], v));
+    return d->ops->attention_backward(d->q, &g);
 }
 
 /* Once overwriting arbitrary contents and once added to zeros: the difference
@@ -143,18 +180,14 @@ static void setup_overwrite(struct trial *t, const int *s)
 static int backward_into(struct trial_side *d, const int *s, void *dqkv,
                          int overwrite)
 {
-    struct plait_attention a = attention_of(s);
-    int k = s[3] * s[5], v = (s[3] + s[4]) * s[5];
+    struct plait_attention_backward g = backward_of(d, s, dqkv);
 
-    a.overwrite = overwrite;
+    g.a.overwrite = overwrite;
     return (overwrite
                 ? 0
                 : d->ops->fill_zero(
                       d->q, dqkv, fused_size(s) * plait_dtype_size(d->type))) |
-           d->ops->attention_backward(
-               d->q, d->type, &a, dqkv, column(d, dqkv, k), column(d, dqkv, v),
-               d->p[3], d->p[0], d->p[1], d->p[2], column(d, d->p[2], k),
-               column(d, d->p[2], v));
+           d->ops->attention_backward(d->q, &g);
 }
 
 static int call_overwrite(struct trial_side *d, const int *s)
@@ -176,33 +209,19 @@ static int call_overwrite(struct trial_side *d, const int *s)
 /* The same with attention limited to documents. */
 static void setup_documents(struct trial *t, const int *s)
 {
-    struct plait_attention a = attention_of(s);
-    size_t size = plait_dtype_size(t->type);
-    char *qkv;
-
     setup_attention(t, s);
     starts_of(t, s[0], s[1], s[6]);
-    a.starts = t->array[5].host;
-    qkv = t->array[2].host;
-    t->ref->attention_forward(t->ref_queue, t->type, &a, t->array[0].host,
-                              t->array[1].host, qkv,
-                              qkv + (size_t)(s[3] * s[5]) * size,
-                              qkv + (size_t)((s[3] + s[4]) * s[5]) * size);
+    attend(t, s, t->array[5].host);
 }
 
 static int call_documents(struct trial_side *d, const int *s)
 {
-    struct plait_attention a = attention_of(s);
-    int k = s[3] * s[5], v = (s[3] + s[4]) * s[5];
+    struct plait_attention_backward g = backward_of(d, s, d->p[4]);
+    struct plait_attention_forward f = forward_of(d, s);
 
-    a.starts = d->p[5];
-    return d->ops->attention_backward(
-               d->q, d->type, &a, d->p[4], column(d, d->p[4], k),
-               column(d, d->p[4], v), d->p[3], d->p[0], d->p[1], d->p[2],
-               column(d, d->p[2], k), column(d, d->p[2], v)) |
-           d->ops->attention_forward(d->q, d->type, &a, d->p[0], d->p[1],
-                                     d->p[2], column(d, d->p[2], k),
-                                     column(d, d->p[2], v));
+    f.a.starts = g.a.starts = d->p[5];
+    return d->ops->attention_backward(d->q, &g) |
+           d->ops->attention_forward(d->q, &f);
 }
 
 static void setup_merge(struct trial *t, const int *s)
@@ -219,10 +238,14 @@ static void setup_merge(struct trial *t, const int *s)
 
 static int call_merge(struct trial_side *d, const int *s)
 {
-    struct plait_attention a = attention_of(s);
+    struct plait_attention_merge m = {.type = d->type,
+                                      .a = attention_of(s),
+                                      .out = d->p[0],
+                                      .lse = d->p[1],
+                                      .out2 = d->p[2],
+                                      .lse2 = d->p[3]};
 
-    return d->ops->attention_merge(d->q, d->type, &a, d->p[0], d->p[1], d->p[2],
-                                   d->p[3]);
+    return d->ops->attention_merge(d->q, &m);
 }
 
 const struct trial_case trial_attention[] = {

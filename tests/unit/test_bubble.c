@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "model_run.h"
 #include "runtime/comm/backend.h"
@@ -95,24 +96,18 @@ static void work(void)
     busy += plait_clock_now() - start;
 }
 
-static int attention_forward(struct plait_queue *q, enum plait_dtype type,
-                             const struct plait_attention *a, void *out,
-                             float *lse, const void *Q, const void *K,
-                             const void *V)
+static int attention_forward(struct plait_queue *q,
+                             const struct plait_attention_forward *f)
 {
     work();
-    return cpu->attention_forward(q, type, a, out, lse, Q, K, V);
+    return cpu->attention_forward(q, f);
 }
 
-static int attention_backward(struct plait_queue *q, enum plait_dtype type,
-                              const struct plait_attention *a, void *dQ,
-                              void *dK, void *dV, const void *dout,
-                              const void *out, const float *lse, const void *Q,
-                              const void *K, const void *V)
+static int attention_backward(struct plait_queue *q,
+                              const struct plait_attention_backward *g)
 {
     work();
-    return cpu->attention_backward(q, type, a, dQ, dK, dV, dout, out, lse, Q, K,
-                                   V);
+    return cpu->attention_backward(q, g);
 }
 
 /* Counted once per layer, at the one of its four matrices that maps ffn to

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu_tables.h"
+#include "kernels/attention.h"
 #include "model_run.h"
 
 /* Several documents in one sequence, with the start of each: the results equal
@@ -81,11 +82,27 @@ static void attend(const struct plait_attention *a, struct buffers *b,
     float *x = b->qkv + row * WIDTH, *dx = b->dqkv + row * WIDTH;
     float *out = b->out + row * HEADS * D;
     size_t k = HEADS * D, v = k + KV_HEADS * D;
+    struct plait_attention_forward f = {.type = PLAIT_F32,
+                                        .a = *a,
+                                        .out = out,
+                                        .lse = lse,
+                                        .Q = x,
+                                        .K = x + k,
+                                        .V = x + v};
+    struct plait_attention_backward g = {.type = PLAIT_F32,
+                                         .a = *a,
+                                         .dQ = dx,
+                                         .dK = dx + k,
+                                         .dV = dx + v,
+                                         .dout = b->dout + row * HEADS * D,
+                                         .out = out,
+                                         .lse = lse,
+                                         .Q = x,
+                                         .K = x + k,
+                                         .V = x + v};
 
-    ops->attention_forward(q, PLAIT_F32, a, out, lse, x, x + k, x + v);
-    ops->attention_backward(q, PLAIT_F32, a, dx, dx + k, dx + v,
-                            b->dout + row * HEADS * D, out, lse, x, x + k,
-                            x + v);
+    ops->attention_forward(q, &f);
+    ops->attention_backward(q, &g);
     ops->queue_sync(q);
 }
 
@@ -138,6 +155,7 @@ static void check_chunks(struct buffers *all, struct buffers *half,
     static float out2[REST * HEADS * D], lse2[HEADS * REST];
     size_t k = HEADS * D, v = k + KV_HEADS * D, row = FIRST;
     struct plait_attention a = describe(1, T, starts);
+    const float *x = half->qkv + row * WIDTH;
     double off;
 
     attend(&a, all, all->lse, 0);
@@ -145,15 +163,30 @@ static void check_chunks(struct buffers *all, struct buffers *half,
     a.starts = starts + FIRST;
     a.q_len = a.k_len = REST;
     a.q_pos = a.k_pos = FIRST;
-    ops->attention_forward(q, PLAIT_F32, &a, half->out, half->lse,
-                           half->qkv + row * WIDTH, half->qkv + row * WIDTH + k,
-                           half->qkv + row * WIDTH + v);
+    ops->attention_forward(q,
+                           &(struct plait_attention_forward){.type = PLAIT_F32,
+                                                             .a = a,
+                                                             .out = half->out,
+                                                             .lse = half->lse,
+                                                             .Q = x,
+                                                             .K = x + k,
+                                                             .V = x + v});
     a.k_len = FIRST;
     a.k_pos = 0;
-    ops->attention_forward(q, PLAIT_F32, &a, out2, lse2,
-                           half->qkv + row * WIDTH, half->qkv + k,
-                           half->qkv + v);
-    ops->attention_merge(q, PLAIT_F32, &a, half->out, half->lse, out2, lse2);
+    ops->attention_forward(
+        q, &(struct plait_attention_forward){.type = PLAIT_F32,
+                                             .a = a,
+                                             .out = out2,
+                                             .lse = lse2,
+                                             .Q = x,
+                                             .K = half->qkv + k,
+                                             .V = half->qkv + v});
+    ops->attention_merge(q, &(struct plait_attention_merge){.type = PLAIT_F32,
+                                                            .a = a,
+                                                            .out = half->out,
+                                                            .lse = half->lse,
+                                                            .out2 = out2,
+                                                            .lse2 = lse2});
     ops->queue_sync(q);
     off = deviation(half->out, all->out + row * HEADS * D,
                     REST * (size_t)HEADS * D);

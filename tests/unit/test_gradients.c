@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/attention.h"
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 #include "kernels/linear.h"
@@ -423,62 +424,92 @@ static void rope_backward(void)
 }
 
 /* {B, T, heads, kv heads, D}; inputs q, k, v */
-static struct plait_attention attention_of(int q_len, int k_len, int64_t q_pos)
+static struct plait_attention attention_of(int k_len, int k_pos)
 {
     struct plait_attention a = {
         .batch = s[0],
-        .q_len = q_len,
+        .q_len = s[1],
         .k_len = k_len,
         .q_heads = s[2],
         .kv_heads = s[3],
         .head_dim = s[4],
         .q_stride = (size_t)(s[2] * s[4]),
         .kv_stride = (size_t)(s[3] * s[4]),
-        .q_pos = q_pos,
+        .k_pos = k_pos,
         .scale = 0.7f,
     };
 
     return a;
 }
 
+/* Attention to the k_len keys from k_pos on, which is 0 with several
+ * sequences. */
+static void attend(float *out, float *lse, int k_len, int k_pos)
+{
+    struct plait_attention a = attention_of(k_len, k_pos);
+    size_t first = (size_t)k_pos * a.kv_stride;
+
+    ops->attention_forward(
+        q, &(struct plait_attention_forward){.type = PLAIT_F32,
+                                             .a = a,
+                                             .out = out,
+                                             .lse = lse,
+                                             .Q = x[0],
+                                             .K = x[1] + first,
+                                             .V = x[2] + first});
+}
+
+static void attend_backward(int k_len, int k_pos)
+{
+    struct plait_attention a = attention_of(k_len, k_pos);
+    size_t first = (size_t)k_pos * a.kv_stride;
+
+    ops->attention_backward(
+        q, &(struct plait_attention_backward){.type = PLAIT_F32,
+                                              .a = a,
+                                              .dQ = dx[0],
+                                              .dK = dx[1] + first,
+                                              .dV = dx[2] + first,
+                                              .dout = r,
+                                              .out = y,
+                                              .lse = stat[0],
+                                              .Q = x[0],
+                                              .K = x[1] + first,
+                                              .V = x[2] + first});
+}
+
 static void attention_forward(float *out)
 {
-    struct plait_attention a = attention_of(s[1], s[1], 0);
-
-    ops->attention_forward(q, PLAIT_F32, &a, out, stat[0], x[0], x[1], x[2]);
+    attend(out, stat[0], s[1], 0);
 }
 
 static void attention_backward(void)
 {
-    struct plait_attention a = attention_of(s[1], s[1], 0);
-
-    ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1], dx[2], r, y,
-                            stat[0], x[0], x[1], x[2]);
+    attend_backward(s[1], 0);
 }
 
 /* One batch whose keys come in two chunks, as in ring attention. */
 static void ring_forward(float *out)
 {
-    struct plait_attention a = attention_of(s[1], s[1] / 2, 0);
-    size_t half = (size_t)(s[1] / 2) * a.kv_stride;
+    int half = s[1] / 2;
 
-    ops->attention_forward(q, PLAIT_F32, &a, out, stat[0], x[0], x[1], x[2]);
-    a.k_pos = s[1] / 2;
-    ops->attention_forward(q, PLAIT_F32, &a, out2, lse2, x[0], x[1] + half,
-                           x[2] + half);
-    ops->attention_merge(q, PLAIT_F32, &a, out, stat[0], out2, lse2);
+    attend(out, stat[0], half, 0);
+    attend(out2, lse2, half, half);
+    ops->attention_merge(
+        q, &(struct plait_attention_merge){.type = PLAIT_F32,
+                                           .a = attention_of(half, half),
+                                           .out = out,
+                                           .lse = stat[0],
+                                           .out2 = out2,
+                                           .lse2 = lse2});
 }
 
 static void ring_backward(void)
 {
-    struct plait_attention a = attention_of(s[1], s[1] / 2, 0);
-    size_t half = (size_t)(s[1] / 2) * a.kv_stride;
+    int half = s[1] / 2;
 
-    ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1], dx[2], r, y,
-                            stat[0], x[0], x[1], x[2]);
-    a.k_pos = s[1] / 2;
-    ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1] + half, dx[2] + half,
-                            r, y, stat[0], x[0], x[1] + half, x[2] + half);
+    attend_backward(half, 0);
+    attend_backward(half, half);
 }
 
 static struct plait_xent xent_of(const int32_t *targets, int N, float scale)

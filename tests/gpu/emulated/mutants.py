@@ -105,7 +105,7 @@ MUTANTS = [
     ('a tile that is filled while others read it', 'grouped.cu',
      'copy_wait<0>();\n        __syncthreads();', 'copy_wait<0>();',
      'grouped_forward', 'race|cp.async|nobody has written'),
-    ('a wrong number', 'attention_mma.cu', 'm[half] - base', 'm[half]',
+    ('a wrong number', 'attention_mma.cu', 'row.m[half] - base', 'row.m[half]',
      'attention_forward', 'expected'),
 ]
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/attention.h"
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 #include "tap.h"
@@ -50,10 +51,26 @@ static int run(const struct plait_ops *ops, uint16_t *const *host)
         if (i <= DOUT)
             rc |= ops->to_device(q, p[i], host[i], elements[i] * 2);
     }
-    rc |= ops->attention_forward(q, PLAIT_BF16_T, &a, p[OUT], lse, p[Q], p[K],
-                                 p[V]);
-    rc |= ops->attention_backward(q, PLAIT_BF16_T, &a, p[DQ], p[DK], p[DV],
-                                  p[DOUT], p[OUT], lse, p[Q], p[K], p[V]);
+    rc |= ops->attention_forward(
+        q, &(struct plait_attention_forward){.type = PLAIT_BF16_T,
+                                             .a = a,
+                                             .out = p[OUT],
+                                             .lse = lse,
+                                             .Q = p[Q],
+                                             .K = p[K],
+                                             .V = p[V]});
+    rc |= ops->attention_backward(
+        q, &(struct plait_attention_backward){.type = PLAIT_BF16_T,
+                                              .a = a,
+                                              .dQ = p[DQ],
+                                              .dK = p[DK],
+                                              .dV = p[DV],
+                                              .dout = p[DOUT],
+                                              .out = p[OUT],
+                                              .lse = lse,
+                                              .Q = p[Q],
+                                              .K = p[K],
+                                              .V = p[V]});
     for (int i = OUT; i < ARRAYS; i++)
         rc |= ops->to_host(q, host[i], p[i], elements[i] * 2);
     if (plait_queue_error(q) != NULL)

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_ATTENTION_H
+#define PLAIT_KERNELS_ATTENTION_H
+
+#include "kernels/kernels.h"
+
+/* Causal attention of a chunk of queries over a chunk of keys. Query i has
+ * global position q_pos + i and sees key j iff k_pos + j <= q_pos + i and, with
+ * starts, k_pos + j >= starts[i]: the position where the document of query i
+ * begins. Tiles that no query sees are skipped.
+ *   Q, dQ     [batch, q_len, q_heads, head_dim], rows q_stride apart
+ *   K, V, ..  [batch, k_len, kv_heads, head_dim], rows kv_stride apart
+ *   out, dout [batch, q_len, q_heads, head_dim], dense
+ *   lse       [batch, q_heads, q_len] fp32: log sum exp of the scores
+ * A stride is the number of elements from one token to the next, so that Q, K
+ * and V may be parts of one fused buffer. Head h of Q uses head h /
+ * (q_heads/kv_heads) of K and V. A query that sees no key has out 0 and lse
+ * -inf. */
+struct plait_attention {
+    int batch, q_len, k_len, q_heads, kv_heads, head_dim;
+    size_t q_stride, kv_stride;
+    int64_t q_pos, k_pos;
+    const int32_t *starts; /* [batch, q_len], device: not decreasing within a
+                            * sequence, none beyond its query's own position;
+                            * NULL: all 0 */
+    float scale;           /* 1/sqrt(head_dim) */
+    int overwrite;         /* dQ, dK, dV are overwritten, not added to */
+};
+
+/* The three ops; shapes of their arrays as above. */
+struct plait_attention_forward {
+    enum plait_dtype type; /* T */
+    struct plait_attention a;
+    void *out;             /* out, of T */
+    float *lse;            /* out */
+    const void *Q, *K, *V; /* in, of T */
+};
+
+struct plait_attention_backward {
+    enum plait_dtype type; /* T */
+    struct plait_attention a;
+    void *dQ, *dK, *dV;    /* +=, or out: of T, rounded once per call; strides
+                            * as those of Q, K, V */
+    const void *dout;      /* in, of T */
+    const void *out;       /* in, of T: out and lse are those of the whole
+                            * softmax, over all chunks */
+    const float *lse;      /* in */
+    const void *Q, *K, *V; /* in, of T */
+};
+
+struct plait_attention_merge {
+    enum plait_dtype type; /* T */
+    struct plait_attention a;
+    void *out;         /* in and out, of T */
+    float *lse;        /* in and out */
+    const void *out2;  /* in, of T: as out */
+    const float *lse2; /* in: as lse */
+};
+
+#endif
