@@ -41,6 +41,10 @@ export EMULATED_NCCL
 right test_comms "the same where memory cannot be registered"
 unset EMULATED_NCCL
 right test_lost "a rank that is killed, and a world of the others"
+# The mistakes from here on are for the emulated NCCL to find: hosts that compare
+# would wait for each other in two groups, which a run's watch ends.
+PLAIT_CHECK_COLLECTIVES=0
+export PLAIT_CHECK_COLLECTIVES
 wrong "they enter transfers in different orders" \
 	"groups that are entered in different orders" test_comms orders
 wrong "another operation, count, type or root" \
