@@ -2,15 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # No task of a planned step starts before all of its nodes have agreed. Tried
 # with a node that is late, one that refuses, and one without the plugin.
-export TEST_HOLD=${TEST_HOLD:-$(mktemp -d "${TMPDIR:-/tmp}/plait-hold.XXXXXX")}
-trap 'rm -rf "$TEST_HOLD"' EXIT
-cat >"$TEST_HOLD/prolog" <<END
-#!/bin/sh
-while [ -e $TEST_HOLD/\$SLURMD_NODENAME ]; do sleep 0.1; done
-END
-chmod 755 "$TEST_HOLD" "$TEST_HOLD/prolog"
-. "$top_srcdir/tests/cluster/tap.sh" --conf "Prolog=$TEST_HOLD/prolog"
-trap 'rm -f "$TEST_HOLD"/node*; clean_up; rm -rf "$TEST_HOLD"' EXIT
+. "$top_srcdir/tests/cluster/late.sh"
 
 # The pids of tasks that wait for all nodes.
 waiting()
@@ -33,17 +25,6 @@ late()
     until_true eval '[ "$(waiting | wc -w)" = 2 ]'
 }
 
-in_time()
-{
-    rm -f "$TEST_HOLD/node2"
-    until_true eval '! kill -0 $step 2>/dev/null'
-}
-
-quiet()
-{
-    [ -z "$(steps)" ] && [ -z "$(squeue -h)" ]
-}
-
 late
 sleep 6 # longer than until srun looks for nodes without the plugin
 check "no task starts before the last node" is "" \
@@ -52,22 +33,7 @@ check "... and then all do" in_time
 wait $step
 check "... without a word" is "0 3 " "$? $(ls started.* | wc -l) $(cat out)"
 
-late
-scancel --user="$(id -un)"
-check "a step that waits is cancelled" in_time
-wait $step
-check "... and no task has started" is "" "$(ls started.* 2>/dev/null)"
-check "... and nothing is left" until_true quiet
-
-late
-disown $step
-kill -KILL $step
-check "the nodes do not wait for an srun that is gone" \
-    until_true eval '[ "$(steps | wc -w)" = 0 ]'
-rm -f "$TEST_HOLD/node2"
-scancel --user="$(id -un)"
-check "... start nothing" is "" "$(ls started.* 2>/dev/null)"
-check "... and leave nothing" until_true quiet
+check_ends_of_late
 
 # Slurm itself waits for minutes for a stopped srun to take its messages.
 late

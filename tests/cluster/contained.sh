@@ -8,16 +8,8 @@ version=$(PATH=${SLURM_PREFIX:+$SLURM_PREFIX/sbin:}$PATH:/usr/sbin slurmctld -V)
 number=${version##* } # of "slurm 26.05.3" or "slurm-wlm 22.05.8"
 [ "$(printf '%s\n' 24.05 "$number" | sort -V | head -n 1)" = 24.05 ] ||
     { echo "1..0 # SKIP $version has no contain_spank"; exit 0; }
-export TEST_HOLD=${TEST_HOLD:-$(mktemp -d "${TMPDIR:-/tmp}/plait-hold.XXXXXX")}
-trap 'rm -rf "$TEST_HOLD"' EXIT
-cat >"$TEST_HOLD/prolog" <<END
-#!/bin/sh
-while [ -e $TEST_HOLD/\$SLURMD_NODENAME ]; do sleep 0.1; done
-END
-chmod 755 "$TEST_HOLD" "$TEST_HOLD/prolog"
-. "$top_srcdir/tests/cluster/tap.sh" --conf "Prolog=$TEST_HOLD/prolog" \
+. "$top_srcdir/tests/cluster/late.sh" \
     --conf SlurmdParameters=config_overrides,contain_spank
-trap 'rm -f "$TEST_HOLD"/node*; clean_up; rm -rf "$TEST_HOLD"' EXIT
 cached
 
 # late: start a step on three nodes, of which node2 is late, and return when the
@@ -32,15 +24,6 @@ late()
     step=$!
     until_true eval '[ "$(steps | wc -w)" = 4 ]'
 }
-in_time()
-{
-    rm -f "$TEST_HOLD/node2"
-    until_true eval '! kill -0 $step 2>/dev/null'
-}
-quiet()
-{
-    [ -z "$(steps)" ] && [ -z "$(squeue -h)" ]
-}
 
 check "all tasks have ranks" is "0 1 2 3 4 5 6 7" \
     "$(by_rank -N4 --ntasks-per-node=2 --tp=2 bash -c 'echo $RANK' | xargs)"
@@ -51,22 +34,7 @@ check "... and then all do" in_time
 wait $step
 check "... without a word" is "0 6 " "$? $(ls started.* | wc -l) $(cat out)"
 
-late
-scancel --user="$(id -un)"
-check "a step that waits is cancelled" in_time
-wait $step
-check "... and no task has started" is "" "$(ls started.* 2>/dev/null)"
-check "... and nothing is left" until_true quiet
-
-late
-disown $step
-kill -KILL $step
-check "the nodes do not wait for an srun that is gone" \
-    until_true eval '[ "$(steps | wc -w)" = 0 ]'
-rm -f "$TEST_HOLD/node2"
-scancel --user="$(id -un)"
-check "... start nothing" is "" "$(ls started.* 2>/dev/null)"
-check "... and leave nothing" until_true quiet
+check_ends_of_late
 
 late
 kill -STOP $step

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
+
 #include "kernels/xent.h"
 #include "ops_cases.h"
 
@@ -176,17 +178,18 @@ static void setup_norm_backward(struct trial *t, const int *s)
                                                        .C = C});
 }
 
-static int call_layernorm_backward(struct trial_side *d, const int *s)
+/* layer: LayerNorm; else RMSNorm, which has neither beta nor mean */
+static int call_norm_backward(struct trial_side *d, const int *s, bool layer)
 {
     struct plait_norm_backward n = {.type = d->type,
                                     .dx = d->p[0],
                                     .accumulate = s[2],
                                     .dgamma = d->p[1],
-                                    .dbeta = d->p[2],
+                                    .dbeta = layer ? d->p[2] : NULL,
                                     .dout = d->p[3],
                                     .x = d->p[4],
                                     .gamma = d->p[5],
-                                    .mean = d->p[6],
+                                    .mean = layer ? d->p[6] : NULL,
                                     .rstd = d->p[7],
                                     .N = (size_t)s[0],
                                     .C = (size_t)s[1],
@@ -196,22 +199,14 @@ static int call_layernorm_backward(struct trial_side *d, const int *s)
            check_amax(d, 8, n.dx, product(s, 2));
 }
 
+static int call_layernorm_backward(struct trial_side *d, const int *s)
+{
+    return call_norm_backward(d, s, true);
+}
+
 static int call_rmsnorm_backward(struct trial_side *d, const int *s)
 {
-    struct plait_norm_backward n = {.type = d->type,
-                                    .dx = d->p[0],
-                                    .accumulate = s[2],
-                                    .dgamma = d->p[1],
-                                    .dout = d->p[3],
-                                    .x = d->p[4],
-                                    .gamma = d->p[5],
-                                    .rstd = d->p[7],
-                                    .N = (size_t)s[0],
-                                    .C = (size_t)s[1],
-                                    .amax = amax_of(d, 8)};
-
-    return d->ops->norm_backward(d->q, &n) |
-           check_amax(d, 8, n.dx, product(s, 2));
+    return call_norm_backward(d, s, false);
 }
 
 /* -- embedding {B, T, C, vocabulary, first, count, pos0} ---------------- */

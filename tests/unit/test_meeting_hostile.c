@@ -335,6 +335,23 @@ static void check_no_welcome(void)
 
 /* ---- in two parts ---- */
 
+/* The pid of a process that ends with 0 if it hears "well" from the host that
+ * `fd` was called at; closes fd here. */
+static pid_t hear_well(struct plait_meeting_place *place, int fd)
+{
+    static char said[PLAIT_MEETING_ANSWER];
+    struct plait_error err;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0)
+        _exit(plait_meeting_hear(place, fd, 30, said, &err) < 0 ||
+              strcmp(said, "well") != 0);
+    close(fd);
+    return pid;
+}
+
 /* In two parts: connect while the host does not run, and fork before the rest;
  * a connection that the host has dropped meanwhile is made again. */
 static void check_call(int drops)
@@ -343,7 +360,6 @@ static void check_call(int drops)
     struct plait_meeting *meeting =
         plait_meeting_create(1, "known", NULL, &err);
     struct plait_meeting_place place = {.host = "127.0.0.1", .token = "known"};
-    static char said[PLAIT_MEETING_ANSWER];
     int fd, status = 1;
     pid_t pid;
 
@@ -353,12 +369,7 @@ static void check_call(int drops)
        "a member connects to a host that does not look yet");
     if (drops)
         shutdown(fd, SHUT_RDWR);
-    fflush(stdout);
-    pid = fork();
-    if (pid == 0)
-        _exit(plait_meeting_hear(&place, fd, 30, said, &err) < 0 ||
-              strcmp(said, "well") != 0);
-    close(fd);
+    pid = hear_well(&place, fd);
     ok(plait_meeting_wait(meeting, 30) == 1 &&
            strcmp(plait_meeting_said(meeting, 0), "a member") == 0,
        "... and its child joins");
@@ -372,7 +383,6 @@ static void check_call(int drops)
 static void check_call_greeted(void)
 {
     struct plait_meeting_place place = {.host = "127.0.0.1", .token = "known"};
-    static char said[PLAIT_MEETING_ANSWER];
     struct plait_meeting *meeting;
     struct plait_error err;
     int fd, status = 1;
@@ -388,12 +398,7 @@ static void check_call_greeted(void)
     ok(plait_meeting_said(meeting, 0) &&
            strcmp(plait_meeting_said(meeting, 0), "a member") == 0,
        "... which knows at once what it says");
-    fflush(stdout);
-    pid = fork();
-    if (pid == 0)
-        _exit(plait_meeting_hear(&place, fd, 30, said, &err) < 0 ||
-              strcmp(said, "well") != 0);
-    close(fd);
+    pid = hear_well(&place, fd);
     plait_meeting_answer(meeting, "well");
     waitpid(pid, &status, 0);
     ok(status == 0, "... and its child hears the answer");
