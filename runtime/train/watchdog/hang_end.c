@@ -103,12 +103,14 @@ bool plait_hang_tells(const struct plait_hang *h)
     double begin = plait_clock_now(), waited;
 
     while (h) {
+        /* Before what they have told is read: a rank reports and then ends. */
+        bool lower = lower_runs(h);
+
         waited = plait_clock_now() - begin;
         if (plait_hang_told(h) || plait_hang_ended(h))
             return false;
-        if (waited > TELL_S ||
-            (!lower_runs(h) &&
-             (waited > OTHER_NODE_S || h->contacts.node_of[h->rank] == 0)))
+        if (waited > TELL_S || (!lower && (waited > OTHER_NODE_S ||
+                                           h->contacts.node_of[h->rank] == 0)))
             break;
         nanosleep(&pause, NULL);
     }
