@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <config.h>
+#include "config.h"
 
 #include "runtime/checkpoint/blocks_out.h"
 

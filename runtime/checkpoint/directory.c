@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include "runtime/checkpoint/directory.h"
 
@@ -69,37 +69,37 @@ static int remove_unfinished(const char *path)
 {
     DIR *dir = opendir(path);
     struct dirent *entry;
-    int ret = 0;
+    int rc = 0;
     char *left;
 
     if (!dir)
         return -1;
-    while (ret == 0 && (entry = readdir(dir))) {
+    while (rc == 0 && (entry = readdir(dir))) {
         if (strncmp(entry->d_name, ".step-", 6) != 0)
             continue;
         left = join_path(path, entry->d_name);
-        ret = left ? plait_directory_remove(left) : -1;
-        if (left && ret < 0 && is_in_use())
-            ret = 0;
+        rc = left ? plait_directory_remove(left) : -1;
+        if (left && rc < 0 && is_in_use())
+            rc = 0;
         free(left);
     }
     closedir(dir);
-    return ret;
+    return rc;
 }
 
 int plait_directory_make(const char *dir, struct plait_error *err)
 {
     char *inside = join_path(dir, ".");
-    int ret = 0;
+    int rc = 0;
 
     if (plait_files_make_dir(dir) < 0)
-        ret = plait_errorf(err, "%s: cannot make the directory: %s", dir,
-                           strerror(errno));
+        rc = plait_errorf(err, "%s: cannot make the directory: %s", dir,
+                          strerror(errno));
     else if (!inside || access(inside, W_OK | X_OK) < 0)
-        ret = plait_errorf(err, "%s: checkpoints cannot be written there: %s",
-                           dir, strerror(errno));
+        rc = plait_errorf(err, "%s: checkpoints cannot be written there: %s",
+                          dir, strerror(errno));
     free(inside);
-    return ret;
+    return rc;
 }
 
 int plait_directory_prepare(const char *dir, const char *temporary,
@@ -138,14 +138,14 @@ static int link_latest(const char *dir, const char *path)
 {
     char *latest = join_path(dir, "latest"),
          *temporary = join_path(dir, ".latest");
-    int ret = -1;
+    int rc = -1;
 
     if (latest && temporary && (unlink(temporary) == 0 || errno == ENOENT) &&
         symlink(strrchr(path, '/') + 1, temporary) == 0)
-        ret = rename(temporary, latest);
+        rc = rename(temporary, latest);
     free(latest);
     free(temporary);
-    return ret;
+    return rc;
 }
 
 static int exchange(const char *a, const char *b)
@@ -191,7 +191,7 @@ int plait_directory_commit(const char *dir, const char *temporary,
                            const char *path, int made, struct plait_error *err)
 {
     char *old = NULL;
-    int ret = -1;
+    int rc = -1;
 
     if (plait_directory_check(made, temporary, err) < 0)
         return -1;
@@ -204,14 +204,14 @@ int plait_directory_commit(const char *dir, const char *temporary,
         plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
                      strerror(errno));
     else
-        ret = 0;
+        rc = 0;
     /* What an exchange has left. The next save tries again. */
-    if (ret == 0) {
+    if (rc == 0) {
         plait_directory_remove(temporary);
         plait_directory_remove(old);
     }
     free(old);
-    return ret;
+    return rc;
 }
 
 /* The step in the name of a checkpoint's directory, -1 for anything else. */
@@ -346,13 +346,13 @@ static char *manifest_of(const char *dir, const char *name)
 static int is_complete(const char *dir, const char *name)
 {
     char *manifest = manifest_of(dir, name);
-    int ret;
+    int rc;
 
     if (!manifest)
         return -1;
-    ret = access(manifest, F_OK) == 0;
+    rc = access(manifest, F_OK) == 0;
     free(manifest);
-    return ret;
+    return rc;
 }
 
 /* The manifest is removed first, so that the rest of an interrupted removal
@@ -360,19 +360,19 @@ static int is_complete(const char *dir, const char *name)
 static int remove_checkpoint(const char *dir, const char *name)
 {
     char *path = join_path(dir, name), *manifest = manifest_of(dir, name);
-    int ret = -1;
+    int rc = -1;
 
     if (path && manifest && (unlink(manifest) == 0 || errno == ENOENT))
-        ret = plait_directory_remove(path);
+        rc = plait_directory_remove(path);
     free(manifest);
     free(path);
-    return ret < 0 && is_in_use() ? 0 : ret;
+    return rc < 0 && is_in_use() ? 0 : rc;
 }
 
 int plait_directory_prune(const char *dir, int keep, int64_t step,
                           struct plait_error *err)
 {
-    int i, kept = 0, ret = 0, rc;
+    int i, kept = 0, rc = 0, complete;
     struct list list;
 
     if (keep <= 0)
@@ -382,14 +382,14 @@ int plait_directory_prune(const char *dir, int keep, int64_t step,
     for (i = 0; i < list.n; i++) {
         if (list.found[i].step > step)
             continue;
-        rc = kept < keep ? is_complete(dir, list.found[i].name)
-                         : remove_checkpoint(dir, list.found[i].name);
-        if (rc < 0)
-            ret =
+        complete = kept < keep ? is_complete(dir, list.found[i].name)
+                               : remove_checkpoint(dir, list.found[i].name);
+        if (complete < 0)
+            rc =
                 plait_errorf(err, "%s/%s: cannot remove the old checkpoint: %s",
                              dir, list.found[i].name, strerror(errno));
-        kept += kept < keep && rc > 0;
+        kept += kept < keep && complete > 0;
     }
     free(list.found);
-    return ret;
+    return rc;
 }

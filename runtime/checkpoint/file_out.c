@@ -48,20 +48,20 @@ int plait_file_out_patch(struct plait_file_out *out, uint64_t at,
 
 int plait_file_out_close(struct plait_file_out *out, int keep)
 {
-    int fd = out->fd, ret = 0, number;
+    int fd = out->fd, rc = 0, number;
 
     out->fd = -1;
     if (fd < 0)
         return 0;
     if (keep)
-        ret = plait_blocks_out_finish(out->blocks);
-    if (keep && ret == 0)
-        ret = fsync(fd);
+        rc = plait_blocks_out_finish(out->blocks);
+    if (keep && rc == 0)
+        rc = fsync(fd);
     number = errno;
     plait_blocks_out_destroy(out->blocks);
     out->blocks = NULL;
-    if (close(fd) < 0 && ret == 0)
+    if (close(fd) < 0 && rc == 0)
         return -1;
     errno = number;
-    return ret;
+    return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_types.h"
@@ -332,21 +332,21 @@ static int read_model(const struct read *r)
     const json_t *value = json_object_get(r->root, "model_type");
     const char *name = json_string_value(value);
     const struct plait_hf_type *type = plait_hf_types;
-    int ret;
+    int rc;
 
     while (type->name && !(name && !strcmp(type->name, name)))
         type++;
     if (name && !strcmp(name, "gpt2"))
-        ret = read_gpt2(r);
+        rc = read_gpt2(r);
     else if (type->name)
-        ret = read_llama(r, type);
+        rc = read_llama(r, type);
     else
         return refuse_value(r, "model_type", value,
                             "plait-train supports gpt2, llama, mistral, "
                             "mixtral, qwen2 and qwen3");
     if (!r->model->kv_heads)
         r->model->kv_heads = r->model->heads;
-    return ret;
+    return rc;
 }
 
 static json_t *load_config(const char *path, struct plait_error *err)
@@ -388,7 +388,7 @@ int plait_hf_config_read(const char *dir, struct plait_model_config *model,
     struct plait_model_config read;
     struct read r = {.model = &read, .err = err};
     json_t *root;
-    int ret = -1;
+    int rc = -1;
 
     if (!job)
         return -1;
@@ -397,12 +397,12 @@ int plait_hf_config_read(const char *dir, struct plait_model_config *model,
     snprintf(r.path, sizeof(r.path), "%s/config.json", dir);
     r.root = root = load_config(r.path, err);
     if (root)
-        ret = read_model(&r);
-    if (ret == 0)
-        ret = check_fits(&r, job);
-    if (ret == 0)
+        rc = read_model(&r);
+    if (rc == 0)
+        rc = check_fits(&r, job);
+    if (rc == 0)
         *model = read;
     json_decref(root);
     plait_job_config_destroy(job);
-    return ret;
+    return rc;
 }

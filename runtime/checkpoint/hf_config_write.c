@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the config.json of a Hugging Face model: the type whose settings fit
  * this model, and whatever else the model had that it was made from. */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -201,7 +201,7 @@ int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
 {
     json_t *old = load_like(like), *root;
     char path[4096];
-    int ret = 0;
+    int rc = 0;
 
     snprintf(path, sizeof(path), "%s/config.json", dir);
     root = m->family == PLAIT_GPT2
@@ -212,12 +212,12 @@ int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
         json_object_set_new(root, "torch_dtype",
                             json_string(torch_name(type))) ||
         (!old && set_ids(root, end < m->vocab ? end : -1)))
-        ret = plait_errorf(err, "%s: out of memory", path);
-    if (ret == 0)
+        rc = plait_errorf(err, "%s: out of memory", path);
+    if (rc == 0)
         copy_rest(root, old);
-    if (ret == 0 && json_dump_file(root, path, JSON_INDENT(2)) < 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    if (rc == 0 && json_dump_file(root, path, JSON_INDENT(2)) < 0)
+        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
     json_decref(root);
     json_decref(old);
-    return ret;
+    return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <config.h>
+#include "config.h"
 
 #include "runtime/checkpoint/hf_files.h"
 
@@ -49,30 +49,30 @@ static int read_index(struct plait_hf_files *f, const char *path,
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why), *value;
     json_t *map = json_object_get(root, "weight_map");
     const char *key, *name;
-    int ret = 0;
+    int rc = 0;
 
     if (!root)
-        ret = plait_errorf(err, "%s: line %d: %s", path, why.line, why.text);
+        rc = plait_errorf(err, "%s: line %d: %s", path, why.line, why.text);
     else if (json_object_size(map) == 0)
-        ret = plait_errorf(err,
-                           "%s: it has no weight_map, which names the file of "
-                           "each tensor",
-                           path);
+        rc = plait_errorf(err,
+                          "%s: it has no weight_map, which names the file of "
+                          "each tensor",
+                          path);
     json_object_foreach(map, key, value)
     {
         name = json_string_value(value);
-        if (ret == 0 && (!name || !*name || strchr(name, '/')))
-            ret = plait_errorf(err,
-                               "%s: no file of this directory has tensor "
-                               "%.100s",
-                               path, key);
-        if (ret == 0)
-            ret = add_name(f, name, err);
+        if (rc == 0 && (!name || !*name || strchr(name, '/')))
+            rc = plait_errorf(err,
+                              "%s: no file of this directory has tensor "
+                              "%.100s",
+                              path, key);
+        if (rc == 0)
+            rc = add_name(f, name, err);
     }
     json_decref(root);
-    if (ret < 0)
+    if (rc < 0)
         errno = EINVAL;
-    return ret;
+    return rc;
 }
 
 static bool has_file(const char *dir, const char *name, char *path, size_t size)
@@ -186,7 +186,7 @@ static int read_head(struct plait_hf_files *f, int file, const char *path,
     size_t data, size;
     json_t *head;
     void *map;
-    int ret = -1;
+    int rc = -1;
 
     f->fds[file] = open(path, O_RDONLY | O_CLOEXEC);
     if (f->fds[file] < 0 || fstat(f->fds[file], &st) < 0)
@@ -202,10 +202,10 @@ static int read_head(struct plait_hf_files *f, int file, const char *path,
         return plait_errorf(err, "%s: mmap: %s", path, strerror(errno));
     head = plait_safetensors_head(path, map, size, &data, err);
     if (head)
-        ret = add_tensors(f, file, path, head, data, size, err);
+        rc = add_tensors(f, file, path, head, data, size, err);
     json_decref(head);
     munmap(map, size);
-    return ret;
+    return rc;
 }
 
 static int by_name(const void *a, const void *b)

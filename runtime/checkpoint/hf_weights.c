@@ -93,28 +93,28 @@ static bool is_spare(const struct plait_hf_weights *w, const char *name)
 static int match_tensors(struct plait_hf_weights *w, struct plait_error *err)
 {
     bool *used = calloc(w->files.ntensors + 1, sizeof(*used));
-    int ret = 0;
+    int rc = 0;
 
     if (!used)
         return plait_errorf(err, "%s: out of memory", w->dir);
-    for (int i = 0; i < w->n && ret == 0; i++) {
+    for (int i = 0; i < w->n && rc == 0; i++) {
         w->stored[i] = find_stored(&w->files, w->tensors[i].hf);
-        ret = check_stored(w, &w->tensors[i], w->stored[i], err);
-        if (ret == 0)
+        rc = check_stored(w, &w->tensors[i], w->stored[i], err);
+        if (rc == 0)
             used[w->stored[i] - w->files.tensors] = true;
     }
-    for (int i = 0; i < w->files.ntensors && ret == 0; i++) {
+    for (int i = 0; i < w->files.ntensors && rc == 0; i++) {
         const char *name = w->files.tensors[i].name;
 
         errno = EINVAL;
         if (!used[i] && !is_spare(w, name))
-            ret = plait_errorf(err,
-                               "%s: tensor %s does not belong to the model "
-                               "that config.json describes",
-                               w->dir, name);
+            rc = plait_errorf(err,
+                              "%s: tensor %s does not belong to the model "
+                              "that config.json describes",
+                              w->dir, name);
     }
     free(used);
-    return ret;
+    return rc;
 }
 
 struct plait_hf_weights *plait_hf_weights_open(const char *dir,
@@ -208,16 +208,16 @@ static int read_transposed(const struct plait_hf_weights *w,
                            uint64_t n, float *out, struct plait_error *err)
 {
     float *run = malloc(n * sizeof(*run));
-    int ret = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
+    int rc = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
 
-    for (uint64_t c = 0; c < t->cols && ret == 0; c++) {
-        ret = read_run(w, s, (c * t->parts + t->part) * t->rows + row, n, run,
-                       err);
-        for (uint64_t i = 0; i < n && ret == 0; i++)
+    for (uint64_t c = 0; c < t->cols && rc == 0; c++) {
+        rc = read_run(w, s, (c * t->parts + t->part) * t->rows + row, n, run,
+                      err);
+        for (uint64_t i = 0; i < n && rc == 0; i++)
             out[i * t->cols + c] = run[i];
     }
     free(run);
-    return ret;
+    return rc;
 }
 
 int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
@@ -245,10 +245,10 @@ static int fill_rows(const struct plait_hf_weights *w, int index,
         (slice->first + slice->count + slice->box[1] - 1) / slice->box[1];
     uint64_t most = CHUNK / t->cols ? CHUNK / t->cols : 1, n;
     float *chunk = malloc(most * t->cols * sizeof(*chunk));
-    int ret = chunk ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
+    int rc = chunk ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
 
     end = end < t->rows ? end : t->rows;
-    for (; row < end && ret == 0; row += n) {
+    for (; row < end && rc == 0; row += n) {
         struct plait_tensor_slice from = *slice;
 
         n = end - row < most ? end - row : most;
@@ -257,12 +257,12 @@ static int fill_rows(const struct plait_hf_weights *w, int index,
         from.box[0] = n;
         from.box[1] = t->cols;
         from.count = n * t->cols;
-        ret = plait_hf_weights_read(w, index, row, n, chunk, err);
-        if (ret == 0)
+        rc = plait_hf_weights_read(w, index, row, n, chunk, err);
+        if (rc == 0)
             plait_tensor_slice_copy(slice, out, &from, chunk);
     }
     free(chunk);
-    return ret;
+    return rc;
 }
 
 int plait_hf_weights_fill(const struct plait_hf_weights *w,

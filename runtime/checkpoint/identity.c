@@ -78,7 +78,7 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
 {
     struct plait_settings *now = malloc(sizeof(*now));
     char what[240] = "", keys[120] = "", one[300];
-    int ret = 0;
+    int rc = 0;
 
     if (!now || plait_settings_list(config, now) < 0) {
         free(now);
@@ -91,7 +91,7 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
         if (!here || !strcmp(here, s->value) ||
             !is_compared(m, s->key, weights, anyway))
             continue;
-        ret = -1;
+        rc = -1;
         snprintf(one, sizeof(one), "%s was %.40s there and is %.40s here",
                  s->key, s->value, here);
         if (!append(what, sizeof(what), ", ", one) ||
@@ -99,7 +99,7 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
             break;
     }
     free(now);
-    return ret < 0 ? refuse(path, what, keys, err) : 0;
+    return rc < 0 ? refuse(path, what, keys, err) : 0;
 }
 
 int plait_identity_check_model(const char *directory,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -75,7 +75,7 @@ static int reader_of(const struct plait_load *l, int slice, const int *members,
 static int choose_readers(struct plait_load *l, struct plait_comm *world,
                           struct plait_error *err)
 {
-    int rank = plait_comm_rank(world), n = 0, ret = 0, i;
+    int rank = plait_comm_rank(world), n = 0, rc = 0, i;
     int *members = NULL;
 
     if (l->replicas) {
@@ -83,18 +83,17 @@ static int choose_readers(struct plait_load *l, struct plait_comm *world,
         members = malloc(n * sizeof(*members));
         l->reader = malloc((l->nslices + 1) * sizeof(*l->reader));
         if (!members || !l->reader)
-            ret = plait_errorf(err, "%s: out of memory", l->from.path);
+            rc = plait_errorf(err, "%s: out of memory", l->from.path);
     }
-    ret = plait_error_consensus(world, ret, err);
-    if (ret == 0 && n > 0 &&
+    rc = plait_error_consensus(world, rc, err);
+    if (rc == 0 && n > 0 &&
         plait_comm_host_all_gather(l->replicas, &rank, members, sizeof(rank)) <
             0)
-        ret =
-            plait_errorf(err, "checkpoint: %s", plait_comm_error(l->replicas));
-    for (i = 0; ret == 0 && n > 0 && i < l->nslices; i++)
+        rc = plait_errorf(err, "checkpoint: %s", plait_comm_error(l->replicas));
+    for (i = 0; rc == 0 && n > 0 && i < l->nslices; i++)
         l->reader[i] = reader_of(l, i, members, n, plait_comm_size(world));
     free(members);
-    return ret;
+    return rc;
 }
 
 /* Whether the slice is loaded: all are, or with `fresh` only the weights. */
@@ -183,7 +182,7 @@ static int fill_all(const struct plait_load *l, struct plait_error *err)
 {
     float *buffer;
     size_t most = 1;
-    int i, ret = 0;
+    int i, rc = 0;
 
     for (i = 0; i < l->nslices; i++)
         if (plait_load_reads(l, i) && l->slices[i].count > most)
@@ -191,19 +190,19 @@ static int fill_all(const struct plait_load *l, struct plait_error *err)
     buffer = malloc(most * sizeof(*buffer));
     if (!buffer)
         return plait_errorf(err, "%s: out of memory", l->from.path);
-    for (i = 0; i < l->nslices && ret == 0; i++) {
+    for (i = 0; i < l->nslices && rc == 0; i++) {
         if (!plait_load_reads(l, i))
             continue;
-        ret = l->hf ? plait_hf_weights_fill(l->hf, &l->slices[i], buffer, err)
-                    : plait_sources_fill(&l->from, &l->slices[i], buffer, err);
-        if (ret == 0)
-            ret = check_finite(l, i, buffer, err);
-        if (ret == 0 && store_slice(l, i, buffer) < 0)
-            ret = plait_errorf(err, "%s: cannot copy to the device: %s",
-                               l->from.path, strerror(errno));
+        rc = l->hf ? plait_hf_weights_fill(l->hf, &l->slices[i], buffer, err)
+                   : plait_sources_fill(&l->from, &l->slices[i], buffer, err);
+        if (rc == 0)
+            rc = check_finite(l, i, buffer, err);
+        if (rc == 0 && store_slice(l, i, buffer) < 0)
+            rc = plait_errorf(err, "%s: cannot copy to the device: %s",
+                              l->from.path, strerror(errno));
     }
     free(buffer);
-    return ret;
+    return rc;
 }
 
 /* Each reader broadcasts what it has read to the ranks that want the same. */
@@ -307,16 +306,16 @@ static int open_all(struct plait_load *l, const char *path, bool hf,
                     struct plait_error *err)
 {
     struct plait_comm *world = l->shards->model->mesh->world;
-    int ret;
+    int rc;
 
     if (hf) {
         l->from.path = path;
         l->hf = plait_hf_weights_open(path, err);
-        ret = plait_error_consensus(world, l->hf ? 0 : -1, err);
+        rc = plait_error_consensus(world, l->hf ? 0 : -1, err);
     } else {
-        ret = plait_sources_open_unchecked(&l->from, path, world, err);
+        rc = plait_sources_open_unchecked(&l->from, path, world, err);
     }
-    if (ret < 0 || prepare_slices(l, world, err) < 0)
+    if (rc < 0 || prepare_slices(l, world, err) < 0)
         return -1;
     return hf ? 0 : plait_load_place(l, world, err);
 }
@@ -324,11 +323,11 @@ static int open_all(struct plait_load *l, const char *path, bool hf,
 static int read_all(struct plait_load *l, struct plait_error *err)
 {
     struct plait_comm *world = l->shards->model->mesh->world;
-    int ret = fill_all(l, err);
+    int rc = fill_all(l, err);
 
-    if (ret == 0)
-        ret = check_parameters(l, err);
-    if (plait_error_consensus(world, ret, err) < 0)
+    if (rc == 0)
+        rc = check_parameters(l, err);
+    if (plait_error_consensus(world, rc, err) < 0)
         return -1;
     return plait_error_consensus(world, send_all(l, err), err);
 }
@@ -353,13 +352,13 @@ static int check_run(const struct plait_load *l, const char *anyway,
 static int check_all(struct plait_load *l, const char *anyway,
                      struct plait_error *err)
 {
-    int ret = check_optimizer(l, err);
+    int rc = check_optimizer(l, err);
 
-    if (ret == 0)
-        ret = check_replicas(l, err);
-    if (ret == 0)
-        ret = check_run(l, anyway, err);
-    return plait_error_consensus(l->shards->model->mesh->world, ret, err);
+    if (rc == 0)
+        rc = check_replicas(l, err);
+    if (rc == 0)
+        rc = check_run(l, anyway, err);
+    return plait_error_consensus(l->shards->model->mesh->world, rc, err);
 }
 
 int plait_checkpoint_load_copies(const struct plait_copies *copies,
@@ -370,19 +369,19 @@ int plait_checkpoint_load_copies(const struct plait_copies *copies,
     struct plait_shards *shards = plait_optim_shards(optim);
     struct plait_comm *world = shards->model->mesh->world;
     struct plait_load l = {.shards = shards, .optim = optim};
-    int ret = plait_sources_open_copies(&l.from, copies, world, err);
+    int rc = plait_sources_open_copies(&l.from, copies, world, err);
 
     l.from.manifest.parameters = shards->model->parameters;
-    if (ret == 0)
-        ret = prepare_slices(&l, world, err);
-    if (ret == 0)
-        ret = read_all(&l, err);
-    if (ret == 0)
+    if (rc == 0)
+        rc = prepare_slices(&l, world, err);
+    if (rc == 0)
+        rc = read_all(&l, err);
+    if (rc == 0)
         *info = l.from.manifest.info;
     else if (errno == EDOM || is_not_whole(errno))
         errno = EBADMSG;
     load_free(&l);
-    return ret;
+    return rc;
 }
 
 static int load_into(const char *path, const char *anyway,
@@ -393,33 +392,33 @@ static int load_into(const char *path, const char *anyway,
     struct plait_load l = {.shards = shards, .optim = optim};
     struct plait_comm *world = shards->model->mesh->world;
     struct plait_error unasked;
-    int ret;
+    int rc;
 
     if (!err)
         err = &unasked;
-    ret = plait_sources_open_unchecked(&l.from, path, world, err);
-    if (ret == 0 && check_all(&l, anyway, err) < 0) {
+    rc = plait_sources_open_unchecked(&l.from, path, world, err);
+    if (rc == 0 && check_all(&l, anyway, err) < 0) {
         load_free(&l);
         return -1;
     }
-    if (ret == 0)
-        ret = prepare_slices(&l, world, err);
-    if (ret == 0)
-        ret = plait_load_place(&l, world, err);
-    if (ret < 0 && is_not_whole(errno))
+    if (rc == 0)
+        rc = prepare_slices(&l, world, err);
+    if (rc == 0)
+        rc = plait_load_place(&l, world, err);
+    if (rc < 0 && is_not_whole(errno))
         errno = EBADMSG;
-    else if (ret == 0)
-        ret = read_all(&l, err);
-    if (ret < 0 && errno == EDOM)
+    else if (rc == 0)
+        rc = read_all(&l, err);
+    if (rc < 0 && errno == EDOM)
         errno = EBADMSG;
-    if (ret == 0)
+    if (rc == 0)
         *info = l.from.manifest.info;
-    if (ret == 0)
+    if (rc == 0)
         info->unknown_run = l.from.manifest.settings.n == 0;
-    if (ret == 0 && l.apart)
+    if (rc == 0 && l.apart)
         plait_replicas_resume(plait_optim_replicas(optim), info->step);
     load_free(&l);
-    return ret;
+    return rc;
 }
 
 int plait_checkpoint_load(const char *path, const char *anyway,
@@ -446,19 +445,19 @@ static int find_source(const char *dir, const struct plait_model *model,
 {
     struct plait_comm *world = model->mesh->world;
     struct plait_model_config there;
-    int ret = 0;
+    int rc = 0;
 
     memset(source, 0, sizeof(*source));
     if (plait_comm_rank(world) == 0) {
-        ret = plait_model_source_find(dir, source, err);
-        if (ret == 0)
-            ret = source->hf ? plait_hf_config_read(source->path, &there, err)
-                             : plait_model_file_read(source->path, &there, err);
-        if (ret == 0)
-            ret = plait_model_same(source->path, &there, &model->config->model,
-                                   err);
+        rc = plait_model_source_find(dir, source, err);
+        if (rc == 0)
+            rc = source->hf ? plait_hf_config_read(source->path, &there, err)
+                            : plait_model_file_read(source->path, &there, err);
+        if (rc == 0)
+            rc = plait_model_same(source->path, &there, &model->config->model,
+                                  err);
     }
-    if (plait_error_consensus(world, ret, err) < 0)
+    if (plait_error_consensus(world, rc, err) < 0)
         return -1;
     if (plait_comm_host_broadcast(world, source, sizeof(*source), 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world));
@@ -471,15 +470,15 @@ int plait_checkpoint_start(const char *dir, struct plait_shards *shards,
     struct plait_load l = {.shards = shards, .optim = optim, .fresh = true};
     struct plait_model_source source;
     struct plait_error unasked;
-    int ret;
+    int rc;
 
     if (!err)
         err = &unasked;
     if (find_source(dir, shards->model, &source, err) < 0)
         return -1;
-    ret = open_all(&l, source.path, source.hf, err);
-    if (ret == 0)
-        ret = read_all(&l, err);
+    rc = open_all(&l, source.path, source.hf, err);
+    if (rc == 0)
+        rc = read_all(&l, err);
     load_free(&l);
-    return ret;
+    return rc;
 }

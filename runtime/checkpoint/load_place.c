@@ -196,7 +196,7 @@ static int read_files(struct placing *p, struct plait_comm *world,
                       struct plait_error *err)
 {
     struct plait_load *l = p->load;
-    int ret = 0, i;
+    int rc = 0, i;
 
     if (plait_sources_check(&l->from, world, &p->visitor, err) < 0)
         return -1;
@@ -204,10 +204,9 @@ static int read_files(struct placing *p, struct plait_comm *world,
         l->placed[p->parts[i].slice] = true;
     if (p->bad.text[0]) {
         errno = EDOM;
-        ret =
-            plait_errorf(err, "%s: not finite: %s", l->from.path, p->bad.text);
+        rc = plait_errorf(err, "%s: not finite: %s", l->from.path, p->bad.text);
     }
-    return plait_error_consensus(world, ret, err);
+    return plait_error_consensus(world, rc, err);
 }
 
 int plait_load_place(struct plait_load *l, struct plait_comm *world,
@@ -216,14 +215,14 @@ int plait_load_place(struct plait_load *l, struct plait_comm *world,
     struct placing p = {
         .visitor = {place_bytes, goes_to_gpu(l) ? GPU_PART : HOST_PART},
         .load = l};
-    int ret = 0;
+    int rc = 0;
 
     l->placed = calloc((size_t)l->nslices + 1, sizeof(*l->placed));
     if (!l->placed || list_parts(&p, world) < 0)
-        ret = plait_errorf(err, "%s: out of memory", l->from.path);
-    ret = plait_error_consensus(world, ret, err);
-    if (ret == 0)
-        ret = read_files(&p, world, err);
+        rc = plait_errorf(err, "%s: out of memory", l->from.path);
+    rc = plait_error_consensus(world, rc, err);
+    if (rc == 0)
+        rc = read_files(&p, world, err);
     free(p.parts);
-    return ret;
+    return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -81,7 +81,7 @@ int plait_manifest_write(const char *directory, const struct plait_manifest *m,
 {
     char *path = NULL, *text = build_text(m);
     FILE *file = NULL;
-    int ret = -1;
+    int rc = -1;
 
     if (!text || asprintf(&path, "%s/manifest.json", directory) < 0) {
         plait_errorf(err, "%s: out of memory", directory);
@@ -92,13 +92,13 @@ int plait_manifest_write(const char *directory, const struct plait_manifest *m,
         fsync(fileno(file)) < 0)
         plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
     else
-        ret = 0;
+        rc = 0;
 done:
     if (file)
         fclose(file);
     free(path);
     free(text);
-    return ret;
+    return rc;
 }
 
 int plait_model_file_write(const char *directory,
@@ -107,7 +107,7 @@ int plait_model_file_write(const char *directory,
 {
     char *path = NULL;
     FILE *file = NULL;
-    int ret = 0;
+    int rc = 0;
 
     if (asprintf(&path, "%s/plait.yaml", directory) < 0)
         return plait_errorf(err, "%s: out of memory", directory);
@@ -115,11 +115,11 @@ int plait_model_file_write(const char *directory,
     if (file)
         plait_job_config_print_model(model, file);
     if (!file || fflush(file) != 0 || fsync(fileno(file)) < 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
     if (file)
         fclose(file);
     free(path);
-    return ret;
+    return rc;
 }
 
 int plait_model_file_read(const char *directory,
@@ -217,7 +217,7 @@ int plait_manifest_text(const char *directory, char **text, size_t *size,
     char *path = NULL, *read = NULL;
     struct stat st;
     FILE *file = NULL;
-    int ret = -1;
+    int rc = -1;
 
     if (asprintf(&path, "%s/manifest.json", directory) < 0)
         return plait_errorf(err, "%s: out of memory", directory);
@@ -236,13 +236,13 @@ int plait_manifest_text(const char *directory, char **text, size_t *size,
     *text = read;
     *size = (size_t)st.st_size;
     read = NULL;
-    ret = 0;
+    rc = 0;
 done:
     if (file)
         fclose(file);
     free(read);
     free(path);
-    return ret;
+    return rc;
 }
 
 /* The checksum covers the text without the newlines at its end. A manifest of
@@ -263,7 +263,7 @@ int plait_manifest_parse(const char *directory, const char *text, size_t size,
     struct plait_manifest read = {0};
     json_error_t why;
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
-    int ret = -1;
+    int rc = -1;
 
     errno = EINVAL;
     if (!root)
@@ -280,11 +280,11 @@ int plait_manifest_parse(const char *directory, const char *text, size_t size,
                      "match its checksum",
                      directory);
     else
-        ret = 0;
-    if (ret == 0)
+        rc = 0;
+    if (rc == 0)
         *m = read;
     else
         free(read.files);
     json_decref(root);
-    return ret;
+    return rc;
 }

@@ -45,27 +45,27 @@ static int copy_open(int fd, const char *to, const char *name)
 {
     char path[4096 + 256], made[4096 + 256];
     struct plait_file_out out;
-    int ret;
+    int rc;
 
     snprintf(path, sizeof(path), "%s/%s", to, name);
     snprintf(made, sizeof(made), "%s/.%s.partial", to, name);
     unlink(made); /* left by a run that was killed */
     if (plait_file_out_open(&out, made) < 0)
         return -1;
-    ret = copy_bytes(fd, &out);
-    if (plait_file_out_close(&out, ret == 0) < 0 ||
-        (ret == 0 && rename(made, path) < 0))
-        ret = -1;
-    if (ret < 0)
+    rc = copy_bytes(fd, &out);
+    if (plait_file_out_close(&out, rc == 0) < 0 ||
+        (rc == 0 && rename(made, path) < 0))
+        rc = -1;
+    if (rc < 0)
         unlink(made);
-    return ret;
+    return rc;
 }
 
 int plait_copy_file(const char *from, const char *to, const char *name,
                     struct plait_error *err)
 {
     char path[4096 + 64];
-    int fd, ret;
+    int fd, rc;
 
     snprintf(path, sizeof(path), "%s/%s", from, name);
     fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -73,12 +73,12 @@ int plait_copy_file(const char *from, const char *to, const char *name,
         return 1;
     if (fd < 0)
         return plait_errorf(err, "%s: %s", path, strerror(errno));
-    ret = copy_open(fd, to, name);
-    if (ret < 0)
+    rc = copy_open(fd, to, name);
+    if (rc < 0)
         plait_errorf(err, "%s: cannot copy it to %s: %s", path, to,
                      strerror(errno));
     close(fd);
-    return ret;
+    return rc;
 }
 
 /* -- all of them ---------------------------------------------------------- */

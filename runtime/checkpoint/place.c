@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts a checkpoint in its place: the manifest last, then `latest`, so that a
  * crash leaves the checkpoint before it. */
-#include <config.h>
+#include "config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static int write_manifest(const struct plait_checkpoint_placement *p,
     const struct plait_job_config *config = p->model->config;
     struct plait_manifest m = {.info = p->info,
                                .parameters = p->model->parameters};
-    int i, ret;
+    int i, rc;
 
     if (p->replicas > 0) {
         m.replicas = p->replicas;
@@ -30,9 +30,9 @@ static int write_manifest(const struct plait_checkpoint_placement *p,
     for (i = 0; i < p->nfiles; i++)
         if (p->files[i].bytes > 0)
             m.files[m.nfiles++] = p->files[i];
-    ret = plait_manifest_write(p->temporary, &m, err);
+    rc = plait_manifest_write(p->temporary, &m, err);
     free(m.files);
-    return ret;
+    return rc;
 }
 
 int plait_checkpoint_place(const struct plait_checkpoint_placement *p,

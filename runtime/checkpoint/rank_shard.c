@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -29,16 +29,16 @@ int plait_rank_shard_owners(const struct plait_rank_shard *shard,
                             struct plait_error *err)
 {
     uint64_t *mine = calloc((size_t)shard->n + 1, sizeof(*mine));
-    int ret = mine ? 0 : plait_errorf(err, "checkpoint: out of memory");
+    int rc = mine ? 0 : plait_errorf(err, "checkpoint: out of memory");
 
     *owners = (struct plait_slice_owners){.ranks = 0};
-    ret = plait_error_consensus(world, ret, err);
-    for (int i = 0; ret == 0 && i < shard->n; i++)
+    rc = plait_error_consensus(world, rc, err);
+    for (int i = 0; rc == 0 && i < shard->n; i++)
         mine[i] = plait_slice_fingerprint(&shard->slices[i]);
-    if (ret == 0)
-        ret = plait_slice_owners_gather(owners, world, mine, shard->n, err);
+    if (rc == 0)
+        rc = plait_slice_owners_gather(owners, world, mine, shard->n, err);
     free(mine);
-    return ret;
+    return rc;
 }
 
 /* The tied copy on the last stage is sliced at other offsets than the original
@@ -88,17 +88,17 @@ static int choose_slices(struct plait_rank_shard *shard,
                          struct plait_comm *world, struct plait_error *err)
 {
     int *ranks = calloc((size_t)plait_comm_size(world), sizeof(*ranks));
-    int ret = ranks ? 0 : plait_errorf(err, "checkpoint: out of memory");
+    int rc = ranks ? 0 : plait_errorf(err, "checkpoint: out of memory");
     struct plait_slice_owners owners = {.ranks = 0};
 
-    ret = plait_error_consensus(world, ret, err);
-    if (ret == 0)
-        ret = plait_rank_shard_owners(shard, world, &owners, err);
-    if (ret == 0)
+    rc = plait_error_consensus(world, rc, err);
+    if (rc == 0)
+        rc = plait_rank_shard_owners(shard, world, &owners, err);
+    if (rc == 0)
         keep_own(shard, &owners, plait_comm_rank(world), ranks);
     plait_slice_owners_clear(&owners);
     free(ranks);
-    return ret;
+    return rc;
 }
 
 /* Collective: whether all weights are written. States, and what each replica
@@ -148,11 +148,11 @@ int plait_rank_shard_list(struct plait_rank_shard *shard,
                           const struct plait_optim *optim,
                           struct plait_error *err)
 {
-    int ret;
+    int rc;
 
     *shard = (struct plait_rank_shard){.optim = optim};
-    ret = list_pieces(shard, err);
-    if (plait_error_consensus(model->mesh->world, ret < 0 ? -1 : 0, err) < 0)
+    rc = list_pieces(shard, err);
+    if (plait_error_consensus(model->mesh->world, rc < 0 ? -1 : 0, err) < 0)
         return -1;
     drop_tied(shard, model);
     return 0;

@@ -137,26 +137,26 @@ static int make_classes(struct plait_replica_check *c, struct plait_error *err)
     struct plait_slice_owners owners = {.ranks = 0};
     int *ranks = calloc((size_t)plait_comm_size(c->world), sizeof(*ranks));
     size_t most = 0;
-    int ret;
+    int rc;
 
     c->mine = calloc(c->shard.n + 1, sizeof(*c->mine));
     c->class_of = calloc(c->shard.n + 1, sizeof(*c->class_of));
     c->buffer = malloc(CHUNK * sizeof(*c->buffer));
-    ret = c->mine && c->class_of && c->buffer && ranks
-              ? 0
-              : plait_errorf(err, "train.check_replicas: out of memory");
-    ret = plait_error_consensus(c->world, ret, err);
-    if (ret == 0)
-        ret = plait_rank_shard_owners(&c->shard, c->world, &owners, err);
-    if (ret == 0)
+    rc = c->mine && c->class_of && c->buffer && ranks
+             ? 0
+             : plait_errorf(err, "train.check_replicas: out of memory");
+    rc = plait_error_consensus(c->world, rc, err);
+    if (rc == 0)
+        rc = plait_rank_shard_owners(&c->shard, c->world, &owners, err);
+    if (rc == 0)
         sort_slices(c, &owners, ranks);
     plait_slice_owners_clear(&owners);
     free(ranks);
-    if (ret == 0)
-        ret = plait_greatest_count(c->world, (size_t)c->nclasses, CLASSES_MOST,
-                                   &most, err);
+    if (rc == 0)
+        rc = plait_greatest_count(c->world, (size_t)c->nclasses, CLASSES_MOST,
+                                  &most, err);
     c->room = (int)most;
-    return ret;
+    return rc;
 }
 
 /* Collective: make room for as many sums as any rank has. */
@@ -186,9 +186,9 @@ plait_replica_check_create(const struct plait_model *model,
 {
     struct plait_replica_check *c = calloc(1, sizeof(*c));
     struct plait_comm *world = model->mesh->world;
-    int ret = c ? 0 : plait_errorf(err, "train.check_replicas: out of memory");
+    int rc = c ? 0 : plait_errorf(err, "train.check_replicas: out of memory");
 
-    if (plait_error_consensus(world, ret, err) < 0)
+    if (plait_error_consensus(world, rc, err) < 0)
         goto error;
     c->world = world;
     c->q = model->mesh->q;
@@ -281,14 +281,14 @@ static int describe(struct plait_replica_check *c, int64_t step, int odd,
     char mine[HOST_NAME] = "";
     char(*names)[HOST_NAME] =
         calloc((size_t)plait_comm_size(c->world), sizeof(*names));
-    int ret = plait_error_consensus(
+    int rc = plait_error_consensus(
         c->world, names ? 0 : plait_errorf(err, "out of memory"), err);
 
     gethostname(mine, sizeof(mine) - 1);
-    if (ret == 0 &&
+    if (rc == 0 &&
         plait_comm_host_all_gather(c->world, mine, names, sizeof(mine)) < 0)
-        ret = plait_errorf(err, "%s", plait_comm_error(c->world));
-    if (ret == 0 && plait_comm_rank(c->world) == 0) {
+        rc = plait_errorf(err, "%s", plait_comm_error(c->world));
+    if (rc == 0 && plait_comm_rank(c->world) == 0) {
         if (fair)
             plait_errorf(err,
                          "train.check_replicas: after step %" PRId64
@@ -313,16 +313,16 @@ static int describe(struct plait_replica_check *c, int64_t step, int odd,
 int plait_replica_check_run(struct plait_replica_check *c, int64_t step,
                             struct plait_error *err)
 {
-    int members = 0, odd, ret = 0;
+    int members = 0, odd, rc = 0;
     bool fair;
 
     if (c->room == 0)
         return 0;
     if (c->replicas && plait_replicas_settle(c->replicas) < 0)
-        ret = plait_errorf(err, "%s", plait_queue_error(c->q));
-    if (ret == 0)
-        ret = hash_all(c, err);
-    if (plait_error_consensus(c->world, ret, err) < 0)
+        rc = plait_errorf(err, "%s", plait_queue_error(c->q));
+    if (rc == 0)
+        rc = hash_all(c, err);
+    if (plait_error_consensus(c->world, rc, err) < 0)
         return -1;
     if (plait_comm_host_all_gather(c->world, c->mine, c->all,
                                    c->room * sizeof(*c->mine)) < 0)

@@ -253,7 +253,7 @@ int plait_safetensors_parse(const char *name, const unsigned char *file,
     json_t *head = plait_safetensors_head(name, file, size, &parse.data, err),
            *entry;
     const char *key;
-    int ret = -1;
+    int rc = -1;
 
     if (!head)
         return -1;
@@ -274,12 +274,12 @@ int plait_safetensors_parse(const char *name, const unsigned char *file,
     *stored = parse.out;
     *nstored = parse.n;
     parse.out = NULL;
-    ret = 0;
+    rc = 0;
 done:
     free(parse.out);
     json_decref(parse.places);
     json_decref(head);
-    if (ret < 0 && errno != ENOMEM)
+    if (rc < 0 && errno != ENOMEM)
         errno = EINVAL; /* jansson may have changed it */
-    return ret;
+    return rc;
 }

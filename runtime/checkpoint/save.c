@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -47,7 +47,7 @@ struct plait_saver {
     struct plait_shard_file file, *files; /* files: of all ranks, in `placed` */
     struct plait_error why;
     struct plait_error left; /* what could not be removed */
-    int ret, number;         /* the outcome: 0 or -1, and errno */
+    int rc, number;          /* the outcome: 0 or -1, and errno */
 };
 
 static bool is_first(const struct plait_saver *s)
@@ -60,9 +60,9 @@ static bool is_first(const struct plait_saver *s)
 static void write_part(struct plait_saver *s, const char *image)
 {
     s->begun = plait_clock_now();
-    s->ret = plait_rank_shard_write(&s->shard, image, s->temporary,
-                                    plait_comm_rank(s->world), &s->cancel,
-                                    &s->file, &s->why);
+    s->rc = plait_rank_shard_write(&s->shard, image, s->temporary,
+                                   plait_comm_rank(s->world), &s->cancel,
+                                   &s->file, &s->why);
     s->number = errno;
     s->ended = plait_clock_now();
     atomic_store(&s->done, true);
@@ -98,7 +98,7 @@ static void join_thread(struct plait_saver *s)
 /* Note that this rank's shard will not be written. */
 static void fail_part(struct plait_saver *s, const struct plait_error *err)
 {
-    s->ret = -1;
+    s->rc = -1;
     s->number = errno;
     s->why = *err;
     s->begun = s->ended = plait_clock_now();
@@ -109,7 +109,7 @@ static void fail_part(struct plait_saver *s, const struct plait_error *err)
  * its own: it was canceled because another rank failed, which reports it. */
 static int part_outcome(const struct plait_saver *s, struct plait_error *err)
 {
-    if (s->ret == 0 || s->number == ECANCELED)
+    if (s->rc == 0 || s->number == ECANCELED)
         return 0;
     errno = s->number;
     return plait_errorf(err, "%s", s->why.text);
@@ -163,20 +163,20 @@ static int prepare_directory(struct plait_saver *s, struct plait_error *err)
 /* Collective, like all below. Rank 0 makes the hidden directory in s->in. */
 static int open_directory(struct plait_saver *s, struct plait_error *err)
 {
-    int ret = 0;
+    int rc = 0;
 
     s->temporary = plait_directory_temporary(s->in, s->info.step);
     s->path = plait_checkpoint_path(s->in, s->info.step);
     atomic_store(&s->cancel, false);
     atomic_store(&s->done, false);
     if (!s->temporary || !s->path)
-        ret = plait_errorf(err, "%s: out of memory", s->in);
-    if (ret == 0 && s->replicas && plait_replicas_settle(s->replicas) < 0)
-        ret = plait_errorf(err, "checkpoint: %s",
-                           plait_queue_error(s->model->mesh->q));
-    if (ret == 0 && is_first(s))
-        ret = prepare_directory(s, err);
-    if (plait_error_consensus(s->world, ret, err) < 0) {
+        rc = plait_errorf(err, "%s: out of memory", s->in);
+    if (rc == 0 && s->replicas && plait_replicas_settle(s->replicas) < 0)
+        rc = plait_errorf(err, "checkpoint: %s",
+                          plait_queue_error(s->model->mesh->q));
+    if (rc == 0 && is_first(s))
+        rc = prepare_directory(s, err);
+    if (plait_error_consensus(s->world, rc, err) < 0) {
         abandon_checkpoint(s);
         return -1;
     }
@@ -187,16 +187,16 @@ static int open_directory(struct plait_saver *s, struct plait_error *err)
 /* Rank 0 gathers the description of all shards. */
 static int gather_files(struct plait_saver *s, struct plait_error *err)
 {
-    int ret = 0;
+    int rc = 0;
 
     s->files = calloc(plait_comm_size(s->world), sizeof(*s->files));
     if (!s->files)
-        ret = plait_errorf(err, "%s: out of memory", s->dir);
-    ret = plait_error_consensus(s->world, ret, err);
-    if (ret == 0 && plait_comm_host_all_gather(s->world, &s->file, s->files,
-                                               sizeof(*s->files)) < 0)
-        ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));
-    return ret;
+        rc = plait_errorf(err, "%s: out of memory", s->dir);
+    rc = plait_error_consensus(s->world, rc, err);
+    if (rc == 0 && plait_comm_host_all_gather(s->world, &s->file, s->files,
+                                              sizeof(*s->files)) < 0)
+        rc = plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));
+    return rc;
 }
 
 static void *place_aside(void *saver)
@@ -215,7 +215,7 @@ static void *place_aside(void *saver)
         .keep = s->keep,
     };
 
-    s->ret = plait_checkpoint_place(&place, &s->left, &s->why);
+    s->rc = plait_checkpoint_place(&place, &s->left, &s->why);
     s->number = errno;
     atomic_store(&s->done, true);
     return NULL;
@@ -227,7 +227,7 @@ static void *place_aside(void *saver)
 static void start_placing(struct plait_saver *s, bool aside)
 {
     s->placed = true;
-    s->ret = 0;
+    s->rc = 0;
     if (!is_first(s))
         return;
     atomic_store(&s->done, false);
@@ -238,13 +238,13 @@ static void start_placing(struct plait_saver *s, bool aside)
 /* All ranks have written their shards. */
 static int end_parts(struct plait_saver *s, struct plait_error *err)
 {
-    int ret;
+    int rc;
 
     join_thread(s);
-    ret = plait_error_consensus(s->world, part_outcome(s, err), err);
+    rc = plait_error_consensus(s->world, part_outcome(s, err), err);
     plait_trace_async(s->model->mesh->trace, "checkpoint", "write", s->begun,
                       s->ended);
-    return ret == 0 ? gather_files(s, err) : -1;
+    return rc == 0 ? gather_files(s, err) : -1;
 }
 
 static int end_placing(struct plait_saver *s, struct plait_error *err)
@@ -260,24 +260,24 @@ static int end_placing(struct plait_saver *s, struct plait_error *err)
 static int commit_once(struct plait_saver *s, bool aside,
                        struct plait_error *err)
 {
-    int ret = 0, saved;
+    int rc = 0, saved;
 
     if (!s->placed) {
-        ret = end_parts(s, err);
-        if (ret == 0)
+        rc = end_parts(s, err);
+        if (rc == 0)
             start_placing(s, aside);
-        if (ret == 0 && aside)
+        if (rc == 0 && aside)
             return 0;
     }
-    if (ret == 0)
-        ret = end_placing(s, err);
+    if (rc == 0)
+        rc = end_placing(s, err);
     saved = errno;
-    if (ret < 0)
+    if (rc < 0)
         abandon_checkpoint(s);
     else
         forget_checkpoint(s);
     errno = saved;
-    return ret;
+    return rc;
 }
 
 /* Save again to the second directory, after the first has failed. The copy of
@@ -303,15 +303,15 @@ static int use_fallback(struct plait_saver *s, const struct plait_error *why,
 static int commit_checkpoint(struct plait_saver *s, bool aside,
                              struct plait_error *err)
 {
-    int ret = commit_once(s, aside, err);
+    int rc = commit_once(s, aside, err);
 
-    if (ret < 0 && s->fallback && s->in == s->dir && plait_saver_may_retry(s)) {
+    if (rc < 0 && s->fallback && s->in == s->dir && plait_saver_may_retry(s)) {
         struct plait_error why = *err;
 
         err->text[0] = '\0';
-        ret = use_fallback(s, &why, err);
+        rc = use_fallback(s, &why, err);
     }
-    return ret;
+    return rc;
 }
 
 /* -- the interface ------------------------------------------------------- */
@@ -324,19 +324,19 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     struct plait_comm *world = model->mesh->world;
     struct plait_saver *s = calloc(1, sizeof(*s));
     struct plait_error unasked;
-    int ret;
+    int rc;
 
     err = err ? err : &unasked;
     if (s) {
         s->made = -1;
         s->dir = strdup(dir);
     }
-    ret = s && s->dir ? 0 : plait_errorf(err, "checkpoint: out of memory");
+    rc = s && s->dir ? 0 : plait_errorf(err, "checkpoint: out of memory");
     /* Checked before training, because a failure at the first save is too
      * late. */
-    if (ret == 0 && plait_comm_rank(world) == 0)
-        ret = plait_directory_make(dir, err);
-    if (plait_error_consensus(world, ret, err) < 0)
+    if (rc == 0 && plait_comm_rank(world) == 0)
+        rc = plait_directory_make(dir, err);
+    if (plait_error_consensus(world, rc, err) < 0)
         goto error;
     s->model = model;
     s->world = world;
@@ -344,13 +344,13 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     s->replicas = plait_optim_replicas(optim);
     if (plait_rank_shard_init(&s->shard, model, optim, err) < 0)
         goto error;
-    ret = 0;
+    rc = 0;
     if (async && !(s->image = plait_rank_shard_image(&s->shard)))
-        ret = plait_errorf(err,
-                           "checkpoint.async: out of memory: the copy that is "
-                           "written while training goes on has %zu bytes",
-                           s->shard.bytes);
-    if (plait_error_consensus(world, ret, err) < 0)
+        rc = plait_errorf(err,
+                          "checkpoint.async: out of memory: the copy that is "
+                          "written while training goes on has %zu bytes",
+                          s->shard.bytes);
+    if (plait_error_consensus(world, rc, err) < 0)
         goto error;
     return s;
 error:
@@ -377,14 +377,14 @@ void plait_saver_destroy(struct plait_saver *s)
 int plait_saver_set_fallback(struct plait_saver *s, const char *dir,
                              struct plait_error *err)
 {
-    int ret = 0;
+    int rc = 0;
 
     s->fallback = strdup(dir);
     if (!s->fallback)
-        ret = plait_errorf(err, "checkpoint: out of memory");
+        rc = plait_errorf(err, "checkpoint: out of memory");
     else if (is_first(s))
-        ret = plait_directory_make(dir, err);
-    return plait_error_consensus(s->world, ret, err);
+        rc = plait_directory_make(dir, err);
+    return plait_error_consensus(s->world, rc, err);
 }
 
 bool plait_saver_notice(struct plait_saver *s, char *text, size_t size)
@@ -403,14 +403,14 @@ bool plait_saver_may_retry(const struct plait_saver *s)
 
 int plait_saver_check(struct plait_saver *s, struct plait_error *err)
 {
-    int ret = 0;
+    int rc = 0;
 
     if (s->replicas && plait_replicas_settle(s->replicas) < 0)
-        ret = plait_errorf(err, "checkpoint: %s",
-                           plait_queue_error(s->model->mesh->q));
-    if (ret == 0)
-        ret = plait_rank_shard_check(&s->shard, err);
-    return plait_error_consensus(s->world, ret, err);
+        rc = plait_errorf(err, "checkpoint: %s",
+                          plait_queue_error(s->model->mesh->q));
+    if (rc == 0)
+        rc = plait_rank_shard_check(&s->shard, err);
+    return plait_error_consensus(s->world, rc, err);
 }
 
 /* Begin in the first directory; if that cannot even be made, in the second. */
@@ -436,19 +436,18 @@ int plait_saver_start(struct plait_saver *s,
                       struct plait_error *err)
 {
     struct plait_error unasked;
-    int ret;
+    int rc;
 
     err = err ? err : &unasked;
     if (plait_saver_finish(s, err) < 0 || begin(s, info, err) < 0)
         return -1;
     s->copied = true;
-    ret =
-        plait_rank_shard_copy(&s->shard, plait_rank_shard_data(s->image), err);
-    if (ret == 0)
-        ret = start_thread(s, write_aside, err);
-    if (ret < 0)
+    rc = plait_rank_shard_copy(&s->shard, plait_rank_shard_data(s->image), err);
+    if (rc == 0)
+        rc = start_thread(s, write_aside, err);
+    if (rc < 0)
         fail_part(s, err);
-    if (plait_error_consensus(s->world, ret, err) == 0)
+    if (plait_error_consensus(s->world, rc, err) == 0)
         return 0;
     atomic_store(&s->cancel, true);
     /* The copy may be incomplete; training has not gone on, so the fallback can
@@ -467,7 +466,7 @@ int plait_saver_poll(struct plait_saver *s, struct plait_error *err)
         return 0;
     if (!atomic_load(&s->done))
         state[0] = 1;
-    else if (s->ret < 0)
+    else if (s->rc < 0)
         state[1] = 1;
     if (plait_comm_host_all_reduce(s->world, state, 2, PLAIT_MAX) < 0)
         return plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));

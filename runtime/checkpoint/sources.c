@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <config.h>
+#include "config.h"
 
 #include "runtime/checkpoint/sources.h"
 
@@ -31,7 +31,7 @@ int plait_sources_map(struct plait_sources *s, int index,
     const struct plait_shard_file *file = &s->manifest.files[index];
     struct plait_mapped_file *shard = &s->files[index];
     char *path = NULL;
-    int fd = -1, ret = -1;
+    int fd = -1, rc = -1;
     struct stat st;
     void *map;
 
@@ -62,12 +62,12 @@ int plait_sources_map(struct plait_sources *s, int index,
     }
     shard->map = map;
     shard->size = (size_t)st.st_size;
-    ret = 0;
+    rc = 0;
 done:
     if (fd >= 0)
         close(fd);
     free(path);
-    return ret;
+    return rc;
 }
 
 int plait_sources_add(struct plait_sources *s, int index,
@@ -77,14 +77,14 @@ int plait_sources_add(struct plait_sources *s, int index,
     struct plait_stored *stored;
     struct plait_source *bigger;
     char *name;
-    int n, i, ret;
+    int n, i, rc;
 
     if (asprintf(&name, "%s/%s", s->path, s->manifest.files[index].name) < 0)
         return plait_errorf(err, "%s: out of memory", s->path);
-    ret = plait_safetensors_parse(name, shard->map, shard->size, &stored, &n,
-                                  err);
+    rc = plait_safetensors_parse(name, shard->map, shard->size, &stored, &n,
+                                 err);
     free(name);
-    if (ret < 0)
+    if (rc < 0)
         return -1;
     bigger = realloc(s->sources, (s->nsources + n + 1) * sizeof(*bigger));
     if (!bigger) {
@@ -110,15 +110,15 @@ static int read_manifest(struct plait_sources *s, struct plait_comm *world,
 {
     char *text = NULL;
     size_t size = 0;
-    int ret = 0;
+    int rc = 0;
 
     if (plait_comm_rank(world) == 0)
-        ret = plait_manifest_text(s->path, &text, &size, err);
-    if (plait_broadcast_text(world, ret, &text, &size, err) < 0)
+        rc = plait_manifest_text(s->path, &text, &size, err);
+    if (plait_broadcast_text(world, rc, &text, &size, err) < 0)
         return -1;
-    ret = plait_manifest_parse(s->path, text, size, &s->manifest, err);
+    rc = plait_manifest_parse(s->path, text, size, &s->manifest, err);
     free(text);
-    return plait_error_consensus(world, ret, err);
+    return plait_error_consensus(world, rc, err);
 }
 
 /* Have the kernel read ahead in large requests, not in the 128 KB of a page
@@ -160,23 +160,23 @@ static int read_shards(struct plait_sources *s, struct plait_comm *world,
                        bool check, struct plait_error *err)
 {
     int rank = plait_comm_rank(world), size = plait_comm_size(world), i;
-    int ret = 0;
+    int rc = 0;
 
     s->files = calloc(s->manifest.nfiles + 1, sizeof(*s->files));
     if (!s->files)
-        ret = plait_errorf(err, "%s: out of memory", s->path);
-    for (i = rank; i < s->manifest.nfiles && ret == 0; i += size) {
-        ret = plait_sources_map(s, i, err);
-        if (ret == 0)
+        rc = plait_errorf(err, "%s: out of memory", s->path);
+    for (i = rank; i < s->manifest.nfiles && rc == 0; i += size) {
+        rc = plait_sources_map(s, i, err);
+        if (rc == 0)
             expect_bytes(&s->files[i], 0, FIRST);
     }
-    if (plait_error_consensus(world, ret, err) < 0)
+    if (plait_error_consensus(world, rc, err) < 0)
         return -1;
     if (check && plait_sources_check(s, world, NULL, err) < 0)
         return -1;
-    for (i = rank; i < s->manifest.nfiles && ret == 0; i += size)
-        ret = read_head(s, i, check, err);
-    return plait_error_consensus(world, ret, err);
+    for (i = rank; i < s->manifest.nfiles && rc == 0; i += size)
+        rc = read_head(s, i, check, err);
+    return plait_error_consensus(world, rc, err);
 }
 
 /* Whether a source that another rank has read is one that the file can have.
@@ -229,7 +229,7 @@ int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
 {
     struct plait_source *mine, *all;
     size_t room, total, i;
-    int ret = 0;
+    int rc = 0;
 
     if (plait_greatest_count(world, (size_t)s->nsources, SOURCES_MOST, &room,
                              err) < 0)
@@ -240,14 +240,14 @@ int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
         s->sources = mine;
     all = malloc((total + 1) * sizeof(*all));
     if (!mine || !all)
-        ret = plait_errorf(err, "%s: out of memory", s->path);
-    ret = plait_error_consensus(world, ret, err);
-    for (i = s->nsources; i < room && ret == 0; i++)
+        rc = plait_errorf(err, "%s: out of memory", s->path);
+    rc = plait_error_consensus(world, rc, err);
+    for (i = s->nsources; i < room && rc == 0; i++)
         mine[i] = (struct plait_source){.file = -1};
-    if (ret == 0 && room > 0 &&
+    if (rc == 0 && room > 0 &&
         plait_comm_host_all_gather(world, mine, all, room * sizeof(*all)) < 0)
-        ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    if (ret < 0) {
+        rc = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
+    if (rc < 0) {
         free(all);
         return -1;
     }

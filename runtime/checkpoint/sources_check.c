@@ -50,20 +50,20 @@ static int read_file(const char *path, const struct plait_shard_file *file,
                      int index, struct plait_sources_visitor *visitor,
                      uint32_t *crc)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), ret, saved;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc, saved;
     struct plait_blocks_in *blocks;
 
     if (fd < 0)
         return -1;
     blocks = plait_blocks_in_create(fd, file->bytes);
-    ret = blocks ? read_blocks(blocks, index, visitor) : -1;
-    if (ret == 0)
+    rc = blocks ? read_blocks(blocks, index, visitor) : -1;
+    if (rc == 0)
         *crc = plait_blocks_in_checksum(blocks);
     plait_blocks_in_destroy(blocks);
     saved = errno;
     close(fd);
     errno = saved;
-    return ret;
+    return rc;
 }
 
 int plait_sources_check_file(const struct plait_sources *s, int index,
@@ -73,35 +73,35 @@ int plait_sources_check_file(const struct plait_sources *s, int index,
     const struct plait_shard_file *file = &s->manifest.files[index];
     uint32_t crc = 0;
     char *path;
-    int ret;
+    int rc;
 
     if (asprintf(&path, "%s/%s", s->path, file->name) < 0)
         return plait_errorf(err, "%s: out of memory", s->path);
-    ret = read_file(path, file, index, visitor, &crc);
-    if (ret < 0 && errno == ENODATA) {
+    rc = read_file(path, file, index, visitor, &crc);
+    if (rc < 0 && errno == ENODATA) {
         errno = EINVAL;
         plait_errorf(err, "%s: truncated while it was read", path);
-    } else if (ret < 0) {
+    } else if (rc < 0) {
         plait_errorf(err, "%s: cannot load: %s", path, strerror(errno));
     } else if (crc != file->crc) {
         errno = EINVAL;
-        ret = plait_errorf(err,
-                           "%s: corrupt: its checksum is %08" PRIx32
-                           ", the manifest says %08" PRIx32,
-                           path, crc, file->crc);
+        rc = plait_errorf(err,
+                          "%s: corrupt: its checksum is %08" PRIx32
+                          ", the manifest says %08" PRIx32,
+                          path, crc, file->crc);
     }
     free(path);
-    return ret;
+    return rc;
 }
 
 int plait_sources_check(const struct plait_sources *s, struct plait_comm *world,
                         struct plait_sources_visitor *visitor,
                         struct plait_error *err)
 {
-    int ret = 0, i;
+    int rc = 0, i;
 
-    for (i = 0; i < s->manifest.nfiles && ret == 0; i++)
+    for (i = 0; i < s->manifest.nfiles && rc == 0; i++)
         if (plait_sources_is_mine(world, i))
-            ret = plait_sources_check_file(s, i, visitor, err);
-    return plait_error_consensus(world, ret, err);
+            rc = plait_sources_check_file(s, i, visitor, err);
+    return plait_error_consensus(world, rc, err);
 }

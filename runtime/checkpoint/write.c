@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _DEFAULT_SOURCE
-#include <config.h>
+#include "config.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -49,16 +49,16 @@ static int write_head(struct out *out, const struct plait_rank_shard *shard,
 {
     size_t size;
     unsigned char *head;
-    int ret;
+    int rc;
 
     if (image)
         return write_bytes(out, image, head_size(image));
     head = plait_safetensors_encode(shard->slices, shard->n, &size);
     if (!head)
         return -1;
-    ret = write_bytes(out, head, size);
+    rc = write_bytes(out, head, size);
     free(head);
-    return ret;
+    return rc;
 }
 
 /* Write part of a piece, unless it is not finite. */
@@ -121,15 +121,15 @@ static int write_slices(struct out *out, const struct plait_rank_shard *shard,
                         const float *copy)
 {
     float *buffer = copy ? NULL : malloc(CHUNK);
-    int ret = copy || buffer ? 0 : -1, i;
+    int rc = copy || buffer ? 0 : -1, i;
 
-    for (i = 0; i < shard->n && ret == 0; i++) {
-        ret = write_slice(out, shard, i, copy, buffer);
+    for (i = 0; i < shard->n && rc == 0; i++) {
+        rc = write_slice(out, shard, i, copy, buffer);
         if (copy)
             copy += shard->pieces[i].count;
     }
     free(buffer);
-    return ret;
+    return rc;
 }
 
 static int write_all(struct out *out, const struct plait_rank_shard *shard,
@@ -164,7 +164,7 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
     struct plait_shard_file written = {.bytes = 0};
     struct out out = {.cancel = cancel, .why = err};
     char *path;
-    int ret;
+    int rc;
 
     *file = written;
     err->text[0] = '\0';
@@ -173,18 +173,18 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
     snprintf(written.name, sizeof(written.name), "rank-%05d.safetensors", rank);
     if (asprintf(&path, "%s/%s", directory, written.name) < 0)
         return plait_errorf(err, "%s: out of memory", directory);
-    ret = plait_file_out_open_image(&out.to, path, image) < 0 ||
-                  write_all(&out, shard, image) < 0
-              ? describe_failure(path, err)
-              : 0;
-    if (plait_file_out_close(&out.to, ret == 0) < 0 && ret == 0)
-        ret = describe_failure(path, err);
+    rc = plait_file_out_open_image(&out.to, path, image) < 0 ||
+                 write_all(&out, shard, image) < 0
+             ? describe_failure(path, err)
+             : 0;
+    if (plait_file_out_close(&out.to, rc == 0) < 0 && rc == 0)
+        rc = describe_failure(path, err);
     written.bytes = out.to.bytes;
     written.crc = out.to.crc;
-    if (ret == 0)
+    if (rc == 0)
         *file = written;
     free(path);
-    return ret;
+    return rc;
 }
 
 /* Memory that is already backed by pages. */
@@ -238,21 +238,21 @@ int plait_rank_shard_check(const struct plait_rank_shard *shard,
 {
     size_t most = CHUNK / sizeof(float), at, n;
     float *buffer = malloc(CHUNK);
-    int ret = 0, i;
+    int rc = 0, i;
 
     if (!buffer)
         return plait_errorf(err, "checkpoint: out of memory");
     for (i = 0; i < shard->n; i++) {
         const struct plait_optim_piece *p = &shard->pieces[i];
 
-        for (at = 0; at < p->count && ret == 0; at += n) {
+        for (at = 0; at < p->count && rc == 0; at += n) {
             n = p->count - at < most ? p->count - at : most;
-            ret = read_piece(shard, i, at, n, buffer, err);
-            if (ret == 0)
-                ret = plait_finite_check(shard->slices[i].name, at, buffer, n,
-                                         err);
+            rc = read_piece(shard, i, at, n, buffer, err);
+            if (rc == 0)
+                rc = plait_finite_check(shard->slices[i].name, at, buffer, n,
+                                        err);
         }
     }
     free(buffer);
-    return ret;
+    return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include "runtime/convert/convert.h"
 
@@ -163,19 +163,19 @@ static int run_job(struct job *job, struct plait_error *err)
 {
     struct plait_convert_dir dir;
     struct plait_converted done;
-    int ret;
+    int rc;
 
     if (choose_format(job, err) < 0 ||
         plait_convert_dir_open(&dir, job->to, err) < 0)
         return -1;
-    ret = job->found == FORMAT_LLMC
-              ? 0
-              : plait_model_extras_copy(job->from, dir.made, err);
-    if (ret == 0)
-        ret = convert(job, &dir, &done, err);
-    if (ret == 0)
-        ret = plait_convert_dir_commit(&dir, err);
-    if (ret < 0) {
+    rc = job->found == FORMAT_LLMC
+             ? 0
+             : plait_model_extras_copy(job->from, dir.made, err);
+    if (rc == 0)
+        rc = convert(job, &dir, &done, err);
+    if (rc == 0)
+        rc = plait_convert_dir_commit(&dir, err);
+    if (rc < 0) {
         plait_convert_dir_abandon(&dir);
         return -1;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ static void describe_whole(struct plait_tensor_slice *slice,
 static int write_head(const struct import *im, int file,
                       struct plait_file_out *out)
 {
-    int first = im->first[file], n = im->first[file + 1] - first, ret = -1;
+    int first = im->first[file], n = im->first[file + 1] - first, rc = -1;
     struct plait_tensor_slice *slices = calloc(n, sizeof(*slices));
     unsigned char *head = NULL;
     size_t size;
@@ -70,10 +70,10 @@ static int write_head(const struct import *im, int file,
     if (slices)
         head = plait_safetensors_encode(slices, n, &size);
     if (head)
-        ret = plait_file_out_write(out, head, size);
+        rc = plait_file_out_write(out, head, size);
     free(head);
     free(slices);
-    return ret;
+    return rc;
 }
 
 static int cannot_write(const char *path, struct plait_error *err)
@@ -87,21 +87,21 @@ static int write_tensor(const struct import *im, int index, const char *path,
     const struct plait_convert_tensor *t = &im->tensors[index];
     uint64_t most = PLAIT_CONVERT_CHUNK / t->cols, n;
     float *rows;
-    int ret = 0;
+    int rc = 0;
 
     most = most < 1 ? 1 : most > t->rows ? t->rows : most;
     rows = malloc(most * t->cols * sizeof(*rows));
     if (!rows)
         return plait_errorf(err, "%s: out of memory", path);
-    for (uint64_t row = 0; row < t->rows && ret == 0; row += n) {
+    for (uint64_t row = 0; row < t->rows && rc == 0; row += n) {
         n = t->rows - row < most ? t->rows - row : most;
-        ret = im->from->read(im->from->from, index, row, n, rows, err);
-        if (ret == 0 &&
+        rc = im->from->read(im->from->from, index, row, n, rows, err);
+        if (rc == 0 &&
             plait_file_out_write(out, rows, n * t->cols * sizeof(*rows)) < 0)
-            ret = cannot_write(path, err);
+            rc = cannot_write(path, err);
     }
     free(rows);
-    return ret;
+    return rc;
 }
 
 static int write_file(void *arg, int file, struct plait_error *err)
@@ -110,21 +110,21 @@ static int write_file(void *arg, int file, struct plait_error *err)
     struct plait_shard_file *written = &im->manifest.files[file];
     struct plait_file_out out;
     char path[4096];
-    int ret;
+    int rc;
 
     snprintf(written->name, sizeof(written->name), "rank-%05d.safetensors",
              file);
     snprintf(path, sizeof(path), "%s/%s", im->dir, written->name);
     if (plait_file_out_open(&out, path) < 0)
         return cannot_write(path, err);
-    ret = write_head(im, file, &out) < 0 ? cannot_write(path, err) : 0;
-    for (int i = im->first[file]; i < im->first[file + 1] && ret == 0; i++)
-        ret = write_tensor(im, i, path, &out, err);
-    if (plait_file_out_close(&out, ret == 0) < 0 && ret == 0)
-        ret = cannot_write(path, err);
+    rc = write_head(im, file, &out) < 0 ? cannot_write(path, err) : 0;
+    for (int i = im->first[file]; i < im->first[file + 1] && rc == 0; i++)
+        rc = write_tensor(im, i, path, &out, err);
+    if (plait_file_out_close(&out, rc == 0) < 0 && rc == 0)
+        rc = cannot_write(path, err);
     written->bytes = out.bytes;
     written->crc = out.crc;
-    return ret;
+    return rc;
 }
 
 static int write_checkpoint(struct import *im, const char *dir,
@@ -132,7 +132,7 @@ static int write_checkpoint(struct import *im, const char *dir,
 {
     char *path = plait_checkpoint_path(dir, 0);
     char *temporary = plait_directory_temporary(dir, 0);
-    int ret = -1, made = -1;
+    int rc = -1, made = -1;
 
     im->dir = temporary;
     im->manifest.info.loss_scale.scale = 1;
@@ -144,12 +144,12 @@ static int write_checkpoint(struct import *im, const char *dir,
                  0 &&
              plait_model_file_write(temporary, im->from->model, err) == 0 &&
              plait_manifest_write(temporary, &im->manifest, err) == 0)
-        ret = plait_directory_commit(dir, temporary, path, made, err);
+        rc = plait_directory_commit(dir, temporary, path, made, err);
     if (made >= 0)
         close(made);
     free(path);
     free(temporary);
-    return ret;
+    return rc;
 }
 
 int plait_convert_import(const struct plait_convert_source *source,
@@ -157,17 +157,17 @@ int plait_convert_import(const struct plait_convert_source *source,
                          struct plait_error *err)
 {
     struct import im = {.from = source, .tensors = source->tensors, .dir = dir};
-    int ret = -1;
+    int rc = -1;
 
     if (divide_tensors(&im, source->n, err) == 0)
-        ret = write_checkpoint(&im, dir, err);
-    if (ret == 0)
+        rc = write_checkpoint(&im, dir, err);
+    if (rc == 0)
         *done = (struct plait_converted){.tensors = source->n,
                                          .parameters = im.manifest.parameters,
                                          .files = im.manifest.nfiles};
     free(im.manifest.files);
     free(im.first);
-    return ret;
+    return rc;
 }
 
 static int read_hf(const void *from, int index, uint64_t row, uint64_t n,
@@ -183,7 +183,7 @@ int plait_convert_from_hf(const char *from, const char *dir,
     struct plait_convert_source source = {.read = read_hf, .from = weights};
     const struct plait_hf_tensor *there;
     struct plait_convert_tensor *tensors;
-    int ret = -1;
+    int rc = -1;
 
     if (!weights)
         return -1;
@@ -195,9 +195,9 @@ int plait_convert_from_hf(const char *from, const char *dir,
         tensors[i].rows = there[i].rows;
         tensors[i].cols = there[i].cols;
     }
-    ret = tensors ? plait_convert_import(&source, dir, done, err)
-                  : plait_errorf(err, "%s: out of memory", from);
+    rc = tensors ? plait_convert_import(&source, dir, done, err)
+                 : plait_errorf(err, "%s: out of memory", from);
     plait_hf_weights_close(weights);
     free(tensors);
-    return ret;
+    return rc;
 }

@@ -16,16 +16,16 @@ int plait_convert_open(struct plait_sources *sources, const char *path,
     struct plait_device *dev = ops->device_create(0, 1);
     struct plait_comm *self =
         dev ? plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, err) : NULL;
-    int ret = -1;
+    int rc = -1;
 
     if (!dev)
         plait_errorf(err, "%s: out of memory", path);
     if (self)
-        ret = plait_sources_open(sources, path, self, err);
+        rc = plait_sources_open(sources, path, self, err);
     plait_comm_destroy(self);
     if (dev)
         ops->device_destroy(dev);
-    return ret;
+    return rc;
 }
 
 /* 16-bit numbers are packed at the front. */
@@ -51,16 +51,16 @@ static int read_rows(const struct plait_sources *from,
                                        .begin = {row, 0},
                                        .box = {n, run->cols},
                                        .count = n * run->cols};
-    int ret;
+    int rc;
 
     if (!run->name[0]) {
         memset(to, 0, slice.count * sizeof(*to));
         return 0;
     }
     snprintf(slice.name, sizeof(slice.name), "%s", run->name);
-    ret = plait_sources_fill(from, &slice, to, err);
+    rc = plait_sources_fill(from, &slice, to, err);
     plait_sources_drop(from, run->name);
-    return ret;
+    return rc;
 }
 
 int plait_convert_write_run(const struct plait_sources *from,
@@ -70,22 +70,22 @@ int plait_convert_write_run(const struct plait_sources *from,
 {
     uint64_t most = PLAIT_CONVERT_CHUNK / run->cols, end = run->first + run->n;
     float *rows;
-    int ret = 0;
+    int rc = 0;
 
     most = most < 1 ? 1 : most > run->n ? run->n : most;
     rows = malloc((most ? most : 1) * run->cols * sizeof(*rows));
     if (!rows)
         return plait_errorf(err, "%s: out of memory", from->path);
-    for (uint64_t row = run->first, n; row < end && ret == 0; row += n) {
+    for (uint64_t row = run->first, n; row < end && rc == 0; row += n) {
         n = end - row < most ? end - row : most;
-        ret = read_rows(from, run, row, n, rows, err);
-        if (ret == 0 &&
+        rc = read_rows(from, run, row, n, rows, err);
+        if (rc == 0 &&
             plait_file_out_write(
                 out, rows, plait_convert_narrow(rows, n * run->cols, type)) < 0)
-            ret = plait_errorf(err, "cannot write: %s", strerror(errno));
+            rc = plait_errorf(err, "cannot write: %s", strerror(errno));
     }
     free(rows);
-    return ret;
+    return rc;
 }
 
 int plait_convert_check_parameters(const struct plait_sources *from, int64_t n,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -109,17 +109,17 @@ static int write_head(const struct export *ex, int file,
     json_t *head = build_head(ex, file);
     unsigned char *bytes = NULL;
     size_t size;
-    int ret = -1;
+    int rc = -1;
 
     if (!head)
         errno = ENOMEM;
     else
         bytes = plait_safetensors_wrap(head, &size);
     if (bytes)
-        ret = plait_file_out_write(out, bytes, size);
+        rc = plait_file_out_write(out, bytes, size);
     free(bytes);
     json_decref(head);
-    return ret;
+    return rc;
 }
 
 struct pass {
@@ -160,12 +160,12 @@ static int read_box(const struct pass *p, const struct plait_hf_tensor *t,
                                        .begin = {row, col},
                                        .box = {nrows, ncols},
                                        .count = nrows * ncols};
-    int ret;
+    int rc;
 
     snprintf(slice.name, sizeof(slice.name), "%s", t->name);
-    ret = plait_sources_fill(&p->ex->from, &slice, to, p->err);
+    rc = plait_sources_fill(&p->ex->from, &slice, to, p->err);
     plait_sources_drop(&p->ex->from, t->name);
-    return ret;
+    return rc;
 }
 
 static int write_plain(struct pass *p, const struct plait_hf_tensor *t)
@@ -217,19 +217,19 @@ static int write_file(void *arg, int file, struct plait_error *err)
     struct plait_file_out out;
     struct pass p = {.ex = ex, .out = &out, .err = err};
     char path[4096], name[64];
-    int ret;
+    int rc;
 
     name_file(ex, file, name, sizeof(name));
     snprintf(path, sizeof(path), "%s/%s", ex->dir, name);
     if (plait_file_out_open(&out, path) < 0 || write_head(ex, file, &out) < 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
     else
-        ret = write_tensors(&p, ex->first[file], ex->first[file + 1]);
-    if (plait_file_out_close(&out, ret == 0) < 0 && ret == 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+        rc = write_tensors(&p, ex->first[file], ex->first[file + 1]);
+    if (plait_file_out_close(&out, rc == 0) < 0 && rc == 0)
+        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
     free(p.box);
     free(p.rows);
-    return ret;
+    return rc;
 }
 
 /* -- all of them ---------------------------------------------------------- */
@@ -239,7 +239,7 @@ static int write_index(const struct export *ex, struct plait_error *err)
     json_t *map = json_object(), *root;
     char path[4096], name[64];
     uint64_t total = 0;
-    int ret = 0;
+    int rc = 0;
 
     if (ex->nfiles == 1) {
         json_decref(map);
@@ -257,9 +257,9 @@ static int write_index(const struct export *ex, struct plait_error *err)
     root = json_pack("{s:{s:I},s:o}", "metadata", "total_size",
                      (json_int_t)total, "weight_map", map);
     if (!root || json_dump_file(root, path, JSON_INDENT(2)) < 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
     json_decref(root);
-    return ret;
+    return rc;
 }
 
 static int check_parameters(const struct export *ex, struct plait_error *err)
@@ -311,13 +311,13 @@ int plait_convert_to_hf(const char *path, const char *dir,
 {
     struct export ex = {.dir = dir, .type = type};
     struct plait_model_config model;
-    int ret = -1;
+    int rc = -1;
 
     if (plait_model_file_read(path, &model, err) == 0 &&
         plait_hf_config_possible(&model, err) == 0 &&
         plait_convert_open(&ex.from, path, err) == 0)
-        ret = write_all(&ex, &model, like, err);
-    if (ret == 0)
+        rc = write_all(&ex, &model, like, err);
+    if (rc == 0)
         *done =
             (struct plait_converted){.tensors = ex.n,
                                      .parameters = ex.from.manifest.parameters,
@@ -325,5 +325,5 @@ int plait_convert_to_hf(const char *path, const char *dir,
     plait_sources_close(&ex.from);
     free(ex.tensors);
     free(ex.first);
-    return ret;
+    return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include "runtime/convert/llmc.h"
 
@@ -236,17 +236,17 @@ int plait_convert_from_llmc(const char *path, const char *dir,
 {
     struct llmc l = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
     struct plait_convert_source source = {.read = read_rows, .from = &l};
-    int ret;
+    int rc;
 
-    ret = l.fd < 0 ? plait_errorf(err, "%s: %s", path, strerror(errno))
-                   : read_header(&l, err);
+    rc = l.fd < 0 ? plait_errorf(err, "%s: %s", path, strerror(errno))
+                  : read_header(&l, err);
     source.model = &l.model;
     source.tensors = l.tensors;
     source.n = l.n;
-    if (ret == 0)
-        ret = plait_convert_import(&source, dir, done, err);
+    if (rc == 0)
+        rc = plait_convert_import(&source, dir, done, err);
     close_model(&l);
-    return ret;
+    return rc;
 }
 
 /* -- writing -------------------------------------------------------------- */
@@ -315,17 +315,17 @@ static int write_model(const struct llmc *l, const struct plait_sources *from,
                        struct plait_error *err)
 {
     struct plait_file_out out;
-    int ret;
+    int rc;
 
     if (plait_file_out_open(&out, l->path) < 0 || write_header(l, &out) < 0)
-        ret =
+        rc =
             plait_errorf(err, "%s: cannot write: %s", l->path, strerror(errno));
     else
-        ret = write_tensors(l, from, &out, err);
-    if (plait_file_out_close(&out, ret == 0) < 0 && ret == 0)
-        ret =
+        rc = write_tensors(l, from, &out, err);
+    if (plait_file_out_close(&out, rc == 0) < 0 && rc == 0)
+        rc =
             plait_errorf(err, "%s: cannot write: %s", l->path, strerror(errno));
-    return ret;
+    return rc;
 }
 
 int plait_convert_to_llmc(const char *path, const char *dir,
@@ -336,7 +336,7 @@ int plait_convert_to_llmc(const char *path, const char *dir,
     struct llmc l = {.path = to, .fd = -1, .type = type};
     struct plait_sources from = {0};
     int64_t parameters;
-    int ret = -1;
+    int rc = -1;
 
     snprintf(to, sizeof(to), "%s/model.bin", dir);
     if (plait_model_file_read(path, &l.model, err) < 0 ||
@@ -349,12 +349,12 @@ int plait_convert_to_llmc(const char *path, const char *dir,
     parameters = (int64_t)(l.elements - l.padding * (uint64_t)l.model.hidden);
     if (plait_convert_check_parameters(&from, parameters, err) < 0)
         goto done;
-    ret = write_model(&l, &from, err);
-    if (ret == 0)
+    rc = write_model(&l, &from, err);
+    if (rc == 0)
         *done = (struct plait_converted){
             .tensors = l.n, .parameters = parameters, .files = 1};
 done:
     plait_sources_close(&from);
     close_model(&l);
-    return ret;
+    return rc;
 }

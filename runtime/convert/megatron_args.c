@@ -258,7 +258,7 @@ int plait_megatron_args_read(const char *path,
     struct plait_megatron_args read = {.padded_vocab = 0};
     struct plait_job_config *job;
     struct plait_error why;
-    int ret;
+    int rc;
 
     errno = EINVAL;
     if (!plait_pickle_dict(namespace))
@@ -268,20 +268,20 @@ int plait_megatron_args_read(const char *path,
     if (!job)
         return -1;
     read.model = job->model;
-    ret = read_model(&r, &read);
+    rc = read_model(&r, &read);
     job->model = read.model;
-    if (ret == 0 && plait_fits_config(job, &why) < 0)
-        ret = plait_errorf(err, "%s: %s", path, why.text);
-    if (ret == 0 &&
+    if (rc == 0 && plait_fits_config(job, &why) < 0)
+        rc = plait_errorf(err, "%s: %s", path, why.text);
+    if (rc == 0 &&
         plait_megatron_args_possible(&read.model, &read.layout, &why) < 0)
-        ret = plait_errorf(err, "%s: %s", path, why.text);
-    if (ret == 0 && read.padded_vocab % read.layout.tp)
-        ret = wrong(&r, "padded_vocab_size",
-                    "is not divisible by tensor_model_parallel_size");
-    if (ret == 0)
+        rc = plait_errorf(err, "%s: %s", path, why.text);
+    if (rc == 0 && read.padded_vocab % read.layout.tp)
+        rc = wrong(&r, "padded_vocab_size",
+                   "is not divisible by tensor_model_parallel_size");
+    if (rc == 0)
         *args = read;
     plait_job_config_destroy(job);
-    return ret;
+    return rc;
 }
 
 /* -- writing -------------------------------------------------------------- */

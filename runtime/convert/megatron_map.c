@@ -354,7 +354,7 @@ plait_megatron_map_create(const struct plait_model_config *model, int vocab,
 {
     struct plait_megatron_map *map = calloc(1, sizeof(*map));
     struct builder b = {.map = map, .model = model};
-    int ret = -1;
+    int rc = -1;
 
     if (!map)
         return NULL;
@@ -363,9 +363,9 @@ plait_megatron_map_create(const struct plait_model_config *model, int vocab,
     map->nfiles = layout->tp * layout->pp;
     map->ntensors = plait_hf_map_create(model, &map->tensors);
     if (map->ntensors > 0)
-        ret = add_files(&b);
+        rc = add_files(&b);
     free(b.by_name);
-    if (ret == 0)
+    if (rc == 0)
         return map;
     plait_megatron_map_destroy(map);
     errno = ENOMEM;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -139,7 +139,7 @@ static int open_first(struct megatron *m)
     struct plait_megatron_layout first = {.tp = 1, .pp = 1};
     struct plait_torch_file *file;
     char path[4096 + 64];
-    int ret;
+    int rc;
 
     name_path(m, &first, 0, path);
     if (access(path, F_OK) < 0) {
@@ -149,18 +149,18 @@ static int open_first(struct megatron *m)
     file = plait_torch_file_open(path, m->err);
     if (!file)
         return -1;
-    ret = check_model(file, path, m->err);
-    if (ret == 0)
-        ret = plait_megatron_args_read(
+    rc = check_model(file, path, m->err);
+    if (rc == 0)
+        rc = plait_megatron_args_read(
             path, plait_pickle_find(plait_torch_file_root(file), "args"),
             &m->args, m->err);
-    if (ret == 0)
+    if (rc == 0)
         m->args.layout.local =
             plait_pickle_find(model_of(file),
                               "decoder.layers.0.self_attention.linear_qkv."
                               "layer_norm_weight") == NULL;
     plait_torch_file_close(file);
-    return ret;
+    return rc;
 }
 
 static int open_files(struct megatron *m)
@@ -273,28 +273,28 @@ static int match_file(struct megatron *m, int file)
     int first = m->map->first[file], n = m->map->first[file + 1] - first;
     const struct plait_megatron_stored **list, *s;
     const struct plait_pickle_value **found;
-    int ret = 0;
+    int rc = 0;
 
     list = calloc((size_t)n, sizeof(*list));
     found = calloc((size_t)n, sizeof(*found));
     if (!list || !found)
-        ret = plait_errorf(m->err, "%s: out of memory", m->path);
-    for (int i = 0; ret == 0 && i < n; i++)
+        rc = plait_errorf(m->err, "%s: out of memory", m->path);
+    for (int i = 0; rc == 0 && i < n; i++)
         list[i] = &m->map->stored[first + i];
-    if (ret == 0)
+    if (rc == 0)
         qsort(list, (size_t)n, sizeof(*list), order_by_name);
-    for (size_t i = 0; ret == 0 && i + 1 < dict->n; i += 2) {
+    for (size_t i = 0; rc == 0 && i + 1 < dict->n; i += 2) {
         s = find_stored(list, n, dict->items[i]);
         if (s)
             found[s - m->map->stored - first] = dict->items[i + 1];
         else if (!is_extra(dict->items[i]))
-            ret = not_of_model(m, file, dict->items[i]);
+            rc = not_of_model(m, file, dict->items[i]);
     }
-    for (int i = 0; ret == 0 && i < n; i++)
-        ret = check_tensor(m, file, first + i, found[i]);
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = check_tensor(m, file, first + i, found[i]);
     free(list);
     free(found);
-    return ret;
+    return rc;
 }
 
 static int open_checkpoint(struct megatron *m)
@@ -376,16 +376,16 @@ static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
     const struct plait_hf_tensor *t = &m->map->tensors[index];
     uint64_t cols = t->vector ? 1 : t->cols, count = t->vector ? t->cols : n;
     float *numbers = malloc(count * cols * sizeof(*numbers));
-    int ret = 0;
+    int rc = 0;
 
     if (!numbers)
         return plait_errorf(err, "%s: out of memory", m->path);
-    for (int i = m->map->pieces_of[index]; i >= 0 && ret == 0;
+    for (int i = m->map->pieces_of[index]; i >= 0 && rc == 0;
          i = m->map->pieces[i].next)
-        ret = read_piece(m, &m->map->pieces[i], t->vector ? 0 : row, count,
-                         cols, out, numbers, err);
+        rc = read_piece(m, &m->map->pieces[i], t->vector ? 0 : row, count, cols,
+                        out, numbers, err);
     free(numbers);
-    return ret;
+    return rc;
 }
 
 int plait_convert_from_megatron(const char *path, const char *dir,
@@ -395,9 +395,9 @@ int plait_convert_from_megatron(const char *path, const char *dir,
     struct megatron m = {.path = path, .err = err};
     struct plait_convert_source source = {.read = read_rows, .from = &m};
     struct plait_convert_tensor *tensors = NULL;
-    int ret = open_checkpoint(&m);
+    int rc = open_checkpoint(&m);
 
-    if (ret == 0) {
+    if (rc == 0) {
         source.model = &m.args.model;
         source.n = m.map->ntensors;
         source.tensors = tensors = calloc((size_t)source.n, sizeof(*tensors));
@@ -407,10 +407,10 @@ int plait_convert_from_megatron(const char *path, const char *dir,
             tensors[i].rows = m.map->tensors[i].rows;
             tensors[i].cols = m.map->tensors[i].cols;
         }
-        ret = tensors ? plait_convert_import(&source, dir, done, err)
-                      : plait_errorf(err, "%s: out of memory", path);
+        rc = tensors ? plait_convert_import(&source, dir, done, err)
+                     : plait_errorf(err, "%s: out of memory", path);
     }
     free(tensors);
     close_checkpoint(&m);
-    return ret;
+    return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a checkpoint of Megatron-LM: a pickle of torch.save's for each rank of
  * the tp and pp that were asked for. */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ static int read_box(const struct export *ex,
 {
     const struct plait_hf_tensor *t;
     struct plait_tensor_slice slice = {.count = n * piece->cols};
-    int ret;
+    int rc;
 
     if (piece->tensor < 0) {
         memset(to, 0, slice.count * sizeof(*to));
@@ -73,9 +73,9 @@ static int read_box(const struct export *ex,
     slice.begin[!t->vector] = piece->col;
     slice.box[!t->vector] = piece->cols;
     snprintf(slice.name, sizeof(slice.name), "%s", t->name);
-    ret = plait_sources_fill(&ex->from, &slice, to, err);
+    rc = plait_sources_fill(&ex->from, &slice, to, err);
     plait_sources_drop(&ex->from, t->name);
-    return ret;
+    return rc;
 }
 
 static int write_piece(const struct export *ex,
@@ -84,24 +84,24 @@ static int write_piece(const struct export *ex,
 {
     uint64_t most = PLAIT_CONVERT_CHUNK / piece->cols, n;
     float *rows;
-    int ret = 0;
+    int rc = 0;
 
     most = most < 1 ? 1 : most > piece->rows ? piece->rows : most;
     rows = malloc(most * piece->cols * sizeof(*rows));
     if (!rows)
         return plait_errorf(err, "%s: out of memory", ex->dir);
-    for (uint64_t row = 0; row < piece->rows && ret == 0; row += n) {
+    for (uint64_t row = 0; row < piece->rows && rc == 0; row += n) {
         n = piece->rows - row < most ? piece->rows - row : most;
-        ret = read_box(ex, piece, row, n, rows, err);
-        if (ret == 0 &&
+        rc = read_box(ex, piece, row, n, rows, err);
+        if (rc == 0 &&
             plait_file_out_write(
                 &out->file, rows,
                 plait_convert_narrow(rows, n * piece->cols, ex->type)) < 0)
-            ret = plait_errorf(err, "%s: cannot write: %s", ex->dir,
-                               strerror(errno));
+            rc = plait_errorf(err, "%s: cannot write: %s", ex->dir,
+                              strerror(errno));
     }
     free(rows);
-    return ret;
+    return rc;
 }
 
 static int write_tensor(const struct export *ex, int index, int key,
@@ -128,18 +128,18 @@ static int write_head(const struct export *ex, int file,
                       struct plait_torch_out *out)
 {
     struct plait_pickle_out pickle = {0};
-    int ret = -1;
+    int rc = -1;
 
     put_pickle(ex, file, &pickle);
     if (pickle.failed)
         errno = ENOMEM;
     else
-        ret = plait_torch_out_entry(out, STEM "/data.pkl", pickle.bytes,
-                                    pickle.n);
+        rc = plait_torch_out_entry(out, STEM "/data.pkl", pickle.bytes,
+                                   pickle.n);
     free(pickle.bytes);
-    if (ret == 0)
-        ret = plait_torch_out_entry(out, STEM "/byteorder", "little", 6);
-    return ret;
+    if (rc == 0)
+        rc = plait_torch_out_entry(out, STEM "/byteorder", "little", 6);
+    return rc;
 }
 
 static int write_file(void *arg, int file, struct plait_error *err)
@@ -148,7 +148,7 @@ static int write_file(void *arg, int file, struct plait_error *err)
     const struct plait_megatron_map *map = ex->map;
     struct plait_torch_out out;
     char path[4096 + 64], name[32];
-    int ret = 0;
+    int rc = 0;
 
     plait_megatron_file_name(&map->layout, file, name);
     snprintf(path, sizeof(path), "%s/release/%s", ex->dir, name);
@@ -157,14 +157,14 @@ static int write_file(void *arg, int file, struct plait_error *err)
                             strerror(errno));
     snprintf(path, sizeof(path), "%s/release/%s/" STEM ".pt", ex->dir, name);
     if (plait_torch_out_open(&out, path) < 0 || write_head(ex, file, &out) < 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
-    for (int i = map->first[file]; i < map->first[file + 1] && ret == 0; i++)
-        ret = write_tensor(ex, i, i - map->first[file], &out, err);
-    if (ret == 0 && plait_torch_out_entry(&out, STEM "/version", "3\n", 2) < 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
-    if (plait_torch_out_close(&out, ret == 0) < 0 && ret == 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
-    return ret;
+        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    for (int i = map->first[file]; i < map->first[file + 1] && rc == 0; i++)
+        rc = write_tensor(ex, i, i - map->first[file], &out, err);
+    if (rc == 0 && plait_torch_out_entry(&out, STEM "/version", "3\n", 2) < 0)
+        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    if (plait_torch_out_close(&out, rc == 0) < 0 && rc == 0)
+        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    return rc;
 }
 
 /* Name the directory's only checkpoint. */
@@ -172,17 +172,17 @@ static int write_tracker(const struct export *ex, struct plait_error *err)
 {
     struct plait_file_out out;
     char path[4096 + 64];
-    int ret = -1;
+    int rc = -1;
 
     snprintf(path, sizeof(path), "%s/latest_checkpointed_iteration.txt",
              ex->dir);
     if (plait_file_out_open(&out, path) == 0)
-        ret = plait_file_out_write(&out, "release", 7);
-    if (plait_file_out_close(&out, ret == 0) < 0)
-        ret = -1;
-    return ret == 0 ? 0
-                    : plait_errorf(err, "%s: cannot write: %s", path,
-                                   strerror(errno));
+        rc = plait_file_out_write(&out, "release", 7);
+    if (plait_file_out_close(&out, rc == 0) < 0)
+        rc = -1;
+    return rc == 0 ? 0
+                   : plait_errorf(err, "%s: cannot write: %s", path,
+                                  strerror(errno));
 }
 
 static int count_parameters(const struct export *ex, struct plait_error *err)
@@ -220,21 +220,21 @@ int plait_convert_to_megatron(const char *path, const char *dir,
                               struct plait_error *err)
 {
     struct export ex = {.dir = dir, .type = type, .args.layout = *layout};
-    int multiple = MULTIPLE * layout->tp, ret = -1;
+    int multiple = MULTIPLE * layout->tp, rc = -1;
 
     if (plait_model_file_read(path, &ex.args.model, err) == 0 &&
         plait_megatron_args_possible(&ex.args.model, layout, err) == 0 &&
         plait_convert_open(&ex.from, path, err) == 0) {
         ex.args.padded_vocab =
             (ex.args.model.vocab + multiple - 1) / multiple * multiple;
-        ret = write_all(&ex, err);
+        rc = write_all(&ex, err);
     }
-    if (ret == 0)
+    if (rc == 0)
         *done =
             (struct plait_converted){.tensors = ex.map->ntensors,
                                      .parameters = ex.from.manifest.parameters,
                                      .files = ex.map->nfiles};
     plait_sources_close(&ex.from);
     plait_megatron_map_destroy(ex.map);
-    return ret;
+    return rc;
 }

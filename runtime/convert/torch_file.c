@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <config.h>
+#include "config.h"
 
 #include "runtime/convert/torch_file.h"
 
@@ -93,25 +93,25 @@ static int find_end(const struct plait_torch_file *f, uint64_t *end,
 {
     uint64_t n = f->size < END + COMMENT ? f->size : END + COMMENT;
     unsigned char *tail = malloc(n ? n : 1);
-    int ret = -1;
+    int rc = -1;
 
     if (!tail)
         return plait_errorf(err, "%s: out of memory", f->path);
     if (plait_torch_file_read(f, f->size - n, tail, n, err) < 0)
         goto done;
-    for (uint64_t at = n; at >= END && ret < 0; at--)
+    for (uint64_t at = n; at >= END && rc < 0; at--)
         if (memcmp(tail + at - END, "PK\5\6", 4) == 0) {
             *end = f->size - n + at - END;
-            ret = 0;
+            rc = 0;
         }
     errno = EINVAL;
-    if (ret < 0)
+    if (rc < 0)
         plait_errorf(err,
                      "%s: not a file of torch.save's (a zip since PyTorch 1.6)",
                      f->path);
 done:
     free(tail);
-    return ret;
+    return rc;
 }
 
 /* Find the list; the long record has its place and size where the short one

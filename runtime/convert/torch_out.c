@@ -42,15 +42,15 @@ int plait_torch_out_open(struct plait_torch_out *out, const char *path)
 /* Writes the bytes, and frees them. */
 static int flush(struct plait_torch_out *out, struct plait_pickle_out *bytes)
 {
-    int ret = -1;
+    int rc = -1;
 
     if (bytes->failed)
         errno = ENOMEM;
     else
-        ret = plait_file_out_write(&out->file, bytes->bytes, bytes->n);
+        rc = plait_file_out_write(&out->file, bytes->bytes, bytes->n);
     free(bytes->bytes);
     memset(bytes, 0, sizeof(*bytes));
-    return ret;
+    return rc;
 }
 
 /* The fields from "version needed" to the date, which header and list have in
@@ -165,14 +165,14 @@ static int write_list(struct plait_torch_out *out)
 
 int plait_torch_out_close(struct plait_torch_out *out, bool keep)
 {
-    int ret = keep ? write_list(out) : 0, saved = errno;
+    int rc = keep ? write_list(out) : 0, saved = errno;
 
     free(out->list.bytes);
     out->list.bytes = NULL;
-    if (plait_file_out_close(&out->file, keep && ret == 0) < 0 && ret == 0)
+    if (plait_file_out_close(&out->file, keep && rc == 0) < 0 && rc == 0)
         return -1;
     errno = saved;
-    return ret;
+    return rc;
 }
 
 void plait_torch_out_tensor(struct plait_pickle_out *to, int key,

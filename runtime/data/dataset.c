@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A dataset is all files that a pattern names, in their order, as one sequence
  * of samples. */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <glob.h>
@@ -123,7 +123,7 @@ struct plait_dataset *plait_dataset_create(const char *path,
 {
     struct plait_dataset *ds = calloc(1, sizeof(*ds));
     glob_t found = {0};
-    int ret;
+    int rc;
 
     if (!ds || !(ds->path = strdup(path))) {
         plait_errorf(err, "%s: out of memory", path);
@@ -131,12 +131,12 @@ struct plait_dataset *plait_dataset_create(const char *path,
     }
     /* A name without a match stays itself: the error then comes from open(),
      * or it is the stem of a Megatron pair. */
-    ret = glob(path, GLOB_NOMAGIC, NULL, &found);
-    if (ret != 0) {
-        errno = ret == GLOB_NOMATCH ? ENOENT : EIO;
+    rc = glob(path, GLOB_NOMAGIC, NULL, &found);
+    if (rc != 0) {
+        errno = rc == GLOB_NOMATCH ? ENOENT : EIO;
         plait_errorf(err, "%s: %s", path,
-                     ret == GLOB_NOMATCH ? "no file has a name like this"
-                                         : "cannot list the files");
+                     rc == GLOB_NOMATCH ? "no file has a name like this"
+                                        : "cannot list the files");
         goto error;
     }
     if (open_all(ds, &found, format, err) < 0)

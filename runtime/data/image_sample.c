@@ -84,16 +84,16 @@ static int read_label(const struct plait_segment *s, int64_t at, int32_t *label,
                       struct plait_error *err)
 {
     unsigned char byte;
-    int ret =
+    int rc =
         s->images.beside
             ? plait_segment_read(s + 1, s[1].offset + (size_t)at, 1, &byte, err)
             : plait_segment_read(
                   s, s->images.label + (size_t)at * s->images.stride, 1, &byte,
                   err);
 
-    if (ret == 0)
+    if (rc == 0)
         *label = byte;
-    return ret;
+    return rc;
 }
 
 /* The pixels of image `at`, as the model sees them. */
@@ -105,16 +105,16 @@ static int read_pixels(const struct plait_segment *s, int64_t at,
     const int *shape = s->images.shape;
     size_t n = (size_t)shape[0] * shape[1] * shape[2];
     unsigned char *raw = malloc(n);
-    int ret;
+    int rc;
 
     if (!raw)
         return plait_errorf(err, "%s: out of memory", s->path);
-    ret = plait_segment_read(s, s->offset + (size_t)at * s->images.stride, n,
-                             raw, err);
-    if (ret == 0)
+    rc = plait_segment_read(s, s->offset + (size_t)at * s->images.stride, n,
+                            raw, err);
+    if (rc == 0)
         copy_pixels(form, shape, raw, motion, pixels);
     free(raw);
-    return ret;
+    return rc;
 }
 
 int plait_dataset_read_image(const struct plait_dataset *ds,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <config.h>
+#include "config.h"
 
 #include "runtime/data/segment.h"
 
@@ -54,7 +54,7 @@ static int open_file(const char *path)
 static int map_file(const char *path, size_t least, void **map, size_t *size,
                     int *file, struct plait_error *err)
 {
-    int fd = open_file(path), ret = -1;
+    int fd = open_file(path), rc = -1;
     struct stat st;
     void *p;
 
@@ -85,11 +85,11 @@ static int map_file(const char *path, size_t least, void **map, size_t *size,
     *size = (size_t)st.st_size;
     if (file)
         *file = fd;
-    ret = 0;
+    rc = 0;
 done:
-    if (fd >= 0 && (ret < 0 || !file))
+    if (fd >= 0 && (rc < 0 || !file))
         close(fd);
-    return ret;
+    return rc;
 }
 
 int plait_segment_map(struct plait_segment *s, size_t least,
@@ -256,7 +256,7 @@ static int open_megatron(struct plait_segment *s, struct plait_error *err)
          *data = sibling_path(s->path, ".bin");
     void *map = NULL;
     size_t size = 0;
-    int ret = -1;
+    int rc = -1;
 
     if (!index || !data) {
         plait_errorf(err, "%s: out of memory", s->path);
@@ -269,13 +269,13 @@ static int open_megatron(struct plait_segment *s, struct plait_error *err)
         read_index(s, index, map, size, err) < 0 ||
         plait_segment_map(s, 1, err) < 0)
         goto done;
-    ret = check_size(s, 0, err);
+    rc = check_size(s, 0, err);
 done:
     if (map)
         munmap(map, size);
     free(index);
     free(data);
-    return ret;
+    return rc;
 }
 
 /* Which format a file has, by its first bytes or the index beside it; -1 with
@@ -322,7 +322,7 @@ static int find_format(const char *path, enum plait_data_format *format,
 int plait_segment_open(struct plait_segment *s, const char *path,
                        enum plait_data_format format, struct plait_error *err)
 {
-    int ret = -1;
+    int rc = -1;
 
     memset(s, 0, sizeof(*s));
     s->fd = -1;
@@ -333,30 +333,30 @@ int plait_segment_open(struct plait_segment *s, const char *path,
         return plait_errorf(err, "%s: out of memory", path);
     switch (format) {
     case PLAIT_DATA_PLAIT:
-        ret = open_plait(s, err);
+        rc = open_plait(s, err);
         break;
     case PLAIT_DATA_LLMC:
-        ret = open_llmc(s, err);
+        rc = open_llmc(s, err);
         break;
     case PLAIT_DATA_MEGATRON:
-        ret = open_megatron(s, err);
+        rc = open_megatron(s, err);
         break;
     case PLAIT_DATA_IDX:
-        ret = plait_images_open_idx(s, err);
+        rc = plait_images_open_idx(s, err);
         break;
     case PLAIT_DATA_CIFAR10:
     case PLAIT_DATA_CIFAR100:
-        ret = plait_images_open_cifar(s, format, err);
+        rc = plait_images_open_cifar(s, format, err);
         break;
     case PLAIT_DATA_AUTO:
         break;
     }
     plait_segment_unmap(s);
-    if (ret < 0)
+    if (rc < 0)
         plait_segment_close(s);
     else
         plait_segment_advise(s);
-    return ret;
+    return rc;
 }
 
 void plait_segment_unmap(struct plait_segment *s)

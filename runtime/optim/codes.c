@@ -158,20 +158,20 @@ int plait_optim_codes_read(const struct plait_optim_codes *c, int slice,
     const struct plait_shards *shards = c->shards;
     size_t block = first / PLAIT_MAP_BLOCK, i;
     struct stage s;
-    int ret = open_stage(&s, n);
+    int rc = open_stage(&s, n);
 
-    if (ret == 0)
-        ret = shards->state_ops->to_host(shards->state_q, s.code,
-                                         from->code[which] + first, n);
-    if (ret == 0)
-        ret = shards->state_ops->to_host(shards->state_q, s.scale,
-                                         from->scale[which] + block,
-                                         blocks_of(n) * sizeof(*s.scale));
-    for (i = 0; i < n && ret == 0; i++)
+    if (rc == 0)
+        rc = shards->state_ops->to_host(shards->state_q, s.code,
+                                        from->code[which] + first, n);
+    if (rc == 0)
+        rc = shards->state_ops->to_host(shards->state_q, s.scale,
+                                        from->scale[which] + block,
+                                        blocks_of(n) * sizeof(*s.scale));
+    for (i = 0; i < n && rc == 0; i++)
         to[i] = plait_map_decode(s.code[i], has_sign(which)) *
                 s.scale[i / PLAIT_MAP_BLOCK];
     close_stage(&s);
-    return ret;
+    return rc;
 }
 
 static void encode(struct stage *s, const float *from, size_t n, int sign)
@@ -202,17 +202,17 @@ int plait_optim_codes_write(const struct plait_optim_codes *c, int slice,
     const struct plait_shards *shards = c->shards;
     size_t block = first / PLAIT_MAP_BLOCK;
     struct stage s;
-    int ret = open_stage(&s, n);
+    int rc = open_stage(&s, n);
 
-    if (ret == 0) {
+    if (rc == 0) {
         encode(&s, from, n, has_sign(which));
-        ret = shards->state_ops->to_device(shards->state_q,
-                                           to->code[which] + first, s.code, n);
+        rc = shards->state_ops->to_device(shards->state_q,
+                                          to->code[which] + first, s.code, n);
     }
-    if (ret == 0)
-        ret = shards->state_ops->to_device(shards->state_q,
-                                           to->scale[which] + block, s.scale,
-                                           blocks_of(n) * sizeof(*s.scale));
+    if (rc == 0)
+        rc = shards->state_ops->to_device(shards->state_q,
+                                          to->scale[which] + block, s.scale,
+                                          blocks_of(n) * sizeof(*s.scale));
     close_stage(&s);
-    return ret;
+    return rc;
 }

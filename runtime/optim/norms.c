@@ -55,7 +55,7 @@ static int gather_names(const struct plait_tensor_sums *s,
 {
     uint64_t *mine;
     size_t room;
-    int ret, i;
+    int rc, i;
 
     *all = NULL;
     if (plait_greatest_count(s->world, (size_t)s->nslices, SLICES_MOST, &room,
@@ -64,18 +64,18 @@ static int gather_names(const struct plait_tensor_sums *s,
     mine = calloc(room + 1, sizeof(*mine));
     *n = room * plait_comm_size(s->world);
     *all = calloc(*n + 1, sizeof(**all));
-    ret = mine && *all ? 0 : plait_errorf(err, "optimizer: out of memory");
-    ret = plait_error_consensus(s->world, ret, err);
-    for (i = 0; ret == 0 && i < s->nslices; i++)
+    rc = mine && *all ? 0 : plait_errorf(err, "optimizer: out of memory");
+    rc = plait_error_consensus(s->world, rc, err);
+    for (i = 0; rc == 0 && i < s->nslices; i++)
         mine[i] = hash_name(&slices[i]);
-    if (ret == 0 && room > 0 &&
+    if (rc == 0 && room > 0 &&
         plait_comm_host_all_gather(s->world, mine, *all, room * sizeof(*mine)) <
             0)
-        ret = plait_errorf(err, "optimizer: %s", plait_comm_error(s->world));
+        rc = plait_errorf(err, "optimizer: %s", plait_comm_error(s->world));
     free(mine);
-    if (ret == 0)
+    if (rc == 0)
         *n = make_unique(*all, *n);
-    return ret;
+    return rc;
 }
 
 static int allocate(struct plait_tensor_sums *s, const bool *counts,
@@ -95,15 +95,15 @@ static int find_tensors(struct plait_tensor_sums *s,
 {
     uint64_t *names, hash;
     size_t n = 0;
-    int ret = gather_names(s, slices, &names, &n, err), i;
+    int rc = gather_names(s, slices, &names, &n, err), i;
 
-    if (ret == 0) {
+    if (rc == 0) {
         s->ntensors = (int)n;
         s->whole = calloc(n + 1, PLAIT_SUMS_PER_TENSOR * sizeof(*s->whole));
-        ret = s->whole ? 0 : plait_errorf(err, "optimizer: out of memory");
-        ret = plait_error_consensus(s->world, ret, err);
+        rc = s->whole ? 0 : plait_errorf(err, "optimizer: out of memory");
+        rc = plait_error_consensus(s->world, rc, err);
     }
-    for (i = 0; ret == 0 && i < s->nslices; i++) {
+    for (i = 0; rc == 0 && i < s->nslices; i++) {
         const uint64_t *at;
 
         hash = hash_name(&slices[i]);
@@ -111,7 +111,7 @@ static int find_tensors(struct plait_tensor_sums *s,
         s->index[i] = (int)(at - names);
     }
     free(names);
-    return ret;
+    return rc;
 }
 
 struct plait_tensor_sums *plait_tensor_sums_create(
@@ -120,16 +120,16 @@ struct plait_tensor_sums *plait_tensor_sums_create(
 {
     struct plait_tensor_sums *s = calloc(1, sizeof(*s));
     struct plait_error unasked;
-    int ret;
+    int rc;
 
     err = err ? err : &unasked;
     if (s) {
         s->world = world;
         s->nslices = nslices;
     }
-    ret = s ? allocate(s, counts, err)
-            : plait_errorf(err, "optimizer: out of memory");
-    if (plait_error_consensus(world, ret, err) == 0 &&
+    rc = s ? allocate(s, counts, err)
+           : plait_errorf(err, "optimizer: out of memory");
+    if (plait_error_consensus(world, rc, err) == 0 &&
         find_tensors(s, slices, err) == 0)
         return s;
     plait_tensor_sums_destroy(s);

@@ -154,7 +154,7 @@ static int open_factors(struct plait_optim *optim, struct plait_error *err)
     size_t n = (size_t)optim->nslices + 1; /* not 0 even without slices */
     size_t sums = n * PLAIT_SUMS_PER_TENSOR * sizeof(*optim->host_sums);
     bool *counts = calloc(n, sizeof(*counts));
-    int ret = 0, i;
+    int rc = 0, i;
 
     optim->host_sums = malloc(sums);
     optim->host_factors = calloc(n, sizeof(*optim->host_factors));
@@ -164,11 +164,11 @@ static int open_factors(struct plait_optim *optim, struct plait_error *err)
         mesh->ops->alloc(mesh->dev, n * sizeof(*optim->device_factors));
     if (!counts || !optim->host_sums || !optim->host_factors ||
         !optim->tensor_state || !optim->device_sums || !optim->device_factors)
-        ret = plait_errorf(err, "out of memory");
-    ret = plait_error_consensus(mesh->world, ret, err);
-    for (i = 0; ret == 0 && i < optim->nslices; i++)
+        rc = plait_errorf(err, "out of memory");
+    rc = plait_error_consensus(mesh->world, rc, err);
+    for (i = 0; rc == 0 && i < optim->nslices; i++)
         counts[i] = plait_optim_counts(optim, &optim->slices[i]);
-    if (ret == 0)
+    if (rc == 0)
         optim->tensors = plait_tensor_sums_create(mesh->world, optim->slices,
                                                   counts, optim->nslices, err);
     free(counts);

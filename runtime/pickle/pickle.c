@@ -382,11 +382,11 @@ static int run_opcode(struct plait_pickle_stack *s, int opcode)
 {
     static int (*const groups[])(struct plait_pickle_stack *, int) = {
         run_text, run_number, run_memo, run_collection, run_other};
-    int ret = 1;
+    int rc = 1;
 
-    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]) && ret == 1; i++)
-        ret = groups[i](s, opcode);
-    return ret;
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]) && rc == 1; i++)
+        rc = groups[i](s, opcode);
+    return rc;
 }
 
 static int run_all(struct plait_pickle_stack *s)
@@ -415,12 +415,12 @@ struct plait_pickle *plait_pickle_parse(const char *name,
                                    .at = bytes,
                                    .end = bytes + size,
                                    .err = err};
-    int ret;
+    int rc;
 
     s.pickle = calloc(1, sizeof(*s.pickle));
-    ret = s.pickle ? run_all(&s) : plait_pickle_no_memory(&s);
+    rc = s.pickle ? run_all(&s) : plait_pickle_no_memory(&s);
     plait_pickle_stack_free(&s);
-    if (ret == 0)
+    if (rc == 0)
         return s.pickle;
     plait_pickle_destroy(s.pickle);
     return NULL;

@@ -259,20 +259,20 @@ static void report(struct bench *b)
 static int run_size(struct bench *b, double bytes)
 {
     struct plait_error err = {""};
-    int ret = open_bench(b, bytes, &err), round;
+    int rc = open_bench(b, bytes, &err), round;
 
-    for (round = 0; round < b->rounds && ret == 0; round++) {
-        ret = time_writes(b, round, &err);
-        if (ret == 0)
-            ret = time_reads(b, round, &err);
+    for (round = 0; round < b->rounds && rc == 0; round++) {
+        rc = time_writes(b, round, &err);
+        if (rc == 0)
+            rc = time_reads(b, round, &err);
     }
-    if (ret == 0)
+    if (rc == 0)
         report(b);
     else
         fprintf(stderr, "plait-bench-checkpoint: %s\n", err.text);
     if (b->beside)
         close_bench(b);
-    return ret;
+    return rc;
 }
 
 int main(int argc, char **argv)

@@ -36,14 +36,14 @@ int test_open(int mpi)
 int test_close(void)
 {
     char command[160];
-    int ret = 0;
+    int rc = 0;
 
     plait_comm_barrier(world);
     snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     if (rank == 0 && system(command) != 0)
-        ret = -1;
+        rc = -1;
     plait_comm_destroy(world);
-    return ret;
+    return rc;
 }
 
 char *in_dir(const char *name)
@@ -204,10 +204,10 @@ int save(struct job *job, int64_t step, int keep, struct plait_error *err)
 
     struct plait_saver *s =
         plait_saver_create(dir, keep, false, job->model, job->optim, err);
-    int ret = s ? plait_saver_save(s, &info, err) : -1;
+    int rc = s ? plait_saver_save(s, &info, err) : -1;
 
     plait_saver_destroy(s);
-    return ret;
+    return rc;
 }
 
 struct plait_saver *saver(struct job *job, const char *where)

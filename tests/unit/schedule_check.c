@@ -118,7 +118,7 @@ static int check_order(const struct plait_schedule *s, unsigned *state,
 
 static int check_list(const struct plait_schedule *s, struct plait_error *err)
 {
-    int pairs = s->chunks * s->microbatches, i, ret = -1;
+    int pairs = s->chunks * s->microbatches, i, rc = -1;
     unsigned *state = calloc(pairs, sizeof(*state));
     int *last = calloc(3 * (size_t)s->chunks, sizeof(*last));
 
@@ -142,11 +142,11 @@ static int check_list(const struct plait_schedule *s, struct plait_error *err)
             goto done;
         }
     }
-    ret = 0;
+    rc = 0;
 done:
     free(state);
     free(last);
-    return ret;
+    return rc;
 }
 
 /* The messages from one rank to one of its two neighbours. With two ranks both
@@ -379,7 +379,7 @@ static int check_run(struct plait_schedule *const *ranks, int p,
 {
     struct channel *channels = calloc(2 * (size_t)p, sizeof(*channels));
     struct progress *progress = calloc(p, sizeof(*progress));
-    int i, ret = -1;
+    int i, rc = -1;
 
     if (!channels || !progress)
         goto memory;
@@ -399,9 +399,9 @@ static int check_run(struct plait_schedule *const *ranks, int p,
     }
     if (check_channels(ranks, p, channels, progress, err) == 0 &&
         check_progress(ranks, p, channels, progress, err) == 0)
-        ret = 0;
+        rc = 0;
     free_run(p, channels, progress);
-    return ret;
+    return rc;
 memory:
     free_run(p, channels, progress);
     errno = ENOMEM;

@@ -26,17 +26,17 @@ static int save_in(enum plait_family family, int i, int64_t step)
     const int *l = layouts[i];
     struct plait_error err = {""};
     struct job job;
-    int ret = start(&job, family, 4, l[0], l[1], l[2], l[3]);
+    int rc = start(&job, family, 4, l[0], l[1], l[2], l[3]);
 
-    if (ret == 1) {
+    if (rc == 1) {
         fill(&job, 0);
         if (save(&job, step, 0, &err) < 0) {
             diag("rank %d: %s", rank, err.text);
-            ret = -1;
+            rc = -1;
         }
     }
     stop(&job);
-    return ret >= 0;
+    return rc >= 0;
 }
 
 static int load_in(enum plait_family family, int i, const char *path)
@@ -45,25 +45,25 @@ static int load_in(enum plait_family family, int i, const char *path)
     struct plait_checkpoint_info info = {.step = 0, .tokens = 0};
     struct plait_error err = {""};
     struct job job;
-    int ret = start(&job, family, 4, l[0], l[1], l[2], l[3]);
+    int rc = start(&job, family, 4, l[0], l[1], l[2], l[3]);
 
-    if (ret == 1) {
+    if (rc == 1) {
         fill(&job, -1);
         if (plait_checkpoint_load(path, NULL, &info, job.optim, &err) < 0 ||
             info.tokens != info.step * 100 || !is_filled(&job)) {
             diag("rank %d: %s", rank, err.text);
-            ret = -1;
+            rc = -1;
         }
         fill(&job, -1);
         if (plait_checkpoint_load_weights(
                 path, NULL, &info, plait_optim_shards(job.optim), &err) < 0 ||
             !has_weights_alone(&job, -1)) {
             diag("rank %d: weights alone: %s", rank, err.text);
-            ret = -1;
+            rc = -1;
         }
     }
     stop(&job);
-    return ret >= 0;
+    return rc >= 0;
 }
 
 static void reshard(enum plait_family family)
@@ -128,25 +128,25 @@ static int save_beside(int i, int64_t step, const char *path)
     struct plait_error err = {""};
     struct plait_saver *s = NULL;
     struct job job;
-    int ret = start(&job, PLAIT_LLAMA, 4, l[0], l[1], l[2], l[3]);
+    int rc = start(&job, PLAIT_LLAMA, 4, l[0], l[1], l[2], l[3]);
 
     fill(&job, 0);
     s = saver(&job, dir);
     atomic_store(&gate_shut, rank == 5);
     if (!s || start_save(s, step, &err) < 0)
-        ret = -1;
+        rc = -1;
     fill(&job, -1);
-    if (ret > 0 && (plait_saver_poll(s, &err) < 0 || access(path, F_OK) == 0))
-        ret = -1;
+    if (rc > 0 && (plait_saver_poll(s, &err) < 0 || access(path, F_OK) == 0))
+        rc = -1;
     plait_comm_barrier(world);
     atomic_store(&gate_shut, false);
-    if (ret > 0 && poll_until(s, path, &err) != 0)
-        ret = -1;
-    if (ret < 0)
+    if (rc > 0 && poll_until(s, path, &err) != 0)
+        rc = -1;
+    if (rc < 0)
         diag("rank %d: %s", rank, err.text);
     plait_saver_destroy(s);
     stop(&job);
-    return ret > 0;
+    return rc > 0;
 }
 
 static void beside(void)
@@ -242,7 +242,7 @@ static void one_starves(void)
     void **taken = NULL;
     struct job job;
     double bad;
-    int i, ret;
+    int i, rc;
 
     start(&job, PLAIT_GPT2, 4, 2, 2, 2, 0);
     fill(&job, 0);
@@ -251,10 +251,10 @@ static void one_starves(void)
         err.text[0] = '\0';
         if (rank == 6)
             taken = take_memory(large[i]);
-        ret = save(&job, 80 + i, 0, &err);
+        rc = save(&job, 80 + i, 0, &err);
         if (rank == 6)
             give_back(taken, &before);
-        bad = ret != -1;
+        bad = rc != -1;
         bad += !one_says(&err, "memory");
         bad += save(&job, 90 + i, 0, NULL) != 0;
         plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
@@ -287,9 +287,9 @@ static void one_parts(int tp, int pp, int dp, int zero, int guilty, bool split,
     unsigned char *byte;
     struct job job;
     double bad = 0;
-    int ret = start(&job, PLAIT_GPT2, 4, tp, pp, dp, zero);
+    int rc = start(&job, PLAIT_GPT2, 4, tp, pp, dp, zero);
 
-    if (ret == 1) {
+    if (rc == 1) {
         fill(&job, 0);
         check = plait_replica_check_create(job.model, job.optim, &err);
         bad += !check || plait_replica_check_run(check, 3, &err) != 0;
@@ -305,7 +305,7 @@ static void one_parts(int tp, int pp, int dp, int zero, int guilty, bool split,
         if (bad > 0)
             diag("rank %d: %s", rank, err.text);
     }
-    bad += ret < 0;
+    bad += rc < 0;
     stop(&job);
     plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
     if (rank == 0)

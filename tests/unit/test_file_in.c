@@ -53,11 +53,11 @@ static ssize_t read_back(int fd, size_t size, uint32_t *crc)
     struct plait_blocks_in *in = plait_blocks_in_create(fd, size);
     const char *block;
     size_t n, got = 0;
-    int ret;
+    int rc;
 
     if (!in)
         return -1;
-    while ((ret = plait_blocks_in_next(in, &block, &n)) == 0 && n > 0) {
+    while ((rc = plait_blocks_in_next(in, &block, &n)) == 0 && n > 0) {
         if (n > MOST - got)
             break;
         memcpy(back + got, block, n);
@@ -65,7 +65,7 @@ static ssize_t read_back(int fd, size_t size, uint32_t *crc)
     }
     *crc = plait_blocks_in_checksum(in);
     plait_blocks_in_destroy(in);
-    return ret < 0 ? -1 : (ssize_t)got;
+    return rc < 0 ? -1 : (ssize_t)got;
 }
 
 static void sizes(void)

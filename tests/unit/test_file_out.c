@@ -82,10 +82,10 @@ static void sizes(const char *where, const void *image)
 
     for (i = 0; i < sizeof(size) / sizeof(size[0]); i++)
         for (k = 0; k < sizeof(part) / sizeof(part[0]); k++) {
-            int ret = write_file_from(&out, image, size[i], part[k]);
+            int rc = write_file_from(&out, image, size[i], part[k]);
 
-            ret |= plait_file_out_close(&out, 1);
-            if (ret == 0 && is_same(size[i]) && out.bytes == size[i] &&
+            rc |= plait_file_out_close(&out, 1);
+            if (rc == 0 && is_same(size[i]) && out.bytes == size[i] &&
                 out.crc == (uint32_t)crc32_z(0, bytes, size[i]))
                 continue;
             bad++;
@@ -100,15 +100,15 @@ static void sizes(const char *where, const void *image)
 static void known_checksum(void)
 {
     struct plait_file_out out;
-    int ret;
+    int rc;
 
     unlink(path);
-    ret = plait_file_out_open(&out, path);
-    ret |= plait_file_out_write(&out, "1234", 4);
-    ret |= plait_file_out_write(&out, NULL, 0);
-    ret |= plait_file_out_write(&out, "56789", 5);
-    ret |= plait_file_out_close(&out, 1);
-    ok(ret == 0 && out.crc == UINT32_C(0xcbf43926),
+    rc = plait_file_out_open(&out, path);
+    rc |= plait_file_out_write(&out, "1234", 4);
+    rc |= plait_file_out_write(&out, NULL, 0);
+    rc |= plait_file_out_write(&out, "56789", 5);
+    rc |= plait_file_out_close(&out, 1);
+    ok(rc == 0 && out.crc == UINT32_C(0xcbf43926),
        "the checksum of 123456789, with nothing written inside: %08x", out.crc);
 }
 
@@ -117,17 +117,17 @@ static void patches(void)
     static const uint64_t at[] = {0, 10, BLOCK - 2, 2 * BLOCK - 3, 9000000};
     static const unsigned char patch[5] = {1, 2, 3, 4, 5};
     struct plait_file_out out;
-    int ret = write_file(&out, 2 * BLOCK + 700000, 65537);
+    int rc = write_file(&out, 2 * BLOCK + 700000, 65537);
     size_t i;
 
     for (i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
-        ret |= plait_file_out_patch(&out, at[i], patch, sizeof(patch));
+        rc |= plait_file_out_patch(&out, at[i], patch, sizeof(patch));
         memcpy(bytes + at[i], patch, sizeof(patch));
     }
-    ret |=
+    rc |=
         plait_file_out_write(&out, bytes + 2 * BLOCK + 700000, BLOCK - 700000);
-    ret |= plait_file_out_close(&out, 1);
-    ok(ret == 0 && is_same(3 * BLOCK),
+    rc |= plait_file_out_close(&out, 1);
+    ok(rc == 0 && is_same(3 * BLOCK),
        "patches before, across and in the block that is put together");
 }
 
@@ -136,15 +136,15 @@ static void full_disk(void)
 {
     struct rlimit small = {BLOCK + 5000, RLIM_INFINITY}, before;
     struct plait_file_out out;
-    int ret;
+    int rc;
 
     getrlimit(RLIMIT_FSIZE, &before);
     small.rlim_max = before.rlim_max;
     setrlimit(RLIMIT_FSIZE, &small);
-    ret = write_file(&out, MOST, 100000);
-    if (ret == 0)
-        ret = plait_file_out_close(&out, 1);
-    ok(ret < 0 && errno == EFBIG, "a disk that is full: %s", strerror(errno));
+    rc = write_file(&out, MOST, 100000);
+    if (rc == 0)
+        rc = plait_file_out_close(&out, 1);
+    ok(rc < 0 && errno == EFBIG, "a disk that is full: %s", strerror(errno));
     plait_file_out_close(&out, 0);
     ok(write_file(&out, BLOCK + 6000, BLOCK + 6000) == 0 &&
            plait_file_out_close(&out, 1) < 0 && errno == EFBIG,

@@ -70,32 +70,32 @@ static int make_one(const char *path)
 int plait_files_make_dir(const char *dir)
 {
     char *path = strdup(dir), *slash = path;
-    int ret = 0;
+    int rc = 0;
 
     if (!path)
         return -1;
-    while (ret == 0 && *slash && (slash = strchr(slash + 1, '/'))) {
+    while (rc == 0 && *slash && (slash = strchr(slash + 1, '/'))) {
         *slash = '\0';
-        ret = make_one(path);
+        rc = make_one(path);
         *slash = '/';
     }
-    if (ret == 0)
-        ret = make_one(path);
+    if (rc == 0)
+        rc = make_one(path);
     free(path);
-    return ret;
+    return rc;
 }
 
 int plait_files_sync(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), ret, saved;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc, saved;
 
     if (fd < 0)
         return -1;
-    ret = fsync(fd);
+    rc = fsync(fd);
     saved = errno;
     close(fd);
     errno = saved;
-    return ret;
+    return rc;
 }
 
 FILE *plait_files_open(const char *path)

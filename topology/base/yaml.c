@@ -69,7 +69,7 @@ static int load_document(struct plait_yaml *yaml, const char *text, size_t size,
 {
     yaml_document_t second;
     yaml_parser_t parser;
-    int ret = -1;
+    int rc = -1;
 
     if (!yaml_parser_initialize(&parser)) {
         errno = ENOMEM;
@@ -82,7 +82,7 @@ static int load_document(struct plait_yaml *yaml, const char *text, size_t size,
     }
     yaml->loaded = true;
     if (!plait_yaml_root(yaml)) {
-        ret = 0; /* the end of an empty stream */
+        rc = 0; /* the end of an empty stream */
         goto done;
     }
     if (!yaml_parser_load(&parser, &second)) {
@@ -93,11 +93,11 @@ static int load_document(struct plait_yaml *yaml, const char *text, size_t size,
         plait_yaml_errorf(yaml, yaml_document_get_root_node(&second), err,
                           "a second document starts here; one is expected");
     else
-        ret = 0;
+        rc = 0;
     yaml_document_delete(&second);
 done:
     yaml_parser_delete(&parser);
-    return ret;
+    return rc;
 }
 
 static struct plait_yaml *parse_document(const char *name, bool lines,
@@ -158,15 +158,15 @@ int plait_yaml_file(const char *path, char **text, size_t *size,
                     struct plait_error *err)
 {
     FILE *file = fopen(path, "re");
-    int ret;
+    int rc;
 
     if (!file)
         return plait_errorf(err, "%s: %s", path, strerror(errno));
-    ret = read_file(file, text, size);
-    if (ret < 0)
+    rc = read_file(file, text, size);
+    if (rc < 0)
         plait_errorf(err, "%s: %s", path, strerror(errno));
     fclose(file);
-    return ret;
+    return rc;
 }
 
 struct plait_yaml *plait_yaml_create(const char *path, struct plait_error *err)

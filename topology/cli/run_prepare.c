@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a task of plait run does before its command starts: it finds the port
  * and its node, and takes its seat. */
-#include <config.h>
+#include "config.h"
 
 #include <errno.h>
 #include <stdio.h>

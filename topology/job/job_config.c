@@ -407,7 +407,7 @@ static struct plait_job_config *create_config(const char *name,
     struct plait_job_config *config = create_default();
     struct given given = {0};
     struct plait_yaml *one;
-    int i, ret;
+    int i, rc;
 
     if (!config) {
         plait_errorf(err, "%s: out of memory", name);
@@ -418,9 +418,9 @@ static struct plait_job_config *create_config(const char *name,
         goto error;
     for (i = 0; i < nset; i++) {
         one = plait_yaml_parse_set("--set", set[i], err);
-        ret = one ? apply_document(config, &given, one, err) : -1;
+        rc = one ? apply_document(config, &given, one, err) : -1;
         plait_yaml_destroy(one);
-        if (ret < 0)
+        if (rc < 0)
             goto error;
     }
     derive(config, &given);

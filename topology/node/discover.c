@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* setresuid() */
-#include <config.h>
+#include "config.h"
 
 #include "topology/node/discover.h"
 

@@ -386,19 +386,19 @@ plait_simulation_create(const struct plait_simulation_request *request,
                         struct plait_error *err)
 {
     struct simulator s = {.r = request};
-    int ret = -1;
+    int rc = -1;
 
     if (plait_schedule_possible(request->schedule, request->stages,
                                 request->chunks, request->microbatches,
                                 err) < 0)
         return NULL;
     if (init_simulator(&s, err) == 0) {
-        ret = run_step(&s);
-        if (ret < 0)
+        rc = run_step(&s);
+        if (rc < 0)
             plait_errorf(err, "out of memory");
     }
     release_simulator(&s);
-    if (ret == 0)
+    if (rc == 0)
         return s.out;
     plait_simulation_destroy(s.out);
     return NULL;
