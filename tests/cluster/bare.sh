@@ -84,6 +84,7 @@ if [ "${EVERY:-}" = yes ]; then
         nodes=$(subset $number)
         as_four true 'sleep 1' 'sleep 20'
     done
+    lack $all
 else
     for nodes in node4 'node1 node3' "$all"; do
         as_four true 'sleep 20'
