@@ -111,10 +111,14 @@ static int exchange(struct plait_copier *c, const void *send, size_t bytes,
 
     if (c->to == c->rank)
         return 0;
-    if (plait_comm_send(c->hosts, send, bytes / each, PLAIT_I32, c->to,
-                        PLAIT_TAG_COPY, c->q, &sending) < 0 ||
-        plait_comm_recv(c->hosts, recv, other / each, PLAIT_I32, c->from,
-                        PLAIT_TAG_COPY, c->q, &receiving) < 0)
+    if (plait_comm_send(c->hosts,
+                        &(struct plait_buffers){
+                            .send = send, .n = bytes / each, .type = PLAIT_I32},
+                        c->to, PLAIT_TAG_COPY, c->q, &sending) < 0 ||
+        plait_comm_recv(c->hosts,
+                        &(struct plait_buffers){
+                            .recv = recv, .n = other / each, .type = PLAIT_I32},
+                        c->from, PLAIT_TAG_COPY, c->q, &receiving) < 0)
         rc = -1;
     if (sending && plait_comm_wait(&sending, c->q) < 0)
         rc = -1;
@@ -401,13 +405,19 @@ int plait_copier_copy(struct plait_copier *c,
     c->failed = fill_images(c, info) < 0;
     c->under_way = true;
     if ((c->sends &&
-         plait_comm_send(c->hosts, kept->image, kept->size / sizeof(int32_t),
-                         PLAIT_I32, c->to, PLAIT_TAG_COPY, c->q,
-                         &c->sending) < 0) ||
+         plait_comm_send(
+             c->hosts,
+             &(struct plait_buffers){.send = kept->image,
+                                     .n = kept->size / sizeof(int32_t),
+                                     .type = PLAIT_I32},
+             c->to, PLAIT_TAG_COPY, c->q, &c->sending) < 0) ||
         (c->receives &&
-         plait_comm_recv(c->hosts, other->image, other->size / sizeof(int32_t),
-                         PLAIT_I32, c->from, PLAIT_TAG_COPY, c->q,
-                         &c->receiving) < 0))
+         plait_comm_recv(
+             c->hosts,
+             &(struct plait_buffers){.recv = other->image,
+                                     .n = other->size / sizeof(int32_t),
+                                     .type = PLAIT_I32},
+             c->from, PLAIT_TAG_COPY, c->q, &c->receiving) < 0))
         return plait_errorf(err, "%s", plait_comm_error(c->world));
     return 0;
 }

@@ -265,16 +265,21 @@ static int move_image(struct plait_copies *c, const struct entry *e,
     int rank = plait_comm_rank(all);
 
     if (rank == to)
-        return plait_comm_recv(all, place->image, n, PLAIT_I32, e->holder,
-                               PLAIT_TAG_COPY, NULL, NULL);
+        return plait_comm_recv(all,
+                               &(struct plait_buffers){.recv = place->image,
+                                                       .n = n,
+                                                       .type = PLAIT_I32},
+                               e->holder, PLAIT_TAG_COPY, NULL, NULL);
     if (rank != e->holder)
         return 0;
     /* list_own() has found it here. */
     while (head_of(copy).origin != e->origin || head_of(copy).step != e->step ||
            head_of(copy).epoch != e->epoch || !copy->whole)
         copy = copy->next;
-    return plait_comm_send(all, copy->image, n, PLAIT_I32, to, PLAIT_TAG_COPY,
-                           NULL, NULL);
+    return plait_comm_send(
+        all,
+        &(struct plait_buffers){.send = copy->image, .n = n, .type = PLAIT_I32},
+        to, PLAIT_TAG_COPY, NULL, NULL);
 }
 
 /* entries[n]: the images of one step; the first entry of an origin is the one

@@ -217,8 +217,10 @@ static int send_all(const struct plait_load *l, struct plait_error *err)
         void *data = l->optim ? l->pieces[i].data : l->data[i];
 
         if (is_wanted(l, i) &&
-            plait_comm_broadcast(l->replicas, data, l->slices[i].count, type,
-                                 l->reader[i], mesh->q, NULL) < 0)
+            plait_comm_broadcast(
+                l->replicas,
+                &(struct plait_buffers){data, data, l->slices[i].count, type},
+                l->reader[i], mesh->q, NULL) < 0)
             return plait_errorf(err, "checkpoint: %s",
                                 plait_comm_error(l->replicas));
     }

@@ -156,15 +156,21 @@ static int move_wanted(struct plait_sources *s, const char *wants,
             if (!wants[(size_t)r * (size_t)n + (size_t)i])
                 continue;
             if (me == s->holder[i])
-                rc = plait_comm_send(hosts,
-                                     (char *)s->files[i].map - PLAIT_COPY_HEAD,
-                                     bytes / sizeof(int32_t), PLAIT_I32, r,
-                                     PLAIT_TAG_COPY, q, NULL);
+                rc = plait_comm_send(
+                    hosts,
+                    &(struct plait_buffers){.send = (char *)s->files[i].map -
+                                                    PLAIT_COPY_HEAD,
+                                            .n = bytes / sizeof(int32_t),
+                                            .type = PLAIT_I32},
+                    r, PLAIT_TAG_COPY, q, NULL);
             if (me != r)
                 continue;
-            rc = plait_comm_recv(hosts, s->files[i].image,
-                                 bytes / sizeof(int32_t), PLAIT_I32,
-                                 s->holder[i], PLAIT_TAG_COPY, q, NULL);
+            rc = plait_comm_recv(
+                hosts,
+                &(struct plait_buffers){.recv = s->files[i].image,
+                                        .n = bytes / sizeof(int32_t),
+                                        .type = PLAIT_I32},
+                s->holder[i], PLAIT_TAG_COPY, q, NULL);
             point_to(&s->files[i], s->files[i].image, bytes);
         }
     return rc;

@@ -288,67 +288,77 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
     return 0;
 }
 
-int plait_comm_all_reduce_at(const char *place, struct plait_comm *comm,
-                             const void *send, void *recv, size_t n,
-                             enum plait_dtype type, enum plait_reduce op,
-                             struct plait_queue *q, struct plait_request **req)
+static struct plait_transfer transfer_of(enum plait_transfer_kind kind,
+                                         const struct plait_buffers *b)
 {
-    struct plait_transfer t = {PLAIT_ALL_REDUCE, send, recv, n, type, op, 0, 0};
+    return (struct plait_transfer){.kind = kind,
+                                   .send = b->send,
+                                   .recv = b->recv,
+                                   .n = b->n,
+                                   .type = b->type,
+                                   .op = PLAIT_SUM};
+}
 
+int plait_comm_all_reduce_at(const char *place, struct plait_comm *comm,
+                             const struct plait_buffers *b,
+                             enum plait_reduce op, struct plait_queue *q,
+                             struct plait_request **req)
+{
+    struct plait_transfer t = transfer_of(PLAIT_ALL_REDUCE, b);
+
+    t.op = op;
     return run_transfer(comm, &t, place, q, req);
 }
 
 int plait_comm_reduce_scatter_at(const char *place, struct plait_comm *comm,
-                                 const void *send, void *recv, size_t n,
-                                 enum plait_dtype type, enum plait_reduce op,
-                                 struct plait_queue *q,
+                                 const struct plait_buffers *b,
+                                 enum plait_reduce op, struct plait_queue *q,
                                  struct plait_request **req)
 {
-    struct plait_transfer t = {
-        PLAIT_REDUCE_SCATTER, send, recv, n, type, op, 0, 0};
+    struct plait_transfer t = transfer_of(PLAIT_REDUCE_SCATTER, b);
 
+    t.op = op;
     return run_transfer(comm, &t, place, q, req);
 }
 
 int plait_comm_all_gather_at(const char *place, struct plait_comm *comm,
-                             const void *send, void *recv, size_t n,
-                             enum plait_dtype type, struct plait_queue *q,
-                             struct plait_request **req)
+                             const struct plait_buffers *b,
+                             struct plait_queue *q, struct plait_request **req)
 {
-    struct plait_transfer t = {PLAIT_ALL_GATHER, send, recv, n, type,
-                               PLAIT_SUM,        0,    0};
+    struct plait_transfer t = transfer_of(PLAIT_ALL_GATHER, b);
 
     return run_transfer(comm, &t, place, q, req);
 }
 
 int plait_comm_broadcast_at(const char *place, struct plait_comm *comm,
-                            void *buf, size_t n, enum plait_dtype type,
-                            int root, struct plait_queue *q,
-                            struct plait_request **req)
+                            const struct plait_buffers *b, int root,
+                            struct plait_queue *q, struct plait_request **req)
 {
-    struct plait_transfer t = {PLAIT_BROADCAST, buf,  buf, n, type,
-                               PLAIT_SUM,       root, 0};
+    struct plait_transfer t = transfer_of(PLAIT_BROADCAST, b);
 
+    t.peer = root;
     return run_transfer(comm, &t, place, q, req);
 }
 
-int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
-                    enum plait_dtype type, int peer, int tag,
-                    struct plait_queue *q, struct plait_request **req)
+int plait_comm_send(struct plait_comm *comm, const struct plait_buffers *b,
+                    int peer, int tag, struct plait_queue *q,
+                    struct plait_request **req)
 {
-    struct plait_transfer t = {PLAIT_SEND, buf,       NULL, n,
-                               type,       PLAIT_SUM, peer, tag};
+    struct plait_transfer t = transfer_of(PLAIT_SEND, b);
 
+    t.peer = peer;
+    t.tag = tag;
     return run_transfer(comm, &t, NULL, q, req);
 }
 
-int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
-                    enum plait_dtype type, int peer, int tag,
-                    struct plait_queue *q, struct plait_request **req)
+int plait_comm_recv(struct plait_comm *comm, const struct plait_buffers *b,
+                    int peer, int tag, struct plait_queue *q,
+                    struct plait_request **req)
 {
-    struct plait_transfer t = {PLAIT_RECV, NULL,      buf,  n,
-                               type,       PLAIT_SUM, peer, tag};
+    struct plait_transfer t = transfer_of(PLAIT_RECV, b);
 
+    t.peer = peer;
+    t.tag = tag;
     return run_transfer(comm, &t, NULL, q, req);
 }
 

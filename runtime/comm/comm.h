@@ -81,6 +81,17 @@ struct plait_comm_stats {
     struct plait_tally tally; /* of its transfers, without messages */
 };
 
+/* What a transfer sends and where it puts what it receives, in the order of
+ * MPI's arguments: n elements of a type. A broadcast has its one buffer in
+ * both; a message that is sent has no recv, and one that is received no
+ * send. */
+struct plait_buffers {
+    const void *send;
+    void *recv;
+    size_t n;
+    enum plait_dtype type;
+};
+
 /* The world of this launch. `launch` is NULL for one process or plain mpirun;
  * kind SOCKET needs one that has a rendezvous. kind MPI initialises MPI unless
  * that is done; its ranks are ordered by launch->rank. */
@@ -222,33 +233,30 @@ const char *plait_comm_difference(const struct plait_comm *comm);
  * the type after each addition, so that precision is lost with the number of
  * ranks. */
 int plait_comm_all_reduce_at(const char *place, struct plait_comm *comm,
-                             const void *send, void *recv, size_t n,
-                             enum plait_dtype type, enum plait_reduce op,
-                             struct plait_queue *q, struct plait_request **req);
+                             const struct plait_buffers *b,
+                             enum plait_reduce op, struct plait_queue *q,
+                             struct plait_request **req);
 /* recv[n] of rank r = reduction over the ranks of send[r*n .. r*n+n) */
 int plait_comm_reduce_scatter_at(const char *place, struct plait_comm *comm,
-                                 const void *send, void *recv, size_t n,
-                                 enum plait_dtype type, enum plait_reduce op,
-                                 struct plait_queue *q,
+                                 const struct plait_buffers *b,
+                                 enum plait_reduce op, struct plait_queue *q,
                                  struct plait_request **req);
 /* recv[size * n] = the send[n] of every rank, in rank order */
 int plait_comm_all_gather_at(const char *place, struct plait_comm *comm,
-                             const void *send, void *recv, size_t n,
-                             enum plait_dtype type, struct plait_queue *q,
-                             struct plait_request **req);
+                             const struct plait_buffers *b,
+                             struct plait_queue *q, struct plait_request **req);
 int plait_comm_broadcast_at(const char *place, struct plait_comm *comm,
-                            void *buf, size_t n, enum plait_dtype type,
-                            int root, struct plait_queue *q,
-                            struct plait_request **req);
+                            const struct plait_buffers *b, int root,
+                            struct plait_queue *q, struct plait_request **req);
 /* With req NULL, q's later work waits for the message (mpi: the host does).
  * tag: tags.h. NCCL has no tags: there, messages between two ranks of one
  * communicator are matched in the order they were posted. */
-int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
-                    enum plait_dtype type, int peer, int tag,
-                    struct plait_queue *q, struct plait_request **req);
-int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
-                    enum plait_dtype type, int peer, int tag,
-                    struct plait_queue *q, struct plait_request **req);
+int plait_comm_send(struct plait_comm *comm, const struct plait_buffers *b,
+                    int peer, int tag, struct plait_queue *q,
+                    struct plait_request **req);
+int plait_comm_recv(struct plait_comm *comm, const struct plait_buffers *b,
+                    int peer, int tag, struct plait_queue *q,
+                    struct plait_request **req);
 /* Work on `q` from now on waits for *req, which is freed and set to NULL. */
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q);
 /* Lets requests under way advance; cheap. NCCL's sends and receives with

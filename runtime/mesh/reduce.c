@@ -87,15 +87,23 @@ static int start_step(struct plait_mesh *mesh, struct plait_reduction *r)
 
     switch (r->path->op[r->step]) {
     case PLAIT_REDUCTION_ALL_REDUCE:
-        return plait_comm_all_reduce(comm, all + from * size, all + to * size,
-                                     n, type, PLAIT_SUM, mesh->q, &r->req);
+        return plait_comm_all_reduce(comm,
+                                     &(struct plait_buffers){all + from * size,
+                                                             all + to * size, n,
+                                                             type},
+                                     PLAIT_SUM, mesh->q, &r->req);
     case PLAIT_REDUCTION_REDUCE_SCATTER:
-        return plait_comm_reduce_scatter(comm, all + from * size,
-                                         all + to * size, n, type, PLAIT_SUM,
-                                         mesh->q, &r->req);
+        return plait_comm_reduce_scatter(
+            comm,
+            &(struct plait_buffers){all + from * size, all + to * size, n,
+                                    type},
+            PLAIT_SUM, mesh->q, &r->req);
     case PLAIT_REDUCTION_ALL_GATHER:
-        return plait_comm_all_gather(comm, all + from * size, all + to * size,
-                                     had, type, mesh->q, &r->req);
+        return plait_comm_all_gather(comm,
+                                     &(struct plait_buffers){all + from * size,
+                                                             all + to * size,
+                                                             had, type},
+                                     mesh->q, &r->req);
     }
     return -1;
 }

@@ -8,12 +8,14 @@ static int post_half(struct plait_ring *ring, int sends, const void *from,
     int rank = plait_comm_rank(ring->group);
 
     if (sends)
-        return plait_comm_send(ring->group, from, n, ring->type,
-                               (rank + 1) % size, ring->tag, ring->q,
-                               &ring->send);
-    return plait_comm_recv(ring->group, to, n, ring->type,
-                           (rank + size - 1) % size, ring->tag, ring->q,
-                           &ring->recv);
+        return plait_comm_send(
+            ring->group,
+            &(struct plait_buffers){.send = from, .n = n, .type = ring->type},
+            (rank + 1) % size, ring->tag, ring->q, &ring->send);
+    return plait_comm_recv(
+        ring->group,
+        &(struct plait_buffers){.recv = to, .n = n, .type = ring->type},
+        (rank + size - 1) % size, ring->tag, ring->q, &ring->recv);
 }
 
 /* Even ranks send first, odd ranks receive first: with a backend whose kernels

@@ -25,9 +25,12 @@ int plait_tp_all_gather(const struct plait_tensor_parallel *tp, const void *x,
     if (!is_scattered(tp))
         return 0;
     for (int i = 0; i < tp->chunks; i++)
-        if (plait_comm_all_gather(tp->group, element_at(tp, x, i * mine),
-                                  element_at(tp, full, i * all), mine, tp->type,
-                                  tp->q, req ? &req[i] : NULL) < 0)
+        if (plait_comm_all_gather(
+                tp->group,
+                &(struct plait_buffers){element_at(tp, x, i * mine),
+                                        element_at(tp, full, i * all), mine,
+                                        tp->type},
+                tp->q, req ? &req[i] : NULL) < 0)
             return -1;
     *out = full;
     return 0;
@@ -44,10 +47,14 @@ static int reduce_chunk(const struct plait_tensor_parallel *tp, int i,
         return 0;
     if (is_scattered(tp))
         return plait_comm_reduce_scatter(
-            tp->group, chunk, element_at(tp, local, i * (all / size)),
-            all / size, tp->type, PLAIT_SUM, tp->q, req);
-    return plait_comm_all_reduce(tp->group, chunk, chunk, all, tp->type,
-                                 PLAIT_SUM, tp->q, req);
+            tp->group,
+            &(struct plait_buffers){chunk,
+                                    element_at(tp, local, i * (all / size)),
+                                    all / size, tp->type},
+            PLAIT_SUM, tp->q, req);
+    return plait_comm_all_reduce(
+        tp->group, &(struct plait_buffers){chunk, chunk, all, tp->type},
+        PLAIT_SUM, tp->q, req);
 }
 
 void *plait_tp_reduce_output(const struct plait_tensor_parallel *tp, void *part,

@@ -60,10 +60,14 @@ static int exchange_parcel(const struct plait_work *w, const struct parcel *p,
     struct plait_comm *ep = w->model->mesh->group[PLAIT_GROUP_EP];
 
     if (sends)
-        return plait_comm_send(ep, p->rows, p->n, w->type, p->peer,
-                               plait_tag_expert(p->expert), w->q, req);
-    return plait_comm_recv(ep, p->rows, p->n, w->type, p->peer,
-                           plait_tag_expert(p->expert), w->q, req);
+        return plait_comm_send(ep,
+                               &(struct plait_buffers){
+                                   .send = p->rows, .n = p->n, .type = w->type},
+                               p->peer, plait_tag_expert(p->expert), w->q, req);
+    return plait_comm_recv(
+        ep,
+        &(struct plait_buffers){.recv = p->rows, .n = p->n, .type = w->type},
+        p->peer, plait_tag_expert(p->expert), w->q, req);
 }
 
 /* Sends or receives all runs of the sorted or the grouped rows, except those
@@ -191,8 +195,9 @@ static int count_load(const struct plait_work *w, const struct plait_routed *r)
         return -1;
     if (w->shape->pieces == 1)
         return 0;
-    return plait_comm_all_reduce(cp, r->load, r->load, n, PLAIT_F32, PLAIT_SUM,
-                                 w->q, NULL);
+    return plait_comm_all_reduce(
+        cp, &(struct plait_buffers){r->load, r->load, n, PLAIT_F32}, PLAIT_SUM,
+        w->q, NULL);
 }
 
 /* How often each expert was chosen in a sequence before each of its runs. A run
@@ -211,8 +216,10 @@ static int count_before(const struct plait_work *w,
     if (w->ops->fill_zero(w->q, s->runs, bytes) < 0 ||
         w->ops->fill_zero(w->q, s->before, bytes) < 0 ||
         w->ops->route_load(w->q, &route, s->runs) < 0 ||
-        plait_comm_all_gather(w->model->mesh->group[PLAIT_GROUP_CP], s->runs,
-                              s->all_runs, 2 * n, PLAIT_F32, w->q, NULL) < 0)
+        plait_comm_all_gather(
+            w->model->mesh->group[PLAIT_GROUP_CP],
+            &(struct plait_buffers){s->runs, s->all_runs, 2 * n, PLAIT_F32},
+            w->q, NULL) < 0)
         return -1;
     for (int mine = 0; mine < 2; mine++)
         for (int i = 0; i < 2 * cp; i++) {

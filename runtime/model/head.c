@@ -81,11 +81,15 @@ static int loss_of_rows(const struct plait_work *w, size_t first, size_t rows,
     if (w->ops->xent_stats(w->q, &x) < 0)
         return -1;
     if (d->tp > 1) {
-        if (plait_comm_all_reduce(w->tp.group, x.max, s->allmax, rows,
-                                  PLAIT_F32, PLAIT_MAX, w->q, NULL) < 0 ||
+        if (plait_comm_all_reduce(
+                w->tp.group,
+                &(struct plait_buffers){x.max, s->allmax, rows, PLAIT_F32},
+                PLAIT_MAX, w->q, NULL) < 0 ||
             w->ops->xent_rescale(w->q, &x, s->allmax) < 0 ||
-            plait_comm_all_reduce(w->tp.group, x.sum, x.sum, 2 * rows,
-                                  PLAIT_F32, PLAIT_SUM, w->q, NULL) < 0)
+            plait_comm_all_reduce(
+                w->tp.group,
+                &(struct plait_buffers){x.sum, x.sum, 2 * rows, PLAIT_F32},
+                PLAIT_SUM, w->q, NULL) < 0)
             return -1;
         x.max = s->allmax;
     }
@@ -242,8 +246,9 @@ static int logits_to_host(const struct plait_work *w,
     float *wide = (float *)(void *)(all + tp * n * plait_dtype_size(w->type));
 
     if (logits_of_rows(w, b, x, rows) < 0 ||
-        plait_comm_all_gather(w->tp.group, local, all, n, w->type, w->q, NULL) <
-            0 ||
+        plait_comm_all_gather(w->tp.group,
+                              &(struct plait_buffers){local, all, n, w->type},
+                              w->q, NULL) < 0 ||
         w->ops->cast(w->q, &(struct plait_cast){.to = PLAIT_F32,
                                                 .from = w->type,
                                                 .dst = wide,

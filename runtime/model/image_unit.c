@@ -58,8 +58,10 @@ static int make_stats(const struct plait_image_work *w,
         return -1;
     if (!dp)
         return 0;
-    if (plait_comm_all_gather(dp, b->stats, w->s->all, 2 * b->C, PLAIT_F32,
-                              w->q, NULL) < 0)
+    if (plait_comm_all_gather(
+            dp,
+            &(struct plait_buffers){b->stats, w->s->all, 2 * b->C, PLAIT_F32},
+            w->q, NULL) < 0)
         return -1;
     all.n = (size_t)plait_comm_size(dp);
     return w->ops->image->batchnorm_join(w->q, &all);
@@ -152,8 +154,10 @@ static int norm_backward(const struct plait_image_work *w,
                                           .O = 2 * b.C}) < 0 ||
         fold_stats(w, u, &b) < 0)
         return -1;
-    if (dp && plait_comm_all_reduce(dp, b.sums, b.sums, 2 * b.C, PLAIT_F32,
-                                    PLAIT_SUM, w->q, NULL) < 0)
+    if (dp &&
+        plait_comm_all_reduce(
+            dp, &(struct plait_buffers){b.sums, b.sums, 2 * b.C, PLAIT_F32},
+            PLAIT_SUM, w->q, NULL) < 0)
         return -1;
     return ops->batchnorm_backward(w->q, &b);
 }

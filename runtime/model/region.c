@@ -58,8 +58,9 @@ static int sum_copies(struct plait_model *m, const struct plait_tensor *t,
 
     if (mesh->ops->fill_zero(mesh->q, all, n * sizeof(*all)) < 0 ||
         mesh->ops->copy(mesh->q, mine, grad, t->count * sizeof(*all)) < 0 ||
-        plait_comm_all_reduce(mesh->group[PLAIT_GROUP_TP], all, all, n,
-                              PLAIT_F32, PLAIT_SUM, mesh->q, NULL) < 0)
+        plait_comm_all_reduce(mesh->group[PLAIT_GROUP_TP],
+                              &(struct plait_buffers){all, all, n, PLAIT_F32},
+                              PLAIT_SUM, mesh->q, NULL) < 0)
         return -1;
     return mesh->ops->copy(mesh->q, grad, mine, t->count * sizeof(*all));
 }
@@ -124,9 +125,10 @@ int plait_model_complete_gradient(struct plait_model *model,
         if (&model->regions[t->region] != region)
             continue;
         if (t->sequence_partial)
-            rc = plait_comm_all_reduce(model->mesh->group[PLAIT_GROUP_TP], grad,
-                                       grad, t->count, PLAIT_F32, PLAIT_SUM,
-                                       model->mesh->q, NULL);
+            rc = plait_comm_all_reduce(
+                model->mesh->group[PLAIT_GROUP_TP],
+                &(struct plait_buffers){grad, grad, t->count, PLAIT_F32},
+                PLAIT_SUM, model->mesh->q, NULL);
         else if (t->tp_axis == 0 && t->tp_replicas > 1)
             rc = sum_copies(model, t, grad);
         if (rc < 0)

@@ -197,14 +197,17 @@ static int reduce_sums(struct plait_optim *optim, struct adafactor *a)
         float *sums = a->sums + g->begin;
 
         if (g->parts && g->end > g->begin &&
-            plait_comm_all_reduce(g->parts, sums, sums, g->end - g->begin,
-                                  PLAIT_F32, PLAIT_SUM, mesh->q, NULL) < 0)
+            plait_comm_all_reduce(g->parts,
+                                  &(struct plait_buffers){
+                                      sums, sums, g->end - g->begin, PLAIT_F32},
+                                  PLAIT_SUM, mesh->q, NULL) < 0)
             return -1;
     }
     if (plait_comm_size(tp) == 1 || a->count == 0)
         return 0;
-    return plait_comm_all_reduce(tp, a->sums, a->sums, a->count, PLAIT_F32,
-                                 PLAIT_SUM, mesh->q, NULL);
+    return plait_comm_all_reduce(
+        tp, &(struct plait_buffers){a->sums, a->sums, a->count, PLAIT_F32},
+        PLAIT_SUM, mesh->q, NULL);
 }
 
 /* n numbers from `at` on. */

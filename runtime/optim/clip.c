@@ -69,8 +69,10 @@ int plait_optim_queue_scale(struct plait_optim *optim, double clip,
                            .scale = &optim->now->grad_scale};
 
     if (plait_comm_size(mesh->world) > 1) {
-        if (plait_comm_all_reduce(mesh->world, optim->sum, optim->sum + 1, 1,
-                                  PLAIT_F64, PLAIT_SUM, mesh->q, NULL) < 0)
+        if (plait_comm_all_reduce(mesh->world,
+                                  &(struct plait_buffers){
+                                      optim->sum, optim->sum + 1, 1, PLAIT_F64},
+                                  PLAIT_SUM, mesh->q, NULL) < 0)
             return -1;
         c.sum_squares = optim->sum + 1;
     }

@@ -422,8 +422,10 @@ static int sum_over_replicas(struct plait_replicas *r, float *vector)
         return 0;
     for (at = 0; at < r->v.n; at += n) {
         n = r->v.n - at < SUM_CHUNK ? r->v.n - at : SUM_CHUNK;
-        if (plait_comm_all_reduce(r->dp, vector + at, vector + at, n, PLAIT_F32,
-                                  PLAIT_SUM, r->v.q, NULL) < 0)
+        if (plait_comm_all_reduce(
+                r->dp,
+                &(struct plait_buffers){vector + at, vector + at, n, PLAIT_F32},
+                PLAIT_SUM, r->v.q, NULL) < 0)
             return -1;
     }
     return 0;

@@ -73,15 +73,19 @@ static void *part_address(const struct plait_whole *w, int round,
 static int start_send(struct plait_whole *w, const void *from, size_t n,
                       int peer, int tag)
 {
-    return plait_comm_send(w->mesh->stage, from, n, w->type, peer, tag,
-                           w->mesh->q, &w->requests[w->nrequests++]);
+    return plait_comm_send(
+        w->mesh->stage,
+        &(struct plait_buffers){.send = from, .n = n, .type = w->type}, peer,
+        tag, w->mesh->q, &w->requests[w->nrequests++]);
 }
 
 static int start_recv(struct plait_whole *w, void *to, size_t n, int peer,
                       int tag)
 {
-    return plait_comm_recv(w->mesh->stage, to, n, w->type, peer, tag,
-                           w->mesh->q, &w->requests[w->nrequests++]);
+    return plait_comm_recv(
+        w->mesh->stage,
+        &(struct plait_buffers){.recv = to, .n = n, .type = w->type}, peer, tag,
+        w->mesh->q, &w->requests[w->nrequests++]);
 }
 
 static int finish_transfers(struct plait_whole *w)

@@ -75,16 +75,19 @@ int plait_decoder_extend(struct plait_decoder *d,
     for (int i = 0; i < added->n; i++)
         n += added->add[i].count;
     n *= d->model->config->model.hidden;
-    if (d->in &&
-        plait_comm_recv(pp, d->in, n, d->model->type, stage - 1,
-                        plait_tag_boundary(stages, stage - 1, false, 0),
-                        mesh->q, NULL) < 0)
+    if (d->in && plait_comm_recv(
+                     pp,
+                     &(struct plait_buffers){
+                         .recv = d->in, .n = n, .type = d->model->type},
+                     stage - 1, plait_tag_boundary(stages, stage - 1, false, 0),
+                     mesh->q, NULL) < 0)
         return -1;
     if (plait_model_extend(d->model, added, d->in, d->out, logits) < 0)
         return -1;
     if (!d->out)
         return 0;
-    return plait_comm_send(pp, d->out, n, d->model->type, stage + 1,
-                           plait_tag_boundary(stages, stage, false, 0), mesh->q,
-                           NULL);
+    return plait_comm_send(
+        pp,
+        &(struct plait_buffers){.send = d->out, .n = n, .type = d->model->type},
+        stage + 1, plait_tag_boundary(stages, stage, false, 0), mesh->q, NULL);
 }

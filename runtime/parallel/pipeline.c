@@ -94,10 +94,16 @@ static int post_message(struct plait_pipeline *pipe, struct buffer *buffer,
     enum plait_dtype type = pipe->model->type;
 
     if (port == PORT_IN || port == PORT_DOUT)
-        return plait_comm_recv(comm, buffer->data, pipe->boundary, type, peer,
-                               tag, q, &buffer->req);
-    return plait_comm_send(comm, buffer->data, pipe->boundary, type, peer, tag,
-                           q, &buffer->req);
+        return plait_comm_recv(comm,
+                               &(struct plait_buffers){.recv = buffer->data,
+                                                       .n = pipe->boundary,
+                                                       .type = type},
+                               peer, tag, q, &buffer->req);
+    return plait_comm_send(comm,
+                           &(struct plait_buffers){.send = buffer->data,
+                                                   .n = pipe->boundary,
+                                                   .type = type},
+                           peer, tag, q, &buffer->req);
 }
 
 static int wait_buffer(struct plait_pipeline *pipe, struct buffer *buffer)

@@ -270,13 +270,15 @@ int plait_shard_gather(struct plait_mesh *mesh, const struct plait_shard *s,
 
     *g = (struct plait_gathering){.whole = whole, .type = type};
     if (!s->steps)
-        return plait_comm_all_gather(s->comm, part, whole, s->part, type,
-                                     mesh->q, &g->req);
+        return plait_comm_all_gather(
+            s->comm, &(struct plait_buffers){part, whole, s->part, type},
+            mesh->q, &g->req);
     g->shard = s;
     to += plait_comm_rank(s->steps->intra_node) * position_share(s) *
           plait_dtype_size(type);
-    return plait_comm_all_gather(s->steps->inter_node, part, to, s->part, type,
-                                 mesh->q, &g->req);
+    return plait_comm_all_gather(
+        s->steps->inter_node, &(struct plait_buffers){part, to, s->part, type},
+        mesh->q, &g->req);
 }
 
 int plait_shard_gathered(struct plait_mesh *mesh, struct plait_gathering *g)
@@ -291,8 +293,10 @@ int plait_shard_gathered(struct plait_mesh *mesh, struct plait_gathering *g)
     g->shard = NULL;
     mine += plait_comm_rank(s->steps->intra_node) * position_share(s) *
             plait_dtype_size(g->type);
-    return plait_comm_all_gather(s->steps->intra_node, mine, g->whole,
-                                 position_share(s), g->type, mesh->q, NULL);
+    return plait_comm_all_gather(
+        s->steps->intra_node,
+        &(struct plait_buffers){mine, g->whole, position_share(s), g->type},
+        mesh->q, NULL);
 }
 
 /* -- weights ------------------------------------------------------------- */

@@ -13,9 +13,11 @@ static int sum_sharded(struct plait_mesh *mesh, const struct plait_shard *s,
     if (plait_shard_gather(mesh, s, s->grad, whole, PLAIT_F32, &g) < 0 ||
         plait_shard_gathered(mesh, &g) < 0)
         return -1;
-    if (plait_comm_all_reduce(mesh->embedding, whole + t->offset,
-                              whole + t->offset, t->count, PLAIT_F32, PLAIT_SUM,
-                              mesh->q, NULL) < 0)
+    if (plait_comm_all_reduce(mesh->embedding,
+                              &(struct plait_buffers){whole + t->offset,
+                                                      whole + t->offset,
+                                                      t->count, PLAIT_F32},
+                              PLAIT_SUM, mesh->q, NULL) < 0)
         return -1;
     return mesh->ops->copy(mesh->q, s->grad, whole + s->first,
                            s->part * sizeof(float));
@@ -37,9 +39,12 @@ int plait_tied_sum(struct plait_shards *shards, float *scratch)
         if (s->parts > 1)
             rc = sum_sharded(mesh, s, t, scratch);
         else
-            rc = plait_comm_all_reduce(mesh->embedding, s->grad + t->offset,
-                                       s->grad + t->offset, t->count, PLAIT_F32,
-                                       PLAIT_SUM, mesh->q, NULL);
+            rc = plait_comm_all_reduce(
+                mesh->embedding,
+                &(struct plait_buffers){s->grad + t->offset,
+                                        s->grad + t->offset, t->count,
+                                        PLAIT_F32},
+                PLAIT_SUM, mesh->q, NULL);
         if (rc < 0)
             return -1;
     }

@@ -52,12 +52,17 @@ static int transfer(struct plait_timing *m, const struct transfer *t, size_t n)
     struct plait_request *in, *out;
 
     if (t->peer < 0)
-        return plait_comm_all_reduce(t->comm, m->send, m->recv, n, PLAIT_F32,
-                                     PLAIT_SUM, m->queue, NULL);
-    if (plait_comm_recv(t->comm, m->recv, n, PLAIT_F32, t->peer,
-                        PLAIT_TAG_PROBE, m->queue, &in) < 0 ||
-        plait_comm_send(t->comm, m->send, n, PLAIT_F32, t->peer,
-                        PLAIT_TAG_PROBE, m->queue, &out) < 0)
+        return plait_comm_all_reduce(
+            t->comm, &(struct plait_buffers){m->send, m->recv, n, PLAIT_F32},
+            PLAIT_SUM, m->queue, NULL);
+    if (plait_comm_recv(
+            t->comm,
+            &(struct plait_buffers){.recv = m->recv, .n = n, .type = PLAIT_F32},
+            t->peer, PLAIT_TAG_PROBE, m->queue, &in) < 0 ||
+        plait_comm_send(
+            t->comm,
+            &(struct plait_buffers){.send = m->send, .n = n, .type = PLAIT_F32},
+            t->peer, PLAIT_TAG_PROBE, m->queue, &out) < 0)
         return -1;
     return plait_comm_wait(&in, m->queue) < 0 ||
                    plait_comm_wait(&out, m->queue) < 0

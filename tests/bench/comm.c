@@ -76,8 +76,9 @@ static double reduce_once(struct plait_comm *world, float *a, size_t n,
             MPI_Allreduce(MPI_IN_PLACE, a, (int)n, MPI_FLOAT, MPI_SUM,
                           MPI_COMM_WORLD);
         else
-            plait_comm_all_reduce(world, a, a, n, PLAIT_F32, PLAIT_SUM, NULL,
-                                  NULL);
+            plait_comm_all_reduce(world,
+                                  &(struct plait_buffers){a, a, n, PLAIT_F32},
+                                  PLAIT_SUM, NULL, NULL);
     return (bench_now() - start) / times;
 }
 

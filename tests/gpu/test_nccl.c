@@ -32,19 +32,24 @@ static void test_collectives(struct plait_comm *c)
     struct plait_request *req = NULL;
 
     reset();
-    plait_comm_all_reduce(c, a, b, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    plait_comm_all_reduce(c, &(struct plait_buffers){a, b, N, PLAIT_F32},
+                          PLAIT_SUM, q, NULL);
     holds(b, "all-reduce");
-    plait_comm_all_reduce(c, a, a, N, PLAIT_F32, PLAIT_MAX, q, &req);
+    plait_comm_all_reduce(c, &(struct plait_buffers){a, a, N, PLAIT_F32},
+                          PLAIT_MAX, q, &req);
     ok(req != NULL && plait_comm_wait(&req, q) == 0 && req == NULL,
        "a request is waited for");
     holds(a, "all-reduce in place");
     reset();
-    plait_comm_reduce_scatter(c, a, b, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    plait_comm_reduce_scatter(c, &(struct plait_buffers){a, b, N, PLAIT_F32},
+                              PLAIT_SUM, q, NULL);
     holds(b, "reduce-scatter");
     reset();
-    plait_comm_all_gather(c, a, b, N, PLAIT_F32, q, NULL);
+    plait_comm_all_gather(c, &(struct plait_buffers){a, b, N, PLAIT_F32}, q,
+                          NULL);
     holds(b, "all-gather");
-    plait_comm_broadcast(c, a, N, PLAIT_F32, 0, q, NULL);
+    plait_comm_broadcast(c, &(struct plait_buffers){a, a, N, PLAIT_F32}, 0, q,
+                         NULL);
     holds(a, "broadcast");
 }
 
@@ -54,8 +59,12 @@ static void test_messages(struct plait_comm *c)
     struct plait_request *req[2] = {NULL, NULL};
 
     reset();
-    plait_comm_send(c, a, N, PLAIT_F32, 0, 0, q, &req[0]);
-    plait_comm_recv(c, b, N, PLAIT_F32, 0, 0, q, &req[1]);
+    plait_comm_send(
+        c, &(struct plait_buffers){.send = a, .n = N, .type = PLAIT_F32}, 0, 0,
+        q, &req[0]);
+    plait_comm_recv(
+        c, &(struct plait_buffers){.recv = b, .n = N, .type = PLAIT_F32}, 0, 0,
+        q, &req[1]);
     plait_comm_progress(c);
     ok(plait_comm_wait(&req[1], q) == 0 && plait_comm_wait(&req[0], q) == 0,
        "send and receive side by side");
@@ -75,12 +84,14 @@ static void test_memory(struct plait_comm *c)
             "memory to transfer from is counted"))
         return;
     memset(back, 1, sizeof(back));
-    plait_comm_all_reduce(c, own, own, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    plait_comm_all_reduce(c, &(struct plait_buffers){own, own, N, PLAIT_F32},
+                          PLAIT_SUM, q, NULL);
     ops->to_host(q, back, own, sizeof(back));
     ok(back[0] == 0 && memcmp(back, back + 1, sizeof(back) - 4) == 0,
        "and zeroed");
     reset();
-    plait_comm_all_reduce(c, a, own, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    plait_comm_all_reduce(c, &(struct plait_buffers){a, own, N, PLAIT_F32},
+                          PLAIT_SUM, q, NULL);
     holds(own, "it is transferred to");
     plait_comm_free(c, ops, dev, own);
     plait_comm_free(c, ops, dev, NULL);
@@ -98,10 +109,12 @@ static void test_recorded(struct plait_comm *c)
     reset();
     if (!ok(ops->graph_begin(q) == 0, "a recording begins"))
         return;
-    plait_comm_all_reduce(c, a, b, N, PLAIT_F32, PLAIT_SUM, q, &req);
+    plait_comm_all_reduce(c, &(struct plait_buffers){a, b, N, PLAIT_F32},
+                          PLAIT_SUM, q, &req);
     plait_comm_wait(&req, q);
     ops->fill_zero(q, a, sizeof(host));
-    plait_comm_all_gather(c, b, a, N, PLAIT_F32, q, NULL);
+    plait_comm_all_gather(c, &(struct plait_buffers){b, a, N, PLAIT_F32}, q,
+                          NULL);
     graph = ops->graph_end(q, &why);
     if (!ok(graph != NULL, "transfers are recorded: %s", why))
         return;
@@ -113,7 +126,8 @@ static void test_recorded(struct plait_comm *c)
     }
     ops->graph_destroy(graph);
     reset();
-    plait_comm_all_reduce(c, a, b, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    plait_comm_all_reduce(c, &(struct plait_buffers){a, b, N, PLAIT_F32},
+                          PLAIT_SUM, q, NULL);
     holds(b, "and one behind it is made as ever");
 }
 

@@ -32,8 +32,9 @@ static int sum(struct ranks *r)
 
     if (!strcmp(r->what, "kind"))
         return plait_comm_host_all_reduce(r->tp, &value, 1, PLAIT_SUM);
-    return plait_comm_all_reduce(r->tp, r->buf, r->buf, COUNT, PLAIT_F32,
-                                 PLAIT_SUM, r->q, NULL);
+    return plait_comm_all_reduce(
+        r->tp, &(struct plait_buffers){r->buf, r->buf, COUNT, PLAIT_F32},
+        PLAIT_SUM, r->q, NULL);
 }
 
 /* A sum over all, in which the guilty rank passes half of the elements, or
@@ -43,11 +44,15 @@ static int large_sum(struct ranks *r, bool guilty)
     bool half = guilty && !strcmp(r->what, "size");
 
     if (guilty && !strcmp(r->what, "other"))
-        return plait_comm_all_gather(r->world.comm, r->buf, r->buf + LARGE,
-                                     LARGE, PLAIT_F32, r->q, NULL);
-    return plait_comm_all_reduce(r->world.comm, r->buf, r->buf,
-                                 half ? LARGE / 2 : LARGE, PLAIT_F32, PLAIT_SUM,
-                                 r->q, NULL);
+        return plait_comm_all_gather(
+            r->world.comm,
+            &(struct plait_buffers){r->buf, r->buf + LARGE, LARGE, PLAIT_F32},
+            r->q, NULL);
+    return plait_comm_all_reduce(
+        r->world.comm,
+        &(struct plait_buffers){r->buf, r->buf, half ? LARGE / 2 : LARGE,
+                                PLAIT_F32},
+        PLAIT_SUM, r->q, NULL);
 }
 
 /* What the guilty rank does in the last round instead of sum(). */
@@ -56,7 +61,10 @@ static int do_wrong(struct ranks *r)
     if (!strcmp(r->what, "kind"))
         return plait_comm_barrier(r->tp);
     if (!strcmp(r->what, "message"))
-        return plait_comm_recv(r->tp, r->buf, 10, PLAIT_F32, 1, 0, r->q, NULL);
+        return plait_comm_recv(
+            r->tp,
+            &(struct plait_buffers){.recv = r->buf, .n = 10, .type = PLAIT_F32},
+            1, 0, r->q, NULL);
     if (!strcmp(r->what, "away"))
         for (;;)
             sleep(1);

@@ -101,10 +101,15 @@ static int check_transfers(struct plait_comm *pair, size_t n)
 
     for (size_t i = 0; i < n; i++)
         sum[i] = out[i] = value(rank, i);
-    rc = plait_comm_all_reduce(pair, sum, sum, n, PLAIT_F32, PLAIT_SUM, NULL,
-                               &req[0]);
-    rc |= plait_comm_send(pair, out, n, PLAIT_F32, 1 - rank, 5, NULL, &req[1]);
-    rc |= plait_comm_recv(pair, in, n, PLAIT_F32, 1 - rank, 5, NULL, &req[2]);
+    rc = plait_comm_all_reduce(pair,
+                               &(struct plait_buffers){sum, sum, n, PLAIT_F32},
+                               PLAIT_SUM, NULL, &req[0]);
+    rc |= plait_comm_send(
+        pair, &(struct plait_buffers){.send = out, .n = n, .type = PLAIT_F32},
+        1 - rank, 5, NULL, &req[1]);
+    rc |= plait_comm_recv(
+        pair, &(struct plait_buffers){.recv = in, .n = n, .type = PLAIT_F32},
+        1 - rank, 5, NULL, &req[2]);
     for (int i = 2; rc == 0 && i >= 0; i--)
         rc = plait_comm_wait(&req[i], NULL);
     for (size_t i = 0; rc == 0 && i < n; i++)
@@ -121,11 +126,13 @@ static int check_gathers(struct plait_comm *world, size_t n)
 
     for (size_t i = 0; i < n; i++)
         mine[i] = value(rank, i);
-    rc = plait_comm_all_gather(world, mine, all, n, PLAIT_F32, NULL, NULL);
+    rc = plait_comm_all_gather(
+        world, &(struct plait_buffers){mine, all, n, PLAIT_F32}, NULL, NULL);
     for (size_t i = 0; rc == 0 && i < RANKS * n; i++)
         rc = all[i] != value((int)(i / n), i % n);
-    rc |= plait_comm_reduce_scatter(world, all, mine, n, PLAIT_F32, PLAIT_SUM,
-                                    NULL, NULL);
+    rc |= plait_comm_reduce_scatter(
+        world, &(struct plait_buffers){all, mine, n, PLAIT_F32}, PLAIT_SUM,
+        NULL, NULL);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = mine[i] != RANKS * value(rank, i);
     free(all);

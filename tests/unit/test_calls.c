@@ -81,26 +81,30 @@ static int from_1(struct plait_comm *c)
 
 static int large_sum(struct plait_comm *c)
 {
-    return plait_comm_all_reduce(c, buffer[0], buffer[1], N, PLAIT_F32,
-                                 PLAIT_SUM, NULL, NULL);
+    return plait_comm_all_reduce(
+        c, &(struct plait_buffers){buffer[0], buffer[1], N, PLAIT_F32},
+        PLAIT_SUM, NULL, NULL);
 }
 
 static int larger_sum(struct plait_comm *c)
 {
-    return plait_comm_all_reduce(c, buffer[0], buffer[1], N + 1, PLAIT_F32,
-                                 PLAIT_SUM, NULL, NULL);
+    return plait_comm_all_reduce(
+        c, &(struct plait_buffers){buffer[0], buffer[1], N + 1, PLAIT_F32},
+        PLAIT_SUM, NULL, NULL);
 }
 
 static int large_maximum(struct plait_comm *c)
 {
-    return plait_comm_all_reduce(c, buffer[0], buffer[1], N, PLAIT_F32,
-                                 PLAIT_MAX, NULL, NULL);
+    return plait_comm_all_reduce(
+        c, &(struct plait_buffers){buffer[0], buffer[1], N, PLAIT_F32},
+        PLAIT_MAX, NULL, NULL);
 }
 
 static int large_gather(struct plait_comm *c)
 {
-    return plait_comm_all_gather(c, buffer[0], buffer[1], N, PLAIT_F32, NULL,
-                                 NULL);
+    return plait_comm_all_gather(
+        c, &(struct plait_buffers){buffer[0], buffer[1], N, PLAIT_F32}, NULL,
+        NULL);
 }
 
 static int nothing(struct plait_comm *c)

@@ -28,13 +28,15 @@ static void check_reduce(void)
 
     for (i = 0; i < N; i++)
         a[i] = i + rank;
-    pass &= plait_comm_all_reduce(world, a, b, N, PLAIT_F32, PLAIT_SUM, NULL,
-                                  NULL) == 0;
+    pass &= plait_comm_all_reduce(world,
+                                  &(struct plait_buffers){a, b, N, PLAIT_F32},
+                                  PLAIT_SUM, NULL, NULL) == 0;
     for (i = 0; i < N; i++)
         pass &= b[i] == i * size + size * (size - 1) / 2;
     all_ok(world, pass, "all-reduce, sum");
-    pass = plait_comm_all_reduce(world, a, a, N, PLAIT_F32, PLAIT_MAX, NULL,
-                                 &req) == 0;
+    pass = plait_comm_all_reduce(world,
+                                 &(struct plait_buffers){a, a, N, PLAIT_F32},
+                                 PLAIT_MAX, NULL, &req) == 0;
     pass &= plait_comm_wait(&req, NULL) == 0 && !req;
     for (i = 0; i < N; i++)
         pass &= a[i] == i + size - 1;
@@ -56,9 +58,10 @@ static void check_large(void)
 
         for (i = 0; i < n; i++)
             a[i] = (i + k) % 1000 + rank;
-        pass &= plait_comm_all_reduce(world, a, k % 2 ? a : b, n, PLAIT_F32,
-                                      k % 3 ? PLAIT_SUM : PLAIT_MAX, NULL,
-                                      k % 2 ? &req : NULL) == 0;
+        pass &=
+            plait_comm_all_reduce(
+                world, &(struct plait_buffers){a, k % 2 ? a : b, n, PLAIT_F32},
+                k % 3 ? PLAIT_SUM : PLAIT_MAX, NULL, k % 2 ? &req : NULL) == 0;
         pass &= plait_comm_wait(&req, NULL) == 0;
         for (i = 0; i < n; i++) {
             float x = (i + k) % 1000;
@@ -82,8 +85,8 @@ static void check_half(enum plait_dtype type)
 
     for (i = 0; i < N; i++)
         a[i] = from((i % 100) / 8.0f + rank);
-    pass &=
-        plait_comm_all_reduce(world, a, b, N, type, PLAIT_SUM, NULL, NULL) == 0;
+    pass &= plait_comm_all_reduce(world, &(struct plait_buffers){a, b, N, type},
+                                  PLAIT_SUM, NULL, NULL) == 0;
     for (i = 0; i < N; i++) {
         float want = (i % 100) / 8.0f * size + size * (size - 1) / 2;
         float tol = want * size * (type == PLAIT_BF16_T ? 0x1p-8 : 0x1p-11);
@@ -91,8 +94,8 @@ static void check_half(enum plait_dtype type)
         pass &= fabsf(to(b[i]) - want) <= tol;
     }
     all_ok(world, pass, type == PLAIT_BF16_T ? "sum of bf16" : "sum of fp16");
-    pass =
-        plait_comm_all_reduce(world, a, b, N, type, PLAIT_MAX, NULL, NULL) == 0;
+    pass = plait_comm_all_reduce(world, &(struct plait_buffers){a, b, N, type},
+                                 PLAIT_MAX, NULL, NULL) == 0;
     for (i = 0; i < N; i++)
         pass &= b[i] == from((i % 100) / 8.0f + size - 1);
     all_ok(world, pass, type == PLAIT_BF16_T ? "max of bf16" : "max of fp16");
@@ -107,17 +110,22 @@ static void check_scatter_gather(void)
 
     for (i = 0; i < size * N; i++)
         a[i] = i + rank;
-    pass &= plait_comm_reduce_scatter(world, a, mine, N, PLAIT_F32, PLAIT_SUM,
-                                      NULL, &req) == 0;
+    pass &= plait_comm_reduce_scatter(
+                world, &(struct plait_buffers){a, mine, N, PLAIT_F32},
+                PLAIT_SUM, NULL, &req) == 0;
     pass &= plait_comm_wait(&req, NULL) == 0;
     for (i = 0; i < N; i++)
         pass &= mine[i] == (rank * N + i) * size + size * (size - 1) / 2;
     all_ok(world, pass, "reduce-scatter in place");
-    pass = plait_comm_all_gather(world, mine, b, N, PLAIT_F32, NULL, NULL) == 0;
+    pass = plait_comm_all_gather(world,
+                                 &(struct plait_buffers){mine, b, N, PLAIT_F32},
+                                 NULL, NULL) == 0;
     for (i = 0; i < size * N; i++)
         pass &= b[i] == i * size + size * (size - 1) / 2;
     all_ok(world, pass, "all-gather");
-    pass = plait_comm_all_gather(world, mine, a, N, PLAIT_F32, NULL, NULL) == 0;
+    pass = plait_comm_all_gather(world,
+                                 &(struct plait_buffers){mine, a, N, PLAIT_F32},
+                                 NULL, NULL) == 0;
     all_ok(world, pass && !memcmp(a, b, size * N * sizeof(*a)),
            "all-gather in place");
 }
@@ -133,22 +141,33 @@ static void check_exchange(void)
         a[i] = rank * 100 + i;
     memset(b, rank == size - 1 ? 7 : 0, sizeof(b));
     pass =
-        plait_comm_broadcast(world, b, 3, PLAIT_I32, size - 1, NULL, NULL) == 0;
+        plait_comm_broadcast(world, &(struct plait_buffers){b, b, 3, PLAIT_I32},
+                             size - 1, NULL, NULL) == 0;
     all_ok(world, pass && b[0] == 0x07070707 && b[2] == b[0], "broadcast");
     if (size == 1)
         return;
-    pass = plait_comm_recv(world, b, 3, PLAIT_I32, prev, 5, NULL, &in) == 0;
-    pass &= plait_comm_send(world, a, 3, PLAIT_I32, next, 5, NULL, &out) == 0;
+    pass = plait_comm_recv(
+               world,
+               &(struct plait_buffers){.recv = b, .n = 3, .type = PLAIT_I32},
+               prev, 5, NULL, &in) == 0;
+    pass &= plait_comm_send(
+                world,
+                &(struct plait_buffers){.send = a, .n = 3, .type = PLAIT_I32},
+                next, 5, NULL, &out) == 0;
     pass &= plait_comm_progress(world) == 0;
     pass &= plait_comm_wait(&in, NULL) == 0;
     pass &= plait_comm_wait(&out, NULL) == 0;
     all_ok(world, pass && b[2] == prev * 100 + 2, "send and receive");
     if (rank < 2)
-        pass =
-            rank == 0
-                ? plait_comm_send(world, a, 1, PLAIT_I32, 1, 5, NULL, NULL) == 0
-                : plait_comm_recv(world, b, 1, PLAIT_I32, 0, 5, NULL, NULL) ==
-                      0;
+        pass = rank == 0
+                   ? plait_comm_send(world,
+                                     &(struct plait_buffers){
+                                         .send = a, .n = 1, .type = PLAIT_I32},
+                                     1, 5, NULL, NULL) == 0
+                   : plait_comm_recv(world,
+                                     &(struct plait_buffers){
+                                         .recv = b, .n = 1, .type = PLAIT_I32},
+                                     0, 5, NULL, NULL) == 0;
     all_ok(world, pass, "a message of two ranks alone");
 }
 
@@ -185,8 +204,9 @@ static void check_split(void)
     pass &=
         half && plait_comm_rank(half) == plait_comm_size(half) - 1 - rank / 2;
     all_ok(world, pass, "split in two, by key");
-    pass = half && plait_comm_all_reduce(half, &x, &x, 1, PLAIT_F32, PLAIT_MAX,
-                                         NULL, NULL) == 0;
+    pass = half && plait_comm_all_reduce(
+                       half, &(struct plait_buffers){&x, &x, 1, PLAIT_F32},
+                       PLAIT_MAX, NULL, NULL) == 0;
     all_ok(world, pass && x == rank % 2 + 2 * (plait_comm_size(half) - 1),
            "the halves do not meet");
     pass = plait_comm_split(world, rank ? -1 : 3, 0, PLAIT_COMM_AXIS_NONE,
@@ -204,12 +224,16 @@ static void check_stats(void)
     uint64_t S = (uint64_t)size * N * 4;
 
     plait_comm_stats(world, &s0);
-    plait_comm_all_reduce(world, a, b, size * N, PLAIT_F32, PLAIT_SUM, NULL,
-                          NULL);
+    plait_comm_all_reduce(world,
+                          &(struct plait_buffers){a, b, size * N, PLAIT_F32},
+                          PLAIT_SUM, NULL, NULL);
     plait_comm_stats(world, &s1);
-    plait_comm_reduce_scatter(world, a, b, N, PLAIT_F32, PLAIT_SUM, NULL, NULL);
+    plait_comm_reduce_scatter(world,
+                              &(struct plait_buffers){a, b, N, PLAIT_F32},
+                              PLAIT_SUM, NULL, NULL);
     plait_comm_stats(world, &s2);
-    plait_comm_broadcast(world, a, N, PLAIT_F32, 0, NULL, NULL);
+    plait_comm_broadcast(world, &(struct plait_buffers){a, a, N, PLAIT_F32}, 0,
+                         NULL, NULL);
     plait_comm_stats(world, &s3);
     all_ok(world,
            s1.bytes - s0.bytes == 2 * S * (size - 1) / size &&
@@ -253,7 +277,9 @@ static void check_refusals(void)
     ok(!plait_comm_create(PLAIT_COMM_SELF, NULL, NULL, &launch, &err) &&
            strstr(err.text, "64 ranks"),
        "self refuses 64 ranks: %s", err.text);
-    rc = plait_comm_send(world, &x, 1, PLAIT_F32, 1, 0, NULL, NULL);
+    rc = plait_comm_send(
+        world, &(struct plait_buffers){.send = &x, .n = 1, .type = PLAIT_F32},
+        1, 0, NULL, NULL);
     ok(rc < 0 && errno == EIO, "no peer: %s", plait_comm_error(world));
     ok(plait_comm_barrier(world) < 0, "what failed stays failed");
 }

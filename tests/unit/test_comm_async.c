@@ -80,13 +80,16 @@ static int begin(enum kind kind, void *from, void *to, size_t n,
 {
     switch (kind) {
     case ALL_REDUCE:
-        return plait_comm_all_reduce(world, from, to, (size_t)size * n, type,
-                                     PLAIT_SUM, NULL, req);
+        return plait_comm_all_reduce(
+            world, &(struct plait_buffers){from, to, (size_t)size * n, type},
+            PLAIT_SUM, NULL, req);
     case REDUCE_SCATTER:
-        return plait_comm_reduce_scatter(world, from, to, n, type, PLAIT_SUM,
-                                         NULL, req);
+        return plait_comm_reduce_scatter(
+            world, &(struct plait_buffers){from, to, n, type}, PLAIT_SUM, NULL,
+            req);
     default:
-        return plait_comm_all_gather(world, from, to, n, type, NULL, req);
+        return plait_comm_all_gather(
+            world, &(struct plait_buffers){from, to, n, type}, NULL, req);
     }
 }
 
@@ -166,11 +169,13 @@ static void check_many(void)
 
         for (size_t j = 0; j < N; j++)
             at[j] = value(rank, j) + (float)(g * EACH + k);
-        pass &= plait_comm_all_reduce(group[g], at, at, N, PLAIT_F32, PLAIT_SUM,
-                                      NULL, &req[g][k]) == 0;
+        pass &= plait_comm_all_reduce(
+                    group[g], &(struct plait_buffers){at, at, N, PLAIT_F32},
+                    PLAIT_SUM, NULL, &req[g][k]) == 0;
     }
-    pass &= plait_comm_all_reduce(world, &small, &small, 1, PLAIT_F32,
-                                  PLAIT_SUM, NULL, NULL) == 0 &&
+    pass &= plait_comm_all_reduce(
+                world, &(struct plait_buffers){&small, &small, 1, PLAIT_F32},
+                PLAIT_SUM, NULL, NULL) == 0 &&
             small == (float)size;
     pass &= check(ALL_REDUCE, 10000, PLAIT_F32, 1, 0);
     for (int i = 2 * EACH - 1; i >= 0; i--) {
@@ -195,8 +200,9 @@ static int try_beside(double busy)
     double late;
 
     plait_comm_stats(world, &before);
-    if (plait_comm_all_reduce(world, send, recv, MOST, PLAIT_F32, PLAIT_SUM,
-                              NULL, &req) < 0)
+    if (plait_comm_all_reduce(
+            world, &(struct plait_buffers){send, recv, MOST, PLAIT_F32},
+            PLAIT_SUM, NULL, &req) < 0)
         return -1;
     nanosleep(&nap, NULL);
     if (plait_comm_wait(&req, NULL) < 0)

@@ -238,8 +238,9 @@ static int transfer(void *arg)
 
     job->calls++;
     job->state++;
-    return plait_comm_all_reduce(job->comm, x, x, 2, PLAIT_F32, PLAIT_SUM, NULL,
-                                 NULL);
+    return plait_comm_all_reduce(job->comm,
+                                 &(struct plait_buffers){x, x, 2, PLAIT_F32},
+                                 PLAIT_SUM, NULL, NULL);
 }
 
 static uint64_t calls_of(const struct plait_comm *comm)

@@ -70,8 +70,9 @@ static int count_connections(void)
 static int sum(const struct rank *r, size_t n)
 {
     float *x = calloc(n, sizeof(*x));
-    int rc = x ? plait_comm_all_reduce(r->world, x, x, n, PLAIT_F32, PLAIT_SUM,
-                                       NULL, NULL)
+    int rc = x ? plait_comm_all_reduce(
+                     r->world, &(struct plait_buffers){x, x, n, PLAIT_F32},
+                     PLAIT_SUM, NULL, NULL)
                : -1;
 
     free(x);
@@ -103,13 +104,18 @@ static int talk_to_each(struct rank *r)
 
         if (to == r->rank)
             to = (r->rank * 7) % r->size;
-        rc |= plait_comm_send(r->world, &mine, 1, PLAIT_I32, to, 3, NULL,
-                              &out[to]);
+        rc |= plait_comm_send(
+            r->world,
+            &(struct plait_buffers){.send = &mine, .n = 1, .type = PLAIT_I32},
+            to, 3, NULL, &out[to]);
     }
     for (int i = 0; i < r->size; i++)
         if (i != r->rank)
-            rc |= plait_comm_recv(r->world, &theirs[i], 1, PLAIT_I32, i, 3,
-                                  NULL, &in[i]);
+            rc |= plait_comm_recv(r->world,
+                                  &(struct plait_buffers){.recv = &theirs[i],
+                                                          .n = 1,
+                                                          .type = PLAIT_I32},
+                                  i, 3, NULL, &in[i]);
     for (int i = 0; i < r->size; i++) {
         rc |= plait_comm_wait(&out[i], NULL) | plait_comm_wait(&in[i], NULL);
         if (i != r->rank && theirs[i] != i)
@@ -124,7 +130,10 @@ static int wait_in_vain(struct rank *r, int from)
 {
     int32_t x;
 
-    return plait_comm_recv(r->world, &x, 1, PLAIT_I32, from, 5, NULL, NULL);
+    return plait_comm_recv(
+        r->world,
+        &(struct plait_buffers){.recv = &x, .n = 1, .type = PLAIT_I32}, from, 5,
+        NULL, NULL);
 }
 
 /* Waits until all ranks have a world. */

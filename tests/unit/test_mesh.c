@@ -293,12 +293,15 @@ static int add_up(struct plait_mesh *mesh, enum plait_reduce op)
     float x[4] = {1, 2, 3, 4};
 
     if (op == PLAIT_MAX) /* another place */
-        return plait_comm_all_reduce(mesh->group[PLAIT_GROUP_TP], x, x, 4,
-                                     PLAIT_F32, op, NULL, &req) < 0
+        return plait_comm_all_reduce(
+                   mesh->group[PLAIT_GROUP_TP],
+                   &(struct plait_buffers){x, x, 4, PLAIT_F32}, op, NULL,
+                   &req) < 0
                    ? -1
                    : plait_comm_wait(&req, NULL);
-    return plait_comm_all_reduce(mesh->group[PLAIT_GROUP_TP], x, x, 4,
-                                 PLAIT_F32, op, NULL, &req) < 0
+    return plait_comm_all_reduce(mesh->group[PLAIT_GROUP_TP],
+                                 &(struct plait_buffers){x, x, 4, PLAIT_F32},
+                                 op, NULL, &req) < 0
                ? -1
                : plait_comm_wait(&req, NULL);
 }

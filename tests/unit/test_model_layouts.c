@@ -53,7 +53,8 @@ static double step(struct run *r, const struct plait_batch *b, bool split)
         rc = plait_comm_all_reduce(
             r->mesh
                 .group[g->expert ? PLAIT_GROUP_EXPERT_DP : PLAIT_GROUP_DP_CP],
-            g->grad, g->grad, g->count, PLAIT_F32, PLAIT_SUM, r->mesh.q, NULL);
+            &(struct plait_buffers){g->grad, g->grad, g->count, PLAIT_F32},
+            PLAIT_SUM, r->mesh.q, NULL);
     }
     if (rc < 0)
         give_up("step", NULL);

@@ -40,11 +40,14 @@ static int check_values(struct plait_comm *c, size_t n)
 
     for (size_t i = 0; i < n; i++)
         mine[i] = (float)(rank * 1000 + (int)i % 1000);
-    bad = plait_comm_all_gather(c, mine, all, n, PLAIT_F32, NULL, NULL) < 0;
+    bad = plait_comm_all_gather(
+              c, &(struct plait_buffers){mine, all, n, PLAIT_F32}, NULL, NULL) <
+          0;
     for (size_t i = 0; i < n * (size_t)size; i++)
         bad |= all[i] != (float)((int)(i / n) * 1000 + (int)(i % n) % 1000);
-    bad |= plait_comm_all_reduce(c, mine, mine, n, PLAIT_F32, PLAIT_SUM, NULL,
-                                 NULL) < 0;
+    bad |= plait_comm_all_reduce(
+               c, &(struct plait_buffers){mine, mine, n, PLAIT_F32}, PLAIT_SUM,
+               NULL, NULL) < 0;
     for (size_t i = 0; i < n; i++)
         bad |= mine[i] !=
                (float)(size * (size - 1) / 2 * 1000 + size * ((int)i % 1000));
@@ -107,7 +110,8 @@ static void test_many(void)
 
 static int sum(struct plait_comm *c, float *x, size_t n)
 {
-    return plait_comm_all_reduce(c, x, x, n, PLAIT_F32, PLAIT_SUM, NULL, NULL);
+    return plait_comm_all_reduce(c, &(struct plait_buffers){x, x, n, PLAIT_F32},
+                                 PLAIT_SUM, NULL, NULL);
 }
 
 /* The pairs are ranks 0 and 1, and the victim and rank 3. */
@@ -119,14 +123,19 @@ static int enter_scene(enum scene scene, struct plait_comm *world,
 
     if (scene == IN_A_MESSAGE && rank < 2)
         return rank == 0
-                   ? plait_comm_recv(pair, x, N, PLAIT_F32, 1, 7, NULL, NULL)
+                   ? plait_comm_recv(pair,
+                                     &(struct plait_buffers){
+                                         .recv = x, .n = N, .type = PLAIT_F32},
+                                     1, 7, NULL, NULL)
                    : sum(world, x, N);
     if (scene == IN_ANOTHER && rank == 0)
         return sum(pair, x, N);
     if (scene == BESIDE) {
         for (int i = 0; rc == 0 && i < 3; i++)
-            rc = plait_comm_all_reduce(world, x + i * N, x + i * N, N,
-                                       PLAIT_F32, PLAIT_SUM, NULL, &req[i]);
+            rc = plait_comm_all_reduce(
+                world,
+                &(struct plait_buffers){x + i * N, x + i * N, N, PLAIT_F32},
+                PLAIT_SUM, NULL, &req[i]);
         for (int i = 0; i < 2; i++) /* the last request is not waited for */
             rc |= plait_comm_wait(&req[i], NULL);
         return rc;

@@ -48,10 +48,14 @@ static int overlap(void)
     int other = rank == 1 && strcmp(mistake, "orders") == 0, rc;
     size_t n = rank == 1 && strcmp(mistake, "counts") == 0 ? N - 1 : N;
 
-    rc = plait_comm_all_reduce(other ? dp : tp, a, other ? c : b, n, PLAIT_F32,
-                               PLAIT_SUM, q, &one);
-    rc |= plait_comm_all_reduce(other ? tp : dp, a, other ? b : c, N, PLAIT_F32,
-                                PLAIT_SUM, q, &two);
+    rc = plait_comm_all_reduce(
+        other ? dp : tp,
+        &(struct plait_buffers){a, other ? c : b, n, PLAIT_F32}, PLAIT_SUM, q,
+        &one);
+    rc |= plait_comm_all_reduce(
+        other ? tp : dp,
+        &(struct plait_buffers){a, other ? b : c, N, PLAIT_F32}, PLAIT_SUM, q,
+        &two);
     rc |= ops->add(q, &(struct plait_add){.out = own, .a = a, .b = a, .n = N});
     rc |= one != NULL ? plait_comm_wait(&one, q) : -1;
     rc |= two != NULL ? plait_comm_wait(&two, q) : -1;
@@ -87,8 +91,12 @@ static void messages_check(void)
     struct plait_request *out = NULL, *in = NULL;
     int rc = set(a, (float)rank);
 
-    rc |= plait_comm_send(dp, a, N, PLAIT_F32, !rank, 0, q, &out);
-    rc |= plait_comm_recv(dp, b, N, PLAIT_F32, !rank, 0, q, &in);
+    rc |= plait_comm_send(
+        dp, &(struct plait_buffers){.send = a, .n = N, .type = PLAIT_F32},
+        !rank, 0, q, &out);
+    rc |= plait_comm_recv(
+        dp, &(struct plait_buffers){.recv = b, .n = N, .type = PLAIT_F32},
+        !rank, 0, q, &in);
     rc |= plait_comm_progress(dp);
     rc |= in != NULL ? plait_comm_wait(&in, q) : -1;
     rc |= out != NULL ? plait_comm_wait(&out, q) : -1;
@@ -102,11 +110,13 @@ static void memory_check(void)
     float *p = plait_comm_alloc(world, ops, dev, 2 * BYTES);
     int rc = set(p + rank * N, (float)rank);
 
-    rc |= plait_comm_all_gather(dp, p + rank * N, p, N, PLAIT_F32, q, NULL);
+    rc |= plait_comm_all_gather(
+        dp, &(struct plait_buffers){p + rank * N, p, N, PLAIT_F32}, q, NULL);
     ok(rc == 0 && holds(p, 0, 1) && holds(p + N, 1, 1),
        "all-gather in place, in registered memory: %s", plait_comm_error(dp));
-    rc = plait_comm_reduce_scatter(tp, p, p + rank * N, N, PLAIT_F32, PLAIT_SUM,
-                                   q, NULL);
+    rc = plait_comm_reduce_scatter(
+        tp, &(struct plait_buffers){p, p + rank * N, N, PLAIT_F32}, PLAIT_SUM,
+        q, NULL);
     ok(rc == 0 && holds(p + rank * N, rank == 0 ? 0 : 2, 2),
        "reduce-scatter likewise");
     plait_comm_free(world, ops, dev, p);

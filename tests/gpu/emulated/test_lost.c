@@ -53,8 +53,12 @@ static void close_groups(void)
 
 static int reduce_twice(void)
 {
-    return plait_comm_all_reduce(dp, a, b, N, PLAIT_F32, PLAIT_SUM, q, NULL) |
-           plait_comm_all_reduce(tp, b, b, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    return plait_comm_all_reduce(dp,
+                                 &(struct plait_buffers){a, b, N, PLAIT_F32},
+                                 PLAIT_SUM, q, NULL) |
+           plait_comm_all_reduce(tp,
+                                 &(struct plait_buffers){b, b, N, PLAIT_F32},
+                                 PLAIT_SUM, q, NULL);
 }
 
 /* Whether all sums are those of so many ranks, each of which has ones. */
