@@ -81,8 +81,9 @@ static int gather_lists(struct plait_slice_owners *o, struct plait_comm *world,
     if (rc == 0 && n > 0)
         memcpy(mine, hashes, (size_t)n * sizeof(*mine));
     if (rc == 0)
-        rc = plait_comm_gather_parts(world, o->list_of, o->nlists, mine,
-                                     room * sizeof(*mine), all, err);
+        rc = plait_comm_gather_parts(
+            world, &(struct plait_classes){o->list_of, o->nlists}, mine,
+            room * sizeof(*mine), all, err);
     if (rc == 0)
         sort_entries(o, all, room);
     free(mine);

@@ -43,16 +43,15 @@ int plait_classes_number(const uint64_t *keys, int n, int *class_of)
     return classes;
 }
 
-/* The number of ranks in the smallest class. count[nclasses] is 0 before and
+/* The number of ranks in the smallest class. count[c->n] is 0 before and
  * after. */
-static size_t fewest_of(const int *class_of, int ranks, int nclasses,
-                        int *count)
+static size_t fewest_of(const struct plait_classes *c, int ranks, int *count)
 {
     int fewest = ranks;
 
     for (int r = 0; r < ranks; r++)
-        count[class_of[r]]++;
-    for (int i = 0; i < nclasses; i++) {
+        count[c->of[r]]++;
+    for (int i = 0; i < c->n; i++) {
         fewest = count[i] < fewest ? count[i] : fewest;
         count[i] = 0;
     }
@@ -69,20 +68,20 @@ static size_t part_of(size_t size, size_t part, int before, size_t *n)
     return at;
 }
 
-int plait_comm_gather_parts(struct plait_comm *world, const int *class_of,
-                            int nclasses, const void *mine, size_t size,
-                            void *all, struct plait_error *err)
+int plait_comm_gather_parts(struct plait_comm *world,
+                            const struct plait_classes *c, const void *mine,
+                            size_t size, void *all, struct plait_error *err)
 {
     int ranks = plait_comm_size(world), rank = plait_comm_rank(world), rc;
-    int *count = calloc((size_t)nclasses, sizeof(*count)), before = 0;
-    size_t fewest = count ? fewest_of(class_of, ranks, nclasses, count) : 1;
+    int *count = calloc((size_t)c->n, sizeof(*count)), before = 0;
+    size_t fewest = count ? fewest_of(c, ranks, count) : 1;
     size_t part = (size + fewest - 1) / fewest, at, n;
     char *own = calloc(1, part + 1), *parts = calloc((size_t)ranks, part + 1);
 
     rc = count && own && parts ? 0 : plait_errorf(err, "out of memory");
     rc = plait_error_consensus(world, rc, err);
     for (int r = 0; r < rank; r++)
-        before += class_of[r] == class_of[rank];
+        before += c->of[r] == c->of[rank];
     if (rc == 0 && part > 0) {
         at = part_of(size, part, before, &n);
         memcpy(own, (const char *)mine + at, n);
@@ -90,8 +89,8 @@ int plait_comm_gather_parts(struct plait_comm *world, const int *class_of,
             rc = plait_errorf(err, "%s", plait_comm_error(world));
     }
     for (int r = 0; r < ranks && rc == 0; r++) {
-        at = part_of(size, part, count[class_of[r]]++, &n);
-        memcpy((char *)all + (size_t)class_of[r] * size + at,
+        at = part_of(size, part, count[c->of[r]]++, &n);
+        memcpy((char *)all + (size_t)c->of[r] * size + at,
                parts + (size_t)r * part, n);
     }
     free(count);

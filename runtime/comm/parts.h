@@ -15,11 +15,17 @@
  * memory. */
 int plait_classes_number(const uint64_t *keys, int n, int *class_of);
 
-/* Fills all[nclasses][size] from mine[size], which is the same for ranks of a
- * class. class_of[ranks], nclasses and size are the same on all ranks.
- * Collective; -1 with err, on all ranks if one is out of memory. */
-int plait_comm_gather_parts(struct plait_comm *world, const int *class_of,
-                            int nclasses, const void *mine, size_t size,
-                            void *all, struct plait_error *err);
+/* Of which class each rank of a world is, of n. */
+struct plait_classes {
+    const int *of; /* [ranks] */
+    int n;
+};
+
+/* Fills all[c->n][size] from mine[size], which is the same for ranks of a
+ * class. The classes and the size are the same on all ranks. Collective; -1
+ * with err, on all ranks if one is out of memory. */
+int plait_comm_gather_parts(struct plait_comm *world,
+                            const struct plait_classes *c, const void *mine,
+                            size_t size, void *all, struct plait_error *err);
 
 #endif

@@ -125,63 +125,70 @@ static void fill_slot(const struct plait_shm_transfer *x, size_t c)
     }
 }
 
-/* Rank r's n elements from `at` of what this rank reduces of chunk c, in fp32:
- * in `wide` unless they are of that type. */
-static const float *read_block(const struct plait_shm_transfer *x, int r,
-                               size_t c, size_t at, size_t n, const char *mine,
-                               float *wide)
-{
-    const char *from =
-        r == x->shm->rank ? mine : slot_place(x, r, x->shm->rank, c);
+/* A part of what this rank reduces of a chunk: n elements. */
+struct block {
+    size_t chunk, n;
+    size_t at;        /* bytes of the chunk before it */
+    const char *mine; /* this rank's elements */
+};
 
-    from += at * plait_dtype_size(x->t.type);
+/* Rank r's elements of a block, in fp32: in `wide` unless they are of that
+ * type. */
+static const float *read_block(const struct plait_shm_transfer *x,
+                               const struct block *b, int r, float *wide)
+{
+    const char *from = b->mine;
+
+    if (r != x->shm->rank)
+        from = slot_place(x, r, x->shm->rank, b->chunk) + b->at;
     if (x->t.type == PLAIT_F32)
         return (const float *)from;
-    plait_arith_widen(wide, from, n, x->t.type);
+    plait_arith_widen(wide, from, b->n, x->t.type);
     return wide;
 }
 
-/* Reduce this rank's part over all ranks: n elements from `at` of the chunk. In
- * place, `to` is `mine` and is written last. */
-static void reduce_block(const struct plait_shm_transfer *x, size_t c,
-                         size_t at, size_t n, const char *mine, char *to,
-                         char *out)
+/* Reduce a block over all ranks. In place, `to` is `mine` and is written last.
+ * `out`: where the other ranks read it; NULL: they do not. */
+static void reduce_block(const struct plait_shm_transfer *x,
+                         const struct block *b, char *to, char *out)
 {
-    size_t size = plait_dtype_size(x->t.type);
     int last = x->shm->size - 1;
     float wide[2][BLOCK];
-    const float *sum = read_block(x, 0, c, at, n, mine, wide[0]);
+    const float *sum = read_block(x, b, 0, wide[0]);
 
     for (int r = 1; r <= last; r++) {
-        const float *next = read_block(x, r, c, at, n, mine, wide[1]);
+        const float *next = read_block(x, b, r, wide[1]);
         bool final = r == last && x->t.type == PLAIT_F32;
-        float *into = final ? (float *)(to + at * size) : wide[0];
+        float *into = final ? (float *)to : wide[0];
 
-        plait_arith_reduce_floats(into, sum, next, n, x->t.op);
+        plait_arith_reduce_floats(into, sum, next, b->n, x->t.op);
         sum = into;
     }
-    if ((const char *)sum != to + at * size)
-        plait_arith_narrow(to + at * size, sum, n, x->t.type);
+    if ((const char *)sum != to)
+        plait_arith_narrow(to, sum, b->n, x->t.type);
     if (out)
-        memcpy(out + at * size, to + at * size, n * size);
+        memcpy(out, to, b->n * plait_dtype_size(x->t.type));
 }
 
 static void reduce_chunk(const struct plait_shm_transfer *x, size_t c)
 {
-    size_t size = plait_dtype_size(x->t.type), begin, n, at;
+    size_t size = plait_dtype_size(x->t.type), begin, n;
+    struct block b = {.chunk = c};
     int me = x->shm->rank;
-    const char *mine;
     char *to, *out = NULL;
 
     n = chunk_extent(x, me, c, &begin);
-    mine = (const char *)x->t.send + begin * size;
     to = (char *)x->t.recv + c * x->len * size;
     if (x->t.kind == PLAIT_ALL_REDUCE) {
         to = (char *)x->t.recv + begin * size;
         out = x->twice ? slot_place(x, me, me, c) : NULL;
     }
-    for (at = 0; at < n; at += BLOCK)
-        reduce_block(x, c, at, n - at < BLOCK ? n - at : BLOCK, mine, to, out);
+    for (size_t i = 0; i < n; i += BLOCK) {
+        b.n = n - i < BLOCK ? n - i : BLOCK;
+        b.at = i * size;
+        b.mine = (const char *)x->t.send + begin * size + b.at;
+        reduce_block(x, &b, to + b.at, out ? out + b.at : NULL);
+    }
 }
 
 /* Copy this rank's own part, unless the transfer is in place. */

@@ -125,8 +125,9 @@ static int gather_nodes(struct plait_contacts *c, struct plait_comm *world,
 
     rc = plait_error_consensus(world, rc, err);
     if (rc == 0)
-        rc = plait_comm_gather_parts(world, c->node_of, c->nnodes, mine, size,
-                                     all, err);
+        rc = plait_comm_gather_parts(
+            world, &(struct plait_classes){c->node_of, c->nnodes}, mine, size,
+            all, err);
     for (size_t i = 0; i < n && rc == 0; i++) {
         memset(&c->node[i], 0, sizeof(c->node[i]));
         memcpy((char *)&c->node[i] + first, all + i * size, size);
