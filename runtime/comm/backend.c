@@ -19,17 +19,17 @@ const char *const plait_transfer_names[PLAIT_RECV + 1] = {
 void plait_comm_init(struct plait_comm *comm,
                      const struct plait_comm_vtable *vtable,
                      const struct plait_ops *ops, struct plait_device *dev,
-                     int rank, int size, const char *name)
+                     const struct plait_identity *self)
 {
     memset(comm, 0, sizeof(*comm));
     comm->vtable = vtable;
     comm->ops = ops;
     comm->dev = dev;
-    comm->rank = rank;
-    comm->size = size;
-    snprintf(comm->name, sizeof(comm->name), "%s", name);
+    comm->rank = self->rank;
+    comm->size = self->size;
+    snprintf(comm->name, sizeof(comm->name), "%s", self->name);
     comm->noted = &comm->own;
-    comm->world_rank = rank;
+    comm->world_rank = self->rank;
     comm->nodes = 1;
 }
 

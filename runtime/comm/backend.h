@@ -86,9 +86,9 @@ struct plait_comm_vtable {
     void (*refuse)(struct plait_comm *comm, const char *why);
     /* Collective; color < 0: take part, *comm is set NULL. Not called for a
      * group of one rank. */
-    int (*split)(struct plait_comm *parent, int color, int key,
-                 const char *name, const struct plait_group_site *site,
-                 struct plait_comm **comm, struct plait_error *err);
+    int (*split)(struct plait_comm *parent, const struct plait_split *into,
+                 const struct plait_group_site *site, struct plait_comm **comm,
+                 struct plait_error *err);
     /* Start the transfer; with req NULL, finish it as comm.h says. */
     int (*run)(struct plait_comm *comm, const struct plait_transfer *t,
                struct plait_queue *q, struct plait_request **req);
@@ -149,11 +149,17 @@ struct plait_comm {
 /* "all-reduce" ...: for errors and traces */
 extern const char *const plait_transfer_names[PLAIT_RECV + 1];
 
-/* Set the fields all backends share. */
+/* Which rank of which group a communicator is. */
+struct plait_identity {
+    const char *name;
+    int rank, size;
+};
+
+/* Set the fields all backends share; the name is copied. */
 void plait_comm_init(struct plait_comm *comm,
                      const struct plait_comm_vtable *vtable,
                      const struct plait_ops *ops, struct plait_device *dev,
-                     int rank, int size, const char *name);
+                     const struct plait_identity *self);
 /* Mark the communicator failed with this reason (the first one stays), set
  * errno to EIO, return -1. */
 int plait_comm_fail(struct plait_comm *comm, const char *fmt, ...)

@@ -37,17 +37,18 @@ static uint64_t bits(uint64_t value, int n)
     return value & ((UINT64_C(1) << n) - 1);
 }
 
-struct plait_call plait_call_make(enum plait_op op, int type, int reduction,
-                                  int root, uint64_t bytes, uint64_t number,
-                                  const char *place)
+struct plait_call plait_call_make(const struct plait_operation *what,
+                                  uint64_t number, const char *place)
 {
     const char *name = strrchr(place, '/');
     struct plait_call call = {.number = number};
 
-    call.what = bits((uint64_t)op, OP_BITS) |
-                bits((uint64_t)(type + 1), TYPE_BITS) << TYPE_AT |
-                bits((uint64_t)reduction, REDUCTION_BITS) << REDUCTION_AT |
-                bits((uint64_t)root, ROOT_BITS) << ROOT_AT | bytes << BYTES_AT;
+    call.what = bits((uint64_t)what->op, OP_BITS) |
+                bits((uint64_t)(what->type + 1), TYPE_BITS) << TYPE_AT |
+                bits((uint64_t)what->reduction, REDUCTION_BITS)
+                    << REDUCTION_AT |
+                bits((uint64_t)what->root, ROOT_BITS) << ROOT_AT |
+                what->bytes << BYTES_AT;
     name = name ? name + 1 : place;
     strncpy(call.place, name, sizeof(call.place) - 1);
     return call;

@@ -16,11 +16,18 @@ struct plait_call {
     char place[24];  /* "save.c:468": where it was called */
 };
 
-/* type: of the elements, from 0, or -1 for bytes. root: of a broadcast, else 0.
- * place: PLAIT_HERE. */
-struct plait_call plait_call_make(enum plait_op op, int type, int reduction,
-                                  int root, uint64_t bytes, uint64_t number,
-                                  const char *place);
+/* What a call does. */
+struct plait_operation {
+    enum plait_op op;
+    int type;      /* of the elements, from 0, or -1 for bytes */
+    int reduction; /* enum plait_reduce */
+    int root;      /* of a broadcast, else 0 */
+    uint64_t bytes;
+};
+
+/* place: PLAIT_HERE. */
+struct plait_call plait_call_make(const struct plait_operation *what,
+                                  uint64_t number, const char *place);
 /* Whether ranks that have entered them do the same. Places are not compared,
  * unless PLAIT_CHECK_COLLECTIVES is 1. */
 bool plait_call_same(const struct plait_call *a, const struct plait_call *b);

@@ -234,8 +234,12 @@ static int note_call(struct plait_comm *comm, const struct plait_transfer *t,
     struct plait_call *past;
 
     comm->call = plait_call_make(
-        (enum plait_op)t->kind, (int)t->type, (int)t->op, t->peer,
-        t->n * plait_dtype_size(t->type), ++comm->ncalls, place);
+        &(struct plait_operation){.op = (enum plait_op)t->kind,
+                                  .type = (int)t->type,
+                                  .reduction = (int)t->op,
+                                  .root = t->peer,
+                                  .bytes = t->n * plait_dtype_size(t->type)},
+        ++comm->ncalls, place);
     past = &comm->past[++comm->npast % PLAIT_PAST];
     *past = comm->call;
     past->number = comm->npast;
@@ -419,17 +423,16 @@ static struct plait_comm *host_of(struct plait_comm *comm)
     return NULL;
 }
 
-/* Notes the start of a blocking control call; returns the time. */
-static double begin_wait(struct plait_comm *comm, enum plait_op op,
-                         enum plait_reduce reduction, int root, size_t bytes,
+/* Notes the start of a blocking control call, of bytes; returns the time. */
+static double begin_wait(struct plait_comm *comm, struct plait_operation what,
                          const char *place)
 {
     struct plait_comm *host = comm->host ? comm->host : comm;
     double now = plait_clock_now();
 
-    host->call = plait_call_make(op, -1, (int)reduction, root, bytes,
-                                 ++host->ncalls, place);
-    plait_record_enter(comm->noted, op, bytes, 0, now);
+    what.type = -1;
+    host->call = plait_call_make(&what, ++host->ncalls, place);
+    plait_record_enter(comm->noted, what.op, what.bytes, 0, now);
     return now;
 }
 
@@ -450,7 +453,8 @@ int plait_comm_barrier_at(const char *place, struct plait_comm *comm)
 
     if (!host)
         return -1;
-    start = begin_wait(comm, PLAIT_OP_BARRIER, PLAIT_SUM, 0, 0, place);
+    start = begin_wait(comm, (struct plait_operation){.op = PLAIT_OP_BARRIER},
+                       place);
     return count_wait(comm, "barrier", start, host->vtable->barrier(host));
 }
 
@@ -462,8 +466,11 @@ int plait_comm_host_broadcast_at(const char *place, struct plait_comm *comm,
 
     if (!host)
         return -1;
-    start = begin_wait(comm, PLAIT_OP_CONTROL_BROADCAST, PLAIT_SUM, root, bytes,
-                       place);
+    start = begin_wait(
+        comm,
+        (struct plait_operation){
+            .op = PLAIT_OP_CONTROL_BROADCAST, .root = root, .bytes = bytes},
+        place);
     return count_wait(comm, "control", start,
                       host->vtable->host_broadcast(host, buf, bytes, root));
 }
@@ -476,7 +483,9 @@ int plait_comm_host_all_gather_at(const char *place, struct plait_comm *comm,
 
     if (!host)
         return -1;
-    start = begin_wait(comm, PLAIT_OP_CONTROL_ALL_GATHER, PLAIT_SUM, 0, bytes,
+    start = begin_wait(comm,
+                       (struct plait_operation){
+                           .op = PLAIT_OP_CONTROL_ALL_GATHER, .bytes = bytes},
                        place);
     return count_wait(comm, "control", start,
                       host->vtable->host_all_gather(host, send, recv, bytes));
@@ -491,8 +500,12 @@ int plait_comm_host_all_reduce_at(const char *place, struct plait_comm *comm,
 
     if (!host)
         return -1;
-    start = begin_wait(comm, PLAIT_OP_CONTROL_ALL_REDUCE, op, 0,
-                       n * sizeof(*values), place);
+    start =
+        begin_wait(comm,
+                   (struct plait_operation){.op = PLAIT_OP_CONTROL_ALL_REDUCE,
+                                            .reduction = (int)op,
+                                            .bytes = n * sizeof(*values)},
+                   place);
     return count_wait(comm, "control", start,
                       host->vtable->host_all_reduce(host, values, n, op));
 }

@@ -112,12 +112,18 @@ struct plait_comm *
 plait_comm_over(struct plait_comm *met, enum plait_comm_kind kind,
                 const struct plait_ops *ops, struct plait_device *dev,
                 const struct plait_launch *launch, struct plait_error *err);
-/* Collective over `parent`: ranks of one color form a group, ordered by key. A
- * rank with color < 0 takes part in the call and gets *comm NULL. `name`
- * appears in errors, traces and ncclConfig_t.commName, and has no other effect.
- * A group of one rank becomes a self communicator. */
-int plait_comm_split(struct plait_comm *parent, int color, int key,
-                     enum plait_comm_axis axis, const char *name,
+/* Into which group a rank goes. Ranks of one color form a group, ordered by
+ * key; color < 0: none. `name` appears in errors, traces and
+ * ncclConfig_t.commName, and has no other effect. */
+struct plait_split {
+    int color, key;
+    enum plait_comm_axis axis;
+    const char *name;
+};
+
+/* Collective over `parent`. A rank with color < 0 takes part in the call and
+ * gets *comm NULL. A group of one rank becomes a self communicator. */
+int plait_comm_split(struct plait_comm *parent, const struct plait_split *into,
                      struct plait_comm **comm, struct plait_error *err);
 /* For groups that are split off from now on: what the network can do, and
  * `node`, equal for ranks on one node and for no others. Without this call,

@@ -90,6 +90,7 @@ struct plait_comm *plait_self_create(const struct plait_ops *ops,
     struct plait_comm *comm = malloc(sizeof(*comm));
 
     if (comm)
-        plait_comm_init(comm, &self_vtable, ops, dev, 0, 1, name);
+        plait_comm_init(comm, &self_vtable, ops, dev,
+                        &(struct plait_identity){name, 0, 1});
     return comm;
 }

@@ -46,22 +46,21 @@ int plait_comm_ready(struct plait_comm *comm, bool ready)
 
 /* This rank's part of a split: its group, NULL if it is in none. `alone`: it is
  * the only one of its color. */
-static int split_off(struct plait_comm *parent, int color, int key,
+static int split_off(struct plait_comm *parent, const struct plait_split *into,
                      const struct plait_group_site *site, bool alone,
-                     const char *name, struct plait_comm **child,
-                     struct plait_error *err)
+                     struct plait_comm **child, struct plait_error *err)
 {
     struct plait_comm *host = NULL;
+    struct plait_split mine = *into;
 
     *child = NULL;
     if (parent->size > 1) {
         if (alone)
-            color = -1;
-        if (parent->host && plait_comm_split(parent->host, color, key,
-                                             site->axis, name, &host, err) < 0)
+            mine.color = -1;
+        if (parent->host &&
+            plait_comm_split(parent->host, &mine, &host, err) < 0)
             return -1;
-        if (parent->vtable->split(parent, color, key, name, site, child, err) <
-            0) {
+        if (parent->vtable->split(parent, &mine, site, child, err) < 0) {
             plait_comm_destroy(host);
             return -1;
         }
@@ -69,31 +68,31 @@ static int split_off(struct plait_comm *parent, int color, int key,
             (*child)->host = host;
     }
     if (alone) {
-        *child = plait_self_create(parent->ops, parent->dev, name);
+        *child = plait_self_create(parent->ops, parent->dev, into->name);
         if (!*child)
             return plait_errorf(err, "out of memory");
     }
     return 0;
 }
 
-int plait_comm_split(struct plait_comm *parent, int color, int key,
-                     enum plait_comm_axis axis, const char *name,
+int plait_comm_split(struct plait_comm *parent, const struct plait_split *into,
                      struct plait_comm **comm, struct plait_error *err)
 {
     struct plait_comm *child;
-    struct plait_group_site site = {.axis = axis};
-    int first, n = plait_group_site_find(parent, color, &site, &first), rc;
+    struct plait_group_site site = {.axis = into->axis};
+    int first, rc;
+    int n = plait_group_site_find(parent, into->color, &site, &first);
 
     if (n < 0)
         return plait_errorf(err, "%s: cannot split off %s: %s", parent->name,
-                            name, plait_comm_error(parent));
-    rc = split_off(parent, color, key, &site, color >= 0 && n == 1, name,
-                   &child, err);
+                            into->name, plait_comm_error(parent));
+    rc =
+        split_off(parent, into, &site, into->color >= 0 && n == 1, &child, err);
     /* The other groups must not go on without one that could not be made. */
     if (plait_comm_ready(parent, rc == 0) < 0) {
         if (rc == 0)
-            plait_errorf(err, "%s: cannot split off %s: %s", parent->name, name,
-                         plait_comm_error(parent));
+            plait_errorf(err, "%s: cannot split off %s: %s", parent->name,
+                         into->name, plait_comm_error(parent));
         plait_comm_destroy(child);
         return -1;
     }

@@ -161,9 +161,12 @@ static int take_seats(struct plait_world *w, struct plait_error *err)
         w->comm = w->all;
         return 0;
     }
-    if (plait_comm_split(w->all, w->launch.rank < seats ? 0 : -1,
-                         w->launch.rank, PLAIT_COMM_AXIS_NONE, "world",
-                         &w->comm, err) < 0)
+    if (plait_comm_split(
+            w->all,
+            &(struct plait_split){.color = w->launch.rank < seats ? 0 : -1,
+                                  .key = w->launch.rank,
+                                  .name = "world"},
+            &w->comm, err) < 0)
         return -1;
     return w->ops->gpu && w->comm ? connect_gpus(w, err) : 0;
 }

@@ -57,9 +57,13 @@ static int split_group(struct plait_mesh *mesh, enum plait_group group,
                        struct plait_error *err)
 {
     plait_layout_group(&mesh->layout, group, mesh->rank, mesh->members);
-    return plait_comm_split(mesh->world, mesh->members[0], mesh->rank,
-                            group_axis[group], plait_mesh_comm_names[group],
-                            &mesh->group[group], err);
+    return plait_comm_split(
+        mesh->world,
+        &(struct plait_split){.color = mesh->members[0],
+                              .key = mesh->rank,
+                              .axis = group_axis[group],
+                              .name = plait_mesh_comm_names[group]},
+        &mesh->group[group], err);
 }
 
 static int split_embedding(struct plait_mesh *mesh, struct plait_error *err)
@@ -73,9 +77,13 @@ static int split_embedding(struct plait_mesh *mesh, struct plait_error *err)
     first.at[PLAIT_PP] = 0;
     if (at == 0 || at == pp - 1)
         color = plait_layout_rank(&mesh->layout, &first);
-    return plait_comm_split(mesh->world, color, at, PLAIT_COMM_AXIS_EMBEDDING,
-                            plait_mesh_comm_names[EMBEDDING], &mesh->embedding,
-                            err);
+    return plait_comm_split(
+        mesh->world,
+        &(struct plait_split){.color = color,
+                              .key = at,
+                              .axis = PLAIT_COMM_AXIS_EMBEDDING,
+                              .name = plait_mesh_comm_names[EMBEDDING]},
+        &mesh->embedding, err);
 }
 
 int plait_mesh_need(struct plait_mesh *mesh, unsigned groups,
@@ -95,9 +103,12 @@ int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err)
 {
     if (mesh->stage)
         return 0;
-    if (plait_comm_split(mesh->world, mesh->coord.at[PLAIT_PP], mesh->rank,
-                         PLAIT_COMM_AXIS_NONE, plait_mesh_comm_names[STAGE],
-                         &mesh->stage, err) < 0)
+    if (plait_comm_split(
+            mesh->world,
+            &(struct plait_split){.color = mesh->coord.at[PLAIT_PP],
+                                  .key = mesh->rank,
+                                  .name = plait_mesh_comm_names[STAGE]},
+            &mesh->stage, err) < 0)
         return -1;
     if (mesh->trace)
         plait_comm_set_trace(mesh->stage, mesh->trace);
@@ -222,13 +233,21 @@ static int divide_group(struct plait_mesh *mesh, enum plait_group group,
     int i = plait_comm_rank(mesh->group[group]), *members = mesh->members;
 
     plait_layout_group(&mesh->layout, group, mesh->rank, members);
-    if (plait_comm_split(mesh->world, members[i / run * run], mesh->rank,
-                         PLAIT_COMM_AXIS_DP, plait_mesh_comm_names[first],
-                         &to->intra_node, err) < 0)
+    if (plait_comm_split(
+            mesh->world,
+            &(struct plait_split){.color = members[i / run * run],
+                                  .key = mesh->rank,
+                                  .axis = PLAIT_COMM_AXIS_DP,
+                                  .name = plait_mesh_comm_names[first]},
+            &to->intra_node, err) < 0)
         return -1;
     return plait_comm_split(
-        mesh->world, members[i % run], mesh->rank, PLAIT_COMM_AXIS_DP,
-        plait_mesh_comm_names[first + 1], &to->inter_node, err);
+        mesh->world,
+        &(struct plait_split){.color = members[i % run],
+                              .key = mesh->rank,
+                              .axis = PLAIT_COMM_AXIS_DP,
+                              .name = plait_mesh_comm_names[first + 1]},
+        &to->inter_node, err);
 }
 
 /* Whether to split the dense group, which has `run` members on each node; -1 if

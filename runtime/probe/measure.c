@@ -90,8 +90,11 @@ static int measure_all_reduce(struct measurement *s, struct series *series,
     double size = 0;
     int rc;
 
-    if (plait_comm_split(s->world->comm, color, s->rank, axis, "probe", &comm,
-                         err) < 0)
+    if (plait_comm_split(
+            s->world->comm,
+            &(struct plait_split){
+                .color = color, .key = s->rank, .axis = axis, .name = "probe"},
+            &comm, err) < 0)
         return -1;
     if (comm)
         size = plait_comm_size(comm);

@@ -100,7 +100,8 @@ static inline void fuzz_comm_init(struct fuzz_comm *c, const uint8_t *data,
                                   size_t size)
 {
     memset(c, 0, sizeof(*c));
-    plait_comm_init(&c->base, &fuzz_vtable, NULL, NULL, 0, FUZZ_RANKS, "world");
+    plait_comm_init(&c->base, &fuzz_vtable, NULL, NULL,
+                    &(struct plait_identity){"world", 0, FUZZ_RANKS});
     c->data = data;
     c->size = size;
 }

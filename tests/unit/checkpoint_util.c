@@ -100,8 +100,11 @@ int start(struct job *job, enum plait_family family, int layers, int tp, int pp,
     job->config.model.layers = layers;
     job->config.parallel.zero = zero;
     job->config.parallel.bucket_mib = 1;
-    if (plait_comm_split(world, inside ? 0 : -1, rank, PLAIT_COMM_AXIS_NONE,
-                         "job", &job->comm, &err) < 0)
+    if (plait_comm_split(world,
+                         &(struct plait_split){.color = inside ? 0 : -1,
+                                               .key = rank,
+                                               .name = "job"},
+                         &job->comm, &err) < 0)
         return -1;
     if (!inside)
         return 0;

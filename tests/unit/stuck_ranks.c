@@ -118,7 +118,11 @@ int main(int argc, char **argv)
         !(hang = plait_hang_create(&r.world, &err)))
         goto error;
     rank = plait_comm_rank(r.world.comm);
-    if (plait_comm_split(r.world.comm, rank / 2, rank, PLAIT_COMM_AXIS_TP, "tp",
+    if (plait_comm_split(r.world.comm,
+                         &(struct plait_split){.color = rank / 2,
+                                               .key = rank,
+                                               .axis = PLAIT_COMM_AXIS_TP,
+                                               .name = "tp"},
                          &r.tp, &err) < 0 ||
         !(dog = plait_watchdog_create(r.world.comm, hang, &err)))
         goto error;

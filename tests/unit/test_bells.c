@@ -150,8 +150,11 @@ static int run_rank(const struct plait_launch *launch)
     if (use_one_core() < 0 || !(world = open_world(launch)))
         return 1;
     rc = check_bells(world);
-    if (plait_comm_split(world, launch->rank / 2, 0, PLAIT_COMM_AXIS_NONE,
-                         "pair", &pair, &err) < 0)
+    if (plait_comm_split(world,
+                         &(struct plait_split){.color = launch->rank / 2,
+                                               .key = 0,
+                                               .name = "pair"},
+                         &pair, &err) < 0)
         return 5;
     for (size_t i = 0; rc == 0 && i < sizeof(sizes) / sizeof(*sizes); i++)
         rc = check_transfers(pair, sizes[i])  ? 6

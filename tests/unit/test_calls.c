@@ -174,8 +174,11 @@ static int run_rank(const struct scene *s, bool sockets, bool divided,
 
     if (!world || barrier(world) < 0)
         return 1;
-    if (divided && plait_comm_split(world, 0, -launch->rank,
-                                    PLAIT_COMM_AXIS_NONE, "half", &c, &err) < 0)
+    if (divided &&
+        plait_comm_split(world,
+                         &(struct plait_split){
+                             .color = 0, .key = -launch->rank, .name = "half"},
+                         &c, &err) < 0)
         return 1;
     if (barrier(c) < 0)
         return 1;

@@ -198,8 +198,11 @@ static void check_split(void)
     int pass;
 
     /* even and odd ranks, each in reverse order */
-    pass = plait_comm_split(world, rank % 2, -rank, PLAIT_COMM_AXIS_NONE,
-                            "half", &half, &err) == 0;
+    pass =
+        plait_comm_split(world,
+                         &(struct plait_split){
+                             .color = rank % 2, .key = -rank, .name = "half"},
+                         &half, &err) == 0;
     pass &= half && plait_comm_size(half) == (size + 1 - rank % 2) / 2;
     pass &=
         half && plait_comm_rank(half) == plait_comm_size(half) - 1 - rank / 2;
@@ -209,8 +212,11 @@ static void check_split(void)
                        PLAIT_MAX, NULL, NULL) == 0;
     all_ok(world, pass && x == rank % 2 + 2 * (plait_comm_size(half) - 1),
            "the halves do not meet");
-    pass = plait_comm_split(world, rank ? -1 : 3, 0, PLAIT_COMM_AXIS_NONE,
-                            "one", &one, &err) == 0;
+    pass =
+        plait_comm_split(world,
+                         &(struct plait_split){
+                             .color = rank ? -1 : 3, .key = 0, .name = "one"},
+                         &one, &err) == 0;
     all_ok(world, pass && !one == !!rank, "color < 0 gets none");
     all_ok(world, !one || plait_comm_size(one) == 1, "a group of one");
     plait_comm_destroy(one);

@@ -159,7 +159,9 @@ static void check_many(void)
     struct plait_request *req[2][EACH];
     struct plait_comm *group[2] = {world, NULL};
     struct plait_error err;
-    int pass = plait_comm_split(world, 0, -rank, PLAIT_COMM_AXIS_NONE, "again",
+    int pass = plait_comm_split(world,
+                                &(struct plait_split){
+                                    .color = 0, .key = -rank, .name = "again"},
                                 &group[1], &err) == 0;
     float small = 1;
 

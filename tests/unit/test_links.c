@@ -206,7 +206,9 @@ static int meet_late(struct rank *r)
     int rc;
 
     if (work_on(r) < 0 || talk_to_each(r) < 0 ||
-        plait_comm_split(r->world, r->rank % 2, 0, PLAIT_COMM_AXIS_NONE, "late",
+        plait_comm_split(r->world,
+                         &(struct plait_split){
+                             .color = r->rank % 2, .key = 0, .name = "late"},
                          &group, &err) < 0)
         return -1;
     rc = plait_comm_host_all_reduce(group, &x, 1, PLAIT_SUM);

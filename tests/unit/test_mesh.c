@@ -339,8 +339,11 @@ static void check_shares(struct plait_device *dev, int more, const char *says)
     plait_layout_init(&layout);
     layout.size[PLAIT_TP] = 4;
     layout.size[PLAIT_DP] = 2;
-    plait_comm_split(world, 0, plait_comm_rank(world), PLAIT_COMM_AXIS_NONE,
-                     "all", &group, &err);
+    plait_comm_split(world,
+                     &(struct plait_split){.color = 0,
+                                           .key = plait_comm_rank(world),
+                                           .name = "all"},
+                     &group, &err);
     mesh = plait_mesh_create(ops, dev, group, &layout, &err);
     rc = sum_up(mesh, 70);
     before = sum_of_shares(mesh);

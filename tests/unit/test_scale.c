@@ -201,8 +201,12 @@ static int split(struct plait_comm *world, bool tp)
     struct plait_error err;
     struct plait_comm *c;
 
-    if (plait_comm_split(world, tp ? rank / TP : rank % TP, rank,
-                         PLAIT_COMM_AXIS_NONE, tp ? "tp" : "dp", &c, &err) < 0)
+    if (plait_comm_split(
+            world,
+            &(struct plait_split){.color = tp ? rank / TP : rank % TP,
+                                  .key = rank,
+                                  .name = tp ? "tp" : "dp"},
+            &c, &err) < 0)
         return -1;
     plait_comm_destroy(c);
     return 0;

@@ -76,7 +76,9 @@ static int run_of_many(const struct plait_launch *launch)
     world = open_world(launch, &err);
     if (!world)
         return 1;
-    if (plait_comm_split(world, rank < 3, -rank, PLAIT_COMM_AXIS_NONE, "half",
+    if (plait_comm_split(world,
+                         &(struct plait_split){
+                             .color = rank < 3, .key = -rank, .name = "half"},
                          &half, &err) < 0)
         return 2;
     if (plait_comm_rank(half) != (rank < 3 ? 2 : MANY - 1) - rank)
@@ -154,7 +156,9 @@ static int run_rank(const struct plait_launch *launch, enum scene scene)
     world = open_world(launch, &err);
     if (!world)
         return 1;
-    if (plait_comm_split(world, rank / 2, rank, PLAIT_COMM_AXIS_NONE, "pair",
+    if (plait_comm_split(world,
+                         &(struct plait_split){
+                             .color = rank / 2, .key = rank, .name = "pair"},
                          &pair, &err) < 0)
         return 2;
     /* The victim may finish these first, and be killed. */

@@ -73,8 +73,12 @@ static int check_split(struct plait_comm *world)
     struct plait_error err;
     struct plait_comm *c;
 
-    if (plait_comm_split(world, rank == RANKS - 1 ? -1 : rank % 3, -rank,
-                         PLAIT_COMM_AXIS_NONE, "third", &c, &err) < 0)
+    if (plait_comm_split(
+            world,
+            &(struct plait_split){.color = rank == RANKS - 1 ? -1 : rank % 3,
+                                  .key = -rank,
+                                  .name = "third"},
+            &c, &err) < 0)
         return 11;
     if (rank == RANKS - 1)
         return c == NULL ? 0 : 12;

@@ -135,42 +135,44 @@ static int agree_on_calls(struct mpi_comm *c)
 }
 
 /* Memory for a communicator, on all ranks of `mpi` or on none. */
-static struct mpi_comm *alloc_comm(MPI_Comm mpi)
+static struct mpi_comm *alloc_comm(MPI_Comm mpi, struct mpi_world *world)
 {
     struct mpi_comm *c = calloc(1, sizeof(*c));
     int failed = !c;
 
     if (MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, mpi) ==
             MPI_SUCCESS &&
-        !failed)
+        !failed) {
+        c->mpi = mpi;
+        c->world = world;
         return c;
+    }
     free(c);
     return NULL;
 }
 
 /* Collective; frees `c` on failure. */
-static struct plait_comm *make_comm(struct mpi_comm *c, MPI_Comm mpi,
-                                    struct mpi_world *world,
+static struct plait_comm *make_comm(struct mpi_comm *c,
                                     const struct plait_ops *ops,
                                     struct plait_device *dev, const char *name,
                                     int owner)
 {
-    int rank, size;
+    struct plait_identity self = {.name = name};
+    struct plait_shm_world *shm;
 
     if (!c)
         return NULL;
-    MPI_Comm_rank(mpi, &rank);
-    MPI_Comm_size(mpi, &size);
-    plait_comm_init(&c->base, &mpi_vtable, ops, dev, rank, size, name);
-    MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN);
-    MPI_Comm_set_name(mpi, name);
-    c->mpi = mpi;
-    c->world = world;
+    MPI_Comm_rank(c->mpi, &self.rank);
+    MPI_Comm_size(c->mpi, &self.size);
+    plait_comm_init(&c->base, &mpi_vtable, ops, dev, &self);
+    MPI_Comm_set_errhandler(c->mpi, MPI_ERRORS_RETURN);
+    MPI_Comm_set_name(c->mpi, name);
+    shm = &c->world->shm;
     if (owner)
-        world->shm.least = LEAST_SHARED;
-    if ((owner && (plait_shm_world_init(&c->base, &world->shm) < 0 ||
-                   agree_on_calls(c) < 0)) ||
-        plait_shm_create(&c->base, &world->shm, &c->shm) < 0) {
+        shm->least = LEAST_SHARED;
+    if ((owner &&
+         (plait_shm_world_init(&c->base, shm) < 0 || agree_on_calls(c) < 0)) ||
+        plait_shm_create(&c->base, shm, &c->shm) < 0) {
         free(c);
         return NULL;
     }
@@ -195,7 +197,7 @@ static struct plait_comm *make_world(int rank, int finalize,
         errno = EIO;
         return NULL;
     }
-    comm = make_comm(alloc_comm(mpi), mpi, world, ops, dev, "world", 1);
+    comm = make_comm(alloc_comm(mpi, world), ops, dev, "world", 1);
     if (!comm) {
         plait_errorf(err, "out of memory");
         world_destroy(world);
@@ -235,8 +237,8 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     return comm;
 }
 
-static int mpi_split(struct plait_comm *parent, int color, int key,
-                     const char *name, const struct plait_group_site *site,
+static int mpi_split(struct plait_comm *parent, const struct plait_split *into,
+                     const struct plait_group_site *site,
                      struct plait_comm **comm, struct plait_error *err)
 {
     struct mpi_comm *p = mpi_of(parent), *c = NULL;
@@ -248,9 +250,10 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
     if (p->world->asleep && plait_mpi_barrier(parent) < 0)
         return plait_errorf(err, "%s", parent->error);
     yield_in_mpi(p->world->asleep);
-    rc = MPI_Comm_split(p->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi);
+    rc = MPI_Comm_split(p->mpi, into->color < 0 ? MPI_UNDEFINED : into->color,
+                        into->key, &mpi);
     if (rc == MPI_SUCCESS && mpi != MPI_COMM_NULL)
-        c = alloc_comm(mpi);
+        c = alloc_comm(mpi, p->world);
     yield_in_mpi(false);
     if (rc != MPI_SUCCESS) {
         plait_mpi_failed(parent, "split", rc);
@@ -258,7 +261,7 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
     }
     if (mpi == MPI_COMM_NULL)
         return 0;
-    *comm = make_comm(c, mpi, p->world, parent->ops, parent->dev, name, 0);
+    *comm = make_comm(c, parent->ops, parent->dev, into->name, 0);
     return *comm ? 0 : plait_errorf(err, "out of memory");
 }
 

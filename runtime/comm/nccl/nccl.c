@@ -141,14 +141,14 @@ static ncclConfig_t choose_config(struct nccl_comm *c,
  * ranks wait for them. */
 static struct nccl_comm *make_comm(struct nccl_world *world,
                                    const struct plait_ops *ops,
-                                   struct plait_device *dev, int rank, int size,
-                                   const char *name)
+                                   struct plait_device *dev,
+                                   const struct plait_identity *self)
 {
     struct nccl_comm *c = calloc(1, sizeof(*c));
 
     if (c == NULL)
         return NULL;
-    plait_comm_init(&c->base, &nccl_vtable, ops, dev, rank, size, name);
+    plait_comm_init(&c->base, &nccl_vtable, ops, dev, self);
     c->world = world;
     c->held_end = &c->held;
     pthread_mutex_init(&c->lock, NULL);
@@ -278,9 +278,8 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
                   struct plait_error *err)
 {
     struct nccl_world *world = nccl_world_create(host, ops, dev);
-    struct nccl_comm *c =
-        world ? make_comm(world, ops, dev, host->rank, host->size, "world")
-              : NULL;
+    const struct plait_identity self = {"world", host->rank, host->size};
+    struct nccl_comm *c = world ? make_comm(world, ops, dev, &self) : NULL;
     const struct plait_group_site unknown = {.axis = PLAIT_COMM_AXIS_NONE};
     int n = id_count(host->size);
     ncclUniqueId *ids = NULL;
@@ -330,31 +329,33 @@ static int group_identity(struct nccl_comm *c)
     return r == ncclSuccess ? 0 : nccl_failed(c, "rank", r);
 }
 
-static int nccl_split(struct plait_comm *parent, int color, int key,
-                      const char *name, const struct plait_group_site *site,
+static int nccl_split(struct plait_comm *parent, const struct plait_split *into,
+                      const struct plait_group_site *site,
                       struct plait_comm **comm, struct plait_error *err)
 {
+    /* NCCL tells the rank and the size when it has made the group. */
+    const struct plait_identity self = {.name = into->name};
+    int color = into->color < 0 ? NCCL_SPLIT_NOCOLOR : into->color;
     struct nccl_comm *p = nccl_of(parent), *c;
     ncclConfig_t config;
     ncclResult_t r;
 
     *comm = NULL;
-    c = make_comm(p->world, parent->ops, parent->dev, 0, 0, name);
+    c = make_comm(p->world, parent->ops, parent->dev, &self);
     if (c == NULL)
-        return plait_errorf(err, "%s: no stream", name);
+        return plait_errorf(err, "%s: no stream", into->name);
     if (nccl_flush(p) < 0 || parent->ops->queue_sync(c->q) < 0)
         goto error;
     config = choose_config(c, site);
     pthread_mutex_lock(&p->lock);
     r = ncclInvalidUsage;
     if (p->nccl != NULL)
-        r = ncclCommSplit(p->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                          &c->nccl, &config);
+        r = ncclCommSplit(p->nccl, color, into->key, &c->nccl, &config);
     pthread_mutex_unlock(&p->lock);
     /* The new communicator exists once the parent's call is complete. */
     if (nccl_settle(p, "split", r) < 0)
         goto error;
-    if (color < 0) {
+    if (into->color < 0) {
         free_comm(c);
         return 0;
     }

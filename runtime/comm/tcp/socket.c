@@ -167,9 +167,9 @@ static bool socket_lost(const struct plait_comm *comm)
 
 /* Takes over `peer`, also on failure. */
 static struct socket_comm *make_comm(struct socket_world *world, uint64_t id,
-                                     int rank, int size, int *peer,
-                                     const struct plait_ops *ops,
-                                     struct plait_device *dev, const char *name)
+                                     const struct plait_identity *self,
+                                     int *peer, const struct plait_ops *ops,
+                                     struct plait_device *dev)
 {
     struct socket_comm *c = calloc(1, sizeof(*c));
 
@@ -177,11 +177,15 @@ static struct socket_comm *make_comm(struct socket_world *world, uint64_t id,
         free(peer);
         return NULL;
     }
-    plait_comm_init(&c->base, &socket_vtable, ops, dev, rank, size, name);
+    plait_comm_init(&c->base, &socket_vtable, ops, dev, self);
     c->world = world;
     c->peer = peer;
-    c->group = (struct plait_socket_group){world->links, c->base.name, id,
-                                           rank,         size,         peer};
+    c->group = (struct plait_socket_group){.links = world->links,
+                                           .name = c->base.name,
+                                           .id = id,
+                                           .rank = self->rank,
+                                           .size = self->size,
+                                           .peer = peer};
     return c;
 }
 
@@ -210,14 +214,14 @@ static struct socket_comm *world_comm(struct socket_world *world,
                                       const struct plait_ops *ops,
                                       struct plait_device *dev)
 {
+    const struct plait_identity self = {"world", m->rank, m->n};
     int *peer = malloc((size_t)m->n * sizeof(*peer));
 
     for (int r = 0; peer && r < m->n; r++)
         peer[r] = r;
     if (!peer)
         return NULL;
-    return make_comm(world, PLAIT_HASH_START, m->rank, m->n, peer, ops, dev,
-                     "world");
+    return make_comm(world, PLAIT_HASH_START, &self, peer, ops, dev);
 }
 
 static struct plait_comm *
@@ -332,37 +336,41 @@ static int compare_candidates(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* The ranks of this rank's color, ordered by key; *peer is malloc'ed. */
+/* The ranks of this rank's color, ordered by key; *peer is malloc'ed. Sets this
+ * rank's number among them, and how many they are. */
 static int *choose_peers(const struct socket_comm *parent,
-                         const struct split_request *all, int *rank, int *size)
+                         const struct split_request *all,
+                         struct plait_identity *self)
 {
     int n = parent->base.size, me = parent->base.rank, *peer;
     struct candidate *list = calloc((size_t)n, sizeof(*list));
 
-    *rank = *size = 0;
+    self->rank = self->size = 0;
     for (int i = 0; list && i < n; i++)
         if (all[i].color == all[me].color)
-            list[(*size)++] = (struct candidate){all[i].key, i};
+            list[self->size++] = (struct candidate){all[i].key, i};
     if (list)
-        qsort(list, (size_t)*size, sizeof(*list), compare_candidates);
-    peer = list ? calloc((size_t)*size, sizeof(*peer)) : NULL;
-    for (int i = 0; peer && i < *size; i++) {
+        qsort(list, (size_t)self->size, sizeof(*list), compare_candidates);
+    peer = list ? calloc((size_t)self->size, sizeof(*peer)) : NULL;
+    for (int i = 0; peer && i < self->size; i++) {
         peer[i] = parent->peer[list[i].rank];
         if (list[i].rank == me)
-            *rank = i;
+            self->rank = i;
     }
     free(list);
     return peer;
 }
 
-static int socket_split(struct plait_comm *parent, int color, int key,
-                        const char *name, const struct plait_group_site *site,
+static int socket_split(struct plait_comm *parent,
+                        const struct plait_split *into,
+                        const struct plait_group_site *site,
                         struct plait_comm **comm, struct plait_error *err)
 {
     struct socket_comm *p = socket_of(parent), *c = NULL;
-    struct split_request mine = {color, key},
+    struct split_request mine = {into->color, into->key},
                          *all = calloc((size_t)parent->size, sizeof(*all));
-    int rank, size, *peer = NULL, rc = -1;
+    struct plait_identity self = {.name = into->name};
+    int *peer = NULL, rc = -1;
     uint64_t id;
 
     (void)site;
@@ -375,12 +383,13 @@ static int socket_split(struct plait_comm *parent, int color, int key,
         rc = 0;
     p->splits++;
     id = (p->group.id + p->splits) * UINT64_C(0x9e3779b97f4a7c15);
-    id = (id ^ (id >> 32) ^ (uint32_t)color) * UINT64_C(0xd6e8feb86659fd93);
-    if (rc == 0 && color >= 0) {
-        peer = choose_peers(p, all, &rank, &size);
-        c = peer ? make_comm(p->world, id, rank, size, peer, parent->ops,
-                             parent->dev, name)
-                 : NULL;
+    id = (id ^ (id >> 32) ^ (uint32_t)into->color) *
+         UINT64_C(0xd6e8feb86659fd93);
+    if (rc == 0 && into->color >= 0) {
+        peer = choose_peers(p, all, &self);
+        c = peer
+                ? make_comm(p->world, id, &self, peer, parent->ops, parent->dev)
+                : NULL;
         if (!c || share_memory(c) < 0)
             rc = plait_errorf(err, "%s",
                               c ? plait_comm_error(&c->base) : "out of memory");

@@ -59,9 +59,9 @@ static struct tcp_comm *tcp_of(struct plait_comm *comm)
  * there is always enough for one world. */
 static struct tcp_comm reserve;
 
-static struct tcp_comm *group_create(int rank, int size, uint64_t key,
-                                     const char *secret, double timeout_s,
-                                     const char *name)
+static struct tcp_comm *group_create(const struct plait_identity *self,
+                                     uint64_t key, const char *secret,
+                                     double timeout_s)
 {
     struct tcp_comm *c = malloc(sizeof(*c));
 
@@ -70,14 +70,14 @@ static struct tcp_comm *group_create(int rank, int size, uint64_t key,
     if (c == NULL)
         return NULL;
     memset(c, 0, sizeof(*c));
-    plait_comm_init(&c->base, &tcp_vtable, NULL, NULL, rank, size, name);
+    plait_comm_init(&c->base, &tcp_vtable, NULL, NULL, self);
     c->meeting = (struct plait_rendezvous){.name = c->base.name,
                                            .key = key,
-                                           .rank = rank,
-                                           .size = size,
+                                           .rank = self->rank,
+                                           .size = self->size,
                                            .timeout_s = timeout_s};
     memcpy(c->meeting.secret, secret, sizeof(c->meeting.secret));
-    plait_tcp_lines_init(&c->lines, rank, size);
+    plait_tcp_lines_init(&c->lines, self->rank, self->size);
     gethostname(c->head.host, sizeof(c->head.host) - 1);
     return c;
 }
@@ -106,8 +106,10 @@ struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
                                     double timeout_s, struct plait_error *err)
 {
     uint64_t key = plait_hash_text(PLAIT_HASH_START, launch->jobid);
-    struct tcp_comm *c = group_create(launch->rank, launch->world_size, key,
-                                      launch->secret, timeout_s, "world");
+    const struct plait_identity self = {"world", launch->rank,
+                                        launch->world_size};
+    struct tcp_comm *c = group_create(&self, key, launch->secret, timeout_s);
+
     if (c == NULL) {
         plait_errorf(err, "out of memory");
         return NULL;
@@ -364,10 +366,10 @@ static struct plait_comm *connect_group(struct tcp_comm *parent, int color,
                                         int listener, const char *name,
                                         struct plait_error *err)
 {
-    struct tcp_comm *c =
-        group_create(place->rank, place->size,
-                     plait_hash_text(parent->meeting.key + color + 1, name),
-                     parent->meeting.secret, parent->meeting.timeout_s, name);
+    const struct plait_identity self = {name, place->rank, place->size};
+    uint64_t key = plait_hash_text(parent->meeting.key + color + 1, name);
+    struct tcp_comm *c = group_create(&self, key, parent->meeting.secret,
+                                      parent->meeting.timeout_s);
 
     if (c == NULL) {
         plait_errorf(err, "out of memory");
@@ -423,32 +425,34 @@ static int exchange_places(struct tcp_comm *c,
     return rc;
 }
 
-static int tcp_split(struct plait_comm *parent, int color, int key,
-                     const char *name, const struct plait_group_site *site,
+static int tcp_split(struct plait_comm *parent, const struct plait_split *into,
+                     const struct plait_group_site *site,
                      struct plait_comm **comm, struct plait_error *err)
 {
-    struct plait_tcp_contact me = {.color = color, .key = key};
+    struct plait_tcp_contact me = {.color = into->color, .key = into->key};
     struct plait_tcp_place place;
     int listener = -1, port = 0, rc = -1;
 
     (void)site;
     *comm = NULL;
-    parent->call = plait_call_make(PLAIT_OP_CONTROL_ALL_GATHER, -1, PLAIT_SUM,
-                                   0, sizeof(me), ++parent->ncalls, PLAIT_HERE);
-    if (color >= 0)
+    parent->call = plait_call_make(
+        &(struct plait_operation){
+            .op = PLAIT_OP_CONTROL_ALL_GATHER, .type = -1, .bytes = sizeof(me)},
+        ++parent->ncalls, PLAIT_HERE);
+    if (into->color >= 0)
         listener = plait_rendezvous_listen(&port);
     me.port = port;
     gethostname(me.host, sizeof(me.host) - 1);
-    if (color >= 0 && listener < 0) {
-        plait_errorf(err, "%s: %s", name, strerror(errno));
+    if (into->color >= 0 && listener < 0) {
+        plait_errorf(err, "%s: %s", into->name, strerror(errno));
         refuse(tcp_of(parent), false, err->text);
     } else if (exchange_places(tcp_of(parent), &me, &place, err) < 0)
         rc = -1;
-    else if (color < 0)
+    else if (into->color < 0)
         rc = 0;
     else
-        rc = (*comm = connect_group(tcp_of(parent), color, &place, listener,
-                                    name, err)) != NULL
+        rc = (*comm = connect_group(tcp_of(parent), into->color, &place,
+                                    listener, into->name, err)) != NULL
                  ? 0
                  : -1;
     if (listener >= 0)

@@ -140,10 +140,18 @@ static int open_all(int port)
     own = ops->alloc(dev, BYTES);
     world = plait_comm_create(PLAIT_COMM_NCCL, ops, dev, &launch, &err);
     if (world != NULL)
-        rc = plait_comm_split(world, 0, rank, PLAIT_COMM_AXIS_TP, "tp", &tp,
-                              &err) |
-             plait_comm_split(world, 0, rank, PLAIT_COMM_AXIS_DP, "dp", &dp,
-                              &err);
+        rc = plait_comm_split(world,
+                              &(struct plait_split){.color = 0,
+                                                    .key = rank,
+                                                    .axis = PLAIT_COMM_AXIS_TP,
+                                                    .name = "tp"},
+                              &tp, &err) |
+             plait_comm_split(world,
+                              &(struct plait_split){.color = 0,
+                                                    .key = rank,
+                                                    .axis = PLAIT_COMM_AXIS_DP,
+                                                    .name = "dp"},
+                              &dp, &err);
     return ok(world != NULL && rc == 0, "a world of two, and two groups: %s",
               err.text)
                ? 0

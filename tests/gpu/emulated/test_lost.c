@@ -31,16 +31,27 @@ static int open_groups(const struct plait_launch *launch,
     struct plait_comm *hosts = NULL;
 
     world = tp = dp = NULL;
-    if (plait_comm_split(all, 0, 0, PLAIT_COMM_AXIS_NONE, "world", &hosts,
-                         err) < 0)
+    if (plait_comm_split(
+            all, &(struct plait_split){.color = 0, .key = 0, .name = "world"},
+            &hosts, err) < 0)
         return -1;
     world = plait_comm_over(hosts, PLAIT_COMM_NCCL, ops, dev, launch, err);
     if (!world) {
         plait_comm_destroy(hosts);
         return -1;
     }
-    return plait_comm_split(world, 0, 0, PLAIT_COMM_AXIS_TP, "tp", &tp, err) |
-           plait_comm_split(world, 0, 0, PLAIT_COMM_AXIS_DP, "dp", &dp, err);
+    return plait_comm_split(world,
+                            &(struct plait_split){.color = 0,
+                                                  .key = 0,
+                                                  .axis = PLAIT_COMM_AXIS_TP,
+                                                  .name = "tp"},
+                            &tp, err) |
+           plait_comm_split(world,
+                            &(struct plait_split){.color = 0,
+                                                  .key = 0,
+                                                  .axis = PLAIT_COMM_AXIS_DP,
+                                                  .name = "dp"},
+                            &dp, err);
 }
 
 static void close_groups(void)
