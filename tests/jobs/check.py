@@ -8,7 +8,7 @@ import shutil
 import compare
 import faults
 import run as runs
-from draw import batches, get, world
+from draw import apart, batches, fits, get, world
 
 REFUSED = re.compile(r"\b(model|data|parallel|train|optim|lr|batch|sync|"
                      r"checkpoint|log)\.[a-z_]+|\b(tp|cp|ep|dp|pp) \d")
@@ -50,6 +50,17 @@ def probes(job, tools):
         yield probe
 
 
+def sent_probes(job):
+    """The reference whose ranks send bf16: what that rounds, no micro-batch
+    shows."""
+    for dp in (4, 2, 8):
+        probe = copy.deepcopy(job["runs"][0])
+        probe["set"].update({"parallel.dp": dp, "parallel.grad_reduce": "bf16"})
+        probe["launcher"] = "run"
+        if not apart(job) and fits(job, probe):
+            yield probe
+
+
 def is_refused(result):
     said = result.said()
     return result.status == 1 and not result.lines and len(said) == 1 and \
@@ -69,8 +80,9 @@ class Check:
     def __init__(self, tools, job, data, folder):
         self.tools, self.folder = tools, folder
         self.job = copy.deepcopy(job)
-        self.report, self.kept, self.probed = Report(), {}, []
-        self.more = probes(job, tools)
+        self.report, self.kept = Report(), {}
+        self.probed, self.more = [], probes(job, tools)
+        self.probed_sent, self.more_sent = [], sent_probes(job)
         os.makedirs(folder)
         runs.write_yaml(folder + "/c.yaml", job["config"], data)
 
@@ -84,13 +96,12 @@ class Check:
                                         self.job["config"])
         return result
 
-    def probe(self):
-        self.job["runs"].append(next(self.more))
-        result = self.start(len(self.job["runs"]) - 1)
-        i = len(self.job["runs"]) - 1
+    def probe(self, run, probed):
+        i = len(self.job["runs"])
+        self.job["runs"].append(run)
+        result = self.start(i)
         if i in self.kept:
-            self.probed.append(compare.deviations(self.kept[i],
-                                                  self.kept[0])[0])
+            probed.append(compare.deviations(self.kept[i], self.kept[0])[0])
         else:
             self.report.fail(i, "exit", tail(result))
 
@@ -117,8 +128,12 @@ class Check:
         floors = compare.floor(self.job["config"], self.sent(i))
         bad = compare.judge(worst, self.probed, floors)
         while bad and len(self.probed) < PROBES + MORE:
-            self.probe()
+            self.probe(next(self.more), self.probed)
             bad = compare.judge(worst, self.probed, floors)
+        for run in self.more_sent if bad and self.sent(i) else ():
+            self.probe(run, self.probed_sent)
+        if self.sent(i):
+            bad = compare.judge(worst, self.probed, floors, self.probed_sent)
         for kind, value in worst.items():
             self.report.worst[kind] = max(self.report.worst.get(kind, 0),
                                           value)
@@ -183,7 +198,7 @@ class Check:
             return self.report
         n = len(self.job["runs"])
         for _ in range(PROBES):
-            self.probe()
+            self.probe(next(self.more), self.probed)
         for i in range(1, n):
             self.one(i)
         return self.report

@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 from parity import place
 
 TIMES = 10
+TIMES_SENT = 3  # the same of one whose ranks send bf16
 FLOOR = {"loss": 2e-5, "val_loss": 2e-5, "grad_norm": 1e-4, "weights": 1e-4,
          "state": 1e-3, "accuracy": 0}
 # Narrow numbers round where a layout cuts, which another micro-batch does not.
@@ -171,12 +172,13 @@ def deviations(got, want, whole=True):
     return worst, wrong
 
 
-def judge(worst, probes, floors):
-    """What is above its bound, as texts."""
+def judge(worst, probes, floors, sent=()):
+    """What is above its bound, as texts; sent: probes that send bf16."""
     bad = []
     for kind, value in worst.items():
         most = max([floors[kind]] +
-                   [TIMES * p.get(kind, 0) for p in probes])
+                   [TIMES * p.get(kind, 0) for p in probes] +
+                   [TIMES_SENT * p.get(kind, 0) for p in sent])
         if not value <= most:
             bad.append(f"{kind} deviates by {value:.1e}, of {most:.1e} at "
                        "most")

@@ -97,11 +97,13 @@ static int act(void)
 
 static int is_ours(const void *caller)
 {
+    const char *name;
     Dl_info info;
 
-    return dladdr(caller, &info) && info.dli_fname &&
-           (strstr(info.dli_fname, "plait-train") ||
-            strstr(info.dli_fname, "libplait"));
+    if (!dladdr(caller, &info) || !info.dli_fname)
+        return 0;
+    name = strrchr(info.dli_fname, '/');
+    return strstr(name ? name : info.dli_fname, "plait") != NULL;
 }
 
 static int fails(const char *call, const void *caller)
@@ -120,7 +122,7 @@ __attribute__((constructor)) static void begin(void)
 
     if (!rank)
         rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (!text || !strstr(program_invocation_name, "plait-train") ||
+    if (!text || !strstr(program_invocation_short_name, "plait-") ||
         sscanf(text, "%ld %31s %ld %15s %ld", &whose, call_wanted, &at, does,
                &ms) < 4 ||
         whose != (rank ? atol(rank) : 0))
