@@ -53,17 +53,21 @@ static int list_samples(const struct measurement *s,
     return s->timing.nsizes;
 }
 
+/* Collective: the times are those of all ranks. */
 static int fit_series(struct measurement *s, struct series *series,
                       struct plait_error *err)
 {
     struct plait_sample samples[PLAIT_TIMING_SIZES];
     int n = list_samples(s, series, samples);
+    int rc = plait_fit(samples, n, &series->alpha, &series->bandwidth);
 
-    if (plait_fit(samples, n, &series->alpha, &series->bandwidth) < 0)
-        return plait_errorf(err,
-                            "%s: the times do not grow with the messages; "
-                            "give a larger --max-bytes",
-                            series->title);
+    if (rc < 0)
+        plait_errorf(err,
+                     "%s: the times do not grow with the messages; give a "
+                     "larger --max-bytes",
+                     series->title);
+    if (plait_error_consensus(s->world->comm, rc, err) < 0)
+        return -1;
     series->error =
         plait_fit_error(samples, n, series->alpha, series->bandwidth);
     return 0;
@@ -77,6 +81,14 @@ static struct series *add_series(struct measurement *s, int ranks)
     return series;
 }
 
+static int share_greatest(struct measurement *s, double *value,
+                          struct plait_error *err)
+{
+    if (plait_comm_host_all_reduce(s->world->comm, value, 1, PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(s->world->comm));
+    return 0;
+}
+
 /* -- all-reduces --------------------------------------------------------- */
 
 /* Every group of ranks with the same `color` makes an all-reduce, all groups at
@@ -86,45 +98,41 @@ static int measure_all_reduce(struct measurement *s, struct series *series,
                               enum plait_comm_axis axis, int color,
                               struct plait_error *err)
 {
-    struct plait_comm *comm;
+    struct plait_comm *comm = NULL;
     double size = 0;
-    int rc;
+    const struct plait_split probe = {
+        .color = color, .key = s->rank, .axis = axis, .name = "probe"};
+    int rc = plait_comm_split(s->world->comm, &probe, &comm, err);
 
-    if (plait_comm_split(
-            s->world->comm,
-            &(struct plait_split){
-                .color = color, .key = s->rank, .axis = axis, .name = "probe"},
-            &comm, err) < 0)
-        return -1;
-    if (comm)
+    rc = plait_error_consensus(s->world->comm, rc, err);
+    if (rc == 0 && comm)
         size = plait_comm_size(comm);
-    rc = plait_comm_host_all_reduce(s->world->comm, &size, 1, PLAIT_MAX);
-    if (rc < 0)
-        plait_errorf(err, "%s", plait_comm_error(s->world->comm));
-    series->ranks = (int)size;
     if (rc == 0)
-        rc = plait_timing_reduce(
-            &s->timing, comm && plait_comm_size(comm) > 1 ? comm : NULL,
-            series->seconds, err);
+        rc = share_greatest(s, &size, err);
+    series->ranks = (int)size;
+    if (rc == 0 &&
+        plait_timing_reduce(&s->timing,
+                            comm && plait_comm_size(comm) > 1 ? comm : NULL,
+                            series->seconds, err) < 0)
+        rc = PLAIT_MEASURE_BROKEN;
     plait_comm_destroy(comm);
-    return rc < 0 ? -1 : fit_series(s, series, err);
+    return rc < 0 ? rc : fit_series(s, series, err);
 }
 
 static int measure_node(struct measurement *s, struct plait_error *err)
 {
     const struct plait_node_map *map = &s->map;
-    int takes_part = s->local < map->width;
+    int takes_part = s->local < map->width, rc;
     struct series *series;
 
     if (map->width < 2)
         return 0;
     s->in_node = series = add_series(s, map->width);
     snprintf(series->title, sizeof(series->title), "node all-reduce");
-    if (measure_all_reduce(s, series, PLAIT_COMM_AXIS_TP,
-                           takes_part ? s->node : -1, err) < 0)
-        return -1;
-    if (s->islands < 2 || s->islands >= map->width)
-        return 0;
+    rc = measure_all_reduce(s, series, PLAIT_COMM_AXIS_TP,
+                            takes_part ? s->node : -1, err);
+    if (rc < 0 || s->islands < 2 || s->islands >= map->width)
+        return rc;
     s->in_island = series = add_series(s, map->width);
     snprintf(series->title, sizeof(series->title), "island all-reduce");
     return measure_all_reduce(
@@ -151,7 +159,7 @@ static int measure_exchange(struct measurement *s, struct series *series,
                             int peer, struct plait_error *err)
 {
     if (plait_timing_exchange(&s->timing, peer, series->seconds, err) < 0)
-        return -1;
+        return PLAIT_MEASURE_BROKEN;
     return fit_series(s, series, err);
 }
 
@@ -197,20 +205,20 @@ static int measure_partners(struct measurement *s, int level, int groups,
 static int measure_levels(struct measurement *s, struct plait_error *err)
 {
     struct series *series;
+    int rc = 0;
 
-    for (int i = 0; i < s->map.nlevels; i++) {
-        for (int groups = 1; groups < s->map.width || groups == 1;
+    for (int i = 0; rc == 0 && i < s->map.nlevels; i++) {
+        for (int groups = 1; rc == 0 && (groups < s->map.width || groups == 1);
              groups *= 2) {
-            if (measure_partners(s, i, groups, 0, &series, err) < 0)
-                return -1;
+            rc = measure_partners(s, i, groups, 0, &series, err);
             if (i > 0) /* the NIC is the same at every level */
                 break;
         }
-        if (measure_partners(s, i, s->map.width, 1, &series, err) < 0)
-            return -1;
+        if (rc == 0)
+            rc = measure_partners(s, i, s->map.width, 1, &series, err);
         s->level[i] = series;
     }
-    return 0;
+    return rc;
 }
 
 /* -- the type of the GPUs ------------------------------------------------ */
@@ -255,11 +263,10 @@ static int find_gpu_type(struct measurement *s, struct plait_error *err)
 static int share_islands(struct measurement *s, struct plait_error *err)
 {
     double most = s->islands;
+    int rc = share_greatest(s, &most, err);
 
-    if (plait_comm_host_all_reduce(s->world->comm, &most, 1, PLAIT_MAX) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(s->world->comm));
     s->islands = (int)most;
-    return 0;
+    return rc;
 }
 
 /* -- the site file ------------------------------------------------------- */
@@ -399,9 +406,14 @@ int plait_measure_run(struct plait_world *world,
     struct measurement s = {.world = world, .args = args};
     int rc = prepare_measurement(&s, err);
 
-    if (rc == 0 && (measure_pair(&s, err) < 0 || measure_node(&s, err) < 0 ||
-                    measure_levels(&s, err) < 0 || measure_rails(&s, err) < 0))
-        rc = -1;
+    if (rc == 0)
+        rc = measure_pair(&s, err);
+    if (rc == 0)
+        rc = measure_node(&s, err);
+    if (rc == 0)
+        rc = measure_levels(&s, err);
+    if (rc == 0)
+        rc = measure_rails(&s, err);
     if (rc == 0 && out)
         print_site(&s, out);
     if (s.timing.world)

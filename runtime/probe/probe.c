@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* asprintf */
 #include "config.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/comm/agree.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/probe/measure.h"
 #include "topology/job/site.h"
@@ -62,8 +64,7 @@ static int parse_number(const char *flag, const char *text, long least,
 }
 
 /* A type of the table or of the site file, in upper or lower case. */
-static int read_type(const char *name, struct plait_measure_args *args,
-                     struct plait_error *err)
+static int read_type(struct plait_measure_args *args, struct plait_error *err)
 {
     struct plait_site *site = plait_site_create(plait_site_path(), err);
     struct plait_gpu_type type;
@@ -71,7 +72,7 @@ static int read_type(const char *name, struct plait_measure_args *args,
 
     if (!site)
         return -1;
-    rc = plait_site_gpu_type(site, name, &type, err);
+    rc = plait_site_gpu_type(site, args->type, &type, err);
     if (rc == 0) {
         memcpy(args->name, type.name, sizeof(args->name));
         args->gpu_type = args->name;
@@ -92,7 +93,8 @@ static int read_option(int option, char *value, struct plait_measure_args *args,
         args->fabric = value;
         return 0;
     case 'g':
-        return read_type(value, args, err);
+        args->type = value;
+        return 0;
     case 'd':
         args->device = value;
         if (strcmp(value, "auto") == 0 || strcmp(value, "cuda") == 0 ||
@@ -168,13 +170,47 @@ static int close_out(FILE *out, const char *path, struct plait_error *err)
     return 0;
 }
 
+/* Collective: how often and what is sent must be the same on all ranks. */
+static int compare_arguments(struct plait_world *world,
+                             const struct plait_measure_args *args,
+                             struct plait_error *err)
+{
+    char *text;
+    int rc;
+
+    if (asprintf(&text,
+                 "--max-bytes=%ld\n--repeat=%ld\n--gpu-type=%s\n"
+                 "--fabric=%s\n--out=%s\n",
+                 args->max_bytes, args->repeat,
+                 args->type ? args->type : "not given",
+                 args->fabric ? args->fabric : "not given",
+                 args->out ? args->out : "not given") < 0)
+        text = NULL;
+    rc = plait_agree_on_text(world->comm, text, err);
+    free(text);
+    return rc;
+}
+
+/* Each node has its own site file. */
+static int share_type(struct plait_world *world,
+                      struct plait_measure_args *args, struct plait_error *err)
+{
+    int rc = args->type ? read_type(args, err) : 0;
+
+    return plait_error_consensus(world->comm, rc, err);
+}
+
 static int run_measurement(struct plait_world *world,
-                           const struct plait_measure_args *args,
+                           struct plait_measure_args *args,
                            struct plait_error *err)
 {
     int first = plait_comm_rank(world->comm) == 0, rc;
-    FILE *out = first ? open_out(args->out, err) : NULL;
+    FILE *out;
 
+    if (compare_arguments(world, args, err) < 0 ||
+        share_type(world, args, err) < 0)
+        return -1;
+    out = first ? open_out(args->out, err) : NULL;
     if (plait_error_consensus(world->comm, first && !out ? -1 : 0, err) < 0)
         return -1;
     rc = plait_measure_run(world, args, out, err);
@@ -211,7 +247,8 @@ int main(int argc, char **argv)
         rc = run_measurement(&world, &args, &err);
     if (rc < 0 && err.text[0])
         fprintf(stderr, "plait-probe: %s\n", err.text);
-    if (rc < 0 && world.comm && plait_comm_failed(world.comm)) {
+    if (rc == PLAIT_MEASURE_BROKEN ||
+        (rc < 0 && world.comm && plait_comm_failed(world.comm))) {
         plait_comm_abort(world.comm);
         exit(1);
     }

@@ -66,10 +66,9 @@ PROBE_KNOWN_FALLING=1
 export PROBE_KNOWN_FALLING
 timeout 240 sh "$mpirun" 4 "$known" --device cpu --out "$tmp/falling.yaml" \
     >"$tmp/out" 2>"$tmp/err"
-[ $? = 1 ] && grep -q \
-    '^plait-probe: node pair: the times do not grow with the messages' \
-    "$tmp/err"
-check 'it says so when the times fall' $?
+[ $? = 1 ] && [ "$(grep plait-probe: "$tmp/err")" = "plait-probe: node pair: \
+the times do not grow with the messages; give a larger --max-bytes" ]
+check 'it says so once when the times fall' $?
 unset PROBE_KNOWN_FALLING
 [ ! -e "$tmp/falling.yaml" ]
 check 'and writes no file then' $?
@@ -88,7 +87,8 @@ PLAIT_SITE=$tmp/own.yaml probe 2 "$known" --device cpu --max-bytes 4194304 \
     "$plait" plan --tp=2 --nodes=n1 --tasks-per-node=2 --site "$tmp/mine.yaml" |
     grep -q '^2 tasks on 1 node: tp=2'
 check "a type of the site's own, in a file that is one" $?
-refused 2 'no GPU type "mnie"' "$plait" probe --gpu-type mnie
+refused 1 'no GPU type "mnie"' sh "$mpirun" 2 "$plait" probe --device cpu \
+    --gpu-type mnie
 refused 1 "$tmp/one.yaml: File exists; name another file and join the two by hand" \
     sh "$mpirun" 2 "$plait" probe --device cpu --out "$tmp/one.yaml"
 
@@ -142,6 +142,9 @@ refused 2 "--device must be auto, cuda or cpu, not 'gpu'" "$plait" probe \
 refused 2 '--max-bytes=1x: must be a whole number from 4096 to 4294967296' \
     "$plait" probe --max-bytes 1x
 refused 2 "unknown option '--size'; see --help" "$plait" probe --size
+refused 1 "--repeat is 4 on rank 1 ($(hostname)), but 3 on rank 0" sh "$mpirun" \
+    1 "$plait" probe --device cpu --repeat 3 : \
+    -n 1 "$plait" probe --device cpu --repeat 4
 refused 1 'nowhere.conf: No such file or directory' sh "$mpirun" 2 "$plait" \
     probe --device cpu --fabric nowhere.conf
 echo "1..$n"
