@@ -103,6 +103,24 @@ static int axis_groups(struct plait_layout *l)
     return bad;
 }
 
+/* Where every rank has all experts, those that sum an expert's gradients are
+ * those that sum the others'. */
+static int same_experts(struct plait_layout *l)
+{
+    int world = plait_layout_world(l), bad = 0, n;
+    int *dense = calloc((size_t)world, sizeof(*dense));
+    int *expert = calloc((size_t)world, sizeof(*expert));
+
+    for (int rank = 0; rank < world; rank++) {
+        n = plait_layout_group(l, PLAIT_GROUP_DP_CP, rank, dense);
+        bad += plait_layout_group(l, PLAIT_GROUP_EXPERT_DP, rank, expert) != n;
+        bad += memcmp(dense, expert, (size_t)n * sizeof(*dense)) != 0;
+    }
+    free(dense);
+    free(expert);
+    return bad;
+}
+
 static void test_orders(void)
 {
     struct plait_layout l;
@@ -114,6 +132,8 @@ static void test_orders(void)
     ok(each_order(&l, 0, partition) == 0, "groups partition, in all orders");
     ok(each_order(&l, 0, axis_groups) == 0,
        "member k of an axis group has coordinate k");
+    ok(each_order(&l, 0, same_experts) == 0,
+       "with ep=1 experts are summed where the rest is, in all orders");
 }
 
 /* Megatron with tp 2, cp 2, ep 4, dp 4, pp 2: 32 ranks. The dense digits are

@@ -450,10 +450,15 @@ static int group_axes(enum plait_group group)
 int plait_layout_group(const struct plait_layout *layout,
                        enum plait_group group, int rank, int *members)
 {
-    int expert = group == PLAIT_GROUP_EP || group == PLAIT_GROUP_EXPERT_DP;
-    int vary = group_axes(group), n = 1;
+    int expert, vary, n = 1;
     struct digits d;
 
+    /* With ep = 1 every rank has all experts, and in the order may be another
+     * axis between cp and dp, which the reading with experts would move. */
+    if (group == PLAIT_GROUP_EXPERT_DP && layout->size[PLAIT_EP] == 1)
+        group = PLAIT_GROUP_DP_CP;
+    expert = group == PLAIT_GROUP_EP || group == PLAIT_GROUP_EXPERT_DP;
+    vary = group_axes(group);
     digits_init(&d, layout, expert);
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (vary & 1 << i) {
