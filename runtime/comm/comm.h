@@ -83,8 +83,7 @@ struct plait_comm_stats {
 
 /* What a transfer sends and where it puts what it receives, in the order of
  * MPI's arguments: n elements of a type. A broadcast has its one buffer in
- * both; a message that is sent has no recv, and one that is received no
- * send. */
+ * both; a message uses the one that its direction names. */
 struct plait_buffers {
     const void *send;
     void *recv;

@@ -4,18 +4,15 @@
 static int post_half(struct plait_ring *ring, int sends, const void *from,
                      void *to, size_t n)
 {
+    const struct plait_buffers b = {from, to, n, ring->type};
     int size = plait_comm_size(ring->group);
     int rank = plait_comm_rank(ring->group);
 
     if (sends)
-        return plait_comm_send(
-            ring->group,
-            &(struct plait_buffers){.send = from, .n = n, .type = ring->type},
-            (rank + 1) % size, ring->tag, ring->q, &ring->send);
-    return plait_comm_recv(
-        ring->group,
-        &(struct plait_buffers){.recv = to, .n = n, .type = ring->type},
-        (rank + size - 1) % size, ring->tag, ring->q, &ring->recv);
+        return plait_comm_send(ring->group, &b, (rank + 1) % size, ring->tag,
+                               ring->q, &ring->send);
+    return plait_comm_recv(ring->group, &b, (rank + size - 1) % size, ring->tag,
+                           ring->q, &ring->recv);
 }
 
 /* Even ranks send first, odd ranks receive first: with a backend whose kernels

@@ -58,16 +58,10 @@ static int exchange_parcel(const struct plait_work *w, const struct parcel *p,
                            bool sends, struct plait_request **req)
 {
     struct plait_comm *ep = w->model->mesh->group[PLAIT_GROUP_EP];
+    const struct plait_buffers b = {p->rows, p->rows, p->n, w->type};
 
-    if (sends)
-        return plait_comm_send(ep,
-                               &(struct plait_buffers){
-                                   .send = p->rows, .n = p->n, .type = w->type},
-                               p->peer, plait_tag_expert(p->expert), w->q, req);
-    return plait_comm_recv(
-        ep,
-        &(struct plait_buffers){.recv = p->rows, .n = p->n, .type = w->type},
-        p->peer, plait_tag_expert(p->expert), w->q, req);
+    return (sends ? plait_comm_send : plait_comm_recv)(
+        ep, &b, p->peer, plait_tag_expert(p->expert), w->q, req);
 }
 
 /* Sends or receives all runs of the sorted or the grouped rows, except those
@@ -189,15 +183,14 @@ static int count_load(const struct plait_work *w, const struct plait_routed *r)
     size_t n = (size_t)w->shape->batch * d->experts;
     struct plait_route route = route_of(w, r);
     struct plait_comm *cp = w->model->mesh->group[PLAIT_GROUP_CP];
+    const struct plait_buffers load = {r->load, r->load, n, PLAIT_F32};
 
     if (w->ops->fill_zero(w->q, r->load, n * sizeof(*r->load)) < 0 ||
         w->ops->route_load(w->q, &route, r->load) < 0)
         return -1;
     if (w->shape->pieces == 1)
         return 0;
-    return plait_comm_all_reduce(
-        cp, &(struct plait_buffers){r->load, r->load, n, PLAIT_F32}, PLAIT_SUM,
-        w->q, NULL);
+    return plait_comm_all_reduce(cp, &load, PLAIT_SUM, w->q, NULL);
 }
 
 /* How often each expert was chosen in a sequence before each of its runs. A run

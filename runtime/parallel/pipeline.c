@@ -91,19 +91,12 @@ static int post_message(struct plait_pipeline *pipe, struct buffer *buffer,
     int tag = plait_tag_boundary(pipe->stages, before ? stage - 1 : stage,
                                  backward, microbatch);
     struct plait_queue *q = pipe->model->mesh->q;
-    enum plait_dtype type = pipe->model->type;
+    const struct plait_buffers b = {buffer->data, buffer->data, pipe->boundary,
+                                    pipe->model->type};
 
     if (port == PORT_IN || port == PORT_DOUT)
-        return plait_comm_recv(comm,
-                               &(struct plait_buffers){.recv = buffer->data,
-                                                       .n = pipe->boundary,
-                                                       .type = type},
-                               peer, tag, q, &buffer->req);
-    return plait_comm_send(comm,
-                           &(struct plait_buffers){.send = buffer->data,
-                                                   .n = pipe->boundary,
-                                                   .type = type},
-                           peer, tag, q, &buffer->req);
+        return plait_comm_recv(comm, &b, peer, tag, q, &buffer->req);
+    return plait_comm_send(comm, &b, peer, tag, q, &buffer->req);
 }
 
 static int wait_buffer(struct plait_pipeline *pipe, struct buffer *buffer)

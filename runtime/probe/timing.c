@@ -49,20 +49,15 @@ struct transfer {
 
 static int transfer(struct plait_timing *m, const struct transfer *t, size_t n)
 {
+    const struct plait_buffers b = {m->send, m->recv, n, PLAIT_F32};
     struct plait_request *in, *out;
 
     if (t->peer < 0)
-        return plait_comm_all_reduce(
-            t->comm, &(struct plait_buffers){m->send, m->recv, n, PLAIT_F32},
-            PLAIT_SUM, m->queue, NULL);
-    if (plait_comm_recv(
-            t->comm,
-            &(struct plait_buffers){.recv = m->recv, .n = n, .type = PLAIT_F32},
-            t->peer, PLAIT_TAG_PROBE, m->queue, &in) < 0 ||
-        plait_comm_send(
-            t->comm,
-            &(struct plait_buffers){.send = m->send, .n = n, .type = PLAIT_F32},
-            t->peer, PLAIT_TAG_PROBE, m->queue, &out) < 0)
+        return plait_comm_all_reduce(t->comm, &b, PLAIT_SUM, m->queue, NULL);
+    if (plait_comm_recv(t->comm, &b, t->peer, PLAIT_TAG_PROBE, m->queue, &in) <
+            0 ||
+        plait_comm_send(t->comm, &b, t->peer, PLAIT_TAG_PROBE, m->queue, &out) <
+            0)
         return -1;
     return plait_comm_wait(&in, m->queue) < 0 ||
                    plait_comm_wait(&out, m->queue) < 0

@@ -75,6 +75,7 @@ static struct mpi_world *world_create(int finalize)
     if (!world)
         return NULL;
     world->finalize = finalize;
+    world->shm.least = LEAST_SHARED;
     MPI_Query_thread(&level);
     world->engine = plait_engine_create(level == MPI_THREAD_MULTIPLE,
                                         let_mpi_progress, NULL);
@@ -140,15 +141,15 @@ static struct mpi_comm *alloc_comm(MPI_Comm mpi, struct mpi_world *world)
     struct mpi_comm *c = calloc(1, sizeof(*c));
     int failed = !c;
 
-    if (MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, mpi) ==
-            MPI_SUCCESS &&
-        !failed) {
-        c->mpi = mpi;
-        c->world = world;
-        return c;
+    if (MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, mpi) !=
+            MPI_SUCCESS ||
+        failed) {
+        free(c);
+        return NULL;
     }
-    free(c);
-    return NULL;
+    c->mpi = mpi;
+    c->world = world;
+    return c;
 }
 
 /* Collective; frees `c` on failure. */
@@ -157,8 +158,8 @@ static struct plait_comm *make_comm(struct mpi_comm *c,
                                     struct plait_device *dev, const char *name,
                                     int owner)
 {
+    struct plait_shm_world *shm = c ? &c->world->shm : NULL;
     struct plait_identity self = {.name = name};
-    struct plait_shm_world *shm;
 
     if (!c)
         return NULL;
@@ -167,9 +168,6 @@ static struct plait_comm *make_comm(struct mpi_comm *c,
     plait_comm_init(&c->base, &mpi_vtable, ops, dev, &self);
     MPI_Comm_set_errhandler(c->mpi, MPI_ERRORS_RETURN);
     MPI_Comm_set_name(c->mpi, name);
-    shm = &c->world->shm;
-    if (owner)
-        shm->least = LEAST_SHARED;
     if ((owner &&
          (plait_shm_world_init(&c->base, shm) < 0 || agree_on_calls(c) < 0)) ||
         plait_shm_create(&c->base, shm, &c->shm) < 0) {
@@ -243,15 +241,14 @@ static int mpi_split(struct plait_comm *parent, const struct plait_split *into,
 {
     struct mpi_comm *p = mpi_of(parent), *c = NULL;
     MPI_Comm mpi;
-    int rc;
+    int color = into->color < 0 ? MPI_UNDEFINED : into->color, rc;
 
     (void)site;
     *comm = NULL;
     if (p->world->asleep && plait_mpi_barrier(parent) < 0)
         return plait_errorf(err, "%s", parent->error);
     yield_in_mpi(p->world->asleep);
-    rc = MPI_Comm_split(p->mpi, into->color < 0 ? MPI_UNDEFINED : into->color,
-                        into->key, &mpi);
+    rc = MPI_Comm_split(p->mpi, color, into->key, &mpi);
     if (rc == MPI_SUCCESS && mpi != MPI_COMM_NULL)
         c = alloc_comm(mpi, p->world);
     yield_in_mpi(false);

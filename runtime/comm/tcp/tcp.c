@@ -361,13 +361,14 @@ static int tcp_barrier(struct plait_comm *comm)
 
 /* -- split --------------------------------------------------------------- */
 
-static struct plait_comm *connect_group(struct tcp_comm *parent, int color,
+static struct plait_comm *connect_group(struct tcp_comm *parent,
+                                        const struct plait_split *into,
                                         const struct plait_tcp_place *place,
-                                        int listener, const char *name,
-                                        struct plait_error *err)
+                                        int listener, struct plait_error *err)
 {
-    const struct plait_identity self = {name, place->rank, place->size};
-    uint64_t key = plait_hash_text(parent->meeting.key + color + 1, name);
+    const struct plait_identity self = {into->name, place->rank, place->size};
+    uint64_t key =
+        plait_hash_text(parent->meeting.key + into->color + 1, into->name);
     struct tcp_comm *c = group_create(&self, key, parent->meeting.secret,
                                       parent->meeting.timeout_s);
 
@@ -446,15 +447,11 @@ static int tcp_split(struct plait_comm *parent, const struct plait_split *into,
     if (into->color >= 0 && listener < 0) {
         plait_errorf(err, "%s: %s", into->name, strerror(errno));
         refuse(tcp_of(parent), false, err->text);
-    } else if (exchange_places(tcp_of(parent), &me, &place, err) < 0)
-        rc = -1;
-    else if (into->color < 0)
-        rc = 0;
-    else
-        rc = (*comm = connect_group(tcp_of(parent), into->color, &place,
-                                    listener, into->name, err)) != NULL
-                 ? 0
-                 : -1;
+    } else if (exchange_places(tcp_of(parent), &me, &place, err) == 0) {
+        if (into->color >= 0)
+            *comm = connect_group(tcp_of(parent), into, &place, listener, err);
+        rc = into->color < 0 || *comm ? 0 : -1;
+    }
     if (listener >= 0)
         close(listener);
     return rc;
