@@ -32,8 +32,10 @@ static void forward_queries(const struct attention *x, void *tiles, size_t at,
     size_t D = (size_t)x->a->head_dim, ld = padded(D);
 
     for (size_t i = 0; i < rows; i += TILE)
-        load_any(x->type, t->q + i * ld, x->Q, at + i * x->a->q_stride,
-                 x->a->q_stride, min(TILE, rows - i), D, x->a->scale);
+        load_any(x->type, t->q + i * ld, x->Q,
+                 (struct head_rows){at + i * x->a->q_stride, x->a->q_stride,
+                                    min(TILE, rows - i), D},
+                 x->a->scale);
 }
 
 /* K is transposed to kt first: V is then loaded over it. */
@@ -42,10 +44,11 @@ static void forward_keys(const struct attention *x, void *tiles, size_t at,
 {
     struct forward_tiles *t = tiles;
     size_t D = (size_t)x->a->head_dim, ld = padded(D);
+    struct head_rows keys = {at, x->a->kv_stride, cols, D};
 
-    load_any(x->type, t->k, x->K, at, x->a->kv_stride, cols, D, 1);
+    load_any(x->type, t->k, x->K, keys, 1);
     transpose(t->kt, t->k, ld, D);
-    load_any(x->type, t->v, x->V, at, x->a->kv_stride, cols, D, 1);
+    load_any(x->type, t->v, x->V, keys, 1);
 }
 
 /* Turns one row of scores into e^(s - max); keys from .. n - 1 are seen. The
@@ -102,8 +105,8 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
         for (size_t k = i; k < i + HIGH; k++)
             softmax_row(t, r * TILE + k, k <= last ? hidden(w, k) : 0,
                         k <= last ? visible(w, k) : 0, ld);
-        product_add(t->rows.out + row * ld, t->s + i * TILE, TILE, 1, t->v, ld,
-                    n);
+        product_add(t->rows.out + row * ld, t->s + i * TILE,
+                    (struct right){t->v, ld}, n);
     }
 }
 

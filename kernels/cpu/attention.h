@@ -26,33 +26,39 @@ INLINE size_t padded(size_t n)
 
 #define AHEAD 16 /* rows */
 
+/* Rows of one head in a tensor: D elements each, the first at element `at`, and
+ * `stride` elements from one to the next. */
+struct head_rows {
+    size_t at, stride, rows, D;
+};
+
 /* Consecutive rows of a head are a whole token apart, often on different pages,
- * and the processor's prefetcher does not cross pages. So at row i of `rows`
- * this prefetches the row AHEAD iterations later, and row i of the next head,
- * which follows it in memory. */
-INLINE void prefetch(enum plait_dtype type, const void *x, size_t at,
-                     size_t stride, size_t i, size_t rows, size_t D)
+ * and the processor's prefetcher does not cross pages. So at row i this
+ * prefetches the row AHEAD iterations later, and row i of the next head, which
+ * follows it in memory. */
+INLINE void prefetch(enum plait_dtype type, const void *x, struct head_rows r,
+                     size_t i)
 {
     size_t size = type == PLAIT_F32 ? sizeof(float) : sizeof(uint16_t);
-    const char *p = (const char *)x + (at + i * stride) * size;
+    const char *p = (const char *)x + (r.at + i * r.stride) * size;
 
-    for (size_t d = 0; d < D * size; d += 64) {
-        __builtin_prefetch(p + D * size + d);
-        if (i + AHEAD < rows)
-            __builtin_prefetch(p + AHEAD * stride * size + d);
+    for (size_t d = 0; d < r.D * size; d += 64) {
+        __builtin_prefetch(p + r.D * size + d);
+        if (i + AHEAD < r.rows)
+            __builtin_prefetch(p + AHEAD * r.stride * size + d);
     }
 }
 
-/* Rows of x, `stride` apart, = (+= if add) src [rows, padded(D)] */
-INLINE void store_tile(enum plait_dtype type, void *x, size_t at, size_t stride,
-                       const float *src, size_t rows, size_t D, int add)
+/* The rows r of x = (+= if add) src [rows, padded(D)] */
+INLINE void store_tile(enum plait_dtype type, void *x, struct head_rows r,
+                       const float *src, int add)
 {
-    size_t ld = padded(D);
+    size_t ld = padded(r.D);
 
-    for (size_t i = 0; i < rows; i++) {
-        prefetch(type, x, at, stride, i, rows, D);
-        for (size_t d = 0; d < D; d += VLEN) {
-            size_t n = min(VLEN, D - d), to = at + i * stride + d;
+    for (size_t i = 0; i < r.rows; i++) {
+        prefetch(type, x, r, i);
+        for (size_t d = 0; d < r.D; d += VLEN) {
+            size_t n = min(VLEN, r.D - d), to = r.at + i * r.stride + d;
             vec y = vec_load(PLAIT_F32, src, i * ld + d, VLEN);
 
             if (add)
@@ -62,15 +68,15 @@ INLINE void store_tile(enum plait_dtype type, void *x, size_t at, size_t stride,
     }
 }
 
-INLINE void store_any(enum plait_dtype type, void *x, size_t at, size_t stride,
-                      const float *src, size_t rows, size_t D, int add)
+INLINE void store_any(enum plait_dtype type, void *x, struct head_rows r,
+                      const float *src, int add)
 {
     if (type == PLAIT_F32)
-        store_tile(PLAIT_F32, x, at, stride, src, rows, D, add);
+        store_tile(PLAIT_F32, x, r, src, add);
     else if (type == PLAIT_BF16_T)
-        store_tile(PLAIT_BF16_T, x, at, stride, src, rows, D, add);
+        store_tile(PLAIT_BF16_T, x, r, src, add);
     else
-        store_tile(PLAIT_FP16_T, x, at, stride, src, rows, D, add);
+        store_tile(PLAIT_FP16_T, x, r, src, add);
 }
 
 /* The operands of one op. */
@@ -295,8 +301,9 @@ static inline void finish_rows(const struct attention *x,
         x->lse[stat + i] =
             none ? -INFINITY : t->max[i] * log_base + logf(t->sum[i]);
     }
-    store_any(x->type, x->out, at, (size_t)x->a->q_heads * D, t->out, rows, D,
-              0);
+    store_any(x->type, x->out,
+              (struct head_rows){at, (size_t)x->a->q_heads * D, rows, D},
+              t->out, 0);
 }
 
 /* Item n of forward_items(): one run of query tiles with all its keys. */
@@ -341,6 +348,14 @@ struct backward_sums {
     float *dq, *dk, *dv;
 };
 
+/* A tile of queries of one head. */
+struct query_tile {
+    size_t first;     /* in its head */
+    size_t rows;      /* how many queries */
+    size_t at;        /* the first, numbered through all heads of the group */
+    const float *lse; /* [rows] */
+};
+
 /* The arithmetic of the backward. `tiles` begins with a struct backward_sums.
  * Queries are numbered through all heads of the group, queries() for each. */
 struct backward_steps {
@@ -350,10 +365,9 @@ struct backward_steps {
     /* Loads rows of K and V from element `at` on; sets dk = dv = 0. */
     void (*load_keys)(const struct attention *x, void *tiles, size_t at,
                       size_t cols);
-    /* Adds the keys of w for the tile of queries from `at` on, whose first one
-     * is query i0 of its head; lse is that of the tile's rows. */
-    void (*add_tile)(const struct attention *x, void *tiles, const float *lse,
-                     size_t at, size_t i0, size_t rows, const struct window *w);
+    /* Adds the keys of w for a tile of queries. */
+    void (*add_tile)(const struct attention *x, void *tiles,
+                     const struct query_tile *q, const struct window *w);
 };
 
 /* Queries of a head, rounded up to whole tiles. */
@@ -378,28 +392,33 @@ INLINE void backward_keys(const struct attention *x,
                           size_t b, size_t kv, size_t k0)
 {
     const struct plait_attention *a = x->a;
-    size_t D = (size_t)a->head_dim, at = k_at(a, b, kv, k0);
     size_t cols = min(TILE, (size_t)a->k_len - k0), Tq = (size_t)a->q_len;
+    struct head_rows keys = {.at = k_at(a, b, kv, k0),
+                             .stride = a->kv_stride,
+                             .rows = cols,
+                             .D = (size_t)a->head_dim};
     const struct backward_sums *t = tiles;
 
-    steps->load_keys(x, tiles, at, cols);
+    steps->load_keys(x, tiles, keys.at, cols);
     for (size_t g = 0; g < group_size(a); g++) {
         size_t h = kv * group_size(a) + g;
         const float *lse = x->lse + (b * (size_t)a->q_heads + h) * Tq;
 
         for (size_t i0 = 0; i0 < Tq; i0 += TILE) {
             struct window w = window_at(a, b, i0, k0);
-            size_t rows = min(TILE, Tq - i0);
+            struct query_tile q = {.first = i0,
+                                   .rows = min(TILE, Tq - i0),
+                                   .at = g * queries(a) + i0,
+                                   .lse = lse + i0};
 
             if (hidden(&w, 0) == cols)
                 break; /* later queries do not see these keys either */
-            if (visible(&w, rows - 1) > 0)
-                steps->add_tile(x, tiles, lse + i0, g * queries(a) + i0, i0,
-                                rows, &w);
+            if (visible(&w, q.rows - 1) > 0)
+                steps->add_tile(x, tiles, &q, &w);
         }
     }
-    store_any(x->type, x->dK, at, a->kv_stride, t->dk, cols, D, !a->overwrite);
-    store_any(x->type, x->dV, at, a->kv_stride, t->dv, cols, D, !a->overwrite);
+    store_any(x->type, x->dK, keys, t->dk, !a->overwrite);
+    store_any(x->type, x->dV, keys, t->dv, !a->overwrite);
 }
 
 /* Item n of backward_items(): threads take whole key-value heads, so that no
@@ -418,9 +437,10 @@ INLINE void backward_head(const struct attention *x,
     for (size_t k0 = 0; k0 < (size_t)a->k_len; k0 += TILE)
         backward_keys(x, steps, tiles, b, kv, k0);
     for (size_t g = 0; g < group; g++)
-        store_any(x->type, x->dQ, q_at(a, b, kv * group + g, 0), a->q_stride,
-                  t->dq + g * queries(a) * ld, (size_t)a->q_len, D,
-                  !a->overwrite);
+        store_any(x->type, x->dQ,
+                  (struct head_rows){q_at(a, b, kv * group + g, 0), a->q_stride,
+                                     (size_t)a->q_len, D},
+                  t->dq + g * queries(a) * ld, !a->overwrite);
 }
 
 #endif

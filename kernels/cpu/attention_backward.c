@@ -53,15 +53,14 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
 
     for (size_t q0 = 0; q0 < Tq; q0 += TILE) {
         size_t rows = min(TILE, Tq - q0), to = (at + q0) * ld;
+        struct head_rows q = {q_at(a, b, h, q0), a->q_stride, rows, D};
+        struct head_rows out = {out_at(a, b, h, q0), dense, rows, D};
 
-        load_any(x->type, t->q + to, x->Q, q_at(a, b, h, q0), a->q_stride, rows,
-                 D, 1);
-        load_any(x->type, t->dout + to, x->dout, out_at(a, b, h, q0), dense,
-                 rows, D, 1);
+        load_any(x->type, t->q + to, x->Q, q, 1);
+        load_any(x->type, t->dout + to, x->dout, out, 1);
         /* Only delta needs `out` in fp32: dq, not in use yet, holds it
          * meanwhile. */
-        load_any(x->type, t->sums.dq + to, x->out, out_at(a, b, h, q0), dense,
-                 rows, D, 1);
+        load_any(x->type, t->sums.dq + to, x->out, out, 1);
         for (size_t i = 0; i < TILE; i++) {
             vec sum = {0};
 
@@ -74,39 +73,49 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
     }
 }
 
-/* s = probabilities, dp = gradients of the scores; row i sees keys from .. n -
- * 1. */
-static void probabilities(struct backward_tiles *t, size_t i, size_t from,
-                          size_t n, float scale, float lse, float delta)
+/* One row of scores, of which keys from .. n - 1 are seen. */
+struct score_row {
+    float *s, *dp; /* [TILE] */
+    size_t from, n;
+    float lse, delta, scale;
+};
+
+/* s = probabilities, dp = gradients of the scores. */
+static void probabilities(struct score_row r)
 {
-    float *s = t->s + i * TILE, *dp = t->dp + i * TILE;
     size_t j = 0;
 
-    for (; j < n; j += VLEN) {
-        size_t lanes = min(VLEN, n - j);
-        vec p = vec_exp(vec_load(PLAIT_F32, s, j, VLEN) * scale - lse);
-        vec d = p * (vec_load(PLAIT_F32, dp, j, VLEN) - delta) * scale;
+    for (; j < r.n; j += VLEN) {
+        size_t lanes = min(VLEN, r.n - j);
+        vec p = vec_exp(vec_load(PLAIT_F32, r.s, j, VLEN) * r.scale - r.lse);
+        vec d = p * (vec_load(PLAIT_F32, r.dp, j, VLEN) - r.delta) * r.scale;
 
         for (size_t k = lanes; k < VLEN; k++)
             p[k] = d[k] = 0;
-        for (size_t k = j; k < from && k < j + VLEN; k++)
+        for (size_t k = j; k < r.from && k < j + VLEN; k++)
             p[k - j] = d[k - j] = 0;
-        vec_store(PLAIT_F32, s, j, VLEN, p);
-        vec_store(PLAIT_F32, dp, j, VLEN, d);
+        vec_store(PLAIT_F32, r.s, j, VLEN, p);
+        vec_store(PLAIT_F32, r.dp, j, VLEN, d);
     }
     for (; j < TILE; j++)
-        s[j] = dp[j] = 0;
+        r.s[j] = r.dp[j] = 0;
+}
+
+/* c [HIGH, b.ld] += a [K, TILE] transposed . b [K, b.ld] */
+NOINLINE void product_add_transposed(float *c, const float *a, struct right b,
+                                     size_t K)
+{
+    rows_product(1, (struct sums){c, b.ld}, (struct left){a, 1, TILE}, b, b.ld,
+                 K);
 }
 
 static void backward_tile(const struct attention *x, void *tiles,
-                          const float *lse, size_t at, size_t i0, size_t rows,
-                          const struct window *w)
+                          const struct query_tile *tile, const struct window *w)
 {
     struct backward_tiles *t = tiles;
-    size_t D = (size_t)x->a->head_dim, ld = padded(D);
-    float *q = t->q + at * ld, *dout = t->dout + at * ld;
+    size_t D = (size_t)x->a->head_dim, ld = padded(D), rows = tile->rows;
+    float *q = t->q + tile->at * ld, *dout = t->dout + tile->at * ld;
 
-    (void)i0;
     for (size_t i = 0; i < rows; i += HIGH) {
         size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
 
@@ -116,20 +125,26 @@ static void backward_tile(const struct attention *x, void *tiles,
             size_t seen = k <= last ? visible(w, k) : 0;
             size_t from = k <= last ? hidden(w, k) : 0;
 
-            seen = from < seen ? seen : 0;
-            probabilities(t, k, from, seen, x->a->scale, seen > 0 ? lse[k] : 0,
-                          t->delta[at + k]);
+            probabilities((struct score_row){
+                .s = t->s + k * TILE,
+                .dp = t->dp + k * TILE,
+                .from = from,
+                .n = from < seen ? seen : 0,
+                .lse = from < seen ? tile->lse[k] : 0,
+                .delta = t->delta[tile->at + k],
+                .scale = x->a->scale,
+            });
         }
-        product_add(t->sums.dq + (at + i) * ld, t->dp + i * TILE, TILE, 1, t->k,
-                    ld, n);
+        product_add(t->sums.dq + (tile->at + i) * ld, t->dp + i * TILE,
+                    (struct right){t->k, ld}, n);
     }
     for (size_t j = 0; j < w->cols; j += HIGH) {
         size_t i = first_query(w, j, rows);
 
-        product_add(t->sums.dv + j * ld, t->s + i * TILE + j, 1, TILE,
-                    dout + i * ld, ld, rows - i);
-        product_add(t->sums.dk + j * ld, t->dp + i * TILE + j, 1, TILE,
-                    q + i * ld, ld, rows - i);
+        product_add_transposed(t->sums.dv + j * ld, t->s + i * TILE + j,
+                               (struct right){dout + i * ld, ld}, rows - i);
+        product_add_transposed(t->sums.dk + j * ld, t->dp + i * TILE + j,
+                               (struct right){q + i * ld, ld}, rows - i);
     }
 }
 
@@ -138,10 +153,11 @@ static void backward_load_keys(const struct attention *x, void *tiles,
 {
     struct backward_tiles *t = tiles;
     size_t D = (size_t)x->a->head_dim, ld = padded(D);
+    struct head_rows keys = {at, x->a->kv_stride, cols, D};
 
-    load_any(x->type, t->k, x->V, at, x->a->kv_stride, cols, D, 1);
+    load_any(x->type, t->k, x->V, keys, 1);
     transpose(t->vt, t->k, ld, D);
-    load_any(x->type, t->k, x->K, at, x->a->kv_stride, cols, D, 1);
+    load_any(x->type, t->k, x->K, keys, 1);
     transpose(t->kt, t->k, ld, D);
     memset(t->sums.dk, 0, TILE * ld * sizeof(float));
     memset(t->sums.dv, 0, TILE * ld * sizeof(float));

@@ -44,7 +44,8 @@ INLINE void scores(enum plait_dtype type, const struct attention *x,
         size_t n = min(VLEN, keys - j);
 
         for (size_t i = 0; i < n; i++)
-            prefetch(type, x->K, at, a->kv_stride, j + i, keys, D);
+            prefetch(type, x->K, (struct head_rows){at, a->kv_stride, keys, D},
+                     j + i);
         for (size_t r = 0; r < rows; r++) {
             vec sum[VLEN] = {{0}};
 
@@ -104,23 +105,29 @@ struct weighing {
     size_t at;      /* of the head's first value */
 };
 
-/* Adds the sum of p[j] v_j over first <= j < end to columns d .. d + WIDE *
- * VLEN - 1 of out, rows r .. r + high - 1. `whole`: all those columns exist. */
-INLINE void weigh_block(enum plait_dtype type, struct weighing w, size_t d,
-                        bool whole, size_t r, size_t high, size_t first,
-                        size_t end)
+/* Rows first .. first + high - 1 of out, and the keys from .. end - 1 that they
+ * see; high is a constant. */
+struct some_rows {
+    size_t first, high, from, end;
+};
+
+/* Adds the sum of p[j] v_j over the keys of r to columns d .. d + WIDE * VLEN -
+ * 1 of its rows. `whole`: all those columns exist. */
+INLINE void weigh_block(enum plait_dtype type, struct weighing w,
+                        struct some_rows r, size_t d, bool whole)
 {
     const void *V = w.x->V;
     const struct plait_attention *a = w.x->a;
     size_t D = (size_t)a->head_dim, ld = padded(D), len = score_floats(a);
     vec sum[HIGH][WIDE] = {{{0}}};
 
-    for (size_t j = first; j < end; j++) {
+    for (size_t j = r.from; j < r.end; j++) {
         size_t value = w.at + j * a->kv_stride + d;
         vec v[WIDE];
 
-        if (r == 0 && d == 0)
-            prefetch(type, V, w.at, a->kv_stride, j, end, D);
+        if (r.first == 0 && d == 0)
+            prefetch(type, V, (struct head_rows){w.at, a->kv_stride, r.end, D},
+                     j);
 #pragma GCC unroll 4
         for (size_t c = 0; c < WIDE; c++)
             v[c] = whole ? vec_load(type, V, value + c * VLEN, VLEN)
@@ -128,33 +135,33 @@ INLINE void weigh_block(enum plait_dtype type, struct weighing w, size_t d,
                                                  min(VLEN, D - d - c * VLEN))
                                       : vec_set(0);
 #pragma GCC unroll 4
-        for (size_t i = 0; i < high; i++) {
-            vec p = vec_set(w.s[(r + i) * len + j]);
+        for (size_t i = 0; i < r.high; i++) {
+            vec p = vec_set(w.s[(r.first + i) * len + j]);
 
 #pragma GCC unroll 4
             for (size_t c = 0; c < WIDE; c++)
                 sum[i][c] += p * v[c];
         }
     }
-    for (size_t i = 0; i < high; i++)
+    for (size_t i = 0; i < r.high; i++)
         for (size_t c = 0; c < WIDE && d + c * VLEN < D; c++) {
-            size_t to = (r + i) * ld + d + c * VLEN;
+            size_t to = (r.first + i) * ld + d + c * VLEN;
 
             vec_store(PLAIT_F32, w.out, to, VLEN,
                       vec_load(PLAIT_F32, w.out, to, VLEN) + sum[i][c]);
         }
 }
 
-/* All columns of `high` rows; high is a constant. */
-INLINE void weigh_rows(enum plait_dtype type, struct weighing w, size_t r,
-                       size_t high, size_t first, size_t end)
+/* All columns. */
+INLINE void weigh_rows(enum plait_dtype type, struct weighing w,
+                       struct some_rows r)
 {
     size_t D = (size_t)w.x->a->head_dim, d = 0;
 
     for (; d + WIDE * VLEN <= D; d += WIDE * VLEN)
-        weigh_block(type, w, d, true, r, high, first, end);
+        weigh_block(type, w, r, d, true);
     if (d < D)
-        weigh_block(type, w, d, false, r, high, first, end);
+        weigh_block(type, w, r, d, false);
 }
 
 /* out[r] = sum of p[j] v_j. A hidden value may be NaN, so that 0 * v_j must not
@@ -172,15 +179,17 @@ INLINE void weigh(enum plait_dtype type, struct weighing w, size_t rows)
         for (size_t i = 0; i < high; i++)
             all = min(all, seen_keys(w.x->a, (r + i) % Tq));
         if (high == HIGH)
-            weigh_rows(type, w, r, HIGH, 0, all);
+            weigh_rows(type, w, (struct some_rows){r, HIGH, 0, all});
         else if (high == 2)
-            weigh_rows(type, w, r, 2, 0, all);
+            weigh_rows(type, w, (struct some_rows){r, 2, 0, all});
         else
-            weigh_rows(type, w, r, 1, 0, all);
-        for (size_t i = 0; i < high; i++)
-            if (seen_keys(w.x->a, (r + i) % Tq) > all)
-                weigh_rows(type, w, r + i, 1, all,
-                           seen_keys(w.x->a, (r + i) % Tq));
+            weigh_rows(type, w, (struct some_rows){r, 1, 0, all});
+        for (size_t i = 0; i < high; i++) {
+            size_t end = seen_keys(w.x->a, (r + i) % Tq);
+
+            if (end > all)
+                weigh_rows(type, w, (struct some_rows){r + i, 1, all, end});
+        }
     }
 }
 

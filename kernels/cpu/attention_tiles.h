@@ -33,26 +33,33 @@ struct right {
     size_t ld;
 };
 
-/* c[HIGH, width vectors] from column `col` on = (+= if add) a[HIGH, K] .
- * b[K, ..] */
-INLINE void multiply_block(int width, int add, struct sums sums, struct left a,
-                           struct right right, size_t col, size_t K)
+/* The operands from column `col` on. */
+INLINE struct sums sums_at(struct sums c, size_t col)
 {
-    const float *b = right.x + col;
-    float *c = sums.x + col;
+    return (struct sums){c.x + col, c.ld};
+}
+
+INLINE struct right right_at(struct right b, size_t col)
+{
+    return (struct right){b.x + col, b.ld};
+}
+
+/* c[HIGH, width vectors] = (+= if add) a[HIGH, K] . b[K, ..] */
+INLINE void multiply_block(int width, int add, struct sums c, struct left a,
+                           struct right b, size_t K)
+{
     vec sum[HIGH][WIDE];
 
     for (int i = 0; i < HIGH; i++)
         for (int j = 0; j < width; j++)
             sum[i][j] =
-                add ? vec_load(PLAIT_F32, c,
-                               (size_t)i * sums.ld + (size_t)j * VLEN, VLEN)
+                add ? vec_load(PLAIT_F32, c.x,
+                               (size_t)i * c.ld + (size_t)j * VLEN, VLEN)
                     : (vec){0};
     for (size_t k = 0; k < K; k++)
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++) {
-            vec x =
-                vec_load(PLAIT_F32, b, k * right.ld + (size_t)j * VLEN, VLEN);
+            vec x = vec_load(PLAIT_F32, b.x, k * b.ld + (size_t)j * VLEN, VLEN);
 
 #pragma GCC unroll 4
             for (int i = 0; i < HIGH; i++)
@@ -60,8 +67,8 @@ INLINE void multiply_block(int width, int add, struct sums sums, struct left a,
         }
     for (int i = 0; i < HIGH; i++)
         for (int j = 0; j < width; j++)
-            vec_store(PLAIT_F32, c, (size_t)i * sums.ld + (size_t)j * VLEN,
-                      VLEN, sum[i][j]);
+            vec_store(PLAIT_F32, c.x, (size_t)i * c.ld + (size_t)j * VLEN, VLEN,
+                      sum[i][j]);
 }
 
 /* HIGH rows of c, N (a multiple of VLEN) columns */
@@ -71,11 +78,11 @@ INLINE void rows_product(int add, struct sums c, struct left a, struct right b,
     size_t j = 0;
 
     for (; j + WIDE * VLEN <= N; j += WIDE * VLEN)
-        multiply_block(WIDE, add, c, a, b, j, K);
+        multiply_block(WIDE, add, sums_at(c, j), a, right_at(b, j), K);
     for (; j + 2 * VLEN <= N; j += 2 * VLEN)
-        multiply_block(2, add, c, a, b, j, K);
+        multiply_block(2, add, sums_at(c, j), a, right_at(b, j), K);
     for (; j < N; j += VLEN)
-        multiply_block(1, add, c, a, b, j, K);
+        multiply_block(1, add, sums_at(c, j), a, right_at(b, j), K);
 }
 
 /* c [HIGH, TILE] = a . b [K, TILE]; element (i, k) of a: i * row + k */
@@ -86,43 +93,41 @@ NOINLINE void product(float *c, const float *a, size_t row, const float *b,
                  (struct right){b, TILE}, N, K);
 }
 
-/* c [HIGH, ld] += a . b [K, ld]; element (i, k) of a: i * row + k * col */
-NOINLINE void product_add(float *c, const float *a, size_t row, size_t col,
-                          const float *b, size_t ld, size_t K)
+/* c [HIGH, b.ld] += a [HIGH, TILE] . b [K, b.ld] */
+NOINLINE void product_add(float *c, const float *a, struct right b, size_t K)
 {
-    rows_product(1, (struct sums){c, ld}, (struct left){a, row, col},
-                 (struct right){b, ld}, ld, K);
+    rows_product(1, (struct sums){c, b.ld}, (struct left){a, TILE, 1}, b, b.ld,
+                 K);
 }
 
 /* -- tiles -------------------------------------------------------------- */
 
-/* dst [TILE, padded(D)] = `rows` rows of x, `stride` apart, times s; the rest
- * is 0. */
+/* dst [TILE, padded(D)] = the rows r of x, times s; the rest is 0. */
 INLINE void load_tile(enum plait_dtype type, float *dst, const void *x,
-                      size_t at, size_t stride, size_t rows, size_t D, float s)
+                      struct head_rows r, float s)
 {
-    size_t ld = padded(D);
+    size_t ld = padded(r.D);
 
-    for (size_t i = 0; i < rows; i++) {
-        prefetch(type, x, at, stride, i, rows, D);
-        for (size_t d = 0; d < D; d += VLEN)
-            vec_store(PLAIT_F32, dst, i * ld + d, VLEN,
-                      vec_load(type, x, at + i * stride + d, min(VLEN, D - d)) *
-                          s);
+    for (size_t i = 0; i < r.rows; i++) {
+        prefetch(type, x, r, i);
+        for (size_t d = 0; d < r.D; d += VLEN)
+            vec_store(
+                PLAIT_F32, dst, i * ld + d, VLEN,
+                vec_load(type, x, r.at + i * r.stride + d, min(VLEN, r.D - d)) *
+                    s);
     }
-    memset(dst + rows * ld, 0, (TILE - rows) * ld * sizeof(float));
+    memset(dst + r.rows * ld, 0, (TILE - r.rows) * ld * sizeof(float));
 }
 
 static inline void load_any(enum plait_dtype type, float *dst, const void *x,
-                            size_t at, size_t stride, size_t rows, size_t D,
-                            float s)
+                            struct head_rows r, float s)
 {
     if (type == PLAIT_F32)
-        load_tile(PLAIT_F32, dst, x, at, stride, rows, D, s);
+        load_tile(PLAIT_F32, dst, x, r, s);
     else if (type == PLAIT_BF16_T)
-        load_tile(PLAIT_BF16_T, dst, x, at, stride, rows, D, s);
+        load_tile(PLAIT_BF16_T, dst, x, r, s);
     else
-        load_tile(PLAIT_FP16_T, dst, x, at, stride, rows, D, s);
+        load_tile(PLAIT_FP16_T, dst, x, r, s);
 }
 
 /* dst [D, TILE] = src [TILE, ld] transposed, a cache line at a time */

@@ -93,15 +93,21 @@ static void scale_rows(float *out, size_t ld, __m512 by)
             _mm512_storeu_ps(out + d, _mm512_loadu_ps(out + d) * row_of(by, k));
 }
 
+/* Which keys HIGH rows see: row k sees from[k] .. seen[k] - 1, and none of them
+ * keys from n on. */
+struct rows_keys {
+    size_t from[HIGH], seen[HIGH], n;
+};
+
 /* Turns the scores of rows row .. row + HIGH - 1 into p = 2^(s scale - max) in
  * bf16, and with `split` also into the rounding errors of p; rescales the sums
- * so far to the new maximum. Row row + k sees keys from[k] .. seen[k] - 1, no
- * row sees keys from n on. HIGH rows are computed at once to hide latency,
+ * so far to the new maximum. HIGH rows are computed at once to hide latency,
  * since the steps of a single row depend on each other. */
 static void softmax_rows(struct forward_tiles *t, size_t row,
-                         const size_t from[HIGH], const size_t seen[HIGH],
-                         size_t n, int split, float scale, size_t ld)
+                         const struct rows_keys *keys, int split, float scale,
+                         size_t ld)
 {
+    const size_t *from = keys->from, *seen = keys->seen, n = keys->n;
     __m512 x[TILE / VLEN][HIGH], max[HIGH], sum[HIGH], base, keep;
     const __m512 none = _mm512_set1_ps(-INFINITY);
     __m512 old = load_per_row(&t->rows.max[row]), all;
@@ -152,20 +158,20 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
     int split = is_split(x->a, i0, rows, w);
 
     for (size_t i = 0; i < rows; i += HIGH) {
-        size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
-        size_t from[HIGH], seen[HIGH], row = r * TILE + i;
+        size_t last = min(i + HIGH, rows) - 1, row = r * TILE + i;
+        struct rows_keys keys = {.n = visible(w, last)};
 
-        if (n <= hidden(w, i))
+        if (keys.n <= hidden(w, i))
             continue;
-        product(t->s, t->q + row * W, W, t->kt, padded(n), W);
+        product(t->s, t->q + row * W, W, t->kt, padded(keys.n), W);
         for (size_t k = 0; k < HIGH; k++) {
-            from[k] = i + k <= last ? hidden(w, i + k) : 0;
-            seen[k] = i + k <= last ? visible(w, i + k) : 0;
+            keys.from[k] = i + k <= last ? hidden(w, i + k) : 0;
+            keys.seen[k] = i + k <= last ? visible(w, i + k) : 0;
         }
-        softmax_rows(t, row, from, seen, n, split, x->a->scale * LOG2E, ld);
+        softmax_rows(t, row, &keys, split, x->a->scale * LOG2E, ld);
         for (size_t k = 0; k <= (size_t)split; k++)
-            product_add(t->rows.out + row * ld, t->p + k * HIGH * HALF, HALF, 1,
-                        t->v, ld, words_of(n));
+            product_add(t->rows.out + row * ld, t->p + k * HIGH * HALF,
+                        (struct right){t->v, ld}, words_of(keys.n));
     }
 }
 

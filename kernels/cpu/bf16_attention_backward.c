@@ -82,7 +82,8 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
         for (size_t i = 0; i < rows; i++) {
             vec sum = {0};
 
-            prefetch(PLAIT_BF16_T, x->out, from, dense, i, rows, D);
+            prefetch(PLAIT_BF16_T, x->out,
+                     (struct head_rows){from, dense, rows, D}, i);
             for (size_t d = 0; d < D; d += VLEN)
                 sum += vec_load(PLAIT_BF16_T, t->dout + (at + i) * W, d,
                                 min(VLEN, D - d)) *
@@ -166,14 +167,15 @@ static void probability_rows(struct backward_tiles *t, size_t i, size_t n,
     }
 }
 
-/* Probabilities, their gradients and dq for HIGH rows from i on of the tile of
- * queries at `at`. */
+/* Probabilities, their gradients and dq for HIGH rows from i on of a tile of
+ * queries. */
 static void backward_rows(const struct attention *x, struct backward_tiles *t,
-                          const float *lse, size_t at, size_t i, size_t rows,
+                          const struct query_tile *q, size_t i,
                           const struct window *w, int split)
 {
     size_t D = (size_t)x->a->head_dim, ld = padded(D), W = words_of(D);
-    size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
+    size_t last = min(i + HIGH, q->rows) - 1, n = visible(w, last);
+    size_t at = q->at;
 
     if (n == 0)
         return;
@@ -192,7 +194,7 @@ static void backward_rows(const struct attention *x, struct backward_tiles *t,
                 .dp = t->dp + (k + e) % HIGH * TILE,
                 .from = from,
                 .n = seen,
-                .lse = seen > 0 ? lse[k + e] * LOG2E : 0,
+                .lse = seen > 0 ? q->lse[k + e] * LOG2E : 0,
                 .delta = seen > 0 ? t->delta[at + k + e] : 0,
                 .scale = x->a->scale,
             };
@@ -200,41 +202,46 @@ static void backward_rows(const struct attention *x, struct backward_tiles *t,
         probability_rows(t, k, n, split, r);
     }
     for (int k = 0; k <= split; k++)
-        product_add(t->sums.dq + (at + i) * ld, t->ds + k * HIGH * HALF, HALF,
-                    1, t->k_pairs, ld, words_of(n));
+        product_add(t->sums.dq + (at + i) * ld, t->ds + k * HIGH * HALF,
+                    (struct right){t->k_pairs, ld}, words_of(n));
 }
 
-/* Adds to dk and dv of HIGH keys from j on what `n` pairs of queries
- * contribute, from pair `pair` of the tile at `at` on. */
-static void backward_columns(struct backward_tiles *t, size_t at, size_t pair,
-                             size_t n, size_t j, int split, size_t ld)
+/* c [HIGH, b.ld] += a [n, TILE] transposed . b [n, b.ld] */
+NOINLINE void product_add_transposed(float *c, const uint32_t *a,
+                                     struct right b, size_t n)
 {
-    size_t from = (at / 2 + pair) * ld;
+    rows_product(1, (struct sums){c, b.ld}, (struct left){a, 1, TILE}, b, b.ld,
+                 n);
+}
+
+/* Adds to dk and dv of HIGH keys from j on what the queries of a tile
+ * contribute, from their pair `pair` on. */
+static void backward_columns(struct backward_tiles *t,
+                             const struct query_tile *q, size_t pair, size_t j,
+                             int split, size_t ld)
+{
+    size_t from = (q->at / 2 + pair) * ld, n = words_of(q->rows) - pair;
 
     for (int k = 0; k <= split; k++) {
         size_t a = ((size_t)k * HALF + pair) * TILE + j;
 
-        product_add(t->sums.dv + j * ld, t->p_pairs + a, 1, TILE,
-                    t->dout_pairs + from, ld, n);
-        product_add(t->sums.dk + j * ld, t->ds_pairs + a, 1, TILE,
-                    t->q_pairs + from, ld, n);
+        product_add_transposed(t->sums.dv + j * ld, t->p_pairs + a,
+                               (struct right){t->dout_pairs + from, ld}, n);
+        product_add_transposed(t->sums.dk + j * ld, t->ds_pairs + a,
+                               (struct right){t->q_pairs + from, ld}, n);
     }
 }
 
 static void backward_tile(const struct attention *x, void *tiles,
-                          const float *lse, size_t at, size_t i0, size_t rows,
-                          const struct window *w)
+                          const struct query_tile *q, const struct window *w)
 {
-    int split = is_split(x->a, i0, rows, w);
+    int split = is_split(x->a, q->first, q->rows, w);
 
-    for (size_t i = 0; i < rows; i += HIGH)
-        backward_rows(x, tiles, lse, at, i, rows, w, split);
-    for (size_t j = 0; j < w->cols; j += HIGH) {
-        size_t pair = first_query(w, j, rows) / 2;
-
-        backward_columns(tiles, at, pair, words_of(rows) - pair, j, split,
+    for (size_t i = 0; i < q->rows; i += HIGH)
+        backward_rows(x, tiles, q, i, w, split);
+    for (size_t j = 0; j < w->cols; j += HIGH)
+        backward_columns(tiles, q, first_query(w, j, q->rows) / 2, j, split,
                          padded((size_t)x->a->head_dim));
-    }
 }
 
 static void backward_load_keys(const struct attention *x, void *tiles,

@@ -35,29 +35,36 @@ struct right {
     size_t ld;
 };
 
-/* c[HIGH, width vectors] from column `col` on = (+= if add) a . b over n
- * words */
-INLINE void multiply_block(int width, int add, struct sums sums, struct left a,
-                           struct right right, size_t col, size_t n)
+/* The operands from column `col` on. */
+INLINE struct sums sums_at(struct sums c, size_t col)
+{
+    return (struct sums){c.x + col, c.ld};
+}
+
+INLINE struct right right_at(struct right b, size_t col)
+{
+    return (struct right){b.x + col, b.ld};
+}
+
+/* c[HIGH, width vectors] = (+= if add) a . b over n words */
+INLINE void multiply_block(int width, int add, struct sums c, struct left a,
+                           struct right b, size_t n)
 {
     const word *words = (const word *)a.x;
-    const uint32_t *b = right.x + col;
-    float *c = sums.x + col;
     __m512 sum[HIGH][WIDE];
 
 #pragma GCC unroll 4
     for (int i = 0; i < HIGH; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            sum[i][j] =
-                add ? _mm512_loadu_ps(c + (size_t)i * sums.ld + j * VLEN)
-                    : _mm512_setzero_ps();
+            sum[i][j] = add ? _mm512_loadu_ps(c.x + (size_t)i * c.ld + j * VLEN)
+                            : _mm512_setzero_ps();
     for (size_t k = 0; k < n; k++) {
         __m512bh y[WIDE];
 
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            y[j] = (__m512bh)_mm512_loadu_si512(b + k * right.ld + j * VLEN);
+            y[j] = (__m512bh)_mm512_loadu_si512(b.x + k * b.ld + j * VLEN);
 #pragma GCC unroll 4
         for (int i = 0; i < HIGH; i++) {
             __m512bh x = (__m512bh)_mm512_set1_epi32(
@@ -72,7 +79,7 @@ INLINE void multiply_block(int width, int add, struct sums sums, struct left a,
     for (int i = 0; i < HIGH; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            _mm512_storeu_ps(c + (size_t)i * sums.ld + j * VLEN, sum[i][j]);
+            _mm512_storeu_ps(c.x + (size_t)i * c.ld + j * VLEN, sum[i][j]);
 }
 
 /* HIGH rows of c, N (a multiple of VLEN) columns */
@@ -82,13 +89,13 @@ INLINE void rows_product(int add, struct sums c, struct left a, struct right b,
     size_t j = 0;
 
     for (; j + WIDE * VLEN <= N; j += WIDE * VLEN)
-        multiply_block(WIDE, add, c, a, b, j, n);
+        multiply_block(WIDE, add, sums_at(c, j), a, right_at(b, j), n);
     if (j + 3 * VLEN == N)
-        multiply_block(3, add, c, a, b, j, n);
+        multiply_block(3, add, sums_at(c, j), a, right_at(b, j), n);
     else if (j + 2 * VLEN == N)
-        multiply_block(2, add, c, a, b, j, n);
+        multiply_block(2, add, sums_at(c, j), a, right_at(b, j), n);
     else if (j < N)
-        multiply_block(1, add, c, a, b, j, n);
+        multiply_block(1, add, sums_at(c, j), a, right_at(b, j), n);
 }
 
 /* c [HIGH, TILE] = a . b [n, TILE]; word (i, k) of a: i * row + k */
@@ -99,12 +106,11 @@ NOINLINE void product(float *c, const uint32_t *a, size_t row,
                  (struct right){b, TILE}, N, n);
 }
 
-/* c [HIGH, ld] += a . b [n, ld]; word (i, k) of a: i * row + k * col */
-NOINLINE void product_add(float *c, const uint32_t *a, size_t row, size_t col,
-                          const uint32_t *b, size_t ld, size_t n)
+/* c [HIGH, b.ld] += a [HIGH, HALF] . b [n, b.ld] */
+NOINLINE void product_add(float *c, const uint32_t *a, struct right b, size_t n)
 {
-    rows_product(1, (struct sums){c, ld}, (struct left){a, row, col},
-                 (struct right){b, ld}, ld, n);
+    rows_product(1, (struct sums){c, b.ld}, (struct left){a, HALF, 1}, b, b.ld,
+                 n);
 }
 
 /* -- packing ------------------------------------------------------------ */
@@ -128,7 +134,7 @@ static inline void load_rows(uint32_t *dst, const uint16_t *x, size_t stride,
     size_t W = words_of(D);
 
     for (size_t i = 0; i < rows; i++) {
-        prefetch(PLAIT_BF16_T, x, 0, stride, i, rows, D);
+        prefetch(PLAIT_BF16_T, x, (struct head_rows){0, stride, rows, D}, i);
         for (size_t k = 0; k < W; k += 16)
             _mm512_mask_storeu_epi32(dst + i * W + k, vec_first(W - k),
                                      values(x + i * stride + 2 * k, D - 2 * k));

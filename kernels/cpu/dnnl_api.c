@@ -35,13 +35,12 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops)
 }
 
 dnnl_status_t cpu_dnnl_matmul_create(dnnl_primitive_desc_t *desc,
-                                     dnnl_engine_t engine, cpu_const_md a,
-                                     cpu_const_md b, cpu_const_md bias,
-                                     cpu_const_md dst,
+                                     dnnl_engine_t engine,
+                                     const struct cpu_matmul_mds *m,
                                      dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t op;
-    dnnl_status_t rc = dnnl_matmul_desc_init(&op, a, b, bias, dst);
+    dnnl_status_t rc = dnnl_matmul_desc_init(&op, m->a, m->b, m->bias, m->dst);
 
     return rc == dnnl_success
                ? dnnl_primitive_desc_create(desc, &op, attr, engine, NULL)
@@ -101,13 +100,12 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops)
 }
 
 dnnl_status_t cpu_dnnl_matmul_create(dnnl_primitive_desc_t *desc,
-                                     dnnl_engine_t engine, cpu_const_md a,
-                                     cpu_const_md b, cpu_const_md bias,
-                                     cpu_const_md dst,
+                                     dnnl_engine_t engine,
+                                     const struct cpu_matmul_mds *m,
                                      dnnl_primitive_attr_t attr)
 {
-    return dnnl_matmul_primitive_desc_create(desc, engine, a, b, bias, dst,
-                                             attr);
+    return dnnl_matmul_primitive_desc_create(desc, engine, m->a, m->b, m->bias,
+                                             m->dst, attr);
 }
 
 dnnl_status_t

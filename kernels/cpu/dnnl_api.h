@@ -31,10 +31,12 @@ void cpu_md_destroy(cpu_md md);
 dnnl_status_t cpu_dnnl_attr_create(dnnl_primitive_attr_t *attr, int accumulate);
 
 /* dst = a * b + bias; bias may be NULL. The caller destroys *desc. */
+struct cpu_matmul_mds {
+    cpu_const_md dst, a, b, bias;
+};
 dnnl_status_t cpu_dnnl_matmul_create(dnnl_primitive_desc_t *desc,
-                                     dnnl_engine_t engine, cpu_const_md a,
-                                     cpu_const_md b, cpu_const_md bias,
-                                     cpu_const_md dst,
+                                     dnnl_engine_t engine,
+                                     const struct cpu_matmul_mds *m,
                                      dnnl_primitive_attr_t attr);
 
 enum cpu_conv_kind {

@@ -145,8 +145,13 @@ static dnnl_status_t compile(struct primitive *p, dnnl_engine_t engine)
     if (rc == dnnl_success)
         rc = cpu_dnnl_attr_create(&attr, s->accumulate);
     if (rc == dnnl_success)
-        rc = cpu_dnnl_matmul_create(&desc, engine, md[0], md[1],
-                                    s->has_bias ? md[3] : NULL, md[2], attr);
+        rc = cpu_dnnl_matmul_create(
+            &desc, engine,
+            &(struct cpu_matmul_mds){.a = md[0],
+                                     .b = md[1],
+                                     .dst = md[2],
+                                     .bias = s->has_bias ? md[3] : NULL},
+            attr);
     if (rc == dnnl_success)
         rc = dnnl_primitive_create(&p->primitive, desc);
     if (rc == dnnl_success)

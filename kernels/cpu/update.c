@@ -24,6 +24,13 @@ INLINE vec sign(vec x)
     return vec_select(x > 0, one, vec_select(x < 0, -one, x));
 }
 
+/* A step of a run. */
+struct run_step {
+    const struct cpu_step *s;
+    const struct plait_update_run *r;
+    float factor; /* the run's */
+};
+
 /* Computes and stores the new s0 and s1 of ADAMW and LAMB. */
 INLINE void step_moments(const struct cpu_step *s,
                          const struct plait_update_run *r, size_t i, size_t n,
@@ -71,12 +78,13 @@ INLINE vec step_lion(const struct cpu_step *s, const struct plait_update_run *r,
     return sign(p->beta1 * m + (1 - p->beta1) * g);
 }
 
-/* The new weights; f: the run's factor. */
-INLINE vec step_weights(enum plait_update_rule rule, const struct cpu_step *s,
-                        const struct plait_update_run *r, float f, size_t i,
-                        size_t n)
+/* The new weights. */
+INLINE vec step_weights(enum plait_update_rule rule, struct run_step of,
+                        size_t i, size_t n)
 {
-    float decay = r->weight_decay;
+    const struct cpu_step *s = of.s;
+    const struct plait_update_run *r = of.r;
+    float f = of.factor, decay = r->weight_decay;
     vec w = load(r->master, i, n), g, m, v;
 
     if (rule == PLAIT_UPDATE_ADAMW) {
@@ -105,15 +113,14 @@ INLINE vec step_weights(enum plait_update_rule rule, const struct cpu_step *s,
 }
 
 INLINE void update_part(enum plait_update_rule rule, enum plait_dtype type,
-                        const struct cpu_step *s,
-                        const struct plait_update_run *r, float f, size_t i,
-                        size_t n)
+                        struct run_step of, size_t i, size_t n)
 {
-    vec w = step_weights(rule, s, r, f, i, n);
+    const struct plait_update_run *r = of.r;
+    vec w = step_weights(rule, of, i, n);
 
     store(r->master, i, n, w);
     if (r->weight != NULL && r->weight != r->master)
-        store_weight(type, s, (struct cpu_weight){r->weight, r->first}, i, n,
+        store_weight(type, of.s, (struct cpu_weight){r->weight, r->first}, i, n,
                      w);
 }
 
@@ -121,12 +128,12 @@ INLINE void update_span(enum plait_update_rule rule, enum plait_dtype type,
                         const struct cpu_step *s,
                         const struct plait_update_run *r, size_t i, size_t end)
 {
-    float f = r->factor != NULL ? *r->factor : 1;
+    struct run_step of = {s, r, r->factor != NULL ? *r->factor : 1};
 
     for (; i + VLEN <= end; i += VLEN)
-        update_part(rule, type, s, r, f, i, VLEN);
+        update_part(rule, type, of, i, VLEN);
     if (i < end)
-        update_part(rule, type, s, r, f, i, end - i);
+        update_part(rule, type, of, i, end - i);
 }
 
 typedef void span_fn(enum plait_dtype type, const struct cpu_step *s,
@@ -233,9 +240,14 @@ INLINE void add_square(dvec *sum, vec x)
     *sum += d * d;
 }
 
+/* The sums of a span by lanes. */
+struct lane_sums {
+    dvec w, x;
+};
+
 INLINE void add_squares(enum plait_update_rule rule, const struct cpu_step *s,
                         const struct plait_update_run *r, size_t i, size_t n,
-                        dvec *ww, dvec *xx)
+                        struct lane_sums *sums)
 {
     vec w = load(r->master, i, n), x, m, v;
 
@@ -245,8 +257,8 @@ INLINE void add_squares(enum plait_update_rule rule, const struct cpu_step *s,
     } else {
         x = load(r->grad, i, n);
     }
-    add_square(ww, w);
-    add_square(xx, x);
+    add_square(&sums->w, w);
+    add_square(&sums->x, x);
 }
 
 INLINE struct sums sum_span(enum plait_update_rule rule,
@@ -254,13 +266,13 @@ INLINE struct sums sum_span(enum plait_update_rule rule,
                             const struct plait_update_run *r, size_t i,
                             size_t end)
 {
-    dvec ww = {0}, xx = {0};
+    struct lane_sums sums = {{0}, {0}};
 
     for (; i + VLEN <= end; i += VLEN)
-        add_squares(rule, s, r, i, VLEN, &ww, &xx);
+        add_squares(rule, s, r, i, VLEN, &sums);
     if (i < end)
-        add_squares(rule, s, r, i, end - i, &ww, &xx);
-    return (struct sums){dvec_sum(&ww), dvec_sum(&xx)};
+        add_squares(rule, s, r, i, end - i, &sums);
+    return (struct sums){dvec_sum(&sums.w), dvec_sum(&sums.x)};
 }
 
 static struct sums sum_block(const struct cpu_step *s,

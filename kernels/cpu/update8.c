@@ -209,6 +209,8 @@ INLINE void encode(uint8_t *code, const float *x, size_t n, float inverse,
 
 /* The states of a block: the old ones as codes, the new ones as numbers. */
 struct states {
+    size_t first;           /* the block's first element in its run */
+    const struct map *maps; /* [2]: those of the codes */
     const uint8_t *code[2];
     float scale[2];
     table unit[2]; /* of the maps, times the scales */
@@ -217,13 +219,14 @@ struct states {
 };
 
 INLINE void step_numbers(enum plait_dtype type, const struct cpu_step *s,
-                         const struct map maps[2],
-                         const struct plait_update8_run *r, size_t first,
-                         size_t i, size_t n, struct states *b)
+                         const struct plait_update8_run *r, size_t i, size_t n,
+                         struct states *b)
 {
     const struct plait_update *p = s->p;
-    vec g = vec_load(PLAIT_F32, r->grad, first + i, n) * s->scale;
-    vec w = vec_load(PLAIT_F32, r->master, first + i, n);
+    const struct map *maps = b->maps;
+    size_t at = b->first + i;
+    vec g = vec_load(PLAIT_F32, r->grad, at, n) * s->scale;
+    vec w = vec_load(PLAIT_F32, r->master, at, n);
     vec m = decode_vec(b->code[0] + i, 1, &maps[0], b->unit[0], b->scale[0]);
     vec v = decode_vec(b->code[1] + i, 0, &maps[1], b->unit[1], b->scale[1]);
 
@@ -236,24 +239,24 @@ INLINE void step_numbers(enum plait_dtype type, const struct cpu_step *s,
     b->most = vec_max(v, b->most);
     vec_store(PLAIT_F32, b->m, i, VLEN, m);
     vec_store(PLAIT_F32, b->v, i, VLEN, v);
-    vec_store(PLAIT_F32, r->master, first + i, n, w);
+    vec_store(PLAIT_F32, r->master, at, n, w);
     if (r->weight != NULL && r->weight != r->master)
-        store_weight(type, s, (struct cpu_weight){r->weight, r->first},
-                     first + i, n, w);
+        store_weight(type, s, (struct cpu_weight){r->weight, r->first}, at, n,
+                     w);
 }
 
+/* All n elements of a block. */
 INLINE void step_typed(enum plait_dtype type, const struct cpu_step *s,
-                       const struct map maps[2],
-                       const struct plait_update8_run *r, size_t first,
-                       size_t n, struct states *b)
+                       const struct plait_update8_run *r, size_t n,
+                       struct states *b)
 {
     size_t i = 0;
 
     b->high = b->low = b->most = vec_set(0);
     for (; i + VLEN <= n; i += VLEN)
-        step_numbers(type, s, maps, r, first, i, VLEN, b);
+        step_numbers(type, s, r, i, VLEN, b);
     if (i < n)
-        step_numbers(type, s, maps, r, first, i, n - i, b);
+        step_numbers(type, s, r, i, n - i, b);
     for (i += i < n ? VLEN : 0; i < BLOCK; i += VLEN) {
         vec_store(PLAIT_F32, b->m, i, VLEN, vec_set(0));
         vec_store(PLAIT_F32, b->v, i, VLEN, vec_set(0));
@@ -267,6 +270,8 @@ INLINE void read_block(struct states *b, const struct map maps[2],
                        const struct plait_update8_run *r, size_t block,
                        size_t n)
 {
+    b->first = block * BLOCK;
+    b->maps = maps;
     for (int k = 0; k < 2; k++) {
         b->scale[k] = r->scale[k][block];
         b->code[k] = r->code[k] + block * BLOCK;
@@ -289,11 +294,11 @@ static void step_block(const struct cpu_step *s, const struct map maps[2],
         memset(whole, 0, sizeof(whole));
     read_block(&b, maps, whole, r, block, n);
     if (type == PLAIT_F32)
-        step_typed(PLAIT_F32, s, maps, r, first, n, &b);
+        step_typed(PLAIT_F32, s, r, n, &b);
     else if (type == PLAIT_BF16_T)
-        step_typed(PLAIT_BF16_T, s, maps, r, first, n, &b);
+        step_typed(PLAIT_BF16_T, s, r, n, &b);
     else
-        step_typed(PLAIT_FP16_T, s, maps, r, first, n, &b);
+        step_typed(PLAIT_FP16_T, s, r, n, &b);
     b.scale[0] = plait_map_scale(-vec_largest(b.low), vec_largest(b.high));
     b.scale[1] = vec_largest(b.most);
     encode(r->code[0] + first, b.m, n, plait_map_inverse(b.scale[0]), 1,

@@ -137,16 +137,19 @@ static void attend_backward(const struct plait_attention_backward *g,
     }
 }
 
-/* dst rows += src, or =; `width` elements per token, rows `stride` apart. */
-static void add_rows(enum plait_dtype type, void *dst, size_t stride,
-                     const double *src, size_t rows, size_t width,
-                     int overwrite)
+/* dst rows += src, or = as g says; `width` elements per token, rows `stride`
+ * apart. */
+static void add_rows(const struct plait_attention_backward *g, void *dst,
+                     size_t stride, const double *src, size_t rows,
+                     size_t width)
 {
     for (size_t i = 0; i < rows; i++)
-        for (size_t d = 0; d < width; d++)
-            ref_put(type, dst, i * stride + d,
-                    (overwrite ? 0 : ref_get(type, dst, i * stride + d)) +
-                        src[i * width + d]);
+        for (size_t d = 0; d < width; d++) {
+            size_t to = i * stride + d;
+            double old = g->a.overwrite ? 0 : ref_get(g->type, dst, to);
+
+            ref_put(g->type, dst, to, old + src[i * width + d]);
+        }
 }
 
 int ref_attention_backward(struct plait_queue *q,
@@ -172,9 +175,9 @@ int ref_attention_backward(struct plait_queue *q,
         for (size_t h = 0; h < (size_t)a->q_heads; h++)
             for (size_t i = 0; i < (size_t)a->q_len; i++)
                 attend_backward(g, &s, b, h, i);
-    add_rows(g->type, g->dQ, a->q_stride, s.q, rows_q, width_q, a->overwrite);
-    add_rows(g->type, g->dK, a->kv_stride, s.k, rows_k, width_k, a->overwrite);
-    add_rows(g->type, g->dV, a->kv_stride, s.v, rows_k, width_k, a->overwrite);
+    add_rows(g, g->dQ, a->q_stride, s.q, rows_q, width_q);
+    add_rows(g, g->dK, a->kv_stride, s.k, rows_k, width_k);
+    add_rows(g, g->dV, a->kv_stride, s.v, rows_k, width_k);
 out:
     free(s.q);
     free(s.k);
