@@ -66,6 +66,11 @@ AC_DEFUN([PLAIT_CPU_LIBRARIES], [
             [pkg-config name of the OpenBLAS to use (openblas)])],
         [], [with_blas=openblas])
     PKG_CHECK_MODULES([BLAS], [$with_blas])
+    saved_LIBS=$LIBS
+    LIBS="$BLAS_LIBS $LIBS"
+    AC_CHECK_FUNC([dsyevd_], [],
+        [AC_MSG_ERROR([OpenBLAS is needed with LAPACK, as by default])])
+    LIBS=$saved_LIBS
     AC_CHECK_HEADER([oneapi/dnnl/dnnl.h], [],
         [AC_MSG_ERROR([oneDNN is needed (libdnnl-dev)])])
     saved_LIBS=$LIBS

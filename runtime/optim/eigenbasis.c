@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/optim/eigen.h"
+#include "kernels/eigen.h"
+#include "runtime/optim/gram_schmidt.h"
 
 /* A singular value is either known, or only the gradient's rounding. The limit
  * is placed in the widest gap between these fractions of the largest one: a

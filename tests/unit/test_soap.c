@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/eigen.h"
 #include "optim_job.h"
 #include "soap_reference.h"
 #include "tap.h"
@@ -149,6 +151,34 @@ static void check(const struct plait_ops *ops, const char *keys, bool slack)
        ops->name, keys, of_norm, worst);
 }
 
+/* a [n,n] times its eigenvectors is them times their values, which fall. */
+static void check_eigenvectors(size_t n)
+{
+    double *a = calloc(n * n, sizeof(*a)), *v = calloc(n * n, sizeof(*v));
+    double value[100], worst = 0;
+
+    for (size_t i = 0; i < n * n; i++)
+        a[i / n * n + i % n] = a[i % n * n + i / n] = v[i / n * n + i % n] =
+            v[i % n * n + i / n] = uniform();
+    ok(plait_eigenvectors(v, n, value) == 0, "eigenvectors of %zu x %zu", n, n);
+    for (size_t k = 0; k < n * n; k++) {
+        double sum = -value[k % n] * v[k % n * n + k / n];
+
+        for (size_t i = 0; i < n; i++)
+            sum += a[k / n * n + i] * v[k % n * n + i];
+        worst = fabs(sum) <= worst ? worst : fabs(sum);
+    }
+    for (size_t k = 1; k < n; k++)
+        worst = value[k] <= value[k - 1] ? worst : NAN;
+    ok(worst < 1e-12, "they are its eigenvectors, largest first: off by %.1e",
+       worst);
+    a[n + 1] = NAN;
+    ok(plait_eigenvectors(a, n, value) < 0 && errno == EDOM,
+       "not of a matrix with a NaN");
+    free(a);
+    free(v);
+}
+
 int main(void)
 {
     static const struct {
@@ -165,5 +195,9 @@ int main(void)
         check(plait_ops_ref(), cases[i].keys, cases[i].slack);
         check(plait_ops_cpu(), cases[i].keys, cases[i].slack);
     }
+    check_eigenvectors(10); /* LAPACK divides matrices of more than 25 rows */
+    check_eigenvectors(100);
+    ok(plait_eigenvectors(NULL, 40000, NULL) < 0 && errno == EOVERFLOW,
+       "not of a matrix larger than LAPACK's integers can count");
     return done_testing();
 }
