@@ -20,6 +20,23 @@
 #include "topology/start/meeting.h"
 #include "topology/start/meeting_line.h"
 
+/* srun's side. A thread of srun listens for the nodes and ends with one answer
+ * to all of them:
+ *   - "go PORT", when every node has said "ok" or "note" (which is also shown
+ * to the user). PORT is the free one that RANK 0's node has taken.
+ *   - "stop", when a node has said "no", has given srun up, or has been silent
+ * for too long. Then one line on srun's stderr names the node and the reason,
+ * and the number of other nodes that say the like, and srun says nothing more:
+ *     what Slurm would print of the failed tasks hides the reason.
+ * A node without the plugin never reports. It is found out by Slurm's own news
+ * that all tasks have been started, as nodes with the plugin start none before
+ * they have the answer. Its tasks run already, without a plan, so the step is
+ * killed and srun's status is not 0.
+ *
+ * The thread shares with srun only `answer`, which it sets, and `ends`, which
+ * is set when srun exits; finish() waits for the thread then, so that the
+ * status of srun follows from the answer. */
+
 /* GIVE_UP: seconds without news after which srun gives the step up, as Slurm
  * itself does with a launch. LATE: after which a node that has started its
  * tasks and not reported lacks the plugin. TICK: how often srun looks. */

@@ -12,6 +12,13 @@
 #include "spank_plugin/remote.h"
 #include "topology/start/meeting_line.h"
 
+/* A node's side. slurmstepd reports to srun before it starts the tasks
+ * (plait_agreement_call) and keeps the connection. Each task then waits for the
+ * answer after it was forked (plait_agreement_hear): there a signal, such as
+ * that of scancel, ends the wait, which it does not in slurmstepd. The first
+ * task of the node reads the answer and passes it to the others through a pipe.
+ * If it dies, the pipe closes and they stop. */
+
 /* In slurmstepd no signal reaches a wait, and Slurm drains a node where a
  * cancelled step is still there after UnkillableStepTimeout, 60 seconds by
  * default: srun's kernel accepts a connection at once, and srun that runs

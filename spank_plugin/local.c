@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the plugin does in srun: checks the flags against the job, plans the
- * step and puts the plan into the environment that the tasks' nodes get. */
+ * step and puts the plan into the environment that the tasks' nodes get.
+ *
+ * plait_local_check() runs in srun, sbatch and salloc, as soon as the flags are
+ * read, so that a mistake is refused before anything waits in the queue. It can
+ * only use what the command line and the environment say. plait_local_plan()
+ * runs in srun when Slurm has made the step: then its nodes and tasks are
+ * known, and only then can the site's limits on this job be checked for good.
+ * From there on the step exists, so that a refusal has to end it
+ * (plait_local_refuse).
+ *
+ * All that the nodes need goes through the environment of the step: the plan,
+ * the address of RANK 0, the step's secret, and which of Slurm's own bindings
+ * stay. A step inside of a step must not see those of the outer one:
+ * plait_local_forget() and plait_local_decline(). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

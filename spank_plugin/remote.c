@@ -13,6 +13,17 @@
 #include "spank_plugin/remote.h"
 #include "topology/start/preflight.h"
 
+/* What the plugin does on each node of a planned step, in slurmstepd, before
+ * the tasks start: it reads its part of the plan and what else srun has put
+ * into the environment, checks it all again, and finds out which GPUs, cores
+ * and NICs the tasks get. Each task then binds itself and writes its launch
+ * contract (topology/start/task.c).
+ *
+ * Nothing that comes from the environment is trusted, as the user can change it
+ * on its way: the plan must fit the numbers that Slurm gives of the step, flags
+ * must be those that srun planned for, secrets must have their form, and the
+ * site's limits are those of this node's own file. */
+
 int plait_remote_get_env(spank_t spank, const char *name, char *buf,
                          size_t size)
 {

@@ -6,6 +6,17 @@
 #include <errno.h>
 #include <stdio.h>
 
+/* Recording is refused here, before the first step, for every reason that
+ * follows from the configuration; the device's own refusal is found out when it
+ * records. Either way all ranks must do the same: a rank that replays a graph
+ * with transfers and one that queues them would wait for each other if the
+ * order of their transfers differed. So after a capture the ranks that transfer
+ * with each other agree whether all have a graph, and one rank without it makes
+ * all give theirs up for good.
+ *
+ * A capture itself sends nothing, but the communicators have counted its
+ * transfers. They are taken out of the counters and added at each replay. */
+
 static const char no_graphs[] = "the device has no graphs";
 static const char host[] = "with parallel.offload the host takes part";
 

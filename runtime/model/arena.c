@@ -8,12 +8,35 @@
 #include "runtime/model/image.h"
 #include "topology/job/fits.h"
 
-/* All activations and work space are in one allocation that is made before the
- * first step. What is in it, how large it is and how long it lives is in the
- * table of topology/job/held.h; here its tensors get their addresses.
- * Everything is placed twice: first to measure the size, then to set the
- * pointers. The layout is the same on all ranks of a stage, as
- * plait_comm_alloc() requires. */
+/* All activations and work space of a model are one allocation, the arena, made
+ * before the first step. So a model that does not fit fails there, with the
+ * number of bytes, and not in the middle of a run; a step allocates nothing,
+ * which a captured graph relies on; and memory that is transferred is
+ * registered once. What is in the arena, how large each tensor is and how long
+ * it lives is in the table of topology/job/held.h, which `plait estimate` adds
+ * up; here those tensors get their addresses.
+ *
+ * From its beginning the arena holds
+ *   - what one block passes to the next,
+ *   - what is computed again before a layer's backward: one copy for all
+ * layers,
+ *   - the work space of a layer, in the same place as that of the head, as a
+ *     rank computes one of the two at a time,
+ *   - with offloaded activations, the two blocks of them that are on the
+ * device,
+ *   - the slots, one for each micro-batch in flight.
+ * All chunks of a rank's layers begin at the same address of a slot, because
+ * one chunk at a time uses it.
+ *
+ * place_all() runs twice. The first time `base` is NULL: it only adds up sizes,
+ * and sets all pointers to NULL. plait_arena_alloc() then allocates, and the
+ * second run sets the same pointers to addresses. A tensor that does not exist
+ * in this configuration keeps NULL.
+ *
+ * The order and the sizes follow from the configuration, the layout and the
+ * stage, and from nothing that one rank alone knows. That must stay so: ranks
+ * of a group transfer from these buffers, and plait_comm_alloc() requires the
+ * same size and offset on all of them. */
 
 /* The struct that the tensors of a group are members of. */
 #define OF_INPUT struct plait_activations
@@ -102,7 +125,9 @@ static void place_scratch(struct plait_arena *a, struct plait_model *m,
         a->at = end;
 }
 
-/* A layer's activations that are kept until its backward; contiguous. */
+/* A layer's activations. Those that are computed again are the shared copy;
+ * those that are kept until its backward are the layer's own, contiguous so
+ * that they can be offloaded by one copy. */
 static void place_layer(struct plait_arena *a, const struct plait_model *m,
                         struct plait_activations *x)
 {

@@ -11,6 +11,18 @@
 #include "runtime/comm/agree.h"
 #include "topology/job/optimizers.h"
 
+/* Every rank sends all others a record of each of its pieces, once, when the
+ * optimizer is made. Then each has the same list, sorts it by an order in which
+ * no two records are equal, and goes through it alone: no rank tells another
+ * what to do, and all come to the same plan, as long as nothing but the records
+ * and the size of the group decides. Of that plan a rank keeps what concerns
+ * itself.
+ *
+ * A matrix gets the owner that has least work so far among its holders
+ * (plait_optim_takes, by which `plait estimate` finds out the fullest rank,
+ * too). Matrices with few holders choose first, as they have the least choice;
+ * among those, the expensive ones, which are the harder to balance. */
+
 /* More pieces than a rank has. */
 enum { PIECES_MOST = 1 << 20 };
 

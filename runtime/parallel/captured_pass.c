@@ -3,6 +3,32 @@
 
 #include <stdlib.h>
 
+/* A micro-batch's pass queues hundreds of operations, and with small ones the
+ * host takes longer to queue them than the device to compute them. So the
+ * second time that an equal pass is made, its operations are recorded as a
+ * graph of the device, and from then on one call replays them
+ * (runtime/mesh/graph_capture.h).
+ *
+ * A graph repeats the same operations on the same addresses with the same
+ * numbers. What may differ from one micro-batch to the next must therefore be
+ * in memory of the device before the replay: plait_captured_passes_run() loads
+ * the tokens into the slot, and the graph reads them there. What is part of a
+ * graph and may still change, which are the loss scale and the address of the
+ * loss, makes it useless, and it is recorded again.
+ *
+ * A replay runs nothing on the host. The hooks that the model calls during a
+ * pass (acquire, release, prefetch, grad_ready) therefore act when the pass is
+ * recorded and not when it is replayed. So a pass has to leave the host's state
+ * as it found it: queue_pass() ends with no transfer under way and nothing
+ * prefetched. What grad_ready counts is another matter. Where the pass does not
+ * reduce gradients, run_pass() calls it after the replay; where it does, it is
+ * the last pass of the step, and plait_gradsync_begin() sets the counts back.
+ * keep_state() and restore_state() undo the hooks' work if recording fails and
+ * the pass has to be made after all.
+ *
+ * All ranks of a group that transfers during the pass must replay, record or
+ * queue it alike; plait_graph_capture_run() sees to that. */
+
 struct plait_captured_pass {
     struct plait_graph_capture capture;
     struct plait_pass pass;

@@ -12,6 +12,32 @@
 #include "runtime/parallel/tied.h"
 #include "runtime/parallel/zero.h"
 
+/* How a step's gradients are summed, without ZeRO 2 and 3:
+ *
+ * The model's backward calls grad_ready() for each region, last layer first,
+ * once per micro-batch. A region's gradient is complete when this was the last
+ * micro-batch of the step. When that holds for all regions of a bucket, its sum
+ * is started, and the backward of the layers before it computes meanwhile. A
+ * sum of several collectives (reduce.h) needs someone who starts the next one:
+ * each grad_ready() does that for all buckets. plait_gradsync_finish()
+ * completes what is left.
+ *
+ * A group's collectives are matched by the order in which its ranks make them.
+ * So buckets, their paths, and the places where sums are started and advanced
+ * must be the same on all ranks of a group. They are: the ranks that share
+ * weights have the same stage, hence the same regions and the same schedule of
+ * micro-batches, and bucket sizes follow from the configuration. Never start a
+ * bucket because of what this rank alone has measured.
+ *
+ * The gradients belong to the shards (shard.h), and buckets are ranges of them:
+ * regions of a bucket are neighbours in memory, so that one collective sums
+ * them in place. With parallel.grad_reduce bf16 a bucket is sent from a copy.
+ * There are WIRES such buffers, taken in turn, and a bucket waits for the sum
+ * that used its buffer before.
+ *
+ * ZeRO 2 and 3 have no room for whole gradients: each region is summed to its
+ * owners after every micro-batch (zero.c), and there are no buckets. */
+
 /* As in torch's DDP: a small first bucket starts the transfers early. */
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 
@@ -193,6 +219,7 @@ static int advance_buckets(struct plait_gradsync *sync)
 
 /* -- hooks --------------------------------------------------------------- */
 
+/* Backward has added a micro-batch's gradient of the region. */
 static int grad_ready(void *arg, struct plait_region *region, int microbatch)
 {
     struct plait_gradsync *sync = arg;
@@ -240,6 +267,8 @@ static int release_region(void *arg, struct plait_region *region)
     return plait_zero_release(sync->zero, region - sync->model->regions);
 }
 
+/* For a pass that is recorded as a graph: recording calls the hooks, and if no
+ * graph comes of it, the pass runs and calls them again. */
 static void keep_state(void *arg)
 {
     struct plait_gradsync *sync = arg;

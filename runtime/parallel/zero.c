@@ -8,6 +8,27 @@
 
 #include "runtime/mesh/reduce.h"
 
+/* Life of a region's whole gradient: the first block that adds to it takes a
+ * buffer of the pool (plait_zero_acquire); when the micro-batch's gradient is
+ * complete, the buffer goes over to a reduction (plait_zero_reduce), and the
+ * region has none; when the sum has arrived, it is added to this rank's part,
+ * and the buffer goes back to the pool. At most IN_FLIGHT sums are under way:
+ * the next one first completes the oldest. So there are two or three buffers of
+ * a layer's size, however many layers there are.
+ *
+ * Life of a region's whole weights with ZeRO 3: prefetched while the block
+ * before it computes, or gathered when they are acquired; kept while anybody
+ * uses them or they are prefetched; then their buffer goes back to the pool.
+ * Blocks may share a region (tied embeddings), hence the number of users.
+ *
+ * A buffer goes back to the pool while the device may still work with it. That
+ * is safe, as whoever takes it next uses it on the same queue, after that work,
+ * or in a transfer that begins when the queue has come so far.
+ *
+ * On all ranks of a group the hooks are called in the same order, as these have
+ * the same layers and schedule. So the gathers and sums of the group match, and
+ * buffers are taken and allocated alike, as plait_comm_alloc() requires. */
+
 /* Reductions that may be under way while the next blocks run backward. */
 #define IN_FLIGHT 2
 

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the run writes into its job's comment. Each rank counts for itself while
+ * it trains, without a collective; after the last step the joules of all
+ * devices are added up, and rank 0 writes the line. */
 #include "config.h"
 
 #include <math.h>
@@ -8,8 +11,6 @@
 #include "runtime/train/metrics/job_line.h"
 #include "runtime/train/run_private.h"
 #include "topology/base/clock.h"
-
-/* What the run writes into its job's comment. */
 
 /* Only one rank of each node counts the energy of its processors. */
 static bool is_first_of_node(const struct run *r)

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.memory: copies of the state in peers' memory. */
+/* checkpoint.memory: copies of the state in peers' memory.
+ *
+ * The copies belong to the session's struct plait_elastic and not to the run:
+ * they must outlive a run that ends by the loss of a rank, as the next one
+ * starts from them (plait_run_load_copies). The run owns the copier, which
+ * fills them between steps. Each rank's copy goes to a partner on another node
+ * where there is one (checkpoint/copier.h). All ranks copy after the same
+ * steps, and a copy is whole only when all partners have theirs, which the next
+ * call makes sure of. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* sync.learners auto: before the first step, try each number of learners for a
+ * few steps whose result is thrown away.
+ *
+ * Each trial has a trainer of its own, with fresh weights, as the number of
+ * learners decides how much memory a trainer has. All ranks must try the same
+ * numbers: a trial's time is that of the slowest rank, by a maximum over the
+ * world, and whether there was memory for it is agreed on. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -10,9 +17,6 @@
 #include "runtime/train/run_private.h"
 #include "runtime/train/watchdog/signals.h"
 #include "topology/base/clock.h"
-
-/* sync.learners auto: before the first step, try each number of learners for a
- * few steps whose result is thrown away. */
 
 #define WARM_STEPS 2
 #define STEPS 5 /* fewest in a round, else those between two meetings */

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run measures of itself between steps: communication, stages, nodes,
- * and ranks that are slower than others with the same work. */
+ * and ranks that are slower than others with the same work.
+ *
+ * Communicators count bytes and waits from their beginning; here each number of
+ * a step is the difference of two readings. What ranks wait for each other
+ * outside of steps, as in a comparison of their times, must not count for the
+ * next step: plait_run_measure_skip() takes a new reading then.
+ *
+ * A rank's own time in a step is the step less its waits. Steps as such take
+ * equally long on all ranks, as they wait for the slowest one. */
 #include "config.h"
 
 #include <inttypes.h>

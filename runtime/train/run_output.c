@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run reports while it trains: the log of its steps, the trace, and the
- * lines on the terminal. */
+ * lines on the terminal.
+ *
+ * Rank 0 alone writes. A full disk must not lose what was trained: a failure to
+ * write is kept here, rank 0 writes no more, and the run ends after a
+ * checkpoint as if it had got a signal. What was wrong is the error that the
+ * run ends with. */
 #include "config.h"
 
 #include <inttypes.h>

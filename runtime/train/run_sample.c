@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* plait-train --sample: text from the model of a run. */
 #include "config.h"
 
 #include <stdio.h>
@@ -8,8 +9,6 @@
 #include "runtime/train/inference.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run.h"
-
-/* plait-train --sample: text from the model of a run. */
 
 #define TEMPERATURE 0.8 /* below 1: likely tokens more often */
 

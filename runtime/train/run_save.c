@@ -1,4 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* When a run saves, and what becomes of a save that fails.
+ *
+ * A save in the background has two halves: plait_run_save() copies the state,
+ * for which training waits, and plait_run_poll_saver(), after each step, puts
+ * the checkpoint in place when its files are written. A new save first finishes
+ * the one before. runtime/checkpoint writes the files; this file decides when,
+ * and what the run does if that fails.
+ *
+ * All ranks save after the same steps: a fixed number, or the step that rank 0
+ * has planned and told all (plait_run_plan_save). The outcome is the same on
+ * all ranks, too, as the saver agrees on it before it returns. Only a GPU that
+ * has failed is one rank's own matter; that rank returns PLAIT_RUN_BROKEN,
+ * which ends the run on all. Before each save the replicas are compared, so
+ * that a state that has gone wrong on one of them is not what the run later
+ * resumes from. */
 #include "config.h"
 
 #include <errno.h>

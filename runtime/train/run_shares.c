@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Plan against actual, for each part of a step: the cost model's times on the
+ * stage that it considers the slowest, and the mean of what that stage's ranks
+ * have measured.
+ *
+ * A rank adds up, step by step, what its model and its groups have measured
+ * themselves: products, attention, and the waits for each group. All ranks meet
+ * once, after the last step. Ranks of other stages count as nothing in that sum
+ * and take part all the same, as it is a sum over the world. A time that one
+ * rank does not know is NAN, and so is the sum then. */
 #include "config.h"
 
 #include <math.h>
@@ -6,10 +15,6 @@
 
 #include "runtime/train/figures.h"
 #include "runtime/train/run_private.h"
-
-/* Plan against actual, for each part of a step: the cost model's times on the
- * stage that it considers the slowest, and the mean of what that stage's ranks
- * have measured. */
 
 /* Which part the waits for a group belong to. Sums over weights that several
  * ranks share have groups of their own; a wait of all ranks together belongs to

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state a run starts with (resumed, from --init or fresh) and to which it
- * goes back when a step is not finite. */
+ * goes back when a step is not finite.
+ *
+ * In this order: copies in memory, after the loss of a rank; the checkpoint
+ * that
+ * --resume names; --init; fresh weights. A checkpoint may hold a state from
+ * which training diverges at once, for example one of faulty memory. With
+ * --resume auto nobody has asked for that one, so it is on trial until its
+ * first step was finite (plait_run_try); else the run takes the one before it,
+ * and so on. The checkpoint is read by all ranks, each its own part, and every
+ * outcome is agreed on. */
 #include "config.h"
 
 #include <errno.h>

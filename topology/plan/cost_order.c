@@ -6,6 +6,18 @@
 
 #include "topology/plan/cost_pattern.h"
 
+/* The seconds that a step's communication takes if the nodes stand in a given
+ * order. Along each axis all groups communicate at the same time, by the same
+ * pattern: a ring (edges from node to node), or all with all inside a group.
+ * Each edge loads the node that it leaves and every switch on its way; the
+ * busiest of them decides how long a byte takes, and the highest switch that is
+ * crossed decides the latency. Axes take turns, so that their seconds are added
+ * up.
+ *
+ * place.c calls it for some thousand orders. The patterns do not depend on the
+ * order where all nodes have equally many tasks (`even`), and are then made
+ * once. */
+
 /* How busy the network is along one axis: seconds per byte of an edge on the
  * busiest node or switch, and the highest level crossed. */
 struct load {

@@ -3,6 +3,14 @@
 
 #include "topology/plan/place.h"
 
+/* Folded orders of nodes (place.c says what they are for). Rank axes lie one
+ * inside the other, so that positions can be read as the rows of a matrix: a
+ * row is a group of inner axes, and neighbours in a column differ by one step
+ * of the outer axes. Slurm's nodes taken row by row make the groups of inner
+ * axes near and those of outer axes far. Taken tile by tile, with `tall` rows
+ * in a tile, a switch of as many nodes as a tile holds parts of several rows
+ * and of several columns, and both kinds of groups leave it less often. */
+
 /* The first position of a row. */
 static int row_start(struct plait_fold fold, int n, int64_t row)
 {

@@ -11,7 +11,23 @@
 #include "topology/predict/estimate_shape.h"
 
 /* Plain enumeration: the space is small (some forty thousand layouts for a
- * thousand GPUs) and an estimate takes a few microseconds. */
+ * thousand GPUs) and an estimate takes a few microseconds. So nothing has to be
+ * guessed about which settings go well together. What a run would refuse is
+ * refused here by the same rules (topology/job/fits.h), and what it would
+ * allocate is counted by the same table (topology/job/held.h).
+ *
+ * The loops, from the outside: tp, cp and pp, from which dp follows
+ * (try_layouts); ep (try_experts); micro-batches (try_batches); virtual stages
+ * and ZeRO stages (try_settings); recompute (try_recompute); offload
+ * (try_offload). Two facts save most of the work:
+ *   - What needs less memory needs more time. So recompute and offload are only
+ *     tried where the choice before them does not fit.
+ *   - Weights, gradients and the optimizer's state are the same whatever is
+ *     recomputed. Where they alone are too large, nothing is estimated
+ *     (exceeds()).
+ * plait_choices_keep() keeps the fastest choices in order. Its ties are decided
+ * by complexity(), and nothing depends on the machine or on time, so that the
+ * same question has the same answer everywhere. */
 
 enum { CHUNKS_MOST = 12 };
 /* A GPU's share of the host's memory: of 2 TB for 8, or 480 GB for 2. */

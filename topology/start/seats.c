@@ -3,6 +3,15 @@
 
 #include <string.h>
 
+/* A step sees some of its node's GPUs, which Slurm lists in the environment.
+ * The tasks get them in an order in which the GPUs of a tp group are near each
+ * other (plait_binding_fill), and all see the same list in that order:
+ * LOCAL_RANK is the index of a task's own GPU, and copies between the GPUs of a
+ * node keep working.
+ *
+ * The plan was made without looking at this node. So what the site requires of
+ * tp groups is checked here, where the islands of its GPUs are known. */
+
 /* With fewer GPUs than tasks, ranks would share one, which NCCL refuses. */
 static int check_gpus(const struct plait_seats *seats, struct plait_error *err)
 {

@@ -11,7 +11,42 @@
 #include "topology/base/guests.h"
 
 /* What links.c (messages and life), links_read.c (what comes in) and
- * links_wires.c (connections) share. */
+ * links_wires.c (connections) share.
+ *
+ * A link is what this rank has to do with one peer: parts to send, receives
+ * that wait for a message, and messages that came before their receive. A wire
+ * is a connection. A link is made at the first message and stays; wires come
+ * and go. At most one wire of a link is its way, which carries what is sent to
+ * the peer; messages are read from each that is open.
+ *
+ * Making a wire. Sender or receiver connects to the port that the peer keeps
+ * open, and both prove the step's secret (bootstrap/greeting.h). At the peer it
+ * is a guest of the gate until its hello is there, then a wire in state GUEST
+ * until it has given its proof, then OPEN. The receiver first waits
+ * PLAIT_LINKS_WATCH_S for the sender. If both connect at once, the connection
+ * of the lower rank stays: the higher rank's is turned away, and it takes the
+ * other.
+ *
+ * A message is a head and its bytes. If its receive is posted, they are read
+ * into its buffer; otherwise into memory that grows as they come (struct
+ * plait_early). Reading always goes on, so two ranks that send to each other at
+ * once do not wait in a circle, whatever the sockets hold. What a peer may make
+ * this rank store is bounded.
+ *
+ * The loss of a rank. Every rank has a wire to its neighbours in a tree of all
+ * ranks, which bears no messages. If it breaks, the neighbour is lost. Then
+ * this rank fails: it tells all peers which rank was lost and why, and shuts
+ * its wires down; they do the same, so that the news reaches every rank within
+ * the height of the tree. A broken wire outside of the tree proves nothing, as
+ * the peer may have failed over that very news; it is only suspected for
+ * SUSPECT_S. There is no way back from the state FAILED: the world is
+ * destroyed, and a new one is made of those that are left (regroup.c).
+ *
+ * Threads. One thread at a time sends, receives and moves. Any thread may wait,
+ * fail the links and ask whether they have failed, so `state` and `sending` are
+ * atomic, `why` is written before the state becomes FAILED, and `lock` keeps
+ * the list of wires and their descriptors as they are while a failing thread
+ * goes through it. */
 
 /* In front of every message. */
 struct plait_links_head {
