@@ -8,7 +8,7 @@
 #include "kernels/cuda/cudnn.h"
 
 /* An engine's workspace may have as many bytes as the patches without cuDNN. */
-#define MOST_WORKSPACE ((int64_t)256 << 20)
+#define WORKSPACE_MOST ((int64_t)256 << 20)
 
 /* The names that an operation and its attributes have in each pass. */
 static const struct pass {
@@ -88,7 +88,7 @@ static void limit_engines(struct build *b, const struct conv_shape *s)
     b->notes = 1u << CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
     if (s->tf32)
         b->notes |= 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-    b->most_workspace = MOST_WORKSPACE;
+    b->most_workspace = WORKSPACE_MOST;
     b->fallback = true;
 }
 

@@ -16,7 +16,7 @@
 /* The keys are those of the classes GPT2Config, LlamaConfig, ... of the
  * package transformers, version 4 and 5. */
 
-#define MAX_COUNT (1 << 24) /* of any number of things */
+#define COUNT_MOST (1 << 24) /* of any number of things */
 #define MODEL(member) offsetof(struct plait_model_config, member)
 
 /* A whole number of config.json. */
@@ -128,7 +128,7 @@ static int read_counts(const struct read *r, const struct count_key *key)
         if (key->optional && (!value || json_is_null(value)))
             continue;
         if (!json_is_integer(value) || json_integer_value(value) < 1 ||
-            json_integer_value(value) > MAX_COUNT)
+            json_integer_value(value) > COUNT_MOST)
             return refuse_value(r, key->name, value,
                                 "it must be a whole number of at least 1");
         *to = (int)json_integer_value(value);
@@ -192,7 +192,7 @@ static int read_rope_scaling(const struct read *r, const json_t *rope)
         read_real(r, rope, "high_freq_factor", &m->rope_high_freq_factor) < 0 ||
         read_real(r, rope, "original_max_position_embeddings", &original) < 0)
         return -1;
-    if (original > MAX_COUNT)
+    if (original > COUNT_MOST)
         return refuse_value(
             r, "original_max_position_embeddings",
             json_object_get(rope, "original_max_position_embeddings"),

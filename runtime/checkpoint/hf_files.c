@@ -21,7 +21,7 @@
 #define INDEX ONE_FILE ".index.json"
 
 /* The largest size or offset in a file. */
-#define MAX_NUMBER ((json_int_t)1 << 50)
+#define NUMBER_MOST ((json_int_t)1 << 50)
 
 /* -- which files ---------------------------------------------------------- */
 
@@ -107,7 +107,7 @@ static int get_number(const json_t *list, size_t i, uint64_t *to)
     const json_t *value = json_array_get(list, i);
 
     if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-        json_integer_value(value) > MAX_NUMBER)
+        json_integer_value(value) > NUMBER_MOST)
         return -1;
     *to = (uint64_t)json_integer_value(value);
     return 0;
@@ -137,7 +137,7 @@ static int parse_tensor(struct plait_hf_stored *t, const json_t *entry,
     t->ndim = (int)json_array_size(shape);
     for (int i = 0; i < t->ndim; i++) {
         if (get_number(shape, i, &size) < 0 ||
-            __builtin_mul_overflow(n, size, &n) || n > MAX_NUMBER)
+            __builtin_mul_overflow(n, size, &n) || n > NUMBER_MOST)
             return -1;
         if (i < 2)
             t->shape[i] = size;

@@ -54,7 +54,7 @@ static int parse_settings(json_t *object, struct plait_settings *s)
     {
         struct plait_setting *setting = &s->at[s->n];
 
-        if (s->n == PLAIT_SETTINGS_MAX || !json_is_string(value) ||
+        if (s->n == PLAIT_SETTINGS_MOST || !json_is_string(value) ||
             strlen(key) >= sizeof(setting->key) ||
             json_string_length(value) >= sizeof(setting->value))
             return -1;

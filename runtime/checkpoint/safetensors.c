@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The format's own limit on the JSON. */
-#define MAX_HEAD 100000000
+#define HEAD_MOST 100000000
 
 static json_t *offset_pair(uint64_t a, uint64_t b)
 {
@@ -226,7 +226,7 @@ json_t *plait_safetensors_head(const char *name, const unsigned char *file,
     }
     memcpy(&length, file, 8);
     length = le64toh(length);
-    if (length > size - 8 || length > MAX_HEAD) {
+    if (length > size - 8 || length > HEAD_MOST) {
         plait_errorf(err,
                      "%s: truncated, or not a safetensors file: a header of "
                      "%llu bytes in a file of %zu",

@@ -10,7 +10,7 @@
 
 #include "runtime/convert/convert.h"
 
-#define MAX_THREADS 64
+#define THREADS_MOST 64
 
 struct work {
     int n;
@@ -54,8 +54,8 @@ static int count_threads(int files)
 
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
         cores = CPU_COUNT(&set);
-    if (cores > MAX_THREADS)
-        cores = MAX_THREADS;
+    if (cores > THREADS_MOST)
+        cores = THREADS_MOST;
     return files < cores ? files : cores;
 }
 
@@ -69,7 +69,7 @@ int plait_convert_files(int n,
                      .arg = arg,
                      .lock = PTHREAD_MUTEX_INITIALIZER,
                      .err = err};
-    pthread_t threads[MAX_THREADS];
+    pthread_t threads[THREADS_MOST];
     int nthreads = count_threads(n), started = 0;
 
     /* If no more threads can be started, those that run do all the work. */

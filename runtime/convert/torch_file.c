@@ -17,7 +17,7 @@
 
 /* The most bytes of a zip's list of entries and of a pickle: far more than
  * files of models have, and a limit on what a damaged file can make us read. */
-#define MOST_BYTES ((uint64_t)1 << 26)
+#define BYTES_MOST ((uint64_t)1 << 26)
 
 enum {
     END = 22,       /* bytes of the record at the end, without a comment */
@@ -224,7 +224,7 @@ static int read_list(struct plait_torch_file *f, struct plait_error *err)
     if (find_list(f, &at, &f->list_size, &n, err) < 0)
         return -1;
     if (at > f->size || f->list_size > f->size - at ||
-        f->list_size > MOST_BYTES || n == 0 || n > f->list_size / ENTRY)
+        f->list_size > BYTES_MOST || n == 0 || n > f->list_size / ENTRY)
         return corrupt(f, "the directory of the zip lies outside the file",
                        err);
     f->list = malloc(f->list_size);
@@ -294,7 +294,7 @@ static int read_pickle(struct plait_torch_file *f, struct plait_error *err)
                             "%s: a zip, but not one of torch.save's: it has "
                             "no data.pkl",
                             f->path);
-    if (e->size > MOST_BYTES)
+    if (e->size > BYTES_MOST)
         return corrupt(f, "its pickle is too long", err);
     if (find_data(f, e, &at, err) < 0)
         return -1;

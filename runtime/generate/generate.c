@@ -12,7 +12,7 @@
 
 /* The most tokens that a pass adds: enough for products at full speed, and with
  * activations that are small beside the weights. */
-#define MOST_ROWS 256
+#define ROWS_MOST 256
 
 /* A text under way. */
 struct text {
@@ -255,7 +255,7 @@ static void choose_sizes(struct generator *g)
                     : seq_len;
     g->rows = all > g->n ? all : g->n;
     g->rows = g->rows > g->length / 2 ? g->rows : g->length / 2 + 1;
-    g->rows = g->rows < MOST_ROWS ? g->rows : MOST_ROWS;
+    g->rows = g->rows < ROWS_MOST ? g->rows : ROWS_MOST;
     g->stats.texts = g->n;
     g->stats.length = g->length;
     g->stats.cache_bytes = plait_model_cache_bytes(g->model, g->n, g->length);

@@ -15,11 +15,11 @@ static bool is_scattered(const struct plait_tensor_parallel *tp)
 
 int plait_tp_all_gather(const struct plait_tensor_parallel *tp, const void *x,
                         void *full, size_t n, const void **out,
-                        struct plait_request *req[PLAIT_TP_MAX_CHUNKS])
+                        struct plait_request *req[PLAIT_TP_CHUNKS_MOST])
 {
     size_t all = n / tp->chunks, mine = all / plait_comm_size(tp->group);
 
-    for (int i = 0; req && i < PLAIT_TP_MAX_CHUNKS; i++)
+    for (int i = 0; req && i < PLAIT_TP_CHUNKS_MOST; i++)
         req[i] = NULL;
     *out = x;
     if (!is_scattered(tp))
@@ -82,7 +82,7 @@ int plait_tp_reduce_chunk(const struct plait_tensor_parallel *tp, int i,
 }
 
 int plait_tp_wait(const struct plait_tensor_parallel *tp,
-                  struct plait_request *req[PLAIT_TP_MAX_CHUNKS])
+                  struct plait_request *req[PLAIT_TP_CHUNKS_MOST])
 {
     for (int i = 0; i < tp->chunks; i++)
         if (plait_comm_wait(&req[i], tp->q) < 0)

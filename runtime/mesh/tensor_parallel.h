@@ -7,7 +7,7 @@
 #include "runtime/comm/comm.h"
 
 /* The most chunks that rows are cut into for transfers. */
-enum { PLAIT_TP_MAX_CHUNKS = 4 };
+enum { PLAIT_TP_CHUNKS_MOST = 4 };
 
 /* The transfers at the two ends of a tensor-parallel block. Between them
  * (column-parallel linear, heads or activation, row-parallel linear) every
@@ -26,7 +26,7 @@ struct plait_tensor_parallel {
     struct plait_queue *q;
     enum plait_dtype type;
     bool sequence;
-    int chunks; /* at most PLAIT_TP_MAX_CHUNKS; divides the rows, and with
+    int chunks; /* at most PLAIT_TP_CHUNKS_MOST; divides the rows, and with
                    `sequence` into equal parts for the ranks */
 };
 
@@ -35,7 +35,7 @@ struct plait_tensor_parallel {
  * ready after plait_comm_wait(&req[i]); all of req is set. */
 int plait_tp_all_gather(const struct plait_tensor_parallel *tp, const void *x,
                         void *full, size_t n, const void **out,
-                        struct plait_request *req[PLAIT_TP_MAX_CHUNKS]);
+                        struct plait_request *req[PLAIT_TP_CHUNKS_MOST]);
 
 /* *out = the sum of part[n] over the group: an all-reduce in place, or with
  * `sequence` a reduce-scatter of this rank's rows into local[n / size]. part ==
@@ -54,6 +54,6 @@ void *plait_tp_reduce_output(const struct plait_tensor_parallel *tp, void *part,
 
 /* Wait for all chunks' requests. */
 int plait_tp_wait(const struct plait_tensor_parallel *tp,
-                  struct plait_request *req[PLAIT_TP_MAX_CHUNKS]);
+                  struct plait_request *req[PLAIT_TP_CHUNKS_MOST]);
 
 #endif

@@ -44,7 +44,7 @@ static bool is_possible(const struct plait_work *w, int chunks)
  * each product rounds all of its weight. */
 int plait_choose_chunks(const struct plait_work *w)
 {
-    int most = w->fp8 ? 2 : PLAIT_TP_MAX_CHUNKS, best = 1;
+    int most = w->fp8 ? 2 : PLAIT_TP_CHUNKS_MOST, best = 1;
     double least = 0;
 
     if (w->d->tp == 1)

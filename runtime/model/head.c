@@ -111,8 +111,8 @@ static int logits_of_rows(const struct plait_work *w,
 /* Transfers of the stream over tp: chunks gathered for the logits, and sums of
  * the gradient, of which the first `sums` have been started. */
 struct head_traffic {
-    struct plait_request *gather[PLAIT_TP_MAX_CHUNKS];
-    struct plait_request *sum[PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *gather[PLAIT_TP_CHUNKS_MOST];
+    struct plait_request *sum[PLAIT_TP_CHUNKS_MOST];
     int sums;
 };
 

@@ -10,7 +10,7 @@
  * on this rank, each block's convolutions in the form that kernels take, and
  * its tensors one behind the other in its region. */
 
-#define MOST_TENSORS (5 * PLAIT_IMAGE_UNITS + 2)
+#define TENSORS_MOST (5 * PLAIT_IMAGE_UNITS + 2)
 
 struct builder {
     struct plait_model *model;
@@ -208,7 +208,7 @@ int plait_image_layout(struct plait_model *m)
     m->state->stages = m->chunks * pp;
     m->state->chunk_first = calloc(m->chunks + 1, sizeof(int));
     m->image = calloc(1, sizeof(*m->image));
-    m->tensors = calloc((size_t)most * MOST_TENSORS, sizeof(*m->tensors));
+    m->tensors = calloc((size_t)most * TENSORS_MOST, sizeof(*m->tensors));
     m->regions = calloc(most, sizeof(*m->regions));
     if (!m->state->chunk_first || !m->image || !m->tensors || !m->regions)
         return -1;

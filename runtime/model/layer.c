@@ -28,7 +28,7 @@ static void *chunk_at(const struct plait_work *w, const void *p, int i,
 /* Gathers all rows of x to `to`, unless this rank has them already. */
 static int gather_rows(const struct plait_work *w, const void *x, void *to,
                        const void **full,
-                       struct plait_request *req[PLAIT_TP_MAX_CHUNKS])
+                       struct plait_request *req[PLAIT_TP_CHUNKS_MOST])
 {
     return plait_tp_all_gather(&w->tp, x, to, w->stream, full, req);
 }
@@ -62,7 +62,7 @@ static int column_linear(const struct plait_work *w,
                          const struct plait_matrix *matrix,
                          const struct plait_linear *l)
 {
-    struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *req[PLAIT_TP_CHUNKS_MOST];
     struct plait_linear all = *l, chunk = *l;
 
     all.N = w->shape->N;
@@ -89,7 +89,7 @@ static int row_linear(const struct plait_work *w,
                       const char *what, const struct plait_operand *inp,
                       const void **out)
 {
-    struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *req[PLAIT_TP_CHUNKS_MOST];
     struct plait_linear l = {.N = chunk_rows(w)};
 
     if (matrix->bias && w->d->tp_rank == 0)
@@ -237,7 +237,7 @@ static int row_backward(const struct plait_work *w,
                         const struct plait_linear_dinp *l, const void *dx,
                         struct plait_operand *dout)
 {
-    struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *req[PLAIT_TP_CHUNKS_MOST];
     struct plait_linear_dinp all = *l, chunk = *l;
 
     *dout = (struct plait_operand){.amax = plait_gradient_amax(w)};
@@ -271,8 +271,8 @@ static int column_backward(const struct plait_work *w,
                            const struct plait_operand *normed,
                            enum plait_half half, void **dnormed)
 {
-    struct plait_request *gather[PLAIT_TP_MAX_CHUNKS];
-    struct plait_request *sum[PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *gather[PLAIT_TP_CHUNKS_MOST];
+    struct plait_request *sum[PLAIT_TP_CHUNKS_MOST];
     struct plait_operand full = *normed;
 
     if (half & PLAIT_HALF_WEIGHT &&
@@ -344,7 +344,7 @@ static int sparse_backward(const struct plait_work *w,
                            const struct plait_activations *a, const void *dx,
                            void **dn2)
 {
-    struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *req[PLAIT_TP_CHUNKS_MOST];
     const void *full;
 
     if (gather_rows(w, dx, w->scratch->full, &full, NULL) < 0 ||
@@ -436,7 +436,7 @@ struct deferred_gradient {
 static int run_deferred(const struct plait_work *w,
                         const struct deferred_gradient *p, int n)
 {
-    struct plait_request *req[2][PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *req[2][PLAIT_TP_CHUNKS_MOST];
     void *to[2] = {w->scratch->full, w->scratch->part};
     const void *full[2];
 

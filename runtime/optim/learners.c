@@ -4,8 +4,8 @@
 #include <stdint.h>
 
 #define GAIN 1.1
-#define MOST_LEARNERS 64
-#define MOST_BATCH (1 << 24)
+#define LEARNERS_MOST 64
+#define BATCH_MOST (1 << 24)
 
 bool plait_learner_search_add(struct plait_learner_search *s, double rate,
                               int batch)
@@ -15,6 +15,6 @@ bool plait_learner_search_add(struct plait_learner_search *s, double rate,
         return false;
     s->chosen = s->tried;
     s->best = rate;
-    return s->tried < MOST_LEARNERS &&
-           (int64_t)batch * (s->tried + 1) <= MOST_BATCH;
+    return s->tried < LEARNERS_MOST &&
+           (int64_t)batch * (s->tried + 1) <= BATCH_MOST;
 }

@@ -8,7 +8,7 @@
  * overflow. */
 #define FIRST_SCALE 65536.0
 #define GROW_AFTER 2000
-#define MAX_SCALE 0x1p40
+#define SCALE_MOST 0x1p40
 
 void plait_loss_scale_init(struct plait_loss_scale *s,
                            const struct plait_train_config *config)
@@ -30,7 +30,7 @@ void plait_loss_scale_update(struct plait_loss_scale *s, bool overflow)
         s->clean = 0;
         s->skipped++;
     } else if (++s->clean == GROW_AFTER) {
-        if (s->scale < MAX_SCALE)
+        if (s->scale < SCALE_MOST)
             s->scale *= 2;
         s->clean = 0;
     }

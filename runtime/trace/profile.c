@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ROWS 96
+#define ROWS_MOST 96
 /* Ended spans whose enclosing span has not ended yet. */
-#define MAX_UNCLAIMED 4096
+#define UNCLAIMED_MOST 4096
 
 struct row {
     char track[32], name[32];
@@ -25,8 +25,8 @@ struct unclaimed {
 
 struct plait_profile {
     int nrows, nunclaimed;
-    struct row row[MAX_ROWS];
-    struct unclaimed unclaimed[MAX_UNCLAIMED];
+    struct row row[ROWS_MOST];
+    struct unclaimed unclaimed[UNCLAIMED_MOST];
 };
 
 struct plait_profile *plait_profile_create(void)
@@ -55,8 +55,8 @@ static struct row *row_of(struct plait_profile *p, const char *track,
             strlen(r->name) == n && strncmp(r->name, name, n) == 0)
             return r;
     }
-    if (p->nrows == MAX_ROWS)
-        return &p->row[MAX_ROWS - 1];
+    if (p->nrows == ROWS_MOST)
+        return &p->row[ROWS_MOST - 1];
     r = &p->row[p->nrows++];
     snprintf(r->track, sizeof(r->track), "%s", track);
     memcpy(r->name, name, n);
@@ -78,7 +78,7 @@ void plait_profile_span(struct plait_profile *p, const char *track,
     r->count++;
     r->seconds += seconds > inside ? seconds - inside : 0;
     /* Spans of the outermost level are never claimed: drop the oldest. */
-    if (p->nunclaimed == MAX_UNCLAIMED)
+    if (p->nunclaimed == UNCLAIMED_MOST)
         memmove(p->unclaimed, p->unclaimed + 1,
                 (size_t)--p->nunclaimed * sizeof(*p->unclaimed));
     p->unclaimed[p->nunclaimed++] = (struct unclaimed){start, seconds};

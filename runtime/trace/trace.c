@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_TRACKS 32
+#define TRACKS_MOST 32
 
 struct plait_trace {
     FILE *out; /* NULL: only the profile is kept */
@@ -24,7 +24,7 @@ struct plait_trace {
     int rank;
     double zero; /* times in the file count from here */
     int ntracks;
-    char track[MAX_TRACKS][32];
+    char track[TRACKS_MOST][32];
     uint64_t asyncs;
 };
 
@@ -125,8 +125,8 @@ static int track_of(struct plait_trace *trace, const char *track)
     for (i = 0; i < trace->ntracks; i++)
         if (!strcmp(trace->track[i], track))
             return i + 1;
-    if (i == MAX_TRACKS)
-        return MAX_TRACKS;
+    if (i == TRACKS_MOST)
+        return TRACKS_MOST;
     snprintf(trace->track[i], sizeof(trace->track[i]), "%s", track);
     trace->ntracks++;
     write_event(

@@ -18,7 +18,7 @@
 
 /* The run ends after this many losses in a row without a new step in
  * between. */
-enum { MOST_STALLED = 20 };
+enum { STALLED_MOST = 20 };
 /* How long to wait, after a loss, for another rank that a signal has stopped. 0
  * where the watchdog has waited for it already. */
 #define STOPPED_S 10
@@ -323,12 +323,12 @@ int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
     e->losses++;
     do {
         leave_world(s, &kept);
-        if (++e->stalled > MOST_STALLED) {
+        if (++e->stalled > STALLED_MOST) {
             plait_world_close(&kept);
             return plait_errorf(err,
                                 "ranks were lost %d times without a step in "
                                 "between; the run ends",
-                                MOST_STALLED);
+                                STALLED_MOST);
         }
         rc = meet_again(s, &kept, args, outcome, err);
     } while (rc < 0 && plait_elastic_lost(s));

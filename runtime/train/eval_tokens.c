@@ -13,7 +13,7 @@
 #include "runtime/comm/consensus.h"
 #include "runtime/data/data.h"
 
-#define MOST_TOKENS 500000000 /* all are sent in one message */
+#define TOKENS_MOST 500000000 /* all are sent in one message */
 #define CHUNK 1024
 
 /* -- tokens ---------------------------------------------------------------- */
@@ -60,11 +60,11 @@ static int check_count(const struct plait_eval_tokens *t, const char *path,
                             "%s: fewer than two tokens: nothing to "
                             "predict",
                             path);
-    if (t->n > MOST_TOKENS)
+    if (t->n > TOKENS_MOST)
         return plait_errorf(err,
                             "%s: %lld tokens; at most %d can be evaluated at "
                             "once",
-                            path, (long long)t->n, MOST_TOKENS);
+                            path, (long long)t->n, TOKENS_MOST);
     return 0;
 }
 

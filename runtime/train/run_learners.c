@@ -20,7 +20,7 @@
 
 #define WARM_STEPS 2
 #define STEPS 5 /* fewest in a round, else those between two meetings */
-#define MOST_STEPS 20
+#define STEPS_MOST 20
 #define SECONDS 0.3 /* at least, that a trial measures */
 
 /* *seconds: the time of n steps from *step on, that of the slowest rank, so
@@ -48,7 +48,7 @@ static int measure(struct run *r, struct plait_trainer *t, double *rate,
 {
     int64_t h = plait_sync_steps(&r->config->sync), step = 0, steps = 0;
     double seconds = 0, more;
-    int round = (int)(h < STEPS ? STEPS : h > MOST_STEPS ? MOST_STEPS : h);
+    int round = (int)(h < STEPS ? STEPS : h > STEPS_MOST ? STEPS_MOST : h);
 
     if (time_steps(r, t, &step, WARM_STEPS, &more, err) < 0)
         return PLAIT_RUN_BROKEN;

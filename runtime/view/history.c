@@ -13,7 +13,7 @@
 
 #include "topology/base/files.h"
 
-#define MAX_COLUMNS 1000
+#define COLUMNS_MOST 1000
 
 static struct plait_column *find_column(const struct plait_history *h,
                                         const char *name)
@@ -40,7 +40,7 @@ static struct plait_column *add_column(struct plait_history *h,
     struct plait_column *c;
     size_t i;
 
-    if (h->ncolumns == MAX_COLUMNS)
+    if (h->ncolumns == COLUMNS_MOST)
         return NULL;
     c = realloc(h->columns, (h->ncolumns + 1) * sizeof(*c));
     if (!c)

@@ -18,7 +18,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "topology/base/clock.h"
 
-enum { MOST_ROUNDS = 32, HIDDEN = 512 };
+enum { ROUNDS_MOST = 32, HIDDEN = 512 };
 
 enum part { DD, SAVE, BESIDE, HELD, COLD, LOAD, NPARTS };
 
@@ -40,7 +40,7 @@ struct bench {
     struct optim_job job;
     struct plait_saver *saver, *beside;
     double bytes; /* of the checkpoint's file */
-    double seconds[NPARTS][MOST_ROUNDS], busy[NPARTS][MOST_ROUNDS];
+    double seconds[NPARTS][ROUNDS_MOST], busy[NPARTS][ROUNDS_MOST];
     int rounds;
 };
 
@@ -241,7 +241,7 @@ static double median(double *x, int n)
 /* Ratios are medians over rounds of both, as a disk's speed varies. */
 static void report(struct bench *b)
 {
-    double ratio[NPARTS][MOST_ROUNDS], s;
+    double ratio[NPARTS][ROUNDS_MOST], s;
     int i, k;
 
     for (i = 0; i < NPARTS; i++)
@@ -281,7 +281,7 @@ int main(int argc, char **argv)
     double load = 0;
     int i;
 
-    if (argc < 4 || (b.rounds = atoi(argv[2])) < 1 || b.rounds > MOST_ROUNDS) {
+    if (argc < 4 || (b.rounds = atoi(argv[2])) < 1 || b.rounds > ROUNDS_MOST) {
         fprintf(stderr, "usage: plait-bench-checkpoint DIR ROUNDS MB...\n");
         return 2;
     }

@@ -21,7 +21,7 @@
 #include "runtime/comm/backend.h"
 #include "runtime/train/session.h"
 
-enum { MOST_PEERS = 3 };
+enum { PEERS_MOST = 3 };
 
 static char *const pair[] = {
     "mpirun", "--allow-run-as-root", "-np", "2", "--bind-to",
@@ -123,8 +123,8 @@ static void bench_reduce(const struct bench_comm_options *o, json_t *rows)
         char *torch[] = {(char *)o->python, (char *)o->gloo, "reduce",
                          (char *)sizes[i], NULL};
         char *argv[24];
-        struct bench_peer p[MOST_PEERS];
-        struct bench_row r[MOST_PEERS] = {{0}};
+        struct bench_peer p[PEERS_MOST];
+        struct bench_row r[PEERS_MOST] = {{0}};
 
         snprintf(what, sizeof(what), "all-reduce %s MB, 2 processes", sizes[i]);
         under_mpirun(argv, self);
@@ -133,13 +133,13 @@ static void bench_reduce(const struct bench_comm_options *o, json_t *rows)
         bench_peer_start(&p[1], "MPI_Allreduce", argv, o->mpi_env);
         bench_peer_start(&p[2], "PyTorch, gloo", torch, NULL);
         for (int round = -2; round < o->rounds; round++)
-            for (int k = 0; k < MOST_PEERS; k++) {
+            for (int k = 0; k < PEERS_MOST; k++) {
                 double seconds = bench_peer_ask(&p[k], "run");
 
                 if (round >= 0 && isfinite(seconds))
                     bench_add(&r[k].s, seconds);
             }
-        for (int k = 0; k < MOST_PEERS; k++) {
+        for (int k = 0; k < PEERS_MOST; k++) {
             r[k].what = what;
             r[k].who = p[k].label;
             r[k].version = p[k].name;

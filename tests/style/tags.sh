@@ -3,7 +3,7 @@
 # No struct, enum or union of the sources has the name of another one, so that
 # a debugger and an index of tags find the one that is meant. What kernels.h
 # leaves to each kind of device, as struct plait_queue, is defined once for
-# each. The check is also tried on wrong trees.
+# each. And a limit is called X_MOST. The checks are also tried on wrong trees.
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -33,6 +33,16 @@ END {
 }'
 )
 
+# limits FOLDER: print the lines that define a limit by another name
+limits() (
+    cd "$1" || exit 2
+    name='(PLAIT_)?[A-Z0-9]*_?(MAX|MOST)_[A-Z0-9_]+'
+    grep -rnE "(#define |[{,] |^    )$name( = | [0-9(])" \
+        topology spank_plugin kernels runtime tests \
+        --include='*.[ch]' --include='*.cc' --include='*.cu' |
+        grep -vE '(^tests/gpu/emulated/include/|MOST_M?S |PLAIT_KEY_)'
+)
+
 twice "$top_srcdir" >"$tmp/out" && [ ! -s "$tmp/out" ]
 status=$?
 sed 's/^/# /' "$tmp/out"
@@ -53,4 +63,17 @@ check "two types of one name are found" $?
 echo 'struct plait_queue {' >"$tmp/tree/runtime/b.c"
 twice "$tmp/tree" | grep -q '^plait_queue: '
 check "a device's type is not one of another folder" $?
+
+limits "$top_srcdir" >"$tmp/out"
+[ ! -s "$tmp/out" ]
+status=$?
+sed 's/^/# /' "$tmp/out"
+check "limits are called X_MOST" $status
+mkdir "$tmp/tree/tests"
+printf '%s\n' '#define MAX_ROWS 4' 'enum { MOST_COLS = 3 };' \
+    '#define PLAIT_A_MAX_ROWS (1 << 4)' '#define ROWS_MOST 4' \
+    '#define WAIT_MOST_S 3' 'enum { A, COLS_MOST = 3 };' \
+    >"$tmp/tree/runtime/c.h"
+[ "$(limits "$tmp/tree" | wc -l)" -eq 3 ]
+check "other names of limits are found" $?
 echo "1..$n"

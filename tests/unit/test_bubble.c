@@ -23,7 +23,7 @@
  * measures the idle share. */
 
 #define MICROBATCHES 4
-#define MAX_NOTES 256
+#define NOTES_MOST 256
 
 enum note_kind { WORK, SENT, RECEIVED };
 
@@ -35,7 +35,7 @@ struct note {
 
 struct notes {
     int n;
-    struct note note[MAX_NOTES];
+    struct note note[NOTES_MOST];
 };
 
 struct pending {
@@ -47,13 +47,13 @@ static struct plait_comm *world;
 static const struct plait_ops *cpu;
 static const struct plait_comm_vtable *backend; /* of the pipeline's group */
 static struct notes mine;
-static struct pending pending[MAX_NOTES]; /* messages to wait for */
-static double unit;                       /* seconds, 0: no sleep */
-static double busy;                       /* seconds that this rank has slept */
+static struct pending pending[NOTES_MOST]; /* messages to wait for */
+static double unit;                        /* seconds, 0: no sleep */
+static double busy; /* seconds that this rank has slept */
 
 static void add_note(enum note_kind kind, int peer, int tag)
 {
-    if (mine.n == MAX_NOTES)
+    if (mine.n == NOTES_MOST)
         give_up("more notes than expected", NULL);
     mine.note[mine.n++] = (struct note){kind, peer, tag, -1};
 }
@@ -77,7 +77,7 @@ static int noted_wait(struct plait_request *req, struct plait_queue *q)
 {
     int rc = backend->wait(req, q);
 
-    for (int i = 0; i < MAX_NOTES; i++)
+    for (int i = 0; i < NOTES_MOST; i++)
         if (pending[i].req == req) {
             add_note(RECEIVED, pending[i].peer, pending[i].tag);
             pending[i].req = NULL;

@@ -15,7 +15,7 @@
  * result of all. */
 
 #define N 1000
-#define MAX_RANKS 8
+#define RANKS_MOST 8
 
 static struct plait_comm *world;
 static int rank, size;
@@ -103,7 +103,7 @@ static void check_half(enum plait_dtype type)
 
 static void check_scatter_gather(void)
 {
-    static float a[MAX_RANKS * N], b[MAX_RANKS * N];
+    static float a[RANKS_MOST * N], b[RANKS_MOST * N];
     struct plait_request *req;
     float *mine = a + rank * N;
     int i, pass = 1;
@@ -174,7 +174,7 @@ static void check_exchange(void)
 static void check_host(void)
 {
     double v[2] = {rank, 1};
-    char text[8] = "", all[MAX_RANKS];
+    char text[8] = "", all[RANKS_MOST];
     char me = 'a' + rank;
     int pass;
 
@@ -225,7 +225,7 @@ static void check_split(void)
 
 static void check_stats(void)
 {
-    static float a[MAX_RANKS * N], b[MAX_RANKS * N];
+    static float a[RANKS_MOST * N], b[RANKS_MOST * N];
     struct plait_comm_stats s0, s1, s2, s3;
     uint64_t S = (uint64_t)size * N * 4;
 

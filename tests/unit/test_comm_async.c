@@ -15,11 +15,11 @@
 #include "runtime/comm/comm.h"
 
 #define MOST 70001 /* elements of a rank's part */
-#define MAX_RANKS 8
+#define RANKS_MOST 8
 
 static struct plait_comm *world;
 static int rank, size;
-static float *send, *recv; /* [MAX_RANKS * MOST], of up to 8 bytes */
+static float *send, *recv; /* [RANKS_MOST * MOST], of up to 8 bytes */
 
 /* Rank r's element i: small whole numbers, so that sums are exact in every type
  * and order. */
@@ -244,10 +244,10 @@ int main(void)
     }
     rank = plait_comm_rank(world);
     size = plait_comm_size(world);
-    send = calloc(4 * MAX_RANKS * MOST, sizeof(*send));
-    if (!send || size > MAX_RANKS)
+    send = calloc(4 * RANKS_MOST * MOST, sizeof(*send));
+    if (!send || size > RANKS_MOST)
         return 1;
-    recv = send + 2 * MAX_RANKS * MOST;
+    recv = send + 2 * RANKS_MOST * MOST;
     check_kinds();
     check_many();
     check_beside();

@@ -15,14 +15,14 @@
 #include "tap.h"
 #include "test_seed.h"
 
-#define MAX_INPUTS 4
-#define MAX_FLOATS 4096
+#define INPUTS_MOST 4
+#define FLOATS_MOST 4096
 
 /* loss() = sum of out * r through the forward op; gradient() fills dx[] of
  * each input through the backward op with dout = r. */
 struct check {
     const char *name;
-    size_t inputs[MAX_INPUTS]; /* elements of each input, 0: none */
+    size_t inputs[INPUTS_MOST]; /* elements of each input, 0: none */
     size_t outputs;
     void (*forward)(float *out);
     void (*backward)(void);
@@ -35,7 +35,7 @@ static struct plait_queue *q;
 static uint64_t seed, drawn;
 static const int *s; /* shape of the current check */
 /* memory that host and device can both access */
-static float (*x)[MAX_FLOATS], (*dx)[MAX_FLOATS], (*stat)[MAX_FLOATS];
+static float (*x)[FLOATS_MOST], (*dx)[FLOATS_MOST], (*stat)[FLOATS_MOST];
 static float *r, *y, *out2, *lse2, *target;
 static double *total;
 static int32_t *tokens;
@@ -55,8 +55,8 @@ static void *reserve(size_t bytes)
 
 static void reserve_all(void)
 {
-    x = reserve(MAX_INPUTS * sizeof(*x));
-    dx = reserve(MAX_INPUTS * sizeof(*dx));
+    x = reserve(INPUTS_MOST * sizeof(*x));
+    dx = reserve(INPUTS_MOST * sizeof(*dx));
     stat = reserve(2 * sizeof(*stat));
     r = reserve(sizeof(*stat));
     y = reserve(sizeof(*stat));
@@ -64,7 +64,7 @@ static void reserve_all(void)
     lse2 = reserve(sizeof(*stat));
     target = reserve(sizeof(*stat));
     total = reserve(sizeof(*total));
-    tokens = reserve(MAX_FLOATS * sizeof(*tokens));
+    tokens = reserve(FLOATS_MOST * sizeof(*tokens));
 }
 
 /* Waits, before the host accesses memory that an op uses. */
@@ -111,12 +111,12 @@ static void run(const struct check *c)
     size_t bad = 0, seen = 0;
 
     s = c->shape;
-    for (int k = 0; k < MAX_INPUTS; k++)
-        for (size_t i = 0; i < MAX_FLOATS; i++) {
+    for (int k = 0; k < INPUTS_MOST; k++)
+        for (size_t i = 0; i < FLOATS_MOST; i++) {
             x[k][i] = uniform();
             dx[k][i] = 0;
         }
-    for (size_t i = 0; i < MAX_FLOATS; i++) {
+    for (size_t i = 0; i < FLOATS_MOST; i++) {
         r[i] = uniform();
         tokens[i] = (int32_t)(plait_rounding_bits(seed, drawn++) % 7);
     }
@@ -124,7 +124,7 @@ static void run(const struct check *c)
     settle();
     c->backward();
     settle();
-    for (int k = 0; k < MAX_INPUTS; k++) {
+    for (int k = 0; k < INPUTS_MOST; k++) {
         double squares = 0, rms;
 
         for (size_t i = 0; i < c->inputs[k]; i++)

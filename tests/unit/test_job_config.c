@@ -262,7 +262,7 @@ static void settings(void)
     plait_job_config_destroy(c);
     c = parse("train: {micro_batch: 2}", &err);
     ok(c && plait_settings_list(c, &t) == 0 && t.n == s.n - 1 &&
-           t.n < PLAIT_SETTINGS_MAX / 2 + 32 &&
+           t.n < PLAIT_SETTINGS_MOST / 2 + 32 &&
            !strcmp(value(&t, "model.head_dim"), "64") &&
            !plait_settings_value(&t, "train.micro_batch"),
        "%d of them", t.n);

@@ -5,7 +5,7 @@
 #include "schedule_check.h"
 #include "tap.h"
 
-enum { MAX_P = 64 };
+enum { P_MOST = 64 };
 
 static void destroy(struct plait_schedule **s, int p)
 {
@@ -44,8 +44,8 @@ static long makespan(struct plait_schedule **s, int p)
 {
     int v = s[0]->chunks, m = s[0]->microbatches, stages = p * v;
     long *f = malloc(sizeof(long) * stages * m);
-    long *b = malloc(sizeof(long) * stages * m), clock[MAX_P] = {0}, most = 0;
-    int next[MAX_P] = {0}, moved, r, i;
+    long *b = malloc(sizeof(long) * stages * m), clock[P_MOST] = {0}, most = 0;
+    int next[P_MOST] = {0}, moved, r, i;
 
     for (i = 0; i < stages * m; i++)
         f[i] = b[i] = -1;
@@ -119,7 +119,7 @@ static int slots(const struct plait_schedule *s)
 
 static int try_one(enum plait_schedule_kind kind, int p, int v, int m)
 {
-    struct plait_schedule *s[MAX_P];
+    struct plait_schedule *s[P_MOST];
     struct plait_error err;
     long took, want;
     int r, good = 0;
@@ -170,7 +170,7 @@ static void all_kinds(void)
     int kind, p, good, i;
 
     for (kind = 0; kind < PLAIT_NSCHEDULES; kind++) {
-        for (p = 1, good = 1; p <= MAX_P; p++)
+        for (p = 1, good = 1; p <= P_MOST; p++)
             for (i = 0; i < 9; i++)
                 if (some_m[i] <= 17 || p % 21 == 1)
                     good &= try_one(kind, p, 1, some_m[i]);
@@ -184,7 +184,7 @@ static void interleaved(void)
     int i, p, groups, good;
 
     for (i = 0; i < 4; i++) {
-        for (p = 2, good = 1; p <= MAX_P; p += p < 9 ? 1 : 27)
+        for (p = 2, good = 1; p <= P_MOST; p += p < 9 ? 1 : 27)
             for (groups = 1; groups * p <= 512; groups *= 2)
                 good &= try_one(PLAIT_SCHEDULE_INTERLEAVED, p, some_v[i],
                                 groups * p);

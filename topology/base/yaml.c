@@ -12,7 +12,7 @@
 
 /* Far above any real file: the limit stops the reading of a device or a
  * pipe. */
-#define MAX_FILE ((size_t)64 << 20)
+#define FILE_MOST ((size_t)64 << 20)
 
 struct plait_yaml {
     char *name;
@@ -133,7 +133,7 @@ static int read_file(FILE *file, char **text, size_t *size)
     if (!buf)
         return -1;
     while ((used += fread(buf + used, 1, room - used, file)) == room) {
-        if (room >= MAX_FILE) {
+        if (room >= FILE_MOST) {
             errno = EFBIG;
             goto error;
         }

@@ -12,10 +12,10 @@
 
 /* Limits of the whole-number keys: far beyond any use, and products of a few of
  * them fit 64 bits. */
-#define MAX_COUNT (1 << 20)
-#define MAX_STEPS 1e12
-#define MAX_LEARNERS 1024
-#define MAX_STAGES 65536
+#define COUNT_MOST (1 << 20)
+#define STEPS_MOST 1e12
+#define LEARNERS_MOST 1024
+#define STAGES_MOST 65536
 
 const char *const plait_family_names[] = {"gpt2", "llama", "mlp", "resnet"};
 const char *const plait_recompute_names[] = {"none", "selective", "full"};
@@ -50,16 +50,16 @@ static const char *const lr_warmups[] = {"gradual", "constant"};
 
 static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "family", family, CHOICE, CHOICES(plait_family_names)),
-    FIELD(model, "layers", layers, INT, RANGE(0, MAX_COUNT), DEFAULT(12),
+    FIELD(model, "layers", layers, INT, RANGE(0, COUNT_MOST), DEFAULT(12),
           .also = "num_hidden_layers num_layers n_layer"),
-    FIELD(model, "hidden", hidden, INT, RANGE(1, MAX_COUNT), DEFAULT(768),
+    FIELD(model, "hidden", hidden, INT, RANGE(1, COUNT_MOST), DEFAULT(768),
           .also = "hidden_size n_embd d_model"),
-    FIELD(model, "heads", heads, INT, RANGE(1, MAX_COUNT), DEFAULT(12),
+    FIELD(model, "heads", heads, INT, RANGE(1, COUNT_MOST), DEFAULT(12),
           .also = "num_attention_heads n_head"),
-    FIELD(model, "kv_heads", kv_heads, INT, RANGE(1, MAX_COUNT),
+    FIELD(model, "kv_heads", kv_heads, INT, RANGE(1, COUNT_MOST),
           .also = "num_key_value_heads num_query_groups"),
-    FIELD(model, "head_dim", head_dim, INT, RANGE(0, MAX_COUNT)),
-    FIELD(model, "ffn", ffn, INT, RANGE(1, MAX_COUNT),
+    FIELD(model, "head_dim", head_dim, INT, RANGE(0, COUNT_MOST)),
+    FIELD(model, "ffn", ffn, INT, RANGE(1, COUNT_MOST),
           .also = "intermediate_size ffn_hidden_size n_inner"),
     FIELD(model, "vocab", vocab, INT, RANGE(2, 1 << 24), DEFAULT(50304),
           .also = "vocab_size"),
@@ -80,26 +80,26 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "qk_norm", qk_norm, BOOL, ),
     FIELD(model, "sliding_window", sliding_window, INT, RANGE(0, 1 << 24)),
     FIELD(model, "full_attention_every", full_attention_every, INT,
-          RANGE(0, MAX_COUNT)),
-    FIELD(model, "mla", mla, NUMBERS, RANGE(0, MAX_COUNT)),
+          RANGE(0, COUNT_MOST)),
+    FIELD(model, "mla", mla, NUMBERS, RANGE(0, COUNT_MOST)),
     FIELD(model, "norm_eps", norm_eps, REAL, RANGE(1e-12, 1), DEFAULT(1e-5),
           .also = "rms_norm_eps layer_norm_epsilon"),
-    FIELD(model, "experts", experts, INT, RANGE(0, MAX_COUNT),
+    FIELD(model, "experts", experts, INT, RANGE(0, COUNT_MOST),
           .also = "num_experts num_local_experts n_routed_experts"),
-    FIELD(model, "experts_top_k", experts_top_k, INT, RANGE(1, MAX_COUNT),
+    FIELD(model, "experts_top_k", experts_top_k, INT, RANGE(1, COUNT_MOST),
           DEFAULT(2), .also = "num_experts_per_tok moe_router_topk"),
-    FIELD(model, "shared_experts", shared_experts, INT, RANGE(0, MAX_COUNT)),
-    FIELD(model, "dense_layers", dense_layers, INT, RANGE(0, MAX_COUNT)),
-    FIELD(model, "dense_ffn", dense_ffn, INT, RANGE(0, MAX_COUNT)),
+    FIELD(model, "shared_experts", shared_experts, INT, RANGE(0, COUNT_MOST)),
+    FIELD(model, "dense_layers", dense_layers, INT, RANGE(0, COUNT_MOST)),
+    FIELD(model, "dense_ffn", dense_ffn, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "experts_capacity", experts_capacity, REAL, RANGE(0, 1e6)),
     FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6),
           DEFAULT(0.01)),
     FIELD(model, "depth", depth, INT, RANGE(1, 6002), DEFAULT(20)),
-    FIELD(model, "width", width, INT, RANGE(0, MAX_COUNT)),
-    FIELD(model, "classes", classes, INT, RANGE(1, MAX_COUNT), DEFAULT(10)),
+    FIELD(model, "width", width, INT, RANGE(0, COUNT_MOST)),
+    FIELD(model, "classes", classes, INT, RANGE(1, COUNT_MOST), DEFAULT(10)),
     FIELD(model, "input", input, NUMBERS, RANGE(1, 65536)),
     FIELD(model, "norm", norm, CHOICE, CHOICES(norms)),
-    FIELD(model, "ghost_batch", ghost_batch, INT, RANGE(1, MAX_COUNT),
+    FIELD(model, "ghost_batch", ghost_batch, INT, RANGE(1, COUNT_MOST),
           DEFAULT(32)),
     FIELD(model, "loss", loss, CHOICE, CHOICES(losses)),
     FIELD(model, "label_smoothing", label_smoothing, REAL, RANGE(0, 1)),
@@ -117,8 +117,8 @@ static const struct plait_yaml_field data_fields[] = {
     FIELD(data, "end_token", end_token, INT, RANGE(0, 1 << 24), DEFAULT(-1)),
 };
 
-#define SIZE_FIELD(key, axis, ranks)                                   \
-    FIELD(parallel, key, layout.size[axis], SIZE, RANGE(1, MAX_COUNT), \
+#define SIZE_FIELD(key, axis, ranks)                                    \
+    FIELD(parallel, key, layout.size[axis], SIZE, RANGE(1, COUNT_MOST), \
           DEFAULT(ranks))
 
 static const struct plait_yaml_field parallel_fields[] = {
@@ -130,41 +130,42 @@ static const struct plait_yaml_field parallel_fields[] = {
     FIELD(parallel, "schedule", schedule, CHOICE, .count = PLAIT_NSCHEDULES,
           .choices = plait_schedule_names, DEFAULT(PLAIT_SCHEDULE_1F1B)),
     FIELD(parallel, "virtual", virtual_stages, INT, RANGE(1, 4096), DEFAULT(1)),
-    FIELD(parallel, "stages", stages, RUNS, RANGE(0, MAX_COUNT),
-          .count = MAX_STAGES),
+    FIELD(parallel, "stages", stages, RUNS, RANGE(0, COUNT_MOST),
+          .count = STAGES_MOST),
     FIELD(parallel, "sequence", sequence, BOOL, ),
     FIELD(parallel, "zero", zero, INT, RANGE(0, 3)),
     FIELD(parallel, "recompute", recompute, CHOICE,
           CHOICES(plait_recompute_names)),
     FIELD(parallel, "recompute_layers", recompute_layers, INT,
-          RANGE(0, MAX_COUNT)),
+          RANGE(0, COUNT_MOST)),
     FIELD(parallel, "bucket_mib", bucket_mib, REAL, RANGE(0.001, 65536)),
     FIELD(parallel, "grad_sync", grad_sync, CHOICE, CHOICES(grad_syncs)),
     FIELD(parallel, "grad_reduce", grad_reduce, CHOICE, CHOICES(grad_reduces)),
     FIELD(parallel, "all_reduce", all_reduce, CHOICE, CHOICES(all_reduces)),
     FIELD(parallel, "shard_group", shard_group, CHOICE, CHOICES(shard_groups)),
     FIELD(parallel, "offload", offload, CHOICE, CHOICES(plait_offload_names)),
-    FIELD(parallel, "offload_layers", offload_layers, INT, RANGE(0, MAX_COUNT)),
+    FIELD(parallel, "offload_layers", offload_layers, INT,
+          RANGE(0, COUNT_MOST)),
 };
 
 static const struct plait_yaml_field train_fields[] = {
-    FIELD(train, "steps", steps, INT64, RANGE(1, MAX_STEPS), DEFAULT(100)),
+    FIELD(train, "steps", steps, INT64, RANGE(1, STEPS_MOST), DEFAULT(100)),
     FIELD(train, "global_batch", global_batch, INT, RANGE(1, 1 << 24),
           DEFAULT(32)),
-    FIELD(train, "micro_batch", micro_batch, INT, RANGE(1, MAX_COUNT),
+    FIELD(train, "micro_batch", micro_batch, INT, RANGE(1, COUNT_MOST),
           DEFAULT(4)),
     FIELD(train, "precision", precision, CHOICE, CHOICES(precisions)),
     FIELD(train, "loss_scale", loss_scale, REAL, RANGE(1, 0x1p40)),
     FIELD(train, "seed", seed, UINT64, DEFAULT(1)),
     FIELD(train, "graph", graph, CHOICE, CHOICES(graphs)),
-    FIELD(train, "eval_every", eval_every, INT64, RANGE(0, MAX_STEPS)),
-    FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS),
+    FIELD(train, "eval_every", eval_every, INT64, RANGE(0, STEPS_MOST)),
+    FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, STEPS_MOST),
           DEFAULT(10)),
     FIELD(train, "timeout", timeout, SIZE, RANGE(0, 1000000), DEFAULT(-1),
           .count = -1),
     FIELD(train, "phase_timeout", phase_timeout, INT, RANGE(0, 1000000),
           DEFAULT(600)),
-    FIELD(train, "check_replicas", check_replicas, INT64, RANGE(0, MAX_STEPS),
+    FIELD(train, "check_replicas", check_replicas, INT64, RANGE(0, STEPS_MOST),
           DEFAULT(100)),
     FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),
     FIELD(train, "skip_outliers", skip_outliers, BOOL, ),
@@ -191,11 +192,11 @@ static const struct plait_yaml_field optim_fields[] = {
 
 static const struct plait_yaml_field lr_fields[] = {
     FIELD(lr, "schedule", schedule, CHOICE, CHOICES(lr_schedules)),
-    FIELD(lr, "warmup", warmup, INT64, RANGE(0, MAX_STEPS), DEFAULT(100)),
+    FIELD(lr, "warmup", warmup, INT64, RANGE(0, STEPS_MOST), DEFAULT(100)),
     FIELD(lr, "warmup_shape", warmup_shape, CHOICE, CHOICES(lr_warmups)),
     FIELD(lr, "warmup_from", warmup_from, REAL, RANGE(0, 1)),
     FIELD(lr, "min", min, REAL, RANGE(0, 1)),
-    FIELD(lr, "decay_at", decay_at, NUMBERS, RANGE(1, MAX_STEPS)),
+    FIELD(lr, "decay_at", decay_at, NUMBERS, RANGE(1, STEPS_MOST)),
     FIELD(lr, "decay_by", decay_by, REAL, RANGE(0, 1), DEFAULT(0.1)),
     FIELD(lr, "stable", stable, REAL, RANGE(0, 1), DEFAULT(0.8)),
     FIELD(lr, "base_batch", base_batch, INT, RANGE(0, 1 << 24)),
@@ -203,7 +204,7 @@ static const struct plait_yaml_field lr_fields[] = {
 };
 
 static const struct plait_yaml_field batch_fields[] = {
-    FIELD(batch, "growth", growth, PAIRS, RANGE(1, MAX_STEPS)),
+    FIELD(batch, "growth", growth, PAIRS, RANGE(1, STEPS_MOST)),
     FIELD(batch, "min", min, INT, RANGE(1, 1 << 24)),
     FIELD(batch, "max", max, INT, RANGE(1, 1 << 24)),
 };
@@ -211,23 +212,23 @@ static const struct plait_yaml_field batch_fields[] = {
 static const struct plait_yaml_field sync_fields[] = {
     FIELD(sync, "mode", mode, CHOICE, .count = PLAIT_NSYNC_MODES,
           .choices = plait_sync_mode_names),
-    FIELD(sync, "steps", steps, INT64, RANGE(1, MAX_STEPS)),
-    FIELD(sync, "from", from, INT64, RANGE(0, MAX_STEPS)),
+    FIELD(sync, "steps", steps, INT64, RANGE(1, STEPS_MOST)),
+    FIELD(sync, "from", from, INT64, RANGE(0, STEPS_MOST)),
     FIELD(sync, "lr", lr, REAL, RANGE(0, 1e6), DEFAULT(0.7)),
     FIELD(sync, "momentum", momentum, REAL, RANGE(0, 1), DEFAULT(0.9)),
     FIELD(sync, "alpha", alpha, REAL, RANGE(0, 1), DEFAULT(-1)),
-    FIELD(sync, "learners", learners, SIZE, RANGE(1, MAX_LEARNERS),
+    FIELD(sync, "learners", learners, SIZE, RANGE(1, LEARNERS_MOST),
           .count = PLAIT_SYNC_LEARNERS_AUTO),
 };
 
 static const struct plait_yaml_field checkpoint_fields[] = {
     FIELD(checkpoint, "dir", dir, TEXT, ),
     FIELD(checkpoint, "fallback", fallback, TEXT, ),
-    FIELD(checkpoint, "every", every, INT64, RANGE(0, MAX_STEPS),
+    FIELD(checkpoint, "every", every, INT64, RANGE(0, STEPS_MOST),
           .count = PLAIT_CHECKPOINT_AUTO),
-    FIELD(checkpoint, "keep", keep, INT, RANGE(0, MAX_COUNT), DEFAULT(2)),
+    FIELD(checkpoint, "keep", keep, INT, RANGE(0, COUNT_MOST), DEFAULT(2)),
     FIELD(checkpoint, "async", async, BOOL, DEFAULT(true)),
-    FIELD(checkpoint, "memory", memory, INT64, RANGE(0, MAX_STEPS)),
+    FIELD(checkpoint, "memory", memory, INT64, RANGE(0, STEPS_MOST)),
 };
 
 /* Rank 0 alone writes to these files; each rank's profile is its own. */
@@ -236,8 +237,8 @@ static const struct plait_yaml_field log_fields[] = {
     FIELD(log, "tensorboard", tensorboard, TEXT, .own = true),
     FIELD(log, "prometheus", prometheus, TEXT, .own = true),
     FIELD(log, "profile", profile, TEXT, .own = true),
-    FIELD(log, "every", every, INT64, RANGE(1, MAX_STEPS), DEFAULT(1)),
-    FIELD(log, "histograms", histograms, INT64, RANGE(0, MAX_STEPS)),
+    FIELD(log, "every", every, INT64, RANGE(1, STEPS_MOST), DEFAULT(1)),
+    FIELD(log, "histograms", histograms, INT64, RANGE(0, STEPS_MOST)),
 };
 
 #define SECTION(section)                                             \

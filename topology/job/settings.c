@@ -76,7 +76,7 @@ static int add_section(const struct plait_job_config *c,
         snprintf(setting->key, sizeof(setting->key), "%s.%s", section->name,
                  field->name);
         if (!is_listed(section->name, setting->key) ||
-            !counts(c, setting->key) || s->n == PLAIT_SETTINGS_MAX - 1)
+            !counts(c, setting->key) || s->n == PLAIT_SETTINGS_MOST - 1)
             continue;
         if (print_value(field,
                         (const char *)c + section->offset + field->offset,

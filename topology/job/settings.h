@@ -11,7 +11,7 @@
  * optimizer's and the rate's, seed, batch and precision. Those of speed,
  * length and files are not among them. */
 
-#define PLAIT_SETTINGS_MAX 128
+#define PLAIT_SETTINGS_MOST 128
 
 /* "section.key" and its value as the configuration would write it. */
 struct plait_setting {
@@ -21,7 +21,7 @@ struct plait_setting {
 
 struct plait_settings {
     int n;
-    struct plait_setting at[PLAIT_SETTINGS_MAX];
+    struct plait_setting at[PLAIT_SETTINGS_MOST];
 };
 
 /* -1 with errno: out of memory. */

@@ -53,7 +53,7 @@ static int grow(void *array, int n, size_t size)
     void **at = array;
     void *bigger;
 
-    if (n >= NODE_MAX_DEVICES) {
+    if (n >= NODE_DEVICES_MOST) {
         errno = E2BIG;
         return -1;
     }

@@ -7,9 +7,9 @@
 /* Shared by the readers of node descriptions: they add the GPUs and NICs they
  * find, sort them, join GPUs by links, and have the rest computed. */
 
-#define NODE_MAX_BRIDGES 32
+#define NODE_BRIDGES_MOST 32
 /* Far more than any machine has: a file with more is broken. */
-#define NODE_MAX_DEVICES 512
+#define NODE_DEVICES_MOST 512
 
 /* Where a device is attached: the host bridge, then bridge by bridge
  * downwards. */
@@ -19,7 +19,7 @@ struct node_locus {
                           that is not one NUMA node; NULL: the whole host */
     const void *host;  /* identifies the host bridge */
     int nbridges;
-    const void *bridges[NODE_MAX_BRIDGES];
+    const void *bridges[NODE_BRIDGES_MOST];
 };
 
 struct node_builder {
@@ -31,7 +31,7 @@ struct node_builder {
     int switch_depth;
 };
 
-/* 0, or -1 with errno (E2BIG: more than NODE_MAX_DEVICES). */
+/* 0, or -1 with errno (E2BIG: more than NODE_DEVICES_MOST). */
 int node_builder_init(struct node_builder *builder, int switch_depth);
 /* Both clean the texts, which come from files. */
 int node_builder_add_gpu(struct node_builder *builder,

@@ -66,7 +66,7 @@ static int locate(hwloc_topology_t topology, hwloc_obj_t device,
             locus->host = at;
             continue;
         }
-        if (n == NODE_MAX_BRIDGES) {
+        if (n == NODE_BRIDGES_MOST) {
             errno = E2BIG;
             return -1;
         }

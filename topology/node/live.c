@@ -15,7 +15,7 @@
 
 #define KFD_NODES "/sys/class/kfd/kfd/topology/nodes"
 #define KFD_XGMI 11
-#define MAX_GPUS 64
+#define GPUS_MOST 64
 
 static FILE *open_under(const char *root, const char *path)
 {
@@ -125,15 +125,15 @@ static int index_of(hwloc_obj_t *objs, int *n, hwloc_obj_t obj)
         if (objs[i] == obj)
             return i;
     }
-    if (!obj || *n == MAX_GPUS)
+    if (!obj || *n == GPUS_MOST)
         return -1;
     objs[(*n)++] = obj;
     return i;
 }
 
 struct kfd {
-    hwloc_obj_t objs[MAX_GPUS];
-    hwloc_uint64_t mbytes[MAX_GPUS][MAX_GPUS];
+    hwloc_obj_t objs[GPUS_MOST];
+    hwloc_uint64_t mbytes[GPUS_MOST][GPUS_MOST];
     int n;
 };
 

@@ -13,8 +13,8 @@
  * or a cpu. Cloud providers ship skeletons without gpu and net elements, in
  * which only the PCI class tells what a device is. */
 
-#define MAX_DEPTH 64
-#define MAX_FILE (16 << 20)
+#define DEPTH_MOST 64
+#define FILE_MOST (16 << 20)
 #define CLASS_BRIDGE 0x0604
 #define CLASS_NVSWITCH 0x0680
 
@@ -37,7 +37,7 @@ struct reader {
     int failed;
     struct node_builder builder;
     int depth;
-    struct open_element open[MAX_DEPTH];
+    struct open_element open[DEPTH_MOST];
     int numa; /* of the open cpu */
     int nnumas, *numas;
     int nhosts;
@@ -128,7 +128,7 @@ static void locate(struct reader *reader, const struct open_element *upto,
     for (at = reader->open; at < upto; at++) {
         if (at->kind == CPU)
             locus->host = at->id;
-        else if (at->kind == PCI && locus->nbridges < NODE_MAX_BRIDGES)
+        else if (at->kind == PCI && locus->nbridges < NODE_BRIDGES_MOST)
             locus->bridges[locus->nbridges++] = at->id;
     }
 }
@@ -326,7 +326,7 @@ static void XMLCALL start_element(void *arg, const char *name,
 
     if (reader->failed)
         return;
-    if (reader->depth == MAX_DEPTH) {
+    if (reader->depth == DEPTH_MOST) {
         refuse_input(reader, "elements nested too deeply", NULL);
         return;
     }
@@ -430,7 +430,7 @@ struct plait_node *plait_node_parse_nccl(const char *name, const char *text,
     struct reader *reader = calloc(1, sizeof(*reader));
     struct plait_node *node = NULL;
 
-    if (size > MAX_FILE) {
+    if (size > FILE_MOST) {
         plait_errorf(err, "%s: too large for a topology", name);
         goto out;
     }
@@ -475,12 +475,12 @@ struct plait_node *plait_node_create_nccl(const char *path,
         plait_errorf(err, "%s: %s", path, strerror(errno));
         return NULL;
     }
-    text = malloc(MAX_FILE + 1);
+    text = malloc(FILE_MOST + 1);
     if (!text) {
         plait_errorf(err, "%s: out of memory", path);
         goto out;
     }
-    size = fread(text, 1, MAX_FILE + 1, file);
+    size = fread(text, 1, FILE_MOST + 1, file);
     if (ferror(file))
         plait_errorf(err, "%s: %s", path, strerror(errno));
     else

@@ -10,8 +10,8 @@
  * the GPUs and their NVLinks. Its ABI is declared here, so that building
  * needs no CUDA and running no driver. */
 
-#define MAX_LINKS 72 /* 18 today */
-#define MAX_GPUS 64
+#define LINKS_MOST 72 /* 18 today */
+#define GPUS_MOST 64
 #define NAME_SIZE 96
 
 typedef int (*nvml_void)(void);
@@ -45,9 +45,9 @@ struct nvml {
 
 struct gpus {
     int n;
-    hwloc_obj_t objs[MAX_GPUS];
-    double to_switch[MAX_GPUS]; /* MB/s */
-    double direct[MAX_GPUS][MAX_GPUS];
+    hwloc_obj_t objs[GPUS_MOST];
+    double to_switch[GPUS_MOST]; /* MB/s */
+    double direct[GPUS_MOST][GPUS_MOST];
 };
 
 static int load_library(struct nvml *nvml)
@@ -113,7 +113,7 @@ static void read_links(const struct nvml *nvml, hwloc_topology_t topology,
 
     nvml->capability(device, &major, &minor);
     mbytes = node_nvlink_gbps(10 * major + minor) * 1000;
-    for (link = 0; link < MAX_LINKS; link++) {
+    for (link = 0; link < LINKS_MOST; link++) {
         unsigned active = 0, type = REMOTE_SWITCH;
         struct nvml_pci pci = {0};
         int other = -1;
@@ -160,14 +160,14 @@ static void note_matrix(hwloc_topology_t topology, struct gpus *gpus)
 static void ask(const struct nvml *nvml, hwloc_topology_t topology)
 {
     struct gpus *gpus = calloc(1, sizeof(*gpus));
-    void *devices[MAX_GPUS];
+    void *devices[GPUS_MOST];
     unsigned count = 0, i;
 
     if (!gpus || nvml->count(&count)) {
         free(gpus);
         return;
     }
-    for (i = 0; i < count && gpus->n < MAX_GPUS; i++) {
+    for (i = 0; i < count && gpus->n < GPUS_MOST; i++) {
         char name[NAME_SIZE] = "";
         struct nvml_pci pci = {0};
         hwloc_obj_t obj;

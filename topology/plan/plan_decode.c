@@ -8,7 +8,7 @@
 #include "topology/plan/place.h"
 #include "topology/plan/plan_code.h"
 
-#define MAX_NODES 1048576
+#define NODES_MOST 1048576
 
 static int set_damaged(struct plait_error *err, const char *what)
 {
@@ -16,14 +16,14 @@ static int set_damaged(struct plait_error *err, const char *what)
     return plait_errorf(err, "the encoded plan is damaged: %s", what);
 }
 
-/* A number from 0 to MAX_NODES at *p, which moves behind it; or -1. */
+/* A number from 0 to NODES_MOST at *p, which moves behind it; or -1. */
 static int read_number(const char **p)
 {
     int value = 0, digits = 0;
 
     for (; **p >= '0' && **p <= '9'; (*p)++, digits++) {
         value = value * 10 + (**p - '0');
-        if (value > MAX_NODES)
+        if (value > NODES_MOST)
             return -1;
     }
     return digits ? value : -1;
@@ -162,10 +162,10 @@ static int count_nodes(const char *p, int *nnodes, struct plait_error *err)
     int rc, n = 0;
 
     while ((rc = next_run(&p, &run)) > 0) {
-        if (run.count > MAX_NODES / run.repeat)
+        if (run.count > NODES_MOST / run.repeat)
             return set_damaged(err, "too many nodes");
         n += run.count * run.repeat;
-        if (n > MAX_NODES)
+        if (n > NODES_MOST)
             return set_damaged(err, "too many nodes");
     }
     if (rc < 0 || n == 0)
@@ -212,8 +212,8 @@ static int read_tasks(const char *p, struct plait_plan *plan)
     for (int i = 0; i < plan->nnodes; i++)
         order[plan->node_rank[i]] = i;
     while ((rc = next_tasks(&p, &nodes, &tasks)) > 0) {
-        if (nodes > plan->nnodes - at || rank > MAX_NODES ||
-            tasks > MAX_NODES / nodes) {
+        if (nodes > plan->nnodes - at || rank > NODES_MOST ||
+            tasks > NODES_MOST / nodes) {
             rc = -1;
             break;
         }
@@ -303,7 +303,7 @@ int plait_plan_decode_part(const char *text, int index,
                             found.nnodes, index);
     }
     while ((rc = next_tasks(&p, &nodes, &tasks)) > 0) {
-        if (nodes > MAX_NODES / tasks || rank > MAX_NODES)
+        if (nodes > NODES_MOST / tasks || rank > NODES_MOST)
             return set_damaged(err, "tasks");
         if (found.node_rank >= at && found.node_rank < at + nodes) {
             found.first_rank = rank + (found.node_rank - at) * tasks;

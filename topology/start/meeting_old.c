@@ -13,7 +13,7 @@
 /* Version 1 of the meetings, where a member sent the token. This runs where no
  * signal reaches it, so that whatever the host does it ends in time. */
 
-enum { MOST_MS = 10000 };
+enum { ANSWER_MOST_MS = 10000 };
 
 /* 0 once the socket is ready, -1 at `end`. */
 static int await(int fd, short what, int64_t end)
@@ -49,7 +49,7 @@ static int connect_to(const struct plait_meeting_place *place, int64_t end)
 void plait_meeting_refuse_old(const struct plait_meeting_place *place,
                               int index, const char *text)
 {
-    int64_t end = plait_clock_ms() + MOST_MS;
+    int64_t end = plait_clock_ms() + ANSWER_MOST_MS;
     char line[PLAIT_MEETING_SAID + 128], byte;
     int fd = connect_to(place, end), n;
 

@@ -18,7 +18,7 @@
  * have the core: as long as a nap costs, with the timer's slack and the wake.
  * Less after waits that took far longer anyway, as they do where ranks share
  * cores; more again after short ones. */
-#define MOST_PATIENCE_S 1e-4
+#define PATIENCE_MOST_S 1e-4
 #define LEAST_PATIENCE_S 3e-6
 #define FAR_LONGER_S 5e-4
 /* How long the thread sleeps when nothing moved: short enough for peers that
@@ -159,7 +159,7 @@ struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
     e->idle = idle;
     e->arg = arg;
     e->end = &e->first;
-    e->patience = MOST_PATIENCE_S;
+    e->patience = PATIENCE_MOST_S;
     e->gap = SHORTEST_GAP_S;
     e->judged = true;
     pthread_mutex_init(&e->lock, NULL);
@@ -280,7 +280,7 @@ static void learn_patience(struct plait_engine *e, double waited)
     if (waited > FAR_LONGER_S)
         e->patience = fmax(e->patience / 2, LEAST_PATIENCE_S);
     else
-        e->patience = fmin(e->patience * 2, MOST_PATIENCE_S);
+        e->patience = fmin(e->patience * 2, PATIENCE_MOST_S);
 }
 
 /* Advance all jobs until this one is done. The lock is held and the thread is

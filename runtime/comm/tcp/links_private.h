@@ -64,8 +64,8 @@ struct plait_links_head {
 /* A peer that announces a longer message, or has so many for which no receive
  * is posted, is lost. Their bytes together are bounded by this machine's
  * memory: links_read.c. */
-#define PLAIT_LINKS_MOST_BYTES (UINT64_C(1) << 40)
-#define PLAIT_LINKS_MOST_EARLY (1 << 20)
+#define PLAIT_LINKS_BYTES_MOST (UINT64_C(1) << 40)
+#define PLAIT_LINKS_EARLY_MOST (1 << 20)
 
 /* How long a receiver waits for its sender to connect before it connects
  * itself. */

@@ -129,15 +129,15 @@ static bool is_bearable(struct plait_links *l, const struct plait_link *k,
 {
     char text[100];
 
-    if (head->bytes > PLAIT_LINKS_MOST_BYTES)
+    if (head->bytes > PLAIT_LINKS_BYTES_MOST)
         snprintf(text, sizeof(text), "it announced a message of %llu bytes",
                  (unsigned long long)head->bytes);
     else if (head->bytes > l->most_early - l->early)
         snprintf(text, sizeof(text),
                  "messages that nobody waits for take half of the memory");
-    else if (k->nunclaimed == PLAIT_LINKS_MOST_EARLY)
+    else if (k->nunclaimed == PLAIT_LINKS_EARLY_MOST)
         snprintf(text, sizeof(text), "it sent %d messages nobody waits for",
-                 PLAIT_LINKS_MOST_EARLY);
+                 PLAIT_LINKS_EARLY_MOST);
     else
         return true;
     plait_links_lose(l, k->peer, text);

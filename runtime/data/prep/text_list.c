@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 /* The deepest nesting of folders, which stops at links that form a loop. */
-enum { MOST_DEPTH = 64 };
+enum { DEPTH_MOST = 64 };
 
 void plait_text_list_clear(struct plait_text_list *list)
 {
@@ -92,9 +92,9 @@ static int add_folder(struct plait_text_list *list, const char *path,
     char *inner;
 
     errno = ELOOP;
-    if (depth > MOST_DEPTH)
+    if (depth > DEPTH_MOST)
         return plait_errorf(err, "%s: folders are nested more than %d deep",
-                            path, MOST_DEPTH);
+                            path, DEPTH_MOST);
     n = scandir(path, &entry, no_dots, by_bytes);
     if (n < 0)
         return plait_errorf(err, "%s: %s", path, strerror(errno));

@@ -10,7 +10,7 @@
 #include "runtime/data/tokenizer/unicode.h"
 
 /* More than any vocabulary has, and few enough for tables. */
-enum { MOST_TOKENS = 1 << 24 };
+enum { TOKENS_MOST = 1 << 24 };
 
 struct reader {
     const char *name;
@@ -182,13 +182,13 @@ static int32_t read_id(struct reader *r, const char *token, const json_t *value)
 {
     json_int_t id = json_integer_value(value);
 
-    if (json_is_integer(value) && id >= 0 && id < MOST_TOKENS)
+    if (json_is_integer(value) && id >= 0 && id < TOKENS_MOST)
         return (int32_t)id;
     errno = EINVAL;
     return plait_errorf(r->err,
                         "%s: the id of token '%.40s' is not a number from 0 "
                         "to %d",
-                        r->name, token, MOST_TOKENS - 1);
+                        r->name, token, TOKENS_MOST - 1);
 }
 
 /* One more than the largest id of the vocabulary and the added tokens. */
