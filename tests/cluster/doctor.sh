@@ -53,8 +53,23 @@ check "nothing is broken" passes "ok  plugin .*$good is for Slurm" "$plait" \
 check "... for a user too" passes "ok  plugin .*$good is for Slurm" \
     "${as_user[@]}" "$plait" doctor
 
+# After a removal: of the line and the file, of the file alone. A line is advised
+# where the file is.
+dir=$(scontrol show config | sed -n 's/^PluginDir *= //p')
+cp -r "$dir" with
+cp "$good" with/
+lines '# none'
+check "no line and no plugin" finds "!!  plugstack .*names spank_plait.so, and the plugin is not in $dir, .*install the package slurm-plait-plugin" "$plait" doctor
+check "no line, and the plugin is there" finds \
+    "!!  plugstack .*names spank_plait.so; add 'optional spank_plait.so'" \
+    ./inside "mount --bind '$work/with' '$dir' && \"\$1\" doctor"
+rm $conf
+check "no plugstack.conf and no plugin" finds "!!  plugstack .*No such file.*, and the plugin is not in $dir," "$plait" doctor
+lines "optional spank_plait.so"
+check "a line and no plugin" finds "!!  plugin .*spank_plait.so does not exist, in $dir; install .*, or remove the line .*plugstack.conf:1" "$plait" doctor
+
 lines "required $bad"
-check "required, and gone" finds "!!  plugin .*$bad does not exist; .*every job fails here
+check "required, and gone" finds "!!  plugin .*$bad does not exist; .*or remove the line .*plugstack.conf:1.; .*every job fails here
 !!  srun .*Plug-in initialization failed .until the plugin is put right, a '#' before its line" "$plait" doctor
 head -c 30000 "$good" >"$bad"
 check "required, and cut short" finds "!!  plugin .*cut short: it has 30000 bytes.*every job fails here" "$plait" doctor

@@ -48,9 +48,9 @@ print(*{line["node"] for line in lines})')"
 
 touch none
 on node2 "mount --bind '$work/none' '$work/$conf'"
-check "a bare node" says 1 $'!!  plugstack .*add \'optional spank_plait.so\'\n +1 of 4: node2\n' --nodes all
+check "a bare node" says 1 $'!!  plugstack .*install the package slurm-plait-plugin.*\n +1 of 4: node2\n' --nodes all
 check "... as it says itself" like "$(srun -w node2 "$plait" doctor 2>&1)" \
-    "!!  plugstack  no line of .*add 'optional spank_plait.so'"
+    "!!  plugstack  no line of .*, and the plugin is not in "
 on node2 "umount '$work/$conf'"
 on node3 "mount -t tmpfs none '$work/plugins'"
 check "a node without the plugin" says 1 \

@@ -84,6 +84,10 @@ void doctor_check_munge(struct doctor *doctor);
 void doctor_check_plugstack(struct doctor *doctor);
 /* cmd_doctor_library.c: whether Slurm can load what they name. */
 void doctor_check_library(struct doctor *doctor);
+/* Slurm looks a plain name up in the directories of PluginDir. 0 with the path,
+ * or -1; dirs, "" where nobody knows them, in both cases. */
+int doctor_search_plugins(const struct doctor *doctor, const char *name,
+                          char dirs[DOCTOR_PATH], char path[DOCTOR_PATH]);
 /* cmd_doctor_label.c: whether SELinux or AppArmor may keep it from that. */
 void doctor_check_label(struct findings *findings, const char *path);
 /* cmd_doctor_cache.c, cmd_doctor_site.c, cmd_doctor_gpus.c */

@@ -45,38 +45,48 @@ add_bad(const struct library *library, const char *format, ...)
     library->doctor->broken = 1;
 }
 
-/* Slurm looks a plain name up in the directories of PluginDir. 0, or -1 with
- * the finding. */
-static int find_library(struct library *library)
+int doctor_search_plugins(const struct doctor *doctor, const char *name,
+                          char dirs[DOCTOR_PATH], char path[DOCTOR_PATH])
 {
-    char list[DOCTOR_PATH], dirs[DOCTOR_PATH], path[2 * DOCTOR_PATH], *save;
-    const char *name = library->line->name;
+    char list[DOCTOR_PATH], full[2 * DOCTOR_PATH], *save;
 
-    snprintf(library->path, sizeof(library->path), "%s", name);
-    if (name[0] == '/' && access(name, F_OK) == 0)
-        return 0;
-    doctor_setting(library->doctor, "PluginDir", dirs, sizeof(dirs));
+    doctor_setting(doctor, "PluginDir", dirs, DOCTOR_PATH);
     snprintf(list, sizeof(list), "%s", dirs);
-    for (char *dir = name[0] == '/' ? NULL : strtok_r(list, ":", &save); dir;
+    for (char *dir = strtok_r(list, ":", &save); dir;
          dir = strtok_r(NULL, ":", &save)) {
-        snprintf(path, sizeof(path), "%s/%s", dir, name);
-        if (access(path, F_OK) == 0 && strlen(path) < sizeof(library->path)) {
-            memcpy(library->path, path, strlen(path) + 1);
+        snprintf(full, sizeof(full), "%s/%s", dir, name);
+        if (access(full, F_OK) == 0 && strlen(full) < DOCTOR_PATH) {
+            memcpy(path, full, strlen(full) + 1);
             return 0;
         }
     }
-    if (name[0] == '/' && errno != ENOENT)
+    return -1;
+}
+
+/* 0, or -1 with the finding. */
+static int find_library(struct library *library)
+{
+    const char *name = library->line->name;
+    int absolute = name[0] == '/';
+    char dirs[DOCTOR_PATH] = "";
+
+    snprintf(library->path, sizeof(library->path), "%s", name);
+    if (absolute ? access(name, F_OK) == 0
+                 : doctor_search_plugins(library->doctor, name, dirs,
+                                         library->path) == 0)
+        return 0;
+    if (absolute && errno != ENOENT)
         add_bad(library, "cannot be reached: %s", strerror(errno));
-    else if (name[0] != '/' && !dirs[0])
+    else if (!absolute && !dirs[0])
         findings_add(library->doctor->findings, FINDING_UNCHECKED, "plugin",
                      "where %.200s lies: PluginDir is known to the controller, "
                      "which does not answer",
                      name);
     else
         add_bad(library,
-                "does not exist%s%.250s; install the package that was built "
-                "for this Slurm",
-                name[0] == '/' ? "" : ", in ", name[0] == '/' ? "" : dirs);
+                "does not exist%s%.150s; install the package that was built "
+                "for this Slurm, or remove the line (%.150s)",
+                absolute ? "" : ", in ", dirs, library->line->where);
     return -1;
 }
 

@@ -178,17 +178,39 @@ static void check_twice(struct doctor *doctor)
                  first->where, last->where, first->name, last->name);
 }
 
+/* A line for a file that is not there makes every srun print an error: it is
+ * advised only where the plugin is installed. */
+static void add_no_line(struct doctor *doctor, const char *why)
+{
+    char dirs[DOCTOR_PATH], plugin[DOCTOR_PATH];
+
+    if (doctor_search_plugins(doctor, "spank_plait.so", dirs, plugin) == 0)
+        findings_add(doctor->findings, FINDING_BAD, "plugstack",
+                     "%s; add 'optional spank_plait.so'", why);
+    else
+        findings_add(doctor->findings, FINDING_BAD, "plugstack",
+                     "%s, and the plugin is not in %.200s, so that srun has no "
+                     "flags here; install the package slurm-plait-plugin, "
+                     "which adds the line, or, where the plugin is elsewhere, "
+                     "add 'optional /PATH/spank_plait.so'",
+                     why,
+                     dirs[0] ? dirs
+                             : "PluginDir (the controller does not say where)");
+    doctor->broken = 1;
+}
+
 static void check_lines(struct doctor *doctor, const char *path)
 {
+    char why[DOCTOR_PATH];
     const struct plugin_line *line = &doctor->lines[0];
     int required = 0;
 
     if (!doctor->nlines) {
-        findings_add(doctor->findings, FINDING_BAD, "plugstack",
-                     "no line of %s, nor of what it includes, names "
-                     "spank_plait.so; add 'optional spank_plait.so'",
-                     path);
-        doctor->broken = 1;
+        snprintf(why, sizeof(why),
+                 "no line of %.200s, nor of what it includes, names "
+                 "spank_plait.so",
+                 path);
+        add_no_line(doctor, why);
         return;
     }
     for (int i = 0; i < doctor->nlines; i++)
@@ -204,7 +226,7 @@ static void check_lines(struct doctor *doctor, const char *path)
 
 void doctor_check_plugstack(struct doctor *doctor)
 {
-    char path[DOCTOR_PATH];
+    char path[DOCTOR_PATH], why[DOCTOR_PATH];
 
     if (find_file(doctor, path, sizeof(path)) < 0) {
         findings_add(doctor->findings, FINDING_UNCHECKED, "plugstack",
@@ -213,11 +235,8 @@ void doctor_check_plugstack(struct doctor *doctor)
                      "compute node");
         doctor->broken = 1;
     } else if (access(path, F_OK) < 0) {
-        findings_add(doctor->findings, FINDING_BAD, "plugstack",
-                     "%s: %s; write 'optional spank_plait.so' into it, on "
-                     "every node",
-                     path, strerror(errno));
-        doctor->broken = 1;
+        snprintf(why, sizeof(why), "%.200s: %s", path, strerror(errno));
+        add_no_line(doctor, why);
     } else {
         read_file(doctor, path, 0);
         check_lines(doctor, path);
