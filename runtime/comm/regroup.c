@@ -21,24 +21,24 @@
 /* After a loss every process that notices it comes here, at about the same time
  * and without knowing who else is left. They agree like this:
  *
- *   - A process asks the living ones with lower numbers, again and again, until
- *     one of them leads and answers, or none is left that lives. Then it leads
- *     itself. So the lowest number that lives comes to lead.
+ *   - A process asks the living ones with lower numbers, again and again,
+ *     until one of them leads and answers, or none is left that lives. Then it
+ *     leads itself. So the lowest number that lives comes to lead.
  *   - The leader collects all that come to its port, each with a proof of the
  *     step's secret. Of the others it finds out what became of them (fate.h):
  *     ended, away (its machine cannot be reached) or stopped by a signal. It
- * waits until it knows that of all, however long each kind takes (struct
+ *     waits until it knows that of all, however long each kind takes (struct
  *     plait_patience).
  *   - It may go on only if those who came are more than those who are away, or
- * as many and have the lowest number among them (check_part). That is what
- * keeps two halves of a divided network from training on alike: each counts the
- *     other as away, and at most one is larger. Who has ended is in neither
- * half. A stopped process could run on later and find itself alone, so it is
- * told first that it is left out, by a notice that waits in its socket; if that
- *     cannot be sent, it counts as away.
+ *     as many and have the lowest number among them (check_part). That is what
+ *     keeps two halves of a divided network from training on alike: each
+ *     counts the other as away, and at most one is larger. Who has ended is in
+ *     neither half. A stopped process could run on later and find itself
+ *     alone, so it is told first that it is left out, by a notice that waits
+ *     in its socket; if that cannot be sent, it counts as away.
  *   - The leader sends the view: a random number for the new world, its epoch,
- * and the members by rank. A process that holds another epoch belongs to
- * another world, and its connections are refused.
+ *     and the members by rank. A process that holds another epoch belongs to
+ *     another world, and its connections are refused.
  *
  * The view may get lost on its way to some, and the leader may die before it
  * has sent it to all. Then some know the new world and some the one before.

@@ -19,11 +19,11 @@
  * From its beginning the arena holds
  *   - what one block passes to the next,
  *   - what is computed again before a layer's backward: one copy for all
- * layers,
+ *     layers,
  *   - the work space of a layer, in the same place as that of the head, as a
  *     rank computes one of the two at a time,
  *   - with offloaded activations, the two blocks of them that are on the
- * device,
+ *     device,
  *   - the slots, one for each micro-batch in flight.
  * All chunks of a rank's layers begin at the same address of a slot, because
  * one chunk at a time uses it.

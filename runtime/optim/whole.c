@@ -11,15 +11,15 @@
 #include "runtime/optim/whole_plan.h"
 
 /* plait_whole_run() works in rounds: in round r every rank handles the r-th
- * matrix that it owns, so that it needs memory for one. A round is gather_round
- * each holder of a piece sends it to the matrix's owner, unless an equal piece
- * of another rank is sent; the owner puts the matrix together compute        on
- * the owner return_round   the owner sends each holder its piece of the result
- * All sends and receives of one half of a round are started before the first is
- * waited for, so that owners that need pieces of each other do not wait in a
- * circle. Nobody waits for ranks that have no part in a round: these are ahead,
- * or done. Messages between two ranks are matched by their order, which is that
- * of the plan (whole_plan.c) on both.
+ * matrix that it owns, so that it needs memory for one. In gather_round() each
+ * holder of a piece sends it to the matrix's owner, unless another rank sends
+ * an equal one, and the owner puts the matrix together. Then the owner calls
+ * compute(), and in return_round() it sends each holder its piece of the
+ * result. All sends and receives of one half of a round are started before the
+ * first is waited for, so that owners that need pieces of each other do not
+ * wait in a circle. Nobody waits for ranks that have no part in a round: these
+ * are ahead, or done. Messages between two ranks are matched by their order,
+ * which is that of the plan (whole_plan.c) on both.
  *
  * A compute() that fails must not keep the others waiting, so its rank goes on
  * to send and receive, with useless numbers, until the end; there all ranks
