@@ -153,6 +153,8 @@ static int find_stops(struct plait_prompts *p, struct plait_error *err)
     json_t *generation;
 
     add_stop(p, p->end);
+    /* Data of earlier versions ended with it in any case. */
+    add_stop(p, plait_tokenizer_usual_end(p->tokenizer));
     if (!path)
         return 0;
     generation = load_generation_config(path);

@@ -84,7 +84,7 @@ int plait_text_out_put(struct plait_text_out *t, int32_t token, FILE *out,
         fprintf(out, " %d", token);
         return 0;
     }
-    if (token == plait_tokenizer_end(t->tokenizer))
+    if (token == plait_tokenizer_usual_end(t->tokenizer))
         return plait_text_out_end(t, out, err);
     t->pending[t->npending++] = token;
     full = t->npending == PLAIT_TEXT_PENDING;

@@ -56,6 +56,33 @@ refused 1 "spm:" "$tmp/text" --out "$tmp/x" -t spm:/nonexistent
 refused 2 "\-\-out DIR" "$tmp/text"
 refused 2 "at least one text" --out "$tmp/x"
 refused 2 "unrecognized option" --bogus
+# The end of a text: the model's own token, whatever else its tokenizer has.
+mkdir "$tmp/chat"
+cp "$top_srcdir/tests/fixtures/tokenizer/smollm.json" "$tmp/chat/tokenizer.json"
+ends() { # ends ID NAME ARGS...: prepared so, texts end with this token
+    id=$1 name=$2
+    shift 2
+    "$prep" "$tmp/text" --out "$tmp/ends" -t bpe:"$tmp/chat" "$@" \
+        >"$tmp/out" 2>"$tmp/err" &&
+        grep -qxF "# each document ends with token $id, $name" "$tmp/out" &&
+        [ "$(tail -c 2 "$tmp/ends/train.bin" | od -An -tu2 | tr -d ' ')" = \
+            "$id" ] && grep -q "\"end\": $id" "$tmp/ends/prep.json"
+    ok $? "texts end with $id, $name $*"
+}
+ends 0 '<|endoftext|>'
+echo '{"eos_token_id": [2, 0]}' >"$tmp/chat/generation_config.json"
+ends 2 '<|im_end|>'
+echo '{"eos_token_id": 1}' >"$tmp/chat/config.json"
+ends 2 '<|im_end|>'
+rm "$tmp/chat/generation_config.json"
+ends 1 '<|im_start|>'
+echo '{"eos_token": {"content": "<|im_end|>"}}' \
+    >"$tmp/chat/tokenizer_config.json"
+ends 2 '<|im_end|>'
+ends 1 '<|im_start|>' --end-token '<|im_start|>'
+refused 1 "'two words' is not one token" "$tmp/text" --out "$tmp/x" \
+    -t bpe:"$tmp/chat" --end-token 'two words'
+refused 2 "end-token needs" "$tmp/text" --out "$tmp/x" --end-token x
 if [ -w /dev/full ]; then
     mkdir "$tmp/full" && ln -s /dev/full "$tmp/full/train.bin.tmp"
     refused 1 "train.bin.tmp: cannot write: No space left on device" \

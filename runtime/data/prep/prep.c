@@ -14,7 +14,8 @@
 
 static const char usage[] =
     "usage: plait-prep TEXT... --out DIR [--tokenizer byte|spm:FILE|bpe:FILE]\n"
-    "                  [--field NAME] [--prompt-field NAME]\n"
+    "                  [--field NAME] [--prompt-field NAME] "
+    "[--end-token TEXT]\n"
     "                  [--format plait|llmc|megatron]\n"
     "       plait-prep --images FILE --out DIR [--labels first|last|none|NPY]\n"
     "                  [--shape C,H,W] [--channels first|last] [--white V]\n"
@@ -41,6 +42,8 @@ static const char usage[] =
     "                         the field of a prompt that comes before the "
     "text\n"
     "                         (--field, here completion) and is not learned\n"
+    "  -e, --end-token TEXT   the token that ends a document (the model's "
+    "own)\n"
     "  -f, --format NAME      plait (default), llmc or megatron (.bin, .idx)\n"
     "\n"
     "With --images, FILE is a CSV file with one row of pixels for each image, "
@@ -74,6 +77,8 @@ static void report_tokens(const char *dir,
     int64_t train = result->mark[PLAIT_TEXT_TRAIN].tokens;
     int64_t val = result->mark[PLAIT_TEXT_VAL].tokens;
 
+    printf("# each document ends with token %d%s%s\n", (int)result->end,
+           *result->end_name ? ", " : "", result->end_name);
     printf("# %lld tokens to train on, %lld to validate; in the YAML:\n"
            "model:\n  vocab: %d\ndata:\n  train: %s/train.bin\n",
            (long long)train, (long long)val, result->vocab, dir);
@@ -137,6 +142,9 @@ static int check_usage(const struct plait_prep *p)
         return wrong_usage("--prompt-field needs --format plait: the formats "
                            "llmc and megatron cannot keep prompts out of the "
                            "loss");
+    if (p->end_token && (!*p->end_token || !strcmp(p->tokenizer, "byte")))
+        return wrong_usage("--end-token needs the text of a token of "
+                           "--tokenizer bpe:FILE or spm:FILE");
     return p->ntexts > 0 ? 0 : wrong_usage("name at least one text");
 }
 
@@ -291,12 +299,13 @@ struct command {
     bool texts_alone, images_alone; /* an option for only those was given */
 };
 
-static const char short_options[] = "o:t:F:p:f:i:l:s:c:w:v:S:hV";
+static const char short_options[] = "o:t:F:p:e:f:i:l:s:c:w:v:S:hV";
 static const struct option options[] = {
     {"out", required_argument, NULL, 'o'},
     {"tokenizer", required_argument, NULL, 't'},
     {"field", required_argument, NULL, 'F'},
     {"prompt-field", required_argument, NULL, 'p'},
+    {"end-token", required_argument, NULL, 'e'},
     {"format", required_argument, NULL, 'f'},
     {"images", required_argument, NULL, 'i'},
     {"labels", required_argument, NULL, 'l'},
@@ -317,6 +326,8 @@ static int parse_text_option(struct plait_prep *p, int c, const char *text)
         p->field = text;
     else if (c == 'p')
         p->prompt_field = text;
+    else if (c == 'e')
+        p->end_token = text;
     else
         return find_format(text, &p->format);
     return 0;
@@ -325,7 +336,7 @@ static int parse_text_option(struct plait_prep *p, int c, const char *text)
 /* An option that has a value. */
 static int parse_option(struct command *command, int c, const char *text)
 {
-    if (strchr("tFpf", c)) {
+    if (strchr("tFpef", c)) {
         command->texts_alone = true;
         return parse_text_option(&command->text, c, text);
     }
@@ -347,8 +358,8 @@ static int run_command(struct command *command)
     if (command->image.path) {
         if (command->texts_alone)
             return wrong_usage(
-                "--tokenizer, --field, --prompt-field and --format "
-                "are for texts, not for --images");
+                "--tokenizer, --field, --prompt-field, --end-token and "
+                "--format are for texts, not for --images");
         if (command->text.ntexts > 0)
             return wrong_usage("--images takes one file, and no text");
         return run_images(&command->image);

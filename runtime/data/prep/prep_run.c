@@ -54,7 +54,8 @@ static uint64_t make_key(const struct run *r)
     const char *path = plait_tokenizer_path(r->tokenizer);
     uint64_t key = PLAIT_HASH_START;
     struct stat st = {0};
-    int64_t number[4] = {1, r->prep->format, 0, 0};
+    int64_t number[5] = {1, r->prep->format, 0, 0,
+                         plait_tokenizer_end(r->tokenizer)};
 
     if (path && stat(path, &st) == 0) {
         number[2] = st.st_size;
@@ -145,8 +146,11 @@ static int open_run(struct run *r, struct plait_error *err)
     bool resumed;
 
     r->tokenizer = plait_tokenizer_create(p->tokenizer, err);
-    if (!r->tokenizer || list_texts(r, err) < 0 ||
-        plait_prep_make_dir(p->dir, err) < 0 || check_apart(r, err) < 0)
+    if (!r->tokenizer ||
+        (p->end_token &&
+         plait_tokenizer_set_end(r->tokenizer, p->end_token, err) < 0) ||
+        list_texts(r, err) < 0 || plait_prep_make_dir(p->dir, err) < 0 ||
+        check_apart(r, err) < 0)
         return -1;
     r->key = make_key(r);
     resumed = plait_prep_state_load(p->dir, r->key, &r->state) == 1;
@@ -258,11 +262,22 @@ static int run_parts(struct run *r, struct plait_error *err)
     }
 }
 
+static void describe_end(const struct plait_tokenizer *t,
+                         struct plait_prep_result *result)
+{
+    const char *name = plait_tokenizer_end_name(t);
+
+    result->end = plait_tokenizer_end(t);
+    snprintf(result->end_name, sizeof(result->end_name), "%s",
+             name ? name : "");
+}
+
 static int finish_run(struct run *r, struct plait_prep_result *result,
                       struct plait_error *err)
 {
     const char *dir = r->prep->dir;
 
+    describe_end(r->tokenizer, result);
     result->vocab = plait_tokenizer_vocab(r->tokenizer);
     for (int i = 0; i < PLAIT_TEXT_SETS; i++)
         result->mark[i] = plait_token_writer_mark(r->writer[i]);

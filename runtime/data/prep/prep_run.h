@@ -15,11 +15,14 @@ struct plait_prep {
     const char *prompt_field; /* of prompts before the texts, which have no
                                  loss; then all files are JSON lines, and a NULL
                                  `field` is "completion". NULL: none */
+    const char *end_token;    /* that ends a document; NULL: the tokenizer's */
     enum plait_data_format format;
 };
 
 struct plait_prep_result {
     int vocab;
+    int32_t end;       /* the token that ends a document */
+    char end_name[64]; /* "": it has none */
     struct plait_token_mark mark[PLAIT_TEXT_SETS];
 };
 

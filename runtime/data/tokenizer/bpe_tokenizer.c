@@ -258,11 +258,9 @@ static int bpe_decode(const void *model, const int32_t *tokens, size_t ntokens,
 
 /* -- its files ------------------------------------------------------------ */
 
-/* The token that ends a text: the added token with one of the usual names,
- * else the eos_token of a tokenizer_config.json (NULL: there is none). -1 if
- * there is neither. */
-static int32_t choose_end(const struct plait_bpe_tokenizer *t,
-                          const char *eos_token)
+/* The added token with one of the usual names; NULL: there is none. */
+static const struct plait_added_token *
+find_usual(const struct plait_bpe_tokenizer *t)
 {
     static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>",
                                         "</s>", "<eos>"};
@@ -270,9 +268,25 @@ static int32_t choose_end(const struct plait_bpe_tokenizer *t,
 
     for (int i = 0; i < 4 && !token; i++)
         token = plait_added_tokens_named(&t->added, usual[i]);
-    if (!token && eos_token)
-        token = plait_added_tokens_named(&t->added, eos_token);
-    return token ? token->id : -1;
+    return token;
+}
+
+/* The token that ends a text: the model's own, where files beside `path` name
+ * one, else `usual`. A chat model ends its answers with another token than
+ * the usual ones, which its vocabulary has too. */
+static const struct plait_added_token *
+choose_end(const struct plait_bpe_tokenizer *t, const char *path,
+           const struct plait_added_token *usual)
+{
+    const struct plait_added_token *token = NULL;
+    char *eos = plait_tokenizer_eos(path);
+
+    if (eos)
+        token = plait_added_tokens_named(&t->added, eos);
+    free(eos);
+    if (!token)
+        token = find_added(t, plait_tokenizer_eos_id(path));
+    return token ? token : usual;
 }
 
 static int read_file(const char *path, struct plait_buffer *text,
@@ -296,21 +310,31 @@ static int read_file(const char *path, struct plait_buffer *text,
     return -1;
 }
 
-static int find_end(const struct plait_bpe_tokenizer *model, const char *path,
-                    int32_t *end, struct plait_error *err)
+static int find_end(struct plait_tokenizer *t,
+                    const struct plait_bpe_tokenizer *model, const char *path,
+                    struct plait_error *err)
 {
-    char *eos = plait_tokenizer_eos(path);
+    const struct plait_added_token *usual = find_usual(model);
+    const struct plait_added_token *end = choose_end(model, path, usual);
 
-    *end = choose_end(model, eos);
-    free(eos);
-    if (*end >= 0)
+    t->usual_end = usual ? usual->id : -1;
+    if (end) {
+        t->end = end->id;
         return 0;
+    }
     errno = EINVAL;
     return plait_errorf(err,
                         "bpe:%s: no token ends a text: it has no "
                         "<|endoftext|>, <|end_of_text|>, </s> or <eos>, and "
                         "no tokenizer_config.json beside it names an eos_token",
                         path);
+}
+
+static const char *bpe_name(const void *model, int32_t token)
+{
+    const struct plait_added_token *added = find_added(model, token);
+
+    return added ? added->text : NULL;
 }
 
 static const struct plait_tokenizer_ops bpe_ops = {
@@ -322,6 +346,7 @@ static const struct plait_tokenizer_ops bpe_ops = {
     .scratch_destroy = scratch_destroy,
     .encode = bpe_encode,
     .decode = bpe_decode,
+    .name_of = bpe_name,
 };
 
 /* The path of the file, if `path` is a folder; NULL with ENOMEM. */
@@ -347,7 +372,7 @@ int plait_tokenizer_open_bpe(struct plait_tokenizer *t, const char *path,
     if (read_file(file, &text, err) == 0)
         model = plait_tokenizer_json_parse(text.data, text.size, file, err);
     free(text.data);
-    if (!model || find_end(model, file, &t->end, err) < 0) {
+    if (!model || find_end(t, model, file, err) < 0) {
         plait_bpe_tokenizer_destroy(model);
         free(file);
         return -1;

@@ -83,6 +83,6 @@ int plait_tokenizer_open_spm(struct plait_tokenizer *t, const char *path,
     t->ops = &spm_ops;
     t->model = spm;
     t->vocab = plait_spm_vocab(spm);
-    t->end = plait_spm_end(spm);
+    t->end = t->usual_end = plait_spm_end(spm);
     return 0;
 }

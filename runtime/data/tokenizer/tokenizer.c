@@ -61,7 +61,7 @@ static int open_spec(struct plait_tokenizer *t, const char *spec,
     if (!strcmp(spec, "byte")) {
         t->ops = &byte_ops;
         t->vocab = PLAIT_BYTE_VOCAB;
-        t->end = BYTE_END;
+        t->end = t->usual_end = BYTE_END;
         return 0;
     }
     open = !strncmp(spec, "spm:", 4)   ? plait_tokenizer_open_spm
@@ -109,6 +109,16 @@ char *plait_tokenizer_folder(const char *path)
     return n < 0 ? NULL : folder;
 }
 
+/* The tokens have the end that they were prepared with, whichever would be
+ * chosen now. */
+static void keep_end(struct plait_tokenizer *t, const json_t *end)
+{
+    json_int_t id = json_is_integer(end) ? json_integer_value(end) : -1;
+
+    if (id >= 0 && id < t->vocab)
+        t->end = (int32_t)id;
+}
+
 struct plait_tokenizer *plait_tokenizer_beside(const char *path,
                                                struct plait_error *err)
 {
@@ -126,6 +136,8 @@ struct plait_tokenizer *plait_tokenizer_beside(const char *path,
         t = plait_tokenizer_create(name, err);
     else if (name && asprintf(&spec, "%s:%s%s", name, folder, file) >= 0)
         t = plait_tokenizer_create(spec, err);
+    if (t)
+        keep_end(t, json_object_get(root, "end"));
     json_decref(root);
     free(folder);
     free(manifest);
@@ -259,18 +271,76 @@ int plait_tokenizer_decode(const struct plait_tokenizer *t,
     return 0;
 }
 
-char *plait_tokenizer_eos(const char *path)
+int plait_tokenizer_set_end(struct plait_tokenizer *t, const char *token,
+                            struct plait_error *err)
+{
+    int32_t *tokens = NULL;
+    size_t n = 0;
+
+    if (plait_tokenizer_encode(t, token, strlen(token), &tokens, &n, err) < 0)
+        return -1;
+    if (n == 1)
+        t->end = tokens[0];
+    free(tokens);
+    if (n == 1)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "--end-token '%.60s' is not one token of the "
+                        "tokenizer, but %zu",
+                        token, n);
+}
+
+int32_t plait_tokenizer_usual_end(const struct plait_tokenizer *t)
+{
+    return t->usual_end;
+}
+
+const char *plait_tokenizer_end_name(const struct plait_tokenizer *t)
+{
+    return t->ops->name_of ? t->ops->name_of(t->model, t->end) : NULL;
+}
+
+/* The file `name` in the folder of `path`; NULL: there is none. */
+static json_t *load_beside(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
-    json_t *root, *eos;
-    char *config, *name = NULL;
+    json_t *root;
+    char *file;
 
-    if (asprintf(&config, "%.*stokenizer_config.json",
-                 slash ? (int)(slash - path + 1) : 0, path) < 0)
+    if (asprintf(&file, "%.*s%s", slash ? (int)(slash - path + 1) : 0, path,
+                 name) < 0)
         return NULL;
-    root = json_load_file(config, 0, NULL);
-    free(config);
-    eos = json_object_get(root, "eos_token");
+    root = json_load_file(file, 0, NULL);
+    free(file);
+    return root;
+}
+
+int32_t plait_tokenizer_eos_id(const char *path)
+{
+    static const char *const files[] = {"generation_config.json",
+                                        "config.json"};
+    int32_t id = -1;
+
+    for (int i = 0; i < 2 && id < 0; i++) {
+        json_t *root = load_beside(path, files[i]);
+        json_t *eos = json_object_get(root, "eos_token_id");
+
+        if (json_is_array(eos))
+            eos = json_array_get(eos, 0);
+        if (json_is_integer(eos) && json_integer_value(eos) <= INT32_MAX)
+            id = (int32_t)json_integer_value(eos);
+        json_decref(root);
+    }
+    return id;
+}
+
+char *plait_tokenizer_eos(const char *path)
+{
+    json_t *root = load_beside(path, "tokenizer_config.json");
+    json_t *eos = json_object_get(root, "eos_token");
+    char *name = NULL;
+
     if (json_is_object(eos))
         eos = json_object_get(eos, "content");
     if (json_is_string(eos))

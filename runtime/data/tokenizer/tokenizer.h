@@ -38,12 +38,24 @@ const char *plait_tokenizer_path(const struct plait_tokenizer *t);
 const char *plait_tokenizer_file(const struct plait_tokenizer *t);
 /* One more than the largest token id. */
 int plait_tokenizer_vocab(const struct plait_tokenizer *t);
-/* The token that ends a text. */
+/* The token that ends a text: that which the files beside the tokenizer name
+ * (tokenizer_config.json, generation_config.json, config.json), else the usual
+ * one. */
 int32_t plait_tokenizer_end(const struct plait_tokenizer *t);
+/* Its text; NULL: it has none. */
+const char *plait_tokenizer_end_name(const struct plait_tokenizer *t);
+/* The end by the usual names; -1: it has none of them. */
+int32_t plait_tokenizer_usual_end(const struct plait_tokenizer *t);
+/* Has texts end with this token instead, which is given as text. */
+int plait_tokenizer_set_end(struct plait_tokenizer *t, const char *token,
+                            struct plait_error *err);
 
 /* The eos_token of the tokenizer_config.json beside a tokenizer's file: a
  * string there, or an object with one. malloc'ed; NULL: there is none. */
 char *plait_tokenizer_eos(const char *path);
+/* The first eos_token_id of the generation_config.json or, if it has none, of
+ * the config.json beside it; -1: there is none. */
+int32_t plait_tokenizer_eos_id(const char *path);
 
 /* Whether an "spm" has all added tokens of the tokenizer.json `path`, as it
  * must where it takes that one's place. -1 with errno. */

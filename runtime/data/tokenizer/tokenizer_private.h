@@ -20,6 +20,8 @@ struct plait_tokenizer_ops {
                   struct plait_error *err);
     int (*decode)(const void *model, const int32_t *tokens, size_t ntokens,
                   struct plait_buffer *out, struct plait_error *err);
+    /* The text of a special token; NULL: it is none, or has no name here. */
+    const char *(*name_of)(const void *model, int32_t token);
 };
 
 struct plait_tokenizer {
@@ -28,6 +30,7 @@ struct plait_tokenizer {
     char *path; /* NULL: it needs no file */
     int vocab;
     int32_t end;
+    int32_t usual_end; /* the end by the usual names; -1: there is none */
 };
 
 /* Each opens a tokenizer from its file, and fills in all but `path`. -1 with
