@@ -19,10 +19,14 @@ int plait_hf_config_read(const char *dir, struct plait_model_config *model,
 int plait_hf_config_possible(const struct plait_model_config *model,
                              struct plait_error *err);
 
-/* Write DIR/config.json of a possible model, for weights of `type`. The ids of
- * the tokens that begin, end and pad a text are taken from the config.json in
- * `like` (NULL: none) or above a checkpoint there. If there is none, `end` ends
- * a text (-1: not known), and nothing begins or pads one. */
+/* Write DIR/config.json of a possible model, for weights of `type`. Where
+ * `like` (NULL: none) or, above a checkpoint, the directory of that has the
+ * config.json of this model, it comes back byte for byte, but for that type;
+ * keys that training has changed are replaced. One of another model is ignored,
+ * and so is its generation_config.json, which is removed from `dir`. Without a
+ * config.json the ids of special tokens are those of
+ * DIR/generation_config.json, else `end` ends a text (-1: not known), and
+ * nothing begins or pads one. */
 int plait_hf_config_write(const char *dir,
                           const struct plait_model_config *model,
                           enum plait_dtype type, const char *like, int32_t end,

@@ -5,12 +5,16 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_types.h"
+#include "runtime/checkpoint/model_source.h"
+#include "topology/base/files.h"
 
 static json_t *gpt2_json(const struct plait_model_config *m)
 {
@@ -143,49 +147,67 @@ static json_t *llama_json(const struct plait_model_config *m, const char *like)
     return NULL;
 }
 
-/* The config.json that a checkpoint was made of, or NULL. That of a single
- * checkpoint is in the directory above. */
-static json_t *load_like(const char *like)
-{
-    char path[4096];
+/* -- what the model had before ------------------------------------------- */
 
+/* The folder of the config.json that a checkpoint was made of; false: there is
+ * none. That of a single checkpoint is in the directory above. */
+static bool find_like(const char *like, char found[4096])
+{
     if (!like)
-        return NULL;
-    snprintf(path, sizeof(path), "%s/config.json", like);
-    if (access(path, F_OK) == 0)
-        return json_load_file(path, 0, NULL);
-    snprintf(path, sizeof(path), "%s/manifest.json", like);
-    if (access(path, F_OK) < 0)
-        return NULL;
-    snprintf(path, sizeof(path), "%s/../config.json", like);
-    return json_load_file(path, 0, NULL);
+        return false;
+    snprintf(found, 4096, "%s", like);
+    if (plait_files_has(like, "config.json"))
+        return true;
+    snprintf(found, 4096, "%s/..", like);
+    return plait_files_has(like, "manifest.json") &&
+           plait_files_has(found, "config.json");
 }
 
-/* Copy keys that do not follow from the weights. `like` has the original
- * longest text, which a window or a job may have cut here, and the first layer
- * with a window, within which all layers are the same. */
-static void copy_rest(json_t *to, const json_t *like)
+/* Whether a model that was described so has become this one by training. */
+static bool is_of_model(const char *dir, const struct plait_model_config *m,
+                        bool *same)
 {
-    static const char *const keys[] = {"bos_token_id", "eos_token_id",
-                                       "pad_token_id",
-                                       "max_position_embeddings"};
-    const json_t *layers = json_object_get(like, "max_window_layers");
+    struct plait_model_config there;
+    struct plait_error why;
 
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (json_object_get(like, keys[i]))
-            json_object_set(to, keys[i], json_object_get(like, keys[i]));
-    if (layers && json_object_get(to, "max_window_layers"))
-        json_object_set(to, "max_window_layers", (json_t *)layers);
+    if (plait_hf_config_read(dir, &there, &why) < 0)
+        return false;
+    *same = plait_model_same(dir, &there, m, &why) == 0 &&
+            (m->family != PLAIT_GPT2 || there.seq_len == m->seq_len);
+    return there.family == m->family && there.layers == m->layers &&
+           there.hidden == m->hidden && there.vocab == m->vocab;
 }
 
-/* Without these keys a model would have the ids of one tokenizer that the
- * package transformers takes for granted. */
-static int set_ids(json_t *to, int32_t end)
+/* The end of the string that begins at `at`, which is behind its last quote. */
+static const char *end_of_string(const char *at)
 {
-    return json_object_set_new(to, "bos_token_id", json_null()) ||
-           json_object_set_new(to, "pad_token_id", json_null()) ||
-           json_object_set_new(to, "eos_token_id",
-                               end < 0 ? json_null() : json_integer(end));
+    for (at++; *at && *at != '"'; at++)
+        if (*at == '\\' && at[1])
+            at++;
+    return *at ? at + 1 : at;
+}
+
+/* The value of the outermost object's key, if it is a string; NULL: it has no
+ * such key. */
+static const char *find_string(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    const char *end;
+    int depth = 0;
+
+    for (const char *at = text; *at; at = end) {
+        end = *at == '"' ? end_of_string(at) : at + 1;
+        depth += strchr("{[", *at) ? 1 : strchr("}]", *at) ? -1 : 0;
+        if (depth != 1 || *at != '"' || (size_t)(end - at) != n + 2 ||
+            memcmp(at + 1, key, n) != 0)
+            continue;
+        end += strspn(end, " \t\r\n");
+        if (*end != ':')
+            continue;
+        end += 1 + strspn(end + 1, " \t\r\n");
+        return *end == '"' ? end : NULL;
+    }
+    return NULL;
 }
 
 static const char *torch_name(enum plait_dtype type)
@@ -195,29 +217,130 @@ static const char *torch_name(enum plait_dtype type)
                                   : "float32";
 }
 
+/* Each byte of the file as it was, but for the name of the weights' type. */
+static int write_as_it_was(const char *path, const char *text,
+                           enum plait_dtype type)
+{
+    const char *value = find_string(text, "torch_dtype");
+    FILE *out = fopen(path, "we");
+    int rc;
+
+    if (!out)
+        return -1;
+    if (!value)
+        value = find_string(text, "dtype");
+    if (value) {
+        fwrite(text, 1, (size_t)(value - text), out);
+        fprintf(out, "\"%s\"", torch_name(type));
+        text = end_of_string(value);
+    }
+    fputs(text, out);
+    rc = ferror(out) ? -1 : 0;
+    return fclose(out) == 0 ? rc : -1;
+}
+
+static char *read_text(const char *dir, const char *name)
+{
+    char path[4200], *text = NULL;
+    size_t size = 0;
+    FILE *in;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    in = fopen(path, "re");
+    if (in && getdelim(&text, &size, '\0', in) < 0) {
+        free(text);
+        text = NULL;
+    }
+    if (in)
+        fclose(in);
+    return text;
+}
+
+/* -- the file ------------------------------------------------------------- */
+
+/* The ids of special tokens: those of a generation_config.json that goes with
+ * the model, else `end` alone. Without these keys a model would have the ids of
+ * one tokenizer that the package transformers takes for granted. */
+static int set_ids(json_t *to, const char *dir, int32_t end)
+{
+    static const char *const keys[] = {"bos_token_id", "pad_token_id",
+                                       "eos_token_id"};
+    char path[4200];
+    json_t *from;
+    int bad = 0;
+
+    snprintf(path, sizeof(path), "%s/generation_config.json", dir);
+    from = json_load_file(path, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        json_t *id = json_object_get(from, keys[i]);
+
+        if (id)
+            bad |= json_object_set(to, keys[i], id);
+        else if (i == 2 && end >= 0)
+            bad |= json_object_set_new(to, keys[i], json_integer(end));
+        else
+            bad |= json_object_set_new(to, keys[i], json_null());
+    }
+    json_decref(from);
+    return bad;
+}
+
+/* What the trainer knows of the model, over what was there before (NULL:
+ * nothing was). */
+static json_t *describe(const char *dir, const struct plait_model_config *m,
+                        enum plait_dtype type, json_t *old, int32_t end)
+{
+    const json_t *like = json_object_get(old, "model_type");
+    json_t *now = m->family == PLAIT_GPT2
+                      ? gpt2_json(m)
+                      : llama_json(m, json_string_value(like));
+    int bad = !now || json_object_set_new(now, "torch_dtype",
+                                          json_string(torch_name(type)));
+
+    if (!bad && !old)
+        bad = set_ids(now, dir, end < m->vocab ? end : -1);
+    if (!bad && old) { /* the longest text that it can read stays its own */
+        json_object_del(now, "max_position_embeddings");
+        if (json_object_get(old, "max_window_layers"))
+            json_object_del(now, "max_window_layers");
+        bad = json_object_update_missing(now, old);
+    }
+    if (!bad)
+        return now;
+    json_decref(now);
+    return NULL;
+}
+
 int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
                           enum plait_dtype type, const char *like, int32_t end,
                           struct plait_error *err)
 {
-    json_t *old = load_like(like), *root;
-    char path[4096];
-    int rc = 0;
+    char path[4200], found[4096], *text = NULL;
+    bool there = find_like(like, found), same = false;
+    json_t *old = NULL, *root;
+    int rc = -1;
 
+    if (there && is_of_model(found, m, &same))
+        text = read_text(found, "config.json");
+    if (there && !text) { /* both are of another model */
+        snprintf(path, sizeof(path), "%s/generation_config.json", dir);
+        unlink(path);
+    }
     snprintf(path, sizeof(path), "%s/config.json", dir);
-    root = m->family == PLAIT_GPT2
-               ? gpt2_json(m)
-               : llama_json(
-                     m, json_string_value(json_object_get(old, "model_type")));
-    if (!root ||
-        json_object_set_new(root, "torch_dtype",
-                            json_string(torch_name(type))) ||
-        (!old && set_ids(root, end < m->vocab ? end : -1)))
-        rc = plait_errorf(err, "%s: out of memory", path);
-    if (rc == 0)
-        copy_rest(root, old);
-    if (rc == 0 && json_dump_file(root, path, JSON_INDENT(2)) < 0)
-        rc = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
-    json_decref(root);
-    json_decref(old);
-    return rc;
+    if (text && same) {
+        rc = write_as_it_was(path, text, type);
+    } else {
+        if (text)
+            old = json_loads(text, 0, NULL);
+        root = describe(dir, m, type, old, end);
+        errno = ENOMEM;
+        if (root)
+            rc = json_dump_file(root, path, JSON_INDENT(2));
+        json_decref(root);
+        json_decref(old);
+    }
+    free(text);
+    return rc < 0 ? plait_errorf(err, "%s: cannot write: %s", path,
+                                 strerror(errno))
+                  : 0;
 }

@@ -157,19 +157,51 @@ static int find_prepared(const char *data)
     return found;
 }
 
-int plait_model_extras_gather(const char *data, const char *init,
+/* Copy config.json for a tokenizer that is not the model's own: the ids of the
+ * model's special tokens mean something else there. */
+static int copy_config(const char *from, const char *to, int32_t end,
+                       struct plait_error *err)
+{
+    char path[4096 + 64];
+    json_t *root;
+    int rc;
+
+    snprintf(path, sizeof(path), "%s/config.json", from);
+    if (!plait_files_has(from, "config.json"))
+        return 0;
+    root = json_load_file(path, 0, NULL);
+    json_object_set_new(root, "bos_token_id", json_null());
+    json_object_set_new(root, "pad_token_id", json_null());
+    json_object_set_new(root, "eos_token_id",
+                        end < 0 ? json_null() : json_integer(end));
+    snprintf(path, sizeof(path), "%s/config.json", to);
+    rc = root ? json_dump_file(root, path, JSON_INDENT(2)) : -1;
+    json_decref(root);
+    return rc < 0 ? plait_errorf(err, "%s: cannot write", path) : 0;
+}
+
+static int copy_of_model(const char *from, const char *to,
+                         struct plait_error *err)
+{
+    if (copy_names(from, to, 0, NAMES, err) < 0)
+        return -1;
+    return plait_copy_file(from, to, "config.json", err) < 0 ? -1 : 0;
+}
+
+int plait_model_extras_gather(const char *data, const char *init, int32_t end,
                               const char *to, struct plait_error *err)
 {
-    int own = data ? find_prepared(data) : -1, first = 0;
+    int own = data ? find_prepared(data) : -1, rc = 0;
     char found[4096];
 
     if (init) {
         find_extras(init, found);
-        if (own >= 0 && !same_file(data, found, names[own]))
-            first = NAMES - 1;
-        if (copy_names(found, to, first, NAMES, err) < 0)
-            return -1;
+        rc = own >= 0 && !same_file(data, found, names[own])
+                 ? copy_config(found, to, end, err)
+                 : copy_of_model(found, to, err);
     }
+    if (rc < 0)
+        return -1;
     if (own < 0)
         return 0;
     if (copy_names(data, to, own, own + 1, err) < 0)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include "runtime/convert/convert.h"
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/model_extras.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/convert/convert_dir.h"
@@ -141,6 +143,76 @@ static int convert_to_plait(const struct job *job,
                                                                          : 0;
 }
 
+/* The whole path of a folder that will have this name. malloc'ed. */
+static char *whole_path(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    char *parent = slash == name ? strdup("/")
+                   : slash       ? strndup(name, (size_t)(slash - name))
+                                 : strdup(".");
+    char *whole = parent ? realpath(parent, NULL) : NULL, *path = NULL;
+
+    if (whole && asprintf(&path, "%s/%s", strcmp(whole, "/") ? whole : "",
+                          slash ? slash + 1 : name) < 0)
+        path = NULL;
+    free(parent);
+    free(whole);
+    return path;
+}
+
+/* The value of a key, as YAML quotes any text. */
+static void print_path(FILE *out, const char *key, const char *path,
+                       const char *more)
+{
+    fprintf(out, "  %s: '", key);
+    for (; *path; path++)
+        fprintf(out, *path == '\'' ? "''" : "%c", *path);
+    fprintf(out, "%s'\n", more);
+}
+
+/* A configuration that trains the model on, from its weights. */
+static void print_config(const struct plait_model_config *model,
+                         const char *path, FILE *out)
+{
+    fprintf(out, "# Trains on a model that plait convert has read; data.train "
+                 "is missing.\n"
+                 "# Every key: man plait.yaml\n");
+    plait_job_config_print_model(model, out);
+    fprintf(out, "train:\n"
+                 "  # new: with new weights instead of those of the model\n");
+    print_path(out, "init", path, "");
+    fprintf(out, "checkpoint:\n");
+    print_path(out, "dir", path, "-trained");
+}
+
+static int write_config(const struct plait_convert_dir *dir,
+                        struct plait_error *err)
+{
+    struct plait_model_source source;
+    struct plait_model_config model;
+    char *path, *file = NULL;
+    FILE *out = NULL;
+    int rc = -1;
+
+    if (plait_model_source_find(dir->made, &source, err) < 0 ||
+        plait_model_file_read(source.path, &model, err) < 0)
+        return -1;
+    path = whole_path(dir->to);
+    if (path && asprintf(&file, "%s/plait.yaml", dir->made) >= 0)
+        out = fopen(file, "we");
+    if (out) {
+        print_config(&model, path, out);
+        rc = ferror(out) ? -1 : 0;
+        rc = fclose(out) == 0 ? rc : -1;
+    }
+    if (rc < 0)
+        plait_errorf(err, "%s/plait.yaml: cannot write: %s", dir->to,
+                     strerror(errno));
+    free(path);
+    free(file);
+    return rc;
+}
+
 static int convert(const struct job *job, const struct plait_convert_dir *dir,
                    struct plait_converted *done, struct plait_error *err)
 {
@@ -173,6 +245,8 @@ static int run_job(struct job *job, struct plait_error *err)
              : plait_model_extras_copy(job->from, dir.made, err);
     if (rc == 0)
         rc = convert(job, &dir, &done, err);
+    if (rc == 0 && job->format == FORMAT_PLAIT)
+        rc = write_config(&dir, err);
     if (rc == 0)
         rc = plait_convert_dir_commit(&dir, err);
     if (rc < 0) {
@@ -183,7 +257,8 @@ static int run_job(struct job *job, struct plait_error *err)
            (long long)done.parameters, done.tensors, done.files,
            done.files == 1 ? "" : "s", dir.to);
     if (job->format == FORMAT_PLAIT)
-        printf("# the section \"model\" of plait.yaml: %s/latest/plait.yaml\n",
+        printf("# to train it on: plait train %s/plait.yaml --set "
+               "data.train=TOKENS\n",
                dir.to);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/train/first_weights.h"
 #include "runtime/train/option.h"
 #include "runtime/train/program.h"
 #include "runtime/train/resume.h"
@@ -27,7 +28,9 @@ static const char help[] =
     "                         resume although these settings have changed\n"
     "  --init DIR             start with the weights of a Hugging Face model "
     "or\n"
-    "                         a checkpoint, if there is none to resume from\n"
+    "                         a checkpoint, if there is none to resume from; "
+    "new:\n"
+    "                         with new ones\n"
     "  --device auto|cuda|cpu where to compute\n"
     "  --comm auto|mpi|socket how ranks on CPUs communicate\n"
     "  --profile-summary      print at the end how much time each part took\n"
@@ -124,8 +127,8 @@ static int parse_args(int argc, char **argv, struct plait_train_args *args,
     if (optind != argc - 1)
         return plait_errorf(err, "usage: plait-train CONFIG.yaml [OPTION]... "
                                  "(see --help)");
-    if (args->init && strcmp(args->resume, "auto") &&
-        strcmp(args->resume, "none"))
+    if (args->init && strcmp(args->init, PLAIT_INIT_NEW) != 0 &&
+        strcmp(args->resume, "auto") && strcmp(args->resume, "none"))
         return plait_errorf(err,
                             "--init %s and --resume %s exclude each other; "
                             "give one of them",

@@ -75,6 +75,32 @@ static void print_attention(const struct plait_session *s,
         printf("attention: %s\n", s->world.gpu.attention);
 }
 
+/* A vocabulary is often made a little larger, for the sake of speed. */
+static void print_vocab(const struct plait_session *s)
+{
+    int vocab = s->config->model.vocab;
+
+    if (s->data_vocab > 0 && vocab >= s->data_vocab + 128)
+        printf("model.vocab is %d, but the data has %d tokens: the others cost "
+               "time and memory, and are not learned\n",
+               vocab, s->data_vocab);
+}
+
+static void print_beginning(const struct plait_session *s, int64_t done)
+{
+    if (done > 0)
+        printf("resumed after step %" PRId64 "\n", done);
+    else if (s->init)
+        printf("it begins with the weights of %s\n", s->init);
+    else
+        printf("it begins with new weights, of train.seed %" PRIu64 "\n",
+               s->config->train.seed);
+    if (done >= s->config->train.steps)
+        printf("nothing is left to do: train.steps is %" PRId64
+               "; with a larger one the run goes on\n",
+               s->config->train.steps);
+}
+
 void plait_report_start(const struct plait_session *s,
                         const struct plait_model *model, double peak,
                         int64_t done)
@@ -102,8 +128,10 @@ void plait_report_start(const struct plait_session *s,
         printf("attention and positions within documents\n");
     print_attention(s, model);
     print_graphs(s);
-    if (done > 0)
-        printf("resumed after step %" PRId64 "\n", done);
+    print_vocab(s);
+    print_beginning(s, done);
+    if (!c->checkpoint.dir)
+        printf("checkpoint.dir is not set: nothing will be saved\n");
     fflush(stdout);
 }
 

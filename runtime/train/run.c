@@ -342,7 +342,7 @@ static int run_steps(struct run *r, struct plait_error *err)
         plait_watchdog_begin(r->dog, r->done.step + 1);
         rc = one_step(r, &stop, err);
     }
-    plait_run_output_stop(r, stop);
+    plait_run_output_stop(r);
     if (rc == 0 && r->saved != r->done.step) /* no step was left to make */
         rc = plait_run_save_last(r, err);
     if (rc == 0)
@@ -352,6 +352,7 @@ static int run_steps(struct run *r, struct plait_error *err)
         if (plait_comm_rank(r->world) == 0 && r->peak_key[0])
             plait_peak_keep(r->peak_key, r->peak);
         plait_run_report_copies(r);
+        plait_run_say_end(r, stop);
         return end_result(r, err);
     }
     if (rc == PLAIT_RUN_FAILED)

@@ -40,7 +40,7 @@ void plait_run_account_create(struct run *r)
     const char *busid = world->planned ? world->launch.gpu_busid : "";
 
     r->account.first_tokens = r->done.tokens;
-    r->account.loss = NAN;
+    r->account.loss = r->account.val_loss = NAN;
     if (has_job() && counts_energy(r) && (!world->ops->gpu || *busid))
         r->account.energy = plait_energy_create(world->ops->gpu ? busid : "",
                                                 PLAIT_ENERGY_RAPL);
@@ -70,6 +70,8 @@ void plait_run_account_step(struct run *r, const struct plait_metrics *m)
     a->seconds += m->step_s;
     a->tokens += m->tokens_per_s * m->step_s;
     a->loss = m->loss;
+    if (!isnan(m->val.loss))
+        a->val_loss = m->val.loss;
     if (a->energy)
         a->joules = plait_energy_read(a->energy);
 }

@@ -115,13 +115,10 @@ void plait_run_output_changes(struct run *r)
     plait_report_changes(&r->output.report, r->s->mesh);
 }
 
-void plait_run_output_stop(struct run *r, bool early)
+void plait_run_output_stop(struct run *r)
 {
-    if (plait_comm_rank(r->world) != 0)
-        return;
-    plait_progress_end(&r->output.progress);
-    if (early)
-        printf("stopped after step %" PRId64 "\n", r->done.step);
+    if (plait_comm_rank(r->world) == 0)
+        plait_progress_end(&r->output.progress);
 }
 
 void plait_run_span(struct run *r, const char *track, const char *name,

@@ -28,6 +28,7 @@
 struct run_state {
     int64_t trial; /* step of the checkpoint that --resume auto chose, until the
                       first step from it was finite; -1: none */
+    bool resumed;  /* from a checkpoint */
 };
 
 /* run_save.c */
@@ -84,6 +85,7 @@ struct run_account {
     int64_t first_tokens, steps;
     double seconds, tokens; /* of its steps after the first */
     double loss;
+    double val_loss;             /* of the last evaluation; NAN: none */
     struct plait_energy *energy; /* NULL: not measured by this rank */
     double joules;
 };
@@ -116,6 +118,9 @@ struct run {
 void plait_run_state_create(struct run *r);
 /* Weights from the checkpoint that --resume names, or fresh ones. */
 int plait_run_start_weights(struct run *r, struct plait_error *err);
+/* The model or checkpoint whose files (tokenizer, config.json) belong beside
+ * the checkpoints; NULL: none. */
+const char *plait_run_origin(const struct run *r);
 /* Open the data at the position that the state gives. */
 int plait_run_open_data(struct run *r, struct plait_error *err);
 /* After the first step from a checkpoint that --resume auto chose: whether its
@@ -207,8 +212,8 @@ void plait_run_output_unread(struct run *r, struct plait_error *err);
 bool plait_run_output_unlogged(const struct run *r);
 /* What a step has changed about how the next are made, if anything. */
 void plait_run_output_changes(struct run *r);
-/* Leaves the live line. early: before the last step. */
-void plait_run_output_stop(struct run *r, bool early);
+/* Leaves the live line. */
+void plait_run_output_stop(struct run *r);
 /* A span of the trace, from `begin` until now. */
 void plait_run_span(struct run *r, const char *track, const char *name,
                     double begin);
@@ -269,5 +274,11 @@ void plait_run_account_end(struct run *r);
 void plait_run_account_destroy(struct run *r);
 /* Seconds of the steps after the first. */
 double plait_run_account_seconds(const struct run *r);
+
+/* -- run_end.c: what is said at the end ------------------------------------ */
+
+/* Rank 0 says where the run has ended, what it has kept and what can be done
+ * next. stopped: before its last step. */
+void plait_run_say_end(const struct run *r, bool stopped);
 
 #endif

@@ -32,8 +32,8 @@ static int load_weights(struct plait_session *s, struct plait_inference *inf,
     int rc = plait_resume(args->resume, args->anyway, INT64_MAX, shards, NULL,
                           &done, err);
 
-    if (rc == 1 && args->init)
-        rc = plait_checkpoint_start(args->init, shards, NULL, err);
+    if (rc == 1 && s->init)
+        rc = plait_checkpoint_start(s->init, shards, NULL, err);
 
     if (rc == 0)
         rc = plait_shards_gather_weights(shards, err);
@@ -55,7 +55,7 @@ static int open_prompt(struct plait_session *s,
     const struct plait_tokenizer_source source = {
         .spec = args->tokenizer,
         .data = plait_parts_path(&s->config->data.train),
-        .dir = args->init,
+        .dir = s->init,
         .vocab = s->config->model.vocab,
     };
 

@@ -45,6 +45,18 @@ static bool saves_beside(const struct plait_checkpoint_config *c)
     return c->async && c->every != 0;
 }
 
+/* The token that ends the texts of the data; -1: not known. */
+static int32_t find_end(const char *data)
+{
+    struct plait_error err;
+    struct plait_tokenizer *t =
+        data ? plait_tokenizer_beside(data, &err) : NULL;
+    int32_t end = t ? plait_tokenizer_end(t) : -1;
+
+    plait_tokenizer_destroy(t);
+    return end;
+}
+
 /* Copy the tokenizer to the checkpoints, where generation looks for it.
  * Training does not need it, and goes on if that fails. */
 static void copy_tokenizer(const struct run *r)
@@ -54,7 +66,7 @@ static void copy_tokenizer(const struct run *r)
     struct plait_error err;
 
     if (plait_directory_make(r->config->checkpoint.dir, &err) < 0 ||
-        plait_model_extras_gather(folder, r->args->init,
+        plait_model_extras_gather(folder, plait_run_origin(r), find_end(data),
                                   r->config->checkpoint.dir, &err) < 0)
         fprintf(stderr,
                 "plait-train: cannot copy the tokenizer to the "

@@ -23,6 +23,7 @@
 #include "runtime/train/elastic.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run_private.h"
+#include "topology/base/files.h"
 
 void plait_run_state_create(struct run *r)
 {
@@ -106,11 +107,25 @@ int plait_run_start_weights(struct run *r, struct plait_error *err)
         return -1;
     if (rc == 0 && !strcmp(r->args->resume, "auto"))
         r->state.trial = r->done.step;
-    rc = rc == 0 ? take_state(r, err) : fresh_weights(r, r->args->init, err);
+    r->state.resumed = rc == 0;
+    rc = rc == 0 ? take_state(r, err) : fresh_weights(r, r->s->init, err);
     if (copied)
         r->saved = -1; /* no file holds this state */
     plait_elastic_note_source(r->s, copied);
     return plait_error_consensus(r->world, rc, err);
+}
+
+const char *plait_run_origin(const struct run *r)
+{
+    const char *resume = r->args->resume;
+
+    if (strcmp(resume, "auto") != 0 && strcmp(resume, "none") != 0)
+        return resume;
+    /* Its own files are there already. */
+    if (r->state.resumed &&
+        plait_files_has(r->config->checkpoint.dir, "config.json"))
+        return NULL;
+    return r->s->init;
 }
 
 /* -- data ----------------------------------------------------------------- */

@@ -15,8 +15,10 @@
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/consensus.h"
+#include "runtime/train/data_vocab.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/figures.h"
+#include "runtime/train/first_weights.h"
 #include "runtime/train/metrics/metrics.h"
 #include "topology/base/clock.h"
 #include "topology/base/hash.h"
@@ -285,7 +287,8 @@ int plait_session_complete(struct plait_session *s,
 
     s->hang = plait_hang_create(&s->world, err);
     if (!s->hang || open_watch(s, err) < 0 || read_config(s, args, err) < 0 ||
-        compare_settings(s, args, err) < 0)
+        plait_first_weights_find(s, args, err) < 0 ||
+        plait_data_vocab_find(s, err) < 0 || compare_settings(s, args, err) < 0)
         return -1;
     plait_watchdog_limit_phases(s->dog, s->config->train.phase_timeout);
     if (plait_error_consensus(s->world.comm, resolve_layout(s, &layout, err),
@@ -317,6 +320,7 @@ void plait_session_close(struct plait_session *s)
 {
     plait_mesh_destroy(s->mesh);
     free(s->config_text);
+    free(s->init);
     plait_job_config_destroy(s->config);
     plait_watchdog_destroy(s->dog);
     plait_world_close(&s->world);

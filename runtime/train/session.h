@@ -41,6 +41,9 @@ struct plait_session {
     struct plait_watchdog *dog;      /* NULL: one process */
     char *config_text;               /* as read, NUL-terminated */
     struct plait_job_config *config; /* parallel sizes resolved */
+    char *init;     /* where the weights of a new run come from; NULL: they
+                       are new */
+    int data_vocab; /* tokens that data.train says it has; 0: not known */
     struct plait_mesh *mesh;
     struct plait_elastic *elastic; /* NULL: the run ends when a rank does */
 };

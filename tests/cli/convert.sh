@@ -66,8 +66,7 @@ ok "its attention reaches over all" \
 ok "qwen2 without windowed layers: back" \
     quietly --from "$at.plait" --to "$at.back"
 ok "and still without" \
-    test "$(value "$at.back" max_window_layers)" = 2 -a \
-    "$(value "$at.back" use_sliding_window)" = False
+    test "$(value "$at.back" max_window_layers)" = 2
 
 # -- llm.c's files -----------------------------------------------------------
 
@@ -156,7 +155,7 @@ for kind in gpt2-1-F32 llama-tied-1-BF16 llama3-1-F32 mixtral-3-F32 \
     ok "$kind: the same from its checkpoint" follows "$dir/$kind.jsonl"
     ok "$kind: another loss from random weights" \
         bash -c "$(declare -f start follows)
-        dir=$dir train=$train; start 1 $kind >/dev/null 2>&1
+        dir=$dir train=$train; start 1 $kind --init new >/dev/null 2>&1
         ! follows $dir/$kind.jsonl 2>/dev/null"
     [ $mpi = yes ] || continue
     start 4 $kind --init "$dir/$kind" --set parallel.pp=2 \

@@ -35,10 +35,11 @@ static void defaults(void)
            c->lr.warmup_from == 0 && c->checkpoint.async &&
            c->batch.growth.n == 0 && !c->batch.growth.is_auto &&
            c->train.noise == 0 && !c->train.skip_outliers &&
-           c->train.search_products && c->checkpoint.keep == 2 &&
-           !c->checkpoint.fallback && c->checkpoint.memory == 0 &&
-           c->train.check_replicas == 100 && c->train.timeout == -1 &&
-           c->train.phase_timeout == 600 && c->log.histograms == 0,
+           c->train.search_products && !c->train.init &&
+           c->checkpoint.keep == 2 && !c->checkpoint.fallback &&
+           c->checkpoint.memory == 0 && c->train.check_replicas == 100 &&
+           c->train.timeout == -1 && c->train.phase_timeout == 600 &&
+           c->log.histograms == 0,
        "data, optim, checkpoint");
     plait_job_config_destroy(c);
     plait_job_config_destroy(NULL);
@@ -358,13 +359,14 @@ static void following(void)
 {
     static const char text[] = "batch: {growth: auto, min: 16, max: 512}\n"
                                "train: {noise: 0.5, skip_outliers: true, "
-                               "search_products: false}\n";
+                               "search_products: false, init: start}\n";
     struct plait_error err;
     struct plait_job_config *c = parse(text, &err);
 
     ok(c && c->batch.growth.is_auto && c->batch.growth.n == 0 &&
            c->batch.min == 16 && c->batch.max == 512 && c->train.noise == 0.5 &&
-           c->train.skip_outliers && !c->train.search_products,
+           c->train.skip_outliers && !c->train.search_products &&
+           !strcmp(c->train.init, "start") && !c->vocab_given,
        "a batch that follows the noise, and noise %s", err.text);
     plait_job_config_destroy(c);
     c = parse("batch: {growth: 'auto', max: 64}\n"

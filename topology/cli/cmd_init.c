@@ -301,16 +301,31 @@ static void print_head(const struct job *job, FILE *out)
     fprintf(out, "#\n# Every key: man plait.yaml\n");
 }
 
+/* A size of one is left to the default: in the file it would refuse a job that
+ * is started with another one, as by srun --tp=2. */
+static void print_size(FILE *out, const char *comment, int axis,
+                       const int *size)
+{
+    const char *name = plait_axis_names[axis];
+    char text[80];
+
+    if (size[axis] > 1) {
+        print_key(out, comment, "%s: %d", name, size[axis]);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s: 1", name);
+    fprintf(out, "    # %-22s # %s; or srun --%s=2 ...\n", text, comment, name);
+}
+
 static void print_parallel(const struct job *job, FILE *out)
 {
     const struct plait_choice *c = &job->found->choice[0];
     const int *size = c->layout.size;
 
     fprintf(out, "parallel:\n");
-    print_key(out, "tensor: a layer's products are split", "tp: %d",
-              size[PLAIT_TP]);
-    print_key(out, "context: sequences are split", "cp: %d", size[PLAIT_CP]);
-    print_key(out, "pipeline: layers are split", "pp: %d", size[PLAIT_PP]);
+    print_size(out, "tensor: a layer's products are split", PLAIT_TP, size);
+    print_size(out, "context: sequences are split", PLAIT_CP, size);
+    print_size(out, "pipeline: layers are split", PLAIT_PP, size);
     print_key(out, "data: all ranks that are left", "dp: auto");
     if (size[PLAIT_PP] > 1) {
         print_key(out, "of micro-batches", "schedule: %s",

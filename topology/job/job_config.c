@@ -170,6 +170,7 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),
     FIELD(train, "skip_outliers", skip_outliers, BOOL, ),
     FIELD(train, "deterministic", deterministic, BOOL, ),
+    FIELD(train, "init", init, TEXT, ),
     FIELD(train, "search_products", search_products, BOOL, DEFAULT(true)),
 };
 
@@ -258,7 +259,7 @@ static const struct plait_yaml_field sections[] = {
 struct given {
     unsigned sizes;      /* 1u << axis */
     unsigned optim_keys; /* enum plait_optim_key */
-    bool tie_embeddings, layers;
+    bool tie_embeddings, layers, vocab;
 };
 
 void plait_job_config_destroy(struct plait_job_config *config)
@@ -305,6 +306,8 @@ static int apply_document(struct plait_job_config *config, struct given *given,
         given->tie_embeddings = true;
     if (plait_yaml_get(yaml, section, "layers"))
         given->layers = true;
+    if (plait_yaml_get(yaml, section, "vocab"))
+        given->vocab = true;
     return 0;
 }
 
@@ -356,6 +359,7 @@ static void derive(struct plait_job_config *config, const struct given *given)
         m->mla_value = (int)m->mla.at[4];
     }
     config->sizes_given = given->sizes;
+    config->vocab_given = given->vocab;
     config->optim.keys_given = given->optim_keys;
 }
 
@@ -479,5 +483,11 @@ const struct plait_yaml_field *plait_job_config_sections(int *n)
 void plait_job_config_print_model(const struct plait_model_config *model,
                                   FILE *out)
 {
-    plait_yaml_print(out, "model", model_fields, COUNT(model_fields), model);
+    int n = COUNT(model_fields);
+
+    /* The last keys of the table are those of image models. */
+    for (int i = 0; i < n && !plait_is_image_model(model); i++)
+        if (!strcmp(model_fields[i].name, "depth"))
+            n = i;
+    plait_yaml_print(out, "model", model_fields, n, model);
 }

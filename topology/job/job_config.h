@@ -227,6 +227,7 @@ struct plait_train_config {
     double noise; /* standard deviation of the samples' factors; 0: none */
     bool skip_outliers;
     bool deterministic;
+    char *init; /* where the first weights come from; NULL: not said */
     bool search_products; /* for the fastest algorithms of matrix products, on
                              GPUs */
 };
@@ -303,6 +304,7 @@ struct plait_job_config {
     /* 1u << axis: the file (or --set) named this size, so a launch contract
      * that says otherwise is refused. */
     unsigned sizes_given;
+    bool vocab_given; /* model.vocab is not its default */
     /* The software whose training is planned; not keys of the file. */
     enum plait_framework framework;
     enum plait_dispatch dispatch;

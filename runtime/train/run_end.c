@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lines that a run ends with: what it has kept, and the next commands. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "runtime/checkpoint/directory.h"
+#include "runtime/train/run_private.h"
+
+static const char *metrics_of(const struct run *r)
+{
+    return r->args->metrics ? r->args->metrics : r->config->log.metrics;
+}
+
+/* Where the checkpoint of the last step is; NULL: it could not be saved. */
+static const char *folder_of_last(const struct run *r)
+{
+    const struct plait_checkpoint_config *c = &r->config->checkpoint;
+    const char *const dirs[] = {c->dir, c->fallback};
+    struct stat st;
+    bool found;
+    char *path;
+
+    for (int i = 0; i < 2 && dirs[i]; i++) {
+        path = plait_checkpoint_path(dirs[i], r->done.step);
+        found = path && stat(path, &st) == 0;
+        free(path);
+        if (found)
+            return dirs[i];
+    }
+    return NULL;
+}
+
+static void say_checkpoint(const struct run *r, const char *dir)
+{
+    printf("checkpoint of step %" PRId64 ": %s/step-%08" PRId64, r->done.step,
+           dir, r->done.step);
+    if (!isnan(r->account.val_loss))
+        printf("; validation loss %.4g", r->account.val_loss);
+    putchar('\n');
+}
+
+static void say_next(const struct run *r, const char *dir)
+{
+    const char *metrics = metrics_of(r);
+    const char *name = plait_is_image_model(&r->config->model) ? NULL : dir;
+
+    if (name)
+        printf("text from it: plait generate %s --prompt TEXT; for Hugging "
+               "Face: plait convert --from %s --to NEW-FOLDER\n",
+               name, name);
+    if (metrics)
+        printf("its curves: plait report %s --out run.html\n", metrics);
+}
+
+void plait_run_say_end(const struct run *r, bool stopped)
+{
+    const char *dir = folder_of_last(r);
+
+    if (plait_comm_rank(r->world) != 0)
+        return;
+    if (stopped)
+        printf("stopped after step %" PRId64 "%s\n", r->done.step,
+               dir ? "; the same command goes on from there" : "");
+    if (!r->config->checkpoint.dir)
+        printf("nothing was saved: checkpoint.dir is not set\n");
+    if (!dir)
+        return;
+    say_checkpoint(r, dir);
+    if (!stopped)
+        say_next(r, dir);
+}
