@@ -427,9 +427,10 @@ struct plait_pipeline *plait_pipeline_create(struct plait_model *model,
     pipe->microbatches = microbatches;
     pipe->stages = p * model->chunks;
     pipe->boundary = plait_model_boundary(model, micro_batch);
-    pipe->schedule =
-        plait_schedule_create(c->schedule, p, model->chunks, microbatches,
-                              model->mesh->coord.at[PLAIT_PP], err);
+    pipe->schedule = plait_schedule_create(
+        &(struct plait_schedule_form){c->schedule, p, model->chunks,
+                                      microbatches},
+        model->mesh->coord.at[PLAIT_PP], err);
     if (!pipe->schedule)
         goto error;
     if (assign_slots(pipe) < 0)

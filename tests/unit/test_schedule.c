@@ -119,12 +119,13 @@ static int slots(const struct plait_schedule *s)
 
 static int try_one(enum plait_schedule_kind kind, int p, int v, int m)
 {
+    const struct plait_schedule_form form = {kind, p, v, m};
     struct plait_schedule *s[P_MOST];
     struct plait_error err;
     long took, want;
     int r, good = 0;
 
-    if (plait_schedule_create_all(kind, p, v, m, s, &err) < 0) {
+    if (plait_schedule_create_all(&form, s, &err) < 0) {
         diag("%s p %d v %d m %d: %s", plait_schedule_names[kind], p, v, m,
              err.text);
         return 0;
@@ -140,16 +141,16 @@ static int try_one(enum plait_schedule_kind kind, int p, int v, int m)
                  plait_schedule_names[kind], p, v, m, r, s[r]->peak);
             goto done;
         }
-        if (s[r]->peak != plait_schedule_held(kind, p, v, m, r)) {
+        if (s[r]->peak != plait_schedule_held(&form, r)) {
             diag("%s p %d v %d m %d: rank %d holds %d, not %d",
                  plait_schedule_names[kind], p, v, m, r, s[r]->peak,
-                 plait_schedule_held(kind, p, v, m, r));
+                 plait_schedule_held(&form, r));
             goto done;
         }
-        if (slots(s[r]) != plait_schedule_slots(kind, p, v, m, r)) {
+        if (slots(s[r]) != plait_schedule_slots(&form, r)) {
             diag("%s p %d v %d m %d: a chunk of rank %d holds %d, not %d",
                  plait_schedule_names[kind], p, v, m, r, slots(s[r]),
-                 plait_schedule_slots(kind, p, v, m, r));
+                 plait_schedule_slots(&form, r));
             goto done;
         }
     }
@@ -199,18 +200,18 @@ static void interleaved(void)
 static void alone(void)
 {
     enum { P = 6, V = 2, M = 18 };
+    const struct plait_schedule_form form = {PLAIT_SCHEDULE_INTERLEAVED, P, V,
+                                             M};
     struct plait_schedule *s[P], *own;
     struct plait_error err;
     int same = 0, r;
 
-    if (plait_schedule_create_all(PLAIT_SCHEDULE_INTERLEAVED, P, V, M, s,
-                                  &err) < 0) {
+    if (plait_schedule_create_all(&form, s, &err) < 0) {
         ok(0, "%s", err.text);
         return;
     }
     for (r = 0; r < P; r++) {
-        own =
-            plait_schedule_create(PLAIT_SCHEDULE_INTERLEAVED, P, V, M, r, &err);
+        own = plait_schedule_create(&form, r, &err);
         same += own && own->rank == r && own->peak == s[r]->peak &&
                 own->nactions == s[r]->nactions &&
                 memcmp(own->actions, s[r]->actions,
@@ -239,8 +240,10 @@ static void refused(void)
     size_t i;
 
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        ok(!plait_schedule_create(bad[i].kind, bad[i].p, bad[i].v, bad[i].m,
-                                  bad[i].r, &err) &&
+        ok(!plait_schedule_create(
+               &(struct plait_schedule_form){bad[i].kind, bad[i].p, bad[i].v,
+                                             bad[i].m},
+               bad[i].r, &err) &&
                strstr(err.text, bad[i].says),
            "%s", err.text);
 }
@@ -279,7 +282,9 @@ static void broken(void)
 
 #define BREAK(what, says)                                                    \
     do {                                                                     \
-        plait_schedule_create_all(PLAIT_SCHEDULE_1F1B, 4, 1, 8, s, &err);    \
+        plait_schedule_create_all(                                           \
+            &(struct plait_schedule_form){PLAIT_SCHEDULE_1F1B, 4, 1, 8}, s,  \
+            &err);                                                           \
         what;                                                                \
         ok(check_schedule(s, 4, &err) == -1 && strstr(err.text, says), "%s", \
            err.text);                                                        \
@@ -302,7 +307,8 @@ static void broken(void)
     BREAK(s[1]->rank = 2, "list 1 is not of the same run");
 
     /* The last rank asks for an input that comes only after its gradient. */
-    plait_schedule_create_all(PLAIT_SCHEDULE_NAIVE, 4, 1, 8, s, &err);
+    plait_schedule_create_all(
+        &(struct plait_schedule_form){PLAIT_SCHEDULE_NAIVE, 4, 1, 8}, s, &err);
     move(s[3], find(s[3], PLAIT_RECV_FORWARD, 1), 0);
     move(s[3], 1, 0);
     ok(check_schedule(s, 4, &err) == -1 && strstr(err.text, "waits for ever"),
@@ -311,7 +317,9 @@ static void broken(void)
 
     /* Every deletion of a single action is noticed. */
     for (i = 0; i < 4; i++) {
-        plait_schedule_create_all(PLAIT_SCHEDULE_ZB_H1, 4, 1, 8, s, &err);
+        plait_schedule_create_all(
+            &(struct plait_schedule_form){PLAIT_SCHEDULE_ZB_H1, 4, 1, 8}, s,
+            &err);
         for (j = 0; j < s[i]->nactions; j++) {
             struct plait_action a = s[i]->actions[j];
 

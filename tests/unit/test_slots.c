@@ -13,7 +13,8 @@ static struct plait_schedule *list(enum plait_schedule_kind kind, int p, int v,
 {
     struct plait_error err;
 
-    return plait_schedule_create(kind, p, v, MICROBATCHES, rank, &err);
+    return plait_schedule_create(
+        &(struct plait_schedule_form){kind, p, v, MICROBATCHES}, rank, &err);
 }
 
 /* Whether of[] uses all numbers below n and none above, for actions of that

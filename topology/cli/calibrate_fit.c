@@ -164,46 +164,53 @@ static double weight_of(double error, bool robust)
     return robust ? 1 / (1 + far * far) : 1;
 }
 
+/* What the constants are fitted to, and from which on. */
+struct fit {
+    const struct calibrate_runs *runs;
+    int without; /* a run that is left out; -1: none */
+    const struct plait_gpu_type *from;
+    bool robust; /* runs that are far off weigh less */
+};
+
 /* The loss of all runs, with the prior of the constants' changes. */
-static double squares(const struct calibrate_runs *runs, int without,
-                      const struct plait_gpu_type *from, const double *x,
-                      bool robust)
+static double squares(const struct fit *fit, const double *x)
 {
+    const struct calibrate_runs *runs = fit->runs;
     struct plait_gpu_type gpu;
     double sum = 0, error[ERRORS];
 
-    move(from, x, &gpu);
+    move(fit->from, x, &gpu);
     for (int i = 0; i < runs->n; i++)
-        if (i != without)
+        if (i != fit->without)
             for (int n = errors_of(&runs->at[i], &gpu, error); n-- > 0;)
-                sum += loss(error[n], robust);
+                sum += loss(error[n], fit->robust);
     for (int k = 0; k < N; k++)
-        sum += pow(prior_of(from, k) * x[k], 2);
+        sum += pow(prior_of(fit->from, k) * x[k], 2);
     return sum;
 }
 
 /* The normal equations at x: a step solves a * step = b. */
-static void linearize(const struct calibrate_runs *runs, int without,
-                      const struct plait_gpu_type *from, const double *x,
-                      bool robust, double a[N][N], double *b)
+static void linearize(const struct fit *fit, const double *x, double a[N][N],
+                      double *b)
 {
+    const struct calibrate_runs *runs = fit->runs;
     const double h = 1e-4;
     struct plait_gpu_type gpu, moved[N];
 
     memset(a, 0, sizeof(double[N][N]));
-    move(from, x, &gpu);
+    move(fit->from, x, &gpu);
     for (int k = 0; k < N; k++) {
         double y[N];
 
         memcpy(y, x, sizeof(y));
         y[k] += h;
-        move(from, y, &moved[k]);
-        a[k][k] = pow(prior_of(from, k), 2);
+        move(fit->from, y, &moved[k]);
+        a[k][k] = pow(prior_of(fit->from, k), 2);
         b[k] = -a[k][k] * x[k];
     }
     for (int i = 0; i < runs->n; i++) {
         double error[ERRORS] = {0}, then[N][ERRORS];
-        int n = i == without ? 0 : errors_of(&runs->at[i], &gpu, error);
+        int n = i == fit->without ? 0 : errors_of(&runs->at[i], &gpu, error);
 
         for (int k = 0; n && k < N; k++) {
             memcpy(then[k], error, sizeof(error));
@@ -211,8 +218,8 @@ static void linearize(const struct calibrate_runs *runs, int without,
         }
         for (int e = 0; e < n; e++)
             for (int k = 0; k < N; k++) {
-                double slope =
-                    weight_of(error[e], robust) * (then[k][e] - error[e]) / h;
+                double slope = weight_of(error[e], fit->robust) *
+                               (then[k][e] - error[e]) / h;
 
                 b[k] -= slope * error[e];
                 for (int l = 0; l < N; l++)
@@ -269,23 +276,22 @@ static double longest(const double *b)
     return most;
 }
 
-static void descend(const struct calibrate_runs *runs, int without,
-                    const struct plait_gpu_type *from, bool robust, double *x)
+static void descend(const struct fit *fit, double *x)
 {
-    double damping = 1e-3, best = squares(runs, without, from, x, robust);
+    double damping = 1e-3, best = squares(fit, x);
 
     for (int round = 0; round < ROUNDS; round++) {
         double a[N][N], b[N], y[N], error, most;
 
-        linearize(runs, without, from, x, robust, a, b);
-        hold_limited(from, x, a, b);
+        linearize(fit, x, a, b);
+        hold_limited(fit->from, x, a, b);
         for (int k = 0; k < N; k++)
             a[k][k] *= 1 + damping;
         solve(a, b);
         most = longest(b);
         for (int k = 0; k < N; k++)
             y[k] = x[k] + b[k] / most;
-        error = squares(runs, without, from, y, robust);
+        error = squares(fit, y);
         damping *= error < best ? 0.2 : 10;
         if (error >= best)
             continue;
@@ -300,10 +306,12 @@ void calibrate_fit(const struct calibrate_runs *runs, int without,
                    struct plait_gpu_type *gpu)
 {
     const struct plait_gpu_type from = *gpu;
+    struct fit fit = {.runs = runs, .without = without, .from = &from};
     double x[N] = {0};
 
-    descend(runs, without, &from, false, x);
-    descend(runs, without, &from, true, x);
+    descend(&fit, x);
+    fit.robust = true;
+    descend(&fit, x);
     move(&from, x, gpu);
 }
 

@@ -462,8 +462,12 @@ static int check_schedules_batch(const struct plait_job_config *config,
                    plait_sync_learners(&config->sync);
 
     return plait_schedule_possible(
-        config->parallel.schedule, layout->size[PLAIT_PP],
-        plait_model_chunks(&config->parallel), (int)(batch / unit), err);
+        &(struct plait_schedule_form){.kind = config->parallel.schedule,
+                                      .stages = layout->size[PLAIT_PP],
+                                      .chunks =
+                                          plait_model_chunks(&config->parallel),
+                                      .microbatches = (int)(batch / unit)},
+        err);
 }
 
 int plait_fits(const struct plait_job_config *config,

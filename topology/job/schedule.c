@@ -234,15 +234,16 @@ static void pipeline_free(struct pipeline *pipe)
     free(pipe->end);
 }
 
-static int pipeline_init(struct pipeline *pipe, enum plait_schedule_kind kind,
-                         int p, int v, int m)
+static int pipeline_init(struct pipeline *pipe,
+                         const struct plait_schedule_form *form)
 {
+    int p = form->stages, v = form->chunks, m = form->microbatches;
     size_t total;
     int64_t *done;
     int *next, rank;
 
-    *pipe = (struct pipeline){.kind = kind, .p = p, .v = v, .m = m};
-    pipe->n = m * v * (kind == PLAIT_SCHEDULE_ZB_H1 ? 3 : 2);
+    *pipe = (struct pipeline){.kind = form->kind, .p = p, .v = v, .m = m};
+    pipe->n = m * v * (form->kind == PLAIT_SCHEDULE_ZB_H1 ? 3 : 2);
     total = (size_t)p * pipe->n;
     pipe->compute = calloc(total, sizeof(*pipe->compute));
     pipe->start = calloc(total, sizeof(*pipe->start));
@@ -368,70 +369,67 @@ static int peak(const struct plait_schedule *schedule)
     return most;
 }
 
-int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
-                            int chunks, int microbatches,
+int plait_schedule_possible(const struct plait_schedule_form *form,
                             struct plait_error *err)
 {
-    const char *name = plait_schedule_names[kind];
+    const char *name = plait_schedule_names[form->kind];
+    int p = form->stages, v = form->chunks, m = form->microbatches;
 
     errno = EINVAL;
-    if (stages < 1 || chunks < 1 || microbatches < 1)
+    if (p < 1 || v < 1 || m < 1)
         return plait_errorf(err,
                             "schedule %s: stages, chunks and micro-batches "
                             "must be at least 1, not %d, %d and %d",
-                            name, stages, chunks, microbatches);
-    if (chunks > 1 && kind != PLAIT_SCHEDULE_INTERLEAVED)
+                            name, p, v, m);
+    if (v > 1 && form->kind != PLAIT_SCHEDULE_INTERLEAVED)
         return plait_errorf(err,
                             "schedule %s has one chunk per rank, not %d; "
                             "interleaved has more",
-                            name, chunks);
-    if (chunks > 1 && stages == 1)
-        return plait_errorf(err,
-                            "schedule %s with %d chunks: pp must be above 1",
-                            name, chunks);
-    if (chunks > 1 && microbatches % stages)
+                            name, v);
+    if (v > 1 && p == 1)
+        return plait_errorf(
+            err, "schedule %s with %d chunks: pp must be above 1", name, v);
+    if (v > 1 && m % p)
         return plait_errorf(err,
                             "schedule %s: %d micro-batches are not divisible "
                             "by pp %d",
-                            name, microbatches, stages);
-    if ((int64_t)microbatches * chunks > 1 << 24)
+                            name, m, p);
+    if ((int64_t)m * v > 1 << 24)
         return plait_errorf(err,
                             "schedule %s: %d micro-batches of %d chunks are "
                             "too many",
-                            name, microbatches, chunks);
+                            name, m, v);
     return 0;
 }
 
-int plait_schedule_slots(enum plait_schedule_kind kind, int stages, int chunks,
-                         int microbatches, int rank)
+int plait_schedule_slots(const struct plait_schedule_form *form, int rank)
 {
-    int most, after = stages - 1 - rank;
+    int most, p = form->stages, after = p - 1 - rank;
 
-    if (kind == PLAIT_SCHEDULE_NAIVE)
+    if (form->kind == PLAIT_SCHEDULE_NAIVE)
         most = 1;
-    else if (kind == PLAIT_SCHEDULE_GPIPE)
-        most = microbatches;
-    else if (kind == PLAIT_SCHEDULE_ZB_H1)
-        most = stages;
-    else if (chunks == 1)
+    else if (form->kind == PLAIT_SCHEDULE_GPIPE)
+        most = form->microbatches;
+    else if (form->kind == PLAIT_SCHEDULE_ZB_H1)
+        most = p;
+    else if (form->chunks == 1)
         most = after + 1;
-    else if (chunks == 2 && 2 * after < stages) /* the first chunk's */
-        most = stages + 2 * after + 1;
+    else if (form->chunks == 2 && 2 * after < p) /* the first chunk's */
+        most = p + 2 * after + 1;
     else
-        most = 2 * stages;
-    return most < microbatches ? most : microbatches;
+        most = 2 * p;
+    return most < form->microbatches ? most : form->microbatches;
 }
 
-int plait_schedule_held(enum plait_schedule_kind kind, int stages, int chunks,
-                        int microbatches, int rank)
+int plait_schedule_held(const struct plait_schedule_form *form, int rank)
 {
-    int after = stages - 1 - rank;
-    int64_t most, all = (int64_t)chunks * microbatches;
+    int after = form->stages - 1 - rank;
+    int64_t most, all = (int64_t)form->chunks * form->microbatches;
 
-    if (chunks == 1)
-        return plait_schedule_slots(kind, stages, 1, microbatches, rank);
+    if (form->chunks == 1)
+        return plait_schedule_slots(form, rank);
     /* the warm-up's forwards, and the one before the first backward */
-    most = 2 * (int64_t)after + (int64_t)(chunks - 1) * stages + 1;
+    most = 2 * (int64_t)after + (int64_t)(form->chunks - 1) * form->stages + 1;
     return (int)(most < all ? most : all);
 }
 
@@ -467,16 +465,16 @@ error:
 
 /* The lists of `count` ranks from the first on; those that were made are
  * destroyed where one cannot be. */
-static int write_lists(enum plait_schedule_kind kind, int stages, int chunks,
-                       int microbatches, int first, int count,
-                       struct plait_schedule **lists, struct plait_error *err)
+static int write_lists(const struct plait_schedule_form *form, int first,
+                       int count, struct plait_schedule **lists,
+                       struct plait_error *err)
 {
     struct pipeline pipe;
     int i = 0;
 
-    if (plait_schedule_possible(kind, stages, chunks, microbatches, err) < 0)
+    if (plait_schedule_possible(form, err) < 0)
         return -1;
-    if (pipeline_init(&pipe, kind, stages, chunks, microbatches) == 0) {
+    if (pipeline_init(&pipe, form) == 0) {
         while (i < count && (lists[i] = write_list(&pipe, first + i)))
             i++;
         pipeline_free(&pipe);
@@ -487,33 +485,27 @@ static int write_lists(enum plait_schedule_kind kind, int stages, int chunks,
         plait_schedule_destroy(lists[i]);
     errno = ENOMEM;
     return plait_errorf(err, "schedule %s: out of memory",
-                        plait_schedule_names[kind]);
+                        plait_schedule_names[form->kind]);
 }
 
-struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
-                                             int stages, int chunks,
-                                             int microbatches, int rank,
-                                             struct plait_error *err)
+struct plait_schedule *
+plait_schedule_create(const struct plait_schedule_form *form, int rank,
+                      struct plait_error *err)
 {
     struct plait_schedule *list;
 
-    if (rank < 0 || rank >= stages) {
+    if (rank < 0 || rank >= form->stages) {
         errno = EINVAL;
         plait_errorf(err, "schedule %s: the rank must be from 0 to %d, not %d",
-                     plait_schedule_names[kind], stages - 1, rank);
+                     plait_schedule_names[form->kind], form->stages - 1, rank);
         return NULL;
     }
-    if (write_lists(kind, stages, chunks, microbatches, rank, 1, &list, err) <
-        0)
-        return NULL;
-    return list;
+    return write_lists(form, rank, 1, &list, err) < 0 ? NULL : list;
 }
 
-int plait_schedule_create_all(enum plait_schedule_kind kind, int stages,
-                              int chunks, int microbatches,
+int plait_schedule_create_all(const struct plait_schedule_form *form,
                               struct plait_schedule **lists,
                               struct plait_error *err)
 {
-    return write_lists(kind, stages, chunks, microbatches, 0, stages, lists,
-                       err);
+    return write_lists(form, 0, form->stages, lists, err);
 }

@@ -48,6 +48,14 @@ struct plait_action {
     int microbatch;
 };
 
+/* What a pipeline does in a step: all its lists follow from it. */
+struct plait_schedule_form {
+    enum plait_schedule_kind kind;
+    int stages;       /* p: pipeline ranks */
+    int chunks;       /* v: model chunks per rank, 1 unless interleaved */
+    int microbatches; /* m */
+};
+
 struct plait_schedule {
     enum plait_schedule_kind kind;
     int stages;       /* p: pipeline ranks */
@@ -65,32 +73,27 @@ extern const char *const plait_schedule_names[PLAIT_NSCHEDULES];
 /* The list of one rank. Refuses what the kind cannot do (chunks > 1 unless
  * interleaved over more than one rank, where m is a multiple of p).
  * Interleaved with one chunk is 1F1B. */
-struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
-                                             int stages, int chunks,
-                                             int microbatches, int rank,
-                                             struct plait_error *err);
+struct plait_schedule *
+plait_schedule_create(const struct plait_schedule_form *form, int rank,
+                      struct plait_error *err);
 /* The lists of all ranks, lists[stages], at hardly more than the cost of
  * one. */
-int plait_schedule_create_all(enum plait_schedule_kind kind, int stages,
-                              int chunks, int microbatches,
+int plait_schedule_create_all(const struct plait_schedule_form *form,
                               struct plait_schedule **lists,
                               struct plait_error *err);
 void plait_schedule_destroy(struct plait_schedule *schedule);
 
 /* 0 if there is such a schedule; else -1 and the reason. */
-int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
-                            int chunks, int microbatches,
+int plait_schedule_possible(const struct plait_schedule_form *form,
                             struct plait_error *err);
 
 /* The most micro-batches whose activations one chunk of `rank` holds at once,
  * without making the list. */
-int plait_schedule_slots(enum plait_schedule_kind kind, int stages, int chunks,
-                         int microbatches, int rank);
+int plait_schedule_slots(const struct plait_schedule_form *form, int rank);
 
 /* The most activations of a chunk that `rank` holds at once, over all of its
  * chunks: `peak` of its list, without making it. */
-int plait_schedule_held(enum plait_schedule_kind kind, int stages, int chunks,
-                        int microbatches, int rank);
+int plait_schedule_held(const struct plait_schedule_form *form, int rank);
 
 #ifdef __cplusplus
 }

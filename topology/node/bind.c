@@ -77,61 +77,70 @@ static void share(hwloc_topology_t topology, hwloc_const_cpuset_t from,
     hwloc_bitmap_and(cpus, cpus, from);
 }
 
+/* What a node's tasks divide among them, and room for two sets. */
+struct division {
+    const struct plait_node *node;
+    hwloc_const_cpuset_t allowed;
+    const int *seats; /* the tasks' GPUs; NULL: they have none */
+    int ntasks;
+    int local; /* whose part is wanted */
+    hwloc_cpuset_t near, taken;
+};
+
 /* Divide the PUs near to this task's GPU among the tasks whose GPUs are near to
  * the same. Returns 0 if no allowed PU is near to it. */
-static int bind_near(const struct plait_node *node,
-                     hwloc_const_cpuset_t allowed, const int *seats, int ntasks,
-                     int local, hwloc_cpuset_t near, hwloc_cpuset_t taken,
-                     hwloc_cpuset_t cpus)
+static int bind_near(const struct division *d, hwloc_cpuset_t cpus)
 {
     hwloc_bitmap_t mine = hwloc_bitmap_alloc();
-    int part = 0, nparts = 0, i;
+    int part = 0, nparts = 0, found;
 
     if (!mine)
         return -1;
-    near_cpus(node, allowed, seats[local], mine);
-    hwloc_bitmap_zero(taken);
-    for (i = 0; i < ntasks; i++) {
-        near_cpus(node, allowed, seats[i], near);
-        hwloc_bitmap_or(taken, taken, near);
-        if (hwloc_bitmap_isequal(near, mine)) {
-            part += i < local;
+    near_cpus(d->node, d->allowed, d->seats[d->local], mine);
+    hwloc_bitmap_zero(d->taken);
+    for (int i = 0; i < d->ntasks; i++) {
+        near_cpus(d->node, d->allowed, d->seats[i], d->near);
+        hwloc_bitmap_or(d->taken, d->taken, d->near);
+        if (hwloc_bitmap_isequal(d->near, mine)) {
+            part += i < d->local;
             nparts++;
         }
     }
-    i = !hwloc_bitmap_iszero(mine);
-    if (i)
-        share(node->topology, mine, part, nparts, cpus);
+    found = !hwloc_bitmap_iszero(mine);
+    if (found)
+        share(d->node->topology, mine, part, nparts, cpus);
     hwloc_bitmap_free(mine);
-    return i;
+    return found;
 }
 
 /* The tasks without a GPU, or with no allowed PU near to it, divide the PUs
  * that the other tasks left, or all if none are left. */
-static void bind_rest(const struct plait_node *node,
-                      hwloc_const_cpuset_t allowed, const int *seats,
-                      int ntasks, int local, hwloc_cpuset_t near,
-                      hwloc_cpuset_t taken, hwloc_cpuset_t cpus)
+static void bind_rest(const struct division *d, hwloc_cpuset_t cpus)
 {
-    int part = 0, nparts = 0, i;
+    int part = 0, nparts = 0;
 
-    for (i = 0; i < ntasks; i++) {
-        near_cpus(node, allowed, seats ? seats[i] : -1, near);
-        if (hwloc_bitmap_iszero(near)) {
-            part += i < local;
+    for (int i = 0; i < d->ntasks; i++) {
+        near_cpus(d->node, d->allowed, d->seats ? d->seats[i] : -1, d->near);
+        if (hwloc_bitmap_iszero(d->near)) {
+            part += i < d->local;
             nparts++;
         }
     }
-    hwloc_bitmap_andnot(near, allowed, taken);
-    share(node->topology, hwloc_bitmap_iszero(near) ? allowed : near, part,
-          nparts, cpus);
+    hwloc_bitmap_andnot(d->near, d->allowed, d->taken);
+    share(d->node->topology,
+          hwloc_bitmap_iszero(d->near) ? d->allowed : d->near, part, nparts,
+          cpus);
 }
 
 int plait_node_bind(const struct plait_node *node, hwloc_const_cpuset_t allowed,
                     const int *seats, int ntasks, int local,
                     hwloc_cpuset_t cpus)
 {
-    hwloc_bitmap_t near = NULL, taken = NULL;
+    struct division d = {.node = node,
+                         .allowed = allowed,
+                         .seats = seats,
+                         .ntasks = ntasks,
+                         .local = local};
     int placed = 0;
 
     if (ntasks < 1 || local < 0 || local >= ntasks ||
@@ -139,23 +148,22 @@ int plait_node_bind(const struct plait_node *node, hwloc_const_cpuset_t allowed,
         errno = EINVAL;
         return -1;
     }
-    near = hwloc_bitmap_alloc();
-    taken = hwloc_bitmap_alloc();
-    if (!near || !taken)
+    d.near = hwloc_bitmap_alloc();
+    d.taken = hwloc_bitmap_alloc();
+    if (!d.near || !d.taken)
         goto error;
     if (seats)
-        placed =
-            bind_near(node, allowed, seats, ntasks, local, near, taken, cpus);
+        placed = bind_near(&d, cpus);
     if (placed < 0)
         goto error;
     if (!placed)
-        bind_rest(node, allowed, seats, ntasks, local, near, taken, cpus);
-    hwloc_bitmap_free(near);
-    hwloc_bitmap_free(taken);
+        bind_rest(&d, cpus);
+    hwloc_bitmap_free(d.near);
+    hwloc_bitmap_free(d.taken);
     return 0;
 error:
-    hwloc_bitmap_free(near);
-    hwloc_bitmap_free(taken);
+    hwloc_bitmap_free(d.near);
+    hwloc_bitmap_free(d.taken);
     errno = ENOMEM;
     return -1;
 }

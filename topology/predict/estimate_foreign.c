@@ -125,8 +125,8 @@ double plait_shape_foreign_offloaded(const struct plait_shape *s)
 static double activations(const struct plait_shape *s, int rank,
                           struct plait_memory *memory)
 {
-    double held = plait_schedule_held(s->c->parallel.schedule, s->pp, s->v,
-                                      (int)s->microbatches, rank);
+    const struct plait_schedule_form form = plait_shape_schedule(s);
+    double held = plait_schedule_held(&form, rank);
     double layers = (double)plait_shape_layers(s, rank) / s->v;
     double kept = held * layers * s->tokens * kept_bytes(s);
     double away = held * layers * plait_shape_foreign_offloaded(s), sum;

@@ -351,8 +351,9 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     bool image = plait_is_image_model(s->m);
     double state = plait_optim_state_bytes(&s->c->optim) +
                    (s->element == 2 || away ? 4 : 0); /* bytes a weight */
-    int slots = (image ? plait_schedule_slots : plait_schedule_held)(
-        p->schedule, s->pp, s->v, (int)s->microbatches, rank);
+    const struct plait_schedule_form form = plait_shape_schedule(s);
+    int slots =
+        (image ? plait_schedule_slots : plait_schedule_held)(&form, rank);
     struct shards w = {0};
     struct plait_rank_sizes z;
 

@@ -41,6 +41,13 @@ static inline double plait_align_up(double n, double to)
     return ceil(n / to) * to;
 }
 
+static inline struct plait_schedule_form
+plait_shape_schedule(const struct plait_shape *shape)
+{
+    return (struct plait_schedule_form){shape->c->parallel.schedule, shape->pp,
+                                        shape->v, (int)shape->microbatches};
+}
+
 /* plait_estimate() in two parts: the checks, sizes and memory, then FLOPs and
  * times. Who searches needs the second only for what fits, and no more of the
  * memory than that a rank takes more than `enough`; INFINITY: that of the

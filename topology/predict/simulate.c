@@ -325,9 +325,17 @@ static int init_channels(struct simulator *s)
     return 0;
 }
 
+static struct plait_schedule_form
+form_of(const struct plait_simulation_request *r)
+{
+    return (struct plait_schedule_form){r->schedule, r->stages, r->chunks,
+                                        r->microbatches};
+}
+
 static int init_simulator(struct simulator *s, struct plait_error *err)
 {
     const struct plait_simulation_request *r = s->r;
+    const struct plait_schedule_form form = form_of(r);
     struct plait_schedule **lists;
     int p = r->stages, rank;
 
@@ -346,8 +354,7 @@ static int init_simulator(struct simulator *s, struct plait_error *err)
     lists = calloc(p, sizeof(*lists));
     if (!lists)
         return plait_errorf(err, "out of memory");
-    if (plait_schedule_create_all(r->schedule, p, r->chunks, r->microbatches,
-                                  lists, err) < 0) {
+    if (plait_schedule_create_all(&form, lists, err) < 0) {
         free(lists);
         return -1;
     }
@@ -385,12 +392,11 @@ struct plait_simulation *
 plait_simulation_create(const struct plait_simulation_request *request,
                         struct plait_error *err)
 {
+    const struct plait_schedule_form form = form_of(request);
     struct simulator s = {.r = request};
     int rc = -1;
 
-    if (plait_schedule_possible(request->schedule, request->stages,
-                                request->chunks, request->microbatches,
-                                err) < 0)
+    if (plait_schedule_possible(&form, err) < 0)
         return NULL;
     if (init_simulator(&s, err) == 0) {
         rc = run_step(&s);
