@@ -46,6 +46,11 @@ struct plait_request {
     double begun, ended;
 };
 
+/* Collective: plait_error_consensus() of the ranks that make a world over
+ * `met`; notes a failure for plait_comm_agreed(). */
+int plait_comm_agree_over(struct plait_comm *met, int rc,
+                          struct plait_error *err);
+
 /* What is known of a group before it is made. */
 struct plait_group_site {
     enum plait_comm_axis axis;
@@ -122,6 +127,7 @@ struct plait_comm {
     int rank, size;
     char name[32];
     bool failed;
+    bool agreed; /* plait_comm_agreed() */
     char error[256];
     struct plait_call call; /* the collective that is entered now; a backend
                                copies it when it starts */

@@ -80,6 +80,11 @@ bool plait_comm_failed(const struct plait_comm *comm)
     return comm->failed || (comm->host && comm->host->failed);
 }
 
+bool plait_comm_agreed(const struct plait_comm *met)
+{
+    return met->agreed && !plait_comm_failed(met);
+}
+
 bool plait_comm_lost(const struct plait_comm *comm)
 {
     return (comm->vtable->lost && comm->vtable->lost(comm)) ||

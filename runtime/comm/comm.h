@@ -111,6 +111,9 @@ struct plait_comm *
 plait_comm_over(struct plait_comm *met, enum plait_comm_kind kind,
                 const struct plait_ops *ops, struct plait_device *dev,
                 const struct plait_launch *launch, struct plait_error *err);
+/* Whether plait_comm_over() has failed on all ranks of `met` together, and they
+ * know it: `met` is then left to end in order. */
+bool plait_comm_agreed(const struct plait_comm *met);
 /* Into which group a rank goes. Ranks of one color form a group, ordered by
  * key; color < 0: none. `name` appears in errors, traces and
  * ncclConfig_t.commName, and has no other effect. */

@@ -100,6 +100,14 @@ struct plait_comm *plait_comm_meet(enum plait_comm_kind kind,
                                   : self_create(launch, NULL, NULL, err);
 }
 
+int plait_comm_agree_over(struct plait_comm *met, int rc,
+                          struct plait_error *err)
+{
+    rc = plait_error_consensus(met, rc, err);
+    met->agreed = rc < 0;
+    return rc;
+}
+
 /* How NCCL's ranks meet: by the launch contract's rendezvous if there is one,
  * else by MPI. */
 static enum plait_comm_kind nccl_meeting(const struct plait_launch *launch)

@@ -224,7 +224,7 @@ static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
     struct plait_comm *all = plait_comm_over(
         met, kind, beside ? NULL : w->ops, beside ? NULL : w->dev, launch, err);
 
-    if (!all && errno == ENOSYS)
+    if (!all && (errno == ENOSYS || plait_comm_agreed(met)))
         return -1;
     if (!all)
         plait_comm_destroy(met);

@@ -79,12 +79,17 @@ static int take_option(int option, char *value, void *arg,
 static const struct plait_option_list list = {"plait-eval", help, options,
                                               take_option};
 
-/* 0 go on, 1 done (--help), -1 wrong usage. */
+/* 0 go on, 1 done (--help), -1 wrong usage, or PLAIT_RUN_BROKEN. */
 static int parse_args(int argc, char **argv, struct args *args,
                       struct plait_error *err)
 {
-    int rc = plait_option_read(&list, argc, argv, args, err);
+    int rc;
 
+    if (!args->train.set) {
+        plait_errorf(err, "out of memory");
+        return PLAIT_RUN_BROKEN;
+    }
+    rc = plait_option_read(&list, argc, argv, args, err);
     if (rc != 0)
         return rc;
     if (optind != argc - 2)
@@ -287,13 +292,12 @@ int main(int argc, char **argv)
     const struct plait_program program = {
         .name = "plait-eval", .args = &args.train, .own = &args, .run = run};
     struct plait_error err = {""};
-    int rc = -1;
+    int rc;
 
     args.train.words = argv + 1;
     args.train.nwords = argc - 1;
     args.train.set = calloc(argc, sizeof(*args.train.set));
-    if (args.train.set)
-        rc = parse_args(argc, argv, &args, &err);
+    rc = parse_args(argc, argv, &args, &err);
     rc = plait_program_main(&program, rc, &err);
     free(args.train.set);
     return rc;

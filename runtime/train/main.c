@@ -116,12 +116,17 @@ static int take_option(int option, char *value, void *arg,
 static const struct plait_option_list list = {"plait-train", help, options,
                                               take_option};
 
-/* 0 go on, 1 done (--help), -1 wrong usage. */
+/* 0 go on, 1 done (--help), -1 wrong usage, or PLAIT_RUN_BROKEN. */
 static int parse_args(int argc, char **argv, struct plait_train_args *args,
                       struct plait_error *err)
 {
-    int rc = plait_option_read(&list, argc, argv, args, err);
+    int rc;
 
+    if (!args->set) {
+        plait_errorf(err, "out of memory");
+        return PLAIT_RUN_BROKEN;
+    }
+    rc = plait_option_read(&list, argc, argv, args, err);
     if (rc != 0)
         return rc;
     if (optind != argc - 1)
@@ -159,13 +164,12 @@ int main(int argc, char **argv)
     int rc;
 
     args.set = calloc(argc, sizeof(*args.set));
-    rc = args.set ? parse_args(argc, argv, &args, &err) : -1;
+    rc = parse_args(argc, argv, &args, &err);
     if (rc == 0 && plait_signals_install() < 0) {
-        fprintf(stderr, "plait-train: signals: %s\n", strerror(errno));
-        rc = 1;
-    } else {
-        rc = plait_program_main(&program, rc, &err);
+        plait_errorf(&err, "signals: %s", strerror(errno));
+        rc = PLAIT_RUN_BROKEN;
     }
+    rc = plait_program_main(&program, rc, &err);
     free(args.set);
     return rc;
 }

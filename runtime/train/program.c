@@ -170,6 +170,12 @@ static int refuse_usage(const char *name, const struct plait_error *err)
     return 2;
 }
 
+static int refuse_to_meet(const char *name, const struct plait_error *err)
+{
+    fprintf(stderr, "%s: rank %d: %s\n", name, plait_rank_hint(), err->text);
+    return 1;
+}
+
 int plait_program_main(const struct plait_program *program, int parsed,
                        const struct plait_error *err)
 {
@@ -178,9 +184,12 @@ int plait_program_main(const struct plait_program *program, int parsed,
 
     if (parsed == 0)
         parsed = check_spares(program, &why);
-    status = parsed < 0    ? refuse_usage(program->name, &why)
-             : parsed == 0 ? run_program(program)
-                           : 0;
+    if (parsed == PLAIT_RUN_BROKEN)
+        status = refuse_to_meet(program->name, &why);
+    else if (parsed < 0)
+        status = refuse_usage(program->name, &why);
+    else
+        status = parsed == 0 ? run_program(program) : 0;
 
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;

@@ -21,7 +21,8 @@ struct plait_program {
 /* All that follows the parsing of the command line. parsed: what the parser
  * returned; 0: run the program, collectively; 1: nothing is left to do; -1:
  * wrong usage, which err describes, and which one rank reports, because all see
- * the same command line. Returns the exit status, which is not 0 where standard
+ * the same command line; PLAIT_RUN_BROKEN: this rank cannot even meet the
+ * others, and says why. Returns the exit status, which is not 0 where standard
  * output could not be written: a full disk must not pass for success. */
 int plait_program_main(const struct plait_program *program, int parsed,
                        const struct plait_error *err);

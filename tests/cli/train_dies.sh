@@ -43,6 +43,28 @@ if [ -f "$inject" ] && [ -z "${ASAN_OPTIONS:-}" ]; then
     for call in 1 2 3 4 5; do
         ok "... at call $call of malloc" lacks_memory malloc $call
     done
+
+    # The launch ends the others as soon as one has ended: who knows the reason
+    # has said it by then. says_so RANK CALL N LAUNCHER...
+    says_so() {
+        local hit=$dir/hit
+        rm -f "$hit"
+        INJECT="$1 $2 $3 12" INJECT_MARK=$hit LD_PRELOAD=$inject timeout 20 \
+            "${@:4}" "$(readlink -f "$train")" "$dir/c.yaml" --device cpu \
+            --set train.steps=1 >"$dir/out" 2>&1 && { [ -e "$hit" ]; return; }
+        [ -e "$hit" ] && grep -q "^plait-train: .*memory" "$dir/out"
+    }
+    run=("$top_builddir/plait" run --np 2 --dp=2 --pin=none --)
+    for rank in 0 1; do
+        for call in 1 4 7 9 11 12 13; do
+            ok "rank $rank has no memory at call $call: it is said" \
+                says_so $rank calloc $call "${run[@]}"
+        done
+        for call in 2 3 4 5; do
+            ok "... at call $call of malloc" \
+                says_so $rank malloc $call "${run[@]}"
+        done
+    done
 else
     echo "ok $((n += 1)) - no memory # SKIP no library to preload"
 fi

@@ -276,6 +276,9 @@ def fits_sums(job, run):
     node = s.get("parallel.shard_group") == "node"
     if zero and flat in ("flat", "naive") or naive and (half or steep):
         return False
+    # there the noise scale is that of micro-batches, not of the ranks' parts
+    if zero >= 2 and job["config"].get("batch.growth") == "auto":
+        return False
     if steep and node or node and not zero:
         return False
     # over many steps bf16 leads elsewhere

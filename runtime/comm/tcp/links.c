@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/comm/consensus.h"
+#include "runtime/comm/backend.h"
 #include "runtime/comm/tcp/links_meet.h"
 #include "runtime/comm/tcp/links_private.h"
 #include "topology/base/clock.h"
@@ -363,7 +363,7 @@ struct plait_links *plait_links_create(struct plait_members *members,
     l = links_alloc(members);
     rc = l ? 0 : plait_errorf(err, "out of memory");
     if (star)
-        rc = plait_error_consensus(star, rc, err);
+        rc = plait_comm_agree_over(star, rc, err);
     if (rc < 0) {
         plait_links_destroy(l);
         return NULL;

@@ -232,17 +232,19 @@ members_world(struct plait_members *m, struct plait_comm *star,
     struct plait_links *links = plait_links_create(m, star, timeout_s, err);
     struct socket_world *world = links ? world_create(links) : NULL;
     struct socket_comm *c = world ? world_comm(world, m, ops, dev) : NULL;
+    int rc = c || !links ? 0 : plait_errorf(err, "out of memory");
 
+    if (links && star)
+        rc = plait_comm_agree_over(star, rc, err);
     if (c) {
         c->owner = true;
-        if (share_memory(c) == 0)
+        if (rc == 0 && share_memory(c) == 0)
             return &c->base;
-        plait_errorf(err, "%s", plait_comm_error(&c->base));
+        if (rc == 0)
+            plait_errorf(err, "%s", plait_comm_error(&c->base));
         plait_comm_destroy(&c->base);
         return NULL;
     }
-    if (links)
-        plait_errorf(err, "out of memory");
     if (world)
         world_destroy(world);
     else
