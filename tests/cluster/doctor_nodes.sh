@@ -64,6 +64,31 @@ check "one with another build" says 0 \
 check "... is said to be mixed" grep -q '^--  mixed .*not all have the same build' said
 on node3 "umount '$work/plugins'"
 
+# A node that lacks plait, one that lacks a library of plait's, and one where
+# Slurm starts nothing are named, and the others report all the same.
+# instead_of FILE PATTERN: so says doctor while node3 has a broken FILE
+printf '#!/no/such/program\n' >broken
+chmod 755 broken
+instead_of()
+{
+    local file rc
+    file=$(readlink -f "$1")
+    on node3 "mount --bind '$work/broken' '$file'" || return
+    says 1 "$2"$'\n +1 of 4: node3\n' --nodes all &&
+        grep -q '3 of 4: node\[1-2,4\]' said
+    rc=$?
+    on node3 "umount '$file'"
+    return $rc
+}
+check "a node without plait is named, and the others report" instead_of \
+    "$plait" '!!  report +no report came: execve\(\): .*plait-tools.*'
+check "... without a library" instead_of "$(ldd "$plait" |
+    sed -n 's/.*libyaml.* => \(.*\) (.*/\1/p')" \
+    '!!  report +no report came: error while loading shared lib.*libyaml.*'
+check "... where Slurm starts no step" instead_of \
+    "$(dirname "$(command -v slurmd)")/slurmstepd" \
+    '!!  report +Slurm cannot start a task there: .*'
+
 # Each node tries the one that has the next task: Slurm 26.05 deals tasks out in
 # the order of the switches.
 order=$(timeout 240 srun -Q -N4 -n4 bash -c \

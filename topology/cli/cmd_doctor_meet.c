@@ -29,6 +29,7 @@
 /* QUIET: how long a meeting waits for one more node, once one has come. TRY:
  * how long a connection may take. */
 enum { QUIET = 15, TRY = 5, TOKEN = 65 };
+_Static_assert(2 * (QUIET + TRY) < DOCTOR_MEET_MOST, "both meetings");
 
 struct doctor_meet {
     char *const *names, *const *addresses;

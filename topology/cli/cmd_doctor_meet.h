@@ -11,6 +11,10 @@
 
 struct doctor_meet;
 
+/* How long, in seconds, a node may wait for one that does not come, at both of
+ * the meetings. */
+enum { DOCTOR_MEET_MOST = 60 };
+
 /* On srun's host. `listen` is SrunPortRange (0: any), `ports` where the nodes
  * listen for each other. addresses[i] is where the node names[i] is to be
  * reached. All must outlive the meeting. What the nodes need to know is in the

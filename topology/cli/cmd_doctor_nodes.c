@@ -20,8 +20,9 @@
  * srun has each of them report, and what they have in common is shown once. */
 
 /* SECONDS: how long srun may take in all, of which START until all nodes are
- * free. */
-enum { SECONDS = 240, START = 60 };
+ * free. ROUNDS: how often the nodes are asked again without those on which
+ * Slurm cannot start a task. */
+enum { SECONDS = 240, START = 60, ROUNDS = 4 };
 /* Exit statuses of timeout(1), which has srun keep its output when it ends it.
  */
 enum { ENDED_BY_TIMEOUT = 124, SIGNALED = 128 };
@@ -31,8 +32,29 @@ struct round {
     char **names, **addresses; /* [n]: of those that can run something */
     int n, asked;              /* asked: all that were named */
     char why[400];             /* what srun said last */
+    int cause;                 /* it is why plait does not run on a node */
 };
 
+static void print_lines(const char *node, const struct findings *findings,
+                        const char *to)
+{
+    for (int i = 0; i < findings->n; i++) {
+        const struct finding *finding = &findings->list[i];
+        json_t *line = json_pack("{s:s,s:s,s:s,s:s}", "node", node, "kind",
+                                 finding_names[finding->kind], "about",
+                                 finding->about, "text", finding->text);
+
+        if (line && to[0])
+            json_object_set_new(line, "to", json_string(to));
+        json_dumpf(line, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(line);
+    }
+    fflush(stdout);
+}
+
+/* What the node found out alone comes first: srun may end the step while it
+ * waits for the others. */
 void doctor_report(const struct findings *findings)
 {
     const char *node = getenv("SLURMD_NODENAME");
@@ -41,21 +63,10 @@ void doctor_report(const struct findings *findings)
 
     gethostname(host, sizeof(host) - 1);
     node = node ? node : host;
-    if (network)
+    print_lines(node, findings, "");
+    if (network) {
         doctor_meet_join(network, to, sizeof(to));
-    for (int i = 0; i < findings->n + (network ? network->n : 0); i++) {
-        const struct finding *finding = i < findings->n
-                                            ? &findings->list[i]
-                                            : &network->list[i - findings->n];
-        json_t *line = json_pack("{s:s,s:s,s:s,s:s}", "node", node, "kind",
-                                 finding_names[finding->kind], "about",
-                                 finding->about, "text", finding->text);
-
-        if (line && i >= findings->n && to[0])
-            json_object_set_new(line, "to", json_string(to));
-        json_dumpf(line, stdout, JSON_COMPACT);
-        putchar('\n');
-        json_decref(line);
+        print_lines(node, network, to);
     }
     printf("{\"node\":\"%s\",\"findings\":%d}\n", node,
            findings->n + (network ? network->n : 0));
@@ -140,6 +151,72 @@ static int ask_sinfo(struct round *round, const char *list)
                               "doctor: Slurm knows no node of '%.200s'", list);
 }
 
+/* srun: error: Task launch for StepId=7.0 failed on node n3: Unspecified error
+ */
+static int read_launch(const char *line, char node[256], char why[200])
+{
+    const char *at = strstr(line, "Task launch for "),
+               *on = at ? strstr(at, " failed on node ") : NULL;
+
+    return on &&
+           sscanf(on, " failed on node %255[^:]: %199[^\n]", node, why) == 2;
+}
+
+/* Where Slurm cannot start a task it ends the step on all nodes. The nodes that
+ * it names are done with; returns how many, or -1. */
+static int drop_unlaunched(struct round *round, const char *text)
+{
+    char node[256], why[200], finding[300];
+    int dropped = 0;
+
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (!read_launch(line, node, why))
+            continue;
+        for (int i = 0; i < round->n; i++) {
+            if (strcmp(round->names[i], node) != 0)
+                continue;
+            snprintf(finding, sizeof(finding),
+                     "Slurm cannot start a task there: %s; slurmd's log there "
+                     "says why",
+                     why);
+            if (doctor_merge_add(round->merge, node, FINDING_BAD, "report",
+                                 finding) < 0)
+                return -1;
+            free(round->names[i]);
+            free(round->addresses[i]);
+            round->n--;
+            round->names[i] = round->names[round->n];
+            round->addresses[i] = round->addresses[round->n];
+            dropped++;
+        }
+    }
+    return dropped;
+}
+
+/* What keeps plait from running on a node, as ld.so and slurmstepd say it, is
+ * kept before what srun makes of that, "Exited with exit code 127". */
+static void read_reason(struct round *round, const char *line)
+{
+    static const char *const causes[] = {"error while loading shared libraries",
+                                         "execve(): "};
+
+    for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
+        const char *at = strstr(line, causes[i]);
+
+        if (!at)
+            continue;
+        snprintf(round->why, sizeof(round->why),
+                 "%.240s (the package plait-tools, or a library that it needs, "
+                 "is not there)",
+                 at);
+        round->cause = 1;
+        return;
+    }
+    if (!round->cause && strncmp(line, "srun: error: ", 13) == 0)
+        snprintf(round->why, sizeof(round->why), "srun: %.300s", line + 13);
+}
+
 /* The lines of the reports, and what srun says itself. */
 static int read_output(struct round *round, char *text)
 {
@@ -149,8 +226,8 @@ static int read_output(struct round *round, char *text)
     for (char *line = strtok_r(text, "\n", &save); line && rc >= 0;
          line = strtok_r(NULL, "\n", &save)) {
         rc = doctor_merge_line(round->merge, line);
-        if (rc == 0 && strncmp(line, "srun: error: ", 13) == 0)
-            snprintf(round->why, sizeof(round->why), "srun: %.300s", line + 13);
+        if (rc == 0)
+            read_reason(round, line);
     }
     return rc < 0 ? -1 : 0;
 }
@@ -200,19 +277,18 @@ static void explain_status(struct round *round, int status)
     if (status == ENDED_BY_TIMEOUT)
         snprintf(round->why, sizeof(round->why), "srun did not end in %d s",
                  SECONDS);
-    else if (status > SIGNALED)
+    else if (status > SIGNALED && !round->why[0])
         snprintf(round->why, sizeof(round->why),
                  "srun is killed by signal %d (see 'plait doctor' here)",
                  status - SIGNALED);
 }
 
-/* All of them in one srun, a task each, whose exit status is that of what the
- * nodes found. */
-static int ask_nodes(struct round *round, const char *nodes)
+/* One srun, a task on each node: what all of them print, and its status as
+ * timeout(1) has it. --wait: for the others, once a task has ended. */
+static char *run_srun(const struct round *round, const char *nodes, int *status)
 {
     char self[PATH_MAX] = "", count[32], tasks[32], immediate[32], seconds[16];
-    char timeout[] = "timeout", after[] = "--kill-after=10",
-         wait[] = "--wait=20";
+    char timeout[] = "timeout", after[] = "--kill-after=10", wait[32];
     char list[] = "--nodelist", srun[] = "srun", each[] = "--ntasks-per-node=1",
          mpi[] = "--mpi=none", export[] = "--export=ALL",
          overlap[] = "--overlap", bad[] = "--kill-on-bad-exit=0",
@@ -225,8 +301,6 @@ static int ask_nodes(struct round *round, const char *nodes)
         wait,    immediate, getenv("SLURM_JOB_ID") ? overlap : mpi,
         self,    doctor,    report,
         NULL};
-    struct doctor_meet *meet;
-    int rc = 0, status = 0;
     size_t size;
     char *text;
 
@@ -236,14 +310,40 @@ static int ask_nodes(struct round *round, const char *nodes)
     snprintf(tasks, sizeof(tasks), "--ntasks=%d", round->n);
     snprintf(immediate, sizeof(immediate), "--immediate=%d", START);
     snprintf(seconds, sizeof(seconds), "%d", SECONDS);
-    meet = open_meeting(round);
-    text = plait_capture(argv, 1, SECONDS + START, &size, &status);
+    snprintf(wait, sizeof(wait), "--wait=%d", DOCTOR_MEET_MOST);
+    text = plait_capture(argv, 1, SECONDS + START, &size, status);
+    *status = text ? WEXITSTATUS(*status) : ENDED_BY_TIMEOUT;
+    return text;
+}
+
+/* 1: some could not be started, and the others are to be asked again. */
+static int ask_once(struct round *round, int last)
+{
+    char *nodes =
+        plait_hostlist_fold((const char *const *)round->names, round->n);
+    struct doctor_meet *meet = nodes ? open_meeting(round) : NULL;
+    int rc = nodes ? 0 : -1, status = 0;
+    char *text = nodes ? run_srun(round, nodes, &status) : NULL;
+
     doctor_meet_destroy(meet);
     if (text)
-        rc = read_output(round, text);
-    explain_status(round, text ? WEXITSTATUS(status) : ENDED_BY_TIMEOUT);
+        rc = drop_unlaunched(round, text);
+    if (rc == 0 || (rc > 0 && last)) {
+        rc = text ? read_output(round, text) : rc;
+        explain_status(round, status);
+    }
     free(text);
+    free(nodes);
     return rc;
+}
+
+static int ask_nodes(struct round *round)
+{
+    int rc = 1;
+
+    for (int i = 1; rc > 0 && round->n && i <= ROUNDS; i++)
+        rc = ask_once(round, i == ROUNDS);
+    return rc < 0 ? -1 : 0;
 }
 
 static void free_round(struct round *round)
@@ -277,19 +377,15 @@ int doctor_nodes(const char *list, const char *version, int json, int strict)
 {
     struct round round = {.merge = doctor_merge_create()};
     int rc = round.merge ? ask_sinfo(&round, list) : -1;
-    char *nodes = NULL;
 
-    if (rc == 0 && round.n) {
-        nodes = plait_hostlist_fold((const char *const *)round.names, round.n);
-        rc = nodes ? ask_nodes(&round, nodes) : -1;
-    }
+    if (rc == 0)
+        rc = ask_nodes(&round);
     if (rc == 0)
         rc = doctor_merge_finish(round.merge, version, round.why);
     if (rc == 0)
         rc = print_round(&round, json, strict);
     else if (rc < 0)
         rc = plait_cmd_failed("out of memory");
-    free(nodes);
     free_round(&round);
     return rc;
 }
