@@ -701,20 +701,6 @@ int plait_cuda_configured(void);
  * it does not exist, and *why (may be NULL) is a sentence that says so. */
 const char *plait_cpu_isa(const char **why);
 
-/* Profiler ranges if the device has them. ops may be NULL. */
-static inline void plait_range_begin(const struct plait_ops *ops,
-                                     const char *name)
-{
-    if (ops != NULL && ops->range_begin != NULL)
-        ops->range_begin(name);
-}
-
-static inline void plait_range_end(const struct plait_ops *ops)
-{
-    if (ops != NULL && ops->range_end != NULL)
-        ops->range_end();
-}
-
 /* Why a queue failed: a sentence, or NULL if it has not. */
 const char *plait_queue_error(const struct plait_queue *q);
 /* A sentence for the log about the first op that could not use the

@@ -13,7 +13,7 @@
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/comm/consensus.h"
-#include "runtime/trace/trace.h"
+#include "runtime/trace/activity.h"
 #include "topology/base/clock.h"
 #include "topology/base/thread.h"
 
@@ -242,8 +242,8 @@ static int end_parts(struct plait_saver *s, struct plait_error *err)
 
     join_thread(s);
     rc = plait_error_consensus(s->world, part_outcome(s, err), err);
-    plait_trace_async(s->model->mesh->trace, "checkpoint", "write", s->begun,
-                      s->ended);
+    plait_activity_beside(&s->model->mesh->listeners, "checkpoint", "write",
+                          s->begun, s->ended);
     return rc == 0 ? gather_files(s, err) : -1;
 }
 

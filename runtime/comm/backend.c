@@ -28,7 +28,8 @@ void plait_comm_init(struct plait_comm *comm,
     comm->rank = self->rank;
     comm->size = self->size;
     snprintf(comm->name, sizeof(comm->name), "%s", self->name);
-    comm->noted = &comm->own;
+    comm->listeners.ops = ops;
+    comm->listeners.group = &comm->own;
     comm->world_rank = self->rank;
     comm->nodes = 1;
 }

@@ -6,8 +6,7 @@
 
 #include "runtime/comm/call.h"
 #include "runtime/comm/comm.h"
-#include "runtime/stuck/record.h"
-#include "runtime/trace/trace.h"
+#include "runtime/trace/activity.h"
 
 /* What a backend implements. comm.c counts, measures times, and keeps a failed
  * communicator from being used again; a backend only moves data. */
@@ -138,11 +137,10 @@ struct plait_comm {
     uint64_t npast;
     bool differs; /* `error` is what two ranks have entered */
     struct plait_comm_stats stats;
-    struct plait_trace *trace; /* NULL: none */
-    /* `noted` is where the host's operations are noted: in the record or,
+    /* The host's operations are noted in listeners.group: in the record or,
      * without one, in `own`. */
-    struct plait_record *record;
-    struct plait_record_group *noted, own;
+    struct plait_listeners listeners;
+    struct plait_record_group own;
     int world_rank;
     int nodes; /* plait_comm_nodes() */
     /* plait_comm_set_network() */

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "runtime/comm/members.h"
-#include "topology/base/clock.h"
 
 /* -- life ---------------------------------------------------------------- */
 
@@ -28,13 +27,13 @@ void plait_comm_set_record(struct plait_comm *world,
     struct plait_record_group *group = plait_record_add_group(
         record, world->name, 0, world->size, world->rank);
 
-    world->record = record;
-    world->noted = group ? group : &world->own;
+    world->listeners.record = record;
+    world->listeners.group = group ? group : &world->own;
 }
 
 struct plait_record *plait_comm_record(const struct plait_comm *comm)
 {
-    return comm->record;
+    return comm->listeners.record;
 }
 
 void plait_comm_destroy(struct plait_comm *comm)
@@ -170,7 +169,7 @@ bool plait_comm_orders(const struct plait_comm *comm)
 
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace)
 {
-    comm->trace = trace;
+    comm->listeners.trace = trace;
 }
 
 void *plait_comm_alloc(struct plait_comm *world, const struct plait_ops *ops,
@@ -213,11 +212,19 @@ static uint64_t transfer_bytes(const struct plait_comm *comm,
     }
 }
 
-static uint64_t enter(struct plait_comm *comm, const struct plait_transfer *t,
-                      double now)
+static struct plait_activity begin_transfer(const struct plait_comm *comm,
+                                            const struct plait_transfer *t)
 {
-    return plait_record_enter(comm->noted, (enum plait_op)t->kind,
-                              t->n * plait_dtype_size(t->type), t->peer, now);
+    const struct plait_doing doing = {
+        .track = comm->name,
+        .name = plait_transfer_names[t->kind],
+        .range = comm->name,
+        .op = (enum plait_op)t->kind,
+        .peer = t->peer,
+        .bytes = t->n * plait_dtype_size(t->type),
+    };
+
+    return plait_activity_begin(&comm->listeners, &doing);
 }
 
 /* With PLAIT_CHECK_COLLECTIVES=1 the hosts compare what they start. */
@@ -257,8 +264,7 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
                         const char *place, struct plait_queue *q,
                         struct plait_request **req)
 {
-    uint64_t tag;
-    double start;
+    struct plait_activity a;
     int rc;
 
     if (req)
@@ -267,14 +273,14 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
         errno = EIO;
         return -1;
     }
-    start = plait_clock_now();
-    plait_range_begin(comm->ops, comm->name);
-    tag = enter(comm, t, start);
+    a = begin_transfer(comm, t);
     rc = place ? note_call(comm, t, place) : 0;
     if (rc == 0)
         rc = comm->vtable->run(comm, t, q, req);
-    plait_record_leave(comm->noted);
-    plait_range_end(comm->ops);
+    if (rc < 0 || req)
+        plait_activity_drop(&a);
+    else
+        comm->stats.wait_s += plait_activity_end(&a);
     if (rc < 0)
         return -1;
     comm->stats.calls++;
@@ -284,15 +290,11 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
         comm->stats.bytes += transfer_bytes(comm, t);
     if (req && *req) {
         (*req)->kind = t->kind;
-        (*req)->tag = tag;
-        (*req)->bytes = t->n * plait_dtype_size(t->type);
+        (*req)->tag = a.tag;
+        (*req)->bytes = a.what.bytes;
         (*req)->peer = t->peer;
-        (*req)->begun = start;
+        (*req)->begun = a.begin;
         (*req)->ended = 0;
-    } else if (!req) {
-        comm->stats.wait_s += plait_clock_now() - start;
-        plait_trace_span(comm->trace, comm->name, plait_transfer_names[t->kind],
-                         start);
     }
     return 0;
 }
@@ -382,27 +384,39 @@ static double hidden_time(const struct plait_request *r, double waited)
     return took - waited;
 }
 
+static struct plait_activity begin_wait(const struct plait_request *r)
+{
+    const struct plait_doing doing = {
+        .track = r->comm->name,
+        .name = "wait",
+        .peer = r->peer,
+        .bytes = r->bytes,
+        .tag = r->tag,
+    };
+
+    return plait_activity_begin(&r->comm->listeners, &doing);
+}
+
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
 {
     struct plait_request *r = *req;
     struct plait_comm *comm;
-    double start, waited;
+    struct plait_activity a;
+    double waited;
     int rc;
 
     if (!r)
         return 0;
     comm = r->comm;
     *req = NULL;
-    start = plait_clock_now();
-    plait_record_wait(comm->noted, r->tag, r->bytes, r->peer, start);
+    a = begin_wait(r);
     rc = comm->vtable->wait(r, q);
-    plait_record_leave(comm->noted);
-    waited = plait_clock_now() - start;
+    waited = plait_activity_end(&a);
     comm->stats.wait_s += waited;
     comm->stats.hidden_s += hidden_time(r, waited);
-    plait_trace_span(comm->trace, comm->name, "wait", start);
-    plait_trace_async(comm->trace, comm->name, plait_transfer_names[r->kind],
-                      r->begun, r->ended ? r->ended : plait_clock_now());
+    plait_activity_beside(&comm->listeners, comm->name,
+                          plait_transfer_names[r->kind], r->begun,
+                          r->ended ? r->ended : a.begin + waited);
     free(r);
     return rc;
 }

@@ -17,13 +17,13 @@ static void inherit(const struct plait_comm *parent, struct plait_comm *child,
     child->nodes = nodes;
     if (parent->sited)
         plait_comm_set_network(child, &parent->network, parent->node);
-    child->record = parent->record;
+    child->listeners.record = parent->listeners.record;
     if (child->size == 1)
         return;
-    group = plait_record_add_group(child->record, child->name, first,
+    group = plait_record_add_group(child->listeners.record, child->name, first,
                                    child->size, child->rank);
     if (group)
-        child->noted = group;
+        child->listeners.group = group;
 }
 
 int plait_comm_ready(struct plait_comm *comm, bool ready)

@@ -94,8 +94,8 @@ int plait_mesh_need(struct plait_mesh *mesh, unsigned groups,
     for (i = 0; i < PLAIT_NGROUPS && rc == 0; i++)
         if (groups & 1u << i && !mesh->group[i])
             rc = split_group(mesh, i, err);
-    if (mesh->trace)
-        plait_mesh_set_trace(mesh, mesh->trace);
+    if (mesh->listeners.trace)
+        plait_mesh_set_trace(mesh, mesh->listeners.trace);
     return rc;
 }
 
@@ -110,8 +110,8 @@ int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err)
                                   .name = plait_mesh_comm_names[STAGE]},
             &mesh->stage, err) < 0)
         return -1;
-    if (mesh->trace)
-        plait_comm_set_trace(mesh->stage, mesh->trace);
+    if (mesh->listeners.trace)
+        plait_comm_set_trace(mesh->stage, mesh->listeners.trace);
     return 0;
 }
 
@@ -134,7 +134,7 @@ static int make_own(struct plait_mesh *mesh, const struct plait_ops *ops,
                     struct plait_device *dev, struct plait_comm *world,
                     const struct plait_layout *layout, struct plait_error *err)
 {
-    mesh->ops = ops;
+    mesh->ops = mesh->listeners.ops = ops;
     mesh->dev = dev;
     mesh->world = world;
     mesh->layout = *layout;
@@ -375,7 +375,7 @@ void plait_mesh_set_trace(struct plait_mesh *mesh, struct plait_trace *trace)
 {
     int i;
 
-    mesh->trace = trace;
+    mesh->listeners.trace = trace;
     for (i = 0; i < PLAIT_NCOMMS; i++)
         if (plait_mesh_comm(mesh, i))
             plait_comm_set_trace(plait_mesh_comm(mesh, i), trace);

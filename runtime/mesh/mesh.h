@@ -4,6 +4,7 @@
 
 #include "kernels/kernels.h"
 #include "runtime/comm/comm.h"
+#include "runtime/trace/activity.h"
 #include "topology/job/gpu_types.h"
 #include "topology/job/job_config.h"
 #include "topology/layout/launch.h"
@@ -56,12 +57,11 @@ struct plait_mesh {
      * plait_mesh_need_stage(). */
     struct plait_comm *stage;
     struct plait_hierarchy dense, expert; /* DP_CP and EXPERT_DP, split */
-    struct plait_graphs graphs;  /* all false until plait_graphs_choose() */
-    struct plait_gpu_type gpu;   /* figures of devices and links for the cost
-                                    model: from its tables, unless train/ sets
-                                    measured ones */
-    struct plait_trace *trace;   /* NULL: none; not owned */
-    struct plait_record *record; /* of the world; NULL: none; not owned */
+    struct plait_graphs graphs; /* all false until plait_graphs_choose() */
+    struct plait_gpu_type gpu;  /* figures of devices and links for the cost
+                                   model: from its tables, unless train/ sets
+                                   measured ones */
+    struct plait_listeners listeners; /* to what this rank does; not owned */
 };
 
 /* Splits the world, which the caller keeps, into the groups that every model

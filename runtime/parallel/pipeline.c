@@ -10,9 +10,7 @@
 #include "runtime/comm/tags.h"
 #include "runtime/parallel/captured_pass.h"
 #include "runtime/parallel/slots.h"
-#include "runtime/stuck/record.h"
-#include "runtime/trace/trace.h"
-#include "topology/base/clock.h"
+#include "runtime/trace/activity.h"
 
 /* The tensors that a chunk receives (in, dout) and sends (out, din) at its
  * boundaries. */
@@ -202,14 +200,15 @@ static bool is_message(const struct plait_action *a)
 static int run_message(struct plait_pipeline *pipe,
                        const struct plait_action *a)
 {
-    const struct plait_ops *ops = pipe->model->mesh->ops;
+    static const struct plait_doing message = {.range = "pipeline"};
     enum port port = port_of(a->kind);
+    struct plait_activity activity =
+        plait_activity_begin(&pipe->model->mesh->listeners, &message);
     int rc;
 
-    plait_range_begin(ops, "pipeline");
     rc = post_message(pipe, buffer_of(pipe, a->chunk, port, a->microbatch),
                       a->chunk, port, a->microbatch);
-    plait_range_end(ops);
+    plait_activity_drop(&activity);
     return rc;
 }
 
@@ -227,21 +226,26 @@ static int run_compute(struct plait_pipeline *pipe,
     const struct plait_mesh *mesh = pipe->model->mesh;
     bool both = pass->forward && pass->backward;
     const char *what = both ? "forward and backward" : names[a->kind];
-    double start = plait_clock_now();
-    char name[64];
+    char name[64] = "";
+    const struct plait_doing doing = {
+        .phase = pass->forward ? PLAIT_PHASE_FORWARD : PLAIT_PHASE_BACKWARD,
+        .track = "compute",
+        .name = name,
+        .range = what,
+    };
+    struct plait_activity activity;
     int rc;
 
-    plait_record_phase(mesh->record, pass->forward ? PLAIT_PHASE_FORWARD
-                                                   : PLAIT_PHASE_BACKWARD);
-    plait_range_begin(mesh->ops, what);
+    if (mesh->listeners.trace)
+        snprintf(name, sizeof(name), "%s %d.%d", what, a->chunk, a->microbatch);
+    activity = plait_activity_begin(&mesh->listeners, &doing);
     rc = run_pass(pipe, pass, captured, a->microbatch, &batch[a->microbatch],
                   loss);
-    plait_range_end(mesh->ops);
-    if (rc < 0 || !mesh->trace)
-        return rc;
-    snprintf(name, sizeof(name), "%s %d.%d", what, a->chunk, a->microbatch);
-    plait_trace_span(mesh->trace, "compute", name, start);
-    return 0;
+    if (rc < 0)
+        plait_activity_drop(&activity);
+    else
+        plait_activity_end(&activity);
+    return rc;
 }
 
 /* Tell the model what it will compute next, after action `i`. */

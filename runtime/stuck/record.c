@@ -39,7 +39,7 @@ struct plait_record *plait_record_create(int *fd)
     record->gpu = -1;
     record->pid = getpid();
     gethostname(record->host, sizeof(record->host) - 1);
-    plait_record_phase(record, PLAIT_PHASE_START);
+    plait_record_phase(record, PLAIT_PHASE_START, plait_clock_now());
     atomic_store(&record->alive, plait_clock_now());
     atomic_store(&record->moved, plait_clock_now());
     *fd = f;
@@ -144,21 +144,19 @@ void plait_record_step(struct plait_record *record, int64_t step)
         atomic_store_explicit(&record->step, step, memory_order_relaxed);
 }
 
-void plait_record_phase(struct plait_record *record, enum plait_phase phase)
+void plait_record_phase(struct plait_record *record, enum plait_phase phase,
+                        double now)
 {
     if (!record)
         return;
     atomic_store_explicit(&record->phase, (int32_t)phase, memory_order_relaxed);
-    atomic_store_explicit(&record->phase_since, plait_clock_now(),
-                          memory_order_relaxed);
+    atomic_store_explicit(&record->phase_since, now, memory_order_relaxed);
 }
 
-void plait_record_open_data(struct plait_record *record, const char *path)
+void plait_record_file(struct plait_record *record, const char *path)
 {
-    if (!record)
-        return;
-    snprintf(record->file, sizeof(record->file), "%.127s", path);
-    plait_record_phase(record, PLAIT_PHASE_OPEN);
+    if (record)
+        snprintf(record->file, sizeof(record->file), "%.127s", path);
 }
 
 struct plait_record_group *plait_record_add_group(struct plait_record *record,

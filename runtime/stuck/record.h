@@ -139,9 +139,11 @@ void plait_record_close(const struct plait_record *record);
 
 /* `record` may be NULL here and below. */
 void plait_record_step(struct plait_record *record, int64_t step);
-void plait_record_phase(struct plait_record *record, enum plait_phase phase);
-/* Sets PLAIT_PHASE_OPEN and the file or pattern that is opened. */
-void plait_record_open_data(struct plait_record *record, const char *path);
+/* For runtime/trace/activity.c, as are the operations of groups below. */
+void plait_record_phase(struct plait_record *record, enum plait_phase phase,
+                        double now);
+/* The file or pattern that is opened in PLAIT_PHASE_OPEN. */
+void plait_record_file(struct plait_record *record, const char *path);
 
 /* Reserves an entry for one more communicator; NULL where all are taken or
  * there is no record. */

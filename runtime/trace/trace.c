@@ -143,10 +143,8 @@ static double to_microseconds(const struct plait_trace *trace, double t)
 }
 
 void plait_trace_span(struct plait_trace *trace, const char *track,
-                      const char *name, double start)
+                      const char *name, double start, double end)
 {
-    double end = plait_clock_now();
-
     if (!trace)
         return;
     plait_profile_span(trace->profile, track, name, start, end - start);

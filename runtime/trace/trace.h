@@ -24,10 +24,11 @@ struct plait_trace *plait_trace_create(const char *dir, int rank, int ranks,
  * complete. `trace` may be NULL; keeps errno. */
 int plait_trace_close(struct plait_trace *trace, struct plait_error *err);
 
-/* Times are plait_clock_now()'s. A span from `start` until now on the line
- * called `track` ("compute"). Spans of a track are nested or disjoint. */
+/* Times are plait_clock_now()'s. A span from `start` to `end`, the present, on
+ * the line called `track` ("compute"). Spans of a track are nested or disjoint.
+ * For activity.c, as is the next. */
 void plait_trace_span(struct plait_trace *trace, const char *track,
-                      const char *name, double start);
+                      const char *name, double start, double end);
 /* A span from `start` to `end` that may overlap others of its track: for
  * transfers that run concurrently with compute. */
 void plait_trace_async(struct plait_trace *trace, const char *track,

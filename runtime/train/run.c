@@ -102,28 +102,27 @@ static int open_watch(struct run *r, struct plait_error *err)
         plait_watchdog_limit_phases(r->s->dog, r->config->train.phase_timeout);
     }
     r->dog = r->s->dog;
+    r->s->mesh->listeners.dog = r->dog;
+    r->s->mesh->listeners.stage = plait_watchdog_stage;
     plait_watchdog_limit_steps(r->dog, seconds, growth);
     if (r->s->elastic)
         plait_watchdog_spare(r->dog);
     return plait_error_consensus(r->world, rc, err);
 }
 
-static void note_phase(struct run *r, enum plait_phase phase)
-{
-    plait_record_phase(r->s->mesh->record, phase);
-}
-
 static int start_run(struct run *r, struct plait_error *err)
 {
+    struct plait_activity a =
+        plait_activity_begin(&r->s->mesh->listeners,
+                             &(struct plait_doing){.phase = PLAIT_PHASE_LOAD});
     struct plait_metrics before;
     int rc = 0;
 
-    note_phase(r, PLAIT_PHASE_LOAD);
     if (plait_run_start_weights(r, err) < 0)
         return -1;
     if (r->done.step < r->config->train.steps)
         rc = plait_run_open_data(r, err);
-    note_phase(r, PLAIT_PHASE_START);
+    plait_activity_end(&a);
     if (plait_error_consensus(r->world, rc, err) < 0 ||
         plait_run_saving_create(r, err) < 0 ||
         plait_run_measure_create(r, err) < 0)
@@ -133,7 +132,10 @@ static int start_run(struct run *r, struct plait_error *err)
         0)
         return -1;
     plait_elastic_start(r->s, r->done.step);
-    plait_watchdog_stage(r->dog, "preparing the first step");
+    /* plait_watchdog_begin() ends it. */
+    plait_activity_begin(
+        &r->s->mesh->listeners,
+        &(struct plait_doing){.stage = "preparing the first step"});
     return plait_run_copies_create(r, err);
 }
 
@@ -146,7 +148,7 @@ static bool is_due(int64_t step, int64_t every)
 
 /* One step, and what is known of it. */
 struct step {
-    double begin;
+    struct plait_activity activity;
     struct plait_step_result result;
     struct plait_metrics m;
     bool unread; /* validation data could not be read */
@@ -157,18 +159,19 @@ struct step {
 static int evaluate_model(struct run *r, struct step *s,
                           struct plait_error *err)
 {
-    double begin = plait_clock_now();
+    static const struct plait_doing doing = {
+        .phase = PLAIT_PHASE_EVALUATION, .track = "run", .name = "evaluation"};
+    struct plait_activity a =
+        plait_activity_begin(&r->s->mesh->listeners, &doing);
     int rc;
 
-    note_phase(r, PLAIT_PHASE_EVALUATION);
     rc = plait_trainer_eval(r->trainer, &s->m.val, err);
     if (rc == PLAIT_TRAINER_LOST) {
         plait_run_output_unread(r, err);
         s->unread = true;
         rc = 0;
     }
-    plait_run_span(r, "run", "evaluation", begin);
-    note_phase(r, PLAIT_PHASE_BETWEEN);
+    plait_activity_end(&a);
     return rc;
 }
 
@@ -241,7 +244,7 @@ static int make_step(struct run *r, struct step *s, struct plait_error *err)
             0 ||
         check_lost(r, err) < 0)
         return PLAIT_RUN_BROKEN;
-    note_phase(r, PLAIT_PHASE_BETWEEN);
+    plait_activity_phase(&r->s->mesh->listeners, PLAIT_PHASE_BETWEEN);
     plait_watchdog_end(r->dog);
     return PLAIT_RUN_GOOD;
 }
@@ -260,7 +263,7 @@ static int count_step(struct run *r, struct step *s, struct plait_error *err)
     r->done.step++;
     r->done.tokens += (int64_t)s->result.batch * r->config->model.seq_len;
     plait_elastic_step(r->s, r->done.step);
-    seconds = plait_clock_now() - s->begin;
+    seconds = plait_clock_now() - s->activity.begin;
     if (plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_goodput_step(&r->goodput, plait_clock_unix(), seconds);
@@ -270,7 +273,7 @@ static int count_step(struct run *r, struct step *s, struct plait_error *err)
     if (plait_run_measure_slowest(r, &s->m, err) < 0 ||
         (is_last(r, s->result.stop) && plait_run_shares_end(r, &s->m, err) < 0))
         return PLAIT_RUN_BROKEN;
-    plait_run_span(r, "run", "step", s->begin);
+    plait_activity_end(&s->activity);
     return PLAIT_RUN_GOOD;
 }
 
@@ -295,7 +298,9 @@ static int end_step(struct run *r, struct step *s, struct plait_error *err)
 
 static int one_step(struct run *r, bool *stop, struct plait_error *err)
 {
-    struct step s = {.begin = plait_clock_now()};
+    static const struct plait_doing doing = {.track = "run", .name = "step"};
+    struct step s = {.activity =
+                         plait_activity_begin(&r->s->mesh->listeners, &doing)};
     int rc = make_step(r, &s, err);
 
     if (rc == PLAIT_RUN_GOOD)
@@ -338,7 +343,7 @@ static int run_steps(struct run *r, struct plait_error *err)
     plait_run_account_create(r);
     rc = plait_run_plan_save(r, true, err);
     while (rc == 0 && !stop && r->done.step < r->config->train.steps) {
-        plait_record_step(r->s->mesh->record, r->done.step + 1);
+        plait_record_step(r->s->mesh->listeners.record, r->done.step + 1);
         plait_watchdog_begin(r->dog, r->done.step + 1);
         rc = one_step(r, &stop, err);
     }

@@ -15,27 +15,20 @@
 #include <stdio.h>
 
 #include "runtime/comm/consensus.h"
-#include "runtime/stuck/record.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/run_private.h"
-#include "topology/base/clock.h"
-
-static void count_time(struct run *r, double begin)
-{
-    r->copies.seconds += plait_clock_now() - begin;
-    plait_run_span(r, "checkpoint", "copy", begin);
-}
 
 static int copy_now(struct run *r, struct plait_error *err)
 {
-    double begin = plait_clock_now();
+    static const struct plait_doing doing = {
+        .phase = PLAIT_PHASE_SAVE, .track = "checkpoint", .name = "copy"};
+    struct plait_activity a =
+        plait_activity_begin(&r->s->mesh->listeners, &doing);
     int rc;
 
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     plait_run_describe(r);
     rc = plait_copier_copy(r->copies.copier, &r->done, err);
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
-    count_time(r, begin);
+    r->copies.seconds += plait_activity_end(&a);
     return rc < 0 ? PLAIT_RUN_BROKEN : 0;
 }
 
@@ -68,16 +61,19 @@ void plait_run_copies_destroy(struct run *r)
  * it. */
 int plait_run_copy(struct run *r, struct plait_error *err)
 {
+    static const struct plait_doing finishing = {.track = "checkpoint",
+                                                 .name = "copy"};
     int64_t every = r->config->checkpoint.memory;
-    double begin = plait_clock_now();
+    struct plait_activity a;
     int rc;
 
     if (!r->copies.copier)
         return 0;
     if (r->done.step % every == 0)
         return copy_now(r, err);
+    a = plait_activity_begin(&r->s->mesh->listeners, &finishing);
     rc = plait_copier_finish(r->copies.copier, err);
-    count_time(r, begin);
+    r->copies.seconds += plait_activity_end(&a);
     return rc < 0 ? PLAIT_RUN_BROKEN : 0;
 }
 

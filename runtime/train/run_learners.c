@@ -73,6 +73,7 @@ static void set_count(struct run *r, int batch, int count)
 static int open_trial(struct run *r, struct plait_trainer **t,
                       struct plait_error *err)
 {
+    struct plait_activity a;
     int rc;
 
     *t = plait_trainer_create(r->config, r->s->mesh, err);
@@ -83,9 +84,11 @@ static int open_trial(struct run *r, struct plait_trainer **t,
                                                r->config->train.seed, err),
                               err) < 0)
         return -1;
-    plait_watchdog_stage(r->dog, "opening the data");
+    a = plait_activity_begin(
+        &r->s->mesh->listeners,
+        &(struct plait_doing){.stage = "opening the data"});
     rc = plait_error_consensus(r->world, plait_trainer_open_data(*t, err), err);
-    plait_watchdog_stage(r->dog, NULL);
+    plait_activity_end(&a);
     return rc;
 }
 

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "runtime/stuck/record.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/run_private.h"
 
@@ -78,12 +77,14 @@ void plait_run_output_step(struct run *r, const struct plait_metrics *m)
 {
     const struct plait_job_config *c = r->config;
     struct run_output *out = &r->output;
+    struct plait_activity a;
     bool last = m->step == c->train.steps;
 
     if (plait_comm_rank(r->world) != 0 ||
         (!last && plait_elastic_outdated(r->s)))
         return;
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_LOG);
+    a = plait_activity_begin(&r->s->mesh->listeners,
+                             &(struct plait_doing){.phase = PLAIT_PHASE_LOG});
     if (!out->unlogged && (m->step % c->log.every == 0 || last || m->shares)) {
         out->unlogged = plait_log_write(out->log, m, &out->why) < 0;
         plait_goodput_reported(&r->goodput);
@@ -95,7 +96,7 @@ void plait_run_output_step(struct run *r, const struct plait_metrics *m)
                              &out->why) < 0)
         out->unlogged = true;
     plait_progress_show(&out->progress, m);
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
+    plait_activity_end(&a);
 }
 
 void plait_run_output_unread(struct run *r, struct plait_error *err)
@@ -119,12 +120,6 @@ void plait_run_output_stop(struct run *r)
 {
     if (plait_comm_rank(r->world) == 0)
         plait_progress_end(&r->output.progress);
-}
-
-void plait_run_span(struct run *r, const char *track, const char *name,
-                    double begin)
-{
-    plait_trace_span(r->output.trace, track, name, begin);
 }
 
 int plait_run_output_failed(const struct run *r, struct plait_error *err)

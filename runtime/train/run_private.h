@@ -8,7 +8,7 @@
 #include "runtime/checkpoint/copier.h"
 #include "runtime/checkpoint/replica_check.h"
 #include "runtime/model/took.h"
-#include "runtime/trace/trace.h"
+#include "runtime/trace/activity.h"
 #include "runtime/train/log.h"
 #include "runtime/train/metrics/goodput.h"
 #include "runtime/train/metrics/metrics.h"
@@ -214,9 +214,6 @@ bool plait_run_output_unlogged(const struct run *r);
 void plait_run_output_changes(struct run *r);
 /* Leaves the live line. */
 void plait_run_output_stop(struct run *r);
-/* A span of the trace, from `begin` until now. */
-void plait_run_span(struct run *r, const char *track, const char *name,
-                    double begin);
 /* After the last step: -1 with err where one of these two ended the run. */
 int plait_run_output_failed(const struct run *r, struct plait_error *err);
 /* Ends the trace's file. */

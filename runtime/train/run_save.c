@@ -25,7 +25,6 @@
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/model_extras.h"
 #include "runtime/data/tokenizer/tokenizer.h"
-#include "runtime/stuck/record.h"
 #include "runtime/train/run_private.h"
 #include "topology/base/clock.h"
 
@@ -179,14 +178,16 @@ static int take_outcome(struct run *r, int rc, struct plait_error *err)
 int plait_run_check_replicas(struct run *r, bool saves, struct plait_error *err)
 {
     int64_t every = r->config->train.check_replicas;
+    struct plait_activity a;
     int rc;
 
     if (!r->saving.check || every == 0 || plait_comm_size(r->world) == 1 ||
         (!saves && r->done.step % every != 0))
         return 0;
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_CHECK);
+    a = plait_activity_begin(&r->s->mesh->listeners,
+                             &(struct plait_doing){.phase = PLAIT_PHASE_CHECK});
     rc = plait_replica_check_run(r->saving.check, r->done.step, err);
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
+    plait_activity_end(&a);
     return rc;
 }
 
@@ -235,23 +236,30 @@ int plait_run_plan_save(struct run *r, bool first, struct plait_error *err)
     return 0;
 }
 
-/* Count the time that training has waited. begins: it was for a new
- * checkpoint. */
-static void count_save(struct run *r, double begin, bool begins)
+/* A checkpoint of which the trace tells. The comparison of replicas is a part
+ * of it with a phase of its own. */
+static const struct plait_doing saving = {
+    .phase = PLAIT_PHASE_SAVE, .track = "checkpoint", .name = "checkpoint"};
+
+static int compare_replicas(struct run *r, struct plait_error *err)
 {
-    plait_goodput_save(&r->goodput, plait_clock_now() - begin, begins);
+    int rc = plait_run_check_replicas(r, true, err);
+
+    if (rc == 0)
+        plait_activity_phase(&r->s->mesh->listeners, PLAIT_PHASE_SAVE);
+    return rc;
 }
 
 int plait_run_save(struct run *r, struct plait_error *err)
 {
-    double begin = plait_clock_now();
+    struct plait_activity a;
     int rc;
 
     if (!r->saving.saver || r->saved == r->done.step)
         return 0;
-    if (plait_run_check_replicas(r, true, err) < 0)
+    a = plait_activity_begin(&r->s->mesh->listeners, &saving);
+    if (compare_replicas(r, err) < 0)
         return -1;
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     rc = take_outcome(r, plait_saver_finish(r->saving.saver, err), err);
     if (rc < 0)
         return rc;
@@ -261,41 +269,38 @@ int plait_run_save(struct run *r, struct plait_error *err)
              ? plait_saver_start(r->saving.saver, &r->done, err)
              : plait_saver_save(r->saving.saver, &r->done, err);
     rc = take_outcome(r, rc, err);
-    plait_run_span(r, "checkpoint", "checkpoint", begin);
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
-    count_save(r, begin, true);
+    plait_goodput_save(&r->goodput, plait_activity_end(&a), true);
     return rc;
 }
 
 int plait_run_poll_saver(struct run *r, struct plait_error *err)
 {
-    double begin = plait_clock_now();
+    struct plait_activity a;
     int rc;
 
     if (!r->saving.saver)
         return 0;
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
+    a = plait_activity_begin(&r->s->mesh->listeners,
+                             &(struct plait_doing){.phase = PLAIT_PHASE_SAVE});
     rc = take_outcome(r, plait_saver_poll(r->saving.saver, err), err);
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
-    count_save(r, begin, false);
+    plait_goodput_save(&r->goodput, plait_activity_end(&a), false);
     return rc;
 }
 
 /* Saves without a background copy: no step is left to overlap with. */
 int plait_run_save_last(struct run *r, struct plait_error *err)
 {
-    double begin = plait_clock_now();
+    struct plait_activity a;
     int rc;
 
     if (!r->saving.saver)
         return 0;
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
+    a = plait_activity_begin(&r->s->mesh->listeners, &saving);
     rc = take_outcome(r, plait_saver_finish(r->saving.saver, err), err);
     if (rc < 0)
         return rc;
-    if (r->saved != r->done.step && plait_run_check_replicas(r, true, err) < 0)
+    if (r->saved != r->done.step && compare_replicas(r, err) < 0)
         return -1;
-    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     plait_run_describe(r);
     rc = r->saved == r->done.step
              ? 0
@@ -303,7 +308,7 @@ int plait_run_save_last(struct run *r, struct plait_error *err)
     say_notice(r);
     if (rc == 0)
         r->saved = r->done.step;
-    plait_run_span(r, "checkpoint", "checkpoint", begin);
+    plait_activity_end(&a);
     return rc;
 }
 

@@ -133,11 +133,14 @@ const char *plait_run_origin(const struct run *r)
 int plait_run_open_data(struct run *r, struct plait_error *err)
 {
     struct plait_data_identity data;
+    struct plait_activity a;
     int rc;
 
-    plait_watchdog_stage(r->dog, "opening the data");
+    a = plait_activity_begin(
+        &r->s->mesh->listeners,
+        &(struct plait_doing){.stage = "opening the data"});
     rc = plait_trainer_open_data(r->trainer, err);
-    plait_watchdog_stage(r->dog, NULL);
+    plait_activity_end(&a);
     if (rc < 0)
         return -1;
     if (plait_comm_rank(r->world) != 0)

@@ -247,7 +247,7 @@ static int open_mesh(struct plait_session *s, const struct plait_layout *layout,
     if (plait_error_consensus(s->world.comm, s->mesh ? 0 : -1, err) < 0)
         return -1;
     s->mesh->node = node_id(s);
-    s->mesh->record = plait_comm_record(s->world.comm);
+    s->mesh->listeners.record = plait_comm_record(s->world.comm);
     s->mesh->gpu = figures->gpu;
     if (s->config->model.experts &&
         plait_error_consensus(

@@ -10,8 +10,7 @@
 
 #include "runtime/comm/consensus.h"
 #include "runtime/mesh/graph_capture.h"
-#include "runtime/stuck/record.h"
-#include "runtime/trace/trace.h"
+#include "runtime/trace/activity.h"
 #include "runtime/train/precision.h"
 #include "topology/base/clock.h"
 
@@ -212,13 +211,13 @@ static int compute_gradients(struct plait_trainer *t, int i)
 {
     const struct plait_ops *ops = t->mesh->ops;
 
-    plait_record_phase(t->mesh->record, PLAIT_PHASE_FORWARD);
+    plait_activity_phase(&t->mesh->listeners, PLAIT_PHASE_FORWARD);
     if (ops->fill_zero(t->mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0 ||
         plait_gradsync_begin(t->sync, t->microbatches) < 0 ||
         plait_pipeline_train(t->pipe, t->batch + i * t->microbatches, t->loss) <
             0)
         return -1;
-    plait_record_phase(t->mesh->record, PLAIT_PHASE_REDUCE);
+    plait_activity_phase(&t->mesh->listeners, PLAIT_PHASE_REDUCE);
     return plait_gradsync_finish(t->sync);
 }
 
@@ -267,7 +266,7 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
     /* Replicas that are not apart have the same gradient: count it once. */
     if (t->replicas && !now->apart && t->mesh->coord.at[PLAIT_DP] != 0)
         squares[mine] = 0;
-    plait_record_phase(t->mesh->record, PLAIT_PHASE_DATA); /* the next */
+    plait_activity_phase(&t->mesh->listeners, PLAIT_PHASE_DATA); /* the next */
     t->sums[SUM_STOP] = stop || !plait_trainer_data_ahead(t, now->number);
     t->sums[SUM_SHARES] = plait_mesh_share(t->mesh);
     if (plait_comm_host_all_reduce(t->mesh->world, t->sums,
@@ -317,13 +316,16 @@ static int take_histograms(struct plait_trainer *t, const struct step_now *now)
 static int update_weights(struct plait_trainer *t, int i, bool queued,
                           const struct step_now *now)
 {
-    double clip = t->config->optim.clip, start = plait_clock_now();
+    static const struct plait_doing doing = {.phase = PLAIT_PHASE_OPTIMIZER,
+                                             .track = "optimizer",
+                                             .name = "optimizer",
+                                             .range = "optimizer"};
+    struct plait_activity a = plait_activity_begin(&t->mesh->listeners, &doing);
+    double clip = t->config->optim.clip;
     double factor = t->factor[i] / t->scale.scale;
     int64_t number = now->number + 1 - t->scale.skipped - t->state.skipped;
     int rc;
 
-    plait_record_phase(t->mesh->record, PLAIT_PHASE_OPTIMIZER);
-    plait_range_begin(t->mesh->ops, "optimizer");
     rc = t->replicas ? plait_replicas_before_update(t->replicas) : 0;
     if (rc == 0 && queued)
         rc = plait_optim_step_clipped(t->optim, now->lr, clip, factor, number);
@@ -334,8 +336,7 @@ static int update_weights(struct plait_trainer *t, int i, bool queued,
                               number);
     if (rc == 0 && t->replicas)
         rc = plait_replicas_after_update(t->replicas);
-    plait_range_end(t->mesh->ops);
-    plait_trace_span(t->mesh->trace, "optimizer", "optimizer", start);
+    plait_activity_end(&a);
     return rc;
 }
 
@@ -370,7 +371,7 @@ static int train_queued(struct plait_trainer *t, int stop, struct step_now *now)
     if (compute_gradients(t, 0) < 0 || plait_trainer_queue_sums(t, &own) < 0 ||
         take_histograms(t, now) < 0 || update_weights(t, 0, true, now) < 0)
         return -1;
-    plait_record_phase(t->mesh->record, PLAIT_PHASE_REDUCE);
+    plait_activity_phase(&t->mesh->listeners, PLAIT_PHASE_REDUCE);
     if (plait_trainer_take_sums(t, &own) < 0 ||
         share_sums(t, 0, stop, &own, now) < 0)
         return -1;

@@ -7,10 +7,8 @@
 
 #include "runtime/comm/consensus.h"
 #include "runtime/data/tokenizer/tokenizer.h"
-#include "runtime/stuck/record.h"
-#include "runtime/trace/trace.h"
+#include "runtime/trace/activity.h"
 #include "runtime/train/step_private.h"
-#include "topology/base/clock.h"
 #include "topology/base/hash.h"
 
 /* The data that a trainer reads, and its random weights of samples
@@ -134,6 +132,14 @@ static int check_dataset(const struct plait_job_config *c,
     return 0;
 }
 
+/* For plait-stuck: until something else begins, this rank opens `path`. */
+static void note_file(const struct plait_trainer *t, const char *path)
+{
+    const struct plait_doing doing = {.phase = PLAIT_PHASE_OPEN, .file = path};
+
+    plait_activity_begin(&t->mesh->listeners, &doing);
+}
+
 /* `set`: which one is meant if the path is a folder of plait-prep. */
 static struct plait_dataset *open_dataset(struct plait_trainer *t,
                                           const char *path, const char *set,
@@ -142,10 +148,10 @@ static struct plait_dataset *open_dataset(struct plait_trainer *t,
     struct plait_dataset *ds;
     char *file;
 
-    plait_record_open_data(t->mesh->record, path);
+    note_file(t, path);
     file = plait_dataset_find(path, set);
     if (file)
-        plait_record_open_data(t->mesh->record, file);
+        note_file(t, file);
     ds = plait_dataset_open(file ? file : path, t->config->data.format,
                             t->mesh->world, t->mesh->node, err);
     free(file);
@@ -382,14 +388,14 @@ static struct plait_batch batch_of(const struct plait_trainer *t,
 int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
                         int n, float loss_scale, struct plait_error *err)
 {
-    double start;
+    static const struct plait_doing doing = {
+        .phase = PLAIT_PHASE_DATA, .track = "data", .name = "data"};
+    struct plait_activity a = plait_activity_begin(&t->mesh->listeners, &doing);
     int i;
 
-    start = plait_clock_now();
-    plait_record_phase(t->mesh->record, PLAIT_PHASE_DATA);
     if (plait_loader_next(loader, n, err) < 0)
         return -1;
-    plait_trace_span(t->mesh->trace, "data", "data", start);
+    plait_activity_end(&a);
     for (i = 0; i < n; i++)
         t->batch[i] = batch_of(t, loader, i, loss_scale);
     return 0;

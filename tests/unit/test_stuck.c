@@ -360,7 +360,7 @@ static void note_training(struct plait_record *r)
     plait_record_leave(tp);
     plait_record_enter(tp, PLAIT_OP_ALL_GATHER, 32, 0, plait_clock_now());
     plait_record_leave(tp);
-    plait_record_phase(r, PLAIT_PHASE_BACKWARD);
+    plait_record_phase(r, PLAIT_PHASE_BACKWARD, plait_clock_now());
     plait_record_wait(tp, tag, 64, 0, plait_clock_now());
     r->magic = PLAIT_RECORD_MAGIC;
 }
