@@ -428,9 +428,11 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
     plan = plan_in_task_order(step, &plan_request, err);
     if (plan && plait_plan_check_order(plan, plan_request.nodes, err) < 0)
         slurm_info("plait: warning: %s", err->text);
-    if (!plan || (!options->measure_only &&
-                  plait_policy_check_job(site, id->job_id, nodes, plan->nnodes,
-                                         &plan->layout, &within, err) < 0))
+    if (!plan ||
+        (!options->measure_only &&
+         plait_policy_check_job(
+             site, &(struct plait_job_nodes){id->job_id, nodes, plan->nnodes},
+             &plan->layout, &within, err) < 0))
         goto error;
     rc = export_variables(site, within) | export_preflight(options);
     if (rc < 0)

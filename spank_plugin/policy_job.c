@@ -36,21 +36,23 @@ static const node_info_t *find_node(const node_info_msg_t *info,
 
 /* Each node may have GPUs of another type. */
 static int check_nodes(const struct plait_site *site,
-                       struct plait_policy_job *job, char **nodes, int n,
+                       struct plait_policy_job *job,
+                       const struct plait_job_nodes *nodes,
                        const struct plait_layout *layout,
                        enum plait_within *within, struct plait_error *err)
 {
     node_info_msg_t *info = NULL;
-    int rc = n == 1 ? slurm_load_node_single(&info, nodes[0], SHOW_ALL)
-                    : slurm_load_node(0, &info, SHOW_ALL);
+    int rc = nodes->n == 1
+                 ? slurm_load_node_single(&info, nodes->name[0], SHOW_ALL)
+                 : slurm_load_node(0, &info, SHOW_ALL);
 
     if (rc != SLURM_SUCCESS || !info)
         return plait_errorf(err,
                             "the site's policies need the GPUs of the nodes, "
                             "which slurmctld does not tell: %s",
                             slurm_strerror(errno));
-    for (int i = 0; i < n && rc == 0; i++) {
-        const node_info_t *node = find_node(info, nodes[i]);
+    for (int i = 0; i < nodes->n && rc == 0; i++) {
+        const node_info_t *node = find_node(info, nodes->name[i]);
         enum plait_within here = PLAIT_WITHIN_NODE;
 
         job->gpus = node ? node->gres : NULL;
@@ -58,7 +60,7 @@ static int check_nodes(const struct plait_site *site,
                   : plait_errorf(err,
                                  "the site's policies need the GPUs of %s, "
                                  "which slurmctld does not tell",
-                                 nodes[i]);
+                                 nodes->name[i]);
         *within = here > *within ? here : *within;
     }
     slurm_free_node_info_msg(info);
@@ -90,8 +92,8 @@ int plait_policy_node_name(slurm_step_id_t *id, uint32_t node,
     return rc;
 }
 
-int plait_policy_check_job(const struct plait_site *site, uint32_t id,
-                           char **nodes, int n,
+int plait_policy_check_job(const struct plait_site *site,
+                           const struct plait_job_nodes *nodes,
                            const struct plait_layout *layout,
                            enum plait_within *within, struct plait_error *err)
 {
@@ -109,7 +111,7 @@ int plait_policy_check_job(const struct plait_site *site, uint32_t id,
     }
     if (!site || !site->npolicies)
         return 0;
-    if (by_job && (plait_slurm_load_job(&jobs, id) != SLURM_SUCCESS ||
+    if (by_job && (plait_slurm_load_job(&jobs, nodes->job) != SLURM_SUCCESS ||
                    !jobs->record_count))
         rc = plait_errorf(err,
                           "the site's policies need the job's partition, "
@@ -123,7 +125,7 @@ int plait_policy_check_job(const struct plait_site *site, uint32_t id,
             job.qos = jobs->job_array[0].qos;
             job.user = plait_policy_user(jobs->job_array[0].user_id, user);
         }
-        rc = by_gpu ? check_nodes(site, &job, nodes, n, layout, within, err)
+        rc = by_gpu ? check_nodes(site, &job, nodes, layout, within, err)
                     : plait_policy_check(site, &job, layout, within, err);
     }
     if (jobs)

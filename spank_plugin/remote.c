@@ -237,6 +237,7 @@ static int check_site(struct plait_remote *remote, spank_t spank,
     slurm_step_id_t id = {.job_id = get_number(spank, S_JOB_ID),
                           .step_id = get_number(spank, S_JOB_STEPID),
                           .step_het_comp = NO_VAL};
+    const struct plait_job_nodes node = {id.job_id, names, 1};
     int rc = 0;
 
     if (remote->options.measure_only)
@@ -247,8 +248,7 @@ static int check_site(struct plait_remote *remote, spank_t spank,
         rc = plait_policy_node_name(&id, get_number(spank, S_JOB_NODEID), name,
                                     err);
         if (rc == 0)
-            rc = plait_policy_check_job(site, id.job_id, names, 1, layout,
-                                        &within, err);
+            rc = plait_policy_check_job(site, &node, layout, &within, err);
     }
     if (rc == 0 && within == PLAIT_WITHIN_NVLINK)
         remote->seats.nvlink = 1;
