@@ -58,11 +58,20 @@ void plait_dataset_expect(const struct plait_dataset *ds, int64_t index,
                           int seq_len);
 /* Whether tokens of prompts are marked in any of its files. */
 bool plait_dataset_masked(const struct plait_dataset *ds);
+
+/* How tokens are read. */
+struct plait_sequence_form {
+    int seq_len;
+    int vocab;         /* token ids are below it */
+    int32_t end_token; /* of a document; -1: documents are not told apart */
+};
+
 /* Sample `index`: input [seq_len] and target [seq_len], shifted by one, and -1
- * for a token of a prompt.
- * Token ids >= vocab are an error that names sample and id (ERANGE). */
-int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
-                       int seq_len, int vocab, int32_t *input, int32_t *target,
+ * for a token of a prompt. Token ids >= vocab are an error that names sample
+ * and id (ERANGE). */
+int plait_dataset_read(const struct plait_dataset *ds,
+                       const struct plait_sequence_form *form, int64_t index,
+                       int32_t *input, int32_t *target,
                        struct plait_error *err);
 
 /* Images: their number, 0 of a dataset of tokens, and [C, H, W]. */
@@ -113,13 +122,18 @@ struct plait_share {
 /* Reads ahead on a thread: the micro-batches of `share`, in order, about three
  * steps of at most `most` of them. */
 struct plait_loader;
-/* For n datasets, mixed by their weights (blend.h): each is shuffled by itself,
- * with epochs of its own. One dataset needs no weights (NULL). `end_token` ends
- * a document; -1: documents are not told apart. */
-struct plait_loader *plait_loader_create_blend(
-    struct plait_dataset *const *ds, const double *weights, int n,
-    uint64_t seed, int seq_len, int vocab, int32_t end_token,
-    const struct plait_share *share, int most, struct plait_error *err);
+/* Datasets, mixed by their weights (blend.h): each is shuffled by itself, with
+ * epochs of its own. One dataset needs no weights (NULL). */
+struct plait_mixture {
+    struct plait_dataset *const *ds;
+    const double *weights;
+    int n;
+};
+struct plait_loader *
+plait_loader_create_blend(const struct plait_mixture *mix, uint64_t seed,
+                          const struct plait_sequence_form *form,
+                          const struct plait_share *share, int most,
+                          struct plait_error *err);
 /* The same for images; the form is copied. */
 struct plait_loader *
 plait_loader_create_images(const struct plait_dataset *ds, uint64_t seed,

@@ -301,10 +301,11 @@ static void split_sample(int seq_len, int32_t *input, int32_t *target)
     }
 }
 
-int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
-                       int seq_len, int vocab, int32_t *input, int32_t *target,
-                       struct plait_error *err)
+int plait_dataset_read(const struct plait_dataset *ds,
+                       const struct plait_sequence_form *form, int64_t index,
+                       int32_t *input, int32_t *target, struct plait_error *err)
 {
+    int seq_len = form->seq_len, vocab = form->vocab;
     int64_t at = index * seq_len, done = 0;
     const struct plait_segment *s;
 

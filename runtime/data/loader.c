@@ -37,8 +37,7 @@ struct plait_loader {
     struct source *sources;
     struct plait_blend *blend;           /* NULL: one source */
     struct place *places;                /* [count], of one micro-batch */
-    int seq_len, vocab;                  /* of tokens */
-    int32_t end_token;                   /* -1: none */
+    struct plait_sequence_form sequence; /* of tokens */
     const struct plait_image_form *form; /* for images; NULL: tokens */
     struct plait_image_form own_form;
     size_t input_size, target_size; /* elements of a sample */
@@ -92,7 +91,7 @@ static void expect_entry(const struct plait_loader *l, int i)
     if (l->form)
         plait_dataset_expect_image(p->source->ds, p->index);
     else
-        plait_dataset_expect(p->source->ds, p->index, l->seq_len);
+        plait_dataset_expect(p->source->ds, p->index, l->sequence.seq_len);
 }
 
 /* The end token belongs to the document that it ends. */
@@ -103,7 +102,7 @@ static void find_starts(const struct plait_loader *l, size_t at)
 
     for (size_t i = 0; i < l->input_size; i++) {
         starts[i] = start;
-        if (input[i] == l->end_token)
+        if (input[i] == l->sequence.end_token)
             start = (int32_t)i + 1;
     }
 }
@@ -119,7 +118,7 @@ static int read_entry(struct plait_loader *l, int64_t n, int i,
         return plait_dataset_read_image(
             p->source->ds, l->form, p->index, p->number / p->source->samples,
             l->pixels + at * l->input_size, target, err);
-    if (plait_dataset_read(p->source->ds, p->index, l->seq_len, l->vocab,
+    if (plait_dataset_read(p->source->ds, &l->sequence, p->index,
                            l->input + at * l->input_size, target, err) < 0)
         return -1;
     if (l->starts)
@@ -184,7 +183,7 @@ static int alloc_slots(struct plait_loader *l)
         l->pixels = calloc(n * l->input_size, sizeof(*l->pixels));
     else
         l->input = calloc(n * l->input_size, sizeof(*l->input));
-    if (l->end_token >= 0 &&
+    if (l->sequence.end_token >= 0 &&
         !(l->starts = calloc(n * l->input_size, sizeof(*l->starts))))
         return -1;
     return l->slots && l->places && l->target &&
@@ -218,7 +217,7 @@ static int set_source(struct plait_loader *l, int i,
     s->ds = ds;
     s->seed = seed + UINT64_C(0xd6e8feb86659fd93) * (uint64_t)i;
     s->samples = l->form ? plait_dataset_images(ds)
-                         : plait_dataset_samples(ds, l->seq_len);
+                         : plait_dataset_samples(ds, l->sequence.seq_len);
     if (s->samples >= 1)
         return 0;
     errno = EINVAL;
@@ -226,7 +225,8 @@ static int set_source(struct plait_loader *l, int i,
                         "%s: %lld tokens are too few for a sequence of %d and "
                         "the token after it",
                         plait_dataset_path(ds),
-                        (long long)plait_dataset_tokens(ds), l->seq_len);
+                        (long long)plait_dataset_tokens(ds),
+                        l->sequence.seq_len);
 }
 
 /* A loader with room for n sources. */
@@ -237,7 +237,7 @@ static struct plait_loader *create_loader(int n, struct plait_error *err)
     if (l) {
         pthread_mutex_init(&l->lock, NULL);
         pthread_cond_init(&l->changed, NULL);
-        l->end_token = -1;
+        l->sequence.end_token = -1;
         l->nsources = n;
         l->sources = calloc((size_t)n, sizeof(*l->sources));
         if (l->sources)
@@ -248,24 +248,22 @@ static struct plait_loader *create_loader(int n, struct plait_error *err)
     return NULL;
 }
 
-struct plait_loader *plait_loader_create_blend(
-    struct plait_dataset *const *ds, const double *weights, int n,
-    uint64_t seed, int seq_len, int vocab, int32_t end_token,
-    const struct plait_share *share, int most, struct plait_error *err)
+struct plait_loader *
+plait_loader_create_blend(const struct plait_mixture *mix, uint64_t seed,
+                          const struct plait_sequence_form *form,
+                          const struct plait_share *share, int most,
+                          struct plait_error *err)
 {
-    struct plait_loader *l = create_loader(n, err);
-    int i;
+    struct plait_loader *l = create_loader(mix->n, err);
 
     if (!l)
         return NULL;
-    l->seq_len = seq_len;
-    l->vocab = vocab;
-    l->end_token = end_token;
-    l->input_size = l->target_size = seq_len;
-    for (i = 0; i < n; i++)
-        if (set_source(l, i, ds[i], seed, err) < 0)
+    l->sequence = *form;
+    l->input_size = l->target_size = form->seq_len;
+    for (int i = 0; i < mix->n; i++)
+        if (set_source(l, i, mix->ds[i], seed, err) < 0)
             goto error;
-    if (n > 1 && !(l->blend = plait_blend_create(weights, n))) {
+    if (mix->n > 1 && !(l->blend = plait_blend_create(mix->weights, mix->n))) {
         plait_errorf(err, "data loader: %s", strerror(errno));
         goto error;
     }

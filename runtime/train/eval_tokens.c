@@ -23,9 +23,10 @@
 static int copy_tokens(const struct plait_dataset *ds, int vocab, int64_t first,
                        int n, int32_t *to, struct plait_error *err)
 {
+    const struct plait_sequence_form form = {n, vocab, -1};
     int32_t input[CHUNK], target[CHUNK];
 
-    if (plait_dataset_read(ds, first / n, n, vocab, input, target, err) < 0)
+    if (plait_dataset_read(ds, &form, first / n, input, target, err) < 0)
         return -1;
     to += first;
     for (int i = 0; i < n; i++) {

@@ -52,6 +52,12 @@ static struct plait_share share_of(const struct plait_trainer *t,
     };
 }
 
+static struct plait_sequence_form sequences_of(const struct plait_trainer *t)
+{
+    return (struct plait_sequence_form){t->config->model.seq_len,
+                                        t->config->model.vocab, t->end_token};
+}
+
 /* A loader of this rank's micro-batches to train on, after `samples` samples;
  * at most `most` are asked for at once. */
 static struct plait_loader *create_loader(struct plait_trainer *t,
@@ -59,26 +65,28 @@ static struct plait_loader *create_loader(struct plait_trainer *t,
                                           struct plait_error *err)
 {
     const struct plait_job_config *c = t->config;
+    const struct plait_sequence_form form = sequences_of(t);
+    const struct plait_mixture mix = {t->train, t->mix, c->data.train.n};
     const struct plait_share share = share_of(t, samples);
 
     if (plait_is_image_model(&c->model))
         return open_images(t, t->train[0], true, &share, most, err);
-    return plait_loader_create_blend(
-        t->train, t->mix, c->data.train.n, c->train.seed, c->model.seq_len,
-        c->model.vocab, t->end_token, &share, most, err);
+    return plait_loader_create_blend(&mix, c->train.seed, &form, &share, most,
+                                     err);
 }
 
 struct plait_loader *plait_trainer_val_loader(struct plait_trainer *t, int i,
                                               int most, struct plait_error *err)
 {
     const struct plait_job_config *c = t->config;
+    const struct plait_sequence_form form = sequences_of(t);
+    const struct plait_mixture one = {&t->val[i], NULL, 1};
     const struct plait_share share = share_of(t, 0);
 
     if (plait_is_image_model(&c->model))
         return open_images(t, t->val[i], false, &share, most, err);
-    return plait_loader_create_blend(&t->val[i], NULL, 1, c->train.seed,
-                                     c->model.seq_len, c->model.vocab,
-                                     t->end_token, &share, most, err);
+    return plait_loader_create_blend(&one, c->train.seed, &form, &share, most,
+                                     err);
 }
 
 /* Whether the model takes the images; -1 says why not. */

@@ -42,6 +42,7 @@ void bench_loader(int rounds, json_t *rows)
         return;
     }
     for (int round = 0; round < rounds; round++) {
+        const struct plait_sequence_form form = {1024, 257, -1};
         double start = bench_now();
         struct plait_dataset *ds =
             plait_dataset_create(path, PLAIT_DATA_AUTO, &err);
@@ -53,8 +54,9 @@ void bench_loader(int rounds, json_t *rows)
             plait_dataset_expect(ds, plait_sample_index(1, n, 8 * round + i),
                                  1024);
         for (int i = 0; i < 8 && ds != NULL; i++)
-            plait_dataset_read(ds, plait_sample_index(1, n, 8 * round + i),
-                               1024, 257, input, target, &err);
+            plait_dataset_read(ds, &form,
+                               plait_sample_index(1, n, 8 * round + i), input,
+                               target, &err);
         bench_add(&sample.s, bench_now() - start);
         plait_dataset_destroy(ds);
     }

@@ -42,13 +42,14 @@ static void try(const char *path, enum plait_data_format format)
 {
     struct plait_error err;
     struct plait_dataset *ds = plait_dataset_create(path, format, &err);
+    const struct plait_sequence_form form = {4, 300, -1};
     int32_t input[4], target[4];
 
     if (!ds)
         return;
     if (plait_dataset_samples(ds, 4) > 0) {
-        plait_dataset_read(ds, 0, 4, 300, input, target, &err);
-        plait_dataset_read(ds, plait_dataset_samples(ds, 4) - 1, 4, 300, input,
+        plait_dataset_read(ds, &form, 0, input, target, &err);
+        plait_dataset_read(ds, &form, plait_dataset_samples(ds, 4) - 1, input,
                            target, &err);
     }
     plait_dataset_destroy(ds);

@@ -134,6 +134,8 @@ static void blended_loader(void)
     struct plait_error err;
     struct plait_dataset *ds[2] = {create("low", 0, &err),
                                    create("high", 100, &err)};
+    const struct plait_mixture mix = {ds, weights, 2};
+    const struct plait_sequence_form form = {4, 200, -1};
     struct plait_share all = {.stride = 4, .count = 4};
     struct plait_share part = {
         .start = 12, .stride = 4, .first = 1, .count = 2};
@@ -141,10 +143,8 @@ static void blended_loader(void)
     const int32_t *in, *out, *in2, *out2;
     int seen[2][10] = {{0}}, step, i, good = 1;
 
-    whole =
-        plait_loader_create_blend(ds, weights, 2, 3, 4, 200, -1, &all, 1, &err);
-    later = plait_loader_create_blend(ds, weights, 2, 3, 4, 200, -1, &part, 1,
-                                      &err);
+    whole = plait_loader_create_blend(&mix, 3, &form, &all, 1, &err);
+    later = plait_loader_create_blend(&mix, 3, &form, &part, 1, &err);
     for (step = 0; step < 40; step++) {
         good &= plait_loader_next(whole, 1, &err) == 0;
         plait_loader_get(whole, 0, &in, &out);
@@ -171,9 +171,11 @@ static void documents(void)
 {
     struct plait_error err;
     struct plait_dataset *ds = create("low", 0, &err);
+    const struct plait_mixture one = {&ds, NULL, 1};
+    const struct plait_sequence_form form = {20, 41, 24};
     struct plait_share all = {.stride = 2, .count = 2};
     struct plait_loader *l =
-        plait_loader_create_blend(&ds, NULL, 1, 3, 20, 41, 24, &all, 1, &err);
+        plait_loader_create_blend(&one, 3, &form, &all, 1, &err);
     const int32_t *in, *out, *starts;
     int i, good = l && plait_loader_next(l, 1, &err) == 0;
 

@@ -87,7 +87,9 @@ static int counts_up(const struct plait_dataset *ds, int n, int seq_len)
         plait_dataset_samples(ds, seq_len) != (n - 1) / seq_len)
         return 0;
     for (i = 0; i < plait_dataset_samples(ds, seq_len); i++) {
-        if (plait_dataset_read(ds, i, seq_len, n, input, target, &err) < 0) {
+        if (plait_dataset_read(ds,
+                               &(struct plait_sequence_form){seq_len, n, -1}, i,
+                               input, target, &err) < 0) {
             diag("%s", err.text);
             return 0;
         }
@@ -114,10 +116,12 @@ static void shards(void)
     ok(ds && plait_dataset_vocab(ds) == 70000 &&
            !strcmp(plait_dataset_tokenizer(ds), "byte"),
        "vocabulary and tokenizer");
-    ok(plait_dataset_read(ds, 5, 8, 41, input, target, &err) == -1 &&
+    ok(plait_dataset_read(ds, &(struct plait_sequence_form){8, 41, -1}, 5,
+                          input, target, &err) == -1 &&
            errno == ERANGE,
        "%s", err.text);
-    ok(plait_dataset_read(ds, 4, 8, 40, input, target, &err) == -1 &&
+    ok(plait_dataset_read(ds, &(struct plait_sequence_form){8, 40, -1}, 4,
+                          input, target, &err) == -1 &&
            errno == ERANGE && strstr(err.text, "token id 40 at position 29"),
        "%s", err.text);
     plait_dataset_destroy(ds);
@@ -153,13 +157,16 @@ static void masked(int vocab, int32_t first)
     ok(ds && plait_dataset_masked(ds) && plait_dataset_samples(ds, 7) == 4,
        "a masked shard of %d tokens %s", vocab, err.text);
     for (i = 0; ds && i < 4; i++) {
-        bad += plait_dataset_read(ds, i, 7, vocab, input, target, &err) < 0;
+        bad +=
+            plait_dataset_read(ds, &(struct plait_sequence_form){7, vocab, -1},
+                               i, input, target, &err) < 0;
         for (k = 0; k < 7; k++)
             bad += input[k] != first + 7 * i + k ||
                    target[k] != ((7 * i + k + 1) % 3 ? input[k] + 1 : -1);
     }
     ok(ds && !bad, "tokens of prompts are read, and no targets");
-    ok(plait_dataset_read(ds, 0, 7, first + 3, input, target, &err) == -1 &&
+    ok(plait_dataset_read(ds, &(struct plait_sequence_form){7, first + 3, -1},
+                          0, input, target, &err) == -1 &&
            errno == ERANGE && strstr(err.text, "at position 3 is outside"),
        "%s", err.text);
     plait_dataset_destroy(ds);
@@ -380,8 +387,10 @@ static struct plait_loader *create_loader(struct plait_dataset *ds, int seq_len,
                                           const struct plait_share *share,
                                           int most, struct plait_error *err)
 {
-    return plait_loader_create_blend(&ds, NULL, 1, 3, seq_len, vocab, -1, share,
-                                     most, err);
+    const struct plait_sequence_form form = {seq_len, vocab, -1};
+    const struct plait_mixture one = {&ds, NULL, 1};
+
+    return plait_loader_create_blend(&one, 3, &form, share, most, err);
 }
 
 static void loader(void)

@@ -153,12 +153,14 @@ static int encode_normalized(const struct pass *p, const char *text,
     return encode_between(p, true, encode_plain, text, size, continued);
 }
 
-static int bpe_encode(const void *model, void *scratch, const char *text,
-                      size_t size, bool continued, struct plait_tokens *out,
-                      struct plait_error *err)
+static int bpe_encode(const void *model, void *scratch,
+                      const struct plait_passage *passage,
+                      struct plait_tokens *out, struct plait_error *err)
 {
     struct pass p = {model, scratch, out};
     struct plait_buffer *b = &p.scratch->repaired;
+    const char *text = passage->text;
+    size_t size = passage->size;
 
     if (plait_utf8_valid(text, size) < size) {
         b->size = 0;
@@ -167,8 +169,8 @@ static int bpe_encode(const void *model, void *scratch, const char *text,
         text = b->data;
         size = b->size;
     }
-    if (size > 0 &&
-        encode_between(&p, false, encode_normalized, text, size, continued) < 0)
+    if (size > 0 && encode_between(&p, false, encode_normalized, text, size,
+                                   passage->continued) < 0)
         return plait_errorf(err, "tokenizer: %s", strerror(errno));
     return 0;
 }

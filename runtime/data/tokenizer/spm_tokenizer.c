@@ -19,12 +19,13 @@ static size_t spm_cut(const void *model, const char *text, size_t size)
     return plait_spm_cut(model, text, size);
 }
 
-static int spm_encode(const void *model, void *scratch, const char *text,
-                      size_t size, bool continued, struct plait_tokens *out,
-                      struct plait_error *err)
+static int spm_encode(const void *model, void *scratch,
+                      const struct plait_passage *passage,
+                      struct plait_tokens *out, struct plait_error *err)
 {
     (void)scratch;
-    return plait_spm_encode(model, text, size, continued, out, err);
+    return plait_spm_encode(model, passage->text, passage->size,
+                            passage->continued, out, err);
 }
 
 static int spm_decode(const void *model, const int32_t *tokens, size_t ntokens,

@@ -20,15 +20,15 @@ static size_t byte_cut(const void *model, const char *text, size_t size)
     return size > 1 ? size - 1 : 0;
 }
 
-static int byte_encode(const void *model, void *scratch, const char *text,
-                       size_t size, bool continued, struct plait_tokens *out,
-                       struct plait_error *err)
+static int byte_encode(const void *model, void *scratch,
+                       const struct plait_passage *passage,
+                       struct plait_tokens *out, struct plait_error *err)
 {
-    (void)model, (void)scratch, (void)continued;
-    if (plait_tokens_reserve(out, size) < 0)
+    (void)model, (void)scratch;
+    if (plait_tokens_reserve(out, passage->size) < 0)
         return plait_errorf(err, "tokenizer: out of memory");
-    for (size_t i = 0; i < size; i++)
-        out->id[out->count++] = (unsigned char)text[i];
+    for (size_t i = 0; i < passage->size; i++)
+        out->id[out->count++] = (unsigned char)passage->text[i];
     return 0;
 }
 
@@ -225,8 +225,10 @@ int plait_encoder_add(struct plait_encoder *e, const char *text, size_t size,
                       bool continued, struct plait_tokens *out,
                       struct plait_error *err)
 {
-    return e->tokenizer->ops->encode(e->tokenizer->model, e->scratch, text,
-                                     size, continued, out, err);
+    const struct plait_passage passage = {text, size, continued};
+
+    return e->tokenizer->ops->encode(e->tokenizer->model, e->scratch, &passage,
+                                     out, err);
 }
 
 int plait_tokenizer_encode(const struct plait_tokenizer *t, const char *text,

@@ -4,6 +4,13 @@
 
 #include "runtime/data/tokenizer/tokenizer.h"
 
+/* A text to encode, or a part of one. */
+struct plait_passage {
+    const char *text;
+    size_t size;
+    bool continued; /* it goes on after one that was cut */
+};
+
 /* The functions of a kind of tokenizer. */
 struct plait_tokenizer_ops {
     const char *name;
@@ -15,8 +22,8 @@ struct plait_tokenizer_ops {
     void *(*scratch_create)(void);
     void (*scratch_destroy)(void *scratch);
     /* As plait_encoder_add() and plait_tokenizer_decode(). */
-    int (*encode)(const void *model, void *scratch, const char *text,
-                  size_t size, bool continued, struct plait_tokens *out,
+    int (*encode)(const void *model, void *scratch,
+                  const struct plait_passage *passage, struct plait_tokens *out,
                   struct plait_error *err);
     int (*decode)(const void *model, const int32_t *tokens, size_t ntokens,
                   struct plait_buffer *out, struct plait_error *err);
