@@ -146,19 +146,26 @@ static int parse_tensor(struct plait_hf_stored *t, const json_t *entry,
     return width_of(dtype) && end - begin != n * width_of(dtype) ? -1 : 0;
 }
 
-static int add_tensors(struct plait_hf_files *f, int file, const char *path,
-                       json_t *head, size_t data, size_t size,
-                       struct plait_error *err)
+/* A file that is read: its head, where its data begin, and its size. */
+struct part {
+    const char *path;
+    json_t *head;
+    size_t data, size;
+};
+
+static int add_tensors(struct plait_hf_files *f, int file,
+                       const struct part *part, struct plait_error *err)
 {
-    struct plait_hf_stored *more = realloc(
-        f->tensors, (f->ntensors + json_object_size(head) + 1) * sizeof(*more));
+    struct plait_hf_stored *more =
+        realloc(f->tensors, (f->ntensors + json_object_size(part->head) + 1) *
+                                sizeof(*more));
     const char *key;
     json_t *entry;
 
     if (!more)
-        return plait_errorf(err, "%s: out of memory", path);
+        return plait_errorf(err, "%s: out of memory", part->path);
     f->tensors = more;
-    json_object_foreach(head, key, entry)
+    json_object_foreach(part->head, key, entry)
     {
         struct plait_hf_stored *t = &f->tensors[f->ntensors];
 
@@ -167,13 +174,13 @@ static int add_tensors(struct plait_hf_files *f, int file, const char *path,
         *t = (struct plait_hf_stored){.file = file};
         errno = EINVAL;
         if (strlen(key) >= sizeof(t->name) ||
-            parse_tensor(t, entry, size - data) < 0)
+            parse_tensor(t, entry, part->size - part->data) < 0)
             return plait_errorf(err,
                                 "%s: corrupt: the type, shape or offset of "
                                 "tensor %.100s does not match its data",
-                                path, key);
+                                part->path, key);
         snprintf(t->name, sizeof(t->name), "%s", key);
-        t->offset += data;
+        t->offset += part->data;
         f->ntensors++;
     }
     return 0;
@@ -182,9 +189,8 @@ static int add_tensors(struct plait_hf_files *f, int file, const char *path,
 static int read_head(struct plait_hf_files *f, int file, const char *path,
                      struct plait_error *err)
 {
+    struct part part = {.path = path};
     struct stat st;
-    size_t data, size;
-    json_t *head;
     void *map;
     int rc = -1;
 
@@ -196,15 +202,15 @@ static int read_head(struct plait_hf_files *f, int file, const char *path,
         return plait_errorf(err, "%s: %s", path,
                             S_ISREG(st.st_mode) ? "an empty file"
                                                 : "not a regular file");
-    size = (size_t)st.st_size;
-    map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, f->fds[file], 0);
+    part.size = (size_t)st.st_size;
+    map = mmap(NULL, part.size, PROT_READ, MAP_PRIVATE, f->fds[file], 0);
     if (map == MAP_FAILED)
         return plait_errorf(err, "%s: mmap: %s", path, strerror(errno));
-    head = plait_safetensors_head(path, map, size, &data, err);
-    if (head)
-        rc = add_tensors(f, file, path, head, data, size, err);
-    json_decref(head);
-    munmap(map, size);
+    part.head = plait_safetensors_head(path, map, part.size, &part.data, err);
+    if (part.head)
+        rc = add_tensors(f, file, &part, err);
+    json_decref(part.head);
+    munmap(map, part.size);
     return rc;
 }
 

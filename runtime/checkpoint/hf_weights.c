@@ -202,11 +202,12 @@ static int read_run(const struct plait_hf_weights *w,
 }
 
 /* Column c of Plait's tensor is a part of row c of the stored one. */
-static int read_transposed(const struct plait_hf_weights *w,
-                           const struct plait_hf_tensor *t,
-                           const struct plait_hf_stored *s, uint64_t row,
-                           uint64_t n, float *out, struct plait_error *err)
+static int read_transposed(const struct plait_hf_weights *w, int index,
+                           uint64_t row, uint64_t n, float *out,
+                           struct plait_error *err)
 {
+    const struct plait_hf_tensor *t = &w->tensors[index];
+    const struct plait_hf_stored *s = w->stored[index];
     float *run = malloc(n * sizeof(*run));
     int rc = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
 
@@ -228,7 +229,7 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
     const struct plait_hf_stored *s = w->stored[index];
 
     if (t->transposed)
-        return read_transposed(w, t, s, row, n, out, err);
+        return read_transposed(w, index, row, n, out, err);
     return read_run(w, s, (t->part * t->rows + row) * t->cols, n * t->cols, out,
                     err);
 }

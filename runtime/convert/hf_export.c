@@ -151,15 +151,14 @@ static int write_rows(struct pass *p, float *x, uint64_t n)
                         strerror(errno));
 }
 
-/* Read rows and columns of Plait's tensor to `to`. */
-static int read_box(const struct pass *p, const struct plait_hf_tensor *t,
-                    uint64_t row, uint64_t nrows, uint64_t col, uint64_t ncols,
-                    float *to)
+/* Read n columns of Plait's tensor to `to`. */
+static int read_columns(const struct pass *p, const struct plait_hf_tensor *t,
+                        uint64_t first, uint64_t n, float *to)
 {
     struct plait_tensor_slice slice = {.shape = {t->rows, t->cols},
-                                       .begin = {row, col},
-                                       .box = {nrows, ncols},
-                                       .count = nrows * ncols};
+                                       .begin = {0, first},
+                                       .box = {t->rows, n},
+                                       .count = t->rows * n};
     int rc;
 
     snprintf(slice.name, sizeof(slice.name), "%s", t->name);
@@ -189,7 +188,7 @@ static int write_transposed(struct pass *p, const struct plait_hf_tensor *t)
     for (uint64_t col = 0; col < t->cols; col += n) {
         n = t->cols - col < most ? t->cols - col : most;
         for (int part = 0; part < t->parts; part++) {
-            if (read_box(p, t + part, 0, t->rows, col, n, p->box) < 0)
+            if (read_columns(p, t + part, col, n, p->box) < 0)
                 return -1;
             for (uint64_t r = 0; r < t->rows; r++)
                 for (uint64_t c = 0; c < n; c++)

@@ -339,17 +339,24 @@ static int file_of(const struct plait_megatron_map *map, int stored)
     return file;
 }
 
-/* Read those of rows [row, row + n) of a tensor of `cols` columns that a piece
- * has, to `out`; `numbers` has room for the piece's. */
+/* Rows [row, row + n) of a tensor of `cols` columns, and where they go. */
+struct wanted {
+    uint64_t row, n, cols;
+    float *out;
+};
+
+/* Read those of the wanted rows that a piece has; `numbers` has room for the
+ * piece's. */
 static int read_piece(const struct megatron *m,
-                      const struct plait_megatron_piece *piece, uint64_t row,
-                      uint64_t n, uint64_t cols, float *out, float *numbers,
+                      const struct plait_megatron_piece *piece,
+                      const struct wanted *w, float *numbers,
                       struct plait_error *err)
 {
     const struct plait_torch_tensor *t = &m->stored[piece->stored];
-    uint64_t begin = piece->row > row ? piece->row : row;
-    uint64_t end =
-        piece->row + piece->rows < row + n ? piece->row + piece->rows : row + n;
+    uint64_t begin = piece->row > w->row ? piece->row : w->row;
+    uint64_t end = piece->row + piece->rows < w->row + w->n
+                       ? piece->row + piece->rows
+                       : w->row + w->n;
     size_t size = plait_dtype_size(t->type);
     uint64_t at, count;
 
@@ -363,8 +370,8 @@ static int read_piece(const struct megatron *m,
         return -1;
     widen(numbers, count, t->type);
     for (uint64_t r = 0; r < end - begin; r++)
-        memcpy(out + (begin - row + r) * cols + piece->col,
-               numbers + r * piece->cols, piece->cols * sizeof(*out));
+        memcpy(w->out + (begin - w->row + r) * w->cols + piece->col,
+               numbers + r * piece->cols, piece->cols * sizeof(*w->out));
     return 0;
 }
 
@@ -374,16 +381,18 @@ static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
 {
     const struct megatron *m = from;
     const struct plait_hf_tensor *t = &m->map->tensors[index];
-    uint64_t cols = t->vector ? 1 : t->cols, count = t->vector ? t->cols : n;
-    float *numbers = malloc(count * cols * sizeof(*numbers));
+    const struct wanted w = {.row = t->vector ? 0 : row,
+                             .n = t->vector ? t->cols : n,
+                             .cols = t->vector ? 1 : t->cols,
+                             .out = out};
+    float *numbers = malloc(w.n * w.cols * sizeof(*numbers));
     int rc = 0;
 
     if (!numbers)
         return plait_errorf(err, "%s: out of memory", m->path);
     for (int i = m->map->pieces_of[index]; i >= 0 && rc == 0;
          i = m->map->pieces[i].next)
-        rc = read_piece(m, &m->map->pieces[i], t->vector ? 0 : row, count, cols,
-                        out, numbers, err);
+        rc = read_piece(m, &m->map->pieces[i], &w, numbers, err);
     free(numbers);
     return rc;
 }

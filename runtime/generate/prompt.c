@@ -219,8 +219,8 @@ static int encode_prompt(const struct plait_prompts *p, const char *prompt,
 
 static int encode_all(struct plait_prompts *p,
                       const struct plait_tokenizer_source *source,
-                      const char *const *texts, int n, int longest,
-                      struct encoded *e, struct plait_error *err)
+                      const struct plait_prompt_texts *texts, struct encoded *e,
+                      struct plait_error *err)
 {
     p->tokenizer = plait_tokenizer_find(source, err);
     if (!p->tokenizer && err->text[0])
@@ -231,12 +231,12 @@ static int encode_all(struct plait_prompts *p,
         if (find_stops(p, err) < 0)
             return -1;
     }
-    e->data = calloc(n, sizeof(*e->data));
-    e->size = n;
+    e->data = calloc(texts->n, sizeof(*e->data));
+    e->size = texts->n;
     if (!e->data)
         return plait_errorf(err, "out of memory");
-    for (int i = 0; i < n; i++)
-        if (encode_prompt(p, texts[i], i, longest, e, err) < 0)
+    for (int i = 0; i < texts->n; i++)
+        if (encode_prompt(p, texts->text[i], i, texts->longest, e, err) < 0)
             return -1;
     return 0;
 }
@@ -258,7 +258,7 @@ static int take_tokens(struct plait_prompts *p, char *data, size_t size)
 
 int plait_prompts_open(struct plait_prompts *p, struct plait_comm *world,
                        const struct plait_tokenizer_source *source,
-                       const char *const *texts, int n, int longest,
+                       const struct plait_prompt_texts *texts,
                        struct plait_error *err)
 {
     struct encoded e = {NULL, 0};
@@ -267,11 +267,11 @@ int plait_prompts_open(struct plait_prompts *p, struct plait_comm *world,
     int rc = 0;
 
     memset(p, 0, sizeof(*p));
-    p->n = n;
+    p->n = texts->n;
     p->vocab = source->vocab;
     p->end = -1;
     if (plait_comm_rank(world) == 0) {
-        rc = encode_all(p, source, texts, n, longest, &e, err);
+        rc = encode_all(p, source, texts, &e, err);
         data = (char *)e.data;
         size = e.size * sizeof(*e.data);
     }

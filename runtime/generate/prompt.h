@@ -37,12 +37,18 @@ struct plait_prompts {
     struct plait_tokenizer *tokenizer; /* rank 0; NULL: tokens are numbers */
 };
 
-/* Collective; fails as plait_error_consensus() does. A prompt of NULL is the
- * token that ends a text, after which a new text begins. No prompt may have
- * more than `longest` tokens. */
+/* What prompts are made of. */
+struct plait_prompt_texts {
+    const char *const *text; /* NULL: the token that ends a text, after which a
+                                new text begins */
+    int n;
+    int longest; /* so many tokens a prompt may have */
+};
+
+/* Collective; fails as plait_error_consensus() does. */
 int plait_prompts_open(struct plait_prompts *prompts, struct plait_comm *world,
                        const struct plait_tokenizer_source *source,
-                       const char *const *texts, int n, int longest,
+                       const struct plait_prompt_texts *texts,
                        struct plait_error *err);
 void plait_prompts_close(struct plait_prompts *prompts);
 

@@ -189,11 +189,12 @@ static int run(struct plait_session *s, const struct plait_program *program,
         .dir = args->train.model,
         .vocab = s->config->model.vocab,
     };
+    const struct plait_prompt_texts texts = {args->prompts, args->nprompts,
+                                             s->config->model.seq_len};
     struct plait_generate_stats stats;
     struct plait_prompts prompts = {0};
     struct plait_inference *inf = NULL;
-    int rc = plait_prompts_open(&prompts, s->world.comm, &source, args->prompts,
-                                args->nprompts, s->config->model.seq_len, err);
+    int rc = plait_prompts_open(&prompts, s->world.comm, &source, &texts, err);
 
     if (rc == 0)
         rc = plait_open_model(s, args->train.model, &inf, err);

@@ -10,7 +10,6 @@
 
 #include "runtime/train/metrics/prometheus.h"
 #include "runtime/train/metrics/tensorboard.h"
-#include "runtime/train/start_record.h"
 
 struct plait_log {
     struct plait_metrics_file *metrics; /* NULL: none */
@@ -58,31 +57,23 @@ static int open_outputs(struct plait_log *log, const char *metrics,
     return 0;
 }
 
-struct plait_log *plait_log_create(const struct plait_session *s,
+struct plait_log *plait_log_create(const struct plait_start_record *start,
                                    const struct plait_train_args *args,
-                                   const struct plait_model *model,
-                                   const double *nodes, double peak,
-                                   int64_t step, const struct plait_past *past,
                                    struct plait_error *err)
 {
+    const struct plait_log_config *to = &start->s->config->log;
     struct plait_log *log = calloc(1, sizeof(*log));
-    char *config = config_text(s, args);
-    struct plait_start_record record = {.s = s,
-                                        .config = config,
-                                        .nodes = nodes,
-                                        .step = step,
-                                        .past = past,
-                                        .parameters = model->parameters,
-                                        .peak = peak};
+    char *config = config_text(start->s, args);
+    struct plait_start_record record = *start;
 
+    record.config = config;
     if (!log || !config) {
         plait_errorf(err, "out of memory");
         goto error;
     }
-    log->prometheus = s->config->log.prometheus;
-    if (open_outputs(log,
-                     args->metrics ? args->metrics : s->config->log.metrics,
-                     &record, err) < 0)
+    log->prometheus = to->prometheus;
+    if (open_outputs(log, args->metrics ? args->metrics : to->metrics, &record,
+                     err) < 0)
         goto error;
     free(config);
     return log;

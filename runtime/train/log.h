@@ -7,18 +7,16 @@
 #include "runtime/train/metrics/goodput.h"
 #include "runtime/train/metrics/metrics.h"
 #include "runtime/train/session.h"
+#include "runtime/train/start_record.h"
 
 /* Where rank 0 reports its steps to: whichever of log.metrics,
  * log.tensorboard and log.prometheus are given. */
 struct plait_log;
 
-/* `nodes`: [ranks] equal where ranks share a node. `step`: steps done before
- * this start. `peak`: FLOP/s of all ranks. The session must outlive the log. */
-struct plait_log *plait_log_create(const struct plait_session *s,
+/* `start` describes the run, all but its configuration's text, which is made
+ * here. Its session must outlive the log. */
+struct plait_log *plait_log_create(const struct plait_start_record *start,
                                    const struct plait_train_args *args,
-                                   const struct plait_model *model,
-                                   const double *nodes, double peak,
-                                   int64_t step, const struct plait_past *past,
                                    struct plait_error *err);
 int plait_log_write(struct plait_log *log, const struct plait_metrics *m,
                     struct plait_error *err);

@@ -216,7 +216,7 @@ int plait_resume_check_data(const struct plait_checkpoint_info *done,
         done->step, then->bytes, then->hash, now->bytes, now->hash);
 }
 
-int plait_resume(const char *resume, const char *anyway, int64_t below,
+int plait_resume(const struct plait_resume_from *from,
                  struct plait_shards *shards, struct plait_optim *optim,
                  struct plait_checkpoint_info *done, struct plait_error *err)
 {
@@ -224,15 +224,15 @@ int plait_resume(const char *resume, const char *anyway, int64_t below,
     const struct target t = {.world = model->mesh->world,
                              .dir = model->config->checkpoint.dir,
                              .fallback = model->config->checkpoint.fallback,
-                             .anyway = anyway,
+                             .anyway = from->anyway,
                              .shards = shards,
                              .optim = optim,
                              .done = done};
 
-    if (strcmp(resume, "auto") != 0 && strcmp(resume, "none") != 0)
-        return load_state(&t, resume, err);
-    if (!strcmp(resume, "auto") && t.dir)
-        return load_newest(&t, below, err);
+    if (strcmp(from->what, "auto") != 0 && strcmp(from->what, "none") != 0)
+        return load_state(&t, from->what, err);
+    if (!strcmp(from->what, "auto") && t.dir)
+        return load_newest(&t, from->below, err);
     return 1;
 }
 

@@ -16,19 +16,25 @@ int plait_resume_check_data(const struct plait_checkpoint_info *done,
                             const struct plait_data_identity *now,
                             const char *anyway, struct plait_error *err);
 
-/* Which checkpoint a run goes on from: `resume` is a directory, "auto" (the
- * newest whole one under checkpoint.dir) or "none". Loads it into `optim`, or
- * with NULL the weights of `shards` alone; the caller then calls
- * plait_optim_refresh() or plait_shards_gather_weights(). Reports on stderr
- * what it passes over. Settings that differ are refused, except those in
- * `anyway`. "auto" considers only checkpoints before step `below`: INT64_MAX at
- * first, later the step of a checkpoint that proved useless; then it is an
- * error if there is none before it.
+/* Which checkpoint a run goes on from. */
+struct plait_resume_from {
+    const char *what;   /* a directory, "auto" (the newest whole one under
+                           checkpoint.dir) or "none" */
+    const char *anyway; /* settings that may differ; all others are refused */
+    /* "auto" considers only checkpoints before this step: INT64_MAX at first,
+     * later the step of a checkpoint that proved useless; then it is an error
+     * if there is none before it. */
+    int64_t below;
+};
+
+/* Loads a checkpoint into `optim`, or with NULL the weights of `shards` alone;
+ * the caller then calls plait_optim_refresh() or plait_shards_gather_weights().
+ * Reports on stderr what it passes over.
  *
  * Collective over the world. 0: *done describes the checkpoint; 1: there is
  * none, and nothing was touched; -1: on all ranks together, with text on at
  * most one. */
-int plait_resume(const char *resume, const char *anyway, int64_t below,
+int plait_resume(const struct plait_resume_from *from,
                  struct plait_shards *shards, struct plait_optim *optim,
                  struct plait_checkpoint_info *done, struct plait_error *err);
 

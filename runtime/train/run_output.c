@@ -46,14 +46,19 @@ int plait_run_output_end(struct run *r, struct plait_error *err)
 int plait_run_open_log(struct run *r, struct plait_error *err)
 {
     struct plait_model *model = plait_trainer_model(r->trainer);
+    const struct plait_start_record start = {.s = r->s,
+                                             .nodes =
+                                                 plait_run_measure_nodes(r),
+                                             .step = r->done.step,
+                                             .past = &r->goodput.past,
+                                             .parameters = model->parameters,
+                                             .peak = r->peak};
 
     if (plait_comm_rank(r->world) != 0)
         return 0;
     plait_log_destroy(r->output.log);
     plait_run_read_past(r);
-    r->output.log =
-        plait_log_create(r->s, r->args, model, plait_run_measure_nodes(r),
-                         r->peak, r->done.step, &r->goodput.past, err);
+    r->output.log = plait_log_create(&start, r->args, err);
     if (!r->output.log)
         return -1;
     if (r->s->elastic && r->s->elastic->losses > 0)

@@ -29,8 +29,9 @@ static int load_weights(struct plait_session *s, struct plait_inference *inf,
 {
     struct plait_shards *shards = plait_inference_shards(inf);
     struct plait_checkpoint_info done;
-    int rc = plait_resume(args->resume, args->anyway, INT64_MAX, shards, NULL,
-                          &done, err);
+    int rc = plait_resume(
+        &(struct plait_resume_from){args->resume, args->anyway, INT64_MAX},
+        shards, NULL, &done, err);
 
     if (rc == 1 && s->init)
         rc = plait_checkpoint_start(s->init, shards, NULL, err);
@@ -58,9 +59,10 @@ static int open_prompt(struct plait_session *s,
         .dir = s->init,
         .vocab = s->config->model.vocab,
     };
+    const struct plait_prompt_texts one = {&args->prompt, 1,
+                                           s->config->model.seq_len};
 
-    return plait_prompts_open(prompts, s->world.comm, &source, &args->prompt, 1,
-                              s->config->model.seq_len, err);
+    return plait_prompts_open(prompts, s->world.comm, &source, &one, err);
 }
 
 int plait_run_sample(struct plait_session *s,

@@ -90,10 +90,11 @@ static int take_state(struct run *r, struct plait_error *err)
 
 static int resume_before(struct run *r, int64_t below, struct plait_error *err)
 {
+    const struct plait_resume_from from = {r->args->resume, r->args->anyway,
+                                           below};
     struct plait_optim *optim = plait_trainer_optim(r->trainer);
 
-    return plait_resume(r->args->resume, r->args->anyway, below,
-                        plait_optim_shards(optim), optim, &r->done, err);
+    return plait_resume(&from, plait_optim_shards(optim), optim, &r->done, err);
 }
 
 int plait_run_start_weights(struct run *r, struct plait_error *err)
