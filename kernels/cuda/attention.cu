@@ -6,22 +6,27 @@
 
 /* -- forward ------------------------------------------------------------- */
 
-/* Stores row i of head h: acc divided by l, the sum of exp(score - m). */
+/* Of one row: the largest score m so far, and the sum of exp(score - m). */
+struct row_sum {
+    float m, l;
+};
+
+/* Stores row i of the block's head: acc divided by the row's sum. */
 template <typename T, int J>
 static __device__ __forceinline__ void
 store_row(const struct plait_attention &a, T *out, float *lse,
-          const float (&acc)[J], float m, float l, int h, int i)
+          const float (&acc)[J], const struct row_sum &row, int i)
 {
-    int D = a.head_dim, lane = threadIdx.x % lanes;
+    int D = a.head_dim, lane = threadIdx.x % lanes, h = blockIdx.y;
     size_t b = blockIdx.z;
 
     for (int j = 0; j < J; j++)
         if (lane + lanes * j < D)
             out[((b * a.q_len + i) * a.q_heads + h) * D + lane + lanes * j] =
-                from_float<T>(l == 0 ? 0 : acc[j] / l);
+                from_float<T>(row.l == 0 ? 0 : acc[j] / row.l);
     if (lane == 0)
         lse[(b * a.q_heads + h) * a.q_len + i] =
-            l == 0 ? -CUDART_INF_F : m + logf(l);
+            row.l == 0 ? -CUDART_INF_F : row.m + logf(row.l);
 }
 
 template <typename T, int J>
@@ -79,7 +84,7 @@ static __global__ void __launch_bounds__(threads)
         __syncwarp();
     }
     if (i < a.q_len)
-        store_row<T, J>(a, out, lse, acc, m, l, h, i);
+        store_row<T, J>(a, out, lse, acc, {m, l}, i);
 }
 
 static int attention_forward(struct plait_queue *q,
@@ -121,24 +126,25 @@ static int attention_forward(struct plait_queue *q,
 
 /* One warp joins one row of one head. */
 template <typename T>
-static __global__ void merge_kernel(T *out, float *lse, const T *out2,
-                                    const float *lse2, int q_len, int q_heads,
-                                    int D, size_t n)
+static __global__ void merge_kernel(struct plait_attention a, T *out,
+                                    float *lse, const T *out2,
+                                    const float *lse2)
 {
     size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    size_t h = at % q_heads, i = at / q_heads % q_len;
-    size_t stat = (at / q_heads / q_len * q_heads + h) * q_len + i;
-    float a, b, top, w1, w2;
+    size_t h = at % a.q_heads, i = at / a.q_heads % a.q_len;
+    size_t stat = (at / a.q_heads / a.q_len * a.q_heads + h) * a.q_len + i;
+    int D = a.head_dim;
+    float x, y, top, w1, w2;
 
-    if (at >= n)
+    if (at >= (size_t)a.batch * a.q_len * a.q_heads)
         return;
-    a = lse[stat];
-    b = lse2[stat];
-    top = fmaxf(a, b);
-    if (a == -CUDART_INF_F && b == -CUDART_INF_F)
+    x = lse[stat];
+    y = lse2[stat];
+    top = fmaxf(x, y);
+    if (x == -CUDART_INF_F && y == -CUDART_INF_F)
         return; /* neither side saw a key */
-    w1 = expf(a - top);
-    w2 = expf(b - top);
+    w1 = expf(x - top);
+    w2 = expf(y - top);
     for (int d = threadIdx.x % 32; d < D; d += 32)
         out[at * D + d] = from_float<T>(
             (w1 * to_float(out[at * D + d]) + w2 * to_float(out2[at * D + d])) /
@@ -162,8 +168,7 @@ static int attention_merge(struct plait_queue *q,
         typedef decltype(zero) T;
 
         merge_kernel<<<(unsigned)ceil_div(rows, 8), 256, 0, q->stream>>>(
-            (T *)m->out, m->lse, (const T *)m->out2, m->lse2, a->q_len,
-            a->q_heads, a->head_dim, rows);
+            *a, (T *)m->out, m->lse, (const T *)m->out2, m->lse2);
     });
     return cuda_leave(q, "attention_merge");
 }

@@ -6,37 +6,38 @@
 
 /* delta[b,h,i] = sum over d of dout * out (Dao et al. 2022); one warp each. */
 template <typename T>
-static __global__ void delta_kernel(float *delta, const T *dout, const T *out,
-                                    int q_len, int q_heads, int D, size_t n)
+static __global__ void delta_kernel(struct plait_attention a, float *delta,
+                                    const T *dout, const T *out)
 {
     size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    int D = a.head_dim;
     size_t i, h, b;
     float sum = 0;
 
-    if (at >= n)
+    if (at >= (size_t)a.batch * a.q_len * a.q_heads)
         return;
     for (int d = threadIdx.x % 32; d < D; d += 32)
         sum += to_float(dout[at * D + d]) * to_float(out[at * D + d]);
     sum = warp_sum(sum);
-    h = at % q_heads;
-    i = at / q_heads % q_len;
-    b = at / q_heads / q_len;
+    h = at % a.q_heads;
+    i = at / a.q_heads % a.q_len;
+    b = at / a.q_heads / a.q_len;
     if (threadIdx.x % 32 == 0)
-        delta[(b * q_heads + h) * q_len + i] = sum;
+        delta[(b * a.q_heads + h) * a.q_len + i] = sum;
 }
 
-/* Where one key and the queries of a tile are in shared memory. */
+/* One key and the queries of a tile. */
 struct key_tile {
-    const float *k, *v; /* the key's row of K and V */
-    const float *q, *o; /* the queries' tiles of Q and dout */
+    const float *k, *v;       /* shared: the key's row of K and V */
+    const float *q, *o;       /* shared: the queries' tiles of Q and dout */
+    const float *lse, *delta; /* of the queries' head */
 };
 
-/* For one key and the queries from q0 on: p = exp(score - lse), and ds, the
+/* For a key and the queries from q0 on: p = exp(score - lse), and ds, the
  * gradient of the scores. */
 static __device__ __forceinline__ void
 key_weights(const struct plait_attention &a, float *p, float *ds,
-            const struct key_tile &t, const float *lse, const float *delta,
-            int key, int q0)
+            const struct key_tile &t, int key, int q0)
 {
     size_t b = blockIdx.z;
     int D = a.head_dim;
@@ -46,8 +47,8 @@ key_weights(const struct plait_attention &a, float *p, float *ds,
         float w = 0, g = 0;
 
         if (i < a.q_len && key < seen(a, i) && key >= hidden(a, b, i)) {
-            w = expf(a.scale * dot(t.k, t.q + c * (D + 1), D) - lse[i]);
-            g = w * a.scale * (dot(t.v, t.o + c * (D + 1), D) - delta[i]);
+            w = expf(a.scale * dot(t.k, t.q + c * (D + 1), D) - t.lse[i]);
+            g = w * a.scale * (dot(t.v, t.o + c * (D + 1), D) - t.delta[i]);
         }
         p[c] = w;
         ds[c] = g;
@@ -58,8 +59,7 @@ key_weights(const struct plait_attention &a, float *p, float *ds,
 template <typename T, int J>
 static __global__ void __launch_bounds__(threads)
     key_gradient_kernel(struct plait_attention a, struct key_gradients<T> to,
-                        const T *dout, const float *delta, const float *lse,
-                        const T *Q, const T *K, const T *V)
+                        struct backward_inputs<T> in)
 {
     extern __shared__ __align__(16) float shared[];
     int D = a.head_dim, kv = blockIdx.y, group = a.q_heads / a.kv_heads;
@@ -75,11 +75,11 @@ static __global__ void __launch_bounds__(threads)
     int start = begin < 0 ? 0 : begin > a.q_len ? a.q_len : (int)begin;
     int end = last_queries(a, b, min(first + tile, a.k_len) - 1);
 
-    load_tile(k, K + at, a.kv_stride, first, a.k_len, D);
-    load_tile(v, V + at, a.kv_stride, first, a.k_len, D);
+    load_tile(k, in.K + at, a.kv_stride, first, a.k_len, D);
+    load_tile(v, in.V + at, a.kv_stride, first, a.k_len, D);
     for (int h = kv * group; h < (kv + 1) * group; h++) {
-        const T *Qb = Q + b * a.q_len * a.q_stride + (size_t)h * D;
-        const T *Ob = dout + (b * a.q_len * a.q_heads + h) * D;
+        const T *Qb = in.Q + b * a.q_len * a.q_stride + (size_t)h * D;
+        const T *Ob = in.dout + (b * a.q_len * a.q_heads + h) * D;
         size_t stats = (b * a.q_heads + h) * a.q_len;
 
         for (int q0 = start / tile * tile; q0 < end; q0 += tile) {
@@ -87,8 +87,10 @@ static __global__ void __launch_bounds__(threads)
             load_tile(q, Qb, a.q_stride, q0, a.q_len, D);
             load_tile(o, Ob, (size_t)a.q_heads * D, q0, a.q_len, D);
             __syncthreads();
-            key_weights(a, p, ds, {k + row * (D + 1), v + row * (D + 1), q, o},
-                        lse + stats, delta + stats, key, q0);
+            key_weights(a, p, ds,
+                        {k + row * (D + 1), v + row * (D + 1), q, o,
+                         in.lse + stats, in.delta + stats},
+                        key, q0);
             __syncwarp();
             add_rows<J>(dv, p, o, D);
             add_rows<J>(dk, ds, q, D);
@@ -115,9 +117,8 @@ static __global__ void __launch_bounds__(threads)
 /* The queries of one tile with all keys they see. */
 template <typename T, int J>
 static __global__ void __launch_bounds__(threads)
-    query_gradient_kernel(struct plait_attention a, T *dQ, const T *dout,
-                          const float *delta, const float *lse, const T *Q,
-                          const T *K, const T *V)
+    query_gradient_kernel(struct plait_attention a, T *dQ,
+                          struct backward_inputs<T> in)
 {
     extern __shared__ __align__(16) float shared[];
     int D = a.head_dim, h = blockIdx.y, kv = h / (a.q_heads / a.kv_heads);
@@ -134,19 +135,19 @@ static __global__ void __launch_bounds__(threads)
     int64_t most = seen(a, min(first + tile, a.q_len) - 1);
 
     if (i < a.q_len) {
-        my_lse = lse[(b * a.q_heads + h) * a.q_len + i];
-        my_delta = delta[(b * a.q_heads + h) * a.q_len + i];
+        my_lse = in.lse[(b * a.q_heads + h) * a.q_len + i];
+        my_delta = in.delta[(b * a.q_heads + h) * a.q_len + i];
         for (int j = 0; j < J && !a.overwrite; j++)
             if (lane + lanes * j < D)
                 dq[j] = to_float(dQ[at + i * a.q_stride + lane + lanes * j]);
     }
-    load_tile(q, Q + at, a.q_stride, first, a.q_len, D);
-    load_tile(o, dout + (b * a.q_len * a.q_heads + h) * D,
+    load_tile(q, in.Q + at, a.q_stride, first, a.q_len, D);
+    load_tile(o, in.dout + (b * a.q_len * a.q_heads + h) * D,
               (size_t)a.q_heads * D, first, a.q_len, D);
     for (int k0 = begin; k0 < most; k0 += tile) {
         __syncthreads();
-        load_tile(k, K + kv_at, a.kv_stride, k0, a.k_len, D);
-        load_tile(v, V + kv_at, a.kv_stride, k0, a.k_len, D);
+        load_tile(k, in.K + kv_at, a.kv_stride, k0, a.k_len, D);
+        load_tile(v, in.V + kv_at, a.kv_stride, k0, a.k_len, D);
         __syncthreads();
         for (int c = lane; c < tile; c += lanes) {
             float g = 0;
@@ -237,21 +238,18 @@ static void backward_plain(struct plait_queue *q,
         struct key_gradients<T> to = {
             (T *)g->dK, (T *)g->dV
         };
+        struct backward_inputs<T> in(*g, delta);
         size_t bytes = shared_bytes(q, (const void *)keys, op, D, 4, 2);
         dim3 grid((unsigned)ceil_div(a->k_len, tile), a->kv_heads, a->batch);
 
         if (bytes == 0)
             return;
         if (a->k_len > 0)
-            keys<<<grid, threads, bytes, q->stream>>>(
-                *a, to, (const T *)g->dout, delta, g->lse, (const T *)g->Q,
-                (const T *)g->K, (const T *)g->V);
+            keys<<<grid, threads, bytes, q->stream>>>(*a, to, in);
         bytes = shared_bytes(q, (const void *)queries, op, D, 4, 1);
         grid = dim3((unsigned)ceil_div(a->q_len, tile), a->q_heads, a->batch);
         if (bytes != 0)
-            queries<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)g->dQ, (const T *)g->dout, delta, g->lse,
-                (const T *)g->Q, (const T *)g->K, (const T *)g->V);
+            queries<<<grid, threads, bytes, q->stream>>>(*a, (T *)g->dQ, in);
     });
 }
 
@@ -282,8 +280,7 @@ int cuda_attention_backward(struct plait_queue *q,
         typedef decltype(zero) T;
 
         delta_kernel<<<(unsigned)ceil_div(rows, 8), 256, 0, q->stream>>>(
-            delta, (const T *)g->dout, (const T *)g->out, a->q_len, a->q_heads,
-            a->head_dim, rows);
+            *a, delta, (const T *)g->dout, (const T *)g->out);
     });
     if (cuda_attention_mma_fits(g->type, a, all))
         cuda_attention_mma_backward(q, g, delta);

@@ -21,14 +21,13 @@ struct row_sums {
     float m[2], l[2];
 };
 
-/* Turns scores into weights: s = exp2(s - the row's maximum so far), and
- * updates the sums and acc. Row `half` of the lane sees keys from[half] ..
- * limit[half] - 1. */
+/* Turns the scores of keys k0 and following into weights: s = exp2(s - the
+ * row's maximum so far), and updates the sums and acc. `whole`: the rows see
+ * all of those keys. */
 template <int D, int n>
 static __device__ inline void
 softmax_step(float s[n / 8][4], struct row_sums &row, float acc[D / 8][4],
-             float scale, int k0, const int from[2], const int limit[2],
-             bool whole)
+             float scale, const struct row_keys &keys, int k0, bool whole)
 {
     int col = k0 + threadIdx.x % 4 * 2;
 
@@ -41,9 +40,10 @@ softmax_step(float s[n / 8][4], struct row_sums &row, float acc[D / 8][4],
             for (int i = half * 2; i < half * 2 + 2; i++) {
                 int key = col + j * 8 + i % 2;
 
-                s[j][i] = whole || (key < limit[half] && key >= from[half])
-                              ? s[j][i] * scale
-                              : -CUDART_INF_F;
+                s[j][i] =
+                    whole || (key < keys.limit[half] && key >= keys.from[half])
+                        ? s[j][i] * scale
+                        : -CUDART_INF_F;
                 top = fmaxf(top, s[j][i]);
             }
         }
@@ -106,12 +106,10 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     int first = (gridDim.x - 1 - blockIdx.x) * rows;
     int warp_row = threadIdx.x / 32 * 16, lane = threadIdx.x % 32;
     int mine = first + warp_row + lane / 4;
-    int limit[2] = {(int)seen(a, mine), (int)seen(a, mine + 8)};
+    struct row_keys keys = {{(int)seen(a, mine), (int)seen(a, mine + 8)}, {}};
     int all = (int)seen(a, first + warp_row); /* seen by every row of the
                                                * warp */
     int most = (int)seen(a, min(first + rows, a.q_len) - 1);
-    int from[2] = {hidden(a, blockIdx.z, mine),
-                   hidden(a, blockIdx.z, mine + 8)};
     int none = hidden(a, blockIdx.z, first + warp_row + 15);
     int begin = hidden(a, blockIdx.z, first) / step * step;
     unsigned q_tile = shared_address(shared);
@@ -122,6 +120,8 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     struct row_sums sums = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}};
     float acc[D / 8][4] = {};
 
+    for (int half = 0; half < 2; half++)
+        keys.from[half] = hidden(a, blockIdx.z, mine + half * 8);
     fetch<D, rows>(
         q_tile, Q + (size_t)blockIdx.z * a.q_len * a.q_stride + (size_t)h * D,
         a.q_stride, first, a.q_len);
@@ -141,7 +141,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
         copy_wait<1>();
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
-        softmax_step<D, step>(s, sums, acc, scale, k0, from, limit, whole);
+        softmax_step<D, step>(s, sums, acc, scale, keys, k0, whole);
         add_product<T, D, step>(acc, s, now + bytes);
         __syncthreads();
     }

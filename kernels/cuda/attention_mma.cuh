@@ -104,6 +104,11 @@ static __device__ inline void add_to_rows(T *dst, size_t stride, int first,
     }
 }
 
+/* The keys that the lane's two rows see: from[half] .. limit[half] - 1. */
+struct row_keys {
+    int limit[2], from[2];
+};
+
 /* -- launches -------------------------------------------------------------- */
 
 /* Calls f(T(), D) for the type and the head dimension, as a constant. */

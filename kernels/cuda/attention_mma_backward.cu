@@ -3,9 +3,11 @@
  * attention_backward.cu. */
 #include "kernels/cuda/attention_mma.cuh"
 
-/* Of a step of queries, in shared memory. */
+/* Of a step of queries, in shared memory. A query does not see a key before its
+ * document: how many of the first keys those are. */
 template <int step> struct query_stats {
     float lse[step], delta[step];
+    int hides[step];
 };
 
 /* The lane's two keys: the first, and the first query that sees each. */
@@ -14,13 +16,12 @@ struct lane_keys {
 };
 
 /* p = exp(score - lse) and ds = p (dp - delta) scale, for a warp's 16 keys and
- * the queries from q0 on. A query does not see a key before its document:
- * hides[] says how many those are, and is in shared memory as stats is. */
+ * the queries from q0 on. `whole`: those see all of the keys. */
 template <int n>
 static __device__ inline void
 key_weights(const struct plait_attention &a, float p[n / 8][4],
             float ds[n / 8][4], const struct query_stats<n> &stats,
-            const int *hides, const struct lane_keys &keys, int q0, bool whole)
+            const struct lane_keys &keys, int q0, bool whole)
 {
     const float log2e = 1.4426950408889634f;
     int col = threadIdx.x % 4 * 2;
@@ -31,7 +32,7 @@ key_weights(const struct plait_attention &a, float p[n / 8][4],
             int c = j * 8 + col + i % 2, query = q0 + c;
             bool visible =
                 whole || (query < a.q_len && query >= keys.from[i / 2] &&
-                          hides[c] <= keys.key + i / 2 * 8);
+                          stats.hides[c] <= keys.key + i / 2 * 8);
             float w = power_of_two(p[j][i] * (a.scale * log2e) -
                                    stats.lse[c] * log2e);
 
@@ -59,13 +60,13 @@ load_stats(struct query_stats<step> &stats, const float *lse,
  * begin later. */
 template <int step>
 static __device__ __forceinline__ void
-load_hides(int hides[step], const struct plait_attention &a, size_t b,
+load_hides(struct query_stats<step> &stats, const struct plait_attention &a,
            int first)
 {
     int i = threadIdx.x;
 
     if (i < step)
-        hides[i] = hidden(a, b, first + i);
+        stats.hides[i] = hidden(a, blockIdx.z, first + i);
 }
 
 /* The first query that sees the key; q_len: none does. */
@@ -83,9 +84,9 @@ template <typename T, int D, int step>
 static __device__ inline void
 fetch_queries(const struct plait_attention &a, unsigned tile,
               struct query_stats<step> &stats,
-              const struct backward_inputs<T> &in, size_t b, int h, int first)
+              const struct backward_inputs<T> &in, int h, int first)
 {
-    size_t stat = (b * a.q_heads + h) * a.q_len;
+    size_t b = blockIdx.z, stat = (b * a.q_heads + h) * a.q_len;
 
     fetch<D, step>(tile, in.Q + b * a.q_len * a.q_stride + (size_t)h * D,
                    a.q_stride, first, a.q_len);
@@ -93,6 +94,7 @@ fetch_queries(const struct plait_attention &a, unsigned tile,
                    in.dout + (b * a.q_len * a.q_heads + h) * D,
                    (size_t)a.q_heads * D, first, a.q_len);
     load_stats<step>(stats, in.lse + stat, in.delta + stat, first, a.q_len);
+    load_hides<step>(stats, a, first);
 }
 
 /* The step of queries that follows the one at `at`; after a head's last it is
@@ -108,13 +110,11 @@ static __device__ __forceinline__ int next_query(int at, int step, int start,
 template <typename T, int D>
 static __global__ void __launch_bounds__(threads, 1)
     key_gradient_kernel(struct plait_attention a, struct key_gradients<T> to,
-                        const T *dout, const float *delta, const float *lse,
-                        const T *Q, const T *K, const T *V)
+                        struct backward_inputs<T> in)
 {
     constexpr int step = D == 64 ? 64 : 32;
     extern __shared__ __align__(128) char shared[];
     __shared__ struct query_stats<step> stats[2]; /* of two buffers */
-    __shared__ int hides[2][step];
     int kv = blockIdx.y, group = a.q_heads / a.kv_heads;
     int first = blockIdx.x * rows, warp_row = threadIdx.x / 32 * 16;
     int row = first + warp_row, key = row + threadIdx.x % 32 / 4;
@@ -129,15 +129,14 @@ static __global__ void __launch_bounds__(threads, 1)
     int h = kv * group, q_next = start, q0 = start; /* next, current */
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
     auto fetch_next = [&](int half) {
-        fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half],
-                                  {dout, delta, lse, Q, K, V}, b, h, q_next);
-        load_hides<step>(hides[half], a, b, q_next);
+        fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half], in,
+                                  h, q_next);
         q_next = next_query(q_next, step, start, end);
         h += q_next == start;
     };
 
-    fetch<D, rows>(k_tile, K + at, a.kv_stride, first, a.k_len);
-    fetch<D, rows>(v_tile, V + at, a.kv_stride, first, a.k_len);
+    fetch<D, rows>(k_tile, in.K + at, a.kv_stride, first, a.k_len);
+    fetch<D, rows>(v_tile, in.V + at, a.kv_stride, first, a.k_len);
     if (tiles > 0)
         fetch_next(0);
     copy_commit();
@@ -155,7 +154,7 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
         scores<T, D, step>(p, k_tile, warp_row, q_now);
         scores<T, D, step>(ds, v_tile, warp_row, o_now);
-        key_weights<step>(a, p, ds, stats[half], hides[half], keys, q0, whole);
+        key_weights<step>(a, p, ds, stats[half], keys, q0, whole);
         add_product<T, D, step>(dv, p, o_now);
         add_product<T, D, step>(dk, ds, q_now);
         q0 = next_query(q0, step, start, end);
@@ -166,15 +165,18 @@ static __global__ void __launch_bounds__(threads, 1)
     add_to_rows<T, D>(to.dV + at, a.kv_stride, row, a.k_len, dv, a.overwrite);
 }
 
+/* The lane's two queries; lse is to base 2. */
+struct lane_queries {
+    float lse[2], delta[2];
+    struct row_keys keys;
+};
+
 /* ds = p (dp - delta) scale with p = exp(score - lse), for a warp's 16 queries
- * and the n keys from k0 on; ds is dp before. Row `half` of the lane sees keys
- * from[half] .. limit[half] - 1; row_lse is to base 2. */
+ * and the n keys from k0 on; ds is dp before. */
 template <int n>
 static __device__ __forceinline__ void
 query_weights(const struct plait_attention &a, const float s[n / 8][4],
-              float ds[n / 8][4], const float row_lse[2],
-              const float row_delta[2], int k0, const int from[2],
-              const int limit[2])
+              float ds[n / 8][4], const struct lane_queries &q, int k0)
 {
     const float log2e = 1.4426950408889634f;
     int lane = threadIdx.x % 32;
@@ -183,11 +185,11 @@ query_weights(const struct plait_attention &a, const float s[n / 8][4],
     for (int j = 0; j < n / 8; j++) {
         for (int i = 0; i < 4; i++) {
             int key = k0 + j * 8 + lane % 4 * 2 + i % 2;
-            bool visible = key < limit[i / 2] && key >= from[i / 2];
-            float w = power_of_two(s[j][i] * a.scale * log2e - row_lse[i / 2]);
+            bool visible =
+                key < q.keys.limit[i / 2] && key >= q.keys.from[i / 2];
+            float w = power_of_two(s[j][i] * a.scale * log2e - q.lse[i / 2]);
 
-            ds[j][i] =
-                visible ? w * (ds[j][i] - row_delta[i / 2]) * a.scale : 0;
+            ds[j][i] = visible ? w * (ds[j][i] - q.delta[i / 2]) * a.scale : 0;
         }
     }
 }
@@ -195,9 +197,8 @@ query_weights(const struct plait_attention &a, const float s[n / 8][4],
 /* The queries of one tile with all keys they see; a warp has 16. */
 template <typename T, int D>
 static __global__ void __launch_bounds__(threads, 1)
-    query_gradient_kernel(struct plait_attention a, T *dQ, const T *dout,
-                          const float *delta, const float *lse, const T *Q,
-                          const T *K, const T *V)
+    query_gradient_kernel(struct plait_attention a, T *dQ,
+                          struct backward_inputs<T> in)
 {
     constexpr int step = 32;
     extern __shared__ __align__(128) char shared[];
@@ -212,37 +213,38 @@ static __global__ void __launch_bounds__(threads, 1)
     size_t at = b * a.q_len * a.q_stride + (size_t)h * D;
     size_t kv_at = b * a.k_len * a.kv_stride + (size_t)kv * D;
     const float log2e = 1.4426950408889634f;
-    float row_lse[2], row_delta[2], dq[D / 8][4] = {};
-    int from[2], limit[2], begin = hidden(a, b, first) / step * step;
+    float dq[D / 8][4] = {};
+    struct lane_queries own;
+    int begin = hidden(a, b, first) / step * step;
 
     for (int half = 0; half < 2; half++) {
         int i = mine + half * 8;
 
-        from[half] = hidden(a, b, i);
-        limit[half] = i < a.q_len ? (int)seen(a, i) : 0;
-        row_lse[half] = i < a.q_len ? lse[stat + i] * log2e : 0;
-        row_delta[half] = i < a.q_len ? delta[stat + i] : 0;
+        own.keys.from[half] = hidden(a, b, i);
+        own.keys.limit[half] = i < a.q_len ? (int)seen(a, i) : 0;
+        own.lse[half] = i < a.q_len ? in.lse[stat + i] * log2e : 0;
+        own.delta[half] = i < a.q_len ? in.delta[stat + i] : 0;
     }
-    fetch<D, rows>(q_tile, Q + at, a.q_stride, first, a.q_len);
-    fetch<D, rows>(o_tile, dout + (b * a.q_len * a.q_heads + h) * D,
+    fetch<D, rows>(q_tile, in.Q + at, a.q_stride, first, a.q_len);
+    fetch<D, rows>(o_tile, in.dout + (b * a.q_len * a.q_heads + h) * D,
                    (size_t)a.q_heads * D, first, a.q_len);
-    fetch<D, step>(k_tile, K + kv_at, a.kv_stride, begin, a.k_len);
-    fetch<D, step>(k_tile + bytes, V + kv_at, a.kv_stride, begin, a.k_len);
+    fetch<D, step>(k_tile, in.K + kv_at, a.kv_stride, begin, a.k_len);
+    fetch<D, step>(k_tile + bytes, in.V + kv_at, a.kv_stride, begin, a.k_len);
     copy_commit();
     for (int k0 = begin, half = 0; k0 < most; k0 += step, half ^= 1) {
         unsigned now = k_tile + half * 2 * bytes;
         unsigned next = k_tile + (half ^ 1) * 2 * bytes;
         float s[step / 8][4], ds[step / 8][4];
 
-        fetch<D, step>(next, K + kv_at, a.kv_stride, k0 + step, a.k_len);
-        fetch<D, step>(next + bytes, V + kv_at, a.kv_stride, k0 + step,
+        fetch<D, step>(next, in.K + kv_at, a.kv_stride, k0 + step, a.k_len);
+        fetch<D, step>(next + bytes, in.V + kv_at, a.kv_stride, k0 + step,
                        a.k_len);
         copy_commit();
         copy_wait<1>();
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
         scores<T, D, step>(ds, o_tile, warp_row, now + bytes);
-        query_weights<step>(a, s, ds, row_lse, row_delta, k0, from, limit);
+        query_weights<step>(a, s, ds, own, k0);
         add_product<T, D, step>(dq, ds, now);
         __syncthreads();
     }
@@ -266,19 +268,16 @@ void cuda_attention_mma_backward(struct plait_queue *q,
         struct key_gradients<T> to = {
             (T *)g->dK, (T *)g->dV
         };
+        struct backward_inputs<T> in(*g, delta);
         size_t bytes = (2 * rows + 4 * (D == 64 ? 64 : 32)) * D * 2;
         dim3 grid((unsigned)ceil_div(a->k_len, rows), a->kv_heads, a->batch);
 
         if (cuda_allow_shared(q, op, (const void *)keys, bytes) != 0)
             return;
-        keys<<<grid, threads, bytes, q->stream>>>(
-            *a, to, (const T *)g->dout, delta, g->lse, (const T *)g->Q,
-            (const T *)g->K, (const T *)g->V);
+        keys<<<grid, threads, bytes, q->stream>>>(*a, to, in);
         bytes = (2 * rows + 4 * 32) * D * 2;
         grid = dim3((unsigned)ceil_div(a->q_len, rows), a->q_heads, a->batch);
         if (cuda_allow_shared(q, op, (const void *)queries, bytes) == 0)
-            queries<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)g->dQ, (const T *)g->dout, delta, g->lse,
-                (const T *)g->Q, (const T *)g->K, (const T *)g->V);
+            queries<<<grid, threads, bytes, q->stream>>>(*a, (T *)g->dQ, in);
     });
 }

@@ -9,12 +9,18 @@
  * document. */
 
 /* What a backward reads for its queries and keys. delta [batch, q_heads,
- * q_len]: the row sums of dout * out. The kernels take these one by one, since
- * ptxas needs more registers for pointers that come in a struct. */
+ * q_len]: the row sums of dout * out. */
 template <typename T> struct backward_inputs {
     const T *dout;
     const float *delta, *lse;
     const T *Q, *K, *V;
+
+    backward_inputs(const struct plait_attention_backward &g,
+                    const float *delta)
+        : dout((const T *)g.dout), delta(delta), lse(g.lse), Q((const T *)g.Q),
+          K((const T *)g.K), V((const T *)g.V)
+    {
+    }
 };
 
 /* Where a backward stores what it computes for keys. */

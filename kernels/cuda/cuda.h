@@ -97,15 +97,14 @@ void cuda_sum_doubles(struct plait_queue *q, double *dst, const double *src,
  * `second`, unless it is NULL, of as many rows behind those. */
 void cuda_sum_rows(struct plait_queue *q, float *dst, float *second,
                    const float *part, size_t rows, size_t cols);
-/* The kernel launches of bias_backward, gelu_forward and GELU's backward, which
- * can also add: out[i] = gelu'(pre[i]) * dout[i] (+ out[i]). */
+/* The kernel launches of bias_backward, gelu_forward and gelu_backward, which
+ * can also add to dinp. */
 void cuda_column_sums(struct plait_queue *q, enum plait_dtype type,
                       float *dbias, const void *dout, size_t N, size_t O);
 void cuda_gelu(struct plait_queue *q, enum plait_dtype type, void *out,
                const void *inp, size_t n);
-void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
-                        const void *dout, const void *pre, int accumulate,
-                        size_t n);
+void cuda_gelu_gradient(struct plait_queue *q,
+                        const struct plait_gelu_backward *g, int accumulate);
 
 /* x[i, :] += bias[:]; x [N,O], bias [O] of T. For products whose epilogue
  * cannot add the bias. */

@@ -142,9 +142,17 @@ void cudnn_set(struct build *b, const char *what, desc d,
 void cudnn_set_desc(struct build *b, const char *what, desc d,
                     cudnnBackendAttributeName_t name, desc value);
 desc cudnn_finish(struct build *b, const char *what, desc d);
-desc cudnn_tensor(struct build *b, int64_t id, cudnnDataType_t type,
-                  const int64_t size[4], const int64_t stride[4],
-                  bool is_virtual, bool by_value);
+
+/* A tensor of the plan: in memory, or one that stays inside the kernel
+ * (is_virtual), or a single number on the host (by_value). */
+struct tensor {
+    int64_t id;
+    cudnnDataType_t type;
+    int64_t size[4], stride[4]; /* in elements */
+    bool is_virtual, by_value;
+};
+desc cudnn_tensor(struct build *b, const struct tensor *t);
+
 /* Finishes an operation and adds it to the plan's. */
 void cudnn_add(struct build *b, const char *what, desc d);
 

@@ -47,10 +47,12 @@ static desc channels_last(struct build *b, int64_t id, size_t n, size_t rows,
                           size_t columns, size_t channels)
 {
     int64_t H = (int64_t)rows, W = (int64_t)columns, C = (int64_t)channels;
-    int64_t size[4] = {(int64_t)n, C, H, W};
-    int64_t stride[4] = {H * W * C, 1, W * C, C};
+    struct tensor t = {.id = id,
+                       .type = CUDNN_DATA_FLOAT,
+                       .size = {(int64_t)n, C, H, W},
+                       .stride = {H * W * C, 1, W * C, C}};
 
-    return cudnn_tensor(b, id, CUDNN_DATA_FLOAT, size, stride, false, false);
+    return cudnn_tensor(b, &t);
 }
 
 static desc convolution(struct build *b, const struct plait_conv *c)

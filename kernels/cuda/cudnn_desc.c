@@ -52,28 +52,26 @@ desc cudnn_finish(struct build *b, const char *what, desc d)
     return d;
 }
 
-desc cudnn_tensor(struct build *b, int64_t id, cudnnDataType_t type,
-                  const int64_t size[4], const int64_t stride[4],
-                  bool is_virtual, bool by_value)
+desc cudnn_tensor(struct build *b, const struct tensor *t)
 {
     const char *what = "tensor";
-    int64_t alignment = by_value ? 4 : b->alignment;
+    int64_t alignment = t->by_value ? 4 : b->alignment;
     desc d = cudnn_make(b, what, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
 
     cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
-              &type);
+              &t->type);
     cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4,
-              size);
+              t->size);
     cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4,
-              stride);
+              t->stride);
     cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1,
-              &id);
+              &t->id);
     cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
               &alignment);
     cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1,
-              &is_virtual);
+              &t->is_virtual);
     cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1,
-              &by_value);
+              &t->by_value);
     return cudnn_finish(b, what, d);
 }
 

@@ -19,41 +19,56 @@ static cudnnDataType_t data_type(enum plait_dtype type)
 static desc memory(struct build *b, int64_t id, int heads, size_t token,
                    bool across)
 {
-    int64_t T = b->s->len, D = b->s->head_dim;
-    int64_t size[4] = {b->s->batch, heads, across ? D : T, across ? T : D};
-    int64_t stride[4] = {T * (int64_t)token, D, across ? 1 : (int64_t)token,
-                         across ? (int64_t)token : 1};
+    int64_t T = b->s->len, D = b->s->head_dim, step = (int64_t)token;
+    struct tensor t = {
+        .id = id,
+        .type = data_type(b->s->type),
+        .size = {b->s->batch, heads, across ? D : T, across ? T : D},
+        .stride = {T * step, D, across ? 1 : step, across ? step : 1}};
 
-    return cudnn_tensor(b, id, data_type(b->s->type), size, stride, false,
-                        false);
+    return cudnn_tensor(b, &t);
 }
 
 static desc number(struct build *b, int64_t id)
 {
-    const int64_t one[4] = {1, 1, 1, 1};
+    struct tensor t = {.id = id,
+                       .type = CUDNN_DATA_FLOAT,
+                       .size = {1, 1, 1, 1},
+                       .stride = {1, 1, 1, 1},
+                       .by_value = true};
 
-    return cudnn_tensor(b, id, CUDNN_DATA_FLOAT, one, one, false, true);
+    return cudnn_tensor(b, &t);
 }
 
-/* A virtual result [batch, q_heads, len, columns], which stays inside the
- * kernel. */
+/* Dense: [batch, q_heads, len, columns]. */
+static struct tensor dense(const struct build *b, int64_t columns)
+{
+    int64_t H = b->s->q_heads, T = b->s->len;
+
+    return (struct tensor){
+        .size = {b->s->batch, H, T, columns},
+        .stride = {H * T * columns, T * columns, columns, 1}};
+}
+
+/* A dense virtual result, which stays inside the kernel. */
 static desc inside(struct build *b, cudnnDataType_t type, int64_t columns)
 {
-    int64_t H = b->s->q_heads, T = b->s->len;
-    int64_t size[4] = {b->s->batch, H, T, columns};
-    int64_t stride[4] = {H * T * columns, T * columns, columns, 1};
+    struct tensor t = dense(b, columns);
 
-    return cudnn_tensor(b, b->next_id++, type, size, stride, true, false);
+    t.id = b->next_id++;
+    t.type = type;
+    t.is_virtual = true;
+    return cudnn_tensor(b, &t);
 }
 
-/* A dense fp32 tensor in memory [batch, q_heads, len, columns]. */
+/* A dense fp32 tensor in memory. */
 static desc of_rows(struct build *b, int64_t id, int64_t columns)
 {
-    int64_t H = b->s->q_heads, T = b->s->len;
-    int64_t size[4] = {b->s->batch, H, T, columns};
-    int64_t stride[4] = {H * T * columns, T * columns, columns, 1};
+    struct tensor t = dense(b, columns);
 
-    return cudnn_tensor(b, id, CUDNN_DATA_FLOAT, size, stride, false, false);
+    t.id = id;
+    t.type = CUDNN_DATA_FLOAT;
+    return cudnn_tensor(b, &t);
 }
 
 /* Heads in the runtime's dense layout, [batch, len, heads, head_dim]. */
@@ -88,42 +103,59 @@ static void multiply(struct build *b, desc x, desc y, desc out)
     cudnn_add(b, what, d);
 }
 
-/* out = x mode y; y may be NULL. where: the mask of a selection. axis: that of
- * an index. */
-static void pointwise(struct build *b, cudnnPointwiseMode_t mode,
-                      cudnnDataType_t type, int64_t axis, desc x, desc y,
-                      desc where, desc out)
+/* out = x mode y */
+struct pointwise {
+    cudnnPointwiseMode_t mode;
+    cudnnDataType_t type; /* that it is computed in */
+    desc out, x, y;       /* y NULL: none */
+    desc where;           /* the mask of a selection; NULL: none */
+    int64_t axis;         /* of an index */
+};
+
+static void pointwise(struct build *b, const struct pointwise *p)
 {
     const char *what = "pointwise operation";
     desc how = cudnn_make(b, what, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), d;
 
     cudnn_set(b, what, how, CUDNN_ATTR_POINTWISE_MODE,
-              CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+              CUDNN_TYPE_POINTWISE_MODE, 1, &p->mode);
     cudnn_set(b, what, how, CUDNN_ATTR_POINTWISE_MATH_PREC,
-              CUDNN_TYPE_DATA_TYPE, 1, &type);
-    if (mode == CUDNN_POINTWISE_GEN_INDEX)
+              CUDNN_TYPE_DATA_TYPE, 1, &p->type);
+    if (p->mode == CUDNN_POINTWISE_GEN_INDEX)
         cudnn_set(b, what, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1,
-                  &axis);
+                  &p->axis);
     cudnn_finish(b, what, how);
     d = cudnn_make(b, what, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
                    how);
-    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    if (y != NULL)
-        cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y);
-    if (where != NULL)
-        cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, where);
-    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p->x);
+    if (p->y != NULL)
+        cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p->y);
+    if (p->where != NULL)
+        cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC,
+                       p->where);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p->out);
     cudnn_add(b, what, d);
 }
 
-/* A pointwise operation in fp32 with a virtual result. */
+/* The same in fp32. */
+static void store(struct build *b, cudnnPointwiseMode_t mode, desc x, desc y,
+                  desc out)
+{
+    pointwise(b, &(struct pointwise){.mode = mode,
+                                     .type = CUDNN_DATA_FLOAT,
+                                     .out = out,
+                                     .x = x,
+                                     .y = y});
+}
+
+/* The same with a virtual result. */
 static desc compute(struct build *b, cudnnPointwiseMode_t mode, desc x, desc y,
                     int64_t columns)
 {
     desc out = inside(b, CUDNN_DATA_FLOAT, columns);
 
-    pointwise(b, mode, CUDNN_DATA_FLOAT, 0, x, y, NULL, out);
+    store(b, mode, x, y, out);
     return out;
 }
 
@@ -164,12 +196,17 @@ static desc transposed(struct build *b, desc x, bool keys)
     const struct shape *s = b->s;
     int64_t T = s->len, D = s->head_dim, token = (int64_t)s->kv_stride;
     int64_t H = keys ? s->kv_heads : s->q_heads;
-    int64_t size[4] = {s->batch, H, T, keys ? D : T};
-    int64_t square[4] = {H * T * T, T * T, 1, T};
-    int64_t of_keys[4] = {T * token, D, token, 1};
-    desc out = cudnn_tensor(b, b->next_id++,
-                            keys ? CUDNN_DATA_FLOAT : data_type(s->type), size,
-                            keys ? of_keys : square, true, false);
+    struct tensor square = {.id = b->next_id++,
+                            .type = data_type(s->type),
+                            .size = {s->batch, H, T, T},
+                            .stride = {H * T * T, T * T, 1, T},
+                            .is_virtual = true};
+    struct tensor of_keys = {.id = square.id,
+                             .type = CUDNN_DATA_FLOAT,
+                             .size = {s->batch, H, T, D},
+                             .stride = {T * token, D, token, 1},
+                             .is_virtual = true};
+    desc out = cudnn_tensor(b, keys ? &of_keys : &square);
     desc d = cudnn_make(b, what, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
 
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
@@ -182,8 +219,11 @@ static desc index_of(struct build *b, desc x, int64_t axis)
 {
     desc out = inside(b, CUDNN_DATA_INT32, b->s->len);
 
-    pointwise(b, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, axis, x, NULL,
-              NULL, out);
+    pointwise(b, &(struct pointwise){.mode = CUDNN_POINTWISE_GEN_INDEX,
+                                     .type = CUDNN_DATA_FLOAT,
+                                     .out = out,
+                                     .x = x,
+                                     .axis = axis});
     return out;
 }
 
@@ -194,10 +234,17 @@ static desc mask(struct build *b, desc scores)
     desc visible = inside(b, CUDNN_DATA_BOOLEAN, b->s->len);
     desc out = inside(b, CUDNN_DATA_FLOAT, b->s->len);
 
-    pointwise(b, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, 0, row, column,
-              NULL, visible);
-    pointwise(b, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, scores,
-              number(b, ID_MASKED), visible, out);
+    pointwise(b, &(struct pointwise){.mode = CUDNN_POINTWISE_CMP_GE,
+                                     .type = CUDNN_DATA_BOOLEAN,
+                                     .out = visible,
+                                     .x = row,
+                                     .y = column});
+    pointwise(b, &(struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
+                                     .type = CUDNN_DATA_FLOAT,
+                                     .out = out,
+                                     .x = scores,
+                                     .y = number(b, ID_MASKED),
+                                     .where = visible});
     return out;
 }
 
@@ -212,10 +259,8 @@ static desc softmax(struct build *b, desc scores)
     desc log = compute(b, CUDNN_POINTWISE_LOG, sum, NULL, 1);
     desc out = inside(b, data_type(b->s->type), T);
 
-    pointwise(b, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, 0, max, log, NULL,
-              of_rows(b, ID_LSE, 1));
-    pointwise(b, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, 0, power, sum, NULL,
-              out);
+    store(b, CUDNN_POINTWISE_ADD, max, log, of_rows(b, ID_LSE, 1));
+    store(b, CUDNN_POINTWISE_DIV, power, sum, out);
     return out;
 }
 
@@ -242,9 +287,8 @@ static desc delta(struct build *b, desc dout)
     desc x = compute(b, CUDNN_POINTWISE_MUL, dout,
                      of_tokens(b, ID_OUT, b->s->q_heads), b->s->head_dim);
 
-    pointwise(b, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, 0,
-              reduce(b, CUDNN_REDUCE_TENSOR_ADD, x), number(b, ID_ONE), NULL,
-              out);
+    store(b, CUDNN_POINTWISE_MUL, reduce(b, CUDNN_REDUCE_TENSOR_ADD, x),
+          number(b, ID_ONE), out);
     return out;
 }
 
@@ -296,8 +340,8 @@ static void backward_ops(struct build *b)
     x = compute(b, CUDNN_POINTWISE_MUL, x, scale, T);
     multiply_transposed(b, x, q, ID_DK);
     multiply(b, x, transposed(b, k, true), dq);
-    pointwise(b, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, 0, dq, NULL, NULL,
-              gradient(b, ID_DQ, s->q_heads, s->q_stride));
+    store(b, CUDNN_POINTWISE_IDENTITY, dq, NULL,
+          gradient(b, ID_DQ, s->q_heads, s->q_stride));
 }
 
 const char *cudnn_refused(const struct shape *s, size_t version)

@@ -156,11 +156,10 @@ static int gelu_forward(struct plait_queue *q,
     return cuda_leave(q, "gelu_forward");
 }
 
-void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
-                        const void *dout, const void *pre, int accumulate,
-                        size_t n)
+void cuda_gelu_gradient(struct plait_queue *q,
+                        const struct plait_gelu_backward *g, int accumulate)
 {
-    struct arrays m = {type, out, dout, pre, n};
+    struct arrays m = {g->type, g->dinp, g->dout, g->inp, g->n};
 
     if (accumulate)
         map(q, m, gelu_gradient_add_map());
@@ -173,7 +172,7 @@ static int gelu_backward(struct plait_queue *q,
 {
     if (cuda_enter(q) != 0)
         return -1;
-    cuda_gelu_gradient(q, g->type, g->dinp, g->dout, g->inp, 0, g->n);
+    cuda_gelu_gradient(q, g, 0);
     return cuda_leave(q, "gelu_backward");
 }
 

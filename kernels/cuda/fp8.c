@@ -313,8 +313,13 @@ static int fp8_backward_input(struct plait_queue *q,
     if (multiply_codes(q, &p, &biased) != 0)
         return -1;
     if (gelu)
-        cuda_gelu_gradient(q, PLAIT_BF16_T, l->dinp, p.d, l->pre, l->accumulate,
-                           N * C);
+        cuda_gelu_gradient(q,
+                           &(struct plait_gelu_backward){.type = PLAIT_BF16_T,
+                                                         .dinp = l->dinp,
+                                                         .dout = p.d,
+                                                         .inp = l->pre,
+                                                         .n = N * C},
+                           l->accumulate);
     return cuda_leave(q, p.op);
 }
 

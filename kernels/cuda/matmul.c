@@ -142,7 +142,11 @@ static int backward_unfused(struct plait_queue *q, struct product *key,
     }
     if (cuda_multiply_plain(q, "linear_backward_input", key, &plain) != 0)
         return -1;
-    cuda_gelu_gradient(q, key->in, o->d, plain.d, pre, accumulate, n);
+    cuda_gelu_gradient(
+        q,
+        &(struct plait_gelu_backward){
+            .type = key->in, .dinp = o->d, .dout = plain.d, .inp = pre, .n = n},
+        accumulate);
     return 0;
 }
 
