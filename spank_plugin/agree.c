@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,7 @@ void plait_agreement_be_silent(void)
 }
 
 /* It has neither reported nor given srun up. */
-static int is_silent(const struct plait_agreement *a, int node)
+static bool is_silent(const struct plait_agreement *a, int node)
 {
     return !plait_meeting_said(a->meeting, node) &&
            !plait_meeting_gave_up(a->meeting, node);
@@ -142,7 +143,7 @@ static void let_go(struct plait_agreement *a)
 
 /* Have all nodes started the step's tasks? srun says so to debuggers. A node
  * with the plugin reports before it starts its tasks. */
-static int all_started(void)
+static bool all_started(void)
 {
     const volatile int *state = dlsym(RTLD_DEFAULT, "MPIR_debug_state");
 
@@ -187,7 +188,7 @@ static int refuse_left(struct plait_agreement *a)
 }
 
 /* 1: the nodes may start their tasks; 0: the user has been told why not. */
-static int conclude(struct plait_agreement *a, int late)
+static bool conclude(struct plait_agreement *a, int late)
 {
     int count, node = find_said(a, "no ", &count);
 
@@ -195,15 +196,15 @@ static int conclude(struct plait_agreement *a, int late)
         refuse(a, a->nodes[node],
                plait_meeting_said(a->meeting, node) + strlen("no 0 "),
                count - 1);
-        return 0;
+        return false;
     }
     node = find_said(a, NULL, &count);
     if (node >= 0 && late) {
         refuse_silent(a);
-        return 0;
+        return false;
     }
     if (refuse_left(a))
-        return 0;
+        return false;
     if (node >= 0)
         refuse(a, a->nodes[node],
                "has not said in ten minutes that it can start its tasks",

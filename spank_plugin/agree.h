@@ -2,6 +2,8 @@
 #ifndef PLAIT_SPANK_PLUGIN_AGREE_H
 #define PLAIT_SPANK_PLUGIN_AGREE_H
 
+#include <stdbool.h>
+
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
@@ -62,7 +64,7 @@ struct plait_agreement_call {
 /* As slurmstepd, when it starts. */
 void plait_agreement_init(struct plait_agreement_call *call);
 /* Does the srun of this step listen? */
-int plait_agreement_exists(spank_t spank);
+bool plait_agreement_exists(spank_t spank);
 /* Before the tasks are forked: tell srun why this node cannot start its tasks
  * (`why`; NULL: it can), or what it lacks and can do without (`note`; NULL:
  * nothing). `port`: the free port that RANK 0's node has found, 0 on the other

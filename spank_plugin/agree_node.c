@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static int find_place(spank_t spank, struct plait_meeting_place *place,
     return get_address(spank, "SLURM_SRUN_COMM_HOST", place->host);
 }
 
-int plait_agreement_exists(spank_t spank)
+bool plait_agreement_exists(spank_t spank)
 {
     struct plait_meeting_place place;
     int version;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "spank_plugin/master.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,7 @@ static int user_port(void)
     return port;
 }
 
-int plait_master_is_given(void)
+bool plait_master_is_given(void)
 {
     return user_port() != 0;
 }

@@ -2,6 +2,7 @@
 #ifndef PLAIT_SPANK_PLUGIN_MASTER_H
 #define PLAIT_SPANK_PLUGIN_MASTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,7 +14,7 @@ void plait_master_choose(const char *node, uint32_t job, uint32_t step,
                          char *buf, size_t size);
 
 /* Did the user set MASTER_PORT? */
-int plait_master_is_given(void);
+bool plait_master_is_given(void);
 
 /* Read "host:port", where the host is a name or an address. -1 if the text has
  * another form. */

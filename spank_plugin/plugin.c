@@ -2,6 +2,7 @@
 #include "spank_plugin/plugin.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static struct {
 } state;
 
 /* Is this call for a line of plugstack.conf that is ignored? */
-static int is_surplus(enum phase phase)
+static bool is_surplus(enum phase phase)
 {
     return state.ignored ||
            (state.entries > 1 &&
@@ -114,7 +115,7 @@ static int find_job_tasks(void)
 }
 
 /* Without the plugin srun takes --ep for --epilog, whose value is a path. */
-static int is_epilog(int option, const char *argument)
+static bool is_epilog(int option, const char *argument)
 {
     return option == PLAIT_EP && spank_context() != S_CTX_ALLOCATOR &&
            argument && (strchr(argument, '/') || strcmp(argument, "none") == 0);
@@ -180,21 +181,21 @@ static void register_options(spank_t spank)
 }
 
 /* 1: this call is the first, and no other file of this plugin does the work. */
-static int is_first_load(spank_context_t context)
+static bool is_first_load(spank_context_t context)
 {
     int first = 1;
 
     if (state.entries++ > 0) {
         if (state.entries == 2 && context == S_CTX_SLURMD)
             report_twice();
-        return 0;
+        return false;
     }
     if (!plait_twice_other(&first) || first)
-        return 1;
+        return true;
     state.ignored = 1;
     if (context == S_CTX_SLURMD)
         report_twice();
-    return 0;
+    return false;
 }
 
 int slurm_spank_init(spank_t spank, int ac, char **av)
@@ -225,7 +226,7 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 }
 
 /* Batch scripts, salloc's shell and the extern step have no ranks. */
-static int is_plain_step(spank_t spank)
+static bool is_plain_step(spank_t spank)
 {
     uint32_t step = 0;
 
@@ -235,17 +236,17 @@ static int is_plain_step(spank_t spank)
 
 /* A small step inside a job ("srun -n1 hostname") inherits the job's flags
  * without having been given any: where they do not fit, it has no layout. */
-static int may_decline(int tasks, const struct plait_error *err)
+static bool may_decline(int tasks, const struct plait_error *err)
 {
     if (state.named || tasks < 1 || tasks == state.job_tasks)
-        return 0;
+        return false;
     slurm_info("plait: the job's layout does not fit this step of %d "
                "task%s, which starts without one (%s)",
                tasks, tasks == 1 ? "" : "s", err->text);
     state.options.given = 0;
     if (spank_context() == S_CTX_LOCAL)
         plait_local_decline();
-    return 1;
+    return true;
 }
 
 static int check_local(struct plait_error *err)

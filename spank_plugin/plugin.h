@@ -2,6 +2,7 @@
 #ifndef PLAIT_SPANK_PLUGIN_PLUGIN_H
 #define PLAIT_SPANK_PLUGIN_PLUGIN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <slurm/slurm.h>
@@ -59,10 +60,10 @@ plait_remote_create(spank_t spank, const struct plait_options *options,
                     struct plait_error *err);
 /* Did srun decide that this step has no plan (PLAIT_NO_PLAN), or may not start
  * (PLAIT_REFUSED_PLAN)? */
-int plait_remote_plan_is(spank_t spank, const char *what);
+bool plait_remote_plan_is(spank_t spank, const char *what);
 /* Is it the preflight of --node-spares, whose tasks must not start their
  * command? */
-int plait_remote_is_preflight(spank_t spank);
+bool plait_remote_is_preflight(spank_t spank);
 /* Tell srun whether this node can start its tasks; `remote` is NULL where it
  * cannot, for the reason in err. */
 void plait_remote_call(const struct plait_remote *remote, spank_t spank,

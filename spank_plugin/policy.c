@@ -2,6 +2,7 @@
 #include "spank_plugin/policy.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 /* Who sets the limit, as the subject of a sentence. */
@@ -57,13 +58,13 @@ int plait_policy_check(const struct plait_site *site,
     return 0;
 }
 
-int plait_policy_matters(const struct plait_site *site,
-                         const struct plait_layout *layout,
-                         enum plait_within within)
+bool plait_policy_matters(const struct plait_site *site,
+                          const struct plait_layout *layout,
+                          enum plait_within within)
 {
     for (int i = 0; i < site->npolicies; i++)
         if (check_policy(&site->policies[i], layout, NULL) < 0 ||
             site->policies[i].tp_within > within)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }

@@ -2,6 +2,8 @@
 #ifndef PLAIT_SPANK_PLUGIN_POLICY_H
 #define PLAIT_SPANK_PLUGIN_POLICY_H
 
+#include <stdbool.h>
+
 #include "topology/job/site.h"
 #include "topology/layout/layout.h"
 #include "topology/start/policy_match.h"
@@ -15,8 +17,8 @@ int plait_policy_check(const struct plait_site *site,
 
 /* Does it depend on the job whether the layout breaks a policy, or where tp
  * groups must stay, unless that is PLAIT_WITHIN_NVLINK anyway? */
-int plait_policy_matters(const struct plait_site *site,
-                         const struct plait_layout *layout,
-                         enum plait_within within);
+bool plait_policy_matters(const struct plait_site *site,
+                          const struct plait_layout *layout,
+                          enum plait_within within);
 
 #endif

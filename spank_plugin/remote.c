@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,7 +287,7 @@ static int check_site_unlocked(struct plait_remote *remote, spank_t spank,
     return rc;
 }
 
-int plait_remote_plan_is(spank_t spank, const char *what)
+bool plait_remote_plan_is(spank_t spank, const char *what)
 {
     char text[16];
 
@@ -295,7 +296,7 @@ int plait_remote_plan_is(spank_t spank, const char *what)
            strcmp(text, what) == 0;
 }
 
-int plait_remote_is_preflight(spank_t spank)
+bool plait_remote_is_preflight(spank_t spank)
 {
     char text[16];
 

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,12 +32,13 @@ static int list_copy(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* 1: the file is this plugin, and its symbols are at other addresses. */
-static int is_other(const char *path)
+static bool is_other(const char *path)
 {
     void *file = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     const char *name = file ? dlsym(file, "plugin_name") : NULL;
-    int other = name && name != plugin_name && strcmp(name, plugin_name) == 0 &&
-                dlsym(file, "spank_plugin_version");
+    bool other = name && name != plugin_name &&
+                 strcmp(name, plugin_name) == 0 &&
+                 dlsym(file, "spank_plugin_version");
 
     if (file)
         dlclose(file);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ static uint32_t carry(float x)
 }
 
 /* Compilers vectorize a loop of a constant length. */
-static int has_bad(const float *x, size_t n)
+static bool has_bad(const float *x, size_t n)
 {
     uint32_t all = 0;
     size_t at;
@@ -35,7 +36,7 @@ static int has_bad(const float *x, size_t n)
             all |= carry(x[at + i]);
     for (; at < n; at++)
         all |= carry(x[at]);
-    return (int)(all >> 31);
+    return all >> 31;
 }
 
 size_t plait_finite_first_bad(const float *x, size_t n)

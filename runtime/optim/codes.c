@@ -146,7 +146,7 @@ static void close_stage(struct stage *s)
 }
 
 /* The second moment is never negative. */
-static int has_sign(int which)
+static bool has_sign(int which)
 {
     return which == 0;
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,16 +29,16 @@ void plait_stuck_say_node(void)
         printf(LINE "%s\n", name);
 }
 
-static int has_line(const char *text, const char *name)
+static bool has_line(const char *text, const char *name)
 {
     size_t n = strlen(name);
 
     while ((text = strstr(text, LINE))) {
         text += sizeof(LINE) - 1;
         if (strncmp(text, name, n) == 0 && text[n] == '\n')
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 int plait_stuck_list_silent(char *const *names, int n, const char *text,

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <glob.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +13,13 @@
 
 /* Whether the first line has a step: a directory may have JSON lines of other
  * kinds, such as data. */
-static int has_steps(const char *path)
+static bool has_steps(const char *path)
 {
     FILE *f = fopen(path, "re");
     json_t *line =
         f ? json_loadf(f, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, NULL)
           : NULL;
-    int found = json_is_integer(json_object_get(line, "step"));
+    bool found = json_is_integer(json_object_get(line, "step"));
 
     json_decref(line);
     if (f)

@@ -5,6 +5,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -69,7 +70,7 @@ void plait_terminal_size(int *width, int *height)
     *height = size.ws_row;
 }
 
-int plait_terminal_wait(int seconds)
+bool plait_terminal_wait(int seconds)
 {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
     char key;
@@ -77,7 +78,7 @@ int plait_terminal_wait(int seconds)
     if (!ended && poll(&in, 1, seconds * 1000) > 0 &&
         (read(STDIN_FILENO, &key, 1) <= 0 || strchr("qQ", key) ||
          key == CTRL_C || key == CTRL_D))
-        return 0;
+        return false;
     return !ended;
 }
 

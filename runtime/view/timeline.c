@@ -5,6 +5,7 @@
 #include "runtime/view/timeline.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +91,7 @@ static int next_span(struct trace *t, struct span *span)
     return 0;
 }
 
-static int is_step(const struct trace *t, const struct span *s)
+static bool is_step(const struct trace *t, const struct span *s)
 {
     return !strcmp(t->tracks[s->track], "run") && !strcmp(s->name, "step");
 }

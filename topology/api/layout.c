@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public library: ranks, coordinates and groups of a layout. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "topology/layout/layout.h"
 
-static int is_axis(enum plait_axis axis)
+static bool is_axis(enum plait_axis axis)
 {
     return (unsigned)axis < PLAIT_NAXES;
 }
 
-static int is_rank(const struct plait_layout *layout, int rank)
+static bool is_rank(const struct plait_layout *layout, int rank)
 {
     return rank >= 0 && rank < plait_layout_world(layout);
 }

@@ -3,6 +3,7 @@
 #include "topology/plan/plan.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,12 +87,12 @@ static int copy_names(struct plait_job_plan *plan, const struct plait_job *job)
     return 0;
 }
 
-static int is_default_order(const struct plait_layout *layout)
+static bool is_default_order(const struct plait_layout *layout)
 {
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (layout->order[i] != (enum plait_axis)i)
-            return 0;
-    return 1;
+            return false;
+    return true;
 }
 
 struct plait_job_plan *plait_job_plan_create(const struct plait_job *job,

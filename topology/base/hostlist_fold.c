@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static size_t find_number(const char *name)
     return length - at > DIGITS_MOST ? length : at;
 }
 
-static int same_stem(const char *a, const char *b)
+static bool same_stem(const char *a, const char *b)
 {
     size_t n = find_number(a);
 

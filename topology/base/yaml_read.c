@@ -427,16 +427,16 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
 }
 
 /* Is `text` one of `words`, which are separated by spaces? */
-static int is_called(const char *words, const char *text)
+static bool is_called(const char *words, const char *text)
 {
     size_t n = strlen(text), m;
 
     for (; words && *words; words += m + strspn(words + m, " ")) {
         m = strcspn(words, " ");
         if (m == n && strncmp(words, text, n) == 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static int unknown_key(const struct plait_yaml *yaml, const yaml_node_t *key,

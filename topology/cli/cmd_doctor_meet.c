@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,8 @@ static void tell_places(struct doctor_meet *meet, char *buffer, size_t size)
 }
 
 /* 1 where all have come, or no more do; 0: it is over. */
-static int wait_for_all(struct doctor_meet *meet, struct plait_meeting *meeting)
+static bool wait_for_all(struct doctor_meet *meet,
+                         struct plait_meeting *meeting)
 {
     while (!meet->over) {
         int rc = plait_meeting_wait(meeting, QUIET), any = rc == 1;
@@ -70,11 +72,11 @@ static int wait_for_all(struct doctor_meet *meet, struct plait_meeting *meeting)
         for (int i = 0; i < meet->n && !any; i++)
             any = plait_meeting_said(meeting, i) != NULL;
         if (rc < 0)
-            return 0;
+            return false;
         if (any)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static void *host(void *arg)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,7 +227,7 @@ static int check_reports(struct doctor_merge *merge, const char *why)
 
 /* "plait 0.9.0, plugin 1f00ba12": the release is what stands before the
  * comma. */
-static int same_release(const char *a, const char *b)
+static bool same_release(const char *a, const char *b)
 {
     size_t n = strcspn(a, ",");
 

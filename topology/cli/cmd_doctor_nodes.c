@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,15 +75,15 @@ void doctor_report(const struct findings *findings)
 }
 
 /* Slurm would wait for it as long as it is so. */
-static int can_run(const char *state)
+static bool can_run(const char *state)
 {
     static const char *const ready[] = {"idle", "mixed", "allocated",
                                         "completing", "planned"};
 
     for (size_t i = 0; i < sizeof(ready) / sizeof(ready[0]); i++)
         if (strcmp(state, ready[i]) == 0)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* A line "NAME ADDRESS STATE" of sinfo. */

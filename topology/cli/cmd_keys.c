@@ -130,14 +130,14 @@ struct listing {
     int found;
 };
 
-static int is_wanted(const struct listing *l, const char *name)
+static bool is_wanted(const struct listing *l, const char *name)
 {
     if (!l->prefixes[0])
-        return 1;
+        return true;
     for (char **p = l->prefixes; *p; p++)
         if (strncmp(name, *p, strlen(*p)) == 0)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static int list_key(struct listing *l, const char *section,

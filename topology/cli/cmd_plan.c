@@ -431,7 +431,7 @@ static int order_nodes(struct plan_job *job, struct plait_error *err)
     return 0;
 }
 
-static int is_stdout(const char *path)
+static bool is_stdout(const char *path)
 {
     return path && strcmp(path, "-") == 0;
 }

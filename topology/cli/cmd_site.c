@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,8 +48,8 @@ static void list_keys(const struct plait_policy *policy,
 }
 
 /* A policy with this key of `policy` alone tells whether that one matches. */
-static int key_matches(const struct plait_policy *policy, int key,
-                       const struct plait_policy_job *job)
+static bool key_matches(const struct plait_policy *policy, int key,
+                        const struct plait_policy_job *job)
 {
     struct plait_policy one = {0};
 

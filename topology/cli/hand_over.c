@@ -3,6 +3,7 @@
 #include "topology/cli/hand_over.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ static void short_order(const struct plait_layout *layout, char order[16])
 }
 
 /* Do the axes of `layout` stand in the order of `wanted`? */
-static int follows(const struct plait_layout *layout, const char *wanted)
+static bool follows(const struct plait_layout *layout, const char *wanted)
 {
     char order[16], *save, *axis;
     const char *at = wanted;
@@ -57,7 +58,7 @@ static int follows(const struct plait_layout *layout, const char *wanted)
     return at != NULL;
 }
 
-static int megatron_swaps(const struct plait_layout *layout)
+static bool megatron_swaps(const struct plait_layout *layout)
 {
     return !follows(layout, "tp-cp-dp-pp");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <netdb.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,7 +281,7 @@ static int lead(struct briefing *b, struct plait_error *err)
 
 /* ---- the first tasks of the other nodes ---- */
 
-static int is_known(const char *host)
+static bool is_known(const char *host)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     int rc = getaddrinfo(host, NULL, &hints, &list);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +179,7 @@ void run_place_leave_out(struct run_place *place, const int *out)
 }
 
 /* The name of a host up to its first dot. */
-static int is_same_host(const char *a, const char *b)
+static bool is_same_host(const char *a, const char *b)
 {
     size_t n = strcspn(a, ".");
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,19 +23,19 @@ static void read_field(char *field)
 }
 
 /* Names and addresses of hosts. */
-static int is_host(const char *text)
+static bool is_host(const char *text)
 {
     return strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                         "0123456789._-:%") == strlen(text);
 }
 
-static int is_token(const char *text)
+static bool is_token(const char *text)
 {
     return strlen(text) == RUN_TOKEN_SIZE - 1 &&
            strspn(text, "0123456789abcdef") == RUN_TOKEN_SIZE - 1;
 }
 
-static int is_port(int port)
+static bool is_port(int port)
 {
     return port >= 0 && port < 65536;
 }

@@ -70,7 +70,7 @@ static void print_axis(const struct simulate_page *page)
             print_tick(page, i * every, unit);
 }
 
-static int is_slow(const struct simulate_job *job, int rank)
+static bool is_slow(const struct simulate_job *job, int rank)
 {
     int p = job->simulation->stages;
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* timegm */
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,20 +18,20 @@
 enum { SAME_STEP_S = 60 };
 
 /* The seconds of "+02:00", "-0500" or "Z" before UTC; 0: there is none. */
-static int read_zone(const char *text, int64_t *seconds)
+static bool read_zone(const char *text, int64_t *seconds)
 {
     int hours, minutes;
 
     text += strspn(text, ".,0123456789"); /* parts of a second */
     *seconds = 0;
     if (*text == 'Z')
-        return 1;
+        return true;
     if ((*text != '+' && *text != '-') ||
         (sscanf(text + 1, "%2d:%2d", &hours, &minutes) != 2 &&
          sscanf(text + 1, "%2d%2d", &hours, &minutes) != 2))
-        return 0;
+        return false;
     *seconds = (hours * 60 + minutes) * 60 * (*text == '-' ? -1 : 1);
-    return 1;
+    return true;
 }
 
 /* "2026-11-29T08:01:43" and what may follow; USAGE_UNDATED: it is none. */
@@ -108,25 +109,25 @@ static const char *find_message(const char *line)
 }
 
 /* Whether the line is that of a planned step. */
-static int read_step(const char *line, struct usage_step *step)
+static bool read_step(const char *line, struct usage_step *step)
 {
     const char *at = find_message(line);
     int n = 0;
 
     if (!at)
-        return 0;
+        return false;
     memset(step, 0, sizeof(*step));
     step->elapsed = USAGE_UNKNOWN;
     if (sscanf(at, "plait: step %10u.%10u of uid %10u: %n", &step->job,
                &step->step, &step->uid, &n) != 3 ||
         n == 0)
-        return 0;
+        return false;
     step->time = find_time(line, (size_t)(at - line));
     at = read_sizes(at + n, step->size);
     n = 0;
     if (!at || sscanf(at, ", %9d tasks on %9d nodes%n", &step->tasks,
                       &step->nodes, &n) != 2)
-        return 0;
+        return false;
     at += n;
     step->preflight = strncmp(at, ", a preflight", 13) == 0;
     at += step->preflight ? 13 : 0;
@@ -184,10 +185,10 @@ static int compare(const void *a, const void *b)
     return (x->time > y->time) - (x->time < y->time);
 }
 
-static int is_same(const struct usage_step *a, const struct usage_step *b)
+static bool is_same(const struct usage_step *a, const struct usage_step *b)
 {
     if (a->job != b->job || a->step != b->step || a->uid != b->uid)
-        return 0;
+        return false;
     return a->time == USAGE_UNDATED || b->time - a->time <= SAME_STEP_S;
 }
 

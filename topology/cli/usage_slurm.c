@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ void usage_setting(const char *config, const char *name, char *value,
 /* The fields of a line of `sacct -P`. */
 enum { JOB, UID, USER, ACCOUNT, ELAPSED, START, FIELDS };
 
-static int split(char *line, char *fields[FIELDS])
+static bool split(char *line, char *fields[FIELDS])
 {
     int n = 0;
 

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,19 +167,19 @@ static int finish_fabric(struct plait_fabric *fabric, struct plait_error *err)
     return 0;
 }
 
-static int starts(const char *line, size_t n, const char *with)
+static bool starts(const char *line, size_t n, const char *with)
 {
     return n >= strlen(with) && strncasecmp(line, with, strlen(with)) == 0;
 }
 
 /* The first entry of a YAML list, whichever of its keys comes first. */
-static int starts_item(const char *line, size_t n)
+static bool starts_item(const char *line, size_t n)
 {
     return n && *line == '-' && (n == 1 || isspace((unsigned char)line[1]));
 }
 
 /* What scontrol prints on a cluster without a topology. */
-static int is_none(const char *text, size_t size)
+static bool is_none(const char *text, size_t size)
 {
     return starts(text, size, "No topology information");
 }
@@ -344,7 +345,7 @@ int plait_fabric_leaf(const struct plait_fabric *fabric, const char *node)
     return index < 0 ? -1 : fabric->leaf[index];
 }
 
-int plait_fabric_has_blocks(const struct plait_fabric *fabric)
+bool plait_fabric_has_blocks(const struct plait_fabric *fabric)
 {
     return fabric->blocks;
 }

@@ -2,6 +2,8 @@
 #ifndef PLAIT_TOPOLOGY_FABRIC_FABRIC_H
 #define PLAIT_TOPOLOGY_FABRIC_FABRIC_H
 
+#include <stdbool.h>
+
 #include "topology/api/plait/fabric.h"
 #include "topology/base/error.h"
 
@@ -22,7 +24,7 @@ int plait_fabric_height(const struct plait_fabric *fabric, int index);
 /* The switch a node hangs from, or -1. */
 int plait_fabric_leaf(const struct plait_fabric *fabric, const char *node);
 /* The leaves are blocks: NVLink domains that join several nodes. */
-int plait_fabric_has_blocks(const struct plait_fabric *fabric);
+bool plait_fabric_has_blocks(const struct plait_fabric *fabric);
 
 #ifdef __cplusplus
 }

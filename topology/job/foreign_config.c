@@ -94,14 +94,14 @@ static void set_number(struct settings *s, const char *key, int value)
     set(s, key, text);
 }
 
-static int is_set(const struct settings *s, const char *key)
+static bool is_set(const struct settings *s, const char *key)
 {
     size_t n = strlen(key);
 
     for (int i = 0; i < s->n; i++)
         if (strncmp(s->at[i], key, n) == 0 && s->at[i][n] == '=')
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static void rename_pairs(const struct plait_pairs *p,

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -416,7 +417,7 @@ int plait_layout_rank(const struct plait_layout *layout,
     return rank;
 }
 
-int plait_layout_keeps_tp(const struct plait_layout *layout, int first, int n)
+bool plait_layout_keeps_tp(const struct plait_layout *layout, int first, int n)
 {
     for (int i = 0; i < n; i++) {
         struct plait_coord c;
@@ -424,12 +425,12 @@ int plait_layout_keeps_tp(const struct plait_layout *layout, int first, int n)
         plait_layout_coord(layout, first + i, &c);
         c.at[PLAIT_TP] = 0;
         if (plait_layout_rank(layout, &c) < first)
-            return 0;
+            return false;
         c.at[PLAIT_TP] = layout->size[PLAIT_TP] - 1;
         if (plait_layout_rank(layout, &c) >= first + n)
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
 /* Which axes vary inside a group, as bits. */

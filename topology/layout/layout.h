@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_LAYOUT_LAYOUT_H
 #define PLAIT_TOPOLOGY_LAYOUT_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "topology/api/plait/layout.h"
@@ -80,7 +81,7 @@ int plait_layout_rank(const struct plait_layout *layout,
 
 /* Does every tp group that has one of the `n` ranks from `first` on, such as
  * those of a node, lie within these ranks? */
-int plait_layout_keeps_tp(const struct plait_layout *layout, int first, int n);
+bool plait_layout_keeps_tp(const struct plait_layout *layout, int first, int n);
 
 /* Members of `rank`'s group, ascending. `members` holds world ints, or is
  * NULL to ask only for the size, which is returned. */

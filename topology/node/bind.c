@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "topology/node/node.h"
@@ -43,7 +44,7 @@ static void share_pus(hwloc_const_cpuset_t from, int part, int nparts,
     }
 }
 
-static int is_core_of(hwloc_obj_t core, hwloc_const_cpuset_t from)
+static bool is_core_of(hwloc_obj_t core, hwloc_const_cpuset_t from)
 {
     return hwloc_bitmap_intersects(core->cpuset, from);
 }

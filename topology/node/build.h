@@ -2,6 +2,8 @@
 #ifndef PLAIT_TOPOLOGY_NODE_BUILD_H
 #define PLAIT_TOPOLOGY_NODE_BUILD_H
 
+#include <stdbool.h>
+
 #include "topology/node/node.h"
 
 /* Shared by the readers of node descriptions: they add the GPUs and NICs they
@@ -85,6 +87,6 @@ int node_parse_gcn(const char *text);
 const char *node_gpu_model(unsigned vendor, unsigned device);
 /* Is this PCI function a NIC made for message passing (InfiniBand, EFA,
  * Slingshot, Omni-Path)? */
-int node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device);
+bool node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device);
 
 #endif

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +90,7 @@ static uint64_t checksum(const char *data, size_t size)
 }
 
 /* Owned by root (or by whom slurmd runs as), and writable by nobody else. */
-static int is_ours(const struct stat *st)
+static bool is_ours(const struct stat *st)
 {
     return (st->st_uid == 0 || st->st_uid == getuid()) &&
            !(st->st_mode & (S_IWGRP | S_IWOTH));

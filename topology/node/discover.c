@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -76,15 +77,15 @@ static int drop_rights(struct plait_error *err)
 
 /* -- the second wall: contents -------------------------------------------- */
 
-static int is_read(const char *name)
+static bool is_read(const char *name)
 {
     static const char *const names[] = {NODE_INFO_MBPS, NODE_INFO_VENDOR,
                                         NODE_INFO_MODEL, NODE_INFO_DEVICE};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(name, names[i]) == 0)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 static void forget_infos(hwloc_obj_t obj)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static hwloc_obj_t child_of_type(hwloc_obj_t pci, hwloc_obj_osdev_type_t type)
     return NULL;
 }
 
-int plait_node_is_host(hwloc_obj_t numa)
+bool plait_node_is_host(hwloc_obj_t numa)
 {
     return !numa->subtype || strcmp(numa->subtype, "GPUMemory") != 0;
 }
@@ -95,23 +96,23 @@ static const char *pci_gpu_vendor(hwloc_obj_t pci)
 
 /* Under a PCIe port only device 0 of one bus is real; what else answers
  * there with a GPU's class is a virtual function of it. */
-static int is_virtual_function(hwloc_obj_t pci)
+static bool is_virtual_function(hwloc_obj_t pci)
 {
     const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
     hwloc_obj_t other;
 
     if (!pci->parent || pci->parent->type != HWLOC_OBJ_BRIDGE ||
         pci->parent->attr->bridge.upstream_type != HWLOC_OBJ_BRIDGE_PCI)
-        return 0;
+        return false;
     for (other = pci->parent->io_first_child; other && other != pci;
          other = other->next_sibling) {
         if (other->type == HWLOC_OBJ_PCI_DEVICE &&
             other->attr->pcidev.dev == 0 && other->attr->pcidev.func == 0 &&
             other->attr->pcidev.vendor_id == attr->vendor_id &&
             pci_gpu_vendor(other))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 /* "Tesla V100-SXM2-16GB", from the first source that has a name. */
@@ -193,7 +194,7 @@ static int add_nics(struct node_builder *builder, hwloc_topology_t topology,
 }
 
 /* Did `library` find this OS device, and is it a GPU? */
-static int found_by(hwloc_obj_t osdev, const char *library)
+static bool found_by(hwloc_obj_t osdev, const char *library)
 {
     size_t n = strlen(library);
 
@@ -201,7 +202,7 @@ static int found_by(hwloc_obj_t osdev, const char *library)
            osdev->name[n] >= '0' && osdev->name[n] <= '9';
 }
 
-static int has_pci(hwloc_obj_t obj)
+static bool has_pci(hwloc_obj_t obj)
 {
     while (obj && obj->type != HWLOC_OBJ_PCI_DEVICE)
         obj = obj->parent;
@@ -265,7 +266,7 @@ static int gpu_of(const struct node_builder *builder, hwloc_obj_t obj)
     return node_builder_find_gpu(builder, busid);
 }
 
-static int is_switch(hwloc_obj_t obj)
+static bool is_switch(hwloc_obj_t obj)
 {
     return obj->subtype && strcmp(obj->subtype, "NVSwitch") == 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/node/build.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@
 /* Server boards still carry ATI's 2-D chips (ES1000, Rage), and AMD's
  * processors have graphics of their own: only GCN, CDNA and RDNA boards
  * count. Fiji and Vega 20 lie in these ranges as well as MI100 to MI355X. */
-static int is_amd_board(unsigned device)
+static bool is_amd_board(unsigned device)
 {
     return (device >= 0x6600 && device <= 0x69ff) ||
            (device >= 0x7300 && device <= 0x7fff);
@@ -49,13 +50,13 @@ const char *node_gpu_vendor(unsigned class_id, unsigned vendor, unsigned device)
     return NULL;
 }
 
-int node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device)
+bool node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device)
 {
     if (class_id == CLASS_INFINIBAND || class_id == CLASS_FABRIC ||
         class_id == CLASS_IB_OLD)
-        return 1;
+        return true;
     if (class_id != CLASS_ETHERNET)
-        return 0;
+        return false;
     return (vendor == VENDOR_AMAZON && (device & 0xfff0) == 0xefa0) ||
            (vendor == VENDOR_CRAY && device == 0x0501);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <expat.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,16 +259,16 @@ static void start_link(struct reader *reader, const char **attrs, int is_xgmi)
 }
 
 /* NCCL lists a NIC that no PCI device carries once under every cpu. */
-static int is_listed(const struct plait_node *node, const char *name)
+static bool is_listed(const struct plait_node *node, const char *name)
 {
     int i;
 
     for (i = 0; i < node->nnics; i++) {
         if (node->nics[i].busid[0] == '\0' &&
             strcmp(node->nics[i].name, name) == 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 static void add_nic(struct reader *reader, const struct open_element *pci,

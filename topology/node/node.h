@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_NODE_NODE_H
 
 #include <hwloc.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "topology/api/plait/node.h"
@@ -76,7 +77,7 @@ struct plait_node *plait_node_parse_nccl(const char *name, const char *text,
                                          size_t size, struct plait_error *err);
 /* Whether a NUMA node is one of the host's: the memory of a GPU may appear as
  * one, too. */
-int plait_node_is_host(hwloc_obj_t numa);
+bool plait_node_is_host(hwloc_obj_t numa);
 /* Order `n` of the node's GPUs (indices in `gpus`, or all if NULL) so that
  * consecutive runs of `group` (the tp size) stay inside an island, islands
  * whole, best-connected first; writes n indices. Deterministic. */

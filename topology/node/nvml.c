@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,15 +188,15 @@ static void ask(const struct nvml *nvml, hwloc_topology_t topology)
     free(gpus);
 }
 
-static int has_nvidia(hwloc_topology_t topology)
+static bool has_nvidia(hwloc_topology_t topology)
 {
     hwloc_obj_t pci = NULL;
 
     while ((pci = hwloc_get_next_pcidev(topology, pci))) {
         if (pci->attr->pcidev.vendor_id == 0x10de)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
 void node_note_nvml(hwloc_topology_t topology)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/node/node.h"
 
+#include <stdbool.h>
+
 /* Grouping GPUs: greedy first, then swaps between groups for as long as one
  * helps. A node has at most tens of GPUs, so this is exact enough and quick;
  * ties go to the lower position, so it is deterministic. */
@@ -110,8 +112,8 @@ static double inside(const struct plait_node *node, const int *order, int first,
     return sum;
 }
 
-static int comes_before(const struct plait_node *node, const int *order, int a,
-                        int b, int group)
+static bool comes_before(const struct plait_node *node, const int *order, int a,
+                         int b, int group)
 {
     double x = inside(node, order, a, group);
     double y = inside(node, order, b, group);

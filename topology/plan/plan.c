@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,13 +58,13 @@ static void suggest_even(const struct plait_plan_request *request, int tp,
 }
 
 /* tp may span the nodes of a block (an NVLink domain): whole nodes of it. */
-static int spans_block(const struct plait_plan_request *request, int tp)
+static bool spans_block(const struct plait_plan_request *request, int tp)
 {
     if (!request->fabric || !plait_fabric_has_blocks(request->fabric))
-        return 0;
+        return false;
     for (int i = 0; i < request->nnodes; i++)
         if (request->tasks[i] != request->tasks[0])
-            return 0;
+            return false;
     return tp % request->tasks[0] == 0;
 }
 

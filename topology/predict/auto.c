@@ -327,13 +327,13 @@ static void try_experts(struct search *s, struct plait_layout *layout)
         }
 }
 
-static int allowed(const struct search *s, enum plait_axis axis, int size)
+static bool allowed(const struct search *s, enum plait_axis axis, int size)
 {
     int wanted = s->wanted.size[axis];
 
     if (axis != PLAIT_DP && size > 1 &&
         plait_framework_traits[s->config.framework].data_alone)
-        return 0;
+        return false;
     return wanted == PLAIT_AUTO || wanted == size;
 }
 

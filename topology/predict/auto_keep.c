@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ static int complexity(const struct plait_choice *c)
            c->layout.size[PLAIT_TP] + c->layout.size[PLAIT_PP];
 }
 
-static int faster(const struct plait_choice *a, const struct plait_choice *b)
+static bool faster(const struct plait_choice *a, const struct plait_choice *b)
 {
     double x = a->estimate.step_s, y = b->estimate.step_s;
 
@@ -24,7 +25,7 @@ static int faster(const struct plait_choice *a, const struct plait_choice *b)
 
 /* They differ only in how a sequence or a batch is divided: one line is printed
  * for both. */
-static int alike(const struct plait_choice *a, const struct plait_choice *b)
+static bool alike(const struct plait_choice *a, const struct plait_choice *b)
 {
     return a->layout.size[PLAIT_TP] == b->layout.size[PLAIT_TP] &&
            a->layout.size[PLAIT_PP] == b->layout.size[PLAIT_PP] &&

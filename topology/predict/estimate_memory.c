@@ -274,7 +274,7 @@ static double codes(double rows, double columns)
     return 2 * plait_align_up(rows, 16) * plait_align_up(columns, 16);
 }
 
-int plait_shape_keeps_codes(const struct plait_shape *s)
+bool plait_shape_keeps_codes(const struct plait_shape *s)
 {
     return s->c->train.precision == PLAIT_FP8 && s->c->parallel.zero < 3 &&
            !plait_shape_on_cpu(s);

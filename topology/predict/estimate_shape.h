@@ -97,7 +97,7 @@ double plait_shape_foreign_offloaded(const struct plait_shape *shape);
 
 /* Whether a GPU keeps the layers' linears in fp8 too, rounded once a step
  * (fp8_weight() of kernels.h); with ZeRO 3 each product rounds its own. */
-int plait_shape_keeps_codes(const struct plait_shape *shape);
+bool plait_shape_keeps_codes(const struct plait_shape *shape);
 
 /* Under ZeRO 2 and 3, the most whole gradients of regions of each kind that
  * pipeline rank `rank` holds at once, and of those being summed at once. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ enum {
     SILENT_MS = 30000
 };
 
-static int is_listening(struct plait_meeting *meeting)
+static bool is_listening(struct plait_meeting *meeting)
 {
     return meeting->listener >= 0 &&
            plait_meeting_watch(meeting, meeting->listener,
@@ -205,12 +206,12 @@ int plait_meeting_keep(struct plait_meeting *meeting, int seconds)
     return -1;
 }
 
-int plait_meeting_gave_up(const struct plait_meeting *meeting, int index)
+bool plait_meeting_gave_up(const struct plait_meeting *meeting, int index)
 {
     return !meeting->members[index].said && meeting->members[index].left;
 }
 
-static int has_left(const struct plait_meeting_member *member)
+static bool has_left(const struct plait_meeting_member *member)
 {
     char byte;
     ssize_t n;

@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_START_MEETING_H
 #define PLAIT_TOPOLOGY_START_MEETING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "topology/base/error.h"
@@ -66,7 +67,7 @@ int plait_meeting_keep(struct plait_meeting *meeting, int seconds);
 int plait_meeting_left(const struct plait_meeting *meeting, int *count);
 /* Has this member left before this process greeted it? Then it has said
  * nothing. */
-int plait_meeting_gave_up(const struct plait_meeting *meeting, int index);
+bool plait_meeting_gave_up(const struct plait_meeting *meeting, int index);
 /* The first member that meets in an older way, -1: none has come. */
 int plait_meeting_old(const struct plait_meeting *meeting);
 /* What member `index` said, cleaned (plait_text_clean); NULL: it has not
@@ -105,7 +106,7 @@ struct plait_meeting_place {
  * user is at the other end. */
 struct sockaddr_un;
 unsigned plait_meeting_address(const char *name, struct sockaddr_un *at);
-int plait_meeting_is_own(int fd);
+bool plait_meeting_is_own(int fd);
 
 /* As a member: send `text`, and wait up to `seconds` for the answer. -1, with
  * the reason in err, where there is none; errno is ECONNRESET where the host

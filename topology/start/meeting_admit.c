@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* accept4 */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ error:
     plait_guests_drop(meeting->guests, guest);
 }
 
-int plait_meeting_accept(struct plait_meeting *meeting)
+bool plait_meeting_accept(struct plait_meeting *meeting)
 {
     struct sockaddr_storage from = {0};
     socklen_t size = sizeof(from);
@@ -54,10 +55,10 @@ int plait_meeting_accept(struct plait_meeting *meeting)
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
         if (plait_guests_make_room(meeting->guests))
-            return 1;
+            return true;
         /* Other files of this process are in the way. */
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        return 0;
+        return false;
     }
     if (fd < 0)
         return errno == ECONNABORTED || errno == EINTR;
@@ -65,7 +66,7 @@ int plait_meeting_accept(struct plait_meeting *meeting)
         close(fd);
     else
         greet(meeting, fd, &from);
-    return 1;
+    return true;
 }
 
 /* A member of version 1 has sent the token. It may know this step's: then the

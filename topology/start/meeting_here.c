@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* struct ucred */
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,7 @@ unsigned plait_meeting_address(const char *name, struct sockaddr_un *at)
     return (unsigned)offsetof(struct sockaddr_un, sun_path) + 1 + (unsigned)n;
 }
 
-int plait_meeting_is_own(int fd)
+bool plait_meeting_is_own(int fd)
 {
     struct ucred peer;
     socklen_t size = sizeof(peer);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/start/meeting_line.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static void print_hex(const unsigned char bytes[PLAIT_PROOF_SIZE],
         sprintf(text + 2 * i, "%02x", bytes[i]);
 }
 
-static int is_hex(const char *text, size_t digits)
+static bool is_hex(const char *text, size_t digits)
 {
     return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
 }
@@ -48,8 +49,8 @@ void plait_meeting_prove(const char *token, const char *role,
     print_hex(made, proof);
 }
 
-int plait_meeting_same(const char a[PLAIT_MEETING_PROOF],
-                       const char b[PLAIT_MEETING_PROOF])
+bool plait_meeting_same(const char a[PLAIT_MEETING_PROOF],
+                        const char b[PLAIT_MEETING_PROOF])
 {
     const unsigned char *x = (const unsigned char *)a,
                         *y = (const unsigned char *)b;

@@ -2,6 +2,8 @@
 #ifndef PLAIT_TOPOLOGY_START_MEETING_LINE_H
 #define PLAIT_TOPOLOGY_START_MEETING_LINE_H
 
+#include <stdbool.h>
+
 /* The lines by which a host and a member of a step prove to each other that
  * they know its token, which neither of them sends. All are pure but
  * plait_meeting_nonce().
@@ -39,8 +41,8 @@ void plait_meeting_prove(const char *token, const char *role,
                          const struct plait_meeting_talk *talk,
                          const char *text, char proof[PLAIT_MEETING_PROOF]);
 /* The same proof? In constant time. */
-int plait_meeting_same(const char a[PLAIT_MEETING_PROOF],
-                       const char b[PLAIT_MEETING_PROOF]);
+bool plait_meeting_same(const char a[PLAIT_MEETING_PROOF],
+                        const char b[PLAIT_MEETING_PROOF]);
 
 /* 0; or -1: this is no such line. `text` points into the line, which has no
  * newline. */

@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_START_MEETING_PRIVATE_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "topology/base/guests.h"
@@ -44,7 +45,7 @@ struct plait_meeting {
 int plait_meeting_watch(struct plait_meeting *meeting, int fd, void *what);
 /* Take a connection. 1: there may be more; 0: none waits, or none can be
  * taken. */
-int plait_meeting_accept(struct plait_meeting *meeting);
+bool plait_meeting_accept(struct plait_meeting *meeting);
 /* Read from a guest. 1: it has become a member; else it may have been
  * dropped. */
 int plait_meeting_read_guest(struct plait_meeting *meeting,

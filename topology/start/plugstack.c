@@ -4,6 +4,7 @@
 #include "topology/start/plugstack.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static const char *find_value(const char *text, const char *name)
     return strncmp(text, name, n) == 0 && text[n] == '=' ? text + n + 1 : NULL;
 }
 
-static int is_path(const char *text)
+static bool is_path(const char *text)
 {
     return *text == '/' && strlen(text) < 4096 - 64;
 }
@@ -106,7 +107,7 @@ static int parse_option(struct plait_plugstack *plugstack, const char *text,
     return 0;
 }
 
-static int is_limit(const char *text)
+static bool is_limit(const char *text)
 {
     return strncmp(text, "force-", 6) == 0 || strncmp(text, "site=", 5) == 0;
 }

@@ -2,11 +2,12 @@
 #include "topology/start/policy_match.h"
 
 #include <fnmatch.h>
+#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
 /* Is `word` one of the parts of "gpu:h100:8(S:0-1),nic:2"? */
-static int has_word(const char *text, const char *word)
+static bool has_word(const char *text, const char *word)
 {
     static const char ends[] = ":,=()";
 
@@ -14,15 +15,15 @@ static int has_word(const char *text, const char *word)
         size_t n = strcspn(text, ends);
 
         if (n == strlen(word) && strncasecmp(text, word, n) == 0)
-            return 1;
+            return true;
         text += n;
         text += strspn(text, ends);
     }
-    return 0;
+    return false;
 }
 
 /* Does the pattern match one of the names in "a,b"? */
-static int matches(const char *pattern, const char *names)
+static bool matches(const char *pattern, const char *names)
 {
     char name[256];
     size_t n;
@@ -30,17 +31,17 @@ static int matches(const char *pattern, const char *names)
     for (; names; names = names[n] ? names + n + 1 : NULL) {
         n = strcspn(names, ",");
         if (n >= sizeof(name))
-            return 1; /* no such name exists: rather refused */
+            return true; /* no such name exists: rather refused */
         memcpy(name, names, n);
         name[n] = '\0';
         if (fnmatch(pattern, name, 0) == 0)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
-int plait_policy_applies(const struct plait_policy *policy,
-                         const struct plait_policy_job *job)
+bool plait_policy_applies(const struct plait_policy *policy,
+                          const struct plait_policy_job *job)
 {
     const char *const keys[][2] = {{policy->partition, job->partition},
                                    {policy->user, job->user},
@@ -49,6 +50,6 @@ int plait_policy_applies(const struct plait_policy *policy,
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (keys[i][0] && !matches(keys[i][0], keys[i][1]))
-            return 0;
+            return false;
     return !policy->gpu || (job->gpus && has_word(job->gpus, policy->gpu));
 }

@@ -2,6 +2,8 @@
 #ifndef PLAIT_TOPOLOGY_START_POLICY_MATCH_H
 #define PLAIT_TOPOLOGY_START_POLICY_MATCH_H
 
+#include <stdbool.h>
+
 #include "topology/job/site.h"
 
 /* What is known of a job when the site file's policies are checked; NULL: not
@@ -14,7 +16,7 @@ struct plait_policy_job {
 
 /* Whether the site file's policy is about such a job: each of its keys matches
  * one of the job's names. */
-int plait_policy_applies(const struct plait_policy *policy,
-                         const struct plait_policy_job *job);
+bool plait_policy_applies(const struct plait_policy *policy,
+                          const struct plait_policy_job *job);
 
 #endif

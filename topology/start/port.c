@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -10,14 +11,14 @@
 #include "topology/start/port.h"
 
 /* Is the port of this machine free of listeners? */
-static int is_free(int port)
+static bool is_free(int port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET,
                               .sin_port = htons((uint16_t)port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, rc;
 
     if (fd < 0)
-        return 1; /* cannot be tested */
+        return true; /* cannot be tested */
     /* As servers do: a port in TIME_WAIT counts as free. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     rc = bind(fd, (struct sockaddr *)&any, sizeof(any));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,7 +171,7 @@ static int judge(const struct figures *f, const double *medians,
 }
 
 /* Add a node's entry. 0: there is no room left for it. */
-static int add_entry(struct plait_text *out, const char *entry)
+static bool add_entry(struct plait_text *out, const char *entry)
 {
     size_t before = out->used;
 

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,7 @@ static void add_task(struct server *s, int fd)
 }
 
 /* Is the line of a task? Then it is answered by a proof that this is one. */
-static int is_task(const struct server *s, struct plait_guest *guest)
+static bool is_task(const struct server *s, struct plait_guest *guest)
 {
     struct stranger *own = guest->own;
     char proof[PLAIT_MEETING_PROOF], wanted[PLAIT_MEETING_PROOF];
@@ -106,10 +107,10 @@ static int is_task(const struct server *s, struct plait_guest *guest)
     int n;
 
     if (plait_meeting_parse_member(own->line, &own->talk, proof, &text) < 0)
-        return 0;
+        return false;
     plait_meeting_prove(s->token, "member", &own->talk, text, wanted);
     if (!plait_meeting_same(proof, wanted) || strcmp(text, "link") != 0)
-        return 0;
+        return false;
     plait_meeting_prove(s->token, "welcome", &own->talk, text, proof);
     n = snprintf(line, sizeof(line), "welcome %s\n", proof);
     return send(guest->fd, line, (size_t)n, MSG_NOSIGNAL) == n;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include <dirent.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,16 +61,16 @@ static int find_parent(const struct process *list, int n, int pid)
 
 /* Tasks of this step, and the processes they start, are descendants of the
  * launcher. */
-static int is_ours(const struct process *list, int n, int pid)
+static bool is_ours(const struct process *list, int n, int pid)
 {
     int launcher = (int)getppid();
 
     for (int i = 0; i < 64 && pid > 1; i++) {
         if (pid == launcher || pid == (int)getpid())
-            return 1;
+            return true;
         pid = find_parent(list, n, pid);
     }
-    return 0;
+    return false;
 }
 
 static int list_processes(struct process *list, int most)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,14 +10,14 @@
  * processes and its words are printed. */
 
 /* A name of a host, or an address. */
-static int is_host(const char *text)
+static bool is_host(const char *text)
 {
     return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz"
                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                  "0123456789._-:%") == strlen(text);
 }
 
-static int is_rate(double rate)
+static bool is_rate(double rate)
 {
     return isfinite(rate) && rate >= 0;
 }

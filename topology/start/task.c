@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -135,7 +136,7 @@ static int bind_gpus(const struct plait_seats *seats,
 }
 
 /* An empty value counts as the user's choice too. */
-static int is_set(const struct plait_task_env *env, const char *name)
+static bool is_set(const struct plait_task_env *env, const char *name)
 {
     char text[2];
 
