@@ -164,8 +164,8 @@ static void refuse_silent(struct plait_agreement *a)
                                      "%s%.60s", used ? ", " : "", a->nodes[i]);
     refuse(
         a, names,
-        "started tasks without a plan: Slurm's plait plugin is not there, or "
-        "cannot reach srun (see plait doctor)",
+        "started tasks without a plan: the plait plugin is missing there, or "
+        "cannot reach srun; run plait doctor there",
         n > NAMES_MOST ? n - NAMES_MOST : 0);
     atomic_store(&a->answer, UNPLANNED);
     plait_slurm_kill_step(&a->id);
@@ -179,10 +179,11 @@ static int refuse_left(struct plait_agreement *a)
 
     if (node < 0)
         return 0;
-    snprintf(text, sizeof(text),
-             "no longer waits: it has heard nothing from srun for %d seconds, "
-             "or its step daemon has ended",
-             PLAIT_AGREE_QUIET);
+    snprintf(
+        text, sizeof(text),
+        "no longer waits: srun has been silent for %d seconds, or the node's "
+        "step daemon has ended",
+        PLAIT_AGREE_QUIET);
     refuse(a, a->nodes[node], text, count - 1);
     return 1;
 }
@@ -206,9 +207,10 @@ static bool conclude(struct plait_agreement *a, int late)
     if (refuse_left(a))
         return false;
     if (node >= 0)
-        refuse(a, a->nodes[node],
-               "has not said in ten minutes that it can start its tasks",
-               count - 1);
+        refuse(
+            a, a->nodes[node],
+            "has not reported within ten minutes that it can start its tasks",
+            count - 1);
     else
         let_go(a);
     return node < 0;

@@ -12,8 +12,8 @@
 
 static void report_failure(const char *why)
 {
-    slurm_error("plait: no cache of this node's topology: %s; every step with "
-                "plait's flags discovers it anew",
+    slurm_error("plait: cannot cache this node's topology: %s; every step with "
+                "plait's flags has to discover it",
                 why);
 }
 
@@ -76,7 +76,7 @@ void plait_discovery_start_step(struct plait_discovery *discovery)
         return;
     if (errno == ETIMEDOUT)
         discovery->hung = err;
-    slurm_info("plait: no cache of this node's topology: %s", err.text);
+    slurm_info("plait: cannot cache this node's topology: %s", err.text);
 }
 
 struct plait_node *plait_discovery_find(const struct plait_discovery *discovery,

@@ -47,10 +47,11 @@ static int check_nodes(const struct plait_site *site,
                  : slurm_load_node(0, &info, SHOW_ALL);
 
     if (rc != SLURM_SUCCESS || !info)
-        return plait_errorf(err,
-                            "the site's policies need the GPUs of the nodes, "
-                            "which slurmctld does not tell: %s",
-                            slurm_strerror(errno));
+        return plait_errorf(
+            err,
+            "cannot check the site's limits: slurmctld does not "
+            "report the GPUs of the nodes: %s",
+            slurm_strerror(errno));
     for (int i = 0; i < nodes->n && rc == 0; i++) {
         const node_info_t *node = find_node(info, nodes->name[i]);
         enum plait_within here = PLAIT_WITHIN_NODE;
@@ -58,8 +59,8 @@ static int check_nodes(const struct plait_site *site,
         job->gpus = node ? node->gres : NULL;
         rc = node ? plait_policy_check(site, job, layout, &here, err)
                   : plait_errorf(err,
-                                 "the site's policies need the GPUs of %s, "
-                                 "which slurmctld does not tell",
+                                 "cannot check the site's limits: slurmctld "
+                                 "does not report the GPUs of %s",
                                  nodes->name[i]);
         *within = here > *within ? here : *within;
     }
@@ -76,10 +77,11 @@ int plait_policy_node_name(slurm_step_id_t *id, uint32_t node,
     int count = 0, rc = 0;
 
     if (!step)
-        return plait_errorf(err,
-                            "the site's policies need the names of the step's "
-                            "nodes, which slurmctld does not tell: %s",
-                            slurm_strerror(errno));
+        return plait_errorf(
+            err,
+            "cannot check the site's limits: slurmctld does not "
+            "report the names of the step's nodes: %s",
+            slurm_strerror(errno));
     nodes = plait_hostlist_create(step->node_list, &count, err);
     slurm_job_step_layout_free(step);
     if (!nodes)
@@ -114,9 +116,9 @@ int plait_policy_check_job(const struct plait_site *site,
     if (by_job && (plait_slurm_load_job(&jobs, nodes->job) != SLURM_SUCCESS ||
                    !jobs->record_count))
         rc = plait_errorf(err,
-                          "the site's policies need the job's partition, "
-                          "user, account and QOS, which slurmctld does not "
-                          "tell: %s",
+                          "cannot check the site's limits: slurmctld does not "
+                          "report the job's partition, user, account and "
+                          "QOS: %s",
                           slurm_strerror(errno));
     else {
         if (jobs) {

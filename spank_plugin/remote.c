@@ -56,8 +56,9 @@ static int check_flags(const struct plait_options *options,
         if (options->given >> i & 1 && options->layout.size[i] != PLAIT_AUTO &&
             options->layout.size[i] != layout->size[i])
             return plait_errorf(err,
-                                "--%s=%d, but srun planned for %d; was "
-                                "the flag changed after srun read it?",
+                                "--%s=%d does not match srun's plan, which is "
+                                "for %d; was the flag changed after srun read "
+                                "it?",
                                 plait_axis_names[i], options->layout.size[i],
                                 layout->size[i]);
     return 0;
@@ -73,9 +74,9 @@ static int check_part(spank_t spank, const struct plait_plan_part *part,
     if ((uint32_t)part->nnodes != nodes || (uint32_t)part->tasks != tasks ||
         (uint32_t)plait_layout_world(&part->layout) != world)
         return plait_errorf(err,
-                            "the plan is for %d tasks on %d nodes, %d of "
-                            "them here, but the step has %u on %u, %u "
-                            "here; plan and step do not belong together",
+                            "the plan does not belong to this step: it is for "
+                            "%d tasks on %d nodes, %d of them here, and the "
+                            "step has %u on %u, %u here",
                             plait_layout_world(&part->layout), part->nnodes,
                             part->tasks, world, nodes, tasks);
     return 0;
@@ -336,7 +337,9 @@ enum plait_agreement_answer plait_remote_hear(struct plait_remote *remote,
         call, local, (int)get_number(spank, S_JOB_LOCAL_TASK_COUNT), &port,
         &why);
     if (verdict == PLAIT_CUT && remote)
-        plait_errorf(err, "this node cannot ask srun whether all can start: %s",
+        plait_errorf(err,
+                     "cannot ask srun whether all nodes can start their "
+                     "tasks: %s",
                      why.text);
     if (verdict == PLAIT_GO && remote && port)
         remote->seats.launch.master_port = port;

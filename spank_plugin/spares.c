@@ -138,7 +138,7 @@ static char *run_preflight(const struct plait_slurm_options *slurm, int nodes,
         setenv(PLAIT_ENV_PREFLIGHT_STEP, "1", 1) == 0)
         text = plait_capture(c->argv, 1, STEP_SECONDS, &size, status);
     if (!text)
-        plait_errorf(err, "--node-spares: the nodes cannot be timed: %m");
+        plait_errorf(err, "--node-spares: cannot time the nodes: %m");
     unsetenv(PLAIT_ENV_PREFLIGHT_STEP);
     free(c);
     return text;
@@ -210,8 +210,8 @@ static int judge(char *text, int status, int spares, char *list, size_t size,
         return 0;
     bad = said ? list_nodes(line, list, size) : -1;
     if (bad < 0) {
-        plait_errorf(err, "--node-spares: the nodes cannot be timed: %.400s",
-                     *line ? line : "srun says nothing");
+        plait_errorf(err, "--node-spares: cannot time the nodes: %.400s",
+                     *line ? line : "srun gave no reason");
         return said ? PLAIT_PREFLIGHT_EXIT : 1;
     }
     if (bad > spares) {
@@ -235,8 +235,8 @@ static int shrink_step(const struct plait_slurm_options *slurm, int nodes,
     if (plait_slurm_options_set("nodes", text[0]) < 0 ||
         plait_slurm_options_set("ntasks", text[1]) < 0 ||
         (*list && plait_slurm_options_set("exclude", list) < 0)) {
-        plait_errorf(err,
-                     "--node-spares: this Slurm lets no plugin change --nodes");
+        plait_errorf(err, "--node-spares: this version of Slurm does not let a "
+                          "plugin change --nodes");
         return 1;
     }
     return 0;
@@ -246,18 +246,17 @@ static int check(const struct plait_slurm_options *slurm,
                  struct plait_error *err)
 {
     if (!getenv("SLURM_JOB_ID"))
-        return plait_errorf(err,
-                            "--node-spares needs nodes that are there: give it "
-                            "to sbatch or salloc, or to srun inside a "
-                            "job of theirs");
+        return plait_errorf(
+            err, "--node-spares needs nodes that are allocated: give it "
+                 "to sbatch or salloc, or to srun inside their job");
     if (slurm->nodelist)
-        return plait_errorf(err,
-                            "--node-spares leaves out nodes, --nodelist names "
-                            "them: give one of the two");
+        return plait_errorf(
+            err, "--node-spares does not work with --nodelist; leave "
+                 "one of the two out");
     if (slurm->relative)
-        return plait_errorf(err,
-                            "--node-spares leaves out nodes, --relative counts "
-                            "them: give one of the two");
+        return plait_errorf(
+            err, "--node-spares does not work with --relative; leave "
+                 "one of the two out");
     if (!slurm->tasks || !slurm->per_node)
         return plait_errorf(err, "--node-spares leaves out whole nodes: give "
                                  "--nodes and --ntasks-per-node");

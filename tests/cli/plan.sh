@@ -359,7 +359,7 @@ refused 2 "no GPU type \"tpu-v5e\"; there are $types" \
 refused 2 "'estimat' is not a plait command; did you mean 'estimate'?" \
     estimat
 echo 'gpu_types: {h1000: {matmul: 1}}' >bad.yaml
-refused 1 "bad.yaml:1: no GPU type \"h1000\"; did you mean h100? a type of the site's own needs like: TYPE" \
+refused 1 "bad.yaml:1: no GPU type \"h1000\" (did you mean h100?); to define a type of your own, add like: TYPE" \
     estimate --model model.yaml --site bad.yaml
 echo 'gpu_types: {H100: {matmul: 1}}' >bad.yaml
 refused 1 'bad.yaml:1: gpu_types: the type is written h100' \

@@ -57,7 +57,7 @@ logs()
 }
 
 check "slurmd's log names an unknown argument" \
-    grep -q "plugstack.conf: 'bogus=1' is no argument" slurm/log/slurmd.node1
+    grep -q "plugstack.conf: 'bogus=1' is not an argument" slurm/log/slurmd.node1
 check "... and a wrong one" \
     grep -q 'plugstack.conf: --tp=x must be a whole number' slurm/log/slurmd.node1
 check "... and jobs run on" timeout 240 srun -N4 true
@@ -130,7 +130,7 @@ echo 'too_large: refuse' >site.yaml
 check "... nor where the site does not say what its GPUs are" \
     timeout 240 srun -N1 -n2 --dp=2 --model=large.yaml true
 printf 'policies:\n  - {partition: a, mix: {tp: 2}}\n' >site.yaml
-broken="^srun: error: plait: .*site.yaml:2:.*did you mean 'max'.* is mended"
+broken="^srun: error: plait: .*site.yaml:2:.*did you mean 'max'.* is corrected"
 for command in 'srun true' 'sbatch --wrap true' 'salloc true'; do
     check "a broken site file refuses planned jobs of ${command%% *}" \
         bad_and_says "${broken/srun/${command%% *}}" \
@@ -227,7 +227,7 @@ check "a flag's value makes no line in slurmd's log" \
 
 arguments "cache=$cachedir/c" tpp=2
 check "an argument that is none" bad_and_says \
-    "!!  arguments .*'tpp=2' is no argument of this plugin" "$plait" doctor
+    "!!  arguments .*'tpp=2' is not an argument of this plugin" "$plait" doctor
 arguments "cache=$cachedir/later"
 check "a cache directory that is not there yet" good_and_says \
     '--  cache .*No such file or directory; slurmd makes it' "$plait" doctor

@@ -44,7 +44,7 @@ rm -f "$TEST_HOLD/node2"
 kill -CONT $step
 check "... which says so once it goes on" in_time
 check "... in one line" is 1 "$(grep -c plait: out)$(grep plait: out |
-    grep -v 'plait: node[13]: no longer waits: .* from srun for 25 seconds')"
+    grep -v 'plait: node[13]: no longer waits: srun has been silent for 25 seconds')"
 check "... and no task has started" is "" "$(ls started.* 2>/dev/null)"
 check "... and nothing is left" until_true quiet
 

@@ -143,7 +143,7 @@ check "a cache that cannot be made" finds \
     "$plait" doctor
 touch file
 lines "optional $good cache=$work/file/c"
-check "... for there is a file" finds '!!  cache .*/file is no folder' \
+check "... for there is a file" finds '!!  cache .*/file is not a folder' \
     "$plait" doctor
 mkdir run
 lines "optional $good cache=$work/run/c"

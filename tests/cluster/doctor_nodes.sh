@@ -36,7 +36,7 @@ check "four nodes with nothing wrong" says 0 \
     $'^4 nodes.*\nok  plugin .*spank_plait.so is for Slurm.*\nNothing is wrong' \
     --nodes 'node[1-4]'
 check "... reach srun's host and each other" \
-    grep -q "^ok  network .*host is reached, and the next node's ports" said
+    grep -q "^ok  network .*host and the next node's ports can be reached" said
 check "... say the same once, without names" is 0 "$(grep -c 'node\[' said)"
 check "... and are all there are" says 0 '^4 nodes' --nodes all
 check "a report is lines of JSON" is node3 "$(

@@ -118,13 +118,13 @@ wait
 mend 2
 
 check "without a job there are no spares" refused \
-    "--node-spares needs nodes that are there: give it to sbatch or salloc" \
+    "--node-spares needs nodes that are allocated: give it to sbatch or salloc" \
     srun -Q -N5 --ntasks-per-node=2 --tp=2 --node-spares=1 true
 check "nor where none would be left" refused \
     "--node-spares=5 leaves none of 5 nodes; ask for 6 or more" \
     salloc -Q -N5 --ntasks-per-node=2 --tp=2 --node-spares=5 true
 check "nor on nodes that are counted" refused \
-    "--relative counts them: give one of the two" \
+    "--node-spares does not work with --relative; leave one of the two out" \
     salloc -Q -N5 --ntasks-per-node=2 srun -N4 -n8 -r1 --tp=2 --node-spares=1 true
 many=$(seq -f 'far%gaway' -s , 500)
 check "nor are more nodes excluded than can be kept" refused \

@@ -300,7 +300,7 @@ static void test_spares(void)
     options.spares = 1;
     slurm.relative = "1";
     ok(plait_spares_choose(&options, &err) == 1 &&
-           strstr(err.text, "--relative counts them: give one of the two"),
+           strstr(err.text, "--node-spares does not work with --relative"),
        "nor one that counts its nodes: %s", err.text);
     slurm.relative = NULL;
     unsetenv("SLURM_JOB_ID");
@@ -427,7 +427,7 @@ static void test_node_policies(void)
        "the policy of the last node's GPUs: %s", slurm.said);
     fake_step_load(S_CTX_LOCAL);
     slurm.silent_nodes = 1;
-    ok(refuses_plan("which slurmctld does not tell: "),
+    ok(refuses_plan("slurmctld does not report the GPUs"),
        "what cannot be checked is refused: %s", slurm.said);
     fake_step_load(S_CTX_LOCAL);
     slurm.gres = "gpu:h100:8";

@@ -168,7 +168,7 @@ static void test_arguments(void)
 
     plait_plugstack_parse(&plugstack, 10, argv, add_complaint, NULL);
     ok(strcmp(complaints,
-              "'bogus=1' is no argument of this plugin; see "
+              "'bogus=1' is not an argument of this plugin; see "
               "plait-plugstack(5); "
               "--pp=0 must be a whole number from 1 to 1048576, or \"auto\"; "
               "'discovery-seconds=0': must be a whole number from 1 to 3600; "
@@ -210,7 +210,7 @@ static void test_arguments(void)
         plait_options_init(&options);
         plait_plugstack_parse(&plugstack, 1, limits[i], add_complaint, NULL);
         ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
-               strstr(err.text, "no planned step starts until"),
+               strstr(err.text, "no planned step can start until"),
            "a limit that is wrong refuses all: %s", err.text);
     }
     complaints[0] = '\0';

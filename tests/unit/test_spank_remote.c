@@ -304,7 +304,7 @@ static void test_slurmd(void)
 
     fake_slurm_reset(S_CTX_SLURMD);
     ok(slurm_spank_init(NULL, 2, argv) == 0 &&
-           strstr(slurm.said, "plugstack.conf: 'tpp=4' is no argument") &&
+           strstr(slurm.said, "plugstack.conf: 'tpp=4' is not an") &&
            strstr(slurm.said, "/nonexistent/plait: No such file") &&
            slurm.noptions == 0,
        "slurmd's log has it all, and slurmd starts");

@@ -30,13 +30,14 @@ static int check_parent(const char *dir, struct findings *f)
     slash[slash == parent] = '\0';
     if (stat(parent, &st) < 0)
         findings_add(f, FINDING_BAD, "cache",
-                     "%.250s cannot be made: %.250s: %s; slurmd makes the last "
-                     "folder of cache= alone: make the others at boot "
-                     "(tmpfiles.d), or name another",
+                     "%.250s cannot be made: %.250s: %s; slurmd creates only "
+                     "the last folder of cache=; create the others at boot "
+                     "(tmpfiles.d), or choose another",
                      dir, parent, strerror(errno));
     else if (!S_ISDIR(st.st_mode))
         findings_add(f, FINDING_BAD, "cache",
-                     "%.250s cannot be made: %.250s is no folder", dir, parent);
+                     "%.250s cannot be made: %.250s is not a folder", dir,
+                     parent);
     else
         return 0;
     return -1;
@@ -83,9 +84,8 @@ static void check_folder(const char *dir, struct findings *f)
     if (plait_node_check_cache(dir, &err) < 0) {
         if (check_room(dir, f) == 0)
             findings_add(f, FINDING_NOTE, "cache",
-                         "%s; slurmd writes it when it starts, and the next "
-                         "step with flags if it does not (login nodes need "
-                         "none)",
+                         "%s; slurmd writes it when it starts, or else the "
+                         "next step with flags does (login nodes need none)",
                          err.text);
         return;
     }
@@ -110,7 +110,7 @@ void doctor_check_cache(struct doctor *doctor)
     if (!dir[0])
         findings_add(f, FINDING_NOTE, "cache",
                      "plugstack.conf says cache=none: each step with flags "
-                     "discovers its nodes' topology anew");
+                     "discovers the topology of its nodes again");
     else if (plait_node_check_cache_dir(dir, &err) == 0)
         check_folder(dir, f);
     else if (errno != ENOENT && errno != ENOTDIR)

@@ -42,7 +42,7 @@ static void check_gpus(const struct plait_node *node, struct findings *f)
                               : "no libnvidia-ml.so.1 is installed");
         else
             findings_add(f, FINDING_GOOD, "driver",
-                         "the NVIDIA driver and its NVML are there");
+                         "the NVIDIA driver and its NVML are installed");
         if (nvml)
             dlclose(nvml);
     }
@@ -88,7 +88,7 @@ static void check_port_range(struct findings *f)
     if (fscanf(file, "%d %d", &low, &high) == 2 && high > 61002)
         findings_add(f, FINDING_NOTE, "ephemeral",
                      "this machine's ephemeral ports go up to %d; "
-                     "MASTER_PORT is safer with "
+                     "MASTER_PORT collides less often with "
                      "net.ipv4.ip_local_port_range = %d 60999",
                      high, low < 60000 ? low : 32768);
     fclose(file);

@@ -75,8 +75,8 @@ static void check_selinux(struct findings *f, const char *path)
     if (strcmp(type, theirs) != 0)
         findings_add(f, on ? FINDING_BAD : FINDING_NOTE, "label",
                      "%.150s has SELinux's label %.60s, and %.60s is what "
-                     "libraries have: slurmd may be kept from it%s; restorecon "
-                     "-v on it",
+                     "libraries have: SELinux may keep slurmd from reading "
+                     "it%s; run restorecon -v on it",
                      path, type, theirs, on ? "" : " once SELinux enforces");
     else
         findings_add(f, FINDING_GOOD, "label",
@@ -120,9 +120,8 @@ static void check_apparmor(struct findings *f)
                      path);
     else if (strcmp(profile, "unconfined") != 0)
         findings_add(f, FINDING_UNCHECKED, "label",
-                     "AppArmor confines slurmd (%.100s): whether that profile "
-                     "lets it read the plugin and the cache; see dmesg for "
-                     "DENIED",
+                     "whether slurmd's AppArmor profile (%.100s) lets it read "
+                     "the plugin and the cache; look for DENIED in dmesg",
                      profile);
     else
         findings_add(f, FINDING_GOOD, "label",

@@ -79,8 +79,8 @@ static int find_library(struct library *library)
         add_bad(library, "cannot be reached: %s", strerror(errno));
     else if (!absolute && !dirs[0])
         findings_add(library->doctor->findings, FINDING_UNCHECKED, "plugin",
-                     "where %.200s lies: PluginDir is known to the controller, "
-                     "which does not answer",
+                     "where %.200s is: only the controller knows PluginDir, "
+                     "and it does not answer",
                      name);
     else
         add_bad(library,
@@ -164,8 +164,8 @@ static int check_release(const struct library *library, uint32_t version)
 
     if (!doctor->major) {
         findings_add(doctor->findings, FINDING_UNCHECKED, "plugin",
-                     "whether %.200s, built for Slurm %u.%02u, fits: this "
-                     "Slurm does not tell its release",
+                     "whether %.200s, built for Slurm %u.%02u, fits this "
+                     "Slurm, which does not report its release",
                      library->path, major, minor);
         return 0;
     }
@@ -176,8 +176,8 @@ static int check_release(const struct library *library, uint32_t version)
         return 0;
     }
     add_bad(library,
-            "was built for Slurm %u.%02u, this is %d.%02d, which refuses it; "
-            "rebuild it against these headers",
+            "was built for Slurm %u.%02u, and this is %d.%02d, which refuses "
+            "it; rebuild it against this Slurm's headers",
             major, minor, doctor->major, doctor->minor);
     return -1;
 }
@@ -198,7 +198,8 @@ static int check_one(struct library *library)
     said = plait_capture_call(load, library->path, SECONDS_MOST, &size);
     if (!said)
         add_bad(library, "cannot be loaded: %s",
-                errno == ETIMEDOUT ? "it does not come back" : strerror(errno));
+                errno == ETIMEDOUT ? "loading it does not end"
+                                   : strerror(errno));
     else if (!*said)
         add_bad(library, "kills the process that loads it; install it again");
     else if (*said == '-')

@@ -233,19 +233,19 @@ static void try_next(struct findings *f, const unsigned ports[2], char *answer,
     const char *why;
 
     if (!find_next(answer, index, name, address, port)) {
-        findings_add(f, FINDING_GOOD, "network", "srun's host is reached");
+        findings_add(f, FINDING_GOOD, "network", "srun's host can be reached");
         return;
     }
     why = try_place(address, port);
     if (!why) {
         findings_add(f, FINDING_GOOD, "network",
-                     "srun's host is reached, and the next node's ports");
+                     "srun's host and the next node's ports can be reached");
         return;
     }
     snprintf(to, size, "%s", name);
     findings_add(f, FINDING_BAD, "network",
-                 "another node is not reached at a port for MASTER_PORT: %s; "
-                 "let nodes connect to each other's ports %u-%u",
+                 "cannot reach another node at a port for MASTER_PORT: %s; let "
+                 "nodes connect to each other's ports %u-%u",
                  why, ports[0], ports[1]);
 }
 
@@ -265,7 +265,7 @@ static void meet_others(struct findings *f, struct plait_meeting_place *place,
     else if (plait_meeting_join(place, index, said, 4 * QUIET, answer, &err) <
              0)
         findings_add(f, FINDING_BAD, "network",
-                     "srun's host %.100s is not reached: %.250s; planned steps "
+                     "cannot reach srun's host %.100s: %.250s; planned steps "
                      "need it: let nodes connect to its SrunPortRange",
                      place->host, err.text);
     else {
@@ -296,7 +296,8 @@ void doctor_meet_join(struct findings *findings, char *to, size_t size)
     if (!host_name || sscanf(value, "%d %d %u %u %64s", &place.port, &second,
                              &ports[0], &ports[1], place.token) != 5) {
         findings_add(findings, FINDING_UNCHECKED, "network",
-                     "where srun runs: Slurm does not say");
+                     "whether srun's host can be reached: Slurm does not say "
+                     "which host it is");
         return;
     }
     snprintf(place.host, sizeof(place.host), "%s", host_name);

@@ -213,7 +213,7 @@ static int check_reports(struct doctor_merge *merge, const char *why)
             continue;
         if (member->found)
             snprintf(finding.text, sizeof(finding.text),
-                     "the report came in part; run it there again: srun -w "
+                     "the report is incomplete; run it there again: srun -w "
                      "NODE plait doctor");
         else
             snprintf(finding.text, sizeof(finding.text),
@@ -254,10 +254,11 @@ static int check_versions(struct doctor_merge *merge, const char *version)
         return 0;
     finding.kind = mixed ? FINDING_BAD : FINDING_NOTE;
     snprintf(finding.text, sizeof(finding.text),
-             mixed ? "not all have one release of Plait (see version; this "
-                     "host: %.100s): install the same everywhere"
-                   : "not all have the same build of one release (see "
-                     "version; this host: %.100s)",
+             mixed
+                 ? "the nodes do not all have the same release of Plait (see "
+                   "version; this host: %.100s); install one release everywhere"
+                 : "the nodes do not all have the same build of Plait (see "
+                   "version; this host: %.100s)",
              version ? version : "not known");
     for (int i = 0; i < merge->n && rc == 0; i++)
         if (merge->members[i].found)

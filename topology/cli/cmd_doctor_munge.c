@@ -20,7 +20,8 @@ static int find_socket(struct doctor *doctor, char *socket, size_t size,
     if (doctor->config)
         return plait_scontrol_parse_munge(doctor->config, socket, size, err);
     if (!doctor->conf[0])
-        return plait_errorf(err, "no slurm.conf says how users are known");
+        return plait_errorf(err,
+                            "no slurm.conf says how users are authenticated");
     doctor_local_setting(doctor, "AuthType", type, sizeof(type));
     doctor_local_setting(doctor, "AuthInfo", info, sizeof(info));
     snprintf(text, sizeof(text), "AuthType = %s\nAuthInfo = %s\n",
@@ -40,8 +41,8 @@ void doctor_check_munge(struct doctor *doctor)
         if (kind == 0)
             plait_errorf(&err, "Slurm uses %.60s", socket);
         findings_add(f, FINDING_NOTE, "munge",
-                     "%s: plait run under srun gives tasks no PLAIT_SECRET, "
-                     "where the user sets none",
+                     "%s: plait run under srun cannot make a PLAIT_SECRET for "
+                     "its tasks; users have to set one",
                      err.text);
         return;
     }

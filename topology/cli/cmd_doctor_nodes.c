@@ -268,7 +268,7 @@ static struct doctor_meet *open_meeting(const struct round *round)
     meet = doctor_meet_create(round->names, round->addresses, round->n, listen,
                               ports, &err);
     if (!meet)
-        fprintf(stderr, "plait: the network is not checked: %s\n", err.text);
+        fprintf(stderr, "plait: the network cannot be checked: %s\n", err.text);
     return meet;
 }
 
@@ -280,7 +280,7 @@ static void explain_status(struct round *round, int status)
                  SECONDS);
     else if (status > SIGNALED && !round->why[0])
         snprintf(round->why, sizeof(round->why),
-                 "srun is killed by signal %d (see 'plait doctor' here)",
+                 "srun was killed by signal %d (see 'plait doctor' here)",
                  status - SIGNALED);
 }
 

@@ -30,7 +30,7 @@ void doctor_check_site(struct doctor *doctor)
 
     if (!path) {
         findings_add(f, FINDING_NOTE, "site",
-                     "no site file (%s): the figures built in are used",
+                     "no site file (%s): the built-in figures are used",
                      PLAIT_SITE_FILE);
         return;
     }
@@ -43,8 +43,8 @@ void doctor_check_site(struct doctor *doctor)
                      "%.300s is in order, policies: %s", path, said + 1);
     else if (strstr(said, "Permission denied"))
         findings_add(f, FINDING_BAD, "site",
-                     "users cannot read it, so that what it says does not "
-                     "hold for them: %.300s; chmod 644, and its folders 755",
+                     "users cannot read it, so it has no effect for them: "
+                     "%.300s; chmod 644, and its folders 755",
                      said + 1);
     else
         findings_add(f, FINDING_BAD, "site", "%.500s", said + 1);

@@ -52,7 +52,7 @@ char *doctor_run(char *const argv[], int seconds, char *why, size_t room)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return text;
     if (WIFSIGNALED(status))
-        snprintf(why, room, "it is killed by signal %d (%s)", WTERMSIG(status),
+        snprintf(why, room, "it was killed by signal %d (%s)", WTERMSIG(status),
                  strsignal(WTERMSIG(status)));
     else if (*last_line(text))
         snprintf(why, room, "%.200s", last_line(text));
@@ -169,8 +169,8 @@ void doctor_check_slurm(struct doctor *doctor)
     try_srun(doctor);
     if (!doctor->slurm) {
         findings_add(doctor->findings, FINDING_NOTE, "slurm",
-                     "no srun on PATH: this machine has no Slurm, and "
-                     "start plait-train with mpirun");
+                     "no srun on PATH: this machine has no Slurm; start "
+                     "plait-train by plait run or mpirun");
         return;
     }
     find_conf(doctor);
@@ -180,9 +180,8 @@ void doctor_check_slurm(struct doctor *doctor)
         findings_add(doctor->findings, FINDING_BAD, "slurm",
                      "the controller does not answer: %s (%s)", doctor->why,
                      doctor->conf[0] ? doctor->conf
-                                     : "is there a slurm.conf, in /etc/slurm, "
-                                       "/run/slurm/conf or where $SLURM_CONF "
-                                       "says?");
+                                     : "is there a slurm.conf in /etc/slurm, "
+                                       "in /run/slurm/conf or at $SLURM_CONF?");
         return;
     }
     doctor_setting(doctor, "ClusterName", cluster, sizeof(cluster));
@@ -248,7 +247,7 @@ static void check_ports(struct doctor *doctor)
         findings_add(doctor->findings, FINDING_NOTE, "ports",
                      "RANK 0's node takes a free MASTER_PORT; with "
                      "MpiParams=ports=61000-65000 in slurm.conf Slurm would "
-                     "reserve it against programs outside of planned steps");
+                     "keep it free of other programs");
 }
 
 void doctor_check_srun(struct doctor *doctor)
@@ -263,7 +262,7 @@ void doctor_check_srun(struct doctor *doctor)
                      : doctor->config ? ""
                                       : " (see slurm, above)");
         findings_add(f, FINDING_UNCHECKED, "flags",
-                     "whether srun has --tp, as srun does not start");
+                     "whether srun has --tp: srun does not start");
         return;
     }
     if (!doctor->broken)

@@ -9,12 +9,12 @@
 #include "topology/cli/commands.h"
 #include "topology/start/policy_match.h"
 
-/* plait site --explain: which policies hold for a job, and why. */
+/* plait site --explain: which policies apply to a job, and why. */
 
 static int print_help(void)
 {
     printf("Usage: plait site --explain [OPTION...]\n\n"
-           "Say which policies of the site file hold for such a job, and why "
+           "Show which policies of the site file apply to such a job, and why "
            "the others\ndo not.\n\n"
            "  --explain          the policies one by one\n"
            "  -p, --partition NAME\n"
@@ -89,7 +89,7 @@ static void print_policy(int number, const struct plait_policy *policy,
     struct key keys[KEYS];
 
     list_keys(policy, job, keys);
-    printf("policy %d %s:", number, holds ? "holds" : "does not hold");
+    printf("policy %d %s:", number, holds ? "applies" : "does not apply");
     for (int k = 0; k < KEYS; k++) {
         if (!keys[k].wanted || (!holds && key_matches(policy, k, job)))
             continue;
@@ -110,21 +110,22 @@ static int explain(const char *path, const struct plait_policy_job *job)
     int holding = 0;
 
     if (!path) {
-        printf("There is no site file (%s), so that no policy holds.\n",
+        printf("There is no site file (%s), so no policy applies.\n",
                PLAIT_SITE_FILE);
         return PLAIT_EXIT_GOOD;
     }
     if (!site)
-        return plait_cmd_failed("%s; no planned step starts until the site "
-                                "file is mended",
+        return plait_cmd_failed("%s; no planned step can start until the site "
+                                "file is corrected",
                                 err.text);
     printf("%s\n", path);
     for (int i = 0; i < site->npolicies; i++) {
         print_policy(i + 1, &site->policies[i], job);
         holding += plait_policy_applies(&site->policies[i], job) != 0;
     }
-    printf("%d of %d policies hold%s\n", holding, site->npolicies,
-           holding > 1 ? "; all of them must be kept" : "");
+    printf("%d of %d policies %s%s\n", holding, site->npolicies,
+           holding == 1 ? "applies" : "apply",
+           holding > 1 ? "; a job must comply with all of them" : "");
     plait_site_destroy(site);
     return PLAIT_EXIT_GOOD;
 }

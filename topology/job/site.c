@@ -136,12 +136,13 @@ static int add_type(struct plait_yaml *yaml, const yaml_node_t *key,
                                  document->name[known]);
     nearest = plait_nearest(name, document->name, document->ntypes);
     if (!plait_yaml_get(yaml, value, "like"))
-        return plait_yaml_errorf(yaml, key, err,
-                                 "no GPU type \"%.40s\"%s%s%s a type of the "
-                                 "site's own needs like: TYPE",
-                                 name, nearest < 0 ? "" : "; did you mean ",
-                                 nearest < 0 ? "" : document->name[nearest],
-                                 nearest < 0 ? ";" : "?");
+        return plait_yaml_errorf(
+            yaml, key, err,
+            "no GPU type \"%.40s\"%s%s%s; to define a type of "
+            "your own, add like: TYPE",
+            name, nearest < 0 ? "" : " (did you mean ",
+            nearest < 0 ? "" : document->name[nearest],
+            nearest < 0 ? "" : "?)");
     if (strlen(name) > most ||
         strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-") != strlen(name))
         return plait_yaml_errorf(yaml, key, err,

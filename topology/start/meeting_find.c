@@ -298,9 +298,8 @@ int plait_meeting_say_unwelcome(const struct plait_meeting_visit *v,
                      place->quiet);
     else if (problem == EPROTO)
         plait_errorf(err,
-                     "the process that listens at port %d of %s is not of "
-                     "this step: it cannot prove that it knows the step's "
-                     "token",
+                     "port %d of %s belongs to another program: it cannot "
+                     "prove that it knows this step's token",
                      place->port, place->host);
     else if (*place->here)
         plait_errorf(err, "cannot reach the first task of this node: %s",

@@ -132,7 +132,7 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
             rc = parse_option(plugstack, av[i], &err);
         if (rc == 0)
             plait_errorf(&err,
-                         "'%.200s' is no argument of this plugin; see "
+                         "'%.200s' is not an argument of this plugin; see "
                          "plait-plugstack(5)",
                          av[i]);
         if (rc == 1)
@@ -141,8 +141,8 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
         /* Without it jobs would run that the site does not allow. */
         if (is_limit(av[i]) && !plugstack->broken.text[0])
             plait_errorf(&plugstack->broken,
-                         "plugstack.conf: %.400s; no planned step starts "
-                         "until that is mended",
+                         "plugstack.conf: %.400s; no planned step can start "
+                         "until that is corrected",
                          err.text);
     }
 }
@@ -162,8 +162,8 @@ int plait_plugstack_site(const struct plait_plugstack *plugstack,
     if (*site)
         return 0;
     return plait_errorf(err,
-                        "%.400s; no planned step starts until the site file "
-                        "is mended",
+                        "%.400s; no planned step can start until the site "
+                        "file is corrected",
                         why.text);
 }
 

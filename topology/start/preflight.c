@@ -184,7 +184,7 @@ static int wait_all(struct flight *f, struct plait_meeting *meeting)
         return 0;
     while (missing < f->world - 1 && plait_meeting_said(meeting, missing))
         missing++;
-    snprintf(text, sizeof(text), "rank %d has said nothing for %d seconds",
+    snprintf(text, sizeof(text), "rank %d has sent nothing for %d seconds",
              missing + 1, MEET_SECONDS);
     say(f, text);
     return -1;
@@ -239,7 +239,7 @@ static int list_contacts(struct flight *f, struct plait_meeting *meeting,
             break;
         n = snprintf(f->answer + used, room, " %.100s", text);
         if ((size_t)n >= room - 1) {
-            say(f, "too many tasks for it; leave out --preflight");
+            say(f, "too many tasks for a preflight; leave it out");
             return -1;
         }
         used += (size_t)n;
