@@ -64,7 +64,8 @@ static __device__ inline void store_pack(T *p, const pack<T> &x)
     *reinterpret_cast<uint4 *>(p) = *reinterpret_cast<const uint4 *>(&x);
 }
 
-/* Copies V values of T: 16 bytes at once, both aligned so, or (V = 1) one. */
+/* Copies V values of T. V > 1: these are 16 bytes, copied at once, and both
+ * addresses are multiples of 16. */
 template <typename T, int V>
 static __device__ inline void copy_values(T *dst, const T *src)
 {

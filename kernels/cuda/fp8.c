@@ -86,8 +86,8 @@ static struct side dout_side(const struct plait_operand *dout, size_t N,
                          .kept = dout->codes};
 }
 
-/* Writes codes to `room`, after their scale: in both orders, or only in the one
- * that the product takes. */
+/* Writes codes to `room`, after their scale. both: row by row and column by
+ * column; otherwise only in the order that the product takes. */
 static void round_side(struct plait_queue *q, const struct side *s, void *room,
                        bool both)
 {

@@ -63,7 +63,7 @@ int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
 int cuda_multiply_plain(struct plait_queue *q, const char *op,
                         struct product *key, const struct operands *o);
 
-/* What linear_backward_weight does beside its product, and before it. Without
+/* The part of linear_backward_weight that comes before its product. Without
  * l->accumulate it sets dbias to 0 and, if there are no rows, also dw, which
  * the product then does not write. In either case it adds the column sums of
  * dout to dbias. dbias NULL: none. */

@@ -165,9 +165,10 @@ static int list_own(const struct plait_copies *c, int rank, struct entry *list)
     return n;
 }
 
-/* list[ranks][room]: what the ranks say is checked before it is used. Who has
- * said something else than what it has is found by the same check on all ranks.
- * The rank that has an image is the one that says so. */
+/* list[ranks][room]: what each rank has announced about its images. It is
+ * checked before it is used. All ranks make the same check, so they find the
+ * same rank wrong. An entry names the rank whose list it is in as the holder of
+ * the image. */
 static int check_list(struct entry *list, size_t ranks, size_t room,
                       struct plait_error *err)
 {
@@ -217,7 +218,7 @@ static int list_all(const struct plait_copies *c, struct plait_comm *all,
         rc = plait_errorf(err, "%s", plait_comm_error(all));
     if (rc == 0 && room > 0)
         rc = check_list(list, (size_t)plait_comm_size(all), room, err);
-    /* What this rank has said is what it is asked for. */
+    /* The others will ask this rank for what they believe it has announced. */
     if (rc == 0 && room > 0 &&
         memcmp(list + (size_t)rank * room, mine, room * sizeof(*mine)) != 0) {
         errno = EPROTO;

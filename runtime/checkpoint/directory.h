@@ -42,9 +42,9 @@ int plait_directory_make(const char *dir, struct plait_error *err);
  * which the caller closes, or -1. */
 int plait_directory_prepare(const char *dir, const char *temporary,
                             struct plait_error *err);
-/* Whether `temporary` is still the directory that `made` was opened for: a
- * process that others have gone on without may find it removed, or another one
- * of that name. -1 with ESTALE. */
+/* Whether `temporary` is still the directory that `made` was opened for: if the
+ * other ranks have gone on without this process, they may have removed it, or
+ * made another one of that name. -1 with ESTALE. */
 int plait_directory_check(int made, const char *temporary,
                           struct plait_error *err);
 /* Sync the temporary directory, let "latest" in `dir` lead to its future name,

@@ -28,8 +28,8 @@ struct plait_operation {
 /* place: PLAIT_HERE. */
 struct plait_call plait_call_make(const struct plait_operation *what,
                                   uint64_t number, const char *place);
-/* Whether ranks that have entered them do the same. Places are not compared,
- * unless PLAIT_CHECK_COLLECTIVES is 1. */
+/* Whether two ranks, one in each of these calls, are in the same collective.
+ * Places are not compared, unless PLAIT_CHECK_COLLECTIVES is 1. */
 bool plait_call_same(const struct plait_call *a, const struct plait_call *b);
 /* Whether PLAIT_CHECK_COLLECTIVES is 1. */
 bool plait_call_strict(void);
@@ -48,7 +48,7 @@ struct plait_caller {
  * have any content. */
 void plait_call_tell(const char *group, struct plait_caller a,
                      struct plait_caller b, char *text, size_t size);
-/* The same of what another rank has not entered. */
+/* The same for a collective that rank `other` has not entered. */
 void plait_call_tell_alone(const char *group, struct plait_caller a, int other,
                            char *text, size_t size);
 

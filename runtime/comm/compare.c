@@ -129,7 +129,8 @@ int plait_compare_tell(struct plait_comm *world,
     char one[sizeof(why)];
     bool found = false;
 
-    /* All groups, as others are not in the one that differs. */
+    /* Compare all groups, also after a difference: ranks that are not in that
+     * group are still in the others. */
     for (int i = 0; i < n; i++)
         if (comms[i] && comms[i]->size > 1 &&
             compare_group(comms[i], one, sizeof(one)) && !found) {

@@ -12,8 +12,9 @@ struct plait_tally {
 };
 
 void plait_tally_add(struct plait_tally *tally, uint64_t what);
-/* What came after `before` until `now`, and both one after the other: for work
- * that is recorded once and repeated. Pure. */
+/* For work that is recorded once and then repeated. since: what was counted
+ * after `before` until `now`. join: the tally as if `then` had followed
+ * `first`. Pure. */
 struct plait_tally plait_tally_since(struct plait_tally before,
                                      struct plait_tally now);
 struct plait_tally plait_tally_join(struct plait_tally first,

@@ -57,7 +57,8 @@ static int order_names(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* -1: there is none, which would be an error in this source file. */
+/* -1: the map has no tensor of that name, which would be a mistake in this
+ * file. */
 static int find_tensor(const struct builder *b, const char *name)
 {
     struct plait_hf_tensor key;

@@ -18,9 +18,9 @@ struct plait_direction {
     /* *own: its other state, NULL at the call. Local. -1 with *err. */
     int (*create)(struct plait_optim *optim, void **own,
                   struct plait_error *err);
-    /* What of that state depends on the other ranks; NULL: nothing. Called once
-     * all ranks have created theirs. Collective, but it may fail on one rank
-     * alone. -1 with *err. */
+    /* Makes the part of that state that depends on the other ranks; NULL: no
+     * part does. Called once all ranks have created theirs. Collective, but it
+     * may fail on one rank alone. -1 with *err. */
     int (*open)(struct plait_optim *optim, void *own, struct plait_error *err);
     void (*destroy)(struct plait_optim *optim, void *own);
     /* Replaces gradients, each first multiplied by `scale`, by directions;

@@ -53,8 +53,8 @@ int plait_small_norms_begin(struct plait_small_norms *norms, int microbatches);
  * measured. */
 int plait_small_norms_add(struct plait_small_norms *norms, int i,
                           const float *grad);
-/* For ZeRO 0 and 1: region->grad now has the sum of so many micro-batches. It
- * is added if that makes it the gradient of a part. */
+/* For ZeRO 0 and 1: region->grad now has the sum of this many micro-batches. If
+ * these are a part of the batch, the square of its norm is added. */
 int plait_small_norms_reach(struct plait_small_norms *norms, int i,
                             int microbatches);
 /* Returns the parts of the step and the sum. Waits for the queue. */

@@ -166,7 +166,7 @@ bool plait_run_save_due(const struct run *r);
 int plait_run_plan_save(struct run *r, bool first, struct plait_error *err);
 /* Save between two steps. In background saves, training only waits for the copy
  * of the state. A failed write is reported, and is no error; PLAIT_RUN_BROKEN
- * if this rank's GPU has failed. So do the next two. */
+ * if this rank's GPU has failed, as also from the next two functions. */
 int plait_run_save(struct run *r, struct plait_error *err);
 /* Put a checkpoint in place if its writing in the background has ended. */
 int plait_run_poll_saver(struct run *r, struct plait_error *err);

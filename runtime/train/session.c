@@ -222,8 +222,8 @@ static int resolve_layout(struct plait_session *s, struct plait_layout *layout,
 }
 
 /* An id of this node, equal on all of its ranks. Without a plan it comes from
- * the node's name. So it does where spare processes take seats, whose plan is
- * that of another node. */
+ * the node's name. The same holds where spare processes may take seats: their
+ * plan is that of another node. */
 static uint64_t node_id(const struct plait_session *s)
 {
     const char *node = getenv("SLURMD_NODENAME");

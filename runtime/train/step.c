@@ -237,8 +237,8 @@ struct step_now {
     bool stop;
 };
 
-/* Gradients are of the scaled loss's mean over the batch: a part's own mean is
- * larger by batch / part. */
+/* The gradients are those of the scaled loss divided by the whole batch's size.
+ * The gradient of a part's own mean loss is larger by batch / part. */
 static void measure_noise(struct plait_trainer *t, double norm,
                           const struct plait_small_batch *small)
 {

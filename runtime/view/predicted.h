@@ -11,8 +11,8 @@
  * of memory. */
 json_t *plait_predicted(const json_t *start, const char *gpu_type);
 
-/* A string of JSON. JSON has no texts that are not UTF-8: what is not ASCII in
- * such a one becomes "?". NULL: out of memory. */
+/* `text` as a string of JSON, which has to be UTF-8. In a text that is not,
+ * each byte that is not ASCII becomes "?". NULL: out of memory. */
 json_t *plait_report_text(const char *text);
 
 #endif

@@ -30,12 +30,12 @@ int plait_files_lock(const char *path, bool create);
 /* Whether the folder has a file of that name. */
 bool plait_files_has(const char *dir, const char *name);
 
-/* Make a folder and those that it is in, where they are missing. 0, or -1 with
+/* Make a folder, and the folders above it that are missing. 0, or -1 with
  * errno. */
 int plait_files_make_dir(const char *dir);
 
-/* Have a file's content, or the names in a directory, reach the disk. 0, or -1
- * with errno. */
+/* Write a file's content, or the names in a directory, through to the disk. 0,
+ * or -1 with errno. */
 int plait_files_sync(const char *path);
 
 #ifdef __cplusplus

@@ -44,8 +44,8 @@ static int compare(const void *one, const void *other)
     return x != y ? (x > y) - (x < y) : (int)strlen(a) - (int)strlen(b);
 }
 
-/* How many of the names from `at` on are counted up in the way of the first:
- * as wide, where it has zeros in front. */
+/* How many names from `at` on count up by one, written as the first is: with as
+ * many digits, if it has leading zeros. */
 static int count_run(char **names, int n, int at)
 {
     const char *first = names[at] + find_number(names[at]);

@@ -10,8 +10,8 @@
  * method with Levenberg and Marquardt's damping. */
 
 /* The weight of the errors of a step's parts, relative to the step's own: they
- * share its noise, and are means where it is a median. Products in processor
- * time have full weight. */
+ * have the same noise, and they are means, while the step's time is a median.
+ * Products in processor time have full weight. */
 #define PART 0.3
 /* The weight of a step in which ranks took turns on cores: how long the system
  * let each of them wait is part of it. */
@@ -315,8 +315,8 @@ void calibrate_fit(const struct calibrate_runs *runs, int without,
     move(&from, x, gpu);
 }
 
-/* plait-train's peak of a CPU is the rate of its own products; those of layers,
- * which are smaller, nearly reach it. */
+/* On a CPU, plait-train takes the rate of its own large products for the peak.
+ * The smaller products of layers nearly reach it. */
 #define NEARLY 0.95
 /* Seconds of a message between ranks that share cores, as a first guess: the
  * system has to let the other one run. */

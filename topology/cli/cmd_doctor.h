@@ -103,8 +103,8 @@ int doctor_user_reads(const char *path);
 char *doctor_as_user(void (*work)(void *arg, int fd), void *arg);
 
 /* cmd_doctor_elf.c. Whether this machine could load the file: 0, or -1 with the
- * reason. Nothing of it is mapped or run: a file that is cut short kills who
- * does that. */
+ * reason. The file is only read. Mapping or running it would kill the process
+ * if it is cut short. */
 int doctor_elf_check(const char *path, struct plait_error *err);
 
 /* What tells installations apart: "plait 0.9.0, plugin 1f00ba12", the number

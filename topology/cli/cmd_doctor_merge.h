@@ -24,7 +24,7 @@ int doctor_merge_expect(struct doctor_merge *merge, const char *node);
 /* 1: the line is a part of a report of such a node; 0: it is something else;
  * -1: out of memory. */
 int doctor_merge_line(struct doctor_merge *merge, const char *line);
-/* A finding about one node of them, by somebody else. */
+/* Adds a finding about one of the nodes that is not in its own report. */
 int doctor_merge_add(struct doctor_merge *merge, const char *node,
                      enum finding_kind kind, const char *about,
                      const char *text);

@@ -74,7 +74,8 @@ void doctor_report(const struct findings *findings)
     free(network);
 }
 
-/* Slurm would wait for it as long as it is so. */
+/* Whether a node in this state can run a step now. For one in another state
+ * Slurm would wait. */
 static bool can_run(const char *state)
 {
     static const char *const ready[] = {"idle", "mixed", "allocated",

@@ -96,8 +96,9 @@ static void print_values(FILE *out, const struct plait_yaml_field *f,
     plait_cmd_print_values(out, f);
 }
 
-/* Whether the value is one that could be given. A default that is not, or an
- * empty list, means that it follows from other keys or that there is none. */
+/* Whether a user could write this value. A default that no user could write, or
+ * an empty list, stands for a value that follows from other keys, or for none.
+ */
 static bool is_possible(const struct plait_yaml_field *f, const void *value)
 {
     const struct plait_numbers *list = value;

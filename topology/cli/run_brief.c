@@ -30,8 +30,8 @@
  * found free, and comes with the plan. Where there is no munge, the first task
  * of each node asks Slurm. */
 
-/* Seconds without a further task; for the answer; for the others to close their
- * connections. */
+/* Time limits in seconds. QUIET: without another task that reports. ANSWER: for
+ * the answer to come. PART: for the others to close their connections. */
 enum { QUIET = 60, ANSWER = 300, PART = 5 };
 
 struct briefing {

@@ -235,8 +235,9 @@ static int mark_spare(const struct run *run, int local)
                      : unsetenv(PLAIT_ENV_SPARE);
 }
 
-/* Outside of Slurm, the GPU of a spare process is one behind those of the other
- * processes of its node; in Slurm, a spare node has all of its GPUs. */
+/* Outside of Slurm a spare process takes the GPU that follows those of its
+ * node's other processes. In Slurm the spare process has a node, and all of its
+ * GPUs, to itself. */
 static int name_gpu(const struct run *run, int local, int spare)
 {
     char text[16];

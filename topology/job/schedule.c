@@ -463,8 +463,8 @@ error:
     return NULL;
 }
 
-/* The lists of `count` ranks from the first on; those that were made are
- * destroyed where one cannot be. */
+/* The lists of `count` ranks, beginning with rank `first`. If one cannot be
+ * made, those before it are destroyed. */
 static int write_lists(const struct plait_schedule_form *form, int first,
                        int count, struct plait_schedule **lists,
                        struct plait_error *err)

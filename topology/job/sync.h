@@ -55,8 +55,8 @@ bool plait_sync_parts(const struct plait_sync_config *sync);
 /* Whether replicas train apart in step `step`, counted from 0. */
 bool plait_sync_apart(const struct plait_sync_config *sync, int64_t step);
 
-/* Whether replicas meet after `done` of `steps` steps: every H, and after the
- * last one, so that one model is left. */
+/* Whether replicas meet after `done` of `steps` steps: every H steps, and after
+ * the last step, so that the run ends with one model. */
 bool plait_sync_due(const struct plait_sync_config *sync, int64_t done,
                     int64_t steps);
 

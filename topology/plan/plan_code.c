@@ -7,7 +7,8 @@
 #include "topology/plan/place.h"
 #include "topology/plan/plan_code.h"
 
-#define FEW_RUNS 8 /* with so few, a fold would shorten the text little */
+/* With fewer runs, writing them as a fold would hardly shorten the text. */
+#define FEW_RUNS 8
 
 static const char *const placement_names[] = {"topology", "linear"};
 

@@ -52,8 +52,8 @@ static double reduced_parameters(const struct plait_model_config *m,
     return sum / ((double)size[PLAIT_TP] * size[PLAIT_PP]);
 }
 
-/* Rows of tokens that one rank of a tp group sends to experts: all of them, or
- * with sequence parallelism of other software its own. */
+/* Rows of tokens that one rank of a tp group sends to experts: all rows, or, in
+ * other trainers with sequence parallelism, only its own part of them. */
 static double dispatched(const struct plait_job_config *c, double rows, int tp)
 {
     bool own = c->framework != PLAIT_FRAMEWORK_PLAIT && c->parallel.sequence;

@@ -163,8 +163,8 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
 
 /* Find the fullest rank. The first has the embedding and the most
  * micro-batches, the second a message to receive ahead, the last the head.
- * Another one can only exceed the one before by its layers, so that only those
- * with more of them are computed. */
+ * Any other rank has less of these than the rank before it. It can need more
+ * memory only where it has more layers, so only those ranks are computed. */
 static void set_memory(const struct plait_shape *s, double enough,
                        struct plait_estimate *e)
 {

@@ -259,8 +259,8 @@ static double half_of(const struct plait_shape *s, double bytes, double calls,
     return calls * p.ring + (n - 1.0) / n * bytes / p.bandwidth;
 }
 
-/* The ranks among which data-parallel collectives are: those that ZeRO shards
- * weights over, or all that have the same. */
+/* The number of ranks in a data-parallel collective: with ZeRO those that a
+ * region is sharded over, otherwise all ranks that hold the same weights. */
 static int group_size(const struct plait_shape *s)
 {
     return s->c->parallel.zero ? (int)plait_shape_shards(s) : s->dp * s->cp;

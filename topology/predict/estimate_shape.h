@@ -48,10 +48,11 @@ plait_shape_schedule(const struct plait_shape *shape)
                                         shape->v, (int)shape->microbatches};
 }
 
-/* plait_estimate() in two parts: the checks, sizes and memory, then FLOPs and
- * times. Who searches needs the second only for what fits, and no more of the
- * memory than that a rank takes more than `enough`; INFINITY: that of the
- * fullest rank. */
+/* plait_estimate() in two parts: first the checks, sizes and memory, then FLOPs
+ * and times. A search calls the second part only for layouts that fit. The
+ * first part stops looking for the fullest rank as soon as a rank needs more
+ * than `enough` bytes, as the layout does not fit then; with INFINITY it finds
+ * the fullest rank. */
 int plait_shape_begin(struct plait_shape *shape,
                       const struct plait_job_config *config,
                       const struct plait_layout *layout,
@@ -62,8 +63,9 @@ void plait_shape_finish(const struct plait_shape *shape,
 
 /* Share of the layers that are recomputed where parallel.recompute says so. */
 double plait_shape_recomputed(const struct plait_shape *shape);
-/* That share where attention is recomputed, and where no more than the norms
- * and activations of a layer are; else 0. */
+/* The same share, but 0 unless parallel.recompute has attention computed again
+ * (attention_again), or unless it has only a layer's norms and activations
+ * computed again (cheap_again). */
 double plait_shape_attention_again(const struct plait_shape *shape);
 double plait_shape_cheap_again(const struct plait_shape *shape);
 

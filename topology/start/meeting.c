@@ -25,7 +25,7 @@ enum {
      * those that have come, each is heard before as many new ones have. */
     HEARD_MOST = 256,
     LET_IN_MOST = 32,
-    /* A guest that has not shown after so many ms who it is is dropped. */
+    /* A guest that has not proved within this time who it is is dropped. */
     SILENT_MS = 30000
 };
 

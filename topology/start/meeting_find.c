@@ -13,8 +13,8 @@
 #include "topology/start/meeting_visit.h"
 
 /* A member tries all ports and addresses of its host at once, and waits for the
- * one that proves to know the token: what else listens there, or says nothing,
- * costs it nothing. */
+ * one that proves that it knows the token. So other programs that listen at
+ * these ports, or say nothing, do not delay it. */
 
 enum {
     ADDRESSES_MOST = 4,
@@ -275,8 +275,8 @@ static int await(struct plait_meeting_visit *v, int64_t end)
                 (int)(left && until > now ? until - now : 0));
 }
 
-/* Why there was no welcome, as far as one reason can say it: that the host has
- * gone, or that something else is in its place, counts most. */
+/* Each attempt may have failed for another reason. The one to report first is
+ * that the host has gone, or that another program is in its place. */
 static int find_problem(const struct plait_meeting_visit *v)
 {
     int problem = v->tries[0].problem;

@@ -26,8 +26,8 @@ int plait_meeting_nonce(char nonce[PLAIT_MEETING_NONCE])
     return plait_secret_create(nonce, PLAIT_MEETING_NONCE);
 }
 
-/* Of the text its hash counts, so that all that is signed has a form of its
- * own. */
+/* What is signed contains the hash of the text and not the text, so that no
+ * text can imitate another part of it. */
 void plait_meeting_prove(const char *token, const char *role,
                          const struct plait_meeting_talk *talk,
                          const char *text, char proof[PLAIT_MEETING_PROOF])

@@ -163,8 +163,9 @@ static void say(const struct flight *f, const char *text)
     f->p->say(f->p->arg, line);
 }
 
-/* What follows the first word, which tells the meetings apart, so that nothing
- * that is said in one counts in another; NULL: it is another word. */
+/* The text after its first word. That word names the meeting in which something
+ * is said, so that it does not count in another one. NULL: the first word is
+ * not `word`. */
 static const char *after(const char *text, const char *word)
 {
     size_t size = strlen(word);

@@ -106,7 +106,8 @@ bool plait_notice_take(const struct plait_rendezvous *m, const void *head,
         return false;
     if (memcmp(h.magic, out, sizeof(out)) == 0)
         return true;
-    /* Those who see that a process is stopped have the same clock as it. */
+    /* Only processes of the same machine see that a process is stopped, so the
+     * numbers, which are times, come from one clock. */
     if (!m->stopped || h.stopped >= h.size || h.number <= m->newest[h.stopped])
         return false;
     m->newest[h.stopped] = h.number;

@@ -31,8 +31,8 @@ struct plait_tcp_contact {
     char host[HOST_NAME_MAX + 1];
 };
 
-/* Whether one that came from another process has a host name that ends, and a
- * port or none. */
+/* Whether a contact that came from another process can be used: its host name
+ * is terminated, and its port is a port or 0. */
 bool plait_tcp_contact_is_sound(const struct plait_tcp_contact *contact);
 
 /* What a rank is told: its rank in its group, and where its parent is. */

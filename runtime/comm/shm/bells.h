@@ -29,9 +29,10 @@ bool plait_bells_near(const struct plait_bells *bells, int rank);
  * NULL. */
 int plait_bells_crowded(const struct plait_bells *bells, int *ranks);
 
-/* To sleep: doze, look once more for something to do, then rest. What others
- * did before the doze is seen after it; a ring after the doze ends the rest,
- * which lasts at most `ms` milliseconds. */
+/* A rank that wants to sleep calls doze, looks once more for something to do,
+ * and then calls rest. It then misses nothing: what others did before the doze
+ * is seen by that look, and a ring after the doze ends the rest, which lasts at
+ * most `ms` milliseconds. */
 void plait_bells_doze(struct plait_bells *bells);
 void plait_bells_rest(struct plait_bells *bells, int ms);
 /* Wakes the rank if it dozes. A rank that goes to sleep later sees what this

@@ -75,8 +75,8 @@ void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
 }
 
 /* Chunk c of rank r's part: its number of elements, and where they begin in a
- * buffer with all parts. Where both ranks sum the whole, there is one part
- * only. */
+ * buffer with all parts. If two ranks each sum the whole buffer, there is only
+ * one part. */
 static size_t chunk_extent(const struct plait_shm_transfer *x, int r, size_t c,
                            size_t *begin)
 {

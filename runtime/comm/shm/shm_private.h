@@ -13,7 +13,8 @@
 #define SLOT_BYTES ((size_t)128 << 10)
 #define SLOTS 4
 #define LINE 64
-/* Transfers of which the ranks show each other what they are. */
+/* For so many of the latest transfers each rank shows the others which
+ * collective it is in. */
 #define CALLS 4
 
 enum count { FILLED, REDUCED, TAKEN, COUNTS };

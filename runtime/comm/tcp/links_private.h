@@ -119,7 +119,7 @@ struct plait_wire {
     char news[PLAIT_LINKS_WHY];
 };
 
-/* What there is with one peer. */
+/* Messages to and from one peer. */
 struct plait_link {
     int peer;
     bool gone;              /* it has said goodbye */

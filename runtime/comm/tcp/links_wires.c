@@ -380,7 +380,8 @@ static void accept_guests(struct plait_links *l, double now)
     }
 }
 
-/* A guest is heard before another one, or its age, may drop it. */
+/* What guests have sent is read first, so that none is dropped for its age or
+ * to make room although its hello is there. */
 void plait_wires_accept(struct plait_links *l)
 {
     struct epoll_event event[EVENTS];

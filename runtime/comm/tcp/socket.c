@@ -20,9 +20,10 @@
 
 /* How long a waiting rank sleeps if nobody wakes it, ms. */
 #define NAP_MS 1
-/* While it waits for shared memory, a rank looks at its links, which takes ten
- * times as long, once in so many rounds. Where ranks share cores it does so
- * after it has dozed and before it sleeps: in every second round. */
+/* A rank that waits for shared memory also has to look at its links now and
+ * then. A look takes ten times as long as one at shared memory, so it happens
+ * once in this many rounds; where ranks share cores in every second round,
+ * which is after a rank has dozed and before it sleeps. */
 #define LOOK_EVERY 16
 #define LOOK_EVERY_SHARED 2
 

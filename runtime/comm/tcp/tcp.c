@@ -187,8 +187,8 @@ static int hear(struct tcp_comm *c, int fd, int from, struct tcp_head *there)
     return refuse(c, there->why == 0 || there->differ, why);
 }
 
-/* Whether a rank that waits for this one is in another collective. It may have
- * been in one that is over. */
+/* Whether a rank that waits for this one is in another collective. A head with
+ * another number is of an earlier collective, which is over. */
 static bool waits_elsewhere(const struct tcp_comm *c,
                             const struct tcp_head *there)
 {

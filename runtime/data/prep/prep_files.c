@@ -177,9 +177,9 @@ static int read_all(const char *path, struct plait_buffer *text)
     return n ? -1 : 1;
 }
 
-/* Copy `from` to DIR/NAME, unless the same is there already. ours: plait-prep
- * wrote the file that is there, which goes if there is no `from` or it is
- * NULL. */
+/* Copy `from` to DIR/NAME, unless the same is there already. ours: the file
+ * that is there was written by plait-prep. Without `from` (it does not exist,
+ * or is NULL) such a file is removed. */
 static int copy_file(const char *dir, const char *name, const char *from,
                      bool ours, struct plait_error *err)
 {

@@ -20,7 +20,8 @@ struct plait_prep_state {
 };
 
 /* `key` stands for the texts and options: only a run with the same key goes on.
- * 1: *state is set; 0: there is none, or it is of another run. */
+ * 1: *state is set; 0: no state is there, or only that of a run with another
+ * key. */
 int plait_prep_state_load(const char *dir, uint64_t key,
                           struct plait_prep_state *state);
 int plait_prep_state_save(const char *dir, uint64_t key,

@@ -179,9 +179,8 @@ static int bpe_encode(const void *model, void *scratch,
 
 /* Text can be cut at two kinds of places, where every pattern ends a piece
  * whatever is around them: after a line break between two characters that are
- * not white space, and before a blank between two letters. The characters
- * beside a place are checked to be valid UTF-8; a text that is not is not cut
- * there. */
+ * not white space, and before a blank between two letters. A place is used only
+ * if the characters beside it are valid UTF-8. */
 static bool can_cut(const struct plait_bpe_tokenizer *t,
                     const unsigned char *text, size_t size, size_t at)
 {
