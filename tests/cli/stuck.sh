@@ -29,7 +29,7 @@ EOF
 # launch COMMAND...: start four ranks of it
 launch()
 {
-    local with=("$top/plait" run --np 4 --pin=none ${layout:-} --)
+    local with=("$top/plait" run --np 4 --pin=none ${elastic:-} ${layout:-} --)
     [ "${via:-}" = mpi ] && with=(sh "$src/tests/lib/mpirun.sh" 4)
     : >out
     ${before:-} "${with[@]}" sh "$dir/rank" ${apart:-} "$@" >>"${output:-out}" 2>>out \
@@ -40,9 +40,11 @@ launch()
 # train [ARGS]: start a run that would not end by itself
 train()
 {
-    local size=${layout:---tp=2 --dp=2}
+    local size=${layout:---tp=2 --dp=2} sets
+    sets=${size//--/--set parallel.}
+    [ -z "${elastic:-}" ] || sets= # it changes
     layout=$size launch "$top/plait-train" "$dir/c.yaml" --device cpu \
-        ${size//--/--set parallel.} --set train.steps=100000000 \
+        $sets --set train.steps=100000000 \
         --set train.timeout="${limit:-12}" "$@"
 }
 
@@ -203,6 +205,44 @@ silent_end()
 since [0-9:]* (sleep); 3 other ranks wait"
 }
 
+# goes_on_without RANK PATTERN: in an elastic run the limit replaces the rank
+goes_on_without()
+{
+    until_true eval 'grep -q "back at step" out || ! kill -0 $pid'
+    kill -9 $pid $(living $(cat pid.*)) 2>/dev/null
+    [ "$(grep -c "train.phase_timeout" out)" = 1 ] &&
+        grep -q "^plait-train: $nothing$2.*; going on without who does not \
+answer$" out || { echo "not said: $2"; return 1; }
+    grep -q "^plait-train: $(who $1)*, which does not answer) is gone in step \
+[0-9]*; going on with dp [13] of [24]" out || { echo "none is gone"; return 1; }
+}
+
+spare_load()
+{
+    elastic=--elastic # rank 1 alone reads its part
+    from_checkpoint map "${auto[@]}" --set checkpoint.dir="$PWD/ck"
+    goes_on_without 1 "$(who 1) never entered .*; it is loading its weights"
+}
+
+spare_save()
+{
+    elastic=--elastic layout=--dp=4
+    touch go
+    preload sync 2 "$PWD/ck" --set checkpoint.dir="$PWD/ck" \
+        --set checkpoint.every=3 --set checkpoint.async=false "${auto[@]}"
+    goes_on_without 2 "$(who 2) never entered .*; it is saving a checkpoint"
+}
+
+spare_evaluation()
+{
+    elastic=--elastic layout=--dp=4
+    touch go
+    cp "$dir/tokens.bin" val.bin
+    preload read 3 val.bin "${auto[@]}" --set data.val="$PWD/val.bin" \
+        --set train.eval_every=2 --set checkpoint.dir="$PWD/ck"
+    goes_on_without 3 "$(who 3) never entered "
+}
+
 # Ranks that wait for one that goes on, for 15 s: longer than what moves nothing
 # may take, and than what is proved needs.
 late_reader()
@@ -351,6 +391,9 @@ for case in "a file that does not answer:silent_file" \
     "... in an evaluation:silent_evaluation" \
     "... while loading weights:silent_load" \
     "... after the last step:silent_end" \
+    "an elastic run goes on without a rank that loads for ever:spare_load" \
+    "... that saves for ever:spare_save" \
+    "... that evaluates for ever:spare_evaluation" \
     "a rank that reads for 15 s:late_reader" \
     "... that reads weights for so long:late_load" \
     "... in an evaluation:late_evaluation" \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "runtime/comm/members.h"
 #include "runtime/train/watchdog/watchdog_private.h"
 #include "topology/base/clock.h"
 
@@ -128,10 +129,19 @@ static void leave_late(const struct plait_watchdog *dog, double now)
     _exit(1);
 }
 
+bool plait_watchdog_is_left(const struct plait_watchdog *dog)
+{
+    return dog->spare && plait_comm_look(plait_comm_of_hosts(dog->world));
+}
+
 static void end_run(struct plait_watchdog *dog)
 {
     char why[700], line[1000], what[64];
 
+    if (plait_watchdog_is_left(dog)) {
+        plait_watchdog_leave(dog);
+        return;
+    }
     snprintf(what, sizeof(what), "step %lld", (long long)dog->step);
     plait_hang_explain(dog->hang, why, sizeof(why));
     snprintf(line, sizeof(line),

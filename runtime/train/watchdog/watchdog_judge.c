@@ -91,6 +91,8 @@ static void end_quiet(struct plait_watchdog *dog, double most)
 {
     char why[700], line[1000];
 
+    if (plait_watchdog_is_left(dog))
+        goto leave;
     plait_hang_explain(dog->hang, why, sizeof(why));
     snprintf(line, sizeof(line),
              "plait-train: no rank has done anything for %.0f s "
@@ -100,6 +102,7 @@ static void end_quiet(struct plait_watchdog *dog, double most)
     plait_watchdog_say(line);
     if (!dog->spare)
         plait_hang_tell(dog->hang);
+leave:
     pthread_mutex_lock(&dog->lock);
     plait_watchdog_leave(dog);
     pthread_mutex_unlock(&dog->lock);

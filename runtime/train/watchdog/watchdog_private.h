@@ -50,6 +50,8 @@ struct plait_watchdog {
 void plait_watchdog_say(const char *line);
 /* How long after a limit this rank reports. */
 double plait_watchdog_delay(const struct plait_watchdog *dog);
+/* Whether the others of an elastic run have gone on already, and said so. */
+bool plait_watchdog_is_left(const struct plait_watchdog *dog);
 /* Ends the run, or in an elastic one goes on without who does not answer. Under
  * the lock. */
 void plait_watchdog_leave(struct plait_watchdog *dog);
