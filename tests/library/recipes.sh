@@ -89,6 +89,30 @@ else
     skip "no python3"
 fi
 
+# What Spack and EasyBuild ask of a recipe's style, where their checkers are.
+if command -v black >/dev/null && command -v flake8 >/dev/null; then
+    black -q --check -l 99 "$here/spack/package.py" &&
+        flake8 --max-line-length 99 --extend-ignore F403,F405 \
+            "$here/spack/package.py" | sed 's/^/# /'
+    [ "${PIPESTATUS[*]}" = '0 0' ]
+    check "Spack's recipe has Spack's style" $?
+else
+    skip "no black and flake8"
+fi
+if command -v eb >/dev/null && [ "$(id -u)" != 0 ] &&
+    [ -n "${MODULESHOME:-}${LMOD_CMD:-}" ]; then
+    tool=Lmod
+    [ -n "${LMOD_CMD:-}" ] || tool=EnvironmentModules
+    (cd "$here/easybuild" && HOME=$tmp eb --prefix "$tmp/eb" \
+        --modules-tool $tool --module-syntax Tcl \
+        --check-style ./*.eb) >"$tmp/log" 2>&1
+    status=$?
+    [ $status = 0 ] || sed 's/^/# /' "$tmp/log"
+    check "EasyBuild's recipes have EasyBuild's style" $status
+else
+    skip "no eb with a module command, which does not run as root"
+fi
+
 # Both kinds of module files must set these variables, by the version that
 # their own names say.
 said='PATH=/opt/plait/1.2/bin MANPATH=/opt/plait/1.2/share/man
