@@ -42,12 +42,12 @@ int plait_average_local(const struct plait_vectors *v, float *w, float *common,
 }
 
 int plait_average_diloco(const struct plait_vectors *v, float *w, float *common,
-                         float *momentum, int replicas, double lr, double mu)
+                         float *momentum, const struct plait_outer_sgd *s)
 {
-    if (scale(v, momentum, mu) < 0 ||
-        add_scaled(v, momentum, w, 1.0 / replicas) < 0 ||
-        add_scaled(v, common, w, lr / replicas) < 0 ||
-        add_scaled(v, common, momentum, lr * mu) < 0)
+    if (scale(v, momentum, s->mu) < 0 ||
+        add_scaled(v, momentum, w, 1.0 / s->replicas) < 0 ||
+        add_scaled(v, common, w, s->lr / s->replicas) < 0 ||
+        add_scaled(v, common, momentum, s->lr * s->mu) < 0)
         return -1;
     return copy_vector(v, w, common);
 }

@@ -29,8 +29,12 @@ int plait_average_local(const struct plait_vectors *v, float *w, float *common,
  * momentum = mu momentum + g, common -= lr (g + mu momentum); then w = common.
  * At the call `w` holds the sum of the differences. `momentum` is stored
  * negated. */
+struct plait_outer_sgd {
+    int replicas;
+    double lr, mu;
+};
 int plait_average_diloco(const struct plait_vectors *v, float *w, float *common,
-                         float *momentum, int replicas, double lr, double mu);
+                         float *momentum, const struct plait_outer_sgd *s);
 
 /* SMA (Koliousis et al., arXiv 1901.02244, algorithm 1): a learner's correction
  * c = alpha (w - z), computed from its weights before the step's update and

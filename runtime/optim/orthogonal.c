@@ -135,18 +135,27 @@ static int normalize(struct plait_orthogonal *o, void *x, float factor,
 
 /* -- products ------------------------------------------------------------ */
 
-/* out[n,o] = a[n,c] . b[o,c]^T */
+/* The right operand of a product. */
+struct right {
+    const void *x; /* [rows, cols] */
+    size_t rows, cols;
+};
+
+static struct plait_weight *weight_of(const struct plait_orthogonal *o,
+                                      struct right b)
+{
+    return o->mesh->ops->weight_create(
+        o->mesh->dev,
+        &(struct plait_weight_data){o->type, b.rows, b.cols, b.x});
+}
+
+/* out[n,rows] = a[n,cols] . b[rows,cols]^T */
 static int multiply_transposed(struct plait_orthogonal *o, void *out,
-                               const void *a, const void *b, size_t n,
-                               size_t rows, size_t cols)
+                               const void *a, struct right b, size_t n)
 {
     const struct plait_ops *ops = o->mesh->ops;
     struct plait_linear l = {
-        .N = n,
-        .inp.x = a,
-        .w = ops->weight_create(
-            o->mesh->dev, &(struct plait_weight_data){o->type, rows, cols, b}),
-        .out = out};
+        .N = n, .inp.x = a, .w = weight_of(o, b), .out = out};
     int rc;
 
     if (!l.w)
@@ -158,16 +167,14 @@ static int multiply_transposed(struct plait_orthogonal *o, void *out,
 
 /* out[n,cols] += a[n,rows] . b[rows,cols] */
 static int multiply_add(struct plait_orthogonal *o, void *out, const void *a,
-                        const void *b, size_t n, size_t rows, size_t cols)
+                        struct right b, size_t n)
 {
     const struct plait_ops *ops = o->mesh->ops;
-    struct plait_linear_dinp l = {
-        .N = n,
-        .dout.x = a,
-        .w = ops->weight_create(
-            o->mesh->dev, &(struct plait_weight_data){o->type, rows, cols, b}),
-        .dinp = out,
-        .accumulate = 1};
+    struct plait_linear_dinp l = {.N = n,
+                                  .dout.x = a,
+                                  .w = weight_of(o, b),
+                                  .dinp = out,
+                                  .accumulate = 1};
     int rc;
 
     if (!l.w)
@@ -193,7 +200,8 @@ static int make_gram(struct plait_orthogonal *o, const void *x, size_t rows,
                                 .dw = gram};
 
     if (rows <= cols)
-        return multiply_transposed(o, o->gram, x, x, rows, rows, cols);
+        return multiply_transposed(o, o->gram, x, (struct right){x, rows, cols},
+                                   rows);
     if (ops->linear_backward_weight(o->mesh->q, &l) < 0)
         return -1;
     if (o->type == PLAIT_F32)
@@ -210,8 +218,8 @@ static int make_polynomial(struct plait_orthogonal *o, size_t side)
 {
     size_t n = side * side;
 
-    if (multiply_transposed(o, o->poly, o->gram, o->gram, side, side, side) <
-            0 ||
+    if (multiply_transposed(o, o->poly, o->gram,
+                            (struct right){o->gram, side, side}, side) < 0 ||
         scale(o, o->poly, coefficient[2], n) < 0 ||
         scale(o, o->gram, coefficient[1], n) < 0)
         return -1;
@@ -227,10 +235,12 @@ static int make_next(struct plait_orthogonal *o, void *x, void *next,
     if (rows <= cols)
         return o->mesh->ops->copy(o->mesh->q, next, x, bytes) < 0 ||
                        scale(o, next, coefficient[0], n) < 0 ||
-                       multiply_add(o, next, o->poly, x, rows, rows, cols) < 0
+                       multiply_add(o, next, o->poly,
+                                    (struct right){x, rows, cols}, rows) < 0
                    ? -1
                    : 0;
-    if (multiply_transposed(o, next, x, o->poly, rows, cols, cols) < 0 ||
+    if (multiply_transposed(o, next, x, (struct right){o->poly, cols, cols},
+                            rows) < 0 ||
         scale(o, x, coefficient[0], n) < 0)
         return -1;
     return add(o, next, x, n);

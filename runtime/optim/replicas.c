@@ -435,6 +435,8 @@ static int meet(struct plait_replicas *r)
 {
     const struct plait_sync_config *c = r->config;
     int n = plait_comm_size(r->dp);
+    struct plait_outer_sgd outer = {
+        .replicas = n, .lr = c->lr, .mu = c->momentum};
     float *w = masters(r);
 
     if (c->mode == PLAIT_SYNC_SMA)
@@ -447,8 +449,7 @@ static int meet(struct plait_replicas *r)
         sum_over_replicas(r, w) < 0)
         return -1;
     if (c->mode == PLAIT_SYNC_DILOCO
-            ? plait_average_diloco(&r->v, w, r->common, r->momentum, n, c->lr,
-                                   c->momentum) < 0
+            ? plait_average_diloco(&r->v, w, r->common, r->momentum, &outer) < 0
             : plait_average_local(&r->v, w, r->common, n) < 0)
         return -1;
     return follow(r);

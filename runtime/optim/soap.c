@@ -204,15 +204,21 @@ enum product {
     AT_B  /* out[n,o] = a[c,n]^T b[c,o] */
 };
 
+/* Its sizes. */
+struct sizes {
+    size_t n, c, o;
+};
+
 static int multiply(const struct soap *s, enum product what, float *out,
-                    const float *a, const float *b, size_t n, size_t c,
-                    size_t o)
+                    const float *a, const float *b, struct sizes size)
 {
     const struct plait_mesh *mesh = s->optim->model->mesh;
     const struct plait_ops *ops = mesh->ops;
-    struct plait_linear_dw dw = {.type = PLAIT_F32, .N = c, .O = n, .C = o};
-    struct plait_linear_dinp by_w = {.N = n, .dout.x = a, .dinp = out};
-    struct plait_linear by_wt = {.N = n, .inp.x = a, .out = out};
+    size_t c = size.c, o = size.o;
+    struct plait_linear_dw dw = {
+        .type = PLAIT_F32, .N = c, .O = size.n, .C = o};
+    struct plait_linear_dinp by_w = {.N = size.n, .dout.x = a, .dinp = out};
+    struct plait_linear by_wt = {.N = size.n, .inp.x = a, .out = out};
     struct plait_weight *w;
     int rc;
 
@@ -249,15 +255,16 @@ static int project(const struct soap *s, const struct owned *o, const float *x)
     int rc;
 
     if (o->basis[1])
-        rc = multiply(s, A_B, s->work[0], x, o->basis[1], rows, cols, cols);
+        rc = multiply(s, A_B, s->work[0], x, o->basis[1],
+                      (struct sizes){rows, cols, cols});
     else
         rc = copy(s, o, s->work[0], x);
     if (rc < 0)
         return -1;
     if (!o->basis[0])
         return copy(s, o, s->work[1], s->work[0]);
-    return multiply(s, AT_B, s->work[1], o->basis[0], s->work[0], rows, rows,
-                    cols);
+    return multiply(s, AT_B, s->work[1], o->basis[0], s->work[0],
+                    (struct sizes){rows, rows, cols});
 }
 
 /* x = Q work[1] P^T */
@@ -267,15 +274,16 @@ static int project_back(const struct soap *s, const struct owned *o, float *x)
     int rc;
 
     if (o->basis[1])
-        rc = multiply(s, A_BT, s->work[0], s->work[1], o->basis[1], rows, cols,
-                      cols);
+        rc = multiply(s, A_BT, s->work[0], s->work[1], o->basis[1],
+                      (struct sizes){rows, cols, cols});
     else
         rc = copy(s, o, s->work[0], s->work[1]);
     if (rc < 0)
         return -1;
     if (!o->basis[0])
         return copy(s, o, x, s->work[0]);
-    return multiply(s, A_B, x, o->basis[0], s->work[0], rows, rows, cols);
+    return multiply(s, A_B, x, o->basis[0], s->work[0],
+                    (struct sizes){rows, rows, cols});
 }
 
 /* -- bases --------------------------------------------------------------- */
@@ -298,8 +306,8 @@ static int average_grams(const struct soap *s, const struct owned *o)
 
         if (!o->gram[k])
             continue;
-        if (multiply(s, k == 0 ? A_BT : AT_B, s->square, x, x, n, across, n) <
-                0 ||
+        if (multiply(s, k == 0 ? A_BT : AT_B, s->square, x, x,
+                     (struct sizes){n, across, n}) < 0 ||
             mesh->ops->average(mesh->q, &gram) < 0)
             return -1;
     }
@@ -454,8 +462,8 @@ static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
 /* Appends a piece to *to (unless NULL) and counts it in *n; does nothing if
  * data is NULL. */
 static void add_piece(struct plait_optim_piece *to, int *n,
-                      const struct owned *o, const char *state, size_t rows,
-                      size_t cols, float *data)
+                      const struct owned *o, const char *state,
+                      const size_t shape[2], float *data)
 {
     if (!data)
         return;
@@ -463,8 +471,8 @@ static void add_piece(struct plait_optim_piece *to, int *n,
         to[*n] = (struct plait_optim_piece){.tensor = o->tensor,
                                             .state = state,
                                             .home = PLAIT_PIECE_WEIGHTS,
-                                            .shape = {rows, cols},
-                                            .count = rows * cols,
+                                            .shape = {shape[0], shape[1]},
+                                            .count = shape[0] * shape[1],
                                             .data = data};
     ++*n;
 }
@@ -481,15 +489,15 @@ static int pieces(const struct plait_optim *optim, const void *own,
     for (i = 0; i < s->nowned; i++) {
         struct owned *o = &s->owned[i];
 
-        add_piece(to, &n, o, "m", o->side[0], o->side[1], o->m);
-        add_piece(to, &n, o, "v", o->side[0], o->side[1], o->v);
+        add_piece(to, &n, o, "m", o->side, o->m);
+        add_piece(to, &n, o, "v", o->side, o->v);
         for (k = 0; k < SIDES; k++) {
-            size_t side = o->side[k];
+            size_t square[2] = {o->side[k], o->side[k]};
 
-            add_piece(to, &n, o, gram[k], side, side, o->gram[k]);
-            add_piece(to, &n, o, basis[k], side, side, o->basis[k]);
+            add_piece(to, &n, o, gram[k], square, o->gram[k]);
+            add_piece(to, &n, o, basis[k], square, o->basis[k]);
         }
-        add_piece(to, &n, o, "gradients", 1, 1, &o->seen);
+        add_piece(to, &n, o, "gradients", (size_t[]){1, 1}, &o->seen);
         if (to)
             to[n - 1].home = PLAIT_PIECE_HOST;
     }

@@ -131,8 +131,8 @@ static void meet_diloco(struct replicas *r)
     for (k = 0; k < REPLICAS; k++)
         plait_average_difference(&r->v, r->w[k], r->common);
     sum_replicas(r);
-    plait_average_diloco(&r->v, r->w[0], r->common, r->momentum, REPLICAS, lr,
-                         mu);
+    plait_average_diloco(&r->v, r->w[0], r->common, r->momentum,
+                         &(struct plait_outer_sgd){REPLICAS, lr, mu});
     for (i = 0; i < r->v.n; i++) {
         double g = 0, *m = &r->want_momentum[i];
 
