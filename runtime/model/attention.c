@@ -177,24 +177,32 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
     return w->ops->attention_merge(w->q, &whole);
 }
 
+/* What a step of the ring's backward computes with. */
+struct ring_backward {
+    const void *datt; /* the gradient of the output */
+    void *dqkv;       /* that of q, k and v of this rank's tokens */
+    const void *kv;   /* keys and values that are here now */
+    void *dkv;        /* and their gradient */
+};
+
 static int pair_backward(const struct plait_work *w, const struct pair *p,
-                         const struct plait_activations *a, const void *kv,
-                         void *dqkv, void *dkv, const void *datt)
+                         const struct plait_activations *a,
+                         const struct ring_backward *r)
 {
     size_t rows = piece_rows(w), q = p->q * rows * w->d->qkv;
     size_t out = p->q * rows * q_width(w), stat = p->q * rows * w->d->heads;
     size_t k = p->k * rows * 2 * kv_width(w), v = k + kv_width(w);
     struct plait_attention_backward g = {.type = w->type,
                                          .a = describe_pair(w, p),
-                                         .dQ = element_at(w, dqkv, q),
-                                         .dK = element_at(w, dkv, k),
-                                         .dV = element_at(w, dkv, v),
-                                         .dout = element_at(w, datt, out),
+                                         .dQ = element_at(w, r->dqkv, q),
+                                         .dK = element_at(w, r->dkv, k),
+                                         .dV = element_at(w, r->dkv, v),
+                                         .dout = element_at(w, r->datt, out),
                                          .out = element_at(w, a->att, out),
                                          .lse = a->lse + stat,
                                          .Q = element_at(w, a->qkv, q),
-                                         .K = element_at(w, kv, k),
-                                         .V = element_at(w, kv, v)};
+                                         .K = element_at(w, r->kv, k),
+                                         .V = element_at(w, r->kv, v)};
     double start = plait_begin_part(w);
 
     return end_attention(w, start, w->ops->attention_backward(w->q, &g));
@@ -262,20 +270,19 @@ static int ring_forward(const struct plait_work *w,
     return 0;
 }
 
-/* Adds this step's terms to dqkv and to dkv, the gradients of the keys and
- * values in `kv`. */
+/* Adds this step's terms to dqkv, and makes dkv of them. */
 static int step_backward(const struct plait_work *w, int step,
-                         const struct plait_activations *a, const void *kv,
-                         void *dqkv, void *dkv, const void *datt)
+                         const struct plait_activations *a,
+                         const struct ring_backward *r)
 {
     size_t bytes = w->shape->N * 2 * kv_width(w) * plait_dtype_size(w->type);
     struct pair pairs[4];
     int npairs = pairs_of(w, step, pairs);
 
-    if (w->ops->fill_zero(w->q, dkv, bytes) < 0)
+    if (w->ops->fill_zero(w->q, r->dkv, bytes) < 0)
         return -1;
     for (int i = 0; i < npairs; i++)
-        if (pair_backward(w, &pairs[i], a, kv, dqkv, dkv, datt) < 0)
+        if (pair_backward(w, &pairs[i], a, r) < 0)
             return -1;
     return 0;
 }
@@ -305,11 +312,13 @@ static int ring_backward(const struct plait_work *w,
     for (int step = 0; step < cp_size(w); step++) {
         void *now = s->kv[step % 2], *next = s->kv[(step + 1) % 2];
         void *dkv = s->dkv[step % 2];
+        struct ring_backward r = {
+            .datt = datt, .dqkv = dqkv, .kv = now, .dkv = dkv};
 
         if (step + 1 < cp_size(w) && plait_ring_pass(&there, now, next, n) < 0)
             return -1;
-        if (step_backward(w, step, a, now, dqkv, dkv, datt) < 0 ||
-            plait_ring_wait(&there) < 0 || plait_ring_wait(&back) < 0)
+        if (step_backward(w, step, a, &r) < 0 || plait_ring_wait(&there) < 0 ||
+            plait_ring_wait(&back) < 0)
             return -1;
         if (step > 0 && add_to(w, dkv, s->dkv[2], n) < 0)
             return -1;

@@ -28,33 +28,28 @@ int plait_model_load(struct plait_model *model, int chunk, int slot,
     return model->family->load(model, chunk, slot, batch);
 }
 
-int plait_model_forward(struct plait_model *model, int chunk, int slot,
-                        const struct plait_batch *batch, const void *in,
-                        void *out, double *loss, bool train)
+int plait_model_forward(struct plait_model *model,
+                        const struct plait_forward *f)
 {
-    return model->family->forward(model, chunk, slot, batch, in, out, loss,
-                                  train);
+    return model->family->forward(model, f);
 }
 
-int plait_model_backward(struct plait_model *model, int chunk, int slot,
-                         int microbatch, const void *dout, void *din)
+int plait_model_backward(struct plait_model *model,
+                         const struct plait_backward *b)
 {
-    return model->family->backward(model, chunk, slot, microbatch, dout, din,
-                                   PLAIT_HALF_BOTH);
+    return model->family->backward(model, b, PLAIT_HALF_BOTH);
 }
 
-int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
-                               int microbatch, const void *dout, void *din)
+int plait_model_backward_input(struct plait_model *model,
+                               const struct plait_backward *b)
 {
-    return model->family->backward(model, chunk, slot, microbatch, dout, din,
-                                   PLAIT_HALF_INPUT);
+    return model->family->backward(model, b, PLAIT_HALF_INPUT);
 }
 
-int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
-                                int microbatch)
+int plait_model_backward_weight(struct plait_model *model,
+                                const struct plait_backward *b)
 {
-    return model->family->backward(model, chunk, slot, microbatch, NULL, NULL,
-                                   PLAIT_HALF_WEIGHT);
+    return model->family->backward(model, b, PLAIT_HALF_WEIGHT);
 }
 
 int plait_model_weights_changed(struct plait_model *model,

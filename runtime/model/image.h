@@ -112,14 +112,19 @@ int plait_unit_forward(const struct plait_image_work *w,
                        const struct plait_unit *unit,
                        const struct plait_unit_kept *kept, const float *x,
                        const float *residual, bool relu);
-/* From dout to the gradients of the weights and, if dx is not NULL, of x.
- * dresidual (NULL: none) gets the gradient of the residual. dx may be dout;
- * neither may be the state's `pre`. */
+/* What a unit's backward reads and writes besides the gradients of the
+ * weights. */
+struct plait_unit_backward {
+    const float *x;    /* of the forward */
+    const float *dout; /* not the state's `pre` */
+    float *dx;         /* out; NULL: not wanted; may be dout, not `pre` */
+    float *dresidual;  /* out; NULL: there was no residual */
+    bool relu;         /* as in the forward */
+};
 int plait_unit_backward(const struct plait_image_work *w,
                         const struct plait_unit *unit,
-                        const struct plait_unit_kept *kept, const float *x,
-                        float *dx, float *dresidual, const float *dout,
-                        bool relu);
+                        const struct plait_unit_kept *kept,
+                        const struct plait_unit_backward *g);
 
 /* image_block.c */
 int plait_image_block_forward(const struct plait_image_work *w,

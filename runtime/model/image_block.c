@@ -67,8 +67,9 @@ static int stem_backward(const struct plait_image_work *w,
             return -1;
         dout = w->s->spare;
     }
-    return plait_unit_backward(w, &b->unit[0], &kept->unit[0], kept->x, NULL,
-                               NULL, dout, true);
+    return plait_unit_backward(w, &b->unit[0], &kept->unit[0],
+                               &(struct plait_unit_backward){
+                                   .x = kept->x, .dout = dout, .relu = true});
 }
 
 static int residual_backward(const struct plait_image_work *w,
@@ -76,17 +77,19 @@ static int residual_backward(const struct plait_image_work *w,
                              const struct plait_image_kept *kept)
 {
     float *dx = w->s->grad, *shortcut = w->s->spare;
+    struct plait_unit_backward chain = {.dout = dx, .dx = dx, .relu = true};
+    struct plait_unit_backward side = {
+        .x = kept->x, .dout = shortcut, .dx = shortcut};
 
-    for (int i = b->nunits - 1; i >= 0; i--)
-        if (plait_unit_backward(w, &b->unit[i], &kept->unit[i],
-                                i > 0 ? kept->unit[i - 1].post : kept->x, dx,
-                                i == b->nunits - 1 ? shortcut : NULL, dx,
-                                true) < 0)
+    for (int i = b->nunits - 1; i >= 0; i--) {
+        chain.x = i > 0 ? kept->unit[i - 1].post : kept->x;
+        chain.dresidual = i == b->nunits - 1 ? shortcut : NULL;
+        if (plait_unit_backward(w, &b->unit[i], &kept->unit[i], &chain) < 0)
             return -1;
+    }
     if (b->projected &&
         plait_unit_backward(w, &b->unit[PLAIT_IMAGE_SHORTCUT],
-                            &kept->unit[PLAIT_IMAGE_SHORTCUT], kept->x,
-                            shortcut, NULL, shortcut, false) < 0)
+                            &kept->unit[PLAIT_IMAGE_SHORTCUT], &side) < 0)
         return -1;
     return w->ops->add(w->q, &(struct plait_add){.type = PLAIT_F32,
                                                  .out = dx,

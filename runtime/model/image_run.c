@@ -124,29 +124,29 @@ static int head_forward(struct plait_image_work *w, int chunk, int block,
     return release(w);
 }
 
-static int forward(struct plait_model *m, int chunk, int slot,
-                   const struct plait_batch *batch, const void *in, void *out,
-                   double *loss, bool train)
+static int forward(struct plait_model *m, const struct plait_forward *f)
 {
-    int first = first_block(m, chunk), end = end_block(m, chunk), i;
+    int first = first_block(m, f->chunk), end = end_block(m, f->chunk), i;
     const struct plait_image_block *b = m->image->block;
     struct plait_image_work w;
 
-    if (begin_work(m, chunk, slot, &w) < 0 || set_batch(&w, batch) < 0 ||
-        upload(&w, chunk, batch, !in, is_head(m, end - 1)) < 0)
+    if (begin_work(m, f->chunk, f->slot, &w) < 0 ||
+        set_batch(&w, f->batch) < 0 ||
+        upload(&w, f->chunk, f->batch, !f->in, is_head(m, end - 1)) < 0)
         return -1;
-    w.train = train;
-    if (in && w.ops->copy(w.q, w.slot->input, in,
-                          w.slot->N * b[first].in * sizeof(float)) < 0)
+    w.train = f->train;
+    if (f->in && w.ops->copy(w.q, w.slot->input, f->in,
+                             w.slot->N * b[first].in * sizeof(float)) < 0)
         return -1;
     for (i = first; i < end && !is_head(m, i); i++)
         if (acquire(&w, i, i + 1 < end ? i + 1 : -1, false) < 0 ||
-            plait_image_block_forward(&w, &b[i], kept_of(&w, chunk, i)) < 0 ||
+            plait_image_block_forward(&w, &b[i], kept_of(&w, f->chunk, i)) <
+                0 ||
             release(&w) < 0)
             return -1;
     if (i < end)
-        return head_forward(&w, chunk, i, loss);
-    return w.ops->copy(w.q, out, kept_of(&w, chunk, end - 1)->out,
+        return head_forward(&w, f->chunk, i, f->loss);
+    return w.ops->copy(w.q, f->out, kept_of(&w, f->chunk, end - 1)->out,
                        w.slot->N * b[end - 1].out * sizeof(float));
 }
 
@@ -180,26 +180,26 @@ static int block_backward(struct plait_image_work *w, int chunk, int block)
     return release(w);
 }
 
-static int backward(struct plait_model *m, int chunk, int slot, int microbatch,
-                    const void *dout, void *din, enum plait_half half)
+static int backward(struct plait_model *m, const struct plait_backward *b,
+                    enum plait_half half)
 {
-    int first = first_block(m, chunk), end = end_block(m, chunk);
+    int first = first_block(m, b->chunk), end = end_block(m, b->chunk);
     struct plait_image_work w;
 
     if (half != PLAIT_HALF_BOTH) {
         errno = ENOTSUP; /* plait_fits_image() refuses such a schedule */
         return -1;
     }
-    if (begin_work(m, chunk, slot, &w) < 0 ||
-        start_backward(&w, end - 1, dout) < 0)
+    if (begin_work(m, b->chunk, b->slot, &w) < 0 ||
+        start_backward(&w, end - 1, b->dout) < 0)
         return -1;
     for (int i = end - 1; i >= first; i--)
-        if (block_backward(&w, chunk, i) < 0 ||
-            plait_hooks_ready(m, &i, 1, microbatch) < 0)
+        if (block_backward(&w, b->chunk, i) < 0 ||
+            plait_hooks_ready(m, &i, 1, b->microbatch) < 0)
             return -1;
-    if (!din)
+    if (!b->din)
         return 0;
-    return w.ops->copy(w.q, din, w.s->grad,
+    return w.ops->copy(w.q, b->din, w.s->grad,
                        w.slot->N * w.s->block[first].in * sizeof(float));
 }
 

@@ -128,8 +128,8 @@ static int fold_stats(const struct plait_image_work *w,
 /* The norm's backward; the result goes to `pre` of the state. */
 static int norm_backward(const struct plait_image_work *w,
                          const struct plait_unit *u,
-                         const struct plait_unit_kept *kept, float *dresidual,
-                         const float *dout, bool relu)
+                         const struct plait_unit_kept *kept,
+                         const struct plait_unit_backward *g)
 {
     const struct plait_image_ops *ops = w->ops->image;
     struct plait_comm *dp = norm_group(w);
@@ -138,12 +138,12 @@ static int norm_backward(const struct plait_image_work *w,
     b.x = kept->pre;
     b.stats = kept->stats;
     b.gamma = plait_image_weight(w, u->beta + b.C);
-    b.out = relu ? kept->post : NULL;
-    b.dout = dout;
+    b.out = g->relu ? kept->post : NULL;
+    b.dout = g->dout;
     b.sums = w->s->sums;
     b.count = b.rows * (dp ? (size_t)plait_comm_size(dp) : 1);
     b.dx = w->s->pre;
-    b.dresidual = dresidual;
+    b.dresidual = g->dresidual;
     if (ops->batchnorm_sums(w->q, &b) < 0 ||
         w->ops->bias_backward(
             w->q,
@@ -164,23 +164,22 @@ static int norm_backward(const struct plait_image_work *w,
 
 int plait_unit_backward(const struct plait_image_work *w,
                         const struct plait_unit *u,
-                        const struct plait_unit_kept *kept, const float *x,
-                        float *dx, float *dresidual, const float *dout,
-                        bool relu)
+                        const struct plait_unit_kept *kept,
+                        const struct plait_unit_backward *g)
 {
     const struct plait_image_ops *ops = w->ops->image;
     bool *unmade = &w->model->state->unmade[u->product];
     struct plait_conv c = conv_of(w, u);
-    struct plait_conv_arrays a = {.inp = x,
+    struct plait_conv_arrays a = {.inp = g->x,
                                   .w = plait_image_weight(w, u->weight),
                                   .dout = w->s->pre,
-                                  .dinp = dx,
+                                  .dinp = g->dx,
                                   .dw = plait_image_grad(w, u->weight),
                                   .accumulate = !*unmade};
 
-    if (norm_backward(w, u, kept, dresidual, dout, relu) < 0 ||
+    if (norm_backward(w, u, kept, g) < 0 ||
         ops->conv_backward_weight(w->q, &c, &a) < 0)
         return -1;
     *unmade = false;
-    return dx ? ops->conv_backward_input(w->q, &c, &a) : 0;
+    return g->dx ? ops->conv_backward_input(w->q, &c, &a) : 0;
 }

@@ -42,16 +42,21 @@ static void normal_pair(uint32_t a, uint32_t b, double out[2])
     out[1] = r * sin(angle);
 }
 
+/* What the random numbers of a tensor depend on besides the element. */
+struct random_key {
+    uint64_t seed, name; /* name: the hash of the tensor's */
+};
+
 /* Elements [first, first + n) of the whole tensor. One Philox block gives
  * elements 4i .. 4i+3. */
-static void normal_run(uint64_t seed, uint64_t name, uint64_t first, size_t n,
+static void normal_run(struct random_key key, uint64_t first, size_t n,
                        double std, float *out)
 {
     for (uint64_t i = first / 4; i * 4 < first + n; i++) {
         uint32_t x[4];
         double z[4];
 
-        plait_philox(seed, i, name, x);
+        plait_philox(key.seed, i, key.name, x);
         normal_pair(x[0], x[1], z);
         normal_pair(x[2], x[3], z + 2);
         for (uint64_t j = 0; j < 4; j++) {
@@ -64,13 +69,13 @@ static void normal_run(uint64_t seed, uint64_t name, uint64_t first, size_t n,
 }
 
 /* Elements [col, col + n) of a row of the whole tensor. */
-static void init_row(const struct plait_tensor *t, uint64_t seed, uint64_t name,
+static void init_row(const struct plait_tensor *t, struct random_key key,
                      size_t row, size_t col, size_t n, float *out)
 {
     if (row >= t->shape[0])
         memset(out, 0, n * sizeof(*out));
     else if (t->init_std > 0)
-        normal_run(seed, name, row * t->shape[1] + col, n, t->init_std, out);
+        normal_run(key, row * t->shape[1] + col, n, t->init_std, out);
     else
         for (size_t i = 0; i < n; i++)
             out[i] = t->init_const;
@@ -79,7 +84,8 @@ static void init_row(const struct plait_tensor *t, uint64_t seed, uint64_t name,
 void plait_model_init_tensor(const struct plait_tensor *t, uint64_t seed,
                              size_t first, size_t count, float *out)
 {
-    uint64_t name = plait_hash_text(PLAIT_HASH_START, t->name);
+    struct random_key key = {
+        .seed = seed, .name = plait_hash_text(PLAIT_HASH_START, t->name)};
     size_t cols = t->local_shape[1], end = first + count, n;
     size_t row0 = t->tp_axis == 0 ? t->local_first : 0;
     size_t col0 = t->tp_axis == 1 ? t->local_first : 0;
@@ -88,7 +94,7 @@ void plait_model_init_tensor(const struct plait_tensor *t, uint64_t seed,
         size_t col = at % cols;
 
         n = cols - col < end - at ? cols - col : end - at;
-        init_row(t, seed, name, row0 + at / cols, col0 + col, n, out);
+        init_row(t, key, row0 + at / cols, col0 + col, n, out);
     }
 }
 

@@ -247,9 +247,8 @@ int plait_model_layout(struct plait_model *model);
 /* Of transformers: run.c, arena.c, region.c. */
 int plait_transformer_load(struct plait_model *model, int chunk, int slot,
                            const struct plait_batch *batch);
-int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
-                              const struct plait_batch *batch, const void *in,
-                              void *out, double *loss, bool train);
+int plait_transformer_forward(struct plait_model *model,
+                              const struct plait_forward *f);
 int plait_transformer_reserve(struct plait_model *model, int slots,
                               int micro_batch, struct plait_error *err);
 /* The same for N rows, of at most `batch` sequences. */
@@ -296,11 +295,8 @@ struct plait_family_ops {
     size_t (*boundary)(const struct plait_model *model, int micro_batch);
     int (*load)(struct plait_model *model, int chunk, int slot,
                 const struct plait_batch *batch);
-    int (*forward)(struct plait_model *model, int chunk, int slot,
-                   const struct plait_batch *batch, const void *in, void *out,
-                   double *loss, bool train);
-    int (*backward)(struct plait_model *model, int chunk, int slot,
-                    int microbatch, const void *dout, void *din,
+    int (*forward)(struct plait_model *model, const struct plait_forward *f);
+    int (*backward)(struct plait_model *model, const struct plait_backward *b,
                     enum plait_half half);
     void (*weights_changed)(struct plait_model *model,
                             struct plait_region *region);
@@ -309,8 +305,8 @@ struct plait_family_ops {
 };
 
 /* run.c */
-int plait_transformer_backward(struct plait_model *model, int chunk, int slot,
-                               int microbatch, const void *dout, void *din,
+int plait_transformer_backward(struct plait_model *model,
+                               const struct plait_backward *b,
                                enum plait_half half);
 
 extern const struct plait_family_ops plait_transformer_family;
@@ -457,13 +453,15 @@ int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt);
 
-/* layer.c: x and delta come from the block before (their sum is the layer's
- * input); delta NULL: x is a->x1. *out and *out_delta are passed to the next
- * block. */
+/* The stream between two blocks: x, and what must still be added to it. */
+struct plait_stream {
+    const void *x, *delta; /* delta NULL: x is the x1 of the layer it enters */
+};
+
+/* layer.c: from the stream of the block before to that of the next. */
 int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
-                        const struct plait_activations *a, const void *x,
-                        const void *delta, const void **out,
-                        const void **out_delta);
+                        const struct plait_activations *a,
+                        struct plait_stream *stream);
 /* recompute.c: from what a layer keeps anyway, the outputs of its norms and of
  * its mlp's activation, as far as this half of the backward needs them. */
 int plait_layer_cheap_again(const struct plait_work *w,

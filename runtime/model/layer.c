@@ -206,14 +206,13 @@ static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
 }
 
 int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
-                        const struct plait_activations *a, const void *x,
-                        const void *delta, const void **out,
-                        const void **out_delta)
+                        const struct plait_activations *a,
+                        struct plait_stream *stream)
 {
-    if (inner_forward(w, b, a, x, delta) < 0 ||
-        mlp_leave(w, b, a, out_delta) < 0)
+    if (inner_forward(w, b, a, stream->x, stream->delta) < 0 ||
+        mlp_leave(w, b, a, &stream->delta) < 0)
         return -1;
-    *out = a->x2;
+    stream->x = a->x2;
     return 0;
 }
 

@@ -205,30 +205,44 @@ void plait_model_expect(struct plait_model *model, int chunk, bool backward);
 int plait_model_load(struct plait_model *model, int chunk, int slot,
                      const struct plait_batch *batch);
 
-/* Runs a chunk forward for one micro-batch. `in` (device, boundary shape) is
- * NULL on the first stage; `out` is NULL on the last, which instead adds the
- * micro-batch's summed token loss to *loss (device, double; every tp rank adds
- * the same; image models also add to loss[1] the number of images whose largest
- * output is at the label) and leaves the gradient of the logits for backward.
- * With `train` false nothing is kept for backward. */
-int plait_model_forward(struct plait_model *model, int chunk, int slot,
-                        const struct plait_batch *batch, const void *in,
-                        void *out, double *loss, bool train);
+/* A chunk's forward of one micro-batch. */
+struct plait_forward {
+    int chunk, slot;
+    const struct plait_batch *batch;
+    const void *in; /* device, boundary shape; NULL on the first stage */
+    void *out;      /* the same; NULL on the last stage */
+    double *loss;   /* device: the last stage adds the micro-batch's summed
+                     * token loss, every tp rank the same; image models also add
+                     * to loss[1] the number of images whose largest output is
+                     * at the label */
+    bool train;     /* false: nothing is kept for backward */
+};
+
+/* The last stage leaves the gradient of the logits for backward. */
+int plait_model_forward(struct plait_model *model,
+                        const struct plait_forward *f);
+
+/* A chunk's backward of one micro-batch. */
+struct plait_backward {
+    int chunk, slot, microbatch;
+    const void *dout; /* device, boundary shape; NULL on the last stage */
+    void *din;        /* the same; NULL on the first stage */
+};
 
 /* The head runs backward within forward, so that the logits need not be kept:
  * with `train`, forward of the last stage already adds to the gradients of the
  * head (and of a tied embedding on the same rank). Their grad_ready still comes
  * in backward.
- * dout is NULL on the last stage, din on the first. Gradients are added to
- * region->grad; hooks.grad_ready is called block by block, last first. */
-int plait_model_backward(struct plait_model *model, int chunk, int slot,
-                         int microbatch, const void *dout, void *din);
+ * Gradients are added to region->grad; hooks.grad_ready is called block by
+ * block, last first. */
+int plait_model_backward(struct plait_model *model,
+                         const struct plait_backward *b);
 /* The same in two halves, for ZB-H1: input gradients first, keeping what the
- * weight gradients need; then the weight gradients. */
-int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
-                               int microbatch, const void *dout, void *din);
-int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
-                                int microbatch);
+ * weight gradients need; then the weight gradients, without dout and din. */
+int plait_model_backward_input(struct plait_model *model,
+                               const struct plait_backward *b);
+int plait_model_backward_weight(struct plait_model *model,
+                                const struct plait_backward *b);
 
 /* Starts a new sum in region->grad, whatever it contains: what backward only
  * adds to becomes 0, the rest is overwritten by the first product that computes
@@ -274,7 +288,7 @@ size_t plait_model_cache_bytes(const struct plait_model *model, int texts,
                                int length);
 
 /* One pass. `in` and `out` are [tokens, hidden] of T, NULL at the ends as in
- * plait_model_forward(). On the last stage the rows that are wanted are written
+ * struct plait_forward. On the last stage the rows that are wanted are written
  * to `logits`, host memory [n, vocab] fp32. Collective over the tp and ep
  * groups; -1 with EINVAL if there is no room. */
 int plait_model_extend(struct plait_model *model,

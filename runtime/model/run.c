@@ -205,11 +205,6 @@ static int look_ahead(const struct plait_work *w, int chunk,
 
 /* -- forward ------------------------------------------------------------- */
 
-/* The stream between two blocks: x, and what must still be added to it. */
-struct stream {
-    const void *x, *delta;
-};
-
 static const struct plait_block *first_block(const struct plait_model *m,
                                              int chunk)
 {
@@ -245,7 +240,7 @@ static int start_stream(const struct plait_work *w, int chunk,
 
 static int block_forward(const struct plait_work *w,
                          const struct plait_block *b, int nth, bool train,
-                         struct stream *s)
+                         struct plait_stream *s)
 {
     w->model->observer.layer = b->layer;
     if (plait_show_tensors(w, b, false) < 0)
@@ -260,15 +255,14 @@ static int block_forward(const struct plait_work *w,
         return 0; /* the head: computed by the caller, which knows what it
                    * wants */
     if ((nth > 0 && plait_offload_take(w, nth, train) < 0) ||
-        plait_layer_forward(w, b, &w->slot->layer[nth], s->x, s->delta, &s->x,
-                            &s->delta) < 0)
+        plait_layer_forward(w, b, &w->slot->layer[nth], s) < 0)
         return -1;
     return plait_offload_put(w, nth);
 }
 
 /* All blocks but the head. */
 static int body_forward(const struct plait_work *w, int chunk, bool train,
-                        struct stream *s)
+                        struct plait_stream *s)
 {
     const struct plait_model_state *state = w->model->state;
     int nth = 0;
@@ -291,8 +285,8 @@ static int body_forward(const struct plait_work *w, int chunk, bool train,
 }
 
 static int head_forward(const struct plait_work *w,
-                        const struct plait_block *head, const struct stream *s,
-                        double *loss, bool train)
+                        const struct plait_block *head,
+                        const struct plait_stream *s, double *loss, bool train)
 {
     w->model->observer.layer = -1;
     if (plait_show_tensors(w, head, false) < 0 ||
@@ -319,8 +313,8 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
 
 /* Copies the output of the last layer, or of the embedding, for the next
  * stage. */
-static int finish_stream(const struct plait_work *w, const struct stream *s,
-                         void *out)
+static int finish_stream(const struct plait_work *w,
+                         const struct plait_stream *s, void *out)
 {
     if (!s->delta)
         return w->ops->copy(w->q, out, s->x, stream_bytes(w));
@@ -348,25 +342,25 @@ int plait_transformer_load(struct plait_model *model, int chunk, int slot,
                : 0;
 }
 
-int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
-                              const struct plait_batch *batch, const void *in,
-                              void *out, double *loss, bool train)
+int plait_transformer_forward(struct plait_model *model,
+                              const struct plait_forward *f)
 {
     const struct plait_block *last;
     struct plait_work w;
-    struct stream s;
+    struct plait_stream s;
 
-    if (begin_work(model, chunk, slot, &w) < 0 ||
-        set_shape(&w, batch, train) < 0 ||
-        start_stream(&w, chunk, batch, in, train) < 0 ||
-        body_forward(&w, chunk, train, &s) < 0)
+    if (begin_work(model, f->chunk, f->slot, &w) < 0 ||
+        set_shape(&w, f->batch, f->train) < 0 ||
+        start_stream(&w, f->chunk, f->batch, f->in, f->train) < 0 ||
+        body_forward(&w, f->chunk, f->train, &s) < 0)
         return -1;
-    last = last_block(model, chunk);
+    last = last_block(model, f->chunk);
     if (last->kind != PLAIT_BLOCK_HEAD)
-        return finish_stream(&w, &s, out);
-    if (upload_targets(&w, batch) < 0 || acquire_regions(&w, last, train) < 0 ||
-        look_ahead(&w, chunk, last, false) < 0 ||
-        head_forward(&w, last, &s, loss, train) < 0)
+        return finish_stream(&w, &s, f->out);
+    if (upload_targets(&w, f->batch) < 0 ||
+        acquire_regions(&w, last, f->train) < 0 ||
+        look_ahead(&w, f->chunk, last, false) < 0 ||
+        head_forward(&w, last, &s, f->loss, f->train) < 0)
         return -1;
     return release_regions(&w, last);
 }
@@ -408,7 +402,7 @@ int plait_model_extend(struct plait_model *model,
     const struct plait_batch batch = {.tokens = added->tokens};
     const struct plait_block *last;
     struct plait_work w;
-    struct stream s;
+    struct plait_stream s;
 
     if (begin_work(model, 0, 0, &w) < 0 || set_additions(&w, added) < 0 ||
         start_stream(&w, 0, &batch, in, false) < 0 ||
@@ -478,38 +472,37 @@ static int run_backward(const struct plait_work *w, int chunk, int microbatch,
     return 0;
 }
 
-static int backward_stream(struct plait_model *model, int chunk, int slot,
-                           int microbatch, const void *dout, void *din,
-                           enum plait_half half)
+static int backward_stream(struct plait_model *model,
+                           const struct plait_backward *b, enum plait_half half)
 {
+    const void *dout = b->dout;
+    void *dx = b->din;
     struct plait_work w;
-    void *dx;
 
-    if (begin_work(model, chunk, slot, &w) < 0)
+    if (begin_work(model, b->chunk, b->slot, &w) < 0)
         return -1;
     set_stream(&w);
-    if (last_block(model, chunk)->kind == PLAIT_BLOCK_HEAD)
+    if (last_block(model, b->chunk)->kind == PLAIT_BLOCK_HEAD)
         dout = w.slot->dhead;
-    dx = din;
-    if (first_block(model, chunk)->kind == PLAIT_BLOCK_EMBEDDING)
+    if (first_block(model, b->chunk)->kind == PLAIT_BLOCK_EMBEDDING)
         dx = w.scratch->dx;
     if (w.ops->copy(w.q, dx, dout, stream_bytes(&w)) < 0 ||
         plait_amax_find(&w, plait_gradient_amax(&w), dx,
                         w.shape->n * w.d->hidden) < 0)
         return -1;
-    return run_backward(&w, chunk, microbatch, dx, half);
+    return run_backward(&w, b->chunk, b->microbatch, dx, half);
 }
 
-int plait_transformer_backward(struct plait_model *model, int chunk, int slot,
-                               int microbatch, const void *dout, void *din,
+int plait_transformer_backward(struct plait_model *model,
+                               const struct plait_backward *b,
                                enum plait_half half)
 {
     struct plait_work w;
 
     if (half != PLAIT_HALF_WEIGHT)
-        return backward_stream(model, chunk, slot, microbatch, dout, din, half);
-    if (begin_work(model, chunk, slot, &w) < 0)
+        return backward_stream(model, b, half);
+    if (begin_work(model, b->chunk, b->slot, &w) < 0)
         return -1;
     set_stream(&w);
-    return run_backward(&w, chunk, microbatch, NULL, half);
+    return run_backward(&w, b->chunk, b->microbatch, NULL, half);
 }

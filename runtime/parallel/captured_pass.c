@@ -39,17 +39,33 @@ struct plait_captured_pass {
     int microbatch;
 };
 
+int plait_pass_forward(struct plait_model *model, const struct plait_pass *pass,
+                       const struct plait_batch *batch, double *loss)
+{
+    return plait_model_forward(model,
+                               &(struct plait_forward){.chunk = pass->chunk,
+                                                       .slot = pass->slot,
+                                                       .batch = batch,
+                                                       .in = pass->in,
+                                                       .out = pass->out,
+                                                       .loss = loss,
+                                                       .train = true});
+}
+
 int plait_pass_backward(struct plait_model *model,
                         const struct plait_pass *pass, int microbatch)
 {
+    struct plait_backward b = {.chunk = pass->chunk,
+                               .slot = pass->slot,
+                               .microbatch = microbatch,
+                               .dout = pass->dout,
+                               .din = pass->din};
+
     if (pass->half == PLAIT_BACKWARD_WEIGHT)
-        return plait_model_backward_weight(model, pass->chunk, pass->slot,
-                                           microbatch);
+        return plait_model_backward_weight(model, &b);
     if (pass->half == PLAIT_BACKWARD_INPUT)
-        return plait_model_backward_input(model, pass->chunk, pass->slot,
-                                          microbatch, pass->dout, pass->din);
-    return plait_model_backward(model, pass->chunk, pass->slot, microbatch,
-                                pass->dout, pass->din);
+        return plait_model_backward_input(model, &b);
+    return plait_model_backward(model, &b);
 }
 
 /* Ends with no transfer under way and no weights prefetched: a replay must not
@@ -62,8 +78,7 @@ static int queue_pass(void *arg)
 
     if (pass->forward) {
         plait_model_expect(model, pass->backward ? pass->chunk : -1, true);
-        if (plait_model_forward(model, pass->chunk, pass->slot, &p->batch,
-                                pass->in, pass->out, p->loss, true) < 0)
+        if (plait_pass_forward(model, pass, &p->batch, p->loss) < 0)
             return -1;
     }
     if (!pass->backward)

@@ -15,10 +15,13 @@ struct plait_pass {
     enum plait_action_kind half;
     bool reduces; /* gradients are reduced during the pass */
     int chunk, slot;
-    const void *in, *dout; /* as for plait_model_forward() and backward() */
+    const void *in, *dout; /* as in struct plait_forward and backward */
     void *out, *din;
 };
 
+/* Runs forward, and keeps what backward needs. */
+int plait_pass_forward(struct plait_model *model, const struct plait_pass *pass,
+                       const struct plait_batch *batch, double *loss);
 /* Runs backward, or the half of it that the pass says. */
 int plait_pass_backward(struct plait_model *model,
                         const struct plait_pass *pass, int microbatch);

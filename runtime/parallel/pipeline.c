@@ -28,9 +28,8 @@ struct buffer {
 /* The buffers of a port, for all chunks. The model needs an input only during
  * its pass, so far fewer than the micro-batches in flight are enough. */
 struct buffers {
-    int n; /* 0: this port is not used */
-    struct buffer *buffer;
-    int *of; /* [chunks][microbatches] index of its buffer */
+    struct plait_slots slots; /* n 0: this port is not used */
+    struct buffer *buffer;    /* [slots.n] */
 };
 
 struct plait_pipeline {
@@ -38,8 +37,8 @@ struct plait_pipeline {
     struct plait_schedule *schedule;
     int stages; /* of the whole pipeline, chunks included */
     int microbatches;
-    int nslots;   /* for all chunks together; in an image model, for each */
-    int *slot_of; /* [chunks][microbatches] */
+    struct plait_slots slots; /* of the model: for all chunks together; in an
+                               * image model, for each */
     struct buffers port[NPORTS];
     size_t boundary; /* elements of a buffer */
     struct plait_captured_passes captured;
@@ -70,7 +69,7 @@ static struct buffer *buffer_of(struct plait_pipeline *pipe, int chunk,
 
     if (!has_port(pipe, chunk, port))
         return NULL;
-    return &b->buffer[b->of[chunk * pipe->microbatches + microbatch]];
+    return &b->buffer[b->slots.of[chunk * pipe->microbatches + microbatch]];
 }
 
 static void *data_of(struct buffer *buffer)
@@ -135,7 +134,7 @@ static struct plait_pass pass_of(struct plait_pipeline *pipe,
     struct plait_pass pass = {
         .forward = a->kind == PLAIT_FORWARD,
         .chunk = c,
-        .slot = pipe->slot_of[c * pipe->microbatches + m],
+        .slot = pipe->slots.of[c * pipe->microbatches + m],
     };
 
     pass.backward = joined || !pass.forward;
@@ -170,8 +169,7 @@ static int run_pass(struct plait_pipeline *pipe, const struct plait_pass *pass,
         return plait_captured_passes_run(&pipe->captured, pipe->model, pass,
                                          microbatch, batch, loss);
     if (pass->forward)
-        return plait_model_forward(pipe->model, chunk, pass->slot, batch,
-                                   pass->in, pass->out, loss, true);
+        return plait_pass_forward(pipe->model, pass, batch, loss);
     return plait_pass_backward(pipe->model, pass, microbatch);
 }
 
@@ -269,7 +267,7 @@ static int wait_sends(struct plait_pipeline *pipe)
     int i, port;
 
     for (port = 0; port < NPORTS; port++)
-        for (i = 0; i < pipe->port[port].n; i++)
+        for (i = 0; i < pipe->port[port].slots.n; i++)
             if (wait_buffer(pipe, &pipe->port[port].buffer[i]) < 0)
                 return -1;
     return 0;
@@ -332,6 +330,7 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
 static int eval_chunk(struct plait_pipeline *pipe, int chunk, int microbatch,
                       const struct plait_batch *batch, double *loss)
 {
+    struct plait_forward f = {.chunk = chunk, .batch = batch, .loss = loss};
     struct buffer *in = NULL, *out = NULL;
 
     if (has_port(pipe, chunk, PORT_IN)) {
@@ -341,9 +340,10 @@ static int eval_chunk(struct plait_pipeline *pipe, int chunk, int microbatch,
     }
     if (has_port(pipe, chunk, PORT_OUT))
         out = &pipe->port[PORT_OUT].buffer[0];
+    f.in = data_of(in);
+    f.out = data_of(out);
     if (wait_buffer(pipe, in) < 0 || wait_buffer(pipe, out) < 0 ||
-        plait_model_forward(pipe->model, chunk, 0, batch, data_of(in),
-                            data_of(out), loss, false) < 0)
+        plait_model_forward(pipe->model, &f) < 0)
         return -1;
     return out ? post_message(pipe, out, chunk, PORT_OUT, microbatch) : 0;
 }
@@ -366,33 +366,36 @@ static int assign_slots(struct plait_pipeline *pipe)
 {
     const struct plait_schedule *schedule = pipe->schedule;
     size_t n = (size_t)schedule->chunks * pipe->microbatches;
-    /* Chunks of an image model differ too much in size to share memory. */
-    bool shared = !plait_is_image_model(&pipe->model->config->model);
-    struct buffers *in = &pipe->port[PORT_IN], *dout = &pipe->port[PORT_DOUT];
-    struct buffers *out = &pipe->port[PORT_OUT], *din = &pipe->port[PORT_DIN];
-    int port;
+    struct plait_slot_use in = {.first = PLAIT_RECV_FORWARD,
+                                .last = PLAIT_FORWARD,
+                                .other = PLAIT_FORWARD,
+                                .shared = true};
+    struct plait_slot_use dout = {.first = PLAIT_RECV_BACKWARD,
+                                  .last = PLAIT_BACKWARD,
+                                  .other = PLAIT_BACKWARD_INPUT,
+                                  .shared = true};
+    struct plait_slot_use model = {.first = PLAIT_FORWARD,
+                                   .last = PLAIT_BACKWARD,
+                                   .other = PLAIT_BACKWARD_WEIGHT};
 
-    pipe->slot_of = calloc(n, sizeof(*pipe->slot_of));
-    if (!pipe->slot_of)
+    /* Chunks of an image model differ too much in size to share memory. */
+    model.shared = !plait_is_image_model(&pipe->model->config->model);
+    pipe->slots.of = calloc(n, sizeof(*pipe->slots.of));
+    if (!pipe->slots.of)
         return -1;
-    for (port = 0; port < NPORTS; port++) {
-        pipe->port[port].of = calloc(n, sizeof(*pipe->port[port].of));
-        if (!pipe->port[port].of)
+    for (int port = 0; port < NPORTS; port++) {
+        pipe->port[port].slots.of = calloc(n, sizeof(int));
+        if (!pipe->port[port].slots.of)
             return -1;
     }
-    if (plait_slots_assign(schedule, PLAIT_RECV_FORWARD, PLAIT_FORWARD,
-                           PLAIT_FORWARD, true, in->of, &in->n) < 0 ||
-        plait_slots_assign(schedule, PLAIT_RECV_BACKWARD, PLAIT_BACKWARD,
-                           PLAIT_BACKWARD_INPUT, true, dout->of, &dout->n) < 0)
+    if (plait_slots_assign(schedule, &in, &pipe->port[PORT_IN].slots) < 0 ||
+        plait_slots_assign(schedule, &dout, &pipe->port[PORT_DOUT].slots) < 0 ||
+        plait_slots_assign(schedule, &model, &pipe->slots) < 0)
         return -1;
-    if (plait_slots_assign(schedule, PLAIT_FORWARD, PLAIT_BACKWARD,
-                           PLAIT_BACKWARD_WEIGHT, shared, pipe->slot_of,
-                           &pipe->nslots) < 0)
-        return -1;
-    plait_slots_follow(schedule, PLAIT_SEND_FORWARD, pipe->slot_of,
-                       pipe->nslots, SENDS, out->of, &out->n);
-    plait_slots_follow(schedule, PLAIT_SEND_BACKWARD, pipe->slot_of,
-                       pipe->nslots, SENDS, din->of, &din->n);
+    plait_slots_follow(schedule, PLAIT_SEND_FORWARD, &pipe->slots, SENDS,
+                       &pipe->port[PORT_OUT].slots);
+    plait_slots_follow(schedule, PLAIT_SEND_BACKWARD, &pipe->slots, SENDS,
+                       &pipe->port[PORT_DIN].slots);
     return 0;
 }
 
@@ -405,10 +408,10 @@ static int make_buffers(struct plait_pipeline *pipe)
     for (port = 0; port < NPORTS; port++) {
         struct buffers *b = &pipe->port[port];
 
-        b->buffer = calloc(b->n + 1, sizeof(*b->buffer));
+        b->buffer = calloc(b->slots.n + 1, sizeof(*b->buffer));
         if (!b->buffer)
             return -1;
-        for (i = 0; i < b->n; i++) {
+        for (i = 0; i < b->slots.n; i++) {
             b->buffer[i].data = mesh->ops->alloc(mesh->dev, bytes);
             if (!b->buffer[i].data)
                 return -1;
@@ -439,7 +442,7 @@ struct plait_pipeline *plait_pipeline_create(struct plait_model *model,
         goto error;
     if (assign_slots(pipe) < 0)
         goto no_memory;
-    if (plait_model_reserve(model, pipe->nslots, micro_batch, err) < 0)
+    if (plait_model_reserve(model, pipe->slots.n, micro_batch, err) < 0)
         goto error;
     if (make_buffers(pipe) < 0)
         goto no_memory;
@@ -466,12 +469,12 @@ void plait_pipeline_destroy(struct plait_pipeline *pipe)
     for (port = 0; port < NPORTS; port++) {
         struct buffers *b = &pipe->port[port];
 
-        for (i = 0; b->buffer && i < b->n; i++)
+        for (i = 0; b->buffer && i < b->slots.n; i++)
             mesh->ops->free(mesh->dev, b->buffer[i].data);
         free(b->buffer);
-        free(b->of);
+        free(b->slots.of);
     }
-    free(pipe->slot_of);
+    free(pipe->slots.of);
     plait_schedule_destroy(pipe->schedule);
     free(pipe);
     errno = saved;

@@ -10,30 +10,30 @@ static void clear_numbers(const struct plait_schedule *s, int *of)
 }
 
 int plait_slots_assign(const struct plait_schedule *s,
-                       enum plait_action_kind first,
-                       enum plait_action_kind last,
-                       enum plait_action_kind other, bool shared, int *of,
-                       int *n)
+                       const struct plait_slot_use *use,
+                       struct plait_slots *slots)
 {
     int m = s->microbatches, i, k;
     bool *taken = calloc((size_t)s->chunks * m, sizeof(*taken));
 
     if (!taken)
         return -1;
-    clear_numbers(s, of);
+    slots->n = 0;
+    clear_numbers(s, slots->of);
     for (i = 0; i < s->nactions; i++) {
         const struct plait_action *a = &s->actions[i];
-        int *at = &of[a->chunk * m + a->microbatch];
-        bool *group = taken + (shared ? 0 : a->chunk * m);
+        int *at = &slots->of[a->chunk * m + a->microbatch];
+        bool *group = taken + (use->shared ? 0 : a->chunk * m);
 
-        if (a->kind == first) {
+        if (a->kind == use->first) {
             for (k = 0; group[k]; k++)
                 ;
             *at = k;
             group[k] = true;
-            if (k >= *n)
-                *n = k + 1;
-        } else if ((a->kind == last || a->kind == other) && *at >= 0) {
+            if (k >= slots->n)
+                slots->n = k + 1;
+        } else if ((a->kind == use->last || a->kind == use->other) &&
+                   *at >= 0) {
             group[*at] = false;
         }
     }
@@ -42,9 +42,11 @@ int plait_slots_assign(const struct plait_schedule *s,
 }
 
 /* Remove the numbers that no action uses. */
-static void close_gaps(int *of, int count, int *n)
+static void close_gaps(struct plait_slots *slots, int count)
 {
-    for (int k = 0; k < *n;) {
+    int *of = slots->of;
+
+    for (int k = 0; k < slots->n;) {
         bool used = false;
 
         for (int i = 0; i < count; i++)
@@ -55,25 +57,26 @@ static void close_gaps(int *of, int count, int *n)
         }
         for (int i = 0; i < count; i++)
             of[i] -= of[i] > k;
-        --*n;
+        slots->n--;
     }
 }
 
 void plait_slots_follow(const struct plait_schedule *s,
-                        enum plait_action_kind kind, const int *slot_of,
-                        int slots, int most, int *of, int *n)
+                        enum plait_action_kind kind,
+                        const struct plait_slots *slots, int most,
+                        struct plait_slots *buffers)
 {
-    int m = s->microbatches, turns = slots < most ? most / slots : 1;
+    int m = s->microbatches, n = slots->n, turns = n < most ? most / n : 1;
 
-    clear_numbers(s, of);
+    clear_numbers(s, buffers->of);
     for (int i = 0; i < s->nactions; i++) {
         const struct plait_action *a = &s->actions[i];
         int at = a->chunk * m + a->microbatch;
 
         if (a->kind == kind)
-            of[at] =
-                (slot_of[at] + a->microbatch / slots % turns * slots) % most;
+            buffers->of[at] =
+                (slots->of[at] + a->microbatch / n % turns * n) % most;
     }
-    *n = most;
-    close_gaps(of, s->chunks * m, n);
+    buffers->n = most;
+    close_gaps(buffers, s->chunks * m);
 }

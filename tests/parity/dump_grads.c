@@ -52,8 +52,11 @@ int main(int argc, char **argv)
     open_model(&r, &config, 1);
     b = make_batch(&config, tokens, targets);
     n = b.batch * b.seq_len;
-    if (plait_model_forward(r.model, 0, 0, &b, NULL, NULL, r.loss, true) < 0 ||
-        plait_model_backward(r.model, 0, 0, 0, NULL, NULL) < 0)
+    if (plait_model_forward(r.model, &(struct plait_forward){.batch = &b,
+                                                             .loss = r.loss,
+                                                             .train = true}) <
+            0 ||
+        plait_model_backward(r.model, &(struct plait_backward){0}) < 0)
         give_up("step", NULL);
     printf("family %s\nlayers %d\nheads %d\nkv_heads %d\nbatch %d\n", argv[1],
            config.model.layers, config.model.heads, config.model.kv_heads,

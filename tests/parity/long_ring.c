@@ -226,9 +226,11 @@ static double step(struct run *r)
     double loss;
 
     clear_grads(r);
-    if (plait_model_forward(r->model, 0, 0, &b, NULL, NULL, r->loss, true) <
+    if (plait_model_forward(r->model, &(struct plait_forward){.batch = &b,
+                                                              .loss = r->loss,
+                                                              .train = true}) <
             0 ||
-        plait_model_backward(r->model, 0, 0, 0, NULL, NULL) < 0)
+        plait_model_backward(r->model, &(struct plait_backward){0}) < 0)
         give_up("step", NULL);
     loss = take_loss(r);
     plait_comm_host_all_reduce(world, &loss, 1, PLAIT_SUM);

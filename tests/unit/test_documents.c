@@ -248,8 +248,11 @@ enum { LEN = 48, BATCH = 2 };
 
 static double step(struct run *r, const struct plait_batch *b)
 {
-    if (plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss, true) < 0 ||
-        plait_model_backward(r->model, 0, 0, 0, NULL, NULL) < 0)
+    if (plait_model_forward(r->model, &(struct plait_forward){.batch = b,
+                                                              .loss = r->loss,
+                                                              .train = true}) <
+            0 ||
+        plait_model_backward(r->model, &(struct plait_backward){0}) < 0)
         give_up("step", NULL);
     return take_loss(r);
 }

@@ -97,7 +97,8 @@ static void test_one(enum plait_family family, int experts, double capacity)
             sum += loss_of(grown, n, targets[len - 1]);
     }
     if (plait_model_reserve(r.model, 1, 1, NULL) < 0 ||
-        plait_model_forward(r.model, 0, 0, &b, NULL, NULL, r.loss, false) < 0)
+        plait_model_forward(
+            r.model, &(struct plait_forward){.batch = &b, .loss = r.loss}) < 0)
         give_up("forward", NULL);
     loss = take_loss(&r);
     ok(fabs(sum - loss) < 1e-5 * loss, "and the loss of training (%g, %g)", sum,

@@ -12,7 +12,8 @@ static int32_t tokens[ROWS], targets[ROWS];
 
 static double loss_of(struct run *r, const struct plait_batch *b)
 {
-    if (plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss, false) < 0)
+    if (plait_model_forward(
+            r->model, &(struct plait_forward){.batch = b, .loss = r->loss}) < 0)
         give_up("forward", NULL);
     return take_loss(r);
 }
@@ -20,8 +21,11 @@ static double loss_of(struct run *r, const struct plait_batch *b)
 static double step(struct run *r, const struct plait_batch *b)
 {
     clear_grads(r);
-    if (plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss, true) < 0 ||
-        plait_model_backward(r->model, 0, 0, 0, NULL, NULL) < 0)
+    if (plait_model_forward(r->model, &(struct plait_forward){.batch = b,
+                                                              .loss = r->loss,
+                                                              .train = true}) <
+            0 ||
+        plait_model_backward(r->model, &(struct plait_backward){0}) < 0)
         give_up("step", NULL);
     return take_loss(r);
 }
@@ -171,12 +175,16 @@ static float *two_in_flight(const struct plait_job_config *config,
     b[1].tokens = other;
     clear_grads(&r);
     for (int i = 0; i < 2; i++)
-        if (plait_model_forward(r.model, 0, i, &b[i], NULL, NULL, r.loss,
-                                true) < 0)
+        if (plait_model_forward(r.model,
+                                &(struct plait_forward){.slot = i,
+                                                        .batch = &b[i],
+                                                        .loss = r.loss,
+                                                        .train = true}) < 0)
             give_up("forward", NULL);
     for (int i = 0; i < 2; i++)
-        if (plait_model_backward(r.model, 0, first ^ i, first ^ i, NULL, NULL) <
-            0)
+        if (plait_model_backward(
+                r.model, &(struct plait_backward){.slot = first ^ i,
+                                                  .microbatch = first ^ i}) < 0)
             give_up("backward", NULL);
     r.mesh.ops->pinned_memory(r.mesh.dev, pinned, NULL);
     *bytes = r.model->count * sizeof(*grads);
@@ -236,21 +244,33 @@ static void test_split(enum plait_family family, enum plait_recompute recompute)
     b = make_batch(&config, tokens, targets);
     clear_grads(&r);
     for (int i = 0; i < 2; i++)
-        same &= plait_model_forward(r.model, 0, i, &b, NULL, NULL, r.loss,
-                                    true) == 0;
+        same &= plait_model_forward(
+                    r.model, &(struct plait_forward){.slot = i,
+                                                     .batch = &b,
+                                                     .loss = r.loss,
+                                                     .train = true}) == 0;
     for (int i = 0; i < 2; i++)
-        same &= plait_model_backward(r.model, 0, i, i, NULL, NULL) == 0;
+        same &= plait_model_backward(
+                    r.model,
+                    &(struct plait_backward){.slot = i, .microbatch = i}) == 0;
     whole = malloc(r.model->count * sizeof(*whole));
     r.mesh.ops->to_host(r.mesh.q, whole, r.grads,
                         r.model->count * sizeof(*whole));
     clear_grads(&r);
     for (int i = 0; i < 2; i++)
-        same &= plait_model_forward(r.model, 0, i, &b, NULL, NULL, r.loss,
-                                    true) == 0;
+        same &= plait_model_forward(
+                    r.model, &(struct plait_forward){.slot = i,
+                                                     .batch = &b,
+                                                     .loss = r.loss,
+                                                     .train = true}) == 0;
     for (int i = 0; i < 2; i++)
-        same &= plait_model_backward_input(r.model, 0, i, i, NULL, NULL) == 0;
+        same &= plait_model_backward_input(
+                    r.model,
+                    &(struct plait_backward){.slot = i, .microbatch = i}) == 0;
     for (int i = 0; i < 2; i++)
-        same &= plait_model_backward_weight(r.model, 0, i, i) == 0;
+        same &= plait_model_backward_weight(
+                    r.model,
+                    &(struct plait_backward){.slot = i, .microbatch = i}) == 0;
     ok(same && memcmp(whole, r.grads, r.model->count * sizeof(*whole)) == 0,
        "family %d, recompute %d: backward in two halves, the same bits", family,
        recompute);
@@ -270,9 +290,12 @@ static float *sum_gradients(struct run *r, const struct plait_batch *b,
     for (int i = 0; begin && i < r->model->nregions; i++)
         rc |= plait_model_begin_gradient(r->model, &r->model->regions[i]);
     for (int i = 0; i < 2; i++)
-        rc |=
-            plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss, true) |
-            plait_model_backward(r->model, 0, 0, i, NULL, NULL);
+        rc |= plait_model_forward(r->model,
+                                  &(struct plait_forward){.batch = b,
+                                                          .loss = r->loss,
+                                                          .train = true}) |
+              plait_model_backward(r->model,
+                                   &(struct plait_backward){.microbatch = i});
     for (int i = 0; i < r->model->nregions; i++)
         rc |= plait_model_complete_gradient(r->model, &r->model->regions[i]);
     if (rc < 0)
@@ -342,14 +365,20 @@ static void test_stages(enum plait_family family, int pp)
         open_model(&r[s], &config, 1);
         x[s + 1] =
             calloc(plait_model_boundary(r[s].model, b.batch), sizeof(float));
-        if (plait_model_forward(r[s].model, 0, 0, &b, x[s], x[s + 1], r[s].loss,
-                                true) < 0)
+        if (plait_model_forward(r[s].model,
+                                &(struct plait_forward){.batch = &b,
+                                                        .in = x[s],
+                                                        .out = x[s + 1],
+                                                        .loss = r[s].loss,
+                                                        .train = true}) < 0)
             give_up("stage", NULL);
     }
     ok(take_loss(&r[pp - 1]) == loss, "family %d: %d stages, the same loss",
        family, pp);
     for (int s = pp - 1; s >= 0; s--)
-        if (plait_model_backward(r[s].model, 0, 0, 0, x[s + 1], x[s]) < 0)
+        if (plait_model_backward(
+                r[s].model,
+                &(struct plait_backward){.dout = x[s + 1], .din = x[s]}) < 0)
             give_up("stage", NULL);
     for (int s = 0; s < pp; s++)
         for (int i = 0; i < r[s].model->ntensors; i++) {

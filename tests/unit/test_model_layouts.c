@@ -38,13 +38,14 @@ static double step(struct run *r, const struct plait_batch *b, bool split)
     int rc;
 
     clear_grads(r);
-    rc = plait_model_forward(m, 0, 0, b, NULL, NULL, r->loss, true);
+    rc = plait_model_forward(
+        m, &(struct plait_forward){.batch = b, .loss = r->loss, .train = true});
     if (rc == 0 && split)
-        rc = plait_model_backward_input(m, 0, 0, 0, NULL, NULL);
+        rc = plait_model_backward_input(m, &(struct plait_backward){0});
     if (rc == 0 && split)
-        rc = plait_model_backward_weight(m, 0, 0, 0);
+        rc = plait_model_backward_weight(m, &(struct plait_backward){0});
     if (rc == 0 && !split)
-        rc = plait_model_backward(m, 0, 0, 0, NULL, NULL);
+        rc = plait_model_backward(m, &(struct plait_backward){0});
     for (int i = 0; i < m->nregions && rc == 0; i++)
         rc = plait_model_complete_gradient(m, &m->regions[i]);
     for (int i = 0; i < m->nregions && rc == 0; i++) {

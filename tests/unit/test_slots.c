@@ -17,11 +17,13 @@ static struct plait_schedule *list(enum plait_schedule_kind kind, int p, int v,
         &(struct plait_schedule_form){kind, p, v, MICROBATCHES}, rank, &err);
 }
 
-/* Whether of[] uses all numbers below n and none above, for actions of that
- * kind only. */
+/* Whether all numbers below n are used and none above, for actions of that kind
+ * only. */
 static bool is_dense(const struct plait_schedule *s,
-                     enum plait_action_kind kind, const int *of, int n)
+                     enum plait_action_kind kind,
+                     const struct plait_slots *buffers)
 {
+    const int *of = buffers->of, n = buffers->n;
     bool used[MOST] = {false}, all = n <= MOST;
     int count = 0, sends = 0;
 
@@ -42,19 +44,21 @@ static bool is_dense(const struct plait_schedule *s,
 
 /* The largest count of different numbers among the micro-batches of one slot of
  * one chunk. */
-static int most_met(const struct plait_schedule *s, const int *slot_of,
-                    int slots, const int *of)
+static int most_met(const struct plait_schedule *s,
+                    const struct plait_slots *slots,
+                    const struct plait_slots *buffers)
 {
+    const int *of = buffers->of;
     int most = 0;
 
-    for (int at = 0; at < s->chunks * slots; at++) {
+    for (int at = 0; at < s->chunks * slots->n; at++) {
         bool met[MOST] = {false};
         int n = 0;
 
         for (int i = 0; i < MICROBATCHES; i++) {
-            int k = at / slots * MICROBATCHES + i;
+            int k = at / slots->n * MICROBATCHES + i;
 
-            if (slot_of[k] != at % slots || of[k] < 0 || met[of[k]])
+            if (slots->of[k] != at % slots->n || of[k] < 0 || met[of[k]])
                 continue;
             met[of[k]] = true;
             n++;
@@ -65,27 +69,30 @@ static int most_met(const struct plait_schedule *s, const int *slot_of,
 }
 
 static bool follows(const struct plait_schedule *s, enum plait_action_kind kind,
-                    const int *slot_of, int slots)
+                    const struct plait_slots *slots)
 {
-    int of[CHUNKS * MICROBATCHES], n = 0, met;
+    int of[CHUNKS * MICROBATCHES], met;
+    struct plait_slots buffers = {.of = of};
 
-    plait_slots_follow(s, kind, slot_of, slots, MOST, of, &n);
-    met = most_met(s, slot_of, slots, of);
-    return is_dense(s, kind, of, n) &&
-           met <= (slots < MOST ? MOST / slots : 1) &&
-           (n == 0 || slots * met >= MOST - 1);
+    plait_slots_follow(s, kind, slots, MOST, &buffers);
+    met = most_met(s, slots, &buffers);
+    return is_dense(s, kind, &buffers) &&
+           met <= (slots->n < MOST ? MOST / slots->n : 1) &&
+           (buffers.n == 0 || slots->n * met >= MOST - 1);
 }
 
 static bool try_rank(enum plait_schedule_kind kind, int p, int v, int rank)
 {
     struct plait_schedule *s = list(kind, p, v, rank);
-    int slot_of[CHUNKS * MICROBATCHES], slots = 0;
-    bool good =
-        s &&
-        plait_slots_assign(s, PLAIT_FORWARD, PLAIT_BACKWARD,
-                           PLAIT_BACKWARD_WEIGHT, true, slot_of, &slots) == 0 &&
-        slots == s->peak && follows(s, PLAIT_SEND_FORWARD, slot_of, slots) &&
-        follows(s, PLAIT_SEND_BACKWARD, slot_of, slots);
+    int of[CHUNKS * MICROBATCHES];
+    struct plait_slots slots = {.of = of};
+    struct plait_slot_use use = {.first = PLAIT_FORWARD,
+                                 .last = PLAIT_BACKWARD,
+                                 .other = PLAIT_BACKWARD_WEIGHT,
+                                 .shared = true};
+    bool good = s && plait_slots_assign(s, &use, &slots) == 0 &&
+                slots.n == s->peak && follows(s, PLAIT_SEND_FORWARD, &slots) &&
+                follows(s, PLAIT_SEND_BACKWARD, &slots);
 
     plait_schedule_destroy(s);
     return good;
