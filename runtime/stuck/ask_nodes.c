@@ -143,7 +143,7 @@ static const char *find_reason(char *text)
     while (end > text && end[-1] == '\n')
         *--end = '\0';
     line = strrchr(text, '\n');
-    return *text ? line ? line + 1 : text : "srun says nothing";
+    return *text ? line ? line + 1 : text : "srun gave no reason";
 }
 
 int plait_stuck_ask_nodes(const char *job, int seconds,
@@ -159,11 +159,11 @@ int plait_stuck_ask_nodes(const char *job, int seconds,
         return 0;
     text = run_step(job, n, seconds);
     if (!text)
-        rc = plait_errorf(err, "job %.40s: its nodes cannot be asked: srun: %s",
-                          job, strerror(errno));
+        rc = plait_errorf(err, "job %.40s: cannot ask its nodes: srun: %s", job,
+                          strerror(errno));
     else if (plait_stuck_list_silent(names, n, text, silent, size) == n)
-        rc = plait_errorf(err, "job %.40s: its nodes cannot be asked: %.300s",
-                          job, find_reason(text));
+        rc = plait_errorf(err, "job %.40s: cannot ask its nodes: %.300s", job,
+                          find_reason(text));
     else if (plait_stuck_runs_read(text, runs) < 0 ||
              plait_stacks_read(text, stacks) < 0)
         rc = plait_errorf(err, "out of memory");

@@ -114,10 +114,10 @@ static int say_none(const struct args *args, struct plait_error *err)
                             args->which.job);
     if (args->which.dir)
         return plait_errorf(err,
-                            "%s: no plait-train of yours works there on this "
-                            "machine",
+                            "%s: none of your plait-train processes on this "
+                            "machine has this working directory",
                             args->which.dir);
-    return plait_errorf(err, "no plait-train of yours runs on this machine");
+    return plait_errorf(err, "you have no plait-train process on this machine");
 }
 
 static int explain_dumps(const char *prefix, struct plait_error *err)

@@ -214,7 +214,7 @@ static void put_transfer(struct line *l, const struct plait_stuck_rank *r,
     put_op(l, w, v->group, &v->op, "the");
     put(l, " of ");
     put_rank(l, w);
-    put(l, ", and it does not move: a link or a device");
+    put(l, ", and it does not move: a link or a device is at fault");
 }
 
 static void put_links(struct line *l, const struct plait_stuck_rank *r,
@@ -258,7 +258,7 @@ void plait_stuck_sentence(const struct plait_stuck_rank *ranks, int n,
         break;
     case PLAIT_VERDICT_LEFT:
         put_rank(&l, g);
-        put(&l, " is no more in ");
+        put(&l, " has left ");
         put_op(&l, &ranks[v->witness], v->group, &v->op, "its");
         put(&l, ", which the others wait in");
         put_place(&l, g, now);

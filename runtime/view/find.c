@@ -77,8 +77,8 @@ static int find_in(const char *dir, char ***files, size_t *nfiles,
         return plait_errorf(err, "out of memory");
     if (*nfiles == before)
         return plait_errorf(err,
-                            "%s: it contains no metrics: no file NAME.jsonl "
-                            "of plait-train's log.metrics",
+                            "%s: it contains no metrics: no NAME.jsonl that "
+                            "plait-train wrote (log.metrics)",
                             dir);
     return 0;
 }

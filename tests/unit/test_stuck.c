@@ -234,7 +234,7 @@ static void test_mismatch(void)
     rank[7].waits = TP;
     wait_in(7, TP, PLAIT_OP_ALL_REDUCE, 8, 10);
     ok(judged(PLAIT_VERDICT_LEFT, 7) &&
-           says("is no more in barrier 10 of the world, which the others wait "
+           says("has left barrier 10 of the world, which the others wait "
                 "in; it waits in all-reduce 641 of its tp group"),
        "a rank that passed over a collective");
 }
