@@ -14,6 +14,30 @@
 #include "runtime/comm/consensus.h"
 #include "topology/base/hash.h"
 
+/* What this program was built with. It decides which collectives there are
+ * (world_device.c), and how ranks compute. */
+#ifdef HAVE_MPI
+#define WITH_MPI "MPI yes"
+#else
+#define WITH_MPI "MPI no"
+#endif
+#ifdef HAVE_CUDA
+#define WITH_CUDA ", CUDA yes"
+#else
+#define WITH_CUDA ", CUDA no"
+#endif
+#ifdef HAVE_NCCL
+#define WITH_NCCL ", NCCL yes"
+#else
+#define WITH_NCCL ", NCCL no"
+#endif
+#ifdef HAVE_CUDNN
+#define WITH_CUDNN ", cuDNN yes"
+#else
+#define WITH_CUDNN ", cuDNN no"
+#endif
+#define BUILD WITH_MPI WITH_CUDA WITH_NCCL WITH_CUDNN
+
 static const char *next_line(const char *text)
 {
     text += strcspn(text, "\n");
@@ -106,6 +130,7 @@ static char *describe_launch(const struct plait_world *w)
         return NULL;
     fprintf(out,
             "the version of Plait=" PACKAGE_VERSION
+            "\nthe build of Plait=" BUILD
             "\nPLAIT_ELASTIC=%d\nPLAIT_SPARES=%d\n",
             plait_world_elastic(), plait_world_spares());
     if (w->planned) {

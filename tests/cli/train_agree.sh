@@ -66,6 +66,31 @@ ok "data.train" told data.train "$dir/other.bin" "$dir/tokens.bin"
 differs socket "--set train.timeout=77"
 ok "train.timeout" told train.timeout 77 auto
 
+# Rank 1 runs another program. other_build FROM TO: one that says TO of itself
+other_build() {
+    LC_ALL=C sed "s/$1/$2/" "$train" >"$dir/other-train"
+    chmod +x "$dir/other-train"
+    ! cmp -s "$train" "$dir/other-train"
+}
+built=$(LC_ALL=C grep -aom1 'MPI [yn][eso]*, CUDA [a-zA-Z, ]*' "$train")
+version=$("$train" --version | cut -d' ' -f2)
+cat >"$dir/either" <<END
+#!/bin/sh
+[ "\${PLAIT_RANK:-\$OMPI_COMM_WORLD_RANK}" = 1 ] && exec "$dir/other-train" "\$@"
+exec "$train" "\$@"
+END
+chmod +x "$dir/either"
+for by in mpi socket; do
+    ok "a build of another kind" other_build "CUDA [yn]" "CUDA x"
+    train=$dir/either differs $by ""
+    ok "... over $by" told "the build of Plait" \
+        "$(echo "$built" | sed 's/CUDA [yn]/CUDA x/')" "$built"
+    ok "a build of another version" other_build "the version of Plait=." \
+        "the version of Plait=8"
+    train=$dir/either differs $by ""
+    ok "... over $by" told "the version of Plait" "8${version#?}" "$version"
+done
+
 run 2 --set train.steps=2 --set checkpoint.dir="$dir/ck"
 for by in mpi socket; do
     differs $by "--resume $dir/ck/step-00000002" --set checkpoint.dir="$dir/no"
