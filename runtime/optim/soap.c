@@ -78,14 +78,13 @@ static void destroy(struct plait_optim *optim, void *own)
 {
     struct plait_mesh *mesh = optim->model->mesh;
     struct soap *s = own;
-    int i, k;
 
-    for (i = 0; s->owned && i < s->nowned; i++) {
+    for (int i = 0; s->owned && i < s->nowned; i++) {
         struct owned *o = &s->owned[i];
 
         mesh->ops->free(mesh->dev, o->m);
         mesh->ops->free(mesh->dev, o->v);
-        for (k = 0; k < SIDES; k++) {
+        for (int k = 0; k < SIDES; k++) {
             mesh->ops->free(mesh->dev, o->gram[k]);
             mesh->ops->free(mesh->dev, o->basis[k]);
         }
@@ -110,11 +109,10 @@ static int allocate(const struct plait_optim *optim, size_t n, float **x)
 static int open_owned(struct plait_optim *optim, struct owned *o)
 {
     size_t n = o->side[0] * o->side[1];
-    int k;
 
     if (allocate(optim, n, &o->m) < 0 || allocate(optim, n, &o->v) < 0)
         return -1;
-    for (k = 0; k < SIDES; k++)
+    for (int k = 0; k < SIDES; k++)
         if (o->side[k] <= (size_t)optim->model->config->optim.max_dim &&
             (allocate(optim, o->side[k] * o->side[k], &o->gram[k]) < 0 ||
              allocate(optim, o->side[k] * o->side[k], &o->basis[k]) < 0))
@@ -126,23 +124,22 @@ static int open_state(struct plait_optim *optim, struct soap *s)
 {
     size_t largest = 0, longest = 0;
     const int *piece;
-    int i, k;
 
     s->nowned = plait_whole_owned(s->whole, &piece);
     s->owned = calloc((size_t)s->nowned + 1, sizeof(*s->owned));
     if (!s->owned)
         return -1;
-    for (i = 0; i < s->nowned; i++) {
+    for (int i = 0; i < s->nowned; i++) {
         struct owned *o = &s->owned[i];
 
         o->tensor = s->pieces[piece[i]].tensor;
-        for (k = 0; k < SIDES; k++)
+        for (int k = 0; k < SIDES; k++)
             o->side[k] = o->tensor->shape[k];
         if (open_owned(optim, o) < 0)
             return -1;
         if (o->side[0] * o->side[1] > largest)
             largest = o->side[0] * o->side[1];
-        for (k = 0; k < SIDES; k++)
+        for (int k = 0; k < SIDES; k++)
             if (o->basis[k] && o->side[k] > longest)
                 longest = o->side[k];
     }
@@ -154,9 +151,7 @@ static int open_state(struct plait_optim *optim, struct soap *s)
 
 static void list_pieces(struct plait_optim *optim, struct soap *s)
 {
-    int i;
-
-    for (i = 0; i < optim->nslices; i++) {
+    for (int i = 0; i < optim->nslices; i++) {
         const struct plait_optim_slice *of = &optim->slices[i];
 
         if (takes(of->tensor))
@@ -198,13 +193,13 @@ static int open_whole(struct plait_optim *optim, void *own,
 
 /* -- products ------------------------------------------------------------ */
 
+/* A product, and its sizes. */
 enum product {
     A_B,  /* out[n,o] = a[n,c] b[c,o] */
     A_BT, /* out[n,o] = a[n,c] b[o,c]^T */
     AT_B  /* out[n,o] = a[c,n]^T b[c,o] */
 };
 
-/* Its sizes. */
 struct sizes {
     size_t n, c, o;
 };
@@ -214,9 +209,8 @@ static int multiply(const struct soap *s, enum product what, float *out,
 {
     const struct plait_mesh *mesh = s->optim->model->mesh;
     const struct plait_ops *ops = mesh->ops;
-    size_t c = size.c, o = size.o;
     struct plait_linear_dw dw = {
-        .type = PLAIT_F32, .N = c, .O = size.n, .C = o};
+        .type = PLAIT_F32, .N = size.c, .O = size.n, .C = size.o};
     struct plait_linear_dinp by_w = {.N = size.n, .dout.x = a, .dinp = out};
     struct plait_linear by_wt = {.N = size.n, .inp.x = a, .out = out};
     struct plait_weight *w;
@@ -228,8 +222,9 @@ static int multiply(const struct soap *s, enum product what, float *out,
     if (what == AT_B)
         return ops->linear_backward_weight(mesh->q, &dw);
     w = ops->weight_create(
-        mesh->dev, &(struct plait_weight_data){PLAIT_F32, what == A_B ? c : o,
-                                               what == A_B ? o : c, b});
+        mesh->dev,
+        &(struct plait_weight_data){PLAIT_F32, what == A_B ? size.c : size.o,
+                                    what == A_B ? size.o : size.c, b});
     if (!w)
         return -1;
     by_w.w = by_wt.w = w;
@@ -252,38 +247,36 @@ static int copy(const struct soap *s, const struct owned *o, float *to,
 static int project(const struct soap *s, const struct owned *o, const float *x)
 {
     size_t rows = o->side[0], cols = o->side[1];
+    struct sizes left = {rows, rows, cols}, right = {rows, cols, cols};
     int rc;
 
     if (o->basis[1])
-        rc = multiply(s, A_B, s->work[0], x, o->basis[1],
-                      (struct sizes){rows, cols, cols});
+        rc = multiply(s, A_B, s->work[0], x, o->basis[1], right);
     else
         rc = copy(s, o, s->work[0], x);
     if (rc < 0)
         return -1;
     if (!o->basis[0])
         return copy(s, o, s->work[1], s->work[0]);
-    return multiply(s, AT_B, s->work[1], o->basis[0], s->work[0],
-                    (struct sizes){rows, rows, cols});
+    return multiply(s, AT_B, s->work[1], o->basis[0], s->work[0], left);
 }
 
 /* x = Q work[1] P^T */
 static int project_back(const struct soap *s, const struct owned *o, float *x)
 {
     size_t rows = o->side[0], cols = o->side[1];
+    struct sizes left = {rows, rows, cols}, right = {rows, cols, cols};
     int rc;
 
     if (o->basis[1])
-        rc = multiply(s, A_BT, s->work[0], s->work[1], o->basis[1],
-                      (struct sizes){rows, cols, cols});
+        rc = multiply(s, A_BT, s->work[0], s->work[1], o->basis[1], right);
     else
         rc = copy(s, o, s->work[0], s->work[1]);
     if (rc < 0)
         return -1;
     if (!o->basis[0])
         return copy(s, o, x, s->work[0]);
-    return multiply(s, A_B, x, o->basis[0], s->work[0],
-                    (struct sizes){rows, rows, cols});
+    return multiply(s, A_B, x, o->basis[0], s->work[0], left);
 }
 
 /* -- bases --------------------------------------------------------------- */
@@ -294,9 +287,8 @@ static int average_grams(const struct soap *s, const struct owned *o)
     const struct plait_mesh *mesh = s->optim->model->mesh;
     float weight = 1 - (float)s->optim->model->config->optim.betas[1];
     const float *x = s->work[1];
-    int k;
 
-    for (k = 0; k < SIDES; k++) {
+    for (int k = 0; k < SIDES; k++) {
         size_t n = o->side[k], across = o->side[!k];
         struct plait_average gram = {.n = n * n,
                                      .scale = 1,
