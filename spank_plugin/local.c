@@ -24,6 +24,7 @@
 #include "spank_plugin/plugin.h"
 #include "spank_plugin/policy.h"
 #include "spank_plugin/policy_job.h"
+#include "spank_plugin/ranks.h"
 #include "spank_plugin/slurm_api.h"
 #include "spank_plugin/slurm_options.h"
 #include "spank_plugin/spares.h"
@@ -393,11 +394,11 @@ void plait_local_forget(void)
         setenv(PLAIT_ENV_MASTER_PORT, port, 1);
 }
 
-static int make_plan(const slurm_step_layout_t *step, char **nodes,
-                     const slurm_step_id_t *id,
-                     const struct plait_options *options,
+static int make_plan(spank_t spank, const slurm_step_layout_t *step,
+                     char **nodes, const struct plait_options *options,
                      const struct plait_site *site, struct plait_error *err)
 {
+    slurm_step_id_t step_id, *id = &step_id;
     enum plait_within within = PLAIT_WITHIN_NODE;
     struct plait_plan_request plan_request = {
         .nnodes = (int)step->node_cnt,
@@ -410,6 +411,7 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
 
     if (!tasks)
         return plait_errorf(err, "out of memory");
+    get_step_id(spank, id);
     for (uint32_t i = 0; i < step->node_cnt; i++)
         tasks[i] = step->tasks[i];
     plan_request.tasks = tasks;
@@ -439,8 +441,11 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
         plait_errorf(err, "cannot set srun's environment: %s", strerror(errno));
     else
         rc = export_plan(plan, plan_request.nodes, id, options, err);
+    if (rc == 0)
+        plait_tell_ranks(spank, plan, step, options, site);
     if (rc == 0 && options->show_plan)
-        plait_show_plan(stderr, plan, plan_request.nodes, fabric);
+        plait_show_plan(stderr, plan, plan_request.nodes, fabric,
+                        (const uint32_t *const *)step->tids);
 error:
     plait_plan_destroy(plan);
     plait_fabric_destroy(fabric);
@@ -468,7 +473,7 @@ struct plait_agreement *plait_local_plan(spank_t spank,
     if (nodes && (uint32_t)count != step->node_cnt)
         plait_errorf(err, "%d names, but %u nodes in '%.200s'", count,
                      step->node_cnt, step->node_list);
-    else if (nodes && make_plan(step, nodes, &id, options, site, err) == 0)
+    else if (nodes && make_plan(spank, step, nodes, options, site, err) == 0)
         agreement = plait_agreement_start(&id, (const char *const *)nodes,
                                           count, ports[0] ? ports : NULL, err);
     plait_hostlist_destroy(nodes, count);

@@ -41,6 +41,7 @@ static struct {
     struct plait_site *site;
     unsigned inherited; /* flags of the job that this command runs in */
     unsigned named;     /* flags given to this command itself */
+    unsigned jobs;      /* ... that it has from the job */
     int job_tasks;      /* of the job that this command runs in; 0: unknown */
     int components;     /* of the requested job, counted so far */
     int entries;        /* how often plugstack.conf lists this file */
@@ -94,24 +95,6 @@ static unsigned find_inherited(void)
             found |= 1u << i;
     }
     return found;
-}
-
-static int read_number(const char *name)
-{
-    const char *text = getenv(name);
-
-    return text ? atoi(text) : 0;
-}
-
-/* Slurm sets these variables only where the job was submitted with the
- * options of the same names. */
-static int find_job_tasks(void)
-{
-    int tasks = read_number("SLURM_NTASKS");
-
-    return tasks ? tasks
-                 : read_number("SLURM_JOB_NUM_NODES") *
-                       read_number("SLURM_NTASKS_PER_NODE");
 }
 
 /* Without the plugin srun takes --ep for --epilog, whose value is a path. */
@@ -219,7 +202,7 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
         return 0;
     if (context != S_CTX_REMOTE) {
         state.inherited = find_inherited();
-        state.job_tasks = find_job_tasks();
+        state.job_tasks = plait_slurm_job_tasks();
     }
     register_options(spank);
     return 0; /* a failure would drain the node where the plugin is required */
@@ -232,6 +215,13 @@ static bool is_plain_step(spank_t spank)
 
     return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
            step < SLURM_MAX_NORMAL_STEP_ID;
+}
+
+static void report_error(struct plait_error *err)
+{
+    if (state.named)
+        plait_options_name_owners(&state.options, state.named, state.jobs, err);
+    slurm_error("plait: %s", err->text);
 }
 
 /* A small step inside a job ("srun -n1 hostname") inherits the job's flags
@@ -351,6 +341,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
     if (context == S_CTX_LOCAL && starts_shell())
         return 0;
     report_twice();
+    state.jobs = state.options.given & ~state.named;
     plait_spares_begin(&state.options);
     if (check_local(&err) == 0)
         status = context == S_CTX_LOCAL ? settle_step(&err) : 0;
@@ -358,7 +349,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
         plait_local_mark(state.options.given);
         return 0;
     }
-    slurm_error("plait: %s", err.text);
+    report_error(&err);
     /* A return value would be dropped where plugstack.conf says "optional",
      * and the job submitted. Nothing is held yet at this point. */
     exit(status);
@@ -379,7 +370,7 @@ int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
                                            state.ports, &err);
         spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks);
         if (!state.agreement && !may_decline((int)tasks, &err)) {
-            slurm_error("plait: %s", err.text);
+            report_error(&err);
             state.agreement = plait_local_refuse(spank);
         }
     }

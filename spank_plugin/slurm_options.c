@@ -132,3 +132,19 @@ int plait_slurm_options_set(const char *name, const char *value)
         return -1;
     return calls.set(calls.opt, name, value, false) == 0 ? 0 : -1;
 }
+
+static int read_number(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text ? atoi(text) : 0;
+}
+
+int plait_slurm_job_tasks(void)
+{
+    int tasks = read_number("SLURM_NTASKS");
+
+    return tasks ? tasks
+                 : read_number("SLURM_JOB_NUM_NODES") *
+                       read_number("SLURM_NTASKS_PER_NODE");
+}

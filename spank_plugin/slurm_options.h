@@ -34,4 +34,8 @@ void plait_slurm_options_set_default(const char *name, const char *value);
  * function for it, or refuses the value. */
 int plait_slurm_options_set(const char *name, const char *value);
 
+/* The tasks of the job that this command runs in, where the job was submitted
+ * with the options that say so; else 0. */
+int plait_slurm_job_tasks(void);
+
 #endif

@@ -26,7 +26,7 @@ import sys
 import time
 
 MOST_BYTES = 1 << 26  # of a file that is searched
-MASTER_PORTS = 61000  # those are above
+MASTER_PORTS = range(25003, 29496)
 
 
 def listening(uid, table):
@@ -177,7 +177,7 @@ def storm(uid, at_once, log, size):
                 seen.add(port)
                 print(port, file=log, flush=True)
         if size:
-            ports = [port for port in ports if port > MASTER_PORTS]
+            ports = [port for port in ports if port in MASTER_PORTS]
         while ports and len(held) < at_once:
             s = connect(random.choice(ports))
             held[s.fileno()] = s

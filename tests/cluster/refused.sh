@@ -42,7 +42,9 @@ for order in pp-dp-cp-ep-tp cp-tp-ep-dp-pp; do
         --tp=2 --cp=2 --rank-order=$order
 done
 everywhere "bad --rank-order" 'must have each of tp, cp, ep, dp and pp once' \
-    --rank-order=tp-dp
+    --rank-order=tp-dp-tp
+everywhere "--rank-order without an axis that is there" \
+    'leaves out pp, whose size is 2' --pp=2 --rank-order=tp-dp
 everywhere "two sizes without a model" 'unless --model=FILE says' \
     --tp=auto --pp=auto
 everywhere "a model that is not there" 'nowhere.yaml: No such file' \

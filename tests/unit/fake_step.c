@@ -23,7 +23,7 @@ void fake_step_start(void)
     fake_step_load(S_CTX_REMOTE);
     spank_setenv(NULL, PLAIT_ENV_PLAN,
                  "1/2.1.1.2.2/tp-cp-ep-dp-pp/topology/0,2,1,3/4*2", 1);
-    spank_setenv(NULL, PLAIT_ENV_MASTER, "10.0.0.1:61234", 1);
+    spank_setenv(NULL, PLAIT_ENV_MASTER, "10.0.0.1:26234", 1);
     spank_setenv(NULL, PLAIT_ENV_KEEP, "", 1);
     fake_slurm_flag("tp", "2");
     fake_slurm_flag("pp", "2");

@@ -249,6 +249,54 @@ static void test_parse(void)
            "order \"%s\" is refused", bad_orders[i]);
 }
 
+/* --rank-order TEXT with these sizes for 8 tasks: the order, or the error. */
+static void order_is(const char *text, int tp, int cp, int pp, const char *want)
+{
+    struct plait_error err = {""};
+    struct plait_layout l;
+    char order[16] = "";
+    int is_free = -1;
+
+    make(&l, tp, cp, 1, PLAIT_AUTO, pp);
+    if (plait_layout_parse_rank_order(text, &l, &is_free, &err) == 0 &&
+        plait_layout_resolve(&l, 8, &err) == 0)
+        plait_layout_format_order(&l, order);
+    if (!ok(strcmp(*order ? order : err.text, want) == 0, "--rank-order=%s: %s",
+            text, want))
+        diag("got: %s%s", order, err.text);
+}
+
+static void test_rank_order(void)
+{
+    static const char must[] =
+        "must have each of tp, cp, ep, dp and pp once, as in tp-cp-ep-dp-pp; "
+        "those of size 1 may be left out";
+    static const char *const bad[] = {
+        "",      "tp-",   "-tp",   "tp--dp", "tp-tp",
+        "tp-xp", "TP-DP", "tp dp", "Auto",   "tp-dp-pp-cp-ep-tp"};
+    struct plait_layout l;
+    char text[200];
+
+    order_is("pp-dp-cp-ep-tp", 2, 1, 2, "pp-dp-cp-ep-tp");
+    order_is("pp-dp-tp", 2, 1, 2, "pp-dp-tp-cp-ep");
+    order_is("dp", 1, 1, 1, "dp-tp-cp-ep-pp");
+    order_is("tp-pp", 2, 1, 4, "tp-pp-cp-ep-dp");
+    order_is("tp-pp", 2, 1, 2,
+             "--rank-order leaves out dp, whose size is 2; only axes of size 1 "
+             "may be left out");
+    order_is("tp-dp-pp", 2, 2, 2,
+             "--rank-order leaves out cp, whose size is 2; only axes of size 1 "
+             "may be left out");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(text, sizeof(text), "rank order \"%s\" %s", bad[i], must);
+        order_is(bad[i], 2, 1, 2, text);
+    }
+    make(&l, 3, 1, 1, PLAIT_AUTO, 1);
+    refuse(&l, 1, "1 task is not divisible by --tp=3; --dp=1 would fit");
+    make(&l, 2, 1, 1, 1, 1);
+    refuse(&l, 1, "--tp=2 does not make 1 task; --dp=1 would fit");
+}
+
 static void test_keeps_tp(void)
 {
     struct plait_layout l;
@@ -272,6 +320,7 @@ int main(void)
     test_experts();
     test_refusals();
     test_parse();
+    test_rank_order();
     test_keeps_tp();
     return done_testing();
 }

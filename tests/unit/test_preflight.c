@@ -183,7 +183,7 @@ static int fly(int rank, int port, const char *token)
  * that other processes want their cores: either way all agree. */
 static void check_run(void)
 {
-    int port = 61003 + (int)getpid() % 1000, hold, status, go = 0, ends = 0;
+    int port = 25003 + (int)getpid() % 1000, hold, status, go = 0, ends = 0;
     pid_t pids[NODES];
 
     hold = plait_master_port_take(&port);

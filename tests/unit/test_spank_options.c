@@ -30,7 +30,7 @@ static void test_bad_values(void)
                strstr(err.text, "must be a whole number"),
            "--tp='%s' is refused: %s", bad[i], err.text);
     }
-    ok(take(&options, PLAIT_OPTION_ORDER, "tp-cp-ep-dp") < 0, "short order");
+    ok(take(&options, PLAIT_OPTION_ORDER, "tp-cp-ep-tp") < 0, "an axis twice");
     ok(take(&options, PLAIT_OPTION_PLACEMENT, "Linear") < 0, "placement: %s",
        err.text);
     ok(take(&options, PLAIT_OPTION_PIN, "") < 0, "pin: %s", err.text);
@@ -222,6 +222,41 @@ static void test_arguments(void)
        "ten seconds, and then the step is refused");
 }
 
+/* An error about the sizes of a step in a job with --pp=2, on a site with cp=4.
+ */
+static void owners_are(unsigned named, const char *error, const char *want)
+{
+    const unsigned job = 1u << PLAIT_TP | 1u << PLAIT_PP;
+    struct plait_options options;
+
+    plait_options_init(&options);
+    take(&options, (enum plait_option)PLAIT_TP, "2");
+    take(&options, (enum plait_option)PLAIT_PP, "2");
+    take(&options, (enum plait_option)PLAIT_CP, "4");
+    snprintf(err.text, sizeof(err.text), "%s", error);
+    plait_options_name_owners(&options, named, job & ~named, &err);
+    ok(strncmp(err.text, error, strlen(error)) == 0 &&
+           strcmp(err.text + strlen(error), want) == 0,
+       "whose sizes: %s", err.text);
+}
+
+static void test_owners(void)
+{
+    const unsigned tp = 1u << PLAIT_TP, pp = 1u << PLAIT_PP,
+                   cp = 1u << PLAIT_CP;
+    static const char all[] = "3 tasks are not divisible by --tp=2 --cp=4 "
+                              "--pp=2";
+
+    owners_are(tp | pp | cp, all, "");
+    owners_are(tp | cp, all, " (--pp=2 is the job's: --pp=1 takes it back)");
+    owners_are(tp | pp, all, " (--cp=4 is the site's)");
+    owners_are(0, all,
+               " (--tp=2 is the job's: --tp=1 takes it back; --cp=4 is the "
+               "site's; --pp=2 is the job's: --pp=1 takes it back)");
+    owners_are(tp, "--placement=x: must be topology or linear", "");
+    owners_are(tp, "--pp=20 --cp=40 would fit", "");
+}
+
 int main(void)
 {
     struct plait_options options;
@@ -242,5 +277,6 @@ int main(void)
     test_help();
     test_arguments();
     test_forced();
+    test_owners();
     return done_testing();
 }

@@ -9,6 +9,7 @@
 
 #include "topology/cli/cmd_doctor.h"
 #include "topology/node/node.h"
+#include "topology/start/port.h"
 
 /* This machine's GPUs, NICs and ports. */
 
@@ -76,7 +77,7 @@ static void check_nics(const struct plait_node *node, struct findings *f)
                      "memory may be locked for RDMA");
 }
 
-/* The ports of MASTER_PORT lie above Linux's ephemeral ports, unless the
+/* The ports of MASTER_PORT lie below Linux's ephemeral ports, unless the
  * administrator has widened their range. */
 static void check_port_range(struct findings *f)
 {
@@ -85,12 +86,13 @@ static void check_port_range(struct findings *f)
 
     if (!file)
         return;
-    if (fscanf(file, "%d %d", &low, &high) == 2 && high > 61002)
+    if (fscanf(file, "%d %d", &low, &high) == 2 &&
+        low < PLAIT_PORT_FIRST + PLAIT_PORTS)
         findings_add(f, FINDING_NOTE, "ephemeral",
-                     "this machine's ephemeral ports go up to %d; "
+                     "this machine's ephemeral ports begin at %d; "
                      "MASTER_PORT collides less often with "
-                     "net.ipv4.ip_local_port_range = %d 60999",
-                     high, low < 60000 ? low : 32768);
+                     "net.ipv4.ip_local_port_range = 32768 %d",
+                     low, high > 32768 ? high : 60999);
     fclose(file);
 }
 

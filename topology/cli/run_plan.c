@@ -40,8 +40,24 @@ static void show_plan(const struct run *run, const struct plait_fabric *fabric)
         return;
     for (int i = 0; i < place->nnodes; i++)
         names[place->ids[i]] = place->names[i];
-    plait_show_plan(stderr, run->plan, names, fabric);
+    plait_show_plan(stderr, run->plan, names, fabric, NULL);
     free(names);
+}
+
+/* The plan's nodes are in the order of their tasks still. */
+static void tell_ranks(const struct run *run)
+{
+    const char *name = strrchr(run->command[0], '/');
+    char text[512];
+
+    name = name ? name + 1 : run->command[0];
+    if (run->place.slurm && run->place.first && !plait_show_is_quiet() &&
+        (!run->site || run->site->rank_warning) &&
+        strcmp(name, "plait-train") != 0 &&
+        plait_show_ranks(run->plan, NULL,
+                         run->options.rendezvous ? "RANK" : PLAIT_ENV_RANK,
+                         text, sizeof(text)))
+        fprintf(stderr, "plait: %s\n", text);
 }
 
 static int make_plan(struct run *run, struct plait_error *err)
@@ -74,6 +90,7 @@ static int make_plan(struct run *run, struct plait_error *err)
     if (plait_plan_check_order(run->plan, plan_request.nodes, &warning) < 0 &&
         place->first)
         fprintf(stderr, "plait: warning: %s\n", warning.text);
+    tell_ranks(run);
     rc = run_plan_order(place, run->plan);
     if (rc < 0)
         plait_errorf(err, "out of memory");

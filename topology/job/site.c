@@ -68,6 +68,7 @@ struct document {
     struct plait_site_export export;
     struct plait_site_network network;
     struct plait_site_preflight preflight;
+    bool rank_warning;
     bool job_comment;
     int gpu_type;
     int ntypes;
@@ -77,6 +78,7 @@ struct document {
 
 static void document_init(struct document *document)
 {
+    document->rank_warning = true;
     document->job_comment = true;
     for (int i = 0; i < PLAIT_NAXES; i++)
         document->network.traffic_class[i] = -1;
@@ -258,13 +260,15 @@ static const struct plait_yaml_field policy_keys[] = {
      .count = COUNT(most)},
 };
 
+#define SWITCH(key, record, member)               \
+    {                                             \
+        .name = key, .type = PLAIT_YAML_BOOL,     \
+        .offset = offsetof(struct record, member) \
+    }
+
 static const struct plait_yaml_field exports[] = {
-    {.name = "nccl_ib_hca",
-     .type = PLAIT_YAML_BOOL,
-     .offset = offsetof(struct plait_site_export, nccl_ib_hca)},
-    {.name = "ucx_net_devices",
-     .type = PLAIT_YAML_BOOL,
-     .offset = offsetof(struct plait_site_export, ucx_net_devices)},
+    SWITCH("nccl_ib_hca", plait_site_export, nccl_ib_hca),
+    SWITCH("ucx_net_devices", plait_site_export, ucx_net_devices),
 };
 
 #define CLASS(axis, index)                                            \
@@ -339,9 +343,8 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
          .offset = offsetof(struct document, preflight),
          .fields = preflights,
          .count = COUNT(preflights)},
-        {.name = "job_comment",
-         .type = PLAIT_YAML_BOOL,
-         .offset = offsetof(struct document, job_comment)},
+        SWITCH("rank_warning", document, rank_warning),
+        SWITCH("job_comment", document, job_comment),
     };
 
     list_figures(document->name, entry);
@@ -389,6 +392,7 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     site->export = document.export;
     site->network = document.network;
     site->preflight = document.preflight;
+    site->rank_warning = document.rank_warning;
     site->job_comment = document.job_comment;
     site->too_large = document.too_large;
     site->gpu_type = document.gpu_type;

@@ -28,6 +28,8 @@ extern "C" {
  *     preflight:            # below it a link is broken
  *       {link: 0.25}
  *     too_large: warn       # or off: a model that does not fit; refuse
+ *     rank_warning: false   # whether srun says where ranks are other numbers
+ *                           # than SLURM_PROCID; true
  * and the runtime's, which also takes the figures of its devices:
  *     network:              # what the switches can do for a group
  *       {sharp: true, traffic_class: {dp: 106}}
@@ -82,6 +84,7 @@ struct plait_site {
     struct plait_site_export export;
     struct plait_site_network network;
     struct plait_site_preflight preflight;
+    bool rank_warning;
     bool job_comment;
 };
 

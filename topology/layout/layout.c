@@ -59,6 +59,7 @@ void plait_layout_init(struct plait_layout *layout)
         layout->size[i] = 1;
         layout->order[i] = (enum plait_axis)i;
     }
+    layout->unnamed = 0;
 }
 
 int plait_layout_parse_size(const char *what, const char *text, int *size,
@@ -82,70 +83,6 @@ int plait_layout_parse_size(const char *what, const char *text, int *size,
     }
     *size = (int)value;
     return 0;
-}
-
-static int axis_find(const char *name, size_t length)
-{
-    for (int i = 0; i < PLAIT_NAXES; i++)
-        if (strlen(plait_axis_names[i]) == length &&
-            strncmp(plait_axis_names[i], name, length) == 0)
-            return i;
-    return -1;
-}
-
-int plait_layout_parse_order(const char *text,
-                             enum plait_axis order[PLAIT_NAXES],
-                             struct plait_error *err)
-{
-    enum plait_axis found[PLAIT_NAXES];
-    const char *p = text;
-    int seen = 0;
-
-    for (int i = 0; i < PLAIT_NAXES; i++) {
-        size_t length = strcspn(p, "-");
-        int axis = axis_find(p, length);
-
-        if (axis < 0 || seen & 1 << axis)
-            goto error;
-        seen |= 1 << axis;
-        found[i] = (enum plait_axis)axis;
-        p += length;
-        if (i < PLAIT_NAXES - 1 && *p++ != '-')
-            goto error;
-    }
-    if (*p)
-        goto error;
-    memcpy(order, found, sizeof(found));
-    return 0;
-error:
-    errno = EINVAL;
-    return plait_errorf(err,
-                        "rank order \"%.40s\" must have each of tp, cp, ep, dp "
-                        "and pp once, as in tp-cp-ep-dp-pp",
-                        text);
-}
-
-int plait_layout_parse_rank_order(const char *text, struct plait_layout *layout,
-                                  int *order_free, struct plait_error *err)
-{
-    int is_auto = strcmp(text, "auto") == 0;
-
-    if (!is_auto && plait_layout_parse_order(text, layout->order, err) < 0)
-        return -1;
-    if (is_auto)
-        for (int i = 0; i < PLAIT_NAXES; i++)
-            layout->order[i] = (enum plait_axis)i;
-    *order_free = is_auto;
-    return 0;
-}
-
-void plait_layout_format_order(const struct plait_layout *layout, char *buf)
-{
-    for (int i = 0; i < PLAIT_NAXES; i++) {
-        memcpy(buf + 3 * i, plait_axis_names[layout->order[i]], 2);
-        buf[3 * i + 2] = '-';
-    }
-    buf[3 * PLAIT_NAXES - 1] = '\0';
 }
 
 void plait_layout_format_sizes(const int size[PLAIT_NAXES], char *buf, size_t n)
@@ -348,10 +285,25 @@ static int infer_size(struct plait_layout *layout, int world,
     plait_layout_format_sizes(wanted, asked, sizeof(asked));
     suggest_sizes(wanted, world, fit, sizeof(fit));
     if (unknown >= 0)
-        return plait_errorf(err, "%d tasks are not divisible by %s%s", world,
-                            asked, fit);
-    return plait_errorf(err, "%s do%s not make %d tasks%s", asked,
-                        strchr(asked, ' ') ? "" : "es", world, fit);
+        return plait_errorf(err, "%d task%s not divisible by %s%s", world,
+                            world == 1 ? " is" : "s are", asked, fit);
+    return plait_errorf(err, "%s do%s not make %d task%s%s", asked,
+                        strchr(asked, ' ') ? "" : "es", world,
+                        world == 1 ? "" : "s", fit);
+}
+
+static int check_unnamed(const struct plait_layout *layout,
+                         struct plait_error *err)
+{
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (layout->unnamed & 1u << i && layout->size[i] > 1) {
+            errno = EINVAL;
+            return plait_errorf(err,
+                                "--rank-order leaves out %s, whose size is %d; "
+                                "only axes of size 1 may be left out",
+                                plait_axis_names[i], layout->size[i]);
+        }
+    return 0;
 }
 
 int plait_layout_resolve(struct plait_layout *layout, int world,
@@ -364,7 +316,7 @@ int plait_layout_resolve(struct plait_layout *layout, int world,
     if (resolved.size[PLAIT_EP] == PLAIT_AUTO)
         resolved.size[PLAIT_EP] = 1;
     if (infer_size(&resolved, world, err) < 0 ||
-        check_experts(&resolved, err) < 0)
+        check_unnamed(&resolved, err) < 0 || check_experts(&resolved, err) < 0)
         return -1;
     *layout = resolved;
     return 0;

@@ -23,6 +23,8 @@ extern "C" {
 struct plait_layout {
     int size[PLAIT_NAXES];
     enum plait_axis order[PLAIT_NAXES]; /* order[0] varies fastest */
+    unsigned unnamed; /* bit per axis that --rank-order left out: of size 1, and
+                         last in the order */
 };
 
 struct plait_coord {
@@ -46,7 +48,8 @@ int plait_layout_parse_order(const char *text,
                              struct plait_error *err);
 
 /* The value of --rank-order: "auto" sets *order_free, anything else is an
- * order. */
+ * order, in which axes of size 1 may be left out. plait_layout_resolve()
+ * refuses it if the size of one of these turns out to be another. */
 int plait_layout_parse_rank_order(const char *text, struct plait_layout *layout,
                                   int *order_free, struct plait_error *err);
 

@@ -67,6 +67,9 @@ int plait_layout_choose(struct plait_layout *layout, unsigned given,
     if (config && open) {
         if (!(given & 1u << PLAIT_DP))
             wanted.size[PLAIT_DP] = PLAIT_AUTO;
+        for (int i = 0; i < PLAIT_NAXES; i++)
+            if (wanted.unnamed & 1u << i && wanted.size[i] == PLAIT_AUTO)
+                wanted.size[i] = 1;
         if (choose_sizes(&wanted, config, gpus, gpu, err) < 0)
             return -1;
     } else {

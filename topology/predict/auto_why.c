@@ -55,17 +55,18 @@ int plait_auto_why(const struct plait_choices *found,
     if (found->tried == 0 && found->uneven)
         return plait_errorf(
             err,
-            "%s: no layout of %d GPUs has several of the ranks that share "
+            "%s: no layout of %d GPU%s has several of the ranks that share "
             "weights on each of several nodes",
             config->parallel.shard_group == PLAIT_SHARD_NODE
                 ? "parallel.shard_group node"
                 : "parallel.all_reduce hierarchical",
-            gpus);
+            gpus, gpus == 1 ? "" : "s");
     if (found->tried == 0)
         return plait_errorf(err,
                             "this model's heads and layers and its batch of "
-                            "%d are not divisible by any layout of %d GPUs",
-                            config->train.global_batch, gpus);
+                            "%d are not divisible by any layout of %d GPU%s",
+                            config->train.global_batch, gpus,
+                            gpus == 1 ? "" : "s");
     fewest = plait_auto_fewest(config, gpu);
     if (fewest > gpus)
         snprintf(more, sizeof(more), "; %d GPUs could hold it", fewest);

@@ -170,6 +170,44 @@ bool plait_options_same(const struct plait_options *a,
            a->spares == b->spares && strcmp(a->model, b->model) == 0;
 }
 
+/* Whether the text has the flag as a word. */
+static bool has_word(const char *text, const char *flag)
+{
+    const char *at = text;
+    size_t n = strlen(flag);
+
+    while ((at = strstr(at, flag)) && at[n] >= '0' && at[n] <= '9')
+        at += n;
+    return at;
+}
+
+void plait_options_name_owners(const struct plait_options *options,
+                               unsigned named, unsigned job,
+                               struct plait_error *err)
+{
+    size_t used = strlen(err->text), begin = used;
+    char flag[32], before[sizeof(err->text)];
+
+    memcpy(before, err->text, used + 1);
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        snprintf(flag, sizeof(flag), "--%s=%d", plait_option_texts[i].name,
+                 options->layout.size[i]);
+        if (!(options->given & ~named & 1u << i) || !has_word(before, flag))
+            continue;
+        used += (size_t)snprintf(
+            err->text + used, sizeof(err->text) - used,
+            job & 1u << i ? "%s%s is the job's: --%s=1 takes it back"
+                          : "%s%s is the site's",
+            used == begin ? " (" : "; ", flag, plait_option_texts[i].name);
+        if (used + 2 > sizeof(err->text)) {
+            err->text[begin] = '\0';
+            return;
+        }
+    }
+    if (used > begin)
+        snprintf(err->text + used, sizeof(err->text) - used, ")");
+}
+
 void plait_options_layout(const struct plait_options *options,
                           struct plait_layout *layout)
 {

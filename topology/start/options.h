@@ -65,6 +65,13 @@ int plait_options_set(struct plait_options *options, enum plait_option option,
 bool plait_options_same(const struct plait_options *a,
                         const struct plait_options *b);
 
+/* Add to an error that names sizes (--pp=2) whose those are that the command
+ * itself was not given: of `job`, bit per enum plait_option, the job's in which
+ * it runs, the rest the site's. `named` are the command's own. */
+void plait_options_name_owners(const struct plait_options *options,
+                               unsigned named, unsigned job,
+                               struct plait_error *err);
+
 /* The layout that the flags request. Where no size is "auto", the first of
  * dp, pp, cp and tp that was left out becomes PLAIT_AUTO. */
 void plait_options_layout(const struct plait_options *options,

@@ -4,9 +4,11 @@
 
 #include <stdint.h>
 
-/* The ports that MASTER_PORT is chosen from, above Linux's own ephemeral
- * ports (up to 60999). */
-#define PLAIT_PORT_FIRST 61003
+/* The ports that MASTER_PORT is chosen from: below those that Linux hands out
+ * (from 32768), and none that others take for their own rendezvous: Lightning's
+ * 15000 to 24999, torchrun's 29500, the example 60001 to 63000 of slurm.conf(5)
+ * for srun, JAX's 61440 to 65535. */
+#define PLAIT_PORT_FIRST 25003
 #define PLAIT_PORTS 4493
 
 /* The port at which RANK 0's node starts to look for a free one. A thousand

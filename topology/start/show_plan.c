@@ -12,7 +12,8 @@ struct table {
     const struct plait_plan *plan;
     const char *const *nodes;
     const struct plait_fabric *fabric;
-    int *order; /* NODE_RANK -> node index */
+    const uint32_t *const *ids; /* NULL: no column of them */
+    int *order;                 /* NODE_RANK -> node index */
     int name_width, leaf_width;
 };
 
@@ -68,6 +69,27 @@ static void print_axis(const struct table *t, int node, int axis)
     print_range(t->out, least, most, 6);
 }
 
+/* SLURM_PROCID of a node's tasks: "4-7", or "0,4,8" where they are dealt out in
+ * turn. */
+static void print_ids(const struct table *t, int node)
+{
+    const uint32_t *ids = t->ids[node];
+    int n = t->plan->tasks[node], run = 1;
+    char text[32];
+    size_t used = 0;
+
+    while (run < n && ids[run] == ids[0] + (uint32_t)run)
+        run++;
+    if (run == n) {
+        print_range(t->out, (int)ids[0], (int)ids[n - 1], 12);
+        return;
+    }
+    for (int i = 0; i < n && used < 16; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%u",
+                                 used ? "," : "", ids[i]);
+    fprintf(t->out, "  %-12s", text);
+}
+
 static void print_rows(const struct table *t)
 {
     const struct plait_plan *plan = t->plan;
@@ -75,6 +97,8 @@ static void print_rows(const struct table *t)
     fprintf(t->out, "  %-9s  %-*s", "ranks", t->name_width, "node");
     if (t->leaf_width)
         fprintf(t->out, "  %-*s", t->leaf_width, "switch");
+    if (t->ids)
+        fprintf(t->out, "  %-12s", "SLURM_PROCID");
     for (int a = 0; a < PLAIT_NAXES; a++)
         if (plan->layout.size[a] > 1)
             fprintf(t->out, "  %-6s", plait_axis_names[a]);
@@ -86,6 +110,8 @@ static void print_rows(const struct table *t)
         fprintf(t->out, "  %-*s", t->name_width, t->nodes[node]);
         if (t->leaf_width)
             fprintf(t->out, "  %-*s", t->leaf_width, leaf_name(t, node));
+        if (t->ids)
+            print_ids(t, node);
         for (int a = 0; a < PLAIT_NAXES; a++)
             if (plan->layout.size[a] > 1)
                 print_axis(t, node, a);
@@ -149,11 +175,56 @@ static void print_distances(const struct table *t)
     free(node_of);
 }
 
+/* How many tasks have a rank that is not their SLURM_PROCID. */
+static int count_moved(const struct plait_plan *plan,
+                       const uint32_t *const *ids)
+{
+    int moved = 0, first = 0;
+
+    for (int i = 0; i < plan->nnodes; first += plan->tasks[i++])
+        for (int k = 0; k < plan->tasks[i]; k++)
+            moved +=
+                plan->first_rank[i] + k != (ids ? (int)ids[i][k] : first + k);
+    return moved;
+}
+
+bool plait_show_ranks(const struct plait_plan *plan, const uint32_t *const *ids,
+                      const char *variable, char *text, size_t size)
+{
+    int moved = count_moved(plan, ids);
+
+    if (moved)
+        snprintf(
+            text, size,
+            "%s is not SLURM_PROCID in %d of %d tasks: PyTorch, "
+            "Megatron-LM, DeepSpeed and Accelerate read RANK; JAX, "
+            "Lightning, submitit and MPI read SLURM_PROCID, and have other "
+            "groups than the plan unless --placement=linear makes both "
+            "equal (PLAIT_QUIET=1 leaves this line out)",
+            variable, moved, plait_layout_world(&plan->layout));
+    return moved > 0;
+}
+
+bool plait_show_is_quiet(void)
+{
+    const char *quiet = getenv("PLAIT_QUIET");
+
+    return quiet && *quiet && strcmp(quiet, "0") != 0;
+}
+
 void plait_show_plan(FILE *out, const struct plait_plan *plan,
                      const char *const *nodes,
-                     const struct plait_fabric *fabric)
+                     const struct plait_fabric *fabric,
+                     const uint32_t *const *ids)
 {
-    struct table t = {out, plan, nodes, fabric, NULL, 4, 0};
+    struct table t = {.out = out,
+                      .plan = plan,
+                      .nodes = nodes,
+                      .fabric = fabric,
+                      .name_width = 4};
+
+    if (ids && count_moved(plan, ids))
+        t.ids = ids;
 
     t.order = calloc((size_t)plan->nnodes, sizeof(*t.order));
     if (!t.order)
