@@ -221,8 +221,11 @@ is '... appended to a command' "train.py $megatron" \
     "$(alone 4 --tp=2 --pp=2 --hand-over=megatron -- echo train.py | sort -u)"
 is 'jax' '{"mesh_shape": [2, 2, 1, 2], "axis_names": ["pp", "dp", "cp", "tp"]}' \
     "$(format jax)"
-is 'torchtitan' 'data_parallel_shard_degree = 2' \
-    "$(format torchtitan | grep data_parallel_shard)"
+is 'torchtitan' '--parallelism.data_parallel_shard_degree=2' \
+    "$(format torchtitan | tr ' ' '\n' | grep data_parallel_shard)"
+is '... without tp beside ep' "plait: torchtitan spreads experts over tp too: \
+with --tp=2 and --ep=2 its groups are not the plan's" \
+    "$(format torchtitan --ep=2)"
 if command -v python3 >/dev/null; then
     for trainer in deepspeed nemo jax; do
         format $trainer | python3 -c 'import json, sys; json.load(sys.stdin)'

@@ -68,6 +68,15 @@ int hand_over_check(enum hand_over to, const struct plait_layout *layout,
 {
     char order[16];
 
+    if (to == HAND_OVER_TORCHTITAN && layout->size[PLAIT_TP] > 1 &&
+        layout->size[PLAIT_EP] > 1) {
+        errno = EINVAL;
+        return plait_errorf(err,
+                            "torchtitan spreads experts over tp too: with "
+                            "--tp=%d and --ep=%d its groups are not the "
+                            "plan's",
+                            layout->size[PLAIT_TP], layout->size[PLAIT_EP]);
+    }
     /* JAX's mesh takes any order, Megatron one more than the others. */
     if (to == HAND_OVER_JAX || follows(layout, "tp-cp-dp-pp") ||
         (to == HAND_OVER_MEGATRON && follows(layout, "tp-cp-pp-dp")))
@@ -127,13 +136,12 @@ char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
                       tp, cp, pp, ep);
     if (to == HAND_OVER_TORCHTITAN)
         rc = asprintf(&text,
-                      "[parallelism]\n"
-                      "data_parallel_replicate_degree = 1\n"
-                      "data_parallel_shard_degree = %d\n"
-                      "context_parallel_degree = %d\n"
-                      "tensor_parallel_degree = %d\n"
-                      "pipeline_parallel_degree = %d\n"
-                      "expert_parallel_degree = %d",
+                      "--parallelism.data_parallel_replicate_degree=1 "
+                      "--parallelism.data_parallel_shard_degree=%d "
+                      "--parallelism.context_parallel_degree=%d "
+                      "--parallelism.tensor_parallel_degree=%d "
+                      "--parallelism.pipeline_parallel_degree=%d "
+                      "--parallelism.expert_parallel_degree=%d",
                       dp, cp, tp, pp, ep);
     if (to == HAND_OVER_NEMO)
         rc = asprintf(&text,

@@ -18,11 +18,11 @@ enum hand_over {
 int hand_over_parse(const char *what, const char *text, enum hand_over *to,
                     struct plait_error *err);
 
-/* Can the trainer keep to the rank order? -1, with the reason in err. */
+/* Can the trainer make the layout's groups? -1, with the reason in err. */
 int hand_over_check(enum hand_over to, const struct plait_layout *layout,
                     struct plait_error *err);
 
-/* The trainer's arguments, JSON or TOML, to be freed; NULL: out of memory. */
+/* The trainer's arguments, or JSON, to be freed; NULL: out of memory. */
 char *hand_over_format(enum hand_over to, const struct plait_layout *layout);
 
 /* The command with Megatron's arguments appended: a new array, which lives as
