@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Trainers that do not know Plait run unchanged, with the job files in examples/
-# and ranks in planned order. TIMES=20 repeats them.
+# and ranks in planned order. TIMES=20 repeats them. TRAINERS_PYTHON=PYTHON names
+# a Python that has trainers which the system's has not.
 . "$top_srcdir/tests/cluster/tap.sh"
 times=${TIMES:-1}
 
@@ -9,7 +10,7 @@ times=${TIMES:-1}
 python_with()
 {
     local p
-    for p in python3 /usr/bin/python3; do
+    for p in python3 /usr/bin/python3 ${TRAINERS_PYTHON:+"$TRAINERS_PYTHON"}; do
         command -v $p >/dev/null && $p -c "import $1" 2>/dev/null || continue
         printf '#!/bin/sh\nexec %s "$@"\n' "$(command -v $p)" >bin/python
         chmod 755 bin/python
@@ -59,6 +60,49 @@ for ((i = 1; i <= times; i++)); do
             -N4 --ntasks-per-node=2 --gpus-per-node=2
     fi
 done
+
+lightning="Lightning over gloo from lightning.sbatch"
+if python_with lightning; then
+    check "$lightning" trainer lightning.sbatch lightning_job.py "8 28 3" \
+        -N4 --ntasks-per-node=2 --gpus-per-node=2
+else
+    skip "$lightning" "no python3 with Lightning; TRAINERS_PYTHON names one"
+fi
+# Results of submitit_job.py: those of tasks, in the order of SLURM_PROCID.
+submits()
+{
+    timeout 240 bin/python "$top_srcdir/examples/submitit_job.py" 4 2 >out 2>&1
+    is "0 1 4 5 2 3 6 7" "$(sed -n "s/.*'RANK': \([0-9]*\).*/\1/p" out | xargs)" ||
+        { cat out; return 1; }
+}
+submitit="submitit_job.py has the planned ranks"
+if python_with submitit; then
+    check "$submitit" submits
+else
+    skip "$submitit" "no python3 with submitit; TRAINERS_PYTHON names one"
+fi
+
+# megatron-lm.sbatch's program is given the plan's order.
+printf '#!/bin/sh\n[ "$SLURM_PROCID" != 0 ] || echo "$@" >arguments\n' >echoes
+chmod 755 echoes
+mkdir -p echo && cp echoes echo/python
+ordered()
+{
+    rm -f arguments
+    PATH=$work/echo:$PATH batch out -N4 --ntasks-per-node=2 --gpus-per-node=2 \
+        --tp=2 --pp=2 --rank-order="$1" \
+        "$top_srcdir/examples/megatron-lm.sbatch" --more &&
+        is "pretrain_gpt.py $2--tensor-model-parallel-size 2 \
+--pipeline-model-parallel-size 2 --context-parallel-size 1 \
+--expert-model-parallel-size 1 --distributed-backend nccl --more" \
+            "$(cat arguments)"
+}
+check "megatron-lm.sbatch in its default order" ordered tp-cp-ep-dp-pp ""
+check "megatron-lm.sbatch in its other order" ordered tp-cp-ep-pp-dp \
+    "--use-tp-pp-dp-mapping "
+check "megatron-lm.sbatch refuses other orders" eval \
+    '! ordered tp-pp-cp-ep-dp "" >/dev/null 2>&1 && [ ! -e arguments ] &&
+    grep -q "has no rank order" out'
 
 # Slurm accepts what each example asks for, if the nodes exist.
 for script in "$top_srcdir"/examples/*.sbatch; do
@@ -139,8 +183,8 @@ if srun --mpi=list 2>&1 | grep -qw pmix; then
 else
     skip "the job files of plait-train" "this Slurm has no PMIx"
 fi
-# submitit needs this option, which its example sets.
-check "submitit's variables are not set by --rendezvous=none" \
+# For launchers that set these variables themselves.
+check "no variable of torchrun is set with --rendezvous=none" \
     timeout 240 srun -n2 --tp=2 --rendezvous=none bash -c \
     '[ -z "${MASTER_ADDR-}${RANK-}${WORLD_SIZE-}" ] && [ -n "$PLAIT_RANK" ]'
 done_testing
