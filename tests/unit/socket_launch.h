@@ -2,11 +2,28 @@
 #ifndef PLAIT_TESTS_UNIT_SOCKET_LAUNCH_H
 #define PLAIT_TESTS_UNIT_SOCKET_LAUNCH_H
 
+#include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "runtime/comm/bootstrap/rendezvous.h"
 #include "topology/layout/launch.h"
+
+/* A port that was free a moment ago. */
+static inline int free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) < 0 ||
+        getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+        abort();
+    close(fd);
+    return ntohs(a.sin_port);
+}
 
 /* What a rank on this machine finds in its environment. */
 static inline struct plait_launch launch_at(int rank, int world_size, int port)
