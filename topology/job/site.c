@@ -283,9 +283,7 @@ static const struct plait_yaml_field classes[] = {
 };
 
 static const struct plait_yaml_field networks[] = {
-    {.name = "sharp",
-     .type = PLAIT_YAML_BOOL,
-     .offset = offsetof(struct plait_site_network, sharp)},
+    SWITCH("sharp", plait_site_network, sharp),
     {.name = "traffic_class",
      .type = PLAIT_YAML_MAP,
      .offset = offsetof(struct plait_site_network, traffic_class),
