@@ -378,13 +378,17 @@ static void check_images(void)
 static void check_batch(void)
 {
     CASE(ALL, NULL, l.size[PLAIT_DP] = 8);
-    CASE(ALL, "train.global_batch 15 is not divisible by train.micro_batch 2",
+    CASE(ALL,
+         "train.global_batch 15 is not divisible by train.micro_batch 2; 14 "
+         "or 16 would fit",
          c.train.global_batch = 15);
     CASE(ALL,
-         "train.global_batch 16 is not divisible by dp 3 * train.micro_batch 2",
+         "train.global_batch 16 is not divisible by dp 3 * train.micro_batch "
+         "2; 12 or 18 would fit",
          l.size[PLAIT_DP] = 3);
     CASE(CONFIG,
-         "train.global_batch 16 is not divisible by dp 3 * train.micro_batch 2",
+         "train.global_batch 16 is not divisible by dp 3 * train.micro_batch "
+         "2; 12 or 18 would fit",
          c.parallel.layout.size[PLAIT_DP] = 3);
     CASE(CONFIG, NULL, c.parallel.layout.size[PLAIT_DP] = PLAIT_AUTO);
     CASE(ALL,

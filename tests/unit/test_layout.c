@@ -181,12 +181,18 @@ static void refuse(struct plait_layout *l, int world, const char *want)
 static void test_refusals(void)
 {
     struct plait_layout l;
+    struct plait_error err;
 
     make(&l, 3, 1, 1, PLAIT_AUTO, 1);
     refuse(
         &l, 16,
         "16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 "
         "would fit");
+    make(&l, 3, 1, 1, PLAIT_AUTO, 1);
+    ok(plait_layout_resolve_on(&l, 8, 2, &err) < 0 &&
+           strstr(err.text,
+                  "; --tp=2 --dp=4 or --tp=2 --dp=2 --pp=2 would fit"),
+       "on nodes of 2 tasks: %s", err.text);
     make(&l, 2, 1, 1, 4, 1);
     refuse(&l, 16,
            "--tp=2 --dp=4 do not make 16 tasks; --tp=2 --dp=8 or --tp=2 "

@@ -15,6 +15,18 @@ static int refuse_indivisible(const char *what, int n, const char *by,
                         divisor);
 }
 
+/* "; 8 or 12 would fit": the batches nearest to `n`, if there are such. */
+static void name_nearest(int64_t n, int64_t unit, char text[64])
+{
+    long long below = n / unit * unit, above = below + unit;
+
+    *text = '\0';
+    if (below > 0)
+        snprintf(text, 64, "; %lld or %lld would fit", below, above);
+    else if (above <= 1 << 24)
+        snprintf(text, 64, "; %lld would fit", above);
+}
+
 static int check_gpt2(const struct plait_model_config *m,
                       struct plait_error *err)
 {
@@ -187,15 +199,21 @@ static int check_gradients(const struct plait_parallel_config *p,
 static int check_global_batch(const struct plait_train_config *t, int dp,
                               struct plait_error *err)
 {
-    if (t->global_batch % ((int64_t)dp * t->micro_batch) == 0)
+    int64_t unit = (int64_t)dp * t->micro_batch;
+    char nearest[64];
+
+    if (t->global_batch % unit == 0)
         return 0;
+    name_nearest(t->global_batch, unit, nearest);
     if (dp == 1)
-        return refuse_indivisible("train.global_batch", t->global_batch,
-                                  "train.micro_batch", t->micro_batch, err);
+        return plait_errorf(err,
+                            "train.global_batch %d is not divisible by "
+                            "train.micro_batch %d%s",
+                            t->global_batch, t->micro_batch, nearest);
     return plait_errorf(err,
                         "train.global_batch %d is not divisible by dp %d * "
-                        "train.micro_batch %d",
-                        t->global_batch, dp, t->micro_batch);
+                        "train.micro_batch %d%s",
+                        t->global_batch, dp, t->micro_batch, nearest);
 }
 
 /* The batch of entry i of the growth. */
@@ -205,6 +223,7 @@ static int check_entry(const struct plait_job_config *c, int i, int dp,
     const int64_t *at = c->batch.growth.at + 2 * i;
     int64_t unit = (int64_t)dp * c->train.micro_batch;
     long long step = at[0], batch = at[1];
+    char nearest[64];
 
     if (i > 0 && at[0] <= at[-2])
         return plait_errorf(err,
@@ -222,11 +241,13 @@ static int check_entry(const struct plait_job_config *c, int i, int dp,
                             "is below dp %d * train.micro_batch %d: no "
                             "micro-batch for every rank",
                             batch, step, dp, c->train.micro_batch);
+    name_nearest(batch, unit, nearest);
     if (batch % unit)
         return plait_errorf(err,
                             "batch.growth: the batch of %lld after step %lld "
-                            "is not divisible by dp %d * train.micro_batch %d",
-                            batch, step, dp, c->train.micro_batch);
+                            "is not divisible by dp %d * train.micro_batch "
+                            "%d%s",
+                            batch, step, dp, c->train.micro_batch, nearest);
     return 0;
 }
 

@@ -146,9 +146,10 @@ static void fits_add(struct fits *fits, const int wanted[PLAIT_NAXES],
         fits->n++;
 }
 
-/* "; A or B would fit": the two layouts of `world` nearest to `wanted`. */
-static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, char *buf,
-                          size_t n)
+/* "; A or B would fit": the two layouts of `world` nearest to `wanted`, whose
+ * tp groups stay within the `node` tasks of a node (0: anything). */
+static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, int node,
+                          char *buf, size_t n)
 {
     struct fits fits = {.n = 0};
     char one[2][96];
@@ -156,7 +157,7 @@ static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, char *buf,
 
     size[PLAIT_EP] = wanted[PLAIT_EP];
     for (int tp = 1; tp <= world; tp++) {
-        if (world % tp)
+        if (world % tp || (node && node % tp))
             continue;
         for (int cp = 1; cp <= world / tp; cp++) {
             if (world / tp % cp)
@@ -262,7 +263,7 @@ static int check_experts(const struct plait_layout *layout,
 }
 
 /* Infer the size of one axis: world / (all others). */
-static int infer_size(struct plait_layout *layout, int world,
+static int infer_size(struct plait_layout *layout, int world, int node,
                       struct plait_error *err)
 {
     const int *wanted = layout->size;
@@ -283,7 +284,7 @@ static int infer_size(struct plait_layout *layout, int world,
     }
     errno = EINVAL;
     plait_layout_format_sizes(wanted, asked, sizeof(asked));
-    suggest_sizes(wanted, world, fit, sizeof(fit));
+    suggest_sizes(wanted, world, node, fit, sizeof(fit));
     if (unknown >= 0)
         return plait_errorf(err, "%d task%s not divisible by %s%s", world,
                             world == 1 ? " is" : "s are", asked, fit);
@@ -309,13 +310,19 @@ static int check_unnamed(const struct plait_layout *layout,
 int plait_layout_resolve(struct plait_layout *layout, int world,
                          struct plait_error *err)
 {
+    return plait_layout_resolve_on(layout, world, 0, err);
+}
+
+int plait_layout_resolve_on(struct plait_layout *layout, int world, int node,
+                            struct plait_error *err)
+{
     struct plait_layout resolved = *layout;
 
     if (check_sizes(layout, world, err) < 0)
         return -1;
     if (resolved.size[PLAIT_EP] == PLAIT_AUTO)
         resolved.size[PLAIT_EP] = 1;
-    if (infer_size(&resolved, world, err) < 0 ||
+    if (infer_size(&resolved, world, node, err) < 0 ||
         check_unnamed(&resolved, err) < 0 || check_experts(&resolved, err) < 0)
         return -1;
     *layout = resolved;

@@ -63,6 +63,10 @@ void plait_layout_format_sizes(const int size[PLAIT_NAXES], char *buf,
  * The error names the numbers and the nearest layouts that would fit. */
 int plait_layout_resolve(struct plait_layout *layout, int world,
                          struct plait_error *err);
+/* The same for nodes of `node` tasks, 0: not known. What the error names keeps
+ * tp groups within a node. */
+int plait_layout_resolve_on(struct plait_layout *layout, int world, int node,
+                            struct plait_error *err);
 
 /* One size may be left out: unless one is PLAIT_AUTO already, the first of
  * dp, pp, cp and tp whose bit in `given` is not set becomes PLAIT_AUTO. */

@@ -52,6 +52,16 @@ static void take_node(struct plait_layout *l, unsigned given, int gpus,
     l->size[PLAIT_TP] = tp > 0 ? tp : 1;
 }
 
+/* The tasks of a node within which tp groups must stay; 0: anything. */
+static int tasks_of_node(const struct plait_layout *layout, int gpus,
+                         int per_node)
+{
+    return layout->order[0] == PLAIT_TP && gpus > per_node && per_node > 0 &&
+                   gpus % per_node == 0
+               ? per_node
+               : 0;
+}
+
 int plait_layout_choose(struct plait_layout *layout, unsigned given,
                         const struct plait_job_config *config, int gpus,
                         const struct plait_gpu_type *gpu,
@@ -75,7 +85,9 @@ int plait_layout_choose(struct plait_layout *layout, unsigned given,
     } else {
         take_node(&wanted, given, gpus, gpu->per_node);
         plait_layout_leave_out(&wanted, given);
-        if (plait_layout_resolve(&wanted, gpus, err) < 0)
+        if (plait_layout_resolve_on(&wanted, gpus,
+                                    tasks_of_node(&wanted, gpus, gpu->per_node),
+                                    err) < 0)
             return -1;
     }
     *layout = wanted;
