@@ -25,8 +25,9 @@ struct plait_data_identity {
 };
 
 struct plait_checkpoint_info {
-    int64_t step;                       /* steps done */
-    int64_t tokens;                     /* tokens seen */
+    int64_t step;    /* steps done */
+    int64_t tokens;  /* tokens seen */
+    int64_t planned; /* train.steps of its run; 0: of an earlier version */
     struct plait_run_state state;       /* .samples 0: of an earlier version */
     struct plait_loss_scale loss_scale; /* used where it is dynamic */
     struct plait_data_identity data;    /* the data it was trained on */

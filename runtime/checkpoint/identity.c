@@ -63,9 +63,15 @@ static bool append(char *text, size_t size, const char *separator,
 }
 
 static int refuse(const char *path, const char *what, const char *keys,
-                  struct plait_error *err)
+                  bool shapes, struct plait_error *err)
 {
     errno = EINVAL;
+    if (shapes)
+        return plait_errorf(err,
+                            "%s: its weights have other shapes: %s; set that "
+                            "back to resume from it, or begin a new run with "
+                            "another checkpoint.dir and --resume none",
+                            path, what);
     return plait_errorf(err,
                         "%s: it belongs to a run with other settings: %s; add "
                         "--resume-anyway %s to resume from it",
@@ -78,6 +84,7 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
 {
     struct plait_settings *now = malloc(sizeof(*now));
     char what[240] = "", keys[120] = "", one[300];
+    bool shapes = false, shape;
     int rc = 0;
 
     if (!now || plait_settings_list(config, now) < 0) {
@@ -92,6 +99,13 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
             !is_compared(m, s->key, weights, anyway))
             continue;
         rc = -1;
+        /* What cannot go on at all is said first, and alone. */
+        shape = plait_settings_shapes(s->key);
+        if (shapes && !shape)
+            continue;
+        if (shape && !shapes)
+            *what = '\0';
+        shapes = shape;
         snprintf(one, sizeof(one), "%s was %.40s there and is %.40s here",
                  s->key, s->value, here);
         if (!append(what, sizeof(what), ", ", one) ||
@@ -99,7 +113,7 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
             break;
     }
     free(now);
-    return rc < 0 ? refuse(path, what, keys, err) : 0;
+    return rc < 0 ? refuse(path, what, keys, shapes, err) : 0;
 }
 
 int plait_identity_check_model(const char *directory,

@@ -40,14 +40,14 @@ static json_t *build_json(const struct plait_manifest *m)
         json_decref(run);
         return NULL;
     }
-    return json_pack("{s:s,s:i,s:I,s:I,s:o,s:f,s:I,s:I,s:I,s:s,s:o}", "format",
-                     "plait", "version", 1, "step", (json_int_t)m->info.step,
-                     "tokens", (json_int_t)m->info.tokens, "run", run,
-                     "loss_scale", m->info.loss_scale.scale, "clean_steps",
-                     (json_int_t)m->info.loss_scale.clean, "skipped_steps",
-                     (json_int_t)m->info.loss_scale.skipped, "parameters",
-                     (json_int_t)m->parameters, "optimizer", m->optimizer,
-                     "files", files);
+    return json_pack(
+        "{s:s,s:i,s:I,s:I,s:I,s:o,s:f,s:I,s:I,s:I,s:s,s:o}", "format", "plait",
+        "version", 1, "step", (json_int_t)m->info.step, "tokens",
+        (json_int_t)m->info.tokens, "train_steps", (json_int_t)m->info.planned,
+        "run", run, "loss_scale", m->info.loss_scale.scale, "clean_steps",
+        (json_int_t)m->info.loss_scale.clean, "skipped_steps",
+        (json_int_t)m->info.loss_scale.skipped, "parameters",
+        (json_int_t)m->parameters, "optimizer", m->optimizer, "files", files);
 }
 
 /* If there are replicas: "replicas": 4, "sync": "local". */
@@ -194,6 +194,7 @@ static int parse_json(const json_t *root, struct plait_manifest *m)
         return -1;
     m->info.step = step;
     m->info.tokens = tokens;
+    m->info.planned = json_integer_value(json_object_get(root, "train_steps"));
     m->info.loss_scale.scale = scale;
     m->info.loss_scale.clean = clean;
     m->info.loss_scale.skipped = skipped;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include "runtime/comm/consensus.h"
@@ -54,6 +55,23 @@ static int check_elastic(const struct plait_session *s, struct plait_error *err)
     return 0;
 }
 
+/* All processes know the run by one number, also those that become rank 0
+ * later. */
+static int share_number(struct plait_session *s, struct plait_elastic *e,
+                        struct plait_error *err)
+{
+    int rc = 0;
+
+    if (plait_comm_rank(s->world.all) == 0 &&
+        getrandom(&e->run, sizeof(e->run), 0) != sizeof(e->run))
+        rc = plait_errorf(err, "getrandom: %s", strerror(errno));
+    if (plait_error_consensus(s->world.all, rc, err) < 0)
+        return -1;
+    if (plait_comm_host_broadcast(s->world.all, &e->run, sizeof(e->run), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(s->world.all));
+    return 0;
+}
+
 /* Give the spare processes the configuration, which they need when they take a
  * seat. Collective over all processes. */
 static int share_config(struct plait_session *s, struct plait_elastic *e,
@@ -92,7 +110,7 @@ int plait_elastic_begin(struct plait_session *s, int rc,
     if (rc == 0)
         rc = check_elastic(s, err);
     if (plait_error_consensus(w->all, rc, err) < 0 ||
-        share_config(s, e, err) < 0)
+        share_number(s, e, err) < 0 || share_config(s, e, err) < 0)
         return -1;
     note_members(e, w);
     e->launch = s->world.launch;
@@ -123,13 +141,16 @@ bool plait_elastic_lost(const struct plait_session *s)
 static void leave_world(struct plait_session *s, struct plait_world *kept)
 {
     struct plait_elastic *e = s->elastic;
+    struct plait_claims *claims = s->claims;
 
+    s->claims = NULL; /* no other run gets in between */
     if (s->world.all)
         plait_comm_abort(s->world.all);
     plait_world_keep(&s->world, kept);
     plait_session_close(s);
     memset(s, 0, sizeof(*s));
     s->elastic = e;
+    s->claims = claims;
 }
 
 static bool is_among(const int *numbers, int n, int number)

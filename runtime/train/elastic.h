@@ -12,6 +12,7 @@ struct plait_elastic {
     struct plait_launch launch; /* as the run began */
     char *config_text;          /* NULL: not begun yet */
     double began;               /* Unix time of the first start */
+    uint64_t run;               /* tells this run from others */
     double peak;                /* FLOP/s of a rank, 0: not measured yet */
     int64_t reached;            /* the latest step that was made */
     int *members, n;            /* [n] the number of each process, by rank */

@@ -13,6 +13,7 @@
 
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/identity.h"
+#include "runtime/checkpoint/model_source.h"
 #include "runtime/comm/consensus.h"
 
 /* What is loaded, and for whom. */
@@ -103,6 +104,34 @@ static int find_checkpoint(const struct target *t, int64_t below,
     return 0;
 }
 
+/* The checkpoint that `dir` means: itself, or the one saved last of a folder of
+ * them, which rank 0 looks for. */
+static int find_given(const struct target *t, const char *dir,
+                      struct found *found, struct plait_error *err)
+{
+    struct plait_model_source source;
+    int rc = 0;
+
+    memset(found, 0, sizeof(*found));
+    if (plait_comm_rank(t->world) == 0) {
+        rc = plait_model_source_find(dir, &source, err);
+        errno = EINVAL;
+        if (rc == 0 && source.hf)
+            rc = plait_errorf(err,
+                              "%s: it is a model of Hugging Face's, without "
+                              "the state of a run; use --init %s to start "
+                              "with its weights",
+                              dir, dir);
+        if (rc == 0)
+            snprintf(found->path, sizeof(found->path), "%s", source.path);
+    }
+    if (plait_error_consensus(t->world, rc, err) < 0)
+        return -1;
+    if (plait_comm_host_broadcast(t->world, found, sizeof(*found), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(t->world));
+    return 0;
+}
+
 static int load_state(const struct target *t, const char *path,
                       struct plait_error *err)
 {
@@ -184,6 +213,13 @@ int plait_resume_check_anyway(const char *keys, struct plait_error *err)
     for (; *keys; keys += n + (keys[n] == ',')) {
         n = strcspn(keys, ",");
         snprintf(key, sizeof(key), "%.*s", (int)(n < 63 ? n : 63), keys);
+        errno = EINVAL;
+        if (plait_settings_shapes(key))
+            return plait_errorf(err,
+                                "--resume-anyway: another %s means weights of "
+                                "other shapes, with which no checkpoint goes "
+                                "on",
+                                key);
         if (strcmp(key, PLAIT_RESUME_DATA) != 0 &&
             !plait_settings_has_key(key)) {
             errno = EINVAL;
@@ -228,9 +264,12 @@ int plait_resume(const struct plait_resume_from *from,
                              .shards = shards,
                              .optim = optim,
                              .done = done};
+    struct found found;
 
     if (strcmp(from->what, "auto") != 0 && strcmp(from->what, "none") != 0)
-        return load_state(&t, from->what, err);
+        return find_given(&t, from->what, &found, err) < 0
+                   ? -1
+                   : load_state(&t, found.path, err);
     if (!strcmp(from->what, "auto") && t.dir)
         return load_newest(&t, from->below, err);
     return 1;
@@ -281,7 +320,8 @@ int plait_resume_replicas(const char *resume, const struct plait_job_config *c,
     if (!strcmp(resume, "none") || (!strcmp(resume, "auto") && !t.dir))
         return 0;
     if (strcmp(resume, "auto") != 0) {
-        if (share_replicas(world, resume, replicas, err) < 0)
+        if (find_given(&t, resume, &found, err) < 0 ||
+            share_replicas(world, found.path, replicas, err) < 0)
             return -1;
         return plait_error_consensus(world, *replicas < 0 ? -1 : 0, err);
     }

@@ -12,6 +12,7 @@
 
 #include "runtime/comm/consensus.h"
 #include "runtime/stuck/record.h"
+#include "runtime/train/claims.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/peak.h"
 #include "runtime/train/peak_file.h"
@@ -108,6 +109,12 @@ static int open_watch(struct run *r, struct plait_error *err)
     if (r->s->elastic)
         plait_watchdog_spare(r->dog);
     return plait_error_consensus(r->world, rc, err);
+}
+
+/* Before anything is read that another run may be writing. */
+static int claim_files(struct run *r, struct plait_error *err)
+{
+    return plait_claims_take(r->s, r->args, err);
 }
 
 static int start_run(struct run *r, struct plait_error *err)
@@ -379,13 +386,10 @@ int plait_run_train(struct plait_session *s,
                     struct plait_error *err)
 {
     static int (*const phases[])(struct run *, struct plait_error *) = {
-        open_watch,
-        measure_peak,
-        plait_run_choose_learners,
-        open_trainer,
-        plait_run_load_products,
-        start_run,
-        run_steps,
+        open_watch,   claim_files,
+        measure_peak, plait_run_choose_learners,
+        open_trainer, plait_run_load_products,
+        start_run,    run_steps,
         close_output,
     };
     struct run r;

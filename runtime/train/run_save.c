@@ -37,6 +37,7 @@ void plait_run_describe(struct run *r)
     r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
     r->done.state = *plait_trainer_state(r->trainer);
     r->done.data = r->saving.data;
+    r->done.planned = r->config->train.steps;
 }
 
 static bool saves_beside(const struct plait_checkpoint_config *c)

@@ -78,10 +78,32 @@ static int fresh_weights(struct run *r, const char *init,
     return plait_optim_refresh(optim, err);
 }
 
+/* Most schedules end at train.steps: with another one the rate jumps. */
+static void say_rate(const struct run *r)
+{
+    const struct plait_job_config *c = r->config;
+    int64_t step = r->done.step, then = r->done.planned;
+    double peak = plait_lr_peak(
+        &c->lr, c->optim.lr,
+        plait_growth_batch(&plait_trainer_state(r->trainer)->growth, c, step));
+    double was = plait_lr(&c->lr, peak, step, then);
+    double now = plait_lr(&c->lr, peak, step, c->train.steps);
+
+    if (plait_comm_rank(r->world) == 0 && then > 0 && then != c->train.steps &&
+        fabs(now - was) > 0.1 * was)
+        printf("train.steps was %" PRId64 " and is %" PRId64
+               ": after step %" PRId64
+               " the learning rate is %.3g, no longer %.3g\n",
+               then, c->train.steps, step, now, was);
+}
+
 /* Take over the state that was loaded. */
 static int take_state(struct run *r, struct plait_error *err)
 {
     int rc = resume_state(r, err);
+
+    if (rc == 0 && r->done.step > 0)
+        say_rate(r);
 
     r->saved = r->done.step;
     return rc == 0 ? plait_optim_refresh(plait_trainer_optim(r->trainer), err)

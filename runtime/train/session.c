@@ -15,6 +15,7 @@
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/consensus.h"
+#include "runtime/train/claims.h"
 #include "runtime/train/data_vocab.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/figures.h"
@@ -321,6 +322,7 @@ void plait_session_close(struct plait_session *s)
     plait_mesh_destroy(s->mesh);
     free(s->config_text);
     free(s->init);
+    plait_claims_release(s->claims);
     plait_job_config_destroy(s->config);
     plait_watchdog_destroy(s->dog);
     plait_world_close(&s->world);

@@ -45,6 +45,7 @@ struct plait_session {
                        are new */
     int data_vocab; /* tokens that data.train says it has; 0: not known */
     struct plait_mesh *mesh;
+    struct plait_claims *claims;   /* of rank 0; NULL: none yet */
     struct plait_elastic *elastic; /* NULL: the run ends when a rank does */
 };
 

@@ -154,6 +154,10 @@ static int parse_line(struct plait_history *h, const char *text, size_t size,
     json_t *line = json_loadb(text, size, 0, &why);
     int rc;
 
+    if (!line && h->nsteps > 0) {
+        h->skipped++;
+        return 0;
+    }
     if (!line)
         return plait_errorf(err, "%s:%zu: not JSON: %s", h->path, h->nlines,
                             why.text);
@@ -209,7 +213,7 @@ static void forget(struct plait_history *h)
         free(h->columns[i].name);
         free(h->columns[i].at);
     }
-    h->nsteps = h->room = h->ncolumns = h->nlines = 0;
+    h->nsteps = h->room = h->ncolumns = h->nlines = h->skipped = 0;
     h->offset = 0;
 }
 
@@ -257,6 +261,16 @@ struct plait_history *plait_history_create(const char *path,
 error:
     plait_history_destroy(h);
     return NULL;
+}
+
+void plait_history_say_skipped(const struct plait_history *h,
+                               const char *program)
+{
+    if (h->skipped > 0)
+        fprintf(stderr, "%s: %s: %zu line%s skipped, as %s not whole\n",
+                program, h->path, h->skipped,
+                h->skipped == 1 ? " was" : "s were",
+                h->skipped == 1 ? "it is" : "they are");
 }
 
 void plait_history_destroy(struct plait_history *h)

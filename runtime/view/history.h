@@ -22,6 +22,8 @@ struct plait_history {
     json_t *starts; /* array: the lines of PATH.starts, perhaps empty */
     long offset;    /* bytes read so far */
     size_t nlines;
+    size_t skipped; /* lines that are not whole, as a full disk or two runs in
+                       one file leave them */
 };
 
 /* Errors name the file, the line and what is wrong with it. */
@@ -32,6 +34,10 @@ struct plait_history *plait_history_create(const char *path,
  * was cut off, as by a run that was resumed. An unfinished last line is left
  * for later. 1: there was something new, 0: nothing. */
 int plait_history_update(struct plait_history *h, struct plait_error *err);
+
+/* Says on stderr how many lines were skipped, if any were. */
+void plait_history_say_skipped(const struct plait_history *h,
+                               const char *program);
 
 /* NULL: there is no such column. */
 const double *plait_history_column(const struct plait_history *h,

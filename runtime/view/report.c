@@ -262,6 +262,7 @@ static int read_runs(char **files, size_t nfiles, struct plait_history **runs,
             return -1;
         if (runs[i]->nsteps == 0)
             return plait_errorf(err, "%s: it contains no step yet", files[i]);
+        plait_history_say_skipped(runs[i], "plait-report");
     }
     return 0;
 }

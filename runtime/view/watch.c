@@ -100,6 +100,8 @@ static int watch_path(const char *path, struct plait_error *err)
     if (rc == 0) {
         h = plait_history_create(files[newest(files, nfiles)], err);
         rc = h ? watch(h, err) : -1;
+        if (rc == 0)
+            plait_history_say_skipped(h, "plait-watch");
     }
     plait_history_destroy(h);
     for (i = 0; i < nfiles; i++)

@@ -296,7 +296,7 @@ refused() {
 
 mkdir "$dir/empty"
 : >"$dir/nothing"
-printf '{"step": 1}\n{"step": 2}\nstep 3\n' >"$dir/text"
+printf 'step 1\n{"step": 2}\n' >"$dir/text"
 printf '{"step": 1}\n{"loss": 2}\n' >"$dir/nostep"
 printf '{"step": 5}\n{"step": 5}\n' >"$dir/twice"
 printf '[1]\n' >"$dir/list"
@@ -304,7 +304,7 @@ printf '\0\377\n' >"$dir/binary"
 for program in "$watch" "$report --out $dir/made"; do
     refused 1 'nowhere: No such file' $program "$dir/nowhere"
     refused 1 'empty: it contains no metrics' $program "$dir/empty"
-    refused 1 'text:3: not JSON' $program "$dir/text"
+    refused 1 'text:1: not JSON' $program "$dir/text"
     refused 1 'nostep:2: no object with an integer "step"' $program \
         "$dir/nostep"
     refused 1 'twice:2: step 5 comes after step 5' $program "$dir/twice"
@@ -312,6 +312,14 @@ for program in "$watch" "$report --out $dir/made"; do
     refused 1 'binary:1: not JSON' $program "$dir/binary"
     refused 2 'unknown option --bogus' $program --bogus
 done
+# What two runs in one file, or a full disk, have left between whole lines.
+printf '{"step": 1, "loss": 3}\n{"step": 2, "lo\n\0\0{"step": 2}\n' >"$dir/half"
+printf '{"step": 3, "loss": 2}\n' >>"$dir/half"
+"$report" --out "$dir/half.html" "$dir/half" 2>"$dir/err"
+ok "a half line is skipped, with a count" test $? = 0 -a \
+    "$(cat "$dir/err")" = "plait-report: $dir/half: 2 lines were skipped, as they are not whole"
+"$watch" "$dir/half" >"$dir/out" 2>"$dir/err"
+ok "also by watch" test $? = 0 -a "$(grep -c '2 lines were skipped' "$dir/err")" = 1
 refused 1 'job 123: cannot ask Slurm .scontrol: No such file' \
     env PATH="$dir/empty" "$watch" 123
 refused 1 '12ab: No such file' "$watch" 12ab

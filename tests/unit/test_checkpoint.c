@@ -190,7 +190,7 @@ static void damaged(struct job *job)
     start(&other, PLAIT_LLAMA, 4, 1, 1, 1, 0);
     ok(load(&other, "step-00000020", &err) == -1 && errno == EINVAL &&
            strstr(err.text,
-                  "other settings: model.family was gpt2 there and is llama"),
+                  "other shapes: model.family was gpt2 there and is llama"),
        "%s", err.text);
     ok(load_anyway(&other, "step-00000020",
                    "model.family,model.kv_heads,model.ffn,"

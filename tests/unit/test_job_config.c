@@ -274,6 +274,9 @@ static void settings(void)
            !strcmp(value(&t, "data.end_token"), "3") &&
            !plait_settings_value(&s, "data.end_token"),
        "where documents end counts where they are masked %s", err.text);
+    ok(plait_settings_shapes("model.layers") &&
+           !plait_settings_shapes("model.norm_eps"),
+       "the number of layers is a matter of shapes");
     ok(plait_settings_has_key("lr.min") &&
            plait_settings_has_key("train.micro_batch") &&
            !plait_settings_has_key("train.steps") &&

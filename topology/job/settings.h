@@ -35,6 +35,10 @@ void plait_settings_print_all(const struct plait_job_config *config, FILE *out);
 /* Whether "section.key" is, or may be, one of them. */
 bool plait_settings_has_key(const char *key);
 
+/* Whether another value of "section.key" means weights of other shapes, with
+ * which no checkpoint goes on. */
+bool plait_settings_shapes(const char *key);
+
 /* Its value; NULL if it is not there. */
 const char *plait_settings_value(const struct plait_settings *settings,
                                  const char *key);

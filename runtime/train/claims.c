@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Claims what a run writes to: checkpoint.dir and the metrics file. */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/train/claims.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "runtime/checkpoint/directory.h"
+#include "runtime/comm/consensus.h"
+#include "runtime/train/claim.h"
+#include "runtime/train/elastic.h"
+
+struct plait_claims {
+    struct plait_claim *of[2]; /* NULL: none */
+};
+
+/* Takes ownership of `path`. */
+static int claim(struct plait_claims *claims, int i, char *path,
+                 const char *what, const struct plait_claimer *me,
+                 struct plait_error *err)
+{
+    char taken[400];
+
+    if (!path)
+        return plait_errorf(err, "out of memory");
+    claims->of[i] = plait_claim_take(path, what, me, taken, err);
+    free(path);
+    if (!claims->of[i] && err->text[0])
+        return -1;
+    if (*taken)
+        fprintf(stderr, "plait-train: %s\n", taken);
+    return 0;
+}
+
+/* A folder that cannot be made has nothing to claim; saving will say why. */
+static int claim_folder(struct plait_claims *claims, const char *dir,
+                        const struct plait_claimer *me, struct plait_error *err)
+{
+    struct plait_error why;
+    char *path;
+
+    if (!dir || plait_directory_make(dir, &why) < 0)
+        return 0;
+    if (asprintf(&path, "%s/.running", dir) < 0)
+        path = NULL;
+    return claim(claims, 0, path, dir, me, err);
+}
+
+/* Two names of one file are one file. Pipes and terminals are nobody's. */
+static int claim_metrics(struct plait_claims *claims, const char *metrics,
+                         const struct plait_claimer *me,
+                         struct plait_error *err)
+{
+    char *whole, *path;
+    struct stat st;
+
+    if (!metrics || (stat(metrics, &st) == 0 && !S_ISREG(st.st_mode)))
+        return 0;
+    whole = realpath(metrics, NULL);
+    if (asprintf(&path, "%s.running", whole ? whole : metrics) < 0)
+        path = NULL;
+    free(whole);
+    return claim(claims, 1, path, metrics, me, err);
+}
+
+static int claim_both(struct plait_session *s,
+                      const struct plait_train_args *args,
+                      struct plait_error *err)
+{
+    const struct plait_job_config *c = s->config;
+    struct plait_claimer me;
+
+    s->claims = calloc(1, sizeof(*s->claims));
+    if (!s->claims)
+        return plait_errorf(err, "out of memory");
+    plait_claim_self(&me);
+    if (s->elastic)
+        me.run = s->elastic->run;
+    else if (getrandom(&me.run, sizeof(me.run), 0) != sizeof(me.run))
+        return plait_errorf(err, "getrandom: %s", strerror(errno));
+    if (claim_folder(s->claims, c->checkpoint.dir, &me, err) < 0)
+        return -1;
+    return claim_metrics(
+        s->claims, args->metrics ? args->metrics : c->log.metrics, &me, err);
+}
+
+int plait_claims_take(struct plait_session *s,
+                      const struct plait_train_args *args,
+                      struct plait_error *err)
+{
+    int rc = 0;
+
+    if (plait_comm_rank(s->world.comm) == 0 && !s->claims)
+        rc = claim_both(s, args, err);
+    return plait_error_consensus(s->world.comm, rc, err);
+}
+
+void plait_claims_release(struct plait_claims *claims)
+{
+    int saved = errno;
+
+    if (!claims)
+        return;
+    for (int i = 0; i < 2; i++)
+        plait_claim_release(claims->of[i]);
+    free(claims);
+    errno = saved;
+}

@@ -1,0 +1,147 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A person's first day: a run says what it begins with, what it saves and what
+# comes next; two runs never write to one folder; what is advised works.
+set -u
+command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
+train=$top_builddir/plait-train
+plait=$top_builddir/plait
+export OMP_NUM_THREADS=1
+dir=$(mktemp -d) || exit 1
+pid=
+trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
+. "$top_srcdir/tests/lib/ok.sh"
+. "$top_srcdir/tests/lib/until.sh"
+shown=$dir/out
+cd "$dir" || exit 1
+case $top_builddir in /*) ;; *) echo "Bail out! top_builddir"; exit 99 ;; esac
+seq 3000 >text
+
+# run ARGS...: train; its output in $dir/out, its status in $status
+run() {
+    timeout 240 "$train" gpt.yaml --device cpu "$@" >out 2>&1 </dev/null
+    status=$?
+}
+says() { grep -Eq -e "$1" out; }
+said_not() { ! says "$1"; }
+
+ok "plait prep" "$plait" prep text --out tokens
+ok "plait init" "$plait" init --model tiny --gpus 1 --gpu-type cpu --out gpt.yaml
+small=(--set train.steps=4 --set model.layers=1 --set model.hidden=64
+    --set model.seq_len=32 --set train.global_batch=4 --set train.micro_batch=2
+    --set lr.warmup=0)
+
+# -- what a run says ---------------------------------------------------------
+
+run "${small[@]}"
+ok "a run" test $status = 0
+ok "begins with new weights, and says so" says "new weights, of train.seed 1"
+ok "says where its checkpoint is" \
+    says "^checkpoint of step 4: checkpoints/step-00000004"
+ok "and what comes next" bash -c 'grep -q "plait generate checkpoints" out &&
+    grep -q "plait convert --from checkpoints" out &&
+    grep -q "plait report metrics.jsonl" out'
+ok "in three lines" test "$(sed -n '/^checkpoint of/,$p' out | wc -l)" -le 3
+run "${small[@]}"
+ok "started again, it has nothing left to do" \
+    says "nothing is left to do: train.steps is 4; with a larger one"
+run "${small[@]}" --set train.steps=8
+ok "with more steps it goes on" says "^resumed after step 4"
+ok "and says that the learning rate jumps" \
+    says "train.steps was 4 and is 8: after step 4 the learning rate is"
+run "${small[@]}" --set checkpoint.dir=null
+ok "a run that saves nothing says so" \
+    says "checkpoint.dir is not set: nothing will be saved"
+ok "also at its end" test "$(tail -n 1 out)" = \
+    "nothing was saved: checkpoint.dir is not set"
+ok "another layout than the file's" timeout 240 "$plait" run --np 2 --tp=2 -- \
+    "$train" gpt.yaml "${small[@]}" --set checkpoint.dir=two
+grep -v vocab: gpt.yaml >novocab.yaml
+timeout 240 "$train" novocab.yaml "${small[@]}" --set checkpoint.dir=c3 \
+    >out 2>&1
+ok "model.vocab that is left out is the data's" \
+    grep -q "vocab: 257" c3/latest/plait.yaml
+run "${small[@]}" --set checkpoint.dir=c4 --set model.vocab=5000
+ok "a larger one is a line" says "model.vocab is 5000, but the data has 257"
+
+# -- the weights it begins with ----------------------------------------------
+
+run "${small[@]}" --init checkpoints --set checkpoint.dir=c5
+ok "a folder of checkpoints is taken by --init" \
+    says "begins with the weights of checkpoints"
+for what in checkpoints checkpoints/latest checkpoints/step-00000008; do
+    run "${small[@]}" --set train.steps=9 --set checkpoint.dir=c6 \
+        --resume $what
+    ok "--resume $what" says "^resumed after step 8"
+    rm -rf c6
+    ok "generate $what" timeout 240 "$top_builddir/plait-generate" $what \
+        --prompt 12 --tokens 3
+    ok "eval $what" timeout 240 "$top_builddir/plait-eval" $what text
+    ok "convert $what" timeout 240 "$top_builddir/plait-convert" --from $what \
+        --to "hf-$(basename $what)"
+done
+run "${small[@]}" --set train.steps=9 --resume hf-latest
+ok "a model of Hugging Face's has no run to resume" \
+    says "without the state of a run; use --init hf-latest"
+
+# -- keys that change shapes -------------------------------------------------
+
+run "${small[@]}" --set train.steps=9 --set model.layers=3 --set optim.lr=1e-4
+ok "another number of layers is refused" test $status = 1
+ok "with advice that works" says "other shapes: model.layers was 1 there and \
+is 3 here; set that back .* another checkpoint.dir and --resume none"
+ok "and not --resume-anyway" said_not "resume-anyway"
+run "${small[@]}" --set model.layers=3 --resume-anyway model.layers
+ok "which refuses that key" says "no checkpoint goes on"
+run "${small[@]}" --set model.layers=3 --set checkpoint.dir=c7 --resume none
+ok "another checkpoint.dir does" test $status = 0
+
+# -- two runs in one folder ---------------------------------------------------
+
+long=("${small[@]}" --set train.steps=100000 --set checkpoint.every=20
+    --set checkpoint.dir=busy --metrics busy.jsonl)
+begin() {
+    rm -rf busy busy.jsonl*
+    "$@" >long.out 2>&1 </dev/null &
+    pid=$!
+    within 60 test -s busy.jsonl
+}
+begin "$train" gpt.yaml "${long[@]}"
+run "${long[@]}"
+ok "a second run in one folder is refused" test $status = 1
+ok "and told who trains there" \
+    says "busy: another run trains there: process $pid on $(hostname), since"
+run "${small[@]}" --set checkpoint.dir=c8 --metrics busy.jsonl
+ok "so is one that writes to the same metrics file" \
+    says "busy.jsonl: another run trains there: process $pid"
+ok "nothing was written between its lines" python3 -c "
+import json
+for line in open('busy.jsonl').read().splitlines()[:-1]: json.loads(line)"
+kill -9 $pid
+wait $pid 2>/dev/null
+run "${long[@]}" --set train.steps=1
+ok "a run that was killed is followed by the next one" test $status = 0
+ok "which says so" says "process $pid on .* has ended without a word"
+pid=
+ok "nothing is left of the claims" bash -c "! ls busy/.running ./*.running"
+
+# An elastic run that loses its first rank keeps what it has claimed.
+begin "$plait" run --elastic --np 3 --dp=3 --pin=none -- sh -c \
+    'echo $$ >"pid.$PLAIT_RANK"; exec "$@"' sh "$train" gpt.yaml "${long[@]}" \
+    --set train.global_batch=12 --device cpu --comm socket
+within 60 test -e busy/latest
+first=$(cat pid.0)
+kill -9 "$first"
+within 60 grep -q "back at step" long.out
+ok "an elastic run goes on without its first rank" \
+    grep -q "back at step" long.out
+run "${long[@]}"
+ok "and still has its folder" says "busy: another run trains there"
+ok "it was not refused by itself" bash -c \
+    "! grep -q 'another run trains\|without a word' long.out"
+kill -TERM $pid
+wait $pid 2>/dev/null
+pid=
+run "${long[@]}" --set train.steps=1 --set train.global_batch=12
+ok "after its end the folder is free" said_not "another run|without a word"
+echo "1..$n"
