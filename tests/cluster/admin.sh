@@ -313,7 +313,7 @@ check "an include" \
     good_and_says "  plugstack .*/plait.conf:1 lists" "$plait" doctor
 echo '#required spank_plait.so' >$conf
 check "a plugin that is not listed" \
-    bad_and_says "!!  plugstack .*add 'optional spank_plait.so'" "$plait" doctor
+    bad_and_says '!!  plugstack .*names spank_plait.so, and the plugin is not in' "$plait" doctor
 echo 'optional spank_plait_2.so' >$conf
 check "one that is not there" \
     bad_and_says '!!  plugin .*does not exist, in ' "$plait" doctor
