@@ -86,9 +86,8 @@ static void *read_blocks(void *blocks)
 {
     struct plait_blocks_in *b = blocks;
     int slot = 0, number = 0;
-    uint64_t at;
 
-    for (at = 0; at < b->size && number == 0; at += BLOCK) {
+    for (uint64_t at = 0; at < b->size && number == 0; at += BLOCK) {
         if (!wait_for_room(b))
             break;
         number = read_block(b, at, b->block[slot]);
@@ -105,11 +104,11 @@ static void *read_blocks(void *blocks)
 
 static int allocate_blocks(struct plait_blocks_in *b)
 {
-    int n = b->size > BLOCK ? BLOCKS : 1, i;
+    int n = b->size > BLOCK ? BLOCKS : 1;
     size_t size = b->size > BLOCK ? BLOCK : (size_t)b->size + 1;
     void *block;
 
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         errno = posix_memalign(&block, ALIGN, size);
         if (errno)
             return -1;
@@ -120,9 +119,7 @@ static int allocate_blocks(struct plait_blocks_in *b)
 
 static void free_blocks(struct plait_blocks_in *b)
 {
-    int i;
-
-    for (i = 0; i < BLOCKS; i++)
+    for (int i = 0; i < BLOCKS; i++)
         free(b->block[i]);
     free(b);
 }

@@ -128,7 +128,7 @@ error:
 
 void plait_blocks_out_destroy(struct plait_blocks_out *b)
 {
-    int saved = errno, i;
+    int saved = errno;
 
     if (!b)
         return;
@@ -141,7 +141,7 @@ void plait_blocks_out_destroy(struct plait_blocks_out *b)
     }
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->mutex);
-    for (i = 0; i < BLOCKS; i++)
+    for (int i = 0; i < BLOCKS; i++)
         free(b->block[i]);
     free(b);
     errno = saved;

@@ -14,12 +14,12 @@ static void describe_slice(struct plait_tensor_slice *slice,
                            const struct plait_tensor *t, size_t first,
                            size_t count)
 {
-    int axis = t->ndim == 1 ? 1 : t->tp_axis, i;
+    int axis = t->ndim == 1 ? 1 : t->tp_axis;
 
     memset(slice, 0, sizeof(*slice));
     snprintf(slice->name, sizeof(slice->name), "%s", t->name);
     slice->shape[0] = slice->box[0] = 1;
-    for (i = 0; i < t->ndim; i++) {
+    for (int i = 0; i < t->ndim; i++) {
         slice->shape[2 - t->ndim + i] = t->shape[i];
         slice->box[2 - t->ndim + i] = t->local_shape[i];
     }
@@ -55,11 +55,10 @@ int plait_tensor_slices_create(const struct plait_optim_piece *pieces, int n,
                                struct plait_error *err)
 {
     struct plait_tensor_slice *p = calloc(n + 1, sizeof(*p));
-    int i;
 
     if (!p)
         return refuse_memory(err);
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         describe_piece(&p[i], &pieces[i]);
     *slices = p;
     return n;
@@ -71,13 +70,13 @@ int plait_tensor_slices_create_weights(const struct plait_shards *shards,
 {
     const struct plait_model *model = shards->model;
     size_t size = plait_dtype_size(model->type), first, count;
-    int n = 0, i;
+    int n = 0;
 
     *slices = calloc(model->ntensors + 1, sizeof(**slices));
     *data = calloc(model->ntensors + 1, sizeof(**data));
     if (!*slices || !*data)
         return refuse_memory(err);
-    for (i = 0; i < model->ntensors; i++) {
+    for (int i = 0; i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
         const struct plait_shard *s = &shards->shard[t->region];
 

@@ -110,9 +110,7 @@ void plait_copies_drop_others(struct plait_copies *c, uint64_t epoch)
 const struct plait_copy *plait_copies_find(const struct plait_copies *c,
                                            int origin)
 {
-    const struct plait_copy *copy;
-
-    for (copy = c->first; copy; copy = copy->next)
+    for (const struct plait_copy *copy = c->first; copy; copy = copy->next)
         if (copy->whole && head_of(copy).origin == origin)
             return copy;
     return NULL;
@@ -149,12 +147,11 @@ static int newest_first(const void *a, const void *b)
  * 0. */
 static int list_own(const struct plait_copies *c, int rank, struct entry *list)
 {
-    const struct plait_copy *copy;
     struct plait_copy_head head;
     struct plait_error err;
     int n = 0;
 
-    for (copy = c->first; copy; copy = copy->next)
+    for (const struct plait_copy *copy = c->first; copy; copy = copy->next)
         if (copy->whole &&
             plait_copy_image_check(copy->image, copy->size, &head, &err) == 0) {
             if (list)

@@ -372,14 +372,14 @@ static int remove_checkpoint(const char *dir, const char *name)
 int plait_directory_prune(const char *dir, int keep, int64_t step,
                           struct plait_error *err)
 {
-    int i, kept = 0, rc = 0, complete;
+    int kept = 0, rc = 0, complete;
     struct list list;
 
     if (keep <= 0)
         return 0;
     if (list_checkpoints(dir, &list) < 0)
         return plait_errorf(err, "%s: %s", dir, strerror(errno));
-    for (i = 0; i < list.n; i++) {
+    for (int i = 0; i < list.n; i++) {
         if (list.found[i].step > step)
             continue;
         complete = kept < keep ? is_complete(dir, list.found[i].name)

@@ -41,9 +41,9 @@ static bool has_bad(const float *x, size_t n)
 
 size_t plait_finite_first_bad(const float *x, size_t n)
 {
-    size_t at, part;
+    size_t part;
 
-    for (at = 0; at < n; at += part) {
+    for (size_t at = 0; at < n; at += part) {
         part = n - at < BLOCK ? n - at : BLOCK;
         if (!has_bad(x + at, part))
             continue;

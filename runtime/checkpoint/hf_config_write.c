@@ -44,9 +44,10 @@ static bool fits_type(const struct plait_model_config *m,
 static const struct plait_hf_type *
 choose_type(const struct plait_model_config *m, const char *like)
 {
-    const struct plait_hf_type *type, *first = NULL;
+    const struct plait_hf_type *first = NULL;
 
-    for (type = plait_hf_types; type->name; type++) {
+    for (const struct plait_hf_type *type = plait_hf_types; type->name;
+         type++) {
         if (!fits_type(m, type))
             continue;
         if (like && !strcmp(type->name, like))

@@ -55,16 +55,17 @@ static struct plait_comm *replicas_of(const struct plait_load *l)
 static int reader_of(const struct plait_load *l, int slice, const int *members,
                      int n, int size)
 {
-    const struct plait_source *s, *end = l->from.sources + l->from.nsources;
+    const struct plait_source *end = l->from.sources + l->from.nsources;
     const struct plait_tensor_slice *want = &l->slices[slice];
-    int any = slice % n, i;
+    int any = slice % n;
 
-    for (s = plait_sources_find(&l->from, want->name);
+    for (const struct plait_source *s =
+             plait_sources_find(&l->from, want->name);
          s < end && !strcmp(s->slice.name, want->name); s++) {
         if (!plait_tensor_slice_meets(want, &s->slice))
             continue;
         any = s->file % n;
-        for (i = 0; i < n; i++)
+        for (int i = 0; i < n; i++)
             if (members[i] == s->file % size)
                 return i;
     }
@@ -75,7 +76,7 @@ static int reader_of(const struct plait_load *l, int slice, const int *members,
 static int choose_readers(struct plait_load *l, struct plait_comm *world,
                           struct plait_error *err)
 {
-    int rank = plait_comm_rank(world), n = 0, rc = 0, i;
+    int rank = plait_comm_rank(world), n = 0, rc = 0;
     int *members = NULL;
 
     if (l->replicas) {
@@ -90,7 +91,7 @@ static int choose_readers(struct plait_load *l, struct plait_comm *world,
         plait_comm_host_all_gather(l->replicas, &rank, members, sizeof(rank)) <
             0)
         rc = plait_errorf(err, "checkpoint: %s", plait_comm_error(l->replicas));
-    for (i = 0; rc == 0 && n > 0 && i < l->nslices; i++)
+    for (int i = 0; rc == 0 && n > 0 && i < l->nslices; i++)
         l->reader[i] = reader_of(l, i, members, n, plait_comm_size(world));
     free(members);
     return rc;
@@ -112,15 +113,15 @@ bool plait_load_reads(const struct plait_load *l, int slice)
 /* Map the files that hold something of what this rank reads. */
 static int open_needed(struct plait_load *l, struct plait_error *err)
 {
-    const struct plait_source *s, *end = l->from.sources + l->from.nsources;
-    int i;
+    const struct plait_source *end = l->from.sources + l->from.nsources;
 
-    for (i = 0; i < l->nslices; i++) {
+    for (int i = 0; i < l->nslices; i++) {
         const struct plait_tensor_slice *want = &l->slices[i];
 
         if (!plait_load_reads(l, i))
             continue;
-        for (s = plait_sources_find(&l->from, want->name);
+        for (const struct plait_source *s =
+                 plait_sources_find(&l->from, want->name);
              s < end && !strcmp(s->slice.name, want->name); s++)
             if (!l->from.files[s->file].map &&
                 plait_tensor_slice_meets(want, &s->slice) &&
@@ -182,15 +183,15 @@ static int fill_all(const struct plait_load *l, struct plait_error *err)
 {
     float *buffer;
     size_t most = 1;
-    int i, rc = 0;
+    int rc = 0;
 
-    for (i = 0; i < l->nslices; i++)
+    for (int i = 0; i < l->nslices; i++)
         if (plait_load_reads(l, i) && l->slices[i].count > most)
             most = l->slices[i].count;
     buffer = malloc(most * sizeof(*buffer));
     if (!buffer)
         return plait_errorf(err, "%s: out of memory", l->from.path);
-    for (i = 0; i < l->nslices && rc == 0; i++) {
+    for (int i = 0; i < l->nslices && rc == 0; i++) {
         if (!plait_load_reads(l, i))
             continue;
         rc = l->hf ? plait_hf_weights_fill(l->hf, &l->slices[i], buffer, err)
@@ -211,9 +212,8 @@ static int send_all(const struct plait_load *l, struct plait_error *err)
     const struct plait_model *model = l->shards->model;
     enum plait_dtype type = l->optim ? PLAIT_F32 : model->type;
     struct plait_mesh *mesh = model->mesh;
-    int i;
 
-    for (i = 0; l->replicas && i < l->nslices; i++) {
+    for (int i = 0; l->replicas && i < l->nslices; i++) {
         void *data = l->optim ? l->pieces[i].data : l->data[i];
 
         if (is_wanted(l, i) &&

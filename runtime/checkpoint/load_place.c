@@ -75,9 +75,9 @@ static int by_place(const void *a, const void *b)
  * all. */
 static void drop_overlaps(struct placing *p)
 {
-    int n = 0, i;
+    int n = 0;
 
-    for (i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++)
         if (n == 0 || p->parts[n - 1].file != p->parts[i].file ||
             p->parts[n - 1].end <= p->parts[i].begin)
             p->parts[n++] = p->parts[i];
@@ -93,12 +93,11 @@ static bool goes_in_parts(const struct plait_load *l, int slice)
 static int list_parts(struct placing *p, const struct plait_comm *world)
 {
     const struct plait_load *l = p->load;
-    int i;
 
     p->parts = calloc((size_t)l->nslices + 1, sizeof(*p->parts));
     if (!p->parts)
         return -1;
-    for (i = 0; i < l->nslices; i++) {
+    for (int i = 0; i < l->nslices; i++) {
         const struct plait_source *s;
 
         if (!plait_load_reads(l, i) || !goes_in_parts(l, i))
@@ -196,11 +195,11 @@ static int read_files(struct placing *p, struct plait_comm *world,
                       struct plait_error *err)
 {
     struct plait_load *l = p->load;
-    int rc = 0, i;
+    int rc = 0;
 
     if (plait_sources_check(&l->from, world, &p->visitor, err) < 0)
         return -1;
-    for (i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++)
         l->placed[p->parts[i].slice] = true;
     if (p->bad.text[0]) {
         errno = EDOM;

@@ -27,9 +27,9 @@ static json_t *build_json(const struct plait_manifest *m)
 {
     json_t *files = json_array(), *run = plait_manifest_run(&m->info.state);
     char crc[16];
-    int i, bad = !files || !run;
+    int bad = !files || !run;
 
-    for (i = 0; i < m->nfiles && !bad; i++) {
+    for (int i = 0; i < m->nfiles && !bad; i++) {
         snprintf(crc, sizeof(crc), "%08" PRIx32, m->files[i].crc);
         bad |= json_array_append_new(
             files, json_pack("{s:s,s:I,s:s}", "name", m->files[i].name, "bytes",

@@ -95,11 +95,11 @@ int plait_manifest_parse_identity(const json_t *root, struct plait_manifest *m)
 /* The checksum's digits: those after the last marker. */
 static char *find_digits(const char *text, size_t size)
 {
-    size_t n = strlen(marker), at;
+    size_t n = strlen(marker);
 
     if (size < n + DIGITS)
         return NULL;
-    for (at = size - n - DIGITS;; at--) {
+    for (size_t at = size - n - DIGITS;; at--) {
         if (!memcmp(text + at, marker, n))
             return (char *)text + at + n;
         if (at == 0)

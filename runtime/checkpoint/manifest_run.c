@@ -6,10 +6,10 @@
 /* The oldest first. */
 static json_t *window_array(const struct plait_outlier_window *w)
 {
-    int i, first = w->n < PLAIT_OUTLIER_WINDOW ? 0 : w->next;
+    int first = w->n < PLAIT_OUTLIER_WINDOW ? 0 : w->next;
     json_t *array = json_array();
 
-    for (i = 0; array && i < w->n; i++)
+    for (int i = 0; array && i < w->n; i++)
         if (json_array_append_new(
                 array, json_real(w->at[(first + i) % PLAIT_OUTLIER_WINDOW])) <
             0) {
@@ -37,11 +37,11 @@ json_t *plait_manifest_run(const struct plait_run_state *s)
 
 static int parse_window(const json_t *array, struct plait_outlier_window *w)
 {
-    size_t i, n = json_array_size(array);
+    size_t n = json_array_size(array);
 
     if (!json_is_array(array) || n > PLAIT_OUTLIER_WINDOW)
         return -1;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (!json_is_number(json_array_get(array, i)))
             return -1;
         plait_outlier_add(w, json_number_value(json_array_get(array, i)));

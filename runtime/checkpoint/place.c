@@ -14,7 +14,7 @@ static int write_manifest(const struct plait_checkpoint_placement *p,
     const struct plait_job_config *config = p->model->config;
     struct plait_manifest m = {.info = p->info,
                                .parameters = p->model->parameters};
-    int i, rc;
+    int rc;
 
     if (p->replicas > 0) {
         m.replicas = p->replicas;
@@ -27,7 +27,7 @@ static int write_manifest(const struct plait_checkpoint_placement *p,
     m.files = calloc(p->nfiles, sizeof(*m.files));
     if (!m.files)
         return plait_errorf(err, "%s: out of memory", p->temporary);
-    for (i = 0; i < p->nfiles; i++)
+    for (int i = 0; i < p->nfiles; i++)
         if (p->files[i].bytes > 0)
             m.files[m.nfiles++] = p->files[i];
     rc = plait_manifest_write(p->temporary, &m, err);

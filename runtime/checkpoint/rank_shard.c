@@ -52,9 +52,9 @@ static bool is_tied_copy(const struct plait_model *model,
 static void drop_tied(struct plait_rank_shard *shard,
                       const struct plait_model *model)
 {
-    int n = 0, i;
+    int n = 0;
 
-    for (i = 0; i < shard->n; i++) {
+    for (int i = 0; i < shard->n; i++) {
         if (is_tied_copy(model, shard->pieces[i].tensor))
             continue;
         shard->slices[n] = shard->slices[i];
@@ -68,9 +68,9 @@ static void drop_tied(struct plait_rank_shard *shard,
 static void keep_own(struct plait_rank_shard *shard,
                      struct plait_slice_owners *owners, int rank, int *ranks)
 {
-    int n = 0, i;
+    int n = 0;
 
-    for (i = 0; i < shard->n; i++) {
+    for (int i = 0; i < shard->n; i++) {
         uint64_t hash = plait_slice_fingerprint(&shard->slices[i]);
         int holders = plait_slice_owners_find(owners, hash, ranks);
 
@@ -110,9 +110,8 @@ static int check_complete(const struct plait_rank_shard *shard,
 {
     struct plait_comm *world = model->mesh->world;
     double written = 0, want = (double)model->parameters + model->statistics;
-    int i;
 
-    for (i = 0; i < shard->n; i++)
+    for (int i = 0; i < shard->n; i++)
         if (!shard->pieces[i].state && !shard->pieces[i].owner[0])
             written += (double)plait_tensor_slice_inside(&shard->slices[i]);
     if (plait_comm_host_all_reduce(world, &written, 1, PLAIT_SUM) < 0)

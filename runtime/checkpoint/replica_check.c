@@ -54,9 +54,8 @@ static uint64_t mix(uint64_t z)
 uint64_t plait_replica_hash(const float *x, size_t first, size_t n)
 {
     uint64_t hash = 0;
-    size_t i;
 
-    for (i = 0; i < n; i += 4) {
+    for (size_t i = 0; i < n; i += 4) {
         uint64_t pair[2] = {0, 0}, place = (first + i) / 4 + 1;
         size_t bytes = (n - i < 4 ? n - i : 4) * sizeof(*x);
 
@@ -73,9 +72,9 @@ static int hash_piece(struct plait_replica_check *c, int i, uint64_t *hash,
 {
     const struct plait_optim_piece *p = &c->shard.pieces[i];
     uint64_t h = plait_slice_fingerprint(&c->shard.slices[i]);
-    size_t at, n;
+    size_t n;
 
-    for (at = 0; at < p->count; at += n) {
+    for (size_t at = 0; at < p->count; at += n) {
         n = p->count - at < CHUNK ? p->count - at : CHUNK;
         if (plait_optim_read_piece(c->shard.optim, p, at, n, c->buffer) < 0)
             return plait_errorf(err,
@@ -109,9 +108,7 @@ static int hash_all(struct plait_replica_check *c, struct plait_error *err)
 /* The index of the class with this name, which is added if it is new. */
 static int find_class(struct plait_replica_check *c, uint64_t class)
 {
-    int i;
-
-    for (i = 0; i < c->nclasses; i++)
+    for (int i = 0; i < c->nclasses; i++)
         if (c->mine[i].class == class)
             return i;
     c->mine[c->nclasses].class = class;

@@ -30,9 +30,9 @@ static json_t *build_head(const struct plait_tensor_slice *slices, int n)
     json_t *head = json_object(), *where = json_object();
     uint64_t at = 0, end;
     char *text;
-    int i, bad = !head || !where;
+    int bad = !head || !where;
 
-    for (i = 0; i < n && !bad; i++) {
+    for (int i = 0; i < n && !bad; i++) {
         const struct plait_tensor_slice *p = &slices[i];
 
         end = at + p->count * sizeof(float);
@@ -100,11 +100,10 @@ unsigned char *plait_safetensors_encode(const struct plait_tensor_slice *slices,
 static int get_numbers(const json_t *list, uint64_t *to, size_t n)
 {
     json_int_t value;
-    size_t i;
 
     if (!json_is_array(list) || json_array_size(list) != n)
         return -1;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (!json_is_integer(json_array_get(list, i)))
             return -1;
         value = json_integer_value(json_array_get(list, i));

@@ -130,15 +130,15 @@ static size_t first_of(const struct plait_slice_owners *o, uint64_t hash)
 int plait_slice_owners_find(struct plait_slice_owners *o, uint64_t hash,
                             int *ranks)
 {
-    size_t first = first_of(o, hash), i;
+    size_t first = first_of(o, hash);
     int n = 0;
 
-    for (i = first; i < o->total && o->all[i].hash == hash; i++)
+    for (size_t i = first; i < o->total && o->all[i].hash == hash; i++)
         o->chosen[o->all[i].list] = true;
     for (int r = 0; r < o->ranks; r++)
         if (o->chosen[o->list_of[r]])
             ranks[n++] = r;
-    for (i = first; i < o->total && o->all[i].hash == hash; i++)
+    for (size_t i = first; i < o->total && o->all[i].hash == hash; i++)
         o->chosen[o->all[i].list] = false;
     return n;
 }

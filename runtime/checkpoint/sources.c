@@ -77,7 +77,7 @@ int plait_sources_add(struct plait_sources *s, int index,
     struct plait_stored *stored;
     struct plait_source *bigger;
     char *name;
-    int n, i, rc;
+    int n, rc;
 
     if (asprintf(&name, "%s/%s", s->path, s->manifest.files[index].name) < 0)
         return plait_errorf(err, "%s: out of memory", s->path);
@@ -92,7 +92,7 @@ int plait_sources_add(struct plait_sources *s, int index,
         return plait_errorf(err, "%s: out of memory", s->path);
     }
     s->sources = bigger;
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         bigger[s->nsources++] =
             (struct plait_source){stored[i].slice, stored[i].offset, index};
     free(stored);
@@ -159,13 +159,13 @@ static int read_head(struct plait_sources *s, int index, bool checked,
 static int read_shards(struct plait_sources *s, struct plait_comm *world,
                        bool check, struct plait_error *err)
 {
-    int rank = plait_comm_rank(world), size = plait_comm_size(world), i;
+    int rank = plait_comm_rank(world), size = plait_comm_size(world);
     int rc = 0;
 
     s->files = calloc(s->manifest.nfiles + 1, sizeof(*s->files));
     if (!s->files)
         rc = plait_errorf(err, "%s: out of memory", s->path);
-    for (i = rank; i < s->manifest.nfiles && rc == 0; i += size) {
+    for (int i = rank; i < s->manifest.nfiles && rc == 0; i += size) {
         rc = plait_sources_map(s, i, err);
         if (rc == 0)
             expect_bytes(&s->files[i], 0, FIRST);
@@ -174,7 +174,7 @@ static int read_shards(struct plait_sources *s, struct plait_comm *world,
         return -1;
     if (check && plait_sources_check(s, world, NULL, err) < 0)
         return -1;
-    for (i = rank; i < s->manifest.nfiles && rc == 0; i += size)
+    for (int i = rank; i < s->manifest.nfiles && rc == 0; i += size)
         rc = read_head(s, i, check, err);
     return plait_error_consensus(world, rc, err);
 }
@@ -228,7 +228,7 @@ int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
                         struct plait_error *err)
 {
     struct plait_source *mine, *all;
-    size_t room, total, i;
+    size_t room, total;
     int rc = 0;
 
     if (plait_greatest_count(world, (size_t)s->nsources, SOURCES_MOST, &room,
@@ -242,7 +242,7 @@ int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
     if (!mine || !all)
         rc = plait_errorf(err, "%s: out of memory", s->path);
     rc = plait_error_consensus(world, rc, err);
-    for (i = s->nsources; i < room && rc == 0; i++)
+    for (size_t i = s->nsources; i < room && rc == 0; i++)
         mine[i] = (struct plait_source){.file = -1};
     if (rc == 0 && room > 0 &&
         plait_comm_host_all_gather(world, mine, all, room * sizeof(*all)) < 0)
@@ -375,9 +375,9 @@ int plait_sources_open_unchecked(struct plait_sources *s, const char *path,
 
 void plait_sources_close(struct plait_sources *s)
 {
-    int saved = errno, i;
+    int saved = errno;
 
-    for (i = 0; s->files && i < s->manifest.nfiles; i++)
+    for (int i = 0; s->files && i < s->manifest.nfiles; i++)
         if (s->holder)
             free(s->files[i].image);
         else if (s->files[i].map)

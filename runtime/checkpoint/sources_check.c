@@ -19,9 +19,9 @@
 static int visit_parts(struct plait_sources_visitor *visitor, int index,
                        uint64_t at, const char *bytes, size_t size)
 {
-    size_t done, n;
+    size_t n;
 
-    for (done = 0; done < size; done += n) {
+    for (size_t done = 0; done < size; done += n) {
         n = size - done < visitor->most ? size - done : visitor->most;
         if (visitor->visit(visitor, index, at + done, bytes + done, n) < 0)
             return -1;
@@ -98,9 +98,9 @@ int plait_sources_check(const struct plait_sources *s, struct plait_comm *world,
                         struct plait_sources_visitor *visitor,
                         struct plait_error *err)
 {
-    int rc = 0, i;
+    int rc = 0;
 
-    for (i = 0; i < s->manifest.nfiles && rc == 0; i++)
+    for (int i = 0; i < s->manifest.nfiles && rc == 0; i++)
         if (plait_sources_is_mine(world, i))
             rc = plait_sources_check_file(s, i, visitor, err);
     return plait_error_consensus(world, rc, err);

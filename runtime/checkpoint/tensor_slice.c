@@ -48,9 +48,9 @@ static struct range columns(const struct plait_tensor_slice *p, uint64_t row)
 uint64_t plait_tensor_slice_inside(const struct plait_tensor_slice *p)
 {
     struct range r = rows(p), c;
-    uint64_t n = 0, row;
+    uint64_t n = 0;
 
-    for (row = r.begin; row < r.end; row++) {
+    for (uint64_t row = r.begin; row < r.end; row++) {
         c = columns(p, row);
         n += c.end - c.begin;
     }
@@ -68,9 +68,8 @@ bool plait_tensor_slice_meets(const struct plait_tensor_slice *a,
                               const struct plait_tensor_slice *b)
 {
     struct range r = overlap(rows(a), rows(b)), c;
-    uint64_t row;
 
-    for (row = r.begin; row < r.end; row++) {
+    for (uint64_t row = r.begin; row < r.end; row++) {
         c = overlap(columns(a, row), columns(b, row));
         if (c.begin < c.end)
             return true;
@@ -84,9 +83,9 @@ uint64_t plait_tensor_slice_copy(const struct plait_tensor_slice *to,
                                  const float *from_data)
 {
     struct range r = overlap(rows(to), rows(from)), c;
-    uint64_t n = 0, row;
+    uint64_t n = 0;
 
-    for (row = r.begin; row < r.end; row++) {
+    for (uint64_t row = r.begin; row < r.end; row++) {
         c = overlap(columns(to, row), columns(from, row));
         if (c.begin == c.end)
             continue;

@@ -102,12 +102,12 @@ static int write_slice(struct out *out, const struct plait_rank_shard *shard,
                        int index, const float *copy, float *buffer)
 {
     const struct plait_optim_piece *piece = &shard->pieces[index];
-    size_t most, at, n;
+    size_t most, n;
 
     if (!copy)
         copy = host_data(shard, index);
     most = (copy ? PART : CHUNK) / sizeof(*buffer);
-    for (at = 0; at < piece->count; at += n) {
+    for (size_t at = 0; at < piece->count; at += n) {
         n = piece->count - at < most ? piece->count - at : most;
         if (!copy && read_piece(shard, index, at, n, buffer, out->why) < 0)
             return -1;
@@ -121,9 +121,9 @@ static int write_slices(struct out *out, const struct plait_rank_shard *shard,
                         const float *copy)
 {
     float *buffer = copy ? NULL : malloc(CHUNK);
-    int rc = copy || buffer ? 0 : -1, i;
+    int rc = copy || buffer ? 0 : -1;
 
-    for (i = 0; i < shard->n && rc == 0; i++) {
+    for (int i = 0; i < shard->n && rc == 0; i++) {
         rc = write_slice(out, shard, i, copy, buffer);
         if (copy)
             copy += shard->pieces[i].count;
@@ -225,9 +225,8 @@ int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *data,
                           struct plait_error *err)
 {
     float *to = (float *)(void *)data;
-    int i;
 
-    for (i = 0; i < shard->n; to += shard->pieces[i++].count)
+    for (int i = 0; i < shard->n; to += shard->pieces[i++].count)
         if (read_piece(shard, i, 0, shard->pieces[i].count, to, err) < 0)
             return -1;
     return 0;
@@ -236,16 +235,16 @@ int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *data,
 int plait_rank_shard_check(const struct plait_rank_shard *shard,
                            struct plait_error *err)
 {
-    size_t most = CHUNK / sizeof(float), at, n;
+    size_t most = CHUNK / sizeof(float), n;
     float *buffer = malloc(CHUNK);
-    int rc = 0, i;
+    int rc = 0;
 
     if (!buffer)
         return plait_errorf(err, "checkpoint: out of memory");
-    for (i = 0; i < shard->n; i++) {
+    for (int i = 0; i < shard->n; i++) {
         const struct plait_optim_piece *p = &shard->pieces[i];
 
-        for (at = 0; at < p->count && rc == 0; at += n) {
+        for (size_t at = 0; at < p->count && rc == 0; at += n) {
             n = p->count - at < most ? p->count - at : most;
             rc = read_piece(shard, i, at, n, buffer, err);
             if (rc == 0)

@@ -34,7 +34,7 @@ int plait_group_site_find(struct plait_comm *parent, int color,
         int color, rank;
     } mine, *all = calloc(parent->size, sizeof(*all));
     uint64_t *nodes = calloc(parent->size, sizeof(*nodes));
-    int i, n = -1;
+    int n = -1;
 
     memset(&mine, 0, sizeof(mine));
     mine.node = parent->node;
@@ -43,7 +43,7 @@ int plait_group_site_find(struct plait_comm *parent, int color,
     if (plait_comm_ready(parent, all && nodes) < 0 ||
         plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0)
         goto out;
-    for (i = n = 0; i < parent->size; i++)
+    for (int i = n = 0; i < parent->size; i++)
         if (all[i].color == color) {
             nodes[n++] = all[i].node;
             *first = all[i].rank < *first ? all[i].rank : *first;

@@ -38,9 +38,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
 /* Whether all weights are whole numbers when multiplied by `factor`. */
 static bool are_whole(const double *weights, int n, double factor)
 {
-    int i;
-
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         if (fabs(rint(weights[i] * factor) - weights[i] * factor) >
             1e-9 * weights[i] * factor + 1e-12)
             return false;
@@ -51,21 +49,20 @@ static void set_shares(struct plait_blend *b, const double *weights)
 {
     double sum = 0, factor = 1;
     int64_t divisor = 0;
-    int i;
 
-    for (i = 0; i < b->n; i++)
+    for (int i = 0; i < b->n; i++)
         sum += weights[i];
     while (factor < 1e6 && !are_whole(weights, b->n, factor))
         factor *= 10;
     if (!are_whole(weights, b->n, factor) || sum * factor > 0x1p40)
         factor = 0x1p40 / sum;
-    for (i = 0; i < b->n; i++) {
+    for (int i = 0; i < b->n; i++) {
         b->set[i].share = (int64_t)rint(weights[i] * factor);
         if (b->set[i].share < 1)
             b->set[i].share = 1;
         divisor = common_divisor(b->set[i].share, divisor);
     }
-    for (i = 0; i < b->n; i++) {
+    for (int i = 0; i < b->n; i++) {
         b->set[i].share /= divisor;
         b->period += b->set[i].share;
     }
@@ -74,9 +71,8 @@ static void set_shares(struct plait_blend *b, const double *weights)
 struct plait_blend *plait_blend_create(const double *weights, int n)
 {
     struct plait_blend *b;
-    int i;
 
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         if (!(weights[i] > 0) || !isfinite(weights[i])) {
             errno = EINVAL;
             return NULL;
@@ -99,9 +95,9 @@ void plait_blend_destroy(struct plait_blend *blend)
 static int assign_next(struct plait_blend *b)
 {
     int64_t wait, least = INT64_MAX;
-    int i, best = 0;
+    int best = 0;
 
-    for (i = 0; i < b->n; i++) {
+    for (int i = 0; i < b->n; i++) {
         struct set *s = &b->set[i];
 
         s->credit += s->share;
@@ -122,9 +118,7 @@ static int assign_next(struct plait_blend *b)
 
 static void start_period(struct plait_blend *b, int64_t at)
 {
-    int i;
-
-    for (i = 0; i < b->n; i++)
+    for (int i = 0; i < b->n; i++)
         b->set[i].credit = b->set[i].had = 0;
     b->at = at;
 }

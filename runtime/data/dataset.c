@@ -18,11 +18,11 @@
 
 void plait_dataset_destroy(struct plait_dataset *ds)
 {
-    int saved = errno, i;
+    int saved = errno;
 
     if (!ds)
         return;
-    for (i = 0; i < ds->nsegments; i++)
+    for (int i = 0; i < ds->nsegments; i++)
         plait_segment_close(&ds->segments[i]);
     free(ds->segments);
     free(ds->path);
@@ -35,11 +35,11 @@ void plait_dataset_destroy(struct plait_dataset *ds)
 static bool is_matched_index(const glob_t *found, size_t index)
 {
     const char *path = found->gl_pathv[index];
-    size_t n = strlen(path), i;
+    size_t n = strlen(path);
 
     if (n < 4 || strcmp(path + n - 4, ".idx") != 0)
         return false;
-    for (i = 0; i < found->gl_pathc; i++)
+    for (size_t i = 0; i < found->gl_pathc; i++)
         if (strlen(found->gl_pathv[i]) == n &&
             !strncmp(found->gl_pathv[i], path, n - 4) &&
             !strcmp(found->gl_pathv[i] + n - 4, ".bin"))
@@ -98,13 +98,11 @@ static int add_segment(struct plait_dataset *ds, const char *path,
 static int open_all(struct plait_dataset *ds, const glob_t *found,
                     enum plait_data_format format, struct plait_error *err)
 {
-    size_t i;
-
     plait_files_allow(2 * found->gl_pathc);
     ds->segments = calloc(2 * found->gl_pathc, sizeof(*ds->segments));
     if (!ds->segments)
         return plait_errorf(err, "%s: out of memory", ds->path);
-    for (i = 0; i < found->gl_pathc; i++)
+    for (size_t i = 0; i < found->gl_pathc; i++)
         if (!is_matched_index(found, i) &&
             add_segment(ds, found->gl_pathv[i], format, err) < 0)
             return -1;

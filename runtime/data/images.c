@@ -85,7 +85,7 @@ static int read_header(struct plait_segment *s, int *ndims,
 
 int plait_images_open_idx(struct plait_segment *s, struct plait_error *err)
 {
-    int *shape = s->images.shape, ndims, i;
+    int *shape = s->images.shape, ndims;
 
     if (read_header(s, &ndims, err) < 0)
         return -1;
@@ -95,7 +95,7 @@ int plait_images_open_idx(struct plait_segment *s, struct plait_error *err)
                             "have; name the file of the images instead",
                             s->path, ndims);
     shape[0] = 1;
-    for (i = 1; i < ndims; i++) {
+    for (int i = 1; i < ndims; i++) {
         if (dimension(s, i) < 1 || dimension(s, i) > 65536)
             return plait_errorf(err, "%s: an image has a side of %lld pixels",
                                 s->path, (long long)dimension(s, i));

@@ -129,14 +129,13 @@ static int read_entry(struct plait_loader *l, int64_t n, int i,
 static void fill_slot(struct plait_loader *l, int64_t n)
 {
     struct slot *slot = &l->slots[n % l->nslots];
-    int i;
 
     slot->failed = 0;
-    for (i = 0; i < l->share.count; i++) {
+    for (int i = 0; i < l->share.count; i++) {
         find_place(l, n, i);
         expect_entry(l, i);
     }
-    for (i = 0; i < l->share.count; i++) {
+    for (int i = 0; i < l->share.count; i++) {
         if (read_entry(l, n, i, &slot->err) < 0) {
             slot->failed = errno ? errno : EIO;
             return;
@@ -147,10 +146,9 @@ static void fill_slot(struct plait_loader *l, int64_t n)
 static void *run_loader(void *arg)
 {
     struct plait_loader *l = arg;
-    int64_t n;
 
     pthread_mutex_lock(&l->lock);
-    for (n = 0; !l->stop; n++) {
+    for (int64_t n = 0; !l->stop; n++) {
         /* Do not overwrite slots that the caller reads from. */
         while (!l->stop && n - l->freed >= l->nslots)
             pthread_cond_wait(&l->changed, &l->lock);
@@ -324,9 +322,7 @@ void plait_loader_destroy(struct plait_loader *l)
 /* The first of the next n micro-batches that could not be read; NULL: none. */
 static const struct slot *find_failed(const struct plait_loader *l, int n)
 {
-    int i;
-
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         if (l->slots[(l->taken + i) % l->nslots].failed)
             return &l->slots[(l->taken + i) % l->nslots];
     return NULL;

@@ -25,9 +25,8 @@ static uint64_t permute(uint64_t x, int half, uint64_t key)
 {
     uint64_t mask = (UINT64_C(1) << half) - 1;
     uint64_t left = x >> half, right = x & mask, swap;
-    int round;
 
-    for (round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         key += UINT64_C(0x9e3779b97f4a7c15);
         swap = right;
         right = left ^ (mix(right + key) & mask);

@@ -191,7 +191,7 @@ static int read_index(struct plait_segment *s, const char *path,
                       const unsigned char *map, size_t size,
                       struct plait_error *err)
 {
-    uint64_t n = get64(map + 18), documents = get64(map + 26), i, at = 0;
+    uint64_t n = get64(map + 18), documents = get64(map + 26), at = 0;
     int type = megatron_type(map[17]);
     const unsigned char *lengths = map + MEGATRON_HEADER, *offsets;
 
@@ -217,7 +217,7 @@ static int read_index(struct plait_segment *s, const char *path,
                             path, (unsigned long long)n,
                             (unsigned long long)documents, size);
     offsets = lengths + n * 4;
-    for (i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n; i++) {
         if (get64(offsets + i * 8) != at)
             return plait_errorf(err,
                                 "%s: sequence %llu starts at byte %llu, not "

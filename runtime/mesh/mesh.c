@@ -89,9 +89,9 @@ static int split_embedding(struct plait_mesh *mesh, struct plait_error *err)
 int plait_mesh_need(struct plait_mesh *mesh, unsigned groups,
                     struct plait_error *err)
 {
-    int rc = 0, i;
+    int rc = 0;
 
-    for (i = 0; i < PLAIT_NGROUPS && rc == 0; i++)
+    for (int i = 0; i < PLAIT_NGROUPS && rc == 0; i++)
         if (groups & 1u << i && !mesh->group[i])
             rc = split_group(mesh, i, err);
     if (mesh->listeners.trace)
@@ -192,14 +192,14 @@ void plait_mesh_free(struct plait_mesh *mesh, void *ptr)
  * between nodes or the members of a node are not consecutive. */
 static int members_per_node(const int *members, int n, const uint64_t *node)
 {
-    int run = 1, i, j;
+    int run = 1;
 
     while (run < n && node[members[run]] == node[members[0]])
         run++;
     if (n % run)
         return 0;
-    for (i = 0; i < n; i++)
-        for (j = 0; j < i; j++)
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++)
             if ((node[members[i]] == node[members[j]]) != (i / run == j / run))
                 return 0;
     return run;
@@ -209,9 +209,9 @@ static int members_per_node(const int *members, int n, const uint64_t *node)
 static int common_per_node(const struct plait_mesh *mesh,
                            enum plait_group group, const uint64_t *node)
 {
-    int common = 0, rank, *members = mesh->members;
+    int common = 0, *members = mesh->members;
 
-    for (rank = 0; rank < mesh->world_size; rank++) {
+    for (int rank = 0; rank < mesh->world_size; rank++) {
         int n = plait_layout_group(&mesh->layout, group, rank, members), run;
 
         if (members[0] != rank)
@@ -373,10 +373,8 @@ struct plait_comm *plait_mesh_comm(const struct plait_mesh *mesh, int i)
 
 void plait_mesh_set_trace(struct plait_mesh *mesh, struct plait_trace *trace)
 {
-    int i;
-
     mesh->listeners.trace = trace;
-    for (i = 0; i < PLAIT_NCOMMS; i++)
+    for (int i = 0; i < PLAIT_NCOMMS; i++)
         if (plait_mesh_comm(mesh, i))
             plait_comm_set_trace(plait_mesh_comm(mesh, i), trace);
 }
@@ -384,11 +382,10 @@ void plait_mesh_set_trace(struct plait_mesh *mesh, struct plait_trace *trace)
 void plait_mesh_destroy(struct plait_mesh *mesh)
 {
     int saved = errno;
-    int i;
 
     if (!mesh)
         return;
-    for (i = PLAIT_NCOMMS - 1; i >= 0; i--)
+    for (int i = PLAIT_NCOMMS - 1; i >= 0; i--)
         plait_comm_destroy(plait_mesh_comm(mesh, i));
     if (mesh->q)
         mesh->ops->queue_destroy(mesh->q);

@@ -40,9 +40,8 @@ add_losses(const struct plait_work *w, size_t first, const struct plait_xent *x,
            int (*op)(struct plait_queue *, const struct plait_xent *))
 {
     struct plait_xent part = *x;
-    size_t i;
 
-    for (i = 0; i < x->N; i += part.N) {
+    for (size_t i = 0; i < x->N; i += part.N) {
         part.N = rows_alike(w, first + i, x->N - i, &part.scale);
         part.logits = logits_at(w, i);
         part.targets = x->targets + i;

@@ -233,9 +233,8 @@ static int head_loss(const struct plait_image_work *w, double *loss)
                                  .smoothing = (float)c->label_smoothing,
                                  .squared = c->loss == PLAIT_LOSS_SQUARED,
                                  .sums = loss};
-    size_t i;
 
-    for (i = 0; i < s->N; i += l.N) {
+    for (size_t i = 0; i < s->N; i += l.N) {
         l.scale = s->loss_scale * (s->weights ? s->weights[i] : 1);
         l.logits = w->s->logits + i * l.classes;
         l.labels = s->labels + i;

@@ -66,13 +66,12 @@ static size_t padded_rows(const struct plait_optim *optim,
 static void place_factors(struct plait_optim *optim, struct adafactor *a)
 {
     const struct plait_model *model = optim->model;
-    int expert, i;
 
-    for (expert = 0; expert < 2; expert++) {
+    for (int expert = 0; expert < 2; expert++) {
         struct group *g = &a->group[expert];
 
         g->begin = a->count;
-        for (i = 0; i < model->ntensors; i++) {
+        for (int i = 0; i < model->ntensors; i++) {
             const struct plait_tensor *t = &model->tensors[i];
             const struct plait_shard *s = &optim->shards->shard[t->region];
 
@@ -168,11 +167,10 @@ static int sum_pieces(struct plait_optim *optim, struct adafactor *a)
 {
     const struct plait_model *model = optim->model;
     struct plait_mesh *mesh = model->mesh;
-    int i;
 
     if (mesh->ops->fill_zero(mesh->q, a->sums, a->count * sizeof(*a->sums)) < 0)
         return -1;
-    for (i = 0; i < optim->nslices; i++) {
+    for (int i = 0; i < optim->nslices; i++) {
         const struct plait_optim_slice *s = &optim->slices[i];
         const struct plait_tensor *t = s->tensor;
         struct plait_factors f;
@@ -190,9 +188,8 @@ static int reduce_sums(struct plait_optim *optim, struct adafactor *a)
 {
     struct plait_mesh *mesh = optim->model->mesh;
     struct plait_comm *tp = mesh->group[PLAIT_GROUP_TP];
-    int k;
 
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         const struct group *g = &a->group[k];
         float *sums = a->sums + g->begin;
 
@@ -228,11 +225,10 @@ static int average_factors(struct plait_optim *optim, struct adafactor *a,
     const struct plait_model *model = optim->model;
     const struct plait_ops *ops = model->mesh->ops;
     struct plait_queue *q = model->mesh->q;
-    int i;
 
     if (ops->fill_zero(q, a->means, model->ntensors * sizeof(*a->means)) < 0)
         return -1;
-    for (i = 0; i < model->ntensors; i++) {
+    for (int i = 0; i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
         size_t r = a->rows[i], c = a->cols[i], rows = t->shape[0];
         struct plait_average of_rows, of_cols;
@@ -292,12 +288,11 @@ static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
 {
     struct adafactor *a = own;
     float weight = (float)pow((double)step, -0.8);
-    int i;
 
     if (sum_pieces(optim, a) < 0 || reduce_sums(optim, a) < 0 ||
         average_factors(optim, a, scale, weight) < 0)
         return -1;
-    for (i = 0; i < optim->nslices; i++)
+    for (int i = 0; i < optim->nslices; i++)
         if (make_direction(optim, a, &optim->slices[i], scale, weight) < 0)
             return -1;
     return 0;
@@ -320,9 +315,9 @@ static int pieces(const struct plait_optim *optim, const void *own,
 {
     const struct plait_model *model = optim->model;
     const struct adafactor *a = own;
-    int i, n = 0;
+    int n = 0;
 
-    for (i = 0; i < optim->nslices; i++) {
+    for (int i = 0; i < optim->nslices; i++) {
         const struct plait_tensor *t = optim->slices[i].tensor;
         int tensor = (int)(t - model->tensors);
 

@@ -156,7 +156,7 @@ int plait_optim_codes_read(const struct plait_optim_codes *c, int slice,
 {
     const struct plait_slice_codes *from = &c->slices[slice];
     const struct plait_shards *shards = c->shards;
-    size_t block = first / PLAIT_MAP_BLOCK, i;
+    size_t block = first / PLAIT_MAP_BLOCK;
     struct stage s;
     int rc = open_stage(&s, n);
 
@@ -167,7 +167,7 @@ int plait_optim_codes_read(const struct plait_optim_codes *c, int slice,
         rc = shards->state_ops->to_host(shards->state_q, s.scale,
                                         from->scale[which] + block,
                                         blocks_of(n) * sizeof(*s.scale));
-    for (i = 0; i < n && rc == 0; i++)
+    for (size_t i = 0; i < n && rc == 0; i++)
         to[i] = plait_map_decode(s.code[i], has_sign(which)) *
                 s.scale[i / PLAIT_MAP_BLOCK];
     close_stage(&s);
@@ -176,19 +176,17 @@ int plait_optim_codes_read(const struct plait_optim_codes *c, int slice,
 
 static void encode(struct stage *s, const float *from, size_t n, int sign)
 {
-    size_t at, i;
-
-    for (at = 0; at < n; at += PLAIT_MAP_BLOCK) {
+    for (size_t at = 0; at < n; at += PLAIT_MAP_BLOCK) {
         size_t end = n - at < PLAIT_MAP_BLOCK ? n : at + PLAIT_MAP_BLOCK;
         float low = 0, high = 0, scale;
 
-        for (i = at; i < end; i++) {
+        for (size_t i = at; i < end; i++) {
             low = from[i] < low ? from[i] : low;
             high = from[i] > high ? from[i] : high;
         }
         scale = plait_map_scale(low, high);
         s->scale[at / PLAIT_MAP_BLOCK] = scale;
-        for (i = at; i < end; i++)
+        for (size_t i = at; i < end; i++)
             s->code[i] =
                 plait_map_encode(from[i], plait_map_inverse(scale), sign);
     }

@@ -15,9 +15,8 @@ static const struct plait_direction *kind_of(const struct plait_optim *optim)
 static size_t place_states(struct plait_optim *optim, int k, float *states)
 {
     size_t at = 0;
-    int i;
 
-    for (i = 0; i < optim->nslices; i++) {
+    for (int i = 0; i < optim->nslices; i++) {
         struct plait_optim_slice *s = &optim->slices[i];
 
         if (kind_of(optim)->nstates(s->tensor) <= k)
@@ -32,9 +31,8 @@ static size_t place_states(struct plait_optim *optim, int k, float *states)
 static int make_states(struct plait_optim *optim, struct plait_error *err)
 {
     struct plait_mesh *mesh = optim->model->mesh;
-    int k;
 
-    for (k = 0; k < PLAIT_OPTIM_STATES; k++) {
+    for (int k = 0; k < PLAIT_OPTIM_STATES; k++) {
         size_t n = place_states(optim, k, NULL);
 
         if (n == 0)
@@ -70,11 +68,10 @@ int plait_directions_open(struct plait_optim *optim, struct plait_error *err)
 void plait_directions_close(struct plait_optim *optim)
 {
     struct plait_mesh *mesh = optim->model->mesh;
-    int k;
 
     if (kind_of(optim) && optim->own)
         kind_of(optim)->destroy(optim, optim->own);
-    for (k = 0; k < PLAIT_OPTIM_STATES; k++)
+    for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
         mesh->ops->free(mesh->dev, optim->own_states[k]);
 }
 

@@ -33,10 +33,8 @@ static double *allocate(size_t n)
 /* Transposes: rows become columns. */
 static void store_basis(float *to, const double *from, size_t n)
 {
-    size_t i, k;
-
-    for (i = 0; i < n; i++)
-        for (k = 0; k < n; k++)
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++)
             to[k * n + i] = (float)from[i * n + k];
 }
 
@@ -57,17 +55,17 @@ static double at(const struct view *v, size_t row, size_t col)
 /* gram [cols,cols] = the view's transpose times itself */
 static void make_gram(const struct view *v, double *gram)
 {
-    size_t n = v->cols, r, i, k;
+    size_t n = v->cols;
 
-    for (r = 0; r < v->rows; r++)
-        for (i = 0; i < n; i++) {
+    for (size_t r = 0; r < v->rows; r++)
+        for (size_t i = 0; i < n; i++) {
             double x = at(v, r, i);
 
-            for (k = 0; k <= i; k++)
+            for (size_t k = 0; k <= i; k++)
                 gram[i * n + k] += x * at(v, r, k);
         }
-    for (i = 0; i < n; i++)
-        for (k = i + 1; k < n; k++)
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = i + 1; k < n; k++)
             gram[i * n + k] = gram[k * n + i];
 }
 
@@ -76,13 +74,11 @@ static void make_gram(const struct view *v, double *gram)
 static void make_images(const struct view *v, const double *vectors,
                         size_t count, double *image)
 {
-    size_t r, i, k;
-
-    for (k = 0; k < count; k++)
-        for (r = 0; r < v->rows; r++) {
+    for (size_t k = 0; k < count; k++)
+        for (size_t r = 0; r < v->rows; r++) {
             double sum = 0;
 
-            for (i = 0; i < v->cols; i++)
+            for (size_t i = 0; i < v->cols; i++)
                 sum += at(v, r, i) * vectors[k * v->cols + i];
             image[k * v->rows + r] = sum;
         }
@@ -92,14 +88,12 @@ static void make_images(const struct view *v, const double *vectors,
  * absolute, and completes the basis. */
 static int finish_basis(double *rows, size_t n, size_t known, float *to)
 {
-    size_t i, k;
-
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         double squares = 0;
 
-        for (k = 0; k < n; k++)
+        for (size_t k = 0; k < n; k++)
             squares += rows[i * n + k] * rows[i * n + k];
-        for (k = 0; k < n; k++)
+        for (size_t k = 0; k < n; k++)
             rows[i * n + k] *= i < known ? 1 / sqrt(squares) : 0;
     }
     if (plait_orthonormalize(rows, n, 0.5, NULL) < 0)
@@ -114,9 +108,9 @@ static size_t count_known(const double *value, size_t n)
     const double upper = UPPER * UPPER * value[0];
     const double lower = LOWER * LOWER * value[0];
     double widest = 0;
-    size_t known = 0, k;
+    size_t known = 0;
 
-    for (k = 1; k <= n && value[k - 1] > lower; k++) {
+    for (size_t k = 1; k <= n && value[k - 1] > lower; k++) {
         double next = k < n ? fmax(value[k], lower) : lower;
         double gap = fmin(value[k - 1], upper) / next;
 
@@ -195,10 +189,10 @@ struct next {
 static void multiply_rows(double *out, const double *a, const double *b,
                           size_t n)
 {
-    size_t i, k, j;
+    size_t j;
 
-    for (i = 0; i < n; i++)
-        for (k = 0; k < n; k++) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++) {
             double sum[4] = {0};
 
             for (j = 0; j + 4 <= n; j += 4) {
@@ -216,14 +210,14 @@ static void multiply_rows(double *out, const double *a, const double *b,
 /* Sorts the vectors by estimated eigenvalue. -1 if gram is not finite. */
 static int order_vectors(const struct next *x)
 {
-    size_t n = x->n, i;
+    size_t n = x->n;
 
-    for (i = 0; i < n * n; i++)
+    for (size_t i = 0; i < n * n; i++)
         if (!isfinite(x->gram[i])) {
             errno = EDOM;
             return -1;
         }
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         x->list[i] = (struct estimate){x->gram[i * n + i], i};
     qsort(x->list, n, sizeof(*x->list), compare_estimates);
     return 0;
@@ -232,13 +226,13 @@ static int order_vectors(const struct next *x)
 /* Gram-Schmidt; here no row is 0 or depends on the others. */
 static int make_turn(const struct next *x)
 {
-    size_t n = x->n, i, k;
+    size_t n = x->n;
     double shift = SHIFT * x->list[0].value;
 
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         size_t from = x->list[i].at;
 
-        for (k = 0; k < n; k++)
+        for (size_t k = 0; k < n; k++)
             x->turn[i * n + k] =
                 x->gram[from * n + k] + (k == from ? shift : 0);
     }
@@ -247,7 +241,7 @@ static int make_turn(const struct next *x)
 
 static int make_next(const struct next *x, float *basis, float *gram)
 {
-    size_t n = x->n, i, k;
+    size_t n = x->n;
 
     if (order_vectors(x) < 0)
         return -1;
@@ -257,8 +251,8 @@ static int make_next(const struct next *x, float *basis, float *gram)
         return -1;
     multiply_rows(x->half, x->turn, x->gram, n);
     multiply_rows(x->gram, x->half, x->turn, n);
-    for (i = 0; i < n; i++)
-        for (k = 0; k < n; k++) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++) {
             gram[i * n + k] =
                 (float)((x->gram[i * n + k] + x->gram[k * n + i]) / 2);
             x->half[i * n + k] = basis[i * n + k];
@@ -277,15 +271,14 @@ int plait_eigenbasis_next(float *basis, float *gram, size_t n, size_t *order)
                      allocate(n), allocate(n),
                      allocate(n), allocate(n)};
     int rc = -1;
-    size_t i;
 
     errno = ENOMEM;
     if (x.list && x.turn && x.gram && x.half && x.rows) {
-        for (i = 0; i < n * n; i++)
+        for (size_t i = 0; i < n * n; i++)
             x.gram[i] = gram[i];
         rc = make_next(&x, basis, gram);
     }
-    for (i = 0; rc == 0 && i < n; i++)
+    for (size_t i = 0; rc == 0 && i < n; i++)
         order[i] = x.list[i].at;
     free(x.list);
     free(x.turn);

@@ -14,14 +14,14 @@
 static double dot(const double *a, const double *b, size_t n)
 {
     double sum[LANES] = {0}, all = 0;
-    size_t i, k;
+    size_t i;
 
     for (i = 0; i + LANES <= n; i += LANES)
-        for (k = 0; k < LANES; k++)
+        for (size_t k = 0; k < LANES; k++)
             sum[k] += a[i + k] * b[i + k];
     for (; i < n; i++)
         all += a[i] * b[i];
-    for (k = 0; k < LANES; k++)
+    for (size_t k = 0; k < LANES; k++)
         all += sum[k];
     return all;
 }
@@ -29,26 +29,20 @@ static double dot(const double *a, const double *b, size_t n)
 /* a += f b */
 static void add(double *a, double f, const double *b, size_t n)
 {
-    size_t i;
-
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         a[i] += f * b[i];
 }
 
 static void multiply(double *a, double f, size_t n)
 {
-    size_t i;
-
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         a[i] *= f;
 }
 
 /* Subtracts the component along v from rows first .. n - 1. */
 static void take_out(double *rows, size_t n, long first, const double *v)
 {
-    long i;
-
-    for (i = first; i < (long)n; i++)
+    for (long i = first; i < (long)n; i++)
         add(rows + i * n, -dot(rows + i * n, v, n), v, n);
 }
 
@@ -57,9 +51,9 @@ static void take_out(double *rows, size_t n, long first, const double *v)
 static size_t most_left(const double *rows, size_t n)
 {
     double most = 0;
-    size_t i, at = 0;
+    size_t at = 0;
 
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         double left = dot(rows + i * n, rows + i * n, n);
 
         if (left > 1.001 * most) {
@@ -84,9 +78,7 @@ static size_t first_missing(const bool *missing, size_t wanted)
 static void fill_missing(double *basis, size_t n, bool *missing, size_t count,
                          double *candidates)
 {
-    size_t i;
-
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (!missing[i])
             take_out(candidates, n, 0, basis + i * n);
     while (count-- > 0) {
@@ -96,8 +88,8 @@ static void fill_missing(double *basis, size_t n, bool *missing, size_t count,
 
         memcpy(v, candidates + from * n, n * sizeof(*v));
         multiply(v, 1 / sqrt(dot(v, v, n)), n);
-        for (i = 0; i < n; i++) /* remove what rounding has left of the
-                                 * others */
+        for (size_t i = 0; i < n; i++) /* remove what rounding has left of the
+                                        * others */
             if (!missing[i])
                 add(v, -dot(v, basis + i * n, n), basis + i * n, n);
         multiply(v, 1 / sqrt(dot(v, v, n)), n);
@@ -111,10 +103,10 @@ int plait_orthonormalize(double *basis, size_t n, double least,
 {
     bool *missing = calloc(n, sizeof(*missing));
     double *candidates = NULL;
-    size_t count = 0, i;
+    size_t count = 0;
     int rc = -1;
 
-    for (i = 0; missing && i < n; i++) {
+    for (size_t i = 0; missing && i < n; i++) {
         double *v = basis + i * n, norm = sqrt(dot(v, v, n));
 
         missing[i] = !(norm > least);
@@ -127,7 +119,7 @@ int plait_orthonormalize(double *basis, size_t n, double least,
     if (count > 0)
         candidates = calloc(n * n, sizeof(*candidates));
     if (missing && (candidates || count == 0)) {
-        for (i = 0; candidates && i < n * n; i++)
+        for (size_t i = 0; candidates && i < n * n; i++)
             candidates[i] = old ? old[i] : i % (n + 1) == 0;
         if (candidates)
             fill_missing(basis, n, missing, count, candidates);

@@ -15,11 +15,11 @@ int plait_growth_batch(const struct plait_growth *growth,
                        const struct plait_job_config *config, int64_t step)
 {
     const struct plait_numbers *list = &config->batch.growth;
-    int i, batch = config->train.global_batch;
+    int batch = config->train.global_batch;
 
     if (list->is_auto && growth->batch)
         return growth->batch;
-    for (i = 0; i < list->n && step >= list->at[2 * i]; i++)
+    for (int i = 0; i < list->n && step >= list->at[2 * i]; i++)
         batch = list->at[2 * i + 1];
     return batch;
 }
@@ -66,11 +66,11 @@ void plait_growth_follow(struct plait_growth *growth,
 int plait_growth_most(const struct plait_job_config *config)
 {
     const struct plait_numbers *growth = &config->batch.growth;
-    int i, most = config->train.global_batch;
+    int most = config->train.global_batch;
 
     if (growth->is_auto)
         return config->batch.max;
-    for (i = 0; i < growth->n; i++)
+    for (int i = 0; i < growth->n; i++)
         if (growth->at[2 * i + 1] > most)
             most = growth->at[2 * i + 1];
     return most;

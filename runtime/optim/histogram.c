@@ -67,9 +67,7 @@ double plait_histogram_limit(int bucket)
 static void add_elements(double *row, double *extremes, const float *x,
                          size_t n, double factor)
 {
-    size_t i;
-
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         double v = x[i] * factor;
 
         if (!isfinite(v))
@@ -119,9 +117,9 @@ static int add_slice(struct plait_histograms *h,
         &h->optim->shards->shard[slice->tensor->region];
     const float *grad = s->grad + (slice->master - s->master);
     int group = group_of(h, slice->tensor);
-    size_t at, n, count = count_of(slice);
+    size_t n, count = count_of(slice);
 
-    for (at = 0; at < count; at += n) {
+    for (size_t at = 0; at < count; at += n) {
         n = count - at < PIECE ? count - at : PIECE;
         if (mesh->ops->to_host(mesh->q, h->piece, grad + at,
                                n * sizeof(*grad)) < 0)
@@ -136,12 +134,11 @@ int plait_histograms_take(struct plait_histograms *h, double factor)
 {
     const struct plait_optim *optim = h->optim;
     struct plait_comm *world = optim->model->mesh->world;
-    int i;
 
     memset(h->rows, 0, h->n * ROW * sizeof(*h->rows));
-    for (i = 0; i < 2 * h->n; i++)
+    for (int i = 0; i < 2 * h->n; i++)
         h->extremes[i] = -INFINITY;
-    for (i = 0; i < optim->nslices; i++)
+    for (int i = 0; i < optim->nslices; i++)
         if (!optim->slices[i].tensor->statistic &&
             plait_optim_counts(optim, &optim->slices[i]) &&
             add_slice(h, &optim->slices[i], factor) < 0)

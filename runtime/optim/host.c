@@ -75,12 +75,11 @@ void plait_optim_host_destroy(struct plait_optim_host *host)
 {
     struct plait_mesh *mesh;
     int saved = errno;
-    int i;
 
     if (!host)
         return;
     mesh = mesh_of(host);
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         struct piece *p = &host->piece[i];
 
         if (p->q)
@@ -125,7 +124,6 @@ static int begin_piece(struct plait_optim_host *host,
 {
     struct plait_mesh *mesh = mesh_of(host);
     struct piece *p = &host->piece[host->next];
-    int k;
 
     host->next = !host->next;
     p->rule = *rule;
@@ -135,7 +133,7 @@ static int begin_piece(struct plait_optim_host *host,
                                        .n = n,
                                        .first = run->first + at,
                                        .weight_decay = run->weight_decay};
-    for (k = 0; k < PLAIT_OPTIM_STATES; k++)
+    for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
         p->run.state[k] = run->state[k] ? run->state[k] + at : NULL;
     p->to = (char *)run->weight + at * plait_dtype_size(type_of(host));
     if (mesh->ops->event_record(host->now, mesh->q) < 0 ||
@@ -150,9 +148,9 @@ int plait_optim_host_step(struct plait_optim_host *host,
                           const struct plait_update *p,
                           const struct plait_update_run *run)
 {
-    size_t at, n;
+    size_t n;
 
-    for (at = 0; at < run->n; at += n) {
+    for (size_t at = 0; at < run->n; at += n) {
         n = run->n - at < PIECE ? run->n - at : PIECE;
         if (begin_piece(host, p, run, at, n) < 0)
             return -1;
@@ -163,9 +161,8 @@ int plait_optim_host_step(struct plait_optim_host *host,
 int plait_optim_host_finish(struct plait_optim_host *host)
 {
     struct plait_mesh *mesh = mesh_of(host);
-    int i;
 
-    for (i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++)
         if (finish_piece(host, &host->piece[i]) < 0 ||
             mesh->ops->event_wait(host->piece[i].done, mesh->q) < 0)
             return -1;
@@ -178,9 +175,9 @@ int plait_optim_host_follow(struct plait_optim_host *host,
     const struct plait_shards *shards = host->shards;
     struct plait_mesh *mesh = mesh_of(host);
     char *stage = host->piece[0].weight;
-    size_t size = plait_dtype_size(type_of(host)), at, n;
+    size_t size = plait_dtype_size(type_of(host)), n;
 
-    for (at = 0; at < s->part; at += n) {
+    for (size_t at = 0; at < s->part; at += n) {
         n = s->part - at < PIECE ? s->part - at : PIECE;
         if (shards->state_ops->cast(shards->state_q,
                                     &(struct plait_cast){.to = type_of(host),

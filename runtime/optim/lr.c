@@ -27,9 +27,8 @@ static double warm_share(const struct plait_lr_config *lr, int64_t step)
 static double step_share(const struct plait_lr_config *lr, int64_t step)
 {
     double share = 1;
-    int i;
 
-    for (i = 0; i < lr->decay_at.n && step >= lr->decay_at.at[i]; i++)
+    for (int i = 0; i < lr->decay_at.n && step >= lr->decay_at.at[i]; i++)
         share *= lr->decay_by;
     return share > lr->min ? share : lr->min;
 }

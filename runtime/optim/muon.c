@@ -48,9 +48,7 @@ static int nstates(const struct plait_tensor *t)
 
 static void list_pieces(struct plait_optim *optim, struct muon *muon)
 {
-    int i;
-
-    for (i = 0; i < optim->nslices; i++) {
+    for (int i = 0; i < optim->nslices; i++) {
         const struct plait_optim_slice *s = &optim->slices[i];
 
         if (!takes(s->tensor))
@@ -67,9 +65,9 @@ static struct plait_orthogonal *open_orthogonal(struct plait_optim *optim,
 {
     size_t largest = 0, side = 0;
     const int *owned;
-    int n = plait_whole_owned(muon->whole, &owned), i;
+    int n = plait_whole_owned(muon->whole, &owned);
 
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         const size_t *shape = muon->pieces[owned[i]].tensor->shape;
         size_t least = shape[0] < shape[1] ? shape[0] : shape[1];
 
@@ -196,13 +194,12 @@ static int scale_pieces(struct muon *muon)
     struct plait_mesh *mesh = muon->model->mesh;
     const struct plait_ops *ops = mesh->ops;
     size_t n = (size_t)muon->model->ntensors;
-    int i;
 
     if (!muon->sums)
         return 0;
     if (ops->fill_zero(mesh->q, muon->squares, n * sizeof(*muon->squares)) < 0)
         return -1;
-    for (i = 0; i < muon->npieces; i++) {
+    for (int i = 0; i < muon->npieces; i++) {
         const struct plait_whole_piece *p = &muon->pieces[i];
         const struct plait_floats list = {p->data, p->count};
 
@@ -214,7 +211,7 @@ static int scale_pieces(struct muon *muon)
                      n * sizeof(*muon->sums)) < 0 ||
         plait_comm_host_all_reduce(mesh->stage, muon->sums, n, PLAIT_SUM) < 0)
         return -1;
-    for (i = 0; i < muon->npieces; i++)
+    for (int i = 0; i < muon->npieces; i++)
         if (ops->scale(mesh->q,
                        &(struct plait_scale){.type = PLAIT_F32,
                                              .x = muon->pieces[i].data,
@@ -237,17 +234,16 @@ static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
 {
     const struct plait_ops *ops = optim->model->mesh->ops;
     struct muon *muon = own;
-    int i;
 
     (void)step;
-    for (i = 0; i < muon->npieces; i++)
+    for (int i = 0; i < muon->npieces; i++)
         if (step_momentum(optim, &muon->pieces[i],
                           optim->slices[muon->slices[i]].state[0], scale) < 0)
             return -1;
     if (scale_pieces(muon) < 0 ||
         plait_whole_run(muon->whole, orthogonalize, muon) < 0)
         return -1;
-    for (i = 0; i < muon->npieces; i++) {
+    for (int i = 0; i < muon->npieces; i++) {
         const struct plait_whole_piece *p = &muon->pieces[i];
         const size_t *shape = p->tensor->shape;
         size_t longest = shape[0] > shape[1] ? shape[0] : shape[1];

@@ -39,10 +39,10 @@ static int by_value(const void *a, const void *b)
 /* Sorts, and removes duplicates and 0; returns how many are left. */
 static size_t make_unique(uint64_t *list, size_t n)
 {
-    size_t used = 0, i;
+    size_t used = 0;
 
     qsort(list, n, sizeof(*list), by_value);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (list[i] && (used == 0 || list[used - 1] != list[i]))
             list[used++] = list[i];
     return used;
@@ -55,7 +55,7 @@ static int gather_names(const struct plait_tensor_sums *s,
 {
     uint64_t *mine;
     size_t room;
-    int rc, i;
+    int rc;
 
     *all = NULL;
     if (plait_greatest_count(s->world, (size_t)s->nslices, SLICES_MOST, &room,
@@ -66,7 +66,7 @@ static int gather_names(const struct plait_tensor_sums *s,
     *all = calloc(*n + 1, sizeof(**all));
     rc = mine && *all ? 0 : plait_errorf(err, "optimizer: out of memory");
     rc = plait_error_consensus(s->world, rc, err);
-    for (i = 0; rc == 0 && i < s->nslices; i++)
+    for (int i = 0; rc == 0 && i < s->nslices; i++)
         mine[i] = hash_name(&slices[i]);
     if (rc == 0 && room > 0 &&
         plait_comm_host_all_gather(s->world, mine, *all, room * sizeof(*mine)) <
@@ -95,7 +95,7 @@ static int find_tensors(struct plait_tensor_sums *s,
 {
     uint64_t *names, hash;
     size_t n = 0;
-    int rc = gather_names(s, slices, &names, &n, err), i;
+    int rc = gather_names(s, slices, &names, &n, err);
 
     if (rc == 0) {
         s->ntensors = (int)n;
@@ -103,7 +103,7 @@ static int find_tensors(struct plait_tensor_sums *s,
         rc = s->whole ? 0 : plait_errorf(err, "optimizer: out of memory");
         rc = plait_error_consensus(s->world, rc, err);
     }
-    for (i = 0; rc == 0 && i < s->nslices; i++) {
+    for (int i = 0; rc == 0 && i < s->nslices; i++) {
         const uint64_t *at;
 
         hash = hash_name(&slices[i]);
@@ -152,17 +152,16 @@ void plait_tensor_sums_destroy(struct plait_tensor_sums *s)
 int plait_tensor_sums_reduce(struct plait_tensor_sums *s, double *sums)
 {
     size_t n = (size_t)s->ntensors * PLAIT_SUMS_PER_TENSOR;
-    int i, k;
 
     memset(s->whole, 0, n * sizeof(*s->whole));
-    for (i = 0; i < s->nslices; i++)
-        for (k = 0; k < PLAIT_SUMS_PER_TENSOR && s->counts[i]; k++)
+    for (int i = 0; i < s->nslices; i++)
+        for (int k = 0; k < PLAIT_SUMS_PER_TENSOR && s->counts[i]; k++)
             s->whole[s->index[i] * PLAIT_SUMS_PER_TENSOR + k] +=
                 sums[i * PLAIT_SUMS_PER_TENSOR + k];
     if (plait_comm_host_all_reduce(s->world, s->whole, n, PLAIT_SUM) < 0)
         return -1;
-    for (i = 0; i < s->nslices; i++)
-        for (k = 0; k < PLAIT_SUMS_PER_TENSOR; k++)
+    for (int i = 0; i < s->nslices; i++)
+        for (int k = 0; k < PLAIT_SUMS_PER_TENSOR; k++)
             sums[i * PLAIT_SUMS_PER_TENSOR + k] =
                 s->whole[s->index[i] * PLAIT_SUMS_PER_TENSOR + k];
     return 0;

@@ -15,14 +15,13 @@ static int slice_of(const struct plait_shard *s, const struct plait_tensor *t,
                     struct plait_optim_slice *slice)
 {
     size_t at;
-    int k;
 
     if (!plait_shard_slice(s, t, &slice->first, &slice->count))
         return 0;
     at = t->offset + slice->first - s->first;
     slice->tensor = t;
     slice->master = s->master + at;
-    for (k = 0; k < PLAIT_OPTIM_STATES; k++)
+    for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
         slice->state[k] = s->state[k] ? s->state[k] + at : NULL;
     return 1;
 }
@@ -35,13 +34,12 @@ static bool is_offloaded(const struct plait_optim *optim)
 static int list_slices(struct plait_optim *optim, struct plait_error *err)
 {
     struct plait_model *model = optim->model;
-    int i;
 
     optim->slices = calloc(model->ntensors, sizeof(*optim->slices));
     optim->gathering = calloc(optim->shards->n, sizeof(*optim->gathering));
     if (!optim->slices || !optim->gathering)
         return plait_errorf(err, "out of memory");
-    for (i = 0; i < model->ntensors; i++) {
+    for (int i = 0; i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
 
         optim->nslices += slice_of(&optim->shards->shard[t->region], t,
@@ -197,9 +195,7 @@ int plait_optim_gather_region(struct plait_optim *optim, int i)
 
 int plait_optim_finish_gathering(struct plait_optim *optim)
 {
-    int i;
-
-    for (i = 0; i < optim->shards->n; i++)
+    for (int i = 0; i < optim->shards->n; i++)
         if (plait_shard_gathered(optim->model->mesh, &optim->gathering[i]) < 0)
             return -1;
     return 0;
@@ -208,9 +204,7 @@ int plait_optim_finish_gathering(struct plait_optim *optim)
 /* For weights that ZeRO 3 gathers, zero.c notifies the model. */
 void plait_optim_announce(struct plait_optim *optim)
 {
-    int i;
-
-    for (i = 0; i < optim->shards->n && optim->shards->zero < 3; i++)
+    for (int i = 0; i < optim->shards->n && optim->shards->zero < 3; i++)
         plait_model_weights_changed(optim->model,
                                     optim->shards->shard[i].region);
 }
@@ -218,9 +212,8 @@ void plait_optim_announce(struct plait_optim *optim)
 int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
 {
     struct plait_model *model = optim->model;
-    int i;
 
-    for (i = 0; i < optim->shards->n; i++)
+    for (int i = 0; i < optim->shards->n; i++)
         if (follow_masters(optim, &optim->shards->shard[i]) < 0)
             return plait_errorf(err, "cannot cast the weights: %s",
                                 plait_queue_error(model->mesh->q));
@@ -232,9 +225,9 @@ static int init_slice(struct plait_optim *optim,
                       const struct plait_optim_slice *s, uint64_t seed,
                       float *buffer)
 {
-    size_t at, n;
+    size_t n;
 
-    for (at = 0; at < s->count; at += n) {
+    for (size_t at = 0; at < s->count; at += n) {
         n = s->count - at < INIT_CHUNK ? s->count - at : INIT_CHUNK;
         plait_model_init_tensor(s->tensor, seed, s->first + at, n, buffer);
         if (plait_optim_write(optim, s->master + at, buffer,
@@ -248,11 +241,11 @@ int plait_optim_init(struct plait_optim *optim, uint64_t seed,
                      struct plait_error *err)
 {
     float *buffer = malloc(INIT_CHUNK * sizeof(*buffer));
-    int i, rc = 0;
+    int rc = 0;
 
     if (!buffer)
         return plait_errorf(err, "out of memory");
-    for (i = 0; i < optim->nslices && rc == 0; i++)
+    for (int i = 0; i < optim->nslices && rc == 0; i++)
         rc = init_slice(optim, &optim->slices[i], seed, buffer);
     free(buffer);
     if (rc < 0)

@@ -100,11 +100,10 @@ static int sum_squares(struct plait_orthogonal *o, const void *x, size_t n)
     const struct plait_ops *ops = o->mesh->ops;
     struct plait_queue *q = o->mesh->q;
     struct plait_floats list = {x, n};
-    size_t at;
 
     if (o->type == PLAIT_F32)
         return ops->sum_squares(q, o->squares, &list, 1);
-    for (at = 0; at < n; at += list.n) {
+    for (size_t at = 0; at < n; at += list.n) {
         const char *from = (const char *)x + at * plait_dtype_size(o->type);
 
         list = (struct plait_floats){o->wide, n - at < CHUNK ? n - at : CHUNK};
@@ -251,11 +250,10 @@ int plait_orthogonalize(struct plait_orthogonal *o, void *x, float factor,
 {
     size_t side = rows < cols ? rows : cols;
     void *now = x, *next = o->next, *swap;
-    int i;
 
     if (normalize(o, x, factor, rows * cols) < 0)
         return -1;
-    for (i = 0; i < ITERATIONS; i++) {
+    for (int i = 0; i < ITERATIONS; i++) {
         if (make_gram(o, now, rows, cols) < 0 || make_polynomial(o, side) < 0 ||
             make_next(o, now, next, rows, cols) < 0)
             return -1;

@@ -31,13 +31,12 @@ static double take_median(double *x, int n)
 double plait_outlier_score(const struct plait_outlier_window *w, double x)
 {
     double at[PLAIT_OUTLIER_WINDOW], median, deviation;
-    int i;
 
     if (w->n < LEAST || !isfinite(x))
         return NAN;
     memcpy(at, w->at, w->n * sizeof(*at));
     median = take_median(at, w->n);
-    for (i = 0; i < w->n; i++)
+    for (int i = 0; i < w->n; i++)
         at[i] = fabs(w->at[i] - median);
     deviation = NORMAL * take_median(at, w->n);
     if (!(deviation > ROUNDING * fabs(median)))

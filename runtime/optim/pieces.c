@@ -54,18 +54,18 @@ int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err)
 {
     const struct plait_optimizer *o =
         &plait_optimizers[optim->model->config->optim.kind];
-    int more = plait_directions_pieces(optim, NULL), i, k;
+    int more = plait_directions_pieces(optim, NULL);
 
     optim->pieces =
         calloc((size_t)optim->nslices * (PLAIT_OPTIM_STATES + 2) + more + 1,
                sizeof(*optim->pieces));
     if (!optim->pieces)
         return plait_errorf(err, "out of memory");
-    for (i = 0; i < optim->nslices; i++) {
+    for (int i = 0; i < optim->nslices; i++) {
         const struct plait_optim_slice *s = &optim->slices[i];
 
         add_piece(optim, s, NULL, s->master);
-        for (k = 0; k < PLAIT_OPTIM_STATES; k++)
+        for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
             add_state(optim, i, k, o->state[k]);
         if (optim->rule->tensor_state)
             add_tensor_state(optim, i);

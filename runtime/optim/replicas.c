@@ -55,9 +55,8 @@ static float *masters(const struct plait_replicas *r)
 static float *place_of(const struct plait_replicas *r, int i, float *piece)
 {
     char *at = i ? r->parked[i] : NULL, *p = (char *)piece;
-    int k;
 
-    for (k = 0; at && k < NRANGES; k++) {
+    for (int k = 0; at && k < NRANGES; k++) {
         const struct range *live = &r->live[k];
 
         if (p >= live->at && p < live->at + live->bytes)
@@ -81,17 +80,17 @@ static void add_piece(struct plait_replicas *r,
 static int list_pieces(struct plait_replicas *r)
 {
     const struct plait_optim_piece *live;
-    int n = plait_optim_pieces(r->optim, &live), i, k;
+    int n = plait_optim_pieces(r->optim, &live);
     int first = plait_comm_rank(r->dp) * r->learners;
     char owner[sizeof(live->owner)];
 
     r->pieces = calloc((size_t)n * (r->learners + 2) + 1, sizeof(*r->pieces));
     if (!r->pieces)
         return -1;
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         size_t at = live[i].data - masters(r);
 
-        for (k = 0; k < r->learners; k++) {
+        for (int k = 0; k < r->learners; k++) {
             snprintf(owner, sizeof(owner), "replica.%d.", first + k);
             add_piece(r, &live[i], owner, place_of(r, k, live[i].data));
         }
@@ -116,9 +115,8 @@ int plait_replicas_pieces(const struct plait_replicas *r,
 static size_t count_elements(const struct plait_shards *shards)
 {
     size_t n = 0;
-    int i;
 
-    for (i = 0; i < shards->n; i++)
+    for (int i = 0; i < shards->n; i++)
         n += shards->shard[i].part;
     return n;
 }
@@ -134,14 +132,13 @@ static float *allocate_vector(struct plait_replicas *r)
 static int allocate_parked(struct plait_replicas *r)
 {
     size_t bytes = 0;
-    int i;
 
     if (r->learners == 1)
         return 0;
-    for (i = 0; i < NRANGES; i++)
+    for (int i = 0; i < NRANGES; i++)
         bytes += r->live[i].bytes;
     r->parked = calloc(r->learners, sizeof(*r->parked));
-    for (i = 0; r->parked && i < r->learners; i++) {
+    for (int i = 0; r->parked && i < r->learners; i++) {
         r->parked[i] = r->v.ops->alloc(r->model->mesh->dev, bytes);
         if (!r->parked[i])
             return -1;
@@ -201,7 +198,7 @@ error:
 
 void plait_replicas_destroy(struct plait_replicas *r)
 {
-    int saved = errno, i;
+    int saved = errno;
 
     if (!r)
         return;
@@ -212,7 +209,7 @@ void plait_replicas_destroy(struct plait_replicas *r)
     r->v.ops->free(r->model->mesh->dev, r->correction);
     r->v.ops->free(r->model->mesh->dev, r->momentum);
     r->v.ops->free(r->model->mesh->dev, r->common);
-    for (i = 0; r->parked && i < r->learners; i++)
+    for (int i = 0; r->parked && i < r->learners; i++)
         r->v.ops->free(r->model->mesh->dev, r->parked[i]);
     free(r->parked);
     free(r->pieces);
@@ -244,9 +241,8 @@ static int follow(struct plait_replicas *r)
 static int park(struct plait_replicas *r, int i, bool back)
 {
     char *at = r->parked[i];
-    int k;
 
-    for (k = 0; k < NRANGES; k++) {
+    for (int k = 0; k < NRANGES; k++) {
         struct range *live = &r->live[k];
 
         if (live->bytes > 0 &&
@@ -279,9 +275,8 @@ void plait_replicas_resume(struct plait_replicas *r, int64_t step)
 static bool is_restart(const struct plait_replicas *r, int64_t step)
 {
     const struct plait_numbers *at = &r->model->config->lr.decay_at;
-    int i;
 
-    for (i = 0; r->config->mode == PLAIT_SYNC_SMA && i < at->n; i++)
+    for (int i = 0; r->config->mode == PLAIT_SYNC_SMA && i < at->n; i++)
         if (at->at[i] == step)
             return true;
     return false;
@@ -292,9 +287,8 @@ static bool is_restart(const struct plait_replicas *r, int64_t step)
 static int restart_learners(struct plait_replicas *r)
 {
     float *w = masters(r);
-    int i;
 
-    for (i = 0; i < r->learners; i++)
+    for (int i = 0; i < r->learners; i++)
         if (copy_weights(r, place_of(r, i, w), r->common) < 0)
             return -1;
     if (r->v.ops->fill_zero(r->v.q, r->momentum, r->v.n * sizeof(*w)) < 0)
@@ -304,15 +298,13 @@ static int restart_learners(struct plait_replicas *r)
 
 int plait_replicas_begin(struct plait_replicas *r, int64_t step)
 {
-    int i;
-
     r->step = step;
     if (r->apart)
         return is_restart(r, step) ? restart_learners(r) : 0;
     if (!plait_sync_apart(r->config, step))
         return 0;
     r->apart = true;
-    for (i = 1; i < r->learners; i++)
+    for (int i = 1; i < r->learners; i++)
         if (park(r, i, false) < 0)
             return -1;
     return copy_weights(r, r->common, masters(r));
@@ -338,9 +330,9 @@ static int each_statistic(struct plait_replicas *r,
                                        size_t n))
 {
     const struct plait_optim_slice *s;
-    int n = plait_optim_slices(r->optim, &s), i;
+    int n = plait_optim_slices(r->optim, &s);
 
-    for (i = 0; r->model->statistics > 0 && i < n; i++)
+    for (int i = 0; r->model->statistics > 0 && i < n; i++)
         if (s[i].tensor->statistic &&
             treat(r, (size_t)(s[i].master - masters(r)), s[i].count) < 0)
             return -1;
@@ -416,11 +408,11 @@ int plait_replicas_after_update(struct plait_replicas *r)
 
 static int sum_over_replicas(struct plait_replicas *r, float *vector)
 {
-    size_t at, n;
+    size_t n;
 
     if (plait_comm_size(r->dp) == 1)
         return 0;
-    for (at = 0; at < r->v.n; at += n) {
+    for (size_t at = 0; at < r->v.n; at += n) {
         n = r->v.n - at < SUM_CHUNK ? r->v.n - at : SUM_CHUNK;
         if (plait_comm_all_reduce(
                 r->dp,

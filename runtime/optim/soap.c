@@ -312,9 +312,9 @@ static int first_bases(const struct soap *s, const struct owned *o,
     const struct plait_mesh *mesh = s->optim->model->mesh;
     size_t n = o->side[0] * o->side[1];
     float *host = malloc((n + 1) * sizeof(*host)), *side[SIDES] = {NULL};
-    int k, rc = host ? 0 : -1;
+    int rc = host ? 0 : -1;
 
-    for (k = 0; k < SIDES && rc == 0; k++) {
+    for (int k = 0; k < SIDES && rc == 0; k++) {
         if (o->basis[k])
             side[k] = malloc(o->side[k] * o->side[k] * sizeof(*side[k]));
         rc = o->basis[k] && !side[k] ? -1 : 0;
@@ -323,7 +323,7 @@ static int first_bases(const struct soap *s, const struct owned *o,
         rc = mesh->ops->to_host(mesh->q, host, g, n * sizeof(*host));
     if (rc == 0 && (side[0] || side[1]))
         rc = plait_eigenbasis_first(host, o->side[0], o->side[1], side);
-    for (k = 0; k < SIDES; k++) {
+    for (int k = 0; k < SIDES; k++) {
         if (rc == 0 && side[k])
             rc = mesh->ops->to_device(mesh->q, o->basis[k], side[k],
                                       o->side[k] * o->side[k] *
@@ -340,14 +340,14 @@ static int reorder(const struct soap *s, const struct owned *o, int side,
                    const size_t *order)
 {
     const struct plait_mesh *mesh = s->optim->model->mesh;
-    size_t cols = o->side[1], n = o->side[0] * cols, i;
+    size_t cols = o->side[1], n = o->side[0] * cols;
     float *from = malloc(2 * n * sizeof(*from)), *to = from ? from + n : NULL;
     int rc;
 
     if (!from)
         return -1;
     rc = mesh->ops->to_host(mesh->q, from, o->v, n * sizeof(*from));
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         size_t row = i / cols, col = i % cols;
 
         to[i] = side == 0 ? from[order[row] * cols + col]
@@ -419,7 +419,6 @@ static int step_matrix(void *arg, int piece, void *matrix)
     struct plait_scale scaled = {
         .type = PLAIT_F32, .x = matrix, .s = s->scale, .n = n};
     double t = o->seen;
-    int k;
 
     (void)piece;
     o->seen++;
@@ -432,7 +431,7 @@ static int step_matrix(void *arg, int piece, void *matrix)
                    : mesh->ops->fill_zero(mesh->q, matrix, n * sizeof(float));
     if (make_step(s, o, matrix, t) < 0)
         return -1;
-    for (k = 0; k < SIDES && fmod(t, c->frequency) == 0; k++)
+    for (int k = 0; k < SIDES && fmod(t, c->frequency) == 0; k++)
         if (o->basis[k] && next_basis(s, o, k) < 0)
             return -1;
     return 0;
@@ -475,15 +474,15 @@ static int pieces(const struct plait_optim *optim, const void *own,
     static const char *const gram[SIDES] = {"left_square", "right_square"};
     static const char *const basis[SIDES] = {"left_basis", "right_basis"};
     const struct soap *s = own;
-    int i, k, n = 0;
+    int n = 0;
 
     (void)optim;
-    for (i = 0; i < s->nowned; i++) {
+    for (int i = 0; i < s->nowned; i++) {
         struct owned *o = &s->owned[i];
 
         add_piece(to, &n, o, "m", o->side, o->m);
         add_piece(to, &n, o, "v", o->side, o->v);
-        for (k = 0; k < SIDES; k++) {
+        for (int k = 0; k < SIDES; k++) {
             size_t square[2] = {o->side[k], o->side[k]};
 
             add_piece(to, &n, o, gram[k], square, o->gram[k]);

@@ -42,9 +42,8 @@ static struct plait_update_run run_of(const struct plait_optim *optim,
         .first = s->first + at,
         .weight_decay = t->decay ? model->config->optim.weight_decay : 0,
     };
-    int k;
 
-    for (k = 0; k < PLAIT_OPTIM_STATES; k++)
+    for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
         run.state[k] = of->state[k];
     if (optim->rule->factor) {
         run.factor = optim->device_factors + slice;
@@ -123,9 +122,9 @@ static void add_squares(struct plait_optim *optim,
 /* Slices are in the order of the regions. */
 static void list_runs(struct plait_optim *optim)
 {
-    int i, s = 0;
+    int s = 0;
 
-    for (i = 0; i < optim->shards->n; i++) {
+    for (int i = 0; i < optim->shards->n; i++) {
         int first = optim->nruns;
 
         for (; s < optim->nslices && optim->slices[s].tensor->region == i;
@@ -154,7 +153,7 @@ static int open_factors(struct plait_optim *optim, struct plait_error *err)
     size_t n = (size_t)optim->nslices + 1; /* not 0 even without slices */
     size_t sums = n * PLAIT_SUMS_PER_TENSOR * sizeof(*optim->host_sums);
     bool *counts = calloc(n, sizeof(*counts));
-    int rc = 0, i;
+    int rc = 0;
 
     optim->host_sums = malloc(sums);
     optim->host_factors = calloc(n, sizeof(*optim->host_factors));
@@ -166,7 +165,7 @@ static int open_factors(struct plait_optim *optim, struct plait_error *err)
         !optim->tensor_state || !optim->device_sums || !optim->device_factors)
         rc = plait_errorf(err, "out of memory");
     rc = plait_error_consensus(mesh->world, rc, err);
-    for (i = 0; rc == 0 && i < optim->nslices; i++)
+    for (int i = 0; rc == 0 && i < optim->nslices; i++)
         counts[i] = plait_optim_counts(optim, &optim->slices[i]);
     if (rc == 0)
         optim->tensors = plait_tensor_sums_create(mesh->world, optim->slices,
@@ -266,9 +265,8 @@ static void make_factors(struct plait_optim *optim, double lr, double scale,
     const struct plait_optim_config *c = &optim->model->config->optim;
     bool of_gradient = optim->rule->update != PLAIT_UPDATE_LAMB &&
                        optim->rule->update != PLAIT_UPDATE_DIRECTION;
-    int i;
 
-    for (i = 0; i < optim->nslices; i++) {
+    for (int i = 0; i < optim->nslices; i++) {
         const double *sums = optim->host_sums + i * PLAIT_SUMS_PER_TENSOR;
         const struct plait_tensor *t = optim->slices[i].tensor;
         struct plait_tensor_norms norms = {
@@ -357,9 +355,8 @@ static int step_runs(struct plait_optim *optim, const struct plait_update *p,
 static int add_statistics(struct plait_optim *optim)
 {
     struct plait_mesh *mesh = optim->model->mesh;
-    int i;
 
-    for (i = 0; i < optim->nslices; i++) {
+    for (int i = 0; i < optim->nslices; i++) {
         const struct plait_optim_slice *s = &optim->slices[i];
         const struct plait_shard *shard =
             &optim->shards->shard[s->tensor->region];
@@ -381,9 +378,9 @@ static int add_statistics(struct plait_optim *optim)
  * regions without gathering are updated together. */
 static int step_regions(struct plait_optim *optim, const struct plait_update *p)
 {
-    int i, done = 0;
+    int done = 0;
 
-    for (i = 0; i < optim->shards->n; i++) {
+    for (int i = 0; i < optim->shards->n; i++) {
         if (!plait_optim_gathers(optim, i))
             continue;
         if (step_runs(optim, p, done, i + 1) < 0 ||

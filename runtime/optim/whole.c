@@ -109,9 +109,9 @@ static int start_recv(struct plait_whole *w, void *to, size_t n, int peer,
 
 static int finish_transfers(struct plait_whole *w)
 {
-    int i, rc = 0;
+    int rc = 0;
 
-    for (i = 0; i < w->nrequests; i++)
+    for (int i = 0; i < w->nrequests; i++)
         if (plait_comm_wait(&w->requests[i], w->mesh->q) < 0)
             rc = -1;
     w->nrequests = 0;
@@ -162,9 +162,8 @@ static void *share_buffer(const struct plait_whole *w,
 static int send_shares(struct plait_whole *w, int begin, int end)
 {
     size_t used = 0;
-    int i;
 
-    for (i = begin; i < end; i++) {
+    for (int i = begin; i < end; i++) {
         const struct plait_whole_share *s = &w->plan.share[i];
         const struct plait_whole_piece *p = &w->pieces[s->piece];
         void *buffer = share_buffer(w, p, &used);
@@ -182,9 +181,9 @@ static int receive_parts(struct plait_whole *w, int round)
 {
     const struct plait_whole_owned *o = &w->plan.owned[round];
     const struct plait_whole_piece *own = owned_piece(w, round);
-    int i, rc = 0;
+    int rc = 0;
 
-    for (i = 0; i < o->nparts && rc == 0; i++) {
+    for (int i = 0; i < o->nparts && rc == 0; i++) {
         const struct plait_whole_part *part = &o->part[i];
         void *to = part_address(w, round, part);
 
@@ -200,11 +199,11 @@ static int receive_parts(struct plait_whole *w, int round)
 static int move_columns(struct plait_whole *w, int round, bool to_matrix)
 {
     const struct plait_tensor *t = owned_piece(w, round)->tensor;
-    size_t size = plait_dtype_size(w->type), cols = t->local_shape[1], at;
+    size_t size = plait_dtype_size(w->type), cols = t->local_shape[1];
     const struct plait_ops *ops = w->mesh->ops;
     int rc = 0;
 
-    for (at = 0; at < t->shape[1] && rc == 0; at += cols) {
+    for (size_t at = 0; at < t->shape[1] && rc == 0; at += cols) {
         char *column = (char *)w->matrix + at * size;
         char *shard = (char *)w->shards + at * t->shape[0] * size;
 
@@ -250,9 +249,9 @@ static int return_part(struct plait_whole *w, int round,
 {
     const struct plait_whole_piece *own = owned_piece(w, round);
     const void *from = part_address(w, round, part);
-    int i, rc = 0;
+    int rc = 0;
 
-    for (i = 0; i < part->holders && rc == 0; i++)
+    for (int i = 0; i < part->holders && rc == 0; i++)
         if (part->holder[i] == w->rank)
             rc = cast(w, PLAIT_F32, own->data, w->type, from, part->count);
         else
@@ -264,12 +263,11 @@ static int return_part(struct plait_whole *w, int round,
 static int return_parts(struct plait_whole *w, int round)
 {
     const struct plait_whole_owned *o = &w->plan.owned[round];
-    int i;
 
     if (has_column_shards(owned_piece(w, round)->tensor) &&
         move_columns(w, round, false) < 0)
         return -1;
-    for (i = 0; i < o->nparts; i++)
+    for (int i = 0; i < o->nparts; i++)
         if (return_part(w, round, &o->part[i]) < 0)
             return -1;
     return 0;
@@ -278,9 +276,8 @@ static int return_parts(struct plait_whole *w, int round)
 static int receive_shares(struct plait_whole *w, int begin, int end)
 {
     size_t used = 0;
-    int i;
 
-    for (i = begin; i < end; i++) {
+    for (int i = begin; i < end; i++) {
         const struct plait_whole_share *s = &w->plan.share[i];
         const struct plait_whole_piece *p = &w->pieces[s->piece];
 
@@ -294,9 +291,8 @@ static int receive_shares(struct plait_whole *w, int begin, int end)
 static int unpack_shares(struct plait_whole *w, int begin, int end)
 {
     size_t used = 0;
-    int i;
 
-    for (i = begin; i < end; i++) {
+    for (int i = begin; i < end; i++) {
         const struct plait_whole_piece *p = &w->pieces[w->plan.share[i].piece];
 
         if (cast(w, PLAIT_F32, p->data, w->type, share_buffer(w, p, &used),
@@ -320,10 +316,10 @@ int plait_whole_run(struct plait_whole *w,
                     void *arg)
 {
     const struct plait_whole_plan *plan = &w->plan;
-    int round, begin = 0, end, saved = 0;
+    int begin = 0, end, saved = 0;
     double failed = 0;
 
-    for (round = 0; round < plan->nowned || begin < plan->nshares;
+    for (int round = 0; round < plan->nowned || begin < plan->nshares;
          round++, begin = end) {
         end = shares_of(w, round, &begin);
         if (gather_round(w, round, begin, end) < 0)
@@ -360,29 +356,28 @@ static void need_owned(const struct plait_whole *w, int round, struct needs *n,
     const struct plait_whole_owned *o = &w->plan.owned[round];
     const struct plait_tensor *t = owned_piece(w, round)->tensor;
     size_t elements = elements_of(t);
-    int i;
 
     if (!is_in_place(w, round) && elements > n->matrix)
         n->matrix = elements;
     if (has_column_shards(t) && elements > n->shards)
         n->shards = elements;
-    for (i = 0; i < o->nparts; i++)
+    for (int i = 0; i < o->nparts; i++)
         *requests += o->part[i].holders + 1;
 }
 
 static struct needs find_needs(const struct plait_whole *w)
 {
     struct needs n = {0};
-    int round, begin = 0, end, i;
+    int begin = 0, end;
 
-    for (round = 0; round < w->plan.nowned || begin < w->plan.nshares;
+    for (int round = 0; round < w->plan.nowned || begin < w->plan.nshares;
          round++, begin = end) {
         int requests = 0;
         size_t staged = 0;
 
         end = shares_of(w, round, &begin);
         requests += end - begin;
-        for (i = begin; i < end && w->type != PLAIT_F32; i++)
+        for (int i = begin; i < end && w->type != PLAIT_F32; i++)
             staged += w->pieces[w->plan.share[i].piece].count;
         if (round < w->plan.nowned)
             need_owned(w, round, &n, &requests);
@@ -418,10 +413,8 @@ static int make_buffers(struct plait_whole *w)
 static int copy_pieces(struct plait_whole *w,
                        const struct plait_whole_piece *pieces, int n)
 {
-    int i;
-
     w->pieces = calloc(n + 1, sizeof(*w->pieces));
-    for (i = 0; w->pieces && i < n; i++)
+    for (int i = 0; w->pieces && i < n; i++)
         w->pieces[i] = pieces[i];
     return w->pieces ? 0 : -1;
 }

@@ -119,7 +119,7 @@ static struct record *collect_records(struct plait_comm *comm,
                                       const struct plait_whole_piece *pieces,
                                       int mine, int *n, struct plait_error *err)
 {
-    int size = plait_comm_size(comm), i;
+    int size = plait_comm_size(comm);
     struct record *own, *all = NULL;
     size_t most;
     double failed;
@@ -128,7 +128,7 @@ static struct record *collect_records(struct plait_comm *comm,
         return NULL;
     own = calloc(most + 1, sizeof(*own));
     all = calloc(most * (size_t)size + 1, sizeof(*all));
-    for (i = 0; own && i < mine; i++)
+    for (int i = 0; own && i < mine; i++)
         own[i] = make_record(&pieces[i], plait_comm_rank(comm), i);
     failed = !own || !all;
     if (plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX) < 0 ||
@@ -154,9 +154,9 @@ static struct record *collect_records(struct plait_comm *comm,
 /* The holder with the least work so far, among records begin .. end - 1. */
 static int choose_owner(const struct planner *p, int begin, int end)
 {
-    int owner = p->record[begin].rank, i;
+    int owner = p->record[begin].rank;
 
-    for (i = begin + 1; i < end; i++) {
+    for (int i = begin + 1; i < end; i++) {
         int rank = p->record[i].rank;
 
         if (plait_optim_takes(p->load[rank], rank, p->load[owner], owner))
@@ -168,9 +168,9 @@ static int choose_owner(const struct planner *p, int begin, int end)
 /* Prefers near ranks: they are more likely on the same node. */
 static int choose_source(const struct planner *p, int begin, int end, int owner)
 {
-    int source = p->record[begin].rank, i;
+    int source = p->record[begin].rank;
 
-    for (i = begin + 1; i < end; i++)
+    for (int i = begin + 1; i < end; i++)
         if (abs(p->record[i].rank - owner) < abs(source - owner))
             source = p->record[i].rank;
     return source;
@@ -180,7 +180,7 @@ static void add_part(struct planner *p, int begin, int end, int source)
 {
     const struct record *r = &p->record[begin];
     struct plait_whole_part *part = &p->plan->parts[p->nparts++];
-    int *holder = p->plan->holders + p->nholders, i;
+    int *holder = p->plan->holders + p->nholders;
 
     *part = (struct plait_whole_part){.shard_first = r->shard_first,
                                       .first = r->first,
@@ -188,7 +188,7 @@ static void add_part(struct planner *p, int begin, int end, int source)
                                       .source = source,
                                       .holders = end - begin,
                                       .holder = holder};
-    for (i = begin; i < end; i++)
+    for (int i = begin; i < end; i++)
         holder[i - begin] = p->record[i].rank;
     p->nholders += end - begin;
 }
@@ -197,11 +197,11 @@ static void add_part(struct planner *p, int begin, int end, int source)
 static void add_piece(struct planner *p, int begin, int end, int owner)
 {
     struct plait_whole_plan *plan = p->plan;
-    int source = choose_source(p, begin, end, owner), i;
+    int source = choose_source(p, begin, end, owner);
 
     if (owner == p->rank)
         add_part(p, begin, end, source);
-    for (i = begin; i < end; i++) {
+    for (int i = begin; i < end; i++) {
         if (p->record[i].rank != p->rank)
             continue;
         if (owner == p->rank)
@@ -230,10 +230,10 @@ static int add_matrix(struct planner *p, const struct group *g,
     const struct record *r = p->record;
     struct plait_whole_plan *plan = p->plan;
     int owner = choose_owner(p, g->begin, g->end), first_part = p->nparts;
-    int i, next;
+    int next;
     uint64_t there = 0;
 
-    for (i = g->begin; i < g->end; i = next) {
+    for (int i = g->begin; i < g->end; i = next) {
         for (next = i + 1; next < g->end && same_piece(&r[i], &r[next]);)
             next++;
         add_piece(p, i, next, owner);
@@ -278,9 +278,9 @@ static int allocate_plan(struct planner *p, int size, int records, int pieces)
 /* Finds the records of each matrix; returns the number of matrices. */
 static int find_groups(const struct record *r, int n, struct group *groups)
 {
-    int begin, end, count = 0;
+    int end, count = 0;
 
-    for (begin = 0; begin < n; begin = end) {
+    for (int begin = 0; begin < n; begin = end) {
         for (end = begin + 1; end < n && !strcmp(r[begin].name, r[end].name);)
             end++;
         groups[count++] = (struct group){
@@ -293,12 +293,12 @@ static int find_groups(const struct record *r, int n, struct group *groups)
 static int fill_plan(struct planner *p, int n, struct plait_error *err)
 {
     struct group *groups = calloc(n + 1, sizeof(*groups));
-    int count, i, rc = 0;
+    int count, rc = 0;
 
     if (!groups)
         return plait_errorf(err, "out of memory");
     count = find_groups(p->record, n, groups);
-    for (i = 0; i < count && rc == 0; i++)
+    for (int i = 0; i < count && rc == 0; i++)
         rc = add_matrix(p, &groups[i], err);
     free(groups);
     if (rc < 0)

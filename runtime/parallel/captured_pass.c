@@ -113,7 +113,7 @@ static int run_pass(struct plait_captured_pass *p)
 {
     struct plait_model *model = p->model;
     plait_region_fn ready = model->hooks.grad_ready;
-    int rc, i;
+    int rc;
 
     if (p->pass.reduces)
         return plait_graph_capture_run(&p->capture, model->mesh, queue_pass, p);
@@ -122,7 +122,7 @@ static int run_pass(struct plait_captured_pass *p)
     model->hooks.grad_ready = ready;
     if (!p->pass.backward || p->pass.half == PLAIT_BACKWARD_INPUT)
         return rc;
-    for (i = model->nregions - 1; i >= 0 && rc == 0; i--)
+    for (int i = model->nregions - 1; i >= 0 && rc == 0; i--)
         if (model->regions[i].chunk == p->pass.chunk)
             rc = ready(model->hooks.arg, &model->regions[i], p->microbatch);
     return rc;

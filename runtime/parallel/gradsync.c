@@ -115,10 +115,9 @@ static void choose_path(struct plait_gradsync *sync, struct bucket *b)
     struct plait_shard *s = shard_of(sync, b->first);
     bool expert = s->region->expert;
     const struct plait_hierarchy *nodes = expert ? &mesh->expert : &mesh->dense;
-    int i;
 
     b->n = 0;
-    for (i = b->first; i <= b->last; i++)
+    for (int i = b->first; i <= b->last; i++)
         b->n += region_bytes(shard_of(sync, i)) / sizeof(float);
     if (sync->shards->zero)
         plait_shard_reduction_path(s, &b->path);
@@ -136,9 +135,7 @@ static void choose_path(struct plait_gradsync *sync, struct bucket *b)
 
 static void choose_paths(struct plait_gradsync *sync)
 {
-    int i;
-
-    for (i = 0; i < sync->nbuckets; i++)
+    for (int i = 0; i < sync->nbuckets; i++)
         choose_path(sync, &sync->bucket[i]);
 }
 
@@ -157,11 +154,10 @@ static void make_buckets(struct plait_gradsync *sync)
     size_t limit = most < FIRST_BUCKET_BYTES ? most : FIRST_BUCKET_BYTES;
     size_t bytes = 0;
     struct bucket *b = NULL;
-    int i;
 
     if (kind_of(sync) == PLAIT_GRAD_FLAT)
         limit = most = FLAT_BUCKET_BYTES;
-    for (i = sync->shards->n - 1; i >= 0; i--) {
+    for (int i = sync->shards->n - 1; i >= 0; i--) {
         if (!b || !joins_next(sync, i, bytes, limit)) {
             if (b)
                 limit = most;
@@ -208,9 +204,7 @@ static int start_bucket(struct plait_gradsync *sync, struct bucket *b)
 
 static int advance_buckets(struct plait_gradsync *sync)
 {
-    int i;
-
-    for (i = 0; i < sync->nbuckets; i++)
+    for (int i = 0; i < sync->nbuckets; i++)
         if (plait_reduction_advance(sync->model->mesh, &sync->bucket[i].sum) <
             0)
             return -1;
@@ -307,11 +301,10 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
 {
     struct plait_mesh *mesh = sync->model->mesh;
     struct plait_shards *shards = sync->shards;
-    int i;
 
     sync->microbatches = microbatches;
     memset(sync->seen, 0, sync->shards->n * sizeof(*sync->seen));
-    for (i = 0; i < sync->nbuckets; i++)
+    for (int i = 0; i < sync->nbuckets; i++)
         sync->bucket[i].ready = 0;
     if (plait_small_norms_begin(sync->norms, microbatches) < 0)
         return -1;
@@ -324,7 +317,7 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
                                     shards->grads_bytes);
     if (sync->zero)
         return 0;
-    for (i = 0; i < shards->n; i++)
+    for (int i = 0; i < shards->n; i++)
         if (plait_model_begin_gradient(sync->model, shards->shard[i].region) <
             0)
             return -1;
@@ -335,9 +328,7 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
 
 static int sum_naively(struct plait_gradsync *sync)
 {
-    int i;
-
-    for (i = 0; i < sync->shards->n; i++) {
+    for (int i = 0; i < sync->shards->n; i++) {
         struct plait_shard *s = shard_of(sync, i);
 
         if (plait_comm_size(s->comm) > 1 &&
@@ -350,9 +341,7 @@ static int sum_naively(struct plait_gradsync *sync)
 
 static int start_all(struct plait_gradsync *sync)
 {
-    int i;
-
-    for (i = 0; i < sync->nbuckets; i++)
+    for (int i = 0; i < sync->nbuckets; i++)
         if (start_bucket(sync, &sync->bucket[i]) < 0)
             return -1;
     return 0;
@@ -361,9 +350,8 @@ static int start_all(struct plait_gradsync *sync)
 static int finish_sums(void *arg)
 {
     struct plait_gradsync *sync = arg;
-    int i;
 
-    for (i = 0; i < sync->nbuckets; i++)
+    for (int i = 0; i < sync->nbuckets; i++)
         if (plait_reduction_finish(sync->model->mesh, &sync->bucket[i].sum) < 0)
             return -1;
     return sync->zero ? plait_zero_finish(sync->zero) : 0;
@@ -386,13 +374,12 @@ int plait_gradsync_finish(struct plait_gradsync *sync)
 static bool wants_scratch(struct plait_gradsync *sync, int region)
 {
     struct plait_shard *s = shard_of(sync, region);
-    int i;
 
     if (kind_of(sync) == PLAIT_GRAD_NAIVE)
         return plait_comm_size(s->comm) > 1 && plait_comm_rank(s->comm) == 0;
     if (!sync->model->mesh->embedding || s->parts == 1)
         return false;
-    for (i = 0; i < sync->model->ntensors; i++)
+    for (int i = 0; i < sync->model->ntensors; i++)
         if (sync->model->tensors[i].region == region &&
             sync->model->tensors[i].tied)
             return true;
@@ -403,9 +390,8 @@ static int make_scratch(struct plait_gradsync *sync)
 {
     struct plait_mesh *mesh = sync->model->mesh;
     size_t room = 0;
-    int i;
 
-    for (i = 0; i < sync->shards->n; i++)
+    for (int i = 0; i < sync->shards->n; i++)
         if (wants_scratch(sync, i) && region_bytes(shard_of(sync, i)) > room)
             room = region_bytes(shard_of(sync, i));
     if (room == 0)
@@ -419,16 +405,15 @@ static int make_wires(struct plait_gradsync *sync)
 {
     struct plait_mesh *mesh = sync->model->mesh;
     size_t room = 0;
-    int i;
 
     if (sync->model->config->parallel.grad_reduce != PLAIT_GRAD_BF16 ||
         sync->zero)
         return 0;
-    for (i = 0; i < sync->nbuckets; i++)
+    for (int i = 0; i < sync->nbuckets; i++)
         if (plait_reduction_path_has_steps(&sync->bucket[i].path) &&
             sync->bucket[i].n > room)
             room = sync->bucket[i].n;
-    for (i = 0; i < WIRES && room > 0; i++) {
+    for (int i = 0; i < WIRES && room > 0; i++) {
         sync->wire[i] =
             plait_mesh_alloc(mesh, room * plait_dtype_size(PLAIT_BF16_T));
         if (!sync->wire[i])
@@ -486,12 +471,12 @@ error:
 void plait_gradsync_destroy(struct plait_gradsync *sync)
 {
     struct plait_mesh *mesh;
-    int saved = errno, i;
+    int saved = errno;
 
     if (!sync)
         return;
     mesh = sync->model->mesh;
-    for (i = 0; i < WIRES; i++)
+    for (int i = 0; i < WIRES; i++)
         plait_mesh_free(mesh, sync->wire[i]);
     mesh->ops->free(mesh->dev, sync->scratch);
     plait_zero_destroy(sync->zero);

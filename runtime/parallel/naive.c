@@ -8,9 +8,9 @@
 static int collect_gradients(struct plait_mesh *mesh, struct plait_comm *comm,
                              float *grad, float *scratch, size_t n)
 {
-    int size = plait_comm_size(comm), peer;
+    int size = plait_comm_size(comm);
 
-    for (peer = 1; peer < size; peer++)
+    for (int peer = 1; peer < size; peer++)
         if (plait_comm_recv(comm,
                             &(struct plait_buffers){
                                 .recv = scratch, .n = n, .type = PLAIT_F32},
@@ -21,7 +21,7 @@ static int collect_gradients(struct plait_mesh *mesh, struct plait_comm *comm,
                                                         .b = scratch,
                                                         .n = n}) < 0)
             return -1;
-    for (peer = 1; peer < size; peer++)
+    for (int peer = 1; peer < size; peer++)
         if (plait_comm_send(comm,
                             &(struct plait_buffers){
                                 .send = grad, .n = n, .type = PLAIT_F32},

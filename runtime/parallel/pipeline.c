@@ -264,10 +264,8 @@ static void expect_next(struct plait_pipeline *pipe, int i)
 /* Wait until all sends have left their buffers. */
 static int wait_sends(struct plait_pipeline *pipe)
 {
-    int i, port;
-
-    for (port = 0; port < NPORTS; port++)
-        for (i = 0; i < pipe->port[port].slots.n; i++)
+    for (int port = 0; port < NPORTS; port++)
+        for (int i = 0; i < pipe->port[port].slots.n; i++)
             if (wait_buffer(pipe, &pipe->port[port].buffer[i]) < 0)
                 return -1;
     return 0;
@@ -310,9 +308,9 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
 {
     struct plait_comm *comm = pipe->model->mesh->group[PLAIT_GROUP_PP];
     const struct plait_action *a = pipe->schedule->actions;
-    int i, n = pipe->schedule->nactions, made;
+    int n = pipe->schedule->nactions, made;
 
-    for (i = 0; i < n; i += made) {
+    for (int i = 0; i < n; i += made) {
         made = is_message(&a[i]) ? run_message(pipe, &a[i]) + 1
                                  : compute(pipe, i, batch, loss);
         if (made < 1)
@@ -351,10 +349,8 @@ static int eval_chunk(struct plait_pipeline *pipe, int chunk, int microbatch,
 int plait_pipeline_eval(struct plait_pipeline *pipe,
                         const struct plait_batch *batch, int n, double *loss)
 {
-    int chunk, i;
-
-    for (i = 0; i < n; i++)
-        for (chunk = 0; chunk < pipe->model->chunks; chunk++)
+    for (int i = 0; i < n; i++)
+        for (int chunk = 0; chunk < pipe->model->chunks; chunk++)
             if (eval_chunk(pipe, chunk, i, &batch[i], loss) < 0)
                 return -1;
     return wait_sends(pipe);
@@ -403,15 +399,14 @@ static int make_buffers(struct plait_pipeline *pipe)
 {
     struct plait_mesh *mesh = pipe->model->mesh;
     size_t bytes = pipe->boundary * plait_dtype_size(pipe->model->type);
-    int i, port;
 
-    for (port = 0; port < NPORTS; port++) {
+    for (int port = 0; port < NPORTS; port++) {
         struct buffers *b = &pipe->port[port];
 
         b->buffer = calloc(b->slots.n + 1, sizeof(*b->buffer));
         if (!b->buffer)
             return -1;
-        for (i = 0; i < b->slots.n; i++) {
+        for (int i = 0; i < b->slots.n; i++) {
             b->buffer[i].data = mesh->ops->alloc(mesh->dev, bytes);
             if (!b->buffer[i].data)
                 return -1;
@@ -460,16 +455,15 @@ void plait_pipeline_destroy(struct plait_pipeline *pipe)
 {
     struct plait_mesh *mesh;
     int saved = errno;
-    int i, port;
 
     if (!pipe)
         return;
     mesh = pipe->model->mesh;
     plait_captured_passes_clear(&pipe->captured, mesh);
-    for (port = 0; port < NPORTS; port++) {
+    for (int port = 0; port < NPORTS; port++) {
         struct buffers *b = &pipe->port[port];
 
-        for (i = 0; b->buffer && i < b->slots.n; i++)
+        for (int i = 0; b->buffer && i < b->slots.n; i++)
             mesh->ops->free(mesh->dev, b->buffer[i].data);
         free(b->buffer);
         free(b->slots.of);

@@ -117,9 +117,8 @@ static void close_state(struct plait_shards *shards)
 static size_t sum_elements(const struct plait_shards *shards, bool parts)
 {
     size_t sum = 0;
-    int i;
 
-    for (i = 0; i < shards->n; i++)
+    for (int i = 0; i < shards->n; i++)
         sum += parts ? shards->shard[i].part : padded_size(&shards->shard[i]);
     return sum;
 }
@@ -129,9 +128,8 @@ static void place_weights(struct plait_shards *shards)
 {
     size_t size = plait_dtype_size(shards->model->type);
     char *at = shards->model->weights;
-    int i;
 
-    for (i = 0; i < shards->n; i++) {
+    for (int i = 0; i < shards->n; i++) {
         struct plait_shard *s = &shards->shard[i];
 
         s->weight = at;
@@ -147,7 +145,6 @@ struct plait_shards *plait_shards_create(struct plait_model *model,
                                          struct plait_error *err)
 {
     struct plait_shards *shards = calloc(1, sizeof(*shards));
-    int i;
 
     if (!shards)
         goto error;
@@ -157,7 +154,7 @@ struct plait_shards *plait_shards_create(struct plait_model *model,
     shards->shard = calloc(shards->n, sizeof(*shards->shard));
     if (!shards->shard)
         goto error;
-    for (i = 0; i < shards->n; i++)
+    for (int i = 0; i < shards->n; i++)
         cut_region(shards, &shards->shard[i], &model->regions[i]);
     if (plait_model_make_weights(model,
                                  sum_elements(shards, shards->zero == 3)) < 0)
@@ -196,9 +193,8 @@ static int allocate_training(struct plait_shards *shards)
 static void place_training(struct plait_shards *shards)
 {
     size_t wholes = 0, parts = 0, all_parts = sum_elements(shards, true);
-    int i, k;
 
-    for (i = 0; i < shards->n; i++) {
+    for (int i = 0; i < shards->n; i++) {
         struct plait_shard *s = &shards->shard[i];
 
         if (shards->zero < 2) {
@@ -208,7 +204,7 @@ static void place_training(struct plait_shards *shards)
             s->grad = shards->grads + parts;
         }
         s->master = shards->masters ? shards->masters + parts : s->weight;
-        for (k = 0; k < shards->nstates; k++)
+        for (int k = 0; k < shards->nstates; k++)
             s->state[k] = shards->states + k * all_parts + parts;
         wholes += padded_size(s);
         parts += s->part;
@@ -324,7 +320,7 @@ int plait_shards_write_weights(struct plait_shards *shards, void *weights,
     enum plait_dtype type = shards->model->type;
     struct plait_mesh *mesh = shards->model->mesh;
     const struct plait_ops *ops = mesh->ops;
-    size_t size = plait_dtype_size(type), at, now;
+    size_t size = plait_dtype_size(type), now;
     float *staged;
     int rc;
 
@@ -332,7 +328,7 @@ int plait_shards_write_weights(struct plait_shards *shards, void *weights,
         return ops->to_device(mesh->q, weights, from, n * sizeof(*from));
     staged = ops->alloc(mesh->dev, CAST_CHUNK * sizeof(*staged));
     rc = staged ? 0 : -1;
-    for (at = 0; at < n && rc == 0; at += now) {
+    for (size_t at = 0; at < n && rc == 0; at += now) {
         now = n - at < CAST_CHUNK ? n - at : CAST_CHUNK;
         rc = ops->to_device(mesh->q, staged, from + at, now * sizeof(*from));
         if (rc == 0)
@@ -354,9 +350,8 @@ static int gather_all(struct plait_shards *shards,
                       struct plait_gathering *gathering)
 {
     struct plait_model *model = shards->model;
-    int i;
 
-    for (i = 0; i < shards->n; i++) {
+    for (int i = 0; i < shards->n; i++) {
         struct plait_shard *s = &shards->shard[i];
 
         if (s->parts > 1 &&
@@ -364,7 +359,7 @@ static int gather_all(struct plait_shards *shards,
                                model->type, &gathering[i]) < 0)
             return -1;
     }
-    for (i = 0; i < shards->n; i++)
+    for (int i = 0; i < shards->n; i++)
         if (plait_shard_gathered(model->mesh, &gathering[i]) < 0)
             return -1;
     return 0;
@@ -374,7 +369,7 @@ int plait_shards_gather_weights(struct plait_shards *shards,
                                 struct plait_error *err)
 {
     struct plait_gathering *gathering;
-    int i, rc;
+    int rc;
 
     if (shards->zero == 3)
         return 0;
@@ -383,7 +378,7 @@ int plait_shards_gather_weights(struct plait_shards *shards,
     free(gathering);
     if (rc < 0)
         return plait_errorf(err, "cannot gather the weights");
-    for (i = 0; i < shards->n; i++)
+    for (int i = 0; i < shards->n; i++)
         plait_model_weights_changed(shards->model, shards->shard[i].region);
     return 0;
 }

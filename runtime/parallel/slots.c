@@ -13,14 +13,14 @@ int plait_slots_assign(const struct plait_schedule *s,
                        const struct plait_slot_use *use,
                        struct plait_slots *slots)
 {
-    int m = s->microbatches, i, k;
+    int m = s->microbatches, k;
     bool *taken = calloc((size_t)s->chunks * m, sizeof(*taken));
 
     if (!taken)
         return -1;
     slots->n = 0;
     clear_numbers(s, slots->of);
-    for (i = 0; i < s->nactions; i++) {
+    for (int i = 0; i < s->nactions; i++) {
         const struct plait_action *a = &s->actions[i];
         int *at = &slots->of[a->chunk * m + a->microbatch];
         bool *group = taken + (use->shared ? 0 : a->chunk * m);

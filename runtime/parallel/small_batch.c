@@ -129,9 +129,9 @@ int plait_small_norms_add(struct plait_small_norms *norms, int region,
     const struct plait_model *model = norms->model;
     struct plait_mesh *mesh = model->mesh;
     struct plait_floats *last = NULL;
-    int i, n = 0;
+    int n = 0;
 
-    for (i = 0; i < model->ntensors && norms->small.sequences; i++) {
+    for (int i = 0; i < model->ntensors && norms->small.sequences; i++) {
         const struct plait_tensor *t = &model->tensors[i];
 
         if (t->region != region || t->statistic ||

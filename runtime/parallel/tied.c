@@ -27,9 +27,8 @@ int plait_tied_sum(struct plait_shards *shards, float *scratch)
 {
     const struct plait_model *model = shards->model;
     struct plait_mesh *mesh = model->mesh;
-    int i;
 
-    for (i = 0; mesh->embedding && i < model->ntensors; i++) {
+    for (int i = 0; mesh->embedding && i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
         const struct plait_shard *s = &shards->shard[t->region];
         int rc;

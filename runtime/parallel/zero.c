@@ -99,9 +99,8 @@ static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
 {
     struct plait_mesh *mesh = mesh_of(zero);
     struct buffer *b;
-    int i;
 
-    for (i = 0; i < pool->n; i++) {
+    for (int i = 0; i < pool->n; i++) {
         b = &pool->buffer[i];
         if (b->taken || b->bytes != bytes)
             continue;
@@ -122,9 +121,7 @@ static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
 
 static void pool_put(struct pool *pool, void *data)
 {
-    int i;
-
-    for (i = 0; i < pool->n; i++)
+    for (int i = 0; i < pool->n; i++)
         if (pool->buffer[i].data == data)
             pool->buffer[i].taken = false;
 }
@@ -144,9 +141,8 @@ static void pool_restore(struct pool *pool)
 static void pool_destroy(struct plait_zero *zero, struct pool *pool)
 {
     struct plait_mesh *mesh = mesh_of(zero);
-    int i;
 
-    for (i = 0; i < pool->n; i++)
+    for (int i = 0; i < pool->n; i++)
         plait_mesh_free(mesh, pool->buffer[i].data);
     free(pool->buffer);
 }
@@ -298,9 +294,7 @@ static int complete_reduction(struct plait_zero *zero, struct reduction *r)
 
 static int advance_reductions(struct plait_zero *zero)
 {
-    int i;
-
-    for (i = 0; i < IN_FLIGHT; i++)
+    for (int i = 0; i < IN_FLIGHT; i++)
         if (plait_reduction_advance(mesh_of(zero), &zero->reduction[i].sum) < 0)
             return -1;
     return 0;
@@ -340,13 +334,12 @@ int plait_zero_reduce(struct plait_zero *zero, int i)
 int plait_zero_finish(struct plait_zero *zero)
 {
     struct plait_mesh *mesh = mesh_of(zero);
-    int i;
 
-    for (i = 0; i < IN_FLIGHT; i++)
+    for (int i = 0; i < IN_FLIGHT; i++)
         if (complete_reduction(
                 zero, &zero->reduction[(zero->next + i) % IN_FLIGHT]) < 0)
             return -1;
-    for (i = 0; i < zero->shards->n; i++) {
+    for (int i = 0; i < zero->shards->n; i++) {
         const struct plait_shard *s = &zero->shards->shard[i];
 
         if (!zero->begun[i] &&
@@ -400,13 +393,12 @@ struct plait_zero *plait_zero_create(struct plait_shards *shards,
                                      struct plait_error *err)
 {
     struct plait_zero *zero = calloc(1, sizeof(*zero));
-    int i;
 
     if (!zero)
         goto error;
     zero->shards = shards;
     zero->norms = norms;
-    for (i = 0; i < IN_FLIGHT; i++)
+    for (int i = 0; i < IN_FLIGHT; i++)
         zero->reduction[i].region = -1;
     zero->gathered = calloc(shards->n, sizeof(*zero->gathered));
     zero->path = calloc(shards->n, sizeof(*zero->path));
@@ -414,7 +406,7 @@ struct plait_zero *plait_zero_create(struct plait_shards *shards,
     zero->kept = calloc(shards->n, sizeof(*zero->kept));
     if (!zero->gathered || !zero->path || !zero->begun || !zero->kept)
         goto error;
-    for (i = 0; i < shards->n; i++)
+    for (int i = 0; i < shards->n; i++)
         plait_shard_reduction_path(&shards->shard[i], &zero->path[i]);
     return zero;
 

@@ -429,9 +429,10 @@ struct plait_pickle *plait_pickle_parse(const char *name,
 void plait_pickle_destroy(struct plait_pickle *pickle)
 {
     int saved = errno;
-    struct plait_pickle_chunk *c, *next;
+    struct plait_pickle_chunk *next;
 
-    for (c = pickle ? pickle->chunks : NULL; c; c = next) {
+    for (struct plait_pickle_chunk *c = pickle ? pickle->chunks : NULL; c;
+         c = next) {
         next = c->next;
         for (int i = 0; i < c->n; i++)
             free(c->values[i].items);

@@ -24,12 +24,11 @@ static char *config_text(const struct plait_session *s,
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    int i;
 
     if (!out)
         return NULL;
     fputs(s->config_text, out);
-    for (i = 0; i < args->nset; i++)
+    for (int i = 0; i < args->nset; i++)
         fprintf(out, "%s# --set %s\n", i ? "" : "\n", args->set[i]);
     if (fclose(out) == 0)
         return text;

@@ -18,13 +18,13 @@
 static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
                          size_t n, char *buffer)
 {
-    size_t size = plait_dtype_size(type), i;
+    size_t size = plait_dtype_size(type);
     char *operands = buffer + n * n * size;
     uint32_t x = 1;
     float *values = malloc(FILL * sizeof(*values));
     int rc = values ? 0 : -1;
 
-    for (i = 0; i < FILL && rc == 0; i++) {
+    for (size_t i = 0; i < FILL && rc == 0; i++) {
         x = x * 1664525 + 1013904223;
         values[i] = (float)(x >> 8) / (1 << 23) - 1;
     }
@@ -37,7 +37,7 @@ static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
                                                            .dst = operands,
                                                            .src = buffer,
                                                            .n = FILL});
-    for (i = FILL; i < 2 * n * n && rc == 0; i *= 2)
+    for (size_t i = FILL; i < 2 * n * n && rc == 0; i *= 2)
         rc = mesh->ops->copy(mesh->q, operands + i * size, operands, i * size);
     free(values);
     return rc;
@@ -52,11 +52,11 @@ static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
     struct plait_linear l = {
         .N = n, .inp.x = (char *)buffer + matrix, .w = w, .out = buffer};
     double start;
-    int rc = w ? 0 : -1, i;
+    int rc = w ? 0 : -1;
 
     plait_comm_barrier(mesh->world);
     start = plait_clock_now();
-    for (i = 0; i < count && rc == 0; i++)
+    for (int i = 0; i < count && rc == 0; i++)
         rc = mesh->ops->linear_forward(mesh->q, &l);
     if (rc == 0)
         rc = mesh->ops->queue_sync(mesh->q);
@@ -76,13 +76,12 @@ int plait_peak_measure(struct plait_mesh *mesh, enum plait_dtype type,
     char *buffer = mesh->ops->alloc(mesh->dev, 3 * matrix);
     double seconds[PLAIT_PEAK_ROUNDS + 1], best = INFINITY;
     struct plait_weight *w = NULL;
-    int i;
 
     if (buffer && fill_operands(mesh, type, n, buffer) == 0)
         w = mesh->ops->weight_create(
             mesh->dev,
             &(struct plait_weight_data){type, n, n, buffer + 2 * matrix});
-    for (i = 0; i <= rounds; i++)
+    for (int i = 0; i <= rounds; i++)
         seconds[i] = time_products(mesh, matrix, n, buffer, w,
                                    i == 0           ? 1
                                    : mesh->ops->gpu ? 10
@@ -92,7 +91,7 @@ int plait_peak_measure(struct plait_mesh *mesh, enum plait_dtype type,
     if (plait_comm_host_all_reduce(mesh->world, seconds, (size_t)rounds + 1,
                                    PLAIT_MAX) < 0)
         return -1;
-    for (i = 1; i <= rounds; i++)
+    for (int i = 1; i <= rounds; i++)
         best = fmin(best, seconds[i]);
     if (!isfinite(best) || best <= 0)
         return -1;

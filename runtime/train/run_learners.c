@@ -30,9 +30,8 @@ static int time_steps(struct run *r, struct plait_trainer *t, int64_t *step,
 {
     double begin = plait_clock_now();
     struct plait_step_result result;
-    int i;
 
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         int64_t number = (*step)++ % r->config->train.steps;
 
         if (plait_trainer_step(t, number, 0, &result, err) < 0)

@@ -59,13 +59,12 @@ void plait_run_measure_comm(struct run *r, struct plait_metrics *m)
 {
     struct plait_mesh *mesh = r->s->mesh;
     struct plait_comm_stats now_sent;
-    int i;
 
     plait_comm_stats(r->world, &now_sent);
     m->comm_s = now_sent.wait_s - r->measure.control.wait_s;
     m->comm_hidden_s = 0;
     r->measure.control = now_sent;
-    for (i = 0; i < PLAIT_NCOMMS; i++) {
+    for (int i = 0; i < PLAIT_NCOMMS; i++) {
         struct plait_comm *comm = plait_mesh_comm(mesh, i);
 
         now_sent = (struct plait_comm_stats){0};

@@ -89,13 +89,13 @@ static size_t count_digits(const char *line, const char **mark)
 /* Copy the file's lines of other products, without damaged ones. */
 static void copy_others(const char *old, const char *choices, FILE *out)
 {
-    const char *mark, *line;
+    const char *mark;
     size_t digits = count_digits(choices, &mark);
     int skip = -LINES;
 
-    for (line = old; *line; line = next_line(line))
+    for (const char *line = old; *line; line = next_line(line))
         skip++;
-    for (line = old; *line; line = next_line(line))
+    for (const char *line = old; *line; line = next_line(line))
         if (--skip < 0 && count_digits(line, &mark) == digits &&
             !has_product(choices, line,
                          (size_t)(mark - line) + strlen(PLAIT_CHOICE_MARK)))

@@ -158,10 +158,8 @@ static int require_determinism(const struct plait_session *s,
 static int follow_launch(struct plait_session *s, struct plait_layout *layout,
                          struct plait_error *err)
 {
-    int axis;
-
     *layout = s->world.launch.layout;
-    for (axis = 0; axis < PLAIT_NAXES; axis++) {
+    for (int axis = 0; axis < PLAIT_NAXES; axis++) {
         int want = s->config->parallel.layout.size[axis];
 
         if (s->config->sizes_given & 1u << axis && want != PLAIT_AUTO &&

@@ -23,9 +23,9 @@ static json_t *list_nodes(const double *nodes, int ranks, int *nnodes)
 {
     json_t *list = json_array();
     int *first = calloc(ranks, sizeof(*first)); /* rank of a node */
-    int n = 0, i, rank;
+    int n = 0, i;
 
-    for (rank = 0; list && first && rank < ranks; rank++) {
+    for (int rank = 0; list && first && rank < ranks; rank++) {
         for (i = n - 1; i >= 0 && nodes[first[i]] != nodes[rank];)
             i--;
         if (i < 0) {

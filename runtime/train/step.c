@@ -188,7 +188,6 @@ int plait_trainer_describe(struct plait_trainer *t, struct plait_error *err)
     const char *why = plait_queue_error(t->mesh->q);
     const struct plait_graphs *graphs = &t->mesh->graphs;
     struct plait_comm *comm;
-    int i;
 
     if (graphs->failed && graphs->all) {
         errno = ENOTSUP;
@@ -196,7 +195,7 @@ int plait_trainer_describe(struct plait_trainer *t, struct plait_error *err)
     }
     if (why)
         return plait_errorf(err, "%s", why);
-    for (i = 0; i < PLAIT_NCOMMS; i++) {
+    for (int i = 0; i < PLAIT_NCOMMS; i++) {
         comm = plait_mesh_comm(t->mesh, i);
         if (comm && plait_comm_failed(comm))
             return plait_errorf(err, "%s", plait_comm_error(comm));
@@ -256,7 +255,7 @@ static void measure_noise(struct plait_trainer *t, double norm,
 static int share_sums(struct plait_trainer *t, int i, int stop,
                       const struct plait_own_sums *own, struct step_now *now)
 {
-    int mine = now->apart ? t->mesh->coord.at[PLAIT_DP] : 0, k;
+    int mine = now->apart ? t->mesh->coord.at[PLAIT_DP] : 0;
     double *squares = t->sums + NSUMS, factor = t->factor[i], one;
 
     memset(t->sums, 0, (NSUMS + now->replicas) * sizeof(*t->sums));
@@ -276,7 +275,7 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
     now->loss += t->sums[SUM_LOSS];
     now->stop = t->sums[SUM_STOP] > 0;
     now->norm = sqrt(squares[mine]) / t->scale.scale;
-    for (k = 0; k < now->replicas; k++) {
+    for (int k = 0; k < now->replicas; k++) {
         one = sqrt(squares[k]) / t->scale.scale;
         now->norms += one / now->replicas;
         if (!isfinite(one))
@@ -345,9 +344,9 @@ static int update_weights(struct plait_trainer *t, int i, bool queued,
  * own. */
 static void number_batches(struct plait_trainer *t, int n, bool apart)
 {
-    int dp = t->mesh->layout.size[PLAIT_DP], i;
+    int dp = t->mesh->layout.size[PLAIT_DP];
 
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         t->batch[i].index =
             apart ? i % t->microbatches : i * dp + t->mesh->coord.at[PLAIT_DP];
         t->batch[i].total = apart ? t->microbatches : n * dp;
@@ -384,14 +383,13 @@ static int train_learners(struct plait_trainer *t, int stop,
                           struct step_now *now)
 {
     struct plait_own_sums own;
-    int i;
 
     if (t->replicas) {
         plait_gradsync_across(t->sync, !now->apart);
         if (plait_replicas_begin(t->replicas, now->number) < 0)
             return -1;
     }
-    for (i = 0; i < learners_of(t); i++) {
+    for (int i = 0; i < learners_of(t); i++) {
         if (t->replicas && plait_replicas_select(t->replicas, i) < 0)
             return -1;
         if (compute_gradients(t, i) < 0 ||
@@ -410,9 +408,7 @@ static int train_learners(struct plait_trainer *t, int stop,
 /* Gradients and loss are means over the targets that count. */
 static int weigh_targets(struct plait_trainer *t, struct step_now *now)
 {
-    int i;
-
-    for (i = 0; i < learners_of(t); i++)
+    for (int i = 0; i < learners_of(t); i++)
         t->factor[i] = 1;
     if (!t->masked)
         return 0;

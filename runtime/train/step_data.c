@@ -175,9 +175,7 @@ static struct plait_dataset *open_dataset(struct plait_trainer *t,
 
 static void close_parts(struct plait_dataset **ds, int n)
 {
-    int i;
-
-    for (i = 0; ds && i < n; i++)
+    for (int i = 0; ds && i < n; i++)
         plait_dataset_destroy(ds[i]);
     free(ds);
 }
@@ -187,9 +185,8 @@ static void close_parts(struct plait_dataset **ds, int n)
 static int check_blend(const struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_dataset *first = t->train[0], *ds;
-    int i;
 
-    for (i = 1; i < t->config->data.train.n; i++) {
+    for (int i = 1; i < t->config->data.train.n; i++) {
         ds = t->train[i];
         errno = EINVAL;
         if (plait_dataset_vocab(ds) && plait_dataset_vocab(first) &&
@@ -399,12 +396,11 @@ int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
     static const struct plait_doing doing = {
         .phase = PLAIT_PHASE_DATA, .track = "data", .name = "data"};
     struct plait_activity a = plait_activity_begin(&t->mesh->listeners, &doing);
-    int i;
 
     if (plait_loader_next(loader, n, err) < 0)
         return -1;
     plait_activity_end(&a);
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         t->batch[i] = batch_of(t, loader, i, loss_scale);
     return 0;
 }
@@ -412,14 +408,14 @@ int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
 void plait_trainer_noise(struct plait_trainer *t, int n)
 {
     const struct plait_train_config *c = &t->config->train;
-    int first = t->mesh->coord.at[PLAIT_DP] * c->micro_batch, i, k;
+    int first = t->mesh->coord.at[PLAIT_DP] * c->micro_batch;
 
-    for (i = 0; i < n && t->weights; i++) {
+    for (int i = 0; i < n && t->weights; i++) {
         int64_t at =
             t->state.samples + (int64_t)i * plait_trainer_batch_unit(t) + first;
         float *weights = t->weights + (size_t)i * c->micro_batch;
 
-        for (k = 0; k < c->micro_batch; k++)
+        for (int k = 0; k < c->micro_batch; k++)
             weights[k] = plait_sample_weight(c->seed, at + k, c->noise);
         t->batch[i].weights = weights;
     }

@@ -16,9 +16,8 @@ static int eval_batches(struct plait_trainer *t, struct plait_loader *loader,
     const struct plait_job_config *c = t->config;
     double tokens = (double)c->train.global_batch * c->model.seq_len;
     struct plait_comm *world = t->mesh->world;
-    int64_t i;
 
-    for (i = 0; i < c->train.eval_steps; i++) {
+    for (int64_t i = 0; i < c->train.eval_steps; i++) {
         int rc = plait_trainer_batch(t, loader, n, 1 / tokens, err);
 
         if (plait_error_consensus(world, rc, err) < 0)
@@ -64,9 +63,9 @@ static int evaluate_sets(struct plait_trainer *t, struct plait_evaluation *e,
 {
     const struct plait_job_config *c = t->config;
     double sums[3];
-    int i, rc;
+    int rc;
 
-    for (i = 0; i < c->data.val.n; i++) {
+    for (int i = 0; i < c->data.val.n; i++) {
         rc = evaluate_set(t, i, sums, err);
         if (rc < 0)
             return rc;

@@ -44,10 +44,10 @@ static void set_masked(struct plait_trainer *t, struct plait_batch *batch,
 
 int plait_trainer_weigh(struct plait_trainer *t, bool apart, double full)
 {
-    int learners = plait_sync_learners(&t->config->sync), i;
+    int learners = plait_sync_learners(&t->config->sync);
     double *mine = t->counts, *all = t->counts + learners;
 
-    for (i = 0; i < learners; i++) {
+    for (int i = 0; i < learners; i++) {
         mine[i] = plait_trainer_count(t, t->batch + i * t->microbatches,
                                       t->microbatches);
         all[i] = plait_trainer_counts(t) ? mine[i] : 0;
@@ -56,7 +56,7 @@ int plait_trainer_weigh(struct plait_trainer *t, bool apart, double full)
         0)
         return -1;
     t->counted = 0;
-    for (i = 0; i < learners; i++) {
+    for (int i = 0; i < learners; i++) {
         double count = apart ? mine[i] : all[i];
 
         t->counted += all[i];

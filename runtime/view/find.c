@@ -60,7 +60,7 @@ char *plait_history_pattern(const char *dir, const char *below)
 static int find_in(const char *dir, char ***files, size_t *nfiles,
                    struct plait_error *err)
 {
-    size_t i, before = *nfiles;
+    size_t before = *nfiles;
     char *pattern = plait_history_pattern(dir, "*.jsonl");
     glob_t found = {0};
     int rc = 0;
@@ -69,7 +69,7 @@ static int find_in(const char *dir, char ***files, size_t *nfiles,
         return plait_errorf(err, "out of memory");
     glob(pattern, 0, NULL, &found);
     free(pattern);
-    for (i = 0; i < found.gl_pathc && rc == 0; i++)
+    for (size_t i = 0; i < found.gl_pathc && rc == 0; i++)
         if (has_steps(found.gl_pathv[i]))
             rc = add_file(files, nfiles, found.gl_pathv[i]);
     globfree(&found);

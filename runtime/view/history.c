@@ -18,9 +18,7 @@
 static struct plait_column *find_column(const struct plait_history *h,
                                         const char *name)
 {
-    size_t i;
-
-    for (i = 0; i < h->ncolumns; i++)
+    for (size_t i = 0; i < h->ncolumns; i++)
         if (!strcmp(h->columns[i].name, name))
             return &h->columns[i];
     return NULL;
@@ -38,7 +36,6 @@ static struct plait_column *add_column(struct plait_history *h,
                                        const char *name)
 {
     struct plait_column *c;
-    size_t i;
 
     if (h->ncolumns == COLUMNS_MOST)
         return NULL;
@@ -54,7 +51,7 @@ static struct plait_column *add_column(struct plait_history *h,
         free(c->at);
         return NULL;
     }
-    for (i = 0; i < h->room; i++)
+    for (size_t i = 0; i < h->room; i++)
         c->at[i] = NAN;
     h->ncolumns++;
     return c;
@@ -62,17 +59,17 @@ static struct plait_column *add_column(struct plait_history *h,
 
 static int add_row(struct plait_history *h)
 {
-    size_t room = h->room ? 2 * h->room : 1024, i, j;
+    size_t room = h->room ? 2 * h->room : 1024;
 
     if (h->nsteps < h->room)
         return 0;
-    for (i = 0; i < h->ncolumns; i++) {
+    for (size_t i = 0; i < h->ncolumns; i++) {
         double *at = realloc(h->columns[i].at, room * sizeof(*at));
 
         if (!at)
             return -1;
         h->columns[i].at = at;
-        for (j = h->room; j < room; j++)
+        for (size_t j = h->room; j < room; j++)
             at[j] = NAN;
     }
     h->room = room;
@@ -207,9 +204,7 @@ static void read_starts(struct plait_history *h)
 
 static void forget(struct plait_history *h)
 {
-    size_t i;
-
-    for (i = 0; i < h->ncolumns; i++) {
+    for (size_t i = 0; i < h->ncolumns; i++) {
         free(h->columns[i].name);
         free(h->columns[i].at);
     }

@@ -134,9 +134,8 @@ static int find_below(const char *dir, const char *id, char ***files,
     static const char *const below[] = {"*.starts", "*/*.starts",
                                         "*/*/*.starts"};
     int rc = 0;
-    size_t i, k;
 
-    for (k = 0; k < 3 && rc == 0; k++) {
+    for (size_t k = 0; k < 3 && rc == 0; k++) {
         char *pattern = plait_history_pattern(dir, below[k]);
         glob_t found = {0};
 
@@ -144,7 +143,7 @@ static int find_below(const char *dir, const char *id, char ***files,
             return -1;
         glob(pattern, 0, NULL, &found);
         free(pattern);
-        for (i = 0; i < found.gl_pathc && rc == 0; i++)
+        for (size_t i = 0; i < found.gl_pathc && rc == 0; i++)
             if (is_of_job(found.gl_pathv[i], id))
                 rc = add_file(files, nfiles, found.gl_pathv[i]);
         globfree(&found);

@@ -19,9 +19,8 @@
 static double last_of(const struct plait_history *h, const char *name)
 {
     const double *at = plait_history_column(h, name);
-    size_t i;
 
-    for (i = h->nsteps; at && i-- > 0;)
+    for (size_t i = h->nsteps; at && i-- > 0;)
         if (isfinite(at[i]))
             return at[i];
     return NAN;
@@ -108,7 +107,7 @@ static void put_progress(struct plait_screen *s, const struct plait_history *h)
     double step = last_of(h, "step"), each = mean_of(h, "step_s"), share;
     double steps = json_integer_value(json_object_get(last_start(h), "steps"));
     char left[32];
-    int i, room = s->width - 2;
+    int room = s->width - 2;
 
     if (steps < step) {
         plait_screen_put(s, 1, 0, "step %.0f", step);
@@ -120,7 +119,7 @@ static void put_progress(struct plait_screen *s, const struct plait_history *h)
         step < steps ? format_time(left, each * (steps - step)) : "ended",
         step < steps ? " left" : "");
     plait_screen_put(s, 2, 0, "[");
-    for (i = 0; i < room; i++)
+    for (int i = 0; i < room; i++)
         plait_screen_put(s, 2, 1 + i, i < share * room ? "#" : ".");
     plait_screen_put(s, 2, s->width - 1, "]");
 }
@@ -177,14 +176,13 @@ static void put_plan(struct plait_screen *s, const struct plait_history *h)
     static const char *const axes[] = {"tp", "cp", "ep", "dp", "pp"};
     const json_t *start = last_start(h), *plan, *nodes;
     struct line line = {.n = 0};
-    size_t i;
 
     if (!start)
         return;
     plan = json_object_get(start, "plan");
     nodes = json_object_get(plan, "nodes");
     add(&line, "plan");
-    for (i = 0; i < 5; i++)
+    for (size_t i = 0; i < 5; i++)
         if (number_of(start, axes[i]) > 1)
             add(&line, "  %s %lld", axes[i], number_of(start, axes[i]));
     add(&line, "  %lld rank%s", number_of(start, "ranks"),
@@ -192,7 +190,7 @@ static void put_plan(struct plait_screen *s, const struct plait_history *h)
     if (json_array_size(nodes) > 0) {
         long long most = 0;
 
-        for (i = 0; i < json_array_size(nodes); i++)
+        for (size_t i = 0; i < json_array_size(nodes); i++)
             if (json_integer_value(json_array_get(nodes, i)) > most)
                 most = json_integer_value(json_array_get(nodes, i));
         add(&line, "  %lld node%s", most + 1, most ? "s" : "");
@@ -226,9 +224,8 @@ static void put_slowest(struct plait_screen *s, const struct plait_history *h)
 static double sum_of_groups(const struct plait_history *h, const char *prefix)
 {
     double sum = 0, mean;
-    size_t i;
 
-    for (i = 0; i < h->ncolumns; i++)
+    for (size_t i = 0; i < h->ncolumns; i++)
         if (!strncmp(h->columns[i].name, prefix, strlen(prefix))) {
             mean = mean_of(h, h->columns[i].name);
             sum += isfinite(mean) ? mean : 0;
@@ -258,11 +255,10 @@ static void put_traffic(struct plait_screen *s, const struct plait_history *h)
     double step = mean_of(h, "step_s"), sent = sum_of_groups(h, "comm_bytes.");
     struct line waits = {.n = 0}, sends = {.n = 0};
     char bytes[16];
-    size_t i;
 
     add(&waits, "waits %.1f %% of a step", 100 * mean_of(h, "comm_s") / step);
     add(&sends, "sends %s a step", sent > 0 ? format_bytes(bytes, sent) : "0");
-    for (i = 0; i < h->ncolumns; i++) {
+    for (size_t i = 0; i < h->ncolumns; i++) {
         const char *name = h->columns[i].name;
 
         if (!strncmp(name, "comm_s_groups.", 14))
@@ -328,11 +324,11 @@ static void put_curves(struct plait_screen *s, const struct plait_history *h,
     static const struct {
         const char *column, *title;
     } curves[] = {{"loss", "loss"}, {"tokens_per_s", "tokens/s"}};
-    int rows = s->height - top - 1, width = s->width, two_wide, two_high, i;
+    int rows = s->height - top - 1, width = s->width, two_wide, two_high;
 
     two_wide = width >= 120;
     two_high = !two_wide && rows >= 28;
-    for (i = 0; i < 1 + (two_wide || two_high); i++) {
+    for (int i = 0; i < 1 + (two_wide || two_high); i++) {
         const double *y = plait_history_column(h, curves[i].column);
         struct plait_plot plot = {.top = top + (two_high ? i * (rows / 2) : 0),
                                   .left = two_wide ? i * (width / 2) : 0,

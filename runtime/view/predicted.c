@@ -27,10 +27,10 @@ static struct plait_job_config *parse_config(char *text,
 {
     const char *sets[SETS_MOST];
     size_t size = strlen(text);
-    char *line, *next;
+    char *next;
     int n = 0;
 
-    for (line = strstr(text, "\n" SET_MARK); line; line = next) {
+    for (char *line = strstr(text, "\n" SET_MARK); line; line = next) {
         next = strchr(line + 1, '\n');
         if (next)
             *next = '\0';
@@ -47,10 +47,9 @@ static int find_layout(const json_t *start, struct plait_layout *layout,
                        struct plait_error *err)
 {
     const char *order = text_of(json_object_get(start, "plan"), "order");
-    int i;
 
     plait_layout_init(layout);
-    for (i = 0; i < PLAIT_NAXES; i++)
+    for (int i = 0; i < PLAIT_NAXES; i++)
         layout->size[i] = (int)json_integer_value(
             json_object_get(start, plait_axis_names[i]));
     if (order && plait_layout_parse_order(order, layout->order, err) < 0)
@@ -82,9 +81,8 @@ static json_t *list_memory(const struct plait_job_config *config,
 {
     json_t *list = json_array();
     struct plait_memory m;
-    int i;
 
-    for (i = 0; i < layout->size[PLAIT_PP]; i++)
+    for (int i = 0; i < layout->size[PLAIT_PP]; i++)
         if (plait_estimate_memory(config, layout, gpu, i, &m, NULL) == 0)
             json_array_append_new(list, json_real(m.total));
     return list;
@@ -98,14 +96,13 @@ static json_t *estimate(const struct plait_job_config *config,
     struct plait_gpu_type gpu;
     struct plait_estimate e;
     json_t *axes;
-    int i;
 
     if (find_layout(start, &layout, err) < 0 ||
         find_gpu(gpu_type, &gpu, err) < 0 ||
         plait_estimate(config, &layout, &gpu, &e, err) < 0)
         return NULL;
     axes = json_object();
-    for (i = 0; i < PLAIT_NAXES; i++)
+    for (int i = 0; i < PLAIT_NAXES; i++)
         if (e.axis_s[i] > 0)
             json_object_set_new(axes, plait_axis_names[i],
                                 json_real(e.axis_s[i]));
@@ -120,11 +117,11 @@ static json_t *estimate(const struct plait_job_config *config,
 json_t *plait_report_text(const char *text)
 {
     json_t *string = json_string(text);
-    char *copy, *at;
+    char *copy;
 
     if (string || !(copy = strdup(text)))
         return string;
-    for (at = copy; *at; at++)
+    for (char *at = copy; *at; at++)
         if ((unsigned char)*at > 127)
             *at = '?';
     string = json_string(copy);

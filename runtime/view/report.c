@@ -79,13 +79,13 @@ static json_t *make_curve(const struct plait_history *h, const double *y,
 {
     const double *x = plait_history_column(h, "step");
     json_t *curve = json_array();
-    size_t i, n = 0, buckets = points / 2;
+    size_t n = 0, buckets = points / 2;
 
-    for (i = 0; i < h->nsteps; i++)
+    for (size_t i = 0; i < h->nsteps; i++)
         n += isfinite(y[i]) != 0;
     if (n <= points)
         buckets = h->nsteps;
-    for (i = 0; curve && i < buckets; i++)
+    for (size_t i = 0; curve && i < buckets; i++)
         add_bucket(curve, x, y, i * h->nsteps / buckets,
                    (i + 1) * h->nsteps / buckets);
     return curve;
@@ -101,9 +101,8 @@ static double last_time(const struct plait_history *h)
 static double sum_of(const double *at, size_t n)
 {
     double sum = 0;
-    size_t i;
 
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (isfinite(at[i]))
             sum += at[i];
     return sum;
@@ -134,9 +133,8 @@ static json_t *make_run(const struct plait_history *h, size_t points,
         json_array_get(h->starts, json_array_size(h->starts) - 1);
     json_t *curves = json_object(), *sums = json_object();
     const double *step = plait_history_column(h, "step");
-    size_t i;
 
-    for (i = 0; i < h->ncolumns; i++) {
+    for (size_t i = 0; i < h->ncolumns; i++) {
         const struct plait_column *c = &h->columns[i];
 
         json_object_set_new(sums, c->name, json_real(sum_of(c->at, h->nsteps)));
@@ -155,13 +153,13 @@ static json_t *make_data(struct plait_history *const *runs, size_t nruns,
                          const char *gpu_type)
 {
     json_t *list = json_array();
-    size_t i, curves = 0, points;
+    size_t curves = 0, points;
 
-    for (i = 0; i < nruns; i++)
+    for (size_t i = 0; i < nruns; i++)
         curves += runs[i]->ncolumns;
     points = PAGE_POINTS / curves;
     points = points > CURVE_POINTS ? CURVE_POINTS : points < 40 ? 40 : points;
-    for (i = 0; i < nruns; i++) {
+    for (size_t i = 0; i < nruns; i++) {
         if (json_array_append_new(list, make_run(runs[i], points, gpu_type)) <
             0) {
             json_decref(list);
@@ -177,11 +175,10 @@ static json_t *make_data(struct plait_history *const *runs, size_t nruns,
 static int print_data(FILE *out, const json_t *data)
 {
     char *text = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(12));
-    const char *at;
 
     if (!text)
         return -1;
-    for (at = text; *at; at++) {
+    for (const char *at = text; *at; at++) {
         if (*at == '<')
             fputs("\\u003c", out);
         else
@@ -254,9 +251,7 @@ static int write_page(const char *path, const json_t *data,
 static int read_runs(char **files, size_t nfiles, struct plait_history **runs,
                      struct plait_error *err)
 {
-    size_t i;
-
-    for (i = 0; i < nfiles; i++) {
+    for (size_t i = 0; i < nfiles; i++) {
         runs[i] = plait_history_create(files[i], err);
         if (!runs[i])
             return -1;
@@ -272,11 +267,11 @@ static int make_report(char **paths, int npaths, const char *out,
 {
     struct plait_history **runs = NULL;
     char **files = NULL;
-    size_t nfiles = 0, i;
+    size_t nfiles = 0;
     json_t *data = NULL;
     int rc = check_name(out, err);
 
-    for (i = 0; i < (size_t)npaths && rc == 0; i++)
+    for (size_t i = 0; i < (size_t)npaths && rc == 0; i++)
         rc = plait_history_find(paths[i], &files, &nfiles, err);
     if (rc == 0 && !(runs = calloc(nfiles, sizeof(*runs))))
         rc = plait_errorf(err, "out of memory");
@@ -287,7 +282,7 @@ static int make_report(char **paths, int npaths, const char *out,
     if (rc == 0)
         rc = write_page(out, data, err);
     json_decref(data);
-    for (i = 0; i < nfiles; i++) {
+    for (size_t i = 0; i < nfiles; i++) {
         plait_history_destroy(runs ? runs[i] : NULL);
         free(files[i]);
     }

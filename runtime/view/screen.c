@@ -38,14 +38,13 @@ void plait_screen_put(struct plait_screen *s, int row, int column,
 {
     char text[512];
     va_list ap;
-    int i;
 
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     /* Control characters, as a file's name may have, must not reach the
      * terminal. */
-    for (i = 0; text[i]; i++)
+    for (int i = 0; text[i]; i++)
         put_cell(s, row, column + i,
                  text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
 }
@@ -62,11 +61,9 @@ static int in_range(double at, double low, double high, int cells)
 
 static void find_range(const double *y, size_t n, double *low, double *high)
 {
-    size_t i;
-
     *low = INFINITY;
     *high = -INFINITY;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (!isfinite(y[i]))
             continue;
         *low = fmin(*low, y[i]);
@@ -107,18 +104,18 @@ static void put_mark(struct plait_screen *s, int row, int column, double v,
 static void put_axes(struct plait_screen *s, const struct plait_plot *p,
                      double low, double high, const double *x, size_t n)
 {
-    int bottom = p->top + p->rows - 1, row;
+    int bottom = p->top + p->rows - 1;
     double largest = fmax(fabs(low), fabs(high));
     int digits = count_digits(largest, 4 * (high - low) / (p->rows - 3));
 
-    for (row = 0; row < p->rows - 2; row++) {
+    for (int row = 0; row < p->rows - 2; row++) {
         put_cell(s, p->top + row, p->left + LABEL - 1, '|');
         if (row % 4 == 0)
             put_mark(s, p->top + row, p->left,
                      high - (high - low) * row / (p->rows - 3), largest,
                      digits);
     }
-    for (row = LABEL - 1; row < p->columns; row++)
+    for (int row = LABEL - 1; row < p->columns; row++)
         put_cell(s, bottom - 1, p->left + row, '-');
     plait_screen_put(s, bottom, p->left + LABEL, "%s, step %.0f", p->title,
                      x[0]);
@@ -133,20 +130,17 @@ struct span {
 static void put_spans(struct plait_screen *s, const struct plait_plot *p,
                       const struct span *span)
 {
-    int i, row;
-
-    for (i = 0; i < p->columns - LABEL; i++)
-        for (row = span[i].low; row <= span[i].high; row++)
+    for (int i = 0; i < p->columns - LABEL; i++)
+        for (int row = span[i].low; row <= span[i].high; row++)
             put_cell(s, p->top + row, p->left + LABEL + i, '*');
 }
 
 void plait_screen_plot(struct plait_screen *s, const struct plait_plot *p,
                        const double *x, const double *y, size_t n)
 {
-    int columns = p->columns - LABEL, i;
+    int columns = p->columns - LABEL;
     struct span *span;
     double low, high;
-    size_t k;
 
     find_range(y, n, &low, &high);
     if (p->rows < 5 || columns < 2 || !(low < high))
@@ -155,9 +149,9 @@ void plait_screen_plot(struct plait_screen *s, const struct plait_plot *p,
     span = malloc(columns * sizeof(*span));
     if (!span)
         return;
-    for (i = 0; i < columns; i++)
+    for (int i = 0; i < columns; i++)
         span[i] = (struct span){p->rows, -1};
-    for (k = 0; k < n; k++) {
+    for (size_t k = 0; k < n; k++) {
         double end = x[n - 1] > x[0] ? x[n - 1] : x[0] + 1;
         int at, row;
 
@@ -175,9 +169,9 @@ void plait_screen_plot(struct plait_screen *s, const struct plait_plot *p,
 void plait_screen_print(const struct plait_screen *s, const char *end,
                         FILE *out)
 {
-    int row, used;
+    int used;
 
-    for (row = 0; row < s->height; row++) {
+    for (int row = 0; row < s->height; row++) {
         const char *line = s->cells + (size_t)row * s->width;
 
         for (used = s->width; used > 0 && line[used - 1] == ' ';)

@@ -108,7 +108,7 @@ static int by_length(const void *a, const void *b)
 static int choose_step(const char *dir)
 {
     double length[STEPS_MOST], sorted[STEPS_MOST];
-    int n = 0, i, first;
+    int n = 0, first;
     struct trace t;
     struct span s;
 
@@ -121,7 +121,7 @@ static int choose_step(const char *dir)
     first = n > 1;
     memcpy(sorted, length, sizeof(sorted));
     qsort(sorted + first, n - first, sizeof(*sorted), by_length);
-    for (i = first; i < n; i++)
+    for (int i = first; i < n; i++)
         if (length[i] == sorted[first + (n - first) / 2])
             return i;
     return -1;
@@ -148,9 +148,8 @@ static json_t *pack_spans(const struct trace *t, const struct span *spans,
 {
     json_t *list = json_array();
     double shortest = n > SPANS_MOST ? step->length / SPANS_MOST : 0;
-    int i;
 
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         if (spans[i].begin < step->begin || spans[i].length < shortest)
             continue;
         json_array_append_new(
@@ -213,12 +212,12 @@ static int count_ranks(const char *dir)
 
 json_t *plait_timeline(const char *dir)
 {
-    int step = choose_step(dir), nranks = count_ranks(dir), shown, i;
+    int step = choose_step(dir), nranks = count_ranks(dir), shown;
     json_t *tracks = json_array(), *names = json_array(), *ranks = json_array();
     double seconds = 0, longest = 0;
 
     shown = nranks < RANKS_MOST ? nranks : RANKS_MOST;
-    for (i = 0; step >= 0 && i < shown; i++) {
+    for (int i = 0; step >= 0 && i < shown; i++) {
         int rank = (int)((long long)i * nranks / shown);
         json_t *spans = read_rank(dir, rank, step, &seconds, tracks, names);
 

@@ -72,10 +72,10 @@ static int watch(struct plait_history *h, struct plait_error *err)
 static size_t newest(char **files, size_t n)
 {
     struct timespec best = {0}, at;
-    size_t i, found = 0;
+    size_t found = 0;
     struct stat st;
 
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (stat(files[i], &st) < 0)
             continue;
         at = st.st_mtim;
@@ -92,7 +92,7 @@ static int watch_path(const char *path, struct plait_error *err)
 {
     struct plait_history *h = NULL;
     char **files = NULL;
-    size_t nfiles = 0, i;
+    size_t nfiles = 0;
     int rc = plait_job_is_id(path)
                  ? plait_job_find(path, &files, &nfiles, err)
                  : plait_history_find(path, &files, &nfiles, err);
@@ -104,7 +104,7 @@ static int watch_path(const char *path, struct plait_error *err)
             plait_history_say_skipped(h, "plait-watch");
     }
     plait_history_destroy(h);
-    for (i = 0; i < nfiles; i++)
+    for (size_t i = 0; i < nfiles; i++)
         free(files[i]);
     free(files);
     return rc;

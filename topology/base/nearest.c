@@ -6,17 +6,17 @@
 /* Levenshtein's distance of two short words. */
 static int distance(const char *a, const char *b)
 {
-    int row[64], i, j, diagonal, above;
+    int row[64], diagonal, above;
     int n = (int)strlen(b);
 
     if (n >= 64)
         return n;
-    for (j = 0; j <= n; j++)
+    for (int j = 0; j <= n; j++)
         row[j] = j;
-    for (i = 1; a[i - 1]; i++) {
+    for (int i = 1; a[i - 1]; i++) {
         diagonal = row[0];
         row[0] = i;
-        for (j = 1; j <= n; j++) {
+        for (int j = 1; j <= n; j++) {
             above = row[j];
             row[j] = diagonal + (a[i - 1] != b[j - 1]);
             if (above + 1 < row[j])

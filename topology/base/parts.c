@@ -5,9 +5,7 @@
 
 void plait_parts_clear(struct plait_parts *parts)
 {
-    int i;
-
-    for (i = 0; i < parts->n; i++) {
+    for (int i = 0; i < parts->n; i++) {
         free(parts->at[i].name);
         free(parts->at[i].path);
     }

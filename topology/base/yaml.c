@@ -185,13 +185,13 @@ struct plait_yaml *plait_yaml_create(const char *path, struct plait_error *err)
 /* "a.b=VALUE" -> "a:\n b:\n  VALUE", so that one reader serves both. */
 static char *set_document(const char *text)
 {
-    const char *equals = strchr(text, '='), *p;
+    const char *equals = strchr(text, '=');
     char *out, *to;
     int depth = 0;
 
     if (!equals || equals == text || strpbrk(text, "\r\n"))
         return errno = EINVAL, NULL;
-    for (p = text; p < equals; p++) {
+    for (const char *p = text; p < equals; p++) {
         if (*p == '.')
             depth++;
         else if (!(*p >= 'a' && *p <= 'z') && *p != '_')
@@ -201,7 +201,7 @@ static char *set_document(const char *text)
     if (!out)
         return NULL;
     depth = 0;
-    for (p = text; p <= equals; p++) {
+    for (const char *p = text; p <= equals; p++) {
         if (*p == '.' || *p == '=')
             to += sprintf(to, ":\n%*s", ++depth, "");
         else
@@ -267,12 +267,12 @@ yaml_node_t *plait_yaml_get(struct plait_yaml *yaml, const yaml_node_t *mapping,
                             const char *key)
 {
     yaml_node_t *k, *value;
-    int i, n;
+    int n;
 
     if (!mapping || mapping->type != YAML_MAPPING_NODE)
         return NULL;
     n = plait_yaml_count(mapping);
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         value = plait_yaml_pair(yaml, mapping, i, &k);
         if (plait_yaml_text(k) && !strcmp(plait_yaml_text(k), key))
             return value;

@@ -133,14 +133,13 @@ static int read_reals(struct plait_yaml *yaml, const yaml_node_t *node,
                       struct plait_error *err)
 {
     char kind[48];
-    int i;
 
     if (node->type != YAML_SEQUENCE_NODE ||
         plait_yaml_count(node) != field->count) {
         snprintf(kind, sizeof(kind), "a list of %d numbers", field->count);
         return plait_yaml_refuse(yaml, node, field, err, kind);
     }
-    for (i = 0; i < field->count; i++)
+    for (int i = 0; i < field->count; i++)
         if (read_real(yaml, plait_yaml_item(yaml, node, i), field, out + i,
                       err) < 0)
             return -1;
@@ -153,7 +152,6 @@ static int read_entry(struct plait_yaml *yaml, yaml_node_t *node,
                       struct plait_error *err)
 {
     struct plait_yaml_field each = *field;
-    int i;
 
     each.type = PLAIT_YAML_INT64;
     if (field->type == PLAIT_YAML_NUMBERS)
@@ -161,7 +159,7 @@ static int read_entry(struct plait_yaml *yaml, yaml_node_t *node,
     if (node->type != YAML_SEQUENCE_NODE || plait_yaml_count(node) != 2)
         return plait_yaml_refuse(yaml, node, field, err,
                                  "a list of pairs of whole numbers");
-    for (i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++)
         if (read_integer(yaml, plait_yaml_item(yaml, node, i), &each, out + i,
                          err) < 0)
             return -1;
@@ -174,7 +172,7 @@ static int read_numbers(struct plait_yaml *yaml, yaml_node_t *node,
 {
     bool pairs = field->type == PLAIT_YAML_PAIRS;
     struct plait_numbers read = {0};
-    int i, width = pairs ? 2 : 1;
+    int width = pairs ? 2 : 1;
 
     read.is_auto = pairs && says_auto(node);
     if (!read.is_auto && node->type != YAML_SEQUENCE_NODE)
@@ -186,7 +184,7 @@ static int read_numbers(struct plait_yaml *yaml, yaml_node_t *node,
     read.at = calloc((size_t)read.n * width + 1, sizeof(*read.at));
     if (!read.at)
         return plait_yaml_errorf(yaml, node, err, "out of memory");
-    for (i = 0; i < read.n; i++) {
+    for (int i = 0; i < read.n; i++) {
         if (read_entry(yaml, plait_yaml_item(yaml, node, i), field,
                        read.at + i * width, err) < 0) {
             free(read.at);
@@ -218,10 +216,9 @@ static void list_names(const char *const *names, int n, const char *last,
                        char *buf, size_t size)
 {
     size_t used = 0;
-    int i;
 
     buf[0] = '\0';
-    for (i = 0; i < n && used < size; i++)
+    for (int i = 0; i < n && used < size; i++)
         used += (size_t)snprintf(buf + used, size - used, "%s%s",
                                  i == 0       ? ""
                                  : i == n - 1 ? last
@@ -235,9 +232,8 @@ static int read_choice(struct plait_yaml *yaml, const yaml_node_t *node,
 {
     const char *text = plait_yaml_text(node);
     char names[160];
-    int i;
 
-    for (i = 0; text && i < field->count; i++) {
+    for (int i = 0; text && i < field->count; i++) {
         if (!strcmp(text, field->choices[i])) {
             *out = i;
             return 0;
@@ -315,7 +311,6 @@ static int fill_parts(struct plait_yaml *yaml, yaml_node_t *node,
 {
     struct plait_yaml_field text = *field;
     yaml_node_t *key, *value;
-    int i;
 
     if (node->type != YAML_MAPPING_NODE) {
         text.min = text.max = 0;
@@ -324,7 +319,7 @@ static int fill_parts(struct plait_yaml *yaml, yaml_node_t *node,
         return read_text(yaml, node, &text, &parts->at[0].path, err);
     }
     parts->n = plait_yaml_count(node);
-    for (i = 0; i < parts->n; i++) {
+    for (int i = 0; i < parts->n; i++) {
         value = plait_yaml_pair(yaml, node, i, &key);
         parts->at[i].weight = 1;
         if (plait_yaml_text(key) &&
@@ -470,7 +465,7 @@ int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
     yaml_node_t *key, *value;
     const char *text;
     char buf[96];
-    int i, f;
+    int f;
 
     if (!mapping || is_null(mapping))
         return 0;
@@ -479,7 +474,7 @@ int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
             yaml, mapping, err,
             "%s must be a mapping of keys to values, not %s",
             *what ? what : "the document", describe(mapping, buf, sizeof(buf)));
-    for (i = 0; i < plait_yaml_count(mapping); i++) {
+    for (int i = 0; i < plait_yaml_count(mapping); i++) {
         value = plait_yaml_pair(yaml, mapping, i, &key);
         text = plait_yaml_text(key);
         if (!text)

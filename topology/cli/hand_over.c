@@ -48,11 +48,11 @@ static void short_order(const struct plait_layout *layout, char order[16])
 /* Do the axes of `layout` stand in the order of `wanted`? */
 static bool follows(const struct plait_layout *layout, const char *wanted)
 {
-    char order[16], *save, *axis;
+    char order[16], *save;
     const char *at = wanted;
 
     short_order(layout, order);
-    for (axis = strtok_r(order, "-", &save); axis && at;
+    for (char *axis = strtok_r(order, "-", &save); axis && at;
          axis = strtok_r(NULL, "-", &save))
         at = strstr(at, axis);
     return at != NULL;
@@ -155,7 +155,7 @@ char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
 
 char **hand_over_append(const struct plait_layout *layout, char **command)
 {
-    char *text = hand_over_format(HAND_OVER_MEGATRON, layout), *save, *word;
+    char *text = hand_over_format(HAND_OVER_MEGATRON, layout), *save;
     size_t n = 0;
     char **all;
 
@@ -167,7 +167,7 @@ char **hand_over_append(const struct plait_layout *layout, char **command)
         return NULL;
     }
     memcpy(all, command, n * sizeof(*all));
-    for (word = strtok_r(text, " ", &save); word;
+    for (char *word = strtok_r(text, " ", &save); word;
          word = strtok_r(NULL, " ", &save))
         all[n++] = word;
     return all;

@@ -46,13 +46,11 @@ static const struct command {
 
 static void print_help(void)
 {
-    size_t i;
-
     printf("Usage: plait COMMAND [OPTION...]\n"
            "       plait --help | --version\n\n"
            "Tensor, pipeline and data parallelism for Slurm: show the "
            "machine, plan a\nlayout, estimate what it costs.\n\nCommands:\n");
-    for (i = 0; i < NCOMMANDS; i++)
+    for (size_t i = 0; i < NCOMMANDS; i++)
         printf("  %-10s%s\n", commands[i].name, commands[i].summary);
     printf("\nAny other COMMAND runs the program plait-COMMAND.\n"
            "'plait COMMAND --help' explains one command.\n");
@@ -122,9 +120,8 @@ static int run_program(char **argv)
 static int run_command(int argc, char **argv)
 {
     static char self[] = "plait";
-    size_t i;
 
-    for (i = 0; i < NCOMMANDS; i++) {
+    for (size_t i = 0; i < NCOMMANDS; i++) {
         if (commands[i].run && strcmp(argv[0], commands[i].name) == 0) {
             argv[0] = self;
             return commands[i].run(argc, argv);

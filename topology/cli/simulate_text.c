@@ -36,11 +36,11 @@ static void draw_rank(const struct plait_simulation *s, int rank, int columns,
                       char *line)
 {
     const struct plait_span *span;
-    int i, at, last;
+    int at, last;
 
     memset(line, ' ', (size_t)columns);
     line[columns] = '\0';
-    for (i = 0; i < s->nspans; i++) {
+    for (int i = 0; i < s->nspans; i++) {
         span = &s->spans[i];
         if (span->rank != rank || span->kind >= PLAIT_SPAN_REDUCE)
             continue;

@@ -5,13 +5,12 @@
 static json_t *gpus_to_json(const struct plait_node *node)
 {
     json_t *list = json_array();
-    int i, k;
 
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         const struct plait_gpu *gpu = &node->gpus[i];
         json_t *nics = json_array();
 
-        for (k = 0; k < gpu->nnics; k++)
+        for (int k = 0; k < gpu->nnics; k++)
             json_array_append_new(nics,
                                   json_string(node->nics[gpu->nics[k]].name));
         json_array_append_new(
@@ -26,12 +25,11 @@ static json_t *gpus_to_json(const struct plait_node *node)
 static json_t *islands_to_json(const struct plait_node *node)
 {
     json_t *list = json_array();
-    int i, k;
 
-    for (i = 0; i < node->nislands; i++) {
+    for (int i = 0; i < node->nislands; i++) {
         json_t *island = json_array();
 
-        for (k = 0; k < node->ngpus; k++) {
+        for (int k = 0; k < node->ngpus; k++) {
             if (node->gpus[k].island == i)
                 json_array_append_new(island, json_integer(k));
         }
@@ -51,19 +49,18 @@ static json_t *matrices_to_json(const struct plait_node *node, json_t *gpu_gpu,
                                 json_t *gpu_nic)
 {
     json_t *links = json_array();
-    int i, k;
 
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         json_t *row = json_array(), *near = json_array(), *nics = json_array();
 
-        for (k = 0; k < node->ngpus; k++) {
+        for (int k = 0; k < node->ngpus; k++) {
             int at = i * node->ngpus + k;
 
             json_array_append_new(row, number(node->links[at]));
             json_array_append_new(
                 near, json_string(topo_distance_names[node->gpu_gpu[at]]));
         }
-        for (k = 0; k < node->nnics; k++)
+        for (int k = 0; k < node->nnics; k++)
             json_array_append_new(
                 nics,
                 json_string(
@@ -78,9 +75,8 @@ static json_t *matrices_to_json(const struct plait_node *node, json_t *gpu_gpu,
 static json_t *nics_to_json(const struct plait_node *node)
 {
     json_t *list = json_array();
-    int i;
 
-    for (i = 0; i < node->nnics; i++)
+    for (int i = 0; i < node->nnics; i++)
         json_array_append_new(list, json_pack("{ss ss si so}", "name",
                                               node->nics[i].name, "busid",
                                               node->nics[i].busid, "numa",

@@ -21,10 +21,10 @@ static void place_group(struct topo_picture *picture, struct topo_group *group,
                         const struct topo_device *devices, int ndevices)
 {
     int most = group->nnics > group->ngpus ? group->nnics : group->ngpus;
-    int ncards = group->is_switch ? most : ndevices, g = 0, n = 0, k;
+    int ncards = group->is_switch ? most : ndevices, g = 0, n = 0;
 
     group->width = row_width(ncards) + 2 * GAP;
-    for (k = 0; k < ndevices; k++) {
+    for (int k = 0; k < ndevices; k++) {
         int index = devices[k].index;
 
         if (!group->is_switch && devices[k].is_nic)
@@ -44,16 +44,16 @@ static void place_column(struct topo_picture *picture,
                          struct topo_device *devices, int ndevices)
 {
     double x = column->x + (ndevices > 1 ? GAP : 0);
-    int i, k, end;
+    int end;
 
-    for (i = 0; i < ndevices; i = end) {
+    for (int i = 0; i < ndevices; i = end) {
         struct topo_group *group = &picture->groups[picture->ngroups++];
 
         for (end = i + 1;
              end < ndevices && devices[end].behind == devices[i].behind;)
             end++;
         group->is_switch = devices[i].behind >= 0;
-        for (k = i; k < end; k++) {
+        for (int k = i; k < end; k++) {
             group->nnics += devices[k].is_nic;
             group->ngpus += !devices[k].is_nic;
         }
@@ -85,7 +85,7 @@ int topo_picture_place(struct topo_picture *picture)
 {
     const struct plait_node *node = picture->node;
     size_t n = (size_t)(node->ngpus + node->nnics) + 1;
-    int *numas = topo_numas_of(node, &picture->ncolumns), i;
+    int *numas = topo_numas_of(node, &picture->ncolumns);
     struct topo_device *at;
     double x = MARGIN;
     int rows = 0;
@@ -102,7 +102,7 @@ int topo_picture_place(struct topo_picture *picture)
         return -1;
     }
     at = picture->devices;
-    for (i = 0; i < picture->ncolumns; i++) {
+    for (int i = 0; i < picture->ncolumns; i++) {
         struct topo_column *column = &picture->columns[i];
         int count = topo_devices_of(node, numas[i], at);
 

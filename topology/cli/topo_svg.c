@@ -33,9 +33,8 @@ static void short_model(const struct plait_gpu *gpu, char *text, size_t size)
     static const char *const makers[] = {"NVIDIA ", "Tesla ", "AMD ",
                                          "Instinct "};
     const char *from = gpu->model[0] ? gpu->model : gpu->vendor;
-    size_t i;
 
-    for (i = 0; i < sizeof(makers) / sizeof(makers[0]); i++) {
+    for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); i++) {
         if (strncmp(from, makers[i], strlen(makers[i])) == 0)
             from += strlen(makers[i]);
     }
@@ -49,9 +48,7 @@ static const char *short_busid(const char *busid)
 
 static void draw_cpus(const struct topo_picture *picture)
 {
-    int i, k;
-
-    for (i = 0; i < picture->ncolumns; i++) {
+    for (int i = 0; i < picture->ncolumns; i++) {
         const struct topo_column *column = &picture->columns[i];
         double y = picture->cpu_y;
 
@@ -68,7 +65,7 @@ static void draw_cpus(const struct topo_picture *picture)
             svg_print_label(picture->out, column->x + GAP, y + 41, "small",
                             "%d cores, %d threads", column->ncores,
                             column->nthreads);
-        for (k = 0; k < column->ncores; k++)
+        for (int k = 0; k < column->ncores; k++)
             fprintf(picture->out,
                     "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" "
                     "height=\"%d\" class=\"core\"/>\n",
@@ -80,9 +77,8 @@ static void draw_cpus(const struct topo_picture *picture)
 static void draw_groups(const struct topo_picture *picture)
 {
     double bottom = picture->cpu_y + picture->cpu_height;
-    int i;
 
-    for (i = 0; i < picture->ngroups; i++) {
+    for (int i = 0; i < picture->ngroups; i++) {
         const struct topo_group *group = &picture->groups[i];
         double middle = group->x + group->width / 2;
 
@@ -101,12 +97,11 @@ static void draw_ports(const struct topo_picture *picture)
 {
     double bottom = picture->cpu_y + picture->cpu_height;
     const struct topo_device *at = picture->devices;
-    int i, k;
 
-    for (i = 0; i < picture->ngroups; i++) {
+    for (int i = 0; i < picture->ngroups; i++) {
         const struct topo_group *group = &picture->groups[i];
 
-        for (k = 0; k < group->ngpus + group->nnics; k++, at++) {
+        for (int k = 0; k < group->ngpus + group->nnics; k++, at++) {
             if (!group->is_switch && at->is_nic)
                 print_line(picture, picture->nic_x[at->index], bottom,
                            picture->nic_x[at->index], picture->nic_y, "bus");
@@ -121,15 +116,14 @@ static void draw_ports(const struct topo_picture *picture)
 static void draw_devices(const struct topo_picture *picture)
 {
     const struct plait_node *node = picture->node;
-    int i, k;
 
-    for (i = 0; i < node->ngpus; i++) {
-        for (k = 0; k < node->gpus[i].nnics; k++)
+    for (int i = 0; i < node->ngpus; i++) {
+        for (int k = 0; k < node->gpus[i].nnics; k++)
             print_line(picture, picture->gpu_x[i], picture->gpu_y,
                        picture->nic_x[node->gpus[i].nics[k]],
                        picture->nic_y + NIC_HEIGHT, "uses");
     }
-    for (i = 0; i < node->nnics; i++) {
+    for (int i = 0; i < node->nnics; i++) {
         double x = picture->nic_x[i];
 
         fprintf(picture->out, "<g>");
@@ -141,7 +135,7 @@ static void draw_devices(const struct topo_picture *picture)
                         short_busid(node->nics[i].name));
         fprintf(picture->out, "</g>\n");
     }
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         double x = picture->gpu_x[i], y = picture->gpu_y;
         char model[64];
 
@@ -165,9 +159,8 @@ static double draw_bar(const struct topo_picture *picture, int island,
 {
     const struct plait_node *node = picture->node;
     double left = picture->width, right = 0;
-    int i;
 
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         if (node->gpus[i].island != island)
             continue;
         if (picture->gpu_x[i] < left)
@@ -193,14 +186,14 @@ static double draw_arcs(const struct topo_picture *picture, int island,
 {
     const struct plait_node *node = picture->node;
     double from = picture->gpu_y + GPU_HEIGHT, deepest = 0, middle = 0;
-    int i, k, n = 0;
+    int n = 0;
 
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         if (node->gpus[i].island != island)
             continue;
         middle += picture->gpu_x[i];
         n++;
-        for (k = i + 1; k < node->ngpus; k++) {
+        for (int k = i + 1; k < node->ngpus; k++) {
             double link = node->links[i * node->ngpus + k];
             double x1 = picture->gpu_x[i], x2 = picture->gpu_x[k];
             double depth = 26 + (x2 > x1 ? x2 - x1 : x1 - x2) * 0.16;
@@ -236,9 +229,8 @@ static double draw_links(const struct topo_picture *picture)
 {
     double bottom = picture->link_y, y;
     struct topo_island about;
-    int i;
 
-    for (i = 0; i < picture->node->nislands; i++) {
+    for (int i = 0; i < picture->node->nislands; i++) {
         topo_describe_island(picture->node, i, &about);
         if (about.ngpus < 2)
             continue;
@@ -278,9 +270,9 @@ static void print_title(const struct topo_picture *picture)
 {
     const struct plait_node *node = picture->node;
     char model[64] = "";
-    int i, same = 1;
+    int same = 1;
 
-    for (i = 1; i < node->ngpus; i++)
+    for (int i = 1; i < node->ngpus; i++)
         same &= strcmp(node->gpus[i].model, node->gpus[0].model) == 0;
     if (node->ngpus > 0 && same && node->gpus[0].model[0])
         short_model(&node->gpus[0], model, sizeof(model));
@@ -298,9 +290,9 @@ static double draw_legend(const struct topo_picture *picture, double y)
 {
     const struct plait_node *node = picture->node;
     double x = MARGIN;
-    int i, links = 0;
+    int links = 0;
 
-    for (i = 0; i < node->ngpus * node->ngpus; i++)
+    for (int i = 0; i < node->ngpus * node->ngpus; i++)
         links |= node->links[i] > 0;
     if (node->ngpus == 0 || (!links && node->nnics == 0))
         return y;

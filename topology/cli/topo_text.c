@@ -12,13 +12,11 @@ const char *const topo_distance_names[] = {"X",   "PIX",  "PXB",
  * GPU itself), or -1 if it shares none with another GPU or a NIC. */
 static int switch_of_gpu(const struct plait_node *node, int gpu)
 {
-    int i;
-
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         if (i != gpu && node->gpu_gpu[gpu * node->ngpus + i] <= PLAIT_DIST_PXB)
             return i < gpu ? i : gpu;
     }
-    for (i = 0; i < node->nnics; i++) {
+    for (int i = 0; i < node->nnics; i++) {
         if (node->gpu_nic[gpu * node->nnics + i] <= PLAIT_DIST_PXB)
             return gpu;
     }
@@ -27,9 +25,7 @@ static int switch_of_gpu(const struct plait_node *node, int gpu)
 
 static int switch_of_nic(const struct plait_node *node, int nic)
 {
-    int i;
-
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         if (node->gpu_nic[i * node->nnics + nic] <= PLAIT_DIST_PXB)
             return switch_of_gpu(node, i);
     }
@@ -39,18 +35,16 @@ static int switch_of_nic(const struct plait_node *node, int nic)
 void topo_describe_island(const struct plait_node *node, int island,
                           struct topo_island *about)
 {
-    int i, k;
-
     memset(about, 0, sizeof(*about));
     about->first = -1;
     about->all_to_all = 1;
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         if (node->gpus[i].island != island)
             continue;
         if (about->first < 0)
             about->first = i;
         about->ngpus++;
-        for (k = 0; k < node->ngpus; k++) {
+        for (int k = 0; k < node->ngpus; k++) {
             double link = node->links[i * node->ngpus + k];
 
             if (k == i || node->gpus[k].island != island)
@@ -107,10 +101,9 @@ static void print_gpu(const struct plait_node *node, int gpu, FILE *out)
 {
     const struct plait_gpu *self = &node->gpus[gpu];
     const char *name = self->model[0] ? self->model : self->vendor;
-    int i;
 
     fprintf(out, "GPU %d  %s%s%s", gpu, self->busid, name[0] ? "  " : "", name);
-    for (i = 0; i < self->nnics; i++)
+    for (int i = 0; i < self->nnics; i++)
         fprintf(out, "%s%s", i ? "," : "  uses ",
                 node->nics[self->nics[i]].name);
     fprintf(out, "\n");
@@ -131,22 +124,22 @@ static void print_nic(const struct plait_node *node, int nic, FILE *out)
 int topo_devices_of(const struct plait_node *node, int numa,
                     struct topo_device *devices)
 {
-    int n = 0, i, k;
+    int n = 0;
 
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         int behind = switch_of_gpu(node, i);
 
         if (node->gpus[i].numa != numa)
             continue;
         devices[n++] = (struct topo_device){0, i, behind};
     }
-    for (i = 0; i < node->nnics; i++) {
+    for (int i = 0; i < node->nnics; i++) {
         if (node->nics[i].numa == numa)
             devices[n++] = (struct topo_device){1, i, switch_of_nic(node, i)};
     }
     /* Bring what is behind one switch together, else keep the order. */
-    for (i = 0; i < n; i++) {
-        for (k = i + 1; k < n; k++) {
+    for (int i = 0; i < n; i++) {
+        for (int k = i + 1; k < n; k++) {
             if (devices[i].behind >= 0 &&
                 devices[k].behind == devices[i].behind) {
                 struct topo_device moved = devices[k];
@@ -165,9 +158,9 @@ static void print_devices(const struct plait_node *node, int numa,
 {
     struct topo_device *devices =
         calloc((size_t)(node->ngpus + node->nnics) + 1, sizeof(*devices));
-    int n = devices ? topo_devices_of(node, numa, devices) : 0, i, end;
+    int n = devices ? topo_devices_of(node, numa, devices) : 0, end;
 
-    for (i = 0; i < n; i = end) {
+    for (int i = 0; i < n; i = end) {
         int last;
 
         for (end = i + 1; end < n && devices[i].behind >= 0 &&
@@ -196,14 +189,14 @@ static void print_devices(const struct plait_node *node, int numa,
 int *topo_numas_of(const struct plait_node *node, int *n)
 {
     size_t most = (size_t)(node->ngpus + node->nnics + node->numa_nodes) + 1;
-    int *numas = calloc(most, sizeof(*numas)), count = 0, i, k;
+    int *numas = calloc(most, sizeof(*numas)), count = 0;
     hwloc_obj_t obj = NULL;
 
     if (!numas)
         return NULL;
-    for (i = 0; i < node->ngpus; i++)
+    for (int i = 0; i < node->ngpus; i++)
         numas[count++] = node->gpus[i].numa;
-    for (i = 0; i < node->nnics; i++)
+    for (int i = 0; i < node->nnics; i++)
         numas[count++] = node->nics[i].numa;
     while (node->topology && (size_t)count < most &&
            (obj = hwloc_get_next_obj_by_type(node->topology, HWLOC_OBJ_NUMANODE,
@@ -211,8 +204,8 @@ int *topo_numas_of(const struct plait_node *node, int *n)
         if (plait_node_is_host(obj))
             numas[count++] = (int)obj->os_index;
     }
-    for (i = 0; i < count; i++) {
-        for (k = i + 1; k < count; k++) {
+    for (int i = 0; i < count; i++) {
+        for (int k = i + 1; k < count; k++) {
             if (numas[k] < numas[i]) {
                 int numa = numas[i];
 
@@ -221,7 +214,7 @@ int *topo_numas_of(const struct plait_node *node, int *n)
             }
         }
     }
-    for (i = *n = 0; i < count; i++) {
+    for (int i = *n = 0; i < count; i++) {
         if (*n == 0 || numas[*n - 1] != numas[i])
             numas[(*n)++] = numas[i];
     }
@@ -261,16 +254,15 @@ static void print_islands(const struct plait_node *node, FILE *out)
 {
     struct topo_island about;
     const char *before = "\n";
-    int i, k;
 
-    for (i = 0; i < node->nislands; i++) {
+    for (int i = 0; i < node->nislands; i++) {
         topo_describe_island(node, i, &about);
         if (about.ngpus < 2)
             continue;
         fprintf(out, "%s%s joins GPUs", before,
                 topo_link_name(node, about.first));
         before = "";
-        for (k = 0; k < node->ngpus; k++) {
+        for (int k = 0; k < node->ngpus; k++) {
             if (node->gpus[k].island == i)
                 fprintf(out, " %d", k);
         }
@@ -287,17 +279,15 @@ static void print_islands(const struct plait_node *node, FILE *out)
 /* A link's bandwidth where there is one, else the distance. */
 static void print_matrix(const struct plait_node *node, FILE *out)
 {
-    int i, k;
-
     fprintf(out, "\n       ");
-    for (k = 0; k < node->ngpus; k++)
+    for (int k = 0; k < node->ngpus; k++)
         fprintf(out, " %5d", k);
-    for (k = 0; k < node->nnics; k++)
+    for (int k = 0; k < node->nnics; k++)
         fprintf(out, k > 9 ? "  NIC%d" : "   NIC%d", k);
     fprintf(out, "\n");
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         fprintf(out, "GPU %-3d", i);
-        for (k = 0; k < node->ngpus; k++) {
+        for (int k = 0; k < node->ngpus; k++) {
             int at = i * node->ngpus + k;
 
             if (node->links[at] > 0)
@@ -305,7 +295,7 @@ static void print_matrix(const struct plait_node *node, FILE *out)
             else
                 fprintf(out, " %5s", topo_distance_names[node->gpu_gpu[at]]);
         }
-        for (k = 0; k < node->nnics; k++)
+        for (int k = 0; k < node->nnics; k++)
             fprintf(out, "  %5s",
                     topo_distance_names[node->gpu_nic[i * node->nnics + k]]);
         fprintf(out, "\n");
@@ -320,20 +310,20 @@ static void print_legend(const struct plait_node *node, FILE *out)
                                            "one host bridge",
                                            "one NUMA node",
                                            "across NUMA nodes"};
-    int n = node->ngpus, used[PLAIT_DIST_SYS + 1] = {0}, links = 0, i;
+    int n = node->ngpus, used[PLAIT_DIST_SYS + 1] = {0}, links = 0;
     const char *separator = "\n";
 
-    for (i = 0; i < n * n; i++) {
+    for (int i = 0; i < n * n; i++) {
         links |= node->links[i] > 0;
         used[node->gpu_gpu[i]] |= node->links[i] == 0;
     }
-    for (i = 0; i < n * node->nnics; i++)
+    for (int i = 0; i < n * node->nnics; i++)
         used[node->gpu_nic[i]] = 1;
     if (links) {
         fprintf(out, "%snumbers: GB/s each way over direct links", separator);
         separator = "\n";
     }
-    for (i = PLAIT_DIST_PIX; i <= PLAIT_DIST_SYS; i++) {
+    for (int i = PLAIT_DIST_PIX; i <= PLAIT_DIST_SYS; i++) {
         if (used[i]) {
             fprintf(out, "%s%s: %s", separator, topo_distance_names[i],
                     meanings[i]);
@@ -349,11 +339,11 @@ void topo_print_text(const struct plait_node *node, int utf8, FILE *out)
                                       "\u2502  ", "   "};
     static const struct tree typed = {NULL, "|- ", "`- ", "|  ", "   "};
     struct tree tree = utf8 ? lines : typed;
-    int n = 0, i, *numas = topo_numas_of(node, &n);
+    int n = 0, *numas = topo_numas_of(node, &n);
 
     tree.out = out;
     print_summary(node, out);
-    for (i = 0; numas && i < n; i++) {
+    for (int i = 0; numas && i < n; i++) {
         fprintf(out, i ? "" : "\n");
         print_numa(node, numas[i], out);
         print_devices(node, numas[i], &tree, "  ");

@@ -279,13 +279,11 @@ static int check_bounds(const struct plait_job_config *c,
 static int check_batch(const struct plait_job_config *c, int dp,
                        struct plait_error *err)
 {
-    int i;
-
     if (check_global_batch(&c->train, dp, err) < 0)
         return -1;
     if (check_bounds(c, err) < 0)
         return -1;
-    for (i = 0; i < c->batch.growth.n; i++)
+    for (int i = 0; i < c->batch.growth.n; i++)
         if (check_entry(c, i, dp, err) < 0)
             return -1;
     return 0;
@@ -294,7 +292,6 @@ static int check_batch(const struct plait_job_config *c, int dp,
 static int check_lr(const struct plait_lr_config *lr, struct plait_error *err)
 {
     const struct plait_numbers *at = &lr->decay_at;
-    int i;
 
     if (lr->warmup_shape == PLAIT_LR_WARMUP_CONSTANT && lr->warmup_from == 0)
         return plait_errorf(err, "lr.warmup_shape constant: lr.warmup_from "
@@ -306,7 +303,7 @@ static int check_lr(const struct plait_lr_config *lr, struct plait_error *err)
     if (at->n == 0 && lr->schedule == PLAIT_LR_STEP)
         return plait_errorf(err, "lr.schedule step: lr.decay_at must list the "
                                  "steps at which the rate falls");
-    for (i = 1; i < at->n; i++)
+    for (int i = 1; i < at->n; i++)
         if (at->at[i] <= at->at[i - 1])
             return plait_errorf(err,
                                 "lr.decay_at: step %lld follows step %lld; "
@@ -496,7 +493,7 @@ int plait_fits(const struct plait_job_config *config,
 {
     const struct plait_train_config *t = &config->train;
     const struct plait_numbers *growth = &config->batch.growth;
-    int dp = layout->size[PLAIT_DP], i;
+    int dp = layout->size[PLAIT_DP];
 
     if (plait_fits_model(config, layout, err) < 0 ||
         check_batch(config, dp, err) < 0 ||
@@ -504,7 +501,7 @@ int plait_fits(const struct plait_job_config *config,
         plait_fits_micro_batch(config, layout, t->micro_batch, err) < 0 ||
         check_schedules_batch(config, layout, t->global_batch, err) < 0)
         return -1;
-    for (i = 0; i < growth->n; i++)
+    for (int i = 0; i < growth->n; i++)
         if (check_schedules_batch(config, layout, growth->at[2 * i + 1], err) <
             0)
             return -1;

@@ -81,14 +81,13 @@ static int check_learners(const struct plait_job_config *c, int dp,
                           struct plait_error *err)
 {
     const struct plait_numbers *growth = &c->batch.growth;
-    int i;
 
     if (plait_sync_learners(&c->sync) == 1)
         return 0;
     if (check_batch(c, c->train.global_batch, "train.global_batch", dp, err) <
         0)
         return -1;
-    for (i = 0; i < growth->n; i++)
+    for (int i = 0; i < growth->n; i++)
         if (check_batch(c, growth->at[2 * i + 1], "batch.growth:", dp, err) < 0)
             return -1;
     return 0;

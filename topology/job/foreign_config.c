@@ -325,12 +325,12 @@ static void set_dispatch(const struct plait_pairs *p,
  * list. */
 static void set_modules(const struct plait_pairs *p, struct plait_job_config *c)
 {
-    const char *list = plait_pairs_value(p, "recompute_modules"), *word;
+    const char *list = plait_pairs_value(p, "recompute_modules");
     const char *moment = plait_pairs_value(p, "exp_avg_dtype");
     static const char space[] = " ,[]'\"";
     bool core = !list;
 
-    for (word = list; word && *(word += strspn(word, space));) {
+    for (const char *word = list; word && *(word += strspn(word, space));) {
         size_t n = strcspn(word, space);
 
         c->recompute_modules |= plait_module_find(word, n);

@@ -288,17 +288,16 @@ static int apply_document(struct plait_job_config *config, struct given *given,
                           struct plait_yaml *yaml, struct plait_error *err)
 {
     yaml_node_t *root = plait_yaml_root(yaml), *section;
-    int i;
 
     if (plait_yaml_read(yaml, root, "", sections, COUNT(sections), config,
                         err) < 0)
         return -1;
     section = plait_yaml_get(yaml, root, "parallel");
-    for (i = 0; i < PLAIT_NAXES; i++)
+    for (int i = 0; i < PLAIT_NAXES; i++)
         if (plait_yaml_get(yaml, section, plait_axis_names[i]))
             given->sizes |= 1u << i;
     section = plait_yaml_get(yaml, root, "optim");
-    for (i = 0; i < PLAIT_NOPTIM_KEYS; i++)
+    for (int i = 0; i < PLAIT_NOPTIM_KEYS; i++)
         if (plait_yaml_get(yaml, section, plait_optim_key_names[i]))
             given->optim_keys |= 1u << i;
     section = plait_yaml_get(yaml, root, "model");
@@ -412,7 +411,7 @@ static struct plait_job_config *create_config(const char *name,
     struct plait_job_config *config = create_default();
     struct given given = {0};
     struct plait_yaml *one;
-    int i, rc;
+    int rc;
 
     if (!config) {
         plait_errorf(err, "%s: out of memory", name);
@@ -421,7 +420,7 @@ static struct plait_job_config *create_config(const char *name,
     if (yaml && (check_model(yaml, err) < 0 ||
                  apply_document(config, &given, yaml, err) < 0))
         goto error;
-    for (i = 0; i < nset; i++) {
+    for (int i = 0; i < nset; i++) {
         one = plait_yaml_parse_set("--set", set[i], err);
         rc = one ? apply_document(config, &given, one, err) : -1;
         plait_yaml_destroy(one);

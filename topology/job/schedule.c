@@ -49,9 +49,7 @@ static void put(struct plait_action **to, enum plait_action_kind kind,
 
 static void list_naive(int m, struct plait_action *to)
 {
-    int i;
-
-    for (i = 0; i < m; i++) {
+    for (int i = 0; i < m; i++) {
         put(&to, PLAIT_FORWARD, 0, i);
         put(&to, PLAIT_BACKWARD, 0, i);
     }
@@ -59,11 +57,9 @@ static void list_naive(int m, struct plait_action *to)
 
 static void list_gpipe(int m, struct plait_action *to)
 {
-    int i;
-
-    for (i = 0; i < m; i++)
+    for (int i = 0; i < m; i++)
         put(&to, PLAIT_FORWARD, 0, i);
-    for (i = 0; i < m; i++)
+    for (int i = 0; i < m; i++)
         put(&to, PLAIT_BACKWARD, 0, i);
 }
 
@@ -89,13 +85,12 @@ static void list_1f1b(const struct pipeline *pipe, int rank,
 {
     int after = pipe->p - 1 - rank, total = pipe->m * pipe->v;
     int warmup = pipe->v == 1 ? after : 2 * after + (pipe->v - 1) * pipe->p;
-    int k;
 
     if (warmup > total)
         warmup = total;
-    for (k = 0; k < warmup; k++)
+    for (int k = 0; k < warmup; k++)
         put_kth(pipe, &to, PLAIT_FORWARD, k);
-    for (k = 0; k < total; k++) {
+    for (int k = 0; k < total; k++) {
         if (warmup + k < total)
             put_kth(pipe, &to, PLAIT_FORWARD, warmup + k);
         put_kth(pipe, &to, PLAIT_BACKWARD, k);
@@ -108,18 +103,17 @@ static void list_1f1b(const struct pipeline *pipe, int rank,
 static void list_zb_h1(int p, int m, int rank, struct plait_action *to)
 {
     int warmup = p - 1 - rank < m ? p - 1 - rank : m;
-    int i;
 
-    for (i = 0; i < warmup; i++)
+    for (int i = 0; i < warmup; i++)
         put(&to, PLAIT_FORWARD, 0, i);
-    for (i = 0; i < m; i++) {
+    for (int i = 0; i < m; i++) {
         if (warmup + i < m)
             put(&to, PLAIT_FORWARD, 0, warmup + i);
         put(&to, PLAIT_BACKWARD_INPUT, 0, i);
         if (i >= rank)
             put(&to, PLAIT_BACKWARD_WEIGHT, 0, i - rank);
     }
-    for (i = m > rank ? m - rank : 0; i < m; i++)
+    for (int i = m > rank ? m - rank : 0; i < m; i++)
         put(&to, PLAIT_BACKWARD_WEIGHT, 0, i);
 }
 
@@ -215,12 +209,12 @@ static int advance_rank(struct pipeline *pipe, int rank, int *next,
 
 static void time_compute(struct pipeline *pipe, int *next, int64_t *done)
 {
-    int left = pipe->p * pipe->n, moved, rank;
+    int left = pipe->p * pipe->n, moved;
 
     memset(done, -1, 2 * (size_t)pipe->p * pipe->v * pipe->m * sizeof(*done));
     while (left > 0) {
         moved = 0;
-        for (rank = 0; rank < pipe->p; rank++)
+        for (int rank = 0; rank < pipe->p; rank++)
             moved += advance_rank(pipe, rank, &next[rank], done);
         assert(moved > 0); /* the orders above do not wait in a circle */
         left -= moved;
@@ -240,7 +234,7 @@ static int pipeline_init(struct pipeline *pipe,
     int p = form->stages, v = form->chunks, m = form->microbatches;
     size_t total;
     int64_t *done;
-    int *next, rank;
+    int *next;
 
     *pipe = (struct pipeline){.kind = form->kind, .p = p, .v = v, .m = m};
     pipe->n = m * v * (form->kind == PLAIT_SCHEDULE_ZB_H1 ? 3 : 2);
@@ -257,7 +251,7 @@ static int pipeline_init(struct pipeline *pipe,
         errno = ENOMEM;
         return -1;
     }
-    for (rank = 0; rank < p; rank++)
+    for (int rank = 0; rank < p; rank++)
         list_compute(pipe, rank);
     time_compute(pipe, next, done);
     free(done);
@@ -350,9 +344,9 @@ static void write_compute(struct writer *w, int index)
  * its weight gradient where that is a separate action. */
 static int peak(const struct plait_schedule *schedule)
 {
-    int held = 0, most = 0, i;
+    int held = 0, most = 0;
 
-    for (i = 0; i < schedule->nactions; i++) {
+    for (int i = 0; i < schedule->nactions; i++) {
         switch (schedule->actions[i].kind) {
         case PLAIT_FORWARD:
             if (++held > most)
@@ -438,7 +432,6 @@ static struct plait_schedule *write_list(const struct pipeline *pipe, int rank)
 {
     struct plait_schedule *out = calloc(1, sizeof(*out));
     struct writer w = {.pipe = pipe, .out = out};
-    int i;
 
     w.posted = calloc(2 * (size_t)pipe->v * pipe->m, sizeof(*w.posted));
     if (!out || !w.posted)
@@ -452,7 +445,7 @@ static struct plait_schedule *write_list(const struct pipeline *pipe, int rank)
     out->chunks = pipe->v;
     out->microbatches = pipe->m;
     out->rank = rank;
-    for (i = 0; i < pipe->n; i++)
+    for (int i = 0; i < pipe->n; i++)
         write_compute(&w, i);
     out->peak = peak(out);
     free(w.posted);

@@ -92,13 +92,13 @@ int plait_settings_list(const struct plait_job_config *config,
 {
     struct plait_job_config c = *config; /* its texts are only read */
     const struct plait_yaml_field *sections;
-    int n, i;
+    int n;
 
     /* 0 means the same as its default. */
     c.model.head_dim = plait_model_head_dim(&c.model);
     settings->n = 0;
     sections = plait_job_config_sections(&n);
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         if (add_section(&c, &sections[i], settings) < 0)
             return -1;
     return 0;

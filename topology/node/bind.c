@@ -31,13 +31,13 @@ static void near_cpus(const struct plait_node *node,
 static void share_pus(hwloc_const_cpuset_t from, int part, int nparts,
                       hwloc_cpuset_t cpus)
 {
-    int n = hwloc_bitmap_weight(from), pu = -1, i;
+    int n = hwloc_bitmap_weight(from), pu = -1;
     int first = (int)((long)part * n / nparts);
     int last = (int)((long)(part + 1) * n / nparts);
 
     if (last == first)
         last = first + 1; /* more tasks than PUs: neighbours share one */
-    for (i = 0; i < last; i++) {
+    for (int i = 0; i < last; i++) {
         pu = hwloc_bitmap_next(from, pu);
         if (i >= first)
             hwloc_bitmap_set(cpus, (unsigned)pu);

@@ -11,11 +11,10 @@
 void plait_node_destroy(struct plait_node *node)
 {
     int saved = errno;
-    int i;
 
     if (!node)
         return;
-    for (i = 0; i < node->ngpus; i++)
+    for (int i = 0; i < node->ngpus; i++)
         free(node->gpus[i].nics);
     free(node->gpus);
     free(node->nics);
@@ -132,11 +131,10 @@ int node_parse_busid(const char *text, unsigned *domain, unsigned *bus,
 static int compare_busids(const char *a, const char *b)
 {
     unsigned x[4] = {-1u, 0, 0, 0}, y[4] = {-1u, 0, 0, 0};
-    int i;
 
     node_parse_busid(a, &x[0], &x[1], &x[2], &x[3]);
     node_parse_busid(b, &y[0], &y[1], &y[2], &y[3]);
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         if (x[i] != y[i])
             return x[i] < y[i] ? -1 : 1;
     }
@@ -147,9 +145,9 @@ static int compare_busids(const char *a, const char *b)
 static void sort_gpus(struct node_builder *builder)
 {
     struct plait_node *node = builder->node;
-    int i, k;
+    int k;
 
-    for (i = 1; i < node->ngpus; i++) {
+    for (int i = 1; i < node->ngpus; i++) {
         struct plait_gpu gpu = node->gpus[i];
         struct node_locus locus = builder->gpus[i];
 
@@ -162,16 +160,16 @@ static void sort_gpus(struct node_builder *builder)
         node->gpus[k] = gpu;
         builder->gpus[k] = locus;
     }
-    for (i = 0; i < node->ngpus; i++)
+    for (int i = 0; i < node->ngpus; i++)
         node->gpus[i].index = i;
 }
 
 static void sort_nics(struct node_builder *builder)
 {
     struct plait_node *node = builder->node;
-    int i, k;
+    int k;
 
-    for (i = 1; i < node->nnics; i++) {
+    for (int i = 1; i < node->nnics; i++) {
         struct plait_nic nic = node->nics[i];
         struct node_locus locus = builder->nics[i];
 
@@ -199,9 +197,7 @@ int node_builder_sort(struct node_builder *builder)
 
 int node_builder_find_gpu(const struct node_builder *builder, const char *busid)
 {
-    int i;
-
-    for (i = 0; i < builder->node->ngpus; i++) {
+    for (int i = 0; i < builder->node->ngpus; i++) {
         if (compare_busids(builder->node->gpus[i].busid, busid) == 0)
             return i;
     }
@@ -238,11 +234,11 @@ int node_builder_join(struct node_builder *builder,
 {
     struct plait_node *node = builder->node;
     double *up = calloc((size_t)node->ngpus + 1, sizeof(*up));
-    int i, a, b;
+    int a, b;
 
     if (!up)
         return -1;
-    for (i = 0; i < nlinks; i++) {
+    for (int i = 0; i < nlinks; i++) {
         const struct node_link *link = &links[i];
 
         a = node_builder_find_gpu(builder, link->from);
@@ -268,7 +264,6 @@ int node_builder_join(struct node_builder *builder,
 static int measure_distances(struct node_builder *builder)
 {
     struct plait_node *node = builder->node;
-    int g, i;
 
     node->gpu_gpu = calloc((size_t)node->ngpus * (size_t)node->ngpus + 1,
                            sizeof(*node->gpu_gpu));
@@ -276,13 +271,13 @@ static int measure_distances(struct node_builder *builder)
                            sizeof(*node->gpu_nic));
     if (!node->gpu_gpu || !node->gpu_nic)
         return -1;
-    for (g = 0; g < node->ngpus; g++) {
-        for (i = 0; i < node->ngpus; i++)
+    for (int g = 0; g < node->ngpus; g++) {
+        for (int i = 0; i < node->ngpus; i++)
             node->gpu_gpu[g * node->ngpus + i] =
                 i == g
                     ? PLAIT_DIST_SELF
                     : distance(builder, &builder->gpus[g], &builder->gpus[i]);
-        for (i = 0; i < node->nnics; i++)
+        for (int i = 0; i < node->nnics; i++)
             node->gpu_nic[g * node->nnics + i] =
                 distance(builder, &builder->gpus[g], &builder->nics[i]);
     }
@@ -293,13 +288,13 @@ static int measure_distances(struct node_builder *builder)
  * first GPU. */
 static void find_islands(struct plait_node *node)
 {
-    int n = node->ngpus, i, k, changed;
+    int n = node->ngpus, changed;
 
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         node->gpus[i].island = i;
     do {
         changed = 0;
-        for (i = 0; i < n * n; i++) {
+        for (int i = 0; i < n * n; i++) {
             struct plait_gpu *a = &node->gpus[i / n], *b = &node->gpus[i % n];
 
             if (node->links[i] > 0 && a->island != b->island) {
@@ -312,16 +307,16 @@ static void find_islands(struct plait_node *node)
         }
     } while (changed);
     node->nislands = 0;
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         if (node->gpus[i].island == i) {
-            for (k = i; k < n; k++) {
+            for (int k = i; k < n; k++) {
                 if (node->gpus[k].island == i)
                     node->gpus[k].island = -1 - node->nislands;
             }
             node->nislands++;
         }
     }
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         node->gpus[i].island = -1 - node->gpus[i].island;
 }
 
@@ -332,17 +327,17 @@ static int mark_nics(const struct plait_node *node, int gpu, char *mark)
     const enum plait_distance *far = node->gpu_nic + gpu * node->nnics;
     enum plait_distance best = PLAIT_DIST_SYS;
     double fastest = 0;
-    int i, n = 0;
+    int n = 0;
 
-    for (i = 0; i < node->nnics; i++) {
+    for (int i = 0; i < node->nnics; i++) {
         if (far[i] < best)
             best = far[i];
     }
-    for (i = 0; i < node->nnics; i++) {
+    for (int i = 0; i < node->nnics; i++) {
         if (far[i] == best && node->nics[i].gbps > fastest)
             fastest = node->nics[i].gbps;
     }
-    for (i = 0; i < node->nnics; i++) {
+    for (int i = 0; i < node->nnics; i++) {
         mark[i] = far[i] == best &&
                   (node->nics[i].gbps == 0 || node->nics[i].gbps == fastest);
         n += mark[i];
@@ -357,9 +352,9 @@ static int choose_nics(struct plait_node *node, int gpu, char *mine,
 {
     struct plait_gpu *self = &node->gpus[gpu];
     int count = mark_nics(node, gpu, mine), sharers = 0, seat = 0, at = 0;
-    int first, last, i;
+    int first, last;
 
-    for (i = 0; i < node->ngpus; i++) {
+    for (int i = 0; i < node->ngpus; i++) {
         mark_nics(node, i, theirs);
         if (memcmp(mine, theirs, (size_t)node->nnics) == 0) {
             seat += i < gpu;
@@ -371,7 +366,7 @@ static int choose_nics(struct plait_node *node, int gpu, char *mine,
     self->nics = calloc((size_t)count + 1, sizeof(*self->nics));
     if (!self->nics)
         return -1;
-    for (i = 0; i < node->nnics; i++) {
+    for (int i = 0; i < node->nnics; i++) {
         if (mine[i] && at >= first && at < last)
             self->nics[self->nnics++] = i;
         at += mine[i];
@@ -382,9 +377,9 @@ static int choose_nics(struct plait_node *node, int gpu, char *mine,
 static int choose_all_nics(struct plait_node *node)
 {
     char *marks = calloc(2 * (size_t)node->nnics + 1, 1);
-    int failed = !marks, i;
+    int failed = !marks;
 
-    for (i = 0; !failed && i < node->ngpus; i++)
+    for (int i = 0; !failed && i < node->ngpus; i++)
         failed = choose_nics(node, i, marks, marks + node->nnics);
     free(marks);
     return failed ? -1 : 0;

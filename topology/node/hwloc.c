@@ -17,9 +17,8 @@ static void copy(char *to, size_t size, const char *from)
 
 static hwloc_obj_t child_of_type(hwloc_obj_t pci, hwloc_obj_osdev_type_t type)
 {
-    hwloc_obj_t child;
-
-    for (child = pci->io_first_child; child; child = child->next_sibling) {
+    for (hwloc_obj_t child = pci->io_first_child; child;
+         child = child->next_sibling) {
         if (child->type == HWLOC_OBJ_OS_DEVICE &&
             child->attr->osdev.type == type)
             return child;
@@ -54,13 +53,12 @@ static int locate(hwloc_topology_t topology, hwloc_obj_t device,
                   struct node_locus *locus)
 {
     hwloc_obj_t host = hwloc_get_non_io_ancestor_obj(topology, device);
-    hwloc_obj_t at;
     int n = 0;
 
     memset(locus, 0, sizeof(*locus));
     locus->numa = only_numa(topology, host->nodeset);
     locus->place = host->parent ? host : NULL;
-    for (at = device->parent; at && at != host; at = at->parent) {
+    for (hwloc_obj_t at = device->parent; at && at != host; at = at->parent) {
         if (at->type != HWLOC_OBJ_BRIDGE)
             continue;
         if (at->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) {
@@ -99,12 +97,11 @@ static const char *pci_gpu_vendor(hwloc_obj_t pci)
 static bool is_virtual_function(hwloc_obj_t pci)
 {
     const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
-    hwloc_obj_t other;
 
     if (!pci->parent || pci->parent->type != HWLOC_OBJ_BRIDGE ||
         pci->parent->attr->bridge.upstream_type != HWLOC_OBJ_BRIDGE_PCI)
         return false;
-    for (other = pci->parent->io_first_child; other && other != pci;
+    for (hwloc_obj_t other = pci->parent->io_first_child; other && other != pci;
          other = other->next_sibling) {
         if (other->type == HWLOC_OBJ_PCI_DEVICE &&
             other->attr->pcidev.dev == 0 && other->attr->pcidev.func == 0 &&
@@ -119,9 +116,8 @@ static bool is_virtual_function(hwloc_obj_t pci)
 static const char *gpu_model(hwloc_obj_t pci)
 {
     const char *model = hwloc_obj_get_info_by_name(pci, NODE_INFO_MODEL);
-    hwloc_obj_t child;
 
-    for (child = pci->io_first_child; child && !model;
+    for (hwloc_obj_t child = pci->io_first_child; child && !model;
          child = child->next_sibling)
         model = hwloc_obj_get_info_by_name(child, NODE_INFO_MODEL);
     if (!model)
@@ -218,9 +214,9 @@ static int add_bare_gpus(struct node_builder *builder,
         const char *library, *vendor;
     } kinds[] = {{"nvml", "nvidia"}, {"rsmi", "amd"}, {"cuda", "nvidia"}};
     hwloc_obj_t osdev;
-    int i, n = (int)(sizeof(kinds) / sizeof(kinds[0]));
+    int n = (int)(sizeof(kinds) / sizeof(kinds[0]));
 
-    for (i = 0; i < n && builder->node->ngpus == 0; i++) {
+    for (int i = 0; i < n && builder->node->ngpus == 0; i++) {
         osdev = NULL;
         while ((osdev = hwloc_get_next_osdev(topology, osdev))) {
             struct plait_gpu gpu = {0};
@@ -275,9 +271,8 @@ static bool is_switch(hwloc_obj_t obj)
 static double to_switches(const struct hwloc_distances_s *matrix, unsigned from)
 {
     double sum = 0;
-    unsigned k;
 
-    for (k = 0; k < matrix->nbobjs; k++) {
+    for (unsigned k = 0; k < matrix->nbobjs; k++) {
         if (k != from && is_switch(matrix->objs[k]))
             sum += (double)matrix->values[from * matrix->nbobjs + k] / 1000;
     }
@@ -291,13 +286,13 @@ static double to_switches(const struct hwloc_distances_s *matrix, unsigned from)
 static void add_matrix(struct node_builder *builder,
                        const struct hwloc_distances_s *matrix)
 {
-    unsigned n = matrix->nbobjs, i, k;
+    unsigned n = matrix->nbobjs;
 
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         int a = gpu_of(builder, matrix->objs[i]);
         double up = a < 0 ? 0 : to_switches(matrix, i);
 
-        for (k = 0; a >= 0 && k < n; k++) {
+        for (unsigned k = 0; a >= 0 && k < n; k++) {
             int b = gpu_of(builder, matrix->objs[k]);
             double down, *link;
 
@@ -315,11 +310,11 @@ static void add_links(struct node_builder *builder, hwloc_topology_t topology,
                       const char *name)
 {
     struct hwloc_distances_s *found[4];
-    unsigned n = 4, i;
+    unsigned n = 4;
 
     if (hwloc_distances_get_by_name(topology, name, &n, found, 0))
         return;
-    for (i = 0; i < n && i < 4; i++) {
+    for (unsigned i = 0; i < n && i < 4; i++) {
         add_matrix(builder, found[i]);
         hwloc_distances_release(topology, found[i]);
     }

@@ -114,9 +114,7 @@ static const struct {
 
 const char *node_gpu_model(unsigned vendor, unsigned device)
 {
-    size_t i;
-
-    for (i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         if (models[i].vendor == vendor && models[i].device == device)
             return models[i].name;
     }

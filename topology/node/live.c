@@ -141,9 +141,9 @@ static void read_kfd_links(struct kfd *kfd, hwloc_topology_t topology,
                            const char *root, long id, hwloc_obj_t from)
 {
     char path[256];
-    long link, type;
+    long type;
 
-    for (link = 0;; link++) {
+    for (long link = 0;; link++) {
         long bandwidth;
         int a, b;
 
@@ -170,10 +170,8 @@ static void note_xgmi(hwloc_topology_t topology, const char *root)
     struct kfd *kfd = calloc(1, sizeof(*kfd));
     hwloc_uint64_t *values;
     char path[256];
-    long id;
-    int i, k;
 
-    for (id = 0; kfd; id++) {
+    for (long id = 0; kfd; id++) {
         hwloc_obj_t device;
         FILE *file;
 
@@ -191,8 +189,8 @@ static void note_xgmi(hwloc_topology_t topology, const char *root)
     values = kfd ? calloc((size_t)kfd->n * (size_t)kfd->n + 1, sizeof(*values))
                  : NULL;
     if (values && kfd->n > 0) {
-        for (i = 0; i < kfd->n; i++) {
-            for (k = 0; k < kfd->n; k++)
+        for (int i = 0; i < kfd->n; i++) {
+            for (int k = 0; k < kfd->n; k++)
                 values[i * kfd->n + k] = kfd->mbytes[i][k];
         }
         node_note_links(topology, "XGMIBandwidth", (unsigned)kfd->n, kfd->objs,
@@ -239,9 +237,9 @@ static hwloc_topology_t load_topology(unsigned long flags)
     static const char *const unwanted[] = {"gl",   "opencl",    "cuda", "nvml",
                                            "rsmi", "levelzero", "pci"};
     hwloc_topology_t topology = node_create_topology();
-    size_t i;
 
-    for (i = 0; topology && i < sizeof(unwanted) / sizeof(unwanted[0]); i++)
+    for (size_t i = 0; topology && i < sizeof(unwanted) / sizeof(unwanted[0]);
+         i++)
         hwloc_topology_set_components(
             topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
     if (topology && (hwloc_topology_set_flags(topology, flags) ||

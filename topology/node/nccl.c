@@ -63,9 +63,7 @@ static void refuse_input(struct reader *reader, const char *what,
 
 static const char *attribute(const char **attrs, const char *name)
 {
-    int i;
-
-    for (i = 0; attrs[i]; i += 2) {
+    for (int i = 0; attrs[i]; i += 2) {
         if (strcmp(attrs[i], name) == 0)
             return attrs[i + 1];
     }
@@ -109,9 +107,7 @@ static void busid_of(struct reader *reader, const char *text, char *busid)
 /* The innermost open element of this kind, or NULL. */
 static struct open_element *enclosing(struct reader *reader, enum element kind)
 {
-    int i;
-
-    for (i = reader->depth - 1; i >= 0; i--) {
+    for (int i = reader->depth - 1; i >= 0; i--) {
         if (reader->open[i].kind == kind)
             return &reader->open[i];
     }
@@ -122,11 +118,9 @@ static struct open_element *enclosing(struct reader *reader, enum element kind)
 static void locate(struct reader *reader, const struct open_element *upto,
                    struct node_locus *locus)
 {
-    const struct open_element *at;
-
     memset(locus, 0, sizeof(*locus));
     locus->numa = reader->numa;
-    for (at = reader->open; at < upto; at++) {
+    for (const struct open_element *at = reader->open; at < upto; at++) {
         if (at->kind == CPU)
             locus->host = at->id;
         else if (at->kind == PCI && locus->nbridges < NODE_BRIDGES_MOST)
@@ -162,7 +156,7 @@ static void start_cpu(struct reader *reader, const char **attrs)
 {
     const char *affinity = attribute(attrs, "affinity");
     struct plait_node *node = reader->builder.node;
-    int *bigger, i;
+    int *bigger;
 
     reader->numa =
         (int)read_number(reader, attrs, "numaid", 10, -1, 1 << 20, -1);
@@ -170,13 +164,13 @@ static void start_cpu(struct reader *reader, const char **attrs)
         reader->other = reader->depth;
         return;
     }
-    for (i = 0; affinity && affinity[i]; i++) {
+    for (int i = 0; affinity && affinity[i]; i++) {
         const char digit[2] = {affinity[i], '\0'};
 
         if (affinity[i] != ',')
             node->pus += __builtin_popcount((unsigned)strtoul(digit, NULL, 16));
     }
-    for (i = 0; i < reader->nnumas; i++) {
+    for (int i = 0; i < reader->nnumas; i++) {
         if (reader->numas[i] == reader->numa)
             return;
     }
@@ -261,9 +255,7 @@ static void start_link(struct reader *reader, const char **attrs, int is_xgmi)
 /* NCCL lists a NIC that no PCI device carries once under every cpu. */
 static bool is_listed(const struct plait_node *node, const char *name)
 {
-    int i;
-
-    for (i = 0; i < node->nnics; i++) {
+    for (int i = 0; i < node->nnics; i++) {
         if (node->nics[i].busid[0] == '\0' &&
             strcmp(node->nics[i].name, name) == 0)
             return true;
@@ -308,9 +300,8 @@ static enum element kind_of(const char *name)
 {
     static const char *const names[] = {"system", "cpu", "pci",
                                         "gpu",    "nic", "net"};
-    int i;
 
-    for (i = SYSTEM; i <= NET; i++) {
+    for (int i = SYSTEM; i <= NET; i++) {
         if (strcmp(name, names[i]) == 0)
             return (enum element)i;
     }

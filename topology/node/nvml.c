@@ -68,13 +68,12 @@ static int load_library(struct nvml *nvml)
         {"nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml->link_remote},
     };
     void *symbol;
-    size_t i;
 
     memset(nvml, 0, sizeof(*nvml));
     nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!nvml->library)
         return -1;
-    for (i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         symbol = dlsym(nvml->library, symbols[i].name);
         if (!symbol)
             return -1;
@@ -96,9 +95,7 @@ static hwloc_obj_t device_object(hwloc_topology_t topology,
 
 static int find_gpu(const struct gpus *gpus, hwloc_obj_t obj)
 {
-    int i;
-
-    for (i = 0; obj && i < gpus->n; i++) {
+    for (int i = 0; obj && i < gpus->n; i++) {
         if (gpus->objs[i] == obj)
             return i;
     }
@@ -109,12 +106,11 @@ static void read_links(const struct nvml *nvml, hwloc_topology_t topology,
                        void *device, int gpu, struct gpus *gpus)
 {
     int major = 0, minor = 0;
-    unsigned link;
     double mbytes;
 
     nvml->capability(device, &major, &minor);
     mbytes = node_nvlink_gbps(10 * major + minor) * 1000;
-    for (link = 0; link < LINKS_MOST; link++) {
+    for (unsigned link = 0; link < LINKS_MOST; link++) {
         unsigned active = 0, type = REMOTE_SWITCH;
         struct nvml_pci pci = {0};
         int other = -1;
@@ -136,12 +132,12 @@ static void read_links(const struct nvml *nvml, hwloc_topology_t topology,
 
 static void note_matrix(hwloc_topology_t topology, struct gpus *gpus)
 {
-    int n = gpus->n, i, k;
+    int n = gpus->n;
     hwloc_uint64_t *values = calloc((size_t)n * (size_t)n, sizeof(*values));
     double sum = 0;
 
-    for (i = 0; values && i < n; i++) {
-        for (k = 0; k < n; k++) {
+    for (int i = 0; values && i < n; i++) {
+        for (int k = 0; k < n; k++) {
             double shared = gpus->to_switch[i] < gpus->to_switch[k]
                                 ? gpus->to_switch[i]
                                 : gpus->to_switch[k];
@@ -162,13 +158,13 @@ static void ask(const struct nvml *nvml, hwloc_topology_t topology)
 {
     struct gpus *gpus = calloc(1, sizeof(*gpus));
     void *devices[GPUS_MOST];
-    unsigned count = 0, i;
+    unsigned count = 0;
 
     if (!gpus || nvml->count(&count)) {
         free(gpus);
         return;
     }
-    for (i = 0; i < count && gpus->n < GPUS_MOST; i++) {
+    for (unsigned i = 0; i < count && gpus->n < GPUS_MOST; i++) {
         char name[NAME_SIZE] = "";
         struct nvml_pci pci = {0};
         hwloc_obj_t obj;
@@ -181,7 +177,7 @@ static void ask(const struct nvml *nvml, hwloc_topology_t topology)
             hwloc_obj_add_info(obj, NODE_INFO_MODEL, name);
         gpus->objs[gpus->n++] = obj;
     }
-    for (i = 0; i < (unsigned)gpus->n; i++)
+    for (unsigned i = 0; i < (unsigned)gpus->n; i++)
         read_links(nvml, topology, devices[i], (int)i, gpus);
     if (gpus->n > 1)
         note_matrix(topology, gpus);

@@ -24,9 +24,8 @@ static double pull(const struct plait_node *node, const int *order, int first,
                    int last, int gpu, int except)
 {
     double sum = 0;
-    int i;
 
-    for (i = first; i < last; i++) {
+    for (int i = first; i < last; i++) {
         if (i != except)
             sum += affinity(node, order[i], gpu);
     }
@@ -57,13 +56,11 @@ static void move_up(int *order, int from, int to)
 static void group_greedily(const struct plait_node *node, int *order, int n,
                            int group)
 {
-    int at, i;
-
-    for (at = 0; at < n; at++) {
+    for (int at = 0; at < n; at++) {
         int start = at - at % group, best = at;
         double most = -1;
 
-        for (i = at; i < n; i++) {
+        for (int i = at; i < n; i++) {
             double sum =
                 at == start ? 0 : pull(node, order, start, at, order[i], -1);
 
@@ -79,12 +76,10 @@ static void group_greedily(const struct plait_node *node, int *order, int n,
 static int swap_once(const struct plait_node *node, int *order, int n,
                      int group)
 {
-    int a, b;
-
-    for (a = 0; a < n; a++) {
+    for (int a = 0; a < n; a++) {
         int a0 = a - a % group, a1 = a0 + group < n ? a0 + group : n;
 
-        for (b = a1; b < n; b++) {
+        for (int b = a1; b < n; b++) {
             int b0 = b - b % group, b1 = b0 + group < n ? b0 + group : n;
             double now = pull(node, order, a0, a1, order[a], a) +
                          pull(node, order, b0, b1, order[b], b);
@@ -105,9 +100,8 @@ static double inside(const struct plait_node *node, const int *order, int first,
                      int group)
 {
     double sum = 0;
-    int i;
 
-    for (i = first; i < first + group; i++)
+    for (int i = first; i < first + group; i++)
         sum += pull(node, order, first, i, order[i], -1);
     return sum;
 }
@@ -132,22 +126,20 @@ static bool comes_before(const struct plait_node *node, const int *order, int a,
 static void sort_groups(const struct plait_node *node, int *order, int n,
                         int group)
 {
-    int at, i, k;
-
-    for (at = 0; at < n; at += group) {
+    for (int at = 0; at < n; at += group) {
         int end = at + group < n ? at + group : n;
 
-        for (i = at; i < end; i++) {
-            for (k = i + 1; k < end; k++) {
+        for (int i = at; i < end; i++) {
+            for (int k = i + 1; k < end; k++) {
                 if (order[k] < order[i])
                     swap(order, i, k);
             }
         }
     }
-    for (at = 0; at + group <= n; at += group) {
-        for (i = at + group; i + group <= n; i += group) {
+    for (int at = 0; at + group <= n; at += group) {
+        for (int i = at + group; i + group <= n; i += group) {
             if (comes_before(node, order, i, at, group)) {
-                for (k = 0; k < group; k++)
+                for (int k = 0; k < group; k++)
                     swap(order, at + k, i + k);
             }
         }
@@ -157,12 +149,10 @@ static void sort_groups(const struct plait_node *node, int *order, int n,
 void plait_node_order_gpus(const struct plait_node *node, const int *gpus,
                            int n, int group, int *order)
 {
-    int i, k;
-
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         order[i] = gpus ? gpus[i] : i;
-    for (i = 0; i < n; i++) {
-        for (k = i + 1; k < n; k++) {
+    for (int i = 0; i < n; i++) {
+        for (int k = i + 1; k < n; k++) {
             if (order[k] < order[i])
                 swap(order, i, k);
         }
@@ -171,7 +161,7 @@ void plait_node_order_gpus(const struct plait_node *node, const int *gpus,
         group = n > 0 ? n : 1;
     group_greedily(node, order, n, group);
     /* Each swap increases the affinity; a few per GPU are enough. */
-    for (i = 0; i < 8 * n && swap_once(node, order, n, group); i++)
+    for (int i = 0; i < 8 * n && swap_once(node, order, n, group); i++)
         ;
     sort_groups(node, order, n, group);
 }

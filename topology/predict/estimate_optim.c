@@ -134,9 +134,9 @@ struct owners {
 
 static int least_loaded(const struct owners *o, int n)
 {
-    int at = 0, i;
+    int at = 0;
 
-    for (i = 1; i < n; i++)
+    for (int i = 1; i < n; i++)
         if (plait_optim_takes(o[i].load, i, o[at].load, at))
             at = i;
     return at;
@@ -192,12 +192,12 @@ static double fullest_owner(const struct plait_shape *s, struct matrix *list,
 {
     struct owners o[PLAIT_TENSOR_ROWS + 1] = {{ranks, 0, 0}};
     double most = 0;
-    int n = 1, i;
+    int n = 1;
 
     qsort(list, shapes, sizeof(*list), compare_costs);
-    for (i = 0; i < shapes; i++)
+    for (int i = 0; i < shapes; i++)
         n = deal(s, &list[i], ranks, o, n);
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         most = fmax(most, o[i].numbers);
     return most;
 }
@@ -205,12 +205,12 @@ static double fullest_owner(const struct plait_shape *s, struct matrix *list,
 static double soap_bytes(const struct plait_shape *s, int layers)
 {
     struct matrix list[PLAIT_TENSOR_ROWS];
-    int ranks = s->tp * s->dp * s->cp, k;
+    int ranks = s->tp * s->dp * s->cp;
     int shapes = list_matrices(s, layers, list);
     double largest = 0, square = 0;
     double matrices = 2 + (s->tp > 1 ? 2 : plait_shape_shards(s) > 1);
 
-    for (k = 0; k < shapes; k++) {
+    for (int k = 0; k < shapes; k++) {
         largest = fmax(largest, list[k].rows * list[k].cols);
         square = fmax(square, square_of(s, list[k].rows));
         square = fmax(square, square_of(s, list[k].cols));

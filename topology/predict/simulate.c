@@ -196,13 +196,12 @@ static int reduce_gradients(struct simulator *s, int rank,
     const struct plait_stage_time *t =
         &s->r->times[a->chunk * s->r->stages + rank];
     struct actor *actor = &s->actors[rank];
-    int i;
 
     if (t->reduce <= 0 ||
         (a->kind != PLAIT_BACKWARD && a->kind != PLAIT_BACKWARD_WEIGHT) ||
         (!s->r->reduce_each && a->microbatch != s->r->microbatches - 1))
         return 0;
-    for (i = 1; i <= t->buckets; i++) {
+    for (int i = 1; i <= t->buckets; i++) {
         double from =
             fmax(actor->traffic, begin + (end - begin) * i / t->buckets);
 
@@ -287,10 +286,10 @@ static int by_rank(const void *a, const void *b)
 
 static int run_step(struct simulator *s)
 {
-    int rank, moved, n;
+    int moved, n;
 
     do {
-        for (rank = moved = 0; rank < s->r->stages; rank++) {
+        for (int rank = moved = 0; rank < s->r->stages; rank++) {
             n = advance_rank(s, rank);
             if (n < 0)
                 return -1;
@@ -305,9 +304,9 @@ static int run_step(struct simulator *s)
 
 static int init_channels(struct simulator *s)
 {
-    int p = s->r->stages, room = 2 * s->r->chunks * s->r->microbatches, i, k;
+    int p = s->r->stages, room = 2 * s->r->chunks * s->r->microbatches;
 
-    for (i = 0; i < 2 * p; i++) {
+    for (int i = 0; i < 2 * p; i++) {
         struct channel *c = &s->channels[i];
         /* link l is between the stages l and l + 1; two stages have one */
         int link = p == 2 ? 0 : i % 2 ? (i / 2 + p - 1) % p : i / 2;
@@ -319,7 +318,7 @@ static int init_channels(struct simulator *s)
         c->posted = calloc(room, sizeof(*c->posted));
         if (!c->messages || !c->posted)
             return -1;
-        for (k = 0; k < room; k++)
+        for (int k = 0; k < room; k++)
             c->messages[k].sent = c->messages[k].arrived = -1;
     }
     return 0;
@@ -337,7 +336,7 @@ static int init_simulator(struct simulator *s, struct plait_error *err)
     const struct plait_simulation_request *r = s->r;
     const struct plait_schedule_form form = form_of(r);
     struct plait_schedule **lists;
-    int p = r->stages, rank;
+    int p = r->stages;
 
     s->actors = calloc(p, sizeof(*s->actors));
     s->channels = calloc(2 * (size_t)p, sizeof(*s->channels));
@@ -358,10 +357,10 @@ static int init_simulator(struct simulator *s, struct plait_error *err)
         free(lists);
         return -1;
     }
-    for (rank = 0; rank < p; rank++)
+    for (int rank = 0; rank < p; rank++)
         s->actors[rank].list = lists[rank];
     free(lists);
-    for (rank = 0; rank < p; rank++) {
+    for (int rank = 0; rank < p; rank++) {
         struct actor *actor = &s->actors[rank];
 
         s->out->ranks[rank].peak = actor->list->peak;
@@ -374,13 +373,11 @@ static int init_simulator(struct simulator *s, struct plait_error *err)
 
 static void release_simulator(struct simulator *s)
 {
-    int i;
-
-    for (i = 0; s->actors && i < s->r->stages; i++) {
+    for (int i = 0; s->actors && i < s->r->stages; i++) {
         plait_schedule_destroy(s->actors[i].list);
         free(s->actors[i].number);
     }
-    for (i = 0; s->channels && i < 2 * s->r->stages; i++) {
+    for (int i = 0; s->channels && i < 2 * s->r->stages; i++) {
         free(s->channels[i].messages);
         free(s->channels[i].posted);
     }
@@ -414,10 +411,9 @@ void plait_simulation_mean(const struct plait_simulation *s,
                            struct plait_rank_time *mean)
 {
     double n = s->stages;
-    int i;
 
     memset(mean, 0, sizeof(*mean));
-    for (i = 0; i < s->stages; i++) {
+    for (int i = 0; i < s->stages; i++) {
         mean->compute += s->ranks[i].compute / n;
         mean->inner += s->ranks[i].inner / n;
         mean->bubble += s->ranks[i].bubble / n;

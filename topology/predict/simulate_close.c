@@ -41,15 +41,13 @@ static int follow(struct simulator *s, int rank, enum plait_span_kind kind,
 /* Traffic during computing for which no rank waited. */
 static void sum_hidden(struct plait_simulation *out)
 {
-    int i;
-
-    for (i = 0; i < out->nspans; i++) {
+    for (int i = 0; i < out->nspans; i++) {
         const struct plait_span *span = &out->spans[i];
 
         if (span->kind == PLAIT_SPAN_REDUCE || span->kind == PLAIT_SPAN_GATHER)
             out->ranks[span->rank].hidden += span->end - span->begin;
     }
-    for (i = 0; i < out->stages; i++)
+    for (int i = 0; i < out->stages; i++)
         out->ranks[i].hidden =
             fmax(0, out->ranks[i].hidden - out->ranks[i].wait_dp);
 }
@@ -57,13 +55,13 @@ static void sum_hidden(struct plait_simulation *out)
 int simulator_close_step(struct simulator *s)
 {
     double norm = 0, updated, at;
-    int rank, p = s->r->stages;
+    int p = s->r->stages;
 
-    for (rank = 0; rank < p; rank++)
+    for (int rank = 0; rank < p; rank++)
         norm = fmax(norm, complete_at(s, rank));
     updated = norm + s->r->update;
     s->out->step = updated + s->r->gather_updated;
-    for (rank = 0; rank < p; rank++) {
+    for (int rank = 0; rank < p; rank++) {
         struct plait_rank_time *t = &s->out->ranks[rank];
 
         at = s->actors[rank].clock;

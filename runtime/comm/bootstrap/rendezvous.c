@@ -105,9 +105,9 @@ static int port_of(int fd)
 
 int plait_rendezvous_listen(int *port)
 {
-    int i, fd = -1, ports = *port == 0 ? 1 : PLAIT_RENDEZVOUS_PORTS;
+    int fd = -1, ports = *port == 0 ? 1 : PLAIT_RENDEZVOUS_PORTS;
 
-    for (i = 0; fd < 0 && i < ports && *port + i < 65536; i++)
+    for (int i = 0; fd < 0 && i < ports && *port + i < 65536; i++)
         fd = listen_at(*port + i);
     if (fd >= 0)
         *port = port_of(fd);
@@ -149,7 +149,7 @@ int plait_rendezvous_listen_for(const struct plait_rendezvous *m, int *port)
 int plait_rendezvous_reach(const char *host, int port, int patience_s)
 {
     const struct timeval patience = {.tv_sec = patience_s};
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list, *a;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
     char service[16];
     int fd = -1, refused = 0;
 
@@ -158,7 +158,7 @@ int plait_rendezvous_reach(const char *host, int port, int patience_s)
         errno = EHOSTUNREACH;
         return -1;
     }
-    for (a = list; a != NULL && fd < 0; a = a->ai_next) {
+    for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
         fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
         if (fd < 0)
             continue;

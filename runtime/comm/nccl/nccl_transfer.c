@@ -176,19 +176,18 @@ static ncclResult_t launch_held(struct nccl_comm *c)
 int nccl_flush(struct nccl_comm *c)
 {
     struct plait_queue *last = NULL;
-    struct nccl_request *h;
     int rc = 0;
 
     if (c->held == NULL)
         return 0;
-    for (h = c->held; h != NULL && rc == 0; h = h->next) {
+    for (struct nccl_request *h = c->held; h != NULL && rc == 0; h = h->next) {
         if (h->q != last)
             rc = order_queues(c, h->done, h->q, c->q);
         last = h->q;
     }
     if (rc == 0)
         rc = nccl_settle(c, "send, receive", launch_held(c));
-    for (h = c->held; h != NULL && rc == 0; h = h->next)
+    for (struct nccl_request *h = c->held; h != NULL && rc == 0; h = h->next)
         if (c->base.ops->event_record(h->done, c->q) < 0)
             rc = fail_by_queue(c, c->q);
     c->held = NULL;

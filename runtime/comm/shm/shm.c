@@ -109,7 +109,7 @@ static char *slot_place(const struct plait_shm_transfer *x, int owner, int r,
 static void fill_slot(const struct plait_shm_transfer *x, size_t c)
 {
     size_t size = plait_dtype_size(x->t.type), begin, n;
-    int me = x->shm->rank, r;
+    int me = x->shm->rank;
 
     if (x->t.kind == PLAIT_ALL_GATHER) {
         n = chunk_extent(x, me, c, &begin);
@@ -117,7 +117,7 @@ static void fill_slot(const struct plait_shm_transfer *x, size_t c)
                (const char *)x->t.send + c * x->len * size, n * size);
         return;
     }
-    for (r = 0; r < x->shm->size; r++) {
+    for (int r = 0; r < x->shm->size; r++) {
         n = chunk_extent(x, r, c, &begin);
         if (r != me) /* where both reduce the whole chunk, all of it */
             memcpy(slot_place(x, me, r, c),
@@ -209,11 +209,11 @@ static void copy_own(const struct plait_shm_transfer *x, size_t c)
 static void take_chunk(const struct plait_shm_transfer *x, size_t c)
 {
     size_t size = plait_dtype_size(x->t.type), begin, n;
-    int me = x->shm->rank, r;
+    int me = x->shm->rank;
 
     if (x->t.kind != PLAIT_ALL_REDUCE)
         copy_own(x, c);
-    for (r = 0; r < x->shm->size; r++) {
+    for (int r = 0; r < x->shm->size; r++) {
         n = chunk_extent(x, r, c, &begin);
         if (r != me)
             memcpy((char *)x->t.recv + begin * size, slot_place(x, r, r, c),

@@ -246,7 +246,6 @@ static int write_images(struct run *r, struct plait_error *err)
 {
     struct plait_image_source *s = r->source;
     size_t width = (size_t)s->width;
-    int64_t i;
     int rc;
 
     r->pixels = malloc(width);
@@ -254,7 +253,7 @@ static int write_images(struct run *r, struct plait_error *err)
         return plait_errorf(err, "%s: out of memory", s->path);
     if (plait_image_source_rewind(s, err) < 0)
         return -1;
-    for (i = 0; (rc = plait_image_source_next(s, err)) == 1; i++) {
+    for (int64_t i = 0; (rc = plait_image_source_next(s, err)) == 1; i++) {
         int set = i < r->count && is_validated(r, i) ? VAL : TRAIN;
         unsigned char label = (unsigned char)s->label;
 

@@ -229,11 +229,11 @@ static int write_tokens(struct plait_token_writer *w, const int32_t *tokens,
 {
     uint16_t narrow[4096];
     uint32_t wide[4096];
-    size_t part, i;
+    size_t part;
 
     for (; n > 0; tokens += part, n -= part) {
         part = n < 4096 ? n : 4096;
-        for (i = 0; i < part; i++) {
+        for (size_t i = 0; i < part; i++) {
             narrow[i] =
                 htole16((uint16_t)tokens[i] | (tokens[i] < 0 ? 0x8000 : 0));
             wide[i] = htole32((uint32_t)tokens[i]);

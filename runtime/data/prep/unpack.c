@@ -188,16 +188,14 @@ static int fill_input(struct plait_unpack *u)
 
 static int find_kind(struct plait_unpack *u, struct plait_error *err)
 {
-    size_t i;
-
     u->kind = &plain;
-    for (i = 0; i < sizeof(refused) / sizeof(*refused); i++)
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++)
         if (u->filled >= 4 &&
             !memcmp(u->input, refused[i].magic, strlen(refused[i].magic))) {
             errno = ENOTSUP;
             return plait_errorf(err, "%s: %s", u->path, refused[i].says);
         }
-    for (i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         if (u->filled >= kinds[i].size &&
             !memcmp(u->input, kinds[i].magic, kinds[i].size))
             u->kind = &kinds[i];

@@ -54,9 +54,8 @@ plait_added_tokens_find(const struct plait_added_tokens *set, bool normalized,
 {
     const bool *starts = set->starts[normalized];
     const struct plait_added_token *t;
-    size_t i;
 
-    for (i = 0; i < size && set->count > 0; i++)
+    for (size_t i = 0; i < size && set->count > 0; i++)
         if (starts[(unsigned char)text[i]] &&
             (t = token_here(set, normalized, text + i, size - i))) {
             *at = i;

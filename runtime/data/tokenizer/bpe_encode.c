@@ -102,20 +102,20 @@ static int merge_short(const struct plait_bpe *bpe, int32_t *token, int n)
 {
     uint32_t rank[SHORT_PIECE];
     int32_t merged[SHORT_PIECE];
-    int i, best;
+    int best;
 
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         set_rank(bpe, token, n, i, rank, merged);
     while (n > 1) {
         best = 0;
-        for (i = 1; i + 1 < n; i++)
+        for (int i = 1; i + 1 < n; i++)
             if (rank[i] < rank[best])
                 best = i;
         if (rank[best] == UINT32_MAX)
             break;
         token[best] = merged[best];
         n--;
-        for (i = best + 1; i < n; i++) {
+        for (int i = best + 1; i < n; i++) {
             token[i] = token[i + 1];
             rank[i] = rank[i + 1];
             merged[i] = merged[i + 1];
@@ -235,12 +235,12 @@ static int encode_long(const struct plait_bpe *bpe, struct plait_bpe_scratch *s,
                        const unsigned char *piece, size_t size,
                        struct plait_tokens *out)
 {
-    int32_t n = make_symbols(bpe, s, piece, size), i;
+    int32_t n = make_symbols(bpe, s, piece, size);
 
     if (n < 0)
         return -1;
     s->nheap = 0;
-    for (i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++)
         if (push_candidate(bpe, s, i) < 0)
             return -1;
     while (s->nheap > 0) {
@@ -251,7 +251,7 @@ static int encode_long(const struct plait_bpe *bpe, struct plait_bpe_scratch *s,
     }
     if (plait_tokens_reserve(out, (size_t)n) < 0)
         return -1;
-    for (i = n > 0 ? 0 : -1; i >= 0; i = s->symbols[i].after)
+    for (int32_t i = n > 0 ? 0 : -1; i >= 0; i = s->symbols[i].after)
         out->id[out->count++] = s->symbols[i].token;
     return 0;
 }

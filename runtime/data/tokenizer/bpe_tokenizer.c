@@ -240,9 +240,9 @@ static int bpe_decode(const void *model, const int32_t *tokens, size_t ntokens,
     const struct plait_bpe_tokenizer *t = model;
     const struct plait_added_token *added;
     const char *text;
-    size_t i, size;
+    size_t size;
 
-    for (i = 0; i < ntokens; i++) {
+    for (size_t i = 0; i < ntokens; i++) {
         errno = ERANGE;
         if (tokens[i] < 0 || tokens[i] >= t->vocab)
             return plait_errorf(err, "tokenizer: token %d is not one of its %d",

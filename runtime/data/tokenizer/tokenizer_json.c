@@ -240,10 +240,10 @@ static int letter_byte(uint32_t letter)
 static void spell_token(const int16_t *bytes, const char *token, char *out,
                         size_t *size)
 {
-    const unsigned char *p = (const unsigned char *)token, *end;
+    const unsigned char *p = (const unsigned char *)token;
     size_t n, made = 0;
 
-    for (end = p + *size; p < end; p += n) {
+    for (const unsigned char *end = p + *size; p < end; p += n) {
         uint32_t letter = plait_utf8_decode(p, &n);
 
         if (letter >= 0x200 || bytes[letter] < 0) {

@@ -110,7 +110,7 @@ static void mark_loose(uint8_t *table, int32_t c)
 {
     const utf8proc_property_t *p = utf8proc_get_property(c);
     int32_t part[16];
-    utf8proc_ssize_t n, i;
+    utf8proc_ssize_t n;
     int last_class = 0;
 
     if (p->combining_class)
@@ -118,7 +118,7 @@ static void mark_loose(uint8_t *table, int32_t c)
     n = utf8proc_decompose_char(c, part, 16, UTF8PROC_DECOMPOSE, &last_class);
     if (n < 1 || n > 16 || (n == 1 && part[0] == c))
         return;
-    for (i = 1; i < n; i++)
+    for (utf8proc_ssize_t i = 1; i < n; i++)
         table[part[i]] |= PLAIT_UNICODE_LOOSE;
     n = utf8proc_normalize_utf32(part, n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n != 1 || part[0] != c)
@@ -136,19 +136,18 @@ static uint32_t next_point(uint32_t c)
 uint8_t *plait_unicode_create(void)
 {
     uint8_t *table = calloc(PLAIT_UNICODE_SIZE, 1);
-    size_t i;
 
     if (!table)
         return NULL;
     for (uint32_t c = 0; c < PLAIT_UNICODE_SIZE; c = next_point(c))
         table[c] = category_class((int32_t)c);
-    for (i = 0; i < sizeof(newer) / sizeof(*newer); i++)
+    for (size_t i = 0; i < sizeof(newer) / sizeof(*newer); i++)
         memset(table + newer[i].first, newer[i].class,
                newer[i].last - newer[i].first + 1);
     for (uint32_t c = 0xa0; c < PLAIT_UNICODE_SIZE; c = next_point(c))
         if (c < 0xd800 || c > 0xdfff)
             mark_loose(table, (int32_t)c);
-    for (i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
         for (uint32_t c = fixed[i][0]; c <= fixed[i][1]; c++)
             table[c] = (uint8_t)((table[c] & ~PLAIT_UNICODE_LOOSE) |
                                  PLAIT_UNICODE_FIXED);
@@ -177,7 +176,7 @@ static bool is_second(unsigned char first, unsigned char second)
 
 size_t plait_utf8_next(const unsigned char *p, size_t n, bool *valid)
 {
-    size_t want, i;
+    size_t want;
 
     *valid = true;
     if (p[0] < 0x80)
@@ -190,7 +189,7 @@ size_t plait_utf8_next(const unsigned char *p, size_t n, bool *valid)
     *valid = false;
     if (want == 0 || n < 2 || !is_second(p[0], p[1]))
         return 1;
-    for (i = 2; i < want; i++)
+    for (size_t i = 2; i < want; i++)
         if (i >= n || (p[i] & 0xc0) != 0x80)
             return i;
     *valid = true;

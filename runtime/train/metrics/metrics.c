@@ -101,10 +101,9 @@ static void put_groups(FILE *out, const char *name,
                        const uint64_t bytes[PLAIT_NCOMMS])
 {
     const char *comma = "";
-    int i;
 
     fprintf(out, ",\"%s\":{", name);
-    for (i = 0; i < PLAIT_NCOMMS; i++) {
+    for (int i = 0; i < PLAIT_NCOMMS; i++) {
         if (bytes[i] == 0)
             continue;
         fprintf(out, "%s\"%s\":%" PRIu64, comma, plait_mesh_comm_names[i],
@@ -118,10 +117,9 @@ static void put_groups(FILE *out, const char *name,
 static void put_waits(FILE *out, const double wait[PLAIT_NCOMMS])
 {
     const char *comma = "";
-    int i;
 
     fputs(",\"comm_s_groups\":{", out);
-    for (i = 0; i < PLAIT_NCOMMS; i++) {
+    for (int i = 0; i < PLAIT_NCOMMS; i++) {
         if (!(wait[i] > 0))
             continue;
         fprintf(out, "%s\"%s\":%.6g", comma, plait_mesh_comm_names[i], wait[i]);
@@ -133,12 +131,10 @@ static void put_waits(FILE *out, const double wait[PLAIT_NCOMMS])
 /* {"news":3.21,...}, of sets that have names. */
 static void put_val_sets(FILE *out, const struct plait_metrics *m)
 {
-    int i;
-
     if (!m->val.sets)
         return;
     fputs(",\"val_loss_sets\":", out);
-    for (i = 0; i < m->val.sets->n; i++) {
+    for (int i = 0; i < m->val.sets->n; i++) {
         fprintf(out, "%c\"%s\":", i ? ',' : '{', m->val.sets->at[i].name);
         if (isfinite(m->val.losses[i]))
             fprintf(out, "%.9g", m->val.losses[i]);
@@ -160,10 +156,8 @@ static void put_slowest(FILE *out, const struct plait_metrics *m)
 
 static void put_stages(FILE *out, const struct plait_metrics *m)
 {
-    int i;
-
     fputs(",\"mem_bytes_stages\":[", out);
-    for (i = 0; i < m->nstages; i++)
+    for (int i = 0; i < m->nstages; i++)
         fprintf(out, "%s%.0f", i ? "," : "", m->stage_bytes[i]);
     fputc(']', out);
 }

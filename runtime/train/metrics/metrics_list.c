@@ -56,9 +56,8 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
         {"comm_hidden_s", "communication_hidden_seconds",
          "Time of collectives beside computation.", m->comm_hidden_s, 0, 0},
     };
-    int i;
 
-    for (i = 0; i < COUNT(list); i++)
+    for (int i = 0; i < COUNT(list); i++)
         if (!isnan(list[i].value))
             fn(&list[i], arg);
 }
@@ -79,9 +78,8 @@ static void each_share(const struct plait_metrics *m, plait_metric_fn *fn,
          "The same as failures, restarts and saves so far let expect.",
          m->goodput_expected, 0, 0},
     };
-    int i;
 
-    for (i = 0; i < COUNT(list); i++)
+    for (int i = 0; i < COUNT(list); i++)
         if (!isnan(list[i].value))
             fn(&list[i], arg);
 }
@@ -100,9 +98,8 @@ static void each_slowest(const struct plait_metrics *m, plait_metric_fn *fn,
         {"rank_s_max", "rank_computation_max_seconds",
          "The same of the slowest.", m->rank_s[1], 0, 0},
     };
-    int i;
 
-    for (i = 0; m->slowest_rank >= 0 && i < COUNT(list); i++)
+    for (int i = 0; m->slowest_rank >= 0 && i < COUNT(list); i++)
         fn(&list[i], arg);
 }
 
@@ -113,11 +110,10 @@ static void each_val_set(const struct plait_metrics *m, plait_metric_fn *fn,
                                .open_name = "validation_set_loss",
                                .help = "Loss of each validation set.",
                                .label = "set"};
-    int i;
 
     if (!m->val.sets || isnan(m->val.loss))
         return;
-    for (i = 0; i < m->val.sets->n; i++) {
+    for (int i = 0; i < m->val.sets->n; i++) {
         one.key = m->val.sets->at[i].name;
         one.value = m->val.losses[i];
         fn(&one, arg);
@@ -128,9 +124,8 @@ static void each_stage(const struct plait_metrics *m, plait_metric_fn *fn,
                        void *arg)
 {
     char key[16];
-    int i;
 
-    for (i = 0; i < m->nstages; i++) {
+    for (int i = 0; i < m->nstages; i++) {
         struct plait_metric one = {
             "mem_bytes_stages",
             "stage_memory_bytes",
@@ -148,12 +143,11 @@ static void each_group(const struct plait_metrics *m, plait_metric_fn *fn,
                        void *arg)
 {
     struct plait_metric one = {.label = "group"};
-    int i;
 
     one.name = "comm_s_groups";
     one.open_name = "communication_group_exposed_seconds";
     one.help = "The same by group of ranks.";
-    for (i = 0; i < PLAIT_NCOMMS; i++) {
+    for (int i = 0; i < PLAIT_NCOMMS; i++) {
         one.key = plait_mesh_comm_names[i];
         one.value = m->comm_wait[i];
         if (one.value > 0)
@@ -162,7 +156,7 @@ static void each_group(const struct plait_metrics *m, plait_metric_fn *fn,
     one.name = "comm_bytes";
     one.open_name = "communication_bytes";
     one.help = "What rank 0 sent over each group in the step.";
-    for (i = 0; i < PLAIT_NCOMMS; i++) {
+    for (int i = 0; i < PLAIT_NCOMMS; i++) {
         one.key = plait_mesh_comm_names[i];
         one.value = m->comm_bytes[i];
         if (one.value > 0)

@@ -69,12 +69,10 @@ static void format_outlier(char *buf, size_t size,
 static void show_sets(const struct plait_progress *p,
                       const struct plait_metrics *m)
 {
-    int i;
-
     if (isnan(m->val.loss) || !m->val.sets)
         return;
     fprintf(p->out, "%sstep %" PRId64 " val:", p->live ? "\r" : "", m->step);
-    for (i = 0; i < m->val.sets->n; i++)
+    for (int i = 0; i < m->val.sets->n; i++)
         fprintf(p->out, "%s %s %.4f", i ? "," : "", m->val.sets->at[i].name,
                 m->val.losses[i]);
     fputs(p->live ? "\033[K\n" : "\n", p->out);

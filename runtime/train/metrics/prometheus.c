@@ -22,9 +22,7 @@ struct page {
 /* Write the label's value, escaped as the format asks. */
 static void put_run(const struct page *p)
 {
-    size_t i;
-
-    for (i = 0; i < p->run_size; i++) {
+    for (size_t i = 0; i < p->run_size; i++) {
         if (p->run[i] == '\\' || p->run[i] == '"')
             fputc('\\', p->out);
         fputc(p->run[i] == '\n' ? ' ' : p->run[i], p->out);

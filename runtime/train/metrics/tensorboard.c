@@ -87,9 +87,8 @@ static void put_int(struct message *m, int field, int64_t v)
 static void put_little(struct message *m, uint64_t bits, int size)
 {
     unsigned char bytes[8];
-    int i;
 
-    for (i = 0; i < size; i++)
+    for (int i = 0; i < size; i++)
         bytes[i] = bits >> 8 * i;
     put_bytes(m, bytes, size);
 }
@@ -146,11 +145,10 @@ static void put_message(struct message *m, int field,
 static uint32_t masked_crc(const unsigned char *at, size_t size)
 {
     uint32_t crc = ~0u;
-    int bit;
 
     while (size--) {
         crc ^= *at++;
-        for (bit = 0; bit < 8; bit++)
+        for (int bit = 0; bit < 8; bit++)
             crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
     }
     crc = ~crc;
@@ -159,9 +157,7 @@ static uint32_t masked_crc(const unsigned char *at, size_t size)
 
 static void little(unsigned char *at, uint64_t v, int size)
 {
-    int i;
-
-    for (i = 0; i < size; i++)
+    for (int i = 0; i < size; i++)
         at[i] = v >> 8 * i;
 }
 
@@ -279,11 +275,11 @@ int plait_tensorboard_write(struct plait_tensorboard *tb,
 static void put_buckets(struct message *m, const double *bucket)
 {
     double limit[PLAIT_HISTOGRAM_BUCKETS], count[PLAIT_HISTOGRAM_BUCKETS];
-    int i, n = 0, last = PLAIT_HISTOGRAM_BUCKETS - 1;
+    int n = 0, last = PLAIT_HISTOGRAM_BUCKETS - 1;
 
     while (last > 0 && bucket[last] == 0)
         last--;
-    for (i = 0; i <= last; i++) {
+    for (int i = 0; i <= last; i++) {
         if (bucket[i] == 0 && (n == 0 || bucket[i + 1] == 0))
             continue;
         limit[n] = plait_histogram_limit(i);
@@ -313,11 +309,10 @@ int plait_tensorboard_histograms(struct plait_tensorboard *tb, int64_t step,
 {
     struct plait_histogram one;
     char tag[64];
-    int i;
 
     begin_event(&tb->event, step);
     tb->summary.size = 0;
-    for (i = 0; plait_histograms_get(h, i, &one); i++) {
+    for (int i = 0; plait_histograms_get(h, i, &one); i++) {
         if (one.num == 0)
             continue;
         snprintf(tag, sizeof(tag), "gradients/%s", one.name);

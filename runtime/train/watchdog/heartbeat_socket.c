@@ -46,11 +46,11 @@ static void note_address(const struct sockaddr *a,
 static void find_ways(const char *host, struct plait_heartbeat_address *theirs,
                       struct plait_heartbeat_address *mine)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list, *a;
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
 
     if (getaddrinfo(host, "9", &hints, &list) != 0)
         return;
-    for (a = list; a; a = a->ai_next) {
+    for (struct addrinfo *a = list; a; a = a->ai_next) {
         int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
         struct sockaddr_storage self;
         socklen_t n = sizeof(self);
