@@ -121,13 +121,31 @@ static double number_of(const json_t *root, const char *key)
     return json_number_value(json_object_get(root, key));
 }
 
+/* In a folder that others may write to, a link must not lead to another file of
+ * this user's, and a pipe must not keep this process waiting. */
+static int open_own(const char *path, int flags)
+{
+    int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0 ||
+        (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink < 2))
+        return fd;
+    close(fd);
+    errno = EINVAL;
+    return -1;
+}
+
 /* false: the file has no record, or not yet. It is opened anew, as a network
  * file system shows what others have written only then. */
 static bool read_record(const char *path, struct record *r)
 {
-    json_t *root = json_load_file(path, JSON_DISABLE_EOF_CHECK, NULL);
+    int fd = open_own(path, O_RDONLY);
+    json_t *root = json_loadfd(fd, JSON_DISABLE_EOF_CHECK, NULL);
     const char *run = json_string_value(json_object_get(root, "run"));
 
+    if (fd >= 0)
+        close(fd);
     memset(r, 0, sizeof(*r));
     copy_text(r->by.host, sizeof(r->by.host), root, "host");
     copy_text(r->by.boot, sizeof(r->by.boot), root, "boot");
@@ -148,7 +166,7 @@ static int write_record(int fd, struct record *r)
 {
     char run[20], *text, line[RECORD_MOST];
     json_t *root;
-    int n, rc;
+    int n;
 
     r->beat++;
     snprintf(run, sizeof(run), "%016" PRIx64, r->by.run);
@@ -163,11 +181,10 @@ static int write_record(int fd, struct record *r)
         return -1;
     n = snprintf(line, sizeof(line), "%-700s\n", text);
     free(text);
-    rc = n > 0 && n < RECORD_MOST && pwrite(fd, line, (size_t)n, 0) == n &&
-                 fdatasync(fd) == 0
-             ? 0
-             : -1;
-    return rc;
+    return n > 0 && n < RECORD_MOST && pwrite(fd, line, (size_t)n, 0) == n &&
+                   fdatasync(fd) == 0
+               ? 0
+               : -1;
 }
 
 /* -- whether another run is alive ----------------------------------------- */
@@ -250,7 +267,7 @@ static int open_file(const char *path, enum lock *lock, bool *created)
         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         *created = fd >= 0;
         if (fd < 0 && errno == EEXIST)
-            fd = open(path, O_RDWR | O_CLOEXEC);
+            fd = open_own(path, O_RDWR);
         if (fd < 0 && errno == ENOENT && tries > 0)
             continue;
         if (fd < 0 && errno != ENOENT)

@@ -176,6 +176,33 @@ static void other_machine(void)
     ok(gets_in(me, NULL), "an empty file is taken over");
 }
 
+/* What somebody else has put there in place of a lock file is left as it is. */
+static void planted(void)
+{
+    struct plait_claimer me = somebody(21);
+    struct plait_error err;
+    struct stat st;
+    char other[sizeof(path)], taken[400];
+
+    snprintf(other, sizeof(other), "%s/other", dir);
+    close(creat(other, 0666));
+    ok(symlink(other, path) == 0 &&
+           !plait_claim_take(path, "ck", &me, taken, &err) && !*err.text &&
+           stat(other, &st) == 0 && st.st_size == 0,
+       "a link to another file is not followed");
+    unlink(path);
+    ok(link(other, path) == 0 &&
+           !plait_claim_take(path, "ck", &me, taken, &err) && !*err.text &&
+           stat(other, &st) == 0 && st.st_size == 0,
+       "nor is a second name of another file taken");
+    unlink(path);
+    ok(mkfifo(path, 0666) == 0 &&
+           !plait_claim_take(path, "ck", &me, taken, &err) && !*err.text,
+       "a pipe does not hold the run");
+    unlink(path);
+    unlink(other);
+}
+
 /* Four processes at once, again and again: never two of them get in. */
 static void races(void)
 {
@@ -223,6 +250,7 @@ int main(void)
     one_machine();
     same_run();
     other_machine();
+    planted();
     races();
     rmdir(dir);
     return done_testing();
