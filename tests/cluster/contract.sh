@@ -226,7 +226,7 @@ check "the user's --cpu-bind wins" timeout 240 srun -N1 -n2 --tp=2 \
 show=$(timeout 240 srun -N4 --ntasks-per-node=2 --tp=2 --pp=2 --show-plan true \
     2>&1)
 check "--show-plan prints a table" \
-    like "$show" '2-3 +node3 +leaf0 +0-1 +1 +0'
+    like "$show" '2-3 +node3 +leaf0 +4-5 +0-1 +1 +0'
 check "... and what each axis crosses" like "$show" \
     'tp inside a node, dp under one leaf switch, pp across leaf switches'
 done_testing
