@@ -83,8 +83,41 @@ gone()
 }
 until_true gone
 check '... and nothing is left of the others' $?
-alone 2 sh -c 'kill -KILL $$'
+alone 2 sh -c 'kill -KILL $$' 2>/dev/null
 is '... or 128 and its signal' 137 $?
+
+# told NAME WANT OPTION...: RANK 1 of three tasks is killed by signal $sig, and
+# the others do $others. What is said, without "plait: run: "
+told()
+{
+    local name=$1 want=$2
+    shift 2
+    rm -f "$tmp"/told.*
+    is "$name" "$want" "$(alone 3 "$@" sh -c '
+        [ $RANK = 1 ] || eval "$1"
+        until [ -e "$2.0" ] && [ -e "$2.2" ]; do sleep 0.05; done
+        kill -$0 $$' $sig "$others" "$tmp/told" 2>&1 |
+        sed -n 's/^plait: run: //p; /gone/p')"
+}
+for sig in KILL SEGV TERM; do
+    number=$(kill -l $sig)
+    case $sig in
+        KILL) text="$number (Killed)" ;;
+        SEGV) text="$number (Segmentation fault)" ;;
+        TERM) text="$number (Terminated)" ;;
+    esac
+    others=': >"$2.$RANK"; exec sleep 240'
+    told "the rank that SIG$sig kills is named, no other" \
+        "rank 1 was killed by signal $text"
+    others='trap "echo it is gone; exit 1" TERM
+        : >"$2.$RANK"; while :; do sleep 0.05; done'
+    told '... unless others say so' "it is gone
+it is gone"
+    others=': >"$2.$RANK"; sleep 0.5; kill -KILL $$'
+    told '... with --elastic too' "rank 1 was killed by signal $text" --elastic
+    others=': >"$2.$RANK"; sleep 0.5; exit 0'
+    told '... unless others went on' "" --elastic
+done
 "$plait" run --np 2 --tp=2 sh -c \
     'trap "exit 5" USR1; touch "$0.$RANK"; while :; do sleep 0.05; done' \
     "$tmp/ready" &
@@ -93,6 +126,9 @@ until_true eval '[ -e "$tmp/ready.0" ] && [ -e "$tmp/ready.1" ]'
 kill -USR1 $pid
 wait $pid
 is 'signals are passed on' 5 $?
+timeout 1 "$plait" run --np 2 --tp=2 sleep 240 2>"$tmp/out"
+is 'ranks that end as they are asked to are not told' "124 " \
+    "$? $(cat "$tmp/out")"
 
 # Tasks that do not end by themselves: one ignores signals, one is stopped.
 rm -f "$tmp"/ready.*

@@ -42,12 +42,14 @@ struct crew {
     pid_t self; /* of this process, for its children */
     struct task *tasks;
     int n, left, status;
-    int good;        /* some task has ended with 0 */
-    int signals;     /* signalfd */
-    time_t deadline; /* 0: no task is being ended */
-    time_t asked;    /* when the user asked it to end; 0: not yet */
-    bool failed;     /* one of the tasks has */
-    bool killed;     /* tasks were killed at the deadline */
+    int good;           /* some task has ended with 0 */
+    int signals;        /* signalfd */
+    time_t deadline;    /* 0: no task is being ended */
+    time_t asked;       /* when the user asked it to end; 0: not yet */
+    bool failed;        /* one of the tasks has */
+    bool killed;        /* tasks were killed at the deadline */
+    int lost, lost_sig; /* rank that a signal killed first; 0: no signal has */
+    bool spoke;         /* a task has failed by itself, and could say why */
     struct pollfd *polls;
 };
 
@@ -230,6 +232,38 @@ static void wake_left(struct crew *crew)
     crew->deadline = now() + PATIENCE;
 }
 
+/* Did a signal end this task that was not sent from here? Those of end_others()
+ * and kill_left() are, and what the user sent to end all of them. */
+static bool is_killed(const struct crew *crew, int status)
+{
+    int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+
+    if (!sig || crew->killed || (crew->failed && sig == SIGTERM))
+        return false;
+    return !crew->asked ||
+           (sig != SIGTERM && sig != SIGINT && sig != SIGHUP && sig != SIGQUIT);
+}
+
+static void note_end(struct crew *crew, int local, int status)
+{
+    if (!crew->lost_sig && is_killed(crew, status)) {
+        crew->lost = crew->run->seats.first_rank + local;
+        crew->lost_sig = WTERMSIG(status);
+    }
+    crew->spoke |= WIFEXITED(status) && WEXITSTATUS(status) != 0;
+}
+
+/* A rank that a signal has killed cannot say so, and others that have not met
+ * it do not know that it is gone when end_others() ends them. Those that ended
+ * by themselves have said why, or with --elastic went on. */
+static void tell_lost(const struct crew *crew)
+{
+    if (!crew->lost_sig || crew->spoke || (crew->run->elastic && crew->good))
+        return;
+    plait_cmd_failed("run: rank %d was killed by signal %d (%s)", crew->lost,
+                     crew->lost_sig, strsignal(crew->lost_sig));
+}
+
 static void reap(struct crew *crew)
 {
     int status;
@@ -240,6 +274,7 @@ static void reap(struct crew *crew)
 
         for (int i = 0; i < crew->n; i++)
             if (crew->tasks[i].pid == pid && ended) {
+                note_end(crew, i, status);
                 crew->tasks[i].pid = 0;
                 crew->left--;
                 if (status)
@@ -342,6 +377,7 @@ int run_alone(struct run *run)
             end_others(&crew, PLAIT_EXIT_FAILED);
         }
     watch_tasks(&crew);
+    tell_lost(&crew);
     rc = crew.status;
 error:
     if (crew.signals >= 0)
