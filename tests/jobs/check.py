@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a job and says what is wrong with it."""
 import copy
+import math
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ class Report:
         self.diverged, self.worst = False, {}
         self.hits = self.ended = 0  # faults that happened; and ended the run
         self.said = []  # how many lines were said then
+        self.again = 0  # runs that were made again, as mpirun crashed
 
     def fail(self, i, kind, text):
         self.failed.append((i, kind, text))
@@ -61,6 +63,17 @@ def sent_probes(job):
             yield probe
 
 
+def is_narrow(job):
+    return job["config"].get("train.precision", "fp32") != "fp32"
+
+
+def in_fp32(job):
+    wide = copy.deepcopy(job)
+    wide["config"]["train.precision"] = "fp32"
+    wide["config"].pop("train.loss_scale", None)
+    return wide
+
+
 def is_refused(result):
     said = result.said()
     return result.status == 1 and not result.lines and len(said) == 1 and \
@@ -78,8 +91,9 @@ def tail(result):
 
 class Check:
     def __init__(self, tools, job, data, folder):
-        self.tools, self.folder = tools, folder
-        self.job = copy.deepcopy(job)
+        self.tools, self.data, self.folder = tools, data, folder
+        self.job, self.drawn = copy.deepcopy(job), job
+        self.wide = None  # the whole job in fp32
         self.report, self.kept = Report(), {}
         self.probed, self.more = [], probes(job, tools)
         self.probed_sent, self.more_sent = [], sent_probes(job)
@@ -89,6 +103,7 @@ class Check:
     def start(self, i):
         self.report.runs += 1
         result = runs.start(self.tools, self.job, i, self.folder)
+        self.report.again += result.again
         own = self.job["runs"][i]
         at = own["from"][0] if own["from"] and own["from"][1] == "auto" else i
         if result.status == 0 and not result.note:
@@ -132,8 +147,10 @@ class Check:
             bad = compare.judge(worst, self.probed, floors)
         for run in self.more_sent if bad and self.sent(i) else ():
             self.probe(run, self.probed_sent)
-        if self.sent(i):
-            bad = compare.judge(worst, self.probed, floors, self.probed_sent)
+        others = self.probed_sent if self.sent(i) else []
+        if bad and is_narrow(self.job):
+            others = others + self.from_fp32()
+        bad = compare.judge(worst, self.probed, floors, others)
         for kind, value in worst.items():
             self.report.worst[kind] = max(self.report.worst.get(kind, 0),
                                           value)
@@ -202,6 +219,22 @@ class Check:
         for i in range(1, n):
             self.one(i)
         return self.report
+
+    def from_fp32(self):
+        """How far narrow numbers are from fp32, in which the whole job must be
+        right."""
+        if not self.wide:
+            self.wide = Check(self.tools, in_fp32(self.drawn), self.data,
+                              self.folder + "/wide")
+            report = self.wide.all()
+            self.report.runs += report.runs
+            self.report.again += report.again
+            for i, kind, text in report.failed:
+                self.report.fail(i, kind, "in fp32: " + text)
+        if 0 not in self.wide.kept:
+            return []
+        worst, _ = compare.deviations(self.wide.kept[0], self.kept[0])
+        return [{k: v for k, v in worst.items() if math.isfinite(v)}]
 
 
 def check(tools, job, data, folder):

@@ -37,7 +37,7 @@ class Seeds:
         self.end = time.monotonic() + (args.seconds or 1e9)
         self.count = self.failed = self.runs = self.refused = 0
         self.diverged, self.worst = 0, {}
-        self.hits = self.ended = 0
+        self.hits = self.ended = self.again = 0
         self.said = {}  # lines that were said as a run ended: how often
         os.mkdir(self.data)
         data.write_all(self.data)
@@ -71,6 +71,7 @@ class Seeds:
         self.diverged += report.diverged
         self.hits += report.hits
         self.ended += report.ended
+        self.again += report.again
         for n in report.said:
             self.said[n] = self.said.get(n, 0) + 1
         for kind, value in report.worst.items():
@@ -119,7 +120,8 @@ class Seeds:
         print(f"# {self.count} jobs, {self.runs} runs in "
               f"{time.monotonic() - begin:.0f} s; {self.failed} failed; "
               f"{self.refused} runs were refused, {self.diverged} jobs "
-              "diverged; worst deviations:")
+              f"diverged; {self.again} runs were made again, as mpirun "
+              "crashed; worst deviations:")
         for kind, (value, seed) in sorted(self.worst.items()):
             print(f"#   {kind} {value:.1e} (seed {seed})")
         return 1 if self.failed or not self.count else 0

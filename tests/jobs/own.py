@@ -2,6 +2,7 @@
 """Whether these tests can fail: every key can be drawn, and what is wrong is
 found."""
 import copy
+import os
 import subprocess
 
 import keys
@@ -59,6 +60,37 @@ def found(tools, job, data, work):
     return [kind for i, kind, _ in report.failed if i == 1]
 
 
+def crashing_mpirun(folder):
+    """A folder with an mpirun that crashes once as Open MPI's does."""
+    os.mkdir(folder)
+    with open(folder + "/mpirun", "w") as f:
+        f.write('''#!/bin/sh
+[ -e "$0.ran" ] && PATH=${PATH#*:} exec mpirun "$@"
+: >"$0.ran"
+PATH=${PATH#*:} mpirun "$@"
+echo "*** Process received signal ***"
+echo "Signal: Segmentation fault (11)"
+echo "[ 4] libopen-rte.so.40(pmix_server_finalize+0x2be)"
+exit 139
+''')
+    os.chmod(folder + "/mpirun", 0o755)
+    return folder
+
+
+def made_again(tools, job, data, work):
+    """What is wrong where mpirun crashes after a run."""
+    path = os.environ["PATH"]
+    job["runs"][1]["launcher"] = "mpi"
+    os.environ["PATH"] = crashing_mpirun(work + "/bin") + ":" + path
+    try:
+        report = check(tools, job, data, work + "/own")
+    finally:
+        os.environ["PATH"] = path
+    if report.failed or report.again != 1:
+        return f"{report.failed}, {report.again} runs were made again"
+    return ""
+
+
 def checks(tools, data, work):
     """(what, what is wrong with it)"""
     yield "every key of plait.yaml can be drawn", reachable(tools)
@@ -68,6 +100,9 @@ def checks(tools, data, work):
     yield "a run with another decay of a moment does not", \
         "" if "numbers" in found(tools, job, data, work) else "it passed"
     del job["runs"][1]["set"]["optim.betas"]
+    if tools["mpi"]:
+        yield "a run whose mpirun crashes is made again", \
+            made_again(tools, copy.deepcopy(job), data, work)
     job["runs"][1]["fault"] = "1 time 20 stop 600000"
     patience, runs.FAULT = runs.FAULT, 2
     kinds = found(tools, job, data, work)

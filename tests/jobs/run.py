@@ -2,6 +2,7 @@
 """Starts the runs of a job, and ends what hangs."""
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,13 @@ from draw import AXES, sizes, world
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIB = os.path.join(HERE, "..", "lib")
 HANGS = 240  # seconds after which a run hangs in any case
+# Ranks that nothing watches over wait so long for one that has ended before
+# they met (RENDEZVOUS_S of runtime/comm/create.c), and say so.
+MEETING = 300
+UNMET = re.compile(r"plait-train: world: (rank \d+ at|.*did not connect)")
+# Open MPI 4.1's mpirun crashes now and then as it ends.
+MPIRUN_CRASH = re.compile(r"Signal: Segmentation fault[\s\S]*"
+                          r"\bpmix_server_finalize\b")
 LOOK = 30  # after which it is asked whether it goes on
 MARK = f"PLAIT_JOBS_RUN={os.getpid()}."  # in the environment of all runs
 ALONE = "found no rank of it"  # says plait stuck of a launcher
@@ -23,11 +31,12 @@ FAULT = 15  # and so after a fault: by then it has ended, or goes on
 class Result:
     """status: of the launcher, None if the run hung; lines: {step: metrics};
     note: what `plait stuck` said, or which processes were left; hit: whether
-    the fault has happened."""
+    the fault has happened; again: this is the second try, as mpirun itself
+    crashed at the first."""
 
     def __init__(self, status, text, lines, note, hit):
         self.status, self.text, self.lines = status, text, lines
-        self.note, self.hit = note, hit
+        self.note, self.hit, self.again = note, hit, False
 
     def said(self):
         return [line for line in self.text.splitlines()
@@ -174,19 +183,27 @@ def stuck(tools, process, sure):
     return "hangs: " + " ".join(said.split())
 
 
-def wait(tools, process, hit):
+def is_unwatched(run):
+    """Whether ranks may wait for one that has ended before they met: they keep
+    no record yet."""
+    return run["launcher"] == "hand" and run["fault"] is not None
+
+
+def wait(tools, process, hit, unwatched):
     """None once it has ended, or what `plait stuck` says as it hangs."""
     begin, fault, look = time.monotonic(), None, LOOK
+    most = HANGS + (MEETING if unwatched else 0)
     while process.poll() is None:
         now = time.monotonic()
         if fault is None and hit and os.path.exists(hit):
             fault, look = now, now - begin + FAULT
         if now - begin > look:
-            said = stuck(tools, process, fault is not None)
+            said = stuck(tools, process,
+                         fault is not None and not unwatched)
             if said and ALONE in said:
                 # mpirun may hang when a rank dies while it connects
                 process.kill()
-            elif said or now - begin > HANGS:
+            elif said or now - begin > most:
                 return said or "hangs: it goes on and on"
             look += LOOK
         time.sleep(0.01 if now - begin < 2 else 0.1)
@@ -219,6 +236,16 @@ def read_metrics(path):
 
 
 def start(tools, job, i, folder):
+    result = start_once(tools, job, i, folder)
+    if job["runs"][i]["launcher"] == "mpi" and \
+            MPIRUN_CRASH.search(result.text):
+        shutil.rmtree(f"{folder}/run{i}")
+        result = start_once(tools, job, i, folder)
+        result.again = True
+    return result
+
+
+def start_once(tools, job, i, folder):
     own = f"{folder}/run{i}"
     os.makedirs(own, exist_ok=True)
     env, words = command(tools, job, i, folder)
@@ -233,7 +260,9 @@ def start(tools, job, i, folder):
             stderr=subprocess.STDOUT, env=env, start_new_session=True)
         try:
             hit = job["runs"][i]["fault"] and own + "/hit"
-            hangs = wait(tools, process, hit)
+            begin, run = time.monotonic(), job["runs"][i]
+            hangs = wait(tools, process, hit, is_unwatched(run))
+            late = time.monotonic() - begin > HANGS
             note = hangs or left(mark)
         finally:
             end_all(mark)
@@ -241,6 +270,8 @@ def start(tools, job, i, folder):
             shutil.rmtree(tmp, ignore_errors=True)
         out.seek(0)
         text = out.read()
+    if late and not hangs and not UNMET.search(text):
+        hangs = note = f"hangs: it ends after more than {HANGS} s"
     return Result(None if hangs else process.returncode, text,
                   read_metrics(own + "/m.jsonl"), note,
                   bool(hit) and os.path.exists(hit))
