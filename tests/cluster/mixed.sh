@@ -143,7 +143,7 @@ check "srun with a plugin for another release is one without" \
     without_it -w node1 -n1
 check "... which doctor says" like \
     "$(SLURM_CONF=$old timeout 240 "$plait" doctor)" \
-    "!!  plugin .*was built for Slurm 20.11, this is "
+    "!!  plugin .*was built for Slurm 20.11, and this is "
 names_the_node()
 {
     local out

@@ -4,6 +4,7 @@
 # pass, a slow link and busy cores are named. RUNS: number of quiet runs (2).
 . "$top_srcdir/tests/cluster/own_networks.sh" tc
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes
+export PLAIT_QUIET=1 # what is said of RANK and SLURM_PROCID is in ranks.sh
 
 planned=(srun -Q -N4 --ntasks-per-node=2 --tp=2 --node-preflight)
 
