@@ -28,8 +28,6 @@ struct plait_entry {
     uint64_t group, tag;
     struct plait_call call;
     const char *name; /* of the group */
-    const int *peer;  /* [n] its ranks in the world */
-    int n;
     /* private: */
     struct plait_entry *next, **at;
 };

@@ -133,11 +133,12 @@ struct plait_link {
                                         the last may be incomplete */
     struct plait_early *unclaimed_last;
     int nunclaimed;
-    bool wants;       /* is in the list of those that want a
-                         connection */
-    double again;     /* when to try to connect again */
-    uint64_t began;   /* of its newest hello */
-    double unreached; /* since when attempts fail; 0: not */
+    struct plait_link *early, **early_at; /* the list of those with such ones */
+    bool wants;                           /* is in the list of those that want a
+                                             connection */
+    double again;                         /* when to try to connect again */
+    uint64_t began;                       /* of its newest hello */
+    double unreached;                     /* since when attempts fail; 0: not */
     struct plait_link *next;
 };
 
@@ -162,6 +163,7 @@ struct plait_links {
     int suspect; /* a peer whose connection broke, -1: none */
     double suspected;
     char because[80];
+    struct plait_link *early_link; /* peers with messages without a receive */
     uint64_t early; /* bytes of messages without a receive, and the most */
     uint64_t most_early;
     _Atomic int sending;         /* wires with something to send */

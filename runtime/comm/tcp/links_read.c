@@ -47,21 +47,18 @@ static bool is_alike(struct plait_links *l, int peer,
 
 void plait_links_enter(struct plait_links *l, struct plait_entry *entry)
 {
-    const struct plait_link *k;
-
     entry->next = l->entered;
     entry->at = &l->entered;
     if (entry->next)
         entry->next->at = &entry->next;
     l->entered = entry;
-    for (int i = 0; i < entry->n; i++) {
-        k = l->link[entry->peer[i]];
-        for (const struct plait_early *e = k ? k->unclaimed : NULL; e;
-             e = e->next)
+    /* Not all peers of the group: most have sent nothing yet, and to look at
+     * each in each collective takes time in a large world. */
+    for (const struct plait_link *k = l->early_link; k; k = k->early)
+        for (const struct plait_early *e = k->unclaimed; e; e = e->next)
             if (e->head.group == entry->group && e->head.tag == entry->tag &&
                 !is_alike(l, k->peer, &e->head, entry))
                 return;
-    }
 }
 
 void plait_links_leave(struct plait_entry *entry)
@@ -118,6 +115,11 @@ void plait_early_drop(struct plait_links *l, struct plait_link *k,
         k->unclaimed_last = before;
     l->early -= e->head.bytes;
     k->nunclaimed--;
+    if (!k->unclaimed) {
+        *k->early_at = k->early;
+        if (k->early)
+            k->early->early_at = k->early_at;
+    }
     free(e->data);
     free(e);
 }
@@ -165,10 +167,16 @@ static void begin_early(struct plait_links *l, struct plait_link *k,
     e->head = w->head;
     l->early += bytes;
     k->nunclaimed++;
-    if (k->unclaimed_last)
+    if (k->unclaimed_last) {
         k->unclaimed_last->next = e;
-    else
+    } else {
         k->unclaimed = e;
+        k->early = l->early_link;
+        k->early_at = &l->early_link;
+        if (k->early)
+            k->early->early_at = &k->early;
+        l->early_link = k;
+    }
     k->unclaimed_last = w->early = e;
 }
 

@@ -420,7 +420,7 @@ static struct socket_request *request_of(struct plait_engine_job *job)
  * is. */
 static void enter_once(struct socket_request *r)
 {
-    if (r->entered || r->entry.n == 0)
+    if (r->entered || !r->entry.name)
         return;
     r->entered = true;
     plait_links_enter(r->links, &r->entry);
@@ -503,7 +503,7 @@ static int begin_transfer(struct socket_comm *c, const struct plait_transfer *t,
     }
     r->job.advance = advance_links;
     return plait_socket_begin(&r->move, &c->group, t, each,
-                              r->entry.n > 0 ? &r->entry : NULL);
+                              r->entry.name ? &r->entry : NULL);
 }
 
 /* A blocking call: starts the transfer and waits. */

@@ -339,9 +339,7 @@ void plait_socket_entry(struct plait_entry *entry,
     *entry = (struct plait_entry){.group = group->id,
                                   .tag = COLLECTIVE | call->number,
                                   .call = *call,
-                                  .name = group->name,
-                                  .peer = group->peer,
-                                  .n = group->size};
+                                  .name = group->name};
 }
 
 int plait_socket_begin(struct plait_socket_move *m,
