@@ -106,9 +106,8 @@ int plait_agree_on_text(struct plait_comm *world, const char *text,
 {
     uint64_t mine = text ? plait_hash_text(PLAIT_HASH_START, text) : 0;
     int n = plait_comm_size(world), same = 0;
-    uint64_t *all = plait_gather_values(
-        world, text ? 0 : plait_errorf(err, "out of memory"), &mine,
-        sizeof(mine), err);
+    uint64_t *all =
+        plait_gather_values(world, text ? &mine : NULL, sizeof(mine), err);
 
     if (!all)
         return -1;

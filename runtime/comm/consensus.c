@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "runtime/comm/backend.h"
+
 /* The longest text that rank 0 tells the others. */
 #define TEXT_MOST ((size_t)1 << 40)
 
@@ -53,19 +55,15 @@ int plait_error_consensus_at(const char *place, struct plait_comm *world,
 }
 
 void *plait_gather_values_at(const char *place, struct plait_comm *world,
-                             int rc, const void *mine, size_t bytes,
+                             const void *mine, size_t bytes,
                              struct plait_error *err)
 {
-    void *all = rc == 0 ? calloc((size_t)plait_comm_size(world), bytes) : NULL;
+    void *all = mine ? calloc((size_t)plait_comm_size(world), bytes) : NULL;
 
-    if (rc == 0 && !all)
-        plait_errorf(err, "out of memory");
-    if (plait_error_consensus_at(place, world, all ? 0 : -1, err) < 0)
-        goto error;
-    if (plait_comm_host_all_gather_at(place, world, mine, all, bytes) == 0)
+    if (plait_comm_ready(world, all) == 0 &&
+        plait_comm_host_all_gather_at(place, world, mine, all, bytes) == 0)
         return all;
-    plait_errorf(err, "%s", plait_comm_error(world));
-error:
+    plait_errorf(err, "%s", all ? plait_comm_error(world) : "out of memory");
     free(all);
     return NULL;
 }

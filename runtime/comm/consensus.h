@@ -15,11 +15,12 @@
 int plait_error_consensus_at(const char *place, struct plait_comm *world,
                              int rc, struct plait_error *err);
 /* Collective: what every rank has at `mine`, `bytes` of each in rank order,
- * malloc'ed. rc < 0: this rank has failed before, perhaps for lack of memory,
- * with text in err. NULL on all ranks, with errno and err as above, if one has
- * failed or has no memory for the result. */
+ * malloc'ed. mine: NULL if this rank has had no memory for it, or for what it
+ * does with the others'. NULL on all ranks, with errno and err, if that is so
+ * on one, or one has no memory for the result; then the world may have failed.
+ * One exchange where a backend can refuse (plait_comm_ready()). */
 void *plait_gather_values_at(const char *place, struct plait_comm *world,
-                             int rc, const void *mine, size_t bytes,
+                             const void *mine, size_t bytes,
                              struct plait_error *err);
 /* Collective: gives all ranks what rank 0 has read, so that a shared file
  * system serves one reader instead of thousands. On rank 0, *text (malloc'ed)

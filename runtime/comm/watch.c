@@ -90,8 +90,7 @@ int plait_comm_watch(struct plait_comm *world,
     memset(&me, 0, sizeof(me));
     me.pid = getpid();
     me.space = plait_stuck_space();
-    all = plait_gather_values(world, w ? 0 : plait_errorf(err, "out of memory"),
-                              &me, sizeof(me), err);
+    all = plait_gather_values(world, w ? &me : NULL, sizeof(me), err);
     if (!all) {
         free(w);
         return -1;

@@ -58,7 +58,9 @@ static int find_node(struct node *node, struct plait_comm *world, uint64_t id,
         node->link[i] = -1;
     if (!node->link || getrandom(&me.nonce, sizeof(me.nonce), 0) < 0)
         rc = plait_errorf(err, "dataset: %s", strerror(errno));
-    node->all = plait_gather_values(world, rc, &me, sizeof(me), err);
+    if (plait_error_consensus(world, rc, err) < 0)
+        return -1;
+    node->all = plait_gather_values(world, &me, sizeof(me), err);
     if (!node->all)
         return -1;
     for (i = 0; node->all[i].node != id; i++)
@@ -156,7 +158,7 @@ static int count_reached(const struct node *node, struct plait_comm *world,
                          bool mine, struct plait_error *err)
 {
     int size = plait_comm_size(world), n = 0;
-    char me = mine, *all = plait_gather_values(world, 0, &me, 1, err);
+    char me = mine, *all = plait_gather_values(world, &me, 1, err);
 
     if (!all)
         return -1;

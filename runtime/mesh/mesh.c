@@ -316,7 +316,7 @@ int plait_mesh_divide(struct plait_mesh *mesh,
         (config->all_reduce == PLAIT_ALL_REDUCE_FLAT ||
          config->grad_sync == PLAIT_GRAD_NAIVE))
         return 0;
-    nodes = plait_gather_values(mesh->world, 0, &node, sizeof(node), err);
+    nodes = plait_gather_values(mesh->world, &node, sizeof(node), err);
     rc = nodes ? divide_both(mesh, config, nodes, err) : -1;
     free(nodes);
     return rc;

@@ -283,6 +283,7 @@ int plait_session_complete(struct plait_session *s,
 {
     struct plait_figures figures;
     struct plait_layout layout;
+    int rc;
 
     s->hang = plait_hang_create(&s->world, err);
     if (!s->hang || open_watch(s, err) < 0 || read_config(s, args, err) < 0 ||
@@ -290,11 +291,10 @@ int plait_session_complete(struct plait_session *s,
         plait_data_vocab_find(s, err) < 0 || compare_settings(s, args, err) < 0)
         return -1;
     plait_watchdog_limit_phases(s->dog, s->config->train.phase_timeout);
-    if (plait_error_consensus(s->world.comm, resolve_layout(s, &layout, err),
-                              err) < 0)
-        return -1;
-    if (plait_error_consensus(s->world.comm, require_determinism(s, err), err) <
-        0)
+    rc = resolve_layout(s, &layout, err);
+    if (rc == 0)
+        rc = require_determinism(s, err);
+    if (plait_error_consensus(s->world.comm, rc, err) < 0)
         return -1;
     if (plait_figures_find(&s->world, &layout, &figures, err) < 0)
         return -1;
