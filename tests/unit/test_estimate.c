@@ -303,7 +303,7 @@ static void test_refusals(void)
     c.train.global_batch = 500;
     refuse(&c, &l,
            "train.global_batch 500 is not divisible by dp 32 * "
-           "train.micro_batch 16");
+           "train.micro_batch 16; 512 would fit");
 }
 
 /* With some layers recomputed or offloaded, which only other software does:
