@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Loads plait_cuda.so where a program asks for the GPU's operations, so that no
+ * program is linked to CUDA. */
 #include "config.h"
 
 #include <errno.h>

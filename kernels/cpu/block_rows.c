@@ -17,6 +17,7 @@
  * model 384 wide took 0.98 to 1.13 times as long, and a square of 3072 0.97 to
  * 1.24 times: the products run at 220 to 236 GFLOP/s in fp32 and 430 to 470 in
  * bf16, and are not limited by memory. */
+
 #define DEEP 768          /* words of k packed at once */
 #define ROWS (128 * HIGH) /* rows of a task, at most */
 

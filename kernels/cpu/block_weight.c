@@ -7,6 +7,7 @@
 
 /* The gradient of a linear layer's weight; the order of summation depends on
  * the number of rows alone. */
+
 #define DEEP 512  /* words of k summed at once */
 #define STRIP 96  /* rows of the gradient in a task, at most */
 #define LONG 1024 /* words of k packed at once: the inputs stay in L3 */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Embeddings on a CPU: rows of a shard of the vocabulary, their gradient, and
+ * rotary positions. */
 #include <assert.h>
 #include <math.h>
 #include <omp.h>

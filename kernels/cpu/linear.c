@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Linear layers on a CPU: the forward and both gradients, as products of the
+ * matrix library. */
 #include <string.h>
 
 #include "kernels/cpu/products.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The sum of squares on a CPU, of which a norm of all gradients is made. */
 #include <omp.h>
 
 #include "kernels/cpu/cpu.h"

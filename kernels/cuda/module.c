@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA module plait_cuda.so: it fills the table of operations and answers
+ * whether a GPU works. */
 #include <errno.h>
 #include <stdio.h>
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Attention as it is defined, one query and one key at a time: the oracle of
+ * the other implementations. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

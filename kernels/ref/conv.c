@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Convolution as it is defined, one tap at a time: the oracle of the other
+ * implementations. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes a rank's part of a checkpoint, from the state or a copy of it, to its
+ * safetensors file. */
 #define _DEFAULT_SOURCE
 #include "config.h"
 

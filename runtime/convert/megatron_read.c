@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a Megatron checkpoint: finds it, opens its files, and writes their
+ * tensors as a checkpoint. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A thread that reads the batches of the next steps while one is trained. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>

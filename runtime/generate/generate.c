@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Draws tokens for many texts at once, under any layout, until each is done. */
 #include "config.h"
 
 #include "runtime/generate/generate.h"

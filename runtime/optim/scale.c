@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The loss scale of fp16. */
 #include "config.h"
 
 #include "runtime/optim/optim.h"

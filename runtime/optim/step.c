@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A step of the optimizer on this rank: sums of squares, factors, and the
+ * operation `update` on each slice. */
 #include "config.h"
 
 #include <errno.h>

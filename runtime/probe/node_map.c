@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Which ranks are on which node, and how many switch levels lie between. */
 #include "runtime/probe/node_map.h"
 
 #include <stdio.h>

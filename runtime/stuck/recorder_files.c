@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds and reads the files that torch's flight recorder leaves, one a rank. */
 #include "config.h"
 
 #include <dirent.h>

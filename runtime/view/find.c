@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the metrics files that a path means. */
 #include "config.h"
 
 #include <errno.h>

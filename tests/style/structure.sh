@@ -17,10 +17,16 @@ check "at most 8 files are over 500 lines" $?
 "$structure" "$top_srcdir" | grep -q '^cycles of folders *0$'
 check "no cycle of folders" $?
 
-# purpose FILE: whether a comment comes before its first declaration
+# purpose FILE: whether a comment comes before its first declaration; in a
+# source apart from it, or else it is about that declaration
 purpose() {
-    [ -f "$1" ] && awk 'NR == 1 || /^[[:space:]]*($|#|[{}]|extern "C")/ { next }
-        { exit !/^[[:space:]]*\/\*/ }' "$1"
+    case $1 in *.c | *.cu) header=0 ;; *) header=1 ;; esac
+    [ -f "$1" ] && awk -v header=$header '
+        NR == 1 || !begun && /^[[:space:]]*($|#|[{}]|extern "C")/ { next }
+        !begun && (!/^[[:space:]]*\/\*/ || /^\/\* -- /) { exit }
+        ended { apart = /^$|^#include|^#define _[A-Z]/; exit }
+        { begun = 1; ended = /\*\// }
+        END { exit !(begun && (apart || header)) }' "$1"
 }
 find "$top_srcdir/kernels" "$top_srcdir/runtime" "$top_srcdir/spank_plugin" \
     "$top_srcdir/topology" -name '*.c' -o -name '*.cu' | while read -r file; do
@@ -30,6 +36,10 @@ done >"$tmp/purpose"
 cat "$tmp/purpose"
 [ ! -s "$tmp/purpose" ]
 check "each source, or its header, opens with what it is for" $?
+printf '/* SPDX */\n/* Seconds. */\n#define EACH 2\n' >"$tmp/number.c"
+printf '/* SPDX */\n/* -- part -- */\n\nint n;\n' >"$tmp/part.c"
+! purpose "$tmp/number.c" && ! purpose "$tmp/part.c"
+check "a comment on a constant, or over a part, is no purpose" $?
 
 mkdir "$tmp/topology" "$tmp/spank_plugin" "$tmp/kernels" "$tmp/runtime"
 {

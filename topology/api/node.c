@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* libplait's functions on a node: how much it has, and figures of its GPUs,
+ * links and cards. */
 #include <errno.h>
 
 #include "topology/node/node.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Prints values as YAML by a table of fields, so that reading them gives them
+ * back. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a mapping of YAML into a struct, by a table of fields, and refuses what
+ * the table does not allow. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads lists of whole numbers in which one may stand for many: [7, 14x8,
+ * 7]. */
 #include <stdlib.h>
 #include <string.h>
 

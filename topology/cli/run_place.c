@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Where this task of a step is, by what its launcher (Slurm, mpirun, Flux) has
+ * put into its environment. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>

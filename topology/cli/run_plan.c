@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The plan of plait run: made or taken over, shown, and told to its tasks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

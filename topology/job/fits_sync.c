@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Which settings of the section sync go together, and with which others. */
 #include <inttypes.h>
 
 #include "topology/job/fits.h"

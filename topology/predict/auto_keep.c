@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps the best of the layouts that were tried, in order. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>

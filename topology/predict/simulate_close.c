@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a simulated step: sums of gradients that are left, the optimizer,
+ * and the gathering of its weights. */
 #include <math.h>
 
 #include "topology/predict/simulate_state.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers of ports: where the search for MASTER_PORT begins, and what a text
+ * says. */
 #include <stdlib.h>
 #include <string.h>
 

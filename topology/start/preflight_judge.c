@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Judges what the preflight measured: which nodes are too slow, and in what. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>

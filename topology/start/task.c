@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a task gets before it starts: cores, memory, GPUs, network cards and its
+ * variables. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>

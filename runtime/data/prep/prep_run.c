@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Turns texts into tokens, and goes on where an interrupted run has ended. */
 #include "config.h"
 
 #include "runtime/data/prep/prep_run.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Text to tokens by byte pair encoding: cuts words and applies the merges. */
 #include <errno.h>
 #include <stdlib.h>
 

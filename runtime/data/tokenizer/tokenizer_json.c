@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads Hugging Face's tokenizer.json, of a tokenizer that is byte pair
+ * encoding. */
 #include "config.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The datagrams of heartbeats: their sockets, sending and receiving. */
 #define _GNU_SOURCE
 #include "config.h"
 

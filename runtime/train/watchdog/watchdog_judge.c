@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* When the watchdog judges what the ranks wait for, and when it ends a run that
+ * is quiet. */
 #include "config.h"
 
 #include <stdio.h>
