@@ -47,7 +47,7 @@ changed=$(git diff --name-only HEAD && git ls-files -o --exclude-standard) ||
     }
     {
         add($2) # a test that was changed itself
-        sub(/\.c$/, "", $2)
+        sub(/\.[ch]$/, "", $2)
         add($2)
         longest = ""
         for (key in of)
