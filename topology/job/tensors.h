@@ -23,7 +23,8 @@ extern "C" {
  * To add a weight: write a line here, and a member of the same name in struct
  * plait_block (and struct plait_expert, for an mlp's) in
  * runtime/model/internal.h. It is then allocated, cut, initialised, updated,
- * saved and estimated; the layer that uses it finds it by the member.
+ * saved and estimated; the layer that uses it finds it by the member. Other
+ * formats of models list the weights again: HACKING.md, "a weight", names them.
  *
  * How it works. The length of a weight's side is not a number but one of a few
  * kinds (enum plait_side), because sides are what a layout divides: struct
@@ -97,7 +98,8 @@ void plait_sides_set(struct plait_sides *sides,
 enum plait_tensor_role {
     PLAIT_ROLE_NORM,      /* factors of the residual stream's columns */
     PLAIT_ROLE_NORM_BIAS, /* added to them */
-    PLAIT_ROLE_HEAD_NORM, /* factors of a head's columns */
+    PLAIT_ROLE_HEAD_NORM, /* factors of a head's columns, whole on each rank,
+                           * whose gradients tp ranks sum */
     PLAIT_ROLE_LINEAR,    /* matrix in the run's precision, fp8 too */
     PLAIT_ROLE_RESIDUAL,  /* the same; its product is added to the stream */
     PLAIT_ROLE_ROUTER,    /* matrix, never in fp8; its gradient is a part */
@@ -107,7 +109,7 @@ enum plait_tensor_role {
 };
 
 /* What a model has, for the column `when` of the table; bits of
- * plait_sides.has. */
+ * plait_sides.has. A line counts where the model has any one of its bits. */
 enum plait_has {
     PLAIT_HAS_ALWAYS = 1 << 0,
     PLAIT_HAS_HEADS = 1 << 1, /* no latent attention, which has other matrices:
