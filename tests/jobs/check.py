@@ -120,8 +120,23 @@ class Check:
         else:
             self.report.fail(i, "exit", tail(result))
 
+    def first_weights(self):
+        """What train.init names: the end of the reference with other weights
+        at its beginning."""
+        i, run = len(self.job["runs"]), copy.deepcopy(self.job["runs"][0])
+        run["set"].update({"train.init": "new", "train.seed": 7})
+        self.job["runs"].append(run)
+        result = self.start(i)
+        self.job["runs"].pop()
+        if result.status == 0:
+            os.rename(f"{self.folder}/run{i}/ck", self.folder + "/first")
+        return result
+
     def reference(self):
-        result = self.start(0)
+        result = self.first_weights() \
+            if "train.init" in self.job["config"] else None
+        if result is None or result.status == 0:
+            result = self.start(0)
         if 0 in self.kept:
             return True
         if is_refused(result):

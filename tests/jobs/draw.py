@@ -417,12 +417,18 @@ def reference(job):
     return run
 
 
+INIT_SHARE = 0.1  # of jobs that begin with the weights of another
+
+
 def draw(seed, tools, hurt=False):
     """tools: {"mpi": is there mpirun, "isa": classes of this processor}"""
     rng = random.Random(seed)
     job = {"seed": seed, "config": {}, "runs": []}
     config(rng, job)
     job["runs"].append(reference(job))
+    # of its own, so that other seeds stay what they are
+    if random.Random(f"init {seed}").random() < INIT_SHARE:
+        job["config"]["train.init"] = "&"
     last = job["config"]["train.steps"]
     for i in range(1, rng.randint(3, 4)):
         run = one_run(rng, job, tools)

@@ -93,7 +93,12 @@ class Seeds:
         runs.write_yaml(self.work + "/c.yaml", job["config"],
                         folder + "/data")
         with open(self.work + "/c.yaml") as f:
-            print("# " + f.read().rstrip().replace("\n", "\n# "))
+            text = f.read().rstrip().replace(self.work, folder)
+            print("# " + text.replace("\n", "\n# "))
+        if "train.init" in job["config"]:
+            print("# before the first run the same with --set train.init=new "
+                  "--set train.seed=7 --set checkpoint.dir="
+                  f"{folder}/first")
         print(f"# {runs.HERE}/jobs.py --data {folder}/data; the above into "
               f"{folder}/c.yaml; then")
         for i in range(len(job["runs"])):

@@ -65,14 +65,16 @@ def find_tools(build):
 
 
 def write_yaml(path, config, data):
-    sections = {}
+    """@: the data; &: where the weights to begin with are."""
+    sections, first = {}, f"{os.path.dirname(path)}/first"
     for key, value in config.items():
         section, name = key.split(".")
         sections.setdefault(section, []).append(f"{name}: {value}")
     with open(path, "w") as f:
         for section, keys in sections.items():
             f.write(f"{section}:\n")
-            f.writelines("  " + k.replace("@", data) + "\n" for k in keys)
+            f.writelines("  " + k.replace("@", data).replace("&", first) +
+                         "\n" for k in keys)
 
 
 def checkpoint(folder, where):
