@@ -50,19 +50,30 @@ struct plait_request {
 int plait_comm_agree_over(struct plait_comm *met, int rc,
                           struct plait_error *err);
 
+/* What a rank asks for in a split. */
+struct plait_group_request {
+    uint64_t node;
+    int color, key;
+    int rank; /* in the world */
+};
+
 /* What is known of a group before it is made. */
 struct plait_group_site {
     enum plait_comm_axis axis;
     bool known; /* whether the fields below are set */
     int nodes;  /* how many its ranks are on */
     const struct plait_site_network *network;
+    /* [size of the parent] What its ranks ask for; NULL: there is no split. */
+    struct plait_group_request *asked;
 };
 
 /* Finds the ranks of the parent that ask for the same color: returns how many
- * they are, their lowest rank in the world, and their site except for the axis.
- * Collective; -1: out of memory, or the parent has failed. */
-int plait_group_site_find(struct plait_comm *parent, int color,
+ * they are, their lowest rank in the world, and their site except for the axis,
+ * to be cleared. Collective; -1: out of memory, or the parent has failed. */
+int plait_group_site_find(struct plait_comm *parent,
+                          const struct plait_split *into,
                           struct plait_group_site *site, int *first);
+void plait_group_site_clear(struct plait_group_site *site);
 
 struct plait_comm_vtable {
     const char *name;     /* "self", "mpi", "nccl", "socket", "tcp" */

@@ -26,33 +26,40 @@ static int count_nodes(uint64_t *nodes, int n)
     return different;
 }
 
-int plait_group_site_find(struct plait_comm *parent, int color,
+void plait_group_site_clear(struct plait_group_site *site)
+{
+    free(site->asked);
+    site->asked = NULL;
+}
+
+int plait_group_site_find(struct plait_comm *parent,
+                          const struct plait_split *into,
                           struct plait_group_site *site, int *first)
 {
-    struct {
-        uint64_t node;
-        int color, rank;
-    } mine, *all = calloc(parent->size, sizeof(*all));
+    struct plait_group_request mine, *all = calloc(parent->size, sizeof(*all));
     uint64_t *nodes = calloc(parent->size, sizeof(*nodes));
     int n = -1;
 
     memset(&mine, 0, sizeof(mine));
     mine.node = parent->node;
-    mine.color = color;
+    mine.color = into->color;
+    mine.key = into->key;
     mine.rank = *first = parent->world_rank;
     if (plait_comm_ready(parent, all && nodes) < 0 ||
-        plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0)
+        plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0) {
+        free(all);
         goto out;
+    }
     for (int i = n = 0; i < parent->size; i++)
-        if (all[i].color == color) {
+        if (all[i].color == mine.color) {
             nodes[n++] = all[i].node;
             *first = all[i].rank < *first ? all[i].rank : *first;
         }
     site->known = parent->sited;
     site->nodes = count_nodes(nodes, n);
     site->network = &parent->network;
+    site->asked = all;
 out:
     free(nodes);
-    free(all);
     return n;
 }

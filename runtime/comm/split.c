@@ -81,13 +81,14 @@ int plait_comm_split(struct plait_comm *parent, const struct plait_split *into,
     struct plait_comm *child;
     struct plait_group_site site = {.axis = into->axis};
     int first, rc;
-    int n = plait_group_site_find(parent, into->color, &site, &first);
+    int n = plait_group_site_find(parent, into, &site, &first);
 
     if (n < 0)
         return plait_errorf(err, "%s: cannot split off %s: %s", parent->name,
                             into->name, plait_comm_error(parent));
     rc =
         split_off(parent, into, &site, into->color >= 0 && n == 1, &child, err);
+    plait_group_site_clear(&site);
     /* The other groups must not go on without one that could not be made. */
     if (plait_comm_ready(parent, rc == 0) < 0) {
         if (rc == 0)

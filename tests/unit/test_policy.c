@@ -18,7 +18,10 @@ static struct plait_group_policy choose(enum plait_comm_axis axis,
                                         bool one_node,
                                         const struct plait_site_network *n)
 {
-    const struct plait_group_site site = {axis, n != NULL, one_node ? 1 : 2, n};
+    const struct plait_group_site site = {.axis = axis,
+                                          .known = n != NULL,
+                                          .nodes = one_node ? 1 : 2,
+                                          .network = n};
     struct plait_group_policy p;
 
     plait_group_policy_choose(&site, &p);

@@ -321,10 +321,6 @@ static bool socket_look(struct plait_comm *comm)
 
 /* -- split --------------------------------------------------------------- */
 
-struct split_request {
-    int32_t color, key;
-};
-
 struct candidate {
     int32_t key;
     int rank; /* in the parent */
@@ -342,7 +338,7 @@ static int compare_candidates(const void *a, const void *b)
 /* The ranks of this rank's color, ordered by key; *peer is malloc'ed. Sets this
  * rank's number among them, and how many they are. */
 static int *choose_peers(const struct socket_comm *parent,
-                         const struct split_request *all,
+                         const struct plait_group_request *all,
                          struct plait_identity *self)
 {
     int n = parent->base.size, me = parent->base.rank, *peer;
@@ -370,26 +366,17 @@ static int socket_split(struct plait_comm *parent,
                         struct plait_comm **comm, struct plait_error *err)
 {
     struct socket_comm *p = socket_of(parent), *c = NULL;
-    struct split_request mine = {into->color, into->key},
-                         *all = calloc((size_t)parent->size, sizeof(*all));
     struct plait_identity self = {.name = into->name};
-    int *peer = NULL, rc = -1;
+    int *peer, rc = 0;
     uint64_t id;
 
-    (void)site;
     *comm = NULL;
-    if (all && plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0)
-        plait_errorf(err, "%s", plait_comm_error(parent));
-    else if (!all)
-        plait_errorf(err, "out of memory");
-    else
-        rc = 0;
     p->splits++;
     id = (p->group.id + p->splits) * UINT64_C(0x9e3779b97f4a7c15);
     id = (id ^ (id >> 32) ^ (uint32_t)into->color) *
          UINT64_C(0xd6e8feb86659fd93);
-    if (rc == 0 && into->color >= 0) {
-        peer = choose_peers(p, all, &self);
+    if (into->color >= 0) {
+        peer = choose_peers(p, site->asked, &self);
         c = peer
                 ? make_comm(p->world, id, &self, peer, parent->ops, parent->dev)
                 : NULL;
@@ -397,7 +384,6 @@ static int socket_split(struct plait_comm *parent,
             rc = plait_errorf(err, "%s",
                               c ? plait_comm_error(&c->base) : "out of memory");
     }
-    free(all);
     /* The other ranks may wait for this one in the new group. */
     if (rc < 0 && !plait_links_failure(p->world->links))
         plait_links_refuse(p->world->links, err->text);
