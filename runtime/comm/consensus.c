@@ -63,6 +63,8 @@ void *plait_gather_values_at(const char *place, struct plait_comm *world,
     if (plait_comm_ready(world, all) == 0 &&
         plait_comm_host_all_gather_at(place, world, mine, all, bytes) == 0)
         return all;
+    if (!all)
+        errno = ENOMEM;
     plait_errorf(err, "%s", all ? plait_comm_error(world) : "out of memory");
     free(all);
     return NULL;

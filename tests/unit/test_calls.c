@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -237,6 +238,87 @@ static void check_scene(const struct scene *s, bool sockets, bool divided)
     munmap(said, MOST * sizeof(*said));
 }
 
+/* -- how many ------------------------------------------------------------- */
+
+/* How many collectives of the world these take: 0 unless they succeed. */
+static uint64_t of_split(struct plait_comm *world)
+{
+    uint64_t before = world->ncalls;
+    struct plait_error err = {""};
+    struct plait_comm *half;
+    int rank = plait_comm_rank(world), rc;
+
+    rc = plait_comm_split(
+        world,
+        &(struct plait_split){.color = rank % 2, .key = -rank, .name = "half"},
+        &half, &err);
+    if (rc == 0 &&
+        (plait_comm_size(half) != 2 || plait_comm_rank(half) != (rank < 2)))
+        rc = -1; /* the higher rank comes first */
+    return rc == 0 ? world->ncalls - before : 0;
+}
+
+static uint64_t of_values(struct plait_comm *world)
+{
+    uint64_t before = world->ncalls;
+    struct plait_error err = {""};
+    int rank = plait_comm_rank(world), good = 0;
+    int *all = plait_gather_values(world, &rank, sizeof(rank), &err);
+
+    for (int i = 0; all && i < 4; i++)
+        good += all[i] == i;
+    free(all);
+    return good == 4 ? world->ncalls - before : 0;
+}
+
+/* A rank without memory ends this for all, with the reason. */
+static bool refused(struct plait_comm *world)
+{
+    struct plait_error err = {""};
+    int rank = plait_comm_rank(world);
+    void *all = plait_gather_values(world, rank == 2 ? NULL : &rank,
+                                    sizeof(rank), &err);
+
+    free(all);
+    if (!all && !strstr(err.text, "out of memory"))
+        diag("rank %d: %s", rank, err.text);
+    return !all && strstr(err.text, "out of memory") &&
+           (rank != 2 || errno == ENOMEM);
+}
+
+/* A launch of many ranks consists of such calls. */
+static void check_counts(void)
+{
+    atomic_int *ready = mmap(NULL, sizeof(*ready), PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct plait_launch launch = launch_of(0, 4);
+    int status, bad = 0;
+
+    fflush(stdout);
+    for (launch.rank = 0; launch.rank < 4; launch.rank++)
+        if (fork() == 0) {
+            struct plait_error err = {""};
+            struct plait_comm *world = open_world(&launch, true, &err);
+            int wrong = !world;
+
+            alarm(20);
+            wrong = wrong || of_values(world) != 1;
+            wrong = wrong ? wrong : of_split(world) == 1 ? 0 : 2;
+            /* All need their groups first: the world ends with it. */
+            for (atomic_fetch_add(ready, 1); !wrong && atomic_load(ready) < 4;)
+                usleep(1000);
+            wrong = wrong ? wrong : refused(world) ? 0 : 4;
+            usleep(300000); /* the others read what this rank has told them */
+            _exit(wrong);
+        }
+    while (wait(&status) > 0)
+        bad |= WIFEXITED(status) ? WEXITSTATUS(status) : 8;
+    munmap(ready, sizeof(*ready));
+    ok(!(bad & 9), "sockets: values are exchanged in one collective");
+    ok(!(bad & 11), "sockets: a group is made after one collective");
+    ok(!bad, "sockets: a rank without memory for it ends it for all");
+}
+
 int main(void)
 {
     size_t n = sizeof(scenes) / sizeof(scenes[0]);
@@ -248,6 +330,7 @@ int main(void)
         check_scene(&scenes[i], true, true);
     }
     check_scene(&scenes[0], false, true);
+    check_counts();
     for (size_t i = 0; i < m; i++)
         check_scene(&data_scenes[i], true, i % 2);
     return done_testing();
