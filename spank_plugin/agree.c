@@ -24,11 +24,12 @@
 /* srun's side. A thread of srun listens for the nodes and ends with one answer
  * to all of them:
  *   - "go PORT", when every node has said "ok" or "note" (which is also shown
- * to the user). PORT is the free one that RANK 0's node has taken.
+ *     to the user). PORT is the free one that RANK 0's node has taken.
  *   - "stop", when a node has said "no", has given srun up, or has been silent
- * for too long. Then one line on srun's stderr names the node and the reason,
- * and the number of other nodes that say the like, and srun says nothing more:
- *     what Slurm would print of the failed tasks hides the reason.
+ *     for too long. Then one line on srun's stderr names the node and the
+ *     reason, and the number of other nodes that say the like, and srun says
+ *     nothing more: what Slurm would print of the failed tasks hides the
+ *     reason.
  * A node without the plugin never reports. It is found out by Slurm's own news
  * that all tasks have been started, as nodes with the plugin start none before
  * they have the answer. Its tasks run already, without a plan, so the step is
