@@ -105,9 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct plait_entry entry = {.group = 1,
                                 .tag = 3,
                                 .call = {.what = 5, .number = 6},
-                                .name = "world",
-                                .peer = order,
-                                .n = RANKS};
+                                .name = "world"};
     struct plait_links_part part = {.group = 1,
                                     .tag = 2,
                                     .at = buffer,
