@@ -210,7 +210,7 @@ host_over(struct plait_comm *met, enum plait_comm_kind kind,
 
     if (kind == PLAIT_COMM_SELF || strcmp(met->vtable->name, "mpi") == 0) {
         memset(&met->stats, 0, sizeof(met->stats));
-        met->ops = ops;
+        met->ops = met->listeners.ops = ops;
         met->dev = dev;
         return met;
     }
