@@ -344,7 +344,8 @@ void plait_engine_poke(struct plait_engine *e)
 void plait_engine_call(struct plait_engine *e, void (*call)(void *arg),
                        void *arg)
 {
-    pthread_mutex_lock(&e->lock);
+    if (pthread_mutex_trylock(&e->lock) != 0)
+        return;
     call(arg);
     pthread_mutex_unlock(&e->lock);
 }

@@ -55,7 +55,9 @@ void plait_engine_run(struct plait_engine *engine,
 void plait_engine_settle(struct plait_engine *engine);
 /* Advances all jobs once, unless another thread is doing so. */
 void plait_engine_poke(struct plait_engine *engine);
-/* Calls call(arg) while no job is being advanced. */
+/* Calls call(arg) while no job is being advanced; not at all if another thread
+ * is advancing them, so that a thread that watches the others never waits for
+ * one that is held up. */
 void plait_engine_call(struct plait_engine *engine, void (*call)(void *arg),
                        void *arg);
 
