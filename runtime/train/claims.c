@@ -16,32 +16,41 @@
 #include "runtime/comm/consensus.h"
 #include "runtime/train/claim.h"
 #include "runtime/train/elastic.h"
+#include "runtime/train/watchdog/hang.h"
 
 struct plait_claims {
     struct plait_claim *of[2]; /* NULL: none */
 };
 
+/* While rank 0 waits, train.phase_timeout must not end the run. */
+static void note_wait(void *arg, const char *line)
+{
+    if (line)
+        fprintf(stderr, "plait-train: %s\n", line);
+    plait_hang_moved(arg);
+}
+
 /* Takes ownership of `path`. */
 static int claim(struct plait_claims *claims, int i, char *path,
-                 const char *what, const struct plait_claimer *me,
+                 const char *what, struct plait_claimer *me,
                  struct plait_error *err)
 {
-    char taken[400];
+    char said[PLAIT_CLAIM_SAID];
 
     if (!path)
         return plait_errorf(err, "out of memory");
-    claims->of[i] = plait_claim_take(path, what, me, taken, err);
+    claims->of[i] = plait_claim_take(path, what, me, said, err);
     free(path);
     if (!claims->of[i] && err->text[0])
         return -1;
-    if (*taken)
-        fprintf(stderr, "plait-train: %s\n", taken);
+    if (*said)
+        fprintf(stderr, "plait-train: %s\n", said);
     return 0;
 }
 
 /* A folder that cannot be made has nothing to claim; saving will say why. */
 static int claim_folder(struct plait_claims *claims, const char *dir,
-                        const struct plait_claimer *me, struct plait_error *err)
+                        struct plait_claimer *me, struct plait_error *err)
 {
     struct plait_error why;
     char *path;
@@ -55,8 +64,7 @@ static int claim_folder(struct plait_claims *claims, const char *dir,
 
 /* Two names of one file are one file. Pipes and terminals are nobody's. */
 static int claim_metrics(struct plait_claims *claims, const char *metrics,
-                         const struct plait_claimer *me,
-                         struct plait_error *err)
+                         struct plait_claimer *me, struct plait_error *err)
 {
     char *whole, *path;
     struct stat st;
@@ -81,6 +89,8 @@ static int claim_both(struct plait_session *s,
     if (!s->claims)
         return plait_errorf(err, "out of memory");
     plait_claim_self(&me);
+    me.waits = note_wait;
+    me.arg = s->hang;
     if (s->elastic)
         me.run = s->elastic->run;
     else if (getrandom(&me.run, sizeof(me.run), 0) != sizeof(me.run))

@@ -7,19 +7,24 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/train/claim.h"
+#include "runtime/train/claim_record.h"
 #include "tap.h"
 #include "temp_path.h"
+#include "topology/base/clock.h"
 
 static char dir[TEMP_PATH], path[TEMP_PATH + 16];
+static char waited[PLAIT_CLAIM_SAID]; /* what was said before a wait */
+static int waits;                     /* such lines */
 
 static void pause_ms(int ms)
 {
@@ -28,39 +33,55 @@ static void pause_ms(int ms)
     nanosleep(&t, NULL);
 }
 
+static void note_wait(void *arg, const char *line)
+{
+    (void)arg;
+    if (!line)
+        return;
+    waits++;
+    snprintf(waited, sizeof(waited), "%s", line);
+}
+
 static struct plait_claimer somebody(uint64_t run)
 {
     struct plait_claimer me;
 
     plait_claim_self(&me);
     me.run = run;
-    me.patience_s = 1.5;
+    me.patience_s = me.denied_s = 1.5;
     me.beat_s = 1;
+    me.waits = note_wait;
     return me;
+}
+
+static void write_as(struct plait_claimer r, int beat)
+{
+    struct plait_claim_record record = {.by = r, .since = 1, .beat = beat - 1};
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+
+    record.by.run = 0xaa;
+    if (fd < 0 || plait_claim_record_write(fd, &record) < 0)
+        diag("%s: %s", path, strerror(errno));
+    close(fd);
 }
 
 /* What a run of another machine has left there. */
 static void write_other(const char *job, int restarts, int beat)
 {
-    FILE *out = fopen(path, "r+");
+    struct plait_claimer r = {
+        .host = "node7", .boot = "other", .restarts = restarts, .pid = 12};
 
-    if (!out)
-        out = fopen(path, "w");
-    fprintf(out,
-            "{\"host\":\"node7\",\"boot\":\"other\",\"job\":\"%s\","
-            "\"restarts\":%d,\"pid\":12,\"started\":5.0,\"since\":1.0,"
-            "\"run\":\"00000000000000aa\",\"beat\":%d}\n",
-            job, restarts, beat);
-    fclose(out);
+    snprintf(r.job, sizeof(r.job), "%s", job);
+    write_as(r, beat);
 }
 
 /* Whether a run gets in; `says` must be in what it is told (NULL: nothing is
  * said). It leaves again. */
-static bool gets_in(struct plait_claimer me, const char *says)
+static bool takes(struct plait_claimer *me, const char *says)
 {
     struct plait_error err;
-    char taken[400];
-    struct plait_claim *c = plait_claim_take(path, "ck", &me, taken, &err);
+    char taken[PLAIT_CLAIM_SAID];
+    struct plait_claim *c = plait_claim_take(path, "ck", me, taken, &err);
     bool good;
 
     diag("%s%s", taken, err.text);
@@ -69,10 +90,15 @@ static bool gets_in(struct plait_claimer me, const char *says)
     return good && access(path, F_OK) < 0;
 }
 
+static bool gets_in(struct plait_claimer me, const char *says)
+{
+    return takes(&me, says);
+}
+
 static bool is_refused(struct plait_claimer me, const char *says)
 {
     struct plait_error err;
-    char taken[400];
+    char taken[PLAIT_CLAIM_SAID];
     struct plait_claim *c = plait_claim_take(path, "ck", &me, taken, &err);
     bool refused = !c && errno == EBUSY && strstr(err.text, says);
 
@@ -87,7 +113,7 @@ static pid_t start_other(uint64_t run)
     pid_t pid = fork();
     struct plait_claimer me;
     struct plait_error err;
-    char taken[400];
+    char taken[PLAIT_CLAIM_SAID];
 
     if (pid > 0) {
         while (access(path, F_OK) < 0)
@@ -130,7 +156,7 @@ static void same_run(void)
     struct plait_claimer me = somebody(9);
     pid_t pid = start_other(9);
     struct plait_error err;
-    char taken[400];
+    char taken[PLAIT_CLAIM_SAID];
     struct plait_claim *c = plait_claim_take(path, "ck", &me, taken, &err);
 
     ok(c && !*taken, "another process of the same run gets in without a word");
@@ -182,7 +208,7 @@ static void planted(void)
     struct plait_claimer me = somebody(21);
     struct plait_error err;
     struct stat st;
-    char other[sizeof(path)], taken[400];
+    char other[sizeof(path)], taken[PLAIT_CLAIM_SAID];
 
     snprintf(other, sizeof(other), "%s/other", dir);
     close(creat(other, 0666));
@@ -203,6 +229,217 @@ static void planted(void)
     unlink(other);
 }
 
+/* A process that has the file locked, as one of another machine does whose
+ * locks reach this one. It writes its record again after write_ms, -1: never,
+ * and ends after end_ms. */
+static pid_t lock_other(int write_ms, int end_ms)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int locked[2];
+    char byte = 0;
+    pid_t pid;
+    int fd;
+
+    write_other("77.0", 0, 3);
+    if (pipe(locked) < 0)
+        return -1;
+    pid = fork();
+    if (pid > 0) {
+        close(locked[1]);
+        if (read(locked[0], &byte, 1) != 1)
+            diag("the other process has no lock");
+        close(locked[0]);
+        return pid;
+    }
+    fd = open(path, O_RDWR);
+    if (fcntl(fd, F_OFD_SETLK, &whole) == 0 && write(locked[1], "x", 1) != 1)
+        _exit(1);
+    if (write_ms >= 0) {
+        pause_ms(write_ms);
+        write_other("77.0", 0, 4);
+        end_ms -= write_ms;
+    }
+    pause_ms(end_ms);
+    _exit(0);
+}
+
+static void other_lock(void)
+{
+    struct plait_claimer me = somebody(31);
+    double begin;
+    pid_t pid;
+
+    me.patience_s = 0.5;
+    me.denied_s = 5;
+    pid = lock_other(1500, 60000);
+    ok(is_refused(me, "process 12 on node7"),
+       "another machine's run that has the lock may be slow to write");
+    ok(strstr(waited, "ck: process 12 on node7, job 77.0") &&
+           strstr(waited, "trained there; waiting up to 5 s"),
+       "the wait is announced");
+    end_other(pid);
+    unlink(path);
+    me.denied_s = 60;
+    pid = lock_other(-1, 700);
+    begin = plait_clock_now();
+    ok(gets_in(me, "process 12 on node7") && plait_clock_now() - begin < 30,
+       "when the lock becomes free that run is dead");
+    waitpid(pid, NULL, 0);
+}
+
+static void waits_once(void)
+{
+    struct plait_claimer me = somebody(33);
+    double begin;
+    pid_t pid;
+
+    write_other("", 0, 3);
+    waits = 0;
+    ok(takes(&me, "ended without a word") && waits == 1,
+       "a run is seen to be dead");
+    me.patience_s = 60;
+    write_other("", 0, 3);
+    begin = plait_clock_now();
+    ok(takes(&me, "ended without a word") && waits == 1 &&
+           plait_clock_now() - begin < 30,
+       "and not waited for again where it has left another file");
+    me = somebody(34);
+    me.patience_s = 60;
+    write_other("", 0, 3);
+    pid = fork();
+    if (pid == 0) {
+        pause_ms(700);
+        unlink(path);
+        _exit(0);
+    }
+    begin = plait_clock_now();
+    ok(gets_in(me, NULL) && plait_clock_now() - begin < 30,
+       "a run that ends in order meanwhile leaves it free at once");
+    waitpid(pid, NULL, 0);
+}
+
+/* A process that is there but has no lock: it is between two beats. */
+static void without_lock(void)
+{
+    struct plait_claimer me = somebody(41), other = me;
+    pid_t pid;
+
+    write_as(other, 3);
+    ok(is_refused(me, "process "), "a live process without the lock has it");
+    other.started++;
+    write_as(other, 3);
+    ok(gets_in(me, "process "), "a later process of its number is not it");
+    pid = fork();
+    if (pid == 0) {
+        plait_claim_self(&other);
+        write_as(other, 3);
+        _exit(0);
+    }
+    pause_ms(300);
+    ok(gets_in(me, "process "), "nor one that has ended and is not waited for");
+    waitpid(pid, NULL, 0);
+}
+
+/* In place of the user of a file that this process cannot write: root gives up
+ * the right to write all files. */
+static void be_user(void)
+{
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+
+    if (syscall(SYS_capget, &head, data) < 0)
+        return;
+    data[0].effective &= ~(1U << CAP_DAC_OVERRIDE);
+    syscall(SYS_capset, &head, data);
+}
+
+/* Tries to claim a file that cannot be written; another process writes its
+ * record again where `beats`. Whether that is refused, or said to be
+ * impossible. */
+static bool reads_only(struct plait_claimer r, bool beats, bool refused)
+{
+    struct plait_claimer me = somebody(51);
+    int status = 1;
+    pid_t pid;
+
+    unlink(path);
+    write_as(r, 3);
+    chmod(path, 0444);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        struct plait_error err;
+        char said[PLAIT_CLAIM_SAID];
+        struct plait_claim *c;
+
+        be_user();
+        c = plait_claim_take(path, "ck", &me, said, &err);
+        _exit(c ? 1 : refused ? !*err.text : !strstr(said, "another user's"));
+    }
+    pause_ms(700);
+    if (beats) {
+        chmod(path, 0644);
+        write_as(r, 4);
+    }
+    waitpid(pid, &status, 0);
+    unlink(path);
+    return status == 0;
+}
+
+static void other_user(void)
+{
+    struct plait_claimer r = somebody(0);
+
+    ok(reads_only(r, false, true),
+       "a live run of another user, whose file cannot be written, has it");
+    r.pid = 1 << 30;
+    ok(reads_only(r, false, false), "a dead one's file is left, with a line");
+    snprintf(r.pids, sizeof(r.pids), "pid:[1]");
+    ok(reads_only(r, true, true),
+       "a process of another container is not seen: its record tells");
+    r = somebody(0);
+    r.pid = 1 << 30;
+    r.user++;
+    ok(reads_only(r, true, true), "so it is with other users' processes");
+}
+
+static void other_content(void)
+{
+    struct plait_claimer me = somebody(61);
+    char said[PLAIT_CLAIM_SAID], what[301];
+    struct plait_error err;
+    struct plait_claim *c;
+    struct stat st;
+    FILE *out;
+
+    c = plait_claim_take(path, "ck", &me, said, &err);
+    ok(c && truncate(path, 0) == 0, "a lock file is emptied");
+    pause_ms(2500);
+    ok(stat(path, &st) == 0 && st.st_size > 0 &&
+           is_refused(somebody(62), "process "),
+       "and written again");
+    plait_claim_release(c);
+    ok(symlink("notes", path) == 0 &&
+           !plait_claim_take(path, "ck", &me, said, &err) &&
+           strstr(said, "is a link"),
+       "that a link is not followed is said");
+    unlink(path);
+    out = fopen(path, "w");
+    if (!out || fputs("notes\n", out) < 0 || fclose(out) != 0)
+        diag("%s: %s", path, strerror(errno));
+    ok(!plait_claim_take(path, "ck", &me, said, &err) && !*err.text &&
+           strstr(said, "no lock file of plait-train's") &&
+           stat(path, &st) == 0 && st.st_size == 6,
+       "a file that is none is left as it is");
+    unlink(path);
+    memset(what, 'x', 300);
+    what[300] = '\0';
+    write_other("", 0, 3);
+    c = plait_claim_take(path, what, &me, said, &err);
+    ok(c && strstr(said, what), "a long name is shown as a whole");
+    plait_claim_release(c);
+}
+
 /* Four processes at once, again and again: never two of them get in. */
 static void races(void)
 {
@@ -220,7 +457,7 @@ static void races(void)
             if (pids[i] == 0) {
                 struct plait_claimer me = somebody(100 + (uint64_t)i);
                 struct plait_error err;
-                char taken[400];
+                char taken[PLAIT_CLAIM_SAID];
 
                 if (plait_claim_take(path, "ck", &me, taken, &err) &&
                     write(inside[1], "x", 1) == 1)
@@ -251,6 +488,11 @@ int main(void)
     same_run();
     other_machine();
     planted();
+    other_lock();
+    waits_once();
+    without_lock();
+    other_user();
+    other_content();
     races();
     rmdir(dir);
     return done_testing();
