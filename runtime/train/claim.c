@@ -33,6 +33,7 @@ struct plait_claim {
     struct plait_claim_record record;
     pthread_t thread;
     bool beats; /* the thread runs */
+    int tid;    /* 0: it has not begun yet */
     pthread_mutex_t lock;
     pthread_cond_t end;
     bool ended;
@@ -339,6 +340,8 @@ static void *beat(void *arg)
     struct timespec until;
 
     pthread_mutex_lock(&c->lock);
+    c->tid = gettid();
+    pthread_cond_signal(&c->end);
     while (!c->ended) {
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += (time_t)c->record.by.beat_s;
@@ -361,6 +364,20 @@ static void start_beat(struct plait_claim *c)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     c->beats = pthread_create(&c->thread, NULL, beat, c) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+int plait_claim_thread(struct plait_claim *c)
+{
+    int tid;
+
+    if (!c || !c->beats)
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    while (c->tid == 0)
+        pthread_cond_wait(&c->end, &c->lock);
+    tid = c->tid;
+    pthread_mutex_unlock(&c->lock);
+    return tid;
 }
 
 static void destroy(struct plait_claim *c)

@@ -49,6 +49,9 @@ struct plait_claim *plait_claim_take(const char *path, const char *what,
                                      struct plait_claimer *me,
                                      char said[PLAIT_CLAIM_SAID],
                                      struct plait_error *err);
+/* The kernel's number of the thread that writes the record; 0: there is none.
+ * NULL-safe, as the release. */
+int plait_claim_thread(struct plait_claim *claim);
 void plait_claim_release(struct plait_claim *claim);
 
 #endif

@@ -109,6 +109,9 @@ int plait_claims_take(struct plait_session *s,
 
     if (plait_comm_rank(s->world.comm) == 0 && !s->claims)
         rc = claim_both(s, args, err);
+    /* The watchdog must not take the records for progress of the run. */
+    for (int i = 0; s->claims && i < 2; i++)
+        plait_hang_except(s->hang, i, plait_claim_thread(s->claims->of[i]));
     return plait_error_consensus(s->world.comm, rc, err);
 }
 

@@ -159,6 +159,15 @@ silent_start()
     ends "$nothing$(who 1) never entered .* (read of .*/pipe); 3 other ranks"
 }
 
+# The record of who trains there goes on to be written.
+silent_claimed()
+{
+    touch go
+    preload read 1 tokens.bin "${auto[@]}" --set checkpoint.dir="$PWD/ck" \
+        --metrics "$PWD/m.jsonl"
+    ends "$nothing$(who 1) never entered .* (read of .*/pipe); 3 other ranks"
+}
+
 silent_save()
 {
     touch go # from the first checkpoint on, when no limit is learned yet
@@ -263,6 +272,16 @@ late_evaluation()
 late_load()
 {
     from_checkpoint latemap
+    goes_on 1
+}
+
+# Nobody knows for 20 s whether another run has the folder.
+late_claim()
+{
+    mkdir ck
+    : >ck/.running
+    train "${auto[@]}" --set checkpoint.dir="$PWD/ck"
+    trains
     goes_on 1
 }
 
@@ -387,6 +406,7 @@ for case in "a file that does not answer:silent_file" \
     "a loader that waits for itself:locked_loader" \
     "a disk that does not answer:silent_disk" \
     "... before the first step:silent_start" \
+    "... while a folder is claimed:silent_claimed" \
     "... while saving, with a learned limit:silent_save" \
     "... in an evaluation:silent_evaluation" \
     "... while loading weights:silent_load" \
@@ -397,6 +417,7 @@ for case in "a file that does not answer:silent_file" \
     "a rank that reads for 15 s:late_reader" \
     "... that reads weights for so long:late_load" \
     "... in an evaluation:late_evaluation" \
+    "... that waits for what became of another run:late_claim" \
     "a rank that is slow is not accused:slow_rank"; do
     if [ -f "$calls" ]; then
         hang "${case%:*}" "${case#*:}"

@@ -43,6 +43,9 @@ void plait_hang_note(struct plait_hang *hang);
 /* One sentence: which rank the others wait for. Other nodes are asked about
  * their ranks, for a second at most. */
 void plait_hang_explain(const struct plait_hang *hang, char *text, size_t size);
+/* Thread `tid` reads and writes at all times, whatever the run does: that does
+ * not count. Of two at most, `i` 0 and 1. 0: none. */
+void plait_hang_except(struct plait_hang *hang, int i, int tid);
 /* Notes whether this process has done anything since the last call: entered an
  * operation, gone into another phase, read or written. Call it from the watch
  * thread, whose own reading does not count. */

@@ -2,6 +2,8 @@
 #ifndef PLAIT_RUNTIME_TRAIN_WATCHDOG_HANG_PRIVATE_H
 #define PLAIT_RUNTIME_TRAIN_WATCHDOG_HANG_PRIVATE_H
 
+#include <stdatomic.h>
+
 #include "runtime/train/watchdog/contacts.h"
 #include "runtime/train/watchdog/hang.h"
 
@@ -15,6 +17,7 @@ struct plait_hang {
     char secret[PLAIT_SECRET_SIZE];
     struct plait_heartbeat *beat; /* NULL: there are no heartbeats */
     struct plait_error unheard;   /* why there will be none; "": there will */
+    _Atomic int except[2]; /* threads whose reading does not count; 0: none */
     struct {
         uint64_t entered, io;
         double since;

@@ -33,17 +33,32 @@ static uint64_t count_io(const char *path)
     return sum;
 }
 
-/* Without what this thread and the heartbeat read. */
-static uint64_t own_io(const struct plait_hang *h)
+static uint64_t thread_io(int tid)
 {
     char path[64];
+
+    if (tid <= 0)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/io", tid);
+    return count_io(path);
+}
+
+void plait_hang_except(struct plait_hang *h, int i, int tid)
+{
+    if (h)
+        atomic_store(&h->except[i], tid);
+}
+
+/* Without what this thread, the heartbeat and claims read and write. */
+static uint64_t own_io(struct plait_hang *h)
+{
     uint64_t sum = count_io("/proc/self/io") - count_io("/proc/thread-self/io");
 
-    if (!h->beat)
-        return sum;
-    snprintf(path, sizeof(path), "/proc/self/task/%d/io",
-             plait_heartbeat_thread(h->beat));
-    return sum - count_io(path);
+    if (h->beat)
+        sum -= thread_io(plait_heartbeat_thread(h->beat));
+    for (int i = 0; i < 2; i++)
+        sum -= thread_io(atomic_load(&h->except[i]));
+    return sum;
 }
 
 static uint64_t count_entered(const struct plait_record *record)
