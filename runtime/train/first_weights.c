@@ -5,21 +5,44 @@
 
 #include "runtime/train/first_weights.h"
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/comm/consensus.h"
-#include "topology/base/files.h"
+
+/* Other programs have files of the name manifest.json, too. */
+static bool is_manifest(const char *path)
+{
+    json_t *root = json_load_file(path, 0, NULL);
+    const char *format = json_string_value(json_object_get(root, "format"));
+    bool found = format && strcmp(format, "plait") == 0;
+
+    json_decref(root);
+    return found;
+}
 
 /* The folder of a checkpoint, if the configuration is its plait.yaml: who
  * trains by that file means the model it belongs to. malloc'ed. */
 static char *folder_of_checkpoint(const char *config)
 {
     const char *slash = strrchr(config, '/');
-    char *dir = slash ? strndup(config, (size_t)(slash - config)) : strdup(".");
+    const char *name = slash ? slash + 1 : config;
+    char *dir, *path;
+    bool found;
 
-    if (dir && plait_files_has(dir, "manifest.json"))
+    if (strcmp(name, "plait.yaml") != 0)
+        return strdup("");
+    dir = slash ? strndup(config, (size_t)(slash - config)) : strdup(".");
+    if (!dir || asprintf(&path, "%s/manifest.json", dir) < 0) {
+        free(dir);
+        return NULL;
+    }
+    found = is_manifest(path);
+    free(path);
+    if (found)
         return dir;
     free(dir);
     return strdup("");

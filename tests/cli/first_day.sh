@@ -84,6 +84,25 @@ run "${small[@]}" --set train.steps=9 --resume hf-latest
 ok "a model of Hugging Face's has no run to resume" \
     says "without the state of a run; use --init hf-latest"
 
+# Another program's manifest.json says nothing of weights; nor does a
+# configuration of another name that lies beside a checkpoint.
+mkdir -p app
+cp gpt.yaml app/gpt.yaml
+cp gpt.yaml app/plait.yaml
+echo '{"name": "an app", "icons": []}' >app/manifest.json
+cp gpt.yaml checkpoints/step-00000004/gpt.yaml
+for file in app/gpt.yaml app/plait.yaml checkpoints/step-00000004/gpt.yaml; do
+    timeout 240 "$train" "$file" --device cpu "${small[@]}" \
+        --set checkpoint.dir=c9 --resume none >out 2>&1 </dev/null
+    ok "$file begins with new weights" says "begins with new weights"
+done
+rm checkpoints/step-00000004/gpt.yaml
+timeout 240 "$train" checkpoints/latest/plait.yaml --device cpu \
+    --set data.train=tokens/train.bin --set train.steps=1 \
+    --set train.global_batch=4 >out 2>&1 </dev/null
+ok "a checkpoint's plait.yaml begins with its weights" \
+    says "begins with the weights of checkpoints/latest"
+
 # -- keys that change shapes -------------------------------------------------
 
 run "${small[@]}" --set train.steps=9 --set model.layers=3 --set optim.lr=1e-4
