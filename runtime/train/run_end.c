@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "runtime/checkpoint/directory.h"
@@ -57,6 +58,19 @@ static void say_next(const struct run *r, const char *dir)
         printf("its curves: plait report %s --out run.html\n", metrics);
 }
 
+/* With --resume none or a directory the same command would not go on. */
+static void say_stopped(const struct run *r, const char *dir)
+{
+    const char *command = strcmp(r->args->resume, "auto") == 0
+                              ? "the same command"
+                              : "--resume auto";
+
+    printf("stopped after step %" PRId64, r->done.step);
+    if (dir)
+        printf("; %s goes on from there", command);
+    putchar('\n');
+}
+
 void plait_run_say_end(const struct run *r, bool stopped)
 {
     const char *dir = folder_of_last(r);
@@ -64,8 +78,7 @@ void plait_run_say_end(const struct run *r, bool stopped)
     if (plait_comm_rank(r->world) != 0)
         return;
     if (stopped)
-        printf("stopped after step %" PRId64 "%s\n", r->done.step,
-               dir ? "; the same command goes on from there" : "");
+        say_stopped(r, dir);
     if (!r->config->checkpoint.dir)
         printf("nothing was saved: checkpoint.dir is not set\n");
     if (!dir)

@@ -144,6 +144,21 @@ ok "which says so" says "process $pid on .* has ended without a word"
 pid=
 ok "nothing is left of the claims" bash -c "! ls busy/.running ./*.running"
 
+# stops ARGS...: a run that SIGTERM ends; its output in $dir/out
+stops() {
+    begin "$train" gpt.yaml "${long[@]}" "$@"
+    kill -TERM $pid
+    wait $pid
+    pid=
+    mv long.out out
+}
+stops
+ok "a run that is stopped says how to go on" \
+    says "^stopped after step .*; the same command goes on from there"
+stops --resume none
+ok "and not with what would begin anew" \
+    says "^stopped after step .*; --resume auto goes on from there"
+
 # An elastic run that loses its first rank keeps what it has claimed.
 begin "$plait" run --elastic --np 3 --dp=3 --pin=none -- sh -c \
     'echo $$ >"pid.$PLAIT_RANK"; exec "$@"' sh "$train" gpt.yaml "${long[@]}" \
