@@ -58,11 +58,27 @@ parallel.bucket_mib 1 0
 model.layers 2 4
 train.check_replicas 3 100
 checkpoint.keep 3 2
+model.family mlp gpt2
 END
 differs socket "--set data.mask_documents=true --set data.end_token=1"
 ok "data.mask_documents" told data.mask_documents true false
 differs socket "--set data.train=$dir/other.bin"
 ok "data.train" told data.train "$dir/other.bin" "$dir/tokens.bin"
+for by in mpi socket; do
+    differs $by "--set data.train=null"
+    ok "no data.train over $by" told data.train "not given" "$dir/tokens.bin"
+done
+# Rank 1's is the default of a vocabulary that is not given.
+cp "$dir/c.yaml" "$dir/whole.yaml"
+sed -i 's/\<vocab: [0-9]*, *//; s/, *vocab: [0-9]*//; /^ *vocab: [0-9]*$/d' \
+    "$dir/c.yaml"
+ok "no vocabulary is given" bash -c "! grep -q vocab '$dir/c.yaml'"
+for by in mpi socket; do
+    differs $by "--set model.vocab=50304"
+    ok "model.vocab given to one rank over $by" \
+        told model.vocab 50304 "not given"
+done
+mv "$dir/whole.yaml" "$dir/c.yaml"
 differs socket "--set train.timeout=77"
 ok "train.timeout" told train.timeout 77 auto
 

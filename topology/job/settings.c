@@ -137,9 +137,18 @@ static void print_any(FILE *out, const struct plait_yaml_field *field,
         plait_yaml_print_value(out, field, value);
 }
 
+/* Paths that are not set, and a vocabulary in whose place another may come. */
+static bool is_open(const struct plait_job_config *config, const void *value)
+{
+    return (value == &config->model.vocab && !config->vocab_given) ||
+           (value == &config->data.train && config->data.train.n == 0) ||
+           (value == &config->data.val && config->data.val.n == 0);
+}
+
 void plait_settings_print_all(const struct plait_job_config *config, FILE *out)
 {
     const struct plait_yaml_field *sections, *field;
+    const void *value;
     int n;
 
     sections = plait_job_config_sections(&n);
@@ -149,9 +158,11 @@ void plait_settings_print_all(const struct plait_job_config *config, FILE *out)
             if (field->own)
                 continue;
             fprintf(out, "%s.%s=", sections[i].name, field->name);
-            print_any(out, field,
-                      (const char *)config + sections[i].offset +
-                          field->offset);
+            value = (const char *)config + sections[i].offset + field->offset;
+            if (is_open(config, value))
+                fputs("not given", out);
+            else
+                print_any(out, field, value);
             fputc('\n', out);
         }
 }

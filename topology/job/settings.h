@@ -29,7 +29,8 @@ int plait_settings_list(const struct plait_job_config *config,
                         struct plait_settings *settings);
 
 /* Print all settings as lines "section.key=value", except those of which a
- * rank may have its own (plait_yaml_field.own). */
+ * rank may have its own (plait_yaml_field.own). "not given": a vocabulary or
+ * data that the configuration does not say. */
 void plait_settings_print_all(const struct plait_job_config *config, FILE *out);
 
 /* Whether "section.key" is, or may be, one of them. */
