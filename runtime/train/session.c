@@ -215,7 +215,8 @@ static int resolve_layout(struct plait_session *s, struct plait_layout *layout,
                          : follow_config(s, layout, err) < 0)
         return -1;
     s->config->parallel.layout = *layout;
-    if (plait_fits_trainer(s->config, err) < 0)
+    if (plait_fits_trainer(s->config, err) < 0 ||
+        plait_fits_end_token(s->config, err) < 0)
         return -1;
     return plait_fits(s->config, layout, err);
 }

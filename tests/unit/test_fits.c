@@ -427,6 +427,28 @@ static void check_schedule(void)
          l.size[PLAIT_DP] = 4);
 }
 
+/* The default of a vocabulary that is not given refuses nothing. */
+static void check_documents(void)
+{
+    struct plait_error err = {""};
+    struct plait_job_config found;
+    struct plait_layout layout;
+
+    CASE(CONFIG, NULL, c.data.mask_documents = true, c.data.end_token = 151643);
+    CASE(CONFIG, NULL, c.data.mask_documents = true, c.data.end_token = 256,
+         c.vocab_given = true);
+    CASE(CONFIG, "data.end_token 151643 must be below model.vocab 257",
+         c.data.mask_documents = true, c.data.end_token = 151643,
+         c.vocab_given = true);
+    set_good(&found, &layout);
+    found.data.mask_documents = true;
+    found.data.end_token = 257;
+    ok(plait_fits_end_token(&found, &err) == -1 && errno == EINVAL &&
+           !strcmp(err.text, "data.end_token 257 must be below model.vocab "
+                             "257"),
+       "a vocabulary that was found refuses a token above it: %s", err.text);
+}
+
 int main(void)
 {
     check_model();
@@ -435,6 +457,7 @@ int main(void)
     check_axes();
     check_images();
     check_batch();
+    check_documents();
     check_micro_batch();
     check_schedule();
     return done_testing();

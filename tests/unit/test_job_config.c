@@ -358,6 +358,24 @@ static void blends(void)
     plait_job_config_destroy(c);
 }
 
+/* The data's vocabulary may take the place of the default. */
+static void vocab_left_out(void)
+{
+    struct plait_error err = {""};
+    struct plait_job_config *c;
+
+    c = parse("data: {mask_documents: true, end_token: 151643}", &err);
+    ok(c && !c->vocab_given, "no vocabulary refuses no end_token: %s",
+       err.text);
+    plait_job_config_destroy(c);
+    c = parse("data: {mask_documents: true, end_token: 50304}\n"
+              "model: {vocab: 50304}",
+              &err);
+    ok(!c &&
+           strstr(err.text, "end_token 50304 must be below model.vocab 50304"),
+       "one that is given does: %s", err.text);
+}
+
 static void following(void)
 {
     static const char text[] = "batch: {growth: auto, min: 16, max: 512}\n"
@@ -644,6 +662,7 @@ int main(void)
     settings();
     lists();
     blends();
+    vocab_left_out();
     following();
     overrides();
     refused();

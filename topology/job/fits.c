@@ -130,9 +130,10 @@ static int check_model(const struct plait_model_config *m,
     return check_mixture(m, err);
 }
 
-static int check_documents(const struct plait_job_config *c,
-                           struct plait_error *err)
+int plait_fits_end_token(const struct plait_job_config *c,
+                         struct plait_error *err)
 {
+    errno = EINVAL;
     if (!c->data.mask_documents || c->data.end_token < c->model.vocab)
         return 0;
     return plait_errorf(err, "data.end_token %d must be below model.vocab %d",
@@ -389,7 +390,7 @@ int plait_fits_config(const struct plait_job_config *config,
             ? plait_fits_image(config, err) < 0
             : check_model(&config->model, err) < 0)
         return -1;
-    if (check_documents(config, err) < 0 ||
+    if ((config->vocab_given && plait_fits_end_token(config, err) < 0) ||
         plait_fits_stages(config, err) < 0 ||
         check_schedule(&config->parallel, err) < 0 ||
         check_experts(&config->model, size[PLAIT_EP], err) < 0 ||

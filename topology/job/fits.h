@@ -18,6 +18,12 @@ extern "C" {
 int plait_fits_config(const struct plait_job_config *config,
                       struct plait_error *err);
 
+/* The token that ends a document is one of the vocabulary's. Part of
+ * plait_fits_config() where the vocabulary is given; else it is known once the
+ * data is. */
+int plait_fits_end_token(const struct plait_job_config *config,
+                         struct plait_error *err);
+
 /* The section sync goes with the other settings, on `dp` replicas. Part of
  * plait_fits_config(), with 1 where dp is not known, and of plait_fits(). */
 int plait_fits_sync(const struct plait_job_config *config, int dp,
