@@ -81,6 +81,17 @@ static char *newest_of_both(const struct target *t, int64_t below,
     return one;
 }
 
+char *plait_resume_newest(const struct plait_job_config *c,
+                          struct plait_error *err)
+{
+    const struct target t = {.dir = c->checkpoint.dir,
+                             .fallback = c->checkpoint.fallback};
+    struct found found = {.step = -1};
+
+    err->text[0] = '\0';
+    return t.dir ? newest_of_both(&t, INT64_MAX, &found, err) : NULL;
+}
+
 /* Rank 0 looks for the newest checkpoint of a step before `below`. */
 static int find_checkpoint(const struct target *t, int64_t below,
                            struct found *found, struct plait_error *err)

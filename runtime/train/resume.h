@@ -38,6 +38,12 @@ int plait_resume(const struct plait_resume_from *from,
                  struct plait_shards *shards, struct plait_optim *optim,
                  struct plait_checkpoint_info *done, struct plait_error *err);
 
+/* The newest checkpoint under checkpoint.dir and checkpoint.fallback, which
+ * plait_resume() would try first; malloc'ed. NULL: there is none, or it cannot
+ * be found. */
+char *plait_resume_newest(const struct plait_job_config *c,
+                          struct plait_error *err);
+
 /* How many replicas that train apart are in the checkpoint that plait_resume()
  * would try first; 0: there is none, or it has one model. Collective. */
 int plait_resume_replicas(const char *resume, const struct plait_job_config *c,

@@ -290,7 +290,7 @@ int plait_session_complete(struct plait_session *s,
     if (!s->hang || open_watch(s, err) < 0 || read_config(s, args, err) < 0 ||
         compare_settings(s, args, err) < 0 ||
         plait_first_weights_find(s, args, err) < 0 ||
-        plait_data_vocab_find(s, err) < 0)
+        plait_data_vocab_find(s, args, err) < 0)
         return -1;
     plait_watchdog_limit_phases(s->dog, s->config->train.phase_timeout);
     rc = resolve_layout(s, &layout, err);

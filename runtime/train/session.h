@@ -43,7 +43,7 @@ struct plait_session {
     struct plait_job_config *config; /* parallel sizes resolved */
     char *init;     /* where the weights of a new run come from; NULL: they
                        are new */
-    int data_vocab; /* tokens that data.train says it has; 0: not known */
+    int data_vocab; /* tokens that the data says it has; 0: not known */
     struct plait_mesh *mesh;
     struct plait_claims *claims;   /* of rank 0; NULL: none yet */
     struct plait_elastic *elastic; /* NULL: the run ends when a rank does */

@@ -61,6 +61,49 @@ timeout 240 "$train" novocab.yaml "${small[@]}" --set checkpoint.dir=c3 \
     >out 2>&1
 ok "model.vocab that is left out is the data's" \
     grep -q "vocab: 257" c3/latest/plait.yaml
+# novocab ARGS...: run, without model.vocab
+novocab() {
+    timeout 240 "$train" novocab.yaml --device cpu "${small[@]}" "$@" \
+        >out 2>&1 </dev/null
+    status=$?
+}
+# larger FILE TO: the same tokens, of a vocabulary of 300
+larger() {
+    python3 -c "
+import sys, zlib
+data = bytearray(open(sys.argv[1], 'rb').read())
+data[24:28] = (300).to_bytes(4, 'little')
+data[60:64] = zlib.crc32(data[:60]).to_bytes(4, 'little')
+open(sys.argv[2], 'wb').write(data)" "$1" "$2"
+}
+larger tokens/train.bin train300.bin
+larger tokens/val.bin val300.bin
+novocab --set checkpoint.dir=v1 --set data.val=val300.bin
+ok "the larger one of train and val" grep -q "vocab: 300" v1/latest/plait.yaml
+run "${small[@]}" --set checkpoint.dir=v2 --set model.vocab=600
+novocab --set checkpoint.dir=v2 --set train.steps=5
+ok "a run that is resumed keeps its own" says "^resumed after step 4"
+novocab --set checkpoint.dir=v3 --resume v2/step-00000004
+ok "also by --resume DIR" says "^resumed after step 4"
+novocab --set checkpoint.dir=v4 --init v2
+ok "weights that a run begins with say it" \
+    grep -q "vocab: 600" v4/latest/plait.yaml
+novocab --set checkpoint.dir=c3 --set train.steps=5 \
+    --set data.train=train300.bin
+ok "data of a larger one is refused" \
+    says "train300.bin has a vocabulary of 300 tokens, but model.vocab is 257"
+novocab --set checkpoint.dir=c3 --set train.steps=5 --set data.train=gone.bin
+ok "data that is missing is told, not shapes" says "gone.bin: No such file"
+ok "... by a run that is resumed" said_not "shapes|50304"
+novocab --set checkpoint.dir=v5 --set data.train=gone.bin
+ok "... and by a new run" says "gone.bin: No such file"
+novocab --set checkpoint.dir=c3 --set data.train=gone.bin --sample 5
+ok "... but a sample needs none" test $status = 0
+novocab --set checkpoint.dir=v6 --set data.mask_documents=true \
+    --set data.end_token=151643
+ok "a token that ends documents is held to it" \
+    says "data.end_token 151643 must be below model.vocab 257"
+
 run "${small[@]}" --set checkpoint.dir=c4 --set model.vocab=5000
 ok "a larger one is a line" says "model.vocab is 5000, but the data has 257"
 
