@@ -65,7 +65,9 @@ def _run(what: str, options: Mapping[str, Any]) -> Any:
     except OSError as why:
         raise Error(f"cannot start {command[0]}: {why.strerror}") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        said = [line for line in
+                done.stderr.decode(errors="replace").strip().splitlines()
+                if not line.startswith("plait: warning:")]
         text = said[0] if said else f"exit status {done.returncode}"
         if text.startswith("plait: "):
             text = text[len("plait: "):]

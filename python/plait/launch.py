@@ -55,10 +55,12 @@ def _number(env: Mapping[str, str], name: str, least: int) -> int:
     text = env.get(name)
     if text is None:
         raise Error(f"{name} is not set, though PLAIT_RANK is")
-    if not re.fullmatch(r"-?[0-9]+", text, re.ASCII) or not (
-            least <= int(text) <= _MOST):
+    # int() takes no text of thousands of digits, zeros before them included.
+    digits = re.fullmatch(r"(-?)0*([0-9]{1,10})", text, re.ASCII)
+    number = int(digits[1] + digits[2]) if digits else least - 1
+    if not least <= number <= _MOST:
         raise Error(f"{name}={text[:40]} must be a whole number >= {least}")
-    return int(text)
+    return number
 
 
 def _check_unplanned(env: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 from .errors import Error
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
-_MOST = 1048576  # of a size
+_MOST = 1048576  # of a size, and of the world
 
 # The axes that vary inside a group, and whether ranks are read with experts.
 GROUPS: Dict[str, Tuple[Tuple[str, ...], bool]] = {
@@ -48,6 +48,8 @@ class Layout:
                             f"to {_MOST}")
         self.world = (self.sizes["tp"] * self.sizes["cp"] * self.sizes["dp"] *
                       self.sizes["pp"])
+        if self.world > _MOST:
+            raise Error(f"{self.world} tasks; there can be up to {_MOST}")
         self._check_experts()
 
     def _check_experts(self) -> None:

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import random
+import resource
 import shutil
 import struct
 import subprocess
@@ -43,6 +44,9 @@ WRONG = [  # changes of GOOD, and words of the message
     ({"PLAIT_WORLD_SIZE": "8"}, "not make 8 tasks"),
     ({"PLAIT_TP_SIZE": "0"}, "PLAIT_TP_SIZE=0 must be a whole number >= 1"),
     ({"PLAIT_TP_SIZE": "99999999999"}, "must be a whole number"),
+    ({"PLAIT_RANK": "9" * 5000}, "must be a whole number"),
+    ({"PLAIT_DP_SIZE": "1048576", "PLAIT_WORLD_SIZE": "8388608"},
+     "8388608 tasks; there can be up to 1048576"),
     ({"PLAIT_EP_SIZE": "3"}, "is not divisible by"),
     ({"PLAIT_TP_RANK": "0"}, "tp coordinate 1 in this layout"),
     ({"PLAIT_EP_RANK": "1"}, "ep coordinate 0 in this layout"),
@@ -180,7 +184,7 @@ class Contracts(unittest.TestCase):
         so = library()
         draw = random.Random(11)
         values = ["", "0", "1", "2", "3", "4", "8", "16", "-1", "+1", " 1",
-                  "1x", "65536", "99999999999", "pp-dp-ep-cp-tp",
+                  "1x", "65536", "9" * 5000, "0" * 5000 + "1", "99999999999", "pp-dp-ep-cp-tp",
                   "tp-cp-ep-pp-dp", "none", "a" * 40, None]
         trials = [changed(c) for c, _ in WRONG] + [GOOD]
         for _ in range(3000):
@@ -353,6 +357,22 @@ class Commands(unittest.TestCase):
             self.assertIn(words, str(why.exception))
             self.assertNotIn("\n", str(why.exception))
 
+    def test_warned(self):
+        """A warning before the reason is not the reason"""
+        own = os.environ["PLAIT_COMMAND"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plait")
+            with open(path, "w") as f:
+                f.write("#!/bin/sh\necho 'plait: warning: slow' >&2\n"
+                        "echo 'plait: wrong' >&2\nexit 1\n")
+            os.chmod(path, 0o755)
+            os.environ["PLAIT_COMMAND"] = path
+            try:
+                with self.assertRaisesRegex(plait.Error, "^plait plan: wrong$"):
+                    plait.plan()
+            finally:
+                os.environ["PLAIT_COMMAND"] = own
+
     def test_no_command(self):
         """Without the command, the Error says what to install"""
         path, own = os.environ["PATH"], os.environ.pop("PLAIT_COMMAND")
@@ -414,11 +434,43 @@ def train(folder, name, more, np=1, flags=()):
     assert done.returncode == 0, done.stdout.decode()
 
 
+def write_file(path, shapes, place=None):
+    """A rank's file with tensors of these shapes, of ones."""
+    head, at = {}, 0
+    for name, shape in shapes.items():
+        size = 4
+        for n in shape:
+            size *= n
+        head[name] = {"dtype": "F32", "shape": shape,
+                      "data_offsets": [at, at + size]}
+        at += size
+    if place:
+        head["__metadata__"] = {"plait": json.dumps(place)}
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text +
+                struct.pack("<f", 1) * (at // 4))
+
+
+def write_manifest(path, names):
+    """A manifest of an earlier version, which has no checksum."""
+    files = []
+    for name in names:
+        at = os.path.join(path, name)
+        there = name.isprintable() and os.path.exists(at)
+        files.append({"name": name, "crc32": "0" * 8,
+                      "bytes": os.path.getsize(at) if there else 0})
+    with open(os.path.join(path, "manifest.json"), "w") as f:
+        json.dump({"format": "plait", "version": 1, "step": 1,
+                   "files": files}, f)
+
+
 @unittest.skipUnless(numpy, "no python3-numpy")
 class Checkpoints(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp()
+        cls.folder = os.path.realpath(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         subprocess.run([sys.executable, "-B", os.path.join(
             SOURCE, "tests", "lib", "small_model.py"), cls.folder, "llama"],
@@ -532,6 +584,80 @@ class Checkpoints(unittest.TestCase):
         self.refused(path, "edited or corrupt")
         os.unlink(os.path.join(path, "manifest.json"))
         self.refused(path, "no complete checkpoint")
+
+    def test_latest(self):
+        """The checkpoint is the one that plait-train goes on from, and a
+        link that changes later does not lead elsewhere"""
+        folder = self.path("saved")
+        shutil.copytree(self.path("one"), folder, symlinks=True)
+        latest = os.path.join(folder, "latest")
+        steps = [os.path.join(folder, f"step-0000000{n}") for n in (2, 4)]
+        self.assertTrue(os.path.islink(latest))
+        for path in (folder, latest):
+            self.assertEqual(plait.checkpoint.load(path).path, steps[1])
+        for target, step in (("step-00000002", 0), ("step-00000003", 0),
+                             ("step-00000009", 1)):
+            os.unlink(latest)
+            os.symlink(target, latest)
+            self.assertEqual(plait.checkpoint.load(folder).path, steps[step])
+        for target in ("elsewhere", "step-00000001"):
+            os.unlink(latest)
+            os.symlink(target, latest)
+            self.refused(folder, "not a link to a checkpoint" if
+                         target == "elsewhere" else "no complete checkpoint")
+        os.unlink(latest)
+        self.assertEqual(plait.checkpoint.load(folder).path, steps[1])
+        shutil.copytree(steps[0], latest)
+        self.refused(folder, "latest: not a link to a checkpoint")
+
+    def test_many(self):
+        """2,000 files are read with 256 descriptors"""
+        path = self.path("many")
+        os.mkdir(path)
+        names = [f"rank-{n:05}.safetensors" for n in range(2000)]
+        for n, name in enumerate(names):
+            write_file(os.path.join(path, name), {f"t.{n}": [3, 2],
+                                                  "all": [1, 2]},
+                       {"all": {"shape": [2000, 2], "begin": [n, 0],
+                                "box": [1, 2], "run": [0, 2]}})
+        write_manifest(path, names)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        try:
+            found = plait.checkpoint.load(path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        self.assertEqual(len(found), 2001)
+        for name, values in found.items():
+            self.assertEqual(values.shape,
+                             (2000, 2) if name == "all" else (3, 2))
+            self.assertTrue((values == 1).all() and values.flags.writeable)
+
+    def test_strange(self):
+        """Files of strange kinds, names and shapes are refused"""
+        path = self.path("strange")
+        os.mkdir(path)
+        file = os.path.join(path, "a")
+        manifest = os.path.join(path, "manifest.json")
+        write_file(file, {"t": [2]})
+        write_manifest(path, ["a", "a"])
+        self.refused(path, "it names a file twice")
+        for name in ("a\0b", "a\ud800", "a\nb"):
+            write_manifest(path, [name])
+            self.refused(path, "not the manifest of a plait checkpoint")
+        for shape, stored in (([0, 5], [0, 5]), ([5, 0], [2])):
+            write_file(file, {"t": stored},
+                       {"t": {"shape": shape, "begin": [0, 0], "box": [1, 5],
+                              "run": [0, stored[0]]}})
+            write_manifest(path, ["a"])
+            self.refused(path, "the shape or offset of tensor t")
+        os.unlink(file)
+        os.mkfifo(file)
+        write_manifest(path, ["a"])
+        self.refused(path, "a: not a regular file")
+        os.unlink(manifest)
+        os.mkfifo(manifest)
+        self.refused(path, "manifest.json: not a regular file")
 
     def test_incomplete(self):
         """A part that no file has is missed, also where another is twice"""

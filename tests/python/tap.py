@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the test cases of a module and prints TAP."""
 import sys
+import traceback
 import unittest
 
 
@@ -12,7 +13,7 @@ class _Result(unittest.TestResult):
     def line(self, test, good, note="", text=""):
         self.count += 1
         # shortDescription() has the first line alone.
-        doc = getattr(test, test._testMethodName).__doc__
+        doc = getattr(test, getattr(test, "_testMethodName", ""), test).__doc__
         what = " ".join(doc.split()) if doc else str(test)
         print(f"{'ok' if good else 'not ok'} {self.count} - {what}{note}")
         for line in text.splitlines():
@@ -32,6 +33,12 @@ class _Result(unittest.TestResult):
     def addFailure(self, test, err):
         super().addFailure(test, err)
         self.line(test, False, text=self.failures[-1][1])
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err:
+            self.line(test, False, text=f"{subtest}\n" + "".join(
+                traceback.format_exception(*err)))
 
 
 def main(module="__main__"):
