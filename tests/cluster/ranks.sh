@@ -20,6 +20,14 @@ step="-N4 --ntasks-per-node=2 --tp=2 --pp=2"
     check "srun says that ranks are other numbers" said 1 srun $step true
     check "... and who reads which, and what to do" like "$(cat out)" \
         'Megatron-LM.* read RANK; JAX.* read SLURM_PROCID.*--placement=linear'
+    check "... and not of how tasks are dealt" is 0 \
+        "$(grep -c distribution=block out)"
+    check "... but where they are dealt out in turn" \
+        said 1 srun $step --distribution=cyclic true
+    check "... what to do" like "$(cat out)" \
+        'unless --distribution=block --placement=linear makes both equal'
+    check "... which it does" said 0 \
+        srun $step --distribution=block --placement=linear true
     check "... also without RANK" said 1 srun $step --rendezvous=none true
     check "... as PLAIT_RANK" like "$(cat out)" 'plait: PLAIT_RANK is not'
     check "not where both are equal" said 0 srun $step --placement=linear true
@@ -57,6 +65,9 @@ check "--show-plan names the task ids" is \
 node4 6-7" "$(shown | xargs)"
 check "... where they are dealt out in turn" is "0-1 node1 0,4" \
     "$(shown --distribution=cyclic | sed -n 2p)"
+check "... with a sign where more are left out" like \
+    "$(salloc -Q -N4 srun -Q -n32 -O --tp=4 --show-plan \
+        --distribution=cyclic true 2>&1)" 'node1 .* 0,4,8,12,16,20,24,\.\.\. '
 check "... and not where they are the ranks" is "" \
     "$(shown --placement=linear | grep PROCID)"
 

@@ -222,15 +222,16 @@ static void test_arguments(void)
        "ten seconds, and then the step is refused");
 }
 
-/* An error about the sizes of a step in a job with --pp=2, on a site with cp=4.
- */
+/* An error about the sizes of a step in a job with --pp=2, --dp=8, on a site
+ * with cp=4. */
 static void owners_are(unsigned named, const char *error, const char *want)
 {
-    const unsigned job = 1u << PLAIT_TP | 1u << PLAIT_PP;
+    const unsigned job = 1u << PLAIT_TP | 1u << PLAIT_PP | 1u << PLAIT_DP;
     struct plait_options options;
 
     plait_options_init(&options);
     take(&options, (enum plait_option)PLAIT_TP, "2");
+    take(&options, (enum plait_option)PLAIT_DP, "8");
     take(&options, (enum plait_option)PLAIT_PP, "2");
     take(&options, (enum plait_option)PLAIT_CP, "4");
     snprintf(err.text, sizeof(err.text), "%s", error);
@@ -253,6 +254,8 @@ static void test_owners(void)
     owners_are(0, all,
                " (--tp=2 is the job's: --tp=1 takes it back; --cp=4 is the "
                "site's; --pp=2 is the job's: --pp=1 takes it back)");
+    owners_are(tp, "--tp=2 --dp=8 does not make 8 tasks",
+               " (--dp=8 is the job's: --dp=auto takes it back)");
     owners_are(tp, "--placement=x: must be topology or linear", "");
     owners_are(tp, "--pp=20 --cp=40 would fit", "");
 }

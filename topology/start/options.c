@@ -196,9 +196,10 @@ void plait_options_name_owners(const struct plait_options *options,
             continue;
         used += (size_t)snprintf(
             err->text + used, sizeof(err->text) - used,
-            job & 1u << i ? "%s%s is the job's: --%s=1 takes it back"
+            job & 1u << i ? "%s%s is the job's: --%s=%s takes it back"
                           : "%s%s is the site's",
-            used == begin ? " (" : "; ", flag, plait_option_texts[i].name);
+            used == begin ? " (" : "; ", flag, plait_option_texts[i].name,
+            i == PLAIT_DP ? "auto" : "1");
         if (used + 2 > sizeof(err->text)) {
             err->text[begin] = '\0';
             return;

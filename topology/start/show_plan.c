@@ -69,24 +69,34 @@ static void print_axis(const struct table *t, int node, int axis)
     print_range(t->out, least, most, 6);
 }
 
+static bool is_run(const uint32_t *ids, int n)
+{
+    int run = 1;
+
+    while (run < n && ids[run] == ids[0] + (uint32_t)run)
+        run++;
+    return run >= n;
+}
+
 /* SLURM_PROCID of a node's tasks: "4-7", or "0,4,8" where they are dealt out in
  * turn. */
 static void print_ids(const struct table *t, int node)
 {
     const uint32_t *ids = t->ids[node];
-    int n = t->plan->tasks[node], run = 1;
-    char text[32];
+    int n = t->plan->tasks[node];
+    char text[40];
     size_t used = 0;
+    int i = 0;
 
-    while (run < n && ids[run] == ids[0] + (uint32_t)run)
-        run++;
-    if (run == n) {
+    if (is_run(ids, n)) {
         print_range(t->out, (int)ids[0], (int)ids[n - 1], 12);
         return;
     }
-    for (int i = 0; i < n && used < 16; i++)
+    for (; i < n && used < 16; i++)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%u",
                                  used ? "," : "", ids[i]);
+    if (i < n)
+        snprintf(text + used, sizeof(text) - used, ",...");
     fprintf(t->out, "  %-12s", text);
 }
 
@@ -188,6 +198,17 @@ static int count_moved(const struct plait_plan *plan,
     return moved;
 }
 
+/* Ranks are consecutive on a node, so task ids can only equal them where they
+ * are too. --distribution=cyclic and plane deal them out in turn. */
+static bool are_dealt(const struct plait_plan *plan, const uint32_t *const *ids)
+{
+    int i = 0;
+
+    while (ids && i < plan->nnodes && is_run(ids[i], plan->tasks[i]))
+        i++;
+    return ids && i < plan->nnodes;
+}
+
 bool plait_show_ranks(const struct plait_plan *plan, const uint32_t *const *ids,
                       const char *variable, char *text, size_t size)
 {
@@ -199,9 +220,10 @@ bool plait_show_ranks(const struct plait_plan *plan, const uint32_t *const *ids,
             "%s is not SLURM_PROCID in %d of %d tasks: PyTorch, "
             "Megatron-LM, DeepSpeed and Accelerate read RANK; JAX, "
             "Lightning, submitit and MPI read SLURM_PROCID, and have other "
-            "groups than the plan unless --placement=linear makes both "
+            "groups than the plan unless %s--placement=linear makes both "
             "equal (PLAIT_QUIET=1 leaves this line out)",
-            variable, moved, plait_layout_world(&plan->layout));
+            variable, moved, plait_layout_world(&plan->layout),
+            are_dealt(plan, ids) ? "--distribution=block " : "");
     return moved > 0;
 }
 
