@@ -253,6 +253,21 @@ is '... with its other order' "$megatron --use-tp-pp-dp-mapping" \
     "$(format megatron --rank-order=tp-cp-ep-pp-dp)"
 is '... and no other' "plait: megatron cannot keep to --rank-order=dp-cp-ep-tp-pp; \
 it counts tp-cp-ep-dp-pp" "$(format megatron --rank-order=dp-cp-ep-tp-pp)"
+experts()
+{
+    format "$1" --pp=1 --dp=4 --ep="$2" --rank-order="$3"
+}
+is '... and no ep after dp' "plait: megatron cannot keep to \
+--rank-order=tp-cp-dp-ep-pp; it counts tp-cp-ep-dp-pp" \
+    "$(experts megatron 2 tp-cp-dp-ep-pp)"
+is '... which one replica of the experts allows' \
+    "$(experts megatron 4 tp-cp-ep-dp-pp)" \
+    "$(experts megatron 4 tp-cp-dp-ep-pp)"
+is '... and no ep between pp and dp' "plait: megatron cannot keep to \
+--rank-order=tp-cp-pp-ep-dp; it counts tp-cp-ep-dp-pp" \
+    "$(format megatron --dp=2 --ep=2 --rank-order=tp-cp-pp-ep-dp)"
+is '... and jax, which has no ep' "$(experts jax 2 tp-cp-ep-dp-pp)" \
+    "$(experts jax 2 tp-cp-dp-ep-pp)"
 is '... appended to a command' "train.py $megatron" \
     "$(alone 4 --tp=2 --pp=2 --hand-over=megatron -- echo train.py | sort -u)"
 is 'jax' '{"mesh_shape": [2, 2, 1, 2], "axis_names": ["pp", "dp", "cp", "tp"]}' \

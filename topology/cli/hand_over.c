@@ -63,6 +63,24 @@ static bool megatron_swaps(const struct plait_layout *layout)
     return !follows(layout, "tp-cp-dp-pp");
 }
 
+/* Are its groups of experts those of tp-cp-ep-dp-pp, or of Megatron's other
+ * order, tp-cp-ep-pp-dp? With one replica of the experts ep is all of cp and
+ * dp, wherever it stands among them. */
+static bool experts_follow(const struct plait_layout *layout)
+{
+    const int *n = layout->size;
+    int at[PLAIT_NAXES];
+
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        at[layout->order[i]] = i;
+    if (n[PLAIT_EP] == 1)
+        return true;
+    if (megatron_swaps(layout))
+        return at[PLAIT_EP] < at[PLAIT_PP];
+    return at[PLAIT_EP] < at[PLAIT_DP] ||
+           n[PLAIT_CP] * n[PLAIT_DP] == n[PLAIT_EP];
+}
+
 int hand_over_check(enum hand_over to, const struct plait_layout *layout,
                     struct plait_error *err)
 {
@@ -77,9 +95,12 @@ int hand_over_check(enum hand_over to, const struct plait_layout *layout,
                             "plan's",
                             layout->size[PLAIT_TP], layout->size[PLAIT_EP]);
     }
-    /* JAX's mesh takes any order, Megatron one more than the others. */
-    if (to == HAND_OVER_JAX || follows(layout, "tp-cp-dp-pp") ||
-        (to == HAND_OVER_MEGATRON && follows(layout, "tp-cp-pp-dp")))
+    /* JAX's mesh has no ep and takes any order, Megatron one more than the
+     * others. */
+    if (to == HAND_OVER_JAX ||
+        (experts_follow(layout) &&
+         (follows(layout, "tp-cp-dp-pp") ||
+          (to == HAND_OVER_MEGATRON && follows(layout, "tp-cp-pp-dp")))))
         return 0;
     plait_layout_format_order(layout, order);
     errno = EINVAL;
