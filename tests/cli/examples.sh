@@ -94,4 +94,40 @@ for file in "$top_srcdir"/examples/*.sbatch; do
 done
 [ $jobs = 7 ] && [ $others -ge 9 ]
 check "all job files were planned" $?
+
+# The job file of Megatron-LM as it stands; plait run is its srun, and the
+# trainer shows what it got.
+mkdir "$tmp/bin"
+cat >"$tmp/bin/srun" <<'END'
+#!/bin/sh
+shift
+exec "$plait" run --np 8 $flags -- "$@"
+END
+printf '#!/bin/sh\necho "$*"\n' >"$tmp/bin/python"
+chmod 755 "$tmp/bin/srun" "$tmp/bin/python"
+megatron() { # FLAGS: what each task says
+    plait=$plait flags=$1 PATH=$tmp/bin:$PATH \
+        bash "$top_srcdir/examples/megatron-lm.sbatch" 2>&1 | sort -u
+}
+orders=0
+for order in tp-cp-ep-dp-pp tp-pp-dp-cp-ep pp-dp-tp cp-ep-tp-dp-pp \
+    tp-dp-ep-pp; do
+    case $order in
+    tp-cp-ep-dp-pp) sizes='--tp=2 --cp=2 --ep=2 --pp=2' want=plain ;;
+    tp-pp-dp-cp-ep) sizes='--tp=2 --pp=2' want=swapped ;;
+    pp-dp-tp) sizes='--tp=2 --pp=2' want=none ;;
+    cp-ep-tp-dp-pp) sizes=--tp=2 want=plain ;;
+    tp-dp-ep-pp) sizes='--tp=2 --ep=2' want=none ;;
+    esac
+    got=$(megatron "$sizes --rank-order=$order")
+    case $got in
+    *'no rank order'*) is=none ;;
+    'pretrain_gpt.py --use-tp-pp-dp-mapping --tensor'*) is=swapped ;;
+    'pretrain_gpt.py --tensor'*) is=plain ;;
+    *) is="$got" ;;
+    esac
+    [ "$is" = $want ] && orders=$((orders + 1)) || echo "# $order: $is"
+done
+[ $orders = 5 ]
+check "megatron-lm.sbatch takes the orders that Megatron-LM has" $?
 echo "1..$n"
