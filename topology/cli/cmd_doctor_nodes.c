@@ -208,10 +208,11 @@ static void read_reason(struct round *round, const char *line)
 
         if (!at)
             continue;
-        snprintf(round->why, sizeof(round->why),
-                 "%.240s (the package plait-tools, or a library that it needs, "
-                 "is not there)",
-                 at);
+        snprintf(round->why, sizeof(round->why), "%.240s%s", at,
+                 strstr(at, "No such file or directory")
+                     ? " (the package plait-tools, or a library that it "
+                       "needs, is not there)"
+                     : "");
         round->cause = 1;
         return;
     }

@@ -246,8 +246,8 @@ static void check_ports(struct doctor *doctor)
     else
         findings_add(doctor->findings, FINDING_NOTE, "ports",
                      "RANK 0's node takes a free MASTER_PORT; with "
-                     "MpiParams=ports=61000-65000 in slurm.conf Slurm would "
-                     "keep it free of other programs");
+                     "MpiParams=ports=25003-29399 in slurm.conf no two steps "
+                     "get the same");
 }
 
 void doctor_check_srun(struct doctor *doctor)
