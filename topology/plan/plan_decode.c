@@ -129,6 +129,7 @@ static int read_head(const char **p, struct plait_layout *layout,
                                  "Plait; are srun and the nodes upgraded "
                                  "alike?");
     *p += strlen(PLAN_CODE_VERSION) + 1;
+    plait_layout_init(layout);
     for (int i = 0; i < PLAIT_NAXES; i++) {
         layout->size[axes[i]] = read_number(p);
         if (layout->size[axes[i]] < 1 ||
