@@ -13,21 +13,39 @@
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/data/data.h"
+#include "runtime/trace/activity.h"
 #include "runtime/train/resume.h"
+#include "runtime/train/watchdog/watchdog.h"
 
 /* What rank 0 finds for all ranks; 0: not known. */
 struct vocabs {
     int32_t weights, data;
 };
 
-/* The tokens that a dataset was written with; -1: it cannot be opened. */
-static int read_vocab(const char *path, const char *set,
-                      enum plait_data_format format, struct plait_error *err)
+/* A server that does not answer may keep this rank in here: the others name it
+ * and the file. */
+static void note_file(const struct plait_listeners *to, const char *path)
 {
-    char *found = plait_dataset_find(path, set);
-    struct plait_dataset *ds =
-        plait_dataset_create(found ? found : path, format, err);
-    int vocab = ds ? plait_dataset_vocab(ds) : -1;
+    const struct plait_doing doing = {.phase = PLAIT_PHASE_OPEN, .file = path};
+
+    plait_activity_begin(to, &doing);
+}
+
+/* The tokens that a dataset was written with; -1: it cannot be opened. */
+static int read_vocab(const struct plait_listeners *to, const char *path,
+                      const char *set, enum plait_data_format format,
+                      struct plait_error *err)
+{
+    struct plait_dataset *ds;
+    char *found;
+    int vocab;
+
+    note_file(to, path);
+    found = plait_dataset_find(path, set);
+    if (found)
+        note_file(to, found);
+    ds = plait_dataset_create(found ? found : path, format, err);
+    vocab = ds ? plait_dataset_vocab(ds) : -1;
 
     plait_dataset_destroy(ds);
     free(found);
@@ -36,7 +54,8 @@ static int read_vocab(const char *path, const char *set,
 
 /* The largest vocabulary of the parts that can be opened. -1 with err: one
  * cannot. */
-static int read_parts(const struct plait_parts *parts, const char *set,
+static int read_parts(const struct plait_listeners *to,
+                      const struct plait_parts *parts, const char *set,
                       enum plait_data_format format, int32_t *most,
                       struct plait_error *err)
 {
@@ -44,7 +63,7 @@ static int read_parts(const struct plait_parts *parts, const char *set,
     int rc = 0;
 
     for (int i = 0; i < parts->n; i++) {
-        int vocab = read_vocab(parts->at[i].path, set, format, &why);
+        int vocab = read_vocab(to, parts->at[i].path, set, format, &why);
 
         if (vocab < 0 && rc == 0)
             rc = plait_errorf(err, "%s", why.text);
@@ -92,7 +111,8 @@ static int vocab_of_weights(const struct plait_session *s,
 /* A sample needs no data, and data.val no file unless it is used: whoever opens
  * it says why it cannot be. */
 static int find(const struct plait_session *s,
-                const struct plait_train_args *args, struct vocabs *v,
+                const struct plait_train_args *args,
+                const struct plait_listeners *to, struct vocabs *v,
                 struct plait_error *err)
 {
     const struct plait_data_config *d = &s->config->data;
@@ -103,8 +123,10 @@ static int find(const struct plait_session *s,
     if (!s->config->vocab_given)
         v->weights = vocab_of_weights(s, args);
     need = need && v->weights < 2;
-    rc = read_parts(&d->train, "train", d->format, &v->data, need ? err : &why);
-    read_parts(&d->val, "val", d->format, &v->data, &why);
+    rc = read_parts(to, &d->train, "train", d->format, &v->data,
+                    need ? err : &why);
+    read_parts(to, &d->val, "val", d->format, &v->data, &why);
+    plait_activity_phase(to, PLAIT_PHASE_START);
     return need ? rc : 0;
 }
 
@@ -112,15 +134,24 @@ int plait_data_vocab_find(struct plait_session *s,
                           const struct plait_train_args *args,
                           struct plait_error *err)
 {
+    const struct plait_listeners to = {.record =
+                                           plait_comm_record(s->world.comm),
+                                       .dog = s->dog,
+                                       .stage = plait_watchdog_stage};
     struct plait_job_config *c = s->config;
+    struct plait_activity a;
     struct vocabs v = {0, 0};
     int rc = 0;
 
     if (plait_is_image_model(&c->model))
         return 0;
+    a = plait_activity_begin(
+        &to, &(struct plait_doing){.stage = "opening the data"});
     if (plait_comm_rank(s->world.comm) == 0)
-        rc = find(s, args, &v, err);
-    if (plait_error_consensus(s->world.comm, rc, err) < 0)
+        rc = find(s, args, &to, &v, err);
+    rc = plait_error_consensus(s->world.comm, rc, err);
+    plait_activity_end(&a);
+    if (rc < 0)
         return -1;
     if (plait_comm_host_broadcast(s->world.comm, &v, sizeof(v), 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(s->world.comm));

@@ -288,11 +288,13 @@ int plait_session_complete(struct plait_session *s,
 
     s->hang = plait_hang_create(&s->world, err);
     if (!s->hang || open_watch(s, err) < 0 || read_config(s, args, err) < 0 ||
-        compare_settings(s, args, err) < 0 ||
-        plait_first_weights_find(s, args, err) < 0 ||
-        plait_data_vocab_find(s, args, err) < 0)
+        compare_settings(s, args, err) < 0)
         return -1;
     plait_watchdog_limit_phases(s->dog, s->config->train.phase_timeout);
+    plait_watchdog_limit_steps(s->dog, s->config->train.timeout, 1);
+    if (plait_first_weights_find(s, args, err) < 0 ||
+        plait_data_vocab_find(s, args, err) < 0)
+        return -1;
     rc = resolve_layout(s, &layout, err);
     if (rc == 0)
         rc = require_determinism(s, err);
