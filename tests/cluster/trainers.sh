@@ -90,7 +90,7 @@ ordered()
 {
     rm -f arguments
     PATH=$work/echo:$PATH batch out -N4 --ntasks-per-node=2 --gpus-per-node=2 \
-        --tp=2 --pp=2 --rank-order="$1" \
+        --tp=2 --pp=2 --rank-order="$1" "${@:3}" \
         "$top_srcdir/examples/megatron-lm.sbatch" --more &&
         is "pretrain_gpt.py $2--tensor-model-parallel-size 2 \
 --pipeline-model-parallel-size 2 --context-parallel-size 1 \
@@ -100,8 +100,10 @@ ordered()
 check "megatron-lm.sbatch in its default order" ordered tp-cp-ep-dp-pp ""
 check "megatron-lm.sbatch in its other order" ordered tp-cp-ep-pp-dp \
     "--use-tp-pp-dp-mapping "
+check "... with axes of size 1 in other places" ordered tp-pp-cp-ep-dp \
+    "--use-tp-pp-dp-mapping "
 check "megatron-lm.sbatch refuses other orders" eval \
-    '! ordered tp-pp-cp-ep-dp "" >/dev/null 2>&1 && [ ! -e arguments ] &&
+    '! ordered tp-pp-cp-ep-dp "" --cp=2 >/dev/null 2>&1 && [ ! -e arguments ] &&
     grep -q "has no rank order" out'
 
 # Slurm accepts what each example asks for, if the nodes exist.
