@@ -22,6 +22,20 @@ INLINE size_t padded(size_t n)
     return (n + VLEN - 1) / VLEN * VLEN;
 }
 
+/* -- products ------------------------------------------------------------ */
+
+/* The result of a product. */
+struct sums {
+    float *x;
+    size_t ld;
+};
+
+/* From column `col` on. */
+INLINE struct sums sums_at(struct sums c, size_t col)
+{
+    return (struct sums){c.x + col, c.ld};
+}
+
 /* -- memory ------------------------------------------------------------- */
 
 #define AHEAD 16 /* rows */

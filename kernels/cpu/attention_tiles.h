@@ -17,12 +17,7 @@
 #endif
 #define HIGH 4 /* rows */
 
-/* The operands of a product. */
-struct sums {
-    float *x; /* the result */
-    size_t ld;
-};
-
+/* The operands of a product; its result is in struct sums. */
 struct left {
     const float *x; /* element (i, k) lies at i * row + k * col */
     size_t row, col;
@@ -33,12 +28,7 @@ struct right {
     size_t ld;
 };
 
-/* The operands from column `col` on. */
-INLINE struct sums sums_at(struct sums c, size_t col)
-{
-    return (struct sums){c.x + col, c.ld};
-}
-
+/* The operand from column `col` on. */
 INLINE struct right right_at(struct right b, size_t col)
 {
     return (struct right){b.x + col, b.ld};
