@@ -63,13 +63,13 @@ void *plait_gather_values_at(const char *place, struct plait_comm *world,
     if (plait_comm_ready(world, all) == 0 &&
         plait_comm_host_all_gather_at(place, world, mine, all, bytes) == 0)
         return all;
-    /* A world that has not failed: a rank had no memory, and says so. */
-    errno = !all || !plait_comm_failed(world) ? ENOMEM : errno;
     err->text[0] = '\0';
+    if (all && plait_comm_failed(world))
+        plait_errorf(err, "%s", plait_comm_error(world));
+    else
+        errno = ENOMEM;
     if (!all)
         plait_errorf(err, "out of memory");
-    else if (plait_comm_failed(world))
-        plait_errorf(err, "%s", plait_comm_error(world));
     free(all);
     return NULL;
 }

@@ -100,6 +100,13 @@ void plait_activity_phase(const struct plait_listeners *to,
     plait_record_phase(to->record, phase, plait_clock_now());
 }
 
+void plait_activity_file(const struct plait_listeners *to, const char *path)
+{
+    const struct plait_doing doing = {.phase = PLAIT_PHASE_OPEN, .file = path};
+
+    plait_activity_begin(to, &doing);
+}
+
 void plait_activity_beside(const struct plait_listeners *to, const char *track,
                            const char *name, double begin, double end)
 {

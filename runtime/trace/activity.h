@@ -67,6 +67,9 @@ void plait_activity_drop(const struct plait_activity *a);
  * follows it, messages and sums, belongs to it until another begins. */
 void plait_activity_phase(const struct plait_listeners *to,
                           enum plait_phase phase);
+/* Until something else begins, this rank opens `path`: a server that does not
+ * answer may keep it in there, and the others name it and the file. */
+void plait_activity_file(const struct plait_listeners *to, const char *path);
 /* What went on beside the thread from `begin` to `end`, for the trace alone. */
 void plait_activity_beside(const struct plait_listeners *to, const char *track,
                            const char *name, double begin, double end);

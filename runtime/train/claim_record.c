@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/stuck/look.h"
+
 #define PATIENCE_S 20
 /* Longer than the 90 s after which an NFSv4 server gives up the locks of a
  * machine that has failed. */
@@ -29,20 +31,17 @@
  * has ended and its parent has not asked for that yet. */
 static double start_of(int pid)
 {
-    char path[64], text[1024], *at;
+    char path[64], text[1024], *at, state = 'X';
     double started = 0;
-    char state = 'X';
-    FILE *in;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    in = fopen(path, "re");
-    if (in && fgets(text, sizeof(text), in) && (at = strrchr(text, ')')))
+    plait_stuck_read_line(path, text, sizeof(text));
+    at = strrchr(text, ')'); /* the name in () may have a ')' itself */
+    if (at)
         sscanf(at + 1,
                " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
                "%*d %*d %*d %*d %lf",
                &state, &started);
-    if (in)
-        fclose(in);
     return strchr("ZXx", state) ? 0 : started;
 }
 
@@ -58,14 +57,12 @@ void plait_claim_self(struct plait_claimer *me)
     const char *job = getenv("SLURM_JOB_ID");
     const char *step = getenv("SLURM_STEP_ID");
     const char *restarts = getenv("SLURM_RESTART_COUNT");
-    FILE *in = fopen("/proc/sys/kernel/random/boot_id", "re");
 
     memset(me, 0, sizeof(*me));
     gethostname(me->host, sizeof(me->host) - 1);
-    if (in && fgets(me->boot, sizeof(me->boot), in))
-        me->boot[strcspn(me->boot, "\n")] = '\0';
-    if (in)
-        fclose(in);
+    plait_stuck_read_line("/proc/sys/kernel/random/boot_id", me->boot,
+                          sizeof(me->boot));
+    me->boot[strcspn(me->boot, "\n")] = '\0';
     if (readlink("/proc/self/ns/pid", me->pids, sizeof(me->pids) - 1) < 0)
         me->pids[0] = '\0';
     if (job)

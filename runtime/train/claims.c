@@ -82,7 +82,6 @@ static int claim_both(struct plait_session *s,
                       const struct plait_train_args *args,
                       struct plait_error *err)
 {
-    const struct plait_job_config *c = s->config;
     struct plait_claimer me;
 
     s->claims = calloc(1, sizeof(*s->claims));
@@ -95,10 +94,9 @@ static int claim_both(struct plait_session *s,
         me.run = s->elastic->run;
     else if (getrandom(&me.run, sizeof(me.run), 0) != sizeof(me.run))
         return plait_errorf(err, "getrandom: %s", strerror(errno));
-    if (claim_folder(s->claims, c->checkpoint.dir, &me, err) < 0)
+    if (claim_folder(s->claims, s->config->checkpoint.dir, &me, err) < 0)
         return -1;
-    return claim_metrics(
-        s->claims, args->metrics ? args->metrics : c->log.metrics, &me, err);
+    return claim_metrics(s->claims, plait_session_metrics(s, args), &me, err);
 }
 
 int plait_claims_take(struct plait_session *s,

@@ -22,15 +22,6 @@ struct vocabs {
     int32_t weights, data;
 };
 
-/* A server that does not answer may keep this rank in here: the others name it
- * and the file. */
-static void note_file(const struct plait_listeners *to, const char *path)
-{
-    const struct plait_doing doing = {.phase = PLAIT_PHASE_OPEN, .file = path};
-
-    plait_activity_begin(to, &doing);
-}
-
 /* The tokens that a dataset was written with; -1: it cannot be opened. */
 static int read_vocab(const struct plait_listeners *to, const char *path,
                       const char *set, enum plait_data_format format,
@@ -40,10 +31,10 @@ static int read_vocab(const struct plait_listeners *to, const char *path,
     char *found;
     int vocab;
 
-    note_file(to, path);
+    plait_activity_file(to, path);
     found = plait_dataset_find(path, set);
     if (found)
-        note_file(to, found);
+        plait_activity_file(to, found);
     ds = plait_dataset_create(found ? found : path, format, err);
     vocab = ds ? plait_dataset_vocab(ds) : -1;
 

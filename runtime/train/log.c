@@ -60,7 +60,6 @@ struct plait_log *plait_log_create(const struct plait_start_record *start,
                                    const struct plait_train_args *args,
                                    struct plait_error *err)
 {
-    const struct plait_log_config *to = &start->s->config->log;
     struct plait_log *log = calloc(1, sizeof(*log));
     char *config = config_text(start->s, args);
     struct plait_start_record record = *start;
@@ -70,9 +69,9 @@ struct plait_log *plait_log_create(const struct plait_start_record *start,
         plait_errorf(err, "out of memory");
         goto error;
     }
-    log->prometheus = to->prometheus;
-    if (open_outputs(log, args->metrics ? args->metrics : to->metrics, &record,
-                     err) < 0)
+    log->prometheus = start->s->config->log.prometheus;
+    if (open_outputs(log, plait_session_metrics(start->s, args), &record, err) <
+        0)
         goto error;
     free(config);
     return log;

@@ -49,8 +49,7 @@ void plait_run_account_create(struct run *r)
 void plait_run_read_past(struct run *r)
 {
     struct plait_goodput prior;
-    const char *metrics =
-        r->args->metrics ? r->args->metrics : r->config->log.metrics;
+    const char *metrics = plait_session_metrics(r->s, r->args);
 
     plait_estimate_goodput(&r->s->mesh->gpu, r->s->mesh->world_size, &prior);
     r->goodput.opened = r->s->opened;

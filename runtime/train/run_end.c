@@ -12,11 +12,6 @@
 #include "runtime/checkpoint/directory.h"
 #include "runtime/train/run_private.h"
 
-static const char *metrics_of(const struct run *r)
-{
-    return r->args->metrics ? r->args->metrics : r->config->log.metrics;
-}
-
 /* Where the checkpoint of the last step is; NULL: it could not be saved. */
 static const char *folder_of_last(const struct run *r)
 {
@@ -47,7 +42,7 @@ static void say_checkpoint(const struct run *r, const char *dir)
 
 static void say_next(const struct run *r, const char *dir)
 {
-    const char *metrics = metrics_of(r);
+    const char *metrics = plait_session_metrics(r->s, r->args);
     const char *name = plait_is_image_model(&r->config->model) ? NULL : dir;
 
     if (name)

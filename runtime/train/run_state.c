@@ -2,10 +2,9 @@
 /* The state a run starts with (resumed, from --init or fresh) and to which it
  * goes back when a step is not finite.
  *
- * In this order: copies in memory, after the loss of a rank; the checkpoint
- * that
- * --resume names; --init; fresh weights. A checkpoint may hold a state from
- * which training diverges at once, for example one of faulty memory. With
+ * In this order: copies in memory, after the loss of a rank; the checkpoint of
+ * --resume; the weights of --init; fresh weights. A checkpoint may hold a state
+ * from which training diverges at once, for example one of faulty memory. With
  * --resume auto nobody has asked for that one, so it is on trial until its
  * first step was finite (plait_run_try); else the run takes the one before it,
  * and so on. The checkpoint is read by all ranks, each its own part, and every
@@ -104,7 +103,6 @@ static int take_state(struct run *r, struct plait_error *err)
 
     if (rc == 0 && r->done.step > 0)
         say_rate(r);
-
     r->saved = r->done.step;
     return rc == 0 ? plait_optim_refresh(plait_trainer_optim(r->trainer), err)
                    : rc;

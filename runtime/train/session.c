@@ -330,3 +330,9 @@ void plait_session_close(struct plait_session *s)
     plait_world_close(&s->world);
     plait_hang_destroy(s->hang);
 }
+
+const char *plait_session_metrics(const struct plait_session *s,
+                                  const struct plait_train_args *args)
+{
+    return args->metrics ? args->metrics : s->config->log.metrics;
+}

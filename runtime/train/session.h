@@ -61,5 +61,8 @@ void plait_session_close(struct plait_session *s);
 int plait_session_complete(struct plait_session *s,
                            const struct plait_train_args *args,
                            struct plait_error *err);
+/* The metrics file of the run; NULL: none. */
+const char *plait_session_metrics(const struct plait_session *s,
+                                  const struct plait_train_args *args);
 
 #endif

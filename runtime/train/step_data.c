@@ -140,14 +140,6 @@ static int check_dataset(const struct plait_job_config *c,
     return 0;
 }
 
-/* For plait-stuck: until something else begins, this rank opens `path`. */
-static void note_file(const struct plait_trainer *t, const char *path)
-{
-    const struct plait_doing doing = {.phase = PLAIT_PHASE_OPEN, .file = path};
-
-    plait_activity_begin(&t->mesh->listeners, &doing);
-}
-
 /* `set`: which one is meant if the path is a folder of plait-prep. */
 static struct plait_dataset *open_dataset(struct plait_trainer *t,
                                           const char *path, const char *set,
@@ -156,10 +148,10 @@ static struct plait_dataset *open_dataset(struct plait_trainer *t,
     struct plait_dataset *ds;
     char *file;
 
-    note_file(t, path);
+    plait_activity_file(&t->mesh->listeners, path);
     file = plait_dataset_find(path, set);
     if (file)
-        note_file(t, file);
+        plait_activity_file(&t->mesh->listeners, file);
     ds = plait_dataset_open(file ? file : path, t->config->data.format,
                             t->mesh->world, t->mesh->node, err);
     free(file);
