@@ -214,10 +214,13 @@ silent_end()
 since [0-9:]* (sleep); 3 other ranks wait"
 }
 
-# goes_on_without RANK PATTERN: in an elastic run the limit replaces the rank
+# goes_on_without RANK PATTERN: in an elastic run the limit replaces the rank,
+# and the others make steps. Killed before, they would leave the names of memory
+# behind that they are about to share.
 goes_on_without()
 {
-    until_true eval 'grep -q "back at step" out || ! kill -0 $pid'
+    until_true eval 'sed "1,/back at step/d" out | grep -q "step [0-9]*/" ||
+        ! kill -0 $pid'
     kill -9 $pid $(living $(cat pid.*)) 2>/dev/null
     [ "$(grep -c "train.phase_timeout" out)" = 1 ] &&
         grep -q "^plait-train: $nothing$2.*; going on without who does not \
