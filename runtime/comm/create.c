@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/bootstrap/interface.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/comm/world.h"
 
@@ -161,6 +162,19 @@ static int agree_on_comparing(struct plait_comm *met, struct plait_error *err)
     return 0;
 }
 
+/* Of several interfaces NCCL may choose one by which other nodes cannot be
+ * reached; the ranks have met over this one. What the user set stays. */
+static void choose_interface(const struct plait_launch *launch)
+{
+    char name[64] = "=";
+
+    if (launch && launch->nnodes > 1 && launch->master_addr[0] &&
+        plait_interface_towards(launch->master_addr, name + 1,
+                                sizeof(name) - 1) == 0 &&
+        strcmp(name, "=lo") != 0)
+        setenv("NCCL_SOCKET_IFNAME", name, 0);
+}
+
 static struct plait_comm *nccl_over(struct plait_comm *met,
                                     const struct plait_ops *ops,
                                     struct plait_device *dev,
@@ -170,6 +184,7 @@ static struct plait_comm *nccl_over(struct plait_comm *met,
     nccl_create_fn *create = load_nccl(met, err);
     struct plait_comm *comm = NULL;
 
+    choose_interface(launch);
     if (create && agree_on_comparing(met, err) == 0)
         comm = create(met, ops, dev, launch, err);
     if (comm)
