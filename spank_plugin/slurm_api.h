@@ -22,8 +22,10 @@ static inline int plait_slurm_load_job(job_info_msg_t **jobs, uint32_t id)
 
 static inline void plait_slurm_kill_step(slurm_step_id_t *id)
 {
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
     slurm_kill_job_step(id, SIGKILL, 0);
+#elif SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+    slurm_kill_job_step(id->job_id, id->step_id, SIGKILL, 0);
 #else
     slurm_kill_job_step(id->job_id, id->step_id, SIGKILL);
 #endif
