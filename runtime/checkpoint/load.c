@@ -260,8 +260,10 @@ static int check_optimizer(const struct plait_load *l, struct plait_error *err)
                             "resume from; use --init %s to start with them",
                             l->from.path, l->from.path);
     return plait_errorf(err,
-                        "%s: has the state of optim.name %s; this run's is %s",
-                        l->from.path, have, want);
+                        "%s: has the state of optim.name %s; this run's is "
+                        "%s; set that back, or begin a new run with its "
+                        "weights by --init %s and another checkpoint.dir",
+                        l->from.path, have, want, l->from.path);
 }
 
 /* A checkpoint of replicas that train apart goes on with the same number of
@@ -283,8 +285,11 @@ static int check_replicas(struct plait_load *l, struct plait_error *err)
     errno = EINVAL;
     return plait_errorf(err,
                         "%s: has the state of %d replicas in sync.mode %s; "
-                        "this run has %d in sync.mode %s",
-                        l->from.path, m->replicas, m->sync, n, mode);
+                        "this run has %d in sync.mode %s; set that back, or "
+                        "begin a new run with its weights by --init %s and "
+                        "another checkpoint.dir",
+                        l->from.path, m->replicas, m->sync, n, mode,
+                        l->from.path);
 }
 
 static void load_free(struct plait_load *l)

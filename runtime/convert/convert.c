@@ -17,6 +17,7 @@
 #include "runtime/convert/convert_dir.h"
 #include "runtime/convert/llmc.h"
 #include "runtime/convert/megatron.h"
+#include "topology/base/option_words.h"
 
 /* plait-convert: models in and out. See plait-convert(1). */
 
@@ -338,10 +339,14 @@ static int take_type(const char *text, struct job *job)
     return -1;
 }
 
-static int wrong_option(int c, const char *option)
+static int wrong_option(int c, const struct option *table, const char *option)
 {
-    fprintf(stderr, "plait-convert: %s %s; see --help\n", option,
-            c == ':' ? "needs a value" : "is not an option");
+    char advice[PLAIT_OPTION_ADVICE] = "; see --help";
+
+    if (c != ':')
+        plait_option_advise(table, option, advice);
+    fprintf(stderr, "plait-convert: %s %s%s\n", option,
+            c == ':' ? "needs a value" : "is not an option", advice);
     return 3;
 }
 
@@ -373,7 +378,7 @@ static int parse_args(int argc, char **argv, struct job *job)
         else if (c == 't')
             job->to = optarg;
         else if (c == '?' || c == ':')
-            return wrong_option(c, argv[optind - 1]);
+            return wrong_option(c, options, plait_option_word(argc, argv));
         else if ((c == 'F' && take_format(optarg, job) < 0) ||
                  (c == 'd' && take_type(optarg, job) < 0) ||
                  take_layout(c, optarg, job) < 0)

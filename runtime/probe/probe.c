@@ -13,6 +13,7 @@
 #include "runtime/comm/agree.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/probe/measure.h"
+#include "topology/base/option_words.h"
 #include "topology/job/site.h"
 
 /* plait-probe: measure the fabric, write a site file. See plait-probe(1). */
@@ -112,6 +113,14 @@ static int read_option(int option, char *value, struct plait_measure_args *args,
     }
 }
 
+static int refuse_unknown(const char *option, struct plait_error *err)
+{
+    char advice[PLAIT_OPTION_ADVICE];
+
+    plait_option_advise(options, option, advice);
+    return plait_errorf(err, "unknown option '%.60s'%s", option, advice);
+}
+
 /* 0 go on, 1 done (--help), -1 wrong usage. */
 static int read_arguments(int argc, char **argv,
                           struct plait_measure_args *args,
@@ -130,8 +139,7 @@ static int read_arguments(int argc, char **argv,
             return plait_errorf(err, "%s needs a value; see --help",
                                 argv[optind - 1]);
         if (option == '?')
-            return plait_errorf(err, "unknown option '%s'; see --help",
-                                argv[optind - 1]);
+            return refuse_unknown(plait_option_word(argc, argv), err);
         if (read_option(option, optarg, args, err) < 0)
             return -1;
     }

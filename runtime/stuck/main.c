@@ -17,6 +17,7 @@
 #include "runtime/stuck/runs.h"
 #include "runtime/stuck/stacks.h"
 #include "topology/base/error.h"
+#include "topology/base/option_words.h"
 
 /* plait-stuck: says which rank the others of a hanging run wait for. */
 
@@ -260,6 +261,16 @@ static int take_option(int option, const char *value, struct args *args,
     }
 }
 
+static int refuse_option(const struct option *options, const char *word,
+                         struct plait_error *err)
+{
+    char advice[PLAIT_OPTION_ADVICE];
+
+    plait_option_advise(options, word, advice);
+    return plait_errorf(err, "unknown option %.60s, or no value to it%s", word,
+                        advice);
+}
+
 /* 0: go on; 1: done; -1: wrong usage. */
 static int read_args(int argc, char **argv, struct args *args,
                      struct plait_error *err)
@@ -283,10 +294,7 @@ static int read_args(int argc, char **argv, struct args *args,
             return 1;
         }
         if (option == '?')
-            return plait_errorf(err,
-                                "unknown option %s, or no value to it; "
-                                "see --help",
-                                argv[optind - 1]);
+            return refuse_option(options, plait_option_word(argc, argv), err);
         if (take_option(option, optarg, args, err) < 0)
             return -1;
     }

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "runtime/train/option.h"
+#include "topology/base/option_words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -62,11 +63,15 @@ int plait_option_comm(const char *text, const char **comm,
                         text);
 }
 
-static int refuse_unknown(int c, const char *option, struct plait_error *err)
+static int refuse_unknown(int c, const struct option *table, const char *option,
+                          struct plait_error *err)
 {
+    char advice[PLAIT_OPTION_ADVICE];
+
     if (c == ':')
         return plait_errorf(err, "%s needs a value; see --help", option);
-    return plait_errorf(err, "unknown option '%s'; see --help", option);
+    plait_option_advise(table, option, advice);
+    return plait_errorf(err, "unknown option '%.60s'%s", option, advice);
 }
 
 int plait_option_read(const struct plait_option_list *list, int argc,
@@ -85,7 +90,8 @@ int plait_option_read(const struct plait_option_list *list, int argc,
             return 1;
         }
         if (option == ':' || option == '?')
-            return refuse_unknown(option, argv[optind - 1], err);
+            return refuse_unknown(option, list->table,
+                                  plait_option_word(argc, argv), err);
         if (list->take(option, optarg, arg, err) < 0)
             return -1;
     }

@@ -15,6 +15,7 @@
 #include "runtime/view/page.h"
 #include "runtime/view/predicted.h"
 #include "runtime/view/timeline.h"
+#include "topology/base/option_words.h"
 #include "topology/job/site.h"
 
 /* plait-report: turns metrics files into one page of HTML. */
@@ -305,6 +306,15 @@ static int misused(const char *what, const char *of)
     return 2;
 }
 
+static int refuse_unknown(const struct option *table, const char *word)
+{
+    char advice[PLAIT_OPTION_ADVICE];
+
+    plait_option_advise(table, word, advice);
+    fprintf(stderr, "plait-report: unknown option %s%s\n", word, advice);
+    return 2;
+}
+
 static int print_text(const char *text)
 {
     fputs(text, stdout);
@@ -337,10 +347,10 @@ int main(int argc, char **argv)
             return print_text(help);
         if (option == 'v')
             return print_text("plait-report " PACKAGE_VERSION "\n");
+        if (option == ':')
+            return misused("a value is missing after ", argv[optind - 1]);
         if (option != 'o' && option != 'g')
-            return misused(option == ':' ? "a value is missing after "
-                                         : "unknown option ",
-                           argv[optind - 1]);
+            return refuse_unknown(options, plait_option_word(argc, argv));
         if (option == 'o')
             out = optarg;
         else

@@ -15,6 +15,7 @@
 #include "runtime/view/picture.h"
 #include "runtime/view/screen.h"
 #include "runtime/view/terminal.h"
+#include "topology/base/option_words.h"
 
 /* plait-watch: shows a run in the terminal, only from its metrics file. */
 
@@ -127,6 +128,7 @@ int main(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     struct plait_error err = {""};
+    char advice[PLAIT_OPTION_ADVICE];
     int option;
 
     opterr = 0;
@@ -135,8 +137,9 @@ int main(int argc, char **argv)
             return print_text(help);
         if (option == 'v')
             return print_text("plait-watch " PACKAGE_VERSION "\n");
-        fprintf(stderr, "plait-watch: unknown option %s; see --help\n",
-                argv[optind - 1]);
+        plait_option_advise(options, plait_option_word(argc, argv), advice);
+        fprintf(stderr, "plait-watch: unknown option %s%s\n",
+                plait_option_word(argc, argv), advice);
         return 2;
     }
     if (argc - optind > 1) {

@@ -57,6 +57,14 @@ fi
 
 refused 2 'usage' "$train"
 refused 2 'no-such-option' "$train" "$dir/good.yaml" --no-such-option
+refused 2 "'-np'; plait run --np=N -- COMMAND starts N tasks" \
+    "$train" -np 2 "$dir/good.yaml"
+refused 2 "'--tp=2'; srun --tp=N, plait run --np=N --tp=N or --set parallel.tp=N says it" \
+    "$train" "$dir/good.yaml" --tp=2
+refused 2 "'--learning_rate=1'; did you mean --set optim.lr=VALUE\?" \
+    "$train" "$dir/good.yaml" --learning_rate=1
+refused 2 "'--reesume'; did you mean --resume\?" \
+    "$train" "$dir/good.yaml" --reesume none
 refused 1 'tf32 is for GPUs.*fp32 or bf16' \
     "$train" "$dir/good.yaml" --device cpu --set train.precision=tf32
 refused 1 'train.graph on: the device has no graphs' \
@@ -107,7 +115,7 @@ refused 1 'no-such-dir|No such file' \
 OMP_NUM_THREADS=1 timeout 240 "$train" "$dir/good.yaml" \
     --set checkpoint.dir="$dir/adamw" >"$dir/out" 2>&1 ||
     sed 's/^/# /' "$dir/out"
-refused 1 'has the state of optim.name adamw; this run.s is soap$' \
+refused 1 'has the state of optim.name adamw; this run.s is soap; set that back, or begin a new run with its weights by --init' \
     "$train" "$dir/good.yaml" --resume "$dir/adamw/step-00000002" \
     --set optim.name=soap --set checkpoint.dir="$dir/soap"
 

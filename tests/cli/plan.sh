@@ -277,9 +277,22 @@ step="${step% --json} --over train.micro_batch=1 --csv"
         -v c="$(least shared.json)" \
         'BEGIN { exit !(a > 0 && b > a && b / c < 1.001 && c / b < 1.001) }'
 check '... with --over' $?
+refused 2 "--recompute=some: recompute must be none, selective or full, not 'some'" \
+    estimate --model model.yaml --recompute some
 refused 2 "unrecognized option '--modle'; did you mean --model?" \
     estimate --modle model.yaml
-refused 2 "unrecognized option '--quite-another'" plan --quite-another
+refused 2 "unrecognized option '--quite-another'; see --help" \
+    plan --quite-another
+refused 2 "unrecognized option '--lr'; did you mean --set optim.lr=VALUE?" \
+    plan --lr=1
+refused 2 "unrecognized option '--pin'; see --help" plan --pin=none
+refused 2 "unrecognized option '-np'; did you mean --tasks-per-node?" \
+    plan -np 4
+refused 2 "unrecognized option '-N2'; did you mean --nodes?" plan -N2
+refused 2 "unknown option '-np'; plait run --np=N -- COMMAND starts N tasks on this machine" \
+    -np 4 true
+refused 2 "'torchrun' is not a plait command; did you mean 'run'?" \
+    torchrun --nproc_per_node=4 train.py
 refused 2 "option '--model' requires an argument" simulate --model
 refused 2 "option '--json' doesn't allow an argument" plan --json=x
 refused 2 "option '--m' is ambiguous" plan --m model.yaml
@@ -426,6 +439,6 @@ check 'memory with experts: expected and worst routing' $?
 check 'torchtitan is told how experts are spread' $?
 refused 2 '6 tasks are not divisible by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
     estimate --model model.yaml --gpus 6 --tp 4
-refused 2 'plan: train.micro_batch needs --model' \
+refused 2 'plan: --micro-batch needs --model' \
     plan --micro-batch 2
 echo "1..$n"

@@ -56,6 +56,19 @@ is '... of both outputs' '[0] err [1] err' \
     "$(alone 2 --tp=2 --label sh -c 'echo err >&2' 2>&1 >/dev/null |
         sort | xargs)"
 
+# The words of mpirun and torchrun.
+for np in '-np 2' '-n 2' -n2 '--nproc_per_node=2' '--standalone --nproc-per-node 2'; do
+    is "$np" "0 1" "$(timeout 240 "$plait" run $np --tp=2 sh -c 'echo $RANK' |
+        sort | xargs)"
+done
+refused 2 '--np=x: must be a whole number from 1 to 4096' -np x true
+refused 2 "unrecognized option '--nnodes'; srun -N, or mpirun, starts plait run on several nodes" \
+    --nnodes=2 --np 2 true
+refused 2 "unrecognized option '--master_port'; leave it out, or set MASTER_PORT: the ranks find each other" \
+    --master_port=1234 --np 2 true
+refused 2 "unrecognized option '--bind-to'; did you mean --pin?" \
+    --bind-to core --np 2 true
+refused 2 "option '--np' requires an argument" --np
 refused 1 "4 tasks are not divisible by --tp=3; --tp=2 --dp=2 or --tp=4 would fit" \
     --np 4 --tp=3 true
 refused 2 '--tp=0 must be a whole number from 1 to 1048576, or "auto"' \

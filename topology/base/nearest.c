@@ -35,8 +35,11 @@ int plait_nearest(const char *word, const char *const *names, int n)
 
     for (int i = 0; i < n; i++) {
         int d = distance(word, names[i]);
+        int longer =
+            (int)strlen(strlen(word) > strlen(names[i]) ? word : names[i]);
 
-        if (d < best && d < (int)strlen(names[i])) {
+        /* Of words of three letters, half would be any word. */
+        if (d < best && 2 * d <= longer) {
             best = d;
             nearest = i;
         }

@@ -196,6 +196,7 @@ int plait_cmd_calibrate(int argc, char **argv)
     struct plait_error err;
     int opt, rc;
 
+    opterr = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (opt) {
         case 'c':
@@ -215,7 +216,8 @@ int plait_cmd_calibrate(int argc, char **argv)
             print_help();
             return PLAIT_EXIT_GOOD;
         default:
-            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+            return plait_cmd_refuse_option(options, "h", argc,
+                                           argv); /* getopt_long has said why */
         }
     }
     if (optind == argc)

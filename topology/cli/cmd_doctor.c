@@ -232,6 +232,7 @@ int plait_cmd_doctor(int argc, char **argv)
     struct way way = {0};
     int opt;
 
+    opterr = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (opt) {
         case JSON:
@@ -249,7 +250,8 @@ int plait_cmd_doctor(int argc, char **argv)
         case 'h':
             return print_help();
         default:
-            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+            return plait_cmd_refuse_option(options, "h", argc,
+                                           argv); /* getopt_long has said why */
         }
     }
     if (optind < argc)

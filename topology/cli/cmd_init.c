@@ -122,6 +122,7 @@ static int read_options(struct job *job, int argc, char **argv)
     struct plait_error err;
     int opt;
 
+    opterr = 0;
     while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (opt) {
         case 'm':
@@ -145,7 +146,7 @@ static int read_options(struct job *job, int argc, char **argv)
             print_help();
             return PLAIT_EXIT_GOOD;
         default:
-            return PLAIT_EXIT_USAGE;
+            return plait_cmd_refuse_option(options, "", argc, argv);
         }
     }
     if (optind < argc)

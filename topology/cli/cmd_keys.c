@@ -202,13 +202,14 @@ int plait_cmd_keys(int argc, char **argv)
     struct listing listing = {0};
     int opt, rc, json = 0;
 
+    opterr = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (opt == 'h') {
             print_help();
             return PLAIT_EXIT_GOOD;
         }
         if (opt != 'j')
-            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+            return plait_cmd_refuse_option(options, "h", argc, argv);
         json = 1;
     }
     listing.prefixes = argv + optind;

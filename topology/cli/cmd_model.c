@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "topology/base/nearest.h"
 #include "topology/cli/commands.h"
 #include "topology/job/foreign_config.h"
 #include "topology/predict/auto.h"
@@ -19,17 +18,17 @@ void model_options_init(struct model_options *o)
 /* Options that are keys of the model file by another name. */
 static const struct key {
     int opt;
-    const char *key;
+    const char *key, *option;
 } keys[] = {
-    {'b', "train.micro_batch"},
-    {'B', "train.global_batch"},
-    {'z', "parallel.zero"},
-    {'r', "parallel.recompute"},
-    {'S', "parallel.schedule"},
-    {'V', "parallel.virtual"},
-    {'P', "train.precision"},
-    {'q', "parallel.sequence"},
-    {'x', ""},
+    {'b', "train.micro_batch", "--micro-batch"},
+    {'B', "train.global_batch", "--global-batch"},
+    {'z', "parallel.zero", "--zero"},
+    {'r', "parallel.recompute", "--recompute"},
+    {'S', "parallel.schedule", "--schedule"},
+    {'V', "parallel.virtual", "--virtual"},
+    {'P', "train.precision", "--precision"},
+    {'q', "parallel.sequence", "--sequence"},
+    {'x', "", "--set"},
 };
 enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
 
@@ -108,7 +107,8 @@ static int read_option(struct model_options *o, int opt,
         if (keys[i].opt == opt) {
             o->schedule |= opt == 'S';
             o->interleaved |= opt == 'V' && strcmp(optarg, "1") != 0;
-            o->key = o->key ? o->key : *keys[i].key ? keys[i].key : "--set";
+            o->key = o->key ? o->key : keys[i].option;
+            o->by_option |= 1u << i;
             return model_options_set(o, keys[i].key, optarg ? optarg : "true",
                                      err) < 0
                        ? -1
@@ -147,35 +147,6 @@ static void imply_schedule(struct model_options *o)
         model_options_set(o, "parallel.schedule", "interleaved", &err);
 }
 
-/* Print getopt's message, and the option that was probably meant. */
-static int refuse_option(const struct option *options, const char *word)
-{
-    const char *names[64];
-    size_t length = strcspn(word + 2, "=");
-    int n = 0, same = 0, nearest;
-    char name[64];
-
-    if (strncmp(word, "--", 2) != 0)
-        return plait_cmd_misused("invalid option '%s'", word);
-    snprintf(name, sizeof(name), "%.*s", (int)length, word + 2);
-    for (; options[n].name && n < 64; n++) {
-        names[n] = options[n].name;
-        same += strncmp(names[n], name, length) == 0;
-        if (optopt && optopt == options[n].val)
-            return plait_cmd_misused("option '--%s' %s", names[n],
-                                     options[n].has_arg
-                                         ? "requires an argument"
-                                         : "doesn't allow an argument");
-    }
-    if (same > 1)
-        return plait_cmd_misused("option '--%s' is ambiguous", name);
-    nearest = plait_nearest(name, names, n);
-    return plait_cmd_misused("unrecognized option '--%s'%s%s%s", name,
-                             nearest < 0 ? "" : "; did you mean --",
-                             nearest < 0 ? "" : names[nearest],
-                             nearest < 0 ? "" : "?");
-}
-
 int model_options_read(struct model_options *o, const char *command, int argc,
                        char **argv, const struct option *options,
                        int (*parse)(void *job, int opt,
@@ -188,7 +159,7 @@ int model_options_read(struct model_options *o, const char *command, int argc,
     opterr = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (opt == '?')
-            return refuse_option(options, argv[optind - 1]);
+            return plait_cmd_refuse_option(options, "h", argc, argv);
         rc = read_option(o, opt, &err);
         if (rc == 0)
             rc = parse(job, opt, &err);
@@ -207,6 +178,23 @@ int model_options_read(struct model_options *o, const char *command, int argc,
     return plait_cmd_check_gpu_type(o->site_file, o->gpu_name);
 }
 
+/* A wrong value is told by the option that gave it, not by its key. */
+static void name_option(const struct model_options *o, struct plait_error *err)
+{
+    struct plait_error told = *err;
+
+    for (int i = 0; i < NKEYS; i++) {
+        size_t n = strlen(keys[i].key);
+
+        if (n && o->by_option >> i & 1 &&
+            strncmp(told.text, "--set ", 6) == 0 &&
+            strncmp(told.text + 6, keys[i].key, n) == 0 &&
+            told.text[6 + n] == '=')
+            snprintf(err->text, sizeof(err->text), "%s%s", keys[i].option,
+                     told.text + 6 + n);
+    }
+}
+
 struct plait_job_config *model_options_config(const struct model_options *o,
                                               struct plait_error *err)
 {
@@ -218,6 +206,8 @@ struct plait_job_config *model_options_config(const struct model_options *o,
         framework = o->framework;
     if (config)
         config->framework = framework;
+    else
+        name_option(o, err);
     return config;
 }
 

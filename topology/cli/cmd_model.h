@@ -22,7 +22,8 @@ struct model_options {
     enum plait_framework framework;
     bool framework_given;
     bool schedule, interleaved; /* --schedule; --virtual above 1 */
-    const char *key; /* the first option that changes the model; or NULL */
+    const char *key;    /* the first option that changes the model; or NULL */
+    unsigned by_option; /* bit per key that an option of its own has set */
     char set[MODEL_SETS][96];
     const char *sets[MODEL_SETS];
     int nsets;

@@ -21,8 +21,11 @@ enum {
     HAND_OVER,
     SECRET,
     HELP,
+    STANDALONE, /* torchrun's word for one machine */
     NALL
 };
+/* Options of mpirun and torchrun that mean the same as --np. */
+enum { NALSO = 2 };
 /* A training may have to write a checkpoint before it ends. */
 enum { GRACE_S = 60 };
 
@@ -99,7 +102,10 @@ static void fill_options(struct option *options)
         {"elastic", no_argument, NULL, ELASTIC},
         {"hand-over", required_argument, NULL, HAND_OVER},
         {"secret", required_argument, NULL, SECRET},
-        {"help", no_argument, NULL, HELP}};
+        {"help", no_argument, NULL, HELP},
+        {"nproc-per-node", required_argument, NULL, NP},
+        {"nproc_per_node", required_argument, NULL, NP},
+        {"standalone", no_argument, NULL, STANDALONE}};
 
     for (int i = 0; i < PLAIT_NOPTIONS; i++)
         options[i] = (struct option){
@@ -166,22 +172,37 @@ static int parse_secret(struct run *run, const char *text,
     return 0;
 }
 
+/* mpirun's -n N and -np N. */
+static int parse_n(struct run *run, char **argv, struct plait_error *err)
+{
+    const char *value = optarg;
+
+    if (strcmp(value, "p") == 0)
+        value = argv[optind] ? argv[optind++] : "";
+    return parse_np(run, value, err);
+}
+
 /* -1: go on; else the exit status. */
 static int parse_options(struct run *run, int argc, char **argv)
 {
-    struct option options[NALL + 1] = {{0}};
+    struct option options[NALL + NALSO + 1] = {{0}};
     struct plait_error err;
     int opt, rc = 0;
 
     fill_options(options);
-    while ((opt = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, "+hn:", options, NULL)) != -1) {
         if (opt == HELP || opt == 'h') {
             print_help();
             return PLAIT_EXIT_GOOD;
         }
         if (opt == '?')
-            return PLAIT_EXIT_USAGE;
-        if (opt == NP)
+            return plait_cmd_refuse_option(options, "n", argc, argv);
+        if (opt == STANDALONE)
+            continue;
+        if (opt == 'n')
+            rc = parse_n(run, argv, &err);
+        else if (opt == NP)
             rc = parse_np(run, optarg, &err);
         else if (opt == SECRET)
             rc = parse_secret(run, optarg, &err);

@@ -147,6 +147,7 @@ int plait_cmd_site(int argc, char **argv)
     struct plait_policy_job job = {0};
     int opt, explains = 0;
 
+    opterr = 0;
     while ((opt = getopt_long(argc, argv, "p:A:q:u:h", options, NULL)) != -1) {
         switch (opt) {
         case EXPLAIN:
@@ -173,7 +174,8 @@ int plait_cmd_site(int argc, char **argv)
         case 'h':
             return print_help();
         default:
-            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+            return plait_cmd_refuse_option(options, "p:A:q:u:h", argc,
+                                           argv); /* getopt_long has said why */
         }
     }
     if (optind < argc)

@@ -86,6 +86,7 @@ int plait_cmd_topo(int argc, char **argv)
     struct topo_request request = {0};
     int sources = 0, opt;
 
+    opterr = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (opt) {
         case HWLOC_XML:
@@ -109,7 +110,8 @@ int plait_cmd_topo(int argc, char **argv)
         case 'h':
             return print_help();
         default:
-            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+            return plait_cmd_refuse_option(options, "h", argc,
+                                           argv); /* getopt_long has said why */
         }
     }
     if (optind < argc)

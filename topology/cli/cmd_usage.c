@@ -155,6 +155,7 @@ int plait_cmd_usage(int argc, char **argv)
     struct plait_error err;
     int opt, json = 0, queued = 0;
 
+    opterr = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (opt) {
         case SINCE:
@@ -171,7 +172,8 @@ int plait_cmd_usage(int argc, char **argv)
         case 'h':
             return print_help();
         default:
-            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+            return plait_cmd_refuse_option(options, "h", argc,
+                                           argv); /* getopt_long has said why */
         }
     }
     if (queued && (optind < argc || usage.since != USAGE_UNDATED))

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "topology/base/option_words.h"
 #include "topology/base/text.h"
 #include "topology/job/site.h"
 
@@ -37,6 +39,31 @@ int plait_cmd_misused(const char *fmt, ...)
     print_error(fmt, ap);
     va_end(ap);
     return PLAIT_EXIT_USAGE;
+}
+
+int plait_cmd_refuse_option(const struct option *options, const char *letters,
+                            int argc, char **argv)
+{
+    const char *word = plait_option_word(argc, argv);
+    bool is_long = strncmp(word, "--", 2) == 0;
+    int length = is_long ? 2 + (int)strcspn(word + 2, "=") : 2, same = 0;
+    char advice[PLAIT_OPTION_ADVICE];
+
+    if (!is_long && optopt && strchr(letters, optopt))
+        return plait_cmd_misused("option '%.*s' requires an argument", length,
+                                 word);
+    for (const struct option *o = options; is_long && o->name; o++) {
+        same += strncmp(o->name, word + 2, (size_t)length - 2) == 0;
+        if (optopt && optopt == o->val)
+            return plait_cmd_misused("option '--%s' %s", o->name,
+                                     o->has_arg ? "requires an argument"
+                                                : "doesn't allow an argument");
+    }
+    if (same > 1)
+        return plait_cmd_misused("option '%.*s' is ambiguous", length, word);
+    plait_option_advise(options, word, advice);
+    return plait_cmd_misused("unrecognized option '%.*s'%s",
+                             is_long ? length : 60, word, advice);
 }
 
 int plait_cmd_ended(int status, const struct plait_error *err)

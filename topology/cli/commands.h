@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_CLI_COMMANDS_H
 #define PLAIT_TOPOLOGY_CLI_COMMANDS_H
 
+#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 
@@ -36,6 +37,12 @@ int plait_cmd_failed(const char *fmt, ...)
 /* The same for wrong usage; returns PLAIT_EXIT_USAGE. */
 int plait_cmd_misused(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
+
+/* Print what getopt_long(), with opterr 0, has just refused, and the option
+ * that was probably meant; returns PLAIT_EXIT_USAGE. letters: those of one
+ * dash. */
+int plait_cmd_refuse_option(const struct option *options, const char *letters,
+                            int argc, char **argv);
 
 /* plait_cmd_failed() or plait_cmd_misused(), depending on the status. */
 int plait_cmd_ended(int status, const struct plait_error *err);

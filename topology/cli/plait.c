@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "topology/base/nearest.h"
+#include "topology/base/option_words.h"
 #include "topology/cli/commands.h"
 
 /* The command `plait`: built-in subcommands, and git-style ones. */
@@ -74,6 +75,27 @@ static void exec_sibling(const char *program, char **argv)
     execv(path, argv);
 }
 
+/* What other programs call the same. */
+static const char *const other_names[][2] = {
+    {"launch", "run"},       {"exec", "run"},        {"start", "run"},
+    {"mpirun", "run"},       {"mpiexec", "run"},     {"torchrun", "run"},
+    {"srun", "run"},         {"accelerate", "run"},  {"deepspeed", "run"},
+    {"pretrain", "train"},   {"finetune", "train"},  {"fit", "train"},
+    {"sample", "generate"},  {"chat", "generate"},   {"evaluate", "eval"},
+    {"tokenize", "prep"},    {"prepare", "prep"},    {"preprocess", "prep"},
+    {"export", "convert"},   {"import", "convert"},  {"monitor", "watch"},
+    {"predict", "estimate"}, {"memory", "estimate"}, {"check", "doctor"},
+    {"new", "init"},         {"create", "init"},
+};
+
+static int find_nearest(const char *name, const char *const names[])
+{
+    for (size_t i = 0; i < sizeof(other_names) / sizeof(other_names[0]); i++)
+        if (strcmp(name, other_names[i][0]) == 0)
+            name = other_names[i][1];
+    return plait_nearest(name, names, NCOMMANDS);
+}
+
 static int unknown_command(const char *name, const char *program)
 {
     const char *names[NCOMMANDS];
@@ -86,7 +108,7 @@ static int unknown_command(const char *name, const char *program)
                                     "the package plait-train",
                                     program);
     }
-    nearest = plait_nearest(name, names, NCOMMANDS);
+    nearest = find_nearest(name, names);
     if (nearest >= 0)
         return plait_cmd_misused("'%s' is not a plait command; did you mean "
                                  "'%s'?",
@@ -130,6 +152,17 @@ static int run_command(int argc, char **argv)
     return run_program(argv);
 }
 
+static int unknown_option(const char *word)
+{
+    static const struct option own[] = {{"help", no_argument, NULL, 'h'},
+                                        {"version", no_argument, NULL, 'V'},
+                                        {0}};
+    char advice[PLAIT_OPTION_ADVICE];
+
+    plait_option_advise(own, word, advice);
+    return plait_cmd_misused("unknown option '%.60s'%s", word, advice);
+}
+
 int main(int argc, char **argv)
 {
     int rc = PLAIT_EXIT_GOOD;
@@ -146,8 +179,7 @@ int main(int argc, char **argv)
     else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         printf("plait %s\n", PACKAGE_VERSION);
     else if (argv[1][0] == '-')
-        return plait_cmd_misused("unknown option '%s'; see 'plait --help'",
-                                 argv[1]);
+        return unknown_option(argv[1]);
     else
         rc = run_command(argc - 1, argv + 1);
     /* A full disk must not end with exit status 0. */

@@ -119,6 +119,7 @@ static double apart(const int wanted[PLAIT_NAXES], const int size[PLAIT_NAXES])
 }
 
 struct fits {
+    bool any_ep; /* none fits with the ep that was asked for */
     double apart[2];
     int size[2][PLAIT_NAXES];
     int n;
@@ -130,7 +131,7 @@ static void fits_add(struct fits *fits, const int wanted[PLAIT_NAXES],
     double d = apart(wanted, size);
     int at = fits->n;
 
-    if (size[PLAIT_CP] * size[PLAIT_DP] % size[PLAIT_EP])
+    if (!fits->any_ep && size[PLAIT_CP] * size[PLAIT_DP] % size[PLAIT_EP])
         return;
     while (at > 0 && d < fits->apart[at - 1])
         at--;
@@ -146,16 +147,18 @@ static void fits_add(struct fits *fits, const int wanted[PLAIT_NAXES],
         fits->n++;
 }
 
-/* "; A or B would fit": the two layouts of `world` nearest to `wanted`, whose
- * tp groups stay within the `node` tasks of a node (0: anything). */
-static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, int node,
-                          char *buf, size_t n)
+static int common(int a, int b)
 {
-    struct fits fits = {.n = 0};
-    char one[2][96];
-    int size[PLAIT_NAXES];
+    return b ? common(b, a % b) : a;
+}
 
-    size[PLAIT_EP] = wanted[PLAIT_EP];
+/* The layouts of `world` whose tp groups stay within the `node` tasks of a node
+ * (0: anything). */
+static void find_fits(struct fits *fits, const int wanted[PLAIT_NAXES],
+                      int world, int node)
+{
+    int size[PLAIT_NAXES], ep = wanted[PLAIT_EP];
+
     for (int tp = 1; tp <= world; tp++) {
         if (world % tp || (node && node % tp))
             continue;
@@ -169,17 +172,29 @@ static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, int node,
                 size[PLAIT_CP] = cp;
                 size[PLAIT_PP] = pp;
                 size[PLAIT_DP] = world / tp / cp / pp;
-                fits_add(&fits, wanted, size);
+                size[PLAIT_EP] =
+                    fits->any_ep ? common(cp * size[PLAIT_DP], ep) : ep;
+                fits_add(fits, wanted, size);
             }
         }
     }
-    buf[0] = '\0';
-    if (fits.n == 0)
-        return;
+}
+
+/* "; A or B would fit": the two layouts nearest to `wanted`. */
+static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, int node,
+                          char *buf, size_t n)
+{
+    struct fits fits = {.n = 0};
+    char one[2][96];
+
+    find_fits(&fits, wanted, world, node);
+    if (fits.n == 0) { /* tp 1 fits on any node */
+        fits.any_ep = true;
+        find_fits(&fits, wanted, world, node);
+    }
     for (int i = 0; i < fits.n; i++)
         plait_layout_format_sizes(fits.size[i], one[i], sizeof(one[i]));
-    if (fits.n == 2 &&
-        memcmp(fits.size[0], fits.size[1], sizeof(fits.size[0])) != 0)
+    if (fits.n == 2)
         snprintf(buf, n, "; %s or %s would fit",
                  one[fits.size[0][0] > fits.size[1][0]],
                  one[fits.size[0][0] <= fits.size[1][0]]);

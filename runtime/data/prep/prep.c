@@ -9,6 +9,7 @@
 
 #include "runtime/data/prep/image_prep.h"
 #include "runtime/data/prep/prep_run.h"
+#include "topology/base/option_words.h"
 
 /* plait-prep: text -> tokens, images -> IDX. See plait-prep(1). */
 
@@ -299,7 +300,7 @@ struct command {
     bool texts_alone, images_alone; /* an option for only those was given */
 };
 
-static const char short_options[] = "o:t:F:p:e:f:i:l:s:c:w:v:S:hV";
+static const char short_options[] = ":o:t:F:p:e:f:i:l:s:c:w:v:S:hV";
 static const struct option options[] = {
     {"out", required_argument, NULL, 'o'},
     {"tokenizer", required_argument, NULL, 't'},
@@ -371,6 +372,19 @@ static int run_command(struct command *command)
     return rc ? rc : run_prep(&command->text);
 }
 
+static int refuse_option(int c, const char *word)
+{
+    char advice[PLAIT_OPTION_ADVICE];
+
+    plait_option_advise(options, word, advice);
+    if (c == ':')
+        fprintf(stderr, "plait-prep: option '%s' requires an argument\n", word);
+    else
+        fprintf(stderr, "plait-prep: unrecognized option '%s'%s\n", word,
+                advice);
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     struct command command = {
@@ -381,6 +395,7 @@ int main(int argc, char **argv)
                   .seed = 1}};
     int c;
 
+    opterr = 0;
     while ((c = getopt_long(argc, argv, short_options, options, NULL)) != -1) {
         switch (c) {
         case 'h':
@@ -389,8 +404,9 @@ int main(int argc, char **argv)
         case 'V':
             puts("plait-prep " PACKAGE_VERSION);
             return flush_output();
+        case ':':
         case '?':
-            return 2; /* getopt_long() has reported it */
+            return refuse_option(c, plait_option_word(argc, argv));
         default:
             if (parse_option(&command, c, optarg) < 0)
                 return 2;
