@@ -216,6 +216,53 @@ sed 's/^train:/parallel: {tp: 4}\ntrain:/' model.yaml >tp4.yaml
     grep -q 'computation, bubble' text
 check 'sizes of the model file count where no flag says otherwise' $?
 
+# Without --nodes: what follows from the sizes, a node's file or Slurm's job.
+# inferred FIRST SECOND COMMAND...: its line on stderr, the first one on stdout
+inferred() {
+    local said=$1 first=$2
+    shift 2
+    env -u SLURM_JOB_NODELIST "$@" >text 2>err &&
+        [ "$(cat err)" = "plait: no $said" ] && grep -qF "$first" text
+    check "no $said" $?
+}
+inferred '--nodes: 4 tasks, as the sizes need, on 1 node' \
+    '4 tasks on 1 node: tp=2 dp=2,' "$plait" plan --tp=2 --dp=2
+inferred '--nodes: 32 tasks, as the sizes need, on 4 nodes' \
+    '32 tasks on 4 nodes: tp=8 dp=1 pp=4,' "$plait" plan --tp=8 --pp=4
+inferred '--nodes: 4 tasks, as the sizes need, on 1 node' \
+    '4 tasks on 1 node: ep=4 dp=4,' "$plait" plan --ep=4
+inferred '--nodes: 28 tasks, as --tasks-per-node says, on 4 nodes' \
+    '28 tasks on 4 nodes: dp=28,' "$plait" plan '--tasks-per-node=8(x3),4'
+inferred '--nodes: 16 tasks, as the sizes need, on 2 nodes' \
+    '16 tasks on 2 nodes: tp=8 dp=2,' \
+    "$plait" plan --tasks-per-node=8 --tp=8 --dp=2
+inferred '--nodes: 4 tasks, one for each GPU, on 1 node' \
+    '4 tasks on 1 node: tp=2 dp=2,' "$plait" plan --tp=2 --node-hwloc \
+    "$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml"
+inferred '--nodes: 4 tasks, as the sizes need, on 1 node' \
+    '4 tasks on 1 node: tp=4 dp=1,' "$plait" plan --model tp4.yaml
+inferred '--tasks-per-node: 4 on each node, as the sizes need' \
+    '8 tasks on 2 nodes: tp=4 dp=2,' \
+    "$plait" plan --nodes 'n[1-2]' --tp=4 --dp=2
+inferred '--tasks-per-node: 8 on each node, as the sizes need' \
+    '32 tasks on 4 nodes: tp=8 dp=4,' "$plait" plan --nodes 'n[1-4]' --tp=8
+inferred "--nodes: 8 tasks on this job's a[1-2]" \
+    '8 tasks on 2 nodes: tp=2 dp=4,' env SLURM_JOB_NODELIST='a[1-2]' \
+    'SLURM_TASKS_PER_NODE=4(x2)' "$plait" plan --tp=2
+inferred "--nodes: 4 tasks on this job's a[1-2]" \
+    '4 tasks on 2 nodes: tp=2 dp=2,' env SLURM_JOB_NODELIST='a[1-2]' \
+    'SLURM_TASKS_PER_NODE=1(x2)' "$plait" plan --tp=2 --dp=2
+inferred '--nodes: 48 tasks, as the sizes need, on 6 nodes' \
+    '48 tasks on 6 nodes: tp=8 dp=3 pp=2,' env SLURM_JOB_NODELIST='a[1-5]' \
+    "$plait" plan --tp=8 --pp=2 --dp=3
+refused 2 'plan: nothing says how many tasks there are; give sizes, as in --tp=2 --dp=4, or --nodes and --tasks-per-node' \
+    plan
+echo 'SwitchName=s Nodes=n[1-4]' >switch.conf
+refused 2 'plan: --fabric needs --nodes, whose names are in it' \
+    plan --tp=2 --fabric switch.conf
+refused 2 'plan: --hostfile needs --nodes, whose names are in it' \
+    plan --tp=2 --hostfile hosts.new
+
 refused 2 '--tp=0 must be a whole number from 1 to 1048576, or "auto"' \
     plan --tp=0
 refused 2 '--tp=4x must be a whole number from 1 to 1048576, or "auto"' \

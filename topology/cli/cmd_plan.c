@@ -19,7 +19,9 @@ static void print_help(void)
         "Place the ranks of a layout on nodes, as srun --tp=... would.\n\n"
         "  --tp=N|auto --cp=N|auto --ep=N --pp=N|auto --dp=N|auto\n"
         "                       parallel sizes (1; dp is inferred)\n"
-        "  --nodes LIST         nodes in Slurm's order, n[1-4,7]\n"
+        "  --nodes LIST         nodes in Slurm's order, n[1-4,7]; else this "
+        "job's, or as\n"
+        "                       many as the sizes need\n"
         "  --tasks-per-node N   tasks on each node; 8(x3),4 where they differ\n"
         "  --fabric FILE        the switches: topology.conf, topology.yaml,\n"
         "                       scontrol show topology, ibnetdiscover\n"
@@ -213,73 +215,6 @@ static int parse_arguments(struct plan_job *job, int argc, char **argv)
     return -1;
 }
 
-/* "8", "8,4,8" or Slurm's "8(x3),4" -> one count per node. */
-static int parse_tasks(struct plan_job *job, struct plait_error *err)
-{
-    const char *p = job->task_list;
-    int n = 0, count, used;
-    char x;
-
-    while (n < job->request.nnodes) {
-        int times = 1, more = 0;
-
-        if (sscanf(p, "%7d%n", &count, &used) != 1 || count < 1)
-            break;
-        p += used;
-        if (sscanf(p, "(x%7d%c%n", &times, &x, &more) == 2 && x == ')')
-            p += more;
-        else if (*p == '(')
-            break;
-        if (times < 1 || times > job->request.nnodes - n)
-            break;
-        for (int i = 0; i < times; i++)
-            job->tasks[n++] = count;
-        if (*p != ',')
-            break;
-        p++;
-    }
-    if (n && !strchr(job->task_list, ',') && !strchr(job->task_list, '('))
-        for (; n < job->request.nnodes; n++)
-            job->tasks[n] = job->tasks[0];
-    if (n == job->request.nnodes && !*p)
-        return 0;
-    errno = EINVAL;
-    return plait_errorf(err,
-                        "--tasks-per-node=%.60s: must be one number, or one "
-                        "for each of the %d nodes as in 8(x3),4",
-                        job->task_list, job->request.nnodes);
-}
-
-static int load_nodes(struct plan_job *job, struct plait_error *err)
-{
-    struct plait_error why;
-    int most, n;
-
-    job->status = PLAIT_EXIT_USAGE;
-    job->names = plait_hostlist_create(
-        job->node_list ? job->node_list : "localhost", &n, &why);
-    if (!job->names)
-        return plait_errorf(err, "--nodes=%.60s: %.200s", job->node_list,
-                            why.text);
-    job->request.nnodes = n;
-    job->request.nodes = (const char *const *)job->names;
-    job->tasks = calloc((size_t)n, sizeof(*job->tasks));
-    job->request.tasks = job->tasks;
-    if (!job->tasks)
-        return plait_errorf(err, "out of memory");
-    if (job->task_list && parse_tasks(job, err) < 0)
-        return -1;
-    job->status = PLAIT_EXIT_FAILED;
-    if (job->task_list)
-        return 0;
-    most = job->options.gpus               ? job->options.gpus
-           : job->node && job->node->ngpus ? job->node->ngpus
-                                           : 1;
-    for (int i = 0; i < n; i++)
-        job->tasks[i] = most;
-    return 0;
-}
-
 void plait_plan_set_node(const struct plan_job *job, struct plait_gpu_type *gpu)
 {
     if (job->node && job->node->ngpus && !job->task_list)
@@ -337,7 +272,7 @@ static int load_inputs(struct plan_job *job, struct plait_error *err)
         job->status = model_options_status(&job->options);
         return -1;
     }
-    if (load_nodes(job, err) < 0 ||
+    if (plait_plan_load_nodes(job, err) < 0 ||
         (job->find_layout && job->fabric && count_leaf(job, err) < 0))
         return -1;
     plait_plan_set_node(job, &job->gpu);

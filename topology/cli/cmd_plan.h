@@ -41,6 +41,9 @@ struct plan_job {
     int *gpus;          /* LOCAL_RANK -> GPU, -1 none */
 };
 
+/* Fill in the names of the nodes and their tasks; what no option says follows
+ * from the job that this runs in or from the sizes, with a line on stderr. */
+int plait_plan_load_nodes(struct plan_job *job, struct plait_error *err);
 int plait_plan_print_json(const struct plan_job *job);
 void plait_plan_print(const struct plan_job *job, FILE *out);
 /* Draw the plan as SVG; for plait_cmd_write(). */
