@@ -17,7 +17,9 @@ struct job {
     struct model_options options;
     struct model_job model;
     double tokens;
+    const char *whence; /* of tokens; "": the command line */
     struct plait_estimate estimate;
+    struct plait_change change; /* with flags "" where it fits or none does */
 };
 
 static void print_help(void)
@@ -33,9 +35,11 @@ static void print_help(void)
            "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n",
            plait_gpu_type_names());
     model_options_print_help();
-    printf("  --tokens N           length of the run (20 per parameter)\n"
-           "  --json               print one JSON document\n"
-           "  --help               print this\n");
+    printf(
+        "  --tokens N           length of the run (that of train.steps, else "
+        "20 per\n                       parameter)\n"
+        "  --json               print one JSON document\n"
+        "  --help               print this\n");
 }
 
 static const struct option options[] = {
@@ -97,6 +101,14 @@ static json_t *stages_to_json(const struct job *job)
     return list;
 }
 
+/* Bytes that the fullest GPU lacks; 0: the training fits. */
+static double missing(const struct job *job)
+{
+    double rest = job->estimate.memory.total - job->model.gpu.memory;
+
+    return rest > 0 ? rest : 0;
+}
+
 static json_t *to_json(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
@@ -115,7 +127,7 @@ static json_t *to_json(const struct job *job, double days)
     plait_estimate_goodput(&job->model.gpu, job->model.gpus, &g);
     return json_pack(
         "{sI sI sf sf so so si so si sf sf sf sf sf sf sf sb si si si so sf "
-        "sf}",
+        "sf sf sf ss}",
         "parameters", (json_int_t)e->parameters, "active_parameters",
         (json_int_t)e->active, "flops_per_token", e->flops_per_token,
         "flops_per_step", e->flops_per_step, "memory_bytes", memory_to_json(m),
@@ -128,8 +140,9 @@ static json_t *to_json(const struct job *job, double days)
         plait_estimate_largest(job->model.config, &job->model.layout,
                                &job->model.gpu),
         "fewest_gpus", plait_auto_fewest(job->model.config, &job->model.gpu),
-        "notes", notes_to_json(job), "goodput", g.share, "failure_s",
-        g.between);
+        "notes", notes_to_json(job), "goodput", g.share, "failure_s", g.between,
+        "tokens", job->tokens, "missing_bytes", missing(job), "change",
+        job->change.flags);
 }
 
 /* Image models are small: their memory is printed in megabytes. */
@@ -236,6 +249,20 @@ static void print_note(const char *text)
     printf("\n");
 }
 
+static void print_fewest(const struct job *job)
+{
+    char text[96];
+
+    if (model_fewest_gpus(job->model.config, &job->model.gpu, text,
+                          sizeof(text)) > 0)
+        printf("The model needs at least %s (plait plan --auto\n"
+               "finds the layout).\n",
+               text);
+    else
+        printf("No number of %s GPUs up to 65536 holds it.\n",
+               job->model.gpu.name);
+}
+
 static void print_questions(const struct job *job)
 {
     struct plait_advice advice[ADVICE_MOST];
@@ -243,7 +270,6 @@ static void print_questions(const struct job *job)
                                   &job->model.gpu, advice, ADVICE_MOST);
     int layers = plait_estimate_largest(job->model.config, &job->model.layout,
                                         &job->model.gpu);
-    int fewest = plait_auto_fewest(job->model.config, &job->model.gpu);
     struct plait_model_config deeper = job->model.config->model;
 
     deeper.layers = layers;
@@ -255,13 +281,7 @@ static void print_questions(const struct job *job)
     else
         printf("On these GPUs, in this layout, no depth of this model "
                "fits.\n");
-    if (fewest)
-        printf("The model needs at least %d %s GPU%s (plait plan --auto "
-               "finds the layout).\n",
-               fewest, job->model.gpu.name, fewest == 1 ? "" : "s");
-    else
-        printf("No number of %s GPUs up to 65536 holds it.\n",
-               job->model.gpu.name);
+    print_fewest(job);
     for (int i = 0; i < n; i++)
         print_note(advice[i].text);
 }
@@ -285,6 +305,8 @@ static void print_image(const struct job *job)
     printf("\n%.4g FLOPs an image, 6 a multiplication; %.4g a step\n",
            e->flops_per_token, e->flops_per_step);
     print_memory(job);
+    if (missing(job) > 0)
+        return;
     print_time(job);
     printf("\n%.0f images/s, %.3f TFLOP/s per GPU, MFU %.1f %%\n",
            e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu);
@@ -303,6 +325,18 @@ static void print_goodput(const struct job *job, double days)
                100 * g.share);
 }
 
+static void print_speed(const struct job *job, double days)
+{
+    const struct plait_estimate *e = &job->estimate;
+
+    printf("\n%.0f tokens/s, %.1f TFLOP/s per GPU\n"
+           "MFU %.1f %% (attention in full), %.1f %% (causal half)\n"
+           "%.3g tokens%s take %.2f days, %.0f GPU-hours\n",
+           e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu,
+           100 * e->mfu_causal, job->tokens, job->whence, days,
+           days * 24 * job->model.gpus);
+}
+
 static void print_text(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
@@ -315,14 +349,59 @@ static void print_text(const struct job *job, double days)
            "%.4g a step with what is recomputed\n",
            e->flops_per_token, e->flops_per_step);
     print_memory(job);
-    print_time(job);
-    printf("\n%.0f tokens/s, %.1f TFLOP/s per GPU\n"
-           "MFU %.1f %% (attention in full), %.1f %% (causal half)\n"
-           "%.3g tokens take %.2f days, %.0f GPU-hours\n",
-           e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu,
-           100 * e->mfu_causal, job->tokens, days, days * 24 * job->model.gpus);
-    print_goodput(job, days);
+    if (missing(job) == 0) {
+        print_time(job);
+        print_speed(job, days);
+        print_goodput(job, days);
+    }
     print_questions(job);
+}
+
+/* Before all else, where the training does not fit: how much is missing, and
+ * the smallest change that helps. */
+static void print_misfit(const struct job *job)
+{
+    const struct plait_gpu_type *gpu = &job->model.gpu;
+    const char *name = is_image(job) ? "MB" : "GB";
+    double unit = is_image(job) ? 1e6 : 1e9;
+
+    printf("does not fit: the fullest GPU needs %.2f %s, %.2f more than the "
+           "%.0f of each %s\n",
+           job->estimate.memory.total / unit, name, missing(job) / unit,
+           gpu->memory / unit, gpu->name);
+    if (*job->change.flags)
+        printf("the smallest change that fits: %s (%.2f %s, %.3f s a step)\n",
+               job->change.flags, job->change.total / unit, name,
+               job->change.step_s);
+    else
+        printf("no change of layout or settings fits on %d GPU%s with this "
+               "batch\n",
+               job->model.gpus, job->model.gpus == 1 ? "" : "s");
+    printf("\n");
+}
+
+/* The length of the run, where the command line does not say it. */
+static void set_tokens(struct job *job)
+{
+    const struct plait_job_config *c = job->model.config;
+    const struct plait_numbers *growth = &c->batch.growth;
+    double samples = 0, batch = c->train.global_batch;
+    int64_t at = 0;
+
+    if (job->tokens > 0)
+        return;
+    job->whence = " (20 a parameter)";
+    job->tokens = 20 * job->estimate.parameters;
+    if (!c->steps_given)
+        return;
+    for (int i = 0; i < growth->n && growth->at[2 * i] < c->train.steps; i++) {
+        samples += (double)(growth->at[2 * i] - at) * batch;
+        at = growth->at[2 * i];
+        batch = (double)growth->at[2 * i + 1];
+    }
+    samples += (double)(c->train.steps - at) * batch;
+    job->whence = " (train.steps)";
+    job->tokens = samples * c->model.seq_len;
 }
 
 static int run_estimate(struct job *job, struct plait_error *err)
@@ -333,21 +412,25 @@ static int run_estimate(struct job *job, struct plait_error *err)
         plait_estimate(job->model.config, &job->model.layout, &job->model.gpu,
                        &job->estimate, err) < 0)
         return -1;
-    if (!job->tokens)
-        job->tokens = 20 * job->estimate.parameters;
+    set_tokens(job);
+    if (missing(job) > 0)
+        plait_estimate_change(job->model.config, &job->model.layout,
+                              &job->model.gpu, &job->change);
     days = job->tokens / job->estimate.tokens_per_s / 86400;
     if (job->options.json)
         return plait_cmd_json(to_json(job, days));
+    if (missing(job) > 0)
+        print_misfit(job);
     if (is_image(job))
         print_image(job);
     else
         print_text(job, days);
-    return PLAIT_EXIT_GOOD;
+    return missing(job) > 0 ? PLAIT_EXIT_FAILED : PLAIT_EXIT_GOOD;
 }
 
 int plait_cmd_estimate(int argc, char **argv)
 {
-    struct job job = {.tokens = 0};
+    struct job job = {.whence = ""};
     struct plait_error err;
     int rc;
 

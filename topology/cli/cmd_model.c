@@ -253,6 +253,23 @@ int model_job_load(struct model_job *job, const struct model_options *o,
     return job->config ? find_layout(job, o->gpus, err) : -1;
 }
 
+int model_fewest_gpus(const struct plait_job_config *config,
+                      const struct plait_gpu_type *gpu, char *text, size_t size)
+{
+    int fewest = plait_auto_fewest(config, gpu);
+    int whole = fewest ? plait_auto_fewest_whole(config, gpu) : 0;
+    size_t n;
+
+    snprintf(text, size, "%d %s GPU%s", fewest, gpu->name,
+             fewest == 1 ? "" : "s");
+    n = strlen(text);
+    if (fewest < whole)
+        snprintf(text + n, size - n, " with offloading, %d without", whole);
+    else if (fewest && !whole)
+        snprintf(text + n, size - n, " with offloading");
+    return fewest;
+}
+
 void model_job_release(struct model_job *job)
 {
     plait_job_config_destroy(job->config);

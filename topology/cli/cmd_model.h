@@ -92,6 +92,11 @@ int model_options_status(const struct model_options *o);
  * model_job_release() is still to be called. */
 int model_job_load(struct model_job *job, const struct model_options *o,
                    struct plait_error *err);
+/* The fewest GPUs that hold the training in any layout, 0 where none do; and
+ * in words, also without more offloading to the host's memory. */
+int model_fewest_gpus(const struct plait_job_config *config,
+                      const struct plait_gpu_type *gpu, char *text,
+                      size_t size);
 void model_job_release(struct model_job *job);
 
 #endif

@@ -71,29 +71,36 @@ json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
         "reason", c->reason, "stages", stages);
 }
 
-static json_t *to_json(const struct plait_job_config *config,
-                       const struct plait_choices *found, int gpus, int fewest)
+static json_t *to_json(const struct plan_job *job,
+                       const struct plait_choices *found, int gpus)
 {
+    const struct plait_job_config *config = job->config;
     json_t *list = json_array();
 
     for (int i = 0; i < found->n; i++)
         json_array_append_new(
             list, plait_plan_choice_to_json(config, &found->choice[i]));
-    return json_pack("{si so sI sI si}", "world", gpus, "choices", list,
+    return json_pack("{si so sI sI si si}", "world", gpus, "choices", list,
                      "tried", (json_int_t)found->tried, "too_large",
-                     (json_int_t)found->too_large, "fewest_gpus", fewest);
+                     (json_int_t)found->too_large,
+                     "fewest_gpus_without_offload",
+                     plait_auto_fewest_whole(config, &job->gpu), "fewest_gpus",
+                     plait_auto_fewest(config, &job->gpu));
 }
 
-static void print_choice(const struct plait_choice *c, bool experts)
+static void print_choice(const struct plait_choice *c, double memory,
+                         bool experts)
 {
     const int *size = c->layout.size;
+    double total = c->estimate.memory.total;
 
     printf("%4d %3d ", size[PLAIT_TP], size[PLAIT_CP]);
     if (experts)
         printf("%3d ", size[PLAIT_EP]);
     plait_plan_print_settings(c);
-    printf("%6.1f GB %7.3f s %4.1f%%  %s", c->estimate.memory.total / 1e9,
-           c->estimate.step_s, 100 * c->estimate.mfu, c->reason);
+    printf("%6.1f GB %5.1f GB %7.3f s %4.1f%%  %s", total / 1e9,
+           (memory - total) / 1e9, c->estimate.step_s, 100 * c->estimate.mfu,
+           c->reason);
     if (c->alike)
         printf("%s%d more that differ only in dp, cp, chunks or micro-batch",
                *c->reason ? "; " : "", c->alike);
@@ -133,21 +140,22 @@ static void print_stages(const struct plait_job_config *config,
 }
 
 static void print_choices(const struct plait_choices *found,
-                          const struct plan_job *job, int gpus, int fewest)
+                          const struct plan_job *job, int gpus)
 {
     const struct plait_choice *best = &found->choice[0];
     bool experts = job->config->model.experts > 0;
+    char fewest[96];
 
     printf("%d %s GPU%s: %ld layouts divide, %ld of them fit in memory", gpus,
            job->gpu.name, gpus == 1 ? "" : "s", found->tried,
            found->tried - found->too_large);
-    if (fewest)
-        printf("; %d GPU%s could hold it", fewest, fewest == 1 ? "" : "s");
+    if (model_fewest_gpus(job->config, &job->gpu, fewest, sizeof(fewest)) > 0)
+        printf("\nit needs at least %s", fewest);
     printf("\n\n  tp  cp %s  dp  pp  v zero micro recompute offload       "
-           "memory     step   MFU\n",
+           "memory     free     step   MFU\n",
            experts ? " ep " : "");
     for (int i = 0; i < found->n; i++)
-        print_choice(&found->choice[i], experts);
+        print_choice(&found->choice[i], job->gpu.memory, experts);
     if (best->estimate.memory.worst > best->estimate.memory.expected)
         print_routing(&best->estimate.memory);
     print_stages(job->config, best);
@@ -158,7 +166,7 @@ int plait_plan_auto(const struct plan_job *job)
 {
     struct plait_layout wanted = job->request.layout;
     struct plait_choices *found;
-    int gpus, rc = PLAIT_EXIT_GOOD, fewest;
+    int gpus, rc = PLAIT_EXIT_GOOD;
     struct plait_error err;
 
     for (int i = 0; i < PLAIT_NAXES; i++)
@@ -169,14 +177,13 @@ int plait_plan_auto(const struct plan_job *job)
         plait_auto_create(job->config, &wanted, gpus, &job->gpu, CHOICES_MOST);
     if (!found)
         return plait_cmd_failed("out of memory");
-    fewest = found->n ? plait_auto_fewest(job->config, &job->gpu) : 0;
     if (found->n == 0) {
         plait_auto_why(found, job->config, gpus, &job->gpu, &err);
         rc = plait_cmd_failed("%s", err.text);
     } else if (job->options.json)
-        rc = plait_cmd_json(to_json(job->config, found, gpus, fewest));
+        rc = plait_cmd_json(to_json(job, found, gpus));
     else
-        print_choices(found, job, gpus, fewest);
+        print_choices(found, job, gpus);
     plait_choices_destroy(found);
     return rc;
 }

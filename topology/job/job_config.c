@@ -259,7 +259,7 @@ static const struct plait_yaml_field sections[] = {
 struct given {
     unsigned sizes;      /* 1u << axis */
     unsigned optim_keys; /* enum plait_optim_key */
-    bool tie_embeddings, layers, vocab;
+    bool tie_embeddings, layers, vocab, steps;
 };
 
 void plait_job_config_destroy(struct plait_job_config *config)
@@ -301,12 +301,11 @@ static int apply_document(struct plait_job_config *config, struct given *given,
         if (plait_yaml_get(yaml, section, plait_optim_key_names[i]))
             given->optim_keys |= 1u << i;
     section = plait_yaml_get(yaml, root, "model");
-    if (plait_yaml_get(yaml, section, "tie_embeddings"))
-        given->tie_embeddings = true;
-    if (plait_yaml_get(yaml, section, "layers"))
-        given->layers = true;
-    if (plait_yaml_get(yaml, section, "vocab"))
-        given->vocab = true;
+    given->tie_embeddings |= !!plait_yaml_get(yaml, section, "tie_embeddings");
+    given->layers |= !!plait_yaml_get(yaml, section, "layers");
+    given->vocab |= !!plait_yaml_get(yaml, section, "vocab");
+    section = plait_yaml_get(yaml, root, "train");
+    given->steps |= !!plait_yaml_get(yaml, section, "steps");
     return 0;
 }
 
@@ -359,6 +358,7 @@ static void derive(struct plait_job_config *config, const struct given *given)
     }
     config->sizes_given = given->sizes;
     config->vocab_given = given->vocab;
+    config->steps_given = given->steps;
     config->optim.keys_given = given->optim_keys;
 }
 

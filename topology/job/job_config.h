@@ -305,6 +305,7 @@ struct plait_job_config {
      * that says otherwise is refused. */
     unsigned sizes_given;
     bool vocab_given; /* model.vocab is not its default */
+    bool steps_given; /* nor is train.steps */
     /* The software whose training is planned; not keys of the file. */
     enum plait_framework framework;
     enum plait_dispatch dispatch;

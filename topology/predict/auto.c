@@ -30,8 +30,6 @@
  * same question has the same answer everywhere. */
 
 enum { CHUNKS_MOST = 12 };
-/* A GPU's share of the host's memory: of 2 TB for 8, or 480 GB for 2. */
-#define HOST_MOST 240e9
 
 struct search {
     struct plait_job_config
@@ -40,6 +38,7 @@ struct search {
     const struct plait_gpu_type *gpu;
     int most;
     int fixed;           /* schedule, zero, micro-batch and recompute stay */
+    int whole;           /* nothing more is offloaded */
     int any;             /* the first that fits is enough; then also: */
     int zero, recompute; /* those of the least memory */
     /* Bytes of a rank that neither recompute nor offloaded activations make
@@ -60,7 +59,8 @@ static int fits(const struct search *s, const struct plait_layout *layout,
     if (plait_shape_begin(shape, &s->config, layout, s->gpu, enough, e, NULL) <
         0)
         return -1;
-    return e->memory.total <= s->gpu->memory && e->memory.host <= HOST_MOST;
+    return e->memory.total <= s->gpu->memory &&
+           e->memory.host <= PLAIT_HOST_MOST;
 }
 
 /* Whether what is known of the settings says that they do not fit; while
@@ -185,7 +185,8 @@ static int try_offload(struct search *s, const struct plait_layout *layout)
     struct plait_parallel_config *p = &s->config.parallel;
     int fitted = try_one(s, layout);
 
-    if (fitted || p->offload != PLAIT_OFFLOAD_NONE || !s->gpu->units)
+    if (fitted || p->offload != PLAIT_OFFLOAD_NONE || !s->gpu->units ||
+        s->whole)
         return fitted;
     if (!offload_activations(s, layout) &&
         s->config.framework == PLAIT_FRAMEWORK_PLAIT) {
@@ -436,7 +437,8 @@ static bool sends_state_away(const struct search *s)
     struct plait_job_config c = s->config;
     bool given = c.parallel.offload != PLAIT_OFFLOAD_NONE;
 
-    if (given || c.framework != PLAIT_FRAMEWORK_PLAIT || !s->gpu->units)
+    if (given || c.framework != PLAIT_FRAMEWORK_PLAIT || !s->gpu->units ||
+        s->whole)
         return c.parallel.offload & PLAIT_OFFLOAD_OPTIMIZER;
     c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER;
     return plait_fits_config(&c, NULL) == 0;
@@ -455,28 +457,43 @@ static int least_gpus(const struct search *s)
                  1.5);
 }
 
-int plait_auto_fewest(const struct plait_job_config *config,
-                      const struct plait_gpu_type *gpu)
+static int find_fewest(struct search *s)
 {
-    struct search s = {.config = *config, .gpu = gpu, .most = 1, .any = 1};
     int least;
 
-    set_least(&s);
-    least = least_gpus(&s);
-    plait_layout_init(&s.wanted);
+    set_least(s);
+    least = least_gpus(s);
+    plait_layout_init(&s->wanted);
     for (int i = 0; i < PLAIT_NAXES; i++)
-        s.wanted.size[i] = PLAIT_AUTO;
+        s->wanted.size[i] = PLAIT_AUTO;
     for (int gpus = 1; gpus <= 65536; gpus *= 2) {
         struct plait_choices *c;
         int fits;
 
         if (gpus < least)
             continue;
-        c = search_layouts(&s, gpus);
+        c = search_layouts(s, gpus);
         fits = c && c->n;
         plait_choices_destroy(c);
         if (fits)
             return gpus;
     }
     return 0;
+}
+
+int plait_auto_fewest(const struct plait_job_config *config,
+                      const struct plait_gpu_type *gpu)
+{
+    struct search s = {.config = *config, .gpu = gpu, .most = 1, .any = 1};
+
+    return find_fewest(&s);
+}
+
+int plait_auto_fewest_whole(const struct plait_job_config *config,
+                            const struct plait_gpu_type *gpu)
+{
+    struct search s = {
+        .config = *config, .gpu = gpu, .most = 1, .any = 1, .whole = 1};
+
+    return find_fewest(&s);
 }

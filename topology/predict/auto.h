@@ -2,11 +2,16 @@
 #ifndef PLAIT_TOPOLOGY_PREDICT_AUTO_H
 #define PLAIT_TOPOLOGY_PREDICT_AUTO_H
 
+#include <stdbool.h>
+
 #include "topology/predict/estimate.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* A GPU's share of the host's memory: of 2 TB for 8, or 480 GB for 2. */
+#define PLAIT_HOST_MOST 240e9
 
 /* One way to train a model on some GPUs. */
 struct plait_choice {
@@ -74,9 +79,25 @@ int plait_layout_choose(struct plait_layout *layout, unsigned given,
                         struct plait_error *err);
 
 /* The fewest GPUs, in powers of two up to 65,536, that can hold the model's
- * training in any layout; 0: none can. */
+ * training in any layout; 0: none can. The second without more offloading to
+ * the host's memory than `config` has. */
 int plait_auto_fewest(const struct plait_job_config *config,
                       const struct plait_gpu_type *gpu);
+int plait_auto_fewest_whole(const struct plait_job_config *config,
+                            const struct plait_gpu_type *gpu);
+
+/* The smallest change with which a training that does not fit does, on the
+ * same GPUs: of the fewest settings, and of those the fastest. A batch, a model
+ * and a precision are not changed. false: there is none. */
+struct plait_change {
+    char flags[160]; /* options of plait estimate */
+    double total;    /* bytes of the fullest GPU with it */
+    double step_s;
+};
+bool plait_estimate_change(const struct plait_job_config *config,
+                           const struct plait_layout *layout,
+                           const struct plait_gpu_type *gpu,
+                           struct plait_change *change);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,126 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait estimate of what does not fit: that comes first, with status 1, what is
+# missing and a change; each change is pasted to the command and must fit, and
+# no single setting may do what a change of several does. The run's length is
+# the file's. plait plan --auto says what is free, and who needs offloading.
+. "$top_srcdir/tests/lib/check.sh"
+plait=$top_builddir/plait
+tmp=$(mktemp -d) || exit 99
+trap 'rm -rf "$tmp"' EXIT
+export LC_ALL=C PLAIT_SITE=
+cd "$tmp" || exit 99
+
+# model LAYERS HIDDEN HEADS FAMILY: model.yaml
+model()
+{
+    cat >model.yaml <<END
+model: {family: $4, layers: $1, hidden: $2, heads: $3, vocab: 32000,
+        seq_len: 4096}
+train: {global_batch: 64, micro_batch: 4, precision: bf16}
+END
+}
+model 32 4096 32 llama
+"$plait" estimate --model model.yaml --gpus 8 >out 2>err
+[ $? = 1 ] && [ ! -s err ] &&
+    head -n 1 out | grep -Eqx 'does not fit: the fullest GPU needs [0-9.]+ GB, [0-9.]+ more than the [0-9]+ of each h100' &&
+    ! grep -q 'tokens/s\|days\|a step$' out
+check "what does not fit is said first, without a speed, with status 1" $?
+sed -n 2p out | grep -q '^the smallest change that fits: --'
+check "then the smallest change" $?
+"$plait" estimate --model model.yaml --gpus 8 --json >json
+[ $? = 0 ] && grep -q '"fits": false' json && grep -q '"change": "--' json &&
+    grep -q '"missing_bytes": [1-9]' json
+check "the JSON has both, with status 0" $?
+"$plait" estimate --model model.yaml --gpus 8 --zero 3 --micro-batch 1 --json >json
+grep -q '"fits": true' json && grep -q '"change": ""' json &&
+    grep -q '"missing_bytes": 0' json
+check "and neither where it fits" $?
+
+# needs N: whether a single one of these settings fits where `change` has N
+singles()
+{
+    local one
+    for one in --zero={1,2,3} --micro-batch={2,1} --recompute={selective,full} \
+        --sequence '--set parallel.offload='{optimizer,activations,both}; do
+        "$plait" estimate "$@" $one >/dev/null 2>&1 && echo "# $one fits"
+    done
+}
+tried=0 changed=0 bad=0 larger=0
+for shape in "16 2048 16 gpt2" "32 4096 32 llama" "40 5120 40 llama" \
+    "48 8192 64 llama" "80 8192 64 llama"; do
+    model $shape
+    for gpus in 1 8 64; do
+        for sizes in "" --tp=8 --pp=4 "--tp=2 --pp=2"; do
+            for type in h100 a100-40g; do
+                for software in plait megatron llm-foundry; do
+                args="--model model.yaml --gpus $gpus $sizes --gpu-type $type
+                    --framework $software"
+                "$plait" estimate $args >out 2>err
+                [ $? = 1 ] && grep -q '^does not fit' out || continue
+                tried=$((tried + 1))
+                change=$(sed -n 's/^the smallest change that fits: \(.*\) (.*/\1/p' out)
+                if [ -z "$change" ]; then
+                    grep -q '^no change of layout or settings fits' out ||
+                        { echo "# $args: neither"; bad=$((bad + 1)); }
+                    continue
+                fi
+                changed=$((changed + 1))
+                "$plait" estimate $args $change >again 2>&1 ||
+                    { echo "# $args: not with $change"; head -n 3 again
+                      bad=$((bad + 1)); }
+                case $change in
+                *" --"*) case $software$tried in plait*[05])
+                    singles $args >fits
+                    [ ! -s fits ] || { echo "# $args: $change"; cat fits
+                        larger=$((larger + 1)); } ;;
+                    esac ;;
+                esac
+                done
+            done
+        done
+    done
+done
+echo "# $tried do not fit, $changed have a change"
+[ $tried -ge 60 ] && [ $changed -ge 30 ] && [ $bad = 0 ]
+check "every change that is named fits" $?
+[ $larger = 0 ]
+check "and none is larger than it must be" $?
+
+model 32 4096 32 llama
+"$plait" estimate --model model.yaml --gpus 8 --zero 3 --micro-batch 1 >out &&
+    grep -q '^1.3[0-9]e+11 tokens (20 a parameter) take' out
+check "without train.steps a run has 20 tokens a parameter" $?
+"$plait" estimate --model model.yaml --gpus 8 --zero 3 --micro-batch 1 \
+    --set train.steps=1000 >out &&
+    grep -q '^2.62e+08 tokens (train.steps) take' out
+check "with them it has those" $?
+"$plait" estimate --model model.yaml --gpus 8 --zero 3 --micro-batch 1 \
+    --set train.steps=1000 --set 'batch.growth=[[500, 128]]' >out &&
+    grep -q '^3.93e+08 tokens (train.steps) take' out
+check "also where the batch grows" $?
+"$plait" estimate --model model.yaml --gpus 8 --zero 3 --micro-batch 1 \
+    --set train.steps=1000 --tokens 1e9 >out &&
+    grep -q '^1e+09 tokens take' out
+check "--tokens comes before both" $?
+
+"$plait" plan --auto --model model.yaml --gpus 64 >out &&
+    grep -Eq '^it needs at least [0-9]+ h100 GPUs? with offloading, [0-9]+ without$' out
+check "--auto says which numbers of GPUs need offloading" $?
+grep -q ' memory     free ' out && awk '/ GB .* GB / {
+        for (i = sum = n = 0; i < NF; i++)
+            if ($(i + 1) == "GB") { sum += $i; n++ }
+        all = all ? all : sum
+        if (n != 2 || sum - all > 0.2 || all - sum > 0.2) exit 1
+    }
+    END { exit all < 70 }' out
+check "and what each layout leaves free" $?
+few=$(sed -n 's/^it needs at least \([0-9]*\) .* \([0-9]*\) without$/\1 \2/p' out)
+set -- $few
+"$plait" plan --auto --model model.yaml --gpus "$1" >out &&
+    ! grep -E '^ +[0-9]' out | grep -vq 'optimizer\|activations\|both\|layer'
+check "the smaller number has only layouts that offload" $?
+"$plait" plan --auto --model model.yaml --gpus "$2" >out &&
+    grep -E '^ +[0-9]' out | grep -q ' none  *[0-9.]* GB'
+check "the larger one has one that does not" $?
+echo "1..$n"
