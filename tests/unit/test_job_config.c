@@ -444,6 +444,12 @@ static const struct {
 } refusals[] = {
     {"model:\n  layerz: 3\n",
      "f.yaml:2: unknown key 'layerz' in model; did you mean 'layers'?"},
+    {"model:\n\tlayers: 3\n", "f.yaml:2: a tab; YAML is indented by spaces"},
+    {"{\"step\": 1}\n{\"step\": 2}\n",
+     "f.yaml:2: what begins here does not belong to the lines before"},
+    {"\x7f"
+     "ELF",
+     "f.yaml: this is no text: a YAML file is expected"},
     {"modle: {}\n", "f.yaml:1: unknown key 'modle'; did you mean 'model'"},
     {"lr: {zzzzzzzz: 1}",
      "unknown key 'zzzzzzzz' in lr; the keys are schedule, warmup, "
@@ -628,8 +634,8 @@ static const struct {
     {"sync: {mode: post-local, from: 100}", "to below train.steps 100"},
     {"sync: {mode: post-local}", "sync.from 0 must be from 1"},
     {"{sync: {mode: local}, parallel: {zero: 1}}", "parallel.zero must be 0"},
-    {"\xff\xfe\xfa", "f.yaml:1: "},
-    {"\x01", "f.yaml:1: "},
+    {"\xff\xfe\xfa", "f.yaml: this is no text"},
+    {"\x01", "f.yaml: this is no text"},
 };
 
 static void refused(void)

@@ -50,18 +50,50 @@ int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
                         node->start_mark.line + 1, text);
 }
 
+/* Whether tabs indent line `line` of a text. */
+static bool has_tab(const char *text, size_t size, size_t line)
+{
+    const char *end = text + size;
+
+    for (; line && text < end; line--) {
+        const char *next = memchr(text, '\n', (size_t)(end - text));
+
+        text = next ? next + 1 : end;
+    }
+    while (text < end && *text == ' ')
+        text++;
+    return text < end && *text == '\t';
+}
+
+/* What beginners most often give, in other words than the parser's, which are
+ * of YAML's grammar; NULL: it is something else. */
+static const char *plain_problem(const yaml_parser_t *parser, const char *text,
+                                 size_t size)
+{
+    if (parser->error == YAML_READER_ERROR)
+        return "this is no text: a YAML file is expected";
+    if (parser->error == YAML_SCANNER_ERROR &&
+        has_tab(text, size, parser->problem_mark.line))
+        return "a tab; YAML is indented by spaces";
+    if (parser->problem && strstr(parser->problem, "<document start>"))
+        return "what begins here does not belong to the lines before; a file "
+               "has one YAML document";
+    return NULL;
+}
+
 static int parser_errorf(const struct plait_yaml *yaml, yaml_parser_t *parser,
-                         struct plait_error *err)
+                         const char *text, size_t size, struct plait_error *err)
 {
     const char *problem = parser->problem ? parser->problem : "not YAML";
+    const char *plain = plain_problem(parser, text, size);
 
     errno = parser->error == YAML_MEMORY_ERROR ? ENOMEM : EINVAL;
-    if (!yaml->lines)
-        return plait_errorf(err, "%s: %s", yaml->name, problem);
+    if (!yaml->lines || parser->error == YAML_READER_ERROR)
+        return plait_errorf(err, "%s: %s", yaml->name, plain ? plain : problem);
     return plait_errorf(err, "%s:%zu: %s%s%s", yaml->name,
-                        parser->problem_mark.line + 1, problem,
-                        parser->context ? " " : "",
-                        parser->context ? parser->context : "");
+                        parser->problem_mark.line + 1, plain ? plain : problem,
+                        parser->context && !plain ? " " : "",
+                        parser->context && !plain ? parser->context : "");
 }
 
 static int load_document(struct plait_yaml *yaml, const char *text, size_t size,
@@ -77,7 +109,7 @@ static int load_document(struct plait_yaml *yaml, const char *text, size_t size,
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
     if (!yaml_parser_load(&parser, &yaml->document)) {
-        parser_errorf(yaml, &parser, err);
+        parser_errorf(yaml, &parser, text, size, err);
         goto done;
     }
     yaml->loaded = true;
@@ -86,7 +118,7 @@ static int load_document(struct plait_yaml *yaml, const char *text, size_t size,
         goto done;
     }
     if (!yaml_parser_load(&parser, &second)) {
-        parser_errorf(yaml, &parser, err);
+        parser_errorf(yaml, &parser, text, size, err);
         goto done;
     }
     if (yaml_document_get_root_node(&second))
