@@ -59,6 +59,18 @@ for word in '  bubble' 'exposed communication' 'plait estimate, by formula'; do
     check "names: $word" $?
 done
 
+# Where passes are narrower than columns, each character would be that of a
+# pass drawn at random: 0 is followed by 1, and a by b, on the last stage.
+"$plait" simulate --model model.yaml --global-batch 1024 >text
+[ "$(grep -c '^pp [0-3].* \.\.\. ' text)" = 4 ] &&
+    grep -q '\.\.\. the first and the last .* s of .* s are drawn$' text &&
+    [ "$(grep '^pp 3' text | head -n 1 | cut -c9- | sed 's/ \.\.\. .*//' |
+        tr -cd a-j | tr -s a-j | cut -c1-8)" = abcdefgh ] &&
+    [ "$(wc -L <text)" -le 100 ]
+check 'of many micro-batches the first and the last are drawn' $?
+"$plait" simulate --model model.yaml >text && ! grep -q ' \.\.\. ' text
+check 'of a few all are' $?
+
 "$plait" simulate --model model.yaml --json >plain.json
 check 'JSON' $?
 for key in step_s estimate_step_s bubble exposed tokens_per_s mfu timeline \

@@ -7,7 +7,7 @@
 
 /* A simulated step as text and as JSON. */
 
-enum { MARGIN = 8, TICKS = 6 };
+enum { MARGIN = 8, TICKS = 6, GAP = 5 };
 
 /* One character for a moment: the micro-batch, or the activity. */
 static char mark(const struct plait_span *span)
@@ -31,39 +31,88 @@ static char mark(const struct plait_span *span)
     }
 }
 
+/* How time becomes columns. Where a pass is narrower than a column, only the
+ * beginning and the end of the step are drawn, with a gap between them: the
+ * passes between them are a steady repetition. */
+struct scale {
+    double step, unit; /* seconds, of a column */
+    int columns;
+    int part;    /* columns of the beginning, and of the end; 0: all is drawn */
+    double head; /* seconds of them */
+};
+
+static struct scale choose_scale(const struct plait_simulation *s, int columns)
+{
+    struct scale c = {
+        .step = s->step, .unit = s->step / columns, .columns = columns};
+    double sum = 0;
+    int n = 0;
+
+    for (int i = 0; i < s->nspans; i++)
+        if (s->spans[i].kind == PLAIT_SPAN_FORWARD) {
+            sum += s->spans[i].end - s->spans[i].begin;
+            n++;
+        }
+    if (n == 0 || sum / n >= c.unit)
+        return c;
+    c.part = (columns - GAP) / 2;
+    c.columns = 2 * c.part + GAP;
+    c.unit = sum / n;
+    c.head = c.part * c.unit;
+    return c;
+}
+
+/* The column of a time; of one in the gap `hidden`. */
+static int column_of(const struct scale *c, double t, int hidden)
+{
+    if (!c->part || t <= c->head)
+        return (int)(t / c->unit + 0.5);
+    if (t >= c->step - c->head)
+        return c->columns - (int)((c->step - t) / c->unit + 0.5);
+    return hidden;
+}
+
 /* What a rank does in the middle of each column. */
-static void draw_rank(const struct plait_simulation *s, int rank, int columns,
-                      char *line)
+static void draw_rank(const struct plait_simulation *s, int rank,
+                      const struct scale *c, char *line)
 {
     const struct plait_span *span;
     int at, last;
 
-    memset(line, ' ', (size_t)columns);
-    line[columns] = '\0';
+    memset(line, ' ', (size_t)c->columns);
+    line[c->columns] = '\0';
     for (int i = 0; i < s->nspans; i++) {
         span = &s->spans[i];
         if (span->rank != rank || span->kind >= PLAIT_SPAN_REDUCE)
             continue;
-        at = (int)(span->begin / s->step * columns + 0.5);
-        last = (int)(span->end / s->step * columns + 0.5);
-        for (; at < last && at < columns; at++)
+        at = column_of(c, span->begin, c->columns - c->part);
+        last = column_of(c, span->end, c->part);
+        for (; at < last && at < c->columns; at++)
             line[at] = mark(span);
     }
+    if (c->part)
+        memcpy(line + c->part, " ... ", GAP);
 }
 
 /* The times are printed above the columns in which they begin. */
-static void draw_axis(const struct plait_simulation *s, int columns, FILE *out)
+static void draw_axis(const struct scale *c, FILE *out)
 {
     int at = 0;
 
     fprintf(out, "%*s", MARGIN, "");
     for (int i = 0; i <= TICKS; i++) {
         char text[24];
-        double at_s = s->step * i / TICKS;
-        int n = snprintf(text, sizeof(text), at_s < 1000 ? "%.3g s" : "%.0f s",
-                         at_s);
-        int column = columns * i / TICKS - (i == TICKS ? n : 0);
+        double at_s = c->step * i / TICKS;
+        int n, column = c->columns * i / TICKS;
 
+        if (c->part && i <= TICKS / 2)
+            at_s = 2 * c->head * i / TICKS;
+        else if (c->part)
+            at_s = c->step - 2 * c->head * (TICKS - i) / TICKS;
+        n = snprintf(text, sizeof(text), at_s < 1000 ? "%.3g s" : "%.0f s",
+                     at_s);
+        if (i == TICKS || (c->part && i == TICKS / 2))
+            column -= n;
         at += fprintf(out, "%*s%s", column - at, "", text);
     }
     fputc('\n', out);
@@ -71,14 +120,15 @@ static void draw_axis(const struct plait_simulation *s, int columns, FILE *out)
 
 static void draw(const struct plait_simulation *s, int columns, FILE *out)
 {
+    const struct scale c = choose_scale(s, columns);
     char *line = malloc((size_t)columns + 1);
     int split = s->schedule == PLAIT_SCHEDULE_ZB_H1;
 
     if (!line)
         return;
-    draw_axis(s, columns, out);
+    draw_axis(&c, out);
     for (int rank = 0; rank < s->stages; rank++) {
-        draw_rank(s, rank, columns, line);
+        draw_rank(s, rank, &c, line);
         fprintf(out, "pp %-*d%s\n", MARGIN - 3, rank, line);
     }
     free(line);
@@ -88,6 +138,10 @@ static void draw(const struct plait_simulation *s, int columns, FILE *out)
             "weights\n",
             MARGIN, "", split ? ", A-J weight gradients,\n       " : "",
             s->microbatches > 10 ? " 9, 10 is 0 again" : "", MARGIN, "");
+    if (c.part)
+        fprintf(out,
+                "%*s... the first and the last %.3g s of %.3g s are drawn\n",
+                MARGIN, "", c.head, c.step);
 }
 
 static void print_row(const struct plait_simulation *s, const char *name,
