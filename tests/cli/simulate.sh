@@ -68,7 +68,7 @@ done
         tr -cd a-j | tr -s a-j | cut -c1-8)" = abcdefgh ] &&
     [ "$(wc -L <text)" -le 100 ]
 check 'of many micro-batches the first and the last are drawn' $?
-"$plait" simulate --model model.yaml >text && ! grep -q ' \.\.\. ' text
+"$plait" simulate --model model.yaml >text && ! grep -q '^pp .* \.\.\. ' text
 check 'of a few all are' $?
 
 "$plait" simulate --model model.yaml --json >plain.json
