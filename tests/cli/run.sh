@@ -124,8 +124,9 @@ for sig in KILL SEGV TERM; do
         "rank 1 was killed by signal $text"
     others='trap "echo it is gone; exit 1" TERM
         : >"$2.$RANK"; while :; do sleep 0.05; done'
-    told '... unless others say so' "it is gone
-it is gone"
+    told '... also where others have said that it is gone' "it is gone
+it is gone
+rank 1 was killed by signal $text"
     others=': >"$2.$RANK"; sleep 0.5; kill -KILL $$'
     told '... with --elastic too' "rank 1 was killed by signal $text" --elastic
     others=': >"$2.$RANK"; sleep 0.5; exit 0'

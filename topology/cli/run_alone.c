@@ -248,19 +248,19 @@ static bool is_killed(const struct crew *crew, int status)
 
 static void note_end(struct crew *crew, int local, int status)
 {
-    if (!crew->lost_sig && is_killed(crew, status)) {
+    if (!crew->lost_sig && !crew->spoke && is_killed(crew, status)) {
         crew->lost = crew->run->seats.first_rank + local;
         crew->lost_sig = WTERMSIG(status);
     }
     crew->spoke |= WIFEXITED(status) && WEXITSTATUS(status) != 0;
 }
 
-/* A rank that a signal has killed cannot say so, and others that have not met
- * it do not know that it is gone when end_others() ends them. Those that ended
- * by themselves have said why, or with --elastic went on. */
+/* A rank that a signal has killed cannot say so, and the others know of its end
+ * at most, not of the signal. Where a task had failed by itself before, that
+ * one has said why; with --elastic the others went on. */
 static void tell_lost(const struct crew *crew)
 {
-    if (!crew->lost_sig || crew->spoke || (crew->run->elastic && crew->good))
+    if (!crew->lost_sig || (crew->run->elastic && crew->good))
         return;
     plait_cmd_failed("run: rank %d was killed by signal %d (%s)", crew->lost,
                      crew->lost_sig, strsignal(crew->lost_sig));
