@@ -26,7 +26,7 @@ import sys
 import time
 
 MOST_BYTES = 1 << 26  # of a file that is searched
-MASTER_PORTS = range(25003, 29496)
+MASTER_PORTS = range(25003, 29400)
 
 
 def listening(uid, table):

@@ -180,13 +180,13 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 value = 0xcbf29ce484222325
 for byte in struct.pack("=III", job, step, 0x706c6169):
     value = (value ^ byte) * 0x100000001b3 % 2**64
-stride = 1 + value % 4492
-ports = [25003 + ((value >> 32) + i * stride) % 4493 for i in range(32)]
+stride = 1 + value % 4396
+ports = [25003 + ((value >> 32) + i * stride) % 4397 for i in range(32)]
 name = "\0plait-run-%d-%s-" % (os.getuid(), sys.argv[1])
 if os.getuid() == 0:
     os.setuid(65534)
 held = [socket.create_server(("", port)) for port in
-        sorted({*ports[:-1], 25003 + (job * 2777 + step) % 4493})]
+        sorted({*ports[:-1], 25003 + (job * 2718 + step) % 4397})]
 for node in range(4):
     held.append(socket.socket(socket.AF_UNIX))
     held[-1].bind(name + str(node))

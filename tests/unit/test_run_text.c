@@ -90,7 +90,7 @@ static void check_ports(void)
         run_list_ports(job + 1, job % 3, other);
         same += ports[0] == other[0];
         for (int i = 0; i < RUN_PORTS; i++) {
-            out += ports[i] < 25003 || ports[i] > 29495;
+            out += ports[i] < 25003 || ports[i] > 29399;
             for (int k = 0; k < i; k++)
                 twice += ports[i] == ports[k];
         }

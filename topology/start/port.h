@@ -6,10 +6,11 @@
 
 /* The ports that MASTER_PORT is chosen from: below those that Linux hands out
  * (from 32768), and none that others take for their own rendezvous: Lightning's
- * 15000 to 24999, torchrun's 29500, the example 60001 to 63000 of slurm.conf(5)
- * for srun, JAX's 61440 to 65535. */
+ * 15000 to 24999, torchrun's 29400 (its --rdzv-endpoint without a port) and
+ * 29500, the example 60001 to 63000 of slurm.conf(5) for srun, JAX's 61440 to
+ * 65535. Their number is prime: any stride visits all. */
 #define PLAIT_PORT_FIRST 25003
-#define PLAIT_PORTS 4493
+#define PLAIT_PORTS 4397
 
 /* The port at which RANK 0's node starts to look for a free one. A thousand
  * steps of a job, and jobs with ids next to each other, start at different

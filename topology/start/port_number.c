@@ -8,7 +8,7 @@
 
 /* PLAIT_PORTS over the golden ratio: jobs with neighbouring ids get ports that
  * are far apart. */
-#define JOB_STRIDE 2777
+#define JOB_STRIDE 2718
 
 int plait_master_port_start(uint32_t job, uint32_t step)
 {
