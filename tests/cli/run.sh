@@ -291,6 +291,28 @@ is 'torchtitan' '--parallelism.data_parallel_shard_degree=2' \
 is '... without tp beside ep' "plait: torchtitan spreads experts over tp too: \
 with --tp=2 and --ep=2 its groups are not the plan's" \
     "$(format torchtitan --ep=2)"
+is 'lightning' '--trainer.strategy=ModelParallelStrategy '\
+'--trainer.strategy.data_parallel_size=4 '\
+'--trainer.strategy.tensor_parallel_size=2' "$(format lightning --pp=1)"
+is '... without tp' '--trainer.strategy=ddp' \
+    "$(format lightning --pp=1 --tp=1)"
+is '... without pp' "plait: lightning's ModelParallelStrategy has no pp, \
+and the plan has --pp=2" "$(format lightning)"
+is '... without cp' "plait: lightning's ModelParallelStrategy has no cp, \
+and the plan has --cp=2" "$(format lightning --pp=1 --cp=2)"
+is '... and no other order' "plait: lightning cannot keep to \
+--rank-order=dp-cp-ep-tp-pp; it counts tp-cp-ep-dp-pp" \
+    "$(format lightning --pp=1 --nodes=n1 --rank-order=dp-cp-ep-tp-pp)"
+accelerate='ACCELERATE_USE_PARALLELISM_CONFIG=true '
+accelerate+='PARALLELISM_CONFIG_DP_REPLICATE_SIZE=1 '
+is 'accelerate' "${accelerate}PARALLELISM_CONFIG_DP_SHARD_SIZE=2 \
+PARALLELISM_CONFIG_CP_SIZE=2 PARALLELISM_CONFIG_TP_SIZE=2 \
+ACCELERATE_USE_FSDP=true FSDP_VERSION=2" "$(format accelerate --pp=1 --cp=2)"
+is '... with nothing to shard' "${accelerate}PARALLELISM_CONFIG_DP_SHARD_SIZE=1 \
+PARALLELISM_CONFIG_CP_SIZE=1 PARALLELISM_CONFIG_TP_SIZE=4" \
+    "$(format accelerate --pp=1 --tp=4 --dp=1 --nodes=n1)"
+is '... without ep' "plait: accelerate's ParallelismConfig has no ep, \
+and the plan has --ep=2" "$(format accelerate --pp=1 --ep=2)"
 if command -v python3 >/dev/null; then
     for trainer in deepspeed nemo jax; do
         format $trainer | python3 -c 'import json, sys; json.load(sys.stdin)'

@@ -52,9 +52,9 @@ static void print_help(void)
         "  --json               print one JSON document\n"
         "  --svg FILE           draw the placement\n"
         "  --hostfile FILE      write a SLURM_HOSTFILE with this placement\n"
-        "  --format TRAINER     the layout as a trainer takes it, one of "
-        "these:\n"
-        "                       megatron deepspeed torchtitan nemo jax\n"
+        "  --format TRAINER     the layout as a trainer takes it: megatron, "
+        "deepspeed,\n"
+        "                       torchtitan, nemo, jax, lightning, accelerate\n"
         "  --help               print this\n\n"
         "  --model FILE         the model and how it is trained; then also\n");
     model_options_print_help();

@@ -14,12 +14,15 @@ static const char *const names[] = {
     [HAND_OVER_TORCHTITAN] = "torchtitan",
     [HAND_OVER_NEMO] = "nemo",
     [HAND_OVER_JAX] = "jax",
+    [HAND_OVER_LIGHTNING] = "lightning",
+    [HAND_OVER_ACCELERATE] = "accelerate",
 };
+enum { NTRAINERS = sizeof(names) / sizeof(names[0]) };
 
 int hand_over_parse(const char *what, const char *text, enum hand_over *to,
                     struct plait_error *err)
 {
-    for (int i = HAND_OVER_MEGATRON; i <= HAND_OVER_JAX; i++)
+    for (int i = HAND_OVER_MEGATRON; i < NTRAINERS; i++)
         if (strcmp(text, names[i]) == 0) {
             *to = (enum hand_over)i;
             return 0;
@@ -27,7 +30,7 @@ int hand_over_parse(const char *what, const char *text, enum hand_over *to,
     errno = EINVAL;
     return plait_errorf(err,
                         "--%s=%.40s: must be megatron, deepspeed, "
-                        "torchtitan, nemo or jax",
+                        "torchtitan, nemo, jax, lightning or accelerate",
                         what, text);
 }
 
@@ -81,11 +84,33 @@ static bool experts_follow(const struct plait_layout *layout)
            n[PLAIT_CP] * n[PLAIT_DP] == n[PLAIT_EP];
 }
 
+/* The class that makes a trainer's mesh may have fewer axes than a plan. */
+static int check_axes(enum hand_over to, const struct plait_layout *layout,
+                      struct plait_error *err)
+{
+    static const enum plait_axis lacking[] = {PLAIT_EP, PLAIT_PP, PLAIT_CP};
+    int n = to == HAND_OVER_LIGHTNING ? 3 : to == HAND_OVER_ACCELERATE ? 2 : 0;
+
+    for (int i = 0; i < n; i++)
+        if (layout->size[lacking[i]] > 1) {
+            errno = EINVAL;
+            return plait_errorf(
+                err, "%s has no %s, and the plan has --%s=%d",
+                to == HAND_OVER_LIGHTNING ? "lightning's ModelParallelStrategy"
+                                          : "accelerate's ParallelismConfig",
+                plait_axis_names[lacking[i]], plait_axis_names[lacking[i]],
+                layout->size[lacking[i]]);
+        }
+    return 0;
+}
+
 int hand_over_check(enum hand_over to, const struct plait_layout *layout,
                     struct plait_error *err)
 {
     char order[16];
 
+    if (check_axes(to, layout, err) < 0)
+        return -1;
     if (to == HAND_OVER_TORCHTITAN && layout->size[PLAIT_TP] > 1 &&
         layout->size[PLAIT_EP] > 1) {
         errno = EINVAL;
@@ -131,6 +156,44 @@ static char *format_jax(const struct plait_layout *layout)
                : text;
 }
 
+/* For Lightning's command line. ModelParallelStrategy wants a model that cuts
+ * itself over tp, which without tp it need not. */
+static char *format_lightning(const int *n)
+{
+    char *text;
+    int rc;
+
+    if (n[PLAIT_TP] == 1)
+        rc = asprintf(&text, "--trainer.strategy=ddp");
+    else
+        rc = asprintf(&text,
+                      "--trainer.strategy=ModelParallelStrategy "
+                      "--trainer.strategy.data_parallel_size=%d "
+                      "--trainer.strategy.tensor_parallel_size=%d",
+                      n[PLAIT_DP], n[PLAIT_TP]);
+    return rc < 0 ? NULL : text;
+}
+
+/* Variables that Accelerator() reads: `accelerate launch`, whose arguments they
+ * would be, is left out under a plan. It refuses FSDP with nothing to shard. */
+static char *format_accelerate(const int *n)
+{
+    bool shards = n[PLAIT_DP] > 1 || n[PLAIT_CP] > 1;
+    char *text;
+
+    return asprintf(&text,
+                    "ACCELERATE_USE_PARALLELISM_CONFIG=true "
+                    "PARALLELISM_CONFIG_DP_REPLICATE_SIZE=1 "
+                    "PARALLELISM_CONFIG_DP_SHARD_SIZE=%d "
+                    "PARALLELISM_CONFIG_CP_SIZE=%d "
+                    "PARALLELISM_CONFIG_TP_SIZE=%d%s",
+                    n[PLAIT_DP], n[PLAIT_CP], n[PLAIT_TP],
+                    shards ? " ACCELERATE_USE_FSDP=true FSDP_VERSION=2" : "") <
+                   0
+               ? NULL
+               : text;
+}
+
 char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
 {
     const int *n = layout->size;
@@ -140,6 +203,10 @@ char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
 
     if (to == HAND_OVER_JAX)
         return format_jax(layout);
+    if (to == HAND_OVER_LIGHTNING)
+        return format_lightning(n);
+    if (to == HAND_OVER_ACCELERATE)
+        return format_accelerate(n);
     if (to == HAND_OVER_MEGATRON)
         rc = asprintf(&text,
                       "--tensor-model-parallel-size %d "

@@ -11,7 +11,9 @@ enum hand_over {
     HAND_OVER_DEEPSPEED,
     HAND_OVER_TORCHTITAN,
     HAND_OVER_NEMO,
-    HAND_OVER_JAX
+    HAND_OVER_JAX,
+    HAND_OVER_LIGHTNING,
+    HAND_OVER_ACCELERATE
 };
 
 /* "megatron", "deepspeed", ... */
@@ -22,7 +24,8 @@ int hand_over_parse(const char *what, const char *text, enum hand_over *to,
 int hand_over_check(enum hand_over to, const struct plait_layout *layout,
                     struct plait_error *err);
 
-/* The trainer's arguments, or JSON, to be freed; NULL: out of memory. */
+/* The trainer's arguments, variables or JSON, to be freed; NULL: out of memory.
+ */
 char *hand_over_format(enum hand_over to, const struct plait_layout *layout);
 
 /* The command with Megatron's arguments appended: a new array, which lives as
