@@ -140,6 +140,9 @@ if command -v rpmspec >/dev/null; then
         grep -qx slurm-devel && [ ! -s "$tmp/err" ] &&
         rpmspec -q --requires "${bare[@]}" "$tmp/plait.spec" | grep -qx slurm
     check "the spec file can be read on a machine without Slurm" $?
+    rpmspec -q --qf '%{name} %{arch}\n' "${bare[@]}" "$tmp/plait.spec" |
+        grep -qx 'python3-plait noarch'
+    check "the package plait for Python is one for all machines" $?
     echo '#define SLURM_VERSION_NUMBER 0x160508' >"$tmp/slurm_version.h"
     rpm -q slurm-devel >/dev/null 2>&1 ||
         rpmspec -q -D "slurm_header $tmp/slurm_version.h" "$tmp/plait.spec" |
