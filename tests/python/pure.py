@@ -736,6 +736,34 @@ class Checkpoints(unittest.TestCase):
                          ([1, 2, 3], 1))
         self.assertEqual(rows.path, os.path.join(run, "m.jsonl"))
 
+    def test_follow_metrics(self):
+        """examples/follow_metrics.py has each line once, to a run's last"""
+        sys.path.insert(0, os.path.join(SOURCE, "examples"))
+        import follow_metrics
+
+        with open(self.path("one.jsonl")) as f:
+            lines = f.readlines()
+        half = lines[1][:20] + "\n"
+        path = self.path("follow")
+        with open(path, "w") as out:
+            out.writelines([*lines[:2], half, *lines])
+        rows = list(follow_metrics.rows(path))
+        self.assertEqual([r["step"] for r in rows], [1, 2, 1, 2, 3, 4])
+        with open(path, "a") as out:  # another start of the run
+            out.writelines(lines)
+        self.assertEqual(len(list(follow_metrics.rows(path))), 10)
+        # its start is read, and half of a line, before the rest is written
+        with open(path, "w") as out:
+            out.write(lines[0] + lines[1][:20])
+        following = follow_metrics.rows(path)
+        self.assertEqual(next(following), rows[0])
+        with open(path, "a") as out:
+            out.write(lines[1][20:] + "".join(lines[2:]))
+        self.assertEqual(list(following), rows[3:])
+        self.assertEqual(follow_metrics.numbers(
+            {"step": 1, "a": {"b": None, "c": 2}, "outlier": True, "d": [1]}),
+            {"step": 1.0, "a/c": 2.0, "outlier": 1.0})
+
     def test_metrics_refused(self):
         """What has no metrics is refused, with its name"""
         empty = self.path("empty")
