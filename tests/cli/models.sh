@@ -90,6 +90,59 @@ cat >gemma3.json <<'END'
  "num_key_value_heads": 16, "sliding_window": 1024, "sliding_window_pattern": 6,
  "vocab_size": 262208}
 END
+cat >llama4.json <<'END'
+{"model_type": "llama4", "text_config": {"model_type": "llama4_text",
+ "attention_bias": false, "attention_chunk_size": 8192, "head_dim": 128,
+ "hidden_size": 5120, "interleave_moe_layer_step": 1, "intermediate_size": 8192,
+ "intermediate_size_mlp": 16384, "max_position_embeddings": 10485760,
+ "num_attention_heads": 40, "num_experts_per_tok": 1, "num_hidden_layers": 48,
+ "num_key_value_heads": 8, "num_local_experts": 16, "vocab_size": 202048},
+ "vision_config": {"hidden_size": 1408, "num_hidden_layers": 34}}
+END
+cat >gemma3-4b.json <<'END'
+{"model_type": "gemma3", "text_config": {"model_type": "gemma3_text",
+ "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+ "sliding_window": 1024, "rope_scaling": {"factor": 8.0, "rope_type":
+ "linear"}}, "vision_config": {"hidden_size": 1152}}
+END
+cat >phi4.json <<'END'
+{"model_type": "phi3", "hidden_size": 5120, "intermediate_size": 17920,
+ "max_position_embeddings": 16384, "num_attention_heads": 40,
+ "num_hidden_layers": 40, "num_key_value_heads": 10, "sliding_window": null,
+ "tie_word_embeddings": false, "vocab_size": 100352}
+END
+cat >olmo3.json <<'END'
+{"model_type": "olmo3", "hidden_size": 4096, "intermediate_size": 11008,
+ "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention",
+ "full_attention", "sliding_attention", "sliding_attention",
+ "sliding_attention", "full_attention"],
+ "max_position_embeddings": 8192,
+ "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+ "sliding_window": 4096, "tie_word_embeddings": false, "vocab_size": 100278}
+END
+sed 's/olmo3/olmo2/; s/"sliding_window": 4096,//; /"layer_types"/,/\]/d' \
+    olmo3.json >olmo2.json
+cat >granite.json <<'END'
+{"model_type": "granite", "attention_bias": false, "hidden_size": 4096,
+ "embedding_multiplier": 12.0, "intermediate_size": 12800,
+ "max_position_embeddings": 131072, "num_attention_heads": 32,
+ "num_hidden_layers": 40, "num_key_value_heads": 8, "tie_word_embeddings": true,
+ "vocab_size": 49155}
+END
+cat >glm45.json <<'END'
+{"model_type": "glm4_moe", "attention_bias": true, "first_k_dense_replace": 3,
+ "head_dim": 128, "hidden_size": 5120, "intermediate_size": 12288,
+ "max_position_embeddings": 131072, "moe_intermediate_size": 1536,
+ "n_routed_experts": 160, "n_shared_experts": 1, "num_attention_heads": 96,
+ "num_experts_per_tok": 8, "num_hidden_layers": 92, "num_key_value_heads": 8,
+ "partial_rotary_factor": 0.5, "tie_word_embeddings": false,
+ "use_qk_norm": true, "vocab_size": 151552}
+END
+sed 's/deepseek_v3/kimi_k2/; s/dense_replace": 3/dense_replace": 1/
+    s/n_routed_experts": 256/n_routed_experts": 384/
+    s/attention_heads": 128/attention_heads": 64/
+    s/key_value_heads": 128/key_value_heads": 64/
+    s/vocab_size": 129280/vocab_size": 163840/' deepseek.json >kimi.json
 # billions FILE ALL ACTIVE: compare with published counts, in billions; within
 # half a percent for all parameters, and five for active ones, which others
 # count without the embedding
@@ -110,6 +163,27 @@ billions oss-20b.json 20.9 4.2
 billions mixtral.json 46.7 12.9
 billions gemma2.json 9.24 9.24
 billions gemma3.json 27.0 27.0
+billions llama4.json 107.8 17.2
+billions gemma3-4b.json 3.88 3.88
+billions phi4.json 14.66 14.66
+billions olmo2.json 7.30 7.30
+billions olmo3.json 7.30 7.30
+billions granite.json 8.17 8.17
+billions glm45.json 352.8 33
+billions kimi.json 1026 32.6
+# A window in every layer but each fourth costs less than none in any.
+"$plait" estimate --model olmo3.json --gpus 8 --json >json &&
+    "$plait" estimate --model olmo2.json --gpus 8 --json >other &&
+    ! cmp -s json other &&
+    sed '/"layer_types"/,/\]/d' olmo3.json >olmo3-short.json &&
+    "$plait" estimate --model olmo3-short.json --gpus 8 --json | cmp - json
+check 'layer_types says where the window is, as does the type' $?
+sed 's/layer_step": 1/layer_step": 2/' llama4.json >every2.json
+refused 'every2.json: interleave_moe_layer_step is 2: experts in some layers between others cannot be planned' \
+    --model every2.json --gpus 8
+sed 's/"vocab_size"/"mlp_only_layers": [3], "vocab_size"/' qwen.json >some.json
+refused 'some.json: mlp_only_layers is not empty: layers without experts between others cannot be planned' \
+    --model some.json --gpus 8
 "$plait" estimate --model deepseek.json --gpus 8 >out
 grep -q 'model.mla: plait-train does not train it' out
 check 'what plait-train refuses is planned as Megatron trains it' $?
@@ -240,7 +314,7 @@ window 28 >plain && window 28 "$asked" | cmp - plain &&
 check 'a window that begins behind the last layer is none' $?
 
 echo '{"model_type": "mamba", "hidden_size": 7168}' >mla.json
-refused 'mla.json: model_type mamba cannot be planned: its layers are not those of gpt2 or llama' \
+refused 'mla.json: model_type mamba is not known, so that its layers cannot be planned; known are gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, llama4_text, gpt_oss, gemma, gemma2, gemma3_text, phi3, smollm3, olmo2, olmo3, granite, glm4_moe, deepseek_v2, deepseek_v3, kimi_k2' \
     --model mla.json
 sed 's/num_hidden_layers/num_hidden_layer/' llama.json >slip.json
 refused 'slip.json: does not say num_hidden_layers (n_layer)' --model slip.json

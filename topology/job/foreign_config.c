@@ -8,6 +8,7 @@
 
 #include "topology/job/fits.h"
 #include "topology/job/foreign_pairs.h"
+#include "topology/job/foreign_types.h"
 
 enum { LENGTH_MOST = 8192 };
 
@@ -34,6 +35,7 @@ static const struct rename hugging_face[] = {
     {"n_positions", "model.seq_len"},
     {"tie_word_embeddings", "model.tie_embeddings"},
     {"sliding_window", "model.sliding_window"},
+    {"attention_chunk_size", "model.sliding_window"},
     {"first_k_dense_replace", "model.dense_layers"},
     {"n_shared_experts", "model.shared_experts"},
     {"n_routed_experts", "model.experts"},
@@ -147,6 +149,28 @@ static void set_dense(const struct plait_pairs *p, const char *experts,
         set(s, "model.dense_ffn", plait_pairs_value(p, dense));
 }
 
+/* By layer_types, of which a beginning was read: how many layers there are to
+ * the first without a window; -1: that is the first, and so are all. */
+static int every_of_list(const struct plait_pairs *p, int otherwise)
+{
+    static const char full[] = "full_attention";
+    const char *list = plait_pairs_value(p, "layer_types");
+    bool all = true;
+    int n = 0;
+
+    while (list && *list) {
+        size_t length = strcspn(list, " ");
+        bool is_full = length == strlen(full) && !strncmp(list, full, length);
+
+        if (is_full && !all)
+            return n + 1;
+        all &= is_full;
+        n++;
+        list += length + (list[length] == ' ');
+    }
+    return n > 0 && all ? -1 : otherwise;
+}
+
 /* Some configurations give a window that none of their layers uses: the first
  * max_window_layers have none. */
 static void set_window(const struct plait_pairs *p, int every,
@@ -160,35 +184,64 @@ static void set_window(const struct plait_pairs *p, int every,
         is_set(s, "model.sliding_window") &&
         (none || !plait_pairs_flag(p, "use_sliding_window")))
         set(s, "model.sliding_window", "0");
+    every = plait_pairs_number(p, "_sliding_window_pattern", every);
     every = plait_pairs_number(p, "sliding_window_pattern", every);
-    if (every)
+    every = every_of_list(p, every);
+    if (every < 0)
+        set(s, "model.sliding_window", "0");
+    if (every > 0 && is_set(s, "model.sliding_window"))
         set_number(s, "model.full_attention_every", every);
 }
 
-/* Model types, and the family whose layers cost the same. Gemma's gate is
- * another function of the same cost. */
-static const struct {
-    const char *type;
-    const char *family;
-    const char *more; /* one key */
-    int every;        /* the last of so many layers has no sliding window */
-} types[] = {
-    {"gpt2", "gpt2", NULL, 0},
-    {"llama", "llama", NULL, 0},
-    {"mistral", "llama", NULL, 0},
-    {"mixtral", "llama", NULL, 0},
-    {"qwen2", "llama", "model.attention_bias=qkv", 0},
-    {"qwen3", "llama", "model.qk_norm=true", 0},
-    {"qwen3_moe", "llama", "model.qk_norm=true", 0},
-    {"gpt_oss", "llama", "model.attention_bias=all", 2},
-    {"gemma", "llama", NULL, 0},
-    {"gemma2", "llama", NULL, 2},
-    {"gemma3_text", "llama", "model.qk_norm=true", 6},
-    {"smollm3", "llama", NULL, 0},
-    {"olmo2", "llama", "model.qk_norm=true", 0},
-    {"deepseek_v2", "llama", NULL, 0},
-    {"deepseek_v3", "llama", NULL, 0},
-};
+/* The sizes that a file leaves to its type: "key=value key=value". */
+static void add_sizes(struct plait_pairs *p, const char *sizes)
+{
+    char text[160], *rest, *word, *value;
+
+    snprintf(text, sizeof(text), "%s", sizes ? sizes : "");
+    for (word = strtok_r(text, " ", &rest); word;
+         word = strtok_r(NULL, " ", &rest)) {
+        value = strchr(word, '=');
+        *value++ = '\0';
+        plait_pairs_default(p, word, value);
+    }
+}
+
+/* Layers of experts that come between others in a way that model.dense_layers
+ * does not say. */
+static int check_experts(const char *path, const struct plait_pairs *p,
+                         struct plait_error *err)
+{
+    static const char *const steps[] = {
+        "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"};
+    const char *dense = plait_pairs_value(p, "mlp_only_layers");
+
+    errno = EINVAL;
+    for (int i = 0; i < COUNT(steps); i++)
+        if (plait_pairs_number(p, steps[i], 1) != 1)
+            return plait_errorf(err,
+                                "%s: %s is %s: experts in some layers between "
+                                "others cannot be planned",
+                                path, steps[i], plait_pairs_value(p, steps[i]));
+    if (dense && *dense)
+        return plait_errorf(err,
+                            "%s: mlp_only_layers is not empty: layers without "
+                            "experts between others cannot be planned",
+                            path);
+    return 0;
+}
+
+/* What other keys say of attention. */
+static void set_attention(const struct plait_pairs *p, const char *type,
+                          struct settings *s)
+{
+    if (plait_pairs_flag(p, "attention_bias") &&
+        !is_set(s, "model.attention_bias"))
+        set(s, "model.attention_bias",
+            strcmp(type, "glm4_moe") == 0 ? "qkv" : "all");
+    if (strcmp(type, "glm4_moe") == 0 && plait_pairs_flag(p, "use_qk_norm"))
+        set(s, "model.qk_norm", "true");
+}
 
 /* Sizes that have no default: a misspelt name must not make another model. */
 static int check_sizes(const char *path, const struct settings *s,
@@ -204,7 +257,20 @@ static int check_sizes(const char *path, const struct settings *s,
     return 0;
 }
 
-static int translate_hugging_face(const char *path, const struct plait_pairs *p,
+static int unknown_type(const char *path, const char *type,
+                        struct plait_error *err)
+{
+    char names[400];
+
+    plait_foreign_type_names(names, sizeof(names));
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: model_type %.40s is not known, so that its "
+                        "layers cannot be planned; known are %s",
+                        path, type, names);
+}
+
+static int translate_hugging_face(const char *path, struct plait_pairs *p,
                                   struct settings *s, struct plait_error *err)
 {
     static const struct rename needed[] = {
@@ -213,22 +279,21 @@ static int translate_hugging_face(const char *path, const struct plait_pairs *p,
         {"num_attention_heads (n_head)", "model.heads"},
         {"vocab_size", "model.vocab"}};
     const char *type = plait_pairs_value(p, "model_type");
-    int i = 0;
+    const struct plait_foreign_type *known = plait_foreign_type_find(type);
 
-    while (i < COUNT(types) && strcmp(types[i].type, type) != 0)
-        i++;
-    if (i == COUNT(types))
-        return plait_errorf(err,
-                            "%s: model_type %.40s cannot be planned: its "
-                            "layers are not those of gpt2 or llama",
-                            path, type);
-    set(s, "model.family", types[i].family);
+    if (!known)
+        return unknown_type(path, type, err);
+    if (check_experts(path, p, err) < 0)
+        return -1;
+    add_sizes(p, known->sizes);
+    set(s, "model.family", known->family);
     rename_pairs(p, hugging_face, COUNT(hugging_face), s);
     set_latent(p, hugging_face_latent, s);
     set_dense(p, "moe_intermediate_size", "intermediate_size", s);
-    set_window(p, types[i].every, s);
-    if (types[i].more)
-        s->at[s->n++] = types[i].more;
+    set_window(p, known->every, s);
+    if (known->more)
+        s->at[s->n++] = known->more;
+    set_attention(p, type, s);
     if (!is_set(s, "model.tie_embeddings"))
         set(s, "model.tie_embeddings",
             strncmp(type, "gemma", 5) == 0 || strcmp(type, "gpt2") == 0
@@ -343,11 +408,9 @@ static void set_modules(const struct plait_pairs *p, struct plait_job_config *c)
                               strcmp(moment, "torch.bfloat16") == 0);
 }
 
-static struct plait_job_config *translate(const char *path,
-                                          const struct plait_pairs *p,
-                                          const char *const *more, int nmore,
-                                          enum plait_framework *framework,
-                                          struct plait_error *err)
+static struct plait_job_config *
+translate(const char *path, struct plait_pairs *p, const char *const *more,
+          int nmore, enum plait_framework *framework, struct plait_error *err)
 {
     struct settings *s = calloc(1, sizeof(*s));
     struct plait_job_config *config = NULL;

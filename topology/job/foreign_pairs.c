@@ -78,12 +78,13 @@ static void read_arguments(char *text, struct plait_pairs *p)
     }
 }
 
-static void read_mapping(struct plait_yaml *yaml, struct plait_pairs *p)
+static void read_mapping(struct plait_yaml *yaml, yaml_node_t *mapping,
+                         struct plait_pairs *p)
 {
-    yaml_node_t *root = plait_yaml_root(yaml), *key, *value;
+    yaml_node_t *key, *value;
 
-    for (int i = 0; i < plait_yaml_count(root); i++) {
-        value = plait_yaml_pair(yaml, root, i, &key);
+    for (int i = 0; i < plait_yaml_count(mapping); i++) {
+        value = plait_yaml_pair(yaml, mapping, i, &key);
         if (!plait_yaml_text(key))
             continue;
         if (value && value->type == YAML_SEQUENCE_NODE) {
@@ -95,6 +96,33 @@ static void read_mapping(struct plait_yaml *yaml, struct plait_pairs *p)
             add_pair(p, plait_yaml_text(key), plait_yaml_text(value));
         }
     }
+}
+
+void plait_pairs_default(struct plait_pairs *p, const char *name,
+                         const char *value)
+{
+    if (value && !plait_pairs_value(p, name))
+        add_pair(p, name, value);
+}
+
+static void read_parts(struct plait_yaml *yaml, struct plait_pairs *p)
+{
+    static const char tie[] = "tie_word_embeddings";
+    yaml_node_t *root = plait_yaml_root(yaml);
+    yaml_node_t *text = plait_yaml_get(yaml, root, "text_config");
+    const char *tied;
+
+    if (!text || text->type != YAML_MAPPING_NODE) {
+        read_mapping(yaml, root, p);
+        return;
+    }
+    read_mapping(yaml, text, p);
+    tied = plait_yaml_text(plait_yaml_get(yaml, root, tie));
+    if (tied && strcmp(tied, "null") != 0)
+        plait_pairs_default(p, tie, tied);
+    plait_pairs_default(
+        p, "model_type",
+        plait_yaml_text(plait_yaml_get(yaml, root, "model_type")));
 }
 
 int plait_pairs_read(const char *path, char *text, size_t size,
@@ -116,7 +144,7 @@ int plait_pairs_read(const char *path, char *text, size_t size,
         errno = EINVAL;
         return plait_errorf(err, "%s: it contains no model", path);
     }
-    read_mapping(yaml, p);
+    read_parts(yaml, p);
     plait_yaml_destroy(yaml);
     return plait_pairs_value(p, "model_type") ||
            plait_pairs_value(p, "num_layers");

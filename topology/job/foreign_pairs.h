@@ -19,10 +19,16 @@ struct plait_pairs {
 };
 
 /* Read a file's text, which is changed, into `p`: "--num-layers 32 ..." as on
- * Megatron's command line, or a mapping of JSON or YAML. 1: the pairs are in
- * `p`; 0: it is Plait's own configuration; -1 with the reason. */
+ * Megatron's command line, or a mapping of JSON or YAML. Of a configuration
+ * whose text model is in a part of its own (text_config), that part is read,
+ * and tie_word_embeddings beside it. 1: the pairs are in `p`; 0: it is Plait's
+ * own configuration; -1 with the reason. */
 int plait_pairs_read(const char *path, char *text, size_t size,
                      struct plait_pairs *p, struct plait_error *err);
+
+/* Give a name this value where it is not given. */
+void plait_pairs_default(struct plait_pairs *p, const char *name,
+                         const char *value);
 
 /* NULL: the name is not given. */
 const char *plait_pairs_value(const struct plait_pairs *p, const char *name);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The types of models of Hugging Face's that can be planned. */
+#include "topology/job/foreign_types.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define QK_NORM "model.qk_norm=true"
+#define NORMS_AFTER "norms after attention and MLP instead of before them"
+#define WHOLE_NORM "one norm over the queries of all heads"
+#define ROUTING                                                             \
+    "shared experts, first dense layers, sigmoid routing with a balancing " \
+    "bias"
+
+/* Gemma's gate is another function of the same cost. */
+static const struct plait_foreign_type types[] = {
+    {.name = "gpt2", .family = "gpt2"},
+    {.name = "llama", .family = "llama"},
+    {.name = "mistral", .family = "llama"},
+    {.name = "mixtral", .family = "llama"},
+    {.name = "qwen2", .family = "llama", .more = "model.attention_bias=qkv"},
+    {.name = "qwen3", .family = "llama", .more = QK_NORM},
+    {.name = "qwen3_moe", .family = "llama", .more = QK_NORM},
+    {.name = "llama4_text",
+     .family = "llama",
+     .more = "model.shared_experts=1",
+     .every = 4,
+     .missing = "shared experts, chunked attention in some layers, layers "
+                "without positions"},
+    {.name = "gpt_oss",
+     .family = "llama",
+     .more = "model.attention_bias=all",
+     .every = 2,
+     .missing = "attention sinks, a window in every other layer, clamped "
+                "SwiGLU, YaRN"},
+    {.name = "gemma",
+     .family = "llama",
+     .missing = "GeGLU, scaled embeddings, norms of 1 + weight"},
+    {.name = "gemma2",
+     .family = "llama",
+     .every = 2,
+     .missing = "GeGLU, soft caps of attention and logits, norms before and "
+                "after, a window in every other layer"},
+    {.name = "gemma3_text",
+     .family = "llama",
+     .more = QK_NORM,
+     .every = 6,
+     .sizes = "num_attention_heads=8 num_key_value_heads=4 head_dim=256 "
+              "vocab_size=262208 sliding_window=4096",
+     .missing = "GeGLU, norms before and after, a window in some layers, "
+                "positions that differ between layers"},
+    {.name = "phi3",
+     .family = "llama",
+     .missing = "weights of q, k, v and of gate and up in one tensor"},
+    {.name = "smollm3",
+     .family = "llama",
+     .missing = "layers without positions"},
+    {.name = "olmo2",
+     .family = "llama",
+     .more = QK_NORM,
+     .missing = NORMS_AFTER ", " WHOLE_NORM},
+    {.name = "olmo3",
+     .family = "llama",
+     .more = QK_NORM,
+     .every = 4,
+     .missing = NORMS_AFTER ", " WHOLE_NORM ", a window in some layers"},
+    {.name = "granite",
+     .family = "llama",
+     .missing = "multipliers of the embedding, attention, residuals and "
+                "logits"},
+    {.name = "glm4_moe",
+     .family = "llama",
+     .missing = ROUTING ", partial rotary positions"},
+    {.name = "deepseek_v2",
+     .family = "llama",
+     .missing = "mla, shared experts, first dense layers"},
+    {.name = "deepseek_v3", .family = "llama", .missing = "mla, " ROUTING},
+    {.name = "kimi_k2", .family = "llama", .missing = "mla, " ROUTING},
+};
+
+enum { NTYPES = sizeof(types) / sizeof(types[0]) };
+
+const struct plait_foreign_type *plait_foreign_type_find(const char *name)
+{
+    for (int i = 0; i < NTYPES; i++)
+        if (strcmp(types[i].name, name) == 0)
+            return &types[i];
+    return NULL;
+}
+
+void plait_foreign_type_names(char *text, size_t size)
+{
+    size_t n = 0;
+
+    *text = '\0';
+    for (int i = 0; i < NTYPES && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i > 0 ? ", " : "",
+                              types[i].name);
+}
