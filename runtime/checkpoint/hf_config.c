@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/hf_read.h"
 #include "runtime/checkpoint/hf_types.h"
 
 #include <errno.h>
@@ -12,11 +13,11 @@
 
 #include "topology/job/fits.h"
 #include "topology/job/foreign_config.h"
+#include "topology/job/foreign_types.h"
 
 /* The keys are those of the classes GPT2Config, LlamaConfig, ... of the
  * package transformers, version 4 and 5. */
 
-#define COUNT_MOST (1 << 24) /* of any number of things */
 #define MODEL(member) offsetof(struct plait_model_config, member)
 
 /* A whole number of config.json. */
@@ -56,70 +57,84 @@ static const struct only_key gpt2_only[] = {
     {"activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""}},
     {"scale_attn_weights", {"true"}},
     {"scale_attn_by_inverse_layer_idx", {"false"}},
-    {"add_cross_attention", {"false"}},
-    {"quantization_config", {"null"}},
     {NULL, {NULL}}};
+
+static const struct only_key all_only[] = {{"add_cross_attention", {"false"}},
+                                           {"is_encoder_decoder", {"false"}},
+                                           {"quantization_config", {"null"}},
+                                           {"pruned_heads", {"{}"}},
+                                           {NULL, {NULL}}};
 
 static const struct only_key llama_only[] = {
     {"hidden_act", {"\"silu\""}},
     {"mlp_bias", {"false"}},
-    {"partial_rotary_factor", {"1.0", "1"}},
-    {"quantization_config", {"null"}},
+    {"rope_interleaved", {"false"}},
+    {"rope_interleave", {"false"}},
+    {"use_mrope", {"false"}},
+    {"router_jitter_noise", {"0.0", "0"}},
+    {"decoder_sparse_step", {"1"}},
+    {"mlp_only_layers", {"[]"}},
     {NULL, {NULL}}};
+
+/* Of types that have none of these. */
+static const struct only_key no_experts[] = {{"num_local_experts", {"null"}},
+                                             {"num_experts_per_tok", {"null"}},
+                                             {NULL, {NULL}}};
+static const struct only_key no_own_width[] = {
+    {"num_experts", {"null"}},
+    {"moe_intermediate_size", {"null"}},
+    {"norm_topk_prob", {"null"}},
+    {NULL, {NULL}}};
+static const struct only_key no_window[] = {{"sliding_window", {"null"}},
+                                            {"use_sliding_window", {"false"}},
+                                            {"layer_types", {"null"}},
+                                            {NULL, {NULL}}};
+static const struct only_key whole_window[] = {{"use_sliding_window", {"true"}},
+                                               {"layer_types", {"null"}},
+                                               {NULL, {NULL}}};
 
 const struct plait_hf_type plait_hf_types[] = {
     {.name = "llama", .class = "LlamaForCausalLM", .theta = 1e4, .all = true},
     {.name = "mistral",
      .class = "MistralForCausalLM",
      .theta = 1e4,
+     .kv_heads = 8,
+     .reach = 4096,
      .window = PLAIT_HF_WINDOW},
     {.name = "mixtral",
      .class = "MixtralForCausalLM",
      .theta = 1e6,
+     .kv_heads = 8,
      .window = PLAIT_HF_WINDOW,
      .experts = true},
     {.name = "qwen2",
      .class = "Qwen2ForCausalLM",
      .theta = 1e4,
+     .kv_heads = 32,
+     .reach = 4096,
      .window = PLAIT_HF_WINDOW_ASKED,
      .qkv = true},
     {.name = "qwen3",
      .class = "Qwen3ForCausalLM",
      .theta = 1e4,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .reach = 4096,
      .window = PLAIT_HF_WINDOW_ASKED,
+     .all = true,
+     .qk_norm = true},
+    {.name = "qwen3_moe",
+     .class = "Qwen3MoeForCausalLM",
+     .theta = 1e4,
+     .kv_heads = 4,
+     .experts = true,
+     .own_width = true,
      .all = true,
      .qk_norm = true},
     {.name = NULL}};
 
-struct read {
-    char path[4096];
-    const json_t *root;
-    struct plait_model_config *model;
-    struct plait_error *err;
-};
-
-/* The value's text in the file, for errors. */
-static const char *json_text(const json_t *value, char buf[80])
-{
-    if (!value)
-        return "missing";
-    memset(buf, 0, 80);
-    if (json_dumpb(value, buf, 79, JSON_ENCODE_ANY) > 79)
-        return json_is_object(value) ? "an object" : "too long";
-    return buf;
-}
-
-static int refuse_value(const struct read *r, const char *name,
-                        const json_t *value, const char *want)
-{
-    char buf[80];
-
-    errno = EINVAL;
-    return plait_errorf(r->err, "%s: %s is %s; %s", r->path, name,
-                        json_text(value, buf), want);
-}
-
-static int read_counts(const struct read *r, const struct count_key *key)
+static int read_counts(const struct plait_hf_read *r,
+                       const struct count_key *key)
 {
     for (; key->name; key++) {
         int *to = (int *)((char *)r->model + key->offset);
@@ -128,15 +143,15 @@ static int read_counts(const struct read *r, const struct count_key *key)
         if (key->optional && (!value || json_is_null(value)))
             continue;
         if (!json_is_integer(value) || json_integer_value(value) < 1 ||
-            json_integer_value(value) > COUNT_MOST)
-            return refuse_value(r, key->name, value,
-                                "it must be a whole number of at least 1");
+            json_integer_value(value) > PLAIT_HF_COUNT_MOST)
+            return plait_hf_refuse(r, key->name, value,
+                                   "it must be a whole number of at least 1");
         *to = (int)json_integer_value(value);
     }
     return 0;
 }
 
-static int check_only(const struct read *r, const struct only_key *key)
+static int check_only(const struct plait_hf_read *r, const struct only_key *key)
 {
     for (; key->name; key++) {
         const json_t *value = json_object_get(r->root, key->name);
@@ -145,30 +160,19 @@ static int check_only(const struct read *r, const struct only_key *key)
 
         if (!value || json_is_null(value))
             continue;
-        text = json_text(value, buf);
+        text = plait_hf_text(value, buf);
         if (!strcmp(text, key->values[0]) ||
             (key->values[1] && !strcmp(text, key->values[1])))
             continue;
         snprintf(want, sizeof(want), "plait-train supports only %s",
                  key->values[0]);
-        return refuse_value(r, key->name, value, want);
+        return plait_hf_refuse(r, key->name, value, want);
     }
     return 0;
 }
 
-static int read_real(const struct read *r, const json_t *in, const char *name,
-                     double *to)
-{
-    const json_t *value = json_object_get(in, name);
-
-    if (!json_is_number(value) || !(json_number_value(value) > 0))
-        return refuse_value(r, name, value, "it must be a number above 0");
-    *to = json_number_value(value);
-    return 0;
-}
-
-static int read_bool(const struct read *r, const char *name, bool missing,
-                     bool *to)
+static int read_bool(const struct plait_hf_read *r, const char *name,
+                     bool missing, bool *to)
 {
     const json_t *value = json_object_get(r->root, name);
 
@@ -176,63 +180,19 @@ static int read_bool(const struct read *r, const char *name, bool missing,
     if (!value || json_is_null(value))
         return 0;
     if (!json_is_boolean(value))
-        return refuse_value(r, name, value, "it must be true or false");
+        return plait_hf_refuse(r, name, value, "it must be true or false");
     *to = json_is_true(value);
     return 0;
 }
 
-/* The rope scaling of Llama 3. */
-static int read_rope_scaling(const struct read *r, const json_t *rope)
-{
-    struct plait_model_config *m = r->model;
-    double original;
-
-    if (read_real(r, rope, "factor", &m->rope_factor) < 0 ||
-        read_real(r, rope, "low_freq_factor", &m->rope_low_freq_factor) < 0 ||
-        read_real(r, rope, "high_freq_factor", &m->rope_high_freq_factor) < 0 ||
-        read_real(r, rope, "original_max_position_embeddings", &original) < 0)
-        return -1;
-    if (original > COUNT_MOST)
-        return refuse_value(
-            r, "original_max_position_embeddings",
-            json_object_get(rope, "original_max_position_embeddings"),
-            "that is too long");
-    m->rope_original_len = (int)original;
-    return 0;
-}
-
-/* rope_parameters is what transformers 5 writes for rope_theta and
- * rope_scaling. */
-static int read_rope(const struct read *r)
-{
-    const json_t *rope = json_object_get(r->root, "rope_parameters");
-    const json_t *in = rope, *type;
-    const char *name;
-
-    if (!json_is_object(rope)) {
-        rope = json_object_get(r->root, "rope_scaling");
-        in = r->root;
-    }
-    type = json_object_get(rope, "rope_type");
-    if (!type)
-        type = json_object_get(rope, "type");
-    name = json_is_object(rope) ? json_string_value(type) : "default";
-    if (!name || (strcmp(name, "default") && strcmp(name, "llama3")))
-        return refuse_value(r, "rope_type", type,
-                            "plait-train supports \"default\" and \"llama3\"");
-    if (!strcmp(name, "llama3") && read_rope_scaling(r, rope) < 0)
-        return -1;
-    if (!json_object_get(in, "rope_theta"))
-        return 0; /* older than the key */
-    return read_real(r, in, "rope_theta", &r->model->rope_theta);
-}
-
-static int read_head_dim(const struct read *r)
+static int read_head_dim(const struct plait_hf_read *r, int missing)
 {
     static const struct count_key key[] = {{"head_dim", MODEL(head_dim), true},
                                            {NULL, 0, false}};
     struct plait_model_config *m = r->model;
 
+    if (!json_object_get(r->root, "head_dim"))
+        m->head_dim = missing;
     if (read_counts(r, key) < 0)
         return -1;
     if (m->head_dim && (int64_t)m->head_dim * m->heads == m->hidden)
@@ -240,15 +200,44 @@ static int read_head_dim(const struct read *r)
     return 0;
 }
 
-/* Whether some layer has the window that was asked for: the first
- * max_window_layers have none. */
-static int read_windowed(const struct read *r, bool *windowed)
+/* Whether layer_types, a list of names, has a layer with a window. */
+static int read_layer_types(const struct plait_hf_read *r, const json_t *types,
+                            bool *windowed)
 {
-    const json_t *value = json_object_get(r->root, "max_window_layers");
+    const json_t *type;
+    size_t i;
 
+    *windowed = false;
+    if (!json_is_array(types) ||
+        json_array_size(types) != (size_t)r->model->layers)
+        return plait_hf_refuse(r, "layer_types", types,
+                               "it must be a list with a name for each layer");
+    json_array_foreach(types, i, type)
+    {
+        const char *name = json_string_value(type);
+
+        if (!name || (strcmp(name, "full_attention") != 0 &&
+                      strcmp(name, "sliding_attention") != 0))
+            return plait_hf_refuse(r, "layer_types", type,
+                                   "plait-train supports full_attention and "
+                                   "sliding_attention");
+        *windowed |= strcmp(name, "sliding_attention") == 0;
+    }
+    return 0;
+}
+
+/* Whether some layer has the window that was asked for: by layer_types, or
+ * else all but the first max_window_layers. */
+static int read_windowed(const struct plait_hf_read *r, bool *windowed)
+{
+    const json_t *value = json_object_get(r->root, "layer_types");
+
+    if (value && !json_is_null(value))
+        return read_layer_types(r, value, windowed);
+    value = json_object_get(r->root, "max_window_layers");
     if (value && !json_is_integer(value))
-        return refuse_value(r, "max_window_layers", value,
-                            "it must be a whole number");
+        return plait_hf_refuse(r, "max_window_layers", value,
+                               "it must be a whole number");
     *windowed = (value ? json_integer_value(value) : PLAIT_WINDOW_LAYERS) <
                 r->model->layers;
     return 0;
@@ -256,22 +245,26 @@ static int read_windowed(const struct read *r, bool *windowed)
 
 /* The reach of attention. Sequences no longer than the window are not affected
  * by it, so it limits the sequence length. */
-static int read_window(const struct read *r, const struct plait_hf_type *type)
+static int read_window(const struct plait_hf_read *r,
+                       const struct plait_hf_type *type)
 {
     static const struct count_key key[] = {
         {"sliding_window", MODEL(sliding_window), true}, {NULL, 0, false}};
     struct plait_model_config *m = r->model;
     bool asked = true;
 
-    if (type->window == PLAIT_HF_WINDOW_NONE ||
-        (type->window == PLAIT_HF_WINDOW_ASKED &&
-         read_bool(r, "use_sliding_window", false, &asked) < 0))
-        return type->window == PLAIT_HF_WINDOW_NONE ? 0 : -1;
-    if (asked && type->window == PLAIT_HF_WINDOW_ASKED &&
-        read_windowed(r, &asked) < 0)
+    if (type->window == PLAIT_HF_WINDOW_NONE)
+        return check_only(r, no_window);
+    if (type->window == PLAIT_HF_WINDOW && check_only(r, whole_window) < 0)
+        return -1;
+    if (type->window == PLAIT_HF_WINDOW_ASKED &&
+        (read_bool(r, "use_sliding_window", false, &asked) < 0 ||
+         (asked && read_windowed(r, &asked) < 0)))
         return -1;
     if (!asked)
         return 0;
+    if (!json_object_get(r->root, "sliding_window"))
+        m->sliding_window = type->reach;
     if (read_counts(r, key) < 0)
         return -1;
     if (m->sliding_window && m->seq_len > m->sliding_window)
@@ -279,7 +272,7 @@ static int read_window(const struct read *r, const struct plait_hf_type *type)
     return 0;
 }
 
-static int read_attention(const struct read *r,
+static int read_attention(const struct plait_hf_read *r,
                           const struct plait_hf_type *type)
 {
     static const struct only_key no_bias[] = {{"attention_bias", {"false"}},
@@ -293,10 +286,13 @@ static int read_attention(const struct read *r,
     r->model->attention_bias = bias        ? PLAIT_BIAS_ALL
                                : type->qkv ? PLAIT_BIAS_QKV
                                            : PLAIT_BIAS_NONE;
-    return read_head_dim(r) < 0 || read_window(r, type) < 0 ? -1 : 0;
+    if (!json_object_get(r->root, "num_key_value_heads"))
+        r->model->kv_heads = type->kv_heads;
+    return read_head_dim(r, type->head_dim) < 0 || read_window(r, type) < 0 ? -1
+                                                                            : 0;
 }
 
-static int read_gpt2(const struct read *r)
+static int read_gpt2(const struct plait_hf_read *r)
 {
     r->model->family = PLAIT_GPT2;
     if (read_counts(r, gpt2_counts) < 0 || check_only(r, gpt2_only) < 0 ||
@@ -305,29 +301,86 @@ static int read_gpt2(const struct read *r)
         return -1;
     if (!r->model->ffn)
         r->model->ffn = 4 * r->model->hidden;
-    return read_real(r, r->root, "layer_norm_epsilon", &r->model->norm_eps);
+    return plait_hf_real(r, r->root, "layer_norm_epsilon", &r->model->norm_eps);
 }
 
-static int read_llama(const struct read *r, const struct plait_hf_type *type)
+/* Experts whose width has a key of its own. That a token's weights of them add
+ * up to 1 is not what the type's default says. */
+static int read_own_width(const struct plait_hf_read *r)
+{
+    static const struct count_key keys[] = {
+        {"moe_intermediate_size", MODEL(ffn), false},
+        {"num_experts", MODEL(experts), true},
+        {"num_local_experts", MODEL(experts), true},
+        {"num_experts_per_tok", MODEL(experts_top_k), false},
+        {NULL, 0, false}};
+    const json_t *norm = json_object_get(r->root, "norm_topk_prob");
+
+    if (!json_is_true(norm))
+        return plait_hf_refuse(r, "norm_topk_prob", norm,
+                               "plait-train supports only true");
+    if (read_counts(r, keys) < 0)
+        return -1;
+    return r->model->experts ? 0
+                             : plait_hf_refuse(r, "num_experts", NULL,
+                                               "it must be a whole number of "
+                                               "at least 1");
+}
+
+static int read_experts(const struct plait_hf_read *r,
+                        const struct plait_hf_type *type)
 {
     static const struct count_key experts[] = {
         {"num_local_experts", MODEL(experts), false},
         {"num_experts_per_tok", MODEL(experts_top_k), false},
         {NULL, 0, false}};
 
-    r->model->family = PLAIT_LLAMA;
-    r->model->rope_theta = type->theta;
-    if (read_counts(r, llama_counts) < 0 || check_only(r, llama_only) < 0 ||
-        (type->experts && read_counts(r, experts) < 0) ||
-        read_attention(r, type) < 0 ||
-        read_bool(r, "tie_word_embeddings", false, &r->model->tie_embeddings) <
-            0 ||
-        read_rope(r) < 0)
+    if (type->own_width)
+        return read_own_width(r);
+    if (check_only(r, no_own_width) < 0)
         return -1;
-    return read_real(r, r->root, "rms_norm_eps", &r->model->norm_eps);
+    return type->experts ? read_counts(r, experts) : check_only(r, no_experts);
 }
 
-static int read_model(const struct read *r)
+static int read_llama(const struct plait_hf_read *r,
+                      const struct plait_hf_type *type)
+{
+    r->model->family = PLAIT_LLAMA;
+    if (read_counts(r, llama_counts) < 0 || check_only(r, llama_only) < 0 ||
+        read_experts(r, type) < 0 || read_attention(r, type) < 0 ||
+        read_bool(r, "tie_word_embeddings", false, &r->model->tie_embeddings) <
+            0 ||
+        plait_hf_rope(r, type->theta) < 0)
+        return -1;
+    return plait_hf_real(r, r->root, "rms_norm_eps", &r->model->norm_eps);
+}
+
+/* Say what is missing for a type of model that is known. */
+static int refuse_type(const struct plait_hf_read *r, const json_t *type)
+{
+    const json_t *part = json_object_get(r->root, "text_config");
+    const json_t *inner = json_object_get(part, "model_type");
+    const struct plait_foreign_type *known;
+    const char *name;
+    char want[400];
+
+    if (json_is_string(inner))
+        type = inner;
+    name = json_string_value(type);
+    known = name ? plait_foreign_type_find(name) : NULL;
+    snprintf(want, sizeof(want),
+             "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
+             "qwen2, qwen3 and qwen3_moe",
+             known && known->missing ? known->missing : "",
+             known && known->missing && json_is_object(part) ? ", " : "",
+             known && json_is_object(part)
+                 ? "a text model beside one of images: planned, not trained"
+             : known ? ": planned, not trained"
+                     : "its layers are not known");
+    return plait_hf_refuse(r, "model_type", type, want);
+}
+
+static int read_model(const struct plait_hf_read *r)
 {
     const json_t *value = json_object_get(r->root, "model_type");
     const char *name = json_string_value(value);
@@ -341,12 +394,12 @@ static int read_model(const struct read *r)
     else if (type->name)
         rc = read_llama(r, type);
     else
-        return refuse_value(r, "model_type", value,
-                            "plait-train supports gpt2, llama, mistral, "
-                            "mixtral, qwen2 and qwen3");
+        return refuse_type(r, value);
     if (!r->model->kv_heads)
         r->model->kv_heads = r->model->heads;
-    return rc;
+    if (rc < 0 || check_only(r, all_only) < 0)
+        return -1;
+    return plait_hf_check_keys(r, name);
 }
 
 static json_t *load_config(const char *path, struct plait_error *err)
@@ -370,7 +423,8 @@ static json_t *load_config(const char *path, struct plait_error *err)
 }
 
 /* Whether plait-train accepts the sizes. */
-static int check_fits(const struct read *r, struct plait_job_config *job)
+static int check_fits(const struct plait_hf_read *r,
+                      struct plait_job_config *job)
 {
     struct plait_error why;
 
@@ -386,7 +440,7 @@ int plait_hf_config_read(const char *dir, struct plait_model_config *model,
     struct plait_job_config *job =
         plait_job_config_parse("default", "", 0, NULL, 0, err);
     struct plait_model_config read;
-    struct read r = {.model = &read, .err = err};
+    struct plait_hf_read r = {.model = &read, .err = err};
     json_t *root;
     int rc = -1;
 

@@ -100,6 +100,18 @@ static int set_rope(json_t *root, const struct plait_model_config *m)
                   "original_max_position_embeddings", m->rope_original_len));
 }
 
+/* Of experts in all layers, whose width is not that of other types' MLP. */
+static int set_own_width(json_t *root, const struct plait_model_config *m)
+{
+    int bad = json_object_set_new(root, "moe_intermediate_size",
+                                  json_integer(m->ffn));
+
+    bad |= json_object_set_new(root, "norm_topk_prob", json_true());
+    bad |= json_object_set_new(root, "decoder_sparse_step", json_integer(1));
+    bad |= json_object_set_new(root, "mlp_only_layers", json_array());
+    return bad;
+}
+
 /* The keys that not all types have. */
 static int set_own(json_t *root, const struct plait_model_config *m,
                    const struct plait_hf_type *type)
@@ -116,9 +128,12 @@ static int set_own(json_t *root, const struct plait_model_config *m,
         bad |= json_object_set_new(root, "max_window_layers", json_integer(0));
     }
     json_decref(window);
+    if (type->own_width)
+        bad |= set_own_width(root, m);
     if (type->experts) {
-        bad |= json_object_set_new(root, "num_local_experts",
-                                   json_integer(m->experts));
+        bad |= json_object_set_new(
+            root, type->own_width ? "num_experts" : "num_local_experts",
+            json_integer(m->experts));
         bad |= json_object_set_new(root, "num_experts_per_tok",
                                    json_integer(m->experts_top_k));
     }
@@ -286,6 +301,18 @@ static int set_ids(json_t *to, const char *dir, int32_t end)
     return bad;
 }
 
+/* Without these keys a gpt2 has dropout for whoever trains it on. */
+static int set_no_dropout(json_t *to)
+{
+    static const char *const keys[] = {"attn_pdrop", "embd_pdrop",
+                                       "resid_pdrop"};
+    int bad = 0;
+
+    for (int i = 0; i < 3; i++)
+        bad |= json_object_set_new(to, keys[i], json_real(0));
+    return bad;
+}
+
 /* What the trainer knows of the model, over what was there before (NULL:
  * nothing was). */
 static json_t *describe(const char *dir, const struct plait_model_config *m,
@@ -298,8 +325,16 @@ static json_t *describe(const char *dir, const struct plait_model_config *m,
     int bad = !now || json_object_set_new(now, "torch_dtype",
                                           json_string(torch_name(type)));
 
+    if (!bad && !old && m->family == PLAIT_GPT2)
+        bad = set_no_dropout(now);
     if (!bad && !old)
         bad = set_ids(now, dir, end < m->vocab ? end : -1);
+    if (!bad && old) { /* `now` has them, in the places before these */
+        json_object_del(old, "rope_scaling");
+        json_object_del(old, "rope_parameters");
+        if (json_object_get(now, "moe_intermediate_size"))
+            json_object_del(now, "intermediate_size"); /* of no layer */
+    }
     if (!bad && old) { /* the longest text that it can read stays its own */
         json_object_del(now, "max_position_embeddings");
         if (json_object_get(old, "max_window_layers"))

@@ -119,20 +119,23 @@ static void add_llama_attention(struct builder *b,
         add_vector(b, "attention.out.bias", "self_attn.o_proj.bias", C);
 }
 
-/* The experts of Mixtral. */
+/* The experts of Mixtral, or of Qwen 3, which has norms of q and k. */
 static void add_experts(struct builder *b, const struct plait_model_config *m)
 {
     static const char *const here[] = {"gate", "up", "down"};
-    static const char *const there[] = {"w1", "w3", "w2"};
+    static const char *const mixtral[] = {"w1", "w3", "w2"};
+    static const char *const qwen[] = {"gate_proj", "up_proj", "down_proj"};
+    const char *const *there = m->qk_norm ? qwen : mixtral;
+    const char *block = m->qk_norm ? "mlp" : "block_sparse_moe";
     uint64_t C = m->hidden, F = m->ffn;
     char name[48], hf[64];
 
-    add_tensor(b, "router.weight", "block_sparse_moe.gate.weight", m->experts,
-               C);
+    snprintf(hf, sizeof(hf), "%s.gate.weight", block);
+    add_tensor(b, "router.weight", hf, m->experts, C);
     for (int e = 0; e < m->experts; e++)
         for (int i = 0; i < 3; i++) {
             snprintf(name, sizeof(name), "experts.%d.%s.weight", e, here[i]);
-            snprintf(hf, sizeof(hf), "block_sparse_moe.experts.%d.%s.weight", e,
+            snprintf(hf, sizeof(hf), "%s.experts.%d.%s.weight", block, e,
                      there[i]);
             add_tensor(b, name, hf, i == 2 ? C : F, i == 2 ? F : C);
         }

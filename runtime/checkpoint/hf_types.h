@@ -17,9 +17,14 @@ struct plait_hf_type {
     const char *name;  /* model_type; NULL ends the list */
     const char *class; /* class of the package transformers */
     double theta;      /* rope_theta where it is not given */
+    /* Where these keys are missing, which is not the same as null: */
+    int kv_heads; /* num_key_value_heads; 0: as many as heads */
+    int head_dim; /* 0: hidden_size / num_attention_heads */
+    int reach;    /* sliding_window; 0: none */
     enum plait_hf_window window;
-    bool experts; /* the type always has them, as the two below */
-    bool qkv;     /* biases of q, k and v */
+    bool experts;   /* the type always has them, as the two below */
+    bool own_width; /* of experts: in a key of its own, as their names are */
+    bool qkv;       /* biases of q, k and v */
     bool qk_norm;
     bool all; /* attention_bias: biases of q, k, v and the output */
 };

@@ -46,6 +46,7 @@ trip mixtral 3 F32 fp32
 trip qwen2 1 BF16 bf16
 trip qwen2-window 1 F32 fp32
 trip qwen3 2 BF16 bf16
+trip qwen3_moe 2 F32 fp32
 good=$dir/llama-tied-1-BF16
 ok "nothing is left beside them" \
     test -z "$(find "$dir" -name '*.partial' -o -name '.step-*')"
@@ -147,7 +148,7 @@ mpi=no
 command -v mpirun >/dev/null &&
     grep -q "define HAVE_MPI 1" "$top_builddir/config.h" && mpi=yes
 for kind in gpt2-1-F32 llama-tied-1-BF16 llama3-1-F32 mixtral-3-F32 \
-    qwen3-2-BF16; do
+    qwen3-2-BF16 qwen3_moe-2-F32; do
     ok "$kind: trained from its Hugging Face directory" \
         start 1 $kind --init "$dir/$kind"
     cp "$dir/m.jsonl" "$dir/$kind.jsonl"

@@ -37,7 +37,13 @@ KINDS = {
     "qwen2-window": {**LLAMA, "model_type": "qwen2", "use_sliding_window": True,
                      "sliding_window": 20, "max_window_layers": 1},
     "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 8,
-              "tie_word_embeddings": True}}
+              "tie_word_embeddings": True},
+    "qwen3_moe": {**LLAMA, "model_type": "qwen3_moe", "head_dim": 8,
+                  "num_experts": 4, "num_experts_per_tok": 2,
+                  "moe_intermediate_size": 18, "norm_topk_prob": True,
+                  "decoder_sparse_step": 1, "mlp_only_layers": [],
+                  "use_sliding_window": False, "sliding_window": None,
+                  "max_window_layers": 2}}
 
 
 def gpt2_shapes(c):
@@ -65,6 +71,15 @@ def biases(c):
 
 def mlp_shapes(layer, c):
     width, inner = c["hidden_size"], c["intermediate_size"]
+    if c["model_type"] == "qwen3_moe":
+        inner = c["moe_intermediate_size"]
+        yield layer + "mlp.gate.weight", [c["num_experts"], width]
+        for i in range(c["num_experts"]):
+            expert = f"{layer}mlp.experts.{i}."
+            yield expert + "gate_proj.weight", [inner, width]
+            yield expert + "up_proj.weight", [inner, width]
+            yield expert + "down_proj.weight", [width, inner]
+        return
     if c["model_type"] != "mixtral":
         yield layer + "mlp.gate_proj.weight", [inner, width]
         yield layer + "mlp.up_proj.weight", [inner, width]
@@ -93,7 +108,7 @@ def llama_shapes(c):
         for x in biases(c):
             yield (layer + f"self_attn.{x}_proj.bias",
                    [{"q": q, "o": width}.get(x, kv)])
-        if c["model_type"] == "qwen3":
+        if c["model_type"].startswith("qwen3"):
             yield layer + "self_attn.q_norm.weight", [head]
             yield layer + "self_attn.k_norm.weight", [head]
         yield layer + "post_attention_layernorm.weight", [width]

@@ -20,12 +20,13 @@ FILES = ("config.json", "generation_config.json", "tokenizer.json",
          "tokenizer.model", "tokenizer_config.json", "vocab.json",
          "merges.txt", "added_tokens.json", "special_tokens_map.json",
          "chat_template.jinja", "chat_template.json")
-# What a config.json may have that the trainer does not know.
-REST = {"attention_dropout": 0.0, "initializer_range": 0.041666666666666664,
-        "pretraining_tp": 1, "use_cache": True, "_name_or_path": "h\u00e9/x",
-        "transformers_version": "4.42.3", "task": {"torch_dtype": "int8"},
-        "rope_interleaved": False, "is_llama_config": True, "pad_token_id": 2,
+# What a config.json may have that says nothing to the trainer.
+REST = {"initializer_range": 0.041666666666666664, "use_cache": True,
+        "_name_or_path": "h\u00e9/x", "transformers_version": "4.42.3",
+        "task_specific_params": {"torch_dtype": "int8"}, "pad_token_id": 2,
         "summary_first_dropout": 1e-05, "architectures": ["XForCausalLM"]}
+LLAMA_REST = {**REST, "attention_dropout": 0.0, "pretraining_tp": 1,
+              "rope_interleaved": False, "is_llama_config": True}
 TEMPLATE = "{% for m in messages %}{{ '<|im_start|>' + m['role'] }}{% endfor %}"
 
 
@@ -39,8 +40,9 @@ def write(path, value, rng):
 
 def config_of(kind, dtype, rng):
     config = dict(hf.KINDS[kind])
-    for key in rng.sample(sorted(REST), rng.randint(2, len(REST))):
-        config[key] = REST[key]
+    rest = REST if config["model_type"] == "gpt2" else LLAMA_REST
+    for key in rng.sample(sorted(rest), rng.randint(2, len(rest))):
+        config[key] = rest[key]
     if rng.random() < 0.8:
         config[rng.choice(["torch_dtype", "dtype"])] = NAMES[TYPES[dtype]]
     config["bos_token_id"] = rng.choice([None, 1, 5])

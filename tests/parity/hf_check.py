@@ -40,7 +40,11 @@ FAMILIES = {
                             "num_experts_per_tok": 2}),
     "qwen2": ("Qwen2", {**SIZES, "rope_theta": 1e6}),
     "qwen3": ("Qwen3", {**SIZES, "head_dim": 16,
-                        "tie_word_embeddings": True})}
+                        "tie_word_embeddings": True}),
+    "qwen3-moe": ("Qwen3Moe", {**SIZES, "head_dim": 16, "num_experts": 4,
+                               "num_experts_per_tok": 2,
+                               "moe_intermediate_size": 36,
+                               "norm_topk_prob": True})}
 LAYOUTS = {
     "one process": (1, []),
     "tp 3": (3, ["parallel.tp=3"]),

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every key of a config.json that may stand there, and why it may. */
+#include "config.h"
+
+#include "runtime/checkpoint/hf_read.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Why a key does not change what plait-train makes of the model. */
+enum reason {
+    READ,     /* it does: hf_config.c or hf_rope.c reads or checks it */
+    TOKENS,   /* ids and texts of tokens, for generation */
+    GENERATE, /* how text is generated, once in this file */
+    TASK,     /* heads for other tasks, whose weights would be refused */
+    FORM,     /* the form of the files, or how they came to be */
+    RUN,      /* how a model is run, with the same result but for rounding */
+    FIRST,    /* the first weights of a new model */
+    TRAIN,    /* the loss and the noise of training: keys of plait.yaml */
+    DROPOUT,  /* plait-train has none, which plait_hf_dropout() says */
+};
+
+enum types { GPT2 = 1, LLAMA = 2, BOTH = GPT2 | LLAMA };
+
+static const struct key {
+    const char *name;
+    unsigned char reason, types;
+} keys[] = {
+    /* sizes */
+    {"model_type", READ, BOTH},
+    {"vocab_size", READ, BOTH},
+    {"n_layer", READ, GPT2},
+    {"n_embd", READ, GPT2},
+    {"n_head", READ, GPT2},
+    {"n_inner", READ, GPT2},
+    {"n_positions", READ, GPT2},
+    {"n_ctx", FORM, GPT2}, /* n_positions once more */
+    {"num_hidden_layers", READ, LLAMA},
+    {"hidden_size", READ, LLAMA},
+    {"num_attention_heads", READ, LLAMA},
+    {"num_key_value_heads", READ, LLAMA},
+    {"head_dim", READ, LLAMA},
+    {"intermediate_size", READ, LLAMA},
+    {"max_position_embeddings", READ, LLAMA},
+    {"max_sequence_length", FORM, LLAMA}, /* of Llama 1, the same once more */
+    {"num_local_experts", READ, LLAMA},
+    {"num_experts_per_tok", READ, LLAMA},
+    {"num_experts", READ, LLAMA},
+    {"moe_intermediate_size", READ, LLAMA},
+    {"norm_topk_prob", READ, LLAMA},
+    {"decoder_sparse_step", READ, LLAMA},
+    {"mlp_only_layers", READ, LLAMA},
+    /* layers */
+    {"activation_function", READ, GPT2},
+    {"layer_norm_epsilon", READ, GPT2},
+    {"scale_attn_weights", READ, GPT2},
+    {"scale_attn_by_inverse_layer_idx", READ, GPT2},
+    {"add_cross_attention", READ, BOTH},
+    {"is_encoder_decoder", READ, BOTH},
+    {"tie_word_embeddings", READ, BOTH},
+    {"quantization_config", READ, BOTH},
+    {"pruned_heads", READ, BOTH},
+    {"hidden_act", READ, LLAMA},
+    {"rms_norm_eps", READ, LLAMA},
+    {"mlp_bias", READ, LLAMA},
+    {"attention_bias", READ, LLAMA},
+    {"rope_theta", READ, LLAMA},
+    {"rope_scaling", READ, LLAMA},
+    {"rope_parameters", READ, LLAMA},
+    {"partial_rotary_factor", READ, LLAMA},
+    {"rope_interleaved", READ, LLAMA},
+    {"rope_interleave", READ, LLAMA},
+    {"use_mrope", READ, LLAMA},
+    {"sliding_window", READ, LLAMA},
+    {"use_sliding_window", READ, LLAMA},
+    {"max_window_layers", READ, LLAMA},
+    {"layer_types", READ, LLAMA},
+    {"router_jitter_noise", READ, LLAMA},
+    /* training */
+    {"attn_pdrop", DROPOUT, GPT2},
+    {"embd_pdrop", DROPOUT, GPT2},
+    {"resid_pdrop", DROPOUT, GPT2},
+    {"attention_dropout", DROPOUT, LLAMA},
+    {"hidden_dropout", DROPOUT, LLAMA},
+    {"initializer_range", FIRST, BOTH},
+    {"router_aux_loss_coef", TRAIN, LLAMA}, /* model.experts_balance */
+    {"output_router_logits", TRAIN, LLAMA},
+    {"gradient_checkpointing", RUN, BOTH},
+    /* tokens and generation */
+    {"bos_token_id", TOKENS, BOTH},
+    {"eos_token_id", TOKENS, BOTH},
+    {"pad_token_id", TOKENS, BOTH},
+    {"sep_token_id", TOKENS, BOTH},
+    {"decoder_start_token_id", TOKENS, BOTH},
+    {"tokenizer_class", TOKENS, BOTH},
+    {"prefix", TOKENS, BOTH},
+    {"max_length", GENERATE, BOTH},
+    {"min_length", GENERATE, BOTH},
+    {"do_sample", GENERATE, BOTH},
+    {"early_stopping", GENERATE, BOTH},
+    {"num_beams", GENERATE, BOTH},
+    {"num_beam_groups", GENERATE, BOTH},
+    {"diversity_penalty", GENERATE, BOTH},
+    {"temperature", GENERATE, BOTH},
+    {"top_k", GENERATE, BOTH},
+    {"top_p", GENERATE, BOTH},
+    {"typical_p", GENERATE, BOTH},
+    {"repetition_penalty", GENERATE, BOTH},
+    {"length_penalty", GENERATE, BOTH},
+    {"no_repeat_ngram_size", GENERATE, BOTH},
+    {"encoder_no_repeat_ngram_size", GENERATE, BOTH},
+    {"bad_words_ids", GENERATE, BOTH},
+    {"num_return_sequences", GENERATE, BOTH},
+    {"output_scores", GENERATE, BOTH},
+    {"return_dict_in_generate", GENERATE, BOTH},
+    {"forced_bos_token_id", GENERATE, BOTH},
+    {"forced_eos_token_id", GENERATE, BOTH},
+    {"remove_invalid_values", GENERATE, BOTH},
+    {"exponential_decay_length_penalty", GENERATE, BOTH},
+    {"suppress_tokens", GENERATE, BOTH},
+    {"begin_suppress_tokens", GENERATE, BOTH},
+    {"task_specific_params", GENERATE, BOTH},
+    /* other tasks */
+    {"architectures", TASK, BOTH},
+    {"id2label", TASK, BOTH},
+    {"label2id", TASK, BOTH},
+    {"num_labels", TASK, BOTH},
+    {"problem_type", TASK, BOTH},
+    {"finetuning_task", TASK, BOTH},
+    {"classifier_dropout", TASK, BOTH},
+    {"summary_type", TASK, BOTH},
+    {"summary_use_proj", TASK, BOTH},
+    {"summary_activation", TASK, BOTH},
+    {"summary_first_dropout", TASK, BOTH},
+    {"summary_proj_to_labels", TASK, BOTH},
+    /* files and running */
+    {"_name_or_path", FORM, BOTH},
+    {"name_or_path", FORM, BOTH},
+    {"_commit_hash", FORM, BOTH},
+    {"transformers_version", FORM, BOTH},
+    {"transformers.js_config", FORM, BOTH},
+    {"torch_dtype", FORM, BOTH},
+    {"dtype", FORM, BOTH},
+    {"auto_map", FORM, BOTH},
+    {"is_llama_config", FORM, LLAMA},
+    {"unsloth_version", FORM, BOTH},
+    {"unsloth_fixed", FORM, BOTH},
+    {"is_decoder", RUN, BOTH},
+    {"tie_encoder_decoder", RUN, BOTH},
+    {"use_cache", RUN, BOTH},
+    {"return_dict", RUN, BOTH},
+    {"output_attentions", RUN, BOTH},
+    {"output_hidden_states", RUN, BOTH},
+    {"chunk_size_feed_forward", RUN, BOTH},
+    {"torchscript", RUN, BOTH},
+    {"use_bfloat16", RUN, BOTH},
+    {"tf_legacy_loss", RUN, BOTH},
+    {"pretraining_tp", RUN, LLAMA},
+    {"reorder_and_upcast_attn", RUN, GPT2},
+    {"attn_implementation", RUN, BOTH},
+    {"_attn_implementation", RUN, BOTH},
+    {"_attn_implementation_autoset", RUN, BOTH},
+    {"_flash_attn_2_enabled", RUN, BOTH},
+};
+
+enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
+
+/* A key that is null says nothing, whatever it is. */
+int plait_hf_check_keys(const struct plait_hf_read *r, const char *type)
+{
+    unsigned char mine = strcmp(type, "gpt2") == 0 ? GPT2 : LLAMA;
+    char want[160];
+    const char *key;
+    json_t *value;
+
+    snprintf(want, sizeof(want),
+             "plait-train does not know this key of a %.40s model; remove it "
+             "if the model is the same without it",
+             type);
+    json_object_foreach((json_t *)r->root, key, value)
+    {
+        int i = 0;
+
+        while (i < NKEYS &&
+               (strcmp(keys[i].name, key) != 0 || !(keys[i].types & mine)))
+            i++;
+        if (i == NKEYS && !json_is_null(value))
+            return plait_hf_refuse(r, key, value, want);
+    }
+    return 0;
+}
+
+/* Append "NAME RATE" to a list; a rate of 0 is none. */
+static void add_rate(char *text, size_t size, const char *name, double rate)
+{
+    size_t n = strlen(text);
+
+    if (rate > 0 && n + strlen(name) + 16 < size)
+        snprintf(text + n, size - n, "%s%s %g", n ? ", " : "", name, rate);
+}
+
+void plait_hf_dropout(const json_t *root, char *text, size_t size)
+{
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    unsigned char mine = type && strcmp(type, "gpt2") == 0 ? GPT2 : LLAMA;
+
+    *text = '\0';
+    for (int i = 0; i < NKEYS; i++) {
+        const json_t *value = json_object_get(root, keys[i].name);
+
+        if (keys[i].reason != DROPOUT || !(keys[i].types & mine))
+            continue;
+        if (json_is_number(value))
+            add_rate(text, size, keys[i].name, json_number_value(value));
+        else if (!value && mine == GPT2) /* the default of the type */
+            add_rate(text, size, keys[i].name, 0.1);
+    }
+}

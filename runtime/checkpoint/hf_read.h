@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_HF_READ_H
+#define PLAIT_RUNTIME_CHECKPOINT_HF_READ_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "topology/base/error.h"
+#include "topology/job/job_config.h"
+
+/* What the readers of the parts of a config.json share. */
+
+/* The most of any number of things. */
+enum { PLAIT_HF_COUNT_MOST = 1 << 24 };
+
+struct plait_hf_read {
+    char path[4096];
+    const json_t *root;
+    struct plait_model_config *model;
+    struct plait_error *err;
+};
+
+/* The value's text in the file, for errors. */
+const char *plait_hf_text(const json_t *value, char buf[80]);
+/* -1 with EINVAL: "PATH: NAME is VALUE; WANT". */
+int plait_hf_refuse(const struct plait_hf_read *r, const char *name,
+                    const json_t *value, const char *want);
+/* A number above 0 that must be there. */
+int plait_hf_real(const struct plait_hf_read *r, const json_t *in,
+                  const char *name, double *to);
+
+/* The rotary positions, from all places where transformers looks for them.
+ * `theta` is where none has rope_theta. */
+int plait_hf_rope(const struct plait_hf_read *r, double theta);
+
+/* Refuse, by its name, a key that nothing here reads and that is not known to
+ * leave the model as it is. */
+int plait_hf_check_keys(const struct plait_hf_read *r, const char *type);
+
+/* The rates of dropout above 0 that a config.json asks for, as "attn_pdrop 0.1,
+ * resid_pdrop 0.1"; empty: none. */
+void plait_hf_dropout(const json_t *root, char *text, size_t size);
+
+#endif

@@ -1,0 +1,162 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What plait-convert makes of the keys of a config.json: rotary positions from
+# every place, keys that are missing, keys that nothing here knows. The right values are those of transformers
+# 5.24's classes.
+set -u
+convert=$top_builddir/plait-convert
+command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+. "$top_srcdir/tests/lib/ok.sh"
+
+hf() { python3 "$top_srcdir/tests/lib/hf.py" "$@"; }
+# change DIR JSON: sets these keys of its config.json; "gone": removes one
+change() {
+    python3 - "$1/config.json" "$2" <<'END'
+import json, sys
+path, more = sys.argv[1], json.loads(sys.argv[2])
+made = {**json.load(open(path)), **more}
+json.dump({k: v for k, v in made.items() if v != "gone"}, open(path, "w"))
+END
+}
+# read_as KIND JSON: convert that model with these keys; output in $dir/out
+read_as() {
+    rm -rf "$dir/x" "$dir/x.plait"
+    cp -r "$dir/$1" "$dir/x" && change "$dir/x" "$2" &&
+        "$convert" --from "$dir/x" --to "$dir/x.plait" >"$dir/out" 2>&1
+}
+# gives KIND JSON "KEY: VALUE"...: this is in its plait.yaml
+gives() {
+    local kind=$1 json=$2 line
+    shift 2
+    read_as "$kind" "$json" || { sed 's/^/# /' "$dir/out"; return 1; }
+    for line; do
+        tr ',{}' '\n' <"$dir/x.plait/latest/plait.yaml" |
+            grep -q "^ *$line *$" || return 1
+    done
+}
+# refuses KIND JSON TEXT: in one line that has this text
+refuses() {
+    ! read_as "$1" "$2" && [ "$(wc -l <"$dir/out")" = 1 ] &&
+        grep -qF -- "$3" "$dir/out"
+    local rc=$?
+    [ $rc = 0 ] || sed 's/^/# /' "$dir/out"
+    return $rc
+}
+for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe; do
+    hf make "$dir/$kind" $kind || exit 1
+done
+
+# -- rotary positions --------------------------------------------------------
+theta() { # JSON VALUE
+    ok "$1: rope_theta $2" gives llama "$1" "rope_theta: $2"
+}
+theta '{"rope_parameters": {"rope_type": "default"}}' 500000
+theta '{"rope_parameters": {}}' 500000
+theta '{"rope_parameters": null}' 500000
+theta '{"rope_theta": "gone"}' 10000
+theta '{"rope_theta": "gone", "rope_parameters": {"rope_theta": 7.0}}' 7
+theta '{"rope_parameters": {"rope_theta": 7.0}}' 7
+theta '{"rope_scaling": {"type": "default"}, "rope_parameters": {"rope_theta": 7.0}}' 500000
+theta '{"rope_scaling": {}, "rope_parameters": {"rope_theta": 7.0}}' 7
+theta '{"rope_scaling": {"rope_theta": 9.0}}' 9
+theta '{"rope_scaling": {"rope_type": "default", "factor": 3.0}}' 500000
+theta '{"partial_rotary_factor": 1.0}' 500000
+theta '{"rope_parameters": {"partial_rotary_factor": 1}}' 500000
+ok "mixtral has another default" gives mixtral '{"rope_theta": "gone"}' \
+    "rope_theta: 1e+06"
+llama3='"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0'
+ok "llama3 in rope_parameters, of the length that is missing" gives llama \
+    "{\"rope_parameters\": {$llama3}}" "rope_original_len: 32" "rope_factor: 8" \
+    "rope_theta: 500000"
+ok "and of one that is given" gives llama "{\"rope_scaling\": {$llama3,
+    \"original_max_position_embeddings\": 24}}" "rope_original_len: 24"
+ok "a rope_theta of null" refuses llama '{"rope_theta": null}' \
+    "rope_theta is null; it must be a number above 0"
+ok "... inside" refuses llama '{"rope_parameters": {"rope_theta": null}}' \
+    "rope_theta is null"
+ok "a rope_type of null" refuses llama \
+    '{"rope_scaling": {"rope_type": null, "type": "default"}}' "rope_type is null"
+ok "another type" refuses llama '{"rope_parameters": {"type": "linear"}}' \
+    'rope_type is "linear"'
+for json in '{"partial_rotary_factor": 0.5}' \
+    '{"rope_parameters": {"partial_rotary_factor": 0.5}}' \
+    '{"partial_rotary_factor": 1.0, "rope_scaling": {"partial_rotary_factor": 0.5}}'; do
+    ok "$json" refuses llama "$json" "partial_rotary_factor is 0.5"
+done
+ok "a part of each layer type" refuses qwen3 \
+    '{"rope_parameters": {"full_attention": {"rope_theta": 3.0}}}' \
+    "rope_parameters.full_attention is {"
+ok "several axes" refuses llama '{"rope_scaling": {"mrope_section": [2, 1]}}' \
+    "rope_scaling.mrope_section is [2, 1]"
+
+# -- keys that are missing, which is not null --------------------------------
+ok "llama: as many heads of k as of q" refuses llama \
+    '{"num_key_value_heads": null, "head_dim": null}' "must be [24, 24]"
+refuses llama '{"num_key_value_heads": "gone"}' "is [12, 24]" >/dev/null
+ok "llama: also where it is missing" grep -q "is \[12, 24\]" "$dir/out"
+ok "mistral: 8" refuses mistral '{"num_key_value_heads": "gone"}' "kv_heads 8"
+ok "qwen3: 32" refuses qwen3 '{"num_key_value_heads": "gone"}' "kv_heads 32"
+ok "qwen3: head_dim 128" refuses qwen3 '{"head_dim": "gone"}' "must be [768, 24]"
+ok "mistral: a window of 4096" gives mistral '{"sliding_window": "gone"}' \
+    "sliding_window: 4096" "seq_len: 32"
+ok "mistral: none" gives mistral '{"sliding_window": null}' "sliding_window: 0"
+window='"use_sliding_window": true, "sliding_window": 20'
+ok "qwen2: layer_types says that no layer has it" gives qwen2 "{$window,
+    \"max_window_layers\": 0, \"layer_types\": [\"full_attention\", \"full_attention\"]}" \
+    "sliding_window: 0" "seq_len: 32"
+ok "... or that one has" gives qwen2 "{$window, \"max_window_layers\": 9,
+    \"layer_types\": [\"full_attention\", \"sliding_attention\"]}" \
+    "sliding_window: 20" "seq_len: 20"
+ok "... but not what it does not know" refuses qwen2 "{$window,
+    \"layer_types\": [\"full_attention\", \"linear_attention\"]}" \
+    'layer_types is "linear_attention"'
+
+# -- keys that it does not know ----------------------------------------------
+ok "a key that may change the model" refuses llama '{"logit_scale": 0.5}' \
+    "logit_scale is 0.5; plait-train does not know this key of a llama model"
+ok "of another type" refuses llama '{"n_inner": 7}' "n_inner is 7"
+ok "null says nothing" gives llama '{"logit_scale": null}' "heads: 6"
+ok "experts of a llama" refuses llama '{"num_local_experts": 4}' \
+    "num_local_experts is 4"
+ok "a window of a llama" refuses llama '{"sliding_window": 4}' \
+    "sliding_window is 4"
+ok "rows of pairs" refuses llama '{"rope_interleaved": true}' "rope_interleaved"
+ok "qwen3_moe: not as the class has it" refuses qwen3_moe \
+    '{"norm_topk_prob": "gone"}' "norm_topk_prob is missing; plait-train"
+ok "qwen3_moe: layers between without experts" refuses qwen3_moe \
+    '{"mlp_only_layers": [1]}' "mlp_only_layers is [1]"
+ok "qwen3_moe: as transformers 5 writes it" gives qwen3_moe \
+    '{"num_experts": "gone", "num_local_experts": 4}' "experts: 4" "ffn: 18"
+ok "qwen3_moe: a window" refuses qwen3_moe \
+    '{"use_sliding_window": true, "sliding_window": 20}' "sliding_window is 20"
+ok "what says nothing of the model" gives llama '{"use_cache": true,
+    "pretraining_tp": 1, "torch_dtype": "bfloat16", "architectures": ["X"],
+    "is_llama_config": true, "rope_interleaved": false, "id2label": {"0": "a"},
+    "initializer_range": 0.02, "transformers_version": "4.40.1"}' "heads: 6"
+for type in deepseek_v3:mla glm4_moe:"sigmoid routing" gemma2:"soft caps" \
+    gpt_oss:"attention sinks" phi3:"in one tensor" olmo3:"norms after" \
+    granite:"multipliers" llama4_text:"shared experts" kimi_k2:mla; do
+    ok "${type%%:*}: ${type#*:}" refuses llama \
+        "{\"model_type\": \"${type%%:*}\"}" "${type#*:}"
+    ok "... planned, not trained" grep -q ": planned, not trained" "$dir/out"
+done
+ok "beside images" refuses llama '{"model_type": "gemma3", "text_config":
+    {"model_type": "gemma3_text"}}' "a text model beside one of images: planned"
+ok "no known type" refuses llama '{"model_type": "mamba"}' \
+    'model_type is "mamba"; its layers are not known'
+
+# -- rotary positions that training has changed ------------------------------
+cp -r "$dir/llama" "$dir/five"
+change "$dir/five" '{"rope_theta": "gone",
+    "rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}'
+ok "a model of transformers 5" gives five '{}' "rope_theta: 7"
+sed -i 's/rope_theta: 7/rope_theta: 9/' "$dir"/x.plait/step-*/plait.yaml
+"$convert" --from "$dir/x.plait" --to "$dir/x.nine" >"$dir/out" 2>&1
+ok "what was changed is not below the old object" python3 -c "
+import json
+c = json.load(open('$dir/x.nine/config.json'))
+assert c['rope_theta'] == 9 and 'rope_parameters' not in c, c"
+
+echo "1..$n"
