@@ -24,7 +24,35 @@ struct plait_hf_weights {
     const struct plait_hf_stored **stored; /* [n], of files */
 };
 
-/* -- opening -------------------------------------------------------------- */
+/* Elements [first, first + n) of the stored tensor. 16-bit ones are read into
+ * the second half of `out` and widened from the front. */
+static int read_run(const struct plait_hf_files *f,
+                    const struct plait_hf_stored *s, uint64_t first, uint64_t n,
+                    float *out, struct plait_error *err)
+{
+    bool wide = !strcmp(s->dtype, "F32"), brain = !strcmp(s->dtype, "BF16");
+    size_t size = wide ? 4 : 2;
+    const char *half = (const char *)out + 2 * n;
+    uint16_t bits;
+
+    if (plait_hf_files_read(f, s->file, s->offset + first * size,
+                            wide ? (char *)out : (char *)out + 2 * n, n * size,
+                            err) < 0)
+        return -1;
+    for (uint64_t i = 0; i < n && !wide; i++) {
+        memcpy(&bits, half + 2 * i, 2);
+        out[i] = brain ? plait_f32_of_bf16(bits) : plait_f32_of_fp16(bits);
+    }
+    return 0;
+}
+
+/* -- a head that should be the embedding ---------------------------------- */
+
+static bool has_type(const struct plait_hf_stored *s)
+{
+    return !strcmp(s->dtype, "F32") || !strcmp(s->dtype, "BF16") ||
+           !strcmp(s->dtype, "F16");
+}
 
 /* Look for the name, and for the name without its first word, which files of
  * the bare model lack. */
@@ -36,6 +64,73 @@ static const struct plait_hf_stored *find_stored(const struct plait_hf_files *f,
 
     return s || !dot ? s : plait_hf_files_find(f, dot + 1);
 }
+
+/* Compare two tensors of one shape, a chunk at a time: 1 if any number
+ * differs. */
+static int compare_stored(const struct plait_hf_files *f,
+                          const struct plait_hf_stored *a,
+                          const struct plait_hf_stored *b,
+                          struct plait_error *err)
+{
+    uint64_t size = a->shape[0] * a->shape[1], n;
+    float *x = malloc(2 * CHUNK * sizeof(*x)), *y = x + CHUNK;
+    int rc = x ? 0 : plait_errorf(err, "%s: out of memory", f->dir);
+
+    for (uint64_t at = 0; at < size && rc == 0; at += n) {
+        n = size - at < CHUNK ? size - at : CHUNK;
+        if (read_run(f, a, at, n, x, err) < 0 ||
+            read_run(f, b, at, n, y, err) < 0)
+            rc = -1;
+        for (uint64_t i = 0; i < n && rc == 0; i++)
+            rc = x[i] != y[i];
+    }
+    free(x);
+    return rc;
+}
+
+/* A model that ties its head to the embedding by config.json, and has both
+ * stored, is tied if they are equal, as in transformers 5: files that were
+ * trained with a head of their own keep the key of what they began as. */
+static int settle_tie(const struct plait_hf_files *f,
+                      struct plait_model_config *m, struct plait_error *err)
+{
+    const struct plait_hf_stored *head = find_stored(f, "lm_head.weight");
+    const struct plait_hf_stored *embedding =
+        find_stored(f, m->family == PLAIT_GPT2 ? "transformer.wte.weight"
+                                               : "model.embed_tokens.weight");
+    int differs;
+
+    if (!m->tie_embeddings || !head || !embedding)
+        return 0;
+    differs = head->ndim != 2 || embedding->ndim != 2 ||
+              head->shape[0] != embedding->shape[0] ||
+              head->shape[1] != embedding->shape[1];
+    if (!differs && has_type(head) && has_type(embedding))
+        differs = compare_stored(f, head, embedding, err);
+    if (differs > 0)
+        m->tie_embeddings = false;
+    return differs < 0 ? -1 : 0;
+}
+
+int plait_hf_model_read(const char *dir, struct plait_model_config *model,
+                        struct plait_error *err)
+{
+    struct plait_model_config read;
+    struct plait_hf_files files;
+    int rc = plait_hf_config_read(dir, &read, err);
+
+    if (rc == 0 && read.tie_embeddings) {
+        rc = plait_hf_files_open(&files, dir, err);
+        if (rc == 0)
+            rc = settle_tie(&files, &read, err);
+        plait_hf_files_close(&files);
+    }
+    if (rc == 0)
+        *model = read;
+    return rc;
+}
+
+/* -- opening -------------------------------------------------------------- */
 
 static int check_stored(const struct plait_hf_weights *w,
                         const struct plait_hf_tensor *t,
@@ -50,8 +145,7 @@ static int check_stored(const struct plait_hf_weights *w,
         return plait_errorf(err,
                             "%s: tensor %s is missing; config.json requires it",
                             w->dir, t->hf);
-    if (strcmp(s->dtype, "F32") != 0 && strcmp(s->dtype, "BF16") != 0 &&
-        strcmp(s->dtype, "F16") != 0)
+    if (!has_type(s))
         return plait_errorf(err,
                             "%s: tensor %s has type %s; only F32, BF16 and "
                             "F16 are supported",
@@ -125,7 +219,8 @@ struct plait_hf_weights *plait_hf_weights_open(const char *dir,
     if (!w || !(w->dir = strdup(dir)))
         goto memory;
     if (plait_hf_config_read(dir, &w->model, err) < 0 ||
-        plait_hf_files_open(&w->files, w->dir, err) < 0)
+        plait_hf_files_open(&w->files, w->dir, err) < 0 ||
+        settle_tie(&w->files, &w->model, err) < 0)
         goto error;
     w->n = plait_hf_map_create(&w->model, &w->tensors);
     w->stored = w->n < 0 ? NULL : calloc(w->n + 1, sizeof(*w->stored));
@@ -179,28 +274,6 @@ int64_t plait_hf_weights_parameters(const struct plait_hf_weights *w)
 
 /* -- reading -------------------------------------------------------------- */
 
-/* Elements [first, first + n) of the stored tensor. 16-bit ones are read into
- * the second half of `out` and widened from the front. */
-static int read_run(const struct plait_hf_weights *w,
-                    const struct plait_hf_stored *s, uint64_t first, uint64_t n,
-                    float *out, struct plait_error *err)
-{
-    bool wide = !strcmp(s->dtype, "F32"), brain = !strcmp(s->dtype, "BF16");
-    size_t size = wide ? 4 : 2;
-    const char *half = (const char *)out + 2 * n;
-    uint16_t bits;
-
-    if (plait_hf_files_read(&w->files, s->file, s->offset + first * size,
-                            wide ? (char *)out : (char *)out + 2 * n, n * size,
-                            err) < 0)
-        return -1;
-    for (uint64_t i = 0; i < n && !wide; i++) {
-        memcpy(&bits, half + 2 * i, 2);
-        out[i] = brain ? plait_f32_of_bf16(bits) : plait_f32_of_fp16(bits);
-    }
-    return 0;
-}
-
 /* Column c of Plait's tensor is a part of row c of the stored one. */
 static int read_transposed(const struct plait_hf_weights *w, int index,
                            uint64_t row, uint64_t n, float *out,
@@ -212,8 +285,8 @@ static int read_transposed(const struct plait_hf_weights *w, int index,
     int rc = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
 
     for (uint64_t c = 0; c < t->cols && rc == 0; c++) {
-        rc = read_run(w, s, (c * t->parts + t->part) * t->rows + row, n, run,
-                      err);
+        rc = read_run(&w->files, s, (c * t->parts + t->part) * t->rows + row, n,
+                      run, err);
         for (uint64_t i = 0; i < n && rc == 0; i++)
             out[i * t->cols + c] = run[i];
     }
@@ -230,8 +303,8 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
 
     if (t->transposed)
         return read_transposed(w, index, row, n, out, err);
-    return read_run(w, s, (t->part * t->rows + row) * t->cols, n * t->cols, out,
-                    err);
+    return read_run(&w->files, s, (t->part * t->rows + row) * t->cols,
+                    n * t->cols, out, err);
 }
 
 /* Read whole rows, a chunk at a time, and copy what the slice holds of them. */

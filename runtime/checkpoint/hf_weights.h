@@ -2,6 +2,8 @@
 #ifndef PLAIT_RUNTIME_CHECKPOINT_HF_WEIGHTS_H
 #define PLAIT_RUNTIME_CHECKPOINT_HF_WEIGHTS_H
 
+#include <stdio.h>
+
 #include "runtime/checkpoint/hf_map.h"
 #include "runtime/checkpoint/tensor_slice.h"
 #include "topology/base/error.h"
@@ -9,6 +11,23 @@
 /* The weights of a Hugging Face directory: model.safetensors, or the files that
  * model.safetensors.index.json names. Opening reads only their heads. */
 struct plait_hf_weights;
+
+/* What config.json describes, but with a head of its own where the weights have
+ * one that differs from the embedding. */
+int plait_hf_model_read(const char *dir, struct plait_model_config *model,
+                        struct plait_error *err);
+
+/* What a user is told of a model that is taken over. */
+struct plait_hf_notes {
+    char dropout[160]; /* its rates, which plait-train does not have */
+    bool untied;       /* config.json ties a head that differs */
+};
+
+/* Empty where the model cannot be read. */
+void plait_hf_notes_read(const char *dir, struct plait_hf_notes *notes);
+/* As lines that begin with `mark`. */
+void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
+                          FILE *out);
 
 /* Reads config.json and the heads, and checks that each tensor of the model is
  * there in its shape, as fp32, bf16 or fp16, and that there are no others. NULL

@@ -12,7 +12,6 @@
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/copier.h"
 #include "runtime/checkpoint/finite.h"
-#include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_weights.h"
 #include "runtime/checkpoint/identity.h"
 #include "runtime/checkpoint/load_private.h"
@@ -458,7 +457,7 @@ static int find_source(const char *dir, const struct plait_model *model,
     if (plait_comm_rank(world) == 0) {
         rc = plait_model_source_find(dir, source, err);
         if (rc == 0)
-            rc = source->hf ? plait_hf_config_read(source->path, &there, err)
+            rc = source->hf ? plait_hf_model_read(source->path, &there, err)
                             : plait_model_file_read(source->path, &there, err);
         if (rc == 0)
             rc = plait_model_same(source->path, &there, &model->config->model,

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/hf_weights.h"
 #include "runtime/checkpoint/model_extras.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/convert/convert_dir.h"
@@ -232,6 +233,21 @@ static int convert(const struct job *job, const struct plait_convert_dir *dir,
     }
 }
 
+static void print_notes(const struct job *job,
+                        const struct plait_converted *done)
+{
+    struct plait_hf_notes notes;
+
+    if (job->found == FORMAT_HF) {
+        plait_hf_notes_read(job->from, &notes);
+        plait_hf_notes_print(&notes, "# ", stdout);
+    }
+    if (job->found == FORMAT_MEGATRON && done->dropout[0])
+        printf("# it was trained with dropout (%s), which plait-train does "
+               "not have\n",
+               done->dropout);
+}
+
 static int run_job(struct job *job, struct plait_error *err)
 {
     struct plait_convert_dir dir;
@@ -257,6 +273,7 @@ static int run_job(struct job *job, struct plait_error *err)
     printf("# %lld parameters in %d tensors, %d file%s: %s\n",
            (long long)done.parameters, done.tensors, done.files,
            done.files == 1 ? "" : "s", dir.to);
+    print_notes(job, &done);
     if (job->format == FORMAT_PLAIT)
         printf("# to train it on: plait train %s/plait.yaml --set "
                "data.train=TOKENS\n",

@@ -14,6 +14,7 @@ struct plait_converted {
     int tensors;
     int64_t parameters;
     int files;
+    char dropout[80]; /* of the model that was read, in words; "": none */
 };
 
 /* A whole tensor of Plait's; a vector is one row. */

@@ -232,6 +232,9 @@ static int read_sizes(const struct read *r, struct plait_megatron_args *a)
     if (m->head_dim * (int64_t)m->heads == m->hidden)
         m->head_dim = 0;
     m->tie_embeddings = !is_set(r, "untie_embeddings_and_output_weights");
+    if (read_real(r, "attention_dropout", &a->attention_dropout) < 0 ||
+        read_real(r, "hidden_dropout", &a->hidden_dropout) < 0)
+        return -1;
     if (read_real(r, "layernorm_epsilon", &m->norm_eps) < 0)
         return -1;
     return read_real(r, "norm_epsilon", &m->norm_eps);

@@ -399,6 +399,15 @@ static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
     return rc;
 }
 
+static void note_dropout(const struct plait_megatron_args *args,
+                         struct plait_converted *done)
+{
+    if (args->attention_dropout > 0 || args->hidden_dropout > 0)
+        snprintf(done->dropout, sizeof(done->dropout),
+                 "attention_dropout %g, hidden_dropout %g",
+                 args->attention_dropout, args->hidden_dropout);
+}
+
 int plait_convert_from_megatron(const char *path, const char *dir,
                                 struct plait_converted *done,
                                 struct plait_error *err)
@@ -421,6 +430,8 @@ int plait_convert_from_megatron(const char *path, const char *dir,
         rc = tensors ? plait_convert_import(&source, dir, done, err)
                      : plait_errorf(err, "%s: out of memory", path);
     }
+    if (rc == 0)
+        note_dropout(&m.args, done);
     free(tensors);
     close_checkpoint(&m);
     return rc;

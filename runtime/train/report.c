@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "runtime/checkpoint/hf_weights.h"
 #include "runtime/comm/world_device.h"
 
 static const char *captured_parts(const struct plait_graphs *g)
@@ -86,12 +87,21 @@ static void print_vocab(const struct plait_session *s)
                vocab, s->data_vocab);
 }
 
+static void print_init(const char *init)
+{
+    struct plait_hf_notes notes;
+
+    printf("it begins with the weights of %s\n", init);
+    plait_hf_notes_read(init, &notes);
+    plait_hf_notes_print(&notes, "", stdout);
+}
+
 static void print_beginning(const struct plait_session *s, int64_t done)
 {
     if (done > 0)
         printf("resumed after step %" PRId64 "\n", done);
     else if (s->init)
-        printf("it begins with the weights of %s\n", s->init);
+        print_init(s->init);
     else
         printf("it begins with new weights, of train.seed %" PRIu64 "\n",
                s->config->train.seed);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/directory.h"
-#include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/hf_weights.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/consensus.h"
@@ -37,7 +37,7 @@ static int describe_model(const char *dir, int world, char **text, size_t *size,
     FILE *out;
 
     if (plait_model_source_find(dir, &source, err) < 0 ||
-        (source.hf ? plait_hf_config_read(source.path, &model, err)
+        (source.hf ? plait_hf_model_read(source.path, &model, err)
                    : plait_model_file_read(source.path, &model, err)) < 0)
         return -1;
     out = open_memstream(text, size);

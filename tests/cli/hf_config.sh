@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # What plait-convert makes of the keys of a config.json: rotary positions from
-# every place, keys that are missing, keys that nothing here knows. The right values are those of transformers
+# every place, keys that are missing, keys that nothing here knows, a head that
+# is not the embedding, dropout. The right values are those of transformers
 # 5.24's classes.
 set -u
 convert=$top_builddir/plait-convert
@@ -147,6 +148,41 @@ ok "beside images" refuses llama '{"model_type": "gemma3", "text_config":
 ok "no known type" refuses llama '{"model_type": "mamba"}' \
     'model_type is "mamba"; its layers are not known'
 
+# -- a head that the configuration ties --------------------------------------
+# head DIR CHANGE: gives the tied model a head, the embedding or another one
+head_of() {
+    python3 - "$top_srcdir/tests/lib" "$1" "$2" <<'END'
+import json, struct, sys
+sys.path.insert(0, sys.argv[1])
+import hf
+path = sys.argv[2] + "/model.safetensors"
+data = open(path, "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+head, body = json.loads(data[8:8 + size]), data[8 + size:]
+tensors = [(name, t["shape"], body[slice(*t["data_offsets"])])
+           for name, t in head.items()]
+name, shape, values = next(t for t in tensors if "embed_tokens" in t[0])
+if sys.argv[3] == "other":
+    values = values[:-4] + struct.pack("<f", 2.0)
+hf.write_file(path, tensors + [("lm_head.weight", shape, values)], "F32")
+END
+}
+for which in same other; do
+    cp -r "$dir/llama-tied" "$dir/$which" && head_of "$dir/$which" $which
+done
+ok "an equal head is tied" gives same '{}' "tie_embeddings: true"
+ok "without a line" test -z "$(grep differs "$dir/out")"
+ok "a head that differs is kept" gives other '{}' "tie_embeddings: false"
+ok "with a line" grep -q "^# config.json ties the head to the embedding, but \
+lm_head.weight differs" "$dir/out"
+"$convert" --from "$dir/x.plait" --to "$dir/x.back" >/dev/null 2>&1
+ok "and written with its own" python3 -c "
+import json, sys
+sys.path.insert(0, '$top_srcdir/tests/lib')
+import hf
+assert json.load(open('$dir/x.back/config.json'))['tie_word_embeddings'] is False
+hf.same('$dir/x', '$dir/x.back', 'F32')"
+
 # -- rotary positions that training has changed ------------------------------
 cp -r "$dir/llama" "$dir/five"
 change "$dir/five" '{"rope_theta": "gone",
@@ -159,4 +195,20 @@ import json
 c = json.load(open('$dir/x.nine/config.json'))
 assert c['rope_theta'] == 9 and 'rope_parameters' not in c, c"
 
+# -- dropout -----------------------------------------------------------------
+read_as gpt2 '{}'
+ok "gpt2 has dropout where it does not say" grep -q "^# config.json has dropout \
+(attn_pdrop 0.1, embd_pdrop 0.1, resid_pdrop 0.1), which" "$dir/out"
+read_as gpt2 '{"attn_pdrop": 0.0, "embd_pdrop": 0, "resid_pdrop": 0.2}'
+ok "and what it says" grep -q "dropout (resid_pdrop 0.2), which" "$dir/out"
+read_as llama '{"attention_dropout": 0.1}'
+ok "llama" grep -q "dropout (attention_dropout 0.1), which" "$dir/out"
+read_as llama '{"attention_dropout": 0.0}'
+ok "none, no line" test -z "$(grep dropout "$dir/out")"
+read_as gpt2 '{}' && rm "$dir/x.plait/config.json" &&
+    "$convert" --from "$dir/x.plait" --to "$dir/x.out" >/dev/null
+ok "a gpt2 that comes from here has none" python3 -c "
+import json
+c = json.load(open('$dir/x.out/config.json'))
+assert c['attn_pdrop'] == c['embd_pdrop'] == c['resid_pdrop'] == 0, c"
 echo "1..$n"

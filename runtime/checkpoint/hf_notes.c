@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What training on a model of Hugging Face's changes without being asked. */
+#include "config.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/hf_read.h"
+#include "runtime/checkpoint/hf_weights.h"
+
+void plait_hf_notes_read(const char *dir, struct plait_hf_notes *notes)
+{
+    struct plait_model_config told, read;
+    struct plait_error why;
+    char path[4200];
+    json_t *root;
+
+    *notes = (struct plait_hf_notes){.untied = false};
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    root = json_load_file(path, 0, NULL);
+    if (root)
+        plait_hf_dropout(root, notes->dropout, sizeof(notes->dropout));
+    json_decref(root);
+    if (plait_hf_config_read(dir, &told, &why) == 0 && told.tie_embeddings &&
+        plait_hf_model_read(dir, &read, &why) == 0)
+        notes->untied = !read.tie_embeddings;
+}
+
+void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
+                          FILE *out)
+{
+    if (notes->untied)
+        fprintf(out,
+                "%sconfig.json ties the head to the embedding, but "
+                "lm_head.weight differs from it: the model keeps its own head "
+                "(model.tie_embeddings: false)\n",
+                mark);
+    if (notes->dropout[0])
+        fprintf(out,
+                "%sconfig.json has dropout (%s), which plait-train does not: "
+                "it trains without\n",
+                mark, notes->dropout);
+}
