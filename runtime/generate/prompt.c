@@ -194,6 +194,7 @@ static int encode_prompt(const struct plait_prompts *p, const char *prompt,
     size_t n = 0;
     int rc;
 
+    errno = EINVAL;
     if (prompt && !p->tokenizer)
         return plait_errorf(err,
                             "a prompt needs --tokenizer spm:FILE or bpe:FILE: "
@@ -203,6 +204,9 @@ static int encode_prompt(const struct plait_prompts *p, const char *prompt,
     if (prompt && plait_tokenizer_encode(p->tokenizer, prompt, strlen(prompt),
                                          &tokens, &n, err) < 0)
         return -1;
+    if (n == 0 && end < 0)
+        return plait_errorf(err, "an empty prompt begins with the token that "
+                                 "ends a text, and the tokenizer has none");
     if (n > (size_t)longest) {
         free(tokens);
         return plait_errorf(err,

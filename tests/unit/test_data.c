@@ -469,7 +469,9 @@ static void tokenizer(void)
     free(text);
     plait_tokenizer_destroy(t);
     ok(!plait_tokenizer_create("bpe", &err) &&
-           strstr(err.text, "byte, spm:FILE or bpe:FILE, not 'bpe'"),
+           strstr(err.text, "byte, a tokenizer.json or its folder (also "
+                            "bpe:FILE), or a tokenizer.model (also spm:FILE), "
+                            "not 'bpe'"),
        "%s", err.text);
     ok(!plait_tokenizer_create("spm:/nonexistent", &err), "%s", err.text);
 }

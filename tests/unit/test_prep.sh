@@ -51,7 +51,7 @@ refused 1 "cannot make the directory: Not a directory" "$tmp/text" \
     --out "$tmp/text/x"
 refused 1 "cannot make the directory: File exists\|Not a directory" \
     "$tmp/text" --out "$tmp/empty"
-refused 2 "'word' must be byte, spm:FILE or bpe:FILE" "$tmp/text" --out "$tmp/x" -t word
+refused 2 "'word' must be byte, bpe:FILE" "$tmp/text" --out "$tmp/x" -t word
 refused 1 "spm:" "$tmp/text" --out "$tmp/x" -t spm:/nonexistent
 refused 2 "\-\-out DIR" "$tmp/text"
 refused 2 "at least one text" --out "$tmp/x"
@@ -76,12 +76,27 @@ echo '{"eos_token_id": 1}' >"$tmp/chat/config.json"
 ends 2 '<|im_end|>'
 rm "$tmp/chat/generation_config.json"
 ends 1 '<|im_start|>'
-echo '{"eos_token": {"content": "<|im_end|>"}}' \
-    >"$tmp/chat/tokenizer_config.json"
+# transformers writes a length that no integer holds.
+echo '{"model_max_length": 1000000000000000019884624838656,
+    "eos_token": {"content": "<|im_end|>"}}' >"$tmp/chat/tokenizer_config.json"
 ends 2 '<|im_end|>'
 ends 1 '<|im_start|>' --end-token '<|im_start|>'
 refused 1 "'two words' is not one token" "$tmp/text" --out "$tmp/x" \
     -t bpe:"$tmp/chat" --end-token 'two words'
+for name in "$tmp/chat" "$tmp/chat/tokenizer.json"; do
+    "$prep" "$tmp/text" --out "$tmp/alone" -t "$name" >/dev/null &&
+        "$prep" "$tmp/text" --out "$tmp/ends" -t bpe:"$name" >/dev/null &&
+        cmp -s "$tmp/alone/train.bin" "$tmp/ends/train.bin"
+    ok $? "-t ${name#"$tmp/"} is bpe:"
+done
+refused 1 "spm:" "$tmp/text" --out "$tmp/x" -t "$tmp/tokenizer.model"
+# A tokenizer that has no end of a text is asked for one.
+sed 's/"<|endoftext|>"/"<|begin|>"/g' "$tmp/chat/tokenizer.json" >"$tmp/no.json"
+refused 1 "no token ends a text: .* name one with --end-token TEXT" \
+    "$tmp/text" --out "$tmp/x" -t "$tmp/no.json"
+"$prep" "$tmp/text" --out "$tmp/ends" -t "$tmp/no.json" --end-token '<|im_end|>' \
+    >"$tmp/out" && grep -q "^# each document ends with token 2, <|im_end|>" "$tmp/out"
+ok $? "and takes it"
 refused 2 "end-token needs" "$tmp/text" --out "$tmp/x" --end-token x
 if [ -w /dev/full ]; then
     mkdir "$tmp/full" && ln -s /dev/full "$tmp/full/train.bin.tmp"

@@ -232,7 +232,7 @@ refused 1 "not JSON: line 1" "$tmp/text" -t "bpe:$tmp/g.txt$(: >"$tmp/g.txt")"
 refused 1 "has no model.vocab\|no JSON" "$tmp/text" -t "bpe:$tmp/g.jsonl"
 refused 2 "'hf' must be plait, llmc or megatron" "$tmp/text" --format hf
 refused 2 "need the name of a field" "$tmp/text" --field ""
-refused 2 "must be byte, spm:FILE or" "$tmp/text" -t gpt2
+refused 2 "must be byte, bpe:FILE" "$tmp/text" -t gpt2
 mkdir -p "$tmp/o/hf"
 echo '{}' >"$tmp/o/hf/tokenizer.json"
 "$prep" "$tmp/text" --out "$tmp/o/hf" -t "$bpe" >/dev/null 2>"$tmp/err"

@@ -33,6 +33,7 @@ static const char usage[] =
     "missing\n"
     "  -t, --tokenizer NAME   byte (default): 256 bytes and an end of text\n"
     "                         spm:FILE: a SentencePiece model\n"
+    "                         (a FILE named .model or .json says it alone)\n"
     "                         bpe:FILE: a tokenizer.json of Hugging Face\n"
     "  -F, --field NAME       read all texts as JSON lines with the text in "
     "this\n"
@@ -127,12 +128,11 @@ static int check_usage(const struct plait_prep *p)
 {
     if (!p->dir || !*p->dir)
         return wrong_usage("--out DIR is missing: where to write the tokens");
-    if (strcmp(p->tokenizer, "byte") != 0 &&
-        strncmp(p->tokenizer, "spm:", 4) != 0 &&
-        strncmp(p->tokenizer, "bpe:", 4) != 0) {
+    if (!plait_tokenizer_is_spec(p->tokenizer)) {
         fprintf(stderr,
-                "plait-prep: --tokenizer '%s' must be byte, spm:FILE or "
-                "bpe:FILE\n",
+                "plait-prep: --tokenizer '%s' must be byte, bpe:FILE (a "
+                "tokenizer.json or its folder) or spm:FILE (a "
+                "tokenizer.model)\n",
                 p->tokenizer);
         return 2;
     }

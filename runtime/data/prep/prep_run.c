@@ -138,6 +138,19 @@ static int count_cores(void)
 
 static int open_run(struct run *r, struct plait_error *err)
 {
+static int check_end(const struct run *r, struct plait_error *err)
+{
+    if (plait_tokenizer_end(r->tokenizer) >= 0)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: no token ends a text: it has no <|endoftext|>, "
+                        "<|end_of_text|>, </s> or <eos>, and no "
+                        "tokenizer_config.json beside it names an eos_token; "
+                        "name one with --end-token TEXT",
+                        plait_tokenizer_path(r->tokenizer));
+}
+
     const struct plait_prep *p = r->prep;
     const struct plait_text_fields fields = {.text = p->field ? p->field
                                                      : p->prompt_field
@@ -150,8 +163,8 @@ static int open_run(struct run *r, struct plait_error *err)
     if (!r->tokenizer ||
         (p->end_token &&
          plait_tokenizer_set_end(r->tokenizer, p->end_token, err) < 0) ||
-        list_texts(r, err) < 0 || plait_prep_make_dir(p->dir, err) < 0 ||
-        check_apart(r, err) < 0)
+        check_end(r, err) < 0 || list_texts(r, err) < 0 ||
+        plait_prep_make_dir(p->dir, err) < 0 || check_apart(r, err) < 0)
         return -1;
     r->key = make_key(r);
     resumed = plait_prep_state_load(p->dir, r->key, &r->state) == 1;

@@ -2,6 +2,7 @@
 #include "runtime/data/tokenizer/bpe.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,27 @@ static size_t word_place(const struct plait_bpe *bpe, const char *text,
     return at;
 }
 
+void plait_bpe_set_characters(struct plait_bpe *bpe,
+                              const struct plait_bpe_characters *characters)
+{
+    bpe->characters = *characters;
+}
+
+static int find_fallback(struct plait_bpe *bpe)
+{
+    char name[8];
+
+    for (int i = 0; i < 256; i++) {
+        snprintf(name, sizeof(name), "<0x%02X>", (unsigned)i);
+        bpe->fallback[i] = plait_bpe_find(bpe, name, 6);
+        if (bpe->fallback[i] < 0) {
+            errno = EINVAL;
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int plait_bpe_finish(struct plait_bpe *bpe, bool whole_words)
 {
     size_t room = power_above((size_t)bpe->vocab * 2 + 1), at, size;
@@ -114,7 +136,7 @@ int plait_bpe_finish(struct plait_bpe *bpe, bool whole_words)
     }
     for (int i = 0; i < 256; i++)
         bpe->byte[i] = plait_bpe_find(bpe, &(char){(char)i}, 1);
-    return 0;
+    return bpe->characters.falls_back ? find_fallback(bpe) : 0;
 }
 
 int32_t plait_bpe_find(const struct plait_bpe *bpe, const char *text,

@@ -8,7 +8,7 @@
 
 #include "runtime/data/tokenizer/buffer.h"
 
-/* Byte-level byte-pair encoding (Sennrich et al., arXiv 1508.07909; GPT-2):
+/* Byte-pair encoding (Sennrich et al., arXiv 1508.07909; GPT-2):
  * a piece of text is its bytes, and the two neighbours whose merge was
  * learned first become one token, until no two can be merged. */
 struct plait_bpe;
@@ -26,9 +26,22 @@ int plait_bpe_set_text(struct plait_bpe *bpe, int32_t id, const char *text,
  * if there are more than plait_bpe_create() was told. */
 int plait_bpe_add_merge(struct plait_bpe *bpe, int32_t left, int32_t right,
                         int32_t merged);
+/* Have pieces begin as characters instead of bytes. One that is no token
+ * becomes the tokens of its bytes, <0x00> to <0xFF>, if it `falls_back`, else
+ * `unknown`
+ * (-1: nothing), once for several in a row if `fuse`. Before
+ * plait_bpe_finish().
+ */
+struct plait_bpe_characters {
+    bool used, falls_back, fuse;
+    int32_t unknown;
+};
+void plait_bpe_set_characters(struct plait_bpe *bpe,
+                              const struct plait_bpe_characters *characters);
 /* Call it when all texts are set: finds the tokens of single bytes.
  * `whole_words`: a piece that is a token itself becomes that token, whatever
- * the merges would make ("ignore_merges"). -1 with ENOMEM. */
+ * the merges would make ("ignore_merges"). -1 with ENOMEM; with EINVAL if
+ * characters fall back to tokens that are missing. */
 int plait_bpe_finish(struct plait_bpe *bpe, bool whole_words);
 
 /* The token whose bytes these are; -1 if there is none. */
@@ -44,8 +57,9 @@ struct plait_bpe_scratch;
 struct plait_bpe_scratch *plait_bpe_scratch_create(void);
 void plait_bpe_scratch_destroy(struct plait_bpe_scratch *scratch);
 
-/* Appends the tokens of one piece; a byte without a token is left out, as
- * Hugging Face's tokenizers does. -1 with ENOMEM. */
+/* Appends the tokens of one piece, UTF-8 if it begins as characters; a byte
+ * without a token is left out, as Hugging Face's tokenizers does. -1 with
+ * ENOMEM. */
 int plait_bpe_encode(const struct plait_bpe *bpe,
                      struct plait_bpe_scratch *scratch,
                      const unsigned char *piece, size_t size,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "runtime/data/tokenizer/bpe_private.h"
+#include "runtime/data/tokenizer/unicode.h"
 
 /* Most words of a text have occurred on its last pages: their tokens are cached
  * in entries of one cache line each, where a new word replaces an old one. */
@@ -35,6 +36,7 @@ struct candidate {
 struct plait_bpe_scratch {
     struct cached *cache;
     struct symbol *symbols;
+    int32_t *spelled;
     struct candidate *heap;
     size_t nsymbols, nheap, heap_room;
 };
@@ -62,6 +64,7 @@ void plait_bpe_scratch_destroy(struct plait_bpe_scratch *s)
         return;
     free(s->cache);
     free(s->symbols);
+    free(s->spelled);
     free(s->heap);
     free(s);
     errno = saved;
@@ -79,6 +82,49 @@ static const struct merge *find_merge(const struct plait_bpe *bpe, int32_t left,
         if (!bpe->merges[at].key)
             return NULL;
     }
+}
+
+/* -- what merging begins with --------------------------------------------- */
+
+/* The tokens of a piece's characters; returns how many, of `size` at most. */
+static int spell_characters(const struct plait_bpe *bpe,
+                            const unsigned char *piece, size_t size,
+                            int32_t *token)
+{
+    const struct plait_bpe_characters *c = &bpe->characters;
+    bool unknown = false;
+    int32_t id;
+    int count = 0;
+
+    for (size_t n; size > 0; piece += n, size -= n) {
+        plait_utf8_decode(piece, &n);
+        id = n == 1 ? bpe->byte[*piece]
+                    : plait_bpe_find(bpe, (const char *)piece, n);
+        if (id < 0 && c->falls_back) {
+            for (size_t i = 0; i < n; i++)
+                token[count++] = bpe->fallback[piece[i]];
+            continue;
+        }
+        if (id < 0 && c->unknown >= 0 && !(unknown && c->fuse))
+            token[count++] = c->unknown;
+        if (id >= 0)
+            token[count++] = id;
+        unknown = id < 0;
+    }
+    return count;
+}
+
+static int spell(const struct plait_bpe *bpe, const unsigned char *piece,
+                 size_t size, int32_t *token)
+{
+    int count = 0;
+
+    if (bpe->characters.used)
+        return spell_characters(bpe, piece, size, token);
+    for (size_t i = 0; i < size; i++)
+        if (bpe->byte[piece[i]] >= 0)
+            token[count++] = bpe->byte[piece[i]];
+    return count;
 }
 
 /* -- short pieces -------------------------------------------------------- */
@@ -208,7 +254,7 @@ static int make_symbols(const struct plait_bpe *bpe,
                         struct plait_bpe_scratch *s, const unsigned char *piece,
                         size_t size)
 {
-    int32_t n = 0;
+    int32_t n;
 
     if (size > INT32_MAX - 1) {
         errno = EOVERFLOW;
@@ -216,17 +262,17 @@ static int make_symbols(const struct plait_bpe *bpe,
     }
     if (size > s->nsymbols) {
         free(s->symbols);
+        free(s->spelled);
         s->nsymbols = 0;
         s->symbols = malloc(size * sizeof(*s->symbols));
-        if (!s->symbols)
+        s->spelled = malloc(size * sizeof(*s->spelled));
+        if (!s->symbols || !s->spelled)
             return -1;
         s->nsymbols = size;
     }
-    for (size_t i = 0; i < size; i++)
-        if (bpe->byte[piece[i]] >= 0) {
-            s->symbols[n] = (struct symbol){bpe->byte[piece[i]], n - 1, n + 1};
-            n++;
-        }
+    n = spell(bpe, piece, size, s->spelled);
+    for (int32_t i = 0; i < n; i++)
+        s->symbols[i] = (struct symbol){s->spelled[i], i - 1, i + 1};
     if (n > 0)
         s->symbols[n - 1].after = -1;
     return n;
@@ -263,12 +309,8 @@ static int encode_short(const struct plait_bpe *bpe, const unsigned char *piece,
                         size_t size, struct plait_tokens *out)
 {
     int32_t token[SHORT_PIECE];
-    int n = 0;
+    int n = merge_short(bpe, token, spell(bpe, piece, size, token));
 
-    for (size_t i = 0; i < size; i++)
-        if (bpe->byte[piece[i]] >= 0)
-            token[n++] = bpe->byte[piece[i]];
-    n = merge_short(bpe, token, n);
     if (plait_tokens_reserve(out, (size_t)n) < 0)
         return -1;
     memcpy(out->id + out->count, token, (size_t)n * sizeof(*token));

@@ -24,6 +24,8 @@ struct plait_bpe {
     int32_t *words; /* hash table of tokens by their bytes; -1: none */
     size_t word_mask;
     bool whole_words;
+    struct plait_bpe_characters characters;
+    int32_t fallback[256];
 };
 
 /* Never 0. */

@@ -25,6 +25,7 @@ struct pass {
     const struct plait_bpe_tokenizer *t;
     struct scratch *scratch;
     struct plait_tokens *out;
+    const char *start; /* where a text that is not continued begins */
 };
 
 static void scratch_destroy(void *scratch)
@@ -54,10 +55,13 @@ static void *scratch_create(void)
 static int encode_pieces(const struct pass *p, const unsigned char *text,
                          size_t size)
 {
+    bool meta = p->t->meta.used;
     size_t n;
 
     for (; size > 0; text += n, size -= n) {
-        n = plait_pattern_next(&p->t->pattern, p->t->table, text, size);
+        n = meta ? plait_metaspace_next(&p->t->meta, p->t->whole_words,
+                                        (const char *)text, size)
+                 : plait_pattern_next(&p->t->pattern, p->t->table, text, size);
         if (plait_bpe_encode(p->t->bpe, p->scratch->bpe, text, n, p->out) < 0)
             return -1;
     }
@@ -90,6 +94,14 @@ static int encode_plain(const struct pass *p, const char *text, size_t size,
 
     if (size == 0)
         return 0;
+    if (p->t->meta.used && !p->t->meta.normalizes) {
+        b->size = 0;
+        if (plait_metaspace_write(&p->t->meta, text, size, continued,
+                                  text == p->start, b) < 0)
+            return -1;
+        text = b->data;
+        size = b->size;
+    }
     if (p->t->prefix_space && !continued && text[0] != ' ') {
         b->size = 0;
         if (plait_buffer_add(b, " ", 1) < 0 ||
@@ -143,6 +155,14 @@ static int encode_normalized(const struct pass *p, const char *text,
 
     if (size == 0)
         return 0;
+    if (p->t->meta.normalizes) {
+        b->size = 0;
+        if (plait_metaspace_write(&p->t->meta, text, size, continued,
+                                  text == p->start, b) < 0)
+            return -1;
+        text = b->data;
+        size = b->size;
+    }
     if (p->t->composes && plait_unicode_is_loose(p->t->table, text, size)) {
         b->size = 0;
         if (plait_unicode_compose(p->t->table, text, size, b) < 0)
@@ -157,7 +177,7 @@ static int bpe_encode(const void *model, void *scratch,
                       const struct plait_passage *passage,
                       struct plait_tokens *out, struct plait_error *err)
 {
-    struct pass p = {model, scratch, out};
+    struct pass p = {model, scratch, out, NULL};
     struct plait_buffer *b = &p.scratch->repaired;
     const char *text = passage->text;
     size_t size = passage->size;
@@ -169,6 +189,7 @@ static int bpe_encode(const void *model, void *scratch,
         text = b->data;
         size = b->size;
     }
+    p.start = passage->continued ? NULL : text;
     if (size > 0 && encode_between(&p, false, encode_normalized, text, size,
                                    passage->continued) < 0)
         return plait_errorf(err, "tokenizer: %s", strerror(errno));
@@ -176,6 +197,21 @@ static int bpe_encode(const void *model, void *scratch,
 }
 
 /* -- cutting -------------------------------------------------------------- */
+
+/* Whether the characters on both sides of text[at] are whole. */
+static bool is_between(const unsigned char *text, size_t size, size_t at)
+{
+    size_t before = 1, n;
+    bool valid;
+
+    while (before < 4 && before < at && (text[at - before] & 0xc0) == 0x80)
+        before++;
+    n = plait_utf8_next(text + at - before, before, &valid);
+    if (!valid || n != before)
+        return false;
+    plait_utf8_next(text + at, size - at, &valid);
+    return valid;
+}
 
 /* Text can be cut at two kinds of places, where every pattern ends a piece
  * whatever is around them: after a line break between two characters that are
@@ -217,7 +253,11 @@ static size_t bpe_cut(const void *model, const char *text, size_t size)
 
     for (size_t at = size; at-- > 1;)
         if ((text[at] == ' ' || text[at - 1] == '\n') &&
-            can_cut(t, (const unsigned char *)text, size, at) &&
+            (t->meta.used
+                 ? plait_metaspace_can_cut(&t->meta, t->whole_words, text,
+                                           at) &&
+                       is_between((const unsigned char *)text, size, at)
+                 : can_cut(t, (const unsigned char *)text, size, at)) &&
             !plait_added_tokens_cut(&t->added, text, size, at))
             return at;
     return 0;
@@ -240,6 +280,7 @@ static int bpe_decode(const void *model, const int32_t *tokens, size_t ntokens,
     const struct plait_bpe_tokenizer *t = model;
     const struct plait_added_token *added;
     const char *text;
+    bool first = true;
     size_t size;
 
     for (size_t i = 0; i < ntokens; i++) {
@@ -251,8 +292,12 @@ static int bpe_decode(const void *model, const int32_t *tokens, size_t ntokens,
         if (added && added->special)
             continue;
         text = added ? added->text : plait_bpe_text(t->bpe, tokens[i], &size);
-        if (plait_buffer_add(out, text, added ? added->size : size) < 0)
+        size = added ? added->size : size;
+        if ((t->meta.used
+                 ? plait_metaspace_decode(&t->meta, text, size, first, out)
+                 : plait_buffer_add(out, text, size)) < 0)
             return plait_errorf(err, "tokenizer: out of memory");
+        first = false;
     }
     return 0;
 }
@@ -311,24 +356,14 @@ static int read_file(const char *path, struct plait_buffer *text,
     return -1;
 }
 
-static int find_end(struct plait_tokenizer *t,
-                    const struct plait_bpe_tokenizer *model, const char *path,
-                    struct plait_error *err)
+static void find_end(struct plait_tokenizer *t,
+                     const struct plait_bpe_tokenizer *model, const char *path)
 {
     const struct plait_added_token *usual = find_usual(model);
     const struct plait_added_token *end = choose_end(model, path, usual);
 
     t->usual_end = usual ? usual->id : -1;
-    if (end) {
-        t->end = end->id;
-        return 0;
-    }
-    errno = EINVAL;
-    return plait_errorf(err,
-                        "bpe:%s: no token ends a text: it has no "
-                        "<|endoftext|>, <|end_of_text|>, </s> or <eos>, and "
-                        "no tokenizer_config.json beside it names an eos_token",
-                        path);
+    t->end = end ? end->id : -1;
 }
 
 static const char *bpe_name(const void *model, int32_t token)
@@ -373,11 +408,11 @@ int plait_tokenizer_open_bpe(struct plait_tokenizer *t, const char *path,
     if (read_file(file, &text, err) == 0)
         model = plait_tokenizer_json_parse(text.data, text.size, file, err);
     free(text.data);
-    if (!model || find_end(t, model, file, err) < 0) {
-        plait_bpe_tokenizer_destroy(model);
+    if (!model) {
         free(file);
         return -1;
     }
+    find_end(t, model, file);
 #ifdef __GLIBC__
     /* Return the memory of a large vocabulary's JSON, several times that of its
      * tables, to the system. */

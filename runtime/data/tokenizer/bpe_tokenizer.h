@@ -8,6 +8,7 @@
 
 #include "runtime/data/tokenizer/added_tokens.h"
 #include "runtime/data/tokenizer/bpe.h"
+#include "runtime/data/tokenizer/metaspace.h"
 #include "runtime/data/tokenizer/pretokenize.h"
 #include "topology/base/error.h"
 
@@ -19,6 +20,8 @@ struct plait_bpe_tokenizer {
     bool composes;     /* normalizes to NFC first */
     bool digits;       /* each digit is a separate piece */
     bool prefix_space; /* a blank is added before a text that has none */
+    struct plait_metaspace meta; /* used: instead of digits and `pattern` */
+    bool whole_words;
     struct plait_pattern pattern;
     int vocab;
 };

@@ -53,10 +53,43 @@ static const struct plait_tokenizer_ops byte_ops = {
 
 /* -- any ----------------------------------------------------------------- */
 
+typedef int opener(struct plait_tokenizer *, const char *,
+                   struct plait_error *);
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+/* What opens a file by its name alone, or a folder by what is in it; NULL:
+ * nothing does. */
+static opener *open_by_name(const char *path)
+{
+    struct stat st;
+
+    if (ends_with(path, ".json"))
+        return plait_tokenizer_open_bpe;
+    if (ends_with(path, ".model"))
+        return plait_tokenizer_open_spm;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode)
+               ? plait_tokenizer_open_bpe
+               : NULL;
+}
+
+bool plait_tokenizer_is_spec(const char *spec)
+{
+    return !strcmp(spec, "byte") || !strncmp(spec, "spm:", 4) ||
+           !strncmp(spec, "bpe:", 4) || open_by_name(spec);
+}
+
 static int open_spec(struct plait_tokenizer *t, const char *spec,
                      struct plait_error *err)
 {
-    int (*open)(struct plait_tokenizer *, const char *, struct plait_error *);
+    opener *open;
+    bool named = !strncmp(spec, "spm:", 4) || !strncmp(spec, "bpe:", 4);
+    const char *path = named ? spec + 4 : spec;
 
     if (!strcmp(spec, "byte")) {
         t->ops = &byte_ops;
@@ -64,16 +97,18 @@ static int open_spec(struct plait_tokenizer *t, const char *spec,
         t->end = t->usual_end = BYTE_END;
         return 0;
     }
-    open = !strncmp(spec, "spm:", 4)   ? plait_tokenizer_open_spm
-           : !strncmp(spec, "bpe:", 4) ? plait_tokenizer_open_bpe
-                                       : NULL;
-    if (!open || !spec[4]) {
+    open = named ? *spec == 's' ? plait_tokenizer_open_spm
+                                : plait_tokenizer_open_bpe
+                 : open_by_name(spec);
+    if (!open || !*path) {
         errno = EINVAL;
-        return plait_errorf(
-            err, "the tokenizer must be byte, spm:FILE or bpe:FILE, not '%s'",
-            spec);
+        return plait_errorf(err,
+                            "the tokenizer must be byte, a tokenizer.json or "
+                            "its folder (also bpe:FILE), or a tokenizer.model "
+                            "(also spm:FILE), not '%s'",
+                            spec);
     }
-    t->path = strdup(spec + 4);
+    t->path = strdup(path);
     if (!t->path)
         return plait_errorf(err, "tokenizer %s: out of memory", spec);
     return open(t, t->path, err);
@@ -313,7 +348,8 @@ static json_t *load_beside(const char *path, const char *name)
     if (asprintf(&file, "%.*s%s", slash ? (int)(slash - path + 1) : 0, path,
                  name) < 0)
         return NULL;
-    root = json_load_file(file, 0, NULL);
+    /* model_max_length is often a number that no integer holds. */
+    root = json_load_file(file, JSON_DECODE_INT_AS_REAL, NULL);
     free(file);
     return root;
 }
@@ -330,8 +366,9 @@ int32_t plait_tokenizer_eos_id(const char *path)
 
         if (json_is_array(eos))
             eos = json_array_get(eos, 0);
-        if (json_is_integer(eos) && json_integer_value(eos) <= INT32_MAX)
-            id = (int32_t)json_integer_value(eos);
+        if (json_is_number(eos) && json_number_value(eos) >= 0 &&
+            json_number_value(eos) <= INT32_MAX)
+            id = (int32_t)json_number_value(eos);
         json_decref(root);
     }
     return id;

@@ -11,13 +11,16 @@
 
 /* Text to tokens and back. "byte": 256 bytes and an end of text.
  * "spm:FILE": a SentencePiece model, where Plait was built with it.
- * "bpe:FILE": byte-level BPE as in Hugging Face's tokenizer.json, with the
- * file or the folder that it is in; its tokens are those of `tokenizers`,
- * without the special ones that a template adds. */
+ * "bpe:FILE": BPE as in Hugging Face's tokenizer.json, with the file or the
+ * folder that it is in; its tokens are those of `tokenizers`, without the
+ * special ones that a template adds. A FILE named .json or .model and a folder
+ * need not say which. */
 struct plait_tokenizer;
 
 enum { PLAIT_BYTE_VOCAB = 257 }; /* of "byte" */
 
+/* Whether it looks like one of these. */
+bool plait_tokenizer_is_spec(const char *spec);
 struct plait_tokenizer *plait_tokenizer_create(const char *spec,
                                                struct plait_error *err);
 /* The tokenizer that plait-prep left beside its tokens; NULL, with ENOENT and
@@ -40,7 +43,7 @@ const char *plait_tokenizer_file(const struct plait_tokenizer *t);
 int plait_tokenizer_vocab(const struct plait_tokenizer *t);
 /* The token that ends a text: that which the files beside the tokenizer name
  * (tokenizer_config.json, generation_config.json, config.json), else the usual
- * one. */
+ * one. -1: there is none. */
 int32_t plait_tokenizer_end(const struct plait_tokenizer *t);
 /* Its text; NULL: it has none. */
 const char *plait_tokenizer_end_name(const struct plait_tokenizer *t);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/data/tokenizer/bpe_tokenizer.h"
+#include "runtime/data/tokenizer/byte_letters.h"
 #include "runtime/data/tokenizer/unicode.h"
 
 /* More than any vocabulary has, and few enough for tables. */
@@ -49,13 +50,8 @@ static int read_normalizer(struct reader *r, const json_t *normalizer)
     errno = ENOTSUP;
     return plait_errorf(r->err,
                         "%s: its normalizer '%.40s' is not supported, only "
-                        "NFC or none%s",
-                        r->name, type_of(normalizer),
-                        strcmp(type_of(normalizer), "Prepend") &&
-                                strcmp(type_of(normalizer), "Sequence")
-                            ? ""
-                            : "; is there a SentencePiece tokenizer.model for "
-                              "spm:FILE?");
+                        "NFC or none",
+                        r->name, type_of(normalizer));
 }
 
 /* The parts of the pre-tokenizer that were found so far, in this order. */
@@ -160,22 +156,19 @@ static bool is_unset(const json_t *value)
 static int check_model(struct reader *r, const json_t *model)
 {
     static const char *const keys[] = {"dropout", "continuing_subword_prefix",
-                                       "end_of_word_suffix", "byte_fallback"};
+                                       "end_of_word_suffix"};
     const char *type = type_of(model);
 
     errno = ENOTSUP;
     if (*type && strcmp(type, "BPE") != 0)
         return plait_errorf(r->err, "%s: its model is '%.40s', not BPE",
                             r->name, type);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 3; i++)
         if (!is_unset(json_object_get(model, keys[i])))
             return plait_errorf(r->err,
-                                "%s: model.%s is set: only byte-level BPE "
-                                "without it is supported%s",
-                                r->name, keys[i],
-                                i == 3 ? "; is there a SentencePiece "
-                                         "tokenizer.model for spm:FILE?"
-                                       : "");
+                                "%s: model.%s is set: only BPE without it is "
+                                "supported",
+                                r->name, keys[i]);
     return 0;
 }
 
@@ -220,53 +213,15 @@ static int count_ids(struct reader *r, json_t *vocab, const json_t *added)
     return 0;
 }
 
-/* The byte that a letter stands for in GPT-2's alphabet: printable bytes are
- * themselves, the others follow in order from U+0100 on. -1: none. */
-static int letter_byte(uint32_t letter)
-{
-    int next = 0x100;
-
-    if (letter < 0x100)
-        return (letter >= '!' && letter <= '~') ||
-                       (letter >= 0xa1 && letter != 0xad)
-                   ? (int)letter
-                   : -1;
-    for (int byte = 0; byte < 256; byte++)
-        if (letter_byte((uint32_t)byte) < 0 && (int)letter == next++)
-            return byte;
-    return -1;
-}
-
-/* Turn a token's letters into its bytes; the letters stay as they are if one of
- * them stands for no byte. */
-static void spell_token(const int16_t *bytes, const char *token, char *out,
-                        size_t *size)
-{
-    const unsigned char *p = (const unsigned char *)token;
-    size_t n, made = 0;
-
-    for (const unsigned char *end = p + *size; p < end; p += n) {
-        uint32_t letter = plait_utf8_decode(p, &n);
-
-        if (letter >= 0x200 || bytes[letter] < 0) {
-            memcpy(out, token, *size);
-            return;
-        }
-        out[made++] = (char)bytes[letter];
-    }
-    *size = made;
-}
-
 static int read_vocab(struct reader *r, json_t *vocab)
 {
     struct plait_buffer text = {0};
-    int16_t bytes[0x200];
+    int16_t bytes[PLAIT_BYTE_LETTERS];
     const char *token;
     json_t *value;
     int rc = 0;
 
-    for (uint32_t i = 0; i < 0x200; i++)
-        bytes[i] = (int16_t)letter_byte(i);
+    plait_byte_letters_list(bytes);
     json_object_foreach(vocab, token, value)
     {
         size_t size = strlen(token);
@@ -275,7 +230,10 @@ static int read_vocab(struct reader *r, json_t *vocab)
             rc = -1;
             break;
         }
-        spell_token(bytes, token, text.data, &size);
+        if (r->t->meta.used)
+            memcpy(text.data, token, size);
+        else
+            plait_byte_letters_spell(bytes, token, text.data, &size);
         rc = plait_bpe_set_text(r->t->bpe, (int32_t)json_integer_value(value),
                                 text.data, size);
         if (rc < 0)
@@ -363,13 +321,40 @@ static int read_merges(struct reader *r, const json_t *vocab,
     return rc;
 }
 
+/* Set how the pieces of a tokenizer begin that writes blanks as U+2581. */
+static void set_characters(struct reader *r, const json_t *model,
+                           const json_t *vocab)
+{
+    const char *unknown =
+        json_string_value(json_object_get(model, "unk_token"));
+    const struct plait_bpe_characters characters = {
+        .used = r->t->meta.used,
+        .falls_back = json_is_true(json_object_get(model, "byte_fallback")),
+        .fuse = json_is_true(json_object_get(model, "fuse_unk")),
+        .unknown = unknown ? find_token(vocab, unknown) : -1};
+
+    plait_bpe_set_characters(r->t->bpe, &characters);
+}
+
+static int finish_model(struct reader *r)
+{
+    if (plait_bpe_finish(r->t->bpe, r->t->whole_words) == 0)
+        return 0;
+    return errno == EINVAL
+               ? plait_errorf(r->err,
+                              "%s: model.byte_fallback is set, but not all of "
+                              "<0x00> to <0xFF> are in its vocabulary",
+                              r->name)
+               : plait_errorf(r->err, "%s: out of memory", r->name);
+}
+
 static int read_model(struct reader *r, const json_t *model,
                       const json_t *added)
 {
     json_t *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
-    bool whole = json_is_true(json_object_get(model, "ignore_merges"));
 
+    r->t->whole_words = json_is_true(json_object_get(model, "ignore_merges"));
     errno = EINVAL;
     if (check_model(r, model) < 0)
         return -1;
@@ -386,9 +371,8 @@ static int read_model(struct reader *r, const json_t *model,
         return plait_errorf(r->err, "%s: out of memory", r->name);
     if (read_vocab(r, vocab) < 0 || read_merges(r, vocab, merges) < 0)
         return -1;
-    if (plait_bpe_finish(r->t->bpe, whole) < 0)
-        return plait_errorf(r->err, "%s: out of memory", r->name);
-    return 0;
+    set_characters(r, model, vocab);
+    return finish_model(r);
 }
 
 /* -- added tokens ---------------------------------------------------------- */
@@ -420,6 +404,12 @@ static int read_added(struct reader *r, const json_t *token)
         text = composed.data;
         size = composed.size;
     }
+    if (normalized && r->t->meta.normalizes &&
+        plait_metaspace_write(&r->t->meta, text, size, false, true,
+                              &composed) == 0) {
+        text = composed.data;
+        size = composed.size;
+    }
     rc = plait_added_tokens_add(
         &r->t->added, (int32_t)json_integer_value(json_object_get(token, "id")),
         text, size, json_is_true(json_object_get(token, "special")),
@@ -434,11 +424,17 @@ static int read_root(struct reader *r, const json_t *root)
     json_t *token;
     size_t i;
 
-    if (read_normalizer(r, json_object_get(root, "normalizer")) < 0 ||
+    if (plait_metaspace_read(root, r->name, &r->t->meta, r->err) < 0 ||
+        (!r->t->meta.used &&
+         read_normalizer(r, json_object_get(root, "normalizer")) < 0) ||
         read_model(r, json_object_get(root, "model"), added) < 0 ||
-        read_pretokenizer(r, json_object_get(root, "pre_tokenizer")) < 0)
+        (!r->t->meta.used &&
+         read_pretokenizer(r, json_object_get(root, "pre_tokenizer")) < 0))
         return -1;
     json_array_foreach(added, i, token) if (read_added(r, token) < 0) return -1;
+    if (r->t->meta.used)
+        plait_metaspace_note_joins(&r->t->meta, r->t->bpe, r->t->vocab,
+                                   &r->t->added);
     return 0;
 }
 
