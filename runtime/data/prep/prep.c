@@ -15,9 +15,8 @@
 
 static const char usage[] =
     "usage: plait-prep TEXT... --out DIR [--tokenizer byte|spm:FILE|bpe:FILE]\n"
-    "                  [--field NAME] [--prompt-field NAME] "
-    "[--end-token TEXT]\n"
-    "                  [--format plait|llmc|megatron]\n"
+    "                  [--field NAME] [--prompt-field NAME] [--skip-bad]\n"
+    "                  [--end-token TEXT] [--format plait|llmc|megatron]\n"
     "       plait-prep --images FILE --out DIR [--labels first|last|none|NPY]\n"
     "                  [--shape C,H,W] [--channels first|last] [--white V]\n"
     "                  [--val SHARE] [--seed N|none]\n"
@@ -33,8 +32,8 @@ static const char usage[] =
     "missing\n"
     "  -t, --tokenizer NAME   byte (default): 256 bytes and an end of text\n"
     "                         spm:FILE: a SentencePiece model\n"
-    "                         (a FILE named .model or .json says it alone)\n"
     "                         bpe:FILE: a tokenizer.json of Hugging Face\n"
+    "                         (a FILE named .model or .json says it alone)\n"
     "  -F, --field NAME       read all texts as JSON lines with the text in "
     "this\n"
     "                         field (files named .jsonl are read so anyway, "
@@ -44,6 +43,9 @@ static const char usage[] =
     "                         the field of a prompt that comes before the "
     "text\n"
     "                         (--field, here completion) and is not learned\n"
+    "  -b, --skip-bad         leave out JSON lines that cannot be read, and "
+    "say\n"
+    "                         how many and which\n"
     "  -e, --end-token TEXT   the token that ends a document (the model's "
     "own)\n"
     "  -f, --format NAME      plait (default), llmc or megatron (.bin, .idx)\n"
@@ -79,6 +81,10 @@ static void report_tokens(const char *dir,
     int64_t train = result->mark[PLAIT_TEXT_TRAIN].tokens;
     int64_t val = result->mark[PLAIT_TEXT_VAL].tokens;
 
+    if (result->left > 0)
+        printf("# %lld line%s gave no text and %s left out\n",
+               (long long)result->left, result->left == 1 ? "" : "s",
+               result->left == 1 ? "was" : "were");
     printf("# each document ends with token %d%s%s\n", (int)result->end,
            *result->end_name ? ", " : "", result->end_name);
     printf("# %lld tokens to train on, %lld to validate; in the YAML:\n"
@@ -300,12 +306,13 @@ struct command {
     bool texts_alone, images_alone; /* an option for only those was given */
 };
 
-static const char short_options[] = ":o:t:F:p:e:f:i:l:s:c:w:v:S:hV";
+static const char short_options[] = ":o:t:F:p:be:f:i:l:s:c:w:v:S:hV";
 static const struct option options[] = {
     {"out", required_argument, NULL, 'o'},
     {"tokenizer", required_argument, NULL, 't'},
     {"field", required_argument, NULL, 'F'},
     {"prompt-field", required_argument, NULL, 'p'},
+    {"skip-bad", no_argument, NULL, 'b'},
     {"end-token", required_argument, NULL, 'e'},
     {"format", required_argument, NULL, 'f'},
     {"images", required_argument, NULL, 'i'},
@@ -327,6 +334,8 @@ static int parse_text_option(struct plait_prep *p, int c, const char *text)
         p->field = text;
     else if (c == 'p')
         p->prompt_field = text;
+    else if (c == 'b')
+        p->skip_bad = true;
     else if (c == 'e')
         p->end_token = text;
     else
@@ -337,7 +346,7 @@ static int parse_text_option(struct plait_prep *p, int c, const char *text)
 /* An option that has a value. */
 static int parse_option(struct command *command, int c, const char *text)
 {
-    if (strchr("tFpef", c)) {
+    if (strchr("tFpbef", c)) {
         command->texts_alone = true;
         return parse_text_option(&command->text, c, text);
     }
@@ -359,8 +368,8 @@ static int run_command(struct command *command)
     if (command->image.path) {
         if (command->texts_alone)
             return wrong_usage(
-                "--tokenizer, --field, --prompt-field, --end-token and "
-                "--format are for texts, not for --images");
+                "--tokenizer, --field, --prompt-field, --skip-bad, "
+                "--end-token and --format are for texts, not for --images");
         if (command->text.ntexts > 0)
             return wrong_usage("--images takes one file, and no text");
         return run_images(&command->image);

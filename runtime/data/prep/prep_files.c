@@ -102,23 +102,24 @@ int plait_prep_state_load(const char *dir, uint64_t key,
                           struct plait_prep_state *state)
 {
     json_t *root = load_json(dir, "prep.state");
-    json_int_t v[10];
+    json_int_t v[11] = {0};
     const char *text;
     char name[17];
     bool rc;
 
     snprintf(name, sizeof(name), "%016" PRIx64, key);
-    rc = root &&
-         json_unpack(root, "{s:s, s:[IIII], s:[III], s:[III]}", "key", &text,
-                     "at", &v[0], &v[1], &v[2], &v[3], "train", &v[4], &v[5],
-                     &v[6], "val", &v[7], &v[8], &v[9]) == 0;
+    rc = root && json_unpack(root, "{s:s, s:[IIII], s:[III], s:[III], s?I}",
+                             "key", &text, "at", &v[0], &v[1], &v[2], &v[3],
+                             "train", &v[4], &v[5], &v[6], "val", &v[7], &v[8],
+                             &v[9], "left", &v[10]) == 0;
     rc = rc && !strcmp(text, name);
-    for (int i = 0; i < 10 && rc; i++)
+    for (int i = 0; i < 11 && rc; i++)
         rc = v[i] >= 0;
     if (rc) {
         state->at = (struct plait_text_position){v[0], v[1], v[2], v[3]};
         state->mark[0] = (struct plait_token_mark){v[4], v[5], v[6]};
         state->mark[1] = (struct plait_token_mark){v[7], v[8], v[9]};
+        state->left = v[10];
     }
     json_decref(root);
     return rc;
@@ -140,11 +141,12 @@ int plait_prep_state_save(const char *dir, uint64_t key,
     snprintf(name, sizeof(name), "%016" PRIx64, key);
     return replace_json(
         dir, "prep.state",
-        json_pack("{s:s, s:[IIII], s:o, s:o}", "key", name, "at",
+        json_pack("{s:s, s:[IIII], s:o, s:o, s:I}", "key", name, "at",
                   (json_int_t)at->file, (json_int_t)at->at,
                   (json_int_t)at->lines, (json_int_t)at->documents, "train",
                   pack_mark(&state->mark[PLAIT_TEXT_TRAIN]), "val",
-                  pack_mark(&state->mark[PLAIT_TEXT_VAL])),
+                  pack_mark(&state->mark[PLAIT_TEXT_VAL]), "left",
+                  (json_int_t)state->left),
         err);
 }
 

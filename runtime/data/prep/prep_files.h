@@ -17,6 +17,7 @@ int plait_prep_make_dir(const char *dir, struct plait_error *err);
 struct plait_prep_state {
     struct plait_text_position at;
     struct plait_token_mark mark[PLAIT_TEXT_SETS];
+    int64_t left; /* JSON lines that gave no text */
 };
 
 /* `key` stands for the texts and options: only a run with the same key goes on.

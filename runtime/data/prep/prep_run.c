@@ -70,6 +70,8 @@ static uint64_t make_key(const struct run *r)
         key = plait_hash_bytes(key, "", 1);
         key = plait_hash_text(key, r->prep->prompt_field);
     }
+    if (r->prep->skip_bad)
+        key = plait_hash_text(key, "skip-bad");
     for (size_t i = 0; i < r->list.count; i++) {
         const struct plait_text_file *f = &r->list.file[i];
         int64_t of[3] = {f->size, f->mtime, f->lines};
@@ -136,8 +138,6 @@ static int count_cores(void)
     return sched_getaffinity(0, sizeof(mine), &mine) < 0 ? 1 : CPU_COUNT(&mine);
 }
 
-static int open_run(struct run *r, struct plait_error *err)
-{
 static int check_end(const struct run *r, struct plait_error *err)
 {
     if (plait_tokenizer_end(r->tokenizer) >= 0)
@@ -151,12 +151,15 @@ static int check_end(const struct run *r, struct plait_error *err)
                         plait_tokenizer_path(r->tokenizer));
 }
 
+static int open_run(struct run *r, struct plait_error *err)
+{
     const struct plait_prep *p = r->prep;
     const struct plait_text_fields fields = {.text = p->field ? p->field
                                                      : p->prompt_field
                                                          ? "completion"
                                                          : "text",
-                                             .prompt = p->prompt_field};
+                                             .prompt = p->prompt_field,
+                                             .skip_bad = p->skip_bad};
     bool resumed;
 
     r->tokenizer = plait_tokenizer_create(p->tokenizer, err);
@@ -214,6 +217,16 @@ static int submit_part(struct run *r, struct plait_error *err)
     return rc == 0 ? -2 : rc;
 }
 
+/* Name the first lines of the run that gave no text. */
+static void say_left(struct run *r, const struct plait_text_job *job)
+{
+    for (int64_t i = 0; i < job->left.count; i++, r->state.left++)
+        if (r->state.left < PLAIT_TEXT_LEFT_NAMED)
+            fprintf(stderr, "plait-prep: %s: line %lld is left out: %s\n",
+                    job->part.path, (long long)job->left.first[i].line,
+                    job->left.first[i].why);
+}
+
 /* Write the tokens of the oldest part: 1; 0: there is none. */
 static int write_part(struct run *r, struct plait_error *err)
 {
@@ -233,6 +246,7 @@ static int write_part(struct run *r, struct plait_error *err)
                                    e->ends.size / sizeof(int64_t), err) < 0)
             return -1;
     }
+    say_left(r, job);
     r->state.at = job->part.end;
     plait_text_encoder_release(r->encoder);
     return 1;
@@ -292,6 +306,7 @@ static int finish_run(struct run *r, struct plait_prep_result *result,
     const char *dir = r->prep->dir;
 
     describe_end(r->tokenizer, result);
+    result->left = r->state.left;
     result->vocab = plait_tokenizer_vocab(r->tokenizer);
     for (int i = 0; i < PLAIT_TEXT_SETS; i++)
         result->mark[i] = plait_token_writer_mark(r->writer[i]);

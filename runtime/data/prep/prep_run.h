@@ -16,6 +16,7 @@ struct plait_prep {
                                  loss; then all files are JSON lines, and a NULL
                                  `field` is "completion". NULL: none */
     const char *end_token;    /* that ends a document; NULL: the tokenizer's */
+    bool skip_bad;            /* leave out JSON lines that cannot be read */
     enum plait_data_format format;
 };
 
@@ -23,12 +24,13 @@ struct plait_prep_result {
     int vocab;
     int32_t end;       /* the token that ends a document */
     char end_name[64]; /* "": it has none */
+    int64_t left;      /* JSON lines that gave no text */
     struct plait_token_mark mark[PLAIT_TEXT_SETS];
 };
 
 /* Turns texts into the tokens of a folder; goes on where an interrupted run
  * with the same texts and options stopped. Progress goes to standard error if
- * that is a terminal. */
+ * that is a terminal, and so do the first lines that gave no text. */
 int plait_prep_run(const struct plait_prep *prep,
                    struct plait_prep_result *result, struct plait_error *err);
 

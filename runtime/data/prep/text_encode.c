@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/data/prep/json_line.h"
 #include "runtime/data/segment.h"
 #include "topology/base/thread.h"
 
@@ -56,8 +58,8 @@ static int encode_text(const struct plait_text_encoder *e,
     return job->part.ends ? end_document(e->tokenizer, out, err) : 0;
 }
 
-/* Find a field that is a string. `option` is what names it on the command
- * line. */
+/* Find a field that is a string or null. `option` is what names it on the
+ * command line. */
 static int find_field(const json_t *line, const char *field, const char *option,
                       const json_t **text, struct plait_error *err)
 {
@@ -73,7 +75,7 @@ static int find_field(const json_t *line, const char *field, const char *option,
                             "has no field '%s'; use --%s to name the one with "
                             "the %s",
                             field, option, *option == 'p' ? "prompt" : "text");
-    if (!json_is_string(*text))
+    if (!json_is_string(*text) && !json_is_null(*text))
         return plait_errorf(err, "field '%s' is not a string", field);
     return 0;
 }
@@ -94,7 +96,7 @@ static int add_prompt(struct plait_encoder *encoder, const json_t *prompt,
 {
     size_t first = out->tokens.count;
 
-    if (!prompt || json_string_length(prompt) == 0)
+    if (!prompt || json_string_length(prompt) == 0) /* that of null is 0 */
         return 0;
     if (add_string(encoder, prompt, false, out, err) < 0)
         return -1;
@@ -103,7 +105,9 @@ static int add_prompt(struct plait_encoder *encoder, const json_t *prompt,
     return 1;
 }
 
-/* A line without text is left out. */
+static const char no_text[] = "its text is null";
+
+/* A line without text is left out; 1: because it is null. */
 static int encode_object(const struct plait_text_encoder *e,
                          struct plait_encoder *encoder, const json_t *line,
                          struct plait_text_encoded *out,
@@ -117,7 +121,7 @@ static int encode_object(const struct plait_text_encoder *e,
          find_field(line, e->fields.prompt, "prompt-field", &prompt, err) < 0))
         return -1;
     if (json_string_length(text) == 0)
-        return 0;
+        return json_is_null(text);
     prompted = add_prompt(encoder, prompt, out, err);
     if (prompted < 0 || add_string(encoder, text, prompted, out, err) < 0)
         return -1;
@@ -129,14 +133,11 @@ static int encode_line(const struct plait_text_encoder *e,
                        size_t size, struct plait_text_encoded *out,
                        struct plait_error *err)
 {
-    json_error_t wrong;
-    json_t *root = json_loadb(line, size,
-                              JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &wrong);
+    json_t *root = plait_json_line_parse(line, size, err);
     int rc;
 
-    errno = EINVAL;
     if (!root)
-        return plait_errorf(err, "not JSON: %.120s", wrong.text);
+        return -1;
     rc = encode_object(e, encoder, root, out, err);
     json_decref(root);
     return rc;
@@ -149,6 +150,17 @@ static bool is_blank(const char *line, size_t size)
     return size == 0;
 }
 
+static void leave_out(struct plait_text_left *left, int64_t line,
+                      const char *why)
+{
+    if (left->count < PLAIT_TEXT_LEFT_NAMED) {
+        left->first[left->count].line = line;
+        snprintf(left->first[left->count].why, sizeof(left->first[0].why),
+                 "%.150s", why);
+    }
+    left->count++;
+}
+
 static int encode_lines(const struct plait_text_encoder *e,
                         struct plait_encoder *encoder,
                         struct plait_text_job *job, struct plait_error *err)
@@ -159,6 +171,8 @@ static int encode_lines(const struct plait_text_encoder *e,
     int64_t document = job->part.begin.documents;
     struct plait_error why;
     enum plait_text_set set;
+    size_t before;
+    int rc;
 
     for (; line < end; line = next + 1) {
         next = memchr(line, '\n', (size_t)(end - line));
@@ -169,10 +183,17 @@ static int encode_lines(const struct plait_text_encoder *e,
             continue;
         set = ++document % PLAIT_TEXT_VAL_EACH == 0 ? PLAIT_TEXT_VAL
                                                     : PLAIT_TEXT_TRAIN;
-        if (encode_line(e, encoder, line, (size_t)(next - line), &job->set[set],
-                        &why) < 0)
-            return plait_errorf(err, "%s: line %lld: %.200s", job->part.path,
-                                (long long)number, why.text);
+        before = job->set[set].tokens.count;
+        rc = encode_line(e, encoder, line, (size_t)(next - line),
+                         &job->set[set], &why);
+        if (rc > 0 || (rc < 0 && e->fields.skip_bad && errno == EINVAL)) {
+            job->set[set].tokens.count = before;
+            leave_out(&job->left, number, rc > 0 ? no_text : why.text);
+        } else if (rc < 0)
+            return plait_errorf(
+                err, "%s: line %lld: %.200s%s", job->part.path,
+                (long long)number, why.text,
+                errno == EINVAL ? "; --skip-bad leaves such lines out" : "");
     }
     return 0;
 }
@@ -183,6 +204,7 @@ static void encode_job(const struct plait_text_encoder *e,
 {
     int rc;
 
+    job->left.count = 0;
     for (int i = 0; i < PLAIT_TEXT_SETS; i++)
         job->set[i].tokens.count = job->set[i].ends.size = 0;
     if (!encoder) {

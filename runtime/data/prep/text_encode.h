@@ -6,13 +6,25 @@
 
 /* Encodes parts of texts on several threads, and returns them in the order in
  * which they were submitted. */
+enum { PLAIT_TEXT_LEFT_NAMED = 5 };
+
 struct plait_text_encoded {
     struct plait_tokens tokens;
     struct plait_buffer ends; /* int64_t each: a document ends before token */
 };
 
+/* JSON lines that gave no text. */
+struct plait_text_left {
+    int64_t count;
+    struct {
+        int64_t line;
+        char why[160];
+    } first[PLAIT_TEXT_LEFT_NAMED];
+};
+
 struct plait_text_job {
     struct plait_text_part part;
+    struct plait_text_left left;
     struct plait_text_encoded set[PLAIT_TEXT_SETS];
     int failed; /* errno */
     struct plait_error err;
@@ -24,6 +36,7 @@ struct plait_text_encoder;
  * is not learned; NULL: no prompt. */
 struct plait_text_fields {
     const char *text, *prompt;
+    bool skip_bad; /* leave out lines that are no JSON or lack a field */
 };
 
 /* The tokenizer stays the caller's. NULL with errno. */

@@ -21,6 +21,7 @@ struct plait_text_source {
     struct plait_text_position at;
     struct plait_unpack *file; /* NULL: not open yet */
     int64_t before;            /* bytes of the files that are done */
+    int64_t start;             /* behind a byte order mark, else 0 */
     int64_t size, split; /* of a text: its bytes, and where validation begins */
     struct plait_buffer rest; /* read, but not yet in a part */
     bool ended;               /* only `rest` is left of the file */
@@ -101,10 +102,11 @@ static int64_t last_line(const char *text, int64_t size)
 
 /* The start of the last twentieth: after a line break, which is searched for in
  * the MiB before it, but not in the first half of the text before it. */
-static int64_t find_split(const char *path, int64_t size,
+static int64_t find_split(const char *path, int64_t start, int64_t size,
                           struct plait_error *err)
 {
-    int64_t at = size - size / PLAIT_TEXT_VAL_EACH, from = at / 2, n = -1;
+    int64_t at = size - (size - start) / PLAIT_TEXT_VAL_EACH;
+    int64_t from = start + (at - start) / 2, n = -1;
     struct plait_unpack *u = plait_unpack_open(path, err);
     char *text = NULL;
 
@@ -129,22 +131,43 @@ static int measure_split(struct plait_text_source *s, const char *path,
                          struct plait_error *err)
 {
     s->size = measure_text(path, err);
-    s->split = s->size < 0 ? -1 : find_split(path, s->size, err);
+    s->split = s->size < 0 ? -1 : find_split(path, s->start, s->size, err);
     return s->split < 0 ? -1 : 0;
 }
 
 /* -- one file after the other --------------------------------------------- */
 
+/* A byte order mark, with which some editors begin a file, is no text. What was
+ * read to see whether there is one is the first of the file's rest. */
+static int skip_mark(struct plait_text_source *s, struct plait_error *err)
+{
+    char first[3];
+    int64_t n = plait_unpack_read(s->file, first, sizeof(first), err);
+
+    if (n < 0)
+        return -1;
+    s->start = n == 3 && !memcmp(first, "\xef\xbb\xbf", 3) ? 3 : 0;
+    if (s->start == 0 && plait_buffer_add(&s->rest, first, (size_t)n) < 0)
+        return plait_errorf(err, "out of memory");
+    return 0;
+}
+
 static int open_file(struct plait_text_source *s, struct plait_error *err)
 {
     const struct plait_text_file *f = &s->list->file[s->at.file];
 
-    if (!f->lines && measure_split(s, f->path, err) < 0)
-        return -1;
-    s->file = plait_unpack_open(f->path, err);
     s->rest.size = 0;
     s->ended = false;
-    return s->file ? 0 : -1;
+    s->file = plait_unpack_open(f->path, err);
+    if (!s->file || skip_mark(s, err) < 0 ||
+        (!f->lines && measure_split(s, f->path, err) < 0)) {
+        plait_unpack_close(s->file);
+        s->file = NULL;
+        return -1;
+    }
+    if (s->at.at == 0)
+        s->at.at = s->start;
+    return 0;
 }
 
 static void next_file(struct plait_text_source *s)
@@ -172,6 +195,7 @@ int plait_text_source_seek(struct plait_text_source *s,
         return 0;
     if (open_file(s, err) < 0)
         return -1;
+    s->rest.size = 0;
     return plait_unpack_skip(s->file, to->at, err);
 }
 
@@ -256,7 +280,7 @@ static int64_t begin_part(const struct plait_text_source *s,
     part->text.size = 0;
     part->begin = s->at;
     part->set = !f->lines && val ? PLAIT_TEXT_VAL : PLAIT_TEXT_TRAIN;
-    part->continued = s->at.at > 0 && s->at.at != s->split;
+    part->continued = s->at.at > s->start && s->at.at != s->split;
     return f->lines ? -1 : (val ? s->size : s->split) - s->at.at;
 }
 
