@@ -39,10 +39,14 @@ static bool is_of_weights(const char *key)
 }
 
 /* A checkpoint of one model may be loaded into many replicas, so sync.* may
- * differ; check_replicas() in load.c compares their number. */
-static bool is_compared(const struct plait_manifest *m, const char *key,
+ * differ; check_replicas() in load.c compares their number. Where no step is
+ * left to make, no learning rate depends on how many there are. */
+static bool is_compared(const struct plait_manifest *m,
+                        const struct plait_job_config *config, const char *key,
                         bool weights, const char *anyway)
 {
+    if (!strcmp(key, "train.steps") && m->info.step >= config->train.steps)
+        return false;
     if (weights && !is_of_weights(key))
         return false;
     if (m->replicas == 0 && !strncmp(key, "sync.", 5))
@@ -96,7 +100,7 @@ int plait_identity_check(const char *path, const struct plait_manifest *m,
         const char *here = plait_settings_value(now, s->key);
 
         if (!here || !strcmp(here, s->value) ||
-            !is_compared(m, s->key, weights, anyway))
+            !is_compared(m, config, s->key, weights, anyway))
             continue;
         rc = -1;
         /* What cannot go on at all is said first, and alone. */

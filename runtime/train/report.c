@@ -8,6 +8,7 @@
 
 #include "runtime/checkpoint/hf_weights.h"
 #include "runtime/comm/world_device.h"
+#include "topology/job/settings.h"
 
 static const char *captured_parts(const struct plait_graphs *g)
 {
@@ -107,8 +108,11 @@ static void print_beginning(const struct plait_session *s, int64_t done)
                s->config->train.seed);
     if (done >= s->config->train.steps)
         printf("nothing is left to do: train.steps is %" PRId64
-               "; with a larger one the run goes on\n",
-               s->config->train.steps);
+               "; with a larger one%s the run goes on\n",
+               s->config->train.steps,
+               plait_settings_counts_steps(s->config)
+                   ? " and --resume-anyway train.steps"
+                   : "");
 }
 
 void plait_report_start(const struct plait_session *s,

@@ -177,7 +177,7 @@ ok "with its tokenizer" \
     cmp "$dir/$kind/tokenizer.json" "$dir/tuned2/tokenizer.json"
 ok "a run that has a checkpoint goes on from it" \
     start 1 $kind --init "$dir/nothere" --set checkpoint.dir="$dir/run" \
-    --set train.steps=4
+    --set train.steps=4 --resume-anyway train.steps
 
 # not_started REGEX ARGS...: a training from a llama is refused with one line
 not_started() {

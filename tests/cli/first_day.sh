@@ -44,9 +44,23 @@ ok "and what comes next" bash -c 'grep -q "plait generate checkpoints" out &&
 ok "in three lines" test "$(sed -n '/^checkpoint of/,$p' out | wc -l)" -le 3
 run "${small[@]}"
 ok "started again, it has nothing left to do" \
-    says "nothing is left to do: train.steps is 4; with a larger one"
+    says "is 4; with a larger one and --resume-anyway train.steps the run goes on"
 run "${small[@]}" --set train.steps=8
-ok "with more steps it goes on" says "^resumed after step 4"
+ok "more steps have other learning rates" \
+    says "train.steps was 4 there and is 8 here; add --resume-anyway train.steps"
+ok "and are refused" test $status = 1
+run "${small[@]}" --set train.steps=3
+ok "fewer than are made are not: nothing is left to do" \
+    says "nothing is left to do: train.steps is 3"
+for shape in constant step; do
+    other=(--set checkpoint.dir=c-$shape --set lr.schedule=$shape)
+    [ $shape = step ] && other+=(--set "lr.decay_at=[2]")
+    run "${small[@]}" "${other[@]}"
+    run "${small[@]}" "${other[@]}" --set train.steps=5
+    ok "lr.schedule $shape does not know its end" says "^resumed after step 4"
+done
+run "${small[@]}" --set train.steps=8 --resume-anyway train.steps
+ok "where they are asked for it goes on" says "^resumed after step 4"
 ok "and says that the learning rate jumps" \
     says "train.steps was 4 and is 8: after step 4 the learning rate is"
 run "${small[@]}" --set checkpoint.dir=null
@@ -81,7 +95,7 @@ larger tokens/val.bin val300.bin
 novocab --set checkpoint.dir=v1 --set data.val=val300.bin
 ok "the larger one of train and val" grep -q "vocab: 300" v1/latest/plait.yaml
 run "${small[@]}" --set checkpoint.dir=v2 --set model.vocab=600
-novocab --set checkpoint.dir=v2 --set train.steps=5
+novocab --set checkpoint.dir=v2 --set train.steps=5 --resume-anyway train.steps
 ok "a run that is resumed keeps its own" says "^resumed after step 4"
 novocab --set checkpoint.dir=v3 --resume v2/step-00000004
 ok "also by --resume DIR" says "^resumed after step 4"
@@ -89,10 +103,11 @@ novocab --set checkpoint.dir=v4 --init v2
 ok "weights that a run begins with say it" \
     grep -q "vocab: 600" v4/latest/plait.yaml
 novocab --set checkpoint.dir=c3 --set train.steps=5 \
-    --set data.train=train300.bin
+    --resume-anyway train.steps --set data.train=train300.bin
 ok "data of a larger one is refused" \
     says "train300.bin has a vocabulary of 300 tokens, but model.vocab is 257"
-novocab --set checkpoint.dir=c3 --set train.steps=5 --set data.train=gone.bin
+novocab --set checkpoint.dir=c3 --set train.steps=5 \
+    --resume-anyway train.steps --set data.train=gone.bin
 ok "data that is missing is told, not shapes" says "gone.bin: No such file"
 ok "... by a run that is resumed" said_not "shapes|50304"
 novocab --set checkpoint.dir=v5 --set data.train=gone.bin
@@ -114,7 +129,7 @@ ok "a folder of checkpoints is taken by --init" \
     says "begins with the weights of checkpoints"
 for what in checkpoints checkpoints/latest checkpoints/step-00000008; do
     run "${small[@]}" --set train.steps=9 --set checkpoint.dir=c6 \
-        --resume $what
+        --resume $what --resume-anyway train.steps
     ok "--resume $what" says "^resumed after step 8"
     rm -rf c6
     ok "generate $what" timeout 240 "$top_builddir/plait-generate" $what \

@@ -32,7 +32,7 @@ python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" llama ||
     { echo "1..0 # SKIP needs python3"; exit 0; }
 ck=$dir/ck
 save=(--set checkpoint.dir="$ck" --set checkpoint.every=2
-    --set checkpoint.keep=0)
+    --set checkpoint.keep=0 --set lr.schedule=constant)
 
 # -- a checkpoint knows its run ------------------------------------------------
 run "${save[@]}" --set train.steps=4

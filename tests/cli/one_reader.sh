@@ -53,6 +53,7 @@ cat >"$dir/c.yaml" <<EOF
 model: {layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 32}
 data: {train: "$dir/tokens-*.bin"}
 train: {steps: 4, global_batch: 8, micro_batch: 2}
+lr: {schedule: constant}
 checkpoint: {dir: $dir/ck, every: 2}
 log: {metrics: $dir/m.jsonl}
 EOF

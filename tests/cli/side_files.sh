@@ -17,7 +17,8 @@ python3 "$top_srcdir/tests/lib/tokens.py" "$dir/tokens" 4000
 round() {
     local at=$dir/$1
     local how=(--set data.train="$dir/tokens" --set train.global_batch=2
-        --set train.micro_batch=1 --set lr.warmup=0)
+        --set train.micro_batch=1 --set lr.warmup=0
+        --set lr.schedule=constant)
     "$convert" --from "$at" --to "$at.start" &&
         "$train" "$at.start/plait.yaml" "${how[@]}" --set train.steps=1 &&
         "$top_builddir/plait" run --np 2 --dp=2 -- \

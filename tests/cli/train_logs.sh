@@ -31,7 +31,7 @@ run() {
 
 run
 check "a run of 6 steps" $status
-run --set train.steps=10
+run --set train.steps=10 --resume-anyway train.steps
 check "and on to 10" $status
 python3 - "$dir/m.jsonl" <<'EOF'
 import json, sys
@@ -315,7 +315,8 @@ check "checkpoint.every auto: the first after ten steps, then as it costs" $?
 rm -r "$dir/gk/step-00000025"
 ln -sfn step-00000010 "$dir/gk/latest"
 run --metrics "$dir/g.jsonl" --set checkpoint.dir="$dir/gk" \
-    --set checkpoint.every=auto --set train.steps=600
+    --set checkpoint.every=auto --set train.steps=600 \
+    --resume-anyway train.steps
 cat >"$dir/goodput.py" <<'EOF'
 import json, sys
 starts = [json.loads(s) for s in open(sys.argv[1] + ".starts")]

@@ -21,7 +21,8 @@ goes_on() {
     rm -rf "$ck"
     planned "$@" --set train.steps=2 --set checkpoint.dir="$ck"
     [ "$status" = 0 ] || return 1
-    planned "$@" --set train.steps=3 --set checkpoint.dir="$ck"
+    planned "$@" --set train.steps=3 --set checkpoint.dir="$ck" \
+        --resume-anyway train.steps
     [ "$status" = 0 ] && grep -q "resumed after step 2" "$dir/out"
 }
 
@@ -52,12 +53,14 @@ planned 6 --dp=6 $small --init "$dir/ck"
 ok "--init, 6 ranks" test "$status" = 0
 planned 6 --dp=6 --set optim.name=soap --set model.layers=1 \
     --set train.global_batch=12 --set train.steps=4 \
+    --resume-anyway train.steps \
     --set checkpoint.dir="$dir/ck" --metrics "$dir/wide"
 cp -r "$dir/ck" "$dir/ck2"
 rm -rf "$dir/ck/step-00000004"
 ln -sfn step-00000003 "$dir/ck/latest"
 planned 2 --dp=2 --set optim.name=soap --set model.layers=1 \
     --set train.global_batch=12 --set train.steps=4 \
+    --resume-anyway train.steps \
     --set checkpoint.dir="$dir/ck" --metrics "$dir/narrow"
 ok "the same loss with 2 ranks" python3 -c '
 import json, sys
@@ -67,7 +70,8 @@ sys.exit(not abs(a - b) <= 2e-5 * a)' "$dir/wide" "$dir/narrow"
 rm -rf "$dir/ck"
 sets="--set optim.name=soap --set model.layers=1 --set train.global_batch=14"
 run 7 $sets --set train.steps=2 --set checkpoint.dir="$dir/ck"
-run 7 $sets --set train.steps=3 --set checkpoint.dir="$dir/ck"
+run 7 $sets --set train.steps=3 --set checkpoint.dir="$dir/ck" \
+    --resume-anyway train.steps
 ok "7 ranks over MPI" eval \
     'test $status = 0 && grep -q "resumed after step 2" "$dir/out"'
 

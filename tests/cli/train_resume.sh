@@ -33,7 +33,7 @@ done
 ck=$dir/ck-114
 
 run 4 --set parallel.tp=2 --set parallel.pp=2 --set checkpoint.dir="$ck" \
-    --set train.steps=14 --metrics "$dir/other"
+    --set train.steps=14 --resume-anyway train.steps --metrics "$dir/other"
 ok "another layout goes on from that checkpoint" test $status = 0
 
 run 1 --set checkpoint.dir="$ck" --sample 40 --sample-prompt "ab"

@@ -7,7 +7,7 @@ set -u
 
 # Written beside the following steps, a checkpoint has the same contents.
 save=(4 --set parallel.tp=2 --set parallel.dp=2 --set checkpoint.every=2
-    --set checkpoint.keep=0 --set train.steps=8)
+    --set checkpoint.keep=0 --set train.steps=8 --set lr.schedule=constant)
 run "${save[@]}" --set checkpoint.dir="$dir/blocking" \
     --set checkpoint.async=false
 run "${save[@]}" --set checkpoint.dir="$dir/async"

@@ -62,6 +62,7 @@ cat >job.sh <<END
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2 --comment=mine --requeue --open-mode=append
 srun --mpi=pmix "$train" c.yaml --set checkpoint.dir=ck --metrics steps \\
+    --set lr.schedule=constant \\
     --set train.steps=\$((SLURM_RESTART_COUNT ? \$(wc -l <steps) + 5 : 1000000)) |
     tee train.log
 grep -q "^stopped after" train.log && scontrol requeue "\$SLURM_JOB_ID"

@@ -257,7 +257,7 @@ static void settings(void)
            !strcmp(value(&s, "batch.growth"), "[5, 64, 9, 128]") &&
            !strcmp(value(&s, "train.seed"), "9") &&
            !strcmp(value(&s, "train.micro_batch"), "2") &&
-           !plait_settings_value(&s, "train.steps") &&
+           !strcmp(value(&s, "train.steps"), "7") &&
            !plait_settings_value(&s, "parallel.zero"),
        "settings of a run %s", err.text);
     plait_job_config_destroy(c);
@@ -267,6 +267,11 @@ static void settings(void)
            !strcmp(value(&t, "model.head_dim"), "64") &&
            !plait_settings_value(&t, "train.micro_batch"),
        "%d of them", t.n);
+    plait_job_config_destroy(c);
+    c = parse("lr: {schedule: step, decay_at: [3]}", &err);
+    ok(c && plait_settings_list(c, &t) == 0 &&
+           !plait_settings_value(&t, "train.steps"),
+       "no rate follows from the end of the run");
     plait_job_config_destroy(c);
     c = parse("data: {mask_documents: true, end_token: 3}", &err);
     ok(c && plait_settings_list(c, &t) == 0 &&
@@ -279,7 +284,8 @@ static void settings(void)
        "the number of layers is a matter of shapes");
     ok(plait_settings_has_key("lr.min") &&
            plait_settings_has_key("train.micro_batch") &&
-           !plait_settings_has_key("train.steps") &&
+           plait_settings_has_key("train.steps") &&
+           !plait_settings_has_key("train.timeout") &&
            !plait_settings_has_key("lr") && !plait_settings_has_key(""),
        "names of settings");
     plait_job_config_destroy(c);

@@ -11,14 +11,16 @@
 static const char *const whole[] = {"model", "optim", "lr", "batch", "sync"};
 /* The keys that count in other sections. train.micro_batch is one because batch
  * norms take their statistics of a micro-batch; nothing else depends on it.
- * data.end_token only says where masked documents end. */
+ * data.end_token only says where masked documents end. train.steps is one where
+ * the learning rate of each step follows from where the run ends. */
 static const char *const single[] = {
     "data.mean",           "data.std",
     "data.shift",          "data.flip",
     "data.end_token",      "data.mask_documents",
     "train.global_batch",  "train.precision",
     "train.seed",          "train.noise",
-    "train.skip_outliers", "train.micro_batch"};
+    "train.skip_outliers", "train.micro_batch",
+    "train.steps"};
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -36,10 +38,18 @@ static bool is_listed(const char *section, const char *key)
            is_one_of(key, single, COUNT(single));
 }
 
+bool plait_settings_counts_steps(const struct plait_job_config *c)
+{
+    return c->lr.schedule == PLAIT_LR_COSINE ||
+           c->lr.schedule == PLAIT_LR_LINEAR || c->lr.schedule == PLAIT_LR_WSD;
+}
+
 static bool counts(const struct plait_job_config *c, const char *key)
 {
     if (!strcmp(key, "data.end_token"))
         return c->data.mask_documents;
+    if (!strcmp(key, "train.steps"))
+        return plait_settings_counts_steps(c);
     if (strcmp(key, "train.micro_batch") != 0)
         return true;
     return c->model.family == PLAIT_RESNET && c->model.norm != PLAIT_NORM_GHOST;

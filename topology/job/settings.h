@@ -40,6 +40,9 @@ bool plait_settings_has_key(const char *key);
  * which no checkpoint goes on. */
 bool plait_settings_shapes(const char *key);
 
+/* Whether train.steps is one: where the rate of a step follows from it. */
+bool plait_settings_counts_steps(const struct plait_job_config *config);
+
 /* Its value; NULL if it is not there. */
 const char *plait_settings_value(const struct plait_settings *settings,
                                  const char *key);
