@@ -51,7 +51,7 @@ struct plait_attention_backward {
 struct plait_attention_merge {
     enum plait_dtype type; /* T */
     struct plait_attention a;
-    void *out;         /* in and out, of T */
+    float *out;        /* in and out: shape of struct plait_attention's out */
     float *lse;        /* in and out */
     const void *out2;  /* in, of T: as out */
     const float *lse2; /* in: as lse */

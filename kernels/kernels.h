@@ -101,6 +101,18 @@ struct plait_copy_2d {
     size_t rows, cols;
 };
 
+/* dst[i, 0..cols) = src[i, 0..cols), or += where `to` is fp32: sums of rounded
+ * terms that are rounded once. */
+struct plait_cast_2d {
+    enum plait_dtype to, from; /* floating-point types */
+    void *dst;                 /* out, or in and out: [rows,cols] of `to` */
+    size_t dst_stride;         /* elements from row to row, at least cols */
+    const void *src;           /* in: [rows,cols] of `from` */
+    size_t src_stride;         /* as dst_stride */
+    size_t rows, cols;
+    int accumulate; /* += */
+};
+
 struct plait_add {
     enum plait_dtype type;
     void *out;         /* out: [n] of T; may be a */
@@ -484,6 +496,7 @@ struct plait_ops {
                    size_t bytes);
     int (*fill_zero)(struct plait_queue *q, void *dst, size_t bytes);
     int (*cast)(struct plait_queue *q, const struct plait_cast *c);
+    int (*cast_2d)(struct plait_queue *q, const struct plait_cast_2d *c);
     int (*copy_2d)(struct plait_queue *q, const struct plait_copy_2d *c);
 
     /* -- arithmetic --------------------------------------------------- */
@@ -596,7 +609,8 @@ struct plait_ops {
     int (*attention_backward)(struct plait_queue *q,
                               const struct plait_attention_backward *g);
     /* Joins two partial results of one softmax (ring attention): lse' =
-     * log(e^lse + e^lse2), out' = the weighted sum; in place. */
+     * log(e^lse + e^lse2), out' = the weighted sum; in place, and in fp32, as
+     * roundings to T would add up over the ring. */
     int (*attention_merge)(struct plait_queue *q,
                            const struct plait_attention_merge *m);
 

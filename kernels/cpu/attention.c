@@ -146,8 +146,8 @@ INLINE void merge_row(enum plait_dtype type,
     for (size_t d = 0; d < D; d += VLEN) {
         size_t n = min(VLEN, D - d);
 
-        vec_store(type, m->out, at + d, n,
-                  vec_load(type, m->out, at + d, n) * w1 +
+        vec_store(PLAIT_F32, m->out, at + d, n,
+                  vec_load(PLAIT_F32, m->out, at + d, n) * w1 +
                       vec_load(type, m->out2, at + d, n) * w2);
     }
 }

@@ -134,21 +134,68 @@ INLINE void cast_from(enum plait_dtype to, void *dst, enum plait_dtype from,
         cast_span(to, dst, PLAIT_FP16_T, src, i, end);
 }
 
+/* Elements i .. end - 1. */
+static void cast_elements(enum plait_dtype to, void *dst, enum plait_dtype from,
+                          const void *src, size_t i, size_t end)
+{
+    assert(to != PLAIT_I32 && from != PLAIT_I32);
+    if (to == PLAIT_F32)
+        cast_from(PLAIT_F32, dst, from, src, i, end);
+    else if (to == PLAIT_BF16_T)
+        cast_from(PLAIT_BF16_T, dst, from, src, i, end);
+    else
+        cast_from(PLAIT_FP16_T, dst, from, src, i, end);
+}
+
 static int cast(struct plait_queue *q, const struct plait_cast *c)
 {
-    assert(c->to != PLAIT_I32 && c->from != PLAIT_I32);
 #pragma omp parallel num_threads(cpu_threads(q, c->n))
     {
         size_t i, end;
 
         cpu_span(c->n, omp_get_num_threads(), omp_get_thread_num(), &i, &end);
-        if (c->to == PLAIT_F32)
-            cast_from(PLAIT_F32, c->dst, c->from, c->src, i, end);
-        else if (c->to == PLAIT_BF16_T)
-            cast_from(PLAIT_BF16_T, c->dst, c->from, c->src, i, end);
-        else
-            cast_from(PLAIT_FP16_T, c->dst, c->from, c->src, i, end);
+        cast_elements(c->to, c->dst, c->from, c->src, i, end);
     }
+    return 0;
+}
+
+INLINE void add_span(float *dst, enum plait_dtype from, const void *src,
+                     size_t count)
+{
+    for (size_t i = 0; i < count; i += VLEN) {
+        size_t n = min(VLEN, count - i);
+
+        vec_store(PLAIT_F32, dst, i, n,
+                  vec_load(PLAIT_F32, dst, i, n) + vec_load(from, src, i, n));
+    }
+}
+
+static void cast_row(const struct plait_cast_2d *c, size_t row)
+{
+    char *dst = (char *)c->dst + row * c->dst_stride * plait_dtype_size(c->to);
+    const char *src =
+        (const char *)c->src + row * c->src_stride * plait_dtype_size(c->from);
+    float *sums = (float *)(void *)dst;
+
+    if (!c->accumulate)
+        cast_elements(c->to, dst, c->from, src, 0, c->cols);
+    else if (c->from == PLAIT_F32)
+        add_span(sums, PLAIT_F32, src, c->cols);
+    else if (c->from == PLAIT_BF16_T)
+        add_span(sums, PLAIT_BF16_T, src, c->cols);
+    else
+        add_span(sums, PLAIT_FP16_T, src, c->cols);
+}
+
+static int cast_2d(struct plait_queue *q, const struct plait_cast_2d *c)
+{
+    int threads = cpu_threads(q, c->rows * c->cols);
+
+    assert(!c->accumulate || c->to == PLAIT_F32);
+    assert(c->dst_stride >= c->cols && c->src_stride >= c->cols);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < c->rows; i++)
+        cast_row(c, i);
     return 0;
 }
 
@@ -327,6 +374,7 @@ void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops)
     ops->add_scaled = add_scaled;
     ops->scale = scale;
     ops->cast = cast;
+    ops->cast_2d = cast_2d;
     ops->gelu_forward = gelu_forward;
     ops->gelu_backward = gelu_backward;
     ops->swiglu_forward = swiglu_forward;

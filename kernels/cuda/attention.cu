@@ -126,7 +126,7 @@ static int attention_forward(struct plait_queue *q,
 
 /* One warp joins one row of one head. */
 template <typename T>
-static __global__ void merge_kernel(struct plait_attention a, T *out,
+static __global__ void merge_kernel(struct plait_attention a, float *out,
                                     float *lse, const T *out2,
                                     const float *lse2)
 {
@@ -146,9 +146,9 @@ static __global__ void merge_kernel(struct plait_attention a, T *out,
     w1 = expf(x - top);
     w2 = expf(y - top);
     for (int d = threadIdx.x % 32; d < D; d += 32)
-        out[at * D + d] = from_float<T>(
-            (w1 * to_float(out[at * D + d]) + w2 * to_float(out2[at * D + d])) /
-            (w1 + w2));
+        out[at * D + d] =
+            (w1 * out[at * D + d] + w2 * to_float(out2[at * D + d])) /
+            (w1 + w2);
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         lse[stat] = top + logf(w1 + w2);
@@ -168,7 +168,7 @@ static int attention_merge(struct plait_queue *q,
         typedef decltype(zero) T;
 
         merge_kernel<<<(unsigned)ceil_div(rows, 8), 256, 0, q->stream>>>(
-            *a, (T *)m->out, m->lse, (const T *)m->out2, m->lse2);
+            *a, m->out, m->lse, (const T *)m->out2, m->lse2);
     });
     return cuda_leave(q, "attention_merge");
 }

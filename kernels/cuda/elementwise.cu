@@ -378,9 +378,48 @@ static int cast(struct plait_queue *q, const struct plait_cast *c)
     return cuda_leave(q, "cast");
 }
 
+template <typename D, typename S>
+static __global__ void cast_2d_kernel(struct plait_cast_2d c)
+{
+    D *dst = (D *)c.dst;
+    const S *src = (const S *)c.src;
+
+    GRID_LOOP(i, c.rows * c.cols)
+    {
+        size_t row = i / c.cols, col = i % c.cols;
+        size_t to = row * c.dst_stride + col;
+        float x = to_float(src[row * c.src_stride + col]);
+
+        if (c.accumulate)
+            x += to_float(dst[to]);
+        dst[to] = from_float<D>(x);
+    }
+}
+
+static int cast_2d(struct plait_queue *q, const struct plait_cast_2d *c)
+{
+    size_t n = c->rows * c->cols;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (n == 0)
+        return 0;
+    for_type(c->to, [&](auto d) {
+        for_type(c->from, [&](auto s) {
+            typedef decltype(d) D;
+            typedef decltype(s) S;
+
+            cast_2d_kernel<D, S>
+                <<<grid_for(q, n, threads), threads, 0, q->stream>>>(*c);
+        });
+    });
+    return cuda_leave(q, "cast_2d");
+}
+
 void cuda_elementwise_ops(struct plait_ops *ops)
 {
     ops->cast = cast;
+    ops->cast_2d = cast_2d;
     ops->add = add;
     ops->add_scaled = add_scaled;
     ops->scale = scale;

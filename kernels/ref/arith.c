@@ -12,6 +12,21 @@ int ref_cast(struct plait_queue *q, const struct plait_cast *c)
     return 0;
 }
 
+int ref_cast_2d(struct plait_queue *q, const struct plait_cast_2d *c)
+{
+    (void)q;
+    for (size_t i = 0; i < c->rows; i++)
+        for (size_t j = 0; j < c->cols; j++) {
+            size_t to = i * c->dst_stride + j;
+            double x = ref_get(c->from, c->src, i * c->src_stride + j);
+
+            if (c->accumulate)
+                x += ref_get(c->to, c->dst, to);
+            ref_put(c->to, c->dst, to, x);
+        }
+    return 0;
+}
+
 int ref_add(struct plait_queue *q, const struct plait_add *a)
 {
     (void)q;

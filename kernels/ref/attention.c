@@ -207,9 +207,8 @@ int ref_attention_merge(struct plait_queue *q,
         w1 = exp(l1 - l);
         w2 = exp(l2 - l);
         for (size_t d = 0; d < D; d++)
-            ref_put(m->type, m->out, at + d,
-                    w1 * ref_get(m->type, m->out, at + d) +
-                        w2 * ref_get(m->type, m->out2, at + d));
+            m->out[at + d] = (float)(w1 * m->out[at + d] +
+                                     w2 * ref_get(m->type, m->out2, at + d));
         m->lse[r] = (float)l;
     }
     return 0;

@@ -31,6 +31,7 @@ static const struct plait_ops ops = {
     .copy_in = host_copy,
     .fill_zero = host_fill_zero,
     .cast = ref_cast,
+    .cast_2d = ref_cast_2d,
     .copy_2d = host_copy_2d,
     .add = ref_add,
     .add_scaled = ref_add_scaled,

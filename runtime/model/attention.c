@@ -11,7 +11,8 @@
  * computes with the keys and values of one rank while it receives those of the
  * next. Each rank has an early and a late piece of the sequence (chunks r and 2
  * cp - 1 - r of 2 cp), so that all ranks have the same amount of work under the
- * causal mask. */
+ * causal mask. What the steps add up is added in fp32 and rounded once: in 16
+ * bits the error would grow with every rank and layer. */
 
 /* Address of element `i` of an array of the compute type. */
 static void *element_at(const struct plait_work *w, const void *p, size_t i)
@@ -147,6 +148,54 @@ static int end_attention(const struct plait_work *w, double start, int rc)
     return plait_end_part(w, PLAIT_MODEL_ATTENTION, start, rc);
 }
 
+/* x[rows, cols] of the compute type, whose rows are `stride` elements apart. */
+struct part {
+    void *x;
+    size_t stride, rows, cols;
+};
+
+/* sum[rows, cols] += x, or = */
+static int widen(const struct plait_work *w, float *sum, const struct part *p,
+                 bool accumulate)
+{
+    return w->ops->cast_2d(w->q,
+                           &(struct plait_cast_2d){.to = PLAIT_F32,
+                                                   .from = w->type,
+                                                   .dst = sum,
+                                                   .dst_stride = p->cols,
+                                                   .src = p->x,
+                                                   .src_stride = p->stride,
+                                                   .rows = p->rows,
+                                                   .cols = p->cols,
+                                                   .accumulate = accumulate});
+}
+
+/* x = sum[rows, cols] */
+static int round_sum(const struct plait_work *w, const struct part *p,
+                     const float *sum)
+{
+    return w->ops->cast_2d(w->q,
+                           &(struct plait_cast_2d){.to = w->type,
+                                                   .from = PLAIT_F32,
+                                                   .dst = p->x,
+                                                   .dst_stride = p->stride,
+                                                   .src = sum,
+                                                   .src_stride = p->cols,
+                                                   .rows = p->rows,
+                                                   .cols = p->cols});
+}
+
+/* Rows of the output of attention, or of its queries in the fused buffer. */
+static struct part outputs(const struct plait_work *w, void *att, size_t rows)
+{
+    return (struct part){att, q_width(w), rows, q_width(w)};
+}
+
+static struct part queries(const struct plait_work *w, void *qkv, size_t rows)
+{
+    return (struct part){qkv, w->d->qkv, rows, q_width(w)};
+}
+
 static int pair_forward(const struct plait_work *w, const struct pair *p,
                         const struct plait_activations *a, const void *kv)
 {
@@ -156,56 +205,66 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
     struct plait_attention_merge whole = {
         .type = w->type,
         .a = describe_pair(w, p),
-        .out = element_at(w, a->att, p->q * rows * q_width(w)),
+        .out = s->over_keys + p->q * rows * q_width(w),
         .lse = a->lse + p->q * rows * w->d->heads,
         .out2 = s->att2,
         .lse2 = s->lse2};
     struct plait_attention_forward f = {
         .type = w->type,
         .a = whole.a,
-        .out = p->first ? whole.out : s->att2,
+        .out = s->att2,
         .lse = p->first ? whole.lse : s->lse2,
         .Q = element_at(w, a->qkv, p->q * rows * w->d->qkv),
         .K = k,
         .V = element_at(w, k, kv_width(w))};
+    struct part part = outputs(w, s->att2, rows);
     double start = plait_begin_part(w);
 
     if (end_attention(w, start, w->ops->attention_forward(w->q, &f)) < 0)
         return -1;
     if (p->first)
-        return 0;
+        return widen(w, whole.out, &part, false);
     return w->ops->attention_merge(w->q, &whole);
 }
 
 /* What a step of the ring's backward computes with. */
 struct ring_backward {
     const void *datt; /* the gradient of the output */
-    void *dqkv;       /* that of q, k and v of this rank's tokens */
+    void *dqkv;       /* room for that of q of one pair */
     const void *kv;   /* keys and values that are here now */
-    void *dkv;        /* and their gradient */
+    float *dkv;       /* and their gradient */
 };
 
+/* Adds the pair's terms to over_keys, the gradient of q, and to r->dkv. */
 static int pair_backward(const struct plait_work *w, const struct pair *p,
                          const struct plait_activations *a,
                          const struct ring_backward *r)
 {
     size_t rows = piece_rows(w), q = p->q * rows * w->d->qkv;
     size_t out = p->q * rows * q_width(w), stat = p->q * rows * w->d->heads;
-    size_t k = p->k * rows * 2 * kv_width(w), v = k + kv_width(w);
-    struct plait_attention_backward g = {.type = w->type,
-                                         .a = describe_pair(w, p),
-                                         .dQ = element_at(w, r->dqkv, q),
-                                         .dK = element_at(w, r->dkv, k),
-                                         .dV = element_at(w, r->dkv, v),
-                                         .dout = element_at(w, r->datt, out),
-                                         .out = element_at(w, a->att, out),
-                                         .lse = a->lse + stat,
-                                         .Q = element_at(w, a->qkv, q),
-                                         .K = element_at(w, r->kv, k),
-                                         .V = element_at(w, r->kv, v)};
+    size_t width = 2 * kv_width(w), k = p->k * rows * width;
+    void *dq = element_at(w, r->dqkv, q), *dkv = w->scratch->dkv2;
+    struct plait_attention_backward g = {
+        .type = w->type,
+        .a = describe_pair(w, p),
+        .dQ = dq,
+        .dK = dkv,
+        .dV = element_at(w, dkv, kv_width(w)),
+        .dout = element_at(w, r->datt, out),
+        .out = element_at(w, a->att, out),
+        .lse = a->lse + stat,
+        .Q = element_at(w, a->qkv, q),
+        .K = element_at(w, r->kv, k),
+        .V = element_at(w, r->kv, k + kv_width(w))};
+    struct part of_q = queries(w, dq, rows);
+    struct part of_kv = {dkv, width, rows, width};
     double start = plait_begin_part(w);
 
-    return end_attention(w, start, w->ops->attention_backward(w->q, &g));
+    g.a.overwrite = true;
+    if (end_attention(w, start, w->ops->attention_backward(w->q, &g)) < 0 ||
+        widen(w, w->scratch->over_keys + out, &of_q, !p->first) < 0)
+        return -1;
+    return widen(w, r->dkv + k, &of_kv, true);
 }
 
 /* Copies k and v of all rows, side by side, from or to the fused buffer. */
@@ -221,24 +280,13 @@ static int pack_kv(const struct plait_work *w, void *kv, const void *qkv)
                                       .cols = 2 * kv_width(w)});
 }
 
-static int unpack_kv(const struct plait_work *w, void *qkv, const void *kv)
-{
-    return w->ops->copy_2d(
-        w->q, &(struct plait_copy_2d){.type = w->type,
-                                      .dst = element_at(w, qkv, q_width(w)),
-                                      .dst_stride = w->d->qkv,
-                                      .src = kv,
-                                      .src_stride = 2 * kv_width(w),
-                                      .rows = w->shape->N,
-                                      .cols = 2 * kv_width(w)});
-}
-
-static struct plait_ring make_ring(const struct plait_work *w, int tag)
+static struct plait_ring make_ring(const struct plait_work *w, int tag,
+                                   enum plait_dtype type)
 {
     struct plait_ring ring = {
         .group = w->model->mesh->group[PLAIT_GROUP_CP],
         .q = w->q,
-        .type = w->type,
+        .type = type,
         .tag = tag,
     };
 
@@ -248,7 +296,8 @@ static struct plait_ring make_ring(const struct plait_work *w, int tag)
 static int ring_forward(const struct plait_work *w,
                         const struct plait_activations *a)
 {
-    struct plait_ring ring = make_ring(w, PLAIT_TAG_KEYS_VALUES);
+    struct plait_ring ring = make_ring(w, PLAIT_TAG_KEYS_VALUES, w->type);
+    struct part att = outputs(w, a->att, w->shape->N);
     void **kv = w->scratch->kv;
     size_t n = w->shape->N * 2 * kv_width(w);
     struct pair pairs[4];
@@ -267,15 +316,15 @@ static int ring_forward(const struct plait_work *w,
         if (plait_ring_wait(&ring) < 0)
             return -1;
     }
-    return 0;
+    return round_sum(w, &att, w->scratch->over_keys);
 }
 
-/* Adds this step's terms to dqkv, and makes dkv of them. */
+/* Adds this step's terms to over_keys, and makes dkv of them. */
 static int step_backward(const struct plait_work *w, int step,
                          const struct plait_activations *a,
                          const struct ring_backward *r)
 {
-    size_t bytes = w->shape->N * 2 * kv_width(w) * plait_dtype_size(w->type);
+    size_t bytes = w->shape->N * 2 * kv_width(w) * sizeof(float);
     struct pair pairs[4];
     int npairs = pairs_of(w, step, pairs);
 
@@ -287,47 +336,54 @@ static int step_backward(const struct plait_work *w, int step,
     return 0;
 }
 
-/* x[n] += y[n] */
-static int add_to(const struct plait_work *w, void *x, const void *y, size_t n)
-{
-    return w->ops->add(
-        w->q,
-        &(struct plait_add){.type = w->type, .out = x, .a = x, .b = y, .n = n});
-}
-
 /* The gradients of keys and values travel one step behind the keys and values,
  * and each rank adds its terms; after cp steps they are complete and back on
  * the rank that owns them. */
-static int ring_backward(const struct plait_work *w,
-                         const struct plait_activations *a, void *dqkv,
-                         const void *datt)
+static int pass_backward(const struct plait_work *w,
+                         const struct plait_activations *a,
+                         struct ring_backward *r)
 {
-    struct plait_ring there = make_ring(w, PLAIT_TAG_KEYS_VALUES),
-                      back = make_ring(w, PLAIT_TAG_KEYS_VALUES_GRAD);
+    struct plait_ring there = make_ring(w, PLAIT_TAG_KEYS_VALUES, w->type),
+                      back =
+                          make_ring(w, PLAIT_TAG_KEYS_VALUES_GRAD, PLAIT_F32);
     struct plait_scratch *s = w->scratch;
     size_t n = w->shape->N * 2 * kv_width(w);
 
-    if (pack_kv(w, s->kv[0], a->qkv) < 0)
-        return -1;
     for (int step = 0; step < cp_size(w); step++) {
         void *now = s->kv[step % 2], *next = s->kv[(step + 1) % 2];
-        void *dkv = s->dkv[step % 2];
-        struct ring_backward r = {
-            .datt = datt, .dqkv = dqkv, .kv = now, .dkv = dkv};
+        float *dkv = s->dkv[step % 2];
+        struct plait_add more = {
+            .type = PLAIT_F32, .out = dkv, .a = dkv, .b = s->dkv[2], .n = n};
 
+        r->kv = now;
+        r->dkv = dkv;
         if (step + 1 < cp_size(w) && plait_ring_pass(&there, now, next, n) < 0)
             return -1;
-        if (step_backward(w, step, a, &r) < 0 || plait_ring_wait(&there) < 0 ||
+        if (step_backward(w, step, a, r) < 0 || plait_ring_wait(&there) < 0 ||
             plait_ring_wait(&back) < 0)
             return -1;
-        if (step > 0 && add_to(w, dkv, s->dkv[2], n) < 0)
+        if (step > 0 && w->ops->add(w->q, &more) < 0)
             return -1;
         if (plait_ring_pass(&back, dkv, s->dkv[2], n) < 0)
             return -1;
     }
-    if (plait_ring_wait(&back) < 0)
+    return plait_ring_wait(&back);
+}
+
+static int ring_backward(const struct plait_work *w,
+                         const struct plait_activations *a, void *dqkv,
+                         const void *datt)
+{
+    struct ring_backward r = {.datt = datt, .dqkv = dqkv};
+    struct part of_q = queries(w, dqkv, w->shape->N);
+    struct part of_kv = {element_at(w, dqkv, q_width(w)), w->d->qkv,
+                         w->shape->N, 2 * kv_width(w)};
+
+    if (pack_kv(w, w->scratch->kv[0], a->qkv) < 0 ||
+        pass_backward(w, a, &r) < 0 ||
+        round_sum(w, &of_q, w->scratch->over_keys) < 0)
         return -1;
-    return unpack_kv(w, dqkv, s->dkv[2]);
+    return round_sum(w, &of_kv, w->scratch->dkv[2]);
 }
 
 /* -- growing texts --------------------------------------------------------- */
@@ -409,7 +465,6 @@ int plait_attention_backward(const struct plait_work *w,
                              const void *datt)
 {
     size_t k = q_width(w), v = k + kv_width(w);
-    size_t bytes = w->shape->N * w->d->qkv * plait_dtype_size(w->type);
     struct plait_attention_backward g = {.type = w->type,
                                          .a = describe_attention(w),
                                          .dQ = dqkv,
@@ -424,13 +479,12 @@ int plait_attention_backward(const struct plait_work *w,
     double start;
     int rc;
 
-    g.a.overwrite = true;
-    if (w->shape->pieces > 1 && w->ops->fill_zero(w->q, dqkv, bytes) < 0)
-        return -1; /* each pair of pieces adds to it */
-    start = plait_begin_part(w);
-    if (w->shape->pieces > 1)
+    if (w->shape->pieces > 1) {
         rc = ring_backward(w, a, dqkv, datt);
-    else
+    } else {
+        g.a.overwrite = true;
+        start = plait_begin_part(w);
         rc = end_attention(w, start, w->ops->attention_backward(w->q, &g));
+    }
     return rc < 0 ? -1 : rotate_qk(w, dqkv, -1);
 }

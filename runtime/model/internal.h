@@ -177,9 +177,12 @@ struct plait_scratch {
     float *before;          /* choices in the same sequence before each run */
     void *sorted, *grouped; /* rows of experts; sorted only where ep > 1 */
     void *kv[2];            /* keys and values passed around */
-    void *dkv[3];           /* their gradients: two being computed, one being
+    float *dkv[3];          /* their gradients: two being computed, one being
                              * received */
-    void *att2;             /* one piece's attention over one piece of keys */
+    void *dkv2;             /* what one piece of queries adds to them */
+    float *over_keys; /* the output of attention, or the queries' gradient,
+                       * over all keys so far */
+    void *att2;       /* one piece's attention over one piece of keys */
     float *lse2;
     void *hx, *hn; /* input and output of the head's norm */
     float *hmean, *hrstd;

@@ -165,11 +165,11 @@ class Run:
 
     def cp_bytes(self):
         """Keys and values around the ring; in backward with their gradients,
-        which return to their rank."""
-        n = self.cp - 1 + 2 * (self.cp - 1) + 1
+        which are sums in fp32 and return to their rank."""
+        n = 2 * (self.cp - 1)
         if self.recompute == "full":
             n += (self.cp - 1) * self.again()
-        sent = n * self.rows * 2 * self.kv * self.element
+        sent = (n * self.element + self.cp * F32) * self.rows * 2 * self.kv
         if "experts" in self.model:  # how often each expert was chosen
             full = 1 + (self.recompute == "full") * self.again()
             sent += full * all_reduce(self.cp, MICRO * E * F32)

@@ -229,7 +229,7 @@ static void setup_merge(struct trial *t, const int *s)
     size_t rows = (size_t)(s[0] * s[1] * s[3]);
     float *lse[2];
 
-    real(t, rows * (size_t)s[5]);
+    real32(t, rows * (size_t)s[5]);
     lse[0] = trial_real(t, KIND_F32, rows, -4, 4);
     real(t, rows * (size_t)s[5]);
     lse[1] = trial_real(t, KIND_F32, rows, -4, 4);

@@ -94,6 +94,42 @@ static int call_copy_2d(struct trial_side *d, const int *s)
            d->ops->fill_zero(d->q, d->p[3], bytes);
 }
 
+/* Rows of each type to fp32, more of them added, and the sums back, all with
+ * strides of their own. */
+static void setup_cast_2d(struct trial *t, const int *s)
+{
+    real(t, (size_t)s[0] * (size_t)(s[1] + 5));
+    real32(t, (size_t)s[0] * (size_t)s[1]);
+    real(t, (size_t)s[0] * (size_t)(s[1] + 2));
+}
+
+static int call_cast_2d(struct trial_side *d, const int *s)
+{
+    size_t rows = (size_t)s[0], cols = (size_t)s[1];
+    struct plait_cast_2d first = {.to = PLAIT_F32,
+                                  .from = d->type,
+                                  .dst = d->p[1],
+                                  .dst_stride = cols,
+                                  .src = d->p[0],
+                                  .src_stride = cols + 5,
+                                  .rows = rows,
+                                  .cols = cols};
+    struct plait_cast_2d more = first;
+    struct plait_cast_2d back = {.to = d->type,
+                                 .from = PLAIT_F32,
+                                 .dst = d->p[2],
+                                 .dst_stride = cols + 2,
+                                 .src = d->p[1],
+                                 .src_stride = cols,
+                                 .rows = rows,
+                                 .cols = cols};
+
+    first.rows = rows / 2;
+    more.accumulate = 1;
+    return d->ops->cast_2d(d->q, &first) | d->ops->cast_2d(d->q, &more) |
+           d->ops->cast_2d(d->q, &back);
+}
+
 /* Copies array 0 to pinned memory and back to array 1, on a queue beside that
  * of the other ops. */
 static void setup_pinned(struct trial *t, const int *s)
@@ -134,6 +170,7 @@ const struct trial_case trial_moving[] = {
      call_bias_backward,
      {{7, 5}, {130, 257}}},
     {"copy_2d, copy, fill_zero", setup_copy_2d, call_copy_2d, {{33, 17}}},
+    {"cast_2d", setup_cast_2d, call_cast_2d, {{1, 1}, {33, 17}, {70, 300}}},
     {"copy_out, copy_in", setup_pinned, call_pinned, {{1}, {70001}}},
     {NULL, NULL, NULL, {{0}}},
 };

@@ -121,13 +121,16 @@ enum plait_held_group {
     X(WORK, now.dqkv, z->rows, z->qkv, T, true) \
     X(WORK, codes, z->rows, z->gradient, CODES, z->codes) \
     X(WORK, normed, z->rows, z->query, T, z->qk_norm) \
-    /* keys, values and gradients that go around a context-parallel group, and \
-     * the attention of half of the rows */ \
+    /* keys, values and gradients that go around a context-parallel group; sums \
+     * over the ring are in fp32, and what one step adds for half of the rows is \
+     * in T */ \
     X(WORK, kv[0], z->rows, 2 * z->keys, T, z->cp > 1) \
     X(WORK, kv[1], z->rows, 2 * z->keys, T, z->cp > 1) \
-    X(WORK, dkv[0], z->rows, 2 * z->keys, T, z->cp > 1) \
-    X(WORK, dkv[1], z->rows, 2 * z->keys, T, z->cp > 1) \
-    X(WORK, dkv[2], z->rows, 2 * z->keys, T, z->cp > 1) \
+    X(WORK, dkv[0], z->rows, 2 * z->keys, WORD, z->cp > 1) \
+    X(WORK, dkv[1], z->rows, 2 * z->keys, WORD, z->cp > 1) \
+    X(WORK, dkv[2], z->rows, 2 * z->keys, WORD, z->cp > 1) \
+    X(WORK, dkv2, floor(z->rows / 2), 2 * z->keys, T, z->cp > 1) \
+    X(WORK, over_keys, z->rows, z->query, WORD, z->cp > 1) \
     X(WORK, att2, floor(z->rows / 2), z->query, T, z->cp > 1) \
     X(WORK, lse2, floor(z->rows / 2), z->heads, WORD, z->cp > 1) \
     X(WORK, route, z->rows, z->experts, T, z->experts) \
