@@ -13,7 +13,10 @@ from draw import apart, batches, fits, get, world
 
 REFUSED = re.compile(r"\b(model|data|parallel|train|optim|lr|batch|sync|"
                      r"checkpoint|log)\.[a-z_]+|\b(tp|cp|ep|dp|pp) \d")
-PROBES, MORE = 2, 4
+PROBES, MORE = 2, 8
+# Rates that differ by less than what rounding makes of an update: where a slope
+# jumps, few micro-batches and instructions may all miss it (seed 20828).
+RATES = (1e-5, -1e-5, 2e-5, -2e-5)
 
 
 class Report:
@@ -45,10 +48,14 @@ def other_micro(job):
 def probes(job, tools):
     """The reference again, with what rounds otherwise."""
     first, micros = job["runs"][0], other_micro(job)
-    for n in range(PROBES + MORE):
+    for n in range(PROBES + MORE - len(RATES)):
         probe = copy.deepcopy(first)
         probe["set"]["train.micro_batch"] = micros[n // 2 % len(micros)]
         probe["isa"] = tools["isa"][n % len(tools["isa"])]
+        yield probe
+    for more in RATES:
+        probe = copy.deepcopy(first)
+        probe["set"]["optim.lr"] = job["config"]["optim.lr"] * (1 + more)
         yield probe
 
 
