@@ -229,10 +229,11 @@ static int export_variables(const struct plait_site *site,
     if (bound.least > 0)
         snprintf(rate, sizeof(rate), "rate=%.4g:%.4g,", bound.least,
                  bound.link);
-    snprintf(text, sizeof(text), "%s%s%s%s",
+    snprintf(text, sizeof(text), "%s%s%s%s%s",
              within == PLAIT_WITHIN_NVLINK ? "nvlink," : "",
              site && site->export.nccl_ib_hca ? "nccl," : "",
-             site && site->export.ucx_net_devices ? "ucx," : "", rate);
+             site && site->export.ucx_net_devices ? "ucx," : "",
+             site && site->export.fi_cxi_device_name ? "cxi," : "", rate);
     return setenv(PLAIT_ENV_SITE, text, 1);
 }
 

@@ -132,6 +132,7 @@ static int read_variables(struct plait_remote *remote, spank_t spank,
     remote->seats.nvlink = strstr(text, "nvlink") != NULL;
     remote->seats.nccl = strstr(text, "nccl") != NULL;
     remote->seats.ucx = strstr(text, "ucx") != NULL;
+    remote->seats.cxi = strstr(text, "cxi") != NULL;
     rate = strstr(text, "rate=");
     if (rate && sscanf(rate, "rate=%lf:%lf", &remote->bound.least,
                        &remote->bound.link) != 2)
@@ -215,8 +216,16 @@ static int read_binding(struct plait_remote *remote, spank_t spank,
     struct plait_task_env env = {spank, get_text, set_text};
 
     remote->seats.node = plait_discovery_find(discovery, err);
-    if (remote->seats.node)
-        return plait_seats_bind_gpus(&remote->seats, &env, err);
+    if (remote->seats.node) {
+        if (plait_seats_bind_gpus(&remote->seats, &env, err) < 0)
+            return -1;
+        remote->note = remote->seats.note;
+        /* Of a bad node a preflight tells, too, where a link is missing. */
+        if (*remote->preflight && !remote->note.text[0])
+            plait_node_find_odd(remote->seats.node, remote->note.text,
+                                sizeof(remote->note.text));
+        return 0;
+    }
     if (!discovery->plugstack->unpinned)
         return -1;
     plait_errorf(&remote->note,

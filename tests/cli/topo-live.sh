@@ -28,6 +28,16 @@ if [ -f "$fake" ]; then
     check 'NVML knows the name' $?
     live switch | grep -q '^NVLink joins GPUs 0 1: 450 GB/s'
     check 'eighteen links to a switch are 450 GB/s' $?
+    live mig >"$tmp/out"
+    grep -q '^5 GPUs' "$tmp/out" && grep -q 'part 1 of 2' "$tmp/out" &&
+        ! grep -q 'NVLink' "$tmp/out"
+    check 'MIG instances are GPUs, without links' $?
+    FAKE_NVML=mig LD_LIBRARY_PATH=$tmp/lib HWLOC_XMLFILE=$tmp/live.xml \
+        HWLOC_THISSYSTEM=1 "$plait" topo --json | grep -o '"uuid": *"[^"]*' |
+        sed 's/.*"//' >"$tmp/out"
+    [ "$(head -n3 "$tmp/out" | tr '\n' ' ')" = \
+        'GPU-5-of-the-fake MIG-10-of-the-fake MIG-12-of-the-fake ' ]
+    check 'UUIDs of GPUs and of MIG instances' $?
     live broken >"$tmp/out" && ! grep -q NVLink "$tmp/out" &&
         grep -q '^4 GPUs' "$tmp/out"
     check 'an NVML that does not start is no error' $?
@@ -39,8 +49,10 @@ else
     n=1
 fi
 
-# A snapshot of sysfs: two processors, two AMD GCDs with two xGMI links, a
-# virtual machine's Ethernet, a 200 Gbit/s InfiniBand port.
+# A snapshot of sysfs: two processors, two AMD GCDs with two xGMI links, which
+# the driver counts against the bus, the second in two partitions; an Intel card
+# of two tiles; a virtual machine's Ethernet, a 200 Gbit/s InfiniBand port and
+# a Slingshot card.
 root=$tmp/root
 put() { # FILE TEXT
     mkdir -p "$root/$(dirname "$1")"
@@ -70,6 +82,11 @@ pci 0000:07:00.0 0x020700 0x15b3 0x101b
 pci 0000:81:00.0 0x038000 0x1002 0x7408
 pci 0000:91:00.0 0x038000 0x1002 0x7408
 pci 0000:a1:00.0 0x020000 0x1d0f 0xefa1
+pci 0000:b1:00.0 0x038000 0x8086 0x0bda
+pci 0000:c1:00.0 0x020000 0x17db 0x0501
+mkdir "$root/sys/devices/pci0000:00/0000:b1:00.0/tile0" \
+    "$root/sys/devices/pci0000:00/0000:b1:00.0/tile1"
+mkdir -p "$root/sys/devices/pci0000:00/0000:c1:00.0/cxi/cxi3"
 named() { # CLASS NAME BUSID
     mkdir -p "$root/sys/class/$1/$2"
     ln -s "../../../devices/pci0000:00/$3" "$root/sys/class/$1/$2/device"
@@ -80,16 +97,26 @@ put sys/class/infiniband/mlx5_0/ports/1/rate '200 Gb/sec (4X HDR)'
 put sys/class/net/eth2/speed 100000
 nodes=sys/class/kfd/kfd/topology/nodes
 put $nodes/0/properties 'cpu_cores_count 2\nsimd_count 0\nlocation_id 0'
-put $nodes/1/properties "simd_count 440\nlocation_id $((0x8100))\ndomain 0"
-put $nodes/2/properties "simd_count 440\nlocation_id $((0x9100))\ndomain 0"
+put $nodes/1/properties "simd_count 440\nlocation_id $((0x9100))\ndomain 0
+unique_id 18446744073709551615"
+put $nodes/2/properties "simd_count 220\nlocation_id $((0x8100))\ndomain 0
+drm_render_minor 129\nunique_id 12297829382473034410"
+put $nodes/3/properties "simd_count 220\nlocation_id $((0x10008100))\ndomain 0"
 put $nodes/1/io_links/0/properties 'type 2\nnode_to 0\nmax_bandwidth 64000'
-put $nodes/1/io_links/1/properties 'type 11\nnode_to 2\nmax_bandwidth 100000'
-put $nodes/2/io_links/0/properties 'type 11\nnode_to 1\nmax_bandwidth 100000'
+put $nodes/1/io_links/1/properties 'type 11\nnode_to 2\nmax_bandwidth 150000'
+put $nodes/2/io_links/0/properties 'type 11\nnode_to 1\nmax_bandwidth 150000'
 HWLOC_FSROOT=$root "$plait" topo >"$tmp/out"
-grep -q '^2 GPUs, 2 NICs, 1 NUMA node, 2 cores' "$tmp/out"
+grep -q '^5 GPUs, 3 NICs, 1 NUMA node, 2 cores' "$tmp/out"
 check 'a sysfs snapshot reads' $?
-grep -q '^xGMI joins GPUs 0 1: 100 GB/s' "$tmp/out"
+grep -q '^xGMI joins GPUs 0 1 2: 150 GB/s' "$tmp/out"
 check 'xGMI links from the kernel driver' $?
+grep -q 'GPU 1  0000:81:00.0  Instinct MI250X, part 1 of 2, 2 in ROCR_VIS' \
+    "$tmp/out" && grep -q 'GPU 2  .*MI250X, 0 in ROCR_VISIBLE_DEV' "$tmp/out"
+check "AMD's partitions in its driver's order" $?
+grep -q 'GPU 4  0000:b1:00.0  Data Center GPU Max 1100, part 1 of 2' "$tmp/out"
+check "Intel's tiles" $?
+grep -q 'NIC 2  cxi3  0000:c1:00.0' "$tmp/out"
+check "Slingshot's device, which this hwloc may not list" $?
 grep -q 'NIC 0  mlx5_0  0000:07:00.0  25 GB/s' "$tmp/out" &&
     grep -q 'NIC 1  eth2  0000:a1:00.0  12.5 GB/s' "$tmp/out"
 check 'port speeds' $?

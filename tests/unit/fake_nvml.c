@@ -6,7 +6,7 @@
 /* An NVML with two GPUs at 05:00.0 and 06:00.0, for machines without GPUs.
  * FAKE_NVML=direct connects them by 4 links of an H100, FAKE_NVML=switch by 18
  * links each to a switch that has no address; with FAKE_NVML=broken it fails to
- * start. */
+ * start; with FAKE_NVML=mig a GPU has MIG instances. */
 
 struct pci_info {
     char legacy[16];
@@ -35,6 +35,40 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link,
                                         struct pci_info *pci);
 int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link,
                                         unsigned *type);
+
+/* With FAKE_NVML=mig the second GPU has instances at the first and the third of
+ * seven places. */
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned size);
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *n);
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index,
+                                        void **mig);
+
+static int instances[7] = {10, 11, 12, 13, 14, 15, 16};
+
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned size)
+{
+    int which = *(int *)device;
+
+    snprintf(uuid, size, "%s-%d-of-the-fake", which < 10 ? "GPU" : "MIG",
+             which);
+    return 0;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *n)
+{
+    *n = is("mig") && *(int *)device == 6 ? 7 : 0;
+    return 0;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index,
+                                        void **mig)
+{
+    (void)device;
+    if (index != 0 && index != 2)
+        return 6;
+    *mig = &instances[index];
+    return 0;
+}
 
 int nvmlInit_v2(void)
 {

@@ -48,7 +48,7 @@ static void match(const struct plait_node *node, const char *visible,
 
     plait_visible_parse(visible, &v, &err);
     plait_visible_parse(step, &s, &err);
-    rc = plait_visible_match(&v, &s, node, index);
+    rc = plait_visible_match(&v, &s, node, index, &err);
     for (int i = 0; rc == 0 && i < v.n; i++)
         snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%d",
                  i ? "," : "", index[i]);
@@ -82,7 +82,7 @@ static void test_seats(const struct plait_node *node)
 
     plait_visible_parse("0,1,2,3", &v, &err);
     plait_visible_parse("4,5,6,7", &s, &err);
-    plait_binding_fill(&binding, &v, &v, node, 2);
+    plait_binding_fill(&binding, &v, &v, node, 2, &err);
     plait_visible_format(&binding.visible, binding.permuted, text,
                          sizeof(text));
     ok(binding.known && strcmp(text, "0,2,1,3") == 0,
@@ -90,14 +90,14 @@ static void test_seats(const struct plait_node *node)
     plait_binding_describe(&binding, node, 1, &launch);
     ok(launch.gpu == 2 && strcmp(launch.gpu_busid, "0000:30:00.0") == 0,
        "task 1 has GPU %d at %s", launch.gpu, launch.gpu_busid);
-    plait_binding_fill(&binding, &v, &s, node, 2);
+    plait_binding_fill(&binding, &v, &s, node, 2, &err);
     plait_visible_format(&binding.visible, binding.permuted, text,
                          sizeof(text));
     ok(!binding.known && strcmp(text, "0,1,2,3") == 0,
        "GPUs that hwloc does not see stay in order");
-    plait_binding_fill(&binding, &v, &none, node, 2);
+    plait_binding_fill(&binding, &v, &none, node, 2, &err);
     ok(!binding.known, "the user's own list stays");
-    plait_binding_fill(&binding, &none, &none, node, 2);
+    plait_binding_fill(&binding, &none, &none, node, 2, &err);
     plait_binding_describe(&binding, node, 0, &launch);
     ok(launch.gpu == -1, "no GPU");
 }

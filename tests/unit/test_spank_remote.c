@@ -191,8 +191,38 @@ static void test_port_held(void)
 
 /* ---- a node with GPUs, from the cache ---- */
 
+/* A copy in which each of AMD's PCI devices has the number that its driver
+ * would give it. */
+static char *number_amd(const char *xml)
+{
+    char *copied = malloc(strlen(xml) + 1024), *to = copied;
+    int number = 0;
+
+    while (*xml) {
+        /* Not the virtual functions, :00.4 and :01.0. */
+        const char *at = strstr(xml, ":00.0\" pci_type=\"0302 [1002:740f]");
+        const char *last = strstr(xml, ":00.0\" pci_type=\"0380 [1002:740f]");
+        const char *end;
+
+        at = at && (!last || at < last) ? at : last;
+        end = at ? strchr(at, '>') : NULL;
+        if (!end) {
+            strcpy(to, xml);
+            break;
+        }
+        /* A device without children is written with one tag. */
+        to += sprintf(to, "%.*s><info name=\"PlaitPart\" value=\"%d/%d/-\"/>%s",
+                      (int)(end - xml) - (end[-1] == '/'), xml, number,
+                      128 + number, end[-1] == '/' ? "</object>" : "");
+        number++;
+        xml = end + 1;
+    }
+    return copied;
+}
+
 /* Writes the recorded machine to the cache in place of this one; amd: its first
- * two GPUs become AMD's. */
+ * two GPUs become AMD's, and the driver is said to count all three of AMD's in
+ * the order of the bus, where `amd` is 2. */
 static void write_cache(const char *dir, int amd)
 {
     const char *top = getenv("top_srcdir");
@@ -207,6 +237,13 @@ static void write_cache(const char *dir, int amd)
     xml = node ? plait_node_export_xml(node, &size) : NULL;
     while (xml && amd && (at = strstr(xml, "10de:20b2")))
         memcpy(at, "1002:740f", 9);
+    if (xml && amd > 1) {
+        char *numbered = number_amd(xml);
+
+        free(xml);
+        xml = numbered;
+        size = strlen(xml) + 1;
+    }
     snprintf(path, sizeof(path), "%s/node.xml", dir);
     unlink(path);
     plait_node_refresh_cache(dir, 60, NULL);
@@ -245,6 +282,26 @@ static void start_task(int local)
     slurm_spank_exit(NULL, 0, NULL);
 }
 
+static void test_amd(const char *dir)
+{
+    write_cache(dir, 1);
+    gpu_step("1,0", "");
+    spank_setenv(NULL, "ROCR_VISIBLE_DEVICES", "1,0", 1);
+    start_task(0);
+    ok(strcmp(fake_slurm_env("ROCR_VISIBLE_DEVICES"), "1,0") == 0 &&
+           !strstr(fake_slurm_env("PLAIT_GPU_BUSID"), "0000:") &&
+           strstr(slurm.said, "the order in which ROCm counts this node's"),
+       "AMD's order is not guessed: %s", slurm.said);
+    write_cache(dir, 2);
+    gpu_step("1,0", "");
+    spank_setenv(NULL, "ROCR_VISIBLE_DEVICES", "1,0", 1);
+    start_task(0);
+    ok(strcmp(fake_slurm_env("ROCR_VISIBLE_DEVICES"), "0,1") == 0 &&
+           strcmp(fake_slurm_env("CUDA_VISIBLE_DEVICES"), "0,1") == 0 &&
+           strcmp(fake_slurm_env("CUDA_DEVICE_ORDER"), "(unset)") == 0,
+       "AMD: ROCR_VISIBLE_DEVICES=%s", fake_slurm_env("ROCR_VISIBLE_DEVICES"));
+}
+
 static void test_gpus(void)
 {
     char dir[TEMP_PATH], file[256];
@@ -274,14 +331,7 @@ static void test_gpus(void)
     gpu_step("0,2", "");
     start_task(0);
     ok(strcmp(fake_slurm_env("PLAIT_GPU"), "0") == 0, "unless that is allowed");
-    write_cache(dir, 1);
-    gpu_step("1,0", "");
-    spank_setenv(NULL, "ROCR_VISIBLE_DEVICES", "1,0", 1);
-    start_task(0);
-    ok(strcmp(fake_slurm_env("ROCR_VISIBLE_DEVICES"), "0,1") == 0 &&
-           strcmp(fake_slurm_env("CUDA_VISIBLE_DEVICES"), "0,1") == 0 &&
-           strcmp(fake_slurm_env("CUDA_DEVICE_ORDER"), "(unset)") == 0,
-       "AMD: ROCR_VISIBLE_DEVICES=%s", fake_slurm_env("ROCR_VISIBLE_DEVICES"));
+    test_amd(dir);
     snprintf(file, sizeof(file), "%s/node.xml", dir);
     if (truncate(file, 100) == 0) {
         gpu_step("", "");

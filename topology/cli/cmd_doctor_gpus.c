@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -13,10 +14,61 @@
 
 /* This machine's GPUs, NICs and ports. */
 
+static bool has_unknown_order(const struct plait_node *node)
+{
+    for (int i = 0; i < node->ngpus; i++)
+        if (strcmp(node->gpus[i].vendor, "amd") == 0 &&
+            node->gpus[i].number < 0)
+            return true;
+    return false;
+}
+
+static void check_driver(struct findings *f)
+{
+    void *nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+
+    if (!nvml || access("/proc/driver/nvidia/version", R_OK) < 0)
+        findings_add(f, FINDING_BAD, "driver",
+                     "there are NVIDIA GPUs, but %s; without the driver "
+                     "they do not work, and their NVLinks are unknown",
+                     nvml ? "the driver is not loaded (modprobe nvidia)"
+                          : "no libnvidia-ml.so.1 is installed");
+    else
+        findings_add(f, FINDING_GOOD, "driver",
+                     "the NVIDIA driver and its NVML are installed");
+    if (nvml)
+        dlclose(nvml);
+}
+
+static bool has_links(const struct plait_node *node)
+{
+    for (int i = 0; i < node->ngpus * node->ngpus; i++)
+        if (node->links[i] > 0)
+            return true;
+    return false;
+}
+
+static void check_links(const struct plait_node *node, struct findings *f)
+{
+    char odd[256];
+
+    if (has_unknown_order(node))
+        findings_add(f, FINDING_NOTE, "order",
+                     "the order in which ROCm counts these GPUs is not known "
+                     "(no /sys/class/kfd: is the driver amdgpu loaded?), so "
+                     "that tasks are not bound near to theirs");
+    if (plait_node_find_odd(node, odd, sizeof(odd)))
+        findings_add(f, FINDING_BAD, "links", "%s", odd);
+    if (node->ngpus > 1 && !has_links(node))
+        findings_add(f, FINDING_NOTE, "links",
+                     "no NVLink or xGMI between these GPUs: tensor "
+                     "parallelism goes over PCIe, so keep --tp small");
+}
+
 /* "8 GPUs (NVIDIA H100 80GB HBM3), linked in 1 island" */
 static void check_gpus(const struct plait_node *node, struct findings *f)
 {
-    int nvidia = 0, linked = 0;
+    int nvidia = 0;
 
     if (!node->ngpus) {
         findings_add(f, FINDING_NOTE, "gpus",
@@ -25,32 +77,14 @@ static void check_gpus(const struct plait_node *node, struct findings *f)
     }
     for (int i = 0; i < node->ngpus; i++)
         nvidia += strcmp(node->gpus[i].vendor, "nvidia") == 0;
-    for (int i = 0; i < node->ngpus * node->ngpus; i++)
-        linked |= node->links[i] > 0;
     findings_add(f, FINDING_GOOD, "gpus", "%d GPU%s (%s)%s", node->ngpus,
                  node->ngpus == 1 ? "" : "s",
                  node->gpus[0].model[0] ? node->gpus[0].model
                                         : "of unknown model",
-                 linked ? ", linked" : "");
-    if (nvidia) {
-        void *nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-
-        if (!nvml || access("/proc/driver/nvidia/version", R_OK) < 0)
-            findings_add(f, FINDING_BAD, "driver",
-                         "there are NVIDIA GPUs, but %s; without the driver "
-                         "they do not work, and their NVLinks are unknown",
-                         nvml ? "the driver is not loaded (modprobe nvidia)"
-                              : "no libnvidia-ml.so.1 is installed");
-        else
-            findings_add(f, FINDING_GOOD, "driver",
-                         "the NVIDIA driver and its NVML are installed");
-        if (nvml)
-            dlclose(nvml);
-    }
-    if (node->ngpus > 1 && !linked)
-        findings_add(f, FINDING_NOTE, "links",
-                     "no NVLink or xGMI between these GPUs: tensor "
-                     "parallelism goes over PCIe, so keep --tp small");
+                 has_links(node) ? ", linked" : "");
+    if (nvidia)
+        check_driver(f);
+    check_links(node, f);
 }
 
 static void check_nics(const struct plait_node *node, struct findings *f)

@@ -252,6 +252,7 @@ static int count_leaf(struct plan_job *job, struct plait_error *err)
 static int load_inputs(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
+    char odd[256];
 
     if (plait_cmd_gpu_type(job->options.site_file, job->options.gpu_name,
                            &job->gpu, err) < 0)
@@ -267,6 +268,8 @@ static int load_inputs(struct plan_job *job, struct plait_error *err)
         !(job->node = plait_node_create_nccl(job->nccl_file, err)))
         return -1;
     r->node = job->node;
+    if (job->node && plait_node_find_odd(job->node, odd, sizeof(odd)))
+        fprintf(stderr, "plait: %s\n", odd);
     if (job->options.model_file &&
         !(job->config = model_options_config(&job->options, err))) {
         job->status = model_options_status(&job->options);

@@ -70,8 +70,8 @@ struct run {
     int port;                    /* MASTER_PORT, 0: each task computes it */
     int own_port; /* a free port of this node, held by port_fd; 0: none */
     int port_fd;
-    int *ports;     /* in the task that made the plan: own_port of each node */
-    char gpus[256]; /* all of this machine, where none were chosen */
+    int *ports;      /* in the task that made the plan: own_port of each node */
+    char gpus[4096]; /* all of this machine, where none were chosen */
     struct plait_seats seats;
     char token[RUN_TOKEN_SIZE]; /* the preflight's, "": none */
     int spares;                 /* nodes of Slurm's to leave out */

@@ -103,7 +103,6 @@ static int find_node(struct run *run, struct plait_error *err)
 {
     struct plait_task_env env = {run, get_variable, set_variable};
     struct plait_node *node = run->seats.node;
-    size_t used = 0;
 
     if (!node)
         node = plait_node_load_cache(PLAIT_CACHEDIR, NULL);
@@ -112,10 +111,16 @@ static int find_node(struct run *run, struct plait_error *err)
     run->seats.node = node;
     if (!node)
         return -1;
-    for (int i = 0; i < node->ngpus && used < sizeof(run->gpus) - 8; i++)
-        used += (size_t)snprintf(run->gpus + used, sizeof(run->gpus) - used,
-                                 "%s%d", used ? "," : "", i);
-    return plait_seats_bind_gpus(&run->seats, &env, err);
+    run->seats.variable = plait_seats_variable(plait_seats_vendor(node));
+    plait_seats_list_gpus(node, &env, run->gpus, sizeof(run->gpus));
+    if (plait_seats_bind_gpus(&run->seats, &env, err) < 0)
+        return -1;
+    if (run->options.preflight && !run->seats.note.text[0])
+        plait_node_find_odd(node, run->seats.note.text,
+                            sizeof(run->seats.note.text));
+    if (run->seats.note.text[0] && run->place.local == 0)
+        plait_cmd_failed("%s", run->seats.note.text);
+    return 0;
 }
 
 static int fill_seats(struct run *run, struct plait_error *err)
@@ -128,6 +133,7 @@ static int fill_seats(struct run *run, struct plait_error *err)
     run->seats.first_rank = part->first_rank;
     run->seats.nccl = run->site && run->site->export.nccl_ib_hca;
     run->seats.ucx = run->site && run->site->export.ucx_net_devices;
+    run->seats.cxi = run->site && run->site->export.fi_cxi_device_name;
     launch->layout = part->layout;
     launch->world_size = plait_layout_world(&part->layout);
     launch->local_world_size = part->tasks;

@@ -49,7 +49,4 @@ struct topo_island {
 void topo_describe_island(const struct plait_node *node, int island,
                           struct topo_island *about);
 
-/* "NVLink", "xGMI" or "Xe Link", by the vendor of the island's first GPU. */
-const char *topo_link_name(const struct plait_node *node, int gpu);
-
 #endif

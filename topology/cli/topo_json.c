@@ -15,9 +15,11 @@ static json_t *gpus_to_json(const struct plait_node *node)
                                   json_string(node->nics[gpu->nics[k]].name));
         json_array_append_new(
             list,
-            json_pack("{si ss ss ss si si so}", "index", gpu->index, "busid",
-                      gpu->busid, "vendor", gpu->vendor, "model", gpu->model,
-                      "numa", gpu->numa, "island", gpu->island, "nics", nics));
+            json_pack("{si ss ss ss si si so si si si ss}", "index", gpu->index,
+                      "busid", gpu->busid, "vendor", gpu->vendor, "model",
+                      gpu->model, "numa", gpu->numa, "island", gpu->island,
+                      "nics", nics, "number", gpu->number, "part", gpu->part,
+                      "parts", gpu->parts, "uuid", gpu->uuid));
     }
     return list;
 }
@@ -90,11 +92,14 @@ json_t *topo_to_json(const struct plait_node *node)
     json_t *gpu_gpu = json_array(), *gpu_nic = json_array();
     json_t *links = matrices_to_json(node, gpu_gpu, gpu_nic);
 
-    return json_pack("{so so so so so so si si si si si}", "gpus",
+    char odd[256] = "";
+
+    plait_node_find_odd(node, odd, sizeof(odd));
+    return json_pack("{so so so so so so si si si si si ss}", "gpus",
                      gpus_to_json(node), "islands", islands_to_json(node),
                      "links", links, "nics", nics_to_json(node),
                      "gpu_distances", gpu_gpu, "nic_distances", gpu_nic,
                      "numa_nodes", node->numa_nodes, "cores", node->cores,
                      "pus", node->pus, "unclassified", node->unclassified,
-                     "hosts", node->hosts ? node->hosts : 1);
+                     "hosts", node->hosts ? node->hosts : 1, "odd", odd);
 }

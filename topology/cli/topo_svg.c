@@ -175,7 +175,7 @@ static double draw_bar(const struct topo_picture *picture, int island,
     svg_print_label(picture->out, (left + right) / 2, y + 45, "mid h3 onbar",
                     about->ngpus > 2 ? "%s, %.4g GB/s each way between any two"
                                      : "%s %.4g GB/s",
-                    topo_link_name(node, about->first), about->gbps);
+                    plait_node_link_name(node, about->first), about->gbps);
     return y + 56;
 }
 
@@ -216,12 +216,12 @@ static double draw_arcs(const struct topo_picture *picture, int island,
     if (about->least < about->gbps)
         svg_print_label(picture->out, middle / n, y, "mid small",
                         "%s, %.4g to %.4g GB/s each way",
-                        topo_link_name(node, about->first), about->least,
+                        plait_node_link_name(node, about->first), about->least,
                         about->gbps);
     else
         svg_print_label(picture->out, middle / n, y, "mid small",
                         "%s, %.4g GB/s each way",
-                        topo_link_name(node, about->first), about->gbps);
+                        plait_node_link_name(node, about->first), about->gbps);
     return y;
 }
 
@@ -269,21 +269,22 @@ static const char dark[] =
 static void print_title(const struct topo_picture *picture)
 {
     const struct plait_node *node = picture->node;
-    char model[64] = "";
+    char model[64] = "", numa[32] = "";
     int same = 1;
 
+    if (node->numa_nodes)
+        snprintf(numa, sizeof(numa), ", %d NUMA node%s", node->numa_nodes,
+                 node->numa_nodes == 1 ? "" : "s");
     for (int i = 1; i < node->ngpus; i++)
         same &= strcmp(node->gpus[i].model, node->gpus[0].model) == 0;
     if (node->ngpus > 0 && same && node->gpus[0].model[0])
         short_model(&node->gpus[0], model, sizeof(model));
-    svg_print_label(picture->out, MARGIN, 44, "h1",
-                    "%d %s%s, %d NIC%s, %d NUMA node%s", node->ngpus,
-                    model[0] ? "\u00d7 " : "",
+    svg_print_label(picture->out, MARGIN, 44, "h1", "%d %s%s, %d NIC%s%s",
+                    node->ngpus, model[0] ? "\u00d7 " : "",
                     model[0]           ? model
                     : node->ngpus == 1 ? "GPU"
                                        : "GPUs",
-                    node->nnics, node->nnics == 1 ? "" : "s", node->numa_nodes,
-                    node->numa_nodes == 1 ? "" : "s");
+                    node->nnics, node->nnics == 1 ? "" : "s", numa);
 }
 
 static double draw_legend(const struct topo_picture *picture, double y)

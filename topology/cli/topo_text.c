@@ -59,13 +59,6 @@ void topo_describe_island(const struct plait_node *node, int island,
     }
 }
 
-const char *topo_link_name(const struct plait_node *node, int gpu)
-{
-    if (strcmp(node->gpus[gpu].vendor, "amd") == 0)
-        return "xGMI";
-    return strcmp(node->gpus[gpu].vendor, "intel") == 0 ? "Xe Link" : "NVLink";
-}
-
 /* A tree, drawn with line-drawing characters or in ASCII. */
 struct tree {
     FILE *out;
@@ -79,9 +72,13 @@ static const char *plural(int n)
 
 static void print_summary(const struct plait_node *node, FILE *out)
 {
-    fprintf(out, "%d GPU%s, %d NIC%s, %d NUMA node%s", node->ngpus,
-            plural(node->ngpus), node->nnics, plural(node->nnics),
-            node->numa_nodes, plural(node->numa_nodes));
+    char odd[256];
+
+    fprintf(out, "%d GPU%s, %d NIC%s", node->ngpus, plural(node->ngpus),
+            node->nnics, plural(node->nnics));
+    if (node->numa_nodes > 0)
+        fprintf(out, ", %d NUMA node%s", node->numa_nodes,
+                plural(node->numa_nodes));
     if (node->cores > 0)
         fprintf(out, ", %d core%s", node->cores, plural(node->cores));
     if (node->pus > 0)
@@ -89,6 +86,8 @@ static void print_summary(const struct plait_node *node, FILE *out)
     fprintf(out, "\n");
     if (node->hosts > 1)
         fprintf(out, "the first of %d hosts in this file\n", node->hosts);
+    if (plait_node_find_odd(node, odd, sizeof(odd)))
+        fprintf(out, "%s\n", odd);
     if (node->unclassified > 0)
         fprintf(out,
                 "%d PCI device%s of which the file does not say what "
@@ -97,12 +96,23 @@ static void print_summary(const struct plait_node *node, FILE *out)
                 node->unclassified == 1 ? "it is" : "they are");
 }
 
+/* The variable that lists the GPUs counts AMD's in another order. */
+static void print_number(const struct plait_gpu *gpu, FILE *out)
+{
+    if (gpu->parts > 1)
+        fprintf(out, ", part %d of %d", gpu->part, gpu->parts);
+    if (strcmp(gpu->vendor, "amd") == 0 && gpu->number >= 0 &&
+        gpu->number != gpu->index)
+        fprintf(out, ", %d in ROCR_VISIBLE_DEVICES", gpu->number);
+}
+
 static void print_gpu(const struct plait_node *node, int gpu, FILE *out)
 {
     const struct plait_gpu *self = &node->gpus[gpu];
     const char *name = self->model[0] ? self->model : self->vendor;
 
     fprintf(out, "GPU %d  %s%s%s", gpu, self->busid, name[0] ? "  " : "", name);
+    print_number(self, out);
     for (int i = 0; i < self->nnics; i++)
         fprintf(out, "%s%s", i ? "," : "  uses ",
                 node->nics[self->nics[i]].name);
@@ -201,7 +211,7 @@ int *topo_numas_of(const struct plait_node *node, int *n)
     while (node->topology && (size_t)count < most &&
            (obj = hwloc_get_next_obj_by_type(node->topology, HWLOC_OBJ_NUMANODE,
                                              obj))) {
-        if (plait_node_is_host(obj))
+        if (plait_node_is_host(node->topology, obj))
             numas[count++] = (int)obj->os_index;
     }
     for (int i = 0; i < count; i++) {
@@ -228,7 +238,8 @@ static void print_numa(const struct plait_node *node, int numa, FILE *out)
     int ncores;
 
     if (numa < 0) {
-        fprintf(out, "near to no NUMA node\n");
+        fprintf(out, node->numa_nodes ? "near to no NUMA node\n"
+                                      : "NUMA nodes not known\n");
         return;
     }
     fprintf(out, "NUMA node %d", numa);
@@ -260,7 +271,7 @@ static void print_islands(const struct plait_node *node, FILE *out)
         if (about.ngpus < 2)
             continue;
         fprintf(out, "%s%s joins GPUs", before,
-                topo_link_name(node, about.first));
+                plait_node_link_name(node, about.first));
         before = "";
         for (int k = 0; k < node->ngpus; k++) {
             if (node->gpus[k].island == i)

@@ -269,6 +269,7 @@ static const struct plait_yaml_field policy_keys[] = {
 static const struct plait_yaml_field exports[] = {
     SWITCH("nccl_ib_hca", plait_site_export, nccl_ib_hca),
     SWITCH("ucx_net_devices", plait_site_export, ucx_net_devices),
+    SWITCH("fi_cxi_device_name", plait_site_export, fi_cxi_device_name),
 };
 
 #define CLASS(axis, index)                                            \

@@ -24,7 +24,7 @@ extern "C" {
  *       - {partition: "gpu-*", gpu: h100, tp_within: nvlink, max: {tp: 8}}
  *       - {user: guest, enabled: false}
  *     export:               # what a task gets beside PLAIT_NICS
- *       {nccl_ib_hca: true, ucx_net_devices: true}
+ *       {nccl_ib_hca: true, ucx_net_devices: true, fi_cxi_device_name: true}
  *     preflight:            # below it a link is broken
  *       {link: 0.25}
  *     too_large: warn       # or off: a model that does not fit; refuse
@@ -58,7 +58,7 @@ struct plait_policy {
 };
 
 struct plait_site_export {
-    bool nccl_ib_hca, ucx_net_devices;
+    bool nccl_ib_hca, ucx_net_devices, fi_cxi_device_name;
 };
 
 struct plait_site_network {

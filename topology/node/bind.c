@@ -14,17 +14,9 @@ static void near_cpus(const struct plait_node *node,
                       hwloc_const_cpuset_t allowed, int gpu,
                       hwloc_cpuset_t cpus)
 {
-    hwloc_obj_t numa = NULL;
-
     hwloc_bitmap_zero(cpus);
-    if (gpu < 0 || gpu >= node->ngpus || node->gpus[gpu].numa < 0 ||
-        !node->topology)
-        return;
-    while ((numa = hwloc_get_next_obj_by_type(node->topology,
-                                              HWLOC_OBJ_NUMANODE, numa))) {
-        if ((int)numa->os_index == node->gpus[gpu].numa)
-            hwloc_bitmap_and(cpus, allowed, numa->cpuset);
-    }
+    if (gpu >= 0 && gpu < node->ngpus && node->gpus[gpu].near)
+        hwloc_bitmap_and(cpus, allowed, node->gpus[gpu].near);
 }
 
 /* Part `part` of `nparts` of the PUs in `from`, as they are numbered. */
@@ -88,20 +80,30 @@ struct division {
     hwloc_cpuset_t near, taken;
 };
 
+static bool is_inside(hwloc_const_cpuset_t set, hwloc_const_cpuset_t of)
+{
+    return hwloc_bitmap_isincluded(set, of) && !hwloc_bitmap_isequal(set, of);
+}
+
 /* Divide the PUs near to this task's GPU among the tasks whose GPUs are near to
- * the same. Returns 0 if no allowed PU is near to it. */
+ * the same. A GPU may be near to a whole NUMA node and others to a cache in it:
+ * these keep theirs, as far as anything is left for it. Returns 0 if no allowed
+ * PU is near to it. */
 static int bind_near(const struct division *d, hwloc_cpuset_t cpus)
 {
-    hwloc_bitmap_t mine = hwloc_bitmap_alloc();
-    int part = 0, nparts = 0, found;
+    hwloc_bitmap_t mine = hwloc_bitmap_alloc(), rest = hwloc_bitmap_alloc();
+    int part = 0, nparts = 0, found = -1;
 
-    if (!mine)
-        return -1;
+    if (!mine || !rest)
+        goto error;
     near_cpus(d->node, d->allowed, d->seats[d->local], mine);
+    hwloc_bitmap_copy(rest, mine);
     hwloc_bitmap_zero(d->taken);
     for (int i = 0; i < d->ntasks; i++) {
         near_cpus(d->node, d->allowed, d->seats[i], d->near);
         hwloc_bitmap_or(d->taken, d->taken, d->near);
+        if (is_inside(d->near, mine))
+            hwloc_bitmap_andnot(rest, rest, d->near);
         if (hwloc_bitmap_isequal(d->near, mine)) {
             part += i < d->local;
             nparts++;
@@ -109,8 +111,11 @@ static int bind_near(const struct division *d, hwloc_cpuset_t cpus)
     }
     found = !hwloc_bitmap_iszero(mine);
     if (found)
-        share(d->node->topology, mine, part, nparts, cpus);
+        share(d->node->topology, hwloc_bitmap_iszero(rest) ? mine : rest, part,
+              nparts, cpus);
+error:
     hwloc_bitmap_free(mine);
+    hwloc_bitmap_free(rest);
     return found;
 }
 

@@ -14,8 +14,10 @@ void plait_node_destroy(struct plait_node *node)
 
     if (!node)
         return;
-    for (int i = 0; i < node->ngpus; i++)
+    for (int i = 0; i < node->ngpus; i++) {
         free(node->gpus[i].nics);
+        hwloc_bitmap_free(node->gpus[i].near);
+    }
     free(node->gpus);
     free(node->nics);
     free(node->links);
@@ -77,7 +79,9 @@ int node_builder_add_gpu(struct node_builder *builder,
     plait_text_clean(node->gpus[node->ngpus].busid);
     plait_text_clean(node->gpus[node->ngpus].vendor);
     plait_text_clean(node->gpus[node->ngpus].model);
+    plait_text_clean(node->gpus[node->ngpus].uuid);
     node->gpus[node->ngpus].nics = NULL;
+    node->gpus[node->ngpus].near = NULL;
     node->gpus[node->ngpus].nnics = 0;
     node->gpus[node->ngpus].index = node->ngpus; /* the index before sorting */
     node->ngpus++;
@@ -191,6 +195,7 @@ int node_builder_sort(struct node_builder *builder)
 
     sort_gpus(builder);
     sort_nics(builder);
+    node_number_gpus(node);
     node->links = calloc(n * n + 1, sizeof(*node->links));
     return node->links ? 0 : -1;
 }
@@ -244,6 +249,7 @@ int node_builder_join(struct node_builder *builder,
         a = node_builder_find_gpu(builder, link->from);
         if (a < 0)
             continue;
+        a += link->part;
         if (link->to_switch)
             up[a] += link->count * link->gbps;
         b = link->to_switch ? -1 : node_builder_find_gpu(builder, link->to);
@@ -391,6 +397,7 @@ struct plait_node *node_builder_finish(struct node_builder *builder)
 
     if (measure_distances(builder))
         return NULL;
+    node_join_parts(node);
     find_islands(node);
     if (choose_all_nics(node))
         return NULL;

@@ -10,6 +10,8 @@
  * find, sort them, join GPUs by links, and have the rest computed. */
 
 #define NODE_BRIDGES_MOST 32
+/* Bytes of an NCCL topology. */
+#define NODE_NCCL_MOST (16 << 20)
 /* Far more than any machine has: a file with more is broken. */
 #define NODE_DEVICES_MOST 512
 
@@ -43,12 +45,18 @@ int node_builder_add_nic(struct node_builder *builder,
                          const struct plait_nic *nic,
                          const struct node_locus *locus);
 
+/* Of GPUs in their final order: their numbers; and links between the parts of a
+ * device, where none are known. Both are called by the functions below. */
+void node_number_gpus(struct plait_node *node);
+void node_join_parts(struct plait_node *node);
+
 /* All devices are in: put them in bus order and make room for the links. */
 int node_builder_sort(struct node_builder *builder);
 /* Links between GPUs, each stated by one of its ends; to be joined after the
  * sort. 0, or -1 with errno. */
 struct node_link {
     char from[16], to[16]; /* bus ids; `to` is unset if to_switch */
+    int part;              /* of the GPU `from` */
     int count;
     int to_switch;
     double gbps; /* of one link, one way */
@@ -83,10 +91,15 @@ double node_nvlink_gbps(int sm);
  * from RCCL's gcn attribute (NULL: 0). */
 double node_xgmi_gbps(int gcn);
 int node_parse_gcn(const char *text);
+/* How many tiles a GPU with these ids has, 1 if it has none. */
+int node_gpu_tiles(unsigned vendor, unsigned device);
 /* The name of a GPU model, "" if these ids are not known here. */
 const char *node_gpu_model(unsigned vendor, unsigned device);
 /* Is this PCI function a NIC made for message passing (InfiniBand, EFA,
  * Slingshot, Omni-Path)? */
 bool node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device);
+bool node_is_slingshot(unsigned vendor, unsigned device);
+/* By its name and its vendor (0 unknown). */
+enum plait_nic_kind node_nic_kind(const char *name, unsigned vendor);
 
 #endif

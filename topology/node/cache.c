@@ -30,8 +30,8 @@
 
 /* Rises with what is written for the same machine, so that a file of an older
  * Plait is replaced at once: 2 since it holds only what Plait reads, and no
- * serial numbers. */
-#define FORMAT "2"
+ * serial numbers, 3 since it has the parts of GPUs. */
+#define FORMAT "3"
 
 /* The largest recorded machine needs 1 MiB. */
 enum { FILE_MOST = NODE_XML_MOST + 512, KEY_MOST = 256, HEAD_MOST = 512 };
@@ -75,11 +75,14 @@ static int make_key(char *key, struct plait_error *err)
     read_word("/sys/module/nvidia/version", nvidia, sizeof(nvidia));
     snprintf(key, KEY_MOST,
              "plait-" PACKAGE_VERSION " format-" FORMAT
-             " boot-%s hwloc-%x nvidia-%s-%d amdgpu-%d ib-%d",
+             " boot-%s hwloc-%x nvidia-%s-%d amdgpu-%d intel-%d ib-%d cxi-%d",
              boot, hwloc_get_api_version(), nvidia[0] ? nvidia : "none",
              access(NODE_NVIDIA_DEVICE, F_OK) == 0,
              access("/sys/module/amdgpu", F_OK) == 0,
-             count_entries("/sys/class/infiniband"));
+             access("/sys/module/xe", F_OK) == 0 ||
+                 access("/sys/module/i915", F_OK) == 0,
+             count_entries("/sys/class/infiniband"),
+             count_entries("/sys/class/cxi"));
     return 0;
 }
 

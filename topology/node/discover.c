@@ -79,7 +79,8 @@ static int drop_rights(struct plait_error *err)
 
 static bool is_read(const char *name)
 {
-    static const char *const names[] = {NODE_INFO_MBPS, NODE_INFO_VENDOR,
+    static const char *const names[] = {NODE_INFO_MBPS,  NODE_INFO_PART,
+                                        NODE_INFO_CXI,   NODE_INFO_VENDOR,
                                         NODE_INFO_MODEL, NODE_INFO_DEVICE};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -92,17 +93,17 @@ static void forget_infos(hwloc_obj_t obj)
 {
     unsigned kept = 0;
 
-    for (unsigned i = 0; i < obj->infos_count; i++) {
-        struct hwloc_info_s *info = &obj->infos[i];
+    for (unsigned i = 0; i < NODE_INFOS_COUNT(obj); i++) {
+        struct hwloc_info_s *info = &NODE_INFOS(obj)[i];
 
         if (is_read(info->name)) {
-            obj->infos[kept++] = *info;
+            NODE_INFOS(obj)[kept++] = *info;
             continue;
         }
         free(info->name);
         free(info->value);
     }
-    obj->infos_count = kept;
+    NODE_INFOS_COUNT(obj) = kept;
 }
 
 static void forget_all_infos(hwloc_topology_t topology)

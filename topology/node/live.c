@@ -9,13 +9,10 @@
 #include "topology/node/build.h"
 #include "topology/node/env.h"
 #include "topology/node/hwloc.h"
+#include "topology/node/parts.h"
 
 /* The live machine: what hwloc finds, and what it does not report without the
  * vendors' plugins: link bandwidths and port speeds. */
-
-#define KFD_NODES "/sys/class/kfd/kfd/topology/nodes"
-#define KFD_XGMI 11
-#define GPUS_MOST 64
 
 static FILE *open_under(const char *root, const char *path)
 {
@@ -50,7 +47,7 @@ static void note_nvidia_gpus(hwloc_topology_t topology, const char *root)
  * network interface. */
 static void note_port_speed(hwloc_obj_t osdev, const char *root)
 {
-    int rdma = osdev->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
+    int rdma = node_osdev_is(osdev, HWLOC_OBJ_OSDEV_OPENFABRICS);
     char path[512], mbps[32];
     double rate;
     FILE *file;
@@ -76,141 +73,84 @@ static void note_port_speeds(hwloc_topology_t topology, const char *root)
     hwloc_obj_t osdev = NULL;
 
     while ((osdev = hwloc_get_next_osdev(topology, osdev))) {
-        if (osdev->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS ||
-            osdev->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK)
+        if (node_osdev_is(osdev, HWLOC_OBJ_OSDEV_OPENFABRICS) ||
+            node_osdev_is(osdev, HWLOC_OBJ_OSDEV_NETWORK))
             note_port_speed(osdev, root);
     }
 }
 
-/* The number after `name` in a KFD properties file, -1 if there is none. */
-static long property(const char *root, const char *path, const char *name)
+/* Slingshot's driver names its device below the card; hwloc lists it since
+ * 2.14 alone. */
+static void note_slingshot(hwloc_topology_t topology, const char *root)
 {
-    FILE *file = open_under(root, path);
-    long value, found = -1;
-    char key[64];
+    hwloc_obj_t pci = NULL;
+    char path[4096], busid[16];
+    struct dirent *entry;
 
-    if (!file)
-        return -1;
-    while (fscanf(file, "%63s %ld", key, &value) == 2) {
-        if (strcmp(key, name) == 0)
-            found = value;
-    }
-    fclose(file);
-    return found;
-}
+    while ((pci = hwloc_get_next_pcidev(topology, pci))) {
+        const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
+        DIR *dir;
 
-/* The PCI device of KFD node `id`, NULL if that is a processor. */
-static hwloc_obj_t kfd_device(hwloc_topology_t topology, const char *root,
-                              long id)
-{
-    char path[256];
-    long location, domain;
-
-    snprintf(path, sizeof(path), KFD_NODES "/%ld/properties", id);
-    location = property(root, path, "location_id");
-    domain = property(root, path, "domain");
-    if (location <= 0)
-        return NULL;
-    return hwloc_get_pcidev_by_busid(
-        topology, domain < 0 ? 0 : (unsigned)domain,
-        (unsigned)location >> 8 & 0xff, (unsigned)location >> 3 & 0x1f,
-        (unsigned)location & 7);
-}
-
-static int index_of(hwloc_obj_t *objs, int *n, hwloc_obj_t obj)
-{
-    int i;
-
-    for (i = 0; i < *n; i++) {
-        if (objs[i] == obj)
-            return i;
-    }
-    if (!obj || *n == GPUS_MOST)
-        return -1;
-    objs[(*n)++] = obj;
-    return i;
-}
-
-struct kfd {
-    hwloc_obj_t objs[GPUS_MOST];
-    hwloc_uint64_t mbytes[GPUS_MOST][GPUS_MOST];
-    int n;
-};
-
-static void read_kfd_links(struct kfd *kfd, hwloc_topology_t topology,
-                           const char *root, long id, hwloc_obj_t from)
-{
-    char path[256];
-    long type;
-
-    for (long link = 0;; link++) {
-        long bandwidth;
-        int a, b;
-
-        snprintf(path, sizeof(path), KFD_NODES "/%ld/io_links/%ld/properties",
-                 id, link);
-        type = property(root, path, "type");
-        if (type < 0)
-            return;
-        bandwidth = property(root, path, "max_bandwidth");
-        if (type != KFD_XGMI || bandwidth <= 0)
+        if (!node_is_slingshot(attr->vendor_id, attr->device_id))
             continue;
-        a = index_of(kfd->objs, &kfd->n, from);
-        b = index_of(
-            kfd->objs, &kfd->n,
-            kfd_device(topology, root, property(root, path, "node_to")));
-        if (a >= 0 && b >= 0 && a != b)
-            kfd->mbytes[a][b] = (hwloc_uint64_t)bandwidth;
+        node_format_busid(attr->domain, attr->bus, attr->dev, attr->func,
+                          busid);
+        snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/cxi", root,
+                 busid);
+        dir = opendir(path);
+        while (dir && (entry = readdir(dir)))
+            if (strncmp(entry->d_name, "cxi", 3) == 0)
+                hwloc_obj_add_info(pci, NODE_INFO_CXI, entry->d_name);
+        if (dir)
+            closedir(dir);
     }
 }
 
-/* AMD's kernel driver lists the xGMI links of every GPU. */
-static void note_xgmi(hwloc_topology_t topology, const char *root)
+/* How many of `form`, which ends with a number, there are below the card. */
+static int count_files(const char *root, const char *busid, const char *form)
 {
-    struct kfd *kfd = calloc(1, sizeof(*kfd));
-    hwloc_uint64_t *values;
-    char path[256];
+    char path[4096];
+    int n = 0;
 
-    for (long id = 0; kfd; id++) {
-        hwloc_obj_t device;
-        FILE *file;
-
-        /* Those of GPUs outside of this process's cgroup are there, too, but
-         * cannot be read. */
-        snprintf(path, sizeof(path), KFD_NODES "/%ld/properties", id);
-        file = open_under(root, path);
-        if (!file)
-            break;
-        fclose(file);
-        device = kfd_device(topology, root, id);
-        if (device)
-            read_kfd_links(kfd, topology, root, id, device);
-    }
-    values = kfd ? calloc((size_t)kfd->n * (size_t)kfd->n + 1, sizeof(*values))
-                 : NULL;
-    if (values && kfd->n > 0) {
-        for (int i = 0; i < kfd->n; i++) {
-            for (int k = 0; k < kfd->n; k++)
-                values[i * kfd->n + k] = kfd->mbytes[i][k];
-        }
-        node_note_links(topology, "XGMIBandwidth", (unsigned)kfd->n, kfd->objs,
-                        values);
-    }
-    free(values);
-    free(kfd);
+    do
+        snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/%s%d", root,
+                 busid, form, n);
+    while (access(path, F_OK) == 0 && ++n < NODE_PARTS_MOST);
+    return n;
 }
 
-void node_note_links(hwloc_topology_t topology, const char *name, unsigned n,
-                     hwloc_obj_t *objs, hwloc_uint64_t *values)
+/* The driver xe has tile0, tile1 below a card, i915 drm/card0/gt/gt0 and gt1.
+ * Where there is neither, the ids tell. */
+static int count_tiles(const char *root, const char *busid)
 {
-    hwloc_distances_add_handle_t handle = hwloc_distances_add_create(
-        topology, name,
-        HWLOC_DISTANCES_KIND_FROM_USER | HWLOC_DISTANCES_KIND_MEANS_BANDWIDTH,
-        0);
+    int n = count_files(root, busid, "tile");
+    char form[32];
 
-    if (handle &&
-        hwloc_distances_add_values(topology, handle, n, objs, values, 0) == 0)
-        hwloc_distances_add_commit(topology, handle, 0);
+    for (int card = 0; n == 0 && card < NODE_PARTS_MOST; card++) {
+        snprintf(form, sizeof(form), "drm/card%d/gt/gt", card);
+        n = count_files(root, busid, form);
+    }
+    return n;
+}
+
+static void note_tiles(hwloc_topology_t topology, const char *root)
+{
+    const struct node_part tile = {.number = -1, .file = -1};
+    hwloc_obj_t pci = NULL;
+    char busid[16];
+
+    while ((pci = hwloc_get_next_pcidev(topology, pci))) {
+        const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
+        const char *vendor =
+            node_gpu_vendor(attr->class_id, attr->vendor_id, attr->device_id);
+
+        if (!vendor || strcmp(vendor, "intel") != 0)
+            continue;
+        node_format_busid(attr->domain, attr->bus, attr->dev, attr->func,
+                          busid);
+        for (int n = count_tiles(root, busid); n > 0; n--)
+            node_note_part(pci, &tile);
+    }
 }
 
 /* Add what hwloc did not report. A topology that HWLOC_XMLFILE brought in from
@@ -224,7 +164,9 @@ static void complete(hwloc_topology_t topology)
         return;
     note_nvidia_gpus(topology, root);
     note_port_speeds(topology, root);
-    note_xgmi(topology, root);
+    note_slingshot(topology, root);
+    note_tiles(topology, root);
+    node_note_kfd(topology, root);
     if (!snapshot)
         node_note_nvml(topology);
 }

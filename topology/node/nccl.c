@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "topology/node/build.h"
+#include "topology/node/parts.h"
+#include "topology/node/pci_ids.h"
 
 /* NCCL's topology XML, and RCCL's, which differs only in its link element:
  * system > cpu > pci > ... > pci > gpu > nvlink|xgmi, and nic > net under a pci
@@ -15,7 +17,6 @@
  * which only the PCI class tells what a device is. */
 
 #define DEPTH_MOST 64
-#define FILE_MOST (16 << 20)
 #define CLASS_BRIDGE 0x0604
 #define CLASS_NVSWITCH 0x0680
 
@@ -25,7 +26,9 @@ enum element { SYSTEM, CPU, PCI, GPU, NIC, NET, LINK, OTHER };
 struct open_element {
     enum element kind;
     void *id; /* tells one cpu or pci element from another; never followed */
-    int has_pci, has_gpu, has_net;
+    int has_pci, has_net;
+    int ngpus; /* of a pci: a device may be counted as several */
+    int numbers[NODE_PARTS_MOST]; /* theirs, -1 unknown */
     unsigned class_id, vendor, device;
     int sm, gcn; /* of the gpu inside, 0 unknown */
     char busid[16];
@@ -170,6 +173,9 @@ static void start_cpu(struct reader *reader, const char **attrs)
         if (affinity[i] != ',')
             node->pus += __builtin_popcount((unsigned)strtoul(digit, NULL, 16));
     }
+    /* A virtual machine without NUMA: nothing is known of its nodes. */
+    if (reader->numa < 0)
+        return;
     for (int i = 0; i < reader->nnumas; i++) {
         if (reader->numas[i] == reader->numa)
             return;
@@ -217,7 +223,12 @@ static void start_gpu(struct reader *reader, const char **attrs)
     }
     self->sm = (int)read_number(reader, attrs, "sm", 10, 0, 1 << 20, 0);
     self->gcn = node_parse_gcn(attribute(attrs, "gcn"));
-    pci->has_gpu = 1;
+    if (pci->ngpus == NODE_PARTS_MOST) {
+        refuse_input(reader, "too many <gpu> in one <pci>", NULL);
+        return;
+    }
+    pci->numbers[pci->ngpus++] =
+        (int)read_number(reader, attrs, "dev", 10, -1, 4095, -1);
     pci->sm = self->sm;
     pci->gcn = self->gcn;
 }
@@ -234,6 +245,7 @@ static void start_link(struct reader *reader, const char **attrs, int is_xgmi)
         return;
     }
     snprintf(link.from, sizeof(link.from), "%s", pci->busid);
+    link.part = pci->ngpus - 1;
     link.count = (int)read_number(reader, attrs, "count", 10, 0, 4096, 1);
     class_id =
         (unsigned)read_number(reader, attrs, "tclass", 16, 0, 0xffffff, 0) >> 8;
@@ -274,6 +286,7 @@ static void add_nic(struct reader *reader, const struct open_element *pci,
     snprintf(nic.busid, sizeof(nic.busid), "%s", pci ? pci->busid : "");
     nic.numa = locus.numa;
     nic.gbps = gbps;
+    nic.kind = node_nic_kind(name, pci ? pci->vendor : 0);
     if (node_builder_add_nic(&reader->builder, &nic, &locus))
         refuse_input(reader, strerror(errno), NULL);
 }
@@ -360,9 +373,29 @@ static const char *gpu_vendor(const struct open_element *pci)
         return vendor;
     if (pci->gcn || pci->class_id == 0x0380 || pci->class_id == 0x1200)
         return "amd";
-    if (pci->has_gpu || (pci->vendor == 0 && pci->class_id >> 8 == 3))
+    if (pci->ngpus || (pci->vendor == 0 && pci->class_id >> 8 == 3))
         return "nvidia";
     return NULL;
+}
+
+static void add_parts(struct reader *reader, const struct open_element *pci,
+                      const struct plait_gpu *gpu,
+                      const struct node_locus *locus)
+{
+    int n = pci->ngpus;
+
+    if (n == 0)
+        n = node_gpu_tiles(pci->vendor, pci->device);
+    for (int i = 0; i < n; i++) {
+        struct plait_gpu part = *gpu;
+
+        part.part = i;
+        part.parts = n;
+        part.number = i < pci->ngpus ? pci->numbers[i] : -1;
+        part.file = -1;
+        if (node_builder_add_gpu(&reader->builder, &part, locus))
+            refuse_input(reader, strerror(errno), NULL);
+    }
 }
 
 static void end_pci(struct reader *reader, const struct open_element *pci)
@@ -377,11 +410,11 @@ static void end_pci(struct reader *reader, const struct open_element *pci)
         locate(reader, pci, &locus);
         snprintf(gpu.busid, sizeof(gpu.busid), "%s", pci->busid);
         snprintf(gpu.vendor, sizeof(gpu.vendor), "%s", vendor);
-        snprintf(gpu.model, sizeof(gpu.model), "%s",
-                 node_gpu_model(pci->vendor, pci->device));
+        node_name_gpu(pci->vendor, pci->device, gpu.model, sizeof(gpu.model));
+        gpu.vendor_id = pci->vendor;
+        gpu.device_id = pci->device;
         gpu.numa = locus.numa;
-        if (node_builder_add_gpu(&reader->builder, &gpu, &locus))
-            refuse_input(reader, strerror(errno), NULL);
+        add_parts(reader, pci, &gpu, &locus);
     } else if (!pci->has_net && pci->class_id >> 8 == 2) {
         add_nic(reader, pci, pci->busid, 0);
     } else if (!pci->has_net && pci->class_id == 0) {
@@ -422,7 +455,7 @@ struct plait_node *plait_node_parse_nccl(const char *name, const char *text,
     struct reader *reader = calloc(1, sizeof(*reader));
     struct plait_node *node = NULL;
 
-    if (size > FILE_MOST) {
+    if (size > NODE_NCCL_MOST) {
         plait_errorf(err, "%s: too large for a topology", name);
         goto out;
     }
@@ -452,33 +485,5 @@ out:
         free(reader->links);
         free(reader);
     }
-    return node;
-}
-
-struct plait_node *plait_node_create_nccl(const char *path,
-                                          struct plait_error *err)
-{
-    struct plait_node *node = NULL;
-    FILE *file = fopen(path, "re");
-    char *text = NULL;
-    size_t size;
-
-    if (!file) {
-        plait_errorf(err, "%s: %s", path, strerror(errno));
-        return NULL;
-    }
-    text = malloc(FILE_MOST + 1);
-    if (!text) {
-        plait_errorf(err, "%s: out of memory", path);
-        goto out;
-    }
-    size = fread(text, 1, FILE_MOST + 1, file);
-    if (ferror(file))
-        plait_errorf(err, "%s: %s", path, strerror(errno));
-    else
-        node = plait_node_parse_nccl(path, text, size, err);
-out:
-    free(text);
-    fclose(file);
     return node;
 }

@@ -6,6 +6,7 @@
 
 #include "topology/node/build.h"
 #include "topology/node/hwloc.h"
+#include "topology/node/parts.h"
 
 /* NVIDIA's management library, loaded where it is installed: the names of
  * the GPUs and their NVLinks. Its ABI is declared here, so that building
@@ -19,6 +20,8 @@ typedef int (*nvml_void)(void);
 typedef int (*nvml_count)(unsigned *n);
 typedef int (*nvml_handle)(unsigned index, void **device);
 typedef int (*nvml_string)(void *device, char *text, unsigned size);
+typedef int (*nvml_mig_count)(void *device, unsigned *n);
+typedef int (*nvml_mig_handle)(void *device, unsigned index, void **mig);
 typedef int (*nvml_two)(void *device, int *major, int *minor);
 typedef int (*nvml_link)(void *device, unsigned link, unsigned *value);
 
@@ -42,6 +45,9 @@ struct nvml {
     nvml_two capability;
     nvml_link link_state, link_remote_type;
     nvml_remote link_remote;
+    nvml_string uuid;
+    nvml_mig_count mig_count;
+    nvml_mig_handle mig_handle;
 };
 
 struct gpus {
@@ -50,6 +56,27 @@ struct gpus {
     double to_switch[GPUS_MOST]; /* MB/s */
     double direct[GPUS_MOST][GPUS_MOST];
 };
+
+/* Drivers before 470 lack the first, before 450 those of MIG. Without the first
+ * the bus id is used instead. */
+static void find_newer(struct nvml *nvml)
+{
+    const struct {
+        const char *name;
+        void *at;
+    } symbols[] = {
+        {"nvmlDeviceGetNvLinkRemoteDeviceType", &nvml->link_remote_type},
+        {"nvmlDeviceGetUUID", &nvml->uuid},
+        {"nvmlDeviceGetMaxMigDeviceCount", &nvml->mig_count},
+        {"nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig_handle},
+    };
+
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *symbol = dlsym(nvml->library, symbols[i].name);
+
+        memcpy(symbols[i].at, &symbol, sizeof(symbol));
+    }
+}
 
 static int load_library(struct nvml *nvml)
 {
@@ -79,13 +106,11 @@ static int load_library(struct nvml *nvml)
             return -1;
         memcpy(symbols[i].at, &symbol, sizeof(symbol));
     }
-    /* Drivers before 470 lack this function: the bus id is used instead. */
-    symbol = dlsym(nvml->library, "nvmlDeviceGetNvLinkRemoteDeviceType");
-    memcpy(&nvml->link_remote_type, &symbol, sizeof(symbol));
+    find_newer(nvml);
     return 0;
 }
 
-/* NVML lists physical GPUs only: a MIG slice has no handle of its own. */
+/* NVML's count is that of the physical GPUs; MIG instances come below them. */
 static hwloc_obj_t device_object(hwloc_topology_t topology,
                                  const struct nvml_pci *pci)
 {
@@ -154,6 +179,30 @@ static void note_matrix(hwloc_topology_t topology, struct gpus *gpus)
     free(values);
 }
 
+/* The GPU's UUID, or those of its MIG instances: a job is given these. NVML
+ * counts the places for instances; not all have one. */
+static void note_parts(const struct nvml *nvml, void *device, hwloc_obj_t obj)
+{
+    struct node_part part = {.number = -1, .file = -1};
+    unsigned most = 0, n = 0;
+    void *mig;
+
+    if (!nvml->uuid)
+        return;
+    if (nvml->mig_count && nvml->mig_handle &&
+        nvml->mig_count(device, &most) == 0) {
+        for (unsigned i = 0; i < most && i < NODE_PARTS_MOST; i++) {
+            if (nvml->mig_handle(device, i, &mig) ||
+                nvml->uuid(mig, part.uuid, sizeof(part.uuid)))
+                continue;
+            node_note_part(obj, &part);
+            n++;
+        }
+    }
+    if (n == 0 && nvml->uuid(device, part.uuid, sizeof(part.uuid)) == 0)
+        node_note_part(obj, &part);
+}
+
 static void ask(const struct nvml *nvml, hwloc_topology_t topology)
 {
     struct gpus *gpus = calloc(1, sizeof(*gpus));
@@ -175,6 +224,7 @@ static void ask(const struct nvml *nvml, hwloc_topology_t topology)
             continue;
         if (nvml->name(devices[gpus->n], name, sizeof(name)) == 0 && name[0])
             hwloc_obj_add_info(obj, NODE_INFO_MODEL, name);
+        note_parts(nvml, devices[gpus->n], obj);
         gpus->objs[gpus->n++] = obj;
     }
     for (unsigned i = 0; i < (unsigned)gpus->n; i++)

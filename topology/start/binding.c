@@ -5,16 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ZE_AFFINITY_MASK says which of Intel's GPUs are visible, but not in which
+ * order: that stays the one of the PCI bus. */
+static void sort_ascending(const int *index, int n, int *order)
+{
+    for (int i = 0; i < n; i++) {
+        int at = 0;
+
+        for (int k = 0; k < n; k++)
+            at += index[k] < index[i];
+        order[at] = index[i];
+    }
+}
+
 void plait_binding_fill(struct plait_binding *binding,
                         const struct plait_visible *visible,
                         const struct plait_visible *step,
-                        const struct plait_node *node, int tp)
+                        const struct plait_node *node, int tp,
+                        struct plait_error *err)
 {
     int index[PLAIT_VISIBLE_MOST], order[PLAIT_VISIBLE_MOST];
 
     binding->visible = *visible;
     binding->known = visible->n > 0 && step->n > 0 &&
-                     plait_visible_match(visible, step, node, index) == 0;
+                     plait_visible_match(visible, step, node, index, err) == 0;
     for (int i = 0; i < visible->n; i++) {
         char *end;
         long id = strtol(visible->id[i], &end, 10);
@@ -24,7 +38,10 @@ void plait_binding_fill(struct plait_binding *binding,
     }
     if (!binding->known)
         return;
-    plait_node_order_gpus(node, index, visible->n, tp, order);
+    if (visible->vendor && strcmp(visible->vendor, "intel") == 0)
+        sort_ascending(index, visible->n, order);
+    else
+        plait_node_order_gpus(node, index, visible->n, tp, order);
     for (int i = 0; i < visible->n; i++) {
         binding->gpu[i] = order[i];
         for (int k = 0; k < visible->n; k++)

@@ -17,11 +17,13 @@ struct plait_binding {
 
 /* Order the visible GPUs so that tp groups of consecutive tasks are best
  * connected. `step` is SLURM_STEP_GPUS; empty where Slurm gave no GPUs, and
- * then nothing is reordered. */
+ * then nothing is reordered; `err` says why where the GPUs cannot be matched.
+ */
 void plait_binding_fill(struct plait_binding *binding,
                         const struct plait_visible *visible,
                         const struct plait_visible *step,
-                        const struct plait_node *node, int tp);
+                        const struct plait_node *node, int tp,
+                        struct plait_error *err);
 
 /* The union of the masks in SLURM_CPU_BIND_LIST ("0x3,0xc"): the cores that
  * Slurm gave to the step's tasks on this node. -1, with `set` unchanged, if

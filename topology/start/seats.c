@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/start/seats.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A step sees some of its node's GPUs, which Slurm lists in the environment.
@@ -11,6 +13,9 @@
  *
  * The plan was made without looking at this node. So what the site requires of
  * tp groups is checked here, where the islands of its GPUs are known. */
+
+/* Bytes that the name of a GPU may take in a list: a UUID is the longest. */
+enum { NAME_ROOM = 68 };
 
 /* With fewer GPUs than tasks, ranks would share one, which NCCL refuses. */
 static int check_gpus(const struct plait_seats *seats, struct plait_error *err)
@@ -80,15 +85,91 @@ static int check_islands(const struct plait_seats *seats,
     return 0;
 }
 
+const char *plait_seats_variable(const char *vendor)
+{
+    if (strcmp(vendor, "amd") == 0)
+        return "ROCR_VISIBLE_DEVICES";
+    return strcmp(vendor, "intel") == 0 ? "ZE_AFFINITY_MASK"
+                                        : PLAIT_ENV_VISIBLE;
+}
+
+static int count_vendor(const struct plait_node *node, const char *vendor)
+{
+    int n = 0;
+
+    for (int i = 0; i < node->ngpus; i++)
+        n += strcmp(node->gpus[i].vendor, vendor) == 0;
+    return n;
+}
+
+const char *plait_seats_vendor(const struct plait_node *node)
+{
+    static const char *const vendors[] = {"nvidia", "amd", "intel"};
+    const char *best = vendors[0];
+
+    for (int i = 1; i < 3; i++)
+        if (count_vendor(node, vendors[i]) > count_vendor(node, best))
+            best = vendors[i];
+    return best;
+}
+
+/* Level Zero counts tiles, unless this variable says COMPOSITE. */
+static bool counts_cards(const struct plait_task_env *env)
+{
+    char text[32];
+
+    return env->get(env->arg, "ZE_FLAT_DEVICE_HIERARCHY", text, sizeof(text)) ==
+               0 &&
+           strcmp(text, "COMPOSITE") == 0;
+}
+
+void plait_seats_list_gpus(const struct plait_node *node,
+                           const struct plait_task_env *env, char *text,
+                           size_t size)
+{
+    const char *vendor = plait_seats_vendor(node);
+    bool cards = strcmp(vendor, "intel") == 0 && counts_cards(env);
+    size_t used = 0;
+    int count = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < node->ngpus && used + NAME_ROOM < size; i++) {
+        const struct plait_gpu *gpu = &node->gpus[i];
+
+        /* A file without ids has GPUs of no vendor. */
+        if ((gpu->vendor[0] && strcmp(gpu->vendor, vendor) != 0) ||
+            (cards && gpu->part > 0))
+            continue;
+        used +=
+            plait_gpu_is_mig(gpu)
+                ? (size_t)sprintf(text + used, "%s%s", used ? "," : "",
+                                  gpu->uuid)
+                : (size_t)sprintf(text + used, "%s%d", used ? "," : "", count);
+        count++;
+    }
+}
+
+/* Only a match that is sure is used. Else tasks get even shares, which may be
+ * far from their GPUs: that is said. */
+static void note_unknown(struct plait_seats *seats,
+                         const struct plait_error *why)
+{
+    plait_errorf(&seats->note,
+                 "%.300s; so the tasks share the cores evenly, without regard "
+                 "to GPUs and NICs (--pin=none: as Slurm has them)",
+                 why->text);
+}
+
 int plait_seats_bind_gpus(struct plait_seats *seats,
                           const struct plait_task_env *env,
                           struct plait_error *err)
 {
+    const char *vendor = plait_seats_vendor(seats->node);
     struct plait_visible visible, step;
-    char gpus[1024];
+    struct plait_error why = {""};
+    char gpus[PLAIT_VISIBLE_MOST * NAME_ROOM];
 
-    if (seats->node->ngpus && !strcmp(seats->node->gpus[0].vendor, "amd"))
-        seats->variable = "ROCR_VISIBLE_DEVICES";
+    seats->variable = plait_seats_variable(vendor);
     env->get(env->arg, seats->variable, seats->visible, sizeof(seats->visible));
     if (env->get(env->arg, "SLURM_STEP_GPUS", gpus, sizeof(gpus)) < 0)
         env->get(env->arg, "SLURM_JOB_GPUS", gpus, sizeof(gpus));
@@ -99,8 +180,12 @@ int plait_seats_bind_gpus(struct plait_seats *seats,
         seats->visible[0] = '\0';
     if (plait_visible_parse(seats->visible, &visible, err) < 0)
         return -1;
+    visible.vendor = vendor;
+    visible.cards = strcmp(vendor, "intel") == 0 && counts_cards(env);
     plait_binding_fill(&seats->binding, &visible, &step, seats->node,
-                       seats->launch.layout.size[PLAIT_TP]);
+                       seats->launch.layout.size[PLAIT_TP], &why);
+    if (why.text[0] && visible.n > 0)
+        note_unknown(seats, &why);
     if (check_gpus(seats, err) < 0)
         return -1;
     return check_islands(seats, err);

@@ -25,12 +25,27 @@ struct plait_seats {
     int first_rank;
     int rendezvous;                   /* set RANK, MASTER_ADDR & co. too */
     int keep_cpu, keep_gpu, keep_mem; /* the user's own binding stays */
-    int nvlink, nccl, ucx;            /* requested by the site file */
+    int nvlink, nccl, ucx, cxi;       /* requested by the site file */
     const char *variable;             /* name of the variable that lists GPUs */
     struct plait_node *node;          /* NULL: nothing is bound */
     struct plait_binding binding;
+    struct plait_error note; /* what the user should know of it, or "" */
     char visible[PLAIT_SEATS_TEXT_MOST]; /* `variable` of the whole node */
 };
+
+/* The name of the variable that lists the visible GPUs of a vendor, and the
+ * vendor that most of a node's GPUs are of ("nvidia" where it has none). */
+const char *plait_seats_variable(const char *vendor);
+const char *plait_seats_vendor(const struct plait_node *node);
+/* What `variable` is where all GPUs of the node are visible. */
+void plait_seats_list_gpus(const struct plait_node *node,
+                           const struct plait_task_env *env, char *text,
+                           size_t size);
+
+/* The variables of NICs for programs that do not read PLAIT_NICS;
+ * what the user set stays. */
+int plait_seats_bind_nics(const struct plait_seats *seats,
+                          const struct plait_task_env *env, int local);
 
 /* Find out which GPUs of seats->node the step has, and check that they are
  * enough. */

@@ -115,11 +115,28 @@ static int bind_amd(const struct plait_seats *seats,
     return set_variable(env, seats->variable, text);
 }
 
+/* A process of CUDA can use one MIG instance, the first of the list: so each
+ * task gets its own alone. */
+static bool has_mig(const struct plait_seats *seats, int local)
+{
+    const struct plait_visible *visible = &seats->binding.visible;
+
+    return local < visible->n &&
+           strncmp(visible->id[seats->binding.permuted[local]], "MIG-", 4) == 0;
+}
+
+static int bind_intel(const struct plait_seats *seats,
+                      const struct plait_task_env *env)
+{
+    return set_variable(env, "ZE_ENABLE_PCI_ID_DEVICE_ORDER", "1") |
+           set_variable(env, seats->variable, seats->visible);
+}
+
 /* Every task sees all GPUs of the step on its node, its own at LOCAL_RANK.
  * Where Slurm (or the user, --gpu-bind) gave each task its own list, that
  * list stays. */
 static int bind_gpus(const struct plait_seats *seats,
-                     const struct plait_task_env *env)
+                     const struct plait_task_env *env, int local)
 {
     char own[PLAIT_SEATS_TEXT_MOST], text[PLAIT_SEATS_TEXT_MOST];
 
@@ -128,6 +145,12 @@ static int bind_gpus(const struct plait_seats *seats,
     env->get(env->arg, seats->variable, own, sizeof(own));
     if (strcmp(own, seats->visible) != 0)
         return 0;
+    if (has_mig(seats, local))
+        return set_variable(
+            env, seats->variable,
+            seats->binding.visible.id[seats->binding.permuted[local]]);
+    if (seats->variable[0] == 'Z')
+        return bind_intel(seats, env);
     if (plait_visible_format(&seats->binding.visible, seats->binding.permuted,
                              text, sizeof(text)) < 0)
         return -1;
@@ -137,56 +160,21 @@ static int bind_gpus(const struct plait_seats *seats,
            set_variable(env, seats->variable, text);
 }
 
-/* An empty value counts as the user's choice too. */
-static bool is_set(const struct plait_task_env *env, const char *name)
-{
-    char text[2];
-
-    errno = 0;
-    return env->get(env->arg, name, text, sizeof(text)) == 0 || errno != ENOENT;
-}
-
-/* With the user's --gpu-bind a task may see a single GPU, whose index is 0 for
- * it, while programs take the device that LOCAL_RANK names: so LOCAL_RANK is 0
- * then. PLAIT_LOCAL_RANK stays the task's. */
+/* With the user's --gpu-bind, or MIG, a task may see a single GPU, whose index
+ * is 0 for it, while programs take the device that LOCAL_RANK names: so
+ * LOCAL_RANK is 0 then. PLAIT_LOCAL_RANK stays the task's. */
 static int name_only_gpu(const struct plait_seats *seats,
-                         const struct plait_task_env *env)
+                         const struct plait_task_env *env, int local)
 {
     char own[PLAIT_SEATS_TEXT_MOST];
     struct plait_visible visible;
     struct plait_error err;
 
-    if (!seats->keep_gpu || !seats->rendezvous ||
+    if ((!seats->keep_gpu && !has_mig(seats, local)) || !seats->rendezvous ||
         env->get(env->arg, seats->variable, own, sizeof(own)) < 0 ||
         plait_visible_parse(own, &visible, &err) < 0 || visible.n != 1)
         return 0;
     return set_variable(env, "LOCAL_RANK", "0");
-}
-
-/* The NICs for programs that do not read PLAIT_NICS; what the user set
- * stays. */
-static int bind_nics(const struct plait_seats *seats,
-                     const struct plait_task_env *env,
-                     const struct plait_launch *launch)
-{
-    char text[sizeof(launch->nics) * 2], *to = text;
-    int has_nccl = is_set(env, "NCCL_IB_HCA");
-    int has_ucx = is_set(env, "UCX_NET_DEVICES");
-
-    if (!launch->nics[0])
-        return 0;
-    /* '=': exactly these names, not all with this prefix */
-    snprintf(text, sizeof(text), "=%s", launch->nics);
-    if (seats->nccl && !has_nccl && set_variable(env, "NCCL_IB_HCA", text) < 0)
-        return -1;
-    for (const char *p = launch->nics; *p; p += strspn(p, ",")) {
-        int n = (int)strcspn(p, ",");
-
-        to += sprintf(to, "%s%.*s:1", to == text ? "" : ",", n, p);
-        p += n;
-    }
-    return seats->ucx && !has_ucx ? set_variable(env, "UCX_NET_DEVICES", text)
-                                  : 0;
 }
 
 /* For an srun that this task may start: the port may differ from the one that
@@ -223,13 +211,14 @@ int plait_seats_take(const struct plait_seats *seats, int local,
         if (bind_cpus(seats, env, &launch, err) < 0)
             return -1;
         bind_memory(seats, local);
-        if (bind_gpus(seats, env) < 0 || bind_nics(seats, env, &launch) < 0)
+        if (bind_gpus(seats, env, local) < 0 ||
+            plait_seats_bind_nics(seats, env, local) < 0)
             return plait_errorf(err, "cannot set %s", seats->variable);
     }
     if (plait_launch_encode(&launch, seats->rendezvous, set_contract,
                             &writable) < 0 ||
         (seats->rendezvous && export_master(&launch, env) < 0) ||
-        (seats->node && name_only_gpu(seats, env) < 0))
+        (seats->node && name_only_gpu(seats, env, local) < 0))
         return plait_errorf(err, "cannot set the task's environment");
     return 0;
 }
