@@ -54,7 +54,8 @@ each()
 }
 
 four=(-N1 -n4 --gpus-per-node=4)
-check "a recorded machine takes this one's place" plant
+# All of NVIDIA's: CUDA counts no other GPUs.
+check "a recorded machine takes this one's place" plant 1002:740f 10de:2235
 check "... each task has its GPU" is \
     "0000:05:00.0 0000:06:00.0 0000:81:00.0 0000:91:00.0" \
     "$(each "${four[@]}" --tp=4 -- '$PLAIT_GPU_BUSID')"
