@@ -239,7 +239,7 @@ static int find_gpu_type(struct measurement *s, struct plait_error *err)
             return -1;
         type = NULL;
         if (gpu < node->ngpus) {
-            type = plait_gpu_type_guess(node->gpus[gpu].model);
+            type = plait_gpu_type_of(&node->gpus[gpu]);
             s->island = node->gpus[gpu].island;
             s->islands = node->nislands;
         }

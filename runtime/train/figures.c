@@ -31,7 +31,7 @@ static const char *device_type(const struct plait_world *w)
         return "cpu";
     node = plait_node_create(1, &err);
     if (node && gpu >= 0 && gpu < node->ngpus)
-        type = plait_gpu_type_guess(node->gpus[gpu].model);
+        type = plait_gpu_type_of(&node->gpus[gpu]);
     plait_node_destroy(node);
     return type;
 }

@@ -430,15 +430,15 @@ echo 'gpu_types: {mine: {like: h1000}}' >bad.yaml
 check 'what a type is like must be there' $?
 cat >mine.yaml <<END
 gpu_types:
-  mi355x: {like: mi325x, tflops: 2516, memory_gb: 288, units: 256}
+  mi308x: {like: mi325x, tflops: 2516, memory_gb: 288, units: 256}
   h100: {nic_gbps: 25}
 END
 "$plait" estimate --model model.yaml --gpus 8 --site mine.yaml \
-    --gpu-type MI355X >text && grep -q ' on 8 mi355x GPUs:' text &&
+    --gpu-type MI308X >text && grep -q ' on 8 mi308x GPUs:' text &&
     grep -q ' of 288$' text
 check "a type of the site's own, in any case" $?
-refused 2 "no GPU type \"mi355\"; did you mean mi355x? There are $types mi355x" \
-    estimate --model model.yaml --site mine.yaml --gpu-type mi355
+refused 2 "no GPU type \"mi308\"; did you mean mi308x? There are $types mi308x" \
+    estimate --model model.yaml --site mine.yaml --gpu-type mi308
 for type in h100 H100; do
     "$plait" estimate --model model.yaml --gpus 16 --zero 3 --site mine.yaml \
         --gpu-type $type --json >$type.json

@@ -545,28 +545,43 @@ static void test_offload(void)
 }
 
 /* What drivers and the PCI table call each type; NULL: none is known. */
+static const char *const models[][2] = {
+    {"Tesla V100-SXM3-32GB", "v100-32g"},
+    {"Tesla V100-SXM2-16GB", NULL},
+    {"NVIDIA A100-SXM4-40GB", "a100-40g"},
+    {"NVIDIA A100 80GB PCIe", "a100-80g"},
+    {"NVIDIA H100 80GB HBM3", "h100"},
+    {"NVIDIA H200", "h200"},
+    {"NVIDIA GH200 480GB", "gh200"},
+    {"NVIDIA GH200 144G HBM3e", NULL},
+    {"NVIDIA H100 PCIe", "h100-pcie"},
+    {"NVIDIA H100 NVL", "h100-nvl"},
+    {"NVIDIA H100 64GB HBM2", NULL},
+    {"NVIDIA H200 NVL", NULL},
+    {"NVIDIA H20", "h20"},
+    {"NVIDIA H800", "h800"},
+    {"NVIDIA H800 PCIe", NULL},
+    {"NVIDIA A100-SXM-64GB", "a100-64g"},
+    {"NVIDIA B200", "b200"},
+    {"NVIDIA B300 SXM6 AC", "b300"},
+    {"NVIDIA GB200", "gb200"},
+    {"NVIDIA GB300", "gb300"},
+    {"NVIDIA L40S", "l40s"},
+    {"NVIDIA L40", NULL},
+    {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"},
+    {"Instinct MI250X", "mi250x"},
+    {"Instinct MI300A", "mi300a"},
+    {"AMD Instinct MI300X OAM", "mi300x"},
+    {"Instinct MI325X", "mi325x"},
+    {"AMD INSTINCT MI200 (MCM) OAM LC MBA HPE C2", "mi250x"},
+    {"Instinct MI350X", "mi350x"},
+    {"AMD Instinct MI355X", "mi355x"},
+    {"Intel(R) Data Center GPU Max 1550", "pvc"},
+    {"Intel(R) Data Center GPU Max 1100", NULL},
+};
+
 static void test_guesses(void)
 {
-    static const char *const models[][2] = {
-        {"Tesla V100-SXM3-32GB", "v100-32g"},
-        {"Tesla V100-SXM2-16GB", NULL},
-        {"NVIDIA A100-SXM4-40GB", "a100-40g"},
-        {"NVIDIA A100 80GB PCIe", "a100-80g"},
-        {"NVIDIA H100 80GB HBM3", "h100"},
-        {"NVIDIA H200", "h200"},
-        {"NVIDIA GH200 480GB", NULL},
-        {"NVIDIA B200", "b200"},
-        {"NVIDIA B300 SXM6 AC", "b300"},
-        {"NVIDIA GB200", "gb200"},
-        {"NVIDIA GB300", "gb300"},
-        {"NVIDIA L40S", "l40s"},
-        {"NVIDIA L40", NULL},
-        {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"},
-        {"Instinct MI250X", "mi250x"},
-        {"Instinct MI300A", "mi300a"},
-        {"AMD Instinct MI300X OAM", "mi300x"},
-        {"Instinct MI325X", "mi325x"},
-    };
     bool guessed[PLAIT_NGPU_TYPES] = {false};
 
     for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {

@@ -182,7 +182,7 @@ static int find_gpus(struct job *job, struct plait_error *err)
             return -1;
         ngpus = node->ngpus;
         if (!name)
-            name = ngpus       ? plait_gpu_type_guess(node->gpus[0].model)
+            name = ngpus       ? plait_gpu_type_of(&node->gpus[0])
                    : job->gpus ? NULL
                                : "cpu";
     }

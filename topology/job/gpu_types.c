@@ -6,15 +6,28 @@
 #include <string.h>
 
 #include "topology/base/nearest.h"
+#include "topology/node/node.h"
 
 /* Sources, all for the SXM/OAM form of the part:
  *  v100-32g   NVIDIA V100 data sheet (2020): 125 TFLOP/s tensor, 15.7 fp32,
  *             900 GB/s, NVLink 300 GB/s both ways; DGX-2: 8 x 100 Gb/s for 16
  *  a100-40g   NVIDIA A100 data sheet (2021): 312, fp32 19.5, TF32 156,
  *  a100-80g   1,555 and 2,039 GB/s, NVLink 600; DGX A100: 8 x 200 Gb/s for 8
+ *  a100-64g   CINECA's Leonardo (Turisini et al., JLSRF 2023): 358, fp32 22.4,
+ *             TF32 179, 1,640 GB/s, NVLink 600; 2 x 200 Gb/s for 4
  *  h100       NVIDIA H100 data sheet (2023), dense (half of what it says with
  *             sparsity): 989, fp32 67, TF32 495, fp8 1,979, 80 GB, 3,350
  *             GB/s, NVLink 900 GB/s; DGX H100: 8 x 400 Gb/s for 8
+ *  h100-pcie  the same, PCIe column: 756, fp32 51, TF32 378, fp8 1,513, 2,000
+ *             GB/s; NVLink, if any, joins pairs, so PCIe 5 is taken
+ *  h100-nvl   NVIDIA H100 NVL data sheet (2024), dense: 835, fp32 60, TF32
+ *             418, fp8 1,671, 94 GB, 3,900 GB/s; pairs, as h100-pcie
+ *  h800       as h100 with 8 of 18 NVLinks, 400 GB/s, and
+ *  h20        dense: 148, fp32 44, TF32 74, fp8 296, 96 GB, 4,000 GB/s, NVLink
+ *             900: as server makers list them, NVIDIA publishes no data sheet
+ *  gh200      NVIDIA GH200 data sheet (2024), that with 96 GB: as H100, 4,000
+ *             GB/s, C2C to the host 450 GB/s one way; four to a node with
+ *             NVLink 900 and 200 Gb/s each (CSCS Alps, JUPITER)
  *  h200       NVIDIA H200 data sheet (2024): as H100, 141 GB, 4,800 GB/s
  *  b200       NVIDIA DGX B200 data sheet (2024), per GPU and dense: 2,250,
  *             fp32 75, TF32 1,125, fp8 4,500 (72 PFLOP/s for 8, sparse), 180
@@ -46,6 +59,16 @@
  *             at 64 GB/s each way; 400 Gb/s
  *  mi325x     AMD Instinct MI325X data sheet (2024): as MI300X, 256 GB, 6,000
  *             GB/s
+ *  mi350x     AMD Instinct MI350X data sheet (2025), dense: 2,307, fp32 144.2,
+ *             no TF32, fp8 4,614, 288 GB, 8,000 GB/s; seven peers at 76.8 GB/s
+ *             each way; 400 Gb/s
+ *  mi355x     AMD Instinct MI355X data sheet (2025): 2,517, fp32 157.3, fp8
+ *             5,033, else as MI350X
+ *  pvc        Intel Data Center GPU Max 1550 product brief (2023), per tile,
+ *             which is what the system shows as a GPU: 416, fp32 26.2, TF32
+ *             209, no fp8, 64 GB, 1,638 GB/s; five Xe Links of 28 GB/s each
+ *             way to a tile of each other card and 8 x 200 Gb/s for 12 tiles
+ *             (ALCF Aurora user guide); latencies estimated
  *  cpu        a two-socket server of 2022: 64 cores x 2.5 GHz x 32 fp32
  *             FLOP/cycle, no faster in bf16, 16 DDR5 channels, 100 Gb/s
  * Link latencies and the effective NVLink bandwidth (0.8 of the data sheet:
@@ -81,8 +104,20 @@ const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
      240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, AMPERE},
     {"a100-80g", 312e12, 19.5e12, 156e12, 312e12, 80 * GIB, 2039 * GB, 8, 8,
      240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, AMPERE},
+    {"a100-64g", 358e12, 22.4e12, 179e12, 358e12, 64 * GIB, 1640 * GB, 4, 4,
+     240 * GB, 2 * US, 24 * GB, 12.5 * GB, NETWORK, 124, AMPERE},
     {"h100", 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
      370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOPPER},
+    {"h100-pcie", 756e12, 51e12, 378e12, 1513e12, 80 * GIB, 2000 * GB, 8, 8,
+     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 114, HOPPER},
+    {"h100-nvl", 835e12, 60e12, 418e12, 1671e12, 94 * GIB, 3900 * GB, 8, 8,
+     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 132, HOPPER},
+    {"h800", 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
+     165 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOPPER},
+    {"h20", 148e12, 44e12, 74e12, 296e12, 96 * GIB, 4000 * GB, 8, 8, 370 * GB,
+     2 * US, 48 * GB, 50 * GB, NETWORK, 78, HOPPER},
+    {"gh200", 989e12, 67e12, 494e12, 1979e12, 96 * GIB, 4000 * GB, 4, 4,
+     370 * GB, 2 * US, 360 * GB, 25 * GB, NETWORK, 132, HOPPER},
     {"h200", 989e12, 67e12, 495e12, 1979e12, 141 * GIB, 4800 * GB, 8, 8,
      370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOPPER},
     {"b200", 2250e12, 75e12, 1125e12, 4500e12, 180 * GIB, 8000 * GB, 8, 8,
@@ -105,6 +140,12 @@ const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
      8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOPPER},
     {"mi325x", 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 256 * GIB, 6000 * GB,
      8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOPPER},
+    {"mi350x", 2307e12, 144.2e12, 144.2e12, 4614e12, 288 * GIB, 8000 * GB, 8, 8,
+     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOPPER},
+    {"mi355x", 2517e12, 157.3e12, 157.3e12, 5033e12, 288 * GIB, 8000 * GB, 8, 8,
+     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOPPER},
+    {"pvc", 416e12, 26.2e12, 209e12, 416e12, 64 * GIB, 1638 * GB, 12, 12,
+     112 * GB, 3 * US, 24 * GB, 16.7 * GB, NETWORK, 64, AMPERE},
     {"cpu", 5.1e12, 5.1e12, 5.1e12, 5.1e12, 512 * GB, 500 * GB, 1, 1, 50 * GB,
      1 * US, 24 * GB, 12.5 * GB, 20 * US, 2 * US, 2, 0, CPU},
 };
@@ -167,8 +208,9 @@ void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores)
 
 const char *plait_gpu_type_names(void)
 {
-    return "v100-32g a100-40g a100-80g h100 h200 b200 b300 gb200 gb300 l40s "
-           "rtx-pro-6000 mi250x mi300a mi300x mi325x cpu";
+    return "v100-32g a100-40g a100-80g a100-64g h100 h100-pcie h100-nvl h800 "
+           "h20 gh200 h200 b200 b300 gb200 gb300 l40s rtx-pro-6000 mi250x "
+           "mi300a mi300x mi325x mi350x mi355x pvc cpu";
 }
 
 int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
@@ -195,34 +237,63 @@ int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
                         plait_gpu_type_names());
 }
 
+/* One name may contain another (GB200, B200), so the first match counts. */
+static const struct {
+    const char *word, *size, *type;
+} known[] = {
+    /* clang-format off */
+    {"GB200", "", "gb200"},
+    {"GB300", "", "gb300"},
+    {"B200", "", "b200"},
+    {"B300", "", "b300"},
+    {"GH200", "144G", NULL}, /* the type has 96 GB */
+    {"GH200", "", "gh200"},
+    {"H200", "NVL", NULL},   /* a PCIe board, as H800 PCIe */
+    {"H200", "", "h200"},
+    {"H20", "", "h20"},
+    {"H100", "PCI", "h100-pcie"},
+    {"H100", "NVL", "h100-nvl"},
+    {"H100", "64GB", NULL},  /* of single sites, with other memories */
+    {"H100", "94GB", NULL},
+    {"H100", "96GB", NULL},
+    {"H100", "", "h100"},
+    {"H800", "PCI", NULL},
+    {"H800", "", "h800"},
+    {"A100", "80", "a100-80g"},
+    {"A100", "64", "a100-64g"},
+    {"A100", "40", "a100-40g"},
+    {"V100", "32", "v100-32g"},
+    {"L40S", "", "l40s"},
+    {"MI250X", "", "mi250x"},
+    {"MI300A", "", "mi300a"},
+    {"MI300X", "", "mi300x"},
+    {"MI325X", "", "mi325x"},
+    {"MI350X", "", "mi350x"},
+    {"MI355X", "", "mi355x"},
+    /* AMD's libraries name MI250X so, MI250 by its own number. */
+    {"MI200 (MCM)", "", "mi250x"},
+    {"Max 1550", "", "pvc"},
+    {"RTX PRO 6000D", "", NULL},
+    {"RTX PRO 6000", "", "rtx-pro-6000"},
+    /* clang-format on */
+};
+
 const char *plait_gpu_type_guess(const char *model)
 {
-    /* One name may contain another (GB200, B200), so the first match counts. */
-    static const struct {
-        const char *word, *size, *type;
-    } known[] = {
-        /* clang-format off */
-        {"GB200", "", "gb200"},
-        {"GB300", "", "gb300"},
-        {"B200", "", "b200"},
-        {"B300", "", "b300"},
-        {"GH200", "", NULL}, /* with 96 or 144 GB */
-        {"H200", "", "h200"},
-        {"H100", "", "h100"},
-        {"A100", "80", "a100-80g"},
-        {"A100", "40", "a100-40g"},
-        {"V100", "32", "v100-32g"},
-        {"L40S", "", "l40s"},
-        {"MI250X", "", "mi250x"},
-        {"MI300A", "", "mi300a"},
-        {"MI300X", "", "mi300x"},
-        {"MI325X", "", "mi325x"},
-        {"RTX PRO 6000", "", "rtx-pro-6000"},
-        /* clang-format on */
-    };
-
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strstr(model, known[i].word) && strstr(model, known[i].size))
             return known[i].type;
     return NULL;
+}
+
+const char *plait_gpu_type_of(const struct plait_gpu *gpu)
+{
+    const char *name = plait_gpu_known_model(gpu);
+
+    /* The figures are those of a whole GPU, but of Intel's those of a tile. */
+    if (gpu->parts > 1 && strcmp(gpu->vendor, "intel") != 0)
+        return NULL;
+    if (plait_gpu_is_mig(gpu))
+        return NULL;
+    return plait_gpu_type_guess(name[0] ? name : gpu->model);
 }

@@ -51,7 +51,7 @@ struct plait_gpu_type {
     double cores, threads;
 };
 
-enum { PLAIT_NGPU_TYPES = 16 };
+enum { PLAIT_NGPU_TYPES = 25 };
 extern const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES];
 
 /* Fill in a type by name; the error lists the names there are. */
@@ -71,6 +71,11 @@ int plait_gpu_type_tasks(const struct plait_gpu_type *type, int gpus);
 void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores);
 /* "v100-32g a100-40g ..." */
 const char *plait_gpu_type_names(void);
+struct plait_gpu;
+
+/* The type that a GPU of a node is, by its PCI ids or else its name; NULL: none
+ * of these, or only a partition or MIG instance of one. */
+const char *plait_gpu_type_of(const struct plait_gpu *gpu);
 /* The type that a product name ("NVIDIA H100 80GB HBM3", struct plait_gpu's
  * model) means, or NULL. */
 const char *plait_gpu_type_guess(const char *model);
