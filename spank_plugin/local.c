@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "spank_plugin/job_switches.h"
 #include "spank_plugin/master.h"
 #include "spank_plugin/plugin.h"
 #include "spank_plugin/policy.h"
@@ -33,7 +34,6 @@
 #include "topology/layout/launch.h"
 #include "topology/start/preflight.h"
 #include "topology/start/request.h"
-#include "topology/start/scontrol.h"
 #include "topology/start/show_plan.h"
 
 static int refuse_het(int components, struct plait_error *err)
@@ -75,7 +75,8 @@ static int check_gpus(const struct plait_options *options,
  * runs. The sizes are known now, before it waits in the queue. Whole nodes may
  * be in one block. */
 static int check_tp(const struct plait_layout *layout, int tasks,
-                    enum plait_placement placement, struct plait_error *err)
+                    enum plait_placement placement, const char *partitions,
+                    struct plait_error *err)
 {
     int tp = layout->size[PLAIT_TP], fit = tp < tasks ? tp : tasks;
     char order[16];
@@ -91,7 +92,8 @@ static int check_tp(const struct plait_layout *layout, int tasks,
                             "it by --placement=linear",
                             order, tp);
     }
-    if (tasks % tp == 0 || (tp % tasks == 0 && plait_scontrol_has_blocks()))
+    if (tasks % tp == 0 ||
+        (tp % tasks == 0 && plait_switches_have_blocks(partitions)))
         return 0;
     while (tasks % fit)
         fit--;
@@ -153,7 +155,8 @@ int plait_local_check(const struct plait_options *options,
                    plait_policy_check(site, &job, &layout, &within, err) < 0))
         return -1;
     return slurm.tasks && slurm.per_node
-               ? check_tp(&layout, slurm.per_node, options->placement, err)
+               ? check_tp(&layout, slurm.per_node, options->placement,
+                          slurm.partition, err)
                : 0;
 }
 
@@ -419,15 +422,7 @@ static int make_plan(spank_t spank, const slurm_step_layout_t *step,
     if (plait_job_request_open(&request, options, site, err) < 0 ||
         plait_job_request_to_plan(&request, &plan_request, err) < 0)
         goto error;
-    /* The order of two nodes does not depend on the switches; whether a tp
-     * group may span them does. */
-    if ((step->node_cnt > 2 ||
-         plan_request.layout.size[PLAIT_TP] > step->tasks[0]) &&
-        options->placement == PLAIT_PLACE_TOPOLOGY) {
-        plan_request.fabric = fabric = plait_scontrol_fabric(err);
-        if (!fabric)
-            goto error;
-    }
+    fabric = plait_job_switches(&plan_request, id->job_id);
     plan = plan_in_task_order(step, &plan_request, err);
     if (plan && plait_plan_check_order(plan, plan_request.nodes, err) < 0)
         slurm_info("plait: warning: %s", err->text);

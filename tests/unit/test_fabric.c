@@ -199,6 +199,10 @@ static void test_yaml(void)
     ok(f && plait_fabric_levels(f) == 0, "whatever key comes first");
     plait_fabric_destroy(f);
     refuse("- topology: a\n  torus3d: {}\n",
+           "F:1: a torus or ring has no switches to plan by");
+    refuse("- topology: a\n  ring: {}\n",
+           "F:1: a torus or ring has no switches to plan by");
+    refuse("- topology: a\n  hypercube: {}\n",
            "F:1: expected a topology of type tree, block or flat");
     refuse("- topology: a\n  tree:\n    switches:\n"
            "      - switch: s1\n        children: s2\n",
@@ -312,6 +316,10 @@ static void test_broken(void)
     refuse("SwitchName=s0 Node=a\n",
            "F:1: unknown key \"Node\"; expected SwitchName, Switches, Nodes, "
            "LinkSpeed, BlockName or BlockSizes");
+    refuse("TorusName=pod1 Dims=4x4x2 Nodes=n[1-32]\n",
+           "F:1: a torus or ring has no switches to plan by");
+    refuse("RingName=r0 Nodes=n[1-32]\n",
+           "F:1: a torus or ring has no switches to plan by");
     refuse("SwitchName=s0 Nodes=\n", "F:1: Nodes is empty");
     refuse("SwitchName=s0 Nodes=a Nodes=b\n", "F:1: Nodes is given twice");
     refuse("SwitchName=s0\n", "F:1: neither Nodes nor Switches");

@@ -9,6 +9,7 @@
 #include "topology/start/request.h"
 #include "topology/start/scontrol.h"
 #include "topology/start/show_plan.h"
+#include "topology/start/switches.h"
 
 /* The nodes are in the order of their first tasks; a plan's are in Slurm's. */
 int run_plan_order(const struct run_place *place, struct plait_plan *plan)
@@ -77,13 +78,11 @@ static int make_plan(struct run *run, struct plait_error *err)
     if (plait_job_request_open(&request, &run->options, run->site, err) < 0 ||
         plait_job_request_to_plan(&request, &plan_request, err) < 0)
         goto error;
-    if (place->slurm &&
-        (place->nnodes > 2 ||
-         plan_request.layout.size[PLAIT_TP] > place->tasks[0]) &&
-        run->options.placement == PLAIT_PLACE_TOPOLOGY) {
-        plan_request.fabric = fabric = plait_scontrol_fabric(err);
-        if (!fabric)
-            goto error;
+    if (place->slurm) {
+        fabric = plait_switches_ask(&plan_request,
+                                    getenv("SLURM_JOB_PARTITION"), &warning);
+        if (warning.text[0] && place->first)
+            fprintf(stderr, "plait: warning: %s\n", warning.text);
     }
     run->plan = plait_plan_create(&plan_request, err);
     if (!run->plan)

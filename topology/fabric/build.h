@@ -14,6 +14,17 @@ struct plait_fabric {
     int *height; /* [switches] set when the reader is done */
     int levels;
     int blocks;
+    char **label;   /* [switches] what people call them; may be NULL, as may
+                       each of them: then by their names */
+    char *topology; /* the name of the one taken of several, or NULL */
+    struct plait_fabric_wish *wish; /* of the caller; NULL: the default */
+};
+
+/* Which topology of a file that has several. */
+struct plait_fabric_wish {
+    const char *name; /* NULL: by the index */
+    int index;        /* -1: the default */
+    int count;        /* set by the reader: how many there are */
 };
 
 /* The index of a switch, added if new; -1: out of memory (in err). */

@@ -222,8 +222,10 @@ struct plait_fabric *plait_fabric_create_flat(void)
     return calloc(1, sizeof(struct plait_fabric));
 }
 
-struct plait_fabric *plait_fabric_parse(const char *name, const char *text,
-                                        size_t size, struct plait_error *err)
+static struct plait_fabric *parse_wish(const char *name, const char *text,
+                                       size_t size,
+                                       struct plait_fabric_wish *wish,
+                                       struct plait_error *err)
 {
     struct plait_fabric *fabric = plait_fabric_create_flat();
     struct plait_error why;
@@ -232,6 +234,7 @@ struct plait_fabric *plait_fabric_parse(const char *name, const char *text,
         plait_errorf(err, "out of memory");
         return NULL;
     }
+    fabric->wish = wish;
     if (memchr(text, '\0', size)) {
         errno = EINVAL;
         plait_errorf(err, "%s: not a text file", name);
@@ -245,10 +248,17 @@ struct plait_fabric *plait_fabric_parse(const char *name, const char *text,
         plait_errorf(err, "%s: %s", name, why.text);
         goto error;
     }
+    fabric->wish = NULL;
     return fabric;
 error:
     plait_fabric_destroy(fabric);
     return NULL;
+}
+
+struct plait_fabric *plait_fabric_parse(const char *name, const char *text,
+                                        size_t size, struct plait_error *err)
+{
+    return parse_wish(name, text, size, NULL, err);
 }
 
 static char *read_whole(const char *path, size_t *size)
@@ -301,12 +311,69 @@ struct plait_fabric *plait_fabric_create(const char *path,
     return fabric;
 }
 
+/* The first topology of the file that has all the nodes. */
+static struct plait_fabric *find_other(const char *path, const char *text,
+                                       size_t size, int count,
+                                       const char *const *nodes, int n)
+{
+    struct plait_error ignored;
+
+    for (int i = 0; i < count; i++) {
+        struct plait_fabric_wish wish = {.index = i};
+        struct plait_fabric *other =
+            parse_wish(path, text, size, &wish, &ignored);
+
+        if (other && other->switches.count &&
+            plait_fabric_lacks(other, nodes, n) < 0)
+            return other;
+        plait_fabric_destroy(other);
+    }
+    return NULL;
+}
+
+struct plait_fabric *plait_fabric_create_for(const char *path,
+                                             const char *topology,
+                                             const char *const *nodes, int n,
+                                             struct plait_error *err)
+{
+    struct plait_fabric_wish wish = {.name = topology, .index = -1};
+    struct plait_fabric *fabric, *other = NULL;
+    size_t size;
+    char *text = read_whole(path, &size);
+
+    if (!text) {
+        plait_errorf(err, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    fabric = parse_wish(path, text, size, &wish, err);
+    if (topology && fabric && !wish.count) {
+        errno = EINVAL;
+        plait_errorf(err, "%s: its topology has no name; leave out --topology",
+                     path);
+        plait_fabric_destroy(fabric);
+        fabric = NULL;
+    }
+    if (!topology && wish.count > 1 &&
+        (!fabric || !fabric->switches.count ||
+         plait_fabric_lacks(fabric, nodes, n) >= 0))
+        other = find_other(path, text, size, wish.count, nodes, n);
+    free(text);
+    if (!other)
+        return fabric;
+    plait_fabric_destroy(fabric);
+    return other;
+}
+
 void plait_fabric_destroy(struct plait_fabric *fabric)
 {
     int saved = errno;
 
     if (!fabric)
         return;
+    for (int i = 0; fabric->label && i < fabric->switches.count; i++)
+        free(fabric->label[i]);
+    free(fabric->label);
+    free(fabric->topology);
     plait_names_clear(&fabric->nodes);
     plait_names_clear(&fabric->switches);
     free(fabric->leaf);
@@ -330,6 +397,8 @@ int plait_fabric_switches(const struct plait_fabric *fabric)
 const char *plait_fabric_switch_name(const struct plait_fabric *fabric,
                                      int index)
 {
+    if (fabric->label && fabric->label[index])
+        return fabric->label[index];
     return fabric->switches.name[index];
 }
 
@@ -348,6 +417,20 @@ int plait_fabric_leaf(const struct plait_fabric *fabric, const char *node)
 bool plait_fabric_has_blocks(const struct plait_fabric *fabric)
 {
     return fabric->blocks;
+}
+
+int plait_fabric_lacks(const struct plait_fabric *fabric,
+                       const char *const *nodes, int n)
+{
+    for (int i = 0; fabric->switches.count && i < n; i++)
+        if (plait_fabric_leaf(fabric, nodes[i]) < 0)
+            return i;
+    return -1;
+}
+
+const char *plait_fabric_topology(const struct plait_fabric *fabric)
+{
+    return fabric->topology ? fabric->topology : "";
 }
 
 int plait_fabric_distance(const struct plait_fabric *fabric, const char *a,

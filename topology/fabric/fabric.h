@@ -25,6 +25,21 @@ int plait_fabric_height(const struct plait_fabric *fabric, int index);
 int plait_fabric_leaf(const struct plait_fabric *fabric, const char *node);
 /* The leaves are blocks: NVLink domains that join several nodes. */
 bool plait_fabric_has_blocks(const struct plait_fabric *fabric);
+/* The first of `n` nodes that no switch has, or -1. A flat fabric has no
+ * switches, and none is missing. */
+int plait_fabric_lacks(const struct plait_fabric *fabric,
+                       const char *const *nodes, int n);
+
+/* plait_fabric_create() for a file that may have several topologies, as
+ * topology.yaml(5): the one called `topology`. NULL: the default one, or else
+ * the first that has all `n` nodes. */
+struct plait_fabric *plait_fabric_create_for(const char *path,
+                                             const char *topology,
+                                             const char *const *nodes, int n,
+                                             struct plait_error *err);
+/* The name of the topology that was taken where the file has several, or
+ * "". */
+const char *plait_fabric_topology(const struct plait_fabric *fabric);
 
 #ifdef __cplusplus
 }

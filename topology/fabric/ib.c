@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/text.h"
 #include "topology/fabric/build.h"
 
 /* What ibnetdiscover prints: a paragraph per device, headed by a line
@@ -12,9 +14,10 @@
  * or Ca or Rt, followed by a line per port in use
  *     [19]  "H-<guid>"[1](<port guid>)  # "node1 mlx5_0" lid 4 4xHDR
  * Only the paragraphs of switches are needed; a host's name is the first
- * word of its adapter's description. The tree follows from the distance to
- * the hosts: leaves carry them, spines join leaves, and so on. Adapters of
- * one host on several leaves (rails) make those leaves one. */
+ * word of its adapter's description, and a switch is called by its own. The
+ * tree follows from the distance to the hosts: leaves carry them, spines join
+ * leaves, and so on. Adapters of one host on several leaves (rails) make those
+ * leaves one. */
 
 struct link {
     int from, to; /* switches, or a switch and a host */
@@ -31,9 +34,11 @@ struct reader {
     int line;
     struct plait_error *err;
     struct plait_names hosts;
-    struct links up;   /* switch to switch, as seen from both ends */
-    struct links down; /* switch to host */
-    int current;       /* the switch whose ports are listed, -1 none */
+    struct links up;    /* switch to switch, as seen from both ends */
+    struct links down;  /* switch to host */
+    int current;        /* the switch whose ports are listed, -1 none */
+    char **description; /* [room] of the switches, NULL none */
+    int room;
 };
 
 static int refuse_line(const struct reader *r, const char *what)
@@ -104,6 +109,39 @@ static int read_port(struct reader *r, const char *p, const char *end)
     return links_add(r, &r->down, r->current, plait_names_add(&r->hosts, name));
 }
 
+/* Keep the description of the current switch. */
+static int note_description(struct reader *r, const char *p, const char *end)
+{
+    char text[256];
+
+    if (!quoted(p, end, text, sizeof(text)) || !text[0] ||
+        !plait_text_is_clean(text))
+        return 0;
+    if (r->current >= r->room) {
+        int room = 2 * r->current + 64;
+        char **grown = realloc(r->description, (size_t)room * sizeof(*grown));
+
+        if (!grown)
+            return plait_errorf(r->err, "out of memory");
+        memset(grown + r->room, 0, (size_t)(room - r->room) * sizeof(*grown));
+        r->description = grown;
+        r->room = room;
+    }
+    free(r->description[r->current]);
+    r->description[r->current] = strdup(text);
+    return r->description[r->current] ? 0
+                                      : plait_errorf(r->err, "out of memory");
+}
+
+/* A managed switch says "MF0;NAME:MODEL/U1", of which people know NAME. */
+static void shorten(const char *text, char *name, size_t size)
+{
+    const char *at = strncmp(text, "MF0;", 4) == 0 ? text + 4 : text;
+    size_t n = at == text ? strlen(text) : strcspn(at, ":");
+
+    snprintf(name, size, "%.*s", (int)(n ? n : strlen(at)), at);
+}
+
 static int read_line(struct reader *r, const char *p, const char *end)
 {
     char name[64];
@@ -115,11 +153,13 @@ static int read_line(struct reader *r, const char *p, const char *end)
     if (*p == '[')
         return read_port(r, p, end);
     if (end - p > 6 && strncmp(p, "Switch", 6) == 0) {
-        if (!quoted(p, end, name, sizeof(name)))
+        const char *rest = quoted(p, end, name, sizeof(name));
+
+        if (!rest)
             return refuse_line(
                 r, "expected a switch such as Switch 36 \"S-0002c902\"");
         r->current = plait_fabric_add_switch(r->fabric, name, r->err);
-        return r->current < 0 ? -1 : 0;
+        return r->current < 0 ? -1 : note_description(r, rest, end);
     }
     if (end - p > 2 && (strncmp(p, "Ca", 2) == 0 || strncmp(p, "Rt", 2) == 0)) {
         r->current = -1;
@@ -201,6 +241,76 @@ static int link_switches(struct reader *r, const int *level)
     return 0;
 }
 
+static void format_label(const char *description, bool whole, char *name,
+                         size_t size)
+{
+    if (whole)
+        snprintf(name, size, "%s", description);
+    else
+        shorten(description, name, size);
+}
+
+/* Label the switches that have none yet by their descriptions, whole or
+ * shortened, where no other switch has the same. */
+static int label_unique(struct reader *r, bool whole)
+{
+    int n = r->fabric->switches.count < r->room ? r->fabric->switches.count
+                                                : r->room;
+    int *first = malloc(((size_t)n + 1) * sizeof(*first)), rc = first ? 0 : -1;
+    struct plait_names seen = {0};
+    char name[256];
+
+    for (int i = 0; i < n && rc == 0; i++) {
+        int known = seen.count, at;
+
+        if (!r->description[i])
+            continue;
+        format_label(r->description[i], whole, name, sizeof(name));
+        at = plait_names_add(&seen, name);
+        rc = at < 0 ? -1 : 0;
+        if (rc == 0)
+            first[at] = at < known ? -1 : i; /* -1: not this one alone */
+    }
+    for (int at = 0; at < seen.count && rc == 0; at++) {
+        char **label = first[at] < 0 ? NULL : &r->fabric->label[first[at]];
+
+        if (label && !*label && !(*label = strdup(seen.name[at])))
+            rc = -1;
+    }
+    free(first);
+    plait_names_clear(&seen);
+    return rc;
+}
+
+/* Descriptions that several switches have, as those of unmanaged ones, are
+ * told apart by the GUID. */
+static int label_rest(struct reader *r)
+{
+    for (int i = 0; i < r->fabric->switches.count && i < r->room; i++) {
+        const char *id = r->fabric->switches.name[i];
+        size_t size =
+            r->description[i] ? strlen(r->description[i]) + strlen(id) + 4 : 0;
+
+        if (!size || r->fabric->label[i])
+            continue;
+        r->fabric->label[i] = malloc(size);
+        if (!r->fabric->label[i])
+            return -1;
+        snprintf(r->fabric->label[i], size, "%s (%s)", r->description[i], id);
+    }
+    return 0;
+}
+
+static int label_switches(struct reader *r)
+{
+    r->fabric->label = calloc((size_t)r->fabric->switches.count + 1,
+                              sizeof(*r->fabric->label));
+    if (r->fabric->label && label_unique(r, false) == 0 &&
+        label_unique(r, true) == 0 && label_rest(r) == 0)
+        return 0;
+    return plait_errorf(r->err, "out of memory");
+}
+
 static int build(struct reader *r)
 {
     int n = r->fabric->switches.count, rc;
@@ -242,6 +352,11 @@ int plait_fabric_read_ibnetdiscover(struct plait_fabric *fabric,
     }
     if (rc == 0)
         rc = build(&r);
+    if (rc == 0)
+        rc = label_switches(&r);
+    for (int i = 0; i < r.room; i++)
+        free(r.description[i]);
+    free(r.description);
     plait_names_clear(&r.hosts);
     free(r.up.link);
     free(r.down.link);

@@ -78,6 +78,14 @@ static int find_key(const char *text, size_t n)
     return -1;
 }
 
+/* The first key of what scontrol prints of topology/torus3d and ring (26.05).
+ */
+static bool is_unswitched(const char *text, size_t n)
+{
+    return (n == 9 && strncasecmp(text, "TorusName", n) == 0) ||
+           (n == 8 && strncasecmp(text, "RingName", n) == 0);
+}
+
 /* The "Key=Value" at *p; *p moves behind it. */
 static int read_pair(struct reader *r, struct record *record, const char **p,
                      const char *end)
@@ -92,6 +100,9 @@ static int read_pair(struct reader *r, struct record *record, const char **p,
         return refuse_line(r, record->line, "\"%.*s\" is not a Key=Value pair",
                            (int)(stop - start > 60 ? 60 : stop - start), start);
     key = find_key(start, (size_t)(equals - start));
+    if (key < 0 && is_unswitched(start, (size_t)(equals - start)))
+        return refuse_line(r, record->line,
+                           "a torus or ring has no switches to plan by");
     if (key < 0)
         return refuse_line(
             r, record->line,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,9 @@
 
 /* Two YAML descriptions of a fabric:
  * - topology.yaml(5) of Slurm 25.05 on, a list of topologies, of which the
- *   one with cluster_default (or else the first) is taken: a tree (switches
- *   with children or nodes), blocks with sizes, or flat;
+ *   caller may name one; else the one with cluster_default (or else the first)
+ *   is taken: a tree (switches with children or nodes), blocks with sizes, or
+ *   flat;
  * - a topograph model, where `switches` maps each name to its children and
  *   `blocks` lists which nodes hang from which switch. */
 
@@ -192,28 +194,72 @@ static int read_topology(struct reader *r, yaml_node_t *topology)
         return read_blocks(r, block);
     if (plait_yaml_get(r->yaml, topology, "flat"))
         return 0;
+    if (plait_yaml_get(r->yaml, topology, "torus3d") ||
+        plait_yaml_get(r->yaml, topology, "ring"))
+        return plait_yaml_errorf(r->yaml, topology, r->err,
+                                 "a torus or ring has no switches to plan by");
     return plait_yaml_errorf(r->yaml, topology, r->err,
                              "expected a topology of type tree, block or flat");
 }
 
+static bool is_default(struct reader *r, yaml_node_t *topology)
+{
+    yaml_node_t *value = plait_yaml_get(r->yaml, topology, "cluster_default");
+    const char *text = value ? plait_yaml_text(value) : NULL;
+
+    return text && (strcmp(text, "true") == 0 || strcmp(text, "yes") == 0);
+}
+
+/* The index of the topology that the caller wants; -1 with an error. */
+static int choose_topology(struct reader *r, yaml_node_t *root)
+{
+    struct plait_fabric_wish *wish = r->fabric->wish;
+    const char *wanted = wish ? wish->name : NULL;
+    int chosen = -1, found = -1;
+    char names[160] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < plait_yaml_count(root); i++) {
+        yaml_node_t *item;
+        const char *name = entry_name(r, root, i, "topology", &item);
+
+        if (!name)
+            return -1;
+        if (chosen < 0 && is_default(r, item))
+            chosen = i;
+        if (found < 0 && wanted && strcmp(name, wanted) == 0)
+            found = i;
+        if (used < sizeof(names))
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     used ? ", " : "", name);
+    }
+    if (wanted && found < 0)
+        return plait_yaml_errorf(r->yaml, root, r->err,
+                                 "there is no topology \"%.60s\"; there %s %s",
+                                 wanted, strchr(names, ',') ? "are" : "is",
+                                 names);
+    if (wanted)
+        return found;
+    return wish && wish->index >= 0 ? wish->index : chosen < 0 ? 0 : chosen;
+}
+
 static int read_slurm(struct reader *r, yaml_node_t *root)
 {
-    int chosen = 0;
+    int count = plait_yaml_count(root), chosen;
+    yaml_node_t *item;
+    const char *name;
 
-    for (int i = plait_yaml_count(root) - 1; i >= 0; i--) {
-        yaml_node_t *item = plait_yaml_item(r->yaml, root, i);
-        yaml_node_t *value = plait_yaml_get(r->yaml, item, "cluster_default");
-        const char *text = value ? plait_yaml_text(value) : NULL;
-
-        if (!plait_yaml_get(r->yaml, item, "topology"))
-            return plait_yaml_errorf(r->yaml, item, r->err,
-                                     "expected \"topology: NAME\"");
-        if (text && (strcmp(text, "true") == 0 || strcmp(text, "yes") == 0))
-            chosen = i;
-    }
-    if (plait_yaml_count(root) == 0)
+    if (r->fabric->wish)
+        r->fabric->wish->count = count;
+    if (count == 0)
         return 0;
-    return read_topology(r, plait_yaml_item(r->yaml, root, chosen));
+    chosen = choose_topology(r, root);
+    if (chosen < 0)
+        return -1;
+    name = entry_name(r, root, chosen, "topology", &item);
+    if (count > 1 && !(r->fabric->topology = strdup(name)))
+        return plait_errorf(r->err, "out of memory");
+    return read_topology(r, item);
 }
 
 /* The nodes of a topograph block hang from its switch. */

@@ -59,29 +59,103 @@ static char *run_command(char *argv[], int both, size_t *size)
     return NULL;
 }
 
-struct plait_fabric *plait_scontrol_fabric(struct plait_error *err)
+struct plait_fabric *plait_scontrol_topology(const char *name,
+                                             struct plait_error *err)
 {
-    char *argv[] = {"scontrol", "show", "topology", NULL};
+    char *argv[] = {"scontrol", "show", "topology", (char *)name, NULL};
     struct plait_fabric *fabric = NULL;
     size_t size = 0;
-    char *text = run_command(argv, 0, &size);
+    char *text;
 
+    if (!*name)
+        argv[3] = NULL;
+    text = run_command(argv, 0, &size);
     if (!text)
-        plait_errorf(err, "scontrol show topology failed; "
-                          "--placement=linear does not need it");
+        plait_errorf(err, "scontrol show topology%s%.60s failed",
+                     *name ? " " : "", name);
     else
         fabric = parse_fabric(text, size, err);
     free(text);
     return fabric;
 }
 
-bool plait_scontrol_has_blocks(void)
+/* The value of KEY in a line of KEY=VALUE pairs; NULL: there is none. */
+static const char *find_pair(const char *line, size_t n, const char *key,
+                             int *length)
+{
+    size_t size = strlen(key);
+
+    for (const char *at = line; at < line + n; at++) {
+        if ((at > line && at[-1] != ' ') || (size_t)(line + n - at) <= size ||
+            strncmp(at, key, size) != 0 || at[size] != '=')
+            continue;
+        at += size + 1;
+        *length = 0;
+        while (at + *length < line + n && at[*length] != ' ')
+            (*length)++;
+        return at;
+    }
+    return NULL;
+}
+
+void plait_scontrol_parse_partition(const char *text, const char *partition,
+                                    char *name, size_t size)
+{
+    *name = '\0';
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        size_t n = strcspn(text, "\n");
+        int length = 0, own = 0;
+        const char *is = find_pair(
+            text, n, partition ? "PartitionName" : "Default", &length);
+        const char *topology = find_pair(text, n, "Topology", &own);
+        const char *want = partition ? partition : "YES";
+
+        if (!is || (size_t)length != strlen(want) ||
+            strncmp(is, want, strlen(want)) != 0)
+            continue;
+        if (topology && own > 0 && (size_t)own < size &&
+            strncmp(topology, "(null)", 6) != 0)
+            snprintf(name, size, "%.*s", own, topology);
+        return;
+    }
+}
+
+struct plait_fabric *plait_scontrol_fabric(const char *partition,
+                                           struct plait_error *err)
+{
+    char *argv[] = {"scontrol",        "-o", "show", "partition",
+                    (char *)partition, NULL};
+    size_t size = 0;
+    char name[256] = "", *text = run_command(argv, 0, &size);
+
+    if (text)
+        plait_scontrol_parse_partition(text, partition, name, sizeof(name));
+    free(text);
+    return plait_scontrol_topology(name, err);
+}
+
+static bool partition_has_blocks(const char *partition)
 {
     struct plait_error ignored;
-    struct plait_fabric *fabric = plait_scontrol_fabric(&ignored);
+    struct plait_fabric *fabric = plait_scontrol_fabric(partition, &ignored);
     bool found = fabric && plait_fabric_has_blocks(fabric);
 
     plait_fabric_destroy(fabric);
+    return found;
+}
+
+bool plait_scontrol_has_blocks(const char *partitions)
+{
+    char *copy, *rest = NULL;
+    bool found = false;
+
+    if (!partitions)
+        return partition_has_blocks(NULL);
+    copy = strdup(partitions);
+    for (char *one = copy ? strtok_r(copy, ",", &rest) : NULL; one && !found;
+         one = strtok_r(NULL, ",", &rest))
+        found = partition_has_blocks(one);
+    free(copy);
     return found;
 }
 

@@ -12,12 +12,23 @@
 /* The switches as `scontrol show topology` prints them, run by srun as the
  * user. The C interface to the same (slurm_load_topo) changed its types in
  * 23.11 and again in 25.05, while this text is stable, and a topology.conf is
- * not on every submit host. A cluster without a topology is flat. NULL, with
- * the reason in err. */
-struct plait_fabric *plait_scontrol_fabric(struct plait_error *err);
+ * not on every submit host. A cluster without a topology is flat. Since 25.05
+ * a partition may have a topology of its own, which that command prints only by
+ * its name: `partition` is the job's, NULL: the cluster's default one. NULL,
+ * with the reason in err. */
+struct plait_fabric *plait_scontrol_fabric(const char *partition,
+                                           struct plait_error *err);
+/* The topology of this name. */
+struct plait_fabric *plait_scontrol_topology(const char *name,
+                                             struct plait_error *err);
+/* The name of the partition's own topology, from the output of `scontrol -o
+ * show partition`; "": it has none. */
+void plait_scontrol_parse_partition(const char *text, const char *partition,
+                                    char *name, size_t size);
 
-/* Whether the switches are Slurm's blocks. */
-bool plait_scontrol_has_blocks(void);
+/* Whether the switches are Slurm's blocks in one of the partitions (A,B,...)
+ * that a job asks for; NULL: the default one. */
+bool plait_scontrol_has_blocks(const char *partitions);
 
 /* A step's nodes in the order of their first tasks, as `sattach --layout`
  * prints them. */
