@@ -294,6 +294,39 @@ static void test_blocks(void)
     clear(&c);
 }
 
+/* Of racks that lack a node, those are named that a group cannot fill, wherever
+ * their nodes stand in the list. */
+static void test_uneven_blocks(void)
+{
+    static const char conf[] = "BlockName=b0 Nodes=n[0-3]\n"
+                               "BlockName=b1 Nodes=n[4-6]\n"
+                               "BlockName=b2 Nodes=n[7-10]\n"
+                               "BlockName=b3 Nodes=n[11]\n";
+    static const char want[] =
+        "--tp=8 takes 2 nodes of one block, but there are 3 nodes of block b1 "
+        "(n[4-6]), 1 node of block b3 (n11), which 2 does not divide; ask for "
+        "whole blocks (--segment=2) or a smaller --tp";
+    struct plait_error err = {""};
+    struct plait_plan *plan;
+    struct cluster c;
+    int leaf_of[12] = {0};
+
+    make(&c, 12, leaf_of, 1, 1);
+    plait_fabric_destroy(c.fabric);
+    c.request.fabric = c.fabric =
+        plait_fabric_parse("F", conf, strlen(conf), NULL);
+    for (int i = 0; i < 12; i++)
+        c.tasks[i] = 4;
+    c.request.layout.size[PLAIT_TP] = 8;
+    c.request.layout.size[PLAIT_DP] = PLAIT_AUTO;
+    plan = plait_plan_create(&c.request, &err);
+    if (!ok(!plan && strcmp(err.text, want) == 0,
+            "the uneven blocks are named"))
+        diag("%s", err.text);
+    plait_plan_destroy(plan);
+    clear(&c);
+}
+
 int main(void)
 {
     test_exhaustive();
@@ -303,5 +336,6 @@ int main(void)
     test_shuffled(90, 13, 3);
     test_in_order();
     test_blocks();
+    test_uneven_blocks();
     return done_testing();
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/plan/blocks.h"
 #include "topology/plan/cost.h"
 #include "topology/plan/place.h"
 
@@ -57,17 +58,6 @@ static void suggest_even(const struct plait_plan_request *request, int tp,
                  sum / request->nnodes);
 }
 
-/* tp may span the nodes of a block (an NVLink domain): whole nodes of it. */
-static bool spans_block(const struct plait_plan_request *request, int tp)
-{
-    if (!request->fabric || !plait_fabric_has_blocks(request->fabric))
-        return false;
-    for (int i = 0; i < request->nnodes; i++)
-        if (request->tasks[i] != request->tasks[0])
-            return false;
-    return tp % request->tasks[0] == 0;
-}
-
 /* A tensor-parallel group communicates many times per layer: it must stay on a
  * node, or in a block, unless the user asked for a rank order that begins with
  * another axis. */
@@ -80,7 +70,7 @@ static int check_tp(const struct plait_plan_request *request,
     for (int i = 0; i < request->nnodes; i++)
         common = gcd(common, request->tasks[i]);
     if ((layout->order[0] != PLAIT_TP && request->order_given) ||
-        common % tp == 0 || spans_block(request, tp))
+        common % tp == 0 || plait_blocks_span(request, tp))
         return 0;
     suggest_tp(common, tp, fit, sizeof(fit));
     suggest_even(request, tp, fit, sizeof(fit));
@@ -100,33 +90,6 @@ static int check_tp(const struct plait_plan_request *request,
                             "the %d tasks of node %s are not divisible by "
                             "--tp=%d%s",
                             tasks, request->nodes[i], tp, fit);
-    }
-    return 0;
-}
-
-/* After placement: is every tp group that spans nodes in one block? */
-static int check_blocks(const struct plait_plan_request *request,
-                        const struct plait_layout *layout, const int *order,
-                        struct plait_error *err)
-{
-    int span = layout->size[PLAIT_TP] / request->tasks[0];
-
-    if (span < 2 || !spans_block(request, layout->size[PLAIT_TP]) ||
-        layout->order[0] != PLAIT_TP)
-        return 0;
-    for (int i = 0; i < request->nnodes; i++) {
-        const char *first = request->nodes[order[i / span * span]];
-        const char *node = request->nodes[order[i]];
-
-        if (plait_fabric_distance(request->fabric, first, node) <= 1)
-            continue;
-        errno = EINVAL;
-        return plait_errorf(err,
-                            "--tp=%d takes %d nodes of one block, but "
-                            "%s and %s are in different ones; ask for "
-                            "whole blocks (--segment=%d) or a smaller "
-                            "--tp",
-                            layout->size[PLAIT_TP], span, first, node, span);
     }
     return 0;
 }
@@ -295,7 +258,7 @@ static struct plait_plan *create_plan(const struct plait_plan_request *request,
         plait_errorf(err, "out of memory");
         goto error;
     }
-    if (check_blocks(request, &layout, order, err) < 0)
+    if (plait_blocks_check(request, &layout, order, err) < 0)
         goto error;
     set_order(plan, order);
     if (refuse_order(plan, request, err) < 0)
