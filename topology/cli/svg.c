@@ -31,6 +31,25 @@ void svg_print_escaped(FILE *out, const char *text)
     }
 }
 
+void svg_shorten(const char *text, size_t most, char *out, size_t size)
+{
+    size_t letters = 0, n = 0, end = 0;
+
+    for (; text[n]; n++) {
+        /* Where a letter begins, it may end before. */
+        if (((unsigned char)text[n] & 0xc0) == 0x80)
+            continue;
+        if (letters + 1 == most)
+            end = n;
+        if (letters++ == most)
+            break;
+    }
+    if (text[n])
+        snprintf(out, size, "%.*s\u2026", (int)end, text);
+    else
+        snprintf(out, size, "%s", text);
+}
+
 void svg_print_label(FILE *out, double x, double y, const char *class,
                      const char *fmt, ...)
 {

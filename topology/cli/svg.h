@@ -16,6 +16,10 @@ void svg_print_head(FILE *out, int width, int height, const char *light,
  * out. */
 void svg_print_escaped(FILE *out, const char *text);
 
+/* The first `most` letters, or fewer and an ellipsis where the text has more;
+ * UTF-8 stays whole. */
+void svg_shorten(const char *text, size_t most, char *out, size_t size);
+
 /* A <text> element at (x, y) in pixels, of 255 bytes at most. */
 void svg_print_label(FILE *out, double x, double y, const char *class,
                      const char *fmt, ...)

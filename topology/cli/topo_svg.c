@@ -38,7 +38,7 @@ static void short_model(const struct plait_gpu *gpu, char *text, size_t size)
         if (strncmp(from, makers[i], strlen(makers[i])) == 0)
             from += strlen(makers[i]);
     }
-    snprintf(text, size, "%.16s%s", from, strlen(from) > 16 ? "\u2026" : "");
+    svg_shorten(from, 16, text, size);
 }
 
 static const char *short_busid(const char *busid)
@@ -125,14 +125,16 @@ static void draw_devices(const struct topo_picture *picture)
     }
     for (int i = 0; i < node->nnics; i++) {
         double x = picture->nic_x[i];
+        char name[64];
 
         fprintf(picture->out, "<g>");
         svg_print_title(picture->out, "%s, PCI %s", node->nics[i].name,
                         node->nics[i].busid);
         print_box(picture, x - CARD / 2.0, picture->nic_y, CARD, NIC_HEIGHT,
                   "nic");
-        svg_print_label(picture->out, x, picture->nic_y + 21, "mid h3", "%.14s",
-                        short_busid(node->nics[i].name));
+        svg_shorten(short_busid(node->nics[i].name), 14, name, sizeof(name));
+        svg_print_label(picture->out, x, picture->nic_y + 21, "mid h3", "%s",
+                        name);
         fprintf(picture->out, "</g>\n");
     }
     for (int i = 0; i < node->ngpus; i++) {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/start/show_groups.h"
+
 /* A longer table is cut, and says how many nodes are left out. */
 enum { ROWS_MOST = 64 };
 
@@ -100,6 +102,45 @@ static void print_ids(const struct table *t, int node)
     fprintf(t->out, "  %-12s", text);
 }
 
+/* A node, which may stand for others, and the switch it is below. */
+static void print_row(const struct table *t, int node, int nodes,
+                      const char *below)
+{
+    const struct plait_plan *plan = t->plan;
+    int first = plan->first_rank[node];
+
+    print_range(t->out, first, first + plan->tasks[node] - 1, 9);
+    fprintf(t->out, "  %-*s", t->name_width, t->nodes[node]);
+    if (t->leaf_width)
+        fprintf(t->out, "  %-*s", t->leaf_width, below);
+    if (t->ids)
+        print_ids(t, node);
+    for (int a = 0; a < PLAIT_NAXES; a++)
+        if (plan->layout.size[a] > 1)
+            print_axis(t, node, a);
+    if (nodes > 1)
+        fprintf(t->out, "  and %d more such nodes", nodes - 1);
+    fputc('\n', t->out);
+}
+
+/* One node of each kind, where they are too many. */
+static void print_kinds(const struct table *t)
+{
+    const struct plait_plan_request request = {
+        .nnodes = t->plan->nnodes, .nodes = t->nodes, .fabric = t->fabric};
+    struct plait_show_group group[ROWS_MOST];
+    int level, n = plait_show_groups(&request, t->plan, t->order, ROWS_MOST,
+                                     group, &level);
+
+    for (int i = 0; i < n; i++)
+        print_row(t, group[i].node, group[i].nodes,
+                  group[i].under < 0
+                      ? ""
+                      : plait_fabric_switch_name(t->fabric, group[i].under));
+    fprintf(t->out, "  (one line for the nodes with the same stages%s)\n",
+            level < 0 ? "" : " below a switch");
+}
+
 static void print_rows(const struct table *t)
 {
     const struct plait_plan *plan = t->plan;
@@ -113,22 +154,12 @@ static void print_rows(const struct table *t)
         if (plan->layout.size[a] > 1)
             fprintf(t->out, "  %-6s", plait_axis_names[a]);
     fputc('\n', t->out);
-    for (int r = 0; r < plan->nnodes && r < ROWS_MOST; r++) {
-        int node = t->order[r], first = plan->first_rank[node];
-
-        print_range(t->out, first, first + plan->tasks[node] - 1, 9);
-        fprintf(t->out, "  %-*s", t->name_width, t->nodes[node]);
-        if (t->leaf_width)
-            fprintf(t->out, "  %-*s", t->leaf_width, leaf_name(t, node));
-        if (t->ids)
-            print_ids(t, node);
-        for (int a = 0; a < PLAIT_NAXES; a++)
-            if (plan->layout.size[a] > 1)
-                print_axis(t, node, a);
-        fputc('\n', t->out);
+    if (plan->nnodes > ROWS_MOST) {
+        print_kinds(t);
+        return;
     }
-    if (plan->nnodes > ROWS_MOST)
-        fprintf(t->out, "  ... and %d more nodes\n", plan->nnodes - ROWS_MOST);
+    for (int r = 0; r < plan->nnodes; r++)
+        print_row(t, t->order[r], 1, leaf_name(t, t->order[r]));
 }
 
 /* The largest distance between members of an axis's groups: 0 in one node, 1
