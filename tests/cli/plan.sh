@@ -392,11 +392,6 @@ over='--over train.global_batch=128,256 --csv'
 check '... with --over' $?
 # Requests that srun refuses.
 refused 2 'node n1 is named twice' plan --nodes=n1,n2,n1
-echo 'SwitchName=s1 Nodes=n[1-3]' >three.conf
-refused 2 'no switch of the fabric has node n4; --placement=linear does not need it' \
-    plan --nodes='n[1-4]' --fabric three.conf
-"$plait" plan --nodes='n[1-4]' --fabric three.conf --placement=linear >/dev/null
-check "... which a linear placement does not" $?
 refused 2 'node n1 has 5 tasks but 4 GPUs' \
     plan --nodes=n1 --tasks-per-node=5 --node-hwloc "$machine"
 refused 2 '--nodes=n[1-: "[1-" lacks a closing bracket' plan --nodes='n[1-'
@@ -406,10 +401,6 @@ for list in '8(x5)' '8(x0)' '8,8(x-1)'; do
     refused 2 "--tasks-per-node=$list: must be one number, or one for each of the 4 nodes as in 8(x3),4" \
         plan --nodes='n[1-4]' --tasks-per-node="$list"
 done
-refused 1 'nowhere.conf: No such file or directory' plan --fabric nowhere.conf
-echo 'SwitchName=s0 Node=n1' >bad.conf
-refused 1 'bad.conf:1: unknown key "Node"; expected SwitchName, Switches, Nodes, LinkSpeed, BlockName or BlockSizes' \
-    plan --fabric bad.conf
 refused 2 'estimate: --model is missing' estimate
 types=$("$top_builddir/plait" estimate --help | sed -n '/--gpu-type/{n;s/^ *//p;}')
 refused 2 "no GPU type \"h1000\"; did you mean h100? There are $types" \

@@ -25,9 +25,14 @@ static void print_help(void)
         "  --tasks-per-node N   tasks on each node; 8(x3),4 where they differ\n"
         "  --fabric FILE        the switches: topology.conf, topology.yaml,\n"
         "                       scontrol show topology, ibnetdiscover\n"
+        "  --topology NAME      of several in topology.yaml, this one; "
+        "without\n"
+        "                       --fabric, what Slurm says of it here\n"
         "  --node-hwloc FILE    a node's topology: an hwloc XML\n"
         "  --node-nccl FILE     ... an NCCL topology XML\n"
-        "  --gpu-type TYPE      figures of the GPUs and links (h100)\n"
+        "  --gpu-type TYPE      figures of the GPUs and links; else those of "
+        "the node's\n"
+        "                       file, of the site or of this machine\n"
         "  --site FILE          the site's own figures, as plait probe writes "
         "them\n"
         "  --rank-order tp-cp-ep-dp-pp|auto\n"
@@ -65,6 +70,7 @@ static const struct option options[] = {
     {"nodes", required_argument, NULL, 'n'},
     {"tasks-per-node", required_argument, NULL, 't'},
     {"fabric", required_argument, NULL, 'f'},
+    {"topology", required_argument, NULL, 'T'},
     {"node-hwloc", required_argument, NULL, 'w'},
     {"node-nccl", required_argument, NULL, 'c'},
     {"rank-order", required_argument, NULL, 'o'},
@@ -99,6 +105,7 @@ static const struct {
     {'n', offsetof(struct plan_job, node_list)},
     {'t', offsetof(struct plan_job, task_list)},
     {'f', offsetof(struct plan_job, fabric_file)},
+    {'T', offsetof(struct plan_job, topology)},
     {'w', offsetof(struct plan_job, hwloc_file)},
     {'c', offsetof(struct plan_job, nccl_file)},
     {'v', offsetof(struct plan_job, svg_file)},
@@ -166,12 +173,13 @@ static int check_submit(struct plan_job *job)
                                  "--submit");
     if (!job->find_layout)
         return plait_cmd_misused("plan: --submit needs --auto");
-    if (job->csv || job->node_list || job->fabric_file)
+    if (job->csv || job->node_list || job->fabric_file || job->topology)
         return plait_cmd_misused("plan: --submit asks for numbers of nodes "
                                  "and prints a table or JSON: without %s",
-                                 job->csv         ? "--csv"
-                                 : job->node_list ? "--nodes"
-                                                  : "--fabric");
+                                 job->csv           ? "--csv"
+                                 : job->node_list   ? "--nodes"
+                                 : job->fabric_file ? "--fabric"
+                                                    : "--topology");
     if (job->novers ? !over_gpus || job->options.gpus : !job->options.gpus)
         return plait_cmd_misused("plan: --submit needs --over gpus=A,B,... or "
                                  "--gpus N, and no other --over");
@@ -213,73 +221,6 @@ static int parse_arguments(struct plan_job *job, int argc, char **argv)
                                  "--nodes and --tasks-per-node");
     take_sizes(job);
     return -1;
-}
-
-void plait_plan_set_node(const struct plan_job *job, struct plait_gpu_type *gpu)
-{
-    if (job->node && job->node->ngpus && !job->task_list)
-        plait_gpu_type_set_node(gpu, job->node->ngpus);
-    else if (job->task_list || job->node_list)
-        plait_gpu_type_set_node(gpu, job->tasks[0]);
-    if (job->leaf_gpus)
-        gpu->leaf_gpus = job->leaf_gpus;
-}
-
-/* GPUs below the fullest leaf switch, where there are several leaves: --auto
- * ranks layouts by that. */
-static int count_leaf(struct plan_job *job, struct plait_error *err)
-{
-    int n = plait_fabric_switches(job->fabric), leaves = 0, most = 0;
-    int *gpus = calloc((size_t)n + 1, sizeof(*gpus));
-
-    if (!gpus)
-        return plait_errorf(err, "out of memory");
-    for (int i = 0; i < job->request.nnodes; i++) {
-        int leaf = plait_fabric_leaf(job->fabric, job->names[i]);
-
-        if (leaf < 0)
-            continue;
-        leaves += gpus[leaf] == 0;
-        gpus[leaf] += job->tasks[i];
-        most = gpus[leaf] > most ? gpus[leaf] : most;
-    }
-    if (leaves > 1)
-        job->leaf_gpus = most;
-    free(gpus);
-    return 0;
-}
-
-static int load_inputs(struct plan_job *job, struct plait_error *err)
-{
-    struct plait_plan_request *r = &job->request;
-    char odd[256];
-
-    if (plait_cmd_gpu_type(job->options.site_file, job->options.gpu_name,
-                           &job->gpu, err) < 0)
-        return -1;
-    r->gpu = &job->gpu;
-    if (job->fabric_file &&
-        !(r->fabric = job->fabric = plait_fabric_create(job->fabric_file, err)))
-        return -1;
-    if (job->hwloc_file &&
-        !(job->node = plait_node_create_xml(job->hwloc_file, err)))
-        return -1;
-    if (job->nccl_file &&
-        !(job->node = plait_node_create_nccl(job->nccl_file, err)))
-        return -1;
-    r->node = job->node;
-    if (job->node && plait_node_find_odd(job->node, odd, sizeof(odd)))
-        fprintf(stderr, "plait: %s\n", odd);
-    if (job->options.model_file &&
-        !(job->config = model_options_config(&job->options, err))) {
-        job->status = model_options_status(&job->options);
-        return -1;
-    }
-    if (plait_plan_load_nodes(job, err) < 0 ||
-        (job->find_layout && job->fabric && count_leaf(job, err) < 0))
-        return -1;
-    plait_plan_set_node(job, &job->gpu);
-    return 0;
 }
 
 /* With a model, the step's time includes its computation. */
@@ -440,7 +381,7 @@ int plait_cmd_plan(int argc, char **argv)
     rc = parse_arguments(&job, argc, argv);
     if (rc >= 0)
         return rc;
-    if (load_inputs(&job, &err) < 0)
+    if (plait_plan_load(&job, &err) < 0)
         rc = plait_cmd_ended(job.status, &err);
     else if (job.submit)
         rc = plait_plan_submit(&job);

@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_CLI_CMD_PLAN_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "topology/cli/cmd_model.h"
@@ -17,8 +18,8 @@ enum { PLAN_OVERS = 4 };
 struct plan_job {
     struct plait_plan_request request;
     struct model_options options; /* gpus: --gpus, for --auto */
-    const char *node_list, *task_list, *fabric_file, *hwloc_file, *nccl_file,
-        *svg_file, *host_file;
+    const char *node_list, *task_list, *fabric_file, *topology, *hwloc_file,
+        *nccl_file, *svg_file, *host_file;
     enum hand_over format;
     int find_layout;
     const char *over[PLAN_OVERS]; /* KEY=VALUE,... */
@@ -26,7 +27,9 @@ struct plan_job {
     int status;     /* to exit with after an error */
     unsigned given; /* bit per axis: sized by the user or the model's file */
     struct plait_gpu_type gpu;
-    int leaf_gpus; /* below the fullest leaf switch; 0: not known */
+    bool gpu_known;       /* whether anything says that this is their type, */
+    const char *gpu_from; /* what does, or why nothing does */
+    int leaf_gpus;        /* below the fullest leaf switch; 0: not known */
     struct plait_fabric *fabric;
     struct plait_node *node;
     struct plait_job_config *config;
@@ -44,6 +47,9 @@ struct plan_job {
 /* Fill in the names of the nodes and their tasks; what no option says follows
  * from the job that this runs in or from the sizes, with a line on stderr. */
 int plait_plan_load_nodes(struct plan_job *job, struct plait_error *err);
+/* Read the nodes, switches, GPU type and model that the options name; -1 with
+ * the reason, and job->status is what to exit with. */
+int plait_plan_load(struct plan_job *job, struct plait_error *err);
 int plait_plan_print_json(const struct plan_job *job);
 void plait_plan_print(const struct plan_job *job, FILE *out);
 /* Draw the plan as SVG; for plait_cmd_write(). */

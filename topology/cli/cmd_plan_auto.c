@@ -146,8 +146,9 @@ static void print_choices(const struct plait_choices *found,
     bool experts = job->config->model.experts > 0;
     char fewest[96];
 
-    printf("%d %s GPU%s: %ld layouts divide, %ld of them fit in memory", gpus,
-           job->gpu.name, gpus == 1 ? "" : "s", found->tried,
+    printf("%d %s GPU%s%s: %ld layouts divide, %ld of them fit in memory", gpus,
+           job->gpu.name, gpus == 1 ? "" : "s",
+           job->gpu_known ? "" : " (assumed; see --gpu-type)", found->tried,
            found->tried - found->too_large);
     if (model_fewest_gpus(job->config, &job->gpu, fewest, sizeof(fewest)) > 0)
         printf("\nit needs at least %s", fewest);

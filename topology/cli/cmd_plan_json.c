@@ -81,6 +81,23 @@ static int print_groups(FILE *out, const struct plait_layout *layout,
     return 0;
 }
 
+/* What the costs rest on. */
+static int print_assumed(FILE *out, const struct plan_job *job)
+{
+    json_t *assumed = json_pack(
+        "{ss ss ss* sf sb}", "gpu_type", job->gpu.name, "gpu_type_from",
+        job->gpu_from, "model", job->options.model_file, "oversubscription",
+        job->gpu.oversubscription, "oversubscription_known",
+        job->gpu.uplinks_known);
+    int rc;
+
+    fputs(" \"assumed\": ", out);
+    rc = json_dumpf(assumed, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(assumed);
+    fputs("\n}\n", out);
+    return rc;
+}
+
 static int print_document(FILE *out, const struct plan_job *job)
 {
     const struct plait_layout *l = &job->plan->layout;
@@ -101,8 +118,8 @@ static int print_document(FILE *out, const struct plan_job *job)
     if (rc < 0 || print_cost(out, "cost", &job->cost) < 0 ||
         print_cost(out, "linear_cost", &job->linear) < 0)
         return -1;
-    fprintf(out, " \"bound_s\": %.15g\n}\n", job->bound);
-    return 0;
+    fprintf(out, " \"bound_s\": %.15g,\n", job->bound);
+    return print_assumed(out, job);
 }
 
 int plait_plan_print_json(const struct plan_job *job)

@@ -90,12 +90,12 @@
  * taken from GB200, V100's from the A100. Then stream, layer_s (what
  * a run of a dozen launches leaves between them), score_bytes, and what a
  * site alone knows. */
-#define AMPERE 0.765, 0.765, 0.418, 0.85, 30 * US, 0, 0, 0, 0, 0
-#define HOPPER 0.633, 0.644, 0.654, 0.85, 30 * US, 0, 0, 0, 0, 0
-#define BLACKWELL 0.62, 0.51, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
-#define GRACE_BLACKWELL 0.62, 0.52, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
-#define ULTRA 0.72, 0.645, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
-#define CPU 0.70, 0.70, 0.30, 0.85, 150 * US, 0, 0, 0, 64, 0
+#define AMPERE 0.765, 0.765, 0.418, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
+#define HOPPER 0.633, 0.644, 0.654, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
+#define BLACKWELL 0.62, 0.51, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
+#define GRACE_BLACKWELL 0.62, 0.52, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
+#define ULTRA 0.72, 0.645, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
+#define CPU 0.70, 0.70, 0.30, 0.85, 150 * US, 0, 0, 0, 64, 0, 0
 /* host_bw: PCIe 3, 4 and 5 x16 net of the protocol, not shared */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB, 16, 16,

@@ -49,6 +49,7 @@ struct plait_gpu_type {
      * which FLOP/s and memory_bw belong; 0: every rank has a device of its own.
      * threads: what a rank computes with; 0: its share of the cores. */
     double cores, threads;
+    int uplinks_known; /* whether a site file gives the oversubscription */
 };
 
 enum { PLAIT_NGPU_TYPES = 25 };

@@ -107,8 +107,10 @@ static void apply_figures(const struct entry *entry,
     for (int k = 0; k < NFIGURES; k++) {
         double value = entry->figure[k] * figures[k].unit;
 
-        if (!isnan(value))
-            memcpy((char *)type + figures[k].offset, &value, sizeof(value));
+        if (isnan(value))
+            continue;
+        memcpy((char *)type + figures[k].offset, &value, sizeof(value));
+        type->uplinks_known |= figures[k].offset == AT(oversubscription);
     }
 }
 
@@ -456,14 +458,11 @@ static int refuse_type(const struct plait_site *site, const char *name,
 int plait_site_gpu_type(const struct plait_site *site, const char *name,
                         struct plait_gpu_type *type, struct plait_error *err)
 {
-    int i = 0;
+    int i = name ? 0 : site->gpu_type;
 
-    if (!name)
-        i = site->gpu_type;
-    else
-        while (i < site->ngpu_types &&
-               strcasecmp(site->gpu_types[i].name, name) != 0)
-            i++;
+    while (name && i < site->ngpu_types &&
+           strcasecmp(site->gpu_types[i].name, name) != 0)
+        i++;
     if (i == site->ngpu_types)
         return refuse_type(site, name, err);
     *type = site->gpu_types[i];
