@@ -44,6 +44,47 @@ if [ -f "$fake" ]; then
     FAKE_NVML=direct LD_LIBRARY_PATH=$tmp/lib HWLOC_XMLFILE=$tmp/live.xml \
         "$plait" topo >"$tmp/out" && ! grep -q NVLink "$tmp/out"
     check 'a topology from elsewhere does not get this machine'\''s links' $?
+    # A rack whose nodes NVLink joins, as `plait doctor` sees it from one of them.
+    doctor() { # STATE PATTERN
+        FAKE_NVML=switch FAKE_NVML_DOMAIN=$1 LD_LIBRARY_PATH=$tmp/lib \
+            HWLOC_XMLFILE=$tmp/live.xml HWLOC_THISSYSTEM=1 PATH=/nowhere \
+            "$plait" doctor >"$tmp/out" 2>&1
+        tr -s '\n ' ' ' <"$tmp/out" | grep -q "$2"
+        check "NVLink domain, $1: $2" $? || sed 's/^/# /' "$tmp/out"
+    }
+    for state in ready old; do
+        doctor $state 'in the NVLink domain abababababababababababababababab\.7;'
+        [ -d /dev/nvidia-caps-imex-channels ] ||
+            doctor $state 'there is no channel in /dev/nvidia-caps-imex-channels'
+    done
+    doctor mixed 'are not all in the same NVLink domain'
+    doctor starting 'are still joining the NVLink fabric'
+    doctor failed 'have failed to join the NVLink fabric'
+    # Lines of three nodes in two domains make a fabric with the tree's switches.
+    for i in 1 2 3; do
+        domain=ready
+        [ $i = 3 ] && domain=other
+        SLURM_TOPOLOGY_ADDR=top.leaf.gb$i SLURMD_NODENAME=gb$i \
+            SLURM_TOPOLOGY_ADDR_PATTERN=switch.switch.node FAKE_NVML=switch \
+            FAKE_NVML_DOMAIN=$domain LD_LIBRARY_PATH=$tmp/lib "$plait" topo --domain
+    done >"$tmp/fabric"
+    grep -qx 'top.leaf.abababababababababababababababab-7.gb1 switch.switch.block.node' \
+        "$tmp/fabric"
+    check 'the line of a node in a tree' $?
+    "$plait" plan --tp=8 --nodes='gb[1-2]' --tasks-per-node=4 \
+        --fabric "$tmp/fabric" >"$tmp/out" && [ "$(grep -c 'gb[12].* abab.*-7$' "$tmp/out")" = 2 ]
+    check 'such lines are blocks for tp over nodes' $?
+    "$plait" plan --tp=8 --nodes='gb[2-3]' --tasks-per-node=4 \
+        --fabric "$tmp/fabric" 2>&1 | grep -q 'takes 2 nodes of one block'
+    check '... and not over two domains' $?
+    FAKE_NVML=switch LD_LIBRARY_PATH=$tmp/lib "$plait" topo --domain 2>"$tmp/out"
+    [ $? = 1 ] && grep -q 'with no other node' "$tmp/out"
+    check 'a machine in no domain has no line' $?
+    FAKE_NVML=switch LD_LIBRARY_PATH=$tmp/lib HWLOC_XMLFILE=$tmp/live.xml \
+        HWLOC_THISSYSTEM=1 PATH=/nowhere "$plait" doctor 2>&1 |
+        grep -qiE 'nvlink domain|imex'
+    [ $? = 1 ]
+    check 'nothing of it on a machine that is in none' $?
 else
     echo "ok 1 # SKIP no shared libraries here"
     n=1

@@ -70,6 +70,59 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index,
     return 0;
 }
 
+/* GPUs of a rack that NVLink joins, by FAKE_NVML_DOMAIN: ready, mixed (two
+ * cliques), starting or failed; other: another rack; old: a driver that knows
+ * the first form of the call alone. Not set: GPUs that join no other node. */
+struct fabric_info {
+    unsigned version;
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+    unsigned health;
+};
+struct fabric_info_old {
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+};
+int nvmlDeviceGetGpuFabricInfoV(void *device, struct fabric_info *info);
+int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric_info_old *info);
+
+int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric_info_old *info)
+{
+    const char *set = getenv("FAKE_NVML_DOMAIN");
+    int completed = set && strcmp(set, "starting") != 0;
+
+    memset(info, 0, sizeof(*info));
+    info->state = (unsigned char)(!set ? 0 : completed ? 3 : 2);
+    if (completed)
+        memset(info->cluster, strcmp(set, "other") == 0 ? 0xcd : 0xab,
+               sizeof(info->cluster));
+    info->status = set && strcmp(set, "failed") == 0 ? 999 : 0;
+    info->clique =
+        set && strcmp(set, "mixed") == 0 ? (unsigned)*(int *)device : 7;
+    return 0;
+}
+
+int nvmlDeviceGetGpuFabricInfoV(void *device, struct fabric_info *info)
+{
+    const char *set = getenv("FAKE_NVML_DOMAIN");
+    struct fabric_info_old old;
+
+    if (info->version != ((unsigned)sizeof(*info) | 2u << 24) ||
+        (set && strcmp(set, "old") == 0))
+        return 25; /* another version is expected */
+    nvmlDeviceGetGpuFabricInfo(device, &old);
+    memcpy(info->cluster, old.cluster, sizeof(info->cluster));
+    info->status = old.status;
+    info->clique = old.clique;
+    info->state = old.state;
+    info->health = 0;
+    return 0;
+}
+
 int nvmlInit_v2(void)
 {
     return is("broken") ? 9 : 0;

@@ -204,7 +204,7 @@ static int run_doctor(const struct way *way)
     check_slurm(doctor);
     doctor_check_cache(doctor);
     doctor_check_site(doctor);
-    doctor_check_machine(f);
+    doctor_check_machine(doctor);
     if (way->report)
         doctor_report(f);
     else if (way->json)

@@ -93,7 +93,7 @@ void doctor_check_label(struct findings *findings, const char *path);
 /* cmd_doctor_cache.c, cmd_doctor_site.c, cmd_doctor_gpus.c */
 void doctor_check_cache(struct doctor *doctor);
 void doctor_check_site(struct doctor *doctor);
-void doctor_check_machine(struct findings *findings);
+void doctor_check_machine(const struct doctor *doctor);
 
 /* cmd_doctor_user.c. Whether a user can read the file: 0, or an errno; root
  * asks for nobody. -1: that cannot be found out. */

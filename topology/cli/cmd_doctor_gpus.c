@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "topology/cli/cmd_doctor.h"
+#include "topology/node/domain.h"
 #include "topology/node/node.h"
 #include "topology/start/port.h"
 
@@ -130,8 +131,67 @@ static void check_port_range(struct findings *f)
     fclose(file);
 }
 
-void doctor_check_machine(struct findings *f)
+/* IMEX lets programs on several nodes share memory over NVLink: without it NCCL
+ * uses the network. */
+static void check_imex(const struct plait_domain *domain, const char *switches,
+                       struct findings *f)
 {
+    if (domain->imex)
+        findings_add(f, FINDING_GOOD, "imex",
+                     "an IMEX channel is there, so NVLink also works between "
+                     "the nodes of the domain");
+    else if (strstr(switches, "nvidia_imex"))
+        findings_add(f, FINDING_GOOD, "imex",
+                     "Slurm (%s) gives each job its IMEX channel", switches);
+    else
+        findings_add(f, FINDING_BAD, "imex",
+                     "NVLink joins these GPUs with those of other nodes, but "
+                     "there is no channel in /dev/nvidia-caps-imex-channels, "
+                     "so NCCL uses the network between them; start "
+                     "nvidia-imex on all nodes and set "
+                     "SwitchType=switch/nvidia_imex in slurm.conf, or "
+                     "NVreg_CreateImexChannel0=1 for the nvidia module");
+}
+
+static void check_domain(const struct doctor *doctor)
+{
+    struct findings *f = doctor->findings;
+    struct plait_domain domain;
+    char switches[128];
+
+    plait_domain_find(&domain);
+    switch (domain.state) {
+    case PLAIT_DOMAIN_NONE:
+        return;
+    case PLAIT_DOMAIN_STARTING:
+    case PLAIT_DOMAIN_FAILED:
+        findings_add(f, FINDING_BAD, "domain",
+                     "the GPUs %s the NVLink fabric of their rack; look at the "
+                     "fabric manager (nvidia-smi -q, \"Fabric\")",
+                     domain.state == PLAIT_DOMAIN_FAILED ? "have failed to join"
+                                                         : "are still joining");
+        return;
+    case PLAIT_DOMAIN_MIXED:
+        findings_add(f, FINDING_BAD, "domain",
+                     "the GPUs of this machine are not all in the same NVLink "
+                     "domain (nvidia-smi -q, \"ClusterUUID\" and "
+                     "\"CliqueId\")");
+        return;
+    case PLAIT_DOMAIN_READY:
+        break;
+    }
+    findings_add(
+        f, FINDING_NOTE, "domain",
+        "the GPUs are in the NVLink domain %s; nodes with the same one "
+        "should be one block of Slurm's topology",
+        domain.name);
+    doctor_setting(doctor, "SwitchType", switches, sizeof(switches));
+    check_imex(&domain, switches, f);
+}
+
+void doctor_check_machine(const struct doctor *doctor)
+{
+    struct findings *f = doctor->findings;
     struct plait_error err;
     struct plait_node *node = plait_node_create(1, &err);
 
@@ -145,6 +205,7 @@ void doctor_check_machine(struct findings *f)
                  node->cores, node->cores == 1 ? "" : "s", node->numa_nodes,
                  node->numa_nodes == 1 ? "" : "s");
     check_gpus(node, f);
+    check_domain(doctor);
     check_nics(node, f);
     plait_node_destroy(node);
 }

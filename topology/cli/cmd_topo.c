@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "topology/cli/commands.h"
 #include "topology/cli/topo_draw.h"
+#include "topology/node/domain.h"
 #include "topology/node/node.h"
 
 /* plait topo: the GPUs, links, NICs and cores of a machine. */
@@ -17,7 +19,7 @@ struct topo_request {
     const char *nccl_xml;
     const char *synthetic;
     const char *svg;
-    int json;
+    int json, domain;
 };
 
 static int print_help(void)
@@ -28,6 +30,10 @@ static int print_help(void)
            "  --hwloc-xml FILE   read an hwloc XML (lstopo FILE.xml)\n"
            "  --nccl-xml FILE    read an NCCL topology (NCCL_TOPO_DUMP_FILE)\n"
            "  --synthetic TEXT   make up a machine (\"pack:2 core:8 pu:2\")\n"
+           "  --domain           print the line of this node in a file for "
+           "plait plan --fabric:\n"
+           "                     its switches in the Slurm job, and its NVLink "
+           "domain\n"
            "  --json             print one JSON document\n"
            "  --svg FILE         draw a picture into FILE (- for standard "
            "output)\n"
@@ -52,6 +58,38 @@ static void print_svg(const void *node, FILE *out)
     topo_print_svg(node, out);
 }
 
+/* "SWITCH...DOMAIN.NODE switch...block.node": Slurm's address of this node in a
+ * job, as of 22.05, with the NVLink domain before its name. */
+static int print_domain(void)
+{
+    const char *address = getenv("SLURM_TOPOLOGY_ADDR"),
+               *pattern = getenv("SLURM_TOPOLOGY_ADDR_PATTERN"),
+               *name = getenv("SLURMD_NODENAME");
+    struct plait_domain domain;
+    char host[256] = "";
+    const char *dot;
+
+    plait_domain_find(&domain);
+    if (domain.state != PLAIT_DOMAIN_READY)
+        return plait_cmd_failed("topo: NVLink joins this machine's GPUs with "
+                                "no other node's (see plait doctor)");
+    if (!name && gethostname(host, sizeof(host) - 1) == 0) {
+        host[strcspn(host, ".")] = '\0';
+        name = host;
+    }
+    /* A tree's address ends in .NODE, as its pattern in .node. Slurm's own
+     * blocks are left to Slurm. */
+    dot = address ? strrchr(address, '.') : NULL;
+    if (dot && pattern && !strstr(pattern, "block"))
+        printf("%.*s.", (int)(dot - address), address);
+    domain.name[strcspn(domain.name, ".")] = '-'; /* a dot ends a name */
+    printf("%s.%s ", domain.name, name ? name : "");
+    if (dot && pattern && !strstr(pattern, "block"))
+        printf("%.*s.", (int)(strrchr(pattern, '.') - pattern), pattern);
+    printf("block.node\n");
+    return PLAIT_EXIT_GOOD;
+}
+
 static int run_topo(const struct topo_request *request)
 {
     struct plait_error err;
@@ -74,11 +112,12 @@ static int run_topo(const struct topo_request *request)
 
 int plait_cmd_topo(int argc, char **argv)
 {
-    enum { HWLOC_XML = 256, NCCL_XML, SYNTHETIC, JSON, SVG };
+    enum { HWLOC_XML = 256, NCCL_XML, SYNTHETIC, JSON, SVG, DOMAIN };
     static const struct option options[] = {
         {"hwloc-xml", required_argument, NULL, HWLOC_XML},
         {"nccl-xml", required_argument, NULL, NCCL_XML},
         {"synthetic", required_argument, NULL, SYNTHETIC},
+        {"domain", no_argument, NULL, DOMAIN},
         {"json", no_argument, NULL, JSON},
         {"svg", required_argument, NULL, SVG},
         {"help", no_argument, NULL, 'h'},
@@ -104,6 +143,9 @@ int plait_cmd_topo(int argc, char **argv)
         case JSON:
             request.json = 1;
             break;
+        case DOMAIN:
+            request.domain = 1;
+            break;
         case SVG:
             request.svg = optarg;
             break;
@@ -122,5 +164,8 @@ int plait_cmd_topo(int argc, char **argv)
                                  "and --synthetic");
     if (request.json && request.svg)
         return plait_cmd_misused("topo: give one of --json and --svg");
-    return run_topo(&request);
+    if (request.domain && (sources || request.json || request.svg))
+        return plait_cmd_misused("topo: --domain is of this machine and goes "
+                                 "with no other option");
+    return request.domain ? print_domain() : run_topo(&request);
 }
