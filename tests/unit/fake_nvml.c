@@ -2,11 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* An NVML with two GPUs at 05:00.0 and 06:00.0, for machines without GPUs.
  * FAKE_NVML=direct connects them by 4 links of an H100, FAKE_NVML=switch by 18
  * links each to a switch that has no address; with FAKE_NVML=broken it fails to
- * start; with FAKE_NVML=mig a GPU has MIG instances. */
+ * start; with FAKE_NVML=mig a GPU has MIG instances. FAKE_NVML_SICK lists what
+ * is wrong with the GPU at 06:00.0, separated by commas: see is_sick(). */
 
 struct pci_info {
     char legacy[16];
@@ -21,6 +23,21 @@ static int is(const char *mode)
     const char *set = getenv("FAKE_NVML");
 
     return set && strcmp(set, mode) == 0;
+}
+
+/* Whether the GPU has the illness `what`. */
+static int is_sick(void *device, const char *what)
+{
+    const char *set = getenv("FAKE_NVML_SICK");
+    size_t n = strlen(what);
+
+    while (set && *(int *)device == 6) {
+        if (strncmp(set, what, n) == 0 && (!set[n] || set[n] == ','))
+            return 1;
+        set = strchr(set, ',');
+        set += set != NULL;
+    }
+    return 0;
 }
 
 int nvmlInit_v2(void);
@@ -160,7 +177,11 @@ int nvmlDeviceGetPciInfo_v3(void *device, struct pci_info *pci)
 
 int nvmlDeviceGetName(void *device, char *name, unsigned size)
 {
-    snprintf(name, size, "NVIDIA H100 number %d", *(int *)device);
+    /* In topo-live.sh names tell the two apart. */
+    if (getenv("FAKE_NVML_SICK"))
+        snprintf(name, size, "NVIDIA H100");
+    else
+        snprintf(name, size, "NVIDIA H100 number %d", *(int *)device);
     return 0;
 }
 
@@ -174,10 +195,11 @@ int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor)
 
 int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active)
 {
-    (void)device;
     if (link >= 18)
         return 2;
     *active = is("switch") || link < 4;
+    if (is_sick(device, "links") && link >= 3)
+        *active = 0;
     return 0;
 }
 
@@ -199,5 +221,137 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link,
     (void)device;
     (void)link;
     *type = is("switch") ? 2 : 0;
+    return 0;
+}
+
+/* ---- the health of a GPU ---- */
+
+struct memory {
+    unsigned long long total, free, used;
+};
+struct field {
+    unsigned id, scope;
+    long long timestamp, latency;
+    int type, rc;
+    unsigned long long value;
+};
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *busid, void **device);
+int nvmlDeviceGetTotalEccErrors(void *device, unsigned type, unsigned counter,
+                                unsigned long long *count);
+int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected,
+                              unsigned *uncorrected, unsigned *pending,
+                              unsigned *failed);
+int nvmlDeviceGetRetiredPagesPendingStatus(void *device, unsigned *pending);
+int nvmlDeviceGetPerformanceState(void *device, unsigned *state);
+int nvmlDeviceGetCurrPcieLinkGeneration(void *device, unsigned *generation);
+int nvmlDeviceGetMaxPcieLinkGeneration(void *device, unsigned *generation);
+int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *mhz);
+int nvmlDeviceGetApplicationsClock(void *device, unsigned type, unsigned *mhz);
+int nvmlDeviceGetMaxClockInfo(void *device, unsigned type, unsigned *mhz);
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device,
+                                              unsigned long long *bits);
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
+int nvmlDeviceGetFieldValues(void *device, int n, struct field *fields);
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *busid, void **device)
+{
+    int i = strcmp(busid, "0000:06:00.0") == 0;
+
+    if (!i && strcmp(busid, "0000:05:00.0") != 0)
+        return 6;
+    *device = &devices[i];
+    while (is_sick(*device, "hang"))
+        pause();
+    return is_sick(*device, "lost") ? 15 : is_sick(*device, "reset") ? 16 : 0;
+}
+
+int nvmlDeviceGetTotalEccErrors(void *device, unsigned type, unsigned counter,
+                                unsigned long long *count)
+{
+    *count =
+        counter == 0 && is_sick(device, type ? "ecc" : "corrected") ? 7 : 0;
+    return 0;
+}
+
+int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected,
+                              unsigned *uncorrected, unsigned *pending,
+                              unsigned *failed)
+{
+    *corrected = *uncorrected = 1;
+    *pending = (unsigned)is_sick(device, "row");
+    *failed = (unsigned)is_sick(device, "rowless");
+    return 0;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(void *device, unsigned *pending)
+{
+    *pending = (unsigned)is_sick(device, "page");
+    return 0;
+}
+
+int nvmlDeviceGetPerformanceState(void *device, unsigned *state)
+{
+    *state = is_sick(device, "idle") ? 8 : 0;
+    return 0;
+}
+
+int nvmlDeviceGetCurrPcieLinkGeneration(void *device, unsigned *generation)
+{
+    *generation = is_sick(device, "pcie") ? 3 : 5;
+    return 0;
+}
+
+int nvmlDeviceGetMaxPcieLinkGeneration(void *device, unsigned *generation)
+{
+    (void)device;
+    *generation = 5;
+    return 0;
+}
+
+int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *mhz)
+{
+    *mhz = type == 1 && is_sick(device, "hot") ? 705 : 1980;
+    return 0;
+}
+
+int nvmlDeviceGetApplicationsClock(void *device, unsigned type, unsigned *mhz)
+{
+    *mhz = type == 1 && is_sick(device, "clock") ? 1200 : 1980;
+    return 0;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *device, unsigned type, unsigned *mhz)
+{
+    (void)device;
+    (void)type;
+    *mhz = 1980;
+    return 0;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device,
+                                              unsigned long long *bits)
+{
+    *bits = 1; /* it is idle */
+    if (is_sick(device, "hot"))
+        *bits = 0x40;
+    return 0;
+}
+
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
+{
+    memory->total = (is_sick(device, "small") ? 40ULL : 80ULL) << 30;
+    memory->used = (is_sick(device, "used") ? 20ULL : 1ULL) << 30;
+    memory->free = memory->total - memory->used;
+    return 0;
+}
+
+int nvmlDeviceGetFieldValues(void *device, int n, struct field *fields)
+{
+    for (int i = 0; i < n; i++) {
+        fields[i].rc = fields[i].id == 164 ? 0 : 3;
+        fields[i].value =
+            is_sick(device, "speed") && fields[i].scope == 2 ? 20000 : 26562;
+    }
     return 0;
 }
