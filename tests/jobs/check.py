@@ -55,7 +55,8 @@ def probes(job, tools):
         yield probe
     for more in RATES:
         probe = copy.deepcopy(first)
-        probe["set"]["optim.lr"] = job["config"]["optim.lr"] * (1 + more)
+        probe["set"]["optim.lr"] = \
+            float(job["config"]["optim.lr"]) * (1 + more)
         yield probe
 
 
