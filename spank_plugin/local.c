@@ -64,7 +64,8 @@ static int check_gpus(const struct plait_options *options,
                       const struct plait_slurm_options *slurm,
                       struct plait_error *err)
 {
-    if (!options->pin || slurm->gpu_bind || !slurm->gpus_per_task)
+    if (!options->pin || slurm->gpu_bind || !slurm->gpus_per_task ||
+        options->measure_only)
         return 0;
     return plait_errorf(err, "--gpus-per-task hides the other GPUs of the "
                              "node from each task; use --gpus-per-node, or "
@@ -240,20 +241,6 @@ static int export_variables(const struct plait_site *site,
     return setenv(PLAIT_ENV_SITE, text, 1);
 }
 
-/* The nodes run a preflight only if srun sends this token: a flag that they
- * find in the environment is not enough. */
-static int export_preflight(const struct plait_options *options)
-{
-    char token[33];
-
-    if (!options->preflight)
-        return unsetenv(PLAIT_ENV_PREFLIGHT);
-    return plait_secret_create(token, sizeof(token)) < 0 ||
-                   setenv(PLAIT_ENV_PREFLIGHT, token, 1)
-               ? -1
-               : 0;
-}
-
 static int export_plan(const struct plait_plan *plan, const char *const *nodes,
                        const slurm_step_id_t *id,
                        const struct plait_options *options,
@@ -376,9 +363,10 @@ struct plait_agreement *plait_local_refuse(spank_t spank)
  * set another one since. */
 void plait_local_forget(void)
 {
-    static const char *const ours[] = {
-        PLAIT_ENV_SECRET, PLAIT_ENV_STEP_SECRET, PLAIT_ENV_KEEP, PLAIT_ENV_SITE,
-        PLAIT_ENV_PLAN,   PLAIT_ENV_AGREE,       PLAIT_ENV_FLAGS};
+    static const char *const ours[] = {PLAIT_ENV_SECRET, PLAIT_ENV_STEP_SECRET,
+                                       PLAIT_ENV_KEEP,   PLAIT_ENV_SITE,
+                                       PLAIT_ENV_PLAN,   PLAIT_ENV_AGREE,
+                                       PLAIT_ENV_FLAGS,  PLAIT_ENV_REPORT};
     static const struct plait_launch none;
     const char *master = getenv(PLAIT_ENV_MASTER),
                *plan = getenv(PLAIT_ENV_PLAN);
@@ -432,7 +420,7 @@ static int make_plan(spank_t spank, const slurm_step_layout_t *step,
              site, &(struct plait_job_nodes){id->job_id, nodes, plan->nnodes},
              &plan->layout, &within, err) < 0))
         goto error;
-    rc = export_variables(site, within) | export_preflight(options);
+    rc = export_variables(site, within) | plait_spares_export(options);
     if (rc < 0)
         plait_errorf(err, "cannot set srun's environment: %s", strerror(errno));
     else

@@ -124,7 +124,9 @@ static int read_variables(struct plait_remote *remote, spank_t spank,
              get_number(spank, S_JOB_ID), get_number(spank, S_JOB_STEPID));
     plait_remote_get_env(spank, PLAIT_ENV_KEEP, text, sizeof(text));
     remote->seats.keep_cpu = strstr(text, "cpu") != NULL;
-    remote->seats.keep_gpu = strstr(text, "gpu") != NULL;
+    /* The step of --node-spares only looks at them. */
+    remote->seats.keep_gpu =
+        strstr(text, "gpu") != NULL || remote->options.measure_only;
     remote->seats.keep_mem = strstr(text, "mem") != NULL;
     remote->reserved_port = strstr(text, "resv") != NULL;
     remote->user_port = strstr(text, "port") != NULL;
@@ -141,6 +143,8 @@ static int read_variables(struct plait_remote *remote, spank_t spank,
                          sizeof(launch->secret));
     plait_remote_get_env(spank, PLAIT_ENV_PREFLIGHT, remote->preflight,
                          sizeof(remote->preflight));
+    plait_remote_get_env(spank, PLAIT_ENV_REPORT, remote->report,
+                         sizeof(remote->report));
     if (plait_launch_check_secret(remote->preflight, NULL) < 0)
         return plait_errorf(err, PLAIT_ENV_PREFLIGHT
                             " is not what srun made: leave it out of the "
@@ -251,11 +255,13 @@ static int check_site(struct plait_remote *remote, spank_t spank,
     const struct plait_job_nodes node = {id.job_id, names, 1};
     int rc = 0;
 
-    if (remote->options.measure_only)
-        return 0;
     if (plait_plugstack_site(plugstack, &site, err) < 0)
         return -1;
-    if (site && plait_policy_matters(site, layout, within)) {
+    if (site && site->preflight.hook)
+        snprintf(remote->hook, sizeof(remote->hook), "%s",
+                 site->preflight.hook);
+    if (site && !remote->options.measure_only &&
+        plait_policy_matters(site, layout, within)) {
         rc = plait_policy_node_name(&id, get_number(spank, S_JOB_NODEID), name,
                                     err);
         if (rc == 0)
@@ -327,7 +333,8 @@ void plait_remote_call(const struct plait_remote *remote, spank_t spank,
     plait_agreement_call(call, spank, remote ? NULL : err->text, note, port);
     if (call->verdict == PLAIT_ALONE && note)
         slurm_error("plait: %s", note);
-    /* Tasks have no use for these two. */
+    /* Tasks have no use for these. */
+    spank_unsetenv(spank, PLAIT_ENV_REPORT);
     spank_unsetenv(spank, PLAIT_ENV_AGREE);
     spank_unsetenv(spank, PLAIT_ENV_PREFLIGHT);
 }
@@ -431,7 +438,9 @@ int plait_remote_preflight(const struct plait_remote *remote, spank_t spank)
                                         .node = node,
                                         .token = remote->preflight,
                                         .say = say_error,
-                                        .bound = remote->bound};
+                                        .bound = remote->bound,
+                                        .report = remote->report,
+                                        .hook = remote->hook};
     int local = 0, status;
 
     if (!*remote->preflight || !remote->options.rendezvous)
@@ -439,6 +448,10 @@ int plait_remote_preflight(const struct plait_remote *remote, spank_t spank)
     plait_remote_get_env(spank, "SLURMD_NODENAME", node, sizeof(node));
     if (!*node)
         gethostname(node, sizeof(node) - 1);
+    plait_remote_get_env(spank, PLAIT_ENV_GPU_BUSID, launch.gpu_busid,
+                         sizeof(launch.gpu_busid));
+    plait_remote_get_env(spank, PLAIT_ENV_NICS, launch.nics,
+                         sizeof(launch.nics));
     spank_get_item(spank, S_TASK_ID, &local);
     launch.local_rank = local;
     launch.rank = remote->seats.first_rank + local;

@@ -23,8 +23,10 @@ struct plait_remote {
     int user_port;      /* ... or the user's own */
     char preflight[65]; /* its token, "": none */
     struct plait_preflight_bound bound;
-    int port_fd;             /* holds MASTER_PORT; -1: not held here */
-    pid_t port_pid;          /* the process whose descriptor that is */
+    char report[4096]; /* the preflight's, "": none */
+    char hook[1024];   /* the site's program for what it finds, "": none */
+    int port_fd;       /* holds MASTER_PORT; -1: not held here */
+    pid_t port_pid;    /* the process whose descriptor that is */
     struct plait_error note; /* what this node lacks, or "" */
 };
 

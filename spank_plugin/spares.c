@@ -12,6 +12,7 @@
 #include <slurm/spank.h>
 
 #include "topology/base/capture.h"
+#include "topology/base/secret.h"
 #include "topology/base/text.h"
 #include "topology/layout/launch.h"
 #include "topology/start/preflight.h"
@@ -59,19 +60,55 @@ int plait_spares_subtract(const struct plait_options *options,
     return 0;
 }
 
+/* The path is one of the directory that srun was started in: where a task is
+ * before its command starts depends on Slurm's release and plugins. */
+static int export_report(const char *report)
+{
+    char path[PATH_MAX + sizeof(((struct plait_options *)0)->report)] = "";
+    size_t used = 0;
+
+    if (!*report)
+        return unsetenv(PLAIT_ENV_REPORT);
+    if (*report != '/') {
+        if (!getcwd(path, PATH_MAX))
+            return -1;
+        used = strlen(path);
+        path[used++] = '/';
+    }
+    strcpy(path + used, report);
+    return setenv(PLAIT_ENV_REPORT, path, 1);
+}
+
+int plait_spares_export(const struct plait_options *options)
+{
+    char token[33];
+
+    if (!options->preflight)
+        return unsetenv(PLAIT_ENV_PREFLIGHT) | unsetenv(PLAIT_ENV_REPORT);
+    return plait_secret_create(token, sizeof(token)) < 0 ||
+                   setenv(PLAIT_ENV_PREFLIGHT, token, 1)
+               ? -1
+               : export_report(options->report);
+}
+
 /* ---- the preflight step ---- */
 
 struct command {
     char text[ARGS_MOST][ARG_MOST], self[PATH_MAX], exclude[LIST_SIZE + 16];
-    char *argv[ARGS_MOST + 2];
+    char report[sizeof(((struct plait_options *)0)->report) + 32];
+    char *argv[ARGS_MOST + 3];
     int n;
 };
+
+static void add_argument(struct command *c, char *argument)
+{
+    c->argv[++c->n] = argument;
+}
 
 static void add_text(struct command *c, const char *text)
 {
     snprintf(c->text[c->n], ARG_MOST, "%s", text);
-    c->argv[c->n + 1] = c->text[c->n];
-    c->n++;
+    add_argument(c, c->text[c->n]);
 }
 
 static void add_number(struct command *c, const char *flag, int number)
@@ -84,15 +121,15 @@ static void add_number(struct command *c, const char *flag, int number)
 
 /* A pipeline over the nodes: each task has a neighbour on two other nodes, so
  * that all of their links are timed. The user's own flags, if they come with
- * the job, are overridden; GPUs are left alone. */
+ * the job, are overridden. */
 static int fill_command(struct command *c, int nodes,
-                        const struct plait_slurm_options *slurm)
+                        const struct plait_slurm_options *slurm,
+                        const struct plait_options *options)
 {
     static const char *const fixed[] = {"--quiet",
                                         "--overlap",
                                         "--mpi=none",
                                         "--input=none",
-                                        "--gpu-bind=none",
                                         "--tp=1",
                                         "--cp=1",
                                         "--ep=1",
@@ -119,7 +156,12 @@ static int fill_command(struct command *c, int nodes,
     if (slurm->exclude) {
         snprintf(c->exclude, sizeof(c->exclude), "--exclude=%s",
                  slurm->exclude);
-        c->argv[++c->n] = c->exclude;
+        add_argument(c, c->exclude);
+    }
+    if (options->report[0]) {
+        snprintf(c->report, sizeof(c->report), "--node-preflight-report=%s",
+                 options->report);
+        add_argument(c, c->report);
     }
     add_text(c, "true");
     return 0;
@@ -128,13 +170,14 @@ static int fill_command(struct command *c, int nodes,
 /* Run the preflight step. What its tasks and srun print (malloc'ed); NULL, with
  * the reason in err. */
 static char *run_preflight(const struct plait_slurm_options *slurm, int nodes,
-                           int *status, struct plait_error *err)
+                           const struct plait_options *options, int *status,
+                           struct plait_error *err)
 {
     struct command *c = calloc(1, sizeof(*c));
     size_t size = 0;
     char *text = NULL;
 
-    if (c && fill_command(c, nodes, slurm) == 0 &&
+    if (c && fill_command(c, nodes, slurm, options) == 0 &&
         setenv(PLAIT_ENV_PREFLIGHT_STEP, "1", 1) == 0)
         text = plait_capture(c->argv, 1, STEP_SECONDS, &size, status);
     if (!text)
@@ -283,7 +326,7 @@ int plait_spares_choose(struct plait_options *options, struct plait_error *err)
     nodes = slurm.tasks / slurm.per_node;
     if (slurm.exclude)
         snprintf(list, sizeof(list), "%s", slurm.exclude);
-    text = run_preflight(&slurm, nodes, &status, err);
+    text = run_preflight(&slurm, nodes, options, &status, err);
     if (!text)
         return 1;
     rc = judge(text, status, options->spares, list, sizeof(list), err);

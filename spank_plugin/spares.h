@@ -27,4 +27,8 @@ int plait_spares_subtract(const struct plait_options *options,
  * which is done then. 0, or srun's exit status and the reason in err. */
 int plait_spares_choose(struct plait_options *options, struct plait_error *err);
 
+/* Tell the nodes of a preflight. They run one only if srun sends this token: a
+ * flag that they find in the environment is not enough. */
+int plait_spares_export(const struct plait_options *options);
+
 #endif

@@ -15,7 +15,8 @@ static void check_report(const struct plait_preflight_report *r)
 {
     if (r->node_rank != 1 || r->nedges < 0 ||
         r->nedges > PLAIT_PREFLIGHT_EDGES || !isfinite(r->product) ||
-        !isfinite(r->memory) || !isfinite(r->others) || !*r->node)
+        !isfinite(r->memory) || !isfinite(r->nic) || !isfinite(r->others) ||
+        !*r->node)
         __builtin_trap();
     for (int i = 0; i < r->nedges; i++)
         if (r->edge[i].to < 0 || r->edge[i].to >= WORLD ||
@@ -23,6 +24,9 @@ static void check_report(const struct plait_preflight_report *r)
             __builtin_trap();
     for (const char *at = r->other; *at; at++)
         if (*at < ' ' || *at > '~')
+            __builtin_trap();
+    for (const char *at = r->faults; *at; at++)
+        if (*at < ' ' || *at > '~' || strchr(";|", *at))
             __builtin_trap();
 }
 

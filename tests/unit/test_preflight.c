@@ -44,50 +44,51 @@ static const struct plait_preflight_bound none;
 static void check_judge(void)
 {
     struct plait_preflight_report r[RANKS];
+    struct plait_preflight_node nodes[RANKS];
     char text[1024];
-    int below[NODES];
 
     fill(r);
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 0 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 0 &&
            !*text,
        "noise is no fault");
     r[5].product = 5e8;
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
            strcmp(text, "n2: its cores are at 0.25 of the median (0.5 of 2 "
                         "GFLOP/s)") == 0,
        "slow cores of one rank: %s", text);
     fill(r);
     r[6].edge[0].rate = r[6].edge[1].rate = 1e7;
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 0,
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 0,
        "one of two ranks of a node sends slowly, the node does not");
     r[7].edge[0].rate = r[7].edge[1].rate = 2e7;
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
            strcmp(text, "n3: its link sends at 0.20 of the median (20 of 100 "
                         "MB/s)") == 0,
        "a node that sends slowly, and not those it sends to: %s", text);
     fill(r);
     r[0].edge[0].rate = r[1].edge[0].rate = 1e6;
     r[4].edge[1].rate = r[5].edge[1].rate = 1e6;
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
            strncmp(text, "n1: its link receives at 0.01", 29) == 0,
        "a node that receives slowly: %s", text);
     r[6].others = 1;
     snprintf(r[6].other, sizeof(r[6].other), "fold");
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 2 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 2 &&
            strstr(text, " MB/s); n3: other processes want its cores (1.0 "
                         "each; fold)"),
        "two nodes: %s", text);
-    plait_preflight_judge(r, RANKS, &none, text, sizeof(text), below);
-    ok(!below[0] && below[1] && !below[2] && below[3], "... by their numbers");
-    ok(plait_preflight_judge(r, RANKS, &none, text, 100, NULL) == 2 &&
+    ok(plait_preflight_judge_nodes(r, RANKS, &none, nodes) == NODES &&
+           !nodes[0].why[0] && nodes[1].slow && !nodes[2].slow && nodes[3].slow,
+       "... by their numbers");
+    ok(plait_preflight_judge(r, RANKS, &none, text, 100) == 2 &&
            strncmp(text, "n1: ", 4) == 0 &&
            strcmp(text + strlen(text) - 6, "); ...") == 0,
        "without room for both, the text says so: %s", text);
-    plait_preflight_judge(r, RANKS, &none, text, 20, NULL);
+    plait_preflight_judge(r, RANKS, &none, text, 20);
     ok(strlen(text) < 20, "a short buffer is kept");
     fill(r);
     r[0].nedges = 0;
-    ok(plait_preflight_judge(r, 1, &none, text, sizeof(text), NULL) == 0,
+    ok(plait_preflight_judge(r, 1, &none, text, sizeof(text)) == 0,
        "a rank alone is its own median");
 }
 
@@ -108,13 +109,13 @@ static void check_calmest(void)
         r[6].others = round ? 0 : 2; /* another one, which ends */
         plait_preflight_keep_calmest(r, RANKS, calm);
     }
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
            strcmp(text,
                   "n1: other processes want its cores (2.0 each; fold)") == 0,
        "others who move between the cores of a node: %s", text);
     fill(r);
     plait_preflight_keep_calmest(r, RANKS, calm);
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 0,
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 0,
        "... until they have gone");
 }
 
@@ -135,8 +136,7 @@ static void check_plan(void)
     bound = plait_preflight_bound(site);
     ok(bound.link == 5e8 && bound.least == 0.25, "what the site plans");
     fill(r);
-    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said), NULL) ==
-               NODES &&
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == NODES &&
            strncmp(said,
                    "n0: its link sends at 0.20 of the plan (100 of 500 MB/s), "
                    "its link receives at 0.20 of the plan",
@@ -144,11 +144,11 @@ static void check_plan(void)
            strstr(said, "; n3: its link sends at 0.20 of the plan"),
        "links that are slow alike: %s", said);
     bound.least = 0.19;
-    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said), NULL) == 0,
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == 0,
        "... are not below a lower bound");
     r[6].edge[0].rate = r[6].edge[1].rate = 1e7;
     r[7].edge[0].rate = r[7].edge[1].rate = 2e7;
-    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said), NULL) == 2 &&
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == 2 &&
            strstr(said, "n0: its link receives at 0.12 of the plan") &&
            strstr(said, "; n3: its link sends at 0.20 of the median"),
        "the median is looked at first: %s", said);
@@ -314,6 +314,8 @@ static void check_texts(void)
                                         .memory = 3e9,
                                         .others = 0.5,
                                         .other = "a\033[2Jb",
+                                        .nic = 5e10,
+                                        .faults = "GPU 1; (broken)",
                                         .nedges = 1,
                                         .edge = {{3, 4e9}}},
                                   out;
@@ -324,12 +326,17 @@ static void check_texts(void)
            out.product == 2e9 && out.nedges == 1 && out.edge[0].to == 3 &&
            strcmp(out.other, "a?[2Jb") == 0,
        "a report comes back, without control characters: %s", out.other);
-    ok(!reports("n1 2 1 1 1 x|") && !reports("n1 1 nan 1 1 x|") &&
-           !reports("n1 1 1 inf 1 x|") && !reports("n1 1 1 1 1e999 x|") &&
-           !reports("n1 1 -1 1 1 x|") && !reports("n1 1 1 1 1 x") &&
-           !reports("n1;n2 1 1 1 1 x|") && !reports("n1 1 1 1 1 x| 4 1") &&
-           !reports("n1 1 1 1 1 x| 3 nan") && !reports("n1 1 1 1 1 x| 3") &&
-           !reports("n1 1 1 1 1 x| -1 1") && !reports(""),
+    ok(strcmp(out.faults, "GPU 1? ?broken?") == 0 && out.nic == 5e10,
+       "... and what is wrong with devices: %s", out.faults);
+    ok(reports("n1 1 1 1 1 1 x||") && !reports("n1 2 1 1 1 1 x||") &&
+           !reports("n1 1 nan 1 1 1 x||") && !reports("n1 1 1 inf 1 1 x||") &&
+           !reports("n1 1 1 1 1e999 1 x||") && !reports("n1 1 1 1 1 -1 x||") &&
+           !reports("n1 1 -1 1 1 1 x||") && !reports("n1 1 1 1 1 1 x|") &&
+           !reports("n1;n2 1 1 1 1 1 x||") &&
+           !reports("n1 1 1 1 1 1 x|| 4 1") &&
+           !reports("n1 1 1 1 1 1 x|| 3 nan") &&
+           !reports("n1 1 1 1 1 1 x|| 3") &&
+           !reports("n1 1 1 1 1 1 x|| -1 1") && !reports(""),
        "what no task reports is refused: another's node, no numbers");
     ok(contacts("1,10.0.0.1,61003") && contacts(" 1,fe80::1%eth0,1") &&
            !contacts("4,h,1") && !contacts("-1,h,1") && !contacts("1,h,0") &&

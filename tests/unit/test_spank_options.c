@@ -45,9 +45,10 @@ static void test_bad_values(void)
 
 static void test_good_values(void)
 {
-    struct plait_options options;
+    struct plait_options options, report;
 
     plait_options_init(&options);
+    plait_options_init(&report);
     ok(!options.given && options.pin && options.rendezvous &&
            options.placement == PLAIT_PLACE_TOPOLOGY,
        "the defaults");
@@ -71,6 +72,11 @@ static void test_good_values(void)
     ok(take(&options, PLAIT_OPTION_PREFLIGHT, NULL) == 0 && options.preflight,
        "a preflight");
     plait_options_init(&options);
+    ok(take(&report, PLAIT_OPTION_REPORT, "r.json") == 0 && report.preflight &&
+           strcmp(report.report, "r.json") == 0 &&
+           take(&report, PLAIT_OPTION_SPARES, "0") == 0 && report.preflight &&
+           take(&report, PLAIT_OPTION_REPORT, "") < 0,
+       "its report, which asks for one");
     ok(take(&options, PLAIT_OPTION_SPARES, "2") == 0 && options.spares == 2 &&
            options.preflight,
        "spares, which take a preflight to be chosen");

@@ -215,11 +215,16 @@ int run_preflight(struct run *run, int local, const struct plait_preflight *how)
     launch.local_rank = local;
     launch.rank = run->seats.first_rank + local;
     plait_layout_coord(&launch.layout, launch.rank, &launch.coord);
+    get_variable(run, PLAIT_ENV_GPU_BUSID, launch.gpu_busid,
+                 sizeof(launch.gpu_busid));
+    get_variable(run, PLAIT_ENV_NICS, launch.nics, sizeof(launch.nics));
     preflight.launch = &launch;
     preflight.node = own_name(&run->place);
     preflight.token = run->token;
     preflight.say = say_failed;
     preflight.bound = plait_preflight_bound(run->site);
+    preflight.report = run->options.report;
+    preflight.hook = run->site ? run->site->preflight.hook : NULL;
     return plait_preflight_run(&preflight);
 }
 

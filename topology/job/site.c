@@ -57,6 +57,7 @@ struct entry {
 };
 
 enum { TYPES_MOST = PLAIT_NGPU_TYPES + PLAIT_SITE_TYPES };
+enum { HOOK_MOST = 1024 }; /* characters of a path */
 /* of an entry: the figures, per_node, domain, units; and like */
 enum { NKEYS = NFIGURES + 3, NOWN_KEYS = NKEYS + 1 };
 
@@ -299,6 +300,9 @@ static const struct plait_yaml_field preflights[] = {
      .type = PLAIT_YAML_REAL,
      .offset = offsetof(struct plait_site_preflight, link),
      .max = 1},
+    {.name = "hook",
+     .type = PLAIT_YAML_TEXT,
+     .offset = offsetof(struct plait_site_preflight, hook)},
 };
 
 /* The document's sections. */
@@ -368,6 +372,19 @@ static void set_type(const struct document *document, int i,
     apply_figures(&document->entry[i], type);
 }
 
+static int check_hook(const struct plait_site *site, struct plait_error *err)
+{
+    const char *hook = site->preflight.hook;
+
+    if (!hook || (*hook == '/' && strlen(hook) < HOOK_MOST))
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "preflight.hook: \"%.100s\": must be the absolute "
+                        "path of a program",
+                        hook);
+}
+
 static struct plait_site *create_site(struct plait_yaml *yaml,
                                       struct plait_error *err)
 {
@@ -386,13 +403,15 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     if (yaml && (rc = add_types(yaml, &document, err)) == 0)
         rc = read_document(yaml, &document, err);
     site->npolicies = document.policies.n;
+    site->preflight = document.preflight;
+    if (rc == 0)
+        rc = check_hook(site, err);
     if (rc < 0) {
         plait_site_destroy(site);
         return NULL;
     }
     site->export = document.export;
     site->network = document.network;
-    site->preflight = document.preflight;
     site->rank_warning = document.rank_warning;
     site->job_comment = document.job_comment;
     site->too_large = document.too_large;
@@ -428,45 +447,6 @@ struct plait_site *plait_site_parse(const char *name, const char *text,
 
     plait_yaml_destroy(yaml);
     return site;
-}
-
-/* Refuse an unknown type: err lists the site's own types beside those of the
- * table. */
-static int refuse_type(const struct plait_site *site, const char *name,
-                       struct plait_error *err)
-{
-    const char *names[TYPES_MOST];
-    char own[PLAIT_SITE_TYPES * sizeof(site->gpu_types[0].name) + 1] = "";
-    size_t used = 0;
-    int nearest;
-
-    for (int i = 0; i < site->ngpu_types; i++) {
-        names[i] = site->gpu_types[i].name;
-        if (i >= PLAIT_NGPU_TYPES)
-            used += (size_t)snprintf(own + used, sizeof(own) - used, " %s",
-                                     names[i]);
-    }
-    nearest = plait_nearest(name, names, site->ngpu_types);
-    errno = EINVAL;
-    return plait_errorf(
-        err, "no GPU type \"%.40s\"%s%s%s %s %s%s", name,
-        nearest < 0 ? "" : "; did you mean ", nearest < 0 ? "" : names[nearest],
-        nearest < 0 ? ";" : "?", nearest < 0 ? "there are" : "There are",
-        plait_gpu_type_names(), own);
-}
-
-int plait_site_gpu_type(const struct plait_site *site, const char *name,
-                        struct plait_gpu_type *type, struct plait_error *err)
-{
-    int i = name ? 0 : site->gpu_type;
-
-    while (name && i < site->ngpu_types &&
-           strcasecmp(site->gpu_types[i].name, name) != 0)
-        i++;
-    if (i == site->ngpu_types)
-        return refuse_type(site, name, err);
-    *type = site->gpu_types[i];
-    return 0;
 }
 
 void plait_site_print_type(FILE *out, const struct plait_gpu_type *type)

@@ -25,8 +25,8 @@ extern "C" {
  *       - {user: guest, enabled: false}
  *     export:               # what a task gets beside PLAIT_NICS
  *       {nccl_ib_hca: true, ucx_net_devices: true, fi_cxi_device_name: true}
- *     preflight:            # below it a link is broken
- *       {link: 0.25}
+ *     preflight:            # below it a link is broken; who is told of it
+ *       {link: 0.25, hook: /usr/sbin/bad-nodes}
  *     too_large: warn       # or off: a model that does not fit; refuse
  *     rank_warning: false   # whether srun says where ranks are other numbers
  *                           # than SLURM_PROCID; true
@@ -69,6 +69,9 @@ struct plait_site_network {
 struct plait_site_preflight {
     /* The least share of a link's planned rate, 0: it is not compared. */
     double link;
+    /* A program that is started as the user when a node is not fit: an absolute
+     * path; NULL: none. */
+    char *hook;
 };
 
 struct plait_site {

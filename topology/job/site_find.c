@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the site file is, and which built-in type a site's own type is like. */
+/* Where the site file is, its types by their names, and which built-in type a
+ * site's own type is like. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
+#include "topology/base/nearest.h"
 #include "topology/job/site.h"
 
 const char *plait_site_path(void)
@@ -25,6 +28,48 @@ const char *plait_site_like(const struct plait_site *site, const char *name)
     return i < site->ngpu_types ? plait_gpu_types[site->like[i]].name : NULL;
 }
 
+/* Refuse an unknown type: err lists the site's own types beside those of the
+ * table. */
+static int refuse_type(const struct plait_site *site, const char *name,
+                       struct plait_error *err)
+{
+    const char *names[PLAIT_NGPU_TYPES + PLAIT_SITE_TYPES];
+    char own[PLAIT_SITE_TYPES * sizeof(site->gpu_types[0].name) + 1] = "";
+    size_t used = 0;
+    int nearest;
+
+    for (int i = 0; i < site->ngpu_types; i++) {
+        names[i] = site->gpu_types[i].name;
+        if (i >= PLAIT_NGPU_TYPES)
+            used += (size_t)snprintf(own + used, sizeof(own) - used, " %s",
+                                     names[i]);
+    }
+    nearest = plait_nearest(name, names, site->ngpu_types);
+    errno = EINVAL;
+    return plait_errorf(
+        err, "no GPU type \"%.40s\"%s%s%s %s %s%s", name,
+        nearest < 0 ? "" : "; did you mean ", nearest < 0 ? "" : names[nearest],
+        nearest < 0 ? ";" : "?", nearest < 0 ? "there are" : "There are",
+        plait_gpu_type_names(), own);
+}
+
+int plait_site_gpu_type(const struct plait_site *site, const char *name,
+                        struct plait_gpu_type *type, struct plait_error *err)
+{
+    int i = 0;
+
+    if (!name)
+        i = site->gpu_type;
+    else
+        while (i < site->ngpu_types &&
+               strcasecmp(site->gpu_types[i].name, name) != 0)
+            i++;
+    if (i == site->ngpu_types)
+        return refuse_type(site, name, err);
+    *type = site->gpu_types[i];
+    return 0;
+}
+
 void plait_site_destroy(struct plait_site *site)
 {
     int saved = errno;
@@ -38,6 +83,7 @@ void plait_site_destroy(struct plait_site *site)
         free(site->policies[i].qos);
         free(site->policies[i].gpu);
     }
+    free(site->preflight.hook);
     free(site);
     errno = saved;
 }

@@ -62,8 +62,10 @@ static const struct text {
     const char *name;
     size_t offset, size;
 } texts[] = {
-    TEXT("PLAIT_GPU_BUSID", gpu_busid), TEXT("PLAIT_NICS", nics),
-    TEXT("PLAIT_CPUS", cpus),           TEXT("PLAIT_JOBID", jobid),
+    TEXT(PLAIT_ENV_GPU_BUSID, gpu_busid),
+    TEXT(PLAIT_ENV_NICS, nics),
+    TEXT("PLAIT_CPUS", cpus),
+    TEXT("PLAIT_JOBID", jobid),
     TEXT(PLAIT_ENV_SECRET, secret),
 };
 

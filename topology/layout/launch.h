@@ -14,6 +14,8 @@ extern "C" {
 #define PLAIT_ENV_RANK "PLAIT_RANK" /* set: the process is part of a plan */
 #define PLAIT_ENV_ORDER "PLAIT_ORDER"
 #define PLAIT_ENV_SECRET "PLAIT_SECRET"
+#define PLAIT_ENV_GPU_BUSID "PLAIT_GPU_BUSID"
+#define PLAIT_ENV_NICS "PLAIT_NICS"
 #define PLAIT_ENV_MASTER_ADDR "MASTER_ADDR"
 #define PLAIT_ENV_MASTER_PORT "MASTER_PORT"
 #define PLAIT_ENV_VISIBLE "CUDA_VISIBLE_DEVICES"
@@ -41,6 +43,8 @@ extern "C" {
 /* With --preflight, the token by which its tasks recognize each other; not
  * passed on to them. */
 #define PLAIT_ENV_PREFLIGHT "SLURM_PLAIT_PREFLIGHT"
+/* With --preflight-report, the file's path; not passed on to tasks. */
+#define PLAIT_ENV_REPORT "SLURM_PLAIT_REPORT"
 /* With --spares: this srun is the preflight before the step. To srun and to the
  * nodes it means that no policy applies and that no task starts its command. */
 #define PLAIT_ENV_PREFLIGHT_STEP "SLURM_PLAIT_PREFLIGHT_STEP"

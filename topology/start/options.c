@@ -34,6 +34,8 @@ const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
      "time cores, memory and links before the tasks start"},
     {"spares", "node-spares", "N",
      "leave out N nodes, those below a bound of a preflight first"},
+    {"preflight-report", "node-preflight-report", "FILE",
+     "write what a preflight finds to FILE, as JSON"},
 };
 
 const char *plait_option_flag(enum plait_option option)
@@ -76,15 +78,15 @@ static int set_size(struct plait_options *options, enum plait_option option,
                                    err);
 }
 
-static int set_model(struct plait_options *options, const char *value,
-                     struct plait_error *err)
+static int set_path(char path[1024], enum plait_option option,
+                    const char *value, struct plait_error *err)
 {
-    if (!*value || strlen(value) >= sizeof(options->model)) {
+    if (!*value || strlen(value) >= 1024) {
         errno = EINVAL;
-        return plait_errorf(err, "--model=%.40s: must be the path of a file",
-                            value);
+        return plait_errorf(err, "--%s=%.40s: must be the path of a file",
+                            plait_option_texts[option].name, value);
     }
-    snprintf(options->model, sizeof(options->model), "%s", value);
+    snprintf(path, 1024, "%s", value);
     return 0;
 }
 
@@ -103,7 +105,8 @@ static int set_spares(struct plait_options *options, const char *value,
     }
     options->spares = (int)n;
     /* A later spares=0 takes back the preflight that another implied. */
-    if (n > 0 || !(options->given & 1u << PLAIT_OPTION_PREFLIGHT))
+    if (n > 0 || !(options->given &
+                   (1u << PLAIT_OPTION_PREFLIGHT | 1u << PLAIT_OPTION_REPORT)))
         options->preflight = n > 0;
     return 0;
 }
@@ -137,7 +140,12 @@ static int set_option(struct plait_options *options, enum plait_option option,
     case PLAIT_OPTION_SPARES:
         return set_spares(options, value, err);
     case PLAIT_OPTION_MODEL:
-        return set_model(options, value, err);
+        return set_path(options->model, option, value, err);
+    case PLAIT_OPTION_REPORT:
+        if (set_path(options->report, option, value, err) < 0)
+            return -1;
+        options->preflight = 1;
+        return 0;
     default:
         return set_size(options, option, value, err);
     }
@@ -167,7 +175,8 @@ bool plait_options_same(const struct plait_options *a,
     return memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0 &&
            a->order_free == b->order_free && a->placement == b->placement &&
            a->pin == b->pin && a->rendezvous == b->rendezvous &&
-           a->spares == b->spares && strcmp(a->model, b->model) == 0;
+           a->spares == b->spares && strcmp(a->model, b->model) == 0 &&
+           strcmp(a->report, b->report) == 0;
 }
 
 /* Whether the text has the flag as a word. */

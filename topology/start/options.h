@@ -19,6 +19,7 @@ enum plait_option {
     PLAIT_OPTION_MODEL,
     PLAIT_OPTION_PREFLIGHT,
     PLAIT_OPTION_SPARES,
+    PLAIT_OPTION_REPORT,
     PLAIT_NOPTIONS
 };
 
@@ -47,6 +48,7 @@ struct plait_options {
                          a site's defaults, forced values and policies do not
                          apply, and its tasks never start their command */
     char model[1024]; /* the model's file, "" none; never opened as root */
+    char report[1024]; /* that of a preflight, "" none; likewise */
 };
 
 /* The name as a flag of srun, sbatch and salloc. */

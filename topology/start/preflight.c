@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,9 @@ struct flight {
     struct plait_preflight_report report;
     struct plait_preflight_report *reports; /* RANK 0: [world] */
     struct plait_preflight_calm *calm;      /* RANK 0: [world] */
+    struct plait_preflight_node *nodes;     /* RANK 0: [world] */
+    struct plait_health_counts counts;
+    bool looked;
     char answer[PLAIT_MEETING_ANSWER];
 };
 
@@ -143,6 +147,11 @@ static void list_edges(struct flight *f)
 
 static void measure(struct flight *f)
 {
+    bool first = !f->looked;
+
+    f->looked = true;
+    if (first)
+        plait_preflight_look(f->p->launch, &f->counts, &f->report);
     plait_preflight_measure_node(&f->report);
     for (int i = 0; i < f->report.nedges; i++) {
         struct plait_preflight_edge *edge = &f->report.edge[i];
@@ -151,6 +160,8 @@ static void measure(struct flight *f)
         plait_preflight_measure_link(to->host, to->port, f->p->token,
                                      &edge->rate);
     }
+    if (first)
+        plait_preflight_look_again(f->p->launch, &f->counts, &f->report);
 }
 
 /* ---- the meetings ---- */
@@ -269,36 +280,54 @@ static int gather_reports(struct flight *f, struct plait_meeting *meeting)
 }
 
 /* What the tasks are to receive is written behind "go ". */
-static int choose(struct flight *f, const char *text, const int *below)
+static int choose(struct flight *f, const char *text, int nodes)
 {
+    int *below = calloc((size_t)nodes, sizeof(*below)), rc;
+
+    if (!below)
+        return -1;
+    for (int i = 0; i < nodes; i++)
+        below[i] = f->nodes[i].why[0] != '\0';
     memcpy(f->answer, "go ", 4);
-    if (f->p->choose(f->p->arg, text, below, f->answer + 3,
-                     sizeof(f->answer) - 3) < 0)
+    rc = f->p->choose(f->p->arg, text, below, f->answer + 3,
+                      sizeof(f->answer) - 3);
+    free(below);
+    if (rc < 0)
         return -1;
     if (f->p->heard)
         strcpy(f->p->heard, f->answer + 3);
     return 1;
 }
 
+/* A fault of a device is not measured again, as it stays. */
+static bool may_pass(const struct flight *f, int nodes)
+{
+    for (int i = 0; i < nodes; i++)
+        if (f->nodes[i].slow)
+            return true;
+    return false;
+}
+
 /* RANK 0, after each round: 1 go, 0 again, -1 stop. */
 static int conclude(struct flight *f, int round)
 {
-    int *below = calloc((size_t)f->world, sizeof(*below)), verdict = -1, bad;
+    int nodes, bad;
     char text[TEXT_MOST];
+    struct plait_error err;
 
-    bad = plait_preflight_judge(f->reports, f->world, &f->p->bound, text,
-                                sizeof(text), below);
+    nodes = plait_preflight_judge_nodes(f->reports, f->world, &f->p->bound,
+                                        f->nodes);
+    bad = plait_preflight_list(f->nodes, nodes, text, sizeof(text));
     strcpy(f->answer, "go");
-    if (bad && round < ROUNDS)
-        verdict = 0;
-    else if (f->p->choose && below)
-        verdict = choose(f, text, below);
-    else if (bad)
+    if (bad && round < ROUNDS && may_pass(f, nodes))
+        return 0;
+    if (plait_preflight_hand_on(f->p, f->nodes, nodes, &err) < 0)
+        say(f, err.text);
+    if (f->p->choose)
+        return choose(f, text, nodes);
+    if (bad)
         say(f, text);
-    else
-        verdict = 1;
-    free(below);
-    return verdict;
+    return bad ? -1 : 1;
 }
 
 static int lead_rounds(struct flight *f, struct plait_meeting *meeting)
@@ -335,9 +364,10 @@ static int lead(struct flight *f)
 
     f->reports = calloc((size_t)f->world, sizeof(*f->reports));
     f->calm = calloc((size_t)f->world, sizeof(*f->calm));
+    f->nodes = calloc((size_t)f->world, sizeof(*f->nodes));
     for (int i = 0; f->calm && i < f->world; i++)
         f->calm[i].least = INFINITY;
-    if (next && f->reports && f->calm && wait_all(f, first) == 0 &&
+    if (next && f->reports && f->calm && f->nodes && wait_all(f, first) == 0 &&
         list_contacts(f, first, plait_meeting_port(next)) == 0) {
         plait_meeting_answer(first, f->answer);
         list_edges(f);
@@ -346,6 +376,7 @@ static int lead(struct flight *f)
         plait_meeting_destroy(next);
     }
     plait_meeting_destroy(first);
+    free(f->nodes);
     free(f->calm);
     free(f->reports);
     return rc;

@@ -2,14 +2,18 @@
 #ifndef PLAIT_TOPOLOGY_START_PREFLIGHT_H
 #define PLAIT_TOPOLOGY_START_PREFLIGHT_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
+#include "topology/base/error.h"
 #include "topology/job/site.h"
 #include "topology/layout/launch.h"
+#include "topology/node/health.h"
 
-/* --preflight: before a task's command starts, all tasks of a plan measure
- * their cores, their memory and their links in the plan's rings, and RANK 0
- * compares. */
+/* --preflight: before a task's command starts, all tasks of a plan look at
+ * their GPU and NICs, and measure their cores, their memory and their links in
+ * the plan's rings, and RANK 0 compares. */
 
 /* The status of a task whose step failed its preflight. */
 enum { PLAIT_PREFLIGHT_EXIT = 75 };
@@ -25,7 +29,8 @@ struct plait_preflight_bound
 plait_preflight_bound(const struct plait_site *site);
 
 struct plait_preflight {
-    const struct plait_launch *launch; /* this task's, with a rendezvous */
+    const struct plait_launch *launch; /* this task's, with a rendezvous; its
+                                          gpu_busid and nics are looked at */
     const char *node;                  /* its name */
     const char *token; /* of the step, which other users do not know */
     /* Called by RANK 0 with the one line of its verdict, before the other tasks
@@ -40,6 +45,9 @@ struct plait_preflight {
     int (*choose)(void *arg, const char *text, const int *below, char *heard,
                   size_t size);
     char *heard; /* PLAIT_MEETING_ANSWER bytes for that; NULL: not wanted */
+    const char *report; /* file that RANK 0 writes; "" or NULL: none */
+    const char *hook;   /* program that RANK 0 starts if a node is below a
+                           bound, an absolute path; "" or NULL: none */
 };
 
 /* In the process of a task, before its command starts. -1: start it; else the
@@ -51,7 +59,7 @@ int plait_preflight_run(const struct plait_preflight *preflight);
 /* ---- for the files that implement it, and its test ---- */
 
 /* A rank has two neighbours in a ring, and there is one ring an axis. */
-enum { PLAIT_PREFLIGHT_EDGES = 2 * PLAIT_NAXES };
+enum { PLAIT_PREFLIGHT_EDGES = 2 * PLAIT_NAXES, PLAIT_PREFLIGHT_FAULTS = 176 };
 
 struct plait_preflight_edge {
     int to;      /* rank on another node */
@@ -63,9 +71,12 @@ struct plait_preflight_report {
     int node_rank;
     double product; /* FLOP/s of processor time */
     double memory;  /* bytes copied per second of processor time */
+    double nic;    /* bytes a second, the port of its slowest NIC; 0: unknown */
     double others; /* other processes that want a core of the task, per core, in
                       the last round */
     char other[16]; /* the name of one of them, "": none */
+    /* What is wrong with its GPU and NICs; "": nothing. */
+    char faults[PLAIT_PREFLIGHT_FAULTS];
     int nedges;
     struct plait_preflight_edge edge[PLAIT_PREFLIGHT_EDGES];
 };
@@ -97,6 +108,15 @@ void plait_preflight_clean_name(char *name);
  * in the report already. */
 void plait_preflight_measure_node(struct plait_preflight_report *report);
 
+/* Look at the GPU and the NICs of this task, before and after messages are sent
+ * for the first time: report->nic and ->faults. */
+void plait_preflight_look(const struct plait_launch *launch,
+                          struct plait_health_counts *counts,
+                          struct plait_preflight_report *report);
+void plait_preflight_look_again(const struct plait_launch *launch,
+                                const struct plait_health_counts *counts,
+                                struct plait_preflight_report *report);
+
 /* Start a process that answers messages at `listener` until it is killed, to
  * those that prove to know the token: see meeting_line.h. Returns its id, or
  * -1. Closes the listener. */
@@ -117,11 +137,43 @@ struct plait_preflight_calm {
 void plait_preflight_keep_calmest(struct plait_preflight_report *reports, int n,
                                   struct plait_preflight_calm *calm);
 
-/* Returns how many nodes are below the bounds; `text` says in one line which
- * and why. Pure. `reports` are by rank. below[NODE_RANK], n at most: 1 for
- * those, else 0; may be NULL. */
+/* What RANK 0 makes of the reports of a node's tasks. Figures: NAN where
+ * nothing was measured. */
+struct plait_preflight_node {
+    const char *name;
+    double product, memory, nic; /* of its slowest rank */
+    double sends, receives;      /* to and from its best neighbour */
+    double others;
+    const char *other;
+    char faults[2 * PLAIT_PREFLIGHT_FAULTS]; /* of all its ranks */
+    bool slow;     /* a figure is below a bound: may be a busy moment */
+    char why[640]; /* it is not fit, for these reasons; "": it is */
+};
+
+/* `reports` are by rank, `nodes` by NODE_RANK, n at most. Returns how many
+ * nodes there are. Pure. */
+int plait_preflight_judge_nodes(const struct plait_preflight_report *reports,
+                                int n,
+                                const struct plait_preflight_bound *bound,
+                                struct plait_preflight_node *nodes);
+/* The nodes that are not fit, in one line that says why. Returns how many. */
+int plait_preflight_list(const struct plait_preflight_node *nodes, int n,
+                         char *text, size_t size);
+/* Both. */
 int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
                           const struct plait_preflight_bound *bound, char *text,
-                          size_t size, int *below);
+                          size_t size);
+
+/* The report: JSON that plait.1 describes. `job`: "job.step". */
+void plait_preflight_print(const struct plait_preflight_node *nodes, int n,
+                           const char *job, FILE *file);
+/* How long preflight->hook may take, while all tasks wait; a test shortens it.
+ */
+extern int plait_preflight_hook_seconds;
+/* Write it to preflight->report and give it to preflight->hook. -1 with what
+ * went wrong in `err`; both are tried. */
+int plait_preflight_hand_on(const struct plait_preflight *preflight,
+                            const struct plait_preflight_node *nodes, int n,
+                            struct plait_error *err);
 
 #endif

@@ -13,18 +13,10 @@
 #define PRODUCT_LEAST 0.5
 #define MEMORY_LEAST 0.4
 #define LINK_LEAST 0.4
+#define NIC_LEAST 0.9
 #define LINK_SCALE 1e6 /* the unit in which it is printed */
 /* Other processes per core of a task. */
 #define OTHERS_MOST 0.75
-
-/* Of one node; NAN: not measured. */
-struct figures {
-    const char *name;
-    double product, memory; /* of its slowest rank */
-    double sends, receives; /* to and from its best neighbour */
-    double others;
-    const char *other;
-};
 
 void plait_preflight_keep_calmest(struct plait_preflight_report *reports, int n,
                                   struct plait_preflight_calm *calm)
@@ -44,22 +36,36 @@ void plait_preflight_keep_calmest(struct plait_preflight_report *reports, int n,
     }
 }
 
+/* Tasks of a node may share a NIC, and then say the same of it. */
+static void add_faults(struct plait_preflight_node *node, const char *faults)
+{
+    size_t used = strlen(node->faults);
+
+    if (*faults && !strstr(node->faults, faults))
+        snprintf(node->faults + used, sizeof(node->faults) - used, "%s%s",
+                 used ? ", " : "", faults);
+}
+
 static void gather(const struct plait_preflight_report *reports, int n,
-                   struct figures *figures)
+                   struct plait_preflight_node *nodes)
 {
     for (int i = 0; i < n; i++) {
         const struct plait_preflight_report *r = &reports[i];
-        struct figures *f = &figures[r->node_rank];
+        struct plait_preflight_node *f = &nodes[r->node_rank];
 
         f->name = r->node;
         f->product = fmin(f->product, r->product);
         f->memory = fmin(f->memory, r->memory);
+        if (r->nic > 0)
+            f->nic = fmin(f->nic, r->nic);
         if (!(r->others <= f->others)) {
             f->others = r->others;
             f->other = r->other;
         }
+        add_faults(f, r->faults);
         for (int k = 0; k < r->nedges; k++) {
-            struct figures *to = &figures[reports[r->edge[k].to].node_rank];
+            struct plait_preflight_node *to =
+                &nodes[reports[r->edge[k].to].node_rank];
 
             f->sends = fmax(f->sends, r->edge[k].rate);
             to->receives = fmax(to->receives, r->edge[k].rate);
@@ -75,7 +81,8 @@ static int compare(const void *a, const void *b)
 }
 
 /* Of an even number of values the upper median; NAN: none was measured. */
-static double median(const struct figures *figures, int n, size_t offset)
+static double median(const struct plait_preflight_node *figures, int n,
+                     size_t offset)
 {
     double *values = malloc((size_t)n * sizeof(*values)), result = NAN;
     int count = 0;
@@ -98,14 +105,16 @@ static const struct bound {
     size_t offset;
     double least, scale;
 } bounds[] = {
-    {"its cores are", "GFLOP/s", offsetof(struct figures, product),
+    {"its cores are", "GFLOP/s", offsetof(struct plait_preflight_node, product),
      PRODUCT_LEAST, 1e9},
-    {"its memory is", "GB/s", offsetof(struct figures, memory), MEMORY_LEAST,
-     1e9},
-    {"its link sends", "MB/s", offsetof(struct figures, sends), LINK_LEAST,
-     LINK_SCALE},
-    {"its link receives", "MB/s", offsetof(struct figures, receives),
+    {"its memory is", "GB/s", offsetof(struct plait_preflight_node, memory),
+     MEMORY_LEAST, 1e9},
+    {"its NIC is", "Gb/s", offsetof(struct plait_preflight_node, nic),
+     NIC_LEAST, 1e9 / 8},
+    {"its link sends", "MB/s", offsetof(struct plait_preflight_node, sends),
      LINK_LEAST, LINK_SCALE},
+    {"its link receives", "MB/s",
+     offsetof(struct plait_preflight_node, receives), LINK_LEAST, LINK_SCALE},
 };
 enum { NBOUNDS = (int)(sizeof(bounds) / sizeof(bounds[0])) };
 
@@ -140,83 +149,101 @@ static double find_least(const struct bound *b, double median,
     return is_link && value < plan->least * plan->link ? plan->link : 0;
 }
 
-/* 1: the node is below a bound, and `text` says so: "NODE: REASON, REASON". */
-static int judge(const struct figures *f, const double *medians,
-                 const struct plait_preflight_bound *plan,
-                 struct plait_text *text)
+/* Sets node->why and node->slow. */
+static void judge(struct plait_preflight_node *node, const double *medians,
+                  const struct plait_preflight_bound *plan)
 {
-    int found = 0;
+    struct plait_text why = {node->why, sizeof(node->why), 0};
 
+    plait_text_add(&why, "%s", node->faults);
     for (int i = 0; i < NBOUNDS; i++) {
         double value, whole;
         const char *of;
 
-        memcpy(&value, (const char *)f + bounds[i].offset, sizeof(value));
+        memcpy(&value, (const char *)node + bounds[i].offset, sizeof(value));
         whole = find_least(&bounds[i], medians[i], plan, value, &of);
         if (isnan(value) || !(whole > 0))
             continue;
-        plait_text_add(text, "%s%s%s at %.2f of the %s (%.4g of %.4g %s)",
-                       found ? "" : f->name, found ? ", " : ": ",
-                       bounds[i].what, value / whole, of,
+        plait_text_add(&why, "%s%s at %.2f of the %s (%.4g of %.4g %s)",
+                       why.used ? ", " : "", bounds[i].what, value / whole, of,
                        value / bounds[i].scale, whole / bounds[i].scale,
                        bounds[i].unit);
-        found = 1;
+        node->slow = true;
     }
-    if (f->others >= OTHERS_MOST) {
-        plait_text_add(
-            text, "%s%sother processes want its cores (%.1f each; %s)",
-            found ? "" : f->name, found ? ", " : ": ", f->others, f->other);
-        found = 1;
+    if (node->others >= OTHERS_MOST) {
+        plait_text_add(&why, "%sother processes want its cores (%.1f each; %s)",
+                       why.used ? ", " : "", node->others, node->other);
+        node->slow = true;
     }
-    return found;
 }
 
-/* Add a node's entry. 0: there is no room left for it. */
-static bool add_entry(struct plait_text *out, const char *entry)
+int plait_preflight_judge_nodes(const struct plait_preflight_report *reports,
+                                int n,
+                                const struct plait_preflight_bound *bound,
+                                struct plait_preflight_node *nodes)
 {
-    size_t before = out->used;
+    double medians[NBOUNDS];
+    int count = 0;
 
-    plait_text_add(out, "%s%s", before ? "; " : "", entry);
-    return out->used > before;
+    for (int i = 0; i < n; i++)
+        count =
+            reports[i].node_rank >= count ? reports[i].node_rank + 1 : count;
+    for (int i = 0; i < count; i++)
+        nodes[i] = (struct plait_preflight_node){
+            .name = "",
+            .product = NAN,
+            .memory = NAN,
+            .nic = NAN,
+            .sends = NAN,
+            .receives = NAN,
+            .others = NAN,
+            .other = "",
+        };
+    gather(reports, n, nodes);
+    for (int i = 0; i < NBOUNDS; i++)
+        medians[i] = median(nodes, count, bounds[i].offset);
+    for (int i = 0; i < count; i++)
+        judge(&nodes[i], medians, bound);
+    return count;
 }
 
-int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
-                          const struct plait_preflight_bound *bound, char *text,
-                          size_t size, int *below)
+int plait_preflight_list(const struct plait_preflight_node *nodes, int n,
+                         char *text, size_t size)
 {
     static const char more[] = "; ...";
     struct plait_text out = {text, size - sizeof(more), 0};
-    double medians[NBOUNDS];
-    struct figures *figures;
-    int nodes = 0, bad = 0, cut = 0;
+    int bad = 0;
+    bool cut = false;
 
-    for (int i = 0; i < n; i++)
-        nodes =
-            reports[i].node_rank >= nodes ? reports[i].node_rank + 1 : nodes;
-    figures = malloc((size_t)nodes * sizeof(*figures));
     *text = '\0';
-    for (int i = 0; below && i < nodes; i++)
-        below[i] = 0;
-    if (!figures)
-        return 0;
-    for (int i = 0; i < nodes; i++)
-        figures[i] = (struct figures){"", NAN, NAN, NAN, NAN, NAN, ""};
-    gather(reports, n, figures);
-    for (int i = 0; i < NBOUNDS; i++)
-        medians[i] = median(figures, nodes, bounds[i].offset);
-    for (int i = 0; i < nodes; i++) {
-        char entry[512] = "";
-        struct plait_text one = {entry, sizeof(entry), 0};
-        int found = judge(&figures[i], medians, bound, &one);
+    for (int i = 0; i < n; i++) {
+        size_t before = out.used;
 
-        if (below)
-            below[i] = found;
-        bad += found;
-        cut = cut || (found && !add_entry(&out, entry));
+        if (!nodes[i].why[0])
+            continue;
+        bad++;
+        plait_text_add(&out, "%s%s: %s", before ? "; " : "", nodes[i].name,
+                       nodes[i].why);
+        cut = cut || out.used == before;
     }
     out.size = size;
     if (cut)
         plait_text_add(&out, "%s", more);
-    free(figures);
+    return bad;
+}
+
+int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
+                          const struct plait_preflight_bound *bound, char *text,
+                          size_t size)
+{
+    struct plait_preflight_node *nodes = malloc((size_t)n * sizeof(*nodes));
+    int bad = 0;
+
+    *text = '\0';
+    if (nodes)
+        bad = plait_preflight_list(
+            nodes, plait_preflight_judge_nodes(reports, n, bound, nodes), text,
+            size);
+    free(nodes);
     return bad;
 }

@@ -45,11 +45,11 @@ int plait_preflight_read_contact(const char *text, int nnodes,
 void plait_preflight_print_report(const struct plait_preflight_report *r,
                                   char *text, size_t size)
 {
-    int used =
-        snprintf(text, size, "%.63s %d %.4g %.4g %.3g %.15s|", r->node,
-                 r->node_rank, r->product, r->memory, r->others, r->other);
+    int used = snprintf(text, size, "%.63s %d %.4g %.4g %.4g %.3g %.15s|%s|",
+                        r->node, r->node_rank, r->product, r->memory, r->nic,
+                        r->others, r->other, r->faults);
 
-    for (int i = 0; i < r->nedges; i++)
+    for (int i = 0; i < r->nedges && (size_t)used < size; i++)
         used += snprintf(text + used, size - (size_t)used, " %d %.4g",
                          r->edge[i].to, r->edge[i].rate);
 }
@@ -69,23 +69,36 @@ static int read_edges(const char *text, int world,
     return 0;
 }
 
+/* The text up to the next '|', with its characters checked. What follows that,
+ * or NULL. */
+static const char *read_words(const char *text, char *words, size_t size)
+{
+    const char *end = strchr(text, '|');
+
+    if (!end)
+        return NULL;
+    snprintf(words, size, "%.*s", (int)(end - text), text);
+    plait_preflight_clean_name(words);
+    return end + 1;
+}
+
 int plait_preflight_read_report(const char *text, int world, int node_rank,
                                 struct plait_preflight_report *r)
 {
     int at = 0;
-    const char *end;
 
     memset(r, 0, sizeof(*r));
-    if (sscanf(text, "%63s %9d %31lf %31lf %31lf%n", r->node, &r->node_rank,
-               &r->product, &r->memory, &r->others, &at) != 5 ||
+    if (sscanf(text, "%63s %9d %31lf %31lf %31lf %31lf%n", r->node,
+               &r->node_rank, &r->product, &r->memory, &r->nic, &r->others,
+               &at) != 6 ||
         text[at] != ' ' || !is_host(r->node) || r->node_rank != node_rank ||
-        !is_rate(r->product) || !is_rate(r->memory) || !is_rate(r->others) ||
-        !(end = strchr(text + at, '|')))
+        !is_rate(r->product) || !is_rate(r->memory) || !is_rate(r->nic) ||
+        !is_rate(r->others))
         return -1;
-    snprintf(r->other, sizeof(r->other), "%.*s", (int)(end - text) - at - 1,
-             text + at + 1);
-    plait_preflight_clean_name(r->other);
-    return read_edges(end + 1, world, r);
+    text = read_words(text + at + 1, r->other, sizeof(r->other));
+    if (text)
+        text = read_words(text, r->faults, sizeof(r->faults));
+    return text ? read_edges(text, world, r) : -1;
 }
 
 /* These characters separate the parts of the line that it is printed into. */
