@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What a live node shows beyond hwloc: NVML's links, the kernel driver's xGMI
-# links, port speeds. The libraries and sysfs files are made here; hwloc reads a
+# What a live node shows beyond hwloc: NVML's links and faults, the kernel
+# driver's xGMI links, port speeds. The libraries and sysfs files are made here; hwloc reads a
 # fixture and is told that it is this machine.
 plait=$top_builddir/plait
 fake=$top_builddir/tests/unit/.libs/fake_nvml.so
@@ -41,6 +41,18 @@ if [ -f "$fake" ]; then
     live broken >"$tmp/out" && ! grep -q NVLink "$tmp/out" &&
         grep -q '^4 GPUs' "$tmp/out"
     check 'an NVML that does not start is no error' $?
+    FAKE_NVML_SICK=row LD_LIBRARY_PATH=$tmp/lib HWLOC_XMLFILE=$tmp/live.xml \
+        HWLOC_THISSYSTEM=1 "$plait" doctor --json >"$tmp/out" 2>/dev/null
+    python3 - "$tmp/out" <<'END'
+import json
+import sys
+
+health = [c for c in json.load(open(sys.argv[1]))["checks"]
+          if c["about"] == "health" and c["kind"] == "bad"]
+assert len(health) == 1 and health[0]["text"].startswith(
+    "GPU 0000:06:00.0: a broken row of memory"), health
+END
+    check 'plait doctor names a GPU that NVML calls broken' $?
     FAKE_NVML=direct LD_LIBRARY_PATH=$tmp/lib HWLOC_XMLFILE=$tmp/live.xml \
         "$plait" topo >"$tmp/out" && ! grep -q NVLink "$tmp/out"
     check 'a topology from elsewhere does not get this machine'\''s links' $?

@@ -4,16 +4,21 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "topology/cli/cmd_doctor.h"
 #include "topology/node/domain.h"
+#include "topology/node/health.h"
 #include "topology/node/node.h"
 #include "topology/start/port.h"
 
 /* This machine's GPUs, NICs and ports. */
+
+/* Drivers of broken devices may not answer. */
+enum { HEALTH_SECONDS = 20 };
 
 static bool has_unknown_order(const struct plait_node *node)
 {
@@ -112,6 +117,42 @@ static void check_nics(const struct plait_node *node, struct findings *f)
                      "memory may be locked for RDMA");
 }
 
+/* What the preflight of a step looks at, here for all devices. Memory in use is
+ * that of jobs. A NIC without a cable is no fault of the machine: it is only
+ * said. */
+static void check_health(const struct plait_node *node, struct findings *f)
+{
+    const char **names =
+        calloc((size_t)(node->ngpus + node->nnics) + 1, sizeof(*names));
+    struct plait_health_of of = {.root = "", .gpus = names};
+    struct plait_health health = {0};
+    int bad = 0;
+
+    if (!names)
+        return;
+    for (int i = 0; i < node->ngpus; i++)
+        if (node->gpus[i].busid[0] && node->gpus[i].part <= 0)
+            names[of.ngpus++] = node->gpus[i].busid;
+    of.nics = names + of.ngpus;
+    for (int i = 0; i < node->nnics; i++)
+        names[of.ngpus + of.nnics++] = node->nics[i].name;
+    plait_health_look(&of, HEALTH_SECONDS, &health);
+    for (int i = 0; i < health.n; i++) {
+        bool gpu = strncmp(health.found[i].text, "GPU ", 4) == 0 ||
+                   strncmp(health.found[i].text, "the drivers ", 12) == 0;
+        bool is_bad = gpu && health.found[i].kind == PLAIT_HEALTH_BAD;
+
+        bad += is_bad;
+        findings_add(f, is_bad ? FINDING_BAD : FINDING_NOTE, "health", "%s%s",
+                     health.found[i].text,
+                     is_bad ? "; drain the node until that is mended" : "");
+    }
+    if (of.ngpus && !bad)
+        findings_add(f, FINDING_GOOD, "health",
+                     "no GPU has errors, as far as its driver says");
+    free(names);
+}
+
 /* The ports of MASTER_PORT lie below Linux's ephemeral ports, unless the
  * administrator has widened their range. */
 static void check_port_range(struct findings *f)
@@ -207,5 +248,6 @@ void doctor_check_machine(const struct doctor *doctor)
     check_gpus(node, f);
     check_domain(doctor);
     check_nics(node, f);
+    check_health(node, f);
     plait_node_destroy(node);
 }
