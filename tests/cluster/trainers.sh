@@ -82,6 +82,23 @@ else
     skip "$submitit" "no python3 with submitit; TRAINERS_PYTHON names one"
 fi
 
+# nemo_run_job.py submits a job and ends; its tasks' output is in one file.
+nemo_run()
+{
+    HOME=$work timeout 240 bin/python "$top_srcdir/examples/nemo_run_job.py" \
+        4 2 sh -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"' \
+        >out 2>&1 && until_true eval '[ -z "$(squeue -h)" ]' &&
+        is "0 1 2 3 4 5 6 7 of 8" "$(cat $(find .nemo_run -name "log-*") |
+            sed -n "s/^rank \([0-7]\) of 8 on node[1-4]$/\1/p" | sort |
+            xargs) of 8" || { cat out $(find .nemo_run -name "*.out"); false; }
+}
+nemo="nemo_run_job.py has the planned ranks"
+if python_with nemo_run; then
+    check "$nemo" nemo_run
+else
+    skip "$nemo" "no python3 with nemo_run; TRAINERS_PYTHON names one"
+fi
+
 # megatron-lm.sbatch's program is given the plan's order.
 printf '#!/bin/sh\n[ "$SLURM_PROCID" != 0 ] || echo "$@" >arguments\n' >echoes
 chmod 755 echoes
