@@ -178,7 +178,8 @@ int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
     return 0;
 }
 
-/* Bytes that are offloaded: pinned memory, and the optimizer's state. */
+/* Bytes that are offloaded: pinned memory, and the optimizer's state. Without
+ * offloading pinned memory has a few results that the host reads. */
 static size_t measure_host(struct run *r)
 {
     const struct plait_mesh *mesh = r->s->mesh;
@@ -186,6 +187,8 @@ static size_t measure_host(struct run *r)
         plait_optim_shards(plait_trainer_optim(r->trainer));
     size_t pinned, state = 0;
 
+    if (r->config->parallel.offload == PLAIT_OFFLOAD_NONE)
+        return 0;
     mesh->ops->pinned_memory(mesh->dev, NULL, &pinned);
     if (r->config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER)
         shards->state_ops->memory(shards->state_dev, NULL, &state);

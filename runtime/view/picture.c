@@ -217,7 +217,7 @@ static void put_slowest(struct plait_screen *s, const struct plait_history *h)
                          rank, last_of(h, "rank_s_max"),
                          last_of(h, "rank_s_min"));
     else
-        plait_screen_put(s, 7, 0, "slowest rank -");
+        plait_screen_put(s, 7, 0, "slowest rank not known yet");
 }
 
 /* The sum of the columns PREFIX.group. */
@@ -293,7 +293,7 @@ static void put_reliability(struct plait_screen *s,
     if (isfinite(saved))
         add(&line, "checkpoint of step %.0f", saved);
     else
-        add(&line, "checkpoint -");
+        add(&line, "no checkpoint yet");
     if (isfinite(good))
         add(&line, "   goodput %.1f %%", 100 * good);
     add(&line, "   starts %zu", json_array_size(h->starts));

@@ -80,6 +80,21 @@ EOF
 python3 "$dir/page.py" "$dir/page.html" "$dir/long.jsonl"
 check "keeps the smallest and the largest, and loads nothing" $?
 
+# Every figure that a run writes has a title and, in the page, a meaning.
+python3 - "$top_srcdir" <<'END'
+import re, sys
+source = open(sys.argv[1] + "/runtime/train/metrics/metrics_list.c").read()
+page = open(sys.argv[1] + "/runtime/view/page.html").read()
+titles = page[page.index("const titles = {"):page.index("const first = [")]
+names = re.findall(r'\{"(\w+)",\s*"\w+",\s*"', source)
+assert len(names) > 25, names
+lists = re.findall(r'base === "(\w+)"', page)
+bare = [n for n in names if n not in lists and
+        not re.search(r"\b%s: \[\"[A-Z][^\"_]+\"" % n, titles)]
+assert not bare, bare
+END
+check "every figure has a title in words" $?
+
 mkdir "$dir/runs"
 metrics "$dir/runs/a.jsonl" 40
 metrics "$dir/runs/b.jsonl" 300
