@@ -14,6 +14,12 @@
 
 #define ABORT_S 5 /* seconds that the abort may take */
 
+struct watched {
+    const char *name;
+    const struct plait_train_args *args;
+    struct plait_session session;
+};
+
 static void report_error(const char *name, const struct plait_error *err)
 {
     if (err->text[0])
@@ -31,9 +37,10 @@ static bool failed(const struct plait_session *s)
 /* Report what ended the run. Where all ranks have lost a peer, or were in
  * different collectives, only the lowest rank that is left reports it, and
  * names the process that is gone if it can. */
-static void report_end(const char *name, const struct plait_session *s, int rc,
+static void report_end(const struct watched *w, int rc,
                        const struct plait_error *err)
 {
+    const struct plait_session *s = &w->session;
     const char *differ =
         s->world.comm ? plait_comm_difference(s->world.comm) : NULL;
     bool lost = s->world.comm && (differ || plait_comm_lost(s->world.comm));
@@ -42,12 +49,16 @@ static void report_end(const char *name, const struct plait_session *s, int rc,
     if (lost && !plait_hang_tells(s->hang))
         return;
     if (differ)
-        fprintf(stderr, "%s: %s: ended\n", name, differ);
+        fprintf(stderr, "%s: %s: ended", w->name, differ);
     else if (lost && plait_hang_gone(s->hang, gone, sizeof(gone)))
-        fprintf(stderr, "%s: %s has ended unexpectedly; this rank stops\n",
-                name, gone);
+        fprintf(stderr, "%s: %s has ended unexpectedly; this rank stops",
+                w->name, gone);
+    else if (err->text[0])
+        fprintf(stderr, "%s: %s", w->name, err->text);
     else
-        report_error(name, err);
+        return;
+    plait_run_say_again(s, w->args);
+    fputc('\n', stderr);
     if (err->text[0] && (lost || rc == PLAIT_RUN_BROKEN || failed(s)))
         plait_hang_tell(s->hang);
     else if (err->text[0] && rc < 0)
@@ -66,21 +77,23 @@ static void report_unheard(const char *name, const struct plait_session *s)
                 name, why);
 }
 
-struct watched {
-    const char *name;
-    struct plait_session session;
-};
-
 /* Another process of this node is gone, perhaps killed, and the launcher has
  * not ended the rest. They cannot go on. */
 static void on_peer_gone(void *arg, const char *what)
 {
     struct watched *w = arg;
+    bool told = plait_hang_told(w->session.hang);
 
-    if (!plait_hang_told(w->session.hang))
-        fprintf(stderr, "%s: %s: stopped\n", w->name, what);
+    if (!told)
+        fprintf(stderr, "%s: %s: stopped", w->name, what);
+    /* The file system may not answer, and the main thread may be using what is
+     * aborted. */
+    alarm(ABORT_S);
+    if (!told) {
+        plait_run_say_again(&w->session, w->args);
+        fputc('\n', stderr);
+    }
     plait_comm_kill_node(w->session.world.comm);
-    alarm(ABORT_S); /* the main thread may be using what is aborted */
     plait_comm_abort(w->session.world.comm);
     _exit(1);
 }
@@ -129,7 +142,7 @@ static int run_elastic(struct plait_session *s, const struct plait_program *p,
 static int run_program(const struct plait_program *program)
 {
     struct plait_error err = {""};
-    struct watched w = {.name = program->name};
+    struct watched w = {.name = program->name, .args = program->args};
     struct plait_session *s = &w.session;
     struct plait_elastic elastic = {.config_text = NULL};
     int rc = open_session(&w, program, &elastic, &err);
@@ -137,7 +150,7 @@ static int run_program(const struct plait_program *program)
     if (rc == 0 && s->world.comm)
         report_unheard(program->name, s);
     rc = run_elastic(s, program, rc, &err);
-    report_end(program->name, s, rc, &err);
+    report_end(&w, rc, &err);
     if (rc == PLAIT_RUN_BROKEN || (rc < 0 && failed(s))) {
         /* The others may wait for this rank for ever: end them too. */
         plait_comm_abort(s->world.all);

@@ -347,6 +347,7 @@ static int run_steps(struct run *r, struct plait_error *err)
     bool stop = false;
     int rc;
 
+    r->s->training = true;
     plait_run_account_create(r);
     rc = plait_run_plan_save(r, true, err);
     while (rc == 0 && !stop && r->done.step < r->config->train.steps) {
@@ -360,6 +361,7 @@ static int run_steps(struct run *r, struct plait_error *err)
     if (rc == 0)
         rc = plait_run_say_state(r, err);
     if (rc == 0) {
+        r->s->training = false;
         plait_run_account_end(r);
         if (plait_comm_rank(r->world) == 0 && r->peak_key[0])
             plait_peak_keep(r->peak_key, r->peak);

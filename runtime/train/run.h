@@ -22,6 +22,11 @@ int plait_run_supported(const struct plait_job_config *config,
 int plait_run_train(struct plait_session *s,
                     const struct plait_train_args *args,
                     struct plait_error *err);
+/* After a failure, behind what was wrong on stderr: from which checkpoint
+ * another start of the run goes on. Any thread may call it; it does nothing
+ * where no step was begun. */
+void plait_run_say_again(const struct plait_session *s,
+                         const struct plait_train_args *args);
 int plait_run_sample(struct plait_session *s,
                      const struct plait_train_args *args,
                      struct plait_error *err);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/checkpoint/directory.h"
+#include "runtime/train/resume.h"
 #include "runtime/train/run_private.h"
 
 /* Where the checkpoint of the last step is; NULL: it could not be saved. */
@@ -54,16 +55,62 @@ static void say_next(const struct run *r, const char *dir)
 }
 
 /* With --resume none or a directory the same command would not go on. */
+static const char *command_again(const struct plait_train_args *args)
+{
+    return strcmp(args->resume, "auto") == 0 ? "the same command"
+                                             : "--resume auto";
+}
+
 static void say_stopped(const struct run *r, const char *dir)
 {
-    const char *command = strcmp(r->args->resume, "auto") == 0
-                              ? "the same command"
-                              : "--resume auto";
-
     printf("stopped after step %" PRId64, r->done.step);
     if (dir)
-        printf("; %s goes on from there", command);
+        printf("; %s goes on from there", command_again(r->args));
     putchar('\n');
+}
+
+void plait_run_say_again(const struct plait_session *s,
+                         const struct plait_train_args *args)
+{
+    struct plait_error ignored;
+    char *newest;
+
+    if (!s->training || !s->config->checkpoint.dir)
+        return;
+    newest = plait_resume_newest(s->config, &ignored);
+    if (newest)
+        fprintf(stderr, "; the newest checkpoint is %s; %s goes on from it",
+                newest, command_again(args));
+    else
+        fprintf(stderr, "; there is no checkpoint to go on from");
+    free(newest);
+}
+
+void plait_run_say_divergence(const struct run *r,
+                              const struct plait_divergence *d)
+{
+    const char *dir = r->config->checkpoint.dir;
+    struct plait_error ignored;
+    int64_t step;
+    char *before;
+    int passed;
+
+    before = dir ? plait_checkpoint_newest(dir, d->best_step + 1, &step,
+                                           &passed, &ignored)
+                 : NULL;
+    printf("%sstep %" PRId64 ": the loss has risen from %.4g (step %" PRId64
+           ") to %.4g: the training diverges; ",
+           r->output.progress.live ? "\r\033[K" : "", r->done.step, d->best,
+           d->best_step, d->level);
+    if (before)
+        printf("with a tenth of optim.lr it goes on from before: --resume %s "
+               "--resume-anyway optim.lr --set optim.lr=%.3g\n",
+               before, r->config->optim.lr / 10);
+    else
+        printf("begin again with a smaller optim.lr%s\n",
+               dir ? " and --resume none" : "");
+    fflush(stdout);
+    free(before);
 }
 
 void plait_run_say_end(const struct run *r, bool stopped)

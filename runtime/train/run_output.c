@@ -101,6 +101,8 @@ void plait_run_output_step(struct run *r, const struct plait_metrics *m)
                              &out->why) < 0)
         out->unlogged = true;
     plait_progress_show(&out->progress, m);
+    if (plait_divergence_add(&out->divergence, m->step, m->loss))
+        plait_run_say_divergence(r, &out->divergence);
     plait_activity_end(&a);
 }
 

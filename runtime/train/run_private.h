@@ -10,6 +10,7 @@
 #include "runtime/model/took.h"
 #include "runtime/trace/activity.h"
 #include "runtime/train/log.h"
+#include "runtime/train/metrics/divergence.h"
 #include "runtime/train/metrics/goodput.h"
 #include "runtime/train/metrics/metrics.h"
 #include "runtime/train/metrics/progress.h"
@@ -53,6 +54,7 @@ struct run_output {
     struct plait_trace *trace;      /* NULL: log.profile not set */
     struct plait_profile *profile;  /* rank 0, NULL: not asked for */
     struct plait_report report;
+    struct plait_divergence divergence;
     bool unlogged; /* metrics could not be written: see `why` */
     bool unread;   /* validation data could not be read, likewise */
     struct plait_error why;
@@ -277,5 +279,8 @@ double plait_run_account_seconds(const struct run *r);
 /* Rank 0 says where the run has ended, what it has kept and what can be done
  * next. stopped: before its last step. */
 void plait_run_say_end(const struct run *r, bool stopped);
+/* Rank 0 says that the loss has risen for good, and what may help. */
+void plait_run_say_divergence(const struct run *r,
+                              const struct plait_divergence *d);
 
 #endif

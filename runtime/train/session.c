@@ -325,9 +325,10 @@ void plait_session_close(struct plait_session *s)
     free(s->config_text);
     free(s->init);
     plait_claims_release(s->claims);
-    plait_job_config_destroy(s->config);
     plait_watchdog_destroy(s->dog);
     plait_world_close(&s->world);
+    /* Until then the watch over other ranks may read it. */
+    plait_job_config_destroy(s->config);
     plait_hang_destroy(s->hang);
 }
 

@@ -47,6 +47,7 @@ struct plait_session {
     struct plait_mesh *mesh;
     struct plait_claims *claims;   /* of rank 0; NULL: none yet */
     struct plait_elastic *elastic; /* NULL: the run ends when a rank does */
+    bool training; /* steps are made: another start goes on from a checkpoint */
 };
 
 /* Collective over all processes of the run. On failure at most one rank has

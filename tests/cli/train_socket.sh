@@ -62,9 +62,12 @@ killed() {
     ok "and with all of its ranks" eval \
         '[ -z "$(living $(cat "$dir"/pid.*))" ]'
     ok "one line says who is gone" eval \
-        'test 1 = "$(grep -c "^plait" "$dir/out")" && grep -q "^plait-train: \
+        'test 1 = "$(grep -c "^plait-train:" "$dir/out")" && grep -q "^plait-train: \
 rank $gone ([^ ]*, process $(cat "$dir/pid.$gone")) has ended unexpectedly; this rank stops" \
         "$dir/out"'
+    ok "and one by which signal" test \
+        "plait: run: rank $gone was killed by signal 9 (Killed)" = \
+        "$(grep "^plait:" "$dir/out")"
 }
 killed 2
 killed 0
