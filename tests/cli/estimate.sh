@@ -37,7 +37,15 @@ grep -q '"fits": true' json && grep -q '"change": ""' json &&
     grep -q '"missing_bytes": 0' json
 check "and neither where it fits" $?
 
-# needs N: whether a single one of these settings fits where `change` has N
+"$plait" estimate model.yaml >out 2>err
+[ $? = 2 ] && grep -qx "plait: estimate: unexpected argument 'model.yaml'; did you mean --model model.yaml?" err
+check "a file without --model is told what it wants" $?
+"$plait" estimate --model model.yaml --set model.layers=1 \
+    --set model.hidden=64 --set model.heads=1 --set model.vocab=257 |
+    grep -q '^0\.[0-9]* million parameters'
+check "a small model has millions" $?
+
+# singles OPTION...: which of these settings fits by itself
 singles()
 {
     local one

@@ -341,7 +341,10 @@ static void print_text(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
 
-    printf("%.3f billion", e->parameters / 1e9);
+    if (e->parameters < 1e7)
+        printf("%.3f million", e->parameters / 1e6);
+    else
+        printf("%.3f billion", e->parameters / 1e9);
     print_layout(job);
     if (e->active < e->parameters)
         printf("\n%.3f billion of them for a token", e->active / 1e9);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "topology/cli/commands.h"
 #include "topology/job/foreign_config.h"
@@ -171,7 +172,12 @@ int model_options_read(struct model_options *o, const char *command, int argc,
     if (o->takes_rest && optind > 1 && strcmp(argv[optind - 1], "--") == 0) {
         o->rest = argv + optind;
         o->nrest = argc - optind;
-    } else if (optind < argc)
+    } else if (optind < argc && !o->model_file &&
+               access(argv[optind], R_OK) == 0)
+        return plait_cmd_misused("%s: unexpected argument '%s'; did you mean "
+                                 "--model %s?",
+                                 command, argv[optind], argv[optind]);
+    else if (optind < argc)
         return plait_cmd_misused("%s: unexpected argument '%s'", command,
                                  argv[optind]);
     imply_schedule(o);
