@@ -288,6 +288,9 @@ is 'jax' '{"mesh_shape": [2, 2, 1, 2], "axis_names": ["pp", "dp", "cp", "tp"]}' 
     "$(format jax)"
 is 'torchtitan' '--parallelism.data_parallel_shard_degree=2' \
     "$(format torchtitan | tr ' ' '\n' | grep data_parallel_shard)"
+is '... without CUDA graphs beside pp' '--training.disable_cuda_graphs 0' \
+    "$(format torchtitan | grep -o -- '--training.*') $(
+        format torchtitan --pp=1 | grep -c cuda_graphs)"
 is '... without tp beside ep' "plait: torchtitan spreads experts over tp too: \
 with --tp=2 and --ep=2 its groups are not the plan's" \
     "$(format torchtitan --ep=2)"

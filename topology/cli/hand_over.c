@@ -194,11 +194,30 @@ static char *format_accelerate(const int *n)
                : text;
 }
 
+/* It refuses CUDA graphs beside stages. */
+static char *format_torchtitan(const int *n)
+{
+    char *text;
+
+    return asprintf(
+               &text,
+               "--parallelism.data_parallel_replicate_degree=1 "
+               "--parallelism.data_parallel_shard_degree=%d "
+               "--parallelism.context_parallel_degree=%d "
+               "--parallelism.tensor_parallel_degree=%d "
+               "--parallelism.pipeline_parallel_degree=%d "
+               "--parallelism.expert_parallel_degree=%d%s",
+               n[PLAIT_DP], n[PLAIT_CP], n[PLAIT_TP], n[PLAIT_PP], n[PLAIT_EP],
+               n[PLAIT_PP] > 1 ? " --training.disable_cuda_graphs" : "") < 0
+               ? NULL
+               : text;
+}
+
 char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
 {
     const int *n = layout->size;
-    int tp = n[PLAIT_TP], cp = n[PLAIT_CP], ep = n[PLAIT_EP], dp = n[PLAIT_DP],
-        pp = n[PLAIT_PP], rc = -1;
+    int tp = n[PLAIT_TP], cp = n[PLAIT_CP], ep = n[PLAIT_EP], pp = n[PLAIT_PP],
+        rc = -1;
     char *text = NULL;
 
     if (to == HAND_OVER_JAX)
@@ -207,6 +226,8 @@ char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
         return format_lightning(n);
     if (to == HAND_OVER_ACCELERATE)
         return format_accelerate(n);
+    if (to == HAND_OVER_TORCHTITAN)
+        return format_torchtitan(n);
     if (to == HAND_OVER_MEGATRON)
         rc = asprintf(&text,
                       "--tensor-model-parallel-size %d "
@@ -222,15 +243,6 @@ char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
                       "\"pipeline\": {\"stages\": %d}, "
                       "\"moe\": {\"ep_size\": %d}}",
                       tp, cp, pp, ep);
-    if (to == HAND_OVER_TORCHTITAN)
-        rc = asprintf(&text,
-                      "--parallelism.data_parallel_replicate_degree=1 "
-                      "--parallelism.data_parallel_shard_degree=%d "
-                      "--parallelism.context_parallel_degree=%d "
-                      "--parallelism.tensor_parallel_degree=%d "
-                      "--parallelism.pipeline_parallel_degree=%d "
-                      "--parallelism.expert_parallel_degree=%d",
-                      dp, cp, tp, pp, ep);
     if (to == HAND_OVER_NEMO)
         rc = asprintf(&text,
                       "{\"tensor_model_parallel_size\": %d, "
