@@ -286,11 +286,11 @@ static void print_links(const struct measurement *s, FILE *out)
 
     if (!link)
         return;
-    print_figure(out, "link_gbps", link->bandwidth / 1e9, link->title,
+    print_figure(out, "link_gbytes_s", link->bandwidth / 1e9, link->title,
                  link->error);
     print_figure(out, "link_us", link->alpha * 1e6, link->title, 0);
     if (s->islands > 1)
-        print_figure(out, "host_gbps", s->in_node->bandwidth / 1e9,
+        print_figure(out, "host_gbytes_s", s->in_node->bandwidth / 1e9,
                      s->in_node->title, s->in_node->error);
 }
 
@@ -305,7 +305,7 @@ static void print_network(const struct measurement *s, FILE *out)
 
     if (!first)
         return;
-    print_figure(out, "nic_gbps", first->bandwidth / 1e9, first->title,
+    print_figure(out, "nic_gbytes_s", first->bandwidth / 1e9, first->title,
                  first->error);
     print_figure(out, "nic_us", first->alpha * 1e6, first->title, 0);
     for (int i = 1; i < map->nlevels; i++) {

@@ -56,10 +56,10 @@ check 'and how far each spreads' $?
 check 'what it writes is a site file' $?
 
 cat >mine.yaml <<'END'
-gpu_types: {mine: {like: a100-80g, nic_gbps: 12.5, units: 100}}
+gpu_types: {mine: {like: a100-80g, nic_gbytes_s: 12.5, units: 100}}
 END
 "$plait" calibrate table.csv --gpu-type Mine --site mine.yaml --out site.yaml &&
-    [ "$(grep -cE '^gpu_type: mine$|^    (nic_gbps: 12.5|units: 100)$' \
+    [ "$(grep -cE '^gpu_type: mine$|^    (nic_gbytes_s: 12.5|units: 100)$' \
         site.yaml)" = 3 ] &&
     "$plait" estimate --model model.yaml --gpus 8 --site site.yaml >out &&
     grep -q 'on 8 mine GPUs' out

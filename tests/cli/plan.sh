@@ -415,6 +415,15 @@ refused 1 "bad.yaml:1: no GPU type \"h1000\" (did you mean h100?); to define a t
 echo 'gpu_types: {H100: {matmul: 1}}' >bad.yaml
 refused 1 'bad.yaml:1: gpu_types: the type is written h100' \
     estimate --model model.yaml --site bad.yaml
+echo 'gpu_types: {h100: {nic_gbps: 400}}' >bad.yaml
+refused 1 'bad.yaml:1: nic_gbps: 400 is 8 times the 50 that h100 has; the figure is the share of one GPU in one direction, in gigabytes (not gigabits) per second: a NIC of 400 Gb/s for each GPU is 50' \
+    estimate --model model.yaml --site bad.yaml
+echo 'gpu_types: {h100: {link_gbytes_s: 900}}' >bad.yaml
+refused 1 'bad.yaml:1: link_gbytes_s: 900 is 2 times the 370 that h100 has; the figure is of one GPU in one direction, in gigabytes (not gigabits) per second: half of what a data sheet says of NVLink' \
+    estimate --model model.yaml --site bad.yaml
+echo 'gpu_types: {h100: {nic_gbps: 40, nic_gbytes_s: 40}}' >bad.yaml
+refused 1 'bad.yaml:1: nic_gbps is the older name of nic_gbytes_s; only one of them may be given' \
+    estimate --model model.yaml --site bad.yaml
 echo 'gpu_types: {mine: {like: h1000}}' >bad.yaml
 "$plait" estimate --model model.yaml --site bad.yaml 2>err
 [ $? = 1 ] && grep -q '^plait: bad.yaml:1: like must be .*h100' err

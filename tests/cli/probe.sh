@@ -56,7 +56,7 @@ probe() { # ARGUMENT of mpirun.sh...
 timeout 240 sh "$mpirun" 4 "$plait" probe --device cpu --max-bytes 4194304 \
     --repeat 5 --out "$tmp/real.yaml" >"$tmp/out" 2>"$tmp/err"
 case $? in
-0) figure "$tmp/real.yaml" link_gbps | awk '$1 > 0 { n++ } END { exit n != 1 }' ;;
+0) figure "$tmp/real.yaml" link_gbytes_s | awk '$1 > 0 { n++ } END { exit n != 1 }' ;;
 1) [ ! -e "$tmp/real.yaml" ] &&
     grep -q 'the times do not grow with the messages' "$tmp/err" ;;
 *) false ;;
@@ -77,10 +77,10 @@ probe 4 "$known" --device cpu --max-bytes 4194304 --repeat 5 \
     --out "$tmp/one.yaml"
 check 'four ranks of a node' $?
 grep -q '^  cpu:$' "$tmp/one.yaml" && grep -q '^    per_node: 4$' \
-    "$tmp/one.yaml" && figures "$tmp/one.yaml" link_gbps=20 link_us=1 &&
+    "$tmp/one.yaml" && figures "$tmp/one.yaml" link_gbytes_s=20 link_us=1 &&
     ! grep -q nic_ "$tmp/one.yaml"
 check 'a single node says nothing of the network' $?
-echo 'gpu_types: {mine: {like: h100, nic_gbps: 40}}' >"$tmp/own.yaml"
+echo 'gpu_types: {mine: {like: h100, nic_gbytes_s: 40}}' >"$tmp/own.yaml"
 PLAIT_SITE=$tmp/own.yaml probe 2 "$known" --device cpu --max-bytes 4194304 \
     --repeat 5 --gpu-type Mine --out "$tmp/mine.yaml" &&
     grep -q '^gpu_type: mine$' "$tmp/mine.yaml" &&
@@ -101,7 +101,7 @@ first=$(node n1)
 # shellcheck disable=SC2046
 probe ${first#-n} : $(node n2) : $(node n3) : $(node n4)
 check 'four nodes under two switches' $?
-figures "$tmp/four.yaml" link_gbps=20 link_us=1 nic_gbps=10 nic_us=2 hop_us=4 \
+figures "$tmp/four.yaml" link_gbytes_s=20 link_us=1 nic_gbytes_s=10 nic_us=2 hop_us=4 \
     oversubscription=2
 check 'links, network and switches have the figures of the times' $?
 [ "$(grep -c '^# level [12], all ' "$tmp/four.yaml")" = 2 ] &&
@@ -115,8 +115,8 @@ plan="$plait plan --tp=1 --pp=8 --dp=1 --nodes=n[1-4] --tasks-per-node=2
 $plan --site "$tmp/four.yaml" >"$tmp/plan.json"
 check 'plait plan reads the file' $?
 if command -v python3 >/dev/null; then
-    python3 - "$tmp/plan.json" "$(figure "$tmp/four.yaml" link_gbps)" \
-        "$(figure "$tmp/four.yaml" nic_gbps)" \
+    python3 - "$tmp/plan.json" "$(figure "$tmp/four.yaml" link_gbytes_s)" \
+        "$(figure "$tmp/four.yaml" nic_gbytes_s)" \
         "$(figure "$tmp/four.yaml" nic_us)" \
         "$(figure "$tmp/four.yaml" hop_us)" \
         "$(figure "$tmp/four.yaml" oversubscription)" <<'PYTHON'

@@ -47,11 +47,11 @@ static const struct {
     {"tflops", AT(flops16), AT(flops8), 1e12, 1e-3, 1e6, 0.001, OF_PROCESSORS},
     {"tflops_fp32", AT(flops32), AT(flops_tf32), 1e12, 1e-3, 1e6, 0.001,
      OF_PROCESSORS},
-    {"memory_gbps", AT(memory_bw), 0, 1e9, 1e-3, 1e6, 0.05, OF_PROCESSORS},
+    {"memory_gbytes_s", AT(memory_bw), 0, 1e9, 1e-3, 1e6, 0.05, OF_PROCESSORS},
     {"layer_us", AT(layer_s), 0, 1e-6, 1e-3, 1e6, 0.001, OF_ALL},
     {"stream", AT(stream), 0, 1, 1e-3, 1, 0.001, OF_ALL},
     {"attention", AT(attention), 0, 1, 1e-3, 1, 0.03, OF_ALL},
-    {"link_gbps", AT(link_bw), 0, 1e9, 1e-3, 1e6, 0.003, OF_ALL},
+    {"link_gbytes_s", AT(link_bw), 0, 1e9, 1e-3, 1e6, 0.003, OF_ALL},
     {"link_us", AT(link_alpha), 0, 1e-6, 1e-3, 1e6, 0.003, OF_ALL},
 };
 

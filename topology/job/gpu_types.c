@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "topology/base/nearest.h"
@@ -84,70 +85,83 @@
 #define GIB (0.988 * 1073741824)
 /* nic_alpha, hop_alpha, oversubscription */
 #define NETWORK 7 * US, 1 * US, 2
+/* host_memory, less what the system keeps, and whether the type was fitted:
+ * 1.5 TB for 16 V100, 1 TB for 8 A100 of 40 GB, 2 TB for 8 of the others, 480
+ * GB for 2 Blackwells of a Grace, 512 GB for 8 MI250X; MI300A has no other
+ * memory than its own. */
+#define HOST_TB2 240 * GB
 /* matmul, matmul8, attention: fitted, of AMPERE to the A100's rows, HOPPER to
  * the H100's and H200's, and to those of B200, GB200 and GB300; bf16 of GB200
  * and GB300 to models with experts (no others trained so), of B200 and B300
  * taken from GB200, V100's from the A100. Then stream, layer_s (what
  * a run of a dozen launches leaves between them), score_bytes, and what a
- * site alone knows. */
-#define AMPERE 0.765, 0.765, 0.418, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
-#define HOPPER 0.633, 0.644, 0.654, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
-#define BLACKWELL 0.62, 0.51, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
-#define GRACE_BLACKWELL 0.62, 0.52, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
-#define ULTRA 0.72, 0.645, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0, 0
-#define CPU 0.70, 0.70, 0.30, 0.85, 150 * US, 0, 0, 0, 64, 0, 0
+ * site alone knows: headroom first, below 0 where it is the usual one. */
+#define AMPERE 0.765, 0.765, 0.418, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, 0
+#define HOPPER 0.633, 0.644, 0.654, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, 0
+#define BLACKWELL 0.62, 0.51, 0.80, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, 0
+#define GRACE_BLACKWELL 0.62, 0.52, 0.80, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, 0
+#define ULTRA 0.72, 0.645, 0.80, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, 0
+#define CPU 0.70, 0.70, 0.30, 0.85, 150 * US, 0, 0, 0, 0, 64, 0, 0
 /* host_bw: PCIe 3, 4 and 5 x16 net of the protocol, not shared */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB, 16, 16,
-     120 * GB, 2 * US, 12 * GB, 6.25 * GB, NETWORK, 80, AMPERE},
+     120 * GB, 2 * US, 12 * GB, 6.25 * GB, NETWORK, 80, 90 * GB, false, AMPERE},
     {"a100-40g", 312e12, 19.5e12, 156e12, 312e12, 40 * GIB, 1555 * GB, 8, 8,
-     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, AMPERE},
+     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, 120 * GB, true, AMPERE},
     {"a100-80g", 312e12, 19.5e12, 156e12, 312e12, 80 * GIB, 2039 * GB, 8, 8,
-     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, AMPERE},
+     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, HOST_TB2, true, AMPERE},
     {"a100-64g", 358e12, 22.4e12, 179e12, 358e12, 64 * GIB, 1640 * GB, 4, 4,
-     240 * GB, 2 * US, 24 * GB, 12.5 * GB, NETWORK, 124, AMPERE},
+     240 * GB, 2 * US, 24 * GB, 12.5 * GB, NETWORK, 124, 120 * GB, false,
+     AMPERE},
     {"h100", 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
-     370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOPPER},
+     370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOST_TB2, true, HOPPER},
     {"h100-pcie", 756e12, 51e12, 378e12, 1513e12, 80 * GIB, 2000 * GB, 8, 8,
-     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 114, HOPPER},
+     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 114, 120 * GB, false, HOPPER},
     {"h100-nvl", 835e12, 60e12, 418e12, 1671e12, 94 * GIB, 3900 * GB, 8, 8,
-     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 132, HOPPER},
+     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 132, 120 * GB, false, HOPPER},
     {"h800", 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
-     165 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOPPER},
+     165 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOST_TB2, false, HOPPER},
     {"h20", 148e12, 44e12, 74e12, 296e12, 96 * GIB, 4000 * GB, 8, 8, 370 * GB,
-     2 * US, 48 * GB, 50 * GB, NETWORK, 78, HOPPER},
+     2 * US, 48 * GB, 50 * GB, NETWORK, 78, HOST_TB2, false, HOPPER},
     {"gh200", 989e12, 67e12, 494e12, 1979e12, 96 * GIB, 4000 * GB, 4, 4,
-     370 * GB, 2 * US, 360 * GB, 25 * GB, NETWORK, 132, HOPPER},
+     370 * GB, 2 * US, 360 * GB, 25 * GB, NETWORK, 132, 420 * GB, false,
+     HOPPER},
     {"h200", 989e12, 67e12, 495e12, 1979e12, 141 * GIB, 4800 * GB, 8, 8,
-     370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOPPER},
+     370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOST_TB2, true, HOPPER},
     {"b200", 2250e12, 75e12, 1125e12, 4500e12, 180 * GIB, 8000 * GB, 8, 8,
-     720 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 148, BLACKWELL},
+     720 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 148, HOST_TB2, true,
+     BLACKWELL},
     {"b300", 2250e12, 75e12, 1125e12, 4500e12, 270 * GIB, 8000 * GB, 8, 8,
-     720 * GB, 2 * US, 96 * GB, 100 * GB, NETWORK, 148, BLACKWELL},
+     720 * GB, 2 * US, 96 * GB, 100 * GB, NETWORK, 148, HOST_TB2, false,
+     BLACKWELL},
     {"gb200", 2500e12, 80e12, 1250e12, 5000e12, 186 * GIB, 8000 * GB, 4, 72,
-     720 * GB, 2 * US, 360 * GB, 50 * GB, NETWORK, 148, GRACE_BLACKWELL},
+     720 * GB, 2 * US, 360 * GB, 50 * GB, NETWORK, 148, HOST_TB2, true,
+     GRACE_BLACKWELL},
     {"gb300", 2500e12, 80e12, 1250e12, 5000e12, 278 * GIB, 8000 * GB, 4, 72,
-     720 * GB, 2 * US, 360 * GB, 100 * GB, NETWORK, 148, ULTRA},
+     720 * GB, 2 * US, 360 * GB, 100 * GB, NETWORK, 148, HOST_TB2, true, ULTRA},
     {"l40s", 362e12, 91.6e12, 183e12, 733e12, 48 * GIB, 864 * GB, 8, 8, 24 * GB,
-     5 * US, 24 * GB, 12.5 * GB, NETWORK, 142, AMPERE},
+     5 * US, 24 * GB, 12.5 * GB, NETWORK, 142, 60 * GB, false, AMPERE},
     {"rtx-pro-6000", 504e12, 120e12, 252e12, 1007e12, 96 * GIB, 1597 * GB, 8, 8,
-     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 188, AMPERE},
+     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 188, 120 * GB, false, AMPERE},
     {"mi250x", 191.5e12, 47.9e12, 47.9e12, 191.5e12, 64 * GIB, 1638 * GB, 8, 8,
-     80 * GB, 3 * US, 24 * GB, 12.5 * GB, NETWORK, 110, AMPERE},
+     80 * GB, 3 * US, 24 * GB, 12.5 * GB, NETWORK, 110, 60 * GB, false, AMPERE},
     {"mi300a", 980.6e12, 122.6e12, 490.3e12, 1961.2e12, 128 * GIB, 5300 * GB, 4,
-     4, 300 * GB, 3 * US, 48 * GB, 25 * GB, NETWORK, 228, HOPPER},
+     4, 300 * GB, 3 * US, 48 * GB, 25 * GB, NETWORK, 228, 0, false, HOPPER},
     {"mi300x", 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 192 * GIB, 5300 * GB,
-     8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOPPER},
+     8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOST_TB2, false,
+     HOPPER},
     {"mi325x", 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 256 * GIB, 6000 * GB,
-     8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOPPER},
+     8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOST_TB2, false,
+     HOPPER},
     {"mi350x", 2307e12, 144.2e12, 144.2e12, 4614e12, 288 * GIB, 8000 * GB, 8, 8,
-     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOPPER},
+     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOST_TB2, false, HOPPER},
     {"mi355x", 2517e12, 157.3e12, 157.3e12, 5033e12, 288 * GIB, 8000 * GB, 8, 8,
-     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOPPER},
+     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOST_TB2, false, HOPPER},
     {"pvc", 416e12, 26.2e12, 209e12, 416e12, 64 * GIB, 1638 * GB, 12, 12,
-     112 * GB, 3 * US, 24 * GB, 16.7 * GB, NETWORK, 64, AMPERE},
-    {"cpu", 5.1e12, 5.1e12, 5.1e12, 5.1e12, 512 * GB, 500 * GB, 1, 1, 50 * GB,
-     1 * US, 24 * GB, 12.5 * GB, 20 * US, 2 * US, 2, 0, CPU},
+     112 * GB, 3 * US, 24 * GB, 16.7 * GB, NETWORK, 64, 60 * GB, false, AMPERE},
+    {"cpu",  5.1e12, 5.1e12,  5.1e12, 5.1e12,  512 * GB,  500 * GB,
+     1,      1,      50 * GB, 1 * US, 24 * GB, 12.5 * GB, 20 * US,
+     2 * US, 2,      0,       0,      true,    CPU},
 };
 
 static void scale_rates(struct plait_gpu_type *type, double by)
@@ -204,6 +218,33 @@ void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores)
     if (cores < type->cores)
         type->memory_bw = fmin(CORE_MEMORY * type->memory_bw, all);
     type->cores = cores;
+}
+
+#define HEADROOM 4e9
+#define HEADROOM_MOST 0.1
+#define HEADROOM_SHARE 0.06
+
+double plait_gpu_type_room(const struct plait_gpu_type *type)
+{
+    double headroom = type->headroom;
+
+    if (headroom < 0)
+        headroom = fmax(fmin(HEADROOM, HEADROOM_MOST * type->memory),
+                        HEADROOM_SHARE * type->memory);
+    return fmax(0, type->memory - headroom);
+}
+
+void plait_gpu_type_warn(const struct plait_gpu_type *type, char *text,
+                         size_t size)
+{
+    if (type->fitted)
+        snprintf(text, size, "%s", "");
+    else
+        snprintf(text, size,
+                 "no published run of %s was at hand: its speed is computed "
+                 "with constants of another type and may be wrong by half; "
+                 "plait calibrate sets them from runs of your own",
+                 type->name);
 }
 
 const char *plait_gpu_type_names(void)

@@ -2,6 +2,9 @@
 #ifndef PLAIT_TOPOLOGY_JOB_GPU_TYPES_H
 #define PLAIT_TOPOLOGY_JOB_GPU_TYPES_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "topology/base/error.h"
 
 #ifdef __cplusplus
@@ -30,6 +33,10 @@ struct plait_gpu_type {
     double hop_alpha;        /* added per switch level above the leaf */
     double oversubscription; /* of each level above the leaf */
     int units;               /* multiprocessors or compute units, 0 none */
+    double host_memory;      /* bytes of the host's memory for each GPU that a
+                                job may fill, of the usual machine */
+    bool fitted; /* there are published runs of this type in tests/records; the
+                    constants below are another type's where there are none */
     /* Shares (at most 1) of the peaks that fused kernels of large shapes reach,
      * and the cost of a launch, fitted to half of tests/records. */
     double matmul;      /* of the peak, products in 16 bits and fp32 */
@@ -41,7 +48,9 @@ struct plait_gpu_type {
     double score_bytes; /* moved per attention score and pass: 13 where softmax
                            and dropout are kernels of their own (and scores are
                            kept), 0 where they are fused */
-    /* Set by a site file alone; 0 in the table. */
+    /* Set by a site file alone; 0 in the table, and below 0 for headroom. */
+    double headroom;      /* bytes of `memory` that a chosen layout leaves free;
+                             below 0: see plait_gpu_type_room() */
     double leaf_gpus;     /* GPUs below a leaf switch; 0: all of them */
     double failure_hours; /* hours between two failures of a GPU that end a run;
                              0: PLAIT_FAILURE_HOURS */
@@ -70,6 +79,15 @@ void plait_gpu_type_set_node(struct plait_gpu_type *type, int per_node);
 int plait_gpu_type_tasks(const struct plait_gpu_type *type, int gpus);
 /* Scale a type of CPU to a node with this many cores. */
 void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores);
+/* The bytes of a GPU's memory that --auto fills: what is left of it by the
+ * headroom, which is 6 % of it, or 4 GB where that is more and at most 10 %,
+ * unless a site says otherwise. There an allocator leaves gaps and
+ * communicators have buffers, which no estimate counts. A CPU has none. */
+double plait_gpu_type_room(const struct plait_gpu_type *type);
+/* Say that no published run of this type is known: a sentence of at most `size`
+ * bytes; "" where there are some. */
+void plait_gpu_type_warn(const struct plait_gpu_type *type, char *text,
+                         size_t size);
 /* "v100-32g a100-40g ..." */
 const char *plait_gpu_type_names(void);
 struct plait_gpu;

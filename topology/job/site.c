@@ -9,48 +9,13 @@
 
 #include "topology/base/nearest.h"
 #include "topology/base/yaml.h"
+#include "topology/job/site_figures.h"
 
-#define GB 1e9
-#define US 1e-6
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-
-#define AT(member) offsetof(struct plait_gpu_type, member)
-
-/* The figures of a GPU type, in the units people use. */
-static const struct {
-    const char *name;
-    size_t offset; /* of a double in struct plait_gpu_type */
-    double unit, least, most;
-} figures[] = {
-    {"tflops", AT(flops16), 1e12, 1e-3, 1e6},
-    {"tflops_fp32", AT(flops32), 1e12, 1e-3, 1e6},
-    {"tflops_tf32", AT(flops_tf32), 1e12, 1e-3, 1e6},
-    {"tflops_fp8", AT(flops8), 1e12, 1e-3, 1e6},
-    {"memory_gb", AT(memory), GB, 1e-3, 1e6},
-    {"memory_gbps", AT(memory_bw), GB, 1e-3, 1e6},
-    {"link_gbps", AT(link_bw), GB, 1e-6, 1e6},
-    {"link_us", AT(link_alpha), US, 0, 1e6},
-    {"host_gbps", AT(host_bw), GB, 1e-6, 1e6},
-    {"nic_gbps", AT(nic_bw), GB, 1e-6, 1e6},
-    {"nic_us", AT(nic_alpha), US, 0, 1e6},
-    {"hop_us", AT(hop_alpha), US, 0, 1e6},
-    {"oversubscription", AT(oversubscription), 1, 1e-3, 1e3},
-    {"matmul", AT(matmul), 1, 1e-3, 1},
-    {"matmul_fp8", AT(matmul8), 1, 1e-3, 1},
-    {"attention", AT(attention), 1, 1e-3, 1},
-    {"stream", AT(stream), 1, 1e-3, 10},
-    {"layer_us", AT(layer_s), US, 0, 1e6},
-    {"score_bytes", AT(score_bytes), 1, 0, 100},
-    {"leaf_gpus", AT(leaf_gpus), 1, 0, 1e6},
-    {"failure_hours", AT(failure_hours), 1, 1, 1e9},
-    {"cores", AT(cores), 1, 1, 1e6},
-    {"threads", AT(threads), 1, 1, 1e6},
-};
-enum { NFIGURES = COUNT(figures) };
 
 /* A type as the document has it; NAN: not given. */
 struct entry {
-    double figure[NFIGURES];
+    double figure[PLAIT_SITE_FIGURES];
     int per_node, domain; /* domain 0: as many as per_node */
     int units;            /* -1: not given */
     int like;             /* of the site's own: the type it starts from */
@@ -59,7 +24,7 @@ struct entry {
 enum { TYPES_MOST = PLAIT_NGPU_TYPES + PLAIT_SITE_TYPES };
 enum { HOOK_MOST = 1024 }; /* characters of a path */
 /* of an entry: the figures, per_node, domain, units; and like */
-enum { NKEYS = NFIGURES + 3, NOWN_KEYS = NKEYS + 1 };
+enum { NKEYS = PLAIT_SITE_FIGURES + 3, NOWN_KEYS = NKEYS + 1 };
 
 static const char *const too_large[] = {"refuse", "warn", "off"};
 
@@ -90,14 +55,12 @@ static void document_init(struct document *document)
     for (int i = 0; i < TYPES_MOST; i++) {
         document->entry[i].like = i < PLAIT_NGPU_TYPES ? i : -1;
         document->entry[i].units = -1;
-        for (int k = 0; k < NFIGURES; k++)
+        for (int k = 0; k < PLAIT_SITE_FIGURES; k++)
             document->entry[i].figure[k] = NAN;
     }
 }
 
-/* A figure that is not given keeps the table's value to the last bit. */
-static void apply_figures(const struct entry *entry,
-                          struct plait_gpu_type *type)
+static void apply_counts(const struct entry *entry, struct plait_gpu_type *type)
 {
     if (entry->per_node)
         type->per_node = type->domain = entry->per_node;
@@ -105,14 +68,6 @@ static void apply_figures(const struct entry *entry,
         type->domain = entry->domain;
     if (entry->units >= 0)
         type->units = entry->units;
-    for (int k = 0; k < NFIGURES; k++) {
-        double value = entry->figure[k] * figures[k].unit;
-
-        if (isnan(value))
-            continue;
-        memcpy((char *)type + figures[k].offset, &value, sizeof(value));
-        type->uplinks_known |= figures[k].offset == AT(oversubscription);
-    }
 }
 
 /* The index of the type called `name`, in upper or lower case; -1: none. */
@@ -196,16 +151,16 @@ static const struct {
 static void list_figures(const char *const *names,
                          struct plait_yaml_field fields[NOWN_KEYS])
 {
-    for (int k = 0; k < NFIGURES; k++)
+    for (int k = 0; k < PLAIT_SITE_FIGURES; k++)
         fields[k] =
-            (struct plait_yaml_field){.name = figures[k].name,
+            (struct plait_yaml_field){.name = plait_site_figures[k].name,
                                       .type = PLAIT_YAML_REAL,
                                       .offset = offsetof(struct entry, figure) +
                                                 (size_t)k * sizeof(double),
-                                      .min = figures[k].least,
-                                      .max = figures[k].most};
+                                      .min = plait_site_figures[k].least,
+                                      .max = plait_site_figures[k].most};
     for (int k = 0; k < COUNT(counts); k++)
-        fields[NFIGURES + k] =
+        fields[PLAIT_SITE_FIGURES + k] =
             (struct plait_yaml_field){.name = counts[k].name,
                                       .type = PLAIT_YAML_INT,
                                       .offset = counts[k].offset,
@@ -369,7 +324,26 @@ static void set_type(const struct document *document, int i,
 {
     *type = plait_gpu_types[document->entry[i].like];
     snprintf(type->name, sizeof(type->name), "%s", document->name[i]);
-    apply_figures(&document->entry[i], type);
+    apply_counts(&document->entry[i], type);
+    plait_site_apply_figures(document->entry[i].figure, type);
+}
+
+static int check_types(struct plait_yaml *yaml, const struct document *document,
+                       struct plait_error *err)
+{
+    const yaml_node_t *types =
+        plait_yaml_get(yaml, plait_yaml_root(yaml), "gpu_types");
+
+    for (int i = 0; types && i < document->ntypes; i++) {
+        const yaml_node_t *entry =
+            plait_yaml_get(yaml, types, document->name[i]);
+
+        if (entry && plait_site_check_figures(
+                         yaml, entry, document->entry[i].figure,
+                         &plait_gpu_types[document->entry[i].like], err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int check_hook(const struct plait_site *site, struct plait_error *err)
@@ -402,6 +376,8 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
         site->policies[i].enabled = true;
     if (yaml && (rc = add_types(yaml, &document, err)) == 0)
         rc = read_document(yaml, &document, err);
+    if (yaml && rc == 0)
+        rc = check_types(yaml, &document, err);
     site->npolicies = document.policies.n;
     site->preflight = document.preflight;
     if (rc == 0)
@@ -467,13 +443,5 @@ void plait_site_print_type(FILE *out, const struct plait_gpu_type *type)
         fprintf(out, "    domain: %d\n", type->domain);
     if (type->units != base->units)
         fprintf(out, "    units: %d\n", type->units);
-    for (int k = 0; k < NFIGURES; k++) {
-        double mine, theirs;
-
-        memcpy(&mine, (const char *)type + figures[k].offset, sizeof(mine));
-        memcpy(&theirs, (const char *)base + figures[k].offset, sizeof(theirs));
-        if (mine != theirs)
-            fprintf(out, "    %s: %.9g\n", figures[k].name,
-                    mine / figures[k].unit);
-    }
+    plait_site_print_figures(out, type, base);
 }

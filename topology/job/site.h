@@ -17,7 +17,7 @@ extern "C" {
  * read by the commands and by the plugin. All keys may be left out:
  *     gpu_type: h100        # what the nodes have, where nobody says
  *     gpu_types:            # figures that replace those of gpu_types.c
- *       h100: {nic_gbps: 46, nic_us: 5.1, oversubscription: 1}
+ *       h100: {nic_gbytes_s: 46, nic_us: 5.1, oversubscription: 1}
  *       mi355x: {like: mi325x, tflops: 2516}    # a type of the site's own
  * `plait probe` measures and writes these two. Others are the plugin's:
  *     policies:             # every one that applies to a job must be kept
