@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/job/stage.h"
 #include "topology/predict/estimate.h"
+#include "topology/predict/simulate.h"
 
 enum { FIELDS = 22, LINE = 512 };
 
-const char *const records_sets[] = {"sc21",       "llama3",   "megatron",
-                                    "torchtitan", "mpt_h100", "mpt_a100",
-                                    "llmc",       "moe",      NULL};
+const char *const records_sets[] = {
+    "sc21",      "llama3",     "megatron", "torchtitan", "mpt_h100",
+    "mpt_a100",  "llmc",       "moe",      "bloom",      "internevo",
+    "megascale", "moe_graphs", NULL};
 
 struct line {
     char text[LINE];
@@ -127,7 +130,7 @@ static void add_training(struct settings *s, char **f)
         add(s, "parallel.schedule", "interleaved");
     if (atoi(f[8]) > 1)
         add(s, "parallel.sequence",
-            strcmp(f[17], "megatron-2021") ? "true" : "false");
+            strncmp(f[17], "megatron-2021", 13) ? "true" : "false");
     if (strcmp(recompute, "op") == 0 || strcmp(recompute, "layer") == 0)
         recompute = "full";
     add(s, "parallel.recompute", recompute);
@@ -136,8 +139,10 @@ static void add_training(struct settings *s, char **f)
         add(s, "parallel.offload_layers", f[15]);
     }
     add(s, "parallel.grad_reduce", f[16]);
-    if (strcmp(f[17], "megatron-2021") == 0)
+    if (strstr(f[17], "+late"))
         add(s, "parallel.grad_sync", "flat");
+    if (strstr(f[17], "+node"))
+        add(s, "parallel.shard_group", "node");
 }
 
 /* In Plait ep divides cp * dp. Where Megatron spreads experts over tp too, a
@@ -162,6 +167,11 @@ static int set_framework(struct record *r, char *name, struct plait_error *err)
         c->dispatch = PLAIT_DISPATCH_ALLTOALL;
     c->dispatch_hidden = strstr(name, "+turns") != NULL;
     c->moments16 = strstr(name, "+moments16") != NULL;
+    c->tp_exposed = strstr(name, "+tp") != NULL;
+    c->graphs = strstr(name, "+graphs") != NULL;
+    c->fused_experts = strstr(name, "+fuser") != NULL;
+    c->fp8_attention = strstr(name, "+attention8") != NULL;
+    c->fp8_head = strstr(name, "+head8") != NULL;
     for (char *at = strchr(name, '+'); at; at = strchr(at + 1, '+'))
         c->recompute_modules |= plait_module_find(at + 1, strcspn(at + 1, "+"));
     name[strcspn(name, "+")] = '\0';
@@ -181,9 +191,13 @@ static int read_record(struct record *r, const char *folder, struct line *l,
         *f[21] ? ", " : "", f[21]);
     r->fit = strcmp(f[0], "fit") == 0;
     r->gpus = atoi(f[3]);
+    r->blocking = strstr(f[17], "+blocking") != NULL;
+    if (strchr(f[2], '@')) {
+        r->nic = atof(strchr(f[2], '@') + 1) * 1e9;
+        *strchr(f[2], '@') = '\0';
+    }
     r->slower = strcmp(f[2], "h100-500w") == 0;
     snprintf(r->gpu, sizeof(r->gpu), "%s", r->slower ? "h100" : f[2]);
-    r->unfused = strcmp(f[17], "megatron-2021") == 0;
     r->measured = atof(f[18]);
     r->causal = strcmp(f[19], "causal") == 0;
     r->tflops = r->causal || strcmp(f[19], "tflops") == 0;
@@ -194,7 +208,7 @@ static int read_record(struct record *r, const char *folder, struct line *l,
     r->config = plait_job_config_parse(r->name, "", 0, s.at, s.n, err);
     if (!r->config)
         return -1;
-    if (!r->unfused && set_framework(r, f[17], err) < 0)
+    if (set_framework(r, f[17], err) < 0)
         return -1;
     if (strcmp(f[14], "op") == 0 || strcmp(f[14], "layer") == 0)
         r->config->parallel.recompute_layers = r->config->model.layers / 2;
@@ -252,11 +266,17 @@ void records_destroy(struct records *records)
     free(records);
 }
 
+/* Seconds of a layer and pass where the host waits for each kernel
+ * (CUDA_LAUNCH_BLOCKING=1), fitted to the fitted half of bloom. */
+#define BLOCKING 2.5e-3
+
 void record_gpu(const struct record *r, struct plait_gpu_type *gpu)
 {
     plait_gpu_type_find(r->gpu, gpu, NULL);
-    if (r->unfused)
-        gpu->score_bytes = 13;
+    if (r->nic > 0)
+        gpu->nic_bw = r->nic;
+    if (r->blocking)
+        gpu->layer_s = BLOCKING;
     if (!r->slower)
         return;
     /* "between SXM and NVL": the middle of the two data sheets */
@@ -282,4 +302,25 @@ int record_predict(const struct record *r, const struct plait_gpu_type *gpu,
     if (memory)
         *memory = e.memory.total;
     return 0;
+}
+
+double record_simulate(const struct record *r, const struct plait_gpu_type *gpu)
+{
+    int stages =
+        r->layout.size[PLAIT_PP] * plait_model_chunks(&r->config->parallel);
+    struct plait_stage_time *times = calloc((size_t)stages, sizeof(*times));
+    struct plait_simulation_request request;
+    struct plait_simulation *s = NULL;
+    struct plait_estimate e;
+    double ratio = 0;
+
+    if (times && plait_estimate(r->config, &r->layout, gpu, &e, NULL) == 0 &&
+        plait_simulation_request_set(&request, times, r->config, &r->layout,
+                                     gpu, NULL) == 0)
+        s = plait_simulation_create(&request, NULL);
+    if (s)
+        ratio = s->step / e.step_s;
+    plait_simulation_destroy(s);
+    free(times);
+    return ratio;
 }

@@ -17,10 +17,11 @@ struct record {
     struct plait_job_config *config;
     struct plait_layout layout;
     int gpus;
-    char gpu[16]; /* one of plait_gpu_types */
-    bool slower;  /* the H100 of 500 W with 96 GB */
-    bool unfused;
-    double measured;     /* tokens/s per GPU, or TFLOP/s */
+    char gpu[16];    /* one of plait_gpu_types */
+    bool slower;     /* the H100 of 500 W with 96 GB */
+    bool blocking;   /* kernels are launched one by one */
+    double nic;      /* bytes/s of a GPU in the site's network; 0: the usual */
+    double measured; /* tokens/s per GPU, or TFLOP/s */
     bool tflops, causal; /* measured is TFLOP/s; FLOPs count half of the
                           * scores */
     double memory;       /* bytes, 0: not published */
@@ -31,7 +32,9 @@ struct records {
     struct record *at;
 };
 
-/* Names of the files, NULL at the end. */
+/* Names of the files, NULL at the end; of the first ones (OLDER), and of those
+ * whose software or site is not that of the constants. */
+enum { RECORDS_OLDER = 8 };
 extern const char *const records_sets[];
 
 /* All files of a folder; NULL, with the reason in err. */
@@ -43,6 +46,9 @@ void records_destroy(struct records *records);
 int record_predict(const struct record *record,
                    const struct plait_gpu_type *gpu, double *speed,
                    double *memory);
+/* Seconds of a simulated step over those of the estimate; 0: neither. */
+double record_simulate(const struct record *record,
+                       const struct plait_gpu_type *gpu);
 /* Prints the constants that fit the marked half best: records_fit.c. */
 void records_fit(const struct records *records);
 

@@ -409,7 +409,8 @@ static double sharded(enum plait_shard_group group, int dp,
 }
 
 /* A node that has a whole replica sums and gathers inside itself, and each rank
- * sums its eighth with those of the other nodes. */
+ * sums its eighth with those of the other nodes. Of 26 buckets the last is not
+ * hidden. */
 static void test_shard_group(void)
 {
     struct plait_estimate all, node;
@@ -423,7 +424,8 @@ static void test_shard_group(void)
     across = sharded(PLAIT_SHARD_NODE, 32, &node) - inside;
     bytes = 2 * node.parameters / 8; /* of fp16 */
     ok(near(across,
-            26 * 2 * 4 * gpu.nic_alpha + 2 * 3.0 / 4 * bytes / gpu.nic_bw,
+            25.0 / 26 *
+                (26 * 2 * 4 * gpu.nic_alpha + 2 * 3.0 / 4 * bytes / gpu.nic_bw),
             1e-3),
        "%.4f s in a node, and %.4f s across four", inside, across);
     ok(near(node.optimizer_s, all.optimizer_s, 1e-9),

@@ -173,9 +173,9 @@ static void check_settings(void)
          c.parallel.offload = PLAIT_OFFLOAD_BOTH);
     CASE(CONFIG, NULL, c.parallel.schedule = PLAIT_SCHEDULE_ZB_H1,
          c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER);
-    CASE(CONFIG, "parallel.grad_sync naive: parallel.zero must be 0, not 1",
+    CASE(TRAINER, "parallel.grad_sync naive: parallel.zero must be 0, not 1",
          c.parallel.grad_sync = PLAIT_GRAD_NAIVE, c.parallel.zero = 1);
-    CASE(CONFIG, "parallel.grad_sync flat: parallel.zero must be 0, not 3",
+    CASE(TRAINER, "parallel.grad_sync flat: parallel.zero must be 0, not 3",
          c.parallel.grad_sync = PLAIT_GRAD_FLAT, c.parallel.zero = 3);
     CASE(CONFIG, NULL, c.parallel.grad_sync = PLAIT_GRAD_FLAT,
          c.parallel.grad_reduce = PLAIT_GRAD_BF16);

@@ -16,6 +16,7 @@ struct outcome {
     const struct record *record;
     double predicted, ratio, share; /* of the GPU's memory */
     double memory;
+    double simulated; /* seconds of a step over the estimate's */
 };
 
 struct summary {
@@ -90,7 +91,15 @@ static void summarize(const struct outcome *o, int n, struct summary *s)
     s->rank = spearman(o, n);
 }
 
-/* set NULL: all sets of dense models; half: 0, 1 or -1 for both. */
+static bool is_older(const struct record *r)
+{
+    for (int i = 0; i < RECORDS_OLDER; i++)
+        if (strcmp(records_sets[i], r->set) == 0)
+            return true;
+    return false;
+}
+
+/* set NULL: all older sets of dense models; half: 0, 1 or -1 for both. */
 static int pick(const struct outcome *all, int n, const char *set, int half,
                 struct outcome *out)
 {
@@ -99,7 +108,7 @@ static int pick(const struct outcome *all, int n, const char *set, int half,
     for (int i = 0; i < n; i++) {
         const struct record *r = all[i].record;
 
-        if ((set ? strcmp(r->set, set) == 0 : !r->moe) &&
+        if ((set ? strcmp(r->set, set) == 0 : !r->moe && is_older(r)) &&
             (half < 0 || r->fit == half))
             out[k++] = all[i];
     }
@@ -109,9 +118,41 @@ static int pick(const struct outcome *all, int n, const char *set, int half,
 static void print_rows(const struct outcome *o, int n)
 {
     for (int i = 0; i < n; i++)
-        diag("%-10s %-5s %5.2f, memory %4.0f %%, %s", o[i].record->set,
-             o[i].record->fit ? "fit" : "judge", o[i].ratio, 100 * o[i].share,
-             o[i].record->name);
+        diag("%-10s %-5s %5.2f, memory %4.0f %%, simulated %5.3f, %s",
+             o[i].record->set, o[i].record->fit ? "fit" : "judge", o[i].ratio,
+             100 * o[i].share, o[i].simulated, o[i].record->name);
+}
+
+/* Sets of which the half that nothing is fitted to has other bounds. */
+static const struct {
+    const char *set;
+    double low, high, error, rank;
+} bounds[] = {
+    /* the order within layouts of one model */
+    {"bloom", 0.9, 1.1, 0.1, 0.6},
+    /* of ZeRO 1 with 512 and 1,024 ranks each of which broadcasts its part */
+    {"internevo", 0.9, 1.1, 0.12, 0.6},
+    /* messages between chunks of stages are not hidden either */
+    {"megascale", 0.9, 1.2, 0.2, 0.9},
+    /* of GPT-OSS, whose biases are only partly fused, as it seems */
+    {"moe_graphs", 0.9, 1.1, 0.16, 0.8},
+};
+
+static void judge_set(const char *set, const struct summary *s)
+{
+    double low = 0.9, high = 1.1, error = 1, rank = -1;
+
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+        if (strcmp(bounds[i].set, set) == 0) {
+            low = bounds[i].low;
+            high = bounds[i].high;
+            error = bounds[i].error;
+            rank = bounds[i].rank;
+        }
+    ok(s->mean > low && s->mean < high && s->error <= error && s->rank >= rank,
+       "%s, not fitted: mean of predicted / measured is %.3f, error %.1f %%, "
+       "Spearman %.3f",
+       set, s->mean, 100 * s->error, s->rank);
 }
 
 static void judge_sets(const struct outcome *all, int n, struct outcome *some)
@@ -128,9 +169,7 @@ static void judge_sets(const struct outcome *all, int n, struct outcome *some)
                  s[half].mean, 100 * s[half].error, s[half].rank,
                  100 * s[half].worst, s[half].worst_name);
         }
-        ok(s[0].mean > 0.9 && s[0].mean < 1.1,
-           "%s, not fitted: mean of predicted / measured is %.3f",
-           records_sets[i], s[0].mean);
+        judge_set(records_sets[i], &s[0]);
     }
 }
 
@@ -218,6 +257,26 @@ static void judge_memory(const struct outcome *all, int n, struct outcome *some)
        known);
 }
 
+/* The estimate and the simulation have one model of what is hidden. */
+static void judge_simulation(const struct outcome *all, int n)
+{
+    double mean = 0, most = 0;
+    const char *worst = "-";
+
+    for (int i = 0; i < n; i++) {
+        double off = fabs(all[i].simulated - 1);
+
+        mean += off / n;
+        if (off > most) {
+            most = off;
+            worst = all[i].record->name;
+        }
+    }
+    ok(mean <= 0.01 && most <= 0.08,
+       "simulated steps are off the estimate's by %.2f %%, at most %.1f %%: %s",
+       100 * mean, 100 * most, worst);
+}
+
 /* Seven dense models, and five with experts. */
 static const char *const auto_cases[] = {
     "llama3-8b gb200 x8 T8192 b2 fp8 tp1 pp1 z1 none, 25.11 FP8-CS",
@@ -298,6 +357,7 @@ static int predict_all(const struct records *records, struct outcome *out)
             continue;
         o->ratio = o->predicted / o->record->measured;
         o->share = o->memory / gpu.memory;
+        o->simulated = record_simulate(o->record, &gpu);
         n++;
     }
     return n;
@@ -328,6 +388,7 @@ int main(void)
     judge_all(all, n, all + records->n);
     judge_experts(all, n, all + records->n);
     judge_memory(all, n, all + records->n);
+    judge_simulation(all, n);
     judge_choices(all, n);
     free(all);
     records_destroy(records);

@@ -71,9 +71,13 @@ static json_t *notes_to_json(const struct job *job)
     int n = plait_estimate_advise(job->model.config, &job->model.layout,
                                   &job->model.gpu, advice, ADVICE_MOST);
     json_t *list = json_array();
+    char warning[256];
 
     for (int i = 0; i < n; i++)
         json_array_append_new(list, json_string(advice[i].text));
+    plait_gpu_type_warn(&job->model.gpu, warning, sizeof(warning));
+    if (*warning)
+        json_array_append_new(list, json_string(warning));
     return list;
 }
 
@@ -200,8 +204,10 @@ static void print_memory(const struct job *job)
     if (m->worst > m->expected)
         print_routing(m);
     if (m->host > 0)
-        printf("        beside it in the host's memory %8.2f GB\n",
-               m->host / 1e9);
+        printf(
+            "        beside it in the host's memory %8.2f GB of %.0f for each "
+            "GPU\n",
+            m->host / 1e9, job->model.gpu.host_memory / 1e9);
     if (job->model.layout.size[PLAIT_PP] > 1)
         print_stages(job);
 }
@@ -271,6 +277,7 @@ static void print_questions(const struct job *job)
     int layers = plait_estimate_largest(job->model.config, &job->model.layout,
                                         &job->model.gpu);
     struct plait_model_config deeper = job->model.config->model;
+    char warning[256];
 
     deeper.layers = layers;
     printf("\n");
@@ -284,6 +291,9 @@ static void print_questions(const struct job *job)
     print_fewest(job);
     for (int i = 0; i < n; i++)
         print_note(advice[i].text);
+    plait_gpu_type_warn(&job->model.gpu, warning, sizeof(warning));
+    if (*warning)
+        print_note(warning);
 }
 
 static void print_layout(const struct job *job)

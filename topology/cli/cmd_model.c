@@ -63,7 +63,7 @@ void model_options_print_help(void)
     print_choices("precision", "train.precision");
     printf("  --framework NAME     the trainer to predict: plait, megatron, "
            "torchtitan,\n"
-           "                       llm-foundry\n"
+           "                       llm-foundry, megatron-2021\n"
            "  --sequence           sequence parallelism\n"
            "  --set KEY=VALUE      override any other key of the model file\n");
 }
@@ -210,10 +210,14 @@ struct plait_job_config *model_options_config(const struct model_options *o,
 
     if (o->framework_given)
         framework = o->framework;
-    if (config)
-        config->framework = framework;
-    else
+    if (!config) {
         name_option(o, err);
+        return NULL;
+    }
+    config->framework = framework;
+    if (framework != PLAIT_FRAMEWORK_PLAIT &&
+        config->train.graph == PLAIT_GRAPH_ON)
+        config->graphs = true;
     return config;
 }
 

@@ -54,8 +54,8 @@ json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
         json_array_append_new(stages,
                               json_integer(plait_stage_split_at(&split, i)));
     return json_pack(
-        "{si si si si si si si si ss ss ss si si sb sf sf sf sf sf sf si ss "
-        "so}",
+        "{si si si si si si si si ss ss ss si si sb sf sf sf sf sf sf sf si "
+        "ss so}",
         "tp", size[PLAIT_TP], "cp", size[PLAIT_CP], "ep", size[PLAIT_EP], "dp",
         size[PLAIT_DP], "pp", size[PLAIT_PP], "virtual",
         c->parallel.virtual_stages, "zero", c->parallel.zero, "micro_batch",
@@ -67,8 +67,9 @@ json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
         c->estimate.step_s, "memory_bytes", c->estimate.memory.total,
         "memory_expected_bytes", c->estimate.memory.expected,
         "memory_worst_bytes", c->estimate.memory.worst, "tflops_per_gpu",
-        c->estimate.tflops_per_gpu, "mfu", c->estimate.mfu, "alike", c->alike,
-        "reason", c->reason, "stages", stages);
+        c->estimate.tflops_per_gpu, "mfu", c->estimate.mfu, "mfu_causal",
+        c->estimate.mfu_causal, "alike", c->alike, "reason", c->reason,
+        "stages", stages);
 }
 
 static json_t *to_json(const struct plan_job *job,
@@ -98,9 +99,9 @@ static void print_choice(const struct plait_choice *c, double memory,
     if (experts)
         printf("%3d ", size[PLAIT_EP]);
     plait_plan_print_settings(c);
-    printf("%6.1f GB %5.1f GB %7.3f s %4.1f%%  %s", total / 1e9,
+    printf("%6.1f GB %5.1f GB %7.3f s %4.1f%% %4.1f%%  %s", total / 1e9,
            (memory - total) / 1e9, c->estimate.step_s, 100 * c->estimate.mfu,
-           c->reason);
+           100 * c->estimate.mfu_causal, c->reason);
     if (c->alike)
         printf("%s%d more that differ only in dp, cp, chunks or micro-batch",
                *c->reason ? "; " : "", c->alike);
@@ -139,6 +140,34 @@ static void print_stages(const struct plait_job_config *config,
         printf("\nLayers of the first layout's stages: %s\n", text);
 }
 
+/* Print what the table's numbers mean and leave out. */
+static void print_terms(const struct plait_choices *found,
+                        const struct plait_gpu_type *gpu)
+{
+    double free = gpu->memory - plait_gpu_type_room(gpu), host = 0;
+    char warning[256];
+
+    for (int i = 0; i < found->n; i++)
+        if (found->choice[i].estimate.memory.host > host)
+            host = found->choice[i].estimate.memory.host;
+    printf(
+        "\nMFU counts attention in full, causal the half that a mask leaves. "
+        "Steps that differ\nby less than %.0f %% are equal.",
+        100 * PLAIT_CHOICE_EQUAL);
+    if (free > 0)
+        printf(" Of the %.0f GB of a GPU %.1f are left free (headroom_gb\nof a "
+               "site file).",
+               gpu->memory / 1e9, free / 1e9);
+    if (host > 0)
+        printf(" What is offloaded takes at most %.0f of the %.0f GB of\n"
+               "the host's memory for each GPU (host_memory_gb).",
+               host / 1e9, gpu->host_memory / 1e9);
+    printf("\n");
+    plait_gpu_type_warn(gpu, warning, sizeof(warning));
+    if (*warning)
+        printf("note: %s\n", warning);
+}
+
 static void print_choices(const struct plait_choices *found,
                           const struct plan_job *job, int gpus)
 {
@@ -153,13 +182,14 @@ static void print_choices(const struct plait_choices *found,
     if (model_fewest_gpus(job->config, &job->gpu, fewest, sizeof(fewest)) > 0)
         printf("\nit needs at least %s", fewest);
     printf("\n\n  tp  cp %s  dp  pp  v zero micro recompute offload       "
-           "memory     free     step   MFU\n",
+           "memory     free     step   MFU causal\n",
            experts ? " ep " : "");
     for (int i = 0; i < found->n; i++)
         print_choice(&found->choice[i], job->gpu.memory, experts);
     if (best->estimate.memory.worst > best->estimate.memory.expected)
         print_routing(&best->estimate.memory);
     print_stages(job->config, best);
+    print_terms(found, &job->gpu);
     plait_plan_print_command(job, best, gpus);
 }
 

@@ -85,7 +85,7 @@ static void print_megatron_stages(const struct plan_job *job,
     plait_plan_set_split(job->config, best, &split);
     n = split.stages;
     each = plait_stage_split_at(&split, 0);
-    if (split.given) {
+    if (split.given || split.more) {
         printf(" \\\n--pipeline-model-parallel-layout 'E");
         for (int i = 0; i < n; i++) {
             if (plait_stage_split_at(&split, i))
@@ -96,6 +96,21 @@ static void print_megatron_stages(const struct plan_job *job,
         printf(" \\\n--account-for-embedding-in-pipeline-split "
                "--account-for-loss-in-pipeline-split \\\n");
     }
+}
+
+/* The dispatcher that is predicted: DeepEP between nodes, HybridEP in racks. */
+static void print_megatron_experts(const struct plan_job *job, int ep)
+{
+    bool copies = job->config->dispatch == PLAIT_DISPATCH_ALLTOALL;
+
+    printf(" \\\n--expert-model-parallel-size %d "
+           "--moe-token-dispatcher-type %s",
+           ep, copies ? "alltoall" : "flex");
+    if (!copies)
+        printf(" --moe-flex-dispatcher-backend %s",
+               job->gpu.domain > job->gpu.per_node ? "hybridep" : "deepep");
+    if (job->config->dispatch_hidden)
+        printf(" \\\n--overlap-moe-expert-parallel-comm");
 }
 
 static void print_megatron(const struct plan_job *job,
@@ -110,7 +125,10 @@ static void print_megatron(const struct plan_job *job,
            size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_PP], best->micro_batch,
            job->config->train.global_batch);
     if (size[PLAIT_EP] > 1)
-        printf(" --expert-model-parallel-size %d", size[PLAIT_EP]);
+        print_megatron_experts(job, size[PLAIT_EP]);
+    if (job->config->graphs)
+        printf(" \\\n--cuda-graph-impl local --cuda-graph-scope "
+               "full_iteration");
     if (p->virtual_stages > 1)
         printf(" \\\n--num-virtual-stages-per-pipeline-rank %d",
                p->virtual_stages);
@@ -207,7 +225,8 @@ void plait_plan_print_command(const struct plan_job *job,
 {
     if (job->config->framework == PLAIT_FRAMEWORK_PLAIT)
         print_plait(job, best, gpus);
-    else if (job->config->framework == PLAIT_FRAMEWORK_MEGATRON)
+    else if (job->config->framework == PLAIT_FRAMEWORK_MEGATRON ||
+             job->config->framework == PLAIT_FRAMEWORK_MEGATRON_2021)
         print_megatron(job, best);
     else if (job->config->framework == PLAIT_FRAMEWORK_TORCHTITAN)
         print_torchtitan(job, best);

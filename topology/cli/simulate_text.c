@@ -183,6 +183,7 @@ static void print_sums(const struct simulate_job *job, FILE *out)
     const struct plait_estimate *e = &job->estimate;
     double rate = e->step_s / s->step;
     struct plait_rank_time mean;
+    char warning[256];
 
     plait_simulation_mean(s, &mean);
     fprintf(out, "\n");
@@ -205,9 +206,14 @@ static void print_sums(const struct simulate_job *job, FILE *out)
         fprintf(out, "%-36s%9.4g s, now %.1f %% more\n",
                 "step without what is slow", job->undisturbed,
                 100 * (s->step / job->undisturbed - 1));
-    fprintf(out, "\n%.0f tokens/s, %.1f TFLOP/s per GPU, MFU %.1f %%\n",
+    fprintf(out,
+            "\n%.0f tokens/s, %.1f TFLOP/s per GPU, MFU %.1f %% (attention in "
+            "full), %.1f %% (causal half)\n",
             e->tokens_per_s * rate, e->tflops_per_gpu * rate,
-            100 * e->mfu * rate);
+            100 * e->mfu * rate, 100 * e->mfu_causal * rate);
+    plait_gpu_type_warn(&job->model.gpu, warning, sizeof(warning));
+    if (*warning)
+        fprintf(out, "note: %s\n", warning);
 }
 
 static void print_layers(const struct simulate_job *job, FILE *out)
@@ -308,10 +314,11 @@ json_t *simulate_to_json(const struct simulate_job *job)
 
     plait_simulation_mean(s, &mean);
     out = json_pack(
-        "{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:s,s:i,s:i,s:i,s:o,s:o,s:o,s:o}",
+        "{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:s,s:i,s:i,s:i,s:o,s:o,s:o,s:o}",
         "step_s", s->step, "estimate_step_s", e->step_s, "tokens_per_s",
         e->tokens_per_s * rate, "tflops_per_gpu", e->tflops_per_gpu * rate,
-        "mfu", e->mfu * rate, "bubble", mean.bubble / s->step, "exposed",
+        "mfu", e->mfu * rate, "mfu_causal", e->mfu_causal * rate, "bubble",
+        mean.bubble / s->step, "exposed",
         (mean.inner + mean.wait_pp + mean.wait_dp) / s->step, "ideal_bubble",
         simulate_ideal_bubble(s), "schedule", plait_schedule_names[s->schedule],
         "gpus", job->model.gpus, "microbatches", s->microbatches, "virtual",

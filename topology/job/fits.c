@@ -174,12 +174,6 @@ static int check_schedule(const struct plait_parallel_config *p,
 static int check_gradients(const struct plait_parallel_config *p,
                            struct plait_error *err)
 {
-    if (p->grad_sync != PLAIT_GRAD_BUCKETED && p->zero)
-        return plait_errorf(err,
-                            "parallel.grad_sync %s: parallel.zero must be "
-                            "0, not %d",
-                            p->grad_sync == PLAIT_GRAD_NAIVE ? "naive" : "flat",
-                            p->zero);
     if (p->grad_sync == PLAIT_GRAD_NAIVE && p->grad_reduce == PLAIT_GRAD_BF16)
         return plait_errorf(err, "parallel.grad_reduce bf16: "
                                  "parallel.grad_sync must be bucketed, not "

@@ -46,5 +46,11 @@ int plait_fits_trainer(const struct plait_job_config *config,
                             "parallel.offload_layers %d of %d: plait-train "
                             "offloads all layers or none",
                             p->offload_layers, layers);
+    if (p->grad_sync != PLAIT_GRAD_BUCKETED && p->zero)
+        return plait_errorf(err,
+                            "parallel.grad_sync %s: parallel.zero must be "
+                            "0, not %d",
+                            p->grad_sync == PLAIT_GRAD_NAIVE ? "naive" : "flat",
+                            p->zero);
     return check_trained_model(&config->model, err);
 }

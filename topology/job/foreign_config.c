@@ -373,6 +373,38 @@ static int translate_megatron(const char *path, const struct plait_pairs *p,
     return set_chunks(path, p, s, err);
 }
 
+/* Whether the traffic with this flag stays beside the computing. On a command
+ * line of Megatron-LM a flag that is not given is off; its recipes in YAML say
+ * where they change the default, which is on. */
+static bool is_exposed(const struct plait_pairs *p, const char *flag)
+{
+    return plait_pairs_value(p, flag) ? !plait_pairs_flag(p, flag)
+                                      : p->arguments;
+}
+
+static void set_overlap(const struct plait_pairs *p, struct plait_job_config *c)
+{
+    if (is_exposed(p, "overlap_grad_reduce"))
+        c->parallel.grad_sync = PLAIT_GRAD_FLAT;
+    c->tp_exposed = is_exposed(p, "tp_comm_overlap");
+}
+
+/* Graphs of parts of a layer leave the experts' kernels to the host. */
+static void set_fusions(const struct plait_pairs *p, struct plait_job_config *c)
+{
+    static const char *const names[] = {"cuda_graph_impl", "cuda_graph_scope",
+                                        "cuda_graph_modules"};
+
+    for (int i = 0; i < COUNT(names); i++) {
+        const char *value = plait_pairs_value(p, names[i]);
+
+        c->graphs |= value && strstr(value, "full_iteration");
+    }
+    c->fused_experts = plait_pairs_flag(p, "use_transformer_engine_op_fuser");
+    c->fp8_attention = plait_pairs_flag(p, "fp8_dot_product_attention");
+    c->fp8_head = plait_pairs_flag(p, "fp8_output_proj");
+}
+
 /* How Megatron's tokens reach their experts. */
 static void set_dispatch(const struct plait_pairs *p,
                          struct plait_job_config *c)
@@ -431,6 +463,9 @@ translate(const char *path, struct plait_pairs *p, const char *const *more,
     config = plait_job_config_parse(path, "", 0, s->at, s->n, err);
     if (config) {
         set_dispatch(p, config);
+        if (!plait_pairs_value(p, "model_type"))
+            set_overlap(p, config);
+        set_fusions(p, config);
         set_modules(p, config);
     }
     if (config && plait_fits_trainer(config, &refusal) < 0)

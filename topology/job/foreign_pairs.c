@@ -134,6 +134,7 @@ int plait_pairs_read(const char *path, char *text, size_t size,
     /* "---" begins a document of YAML */
     if (strncmp(start, "--", 2) == 0 && start[2] != '-') {
         read_arguments(text, p);
+        p->arguments = true;
         return 1;
     }
     yaml = plait_yaml_parse(path, text, size, err);

@@ -13,6 +13,7 @@ enum { PLAIT_PAIRS_MOST = 256 };
  * name is '_' here, and a list is one value with blanks between its items. */
 struct plait_pairs {
     int n;
+    bool arguments; /* of a command line */
     struct {
         char name[56], value[160];
     } at[PLAIT_PAIRS_MOST];

@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
-    "plait", "megatron", "torchtitan", "llm-foundry"};
+    "plait", "megatron", "torchtitan", "llm-foundry", "megatron-2021"};
 
 /* plait: kernels/cuda. A residual and the norm behind it are one kernel,
  * attention reads q, k and v where they are. A logit is read and written three
@@ -24,11 +24,16 @@ const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
  * what is allocated.
  * llm-foundry: every operation is a kernel, except the loss, which writes its
  * gradient over the logits.
- * The attention of both is FlashAttention 2's (PyTorch's own, or in Triton),
- * which reaches 35 % of an H100 where kernels made for it reach 75 % (Shah et
- * al., FlashAttention-3, 2024).
- * What users can choose: transformer_config.py of Megatron-Core 0.16
- * (recompute_method block; cpu_offloading's checks), torchtitan's
+ * megatron-2021: Narayanan et al., SC21: softmax and dropout are kernels of
+ * their own, whose results are kept (5 bytes a score, Korthikanti et al. 2022);
+ * biases, dropout and residuals of the linears are fused in pairs. All ranks of
+ * a tp group have whole hidden states, and gradients are summed after the last
+ * backward pass.
+ * The attention of torchtitan and llm-foundry is FlashAttention 2's (PyTorch's
+ * own, or in Triton), which reaches 35 % of an H100 where kernels made for it
+ * reach 75 % (Shah et al., FlashAttention-3, 2024). What users can choose:
+ * transformer_config.py of Megatron-Core 0.16 (recompute_method block;
+ * cpu_offloading's checks), torchtitan's
  * activation_checkpoint.selective_ac_option and fsdp_reshard_after_forward,
  * llm-foundry's activation_checkpointing_target and sharding_strategy. */
 const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
@@ -88,7 +93,23 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                       .reserve = 2e9,
                                       .data_alone = true,
                                       .fsdp = true,
-                                      .recomputes = PLAIT_LAYERS_FIRST}};
+                                      .recomputes = PLAIT_LAYERS_FIRST},
+     [PLAIT_FRAMEWORK_MEGATRON_2021] = {.norm_bytes = 22,
+                                        .transpose_bytes = 12,
+                                        .rotary_bytes = 24,
+                                        .late_attention = 35.0 / 75,
+                                        .logit_bytes = 52,
+                                        .logit_kept = 4,
+                                        .round_bytes = 3,
+                                        .code_bytes = 2,
+                                        .score_bytes = 13,
+                                        .score_kept = 5,
+                                        .sums_late = true,
+                                        .whole_rows = true,
+                                        .reserve = 2e9,
+                                        .zero_stages = 2,
+                                        .recomputes = PLAIT_LAYERS_STAGE,
+                                        .offloads = PLAIT_LAYERS_NONE}};
 
 unsigned plait_module_find(const char *name, size_t length)
 {
@@ -117,6 +138,6 @@ int plait_framework_find(const char *name, enum plait_framework *framework,
     errno = EINVAL;
     return plait_errorf(err,
                         "unknown framework \"%.40s\"; must be one of plait, "
-                        "megatron, torchtitan and llm-foundry",
+                        "megatron, torchtitan, llm-foundry and megatron-2021",
                         name);
 }

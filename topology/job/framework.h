@@ -16,11 +16,13 @@ extern "C" {
  * and headroom were fitted by hand to all of tests/records. */
 enum plait_framework {
     PLAIT_FRAMEWORK_PLAIT,
-    PLAIT_FRAMEWORK_MEGATRON,   /* Megatron-Core with Transformer Engine */
-    PLAIT_FRAMEWORK_TORCHTITAN, /* PyTorch's FSDP2, compiled */
-    PLAIT_FRAMEWORK_LLM_FOUNDRY /* PyTorch's FSDP, not compiled, of 2023 */
+    PLAIT_FRAMEWORK_MEGATRON,     /* Megatron-Core with Transformer Engine */
+    PLAIT_FRAMEWORK_TORCHTITAN,   /* PyTorch's FSDP2, compiled */
+    PLAIT_FRAMEWORK_LLM_FOUNDRY,  /* PyTorch's FSDP, not compiled, of 2023 */
+    PLAIT_FRAMEWORK_MEGATRON_2021 /* Megatron-LM of SC21, and with DeepSpeed's
+                                     ZeRO 1 that of BLOOM */
 };
-enum { PLAIT_NFRAMEWORKS = 4 };
+enum { PLAIT_NFRAMEWORKS = 5 };
 
 /* How tokens reach the experts of other ranks. */
 enum plait_dispatch {
@@ -78,10 +80,16 @@ struct plait_framework_traits {
                            forward pass */
     double master; /* bytes of a weight that is sharded in fp32 (FSDP2), without
                       a 16-bit copy; else 0 */
+    double score_bytes; /* as a GPU type's, of this software */
+    double score_kept;  /* bytes of memory for each attention score */
+    bool sums_late;  /* gradients are summed after the last backward pass, and
+                        nothing hides new weights */
+    bool whole_rows; /* no sequence parallelism */
     double headroom; /* share of the allocated memory that the allocator takes
                         in addition */
     double reserve;  /* bytes: context, libraries, communicators */
     /* What users can choose. */
+    int zero_stages; /* how many ZeRO stages there are from 0 on; 0: all */
     bool data_alone; /* only data parallelism */
     bool fsdp;       /* gradients at least are sharded (ZeRO 2 or 3) wherever
                         several ranks share the data */

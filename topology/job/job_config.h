@@ -309,9 +309,14 @@ struct plait_job_config {
     /* The software whose training is planned; not keys of the file. */
     enum plait_framework framework;
     enum plait_dispatch dispatch;
-    bool dispatch_hidden;       /* while another micro-batch is computed */
-    unsigned recompute_modules; /* PLAIT_MODULE_...: of selective recompute */
-    bool moments16;             /* the optimizer's, in bf16 */
+    bool dispatch_hidden; /* while another micro-batch is computed */
+    bool graphs;          /* a step's kernels are launched as one graph */
+    bool fused_experts;   /* activation, biases and rounding of experts are part
+                             of their products */
+    bool fp8_attention, fp8_head; /* these products in fp8 too */
+    bool tp_exposed;              /* no tp traffic is hidden behind products */
+    unsigned recompute_modules;   /* PLAIT_MODULE_...: of selective recompute */
+    bool moments16;               /* the optimizer's, in bf16 */
 };
 
 /* plait_job_config_create() from memory; `name` stands for the file in

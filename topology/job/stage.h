@@ -28,6 +28,9 @@ struct plait_stage_split {
 /* config->model.layers is at least stages - 2. */
 void plait_stage_split_set(struct plait_stage_split *split,
                            const struct plait_job_config *config, int stages);
+/* Whether a planner should try `v` chunks on each of pp ranks: whether users of
+ * config's framework can divide the layers so, and the estimate holds. */
+bool plait_stage_divides(const struct plait_job_config *config, int pp, int v);
 /* Layers of a stage. */
 int plait_stage_split_at(const struct plait_stage_split *split, int stage);
 

@@ -30,12 +30,15 @@
  * same question has the same answer everywhere. */
 
 enum { CHUNKS_MOST = 12 };
+/* As many of the best are simulated before they are ranked. */
+enum { SIMULATED = 10 };
 
 struct search {
     struct plait_job_config
         config; /* the caller's, with the choice filled in */
     struct plait_layout wanted;
     const struct plait_gpu_type *gpu;
+    double room; /* bytes of a GPU's memory that a choice may fill */
     int most;
     int fixed;           /* schedule, zero, micro-batch and recompute stay */
     int whole;           /* nothing more is offloaded */
@@ -54,13 +57,12 @@ struct search {
 static int fits(const struct search *s, const struct plait_layout *layout,
                 struct plait_shape *shape, struct plait_estimate *e)
 {
-    double enough = s->found->n ? s->gpu->memory : INFINITY;
+    double enough = s->found->n ? s->room : INFINITY;
 
     if (plait_shape_begin(shape, &s->config, layout, s->gpu, enough, e, NULL) <
         0)
         return -1;
-    return e->memory.total <= s->gpu->memory &&
-           e->memory.host <= PLAIT_HOST_MOST;
+    return e->memory.total <= s->room && e->memory.host <= s->gpu->host_memory;
 }
 
 /* Whether what is known of the settings says that they do not fit; while
@@ -69,8 +71,7 @@ static bool exceeds(const struct search *s)
 {
     bool away = s->config.parallel.offload & PLAIT_OFFLOAD_OPTIMIZER;
 
-    return s->found->n > 0 &&
-           s->weights + (away ? 0 : s->state) > s->gpu->memory;
+    return s->found->n > 0 && s->weights + (away ? 0 : s->state) > s->room;
 }
 
 /* Estimate one choice, and keep it if it fits in memory. Returns whether it
@@ -221,44 +222,31 @@ static void try_recompute(struct search *s, const struct plait_layout *layout)
     }
 }
 
-/* plait-train's stages may differ in length, and Megatron can count the
- * embedding and the head as layers. Of interleaved chunks only those at the
- * ends may differ: where others do, ranks wait for each other in a way that the
- * estimate does not model, and a simulation is 4 % slower. */
-static bool divides(const struct plait_job_config *c, int pp, int v)
-{
-    int layers = c->model.layers, stages = pp * v;
-    bool plait = c->framework == PLAIT_FRAMEWORK_PLAIT;
-
-    return layers % stages == 0 ||
-           (plait && (v == 1 || (layers + 1) % stages == 0 ||
-                      c->parallel.stages.n == stages)) ||
-           ((plait || c->framework == PLAIT_FRAMEWORK_MEGATRON) &&
-            (layers + 2) % stages == 0);
-}
-
 /* Schedules, ZeRO stages and recompute for one layout and micro-batch. */
 static void try_settings(struct search *s, const struct plait_layout *layout)
 {
     struct plait_parallel_config *p = &s->config.parallel;
     int pp = layout->size[PLAIT_PP];
     int shards = layout->size[PLAIT_DP] * layout->size[PLAIT_CP];
-    bool fsdp = plait_framework_traits[s->config.framework].fsdp;
+    const struct plait_framework_traits *traits =
+        &plait_framework_traits[s->config.framework];
+    bool fsdp = traits->fsdp;
+    int highest = traits->zero_stages ? traits->zero_stages - 1 : 3;
     int lowest = p->shard_group == PLAIT_SHARD_NODE; /* which refuses 0 */
     int least = s->any ? s->zero : fsdp ? 2 : lowest;
 
-    p->sequence = layout->size[PLAIT_TP] > 1;
+    p->sequence = layout->size[PLAIT_TP] > 1 && !traits->whole_rows;
     p->recompute = PLAIT_RECOMPUTE_NONE;
     for (int v = 1; v <= (pp > 1 && !s->any ? CHUNKS_MOST : 1); v++) {
         p->virtual_stages = v;
         p->schedule = v > 1 ? PLAIT_SCHEDULE_INTERLEAVED : PLAIT_SCHEDULE_1F1B;
         p->zero = shards > 1 ? least : lowest;
-        if (!divides(&s->config, pp, v) ||
+        if (!plait_stage_divides(&s->config, pp, v) ||
             plait_fits(&s->config, layout, NULL) < 0)
             continue;
         /* Where any choice is enough (s->any), try only the one that needs
          * least memory. */
-        for (; p->zero <= (shards > 1 ? 3 : lowest); p->zero++) {
+        for (; p->zero <= (shards > 1 ? highest : lowest); p->zero++) {
             s->weights = s->state = 0;
             try_recompute(s, layout);
         }
@@ -330,10 +318,12 @@ static void try_experts(struct search *s, struct plait_layout *layout)
 
 static bool allowed(const struct search *s, enum plait_axis axis, int size)
 {
+    const struct plait_framework_traits *traits =
+        &plait_framework_traits[s->config.framework];
     int wanted = s->wanted.size[axis];
 
-    if (axis != PLAIT_DP && size > 1 &&
-        plait_framework_traits[s->config.framework].data_alone)
+    if (size > 1 && ((axis != PLAIT_DP && traits->data_alone) ||
+                     (axis == PLAIT_CP && traits->whole_rows)))
         return false;
     return wanted == PLAIT_AUTO || wanted == size;
 }
@@ -375,6 +365,7 @@ static void try_layouts(struct search *s, int gpus)
 
 static struct plait_choices *search_layouts(struct search *s, int gpus)
 {
+    s->room = s->fixed ? s->gpu->memory : plait_gpu_type_room(s->gpu);
     s->found = calloc(1, sizeof(*s->found));
     if (!s->found)
         return NULL;
@@ -384,8 +375,6 @@ static struct plait_choices *search_layouts(struct search *s, int gpus)
         return NULL;
     }
     try_layouts(s, gpus);
-    for (int i = 1; i < s->found->n; i++)
-        plait_choice_explain(&s->found->choice[i], &s->found->choice[0]);
     return s->found;
 }
 
@@ -395,10 +384,19 @@ struct plait_choices *plait_auto_create(const struct plait_job_config *config,
                                         const struct plait_gpu_type *gpu,
                                         int most)
 {
-    struct search s = {
-        .config = *config, .wanted = *layout, .gpu = gpu, .most = most};
+    struct search s = {.config = *config,
+                       .wanted = *layout,
+                       .gpu = gpu,
+                       .most = most > SIMULATED ? most : SIMULATED};
+    struct plait_choices *found = search_layouts(&s, gpus);
 
-    return search_layouts(&s, gpus);
+    if (!found)
+        return NULL;
+    plait_choices_simulate(found, config, gpu, SIMULATED);
+    if (found->n > most)
+        found->n = most;
+    plait_choices_explain(found);
+    return found;
 }
 
 struct plait_choices *
@@ -411,8 +409,11 @@ plait_auto_sizes_create(const struct plait_job_config *config,
                        .gpu = gpu,
                        .most = most,
                        .fixed = 1};
+    struct plait_choices *found = search_layouts(&s, gpus);
 
-    return search_layouts(&s, gpus);
+    if (found)
+        plait_choices_explain(found);
+    return found;
 }
 
 /* Set the recompute and the stage that need least memory, of those that the

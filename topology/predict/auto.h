@@ -10,9 +10,6 @@
 extern "C" {
 #endif
 
-/* A GPU's share of the host's memory: of 2 TB for 8, or 480 GB for 2. */
-#define PLAIT_HOST_MOST 240e9
-
 /* One way to train a model on some GPUs. */
 struct plait_choice {
     struct plait_layout layout;
@@ -33,12 +30,19 @@ struct plait_choices {
     double least_memory; /* bytes that the smallest needs; if none fits */
 };
 
+/* Layouts whose steps differ by less are as fast as far as a prediction can
+ * tell: twice the mean error that test_records finds between layouts of one
+ * model. */
+#define PLAIT_CHOICE_EQUAL 0.03
+
 /* Try every tp (up to a node), cp, ep, pp, dp = the rest, virtual stages, ZeRO
  * stage, micro-batch and recompute that divides. Where that does not fit in
  * memory, try offload, and recompute or offload of as few layers as fit, as far
  * as users of `config`'s framework can choose so (framework.h).
  * plait_estimate() times each. The result is the best `most` of those that fit,
- * one for each tp, pp, ep, ZeRO stage, recompute and offload. A size given in
+ * one for each tp, pp, ep, ZeRO stage, recompute and offload; the ten best are
+ * ranked by plait_simulation_create(), and their times are its. A choice leaves
+ * the type's headroom free (gpu_types.h). A size given in
  * `layout` (not PLAIT_AUTO) is kept; model, batch and precision are `config`'s.
  * Sequence parallelism is on wherever tp is. Of equally fast ones, the simplest
  * comes first. NULL only where memory runs out; n is 0 where nothing fits. */
@@ -58,9 +62,13 @@ plait_auto_sizes_create(const struct plait_job_config *config,
  * one more. */
 void plait_choices_keep(struct plait_choices *choices, int most,
                         struct plait_choice *choice);
-/* Set the reason why a choice is not the best. */
-void plait_choice_explain(struct plait_choice *choice,
-                          const struct plait_choice *best);
+/* Simulate the first `n` choices, take their times from that and sort them.
+ * Image models and what cannot be simulated keep the estimate's. */
+void plait_choices_simulate(struct plait_choices *choices,
+                            const struct plait_job_config *config,
+                            const struct plait_gpu_type *gpu, int n);
+/* Set the reason why each choice but the first is not the best. */
+void plait_choices_explain(struct plait_choices *choices);
 /* Why there is no choice, where n is 0; returns -1. */
 int plait_auto_why(const struct plait_choices *choices,
                    const struct plait_job_config *config, int gpus,

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/job/stage.h"
 #include "topology/predict/auto.h"
+#include "topology/predict/simulate.h"
 
 /* For choices of equal time: the simpler one comes first. */
 static int complexity(const struct plait_choice *c)
@@ -69,6 +71,62 @@ void plait_choices_keep(struct plait_choices *f, int most,
     memmove(&f->choice[at + 1], &f->choice[at],
             (size_t)(f->n - 1 - at) * sizeof(*f->choice));
     f->choice[at] = *choice;
+}
+
+/* A simulation plays what the formula adds up: how the stages wait for each
+ * other. So what they differ in counts as bubble. */
+static void take_step(struct plait_estimate *e, double step)
+{
+    double rate = e->step_s / step;
+
+    e->bubble_s += step - e->step_s;
+    e->step_s = step;
+    e->tokens_per_s *= rate;
+    e->tflops_per_gpu *= rate;
+    e->mfu *= rate;
+    e->mfu_causal *= rate;
+}
+
+static void simulate(struct plait_choice *c, struct plait_job_config *config,
+                     const struct plait_gpu_type *gpu)
+{
+    struct plait_simulation_request request;
+    struct plait_simulation *s = NULL;
+    struct plait_stage_time *times;
+
+    config->parallel = c->parallel;
+    config->parallel.layout = c->layout;
+    config->train.micro_batch = c->micro_batch;
+    times = calloc((size_t)c->layout.size[PLAIT_PP] *
+                       (size_t)plait_model_chunks(&c->parallel),
+                   sizeof(*times));
+    if (times && plait_simulation_request_set(&request, times, config,
+                                              &c->layout, gpu, NULL) == 0)
+        s = plait_simulation_create(&request, NULL);
+    if (s)
+        take_step(&c->estimate, s->step);
+    plait_simulation_destroy(s);
+    free(times);
+}
+
+void plait_choices_simulate(struct plait_choices *f,
+                            const struct plait_job_config *config,
+                            const struct plait_gpu_type *gpu, int n)
+{
+    struct plait_job_config each = *config;
+
+    for (int i = 0; i < f->n && i < n; i++) {
+        struct plait_choice c;
+        int at = i;
+
+        simulate(&f->choice[i], &each, gpu);
+        c = f->choice[i];
+        while (at > 0 && faster(&c, &f->choice[at - 1]))
+            at--;
+        memmove(&f->choice[at + 1], &f->choice[at],
+                (size_t)(i - at) * sizeof(c));
+        f->choice[at] = c;
+    }
 }
 
 void plait_choices_destroy(struct plait_choices *choices)

@@ -2,13 +2,13 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "topology/job/fits.h"
 #include "topology/predict/auto.h"
 
 /* Why a choice is not the best one, and why there is none. */
 
 /* By the part of the step on which the best choice saves most. */
-void plait_choice_explain(struct plait_choice *c,
-                          const struct plait_choice *best)
+static void explain(struct plait_choice *c, const struct plait_choice *best)
 {
     const struct plait_estimate *e = &c->estimate, *b = &best->estimate;
     const struct {
@@ -37,6 +37,10 @@ void plait_choice_explain(struct plait_choice *c,
             most = i;
     if (e->step_s <= b->step_s * (1 + 1e-9))
         snprintf(c->reason, sizeof(c->reason), "as fast, but more complex");
+    else if (e->step_s <= b->step_s * (1 + PLAIT_CHOICE_EQUAL))
+        snprintf(c->reason, sizeof(c->reason),
+                 "equal within %.0f %%: %.3g s more for %s",
+                 100 * PLAIT_CHOICE_EQUAL, parts[most].more, parts[most].what);
     else
         snprintf(c->reason, sizeof(c->reason),
                  "%.1f %% slower, %.3g s more for %s",
@@ -44,11 +48,17 @@ void plait_choice_explain(struct plait_choice *c,
                  parts[most].what);
 }
 
+void plait_choices_explain(struct plait_choices *found)
+{
+    for (int i = 1; i < found->n; i++)
+        explain(&found->choice[i], &found->choice[0]);
+}
+
 int plait_auto_why(const struct plait_choices *found,
                    const struct plait_job_config *config, int gpus,
                    const struct plait_gpu_type *gpu, struct plait_error *err)
 {
-    char more[48] = "";
+    char more[48] = "", room[64] = "";
     int fewest;
 
     errno = EINVAL;
@@ -61,6 +71,9 @@ int plait_auto_why(const struct plait_choices *found,
                 ? "parallel.shard_group node"
                 : "parallel.all_reduce hierarchical",
             gpus, gpus == 1 ? "" : "s");
+    if (found->tried == 0 && config->framework == PLAIT_FRAMEWORK_PLAIT &&
+        plait_fits_trainer(config, err) < 0)
+        return -1;
     if (found->tried == 0)
         return plait_errorf(err,
                             "this model's heads and layers and its batch of "
@@ -70,10 +83,13 @@ int plait_auto_why(const struct plait_choices *found,
     fewest = plait_auto_fewest(config, gpu);
     if (fewest > gpus)
         snprintf(more, sizeof(more), "; %d GPUs could hold it", fewest);
+    if (plait_gpu_type_room(gpu) < gpu->memory)
+        snprintf(room, sizeof(room), ", of which %.1f GB are left free",
+                 (gpu->memory - plait_gpu_type_room(gpu)) / 1e9);
     errno = ENOMEM;
     return plait_errorf(err,
                         "none of %ld layouts fits: the smallest needs %.1f GB "
-                        "of the %.0f GB of each %s%s",
+                        "of the %.0f GB of each %s%s%s",
                         found->tried, found->least_memory / 1e9,
-                        gpu->memory / 1e9, gpu->name, more);
+                        gpu->memory / 1e9, gpu->name, room, more);
 }

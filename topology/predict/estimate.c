@@ -77,6 +77,10 @@ static void set_shape(struct plait_shape *s, const struct plait_job_config *c,
                               .dp = size[PLAIT_DP],
                               .pp = size[PLAIT_PP],
                               .v = plait_model_chunks(&c->parallel)};
+    s->score_bytes = fmax(gpu->score_bytes, s->traits->score_bytes);
+    s->sequence = c->parallel.sequence && !s->traits->whole_rows;
+    s->bucketed =
+        c->parallel.grad_sync == PLAIT_GRAD_BUCKETED && !s->traits->sums_late;
     s->crowd = 1;
     if (gpu->cores > 0) {
         s->crowd =

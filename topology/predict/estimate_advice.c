@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "topology/job/fits.h"
+#include "topology/job/model_size.h"
 #include "topology/predict/estimate.h"
 
 /* What suits tensor cores and their tiles: dimensions in multiples of 8 (16
@@ -90,7 +91,11 @@ int plait_estimate_advise(const struct plait_job_config *c,
     advise_multiple(&a, "vocab", m->vocab, TILE * tp);
     advise_multiple(&a, "hidden", m->hidden, TILE);
     advise_multiple(&a, "ffn / tp", m->ffn / tp, TILE);
-    advise_multiple(&a, "hidden / heads", plait_model_head_dim(m), LANE);
+    if (m->mla_kv) /* its heads are not shares of hidden */
+        advise_multiple(&a, "model.mla: columns of a head of q",
+                        plait_model_query_width(m), LANE);
+    else
+        advise_multiple(&a, "hidden / heads", plait_model_head_dim(m), LANE);
     advise_multiple(&a, "micro_batch * seq_len / cp",
                     c->train.micro_batch * m->seq_len / l->size[PLAIT_CP],
                     TILE);

@@ -91,7 +91,8 @@ static void try_change(struct change_search *s, const struct plait_layout *l)
 
     if (changes == 0 || changes > s->fewest || plait_fits_config(c, NULL) < 0 ||
         plait_estimate(c, l, s->gpu, &e, NULL) < 0 ||
-        e.memory.total > s->gpu->memory || e.memory.host > PLAIT_HOST_MOST ||
+        e.memory.total > s->gpu->memory ||
+        e.memory.host > s->gpu->host_memory ||
         (changes == s->fewest && e.step_s >= s->best->step_s))
         return;
     s->fewest = changes;

@@ -18,7 +18,7 @@ static void set_widths(const struct plait_shape *s, struct widths *w)
     const struct plait_model_config *m = s->m;
     double head = plait_model_head_dim(m), tp = s->tp;
 
-    w->hidden = m->hidden / (s->c->parallel.sequence ? tp : 1);
+    w->hidden = m->hidden / (s->sequence ? tp : 1);
     w->q = head * m->heads / tp;
     w->kv = head * fmax(1, m->kv_heads / tp);
     w->out = w->q;
@@ -57,6 +57,7 @@ static double layer_bytes(const struct plait_shape *s)
           c * w.hidden;
     if (s->m->experts) /* tokens as the experts have them, and their weights */
         mlp += w.routed * (c + e) * s->m->hidden / s->tp + 8 * w.routed;
+    mlp += s->traits->score_kept * s->m->heads / s->tp * s->m->seq_len;
     sum = 2 * e * w.hidden + c * w.hidden + e * (w.q + 2 * w.kv) + e * w.out +
           4.0 * s->m->heads / s->tp;
     return sum + mlp;
@@ -86,8 +87,7 @@ static double module_bytes(const struct plait_shape *s)
 
 static double kept_bytes(const struct plait_shape *s)
 {
-    double input =
-        s->element * s->m->hidden / (s->c->parallel.sequence ? s->tp : 1);
+    double input = s->element * s->m->hidden / (s->sequence ? s->tp : 1);
     double share = plait_shape_recomputed(s), full = layer_bytes(s), less;
     double scores =
         s->element * plait_model_head_dim(s->m) * s->m->heads / s->tp;
@@ -97,7 +97,8 @@ static double kept_bytes(const struct plait_shape *s)
         less = full - input;
         break;
     case PLAIT_RECOMPUTE_SELECTIVE:
-        less = scores;
+        less = scores +
+               s->traits->score_kept * s->m->heads / s->tp * s->m->seq_len;
         break;
     default:
         less = 0;
@@ -179,7 +180,7 @@ void plait_shape_foreign_memory(const struct plait_shape *s, int rank,
         m->buffers += gathered(s, layer, ends);
     if (s->pp > 1)
         m->buffers += 4 * s->element * s->tokens * s->m->hidden /
-                      (s->c->parallel.sequence ? s->tp : 1);
+                      (s->sequence ? s->tp : 1);
     m->buffers += t->headroom * (m->weights + m->gradients + m->optimizer +
                                  m->activations + m->buffers);
     m->total =

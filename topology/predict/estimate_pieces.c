@@ -149,7 +149,7 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
     set_axis(s, p, PLAIT_TP, 2,
              plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP], tp.alpha,
                                   tp.bandwidth) *
-                 (1 - s->traits->tp_hidden));
+                 (1 - (s->c->tp_exposed ? 0 : s->traits->tp_hidden)));
     set_axis(s, p, PLAIT_CP, 1, ring_seconds(s, p));
     set_axis(s, p, PLAIT_EP, 2, alltoall_seconds(s, t->bytes[PLAIT_EP]));
     if (s->pp == 1)
@@ -228,7 +228,7 @@ void plait_pieces_set(const struct plait_shape *s, struct plait_pieces *p)
     plait_work_set(s, &p->work);
     p->redone = redone_seconds(s, p);
     set_traffic(s, p);
-    if (s->m->experts && s->traits->expert_s > 0)
+    if (s->m->experts && s->traits->expert_s > 0 && !s->c->graphs)
         wait_for_host(s, p);
     if (s->c->parallel.offload)
         set_offload(s, p);
@@ -306,9 +306,25 @@ double plait_pieces_reduce(const struct plait_shape *s, double bytes,
     return plait_pieces_half(s, bytes, calls) + across_nodes(s, bytes, calls);
 }
 
-double plait_pieces_half_bandwidth(const struct plait_shape *s)
+/* What a collective takes from the computing that it overlaps with: the
+ * multiprocessors of its channels, and three times its own bandwidth of the
+ * memory's (data that arrives is written, added or kept, and read to be sent
+ * on). */
+#define CHANNELS 16.0
+#define COPIES 3.0
+
+double plait_pieces_beside(const struct plait_shape *s)
 {
-    return path_of(s, stride_of(s->layout, PLAIT_CP), group_size(s)).bandwidth;
+    struct path p = path_of(s, stride_of(s->layout, PLAIT_CP), group_size(s));
+
+    return s->gpu->units ? CHANNELS / s->gpu->units +
+                               COPIES * p.bandwidth / s->gpu->memory_bw
+                         : 0;
+}
+
+bool plait_pieces_hides_gather(const struct plait_shape *s)
+{
+    return s->traits->gather_hidden && s->bucketed;
 }
 
 double plait_pieces_bucket_bytes(const struct plait_shape *s)

@@ -59,8 +59,10 @@ double plait_pieces_half(const struct plait_shape *shape, double bytes,
  * where a node has a whole replica, an all-reduce of the shard across nodes. */
 double plait_pieces_reduce(const struct plait_shape *shape, double bytes,
                            double calls);
-/* Bytes/s of a rank in plait_pieces_half(). */
-double plait_pieces_half_bandwidth(const struct plait_shape *shape);
+/* Seconds that a second of it adds to the computing that hides it. */
+double plait_pieces_beside(const struct plait_shape *shape);
+/* Whether ZeRO 1 and 2 gather new weights during the next forward pass. */
+bool plait_pieces_hides_gather(const struct plait_shape *shape);
 /* Bytes of a gradient in a collective. */
 double plait_pieces_gradient_element(const struct plait_shape *shape);
 /* Bytes of a weight in an all-gather. */

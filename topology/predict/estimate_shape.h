@@ -31,6 +31,9 @@ struct plait_shape {
     double matrix;       /* weights of one layer that are used for a token */
     double peak;         /* FLOP/s to which MFU relates */
     double linear_peak;  /* of the layers' linears */
+    double score_bytes;  /* moved per attention score; 0: fused */
+    bool sequence;       /* hidden states are split over tp */
+    bool bucketed;       /* gradients are summed during backward passes */
     double crowd; /* threads per core of a node; 1 where ranks share none */
     struct plait_gpu_type rank; /* what `gpu` is where ranks share cores */
     bool worst;                 /* memory is wanted for the worst routing */

@@ -22,6 +22,7 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
         .forward = layers * (pass + p->sent) + (last ? p->work.head : 0),
         .backward_input = layers * (pass + p->redone + p->fetched),
         .backward_weight = layers * pass,
+        .blocks = blocks,
         .buckets = (int)plait_pieces_buckets(s, bytes, blocks)};
     for (int i = PLAIT_TP; i <= PLAIT_EP; i++) {
         t->forward_comm[i] = layers * p->forward[i];
@@ -32,6 +33,22 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
     if (zero == 3)
         t->gather = plait_pieces_half(
             s, plait_pieces_weight_element(s) * weights, blocks);
+}
+
+/* What is left of the gathering of new weights where the next step's first
+ * forward hides it, with what that slows down. */
+static double gather_updated(const struct plait_shape *s,
+                             const struct plait_pieces *p)
+{
+    double bytes =
+        plait_pieces_weight_element(s) * plait_work_fullest_weights(s);
+    double all =
+        plait_pieces_half(s, bytes, plait_shape_layers(s, s->longest) + 1);
+    double forward =
+        plait_shape_layers(s, s->longest) * plait_pieces_forward(p);
+    double hidden = plait_pieces_hides_gather(s) ? fmin(all, forward) : 0;
+
+    return all - hidden + hidden * plait_pieces_beside(s);
 }
 
 /* Scale all times to the slowest GPU, and to cores that are shared. */
@@ -85,13 +102,13 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
         .times = times,
         .message = p.message,
         .reduce_each = config->parallel.zero >= 2,
+        .in_pass = config->framework != PLAIT_FRAMEWORK_PLAIT,
+        .reduce_late = !s.bucketed,
+        .beside = plait_pieces_beside(&s),
         .tied = p.tied,
         .update = p.work.update + p.away};
     if (config->parallel.zero == 1 || config->parallel.zero == 2)
-        r->gather_updated = plait_pieces_half(
-            &s,
-            plait_pieces_weight_element(&s) * plait_work_fullest_weights(&s),
-            1);
+        r->gather_updated = gather_updated(&s, &p);
     else if (plait_sync_parts(&config->sync)) /* replicas meet after it */
         r->gather_updated = plait_pieces_meeting(&s, &p);
     wait_for_slowest(r, times,

@@ -7,12 +7,6 @@
 /* Seconds of a step: of a rank's micro-batch, of the pipeline, of what data
  * parallelism adds, and of the wait for the slowest GPU. */
 
-/* What a collective takes from the computing that it overlaps with: the
- * multiprocessors of its channels, and three times its own bandwidth of the
- * memory's (data that arrives is written, added or kept, and read to be sent
- * on). */
-#define CHANNELS 16.0
-#define COPIES 3.0
 /* Spread of the speed of equal GPUs (temperature, power), of which a step waits
  * for the slowest of n: sigma sqrt(2 ln n). Sinha et al., "Not All GPUs Are
  * Created Equal" (SC22) measured 8 % between the ends within a cluster. */
@@ -91,24 +85,33 @@ static void set_sharded(const struct plait_shape *s,
     double forward = layers * plait_pieces_forward(p);
     double backward = layers * plait_pieces_backward(p);
     double bytes = plait_pieces_gradient_element(s) * weights;
-    double reduce = plait_pieces_reduce(
-        s, bytes, plait_pieces_buckets(s, bytes, layers + 2));
+    double buckets = plait_pieces_buckets(s, bytes, layers + 2);
+    double reduce = plait_pieces_reduce(s, bytes, buckets);
     double gather = plait_pieces_half(
         s, plait_pieces_weight_element(s) * weights, layers + 1);
 
+    if (zero == 0)
+        reduce *= 2;
+    /* in full, or the last bucket, for which no computing is left */
+    if (!s->bucketed) {
+        b->left += reduce * (zero >= 2 ? m : 1);
+        reduce = 0;
+    } else if (zero < 2) {
+        b->left += reduce / buckets;
+        reduce *= 1 - 1 / buckets;
+        backward *= 1 - 1 / buckets;
+    }
     if (zero == 3) {
         hide(b, gather, forward, m);
         hide(b, gather + reduce, backward, m);
-        b->left += m * gather / (layers + 1); /* of the first layer */
-        return;
+        b->left += gather / (layers + 1); /* the first block's */
+    } else {
+        /* with ZeRO 2 the next micro-batch's forward hides them too */
+        hide(b, reduce, zero == 2 ? forward + backward : backward,
+             zero == 2 ? m : 1);
+        hide(b, zero ? gather : 0, plait_pieces_hides_gather(s) ? forward : 0,
+             1);
     }
-    if (zero == 0)
-        reduce *= 2;
-    hide(b, reduce,
-         s->c->parallel.grad_sync == PLAIT_GRAD_BUCKETED ? backward : 0,
-         zero == 2 ? m : 1);
-    if (zero)
-        hide(b, gather, s->traits->gather_hidden ? forward : 0, 1);
 }
 
 double plait_pieces_meeting(const struct plait_shape *s,
@@ -140,11 +143,7 @@ static void set_data_parallel(const struct plait_shape *s,
         set_sharded(s, p, layers, &b);
     e->axis_s[PLAIT_DP] = b.left + p->tied;
     e->dp_hidden_s = b.hidden;
-    if (s->gpu->units)
-        e->axis_s[PLAIT_DP] +=
-            b.hidden *
-            (CHANNELS / s->gpu->units +
-             COPIES * plait_pieces_half_bandwidth(s) / s->gpu->memory_bw);
+    e->axis_s[PLAIT_DP] += b.hidden * plait_pieces_beside(s);
 }
 
 static void set_compute(const struct plait_shape *s,

@@ -124,11 +124,12 @@ static double attention(const struct plait_shape *s)
     double seq = m->seq_len, width = plait_model_score_width(m), seconds;
     double scores = s->tokens * seq * m->heads / s->tp;
 
-    if (g->score_bytes > 0)
+    if (s->score_bytes > 0)
         return 4 * width * scores / (s->peak * g->matmul) *
                (1 + PLAIT_PRODUCT_FILL / width);
     scores *= (plait_model_reach(m) + 256 / seq) / 2;
-    seconds = 4 * width * scores / s->peak;
+    seconds =
+        4 * width * scores / (s->c->fp8_attention ? s->linear_peak : s->peak);
     if (g->units)
         seconds += scores / (g->units * EXPONENTIALS);
     if (g->flops8 > g->flops16) /* after the A100 */
@@ -158,18 +159,19 @@ static double elementwise_bytes(const struct plait_shape *s)
     const struct plait_model_config *m = s->m;
     double h = m->hidden, scale = s->element / 2;
     const struct plait_framework_traits *t = s->traits;
-    int unfused = s->gpu->score_bytes > 0, gpt2 = m->family == PLAIT_GPT2;
+    int unfused = s->score_bytes > 0, gpt2 = m->family == PLAIT_GPT2;
     double whole = (unfused ? 22 : t->norm_bytes) * h;
     double split =
         unfused ? 12 * h : (gpt2 ? t->transpose_bytes : t->rotary_bytes) * h;
-    double biased = m->attention_bias == PLAIT_BIAS_ALL ? t->bias_bytes : 0;
+    bool biases = m->attention_bias == PLAIT_BIAS_ALL && !s->c->fused_experts;
+    double biased = biases ? t->bias_bytes : 0;
 
-    if (s->c->parallel.sequence)
+    if (s->sequence)
         whole /= s->tp;
     split += activation_bytes(s);
     if (m->experts)
         split += m->experts_top_k * (16 * h + biased * m->ffn);
-    split += s->gpu->score_bytes * m->heads * m->seq_len;
+    split += s->score_bytes * m->heads * m->seq_len;
     return scale * s->tokens * (whole + split / s->tp);
 }
 
@@ -178,7 +180,7 @@ static double cheap_bytes(const struct plait_shape *s)
 {
     double norms = s->traits->renorm_bytes * s->m->hidden;
 
-    if (s->c->parallel.sequence)
+    if (s->sequence)
         norms /= s->tp;
     return s->element / 2 * s->tokens * (norms + activation_bytes(s) / s->tp);
 }
@@ -215,7 +217,8 @@ static double rounding_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     double h = m->hidden, ups = m->family == PLAIT_GPT2 ? 1 : 2, weights;
-    double mlps = m->experts ? routed(s) : 1, values;
+    double mlps = !m->experts ? 1 : s->c->fused_experts ? 0 : routed(s);
+    double values;
     double ffn = m->experts ? m->ffn / split_columns(s) : m->ffn / s->tp;
 
     if (s->c->train.precision != PLAIT_FP8)
@@ -232,9 +235,13 @@ static double head_seconds(const struct plait_shape *s)
 {
     const struct plait_product p = {s->tokens, (double)s->m->vocab / s->tp,
                                     s->m->hidden, 1};
-    double bytes = s->gpu->score_bytes > 0 ? 52 : s->traits->logit_bytes;
+    double bytes = s->score_bytes > 0 ? 52 : s->traits->logit_bytes;
 
-    return 3 * pass_seconds(s, p, s->peak * s->gpu->matmul, s->element) +
+    double rate = s->c->fp8_head
+                      ? plait_cost_rate(s->gpu, s->c->train.precision)
+                      : s->peak * s->gpu->matmul;
+
+    return 3 * pass_seconds(s, p, rate, s->element) +
            s->tokens * s->m->vocab / s->tp * bytes * s->element / 2 /
                (s->gpu->memory_bw * s->gpu->stream);
 }

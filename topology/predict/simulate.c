@@ -162,33 +162,48 @@ static enum plait_span_kind span_of(const struct plait_action *a)
     }
 }
 
-/* ZeRO 3 gathers a pass ahead: while one computation runs, the weights of this
- * rank's next one. */
+/* ZeRO 3 gathers the weights of computation `a`, from `now` on; it may begin
+ * with the first of its blocks. */
+static int gather_weights(struct simulator *s, int rank,
+                          const struct plait_action *a, double now)
+{
+    const struct plait_stage_time *time =
+        &s->r->times[a->chunk * s->r->stages + rank];
+    struct actor *actor = &s->actors[rank];
+    double begin = fmax(actor->traffic, now);
+
+    actor->weights = actor->first = 0;
+    actor->blocks = 1;
+    if (time->gather <= 0 || a->kind == PLAIT_BACKWARD_WEIGHT)
+        return 0;
+    actor->blocks = time->blocks > 0 ? time->blocks : 1;
+    actor->first = begin + time->gather / actor->blocks;
+    actor->weights = actor->traffic = begin + time->gather;
+    actor->owed += time->gather;
+    return simulator_add_span(s, rank, PLAIT_SPAN_GATHER, a, begin,
+                              actor->weights);
+}
+
+/* plait-train gathers a pass ahead: while one computation runs, the weights of
+ * this rank's next one. */
 static int gather_next(struct simulator *s, int rank, double now)
 {
     struct actor *actor = &s->actors[rank];
     const struct plait_action *a = &actor->list->actions[actor->next];
     const struct plait_action *end =
         actor->list->actions + actor->list->nactions;
-    double begin = fmax(actor->traffic, now), seconds;
 
     if (actor->gathered)
         a++;
     actor->gathered = true;
     while (a < end && a->kind >= PLAIT_SEND_FORWARD)
         a++;
-    actor->weights = 0;
-    if (a == end || a->kind == PLAIT_BACKWARD_WEIGHT)
-        return 0;
-    seconds = s->r->times[a->chunk * s->r->stages + rank].gather;
-    if (seconds <= 0)
-        return 0;
-    actor->weights = actor->traffic = begin + seconds;
-    return simulator_add_span(s, rank, PLAIT_SPAN_GATHER, a, begin,
-                              actor->weights);
+    return a < end ? gather_weights(s, rank, a, now) : 0;
 }
 
-/* Gradients are reduced bucket by bucket while the backward pass still runs. */
+/* Gradients are reduced bucket by bucket while the backward pass still runs; or
+ * late: after it, and where that is once a step, after all passes
+ * (simulate_close.c). */
 static int reduce_gradients(struct simulator *s, int rank,
                             const struct plait_action *a, double begin,
                             double end)
@@ -201,16 +216,47 @@ static int reduce_gradients(struct simulator *s, int rank,
         (a->kind != PLAIT_BACKWARD && a->kind != PLAIT_BACKWARD_WEIGHT) ||
         (!s->r->reduce_each && a->microbatch != s->r->microbatches - 1))
         return 0;
+    if (s->r->reduce_late && !s->r->reduce_each) {
+        actor->late += t->reduce;
+        return 0;
+    }
     for (int i = 1; i <= t->buckets; i++) {
-        double from =
-            fmax(actor->traffic, begin + (end - begin) * i / t->buckets);
+        double done = s->r->reduce_late ? 1 : (double)i / t->buckets;
+        double from = fmax(actor->traffic, begin + (end - begin) * done);
 
         actor->traffic = from + t->reduce / t->buckets;
         if (simulator_add_span(s, rank, PLAIT_SPAN_REDUCE, a, from,
                                actor->traffic) < 0)
             return -1;
     }
-    return 0;
+    if (!s->r->reduce_late)
+        actor->owed += t->reduce;
+    if (!s->r->reduce_late && !(s->r->in_pass && t->gather > 0))
+        return 0;
+    begin = actor->clock;
+    actor->clock = actor->traffic;
+    s->out->ranks[rank].wait_dp += actor->clock - begin;
+    return simulator_add_span(s, rank, PLAIT_SPAN_WAIT_DP, a, begin,
+                              actor->clock);
+}
+
+/* When a pass of this length can begin and have the weights of each block by
+ * the time that it comes to it. */
+static double weights_at(const struct actor *a, double seconds)
+{
+    return fmax(a->first, a->weights - seconds * (a->blocks - 1) / a->blocks);
+}
+
+/* How much longer a pass takes because of the traffic beside it. */
+static double slowed(const struct simulator *s, struct actor *a, double seconds,
+                     double waited)
+{
+    double beside;
+
+    a->owed = fmax(0, a->owed - waited);
+    beside = fmin(a->owed, seconds);
+    a->owed -= beside;
+    return beside * s->r->beside;
 }
 
 /* One computation and the wait before it, which counts by what was missing: the
@@ -224,11 +270,14 @@ static int compute_action(struct simulator *s, int rank,
     double inner, seconds = action_seconds(s, rank, a, &inner);
     double at = actor->clock, made, there, begin;
 
-    if (!actor->gathered && gather_next(s, rank, 0) < 0)
+    if (!s->r->in_pass && !actor->gathered && gather_next(s, rank, 0) < 0)
         return -1;
     made = fmax(at, input ? input->sent : 0);
     there = fmax(made, input ? input->arrived : 0);
-    begin = fmax(there, actor->weights);
+    if (s->r->in_pass && gather_weights(s, rank, a, there) < 0)
+        return -1;
+    begin = fmax(there, weights_at(actor, seconds + inner));
+    seconds += slowed(s, actor, seconds + inner, begin - there);
     sum->bubble += made - at;
     sum->wait_pp += there - made;
     sum->wait_dp += begin - there;
@@ -241,7 +290,7 @@ static int compute_action(struct simulator *s, int rank,
         simulator_add_span(s, rank, PLAIT_SPAN_WAIT_DP, NULL, there, begin) <
             0 ||
         simulator_add_span(s, rank, span_of(a), a, begin, actor->clock) < 0 ||
-        gather_next(s, rank, begin) < 0)
+        (!s->r->in_pass && gather_next(s, rank, begin) < 0))
         return -1;
     return reduce_gradients(s, rank, a, begin, actor->clock);
 }

@@ -17,7 +17,9 @@ struct plait_stage_time {
     double backward_weight;
     /* tp, cp and ep traffic that computing waits for */
     double forward_comm[PLAIT_NAXES], backward_comm[PLAIT_NAXES];
-    double gather; /* ZeRO-3: weights, before each pass; 0: none */
+    double gather; /* ZeRO-3: weights, block after block, each before it is
+                      computed with; 0: none */
+    int blocks;    /* in which they are gathered, at least 1 */
     double reduce; /* gradients, data parallel; 0: none */
     int buckets;   /* in which gradients are reduced, at least 1 */
 };
@@ -29,6 +31,11 @@ struct plait_simulation_request {
     double message;  /* one micro-batch from stage to stage */
     int reduce_each; /* gradients are reduced after every micro-batch (ZeRO 2
                         and 3), not only after the last */
+    int in_pass;     /* ZeRO 3 gathers a pass's weights during that pass, which
+                        waits for its own gradients too; else one ahead */
+    int reduce_late; /* only when a pass has ended, which then waits */
+    double beside;   /* seconds that a second of hidden data-parallel traffic
+                        adds to the computing that hides it */
     double tied;     /* gradients of a tied embedding, between the
                         first and the last rank; 0: none */
     double update;   /* the optimizer */

@@ -8,7 +8,7 @@
 /* When a rank's own gradients are reduced. */
 static double reduced_at(const struct actor *a)
 {
-    return fmax(a->clock, a->traffic);
+    return fmax(a->clock, a->traffic) + a->late;
 }
 
 /* When the two ends of the pipeline start to sum the gradients of a tied

@@ -29,6 +29,10 @@ struct actor {
     double clock;   /* its computing so far */
     double traffic; /* its data-parallel traffic so far */
     double weights; /* when the next computation's have been gathered */
+    double first;   /* when the first block's of these have been */
+    int blocks;     /* of these */
+    double late;    /* seconds of gradients to reduce after all passes */
+    double owed;    /* traffic so far that has not slowed computing yet */
     bool gathered;  /* the first computation's weights were requested */
     int *number;    /* [nactions] of a receive: its place in its channel */
 };
