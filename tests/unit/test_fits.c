@@ -214,6 +214,9 @@ static void check_sync(void)
          c.sync.from = 100);
     CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_POST_LOCAL, c.train.steps = 100,
          c.sync.from = 99);
+    CASE(CONFIG, "sync.mode post-local: train.steps 1 must be at least 2",
+         c.sync.mode = PLAIT_SYNC_POST_LOCAL, c.train.steps = 1,
+         c.sync.from = 1);
     CASE(CONFIG,
          "log.histograms: log.tensorboard must name the directory that they "
          "go to",

@@ -11,6 +11,11 @@ static int check_keys(const struct plait_sync_config *s, int64_t steps,
 {
     const char *mode = plait_sync_mode_names[s->mode];
 
+    if (s->mode == PLAIT_SYNC_POST_LOCAL && steps < 2)
+        return plait_errorf(err,
+                            "sync.mode post-local: train.steps %" PRId64
+                            " must be at least 2",
+                            steps);
     if (s->mode == PLAIT_SYNC_POST_LOCAL && (s->from < 1 || s->from >= steps))
         return plait_errorf(err,
                             "sync.mode post-local: sync.from %" PRId64
