@@ -358,12 +358,15 @@ static int take_type(const char *text, struct job *job)
 
 static int wrong_option(int c, const struct option *table, const char *option)
 {
-    char advice[PLAIT_OPTION_ADVICE] = "; see --help";
+    char advice[PLAIT_OPTION_ADVICE];
 
-    if (c != ':')
-        plait_option_advise(table, option, advice);
-    fprintf(stderr, "plait-convert: %s %s%s\n", option,
-            c == ':' ? "needs a value" : "is not an option", advice);
+    if (c == ':') {
+        fprintf(stderr, "plait-convert: %s needs a value; see --help\n",
+                option);
+        return 3;
+    }
+    plait_option_advise(table, option, advice);
+    fprintf(stderr, "plait-convert: unknown option '%s'%s\n", option, advice);
     return 3;
 }
 

@@ -246,7 +246,7 @@ refused_config() {
     refused 1 "$1" --from "$dir/bad" --to "$dir/made"
 }
 
-refused 2 'bogus is not an option' --bogus
+refused 2 "unknown option '--bogus'; see --help" --bogus
 refused 2 'from needs a value' --from
 refused 2 'from DIR or --to DIR is missing' --from "$good"
 refused 2 'from DIR or --to DIR is missing' --from "$good" --to "$dir/made" more

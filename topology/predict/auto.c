@@ -29,9 +29,8 @@
  * by complexity(), and nothing depends on the machine or on time, so that the
  * same question has the same answer everywhere. */
 
-enum { CHUNKS_MOST = 12 };
-/* As many of the best are simulated before they are ranked. */
-enum { SIMULATED = 10 };
+/* SIMULATED: as many of the best are simulated before they are ranked. */
+enum { CHUNKS_MOST = 12, SIMULATED = 10 };
 
 struct search {
     struct plait_job_config
@@ -365,7 +364,8 @@ static void try_layouts(struct search *s, int gpus)
 
 static struct plait_choices *search_layouts(struct search *s, int gpus)
 {
-    s->room = s->fixed ? s->gpu->memory : plait_gpu_type_room(s->gpu);
+    s->room = s->fixed || s->any || s->whole ? s->gpu->memory
+                                             : plait_gpu_type_room(s->gpu);
     s->found = calloc(1, sizeof(*s->found));
     if (!s->found)
         return NULL;
