@@ -86,9 +86,8 @@
 /* nic_alpha, hop_alpha, oversubscription */
 #define NETWORK 7 * US, 1 * US, 2
 /* host_memory, less what the system keeps, and whether the type was fitted:
- * 1.5 TB for 16 V100, 1 TB for 8 A100 of 40 GB, 2 TB for 8 of the others, 480
- * GB for 2 Blackwells of a Grace, 512 GB for 8 MI250X; MI300A has no other
- * memory than its own. */
+ * 1.5 TB for 16 V100, 2 TB for 8 of most others, 480 GB for 2 Blackwells of a
+ * Grace, 512 GB for 8 MI250X; MI300A has no other memory than its own. */
 #define HOST_TB2 240 * GB
 /* matmul, matmul8, attention: fitted, of AMPERE to the A100's rows, HOPPER to
  * the H100's and H200's, and to those of B200, GB200 and GB300; bf16 of GB200
@@ -107,7 +106,7 @@ const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB, 16, 16,
      120 * GB, 2 * US, 12 * GB, 6.25 * GB, NETWORK, 80, 90 * GB, false, AMPERE},
     {"a100-40g", 312e12, 19.5e12, 156e12, 312e12, 40 * GIB, 1555 * GB, 8, 8,
-     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, 120 * GB, true, AMPERE},
+     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, HOST_TB2, true, AMPERE},
     {"a100-80g", 312e12, 19.5e12, 156e12, 312e12, 80 * GIB, 2039 * GB, 8, 8,
      240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, HOST_TB2, true, AMPERE},
     {"a100-64g", 358e12, 22.4e12, 179e12, 358e12, 64 * GIB, 1640 * GB, 4, 4,
