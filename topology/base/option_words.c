@@ -100,7 +100,7 @@ static bool answer_habit(const struct habit *habit, const struct option *table,
                          const char *name, char text[PLAIT_OPTION_ADVICE])
 {
     const char *rest = habit->options, *key;
-    char one[40], format[PLAIT_OPTION_ADVICE];
+    char one[40];
 
     while ((rest = take_word(rest, one))) {
         if ((key = strchr(one, '=')) && find_name(table, "set")) {
@@ -115,15 +115,12 @@ static bool answer_habit(const struct habit *habit, const struct option *table,
     }
     if (!habit->instead)
         return false;
-    snprintf(text, PLAIT_OPTION_ADVICE, "; ");
-    for (const char *p = habit->instead; *p; p++) {
-        bool named = p[0] == '%' && p[1] == 's';
-
-        snprintf(format, sizeof(format), "%.1s", p);
-        strncat(text, named ? name : format,
-                PLAIT_OPTION_ADVICE - strlen(text) - 1);
-        p += named;
-    }
+    rest = strstr(habit->instead, "%s");
+    if (rest)
+        snprintf(text, PLAIT_OPTION_ADVICE, "; %.*s%s%s",
+                 (int)(rest - habit->instead), habit->instead, name, rest + 2);
+    else
+        snprintf(text, PLAIT_OPTION_ADVICE, "; %s", habit->instead);
     return true;
 }
 
