@@ -42,6 +42,7 @@ static void read_seats(struct fuzz_lines *lines, const struct plait_node *node)
     struct plait_visible visible, step;
     struct plait_launch launch = {0};
     struct plait_binding binding;
+    struct plait_error err;
     uint64_t seen = 0;
     int i;
 
@@ -51,7 +52,7 @@ static void read_seats(struct fuzz_lines *lines, const struct plait_node *node)
                             NULL) < 0)
         return;
     memset(&binding, 0, sizeof(binding));
-    plait_binding_fill(&binding, &visible, &step, node, 2);
+    plait_binding_fill(&binding, &visible, &step, node, 2, &err);
     for (i = 0; i < visible.n; i++) {
         if (binding.permuted[i] < 0 || binding.permuted[i] >= visible.n)
             __builtin_trap();
