@@ -267,7 +267,10 @@ static void check_log(void)
         "Exception\n SUBSYSTEM=pci\n"
         "6,2,7000000,-;NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off\n"
         "6,3,7000000,-;NVRM: Xid (PCI:0000:06:00.0): 74, pid=8, NVLink: x\n"
-        "6,4,8000000,-;NVRM: Xid (PCI:0000:06:00): 74, pid=8, NVLink: y");
+        "6,4,8000000,-;NVRM: Xid (PCI:0000:06:00): 74, pid=8, NVLink: y\n"
+        "3,5,8000000,-;tmpfs: Unknown parameter 'NVRM: Xid (PCI:0000:06:00): "
+        "79, '\n"
+        "30,6,8000000,-;NVRM: Xid (PCI:0000:06:00): 79, by a daemon");
     of.up = 8 + 23 * 3600;
     said = look(&of);
     ok(strcmp(said, "bad: GPU 0000:06:00.0: Xid 74, an error of an NVLink, 2 "

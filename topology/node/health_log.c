@@ -56,15 +56,21 @@ static const char *describe(int number)
 static bool read_record(const char *record, double now, const char *gpu,
                         int *number)
 {
+    static const char mark[] = "NVRM: Xid (PCI:";
     const char *text = strchr(record, ';'), *at;
     unsigned long long microseconds;
+    unsigned facility; /* times 8, and the priority */
 
-    if (!text || sscanf(record, "%*u,%*u,%llu", &microseconds) != 1 ||
+    if (!text ||
+        sscanf(record, "%9u,%*u,%llu", &facility, &microseconds) != 2 ||
         now - (double)microseconds / 1e6 > HOURS * 3600.0)
         return false;
-    /* "NVRM: Xid (PCI:0000:4b:00): 79, ..": the function may be left out */
-    at = strstr(text, "NVRM: Xid (PCI:");
-    return at && strncasecmp(at + 15, gpu, 10) == 0 &&
+    /* "NVRM: Xid (PCI:0000:4b:00): 79, ..": the function may be left out. It is
+     * the whole message of the kernel's: some of its others quote what any user
+     * has passed to mount(2), and daemons write to the log too. */
+    at = text + 1;
+    return facility < 8 && strncmp(at, mark, sizeof(mark) - 1) == 0 &&
+           strncasecmp(at + sizeof(mark) - 1, gpu, 10) == 0 &&
            (at = strstr(at, "): ")) && sscanf(at, "): %9d", number) == 1;
 }
 
