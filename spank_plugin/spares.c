@@ -25,6 +25,7 @@ enum { STEP_SECONDS = 600, ARGS_MOST = 24, ARG_MOST = 64 };
 enum { LIST_SIZE = 4096 };
 
 static const char said_by[] = "plait: preflight: ";
+static const char warning[] = "plait: " PLAIT_PREFLIGHT_WARNING;
 
 void plait_spares_begin(struct plait_options *options)
 {
@@ -240,14 +241,29 @@ static char *find_line(char *text, int *said)
     return at ? at + 1 : text;
 }
 
+/* The step's output is not shown, but a report that was not written is no
+ * secret. */
+static void pass_warning(const char *text)
+{
+    const char *at = strstr(text, warning);
+    struct plait_error line;
+
+    if (!at)
+        return;
+    plait_errorf(&line, "%.*s", (int)strcspn(at, "\n"), at);
+    slurm_info("%s", line.text);
+}
+
 /* 0, with the nodes to leave out appended to `list`; or srun's exit status,
  * with the reason in err. */
 static int judge(char *text, int status, int spares, char *list, size_t size,
                  struct plait_error *err)
 {
     int said, bad;
-    char *line = find_line(text, &said);
+    char *line;
 
+    pass_warning(text);
+    line = find_line(text, &said);
     plait_text_clean(line);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;

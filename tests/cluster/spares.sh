@@ -74,6 +74,14 @@ check "a slow link is named, and the step goes on without its node" \
 seen=$(job 5 --node-spares=1 --tp=2 srun bash -c "$where")
 check "... where the job has the flags too" \
     eval 'ranks "$seen" && is node2 "$(missing "$seen")"'
+echo 'preflight: {hook: /bin/false}' >site.yaml
+echo "$arguments site=$work/site.yaml" >slurm/plugstack.conf
+seen=$(job 5 srun --tp=2 --pp=2 --node-spares=1 bash -c "$where")
+check "... and where the program of the site fails, which is said" \
+    eval 'ranks "$seen" && is node2 "$(missing "$seen")" && like "$seen" \
+        "plait: warning: preflight: /bin/false ended with status 1" &&
+        like "$seen" "status 0$"'
+echo "$arguments" >slurm/plugstack.conf
 
 seen=$(job 5 srun -N4 -n8 -x node2 --tp=2 --node-spares=1 bash -c "$where")
 check "a node that the user excludes is not timed" \

@@ -223,13 +223,30 @@ static int fly_both(const char *report)
     return status;
 }
 
+/* Its status and first line. */
+static int fly_sick(const char *self, const char *to, char *line, int size)
+{
+    char command[1024], rest[1024];
+    FILE *out;
+
+    snprintf(command, sizeof(command),
+             "FAKE_NVML_SICK=ecc LD_LIBRARY_PATH=%s:$LD_LIBRARY_PATH %s "
+             "%s/flown",
+             folder, self, to);
+    out = popen(command, "r");
+    if (!out || !fgets(line, size, out))
+        line[0] = '\0';
+    while (out && fgets(rest, sizeof(rest), out))
+        ;
+    return out ? pclose(out) : -1;
+}
+
 /* Other processes on this machine may be named too. */
 static void check_flight(const char *self)
 {
     const char *build = getenv("top_builddir");
-    char command[1024], line[1024] = "";
+    char command[1024], line[1024];
     int status;
-    FILE *out;
 
     snprintf(command, sizeof(command), "%s/tests/unit/.libs/fake_nvml.so",
              build ? build : ".");
@@ -238,20 +255,22 @@ static void check_flight(const char *self)
         return;
     }
     snprintf(command, sizeof(command),
-             "ln -s %s/tests/unit/.libs/fake_nvml.so %s/libnvidia-ml.so.1; "
-             "FAKE_NVML_SICK=ecc LD_LIBRARY_PATH=%s:$LD_LIBRARY_PATH %s "
-             "%s/flown",
-             build ? build : ".", folder, folder, self, folder);
-    out = popen(command, "r");
-    if (out && !fgets(line, sizeof(line), out))
-        line[0] = '\0';
-    status = out ? pclose(out) : -1;
+             "ln -s %s/tests/unit/.libs/fake_nvml.so %s/libnvidia-ml.so.1",
+             build ? build : ".", folder);
+    if (system(command) != 0)
+        diag("this failed: %s", command);
+    status = fly_sick(self, folder, line, sizeof(line));
     ok(WIFEXITED(status) && WEXITSTATUS(status) == PLAIT_PREFLIGHT_EXIT &&
            strstr(line, "preflight: here: GPU 0000:06:00.0: 7 uncorrected "
                         "memory errors since its driver was loaded"),
        "a task whose GPU has errors stops the step: %s", line);
     ok(strstr(read_file("flown"), "\"bad\": [\"here\"]") != NULL,
        "... and is in the report");
+    status = fly_sick(self, "/nowhere", line, sizeof(line));
+    ok(WEXITSTATUS(status) == PLAIT_PREFLIGHT_EXIT &&
+           strcmp(line, "warning: preflight: cannot write the report "
+                        "/nowhere/flown: No such file or directory\n") == 0,
+       "a report that cannot be written is no verdict on nodes: %s", line);
 }
 
 static void check_site(void)

@@ -174,6 +174,15 @@ static void say(const struct flight *f, const char *text)
     f->p->say(f->p->arg, line);
 }
 
+/* What is no verdict: --node-spares reads the line of that one. */
+static void warn(const struct flight *f, const struct plait_error *err)
+{
+    char line[sizeof(err->text) + 32];
+
+    snprintf(line, sizeof(line), PLAIT_PREFLIGHT_WARNING "%s", err->text);
+    f->p->say(f->p->arg, line);
+}
+
 /* The text after its first word. That word names the meeting in which something
  * is said, so that it does not count in another one. NULL: the first word is
  * not `word`. */
@@ -322,7 +331,7 @@ static int conclude(struct flight *f, int round)
     if (bad && round < ROUNDS && may_pass(f, nodes))
         return 0;
     if (plait_preflight_hand_on(f->p, f->nodes, nodes, &err) < 0)
-        say(f, err.text);
+        warn(f, &err);
     if (f->p->choose)
         return choose(f, text, nodes);
     if (bad)

@@ -28,13 +28,17 @@ struct plait_preflight_bound {
 struct plait_preflight_bound
 plait_preflight_bound(const struct plait_site *site);
 
+/* What `say` is given begins with it where that is no verdict. */
+#define PLAIT_PREFLIGHT_WARNING "warning: preflight: "
+
 struct plait_preflight {
     const struct plait_launch *launch; /* this task's, with a rendezvous; its
                                           gpu_busid and nics are looked at */
     const char *node;                  /* its name */
     const char *token; /* of the step, which other users do not know */
     /* Called by RANK 0 with the one line of its verdict, before the other tasks
-     * learn of it. */
+     * learn of it. Before that, a line that begins PLAIT_PREFLIGHT_WARNING says
+     * why the findings could not be handed on. */
     void (*say)(void *arg, const char *text);
     void *arg;
     struct plait_preflight_bound bound; /* that of RANK 0 counts */
