@@ -252,6 +252,7 @@ int nvmlDeviceGetMaxClockInfo(void *device, unsigned type, unsigned *mhz);
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device,
                                               unsigned long long *bits);
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
+int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending);
 int nvmlDeviceGetFieldValues(void *device, int n, struct field *fields);
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *busid, void **device)
@@ -281,6 +282,12 @@ int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected,
     *corrected = *uncorrected = 1;
     *pending = (unsigned)is_sick(device, "row");
     *failed = (unsigned)is_sick(device, "rowless");
+    return 0;
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending)
+{
+    *now = *pending = (unsigned)is_sick(device, "mig");
     return 0;
 }
 

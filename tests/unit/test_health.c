@@ -93,6 +93,8 @@ static const struct {
     {"small", "bad: GPU 0000:06:00.0: it has 40.0 GiB of memory, others 80.0"},
     {"used", "busy: GPU 0000:06:00.0: 20.0 of 80.0 GiB of its memory are in "
              "use"},
+    {"links,mig", ""},
+    {"used,mig", ""}, /* by the jobs on its other instances */
     {"lost", "bad: GPU 0000:06:00.0: it does not answer on PCIe any more"},
     {"reset", "bad: GPU 0000:06:00.0: it has to be reset"},
 };

@@ -22,6 +22,7 @@ typedef int (*nvml_ecc)(void *device, unsigned type, unsigned counter,
 typedef int (*nvml_rows)(void *device, unsigned *corrected,
                          unsigned *uncorrected, unsigned *pending,
                          unsigned *failed);
+typedef int (*nvml_mode)(void *device, unsigned *now, unsigned *pending);
 typedef int (*nvml_bits)(void *device, unsigned long long *bits);
 struct nvml_memory {
     unsigned long long total, free, used;
@@ -72,6 +73,7 @@ struct nvml {
     nvml_rows rows;
     nvml_number retired, state, generation, generation_most;
     nvml_typed link_state, clock, clock_set, clock_most;
+    nvml_mode mig;
     nvml_bits reasons;
     nvml_memory_of memory;
     nvml_fields fields;
@@ -116,6 +118,7 @@ static bool load_library(struct nvml *nvml, const char *file)
         {"nvmlDeviceGetMaxClockInfo", &nvml->clock_most, true},
         {"nvmlDeviceGetCurrentClocksThrottleReasons", &nvml->reasons, true},
         {"nvmlDeviceGetMemoryInfo", &nvml->memory, true},
+        {"nvmlDeviceGetMigMode", &nvml->mig, true},
         {"nvmlDeviceGetFieldValues", &nvml->fields, true},
     };
 
@@ -260,17 +263,27 @@ static void find_best(const struct nvml *nvml, const char *name,
 #define USED_MOST 0.1
 #define MEMORY_LEAST 0.95
 
+/* Whether its memory may be in use by others' instances. It has no NVLinks
+ * then. */
+static bool has_instances(const struct nvml *nvml, void *device)
+{
+    unsigned now = 0, pending;
+
+    return nvml->mig && nvml->mig(device, &now, &pending) == 0 && now;
+}
+
 static void check_others(const struct nvml *nvml, const struct gpu *gpu)
 {
     struct figures f, best = {0};
     struct nvml_memory memory = {0};
+    bool shared = has_instances(nvml, gpu->device);
 
     read_figures(nvml, gpu->device, &f);
     find_best(nvml, f.name, &best);
-    if (f.links < best.links)
+    if (!shared && f.links < best.links)
         SAY(gpu, PLAIT_HEALTH_BAD, "%u of %u NVLinks are up", f.links,
             best.links);
-    else if (f.link_speed < best.link_speed)
+    else if (!shared && f.link_speed < best.link_speed)
         SAY(gpu, PLAIT_HEALTH_BAD, "an NVLink runs at %u of %u MB/s",
             f.link_speed, best.link_speed);
     if (f.clock && f.clock < best.clock)
@@ -280,7 +293,7 @@ static void check_others(const struct nvml *nvml, const struct gpu *gpu)
     if (f.memory < MEMORY_LEAST * best.memory)
         SAY(gpu, PLAIT_HEALTH_BAD, "it has %.1f GiB of memory, others %.1f",
             f.memory / GIB, best.memory / GIB);
-    if (nvml->memory && nvml->memory(gpu->device, &memory) == 0 &&
+    if (nvml->memory && !shared && nvml->memory(gpu->device, &memory) == 0 &&
         (double)memory.used > USED_MOST * (double)memory.total)
         SAY(gpu, PLAIT_HEALTH_BUSY, "%.1f of %.1f GiB of its memory are in use",
             (double)memory.used / GIB, (double)memory.total / GIB);
