@@ -5,11 +5,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "topology/base/clock.h"
 #include "topology/start/preflight.h"
 
-/* How long drivers may take; how often a GPU in use is looked at, as that of a
- * step that has just ended frees its memory. */
-enum { SECONDS = 5, LOOKS = 3 };
+/* How long drivers may take: without persistence mode NVIDIA's starts each GPU
+ * of the machine first. A GPU in use is looked at again for some time, as that
+ * of a step that has just ended frees its memory. Both together are far below
+ * the time that RANK 0 waits for a task. */
+enum { SECONDS = 20, LOOKS = 3, AGAIN_SECONDS = 10 };
 
 struct devices {
     const char *gpu, *nics[PLAIT_HEALTH_NICS];
@@ -62,11 +65,14 @@ void plait_preflight_look(const struct plait_launch *launch,
 {
     const struct timespec pause = {.tv_sec = 1};
     struct plait_health health = {0};
+    double begin = plait_clock_now();
     struct devices devices;
 
     list_devices(launch, &devices);
     plait_health_look(&devices.of, SECONDS, &health);
-    for (int i = 1; i < LOOKS && is_busy(&health); i++) {
+    for (int i = 1; i < LOOKS && is_busy(&health) &&
+                    plait_clock_now() - begin < AGAIN_SECONDS;
+         i++) {
         nanosleep(&pause, NULL);
         health.n = 0;
         plait_health_look(&devices.of, SECONDS, &health);
