@@ -166,6 +166,10 @@ static void check_hook(void)
     snprintf(hook, sizeof(hook), "%s/hook", folder);
     ok(hand_on(NULL, hook, 0, &err) == 0 && !*read_file("hooked"),
        "where all nodes are good it is not started");
+    signal(SIGCHLD, SIG_IGN);
+    ok(hand_on(NULL, hook, 1, &err) == 0, "an ignored SIGCHLD is no matter: %s",
+       err.text);
+    signal(SIGCHLD, SIG_DFL);
     put_hook("fails", "exit 3", hook);
     ok(hand_on(NULL, hook, 1, &err) < 0 &&
            strstr(err.text, "/fails ended with status 3"),

@@ -123,6 +123,16 @@ static void start_hook(const char *hook, int in, const char *job)
     _exit(127);
 }
 
+/* Wait up to a second for a killed program: one that a file system holds longer
+ * shall not hold the step. */
+static void reap(pid_t pid)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+
+    for (int i = 0; i < 50 && waitpid(pid, NULL, WNOHANG) == 0; i++)
+        nanosleep(&pause, NULL);
+}
+
 /* Its status, as waitpid() has it; -1 where it took too long. */
 static int wait_hook(pid_t pid)
 {
@@ -135,7 +145,7 @@ static int wait_hook(pid_t pid)
            (rc < 0 && errno == EINTR)) {
         if (plait_clock_now() - begin > plait_preflight_hook_seconds) {
             kill(-pid, SIGKILL);
-            waitpid(pid, NULL, 0);
+            reap(pid);
             return -1;
         }
         nanosleep(&pause, NULL);
@@ -181,6 +191,20 @@ static int run_hook(const char *hook, const struct plait_preflight_node *nodes,
                               WTERMSIG(status));
 }
 
+/* An ignored SIGCHLD, which the task inherits, would keep the status back. */
+static int call_hook(const char *hook, const struct plait_preflight_node *nodes,
+                     int n, const char *job, struct plait_error *err)
+{
+    const struct sigaction heed = {.sa_handler = SIG_DFL};
+    struct sigaction old;
+    int rc;
+
+    sigaction(SIGCHLD, &heed, &old);
+    rc = run_hook(hook, nodes, n, job, err);
+    sigaction(SIGCHLD, &old, NULL);
+    return rc;
+}
+
 int plait_preflight_hand_on(const struct plait_preflight *preflight,
                             const struct plait_preflight_node *nodes, int n,
                             struct plait_error *err)
@@ -193,7 +217,7 @@ int plait_preflight_hand_on(const struct plait_preflight *preflight,
     if (preflight->report && *preflight->report)
         rc = write_report(preflight->report, nodes, n, job, err);
     if (bad && preflight->hook && *preflight->hook &&
-        run_hook(preflight->hook, nodes, n, job, err) < 0)
+        call_hook(preflight->hook, nodes, n, job, err) < 0)
         rc = -1;
     return rc;
 }
