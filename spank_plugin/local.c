@@ -72,6 +72,16 @@ static int check_gpus(const struct plait_options *options,
                              "add --gpu-bind=none or --pin=none");
 }
 
+/* Where it is known: a step's is that of its job, which srun is not told. */
+static const char *find_partitions(const struct plait_slurm_options *slurm)
+{
+    const char *job = getenv("SLURM_JOB_PARTITION");
+
+    return job && spank_context() == S_CTX_LOCAL && getenv("SLURM_JOB_ID")
+               ? job
+               : slurm->partition;
+}
+
 /* The planner refuses a tp group that spans nodes, but only once the job
  * runs. The sizes are known now, before it waits in the queue. Whole nodes may
  * be in one block. */
@@ -157,7 +167,7 @@ int plait_local_check(const struct plait_options *options,
         return -1;
     return slurm.tasks && slurm.per_node
                ? check_tp(&layout, slurm.per_node, options->placement,
-                          slurm.partition, err)
+                          find_partitions(&slurm), err)
                : 0;
 }
 

@@ -116,6 +116,8 @@ check "a tp group over two nodes of a block" \
 check "... is whole" is "r1 r1 r2 r2" "$(timeout 240 srun -p racks -N4 \
     --ntasks-per-node=1 --tp=2 --show-plan true 2>&1 |
     awk '$1 ~ /^[0-9]+$/ { print $3 }' | xargs)"
+check "... also in a step of a job" timeout 240 salloc -Q -p racks -N4 \
+    --ntasks-per-node=1 srun --tp=2 true
 check "... and not where the partition has none" refused '--tp=2' \
     srun -p leaves -N4 --ntasks-per-node=1 --tp=2 true
 for name in pod circle; do
