@@ -198,7 +198,7 @@ int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active)
     if (link >= 18)
         return 2;
     *active = is("switch") || link < 4;
-    if (is_sick(device, "links") && link >= 3)
+    if (is_sick(device, "unlinked") || (is_sick(device, "links") && link >= 3))
         *active = 0;
     return 0;
 }

@@ -94,6 +94,7 @@ static const struct {
     {"used", "busy: GPU 0000:06:00.0: 20.0 of 80.0 GiB of its memory are in "
              "use"},
     {"links,mig", ""},
+    {"unlinked", ""}, /* two GPUs do not tell whether there is a bridge */
     {"used,mig", ""}, /* by the jobs on its other instances */
     {"lost", "bad: GPU 0000:06:00.0: it does not answer on PCIe any more"},
     {"reset", "bad: GPU 0000:06:00.0: it has to be reset"},

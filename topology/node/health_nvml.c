@@ -46,7 +46,7 @@ enum { SINCE_LOADED };     /* the counters that a driver's start clears */
 enum { CLOCK_SM = 1 };     /* of the processors */
 enum { P_FULL = 0 };       /* the performance state of a GPU at full speed */
 enum { LINK_SPEED = 164 }; /* the field of an NVLink's speed in MB/s */
-enum { LINKS_MOST = 72, NAME_SIZE = 96 };
+enum { LINKS_MOST = 72, LINKED_LEAST = 3, NAME_SIZE = 96 };
 
 /* Why clocks are low. */
 static const struct {
@@ -85,6 +85,7 @@ struct figures {
     unsigned links, link_speed; /* those that are up, and the slowest's MB/s */
     unsigned clock;             /* MHz that it may run at; 0: not known */
     double memory;
+    int alike, linked; /* of the best: GPUs of that name, those with links */
 };
 
 struct gpu {
@@ -250,6 +251,8 @@ static void find_best(const struct nvml *nvml, const char *name,
         read_figures(nvml, device, &f);
         if (strcmp(f.name, name) != 0)
             continue;
+        best->alike++;
+        best->linked += f.links > 0;
         best->links = f.links > best->links ? f.links : best->links;
         if (f.link_speed > best->link_speed)
             best->link_speed = f.link_speed;
@@ -272,6 +275,16 @@ static bool has_instances(const struct nvml *nvml, void *device)
     return nvml->mig && nvml->mig(device, &now, &pending) == 0 && now;
 }
 
+/* Pairs of GPUs may be bridged, and the rest not: so only among many with links
+ * one without is odd. */
+static bool lacks_links(const struct figures *f, const struct figures *best)
+{
+    if (f->links == 0 &&
+        (best->linked < LINKED_LEAST || 2 * best->linked <= best->alike))
+        return false;
+    return f->links < best->links;
+}
+
 static void check_others(const struct nvml *nvml, const struct gpu *gpu)
 {
     struct figures f, best = {0};
@@ -280,10 +293,10 @@ static void check_others(const struct nvml *nvml, const struct gpu *gpu)
 
     read_figures(nvml, gpu->device, &f);
     find_best(nvml, f.name, &best);
-    if (!shared && f.links < best.links)
+    if (!shared && lacks_links(&f, &best))
         SAY(gpu, PLAIT_HEALTH_BAD, "%u of %u NVLinks are up", f.links,
             best.links);
-    else if (!shared && f.link_speed < best.link_speed)
+    else if (!shared && f.link_speed && f.link_speed < best.link_speed)
         SAY(gpu, PLAIT_HEALTH_BAD, "an NVLink runs at %u of %u MB/s",
             f.link_speed, best.link_speed);
     if (f.clock && f.clock < best.clock)
