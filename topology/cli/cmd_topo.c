@@ -67,7 +67,7 @@ static int print_domain(void)
                *name = getenv("SLURMD_NODENAME");
     struct plait_domain domain;
     char host[256] = "";
-    const char *dot;
+    const char *dot, *end;
 
     plait_domain_find(&domain);
     if (domain.state != PLAIT_DOMAIN_READY)
@@ -80,12 +80,13 @@ static int print_domain(void)
     /* A tree's address ends in .NODE, as its pattern in .node. Slurm's own
      * blocks are left to Slurm. */
     dot = address ? strrchr(address, '.') : NULL;
-    if (dot && pattern && !strstr(pattern, "block"))
+    end = pattern && !strstr(pattern, "block") ? strrchr(pattern, '.') : NULL;
+    if (dot && end)
         printf("%.*s.", (int)(dot - address), address);
     domain.name[strcspn(domain.name, ".")] = '-'; /* a dot ends a name */
     printf("%s.%s ", domain.name, name ? name : "");
-    if (dot && pattern && !strstr(pattern, "block"))
-        printf("%.*s.", (int)(strrchr(pattern, '.') - pattern), pattern);
+    if (dot && end)
+        printf("%.*s.", (int)(end - pattern), pattern);
     printf("block.node\n");
     return PLAIT_EXIT_GOOD;
 }
