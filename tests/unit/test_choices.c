@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What --auto chooses where experts have published what they chose. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tap.h"
 #include "topology/job/stage.h"
@@ -268,8 +270,56 @@ static void judge(const struct situation *s)
     plait_job_config_destroy(c);
 }
 
+/* A step of thousands of micro-batches is played in part; it must take what a
+ * whole simulation says, and --auto no more time than for few. */
+static void judge_large(int batch, bool whole)
+{
+    char job[128];
+    struct situation s = {"405B, large batch",
+                          "h100",
+                          1024,
+                          PLAIT_FRAMEWORK_MEGATRON,
+                          llama70,
+                          job,
+                          "",
+                          0};
+    struct plait_choices *found = NULL;
+    clock_t start = clock();
+    struct plait_gpu_type gpu;
+    struct plait_layout any;
+    struct plait_job_config *c;
+    double seconds, off = 0;
+
+    snprintf(job, sizeof(job), "model.seq_len=8192 train.global_batch=%d",
+             batch);
+    c = make(&s, "");
+    plait_gpu_type_find(s.gpu, &gpu, NULL);
+    plait_layout_init(&any);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        any.size[i] = PLAIT_AUTO;
+    if (c)
+        found = plait_auto_create(c, &any, s.gpus, &gpu, 10);
+    seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    ok(found && found->n == 10 && seconds < 10,
+       "a batch of %d takes %.2f s of a processor", batch, seconds);
+    for (int i = 0; whole && found && i < found->n; i++) {
+        struct plait_choices one = {.n = 1, .choice = &found->choice[i]};
+
+        off = fmax(off, fabs(best_step(c, &one, &gpu) /
+                                 found->choice[i].estimate.step_s -
+                             1));
+    }
+    if (whole)
+        ok(off < 0.01, "its steps are off whole simulations by %.2f %%",
+           100 * off);
+    plait_choices_destroy(found);
+    plait_job_config_destroy(c);
+}
+
 int main(void)
 {
+    judge_large(8192, true);
+    judge_large(1 << 20, false);
     for (size_t i = 0; i < sizeof(situations) / sizeof(situations[0]); i++)
         judge(&situations[i]);
     return done_testing();

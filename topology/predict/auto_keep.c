@@ -87,12 +87,48 @@ static void take_step(struct plait_estimate *e, double step)
     e->mfu_causal *= rate;
 }
 
+/* Passes of a step that is simulated in full: tens of milliseconds. */
+enum { PASSES_MOST = 4096, MICROBATCHES_LEAST = 8 };
+
+static double simulated_step(const struct plait_simulation_request *request,
+                             int microbatches)
+{
+    struct plait_simulation_request r = *request;
+    struct plait_simulation *s;
+    double step;
+
+    r.microbatches = microbatches;
+    r.sums_only = 1;
+    s = plait_simulation_create(&r, NULL);
+    step = s ? s->step : 0;
+    plait_simulation_destroy(s);
+    return step;
+}
+
+/* Seconds of a step, 0 where it cannot be simulated. A pipeline that is full
+ * repeats itself, so that of many micro-batches only the first are played: a
+ * batch may have thousands. */
+static double step_of(const struct plait_simulation_request *r)
+{
+    int p = r->stages, all = r->microbatches, few = p;
+    double first, next;
+
+    if (few < MICROBATCHES_LEAST)
+        few *= (MICROBATCHES_LEAST + p - 1) / p;
+    if (all <= 2 * few || (double)all * r->chunks * p <= PASSES_MOST)
+        return simulated_step(r, all);
+    first = simulated_step(r, few);
+    next = simulated_step(r, 2 * few);
+    return first > 0 && next > 0 ? next + (next - first) / few * (all - 2 * few)
+                                 : 0;
+}
+
 static void simulate(struct plait_choice *c, struct plait_job_config *config,
                      const struct plait_gpu_type *gpu)
 {
     struct plait_simulation_request request;
-    struct plait_simulation *s = NULL;
     struct plait_stage_time *times;
+    double step = 0;
 
     config->parallel = c->parallel;
     config->parallel.layout = c->layout;
@@ -102,10 +138,9 @@ static void simulate(struct plait_choice *c, struct plait_job_config *config,
                    sizeof(*times));
     if (times && plait_simulation_request_set(&request, times, config,
                                               &c->layout, gpu, NULL) == 0)
-        s = plait_simulation_create(&request, NULL);
-    if (s)
-        take_step(&c->estimate, s->step);
-    plait_simulation_destroy(s);
+        step = step_of(&request);
+    if (step > 0)
+        take_step(&c->estimate, step);
     free(times);
 }
 

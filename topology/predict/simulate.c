@@ -30,7 +30,7 @@ int simulator_add_span(struct simulator *s, int rank, enum plait_span_kind kind,
     struct plait_simulation *out = s->out;
     struct plait_span *bigger;
 
-    if (!(end > begin))
+    if (s->r->sums_only || !(end > begin))
         return 0;
     if (out->nspans == s->room) {
         s->room = s->room ? 2 * s->room : 256;
@@ -347,7 +347,8 @@ static int run_step(struct simulator *s)
     } while (moved > 0);
     if (simulator_close_step(s) < 0)
         return -1;
-    qsort(s->out->spans, s->out->nspans, sizeof(*s->out->spans), by_rank);
+    if (s->out->nspans > 0)
+        qsort(s->out->spans, s->out->nspans, sizeof(*s->out->spans), by_rank);
     return 0;
 }
 

@@ -36,6 +36,8 @@ struct plait_simulation_request {
     int reduce_late; /* only when a pass has ended, which then waits */
     double beside;   /* seconds that a second of hidden data-parallel traffic
                         adds to the computing that hides it */
+    int sums_only;   /* the step and the sums of the ranks are wanted, without
+                        spans and what is hidden */
     double tied;     /* gradients of a tied embedding, between the
                         first and the last rank; 0: none */
     double update;   /* the optimizer */
