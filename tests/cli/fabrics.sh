@@ -114,14 +114,22 @@ gpu() { # GPU type, where from, arguments...
     check "GPUs: $type ($from" $? || grep GPUs out
 }
 machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
-sed 's/NVIDIA [A-Z0-9][^"]*/NVIDIA GB300/' "$machine" >gb300.xml
-sed 's/NVIDIA [A-Z0-9][^"]*/NVIDIA Z9/' "$machine" >z9.xml
+sed 's/NVIDIA [A-Z0-9][^"]*/NVIDIA GB300/; s/10de:20b2/10de:31c2/' "$machine" \
+    >gb300.xml
+sed 's/NVIDIA [A-Z0-9][^"]*/NVIDIA Z9/; s/10de:20b2/10de:fff0/' "$machine" >z9.xml
+# Each is half of an H100, whose figures are not the type's.
+cat >parts.xml <<'.'
+<system version="1"><cpu numaid="0">
+<pci busid="0000:01:00.0" class="0x030200" vendor="0x10de" device="0x2330">
+<gpu dev="0" sm="90"/><gpu dev="1" sm="90"/></pci></cpu></system>
+.
 echo 'gpu_type: mi300x' >mi300x.yaml
 gpu gb300 gb300.xml --node-hwloc gb300.xml
 gpu gb300 gb300.xml --node-hwloc gb300.xml --site mi300x.yaml
 gpu b200 --gpu-type --node-hwloc gb300.xml --gpu-type b200
 gpu mi300x "the site's file" --node-hwloc z9.xml --site mi300x.yaml
 gpu h100 "assumed: the model of the node's GPUs" --node-hwloc z9.xml
+gpu h100 "assumed: the model of the node's GPUs" --node-nccl parts.xml
 "$plait" plan --nodes='n[1-4]' --node-hwloc gb300.xml --fabric tree.conf \
     --json >json && tr -d '\n ' <json | grep -q \
     '"assumed":{"gpu_type":"gb300","gpu_type_from":"gb300.xml","oversubscription":2.0,"oversubscription_known":false}}$'

@@ -83,8 +83,7 @@ static int load_fabric(struct plan_job *job, struct plait_error *err)
 /* The name of a machine's GPUs in the table, or NULL. */
 static const char *guess_type(const struct plait_node *node)
 {
-    return node && node->ngpus ? plait_gpu_type_guess(node->gpus[0].model)
-                               : NULL;
+    return node && node->ngpus ? plait_gpu_type_of(&node->gpus[0]) : NULL;
 }
 
 static const char *guess_here(void)
