@@ -282,6 +282,30 @@ static void test_islands(void)
     plait_node_destroy(node);
 }
 
+static void test_partitions(void)
+{
+    static const char form[] =
+        "<pci busid=\"0000:0%d:00.0\" class=\"0x120000\">%s%s</pci>";
+    static const char gpu[] =
+        "<gpu gcn=\"gfx942\"><xgmi target=\"0000:0%d:00.0\" count=\"1\" "
+        "tclass=\"0x120000\"/></gpu>";
+    char first[128], second[128], parts[1024];
+    struct plait_node *node;
+    int n;
+
+    snprintf(first, sizeof(first), gpu, 2);
+    snprintf(second, sizeof(second), gpu, 1);
+    n = snprintf(parts, sizeof(parts), "<system><cpu numaid=\"0\">");
+    n += snprintf(parts + n, sizeof(parts) - n, form, 1, first, first);
+    n += snprintf(parts + n, sizeof(parts) - n, form, 2, second, second);
+    n += snprintf(parts + n, sizeof(parts) - n, "</cpu></system>");
+    node = plait_node_parse_nccl("parts", parts, n, NULL);
+    ok(node && node->ngpus == 4 && node->links[2] == 64 &&
+           node->links[3] == 64 && node->links[2 * 4 + 1] == 64,
+       "a link to a device joins all of its partitions");
+    plait_node_destroy(node);
+}
+
 static void test_bad_input(void)
 {
     static const struct {
@@ -464,6 +488,7 @@ int main(void)
     test_nic_speed();
     test_order();
     test_islands();
+    test_partitions();
     test_bad_input();
     test_live_and_cache();
     test_cache_keeps_links();

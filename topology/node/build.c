@@ -253,8 +253,11 @@ int node_builder_join(struct node_builder *builder,
         if (link->to_switch)
             up[a] += link->count * link->gbps;
         b = link->to_switch ? -1 : node_builder_find_gpu(builder, link->to);
-        if (b >= 0 && a != b)
-            node->links[a * node->ngpus + b] += link->count * link->gbps;
+        /* The other end is named by its device alone: any part of it. */
+        for (int k = 0; b >= 0 && k < node->gpus[b].parts; k++)
+            if (b + k != a)
+                node->links[a * node->ngpus + b + k] +=
+                    link->count * link->gbps;
     }
     for (a = 0; a < node->ngpus; a++) {
         for (b = 0; b < node->ngpus; b++) {
