@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -61,10 +62,28 @@ static int count_entries(const char *path)
     return n;
 }
 
-/* What must be the same when the cache is written and read. slurmd may start
- * before the drivers do, and before NVIDIA's device files exist, without which
- * NVML does not answer a process without root's rights. So these count as
- * well. */
+/* A number that changes with the names of the MIG instances, which come and go
+ * without a new boot: gpu0/mig/gi1/ci0. Everyone can read them. */
+static unsigned hash_instances(void)
+{
+    static const char pattern[] =
+        "/proc/driver/nvidia/capabilities/gpu*/mig/gi*/ci*";
+    uint64_t hash = PLAIT_HASH_START;
+    glob_t found = {0};
+
+    if (glob(pattern, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            hash = plait_hash_bytes(hash, found.gl_pathv[i],
+                                    strlen(found.gl_pathv[i]) + 1);
+    globfree(&found);
+    return (unsigned)(hash ^ hash >> 32);
+}
+
+/* What must be the same when the cache is written and read. MIG instances and
+ * the partitions of AMD's GPUs, each of which is a node of KFD's, change
+ * without a new boot. slurmd may start before the drivers do, and before
+ * NVIDIA's device files exist, without which NVML does not answer a process
+ * without root's rights. So all of these count as well. */
 static int make_key(char *key, struct plait_error *err)
 {
     char boot[64], nvidia[64];
@@ -75,10 +94,12 @@ static int make_key(char *key, struct plait_error *err)
     read_word("/sys/module/nvidia/version", nvidia, sizeof(nvidia));
     snprintf(key, KEY_MOST,
              "plait-" PACKAGE_VERSION " format-" FORMAT
-             " boot-%s hwloc-%x nvidia-%s-%d amdgpu-%d intel-%d ib-%d cxi-%d",
+             " boot-%s hwloc-%x nvidia-%s-%d-%x amdgpu-%d-%d intel-%d ib-%d "
+             "cxi-%d",
              boot, hwloc_get_api_version(), nvidia[0] ? nvidia : "none",
-             access(NODE_NVIDIA_DEVICE, F_OK) == 0,
+             access(NODE_NVIDIA_DEVICE, F_OK) == 0, hash_instances(),
              access("/sys/module/amdgpu", F_OK) == 0,
+             count_entries("/sys/class/kfd/kfd/topology/nodes"),
              access("/sys/module/xe", F_OK) == 0 ||
                  access("/sys/module/i915", F_OK) == 0,
              count_entries("/sys/class/infiniband"),
