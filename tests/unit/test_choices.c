@@ -316,8 +316,39 @@ static void judge_large(int batch, bool whole)
     plait_job_config_destroy(c);
 }
 
+/* The fewest GPUs that --auto names are enough for --auto. */
+static void judge_fewest(void)
+{
+    struct situation s = {"8B, too few", "h100", 8,  PLAIT_FRAMEWORK_MEGATRON,
+                          llama8,        "",     "", 0};
+    struct plait_job_config *c = make(&s, "");
+    struct plait_gpu_type gpu;
+    struct plait_layout any;
+    int wrong = 0, helped = 0;
+
+    plait_gpu_type_find(s.gpu, &gpu, NULL);
+    plait_layout_init(&any);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        any.size[i] = PLAIT_AUTO;
+    for (gpu.memory = 16e9; c && gpu.memory < 40e9; gpu.memory += 0.5e9) {
+        int free = plait_auto_fewest_free(c, &gpu);
+        struct plait_choices *found;
+
+        helped += free > plait_auto_fewest(c, &gpu);
+        found = free ? plait_auto_create(c, &any, free, &gpu, 1) : NULL;
+        wrong += free && !(found && found->n);
+        plait_choices_destroy(found);
+    }
+    ok(wrong == 0 && helped > 0,
+       "of %d sizes of memory where the headroom "
+       "takes more GPUs, %d are said too few",
+       helped, wrong);
+    plait_job_config_destroy(c);
+}
+
 int main(void)
 {
+    judge_fewest();
     judge_large(8192, true);
     judge_large(1 << 20, false);
     for (size_t i = 0; i < sizeof(situations) / sizeof(situations[0]); i++)

@@ -433,7 +433,7 @@ static int plan_layout(struct job *job, struct plait_error *err)
                      "%.0f GB for it; name the GPUs it is for, as in --gpus=8 "
                      "--gpu-type=h100",
                      job->size->name, job->gpu.memory / 1e9);
-    else if ((fewest = plait_auto_fewest(config, &job->gpu)) > job->gpus)
+    else if ((fewest = plait_auto_fewest_free(config, &job->gpu)) > job->gpus)
         plait_errorf(err,
                      "%s on %d %s: does not fit; it needs at least "
                      "--gpus=%d",

@@ -64,7 +64,7 @@ static int list_shapes(struct shapes *s, struct plait_error *err)
     }
     if (job->novers)
         return 0;
-    fewest = plait_auto_fewest(job->config, &job->gpu);
+    fewest = plait_auto_fewest_free(job->config, &job->gpu);
     for (gpus = fewest ? fewest : most; gpus < most; gpus *= 2)
         if (s->n == SHAPES_MOST - 1 || add_shape(s, gpus, err) < 0)
             break;

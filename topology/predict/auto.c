@@ -369,6 +369,7 @@ static struct plait_choices *search_layouts(struct search *s, int gpus)
     s->found = calloc(1, sizeof(*s->found));
     if (!s->found)
         return NULL;
+    s->found->room = s->room;
     s->found->choice = calloc((size_t)s->most + 1, sizeof(*s->found->choice));
     if (!s->found->choice) {
         plait_choices_destroy(s->found);
@@ -485,9 +486,8 @@ static int find_fewest(struct search *s)
 int plait_auto_fewest(const struct plait_job_config *config,
                       const struct plait_gpu_type *gpu)
 {
-    struct search s = {.config = *config, .gpu = gpu, .most = 1, .any = 1};
-
-    return find_fewest(&s);
+    return find_fewest(
+        &(struct search){.config = *config, .gpu = gpu, .most = 1, .any = 1});
 }
 
 int plait_auto_fewest_whole(const struct plait_job_config *config,

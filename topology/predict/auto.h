@@ -28,6 +28,7 @@ struct plait_choices {
     long too_large; /* of those, how many do not fit in memory */
     long uneven;    /* others, whose ranks do not suit the nodes */
     double least_memory; /* bytes that the smallest needs; if none fits */
+    double room;         /* bytes of a GPU's memory that a choice may fill */
 };
 
 /* Layouts whose steps differ by less are as fast as far as a prediction can
@@ -93,6 +94,10 @@ int plait_auto_fewest(const struct plait_job_config *config,
                       const struct plait_gpu_type *gpu);
 int plait_auto_fewest_whole(const struct plait_job_config *config,
                             const struct plait_gpu_type *gpu);
+/* ... and the fewest on which plait_auto_create() finds a layout, which leaves
+ * the type's headroom free. */
+int plait_auto_fewest_free(const struct plait_job_config *config,
+                           const struct plait_gpu_type *gpu);
 
 /* The smallest change with which a training that does not fit does, on the
  * same GPUs: of the fewest settings, and of those the fastest. A batch, a model

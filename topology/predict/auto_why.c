@@ -54,6 +54,21 @@ void plait_choices_explain(struct plait_choices *found)
         explain(&found->choice[i], &found->choice[0]);
 }
 
+static int fewest_within(const struct plait_job_config *config,
+                         const struct plait_gpu_type *gpu, double room)
+{
+    struct plait_gpu_type less = *gpu;
+
+    less.memory = room;
+    return plait_auto_fewest(config, &less);
+}
+
+int plait_auto_fewest_free(const struct plait_job_config *config,
+                           const struct plait_gpu_type *gpu)
+{
+    return fewest_within(config, gpu, plait_gpu_type_room(gpu));
+}
+
 int plait_auto_why(const struct plait_choices *found,
                    const struct plait_job_config *config, int gpus,
                    const struct plait_gpu_type *gpu, struct plait_error *err)
@@ -80,12 +95,12 @@ int plait_auto_why(const struct plait_choices *found,
                             "%d are not divisible by any layout of %d GPU%s",
                             config->train.global_batch, gpus,
                             gpus == 1 ? "" : "s");
-    fewest = plait_auto_fewest(config, gpu);
+    fewest = fewest_within(config, gpu, found->room);
     if (fewest > gpus)
         snprintf(more, sizeof(more), "; %d GPUs could hold it", fewest);
-    if (plait_gpu_type_room(gpu) < gpu->memory)
+    if (found->room < gpu->memory)
         snprintf(room, sizeof(room), ", of which %.1f GB are left free",
-                 (gpu->memory - plait_gpu_type_room(gpu)) / 1e9);
+                 (gpu->memory - found->room) / 1e9);
     errno = ENOMEM;
     return plait_errorf(err,
                         "none of %ld layouts fits: the smallest needs %.1f GB "
