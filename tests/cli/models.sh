@@ -211,6 +211,7 @@ cat >megatron.args <<'END'
 --group-query-attention --num-query-groups 8 --ffn-hidden-size 14336 --swiglu \
 --untie-embeddings-and-output-weights --vocab-size 128256 --seq-length=8192 \
 --micro-batch-size 1 --global-batch-size 128 --tensor-model-parallel-size 2 \
+--overlap-grad-reduce --overlap-param-gather --tp-comm-overlap \
 --sequence-parallel --use-distributed-optimizer --bf16
 END
 parameters megatron.args 8030261248
@@ -227,6 +228,21 @@ printf '%s' "$(sed '/batch/d; $d' megatron.args) --global-batch-size 128" \
     "$plait" estimate --model cut.args --gpus 8 --json 2>err | cmp - json
 check "a file that ends in a number, without a newline" $?
 unset MALLOC_PERTURB_
+# What plan --auto pastes, with the model's arguments, is what it predicted:
+# overlap is off in Megatron unless it is asked for.
+"$plait" plan --auto --model llama.json --framework megatron --gpus 8 --tp 2 \
+    --pp 1 --global-batch 128 >out
+{
+    sed '/^--micro/,$d' megatron.args
+    echo '--bf16 \'
+    sed -n '/^--tensor/,$p' out
+} >pasted.args
+layout=$(awk '$1 == "tp" { on = 1; next } on && NF > 6 {
+    print "--zero", $6, "--micro-batch", $7, "--recompute", $8; exit }' out)
+"$plait" estimate --model llama.json --gpus 8 --framework megatron --tp 2 \
+    --sequence --global-batch 128 $layout --json >json &&
+    "$plait" estimate --model pasted.args --gpus 8 --json >other && cmp json other
+check "the arguments of plan --auto mean what was predicted ($layout)" $?
 cat >megatron.yaml <<'END'
 num_layers: 32
 hidden_size: 4096

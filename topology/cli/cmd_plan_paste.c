@@ -113,6 +113,23 @@ static void print_megatron_experts(const struct plan_job *job, int ep)
         printf(" \\\n--overlap-moe-expert-parallel-comm");
 }
 
+/* What is predicted to be hidden is off in Megatron unless it is asked for. */
+static void print_megatron_overlap(const struct plan_job *job,
+                                   const struct plait_choice *best)
+{
+    const struct plait_parallel_config *p = &best->parallel;
+    const int *size = best->layout.size;
+
+    if (job->config->framework != PLAIT_FRAMEWORK_MEGATRON)
+        return;
+    if (p->zero < 2 && size[PLAIT_DP] * size[PLAIT_CP] > 1 &&
+        p->grad_sync == PLAIT_GRAD_BUCKETED)
+        printf(" \\\n--overlap-grad-reduce%s",
+               p->zero ? " --overlap-param-gather" : "");
+    if (p->sequence && !job->config->tp_exposed)
+        printf(" --tp-comm-overlap");
+}
+
 static void print_megatron(const struct plan_job *job,
                            const struct plait_choice *best)
 {
@@ -140,8 +157,8 @@ static void print_megatron(const struct plan_job *job,
                "optim_grads%s",
                p->zero == 3 ? "_params" : "");
     else if (p->zero)
-        printf(" --use-distributed-optimizer --overlap-grad-reduce "
-               "--overlap-param-gather");
+        printf(" --use-distributed-optimizer");
+    print_megatron_overlap(job, best);
     if (p->recompute_layers)
         printf(" \\\n--recompute-granularity full --recompute-method block "
                "--recompute-num-layers %d",
