@@ -131,4 +131,15 @@ check "the smaller number has only layouts that offload" $?
 "$plait" plan --auto --model model.yaml --gpus "$2" >out &&
     grep -E '^ +[0-9]' out | grep -q ' none  *[0-9.]* GB'
 check "the larger one has one that does not" $?
+
+cat >old.yaml <<'END'
+model: {family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8,
+        ffn: 14336, vocab: 128256, seq_len: 2048}
+train: {global_batch: 64, micro_batch: 1}
+END
+"$plait" estimate --model old.yaml --framework megatron-2021 --gpus 8 \
+    --gpu-type a100-80g >out
+sed -n 's/^the smallest change that fits: //p' out >change
+test -s change && ! grep -q 'zero=[23]' change
+check "no change to a ZeRO stage that the software does not have" $?
 echo "1..$n"

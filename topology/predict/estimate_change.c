@@ -135,19 +135,33 @@ static void try_recompute(struct change_search *s, const struct plait_layout *l)
     p->recompute = s->given->parallel.recompute;
 }
 
+/* Whether the software has this ZeRO stage, and something to divide by it. */
+static bool has_stage(const struct change_search *s,
+                      const struct plait_layout *l, int zero)
+{
+    const struct plait_framework_traits *traits =
+        &plait_framework_traits[s->given->framework];
+
+    if (zero == s->given->parallel.zero)
+        return true;
+    return l->size[PLAIT_DP] * l->size[PLAIT_CP] > 1 &&
+           zero >= (traits->fsdp ? 2 : 0) &&
+           (traits->zero_stages == 0 || zero < traits->zero_stages);
+}
+
 static void try_settings(struct change_search *s, const struct plait_layout *l)
 {
     struct plait_parallel_config *p = &s->config.parallel;
     const struct plait_parallel_config *given = &s->given->parallel;
-    int zero_most = l->size[PLAIT_DP] * l->size[PLAIT_CP] > 1 ? 3 : given->zero;
 
     p->layout = *l;
     for (int sequence = given->sequence; sequence <= 1; sequence++) {
         p->sequence = sequence;
         if (sequence > given->sequence && l->size[PLAIT_TP] == 1)
             break;
-        for (p->zero = given->zero; p->zero <= zero_most; p->zero++)
-            for (int m = s->given->train.micro_batch; m >= 1; m--) {
+        for (p->zero = given->zero; p->zero <= 3; p->zero++)
+            for (int m = s->given->train.micro_batch;
+                 m >= 1 && has_stage(s, l, p->zero); m--) {
                 s->config.train.micro_batch = m;
                 if (s->given->train.global_batch / l->size[PLAIT_DP] % m == 0)
                     try_recompute(s, l);
