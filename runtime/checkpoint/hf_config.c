@@ -422,6 +422,32 @@ static json_t *load_config(const char *path, struct plait_error *err)
     return NULL;
 }
 
+/* Whether each value is one that a plait.yaml may have, in which the model is
+ * written next: of the error there the line of that file is left out. */
+static int check_ranges(const struct plait_hf_read *r)
+{
+    struct plait_job_config *job;
+    struct plait_error why;
+    char *text = NULL, *what;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return plait_errorf(r->err, "%s: out of memory", r->path);
+    plait_job_config_print_model(r->model, out);
+    if (fclose(out) != 0) {
+        free(text);
+        return plait_errorf(r->err, "%s: out of memory", r->path);
+    }
+    job = plait_job_config_parse("model", text, size, NULL, 0, &why);
+    free(text);
+    plait_job_config_destroy(job);
+    if (job)
+        return 0;
+    what = strstr(why.text, ": ");
+    return plait_errorf(r->err, "%s: %s", r->path, what ? what + 2 : why.text);
+}
+
 /* Whether plait-train accepts the sizes. */
 static int check_fits(const struct plait_hf_read *r,
                       struct plait_job_config *job)
@@ -430,7 +456,7 @@ static int check_fits(const struct plait_hf_read *r,
 
     job->model = *r->model;
     if (plait_fits_config(job, &why) == 0)
-        return 0;
+        return check_ranges(r);
     return plait_errorf(r->err, "%s: %s", r->path, why.text);
 }
 

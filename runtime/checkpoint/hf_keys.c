@@ -35,7 +35,9 @@ static const struct key {
     {"n_head", READ, GPT2},
     {"n_inner", READ, GPT2},
     {"n_positions", READ, GPT2},
-    {"n_ctx", FORM, GPT2}, /* n_positions once more */
+    {"n_ctx", FORM, GPT2},     /* n_positions once more */
+    {"n_special", FORM, GPT2}, /* of GPT-1, as is the next */
+    {"predict_special_tokens", FORM, GPT2},
     {"num_hidden_layers", READ, LLAMA},
     {"hidden_size", READ, LLAMA},
     {"num_attention_heads", READ, LLAMA},
@@ -126,6 +128,7 @@ static const struct key {
     {"id2label", TASK, BOTH},
     {"label2id", TASK, BOTH},
     {"num_labels", TASK, BOTH},
+    {"_num_labels", TASK, BOTH}, /* of distilgpt2, of old versions */
     {"problem_type", TASK, BOTH},
     {"finetuning_task", TASK, BOTH},
     {"classifier_dropout", TASK, BOTH},
@@ -148,6 +151,7 @@ static const struct key {
     {"unsloth_fixed", FORM, BOTH},
     {"is_decoder", RUN, BOTH},
     {"tie_encoder_decoder", RUN, BOTH},
+    {"output_past", RUN, BOTH}, /* use_cache of old versions */
     {"use_cache", RUN, BOTH},
     {"return_dict", RUN, BOTH},
     {"output_attentions", RUN, BOTH},

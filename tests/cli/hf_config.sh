@@ -92,6 +92,16 @@ ok "a part of each layer type" refuses qwen3 \
 ok "several axes" refuses llama '{"rope_scaling": {"mrope_section": [2, 1]}}' \
     "rope_scaling.mrope_section is [2, 1]"
 
+# -- numbers that no plait.yaml may have -------------------------------------
+# range KEYS TEXT: the message names the file that the user has, not ours
+range() {
+    ok "$1" refuses llama "$1" "/x/config.json: $2"
+}
+range '{"rope_theta": 1e300}' "rope_theta must be a number from 1"
+range '{"rms_norm_eps": 2.0}' "norm_eps must be a number from 1e-12"
+range "{\"rope_scaling\": {$llama3, \"original_max_position_embeddings\": 0.5}}" \
+    "rope_original_len must be a whole number from 1"
+
 # -- keys that are missing, which is not null --------------------------------
 ok "llama: as many heads of k as of q" refuses llama \
     '{"num_key_value_heads": null, "head_dim": null}' "must be [24, 24]"
@@ -136,6 +146,9 @@ ok "what says nothing of the model" gives llama '{"use_cache": true,
     "pretraining_tp": 1, "torch_dtype": "bfloat16", "architectures": ["X"],
     "is_llama_config": true, "rope_interleaved": false, "id2label": {"0": "a"},
     "initializer_range": 0.02, "transformers_version": "4.40.1"}' "heads: 6"
+ok "keys of old versions, as in distilgpt2" gives gpt2 '{"_num_labels": 1,
+    "output_past": true, "n_special": 0, "predict_special_tokens": true,
+    "n_ctx": 32, "gradient_checkpointing": false}' "family: gpt2"
 for type in deepseek_v3:mla glm4_moe:"sigmoid routing" gemma2:"soft caps" \
     gpt_oss:"attention sinks" phi3:"in one tensor" olmo3:"norms after" \
     granite:"multipliers" llama4_text:"shared experts" kimi_k2:mla; do
