@@ -41,7 +41,8 @@ printf '{"text": "NaN is \\"Infinity\\" 1e400"}\n' >"$tmp/outside.jsonl"
 prepare inside inside.jsonl && prepare outside outside.jsonl &&
     same inside outside
 check "which are text inside of a string" $?
-for wrong in 'NaNs' '01' '1.' '.5' '-' '1e' '+1' 'Inf'; do
+for wrong in 'NaNs' '01' '1.' '.5' '-' '1e' '+1' 'Inf' '--1' '-NaN' '1.NaN' \
+    '1e-NaN'; do
     printf '{"a": %s, "text": "one"}\n' "$wrong" >"$tmp/wrong.jsonl"
     if command -v python3 >/dev/null; then
         python3 -c 'import json, sys; json.loads(open(sys.argv[1]).read())' \

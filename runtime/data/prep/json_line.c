@@ -46,10 +46,17 @@ static size_t number_size(const char *text, size_t size)
     return n;
 }
 
-/* Put 0 in the place of every number outside of strings. */
+/* Whether a number goes on with it, or a word does. */
+static bool is_joined(char c)
+{
+    return isalnum((unsigned char)c) || (c && strchr("+-._", c));
+}
+
+/* Put 0 in the place of every number outside of strings. What is joined to one,
+ * as in 1NaN or --1, stays, and is no JSON. */
 static void flatten_numbers(char *text, size_t size)
 {
-    bool quoted = false;
+    bool quoted = false, apart = true;
     size_t n;
 
     for (size_t i = 0; i < size; i++) {
@@ -57,11 +64,15 @@ static void flatten_numbers(char *text, size_t size)
             i++;
         else if (text[i] == '"')
             quoted = !quoted;
-        else if (!quoted && (n = number_size(text + i, size - i)) > 0) {
+        else if (!quoted && apart &&
+                 (n = number_size(text + i, size - i)) > 0 &&
+                 (i + n == size || !is_joined(text[i + n]))) {
             text[i] = '0';
             memset(text + i + 1, ' ', n - 1);
             i += n - 1;
+            continue; /* what follows is apart from it */
         }
+        apart = i < size && !is_joined(text[i]);
     }
 }
 
