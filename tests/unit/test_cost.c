@@ -285,7 +285,7 @@ static void traffic_of(struct plait_job_config *c, int tp, int cp, int ep,
 
 static void test_traffic(void)
 {
-    double experts = 4 * 8 * 3 * 64 * 128.0, dense, row = 2 * 64;
+    double experts = 4 * 8 * 3 * 64 * 128.0, dense, row = 2 * 64, rounds;
     struct plait_job_config c = {.framework = PLAIT_FRAMEWORK_PLAIT};
     struct plait_traffic t;
 
@@ -310,6 +310,11 @@ static void test_traffic(void)
     traffic_of(&c, 8, 2, 1, 1, &t);
     is(t.bytes[PLAIT_CP], 2 * 2 * 16 * 8.0,
        "a tp rank has a whole head of keys and values at least");
+    rounds = t.calls[PLAIT_CP] / 3;
+    c.framework = PLAIT_FRAMEWORK_PLAIT;
+    traffic_of(&c, 8, 2, 1, 1, &t);
+    is(t.calls[PLAIT_CP], 4 * rounds,
+       "plait-train sends their gradients in fp32, twice the bytes of bf16");
 }
 
 int main(void)

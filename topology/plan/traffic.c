@@ -61,6 +61,15 @@ static double dispatched(const struct plait_job_config *c, double rows, int tp)
     return rows / (own ? tp : 1);
 }
 
+/* How often the bytes of keys and values go around a context-parallel group for
+ * their gradients, which plait-train adds up in fp32. */
+static double gradient_passes(const struct plait_job_config *c)
+{
+    return c->framework == PLAIT_FRAMEWORK_PLAIT
+               ? 4.0 / plait_precision_size(c->train.precision)
+               : 1;
+}
+
 void plait_traffic_set(struct plait_traffic *t,
                        const struct plait_job_config *c,
                        const struct plait_layout *layout)
@@ -78,7 +87,7 @@ void plait_traffic_set(struct plait_traffic *t,
     t->bytes[PLAIT_TP] = element * tokens * m->hidden;
     t->calls[PLAIT_TP] = layers * (again ? 6 : 4);
     t->bytes[PLAIT_CP] = 2 * element * tokens * plait_model_head_dim(m) * heads;
-    t->calls[PLAIT_CP] = layers * (again ? 4 : 3);
+    t->calls[PLAIT_CP] = layers * (again + 2 + gradient_passes(c));
     if (m->experts > 0) {
         t->bytes[PLAIT_EP] = element * dispatched(c, tokens, size[PLAIT_TP]) *
                              m->hidden * m->experts_top_k;
