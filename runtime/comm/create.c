@@ -163,12 +163,13 @@ static int agree_on_comparing(struct plait_comm *met, struct plait_error *err)
 }
 
 /* Of several interfaces NCCL may choose one by which other nodes cannot be
- * reached; the ranks have met over this one. What the user set stays. */
+ * reached; the ranks have met over this one. What was set stays. */
 static void choose_interface(const struct plait_launch *launch)
 {
     char name[64] = "=";
 
     if (launch && launch->nnodes > 1 && launch->master_addr[0] &&
+        !plait_interface_is_chosen() &&
         plait_interface_towards(launch->master_addr, name + 1,
                                 sizeof(name) - 1) == 0 &&
         strcmp(name, "=lo") != 0)

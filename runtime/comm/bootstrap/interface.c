@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which network interface leads to a host. */
+#define _GNU_SOURCE /* asprintf */
 #include "runtime/comm/bootstrap/interface.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdbool.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -78,4 +80,37 @@ int plait_interface_towards(const char *host, char *name, size_t size)
             rc = find_interface(&own, name, size);
     freeaddrinfo(list);
     return rc;
+}
+
+/* Whether a file of NCCL's, with lines of NAME=VALUE, sets it. */
+static bool is_in_file(const char *path)
+{
+    static const char key[] = "NCCL_SOCKET_IFNAME=";
+    FILE *file = path ? fopen(path, "re") : NULL;
+    bool found = false;
+    char *line = NULL;
+    size_t room = 0;
+
+    if (!file)
+        return false;
+    while (!found && getline(&line, &room, file) >= 0)
+        found = strncmp(line, key, sizeof(key) - 1) == 0;
+    free(line);
+    fclose(file);
+    return found;
+}
+
+bool plait_interface_is_chosen(void)
+{
+    const struct passwd *user = getpwuid(getuid());
+    char *own = NULL;
+    bool found;
+
+    if (user && asprintf(&own, "%s/.nccl.conf", user->pw_dir) < 0)
+        own = NULL;
+    found = getenv("NCCL_SOCKET_IFNAME") ||
+            is_in_file(getenv("NCCL_CONF_FILE")) || is_in_file(own) ||
+            is_in_file("/etc/nccl.conf");
+    free(own);
+    return found;
 }
