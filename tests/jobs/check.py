@@ -76,7 +76,10 @@ def is_narrow(job):
 
 
 def in_fp32(job):
+    """The job that neither computes nor sends anything narrower."""
     wide = copy.deepcopy(job)
+    for run in wide["runs"]:
+        run["set"].pop("parallel.grad_reduce", None)
     wide["config"]["train.precision"] = "fp32"
     wide["config"].pop("train.loss_scale", None)
     return wide
@@ -163,16 +166,19 @@ class Check:
             run["from"] is not None and self.sent(run["from"][0])
 
     def numbers(self, i, worst, wrong):
-        floors = compare.floor(self.job["config"], self.sent(i))
+        sent = self.sent(i)
+        floors = compare.floor(self.job["config"], sent)
         bad = compare.judge(worst, self.probed, floors)
         while bad and len(self.probed) < PROBES + MORE:
             self.probe(next(self.more), self.probed)
             bad = compare.judge(worst, self.probed, floors)
-        for run in self.more_sent if bad and self.sent(i) else ():
+        for run in self.more_sent if bad and sent else ():
             self.probe(run, self.probed_sent)
-        others = self.probed_sent if self.sent(i) else []
-        if bad and is_narrow(self.job):
+        others = self.probed_sent if sent else []
+        if compare.judge(worst, self.probed, floors, others) and \
+                (sent or is_narrow(self.job)):
             others = others + self.from_fp32()
+            floors = compare.floor(self.job["config"], sent, proved=True)
         bad = compare.judge(worst, self.probed, floors, others)
         for kind, value in worst.items():
             self.report.worst[kind] = max(self.report.worst.get(kind, 0),

@@ -25,7 +25,7 @@ FLOOR = {"loss": 2e-5, "val_loss": 2e-5, "grad_norm": 1e-4, "weights": 1e-4,
 # Narrow numbers round where a layout cuts, which another micro-batch does not.
 # Where that is exceeded the whole job is made in fp32, too, and must be right
 # there. Two ways to round are about as far from each other as from fp32: a
-# router's choice can hang on it (seed 20499).
+# router's choice can hang on it (seed 20499), or a sign (seed 21408).
 HALF_FLOOR = {"loss": 2e-2, "val_loss": 2e-2, "grad_norm": 2e-1,
               "weights": 2e-1, "state": 1, "accuracy": 0.2}
 # Gradients that are sent as bf16 (parallel.grad_reduce).
@@ -41,11 +41,11 @@ EXACT = ("lr", "global_batch", "tokens", "loss_tokens", "skipped", "outlier")
 SMALL = 1e-3  # of the largest tensor, below which one counts as so large
 
 
-def floor(config, sent):
+def floor(config, sent, proved=False):
     """The bounds of a job where rounding is not amplified; sent: gradients
-    were sent as bf16 before."""
+    were sent as bf16 before; proved: and the whole job is right in fp32."""
     floors = [FLOOR]
-    if config.get("train.precision", "fp32") != "fp32":
+    if config.get("train.precision", "fp32") != "fp32" or sent and proved:
         floors.append(HALF_FLOOR)
     if config["optim.name"] == "adamw8bit":
         floors.append(CODES_FLOOR)
