@@ -51,7 +51,7 @@ for wrong in 'NaNs' '01' '1.' '.5' '-' '1e' '+1' 'Inf' '--1' '-NaN' '1.NaN' \
         check "Python refuses $wrong" $?
     fi
     ! prepare wrong wrong.jsonl && grep -q "line 1: not JSON" "$tmp/err"
-    check "and so does plait-prep: $(cut -c 1-80 "$tmp/err")" $?
+    check "and so does plait-prep: $wrong" $?
 done
 
 printf '{"text": "one"}\n{"text": null}\n{"text": "two"}\n' >"$tmp/null.jsonl"
