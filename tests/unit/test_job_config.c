@@ -621,7 +621,6 @@ static const struct {
     {"parallel: {stages: [6, 0, 6]}", "stage 2 of 3 has no layer"},
     {"parallel: {ep: 2}", "there are no experts"},
     {"model: {experts: 1}", "model.experts_top_k 2 must be from 1 to"},
-    {"parallel: {grad_sync: naive, zero: 1}", "parallel.zero must be 0"},
     {"parallel: {grad_sync: naive, grad_reduce: bf16}",
      "parallel.grad_sync must be bucketed, not naive"},
     {"parallel: {all_reduce: hierarchical, zero: 2, shard_group: node}",
