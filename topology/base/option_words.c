@@ -95,6 +95,22 @@ static const char *find_name(const struct option *table, const char *name)
     return NULL;
 }
 
+/* What to do instead, with the option's name for each %s. */
+static void put_name(const char *instead, const char *name,
+                     char text[PLAIT_OPTION_ADVICE])
+{
+    const char *at;
+    size_t n = (size_t)snprintf(text, PLAIT_OPTION_ADVICE, "; ");
+
+    while ((at = strstr(instead, "%s")) && n < PLAIT_OPTION_ADVICE) {
+        n += (size_t)snprintf(text + n, PLAIT_OPTION_ADVICE - n, "%.*s%s",
+                              (int)(at - instead), instead, name);
+        instead = at + 2;
+    }
+    if (n < PLAIT_OPTION_ADVICE)
+        snprintf(text + n, PLAIT_OPTION_ADVICE - n, "%s", instead);
+}
+
 /* Whether the habit has an answer for a program of these options. */
 static bool answer_habit(const struct habit *habit, const struct option *table,
                          const char *name, char text[PLAIT_OPTION_ADVICE])
@@ -115,12 +131,7 @@ static bool answer_habit(const struct habit *habit, const struct option *table,
     }
     if (!habit->instead)
         return false;
-    rest = strstr(habit->instead, "%s");
-    if (rest)
-        snprintf(text, PLAIT_OPTION_ADVICE, "; %.*s%s%s",
-                 (int)(rest - habit->instead), habit->instead, name, rest + 2);
-    else
-        snprintf(text, PLAIT_OPTION_ADVICE, "; %s", habit->instead);
+    put_name(habit->instead, name, text);
     return true;
 }
 
