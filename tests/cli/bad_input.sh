@@ -73,7 +73,7 @@ refused 1 'train.graph on: the device has no graphs' \
     "$train" "$dir/good.yaml" --device cpu --set train.graph=on --sample 4
 refused 1 'offload of the optimizer is for GPUs' \
     "$train" "$dir/good.yaml" --device cpu --set parallel.offload=both
-refused 1 'offload of activations: .*schedule must not be zb-h1' \
+refused 1 'offload of activations: .*schedule must be .*1f1b or interleaved, not zb-h1' \
     "$train" "$dir/good.yaml" --set parallel.schedule=zb-h1 \
     --set parallel.offload=activations
 refused 1 'steps must be a whole number from 1' \

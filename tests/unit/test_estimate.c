@@ -293,8 +293,8 @@ static void test_refusals(void)
        "and the embedding and the head may be alone");
     l.size[PLAIT_PP] = 27;
     refuse(&c, &l,
-           "model.layers 24 must be at least pp 27 * parallel.virtual 1 - 2; "
-           "only the embedding and the head can be stages of their own");
+           "model.layers 24 must be at least 25, pp 27 * parallel.virtual 1 - "
+           "2; only the embedding and the head can be stages of their own");
     make(&rows[6], &c, &l);
     c.train.global_batch = 24 * 2 * 45;
     refuse(&c, &l,

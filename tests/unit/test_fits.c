@@ -167,8 +167,9 @@ static void check_settings(void)
          "parallel.virtual 2: parallel.schedule must be interleaved, not 1f1b",
          c.parallel.virtual_stages = 2);
     CASE(CONFIG,
-         "parallel.offload of activations: parallel.schedule must not be "
-         "zb-h1, which needs them twice",
+         "parallel.offload of activations: parallel.schedule must be "
+         "naive, gpipe, 1f1b or interleaved, not zb-h1, which needs them "
+         "twice",
          c.parallel.schedule = PLAIT_SCHEDULE_ZB_H1,
          c.parallel.offload = PLAIT_OFFLOAD_BOTH);
     CASE(CONFIG, NULL, c.parallel.schedule = PLAIT_SCHEDULE_ZB_H1,
@@ -227,7 +228,10 @@ static void check_sync(void)
          "have gradients of their own",
          c.log.histograms = 10, c.log.tensorboard = "tb",
          c.sync.mode = PLAIT_SYNC_DILOCO);
-    CASE(CONFIG, "sync.steps 2: sync.mode must not be each", c.sync.steps = 2);
+    CASE(CONFIG,
+         "sync.steps 2: sync.mode must be local, post-local, sma or diloco, "
+         "not each",
+         c.sync.steps = 2);
     CASE(CONFIG, NULL, c.sync.steps = 1);
     CASE(CONFIG,
          "sync.learners above 1, or auto: sync.mode must be sma, not diloco",
@@ -243,8 +247,8 @@ static void check_sync(void)
          "among replicas that differ",
          c.sync.mode = PLAIT_SYNC_SMA, c.parallel.layout.size[PLAIT_EP] = 2);
     CASE(CONFIG,
-         "sync.mode diloco: parallel.offload must not be of the "
-         "optimizer",
+         "sync.mode diloco: parallel.offload must be none or activations: it "
+         "would move one optimizer state for replicas that differ",
          c.sync.mode = PLAIT_SYNC_DILOCO,
          c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER);
     CASE(CONFIG,
@@ -268,7 +272,8 @@ static void check_sync(void)
          c.sync.mode = PLAIT_SYNC_LOCAL, c.train.graph = PLAIT_GRAPH_ON);
     CASE(CONFIG,
          "sync.mode sma: with sync.learners above 1, or auto, train.precision "
-         "must not be fp16: learners overflow one by one, but share a loss "
+         "must be fp32 or bf16, not fp16: learners overflow one by one, but "
+         "share a loss "
          "scale",
          c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
          c.train.precision = PLAIT_FP16);
@@ -279,7 +284,7 @@ static void check_sync(void)
          c.train.skip_outliers = true);
     CASE(ALL,
          "train.global_batch 16 is not divisible by dp 4 * sync.learners 4 * "
-         "train.micro_batch 2",
+         "train.micro_batch 2; 32 would fit",
          c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 4,
          l.size[PLAIT_DP] = 4);
     CASE(ALL, NULL, c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
@@ -309,12 +314,12 @@ static void check_axes(void)
     CASE(MODEL, NULL, l.size[PLAIT_PP] = 8);
     CASE(MODEL, NULL, l.size[PLAIT_PP] = 10);
     CASE(MODEL,
-         "model.layers 8 must be at least pp 11 * parallel.virtual 1 - 2; only "
-         "the embedding and the head can be stages of their own",
+         "model.layers 8 must be at least 9, pp 11 * parallel.virtual 1 - 2; "
+         "only the embedding and the head can be stages of their own",
          l.size[PLAIT_PP] = 11);
     CASE(MODEL,
-         "model.layers 8 must be at least pp 4 * parallel.virtual 3 - 2; only "
-         "the embedding and the head can be stages of their own",
+         "model.layers 8 must be at least 10, pp 4 * parallel.virtual 3 - 2; "
+         "only the embedding and the head can be stages of their own",
          l.size[PLAIT_PP] = 4, c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
          c.parallel.virtual_stages = 3);
     check_stages();

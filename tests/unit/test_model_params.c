@@ -281,7 +281,7 @@ static void test_refused(void)
         const char *says;
     } bad[] = {
         {3, 1, 8, 8, 192, "model.heads 8 is not divisible by tp 3"},
-        {1, 7, 8, 8, 192, "model.layers 4 must be at least pp 7"},
+        {1, 7, 8, 8, 192, "model.layers 4 must be at least 5, pp 7"},
         {4, 1, 8, 8, 190, "model.ffn 190 is not divisible by tp 4"},
         {4, 1, 24, 6, 192, "model.kv_heads 6 and tp 4"},
     };

@@ -15,8 +15,7 @@ static int refuse_indivisible(const char *what, int n, const char *by,
                         divisor);
 }
 
-/* "; 8 or 12 would fit": the batches nearest to `n`, if there are such. */
-static void name_nearest(int64_t n, int64_t unit, char text[64])
+void plait_fits_name_nearest(int64_t n, int64_t unit, char text[64])
 {
     long long below = n / unit * unit, above = below + unit;
 
@@ -165,8 +164,9 @@ static int check_schedule(const struct plait_parallel_config *p,
     if (p->offload & PLAIT_OFFLOAD_ACTIVATIONS &&
         p->schedule == PLAIT_SCHEDULE_ZB_H1)
         return plait_errorf(err, "parallel.offload of activations: "
-                                 "parallel.schedule must not be zb-h1, which "
-                                 "needs them twice");
+                                 "parallel.schedule must be naive, gpipe, "
+                                 "1f1b or interleaved, not zb-h1, which needs "
+                                 "them twice");
     return 0;
 }
 
@@ -199,7 +199,7 @@ static int check_global_batch(const struct plait_train_config *t, int dp,
 
     if (t->global_batch % unit == 0)
         return 0;
-    name_nearest(t->global_batch, unit, nearest);
+    plait_fits_name_nearest(t->global_batch, unit, nearest);
     if (dp == 1)
         return plait_errorf(err,
                             "train.global_batch %d is not divisible by "
@@ -236,7 +236,7 @@ static int check_entry(const struct plait_job_config *c, int i, int dp,
                             "is below dp %d * train.micro_batch %d: no "
                             "micro-batch for every rank",
                             batch, step, dp, c->train.micro_batch);
-    name_nearest(batch, unit, nearest);
+    plait_fits_name_nearest(batch, unit, nearest);
     if (batch % unit)
         return plait_errorf(err,
                             "batch.growth: the batch of %lld after step %lld "

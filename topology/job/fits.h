@@ -29,6 +29,10 @@ int plait_fits_end_token(const struct plait_job_config *config,
 int plait_fits_sync(const struct plait_job_config *config, int dp,
                     struct plait_error *err);
 
+/* "; 8 or 12 would fit": the multiples of `unit` nearest to the batch, if there
+ * are such. */
+void plait_fits_name_nearest(int64_t batch, int64_t unit, char text[64]);
+
 /* The model can be divided along the axes of the layout. */
 int plait_fits_model(const struct plait_job_config *config,
                      const struct plait_layout *layout,

@@ -59,9 +59,10 @@ int plait_fits_stages_layout(const struct plait_job_config *config,
                             (long long)pp * chunks);
     if (config->model.layers + 2 < (int64_t)pp * chunks)
         return plait_errorf(err,
-                            "model.layers %d must be at least pp %d * "
+                            "model.layers %d must be at least %lld, pp %d * "
                             "parallel.virtual %d - 2; only the embedding and "
                             "the head can be stages of their own",
-                            config->model.layers, pp, chunks);
+                            config->model.layers, (long long)pp * chunks - 2,
+                            pp, chunks);
     return plait_fits_stages(config, err);
 }

@@ -31,9 +31,11 @@ static int check_keys(const struct plait_sync_config *s, int64_t steps,
             "sync.learners above 1, or auto: sync.mode must be sma, not %s",
             mode);
     if (s->mode == PLAIT_SYNC_EACH && s->steps > 1)
-        return plait_errorf(
-            err, "sync.steps %" PRId64 ": sync.mode must not be each",
-            s->steps);
+        return plait_errorf(err,
+                            "sync.steps %" PRId64
+                            ": sync.mode must be local, post-local, sma or "
+                            "diloco, not each",
+                            s->steps);
     return 0;
 }
 
@@ -50,7 +52,8 @@ static const char *reason_against(const struct plait_job_config *c)
         return "ep must be 1: it would share out one set of experts among "
                "replicas that differ";
     if (p->offload & PLAIT_OFFLOAD_OPTIMIZER)
-        return "parallel.offload must not be of the optimizer";
+        return "parallel.offload must be none or activations: it would move "
+               "one optimizer state for replicas that differ";
     if (!plait_optimizers[c->optim.kind].separate)
         return "optim.name must be adamw, sgd or lion: the others need norms "
                "of whole tensors, which are not made inside of one replica";
@@ -62,9 +65,9 @@ static const char *reason_against(const struct plait_job_config *c)
         return "train.graph must be auto or off: the replicas' meetings are "
                "not recorded";
     if (plait_sync_many(&c->sync) && c->train.precision == PLAIT_FP16)
-        return "with sync.learners above 1, or auto, train.precision must not "
-               "be "
-               "fp16: learners overflow one by one, but share a loss scale";
+        return "with sync.learners above 1, or auto, train.precision must be "
+               "fp32 or bf16, not fp16: learners overflow one by one, but "
+               "share a loss scale";
     return NULL;
 }
 
@@ -73,13 +76,16 @@ static int check_batch(const struct plait_job_config *c, int64_t batch,
 {
     int learners = plait_sync_learners(&c->sync);
     int64_t unit = (int64_t)dp * learners * c->train.micro_batch;
+    char nearest[64];
 
     if (batch % unit == 0)
         return 0;
+    plait_fits_name_nearest(batch, unit, nearest);
     return plait_errorf(err,
                         "%s %" PRId64 " is not divisible by dp %d * "
-                        "sync.learners %d * train.micro_batch %d",
-                        what, batch, dp, learners, c->train.micro_batch);
+                        "sync.learners %d * train.micro_batch %d%s",
+                        what, batch, dp, learners, c->train.micro_batch,
+                        nearest);
 }
 
 /* Each learner takes a whole number of micro-batches of every step. */
