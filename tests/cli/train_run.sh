@@ -76,4 +76,16 @@ ok "in small buckets" grep -q ' 2 nodes in buckets of 25 MiB$' "$dir/out"
 on_nodes wrong
 ok "a site file that is wrong is refused by one line" \
     test 1 = "$(grep -c 'wrong.yaml:1: .*sharp' "$dir/out")"
+# With this, UCX's part of Open MPI tells all that it does.
+echo 'opal_common_ucx_verbose = 10' >"$dir/mca"
+timeout 240 sh "$mpirun" 2 env -u OMPI_MCA_btl OMPI_MCA_pml=ucx \
+    OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any UCX_TLS=tcp,self \
+    UCX_NET_DEVICES=lo OMPI_MCA_mca_base_param_files="$dir/mca" \
+    "$train" "$dir/nowhere.yaml" --device cpu --comm mpi >"$dir/out" 2>&1
+if grep -q 'mca_pml_ucx_init' "$dir/out"; then
+    ok "connections that end are no errors of UCX" \
+        test 0 = "$(grep -c disconnect "$dir/out")"
+else
+    ok "connections that end are no errors of UCX # SKIP no UCX" true
+fi
 echo "1..$n"

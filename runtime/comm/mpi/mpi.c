@@ -63,7 +63,7 @@ static void world_destroy(struct mpi_world *world)
     plait_bells_destroy(world->shm.bells);
     plait_mpi_ops_free(&world->ops);
     if (world->finalize)
-        MPI_Finalize();
+        plait_mpi_finalize();
     free(world);
 }
 

@@ -8,7 +8,8 @@
 
 #include "runtime/comm/mpi/mpi_private.h"
 
-/* How MPI is started, and whether it means the processes of the launch. */
+/* How MPI is started and ended, and whether it means the processes of the
+ * launch. */
 
 /* The contract and MPI must mean the same processes. */
 int plait_mpi_check_world(const struct plait_launch *launch,
@@ -56,4 +57,30 @@ void plait_mpi_choose_transport(const struct plait_launch *launch)
 void plait_mpi_forbid_yields(void)
 {
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
+}
+
+/* In MPI_Finalize(), Open MPI's part of UCX reports a peer that closes its
+ * connection first as an error ("ucp_disconnect_nb failed"), though nothing is
+ * lost by then. Until then it may report. The user's choice stands. */
+static void quieten(void)
+{
+    static const char verbose[] = "opal_common_ucx_verbose";
+    MPI_T_cvar_handle handle;
+    int level, index, count, none = -1;
+
+    if (getenv("OMPI_MCA_opal_common_ucx_verbose") ||
+        MPI_T_init_thread(MPI_THREAD_SINGLE, &level) != MPI_SUCCESS)
+        return;
+    if (MPI_T_cvar_get_index(verbose, &index) == MPI_SUCCESS &&
+        MPI_T_cvar_handle_alloc(index, NULL, &handle, &count) == MPI_SUCCESS) {
+        MPI_T_cvar_write(handle, &none);
+        MPI_T_cvar_handle_free(&handle);
+    }
+    MPI_T_finalize();
+}
+
+void plait_mpi_finalize(void)
+{
+    quieten();
+    MPI_Finalize();
 }

@@ -51,11 +51,12 @@ int plait_mpi_differ(struct plait_comm *comm, const char *why);
  * comm->call. Collective. */
 int plait_mpi_compare(struct plait_comm *comm);
 
-/* mpi_launch.c; the latter two before MPI is initialised */
+/* mpi_launch.c; choose and forbid before MPI is initialised */
 int plait_mpi_check_world(const struct plait_launch *launch,
                           struct plait_error *err);
 void plait_mpi_choose_transport(const struct plait_launch *launch);
 void plait_mpi_forbid_yields(void);
+void plait_mpi_finalize(void);
 
 /* mpi_host.c: the vtable's functions for host values. */
 int plait_mpi_barrier(struct plait_comm *comm);
