@@ -191,6 +191,9 @@ sed 's/^train/parallel: {tp: auto, zero: 1, sequence: true}\n&/' model.yaml \
     "$plait" simulate --model open.yaml --gpus 16 | grep -q ': tp=2 dp=8 pp=1'
 check 'a size that is auto is the fastest that fits' $?
 refused 1 '--gpus is missing: a size is auto' estimate --model open.yaml
+fit='--tp=2 --pp=4 or --tp=4 --pp=2 would fit'
+refused 2 "8 tasks are not divisible by --pp=3; $fit" \
+    estimate --model open.yaml --gpus 8 --pp 3
 "$plait" simulate --model model.yaml --gpus 8 --pp 2 --virtual 2 >text &&
     grep -q interleaved text
 check '--virtual 2 is the interleaved schedule' $?

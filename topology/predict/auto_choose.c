@@ -52,6 +52,22 @@ static void take_node(struct plait_layout *l, unsigned given, int gpus,
     l->size[PLAIT_TP] = tp > 0 ? tp : 1;
 }
 
+/* Sizes that are given and fit no number of the others. */
+static int check_given(const struct plait_layout *wanted, int gpus,
+                       struct plait_error *err)
+{
+    struct plait_layout others = *wanted;
+    bool open = false;
+
+    others.size[PLAIT_EP] = 1;
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        if (others.size[i] == PLAIT_AUTO && open)
+            others.size[i] = 1;
+        open |= others.size[i] == PLAIT_AUTO;
+    }
+    return plait_layout_resolve(&others, gpus, err);
+}
+
 /* The tasks of a node within which tp groups must stay; 0: anything. */
 static int tasks_of_node(const struct plait_layout *layout, int gpus,
                          int per_node)
@@ -80,7 +96,8 @@ int plait_layout_choose(struct plait_layout *layout, unsigned given,
         for (int i = 0; i < PLAIT_NAXES; i++)
             if (wanted.unnamed & 1u << i && wanted.size[i] == PLAIT_AUTO)
                 wanted.size[i] = 1;
-        if (choose_sizes(&wanted, config, gpus, gpu, err) < 0)
+        if (check_given(&wanted, gpus, err) < 0 ||
+            choose_sizes(&wanted, config, gpus, gpu, err) < 0)
             return -1;
     } else {
         take_node(&wanted, given, gpus, gpu->per_node);
