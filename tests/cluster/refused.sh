@@ -78,6 +78,13 @@ warned()
         <<<"$out") $(grep -c '^ran' <<<"$out")"
 }
 check "... with a warning under --placement=linear" warned
+if command -v python3 >/dev/null; then
+    check "what srun and sbatch advise can be pasted" \
+        python3 -B "$top_srcdir/tests/cli/advice.py" "$top_builddir" \
+        "${PLAIT_TEST_SEED:-52}" "${PLAIT_TEST_ADVICE:-12}" slurm
+else
+    skip "what srun and sbatch advise can be pasted" "no python3"
+fi
 check "another axis before tp within a node" timeout 240 srun -N2 -n4 \
     --ntasks-per-node=2 --tp=2 --rank-order=pp-tp-cp-ep-dp true
 # A mistake is reported in one line, whichever node finds it, and no task

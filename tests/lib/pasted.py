@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 
+SLURM = ("srun", "sbatch")
 AXES = ("tp", "cp", "ep", "dp", "pp")
 MODEL = """model: {family: llama, layers: 8, hidden: 64, heads: 8, kv_heads: 4,
   ffn: 128, vocab: 257, seq_len: 32}
@@ -50,10 +51,11 @@ class Command:
 
     def replace(self, wrong, right, in_file=False):
         """Within the words, else within the files."""
-        for i, word in enumerate(self.words[1:], 1):
-            if wrong in word and not in_file:
-                self.words[i] = word.replace(wrong, right, 1)
-                return True
+        whole = r"(?<!\w)%s(?!\w)" % re.escape(wrong)
+        words = [re.sub(whole, right, word, count=1) for word in self.words]
+        if words != self.words and not in_file:
+            self.words = words  # as often as it is there
+            return True
         for name, text in self.files.items():
             new = re.sub(r"\b%s\b" % re.escape(wrong), right, text, count=1)
             if new != text:
@@ -70,7 +72,9 @@ class Command:
                 shutil.rmtree(made)
             elif os.path.exists(made):
                 os.remove(made)
-        program = os.path.join(Command.build, self.words[0])
+        program = self.words[0]
+        if program not in SLURM:
+            program = os.path.join(Command.build, program)
         try:
             done = subprocess.run([program] + self.words[1:], timeout=60,
                                   stdin=subprocess.DEVNULL, text=True,
@@ -79,7 +83,9 @@ class Command:
             return "it takes more than a minute"
         if done.returncode == 0:
             return ""
-        lines = [line for line in done.stderr.splitlines()
+        lines = [re.sub(r"^(srun|sbatch): error: ", "", line)
+                 for line in done.stderr.splitlines()]
+        lines = [line for line in lines
                  if re.match(r"plait(-\w+)?: ", line) and
                  not re.match(r"plait: (no --|warning)", line)]
         if done.returncode < 0 or not lines:
@@ -184,7 +190,8 @@ def key_must_be(command, message, match):
     number = re.findall(r"(?:^|[\s(])(\d+(?:\.\d+)?)\b", these)
     values = []
     if re.match(r"(at (most|least)|below|above|from|even|a )", these):
-        last = float(number[-1]) if number else 0
+        last = re.match(r"(?:at \w+|below|above) (\d+)", these)
+        last = float(last[1] if last else number[-1] if number else 0)
         values = {"at most": [last], "at least": [last], "below": [last - 1],
                   "above": [last + 1], "even": [2], "from": [1]}.get(
                       re.match(r"at \w+|\w+", these).group(), [])
@@ -213,6 +220,8 @@ def needs(command, message, match):
                  "--over": "gpus=8,16", "--out": "other",
                  "--ntasks-per-node": "2"}.get(what, "")
         new.option(what[2:], value)
+        if what == "--model":
+            new.files.setdefault(value, MODEL)
     else:
         new.set_key(what, {"checkpoint.dir": "ck"}.get(what, "0.5"))
     yield new
@@ -231,6 +240,13 @@ def give_key(command, message, match):
     yield new
 
 
+def set_axis(command, message, match):
+    new = command.copy()
+    new.option(match.group(1))
+    new.set_key(match.group(3), match.group(2))
+    yield new
+
+
 def leave_out_key(command, message, match):
     new = command.copy()
     new.words = [w for w in new.words
@@ -240,7 +256,7 @@ def leave_out_key(command, message, match):
 
 def add_option(command, message, match):
     new = command.copy()
-    name, _, value = match.group(1).partition(" ")
+    name, _, value = match.group(1).replace("=", " ").partition(" ")
     new.option(name.lstrip("-"), value)
     yield new
 
@@ -307,6 +323,12 @@ ADVICE = [
     (r"(batch\.max) must be given", given),
     (r"needs at least --gpus=(\d+)", more_gpus),
     (r"; " + SIZES + r"(?: or " + SIZES + r")? would fit", would_fit),
+    (r"or allow it by (--placement=linear)", add_option),
+    (r"--spares goes with (--elastic)", add_option),
+    (r"([a-z]+\.\w+) is not a key of", leave_out_key),
+    (r"unknown option '--(\w+)=(\d+)'; .* or --set (parallel\.\w+)=N",
+     set_axis),
+    (r"; (--ntasks-per-node=\d+) would fit", add_option),
     (r"(train\.global_batch|batch\.max) \d+ is not divisible by .*; "
      r"(\d+)(?: or (\d+))? would fit", batch_fits),
     (r"unknown key '([^']+)'.*; did you mean '([^']+)'\?", other_word),
