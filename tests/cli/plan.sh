@@ -153,6 +153,12 @@ check 'which recomputes as few layers as do' $?
     >text && grep -q '^  sharding_strategy: ' text &&
     ! awk 'NR > 3 && /^ *[0-9].* GB / && ($1 > 1 || $2 > 1 || $4 > 1)' text | grep -q .
 check 'and has no parallelism that the software lacks' $?
+for gpus in 4 8; do
+    "$plait" plan --auto --model model.yaml --gpus $gpus --gpu-type a100-40g \
+        --site full.yaml --framework torchtitan --pp $((gpus / 4)) || break
+done >text && [ "$(grep -o '^--training.disable.*\|^activation.*' text | tr -d \\\\ |
+    xargs)" = 'activation-checkpoint:full --training.disable_cuda_graphs activation-checkpoint:none' ]
+check 'torchtitan 0.3: all layers recomputed or none, CUDA graphs or stages' $?
 # Settings of the file that rule out some of what --auto tries.
 "$plait" plan --auto --model model.yaml --gpus 64 --set sync.mode=diloco \
     --set sync.steps=50 --json >json 2>err &&

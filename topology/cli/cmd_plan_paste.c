@@ -173,19 +173,8 @@ static void print_megatron(const struct plan_job *job,
     printf("\n");
 }
 
-/* Recompute of some layers is given as one in every so many. */
-static void print_titan_recompute(const struct plait_parallel_config *p,
-                                  int layers)
-{
-    printf(" \\\n--activation_checkpoint.mode=%s",
-           p->recompute_layers ? "selective"
-                               : plait_recompute_names[p->recompute]);
-    if (p->recompute_layers)
-        printf(" --activation_checkpoint.selective_ac_option=%d",
-               layers / p->recompute_layers);
-    printf("\n");
-}
-
+/* As release 0.3 reads them: it refuses CUDA graphs beside stages, and takes
+ * what is recomputed as a subcommand, behind all options. */
 static void print_torchtitan(const struct plan_job *job,
                              const struct plait_choice *best)
 {
@@ -208,13 +197,14 @@ static void print_torchtitan(const struct plan_job *job,
                "--parallelism.pipeline_parallel_microbatch_size=%d "
                "--parallelism.pipeline_parallel_layers_per_stage=%d \\\n"
                "--parallelism.pipeline_parallel_first_stage_less_layers=0 "
-               "--parallelism.pipeline_parallel_last_stage_less_layers=0",
+               "--parallelism.pipeline_parallel_last_stage_less_layers=0 "
+               "\\\n--training.disable_cuda_graphs",
                p->virtual_stages > 1 ? "Interleaved1F1B" : "1F1B",
                best->micro_batch, c->model.layers / (pp * p->virtual_stages));
     printf(" \\\n--training.local_batch_size=%d "
-           "--training.global_batch_size=%d",
-           pp > 1 ? share : best->micro_batch, batch);
-    print_titan_recompute(p, c->model.layers);
+           "--training.global_batch_size=%d \\\nactivation-checkpoint:%s\n",
+           pp > 1 ? share : best->micro_batch, batch,
+           plait_recompute_names[p->recompute]);
 }
 
 /* Lines of llm-foundry's YAML. */

@@ -33,9 +33,9 @@ const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
  * own, or in Triton), which reaches 35 % of an H100 where kernels made for it
  * reach 75 % (Shah et al., FlashAttention-3, 2024). What users can choose:
  * transformer_config.py of Megatron-Core 0.16 (recompute_method block;
- * cpu_offloading's checks), torchtitan's
- * activation_checkpoint.selective_ac_option and fsdp_reshard_after_forward,
- * llm-foundry's activation_checkpointing_target and sharding_strategy. */
+ * cpu_offloading's checks), torchtitan 0.3's activation-checkpoint:none or full
+ * and fsdp_reshard_after_forward, llm-foundry's activation_checkpointing_target
+ * and sharding_strategy. */
 const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
     {[PLAIT_FRAMEWORK_PLAIT] = {.norm_bytes = 16,
                                 .renorm_bytes = 8,
@@ -78,7 +78,7 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                      .headroom = 0.02,
                                      .reserve = 2e9,
                                      .fsdp = true,
-                                     .recomputes = PLAIT_LAYERS_EVERY,
+                                     .recomputes = PLAIT_LAYERS_NONE,
                                      .offloads = PLAIT_LAYERS_NONE},
      [PLAIT_FRAMEWORK_LLM_FOUNDRY] = {.norm_bytes = 28,
                                       .rotary_bytes = 24,

@@ -44,11 +44,10 @@ extern const char *const plait_framework_names[PLAIT_NFRAMEWORKS];
  * the host's memory. */
 enum plait_layers_said {
     PLAIT_LAYERS_ALL,   /* all layers */
-    PLAIT_LAYERS_NONE,  /* no layer */
+    PLAIT_LAYERS_NONE,  /* not some: all or no layers, offload of none */
     PLAIT_LAYERS_FIRST, /* the first N */
-    PLAIT_LAYERS_STAGE, /* N of each stage's chunk; for offload only without
+    PLAIT_LAYERS_STAGE  /* N of each stage's chunk; for offload only without
                            stages and recompute, and not all layers */
-    PLAIT_LAYERS_EVERY  /* every Nth */
 };
 
 struct plait_framework_traits {

@@ -125,8 +125,6 @@ static int layers_of(const struct search *s, const struct plait_layout *layout,
         n = k;
     else if (said == PLAIT_LAYERS_STAGE)
         n = k * layout->size[PLAIT_PP] * s->config.parallel.virtual_stages;
-    else if (said == PLAIT_LAYERS_EVERY && k < all)
-        n = all / (all - k);
     return n < all ? n : 0;
 }
 
@@ -206,6 +204,7 @@ static void try_recompute(struct search *s, const struct plait_layout *layout)
     enum plait_layers_said said =
         plait_framework_traits[s->config.framework].recomputes;
 
+    p->recompute_layers = 0; /* which the search chooses */
     for (int r = s->recompute; r <= PLAIT_RECOMPUTE_FULL; r++) {
         int fitted;
 
