@@ -189,6 +189,11 @@ if wanted lightning lightning; then
         as_written 'sbatch lightning.sbatch' \
         "batch out.batch $even --tp=2 $example/lightning.sbatch"
     contexts Lightning lightning_job.py "$command"
+    layout="$layout $other"
+    script "" "$command" >script.sbatch
+    try Lightning "host file, $other" lightning_job.py \
+        as_batch "$work/script.sbatch"
+    layout="--tp=2 --dp=4"
     python_is "$venv/older/lightning"
     try Lightning "lightning.sbatch" lightning_job.py \
         as_batch $even "$example/lightning.sbatch"
@@ -223,6 +228,9 @@ if wanted jax jax; then
             script "" "$command" >script.sbatch
             try JAX "host file, $order" jax_job.py \
                 as_batch "$work/script.sbatch"
+            try JAX "host file, $order, salloc" jax_job.py timeout 240 \
+                salloc -Q -N4 --ntasks-per-node=2 $layout \
+                bash "$work/script.sbatch"
         fi
     done
 fi
@@ -243,6 +251,14 @@ if wanted torchtitan torchtitan; then
     try torchtitan "--format torchtitan, cp and ep" torchtitan_job.py as_step \
         $even $layout python train.py $(plait plan $layout \
             --nodes 'node[1-4]' --tasks-per-node 2 --format torchtitan)
+    echo 'model: {family: llama, layers: 32, hidden: 4096, heads: 32,
+        ffn: 14336, vocab: 128256, seq_len: 8192}
+train: {global_batch: 128, precision: bf16}' >model.yaml
+    # shellcheck disable=SC2046
+    try torchtitan "plan --auto --framework torchtitan" torchtitan_job.py \
+        as_step $even --tp=2 --pp=2 python train.py $(plait plan --auto \
+            --model model.yaml --gpus 8 --gpu-type h100 --tp 2 --pp 2 \
+            --framework torchtitan | sed -n '/^--parallelism/,$p' | tr -d '\\\n')
 fi
 rays()
 {
