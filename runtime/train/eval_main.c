@@ -83,6 +83,7 @@ static const struct plait_option_list list = {"plait-eval", help, options,
 static int parse_args(int argc, char **argv, struct args *args,
                       struct plait_error *err)
 {
+    static const char *const operands[] = {"DIR", "FILE", NULL};
     int rc;
 
     if (!args->train.set) {
@@ -92,9 +93,9 @@ static int parse_args(int argc, char **argv, struct args *args,
     rc = plait_option_read(&list, argc, argv, args, err);
     if (rc != 0)
         return rc;
-    if (optind != argc - 2)
-        return plait_errorf(err, "usage: plait-eval DIR FILE [OPTION]... (see "
-                                 "--help)");
+    if (plait_option_operands(operands, "plait-eval DIR FILE [OPTION]...", argc,
+                              argv, err) != 0)
+        return -1;
     args->train.model = argv[optind];
     args->file = argv[optind + 1];
     return 0;

@@ -144,6 +144,7 @@ static const struct plait_option_list list = {"plait-generate", help, options,
 static int parse_args(int argc, char **argv, struct args *args,
                       struct plait_error *err)
 {
+    static const char *const operands[] = {"DIR", NULL};
     int rc;
 
     if (!args->train.set || !args->prompts) {
@@ -153,9 +154,10 @@ static int parse_args(int argc, char **argv, struct args *args,
     rc = plait_option_read(&list, argc, argv, args, err);
     if (rc != 0)
         return rc;
-    if (optind != argc - 1 || !argv[optind][0])
-        return plait_errorf(err, "usage: plait-generate DIR --prompt TEXT "
-                                 "[OPTION]... (see --help)");
+    if (plait_option_operands(operands,
+                              "plait-generate DIR --prompt TEXT [OPTION]...",
+                              argc, argv, err) != 0)
+        return -1;
     if (args->nprompts == 0)
         return plait_errorf(err, "--prompt TEXT is missing: the beginning of "
                                  "the text; see --help");

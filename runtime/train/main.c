@@ -120,6 +120,7 @@ static const struct plait_option_list list = {"plait-train", help, options,
 static int parse_args(int argc, char **argv, struct plait_train_args *args,
                       struct plait_error *err)
 {
+    static const char *const operands[] = {"CONFIG.yaml", NULL};
     int rc;
 
     if (!args->set) {
@@ -129,9 +130,9 @@ static int parse_args(int argc, char **argv, struct plait_train_args *args,
     rc = plait_option_read(&list, argc, argv, args, err);
     if (rc != 0)
         return rc;
-    if (optind != argc - 1)
-        return plait_errorf(err, "usage: plait-train CONFIG.yaml [OPTION]... "
-                                 "(see --help)");
+    if (plait_option_operands(operands, "plait-train CONFIG.yaml [OPTION]...",
+                              argc, argv, err) != 0)
+        return -1;
     if (args->init && strcmp(args->init, PLAIT_INIT_NEW) != 0 &&
         strcmp(args->resume, "auto") && strcmp(args->resume, "none"))
         return plait_errorf(err,

@@ -97,3 +97,26 @@ int plait_option_read(const struct plait_option_list *list, int argc,
     }
     return 0;
 }
+
+int plait_option_operands(const char *const *names, const char *usage, int argc,
+                          char **argv, struct plait_error *err)
+{
+    int at = optind;
+
+    for (; *names && at < argc && argv[at][0]; names++)
+        at++;
+    if (*names)
+        return plait_errorf(err, "%s is missing; usage: %s (see --help)",
+                            *names, usage);
+    if (at < argc && strchr(argv[at], '.') && strchr(argv[at], '='))
+        return plait_errorf(err,
+                            "unexpected argument '%.60s'; did you mean --set "
+                            "%.60s?",
+                            argv[at], argv[at]);
+    if (at < argc)
+        return plait_errorf(err,
+                            "unexpected argument '%.60s'; usage: %s (see "
+                            "--help)",
+                            argv[at], usage);
+    return 0;
+}

@@ -38,4 +38,9 @@ struct plait_option_list {
 int plait_option_read(const struct plait_option_list *list, int argc,
                       char **argv, void *arg, struct plait_error *err);
 
+/* Whether what follows the options is one word for each of `names`, a list that
+ * NULL ends, and none of them is empty. -1 with err. */
+int plait_option_operands(const char *const *names, const char *usage, int argc,
+                          char **argv, struct plait_error *err);
+
 #endif

@@ -55,7 +55,9 @@ else
     sed 's/^/# /' "$dir/out"
 fi
 
-refused 2 'usage' "$train"
+refused 2 'CONFIG.yaml is missing; usage' "$train"
+refused 2 "unexpected argument 'train.steps=9'; did you mean --set train.steps=9\?" \
+    "$train" "$dir/good.yaml" train.steps=9
 refused 2 'no-such-option' "$train" "$dir/good.yaml" --no-such-option
 refused 2 "'-np'; plait run --np=N -- COMMAND starts N tasks" \
     "$train" -np 2 "$dir/good.yaml"

@@ -223,8 +223,9 @@ mkdir "$dir/nothing"
     --set checkpoint.dir="$dir/more" --set train.steps=1 \
     --set train.eval_every=0 --set checkpoint.every=1 >"$dir/err" 2>&1 ||
     give_up "a larger vocabulary"
-refused 2 usage "$generate"
-refused 2 usage "$generate" "$dir/ck" more --prompt 1
+refused 2 'DIR is missing; usage' "$generate"
+refused 2 "unexpected argument 'more'; usage" \
+    "$generate" "$dir/ck" more --prompt 1
 refused 2 '--prompt TEXT' "$generate" "$dir/ck"
 refused 2 empty "$generate" "$dir/ck" --prompt ""
 refused 2 'top-p .*0 to 1' "$generate" "$dir/ck" --prompt 1 --top-p 2
@@ -246,7 +247,7 @@ refused 1 tokenizer "$generate" "$dir/ck" --prompt 1 --tokenizer word
 refused 1 no/such "$generate" "$dir/ck" --prompt 1 --tokenizer bpe:no/such
 refused 1 parallel "$generate" "$dir/ck" --prompt 1 --set parallel.tpp=2
 refused 1 model.hidden "$generate" "$dir/ck" --prompt 1 --set model.hidden=128
-refused 2 usage "$eval" "$dir/ck"
+refused 2 'FILE is missing; usage' "$eval" "$dir/ck"
 refused 2 stride "$eval" "$dir/ck" "$dir/short" --stride 0
 refused 1 'stride 33' "$eval" "$dir/ck" "$dir/short" --window 32 --stride 33
 refused 1 'window 65' "$eval" "$dir/ck" "$dir/short" --window 65
