@@ -370,6 +370,20 @@ static int wrong_option(int c, const struct option *table, const char *option)
     return 3;
 }
 
+/* `word` is one that follows the options, NULL where none does. */
+static int refuse_words(const char *word)
+{
+    if (word)
+        fprintf(stderr,
+                "plait-convert: unexpected argument '%s'; --from DIR names the "
+                "model, --to DIR where it is written; see --help\n",
+                word);
+    else
+        fprintf(stderr, "plait-convert: --from DIR or --to DIR is missing; see "
+                        "--help\n");
+    return 3;
+}
+
 /* 0: go on; else the program ends with status - 1. */
 static int parse_args(int argc, char **argv, struct job *job)
 {
@@ -406,9 +420,7 @@ static int parse_args(int argc, char **argv, struct job *job)
     }
     if (optind == argc && job->from && *job->from && job->to && *job->to)
         return 0;
-    fprintf(stderr, "plait-convert: --from DIR or --to DIR is missing; see "
-                    "--help\n");
-    return 3;
+    return refuse_words(optind < argc ? argv[optind] : NULL);
 }
 
 int main(int argc, char **argv)

@@ -188,7 +188,8 @@ static int refuse(const char *what, const struct plait_claim_record *r,
     errno = EBUSY;
     return plait_errorf(err,
                         "%s: another run trains there: %s; wait for its end, "
-                        "stop it, or name another place for this run",
+                        "stop it, or name another place for this run "
+                        "(checkpoint.dir, log.metrics)",
                         what, who);
 }
 

@@ -360,8 +360,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "plait-report: --gpu-type: %s\n", err.text);
         return 2;
     }
-    if (optind == argc || !out)
+    if (optind == argc)
         return misused("needs metrics (DIR or FILE) and --out F.html", "");
+    if (!out)
+        return misused("--out F.html is missing", "");
     if (make_report(argv + optind, argc - optind, out, gpu_type, &err) == 0)
         return 0;
     fprintf(stderr, "plait-report: %s\n", err.text);

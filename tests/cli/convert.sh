@@ -249,7 +249,8 @@ refused_config() {
 refused 2 "unknown option '--bogus'; see --help" --bogus
 refused 2 'from needs a value' --from
 refused 2 'from DIR or --to DIR is missing' --from "$good"
-refused 2 'from DIR or --to DIR is missing' --from "$good" --to "$dir/made" more
+refused 2 "unexpected argument 'more'; --from DIR" \
+    --from "$good" --to "$dir/made" more
 refused 2 "format must be hf, plait, llmc or megatron, not 'onnx'" \
     --from "$good" --to "$dir/made" --format onnx
 refused 2 "dtype must be fp32, bf16 or fp16, not 'fp8'" --from "$good" \

@@ -356,7 +356,7 @@ check "and no metrics are lost" $?
 "$report" "$dir/ended.jsonl" --out "$dir/named.html"
 check "an older page is replaced" $?
 refused 2 'needs metrics' "$report" --out "$dir/made"
-refused 2 'needs metrics' "$report" "$dir/live.jsonl"
+refused 2 'out F.html is missing' "$report" "$dir/live.jsonl"
 refused 2 'gpu-type: .*h1000' "$report" "$dir/live.jsonl" --gpu-type h1000 \
     --out "$dir/made"
 refused 2 'value is missing after --out' "$report" "$dir/live.jsonl" --out

@@ -150,7 +150,9 @@ static int read_options(struct job *job, int argc, char **argv)
         }
     }
     if (optind < argc)
-        return plait_cmd_misused("init: '%s' is not an option", argv[optind]);
+        return plait_cmd_misused("init: unexpected argument '%s'; did you mean "
+                                 "--model %s?",
+                                 argv[optind], argv[optind]);
     if (!job->size)
         return plait_cmd_misused("init: --model is missing; see 'plait init "
                                  "--help'");
@@ -367,7 +369,7 @@ static void print_train(const struct job *job, FILE *out)
     print_key(out, "steps", "warmup: %ld", steps < 14000 ? steps / 20 : 700);
     print_key(out, "share of lr at the end", "min: 0.1");
     fprintf(out, "checkpoint:\n");
-    print_key(out, "plait-train --resume auto goes on", "dir: checkpoints");
+    print_key(out, "the next start goes on from it", "dir: checkpoints");
     print_key(out, "steps", "every: %ld", steps < 1000 ? steps : 1000);
     fprintf(out, "log:\n");
     print_key(out, "plait watch, plait report", "metrics: metrics.jsonl");

@@ -189,7 +189,8 @@ static int list_keys(struct listing *l)
     if (rc < 0)
         return plait_cmd_failed("out of memory");
     if (!l->found)
-        return plait_cmd_misused("keys: no key starts with '%s'",
+        return plait_cmd_misused("keys: no key starts with '%s'; they are "
+                                 "SECTION.KEY, and 'plait keys' lists all",
                                  l->prefixes[0]);
     return PLAIT_EXIT_GOOD;
 }
