@@ -226,7 +226,7 @@ END2
 done
 PATH=$work/bin:$PATH timeout 240 srun -Q "${four[@]}" "$plait" run --tp=2 true
 check "one task asks for layout, switches and RANK 0's address" is \
-    "sattach --layout scontrol -o show scontrol show topology" \
+    "sattach --layout scontrol -o show scontrol -o show scontrol show topology" \
     "$(sed -n 's/^0\.0 \([^ ]* [^ ]* [^ ]*\).*/\1/p' calls |
         sed 's/ [0-9.]*$//' | sort | xargs)"
 check "... and of other nodes one task, where a node's name leads nowhere" is \

@@ -425,18 +425,16 @@ struct plait_site *plait_site_parse(const char *name, const char *text,
     return site;
 }
 
-void plait_site_print_type(FILE *out, const struct plait_gpu_type *type)
+void plait_site_print_type(FILE *out, const struct plait_gpu_type *type,
+                           const char *like)
 {
-    const struct plait_gpu_type *base = NULL;
+    const struct plait_gpu_type *base = plait_gpu_types;
 
-    for (int i = 0; i < PLAIT_NGPU_TYPES; i++)
-        if (strcmp(plait_gpu_types[i].name, type->name) == 0)
-            base = &plait_gpu_types[i];
+    while (strcmp(base->name, like ? like : type->name) != 0)
+        base++;
     fprintf(out, "  %s:\n", type->name);
-    if (!base) {
-        base = &plait_gpu_types[0];
-        fprintf(out, "    like: %s\n", base->name);
-    }
+    if (like)
+        fprintf(out, "    like: %s\n", like);
     if (type->per_node != base->per_node)
         fprintf(out, "    per_node: %d\n", type->per_node);
     if (type->domain != base->domain || type->per_node != base->per_node)

@@ -115,8 +115,10 @@ int plait_site_gpu_type(const struct plait_site *site, const char *name,
 const char *plait_site_like(const struct plait_site *site, const char *name);
 
 /* Print the type's entry of gpu_types, its keys indented by four: the figures
- * that differ from the table's, so that reading them gives the same type. */
-void plait_site_print_type(FILE *out, const struct plait_gpu_type *type);
+ * that differ from the table's, so that reading them gives the same type. like:
+ * what plait_site_like() says of it. */
+void plait_site_print_type(FILE *out, const struct plait_gpu_type *type,
+                           const char *like);
 
 #ifdef __cplusplus
 }
