@@ -54,7 +54,8 @@ refuse 2 'model is missing'
 refuse 2 'must be one of tiny 124m' --model 9b
 refuse 2 'must be a number' --model 8b --gpus 0
 refuse 2 'must be a number' --model 8b --gpus 4x
-refuse 2 'not an option' --model 8b more
+refuse 2 "unexpected argument 'more'; see" --model 8b more
+refuse 2 "unexpected argument '8b'; did you mean --model 8b?" 8b
 refuse 1 'at least --gpus=' --model 405b --gpus 8 --gpu-type h100
 refuse 1 'h100' --model 8b --gpu-type h101
 cp "$tmp/8b.yaml" "$tmp/copy"

@@ -149,6 +149,10 @@ static int read_options(struct job *job, int argc, char **argv)
             return plait_cmd_refuse_option(options, "", argc, argv);
         }
     }
+    if (optind < argc && job->size)
+        return plait_cmd_misused("init: unexpected argument '%s'; see 'plait "
+                                 "init --help'",
+                                 argv[optind]);
     if (optind < argc)
         return plait_cmd_misused("init: unexpected argument '%s'; did you mean "
                                  "--model %s?",
