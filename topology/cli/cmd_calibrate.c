@@ -162,23 +162,6 @@ static int check_runs(const struct calibrate_runs *runs,
     return 0;
 }
 
-static int take_type(struct calibration *c, const char *name,
-                     struct plait_error *err)
-{
-    struct plait_site *site;
-    int rc;
-
-    site =
-        plait_site_create(c->site_file ? c->site_file : plait_site_path(), err);
-    if (!site)
-        return -1;
-    rc = plait_site_gpu_type(site, name, &c->before, err);
-    if (rc == 0)
-        c->like = plait_site_like(site, c->before.name);
-    plait_site_destroy(site);
-    return rc;
-}
-
 static int calibrate(struct calibration *c, char **files, int n,
                      struct plait_error *err)
 {
@@ -188,7 +171,8 @@ static int calibrate(struct calibration *c, char **files, int n,
         if (calibrate_read(&c->runs, files[i], err) < 0)
             return -1;
     name = c->gpu_name ? c->gpu_name : c->runs.gpu;
-    if (take_type(c, *name ? name : NULL, err) < 0)
+    if (plait_cmd_gpu_type(c->site_file, *name ? name : NULL, &c->before,
+                           &c->like, err) < 0)
         return -1;
     if (check_runs(&c->runs, &c->before, err) < 0 ||
         check_runs(&c->others, &c->before, err) < 0)

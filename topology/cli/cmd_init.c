@@ -198,7 +198,7 @@ static int find_gpus(struct job *job, struct plait_error *err)
     if (!name)
         return plait_errorf(err, "the type of the GPUs is not known here; "
                                  "give it with --gpu-type");
-    if (plait_cmd_gpu_type(job->site_file, name, &job->gpu, err) < 0)
+    if (plait_cmd_gpu_type(job->site_file, name, &job->gpu, NULL, err) < 0)
         return -1;
     job->here &= ngpus == 0;
     if (job->here)

@@ -257,7 +257,7 @@ static int find_layout(struct model_job *job, int gpus, struct plait_error *err)
 int model_job_load(struct model_job *job, const struct model_options *o,
                    struct plait_error *err)
 {
-    if (plait_cmd_gpu_type(o->site_file, o->gpu_name, &job->gpu, err) < 0)
+    if (plait_cmd_gpu_type(o->site_file, o->gpu_name, &job->gpu, NULL, err) < 0)
         return -1;
     job->config = model_options_config(o, err);
     return job->config ? find_layout(job, o->gpus, err) : -1;

@@ -102,7 +102,7 @@ static int set_case(struct sweep *s, struct plait_error *err)
             return -1;
     }
     if (plait_cmd_gpu_type(s->options.site_file, s->options.gpu_name, &s->gpu,
-                           err) < 0)
+                           NULL, err) < 0)
         return -1;
     plait_plan_set_node(s->job, &s->gpu);
     return 0;

@@ -73,7 +73,8 @@ int plait_cmd_ended(int status, const struct plait_error *err)
 }
 
 int plait_cmd_gpu_type(const char *site_file, const char *name,
-                       struct plait_gpu_type *type, struct plait_error *err)
+                       struct plait_gpu_type *type, const char **like,
+                       struct plait_error *err)
 {
     struct plait_site *site;
     int rc;
@@ -82,6 +83,8 @@ int plait_cmd_gpu_type(const char *site_file, const char *name,
     if (!site)
         return -1;
     rc = plait_site_gpu_type(site, name, type, err);
+    if (rc == 0 && like)
+        *like = plait_site_like(site, type->name);
     plait_site_destroy(site);
     return rc;
 }

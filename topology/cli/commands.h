@@ -48,9 +48,11 @@ int plait_cmd_refuse_option(const struct option *options, const char *letters,
 int plait_cmd_ended(int status, const struct plait_error *err);
 
 /* The figures of GPU type `name` (NULL: the site's own) as the site file has
- * them; site_file NULL: the one of plait_site_path(), if any. */
+ * them; site_file NULL: the one of plait_site_path(), if any. *like, unless
+ * `like` is NULL, is what plait_site_like() says of it. */
 int plait_cmd_gpu_type(const char *site_file, const char *name,
-                       struct plait_gpu_type *type, struct plait_error *err);
+                       struct plait_gpu_type *type, const char **like,
+                       struct plait_error *err);
 
 /* Check that the site file can be read and has such a type: -1; else the reason
  * is printed and the exit status is returned. */
