@@ -87,6 +87,19 @@ static int encode_digits(const struct pass *p, const unsigned char *text,
     return encode_pieces(p, text + from, size - from);
 }
 
+/* The text with its metaspaces, in `b`. */
+static int replace_spaces(const struct pass *p, const char **text, size_t *size,
+                          bool continued, struct plait_buffer *b)
+{
+    b->size = 0;
+    if (plait_metaspace_write(&p->t->meta, *text, *size, continued,
+                              *text == p->start, b) < 0)
+        return -1;
+    *text = b->data;
+    *size = b->size;
+    return 0;
+}
+
 static int encode_plain(const struct pass *p, const char *text, size_t size,
                         bool continued)
 {
@@ -94,14 +107,9 @@ static int encode_plain(const struct pass *p, const char *text, size_t size,
 
     if (size == 0)
         return 0;
-    if (p->t->meta.used && !p->t->meta.normalizes) {
-        b->size = 0;
-        if (plait_metaspace_write(&p->t->meta, text, size, continued,
-                                  text == p->start, b) < 0)
-            return -1;
-        text = b->data;
-        size = b->size;
-    }
+    if (p->t->meta.used && !p->t->meta.normalizes &&
+        replace_spaces(p, &text, &size, continued, b) < 0)
+        return -1;
     if (p->t->prefix_space && !continued && text[0] != ' ') {
         b->size = 0;
         if (plait_buffer_add(b, " ", 1) < 0 ||
@@ -155,14 +163,9 @@ static int encode_normalized(const struct pass *p, const char *text,
 
     if (size == 0)
         return 0;
-    if (p->t->meta.normalizes) {
-        b->size = 0;
-        if (plait_metaspace_write(&p->t->meta, text, size, continued,
-                                  text == p->start, b) < 0)
-            return -1;
-        text = b->data;
-        size = b->size;
-    }
+    if (p->t->meta.normalizes &&
+        replace_spaces(p, &text, &size, continued, b) < 0)
+        return -1;
     if (p->t->composes && plait_unicode_is_loose(p->t->table, text, size)) {
         b->size = 0;
         if (plait_unicode_compose(p->t->table, text, size, b) < 0)
