@@ -4,32 +4,7 @@
 # comes next; two runs never write to one folder; what is advised works.
 set -u
 command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
-train=$top_builddir/plait-train
-plait=$top_builddir/plait
-export OMP_NUM_THREADS=1
-dir=$(mktemp -d) || exit 1
-pid=
-trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
-. "$top_srcdir/tests/lib/ok.sh"
-. "$top_srcdir/tests/lib/until.sh"
-shown=$dir/out
-cd "$dir" || exit 1
-case $top_builddir in /*) ;; *) echo "Bail out! top_builddir"; exit 99 ;; esac
-seq 3000 >text
-
-# run ARGS...: train; its output in $dir/out, its status in $status
-run() {
-    timeout 240 "$train" gpt.yaml --device cpu "$@" >out 2>&1 </dev/null
-    status=$?
-}
-says() { grep -Eq -e "$1" out; }
-said_not() { ! says "$1"; }
-
-ok "plait prep" "$plait" prep text --out tokens
-ok "plait init" "$plait" init --model tiny --gpus 1 --gpu-type cpu --out gpt.yaml
-small=(--set train.steps=4 --set model.layers=1 --set model.hidden=64
-    --set model.seq_len=32 --set train.global_batch=4 --set train.micro_batch=2
-    --set lr.warmup=0)
+. "$top_srcdir/tests/lib/tiny_run.sh"
 
 # -- what a run says ---------------------------------------------------------
 

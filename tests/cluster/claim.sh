@@ -5,6 +5,7 @@
 # without it or with a spare one, and is let in when the first has been killed.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
+. "$top_srcdir/tests/cluster/ranks_of.sh"
 train=$(readlink -f "$top_builddir/plait-train")
 plait_run=$(readlink -f "$top_builddir/plait")
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes --gpus 0 --plugin '' \
@@ -34,15 +35,6 @@ second()
         second.out | sort -u)
 }
 refused='1 another run trains there: process'
-
-ranks()
-{
-    local one
-    for one in $(pgrep -f "^[^ ]*plait-train c.yaml .*dir=$work/$1.ck"); do
-        [ -n "${2:-}" ] && ! tr '\0' '\n' <"/proc/$one/environ" |
-            grep -qx "SLURMD_NODENAME=$2" || echo "$one"
-    done 2>/dev/null
-}
 
 stop()
 {

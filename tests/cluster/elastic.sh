@@ -6,6 +6,7 @@
 # perhaps with those of a spare node, to the losses of an undisturbed run.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
+. "$top_srcdir/tests/cluster/ranks_of.sh"
 train=$(readlink -f "$top_builddir/plait-train")
 plait_run=$(readlink -f "$top_builddir/plait")
 # Without the plugin, which this test does not need: with sanitizers it cannot
@@ -32,16 +33,6 @@ start()
         --set checkpoint.dir="$work/$1.ck" --set checkpoint.every=5 \
         --set log.metrics="$1.jsonl" "${@:3}" >"$1.srun" 2>&1 </dev/null &
     pid=$!
-}
-
-# ranks NAME [NODE]: PIDs of the run's processes in this PID namespace
-ranks()
-{
-    local one
-    for one in $(pgrep -f "^[^ ]*plait-train c.yaml .*dir=$work/$1.ck"); do
-        [ -n "${2:-}" ] && ! tr '\0' '\n' <"/proc/$one/environ" |
-            grep -qx "SLURMD_NODENAME=$2" || echo "$one"
-    done 2>/dev/null
 }
 
 says()
