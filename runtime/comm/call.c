@@ -133,13 +133,12 @@ void plait_call_tell(const char *group, struct plait_caller a,
 }
 
 void plait_call_tell_alone(const char *group, struct plait_caller a, int other,
-                           char *text, size_t size)
+                           const char *entered, char *text, size_t size)
 {
     char what[120];
 
     describe(a.call, false, what, sizeof(what));
     snprintf(text, size,
-             "rank %d (%s) entered %s as number %" PRIu64 " of %s, rank %d "
-             "nothing",
-             a.rank, a.host, what, a.call->number, group, other);
+             "rank %d (%s) entered %s as number %" PRIu64 " of %s, rank %d %s",
+             a.rank, a.host, what, a.call->number, group, other, entered);
 }

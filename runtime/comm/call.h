@@ -48,8 +48,9 @@ struct plait_caller {
  * have any content. */
 void plait_call_tell(const char *group, struct plait_caller a,
                      struct plait_caller b, char *text, size_t size);
-/* The same for a collective that rank `other` has not entered. */
+/* The same where nothing is known of rank `other` but that it has entered
+ * "nothing" or "another". */
 void plait_call_tell_alone(const char *group, struct plait_caller a, int other,
-                           char *text, size_t size);
+                           const char *entered, char *text, size_t size);
 
 #endif

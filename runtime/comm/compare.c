@@ -59,9 +59,9 @@ static void tell_two(const char *group, const struct shown *a,
     if (one.call && two.call)
         plait_call_tell(group, one, two, why, size);
     else if (one.call)
-        plait_call_tell_alone(group, one, b->rank, why, size);
+        plait_call_tell_alone(group, one, b->rank, "nothing", why, size);
     else
-        plait_call_tell_alone(group, two, a->rank, why, size);
+        plait_call_tell_alone(group, two, a->rank, "nothing", why, size);
 }
 
 static bool differ_at(const struct shown *a, const struct shown *b,

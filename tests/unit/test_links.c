@@ -35,7 +35,7 @@ enum { HEAD = 8 };
 struct said {
     int before, after;
     pid_t pid;
-    _Atomic int port, stop;
+    _Atomic int port, stop, waits;
     char error[200];
 };
 
@@ -196,6 +196,32 @@ static int lose_peer(struct rank *r)
     return work_on(r) < 0 && errno == EIO ? 0 : -1;
 }
 
+/* Waits, after n collectives, for a message that makes this fail. */
+static int wait_after(struct rank *r, int n)
+{
+    double x = 1;
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = plait_comm_host_all_reduce(r->world, &x, 1, PLAIT_MAX);
+    r->said->waits = 1;
+    return rc == 0 && wait_in_vain(r, (r->rank + 13) % r->size) < 0 &&
+                   errno == EIO
+               ? 0
+               : -1;
+}
+
+static int wait_after_one(struct rank *r)
+{
+    return wait_after(r, 1);
+}
+
+/* More than are remembered. */
+static int wait_after_many(struct rank *r)
+{
+    return wait_after(r, 2 * PLAIT_PAST);
+}
+
 /* Once strangers hold its port, a rank makes a connection with each other one,
  * and a group. */
 static int meet_late(struct rank *r)
@@ -234,6 +260,8 @@ static const struct scene {
     {"one sends a million messages that nobody waits for", RANKS, CUT,
      lose_peer},
     {"strangers stay", 13, -1, meet_late},
+    {"one sends for a collective that is over", RANKS, CUT, wait_after_one},
+    {"one sends for a collective long over", RANKS, CUT, wait_after_many},
 };
 
 static int run_rank(const struct plait_launch *launch, const struct scene *s,
@@ -569,27 +597,35 @@ static void check_cut(const struct scene *s)
     check_lost(s, all);
 }
 
-/* One that can make a proof connects as a rank that has no connection with rank
- * 1 yet, and sends a head n times, and then some bytes. */
-static void check_excess(const struct scene *s, uint64_t bytes, int n)
+/* One that can make a proof connects with rank 1 as a rank that has no
+ * connection with it yet. */
+static int connect_as_cut(const struct scene *s, const struct said *all)
 {
-    enum { AT_ONCE = 1000 };
-    struct said *all = start_scene(s);
     struct plait_rendezvous m = meeting_of(CUT, s->size);
-    static uint64_t heads[AT_ONCE][HEAD];
     struct plait_greeting g;
     int port, fd;
     char c;
 
-    for (int i = 0; i < AT_ONCE; i++)
-        memcpy(heads[i], (uint64_t[HEAD]){bytes, 1, 2}, sizeof(heads[i]));
     for (int i = 0; i < 60000 && !(port = all[1].port); i++)
         usleep(1000);
-    await_all(&(struct rank){.size = s->size, .said = all});
+    await_all(&(struct rank){.size = s->size, .said = (struct said *)all});
     fd = begin_as(&g, &m, port);
     if (fd < 0 || plait_greeting_prove(&g, &m, fd) < 0 ||
         plait_read_all(fd, &c, sizeof(c)) < 0)
         diag("no connection with rank 1");
+    return fd;
+}
+
+/* It sends a head n times, and then some bytes. */
+static void check_excess(const struct scene *s, uint64_t bytes, int n)
+{
+    enum { AT_ONCE = 1000 };
+    struct said *all = start_scene(s);
+    static uint64_t heads[AT_ONCE][HEAD];
+    int fd = connect_as_cut(s, all);
+
+    for (int i = 0; i < AT_ONCE; i++)
+        memcpy(heads[i], (uint64_t[HEAD]){bytes, 1, 2}, sizeof(heads[i]));
     for (; n > 0; n -= AT_ONCE)
         if (plait_write_all(fd, heads,
                             (size_t)(n < AT_ONCE ? n : AT_ONCE) *
@@ -598,6 +634,31 @@ static void check_excess(const struct scene *s, uint64_t bytes, int n)
     plait_write_all(fd, heads, sizeof(heads));
     check_lost(s, all);
     close(fd);
+}
+
+/* It sends what belongs to the world's first collective, which all have left:
+ * it was in another one. */
+static void check_over(const struct scene *s, const char *says)
+{
+    struct said *all = start_scene(s);
+    uint64_t head[HEAD] = {8, PLAIT_HASH_START, UINT64_C(1) << 63 | 1, 3, 1};
+    int fd, bad, told = 0;
+
+    memcpy(&head[5], "rank.c:7", 9);
+    for (int r = 0; r < s->size; r++)
+        for (int i = 0; i < 60000 && !all[r].waits; i++)
+            usleep(1000);
+    fd = connect_as_cut(s, all);
+    plait_write_all(fd, head, sizeof(head));
+    bad = end_scene(s);
+    for (int r = 0; r < s->size; r++)
+        told += strstr(all[r].error, "rank 18 (") && strstr(all[r].error, says);
+    ok(bad == 0 && told == s->size, "%s: all ranks tell of it", s->what);
+    if (bad > 0 || told < s->size)
+        diag("%d failed, %d of %d tell of it (%s)", bad, told, s->size,
+             all[1].error);
+    close(fd);
+    munmap(all, RANKS * sizeof(*all));
 }
 
 static uint64_t half_the_memory(void)
@@ -619,5 +680,7 @@ int main(void)
     check_excess(&all_scenes[7], half_the_memory() + 1, 1);
     check_excess(&all_scenes[8], 0, (1 << 20) + 1);
     check_stay(&all_scenes[9]);
+    check_over(&all_scenes[10], " (rank.c:7) as number 1 of world, rank 1 ");
+    check_over(&all_scenes[11], " as number 1 of world, rank 1 another");
     return done_testing();
 }

@@ -427,6 +427,7 @@ void plait_links_destroy(struct plait_links *l)
     plait_wires_destroy(l);
     for (int i = 0; i < l->size; i++)
         link_destroy(l, l->link[i]);
+    plait_entered_destroy(l);
     plait_guests_destroy(l->guests);
     if (l->epoll >= 0)
         close(l->epoll);

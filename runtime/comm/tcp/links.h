@@ -21,15 +21,16 @@
  * waits for the lost one. */
 struct plait_links;
 
-/* A collective that this rank is in. Peers that send something for another one
- * under the same group and tag have entered another collective: then all ranks
- * fail, with a line that names both. */
+/* A collective that this rank is in, or was: a peer that sends something for
+ * another one under the same number of the group makes all ranks fail, with a
+ * line that names both. */
 struct plait_entry {
     uint64_t group, tag;
     struct plait_call call;
     const char *name; /* of the group */
     /* private: */
     struct plait_entry *next, **at;
+    struct plait_entered *of;
 };
 
 /* One end of a message. The caller must not move it, nor touch the buffer,

@@ -6,12 +6,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "runtime/comm/backend.h"
 #include "runtime/comm/bootstrap/greeting.h"
 #include "runtime/comm/tcp/links.h"
 #include "topology/base/guests.h"
 
-/* What links.c (messages and life), links_read.c (what comes in) and
- * links_wires.c (connections) share.
+/* What links.c (messages and life), links_enter.c (collectives), links_read.c
+ * (what comes in) and links_wires.c (connections) share.
  *
  * A link is what this rank has to do with one peer: parts to send, receives
  * that wait for a message, and messages that came before their receive. A wire
@@ -86,6 +87,16 @@ struct plait_early {
     size_t done, room; /* bytes that have come, and that there is memory for:
                         * a length alone claims none */
     char *data;        /* [room] */
+};
+
+/* What this rank has entered in a group. It enters a group's collectives in
+ * their order, but may leave them in another. */
+struct plait_entered {
+    struct plait_entered *next;
+    uint64_t group, last;               /* the newest that it has entered */
+    struct plait_call left[PLAIT_PAST]; /* the newest that it has left, by
+                                           number modulo PLAIT_PAST */
+    char name[32];
 };
 
 enum plait_wire_state {
@@ -166,11 +177,12 @@ struct plait_links {
     struct plait_link *early_link; /* peers with messages without a receive */
     uint64_t early; /* bytes of messages without a receive, and the most */
     uint64_t most_early;
-    _Atomic int sending;         /* wires with something to send */
-    _Atomic int state;           /* enum plait_links_state */
-    bool differ;                 /* ranks have entered different collectives */
-    char why[PLAIT_LINKS_WHY];   /* both valid when FAILED */
-    struct plait_entry *entered; /* collectives under way */
+    _Atomic int sending;          /* wires with something to send */
+    _Atomic int state;            /* enum plait_links_state */
+    bool differ;                  /* ranks have entered different collectives */
+    char why[PLAIT_LINKS_WHY];    /* both valid when FAILED */
+    struct plait_entry *entered;  /* collectives under way */
+    struct plait_entered *groups; /* of all collectives so far */
 };
 
 /* One part less that the caller waits for. */
@@ -194,6 +206,19 @@ void plait_links_suspect(struct plait_links *l, int peer, const char *why);
 struct plait_link *plait_links_of(struct plait_links *l, int peer);
 /* Whether anything was sent. */
 bool plait_links_flush(struct plait_links *l, struct plait_link *k);
+
+/* -- links_enter.c --------------------------------------------------------- */
+
+/* Whether the peer, which has sent this head, is in the same collective. Else
+ * the links have failed. */
+bool plait_entry_alike(struct plait_links *l, int peer,
+                       const struct plait_links_head *head,
+                       const struct plait_entry *entry);
+/* The same for a message that nobody waits for: it shows which collective its
+ * sender is in, or was. */
+bool plait_entry_check(struct plait_links *l, int peer,
+                       const struct plait_links_head *head);
+void plait_entered_destroy(struct plait_links *l);
 
 /* -- links_read.c ---------------------------------------------------------- */
 

@@ -18,76 +18,13 @@
 /* The memory with which a message that nobody waits for begins. */
 #define EARLY_ROOM ((size_t)1 << 20)
 
-/* -- what the ranks have entered --------------------------------------------
- */
-
-static const char *host_of(const struct plait_links *l, int rank)
-{
-    const struct plait_members *m = l->members;
-
-    return m->all[m->order[rank]].host;
-}
-
-/* Whether the peer, which has sent this head, is in the same collective. */
-static bool is_alike(struct plait_links *l, int peer,
-                     const struct plait_links_head *head,
-                     const struct plait_entry *entry)
-{
-    const struct plait_caller there = {peer, host_of(l, peer), &head->call};
-    const struct plait_caller here = {l->rank, host_of(l, l->rank),
-                                      &entry->call};
-    char text[PLAIT_LINKS_WHY];
-
-    if (plait_call_same(&head->call, &entry->call))
-        return true;
-    plait_call_tell(entry->name, there, here, text, sizeof(text));
-    plait_links_differ(l, text);
-    return false;
-}
-
-void plait_links_enter(struct plait_links *l, struct plait_entry *entry)
-{
-    entry->next = l->entered;
-    entry->at = &l->entered;
-    if (entry->next)
-        entry->next->at = &entry->next;
-    l->entered = entry;
-    /* Not all peers of the group: most have sent nothing yet, and to look at
-     * each in each collective takes time in a large world. */
-    for (const struct plait_link *k = l->early_link; k; k = k->early)
-        for (const struct plait_early *e = k->unclaimed; e; e = e->next)
-            if (e->head.group == entry->group && e->head.tag == entry->tag &&
-                !is_alike(l, k->peer, &e->head, entry))
-                return;
-}
-
-void plait_links_leave(struct plait_entry *entry)
-{
-    if (!entry->at)
-        return;
-    *entry->at = entry->next;
-    if (entry->next)
-        entry->next->at = entry->at;
-    entry->at = NULL;
-}
-
-/* A message that nobody waits for shows which collective its sender is in. */
-static bool check_entered(struct plait_links *l, int peer,
-                          const struct plait_links_head *head)
-{
-    for (const struct plait_entry *e = l->entered; e; e = e->next)
-        if (e->group == head->group && e->tag == head->tag)
-            return is_alike(l, peer, head, e);
-    return true;
-}
-
 static bool fits_part(struct plait_links *l, int peer,
                       const struct plait_links_head *head,
                       const struct plait_links_part *part)
 {
     char text[100];
 
-    if (part->entry && !is_alike(l, peer, head, part->entry))
+    if (part->entry && !plait_entry_alike(l, peer, head, part->entry))
         return false;
     if (head->bytes == part->bytes)
         return true;
@@ -153,7 +90,8 @@ static void begin_early(struct plait_links *l, struct plait_link *k,
     size_t bytes = (size_t)w->head.bytes;
     struct plait_early *e;
 
-    if (!check_entered(l, k->peer, &w->head) || !is_bearable(l, k, &w->head))
+    if (!plait_entry_check(l, k->peer, &w->head) ||
+        !is_bearable(l, k, &w->head))
         return;
     e = calloc(1, sizeof(*e));
     if (e)
