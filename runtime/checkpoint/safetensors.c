@@ -238,6 +238,7 @@ json_t *plait_safetensors_head(const char *name, const unsigned char *file,
         plait_errorf(err, "%s: corrupt header: %.200s", name,
                      head ? "not a JSON object" : why.text);
         json_decref(head);
+        errno = EINVAL; /* jansson sets it to 0 where it reads a number */
         return NULL;
     }
     *data = 8 + (size_t)length;

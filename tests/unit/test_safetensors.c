@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static void corrupt_heads(void)
     struct plait_error err;
     unsigned char *head, *file;
     size_t n, i;
-    int count, change, parsed = 0, refused = 0;
+    int count, change, parsed = 0, refused = 0, other = 0;
 
     head = plait_safetensors_encode(&slice, 1, &n);
     file = calloc(1, n + 28);
@@ -38,6 +39,7 @@ static void corrupt_heads(void)
                 free(stored);
             } else {
                 refused++;
+                other += errno != EINVAL;
             }
             file[i] ^= (unsigned char)change;
         }
@@ -48,6 +50,7 @@ static void corrupt_heads(void)
     ok(refused > parsed && i == n + 28,
        "%d corrupt heads refused, %d still valid, no truncated one is", refused,
        parsed);
+    ok(other == 0, "errno says of each that the file is damaged");
     free(head);
     free(file);
 }
