@@ -187,7 +187,10 @@ static int take_place(struct plait_tcp_lines *l,
         rc = plait_read_all(l->up, &place, sizeof(place));
     errno = rc < 0 ? errno : EPROTO;
     if (rc < 0 || !plait_tcp_contact_is_sound(&place.parent))
-        return rank_lost(0, err);
+        return plait_errorf(err,
+                            "world: before all ranks had met, rank 0 ended or "
+                            "lost another rank: %s",
+                            strerror(errno));
     close(l->up);
     l->up = -1;
     return plait_tcp_meet_group(l, m, &place.parent, listener, err);
