@@ -9,11 +9,9 @@ sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
 
 # ours: the plugin's flags, from the help
 ours=$(srun --help | sed -n '/provided by plugins/,/^[A-Z]/p' |
-    grep -oE '^ +--[a-z-]+' | tr -d ' -' )
-ours=$(srun --help | sed -n '/provided by plugins/,/^[A-Z]/p' |
     grep -oE '^ +--[a-z-]+' | sed 's/ *--//')
 
-check "the help lists the flags" is 13 "$(wc -w <<<"$ours")"
+check "the help lists the flags" is 14 "$(wc -w <<<"$ours")"
 
 # accepts CONF COMMAND PREFIX: what getopt says of --PREFIX; "" where it is one
 # option's
