@@ -372,11 +372,12 @@ proves() { differ "$1" "^plait-train: $(who 2) $2.* can go on: ended"; }
 host=$(hostname)
 names=()
 jobs=()
-# hang NAME FUNCTION ARGS...: run it in the background, some at once, as they
-# mostly wait
+# hang NAME FUNCTION ARGS...: run it in the background, eight at once, as they
+# mostly wait: an eighth of a processor is what one takes
 hang()
 {
     local work=$dir/${#jobs[@]}
+    until [ "$(jobs -rp | wc -l)" -lt 8 ]; do sleep 0.1; done
     mkdir "$work"
     # Each gets its own TMPDIR: it is removed with what a killed mpirun leaves,
     # and two mpiruns that start at once would both create the same folder.
@@ -384,7 +385,6 @@ hang()
         echo $? >"$work.status") >"$work.said" 2>&1 &
     names+=("$1")
     jobs+=($!)
-    [ $((${#jobs[@]} % 4)) = 0 ] && wait
 }
 
 skip()
