@@ -62,6 +62,7 @@ like()
 }
 
 . "$top_srcdir/tests/lib/until.sh"
+. "$top_srcdir/tests/lib/tier.sh" # before all PLAIT_ variables go
 
 # refused PATTERN COMMAND...: fails, says PATTERN in one line of plait's
 refused()
