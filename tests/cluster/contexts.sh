@@ -58,6 +58,18 @@ check "... per step" is "2 4 1
 2 2
 2 3" "$(sort -u first.*; sort second.*)"
 
+# Slurm lets a requeued job wait for as long as credentials live (20 s).
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2
+srun --output=requeue.%t --open-mode=append bash -c \
+    'echo "${SLURM_RESTART_COUNT:-0}:$RANK"'
+touch requeued.${SLURM_RESTART_COUNT:-0}
+[ -n "$SLURM_RESTART_COUNT" ] || scontrol requeue $SLURM_JOB_ID
+[ -n "$SLURM_RESTART_COUNT" ] || sleep 600
+END
+sbatch --requeue -o /dev/null script >/dev/null
+
 check "salloc" timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
     srun --output=salloc.%t bash -c 'echo $RANK $PLAIT_TP_SIZE'
 check "... has ranks" is "0 2 1 2 2 2 3 2" "$(sort salloc.* | xargs)"
@@ -86,7 +98,7 @@ if within 5 eval '[ -n "$(extern_pid)" ]'; then
 else
     skip "the extern step is no rank" "this Slurm's has no process"
 fi
-scancel --user="$(id -un)"
+scancel --user="$(id -un)" --name=sleep
 wait $! 2>/dev/null
 
 for export in NONE NIL ALL HOME,PATH; do
@@ -144,23 +156,6 @@ check "... and a port for each" is 2 \
 cat >script <<'END'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2
-srun --output=requeue.%t --open-mode=append bash -c \
-    'echo "${SLURM_RESTART_COUNT:-0}:$RANK"'
-touch requeued.${SLURM_RESTART_COUNT:-0}
-[ -n "$SLURM_RESTART_COUNT" ] || scontrol requeue $SLURM_JOB_ID
-[ -n "$SLURM_RESTART_COUNT" ] || sleep 600
-END
-requeued()
-{
-    sbatch --requeue -o /dev/null script
-    until_true test -e requeued.1
-    is "0:0 0:1 0:2 0:3 1:0 1:1 1:2 1:3" "$(sort requeue.* | xargs)"
-}
-check "a requeued job is planned again" requeued
-
-cat >script <<'END'
-#!/bin/bash
-#SBATCH -N2 --ntasks-per-node=2 --tp=2
 srun -n2 -N1 --tp=2 bash -c 'unset ${!PLAIT_@}
     [ $SLURM_LOCALID = 1 ] || srun --overlap -N1 -n1 --tp=1 --pp=1 \
     --output=inner bash -c "echo inner \$PLAIT_WORLD_SIZE \$RANK"'
@@ -187,6 +182,13 @@ check "... without its rank and its secret" is "" \
 check "what only looks like a rank stays" is "7 there" \
     "$(RANK=7 MASTER_ADDR=there timeout 240 srun -n1 \
         bash -c 'echo $RANK $MASTER_ADDR')"
+
+requeued()
+{
+    until_true test -e requeued.1
+    is "0:0 0:1 0:2 0:3 1:0 1:1 1:2 1:3" "$(sort requeue.* | xargs)"
+}
+check "a requeued job is planned again" requeued
 
 # A node whose slurmd may use only one processor, limited by a cgroup or, if
 # cgroups are not writable here, by affinity: its tasks get no other processor.
