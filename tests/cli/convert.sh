@@ -8,6 +8,7 @@ command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 . "$top_srcdir/tests/lib/ok.sh"
+. "$top_srcdir/tests/lib/tier.sh"
 
 hf() { python3 "$top_srcdir/tests/lib/hf.py" "$@"; }
 # quietly ARGS...: convert; fails if anything is printed on stderr
@@ -147,8 +148,9 @@ END
 mpi=no
 command -v mpirun >/dev/null &&
     grep -q "define HAVE_MPI 1" "$top_builddir/config.h" && mpi=yes
-for kind in gpt2-1-F32 llama-tied-1-BF16 llama3-1-F32 mixtral-3-F32 \
-    qwen3-2-BF16 qwen3_moe-2-F32; do
+trained="gpt2-1-F32 llama3-1-F32 qwen3_moe-2-F32"
+! all_tier || trained+=" llama-tied-1-BF16 mixtral-3-F32 qwen3-2-BF16"
+for kind in $trained; do
     ok "$kind: trained from its Hugging Face directory" \
         start 1 $kind --init "$dir/$kind"
     cp "$dir/m.jsonl" "$dir/$kind.jsonl"

@@ -6,6 +6,7 @@ set -u
 train=$top_builddir/plait-train
 plait=$top_builddir/plait
 . "$top_srcdir/tests/lib/until.sh"
+. "$top_srcdir/tests/lib/tier.sh"
 export OMP_NUM_THREADS=1
 dir=$(mktemp -d) || exit 1
 pid=
@@ -100,7 +101,7 @@ hurt() {
 }
 
 hurt "dp 4, one is killed" 4 --dp=4 10 $((RANDOM % 3 + 1))
-hurt "dp 4, the first" 4 --dp=4 10 0
+! all_tier || hurt "dp 4, the first" 4 --dp=4 10 0
 hurt "dp 4, amid saves, two in a row" 4 --dp=4 1 2 $((RANDOM % 2 * 3))
 # after the first loss, rank 2 or 3 has no seat and waits
 apart=0
@@ -132,7 +133,9 @@ from_memory() {
 }
 copies="--set checkpoint.memory=10"
 apart=5 # two at once may be each other's partners, and both copies lost
-for zero in $((RANDOM % 2)) $((RANDOM % 2 + 2)); do
+zeros="$((RANDOM % 2)) $((RANDOM % 2 + 2))"
+all_tier || zeros=$((RANDOM % 4))
+for zero in $zeros; do
     hurt "dp 4 zero $zero, copies in memory, two killed" 4 --dp=4 \
         "100000 $copies --set parallel.zero=$zero" \
         $((RANDOM % 2)) $((RANDOM % 2 + 2))
@@ -141,9 +144,12 @@ done
 hurt "tp 2 pp 2 and a spare one, copies in memory" 4 \
     "--tp=2 --pp=2 --spares=1" "100000 $copies" $((RANDOM % 4))
 from_memory
-hurt "tp 2 dp 2 zero 1, copies in memory, two killed" 4 "--tp=2 --dp=2" \
-    "100000 $copies --set parallel.zero=1" $one $(((one + 1 + RANDOM % 3) % 4))
-from_memory
+if all_tier; then
+    hurt "tp 2 dp 2 zero 1, copies in memory, two killed" 4 "--tp=2 --dp=2" \
+        "100000 $copies --set parallel.zero=1" $one \
+        $(((one + 1 + RANDOM % 3) % 4))
+    from_memory
+fi
 
 # stopped WHAT SECONDS RANKS LAYOUT RANK ARGS...: stop the rank at a random
 # step, and continue it SECONDS after the others have resumed; 0: never
@@ -174,10 +180,12 @@ ended|(rank|no rank|back at step) .*)"'
 limit="--set train.timeout=12" # a busy machine may hold a step up for seconds
 stopped "dp 3, one is stopped and continued" 0.2 3 --dp=3 \
     $((RANDOM % 2 + 1)) $limit --set checkpoint.every=10
-stopped "tp 2 and a spare one, the first is stopped for ever" 0 2 \
-    "--tp=2 --spares=1" 0 $limit --set checkpoint.every=100000 $copies
-ok "whose seat the spare one takes" \
-    grep -q "dp 1 of 1 (1 spare rank takes a seat) from" "$dir/out"
+if all_tier; then
+    stopped "tp 2 and a spare one, the first is stopped for ever" 0 2 \
+        "--tp=2 --spares=1" 0 $limit --set checkpoint.every=100000 $copies
+    ok "whose seat the spare one takes" \
+        grep -q "dp 1 of 1 (1 spare rank takes a seat) from" "$dir/out"
+fi
 
 # The others wait for a rank that is stopped for a short time.
 begin 2 --dp=2 --set train.timeout=60 --set checkpoint.every=50

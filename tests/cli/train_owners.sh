@@ -6,6 +6,7 @@
 # from copies in memory. Over sockets, and once over MPI.
 set -u
 . "$top_srcdir/tests/lib/train.sh"
+. "$top_srcdir/tests/lib/tier.sh"
 plait=$top_builddir/plait
 
 # planned RANKS FLAGS ARGS...: train over sockets
@@ -26,24 +27,41 @@ goes_on() {
     [ "$status" = 0 ] && grep -q "resumed after step 2" "$dir/out"
 }
 
-# A layer has four matrices. With pp 2 and one layer, a stage has none.
-for optim in soap muon; do
-    name="--set optim.name=$optim"
-    for zero in 0 1 2 3; do
-        ok "$optim, zero $zero, 7 ranks of one layer" goes_on 7 --dp=7 $name \
-            --set model.layers=1 --set train.global_batch=14 \
-            --set parallel.zero=$zero
+# zeros OPTIMIZER STAGE...: a layer has four matrices
+zeros() {
+    local zero
+    for zero in "${@:2}"; do
+        ok "$1, zero $zero, 7 ranks of one layer" goes_on 7 --dp=7 \
+            --set optim.name=$1 --set model.layers=1 \
+            --set train.global_batch=14 --set parallel.zero=$zero
     done
-    ok "$optim, tp 2 x dp 4" goes_on 8 "--tp=2 --dp=4" $name \
-        --set model.layers=1 --set train.global_batch=8
-    ok "$optim, cp 2 x dp 4" goes_on 8 "--cp=2 --dp=4" $name \
-        --set model.layers=1 --set train.global_batch=8
-    ok "$optim, ep 2 x dp 6" goes_on 6 "--ep=2 --dp=6" $name \
-        --set model.layers=1 --set model.experts=4 --set train.global_batch=12
-    ok "$optim, pp 2 x dp 4, a stage without a layer" goes_on 8 \
-        "--pp=2 --dp=4" $name --set model.layers=1 \
-        --set parallel.stages='[1, 0]' --set train.global_batch=8
-done
+}
+
+# layout OPTIMIZER AXES...: with pp 2 and one layer, a stage has no matrix
+layout() {
+    local axes ranks batch more
+    for axes in "${@:2}"; do
+        ranks=8 batch=8 more=
+        [ "$axes" != "--ep=2 --dp=6" ] ||
+            ranks=6 batch=12 more="--set model.experts=4"
+        [ "$axes" != "--pp=2 --dp=4" ] || more="--set parallel.stages=[1,0]"
+        ok "$1, $axes" goes_on $ranks "$axes" --set optim.name=$1 \
+            --set model.layers=1 --set train.global_batch=$batch $more
+    done
+}
+
+# In the quick tier each stage of ZeRO and each axis once: the two optimizers
+# have their owners from the same code.
+zeros soap 1 3
+layout soap "--tp=2 --dp=4" "--pp=2 --dp=4"
+zeros muon 0 2
+layout muon "--cp=2 --dp=4" "--ep=2 --dp=6"
+if all_tier; then
+    zeros soap 0 2
+    layout soap "--cp=2 --dp=4" "--ep=2 --dp=6"
+    zeros muon 1 3
+    layout muon "--tp=2 --dp=4" "--pp=2 --dp=4"
+fi
 
 small="--set optim.name=soap --set model.layers=1 --set train.steps=3"
 small+=" --set train.global_batch=12"

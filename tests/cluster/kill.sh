@@ -29,14 +29,18 @@ next_job()
 # kill_srun SIGNAL MILLISECONDS: kill an srun of that age
 kill_srun()
 {
-    "${planned[@]}" sleep 30 >/dev/null 2>&1 &
+    "${planned[@]}" sleep 10 >/dev/null 2>&1 &
     sleep "$(printf '0.%03d' $2)"
     kill -"$1" $!
     wait $!
     return 0
 }
 
-stages="0 20 40 60 80 100 150 200 300"
+stages="0 40 100 200"
+starts="0 10 40" # of a step daemon
+if all_tier; then
+    stages="0 20 40 60 80 100 150 200 300" starts="0 5 10 20 40 80"
+fi
 for ms in $stages; do
     kill_srun KILL $ms
     # Slurm gives up a job whose srun is dead only after InactiveLimit.
@@ -50,7 +54,7 @@ check "srun ended by SIGTERM, at $stages ms" next_job
 kill_stepd()
 {
     local tries
-    "${planned[@]}" sleep 30 >/dev/null 2>&1 &
+    "${planned[@]}" sleep 10 >/dev/null 2>&1 &
     for ((tries = 0; tries < 2000; tries++)); do
         [ -z "$(steps)" ] || break
         sleep 0.002
@@ -61,7 +65,7 @@ kill_stepd()
     wait $!
     return 0
 }
-for ms in 0 5 10 20 40 80; do
+for ms in $starts; do
     rm -rf slurm/cache/*
     kill_stepd $ms
 done 2>/dev/null
@@ -87,6 +91,7 @@ start_step
 kill -KILL $(steps | head -n 1)
 scancel --user="$(id -un)"
 check "slurmstepd killed while tasks run" next_job
+kill -KILL $(living $(cat pid.*)) # whose daemon is gone, so that nobody ends them
 
 # A node's daemon is killed during a step, and restarted.
 start_step

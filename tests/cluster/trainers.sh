@@ -186,11 +186,16 @@ EOF
         ! cmp -s own-model/model.safetensors finetuned/model.safetensors
 }
 if srun --mpi=list 2>&1 | grep -qw pmix; then
-    for script in gpt2-124m-cpu gpt2-124m-{1,4,64}gpu; do
+    gpt2=gpt2-124m-64gpu llama3=llama3-70b-512gpu
+    if all_tier; then
+        gpt2=$(echo gpt2-124m-cpu gpt2-124m-{1,4,64}gpu)
+        llama3="llama3-8b-64gpu llama3-70b-512gpu"
+    fi
+    for script in $gpt2; do
         check "$script.sbatch trains a small model" trains $script.sbatch \
             --set data.val=tokens.bin
     done
-    for script in llama3-8b-64gpu llama3-70b-512gpu; do
+    for script in $llama3; do
         # shellcheck disable=SC2086
         check "$script.sbatch trains a small model" \
             trains $script.sbatch $llama
