@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/types.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,26 +35,6 @@ extern "C" {
  *   ENOMEM   no memory for intermediate results
  *   EIO      the device or one of its libraries reported an error
  *   EBUSY    the queue is recorded, and the op cannot be part of a graph */
-
-enum plait_dtype {
-    PLAIT_F32,
-    PLAIT_BF16_T,
-    PLAIT_FP16_T,
-    PLAIT_I32,
-    PLAIT_F64, /* only for transfers: no op takes it */
-    PLAIT_NDTYPES
-};
-
-/* Bytes of one element. Inline because the CUDA module must not need symbols of
- * the program. */
-static inline size_t plait_dtype_size(enum plait_dtype type)
-{
-    return type == PLAIT_F64                        ? 8
-           : type == PLAIT_F32 || type == PLAIT_I32 ? 4
-                                                    : 2;
-}
-
-const char *plait_dtype_name(enum plait_dtype type); /* "fp32", "bf16", .. */
 
 struct plait_device;      /* one GPU, or this process's cores */
 struct plait_queue;       /* a stream of work on a device */
@@ -308,18 +290,6 @@ static inline size_t plait_fp8_bytes(size_t rows, size_t cols)
 
     return 256 + 2 * ((codes + 255) / 256 * 256);
 }
-
-/* What is known of a GPU. */
-struct plait_gpu_facts {
-    char name[96];
-    char busid[16];      /* "0000:07:00.0" */
-    int capability;      /* 89: 8.9 */
-    int processors;      /* streaming multiprocessors */
-    size_t memory;       /* bytes */
-    int driver, api;     /* CUDA's versions, 12040: 12.4 */
-    char attention[240]; /* which code computes it in 16 bits: "cuDNN 9.19.0",
-                          * or "own kernels", with the reason if there is one */
-};
 
 /* n fp32 numbers of device memory. */
 struct plait_floats {

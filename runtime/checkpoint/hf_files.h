@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
 #include "topology/base/error.h"
 
 /* The safetensors files of a directory, and the tensors in them. */

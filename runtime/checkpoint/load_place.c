@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/load_private.h"
 #include "runtime/comm/consensus.h"

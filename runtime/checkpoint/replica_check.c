@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/consensus.h"

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/file_out.h"
 #include "runtime/checkpoint/finite.h"

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 const char *const plait_transfer_names[PLAIT_RECV + 1] = {
     [PLAIT_ALL_REDUCE] = "all-reduce",
     [PLAIT_REDUCE_SCATTER] = "reduce-scatter",

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/members.h"
 
 /* -- life ---------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
+#include "kernels/types.h"
 #include "runtime/comm/tally.h"
 #include "topology/base/error.h"
 #include "topology/job/site.h"
@@ -39,6 +39,9 @@
  * With socket, the loss of one process fails all transfers of all groups, on
  * all ranks. */
 
+struct plait_ops; /* these three: kernels/kernels.h */
+struct plait_device;
+struct plait_queue;
 struct plait_comm;
 struct plait_request;
 struct plait_trace;

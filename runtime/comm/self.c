@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 /* A group of one: every collective is a copy, and there are no messages. */
 
 static void self_destroy(struct plait_comm *comm)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/backend.h"
 #include "runtime/comm/members.h"

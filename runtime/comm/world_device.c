@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/backend.h"
 #include "runtime/comm/consensus.h"
 #include "topology/base/hash.h"

@@ -2,7 +2,7 @@
 #ifndef PLAIT_RUNTIME_CONVERT_CONVERT_H
 #define PLAIT_RUNTIME_CONVERT_CONVERT_H
 
-#include "kernels/kernels.h"
+#include "kernels/types.h"
 #include "topology/base/error.h"
 #include "topology/job/job_config.h"
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/dtype.h"
+#include "kernels/kernels.h"
 #include "runtime/convert/convert.h"
 
 int plait_convert_open(struct plait_sources *sources, const char *path,

@@ -2,7 +2,7 @@
 #ifndef PLAIT_RUNTIME_CONVERT_CONVERT_ROWS_H
 #define PLAIT_RUNTIME_CONVERT_CONVERT_ROWS_H
 
-#include "kernels/kernels.h"
+#include "kernels/types.h"
 #include "runtime/checkpoint/file_out.h"
 #include "runtime/checkpoint/sources.h"
 

@@ -2,7 +2,7 @@
 #ifndef PLAIT_RUNTIME_CONVERT_MEGATRON_ARGS_H
 #define PLAIT_RUNTIME_CONVERT_MEGATRON_ARGS_H
 
-#include "kernels/kernels.h"
+#include "kernels/types.h"
 #include "runtime/convert/megatron_map.h"
 #include "runtime/convert/pickle_out.h"
 #include "runtime/pickle/pickle.h"

@@ -2,7 +2,7 @@
 #ifndef PLAIT_RUNTIME_CONVERT_TORCH_FILE_H
 #define PLAIT_RUNTIME_CONVERT_TORCH_FILE_H
 
-#include "kernels/kernels.h"
+#include "kernels/types.h"
 #include "runtime/pickle/pickle.h"
 
 /* A file of torch.save's (PyTorch 1.6 on): a zip of uncompressed entries:

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "kernels/kernels.h"
+
 /* Recording is refused here, before the first step, for every reason that
  * follows from the configuration; the device's own refusal is found out when it
  * records. Either way all ranks must do the same: a rank that replays a graph

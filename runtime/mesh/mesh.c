@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/compare.h"
 #include "runtime/comm/consensus.h"
 #include "topology/plan/cost.h"

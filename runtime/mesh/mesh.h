@@ -2,7 +2,6 @@
 #ifndef PLAIT_RUNTIME_MESH_MESH_H
 #define PLAIT_RUNTIME_MESH_MESH_H
 
-#include "kernels/kernels.h"
 #include "runtime/comm/comm.h"
 #include "runtime/trace/activity.h"
 #include "topology/job/gpu_types.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "kernels/kernels.h"
 #include "runtime/mesh/reduce.h"
 
 /* -- paths --------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/dynamic_map.h"
+#include "kernels/kernels.h"
 
 /* Tensors with fewer elements have fp32 states. */
 #define CODED ((size_t)4096)

@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_OPTIM_HOST_H
 #define PLAIT_RUNTIME_OPTIM_HOST_H
 
+#include "kernels/kernels.h"
 #include "runtime/parallel/shard.h"
 
 /* The optimizer step when masters and states are in host memory: gradients and

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/tags.h"
 
 struct plait_decoder {

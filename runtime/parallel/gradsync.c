@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/mesh/reduce.h"
 #include "runtime/parallel/naive.h"
 #include "runtime/parallel/tied.h"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/tags.h"
 #include "runtime/parallel/captured_pass.h"
 #include "runtime/parallel/slots.h"

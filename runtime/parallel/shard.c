@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
+
 /* Parts start at multiples of so many elements, for vectors and cache lines. */
 #define PART_ALIGN 64
 #define CAST_CHUNK ((size_t)1 << 20) /* elements cast at a time */

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
+
 struct plait_small_norms {
     struct plait_model *model;
     double *sum;                /* device */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "kernels/kernels.h"
 #include "runtime/parallel/tied.h"
 
 /* The first and the last stage divide their regions differently, so a sharded

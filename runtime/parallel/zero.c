@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "runtime/mesh/reduce.h"
 
 /* Life of a region's whole gradient: the first block that adds to it takes a

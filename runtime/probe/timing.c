@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/tags.h"
 #include "runtime/probe/fit.h"
 #include "topology/base/clock.h"

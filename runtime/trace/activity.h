@@ -2,7 +2,6 @@
 #ifndef PLAIT_RUNTIME_TRACE_ACTIVITY_H
 #define PLAIT_RUNTIME_TRACE_ACTIVITY_H
 
-#include "kernels/kernels.h"
 #include "runtime/stuck/record.h"
 #include "runtime/trace/trace.h"
 

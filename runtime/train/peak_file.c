@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/train/cache_file.h"
 
 /* A new value replaces the known one only if it is larger by this factor; less

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include "kernels/kernels.h"
+
 static int set_tf32(int on, struct plait_mesh *mesh, struct plait_error *err)
 {
     if (mesh->ops->allow_tf32) {

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/hf_weights.h"
 #include "runtime/comm/world_device.h"
 #include "topology/job/settings.h"

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/stuck/record.h"
 #include "runtime/train/claims.h"

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "runtime/train/figures.h"
 #include "runtime/train/metrics/job_line.h"
 #include "runtime/train/run_private.h"

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/parallel/shard.h"
 #include "runtime/train/run_private.h"

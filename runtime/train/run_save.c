@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/model_extras.h"
 #include "runtime/data/tokenizer/tokenizer.h"

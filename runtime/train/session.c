@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/hf_weights.h"
 #include "runtime/checkpoint/model_source.h"

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "topology/base/yaml.h"
 #include "topology/job/schedule.h"
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/mesh/graph_capture.h"
 #include "runtime/trace/activity.h"

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/train/step_private.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/train/step_private.h"
 #include "topology/base/clock.h"

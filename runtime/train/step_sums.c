@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/train/step_private.h"
 
 int plait_trainer_local_sums(struct plait_trainer *t, double *sums, int n)

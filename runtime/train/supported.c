@@ -2,6 +2,7 @@
 /* What this device cannot do of what the configuration asks for. */
 #include "config.h"
 
+#include "kernels/kernels.h"
 #include "runtime/train/run.h"
 
 int plait_run_supported(const struct plait_job_config *c,

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "../unit/optim_job.h"
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "topology/base/clock.h"
 

@@ -3,6 +3,7 @@
  * operations still all go through NCCL. */
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/comm.h"
 #include "tap.h"
 

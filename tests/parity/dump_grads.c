@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/kernels.h"
 #include "model_run.h"
 #include "topology/job/model_size.h"
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/parallel/decoder.h"
 #include "runtime/parallel/shard.h"

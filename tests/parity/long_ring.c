@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "tests/unit/model_run.h"
 
 /* A sequence of 128k tokens, split over the ranks (long_ring.sh: 4) by context

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "optim_job.h"
 
 /* Steps of an optimizer with random gradients, for peers.py to repeat with

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/train/step.h"
 #include "tap.h"
 #include "temp_path.h"

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "tap.h"
 #include "temp_path.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "optim_job.h"
 
+#include "kernels/kernels.h"
+
 int optim_job_open(struct optim_job *job, struct plait_job_config *config,
                    const struct plait_ops *ops, int threads, uint64_t seed,
                    struct plait_error *err)

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/trace/activity.h"
 #include "tap.h"
 #include "temp_path.h"

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/checkpoint/copier.h"
 #include "runtime/checkpoint/copy_image.h"
 #include "runtime/comm/backend.h"

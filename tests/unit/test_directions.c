@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "optim_job.h"
 #include "orthogonal_reference.h"
 #include "tap.h"

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/backend.h"
 #include "runtime/mesh/graph_capture.h"
 #include "tap.h"

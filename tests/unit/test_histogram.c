@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/optim/histogram.h"
 #include "runtime/parallel/shard.h"
 #include "test_seed.h"

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/reduce.h"
 #include "runtime/parallel/naive.h"

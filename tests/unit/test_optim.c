@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/optim/optim.h"
 #include "runtime/parallel/shard.h"
 #include "tap.h"

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "orthogonal_reference.h"
 #include "runtime/optim/orthogonal.h"
 #include "tap.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/eigen.h"
+#include "kernels/kernels.h"
 #include "optim_job.h"
 #include "soap_reference.h"
 #include "tap.h"

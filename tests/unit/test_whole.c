@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "all_ok.h"
+#include "kernels/kernels.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/optim/whole.h"
 #include "runtime/parallel/shard.h"

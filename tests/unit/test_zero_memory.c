@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "model_util.h"
 #include "runtime/comm/comm.h"
 #include "runtime/train/step.h"

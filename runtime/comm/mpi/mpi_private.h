@@ -6,6 +6,7 @@
 
 #include <mpi.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/backend.h"
 #include "runtime/comm/mpi/mpi_transfer.h"
 #include "runtime/comm/shm/shm.h"

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/nccl/nccl_private.h"
 #include "runtime/comm/nccl/policy.h"
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/nccl/nccl_private.h"
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)

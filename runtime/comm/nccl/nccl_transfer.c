@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "kernels/queue.h"
 #include "runtime/comm/nccl/nccl_private.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/comm.h"
 #include "socket_launch.h"
 #include "tap.h"

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/members.h"
 #include "socket_launch.h"
