@@ -4,6 +4,7 @@
 #include <getopt.h>
 #include <jansson.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,12 @@ const char *const finding_names[] = {"good", "note", "unchecked", "bad"};
 
 /* The column at which the texts begin, and the last one at most. */
 enum { INDENT = 15, WIDTH_MOST = 100 };
+
+#ifdef HAVE_SLURM_SPANK_H
+static const bool built_with_slurm = true;
+#else
+static const bool built_with_slurm = false;
+#endif
 
 void findings_add(struct findings *findings, enum finding_kind kind,
                   const char *about, const char *fmt, ...)
@@ -159,15 +166,39 @@ static void destroy_doctor(struct doctor *doctor)
     free(doctor);
 }
 
+/* A build without Slurm's headers makes no plugin. Where none of another build
+ * is there, only what holds for plait run is reported: that Slurm has no plugin
+ * is what its user chose, and so is a Slurm that is not set up. */
+static bool lacks_plugin(struct doctor *doctor, int before)
+{
+    char dirs[DOCTOR_PATH], path[DOCTOR_PATH];
+
+    if (built_with_slurm || doctor->nlines ||
+        doctor_search_plugins(doctor, "spank_plait.so", dirs, path) == 0)
+        return false;
+    doctor->findings->n = doctor->config ? before : 0;
+    findings_add(doctor->findings, FINDING_NOTE, "plugin",
+                 "this build of Plait has no Slurm parts (configure was run "
+                 "--without-slurm, or found no slurm/spank.h), so srun has no "
+                 "--tp and Slurm was not checked further; plait run starts "
+                 "tasks, under srun too. For srun's flags install libslurm-dev "
+                 "(RPM: slurm-devel) and build Plait again --with-slurm");
+    return true;
+}
+
 static void check_slurm(struct doctor *doctor)
 {
     char version[64];
+    int before;
 
     doctor_check_slurm(doctor);
     if (!doctor->slurm)
         return;
     doctor_check_munge(doctor);
+    before = doctor->findings->n;
     doctor_check_plugstack(doctor);
+    if (lacks_plugin(doctor, before))
+        return;
     doctor_check_library(doctor);
     doctor_version(doctor, version, sizeof(version));
     if (doctor->library[0])
