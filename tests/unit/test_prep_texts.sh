@@ -207,6 +207,12 @@ refused 1 "Parquet is not supported" "$tmp/a.parquet"
 refused 1 "Parquet is not supported" "$tmp/b.bin"
 refused 1 "a zip archive is not supported" "$tmp/c.zip"
 refused 1 "bzip2 is not supported" "$tmp/d.bz2"
+printf 'caf\351 \33[1md\351j\340\33[0m vu\r\n\f\t' >"$tmp/latin"
+printf '\317\360\350\342\345\362\n' >"$tmp/cyrillic" # as Windows had it
+for text in latin cyrillic; do
+    "$prep" "$tmp/$text" --out "$tmp/o/$text" >"$tmp/out" 2>&1
+    check "a text in another encoding is text: $text" $?
+done
 for pack in gzip zstd xz; do
     [ -s "$tmp/cut-$pack" ] || continue
     refused 1 "truncated: its $pack data have no end" "$tmp/cut-$pack"

@@ -107,6 +107,22 @@ static int check_apart(const struct run *r, struct plait_error *err)
     return rc;
 }
 
+/* Before any text is encoded, so that a folder of many files is refused at
+ * once, and after the place of the output: that folder may have tokens. */
+static int check_texts(const struct run *r, struct plait_error *err)
+{
+    int saved;
+
+    if (check_apart(r, err) < 0)
+        return -1;
+    if (plait_text_list_check(&r->list, err) == 0)
+        return 0;
+    saved = errno;
+    rmdir(r->prep->dir); /* in case it was just made */
+    errno = saved;
+    return -1;
+}
+
 /* -- the parts of a run ---------------------------------------------------- */
 
 static int open_writers(struct run *r, bool resumed, struct plait_error *err)
@@ -167,7 +183,7 @@ static int open_run(struct run *r, struct plait_error *err)
         (p->end_token &&
          plait_tokenizer_set_end(r->tokenizer, p->end_token, err) < 0) ||
         check_end(r, err) < 0 || list_texts(r, err) < 0 ||
-        plait_prep_make_dir(p->dir, err) < 0 || check_apart(r, err) < 0)
+        plait_prep_make_dir(p->dir, err) < 0 || check_texts(r, err) < 0)
         return -1;
     r->key = make_key(r);
     resumed = plait_prep_state_load(p->dir, r->key, &r->state) == 1;

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/data/prep/unpack.h"
+
 /* The deepest nesting of folders, which stops at links that form a loop. */
 enum { DEPTH_MOST = 64 };
 
@@ -140,5 +142,53 @@ int plait_text_list_add(struct plait_text_list *list, const char *path,
     errno = EINVAL;
     if (list->count == before)
         return plait_errorf(err, "%s: the folder contains no text", path);
+    return 0;
+}
+
+/* -- what is no text ------------------------------------------------------ */
+
+/* Bytes that no encoding of texts has more than by accident: NUL and the other
+ * controls but those from \b to \r and ESC. */
+static size_t count_controls(const unsigned char *text, size_t n)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        count += text[i] < '\b' ||
+                 (text[i] > '\r' && text[i] < ' ' && text[i] != 27);
+    return count;
+}
+
+/* A program, picture or tensor would become tokens like any other bytes. More
+ * than one control in twenty is no text; of random bytes one in ten is. */
+static int check_text(const char *path, struct plait_error *err)
+{
+    struct plait_unpack *u = plait_unpack_open(path, err);
+    unsigned char text[4096];
+    int64_t n = u ? plait_unpack_read(u, (char *)text, sizeof(text), err) : -1;
+
+    plait_unpack_close(u);
+    if (n < 0)
+        return -1;
+    errno = EINVAL;
+    if (n > 1 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2)))
+        return plait_errorf(err,
+                            "%s: UTF-16, and texts must be UTF-8: 'iconv -f "
+                            "UTF-16 -t UTF-8 FILE >NEWFILE' converts it",
+                            path);
+    if (count_controls(text, (size_t)n) * 20 > (size_t)n)
+        return plait_errorf(err,
+                            "%s: a binary file, no text: of its first %d bytes "
+                            "%d are control characters; leave it out",
+                            path, (int)n, (int)count_controls(text, (size_t)n));
+    return 0;
+}
+
+int plait_text_list_check(const struct plait_text_list *list,
+                          struct plait_error *err)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (check_text(list->file[i].path, err) < 0)
+            return -1;
     return 0;
 }

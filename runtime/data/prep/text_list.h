@@ -28,6 +28,9 @@ struct plait_text_list {
  * without a text, Parquet. */
 int plait_text_list_add(struct plait_text_list *list, const char *path,
                         bool lines, struct plait_error *err);
+/* Reads the beginning of each file, and refuses what is no text. */
+int plait_text_list_check(const struct plait_text_list *list,
+                          struct plait_error *err);
 void plait_text_list_clear(struct plait_text_list *list);
 
 #endif
