@@ -17,7 +17,7 @@ static const struct habit {
     const char *instead; /* what to do where it has none of them */
 } habits[] = {
     {"n np c ntasks nproc nprocs nproc-per-node num-processes num-gpus",
-     "np tasks-per-node gpus",
+     "np tasks-per-node gpus tokens",
      "plait run --np=N -- COMMAND starts N tasks on this machine"},
     {"N nnodes num-nodes num-machines", "nodes",
      "srun -N, or mpirun, starts plait run on several nodes"},
@@ -38,6 +38,12 @@ static const struct habit {
     {"tag-output prepend-rank", "label", "plait run has --label"},
     {"tp cp ep pp dp", "",
      "srun --%s=N, plait run --np=N --%s=N or --set parallel.%s=N says it"},
+    {"max-tokens max-new-tokens new-tokens max-length num-tokens length",
+     "tokens", NULL},
+    {"p text", "prompt", NULL},
+    {"t T temp", "temperature", NULL},
+    {"k topk", "top-k", NULL},
+    {"topp nucleus", "top-p", NULL},
     {"steps max-steps train-iters max-iters iters", "set=train.steps", NULL},
     {"global-batch global-batch-size batch-size", "set=train.global_batch",
      NULL},
