@@ -118,6 +118,18 @@ check 'keys complete after --set' $?
 complete_line plait train x.yaml --set parallel.schedule = zb |
     grep -qx zb-h1
 check 'and so do their words' $?
+[ "$("$top_builddir/plait" help)" = "$("$top_builddir/plait" --help)" ]
+check 'plait help' $?
+for command in plan train; do
+    [ "$("$top_builddir/plait" help $command)" = \
+        "$("$top_builddir/plait" $command --help)" ]
+    check "plait help $command" $?
+done
+"$top_builddir/plait" help pln >"$tmp" 2>&1
+[ $? = 2 ] && grep -qx "plait: 'pln' is not a plait command; did you mean 'plan'?" "$tmp"
+check 'plait help of a command that is none' $?
+[ "$("$top_builddir/plait" version)" = "$("$top_builddir/plait" --version)" ]
+check 'plait version' $?
 [ "$(complete_line plait-eval --set '' | wc -l)" = \
     "$("$top_builddir/plait" keys | wc -l)" ]
 check 'all keys are offered' $?

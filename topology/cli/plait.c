@@ -54,7 +54,8 @@ static void print_help(void)
     for (size_t i = 0; i < NCOMMANDS; i++)
         printf("  %-10s%s\n", commands[i].name, commands[i].summary);
     printf("\nAny other COMMAND runs the program plait-COMMAND.\n"
-           "'plait COMMAND --help' explains one command.\n");
+           "'plait COMMAND --help' or 'plait help COMMAND' explains one "
+           "command.\n");
 }
 
 /* A site that keeps Plait in its own prefix has plait-train beside plait,
@@ -152,6 +153,22 @@ static int run_command(int argc, char **argv)
     return run_program(argv);
 }
 
+/* plait help, plait help COMMAND. */
+static int run_help(int argc, char **argv)
+{
+    static char help[] = "--help";
+    char *words[] = {argv[1], help, NULL};
+
+    if (argc > 2)
+        return plait_cmd_misused("help: unexpected argument '%s'; see 'plait "
+                                 "help %.40s'",
+                                 argv[2], argv[1]);
+    if (argc == 2 && argv[1][0] != '-')
+        return run_command(2, words);
+    print_help();
+    return PLAIT_EXIT_GOOD;
+}
+
 static int unknown_option(const char *word)
 {
     static const struct option own[] = {{"help", no_argument, NULL, 'h'},
@@ -176,8 +193,11 @@ int main(int argc, char **argv)
         return plait_cmd_misused("a command is missing; see 'plait --help'");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         print_help();
-    else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+    else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 ||
+             strcmp(argv[1], "version") == 0)
         printf("plait %s\n", PACKAGE_VERSION);
+    else if (strcmp(argv[1], "help") == 0)
+        rc = run_help(argc - 1, argv + 1);
     else if (argv[1][0] == '-')
         return unknown_option(argv[1]);
     else
