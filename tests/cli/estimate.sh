@@ -112,6 +112,33 @@ check "also where the batch grows" $?
     grep -q '^1e+09 tokens take' out
 check "--tokens comes before both" $?
 
+# A folder is the configuration in it, and a size is what plait init writes.
+mkdir -p ck/latest hub none
+cp model.yaml ck/latest/plait.yaml
+echo '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 257,
+    "intermediate_size": 128, "max_position_embeddings": 64}' >hub/config.json
+for folder in ck:model.yaml hub:hub/config.json hub/:hub/config.json; do
+    "$plait" estimate --model "${folder%:*}" --gpus 8 >out
+    "$plait" estimate --model "${folder#*:}" --gpus 8 >want
+    [ -s out ] && cmp -s out want
+    check "--model of a folder: $folder" $?
+done
+"$plait" plan --model none --nodes n1 >out 2>err
+[ $? = 1 ] && grep -qx "plait: plan: --model none: this folder has neither plait.yaml nor config.json" err
+check "... with neither" $?
+for command in "plan --nodes n[1-8] --tasks-per-node 8" "estimate --gpus 16" \
+    "simulate --gpus 64 --gpu-type b200"; do
+    rm -f 7b.yaml
+    "$plait" $command --model 7b >out 2>err
+    [ $? = 1 ] && [ "$(wc -l <err)" = 1 ] && [ ! -s out ]
+    check "a size is no file: $(cat err)" $?
+    advice=$(sed -n "s/.*; '\(plait init .*\)' writes one$/\1/p" err)
+    PATH=$(dirname "$plait"):$PATH sh -c "$advice" &&
+        "$plait" $command --model 7b.yaml >out
+    check "... and what is advised works" $?
+done
+
 "$plait" plan --auto --model model.yaml --gpus 64 >out &&
     grep -Eq '^it needs at least [0-9]+ h100 GPUs? with offloading, [0-9]+ without$' out
 check "--auto says which numbers of GPUs need offloading" $?

@@ -80,6 +80,14 @@ static void print_help(void)
            plait_gpu_type_names());
 }
 
+bool plait_cmd_init_has(const char *name)
+{
+    for (int i = 0; i < NSIZES; i++)
+        if (strcasecmp(sizes[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static int find_size(struct job *job, const char *name, struct plait_error *err)
 {
     char names[160] = "";

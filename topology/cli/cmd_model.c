@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "topology/cli/commands.h"
@@ -148,6 +149,43 @@ static void imply_schedule(struct model_options *o)
         model_options_set(o, "parallel.schedule", "interleaved", &err);
 }
 
+/* A folder stands for the configuration in it: of a run, of one of its
+ * checkpoints, or of a model of Hugging Face. */
+static int find_file(struct model_options *o, struct plait_error *err)
+{
+    static const char *const names[] = {"plait.yaml", "latest/plait.yaml",
+                                        "config.json"};
+    struct stat st;
+
+    if (!o->model_file)
+        return 0;
+    if (stat(o->model_file, &st) < 0 && errno == ENOENT &&
+        plait_cmd_init_has(o->model_file))
+        return plait_errorf(err,
+                            "--model %s: there is no such file; 'plait init "
+                            "--model %s --gpus %d --gpu-type %s --out %s.yaml' "
+                            "writes one",
+                            o->model_file, o->model_file,
+                            o->gpus ? o->gpus : 64,
+                            o->gpu_name ? o->gpu_name : "h100", o->model_file);
+    if (stat(o->model_file, &st) < 0 || !S_ISDIR(st.st_mode))
+        return 0; /* who reads it reports what is wrong */
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        int n = snprintf(o->found_file, sizeof(o->found_file), "%s/%s",
+                         o->model_file, names[i]);
+
+        if (n < (int)sizeof(o->found_file) &&
+            access(o->found_file, F_OK) == 0) {
+            o->model_file = o->found_file;
+            return 0;
+        }
+    }
+    return plait_errorf(err,
+                        "--model %s: this folder has neither plait.yaml nor "
+                        "config.json",
+                        o->model_file);
+}
+
 int model_options_read(struct model_options *o, const char *command, int argc,
                        char **argv, const struct option *options,
                        int (*parse)(void *job, int opt,
@@ -181,6 +219,8 @@ int model_options_read(struct model_options *o, const char *command, int argc,
         return plait_cmd_misused("%s: unexpected argument '%s'", command,
                                  argv[optind]);
     imply_schedule(o);
+    if (find_file(o, &err) < 0)
+        return plait_cmd_failed("%s: %s", command, err.text);
     return plait_cmd_check_gpu_type(o->site_file, o->gpu_name);
 }
 

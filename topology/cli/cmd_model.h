@@ -15,6 +15,7 @@ enum { MODEL_SETS = 32 };
 
 struct model_options {
     const char *model_file, *site_file, *gpu_name;
+    char found_file[1024];      /* where model_file was a folder */
     struct plait_layout layout; /* sizes on the command line, else 1 */
     unsigned given;             /* bit per axis whose size was given */
     int gpus;                   /* 0: not given */

@@ -4,6 +4,7 @@
 
 #include <getopt.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "topology/base/yaml.h"
@@ -57,6 +58,9 @@ int plait_cmd_gpu_type(const char *site_file, const char *name,
 /* Check that the site file can be read and has such a type: -1; else the reason
  * is printed and the exit status is returned. */
 int plait_cmd_check_gpu_type(const char *site_file, const char *name);
+
+/* Whether `plait init --model NAME` knows this model. */
+bool plait_cmd_init_has(const char *name);
 
 /* What a key of the configuration may be: "none|selective|full", "0 to 3". */
 void plait_cmd_print_values(FILE *out, const struct plait_yaml_field *field);
