@@ -101,13 +101,12 @@ static int vocab_of_weights(const struct plait_session *s,
 
 /* A sample needs no data, and data.val no file unless it is used: whoever opens
  * it says why it cannot be. */
-static int find(const struct plait_session *s,
-                const struct plait_train_args *args,
+static int find(struct plait_session *s, const struct plait_train_args *args,
                 const struct plait_listeners *to, struct vocabs *v,
                 struct plait_error *err)
 {
     const struct plait_data_config *d = &s->config->data;
-    struct plait_error why = {""};
+    struct plait_error why;
     bool need = !s->config->vocab_given && !args->sample;
     int rc;
 
@@ -115,7 +114,7 @@ static int find(const struct plait_session *s,
         v->weights = vocab_of_weights(s, args);
     need = need && v->weights < 2;
     rc = read_parts(to, &d->train, "train", d->format, &v->data,
-                    need ? err : &why);
+                    need ? err : &s->data_unread);
     read_parts(to, &d->val, "val", d->format, &v->data, &why);
     plait_activity_phase(to, PLAIT_PHASE_START);
     return need ? rc : 0;

@@ -44,6 +44,8 @@ struct plait_session {
     char *init;     /* where the weights of a new run come from; NULL: they
                        are new */
     int data_vocab; /* tokens that the data says it has; 0: not known */
+    /* Of rank 0: why data.train cannot be opened, where that was not fatal. */
+    struct plait_error data_unread;
     struct plait_mesh *mesh;
     struct plait_claims *claims;   /* of rank 0; NULL: none yet */
     struct plait_elastic *elastic; /* NULL: the run ends when a rank does */

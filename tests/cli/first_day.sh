@@ -27,6 +27,11 @@ ok "and are refused" test $status = 1
 run "${small[@]}" --set train.steps=3
 ok "fewer than are made are not: nothing is left to do" \
     says "nothing is left to do: train.steps is 3"
+ok "of its data nothing is said" said_not "data.train"
+run "${small[@]}" --set train.steps=3 --set data.train=nowhere
+ok "also without the data, which is said" test $status = 0
+ok "with the reason" says \
+    "^data.train cannot be read, and is not needed any more: nowhere: No such"
 for shape in constant step; do
     other=(--set checkpoint.dir=c-$shape --set lr.schedule=$shape)
     [ $shape = step ] && other+=(--set "lr.decay_at=[2]")
