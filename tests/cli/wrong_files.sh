@@ -47,6 +47,10 @@ put("text", "a text\n" * 100)
 put("nothing", b"")
 put("zeros", bytes(4096))
 put("binary", os.urandom(4096))
+put("random.gz", gzip.compress(os.urandom(9000)))
+put("utf16", "a text\n".encode("utf-16") * 100)
+put("mixed/text", "a text\n" * 100)
+put("mixed/tensor", struct.pack("<100f", *range(100)))
 model("relu", {"hidden_act": "relu"})
 model("type", {"model_type": "falcon"})
 model("typeless", {"model_type": None})
@@ -174,6 +178,11 @@ cat >table <<'END'
 1 prep fake.gz --out out/x # fake.gz
 1 prep fake.zst --out out/x # fake.zst
 1 prep fake.xz --out out/x # fake.xz
+1 prep binary --out out/x # binary: a binary file, no text: of its first 4096 bytes
+1 prep zeros --out out/x # zeros: a binary file, no text: of its first 4096 bytes 4096 are
+1 prep random.gz --out out/x # random.gz: a binary file
+1 prep utf16 --out out/x # utf16: UTF-16, and texts must be UTF-8
+1 prep mixed --out out/x # mixed/tensor: a binary file
 1 prep text --out text # text
 1 prep text --out out/x --tokenizer bpe:nowhere # nowhere
 1 prep text --out out/x --tokenizer bpe:cut.json # cut.json
@@ -215,6 +224,11 @@ cat >table <<'END'
 1 generate llama --prompt a --tokenizer byte --set model.hiden=8 # hiden
 1 generate llama --prompt a --tokenizer byte --set model.layers=x # layers
 2 generate llama --prompt a --temperature warm # warm
+2 generate llama --prompt a -n 20 # unknown option '-n'; did you mean --tokens\?
+2 generate llama -p a # unknown option '-p'; did you mean --prompt\?
+2 generate llama --prompt a --max_new_tokens=9 # did you mean --tokens\?
+2 generate llama --prompt a -k 9 # did you mean --top-k\?
+2 train good/latest/plait.yaml -n 2 # plait run --np=N -- COMMAND starts
 2 generate llama --prompt a --top-p 7 # top-p
 END
 
