@@ -80,13 +80,19 @@ refused()
 # job's state after 2 s at the earliest.)
 batch()
 {
-    local out=$1 job
+    local out=$1 job state
     shift
     job=$(timeout 240 sbatch --parsable -o "$out" "$@") || return 1
-    until_true eval '[ -z "$(squeue -h -j "$job")" ]' &&
-        ! scontrol -o show job "$job" | grep -v ' ExitCode=0:0 ' && return
+    until_true has_ended "$job" && state=$(scontrol -o show job "$job") &&
+        ! grep -v ' ExitCode=0:0 ' <<<"$state" && return
     cat "$out"
     return 1
+}
+# A controller that does not answer has said nothing of the job.
+has_ended()
+{
+    local rows
+    rows=$(squeue -h -j "$1") && [ -z "$rows" ]
 }
 
 # by_rank SRUN_ARGUMENT...: what the tasks of an srun print, sorted. Each has a
