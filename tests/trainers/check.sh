@@ -20,6 +20,7 @@ export PYTHONPATH=${1:+$1:}$top_srcdir/python:$trainers
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 TORCH_CPP_LOG_LEVEL=ERROR
 export DS_ACCELERATOR=cpu CUDA_DEVICE_MAX_CONNECTIONS=1 HF_HUB_OFFLINE=1
 export PATH=$venv/bin:\$PATH TOKENIZERS_PARALLELISM=false
+export TORCH_EXTENSIONS_DIR=$venv/extensions
 exec $python "\$@"
 END
     chmod 755 bin/python
@@ -116,7 +117,60 @@ if wanted megatron megatron-core; then
     try Megatron-core "--hand-over, 2+2+1+1 tasks" megatron_job.py as_step \
         $uneven plait run --pp=2 --hand-over=megatron python train.py
 fi
+# DeepSpeed compiles its sums in shared memory when it first runs, for minutes, and
+# each process waits for a lock that a killed one leaves behind: before the steps,
+# so that no limit of theirs ends it.
+compile_sums()
+{
+    rm -f "$venv"/extensions/*/lock
+    bin/python -c 'from deepspeed.comm.torch import build_shm_op
+build_shm_op()'
+}
+# The launcher of DeepSpeed by srun: the tasks are Slurm's, and the plan theirs.
+as_launched() # FLAGS
+{
+    printf '#!/bin/bash\n#SBATCH %s\n' "$*" >launched.sbatch
+    # shellcheck disable=SC2016 # the job expands them
+    echo 'scontrol show hostnames | sed "s/$/ slots=2/" >hostfile
+        python -m deepspeed.launcher.runner --hostfile=hostfile \
+            --launcher=slurm --no_ssh_check --master_addr="$HOSTNAME" \
+            train.py --deepspeed --deepspeed_config ds.json' >>launched.sbatch
+    batch out.batch launched.sbatch
+}
+# One launcher in each node's task: what it starts has ranks by the host file, and
+# the task's plan beside them, which plait.init() does not take for its own.
+launches()
+{
+    cat >own.py <<'END'
+import os
+import deepspeed
+import plait
+deepspeed.init_distributed("gloo", verbose=False)
+try:
+    plait.init()
+    taken = "takes"
+except plait.Error:
+    taken = "refuses"
+print("rank", deepspeed.comm.get_rank(), "of", deepspeed.comm.get_world_size(),
+      taken, "the plan of task", os.environ["PLAIT_RANK"], flush=True)
+END
+    printf 'node%d slots=2\n' 1 2 3 4 >hostfile
+    # shellcheck disable=SC2016 # the task expands them
+    as_step -N4 --ntasks-per-node=1 --pp=4 bash -c '
+        exec python -m deepspeed.launcher.runner --hostfile=hostfile --no_ssh \
+            --node_rank=$SLURM_NODEID --master_addr=$MASTER_ADDR \
+            --master_port=$MASTER_PORT --no_local_rank own.py' >out 2>&1
+    is "0 0 1 0 2 2 3 2 4 1 5 1 6 3 7 3" "$(sed -n \
+        's/^rank \(.*\) of 8 refuses the plan of task \(.*\)/\1 \2/p' out |
+        sort -n | xargs)" || { tail -n 40 out; return 1; }
+    echo "| DeepSpeed | $(version deepspeed) | deepspeed --no_ssh | - | its own" \
+        "| its own | its own | - | - | - | - |" >>table
+}
 if wanted deepspeed deepspeed; then
+    compile_sums >out 2>&1 || cat out
+    try DeepSpeed "deepspeed --launcher=slurm" deepspeed_job.py \
+        as_launched $even --tp=2 --pp=2
+    check "deepspeed --no_ssh keeps its own ranks" launches
     try DeepSpeed "deepspeed.sbatch" deepspeed_job.py \
         as_batch $even --tp=2 --pp=2 "$example/deepspeed.sbatch"
     try DeepSpeed "srun, 2+2+1+1 tasks" deepspeed_job.py as_step $uneven \
