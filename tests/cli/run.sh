@@ -316,8 +316,22 @@ PARALLELISM_CONFIG_CP_SIZE=1 PARALLELISM_CONFIG_TP_SIZE=4" \
     "$(format accelerate --pp=1 --tp=4 --dp=1 --nodes=n1)"
 is '... without ep' "plait: accelerate's ParallelismConfig has no ep, \
 and the plan has --ep=2" "$(format accelerate --pp=1 --ep=2)"
+is 'deepspeed' '{"tensor_parallel": {"autotp_size": 2}}' \
+    "$(format deepspeed --pp=1)"
+is '... with cp and ep' '{"data_parallel_size": 4, "sequence_parallel_size": 2, '\
+'"expert_parallel": {"enabled": true, "autoep_size": 4}}' \
+    "$(format deepspeed --pp=1 --tp=1 --cp=2 --ep=4)"
+is '... with dp alone' '{}' "$(format deepspeed --pp=1 --tp=1)"
+is '... without pp' "plait: deepspeed's JSON has no pp, and the plan has \
+--pp=2: its PipelineModule takes topology=PipeModelDataParallelTopology(2, 2, 2)" \
+    "$(format deepspeed)"
+is '... without cp beside tp' "plait: deepspeed has tp or cp beside dp, and \
+the plan has --tp=2 and --cp=2" "$(format deepspeed --pp=1 --cp=2)"
+is '... without ep beside tp' "plait: deepspeed spreads experts over tp too: \
+with --tp=2 and --ep=2 its groups are not the plan's" \
+    "$(format deepspeed --pp=1 --ep=2)"
 if command -v python3 >/dev/null; then
-    for trainer in deepspeed nemo jax; do
+    for trainer in nemo jax; do
         format $trainer | python3 -c 'import json, sys; json.load(sys.stdin)'
         check "$trainer is JSON" $?
     done

@@ -84,12 +84,49 @@ static bool experts_follow(const struct plait_layout *layout)
            n[PLAIT_CP] * n[PLAIT_DP] == n[PLAIT_EP];
 }
 
-/* The class that makes a trainer's mesh may have fewer axes than a plan. */
+/* torchtitan and DeepSpeed spread experts over tp too, and DeepSpeed's mesh has
+ * one axis beside dp. */
+static int check_pairs(enum hand_over to, const struct plait_layout *layout,
+                       struct plait_error *err)
+{
+    const int *n = layout->size;
+
+    if ((to != HAND_OVER_TORCHTITAN && to != HAND_OVER_DEEPSPEED) ||
+        n[PLAIT_TP] == 1)
+        return 0;
+    errno = EINVAL;
+    if (n[PLAIT_EP] > 1)
+        return plait_errorf(err,
+                            "%s spreads experts over tp too: with "
+                            "--tp=%d and --ep=%d its groups are not the "
+                            "plan's",
+                            names[to], n[PLAIT_TP], n[PLAIT_EP]);
+    if (to == HAND_OVER_DEEPSPEED && n[PLAIT_CP] > 1)
+        return plait_errorf(err,
+                            "deepspeed has tp or cp beside dp, and the plan "
+                            "has --tp=%d and --cp=%d",
+                            n[PLAIT_TP], n[PLAIT_CP]);
+    return 0;
+}
+
+/* What makes a trainer's mesh may have fewer axes than a plan. */
 static int check_axes(enum hand_over to, const struct plait_layout *layout,
                       struct plait_error *err)
 {
     static const enum plait_axis lacking[] = {PLAIT_EP, PLAIT_PP, PLAIT_CP};
+    const int *size = layout->size;
     int n = to == HAND_OVER_LIGHTNING ? 3 : to == HAND_OVER_ACCELERATE ? 2 : 0;
+
+    if (to == HAND_OVER_DEEPSPEED && size[PLAIT_PP] > 1) {
+        errno = EINVAL;
+        return plait_errorf(
+            err,
+            "deepspeed's JSON has no pp, and the plan has --pp=%d: its "
+            "PipelineModule takes "
+            "topology=PipeModelDataParallelTopology(%d, %d, %d)",
+            size[PLAIT_PP], size[PLAIT_PP], size[PLAIT_TP],
+            size[PLAIT_CP] * size[PLAIT_DP]);
+    }
 
     for (int i = 0; i < n; i++)
         if (layout->size[lacking[i]] > 1) {
@@ -109,17 +146,8 @@ int hand_over_check(enum hand_over to, const struct plait_layout *layout,
 {
     char order[16];
 
-    if (check_axes(to, layout, err) < 0)
+    if (check_axes(to, layout, err) < 0 || check_pairs(to, layout, err) < 0)
         return -1;
-    if (to == HAND_OVER_TORCHTITAN && layout->size[PLAIT_TP] > 1 &&
-        layout->size[PLAIT_EP] > 1) {
-        errno = EINVAL;
-        return plait_errorf(err,
-                            "torchtitan spreads experts over tp too: with "
-                            "--tp=%d and --ep=%d its groups are not the "
-                            "plan's",
-                            layout->size[PLAIT_TP], layout->size[PLAIT_EP]);
-    }
     /* JAX's mesh has no ep and takes any order, Megatron one more than the
      * others. */
     if (to == HAND_OVER_JAX ||
@@ -194,6 +222,30 @@ static char *format_accelerate(const int *n)
                : text;
 }
 
+/* The keys that deepspeed.initialize() makes groups of: with cp it wants to
+ * know dp too, and an axis of size 1 is none. */
+static char *format_deepspeed(const int *n)
+{
+    char keys[192] = "", *text;
+    size_t used = 0;
+
+    if (n[PLAIT_TP] > 1)
+        used += (size_t)snprintf(keys, sizeof(keys),
+                                 ", \"tensor_parallel\": {\"autotp_size\": %d}",
+                                 n[PLAIT_TP]);
+    if (n[PLAIT_CP] > 1)
+        used += (size_t)snprintf(keys + used, sizeof(keys) - used,
+                                 ", \"data_parallel_size\": %d, "
+                                 "\"sequence_parallel_size\": %d",
+                                 n[PLAIT_DP], n[PLAIT_CP]);
+    if (n[PLAIT_EP] > 1)
+        used += (size_t)snprintf(keys + used, sizeof(keys) - used,
+                                 ", \"expert_parallel\": {\"enabled\": true, "
+                                 "\"autoep_size\": %d}",
+                                 n[PLAIT_EP]);
+    return asprintf(&text, "{%s}", keys + (used ? 2 : 0)) < 0 ? NULL : text;
+}
+
 /* It refuses CUDA graphs beside stages. */
 static char *format_torchtitan(const int *n)
 {
@@ -222,6 +274,8 @@ char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
 
     if (to == HAND_OVER_JAX)
         return format_jax(layout);
+    if (to == HAND_OVER_DEEPSPEED)
+        return format_deepspeed(n);
     if (to == HAND_OVER_LIGHTNING)
         return format_lightning(n);
     if (to == HAND_OVER_ACCELERATE)
@@ -236,13 +290,6 @@ char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
                       "--pipeline-model-parallel-size %d%s",
                       tp, cp, ep, pp,
                       megatron_swaps(layout) ? " --use-tp-pp-dp-mapping" : "");
-    if (to == HAND_OVER_DEEPSPEED)
-        rc = asprintf(&text,
-                      "{\"tensor_parallel\": {\"autotp_size\": %d}, "
-                      "\"sequence_parallel_size\": %d, "
-                      "\"pipeline\": {\"stages\": %d}, "
-                      "\"moe\": {\"ep_size\": %d}}",
-                      tp, cp, pp, ep);
     if (to == HAND_OVER_NEMO)
         rc = asprintf(&text,
                       "{\"tensor_model_parallel_size\": %d, "
