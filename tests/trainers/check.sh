@@ -52,7 +52,8 @@ framework()
     cp "$trainers/$program" job/train.py
     cp "$trainers/$program" job/pretrain_gpt.py
     echo '{"train_micro_batch_size_per_gpu": 2, "zero_optimization":
-        {"stage": 1}, "zero_allow_untested_optimizer": true}' >job/ds.json
+        {"stage": 1}, "zero_allow_untested_optimizer": true, "optimizer":
+        {"type": "SGD", "params": {"lr": 0.01}}}' >job/ds.json
     (cd job && "$@") >out 2>&1 || { tail -n 40 out; return 1; }
     row=$("$python" "$trainers/table.py" "$name" "$form" job) || {
         echo "$row" >>"$work/table"
@@ -107,8 +108,9 @@ megatron()
 {
     try Megatron-core "megatron-lm.sbatch" megatron_job.py \
         as_batch $even --tp=2 --pp=2 "$example/megatron-lm.sbatch"
-    try Megatron-core "megatron-lm.sbatch, $other" megatron_job.py \
-        as_batch $even --tp=2 --pp=2 $other "$example/megatron-lm.sbatch"
+    try Megatron-core "megatron-lm.sbatch, $other, cyclic" megatron_job.py \
+        as_batch $even --tp=2 --pp=2 $other --distribution=cyclic \
+        "$example/megatron-lm.sbatch"
 }
 if wanted megatron megatron-core; then
     megatron
@@ -116,6 +118,9 @@ if wanted megatron megatron-core; then
         as_batch $even --tp=2 --pp=1 --cp=2 --ep=2 "$example/megatron-lm.sbatch"
     try Megatron-core "--hand-over, 2+2+1+1 tasks" megatron_job.py as_step \
         $uneven plait run --pp=2 --hand-over=megatron python train.py
+    python_is "$venv/older/megatron-core"
+    megatron
+    python_is
 fi
 # DeepSpeed compiles its sums in shared memory when it first runs, for minutes, and
 # each process waits for a lock that a killed one leaves behind: before the steps,
@@ -166,8 +171,21 @@ END
     echo "| DeepSpeed | $(version deepspeed) | deepspeed --no_ssh | - | its own" \
         "| its own | its own | - | - | - | - |" >>table
 }
+# configured LAYOUT: with what --format deepspeed prints among the keys of ds.json
+configured()
+{
+    local keys
+    keys=$(plait plan $1 --nodes 'node[1-4]' --tasks-per-node 2 \
+        --format deepspeed) &&
+        sed -i "s/^{/{${keys:1:-1},/" ds.json &&
+        as_step $even $1 python train.py --deepspeed --deepspeed_config ds.json
+}
 if wanted deepspeed deepspeed; then
     compile_sums >out 2>&1 || cat out
+    try DeepSpeed "--format deepspeed" deepspeed_job.py configured --tp=2
+    try DeepSpeed "--format deepspeed, cp" deepspeed_job.py configured --cp=2
+    try DeepSpeed "--format deepspeed, cp and ep" deepspeed_job.py configured \
+        "--cp=2 --ep=4"
     try DeepSpeed "deepspeed --launcher=slurm" deepspeed_job.py \
         as_launched $even --tp=2 --pp=2
     check "deepspeed --no_ssh keeps its own ranks" launches
