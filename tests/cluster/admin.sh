@@ -159,6 +159,25 @@ check "a forged plan that breaks no limit" timeout 240 ./forged true
 echo 'policies: [{partition: all, max: {tp: 1}}]' >site.yaml
 check "... one that does is refused by the node" \
     bad_and_says 'this partition allows --tp=1 at most' ./forged true
+# told COMMAND...: how often it says that RANK is not SLURM_PROCID
+told()
+{
+    PLAIT_SITE=$PWD/site.yaml timeout 240 "$@" 2>&1 |
+        grep -c 'RANK is not SLURM_PROCID'
+}
+nodes="-N4 -n8 --ntasks-per-node=2"
+for want in 1 0; do
+    what="are told of"
+    echo '{}' >site.yaml
+    [ $want = 1 ] || { what="are not, with"; echo rank_warning: false >site.yaml; }
+    # shellcheck disable=SC2086 # words are meant
+    {
+        check "ranks that are not SLURM_PROCID $what $(cat site.yaml)" is $want \
+            "$(told srun $nodes --tp=2 --pp=2 true)"
+        check "... by plait run, too" is $want \
+            "$(told srun $nodes "$plait" run --tp=2 --pp=2 true)"
+    }
+done
 echo 'policies: [{user: root, enabled: false}, {user: x*, max: {tp: 1}}]' \
     >site.yaml
 check "flags can be switched off for a user" \
