@@ -103,6 +103,9 @@ if wanted torch torch; then
         $even --tp=2 --pp=2 $other --distribution=cyclic python train.py
     try PyTorch "srun, 2+2+1+1 tasks" torch_job.py as_step $uneven --pp=2 \
         python train.py
+    try PyTorch "--export=NONE, plait run" torch_job.py as_step $even \
+        --export=NONE "$top_builddir/plait" run --tp=2 --pp=2 \
+        "$work/bin/python" train.py
 fi
 megatron()
 {
@@ -211,6 +214,8 @@ fi
 if wanted trainer transformers; then
     try "HF Trainer" "accelerate.sbatch" hf_trainer_job.py \
         as_batch $even --dp=auto "$example/accelerate.sbatch"
+    try "HF Trainer" "srun, 2+2+1+1 tasks" hf_trainer_job.py \
+        as_step $uneven --dp=6 python train.py
 fi
 
 # The lines of docs/migrate.md that make a host file, and srun with more FLAGS;
@@ -279,9 +284,18 @@ jax_layout()
     plait plan "$@" --nodes 'node[1-4]' --tasks-per-node 2 --format jax |
         tr -d ' '
 }
+# called FLAGS: jax.sbatch, whose head has the call for the program
+called()
+{
+    JOIN=$(sed -n '/jax.distributed.initialize($/, /LOCAL_RANK/s/^# *//p' \
+        "$example/jax.sbatch") LAYOUT=$(jax_layout $layout) \
+        as_batch "$@" "$example/jax.sbatch"
+}
 if wanted jax jax; then
     join=$(awk '/^    jax.distributed.initialize\(/, /^$/' \
         "$top_srcdir/docs/migrate.md" | sed 's/^    //')
+    layout="--tp=2 --pp=2"
+    try JAX "jax.sbatch" jax_job.py called $even $layout
     for order in tp-cp-ep-dp-pp tp-cp-ep-pp-dp; do
         layout="--tp=2 --pp=2 --rank-order=$order"
         try JAX "contract, $order, cyclic" jax_job.py as_joined "$join" \
@@ -309,6 +323,8 @@ fi
 if wanted mpi4py mpi4py && srun --mpi=list 2>&1 | grep -qw pmix; then
     try mpi4py "mpi4py.sbatch" mpi4py_job.py \
         as_batch -N4 --ntasks-per-node=2 --tp=2 --pp=2 "$example/mpi4py.sbatch"
+    try mpi4py "srun, 2+2+1+1 tasks" mpi4py_job.py \
+        as_step --mpi=pmix $uneven --pp=2 python train.py
 fi
 }
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX on processors: the mesh of `plait plan --format jax` (the first argument),
-psum over each axis, a gradient over all. Joined by JOIN, the call of docs/migrate.md,
-or without it by JAX's own reading of Slurm."""
+"""JAX on processors: the mesh of `plait plan --format jax` (the first argument, or
+LAYOUT), psum over each axis, a gradient over all. Joined by JOIN, the call of
+docs/migrate.md and examples/jax.sbatch, or without it by JAX's own reading of Slurm.
+"""
 import json
 import os
 import sys
@@ -21,7 +22,7 @@ else:
     jax.distributed.initialize()
 record = Record(jax.__version__, rank=jax.process_index(),
                 world=jax.process_count())
-layout = json.loads(sys.argv[1])
+layout = json.loads((sys.argv[1:] or [os.environ["LAYOUT"]])[0])
 names = tuple(layout["axis_names"])
 mesh = Mesh(np.array(jax.devices()).reshape(layout["mesh_shape"]), names)
 whole = PartitionSpec(names)
