@@ -72,6 +72,9 @@ int main(int argc, char **argv)
     if (fabric)
         plan = make_plan(atoi(argv[1]), argv[2], atoi(argv[3]), fabric, &err);
     if (plan) {
+        if (plait_job_plan_warning(plan))
+            fprintf(stderr, "plan: warning: %s\n",
+                    plait_job_plan_warning(plan));
         print_tasks(plan);
         status = 0;
     } else {

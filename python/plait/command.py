@@ -12,7 +12,8 @@ import json
 import os
 import shutil
 import subprocess
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+import warnings
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .errors import Error
 
@@ -56,6 +57,19 @@ def _text(value: Any) -> str:
     return os.fspath(value) if hasattr(value, "__fspath__") else str(value)
 
 
+def _said(stderr: bytes) -> Tuple[List[str], List[str]]:
+    """The warnings and the other lines, without their prefixes."""
+    warned: List[str] = []
+    others: List[str] = []
+    for line in stderr.decode(errors="replace").strip().splitlines():
+        text = line[len("plait: "):] if line.startswith("plait: ") else line
+        if text.startswith("warning: "):
+            warned.append(text[len("warning: "):])
+        else:
+            others.append(text)
+    return warned, others
+
+
 def _run(what: str, options: Mapping[str, Any]) -> Any:
     command = [_find(), what, "--json", *_arguments(options)]
     try:
@@ -64,15 +78,13 @@ def _run(what: str, options: Mapping[str, Any]) -> Any:
                               check=False)
     except OSError as why:
         raise Error(f"cannot start {command[0]}: {why.strerror}") from None
+    warned, said = _said(done.stderr)
     if done.returncode:
-        said = [line for line in
-                done.stderr.decode(errors="replace").strip().splitlines()
-                if not line.startswith("plait: warning:")]
         text = said[0] if said else f"exit status {done.returncode}"
-        if text.startswith("plait: "):
-            text = text[len("plait: "):]
         raise Error(f"plait {what}: {text}" if not text.startswith(what)
                     else text)
+    for line in warned + said:
+        warnings.warn(line, stacklevel=3)
     try:
         return json.loads(done.stdout)
     except ValueError:
@@ -93,7 +105,8 @@ def plan(*, tp: Union[int, str, None] = None, cp: Union[int, str, None] = None,
     Other options have the command's names with _ for -: ``node_hwloc``,
     ``node_nccl``, ``site``, ``auto=True``, ``gpus``, ``micro_batch`` and so
     on; ``set={"model.layers": 24}`` changes keys of the model's file. With
-    ``auto=True`` the result is the list of the best layouts.
+    ``auto=True`` the result is the list of the best layouts. What the command
+    warns of, as a node that is in no switch, is a UserWarning.
     """
     return _run("plan", {
         "tp": tp, "cp": cp, "ep": ep, "dp": dp, "pp": pp, "nodes": nodes,

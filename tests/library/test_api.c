@@ -149,6 +149,43 @@ static void test_job(void)
     plait_job_plan_destroy(plan);
 }
 
+/* A node in no switch is said, and the nodes stay in Slurm's order. */
+static void test_missing_node(void)
+{
+    static const char text[] = "SwitchName=a Nodes=n1,n4\n"
+                               "SwitchName=b Nodes=n2\n"
+                               "SwitchName=c Switches=a,b\n";
+    struct plait_layout *layout = layout_of(1, 2, 4);
+    struct plait_job *job = plait_job_create(layout);
+    struct plait_fabric *fabric =
+        plait_fabric_parse("F", text, sizeof(text) - 1, NULL);
+    struct plait_error err = {""};
+    struct plait_job_plan *plan;
+    int kept = 0;
+
+    plait_layout_destroy(layout);
+    plait_job_set_fabric(job, fabric);
+    ok(plait_job_add_nodes(job, "n[1,2,4]", 1, &err) == 0, "nodes of switches");
+    ok(plait_job_add_nodes(job, "n3", 1, &err) == 0, "and a node of none");
+    plan = plait_job_plan_create(job, &err);
+    for (int i = 0; plan && i < 4; i++)
+        kept += plait_job_plan_node_rank(plan, i) == i;
+    ok(plan && kept == 4, "a plan in Slurm's order%s", err.text);
+    ok(plan && plait_job_plan_warning(plan) &&
+           strcmp(plait_job_plan_warning(plan),
+                  "no switch of the fabric has node n3; the nodes stay in "
+                  "Slurm's order") == 0,
+       "which says why");
+    plait_job_plan_destroy(plan);
+    plait_job_set_placement(job, PLAIT_PLACE_LINEAR);
+    plan = plait_job_plan_create(job, &err);
+    ok(plan && !plait_job_plan_warning(plan),
+       "who wants that order is told nothing");
+    plait_job_plan_destroy(plan);
+    plait_job_destroy(job);
+    plait_fabric_destroy(fabric);
+}
+
 static void test_estimate(void)
 {
     const char *set[] = {"parallel.tp=2", "train.micro_batch=1"};
@@ -242,6 +279,7 @@ int main(void)
     test_node(fixtures);
     test_fabric();
     test_job();
+    test_missing_node();
     test_estimate();
     test_launch();
     return done_testing();

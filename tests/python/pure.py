@@ -373,6 +373,23 @@ class Commands(unittest.TestCase):
             finally:
                 os.environ["PLAIT_COMMAND"] = own
 
+    def test_missing_node(self):
+        """A node in no switch is a warning, and the plan is made"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "fabric")
+            with open(path, "w") as f:
+                f.write("SwitchName=a Nodes=n[1,4]\n"
+                        "SwitchName=b Nodes=n2\nSwitchName=c Switches=a,b\n")
+            with self.assertWarnsRegex(
+                    UserWarning, "^no switch of the fabric has node n3; "
+                    "the nodes stay in Slurm's order$") as seen:
+                found = plait.plan(pp=2, nodes="n[1,2,4,3]", tasks_per_node=1,
+                                   fabric=path)
+            self.assertEqual(seen.filename, __file__)
+            self.assertEqual(["n1", "n2", "n4", "n3"],
+                             [r["node"] for r in found["ranks"]])
+            self.assertEqual([0, 1, 2, 3], [r["rank"] for r in found["ranks"]])
+
     def test_no_command(self):
         """Without the command, the Error says what to install"""
         path, own = os.environ["PATH"], os.environ.pop("PLAIT_COMMAND")

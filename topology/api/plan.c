@@ -21,6 +21,7 @@ struct plait_job_plan {
     int ntasks;
     struct task *tasks; /* in Slurm's order */
     struct plait_cost cost, linear;
+    struct plait_error warning; /* "" without one */
 };
 
 void plait_job_plan_destroy(struct plait_job_plan *plan)
@@ -120,6 +121,7 @@ struct plait_job_plan *plait_job_plan_create(const struct plait_job *job,
         plait_traffic_set(&traffic, job->config, &job->layout);
         request.traffic = &traffic;
     }
+    plait_plan_check_fabric(&request, &plan->warning);
     if (!(plan->plan = plait_plan_create(&request, err)))
         goto error;
     if (copy_names(plan, job) < 0 || list_tasks(plan, job) < 0 ||
@@ -132,6 +134,11 @@ struct plait_job_plan *plait_job_plan_create(const struct plait_job *job,
 error:
     plait_job_plan_destroy(plan);
     return NULL;
+}
+
+const char *plait_job_plan_warning(const struct plait_job_plan *plan)
+{
+    return plan->warning.text[0] ? plan->warning.text : NULL;
 }
 
 int plait_job_plan_tasks(const struct plait_job_plan *plan)

@@ -138,6 +138,24 @@ static int check_names(const struct plait_plan_request *request,
     return rc;
 }
 
+int plait_plan_check_fabric(struct plait_plan_request *request,
+                            struct plait_error *warning)
+{
+    int lacks = -1;
+
+    if (request->fabric && request->placement == PLAIT_PLACE_TOPOLOGY)
+        lacks = plait_fabric_lacks(request->fabric, request->nodes,
+                                   request->nnodes);
+    if (lacks < 0)
+        return 0;
+    request->fabric = NULL;
+    errno = ENOENT;
+    return plait_errorf(warning,
+                        "no switch of the fabric has node %s; the nodes stay "
+                        "in Slurm's order",
+                        request->nodes[lacks]);
+}
+
 /* Refuse nodes that no switch has: their distance to the others is not known.
  * And with fewer GPUs than tasks ranks would share one, which NCCL refuses. */
 static int check_nodes(const struct plait_plan_request *request,

@@ -44,6 +44,13 @@ struct plait_plan {
     int *tasks;      /* [nnodes] tasks on that node */
 };
 
+/* Whether the fabric has all nodes that are to be placed by it; else -1, with a
+ * warning that names one, and the request has no fabric any more: the nodes
+ * stay in Slurm's order. plait_plan_create() refuses what this was not asked
+ * about. */
+int plait_plan_check_fabric(struct plait_plan_request *request,
+                            struct plait_error *warning);
+
 /* Place the layout: choose the order of the nodes (place.c says how). The
  * rank order is kept as it is even where the user gave none: Megatron-LM and
  * others compute their groups from RANK alone, by that very order, and would

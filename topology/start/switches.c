@@ -20,20 +20,11 @@ struct plait_fabric *plait_switches_check(struct plait_plan_request *request,
                                           struct plait_fabric *fabric,
                                           struct plait_error *warning)
 {
-    int lacks = -1;
-
-    if (request->placement == PLAIT_PLACE_TOPOLOGY)
-        lacks = plait_fabric_lacks(fabric, request->nodes, request->nnodes);
-    if (lacks >= 0) {
-        plait_errorf(warning,
-                     "no switch of the fabric has node %s; the nodes stay in "
-                     "Slurm's order",
-                     request->nodes[lacks]);
-        plait_fabric_destroy(fabric);
-        fabric = NULL;
-    }
     request->fabric = fabric;
-    return fabric;
+    if (plait_plan_check_fabric(request, warning) == 0)
+        return fabric;
+    plait_fabric_destroy(fabric);
+    return NULL;
 }
 
 /* NULL without an error: there is no file, or it is not of these nodes. */

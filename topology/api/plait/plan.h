@@ -63,6 +63,12 @@ plait_job_plan_create(const struct plait_job *job, struct plait_error *err);
 /* NULL-safe, keeps errno. */
 PLAIT_EXPORT void plait_job_plan_destroy(struct plait_job_plan *plan);
 
+/* What the plan could not take into account, as one line without a newline,
+ * which belongs to the plan: a node that is in no switch of the fabric, so that
+ * the nodes stay in Slurm's order. NULL: nothing. */
+PLAIT_EXPORT const char *
+plait_job_plan_warning(const struct plait_job_plan *plan);
+
 /* The number of tasks. */
 PLAIT_EXPORT int plait_job_plan_tasks(const struct plait_job_plan *plan);
 
