@@ -15,6 +15,7 @@
 #include "runtime/checkpoint/hf_types.h"
 #include "runtime/checkpoint/model_source.h"
 #include "topology/base/files.h"
+#include "topology/job/model_size.h"
 
 static json_t *gpt2_json(const struct plait_model_config *m)
 {
@@ -35,9 +36,14 @@ static bool fits_type(const struct plait_model_config *m,
                 (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
                 (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
 
-    return bias && type->qk_norm == m->qk_norm &&
+    bool windows = !m->sliding_window ||
+                   type->window == PLAIT_HF_WINDOW_ASKED ||
+                   (type->window == PLAIT_HF_WINDOW &&
+                    !m->full_attention_every && !m->full_attention_first);
+
+    return bias && windows && type->qk_norm == m->qk_norm &&
            type->experts == (m->experts > 0) &&
-           (type->window != PLAIT_HF_WINDOW_NONE || !m->sliding_window);
+           (type->no_rope || !m->no_rope_every);
 }
 
 /* The type `like` (may be NULL) if it fits, or the first that does. */
@@ -81,11 +87,14 @@ int plait_hf_config_possible(const struct plait_model_config *m,
     return plait_errorf(
         err,
         "no model type of Hugging Face combines these: model.attention_bias "
-        "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d",
+        "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d (in "
+        "all layers but the first %d and the last of every %d), "
+        "model.no_rope_every %d",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
-        m->qk_norm ? "true" : "false", m->experts, m->sliding_window);
+        m->qk_norm ? "true" : "false", m->experts, m->sliding_window,
+        m->full_attention_first, m->full_attention_every, m->no_rope_every);
 }
 
 static int set_rope(json_t *root, const struct plait_model_config *m)
@@ -112,6 +121,32 @@ static int set_own_width(json_t *root, const struct plait_model_config *m)
     return bad;
 }
 
+static int set_layer_types(json_t *root, const struct plait_model_config *m)
+{
+    struct plait_model_config longer = *m;
+    json_t *types = json_array();
+    int bad = 0;
+
+    longer.seq_len = m->sliding_window + 1; /* where windows matter */
+    for (int i = 0; i < m->layers; i++)
+        bad |= json_array_append_new(
+            types,
+            json_string(plait_model_windowed(&longer, i) ? "sliding_attention"
+                                                         : "full_attention"));
+    return json_object_set_new(root, "layer_types", types) | bad;
+}
+
+static int set_no_rope(json_t *root, const struct plait_model_config *m)
+{
+    json_t *list = json_array();
+    int bad = 0;
+
+    for (int i = 0; i < m->layers; i++)
+        bad |= json_array_append_new(list,
+                                     json_integer(plait_model_rotated(m, i)));
+    return json_object_set_new(root, "no_rope_layers", list) | bad;
+}
+
 /* The keys that not all types have. */
 static int set_own(json_t *root, const struct plait_model_config *m,
                    const struct plait_hf_type *type)
@@ -125,9 +160,14 @@ static int set_own(json_t *root, const struct plait_model_config *m,
     if (type->window == PLAIT_HF_WINDOW_ASKED) {
         bad |= json_object_set_new(root, "use_sliding_window",
                                    json_boolean(m->sliding_window));
-        bad |= json_object_set_new(root, "max_window_layers", json_integer(0));
+        bad |= json_object_set_new(root, "max_window_layers",
+                                   json_integer(m->full_attention_first));
+        if (m->sliding_window && (m->full_attention_every || type->no_rope))
+            bad |= set_layer_types(root, m);
     }
     json_decref(window);
+    if (type->no_rope)
+        bad |= set_no_rope(root, m);
     if (type->own_width)
         bad |= set_own_width(root, m);
     if (type->experts) {

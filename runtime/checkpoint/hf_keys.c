@@ -78,6 +78,8 @@ static const struct key {
     {"use_sliding_window", READ, LLAMA},
     {"max_window_layers", READ, LLAMA},
     {"layer_types", READ, LLAMA},
+    {"no_rope_layers", READ, LLAMA},
+    {"no_rope_layer_interval", READ, LLAMA},
     {"router_jitter_noise", READ, LLAMA},
     /* training */
     {"attn_pdrop", DROPOUT, GPT2},

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "topology/base/error.h"
 #include "topology/job/job_config.h"
@@ -28,6 +29,37 @@ int plait_hf_refuse(const struct plait_hf_read *r, const char *name,
 /* A number above 0 that must be there. */
 int plait_hf_real(const struct plait_hf_read *r, const json_t *in,
                   const char *name, double *to);
+
+/* A whole number of config.json. */
+struct plait_hf_count {
+    const char *name;
+    size_t offset; /* int, of plait_model_config */
+    bool optional; /* missing or null: as Plait's default, 0 */
+};
+
+#define PLAIT_HF_MODEL(member) offsetof(struct plait_model_config, member)
+
+/* Lists end with a name of NULL. */
+int plait_hf_counts(const struct plait_hf_read *r,
+                    const struct plait_hf_count *key);
+
+/* A setting of which only these values are supported: any other is refused by
+ * name. A missing or null key means the first one. */
+struct plait_hf_only {
+    const char *name;
+    const char *values[2]; /* as JSON has them, quotes included */
+};
+
+int plait_hf_check_only(const struct plait_hf_read *r,
+                        const struct plait_hf_only *key);
+/* true or false; `missing` where it is missing or null. */
+int plait_hf_bool(const struct plait_hf_read *r, const char *name, bool missing,
+                  bool *to);
+
+struct plait_hf_type;
+/* What differs between a model's layers: sliding windows, rotary positions. */
+int plait_hf_layers(const struct plait_hf_read *r,
+                    const struct plait_hf_type *type);
 
 /* The rotary positions, from all places where transformers looks for them.
  * `theta` is where none has rope_theta. */

@@ -22,11 +22,14 @@ struct plait_hf_type {
     int head_dim; /* 0: hidden_size / num_attention_heads */
     int reach;    /* sliding_window; 0: none */
     enum plait_hf_window window;
+    int no_rope;    /* no_rope_layer_interval where it is missing; 0: the type
+                     * has none of these keys */
     bool experts;   /* the type always has them, as the two below */
     bool own_width; /* of experts: in a key of its own, as their names are */
     bool qkv;       /* biases of q, k and v */
     bool qk_norm;
-    bool all; /* attention_bias: biases of q, k, v and the output */
+    bool tied; /* tie_word_embeddings where it is missing */
+    bool all;  /* attention_bias: biases of q, k, v and the output */
 };
 
 extern const struct plait_hf_type plait_hf_types[];

@@ -96,6 +96,9 @@ static const struct key keys[] = {
     KEY(attention_bias, INT, OF_LLAMA),
     KEY(qk_norm, BOOL, OF_LLAMA),
     KEY(sliding_window, INT, OF_LLAMA),
+    KEY(full_attention_every, INT, OF_LLAMA),
+    KEY(full_attention_first, INT, OF_LLAMA),
+    KEY(no_rope_every, INT, OF_LLAMA),
     KEY(experts, INT, OF_ALL),
     KEY(experts_top_k, INT, OF_EXPERTS),
 };

@@ -329,6 +329,10 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
         what = "model.experts_capacity as plait-train's";
     else if (m->family == PLAIT_LLAMA && m->attention_bias == PLAIT_BIAS_ALL)
         what = "model.attention_bias all";
+    else if (m->sliding_window && m->sliding_window < m->seq_len)
+        what = "model.sliding_window below model.seq_len as plait-train's";
+    else if (m->no_rope_every)
+        what = "model.no_rope_every as plait-train's";
     else if (m->family == PLAIT_LLAMA && is_scaled_otherwise(m))
         what = "rope scaling but with model.rope_low_freq_factor 1, "
                "rope_high_freq_factor 4 and rope_original_len 8192";

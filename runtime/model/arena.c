@@ -228,10 +228,11 @@ static int pieces_of(const struct plait_model *m)
     return m->mesh->layout.size[PLAIT_CP] > 1 ? 2 : 1;
 }
 
-static int make_slots(struct plait_model *m, int nslots)
+static int make_slots(struct plait_model *m, int nslots, bool windows)
 {
     struct plait_model_state *s = m->state;
     bool split = m->config->parallel.schedule == PLAIT_SCHEDULE_ZB_H1;
+    bool staged = windows || pieces_of(m) > 1;
 
     s->slots = calloc((size_t)m->chunks * nslots, sizeof(*s->slots));
     if (!s->slots)
@@ -245,10 +246,10 @@ static int make_slots(struct plait_model *m, int nslots)
         slot->layer = calloc(layers, sizeof(*slot->layer));
         if (split)
             slot->stash = calloc(layers, sizeof(*slot->stash));
-        if (pieces_of(m) > 1)
+        if (staged)
             slot->staged = calloc(s->rows, sizeof(*slot->staged));
         if (!slot->layer || (split && !slot->stash) ||
-            (pieces_of(m) > 1 && !slot->staged))
+            (staged && !slot->staged))
             return -1;
     }
     return 0;
@@ -310,7 +311,7 @@ int plait_model_reserve_rows(struct plait_model *model, int slots, int batch,
     s->batch = batch;
     s->rows = N;
     s->logit_rows = (size_t)a.z.logit_rows;
-    if (make_slots(model, slots) < 0)
+    if (make_slots(model, slots, a.z.windows) < 0)
         goto error;
     place_all(&a, model);
     if (plait_arena_alloc(&a, model) < 0)

@@ -5,6 +5,7 @@
 #include "runtime/comm/tags.h"
 #include "runtime/mesh/ring.h"
 #include "runtime/model/internal.h"
+#include "topology/job/model_size.h"
 
 /* Attention over a layer's fused q, k, v. With context parallelism ring
  * attention (Liu et al., "Ring attention", 2023): in each of cp steps a rank
@@ -20,6 +21,15 @@ static void *element_at(const struct plait_work *w, const void *p, size_t i)
     return (char *)p + i * plait_dtype_size(w->type);
 }
 
+/* The first key that each row from `row` on may see: that of its window or its
+ * document. */
+static const int32_t *first_keys(const struct plait_work *w, size_t row)
+{
+    if (plait_model_windowed(&w->model->config->model, w->layer))
+        return w->slot->windows + row;
+    return plait_starts_at(w, row);
+}
+
 static struct plait_attention describe_attention(const struct plait_work *w)
 {
     const struct plait_dims *d = w->d;
@@ -32,7 +42,7 @@ static struct plait_attention describe_attention(const struct plait_work *w)
         .head_dim = d->head_dim,
         .q_stride = d->qkv,
         .kv_stride = d->qkv,
-        .starts = plait_starts_at(w, 0),
+        .starts = first_keys(w, 0),
         .scale = 1 / sqrtf(d->head_dim),
     };
 
@@ -66,8 +76,9 @@ static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
                                          .high = c->rope_high_freq_factor,
                                          .original = c->rope_original_len}};
     struct plait_row_span span;
+    int n = plait_model_rotated(c, w->layer) ? plait_count_spans(w) : 0;
 
-    for (int i = 0; w->d->gated && i < plait_count_spans(w); i++) {
+    for (int i = 0; i < n; i++) {
         plait_next_span(w, i, &span);
         rope.x = element_at(w, qkv, span.first * w->d->qkv);
         rope.at = plait_span_positions(w, &span);
@@ -137,7 +148,7 @@ static struct plait_attention describe_pair(const struct plait_work *w,
     int64_t len = w->shape->piece_len;
 
     a.kv_stride = 2 * kv_width(w);
-    a.starts = plait_starts_at(w, p->q * piece_rows(w));
+    a.starts = first_keys(w, p->q * piece_rows(w));
     a.q_pos = len * chunk_of(w, cp_rank(w), p->q);
     a.k_pos = len * chunk_of(w, p->from, p->k);
     return a;
@@ -412,6 +423,7 @@ static int extend_text(const struct plait_work *w,
     f.a.k_len = add->first + add->count;
     f.a.q_pos = add->first;
     f.a.kv_stride = width;
+    f.a.starts = first_keys(w, row);
     if (w->ops->copy_2d(w->q, &(struct plait_copy_2d){
                                   .type = w->type,
                                   .dst = element_at(w, k, add->first * width),

@@ -143,9 +143,10 @@ struct plait_slot {
     float loss_scale;
     const float *weights; /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;
-    int32_t *starts;                 /* of documents; data.mask_documents */
-    bool masked;                     /* whether starts are used */
-    int32_t *staged;                 /* [N] on the host; context parallel */
+    int32_t *starts;  /* of documents; data.mask_documents */
+    bool masked;      /* whether starts are used */
+    int32_t *windows; /* where each row's sliding window begins */
+    int32_t *staged;  /* [N] on the host; context parallel, windows */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
     char *offloaded; /* pinned host copy of the layers' activations; NULL: they
@@ -328,6 +329,7 @@ struct plait_work {
     struct plait_slot *slot;
     const struct plait_batch_shape *shape;
     const struct plait_additions *added; /* NULL unless texts grow */
+    int layer;                           /* that is being computed */
     size_t stream; /* elements of the residual stream of all tp ranks */
 };
 
@@ -377,6 +379,18 @@ plait_span_positions(const struct plait_work *w,
                                     .pos0 = span->pos,
                                     .starts = plait_starts_at(w, span->first)};
 }
+
+/* upload.c: to the slot, in the order of this rank's rows; nothing where the
+ * batch is on the device already. Where sliding windows begin follows from the
+ * rows' positions and documents. */
+int plait_upload_inputs(const struct plait_work *w,
+                        const struct plait_batch *batch);
+int plait_upload_targets(const struct plait_work *w,
+                         const struct plait_batch *batch);
+int plait_upload_starts(const struct plait_work *w,
+                        const struct plait_batch *batch);
+int plait_upload_windows(const struct plait_work *w,
+                         const struct plait_batch *batch);
 
 /* linear.c */
 /* Around an op whose time counts for a part of the step. Does nothing on a GPU,

@@ -62,62 +62,6 @@ static size_t stream_bytes(const struct plait_work *w)
     return w->shape->n * w->d->hidden * plait_dtype_size(w->type);
 }
 
-/* Copies the `n` tokens from `pos` on of a sequence of `length`, then padding
- * (NULL: repeats the last token). */
-static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
-                       int64_t pos, int n, const int32_t *padding)
-{
-    int32_t behind = padding ? *padding : sequence[length - 1];
-
-    for (int i = 0; i < n; i++)
-        to[i] = pos + i < length ? sequence[pos + i] : behind;
-}
-
-/* Copies this rank's tokens to the device, in the order of its rows; host NULL:
- * they are there already. */
-static int upload_tokens(const struct plait_work *w, const int32_t *host,
-                         int32_t *to, const int32_t *padding)
-{
-    const struct plait_batch_shape *s = w->shape;
-    int32_t *at = w->slot->staged;
-
-    if (!host)
-        return 0;
-    if (s->pieces == 1)
-        return w->ops->to_device(w->q, to, host, s->N * sizeof(*to));
-    for (int p = 0; p < s->pieces; p++) {
-        int64_t pos = plait_model_piece_pos(w->model, s, p);
-
-        for (int i = 0; i < s->batch; i++, at += s->piece_len)
-            copy_piece(at, host + (int64_t)i * s->seq_len, s->seq_len, pos,
-                       s->piece_len, padding);
-    }
-    return w->ops->to_device(w->q, to, w->slot->staged, s->N * sizeof(*to));
-}
-
-static int upload_inputs(const struct plait_work *w,
-                         const struct plait_batch *batch)
-{
-    static const int32_t none = 0;
-
-    return upload_tokens(w, batch->tokens, w->slot->tokens, &none);
-}
-
-static int upload_targets(const struct plait_work *w,
-                          const struct plait_batch *batch)
-{
-    static const int32_t none = -1;
-
-    return upload_tokens(w, batch->targets, w->slot->targets, &none);
-}
-
-/* Padding belongs to the last document. */
-static int upload_starts(const struct plait_work *w,
-                         const struct plait_batch *batch)
-{
-    return upload_tokens(w, batch->starts, w->slot->starts, NULL);
-}
-
 /* -- hooks --------------------------------------------------------------- */
 
 /* The regions that a block computes with, in order: its own; before it the
@@ -234,7 +178,7 @@ static int start_stream(const struct plait_work *w, int chunk,
     if (has_layers(w->model, chunk) && plait_offload_take(w, 0, train) < 0)
         return -1;
     if (first->kind == PLAIT_BLOCK_EMBEDDING)
-        return upload_inputs(w, batch);
+        return plait_upload_inputs(w, batch);
     return w->ops->copy(w->q, w->slot->layer[0].x1, in, stream_bytes(w));
 }
 
@@ -265,6 +209,7 @@ static int body_forward(const struct plait_work *w, int chunk, bool train,
                         struct plait_stream *s)
 {
     const struct plait_model_state *state = w->model->state;
+    struct plait_work here = *w;
     int nth = 0;
 
     s->x = w->slot->layer[0].x1;
@@ -275,9 +220,11 @@ static int body_forward(const struct plait_work *w, int chunk, bool train,
 
         if (b->kind == PLAIT_BLOCK_HEAD)
             break;
+        here.layer = b->layer;
         if (acquire_regions(w, b, false) < 0 ||
             look_ahead(w, chunk, b, false) < 0 ||
-            block_forward(w, b, nth, train, s) < 0 || release_regions(w, b) < 0)
+            block_forward(&here, b, nth, train, s) < 0 ||
+            release_regions(w, b) < 0)
             return -1;
         nth += b->kind == PLAIT_BLOCK_LAYER;
     }
@@ -308,7 +255,9 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
     set_stream(w);
     if (train && plait_experts_set_balance(w, 1 - batch->masked) < 0)
         return -1;
-    return w->slot->masked ? upload_starts(w, batch) : 0;
+    if (plait_upload_windows(w, batch) < 0)
+        return -1;
+    return w->slot->masked ? plait_upload_starts(w, batch) : 0;
 }
 
 /* Copies the output of the last layer, or of the embedding, for the next
@@ -335,10 +284,10 @@ int plait_transformer_load(struct plait_model *model, int chunk, int slot,
         set_shape(&w, batch, true) < 0)
         return -1;
     if (first_block(model, chunk)->kind == PLAIT_BLOCK_EMBEDDING &&
-        upload_inputs(&w, batch) < 0)
+        plait_upload_inputs(&w, batch) < 0)
         return -1;
     return last_block(model, chunk)->kind == PLAIT_BLOCK_HEAD
-               ? upload_targets(&w, batch)
+               ? plait_upload_targets(&w, batch)
                : 0;
 }
 
@@ -357,7 +306,7 @@ int plait_transformer_forward(struct plait_model *model,
     last = last_block(model, f->chunk);
     if (last->kind != PLAIT_BLOCK_HEAD)
         return finish_stream(&w, &s, f->out);
-    if (upload_targets(&w, f->batch) < 0 ||
+    if (plait_upload_targets(&w, f->batch) < 0 ||
         acquire_regions(&w, last, f->train) < 0 ||
         look_ahead(&w, f->chunk, last, false) < 0 ||
         head_forward(&w, last, &s, f->loss, f->train) < 0)
@@ -370,6 +319,7 @@ int plait_transformer_forward(struct plait_model *model,
 static int set_additions(struct plait_work *w,
                          const struct plait_additions *added)
 {
+    const struct plait_batch batch = {.tokens = added->tokens};
     const struct plait_model_state *s = w->model->state;
     size_t N = 0;
 
@@ -392,7 +342,7 @@ static int set_additions(struct plait_work *w,
     w->slot->shape = (struct plait_batch_shape){
         .batch = 1, .piece_len = N, .pieces = 1, .seq_len = N, .N = N, .n = N};
     set_stream(w);
-    return 0;
+    return plait_upload_windows(w, &batch);
 }
 
 int plait_model_extend(struct plait_model *model,
@@ -454,6 +404,7 @@ static int run_backward(const struct plait_work *w, int chunk, int microbatch,
                         void *dx, enum plait_half half)
 {
     const struct plait_model_state *s = w->model->state;
+    struct plait_work here = *w;
     int nth = 0;
 
     for (int i = s->chunk_first[chunk]; i < s->chunk_first[chunk + 1]; i++)
@@ -463,7 +414,8 @@ static int run_backward(const struct plait_work *w, int chunk, int microbatch,
         const struct plait_block *b = &s->blocks[i];
 
         nth -= b->kind == PLAIT_BLOCK_LAYER;
-        if (block_backward(w, chunk, b, nth, dx, half) < 0)
+        here.layer = b->layer;
+        if (block_backward(&here, chunk, b, nth, dx, half) < 0)
             return -1;
         if (half & PLAIT_HALF_WEIGHT && (plait_show_tensors(w, b, true) < 0 ||
                                          gradients_ready(w, b, microbatch) < 0))

@@ -45,7 +45,7 @@ refuses() {
     [ $rc = 0 ] || sed 's/^/# /' "$dir/out"
     return $rc
 }
-for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe; do
+for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe smollm3; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -119,7 +119,13 @@ ok "qwen2: layer_types says that no layer has it" gives qwen2 "{$window,
     "sliding_window: 0" "seq_len: 32"
 ok "... or that one has" gives qwen2 "{$window, \"max_window_layers\": 9,
     \"layer_types\": [\"full_attention\", \"sliding_attention\"]}" \
-    "sliding_window: 20" "seq_len: 20"
+    "sliding_window: 20" "seq_len: 32" "full_attention_first: 1"
+ok "... or all but the first" gives qwen2 "{$window, \"max_window_layers\": 1}" \
+    "sliding_window: 20" "full_attention_first: 1" "full_attention_every: 0"
+pair='"full_attention", "sliding_attention"'
+ok "... not the first of every two" refuses qwen2 "{$window, \"num_hidden_layers\": 6,
+    \"layer_types\": [$pair, $pair, $pair]}" \
+    "plait-train has full attention in the first layers and in the last of every"
 ok "... but not what it does not know" refuses qwen2 "{$window,
     \"layer_types\": [\"full_attention\", \"linear_attention\"]}" \
     'layer_types is "linear_attention"'
@@ -140,6 +146,18 @@ ok "qwen3_moe: layers between without experts" refuses qwen3_moe \
     '{"mlp_only_layers": [1]}' "mlp_only_layers is [1]"
 ok "qwen3_moe: as transformers 5 writes it" gives qwen3_moe \
     '{"num_experts": "gone", "num_local_experts": 4}' "experts: 4" "ffn: 18"
+ok "smollm3: every fourth layer has no positions" gives smollm3 '{}' \
+    "no_rope_every: 4" "tie_embeddings: true" "rope_theta: 2e+06"
+ok "smollm3: every second" gives smollm3 '{"no_rope_layer_interval": 2}' \
+    "no_rope_every: 2"
+ok "smollm3: by a list" gives smollm3 '{"no_rope_layers": [1, 0]}' \
+    "no_rope_every: 2"
+ok "smollm3: none" gives smollm3 '{"no_rope_layers": [1, 1, 0]}' \
+    "no_rope_every: 0"
+ok "smollm3: no other list" refuses smollm3 '{"no_rope_layers": [0, 1]}' \
+    "no_rope_layers is [0, 1]; plait-train leaves out"
+ok "a llama has no such list" refuses llama '{"no_rope_layers": [1, 0]}' \
+    "no_rope_layers is [1, 0]"
 ok "qwen3_moe: a window" refuses qwen3_moe \
     '{"use_sliding_window": true, "sliding_window": 20}' "sliding_window is 20"
 ok "what says nothing of the model" gives llama '{"use_cache": true,

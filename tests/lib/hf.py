@@ -38,6 +38,9 @@ KINDS = {
                      "sliding_window": 20, "max_window_layers": 1},
     "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 8,
               "tie_word_embeddings": True},
+    "smollm3": {key: value for key, value in {
+        **LLAMA, "model_type": "smollm3"}.items()
+        if key not in ("rope_theta", "tie_word_embeddings")},
     "qwen3_moe": {**LLAMA, "model_type": "qwen3_moe", "head_dim": 8,
                   "num_experts": 4, "num_experts_per_tok": 2,
                   "moe_intermediate_size": 18, "norm_topk_prob": True,
@@ -114,7 +117,7 @@ def llama_shapes(c):
         yield layer + "post_attention_layernorm.weight", [width]
         yield from mlp_shapes(layer, c)
     yield "model.norm.weight", [width]
-    if not c["tie_word_embeddings"]:
+    if not c.get("tie_word_embeddings", c["model_type"] == "smollm3"):
         yield "lm_head.weight", [c["vocab_size"], width]
 
 

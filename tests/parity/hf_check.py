@@ -36,9 +36,20 @@ FAMILIES = {
     "smollm": ("Llama", {**SIZES, "tie_word_embeddings": True,
                          "rms_norm_eps": 1e-5}),
     "mistral": ("Mistral", {**SIZES, "sliding_window": 60}),
+    "mistral-window": ("Mistral", {**SIZES, "sliding_window": 9}),
     "mixtral": ("Mixtral", {**SIZES, "num_local_experts": 4,
                             "num_experts_per_tok": 2}),
     "qwen2": ("Qwen2", {**SIZES, "rope_theta": 1e6}),
+    "qwen2-window": ("Qwen2", {**SIZES, "use_sliding_window": True,
+                               "sliding_window": 7, "max_window_layers": 1}),
+    "qwen3-window": ("Qwen3", {
+        **SIZES, "head_dim": 16, "use_sliding_window": True,
+        "sliding_window": 7, "layer_types": ["sliding_attention"] * 2 +
+        ["full_attention", "sliding_attention"]}),
+    "smollm3": ("SmolLM3", {**SIZES, "pad_token_id": 0}),
+    "smollm3-2": ("SmolLM3", {**SIZES, "pad_token_id": 0,
+                              "no_rope_layer_interval": 2,
+                              "tie_word_embeddings": False}),
     "qwen3": ("Qwen3", {**SIZES, "head_dim": 16,
                         "tie_word_embeddings": True}),
     "qwen3-moe": ("Qwen3Moe", {**SIZES, "head_dim": 16, "num_experts": 4,
@@ -172,10 +183,83 @@ def check(work, name, model, source, tokens, greedy):
     shutil.rmtree(f"{work}/back")
 
 
+# One step of plain gradient descent, so that a weight moves by 256 gradients.
+STEP = ["train.steps=1", "train.global_batch=2", "train.micro_batch=1",
+        "lr.warmup=0", "lr.schedule=constant", "optim.name=sgd", "optim.lr=256",
+        "optim.momentum=0", "optim.weight_decay=0", "optim.clip=0",
+        "model.experts_balance=0", "data.format=llmc"]
+STEP_LAYOUTS = {
+    "one process": (1, []),
+    "tp 2, pp 2": (4, ["parallel.tp=2", "parallel.pp=2"]),
+    "cp 2, recomputed": (2, ["parallel.cp=2", "parallel.recompute=full"]),
+    "tp 2 and its sequence": (2, ["parallel.tp=2", "parallel.sequence=true"]),
+    "dp 2, zero 3": (2, ["parallel.dp=2", "parallel.zero=3"])}
+STEP_LENGTH = 24
+
+
+def transformers_steps(model, tokens):
+    """The mean loss of two sequences, and the gradient of every weight."""
+    n = STEP_LENGTH
+    model.zero_grad()
+    loss = 0
+    for i in (0, n):
+        logits = model(torch.tensor([tokens[i:i + n]])).logits[0]
+        loss = loss + torch.nn.functional.cross_entropy(
+            logits, torch.tensor(tokens[i + 1:i + n + 1])) / 2
+    loss.backward()
+    grads = {k: p.grad for k, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    return loss.item(), grads
+
+
+def plait_steps(work, source, tokens, layout):
+    """The same, by the weights before the step and after it."""
+    ranks, keys = layout
+    with open(f"{work}/step.bin", "wb") as f:
+        f.write(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253))
+        f.write(struct.pack(f"<{len(tokens)}H", *tokens))
+    for name in ("step", "stepped"):
+        shutil.rmtree(f"{work}/{name}", ignore_errors=True)
+    n = STEP_LENGTH
+    command = [f"{BUILD}/plait-train", "--init", source,
+               f"{work}/plait/latest/plait.yaml"]
+    for key in (*STEP, f"model.seq_len={n}", f"data.train={work}/step.bin",
+                f"checkpoint.dir={work}/step",
+                f"log.metrics={work}/step.jsonl", *keys):
+        command += ["--set", key]
+    if ranks > 1:
+        command = ["sh", f"{TOP}/tests/lib/mpirun.sh", str(ranks), *command]
+    subprocess.run(command, check=True, timeout=560, stdout=subprocess.DEVNULL)
+    convert(f"{work}/step", f"{work}/stepped")
+    moved = transformers.AutoModelForCausalLM.from_pretrained(
+        f"{work}/stepped", dtype=torch.float32)
+    with open(f"{work}/step.jsonl") as f:
+        loss = json.loads(f.readlines()[-1])["loss"]
+    os.remove(f"{work}/step.jsonl")
+    return loss, dict(moved.named_parameters())
+
+
+def check_steps(work, name, model, source):
+    tokens = [random.randrange(131) for _ in range(2 * STEP_LENGTH + 1)]
+    want, grads = transformers_steps(model, tokens)
+    convert(source, f"{work}/plait")
+    for layout, how in STEP_LAYOUTS.items():
+        loss, moved = plait_steps(work, source, tokens, how)
+        off = max((((p.data - moved[k].data) / 256 - grads[k]).abs().max() /
+                   grads[k].abs().max()).item()
+                  for k, p in model.named_parameters())
+        ok(abs(loss - want) <= 1e-6 * want and off <= 1e-5,
+           f"{name}, {layout}: a step's loss {loss:.7f} and {want:.7f}, each "
+           f"gradient within {off:.1e} of its largest number")
+    shutil.rmtree(f"{work}/plait")
+
+
 def check_family(work, name):
     model = make_model(f"{work}/{name}", name)
     tokens = [random.randrange(131) for _ in range(37)]
     check(work, name, model, f"{work}/{name}", tokens, 12)
+    if not name.startswith("gpt2"):  # whose positions are as many as seq_len
+        check_steps(work, name, model, f"{work}/{name}")
 
 
 def find_smollm2():

@@ -85,6 +85,9 @@ OVERFLOW = [(model, sizes, f"precision=fp16 loss_scale=50000000 {rest}".strip())
 # Words as documents: attention and positions start again after each space.
 DOCUMENTS = "data.mask_documents=true data.end_token=32"
 
+WINDOWS = "model.sliding_window=5 model.full_attention_every=3 \
+model.no_rope_every=2"
+
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
 
@@ -109,6 +112,12 @@ STRANDS = [
     ("gpt2", "222", DOCUMENTS + " sequence=true"),
     ("llama", "2222", DOCUMENTS + " precision=bf16 zero=1 micro_batch=1"),
     ("odd-moe", "11212", DOCUMENTS + " recompute=full"),
+    # attention to a part of the sequence, layers without positions
+    ("llama", "1112", WINDOWS),
+    ("odd-llama", "331", WINDOWS + " schedule=interleaved virtual=2"),
+    ("llama", "2122", WINDOWS + " sequence=true zero=3 recompute=full"),
+    ("odd-llama", "1113", WINDOWS + " " + DOCUMENTS),
+    ("moe", "11212", WINDOWS + " recompute=selective"),
     # the head's product is made before every other gradient
     ("gpt2", "112", "zero=2 schedule=gpipe"),
     ("gpt2", "112", "zero=3 schedule=gpipe"),

@@ -6,8 +6,8 @@
 
 #include "runtime/model/model.h"
 
-/* Passed as a family: llama with everything that Llama 3, Qwen 2 and Qwen 3
- * add. */
+/* Passed as a family: llama with everything that Llama 3, Qwen 2, Qwen 3 and
+ * SmolLM 3 add. */
 #define RICH_LLAMA ((enum plait_family)100)
 
 static inline void enrich(struct plait_model_config *m)
@@ -20,6 +20,9 @@ static inline void enrich(struct plait_model_config *m)
     m->rope_low_freq_factor = 1;
     m->rope_high_freq_factor = 4;
     m->rope_original_len = 12;
+    m->sliding_window = 7;
+    m->full_attention_every = 3;
+    m->no_rope_every = 4;
 }
 
 /* Small models for tests. Their sizes are multiples of 4 but not of the block

@@ -107,10 +107,10 @@ static void check_model(void)
     CASE(CONFIG, NULL, c.model.sliding_window = c.model.seq_len);
     CASE(CONFIG, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
     CASE(TRAINER, NULL, c.model.sliding_window = c.model.seq_len);
-    CASE(TRAINER,
-         "model.seq_len 33 is above model.sliding_window 32: plait-train has "
-         "no attention to a part of the sequence",
-         c.model.seq_len = 33, c.model.sliding_window = 32);
+    CASE(TRAINER, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
+    CASE(CONFIG, "model.no_rope_every is for llama models",
+         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
+         c.model.no_rope_every = 4);
     CASE(TRAINER,
          "model.shared_experts: plait-train does not train it; plait "
          "estimate, simulate and plan plan it with --framework=megatron",

@@ -144,7 +144,7 @@ static void full(void)
         "  head_dim: 40, attention_bias: qkv, qk_norm: true,\n"
         "  rope_factor: 8, rope_low_freq_factor: 2,\n"
         "  rope_high_freq_factor: 3, rope_original_len: 64,\n"
-        "  sliding_window: 128}\n"
+        "  sliding_window: 128, full_attention_first: 1, no_rope_every: 4}\n"
         "data:\n"
         "  train: 'a b/*.bin'\n"
         "  val: ~\n"
@@ -171,7 +171,8 @@ static void full(void)
            c->model.qk_norm && c->model.rope_factor == 8 &&
            c->model.rope_low_freq_factor == 2 &&
            c->model.rope_high_freq_factor == 3 &&
-           c->model.rope_original_len == 64 && c->model.sliding_window == 128,
+           c->model.rope_original_len == 64 && c->model.sliding_window == 128 &&
+           c->model.full_attention_first == 1 && c->model.no_rope_every == 4,
        "llama: what its later versions and Qwen have");
     ok(prints_back(&c->model), "the section is printed and read back");
     ok(c->data.train.n == 1 && !c->data.train.at[0].name &&

@@ -20,12 +20,6 @@ static int check_trained_model(const struct plait_model_config *m,
                             "estimate, simulate and plan plan it with "
                             "--framework=megatron",
                             key);
-    if (m->sliding_window && m->seq_len > m->sliding_window)
-        return plait_errorf(err,
-                            "model.seq_len %d is above model.sliding_window "
-                            "%d: plait-train has no attention to a part of "
-                            "the sequence",
-                            m->seq_len, m->sliding_window);
     return 0;
 }
 

@@ -191,20 +191,11 @@ static void set_window(const struct plait_pairs *p, int every,
         set(s, "model.sliding_window", "0");
     if (every > 0 && is_set(s, "model.sliding_window"))
         set_number(s, "model.full_attention_every", every);
-}
-
-/* The sizes that a file leaves to its type: "key=value key=value". */
-static void add_sizes(struct plait_pairs *p, const char *sizes)
-{
-    char text[160], *rest, *word, *value;
-
-    snprintf(text, sizeof(text), "%s", sizes ? sizes : "");
-    for (word = strtok_r(text, " ", &rest); word;
-         word = strtok_r(NULL, " ", &rest)) {
-        value = strchr(word, '=');
-        *value++ = '\0';
-        plait_pairs_default(p, word, value);
-    }
+    if (plait_pairs_flag(p, "use_sliding_window") &&
+        !plait_pairs_value(p, "layer_types"))
+        set_number(
+            s, "model.full_attention_first",
+            plait_pairs_number(p, "max_window_layers", PLAIT_WINDOW_LAYERS));
 }
 
 /* Layers of experts that come between others in a way that model.dense_layers
@@ -285,7 +276,7 @@ static int translate_hugging_face(const char *path, struct plait_pairs *p,
         return unknown_type(path, type, err);
     if (check_experts(path, p, err) < 0)
         return -1;
-    add_sizes(p, known->sizes);
+    plait_pairs_add(p, known->sizes);
     set(s, "model.family", known->family);
     rename_pairs(p, hugging_face, COUNT(hugging_face), s);
     set_latent(p, hugging_face_latent, s);
@@ -296,7 +287,8 @@ static int translate_hugging_face(const char *path, struct plait_pairs *p,
     set_attention(p, type, s);
     if (!is_set(s, "model.tie_embeddings"))
         set(s, "model.tie_embeddings",
-            strncmp(type, "gemma", 5) == 0 || strcmp(type, "gpt2") == 0
+            strncmp(type, "gemma", 5) == 0 || strcmp(type, "gpt2") == 0 ||
+                    strcmp(type, "smollm3") == 0
                 ? "true"
                 : "false");
     /* The model's longest context, not the length it is trained with. */
@@ -468,7 +460,9 @@ translate(const char *path, struct plait_pairs *p, const char *const *more,
         set_fusions(p, config);
         set_modules(p, config);
     }
-    if (config && plait_fits_trainer(config, &refusal) < 0)
+    if (config &&
+        (plait_fits_trainer(config, &refusal) < 0 ||
+         !plait_foreign_type_trained(plait_pairs_value(p, "model_type"))))
         *framework = PLAIT_FRAMEWORK_MEGATRON;
 out:
     free(s);

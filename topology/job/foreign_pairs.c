@@ -150,3 +150,16 @@ int plait_pairs_read(const char *path, char *text, size_t size,
     return plait_pairs_value(p, "model_type") ||
            plait_pairs_value(p, "num_layers");
 }
+
+void plait_pairs_add(struct plait_pairs *p, const char *sizes)
+{
+    char text[160], *rest, *word, *value;
+
+    snprintf(text, sizeof(text), "%s", sizes ? sizes : "");
+    for (word = strtok_r(text, " ", &rest); word;
+         word = strtok_r(NULL, " ", &rest)) {
+        value = strchr(word, '=');
+        *value++ = '\0';
+        plait_pairs_default(p, word, value);
+    }
+}

@@ -31,6 +31,9 @@ int plait_pairs_read(const char *path, char *text, size_t size,
 void plait_pairs_default(struct plait_pairs *p, const char *name,
                          const char *value);
 
+/* The same for "name=value name=value"; NULL: none. */
+void plait_pairs_add(struct plait_pairs *p, const char *sizes);
+
 /* NULL: the name is not given. */
 const char *plait_pairs_value(const struct plait_pairs *p, const char *name);
 

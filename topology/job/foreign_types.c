@@ -52,9 +52,7 @@ static const struct plait_foreign_type types[] = {
     {.name = "phi3",
      .family = "llama",
      .missing = "weights of q, k, v and of gate and up in one tensor"},
-    {.name = "smollm3",
-     .family = "llama",
-     .missing = "layers without positions"},
+    {.name = "smollm3", .family = "llama"},
     {.name = "olmo2",
      .family = "llama",
      .more = QK_NORM,
@@ -86,6 +84,14 @@ const struct plait_foreign_type *plait_foreign_type_find(const char *name)
         if (strcmp(types[i].name, name) == 0)
             return &types[i];
     return NULL;
+}
+
+bool plait_foreign_type_trained(const char *name)
+{
+    const struct plait_foreign_type *type =
+        name ? plait_foreign_type_find(name) : NULL;
+
+    return !type || !type->missing;
 }
 
 void plait_foreign_type_names(char *text, size_t size)

@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_JOB_FOREIGN_TYPES_H
 #define PLAIT_TOPOLOGY_JOB_FOREIGN_TYPES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -22,6 +23,9 @@ struct plait_foreign_type {
 
 /* NULL: the type is not known. */
 const struct plait_foreign_type *plait_foreign_type_find(const char *name);
+
+/* Whether plait-train has all blocks of it; true for what is not known. */
+bool plait_foreign_type_trained(const char *name);
 
 /* The names of all types, with commas between them. */
 void plait_foreign_type_names(char *text, size_t size);

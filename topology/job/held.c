@@ -103,6 +103,8 @@ void plait_rank_sizes_set(struct plait_rank_sizes *z,
     z->here = c->model.experts / layout->size[PLAIT_EP];
     z->element = plait_precision_size(c->train.precision);
     z->documents = c->data.mask_documents;
+    z->windows = c->model.sliding_window > 0 &&
+                 c->model.sliding_window < c->model.seq_len;
     /* Codes are not kept where weight gradients are deferred: the two products
      * that use a gradient then come at different times. */
     z->codes = gpu && c->train.precision == PLAIT_FP8 &&

@@ -157,6 +157,7 @@ enum plait_held_group {
     X(BATCH, tokens, z->rows, 1, WORD, true) \
     X(BATCH, targets, z->rows, 1, WORD, true) \
     X(BATCH, starts, z->rows, 1, WORD, z->documents) \
+    X(BATCH, windows, z->rows, 1, WORD, z->windows) \
     X(DHEAD, dhead, z->stream, z->hidden, T, true) \
     \
     X(IMAGE_WORK, grad, z->rows, z->largest, WORD, true) \
@@ -206,7 +207,7 @@ struct plait_rank_sizes {
     double cp, ep;
     double message; /* numbers that go from one stage to the next */
     double element; /* bytes of T */
-    bool gated, qk_norm, documents, codes;
+    bool gated, qk_norm, documents, windows, codes;
     /* Of image models, whose rows are images. What is of a chunk, block or unit
      * is set by those who walk along the blocks. */
     double dp, groups, classes; /* groups: of images, for norms' statistics */

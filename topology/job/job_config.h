@@ -127,11 +127,14 @@ struct plait_model_config {
     int rope_original_len;
     enum plait_attention_bias attention_bias;
     bool qk_norm;             /* an RMS norm of each head of q and k */
-    int sliding_window;       /* how many tokens attention reaches back; 0: all.
-                                 plait-train refuses longer sequences, so that it
-                                 makes no difference there */
+    int sliding_window;       /* how many tokens attention reaches back, the
+                                 token itself among them; 0: all. Which layers
+                                 have it: plait_model_windowed() */
     int full_attention_every; /* the last of so many layers reaches all tokens;
                                  0: no layer does, with a window */
+    int full_attention_first; /* and so do the first ones, so many */
+    int no_rope_every;        /* the last of so many layers has no rotary
+                                 positions; 0: all layers have them */
     struct plait_numbers mla; /* latent attention (DeepSeek): columns of q, of
                                  k and v, of a head's q and k without rotary
                                  positions and with, of its v */

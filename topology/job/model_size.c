@@ -143,16 +143,33 @@ double plait_model_score_width(const struct plait_model_config *m)
     return (plait_model_query_width(m) + plait_model_value_width(m)) / 2;
 }
 
+bool plait_model_windowed(const struct plait_model_config *m, int layer)
+{
+    int every = m->full_attention_every;
+
+    return m->sliding_window && m->sliding_window < m->seq_len &&
+           layer >= m->full_attention_first &&
+           !(every && (layer + 1) % every == 0);
+}
+
+bool plait_model_rotated(const struct plait_model_config *m, int layer)
+{
+    int every = m->no_rope_every;
+
+    return m->family == PLAIT_LLAMA && !(every && (layer + 1) % every == 0);
+}
+
 /* A row in a window of w of s tokens has w scores, after the first w rows,
  * which have fewer: 2 w / s less (w / s)^2 of what a causal mask leaves. */
 double plait_model_reach(const struct plait_model_config *m)
 {
-    double w = m->sliding_window, full = 0, share;
+    double w = m->sliding_window, share = w / m->seq_len;
+    int windowed = 0;
 
-    if (!m->sliding_window || m->sliding_window >= m->seq_len)
+    for (int i = 0; i < m->layers; i++)
+        windowed += plait_model_windowed(m, i);
+    if (!windowed)
         return 1;
-    if (m->full_attention_every)
-        full = 1.0 / m->full_attention_every;
-    share = w / m->seq_len;
-    return full + (1 - full) * (2 * share - share * share);
+    share = 2 * share - share * share;
+    return 1 - (1 - share) * windowed / m->layers;
 }

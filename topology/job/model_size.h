@@ -36,6 +36,10 @@ double plait_model_score_width(const struct plait_model_config *model);
 /* Columns of a head's queries, and of its values. */
 double plait_model_query_width(const struct plait_model_config *model);
 double plait_model_value_width(const struct plait_model_config *model);
+/* Whether attention of this layer reaches fewer tokens than a sequence has, and
+ * whether it has rotary positions. */
+bool plait_model_windowed(const struct plait_model_config *model, int layer);
+bool plait_model_rotated(const struct plait_model_config *model, int layer);
 /* Share of a causal mask's scores that sliding windows leave, on average over
  * the layers. */
 double plait_model_reach(const struct plait_model_config *model);

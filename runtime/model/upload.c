@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A micro-batch's tokens, and what follows from where they stand, on their way
+ * to the device. */
+#include <string.h>
+
+#include "runtime/model/internal.h"
+
+/* Copies the `n` tokens from `pos` on of a sequence of `length`, then padding
+ * (NULL: repeats the last token). */
+static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
+                       int64_t pos, int n, const int32_t *padding)
+{
+    int32_t behind = padding ? *padding : sequence[length - 1];
+
+    for (int i = 0; i < n; i++)
+        to[i] = pos + i < length ? sequence[pos + i] : behind;
+}
+
+/* Copies this rank's tokens to the device, in the order of its rows; host NULL:
+ * they are there already. */
+static int upload_tokens(const struct plait_work *w, const int32_t *host,
+                         int32_t *to, const int32_t *padding)
+{
+    const struct plait_batch_shape *s = w->shape;
+    int32_t *at = w->slot->staged;
+
+    if (!host)
+        return 0;
+    if (s->pieces == 1)
+        return w->ops->to_device(w->q, to, host, s->N * sizeof(*to));
+    for (int p = 0; p < s->pieces; p++) {
+        int64_t pos = plait_model_piece_pos(w->model, s, p);
+
+        for (int i = 0; i < s->batch; i++, at += s->piece_len)
+            copy_piece(at, host + (int64_t)i * s->seq_len, s->seq_len, pos,
+                       s->piece_len, padding);
+    }
+    return w->ops->to_device(w->q, to, w->slot->staged, s->N * sizeof(*to));
+}
+
+/* Of `n` rows from position `pos` on: starts become those of their windows. */
+static void begin_windows(int32_t *starts, int64_t pos, int n, int reach)
+{
+    for (int i = 0; i < n; i++)
+        if (pos + i + 1 - reach > starts[i])
+            starts[i] = (int32_t)(pos + i + 1 - reach);
+}
+
+int plait_upload_inputs(const struct plait_work *w,
+                        const struct plait_batch *batch)
+{
+    static const int32_t none = 0;
+
+    return upload_tokens(w, batch->tokens, w->slot->tokens, &none);
+}
+
+int plait_upload_targets(const struct plait_work *w,
+                         const struct plait_batch *batch)
+{
+    static const int32_t none = -1;
+
+    return upload_tokens(w, batch->targets, w->slot->targets, &none);
+}
+
+/* Padding belongs to the last document. */
+int plait_upload_starts(const struct plait_work *w,
+                        const struct plait_batch *batch)
+{
+    return upload_tokens(w, batch->starts, w->slot->starts, NULL);
+}
+
+/* Of the tokens added to texts. */
+static int upload_text_windows(const struct plait_work *w)
+{
+    int reach = w->model->config->model.sliding_window;
+    int32_t *at = w->slot->staged;
+
+    memset(at, 0, w->shape->N * sizeof(*at));
+    for (int i = 0; i < w->added->n; i++) {
+        const struct plait_addition *add = &w->added->add[i];
+
+        begin_windows(at, add->first, add->count, reach);
+        at += add->count;
+    }
+    return w->ops->to_device(w->q, w->slot->windows, w->slot->staged,
+                             w->shape->N * sizeof(*at));
+}
+
+/* Where each row's window begins, which is in no other document than the row.
+ * batch->tokens NULL: it is there already. */
+int plait_upload_windows(const struct plait_work *w,
+                         const struct plait_batch *batch)
+{
+    const struct plait_batch_shape *s = w->shape;
+    int reach = w->model->config->model.sliding_window;
+    int32_t *at = w->slot->staged;
+
+    if (!w->slot->windows || !batch->tokens)
+        return 0;
+    if (w->added)
+        return upload_text_windows(w);
+    memset(at, 0, s->N * sizeof(*at));
+    for (int p = 0; p < s->pieces; p++) {
+        int64_t pos = plait_model_piece_pos(w->model, s, p);
+
+        for (int i = 0; i < s->batch; i++, at += s->piece_len) {
+            if (batch->starts)
+                copy_piece(at, batch->starts + (int64_t)i * s->seq_len,
+                           s->seq_len, pos, s->piece_len, NULL);
+            begin_windows(at, pos, s->piece_len, reach);
+        }
+    }
+    return w->ops->to_device(w->q, w->slot->windows, w->slot->staged,
+                             s->N * sizeof(*at));
+}
