@@ -296,7 +296,7 @@ plan_in_task_order(const slurm_step_layout_t *step,
 {
     struct plait_plan_request sorted = *request;
     size_t n = (size_t)request->nnodes;
-    int *order = calloc(4 * n, sizeof(*order)), *tasks = order + n;
+    int *order = calloc(5 * n, sizeof(*order)), *tasks = order + n;
     const char **nodes = calloc(n, sizeof(*nodes));
     struct plait_plan *plan = NULL;
 
@@ -316,10 +316,12 @@ plan_in_task_order(const slurm_step_layout_t *step,
         goto error;
     memcpy(tasks + n, plan->node_rank, n * sizeof(*tasks));
     memcpy(tasks + 2 * n, plan->first_rank, n * sizeof(*tasks));
+    memcpy(tasks + 3 * n, plan->domain, n * sizeof(*tasks));
     for (size_t i = 0; i < n; i++) {
         plan->node_rank[order[i]] = tasks[n + i];
         plan->first_rank[order[i]] = tasks[2 * n + i];
         plan->tasks[order[i]] = tasks[i];
+        plan->domain[order[i]] = tasks[3 * n + i];
     }
 error:
     free(order);

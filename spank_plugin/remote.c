@@ -109,6 +109,7 @@ static int read_plan(struct plait_remote *remote, spank_t spank,
     launch->local_world_size = part.tasks;
     launch->nnodes = part.nnodes;
     launch->node_rank = part.node_rank;
+    launch->domain = part.domain;
     remote->seats.first_rank = part.first_rank;
     return 0;
 }

@@ -33,7 +33,7 @@ void plait_comm_init(struct plait_comm *comm,
     comm->listeners.ops = ops;
     comm->listeners.group = &comm->own;
     comm->world_rank = self->rank;
-    comm->nodes = 1;
+    comm->domains = 1;
 }
 
 int plait_comm_fail(struct plait_comm *comm, const char *fmt, ...)

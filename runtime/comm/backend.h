@@ -52,7 +52,7 @@ int plait_comm_agree_over(struct plait_comm *met, int rc,
 
 /* What a rank asks for in a split. */
 struct plait_group_request {
-    uint64_t node;
+    uint64_t domain;
     int color, key;
     int rank; /* in the world */
 };
@@ -60,8 +60,8 @@ struct plait_group_request {
 /* What is known of a group before it is made. */
 struct plait_group_site {
     enum plait_comm_axis axis;
-    bool known; /* whether the fields below are set */
-    int nodes;  /* how many its ranks are on */
+    bool known;  /* whether the fields below are set */
+    int domains; /* how many its ranks are in: plait_comm_set_network() */
     const struct plait_site_network *network;
     /* [size of the parent] What its ranks ask for; NULL: there is no split. */
     struct plait_group_request *asked;
@@ -153,10 +153,10 @@ struct plait_comm {
     struct plait_listeners listeners;
     struct plait_record_group own;
     int world_rank;
-    int nodes; /* plait_comm_nodes() */
+    int domains; /* plait_comm_domains() */
     /* plait_comm_set_network() */
     bool sited;
-    uint64_t node;
+    uint64_t domain;
     struct plait_site_network network;
     struct plait_watch *watch; /* NULL: none; watch.c */
 };

@@ -15,11 +15,11 @@
 
 void plait_comm_set_network(struct plait_comm *comm,
                             const struct plait_site_network *network,
-                            uint64_t node)
+                            uint64_t domain)
 {
     comm->sited = true;
     comm->network = *network;
-    comm->node = node;
+    comm->domain = domain;
 }
 
 void plait_comm_set_record(struct plait_comm *world,
@@ -70,9 +70,9 @@ int plait_comm_size(const struct plait_comm *comm)
     return comm->size;
 }
 
-int plait_comm_nodes(const struct plait_comm *comm)
+int plait_comm_domains(const struct plait_comm *comm)
 {
-    return comm->nodes;
+    return comm->domains;
 }
 
 bool plait_comm_failed(const struct plait_comm *comm)

@@ -131,11 +131,12 @@ struct plait_split {
 int plait_comm_split(struct plait_comm *parent, const struct plait_split *into,
                      struct plait_comm **comm, struct plait_error *err);
 /* For groups that are split off from now on: what the network can do, and
- * `node`, equal for ranks on one node and for no others. Without this call,
- * NCCL's defaults are used for what depends on either. */
+ * `domain`, equal for ranks that reach each other without it and for no others:
+ * those of a node, or of an NVLink domain of several. Without this call, NCCL's
+ * defaults are used for what depends on either. */
 void plait_comm_set_network(struct plait_comm *comm,
                             const struct plait_site_network *network,
-                            uint64_t node);
+                            uint64_t domain);
 /* For this world and groups that are split off from now on: note in `record`,
  * which must outlive them, what the host enters and waits for. */
 void plait_comm_set_record(struct plait_comm *world,
@@ -163,9 +164,9 @@ void plait_comm_kill_node(const struct plait_comm *world);
 
 int plait_comm_rank(const struct plait_comm *comm);
 int plait_comm_size(const struct plait_comm *comm);
-/* How many nodes the ranks of the group are on; 1 without
+/* How many domains the ranks of the group are in; 1 without
  * plait_comm_set_network(). */
-int plait_comm_nodes(const struct plait_comm *comm);
+int plait_comm_domains(const struct plait_comm *comm);
 /* Whether the communicator, or the one for host values below it, has failed. */
 bool plait_comm_failed(const struct plait_comm *comm);
 /* Whether it failed because a process was lost, which fails every transfer on

@@ -9,14 +9,14 @@
 
 /* A child inherits its parent's site and record. */
 static void inherit(const struct plait_comm *parent, struct plait_comm *child,
-                    int first, int nodes)
+                    int first, int domains)
 {
     struct plait_record_group *group;
 
     child->world_rank = parent->world_rank;
-    child->nodes = nodes;
+    child->domains = domains;
     if (parent->sited)
-        plait_comm_set_network(child, &parent->network, parent->node);
+        plait_comm_set_network(child, &parent->network, parent->domain);
     child->listeners.record = parent->listeners.record;
     if (child->size == 1)
         return;
@@ -98,7 +98,7 @@ int plait_comm_split(struct plait_comm *parent, const struct plait_split *into,
         return -1;
     }
     if (child)
-        inherit(parent, child, first, site.nodes);
+        inherit(parent, child, first, site.domains);
     *comm = child;
     return 0;
 }

@@ -116,17 +116,17 @@ int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err)
     return 0;
 }
 
-static int find_nodes(struct plait_mesh *mesh, struct plait_error *err)
+static int find_domains(struct plait_mesh *mesh, struct plait_error *err)
 {
     double most[PLAIT_NGROUPS];
 
     for (int i = 0; i < PLAIT_NGROUPS; i++)
-        most[i] = mesh->group[i] ? plait_comm_nodes(mesh->group[i]) : 1;
+        most[i] = mesh->group[i] ? plait_comm_domains(mesh->group[i]) : 1;
     if (plait_comm_host_all_reduce(mesh->world, most, PLAIT_NGROUPS,
                                    PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(mesh->world));
     for (int i = 0; i < PLAIT_NGROUPS; i++)
-        mesh->nodes[i] = (int)most[i];
+        mesh->domains[i] = (int)most[i];
     return 0;
 }
 
@@ -168,7 +168,7 @@ struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
 
     if (plait_error_consensus(world, rc, err) < 0 ||
         plait_mesh_need(mesh, USED_ALWAYS, err) < 0 ||
-        split_embedding(mesh, err) < 0 || find_nodes(mesh, err) < 0)
+        split_embedding(mesh, err) < 0 || find_domains(mesh, err) < 0)
         goto error;
     return mesh;
 
@@ -261,6 +261,7 @@ static int wants_dense(const struct plait_mesh *mesh,
     bool node = c->shard_group == PLAIT_SHARD_NODE;
     const char *what =
         node ? "parallel.shard_group node" : "parallel.all_reduce hierarchical";
+    const char *place = node ? "node" : "node or NVLink domain";
 
     if (run > 1 && run < n)
         return 1;
@@ -272,14 +273,13 @@ static int wants_dense(const struct plait_mesh *mesh,
     if (run == 0)
         return plait_errorf(err,
                             "%s: the %d ranks that share weights are not "
-                            "spread evenly over the nodes, in consecutive "
-                            "runs",
-                            what, n);
+                            "spread evenly over each %s, in consecutive runs",
+                            what, n, place);
     return plait_errorf(err,
-                        "%s: each node has %d of the %d ranks that share "
+                        "%s: each %s has %d of the %d ranks that share "
                         "weights; it must be more than one, on more than one "
-                        "node",
-                        what, run, n);
+                        "%s",
+                        what, place, run, n, place);
 }
 
 static int divide_both(struct plait_mesh *mesh,
@@ -307,19 +307,23 @@ static int divide_both(struct plait_mesh *mesh,
 }
 
 int plait_mesh_divide(struct plait_mesh *mesh,
-                      const struct plait_parallel_config *config, uint64_t node,
+                      const struct plait_parallel_config *config,
                       struct plait_error *err)
 {
-    uint64_t *nodes;
+    /* Shards are kept on a node where the user says so; sums are faster where
+     * their first step needs no network. */
+    uint64_t mine =
+        config->shard_group == PLAIT_SHARD_NODE ? mesh->node : mesh->domain;
+    uint64_t *places;
     int rc;
 
     if (config->shard_group == PLAIT_SHARD_ALL &&
         (config->all_reduce == PLAIT_ALL_REDUCE_FLAT ||
          config->grad_sync == PLAIT_GRAD_NAIVE))
         return 0;
-    nodes = plait_gather_values(mesh->world, &node, sizeof(node), err);
-    rc = nodes ? divide_both(mesh, config, nodes, err) : -1;
-    free(nodes);
+    places = plait_gather_values(mesh->world, &mine, sizeof(mine), err);
+    rc = places ? divide_both(mesh, config, places, err) : -1;
+    free(places);
     return rc;
 }
 
@@ -344,10 +348,10 @@ size_t plait_mesh_bucket_bytes(const struct plait_mesh *mesh,
                                const struct plait_parallel_config *config)
 {
     int ranks = plait_comm_size(mesh->group[PLAIT_GROUP_DP_CP]);
-    int nodes = mesh->nodes[PLAIT_GROUP_DP_CP];
+    int domains = mesh->domains[PLAIT_GROUP_DP_CP];
 
-    return (size_t)plait_cost_bucket(config->bucket_mib, ranks / nodes, nodes,
-                                     &mesh->gpu);
+    return (size_t)plait_cost_bucket(config->bucket_mib, ranks / domains,
+                                     domains, &mesh->gpu);
 }
 
 /* -- all communicators --------------------------------------------------- */

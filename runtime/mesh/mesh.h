@@ -11,7 +11,8 @@
 
 /* A group with several members on each of several nodes, split in two: its
  * members on this node, and those at this rank's position in every node.
- * Both NULL where it is not split. */
+ * Both NULL where it is not split. plait_mesh_divide() says where an NVLink
+ * domain of several counts as a node. */
 struct plait_hierarchy {
     struct plait_comm *intra_node, *inter_node;
 };
@@ -41,13 +42,17 @@ struct plait_mesh {
     struct plait_layout layout;
     struct plait_coord coord;
     int rank, world_size;
-    uint64_t node; /* equal for ranks on one node and for no others */
+    uint64_t node; /* equal for ranks on one node and for no others: they share
+                      memory, files and a fate */
+    uint64_t domain; /* equal for ranks that need no network between them and
+                        for no others: those of a node, or of an NVLink domain
+                        of several; plait_comm_set_network() */
     struct plait_comm *world;
     struct plait_comm *group[PLAIT_NGROUPS]; /* of one rank too; NULL until it
                                                 is needed */
-    /* For each kind of group that every model uses: on how many nodes a group
+    /* For each kind of group that every model uses: in how many domains a group
      * is, at most. The same on all ranks. */
-    int nodes[PLAIT_NGROUPS];
+    int domains[PLAIT_NGROUPS];
     int *members; /* [world_size] room for a group's ranks; private */
     /* First and last stage, for tied embeddings; NULL on other stages and where
      * pp is 1. */
@@ -87,11 +92,11 @@ int plait_mesh_need(struct plait_mesh *mesh, unsigned groups,
 /* The same for mesh->stage. */
 int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err);
 
-/* Splits DP_CP and EXPERT_DP by nodes (mesh->dense, ->expert) where `config`
- * makes use of it. `node` is equal for ranks on one node and for no others.
+/* Splits DP_CP and EXPERT_DP (mesh->dense, ->expert) where `config` makes use
+ * of it: by mesh->node for parallel.shard_group node, else by mesh->domain.
  * Collective: if the ranks' places do not allow it, all ranks fail alike. */
 int plait_mesh_divide(struct plait_mesh *mesh,
-                      const struct plait_parallel_config *config, uint64_t node,
+                      const struct plait_parallel_config *config,
                       struct plait_error *err);
 
 /* Whether to sum so many bytes over ranks of several nodes in hierarchical

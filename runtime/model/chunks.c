@@ -16,7 +16,7 @@ static double seconds_of(const struct plait_work *w, int chunks)
 {
     const struct plait_dims *d = w->d;
     const struct plait_mesh *mesh = w->model->mesh;
-    int nodes = mesh->nodes[PLAIT_GROUP_TP];
+    int domains = mesh->domains[PLAIT_GROUP_TP];
     struct plait_cost_layer layer = {
         .rows = (double)w->shape->N,
         .hidden = d->hidden,
@@ -24,8 +24,8 @@ static double seconds_of(const struct plait_work *w, int chunks)
         .element = (double)plait_dtype_size(w->type),
         .precision = w->model->config->train.precision,
         .sequence = w->tp.sequence,
-        .inside = d->tp / nodes,
-        .across = nodes};
+        .inside = d->tp / domains,
+        .across = domains};
 
     if (d->experts)
         layer.width[2] = layer.width[3] = 0;

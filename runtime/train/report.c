@@ -38,10 +38,11 @@ static void print_graphs(const struct plait_session *s)
 static void print_buckets(const struct plait_session *s)
 {
     const struct plait_parallel_config *p = &s->config->parallel;
-    int nodes = s->mesh->nodes[PLAIT_GROUP_DP_CP];
+    int domains = s->mesh->domains[PLAIT_GROUP_DP_CP];
 
-    if (nodes > 1 && p->zero == 0 && p->grad_sync == PLAIT_GRAD_BUCKETED)
-        printf("gradients summed over %d nodes in buckets of %.4g MiB\n", nodes,
+    if (domains > 1 && p->zero == 0 && p->grad_sync == PLAIT_GRAD_BUCKETED)
+        printf("gradients summed over %d %s in buckets of %.4g MiB\n", domains,
+               s->mesh->domain == s->mesh->node ? "nodes" : "NVLink domains",
                (double)plait_mesh_bucket_bytes(s->mesh, p) / (1 << 20));
 }
 

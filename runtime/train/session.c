@@ -26,6 +26,7 @@
 #include "topology/base/hash.h"
 #include "topology/job/fits.h"
 #include "topology/job/settings.h"
+#include "topology/node/domain.h"
 
 /* -- configuration ------------------------------------------------------- */
 
@@ -236,18 +237,37 @@ static uint64_t node_id(const struct plait_session *s)
     return plait_hash_text(PLAIT_HASH_START, node ? node : name);
 }
 
+/* An id of the NVLink domain that this rank's GPU is in: as NVML has it, else
+ * as the plan's fabric has it; where neither knows of one, that of the node. */
+static uint64_t domain_id(const struct plait_session *s)
+{
+    const struct plait_launch *launch = &s->world.launch;
+    struct plait_domain found = {.state = PLAIT_DOMAIN_NONE};
+
+    if (s->world.ops->gpu)
+        plait_domain_find(&found);
+    if (found.state == PLAIT_DOMAIN_READY)
+        return plait_hash_text(PLAIT_HASH_START, found.name);
+    if (s->world.planned && !plait_world_elastic() && launch->domain > 0)
+        return (uint64_t)launch->domain << 32;
+    return node_id(s);
+}
+
 #define EXPERTS_USE (1u << PLAIT_GROUP_EP | 1u << PLAIT_GROUP_EXPERT_DP)
 
 static int open_mesh(struct plait_session *s, const struct plait_layout *layout,
                      const struct plait_figures *figures,
                      struct plait_error *err)
 {
-    plait_comm_set_network(s->world.comm, &figures->network, node_id(s));
+    uint64_t domain = domain_id(s);
+
+    plait_comm_set_network(s->world.comm, &figures->network, domain);
     s->mesh = plait_mesh_create(s->world.ops, s->world.dev, s->world.comm,
                                 layout, err);
     if (plait_error_consensus(s->world.comm, s->mesh ? 0 : -1, err) < 0)
         return -1;
     s->mesh->node = node_id(s);
+    s->mesh->domain = domain;
     s->mesh->listeners.record = plait_comm_record(s->world.comm);
     s->mesh->gpu = figures->gpu;
     if (s->config->model.experts &&
@@ -260,8 +280,7 @@ static int open_mesh(struct plait_session *s, const struct plait_layout *layout,
             err) < 0)
         return -1;
     return plait_error_consensus(
-        s->world.comm,
-        plait_mesh_divide(s->mesh, &s->config->parallel, s->mesh->node, err),
+        s->world.comm, plait_mesh_divide(s->mesh, &s->config->parallel, err),
         err);
 }
 

@@ -73,6 +73,21 @@ ok "in large buckets" grep -q ' 2 nodes in buckets of 256 MiB$' "$dir/out"
 ok "a site whose nodes are" on_nodes near
 ok "sums at once" grep -q '"dp-cp":' "$dir/m"
 ok "in small buckets" grep -q ' 2 nodes in buckets of 25 MiB$' "$dir/out"
+# Nodes that NVLink joins need no network between them. on_domains NODES EACH:
+# so many nodes of a rank or two, EACH of them in a domain.
+on_domains() {
+    PLAIT_SITE=$dir/far.yaml timeout 240 sh "$mpirun" 4 sh "$nodes" $1 1 1 4 1 1 \
+        sh -c 'PLAIT_NVLINK_DOMAIN=$((PLAIT_NODE_RANK / $0 + 1)) exec "$@"' $2 \
+        "$train" "$dir/c.yaml" --set train.steps=2 --metrics "$dir/m" \
+        >"$dir/out" 2>&1 </dev/null
+}
+ok "two nodes of one NVLink domain" on_domains 2 2
+ok "sums at once" eval 'grep -q "\"dp-cp\":" "$dir/m" &&
+    ! grep -q dp-cp-across "$dir/m" && ! grep -q "in buckets of" "$dir/out"'
+ok "four nodes of two domains" on_domains 4 2
+ok "sums in steps, inside the domains and across" eval \
+    'grep -q "\"dp-cp-across\":" "$dir/m" &&
+    grep -q " 2 NVLink domains in buckets of 256 MiB$" "$dir/out"'
 on_nodes wrong
 ok "a site file that is wrong is refused by one line" \
     test 1 = "$(grep -c 'wrong.yaml:1: .*sharp' "$dir/out")"

@@ -58,6 +58,7 @@ static struct plait_launch example(void)
     l.rank = 13;
     l.world_size = 16;
     l.local_rank = 5;
+    l.domain = 2;
     l.local_world_size = 8;
     l.node_rank = 1;
     l.nnodes = 2;
@@ -104,6 +105,7 @@ static void test_encode(void)
         {"PLAIT_GPU", "5"},
         {"PLAIT_GPU_BUSID", "0000:47:00.0"},
         {"PLAIT_NICS", "mlx5_4,mlx5_5"},
+        {"PLAIT_NVLINK_DOMAIN", "2"},
         {"PLAIT_CPUS", "40-47,168-175"},
         {"PLAIT_JOBID", "1234.0"},
         {"PLAIT_SECRET", "00112233445566778899aabbccddeeff"},

@@ -110,28 +110,40 @@ static int is_group(struct plait_comm *comm, int size, int rank)
            plait_comm_rank(comm) == rank;
 }
 
+/* Ranks of equal `place` are on one node, or for sums in one domain; what does
+ * not count is the other way around. */
+static int divide(struct plait_mesh *mesh,
+                  const struct plait_parallel_config *config, int place,
+                  struct plait_error *err)
+{
+    bool node = config->shard_group == PLAIT_SHARD_NODE;
+
+    mesh->node = (uint64_t)(node ? place : plait_comm_rank(world) % 3);
+    mesh->domain = (uint64_t)(node ? plait_comm_rank(world) % 3 : place);
+    return plait_mesh_divide(mesh, config, err);
+}
+
 static void check_divided(struct plait_device *dev)
 {
     struct plait_mesh *mesh = open_dp(2, 2, dev);
     int rank = plait_comm_rank(world);
     struct plait_error err = {""};
 
-    all_ok(!plait_mesh_divide(mesh, &hierarchical, rank / 4, &err) &&
+    all_ok(!divide(mesh, &hierarchical, rank / 4, &err) &&
                is_group(mesh->dense.intra_node, 2, rank / 2 % 2) &&
                is_group(mesh->dense.inter_node, 2, rank / 4) &&
                !mesh->expert.intra_node && !mesh->expert.inter_node,
            "dp 4 on two nodes; of experts no node has two", err.text);
     plait_mesh_destroy(mesh);
     mesh = open_dp(1, 2, dev);
-    all_ok(!plait_mesh_divide(mesh, &by_node, rank / 4, &err) &&
+    all_ok(!divide(mesh, &by_node, rank / 4, &err) &&
                is_group(mesh->dense.intra_node, 4, rank % 4) &&
                is_group(mesh->expert.intra_node, 2, rank / 2 % 2) &&
                is_group(mesh->expert.inter_node, 2, rank / 4),
            "dp 8 on two nodes, and their experts", err.text);
     plait_mesh_destroy(mesh);
     mesh = open_dp(1, 1, dev);
-    all_ok(!plait_mesh_divide(mesh, &by_node, 7, &err) &&
-               !mesh->dense.intra_node,
+    all_ok(!divide(mesh, &by_node, 7, &err) && !mesh->dense.intra_node,
            "one node is not divided", err.text);
     plait_mesh_destroy(mesh);
 }
@@ -143,20 +155,19 @@ static void check_refused(struct plait_device *dev)
     int rank = plait_comm_rank(world);
     struct plait_error err = {""};
 
-    all_ok(plait_mesh_divide(mesh, &hierarchical, rank, &err) < 0 &&
-               strstr(err.text, "each node has 1 of the 8 ranks"),
+    all_ok(divide(mesh, &hierarchical, rank, &err) < 0 &&
+               strstr(err.text, "each node or NVLink domain has 1 of the 8"),
            "refused:", err.text);
-    all_ok(plait_mesh_divide(mesh, &hierarchical, 0, &err) < 0 &&
-               strstr(err.text, "each node has 8 of the 8 ranks"),
+    all_ok(divide(mesh, &hierarchical, 0, &err) < 0 &&
+               strstr(err.text, "each node or NVLink domain has 8 of the 8"),
            "refused:", err.text);
-    all_ok(plait_mesh_divide(mesh, &by_node, rank < 3, &err) < 0 &&
+    all_ok(divide(mesh, &by_node, rank < 3, &err) < 0 &&
                strstr(err.text, "not spread evenly"),
            "refused:", err.text);
-    all_ok(plait_mesh_divide(mesh, &by_node, rank % 2, &err) < 0 &&
+    all_ok(divide(mesh, &by_node, rank % 2, &err) < 0 &&
                strstr(err.text, "in consecutive runs"),
            "refused:", err.text);
-    all_ok(!plait_mesh_divide(mesh, &automatic, rank % 2, &err) &&
-               !mesh->dense.intra_node,
+    all_ok(!divide(mesh, &automatic, rank % 2, &err) && !mesh->dense.intra_node,
            "auto: as one group", "where nodes do not allow more");
     plait_mesh_destroy(mesh);
 }
@@ -212,8 +223,7 @@ static void check_sums(struct plait_device *dev)
     float grad[N], scratch[N];
     struct plait_error err;
 
-    if (plait_mesh_divide(mesh, &hierarchical, plait_comm_rank(world) / 4,
-                          &err) < 0)
+    if (divide(mesh, &hierarchical, plait_comm_rank(world) / 4, &err) < 0)
         return all_ok(0, "divide", err.text);
     plait_reduction_path_whole(&path, all);
     check_route(mesh, &path, true, "the sum as one group");
@@ -250,25 +260,26 @@ static void check_buckets(struct plait_device *dev)
 
     plait_comm_set_network(world, &network, plait_comm_rank(world) / 4);
     mesh = open_dp(1, 1, dev);
-    all_ok(mesh->nodes[PLAIT_GROUP_DP_CP] == 2 && bucket_of(mesh, 0) == 176 &&
+    all_ok(mesh->domains[PLAIT_GROUP_DP_CP] == 2 && bucket_of(mesh, 0) == 176 &&
                bucket_of(mesh, 3) == 3,
            "dp 8 on two nodes: buckets of 176 MiB", "where no size is given");
     plait_mesh_destroy(mesh);
     mesh = open_dp(2, 1, dev);
-    all_ok(mesh->nodes[PLAIT_GROUP_TP] == 1 &&
-               mesh->nodes[PLAIT_GROUP_DP_CP] == 2 && bucket_of(mesh, 0) == 56,
+    all_ok(mesh->domains[PLAIT_GROUP_TP] == 1 &&
+               mesh->domains[PLAIT_GROUP_DP_CP] == 2 &&
+               bucket_of(mesh, 0) == 56,
            "dp 4 on two nodes:", "56 MiB");
     plait_mesh_destroy(mesh);
     plait_comm_set_network(world, &network, plait_comm_rank(world) / 3);
     mesh = open_dp(2, 1, dev);
-    all_ok(mesh->nodes[PLAIT_GROUP_TP] == 2 &&
-               mesh->nodes[PLAIT_GROUP_DP_CP] == 3,
+    all_ok(mesh->domains[PLAIT_GROUP_TP] == 2 &&
+               mesh->domains[PLAIT_GROUP_DP_CP] == 3,
            "nodes of 3, 3 and 2 ranks:", "some tp groups are on two of them");
     plait_mesh_destroy(mesh);
     plait_comm_set_network(world, &network, 1);
     mesh = open_dp(1, 1, dev);
-    all_ok(mesh->nodes[PLAIT_GROUP_DP_CP] == 1 && bucket_of(mesh, 0) == 25,
-           "dp 8 on one node:", "25 MiB");
+    all_ok(mesh->domains[PLAIT_GROUP_DP_CP] == 1 && bucket_of(mesh, 0) == 25,
+           "dp 8 on one node, or in one NVLink domain:", "25 MiB");
     plait_mesh_destroy(mesh);
 }
 

@@ -106,7 +106,8 @@ static bool same(const struct plait_plan *a, const struct plait_plan *b)
            memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0 &&
            memcmp(a->node_rank, b->node_rank, n) == 0 &&
            memcmp(a->first_rank, b->first_rank, n) == 0 &&
-           memcmp(a->tasks, b->tasks, n) == 0;
+           memcmp(a->tasks, b->tasks, n) == 0 &&
+           memcmp(a->domain, b->domain, n) == 0;
 }
 
 static void round_trip(struct plait_plan *p, const char *what, size_t most)
@@ -126,7 +127,7 @@ static void round_trip(struct plait_plan *p, const char *what, size_t most)
         bad += plait_plan_decode_part(text, i, &part, &err) < 0 ||
                part.nnodes != p->nnodes || part.node_rank != p->node_rank[i] ||
                part.first_rank != p->first_rank[i] ||
-               part.tasks != p->tasks[i] ||
+               part.tasks != p->tasks[i] || part.domain != p->domain[i] ||
                memcmp(&part.layout, &p->layout, sizeof(p->layout)) != 0;
     }
     ok(bad == 0, "%s: every part agrees", what);
@@ -210,7 +211,14 @@ static void test_damage(void)
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0*2-1/2*1",
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0*9999+999999/2*1",
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0*2/2*1",
-        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1x"};
+        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1x",
+        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1/",
+        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1/1*1",
+        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1/3*1",
+        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1/1*1,1*0",
+        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1/2*1,",
+        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1,/2*1",
+        "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1/2*1/2*1"};
     struct plait_plan_part part;
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -228,6 +236,34 @@ static void test_damage(void)
        "no negative node");
 }
 
+/* Nodes of a block are in one NVLink domain, which the plan tells each. */
+static void test_domains(void)
+{
+    static const char blocks[] = "BlockName=b1 Nodes=n0,n2\n"
+                                 "BlockName=b2 Nodes=n1,n3\n"
+                                 "BlockSizes=2\n";
+    struct plait_plan_request r = make(4, 2, 4);
+    struct plait_fabric *f =
+        plait_fabric_parse("F", blocks, strlen(blocks), NULL);
+    struct plait_plan *p;
+
+    r.fabric = f;
+    p = plait_plan_create(&r, NULL);
+    ok(p && p->domain[0] == 1 && p->domain[1] == 2 && p->domain[2] == 1 &&
+           p->domain[3] == 2,
+       "blocks are domains");
+    if (p)
+        round_trip(p, "two blocks", 64);
+    plait_plan_destroy(p);
+    plait_fabric_destroy(f);
+    r.fabric = f = two_leaves();
+    r.layout.size[PLAIT_TP] = 2;
+    p = plait_plan_create(&r, NULL);
+    ok(p && p->domain[0] == 0 && p->domain[3] == 0, "leaf switches are none");
+    plait_plan_destroy(p);
+    plait_fabric_destroy(f);
+}
+
 int main(void)
 {
     static char text[NODES_MOST][8];
@@ -237,6 +273,7 @@ int main(void)
         names[i] = text[i];
     }
     test_leaves();
+    test_domains();
     test_refusals();
     test_code();
     test_damage();

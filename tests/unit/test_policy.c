@@ -2,7 +2,8 @@
 #include "runtime/comm/nccl/policy.h"
 #include "tap.h"
 
-/* The NCCL settings of each group, which depend on its axis, nodes and site. */
+/* The NCCL settings of each group, which depend on its axis, domains and site.
+ */
 
 static const struct plait_site_network plain = {
     .traffic_class = {-1, -1, -1, -1, -1}};
@@ -20,7 +21,7 @@ static struct plait_group_policy choose(enum plait_comm_axis axis,
 {
     const struct plait_group_site site = {.axis = axis,
                                           .known = n != NULL,
-                                          .nodes = one_node ? 1 : 2,
+                                          .domains = one_node ? 1 : 2,
                                           .network = n};
     struct plait_group_policy p;
 
@@ -34,7 +35,7 @@ static void check_axes(void)
 
     ok(p.min_ctas > 0 && p.nvls_ctas > p.min_ctas && p.max_ctas == 0 &&
            !p.efficient && p.collnet == -1 && p.traffic_class == -1,
-       "tp in a node: more channels, the NVSwitches'");
+       "tp in a node or NVLink domain: more channels, the NVSwitches'");
     p = choose(PLAIT_COMM_AXIS_TP, false, &plain);
     ok(p.min_ctas == 0 && p.nvls_ctas == 0 && p.max_ctas == 0,
        "tp over nodes: NCCL's choice");

@@ -139,6 +139,7 @@ static int fill_seats(struct run *run, struct plait_error *err)
     launch->local_world_size = part->tasks;
     launch->nnodes = part->nnodes;
     launch->node_rank = part->node_rank;
+    launch->domain = part->domain;
     snprintf(launch->jobid, sizeof(launch->jobid), "%s", run->place.jobid);
     /* Where a launcher starts the tasks, see run_brief() and run_secret(). */
     if (run->place.alone &&

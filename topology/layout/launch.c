@@ -41,6 +41,9 @@ static const struct number numbers[] = {
     NUMBER("PLAIT_GPU", gpu, -1),
 };
 
+/* Launchers of other releases do not set it. */
+static const struct number domain = NUMBER(PLAIT_ENV_DOMAIN, domain, 0);
+
 /* What torchrun sets, from the same numbers. */
 static const struct number torch_numbers[] = {
     NUMBER("RANK", rank, 0),
@@ -104,7 +107,8 @@ int plait_launch_encode(const struct plait_launch *launch, int rendezvous,
 
     plait_layout_format_order(&launch->layout, order);
     if (set(arg, PLAIT_ENV_ORDER, order) < 0 ||
-        set_numbers(launch, numbers, COUNT(numbers), set, arg) < 0)
+        set_numbers(launch, numbers, COUNT(numbers), set, arg) < 0 ||
+        set_numbers(launch, &domain, 1, set, arg) < 0)
         return -1;
     /* Empty values are set too: a task must not see those of an outer step. */
     for (size_t i = 0; i < COUNT(texts); i++)
@@ -260,6 +264,8 @@ int plait_launch_read(struct plait_launch *launch,
     for (size_t i = 0; i < COUNT(numbers); i++)
         if (get_number(&found, &numbers[i], get, arg, err) < 0)
             goto error;
+    if (get(arg, domain.name) && get_number(&found, &domain, get, arg, err) < 0)
+        goto error;
     order = get(arg, PLAIT_ENV_ORDER);
     if (plait_layout_parse_order(order ? order : "", found.layout.order, err))
         goto error;

@@ -16,6 +16,7 @@ extern "C" {
 #define PLAIT_ENV_SECRET "PLAIT_SECRET"
 #define PLAIT_ENV_GPU_BUSID "PLAIT_GPU_BUSID"
 #define PLAIT_ENV_NICS "PLAIT_NICS"
+#define PLAIT_ENV_DOMAIN "PLAIT_NVLINK_DOMAIN"
 #define PLAIT_ENV_MASTER_ADDR "MASTER_ADDR"
 #define PLAIT_ENV_MASTER_PORT "MASTER_PORT"
 #define PLAIT_ENV_VISIBLE "CUDA_VISIBLE_DEVICES"
@@ -72,7 +73,9 @@ struct plait_launch {
     int rank, world_size;
     int local_rank, local_world_size;
     int node_rank, nnodes;
-    int gpu;            /* index, -1: this task has no GPU */
+    int domain; /* equal on nodes that the plan's fabric has in one NVLink
+                   domain; 0: it does not say */
+    int gpu;    /* index, -1: this task has no GPU */
     char gpu_busid[16]; /* "0000:07:00.0", "" if unknown */
     char nics[256];     /* "mlx5_0,mlx5_1", "" if none */
     char cpus[1024];    /* list of PUs, "0-7,16-23", "" if not bound */

@@ -110,3 +110,27 @@ int plait_blocks_check(const struct plait_plan_request *request,
     }
     return 0;
 }
+
+int plait_blocks_number(const struct plait_plan_request *request, int *domain)
+{
+    int *numbers, found = 0;
+
+    if (!request->fabric || !plait_fabric_has_blocks(request->fabric))
+        return 0;
+    numbers = calloc((size_t)plait_fabric_switches(request->fabric) + 1,
+                     sizeof(*numbers));
+    if (!numbers)
+        return -1;
+    for (int i = 0; i < request->nnodes; i++) {
+        int leaf = plait_fabric_leaf(request->fabric, request->nodes[i]);
+
+        if (leaf >= 0 && numbers[leaf])
+            domain[i] = numbers[leaf];
+        else
+            domain[i] = ++found;
+        if (leaf >= 0)
+            numbers[leaf] = domain[i];
+    }
+    free(numbers);
+    return 0;
+}

@@ -16,4 +16,8 @@ int plait_blocks_check(const struct plait_plan_request *request,
                        const struct plait_layout *layout, const int *order,
                        struct plait_error *err);
 
+/* Number the blocks of the nodes from 1, in Slurm's order: domain[nnodes]. Left
+ * as it is where the fabric has no blocks. -1: out of memory. */
+int plait_blocks_number(const struct plait_plan_request *request, int *domain);
+
 #endif

@@ -192,7 +192,8 @@ struct plait_plan *plait_plan_allocate(int nnodes)
     plan->node_rank = calloc(n, sizeof(int));
     plan->first_rank = calloc(n, sizeof(int));
     plan->tasks = calloc(n, sizeof(int));
-    if (plan->node_rank && plan->first_rank && plan->tasks)
+    plan->domain = calloc(n, sizeof(int));
+    if (plan->node_rank && plan->first_rank && plan->tasks && plan->domain)
         return plan;
     plait_plan_destroy(plan);
     errno = ENOMEM;
@@ -278,6 +279,10 @@ static struct plait_plan *create_plan(const struct plait_plan_request *request,
     }
     if (plait_blocks_check(request, &layout, order, err) < 0)
         goto error;
+    if (plait_blocks_number(request, plan->domain) < 0) {
+        plait_errorf(err, "out of memory");
+        goto error;
+    }
     set_order(plan, order);
     if (refuse_order(plan, request, err) < 0)
         goto error;
@@ -343,6 +348,7 @@ void plait_plan_destroy(struct plait_plan *plan)
     free(plan->node_rank);
     free(plan->first_rank);
     free(plan->tasks);
+    free(plan->domain);
     free(plan);
     errno = saved;
 }

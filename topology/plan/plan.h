@@ -42,6 +42,8 @@ struct plait_plan {
     int *node_rank;  /* [nnodes] node index (Slurm's order) -> NODE_RANK */
     int *first_rank; /* [nnodes] node index -> RANK of its LOCAL_RANK 0 */
     int *tasks;      /* [nnodes] tasks on that node */
+    int *domain;     /* [nnodes] node index -> its NVLink domain, numbered from
+                        1, as blocks of the fabric join them; 0: not known */
 };
 
 /* Whether the fabric has all nodes that are to be placed by it; else -1, with a
@@ -81,6 +83,7 @@ struct plait_plan_part {
     struct plait_layout layout;
     int nnodes;
     int node_rank, first_rank, tasks;
+    int domain; /* as in the plan */
 };
 int plait_plan_decode_part(const char *text, int index,
                            struct plait_plan_part *part,

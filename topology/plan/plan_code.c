@@ -173,6 +173,25 @@ static int print_tasks(struct buffer *b, const struct plait_plan *plan,
     return 0;
 }
 
+/* Only where a domain has several nodes. */
+static int print_domains(struct buffer *b, const struct plait_plan *plan)
+{
+    int last = 0;
+
+    for (int i = 0; i < plan->nnodes; i++)
+        last = plan->domain[i] > last ? plan->domain[i] : last;
+    if (last == 0 || last == plan->nnodes)
+        return 0;
+    for (int i = 0, run; i < plan->nnodes; i += run) {
+        for (run = 1; i + run < plan->nnodes; run++)
+            if (plan->domain[i + run] != plan->domain[i])
+                break;
+        if (append_text(b, i ? ",%d*%d" : "/%d*%d", run, plan->domain[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 char *plait_plan_encode(const struct plait_plan *plan)
 {
     struct buffer b = {NULL, 0, 0};
@@ -190,7 +209,7 @@ char *plait_plan_encode(const struct plait_plan *plan)
                     size[PLAIT_DP], size[PLAIT_PP], text,
                     placement_names[plan->placement]) < 0 ||
         print_order(&b, plan, order) < 0 || append_text(&b, "/") < 0 ||
-        print_tasks(&b, plan, order) < 0) {
+        print_tasks(&b, plan, order) < 0 || print_domains(&b, plan) < 0) {
         free(b.text);
         b.text = NULL;
     }

@@ -10,7 +10,8 @@
  * 0,2,4,6; *2+1 makes it two runs, the second one higher: 1,3,5,7. A list that
  * ends in |16.1.4 is folded (place.h): the nodes of a leaf are then adjacent in
  * it, though they are far apart in NODE_RANK. So the length grows with the
- * number of runs of neighbours in Slurm's order under one leaf. */
+ * number of runs of neighbours in Slurm's order under one leaf. Where NVLink
+ * joins nodes, their domains follow in Slurm's order, as /nodes*domain. */
 
 #define PLAN_CODE_VERSION "1"
 

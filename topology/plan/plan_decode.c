@@ -99,10 +99,11 @@ static int read_fold(const char **p, struct plait_fold *fold)
     return *(*p)++ == '/' ? 0 : -1;
 }
 
-/* The next "nodes*tasks" at *p: 1, 0 at the end of the text, -1 damaged. */
+/* The next "nodes*tasks" or "nodes*domain" at *p: 1, 0 at the end of the list,
+ * -1 damaged. */
 static int next_tasks(const char **p, int *nodes, int *tasks)
 {
-    if (!**p)
+    if (!**p || **p == '/')
         return 0;
     if (**p == ',')
         (*p)++;
@@ -110,9 +111,32 @@ static int next_tasks(const char **p, int *nodes, int *tasks)
     if (*nodes < 1 || *(*p)++ != '*')
         return -1;
     *tasks = read_number(p);
-    if (*tasks < 1 || (**p && **p != ',') || (**p == ',' && !(*p)[1]))
+    if (*tasks < 1 || (**p && **p != ',' && **p != '/') ||
+        (**p == ',' && (!(*p)[1] || (*p)[1] == '/')))
         return -1;
     return 1;
+}
+
+/* The domains behind the tasks, of which the text may have none: of all `n`
+ * nodes into domain[n], and of node `index`; NULL: not wanted. */
+static int read_domains(const char *p, int n, int *domain, int index,
+                        int *found)
+{
+    int nodes, number, rc, at = 0;
+
+    if (!*p)
+        return 0;
+    p++;
+    while ((rc = next_tasks(&p, &nodes, &number)) > 0) {
+        if (nodes > n - at)
+            return -1;
+        if (found && index >= at && index < at + nodes)
+            *found = number;
+        for (int k = 0; domain && k < nodes; k++)
+            domain[at + k] = number;
+        at += nodes;
+    }
+    return rc < 0 || *p || at != n ? -1 : 0;
 }
 
 /* Everything up to the runs, which *p points to afterwards. */
@@ -225,7 +249,8 @@ static int read_tasks(const char *p, struct plait_plan *plan)
     }
     free(order);
     return rc < 0 || at != plan->nnodes ||
-                   plait_layout_resolve(&plan->layout, rank, NULL) < 0
+                   plait_layout_resolve(&plan->layout, rank, NULL) < 0 ||
+                   read_domains(p, at, plan->domain, 0, NULL) < 0
                ? -1
                : 0;
 }
@@ -314,7 +339,8 @@ int plait_plan_decode_part(const char *text, int index,
         rank += nodes * tasks;
     }
     if (rc < 0 || at != found.nnodes ||
-        plait_layout_resolve(&found.layout, rank, NULL) < 0)
+        plait_layout_resolve(&found.layout, rank, NULL) < 0 ||
+        read_domains(p, at, NULL, index, &found.domain) < 0)
         return set_damaged(err, "tasks");
     *part = found;
     return 0;

@@ -5,8 +5,9 @@
  * computes, which must keep most of them; a pipeline message needs few. */
 #define GRADIENT_CTAS 16
 #define MESSAGE_CTAS 4
-/* Compute waits for tensor parallel sums, so they get at least this many within
- * a node. NCCL takes 16 for NVLS on Hopper and 24 on Blackwell. */
+/* Compute waits for tensor parallel sums, so they get at least this many where
+ * NVLink joins all ranks, within a node or a rack. NCCL takes 16 for NVLS on
+ * Hopper and 24 on Blackwell. */
 #define TENSOR_CTAS 16
 #define TENSOR_NVLS_CTAS 24
 #define CHANNELS_PER_PEER 4
@@ -41,9 +42,9 @@ static void choose_network(const struct plait_group_site *site,
         return;
     p->traffic_class = site->network->traffic_class[class];
     /* Network switches can serve few groups. Those that reduce gradients
-     * between nodes gain most. */
+     * over the network gain most. */
     if (site->network->sharp)
-        p->collnet = class == PLAIT_DP && site->nodes > 1;
+        p->collnet = class == PLAIT_DP && site->domains > 1;
 }
 
 void plait_group_policy_choose(const struct plait_group_site *site,
@@ -59,7 +60,7 @@ void plait_group_policy_choose(const struct plait_group_site *site,
 
     switch (site->axis) {
     case PLAIT_COMM_AXIS_TP:
-        if (site->known && site->nodes == 1) {
+        if (site->known && site->domains == 1) {
             p.min_ctas = TENSOR_CTAS;
             p.nvls_ctas = TENSOR_NVLS_CTAS;
         }
