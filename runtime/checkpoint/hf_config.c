@@ -109,6 +109,11 @@ const struct plait_hf_type plait_hf_types[] = {
      .own_width = true,
      .all = true,
      .qk_norm = true},
+    {.name = "phi3",
+     .class = "Phi3ForCausalLM",
+     .theta = 1e4,
+     .window = PLAIT_HF_WINDOW,
+     .fused = true},
     {.name = "smollm3",
      .class = "SmolLM3ForCausalLM",
      .theta = 2e6,
@@ -236,7 +241,7 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     known = name ? plait_foreign_type_find(name) : NULL;
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
-             "qwen2, qwen3, qwen3_moe and smollm3",
+             "qwen2, qwen3, qwen3_moe, phi3 and smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

@@ -14,6 +14,12 @@
 int plait_hf_config_read(const char *dir, struct plait_model_config *model,
                          struct plait_error *err);
 
+/* Whether its type keeps q, k and v in one tensor, and gate and up in another;
+ * and whether the type does that plait_hf_config_write() would write. */
+bool plait_hf_config_fused(const char *dir);
+bool plait_hf_config_like_fused(const struct plait_model_config *model,
+                                const char *like);
+
 /* Whether some type of Hugging Face's models has all features of this one; -1
  * with EINVAL, naming the key that none has. */
 int plait_hf_config_possible(const struct plait_model_config *model,

@@ -312,6 +312,48 @@ static char *read_text(const char *dir, const char *name)
     return text;
 }
 
+/* The model_type that DIR/config.json names, to be freed; NULL: none. */
+static char *read_type(const char *dir)
+{
+    char path[4200];
+    const char *name;
+    json_t *root;
+    char *copy;
+
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    root = json_load_file(path, 0, NULL);
+    name = json_string_value(json_object_get(root, "model_type"));
+    copy = name ? strdup(name) : NULL;
+    json_decref(root);
+    return copy;
+}
+
+bool plait_hf_config_fused(const char *dir)
+{
+    const struct plait_hf_type *type = plait_hf_types;
+    char *name = read_type(dir);
+
+    while (type->name && !(name && !strcmp(type->name, name)))
+        type++;
+    free(name);
+    return type->fused;
+}
+
+bool plait_hf_config_like_fused(const struct plait_model_config *m,
+                                const char *like)
+{
+    char found[4096], *name = NULL;
+    bool same, fused;
+
+    if (m->family != PLAIT_LLAMA)
+        return false;
+    if (find_like(like, found) && is_of_model(found, m, &same))
+        name = read_type(found);
+    fused = choose_type(m, name)->fused;
+    free(name);
+    return fused;
+}
+
 /* -- the file ------------------------------------------------------------- */
 
 /* The ids of special tokens: those of a generation_config.json that goes with

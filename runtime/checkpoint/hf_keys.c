@@ -21,7 +21,7 @@ enum reason {
     DROPOUT,  /* plait-train has none, which plait_hf_dropout() says */
 };
 
-enum types { GPT2 = 1, LLAMA = 2, BOTH = GPT2 | LLAMA };
+enum types { GPT2 = 1, LLAMA = 2, PHI3 = 4, BOTH = GPT2 | LLAMA };
 
 static const struct key {
     const char *name;
@@ -45,6 +45,8 @@ static const struct key {
     {"head_dim", READ, LLAMA},
     {"intermediate_size", READ, LLAMA},
     {"max_position_embeddings", READ, LLAMA},
+    /* of positions that are stretched, which hf_rope.c refuses */
+    {"original_max_position_embeddings", READ, PHI3},
     {"max_sequence_length", FORM, LLAMA}, /* of Llama 1, the same once more */
     {"num_local_experts", READ, LLAMA},
     {"num_experts_per_tok", READ, LLAMA},
@@ -83,8 +85,8 @@ static const struct key {
     {"router_jitter_noise", READ, LLAMA},
     /* training */
     {"attn_pdrop", DROPOUT, GPT2},
-    {"embd_pdrop", DROPOUT, GPT2},
-    {"resid_pdrop", DROPOUT, GPT2},
+    {"embd_pdrop", DROPOUT, GPT2 | PHI3},
+    {"resid_pdrop", DROPOUT, GPT2 | PHI3},
     {"attention_dropout", DROPOUT, LLAMA},
     {"hidden_dropout", DROPOUT, LLAMA},
     {"initializer_range", FIRST, BOTH},
@@ -172,10 +174,17 @@ static const struct key {
 
 enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
 
+static unsigned char kind_of(const char *type)
+{
+    if (strcmp(type, "gpt2") == 0)
+        return GPT2;
+    return strcmp(type, "phi3") == 0 ? LLAMA | PHI3 : LLAMA;
+}
+
 /* A key that is null says nothing, whatever it is. */
 int plait_hf_check_keys(const struct plait_hf_read *r, const char *type)
 {
-    unsigned char mine = strcmp(type, "gpt2") == 0 ? GPT2 : LLAMA;
+    unsigned char mine = kind_of(type);
     char want[160];
     const char *key;
     json_t *value;
@@ -209,7 +218,7 @@ static void add_rate(char *text, size_t size, const char *name, double rate)
 void plait_hf_dropout(const json_t *root, char *text, size_t size)
 {
     const char *type = json_string_value(json_object_get(root, "model_type"));
-    unsigned char mine = type && strcmp(type, "gpt2") == 0 ? GPT2 : LLAMA;
+    unsigned char mine = kind_of(type ? type : "");
 
     *text = '\0';
     for (int i = 0; i < NKEYS; i++) {

@@ -11,6 +11,7 @@ struct builder {
     struct plait_hf_tensor *tensors;
     int n, cap;
     bool failed;
+    bool fused;
     char here[64], there[64]; /* prefixes of a layer's names */
 };
 
@@ -32,7 +33,8 @@ static struct plait_hf_tensor *add_tensor(struct builder *b, const char *name,
         b->tensors = more;
     }
     t = &b->tensors[b->n++];
-    *t = (struct plait_hf_tensor){.rows = rows, .cols = cols, .parts = 1};
+    *t = (struct plait_hf_tensor){
+        .rows = rows, .cols = cols, .parts = 1, .all = rows};
     snprintf(t->name, sizeof(t->name), "%s%s", b->here, name);
     snprintf(t->hf, sizeof(t->hf), "%s%s", b->there, hf);
     return t;
@@ -58,26 +60,37 @@ static void add_conv1d(struct builder *b, const char *name, const char *hf,
     add_vector(b, here, there, rows);
 }
 
+/* The last `n` are the parts of one stored tensor. */
+static void join(struct builder *b, int n)
+{
+    struct plait_hf_tensor *t = b->tensors + b->n - n;
+    uint64_t all = 0;
+
+    if (b->failed)
+        return;
+    for (int i = 0; i < n; i++) {
+        t[i].parts = n;
+        t[i].before = all;
+        all += t[i].rows;
+    }
+    for (int i = 0; i < n; i++)
+        t[i].all = all;
+}
+
 static void add_joined_qkv(struct builder *b, uint64_t C)
 {
     static const char *const weights[] = {
         "attention.q.weight", "attention.k.weight", "attention.v.weight"};
     static const char *const biases[] = {"attention.q.bias", "attention.k.bias",
                                          "attention.v.bias"};
-    struct plait_hf_tensor *t;
 
-    for (int i = 0; i < 3; i++) {
-        t = add_tensor(b, weights[i], "attn.c_attn.weight", C, C);
-        t->transposed = true;
-        t->part = i;
-        t->parts = 3;
-    }
-    for (int i = 0; i < 3; i++) {
-        t = add_tensor(b, biases[i], "attn.c_attn.bias", 1, C);
-        t->vector = true;
-        t->part = i;
-        t->parts = 3;
-    }
+    for (int i = 0; i < 3; i++)
+        add_tensor(b, weights[i], "attn.c_attn.weight", C, C)->transposed =
+            true;
+    join(b, 3);
+    for (int i = 0; i < 3; i++)
+        add_vector(b, biases[i], "attn.c_attn.bias", C);
+    join(b, 3);
 }
 
 static void add_gpt2_layer(struct builder *b,
@@ -100,11 +113,19 @@ static void add_llama_attention(struct builder *b,
 {
     uint64_t C = m->hidden, D = plait_model_head_dim(m);
     uint64_t q = m->heads * D, kv = m->kv_heads * D;
+    static const char *const here[] = {
+        "attention.q.weight", "attention.k.weight", "attention.v.weight"};
+    static const char *const there[] = {"self_attn.q_proj.weight",
+                                        "self_attn.k_proj.weight",
+                                        "self_attn.v_proj.weight"};
 
     add_vector(b, "attention_norm.weight", "input_layernorm.weight", C);
-    add_tensor(b, "attention.q.weight", "self_attn.q_proj.weight", q, C);
-    add_tensor(b, "attention.k.weight", "self_attn.k_proj.weight", kv, C);
-    add_tensor(b, "attention.v.weight", "self_attn.v_proj.weight", kv, C);
+    for (int i = 0; i < 3; i++)
+        add_tensor(b, here[i],
+                   b->fused ? "self_attn.qkv_proj.weight" : there[i],
+                   i == 0 ? q : kv, C);
+    if (b->fused)
+        join(b, 3);
     if (m->attention_bias != PLAIT_BIAS_NONE) {
         add_vector(b, "attention.q.bias", "self_attn.q_proj.bias", q);
         add_vector(b, "attention.k.bias", "self_attn.k_proj.bias", kv);
@@ -152,8 +173,14 @@ static void add_llama_layer(struct builder *b,
         add_experts(b, m);
         return;
     }
-    add_tensor(b, "mlp.gate.weight", "mlp.gate_proj.weight", F, C);
-    add_tensor(b, "mlp.up.weight", "mlp.up_proj.weight", F, C);
+    add_tensor(b, "mlp.gate.weight",
+               b->fused ? "mlp.gate_up_proj.weight" : "mlp.gate_proj.weight", F,
+               C);
+    add_tensor(b, "mlp.up.weight",
+               b->fused ? "mlp.gate_up_proj.weight" : "mlp.up_proj.weight", F,
+               C);
+    if (b->fused)
+        join(b, 2);
     add_tensor(b, "mlp.down.weight", "mlp.down_proj.weight", C, F);
 }
 
@@ -187,10 +214,10 @@ static void add_llama(struct builder *b, const struct plait_model_config *m)
     add_vector(b, "norm.weight", "model.norm.weight", C);
 }
 
-int plait_hf_map_create(const struct plait_model_config *m,
+int plait_hf_map_create(const struct plait_model_config *m, bool fused,
                         struct plait_hf_tensor **tensors)
 {
-    struct builder b = {0};
+    struct builder b = {.fused = fused};
 
     if (m->family == PLAIT_GPT2)
         add_gpt2(&b, m);
@@ -209,15 +236,10 @@ int plait_hf_map_create(const struct plait_model_config *m,
 
 int plait_hf_map_shape(const struct plait_hf_tensor *t, uint64_t shape[2])
 {
-    shape[0] = t->rows;
-    shape[1] = t->cols;
-    if (t->vector) {
-        shape[0] = t->parts * t->cols;
-        return 1;
-    }
-    if (t->transposed) {
-        shape[0] = t->cols;
-        shape[1] = t->parts * t->rows;
-    }
-    return 2;
+    shape[0] = t->transposed ? t->cols : t->all;
+    shape[1] = t->transposed ? t->all : t->cols;
+    if (!t->vector)
+        return 2;
+    shape[0] = t->all * t->cols;
+    return 1;
 }

@@ -16,13 +16,15 @@ struct plait_hf_tensor {
     uint64_t rows, cols; /* Plait's shape; a vector is one row */
     char hf[96];         /* Hugging Face's name */
     bool vector;
-    bool transposed; /* stored as [cols, parts * rows], a Conv1D of GPT-2 */
-    int part, parts; /* q, k, v: one stored tensor, side by side */
+    bool transposed;      /* stored as [cols, rows], a Conv1D of GPT-2 */
+    int parts;            /* that are one stored tensor, such as q, k and v */
+    uint64_t before, all; /* rows of the parts before this one, and of all */
 };
 
 /* All tensors of a model, in order; the parts of one stored tensor are
- * neighbours. malloc'ed; returns how many, or -1 with ENOMEM. */
-int plait_hf_map_create(const struct plait_model_config *model,
+ * neighbours. fused: a llama's q, k and v are one tensor, and so are gate and
+ * up, as in Phi-3. malloc'ed; returns how many, or -1 with ENOMEM. */
+int plait_hf_map_create(const struct plait_model_config *model, bool fused,
                         struct plait_hf_tensor **tensors);
 
 /* The shape of the stored tensor that `t` is a part of; returns the number of

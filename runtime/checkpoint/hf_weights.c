@@ -222,7 +222,8 @@ struct plait_hf_weights *plait_hf_weights_open(const char *dir,
         plait_hf_files_open(&w->files, w->dir, err) < 0 ||
         settle_tie(&w->files, &w->model, err) < 0)
         goto error;
-    w->n = plait_hf_map_create(&w->model, &w->tensors);
+    w->n =
+        plait_hf_map_create(&w->model, plait_hf_config_fused(dir), &w->tensors);
     w->stored = w->n < 0 ? NULL : calloc(w->n + 1, sizeof(*w->stored));
     if (!w->stored)
         goto memory;
@@ -285,8 +286,7 @@ static int read_transposed(const struct plait_hf_weights *w, int index,
     int rc = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
 
     for (uint64_t c = 0; c < t->cols && rc == 0; c++) {
-        rc = read_run(&w->files, s, (c * t->parts + t->part) * t->rows + row, n,
-                      run, err);
+        rc = read_run(&w->files, s, c * t->all + t->before + row, n, run, err);
         for (uint64_t i = 0; i < n && rc == 0; i++)
             out[i * t->cols + c] = run[i];
     }
@@ -303,8 +303,8 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
 
     if (t->transposed)
         return read_transposed(w, index, row, n, out, err);
-    return read_run(&w->files, s, (t->part * t->rows + row) * t->cols,
-                    n * t->cols, out, err);
+    return read_run(&w->files, s, (t->before + row) * t->cols, n * t->cols, out,
+                    err);
 }
 
 /* Read whole rows, a chunk at a time, and copy what the slice holds of them. */

@@ -293,7 +293,8 @@ static int32_t find_end(const char *dir)
 static int write_all(struct export *ex, const struct plait_model_config *model,
                      const char *like, struct plait_error *err)
 {
-    ex->n = plait_hf_map_create(model, &ex->tensors);
+    ex->n = plait_hf_map_create(model, plait_hf_config_like_fused(model, like),
+                                &ex->tensors);
     if (ex->n < 0)
         return plait_errorf(err, "%s: out of memory", ex->dir);
     if (check_parameters(ex, err) < 0 || divide_tensors(ex, err) < 0 ||

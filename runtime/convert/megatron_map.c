@@ -362,7 +362,7 @@ plait_megatron_map_create(const struct plait_model_config *model, int vocab,
     map->layout = *layout;
     map->vocab = vocab;
     map->nfiles = layout->tp * layout->pp;
-    map->ntensors = plait_hf_map_create(model, &map->tensors);
+    map->ntensors = plait_hf_map_create(model, false, &map->tensors);
     if (map->ntensors > 0)
         rc = add_files(&b);
     free(b.by_name);

@@ -38,6 +38,9 @@ KINDS = {
                      "sliding_window": 20, "max_window_layers": 1},
     "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 8,
               "tie_word_embeddings": True},
+    "phi3": {**LLAMA, "model_type": "phi3", "sliding_window": 20,
+             "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+             "original_max_position_embeddings": 32},
     "smollm3": {key: value for key, value in {
         **LLAMA, "model_type": "smollm3"}.items()
         if key not in ("rope_theta", "tie_word_embeddings")},
@@ -84,8 +87,11 @@ def mlp_shapes(layer, c):
             yield expert + "down_proj.weight", [width, inner]
         return
     if c["model_type"] != "mixtral":
-        yield layer + "mlp.gate_proj.weight", [inner, width]
-        yield layer + "mlp.up_proj.weight", [inner, width]
+        if c["model_type"] == "phi3":
+            yield layer + "mlp.gate_up_proj.weight", [2 * inner, width]
+        else:
+            yield layer + "mlp.gate_proj.weight", [inner, width]
+            yield layer + "mlp.up_proj.weight", [inner, width]
         yield layer + "mlp.down_proj.weight", [width, inner]
         return
     layer += "block_sparse_moe."
@@ -104,9 +110,12 @@ def llama_shapes(c):
     for i in range(c["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         yield layer + "input_layernorm.weight", [width]
-        yield layer + "self_attn.q_proj.weight", [q, width]
-        yield layer + "self_attn.k_proj.weight", [kv, width]
-        yield layer + "self_attn.v_proj.weight", [kv, width]
+        if c["model_type"] == "phi3":
+            yield layer + "self_attn.qkv_proj.weight", [q + 2 * kv, width]
+        else:
+            yield layer + "self_attn.q_proj.weight", [q, width]
+            yield layer + "self_attn.k_proj.weight", [kv, width]
+            yield layer + "self_attn.v_proj.weight", [kv, width]
         yield layer + "self_attn.o_proj.weight", [width, q]
         for x in biases(c):
             yield (layer + f"self_attn.{x}_proj.bias",

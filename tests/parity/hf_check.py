@@ -46,8 +46,11 @@ FAMILIES = {
         **SIZES, "head_dim": 16, "use_sliding_window": True,
         "sliding_window": 7, "layer_types": ["sliding_attention"] * 2 +
         ["full_attention", "sliding_attention"]}),
-    "smollm3": ("SmolLM3", {**SIZES, "pad_token_id": 0}),
-    "smollm3-2": ("SmolLM3", {**SIZES, "pad_token_id": 0,
+    "phi3": ("Phi3", {**SIZES, "pad_token_id": None}),
+    "phi3-window": ("Phi3", {**SIZES, "pad_token_id": None, "sliding_window": 9,
+                             "tie_word_embeddings": True}),
+    "smollm3": ("SmolLM3", {**SIZES, "pad_token_id": None}),
+    "smollm3-2": ("SmolLM3", {**SIZES, "pad_token_id": None,
                               "no_rope_layer_interval": 2,
                               "tie_word_embeddings": False}),
     "qwen3": ("Qwen3", {**SIZES, "head_dim": 16,

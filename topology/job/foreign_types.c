@@ -49,9 +49,7 @@ static const struct plait_foreign_type types[] = {
               "vocab_size=262208 sliding_window=4096",
      .missing = "GeGLU, norms before and after, a window in some layers, "
                 "positions that differ between layers"},
-    {.name = "phi3",
-     .family = "llama",
-     .missing = "weights of q, k, v and of gate and up in one tensor"},
+    {.name = "phi3", .family = "llama"},
     {.name = "smollm3", .family = "llama"},
     {.name = "olmo2",
      .family = "llama",
