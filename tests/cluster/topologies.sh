@@ -44,6 +44,20 @@ check "a node in no switch" warns 'no switch of the fabric has node node4'
 check "... is no matter under --placement=linear" planned --placement=linear
 check "... where nothing is said" is 0 "$(grep -c warning err)"
 
+# Blocks of a file: every rank learns its NVLink domain.
+printf 'BlockName=b1 Nodes=node[1,4]\nBlockName=b2 Nodes=node[2-3]\nBlockSizes=2\n' \
+    >blocks.conf
+domains()
+{
+    timeout 240 srun -N4 --ntasks-per-node=2 --tp=4 "$@" \
+        bash -c 'echo $SLURMD_NODENAME $PLAIT_NVLINK_DOMAIN' | sort | uniq -c |
+        awk '{ print $2, $3 }' | xargs
+}
+check "nodes of a block are in one NVLink domain" \
+    is "node1 1 node2 2 node3 2 node4 1" "$(PLAIT_FABRIC=$PWD/blocks.conf domains)"
+check "... where no block is known, none is named" \
+    is "node1 0 node2 0 node3 0 node4 0" "$(domains --tp=2)"
+
 # A controller that answers srun but not scontrol: the one beside srun is looked
 # for first.
 mkdir bin && cp "$(readlink -f "$(command -v srun)")" bin/srun
