@@ -93,11 +93,32 @@ END
     is "$(sed 's/^\([0-9]*\) [0-9]* /\1 \1 /' <<<"$planned" | xargs)" \
         "$(grep -E '^[0-9]+ [0-9]+ node' out.host | sort -n | xargs)"
 }
+# pasted ORDER: the line that plan prints, in a job without flags
+pasted()
+{
+    printf '#!/bin/sh\necho $RANK $SLURM_PROCID $SLURMD_NODENAME\n' >task
+    chmod 755 task
+    cat >job <<END
+#!/bin/bash
+#SBATCH -N4 --ntasks-per-node=2
+scontrol show topology >fabric
+eval "\$(plait plan --tp=2 --pp=2 --rank-order=$1 --nodes "\$SLURM_JOB_NODELIST" \\
+    --tasks-per-node 2 --fabric fabric --hostfile hosts |
+    sed -n 's/COMMAND\$/.\/task/; s/^  SLURM_HOSTFILE/SLURM_HOSTFILE/p')"
+END
+    PATH=$top_builddir:$PATH batch out.pasted job || return
+    ! grep -q "plait: $line" out.pasted || return
+    is "$(both --rank-order="$1" | sed 's/\([0-9]\) [0-9] node/\1 \1 node/g')" \
+        "$(grep -E '^[0-9]+ [0-9]+ node' out.pasted | sort -n | xargs)"
+}
 # shellcheck disable=SC2086
 planned=$(by_rank $step bash -c 'echo $RANK $SLURM_PROCID $SLURMD_NODENAME')
 check "the ranks of a step are elsewhere than Slurm's tasks" \
     like "$planned" '2 4 node3'
 check "with the host file both are equal, where the plan has them" equal
+for order in tp-cp-ep-dp-pp tp-cp-ep-pp-dp; do
+    check "... by the line that plan prints, in $order" pasted $order
+done
 
 # A step's flags beside its job's.
 cat >job <<'END'

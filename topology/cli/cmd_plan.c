@@ -355,6 +355,8 @@ static int write_outputs(struct plan_job *job)
     if (job->options.json)
         return plait_plan_print_json(job);
     plait_plan_print(job, stdout);
+    if (job->host_file)
+        plait_plan_print_hosted(job);
     return PLAIT_EXIT_GOOD;
 }
 

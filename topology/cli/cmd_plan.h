@@ -57,6 +57,8 @@ void plait_plan_draw(const void *job, FILE *out);
 /* Print the command that trains in this layout, to be pasted. */
 void plait_plan_print_command(const struct plan_job *job,
                               const struct plait_choice *best, int gpus);
+/* Print the srun that has the ranks of --hostfile as SLURM_PROCID. */
+void plait_plan_print_hosted(const struct plan_job *job);
 /* Set the GPUs of a node and below a leaf switch of this type, where the
  * options say how many. */
 void plait_plan_set_node(const struct plan_job *job,

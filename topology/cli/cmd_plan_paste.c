@@ -227,6 +227,22 @@ static void print_foundry(const struct plan_job *job,
                p->recompute_layers);
 }
 
+void plait_plan_print_hosted(const struct plan_job *job)
+{
+    const struct plait_layout *layout = &job->plan->layout;
+    char order[16];
+
+    plait_layout_format_order(layout, order);
+    printf("\nin a job on these nodes, for trainers that read SLURM_PROCID\n"
+           "  SLURM_HOSTFILE=%s srun -N%d -n%d --distribution=arbitrary "
+           "--placement=linear",
+           job->host_file, job->plan->nnodes, plait_layout_world(layout));
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (layout->size[i] > 1)
+            printf(" --%s=%d", plait_axis_names[i], layout->size[i]);
+    printf(" --rank-order=%s COMMAND\n", order);
+}
+
 void plait_plan_print_command(const struct plan_job *job,
                               const struct plait_choice *best, int gpus)
 {
