@@ -221,7 +221,8 @@ struct plait_comm *plait_socket_over(struct plait_comm *star,
 
 /* The only symbol of the module plait_nccl.so: a world over the ranks of
  * `host`, which carries the unique id now and host values later. The caller
- * keeps `host`. */
+ * keeps `host`. NULL with err; errno ETIMEDOUT: NCCL has not connected this
+ * rank in time, and perhaps others. */
 struct plait_comm *plait_nccl_create(struct plait_comm *host,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,

@@ -177,6 +177,56 @@ static void choose_interface(const struct plait_launch *launch)
         setenv("NCCL_SOCKET_IFNAME", name, 0);
 }
 
+/* "2, 5, 6 and 9 more": the ranks with 0 in made[size]. Returns how many they
+ * are. */
+static int list_ranks(const unsigned char *made, int size, char *text,
+                      size_t room)
+{
+    size_t used = 0;
+    int n = 0, shown = 0;
+
+    for (int i = 0; i < size; i++)
+        n += !made[i];
+    text[0] = '\0';
+    for (int i = 0; i < size && used + 24 < room; i++)
+        if (!made[i])
+            used += (size_t)snprintf(text + used, room - used, "%s%d",
+                                     shown++ > 0 ? ", " : "", i);
+    if (shown < n)
+        snprintf(text + used, room - used, " and %d more", n - shown);
+    return n;
+}
+
+/* All ranks learn whom NCCL has not connected in time, and the first of those
+ * reports it. One that NCCL has refused does not come: it ends, and the others
+ * see that. */
+static int agree_on_late(struct plait_comm *met, bool late,
+                         struct plait_error *err)
+{
+    const char *name = getenv("NCCL_SOCKET_IFNAME");
+    struct plait_error why = *err;
+    unsigned char mine = !late, *made;
+    char ranks[120];
+    int n;
+
+    made = plait_gather_values(met, &mine, sizeof(mine), err);
+    if (!made)
+        return -1;
+    n = list_ranks(made, met->size, ranks, sizeof(ranks));
+    met->agreed = n > 0;
+    err->text[0] = '\0';
+    if (n > 0 && atoi(ranks) == met->rank)
+        plait_errorf(err,
+                     "NCCL has not connected rank%s %s of %d: %s; "
+                     "NCCL_SOCKET_IFNAME is %s, which must name an interface "
+                     "by which all nodes reach each other",
+                     n > 1 ? "s" : "", ranks, met->size, why.text,
+                     name ? name : "not set");
+    free(made);
+    errno = ETIMEDOUT;
+    return n > 0 ? -1 : 0;
+}
+
 static struct plait_comm *nccl_over(struct plait_comm *met,
                                     const struct plait_ops *ops,
                                     struct plait_device *dev,
@@ -189,6 +239,13 @@ static struct plait_comm *nccl_over(struct plait_comm *met,
     choose_interface(launch);
     if (create && agree_on_comparing(met, err) == 0)
         comm = create(met, ops, dev, launch, err);
+    else
+        return NULL;
+    if ((comm || errno == ETIMEDOUT) && agree_on_late(met, !comm, err) < 0) {
+        if (comm)
+            comm->vtable->destroy(comm);
+        return NULL;
+    }
     if (comm)
         comm->host = met;
     return comm;

@@ -228,7 +228,7 @@ static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
     if (!all && (errno == ENOSYS || plait_comm_agreed(met)))
         return -1;
     if (!all)
-        plait_comm_destroy(met);
+        w->left = met; /* others may still be watching it */
     w->comm = w->all = all;
     return all ? 0 : -1;
 }
@@ -255,20 +255,16 @@ static int meet(struct plait_world *w, const char *device, const char *comm,
     return plait_world_agree(w, w->all, rc, err);
 }
 
-static int open_world(struct plait_world *w, const char *device,
-                      const char *comm, int rc, struct plait_error *err)
+int plait_world_connect(struct plait_world *w, const char *device,
+                        const char *comm, struct plait_error *err)
 {
-    struct plait_launch all = seat_spares(w),
-                        *launch = w->planned ? &all : NULL;
-    enum plait_comm_kind kind;
-    bool beside;
-
-    if (meet(w, device, comm, launch, rc, err) < 0)
-        return -1;
-    kind = choose_kind(w, comm);
+    struct plait_launch all = w->launch, *launch = w->planned ? &all : NULL;
+    enum plait_comm_kind kind = choose_kind(w, comm);
     /* NCCL does not notice the loss of a rank, and sockets do. */
-    beside = plait_world_elastic() && kind == PLAIT_COMM_NCCL &&
-             choose_meeting(w, device, comm) == PLAIT_COMM_SOCKET;
+    bool beside = plait_world_elastic() && kind == PLAIT_COMM_NCCL &&
+                  choose_meeting(w, device, comm) == PLAIT_COMM_SOCKET;
+
+    all.world_size += plait_world_spares();
     if (beside)
         kind = PLAIT_COMM_SOCKET;
     if (check_elastic(w, kind, err) < 0 || check_spares(w, kind, err) < 0 ||
@@ -279,9 +275,10 @@ static int open_world(struct plait_world *w, const char *device,
     return beside || plait_world_spares() > 0 ? take_seats(w, err) : 0;
 }
 
-int plait_world_open(struct plait_world *w, const char *device,
+int plait_world_meet(struct plait_world *w, const char *device,
                      const char *comm, struct plait_error *err)
 {
+    struct plait_launch all;
     int planned, rc = 0;
 
     memset(w, 0, sizeof(*w));
@@ -294,7 +291,27 @@ int plait_world_open(struct plait_world *w, const char *device,
     if (rc < 0 && w->launch.rank >= w->launch.world_size)
         return -1;
     w->planned = planned;
-    return open_world(w, device, comm, rc, err);
+    all = seat_spares(w);
+    return meet(w, device, comm, w->planned ? &all : NULL, rc, err);
+}
+
+int plait_world_open(struct plait_world *w, const char *device,
+                     const char *comm, struct plait_error *err)
+{
+    return plait_world_meet(w, device, comm, err) == 0
+               ? plait_world_connect(w, device, comm, err)
+               : -1;
+}
+
+bool plait_world_waits_for_nccl(const struct plait_world *w, const char *comm)
+{
+    return !plait_world_elastic() && plait_comm_size(w->all) > 1 &&
+           choose_kind(w, comm) == PLAIT_COMM_NCCL;
+}
+
+int plait_world_patience(void)
+{
+    return 2 * plait_env_int("PLAIT_NCCL_TIMEOUT", 300);
 }
 
 /* A process that takes over the rank of one that is gone computes on its
@@ -360,6 +377,7 @@ void plait_world_close(struct plait_world *w)
     if (w->comm != w->all)
         plait_comm_destroy(w->comm);
     plait_comm_destroy(w->all);
+    plait_comm_destroy(w->left);
     if (w->dev)
         w->ops->device_destroy(w->dev);
     plait_members_destroy(w->members);

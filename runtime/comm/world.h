@@ -20,6 +20,8 @@ struct plait_world {
                                       same as comm. In an elastic run on GPUs
                                       always a communicator of its own,
                                       without transfers of device memory */
+    struct plait_comm *left;       /* by which the ranks met that could not be
+                                      connected then, else NULL */
     struct plait_members *members; /* of an elastic run, else NULL */
     struct plait_gpu_facts gpu;    /* of dev, if that is a GPU */
     char no_gpu[240];              /* why this rank uses no GPU; else "" */
@@ -33,6 +35,19 @@ struct plait_world {
  * for plait_world_close(). */
 int plait_world_open(struct plait_world *world, const char *device,
                      const char *comm, struct plait_error *err);
+/* Its two halves: the ranks meet and agree on what they compute on, when
+ * world->all carries values of hosts; and their devices are connected. What
+ * watches over the second half has world->all, which lives until the end of it
+ * if plait_world_waits_for_nccl(), and is then the host of the new one. */
+int plait_world_meet(struct plait_world *world, const char *device,
+                     const char *comm, struct plait_error *err);
+int plait_world_connect(struct plait_world *world, const char *device,
+                        const char *comm, struct plait_error *err);
+bool plait_world_waits_for_nccl(const struct plait_world *world,
+                                const char *comm);
+/* Seconds in which some rank must get on while the devices are connected, twice
+ * NCCL's own limit (PLAIT_NCCL_TIMEOUT); 0: no limit. */
+int plait_world_patience(void);
 void plait_world_close(struct plait_world *world);
 
 /* How many cores the ranks of this node share and take turns on, if there are

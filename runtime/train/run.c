@@ -231,11 +231,11 @@ static int keep_state(struct run *r, struct plait_error *err)
     return plait_run_poll_saver(r, err);
 }
 
-/* On a GPU, transfers with a lost rank end without an error and leave arbitrary
- * data. */
+/* On a GPU, transfers with a lost rank, or over a link that is down, end
+ * without an error and leave arbitrary data. */
 static int check_lost(struct run *r, struct plait_error *err)
 {
-    if (!plait_comm_lost(r->world))
+    if (!plait_comm_lost(r->world) && plait_comm_progress(r->world) == 0)
         return 0;
     return plait_errorf(err, "%s", plait_comm_error(r->world));
 }

@@ -325,14 +325,50 @@ int plait_session_complete(struct plait_session *s,
     return open_mesh(s, &layout, &figures, err);
 }
 
+/* Until NCCL's world is there a rank may hang in a driver or a network. The
+ * run's watch needs that world: so another one watches the ranks that have met.
+ * Collective. */
+static int connect_watched(struct plait_session *s, const char *device,
+                           const char *comm, struct plait_error *err)
+{
+    struct plait_comm *met = s->world.all;
+    struct plait_hang *hang = plait_hang_create(&s->world, err);
+    struct plait_watchdog *dog = NULL;
+    int rc = hang ? 0 : -1;
+
+    if (rc == 0) {
+        dog = plait_watchdog_create(met, hang, err);
+        plait_watchdog_limit_phases(dog, plait_world_patience());
+        rc = plait_error_consensus(met, dog ? 0 : -1, err);
+    }
+    if (rc == 0)
+        rc = plait_world_connect(&s->world, device, comm, err);
+    plait_watchdog_destroy(dog);
+    plait_comm_set_record(met, NULL);
+    plait_hang_destroy(hang);
+    return rc;
+}
+
+static int open_world(struct plait_session *s,
+                      const struct plait_train_args *args,
+                      struct plait_error *err)
+{
+    const char *comm = args->comm ? args->comm : "auto";
+
+    if (plait_world_meet(&s->world, args->device, comm, err) < 0)
+        return -1;
+    return plait_world_waits_for_nccl(&s->world, comm)
+               ? connect_watched(s, args->device, comm, err)
+               : plait_world_connect(&s->world, args->device, comm, err);
+}
+
 int plait_session_open(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
 {
     memset(s, 0, sizeof(*s));
     s->opened = plait_clock_unix();
-    if (plait_world_open(&s->world, args->device,
-                         args->comm ? args->comm : "auto", err) < 0)
+    if (open_world(s, args, err) < 0)
         return -1;
     if (plait_world_exposed(&s->world))
         fprintf(stderr, "plait-train: %s\n", plait_world_exposed(&s->world));

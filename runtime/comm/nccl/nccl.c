@@ -12,10 +12,8 @@
 #include "config.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/kernels.h"
 #include "runtime/comm/nccl/nccl_private.h"
@@ -27,71 +25,8 @@
 
 /* With more ranks per unique id, connecting becomes slow. */
 #define RANKS_PER_ID 1024
-/* How often to poll NCCL before sleeping between polls: a millisecond at
- * most. */
-#define AWAKE_POLLS 1000
 
 static const struct plait_comm_vtable nccl_vtable;
-
-/* -- results -------------------------------------------------------------- */
-
-/* The state of the communicator; the lock is not held. */
-ncclResult_t nccl_state(struct nccl_comm *c)
-{
-    ncclResult_t state = ncclInvalidUsage, r;
-
-    if (atomic_load(&c->world->lost))
-        return ncclRemoteError;
-    pthread_mutex_lock(&c->lock);
-    r = c->nccl != NULL ? ncclCommGetAsyncError(c->nccl, &state)
-                        : ncclInvalidUsage;
-    pthread_mutex_unlock(&c->lock);
-    return r != ncclSuccess ? r : state;
-}
-
-int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r)
-{
-    struct plait_comm *comm = &c->base;
-    const char *detail = "";
-
-    pthread_mutex_lock(&c->lock);
-    if (c->nccl != NULL)
-        detail = ncclGetLastError(c->nccl);
-    pthread_mutex_unlock(&c->lock);
-    return plait_comm_fail(comm, "%s: NCCL: %s: %s%s%s", comm->name, what,
-                           ncclGetErrorString(r), *detail != '\0' ? ": " : "",
-                           detail);
-}
-
-/* NCCL executes calls in a thread of its own, mostly in less time than falling
- * asleep takes, but connecting takes long. The state is asked for even after
- * success: ncclCommWindowRegister() of NCCL 2.28 returns it too early. */
-ncclResult_t nccl_await(struct nccl_comm *c, ncclResult_t r)
-{
-    const struct timespec pause = {.tv_nsec = 10000};
-    int polls = 0;
-
-    if (r == ncclSuccess)
-        r = ncclInProgress;
-    while (r == ncclInProgress && !c->base.failed) {
-        r = nccl_state(c);
-        if (r == ncclInProgress && polls++ < AWAKE_POLLS)
-            sched_yield();
-        else if (r == ncclInProgress)
-            nanosleep(&pause, NULL);
-    }
-    return r;
-}
-
-int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r)
-{
-    r = nccl_await(c, r);
-    if (c->base.failed) {
-        errno = EIO;
-        return -1;
-    }
-    return r == ncclSuccess ? 0 : nccl_failed(c, what, r);
-}
 
 /* -- life ----------------------------------------------------------------- */
 
@@ -177,7 +112,9 @@ static void nccl_abort(struct plait_comm *comm)
 {
     ncclComm_t nccl = nccl_take(nccl_of(comm));
 
-    if (nccl != NULL)
+    if (nccl != NULL && nccl_of(comm)->late)
+        nccl_abort_late(nccl);
+    else if (nccl != NULL)
         ncclCommAbort(nccl);
 }
 
@@ -189,7 +126,7 @@ static int finalize(struct nccl_comm *c)
     if (c->nccl != NULL)
         r = ncclCommFinalize(c->nccl);
     pthread_mutex_unlock(&c->lock);
-    return nccl_settle(c, "finalize", r);
+    return nccl_settle_within(c, "finalize", r, nccl_limit());
 }
 
 static void nccl_destroy(struct plait_comm *comm)
@@ -197,6 +134,7 @@ static void nccl_destroy(struct plait_comm *comm)
     struct nccl_comm *c = nccl_of(comm);
     ncclComm_t nccl;
 
+    atomic_store(&c->ready, false);
     nccl_memory_leave(c);
     if (!comm->failed && comm->ops->queue_sync(c->q) == 0 && finalize(c) == 0) {
         nccl = nccl_take(c);
@@ -207,41 +145,34 @@ static void nccl_destroy(struct plait_comm *comm)
     free_comm(c);
 }
 
-/* Wait until a new communicator is usable. `first`: what its creation
- * returned. */
-static int connect_comm(struct nccl_comm *c, ncclResult_t first,
-                        struct plait_error *err)
-{
-    if (nccl_settle(c, "connect", first) == 0)
-        return 0;
-    plait_errorf(err, "%s", c->base.error);
-    errno = EIO;
-    return -1;
-}
+/* A unique id, or why its rank has none. */
+struct unique {
+    ncclUniqueId id;
+    int32_t result;
+};
 
-/* The unique ids of a world, each made by the first of the ranks it serves. */
-static ncclUniqueId *share_ids(struct plait_comm *host, int n,
-                               struct plait_error *err)
+/* The unique ids of a world, each made by the first of the ranks it serves. All
+ * ranks learn the first failure, which its rank reports. */
+static ncclResult_t share_ids(struct plait_comm *host, int n, ncclUniqueId *ids)
 {
-    ncclUniqueId *ids = calloc(n, sizeof(*ids));
-    ncclResult_t r = ncclSuccess;
+    struct unique u;
 
-    for (int i = 0; ids != NULL && i < n; i++) {
+    for (int i = 0; i < n; i++) {
         int root = (int)((int64_t)i * host->size / n);
 
+        memset(&u, 0, sizeof(u));
         if (host->rank == root)
-            r = ncclGetUniqueId(&ids[i]);
-        if (host->vtable->host_broadcast(host, &ids[i], sizeof(ids[i]), root) <
-            0)
-            r = ncclSystemError;
+            u.result = ncclGetUniqueId(&u.id);
+        if (host->vtable->host_broadcast(host, &u, sizeof(u), root) < 0)
+            return ncclSystemError;
+        if (u.result != ncclSuccess) {
+            host->agreed = true;
+            return host->rank == root ? (ncclResult_t)u.result
+                                      : ncclRemoteError;
+        }
+        ids[i] = u.id;
     }
-    if (ids == NULL || r != ncclSuccess) {
-        plait_errorf(err, "NCCL: no unique id: %s",
-                     ids == NULL ? "out of memory" : ncclGetErrorString(r));
-        free(ids);
-        return NULL;
-    }
-    return ids;
+    return ncclSuccess;
 }
 
 static ncclResult_t init_rank(struct nccl_comm *c, int nids, ncclUniqueId *ids,
@@ -273,6 +204,53 @@ static int id_count(int size)
 #endif
 }
 
+/* What this rank does alone before it meets the others in NCCL. */
+static int prepare_alone(struct nccl_comm *c, const ncclUniqueId *ids,
+                         struct plait_error *err)
+{
+    if (ids == NULL)
+        return plait_errorf(err, "NCCL: out of memory");
+    /* Any operation on a queue selects its device for this thread. */
+    if (c->base.ops->queue_sync(c->q) < 0)
+        return plait_errorf(err, "rank %d: NCCL: no CUDA stream", c->base.rank);
+    return nccl_limit_check(err);
+}
+
+/* NCCL waits for all ranks: so they say first that they are there. */
+static int connect_all(struct nccl_comm *c, int nids, ncclUniqueId *ids,
+                       struct plait_error *err)
+{
+    const struct plait_group_site unknown = {.axis = PLAIT_COMM_AXIS_NONE};
+    ncclConfig_t config;
+    ncclResult_t r;
+
+    if (!nccl_all_ready(c, prepare_alone(c, ids, err) == 0, err))
+        return -1;
+    r = share_ids(c->world->host, nids, ids);
+    if (r != ncclSuccess)
+        return r == ncclRemoteError
+                   ? -1
+                   : plait_errorf(err, "rank %d: NCCL: no unique id: %s",
+                                  c->base.rank, ncclGetErrorString(r));
+    config = choose_config(c, &unknown);
+    if (nccl_settle_within(c, "connect", init_rank(c, nids, ids, &config),
+                           nccl_limit()) == 0)
+        return 0;
+    return plait_errorf(err, "rank %d: %s", c->base.rank, c->base.error);
+}
+
+/* errno ETIMEDOUT: NCCL was late. */
+static int connect_world(struct nccl_comm *c, struct plait_error *err)
+{
+    int nids = id_count(c->base.size), rc;
+    ncclUniqueId *ids = calloc((size_t)nids, sizeof(*ids));
+
+    rc = connect_all(c, nids, ids, err);
+    free(ids);
+    errno = c->late ? ETIMEDOUT : EIO;
+    return rc;
+}
+
 __attribute__((visibility("default"))) struct plait_comm *
 plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
                   struct plait_device *dev, const struct plait_launch *launch,
@@ -281,11 +259,7 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
     struct nccl_world *world = nccl_world_create(host, ops, dev);
     const struct plait_identity self = {"world", host->rank, host->size};
     struct nccl_comm *c = world ? make_comm(world, ops, dev, &self) : NULL;
-    const struct plait_group_site unknown = {.axis = PLAIT_COMM_AXIS_NONE};
-    int n = id_count(host->size);
-    ncclUniqueId *ids = NULL;
-    ncclConfig_t config;
-    ncclResult_t r;
+    int saved;
 
     (void)launch;
     /* Effective from NCCL 2.26 on; a value set by the user stays. */
@@ -297,22 +271,14 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
         return NULL;
     }
     c->owner = true;
-    ids = share_ids(host, n, err);
-    /* Any operation on a queue selects its device for this thread. */
-    if (ids == NULL || ops->queue_sync(c->q) < 0)
-        goto error;
-    config = choose_config(c, &unknown);
-    r = init_rank(c, n, ids, &config);
-    if (connect_comm(c, r, err) < 0)
-        goto error;
-    free(ids);
-    return &c->base;
-
-error:
-    free(ids);
+    if (connect_world(c, err) == 0) {
+        atomic_store(&c->ready, true);
+        return &c->base;
+    }
+    saved = errno;
     c->base.failed = true;
     nccl_destroy(&c->base);
-    errno = EIO;
+    errno = saved;
     return NULL;
 }
 
@@ -354,14 +320,16 @@ static int nccl_split(struct plait_comm *parent, const struct plait_split *into,
         r = ncclCommSplit(p->nccl, color, into->key, &c->nccl, &config);
     pthread_mutex_unlock(&p->lock);
     /* The new communicator exists once the parent's call is complete. */
-    if (nccl_settle(p, "split", r) < 0)
+    if (nccl_settle_within(p, "split", r, nccl_limit()) < 0)
         goto error;
     if (into->color < 0) {
         free_comm(c);
         return 0;
     }
-    if (nccl_settle(c, "connect", ncclSuccess) < 0 || group_identity(c) < 0)
+    if (nccl_settle_within(c, "connect", ncclSuccess, nccl_limit()) < 0 ||
+        group_identity(c) < 0)
         goto error;
+    atomic_store(&c->ready, true);
     *comm = &c->base;
     return 0;
 
@@ -372,7 +340,8 @@ error:
                                   : "no CUDA stream");
     nccl_world_settle(c->world); /* until then c may be written to */
     c->base.failed = true;
-    nccl_destroy(&c->base);
+    if (!p->late) /* else c may be written to for ever, and stays */
+        nccl_destroy(&c->base);
     errno = EIO;
     return -1;
 }

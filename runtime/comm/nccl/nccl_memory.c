@@ -136,7 +136,7 @@ static int agree_on_window(struct nccl_comm *c, struct window *w,
     w->handle = NULL;
     c->windows = false; /* and try no others */
     state = nccl_state(c);
-    return state == ncclSuccess || state == ncclInProgress
+    return !c->late && (state == ncclSuccess || state == ncclInProgress)
                ? 0
                : nccl_failed(c, what, state);
 }
@@ -157,11 +157,12 @@ static int open_window(struct nccl_comm *c, struct region *r)
     if (!common)
         return 0;
     /* NCCL stores the handle when the call is complete. */
-    return agree_on_window(c, w,
-                           nccl_await(c, register_window(c, r, &w->handle)));
+    return agree_on_window(
+        c, w, nccl_await(c, register_window(c, r, &w->handle), nccl_limit()));
 }
 
-/* The windows of a failed communicator are freed by NCCL when it is aborted. */
+/* The windows of a failed communicator are freed by NCCL when it is aborted. It
+ * may still write the handle of one that was late, which therefore stays. */
 static void close_window(struct window *w)
 {
     struct nccl_comm *c = w->comm;
@@ -169,7 +170,8 @@ static void close_window(struct window *w)
     if (w->handle != NULL && !c->base.failed &&
         c->base.ops->queue_sync(c->q) == 0)
         deregister_window(c, w->handle);
-    free(w);
+    if (!c->late)
+        free(w);
 }
 
 /* -- regions -------------------------------------------------------------- */

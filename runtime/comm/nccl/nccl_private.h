@@ -16,10 +16,10 @@ struct nccl_request;
 struct nccl_memory;
 struct nccl_comm;
 
-/* What the communicators of a world share. Where the host communicator can tell
- * that ranks are lost, a thread watches it and then aborts all NCCL
- * communicators: otherwise their transfers, and the thread that trains, would
- * wait for ever. */
+/* What the communicators of a world share. A thread asks NCCL for errors and,
+ * where the host communicator can tell that ranks are lost, watches it; then it
+ * aborts all NCCL communicators: otherwise their transfers, and the thread that
+ * trains, would wait for ever. */
 struct nccl_world {
     struct plait_comm *host; /* the same ranks, for host values */
     const struct plait_ops *ops;
@@ -30,6 +30,9 @@ struct nccl_world {
     int n;
     ncclComm_t *taken; /* [n] room for abort_all(); NULL: it has run */
     atomic_bool lost, leave;
+    char why[240];  /* what NCCL has said; "" where the hosts know of a loss.
+                       Valid once it is lost */
+    double noticed; /* when it said so; the watch's own */
     bool watched;
     pthread_t watch;
 };
@@ -39,6 +42,7 @@ struct nccl_comm {
     struct nccl_world *world;
     struct nccl_comm *next; /* in the world's list */
     bool owner;             /* it is the world's communicator */
+    bool late;              /* NCCL has not made it in time */
     pthread_mutex_t lock;   /* of nccl: abort() runs in another thread */
     ncclComm_t nccl;        /* NULL once aborted */
     struct plait_queue *q;
@@ -48,6 +52,8 @@ struct nccl_comm {
     struct nccl_request *held, **held_end;
     struct nccl_request *open; /* not waited for yet */
     bool windows;              /* policy.h */
+    atomic_int last;           /* the kind of its last transfer + 1 */
+    atomic_bool ready;         /* connected, and not being destroyed */
 };
 
 static inline struct nccl_comm *nccl_of(struct plait_comm *comm)
@@ -55,15 +61,36 @@ static inline struct nccl_comm *nccl_of(struct plait_comm *comm)
     return (struct nccl_comm *)comm;
 }
 
+/* -- what calls have come to: nccl_wait.c ---------------------------------- */
+
+/* Seconds in which NCCL makes a communicator or registers memory, by
+ * PLAIT_NCCL_TIMEOUT; 0: no limit. check: -1 with err where that is none. */
+double nccl_limit(void);
+int nccl_limit_check(struct plait_error *err);
 /* The state that NCCL reports for the communicator. Call without the lock. */
 ncclResult_t nccl_state(struct nccl_comm *c);
 /* Marks c failed: `what` with NCCL's text for r. -1 with errno. */
 int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r);
+/* Whether it says that the network or NCCL itself has failed: not in progress,
+ * and no error of CUDA. */
+bool nccl_is_broken(ncclResult_t state);
 /* Waits until the NCCL call that returned `r` has completed, and returns its
- * result; ncclInProgress if c has failed meanwhile. Call without the lock. */
-ncclResult_t nccl_await(struct nccl_comm *c, ncclResult_t r);
+ * result; ncclInProgress if c has failed meanwhile, or if it has taken longer
+ * than `seconds`, and c is late. seconds 0: no limit. Call without the lock. */
+ncclResult_t nccl_await(struct nccl_comm *c, ncclResult_t r, double seconds);
 /* The same, but fails the communicator: 0 or -1. */
+int nccl_settle_within(struct nccl_comm *c, const char *what, ncclResult_t r,
+                       double seconds);
 int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r);
+/* Aborts all[n] as one group, and frees the array. An abort may wait for ever
+ * for what NCCL or a driver never ends: after `seconds` this returns without
+ * it. */
+void nccl_abort_within(ncclComm_t *all, int n, double seconds);
+/* Of one that NCCL has not made in time, which gets a few seconds. */
+void nccl_abort_late(ncclComm_t nccl);
+/* Whether all ranks of the world say that they are ready. Collective over the
+ * hosts. Err only where the ranks cannot be asked. */
+bool nccl_all_ready(struct nccl_comm *c, bool ready, struct plait_error *err);
 
 /* -- what is shared: nccl_world.c ------------------------------------------ */
 

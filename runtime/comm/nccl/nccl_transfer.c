@@ -133,6 +133,7 @@ static ncclResult_t launch_transfer(struct nccl_comm *c,
     ncclDataType_t type = nccl_type(t->type);
     ncclRedOp_t op = t->op == PLAIT_MAX ? ncclMax : ncclSum;
 
+    atomic_store(&c->last, (int)t->kind + 1);
     if (c->nccl == NULL)
         return ncclInvalidUsage;
     switch (t->kind) {

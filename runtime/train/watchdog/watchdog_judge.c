@@ -93,7 +93,7 @@ static void end_quiet(struct plait_watchdog *dog, double most)
 {
     char why[700], line[1000];
 
-    if (plait_watchdog_is_left(dog))
+    if (plait_watchdog_is_left(dog) || plait_hang_told(dog->hang))
         goto leave;
     plait_hang_explain(dog->hang, why, sizeof(why));
     snprintf(line, sizeof(line),

@@ -21,6 +21,7 @@ struct ncclComm {
     unsigned sent[EMU_RANKS], received[EMU_RANKS];
     char name[32];
     bool blocking;
+    bool never;            /* its last call never ends */
     volatile bool aborted; /* its transfers no longer wait */
     const char *ended;     /* "destroyed" or "aborted": unusable; or NULL */
     int graphs;            /* its transfers in recorded graphs that exist */
@@ -57,6 +58,9 @@ extern struct ncclComm *emu_comms __attribute__((visibility("hidden")));
 /* Whether a call may use the communicator; if not, reports a fault and returns
  * the call's result. */
 ncclResult_t emu_comm_check(const struct ncclComm *comm, const char *call);
+/* What NCCL is asked not to do, and whether the network is down: nccl.c. */
+bool emu_nccl_is(const char *word);
+bool emu_link_is_down(const struct ncclComm *comm);
 /* At the end of a group: waits for the communicators that it has aborted. */
 void emu_aborts_finish(void);
 /* Whether this thread is between ncclGroupStart() and ncclGroupEnd(). */

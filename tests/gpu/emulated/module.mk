@@ -32,7 +32,7 @@ headers = $(patsubst $(cuda)/%,$(out)/source/%, \
 	$(wildcard $(cuda)/kernels/cuda/*.cuh))
 
 nccl = $(patsubst %,$(out)/comm/%.o,nccl nccl_memory nccl_transfer \
-	nccl_world)
+	nccl_wait nccl_world)
 beside = $(patsubst %,$(out)/beside/%.o,runtime/comm/backend \
 	runtime/comm/nccl/policy kernels/kernels topology/base/error \
 	topology/base/text \

@@ -36,8 +36,9 @@ const char *ncclGetErrorString(ncclResult_t result)
 
 const char *ncclGetLastError(ncclComm_t comm)
 {
-    (void)comm;
-    return emu_faulted() != NULL ? emu_faulted() : "";
+    if (emu_faulted() != NULL)
+        return emu_faulted();
+    return emu_link_is_down(comm) ? "mlx5_0: completion with status 12" : "";
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
@@ -46,11 +47,33 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 
     if (r != ncclSuccess)
         return r;
-    *state = emu_faulted() != NULL             ? ncclUnhandledCudaError
-             : comm->state != ncclSuccess      ? comm->state
-             : emu_board_complete(comm->board) ? ncclSuccess
-                                               : ncclInProgress;
+    *state = emu_faulted() != NULL        ? ncclUnhandledCudaError
+             : comm->state != ncclSuccess ? comm->state
+             : emu_link_is_down(comm)     ? ncclRemoteError
+             : !comm->never && emu_board_complete(comm->board) ? ncclSuccess
+                                                               : ncclInProgress;
     return ncclSuccess;
+}
+
+/* EMULATED_NCCL: words that say what is not as it should be.
+ * no-windows: memory cannot be registered
+ * never-connect, never-split, never-register: the call never ends
+ * never-start: nor does ncclCommInitRank() return
+ * never-abort: nor does ncclCommAbort() */
+bool emu_nccl_is(const char *word)
+{
+    const char *how = getenv("EMULATED_NCCL");
+
+    return how != NULL && strstr(how, word) != NULL;
+}
+
+/* EMULATED_LINK=FILE: once that file is there, the network is down, which
+ * communicators notice that have used it. */
+bool emu_link_is_down(const struct ncclComm *comm)
+{
+    const char *path = getenv("EMULATED_LINK");
+
+    return path != NULL && comm->tick > 0 && access(path, F_OK) == 0;
 }
 
 static ncclResult_t answer(const struct ncclComm *c)
@@ -99,14 +122,18 @@ static void add_member(struct ncclComm *c, int rank)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id,
                                     int rank, ncclConfig_t *config)
 {
-    struct emu_board *board = emu_board_join(id.internal, rank, n);
+    struct emu_board *board;
 
     *comm = NULL;
+    while (emu_nccl_is("never-start"))
+        usleep(100000);
+    board = emu_board_join(id.internal, rank, n);
     if (board == NULL)
         return ncclRemoteError;
     *comm = new_comm(board, config);
     (*comm)->owns_board = true;
     (*comm)->id = 1;
+    (*comm)->never = emu_nccl_is("never-connect");
     for (int i = 0; i < n; i++)
         add_member(*comm, i);
     while ((*comm)->blocking && !emu_board_complete(board))
@@ -157,6 +184,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
         return ncclInvalidUsage;
     if (emu_transfers_run(&t, 1) < 0)
         return ncclRemoteError;
+    comm->never = emu_nccl_is("never-split");
     if (color == NCCL_SPLIT_NOCOLOR)
         return answer(comm);
     *made = new_comm(comm->board, config);
@@ -201,22 +229,21 @@ ncclResult_t ncclMemFree(void *ptr)
     return cudaFree(ptr) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-/* EMULATED_NCCL=no-windows: windows are not supported. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t bytes,
                                     ncclWindow_t *window, int flags)
 {
     struct emu_transfer t = {EMU_WINDOW, comm,      NULL,    NULL,
                              bytes,      ncclInt32, ncclSum, 0};
-    const char *how = getenv("EMULATED_NCCL");
 
     (void)flags;
     emu_count(__func__);
-    if (how != NULL && strcmp(how, "no-windows") == 0)
+    if (emu_nccl_is("no-windows"))
         return ncclInvalidUsage;
     if (emu_comm_check(comm, __func__) != ncclSuccess ||
         !emu_check_recording(__func__) || emu_transfers_run(&t, 1) < 0)
         return ncclUnhandledCudaError;
     *window = ptr;
+    comm->never = emu_nccl_is("never-register");
     return answer(comm);
 }
 

@@ -62,6 +62,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
     if (r != ncclSuccess)
         return r;
+    while (emu_nccl_is("never-abort"))
+        usleep(100000);
     emu_board_abandon(comm->board);
     comm->aborted = true;
     end(comm, "aborted");

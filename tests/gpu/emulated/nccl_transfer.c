@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comms.h"
 #include "kernels/dtype.h"
@@ -184,6 +185,8 @@ int emu_transfers_run(struct emu_transfer *t, int n)
 
     if (jobs == NULL)
         abort();
+    while (emu_link_is_down(t->comm) && !t->comm->aborted)
+        usleep(1000);
     for (int i = 0; i < n; i++)
         make_job(&t[i], &jobs[i]);
     rc = emu_board_run(t->comm->board, jobs, n, &t->comm->aborted);

@@ -42,6 +42,12 @@ export EMULATED_NCCL
 right test_comms "the same where memory cannot be registered"
 unset EMULATED_NCCL
 right test_lost "a rank that is killed, and a world of the others"
+if all_tier; then
+	"$emulated/test_waits" >"$tmp/out" 2>&1
+	status=$?
+	[ $status -eq 0 ] || sed 's/^/# /' "$tmp/out"
+	check "calls of NCCL that never end, and a link that fails" $status
+fi
 # The mistakes from here on are for the emulated NCCL to find: hosts that compare
 # would wait for each other in two groups, which a run's watch ends.
 PLAIT_CHECK_COLLECTIVES=0

@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait-train over an emulated NCCL that does not connect ranks, or whose network
+# fails: the run ends soon, and one line says which rank and what.
+. "$top_srcdir/tests/gpu/emulated/emulated.sh"
+plait=$top_builddir/plait
+export OMP_NUM_THREADS=1 EMULATED_GPUS=4 PLAIT_NCCL_TIMEOUT=1
+unset CUDA_VISIBLE_DEVICES NCCL_SOCKET_IFNAME
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+. "$top_srcdir/tests/lib/ok.sh"
+shown=$dir/out
+
+"$top_builddir/plait-prep" "$top_srcdir/LICENSE" --out "$dir/data" >/dev/null ||
+    exit 99
+cat >"$dir/c.yaml" <<END
+model: {family: gpt2, layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 8}
+data: {train: "$dir/data/train.bin"}
+train: {steps: 8, global_batch: 4, micro_batch: 1, seed: 7, phase_timeout: 3}
+END
+
+# train LAYOUT RANK WORDS: of two ranks, RANK (or all) has EMULATED_NCCL=WORDS
+train() {
+    timeout -k 9 60 "$plait" run --np 2 --pin=none "$1" -- sh -c '
+        who=$0 words=$1
+        shift
+        case $who in all | $PLAIT_RANK) export EMULATED_NCCL="$words" ;; esac
+        exec "$@"' "$2" "$3" "$top_builddir/tests/gpu/emulated/plait-train" \
+        "$dir/c.yaml" --device cuda >"$dir/out" 2>&1 </dev/null
+    status=$?
+}
+
+# ends WHAT LINE: with a line of that kind
+ends() {
+    ok "$1: the run ends" eval 'test $status != 0 && test $status != 124'
+    ok "... and says so" grep -q "^plait-train: .*$2" "$dir/out"
+}
+
+# once: no other line says why the run ends
+once() {
+    ok "... once" test "$(grep -c "^plait-train: " "$dir/out")" = 1
+}
+
+train --tp=2 all ""
+ok "without a fault it trains" test $status = 0
+
+train --tp=2 all never-connect
+ends "no rank is connected" "NCCL has not connected ranks 0, 1 of 2: .* 1 s "
+once
+
+train --tp=2 1 never-start
+ends "one rank hangs in NCCL" \
+    "no rank has done anything for 2 s .* rank 1 (.*) never entered control"
+once
+
+train --tp=2 all never-split
+ends "groups are never split off" "NCCL: split: has not ended for 1 s"
+echo "1..$n"
