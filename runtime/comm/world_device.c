@@ -167,7 +167,10 @@ int plait_world_check_device(const struct plait_world *w,
     if (w->dev && (!q || w->ops->queue_sync(q) < 0))
         rc = plait_errorf(err, "GPU %s has failed: %s; this rank ends",
                           w->gpu.busid,
-                          q ? plait_queue_error(q) : "it has no stream");
+                          q ? plait_queue_error(q)
+                            : "CUDA refuses all calls, as after a fault, or "
+                              "where a process has ended whose memory it "
+                              "read");
     if (q)
         w->ops->queue_destroy(q);
     return rc;

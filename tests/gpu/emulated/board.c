@@ -34,6 +34,7 @@ struct wait {
 
 struct seat {
     pid_t pid;
+    int node; /* EMULATED_NODE: GPUs of one read each other's memory; 0: none */
     bool gone;
     int n;
     struct emu_post post[EMU_POSTS];
@@ -154,6 +155,8 @@ struct emu_board *emu_board_join(const char id[128], int rank, int n)
     b->n = n;
     lock_board(b, &aborted);
     b->shared->seat[rank].pid = getpid();
+    b->shared->seat[rank].node =
+        getenv("EMULATED_NODE") ? atoi(getenv("EMULATED_NODE")) : 0;
     b->shared->seat[rank].wait.rank = -1;
     b->shared->joined++;
     unlock_board(b);
@@ -269,6 +272,21 @@ static bool is_alive(const struct shared *s, int rank)
                                                 !has_ended(s->seat[rank].pid)));
 }
 
+/* A kernel that reads a peer's memory by NVLink faults when the owner's process
+ * dies, whose memory is unmapped under it: the GPU's context is gone. */
+static void find_unmapped(const struct emu_board *b)
+{
+    const struct seat *seat = b->shared->seat;
+
+    for (int r = 0; r < b->n; r++)
+        if (r != b->rank && seat[r].node != 0 &&
+            seat[r].node == seat[b->rank].node && seat[r].pid != 0 &&
+            !seat[r].gone && has_ended(seat[r].pid))
+            emu_fault("an illegal address: the memory of rank %d, which has "
+                      "ended",
+                      r);
+}
+
 /* Of a rank that does not come any more, since *since or now. */
 static void lose_patience(struct shared *s, const char *name, int other,
                           double *since)
@@ -299,6 +317,9 @@ static int wait_here(struct emu_board *b, const struct wait *w,
 
         if (other < 0 || *aborted)
             break;
+        find_unmapped(b);
+        if (emu_faulted() != NULL)
+            break;
         if (!is_alive(s, other))
             lose_patience(s, w->name, other, &since);
         find_circle(b);
@@ -311,7 +332,8 @@ static int wait_here(struct emu_board *b, const struct wait *w,
             break;
     }
     s->seat[b->rank].wait.rank = -1;
-    return s->broken[0] != '\0' || *aborted ? -1 : 0;
+    find_unmapped(b);
+    return emu_faulted() != NULL || s->broken[0] != '\0' || *aborted ? -1 : 0;
 }
 
 /* -- transfers

@@ -7,7 +7,7 @@
 . "$top_srcdir/tests/lib/until.sh"
 plait=$top_builddir/plait
 export OMP_NUM_THREADS=1 EMULATED_GPUS=4
-unset CUDA_VISIBLE_DEVICES
+unset CUDA_VISIBLE_DEVICES per_node
 dir=$(mktemp -d) || exit 1
 pid=
 trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
@@ -34,6 +34,8 @@ begin() {
     timeout -k 9 240 "$plait" run --elastic --np "$1" --pin=none $2 -- sh -c \
         'who=${PLAIT_SPARE:+s}${PLAIT_SPARE:-$PLAIT_RANK}
         echo $$ >"$0/pid.$who"
+        [ -z "$per_node" ] ||
+            export EMULATED_NODE=$((PLAIT_RANK / per_node + 1))
         EMULATED_CALLS=$0/calls.$who EMULATED_FAULT=$0/fault.$who \
             exec "$@" >>"$0/out" 2>&1' "$dir" "$emulated/plait-train" \
         "$dir/c.yaml" --device cuda --set checkpoint.dir="$dir/ck" \
@@ -151,6 +153,19 @@ begin 3 --dp=3 --set checkpoint.every=5 --set train.check_replicas=0
 fail_gpu 4096
 mended "dp 3, the GPU of one fails as a checkpoint is saved" 2
 one_says "checkpoint: cannot copy from the device: "
+
+# GPUs of a node that read each other's memory: the loss of a rank takes the
+# others of its node along, and those of other nodes go on.
+export EMULATED_GPUS=6 per_node=2
+begin 6 --dp=6 --set checkpoint.every=5
+in_mid_run kill_rank 9 1
+until_true eval '[ -z "$(living "$(cat "$dir/pid.0")")" ]'
+rm -f "$dir/calls.0"
+mended "dp 6 on three nodes, one is killed" 3
+ok "whose neighbour ends too, and says why" test "$(grep -c \
+    "^plait-train: GPU .* has failed: CUDA refuses all calls.*this rank ends$" \
+    "$dir/out")" = 1
+unset per_node
 
 PLAIT_SHARE_GPUS=1 begin 2 --dp=2
 finish
