@@ -3,6 +3,7 @@
  * whether a GPU works. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "kernels/cuda/cuda.h"
 
@@ -53,7 +54,12 @@ static int reason_of(cudaError_t status)
 const struct plait_ops *plait_cuda_ops(const char **why)
 {
     int count = 0;
-    cudaError_t status = cudaGetDeviceCount(&count);
+    cudaError_t status;
+
+    /* Read when CUDA begins. With 8, the default, streams of several
+     * communicators share a connection, and one waits for another's work. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    status = cudaGetDeviceCount(&count);
 
     if (status != cudaSuccess || count == 0) {
         cudaGetLastError();

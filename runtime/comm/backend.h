@@ -80,6 +80,7 @@ struct plait_comm_vtable {
     bool records;         /* plait_comm_records() */
     bool shows;           /* peers see what a rank enters, in every transfer */
     bool (*orders)(void); /* plait_comm_orders(); NULL: no */
+    bool (*overlaps)(int driver); /* plait_comm_overlaps(); NULL: yes */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
     /* plait_comm_lost(); NULL: the backend cannot tell */

@@ -168,6 +168,11 @@ bool plait_comm_orders(const struct plait_comm *comm)
     return comm->vtable->orders && comm->vtable->orders();
 }
 
+bool plait_comm_overlaps(const struct plait_comm *comm, int driver)
+{
+    return !comm->vtable->overlaps || comm->vtable->overlaps(driver);
+}
+
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace)
 {
     comm->listeners.trace = trace;

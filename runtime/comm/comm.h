@@ -192,6 +192,9 @@ bool plait_comm_records(const struct plait_comm *comm);
 /* Whether captured transfers of several groups keep the order in which the host
  * started them. */
 bool plait_comm_orders(const struct plait_comm *comm);
+/* Whether transfers of several groups that one graph starts run at the same
+ * time, with this version of CUDA's driver (12090: 12.9). */
+bool plait_comm_overlaps(const struct plait_comm *comm, int driver);
 /* Note every transfer from now on in `trace`, which must outlive comm; NULL:
  * none. */
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);

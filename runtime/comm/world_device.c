@@ -217,9 +217,13 @@ static int check_own(const struct plait_world *w, struct plait_comm *met,
         if (memcmp(&all[i], &mine, sizeof(mine)) == 0)
             rc = plait_errorf(
                 err,
-                "ranks %d and %d have the same GPU, %s (%s): ask for as many "
-                "GPUs as tasks, or let them share with PLAIT_SHARE_GPUS=1",
-                i, rank, mine.busid, w->gpu.name);
+                "ranks %d and %d have %s, %s (%s): ask for as many GPUs as "
+                "tasks, or let them share with PLAIT_SHARE_GPUS=1",
+                i, rank,
+                strstr(w->gpu.name, " MIG ")
+                    ? "parts (MIG) of the same GPU, which NCCL does not connect"
+                    : "the same GPU",
+                mine.busid, w->gpu.name);
     free(all);
     return rc;
 }

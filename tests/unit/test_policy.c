@@ -44,6 +44,8 @@ static void check_axes(void)
        "dp leaves the backward its multiprocessors");
     p = choose(PLAIT_COMM_AXIS_PP, false, &plain);
     ok(p.max_ctas == 4 && p.channels_per_peer == 4, "pp: few, for messages");
+    p = choose(PLAIT_COMM_AXIS_PP, true, &plain);
+    ok(p.max_ctas == 16, "pp in a node: as many as NVLink needs");
     p = choose(PLAIT_COMM_AXIS_EP, false, &plain);
     ok(p.max_ctas == 0 && p.channels_per_peer == 4, "ep: many messages");
     p = choose(PLAIT_COMM_AXIS_NONE, false, NULL);

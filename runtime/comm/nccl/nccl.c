@@ -56,6 +56,15 @@ static void apply_policy(const struct plait_group_policy *p,
 #endif
 }
 
+/* Registered memory has made NCCL hang or fail on some machines
+ * (NVIDIA/nccl#1735, #2241), and no run of Plait has proved it yet. */
+static bool wants_windows(void)
+{
+    const char *wanted = getenv("PLAIT_NCCL_WINDOWS");
+
+    return wanted != NULL && strcmp(wanted, "1") == 0;
+}
+
 static ncclConfig_t choose_config(struct nccl_comm *c,
                                   const struct plait_group_site *site)
 {
@@ -69,7 +78,7 @@ static ncclConfig_t choose_config(struct nccl_comm *c,
 #endif
     plait_group_policy_choose(site, &policy);
     apply_policy(&policy, &config);
-    c->windows = policy.windows;
+    c->windows = policy.windows && wants_windows();
     return config;
 }
 
@@ -366,10 +375,21 @@ static bool keeps_order(void)
            order && strcmp(order, "1") == 0;
 }
 
+/* NCCL 2.26, and later ones with drivers before 12.9, put all transfers of a
+ * graph one after another, whatever their communicators. */
+static bool overlaps(int driver)
+{
+    int version = 0;
+
+    return ncclGetVersion(&version) == ncclSuccess && version >= 22703 &&
+           driver >= 12090;
+}
+
 static const struct plait_comm_vtable nccl_vtable = {
     .name = "nccl",
     .records = true,
     .orders = keeps_order,
+    .overlaps = overlaps,
     .destroy = nccl_destroy,
     .abort = nccl_abort,
     .split = nccl_split,

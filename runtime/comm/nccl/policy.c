@@ -5,6 +5,8 @@
  * computes, which must keep most of them; a pipeline message needs few. */
 #define GRADIENT_CTAS 16
 #define MESSAGE_CTAS 4
+/* Over NVLink a message of four moves a quarter of what it could. */
+#define NEAR_MESSAGE_CTAS 16
 /* Compute waits for tensor parallel sums, so they get at least this many where
  * NVLink joins all ranks, within a node or a rack. NCCL takes 16 for NVLS on
  * Hopper and 24 on Blackwell. */
@@ -71,7 +73,8 @@ void plait_group_policy_choose(const struct plait_group_site *site,
         p.efficient = true;
         break;
     case PLAIT_COMM_AXIS_PP:
-        p.max_ctas = MESSAGE_CTAS;
+        p.max_ctas = site->known && site->domains == 1 ? NEAR_MESSAGE_CTAS
+                                                       : MESSAGE_CTAS;
         p.channels_per_peer = CHANNELS_PER_PEER;
         break;
     case PLAIT_COMM_AXIS_EP:

@@ -32,3 +32,5 @@ flock "$emulated/lock" make -s -C "$top_builddir" -j"$(nproc)" \
 	exit 1
 }
 export PLAIT_MODULE_PATH="$emulated/modules"
+# Registered memory is tried here so that it can be on where it was proved.
+export PLAIT_NCCL_WINDOWS=1

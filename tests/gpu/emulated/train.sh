@@ -132,6 +132,19 @@ prompts()
 	report $? "moe and prompts, $ranks ranks: $settings"
 }
 
+# in_turn: with a driver that puts the transfers of a graph one after another,
+# gradients are not reduced in one
+in_turn()
+{
+	EMULATED_DRIVER=12080 train cuda llama 4 cuda parallel.tp=2 \
+		parallel.dp=2 &&
+		grep -q '^recorded as graphs: .*; before NCCL 2.27.3' \
+			"$work/out"
+	report $? "graphs without the reduction of gradients, and why"
+}
+
+EMULATED_DRIVER=13000
+export EMULATED_DRIVER
 # 1: the ranks share a GPU and communicate by MPI; 0: by NCCL
 shared=0
 near 1e-4 gpt2 1
@@ -159,6 +172,7 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	recorded 1e-4 llama 4 parallel.tp=2 parallel.dp=2 parallel.zero=3
 	recorded 1e-4 llama 4 parallel.pp=2 parallel.dp=2 parallel.zero=3 \
 		train.micro_batch=1
+	in_turn
 	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2
 	prompts 2 parallel.dp=2 sync.mode=local sync.steps=4 \
 		train.micro_batch=1
