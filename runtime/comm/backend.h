@@ -80,6 +80,8 @@ struct plait_comm_vtable {
     bool records;         /* plait_comm_records() */
     bool shows;           /* peers see what a rank enters, in every transfer */
     bool (*orders)(void); /* plait_comm_orders(); NULL: no */
+    /* plait_comm_remark(); NULL: none */
+    const char *(*remark)(const struct plait_comm *world);
     bool (*overlaps)(int driver); /* plait_comm_overlaps(); NULL: yes */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */

@@ -168,6 +168,11 @@ bool plait_comm_orders(const struct plait_comm *comm)
     return comm->vtable->orders && comm->vtable->orders();
 }
 
+const char *plait_comm_remark(const struct plait_comm *world)
+{
+    return world->vtable->remark ? world->vtable->remark(world) : NULL;
+}
+
 bool plait_comm_overlaps(const struct plait_comm *comm, int driver)
 {
     return !comm->vtable->overlaps || comm->vtable->overlaps(driver);

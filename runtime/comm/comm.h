@@ -192,6 +192,8 @@ bool plait_comm_records(const struct plait_comm *comm);
 /* Whether captured transfers of several groups keep the order in which the host
  * started them. */
 bool plait_comm_orders(const struct plait_comm *comm);
+/* What is known to go wrong with the library under it, one line; else NULL. */
+const char *plait_comm_remark(const struct plait_comm *world);
 /* Whether transfers of several groups that one graph starts run at the same
  * time, with this version of CUDA's driver (12090: 12.9). */
 bool plait_comm_overlaps(const struct plait_comm *comm, int driver);

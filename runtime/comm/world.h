@@ -56,6 +56,9 @@ int plait_world_shared_cores(const struct plait_world *world, int *ranks);
 /* What is open to others where the ranks have met over TCP without a secret, as
  * PLAIT_SECRET=none asks: one line for rank 0 to print. NULL elsewhere. */
 const char *plait_world_exposed(const struct plait_world *world);
+/* That ranks of this node see no GPU but their own, and what to do: one line
+ * for rank 0 to print. NULL: they do, or it does not matter. */
+const char *plait_world_lone_gpu(const struct plait_world *world);
 /* Whether the environment asks for an elastic run, which goes on with the ranks
  * that are left after some have died. Ranks over sockets can do so, and on GPUs
  * those over NCCL that have met over sockets. */

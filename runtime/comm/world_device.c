@@ -84,6 +84,18 @@ static int device_index(const struct plait_world *w)
     return index;
 }
 
+const char *plait_world_lone_gpu(const struct plait_world *w)
+{
+    struct plait_gpu_facts facts;
+
+    if (!w->ops->gpu || w->node_ranks <= 1 || plait_shared_gpus() > 0 ||
+        w->ops->gpu_facts(1, &facts) == 0)
+        return NULL;
+    return "each rank of a node sees a single GPU, so that NCCL may copy "
+           "through the host's memory in place of NVLink: ask for GPUs with "
+           "--gpus-per-node, without --gpus-per-task and --gpu-bind";
+}
+
 /* How many ranks the launcher has put on this node. */
 static int count_node_ranks(void)
 {

@@ -362,6 +362,12 @@ static int open_world(struct plait_session *s,
                : plait_world_connect(&s->world, args->device, comm, err);
 }
 
+static void say(const char *line)
+{
+    if (line)
+        fprintf(stderr, "plait-train: %s\n", line);
+}
+
 int plait_session_open(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
@@ -370,9 +376,14 @@ int plait_session_open(struct plait_session *s,
     s->opened = plait_clock_unix();
     if (open_world(s, args, err) < 0)
         return -1;
-    if (plait_world_exposed(&s->world))
-        fprintf(stderr, "plait-train: %s\n", plait_world_exposed(&s->world));
-    return s->world.comm ? plait_session_complete(s, args, err) : 0;
+    say(plait_world_exposed(&s->world));
+    if (!s->world.comm)
+        return 0;
+    if (plait_comm_rank(s->world.comm) == 0) {
+        say(plait_world_lone_gpu(&s->world));
+        say(plait_comm_remark(s->world.comm));
+    }
+    return plait_session_complete(s, args, err);
 }
 
 void plait_session_close(struct plait_session *s)

@@ -375,6 +375,32 @@ static bool keeps_order(void)
            order && strcmp(order, "1") == 0;
 }
 
+/* Versions that are known to fail, in worlds of so many ranks and more. */
+static const struct {
+    int first, last, ranks;
+    const char *what;
+} faults[] = {
+    {0, 22599, 2,
+     "NCCL before 2.26 does not keep the order of several groups' transfers, "
+     "and GPUs may wait for each other for ever: install 2.27.3 or later"},
+    {22705, 22705, 44,
+     "NCCL 2.27.5 has crashed in NVLink domains of 44 ranks and more "
+     "(NVIDIA/nccl#2186): install another version"},
+};
+
+static const char *nccl_remark(const struct plait_comm *world)
+{
+    int version = 0;
+
+    if (ncclGetVersion(&version) != ncclSuccess)
+        return NULL;
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        if (version >= faults[i].first && version <= faults[i].last &&
+            world->size >= faults[i].ranks)
+            return faults[i].what;
+    return NULL;
+}
+
 /* NCCL 2.26, and later ones with drivers before 12.9, put all transfers of a
  * graph one after another, whatever their communicators. */
 static bool overlaps(int driver)
@@ -389,6 +415,7 @@ static const struct plait_comm_vtable nccl_vtable = {
     .name = "nccl",
     .records = true,
     .orders = keeps_order,
+    .remark = nccl_remark,
     .overlaps = overlaps,
     .destroy = nccl_destroy,
     .abort = nccl_abort,

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-train over an emulated NCCL that does not connect ranks, or whose network
-# fails: the run ends soon, and one line says which rank and what.
+# plait-train over an emulated NCCL that does not connect ranks: the run ends
+# soon, and one line says which rank and what.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 plait=$top_builddir/plait
 export OMP_NUM_THREADS=1 EMULATED_GPUS=4 PLAIT_NCCL_TIMEOUT=1
@@ -24,6 +24,8 @@ train() {
     timeout -k 9 60 "$plait" run --np 2 --pin=none "$1" -- sh -c '
         who=$0 words=$1
         shift
+        [ -z "$lone" ] ||
+            export CUDA_VISIBLE_DEVICES=$PLAIT_LOCAL_RANK LOCAL_RANK=0
         case $who in all | $PLAIT_RANK) export EMULATED_NCCL="$words" ;; esac
         exec "$@"' "$2" "$3" "$top_builddir/tests/gpu/emulated/plait-train" \
         "$dir/c.yaml" --device cuda >"$dir/out" 2>&1 </dev/null
@@ -43,6 +45,19 @@ once() {
 
 train --tp=2 all ""
 ok "without a fault it trains" test $status = 0
+
+ok "... and nothing is said of its GPUs" \
+    eval '! grep "sees a single GPU" "$dir/out"'
+
+lone=yes train --tp=2 all ""
+ok "ranks that see a GPU each train" test $status = 0
+ok "... and it is said that NCCL may miss NVLink" test \
+    "$(grep -c "^plait-train: each rank .* sees a single GPU" "$dir/out")" = 1
+
+EMULATED_NCCL_VERSION=22505 train --tp=2 all ""
+ok "a version of NCCL with a known fault trains" test $status = 0
+ok "... and it is said" test \
+    "$(grep -c "^plait-train: NCCL before 2.26 " "$dir/out")" = 1
 
 train --tp=2 all never-connect
 ends "no rank is connected" "NCCL has not connected ranks 0, 1 of 2: .* 1 s "
