@@ -159,6 +159,8 @@ static int copy_rows(struct plait_queue *q, const struct fp8_product *p,
                                         cudaMemcpyDeviceToDevice, q->stream));
 }
 
+/* Activations and their gradients are rounded to 16 bits anyway. Gradients of
+ * weights are sums of many more terms, over micro-batches too, in fp32. */
 static void set_key(struct product *key, const struct fp8_product *p)
 {
     cuda_product_init(key, PLAIT_BF16_T);
@@ -169,6 +171,7 @@ static void set_key(struct product *key, const struct fp8_product *p)
     key->fp8 = p->b.e4m3 ? FP8_BOTH_E4M3 : FP8_B_E5M2;
     key->out = p->out;
     key->accumulate = p->accumulate != 0;
+    key->fast = p->out != PLAIT_F32;
 }
 
 /* Computes the product, with its bias if the library can add it; *biased says

@@ -16,6 +16,7 @@ struct product {
     enum plait_dtype in, out;
     int tf32;                                         /* of fp32 operands */
     enum { FP8_NONE, FP8_BOTH_E4M3, FP8_B_E5M2 } fp8; /* NONE: as `in` */
+    int fast; /* fp8: sums of fewer bits, which are faster */
     size_t m, n, k;
     int accumulate; /* beta 1, else 0 */
     cublasLtEpilogue_t epilogue;

@@ -73,6 +73,7 @@ static cublasStatus_t describe_product(struct cuda_matmul *p)
     const struct product *k = &p->key;
     bool ta = k->op_a == CUBLAS_OP_T, tb = k->op_b == CUBLAS_OP_T;
     cudaDataType_t out = data_type(k->out);
+    int8_t fast = k->fast != 0;
     cublasStatus_t s;
 
     s = cublasLtMatmulDescCreate(
@@ -87,6 +88,9 @@ static cublasStatus_t describe_product(struct cuda_matmul *p)
     if (s == CUBLAS_STATUS_SUCCESS)
         s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &k->epilogue,
                           sizeof(k->epilogue));
+    if (s == CUBLAS_STATUS_SUCCESS && fast)
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast,
+                          sizeof(fast));
     if (s == CUBLAS_STATUS_SUCCESS)
         s = cublasLtMatrixLayoutCreate(&p->a, operand_type(k, false),
                                        ta ? k->k : k->m, ta ? k->m : k->k,

@@ -28,6 +28,7 @@ struct emu_product {
     int64_t aux_ld;
     const float *scale[2];
     cudaDataType_t bias_type;
+    int8_t fast; /* sums of fp8 products in fewer bits */
 };
 
 /* Where an algorithm keeps the alignment that it needs, and its number. */

@@ -81,6 +81,9 @@ MUTANTS = [
     ('a word of an array of bytes', 'fp8_round.cu',
      '__shared__ __align__(4) unsigned char', '__shared__ unsigned char',
      'fp8_forward', 'misaligned access of 4 bytes'),
+    ("fast sums in weights' gradients", 'fp8.c',
+     'key->fast = p->out != PLAIT_F32;', 'key->fast = 1;', 'fp8',
+     'fast sums in a product'),
     ('a grid that is too high', 'elementwise.cu',
      'grid_for(q, ceil_div(n, 4), threads), threads, 0,\n'
      '                          q->stream>>>((D *)c->dst',
