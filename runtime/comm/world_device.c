@@ -198,6 +198,7 @@ struct gpu_place {
 
 static struct gpu_place place_of(const struct plait_world *w)
 {
+    const char *host = getenv("NCCL_HOSTID");
     struct gpu_place place;
     char name[256] = "";
 
@@ -207,6 +208,9 @@ static struct gpu_place place_of(const struct plait_world *w)
         gethostname(name, sizeof(name) - 1);
         place.node = plait_hash_text(PLAIT_HASH_START, name);
     }
+    /* NCCL then takes this for the host. */
+    if (host && *host)
+        place.node = plait_hash_text(PLAIT_HASH_START, host);
     memcpy(place.busid, w->gpu.busid, sizeof(place.busid));
     return place;
 }

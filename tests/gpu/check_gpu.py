@@ -35,6 +35,7 @@ class Check:
     def __init__(self, source, build, out, minutes, emulated):
         self.source, self.build, self.out = source, build, out
         self.emulated = emulated
+        self.minutes = minutes
         self.deadline = time.monotonic() + 60 * minutes
         self.programs = build + ("/tests/gpu/emulated" if emulated
                                  else "/tests/gpu")
@@ -166,6 +167,17 @@ class Check:
         else:
             self.add("NCCL", "skipped", "built without it")
 
+    def one_gpu(self):
+        """Several ranks over NCCL on one GPU."""
+        name = "NCCL, ranks on one GPU"
+        if self.emulated:
+            self.add(name, "skipped", "tests/gpu/emulated/one-gpu.sh does it")
+        elif os.path.exists(self.build + "/tests/gpu/test_nccl"):
+            self.tap(name, ["sh", self.source + "/tests/gpu/one_gpu.sh"], 150,
+                     NCCL_DEBUG="WARN")
+        else:
+            self.add(name, "skipped", "built without it")
+
     def sanitizer(self):
         """Run every kernel once, at shapes small enough for
         compute-sanitizer."""
@@ -178,6 +190,9 @@ class Check:
             if self.emulated or not tool:
                 self.add(name, "skipped", "its checks are the emulation's own"
                          if self.emulated else "compute-sanitizer is missing")
+                continue
+            if kind != "memcheck" and self.minutes < 20:
+                self.add(name, "skipped", "--minutes 20 has time for it")
                 continue
             status, out, seconds = self.run(kind, [
                 tool, "--tool", kind, "--target-processes", "all",
@@ -379,6 +394,7 @@ def main():
     gpus = check.environment()
     if gpus:
         check.operations()
+        check.one_gpu()
         check.sanitizer()
         cpu = check.trainings()
         check.several(gpus, cpu)
