@@ -56,7 +56,7 @@ static const struct trial trials[] = {
     {"none", "", 0, {"rank 0: well", "rank 1: well"}},
 };
 
-static char link_file[] = "/tmp/plait-waits.XXXXXX";
+static char link_file[4096];
 static const struct plait_ops *ops;
 static struct plait_device *dev;
 static struct plait_queue *q;
@@ -167,7 +167,12 @@ static void try(const struct trial *t)
 
 int main(void)
 {
-    int fd = mkstemp(link_file);
+    const char *folder = getenv("TMPDIR");
+    int fd;
+
+    snprintf(link_file, sizeof(link_file), "%s/plait-waits.XXXXXX",
+             folder ? folder : "/tmp");
+    fd = mkstemp(link_file);
 
     close(fd);
     setenv("EMULATED_GPUS", "2", 1);
