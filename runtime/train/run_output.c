@@ -65,6 +65,10 @@ int plait_run_open_log(struct run *r, struct plait_error *err)
         plait_elastic_report(r->s, r->done.step);
     else
         plait_report_start(r->s, model, r->peak, r->done.step);
+    if (r->state.resumed && r->args->init && !r->s->elastic)
+        printf("--init %s is not used: it is for a run that has no checkpoint "
+               "yet\n",
+               r->args->init);
     plait_progress_init(&r->output.progress, stdout, r->done.step,
                         r->config->train.steps,
                         plait_is_image_model(&r->config->model));

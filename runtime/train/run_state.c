@@ -17,6 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/model_source.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/parallel/shard.h"
 #include "runtime/train/elastic.h"
@@ -136,15 +139,31 @@ int plait_run_start_weights(struct run *r, struct plait_error *err)
     return plait_error_consensus(r->world, rc, err);
 }
 
+/* Whether the model there is the run's. */
+static bool is_model_of_run(const struct run *r, const char *dir)
+{
+    struct plait_model_source source;
+    struct plait_model_config model;
+    struct plait_error err;
+
+    return plait_model_source_find(dir, &source, &err) == 0 &&
+           (source.hf
+                ? plait_hf_config_read(source.path, &model, &err)
+                : plait_model_file_read(source.path, &model, &err)) == 0 &&
+           plait_model_same(dir, &model, &r->config->model, &err) == 0;
+}
+
 const char *plait_run_origin(const struct run *r)
 {
     const char *resume = r->args->resume;
 
     if (strcmp(resume, "auto") != 0 && strcmp(resume, "none") != 0)
         return resume;
-    /* Its own files are there already. */
-    if (r->state.resumed &&
-        plait_files_has(r->config->checkpoint.dir, "config.json"))
+    /* Its own files are there already, unless it resumes from
+     * checkpoint.fallback. --init may name another model, which is not used. */
+    if (r->state.resumed && r->s->init &&
+        (plait_files_has(r->config->checkpoint.dir, "config.json") ||
+         !is_model_of_run(r, r->s->init)))
         return NULL;
     return r->s->init;
 }

@@ -30,6 +30,14 @@ ok "fewer than are made are not: nothing is left to do" \
 ok "of its data nothing is said" said_not "data.train"
 run "${small[@]}" --set train.steps=3 --set data.train=nowhere
 ok "also without the data, which is said" test $status = 0
+cp -r checkpoints kept
+mkdir other
+echo '{"model_type": "llama"}' >other/config.json
+echo '{}' >other/tokenizer.json
+run "${small[@]}" --set train.steps=3 --init other
+ok "nor by --init does a run become another" says "^--init other is not used"
+ok "and no file of the other model is taken" diff -r checkpoints kept
+run "${small[@]}" --set train.steps=3 --set data.train=nowhere
 ok "with the reason" says \
     "^data.train cannot be read, and is not needed any more: nowhere: No such"
 for shape in constant step; do
