@@ -5,6 +5,7 @@
 #include "runtime/train/session.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 #include "runtime/train/first_weights.h"
 #include "runtime/train/metrics/metrics.h"
 #include "topology/base/clock.h"
+#include "topology/base/files.h"
 #include "topology/base/hash.h"
 #include "topology/job/fits.h"
 #include "topology/job/settings.h"
@@ -71,6 +73,33 @@ static int parse_again(struct plait_session *s,
     return plait_error_consensus(s->world.comm, s->config ? 0 : -1, err);
 }
 
+/* A folder, or a model of Hugging Face's, in place of the configuration: what
+ * to give instead, behind what was wrong. Local. */
+static void name_config(const char *given, struct plait_error *err)
+{
+    const char *slash = strrchr(given, '/');
+    bool theirs = strcmp(slash ? slash + 1 : given, "config.json") == 0;
+    struct plait_error why = *err;
+    char dir[512];
+
+    if (plait_files_has(given, "plait.yaml"))
+        plait_errorf(err, "%.400s; its configuration is %.512s/plait.yaml",
+                     why.text, given);
+    else if (plait_files_has(given, "latest/plait.yaml"))
+        plait_errorf(err,
+                     "%.400s; its configuration is %.512s/latest/plait.yaml",
+                     why.text, given);
+    else if (theirs || plait_files_has(given, "config.json")) {
+        int n = !theirs ? (int)strlen(given) : slash ? (int)(slash - given) : 0;
+
+        snprintf(dir, sizeof(dir), "%.*s", n, given);
+        plait_errorf(err,
+                     "%.300s; 'plait convert --from %s --to NEW-FOLDER' makes "
+                     "a checkpoint with a plait.yaml of it",
+                     why.text, n ? dir : ".");
+    }
+}
+
 static int read_config(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
@@ -86,10 +115,14 @@ static int read_config(struct plait_session *s,
         rc = args->model ? describe_model(name, plait_comm_size(s->world.comm),
                                           &text, &size, err)
                          : plait_job_config_read(name, &text, &size, err);
+    if (rc < 0 && !args->model)
+        name_config(name, err);
     if (plait_broadcast_text(s->world.comm, rc, &text, &size, err) < 0)
         return -1;
     s->config =
         plait_job_config_parse(name, text, size, args->set, args->nset, err);
+    if (!s->config && !args->model && plait_comm_rank(s->world.comm) == 0)
+        name_config(name, err);
     if (s->config && !(s->config_text = strndup(text, size)))
         rc = plait_errorf(err, "out of memory");
     free(text);

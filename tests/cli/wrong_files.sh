@@ -228,6 +228,16 @@ cat >table <<'END'
 2 generate llama -p a # unknown option '-p'; did you mean --prompt\?
 2 generate llama --prompt a --max_new_tokens=9 # did you mean --tokens\?
 2 generate llama --prompt a -k 9 # did you mean --top-k\?
+2 generate --model llama --prompt a # leave --model out: the folder itself is the argument
+2 train --config good/latest/plait.yaml # leave --config out: the file itself is the argument
+2 train good/latest/plait.yaml --model llama # did you mean --init\?
+2 train good/latest/plait.yaml --train.global_batch=4 # did you mean --set train.global_batch=VALUE\?
+1 train good # good: Is a directory; its configuration is good/plait.yaml$
+1 train good/latest # good/latest: Is a directory; its configuration is good/latest/plait.yaml$
+1 train yaml # yaml: Is a directory; its configuration is yaml/latest/plait.yaml$
+1 train llama # llama: Is a directory; 'plait convert --from llama --to NEW-FOLDER' makes
+1 train llama/config.json # unknown key .*; 'plait convert --from llama --to NEW-FOLDER' makes
+1 train empty # empty: Is a directory$
 2 train good/latest/plait.yaml -n 2 # plait run --np=N -- COMMAND starts
 2 generate llama --prompt a --top-p 7 # top-p
 END

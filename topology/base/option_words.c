@@ -16,7 +16,12 @@ static const struct habit {
     const char *options; /* ours, the first that the program has is meant */
     const char *instead; /* what to do where it has none of them */
 } habits[] = {
-    {"n np c ntasks nproc nprocs nproc-per-node num-processes num-gpus",
+    {"config conf cfg config-file", "model",
+     "leave --%s out: the file itself is the argument"},
+    {"model checkpoint ckpt model-path model-name-or-path", "model from init",
+     "leave --%s out: the folder itself is the argument"},
+    {"c", "np", NULL},
+    {"n np ntasks nproc nprocs nproc-per-node num-processes num-gpus",
      "np tasks-per-node gpus tokens",
      "plait run --np=N -- COMMAND starts N tasks on this machine"},
     {"N nnodes num-nodes num-machines", "nodes",
@@ -154,6 +159,21 @@ static void take_name(const char *word, char name[64])
         name[1] = '\0'; /* -N2 */
 }
 
+/* Whether it is a key of the configuration, which --set sets. */
+static bool answer_key(const struct option *table, const char *word,
+                       char text[PLAIT_OPTION_ADVICE])
+{
+    size_t n;
+
+    word += strspn(word, "-");
+    n = strcspn(word, "=");
+    if (n > 60 || !memchr(word, '.', n) || !find_name(table, "set"))
+        return false;
+    snprintf(text, PLAIT_OPTION_ADVICE, "; did you mean --set %.*s=VALUE?",
+             (int)n, word);
+    return true;
+}
+
 void plait_option_advise(const struct option *table, const char *word,
                          char text[PLAIT_OPTION_ADVICE])
 {
@@ -162,6 +182,8 @@ void plait_option_advise(const struct option *table, const char *word,
     char name[64];
 
     take_name(word, name);
+    if (answer_key(table, word, text))
+        return;
     for (; table && table[n].name && n < NAMES_MOST; n++)
         names[n] = table[n].name;
     for (size_t i = 0; i < sizeof(habits) / sizeof(habits[0]); i++)
