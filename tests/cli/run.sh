@@ -79,6 +79,8 @@ on this machine" --tp=2 true
 refused 2 "run: a command is missing; see 'plait run --help'" --np 2 --tp=2
 refused 1 'cannot run /nonexistent: No such file or directory' \
     --np 1 /nonexistent
+refused 1 'cannot run nosuchprogram: No such file or directory' \
+    --np 16 --pin=none nosuchprogram
 PLAIT_RANK=0 refused 2 'run: this task has a plan already (PLAIT_RANK is set): '\
 'leave out plait run, or srun'"'"'s flags' --tp=1 true
 SLURM_PLAIT_FLAGS=tp SLURM_STEP_ID=0 refused 2 "the job was submitted with the \

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* pipe2 */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -355,6 +356,27 @@ static int block_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
+/* Whether execvp() would find the program; else, with errno, each task would
+ * report it. */
+static bool is_program(const char *name)
+{
+    const char *dir = getenv("PATH");
+    char path[PATH_MAX];
+
+    if (strchr(name, '/'))
+        return access(name, X_OK) == 0;
+    while (dir && *dir) {
+        int n = (int)strcspn(dir, ":");
+
+        snprintf(path, sizeof(path), "%.*s%s%s", n, dir, n ? "/" : "./", name);
+        if (access(path, X_OK) == 0)
+            return true;
+        dir += n + (dir[n] == ':');
+    }
+    errno = ENOENT;
+    return !dir;
+}
+
 int run_alone(struct run *run)
 {
     struct crew crew = {.run = run,
@@ -362,6 +384,9 @@ int run_alone(struct run *run)
                         .n = run->place.tasks[0] + run->options.spares};
     int rc = PLAIT_EXIT_FAILED;
 
+    if (!is_program(run->command[0]))
+        return plait_cmd_failed("cannot run %s: %s", run->command[0],
+                                strerror(errno));
     crew.tasks = calloc((size_t)crew.n, sizeof(*crew.tasks));
     crew.polls = calloc((size_t)(2 * crew.n + 1), sizeof(*crew.polls));
     crew.signals = block_signals();
