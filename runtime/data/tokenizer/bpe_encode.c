@@ -21,23 +21,21 @@ _Static_assert(sizeof(struct cached) == 64, "one cache line");
  * ones with a heap, at a cost of n log n. */
 enum { SHORT_PIECE = 48 };
 
-/* A token of a long piece, in a linked list of those that are left. */
+/* A token of a long piece, in a linked list of those that are left. `rank` and
+ * `merged` are of its merge with the next; UINT32_MAX: there is none, or the
+ * token itself was merged into the one before. */
 struct symbol {
-    int32_t token; /* -1: merged into the one before */
+    int32_t token;
     int32_t before, after;
-};
-
-struct candidate {
     uint32_t rank;
-    int32_t at; /* index of the left one */
-    int32_t left, right, merged;
+    int32_t merged;
 };
 
 struct plait_bpe_scratch {
     struct cached *cache;
     struct symbol *symbols;
     int32_t *spelled;
-    struct candidate *heap;
+    uint64_t *heap; /* rank << 32 | index of the left token */
     size_t nsymbols, nheap, heap_room;
 };
 
@@ -176,24 +174,23 @@ static int merge_short(const struct plait_bpe *bpe, int32_t *token, int n)
 
 /* -- long pieces --------------------------------------------------------- */
 
-static bool is_less(const struct candidate *a, const struct candidate *b)
-{
-    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
-}
-
 static int push_candidate(const struct plait_bpe *bpe,
                           struct plait_bpe_scratch *s, int32_t at)
 {
-    int32_t after = at < 0 ? -1 : s->symbols[at].after;
-    struct candidate new, *heap;
     const struct merge *m;
+    uint64_t new, *heap;
     size_t i;
 
-    if (after < 0)
+    if (at < 0)
         return 0;
-    m = find_merge(bpe, s->symbols[at].token, s->symbols[after].token);
+    m = s->symbols[at].after < 0
+            ? NULL
+            : find_merge(bpe, s->symbols[at].token,
+                         s->symbols[s->symbols[at].after].token);
+    s->symbols[at].rank = m ? m->rank : UINT32_MAX;
     if (!m)
         return 0;
+    s->symbols[at].merged = m->merged;
     if (s->nheap == s->heap_room) {
         heap = realloc(s->heap, (s->heap_room * 2 + 64) * sizeof(*heap));
         if (!heap)
@@ -201,25 +198,21 @@ static int push_candidate(const struct plait_bpe *bpe,
         s->heap = heap;
         s->heap_room = s->heap_room * 2 + 64;
     }
-    new = (struct candidate){m->rank, at, s->symbols[at].token,
-                             s->symbols[after].token, m->merged};
-    for (i = s->nheap++; i > 0 && is_less(&new, &s->heap[(i - 1) / 2]);
-         i = (i - 1) / 2)
+    new = (uint64_t)m->rank << 32 | (uint32_t)at;
+    for (i = s->nheap++; i > 0 && new < s->heap[(i - 1) / 2]; i = (i - 1) / 2)
         s->heap[i] = s->heap[(i - 1) / 2];
     s->heap[i] = new;
     return 0;
 }
 
-static struct candidate pop_candidate(struct plait_bpe_scratch *s)
+static uint64_t pop_candidate(struct plait_bpe_scratch *s)
 {
-    struct candidate top = s->heap[0], last = s->heap[--s->nheap];
+    uint64_t top = s->heap[0], last = s->heap[--s->nheap];
     size_t i = 0, child;
 
     while ((child = 2 * i + 1) < s->nheap) {
-        if (child + 1 < s->nheap &&
-            is_less(&s->heap[child + 1], &s->heap[child]))
-            child++;
-        if (!is_less(&s->heap[child], &last))
+        child += child + 1 < s->nheap && s->heap[child + 1] < s->heap[child];
+        if (s->heap[child] >= last)
             break;
         s->heap[i] = s->heap[child];
         i = child;
@@ -228,26 +221,26 @@ static struct candidate pop_candidate(struct plait_bpe_scratch *s)
     return top;
 }
 
-/* Apply a candidate's merge, unless one of the two tokens has changed since. */
+/* Apply a candidate's merge, unless one of the two tokens has changed since:
+ * then the left one has another rank, or that candidate's merge is the one of
+ * the tokens as they are now. */
 static int apply_candidate(const struct plait_bpe *bpe,
-                           struct plait_bpe_scratch *s,
-                           const struct candidate *c)
+                           struct plait_bpe_scratch *s, uint64_t candidate)
 {
-    struct symbol *left = &s->symbols[c->at], *right;
-    int32_t after = left->after;
+    int32_t at = (int32_t)(uint32_t)candidate;
+    struct symbol *left = &s->symbols[at], *right;
 
-    if (left->token != c->left || after < 0 ||
-        s->symbols[after].token != c->right)
+    if (left->rank != candidate >> 32)
         return 0;
-    right = &s->symbols[after];
-    left->token = c->merged;
+    right = &s->symbols[left->after];
+    left->token = left->merged;
     left->after = right->after;
-    right->token = -1;
+    right->rank = UINT32_MAX;
     if (left->after >= 0)
-        s->symbols[left->after].before = c->at;
+        s->symbols[left->after].before = at;
     if (push_candidate(bpe, s, left->before) < 0)
         return -1;
-    return push_candidate(bpe, s, c->at);
+    return push_candidate(bpe, s, at);
 }
 
 static int make_symbols(const struct plait_bpe *bpe,
@@ -272,7 +265,8 @@ static int make_symbols(const struct plait_bpe *bpe,
     }
     n = spell(bpe, piece, size, s->spelled);
     for (int32_t i = 0; i < n; i++)
-        s->symbols[i] = (struct symbol){s->spelled[i], i - 1, i + 1};
+        s->symbols[i] =
+            (struct symbol){s->spelled[i], i - 1, i + 1, UINT32_MAX, 0};
     if (n > 0)
         s->symbols[n - 1].after = -1;
     return n;
@@ -290,12 +284,9 @@ static int encode_long(const struct plait_bpe *bpe, struct plait_bpe_scratch *s,
     for (int32_t i = 0; i < n; i++)
         if (push_candidate(bpe, s, i) < 0)
             return -1;
-    while (s->nheap > 0) {
-        struct candidate c = pop_candidate(s);
-
-        if (apply_candidate(bpe, s, &c) < 0)
+    while (s->nheap > 0)
+        if (apply_candidate(bpe, s, pop_candidate(s)) < 0)
             return -1;
-    }
     if (plait_tokens_reserve(out, (size_t)n) < 0)
         return -1;
     for (int32_t i = n > 0 ? 0 : -1; i >= 0; i = s->symbols[i].after)

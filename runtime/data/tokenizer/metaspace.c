@@ -225,13 +225,30 @@ int plait_metaspace_write(const struct plait_metaspace *m, const char *text,
     return 0;
 }
 
+/* The size of the first line and the line breaks after it. */
+static size_t line_size(const char *text, size_t size)
+{
+    const char *end = memchr(text, '\n', size);
+    size_t n;
+
+    if (!end)
+        return size;
+    n = (size_t)(end - text);
+    while (n < size && text[n] == '\n')
+        n++;
+    return n;
+}
+
 /* Where no token joins a blank to what is before it, no merge crosses that
- * place, and what is on its sides can be merged apart. */
+ * place, and what is on its sides can be merged apart. The same is true of what
+ * is after a line break. */
 size_t plait_metaspace_next(const struct plait_metaspace *m, bool whole_words,
                             const char *text, size_t size)
 {
-    if (!m->splits && (m->joins_blanks || whole_words))
+    if (!m->splits && whole_words)
         return size;
+    if (!m->splits && m->joins_blanks)
+        return m->joins_lines ? size : line_size(text, size);
     for (size_t i = 1; i < size; i++)
         if (is_space(text + i, size - i) &&
             (m->splits || !is_after_space(text, i)))
