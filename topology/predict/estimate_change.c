@@ -206,7 +206,8 @@ bool plait_estimate_change(const struct plait_job_config *config,
                               .best = change};
 
     try_settings(&s, layout);
-    if (!plait_framework_traits[config->framework].data_alone)
+    /* Another layout is three options: more than one setting that fits. */
+    if (s.fewest > 1 && !plait_framework_traits[config->framework].data_alone)
         try_sizes(&s);
     return s.fewest < NONE_FITS;
 }
