@@ -255,6 +255,18 @@ vocab_size: 128256
 seq_length: 8192
 END
 parameters megatron.yaml 8030261248
+sed 's/--tensor-model-parallel-size 2/--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1/' \
+    megatron.args >chunks.args
+printf '%s --no-overlap-p2p-communication\n' "$(cat chunks.args)" >p2p.args
+"$plait" estimate --model chunks.args --gpus 64 --gpu-type h100 --json >json &&
+    "$plait" estimate --model p2p.args --gpus 64 --gpu-type h100 --json >other &&
+    python3 - json other <<'END'
+import json, sys
+
+hidden, waited = (json.load(open(f))["step_s"] for f in sys.argv[1:])
+sys.exit(not hidden < waited < 1.1 * hidden)
+END
+check 'messages between chunks that nothing hides take time' $?
 cat >>megatron.yaml <<'END'
 pipeline_model_parallel_size: 4
 use_distributed_optimizer: true

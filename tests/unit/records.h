@@ -51,6 +51,8 @@ double record_simulate(const struct record *record,
                        const struct plait_gpu_type *gpu);
 /* Prints the constants that fit the marked half best: records_fit.c. */
 void records_fit(const struct records *records);
+/* The same for those of topology/predict/scale.h. */
+void records_fit_scale(const struct records *records);
 
 /* The GPU type, changed as the record says. */
 void record_gpu(const struct record *record, struct plait_gpu_type *gpu);

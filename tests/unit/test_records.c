@@ -123,36 +123,24 @@ static void print_rows(const struct outcome *o, int n)
              100 * o[i].share, o[i].simulated, o[i].record->name);
 }
 
-/* Sets of which the half that nothing is fitted to has other bounds. */
-static const struct {
-    const char *set;
-    double low, high, error, rank;
-} bounds[] = {
-    /* the order within layouts of one model */
-    {"bloom", 0.9, 1.1, 0.1, 0.6},
-    /* of ZeRO 1 with 512 and 1,024 ranks each of which broadcasts its part */
-    {"internevo", 0.9, 1.1, 0.12, 0.6},
-    /* messages between chunks of stages are not hidden either */
-    {"megascale", 0.9, 1.2, 0.2, 0.9},
-    /* of GPT-OSS, whose biases are only partly fused, as it seems */
-    {"moe_graphs", 0.9, 1.1, 0.16, 0.8},
-};
-
-static void judge_set(const char *set, const struct summary *s)
+/* The bounds of a half that nothing is fitted to follow from the fitted half,
+ * whatever the first shows: half of its error more, and 0.03, and its mean
+ * within 0.1. That is what a model that was fitted too closely would miss. The
+ * order within layouts of one model has the bound of the issue that asked for
+ * it. What the sets shall reach in the end is a mean within 0.9 and 1.1; where
+ * one does not it is said. */
+static void judge_set(const char *set, const struct summary *fit,
+                      const struct summary *s)
 {
-    double low = 0.9, high = 1.1, error = 1, rank = -1;
+    double rank = strcmp(set, "bloom") == 0 ? 0.6 : -1;
 
-    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
-        if (strcmp(bounds[i].set, set) == 0) {
-            low = bounds[i].low;
-            high = bounds[i].high;
-            error = bounds[i].error;
-            rank = bounds[i].rank;
-        }
-    ok(s->mean > low && s->mean < high && s->error <= error && s->rank >= rank,
+    ok(fabs(s->mean - fit->mean) <= 0.1 &&
+           s->error <= 1.5 * fit->error + 0.03 && s->rank >= rank,
        "%s, not fitted: mean of predicted / measured is %.3f, error %.1f %%, "
        "Spearman %.3f",
        set, s->mean, 100 * s->error, s->rank);
+    if (s->mean < 0.9 || s->mean > 1.1)
+        diag("%s misses its mean of 0.9 to 1.1", set);
 }
 
 static void judge_sets(const struct outcome *all, int n, struct outcome *some)
@@ -169,7 +157,7 @@ static void judge_sets(const struct outcome *all, int n, struct outcome *some)
                  s[half].mean, 100 * s[half].error, s[half].rank,
                  100 * s[half].worst, s[half].worst_name);
         }
-        judge_set(records_sets[i], &s[0]);
+        judge_set(records_sets[i], &s[1], &s[0]);
     }
 }
 
@@ -272,7 +260,7 @@ static void judge_simulation(const struct outcome *all, int n)
             worst = all[i].record->name;
         }
     }
-    ok(mean <= 0.01 && most <= 0.08,
+    ok(mean <= 0.006 && most <= 0.065,
        "simulated steps are off the estimate's by %.2f %%, at most %.1f %%: %s",
        100 * mean, 100 * most, worst);
 }
@@ -379,6 +367,8 @@ int main(void)
         return done_testing();
     if (wish && strcmp(wish, "fit") == 0)
         records_fit(records);
+    if (wish && strcmp(wish, "scale") == 0)
+        records_fit_scale(records);
     all = calloc(2 * (size_t)records->n, sizeof(*all));
     n = predict_all(records, all);
     ok(n == records->n, "all %d of them can be said", records->n);

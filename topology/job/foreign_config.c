@@ -379,6 +379,7 @@ static void set_overlap(const struct plait_pairs *p, struct plait_job_config *c)
     if (is_exposed(p, "overlap_grad_reduce"))
         c->parallel.grad_sync = PLAIT_GRAD_FLAT;
     c->tp_exposed = is_exposed(p, "tp_comm_overlap");
+    c->messages_exposed = plait_pairs_flag(p, "no_overlap_p2p_communication");
 }
 
 /* Graphs of parts of a layer leave the experts' kernels to the host. */
@@ -409,9 +410,8 @@ static void set_dispatch(const struct plait_pairs *p,
         plait_pairs_flag(p, "overlap_moe_expert_parallel_comm");
 }
 
-/* "layernorm moe_act", a list of YAML or of a command line: the modules that
- * are recomputed instead of attention's core, which is meant where there is no
- * list. */
+/* "layernorm moe_act", in YAML or on a command line: the modules recomputed
+ * instead of attention's core, which is meant where there is no list. */
 static void set_modules(const struct plait_pairs *p, struct plait_job_config *c)
 {
     const char *list = plait_pairs_value(p, "recompute_modules");

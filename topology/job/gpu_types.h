@@ -58,6 +58,10 @@ struct plait_gpu_type {
      * which FLOP/s and memory_bw belong; 0: every rank has a device of its own.
      * threads: what a rank computes with; 0: its share of the cores. */
     double cores, threads;
+    double crowding; /* by how much longer a collective takes for each doubling
+                        of the nodes it spans: topology/predict/scale.h */
+    double stragglers; /* by how much longer a step takes with slow machines in
+                          it: scale.h */
     int uplinks_known; /* whether a site file gives the oversubscription */
 };
 

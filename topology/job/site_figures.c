@@ -37,6 +37,8 @@ const struct plait_site_figure plait_site_figures[PLAIT_SITE_FIGURES] = {
     {"nic_us", AT(nic_alpha), US, 0, 1e6, 500, micro},
     {"hop_us", AT(hop_alpha), US, 0, 1e6, 500, micro},
     {"oversubscription", AT(oversubscription), 1, 1e-3, 1e3, 0, NULL},
+    {"crowding", AT(crowding), 1, 0, 10, 0, NULL},
+    {"stragglers", AT(stragglers), 1, 0, 10, 0, NULL},
     {"matmul", AT(matmul), 1, 1e-3, 1, 0, NULL},
     {"matmul_fp8", AT(matmul8), 1, 1e-3, 1, 0, NULL},
     {"attention", AT(attention), 1, 1e-3, 1, 0, NULL},

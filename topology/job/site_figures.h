@@ -19,7 +19,7 @@ struct plait_site_figure {
     const char *meant; /* what the figure is, for that message */
 };
 
-enum { PLAIT_SITE_FIGURES = 29 };
+enum { PLAIT_SITE_FIGURES = 31 };
 extern const struct plait_site_figure plait_site_figures[PLAIT_SITE_FIGURES];
 
 /* value: as the document has them, NAN where it has none. A figure that is not

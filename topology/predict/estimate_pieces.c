@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "topology/plan/cost.h"
+#include "topology/predict/scale.h"
 
 /* NCCL_SHARE: the share of its NIC that an all-to-all of NCCL reaches among
  * many nodes. DISPATCH_HIDDEN: the share of it that is hidden where
@@ -38,7 +39,8 @@ static double congestion(const struct plait_shape *s, double stride, double n)
     return fmax(1, g->oversubscription * fmin(1, rings / g->leaf_gpus));
 }
 
-static struct path path_of(const struct plait_shape *s, int stride, int n)
+/* For messages between two of them. */
+static struct path link_of(const struct plait_shape *s, int stride, int n)
 {
     const struct plait_gpu_type *g = s->gpu;
     double inside = g->domain / stride, across;
@@ -53,6 +55,17 @@ static struct path path_of(const struct plait_shape *s, int stride, int n)
     p.bandwidth =
         fmin(g->nic_bw * inside / congestion(s, stride, n), g->link_bw);
     p.ring = across * g->nic_alpha + (n - across) * g->link_alpha;
+    return p;
+}
+
+/* For collectives of all of them. */
+static struct path path_of(const struct plait_shape *s, int stride, int n)
+{
+    struct path p = link_of(s, stride, n);
+    double nodes = (double)stride * n / s->gpu->domain;
+
+    if (p.across > 1)
+        p.bandwidth /= plait_scale_crowded(s->gpu, nodes);
     return p;
 }
 
@@ -144,7 +157,7 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
     const struct plait_layout *l = s->layout;
     const struct plait_traffic *t = &p->traffic;
     struct path tp = path_of(s, stride_of(l, PLAIT_TP), s->tp);
-    struct path pp = path_of(s, stride_of(l, PLAIT_PP), s->pp);
+    struct path pp = link_of(s, stride_of(l, PLAIT_PP), s->pp);
 
     set_axis(s, p, PLAIT_TP, 2,
              plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP], tp.alpha,
@@ -324,7 +337,12 @@ double plait_pieces_beside(const struct plait_shape *s)
 
 bool plait_pieces_hides_gather(const struct plait_shape *s)
 {
-    return s->traits->gather_hidden && s->bucketed;
+    return s->traits->gather_hidden && s->bucketed && !s->c->broadcasts;
+}
+
+double plait_pieces_gathers(const struct plait_shape *s, int blocks)
+{
+    return s->c->broadcasts ? group_size(s) : blocks;
 }
 
 double plait_pieces_bucket_bytes(const struct plait_shape *s)

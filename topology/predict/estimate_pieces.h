@@ -63,6 +63,8 @@ double plait_pieces_reduce(const struct plait_shape *shape, double bytes,
 double plait_pieces_beside(const struct plait_shape *shape);
 /* Whether ZeRO 1 and 2 gather new weights during the next forward pass. */
 bool plait_pieces_hides_gather(const struct plait_shape *shape);
+/* The number of collectives in which they gather them, of these blocks. */
+double plait_pieces_gathers(const struct plait_shape *shape, int blocks);
 /* Bytes of a gradient in a collective. */
 double plait_pieces_gradient_element(const struct plait_shape *shape);
 /* Bytes of a weight in an all-gather. */

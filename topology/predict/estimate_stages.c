@@ -42,8 +42,9 @@ static double gather_updated(const struct plait_shape *s,
 {
     double bytes =
         plait_pieces_weight_element(s) * plait_work_fullest_weights(s);
-    double all =
-        plait_pieces_half(s, bytes, plait_shape_layers(s, s->longest) + 1);
+    double all = plait_pieces_half(
+        s, bytes,
+        plait_pieces_gathers(s, plait_shape_layers(s, s->longest) + 1));
     double forward =
         plait_shape_layers(s, s->longest) * plait_pieces_forward(p);
     double hidden = plait_pieces_hides_gather(s) ? fmin(all, forward) : 0;

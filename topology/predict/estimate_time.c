@@ -3,14 +3,10 @@
 
 #include "topology/plan/cost.h"
 #include "topology/predict/estimate_pieces.h"
+#include "topology/predict/scale.h"
 
 /* Seconds of a step: of a rank's micro-batch, of the pipeline, of what data
  * parallelism adds, and of the wait for the slowest GPU. */
-
-/* Spread of the speed of equal GPUs (temperature, power), of which a step waits
- * for the slowest of n: sigma sqrt(2 ln n). Sinha et al., "Not All GPUs Are
- * Created Equal" (SC22) measured 8 % between the ends within a cluster. */
-#define SIGMA 0.005
 
 static double layer_seconds(const struct plait_pieces *p)
 {
@@ -25,7 +21,8 @@ static double message_seconds(const struct plait_shape *s,
 {
     double pass = (double)s->m->layers / s->pp / s->v * plait_pieces_forward(p);
 
-    return s->v > 1 ? fmax(0, p->message - pass) : p->message;
+    return s->v > 1 && !s->c->messages_exposed ? fmax(0, p->message - pass)
+                                               : p->message;
 }
 
 /* One micro-batch through all chunks of a rank. */
@@ -88,7 +85,8 @@ static void set_sharded(const struct plait_shape *s,
     double buckets = plait_pieces_buckets(s, bytes, layers + 2);
     double reduce = plait_pieces_reduce(s, bytes, buckets);
     double gather = plait_pieces_half(
-        s, plait_pieces_weight_element(s) * weights, layers + 1);
+        s, plait_pieces_weight_element(s) * weights,
+        zero == 3 ? layers + 1 : plait_pieces_gathers(s, layers + 1));
 
     if (zero == 0)
         reduce *= 2;
@@ -131,6 +129,14 @@ double plait_pieces_meeting(const struct plait_shape *s,
                plait_cost_allreduce(s->dp, bytes, alpha, bandwidth);
 }
 
+/* The hidden traffic of a micro-batch, or of the last one, in a chunk. While
+ * the pipeline drains each stage's passes follow those of the stage after it,
+ * which their traffic slows down as well. */
+static double one_pass(const struct plait_shape *s, const struct beside *b)
+{
+    return b->hidden / s->v / (s->c->parallel.zero >= 2 ? s->microbatches : 1);
+}
+
 static void set_data_parallel(const struct plait_shape *s,
                               const struct plait_pieces *p, int layers,
                               struct plait_estimate *e)
@@ -143,7 +149,8 @@ static void set_data_parallel(const struct plait_shape *s,
         set_sharded(s, p, layers, &b);
     e->axis_s[PLAIT_DP] = b.left + p->tied;
     e->dp_hidden_s = b.hidden;
-    e->axis_s[PLAIT_DP] += b.hidden * plait_pieces_beside(s);
+    e->axis_s[PLAIT_DP] +=
+        (b.hidden + (s->pp - 1) * one_pass(s, &b)) * plait_pieces_beside(s);
 }
 
 static void set_compute(const struct plait_shape *s,
@@ -214,7 +221,7 @@ static void share_cores(const struct plait_shape *s,
 void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
 {
     int last = s->pp - 1, layers;
-    double m = s->microbatches, apart = plait_layout_world(s->layout);
+    double m = s->microbatches;
     struct plait_pieces p;
 
     plait_pieces_set(s, &p);
@@ -234,8 +241,7 @@ void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
     e->step_s = m * rank_seconds(s, &p, e->slowest) + e->bubble_s +
                 e->optimizer_s + e->axis_s[PLAIT_DP] + e->offload_s;
     share_cores(s, &p, e);
-    if (s->gpu->cores > 0) /* the ranks of a node are equally fast */
-        apart = fmax(1, apart / s->gpu->per_node);
-    e->straggler_s = SIGMA * sqrt(2 * log(apart)) * e->step_s;
+    e->straggler_s =
+        plait_scale_waits(s->gpu, plait_layout_world(s->layout)) * e->step_s;
     e->step_s += e->straggler_s;
 }

@@ -212,9 +212,7 @@ static int reduce_gradients(struct simulator *s, int rank,
         &s->r->times[a->chunk * s->r->stages + rank];
     struct actor *actor = &s->actors[rank];
 
-    if (t->reduce <= 0 ||
-        (a->kind != PLAIT_BACKWARD && a->kind != PLAIT_BACKWARD_WEIGHT) ||
-        (!s->r->reduce_each && a->microbatch != s->r->microbatches - 1))
+    if (!simulator_reduces(s, t, a))
         return 0;
     if (s->r->reduce_late && !s->r->reduce_each) {
         actor->late += t->reduce;
@@ -268,7 +266,7 @@ static int compute_action(struct simulator *s, int rank,
     struct plait_rank_time *sum = &s->out->ranks[rank];
     struct actor *actor = &s->actors[rank];
     double inner, seconds = action_seconds(s, rank, a, &inner);
-    double at = actor->clock, made, there, begin;
+    double at = actor->clock, made, there, begin, within;
 
     if (!s->r->in_pass && !actor->gathered && gather_next(s, rank, 0) < 0)
         return -1;
@@ -278,6 +276,10 @@ static int compute_action(struct simulator *s, int rank,
         return -1;
     begin = fmax(there, weights_at(actor, seconds + inner));
     seconds += slowed(s, actor, seconds + inner, begin - there);
+    within =
+        simulator_reduced_within(s, rank, a, begin, begin + seconds + inner);
+    actor->owed -= within;
+    seconds += within * s->r->beside;
     sum->bubble += made - at;
     sum->wait_pp += there - made;
     sum->wait_dp += begin - there;

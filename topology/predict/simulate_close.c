@@ -1,9 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a simulated step: sums of gradients that are left, the optimizer,
- * and the gathering of its weights. */
+/* Sums of gradients beside a pass, and the end of a simulated step: those that
+ * are left, the optimizer, and the gathering of its weights. */
 #include <math.h>
 
 #include "topology/predict/simulate_state.h"
+
+bool simulator_reduces(const struct simulator *s,
+                       const struct plait_stage_time *t,
+                       const struct plait_action *a)
+{
+    return t->reduce > 0 &&
+           (a->kind == PLAIT_BACKWARD || a->kind == PLAIT_BACKWARD_WEIGHT) &&
+           (s->r->reduce_each || a->microbatch == s->r->microbatches - 1);
+}
+
+double simulator_reduced_within(const struct simulator *s, int rank,
+                                const struct plait_action *a, double begin,
+                                double end)
+{
+    const struct plait_stage_time *t =
+        &s->r->times[a->chunk * s->r->stages + rank];
+    double at = s->actors[rank].traffic, one, sum = 0;
+
+    if (!simulator_reduces(s, t, a) || s->r->reduce_late)
+        return 0;
+    one = t->reduce / t->buckets;
+    for (int i = 1; i < t->buckets; i++) {
+        at = fmax(at, begin + (end - begin) * i / t->buckets);
+        sum += fmax(0, fmin(one, end - at));
+        at += one;
+    }
+    return sum;
+}
 
 /* When a rank's own gradients are reduced. */
 static double reduced_at(const struct actor *a)

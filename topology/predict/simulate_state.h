@@ -50,6 +50,15 @@ struct simulator {
 int simulator_add_span(struct simulator *s, int rank, enum plait_span_kind kind,
                        const struct plait_action *a, double begin, double end);
 
+/* Whether the gradients of this computation are reduced now. */
+bool simulator_reduces(const struct simulator *s,
+                       const struct plait_stage_time *t,
+                       const struct plait_action *a);
+/* Seconds of a pass's own gradients that are reduced while it runs, from begin
+ * to end. */
+double simulator_reduced_within(const struct simulator *s, int rank,
+                                const struct plait_action *a, double begin,
+                                double end);
 /* After the last pass: the rest of the gradients, the norm over all ranks, the
  * update, the new weights; then sum the traffic for which no rank waited. -1:
  * out of memory. */
