@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a preflight makes of broken devices, and to whom it hands that on. */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tap.h"
@@ -185,6 +188,46 @@ static void check_hook(void)
        "one that is not there: %s", err.text);
 }
 
+/* Whether none of the processes whose ids the hook wrote is left. */
+static bool have_ended(void)
+{
+    int ids[2] = {0, 0};
+
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
+    return sscanf(read_file("ids"), "%d %d", &ids[0], &ids[1]) == 2 &&
+           kill(ids[0], 0) < 0 && kill(ids[1], 0) < 0;
+}
+
+/* Where Slurm ends a step by its tasks alone. */
+static void check_cancelled(void)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    double begin = plait_clock_now();
+    struct plait_error err;
+    char hook[128];
+    bool ended = false;
+    pid_t pid;
+
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    put_hook("stays", "sleep 60 & echo $$ $! >ids.new; mv ids.new ids; wait",
+             hook);
+    pid = fork();
+    if (pid == 0) {
+        plait_preflight_hook_seconds = 60;
+        hand_on(NULL, hook, 1, &err);
+        _exit(0);
+    }
+    while (!*read_file("ids") && plait_clock_now() - begin < 30)
+        nanosleep(&pause, NULL);
+    ok(*read_file("ids") && !have_ended(), "a program of the site's runs");
+    kill(pid, SIGKILL);
+    while (!(ended = have_ended()) && plait_clock_now() - begin < 50)
+        nanosleep(&pause, NULL);
+    ok(ended, "... and ends with its task, and what it has started with it");
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
 /* ---- a whole preflight, of two tasks with a GPU each ---- */
 
 static void say(void *arg, const char *text)
@@ -307,6 +350,7 @@ int main(int argc, char **argv)
     check_report();
     plait_preflight_hook_seconds = 1;
     check_hook();
+    check_cancelled();
     check_flight(argv[0]);
     check_site();
     snprintf(command, sizeof(command), "rm -rf %s", folder);

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -101,26 +102,65 @@ static int write_report(const char *path,
 /* ---- the site's program ---- */
 
 /* In slurmstepd the environment is slurmd's, which is no user's business. */
-static void start_hook(const char *hook, int in, const char *job)
+static void become_hook(const char *hook, const char *job)
 {
     static char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
     char id[96], *const environment[] = {path, id, NULL},
                         *const argv[] = {(char *)hook, NULL};
-    long most = sysconf(_SC_OPEN_MAX);
-    sigset_t none;
-    int null = open("/dev/null", O_WRONLY);
 
     snprintf(id, sizeof(id), "SLURM_JOB_ID=%.*s", (int)strcspn(job, "."), job);
+    execve(hook, argv, environment);
+    _exit(127);
+}
+
+static void end_group(int signal)
+{
+    (void)signal;
+    kill(0, SIGKILL);
+}
+
+/* End as the program has ended. */
+static void pass_on(int status)
+{
+    if (WIFSIGNALED(status)) {
+        signal(WTERMSIG(status), SIG_DFL);
+        raise(WTERMSIG(status));
+    }
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 127);
+}
+
+/* The program and what it starts are a group, so that all of them can be ended
+ * where they take too long. Slurm may not find a group of its own when it ends
+ * the step: so this process stays with them, and ends them once the task is
+ * gone. */
+static void guard_hook(const char *hook, int in, const char *job, pid_t task)
+{
+    long most = sysconf(_SC_OPEN_MAX);
+    sigset_t none;
+    int null = open("/dev/null", O_WRONLY), status = 0;
+    pid_t pid;
+
+    setpgid(0, 0);
+    signal(SIGTERM, end_group);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0);
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != task)
+        _exit(127);
     dup2(in, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     dup2(null, STDERR_FILENO);
     for (int fd = 3; fd < (most > 0 && most < 65536 ? most : 65536); fd++)
         close(fd);
-    execve(hook, argv, environment);
-    _exit(127);
+    pid = fork();
+    if (pid == 0) {
+        signal(SIGTERM, SIG_DFL);
+        become_hook(hook, job);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (pid < 0)
+        _exit(127);
+    pass_on(status);
 }
 
 /* Wait up to a second for a killed program: one that a file system holds longer
@@ -158,7 +198,7 @@ static int run_hook(const char *hook, const struct plait_preflight_node *nodes,
 {
     int fd = memfd_create("plait-preflight", MFD_CLOEXEC), status;
     FILE *report = fd < 0 ? NULL : fdopen(fd, "w+e");
-    pid_t pid;
+    pid_t pid, task = getpid();
 
     if (!report) {
         plait_errorf(err, "cannot start %.200s: %s", hook, strerror(errno));
@@ -171,7 +211,7 @@ static int run_hook(const char *hook, const struct plait_preflight_node *nodes,
     rewind(report);
     pid = fork();
     if (pid == 0)
-        start_hook(hook, fd, job);
+        guard_hook(hook, fd, job, task);
     if (pid < 0) {
         fclose(report);
         return plait_errorf(err, "cannot start %.200s: %s", hook,
