@@ -8,8 +8,8 @@ usage()
     cat <<'END'
 usage: slurm-cluster.sh start DIR [--nodes N] [--gpus G] [--cpus C]
                                   [--gpu-type T] [--plugin FILE]
-                                  [--conf LINE]... [--netns yes]
-                                  [--timeout S]
+                                  [--conf LINE]... [--file F]...
+                                  [--netns yes] [--timeout S]
        slurm-cluster.sh restart DIR NODE...
        slurm-cluster.sh steps DIR
        slurm-cluster.sh ended DIR
@@ -19,7 +19,7 @@ usage: slurm-cluster.sh start DIR [--nodes N] [--gpus G] [--cpus C]
 start  a cluster of N nodes (4) named node1.. with G declared GPUs (2), of
        type T, and C processors (2 * G, at least 4) each, under a tree of two
        leaf switches. FILE is a SPANK plugin with its arguments, or nothing.
-       LINE goes into slurm.conf. Does nothing where the cluster in DIR runs.
+       LINE goes into slurm.conf, and F beside it. Does nothing where the cluster in DIR runs.
        A node that does not answer for S seconds (30) is down.
        With --netns each node has namespaces of its own: network (on a bridge
        plait0 in the caller's), host name, processes, mounts, /dev/shm.
@@ -304,7 +304,8 @@ all_idle()
 
 start()
 {
-    nodes=4 gpus=2 type='' cpus='' plugin='' conf=() netns=no timeout=30
+    nodes=4 gpus=2 type='' cpus='' plugin='' conf=() files=() netns=no
+    timeout=30
     while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || die "$1 needs a value"
         case $1 in
@@ -314,6 +315,7 @@ start()
         --cpus) cpus=$2 ;;
         --plugin) plugin=$2 ;;
         --conf) conf+=("$2") ;;
+        --file) files+=("$2") ;;
         --netns) netns=$2 ;;
         --timeout) timeout=$2 ;;
         *) die "unknown option $1" ;;
@@ -328,6 +330,7 @@ start()
     alive "$dir/slurmctld.pid" && alive "$dir/munged.pid" && return
     stop
     mkdir -p "$dir/state" "$dir/log"
+    [ ${#files[@]} = 0 ] || cp "${files[@]}" "$dir" || exit 1
     chmod 755 "$dir"
     trap 'rc=$?; [ $rc = 0 ] || stop' EXIT
     : >"$dir/plugstack.conf"
