@@ -112,6 +112,9 @@ int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric_info_old *info)
     const char *set = getenv("FAKE_NVML_DOMAIN");
     int completed = set && strcmp(set, "starting") != 0;
 
+    while (set && strcmp(set, "hang") == 0)
+        pause();
+
     memset(info, 0, sizeof(*info));
     info->state = (unsigned char)(!set ? 0 : completed ? 3 : 2);
     if (completed)

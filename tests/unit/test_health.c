@@ -10,6 +10,7 @@
 
 #include "tap.h"
 #include "topology/base/clock.h"
+#include "topology/node/domain.h"
 #include "topology/node/health.h"
 
 static char root[128];
@@ -284,10 +285,55 @@ static void check_log(void)
     ok(!*said, "not those of the day before: %s", said);
 }
 
-int main(void)
+/* In a process that finds the made-up NVML as a program finds the driver's. */
+static int ask_domain(const char *want)
+{
+    struct plait_domain domain;
+    int rc = plait_domain_ask(1, &domain);
+
+    if (strcmp(want, "hang") == 0)
+        return rc < 0 && errno == ETIMEDOUT ? 0 : 1;
+    return rc == 0 && domain.state == PLAIT_DOMAIN_READY &&
+                   strcmp(domain.name, "abababababababababababababababab.7") ==
+                       0
+               ? 0
+               : 1;
+}
+
+static void check_domain(void)
+{
+    static const char *const states[] = {"ready", "hang"};
+    const char *build = getenv("top_builddir");
+    char command[512], self[256];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    self[n < 0 ? 0 : n] = '\0';
+    run("mkdir %s/lib", root);
+    snprintf(command, sizeof(command),
+             "cd %s && test -r \"$PWD\"/tests/unit/.libs/fake_nvml.so && "
+             "ln -s \"$PWD\"/tests/unit/.libs/fake_nvml.so "
+             "%s/lib/libnvidia-ml.so.1",
+             build ? build : ".", root);
+    if (system(command) != 0)
+        return skip("no shared libraries here");
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+        double begin = plait_clock_now();
+
+        snprintf(command, sizeof(command),
+                 "LD_LIBRARY_PATH=%s/lib FAKE_NVML=switch FAKE_NVML_DOMAIN=%s "
+                 "%s %s",
+                 root, states[i], self, states[i]);
+        ok(system(command) == 0 && plait_clock_now() - begin < 30,
+           "the NVLink domain of an NVML that is %s", states[i]);
+    }
+}
+
+int main(int argc, char **argv)
 {
     const char *folder = getenv("TMPDIR");
 
+    if (argc > 1)
+        return ask_domain(argv[1]);
     snprintf(root, sizeof(root), "%s/plait-health-XXXXXX",
              folder ? folder : "/tmp");
     if (!mkdtemp(root))
@@ -296,6 +342,7 @@ int main(void)
     check_gpus();
     check_nics();
     check_log();
+    check_domain();
     run("rm -rf %s", root);
     return done_testing();
 }

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "topology/base/capture.h"
 #include "topology/cli/cmd_doctor.h"
 #include "topology/node/domain.h"
 #include "topology/node/health.h"
@@ -200,7 +202,13 @@ static void check_domain(const struct doctor *doctor)
     struct plait_domain domain;
     char switches[128];
 
-    plait_domain_find(&domain);
+    if (plait_domain_ask(HEALTH_SECONDS, &domain) < 0) {
+        findings_add(f, FINDING_BAD, "domain",
+                     "NVML, asked for the NVLink domain of the GPUs: %s",
+                     errno == ETIMEDOUT ? "the driver does not answer"
+                                        : strerror(errno));
+        return;
+    }
     switch (domain.state) {
     case PLAIT_DOMAIN_NONE:
         return;
@@ -230,13 +238,42 @@ static void check_domain(const struct doctor *doctor)
     check_imex(&domain, switches, f);
 }
 
+static void try_discovery(void *arg, int fd)
+{
+    struct plait_error ignored;
+
+    (void)arg;
+    (void)fd;
+    plait_node_destroy(plait_node_create(1, &ignored));
+}
+
+/* Whether the drivers that hwloc and NVML ask let them go on: tried in a child
+ * process first. */
+static bool has_answer(void)
+{
+    size_t size;
+    char *text = plait_capture_call(try_discovery, NULL, HEALTH_SECONDS, &size);
+    bool late = !text && errno == ETIMEDOUT;
+
+    free(text);
+    return !late;
+}
+
 void doctor_check_machine(const struct doctor *doctor)
 {
     struct findings *f = doctor->findings;
+    struct plait_node *node;
     struct plait_error err;
-    struct plait_node *node = plait_node_create(1, &err);
 
     check_port_range(f);
+    if (!has_answer()) {
+        findings_add(f, FINDING_BAD, "hwloc",
+                     "this machine could not be discovered in %d s: a driver "
+                     "does not answer",
+                     HEALTH_SECONDS);
+        return;
+    }
+    node = plait_node_create(1, &err);
     if (!node) {
         findings_add(f, FINDING_BAD, "hwloc", "%s", err.text);
         return;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <getopt.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -13,6 +14,9 @@
 #include "topology/node/node.h"
 
 /* plait topo: the GPUs, links, NICs and cores of a machine. */
+
+/* A driver may take long to start its GPUs, or not answer. */
+enum { DOMAIN_SECONDS = 20 };
 
 struct topo_request {
     const char *hwloc_xml;
@@ -69,7 +73,10 @@ static int print_domain(void)
     char host[256] = "";
     const char *dot, *end;
 
-    plait_domain_find(&domain);
+    if (plait_domain_ask(DOMAIN_SECONDS, &domain) < 0)
+        return plait_cmd_failed(
+            "topo: NVML: %s", errno == ETIMEDOUT ? "the driver does not answer"
+                                                 : strerror(errno));
     if (domain.state != PLAIT_DOMAIN_READY)
         return plait_cmd_failed("topo: NVLink joins this machine's GPUs with "
                                 "no other node's (see plait doctor)");

@@ -27,4 +27,8 @@ struct plait_domain {
 /* Ask NVML; always fills in `domain`. */
 void plait_domain_find(struct plait_domain *domain);
 
+/* The same in a child process, as a driver may not answer. -1 with ETIMEDOUT:
+ * it has not in so many seconds; or with the errno of what has failed. */
+int plait_domain_ask(int seconds, struct plait_domain *domain);
+
 #endif
