@@ -109,6 +109,11 @@ const struct plait_hf_type plait_hf_types[] = {
      .own_width = true,
      .all = true,
      .qk_norm = true},
+    {.name = "granite",
+     .class = "GraniteForCausalLM",
+     .theta = 1e4,
+     .all = true,
+     .multipliers = true},
     {.name = "phi3",
      .class = "Phi3ForCausalLM",
      .theta = 1e4,
@@ -212,6 +217,26 @@ static int read_experts(const struct plait_hf_read *r,
                          : plait_hf_check_only(r, no_experts);
 }
 
+/* A number that is 1 where it is missing. */
+static int read_factor(const struct plait_hf_read *r, const char *name,
+                       double *to)
+{
+    *to = 1;
+    return json_object_get(r->root, name) ? plait_hf_real(r, r->root, name, to)
+                                          : 0;
+}
+
+static int read_multipliers(const struct plait_hf_read *r)
+{
+    struct plait_model_config *m = r->model;
+
+    if (read_factor(r, "embedding_multiplier", &m->embedding_multiplier) < 0 ||
+        read_factor(r, "attention_multiplier", &m->attention_multiplier) < 0 ||
+        read_factor(r, "residual_multiplier", &m->residual_multiplier) < 0)
+        return -1;
+    return read_factor(r, "logits_scaling", &m->logits_scaling);
+}
+
 static int read_llama(const struct plait_hf_read *r,
                       const struct plait_hf_type *type)
 {
@@ -219,6 +244,7 @@ static int read_llama(const struct plait_hf_read *r,
     if (plait_hf_counts(r, llama_counts) < 0 ||
         plait_hf_check_only(r, llama_only) < 0 || read_experts(r, type) < 0 ||
         read_attention(r, type) < 0 ||
+        (type->multipliers && read_multipliers(r) < 0) ||
         plait_hf_bool(r, "tie_word_embeddings", type->tied,
                       &r->model->tie_embeddings) < 0 ||
         plait_hf_rope(r, type->theta) < 0)
@@ -241,7 +267,7 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     known = name ? plait_foreign_type_find(name) : NULL;
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
-             "qwen2, qwen3, qwen3_moe, phi3 and smollm3",
+             "qwen2, qwen3, qwen3_moe, granite, phi3 and smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

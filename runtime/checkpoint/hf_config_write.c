@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ static bool fits_type(const struct plait_model_config *m,
 
     return bias && windows && type->qk_norm == m->qk_norm &&
            type->experts == (m->experts > 0) &&
-           (type->no_rope || !m->no_rope_every);
+           (type->no_rope || !m->no_rope_every) &&
+           (type->multipliers || !plait_model_multiplied(m));
 }
 
 /* The type `like` (may be NULL) if it fits, or the first that does. */
@@ -89,12 +91,13 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         "no model type of Hugging Face combines these: model.attention_bias "
         "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d (in "
         "all layers but the first %d and the last of every %d), "
-        "model.no_rope_every %d",
+        "model.no_rope_every %d, multipliers %s",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
         m->qk_norm ? "true" : "false", m->experts, m->sliding_window,
-        m->full_attention_first, m->full_attention_every, m->no_rope_every);
+        m->full_attention_first, m->full_attention_every, m->no_rope_every,
+        plait_model_multiplied(m) ? "true" : "false");
 }
 
 static int set_rope(json_t *root, const struct plait_model_config *m)
@@ -147,6 +150,26 @@ static int set_no_rope(json_t *root, const struct plait_model_config *m)
     return json_object_set_new(root, "no_rope_layers", list) | bad;
 }
 
+static int set_multipliers(json_t *root, const struct plait_model_config *m)
+{
+    double scores = m->attention_multiplier > 0
+                        ? m->attention_multiplier
+                        : 1 / sqrt(plait_model_head_dim(m));
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {
+        {"embedding_multiplier", plait_model_factor(m->embedding_multiplier)},
+        {"attention_multiplier", scores},
+        {"residual_multiplier", plait_model_factor(m->residual_multiplier)},
+        {"logits_scaling", plait_model_factor(m->logits_scaling)}};
+    int bad = 0;
+
+    for (int i = 0; i < 4; i++)
+        bad |= json_object_set_new(root, all[i].name, json_real(all[i].value));
+    return bad;
+}
+
 /* The keys that not all types have. */
 static int set_own(json_t *root, const struct plait_model_config *m,
                    const struct plait_hf_type *type)
@@ -168,6 +191,8 @@ static int set_own(json_t *root, const struct plait_model_config *m,
     json_decref(window);
     if (type->no_rope)
         bad |= set_no_rope(root, m);
+    if (type->multipliers)
+        bad |= set_multipliers(root, m);
     if (type->own_width)
         bad |= set_own_width(root, m);
     if (type->experts) {

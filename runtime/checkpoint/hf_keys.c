@@ -21,7 +21,7 @@ enum reason {
     DROPOUT,  /* plait-train has none, which plait_hf_dropout() says */
 };
 
-enum types { GPT2 = 1, LLAMA = 2, PHI3 = 4, BOTH = GPT2 | LLAMA };
+enum types { GPT2 = 1, LLAMA = 2, PHI3 = 4, GRANITE = 8, BOTH = GPT2 | LLAMA };
 
 static const struct key {
     const char *name;
@@ -80,6 +80,10 @@ static const struct key {
     {"use_sliding_window", READ, LLAMA},
     {"max_window_layers", READ, LLAMA},
     {"layer_types", READ, LLAMA},
+    {"embedding_multiplier", READ, GRANITE},
+    {"attention_multiplier", READ, GRANITE},
+    {"residual_multiplier", READ, GRANITE},
+    {"logits_scaling", READ, GRANITE},
     {"no_rope_layers", READ, LLAMA},
     {"no_rope_layer_interval", READ, LLAMA},
     {"router_jitter_noise", READ, LLAMA},
@@ -178,6 +182,8 @@ static unsigned char kind_of(const char *type)
 {
     if (strcmp(type, "gpt2") == 0)
         return GPT2;
+    if (strcmp(type, "granite") == 0)
+        return LLAMA | GRANITE;
     return strcmp(type, "phi3") == 0 ? LLAMA | PHI3 : LLAMA;
 }
 

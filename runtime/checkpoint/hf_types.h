@@ -28,9 +28,10 @@ struct plait_hf_type {
     bool own_width; /* of experts: in a key of its own, as their names are */
     bool qkv;       /* biases of q, k and v */
     bool qk_norm;
-    bool fused; /* q, k and v are one tensor, gate and up another */
-    bool tied;  /* tie_word_embeddings where it is missing */
-    bool all;   /* attention_bias: biases of q, k, v and the output */
+    bool multipliers; /* embedding_multiplier and its like */
+    bool fused;       /* q, k and v are one tensor, gate and up another */
+    bool tied;        /* tie_word_embeddings where it is missing */
+    bool all;         /* attention_bias: biases of q, k, v and the output */
 };
 
 extern const struct plait_hf_type plait_hf_types[];

@@ -99,6 +99,10 @@ static const struct key keys[] = {
     KEY(full_attention_every, INT, OF_LLAMA),
     KEY(full_attention_first, INT, OF_LLAMA),
     KEY(no_rope_every, INT, OF_LLAMA),
+    KEY(embedding_multiplier, REAL, OF_LLAMA),
+    KEY(attention_multiplier, REAL, OF_LLAMA),
+    KEY(residual_multiplier, REAL, OF_LLAMA),
+    KEY(logits_scaling, REAL, OF_LLAMA),
     KEY(experts, INT, OF_ALL),
     KEY(experts_top_k, INT, OF_EXPERTS),
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "topology/job/fits.h"
+#include "topology/job/model_size.h"
 
 /* Llama 3's rope scaling, whose constants are built into Megatron-LM. */
 enum { ROPE_LOW = 1, ROPE_HIGH = 4, ROPE_LEN = 8192 };
@@ -331,6 +332,8 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
         what = "model.attention_bias all";
     else if (m->sliding_window && m->sliding_window < m->seq_len)
         what = "model.sliding_window below model.seq_len as plait-train's";
+    else if (plait_model_multiplied(m))
+        what = "model.embedding_multiplier and its like";
     else if (m->no_rope_every)
         what = "model.no_rope_every as plait-train's";
     else if (m->family == PLAIT_LLAMA && is_scaled_otherwise(m))

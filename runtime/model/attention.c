@@ -21,18 +21,10 @@ static void *element_at(const struct plait_work *w, const void *p, size_t i)
     return (char *)p + i * plait_dtype_size(w->type);
 }
 
-/* The first key that each row from `row` on may see: that of its window or its
- * document. */
-static const int32_t *first_keys(const struct plait_work *w, size_t row)
-{
-    if (plait_model_windowed(&w->model->config->model, w->layer))
-        return w->slot->windows + row;
-    return plait_starts_at(w, row);
-}
-
 static struct plait_attention describe_attention(const struct plait_work *w)
 {
     const struct plait_dims *d = w->d;
+    double scale = w->model->config->model.attention_multiplier;
     struct plait_attention a = {
         .batch = w->shape->batch,
         .q_len = w->shape->piece_len,
@@ -42,8 +34,8 @@ static struct plait_attention describe_attention(const struct plait_work *w)
         .head_dim = d->head_dim,
         .q_stride = d->qkv,
         .kv_stride = d->qkv,
-        .starts = first_keys(w, 0),
-        .scale = 1 / sqrtf(d->head_dim),
+        .starts = plait_first_keys(w, 0),
+        .scale = scale > 0 ? (float)scale : 1 / sqrtf(d->head_dim),
     };
 
     return a;
@@ -148,7 +140,7 @@ static struct plait_attention describe_pair(const struct plait_work *w,
     int64_t len = w->shape->piece_len;
 
     a.kv_stride = 2 * kv_width(w);
-    a.starts = first_keys(w, p->q * piece_rows(w));
+    a.starts = plait_first_keys(w, p->q * piece_rows(w));
     a.q_pos = len * chunk_of(w, cp_rank(w), p->q);
     a.k_pos = len * chunk_of(w, p->from, p->k);
     return a;
@@ -423,7 +415,7 @@ static int extend_text(const struct plait_work *w,
     f.a.k_len = add->first + add->count;
     f.a.q_pos = add->first;
     f.a.kv_stride = width;
-    f.a.starts = first_keys(w, row);
+    f.a.starts = plait_first_keys(w, row);
     if (w->ops->copy_2d(w->q, &(struct plait_copy_2d){
                                   .type = w->type,
                                   .dst = element_at(w, k, add->first * width),

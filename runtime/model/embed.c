@@ -29,7 +29,9 @@ int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
         if (w->ops->embedding_forward(w->q, &e) < 0)
             return -1;
     }
-    return plait_tp_reduce(&w->tp, part, out, w->stream, &sum);
+    if (plait_tp_reduce(&w->tp, part, out, w->stream, &sum) < 0)
+        return -1;
+    return plait_scale_stream(w, sum, plait_embedding_factor(w));
 }
 
 /* The gradient of a tied table is overwritten by the head's product, and then
@@ -52,7 +54,7 @@ static int begin_table(const struct plait_work *w, const struct plait_block *b,
 }
 
 int plait_embed_backward(const struct plait_work *w,
-                         const struct plait_block *b, const void *dx)
+                         const struct plait_block *b, void *dx)
 {
     const struct plait_batch_shape *s = w->shape;
     size_t rows = (size_t)s->batch * s->piece_len, C = w->d->hidden;
@@ -68,6 +70,7 @@ int plait_embed_backward(const struct plait_work *w,
     if (!w->d->gated)
         e.dwpe = plait_grad_at(w, b->region, b->position);
     if (begin_table(w, b, e.dwte) < 0 ||
+        plait_scale_stream(w, dx, plait_embedding_factor(w)) < 0 ||
         plait_tp_all_gather(&w->tp, dx, w->scratch->full, w->stream, &full,
                             NULL) < 0)
         return -1;

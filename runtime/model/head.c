@@ -160,6 +160,12 @@ static int rows_backward(const struct plait_work *w,
     return plait_product_weight(w, &b->vocab, w->scratch->logits, normed, rows);
 }
 
+/* Logits are scaled by way of what they are a product of. */
+static double logit_factor(const struct plait_work *w)
+{
+    return 1 / plait_model_factor(w->model->config->model.logits_scaling);
+}
+
 static int final_norm(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, const void **normed,
                       struct head_traffic *t)
@@ -177,7 +183,8 @@ static int final_norm(const struct plait_work *w, const struct plait_block *b,
      * there is a delta. */
     if (!delta && w->ops->copy(w->q, s->hx, x, bytes) < 0)
         return -1;
-    if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, &norm) < 0)
+    if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, &norm) < 0 ||
+        plait_scale_stream(w, s->hn, logit_factor(w)) < 0)
         return -1;
     t->sums = 0;
     return plait_tp_all_gather(&w->tp, s->hn, s->full, w->stream, normed,
@@ -191,6 +198,7 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
     struct plait_scratch *s = w->scratch;
     struct head_traffic t;
     const void *normed;
+    void *dnormed;
 
     if (final_norm(w, b, x, delta, &normed, &t) < 0)
         return -1;
@@ -209,16 +217,17 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
     }
     if (!train)
         return 0;
-    if (plait_tp_wait(&w->tp, t.sum) < 0)
+    dnormed = plait_tp_reduce_output(&w->tp, s->part, s->local);
+    if (plait_tp_wait(&w->tp, t.sum) < 0 ||
+        plait_scale_stream(w, dnormed, logit_factor(w)) < 0)
         return -1;
     return plait_norm_backward(
         w, b->region, b->norm, b->norm_bias,
-        &(struct plait_norm_backward){
-            .dx = w->slot->dhead,
-            .dout = plait_tp_reduce_output(&w->tp, s->part, s->local),
-            .x = s->hx,
-            .mean = s->hmean,
-            .rstd = s->hrstd});
+        &(struct plait_norm_backward){.dx = w->slot->dhead,
+                                      .dout = dnormed,
+                                      .x = s->hx,
+                                      .mean = s->hmean,
+                                      .rstd = s->hrstd});
 }
 
 /* -- the logits themselves ----------------------------------------------------

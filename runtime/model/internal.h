@@ -370,6 +370,16 @@ static inline const int32_t *plait_starts_at(const struct plait_work *w,
     return w->slot->masked ? w->slot->starts + row : NULL;
 }
 
+/* What the embedding's rows are multiplied by: linear.c says why by less than
+ * the model says. */
+static inline double plait_embedding_factor(const struct plait_work *w)
+{
+    const struct plait_model_config *m = &w->model->config->model;
+
+    return plait_model_factor(m->embedding_multiplier) /
+           plait_model_factor(m->residual_multiplier);
+}
+
 /* Where the rows of a span stand, for embeddings and rotary positions. */
 static inline struct plait_positions
 plait_span_positions(const struct plait_work *w,
@@ -391,6 +401,9 @@ int plait_upload_starts(const struct plait_work *w,
                         const struct plait_batch *batch);
 int plait_upload_windows(const struct plait_work *w,
                          const struct plait_batch *batch);
+/* The first key that each row from `row` on may see in the layer being
+ * computed: that of its window or its document. */
+const int32_t *plait_first_keys(const struct plait_work *w, size_t row);
 
 /* linear.c */
 /* Around an op whose time counts for a part of the step. Does nothing on a GPU,
@@ -398,6 +411,8 @@ int plait_upload_windows(const struct plait_work *w,
 double plait_begin_part(const struct plait_work *w);
 int plait_end_part(const struct plait_work *w, enum plait_model_part part,
                    double start, int rc);
+/* x *= factor, of as many numbers as the rows of the stream have here. */
+int plait_scale_stream(const struct plait_work *w, void *x, double factor);
 /* The family's norm, LayerNorm or RMSNorm, of the rows of the stream. The
  * caller fills in which arrays (mean too, which RMSNorm does not use) and, for
  * the backward, whether it accumulates; these functions add the weights at
@@ -513,7 +528,7 @@ int plait_offload_get(const struct plait_work *w, int nth);
 int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
                         void *out);
 int plait_embed_backward(const struct plait_work *w,
-                         const struct plait_block *b, const void *dx);
+                         const struct plait_block *b, void *dx);
 
 /* head.c: x + delta is the input. With `train` also the whole backward: the
  * gradient of the input goes to slot->dhead. */

@@ -36,6 +36,28 @@ static int end_product(const struct plait_work *w, double start, int rc)
 
 /* Small ops that layers and head share. */
 
+int plait_scale_stream(const struct plait_work *w, void *x, double factor)
+{
+    if (factor == 1)
+        return 0;
+    return w->ops->scale(
+        w->q, &(struct plait_scale){.type = w->type,
+                                    .x = x,
+                                    .s = (float)factor,
+                                    .n = w->shape->n * w->d->hidden});
+}
+
+/* The stream is kept divided by the factor of what each half of a layer adds to
+ * it, so that it is added as it is: the embedding is scaled once, and a norm's
+ * output is the same if the constant under its root is divided by the square.
+ */
+static double eps_of(const struct plait_model_config *m)
+{
+    double factor = plait_model_factor(m->residual_multiplier);
+
+    return m->norm_eps / (factor * factor);
+}
+
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
                        size_t beta, const struct plait_norm_forward *norm)
 {
@@ -47,7 +69,7 @@ int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
         n.mean = NULL;
     else
         n.beta = plait_weight_at(w, region, beta);
-    n.eps = w->model->config->model.norm_eps;
+    n.eps = (float)eps_of(&w->model->config->model);
     n.N = w->shape->n;
     n.C = w->d->hidden;
     return w->ops->norm_forward(w->q, &n);

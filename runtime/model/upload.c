@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/model/internal.h"
+#include "topology/job/model_size.h"
 
 /* Copies the `n` tokens from `pos` on of a sequence of `length`, then padding
  * (NULL: repeats the last token). */
@@ -112,4 +113,11 @@ int plait_upload_windows(const struct plait_work *w,
     }
     return w->ops->to_device(w->q, w->slot->windows, w->slot->staged,
                              s->N * sizeof(*at));
+}
+
+const int32_t *plait_first_keys(const struct plait_work *w, size_t row)
+{
+    if (plait_model_windowed(&w->model->config->model, w->layer))
+        return w->slot->windows + row;
+    return plait_starts_at(w, row);
 }

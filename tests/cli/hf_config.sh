@@ -45,7 +45,8 @@ refuses() {
     [ $rc = 0 ] || sed 's/^/# /' "$dir/out"
     return $rc
 }
-for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe smollm3; do
+for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe granite \
+    smollm3; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -146,6 +147,15 @@ ok "qwen3_moe: layers between without experts" refuses qwen3_moe \
     '{"mlp_only_layers": [1]}' "mlp_only_layers is [1]"
 ok "qwen3_moe: as transformers 5 writes it" gives qwen3_moe \
     '{"num_experts": "gone", "num_local_experts": 4}' "experts: 4" "ffn: 18"
+ok "granite: its constants" gives granite '{}' "embedding_multiplier: 12" \
+    "attention_multiplier: 0.25" "residual_multiplier: 0.22" "logits_scaling: 8"
+ok "granite: attention's is 1 where it is missing" gives granite \
+    '{"attention_multiplier": "gone", "logits_scaling": "gone"}' \
+    "attention_multiplier: 1" "logits_scaling: 1"
+ok "granite: a constant of null" refuses granite '{"logits_scaling": null}' \
+    "logits_scaling is null; it must be a number above 0"
+ok "a llama has none" refuses llama '{"logits_scaling": 8.0}' \
+    "logits_scaling is 8.0; plait-train does not know this key of a llama model"
 ok "smollm3: every fourth layer has no positions" gives smollm3 '{}' \
     "no_rope_every: 4" "tie_embeddings: true" "rope_theta: 2e+06"
 ok "smollm3: every second" gives smollm3 '{"no_rope_layer_interval": 2}' \

@@ -46,6 +46,12 @@ FAMILIES = {
         **SIZES, "head_dim": 16, "use_sliding_window": True,
         "sliding_window": 7, "layer_types": ["sliding_attention"] * 2 +
         ["full_attention", "sliding_attention"]}),
+    "granite": ("Granite", {
+        **SIZES, "embedding_multiplier": 12.0, "attention_multiplier": 0.4,
+        "residual_multiplier": 0.22, "logits_scaling": 3.0}),
+    "granite-tied": ("Granite", {
+        **SIZES, "embedding_multiplier": 6, "residual_multiplier": 1.5,
+        "attention_bias": True, "tie_word_embeddings": True}),
     "phi3": ("Phi3", {**SIZES, "pad_token_id": None}),
     "phi3-window": ("Phi3", {**SIZES, "pad_token_id": None, "sliding_window": 9,
                              "tie_word_embeddings": True}),

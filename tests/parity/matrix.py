@@ -86,7 +86,8 @@ OVERFLOW = [(model, sizes, f"precision=fp16 loss_scale=50000000 {rest}".strip())
 DOCUMENTS = "data.mask_documents=true data.end_token=32"
 
 WINDOWS = "model.sliding_window=5 model.full_attention_every=3 \
-model.no_rope_every=2"
+model.no_rope_every=2 model.embedding_multiplier=6 model.residual_multiplier=0.5 \
+model.logits_scaling=3"
 
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
@@ -112,7 +113,7 @@ STRANDS = [
     ("gpt2", "222", DOCUMENTS + " sequence=true"),
     ("llama", "2222", DOCUMENTS + " precision=bf16 zero=1 micro_batch=1"),
     ("odd-moe", "11212", DOCUMENTS + " recompute=full"),
-    # attention to a part of the sequence, layers without positions
+    # attention to a part of the sequence, layers without positions, constants
     ("llama", "1112", WINDOWS),
     ("odd-llama", "331", WINDOWS + " schedule=interleaved virtual=2"),
     ("llama", "2122", WINDOWS + " sequence=true zero=3 recompute=full"),

@@ -6,8 +6,8 @@
 
 #include "runtime/model/model.h"
 
-/* Passed as a family: llama with everything that Llama 3, Qwen 2, Qwen 3 and
- * SmolLM 3 add. */
+/* Passed as a family: llama with everything that Llama 3, Qwen 2, Qwen 3,
+ * SmolLM 3 and Granite add. */
 #define RICH_LLAMA ((enum plait_family)100)
 
 static inline void enrich(struct plait_model_config *m)
@@ -23,6 +23,10 @@ static inline void enrich(struct plait_model_config *m)
     m->sliding_window = 7;
     m->full_attention_every = 3;
     m->no_rope_every = 4;
+    m->embedding_multiplier = 3;
+    m->attention_multiplier = 0.4;
+    m->residual_multiplier = 0.7;
+    m->logits_scaling = 1.5;
 }
 
 /* Small models for tests. Their sizes are multiples of 4 but not of the block

@@ -144,7 +144,9 @@ static void full(void)
         "  head_dim: 40, attention_bias: qkv, qk_norm: true,\n"
         "  rope_factor: 8, rope_low_freq_factor: 2,\n"
         "  rope_high_freq_factor: 3, rope_original_len: 64,\n"
-        "  sliding_window: 128, full_attention_first: 1, no_rope_every: 4}\n"
+        "  sliding_window: 128, full_attention_first: 1, no_rope_every: 4,\n"
+        "  embedding_multiplier: 12, attention_multiplier: 0.25,\n"
+        "  residual_multiplier: 0.22, logits_scaling: 8}\n"
         "data:\n"
         "  train: 'a b/*.bin'\n"
         "  val: ~\n"
@@ -172,7 +174,10 @@ static void full(void)
            c->model.rope_low_freq_factor == 2 &&
            c->model.rope_high_freq_factor == 3 &&
            c->model.rope_original_len == 64 && c->model.sliding_window == 128 &&
-           c->model.full_attention_first == 1 && c->model.no_rope_every == 4,
+           c->model.full_attention_first == 1 && c->model.no_rope_every == 4 &&
+           c->model.embedding_multiplier == 12 &&
+           c->model.attention_multiplier == 0.25 &&
+           c->model.residual_multiplier == 0.22 && c->model.logits_scaling == 8,
        "llama: what its later versions and Qwen have");
     ok(prints_back(&c->model), "the section is printed and read back");
     ok(c->data.train.n == 1 && !c->data.train.at[0].name &&

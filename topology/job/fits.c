@@ -6,6 +6,7 @@
 
 #include "topology/job/fits_image.h"
 #include "topology/job/fits_stages.h"
+#include "topology/job/model_size.h"
 #include "topology/job/stage.h"
 
 static int refuse_indivisible(const char *what, int n, const char *by,
@@ -40,14 +41,17 @@ static int check_gpt2(const struct plait_model_config *m,
                             "model.heads %d in a gpt2 model",
                             m->head_dim, m->hidden, m->heads);
     if (m->attention_bias != PLAIT_BIAS_NONE || m->qk_norm ||
-        m->rope_factor > 1 || m->sliding_window || m->no_rope_every || m->mla.n)
+        m->rope_factor > 1 || m->sliding_window || m->no_rope_every ||
+        plait_model_multiplied(m) || m->mla.n)
         return plait_errorf(err, "model.%s is for llama models",
                             m->mla.n            ? "mla"
                             : m->attention_bias ? "attention_bias"
                             : m->qk_norm        ? "qk_norm"
                             : m->sliding_window ? "sliding_window"
                             : m->no_rope_every  ? "no_rope_every"
-                                                : "rope_factor");
+                            : m->rope_factor > 1
+                                ? "rope_factor"
+                                : "embedding_multiplier and its like");
     return 0;
 }
 

@@ -60,10 +60,7 @@ static const struct plait_foreign_type types[] = {
      .more = QK_NORM,
      .every = 4,
      .missing = NORMS_AFTER ", " WHOLE_NORM ", a window in some layers"},
-    {.name = "granite",
-     .family = "llama",
-     .missing = "multipliers of the embedding, attention, residuals and "
-                "logits"},
+    {.name = "granite", .family = "llama"},
     {.name = "glm4_moe",
      .family = "llama",
      .missing = ROUTING ", partial rotary positions"},

@@ -83,6 +83,14 @@ static const struct plait_yaml_field model_fields[] = {
           RANGE(0, COUNT_MOST)),
     FIELD(model, "full_attention_first", full_attention_first, INT,
           RANGE(0, COUNT_MOST)),
+    FIELD(model, "embedding_multiplier", embedding_multiplier, REAL,
+          RANGE(1e-6, 1e6), DEFAULT(1)),
+    FIELD(model, "attention_multiplier", attention_multiplier, REAL,
+          RANGE(0, 1e6)),
+    FIELD(model, "residual_multiplier", residual_multiplier, REAL,
+          RANGE(1e-6, 1e6), DEFAULT(1)),
+    FIELD(model, "logits_scaling", logits_scaling, REAL, RANGE(1e-6, 1e6),
+          DEFAULT(1)),
     FIELD(model, "no_rope_every", no_rope_every, INT, RANGE(0, COUNT_MOST),
           .also = "no_rope_layer_interval"),
     FIELD(model, "mla", mla, NUMBERS, RANGE(0, COUNT_MOST)),
@@ -311,11 +319,6 @@ static int apply_document(struct plait_job_config *config, struct given *given,
     section = plait_yaml_get(yaml, root, "train");
     given->steps |= !!plait_yaml_get(yaml, section, "steps");
     return 0;
-}
-
-bool plait_is_image_model(const struct plait_model_config *m)
-{
-    return m->family == PLAIT_MLP || m->family == PLAIT_RESNET;
 }
 
 /* Of image models: an image is a sequence of one token. */

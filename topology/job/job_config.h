@@ -133,8 +133,14 @@ struct plait_model_config {
     int full_attention_every; /* the last of so many layers reaches all tokens;
                                  0: no layer does, with a window */
     int full_attention_first; /* and so do the first ones, so many */
-    int no_rope_every;        /* the last of so many layers has no rotary
-                                 positions; 0: all layers have them */
+    /* Granite's constants; 0 as 1, but for attention's, where 0 is the usual
+     * 1 / sqrt(head_dim): see plait_model_factor() */
+    double embedding_multiplier; /* of the embedding's output */
+    double attention_multiplier; /* of the scores of attention */
+    double residual_multiplier;  /* of what each half of a layer adds */
+    double logits_scaling;       /* by which logits are divided */
+    int no_rope_every;           /* the last of so many layers has no rotary
+                                    positions; 0: all layers have them */
     struct plait_numbers mla; /* latent attention (DeepSeek): columns of q, of
                                  k and v, of a head's q and k without rotary
                                  positions and with, of its v */
@@ -169,8 +175,17 @@ static inline int plait_model_head_dim(const struct plait_model_config *model)
     return model->head_dim ? model->head_dim : model->hidden / model->heads;
 }
 
+/* A constant of the model that is 1 where it is not used. */
+static inline double plait_model_factor(double constant)
+{
+    return constant > 0 ? constant : 1;
+}
+
 /* mlp or resnet. */
-bool plait_is_image_model(const struct plait_model_config *model);
+static inline bool plait_is_image_model(const struct plait_model_config *model)
+{
+    return model->family == PLAIT_MLP || model->family == PLAIT_RESNET;
+}
 
 /* The format of the data files, YAML key `format`. */
 enum plait_data_format {

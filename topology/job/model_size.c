@@ -159,6 +159,14 @@ bool plait_model_rotated(const struct plait_model_config *m, int layer)
     return m->family == PLAIT_LLAMA && !(every && (layer + 1) % every == 0);
 }
 
+bool plait_model_multiplied(const struct plait_model_config *m)
+{
+    return plait_model_factor(m->embedding_multiplier) != 1 ||
+           m->attention_multiplier > 0 ||
+           plait_model_factor(m->residual_multiplier) != 1 ||
+           plait_model_factor(m->logits_scaling) != 1;
+}
+
 /* A row in a window of w of s tokens has w scores, after the first w rows,
  * which have fewer: 2 w / s less (w / s)^2 of what a causal mask leaves. */
 double plait_model_reach(const struct plait_model_config *m)
