@@ -206,9 +206,6 @@ not_started 'model.norm_eps is 1e-05, but 1e-06' --init "$dir/$kind" \
     --set model.norm_eps=1e-5
 not_started 'model.kv_heads is 6, but 3' --init "$dir/$kind.plait" \
     --set model.kv_heads=6
-not_started 'seq_len 24 is above model.sliding_window 20' \
-    --init "$dir/mistral-1-F32" --set model.sliding_window=20 \
-    --set model.seq_len=24
 not_started 'model.sliding_window is 0, but 20' --init "$dir/mistral-1-F32"
 not_started 'no optimizer state to resume from.*--init' --resume "$dir/$kind.plait/latest"
 
