@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/data/tokenizer/spm.h"
+#include "runtime/data/tokenizer/spm_bpe.h"
+#include "runtime/data/tokenizer/spm_proto.h"
 #include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/generate/text_out.h"
 #include "tap.h"
@@ -135,6 +139,183 @@ static void lined(void)
     plait_tokenizer_destroy(t);
 }
 
+/* -- plait's own encoding --------------------------------------------------
+ */
+
+/* plait's own encoding of a model, NULL where the library is needed. */
+static struct plait_spm_bpe *open_own(const char *name)
+{
+    struct plait_spm_proto proto;
+    struct plait_spm_bpe *own = NULL;
+    char file[64], *bytes;
+    size_t size;
+
+    snprintf(file, sizeof(file), "%s.model", name);
+    bytes = read_text(file, &size);
+    if (plait_spm_proto_read(bytes, size, &proto) < 0 ||
+        plait_spm_bpe_create(&proto, &own) < 0)
+        abort();
+    plait_spm_proto_clear(&proto);
+    free(bytes);
+    return own;
+}
+
+/* Writes the model `bytes` as `ties`, in which eight pieces at a time have the
+ * same score. Each piece is a field 1, in which the score is a field 2 behind
+ * the text. */
+static void make_ties(void)
+{
+    size_t size, at = 0;
+    char *bytes = read_text("bytes.model", &size), path[512];
+    float score;
+    FILE *f;
+
+    while (at < size && bytes[at] == 0x0a && !(bytes[at + 1] & 0x80)) {
+        char *piece = bytes + at + 2, *behind = piece + 2 + piece[1];
+
+        if (*behind != 0x15)
+            abort();
+        memcpy(&score, behind + 1, sizeof(score));
+        score = floorf(score / 8);
+        memcpy(behind + 1, &score, sizeof(score));
+        at += 2 + (size_t)bytes[at + 1];
+    }
+    snprintf(path, sizeof(path), "%s/ties.model", dir);
+    f = fopen(path, "w");
+    if (!f || fwrite(bytes, 1, size, f) != size || fclose(f) != 0)
+        abort();
+    free(bytes);
+}
+
+/* Appends a character as UTF-8, of one to four bytes. */
+static char *put_character(char *to, unsigned c)
+{
+    if (c < 0x80) {
+        *to++ = (char)c;
+    } else if (c < 0x800) {
+        *to++ = (char)(0xc0 | c >> 6);
+        *to++ = (char)(0x80 | (c & 0x3f));
+    } else {
+        if (c >= 0x10000) {
+            *to++ = (char)(0xf0 | c >> 18);
+            *to++ = (char)(0x80 | (c >> 12 & 0x3f));
+        } else {
+            *to++ = (char)(0xe0 | c >> 12);
+        }
+        *to++ = (char)(0x80 | (c >> 6 & 0x3f));
+        *to++ = (char)(0x80 | (c & 0x3f));
+    }
+    return to;
+}
+
+/* Up to 1000 bytes of UTF-8: parts of `text` without what is not ASCII,
+ * characters, and what models treat in ways of their own. */
+static size_t make_document(char *to, const char *text, size_t size)
+{
+    static const char *const words[] = {
+        " ",   "   ",  "\n",    "\n\n",   "\n ",       "\xe2\x96\x81", "\t",
+        "<s>", "</s>", "<unk>", "<0x41>", "aaaaaaaaa", "        ",     "\r\n"};
+    char *start = to;
+
+    for (int i = rand() % 30; i >= 0 && to - start < 900; i--) {
+        size_t n = (size_t)rand() % 60;
+        const char *from = text + (size_t)rand() % (size - n);
+        unsigned c = (unsigned)rand() % (i % 2 ? 0x110000u : 0x3000u);
+
+        switch (rand() % 3) {
+        case 0:
+            to = stpcpy(to, words[rand() % 14]);
+            break;
+        case 1:
+            to = put_character(to, c >> 11 == 0x1b ? 0xfffd : c);
+            break;
+        default:
+            for (; n > 0; from++, n--)
+                if (!(*from & 0x80))
+                    *to++ = *from;
+        }
+    }
+    return (size_t)(to - start);
+}
+
+static bool are_same(const struct plait_tokens *a, const struct plait_tokens *b)
+{
+    return a->count == b->count &&
+           (a->count == 0 || !memcmp(a->id, b->id, a->count * sizeof(*a->id)));
+}
+
+/* The library's tokens of whole documents, and those of a long text in parts,
+ * are plait's own. */
+static void own(const char *name)
+{
+    struct plait_tokens want = {0}, got = {0};
+    struct plait_spm_bpe *own = open_own(name);
+    struct plait_spm_space space = {0};
+    char document[1200], path[512], *text;
+    struct plait_error err = {""};
+    struct plait_spm *library;
+    size_t size, n, documents = 0, same = 0;
+
+    snprintf(path, sizeof(path), "%s/%s.model", dir, name);
+    library = plait_spm_create(path, &err);
+    text = read_text("text", &size);
+    if (!ok(own && library, "%s: plait encodes it %s", name, err.text))
+        return;
+    for (; documents < 5000; documents++) {
+        n = make_document(document, text, size);
+        want.count = got.count = 0;
+        if (plait_spm_encode(library, document, n, false, &want, &err) ||
+            plait_spm_bpe_encode(
+                own, &space, &(struct plait_passage){document, n, false}, &got))
+            break;
+        same += are_same(&want, &got);
+    }
+    ok(same == 5000, "%s: %zu of %zu documents as by the library %s", name,
+       same, documents, err.text);
+    want.count = got.count = 0;
+    ok(!plait_spm_encode(library, text, size, false, &want, &err) &&
+           !plait_spm_bpe_encode(
+               own, &space, &(struct plait_passage){text, size, false}, &got) &&
+           are_same(&want, &got) && got.count > size / 8,
+       "%s: a long text has the tokens of its parts", name);
+    free(want.id);
+    free(got.id);
+    plait_spm_space_clear(&space);
+    free(text);
+    plait_spm_bpe_destroy(own);
+    plait_spm_destroy(library);
+}
+
+/* Models that change the text, or are no BPE, are left to the library. */
+static void not_own(const char *name)
+{
+    struct plait_spm_bpe *own = open_own(name);
+
+    ok(!own, "%s: the library encodes it", name);
+    plait_spm_bpe_destroy(own);
+}
+
+/* What is no model, or a part of one, is refused and read no further. */
+static void proto_ends(void)
+{
+    struct plait_spm_proto proto;
+    size_t size, refused = 0;
+    char *bytes = read_text("bytes.model", &size), *copy;
+
+    for (size_t n = 0; n < 2000; n++) {
+        copy = malloc(n + 1);
+        if (!copy)
+            abort();
+        memcpy(copy, bytes, n);
+        refused += plait_spm_proto_read(copy, n, &proto) < 0;
+        plait_spm_proto_clear(&proto);
+        free(copy);
+    }
+    ok(refused > 1500, "%zu of 2000 beginnings of a model are refused",
+       refused);
+    free(bytes);
+}
+
 static void refused(void)
 {
     struct plait_tokenizer *t;
@@ -197,6 +378,17 @@ int main(int argc, char **argv)
     bytes("long");
     words();
     lined();
+    make_ties();
+    own("bytes");
+    own("joins");
+    own("plain");
+    own("ties");
+    not_own("words");
+    not_own("blanks");
+    not_own("nfkc");
+    not_own("defined");
+    not_own("few");
+    proto_ends();
     refused();
     streams("bytes", "letters", 1 << 20);
     streams("bytes", "text", 20000);

@@ -33,6 +33,15 @@ model words --model_type=unigram
 # `blanks` keeps all blanks, and takes line breaks as such. What is one text with
 # line breaks here is one line of spm_encode's with blanks in their place.
 model blanks --model_type=unigram --remove_extra_whitespaces=false
+# plait encodes these itself: with tokens of several words, without a blank in
+# front of a text; and leaves these to the library.
+identity="--model_type=bpe --byte_fallback --normalization_rule_name=identity"
+kept="$identity --remove_extra_whitespaces=false"
+model joins $kept --split_by_whitespace=false
+model plain $kept --add_dummy_prefix=false --split_digits=true
+model nfkc --model_type=bpe --byte_fallback --remove_extra_whitespaces=false
+model defined $kept --user_defined_symbols=static,int
+model few $identity
 model endless --model_type=word --eos_id=-1
 # A text longer than the part that is encoded at a time.
 for i in 1 2 3; do cat "$tmp/text"; done >"$tmp/long"

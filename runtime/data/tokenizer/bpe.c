@@ -64,6 +64,13 @@ int plait_bpe_set_text(struct plait_bpe *bpe, int32_t id, const char *text,
 int plait_bpe_add_merge(struct plait_bpe *bpe, int32_t left, int32_t right,
                         int32_t merged)
 {
+    return plait_bpe_add_ranked(bpe, (uint32_t)bpe->nmerges, left, right,
+                                merged);
+}
+
+int plait_bpe_add_ranked(struct plait_bpe *bpe, uint32_t rank, int32_t left,
+                         int32_t right, int32_t merged)
+{
     uint64_t key = merge_key(left, right);
     size_t at = hash_key(key) & bpe->merge_mask;
 
@@ -73,7 +80,7 @@ int plait_bpe_add_merge(struct plait_bpe *bpe, int32_t left, int32_t right,
     }
     while (bpe->merges[at].key && bpe->merges[at].key != key)
         at = (at + 1) & bpe->merge_mask;
-    bpe->merges[at] = (struct merge){key, (uint32_t)bpe->nmerges, merged};
+    bpe->merges[at] = (struct merge){key, rank, merged};
     bpe->nmerges++;
     return 0;
 }

@@ -26,6 +26,10 @@ int plait_bpe_set_text(struct plait_bpe *bpe, int32_t id, const char *text,
  * if there are more than plait_bpe_create() was told. */
 int plait_bpe_add_merge(struct plait_bpe *bpe, int32_t left, int32_t right,
                         int32_t merged);
+/* The same with a rank of its own: the lowest is applied first, of equal ones
+ * the first in the text. */
+int plait_bpe_add_ranked(struct plait_bpe *bpe, uint32_t rank, int32_t left,
+                         int32_t right, int32_t merged);
 /* Have pieces begin as characters instead of bytes. One that is no token
  * becomes the tokens of its bytes, <0x00> to <0xFF>, if it `falls_back`, else
  * `unknown`

@@ -126,6 +126,18 @@ int32_t plait_spm_end(const struct plait_spm *spm)
     return spm->model.eos_id();
 }
 
+int plait_spm_bytes(const struct plait_spm *spm, struct plait_buffer *out)
+{
+    try {
+        const std::string bytes = spm->model.serialized_model_proto();
+
+        return plait_buffer_add(out, bytes.data(), bytes.size());
+    } catch (const std::bad_alloc &) {
+        errno = ENOMEM;
+        return -1;
+    }
+}
+
 bool plait_spm_has(const struct plait_spm *spm, int64_t id, const char *token)
 {
     return id >= 0 && id < spm->model.GetPieceSize() &&

@@ -21,6 +21,8 @@ struct plait_spm *plait_spm_create(const char *path, struct plait_error *err);
 void plait_spm_destroy(struct plait_spm *spm);
 int plait_spm_vocab(const struct plait_spm *spm);
 int32_t plait_spm_end(const struct plait_spm *spm);
+/* Appends the model's bytes. -1 with ENOMEM. */
+int plait_spm_bytes(const struct plait_spm *spm, struct plait_buffer *out);
 /* Whether the token is there, under this id. */
 bool plait_spm_has(const struct plait_spm *spm, int64_t id, const char *token);
 /* As plait_encoder_add(). A text is encoded line by line, which gives the

@@ -33,6 +33,13 @@ int32_t plait_spm_end(const struct plait_spm *spm)
     return 0;
 }
 
+int plait_spm_bytes(const struct plait_spm *spm, struct plait_buffer *out)
+{
+    (void)spm, (void)out;
+    errno = ENOTSUP;
+    return -1;
+}
+
 bool plait_spm_has(const struct plait_spm *spm, int64_t id, const char *token)
 {
     (void)spm, (void)id, (void)token;
