@@ -212,14 +212,19 @@ def mark(i, x, y):
 
 
 def save(path, *plots):
+    """path: of a file, or a file that is open for text."""
     sizes = [plot.size() for plot in plots]
     out = [head(max(wide for wide, _ in sizes), sum(h for _, h in sizes))]
     top = 0
     for plot, (_, high) in zip(plots, sizes):
         out += [f'<g transform="translate(0 {top})">', *plot.draw(), "</g>"]
         top += high
+    svg = "\n".join(out) + "\n</svg>\n"
+    if hasattr(path, "write"):
+        path.write(svg)
+        return
     with open(path, "w", encoding="utf-8") as f:
-        f.write("\n".join(out) + "\n</svg>\n")
+        f.write(svg)
 
 
 def head(wide, high):

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench.h"
 
@@ -123,14 +124,27 @@ static json_t *number(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+/* The day, which a figure on the page of performance needs. */
+static const char *today(void)
+{
+    static char text[16];
+    time_t now = time(NULL);
+    struct tm day;
+
+    strftime(text, sizeof(text), "%Y-%m-%d", gmtime_r(&now, &day));
+    return text;
+}
+
 static json_t *row_of(const struct result *r, int p, const struct bench_case *c,
                       const char *precision)
 {
     const struct bench_samples *s = &r->seconds[p];
     double median = bench_median(s), tokens = c->batch * c->seq_len;
     bool products = p == REPLAY || p == LIBRARY;
+    const char *commit = getenv("PLAIT_BENCH_COMMIT");
 
-    return json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:i}", "case",
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:i}",
+                     "date", today(), "commit", commit ? commit : "", "case",
                      c->name, "precision", precision, "who", r->peer[p].label,
                      "version", r->peer[p].name, "seconds", number(median),
                      "least", number(bench_least(s)), "most",
