@@ -97,15 +97,6 @@ static const char *against_optim(const struct plait_job_config *c,
     return NULL;
 }
 
-static int driver_version(const struct plait_mesh *mesh)
-{
-    struct plait_gpu_facts facts;
-
-    return mesh->ops->gpu_facts && mesh->ops->gpu_facts(0, &facts) == 0
-               ? facts.driver
-               : 0;
-}
-
 /* The last micro-batch differs from the others: gradients are reduced during
  * its backward. */
 static const char *against_last(const struct plait_job_config *c,
@@ -115,8 +106,7 @@ static const char *against_last(const struct plait_job_config *c,
         return NULL;
     if (plait_sync_parts(&c->sync))
         return "the replicas' meetings are not recorded";
-    if (c->train.graph != PLAIT_GRAPH_ON && has_groups(mesh) &&
-        !plait_comm_overlaps(mesh->world, driver_version(mesh)))
+    if (c->train.graph != PLAIT_GRAPH_ON && has_groups(mesh) && mesh->in_turn)
         return "before NCCL 2.27.3 and CUDA 12.9's driver the transfers of a "
                "graph come one after another, and gradients are not reduced "
                "beside the backward";

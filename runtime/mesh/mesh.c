@@ -116,15 +116,28 @@ int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err)
     return 0;
 }
 
-static int find_domains(struct plait_mesh *mesh, struct plait_error *err)
+static int driver_version(const struct plait_mesh *mesh)
 {
-    double most[PLAIT_NGROUPS];
+    struct plait_gpu_facts facts;
+
+    return mesh->ops->gpu_facts && mesh->ops->gpu_facts(0, &facts) == 0
+               ? facts.driver
+               : 0;
+}
+
+/* What all ranks must know alike, though nodes differ. */
+static int agree_on_nodes(struct plait_mesh *mesh, struct plait_error *err)
+{
+    double most[PLAIT_NGROUPS + 1];
 
     for (int i = 0; i < PLAIT_NGROUPS; i++)
         most[i] = mesh->group[i] ? plait_comm_domains(mesh->group[i]) : 1;
-    if (plait_comm_host_all_reduce(mesh->world, most, PLAIT_NGROUPS,
+    most[PLAIT_NGROUPS] =
+        !plait_comm_overlaps(mesh->world, driver_version(mesh));
+    if (plait_comm_host_all_reduce(mesh->world, most, PLAIT_NGROUPS + 1,
                                    PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(mesh->world));
+    mesh->in_turn = most[PLAIT_NGROUPS] > 0;
     for (int i = 0; i < PLAIT_NGROUPS; i++)
         mesh->domains[i] = (int)most[i];
     return 0;
@@ -168,7 +181,7 @@ struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
 
     if (plait_error_consensus(world, rc, err) < 0 ||
         plait_mesh_need(mesh, USED_ALWAYS, err) < 0 ||
-        split_embedding(mesh, err) < 0 || find_domains(mesh, err) < 0)
+        split_embedding(mesh, err) < 0 || agree_on_nodes(mesh, err) < 0)
         goto error;
     return mesh;
 

@@ -53,6 +53,7 @@ struct plait_mesh {
     /* For each kind of group that every model uses: in how many domains a group
      * is, at most. The same on all ranks. */
     int domains[PLAIT_NGROUPS];
+    bool in_turn; /* plait_comm_overlaps() is false with a node's driver */
     int *members; /* [world_size] room for a group's ranks; private */
     /* First and last stage, for tied embeddings; NULL on other stages and where
      * pp is 1. */
