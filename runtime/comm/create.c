@@ -242,8 +242,10 @@ static struct plait_comm *nccl_over(struct plait_comm *met,
     else
         return NULL;
     if ((comm || errno == ETIMEDOUT) && agree_on_late(met, !comm, err) < 0) {
-        if (comm)
+        if (comm) {
+            comm->failed = true; /* aborted: not all ranks are in it */
             comm->vtable->destroy(comm);
+        }
         return NULL;
     }
     if (comm)

@@ -5,6 +5,7 @@
 #include "runtime/comm/world.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -311,7 +312,9 @@ bool plait_world_waits_for_nccl(const struct plait_world *w, const char *comm)
 
 int plait_world_patience(void)
 {
-    return 2 * plait_env_int("PLAIT_NCCL_TIMEOUT", 300);
+    const char *text = getenv("PLAIT_NCCL_TIMEOUT");
+
+    return (int)ceil(2 * (text && *text ? atof(text) : 300));
 }
 
 /* A process that takes over the rank of one that is gone computes on its
@@ -377,6 +380,10 @@ void plait_world_close(struct plait_world *w)
     if (w->comm != w->all)
         plait_comm_destroy(w->comm);
     plait_comm_destroy(w->all);
+    /* Ranks that wait in NCCL for this one see it end; over MPI they would not,
+     * and this one would wait for them. */
+    if (w->left && w->ops->gpu)
+        plait_comm_abort(w->left);
     plait_comm_destroy(w->left);
     if (w->dev)
         w->ops->device_destroy(w->dev);
