@@ -29,10 +29,15 @@ static size_t first_size(const char *text)
     return n;
 }
 
+/* The time to find what a piece is merged of grows with the square of its
+ * size; usual ones have 16 characters at most. */
+enum { PIECE_MOST = 1024 };
+
 /* A control piece of one character would be found in texts. */
 static bool is_usual_piece(const struct plait_spm_piece *piece)
 {
-    if (piece->size == 0 || !isfinite(piece->score) ||
+    if (piece->size == 0 || piece->size > PIECE_MOST ||
+        !isfinite(piece->score) ||
         plait_utf8_valid(piece->text, piece->size) < piece->size ||
         piece->type == PLAIT_SPM_USER_DEFINED ||
         piece->type == PLAIT_SPM_UNUSED)
