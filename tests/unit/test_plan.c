@@ -184,7 +184,7 @@ static void test_damage(void)
 {
     static const char *const bad[] = {
         "",
-        "2/1.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*1",
+        "3/1.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*1",
         "1/0.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*1",
         "1/2.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*1",
         "1/1.1.1.2/tp-cp-ep-dp-pp/topology/0-1/2*1",
@@ -246,6 +246,7 @@ static void test_domains(void)
     struct plait_fabric *f =
         plait_fabric_parse("F", blocks, strlen(blocks), NULL);
     struct plait_plan *p;
+    char *code;
 
     r.fabric = f;
     p = plait_plan_create(&r, NULL);
@@ -254,6 +255,10 @@ static void test_domains(void)
        "blocks are domains");
     if (p)
         round_trip(p, "two blocks", 64);
+    code = p ? plait_plan_encode(p) : NULL;
+    ok(code && !strncmp(code, "2/", 2), "earlier releases read another "
+                                        "version in that plan");
+    free(code);
     plait_plan_destroy(p);
     plait_fabric_destroy(f);
     r.fabric = f = two_leaves();

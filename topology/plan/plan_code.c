@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,14 +174,19 @@ static int print_tasks(struct buffer *b, const struct plait_plan *plan,
     return 0;
 }
 
-/* Only where a domain has several nodes. */
-static int print_domains(struct buffer *b, const struct plait_plan *plan)
+/* Whether a domain has several nodes. */
+static bool has_domains(const struct plait_plan *plan)
 {
     int last = 0;
 
     for (int i = 0; i < plan->nnodes; i++)
         last = plan->domain[i] > last ? plan->domain[i] : last;
-    if (last == 0 || last == plan->nnodes)
+    return last > 0 && last < plan->nnodes;
+}
+
+static int print_domains(struct buffer *b, const struct plait_plan *plan)
+{
+    if (!has_domains(plan))
         return 0;
     for (int i = 0, run; i < plan->nnodes; i += run) {
         for (run = 1; i + run < plan->nnodes; run++)
@@ -204,7 +210,8 @@ char *plait_plan_encode(const struct plait_plan *plan)
     for (int i = 0; i < plan->nnodes; i++)
         order[plan->node_rank[i]] = i;
     plait_layout_format_order(&plan->layout, text);
-    if (append_text(&b, "%s/%d.%d.%d.%d.%d/%s/%s/", PLAN_CODE_VERSION,
+    if (append_text(&b, "%s/%d.%d.%d.%d.%d/%s/%s/",
+                    has_domains(plan) ? PLAN_CODE_DOMAINS : PLAN_CODE_VERSION,
                     size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP],
                     size[PLAIT_DP], size[PLAIT_PP], text,
                     placement_names[plan->placement]) < 0 ||

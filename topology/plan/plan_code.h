@@ -11,9 +11,11 @@
  * ends in |16.1.4 is folded (place.h): the nodes of a leaf are then adjacent in
  * it, though they are far apart in NODE_RANK. So the length grows with the
  * number of runs of neighbours in Slurm's order under one leaf. Where NVLink
- * joins nodes, their domains follow in Slurm's order, as /nodes*domain. */
+ * joins nodes, their domains follow in Slurm's order, as /nodes*domain; such a
+ * plan has another version, as releases before do not read it. */
 
 #define PLAN_CODE_VERSION "1"
+#define PLAN_CODE_DOMAINS "2"
 
 /* from, from + step, ... (count of them), and all that `repeat` times, each
  * time `shift` higher. */

@@ -148,11 +148,14 @@ static int read_head(const char **p, struct plait_layout *layout,
     char text[16];
     size_t n;
 
-    if (strncmp(*p, PLAN_CODE_VERSION "/", strlen(PLAN_CODE_VERSION) + 1) != 0)
+    n = strcspn(*p, "/");
+    if ((*p)[n] != '/' || n != strlen(PLAN_CODE_VERSION) ||
+        (strncmp(*p, PLAN_CODE_VERSION, n) != 0 &&
+         strncmp(*p, PLAN_CODE_DOMAINS, n) != 0))
         return plait_errorf(err, "the encoded plan is of another version of "
                                  "Plait; are srun and the nodes upgraded "
                                  "alike?");
-    *p += strlen(PLAN_CODE_VERSION) + 1;
+    *p += n + 1;
     plait_layout_init(layout);
     for (int i = 0; i < PLAIT_NAXES; i++) {
         layout->size[axes[i]] = read_number(p);
