@@ -270,8 +270,10 @@ static uint64_t node_id(const struct plait_session *s)
     return plait_hash_text(PLAIT_HASH_START, node ? node : name);
 }
 
-/* An id of the NVLink domain that this rank's GPU is in: as NVML has it, else
- * as the plan's fabric has it; where neither knows of one, that of the node. */
+/* An id of the NVLink domain that this rank is in: with a GPU as NVML has it,
+ * and only where GPUs of other nodes can be reached (IMEX), as a block of the
+ * fabric need not be one; else as the plan's fabric has it. Where there is
+ * none, that of the node. */
 static uint64_t domain_id(const struct plait_session *s)
 {
     const struct plait_launch *launch = &s->world.launch;
@@ -279,9 +281,10 @@ static uint64_t domain_id(const struct plait_session *s)
 
     if (s->world.ops->gpu)
         plait_domain_find(&found);
-    if (found.state == PLAIT_DOMAIN_READY)
+    if (found.state == PLAIT_DOMAIN_READY && found.imex)
         return plait_hash_text(PLAIT_HASH_START, found.name);
-    if (s->world.planned && !plait_world_elastic() && launch->domain > 0)
+    if (!s->world.ops->gpu && s->world.planned && !plait_world_elastic() &&
+        launch->domain > 0)
         return (uint64_t)launch->domain << 32;
     return node_id(s);
 }
