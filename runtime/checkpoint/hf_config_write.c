@@ -45,7 +45,7 @@ static bool fits_type(const struct plait_model_config *m,
     return bias && windows && type->qk_norm == m->qk_norm &&
            type->experts == (m->experts > 0) &&
            (type->no_rope || !m->no_rope_every) &&
-           (type->multipliers || !plait_model_multiplied(m));
+           (type->multipliers || !plait_model_multiplier(m));
 }
 
 /* The type `like` (may be NULL) if it fits, or the first that does. */
@@ -89,15 +89,15 @@ int plait_hf_config_possible(const struct plait_model_config *m,
     return plait_errorf(
         err,
         "no model type of Hugging Face combines these: model.attention_bias "
-        "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d (in "
-        "all layers but the first %d and the last of every %d), "
+        "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d, "
+        "model.full_attention_first %d, model.full_attention_every %d, "
         "model.no_rope_every %d, multipliers %s",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
         m->qk_norm ? "true" : "false", m->experts, m->sliding_window,
         m->full_attention_first, m->full_attention_every, m->no_rope_every,
-        plait_model_multiplied(m) ? "true" : "false");
+        plait_model_multiplier(m) ? "true" : "false");
 }
 
 static int set_rope(json_t *root, const struct plait_model_config *m)

@@ -332,8 +332,9 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
         what = "model.attention_bias all";
     else if (m->sliding_window && m->sliding_window < m->seq_len)
         what = "model.sliding_window below model.seq_len as plait-train's";
-    else if (plait_model_multiplied(m))
-        what = "model.embedding_multiplier and its like";
+    else if (plait_model_multiplier(m))
+        what =
+            "model.embedding_multiplier, or another of Granite's multipliers";
     else if (m->no_rope_every)
         what = "model.no_rope_every as plait-train's";
     else if (m->family == PLAIT_LLAMA && is_scaled_otherwise(m))

@@ -108,7 +108,7 @@ static void check_model(void)
     CASE(CONFIG, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
     CASE(TRAINER, NULL, c.model.sliding_window = c.model.seq_len);
     CASE(TRAINER, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
-    CASE(CONFIG, "model.embedding_multiplier and its like is for llama models",
+    CASE(CONFIG, "model.logits_scaling is for llama models",
          c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
          c.model.logits_scaling = 2);
     CASE(CONFIG, "model.no_rope_every is for llama models",

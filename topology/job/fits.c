@@ -42,16 +42,15 @@ static int check_gpt2(const struct plait_model_config *m,
                             m->head_dim, m->hidden, m->heads);
     if (m->attention_bias != PLAIT_BIAS_NONE || m->qk_norm ||
         m->rope_factor > 1 || m->sliding_window || m->no_rope_every ||
-        plait_model_multiplied(m) || m->mla.n)
+        plait_model_multiplier(m) || m->mla.n)
         return plait_errorf(err, "model.%s is for llama models",
-                            m->mla.n            ? "mla"
-                            : m->attention_bias ? "attention_bias"
-                            : m->qk_norm        ? "qk_norm"
-                            : m->sliding_window ? "sliding_window"
-                            : m->no_rope_every  ? "no_rope_every"
-                            : m->rope_factor > 1
-                                ? "rope_factor"
-                                : "embedding_multiplier and its like");
+                            m->mla.n             ? "mla"
+                            : m->attention_bias  ? "attention_bias"
+                            : m->qk_norm         ? "qk_norm"
+                            : m->sliding_window  ? "sliding_window"
+                            : m->no_rope_every   ? "no_rope_every"
+                            : m->rope_factor > 1 ? "rope_factor"
+                                                 : plait_model_multiplier(m));
     return 0;
 }
 

@@ -159,12 +159,15 @@ bool plait_model_rotated(const struct plait_model_config *m, int layer)
     return m->family == PLAIT_LLAMA && !(every && (layer + 1) % every == 0);
 }
 
-bool plait_model_multiplied(const struct plait_model_config *m)
+const char *plait_model_multiplier(const struct plait_model_config *m)
 {
-    return plait_model_factor(m->embedding_multiplier) != 1 ||
-           m->attention_multiplier > 0 ||
-           plait_model_factor(m->residual_multiplier) != 1 ||
-           plait_model_factor(m->logits_scaling) != 1;
+    if (plait_model_factor(m->embedding_multiplier) != 1)
+        return "embedding_multiplier";
+    if (m->attention_multiplier > 0)
+        return "attention_multiplier";
+    if (plait_model_factor(m->residual_multiplier) != 1)
+        return "residual_multiplier";
+    return plait_model_factor(m->logits_scaling) != 1 ? "logits_scaling" : NULL;
 }
 
 /* A row in a window of w of s tokens has w scores, after the first w rows,

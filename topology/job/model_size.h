@@ -40,8 +40,8 @@ double plait_model_value_width(const struct plait_model_config *model);
  * whether it has rotary positions. */
 bool plait_model_windowed(const struct plait_model_config *model, int layer);
 bool plait_model_rotated(const struct plait_model_config *model, int layer);
-/* Whether it has constants that other models lack (Granite). */
-bool plait_model_multiplied(const struct plait_model_config *model);
+/* The key of a constant that other models lack (Granite); NULL: it has none. */
+const char *plait_model_multiplier(const struct plait_model_config *model);
 /* Share of a causal mask's scores that sliding windows leave, on average over
  * the layers. */
 double plait_model_reach(const struct plait_model_config *model);

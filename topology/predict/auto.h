@@ -32,7 +32,7 @@ struct plait_choices {
 };
 
 /* Layouts whose steps differ by less are as fast as far as a prediction can
- * tell: half of the mean error over all recorded runs, 5.7 % (test_records),
+ * tell: half of the mean error over all recorded runs, 5.6 % (test_records),
  * as layouts of one model share a part of it. */
 #define PLAIT_CHOICE_EQUAL 0.03
 

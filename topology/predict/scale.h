@@ -30,7 +30,7 @@ extern "C" {
  *     stragglers (1 - (1 - 0.005)^nodes)
  * The share is MegaScale's (arXiv 2402.15627: about 0.5 % of
  * machines), which took 10 % longer for the same work. stragglers is 0.05,
- * fitted, as sites replace such machines; a site file's replaces it.
+ * close to the fit, as sites replace such machines; a site file's replaces it.
  *
  * stragglers was fitted to the rows of tests/records that are marked fit, of
  * all sets (PLAIT_RECORDS=scale prints that fit: 0.06 now, which takes 2 % off

@@ -252,8 +252,8 @@ bool plait_show_ranks(const struct plait_plan *plan, const uint32_t *const *ids,
             "Megatron-LM, DeepSpeed and Accelerate read RANK; JAX, "
             "Lightning, submitit and MPI read SLURM_PROCID, and have other "
             "groups than the plan unless %s--placement=linear makes both "
-            "equal, or in this placement the host file of plait plan "
-            "--hostfile (PLAIT_QUIET=1 leaves this line out)",
+            "equal; the host file of 'plait plan --hostfile' does so, too, "
+            "and keeps this placement (PLAIT_QUIET=1 leaves this line out)",
             variable, moved, plait_layout_world(&plan->layout),
             are_dealt(plan, ids) ? "--distribution=block " : "");
     return moved > 0;

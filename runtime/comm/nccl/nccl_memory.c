@@ -117,8 +117,8 @@ static int is_common(struct nccl_comm *c, uint64_t mine)
 static int agree_on_window(struct nccl_comm *c, struct window *w,
                            ncclResult_t result)
 {
-    static const char what[] = "register memory (NCCL_WIN_ENABLE=0 does "
-                               "without)";
+    static const char what[] = "register memory (PLAIT_NCCL_WINDOWS=0 "
+                               "does without)";
     ncclResult_t state;
     int common;
 
