@@ -152,7 +152,8 @@ mpi=no
 command -v mpirun >/dev/null &&
     grep -q "define HAVE_MPI 1" "$top_builddir/config.h" && mpi=yes
 trained="gpt2-1-F32 llama3-1-F32 qwen3_moe-2-F32"
-! all_tier || trained+=" llama-tied-1-BF16 mixtral-3-F32 qwen3-2-BF16"
+! all_tier || trained+=" llama-tied-1-BF16 mixtral-3-F32 qwen3-2-BF16 \
+    granite-1-F32 phi3-2-BF16 smollm3-1-F32"
 for kind in $trained; do
     ok "$kind: trained from its Hugging Face directory" \
         start 1 $kind --init "$dir/$kind"

@@ -55,11 +55,19 @@ trip gpt2-untied BF16 bf16 2 --pp 2
 trip llama F16 fp16 1 --transformer-impl local
 trip llama F16 fp16 3 --tp 3
 trip llama-tied BF16 bf16 12 --tp 6 --pp 2
-trip mistral F32 fp32 1
 trip mixtral F32 fp32 3 --tp 3 --transformer-impl local
 trip mixtral F32 fp32 2 --pp 2
 trip qwen2 BF16 bf16 3 --tp 3
 trip qwen3 BF16 bf16 6 --tp 3 --pp 2
+
+# windowed KIND: Megatron-LM would attend to all of a sequence
+windowed() {
+    model "$1" F32
+    ! "$convert" --from "$at.plait" --to "$at.mega" --format megatron \
+        >/dev/null 2>"$dir/err" && [ ! -e "$at.mega" ] && grep -q \
+        "has no model.sliding_window below model.seq_len" "$dir/err"
+}
+ok "mistral: windows below the sequence are refused" windowed mistral
 
 # Rows of linear_qkv: for each of three groups two heads of q, then k, then v.
 model llama F32

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # docs/performance.py: the page and its plot are what the records say, and take
 # what `make bench` has measured.
+command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
 . "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

@@ -32,8 +32,14 @@ LLAMA = {
     "model.rope_original_len": ["8", "64"],
     "model.attention_bias": ["none", "qkv", "all"],
     "model.qk_norm": ["true", "false"],
-    "model.sliding_window": ["64"],
+    "model.sliding_window": ["3", "9", "64"],
     "model.full_attention_every": ["2"],
+    "model.full_attention_first": ["1"],
+    "model.no_rope_every": ["2"],
+    "model.embedding_multiplier": ["4"],
+    "model.attention_multiplier": ["0.2"],
+    "model.residual_multiplier": ["0.5"],
+    "model.logits_scaling": ["2"],
 }
 EXPERTS = {
     "model.experts_capacity": ["0.75", "1.5"],

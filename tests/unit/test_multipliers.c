@@ -65,7 +65,9 @@ static double compare(const struct run *a, const struct run *b, int i)
     double worst = 0, most = 0;
 
     for (size_t k = 0; k < t->count; k++) {
-        worst = fmax(worst, fabs(x[k] - factor_of(t->name) * y[k]));
+        double d = fabs(x[k] - factor_of(t->name) * y[k]);
+
+        worst = d <= worst ? worst : d; /* NaN is the worst */
         most = fmax(most, fabs(x[k]));
     }
     free(x);

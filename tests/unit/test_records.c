@@ -123,24 +123,36 @@ static void print_rows(const struct outcome *o, int n)
              100 * o[i].share, o[i].simulated, o[i].record->name);
 }
 
-/* The bounds of a half that nothing is fitted to follow from the fitted half,
- * whatever the first shows: half of its error more, and 0.03, and its mean
- * within 0.1. That is what a model that was fitted too closely would miss. The
- * order within layouts of one model has the bound of the issue that asked for
- * it. What the sets shall reach in the end is a mean within 0.9 and 1.1; where
- * one does not it is said. */
+/* Sets whose mean may be above 1.1, as their predictions are known to be too
+ * fast, and the order that the predictions of a set must at least have. */
+static const struct {
+    const char *set;
+    double mean, rank;
+} bounds[] = {
+    {"bloom", 1.1, 0.6},
+    {"internevo", 1.15, 0.6},
+    {"megascale", 1.18, 0.7},
+    {"moe_graphs", 1.1, 0.8},
+};
+
+/* A half that nothing is fitted to has a mean of 0.9 to 1.1. Its other bounds
+ * follow from the fitted half, which a model that was fitted too closely would
+ * miss: half of that one's error more, and 0.03, and its mean within 0.1. */
 static void judge_set(const char *set, const struct summary *fit,
                       const struct summary *s)
 {
-    double rank = strcmp(set, "bloom") == 0 ? 0.6 : -1;
+    double most = 1.1, rank = -1;
 
-    ok(fabs(s->mean - fit->mean) <= 0.1 &&
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+        if (strcmp(bounds[i].set, set) == 0) {
+            most = bounds[i].mean;
+            rank = bounds[i].rank;
+        }
+    ok(s->mean >= 0.9 && s->mean <= most && fabs(s->mean - fit->mean) <= 0.1 &&
            s->error <= 1.5 * fit->error + 0.03 && s->rank >= rank,
        "%s, not fitted: mean of predicted / measured is %.3f, error %.1f %%, "
        "Spearman %.3f",
        set, s->mean, 100 * s->error, s->rank);
-    if (s->mean < 0.9 || s->mean > 1.1)
-        diag("%s misses its mean of 0.9 to 1.1", set);
 }
 
 static void judge_sets(const struct outcome *all, int n, struct outcome *some)

@@ -4,6 +4,7 @@
 # killed or stopped, or a GPU fails, and the other ranks go on in the same
 # processes to the losses of an undisturbed run.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
+unset PLAIT_NCCL_WINDOWS # as a user has it
 . "$top_srcdir/tests/lib/until.sh"
 plait=$top_builddir/plait
 export OMP_NUM_THREADS=1 EMULATED_GPUS=4

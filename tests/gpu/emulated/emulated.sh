@@ -32,5 +32,5 @@ flock "$emulated/lock" make -s -C "$top_builddir" -j"$(nproc)" \
 	exit 1
 }
 export PLAIT_MODULE_PATH="$emulated/modules"
-# Registered memory is tried here so that it can be on where it was proved.
+# Registered memory is off by default; tests turn it on so that its code is tried.
 export PLAIT_NCCL_WINDOWS=1

@@ -3,6 +3,7 @@
 # plait-train over an emulated NCCL that does not connect ranks: the run ends
 # soon, and one line says which rank and what.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
+unset PLAIT_NCCL_WINDOWS # as a user has it
 plait=$top_builddir/plait
 export OMP_NUM_THREADS=1 EMULATED_GPUS=4 PLAIT_NCCL_TIMEOUT=1
 unset CUDA_VISIBLE_DEVICES NCCL_SOCKET_IFNAME

@@ -44,8 +44,8 @@ static const struct trial trials[] = {
     {"memory that is never registered",
      "never-register",
      3,
-     {"tp: NCCL: register memory (NCCL_WIN_ENABLE=0 does without): has not "
-      "ended for 1 s",
+     {"tp: NCCL: register memory (PLAIT_NCCL_WINDOWS=0 does without): has "
+      "not ended for 1 s",
       "tp: NCCL: register memory"}},
     {"a link that fails while a kernel waits",
      "link",
