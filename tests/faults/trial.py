@@ -9,7 +9,7 @@ import time
 
 STEPS, EVERY = 240, 20
 AXES = ("tp", "cp", "pp", "dp")
-HANGS = 240  # a run that takes more seconds than this hangs
+HANGS = 240  # a run without a new step for so many seconds hangs
 CONFIG = """
 model: {{layers: 4, hidden: 32, heads: 4, vocab: 257, seq_len: 32}}
 data: {{train: {tokens}}}
@@ -74,29 +74,32 @@ class Run:
                 found.append(int(path.split("/")[2]))
         return sorted(found)
 
+    def made(self):
+        """Its steps and those of the runs before it."""
+        try:
+            return open(self.case.metrics).read().count("\n")
+        except OSError:
+            return 0
+
     def until(self, what, why, pause=0.002):
-        end = time.time() + HANGS
+        """Wait for it. A busy machine makes steps slow, and a hang none."""
+        made, end = self.made(), time.time() + HANGS
         while not what():
             if self.process.poll() is not None:
                 return False
+            if self.made() != made:
+                made, end = self.made(), time.time() + HANGS
             if time.time() > end:
                 raise Failed("hangs before " + why)
             time.sleep(pause)
         return True
 
     def at_step(self, step):
-        def there():
-            try:
-                return open(self.case.metrics).read().count("\n") >= step
-            except OSError:
-                return False
-        return self.until(there, f"step {step}")
+        return self.until(lambda: self.made() >= step, f"step {step}")
 
     def wait(self):
-        try:
-            status = self.process.wait(HANGS)
-        except subprocess.TimeoutExpired:
-            raise Failed("hangs") from None
+        self.until(lambda: False, "its end", 0.02)
+        status = self.process.wait()
         end = time.time() + 30
         while self.ranks():
             if time.time() > end:
