@@ -3,6 +3,7 @@
 #define PLAIT_RUNTIME_COMM_BACKEND_H
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 #include "runtime/comm/call.h"
 #include "runtime/comm/comm.h"
@@ -221,6 +222,15 @@ struct plait_comm *plait_socket_over(struct plait_comm *star,
                                      struct plait_device *dev,
                                      const struct plait_launch *launch,
                                      double timeout_s, struct plait_error *err);
+
+/* Seconds in which NCCL makes a communicator or registers memory, by
+ * PLAIT_NCCL_TIMEOUT; 0: no limit. Inline for the module below. */
+static inline double plait_nccl_limit(void)
+{
+    const char *text = getenv("PLAIT_NCCL_TIMEOUT");
+
+    return text && *text ? atof(text) : 300;
+}
 
 /* The only symbol of the module plait_nccl.so: a world over the ranks of
  * `host`, which carries the unique id now and host values later. The caller

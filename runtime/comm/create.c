@@ -215,7 +215,7 @@ static int agree_on_late(struct plait_comm *met, bool late,
     n = list_ranks(made, met->size, ranks, sizeof(ranks));
     met->agreed = n > 0;
     err->text[0] = '\0';
-    if (n > 0 && atoi(ranks) == met->rank)
+    if (n > 0 && memchr(made, 0, (size_t)met->size) == &made[met->rank])
         plait_errorf(err,
                      "NCCL has not connected rank%s %s of %d: %s; "
                      "NCCL_SOCKET_IFNAME is %s, which must name an interface "

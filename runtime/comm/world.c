@@ -312,9 +312,7 @@ bool plait_world_waits_for_nccl(const struct plait_world *w, const char *comm)
 
 int plait_world_patience(void)
 {
-    const char *text = getenv("PLAIT_NCCL_TIMEOUT");
-
-    return (int)ceil(2 * (text && *text ? atof(text) : 300));
+    return (int)ceil(2 * plait_nccl_limit());
 }
 
 /* A process that takes over the rank of one that is gone computes on its

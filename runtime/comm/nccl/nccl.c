@@ -135,7 +135,7 @@ static int finalize(struct nccl_comm *c)
     if (c->nccl != NULL)
         r = ncclCommFinalize(c->nccl);
     pthread_mutex_unlock(&c->lock);
-    return nccl_settle_within(c, "finalize", r, nccl_limit());
+    return nccl_settle_within(c, "finalize", r, plait_nccl_limit());
 }
 
 static void nccl_destroy(struct plait_comm *comm)
@@ -243,7 +243,7 @@ static int connect_all(struct nccl_comm *c, int nids, ncclUniqueId *ids,
                                   c->base.rank, ncclGetErrorString(r));
     config = choose_config(c, &unknown);
     if (nccl_settle_within(c, "connect", init_rank(c, nids, ids, &config),
-                           nccl_limit()) == 0)
+                           plait_nccl_limit()) == 0)
         return 0;
     return plait_errorf(err, "rank %d: %s", c->base.rank, c->base.error);
 }
@@ -329,13 +329,13 @@ static int nccl_split(struct plait_comm *parent, const struct plait_split *into,
         r = ncclCommSplit(p->nccl, color, into->key, &c->nccl, &config);
     pthread_mutex_unlock(&p->lock);
     /* The new communicator exists once the parent's call is complete. */
-    if (nccl_settle_within(p, "split", r, nccl_limit()) < 0)
+    if (nccl_settle_within(p, "split", r, plait_nccl_limit()) < 0)
         goto error;
     if (into->color < 0) {
         free_comm(c);
         return 0;
     }
-    if (nccl_settle_within(c, "connect", ncclSuccess, nccl_limit()) < 0 ||
+    if (nccl_settle_within(c, "connect", ncclSuccess, plait_nccl_limit()) < 0 ||
         group_identity(c) < 0)
         goto error;
     atomic_store(&c->ready, true);

@@ -158,7 +158,8 @@ static int open_window(struct nccl_comm *c, struct region *r)
         return 0;
     /* NCCL stores the handle when the call is complete. */
     return agree_on_window(
-        c, w, nccl_await(c, register_window(c, r, &w->handle), nccl_limit()));
+        c, w,
+        nccl_await(c, register_window(c, r, &w->handle), plait_nccl_limit()));
 }
 
 /* The windows of a failed communicator are freed by NCCL when it is aborted. It

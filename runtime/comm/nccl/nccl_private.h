@@ -63,9 +63,7 @@ static inline struct nccl_comm *nccl_of(struct plait_comm *comm)
 
 /* -- what calls have come to: nccl_wait.c ---------------------------------- */
 
-/* Seconds in which NCCL makes a communicator or registers memory, by
- * PLAIT_NCCL_TIMEOUT; 0: no limit. check: -1 with err where that is none. */
-double nccl_limit(void);
+/* -1 with err where PLAIT_NCCL_TIMEOUT is no time. */
 int nccl_limit_check(struct plait_error *err);
 /* The state that NCCL reports for the communicator. Call without the lock. */
 ncclResult_t nccl_state(struct nccl_comm *c);

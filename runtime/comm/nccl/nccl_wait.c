@@ -18,19 +18,10 @@
 /* How often to poll NCCL before sleeping between polls: a millisecond at
  * most. */
 #define AWAKE_POLLS 1000
-/* Seconds in which NCCL makes a communicator, and how long the abort of one
- * that it has not made may take. */
-#define LIMIT_S 300
+/* Seconds that the abort of a communicator may take which NCCL has not made. */
 #define ABORT_S 5
 
 /* -- limits --------------------------------------------------------------- */
-
-double nccl_limit(void)
-{
-    const char *text = getenv("PLAIT_NCCL_TIMEOUT");
-
-    return text != NULL && *text != '\0' ? atof(text) : LIMIT_S;
-}
 
 int nccl_limit_check(struct plait_error *err)
 {
@@ -151,7 +142,7 @@ int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r)
                                "%s: NCCL: %s: has not ended for %.0f s "
                                "(PLAIT_NCCL_TIMEOUT), though all %d ranks "
                                "have come to it; NCCL_DEBUG=INFO shows where",
-                               comm->name, what, nccl_limit(),
+                               comm->name, what, plait_nccl_limit(),
                                comm->host != NULL ? comm->host->size
                                                   : c->world->host->size);
     if (atomic_load(&c->world->lost) && c->world->why[0] != '\0')
