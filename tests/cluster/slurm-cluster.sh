@@ -286,6 +286,7 @@ ended()
         name=${f##*/}
         alive "$f" || tail -n 5 "$dir/log/${name%.pid}"{.out,}
     done
+    grep error: "$dir"/log/slurm* | sed "s:^$dir/log/::" | tail -n 20
 }
 
 all_alive()

@@ -3,6 +3,7 @@
 #define PLAIT_TESTS_UNIT_SOCKET_LAUNCH_H
 
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,6 +26,15 @@ static inline int free_port(void)
     return ntohs(a.sin_port);
 }
 
+/* The test's process; its children are ranks of the same job. Another test at
+ * the same port has another job. */
+static pid_t test_process;
+
+static void __attribute__((constructor)) note_process(void)
+{
+    test_process = getpid();
+}
+
 /* What a rank on this machine finds in its environment. */
 static inline struct plait_launch launch_at(int rank, int world_size, int port)
 {
@@ -32,7 +42,7 @@ static inline struct plait_launch launch_at(int rank, int world_size, int port)
         .rank = rank, .world_size = world_size, .master_port = port};
 
     strcpy(l.master_addr, "localhost");
-    strcpy(l.jobid, "8.0");
+    snprintf(l.jobid, sizeof(l.jobid), "%d.0", (int)test_process);
     strcpy(l.secret, "00112233445566778899aabbccddeeff");
     return l;
 }

@@ -3,8 +3,10 @@
 #define PLAIT_TESTS_UNIT_TAP_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The part of the Test Anything Protocol that the tests need. */
 static int tap_count, tap_failed;
@@ -47,6 +49,14 @@ static inline int skip_all(const char *why)
 {
     printf("1..0 # SKIP %s\n", why);
     return 0;
+}
+
+/* Whether this run takes everything (tests/lib/tier.sh). */
+static inline bool all_tier(void)
+{
+    const char *tier = getenv("PLAIT_TEST_TIER");
+
+    return tier == NULL || strcmp(tier, "quick") != 0;
 }
 
 static inline int done_testing(void)

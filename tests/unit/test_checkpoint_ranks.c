@@ -322,13 +322,10 @@ static void replicas(void)
 
 int main(void)
 {
-    const char *tier;
-
     if (test_open(1) < 0)
         return 1;
     signal(SIGXFSZ, SIG_IGN);
-    tier = getenv("PLAIT_TEST_TIER"); /* tests/lib/tier.sh */
-    if (tier == NULL || strcmp(tier, "quick") != 0)
+    if (all_tier())
         reshard(PLAIT_GPT2);
     reshard(PLAIT_LLAMA);
     beside();

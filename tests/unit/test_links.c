@@ -405,10 +405,12 @@ static int knock(int port, const void *text, size_t size)
 static struct plait_rendezvous meeting_of(int rank, int size)
 {
     struct plait_rendezvous m = {.rank = rank, .size = size, .root = 1};
+    struct plait_launch job = launch_at(0, 1, 0);
 
     m.key =
-        plait_hash_text(plait_hash_text(PLAIT_HASH_START, "8.0"), "links") + 1;
-    strcpy(m.secret, launch_at(0, 1, 0).secret);
+        plait_hash_text(plait_hash_text(PLAIT_HASH_START, job.jobid), "links") +
+        1;
+    strcpy(m.secret, job.secret);
     return m;
 }
 
