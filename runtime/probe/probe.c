@@ -12,6 +12,7 @@
 
 #include "runtime/comm/agree.h"
 #include "runtime/comm/consensus.h"
+#include "runtime/probe/gpu_check.h"
 #include "runtime/probe/measure.h"
 #include "topology/base/option_words.h"
 #include "topology/job/site.h"
@@ -33,6 +34,8 @@ static const char usage[] =
     "  --device auto|cuda|cpu  measure NCCL between GPUs, or MPI\n"
     "  --max-bytes N           the largest message (67108864)\n"
     "  --repeat N              times that each one is sent (20)\n"
+    "  --preflight             for srun --node-preflight: time this task's "
+    "GPU\n"
     "  --help, --version\n";
 
 static const struct option options[] = {
@@ -42,6 +45,7 @@ static const struct option options[] = {
     {"device", required_argument, NULL, 'd'},
     {"max-bytes", required_argument, NULL, 'm'},
     {"repeat", required_argument, NULL, 'r'},
+    {"preflight", no_argument, NULL, 'p'},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -95,6 +99,9 @@ static int read_option(int option, char *value, struct plait_measure_args *args,
         return 0;
     case 'g':
         args->type = value;
+        return 0;
+    case 'p':
+        args->preflight = 1;
         return 0;
     case 'd':
         args->device = value;
@@ -248,6 +255,8 @@ int main(int argc, char **argv)
             fprintf(stderr, "plait-probe: %s\n", err.text);
         return 2;
     }
+    if (args.preflight)
+        return plait_gpu_check();
     rc = plait_world_open(&world, args.device, "auto", &err);
     if (rc == 0 && plait_world_exposed(&world))
         fprintf(stderr, "plait-probe: %s\n", plait_world_exposed(&world));
