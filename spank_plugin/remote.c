@@ -431,8 +431,29 @@ static void say_error(void *arg, const char *text)
     slurm_error("plait: %s", text);
 }
 
+enum { PROBE_MOST = 4096 };
+
+/* The job's plait-probe, and its environment for it, where the plan has GPUs of
+ * NVIDIA's. */
+static void set_probe(const struct plait_remote *remote, spank_t spank,
+                      struct plait_preflight *preflight, char probe[PROBE_MOST])
+{
+    char path[4096] = "", **env = NULL;
+
+    *probe = '\0';
+    if (!remote->seats.variable ||
+        strcmp(remote->seats.variable, PLAIT_ENV_VISIBLE) != 0 ||
+        spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS || !env)
+        return;
+    plait_remote_get_env(spank, "PATH", path, sizeof(path));
+    plait_preflight_find_probe(path, PLAIT_BINDIR, probe, PROBE_MOST);
+    preflight->probe = probe;
+    preflight->env = env;
+}
+
 int plait_remote_preflight(const struct plait_remote *remote, spank_t spank)
 {
+    char probe[PROBE_MOST];
     struct plait_launch launch = remote->seats.launch;
     char node[64] = "";
     struct plait_preflight preflight = {.launch = &launch,
@@ -457,6 +478,7 @@ int plait_remote_preflight(const struct plait_remote *remote, spank_t spank)
     launch.local_rank = local;
     launch.rank = remote->seats.first_rank + local;
     plait_layout_coord(&launch.layout, launch.rank, &launch.coord);
+    set_probe(remote, spank, &preflight, probe);
     status = plait_preflight_run(&preflight);
     return status < 0 && remote->options.measure_only ? 0 : status;
 }

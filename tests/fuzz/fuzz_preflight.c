@@ -11,6 +11,20 @@
 
 enum { WORLD = 5, NODES = 3 };
 
+static void check_gpu(const struct plait_preflight_gpu *gpu)
+{
+    if (gpu->state < 0 || gpu->state >= PLAIT_PREFLIGHT_GPU_STATES ||
+        !isfinite(gpu->product) || gpu->wide < 0 ||
+        gpu->wide >= 1 << PLAIT_PREFLIGHT_RINGS)
+        __builtin_trap();
+    for (int i = 0; i < PLAIT_PREFLIGHT_RINGS; i++)
+        if (!isfinite(gpu->ring[i]) || gpu->ring[i] < 0)
+            __builtin_trap();
+    for (const char *at = gpu->note; *at; at++)
+        if (*at < ' ' || *at > '~' || strchr(";|", *at))
+            __builtin_trap();
+}
+
 static void check_report(const struct plait_preflight_report *r)
 {
     if (r->node_rank != 1 || r->nedges < 0 ||
@@ -28,6 +42,7 @@ static void check_report(const struct plait_preflight_report *r)
     for (const char *at = r->faults; *at; at++)
         if (*at < ' ' || *at > '~' || strchr(";|", *at))
             __builtin_trap();
+    check_gpu(&r->gpu);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

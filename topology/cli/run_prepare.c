@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,10 +209,27 @@ static const char *own_name(const struct run_place *place)
     return place->names[i];
 }
 
+/* The plait-probe of PATH, else the one beside this program, where the plan has
+ * GPUs of NVIDIA's; "": none. */
+static void find_probe(const struct run *run, char probe[PATH_MAX])
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    self[n > 0 ? n : 0] = '\0';
+    if (strrchr(self, '/'))
+        *strrchr(self, '/') = '\0';
+    *probe = '\0';
+    if (run->seats.variable &&
+        strcmp(run->seats.variable, PLAIT_ENV_VISIBLE) == 0)
+        plait_preflight_find_probe(getenv("PATH"), self, probe, PATH_MAX);
+}
+
 int run_preflight(struct run *run, int local, const struct plait_preflight *how)
 {
     struct plait_launch launch = run->seats.launch;
     struct plait_preflight preflight = *how;
+    char probe[PATH_MAX];
 
     launch.local_rank = local;
     launch.rank = run->seats.first_rank + local;
@@ -226,6 +244,8 @@ int run_preflight(struct run *run, int local, const struct plait_preflight *how)
     preflight.bound = plait_preflight_bound(run->site);
     preflight.report = run->options.report;
     preflight.hook = run->site ? run->site->preflight.hook : NULL;
+    find_probe(run, probe);
+    preflight.probe = probe;
     return plait_preflight_run(&preflight);
 }
 

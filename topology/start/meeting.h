@@ -18,7 +18,7 @@
 /* Sizes of a member's text, of the host's answer, of a token, and of a socket's
  * name on this machine. */
 enum {
-    PLAIT_MEETING_SAID = 512,
+    PLAIT_MEETING_SAID = 768,
     PLAIT_MEETING_ANSWER = 65536,
     PLAIT_MEETING_TOKEN = 65,
     PLAIT_MEETING_HOST = 256,

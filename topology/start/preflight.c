@@ -40,6 +40,7 @@ struct flight {
     struct plait_preflight_calm *calm;      /* RANK 0: [world] */
     struct plait_preflight_node *nodes;     /* RANK 0: [world] */
     struct plait_health_counts counts;
+    int gpu_port; /* where the tasks' plait-probes meet */
     bool looked;
     char answer[PLAIT_MEETING_ANSWER];
 };
@@ -150,8 +151,10 @@ static void measure(struct flight *f)
     bool first = !f->looked;
 
     f->looked = true;
-    if (first)
+    if (first) {
         plait_preflight_look(f->p->launch, &f->counts, &f->report);
+        plait_preflight_probe_gpu(f->p, f->gpu_port, f->contacts, &f->report);
+    }
     plait_preflight_measure_node(&f->report);
     for (int i = 0; i < f->report.nedges; i++) {
         struct plait_preflight_edge *edge = &f->report.edge[i];
@@ -240,13 +243,13 @@ static int read_contacts(struct flight *f, const char *text)
     return *text ? -1 : 0;
 }
 
-/* Write where each task receives messages, behind the port of the next
- * meeting. */
+/* Write where each task receives messages, behind the ports of the next meeting
+ * and of the tasks' plait-probes. */
 static int list_contacts(struct flight *f, struct plait_meeting *meeting,
                          int port)
 {
-    size_t used =
-        (size_t)snprintf(f->answer, sizeof(f->answer), "contacts %d", port);
+    size_t used = (size_t)snprintf(f->answer, sizeof(f->answer),
+                                   "contacts %d,%d", port, f->gpu_port);
     size_t list = used;
 
     for (int i = 0; i < f->world; i++) {
@@ -332,6 +335,9 @@ static int conclude(struct flight *f, int round)
         return 0;
     if (plait_preflight_hand_on(f->p, f->nodes, nodes, &err) < 0)
         warn(f, &err);
+    plait_preflight_list_notes(f->nodes, nodes, err.text, sizeof(err.text));
+    if (err.text[0])
+        warn(f, &err);
     if (f->p->choose)
         return choose(f, text, nodes);
     if (bad)
@@ -363,6 +369,17 @@ static int lead_rounds(struct flight *f, struct plait_meeting *meeting)
     return verdict > 0 ? 0 : -1;
 }
 
+/* A port that is free now, for plait-probe, which takes one of those behind it
+ * where it is no longer. 0: there is none. */
+static int find_gpu_port(struct flight *f)
+{
+    struct plait_meeting *meeting = open_meeting(f, 0);
+    int port = meeting ? plait_meeting_port(meeting) : 0;
+
+    plait_meeting_destroy(meeting);
+    return port;
+}
+
 /* The first meeting is closed last: the others have then left it, and its
  * port is free at once. */
 static int lead(struct flight *f)
@@ -371,6 +388,7 @@ static int lead(struct flight *f)
                          *next = first ? open_meeting(f, 0) : NULL;
     int rc = -1;
 
+    f->gpu_port = next ? find_gpu_port(f) : 0;
     f->reports = calloc((size_t)f->world, sizeof(*f->reports));
     f->calm = calloc((size_t)f->world, sizeof(*f->calm));
     f->nodes = calloc((size_t)f->world, sizeof(*f->nodes));
@@ -418,7 +436,8 @@ static int follow(struct flight *f)
     plait_preflight_print_contact(&f->self, text + 8, sizeof(text) - 8);
     if (join(f, f->p->launch->master_port, text) < 0)
         return -1;
-    if (sscanf(f->answer, "contacts %9d%n", &port, &at) != 1 ||
+    if (sscanf(f->answer, "contacts %9d,%9d%n", &port, &f->gpu_port, &at) !=
+            2 ||
         read_contacts(f, f->answer + at) < 0)
         return -1;
     correct_contacts(f);

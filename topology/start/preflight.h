@@ -52,7 +52,16 @@ struct plait_preflight {
     const char *report; /* file that RANK 0 writes; "" or NULL: none */
     const char *hook;   /* program that RANK 0 starts if a node is below a
                            bound, an absolute path; "" or NULL: none */
+    const char *probe;  /* plait-probe, which times the task's GPU; "" or NULL:
+                           nothing does */
+    char *const *env;   /* the command's environment, for it; NULL: this
+                           process's */
 };
+
+/* Where plait-probe is: on `path`, which is written as PATH is, else in the
+ * folder `beside`. Either may be NULL. "": nowhere. */
+void plait_preflight_find_probe(const char *path, const char *beside,
+                                char *probe, size_t size);
 
 /* In the process of a task, before its command starts. -1: start it; else the
  * status to exit with instead, after one of the tasks has printed why. RANK 0
@@ -70,6 +79,28 @@ struct plait_preflight_edge {
     double rate; /* bytes a second, the best measured */
 };
 
+/* What plait-probe says of a task's GPU. */
+enum plait_preflight_gpu_state {
+    PLAIT_PREFLIGHT_GPU_UNKNOWN,  /* none, or `note` says why */
+    PLAIT_PREFLIGHT_GPU_TIMED,    /* `product` is */
+    PLAIT_PREFLIGHT_GPU_UNUSABLE, /* CUDA refuses it, as `note` says */
+    PLAIT_PREFLIGHT_GPU_STUCK,    /* it has not ended a product */
+    PLAIT_PREFLIGHT_GPU_STATES
+};
+/* The rings of NCCL that are timed; their names are those of the axes. */
+enum { PLAIT_PREFLIGHT_RINGS = 4, PLAIT_PREFLIGHT_NOTE = 128 };
+extern const char *const plait_preflight_rings[PLAIT_PREFLIGHT_RINGS];
+
+struct plait_preflight_gpu {
+    enum plait_preflight_gpu_state state;
+    char busid[16];                     /* "": not known */
+    double product;                     /* FLOP/s in bf16 */
+    double ring[PLAIT_PREFLIGHT_RINGS]; /* bytes a second over a link of the
+                                           ring; 0: not timed */
+    int wide; /* bit for each ring: it goes over several nodes */
+    char note[PLAIT_PREFLIGHT_NOTE];
+};
+
 struct plait_preflight_report {
     char node[64];
     int node_rank;
@@ -81,6 +112,7 @@ struct plait_preflight_report {
     char other[16]; /* the name of one of them, "": none */
     /* What is wrong with its GPU and NICs; "": nothing. */
     char faults[PLAIT_PREFLIGHT_FAULTS];
+    struct plait_preflight_gpu gpu;
     int nedges;
     struct plait_preflight_edge edge[PLAIT_PREFLIGHT_EDGES];
 };
@@ -121,6 +153,39 @@ void plait_preflight_look_again(const struct plait_launch *launch,
                                 const struct plait_health_counts *counts,
                                 struct plait_preflight_report *report);
 
+/* How long plait-probe may take; a test changes it. */
+extern int plait_preflight_probe_seconds;
+/* Have preflight->probe, if there is one, time the task's GPU and NCCL's rings,
+ * for which RANK 0's meets the others at `port`: report->gpu. `contacts` are by
+ * rank. */
+void plait_preflight_probe_gpu(const struct plait_preflight *preflight,
+                               int port,
+                               const struct plait_preflight_contact *contacts,
+                               struct plait_preflight_report *report);
+/* What it has printed, as far as it came in time. Pure. `late`: it had to be
+ * ended. */
+void plait_preflight_read_probe(char *text, int late,
+                                struct plait_preflight_gpu *gpu);
+/* What tasks tell each other of it: in `text`, "" where nothing is known. -1:
+ * what no task says. */
+void plait_preflight_print_gpu(const struct plait_preflight_gpu *gpu,
+                               char *text, size_t size);
+int plait_preflight_read_gpu(const char *text, struct plait_preflight_gpu *gpu);
+
+/* A program in a process group of its own, which ends with this process. */
+struct plait_preflight_program {
+    const char *path;
+    char *const *argv, *const *env;
+    int in, out; /* its standard input and output; -1: /dev/null, as is its
+                    standard error */
+};
+/* The id of the group and of its leader, which ends as the program does; -1
+ * with errno. */
+int plait_preflight_start(const struct plait_preflight_program *program);
+/* Kill the group. Waits for its leader for a second: what a driver or a file
+ * system holds longer is left behind. */
+void plait_preflight_end(int group);
+
 /* Start a process that answers messages at `listener` until it is killed, to
  * those that prove to know the token: see meeting_line.h. Returns its id, or
  * -1. Closes the listener. */
@@ -149,10 +214,24 @@ struct plait_preflight_node {
     double sends, receives;      /* to and from its best neighbour */
     double others;
     const char *other;
-    char faults[2 * PLAIT_PREFLIGHT_FAULTS]; /* of all its ranks */
-    bool slow;     /* a figure is below a bound: may be a busy moment */
-    char why[640]; /* it is not fit, for these reasons; "": it is */
+    double gpu;                              /* product of its slowest GPU */
+    double ring[PLAIT_PREFLIGHT_RINGS];      /* of its slowest rank */
+    char faults[4 * PLAIT_PREFLIGHT_FAULTS]; /* of all its ranks */
+    char notes[2 * PLAIT_PREFLIGHT_NOTE];    /* what is no fault */
+    bool slow;      /* a figure is below a bound: may be a busy moment */
+    char why[1024]; /* it is not fit, for these reasons; "": it is */
 };
+
+/* Of its GPUs: node->gpu, ->ring, ->notes, and what is added to ->faults. */
+void plait_preflight_judge_gpus(const struct plait_preflight_report *reports,
+                                int n, struct plait_preflight_node *nodes);
+/* Add a text to such a list, once. */
+void plait_preflight_add_words(char *list, size_t size, const char *words);
+/* Sorts. Of an even number of values the upper median; NAN: there is none. */
+double plait_preflight_median(double *values, int n);
+/* The notes of all nodes in one line of the first one's. "": there are none. */
+void plait_preflight_list_notes(const struct plait_preflight_node *nodes, int n,
+                                char *text, size_t size);
 
 /* `reports` are by rank, `nodes` by NODE_RANK, n at most. Returns how many
  * nodes there are. Pure. */

@@ -37,13 +37,12 @@ void plait_preflight_keep_calmest(struct plait_preflight_report *reports, int n,
 }
 
 /* Tasks of a node may share a NIC, and then say the same of it. */
-static void add_faults(struct plait_preflight_node *node, const char *faults)
+void plait_preflight_add_words(char *list, size_t size, const char *words)
 {
-    size_t used = strlen(node->faults);
+    size_t used = strlen(list);
 
-    if (*faults && !strstr(node->faults, faults))
-        snprintf(node->faults + used, sizeof(node->faults) - used, "%s%s",
-                 used ? ", " : "", faults);
+    if (*words && !strstr(list, words))
+        snprintf(list + used, size - used, "%s%s", used ? ", " : "", words);
 }
 
 static void gather(const struct plait_preflight_report *reports, int n,
@@ -62,7 +61,7 @@ static void gather(const struct plait_preflight_report *reports, int n,
             f->others = r->others;
             f->other = r->other;
         }
-        add_faults(f, r->faults);
+        plait_preflight_add_words(f->faults, sizeof(f->faults), r->faults);
         for (int k = 0; k < r->nedges; k++) {
             struct plait_preflight_node *to =
                 &nodes[reports[r->edge[k].to].node_rank];
@@ -80,11 +79,18 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of an even number of values the upper median; NAN: none was measured. */
+double plait_preflight_median(double *values, int n)
+{
+    if (n == 0)
+        return NAN;
+    qsort(values, (size_t)n, sizeof(*values), compare);
+    return values[n / 2];
+}
+
 static double median(const struct plait_preflight_node *figures, int n,
                      size_t offset)
 {
-    double *values = malloc((size_t)n * sizeof(*values)), result = NAN;
+    double *values = malloc((size_t)n * sizeof(*values)), result;
     int count = 0;
 
     for (int i = 0; values && i < n; i++) {
@@ -92,10 +98,7 @@ static double median(const struct plait_preflight_node *figures, int n,
                sizeof(double));
         count += !isnan(values[count]);
     }
-    if (count) {
-        qsort(values, (size_t)count, sizeof(*values), compare);
-        result = values[count / 2];
-    }
+    result = plait_preflight_median(values, count);
     free(values);
     return result;
 }
@@ -196,10 +199,13 @@ int plait_preflight_judge_nodes(const struct plait_preflight_report *reports,
             .nic = NAN,
             .sends = NAN,
             .receives = NAN,
+            .gpu = NAN,
+            .ring = {NAN, NAN, NAN, NAN},
             .others = NAN,
             .other = "",
         };
     gather(reports, n, nodes);
+    plait_preflight_judge_gpus(reports, n, nodes);
     for (int i = 0; i < NBOUNDS; i++)
         medians[i] = median(nodes, count, bounds[i].offset);
     for (int i = 0; i < count; i++)

@@ -3,12 +3,10 @@
 /* Hands on what a preflight found: to a file of the user's and to a program of
  * the site's. Both happen in a process of the user's, with his rights. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,6 +39,25 @@ static void print_figure(FILE *file, const char *name, double value)
         fprintf(file, ", \"%s\": %.4g", name, value);
 }
 
+/* Only where GPUs were timed, or could not be. */
+static void print_gpus(FILE *file, const struct plait_preflight_node *node)
+{
+    int rings = 0;
+
+    print_figure(file, "gpu_tflops", node->gpu / 1e12);
+    for (int i = 0; i < PLAIT_PREFLIGHT_RINGS; i++)
+        if (isfinite(node->ring[i]))
+            fprintf(file, "%s\"%s\": %.4g",
+                    rings++ ? ", " : ", \"rings_gbs\": {",
+                    plait_preflight_rings[i], node->ring[i] / 1e9);
+    if (rings)
+        putc('}', file);
+    if (node->notes[0]) {
+        fprintf(file, ", \"notes\": ");
+        print_text(file, node->notes);
+    }
+}
+
 static void print_node(FILE *file, const struct plait_preflight_node *node)
 {
     fprintf(file, "    {\"node\": ");
@@ -52,6 +69,7 @@ static void print_node(FILE *file, const struct plait_preflight_node *node)
     print_figure(file, "receives_mbs", node->receives / 1e6);
     print_figure(file, "nic_gbits", node->nic * 8 / 1e9);
     print_figure(file, "others", node->others);
+    print_gpus(file, node);
     fprintf(file, ", \"faults\": ");
     print_text(file, node->faults);
     fprintf(file, ", \"why\": ");
@@ -101,78 +119,6 @@ static int write_report(const char *path,
 
 /* ---- the site's program ---- */
 
-/* In slurmstepd the environment is slurmd's, which is no user's business. */
-static void become_hook(const char *hook, const char *job)
-{
-    static char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
-    char id[96], *const environment[] = {path, id, NULL},
-                        *const argv[] = {(char *)hook, NULL};
-
-    snprintf(id, sizeof(id), "SLURM_JOB_ID=%.*s", (int)strcspn(job, "."), job);
-    execve(hook, argv, environment);
-    _exit(127);
-}
-
-static void end_group(int signal)
-{
-    (void)signal;
-    kill(0, SIGKILL);
-}
-
-/* End as the program has ended. */
-static void pass_on(int status)
-{
-    if (WIFSIGNALED(status)) {
-        signal(WTERMSIG(status), SIG_DFL);
-        raise(WTERMSIG(status));
-    }
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 127);
-}
-
-/* The program and what it starts are a group, so that all of them can be ended
- * where they take too long. Slurm may not find a group of its own when it ends
- * the step: so this process stays with them, and ends them once the task is
- * gone. */
-static void guard_hook(const char *hook, int in, const char *job, pid_t task)
-{
-    long most = sysconf(_SC_OPEN_MAX);
-    sigset_t none;
-    int null = open("/dev/null", O_WRONLY), status = 0;
-    pid_t pid;
-
-    setpgid(0, 0);
-    signal(SIGTERM, end_group);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != task)
-        _exit(127);
-    dup2(in, STDIN_FILENO);
-    dup2(null, STDOUT_FILENO);
-    dup2(null, STDERR_FILENO);
-    for (int fd = 3; fd < (most > 0 && most < 65536 ? most : 65536); fd++)
-        close(fd);
-    pid = fork();
-    if (pid == 0) {
-        signal(SIGTERM, SIG_DFL);
-        become_hook(hook, job);
-    }
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (pid < 0)
-        _exit(127);
-    pass_on(status);
-}
-
-/* Wait up to a second for a killed program: one that a file system holds longer
- * shall not hold the step. */
-static void reap(pid_t pid)
-{
-    const struct timespec pause = {.tv_nsec = 20000000};
-
-    for (int i = 0; i < 50 && waitpid(pid, NULL, WNOHANG) == 0; i++)
-        nanosleep(&pause, NULL);
-}
-
 /* Its status, as waitpid() has it; -1 where it took too long. */
 static int wait_hook(pid_t pid)
 {
@@ -184,8 +130,7 @@ static int wait_hook(pid_t pid)
     while ((rc = waitpid(pid, &status, WNOHANG)) == 0 ||
            (rc < 0 && errno == EINTR)) {
         if (plait_clock_now() - begin > plait_preflight_hook_seconds) {
-            kill(-pid, SIGKILL);
-            reap(pid);
+            plait_preflight_end((int)pid);
             return -1;
         }
         nanosleep(&pause, NULL);
@@ -193,12 +138,24 @@ static int wait_hook(pid_t pid)
     return rc < 0 ? -1 : status;
 }
 
+/* In slurmstepd the environment is slurmd's, which is no user's business. */
+static int start_hook(const char *hook, int in, const char *job)
+{
+    static char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+    char id[96], *const environment[] = {path, id, NULL},
+                        *const argv[] = {(char *)hook, NULL};
+    const struct plait_preflight_program program = {
+        .path = hook, .argv = argv, .env = environment, .in = in, .out = -1};
+
+    snprintf(id, sizeof(id), "SLURM_JOB_ID=%.*s", (int)strcspn(job, "."), job);
+    return plait_preflight_start(&program);
+}
+
 static int run_hook(const char *hook, const struct plait_preflight_node *nodes,
                     int n, const char *job, struct plait_error *err)
 {
-    int fd = memfd_create("plait-preflight", MFD_CLOEXEC), status;
+    int fd = memfd_create("plait-preflight", MFD_CLOEXEC), status, pid;
     FILE *report = fd < 0 ? NULL : fdopen(fd, "w+e");
-    pid_t pid, task = getpid();
 
     if (!report) {
         plait_errorf(err, "cannot start %.200s: %s", hook, strerror(errno));
@@ -209,9 +166,7 @@ static int run_hook(const char *hook, const struct plait_preflight_node *nodes,
     plait_preflight_print(nodes, n, job, report);
     fflush(report);
     rewind(report);
-    pid = fork();
-    if (pid == 0)
-        guard_hook(hook, fd, job, task);
+    pid = start_hook(hook, fd, job);
     if (pid < 0) {
         fclose(report);
         return plait_errorf(err, "cannot start %.200s: %s", hook,

@@ -45,6 +45,7 @@ int plait_preflight_read_contact(const char *text, int nnodes,
 void plait_preflight_print_report(const struct plait_preflight_report *r,
                                   char *text, size_t size)
 {
+    char gpu[PLAIT_PREFLIGHT_NOTE + 128];
     int used = snprintf(text, size, "%.63s %d %.4g %.4g %.4g %.3g %.15s|%s|",
                         r->node, r->node_rank, r->product, r->memory, r->nic,
                         r->others, r->other, r->faults);
@@ -52,12 +53,18 @@ void plait_preflight_print_report(const struct plait_preflight_report *r,
     for (int i = 0; i < r->nedges && (size_t)used < size; i++)
         used += snprintf(text + used, size - (size_t)used, " %d %.4g",
                          r->edge[i].to, r->edge[i].rate);
+    plait_preflight_print_gpu(&r->gpu, gpu, sizeof(gpu));
+    if (*gpu && (size_t)used < size)
+        snprintf(text + used, size - (size_t)used, "|%s", gpu);
 }
 
+/* Behind them may be what is known of a GPU. */
 static int read_edges(const char *text, int world,
                       struct plait_preflight_report *r)
 {
-    for (int n = 0; *text; text += n) {
+    int n;
+
+    for (; *text && *text != '|'; text += n) {
         struct plait_preflight_edge *edge = &r->edge[r->nedges];
 
         if (r->nedges == PLAIT_PREFLIGHT_EDGES ||
@@ -66,7 +73,7 @@ static int read_edges(const char *text, int world,
             return -1;
         r->nedges++;
     }
-    return 0;
+    return *text ? plait_preflight_read_gpu(text + 1, &r->gpu) : 0;
 }
 
 /* The text up to the next '|', with its characters checked. What follows that,
