@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "blaslt.h"
 #include "kernels/dtype.h"
@@ -241,6 +242,22 @@ static void multiply(const struct work *w, float scale)
     free(sum);
 }
 
+/* EMULATED_GFLOPS: no product is faster than that, so that one of another
+ * number is slower. */
+static void take_time(const struct work *w)
+{
+    const char *rate = getenv("EMULATED_GFLOPS");
+    const struct emu_matrix *a = &w->is[0], *d = &w->is[2];
+    double most = rate != NULL ? atof(rate) * 1e9 : 0, seconds;
+
+    if (!(most > 0))
+        return;
+    seconds = 2.0 * (double)a->rows * (double)a->cols * (double)d->cols / most;
+    nanosleep(&(struct timespec){(time_t)seconds,
+                                 (long)((seconds - floor(seconds)) * 1e9)},
+              NULL);
+}
+
 static void do_product(void *arg, bool backwards)
 {
     struct work *w = arg;
@@ -259,6 +276,7 @@ static void do_product(void *arg, bool backwards)
     }
     if (is_too_long(w))
         return;
+    take_time(w);
     touch_all(w);
     if (emu_faulted() == NULL)
         multiply(w, scale);
