@@ -399,10 +399,12 @@ static void check_flight(void)
     char report[128];
     pid_t pid;
 
-    put_probe("echo $MASTER_PORT >port.$RANK\n"
-              "echo begun; case $RANK in 0) echo product 7e14 ;;\n"
-              "*) echo product 3e14 ;; esac\n"
-              "echo connected; echo ring tp 3e10; echo note a note; echo end");
+    put_probe("echo $MASTER_PORT >port.$RANK; echo begun\n"
+              "case $RANK in\n"
+              "0) echo product 3e14; echo connected; echo ring tp 2e10 ;;\n"
+              "*) echo product 7e14; echo connected; echo ring tp 1e11 ;;\n"
+              "esac\n"
+              "echo note a note; echo end");
     snprintf(report, sizeof(report), "%s/report", folder);
     hold = plait_master_port_take(&port);
     fflush(stdout);
@@ -414,14 +416,18 @@ static void check_flight(void)
     close(hold);
     ok(status == PLAIT_PREFLIGHT_EXIT &&
            strstr(read_file("flown"),
-                  "n1: GPU 0000:06:00.0: a product at 0.43 of the median (300 "
-                  "of 700 TFLOP/s)"),
+                  "\npreflight: n0: GPU 0000:05:00.0: a product at 0.43 of the "
+                  "median (300 of 700 TFLOP/s)"),
        "a task whose GPU is slow stops the step: %s", read_file("flown"));
-    ok(strncmp(read_file("flown"),
-               "warning: preflight: n0: a note; and of 1 more node\n", 50) == 0,
-       "... after a line of what could not be timed");
-    ok(strstr(read_file("report"), "\"rings_gbs\": {\"tp\": 30}, \"notes\": "
-                                   "\"a note\"") != NULL,
+    ok(strstr(read_file("flown"),
+              "warning: preflight: n0: a note, a tp ring over several nodes is "
+              "at 0.20 of the median (20 of 100 GB/s); and of 1 more node\n") ==
+               read_file("flown") &&
+           !strstr(read_file("flown"), "its tp ring"),
+       "... after a line of what is no node's fault");
+    ok(strstr(read_file("report"),
+              "\"rings_gbs\": {\"tp\": 20}, \"notes\": \"a note, a tp ring") !=
+           NULL,
        "... which is in the report: %s", read_file("report"));
     ports[0] = atoi(read_file("port.0"));
     ports[1] = atoi(read_file("port.1"));

@@ -85,6 +85,15 @@ check "an NCCL that connects nobody is a note" is \
 check "... in one line for the user" is 1 "$(grep -c \
     'warning: preflight: node1: NCCL has not .* and of 2 more nodes' out)"
 
+# As another user, who may run nothing as root.
+mkdir -m 777 theirs
+sed -i "2i id -u >>$work/theirs/ids" bin/plait-probe
+(cd theirs && PATH=$work/bin:$PATH timeout 240 setpriv --reuid=nobody \
+    --regid=nogroup --clear-groups srun -Q -N2 --ntasks-per-node=2 \
+    --gpus-per-node=2 --tp=2 --node-preflight true >../out 2>&1)
+check "another user's GPUs are timed by a program of his" is \
+    "4 $(id -u nobody)" "$(sort theirs/ids | uniq -c | xargs)"
+
 # Without a module for CUDA nothing of it happens.
 task none A=
 PLAIT_MODULE_PATH=/nowhere fly
