@@ -31,6 +31,13 @@ struct plait_product_ops {
      * number of damaged lines, or -1 with ENOMEM. Not while work is
      * recorded. */
     int (*choose)(struct plait_device *dev, const char *choices);
+    /* Products that are queued from now on leave `change` more processors to
+     * transfers that run beside them, those of the forward `forward` more;
+     * negative: fewer. The forward has a number of its own for transfers that
+     * come to it each time: a layer that is computed again for its backward,
+     * beside others, should take the same algorithms, and have the same
+     * bits. */
+    void (*leave_room)(struct plait_device *dev, int change, int forward);
 };
 
 #endif

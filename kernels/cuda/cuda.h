@@ -43,6 +43,7 @@ struct plait_device {
     struct cuda_matmul *matmuls[CUDA_MATMUL_CHAINS];
     struct cuda_cudnn *cudnn; /* NULL until it is used */
     struct cuda_tuned *tuned; /* likewise */
+    int room, forward_room;   /* multiprocessors that products leave free */
 };
 
 /* Pinned buffer that transfers from and to host memory pass through, so that
@@ -110,6 +111,11 @@ void cuda_gelu_gradient(struct plait_queue *q,
  * cannot add the bias. */
 void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
                const void *bias, size_t N, size_t O);
+
+/* Keeps so many multiprocessors from other work, as transfers do, for about so
+ * long. */
+int cuda_hold(struct plait_queue *q, cudaStream_t stream, int processors,
+              double ms);
 
 /* Called by device_destroy, when no op is running. */
 void cuda_matmul_forget(struct plait_device *dev);

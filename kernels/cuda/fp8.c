@@ -34,6 +34,7 @@ struct fp8_product {
     enum plait_dtype out;
     int accumulate;
     const void *bias; /* [m] or NULL */
+    bool forward;     /* struct product */
     size_t more;      /* bytes of scratch that the caller also needs */
     char *rest;       /* where those begin */
 };
@@ -172,6 +173,7 @@ static void set_key(struct product *key, const struct fp8_product *p)
     key->out = p->out;
     key->accumulate = p->accumulate != 0;
     key->fast = p->out != PLAIT_F32;
+    key->forward = p->forward;
 }
 
 /* Computes the product, with its bias if the library can add it; *biased says
@@ -269,7 +271,8 @@ static int fp8_forward(struct plait_queue *q, const struct plait_linear *l)
                             .k = C,
                             .d = x,
                             .out = PLAIT_BF16_T,
-                            .bias = l->bias};
+                            .bias = l->bias,
+                            .forward = true};
 
     if (cuda_enter(q) != 0)
         return -1;

@@ -111,6 +111,7 @@ static int linear_forward(struct plait_queue *q, const struct plait_linear *l)
     key.m = w->O;
     key.n = l->N;
     key.k = w->C;
+    key.forward = 1;
     key.epilogue = forward_epilogue(l->bias != NULL, gelu, o.aux != NULL);
     if (aligned16(l->bias) && (!gelu || gelu_fuses(w->type, l->pre, w->O)))
         done = cuda_multiply(q, "linear_forward", &key, &o);

@@ -21,6 +21,8 @@ struct product {
     int accumulate; /* beta 1, else 0 */
     cublasLtEpilogue_t epilogue;
     unsigned align; /* of all pointers: a power of two, at most 256 */
+    int forward;    /* it belongs to the forward */
+    int room;       /* multiprocessors that it leaves to transfers */
 };
 
 struct operands {
@@ -83,7 +85,8 @@ cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
 
 /* A plan without an algorithm; NULL with *status. Free with
  * cuda_matmul_free(). */
-struct cuda_matmul *cuda_matmul_create(const struct product *key,
+struct cuda_matmul *cuda_matmul_create(const struct plait_device *dev,
+                                       const struct product *key,
                                        const struct operands *o,
                                        cublasStatus_t *status);
 void cuda_matmul_free(struct cuda_matmul *p);
@@ -101,5 +104,11 @@ cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
 bool cuda_tune_find(struct plait_device *dev, struct cuda_matmul *p);
 /* Notes that none was chosen. The caller holds the lock. */
 void cuda_tune_want(struct plait_device *dev, const struct product *key);
+
+/* -- tune_time.c --------------------------------------------------------- */
+
+/* Whether an algorithm runs; *algo: the fastest. Waits for q. */
+bool cuda_tune_fastest(struct plait_queue *q, const struct product *key,
+                       cublasLtMatmulAlgo_t *algo);
 
 #endif

@@ -68,11 +68,15 @@ static cublasStatus_t set_attribute(cublasLtMatmulDesc_t desc,
     return cublasLtMatmulDescSetAttribute(desc, attribute, value, bytes);
 }
 
-static cublasStatus_t describe_product(struct cuda_matmul *p)
+/* Without a number of multiprocessors cuBLASLt takes kernels whose blocks fill
+ * all of them, and come in two turns where transfers have some. */
+static cublasStatus_t describe_product(const struct plait_device *dev,
+                                       struct cuda_matmul *p)
 {
     const struct product *k = &p->key;
     bool ta = k->op_a == CUBLAS_OP_T, tb = k->op_b == CUBLAS_OP_T;
     cudaDataType_t out = data_type(k->out);
+    int32_t sms = k->room > 0 ? dev->sms - k->room : 0;
     int8_t fast = k->fast != 0;
     cublasStatus_t s;
 
@@ -91,6 +95,9 @@ static cublasStatus_t describe_product(struct cuda_matmul *p)
     if (s == CUBLAS_STATUS_SUCCESS && fast)
         s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast,
                           sizeof(fast));
+    if (s == CUBLAS_STATUS_SUCCESS && sms > 0)
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms,
+                          sizeof(sms));
     if (s == CUBLAS_STATUS_SUCCESS)
         s = cublasLtMatrixLayoutCreate(&p->a, operand_type(k, false),
                                        ta ? k->k : k->m, ta ? k->m : k->k,
@@ -208,7 +215,8 @@ static cublasStatus_t choose_algorithm(struct plait_queue *q,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-struct cuda_matmul *cuda_matmul_create(const struct product *key,
+struct cuda_matmul *cuda_matmul_create(const struct plait_device *dev,
+                                       const struct product *key,
                                        const struct operands *o,
                                        cublasStatus_t *status)
 {
@@ -219,7 +227,7 @@ struct cuda_matmul *cuda_matmul_create(const struct product *key,
         return NULL;
     }
     memcpy(&p->key, key, sizeof(*key));
-    *status = describe_product(p);
+    *status = describe_product(dev, p);
     if (*status == CUBLAS_STATUS_SUCCESS)
         *status = set_pointers(p, o);
     if (*status == CUBLAS_STATUS_SUCCESS)
@@ -284,7 +292,7 @@ static struct cuda_matmul *find_plan(struct plait_queue *q,
     *status = CUBLAS_STATUS_SUCCESS;
     if (p != NULL)
         return p;
-    p = cuda_matmul_create(key, o, status);
+    p = cuda_matmul_create(q->dev, key, o, status);
     if (p == NULL)
         return NULL;
     *status = choose_algorithm(q, p);
@@ -312,6 +320,14 @@ cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
                           algo, o->workspace, WORKSPACE, q->stream);
 }
 
+/* At most half of the device; the lock is held. */
+static int room_for(const struct plait_device *dev, const struct product *key)
+{
+    int room = key->forward ? dev->forward_room : dev->room;
+
+    return room < dev->sms / 2 ? room : dev->sms / 2;
+}
+
 int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
                   const struct operands *o)
 {
@@ -322,6 +338,7 @@ int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
     key->align = alignment(o);
     key->tf32 = key->in == PLAIT_F32 && q->dev->tf32;
     pthread_mutex_lock(&q->dev->lock);
+    key->room = room_for(q->dev, key);
     p = find_plan(q, key, o, &s);
     supported = p != NULL && p->supported;
     if (supported)

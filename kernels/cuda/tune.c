@@ -9,9 +9,9 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/products.h"
 
-#define RUNS 5   /* timed, after one warm-up */
 #define MOST 128 /* wanted products */
 #define LINE 512 /* bytes of a product's line with the final 0 */
+#define ROOM " room "
 #define HEX (2 * sizeof(cublasLtMatmulAlgo_t))
 _Static_assert(LINE + sizeof(PLAIT_CHOICE_MARK) + HEX + 1 <= PLAIT_CHOICE_MOST,
                "");
@@ -96,6 +96,8 @@ static void write_product(const struct cuda_tuned *t, const struct product *k,
              t->kind, k->op_a, k->op_b, k->in, k->out, k->tf32, k->fp8,
              bucket_of(k->m), bucket_of(k->n), bucket_of(k->k), k->accumulate,
              k->epilogue, k->align);
+    if (k->room > 0)
+        snprintf(line + strlen(line), LINE - strlen(line), ROOM "%d", k->room);
 }
 
 /* Whether the line is a product of this kind of device; parses it into k. */
@@ -103,6 +105,7 @@ static bool read_product(const struct cuda_tuned *t, const char *line,
                          struct product *k)
 {
     size_t n = strlen(t->kind);
+    const char *room = strstr(line, ROOM);
     int op_a, op_b, in, out, fp8, epilogue;
 
     memset(k, 0, sizeof(*k));
@@ -119,6 +122,7 @@ static bool read_product(const struct cuda_tuned *t, const char *line,
     k->out = (enum plait_dtype)out;
     k->fp8 = fp8;
     k->epilogue = (cublasLtEpilogue_t)epilogue;
+    k->room = room != NULL ? atoi(room + strlen(ROOM)) : 0;
     return true;
 }
 
@@ -263,158 +267,6 @@ static int products_choose(struct plait_device *dev, const char *choices)
 
 /* -- the search ------------------------------------------------------------ */
 
-enum { A, B, D, BIAS, AUX, SCALES, NPARTS };
-
-static size_t width_of(enum plait_dtype type)
-{
-    return type == PLAIT_F32 ? 4 : 2;
-}
-
-/* A number of either sign near 1, in the bits of the type. With zeros the GPU
- * would draw less power and run faster than it really does. */
-static unsigned number_of(unsigned random, size_t width, bool fp16)
-{
-    unsigned sign = random >> 31;
-
-    if (width == 4)
-        return sign << 31 | 0x3f000000 | (random & 0xffffff);
-    if (width == 2)
-        return sign << 15 | (fp16 ? 0x3800 : 0x3f00) |
-               (random & (fp16 ? 0x7ff : 0xff));
-    return sign << 7 | 0x38 | (random & 3);
-}
-
-/* Fills a part with a few numbers from the host, repeated. */
-static int fill_part(struct plait_queue *q, void *part, size_t bytes,
-                     size_t width, bool fp16)
-{
-    unsigned char some[4096];
-    size_t have = bytes < sizeof(some) ? bytes : sizeof(some);
-    unsigned random = 1;
-
-    for (size_t i = 0; i < sizeof(some); i += width) {
-        unsigned x;
-
-        random = random * 1664525 + 1013904223;
-        x = number_of(random, width, fp16);
-        memcpy(some + i, &x, width);
-    }
-    if (cudaMemcpyAsync(part, some, have, cudaMemcpyHostToDevice, q->stream) !=
-            cudaSuccess ||
-        cudaStreamSynchronize(q->stream) != cudaSuccess)
-        return -1;
-    for (size_t n; have < bytes; have += n) {
-        n = bytes - have < have ? bytes - have : have;
-        if (cudaMemcpyAsync((char *)part + have, part, n,
-                            cudaMemcpyDeviceToDevice, q->stream) != cudaSuccess)
-            return -1;
-    }
-    return 0;
-}
-
-/* Allocates operands for the product; -1: out of memory. */
-static int make_parts(struct plait_queue *q, const struct product *k,
-                      void *part[NPARTS])
-{
-    size_t in = k->fp8 != FP8_NONE ? 1 : width_of(k->in);
-    size_t out = width_of(k->out), side = k->m > k->n ? k->m : k->n;
-    size_t bytes[NPARTS] = {k->m * k->k * in,  k->n * k->k * in,
-                            k->m * k->n * out, side * sizeof(float),
-                            k->m * k->n * out, 2 * sizeof(float)};
-    static const float ones[2] = {1, 1};
-
-    for (int i = 0; i < NPARTS; i++) {
-        size_t width = i <= B ? in : out;
-
-        if (cudaMalloc(&part[i], bytes[i]) != cudaSuccess ||
-            fill_part(q, part[i], bytes[i], width, k->in == PLAIT_FP16_T) != 0)
-            return -1;
-    }
-    return cudaMemcpyAsync(part[SCALES], ones, sizeof(ones),
-                           cudaMemcpyHostToDevice, q->stream) == cudaSuccess &&
-                   cudaStreamSynchronize(q->stream) == cudaSuccess
-               ? 0
-               : -1;
-}
-
-static void set_operands(struct operands *o, const struct product *k,
-                         void *const part[NPARTS])
-{
-    cublasLtEpilogue_t e = k->epilogue;
-
-    o->a = part[A];
-    o->b = part[B];
-    o->d = part[D];
-    if (e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_BIAS ||
-        e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
-        o->bias = part[BIAS];
-    if (e == CUBLASLT_EPILOGUE_GELU_AUX ||
-        e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU)
-        o->aux = part[AUX];
-    if (k->fp8 != FP8_NONE) {
-        o->a_scale = part[SCALES];
-        o->b_scale = o->a_scale + 1;
-    }
-}
-
-/* Milliseconds of RUNS runs; negative if the algorithm does not run. */
-static float time_runs(struct plait_queue *q, struct cuda_matmul *p,
-                       const struct operands *o,
-                       const cublasLtMatmulAlgo_t *algo, cudaEvent_t from,
-                       cudaEvent_t to)
-{
-    float ms = -1;
-
-    for (int i = 0; i <= RUNS; i++) {
-        if (i == 1 && cudaEventRecord(from, q->stream) != cudaSuccess)
-            return -1;
-        if (cuda_matmul_run(q, p, o, o->d, algo) != CUBLAS_STATUS_SUCCESS)
-            return -1;
-    }
-    if (cudaEventRecord(to, q->stream) != cudaSuccess ||
-        cudaEventSynchronize(to) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, from, to) != cudaSuccess)
-        return -1;
-    return ms;
-}
-
-/* Sets p->algo to the fastest algorithm; returns whether there is one. */
-static bool time_all(struct plait_queue *q, struct cuda_matmul *p,
-                     const struct operands *o, cudaEvent_t from, cudaEvent_t to)
-{
-    cublasLtMatmulHeuristicResult_t list[CUDA_ALGORITHMS];
-    float best = -1;
-    int found;
-
-    if (cuda_matmul_list(q->dev->blas, p, list, &found) !=
-        CUBLAS_STATUS_SUCCESS)
-        return false;
-    for (int i = 0; i < found; i++) {
-        float ms = time_runs(q, p, o, &list[i].algo, from, to);
-
-        if (ms >= 0 && (best < 0 || ms < best)) {
-            best = ms;
-            p->algo = list[i].algo;
-        }
-    }
-    return best >= 0;
-}
-
-static bool find_fastest(struct plait_queue *q, struct cuda_matmul *p,
-                         const struct operands *o)
-{
-    cudaEvent_t from = NULL, to = NULL;
-    bool found = cudaEventCreate(&from) == cudaSuccess &&
-                 cudaEventCreate(&to) == cudaSuccess &&
-                 time_all(q, p, o, from, to);
-
-    if (from != NULL)
-        cudaEventDestroy(from);
-    if (to != NULL)
-        cudaEventDestroy(to);
-    return found;
-}
-
 static char *write_choice(const char *product, const cublasLtMatmulAlgo_t *algo)
 {
     const unsigned char *bytes = (const unsigned char *)algo;
@@ -435,35 +287,28 @@ static char *write_choice(const char *product, const cublasLtMatmulAlgo_t *algo)
 static char *product_search(struct plait_queue *q, const char *product)
 {
     struct cuda_tuned *t = q->dev->tuned;
-    struct cuda_matmul *p = NULL;
-    struct operands o = {0};
-    void *part[NPARTS] = {NULL};
+    cublasLtMatmulAlgo_t algo;
     struct product key;
-    cublasStatus_t status;
-    char *line = NULL;
 
-    if (t == NULL || !read_product(t, product, &key) || cuda_enter(q) != 0)
+    if (t == NULL || !read_product(t, product, &key) || cuda_enter(q) != 0 ||
+        !cuda_tune_fastest(q, &key, &algo))
         return NULL;
-    o.workspace = cuda_scratch(q, WORKSPACE);
-    if (o.workspace != NULL && make_parts(q, &key, part) == 0) {
-        set_operands(&o, &key, part);
-        p = cuda_matmul_create(&key, &o, &status);
-    }
-    if (p != NULL && find_fastest(q, p, &o))
-        line = write_choice(product, &p->algo);
-    cudaStreamSynchronize(q->stream);
-    cuda_matmul_free(p);
-    for (int i = 0; i < NPARTS; i++)
-        if (part[i] != NULL)
-            cudaFree(part[i]);
-    cudaGetLastError();
-    return line;
+    return write_choice(product, &algo);
+}
+
+static void leave_room(struct plait_device *dev, int change, int forward)
+{
+    pthread_mutex_lock(&dev->lock);
+    dev->room += change;
+    dev->forward_room += forward;
+    pthread_mutex_unlock(&dev->lock);
 }
 
 static const struct plait_product_ops products = {
     .wanted = products_wanted,
     .search = product_search,
     .choose = products_choose,
+    .leave_room = leave_room,
 };
 
 void cuda_tune_ops(struct plait_ops *ops)

@@ -46,6 +46,10 @@ static void check_axes(void)
     ok(p.max_ctas == 4 && p.channels_per_peer == 4, "pp: few, for messages");
     p = choose(PLAIT_COMM_AXIS_PP, true, &plain);
     ok(p.max_ctas == 16, "pp in a node: as many as NVLink needs");
+    ok(p.room == choose(PLAIT_COMM_AXIS_PP, false, NULL).room && p.room == 16 &&
+           choose(PLAIT_COMM_AXIS_TP, false, &plain).room ==
+               choose(PLAIT_COMM_AXIS_TP, true, &plain).room,
+       "products leave the same room wherever the ranks are");
     p = choose(PLAIT_COMM_AXIS_EP, false, &plain);
     ok(p.max_ctas == 0 && p.channels_per_peer == 4, "ep: many messages");
     p = choose(PLAIT_COMM_AXIS_NONE, false, NULL);

@@ -78,6 +78,8 @@ static ncclConfig_t choose_config(struct nccl_comm *c,
 #endif
     plait_group_policy_choose(site, &policy);
     apply_policy(&policy, &config);
+    c->room = policy.room;
+    c->of_passes = site->axis == PLAIT_COMM_AXIS_TP;
     c->windows = policy.windows && wants_windows();
     return config;
 }

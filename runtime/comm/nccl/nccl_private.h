@@ -52,8 +52,12 @@ struct nccl_comm {
     struct nccl_request *held, **held_end;
     struct nccl_request *open; /* not waited for yet */
     bool windows;              /* policy.h */
-    atomic_int last;           /* the kind of its last transfer + 1 */
-    atomic_bool ready;         /* connected, and not being destroyed */
+    int room;                  /* likewise */
+    bool of_passes; /* its collectives belong to forward and backward, not to
+                       gradients and weights */
+    int nopen[2];   /* open collectives; [1]: that each forward has beside it */
+    atomic_int last;   /* the kind of its last transfer + 1 */
+    atomic_bool ready; /* connected, and not being destroyed */
 };
 
 static inline struct nccl_comm *nccl_of(struct plait_comm *comm)

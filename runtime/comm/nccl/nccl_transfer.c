@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/kernels.h"
+#include "kernels/products.h"
 #include "kernels/queue.h"
 #include "runtime/comm/nccl/nccl_private.h"
 
@@ -15,8 +16,10 @@ struct nccl_request {
     struct plait_event *done;             /* recorded after the transfer */
     struct nccl_request *next;            /* among those held back */
     struct nccl_request *following, **at; /* among those not waited for */
-    struct plait_transfer transfer;       /* while it is held back */
-    struct plait_queue *q;                /* while it is held back */
+    struct plait_transfer transfer;
+    struct plait_queue *q; /* while it is held back */
+    bool takes_room;       /* it is counted in nopen[each] */
+    int each;
 };
 
 struct nccl_event {
@@ -61,6 +64,21 @@ static void event_give(struct nccl_comm *c, struct plait_event *event)
     c->idle = e;
 }
 
+/* Products that are queued while a collective is under way leave it room. When
+ * a message ends is not known before its buffer is used again, often long
+ * after: those are not counted. */
+static void count_open(struct nccl_comm *c, int each, int change)
+{
+    const struct plait_product_ops *products = c->base.ops->products;
+    int any = c->nopen[0] + c->nopen[1] > 0, forward = c->nopen[1] > 0;
+
+    c->nopen[each] += change;
+    any = (c->nopen[0] + c->nopen[1] > 0) - any;
+    forward = (c->nopen[1] > 0) - forward;
+    if (products != NULL && products->leave_room != NULL && (any || forward))
+        products->leave_room(c->base.dev, any * c->room, forward * c->room);
+}
+
 static void open_request(struct nccl_comm *c, struct nccl_request *r)
 {
     r->following = c->open;
@@ -68,6 +86,12 @@ static void open_request(struct nccl_comm *c, struct nccl_request *r)
     if (r->following != NULL)
         r->following->at = &r->following;
     c->open = r;
+    r->takes_room =
+        r->transfer.kind != PLAIT_SEND && r->transfer.kind != PLAIT_RECV;
+    /* ZeRO 3 gathers weights before each forward. */
+    r->each = c->of_passes || r->transfer.kind == PLAIT_ALL_GATHER;
+    if (r->takes_room)
+        count_open(c, r->each, 1);
 }
 
 static void close_request(struct nccl_request *r)
@@ -75,6 +99,8 @@ static void close_request(struct nccl_request *r)
     *r->at = r->following;
     if (r->following != NULL)
         r->following->at = r->at;
+    if (r->takes_room)
+        count_open(nccl_of(r->base.comm), r->each, -1);
 }
 
 void nccl_events_destroy(struct nccl_comm *c)
@@ -248,8 +274,8 @@ int nccl_run(struct plait_comm *comm, const struct plait_transfer *t,
         free(r);
         return plait_comm_fail(comm, "%s: no event", comm->name);
     }
+    r->transfer = *t;
     if (t->kind == PLAIT_SEND || t->kind == PLAIT_RECV) {
-        r->transfer = *t;
         r->q = q;
         *c->held_end = r;
         c->held_end = &r->next;

@@ -13,6 +13,8 @@
 #define TENSOR_CTAS 16
 #define TENSOR_NVLS_CTAS 24
 #define CHANNELS_PER_PEER 4
+/* What NCCL mostly takes where it is not told. */
+#define ROOM_CTAS 16
 
 /* The entry of plait_site_network.traffic_class for the axis, -1: none. */
 static int class_of(enum plait_comm_axis axis)
@@ -56,12 +58,14 @@ void plait_group_policy_choose(const struct plait_group_site *site,
      * embeddings differ: the two stages hold different regions. */
     struct plait_group_policy p = {.collnet = -1,
                                    .traffic_class = -1,
+                                   .room = ROOM_CTAS,
                                    .windows =
                                        site->axis == PLAIT_COMM_AXIS_TP ||
                                        site->axis == PLAIT_COMM_AXIS_DP};
 
     switch (site->axis) {
     case PLAIT_COMM_AXIS_TP:
+        p.room = TENSOR_NVLS_CTAS;
         if (site->known && site->domains == 1) {
             p.min_ctas = TENSOR_CTAS;
             p.nvls_ctas = TENSOR_NVLS_CTAS;

@@ -16,6 +16,9 @@ struct plait_group_policy {
     int collnet;           /* 1: reductions in network switches (SHARP); 0:
                               none there; -1: NCCL's default */
     int traffic_class;     /* -1: NCCL's default */
+    int room;              /* how many a collective is thought to take; the
+                              same wherever the ranks are, as products go by it
+                              whose bits must not differ between ranks */
     bool efficient;        /* NCCL_CTA_POLICY_EFFICIENCY: fewer CTAs */
     bool windows;          /* register plait_comm_alloc()'s memory, so that
                               collectives use it without copies */

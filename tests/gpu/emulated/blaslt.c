@@ -258,6 +258,13 @@ static void take_time(const struct work *w)
               NULL);
 }
 
+/* Such a product of 16 bits, and any of fp8, may be one of the forward, which
+ * leaves no room to transfers that are beside it only when it is repeated. */
+static bool is_forward(const struct work *w)
+{
+    return w->how.op[0] == CUBLAS_OP_T && w->is[2].type != CUDA_R_32F;
+}
+
 static void do_product(void *arg, bool backwards)
 {
     struct work *w = arg;
@@ -278,6 +285,8 @@ static void do_product(void *arg, bool backwards)
         return;
     take_time(w);
     touch_all(w);
+    if (!is_forward(w))
+        emu_check_room(w->how.sms);
     if (emu_faulted() == NULL)
         multiply(w, scale);
 }

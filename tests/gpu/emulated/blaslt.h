@@ -29,6 +29,7 @@ struct emu_product {
     const float *scale[2];
     cudaDataType_t bias_type;
     int8_t fast; /* sums of fp8 products in fewer bits */
+    int32_t sms; /* multiprocessors it is made for; 0: all */
 };
 
 /* Where an algorithm keeps the alignment that it needs, and its number. */

@@ -28,6 +28,8 @@ struct ncclComm {
     ncclResult_t state;
     int lane; /* of its last transfer, to find what may overlap it */
     unsigned tick;
+    bool messages; /* its last transfer was one of messages */
+    int ctas;      /* multiprocessors of a transfer */
 };
 
 enum emu_transfer_kind {

@@ -89,6 +89,16 @@ static inline unsigned atomicMax(unsigned *p, unsigned x)
     return emu_atomic_max(p, x);
 }
 
+static inline long long clock64(void)
+{
+    return emu_clock();
+}
+
+static inline void __nanosleep(unsigned ns)
+{
+    (void)ns;
+}
+
 /* -- arithmetic --------------------------------------------------------------
  */
 

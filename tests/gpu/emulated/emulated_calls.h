@@ -33,6 +33,10 @@ void *emu_dynamic_shared(size_t align);
 void *emu_static_shared(const void *key, size_t bytes, size_t align);
 unsigned emu_shared_address(const void *p);
 
+/* A kernel runs to its end before others begin: what it waits for by the clock
+ * is soon there. */
+long long emu_clock(void);
+
 void emu_ptx(const char *text, void *const *out, const uint64_t *in, int line);
 
 void emu_launch_kernel(const char *name, const void *kernel,

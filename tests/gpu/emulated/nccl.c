@@ -104,6 +104,7 @@ static struct ncclComm *new_comm(struct emu_board *board,
         abort();
     c->board = board;
     c->blocking = config->blocking != 0;
+    c->ctas = config->maxCTAs > 0 ? config->maxCTAs : 16;
     snprintf(c->name, sizeof(c->name), "%s",
              config->commName != NULL ? config->commName : "without a name");
     emu_lock();

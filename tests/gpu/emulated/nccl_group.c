@@ -37,6 +37,23 @@ static void check_overlap(const struct ncclComm *c, const char *name)
     }
 }
 
+void emu_check_room(int sms)
+{
+    char other[200];
+
+    for (const struct ncclComm *o = emu_comms; o != NULL; o = o->next) {
+        if (o->ended != NULL || o->aborted || o->tick == 0 || o->n == 1 ||
+            o->messages || emu_current.clock.at[o->lane] >= o->tick)
+            continue;
+        if (sms > 0 && sms + o->ctas <= EMU_SMS)
+            continue;
+        emu_tick_text(o->lane, o->tick, other, sizeof(other));
+        emu_fault("streams: a product for %d multiprocessors may run beside "
+                  "%s, which has %d",
+                  sms > 0 ? sms : EMU_SMS, other, o->ctas);
+    }
+}
+
 static bool use_memory(const struct emu_transfer *t)
 {
     size_t out = emu_transfer_sends(t), in = emu_transfer_receives(t);
@@ -64,6 +81,8 @@ static void do_group(void *arg, bool backwards)
     for (int i = 0; i < g->n; i++) {
         g->t[i].comm->lane = emu_current.lane;
         g->t[i].comm->tick = emu_current.tick;
+        g->t[i].comm->messages =
+            g->t[i].kind == EMU_SEND_TO || g->t[i].kind == EMU_RECEIVE_FROM;
     }
     if (emu_transfers_run(g->t, g->n) < 0)
         g->t->comm->state = ncclRemoteError;

@@ -141,6 +141,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
 {
     (void)device;
     switch (attribute) {
+    case cudaDevAttrClockRate:
+        *value = 1980000;
+        break;
     case cudaDevAttrMultiProcessorCount:
         *value = EMU_SMS;
         break;

@@ -72,6 +72,10 @@ void emu_living(enum emu_kind kind, int change);
 /* Counts a call of the host. */
 void emu_count(const char *call);
 
+/* Reports a product for so many multiprocessors (0: all) that may run beside a
+ * collective of NCCL's, which has some of them: nccl_group.c. */
+void emu_check_room(int sms);
+
 /* The dynamic shared memory that a kernel may use, in bytes. */
 size_t emu_allowed_shared(const void *kernel);
 

@@ -2,6 +2,7 @@
 /* runtime/comm over NCCL on two emulated GPUs, with a process each. An argument
  * names a mistake for rank 1 to make: "orders", it enters two groups in the
  * other order; "counts", one of its transfers has another size. */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include <stdlib.h>
@@ -9,6 +10,8 @@
 #include <sys/wait.h>
 
 #include "kernels/kernels.h"
+#include "kernels/linear.h"
+#include "kernels/products.h"
 #include "runtime/comm/comm.h"
 #include "socket_launch.h"
 #include "tap.h"
@@ -84,6 +87,53 @@ static void recording_check(void)
     rc = ops->graph_run(q, graph) | ops->graph_run(q, graph);
     ok(rc == 0 && holds(a, 8, 16), "... and run twice");
     ops->graph_destroy(graph);
+}
+
+static int multiply(void)
+{
+    return ops->linear_backward_weight(
+        q, &(struct plait_linear_dw){.type = PLAIT_F32,
+                                     .N = 32,
+                                     .O = 16,
+                                     .C = 16,
+                                     .dout.x = a,
+                                     .inp.x = a,
+                                     .dw = own});
+}
+
+/* How many of the lines have the words; NULL: all. */
+static int lines_with(const char *lines, const char *words)
+{
+    int n = 0;
+
+    for (const char *end; (end = strchr(lines, '\n')) != NULL; lines = end + 1)
+        n += words == NULL ||
+             memmem(lines, (size_t)(end - lines), words, strlen(words)) != NULL;
+    return n;
+}
+
+/* Products leave room to collectives while these may run, and only then. */
+static void room_check(void)
+{
+    struct plait_request *one = NULL, *two = NULL;
+    struct plait_buffers buffers = {a, b, N, PLAIT_F32};
+    int rc = set(a, (float)rank);
+    char *lines;
+
+    free(ops->products->wanted(dev));
+    rc |= plait_comm_all_reduce(dp, &buffers, PLAIT_SUM, q, &one) | multiply();
+    buffers.recv = c;
+    rc |= plait_comm_all_reduce(tp, &buffers, PLAIT_SUM, q, &two) | multiply();
+    rc |= one != NULL ? plait_comm_wait(&one, q) : -1;
+    rc |= two != NULL ? plait_comm_wait(&two, q) : -1;
+    rc |= multiply();
+    lines = ops->products->wanted(dev);
+    ok(rc == 0 && lines != NULL && lines_with(lines, NULL) == 3 &&
+           lines_with(lines, " room 16") == 1 &&
+           lines_with(lines, " room 40") == 1,
+       "products leave room to the transfers beside them: %s",
+       lines != NULL ? lines : "no products");
+    free(lines);
 }
 
 /* Ranks that send to each other at the same time, which needs an NCCL group. */
@@ -167,6 +217,7 @@ static int run_rank(int port)
     if (*mistake == '\0') {
         recording_check();
         messages_check();
+        room_check();
         memory_check();
     }
     plait_comm_destroy(tp);

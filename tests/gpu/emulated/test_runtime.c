@@ -77,6 +77,16 @@ static void search_check(void)
     ok(rc == 0 && wanted != NULL && *wanted == '\0', "... once");
     free(wanted);
     free(choice);
+    ops->products->leave_room(dev, 16, 16);
+    rc = ops->linear_forward(q, &l);
+    ops->products->leave_room(dev, -16, -16);
+    wanted = ops->products->wanted(dev);
+    choice = ops->products->search(q, wanted);
+    ok(rc == 0 && count_lines(wanted) == 1 && choice != NULL &&
+           strstr(choice, " room 16" PLAIT_CHOICE_MARK) != NULL,
+       "... again where 16 multiprocessors are held");
+    free(wanted);
+    free(choice);
     ops->weight_destroy(w);
     ops->free(dev, x);
 }

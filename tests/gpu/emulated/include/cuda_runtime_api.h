@@ -41,6 +41,7 @@ enum cudaMemcpyKind {
 };
 
 enum cudaDeviceAttr {
+    cudaDevAttrClockRate = 13,
     cudaDevAttrMultiProcessorCount = 16,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
