@@ -86,6 +86,9 @@ struct plait_comm_vtable {
     bool (*overlaps)(int driver); /* plait_comm_overlaps(); NULL: yes */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
+    /* abort() leaves the others, who see that; where it is false, it ends their
+     * processes before they can say why. */
+    bool leaves;
     /* plait_comm_lost(); NULL: the backend cannot tell */
     bool (*lost)(const struct plait_comm *comm);
     /* The same, after reading what the peers have sent until now. Any thread.
@@ -107,7 +110,7 @@ struct plait_comm_vtable {
      * group of one rank. */
     int (*split)(struct plait_comm *parent, const struct plait_split *into,
                  const struct plait_group_site *site, struct plait_comm **comm,
-                 struct plait_error *err);
+                 struct plait_error *err); /* errno ETIMEDOUT: it was late */
     /* Start the transfer; with req NULL, finish it as comm.h says. */
     int (*run)(struct plait_comm *comm, const struct plait_transfer *t,
                struct plait_queue *q, struct plait_request **req);

@@ -61,7 +61,10 @@ static int split_off(struct plait_comm *parent, const struct plait_split *into,
             plait_comm_split(parent->host, &mine, &host, err) < 0)
             return -1;
         if (parent->vtable->split(parent, &mine, site, child, err) < 0) {
+            int saved = errno;
+
             plait_comm_destroy(host);
+            errno = saved;
             return -1;
         }
         if (*child)
@@ -73,6 +76,26 @@ static int split_off(struct plait_comm *parent, const struct plait_split *into,
             return plait_errorf(err, "out of memory");
     }
     return 0;
+}
+
+/* The other groups must not go on without one that could not be made. Where a
+ * backend was late on some ranks, all come here at about that time, and one of
+ * them keeps the text. Of any other failure of the parent the others learn when
+ * this rank ends. */
+static int agree_on_group(struct plait_comm *parent,
+                          const struct plait_split *into, int rc,
+                          struct plait_error *err)
+{
+    bool late = rc < 0 && errno == ETIMEDOUT;
+
+    if (parent->host && !parent->host->failed && (!parent->failed || late))
+        return plait_comm_agree_over(parent->host, rc, err);
+    if (plait_comm_ready(parent, rc == 0) == 0)
+        return 0;
+    if (rc == 0)
+        plait_errorf(err, "%s: cannot split off %s: %s", parent->name,
+                     into->name, plait_comm_error(parent));
+    return -1;
 }
 
 int plait_comm_split(struct plait_comm *parent, const struct plait_split *into,
@@ -89,11 +112,7 @@ int plait_comm_split(struct plait_comm *parent, const struct plait_split *into,
     rc =
         split_off(parent, into, &site, into->color >= 0 && n == 1, &child, err);
     plait_group_site_clear(&site);
-    /* The other groups must not go on without one that could not be made. */
-    if (plait_comm_ready(parent, rc == 0) < 0) {
-        if (rc == 0)
-            plait_errorf(err, "%s: cannot split off %s: %s", parent->name,
-                         into->name, plait_comm_error(parent));
+    if (agree_on_group(parent, into, rc, err) < 0) {
         plait_comm_destroy(child);
         return -1;
     }

@@ -152,7 +152,11 @@ static int run_program(const struct plait_program *program)
     rc = run_elastic(s, program, rc, &err);
     report_end(&w, rc, &err);
     if (rc == PLAIT_RUN_BROKEN || (rc < 0 && failed(s))) {
-        /* The others may wait for this rank for ever: end them too. */
+        /* The others may wait for this rank for ever: end them too. But where
+         * all have learnt of the failure together, they come here, and one of
+         * them has said it first. */
+        if (plait_comm_agreed(s->world.all))
+            plait_comm_barrier(s->world.all);
         plait_comm_abort(s->world.all);
         exit(1);
     }

@@ -317,6 +317,7 @@ static int nccl_split(struct plait_comm *parent, const struct plait_split *into,
     struct nccl_comm *p = nccl_of(parent), *c;
     ncclConfig_t config;
     ncclResult_t r;
+    bool late;
 
     *comm = NULL;
     c = make_comm(p->world, parent->ops, parent->dev, &self);
@@ -349,11 +350,12 @@ error:
                  parent->failed   ? parent->error
                  : c->base.failed ? c->base.error
                                   : "no CUDA stream");
+    late = p->late || c->late;
     nccl_world_settle(c->world); /* until then c may be written to */
     c->base.failed = true;
     if (!p->late) /* else c may be written to for ever, and stays */
         nccl_destroy(&c->base);
-    errno = EIO;
+    errno = late ? ETIMEDOUT : EIO;
     return -1;
 }
 

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "runtime/comm/nccl/nccl_private.h"
@@ -103,8 +102,7 @@ static bool ask_all(struct nccl_world *w)
 }
 
 /* The other ranks may never learn it from NCCL: this one leaves them, and those
- * that wait for it on the host see that. Aborting MPI would end the processes
- * before anything is said. */
+ * that wait for it on the host see that. */
 static void leave_hosts(struct nccl_world *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -114,7 +112,7 @@ static void leave_hosts(struct nccl_world *w)
         if (host == NULL)
             continue;
         plait_comm_fail(host, "%s", w->why);
-        if (strcmp(host->vtable->name, "tcp") == 0)
+        if (host->vtable->leaves)
             host->vtable->abort(host);
     }
     pthread_mutex_unlock(&w->lock);

@@ -633,6 +633,7 @@ static const struct plait_comm_vtable socket_vtable = {
     .shows = true,
     .destroy = socket_destroy,
     .abort = socket_abort,
+    .leaves = true,
     .lost = socket_lost,
     .difference = socket_difference,
     .refuse = socket_refuse,

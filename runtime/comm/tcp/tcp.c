@@ -491,6 +491,7 @@ static const struct plait_comm_vtable tcp_vtable = {
     .refuse = tcp_refuse,
     .destroy = tcp_destroy,
     .abort = tcp_abort,
+    .leaves = true,
     .split = tcp_split,
     .run = tcp_run,
     .barrier = tcp_barrier,

@@ -71,4 +71,5 @@ once
 
 train --tp=2 all never-split
 ends "groups are never split off" "NCCL: split: has not ended for 1 s"
+once
 echo "1..$n"
