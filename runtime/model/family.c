@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "runtime/model/internal.h"
+#include "topology/job/model_size.h"
 
 /* Dispatch to the functions of a model's family. */
 
@@ -65,4 +66,14 @@ int plait_model_weights_changed(struct plait_model *model,
 double plait_model_flops_per_token(const struct plait_model *model)
 {
     return model->family->flops_per_token(model);
+}
+
+double plait_model_flops_masked(const struct plait_model *model)
+{
+    const struct plait_model_config *c = &model->config->model;
+
+    if (plait_is_image_model(c))
+        return 0;
+    return 6.0 * c->layers * c->heads * plait_model_score_width(c) *
+           c->seq_len * plait_model_reach(c);
 }

@@ -135,8 +135,9 @@ static double flops_per_token(const struct plait_model *model)
     double multiplied = (double)c->vocab * c->hidden +
                         c->layers * (plait_model_met(c) + router);
 
-    return 6 * multiplied +
-           12.0 * c->layers * c->heads * plait_model_head_dim(c) * c->seq_len;
+    return 6 * multiplied + 12.0 * c->layers * c->heads *
+                                plait_model_score_width(c) * c->seq_len *
+                                plait_model_reach(c);
 }
 
 const struct plait_family_ops plait_transformer_family = {

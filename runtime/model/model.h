@@ -297,7 +297,10 @@ int plait_model_extend(struct plait_model *model,
 
 /* Floating-point operations of forward and backward per token, for MFU: 6 *
  * parameters that multiply + 12 * layers * heads * head_dim * seq_len (the
- * convention of full attention, PaLM appendix B). */
+ * convention of full attention, PaLM appendix B); with windows, of the share of
+ * the sequence that they reach. */
 double plait_model_flops_per_token(const struct plait_model *model);
+/* How many of these a causal mask lets be left out. */
+double plait_model_flops_masked(const struct plait_model *model);
 
 #endif

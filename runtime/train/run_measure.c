@@ -222,6 +222,8 @@ void plait_run_measure_step(struct run *r,
      * cores. */
     r->peak = fmax(r->peak, flops);
     m->mfu = flops / r->peak;
+    m->mfu_causal =
+        m->mfu - m->tokens_per_s * plait_model_flops_masked(model) / r->peak;
     m->step_s = seconds;
     r->s->world.ops->memory(r->s->world.dev, &used, &m->mem_bytes);
     m->host_bytes = measure_host(r);

@@ -35,6 +35,10 @@ lines = [json.loads(line) for line in open(sys.argv[1])]
 peak = float(sys.argv[2])
 assert abs(start["peak_flops"] / peak - 1) < 1e-3, start
 assert len(lines) == 2 and all(0 < l["mfu"] < 1e-3 for l in lines), lines
+# 1 layer of 16: 12 x 256 + 257 x 16 weights multiply, and half of the scores is masked
+full, masked = 6 * (12 * 256 + 257 * 16) + 12 * 16 * 16, 6 * 16 * 16
+for l in lines:
+    assert abs(l["mfu_causal"] / l["mfu"] - 1 + masked / full) < 1e-3, l
 END
 }
 

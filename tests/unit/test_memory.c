@@ -209,7 +209,8 @@ static const struct image_setting images[] = {
 };
 
 /* Whether estimate and runtime count the same weights and FLOPs of a model. */
-static int is_same_model(const struct plait_job_config *c, double flops)
+static int is_same_model(const struct plait_job_config *c, double flops,
+                         double *masked)
 {
     const struct plait_ops *ops = plait_ops_ref();
     struct plait_mesh mesh = {.ops = ops};
@@ -223,7 +224,8 @@ static int is_same_model(const struct plait_job_config *c, double flops)
     mesh.dev = ops->device_create(0, 1);
     m = plait_model_create(c, &mesh, &err);
     same = m && (double)m->parameters == plait_model_parameters(&c->model) &&
-           plait_model_flops_per_token(m) == flops;
+           fabs(plait_model_flops_per_token(m) / flops - 1) < 1e-12;
+    *masked = m ? plait_model_flops_masked(m) : -1;
     plait_model_destroy(m);
     ops->device_destroy(mesh.dev);
     return same;
@@ -231,7 +233,7 @@ static int is_same_model(const struct plait_job_config *c, double flops)
 
 static void compare_images(const struct image_setting *s)
 {
-    double weights = 0, working = 0, host = 0;
+    double weights = 0, working = 0, host = 0, masked;
     struct plait_gpu_type cpu;
     struct plait_estimate e;
     struct plait_error err = {""};
@@ -265,10 +267,48 @@ static void compare_images(const struct image_setting *s)
        s->pp);
     memset(&e, 0, sizeof(e));
     same = c && plait_estimate(c, &l, &cpu, &e, &err) == 0;
-    ok(same && is_same_model(c, e.flops_per_token) && e.step_s > 0 &&
-           isfinite(e.step_s) && isfinite(e.mfu),
+    ok(same && is_same_model(c, e.flops_per_token, &masked) && masked == 0 &&
+           e.step_s > 0 && isfinite(e.step_s) && isfinite(e.mfu),
        "parameters and FLOPs, too; %.3g s a step %s", e.step_s, err.text);
     plait_job_config_destroy(c);
+}
+
+/* MFU of the estimate and of the run's metrics are of the same FLOPs. */
+static void compare_texts(void)
+{
+    static const char *const models[] = {
+        "{family: gpt2, layers: 2, hidden: 32, heads: 2}",
+        "{family: llama, layers: 3, hidden: 32, heads: 4, kv_heads: 2}",
+        "{family: llama, layers: 4, hidden: 32, heads: 2, sliding_window: 16, "
+        "full_attention_every: 2}",
+    };
+
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        struct plait_error err = {""};
+        struct plait_job_config *c;
+        struct plait_gpu_type cpu;
+        struct plait_estimate e;
+        struct plait_layout l;
+        double masked = 0;
+        char text[400];
+
+        snprintf(text, sizeof(text),
+                 "model: %.*s, vocab: 100, seq_len: 64}\n"
+                 "train: {global_batch: 4, micro_batch: 4}\n",
+                 (int)strlen(models[i]) - 1, models[i]);
+        c = plait_job_config_parse("test", text, strlen(text), NULL, 0, &err);
+        plait_gpu_type_find("cpu", &cpu, NULL);
+        plait_layout_init(&l);
+        for (int axis = 0; axis < PLAIT_NAXES; axis++)
+            l.size[axis] = 1;
+        ok(c && plait_estimate(c, &l, &cpu, &e, &err) == 0 &&
+               is_same_model(c, e.flops_per_token, &masked) &&
+               fabs(masked / e.flops_per_token + e.mfu_causal / e.mfu - 1) <
+                   1e-12,
+           "%s: FLOPs, and those that the mask leaves out %s", models[i],
+           err.text);
+        plait_job_config_destroy(c);
+    }
 }
 
 /* Kernels write codes of gradients where the table has room for them. */
@@ -293,6 +333,7 @@ int main(void)
         compare(i, &settings[i]);
     compare_tied();
     compare_codes();
+    compare_texts();
     n = sizeof(images) / sizeof(images[0]);
     for (int i = 0; i < n; i++)
         compare_images(&images[i]);

@@ -213,6 +213,7 @@ int plait_metrics_write(struct plait_metrics_file *file,
     fprintf(out, ",\"tokens\":%" PRId64, m->tokens);
     put_number(out, "tokens_per_s", m->tokens_per_s);
     put_number(out, "mfu", m->mfu);
+    put_number(out, "mfu_causal", m->mfu_causal);
     put_number(out, "step_s", m->step_s);
     fprintf(out, ",\"mem_bytes\":%zu", m->mem_bytes);
     if (m->host_bytes > 0)

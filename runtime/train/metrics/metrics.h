@@ -49,7 +49,7 @@ struct plait_metrics {
     bool skipped;   /* no update: the weights are as before */
     int64_t tokens; /* since the run's start */
     double tokens_per_s;
-    double mfu;
+    double mfu, mfu_causal; /* without what a causal mask leaves out */
     double step_s;
     size_t mem_bytes;          /* the most this rank has held */
     size_t host_bytes;         /* the same, offloaded to the host */
