@@ -13,6 +13,13 @@
 
 #include "kernels/cuda/cuda.h"
 
+/* A piece of the sequence over one before it, in a ring of ranks: most of a
+ * ring's work. */
+static bool sees_all(const struct plait_attention *a)
+{
+    return a->q_pos >= a->k_pos + a->k_len;
+}
+
 #ifdef HAVE_CUDNN
 
 #include <float.h>
@@ -49,13 +56,17 @@ static const struct plan_kind kind = {state, refuse};
 static cudnnStatus_t execute(struct plait_queue *q, const struct plan *p,
                              void *memory[NIDS], void *workspace)
 {
-    static const int64_t ids[NIDS] = {
-        ID_Q,   ID_K,    ID_V,     ID_OUT,    ID_LSE, ID_SCALE, ID_MASKED,
-        ID_ONE, ID_DOUT, ID_DELTA, ID_DQ_SUM, ID_DQ,  ID_DK,    ID_DV};
-    bool backward = p->key.attention.backward;
+    const struct shape *s = &p->key.attention;
+    int64_t ids[NIDS], n = 0;
+    void *used[NIDS];
 
-    return cudnn_execute(q, p, backward ? NIDS : FORWARD_IDS, ids, memory,
-                         workspace);
+    for (int id = 0; id < (s->backward ? NIDS : FORWARD_IDS); id++) {
+        if (id == ID_MASKED && s->unmasked)
+            continue; /* the plan has no such number */
+        ids[n] = id;
+        used[n++] = memory[id];
+    }
+    return cudnn_execute(q, p, n, ids, used, workspace);
 }
 
 static struct key key_of(enum plait_dtype type, const struct plait_attention *a,
@@ -74,6 +85,7 @@ static struct key key_of(enum plait_dtype type, const struct plait_attention *a,
     s->q_heads = a->q_heads;
     s->kv_heads = a->kv_heads;
     s->head_dim = a->head_dim;
+    s->unmasked = sees_all(a);
     s->q_stride = a->q_stride;
     s->kv_stride = a->kv_stride;
     return key;
@@ -219,15 +231,19 @@ int cuda_cudnn_backward(struct plait_queue *q,
 
 #endif
 
-/* What cuDNN computes: whole sequences in 16 bits, without documents, with head
- * sizes that its flash kernels have on all GPUs they run on. */
+/* Heads beyond 128 have plans on some GPUs alone. */
+#define HEAD_MOST 256
+
+/* What cuDNN computes: whole sequences in 16 bits, without documents, and their
+ * pieces. */
 static bool fits(enum plait_dtype type, const struct plait_attention *a,
                  uintptr_t addresses)
 {
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
            a->starts == NULL && a->q_len == a->k_len && a->q_len > 1 &&
-           a->q_pos == a->k_pos && a->head_dim <= 128 && a->head_dim % 8 == 0 &&
-           a->q_stride % 8 == 0 && a->kv_stride % 8 == 0 && addresses % 16 == 0;
+           (a->q_pos == a->k_pos || sees_all(a)) && a->head_dim <= HEAD_MOST &&
+           a->head_dim % 8 == 0 && a->q_stride % 8 == 0 &&
+           a->kv_stride % 8 == 0 && addresses % 16 == 0;
 }
 
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,

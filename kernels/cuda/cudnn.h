@@ -23,6 +23,7 @@ typedef cudnnBackendDescriptor_t desc;
 /* What an attention plan depends on. */
 struct shape {
     bool backward;
+    bool unmasked;  /* each query sees all keys */
     bool overwrite; /* gradients are stored directly as a says; else dense, in
                      * scratch memory */
     enum plait_dtype type;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Describes causal attention to cuDNN's backend operation by operation, which
+/* Describes attention to cuDNN's backend operation by operation, which
  * it recognises and computes with one of its flash kernels. */
 #include "config.h"
 
@@ -230,10 +230,14 @@ static desc index_of(struct build *b, desc x, int64_t axis)
 /* Replaces the scores of keys after the query by the number ID_MASKED. */
 static desc mask(struct build *b, desc scores)
 {
-    desc row = index_of(b, scores, 2), column = index_of(b, scores, 3);
-    desc visible = inside(b, CUDNN_DATA_BOOLEAN, b->s->len);
-    desc out = inside(b, CUDNN_DATA_FLOAT, b->s->len);
+    desc row, column, visible, out;
 
+    if (b->s->unmasked)
+        return scores;
+    row = index_of(b, scores, 2);
+    column = index_of(b, scores, 3);
+    visible = inside(b, CUDNN_DATA_BOOLEAN, b->s->len);
+    out = inside(b, CUDNN_DATA_FLOAT, b->s->len);
     pointwise(b, &(struct pointwise){.mode = CUDNN_POINTWISE_CMP_GE,
                                      .type = CUDNN_DATA_BOOLEAN,
                                      .out = visible,

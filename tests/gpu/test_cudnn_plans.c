@@ -159,6 +159,20 @@ static const struct shape shapes[] = {
 };
 enum { NSHAPES = sizeof(shapes) / sizeof(*shapes) };
 
+/* A piece of a sequence over one before it, in a ring of ranks. */
+static const struct shape pieces[] = {
+    {.batch = 1, .len = 2048, .q_heads = 32, .kv_heads = 8, .head_dim = 128},
+    {.batch = 4, .len = 512, .q_heads = 12, .kv_heads = 12, .head_dim = 64},
+    {.batch = 2, .len = 100, .q_heads = 4, .kv_heads = 1, .head_dim = 128},
+};
+enum { NPIECES = sizeof(pieces) / sizeof(*pieces) };
+
+/* Large heads, which not every GPU has plans for. */
+static const struct shape large[] = {
+    {.batch = 1, .len = 2048, .q_heads = 8, .kv_heads = 4, .head_dim = 192},
+    {.batch = 1, .len = 2048, .q_heads = 8, .kv_heads = 4, .head_dim = 256},
+};
+
 /* Plans attention as a layer calls it, with q, k and v fused. way 0: forward;
  * 1: backward that adds; 2: backward. Returns why there is no plan, or NULL. */
 static const char *plan_attention(desc gpu, const struct shape *s, int way,
@@ -214,6 +228,45 @@ static void test_way(const struct gpu *gpu, desc d, int way,
        (long long)most >> 10);
 }
 
+static void test_pieces(const struct gpu *gpu, desc d)
+{
+    int missing = 0;
+
+    for (int i = 0; i < 2 * NPIECES; i++) {
+        struct shape s = pieces[i / 2];
+        int64_t workspace;
+        const char *why;
+
+        s.unmasked = true;
+        why = plan_attention(d, &s, i % 2, PLAIT_BF16_T, &workspace);
+        if (why != NULL)
+            diag("%d tokens, way %d: %s", s.len, i % 2, why);
+        missing += why != NULL;
+    }
+    ok(missing == 0, "%s: attention that sees all keys, both ways", gpu->name);
+}
+
+static void test_large(const struct gpu *gpu, desc d)
+{
+    int planned[2] = {0, 0};
+    int64_t most = 0;
+
+    for (int i = 0; i < 4; i++) {
+        int64_t workspace;
+        const char *why =
+            plan_attention(d, &large[i / 2], i % 2, PLAIT_BF16_T, &workspace);
+
+        if (why != NULL)
+            diag("heads of %d, way %d: %s", large[i / 2].head_dim, i % 2, why);
+        planned[i % 2] += why == NULL;
+        most = why == NULL && workspace > most ? workspace : most;
+    }
+    ok(planned[0] == 2 && (planned[1] == 2 || gpu->version != 900),
+       "%s: heads of 192 and 256: forward, and %s, workspace %lld KiB",
+       gpu->name, planned[1] ? "backward" : "no backward",
+       (long long)most >> 10);
+}
+
 /* A plan takes half a second: only one GPU gets all shapes, and none in the
  * quick tier. */
 static void test_attention(const struct gpu *gpu)
@@ -230,6 +283,8 @@ static void test_attention(const struct gpu *gpu)
         if (all)
             test_way(gpu, d, way, PLAIT_FP16_T, step);
     }
+    test_pieces(gpu, d);
+    test_large(gpu, d);
     cudnnBackendDestroyDescriptor(d);
 }
 
