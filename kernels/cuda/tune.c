@@ -121,6 +121,7 @@ static bool read_product(const struct cuda_tuned *t, const char *line,
     k->in = (enum plait_dtype)in;
     k->out = (enum plait_dtype)out;
     k->fp8 = fp8;
+    k->fast = fp8 != FP8_NONE && out != PLAIT_F32; /* as fp8.c has it */
     k->epilogue = (cublasLtEpilogue_t)epilogue;
     k->room = room != NULL ? atoi(room + strlen(ROOM)) : 0;
     return true;

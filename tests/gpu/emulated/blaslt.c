@@ -340,6 +340,8 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
     if (desc->fast && (a_is->type < CUDA_R_8F_E4M3 || d_is->type == CUDA_R_32F))
         emu_fault("fast sums in a product that is not of fp8, or whose result "
                   "is fp32");
+    if (!desc->fast && a_is->type >= CUDA_R_8F_E4M3 && d_is->type != CUDA_R_32F)
+        emu_fault("slow sums in a product of fp8 whose result is rounded");
     if (c == d && c_is == d_is && is_supported(desc, a_is, b_is, d_is) &&
         emu_memory_check(workspace, bytes, "the product's workspace"))
         status = emu_do(stream, "cublasLtMatmul", do_product, free, w);
