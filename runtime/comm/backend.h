@@ -84,6 +84,9 @@ struct plait_comm_vtable {
     /* plait_comm_remark(); NULL: none */
     const char *(*remark)(const struct plait_comm *world);
     bool (*overlaps)(int driver); /* plait_comm_overlaps(); NULL: yes */
+    /* plait_comm_describe(); NULL: the links are not for the backend to choose
+     */
+    void (*describe)(struct plait_comm *comm, char *text, size_t size);
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
     /* abort() leaves the others, who see that; where it is false, it ends their

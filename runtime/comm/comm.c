@@ -75,6 +75,15 @@ int plait_comm_domains(const struct plait_comm *comm)
     return comm->domains;
 }
 
+bool plait_comm_describe(struct plait_comm *comm, char *text, size_t size)
+{
+    *text = '\0';
+    if (!comm->vtable->describe)
+        return false;
+    comm->vtable->describe(comm, text, size);
+    return true;
+}
+
 bool plait_comm_failed(const struct plait_comm *comm)
 {
     return comm->failed || (comm->host && comm->host->failed);

@@ -197,6 +197,9 @@ const char *plait_comm_remark(const struct plait_comm *world);
 /* Whether transfers of several groups that one graph starts run at the same
  * time, with this version of CUDA's driver (12090: 12.9). */
 bool plait_comm_overlaps(const struct plait_comm *comm, int driver);
+/* Whether the backend chooses among links by itself. Then text is by which it
+ * has sent until now, as far as this rank knows it, "" where it does not. */
+bool plait_comm_describe(struct plait_comm *comm, char *text, size_t size);
 /* Note every transfer from now on in `trace`, which must outlive comm; NULL:
  * none. */
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);

@@ -257,6 +257,8 @@ static int connect_world(struct nccl_comm *c, struct plait_error *err)
     ncclUniqueId *ids = calloc((size_t)nids, sizeof(*ids));
 
     rc = connect_all(c, nids, ids, err);
+    nccl_log_opened(c->world);
+    nccl_log_take(c);
     free(ids);
     errno = c->late ? ETIMEDOUT : EIO;
     return rc;
@@ -341,6 +343,7 @@ static int nccl_split(struct plait_comm *parent, const struct plait_split *into,
     if (nccl_settle_within(c, "connect", ncclSuccess, plait_nccl_limit()) < 0 ||
         group_identity(c) < 0)
         goto error;
+    nccl_log_take(c);
     atomic_store(&c->ready, true);
     *comm = &c->base;
     return 0;
@@ -421,6 +424,7 @@ static const struct plait_comm_vtable nccl_vtable = {
     .orders = keeps_order,
     .remark = nccl_remark,
     .overlaps = overlaps,
+    .describe = nccl_describe,
     .destroy = nccl_destroy,
     .abort = nccl_abort,
     .split = nccl_split,

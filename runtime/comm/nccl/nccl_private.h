@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "runtime/comm/backend.h"
 
@@ -35,16 +36,25 @@ struct nccl_world {
     double noticed; /* when it said so; the watch's own */
     bool watched;
     pthread_t watch;
+    int log;      /* NCCL's log, in memory; -1: none */
+    off_t log_at; /* what is read of it */
+};
+
+/* What the log says of a communicator; channels 0: nothing. */
+struct nccl_links {
+    int channels, nvls;
+    char ways[64];
 };
 
 struct nccl_comm {
     struct plait_comm base;
     struct nccl_world *world;
     struct nccl_comm *next; /* in the world's list */
-    bool owner;             /* it is the world's communicator */
-    bool late;              /* NCCL has not made it in time */
-    pthread_mutex_t lock;   /* of nccl: abort() runs in another thread */
-    ncclComm_t nccl;        /* NULL once aborted */
+    struct nccl_links links;
+    bool owner;           /* it is the world's communicator */
+    bool late;            /* NCCL has not made it in time */
+    pthread_mutex_t lock; /* of nccl: abort() runs in another thread */
+    ncclComm_t nccl;      /* NULL once aborted */
     struct plait_queue *q;
     struct nccl_event *idle; /* events for reuse */
     /* Sends and receives that are passed to NCCL together, as one group: one by
@@ -111,6 +121,17 @@ void nccl_world_settle(struct nccl_world *world);
 /* Takes the NCCL communicator out of c, which has none afterwards; NULL:
  * another thread has taken it. */
 ncclComm_t nccl_take(struct nccl_comm *c);
+
+/* -- NCCL's log: nccl_log.c ------------------------------------------------ */
+
+/* Before NCCL's first call; after its first call; at the end. */
+void nccl_log_begin(struct nccl_world *world);
+void nccl_log_opened(struct nccl_world *world);
+void nccl_log_end(struct nccl_world *world);
+/* What has been written since the last time is of this communicator. */
+void nccl_log_take(struct nccl_comm *c);
+/* For the vtable. */
+void nccl_describe(struct plait_comm *comm, char *text, size_t size);
 
 /* -- transfers: nccl_transfer.c -------------------------------------------- */
 

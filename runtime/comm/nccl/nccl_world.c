@@ -163,6 +163,7 @@ struct nccl_world *nccl_world_create(struct plait_comm *host,
     w->ops = ops;
     w->dev = dev;
     pthread_mutex_init(&w->lock, NULL);
+    nccl_log_begin(w);
     w->memory = nccl_memory_create();
     if (w->memory != NULL)
         w->watched = plait_thread_create(&w->watch, watch_world, w) == 0;
@@ -190,6 +191,7 @@ void nccl_world_destroy(struct nccl_world *w)
     atomic_store(&w->leave, true);
     if (w->watched)
         pthread_join(w->watch, NULL);
+    nccl_log_end(w);
     nccl_memory_destroy(w->memory, w->ops, w->dev);
     pthread_mutex_destroy(&w->lock);
     free(w->taken);

@@ -62,6 +62,8 @@ extern struct ncclComm *emu_comms __attribute__((visibility("hidden")));
 ncclResult_t emu_comm_check(const struct ncclComm *comm, const char *call);
 /* What NCCL is asked not to do, and whether the network is down: nccl.c. */
 bool emu_nccl_is(const char *word);
+void emu_nccl_log(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
 bool emu_link_is_down(const struct ncclComm *comm);
 /* At the end of a group: waits for the communicators that it has aborted. */
 void emu_aborts_finish(void);

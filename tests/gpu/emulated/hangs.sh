@@ -49,6 +49,21 @@ ok "without a fault it trains" test $status = 0
 
 ok "... and nothing is said of its GPUs" \
     eval '! grep "sees a single GPU" "$dir/out"'
+ok "... but how NCCL connects them" \
+    grep -q '^NCCL: tp of 2: P2P, 16 channels, .* GB/s$' "$dir/out"
+ok "... in which an emulated GPU is far below NVLink" test "$(grep -c \
+    "^plait-train: the tp group of ranks 0 to 1 sums at .*less than a quarter" \
+    "$dir/out")" = 1
+
+echo "gpu_types: {h100: {link_gbps: 0.001}}" >"$dir/site"
+PLAIT_SITE=$dir/site EMULATED_VIA=NET/IB/0/GDRDMA train --tp=2 all ""
+ok "a group by the network, as fast as its links" \
+    grep -q '^NCCL: tp of 2: NET/IB GDR, 16 channels, .* GB/s$' "$dir/out"
+ok "... of which nothing else is said" \
+    eval '! grep "less than a quarter" "$dir/out"'
+NCCL_DEBUG=WARN train --tp=2 all ""
+ok "NCCL's log is the user's where he asks for it" \
+    grep -q '^NCCL: tp of 2: [0-9.e+-]* GB/s$' "$dir/out"
 
 lone=yes train --tp=2 all ""
 ok "ranks that see a GPU each train" test $status = 0

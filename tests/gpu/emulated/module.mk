@@ -31,7 +31,7 @@ kernels = $(patsubst $(cuda)/kernels/cuda/%.cu,$(out)/kernels/%.o, \
 headers = $(patsubst $(cuda)/%,$(out)/source/%, \
 	$(wildcard $(cuda)/kernels/cuda/*.cuh))
 
-nccl = $(patsubst %,$(out)/comm/%.o,nccl nccl_memory nccl_transfer \
+nccl = $(patsubst %,$(out)/comm/%.o,nccl nccl_log nccl_memory nccl_transfer \
 	nccl_wait nccl_world)
 beside = $(patsubst %,$(out)/beside/%.o,runtime/comm/backend \
 	runtime/comm/nccl/policy kernels/kernels topology/base/error \

@@ -2,6 +2,7 @@
 /* NCCL between processes of one machine: communicators and memory. */
 #include "comms.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,12 +87,37 @@ static ncclResult_t answer(const struct ncclComm *c)
     return c->blocking ? ncclSuccess : ncclInProgress;
 }
 
+/* -- the log -----------------------------------------------------------------
+ */
+
+/* Like NCCL, reads what it is asked for at its first call. */
+void emu_nccl_log(const char *format, ...)
+{
+    static FILE *log;
+    static bool asked;
+    const char *level = getenv("NCCL_DEBUG"), *path = getenv("NCCL_DEBUG_FILE");
+    va_list args;
+
+    if (!asked && level != NULL && strcmp(level, "INFO") == 0 && path != NULL)
+        log = fopen(path, "w");
+    asked = true;
+    if (log == NULL)
+        return;
+    fprintf(log, "node:1:1 [0] NCCL INFO ");
+    va_start(args, format);
+    vfprintf(log, format, args);
+    va_end(args);
+    fputc('\n', log);
+    fflush(log);
+}
+
 /* -- communicators ------------------------------------------------------------
  */
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
+    emu_nccl_log("NCCL version 2.28.9+cuda13.0");
     return emu_board_create(id->internal) == 0 ? ncclSuccess : ncclSystemError;
 }
 
@@ -112,6 +138,9 @@ static struct ncclComm *new_comm(struct emu_board *board,
     emu_comms = c;
     emu_unlock();
     emu_living(EMU_COMMS, 1);
+    emu_nccl_log("%d coll channels, 0 collnet channels, 0 nvls channels, "
+                 "%d p2p channels, 2 p2p channels per peer",
+                 c->ctas, c->ctas);
     return c;
 }
 

@@ -66,6 +66,15 @@ static bool use_memory(const struct emu_transfer *t)
     return emu_faulted() == NULL;
 }
 
+/* EMULATED_VIA: the way that the log names. */
+static void log_connection(const struct ncclComm *c)
+{
+    const char *via = getenv("EMULATED_VIA");
+
+    emu_nccl_log("Channel 00/0 : %d[0] -> %d[1] via %s", c->rank,
+                 (c->rank + 1) % c->n, via != NULL ? via : "P2P/CUMEM");
+}
+
 static void do_group(void *arg, bool backwards)
 {
     struct group *g = arg;
@@ -79,6 +88,8 @@ static void do_group(void *arg, bool backwards)
     if (!fine || emu_faulted() != NULL)
         return;
     for (int i = 0; i < g->n; i++) {
+        if (g->t[i].comm->tick == 0)
+            log_connection(g->t[i].comm);
         g->t[i].comm->lane = emu_current.lane;
         g->t[i].comm->tick = emu_current.tick;
         g->t[i].comm->messages =
