@@ -66,7 +66,6 @@ static void print_attention(const struct plait_session *s,
     const struct plait_job_config *c = s->config;
     const char *own = model->type == PLAIT_F32             ? "fp32"
                       : c->data.mask_documents             ? "documents"
-                      : s->mesh->layout.size[PLAIT_CP] > 1 ? "chunks of a ring"
                       : c->train.deterministic
                           ? "train.deterministic, slower than cuDNN's"
                           : NULL;
@@ -142,6 +141,8 @@ void plait_report_start(const struct plait_session *s,
            size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP],
            size[PLAIT_PP], peak / 1e9);
     print_sharing(&s->world);
+    if (*s->links.all)
+        printf("NCCL: %s\n", s->links.all);
     print_buckets(s);
     if (c->data.mask_documents)
         printf("attention and positions within documents\n");

@@ -17,7 +17,6 @@
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/consensus.h"
-#include "runtime/mesh/links.h"
 #include "runtime/train/claims.h"
 #include "runtime/train/data_vocab.h"
 #include "runtime/train/elastic.h"
@@ -409,8 +408,6 @@ int plait_session_open(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
 {
-    struct plait_mesh_links links;
-
     memset(s, 0, sizeof(*s));
     s->opened = plait_clock_unix();
     if (open_world(s, args, err) < 0)
@@ -423,11 +420,9 @@ int plait_session_open(struct plait_session *s,
         say(plait_comm_remark(s->world.comm));
     }
     if (plait_session_complete(s, args, err) < 0 ||
-        plait_mesh_try_links(s->mesh, &links, err) < 0)
+        plait_mesh_try_links(s->mesh, &s->links, err) < 0)
         return -1;
-    if (*links.all)
-        printf("NCCL: %s\n", links.all);
-    say(*links.slow ? links.slow : NULL);
+    say(*s->links.slow ? s->links.slow : NULL);
     return 0;
 }
 

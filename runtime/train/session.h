@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "runtime/comm/world.h"
+#include "runtime/mesh/links.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/train/watchdog/watchdog.h"
 #include "topology/job/job_config.h"
@@ -47,6 +48,7 @@ struct plait_session {
     /* Of rank 0: why data.train cannot be opened, where that was not fatal. */
     struct plait_error data_unread;
     struct plait_mesh *mesh;
+    struct plait_mesh_links links; /* what is said of them at the start */
     struct plait_claims *claims;   /* of rank 0; NULL: none yet */
     struct plait_elastic *elastic; /* NULL: the run ends when a rank does */
     bool training; /* steps are made: another start goes on from a checkpoint */
