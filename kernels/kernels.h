@@ -192,6 +192,26 @@ struct plait_norm_backward {
     uint32_t *amax; /* out: of dx, see fp8_amax; NULL: not wanted */
 };
 
+/* An RMS norm of rows whose columns are on several ranks: x has those of this
+ * one. The sums of its rows, added up over the ranks, times `mean` are means
+ * over the whole rows.
+ *   sums       of x^2; with dout, of dout * gamma * x
+ *   forward    rstd = 1 / sqrt(sum * mean + eps), out = x * rstd * gamma
+ *   backward   out = rstd * (dout * gamma - x * rstd^2 * sum * mean) */
+struct plait_norm_part {
+    enum plait_dtype type;
+    void *out;         /* out: [N,C] of T; backward: the gradient of x, may be
+                        * dout */
+    float *dgamma;     /* [C] +=; backward */
+    const void *dout;  /* in: [N,C] of T; NULL: forward */
+    const void *x;     /* in: [N,C] of T */
+    const void *gamma; /* in: [C] of T */
+    float *sums;       /* [N] out, then in */
+    float mean, eps;
+    float *rstd; /* [N] out; backward: in */
+    size_t N, C;
+};
+
 /* Where the rows of an array stand: row i is token i % T of its sequence, at
  * position pos0 + i % T - starts[i] of its document. */
 struct plait_positions {
@@ -561,6 +581,12 @@ struct plait_ops {
                         const struct plait_norm_forward *n);
     int (*norm_backward)(struct plait_queue *q,
                          const struct plait_norm_backward *n);
+    int (*norm_part_sums)(struct plait_queue *q,
+                          const struct plait_norm_part *p);
+    int (*norm_part_forward)(struct plait_queue *q,
+                             const struct plait_norm_part *p);
+    int (*norm_part_backward)(struct plait_queue *q,
+                              const struct plait_norm_part *p);
 
     /* -- embedding and positions -------------------------------------- */
     int (*embedding_forward)(struct plait_queue *q,

@@ -200,8 +200,128 @@ static int norm_backward(struct plait_queue *q,
     return rc < 0 ? -1 : CPU_NAME(cpu_fp8_amax)(q, p->amax, p->dx, p->N * p->C);
 }
 
+/* -- rows on several ranks ------------------------------------------------ */
+
+INLINE void part_sum(enum plait_dtype type, const struct plait_norm_part *p,
+                     size_t i)
+{
+    size_t C = p->C, at = i * C;
+    vec sum = {0};
+
+    for (size_t c = 0; c < C; c += VLEN) {
+        size_t n = lanes(c, C);
+        vec x = vec_load(type, p->x, at + c, n), by = x;
+
+        if (p->dout != NULL)
+            by = vec_load(type, p->dout, at + c, n) *
+                 vec_load(type, p->gamma, c, n);
+        sum += x * by;
+    }
+    p->sums[i] = vec_sum(sum);
+}
+
+INLINE void part_forward(enum plait_dtype type, const struct plait_norm_part *p,
+                         size_t i)
+{
+    size_t C = p->C, at = i * C;
+    float rstd = 1 / vec_sqrt1(p->sums[i] * p->mean + p->eps);
+
+    for (size_t c = 0; c < C; c += VLEN) {
+        size_t n = lanes(c, C);
+
+        vec_store(type, p->out, at + c, n,
+                  vec_load(type, p->x, at + c, n) * rstd *
+                      vec_load(type, p->gamma, c, n));
+    }
+    p->rstd[i] = rstd;
+}
+
+/* dgamma: this thread's partial sums. */
+INLINE void part_backward(enum plait_dtype type,
+                          const struct plait_norm_part *p, size_t i,
+                          float *dgamma)
+{
+    size_t C = p->C, at = i * C;
+    float rstd = p->rstd[i], avg = rstd * p->sums[i] * p->mean;
+
+    for (size_t c = 0; c < C; c += VLEN) {
+        size_t n = lanes(c, C);
+        vec d = vec_load(type, p->dout, at + c, n);
+        vec xhat = vec_load(type, p->x, at + c, n) * rstd;
+
+        vec_store(PLAIT_F32, dgamma, c, n,
+                  vec_load(PLAIT_F32, dgamma, c, n) + d * xhat);
+        vec_store(type, p->out, at + c, n,
+                  rstd * (d * vec_load(type, p->gamma, c, n) - xhat * avg));
+    }
+}
+
+static int norm_part_sums(struct plait_queue *q,
+                          const struct plait_norm_part *p)
+{
+    int threads = cpu_threads(q, p->N * p->C);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < p->N; i++) {
+        if (p->type == PLAIT_F32)
+            part_sum(PLAIT_F32, p, i);
+        else if (p->type == PLAIT_BF16_T)
+            part_sum(PLAIT_BF16_T, p, i);
+        else
+            part_sum(PLAIT_FP16_T, p, i);
+    }
+    return 0;
+}
+
+static int norm_part_forward(struct plait_queue *q,
+                             const struct plait_norm_part *p)
+{
+    int threads = cpu_threads(q, p->N * p->C);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < p->N; i++) {
+        if (p->type == PLAIT_F32)
+            part_forward(PLAIT_F32, p, i);
+        else if (p->type == PLAIT_BF16_T)
+            part_forward(PLAIT_BF16_T, p, i);
+        else
+            part_forward(PLAIT_FP16_T, p, i);
+    }
+    return 0;
+}
+
+static int norm_part_backward(struct plait_queue *q,
+                              const struct plait_norm_part *p)
+{
+    size_t width = padded_width(p->C), N = p->N;
+    size_t threads = (size_t)cpu_threads(q, N * p->C);
+    float *sums =
+        cpu_scratch(q, CPU_SCRATCH_OP, threads * width * sizeof(float));
+
+    if (sums == NULL)
+        return -1;
+    memset(sums, 0, threads * width * sizeof(float));
+#pragma omp parallel for num_threads((int)threads) schedule(static)
+    for (size_t t = 0; t < threads; t++)
+        for (size_t i = N * t / threads; i < N * (t + 1) / threads; i++) {
+            if (p->type == PLAIT_F32)
+                part_backward(PLAIT_F32, p, i, sums + t * width);
+            else if (p->type == PLAIT_BF16_T)
+                part_backward(PLAIT_BF16_T, p, i, sums + t * width);
+            else
+                part_backward(PLAIT_FP16_T, p, i, sums + t * width);
+        }
+    for (size_t t = 0; t < threads; t++)
+        for (size_t c = 0; c < p->C; c++)
+            p->dgamma[c] += sums[t * width + c];
+    return 0;
+}
+
 void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops)
 {
     ops->norm_forward = norm_forward;
     ops->norm_backward = norm_backward;
+    ops->norm_part_sums = norm_part_sums;
+    ops->norm_part_forward = norm_part_forward;
+    ops->norm_part_backward = norm_part_backward;
 }

@@ -176,6 +176,7 @@ void cuda_tune_ops(struct plait_ops *ops);
 void cuda_grouped_ops(struct plait_ops *ops);
 void cuda_fp8_ops(struct plait_ops *ops);
 void cuda_norm_ops(struct plait_ops *ops);
+void cuda_norm_part_ops(struct plait_ops *ops);
 void cuda_embedding_ops(struct plait_ops *ops);
 void cuda_attention_ops(struct plait_ops *ops);
 void cuda_xent_ops(struct plait_ops *ops);

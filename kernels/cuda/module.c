@@ -25,6 +25,7 @@ static void table_fill(void)
     cuda_grouped_ops(&table);
     cuda_fp8_ops(&table);
     cuda_norm_ops(&table);
+    cuda_norm_part_ops(&table);
     cuda_embedding_ops(&table);
     cuda_attention_ops(&table);
     cuda_xent_ops(&table);

@@ -118,3 +118,61 @@ int ref_norm_backward(struct plait_queue *q,
         backward_row(n, i);
     return ref_fp8_amax(q, n->amax, n->dx, n->N * n->C);
 }
+
+/* -- rows on several ranks ---------------------------------------------------
+ */
+
+int ref_norm_part_sums(struct plait_queue *q, const struct plait_norm_part *p)
+{
+    (void)q;
+    for (size_t i = 0; i < p->N; i++) {
+        double sum = 0;
+
+        for (size_t c = 0; c < p->C; c++) {
+            double x = ref_get(p->type, p->x, i * p->C + c), by = x;
+
+            if (p->dout != NULL)
+                by = ref_get(p->type, p->dout, i * p->C + c) *
+                     ref_get(p->type, p->gamma, c);
+            sum += x * by;
+        }
+        p->sums[i] = (float)sum;
+    }
+    return 0;
+}
+
+int ref_norm_part_forward(struct plait_queue *q,
+                          const struct plait_norm_part *p)
+{
+    (void)q;
+    for (size_t i = 0; i < p->N; i++) {
+        double r = 1 / sqrt((double)p->sums[i] * p->mean + p->eps);
+
+        for (size_t c = 0; c < p->C; c++)
+            ref_put(p->type, p->out, i * p->C + c,
+                    ref_get(p->type, p->x, i * p->C + c) * r *
+                        ref_get(p->type, p->gamma, c));
+        p->rstd[i] = (float)r;
+    }
+    return 0;
+}
+
+int ref_norm_part_backward(struct plait_queue *q,
+                           const struct plait_norm_part *p)
+{
+    (void)q;
+    for (size_t c = 0; c < p->C; c++) {
+        double gamma = ref_get(p->type, p->gamma, c), dgamma = p->dgamma[c];
+
+        for (size_t i = 0; i < p->N; i++) {
+            double r = p->rstd[i], d = ref_get(p->type, p->dout, i * p->C + c);
+            double h = ref_get(p->type, p->x, i * p->C + c) * r;
+
+            dgamma += d * h;
+            ref_put(p->type, p->out, i * p->C + c,
+                    r * (d * gamma - h * r * p->sums[i] * p->mean));
+        }
+        p->dgamma[c] = (float)dgamma;
+    }
+    return 0;
+}

@@ -87,6 +87,11 @@ int ref_swiglu_backward(struct plait_queue *q,
 int ref_norm_forward(struct plait_queue *q, const struct plait_norm_forward *n);
 int ref_norm_backward(struct plait_queue *q,
                       const struct plait_norm_backward *n);
+int ref_norm_part_sums(struct plait_queue *q, const struct plait_norm_part *p);
+int ref_norm_part_forward(struct plait_queue *q,
+                          const struct plait_norm_part *p);
+int ref_norm_part_backward(struct plait_queue *q,
+                           const struct plait_norm_part *p);
 
 int ref_embedding_forward(struct plait_queue *q,
                           const struct plait_embedding_forward *e);

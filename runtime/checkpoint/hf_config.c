@@ -114,6 +114,22 @@ const struct plait_hf_type plait_hf_types[] = {
      .theta = 1e4,
      .all = true,
      .multipliers = true},
+    {.name = "olmo2",
+     .class = "Olmo2ForCausalLM",
+     .theta = 1e4,
+     .all = true,
+     .qk_norm = true,
+     .olmo = true},
+    {.name = "olmo3",
+     .class = "Olmo3ForCausalLM",
+     .theta = 5e5,
+     .reach = 4096,
+     .window = PLAIT_HF_WINDOW_TYPES,
+     .every = 4,
+     .theta_window = 5e5,
+     .all = true,
+     .qk_norm = true,
+     .olmo = true},
     {.name = "phi3",
      .class = "Phi3ForCausalLM",
      .theta = 1e4,
@@ -152,6 +168,8 @@ static int read_attention(const struct plait_hf_read *r,
     bool bias = false;
 
     r->model->qk_norm = type->qk_norm;
+    r->model->qk_norm_whole = type->olmo;
+    r->model->norm_place = type->olmo ? PLAIT_NORMS_AFTER : PLAIT_NORMS_BEFORE;
     if (type->all ? plait_hf_bool(r, "attention_bias", false, &bias) < 0
                   : plait_hf_check_only(r, no_bias) < 0)
         return -1;
@@ -247,7 +265,7 @@ static int read_llama(const struct plait_hf_read *r,
         (type->multipliers && read_multipliers(r) < 0) ||
         plait_hf_bool(r, "tie_word_embeddings", type->tied,
                       &r->model->tie_embeddings) < 0 ||
-        plait_hf_rope(r, type->theta) < 0)
+        plait_hf_rope(r, type) < 0)
         return -1;
     return plait_hf_real(r, r->root, "rms_norm_eps", &r->model->norm_eps);
 }
@@ -267,7 +285,7 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     known = name ? plait_foreign_type_find(name) : NULL;
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
-             "qwen2, qwen3, qwen3_moe, granite, phi3 and smollm3",
+             "qwen2, qwen3, qwen3_moe, granite, olmo2, olmo3, phi3 and smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/hf_read.h"
 #include "runtime/checkpoint/hf_types.h"
 #include "runtime/checkpoint/model_source.h"
 #include "topology/base/files.h"
@@ -39,10 +40,14 @@ static bool fits_type(const struct plait_model_config *m,
 
     bool windows = !m->sliding_window ||
                    type->window == PLAIT_HF_WINDOW_ASKED ||
+                   type->window == PLAIT_HF_WINDOW_TYPES ||
                    (type->window == PLAIT_HF_WINDOW &&
                     !m->full_attention_every && !m->full_attention_first);
 
     return bias && windows && type->qk_norm == m->qk_norm &&
+           type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
+           type->olmo == (m->qk_norm && m->qk_norm_whole) &&
+           (type->every || !(m->rope_theta_window > 0)) &&
            type->experts == (m->experts > 0) &&
            (type->no_rope || !m->no_rope_every) &&
            (type->multipliers || !plait_model_multiplier(m));
@@ -91,25 +96,18 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         "no model type of Hugging Face combines these: model.attention_bias "
         "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d, "
         "model.full_attention_first %d, model.full_attention_every %d, "
-        "model.no_rope_every %d, multipliers %s",
+        "model.no_rope_every %d, multipliers %s, model.norm_place %s, "
+        "model.qk_norm_whole %s",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
         m->qk_norm ? "true" : "false", m->experts, m->sliding_window,
         m->full_attention_first, m->full_attention_every, m->no_rope_every,
-        plait_model_multiplier(m) ? "true" : "false");
-}
-
-static int set_rope(json_t *root, const struct plait_model_config *m)
-{
-    if (!(m->rope_factor > 1))
-        return 0;
-    return json_object_set_new(
-        root, "rope_scaling",
-        json_pack("{s:s,s:f,s:f,s:f,s:i}", "rope_type", "llama3", "factor",
-                  m->rope_factor, "low_freq_factor", m->rope_low_freq_factor,
-                  "high_freq_factor", m->rope_high_freq_factor,
-                  "original_max_position_embeddings", m->rope_original_len));
+        plait_model_multiplier(m) ? "true" : "false",
+        m->norm_place == PLAIT_NORMS_AFTER  ? "after"
+        : m->norm_place == PLAIT_NORMS_BOTH ? "both"
+                                            : "before",
+        m->qk_norm_whole ? "true" : "false");
 }
 
 /* Of experts in all layers, whose width is not that of other types' MLP. */
@@ -189,6 +187,8 @@ static int set_own(json_t *root, const struct plait_model_config *m,
             bad |= set_layer_types(root, m);
     }
     json_decref(window);
+    if (type->window == PLAIT_HF_WINDOW_TYPES)
+        bad |= set_layer_types(root, m);
     if (type->no_rope)
         bad |= set_no_rope(root, m);
     if (type->multipliers)
@@ -222,7 +222,7 @@ static json_t *llama_json(const struct plait_model_config *m, const char *like)
         "hidden_act", "silu", "rms_norm_eps", m->norm_eps, "rope_theta",
         m->rope_theta, "tie_word_embeddings", m->tie_embeddings);
 
-    if (root && !set_rope(root, m) && !set_own(root, m, type))
+    if (root && !plait_hf_rope_write(root, m, type) && !set_own(root, m, type))
         return root;
     json_decref(root);
     return NULL;
@@ -439,6 +439,9 @@ static json_t *describe(const char *dir, const struct plait_model_config *m,
     if (!bad && old) { /* `now` has them, in the places before these */
         json_object_del(old, "rope_scaling");
         json_object_del(old, "rope_parameters");
+        json_object_del(old, "rope_local_base_freq");
+        if (json_object_get(now, "rope_parameters"))
+            json_object_del(old, "rope_theta");
         if (json_object_get(now, "moe_intermediate_size"))
             json_object_del(now, "intermediate_size"); /* of no layer */
     }

@@ -21,7 +21,14 @@ enum reason {
     DROPOUT,  /* plait-train has none, which plait_hf_dropout() says */
 };
 
-enum types { GPT2 = 1, LLAMA = 2, PHI3 = 4, GRANITE = 8, BOTH = GPT2 | LLAMA };
+enum types {
+    GPT2 = 1,
+    LLAMA = 2,
+    PHI3 = 4,
+    GRANITE = 8,
+    GEMMA3 = 16,
+    BOTH = GPT2 | LLAMA
+};
 
 static const struct key {
     const char *name;
@@ -70,6 +77,7 @@ static const struct key {
     {"mlp_bias", READ, LLAMA},
     {"attention_bias", READ, LLAMA},
     {"rope_theta", READ, LLAMA},
+    {"rope_local_base_freq", READ, GEMMA3},
     {"rope_scaling", READ, LLAMA},
     {"rope_parameters", READ, LLAMA},
     {"partial_rotary_factor", READ, LLAMA},
@@ -184,6 +192,8 @@ static unsigned char kind_of(const char *type)
         return GPT2;
     if (strcmp(type, "granite") == 0)
         return LLAMA | GRANITE;
+    if (strcmp(type, "gemma3_text") == 0)
+        return LLAMA | GEMMA3;
     return strcmp(type, "phi3") == 0 ? LLAMA | PHI3 : LLAMA;
 }
 

@@ -21,6 +21,11 @@ static const struct plait_hf_only whole_window[] = {
     {"layer_types", {"null"}},
     {NULL, {NULL}}};
 
+static const struct plait_hf_only by_types[] = {
+    {"use_sliding_window", {"true"}},
+    {"max_window_layers", {"null"}},
+    {NULL, {NULL}}};
+
 static bool is_windowed(const json_t *types, int layer)
 {
     const char *name = json_string_value(json_array_get(types, (size_t)layer));
@@ -93,6 +98,10 @@ static int read_windowed(const struct plait_hf_read *r,
 
     if ((types && !json_is_null(types)) || type->no_rope)
         return read_types(r, types);
+    if (type->every) {
+        m->full_attention_every = type->every;
+        return 0;
+    }
     if (first && (!json_is_integer(first) || n < 0))
         return plait_hf_refuse(r, "max_window_layers", first,
                                "it must be a whole number");
@@ -113,8 +122,9 @@ static int read_window(const struct plait_hf_read *r,
 
     if (type->window == PLAIT_HF_WINDOW_NONE)
         return plait_hf_check_only(r, no_window);
-    if (type->window == PLAIT_HF_WINDOW &&
-        plait_hf_check_only(r, whole_window) < 0)
+    if (type->window != PLAIT_HF_WINDOW_ASKED &&
+        plait_hf_check_only(r, type->window == PLAIT_HF_WINDOW ? whole_window
+                                                               : by_types) < 0)
         return -1;
     if (type->window == PLAIT_HF_WINDOW_ASKED &&
         plait_hf_bool(r, "use_sliding_window", false, &asked) < 0)
@@ -125,7 +135,7 @@ static int read_window(const struct plait_hf_read *r,
         r->model->sliding_window = type->reach;
     if (plait_hf_counts(r, key) < 0)
         return -1;
-    return type->window == PLAIT_HF_WINDOW_ASKED && r->model->sliding_window
+    return type->window != PLAIT_HF_WINDOW && r->model->sliding_window
                ? read_windowed(r, type)
                : 0;
 }

@@ -119,7 +119,8 @@ static void add_llama_attention(struct builder *b,
                                         "self_attn.k_proj.weight",
                                         "self_attn.v_proj.weight"};
 
-    add_vector(b, "attention_norm.weight", "input_layernorm.weight", C);
+    if (m->norm_place != PLAIT_NORMS_AFTER)
+        add_vector(b, "attention_norm.weight", "input_layernorm.weight", C);
     for (int i = 0; i < 3; i++)
         add_tensor(b, here[i],
                    b->fused ? "self_attn.qkv_proj.weight" : there[i],
@@ -132,8 +133,10 @@ static void add_llama_attention(struct builder *b,
         add_vector(b, "attention.v.bias", "self_attn.v_proj.bias", kv);
     }
     if (m->qk_norm) {
-        add_vector(b, "attention.q_norm.weight", "self_attn.q_norm.weight", D);
-        add_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight", D);
+        add_vector(b, "attention.q_norm.weight", "self_attn.q_norm.weight",
+                   m->qk_norm_whole ? q : D);
+        add_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight",
+                   m->qk_norm_whole ? kv : D);
     }
     add_tensor(b, "attention.out.weight", "self_attn.o_proj.weight", C, q);
     if (m->attention_bias == PLAIT_BIAS_ALL)
@@ -162,13 +165,31 @@ static void add_experts(struct builder *b, const struct plait_model_config *m)
         }
 }
 
+/* The norms between attention and mlp, and that after it. What is named
+ * post_attention is before the mlp where no norm comes after attention. */
+static void add_norms(struct builder *b, const struct plait_model_config *m)
+{
+    static const char post[] = "post_attention_layernorm.weight";
+    uint64_t C = m->hidden;
+    bool after = m->norm_place != PLAIT_NORMS_BEFORE;
+
+    if (after)
+        add_vector(b, "attention_norm_after.weight", post, C);
+    if (m->norm_place != PLAIT_NORMS_AFTER)
+        add_vector(b, "mlp_norm.weight",
+                   after ? "pre_feedforward_layernorm.weight" : post, C);
+    if (after)
+        add_vector(b, "mlp_norm_after.weight",
+                   "post_feedforward_layernorm.weight", C);
+}
+
 static void add_llama_layer(struct builder *b,
                             const struct plait_model_config *m)
 {
     uint64_t C = m->hidden, F = m->ffn;
 
     add_llama_attention(b, m);
-    add_vector(b, "mlp_norm.weight", "post_attention_layernorm.weight", C);
+    add_norms(b, m);
     if (m->experts) {
         add_experts(b, m);
         return;

@@ -61,9 +61,12 @@ struct plait_hf_type;
 int plait_hf_layers(const struct plait_hf_read *r,
                     const struct plait_hf_type *type);
 
-/* The rotary positions, from all places where transformers looks for them.
- * `theta` is where none has rope_theta. */
-int plait_hf_rope(const struct plait_hf_read *r, double theta);
+/* The rotary positions, from all places where transformers looks for them. */
+int plait_hf_rope(const struct plait_hf_read *r,
+                  const struct plait_hf_type *type);
+/* The keys of a model of this type; not 0: out of memory. */
+int plait_hf_rope_write(json_t *root, const struct plait_model_config *model,
+                        const struct plait_hf_type *type);
 
 /* Refuse, by its name, a key that nothing here reads and that is not known to
  * leave the model as it is. */

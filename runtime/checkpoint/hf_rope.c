@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rotary positions of a config.json. */
+/* The rotary positions of a config.json, read and written. */
 #include "config.h"
 
 #include "runtime/checkpoint/hf_read.h"
+#include "runtime/checkpoint/hf_types.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -90,10 +91,12 @@ static const char *read_type(const struct rope *rope)
     if (!type)
         type = json_object_get(rope->object, "type");
     name = type ? json_string_value(type) : "default";
-    if (name && (!strcmp(name, "default") || !strcmp(name, "llama3")))
+    if (name && (!strcmp(name, "default") || !strcmp(name, "llama3") ||
+                 !strcmp(name, "linear")))
         return name;
     plait_hf_refuse(rope->read, "rope_type", type,
-                    "plait-train supports \"default\" and \"llama3\"");
+                    "plait-train supports \"default\", \"linear\" and "
+                    "\"llama3\"");
     return NULL;
 }
 
@@ -109,6 +112,18 @@ static int check_partial(const struct rope *rope)
         return 0;
     return plait_hf_refuse(rope->read, name, value,
                            "plait-train rotates whole heads, as with 1.0");
+}
+
+/* All positions are slower by one factor: the scaling of Llama 3 for texts so
+ * short that nothing in them turns often enough to be left as it is. */
+static int read_linear(const struct rope *rope)
+{
+    struct plait_model_config *m = rope->read->model;
+
+    m->rope_low_freq_factor = 1;
+    m->rope_high_freq_factor = 4;
+    m->rope_original_len = 1;
+    return plait_hf_real(rope->read, rope->object, "factor", &m->rope_factor);
 }
 
 /* The rope scaling of Llama 3. */
@@ -138,20 +153,134 @@ static int read_scaling(const struct rope *rope)
     return 0;
 }
 
-int plait_hf_rope(const struct plait_hf_read *r, double theta)
+/* One kind of layers. `beside`: the key that theta has beside the objects;
+ * NULL: none. */
+static int read_one(const struct rope *rope, double theta, const char *beside)
 {
-    struct rope rope;
+    const struct plait_hf_read *r = rope->read;
     const char *type;
 
-    if (find_object(r, &rope) < 0 || check_object(&rope) < 0 ||
-        !(type = read_type(&rope)) || check_partial(&rope) < 0 ||
-        (!strcmp(type, "llama3") && read_scaling(&rope) < 0))
+    if (check_object(rope) < 0 || !(type = read_type(rope)) ||
+        check_partial(rope) < 0 ||
+        (!strcmp(type, "llama3") && read_scaling(rope) < 0) ||
+        (!strcmp(type, "linear") && read_linear(rope) < 0))
         return -1;
     r->model->rope_theta = theta;
-    if (json_object_get(rope.object, "rope_theta"))
-        return plait_hf_real(r, rope.object, "rope_theta",
+    if (json_object_get(rope->object, "rope_theta"))
+        return plait_hf_real(r, rope->object, "rope_theta",
                              &r->model->rope_theta);
-    if (json_object_get(r->root, "rope_theta"))
-        return plait_hf_real(r, r->root, "rope_theta", &r->model->rope_theta);
+    if (beside && json_object_get(r->root, beside))
+        return plait_hf_real(r, r->root, beside, &r->model->rope_theta);
     return 0; /* older than the key */
+}
+
+/* -- positions that differ between the layers -------------------------------
+ */
+
+/* The object of a kind of layers, of rope_parameters, or what it is made of. */
+static int find_kind(const struct plait_hf_read *r, const char *kind,
+                     struct rope *rope)
+{
+    const json_t *both = json_object_get(r->root, "rope_parameters");
+    const json_t *old = json_object_get(r->root, "rope_scaling");
+    const json_t *one = json_object_get(both, kind);
+    bool full = strcmp(kind, "full_attention") == 0;
+
+    *rope = (struct rope){.read = r, .name = kind};
+    if (both && !json_is_null(both) &&
+        !json_object_get(both, "full_attention") &&
+        !json_object_get(both, "sliding_attention"))
+        return plait_hf_refuse(r, "rope_parameters", both,
+                               "it must have an object full_attention and one "
+                               "sliding_attention");
+    if (one && !json_is_null(one) && !json_is_object(one))
+        return plait_hf_refuse(r, kind, one, "it must be an object");
+    if (json_is_object(one))
+        rope->object = one;
+    if (full && old && !json_is_null(old) && rope->object)
+        return plait_hf_refuse(r, "rope_scaling", old,
+                               "rope_parameters is there, too; remove one");
+    if (full && json_is_object(old))
+        rope->object = old;
+    return 0;
+}
+
+/* Layers with windows, which have no scaling, then the others. */
+static int read_kinds(const struct plait_hf_read *r,
+                      const struct plait_hf_type *type)
+{
+    struct plait_model_config *m = r->model;
+    struct rope rope;
+    double window, factor = m->rope_factor;
+
+    if (find_kind(r, "sliding_attention", &rope) < 0 ||
+        read_one(&rope, type->theta_window, "rope_local_base_freq") < 0)
+        return -1;
+    if (m->rope_factor > 1)
+        return plait_hf_refuse(r, "sliding_attention", rope.object,
+                               "plait-train stretches the positions of full "
+                               "attention alone");
+    window = m->rope_theta;
+    m->rope_factor = factor;
+    if (find_kind(r, "full_attention", &rope) < 0 ||
+        read_one(&rope, type->theta, "rope_theta") < 0)
+        return -1;
+    if (m->sliding_window && (window != m->rope_theta || m->rope_factor > 1))
+        m->rope_theta_window = window;
+    return 0;
+}
+
+int plait_hf_rope(const struct plait_hf_read *r,
+                  const struct plait_hf_type *type)
+{
+    struct rope rope;
+
+    if (type->every)
+        return read_kinds(r, type);
+    return find_object(r, &rope) < 0
+               ? -1
+               : read_one(&rope, type->theta, "rope_theta");
+}
+
+/* -- writing -----------------------------------------------------------------
+ */
+
+/* The factor of Llama 3's scaling, or what read_linear() made of another. */
+static json_t *scaling_json(const struct plait_model_config *m)
+{
+    if (m->rope_original_len == 1 && m->rope_low_freq_factor >= 1)
+        return json_pack("{s:s,s:f}", "rope_type", "linear", "factor",
+                         m->rope_factor);
+    return json_pack("{s:s,s:f,s:f,s:f,s:i}", "rope_type", "llama3", "factor",
+                     m->rope_factor, "low_freq_factor", m->rope_low_freq_factor,
+                     "high_freq_factor", m->rope_high_freq_factor,
+                     "original_max_position_embeddings", m->rope_original_len);
+}
+
+/* Positions of each kind of layers. */
+static int set_rope_kinds(json_t *root, const struct plait_model_config *m)
+{
+    double window =
+        m->rope_theta_window > 0 ? m->rope_theta_window : m->rope_theta;
+    json_t *full = m->rope_factor > 1
+                       ? scaling_json(m)
+                       : json_pack("{s:s}", "rope_type", "default");
+    int bad = json_object_set_new(full, "rope_theta", json_real(m->rope_theta));
+
+    json_object_del(root, "rope_theta");
+    return json_object_set_new(root, "rope_parameters",
+                               json_pack("{s:o,s:{s:s,s:f}}", "full_attention",
+                                         full, "sliding_attention", "rope_type",
+                                         "default", "rope_theta", window)) |
+           bad;
+}
+
+int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
+                        const struct plait_hf_type *type)
+{
+    if (type->every)
+        return set_rope_kinds(root, m);
+    if (!(m->rope_factor > 1))
+        return 0;
+    return json_object_set_new(root, "rope_scaling", scaling_json(m));
 }

@@ -8,7 +8,9 @@
 enum plait_hf_window {
     PLAIT_HF_WINDOW_NONE,
     PLAIT_HF_WINDOW,
-    PLAIT_HF_WINDOW_ASKED /* only if use_sliding_window is true */
+    PLAIT_HF_WINDOW_ASKED, /* only if use_sliding_window is true */
+    PLAIT_HF_WINDOW_TYPES  /* in the layers that layer_types says, or else in
+                            * all but every so many */
 };
 
 /* How those types of Hugging Face's models that are llama models here differ
@@ -22,12 +24,16 @@ struct plait_hf_type {
     int head_dim; /* 0: hidden_size / num_attention_heads */
     int reach;    /* sliding_window; 0: none */
     enum plait_hf_window window;
+    int every; /* layer_types where it is missing: the last of so many layers
+                * has no window; rotary positions then are said for each kind */
+    double theta_window; /* theta of those with one, where it is not given */
     int no_rope;    /* no_rope_layer_interval where it is missing; 0: the type
                      * has none of these keys */
     bool experts;   /* the type always has them, as the two below */
     bool own_width; /* of experts: in a key of its own, as their names are */
     bool qkv;       /* biases of q, k and v */
     bool qk_norm;
+    bool olmo;        /* norms after, one of all heads' q and one of their k */
     bool multipliers; /* embedding_multiplier and its like */
     bool fused;       /* q, k and v are one tensor, gate and up another */
     bool tied;        /* tie_word_embeddings where it is missing */

@@ -133,6 +133,10 @@ static void place_layer(struct plait_arena *a, const struct plait_model *m,
 {
     *x = m->state->scratch.shared;
     plait_arena_place(a, plait_held_kept(m->config->parallel.recompute), x);
+    if (!m->state->dims.norms_before) {
+        x->n1 = x->x1;
+        x->n2 = x->x2;
+    }
 }
 
 static int layers_of(const struct plait_model *m, int chunk)

@@ -57,16 +57,18 @@ static size_t kv_width(const struct plait_work *w)
 static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
 {
     const struct plait_model_config *c = &w->model->config->model;
-    struct plait_rope rope = {.type = w->type,
-                              .stride = w->d->qkv,
-                              .heads = w->d->heads + w->d->kv_heads,
-                              .head_dim = w->d->head_dim,
-                              .direction = direction,
-                              .angles = {.theta = c->rope_theta,
-                                         .factor = c->rope_factor,
-                                         .low = c->rope_low_freq_factor,
-                                         .high = c->rope_high_freq_factor,
-                                         .original = c->rope_original_len}};
+    bool local = c->rope_theta_window > 0 && plait_model_local(c, w->layer);
+    struct plait_rope rope = {
+        .type = w->type,
+        .stride = w->d->qkv,
+        .heads = w->d->heads + w->d->kv_heads,
+        .head_dim = w->d->head_dim,
+        .direction = direction,
+        .angles = {.theta = local ? c->rope_theta_window : c->rope_theta,
+                   .factor = local ? 1 : c->rope_factor,
+                   .low = c->rope_low_freq_factor,
+                   .high = c->rope_high_freq_factor,
+                   .original = c->rope_original_len}};
     struct plait_row_span span;
     int n = plait_model_rotated(c, w->layer) ? plait_count_spans(w) : 0;
 

@@ -40,6 +40,8 @@ struct plait_dims {
     bool gated;       /* SwiGLU, RMSNorm, rotary positions: the Llama family */
     bool bias;        /* linears and norms have biases: the GPT-2 family */
     bool qk_norm;
+    bool qk_whole; /* it is one norm of all heads */
+    bool norms_before, norms_after;
     bool tied;
 };
 
@@ -71,8 +73,8 @@ struct plait_block {
     int region;        /* its dense tensors */
     int expert_region; /* region of its experts, -1: none */
     /* Offsets within `region`; each kind of block uses its own. */
-    size_t norm1, norm1_bias, qkv_bias, out_bias;
-    size_t norm2, norm2_bias, up_bias, down_bias;
+    size_t norm1, norm1_bias, norm1_after, qkv_bias, out_bias;
+    size_t norm2, norm2_bias, norm2_after, up_bias, down_bias;
     size_t q_norm, k_norm;
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
@@ -110,10 +112,12 @@ struct plait_routed {
 /* What a layer's backward needs of its forward. */
 struct plait_activations {
     void *x1;      /* the layer's input */
-    void *n1, *n2; /* normalised */
+    void *n1, *n2; /* normalised; x1 and x2 without norms before */
     void *qkv;     /* rotated if positions are rotary */
     void *q, *k;   /* before their norm, if any */
     float *q_rstd, *k_rstd;
+    void *o1, *o2; /* what attention and mlp put out, before norms after them */
+    float *o1_rstd, *o2_rstd;
     void *att, *x2;  /* attention's output; the stream after it */
     void *pre, *act; /* argument of the mlp's activation, and its value */
     struct plait_routed routed;
@@ -163,6 +167,8 @@ struct plait_scratch {
     void *dact;  /* only with a gate */
     void *datt;
     void *normed;   /* of q or k; only if they have a norm */
+    float *sums;    /* of rows over the tp group, for such a norm */
+    void *dout;     /* gradient of what a norm after a half has read */
     uint32_t *amax; /* operand.h */
     void *codes; /* a gradient's codes in fp8, for both of its products; NULL:
                   * each makes its own */
@@ -405,18 +411,12 @@ int plait_upload_windows(const struct plait_work *w,
  * computed: that of its window or its document. */
 const int32_t *plait_first_keys(const struct plait_work *w, size_t row);
 
-/* linear.c */
-/* Around an op whose time counts for a part of the step. Does nothing on a GPU,
- * which works asynchronously. end_part() returns rc. */
-double plait_begin_part(const struct plait_work *w);
-int plait_end_part(const struct plait_work *w, enum plait_model_part part,
-                   double start, int rc);
-/* x *= factor, of as many numbers as the rows of the stream have here. */
-int plait_scale_stream(const struct plait_work *w, void *x, double factor);
+/* norms.c */
 /* The family's norm, LayerNorm or RMSNorm, of the rows of the stream. The
  * caller fills in which arrays (mean too, which RMSNorm does not use) and, for
  * the backward, whether it accumulates; these functions add the weights at
- * `gamma` and `beta` of the region, the sizes, the type and eps. */
+ * `gamma` and `beta` of the region, the sizes, the type and, unless the caller
+ * has set it, eps. */
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
                        size_t beta, const struct plait_norm_forward *norm);
 int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
@@ -429,7 +429,7 @@ int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
 int plait_second_norm(const struct plait_work *w, const struct plait_block *b,
                       const struct plait_activations *a, const void *x,
                       const void *delta, uint32_t *amax);
-/* dx += the gradient through the norm, from dout. */
+/* dx += the gradient through the norm, or without one dout itself. */
 int plait_first_norm_backward(const struct plait_work *w,
                               const struct plait_block *b,
                               const struct plait_activations *a, void *dx,
@@ -438,6 +438,25 @@ int plait_second_norm_backward(const struct plait_work *w,
                                const struct plait_block *b,
                                const struct plait_activations *a, void *dx,
                                const void *dout);
+/* The norm after attention (half 1) or the mlp (2), if the model has it: of
+ * *out, what that half puts out; *out becomes what is added to the stream. */
+int plait_after_forward(const struct plait_work *w, const struct plait_block *b,
+                        const struct plait_activations *a, int half,
+                        const void **out);
+/* *dout = the gradient of what that norm has read; dx where there is none. */
+int plait_after_backward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_activations *a, int half,
+                         const void *dx, const void **dout);
+
+/* linear.c */
+/* Around an op whose time counts for a part of the step. Does nothing on a GPU,
+ * which works asynchronously. end_part() returns rc. */
+double plait_begin_part(const struct plait_work *w);
+int plait_end_part(const struct plait_work *w, enum plait_model_part part,
+                   double start, int rc);
+/* x *= factor, of as many numbers as the rows of the stream have here. */
+int plait_scale_stream(const struct plait_work *w, void *x, double factor);
 /* SwiGLU from a->pre to a->act, and dpre from dact; `rows` rows. amax: as in
  * the op. */
 int plait_swiglu_forward(const struct plait_work *w,
@@ -494,6 +513,10 @@ struct plait_stream {
 int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a,
                         struct plait_stream *stream);
+/* What the layer does not keep is computed again, for this half of the
+ * backward. */
+int plait_layer_again(const struct plait_work *w, const struct plait_block *b,
+                      const struct plait_activations *a, enum plait_half half);
 /* recompute.c: from what a layer keeps anyway, the outputs of its norms and of
  * its mlp's activation, as far as this half of the backward needs them. */
 int plait_layer_cheap_again(const struct plait_work *w,
@@ -506,6 +529,7 @@ int plait_layer_backward(const struct plait_work *w,
                          const struct plait_activations *a,
                          const struct plait_stash *stash, void *dx,
                          enum plait_half half);
+/* deferred.c */
 int plait_layer_backward_weight(const struct plait_work *w,
                                 const struct plait_block *b,
                                 const struct plait_activations *a,

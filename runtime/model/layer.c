@@ -3,9 +3,10 @@
 #include "runtime/model/hooks.h"
 #include "runtime/model/operand.h"
 
-/* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)). The
- * second sum is computed by the next block's norm, in the same pass over
- * memory. For the buffers see internal.h.
+/* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)), or
+ * where norms come after (norms.c) x2 = x + norm(attention(x)). The second sum
+ * is computed by the next block's norm, in the same pass over memory. For the
+ * buffers see internal.h.
  *
  * Each linear works chunk by chunk (tensor_parallel.h): while one chunk is
  * computed, the next is gathered or the previous one reduced. */
@@ -158,8 +159,10 @@ static int attention_forward(const struct plait_work *w,
         plait_show(w, "the attention", a->att, n) < 0 ||
         plait_amax_find(w, plait_amax_at(w, a, PLAIT_AMAX_ATT), a->att, n) < 0)
         return -1;
-    return row_linear(w, &b->out, b->out_bias, "the attention's output", &att,
-                      out);
+    if (row_linear(w, &b->out, b->out_bias, "the attention's output", &att,
+                   out) < 0)
+        return -1;
+    return plait_after_forward(w, b, a, 1, out);
 }
 
 /* The forward except for the last linear. */
@@ -194,7 +197,9 @@ static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
 
     if (!w->d->experts)
         return row_linear(w, &b->down, b->down_bias, "the mlp's output", &act,
-                          out);
+                          out) < 0
+                   ? -1
+                   : plait_after_forward(w, b, a, 2, out);
     if (plait_experts_join(w, a, w->scratch->part) < 0 ||
         plait_show(w, "the output of the experts", w->scratch->part,
                    w->shape->N * w->d->hidden) < 0 ||
@@ -216,14 +221,21 @@ int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
     return 0;
 }
 
-static int recompute(const struct plait_work *w, const struct plait_block *b,
-                     const struct plait_activations *a, enum plait_half half)
+int plait_layer_again(const struct plait_work *w, const struct plait_block *b,
+                      const struct plait_activations *a, enum plait_half half)
 {
+    const void *out;
+
     switch (w->model->config->parallel.recompute) {
     case PLAIT_RECOMPUTE_SELECTIVE:
         return plait_layer_cheap_again(w, b, a, half);
     case PLAIT_RECOMPUTE_FULL:
-        return inner_forward(w, b, a, a->x1, NULL);
+        if (inner_forward(w, b, a, a->x1, NULL) < 0)
+            return -1;
+        /* what a norm after the mlp has read */
+        return w->d->norms_after && half & PLAIT_HALF_INPUT
+                   ? mlp_leave(w, b, a, &out)
+                   : 0;
     default:
         return 0;
     }
@@ -364,15 +376,17 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_stash *s, void *dx,
                         enum plait_half half)
 {
+    const void *dout;
     void *dn2;
     int rc;
 
-    if (keep_gradient(w, s->ddown, dx, half) < 0)
+    if (plait_after_backward(w, b, a, 2, dx, &dout) < 0 ||
+        keep_gradient(w, s->ddown, dout, half) < 0)
         return -1;
     if (w->d->experts)
-        rc = sparse_backward(w, b, a, dx, &dn2);
+        rc = sparse_backward(w, b, a, dout, &dn2);
     else
-        rc = dense_backward(w, b, a, s, dx, half, &dn2);
+        rc = dense_backward(w, b, a, s, dout, half, &dn2);
     if (rc < 0)
         return -1;
     return plait_second_norm_backward(w, b, a, dx, dn2);
@@ -389,9 +403,11 @@ static int attention_backward(const struct plait_work *w,
     struct plait_operand dqkv = {.x = s->dqkv}, dout;
     struct plait_linear_dinp out = {.dinp = w->scratch->datt};
     void *datt = w->scratch->datt, *dn1;
+    const void *dhalf;
 
-    if (keep_gradient(w, s->dout, dx, half) < 0 ||
-        row_backward(w, &b->out, &out, dx, &dout) < 0)
+    if (plait_after_backward(w, b, a, 1, dx, &dhalf) < 0 ||
+        keep_gradient(w, s->dout, dhalf, half) < 0 ||
+        row_backward(w, &b->out, &out, dhalf, &dout) < 0)
         return -1;
     if (half & PLAIT_HALF_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, &dout, &att) < 0)
@@ -413,81 +429,10 @@ int plait_layer_backward(const struct plait_work *w,
     size_t stream = w->shape->n * w->d->hidden;
 
     if (plait_show(w, "the gradient of the output", dx, stream) < 0 ||
-        recompute(w, b, a, half) < 0 ||
+        plait_layer_again(w, b, a, half) < 0 ||
         mlp_backward(w, b, a, stash, dx, half) < 0 ||
         plait_show(w, "the gradient of the mlp's input", dx, stream) < 0 ||
         attention_backward(w, b, a, stash, dx, half) < 0)
         return -1;
     return plait_show(w, "the gradient of the input", dx, stream);
-}
-
-/* A deferred weight gradient: dout^T . inp. One of the two (`rows`) is complete
- * here; the other is in the stream and is gathered first. */
-struct deferred_gradient {
-    const struct plait_matrix *matrix;
-    size_t bias;
-    struct plait_operand stream, rows;
-    bool column; /* the stream is inp; else it is dout */
-};
-
-/* Each stream is gathered while the previous product is computed, alternating
- * between two buffers. */
-static int run_deferred(const struct plait_work *w,
-                        const struct deferred_gradient *p, int n)
-{
-    struct plait_request *req[2][PLAIT_TP_CHUNKS_MOST];
-    void *to[2] = {w->scratch->full, w->scratch->part};
-    const void *full[2];
-
-    if (gather_rows(w, p[0].stream.x, to[0], &full[0], req[0]) < 0)
-        return -1;
-    for (int i = 0; i < n; i++) {
-        struct plait_operand stream = {.amax = p[i].stream.amax};
-
-        if (plait_tp_wait(&w->tp, req[i % 2]) < 0 ||
-            (i + 1 < n &&
-             gather_rows(w, p[i + 1].stream.x, to[(i + 1) % 2],
-                         &full[(i + 1) % 2], req[(i + 1) % 2]) < 0))
-            return -1;
-        stream.x = full[i % 2];
-        if (plait_linear_weight(w, p[i].matrix, p[i].bias,
-                                p[i].column ? &p[i].rows : &stream,
-                                p[i].column ? &stream : &p[i].rows) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-int plait_layer_backward_weight(const struct plait_work *w,
-                                const struct plait_block *b,
-                                const struct plait_activations *a,
-                                const struct plait_stash *s)
-{
-    const struct deferred_gradient all[] = {
-        {&b->down,
-         b->down_bias,
-         {.x = s->ddown},
-         plait_operand_at(w, a, PLAIT_AMAX_ACT),
-         false},
-        {&b->up,
-         b->up_bias,
-         plait_operand_at(w, a, PLAIT_AMAX_N2),
-         {.x = s->dpre},
-         true},
-        {&b->out,
-         b->out_bias,
-         {.x = s->dout},
-         plait_operand_at(w, a, PLAIT_AMAX_ATT),
-         false},
-        {&b->qkv,
-         b->qkv_bias,
-         plait_operand_at(w, a, PLAIT_AMAX_N1),
-         {.x = s->dqkv},
-         true},
-    };
-    int first = w->d->experts ? 2 : 0; /* experts defer nothing */
-
-    if (recompute(w, b, a, PLAIT_HALF_WEIGHT) < 0)
-        return -1;
-    return run_deferred(w, all + first, 4 - first);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The products and norms of a layer in the run's precision: fp8 casts before a
+/* The products of a layer in the run's precision: fp8 casts before a
  * product, gradients that are written by the first micro-batch and added to by
  * others, and the time that each part of the model takes. */
 #include <math.h>
@@ -45,111 +45,6 @@ int plait_scale_stream(const struct plait_work *w, void *x, double factor)
                                     .x = x,
                                     .s = (float)factor,
                                     .n = w->shape->n * w->d->hidden});
-}
-
-/* The stream is kept divided by the factor of what each half of a layer adds to
- * it, so that it is added as it is: the embedding is scaled once, and a norm's
- * output is the same if the constant under its root is divided by the square.
- */
-static double eps_of(const struct plait_model_config *m)
-{
-    double factor = plait_model_factor(m->residual_multiplier);
-
-    return m->norm_eps / (factor * factor);
-}
-
-int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
-                       size_t beta, const struct plait_norm_forward *norm)
-{
-    struct plait_norm_forward n = *norm;
-
-    n.type = w->type;
-    n.gamma = plait_weight_at(w, region, gamma);
-    if (w->d->gated)
-        n.mean = NULL;
-    else
-        n.beta = plait_weight_at(w, region, beta);
-    n.eps = (float)eps_of(&w->model->config->model);
-    n.N = w->shape->n;
-    n.C = w->d->hidden;
-    return w->ops->norm_forward(w->q, &n);
-}
-
-int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
-                     const struct plait_activations *a, const void *x,
-                     const void *delta, uint32_t *amax)
-{
-    return plait_norm_forward(w, b->region, b->norm1, b->norm1_bias,
-                              &(struct plait_norm_forward){.out = a->n1,
-                                                           .mean = a->mean1,
-                                                           .rstd = a->rstd1,
-                                                           .sum = a->x1,
-                                                           .inp = x,
-                                                           .residual = delta,
-                                                           .amax = amax});
-}
-
-int plait_second_norm(const struct plait_work *w, const struct plait_block *b,
-                      const struct plait_activations *a, const void *x,
-                      const void *delta, uint32_t *amax)
-{
-    return plait_norm_forward(w, b->region, b->norm2, b->norm2_bias,
-                              &(struct plait_norm_forward){.out = a->n2,
-                                                           .mean = a->mean2,
-                                                           .rstd = a->rstd2,
-                                                           .sum = a->x2,
-                                                           .inp = x,
-                                                           .residual = delta,
-                                                           .amax = amax});
-}
-
-int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
-                        size_t beta, const struct plait_norm_backward *norm)
-{
-    struct plait_norm_backward n = *norm;
-
-    n.type = w->type;
-    n.gamma = plait_weight_at(w, region, gamma);
-    n.dgamma = plait_grad_at(w, region, gamma);
-    if (w->d->gated)
-        n.mean = NULL;
-    else
-        n.dbeta = plait_grad_at(w, region, beta);
-    n.N = w->shape->n;
-    n.C = w->d->hidden;
-    return w->ops->norm_backward(w->q, &n);
-}
-
-int plait_first_norm_backward(const struct plait_work *w,
-                              const struct plait_block *b,
-                              const struct plait_activations *a, void *dx,
-                              const void *dout)
-{
-    return plait_norm_backward(
-        w, b->region, b->norm1, b->norm1_bias,
-        &(struct plait_norm_backward){.dx = dx,
-                                      .accumulate = 1,
-                                      .dout = dout,
-                                      .x = a->x1,
-                                      .mean = a->mean1,
-                                      .rstd = a->rstd1,
-                                      .amax = plait_gradient_amax(w)});
-}
-
-int plait_second_norm_backward(const struct plait_work *w,
-                               const struct plait_block *b,
-                               const struct plait_activations *a, void *dx,
-                               const void *dout)
-{
-    return plait_norm_backward(
-        w, b->region, b->norm2, b->norm2_bias,
-        &(struct plait_norm_backward){.dx = dx,
-                                      .accumulate = 1,
-                                      .dout = dout,
-                                      .x = a->x2,
-                                      .mean = a->mean2,
-                                      .rstd = a->rstd2,
-                                      .amax = plait_gradient_amax(w)});
 }
 
 int plait_swiglu_forward(const struct plait_work *w,

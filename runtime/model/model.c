@@ -36,6 +36,9 @@ static void set_dims(struct plait_dims *d,
     d->tied = c->tie_embeddings;
     d->hidden = c->hidden;
     d->qk_norm = c->qk_norm;
+    d->qk_whole = c->qk_norm_whole;
+    d->norms_before = z.norms_before;
+    d->norms_after = z.norms_after;
     d->head_dim = (int)z.head_dim;
     d->heads = (int)z.heads;
     d->kv_copies = (int)z.kv_copies;

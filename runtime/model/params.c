@@ -113,7 +113,8 @@ static void set_role(const struct builder *b, struct plait_tensor *t,
     const struct plait_job_config *c = b->model->config;
     bool parts = b->d->tp > 1;
 
-    if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_HEAD_NORM)
+    if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_HEAD_NORM ||
+        role == PLAIT_ROLE_WIDE_NORM)
         t->init_const = 1;
     else if (role == PLAIT_ROLE_RESIDUAL)
         t->init_std = INIT_STD / sqrt(2.0 * c->model.layers);

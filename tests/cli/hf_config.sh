@@ -46,7 +46,7 @@ refuses() {
     return $rc
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe granite \
-    smollm3; do
+    smollm3 olmo2 olmo3; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -80,8 +80,10 @@ ok "... inside" refuses llama '{"rope_parameters": {"rope_theta": null}}' \
     "rope_theta is null"
 ok "a rope_type of null" refuses llama \
     '{"rope_scaling": {"rope_type": null, "type": "default"}}' "rope_type is null"
-ok "another type" refuses llama '{"rope_parameters": {"type": "linear"}}' \
-    'rope_type is "linear"'
+ok "another type" refuses llama '{"rope_parameters": {"type": "yarn"}}' \
+    'rope_type is "yarn"'
+ok "all positions by one factor" gives llama '{"rope_scaling": {"type": "linear",
+    "factor": 4.0}}' "rope_factor: 4" "rope_original_len: 1"
 for json in '{"partial_rotary_factor": 0.5}' \
     '{"rope_parameters": {"partial_rotary_factor": 0.5}}' \
     '{"partial_rotary_factor": 1.0, "rope_scaling": {"partial_rotary_factor": 0.5}}'; do
@@ -156,6 +158,26 @@ ok "granite: a constant of null" refuses granite '{"logits_scaling": null}' \
     "logits_scaling is null; it must be a number above 0"
 ok "a llama has none" refuses llama '{"logits_scaling": 8.0}' \
     "logits_scaling is 8.0; plait-train does not know this key of a llama model"
+ok "olmo2: its norms" gives olmo2 '{}' "norm_place: after" \
+    "qk_norm_whole: true" "sliding_window: 0"
+ok "olmo3: all but every fourth layer have a window" gives olmo3 '{}' \
+    "sliding_window: 20" "full_attention_every: 4" "rope_theta: 500000" \
+    "rope_theta_window: 0"
+ok "olmo3: 4096 tokens where it is missing" gives olmo3 \
+    '{"sliding_window": "gone", "rope_parameters": "gone"}' \
+    "sliding_window: 4096" "rope_theta: 500000"
+ok "olmo3: by a list" gives olmo3 \
+    '{"layer_types": ["full_attention", "sliding_attention"]}' \
+    "full_attention_every: 0" "full_attention_first: 1"
+ok "olmo3: positions of the full layers alone are stretched" gives olmo3 \
+    '{"rope_parameters": "gone", "rope_scaling": {"rope_type": "linear",
+    "factor": 8.0, "rope_theta": 7.0}}' "rope_theta: 7" "rope_factor: 8" \
+    "rope_theta_window: 500000"
+ok "olmo3: YaRN" refuses olmo3 '{"rope_parameters": "gone", "rope_scaling":
+    {"rope_type": "yarn", "factor": 8.0}}' 'rope_type is "yarn"; plait-train \
+supports "default", "linear" and "llama3"'
+ok "olmo3: one kind of positions" refuses olmo3 '{"rope_parameters":
+    {"rope_theta": 7.0}}' "it must have an object full_attention"
 ok "smollm3: every fourth layer has no positions" gives smollm3 '{}' \
     "no_rope_every: 4" "tie_embeddings: true" "rope_theta: 2e+06"
 ok "smollm3: every second" gives smollm3 '{"no_rope_layer_interval": 2}' \
@@ -178,8 +200,8 @@ ok "keys of old versions, as in distilgpt2" gives gpt2 '{"_num_labels": 1,
     "output_past": true, "n_special": 0, "predict_special_tokens": true,
     "n_ctx": 32, "gradient_checkpointing": false}' "family: gpt2"
 for type in deepseek_v3:mla glm4_moe:"sigmoid routing" gemma2:"soft caps" \
-    gpt_oss:"attention sinks" olmo3:"norms after" \
-    olmo2:"one norm over" llama4_text:"shared experts" kimi_k2:mla; do
+    gpt_oss:"attention sinks" \
+    llama4_text:"shared experts" kimi_k2:mla; do
     ok "${type%%:*}: ${type#*:}" refuses llama \
         "{\"model_type\": \"${type%%:*}\"}" "${type#*:}"
     ok "... planned, not trained" grep -q ": planned, not trained" "$dir/out"

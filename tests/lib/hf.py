@@ -41,6 +41,14 @@ KINDS = {
     "granite": {**LLAMA, "model_type": "granite", "attention_bias": False,
                 "embedding_multiplier": 12.0, "attention_multiplier": 0.25,
                 "residual_multiplier": 0.22, "logits_scaling": 8.0},
+    "olmo2": {**LLAMA, "model_type": "olmo2", "attention_bias": False},
+    "olmo3": {**{key: value for key, value in LLAMA.items()
+                 if key != "rope_theta"}, "model_type": "olmo3",
+              "sliding_window": 20, "rope_parameters": {
+                  "full_attention": {"rope_type": "default",
+                                     "rope_theta": 500000.0},
+                  "sliding_attention": {"rope_type": "default",
+                                        "rope_theta": 500000.0}}},
     "phi3": {**LLAMA, "model_type": "phi3", "sliding_window": 20,
              "resid_pdrop": 0.0, "embd_pdrop": 0.0,
              "original_max_position_embeddings": 32},
@@ -112,7 +120,9 @@ def llama_shapes(c):
     yield "model.embed_tokens.weight", [c["vocab_size"], width]
     for i in range(c["num_hidden_layers"]):
         layer = f"model.layers.{i}."
-        yield layer + "input_layernorm.weight", [width]
+        after = c["model_type"].startswith("olmo")
+        if not after:
+            yield layer + "input_layernorm.weight", [width]
         if c["model_type"] == "phi3":
             yield layer + "self_attn.qkv_proj.weight", [q + 2 * kv, width]
         else:
@@ -126,6 +136,10 @@ def llama_shapes(c):
         if c["model_type"].startswith("qwen3"):
             yield layer + "self_attn.q_norm.weight", [head]
             yield layer + "self_attn.k_norm.weight", [head]
+        if after:
+            yield layer + "self_attn.q_norm.weight", [q]
+            yield layer + "self_attn.k_norm.weight", [kv]
+            yield layer + "post_feedforward_layernorm.weight", [width]
         yield layer + "post_attention_layernorm.weight", [width]
         yield from mlp_shapes(layer, c)
     yield "model.norm.weight", [width]

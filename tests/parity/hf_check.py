@@ -31,6 +31,8 @@ FAMILIES = {
                            "tie_word_embeddings": False}),
     "llama2": ("Llama", SIZES),
     "llama3": ("Llama", {**SIZES, "rope_parameters": LLAMA3}),
+    "llama-linear": ("Llama", {**SIZES, "rope_parameters": {
+        "rope_type": "linear", "factor": 4.0, "rope_theta": 1e3}}),
     "llama-biases": ("Llama", {**SIZES, "attention_bias": True,
                                "head_dim": 10}),
     "smollm": ("Llama", {**SIZES, "tie_word_embeddings": True,
@@ -52,6 +54,12 @@ FAMILIES = {
     "granite-tied": ("Granite", {
         **SIZES, "embedding_multiplier": 6, "residual_multiplier": 1.5,
         "attention_bias": True, "tie_word_embeddings": True}),
+    "olmo2": ("Olmo2", {**SIZES, "pad_token_id": None}),
+    "olmo3": ("Olmo3", {**SIZES, "pad_token_id": None, "sliding_window": 7}),
+    "olmo3-types": ("Olmo3", {
+        **SIZES, "pad_token_id": None, "sliding_window": 9,
+        "num_key_value_heads": 1, "layer_types": ["sliding_attention",
+                                                  "full_attention"] * 2}),
     "phi3": ("Phi3", {**SIZES, "pad_token_id": None}),
     "phi3-window": ("Phi3", {**SIZES, "pad_token_id": None, "sliding_window": 9,
                              "tie_word_embeddings": True}),

@@ -90,6 +90,12 @@ WINDOWS = "model.sliding_window=5 model.full_attention_every=3 \
 model.no_rope_every=2 model.embedding_multiplier=6 model.residual_multiplier=0.5 \
 model.logits_scaling=3"
 
+# As OLMo 2 and 3: norms after, one of all heads' queries, which tp divides.
+OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
+# As Gemma 3: norms before and after, positions by the kind of layer.
+BOTH = "model.norm_place=both model.qk_norm=true model.sliding_window=5 \
+model.full_attention_every=3 model.rope_theta_window=100"
+
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
 
@@ -120,6 +126,19 @@ STRANDS = [
     ("llama", "2122", WINDOWS + " sequence=true zero=3 recompute=full"),
     ("odd-llama", "1113", WINDOWS + " " + DOCUMENTS),
     ("moe", "11212", WINDOWS + " recompute=selective"),
+    # norms after attention and mlp
+    ("llama", "211", OLMO),
+    ("llama", "2122", OLMO + " sequence=true zero=3 recompute=full"),
+    ("odd-llama", "331", OLMO + " schedule=zb-h1"),
+    ("llama", "411", OLMO + " recompute=selective"),
+    ("llama", "121", OLMO + " schedule=zb-h1 recompute=full"),
+    ("llama", "212", OLMO + " precision=bf16 zero=1"),
+    ("llama", "211", OLMO + " precision=fp8"),
+    ("llama", "111", OLMO + " offload=activations"),
+    ("llama", "222", BOTH + " sequence=true"),
+    ("odd-llama", "1113", BOTH + " " + DOCUMENTS),
+    ("llama", "121", BOTH + " schedule=zb-h1 recompute=selective"),
+    ("llama", "211", BOTH + " recompute=full precision=fp8 sequence=true"),
     # the head's product is made before every other gradient
     ("gpt2", "112", "zero=2 schedule=gpipe"),
     ("gpt2", "112", "zero=3 schedule=gpipe"),

@@ -29,6 +29,24 @@ static inline void enrich(struct plait_model_config *m)
     m->logits_scaling = 1.5;
 }
 
+/* Or with OLMo's norms after attention and mlp, or with Gemma's before and
+ * after, which experts cannot have. */
+#define AFTER_LLAMA ((enum plait_family)101)
+#define BOTH_LLAMA ((enum plait_family)102)
+
+static inline void put_norms_after(struct plait_model_config *m, bool both)
+{
+    m->family = PLAIT_LLAMA;
+    m->norm_place = both ? PLAIT_NORMS_BOTH : PLAIT_NORMS_AFTER;
+    m->qk_norm = true;
+    m->qk_norm_whole = !both;
+    m->sliding_window = 7;
+    m->full_attention_every = 3;
+    m->rope_theta_window = 100;
+    m->attention_multiplier = 0.4;
+    m->embedding_multiplier = 3;
+}
+
 /* Small models for tests. Their sizes are multiples of 4 but not of the block
  * sizes that kernels prefer. */
 static inline void small_config(struct plait_job_config *config,
@@ -38,6 +56,8 @@ static inline void small_config(struct plait_job_config *config,
     config->model.family = family;
     if (family == RICH_LLAMA)
         enrich(&config->model);
+    if (family == AFTER_LLAMA || family == BOTH_LLAMA)
+        put_norms_after(&config->model, family == BOTH_LLAMA);
     family = config->model.family;
     config->model.layers = 4;
     config->model.hidden = 48;

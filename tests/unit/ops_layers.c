@@ -209,6 +209,45 @@ static int call_rmsnorm_backward(struct trial_side *d, const int *s)
     return call_norm_backward(d, s, false);
 }
 
+/* {N, C}, as one of three ranks has them */
+static void setup_norm_part(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], C = (size_t)s[1];
+
+    real(t, N * C);
+    real32(t, C);
+    real(t, N * C);
+    trial_real(t, KIND_T, N * C, -1, 3);
+    real(t, C);
+    trial_real(t, KIND_F32, N, 1, 2);
+    real32(t, N);
+    real(t, N * C);
+    real32(t, N);
+}
+
+static int call_norm_part(struct trial_side *d, const int *s)
+{
+    struct plait_norm_part p = {.type = d->type,
+                                .out = d->p[0],
+                                .x = d->p[3],
+                                .gamma = d->p[4],
+                                .sums = d->p[5],
+                                .mean = 1 / (3.0f * (float)s[1]),
+                                .eps = 1e-5f,
+                                .rstd = d->p[6],
+                                .N = (size_t)s[0],
+                                .C = (size_t)s[1]};
+    int rc =
+        d->ops->norm_part_sums(d->q, &p) | d->ops->norm_part_forward(d->q, &p);
+
+    p.out = d->p[7];
+    p.dgamma = d->p[1];
+    p.dout = d->p[2];
+    p.sums = d->p[8];
+    return rc | d->ops->norm_part_sums(d->q, &p) |
+           d->ops->norm_part_backward(d->q, &p);
+}
+
 /* -- embedding {B, T, C, vocabulary, first, count, pos0} ---------------- */
 
 static void setup_embedding(struct trial *t, const int *s)
@@ -353,6 +392,10 @@ static int call_whole(struct trial_side *d, const int *s)
 }
 
 const struct trial_case trial_layers[] = {
+    {"norm of columns on several ranks",
+     setup_norm_part,
+     call_norm_part,
+     {{1, 2}, {13, 47}, {33, 768}, {3, 8200}}},
     {"gelu", setup_gelu, call_gelu, {{40, 1}, {37, 53}}},
     {"swiglu", setup_swiglu, call_swiglu, {{1, 1}, {37, 53}}},
     {"layernorm_forward",

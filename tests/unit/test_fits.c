@@ -111,6 +111,28 @@ static void check_model(void)
     CASE(CONFIG, "model.logits_scaling is for llama models",
          c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
          c.model.logits_scaling = 2);
+    CASE(CONFIG, "model.norm_place is for llama models",
+         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
+         c.model.norm_place = PLAIT_NORMS_BOTH);
+    CASE(TRAINER, NULL, c.model.norm_place = PLAIT_NORMS_AFTER,
+         c.model.experts = 0);
+    CASE(TRAINER,
+         "model.norm_place after or both with model.experts: plait-train does "
+         "not train norms after experts",
+         c.model.norm_place = PLAIT_NORMS_AFTER);
+    CASE(TRAINER,
+         "model.norm_place after or both with model.residual_multiplier 0.5: "
+         "plait-train trains one without the other",
+         c.model.norm_place = PLAIT_NORMS_BOTH, c.model.experts = 0,
+         c.model.residual_multiplier = 0.5);
+    CASE(TRAINER,
+         "model.qk_norm_whole: model.qk_norm is false, the model has no such "
+         "norm",
+         c.model.qk_norm_whole = true);
+    CASE(TRAINER,
+         "model.rope_theta_window 100: model.sliding_window is 0, no layer has "
+         "a window",
+         c.model.rope_theta_window = 100);
     CASE(CONFIG, "model.no_rope_every is for llama models",
          c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
          c.model.no_rope_every = 4);

@@ -364,6 +364,54 @@ static void rmsnorm_backward(void)
     memcpy(dx[1], dx[0], n * sizeof(float));
 }
 
+/* {N, C}: an RMS norm of rows of which two ranks have the halves; inputs the
+ * halves, their gammas. Its sums are added as the ranks would. */
+static struct plait_norm_part half_of(int i, float *out, const float *dout)
+{
+    size_t n = (size_t)(s[0] * s[1]);
+
+    return (struct plait_norm_part){.out = out,
+                                    .dgamma = dx[2 + i],
+                                    .dout = dout ? dout + (size_t)i * n : NULL,
+                                    .x = x[i],
+                                    .gamma = x[2 + i],
+                                    .sums = stat[0] + i * s[0],
+                                    .mean = 0.5f / (float)s[1],
+                                    .eps = 1e-5f,
+                                    .rstd = stat[1] + i * s[0],
+                                    .N = (size_t)s[0],
+                                    .C = (size_t)s[1]};
+}
+
+static void add_halves(struct plait_norm_part p[2])
+{
+    ops->norm_part_sums(q, &p[0]);
+    ops->norm_part_sums(q, &p[1]);
+    settle();
+    for (int i = 0; i < s[0]; i++)
+        p[0].sums[i] = p[1].sums[i] = p[0].sums[i] + p[1].sums[i];
+}
+
+static void norm_part_forward(float *out)
+{
+    size_t n = (size_t)(s[0] * s[1]);
+    struct plait_norm_part p[2] = {half_of(0, out, NULL),
+                                   half_of(1, out + n, NULL)};
+
+    add_halves(p);
+    for (int i = 0; i < 2; i++)
+        ops->norm_part_forward(q, &p[i]);
+}
+
+static void norm_part_backward(void)
+{
+    struct plait_norm_part p[2] = {half_of(0, dx[0], r), half_of(1, dx[1], r)};
+
+    add_halves(p);
+    for (int i = 0; i < 2; i++)
+        ops->norm_part_backward(q, &p[i]);
+}
+
 /* {N, T, C, first, count, pos0}; inputs wte, wpe */
 static void embedding_forward(float *out)
 {
@@ -613,6 +661,12 @@ static const struct check checks[] = {
      rmsnorm_forward,
      rmsnorm_backward,
      {4, 8}},
+    {"rmsnorm in two halves",
+     {20, 20, 5, 5},
+     40,
+     norm_part_forward,
+     norm_part_backward,
+     {4, 5}},
     {"embedding",
      {24, 48},
      96,

@@ -430,6 +430,22 @@ static void test_cpu(enum plait_family family, int experts)
     free(got);
 }
 
+/* Norms after, which go into what is kept, recomputed and put off. */
+static void test_after(enum plait_family family)
+{
+    test_gradients(family, 0);
+    test_recompute(family, 0, PLAIT_FP32);
+    test_recompute(family, 0, PLAIT_BF16);
+    test_recompute(family, 0, PLAIT_FP8);
+    for (int r = PLAIT_RECOMPUTE_NONE; r <= PLAIT_RECOMPUTE_FULL; r++) {
+        test_offload(family, 0, r);
+        test_split(family, r);
+    }
+    test_begin(family, 0, false);
+    test_stages(family, 5);
+    test_cpu(family, 0);
+}
+
 int main(void)
 {
     static const enum plait_family families[] = {PLAIT_GPT2, PLAIT_LLAMA,
@@ -466,5 +482,7 @@ int main(void)
         test_cpu(family, 0);
         test_cpu(family, 4);
     }
+    test_after(AFTER_LLAMA);
+    test_after(BOTH_LLAMA);
     return done_testing();
 }

@@ -40,9 +40,9 @@ static int check_gpt2(const struct plait_model_config *m,
                             "model.head_dim %d must be model.hidden %d / "
                             "model.heads %d in a gpt2 model",
                             m->head_dim, m->hidden, m->heads);
-    if (m->attention_bias != PLAIT_BIAS_NONE || m->qk_norm ||
-        m->rope_factor > 1 || m->sliding_window || m->no_rope_every ||
-        plait_model_multiplier(m) || m->mla.n)
+    if (m->attention_bias || m->qk_norm || m->rope_factor > 1 ||
+        m->sliding_window || m->no_rope_every || m->norm_place || m->mla.n ||
+        plait_model_multiplier(m))
         return plait_errorf(err, "model.%s is for llama models",
                             m->mla.n             ? "mla"
                             : m->attention_bias  ? "attention_bias"
@@ -50,6 +50,7 @@ static int check_gpt2(const struct plait_model_config *m,
                             : m->sliding_window  ? "sliding_window"
                             : m->no_rope_every   ? "no_rope_every"
                             : m->rope_factor > 1 ? "rope_factor"
+                            : m->norm_place      ? "norm_place"
                                                  : plait_model_multiplier(m));
     return 0;
 }
@@ -107,10 +108,9 @@ static int check_mixture(const struct plait_model_config *m,
                             "model.layers %d",
                             m->dense_layers, m->layers);
     if (m->experts && (m->experts_top_k < 1 || m->experts_top_k > m->experts))
-        return plait_errorf(err,
-                            "model.experts_top_k %d must be from 1 to "
-                            "model.experts %d",
-                            m->experts_top_k, m->experts);
+        return plait_errorf(
+            err, "model.experts_top_k %d must be from 1 to model.experts %d",
+            m->experts_top_k, m->experts);
     return 0;
 }
 

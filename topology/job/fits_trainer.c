@@ -14,6 +14,24 @@ static int check_trained_model(const struct plait_model_config *m,
                       : m->dense_layers   ? "dense_layers"
                                           : NULL;
 
+    if (m->qk_norm_whole && !m->qk_norm)
+        return plait_errorf(err, "model.qk_norm_whole: model.qk_norm is false, "
+                                 "the model has no such norm");
+    if (m->rope_theta_window > 0 && !m->sliding_window)
+        return plait_errorf(err,
+                            "model.rope_theta_window %g: model.sliding_window "
+                            "is 0, no layer has a window",
+                            m->rope_theta_window);
+    if (m->norm_place && m->experts)
+        return plait_errorf(err, "model.norm_place after or both with "
+                                 "model.experts: plait-train does not train "
+                                 "norms after experts");
+    if (m->norm_place && plait_model_factor(m->residual_multiplier) != 1)
+        return plait_errorf(err,
+                            "model.norm_place after or both with "
+                            "model.residual_multiplier %g: plait-train trains "
+                            "one without the other",
+                            m->residual_multiplier);
     if (key)
         return plait_errorf(err,
                             "model.%s: plait-train does not train it; plait "

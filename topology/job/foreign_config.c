@@ -282,8 +282,8 @@ static int translate_hugging_face(const char *path, struct plait_pairs *p,
     set_latent(p, hugging_face_latent, s);
     set_dense(p, "moe_intermediate_size", "intermediate_size", s);
     set_window(p, known->every, s);
-    if (known->more)
-        s->at[s->n++] = known->more;
+    for (int i = 0; i < COUNT(known->more) && known->more[i]; i++)
+        s->at[s->n++] = known->more[i];
     set_attention(p, type, s);
     if (!is_set(s, "model.tie_embeddings"))
         set(s, "model.tie_embeddings",

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #define QK_NORM "model.qk_norm=true"
-#define NORMS_AFTER "norms after attention and MLP instead of before them"
-#define WHOLE_NORM "one norm over the queries of all heads"
+#define OLMO QK_NORM, "model.qk_norm_whole=true", "model.norm_place=after"
 #define ROUTING                                                             \
     "shared experts, first dense layers, sigmoid routing with a balancing " \
     "bias"
@@ -18,18 +17,18 @@ static const struct plait_foreign_type types[] = {
     {.name = "llama", .family = "llama"},
     {.name = "mistral", .family = "llama"},
     {.name = "mixtral", .family = "llama"},
-    {.name = "qwen2", .family = "llama", .more = "model.attention_bias=qkv"},
-    {.name = "qwen3", .family = "llama", .more = QK_NORM},
-    {.name = "qwen3_moe", .family = "llama", .more = QK_NORM},
+    {.name = "qwen2", .family = "llama", .more = {"model.attention_bias=qkv"}},
+    {.name = "qwen3", .family = "llama", .more = {QK_NORM}},
+    {.name = "qwen3_moe", .family = "llama", .more = {QK_NORM}},
     {.name = "llama4_text",
      .family = "llama",
-     .more = "model.shared_experts=1",
+     .more = {"model.shared_experts=1"},
      .every = 4,
      .missing = "shared experts, chunked attention in some layers, layers "
                 "without positions"},
     {.name = "gpt_oss",
      .family = "llama",
-     .more = "model.attention_bias=all",
+     .more = {"model.attention_bias=all"},
      .every = 2,
      .missing = "attention sinks, a window in every other layer, clamped "
                 "SwiGLU, YaRN"},
@@ -43,7 +42,7 @@ static const struct plait_foreign_type types[] = {
                 "after, a window in every other layer"},
     {.name = "gemma3_text",
      .family = "llama",
-     .more = QK_NORM,
+     .more = {QK_NORM},
      .every = 6,
      .sizes = "num_attention_heads=8 num_key_value_heads=4 head_dim=256 "
               "vocab_size=262208 sliding_window=4096",
@@ -51,15 +50,12 @@ static const struct plait_foreign_type types[] = {
                 "positions that differ between layers"},
     {.name = "phi3", .family = "llama"},
     {.name = "smollm3", .family = "llama"},
-    {.name = "olmo2",
-     .family = "llama",
-     .more = QK_NORM,
-     .missing = NORMS_AFTER ", " WHOLE_NORM},
+    {.name = "olmo2", .family = "llama", .more = {OLMO}},
     {.name = "olmo3",
      .family = "llama",
-     .more = QK_NORM,
+     .more = {OLMO},
      .every = 4,
-     .missing = NORMS_AFTER ", " WHOLE_NORM ", a window in some layers"},
+     .sizes = "sliding_window=4096"},
     {.name = "granite", .family = "llama"},
     {.name = "glm4_moe",
      .family = "llama",

@@ -84,6 +84,11 @@ static void set_columns(struct plait_rank_sizes *z,
     z->top_k = m->experts_top_k;
     z->capacity = plait_model_capacity(m);
     z->qk_norm = m->qk_norm;
+    z->q_norms = m->qk_norm_whole ? 1 : z->heads;
+    z->k_norms = m->qk_norm_whole ? 1 : z->kv_heads;
+    z->qk_parts = m->qk_norm && m->qk_norm_whole && tp > 1;
+    z->norms_before = m->norm_place != PLAIT_NORMS_AFTER;
+    z->norms_after = m->norm_place != PLAIT_NORMS_BEFORE;
     z->classes = m->classes;
     z->sync = m->norm == PLAIT_NORM_SYNC;
 }

@@ -73,8 +73,8 @@ enum plait_held_group {
 #define PLAIT_HELD_TABLE(X) \
     X(INPUT, x1, z->stream, z->hidden, T, true) \
     \
-    X(CHEAP, n1, z->stream, z->hidden, T, true) \
-    X(CHEAP, n2, z->stream, z->hidden, T, true) \
+    X(CHEAP, n1, z->stream, z->hidden, T, z->norms_before) \
+    X(CHEAP, n2, z->stream, z->hidden, T, z->norms_before) \
     X(CHEAP, act, z->mlp, z->ffn, T, true) \
     \
     X(PRODUCTS, qkv, z->rows, z->qkv, T, true) \
@@ -94,8 +94,13 @@ enum plait_held_group {
     /* q and k before their norm */ \
     X(PRODUCTS, q, z->rows, z->query, T, z->qk_norm) \
     X(PRODUCTS, k, z->rows, z->keys, T, z->qk_norm) \
-    X(PRODUCTS, q_rstd, z->rows, z->heads, WORD, z->qk_norm) \
-    X(PRODUCTS, k_rstd, z->rows, z->kv_heads, WORD, z->qk_norm) \
+    X(PRODUCTS, q_rstd, z->rows, z->q_norms, WORD, z->qk_norm) \
+    X(PRODUCTS, k_rstd, z->rows, z->k_norms, WORD, z->qk_norm) \
+    /* what attention and mlp put out, before the norms after them */ \
+    X(PRODUCTS, o1, z->stream, z->hidden, T, z->norms_after) \
+    X(PRODUCTS, o2, z->stream, z->hidden, T, z->norms_after) \
+    X(PRODUCTS, o1_rstd, z->stream, 1, WORD, z->norms_after) \
+    X(PRODUCTS, o2_rstd, z->stream, 1, WORD, z->norms_after) \
     X(PRODUCTS, mean1, z->stream, 1, WORD, true) \
     X(PRODUCTS, rstd1, z->stream, 1, WORD, true) \
     X(PRODUCTS, mean2, z->stream, 1, WORD, true) \
@@ -121,6 +126,8 @@ enum plait_held_group {
     X(WORK, now.dqkv, z->rows, z->qkv, T, true) \
     X(WORK, codes, z->rows, z->gradient, CODES, z->codes) \
     X(WORK, normed, z->rows, z->query, T, z->qk_norm) \
+    X(WORK, sums, z->rows, 1, WORD, z->qk_parts) \
+    X(WORK, dout, z->stream, z->hidden, T, z->norms_after) \
     /* keys, values and gradients that go around a context-parallel group; sums \
      * over the ring are in fp32, and what one step adds for half of the rows is \
      * in T */ \
@@ -193,21 +200,24 @@ struct plait_rank_sizes {
     double sequences;  /* of a micro-batch */
     /* columns */
     double hidden, head_dim;
-    double heads, kv_heads; /* here, at least 1 */
-    double kv_copies;       /* tp ranks that hold the same key/value heads */
-    double query, keys;     /* of all q here; of all k, as of all v */
-    double qkv;             /* of q, k and v side by side */
-    double all_keys;        /* of all k of the model */
-    double ffn, up;         /* out of the mlp's activation, and into it */
-    double vocab;           /* here, padding included */
-    double gradient;        /* of the widest gradient that has fp8 codes */
-    double experts, top_k;  /* of the whole model */
-    double here;            /* experts on this rank */
+    double heads, kv_heads;  /* here, at least 1 */
+    double kv_copies;        /* tp ranks that hold the same key/value heads */
+    double query, keys;      /* of all q here; of all k, as of all v */
+    double qkv;              /* of q, k and v side by side */
+    double all_keys;         /* of all k of the model */
+    double ffn, up;          /* out of the mlp's activation, and into it */
+    double q_norms, k_norms; /* of a row, where q and k have norms */
+    double vocab;            /* here, padding included */
+    double gradient;         /* of the widest gradient that has fp8 codes */
+    double experts, top_k;   /* of the whole model */
+    double here;             /* experts on this rank */
     double capacity; /* most choices of an expert per sequence; 0: any number */
     double cp, ep;
     double message; /* numbers that go from one stage to the next */
     double element; /* bytes of T */
     bool gated, qk_norm, documents, windows, codes;
+    bool qk_parts; /* a norm of q is of columns on several ranks */
+    bool norms_before, norms_after;
     /* Of image models, whose rows are images. What is of a chunk, block or unit
      * is set by those who walk along the blocks. */
     double dp, groups, classes; /* groups: of images, for norms' statistics */

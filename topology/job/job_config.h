@@ -97,6 +97,14 @@ enum plait_attention_bias {
     PLAIT_BIAS_ALL /* the output's too */
 };
 
+/* Where a layer of a llama model has its norms: before attention and mlp, after
+ * them, so that they are of what is added to the residual stream, or both. */
+enum plait_norm_place {
+    PLAIT_NORMS_BEFORE,
+    PLAIT_NORMS_AFTER,
+    PLAIT_NORMS_BOTH
+};
+
 /* Over what a batch norm takes its statistics. */
 enum plait_norm {
     PLAIT_NORM_BATCH, /* each micro-batch */
@@ -125,8 +133,12 @@ struct plait_model_config {
     double rope_low_freq_factor;
     double rope_high_freq_factor;
     int rope_original_len;
+    double rope_theta_window; /* of layers with a sliding window, which then
+                                 have no such scaling; 0: as the others */
     enum plait_attention_bias attention_bias;
-    bool qk_norm;             /* an RMS norm of each head of q and k */
+    bool qk_norm;       /* an RMS norm of each head of q and k */
+    bool qk_norm_whole; /* instead one of all heads of q, one of k's */
+    enum plait_norm_place norm_place;
     int sliding_window;       /* how many tokens attention reaches back, the
                                  token itself among them; 0: all. Which layers
                                  have it: plait_model_windowed() */

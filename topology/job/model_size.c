@@ -102,7 +102,8 @@ static double parameters(const struct plait_model_config *m, double experts)
         return plait_image_parameters(m);
     plait_sides_set(&z, m, 1, 0, true);
     if (m->mla_kv) /* whose attention is not in the table */
-        z.has &= ~(PLAIT_HAS_QKV_BIAS | PLAIT_HAS_OUT_BIAS | PLAIT_HAS_QK_NORM);
+        z.has &= ~(PLAIT_HAS_QKV_BIAS | PLAIT_HAS_OUT_BIAS | PLAIT_HAS_QK_NORM |
+                   PLAIT_HAS_QK_WHOLE);
     sum = plait_tensors_weights(&z, PLAIT_KIND_EMBEDDING) +
           plait_tensors_weights(&z, PLAIT_KIND_HEAD);
     layer = plait_tensors_weights(&z, PLAIT_KIND_LAYER);
@@ -143,13 +144,17 @@ double plait_model_score_width(const struct plait_model_config *m)
     return (plait_model_query_width(m) + plait_model_value_width(m)) / 2;
 }
 
-bool plait_model_windowed(const struct plait_model_config *m, int layer)
+bool plait_model_local(const struct plait_model_config *m, int layer)
 {
     int every = m->full_attention_every;
 
-    return m->sliding_window && m->sliding_window < m->seq_len &&
-           layer >= m->full_attention_first &&
+    return m->sliding_window && layer >= m->full_attention_first &&
            !(every && (layer + 1) % every == 0);
+}
+
+bool plait_model_windowed(const struct plait_model_config *m, int layer)
+{
+    return m->sliding_window < m->seq_len && plait_model_local(m, layer);
 }
 
 bool plait_model_rotated(const struct plait_model_config *m, int layer)

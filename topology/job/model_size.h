@@ -38,6 +38,8 @@ double plait_model_query_width(const struct plait_model_config *model);
 double plait_model_value_width(const struct plait_model_config *model);
 /* Whether attention of this layer reaches fewer tokens than a sequence has, and
  * whether it has rotary positions. */
+/* Whether it has a sliding window, however long sequences are. */
+bool plait_model_local(const struct plait_model_config *model, int layer);
 bool plait_model_windowed(const struct plait_model_config *model, int layer);
 bool plait_model_rotated(const struct plait_model_config *model, int layer);
 /* The key of a constant that other models lack (Granite); NULL: it has none. */

@@ -186,7 +186,8 @@ bool plait_settings_shapes(const char *key)
         "model.mla",          "model.qk_norm",  "model.attention_bias",
         "model.experts",      "model.depth",    "model.shared_experts",
         "model.dense_layers", "model.width",    "model.dense_ffn",
-        "model.classes",      "model.input"};
+        "model.classes",      "model.input",    "model.qk_norm_whole",
+        "model.norm_place"};
 
     return is_one_of(key, shapes, COUNT(shapes));
 }

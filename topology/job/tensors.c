@@ -28,7 +28,11 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
     if (c->attention_bias == PLAIT_BIAS_ALL)
         has |= PLAIT_HAS_OUT_BIAS;
     if (c->qk_norm)
-        has |= PLAIT_HAS_QK_NORM;
+        has |= c->qk_norm_whole ? PLAIT_HAS_QK_WHOLE : PLAIT_HAS_QK_NORM;
+    if (c->norm_place != PLAIT_NORMS_AFTER)
+        has |= PLAIT_HAS_NORMS_BEFORE;
+    if (c->norm_place != PLAIT_NORMS_BEFORE)
+        has |= PLAIT_HAS_NORMS_AFTER;
     if (c->experts)
         has |= PLAIT_HAS_EXPERTS;
     if (c->tie_embeddings && one_stage)

@@ -100,6 +100,7 @@ enum plait_tensor_role {
     PLAIT_ROLE_NORM_BIAS, /* added to them */
     PLAIT_ROLE_HEAD_NORM, /* factors of a head's columns, whole on each rank,
                            * whose gradients tp ranks sum */
+    PLAIT_ROLE_WIDE_NORM, /* factors of all heads' columns, cut as these are */
     PLAIT_ROLE_LINEAR,    /* matrix in the run's precision, fp8 too */
     PLAIT_ROLE_RESIDUAL,  /* the same; its product is added to the stream */
     PLAIT_ROLE_ROUTER,    /* matrix, never in fp8; its gradient is a part */
@@ -126,7 +127,10 @@ enum plait_has {
     PLAIT_HAS_OWN_HEAD = 1 << 10,   /* or has its own, */
     PLAIT_HAS_TIED_APART = 1 << 11, /* which is a copy of the embedding's, on
                                      * the other end of the pipeline, */
-    PLAIT_HAS_UNTIED = 1 << 12      /* or independent of it. */
+    PLAIT_HAS_UNTIED = 1 << 12,     /* or independent of it. */
+    PLAIT_HAS_QK_WHOLE = 1 << 13,   /* a norm of all heads' q, one of their k */
+    PLAIT_HAS_NORMS_BEFORE = 1 << 14, /* attention and mlp, */
+    PLAIT_HAS_NORMS_AFTER = 1 << 15   /* or after them, or both */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -138,7 +142,7 @@ enum plait_has {
     X(EMBEDDING, position, "position.weight", POSITIONS, HIDDEN, TABLE, \
       POSITIONS) \
     \
-    X(LAYER, norm1, "attention_norm.weight", HIDDEN, ONE, NORM, ALWAYS) \
+    X(LAYER, norm1, "attention_norm.weight", HIDDEN, ONE, NORM, NORMS_BEFORE) \
     X(LAYER, norm1_bias, "attention_norm.bias", HIDDEN, ONE, NORM_BIAS, BIASES)\
     X(LAYER, qkv, "attention.q.weight", QUERIES, HIDDEN, LINEAR, HEADS) \
     X(LAYER, qkv, "attention.k.weight", KEYS, HIDDEN, LINEAR, HEADS) \
@@ -148,10 +152,17 @@ enum plait_has {
     X(LAYER, qkv_bias, "attention.v.bias", KEYS, ONE, BIAS, QKV_BIAS) \
     X(LAYER, q_norm, "attention.q_norm.weight", HEAD, ONE, HEAD_NORM, QK_NORM) \
     X(LAYER, k_norm, "attention.k_norm.weight", HEAD, ONE, HEAD_NORM, QK_NORM) \
+    X(LAYER, q_norm, "attention.q_norm.weight", QUERIES, ONE, WIDE_NORM, \
+      QK_WHOLE) \
+    X(LAYER, k_norm, "attention.k_norm.weight", KEYS, ONE, WIDE_NORM, QK_WHOLE)\
     X(LAYER, out, "attention.out.weight", HIDDEN, QUERIES, RESIDUAL, HEADS) \
     X(LAYER, out_bias, "attention.out.bias", HIDDEN, ONE, BIAS, OUT_BIAS) \
-    X(LAYER, norm2, "mlp_norm.weight", HIDDEN, ONE, NORM, ALWAYS) \
+    X(LAYER, norm1_after, "attention_norm_after.weight", HIDDEN, ONE, NORM, \
+      NORMS_AFTER) \
+    X(LAYER, norm2, "mlp_norm.weight", HIDDEN, ONE, NORM, NORMS_BEFORE) \
     X(LAYER, norm2_bias, "mlp_norm.bias", HIDDEN, ONE, NORM_BIAS, BIASES) \
+    X(LAYER, norm2_after, "mlp_norm_after.weight", HIDDEN, ONE, NORM, \
+      NORMS_AFTER) \
     X(LAYER, router, "router.weight", EXPERTS, HIDDEN, ROUTER, EXPERTS) \
     \
     X(EXPERT, up, "gate.weight", FFN, HIDDEN, LINEAR, GATE) \
