@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The figures of docs/performance.md from docs/performance.json: the tables
-between its lines "<!-- table: PROCESSOR -->" and "<!-- end -->", and the plot
-docs/performance.svg.
+between its lines "<!-- table: PROCESSOR -->" and "<!-- end -->", and the bars
+of docs/performance.svg.
 
     docs/performance.py                          write tables and plot again
     docs/performance.py BENCH.json PROCESSOR     take what `make bench` measured
@@ -27,6 +27,7 @@ JOBS = {"GPT-2 124M, 4 x 64": "GPT-2, 64", "GPT-2 124M, 4 x 256": "GPT-2, 256",
         "GPT 6 x 384, 12 x 256": "small GPT", "Llama 160M, 2 x 512": "Llama",
         "8 experts, 6 x 384, 8 x 256": "experts"}
 TARGETS = {"fp32": 1.25, "bf16": 1.6}
+COMMON = ("GPT-2 124M, 4 x 64", "fp32")  # the job that llm.c is timed at
 BEFORE_TABLES = "## NVIDIA H200"  # new processors stand above it
 
 # Of a record: its key, the column's heading, and how a value is written. A
@@ -141,6 +142,23 @@ def page(text, records):
 
 # -- the plot -----------------------------------------------------------------
 
+def draw_programs(found):
+    """The job that all three programs train, on each processor."""
+    p = Plot(f"{COMMON[0]}, {COMMON[1]}: three programs", "processor",
+             "times PyTorch's tokens/s")
+    of = {r["processor"]: r for r in found
+          if (r["job"], r["precision"]) == COMMON}
+    plait = [r["over_torch"] for r in of.values()]
+    llmc = [ratio(r["over_torch"], r.get("over_llmc")) for r in of.values()]
+    for i, (name, values) in enumerate((
+            ("PyTorch", [1] * len(of)), ("Plait", plait), ("llm.c", llmc))):
+        p.bars(name, [(at + 0.27 * (i - 1), y)
+                      for at, y in enumerate(values)], 0.25)
+    p.x.only = range(len(of))
+    p.x.names = dict(enumerate(of))
+    return p
+
+
 def draw(found, precision):
     p = Plot(f"{precision}: speed beside PyTorch", "job",
              "times PyTorch's tokens/s")
@@ -148,21 +166,19 @@ def draw(found, precision):
     processors = sorted(dict.fromkeys(r["processor"] for r in found),
                         key=lambda name: -len({r["precision"] for r in found
                                                if r["processor"] == name}))
+    wide = 0.8 / len(processors)
+    for i, processor in enumerate(processors):
+        of = {r["job"]: r["over_torch"] for r in found
+              if r["processor"] == processor and r["precision"] == precision}
+        if of:
+            p.bars(processor, [
+                (at + wide * (i - (len(processors) - 1) / 2), of.get(job))
+                for at, job in enumerate(JOBS)], 0.9 * wide)
     ends = (-0.5, len(JOBS) - 0.5)
     target = TARGETS[precision]
     p.line("PyTorch", [(x, 1) for x in ends], marks=False)
     p.line(f"target: {target}", [(x, target) for x in ends], dash=True,
            marks=False)
-    for i, processor in enumerate(processors):
-        of = {r["job"]: r["over_torch"] for r in found
-              if r["processor"] == processor and r["precision"] == precision}
-        points = []
-        for at, job in enumerate(JOBS):
-            x = at + 0.12 * (i - (len(processors) - 1) / 2)
-            points += [(x, of.get(job)), (at + 0.5, None)]
-        if of:
-            p.line(processor, points)
-    p.y.values = [v for v in p.y.values if v is not None] + [0]
     p.x.only = range(len(JOBS))
     p.x.names = dict(enumerate(JOBS.values()))
     return p
@@ -186,7 +202,8 @@ def main(args):
         records = take(records, new)
     found = [r for r in records if r["job"] in JOBS]
     text, now = page(read(PAGE), records), io.StringIO()
-    save(now, *(draw(found, precision) for precision in TARGETS))
+    save(now, draw_programs(found),
+         *(draw(found, precision) for precision in TARGETS))
     if check:
         sys.exit(text != read(PAGE) or now.getvalue() != read(PLOT))
     store(records)

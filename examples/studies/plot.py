@@ -4,6 +4,7 @@
     p = Plot("title", "x label", "y label", x_log=2, y_log=10)
     p.line("name", [(x, y), ...], spread=[(low, high), ...], dash=True)
     p.mark("name", x, y, low, high)
+    p.bars("name", [(x, y), ...], wide=0.2)
     p.upright(x, "what is there")
     save(path, p)           # or several plots, below one another
 
@@ -100,6 +101,7 @@ class Plot:
         self.title = title
         self.x, self.y = Axis(x_label, x_log), Axis(y_label, y_log)
         self.series, self.uprights = [], []
+        self.wide = {}  # of a series that is bars, by its name: their width
 
     def line(self, name, points, spread=None, dash=False, marks=True):
         """spread: a (low, high) for each point."""
@@ -111,6 +113,15 @@ class Plot:
     def mark(self, name, x, y, low=None, high=None):
         pair = (y if low is None else low, y if high is None else high)
         self.line(name, [(x, y)], [pair])
+
+    def bars(self, name, points, wide):
+        """From 0 to y; the width is in units of x."""
+        self.wide[name] = wide
+        self.line(name, [(x, y) for x, y in points if y is not None],
+                  marks=False)
+        self.x.values += [x + side * wide / 2 for x, _ in points
+                          for side in (-1, 1)]
+        self.y.values.append(0)
 
     def upright(self, x, text):
         self.x.values.append(x)
@@ -129,6 +140,8 @@ class Plot:
     def draw(self):
         self.x.fit(0.04)
         self.y.fit(0.06)
+        if self.wide:
+            self.y.low = 0
         out = [f'<text x="{LEFT}" y="24" font-size="15" font-weight="bold">'
                f'{html.escape(self.title)}</text>']
         out += self.axes() + self.draw_uprights()
@@ -158,7 +171,21 @@ class Plot:
                 f'{LEFT + WIDTH * self.x.place(value):.1f} {TOP}v{HEIGHT}"/>'
                 for i, (value, _) in enumerate(self.uprights)]
 
-    def draw_series(self, i, _name, points, spread, dash, marks):
+    def draw_bars(self, i, points, wide):
+        shown = []
+        for x, y in points:
+            left, top = self.at(x - wide / 2, y)
+            right, bottom = self.at(x + wide / 2, 0)
+            shown += [f'<path class="f{i % 8}" d="M{left:.1f} {bottom:.1f}'
+                      f'V{top:.1f}H{right:.1f}V{bottom:.1f}z"/>']
+            if right - left > 24:  # room for its number
+                shown.append(text((left + right) / 2, top - 4, f"{y:.2f}",
+                                  "middle"))
+        return shown
+
+    def draw_series(self, i, name, points, spread, dash, marks):
+        if name in self.wide:
+            return self.draw_bars(i, points, self.wide[name])
         shown, runs = [], [[]]
         for (x, y), pair in zip(points, spread):
             if not self.y.has(y):
@@ -182,7 +209,10 @@ class Plot:
         for i, (name, points, _, dash, marks) in enumerate(self.series):
             y = TOP + 14 + 22 * i
             style = ' stroke-dasharray="6 4"' if dash else ""
-            if self.y.joins(points):
+            if name in self.wide:
+                out.append(f'<path class="f{i % 8}" d="M{x + 4} {y - 6}'
+                           'h16v12h-16z"/>')
+            elif self.y.joins(points):
                 out.append(f'<path class="l c{i % 8}"{style} '
                            f'd="M{x} {y}h24"/>')
             if marks:
