@@ -17,14 +17,40 @@ static const char *const variables[] = {"NCCL_DEBUG", "NCCL_DEBUG_FILE",
                                         "NCCL_DEBUG_SUBSYS"};
 enum { VARIABLES = sizeof(variables) / sizeof(variables[0]) };
 
+/* Whether a file of NCCL's settings asks for its log. */
+static bool file_asks(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    bool asks = false;
+    char line[200];
+
+    while (f != NULL && !asks && fgets(line, sizeof(line), f) != NULL)
+        asks = strncmp(line, variables[0], strlen(variables[0])) == 0;
+    if (f != NULL)
+        fclose(f);
+    return asks;
+}
+
+/* By the environment, or a file of the user or the system. */
+static bool is_asked_for(void)
+{
+    const char *file = getenv("NCCL_CONF_FILE"), *home = getenv("HOME");
+    char path[4096];
+
+    for (int i = 0; i < VARIABLES; i++)
+        if (getenv(variables[i]) != NULL)
+            return true;
+    snprintf(path, sizeof(path), "%s/.nccl.conf", home != NULL ? home : "");
+    return file_asks(file != NULL ? file : path) || file_asks("/etc/nccl.conf");
+}
+
 void nccl_log_begin(struct nccl_world *w)
 {
     char path[40];
 
     w->log = -1;
-    for (int i = 0; i < VARIABLES; i++)
-        if (w->host->rank > 0 || getenv(variables[i]) != NULL)
-            return;
+    if (w->host->rank > 0 || is_asked_for())
+        return;
     w->log = memfd_create("nccl-log", MFD_CLOEXEC);
     if (w->log < 0)
         return;

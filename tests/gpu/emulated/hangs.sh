@@ -64,6 +64,10 @@ ok "... of which nothing else is said" \
 NCCL_DEBUG=WARN train --tp=2 all ""
 ok "NCCL's log is the user's where he asks for it" \
     grep -q '^NCCL: tp of 2: [0-9.e+-]* GB/s$' "$dir/out"
+echo "NCCL_DEBUG=WARN" >"$dir/conf"
+NCCL_CONF_FILE=$dir/conf train --tp=2 all ""
+ok "... in a file, too" \
+    grep -q '^NCCL: tp of 2: [0-9.e+-]* GB/s$' "$dir/out"
 
 lone=yes train --tp=2 all ""
 ok "ranks that see a GPU each train" test $status = 0
