@@ -191,6 +191,18 @@ row "gpt2-1.5B" "$gpt2_xl" 64 8 --set train.graph=on
 keep gpt2-1.5B
 row "8B-blocks" "$llama" 8 1 --set train.graph=on
 keep 8B-blocks
+[ -z "$cudnn" ] || PLAIT_ATTENTION=cudnn
+row "8B-blocks, fp8" "$llama" 8 1 --set train.graph=on \
+	--set train.precision=fp8
+keep 8B-fp8
+if [ -z "$short" ]; then
+row "8B-blocks, 4 at a time" "$llama" 8 4 --set train.graph=on
+row "8B-blocks, fp8, 4 at a time" "$llama" 8 4 --set train.graph=on \
+	--set train.precision=fp8
+row "8B-blocks, documents" "$llama" 8 1 --set train.graph=on \
+	--set data.mask_documents=true
+row "gpt2-1.5B, 32 at a time" "$gpt2_xl" 64 32 --set train.graph=on
+fi
 if [ "$short$cudnn" = 11 ]; then
 	:
 elif [ -n "$cudnn" ]; then
@@ -246,6 +258,9 @@ target "gpt2-124M, tokens/s against PyTorch" 1.15 \
 	"$(cat "$work/gpt2-124M.ratio" 2>/dev/null)"
 target "gpt2-1.5B, MFU against the data sheet, %" 60 "$(best gpt2-1.5B 2)"
 target "8B-blocks, MFU against the data sheet, %" 60 "$(best 8B-blocks 2)"
+target "8B-blocks, fp8, tokens/s against bf16" 1.4 \
+	"$(awk -v a="$(best 8B-fp8 1)" -v b="$(best 8B-blocks 1)" \
+		'BEGIN { print (b > 0 ? a / b : 0) }')"
 [ $llmc -eq 0 ] ||
 	target "gpt2-124M, tokens/s of llm.c" $llmc "$(best gpt2-124M 1)"
 [ $llmc_xl -eq 0 ] ||
