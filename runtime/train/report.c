@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "runtime/checkpoint/hf_weights.h"
 #include "runtime/comm/world_device.h"
+#include "topology/job/model_size.h"
 #include "topology/job/settings.h"
 
 static const char *captured_parts(const struct plait_graphs *g)
@@ -59,13 +60,24 @@ static void print_sharing(const struct plait_world *world)
                "host's memory\n");
 }
 
+static int count_windows(const struct plait_model_config *c)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->layers; i++)
+        n += plait_model_windowed(c, i);
+    return n;
+}
+
 /* What computes attention on a GPU: cuDNN, where it can. */
 static void print_attention(const struct plait_session *s,
                             const struct plait_model *model)
 {
     const struct plait_job_config *c = s->config;
-    const char *own = model->type == PLAIT_F32             ? "fp32"
-                      : c->data.mask_documents             ? "documents"
+    int layers = c->model.layers, windows = count_windows(&c->model);
+    const char *own = model->type == PLAIT_F32 ? "fp32"
+                      : c->data.mask_documents ? "documents"
+                      : windows == layers      ? "windows"
                       : c->train.deterministic
                           ? "train.deterministic, slower than cuDNN's"
                           : NULL;
@@ -74,6 +86,10 @@ static void print_attention(const struct plait_session *s,
         return;
     if (own)
         printf("attention: own kernels (%s)\n", own);
+    else if (windows > 0)
+        printf("attention: %s; own kernels in the %d of %d layers that have "
+               "windows\n",
+               s->world.gpu.attention, windows, layers);
     else
         printf("attention: %s\n", s->world.gpu.attention);
 }
