@@ -16,6 +16,8 @@
 #include "runtime/checkpoint/model_extras.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/convert/convert_dir.h"
+#include "runtime/convert/dcp.h"
+#include "runtime/convert/dcp_import.h"
 #include "runtime/convert/llmc.h"
 #include "runtime/convert/megatron.h"
 #include "topology/base/option_words.h"
@@ -28,15 +30,17 @@ static const char usage[] =
     "                     [--dtype fp32|bf16|fp16] [--tp N] [--pp N]\n"
     "                     [--transformer-impl transformer_engine|local]\n"
     "\n"
-    "Convert a model of Hugging Face, llm.c or Megatron-LM into a checkpoint "
-    "of\n"
-    "plait-train, or a checkpoint into such a model.\n"
+    "Convert a model of Hugging Face, llm.c, Megatron-LM or PyTorch into a\n"
+    "checkpoint of plait-train, or a checkpoint into a model of the first "
+    "three.\n"
     "\n"
     "  --from DIR      the model to read: a directory with config.json and\n"
     "                  model.safetensors, a file of llm.c (gpt2_124M.bin), a\n"
-    "                  checkpoint of plait-train or Megatron-LM, or a "
-    "directory\n"
-    "                  of checkpoints (the newest is taken)\n"
+    "                  checkpoint of plait-train, Megatron-LM or PyTorch (with "
+    "the\n"
+    "                  model's config.json in it), or a directory of "
+    "checkpoints\n"
+    "                  (the newest is taken)\n"
     "  --to DIR        the directory to write\n"
     "  --format NAME   the format to write: plait (default); from a "
     "checkpoint\n"
@@ -57,18 +61,21 @@ enum format {
     FORMAT_HF,
     FORMAT_PLAIT,
     FORMAT_LLMC,
-    FORMAT_MEGATRON
+    FORMAT_MEGATRON,
+    FORMAT_DCP /* is only read */
 };
 
 static const char *const format_names[] = {[FORMAT_HF] = "hf",
                                            [FORMAT_PLAIT] = "plait",
                                            [FORMAT_LLMC] = "llmc",
                                            [FORMAT_MEGATRON] = "megatron"};
-static const char *const kinds[] = {[FORMAT_HF] = "a model of Hugging Face's",
-                                    [FORMAT_PLAIT] = "a checkpoint of plait's",
-                                    [FORMAT_LLMC] = "a model of llm.c's",
-                                    [FORMAT_MEGATRON] =
-                                        "a checkpoint of Megatron-LM's"};
+static const char *const kinds[] = {
+    [FORMAT_HF] = "a model of Hugging Face's",
+    [FORMAT_PLAIT] = "a checkpoint of plait's",
+    [FORMAT_LLMC] = "a model of llm.c's",
+    [FORMAT_MEGATRON] = "a checkpoint of Megatron-LM's",
+    [FORMAT_DCP] = "a checkpoint of "
+                   "torch.distributed.checkpoint"};
 
 struct job {
     const char *from, *to;
@@ -78,7 +85,8 @@ struct job {
     bool typed; /* --dtype was given */
     struct plait_megatron_layout layout;
     bool laid_out;                    /* an option for it was given */
-    struct plait_model_source source; /* path: also of Megatron-LM's */
+    struct plait_model_source source; /* path: also of Megatron-LM's, and of
+                                         config.json beside one of DCP's */
 };
 
 static int find_source(struct job *job, struct plait_error *err)
@@ -92,6 +100,9 @@ static int find_source(struct job *job, struct plait_error *err)
     megatron = plait_megatron_find(job->from, job->source.path, err);
     if (megatron)
         return megatron < 0 ? -1 : 0;
+    job->found = FORMAT_DCP;
+    if (plait_dcp_is(job->from))
+        return plait_dcp_config_find(job->from, job->source.path, err);
     if (plait_model_source_find(job->from, &job->source, err) < 0)
         return -1;
     job->found = job->source.hf ? FORMAT_HF : FORMAT_PLAIT;
@@ -134,15 +145,22 @@ static int convert_to_plait(const struct job *job,
                             struct plait_converted *done,
                             struct plait_error *err)
 {
+    const char *from;
+    int rc;
+
     if (job->found == FORMAT_LLMC)
         return plait_convert_from_llmc(job->from, dir->made, done, err);
     if (job->found == FORMAT_MEGATRON)
         return plait_convert_from_megatron(job->source.path, dir->made, done,
                                            err);
-    if (plait_convert_from_hf(job->from, dir->made, done, err) < 0)
-        return -1;
-    return plait_copy_file(job->from, dir->made, "config.json", err) < 0 ? -1
-                                                                         : 0;
+    from = job->found == FORMAT_DCP ? job->source.path : job->from;
+    if (job->found == FORMAT_DCP)
+        rc = plait_convert_from_dcp(job->from, from, dir->made, done, err);
+    else
+        rc = plait_convert_from_hf(from, dir->made, done, err);
+    if (rc == 0)
+        rc = plait_copy_file(from, dir->made, "config.json", err);
+    return rc < 0 ? -1 : 0;
 }
 
 /* The whole path of a folder that will have this name. malloc'ed. */
@@ -238,8 +256,11 @@ static void print_notes(const struct job *job,
 {
     struct plait_hf_notes notes;
 
-    if (job->found == FORMAT_HF) {
-        plait_hf_notes_read(job->from, &notes);
+    if (job->found == FORMAT_HF || job->found == FORMAT_DCP) {
+        bool dcp = job->found == FORMAT_DCP;
+
+        plait_hf_notes_read(dcp ? job->source.path : job->from, &notes);
+        notes.untied = dcp ? done->untied : notes.untied;
         plait_hf_notes_print(&notes, "# ", stdout);
     }
     if (job->found == FORMAT_MEGATRON && done->dropout[0])

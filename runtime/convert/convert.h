@@ -2,6 +2,8 @@
 #ifndef PLAIT_RUNTIME_CONVERT_CONVERT_H
 #define PLAIT_RUNTIME_CONVERT_CONVERT_H
 
+#include <stdbool.h>
+
 #include "kernels/types.h"
 #include "topology/base/error.h"
 #include "topology/job/job_config.h"
@@ -15,6 +17,8 @@ struct plait_converted {
     int64_t parameters;
     int files;
     char dropout[80]; /* of the model that was read, in words; "": none */
+    bool untied; /* a checkpoint of DCP's has a head of its own, although its
+                    config.json ties it */
 };
 
 /* A whole tensor of Plait's; a vector is one row. */
@@ -39,6 +43,14 @@ struct plait_convert_source {
 int plait_convert_import(const struct plait_convert_source *source,
                          const char *dir, struct plait_converted *done,
                          struct plait_error *err);
+
+/* The same of a source that has the tensors [n] of a map, in their order; its
+ * own list is filled in. */
+struct plait_hf_tensor;
+int plait_convert_import_map(struct plait_convert_source *source,
+                             const struct plait_hf_tensor *tensors, int n,
+                             const char *dir, struct plait_converted *done,
+                             struct plait_error *err);
 
 /* Writes the Hugging Face directory `from` as such a checkpoint. */
 int plait_convert_from_hf(const char *from, const char *dir,

@@ -170,6 +170,28 @@ int plait_convert_import(const struct plait_convert_source *source,
     return rc;
 }
 
+int plait_convert_import_map(struct plait_convert_source *source,
+                             const struct plait_hf_tensor *tensors, int n,
+                             const char *dir, struct plait_converted *done,
+                             struct plait_error *err)
+{
+    struct plait_convert_tensor *list = calloc((size_t)n, sizeof(*list));
+    int rc;
+
+    for (int i = 0; list && i < n; i++) {
+        memcpy(list[i].name, tensors[i].name, sizeof(list[i].name));
+        list[i].rows = tensors[i].rows;
+        list[i].cols = tensors[i].cols;
+    }
+    source->n = n;
+    source->tensors = list;
+    rc = list ? plait_convert_import(source, dir, done, err)
+              : plait_errorf(err, "%s: out of memory", dir);
+    free(list);
+    source->tensors = NULL;
+    return rc;
+}
+
 static int read_hf(const void *from, int index, uint64_t row, uint64_t n,
                    float *out, struct plait_error *err)
 {
@@ -182,22 +204,13 @@ int plait_convert_from_hf(const char *from, const char *dir,
     struct plait_hf_weights *weights = plait_hf_weights_open(from, err);
     struct plait_convert_source source = {.read = read_hf, .from = weights};
     const struct plait_hf_tensor *there;
-    struct plait_convert_tensor *tensors;
-    int rc = -1;
+    int n, rc;
 
     if (!weights)
         return -1;
     source.model = plait_hf_weights_model(weights);
-    source.n = plait_hf_weights_list(weights, &there);
-    source.tensors = tensors = calloc((size_t)source.n, sizeof(*tensors));
-    for (int i = 0; tensors && i < source.n; i++) {
-        memcpy(tensors[i].name, there[i].name, sizeof(tensors[i].name));
-        tensors[i].rows = there[i].rows;
-        tensors[i].cols = there[i].cols;
-    }
-    rc = tensors ? plait_convert_import(&source, dir, done, err)
-                 : plait_errorf(err, "%s: out of memory", from);
+    n = plait_hf_weights_list(weights, &there);
+    rc = plait_convert_import_map(&source, there, n, dir, done, err);
     plait_hf_weights_close(weights);
-    free(tensors);
     return rc;
 }

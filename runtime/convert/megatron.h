@@ -5,10 +5,11 @@
 #include "runtime/convert/convert.h"
 #include "runtime/convert/megatron_map.h"
 
-/* Checkpoints of Megatron-LM's, as --ckpt-format torch writes them:
- * DIR/latest_checkpointed_iteration.txt names DIR/iter_0000100 or DIR/release,
- * which has mp_rank_XX/model_optim_rng.pt for each rank; of these files "args"
- * and "model", a GPTModel of Megatron-core's, are read. */
+/* Checkpoints of Megatron-LM's: DIR/latest_checkpointed_iteration.txt names
+ * DIR/iter_0000100 or DIR/release. As --ckpt-format torch writes them, that has
+ * mp_rank_XX/model_optim_rng.pt for each rank; of these files "args" and
+ * "model", a GPTModel of Megatron-core's, are read. As torch_dist, it is read
+ * by megatron_dist.c. */
 
 /* Find the checkpoint in `dir`, of several the newest: 1 and its path; 0: there
  * is none; -1 with errno: it cannot be read. */

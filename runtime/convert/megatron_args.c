@@ -17,6 +17,7 @@ enum { ROPE_LOW = 1, ROPE_HIGH = 4, ROPE_LEN = 8192 };
 struct read {
     const char *path;
     const struct plait_pickle_value *args;
+    bool distributed; /* the tensors do not depend on the layout */
     struct plait_error *err;
 };
 
@@ -105,16 +106,20 @@ static int check_absent(const struct read *r)
         "moe_router_pre_softmax",
         "moe_apply_probs_on_input",
         "moe_router_enable_expert_bias",
-        "decoder_first_pipeline_num_layers",
-        "decoder_last_pipeline_num_layers",
+        "hybrid_override_pattern"};
+    static const char *const layouts[] = {
+        "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
         "pipeline_model_parallel_layout",
         "account_for_embedding_in_pipeline_split",
-        "hybrid_override_pattern",
         "virtual_pipeline_model_parallel_size"};
 
     for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++)
         if (is_set(r, absent[i]))
             return wrong(r, absent[i], "is not supported");
+    for (size_t i = 0;
+         i < sizeof(layouts) / sizeof(layouts[0]) && !r->distributed; i++)
+        if (is_set(r, layouts[i]))
+            return wrong(r, layouts[i], "is not supported");
     if (find(r, "softmax_type") && !is_text(r, "softmax_type", "vanilla"))
         return wrong(r, "softmax_type", "must be vanilla");
     if (is_text(r, "moe_router_load_balancing_type", "sinkhorn"))
@@ -176,9 +181,9 @@ static int read_experts(const struct read *r, struct plait_model_config *m)
         read_count(r, "moe_ffn_hidden_size", m->ffn, &m->ffn) < 0 ||
         read_count(r, "expert_model_parallel_size", 1, &ep) < 0)
         return -1;
-    if (ep > 1)
+    if (ep > 1 && !r->distributed)
         return wrong(r, "expert_model_parallel_size", "must be 1");
-    if (is_set(r, "moe_grouped_gemm"))
+    if (is_set(r, "moe_grouped_gemm") && !r->distributed)
         return wrong(r, "moe_grouped_gemm", "must be false");
     if (find(r, "moe_router_score_function") &&
         !is_text(r, "moe_router_score_function", "softmax"))
@@ -255,10 +260,13 @@ static int read_model(const struct read *r, struct plait_megatron_args *a)
 
 int plait_megatron_args_read(const char *path,
                              const struct plait_pickle_value *namespace,
-                             struct plait_megatron_args *args,
+                             bool distributed, struct plait_megatron_args *args,
                              struct plait_error *err)
 {
-    struct read r = {.path = path, .args = namespace, .err = err};
+    struct read r = {.path = path,
+                     .args = namespace,
+                     .distributed = distributed,
+                     .err = err};
     struct plait_megatron_args read = {.padded_vocab = 0};
     struct plait_job_config *job;
     struct plait_error why;
@@ -273,6 +281,8 @@ int plait_megatron_args_read(const char *path,
         return -1;
     read.model = job->model;
     rc = read_model(&r, &read);
+    if (distributed)
+        read.layout = (struct plait_megatron_layout){.tp = 1, .pp = 1};
     job->model = read.model;
     if (rc == 0 && plait_fits_config(job, &why) < 0)
         rc = plait_errorf(err, "%s: %s", path, why.text);

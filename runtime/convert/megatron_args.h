@@ -19,10 +19,12 @@ struct plait_megatron_args {
 };
 
 /* Reads the arguments. -1 with EINVAL, naming the one that plait-train does not
- * support. `path` stands for the file in errors. */
+ * support. `path` stands for the file in errors. distributed: the tensors are
+ * whole ones in any layout, so the layout of the arguments is not looked at,
+ * and args->layout is that of one rank. */
 int plait_megatron_args_read(const char *path,
                              const struct plait_pickle_value *namespace,
-                             struct plait_megatron_args *args,
+                             bool distributed, struct plait_megatron_args *args,
                              struct plait_error *err);
 
 /* Whether Megatron-LM's GPT has all features of the model, and the layout

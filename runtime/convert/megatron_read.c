@@ -13,7 +13,8 @@
 #include "kernels/dtype.h"
 #include "runtime/convert/megatron.h"
 #include "runtime/convert/megatron_args.h"
-#include "runtime/convert/torch_file.h"
+#include "runtime/convert/megatron_rows.h"
+#include "runtime/convert/torch_tensor.h"
 
 #define FILE_NAME "model_optim_rng.pt"
 #define TRACKER "latest_checkpointed_iteration.txt"
@@ -69,13 +70,8 @@ int plait_megatron_find(const char *dir, char path[4096],
     if (is_there(path, "mp_rank_00/" FILE_NAME) ||
         is_there(path, "mp_rank_00_000/" FILE_NAME))
         return 1;
-    errno = EINVAL;
-    if (is_there(path, ".metadata") ||
-        (tracker && is_there(path, "metadata.json")))
-        return plait_errorf(err,
-                            "%s: Megatron-LM's distributed checkpoint is not "
-                            "supported; save it with --ckpt-format torch",
-                            path);
+    if (plait_megatron_is_distributed(path))
+        return 1;
     if (!tracker)
         return 0;
     errno = ENOENT;
@@ -154,7 +150,7 @@ static int open_first(struct megatron *m)
     rc = check_model(file, path, m->err);
     if (rc == 0)
         rc = plait_megatron_args_read(
-            path, plait_pickle_find(plait_torch_file_root(file), "args"),
+            path, plait_pickle_find(plait_torch_file_root(file), "args"), false,
             &m->args, m->err);
     if (rc == 0)
         m->args.layout.local =
@@ -341,71 +337,20 @@ static int file_of(const struct plait_megatron_map *map, int stored)
     return file;
 }
 
-/* Rows [row, row + n) of a tensor of `cols` columns, and where they go. */
-struct wanted {
-    uint64_t row, n, cols;
-    float *out;
-};
-
-/* Read those of the wanted rows that a piece has; `numbers` has room for the
- * piece's. */
-static int read_piece(const struct megatron *m,
-                      const struct plait_megatron_piece *piece,
-                      const struct wanted *w, float *numbers,
-                      struct plait_error *err)
-{
-    const struct plait_torch_tensor *t = &m->stored[piece->stored];
-    uint64_t begin = piece->row > w->row ? piece->row : w->row;
-    uint64_t end = piece->row + piece->rows < w->row + w->n
-                       ? piece->row + piece->rows
-                       : w->row + w->n;
-    size_t size = plait_dtype_size(t->type);
-    uint64_t at, count;
-
-    if (begin >= end)
-        return 0;
-    at = (piece->at + begin - piece->row) * piece->cols;
-    count = (end - begin) * piece->cols;
-    if (plait_torch_file_read(m->files[file_of(m->map, piece->stored)],
-                              t->offset + at * size, numbers, count * size,
-                              err) < 0)
-        return -1;
-    widen(numbers, count, t->type);
-    for (uint64_t r = 0; r < end - begin; r++)
-        memcpy(w->out + (begin - w->row + r) * w->cols + piece->col,
-               numbers + r * piece->cols, piece->cols * sizeof(*w->out));
-    return 0;
-}
-
-/* A vector is one row of Plait's tensor, and a column of the stored one. */
-static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
-                     float *out, struct plait_error *err)
+static int read_stored(const void *from, int stored, uint64_t row, uint64_t n,
+                       float *out, struct plait_error *err)
 {
     const struct megatron *m = from;
-    const struct plait_hf_tensor *t = &m->map->tensors[index];
-    const struct wanted w = {.row = t->vector ? 0 : row,
-                             .n = t->vector ? t->cols : n,
-                             .cols = t->vector ? 1 : t->cols,
-                             .out = out};
-    float *numbers = malloc(w.n * w.cols * sizeof(*numbers));
-    int rc = 0;
+    const struct plait_torch_tensor *t = &m->stored[stored];
+    uint64_t cols = m->map->stored[stored].cols;
+    size_t size = plait_dtype_size(t->type);
 
-    if (!numbers)
-        return plait_errorf(err, "%s: out of memory", m->path);
-    for (int i = m->map->pieces_of[index]; i >= 0 && rc == 0;
-         i = m->map->pieces[i].next)
-        rc = read_piece(m, &m->map->pieces[i], &w, numbers, err);
-    free(numbers);
-    return rc;
-}
-
-static void note_dropout(const struct plait_megatron_args *args,
-                         struct plait_converted *done)
-{
-    if (args->attention_dropout > 0 || args->hidden_dropout > 0)
-        snprintf(done->dropout, sizeof(done->dropout),
-                 "attention_dropout %g, hidden_dropout %g",
-                 args->attention_dropout, args->hidden_dropout);
+    if (plait_torch_file_read(m->files[file_of(m->map, stored)],
+                              t->offset + row * cols * size, out,
+                              n * cols * size, err) < 0)
+        return -1;
+    widen(out, n * cols, t->type);
+    return 0;
 }
 
 int plait_convert_from_megatron(const char *path, const char *dir,
@@ -413,26 +358,17 @@ int plait_convert_from_megatron(const char *path, const char *dir,
                                 struct plait_error *err)
 {
     struct megatron m = {.path = path, .err = err};
-    struct plait_convert_source source = {.read = read_rows, .from = &m};
-    struct plait_convert_tensor *tensors = NULL;
-    int rc = open_checkpoint(&m);
+    struct plait_megatron_source source = {
+        .path = path, .args = &m.args, .read = read_stored, .from = &m};
+    int rc;
 
+    if (plait_megatron_is_distributed(path))
+        return plait_convert_from_megatron_dist(path, dir, done, err);
+    rc = open_checkpoint(&m);
     if (rc == 0) {
-        source.model = &m.args.model;
-        source.n = m.map->ntensors;
-        source.tensors = tensors = calloc((size_t)source.n, sizeof(*tensors));
-        for (int i = 0; tensors && i < source.n; i++) {
-            memcpy(tensors[i].name, m.map->tensors[i].name,
-                   sizeof(tensors[i].name));
-            tensors[i].rows = m.map->tensors[i].rows;
-            tensors[i].cols = m.map->tensors[i].cols;
-        }
-        rc = tensors ? plait_convert_import(&source, dir, done, err)
-                     : plait_errorf(err, "%s: out of memory", path);
+        source.map = m.map;
+        rc = plait_megatron_import(&source, dir, done, err);
     }
-    if (rc == 0)
-        note_dropout(&m.args, done);
-    free(tensors);
     close_checkpoint(&m);
     return rc;
 }

@@ -7,7 +7,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,8 +38,8 @@ struct entry {
 struct plait_torch_file {
     char *path;
     int fd;
-    uint64_t size;
-    unsigned char *list; /* the zip's list of entries */
+    uint64_t start, size; /* of the zip in the file */
+    unsigned char *list;  /* the zip's list of entries */
     uint64_t list_size;
     int nentries;
     struct entry *entries; /* sorted by name */
@@ -82,7 +82,7 @@ static int corrupt(const struct plait_torch_file *f, const char *what,
 int plait_torch_file_read(const struct plait_torch_file *f, uint64_t offset,
                           void *to, size_t size, struct plait_error *err)
 {
-    return plait_read_bytes(f->fd, f->path, offset, to, size, err);
+    return plait_read_bytes(f->fd, f->path, f->start + offset, to, size, err);
 }
 
 /* -- the zip's list ------------------------------------------------------- */
@@ -318,11 +318,38 @@ static int read_pickle(struct plait_torch_file *f, struct plait_error *err)
                : plait_errorf(err, "%s: its numbers are big-endian", f->path);
 }
 
-struct plait_torch_file *plait_torch_file_open(const char *path,
-                                               struct plait_error *err)
+/* Where the zip is in its file; `size` UINT64_MAX: all of it. */
+static int find_zip(struct plait_torch_file *f, uint64_t start, uint64_t size,
+                    struct plait_error *err)
+{
+    struct stat st;
+    uint64_t all;
+
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (f->fd < 0 || fstat(f->fd, &st) < 0)
+        return plait_errorf(err, "%s: %s", f->path, strerror(errno));
+    errno = EINVAL;
+    if (!S_ISREG(st.st_mode))
+        return plait_errorf(err, "%s: is not a file", f->path);
+    all = (uint64_t)st.st_size;
+    if (size == UINT64_MAX)
+        size = all;
+    if (start > all || size > all - start)
+        return plait_errorf(err,
+                            "%s: truncated: it has %" PRIu64
+                            " bytes, and a tensor of %" PRIu64
+                            " begins at byte %" PRIu64,
+                            f->path, all, size, start);
+    f->start = start;
+    f->size = size;
+    return 0;
+}
+
+struct plait_torch_file *plait_torch_file_open_at(const char *path,
+                                                  uint64_t start, uint64_t size,
+                                                  struct plait_error *err)
 {
     struct plait_torch_file *f = calloc(1, sizeof(*f));
-    struct stat st;
 
     if (f)
         f->fd = -1;
@@ -330,23 +357,19 @@ struct plait_torch_file *plait_torch_file_open(const char *path,
         plait_errorf(err, "%s: out of memory", path);
         goto error;
     }
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0 || fstat(f->fd, &st) < 0) {
-        plait_errorf(err, "%s: %s", path, strerror(errno));
-        goto error;
-    }
-    errno = EINVAL;
-    if (!S_ISREG(st.st_mode)) {
-        plait_errorf(err, "%s: is not a file", path);
-        goto error;
-    }
-    f->size = (uint64_t)st.st_size;
-    if (read_list(f, err) < 0 || read_pickle(f, err) < 0)
+    if (find_zip(f, start, size, err) < 0 || read_list(f, err) < 0 ||
+        read_pickle(f, err) < 0)
         goto error;
     return f;
 error:
     plait_torch_file_close(f);
     return NULL;
+}
+
+struct plait_torch_file *plait_torch_file_open(const char *path,
+                                               struct plait_error *err)
+{
+    return plait_torch_file_open_at(path, 0, UINT64_MAX, err);
 }
 
 void plait_torch_file_close(struct plait_torch_file *f)
@@ -372,109 +395,17 @@ plait_torch_file_root(const struct plait_torch_file *f)
     return plait_pickle_root(f->pickle);
 }
 
-/* -- tensors -------------------------------------------------------------- */
-
-/* Item i of a tuple; NULL if it has fewer. */
-static const struct plait_pickle_value *
-item_of(const struct plait_pickle_value *v, size_t i)
+int plait_torch_file_data(const struct plait_torch_file *f, const char *key,
+                          size_t n, uint64_t *offset, uint64_t *size,
+                          struct plait_error *err)
 {
-    return v && v->kind == PLAIT_PICKLE_LIST && i < v->n ? v->items[i] : NULL;
-}
-
-static bool is_count(const struct plait_pickle_value *v)
-{
-    return v && v->kind == PLAIT_PICKLE_INT && v->i >= 0 &&
-           v->i < (int64_t)1 << 48;
-}
-
-static int take_type(const struct plait_pickle_value *name,
-                     enum plait_dtype *type)
-{
-    static const char *const names[] = {
-        "torch FloatStorage", "torch BFloat16Storage", "torch HalfStorage"};
-    static const enum plait_dtype types[] = {PLAIT_F32, PLAIT_BF16_T,
-                                             PLAIT_FP16_T};
-
-    for (int i = 0; i < 3; i++)
-        if (plait_pickle_is(name, names[i])) {
-            *type = types[i];
-            return 0;
-        }
-    return -1;
-}
-
-/* One or two dimensions, and rows without gaps between them. */
-static int take_shape(const struct plait_pickle_value *shape,
-                      const struct plait_pickle_value *strides,
-                      struct plait_torch_tensor *t, struct plait_error *err)
-{
-    uint64_t step = 1;
+    const struct entry *e = find_entry(f, "data/", key, n);
 
     errno = EINVAL;
-    if (!shape || shape->kind != PLAIT_PICKLE_LIST || !strides ||
-        strides->kind != PLAIT_PICKLE_LIST || strides->n != shape->n)
-        return plait_errorf(err, "has no shape");
-    if (shape->n < 1 || shape->n > 2)
-        return plait_errorf(err, "has %zu dimensions", shape->n);
-    t->ndim = (int)shape->n;
-    t->shape[1] = 1;
-    for (int i = t->ndim; i-- > 0;) {
-        if (!is_count(shape->items[i]) || shape->items[i]->i < 1 ||
-            !is_count(strides->items[i]))
-            return plait_errorf(err, "has no shape");
-        t->shape[i] = (uint64_t)shape->items[i]->i;
-        if ((uint64_t)strides->items[i]->i != step && t->shape[i] > 1)
-            return plait_errorf(err, "is not contiguous");
-        step *= t->shape[i];
-    }
-    return 0;
-}
-
-/* ("storage", class, key, where, elements) */
-static int take_storage(const struct plait_torch_file *f,
-                        const struct plait_pickle_value *kept, uint64_t first,
-                        struct plait_torch_tensor *t, struct plait_error *err)
-{
-    const struct plait_pickle_value *where =
-        kept && kept->kind == PLAIT_PICKLE_KEPT ? kept->items[0] : NULL;
-    const struct plait_pickle_value *key = item_of(where, 2);
-    const struct entry *e = NULL;
-    uint64_t n;
-
-    errno = EINVAL;
-    if (!plait_pickle_is(item_of(where, 0), "storage") ||
-        take_type(item_of(where, 1), &t->type) < 0)
-        return plait_errorf(err, "is not fp32, bf16 or fp16");
-    if (key && key->kind == PLAIT_PICKLE_TEXT)
-        e = find_entry(f, "data/", key->text, key->n);
     if (!e)
         return plait_errorf(err, "has no data in this file");
-    if (find_data(f, e, &t->offset, err) < 0)
+    if (find_data(f, e, offset, err) < 0)
         return -1;
-    n = e->size / plait_dtype_size(t->type);
-    if (t->shape[0] > n / t->shape[1] || first > n - t->shape[0] * t->shape[1])
-        return plait_errorf(err, "has too little data in this file");
-    t->offset += first * plait_dtype_size(t->type);
+    *size = e->size;
     return 0;
-}
-
-int plait_torch_tensor_of(const struct plait_torch_file *f,
-                          const struct plait_pickle_value *v,
-                          struct plait_torch_tensor *t, struct plait_error *err)
-{
-    const struct plait_pickle_value *first;
-
-    if (v && v->kind == PLAIT_PICKLE_OBJECT &&
-        plait_pickle_is(v->callee, "torch._utils _rebuild_parameter"))
-        v = item_of(v->args, 0);
-    errno = EINVAL;
-    if (!v || v->kind != PLAIT_PICKLE_OBJECT ||
-        !plait_pickle_is(v->callee, "torch._utils _rebuild_tensor_v2"))
-        return plait_errorf(err, "is not a plain tensor");
-    first = item_of(v->args, 1);
-    if (!is_count(first))
-        return plait_errorf(err, "is not a plain tensor");
-    if (take_shape(item_of(v->args, 2), item_of(v->args, 3), t, err) < 0)
-        return -1;
-    return take_storage(f, item_of(v->args, 0), (uint64_t)first->i, t, err);
 }

@@ -2,7 +2,6 @@
 #ifndef PLAIT_RUNTIME_CONVERT_TORCH_FILE_H
 #define PLAIT_RUNTIME_CONVERT_TORCH_FILE_H
 
-#include "kernels/types.h"
 #include "runtime/pickle/pickle.h"
 
 /* A file of torch.save's (PyTorch 1.6 on): a zip of uncompressed entries:
@@ -13,24 +12,20 @@ struct plait_torch_file;
  * file. */
 struct plait_torch_file *plait_torch_file_open(const char *path,
                                                struct plait_error *err);
+/* The same of a zip inside a file, which begins at byte `start` and has `size`
+ * bytes; offsets are counted from `start`. */
+struct plait_torch_file *plait_torch_file_open_at(const char *path,
+                                                  uint64_t start, uint64_t size,
+                                                  struct plait_error *err);
 void plait_torch_file_close(struct plait_torch_file *file);
 
 const struct plait_pickle_value *
 plait_torch_file_root(const struct plait_torch_file *file);
 
-struct plait_torch_tensor {
-    enum plait_dtype type;
-    int ndim;          /* 1 or 2 */
-    uint64_t shape[2]; /* of a vector [n, 1] */
-    uint64_t offset;   /* of its data, bytes from the start of the file */
-};
-
-/* Describes a value of the pickle as a tensor: whole, row by row, of fp32, bf16
- * or fp16, and inside the file. -1 with EINVAL, and text that says what it is
- * instead and goes on "tensor NAME ...". */
-int plait_torch_tensor_of(const struct plait_torch_file *file,
-                          const struct plait_pickle_value *value,
-                          struct plait_torch_tensor *tensor,
+/* The place and size of an entry data/KEY, the key of n characters. -1 with
+ * EINVAL, and text that goes on "tensor NAME ..." where there is none. */
+int plait_torch_file_data(const struct plait_torch_file *file, const char *key,
+                          size_t n, uint64_t *offset, uint64_t *size,
                           struct plait_error *err);
 
 /* Reads `size` bytes from `offset` on. Any thread may call it. */

@@ -65,4 +65,14 @@ plait_pickle_find(const struct plait_pickle_value *value, const char *key);
 const struct plait_pickle_value *
 plait_pickle_dict(const struct plait_pickle_value *value);
 
+/* The first class or function that the pickle names and that is none of
+ * known [n]; NULL: there is none. */
+const struct plait_pickle_value *
+plait_pickle_unknown_name(const struct plait_pickle *pickle,
+                          const char *const *known, size_t n);
+
+/* A text, or "module.name" of a name, as one line that fits, with ? for what is
+ * no printable character of ASCII. */
+void plait_pickle_show(const struct plait_pickle_value *value, char shown[128]);
+
 #endif

@@ -189,8 +189,12 @@ echo 1 >"$dir/bad/latest_checkpointed_iteration.txt"
 refused 1 'no mp_rank_00/model_optim_rng.pt is in it' --from "$dir/bad" \
     --to "$dir/made"
 : >"$dir/bad/iter_0000001/.metadata"
-refused 1 'distributed checkpoint is not supported; .* --ckpt-format torch' \
+echo '{"sharded_backend": "zarr"}' >"$dir/bad/iter_0000001/metadata.json"
+refused 1 'its sharded_backend is zarr; only torch_dist' \
     --from "$dir/bad" --to "$dir/made"
+echo '{"sharded_backend": "torch_dist"}' >"$dir/bad/iter_0000001/metadata.json"
+refused 1 'common.pt: No such file' --from "$dir/bad" --to "$dir/made"
+rm "$dir/bad/iter_0000001/metadata.json"
 echo soon >"$dir/bad/latest_checkpointed_iteration.txt"
 refused 1 'neither "release" nor the number' --from "$dir/bad" --to "$dir/made"
 refused 1 "is a checkpoint of Megatron-LM's already" --from "$at.mega" \

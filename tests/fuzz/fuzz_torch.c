@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "runtime/convert/torch_file.h"
+#include "runtime/convert/torch_tensor.h"
 
 /* Looks at every value that is a dict, and at the tensors in it. */
 static void look_at(const struct plait_torch_file *file,
