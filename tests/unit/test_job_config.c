@@ -426,7 +426,10 @@ static void overrides(void)
          "--set train.steps=x: steps must be a whole number from 1 to "
          "1000000000000, not 'x'"},
         {"train.stepz=3", "did you mean 'steps'?"},
-        {"steps=3", "--set steps=3: unknown key 'steps'; the keys are model,"},
+        {"steps=3", "--set steps=3: unknown key 'steps'; it is a key of train"},
+        {"parallel.steps=3",
+         "unknown key 'steps' in parallel; it is a key of train"},
+        {"zzz=3", "--set zzz=3: unknown key 'zzz'; the keys are model,"},
         {"model=3", "--set model=3: model must be a mapping"},
         {"train.steps=1\n  seed: 3", "write SECTION.KEY=VALUE"},
         {"train.steps=[1", "--set train.steps=[1: "},

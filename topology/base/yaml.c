@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "topology/base/text.h"
+#include "topology/base/yaml_private.h"
 
 /* Far above any real file: the limit stops the reading of a device or a
  * pipe. */
@@ -19,7 +20,23 @@ struct plait_yaml {
     bool lines; /* errors name the line */
     bool loaded;
     yaml_document_t document;
+    const struct plait_yaml_field *sections;
+    int nsections;
 };
+
+void plait_yaml_set_sections(struct plait_yaml *yaml,
+                             const struct plait_yaml_field *sections, int n)
+{
+    yaml->sections = sections;
+    yaml->nsections = n;
+}
+
+int plait_yaml_sections(const struct plait_yaml *yaml,
+                        const struct plait_yaml_field **sections)
+{
+    *sections = yaml->sections;
+    return yaml->nsections;
+}
 
 void plait_yaml_destroy(struct plait_yaml *yaml)
 {

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/base/nearest.h"
 #include "topology/base/yaml_private.h"
 
 /* Plain, unquoted text: what YAML would take for a number or a boolean. */
@@ -213,21 +212,6 @@ static int read_bool(struct plait_yaml *yaml, const yaml_node_t *node,
     return 0;
 }
 
-/* "a, b or c" */
-static void list_names(const char *const *names, int n, const char *last,
-                       char *buf, size_t size)
-{
-    size_t used = 0;
-
-    buf[0] = '\0';
-    for (int i = 0; i < n && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%s",
-                                 i == 0       ? ""
-                                 : i == n - 1 ? last
-                                              : ", ",
-                                 names[i]);
-}
-
 static int read_choice(struct plait_yaml *yaml, const yaml_node_t *node,
                        const struct plait_yaml_field *field, int *out,
                        struct plait_error *err)
@@ -241,7 +225,8 @@ static int read_choice(struct plait_yaml *yaml, const yaml_node_t *node,
             return 0;
         }
     }
-    list_names(field->choices, field->count, " or ", names, sizeof(names));
+    plait_yaml_list_names(field->choices, field->count, " or ", names,
+                          sizeof(names));
     return plait_yaml_refuse(yaml, node, field, err, names);
 }
 
@@ -423,43 +408,6 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
     return -1;
 }
 
-/* Is `text` one of `words`, which are separated by spaces? */
-static bool is_called(const char *words, const char *text)
-{
-    size_t n = strlen(text), m;
-
-    for (; words && *words; words += m + strspn(words + m, " ")) {
-        m = strcspn(words, " ");
-        if (m == n && strncmp(words, text, n) == 0)
-            return true;
-    }
-    return false;
-}
-
-static int unknown_key(const struct plait_yaml *yaml, const yaml_node_t *key,
-                       const char *what, const struct plait_yaml_field *fields,
-                       int nfields, struct plait_error *err)
-{
-    const char *text = plait_yaml_text(key), *names[64];
-    int i, nearest;
-    char list[320];
-
-    for (i = 0; i < nfields && i < 64; i++)
-        names[i] = fields[i].name;
-    nearest = plait_nearest(text, names, i);
-    while (i-- > 0)
-        if (is_called(fields[i].also, text))
-            nearest = i;
-    if (nearest >= 0)
-        return plait_yaml_errorf(
-            yaml, key, err, "unknown key '%.60s'%s%s; did you mean '%s'?", text,
-            *what ? " in " : "", what, fields[nearest].name);
-    list_names(names, nfields < 64 ? nfields : 64, " and ", list, sizeof(list));
-    return plait_yaml_errorf(yaml, key, err,
-                             "unknown key '%.60s'%s%s; the keys are %s", text,
-                             *what ? " in " : "", what, list);
-}
-
 int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
                     const char *what, const struct plait_yaml_field *fields,
                     int nfields, void *out, struct plait_error *err)
@@ -469,6 +417,8 @@ int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
     char buf[96];
     int f;
 
+    if (!*what)
+        plait_yaml_set_sections(yaml, fields, nfields);
     if (!mapping || is_null(mapping))
         return 0;
     if (mapping->type != YAML_MAPPING_NODE)
@@ -485,7 +435,7 @@ int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
         for (f = 0; f < nfields && strcmp(text, fields[f].name) != 0; f++)
             ;
         if (f == nfields)
-            return unknown_key(yaml, key, what, fields, nfields, err);
+            return plait_yaml_unknown(yaml, key, what, fields, nfields, err);
         if (plait_yaml_get(yaml, mapping, text) != value)
             return plait_yaml_errorf(yaml, key, err, "%s is given twice", text);
         if (read_field(yaml, value, &fields[f], (char *)out + fields[f].offset,
