@@ -331,10 +331,12 @@ ADVICE = [
     (r"; (--ntasks-per-node=\d+) would fit", add_option),
     (r"(train\.global_batch|batch\.max) \d+ is not divisible by .*; "
      r"(\d+)(?: or (\d+))? would fit", batch_fits),
+    (r"would fit, or (train\.micro_batch) (\d+)", give_key),
+    (r"cannot run (\S+): .*; did you mean (.*)\?", other_word),
     (r"unknown key '([^']+)'.*; did you mean '([^']+)'\?", other_word),
     (r"'([^']+)' is not a plait command; did you mean '([^']+)'\?",
      other_word),
-    (r'no GPU type "([^"]+)"(?:; did you mean| \(did you mean) ([^\s?)]+)',
+    (r'no GPU type "([^"]+)"(?:; did you mean| \(did you mean) ([^\s?),]+)',
      other_word),
     (r"(?:unrecognized|unknown) option '([^'=]+)(?:=[^']*)?'; did you mean "
      r"(--\S+(?: \S+=VALUE)?\?)", other_option),
@@ -360,8 +362,8 @@ ADVICE = [
 ]
 # Promises: each of their alternatives holds. Of the others, such as a range,
 # one does.
-PROMISES = (would_fit, batch_fits, other_word, other_option, add_option, anew,
-            more_gpus, see_help)
+PROMISES = (would_fit, batch_fits, give_key, other_word, other_option,
+            add_option, anew, more_gpus, see_help)
 # Words of advice: a message that has one must match a line of the table.
 HINT = re.compile(r"would fit|did you mean|nearest|goes on|\bneeds\b|must be|"
                   r"(?:[;:,]|\bor|\band) (use|add|give|set|leave|try|see|take|"

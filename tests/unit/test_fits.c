@@ -413,12 +413,16 @@ static void check_batch(void)
     CASE(ALL, NULL, l.size[PLAIT_DP] = 8);
     CASE(ALL,
          "train.global_batch 15 is not divisible by train.micro_batch 2; 14 "
-         "or 16 would fit",
+         "or 16 would fit, or train.micro_batch 1",
          c.train.global_batch = 15);
     CASE(ALL,
          "train.global_batch 16 is not divisible by dp 3 * train.micro_batch "
          "2; 12 or 18 would fit",
          l.size[PLAIT_DP] = 3);
+    CASE(ALL,
+         "train.global_batch 16 is not divisible by dp 2 * train.micro_batch "
+         "16; 32 would fit, or train.micro_batch 8",
+         l.size[PLAIT_DP] = 2, c.train.micro_batch = 16);
     CASE(CONFIG,
          "train.global_batch 16 is not divisible by dp 3 * train.micro_batch "
          "2; 12 or 18 would fit",

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "topology/job/fits_image.h"
 #include "topology/job/fits_stages.h"
@@ -195,15 +196,32 @@ static int check_gradients(const struct plait_parallel_config *p,
     return 0;
 }
 
+/* ", or train.micro_batch 16": the largest smaller one that divides the batch,
+ * if there is one. Of a batch that was chosen it keeps the result. */
+static void add_micro_batch(const struct plait_train_config *t, int dp,
+                            char *text, size_t size)
+{
+    size_t used = strlen(text);
+    int micro = t->micro_batch - 1;
+
+    if (t->global_batch % dp || !used)
+        return;
+    while (micro > 0 && t->global_batch / dp % micro)
+        micro--;
+    if (micro > 0)
+        snprintf(text + used, size - used, ", or train.micro_batch %d", micro);
+}
+
 static int check_global_batch(const struct plait_train_config *t, int dp,
                               struct plait_error *err)
 {
     int64_t unit = (int64_t)dp * t->micro_batch;
-    char nearest[64];
+    char nearest[128];
 
     if (t->global_batch % unit == 0)
         return 0;
     plait_fits_name_nearest(t->global_batch, unit, nearest);
+    add_micro_batch(t, dp, nearest, sizeof(nearest));
     if (dp == 1)
         return plait_errorf(err,
                             "train.global_batch %d is not divisible by "
