@@ -183,7 +183,8 @@ cat >table <<'END'
 1 prep random.gz --out out/x # random.gz: a binary file
 1 prep utf16 --out out/x # utf16: UTF-16, and texts must be UTF-8
 1 prep mixed --out out/x # mixed/tensor: a binary file
-1 prep text --out text # text
+1 prep text --out text # text: cannot make the directory: Not a directory
+2 prep text out/x # --out DIR is missing.*; did you mean --out out/x\?
 1 prep text --out out/x --tokenizer bpe:nowhere # nowhere
 1 prep text --out out/x --tokenizer bpe:cut.json # cut.json
 1 prep text --out out/x --tokenizer bpe:list.json # list.json

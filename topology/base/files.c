@@ -70,6 +70,7 @@ static int make_one(const char *path)
 int plait_files_make_dir(const char *dir)
 {
     char *path = strdup(dir), *slash = path;
+    struct stat st;
     int rc = 0;
 
     if (!path)
@@ -81,6 +82,10 @@ int plait_files_make_dir(const char *dir)
     }
     if (rc == 0)
         rc = make_one(path);
+    if (rc == 0 && (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))) {
+        errno = ENOTDIR;
+        rc = -1;
+    }
     free(path);
     return rc;
 }

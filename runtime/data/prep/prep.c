@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/data/prep/image_prep.h"
 #include "runtime/data/prep/prep_run.h"
@@ -130,10 +132,25 @@ static int flush_output(void)
     return 1;
 }
 
+/* Where several words stand without an option, the last one is likely to be the
+ * folder, as in cp. */
+static int refuse_out(const struct plait_prep *p)
+{
+    const char *last = p->ntexts > 1 ? p->texts[p->ntexts - 1] : NULL;
+
+    if (!last || access(last, F_OK) == 0)
+        return wrong_usage("--out DIR is missing: where to write the tokens");
+    fprintf(stderr,
+            "plait-prep: --out DIR is missing: where to write the tokens; did "
+            "you mean --out %s?\n",
+            last);
+    return 2;
+}
+
 static int check_usage(const struct plait_prep *p)
 {
     if (!p->dir || !*p->dir)
-        return wrong_usage("--out DIR is missing: where to write the tokens");
+        return refuse_out(p);
     if (!plait_tokenizer_is_spec(p->tokenizer)) {
         fprintf(stderr,
                 "plait-prep: --tokenizer '%s' must be byte, bpe:FILE (a "
@@ -361,6 +378,29 @@ static int parse_option(struct command *command, int c, const char *text)
     return 0;
 }
 
+/* By Ctrl-C, for instance: what is written is kept. */
+static void stop(int number)
+{
+    static const char text[] =
+        "plait-prep: stopped; the same command goes on from what it has "
+        "written, and train.bin is there once it has ended\n";
+    ssize_t n = write(STDERR_FILENO, text, sizeof(text) - 1);
+
+    (void)n; /* nobody to tell */
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void say_stops(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    struct sigaction old;
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            signal(numbers[i], stop);
+}
+
 static int run_command(struct command *command)
 {
     int rc;
@@ -378,7 +418,10 @@ static int run_command(struct command *command)
         return wrong_usage("--labels, --shape, --channels, --white, --val and "
                            "--seed are for --images");
     rc = check_usage(&command->text);
-    return rc ? rc : run_prep(&command->text);
+    if (rc)
+        return rc;
+    say_stops();
+    return run_prep(&command->text);
 }
 
 static int refuse_option(int c, const char *word)
