@@ -57,7 +57,7 @@ static int read_parts(const struct plait_listeners *to,
         int vocab = read_vocab(to, parts->at[i].path, set, format, &why);
 
         if (vocab < 0 && rc == 0)
-            rc = plait_errorf(err, "%s", why.text);
+            rc = plait_errorf(err, "data.%s: %s", set, why.text);
         *most = vocab > *most ? vocab : *most;
     }
     return rc;

@@ -13,6 +13,7 @@
 
 struct plait_log {
     struct plait_metrics_file *metrics; /* NULL: none */
+    const char *metrics_path;
     struct plait_tensorboard *tensorboard;
     const char *prometheus;
 };
@@ -42,6 +43,7 @@ static int open_outputs(struct plait_log *log, const char *metrics,
 {
     const char *dir = record->s->config->log.tensorboard;
 
+    log->metrics_path = metrics;
     if (metrics) {
         log->metrics = plait_metrics_create(metrics, record->step, err);
         if (!log->metrics || plait_start_record_write(metrics, record, err) < 0)
@@ -85,7 +87,8 @@ int plait_log_write(struct plait_log *log, const struct plait_metrics *m,
                     struct plait_error *err)
 {
     if (log->metrics && plait_metrics_write(log->metrics, m) < 0)
-        return plait_errorf(err, "log.metrics: %s", strerror(errno));
+        return plait_errorf(err, "log.metrics: %s: %s", log->metrics_path,
+                            strerror(errno));
     if (log->tensorboard && plait_tensorboard_write(log->tensorboard, m) < 0)
         return plait_errorf(err, "log.tensorboard: %s", strerror(errno));
     if (log->prometheus && plait_prometheus_write(log->prometheus, m) < 0)

@@ -124,8 +124,7 @@ static void print_beginning(const struct plait_session *s, int64_t done)
         printf("it begins with new weights, of train.seed %" PRIu64 "\n",
                s->config->train.seed);
     if (done >= s->config->train.steps && s->data_unread.text[0])
-        printf("data.train cannot be read, and is not needed any more: %s\n",
-               s->data_unread.text);
+        printf("%s; it is not needed any more\n", s->data_unread.text);
     if (done >= s->config->train.steps)
         printf("nothing is left to do: train.steps is %" PRId64
                "; with a larger one%s the run goes on\n",

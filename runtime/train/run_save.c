@@ -162,8 +162,11 @@ static int take_failure(struct run *r, struct plait_error *err)
     if (err->text[0])
         fprintf(stderr,
                 "plait-train: a checkpoint could not be saved: %s; training "
-                "goes on, the next save tries again\n",
-                err->text);
+                "goes on, the next save tries again%s\n",
+                err->text,
+                r->config->checkpoint.fallback
+                    ? ""
+                    : "; checkpoint.fallback may name a second place");
     err->text[0] = '\0';
     r->saved = -1;
     return 0;

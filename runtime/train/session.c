@@ -234,12 +234,30 @@ static int check_open(const struct plait_layout *layout,
     return 0;
 }
 
+/* A layout of several processes, and the program was started by itself. */
+static int refuse_alone(const struct plait_layout *layout,
+                        struct plait_error *err)
+{
+    char sizes[96];
+    int n = plait_layout_given(layout);
+
+    plait_layout_format_sizes(layout->size, sizes, sizeof(sizes));
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s makes %d processes, and this is one; plait run "
+                        "--np %d %s -- plait-train CONFIG.yaml starts as many "
+                        "on this machine",
+                        sizes, n, n, sizes);
+}
+
 static int follow_config(struct plait_session *s, struct plait_layout *layout,
                          struct plait_error *err)
 {
     *layout = s->config->parallel.layout;
     if (check_open(layout, err) < 0)
         return -1;
+    if (plait_comm_size(s->world.comm) == 1 && plait_layout_given(layout) > 1)
+        return refuse_alone(layout, err);
     return plait_layout_resolve(layout, plait_comm_size(s->world.comm), err);
 }
 

@@ -195,15 +195,17 @@ static int check_blend(const struct plait_trainer *t, struct plait_error *err)
     return 0;
 }
 
-/* A dataset for each part, into ds[parts->n]. */
+/* A dataset for each part, into ds[parts->n]. The error names the key. */
 static int open_parts(struct plait_trainer *t, const struct plait_parts *parts,
                       const char *set, struct plait_dataset **ds,
                       struct plait_error *err)
 {
+    struct plait_error why;
+
     for (int i = 0; i < parts->n; i++) {
-        ds[i] = open_dataset(t, parts->at[i].path, set, err);
+        ds[i] = open_dataset(t, parts->at[i].path, set, &why);
         if (!ds[i])
-            return -1;
+            return plait_errorf(err, "data.%s: %s", set, why.text);
     }
     return 0;
 }

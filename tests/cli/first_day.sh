@@ -6,6 +6,22 @@ set -u
 command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
 . "$top_srcdir/tests/lib/tiny_run.sh"
 
+# -- texts ----------------------------------------------------------------------
+
+yes "a text of one line" | head -c 200000000 >long
+set -m # for Ctrl-C is not ignored by what begins behind a &
+"$top_builddir/plait-prep" long --out longtok >out 2>&1 </dev/null &
+pid=$!
+set +m
+within 60 test -s longtok/train.bin.tmp
+kill -INT $pid
+wait $pid 2>/dev/null
+pid=
+ok "a prep that is stopped says how to go on" \
+    says "^plait-prep: stopped; the same command goes on from what it has"
+ok "and its tokens are not taken for whole" test ! -e longtok/train.bin
+rm -r long longtok
+
 # -- what a run says ---------------------------------------------------------
 
 run "${small[@]}"
@@ -39,7 +55,7 @@ ok "nor by --init does a run become another" says "^--init other is not used"
 ok "and no file of the other model is taken" diff -r checkpoints kept
 run "${small[@]}" --set train.steps=3 --set data.train=nowhere
 ok "with the reason" says \
-    "^data.train cannot be read, and is not needed any more: nowhere: No such"
+    "^data.train: nowhere: No such .*; it is not needed any more"
 for shape in constant step; do
     other=(--set checkpoint.dir=c-$shape --set lr.schedule=$shape)
     [ $shape = step ] && other+=(--set "lr.decay_at=[2]")
@@ -51,6 +67,21 @@ run "${small[@]}" --set train.steps=8 --resume-anyway train.steps
 ok "where they are asked for it goes on" says "^resumed after step 4"
 ok "and says that the learning rate jumps" \
     says "train.steps was 4 and is 8: after step 4 the learning rate is"
+for set in train val; do
+    run "${small[@]}" --set checkpoint.dir=c0 --set data.$set=nowhere
+    ok "a wrong data.$set is named with its key" \
+        says "^plait-train: data.$set: nowhere: No such file"
+done
+for option in --resume --init; do
+    run "${small[@]}" --set checkpoint.dir=c0 $option nowhere
+    ok "a wrong $option too" \
+        says "^plait-train: $option: nowhere: No such file"
+done
+run "${small[@]}" --set checkpoint.dir=c0 --set train.init=nowhere
+ok "and train.init" says "^plait-train: train.init: nowhere: No such file"
+run "${small[@]}" --set checkpoint.dir=c0 --set parallel.tp=2
+ok "one process of two is told how two are started" says \
+    "--tp=2 makes 2 processes, and this is one; plait run --np 2 --tp=2 -- "
 run "${small[@]}" --set checkpoint.dir=null
 ok "a run that saves nothing says so" \
     says "checkpoint.dir is not set: nothing will be saved"
@@ -129,6 +160,13 @@ done
 run "${small[@]}" --set train.steps=9 --resume hf-latest
 ok "a model of Hugging Face's has no run to resume" \
     says "without the state of a run; use --init hf-latest"
+
+for model in hf-latest hf-latest/config.json; do
+    "$plait" plan --auto --model $model --gpus 8 --gpu-type h100 >out
+    ok "a plan of $model makes a checkpoint of it first" \
+        says "^plait convert --from hf-latest --to start$"
+    ok "which is what is trained" says "plait-train start/plait.yaml --set"
+done
 
 # Another program's manifest.json says nothing of weights; nor does a
 # configuration of another name that lies beside a checkpoint.

@@ -51,7 +51,7 @@ ok "metrics that cannot be written: one line" test $status = 1 -a \
 
 run 2 --set parallel.dp=2 --metrics /dev/full --set checkpoint.dir="$dir/full"
 ok "a full disk for the metrics: one line" test $status = 1 -a "$(grep -c \
-    '^plait-train: log.metrics: No space left' "$dir/out")" = 1
+    '^plait-train: log.metrics: /dev/full: No space left' "$dir/out")" = 1
 ok "and what was trained is saved" test -e \
     "$(echo "$dir"/full/step-*/manifest.json)"
 

@@ -59,6 +59,8 @@ if [ -n "$unshare" ]; then
         "$dir/out" | grep -c '^plait-train: .*No space left')" = 1
     ok "the save before was said, and tried again" test "$(grep -c \
         '^plait-train: .*could not be saved: .*No space left' "$dir/out")" = 1
+    ok "with the key that gives it a second place" grep -q \
+        "tries again; checkpoint.fallback may name a second place" "$dir/out"
     ok "and the checkpoint before is all that is left" \
         test "$(sed '1,/^exit/d' "$dir/out" | tr '\n' ' ')" = \
         "latest step-00000005 "

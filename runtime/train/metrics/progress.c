@@ -61,7 +61,9 @@ static void format_outlier(char *buf, size_t size,
                            const struct plait_metrics *m)
 {
     if (m->seen.outlier)
-        snprintf(buf, size, "  outlier: loss z %.1f, gradient norm z %.1f%s",
+        snprintf(buf, size,
+                 "  outlier: loss %.1f, gradient norm %.1f deviations off the "
+                 "steps before%s",
                  m->seen.loss_z, m->seen.norm_z, m->skipped ? ", skipped" : "");
 }
 
@@ -83,7 +85,7 @@ void plait_progress_show(struct plait_progress *p,
 {
     double t = plait_clock_now(), each = (t - p->start) / (m->step - p->first);
     bool edge = m->step == p->first + 1 || m->step == p->steps;
-    char left[32], val[64] = "", outlier[80] = "";
+    char left[32], val[64] = "", outlier[128] = "";
 
     if (!edge && isnan(m->val.loss) && !m->seen.outlier &&
         t - p->shown < (p->live ? LIVE_S : PLAIN_S))
