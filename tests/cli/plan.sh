@@ -416,6 +416,8 @@ refused 2 'estimate: --model is missing' estimate
 types=$("$top_builddir/plait" estimate --help | sed -n '/--gpu-type/{n;s/^ *//p;}')
 refused 2 "no GPU type \"h1000\"; did you mean h100? There are $types" \
     estimate --model model.yaml --gpu-type h1000
+refused 2 'no GPU type "a100"; did you mean a100-40g, a100-80g or a100-64g?' \
+    estimate --model model.yaml --gpu-type a100
 refused 2 "no GPU type \"tpu-v5e\"; there are $types" \
     estimate --model model.yaml --gpu-type tpu-v5e
 refused 2 "'estimat' is not a plait command; did you mean 'estimate'?" \

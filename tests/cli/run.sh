@@ -79,6 +79,11 @@ on this machine" --tp=2 true
 refused 2 "run: a command is missing; see 'plait run --help'" --np 2 --tp=2
 refused 1 'cannot run /nonexistent: No such file or directory' \
     --np 1 /nonexistent
+refused 1 'cannot run gpt.yaml: it is no program; did you mean plait-train gpt.yaml?' \
+    --np 2 --tp=2 gpt.yaml
+PATH=$top_builddir:$PATH refused 1 \
+    'cannot run train: No such file or directory; did you mean plait-train?' \
+    --np 2 --tp=2 train gpt.yaml
 refused 1 'cannot run nosuchprogram: No such file or directory' \
     --np 16 --pin=none nosuchprogram
 PLAIT_RANK=0 refused 2 'run: this task has a plan already (PLAIT_RANK is set): '\

@@ -335,15 +335,32 @@ static void print_goodput(const struct job *job, double days)
                100 * g.share);
 }
 
+/* "2.98 days", "3.1 hours", "73 seconds" */
+static void format_time(double days, char *buf, size_t size)
+{
+    double seconds = days * 86400;
+
+    if (seconds >= 2 * 86400)
+        snprintf(buf, size, "%.2f days", days);
+    else if (seconds >= 2 * 3600)
+        snprintf(buf, size, "%.1f hours", seconds / 3600);
+    else if (seconds >= 120)
+        snprintf(buf, size, "%.1f minutes", seconds / 60);
+    else
+        snprintf(buf, size, "%.3g seconds", seconds);
+}
+
 static void print_speed(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
+    char time[32];
 
+    format_time(days, time, sizeof(time));
     printf("\n%.0f tokens/s, %.1f TFLOP/s per GPU\n"
            "MFU %.1f %% (attention in full), %.1f %% (causal half)\n"
-           "%.3g tokens%s take %.2f days, %.0f GPU-hours\n",
+           "%.3g tokens%s take %s, %.3g GPU-hours\n",
            e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu,
-           100 * e->mfu_causal, job->tokens, job->whence, days,
+           100 * e->mfu_causal, job->tokens, job->whence, time,
            days * 24 * job->model.gpus);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "topology/cli/cmd_plan.h"
 #include "topology/job/stage.h"
@@ -44,17 +46,37 @@ static void print_srun(const struct plan_job *job, int gpus)
         printf(" --gpus-per-node=%d", per_node);
 }
 
+/* plait-train takes no model of Hugging Face's as its configuration: the line
+ * that makes one of it. The file that plait-train is given. */
+static const char *print_convert(const char *model)
+{
+    const char *slash = strrchr(model, '/'), *base = slash ? slash + 1 : model;
+    struct stat st;
+
+    if (stat(model, &st) == 0 && S_ISDIR(st.st_mode))
+        printf("\nplait convert --from %s --to start", model);
+    else if (strcmp(base, "config.json") != 0)
+        return model;
+    else if (slash)
+        printf("\nplait convert --from %.*s --to start", (int)(slash - model),
+               model);
+    else
+        printf("\nplait convert --from . --to start");
+    return "start/plait.yaml";
+}
+
 static void print_plait(const struct plan_job *job,
                         const struct plait_choice *best, int gpus)
 {
     const struct plait_parallel_config *p = &best->parallel;
     const struct model_options *o = &job->options;
+    const char *file = print_convert(o->model_file);
 
     print_srun(job, gpus);
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (i != PLAIT_EP || job->config->model.experts)
             printf(" --%s=%d", plait_axis_names[i], best->layout.size[i]);
-    printf(" \\\n  plait-train %s", o->model_file);
+    printf(" \\\n  plait-train %s", file);
     /* First what was asked for; what was chosen comes later and wins. */
     for (int i = 0; i < o->nsets; i++)
         printf(" --set '%s'", o->set[i]);

@@ -377,6 +377,24 @@ static bool is_program(const char *name)
     return !dir;
 }
 
+/* A command of plait's, or a configuration, may stand where the program must.
+ */
+static int refuse_program(const char *word)
+{
+    const char *why = strerror(errno), *dot = strrchr(word, '.');
+    char own[64];
+
+    snprintf(own, sizeof(own), "plait-%.40s", word);
+    if (!strchr(word, '/') && is_program(own))
+        return plait_cmd_failed("cannot run %s: %s; did you mean %s?", word,
+                                why, own);
+    if (dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml")))
+        return plait_cmd_failed("cannot run %s: it is no program; did you "
+                                "mean plait-train %s?",
+                                word, word);
+    return plait_cmd_failed("cannot run %s: %s", word, why);
+}
+
 int run_alone(struct run *run)
 {
     struct crew crew = {.run = run,
@@ -385,8 +403,7 @@ int run_alone(struct run *run)
     int rc = PLAIT_EXIT_FAILED;
 
     if (!is_program(run->command[0]))
-        return plait_cmd_failed("cannot run %s: %s", run->command[0],
-                                strerror(errno));
+        return refuse_program(run->command[0]);
     crew.tasks = calloc((size_t)crew.n, sizeof(*crew.tasks));
     crew.polls = calloc((size_t)(2 * crew.n + 1), sizeof(*crew.polls));
     crew.signals = block_signals();

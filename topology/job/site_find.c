@@ -2,6 +2,8 @@
 /* Where the site file is, its types by their names, and which built-in type a
  * site's own type is like. */
 #include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -28,6 +30,29 @@ const char *plait_site_like(const struct plait_site *site, const char *name)
     return i < site->ngpu_types ? plait_gpu_types[site->like[i]].name : NULL;
 }
 
+/* "a100-40g, a100-80g or a100-64g" of "a100"; false: not several begin so. */
+static bool find_family(const char *const *names, int n, const char *begin,
+                        char *buf, size_t size)
+{
+    size_t used = 0, letters = strlen(begin);
+    int left = 0;
+
+    for (int i = 0; i < n; i++)
+        left += letters > 2 && strncasecmp(names[i], begin, letters) == 0;
+    if (left < 2)
+        return false;
+    for (int i = 0; i < n && left > 0 && used < size; i++) {
+        if (strncasecmp(names[i], begin, letters) != 0)
+            continue;
+        left--;
+        used += (size_t)snprintf(buf + used, size - used, "%s%s", names[i],
+                                 left > 1    ? ", "
+                                 : left == 1 ? " or "
+                                             : "");
+    }
+    return used > 0;
+}
+
 /* Refuse an unknown type: err lists the site's own types beside those of the
  * table. */
 static int refuse_type(const struct plait_site *site, const char *name,
@@ -35,6 +60,7 @@ static int refuse_type(const struct plait_site *site, const char *name,
 {
     const char *names[PLAIT_NGPU_TYPES + PLAIT_SITE_TYPES];
     char own[PLAIT_SITE_TYPES * sizeof(site->gpu_types[0].name) + 1] = "";
+    char family[160];
     size_t used = 0;
     int nearest;
 
@@ -46,6 +72,9 @@ static int refuse_type(const struct plait_site *site, const char *name,
     }
     nearest = plait_nearest(name, names, site->ngpu_types);
     errno = EINVAL;
+    if (find_family(names, site->ngpu_types, name, family, sizeof(family)))
+        return plait_errorf(err, "no GPU type \"%.40s\"; did you mean %s?",
+                            name, family);
     return plait_errorf(
         err, "no GPU type \"%.40s\"%s%s%s %s %s%s", name,
         nearest < 0 ? "" : "; did you mean ", nearest < 0 ? "" : names[nearest],
