@@ -9,12 +9,10 @@ command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
 # -- texts ----------------------------------------------------------------------
 
 yes "a text of one line" | head -c 200000000 >long
-set -m # for Ctrl-C is not ignored by what begins behind a &
 "$top_builddir/plait-prep" long --out longtok >out 2>&1 </dev/null &
 pid=$!
-set +m
 within 60 test -s longtok/train.bin.tmp
-kill -INT $pid
+kill -TERM $pid # Ctrl-C's signal may be ignored here
 wait $pid 2>/dev/null
 pid=
 ok "a prep that is stopped says how to go on" \
