@@ -238,16 +238,22 @@ static int check_open(const struct plait_layout *layout,
 static int refuse_alone(const struct plait_layout *layout,
                         struct plait_error *err)
 {
-    char sizes[96];
+    char sizes[96], keys[160] = "";
     int n = plait_layout_given(layout);
+    size_t used = 0;
 
     plait_layout_format_sizes(layout->size, sizes, sizeof(sizes));
+    for (int i = 0; i < PLAIT_NAXES && used < sizeof(keys); i++)
+        if (layout->size[i] > 1)
+            used += (size_t)snprintf(keys + used, sizeof(keys) - used,
+                                     "%sparallel.%s %d", used ? ", " : "",
+                                     plait_axis_names[i], layout->size[i]);
     errno = EINVAL;
     return plait_errorf(err,
-                        "%s makes %d processes, and this is one; plait run "
-                        "--np %d %s -- plait-train CONFIG.yaml starts as many "
-                        "on this machine",
-                        sizes, n, n, sizes);
+                        "%s: that is for %d processes, and this is one; plait "
+                        "run --np %d %s -- plait-train CONFIG.yaml starts as "
+                        "many on this machine",
+                        keys, n, n, sizes);
 }
 
 static int follow_config(struct plait_session *s, struct plait_layout *layout,

@@ -79,7 +79,7 @@ run "${small[@]}" --set checkpoint.dir=c0 --set train.init=nowhere
 ok "and train.init" says "^plait-train: train.init: nowhere: No such file"
 run "${small[@]}" --set checkpoint.dir=c0 --set parallel.tp=2
 ok "one process of two is told how two are started" says \
-    "--tp=2 makes 2 processes, and this is one; plait run --np 2 --tp=2 -- "
+    "parallel.tp 2: that is for 2 processes, and this is one; plait run --np 2 --tp=2 -- "
 run "${small[@]}" --set checkpoint.dir=null
 ok "a run that saves nothing says so" \
     says "checkpoint.dir is not set: nothing will be saved"
