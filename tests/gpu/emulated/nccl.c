@@ -63,7 +63,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
  * no-windows: memory cannot be registered
  * never-connect, never-split, never-register: the call never ends
  * never-start: nor does ncclCommInitRank() return
- * never-abort: nor does ncclCommAbort() */
+ * never-abort: nor does ncclCommAbort()
+ * slow: transfers take 20 ms more, beside which a busy machine counts little */
 bool emu_nccl_is(const char *word)
 {
     const char *how = getenv("EMULATED_NCCL");

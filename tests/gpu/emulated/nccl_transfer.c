@@ -187,6 +187,8 @@ int emu_transfers_run(struct emu_transfer *t, int n)
         abort();
     while (emu_link_is_down(t->comm) && !t->comm->aborted)
         usleep(1000);
+    if (emu_nccl_is("slow"))
+        usleep(20000);
     for (int i = 0; i < n; i++)
         make_job(&t[i], &jobs[i]);
     rc = emu_board_run(t->comm->board, jobs, n, &t->comm->aborted);

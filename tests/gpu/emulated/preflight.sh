@@ -13,17 +13,17 @@ cached
 machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
 . "$top_srcdir/tests/cluster/planted.sh"
 export PLAIT_MODULE_PATH=$modules PLAIT_QUIET=1 OMP_NUM_THREADS=1
-export EMULATED_GPUS=4 EMULATED_GFLOPS=0.5
+export EMULATED_GPUS=4 EMULATED_GFLOPS=0.5 EMULATED_NCCL=slow
 
-# task PATTERN WORD: plait-probe of tasks whose rank is like PATTERN has this
-# variable, that of the others has not
+# task PATTERN WORD: plait-probe of tasks whose node and index there are like
+# PATTERN has this variable, that of the others has not
 task()
 {
     rm -rf bin
     mkdir bin
     cat >bin/plait-probe <<END
 #!/bin/sh
-case \$PLAIT_RANK in $1) export $2 ;; esac
+case \$SLURMD_NODENAME.\$PLAIT_LOCAL_RANK in $1) export $2 ;; esac
 exec $emulated/plait-probe "\$@"
 END
     chmod 755 bin/plait-probe
@@ -42,7 +42,7 @@ fly()
 said()
 {
     python3 -c 'import json, sys
-for n in json.load(open("report"))["nodes"]:
+for n in sorted(json.load(open("report"))["nodes"], key=lambda n: n["node"]):
     print(n["node"], "timed" if n.get("gpu_tflops", 0) > 0 else "untimed",
           *sorted(n.get("rings_gbs", {})), n["faults"],
           "(" + n["notes"] + ")" if "notes" in n else "", sep="|")'
@@ -54,26 +54,27 @@ fly
 check "sound GPUs and all rings are timed" is \
     "$(printf 'node%d|timed|dp|tp||\n' 1 2 3)" "$(said)"
 
-task 3 EMULATED_GFLOPS=0.2
+task node2.1 EMULATED_GFLOPS=0.2
 fly
 check "a slow GPU is named" like "$(said)" \
-    "node2\|timed\|dp\|tp\|GPU 0000:0[56]:00.0: a product at 0\.[34][0-9] of the median"
+    "node2\|timed\|dp\|tp\|GPU 0000:06:00.0: a product at 0\.[34][0-9] of the median"
 check "... and no other" is 1 "$(said | grep -c GPU)"
 check "... also to srun's user" like "$(cat out)" \
-    "plait: preflight: .*node2: GPU 0000:0[56]:00.0: a product at"
+    "plait: preflight: .*node2: GPU 0000:06:00.0: a product at"
 
-task 3 EMULATED_GFLOPS=0.00001
+task node2.1 EMULATED_GFLOPS=0.00001
 fly
 check "one that ends no product is a fault" like "$(said)" \
-    "node2\|timed\|GPU 0000:0[56]:00.0: it has not ended a product"
-check "... and of nobody else" is "node1 node3" \
-    "$(said | grep -v "has not ended" | cut -d'|' -f1 | xargs)"
+    "node2\|timed\|GPU 0000:06:00.0: it has not ended a product"
+check "... of nobody else, whose NCCL has waited" is \
+    "$(printf 'node%d|timed||(NCCL has not connected the ranks in 6 s)\n' 1 3)" \
+    "$(said | grep -v node2)"
 check "... nothing of it is left" eval '! pgrep -f "$emulated/plait-probe"'
 
-task 3 EMULATED_GPU=broken
+task node2.1 EMULATED_GPU=broken
 fly
 check "one that CUDA cannot use, too" like "$(said)" \
-    "node2\|timed\|GPU 0000:0[56]:00.0: CUDA cannot use it: "
+    "node2\|timed\|GPU 0000:06:00.0: CUDA cannot use it: "
 check "... which the others hear soon" eval \
     '! said | grep "NCCL has not connected"'
 
@@ -83,7 +84,7 @@ check "an NCCL that connects nobody is a note" is \
     "$(printf 'node%d|timed||(NCCL has not connected the ranks in 6 s)\n' \
         1 2 3)" "$(said)"
 check "... in one line for the user" is 1 "$(grep -c \
-    'warning: preflight: node1: NCCL has not .* and of 2 more nodes' out)"
+    'warning: preflight: node[123]: NCCL has not .* and of 2 more nodes' out)"
 
 # As another user, who may run nothing as root.
 mkdir -m 777 theirs
