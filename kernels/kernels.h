@@ -135,12 +135,14 @@ struct plait_gelu_backward {
     size_t n;
 };
 
-/* out = silu(gate) * up */
+/* out = silu(gate) * up, or gelu(gate) * up (GeGLU; Shazeer 2020) in GELU's
+ * tanh form */
 struct plait_swiglu_forward {
     enum plait_dtype type;
     void *out;       /* out: [N,F] of T */
     const void *inp; /* in: [N,2F] of T: gate then up in each row */
     size_t N, F;
+    int gelu;       /* the gate goes through GELU */
     uint32_t *amax; /* out: of `out`, see fp8_amax; NULL: not wanted */
 };
 
@@ -150,6 +152,7 @@ struct plait_swiglu_backward {
     const void *dout; /* in: [N,F] of T */
     const void *inp;  /* in: [N,2F] of T */
     size_t N, F;
+    int gelu;       /* the gate goes through GELU */
     uint32_t *amax; /* out: of dinp, see fp8_amax; NULL: not wanted */
 };
 
@@ -158,7 +161,7 @@ struct plait_swiglu_backward {
  *   x    = inp; with a residual inp + residual, which is stored to `sum` first
  *          (one pass over memory) and normalised as it was rounded there
  *   rstd = 1 / sqrt(variance of x + eps); RMSNorm: 1 / sqrt(mean of x^2 + eps)
- *   out  = (x - mean) * rstd * gamma + beta
+ *   out  = (x - mean) * rstd * (gamma + plus) + beta
  * ENOTSUP where a row of fp32 (backward: two) does not fit into a GPU's shared
  * memory. */
 struct plait_norm_forward {
@@ -172,6 +175,7 @@ struct plait_norm_forward {
     const void *gamma;    /* in: [C] of T */
     const void *beta;     /* in: [C] of T; RMSNorm: NULL */
     float eps;
+    float plus; /* 1: gamma has what a factor is above 1; else 0 */
     size_t N, C;
     uint32_t *amax; /* out: of `out`, see fp8_amax; NULL: not wanted */
 };
@@ -188,6 +192,7 @@ struct plait_norm_backward {
     const void *x;     /* in: [N,C] of T, what the forward normalised */
     const void *gamma; /* in: [C] of T */
     const float *mean, *rstd; /* in: [N], the forward's; mean NULL: RMSNorm */
+    float plus; /* 1: gamma has what a factor is above 1; else 0 */
     size_t N, C;
     uint32_t *amax; /* out: of dx, see fp8_amax; NULL: not wanted */
 };

@@ -249,7 +249,8 @@ static int bias_backward(struct plait_queue *q,
     return 0;
 }
 
-INLINE void swiglu_forward_row(enum plait_dtype type,
+/* gelu: a constant in all callers, as the type. */
+INLINE void swiglu_forward_row(enum plait_dtype type, int gelu,
                                const struct plait_swiglu_forward *s, size_t i)
 {
     const void *inp = s->inp;
@@ -260,12 +261,13 @@ INLINE void swiglu_forward_row(enum plait_dtype type,
         size_t n = F - f < VLEN ? F - f : VLEN;
         vec gate = vec_load(type, inp, i * 2 * F + f, n);
         vec up = vec_load(type, inp, i * 2 * F + F + f, n);
+        vec act = gelu ? gelu_of(type, gate) : gate * vec_sigmoid(gate);
 
-        vec_store(type, out, i * F + f, n, gate * vec_sigmoid(gate) * up);
+        vec_store(type, out, i * F + f, n, act * up);
     }
 }
 
-INLINE void swiglu_backward_row(enum plait_dtype type,
+INLINE void swiglu_backward_row(enum plait_dtype type, int gelu,
                                 const struct plait_swiglu_backward *g, size_t i)
 {
     const void *inp = g->inp, *dout = g->dout;
@@ -277,11 +279,41 @@ INLINE void swiglu_backward_row(enum plait_dtype type,
         vec gate = vec_load(type, inp, at, n);
         vec up = vec_load(type, inp, at + F, n);
         vec d = vec_load(type, dout, i * F + f, n);
-        vec s = vec_sigmoid(gate);
 
-        vec_store(type, dinp, at, n, d * up * s * (1.0f + gate * (1.0f - s)));
-        vec_store(type, dinp, at + F, n, d * gate * s);
+        if (gelu) {
+            vec_store(type, dinp, at, n, d * up * gelu_slope_of(type, gate));
+            vec_store(type, dinp, at + F, n, d * gelu_of(type, gate));
+        } else {
+            vec s = vec_sigmoid(gate);
+
+            vec_store(type, dinp, at, n,
+                      d * up * s * (1.0f + gate * (1.0f - s)));
+            vec_store(type, dinp, at + F, n, d * gate * s);
+        }
     }
+}
+
+/* Of one row, whatever the type. */
+INLINE void forward_row(int gelu, const struct plait_swiglu_forward *s,
+                        size_t i)
+{
+    if (s->type == PLAIT_F32)
+        swiglu_forward_row(PLAIT_F32, gelu, s, i);
+    else if (s->type == PLAIT_BF16_T)
+        swiglu_forward_row(PLAIT_BF16_T, gelu, s, i);
+    else
+        swiglu_forward_row(PLAIT_FP16_T, gelu, s, i);
+}
+
+INLINE void backward_row(int gelu, const struct plait_swiglu_backward *s,
+                         size_t i)
+{
+    if (s->type == PLAIT_F32)
+        swiglu_backward_row(PLAIT_F32, gelu, s, i);
+    else if (s->type == PLAIT_BF16_T)
+        swiglu_backward_row(PLAIT_BF16_T, gelu, s, i);
+    else
+        swiglu_backward_row(PLAIT_FP16_T, gelu, s, i);
 }
 
 static int swiglu_forward(struct plait_queue *q,
@@ -291,12 +323,10 @@ static int swiglu_forward(struct plait_queue *q,
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < s->N; i++) {
-        if (s->type == PLAIT_F32)
-            swiglu_forward_row(PLAIT_F32, s, i);
-        else if (s->type == PLAIT_BF16_T)
-            swiglu_forward_row(PLAIT_BF16_T, s, i);
+        if (s->gelu)
+            forward_row(1, s, i);
         else
-            swiglu_forward_row(PLAIT_FP16_T, s, i);
+            forward_row(0, s, i);
     }
     return CPU_NAME(cpu_fp8_amax)(q, s->amax, s->out, s->N * s->F);
 }
@@ -308,12 +338,10 @@ static int swiglu_backward(struct plait_queue *q,
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < s->N; i++) {
-        if (s->type == PLAIT_F32)
-            swiglu_backward_row(PLAIT_F32, s, i);
-        else if (s->type == PLAIT_BF16_T)
-            swiglu_backward_row(PLAIT_BF16_T, s, i);
+        if (s->gelu)
+            backward_row(1, s, i);
         else
-            swiglu_backward_row(PLAIT_FP16_T, s, i);
+            backward_row(0, s, i);
     }
     return CPU_NAME(cpu_fp8_amax)(q, s->amax, s->dinp, 2 * s->N * s->F);
 }

@@ -61,7 +61,7 @@ INLINE void forward_row(enum plait_dtype type, int centred,
     rstd = 1 / vec_sqrt1(vec_sum(squares) / (float)C + p->eps);
     for (size_t c = 0; c < C; c += VLEN) {
         vec y = (vec_load(PLAIT_F32, x, c, lanes(c, C)) - mean) * rstd *
-                vec_load(type, p->gamma, c, lanes(c, C));
+                (vec_load(type, p->gamma, c, lanes(c, C)) + p->plus);
 
         if (centred)
             y += vec_load(type, p->beta, c, lanes(c, C));
@@ -120,7 +120,7 @@ INLINE void backward_row(enum plait_dtype type, int centred,
         size_t n = lanes(c, C);
         vec d = vec_load(type, p->dout, at + c, n);
         vec xhat = (vec_load(type, p->x, at + c, n) - mean) * rstd;
-        vec g = d * vec_load(type, p->gamma, c, n);
+        vec g = d * (vec_load(type, p->gamma, c, n) + p->plus);
 
         sum_g += g;
         sum_gx += g * xhat;
@@ -135,8 +135,8 @@ INLINE void backward_row(enum plait_dtype type, int centred,
     for (size_t c = 0; c < C; c += VLEN) {
         size_t n = lanes(c, C);
         vec xhat = (vec_load(type, p->x, at + c, n) - mean) * rstd;
-        vec g =
-            vec_load(type, p->dout, at + c, n) * vec_load(type, p->gamma, c, n);
+        vec g = vec_load(type, p->dout, at + c, n) *
+                (vec_load(type, p->gamma, c, n) + p->plus);
         vec d = rstd * (g - avg_g - xhat * avg_gx);
 
         if (p->accumulate)

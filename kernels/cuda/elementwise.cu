@@ -219,7 +219,7 @@ void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
 
 /* A thread takes the same V columns of gate and up. V = 1 if the rows are not
  * aligned to 16 bytes. */
-template <typename T, int V>
+template <typename T, int V, bool GEGLU>
 static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
                                      size_t N, size_t F)
 {
@@ -236,8 +236,9 @@ static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
         copy_values<T, V>(u, gate + F);
         for (int j = 0; j < V; j++) {
             float x = to_float(g[j]);
+            float act = GEGLU ? gelu(x) : x * sigmoid(x);
 
-            o[j] = from_float<T>(x * sigmoid(x) * to_float(u[j]));
+            o[j] = from_float<T>(act * to_float(u[j]));
             most = max(most, magnitude(o[j]));
         }
         copy_values<T, V>(out + row * F + col, o);
@@ -246,7 +247,7 @@ static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
         block_amax(amax, most, mosts);
 }
 
-template <typename T, int V>
+template <typename T, int V, bool GEGLU>
 static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
                                               const T *inp, unsigned *amax,
                                               size_t N, size_t F)
@@ -266,9 +267,10 @@ static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
         for (int j = 0; j < V; j++) {
             float x = to_float(g[j]), up = to_float(u[j]);
             float grad = to_float(d[j]), s = sigmoid(x);
+            float slope = GEGLU ? gelu_slope(x) : s * (1 + x * (1 - s));
 
-            g[j] = from_float<T>(grad * up * s * (1 + x * (1 - s)));
-            u[j] = from_float<T>(grad * x * s);
+            g[j] = from_float<T>(grad * up * slope);
+            u[j] = from_float<T>(grad * (GEGLU ? gelu(x) : x * s));
             most = max(most, max(magnitude(g[j]), magnitude(u[j])));
         }
         copy_values<T, V>(dinp + at, g);
@@ -292,9 +294,11 @@ static int swiglu_forward(struct plait_queue *q,
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
-            swiglu_kernel<T, V>
-                <<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(
-                    (T *)s->out, (const T *)s->inp, s->amax, s->N, s->F);
+            auto kernel = s->gelu ? swiglu_kernel<T, V, true>
+                                  : swiglu_kernel<T, V, false>;
+
+            kernel<<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(
+                (T *)s->out, (const T *)s->inp, s->amax, s->N, s->F);
         });
     });
 }
@@ -314,10 +318,12 @@ static int swiglu_backward(struct plait_queue *q,
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
-            swiglu_gradient_kernel<T, V>
-                <<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(
-                    (T *)s->dinp, (const T *)s->dout, (const T *)s->inp,
-                    s->amax, s->N, s->F);
+            auto kernel = s->gelu ? swiglu_gradient_kernel<T, V, true>
+                                  : swiglu_gradient_kernel<T, V, false>;
+
+            kernel<<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(
+                (T *)s->dinp, (const T *)s->dout, (const T *)s->inp, s->amax,
+                s->N, s->F);
         });
     });
 }

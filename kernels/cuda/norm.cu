@@ -139,7 +139,7 @@ normalize_row(norm_row<T> &row, const struct plait_norm_forward &n,
         if (!rms)
             load_values<T, V>(b, beta + c);
         for (int j = 0; j < V; j++)
-            g[j] = (to_float(x[at + j]) - mean) * rstd * g[j] + b[j];
+            g[j] = (to_float(x[at + j]) - mean) * rstd * (g[j] + n.plus) + b[j];
         store_values<T, V>(row.out + c, g);
         if (n.amax != NULL)
             most = larger<T, V>(most, g);
@@ -306,8 +306,8 @@ row_gradient(const gradient_row<T> &row, const struct plait_norm_backward &n,
             row.dgamma[place<V>(c, j, C)] += d * h;
             if (!rms)
                 row.dbeta[place<V>(c, j, C)] += d;
-            m1 += d * g[j];
-            m2 += d * g[j] * h;
+            m1 += d * (g[j] + n.plus);
+            m2 += d * (g[j] + n.plus) * h;
         }
     });
     m1 = rms ? 0 : row_sum(m1, shared) / C;
@@ -323,7 +323,8 @@ row_gradient(const gradient_row<T> &row, const struct plait_norm_backward &n,
         for (int j = 0; j < V; j++) {
             float h = (to_float(xs[at + j]) - mean) * rstd;
 
-            old[j] += rstd * (to_float(ds[at + j]) * g[j] - m1 - h * m2);
+            old[j] +=
+                rstd * (to_float(ds[at + j]) * (g[j] + n.plus) - m1 - h * m2);
         }
         store_values<T, V>(row.dx + c, old);
         if (n.amax != NULL)

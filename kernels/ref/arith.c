@@ -126,7 +126,9 @@ int ref_swiglu_forward(struct plait_queue *q,
             double gate = ref_get(s->type, s->inp, i * 2 * F + f);
             double up = ref_get(s->type, s->inp, i * 2 * F + F + f);
 
-            ref_put(s->type, s->out, i * F + f, gate / (1 + exp(-gate)) * up);
+            double act = s->gelu ? ref_gelu(gate) : gate / (1 + exp(-gate));
+
+            ref_put(s->type, s->out, i * F + f, act * up);
         }
     }
     return ref_fp8_amax(q, s->amax, s->out, s->N * F);
@@ -144,10 +146,13 @@ int ref_swiglu_backward(struct plait_queue *q,
             double up = ref_get(s->type, s->inp, u);
             double d = ref_get(s->type, s->dout, i * F + f);
             double sigmoid = 1 / (1 + exp(-gate));
+            double slope = sigmoid * (1 + gate * (1 - sigmoid));
 
-            ref_put(s->type, s->dinp, g,
-                    d * up * sigmoid * (1 + gate * (1 - sigmoid)));
-            ref_put(s->type, s->dinp, u, d * gate * sigmoid);
+            if (s->gelu)
+                slope = ref_gelu_slope(gate);
+            ref_put(s->type, s->dinp, g, d * up * slope);
+            ref_put(s->type, s->dinp, u,
+                    d * (s->gelu ? ref_gelu(gate) : gate * sigmoid));
         }
     }
     return ref_fp8_amax(q, s->amax, s->dinp, 2 * s->N * F);

@@ -36,7 +36,7 @@ static void forward_row(const struct plait_norm_forward *n, const void *x,
     r = 1 / sqrt(var / (double)C + n->eps);
     for (size_t c = 0; c < C; c++) {
         double y = (ref_get(n->type, x, at + c) - mu) * r *
-                   ref_get(n->type, n->gamma, c);
+                   (ref_get(n->type, n->gamma, c) + n->plus);
 
         if (n->mean != NULL)
             y += ref_get(n->type, n->beta, c);
@@ -70,8 +70,8 @@ static void backward_row(const struct plait_norm_backward *n, size_t i)
     size_t C = n->C, at = i * C;
 
     for (size_t c = 0; c < C; c++) {
-        double g =
-            ref_get(n->type, n->dout, at + c) * ref_get(n->type, n->gamma, c);
+        double g = ref_get(n->type, n->dout, at + c) *
+                   (ref_get(n->type, n->gamma, c) + n->plus);
 
         sum_g += g;
         sum_gx += g * (ref_get(n->type, n->x, at + c) - mean) * rstd;
@@ -79,8 +79,8 @@ static void backward_row(const struct plait_norm_backward *n, size_t i)
     if (n->mean == NULL)
         sum_g = 0;
     for (size_t c = 0; c < C; c++) {
-        double g =
-            ref_get(n->type, n->dout, at + c) * ref_get(n->type, n->gamma, c);
+        double g = ref_get(n->type, n->dout, at + c) *
+                   (ref_get(n->type, n->gamma, c) + n->plus);
         double xhat = (ref_get(n->type, n->x, at + c) - mean) * rstd;
         double d = rstd * (g - sum_g / (double)C - xhat * sum_gx / (double)C);
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,6 @@ static const struct plait_hf_only all_only[] = {
     {NULL, {NULL}}};
 
 static const struct plait_hf_only llama_only[] = {
-    {"hidden_act", {"\"silu\""}},
     {"mlp_bias", {"false"}},
     {"rope_interleaved", {"false"}},
     {"rope_interleave", {"false"}},
@@ -59,6 +59,17 @@ static const struct plait_hf_only llama_only[] = {
     {"router_jitter_noise", {"0.0", "0"}},
     {"decoder_sparse_step", {"1"}},
     {"mlp_only_layers", {"[]"}},
+    {NULL, {NULL}}};
+
+static const struct plait_hf_only silu_only[] = {{"hidden_act", {"\"silu\""}},
+                                                 {NULL, {NULL}}};
+/* Of Gemma, where "gelu" means the tanh form, too. */
+static const struct plait_hf_only gemma_only[] = {
+    {"hidden_act", {"\"gelu_pytorch_tanh\"", "\"gelu\""}},
+    {"hidden_activation", {"\"gelu_pytorch_tanh\""}},
+    {"use_bidirectional_attention", {"false"}},
+    {"attn_logit_softcapping", {"null"}},
+    {"final_logit_softcapping", {"null"}},
     {NULL, {NULL}}};
 
 /* Of types that have none of these. */
@@ -114,6 +125,29 @@ const struct plait_hf_type plait_hf_types[] = {
      .theta = 1e4,
      .all = true,
      .multipliers = true},
+    {.name = "gemma",
+     .class = "GemmaForCausalLM",
+     .theta = 1e4,
+     .kv_heads = 16,
+     .head_dim = 256,
+     .gemma = true,
+     .tied = true,
+     .all = true},
+    {.name = "gemma3_text",
+     .class = "Gemma3ForCausalLM",
+     .theta = 1e6,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .reach = 4096,
+     .window = PLAIT_HF_WINDOW_TYPES,
+     .every = 6,
+     .theta_window = 1e4,
+     .scalar = 256,
+     .gemma = true,
+     .both = true,
+     .tied = true,
+     .all = true,
+     .qk_norm = true},
     {.name = "olmo2",
      .class = "Olmo2ForCausalLM",
      .theta = 1e4,
@@ -169,7 +203,9 @@ static int read_attention(const struct plait_hf_read *r,
 
     r->model->qk_norm = type->qk_norm;
     r->model->qk_norm_whole = type->olmo;
-    r->model->norm_place = type->olmo ? PLAIT_NORMS_AFTER : PLAIT_NORMS_BEFORE;
+    r->model->norm_place = type->olmo   ? PLAIT_NORMS_AFTER
+                           : type->both ? PLAIT_NORMS_BOTH
+                                        : PLAIT_NORMS_BEFORE;
     if (type->all ? plait_hf_bool(r, "attention_bias", false, &bias) < 0
                   : plait_hf_check_only(r, no_bias) < 0)
         return -1;
@@ -255,6 +291,30 @@ static int read_multipliers(const struct plait_hf_read *r)
     return read_factor(r, "logits_scaling", &m->logits_scaling);
 }
 
+static int read_gemma(const struct plait_hf_read *r,
+                      const struct plait_hf_type *type)
+{
+    static const char name[] = "query_pre_attn_scalar";
+    struct plait_model_config *m = r->model;
+    double scalar = type->scalar;
+
+    if (!type->gemma)
+        return plait_hf_check_only(r, silu_only);
+    m->gate = PLAIT_GATE_GELU;
+    m->norm_plus_one = true;
+    m->embedding_multiplier = sqrt(m->hidden);
+    if (plait_hf_check_only(r, gemma_only) < 0)
+        return -1;
+    if (!scalar)
+        return 0;
+    if (json_object_get(r->root, name) &&
+        plait_hf_real(r, r->root, name, &scalar) < 0)
+        return -1;
+    if (scalar != plait_model_head_dim(m))
+        m->attention_multiplier = 1 / sqrt(scalar);
+    return 0;
+}
+
 static int read_llama(const struct plait_hf_read *r,
                       const struct plait_hf_type *type)
 {
@@ -263,6 +323,7 @@ static int read_llama(const struct plait_hf_read *r,
         plait_hf_check_only(r, llama_only) < 0 || read_experts(r, type) < 0 ||
         read_attention(r, type) < 0 ||
         (type->multipliers && read_multipliers(r) < 0) ||
+        read_gemma(r, type) < 0 ||
         plait_hf_bool(r, "tie_word_embeddings", type->tied,
                       &r->model->tie_embeddings) < 0 ||
         plait_hf_rope(r, type) < 0)
@@ -285,7 +346,8 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     known = name ? plait_foreign_type_find(name) : NULL;
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
-             "qwen2, qwen3, qwen3_moe, granite, olmo2, olmo3, phi3 and smollm3",
+             "qwen2, qwen3, qwen3_moe, gemma, gemma3_text, granite, olmo2, "
+             "olmo3, phi3 and smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

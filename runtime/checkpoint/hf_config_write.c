@@ -30,47 +30,6 @@ static json_t *gpt2_json(const struct plait_model_config *m)
                      m->tie_embeddings);
 }
 
-/* Whether the type has exactly the features that the model has. */
-static bool fits_type(const struct plait_model_config *m,
-                      const struct plait_hf_type *type)
-{
-    bool bias = (type->qkv && m->attention_bias == PLAIT_BIAS_QKV) ||
-                (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
-                (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
-
-    bool windows = !m->sliding_window ||
-                   type->window == PLAIT_HF_WINDOW_ASKED ||
-                   type->window == PLAIT_HF_WINDOW_TYPES ||
-                   (type->window == PLAIT_HF_WINDOW &&
-                    !m->full_attention_every && !m->full_attention_first);
-
-    return bias && windows && type->qk_norm == m->qk_norm &&
-           type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
-           type->olmo == (m->qk_norm && m->qk_norm_whole) &&
-           (type->every || !(m->rope_theta_window > 0)) &&
-           type->experts == (m->experts > 0) &&
-           (type->no_rope || !m->no_rope_every) &&
-           (type->multipliers || !plait_model_multiplier(m));
-}
-
-/* The type `like` (may be NULL) if it fits, or the first that does. */
-static const struct plait_hf_type *
-choose_type(const struct plait_model_config *m, const char *like)
-{
-    const struct plait_hf_type *first = NULL;
-
-    for (const struct plait_hf_type *type = plait_hf_types; type->name;
-         type++) {
-        if (!fits_type(m, type))
-            continue;
-        if (like && !strcmp(type->name, like))
-            return type;
-        if (!first)
-            first = type;
-    }
-    return first;
-}
-
 int plait_hf_config_possible(const struct plait_model_config *m,
                              struct plait_error *err)
 {
@@ -89,7 +48,7 @@ int plait_hf_config_possible(const struct plait_model_config *m,
                             "model.experts %d: Hugging Face's gpt2 has "
                             "no experts",
                             m->experts);
-    if (m->family == PLAIT_GPT2 || choose_type(m, NULL))
+    if (m->family == PLAIT_GPT2 || plait_hf_choose(m, NULL))
         return 0;
     return plait_errorf(
         err,
@@ -97,7 +56,7 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d, "
         "model.full_attention_first %d, model.full_attention_every %d, "
         "model.no_rope_every %d, multipliers %s, model.norm_place %s, "
-        "model.qk_norm_whole %s",
+        "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
@@ -107,7 +66,9 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         m->norm_place == PLAIT_NORMS_AFTER  ? "after"
         : m->norm_place == PLAIT_NORMS_BOTH ? "both"
                                             : "before",
-        m->qk_norm_whole ? "true" : "false");
+        m->qk_norm_whole ? "true" : "false",
+        m->norm_plus_one ? "true" : "false",
+        m->gate == PLAIT_GATE_GELU ? "gelu" : "silu");
 }
 
 /* Of experts in all layers, whose width is not that of other types' MLP. */
@@ -168,6 +129,19 @@ static int set_multipliers(json_t *root, const struct plait_model_config *m)
     return bad;
 }
 
+/* A whole number, as the type wants it, if it is one but for rounding. */
+static int set_scalar(json_t *root, const struct plait_model_config *m)
+{
+    double by = m->attention_multiplier;
+    double scalar = by > 0 ? 1 / (by * by) : plait_model_head_dim(m);
+    double whole = round(scalar);
+
+    return json_object_set_new(root, "query_pre_attn_scalar",
+                               fabs(scalar - whole) < 1e-6 * whole
+                                   ? json_integer((json_int_t)whole)
+                                   : json_real(scalar));
+}
+
 /* The keys that not all types have. */
 static int set_own(json_t *root, const struct plait_model_config *m,
                    const struct plait_hf_type *type)
@@ -193,6 +167,8 @@ static int set_own(json_t *root, const struct plait_model_config *m,
         bad |= set_no_rope(root, m);
     if (type->multipliers)
         bad |= set_multipliers(root, m);
+    if (type->scalar)
+        bad |= set_scalar(root, m);
     if (type->own_width)
         bad |= set_own_width(root, m);
     if (type->experts) {
@@ -211,7 +187,7 @@ static int set_own(json_t *root, const struct plait_model_config *m,
 
 static json_t *llama_json(const struct plait_model_config *m, const char *like)
 {
-    const struct plait_hf_type *type = choose_type(m, like);
+    const struct plait_hf_type *type = plait_hf_choose(m, like);
     json_t *root = json_pack(
         "{s:s,s:[s],s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:f,s:f,s:b}",
         "model_type", type->name, "architectures", type->class,
@@ -219,8 +195,9 @@ static json_t *llama_json(const struct plait_model_config *m, const char *like)
         "num_attention_heads", m->heads, "num_key_value_heads", m->kv_heads,
         "head_dim", plait_model_head_dim(m), "intermediate_size", m->ffn,
         "max_position_embeddings", m->seq_len, "vocab_size", m->vocab,
-        "hidden_act", "silu", "rms_norm_eps", m->norm_eps, "rope_theta",
-        m->rope_theta, "tie_word_embeddings", m->tie_embeddings);
+        type->both ? "hidden_activation" : "hidden_act",
+        type->gemma ? "gelu_pytorch_tanh" : "silu", "rms_norm_eps", m->norm_eps,
+        "rope_theta", m->rope_theta, "tie_word_embeddings", m->tie_embeddings);
 
     if (root && !plait_hf_rope_write(root, m, type) && !set_own(root, m, type))
         return root;
@@ -374,7 +351,7 @@ bool plait_hf_config_like_fused(const struct plait_model_config *m,
         return false;
     if (find_like(like, found) && is_of_model(found, m, &same))
         name = read_type(found);
-    fused = choose_type(m, name)->fused;
+    fused = plait_hf_choose(m, name)->fused;
     free(name);
     return fused;
 }

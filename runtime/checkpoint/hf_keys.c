@@ -26,7 +26,8 @@ enum types {
     LLAMA = 2,
     PHI3 = 4,
     GRANITE = 8,
-    GEMMA3 = 16,
+    GEMMA = 16,
+    GEMMA3 = 32,
     BOTH = GPT2 | LLAMA
 };
 
@@ -78,6 +79,14 @@ static const struct key {
     {"attention_bias", READ, LLAMA},
     {"rope_theta", READ, LLAMA},
     {"rope_local_base_freq", READ, GEMMA3},
+    {"sliding_window_pattern", READ, GEMMA3},
+    /* what transformers writes beside the list that it follows from */
+    {"_sliding_window_pattern", FORM, GEMMA3},
+    {"query_pre_attn_scalar", READ, GEMMA3},
+    {"attn_logit_softcapping", READ, GEMMA3},
+    {"final_logit_softcapping", READ, GEMMA3},
+    {"hidden_activation", READ, GEMMA},
+    {"use_bidirectional_attention", READ, GEMMA},
     {"rope_scaling", READ, LLAMA},
     {"rope_parameters", READ, LLAMA},
     {"partial_rotary_factor", READ, LLAMA},
@@ -193,7 +202,9 @@ static unsigned char kind_of(const char *type)
     if (strcmp(type, "granite") == 0)
         return LLAMA | GRANITE;
     if (strcmp(type, "gemma3_text") == 0)
-        return LLAMA | GEMMA3;
+        return LLAMA | GEMMA | GEMMA3;
+    if (strcmp(type, "gemma") == 0)
+        return LLAMA | GEMMA;
     return strcmp(type, "phi3") == 0 ? LLAMA | PHI3 : LLAMA;
 }
 

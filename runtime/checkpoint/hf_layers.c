@@ -91,6 +91,9 @@ static int read_types(const struct plait_hf_read *r, const json_t *types)
 static int read_windowed(const struct plait_hf_read *r,
                          const struct plait_hf_type *type)
 {
+    static const struct plait_hf_count every[] = {
+        {"sliding_window_pattern", PLAIT_HF_MODEL(full_attention_every), true},
+        {NULL, 0, false}};
     const json_t *types = json_object_get(r->root, "layer_types");
     const json_t *first = json_object_get(r->root, "max_window_layers");
     struct plait_model_config *m = r->model;
@@ -100,7 +103,7 @@ static int read_windowed(const struct plait_hf_read *r,
         return read_types(r, types);
     if (type->every) {
         m->full_attention_every = type->every;
-        return 0;
+        return plait_hf_counts(r, every);
     }
     if (first && (!json_is_integer(first) || n < 0))
         return plait_hf_refuse(r, "max_window_layers", first,

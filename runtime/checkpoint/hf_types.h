@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include "topology/job/job_config.h"
+
 /* Whether a type of model has the key sliding_window. */
 enum plait_hf_window {
     PLAIT_HF_WINDOW_NONE,
@@ -33,7 +35,10 @@ struct plait_hf_type {
     bool own_width; /* of experts: in a key of its own, as their names are */
     bool qkv;       /* biases of q, k and v */
     bool qk_norm;
-    bool olmo;        /* norms after, one of all heads' q and one of their k */
+    bool gemma; /* GeGLU, norms of 1 + weight, scaled embeddings */
+    bool both;  /* norms before and after */
+    int scalar; /* query_pre_attn_scalar where it is missing; 0: no such key */
+    bool olmo;  /* norms after, one of all heads' q and one of their k */
     bool multipliers; /* embedding_multiplier and its like */
     bool fused;       /* q, k and v are one tensor, gate and up another */
     bool tied;        /* tie_word_embeddings where it is missing */
@@ -41,5 +46,10 @@ struct plait_hf_type {
 };
 
 extern const struct plait_hf_type plait_hf_types[];
+
+/* The type `like` (may be NULL) if the model fits it, or the first that it
+ * does; NULL: none. */
+const struct plait_hf_type *
+plait_hf_choose(const struct plait_model_config *model, const char *like);
 
 #endif

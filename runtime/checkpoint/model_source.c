@@ -98,6 +98,8 @@ static const struct key keys[] = {
     KEY(qk_norm, BOOL, OF_LLAMA),
     KEY(qk_norm_whole, BOOL, OF_LLAMA),
     KEY(norm_place, INT, OF_LLAMA),
+    KEY(norm_plus_one, BOOL, OF_LLAMA),
+    KEY(gate, INT, OF_LLAMA),
     KEY(sliding_window, INT, OF_LLAMA),
     KEY(full_attention_every, INT, OF_LLAMA),
     KEY(full_attention_first, INT, OF_LLAMA),

@@ -345,6 +345,8 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
     else if (plait_model_multiplier(m))
         what =
             "model.embedding_multiplier, or another of Granite's multipliers";
+    else if (m->gate || m->norm_plus_one)
+        what = "model.gate gelu or model.norm_plus_one as plait-train's";
     else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)
         what = "model.norm_place, qk_norm_whole or rope_theta_window";
     else if (m->no_rope_every)

@@ -52,12 +52,14 @@ int plait_swiglu_forward(const struct plait_work *w,
                          uint32_t *amax)
 {
     return w->ops->swiglu_forward(
-        w->q, &(struct plait_swiglu_forward){.type = w->type,
-                                             .out = a->act,
-                                             .inp = a->pre,
-                                             .N = rows,
-                                             .F = w->d->ffn,
-                                             .amax = amax});
+        w->q, &(struct plait_swiglu_forward){
+                  .type = w->type,
+                  .out = a->act,
+                  .inp = a->pre,
+                  .N = rows,
+                  .F = w->d->ffn,
+                  .gelu = w->model->config->model.gate == PLAIT_GATE_GELU,
+                  .amax = amax});
 }
 
 int plait_swiglu_backward(const struct plait_work *w,
@@ -65,13 +67,15 @@ int plait_swiglu_backward(const struct plait_work *w,
                           const void *dact, size_t rows, uint32_t *amax)
 {
     return w->ops->swiglu_backward(
-        w->q, &(struct plait_swiglu_backward){.type = w->type,
-                                              .dinp = dpre,
-                                              .dout = dact,
-                                              .inp = a->pre,
-                                              .N = rows,
-                                              .F = w->d->ffn,
-                                              .amax = amax});
+        w->q, &(struct plait_swiglu_backward){
+                  .type = w->type,
+                  .dinp = dpre,
+                  .dout = dact,
+                  .inp = a->pre,
+                  .N = rows,
+                  .F = w->d->ffn,
+                  .gelu = w->model->config->model.gate == PLAIT_GATE_GELU,
+                  .amax = amax});
 }
 
 int plait_linear_forward(const struct plait_work *w,

@@ -29,6 +29,7 @@ int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
         n.beta = plait_weight_at(w, region, beta);
     if (!(n.eps > 0))
         n.eps = (float)eps_of(&w->model->config->model);
+    n.plus = w->model->config->model.norm_plus_one;
     n.N = w->shape->n;
     n.C = w->d->hidden;
     return w->ops->norm_forward(w->q, &n);
@@ -110,6 +111,7 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
         n.mean = NULL;
     else
         n.dbeta = plait_grad_at(w, region, beta);
+    n.plus = w->model->config->model.norm_plus_one;
     n.N = w->shape->n;
     n.C = w->d->hidden;
     return w->ops->norm_backward(w->q, &n);

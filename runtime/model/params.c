@@ -115,7 +115,7 @@ static void set_role(const struct builder *b, struct plait_tensor *t,
 
     if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_HEAD_NORM ||
         role == PLAIT_ROLE_WIDE_NORM)
-        t->init_const = 1;
+        t->init_const = c->model.norm_plus_one ? 0 : 1;
     else if (role == PLAIT_ROLE_RESIDUAL)
         t->init_std = INIT_STD / sqrt(2.0 * c->model.layers);
     else if (t->ndim == 2)

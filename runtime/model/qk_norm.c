@@ -145,6 +145,7 @@ static int heads_forward(const struct plait_work *w,
         .inp = h->x,
         .gamma = plait_weight_at(w, b->region, h->gamma),
         .eps = (float)w->model->config->model.norm_eps,
+        .plus = w->model->config->model.norm_plus_one,
         .N = norms_of(w, h),
         .C = width_of(w, h)};
 
@@ -164,6 +165,7 @@ static int heads_backward(const struct plait_work *w,
         .x = h->x,
         .gamma = plait_weight_at(w, b->region, h->gamma),
         .rstd = h->rstd,
+        .plus = w->model->config->model.norm_plus_one,
         .N = norms_of(w, h),
         .C = width_of(w, h)};
 

@@ -49,6 +49,8 @@ trip qwen2-window 1 F32 fp32
 trip qwen3 2 BF16 bf16
 trip qwen3_moe 2 F32 fp32
 trip granite 1 F32 fp32
+trip gemma 1 BF16 bf16
+trip gemma3_text 2 F32 fp32
 trip olmo2 1 F32 fp32
 trip olmo3 2 BF16 bf16
 trip phi3 2 BF16 bf16

@@ -46,7 +46,7 @@ refuses() {
     return $rc
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe granite \
-    smollm3 olmo2 olmo3; do
+    smollm3 gemma gemma3_text olmo2 olmo3; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -158,6 +158,29 @@ ok "granite: a constant of null" refuses granite '{"logits_scaling": null}' \
     "logits_scaling is null; it must be a number above 0"
 ok "a llama has none" refuses llama '{"logits_scaling": 8.0}' \
     "logits_scaling is 8.0; plait-train does not know this key of a llama model"
+ok "gemma: GeGLU, norms of 1 + weight, sqrt(24) times the embedding" gives \
+    gemma '{}' "gate: gelu" "norm_plus_one: true" "norm_place: before" \
+    "embedding_multiplier: 4.898979485566[0-9]*" "attention_multiplier: 0" \
+    "tie_embeddings: true"
+ok "gemma: gelu is the tanh form" gives gemma '{"hidden_act": "gelu"}' \
+    "gate: gelu"
+ok "gemma: no other" refuses gemma '{"hidden_act": "silu"}' \
+    'hidden_act is "silu"; plait-train supports only "gelu_pytorch_tanh"'
+ok "gemma: causal alone" refuses gemma '{"use_bidirectional_attention": true}' \
+    "use_bidirectional_attention is true"
+ok "a llama has another gate" refuses llama \
+    '{"hidden_act": "gelu_pytorch_tanh"}' 'plait-train supports only "silu"'
+ok "gemma3_text: its layers and positions" gives gemma3_text '{}' \
+    "norm_place: both" "qk_norm: true" "qk_norm_whole: false" \
+    "full_attention_every: 3" "rope_theta: 1e+06" "rope_theta_window: 10000" \
+    "attention_multiplier: 0.288675134594[0-9]*" "tie_embeddings: true"
+ok "gemma3_text: every sixth layer" gives gemma3_text \
+    '{"sliding_window_pattern": "gone"}' "full_attention_every: 6"
+ok "gemma3_text: the head's own scale" gives gemma3_text \
+    '{"query_pre_attn_scalar": 8}' "attention_multiplier: 0"
+ok "gemma3_text: no soft caps" refuses gemma3_text \
+    '{"final_logit_softcapping": 30.0}' \
+    "final_logit_softcapping is 30.0; plait-train supports only null"
 ok "olmo2: its norms" gives olmo2 '{}' "norm_place: after" \
     "qk_norm_whole: true" "sliding_window: 0"
 ok "olmo3: all but every fourth layer have a window" gives olmo3 '{}' \

@@ -34,6 +34,8 @@ LLAMA = {
     "model.attention_bias": ["none", "qkv", "all"],
     "model.qk_norm": ["true", "false"],
     "model.qk_norm_whole": ["true"],
+    "model.norm_plus_one": ["true"],
+    "model.gate": ["gelu"],
     "model.norm_place": ["after", "both"],
     "model.sliding_window": ["3", "9", "64"],
     "model.full_attention_every": ["2"],

@@ -41,6 +41,18 @@ KINDS = {
     "granite": {**LLAMA, "model_type": "granite", "attention_bias": False,
                 "embedding_multiplier": 12.0, "attention_multiplier": 0.25,
                 "residual_multiplier": 0.22, "logits_scaling": 8.0},
+    "gemma": {**LLAMA, "model_type": "gemma", "head_dim": 8,
+              "hidden_act": "gelu_pytorch_tanh", "hidden_activation": None,
+              "tie_word_embeddings": True},
+    "gemma3_text": {**{key: value for key, value in LLAMA.items()
+                       if key not in ("hidden_act", "rope_theta",
+                                      "tie_word_embeddings")},
+                    "model_type": "gemma3_text", "head_dim": 8,
+                    "hidden_activation": "gelu_pytorch_tanh",
+                    "num_hidden_layers": 3, "sliding_window": 20,
+                    "sliding_window_pattern": 3, "query_pre_attn_scalar": 12,
+                    "attn_logit_softcapping": None, "rope_theta": 1000000.0,
+                    "rope_local_base_freq": 10000.0},
     "olmo2": {**LLAMA, "model_type": "olmo2", "attention_bias": False},
     "olmo3": {**{key: value for key, value in LLAMA.items()
                  if key != "rope_theta"}, "model_type": "olmo3",
@@ -120,9 +132,14 @@ def llama_shapes(c):
     yield "model.embed_tokens.weight", [c["vocab_size"], width]
     for i in range(c["num_hidden_layers"]):
         layer = f"model.layers.{i}."
-        after = c["model_type"].startswith("olmo")
-        if not after:
+        olmo = c["model_type"].startswith("olmo")
+        both = c["model_type"] == "gemma3_text"
+        if not olmo:
             yield layer + "input_layernorm.weight", [width]
+        if both:
+            yield layer + "pre_feedforward_layernorm.weight", [width]
+        if olmo or both:
+            yield layer + "post_feedforward_layernorm.weight", [width]
         if c["model_type"] == "phi3":
             yield layer + "self_attn.qkv_proj.weight", [q + 2 * kv, width]
         else:
@@ -133,17 +150,17 @@ def llama_shapes(c):
         for x in biases(c):
             yield (layer + f"self_attn.{x}_proj.bias",
                    [{"q": q, "o": width}.get(x, kv)])
-        if c["model_type"].startswith("qwen3"):
+        if both or c["model_type"].startswith("qwen3"):
             yield layer + "self_attn.q_norm.weight", [head]
             yield layer + "self_attn.k_norm.weight", [head]
-        if after:
+        if olmo:
             yield layer + "self_attn.q_norm.weight", [q]
             yield layer + "self_attn.k_norm.weight", [kv]
-            yield layer + "post_feedforward_layernorm.weight", [width]
         yield layer + "post_attention_layernorm.weight", [width]
         yield from mlp_shapes(layer, c)
     yield "model.norm.weight", [width]
-    if not c.get("tie_word_embeddings", c["model_type"] == "smollm3"):
+    if not c.get("tie_word_embeddings",
+                 c["model_type"] in ("smollm3", "gemma3_text")):
         yield "lm_head.weight", [c["vocab_size"], width]
 
 

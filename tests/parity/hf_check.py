@@ -54,6 +54,20 @@ FAMILIES = {
     "granite-tied": ("Granite", {
         **SIZES, "embedding_multiplier": 6, "residual_multiplier": 1.5,
         "attention_bias": True, "tie_word_embeddings": True}),
+    "gemma": ("Gemma", {**SIZES, "head_dim": 16, "pad_token_id": None}),
+    "gemma-untied": ("Gemma", {**SIZES, "head_dim": 8, "pad_token_id": None,
+                               "tie_word_embeddings": False}),
+    "gemma3": ("Gemma3Text", {
+        **SIZES, "head_dim": 16, "pad_token_id": None, "sliding_window": 7,
+        "query_pre_attn_scalar": 24, "sliding_window_pattern": 3}),
+    "gemma3-scaled": ("Gemma3Text", {
+        **SIZES, "head_dim": 16, "pad_token_id": None, "sliding_window": 60,
+        "query_pre_attn_scalar": 16, "layer_types": [
+            "sliding_attention", "full_attention"] * 2, "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0,
+                               "rope_theta": 1e5},
+            "sliding_attention": {"rope_type": "default",
+                                  "rope_theta": 300.0}}}),
     "olmo2": ("Olmo2", {**SIZES, "pad_token_id": None}),
     "olmo3": ("Olmo3", {**SIZES, "pad_token_id": None, "sliding_window": 7}),
     "olmo3-types": ("Olmo3", {

@@ -94,7 +94,8 @@ model.logits_scaling=3"
 OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
 # As Gemma 3: norms before and after, positions by the kind of layer.
 BOTH = "model.norm_place=both model.qk_norm=true model.sliding_window=5 \
-model.full_attention_every=3 model.rope_theta_window=100"
+model.full_attention_every=3 model.rope_theta_window=100 model.gate=gelu"
+GEMMA = BOTH + " model.norm_plus_one=true"
 
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
@@ -134,11 +135,10 @@ STRANDS = [
     ("llama", "121", OLMO + " schedule=zb-h1 recompute=full"),
     ("llama", "212", OLMO + " precision=bf16 zero=1"),
     ("llama", "211", OLMO + " precision=fp8"),
-    ("llama", "111", OLMO + " offload=activations"),
-    ("llama", "222", BOTH + " sequence=true"),
+    ("llama", "222", GEMMA + " sequence=true"),
     ("odd-llama", "1113", BOTH + " " + DOCUMENTS),
-    ("llama", "121", BOTH + " schedule=zb-h1 recompute=selective"),
-    ("llama", "211", BOTH + " recompute=full precision=fp8 sequence=true"),
+    ("llama", "121", GEMMA + " schedule=zb-h1 recompute=selective"),
+    ("llama", "211", GEMMA + " recompute=full precision=fp8 sequence=true"),
     # the head's product is made before every other gradient
     ("gpt2", "112", "zero=2 schedule=gpipe"),
     ("gpt2", "112", "zero=3 schedule=gpipe"),

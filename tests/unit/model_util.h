@@ -43,6 +43,8 @@ static inline void put_norms_after(struct plait_model_config *m, bool both)
     m->sliding_window = 7;
     m->full_attention_every = 3;
     m->rope_theta_window = 100;
+    m->norm_plus_one = both;
+    m->gate = both ? PLAIT_GATE_GELU : PLAIT_GATE_SILU;
     m->attention_multiplier = 0.4;
     m->embedding_multiplier = 3;
 }

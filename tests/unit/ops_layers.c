@@ -69,7 +69,7 @@ static void setup_swiglu(struct trial *t, const int *s)
     setup_amax(t);
 }
 
-static int call_swiglu(struct trial_side *d, const int *s)
+static int call_gated(struct trial_side *d, const int *s, int gelu)
 {
     size_t N = (size_t)s[0], F = (size_t)s[1];
 
@@ -79,6 +79,7 @@ static int call_swiglu(struct trial_side *d, const int *s)
                                                     .inp = d->p[2],
                                                     .N = N,
                                                     .F = F,
+                                                    .gelu = gelu,
                                                     .amax = amax_of(d, 4)}) |
            check_amax(d, 4, d->p[0], N * F) |
            d->ops->swiglu_backward(
@@ -88,8 +89,19 @@ static int call_swiglu(struct trial_side *d, const int *s)
                                                      .inp = d->p[2],
                                                      .N = N,
                                                      .F = F,
+                                                     .gelu = gelu,
                                                      .amax = amax_of(d, 6)}) |
            check_amax(d, 6, d->p[1], 2 * N * F);
+}
+
+static int call_swiglu(struct trial_side *d, const int *s)
+{
+    return call_gated(d, s, 0);
+}
+
+static int call_geglu(struct trial_side *d, const int *s)
+{
+    return call_gated(d, s, 1);
 }
 
 /* -- normalisation: {N, C, residual or accumulate} ---------------------- */
@@ -141,6 +153,7 @@ static int call_rmsnorm_forward(struct trial_side *d, const int *s)
                                    .residual = stream,
                                    .gamma = d->p[6],
                                    .eps = 1e-6f,
+                                   .plus = (float)(s[1] % 2),
                                    .N = (size_t)s[0],
                                    .C = (size_t)s[1],
                                    .amax = amax_of(d, 8)};
@@ -193,6 +206,7 @@ static int call_norm_backward(struct trial_side *d, const int *s, bool layer)
                                     .rstd = d->p[7],
                                     .N = (size_t)s[0],
                                     .C = (size_t)s[1],
+                                    .plus = layer ? 0 : (float)(s[1] % 2),
                                     .amax = amax_of(d, 8)};
 
     return d->ops->norm_backward(d->q, &n) |
@@ -398,6 +412,7 @@ const struct trial_case trial_layers[] = {
      {{1, 2}, {13, 47}, {33, 768}, {3, 8200}}},
     {"gelu", setup_gelu, call_gelu, {{40, 1}, {37, 53}}},
     {"swiglu", setup_swiglu, call_swiglu, {{1, 1}, {37, 53}}},
+    {"geglu", setup_swiglu, call_geglu, {{1, 1}, {37, 53}}},
     {"layernorm_forward",
      setup_norm_forward,
      call_layernorm_forward,

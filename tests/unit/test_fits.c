@@ -74,6 +74,8 @@ static void check_rule(enum rule rule, const struct plait_job_config *c,
         check_rule(rule, &c, &l, says); \
     } while (0)
 
+#define TO_GPT2 c.model.family = PLAIT_GPT2, c.model.kv_heads = 8
+
 static void check_model(void)
 {
     CASE(CONFIG, NULL, (void)0);
@@ -83,7 +85,7 @@ static void check_model(void)
          c.model.kv_heads = 3);
     CASE(CONFIG, "model.kv_heads 4 must be model.heads 8 in a gpt2 model",
          c.model.family = PLAIT_GPT2);
-    CASE(CONFIG, NULL, c.model.family = PLAIT_GPT2, c.model.kv_heads = 8);
+    CASE(CONFIG, NULL, TO_GPT2);
     CASE(CONFIG,
          "model.hidden 24 / model.heads 8 = 3 must be even for rotary "
          "embeddings",
@@ -94,10 +96,8 @@ static void check_model(void)
     CASE(CONFIG,
          "model.head_dim 6 must be model.hidden 64 / model.heads 8 in a gpt2 "
          "model",
-         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
-         c.model.head_dim = 6);
-    CASE(CONFIG, "model.qk_norm is for llama models",
-         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
+         TO_GPT2, c.model.head_dim = 6);
+    CASE(CONFIG, "model.qk_norm is for llama models", TO_GPT2,
          c.model.qk_norm = true);
     CASE(CONFIG,
          "model.rope_high_freq_factor 2 must be above "
@@ -108,11 +108,9 @@ static void check_model(void)
     CASE(CONFIG, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
     CASE(TRAINER, NULL, c.model.sliding_window = c.model.seq_len);
     CASE(TRAINER, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
-    CASE(CONFIG, "model.logits_scaling is for llama models",
-         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
+    CASE(CONFIG, "model.logits_scaling is for llama models", TO_GPT2,
          c.model.logits_scaling = 2);
-    CASE(CONFIG, "model.norm_place is for llama models",
-         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
+    CASE(CONFIG, "model.norm_place is for llama models", TO_GPT2,
          c.model.norm_place = PLAIT_NORMS_BOTH);
     CASE(TRAINER, NULL, c.model.norm_place = PLAIT_NORMS_AFTER,
          c.model.experts = 0);
@@ -130,11 +128,15 @@ static void check_model(void)
          "norm",
          c.model.qk_norm_whole = true);
     CASE(TRAINER,
+         "model.norm_plus_one with model.qk_norm_whole: plait-train trains one "
+         "without the other",
+         c.model.qk_norm = c.model.qk_norm_whole = c.model.norm_plus_one =
+             true);
+    CASE(TRAINER,
          "model.rope_theta_window 100: model.sliding_window is 0, no layer has "
          "a window",
          c.model.rope_theta_window = 100);
-    CASE(CONFIG, "model.no_rope_every is for llama models",
-         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
+    CASE(CONFIG, "model.no_rope_every is for llama models", TO_GPT2,
          c.model.no_rope_every = 4);
     CASE(TRAINER,
          "model.shared_experts: plait-train does not train it; plait "

@@ -280,7 +280,8 @@ static void swiglu_forward(float *out)
                                                           .out = out,
                                                           .inp = x[0],
                                                           .N = (size_t)s[0],
-                                                          .F = (size_t)s[1]});
+                                                          .F = (size_t)s[1],
+                                                          .gelu = s[2]});
 }
 
 static void swiglu_backward(void)
@@ -290,7 +291,8 @@ static void swiglu_backward(void)
                                                             .dout = r,
                                                             .inp = x[0],
                                                             .N = (size_t)s[0],
-                                                            .F = (size_t)s[1]});
+                                                            .F = (size_t)s[1],
+                                                            .gelu = s[2]});
 }
 
 /* {N, C}; inputs inp, residual, gamma, beta. The sum goes to y[N*C..]. */
@@ -342,6 +344,7 @@ static void rmsnorm_forward(float *out)
                                                       .residual = x[1],
                                                       .gamma = x[2],
                                                       .eps = 1e-5f,
+                                                      .plus = (float)s[2],
                                                       .N = (size_t)s[0],
                                                       .C = (size_t)s[1]});
 }
@@ -358,6 +361,7 @@ static void rmsnorm_backward(void)
                                                         .x = y + n,
                                                         .gamma = x[2],
                                                         .rstd = stat[1],
+                                                        .plus = (float)s[2],
                                                         .N = (size_t)s[0],
                                                         .C = (size_t)s[1]});
     settle();
@@ -648,7 +652,8 @@ static const struct check checks[] = {
      grouped_forward,
      grouped_backward,
      {7, 5, 4, 3}},
-    {"swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5}},
+    {"swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 0}},
+    {"geglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 1}},
     {"layernorm with residual",
      {32, 32, 8, 8},
      64,
@@ -660,7 +665,13 @@ static const struct check checks[] = {
      64,
      rmsnorm_forward,
      rmsnorm_backward,
-     {4, 8}},
+     {4, 8, 0}},
+    {"rmsnorm of 1 + gamma",
+     {32, 32, 8},
+     64,
+     rmsnorm_forward,
+     rmsnorm_backward,
+     {4, 8, 1}},
     {"rmsnorm in two halves",
      {20, 20, 5, 5},
      40,

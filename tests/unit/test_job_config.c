@@ -146,7 +146,9 @@ static void full(void)
         "  rope_high_freq_factor: 3, rope_original_len: 64,\n"
         "  sliding_window: 128, full_attention_first: 1, no_rope_every: 4,\n"
         "  embedding_multiplier: 12, attention_multiplier: 0.25,\n"
-        "  residual_multiplier: 0.22, logits_scaling: 8}\n"
+        "  residual_multiplier: 0.22, logits_scaling: 8,\n"
+        "  norm_place: both, norm_plus_one: true, gate: gelu,\n"
+        "  qk_norm_whole: true, rope_theta_window: 300}\n"
         "data:\n"
         "  train: 'a b/*.bin'\n"
         "  val: ~\n"
@@ -177,7 +179,11 @@ static void full(void)
            c->model.full_attention_first == 1 && c->model.no_rope_every == 4 &&
            c->model.embedding_multiplier == 12 &&
            c->model.attention_multiplier == 0.25 &&
-           c->model.residual_multiplier == 0.22 && c->model.logits_scaling == 8,
+           c->model.residual_multiplier == 0.22 &&
+           c->model.logits_scaling == 8 &&
+           c->model.norm_place == PLAIT_NORMS_BOTH && c->model.norm_plus_one &&
+           c->model.gate == PLAIT_GATE_GELU && c->model.qk_norm_whole &&
+           c->model.rope_theta_window == 300,
        "llama: what its later versions and Qwen have");
     ok(prints_back(&c->model), "the section is printed and read back");
     ok(c->data.train.n == 1 && !c->data.train.at[0].name &&

@@ -31,6 +31,8 @@ void plait_fits_name_nearest(int64_t n, int64_t unit, char text[64])
 static int check_gpt2(const struct plait_model_config *m,
                       struct plait_error *err)
 {
+    const char *key = plait_model_llama_key(m);
+
     if (m->kv_heads != m->heads)
         return plait_errorf(err,
                             "model.kv_heads %d must be model.heads %d in a "
@@ -41,18 +43,8 @@ static int check_gpt2(const struct plait_model_config *m,
                             "model.head_dim %d must be model.hidden %d / "
                             "model.heads %d in a gpt2 model",
                             m->head_dim, m->hidden, m->heads);
-    if (m->attention_bias || m->qk_norm || m->rope_factor > 1 ||
-        m->sliding_window || m->no_rope_every || m->norm_place || m->mla.n ||
-        plait_model_multiplier(m))
-        return plait_errorf(err, "model.%s is for llama models",
-                            m->mla.n             ? "mla"
-                            : m->attention_bias  ? "attention_bias"
-                            : m->qk_norm         ? "qk_norm"
-                            : m->sliding_window  ? "sliding_window"
-                            : m->no_rope_every   ? "no_rope_every"
-                            : m->rope_factor > 1 ? "rope_factor"
-                            : m->norm_place      ? "norm_place"
-                                                 : plait_model_multiplier(m));
+    if (key)
+        return plait_errorf(err, "model.%s is for llama models", key);
     return 0;
 }
 
@@ -81,10 +73,11 @@ static int check_llama(const struct plait_model_config *m,
                             "embeddings",
                             m->head_dim);
     if (plait_model_head_dim(m) % 2)
-        return plait_errorf(err,
-                            "model.hidden %d / model.heads %d = %d must be "
-                            "even for rotary embeddings",
-                            m->hidden, m->heads, m->hidden / m->heads);
+        return plait_errorf(
+            err,
+            "model.hidden %d / model.heads %d = %d must be even for rotary "
+            "embeddings",
+            m->hidden, m->heads, m->hidden / m->heads);
     if (m->rope_factor > 1 &&
         !(m->rope_high_freq_factor > m->rope_low_freq_factor))
         return plait_errorf(err,

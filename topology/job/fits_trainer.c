@@ -17,6 +17,10 @@ static int check_trained_model(const struct plait_model_config *m,
     if (m->qk_norm_whole && !m->qk_norm)
         return plait_errorf(err, "model.qk_norm_whole: model.qk_norm is false, "
                                  "the model has no such norm");
+    if (m->norm_plus_one && m->qk_norm && m->qk_norm_whole)
+        return plait_errorf(err, "model.norm_plus_one with "
+                                 "model.qk_norm_whole: plait-train trains one "
+                                 "without the other");
     if (m->rope_theta_window > 0 && !m->sliding_window)
         return plait_errorf(err,
                             "model.rope_theta_window %g: model.sliding_window "

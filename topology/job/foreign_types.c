@@ -6,12 +6,13 @@
 #include <string.h>
 
 #define QK_NORM "model.qk_norm=true"
+#define GEMMA "model.norm_plus_one=true", "model.gate=gelu"
+#define NORMS_BOTH "model.norm_place=both"
 #define OLMO QK_NORM, "model.qk_norm_whole=true", "model.norm_place=after"
 #define ROUTING                                                             \
     "shared experts, first dense layers, sigmoid routing with a balancing " \
     "bias"
 
-/* Gemma's gate is another function of the same cost. */
 static const struct plait_foreign_type types[] = {
     {.name = "gpt2", .family = "gpt2"},
     {.name = "llama", .family = "llama"},
@@ -34,20 +35,19 @@ static const struct plait_foreign_type types[] = {
                 "SwiGLU, YaRN"},
     {.name = "gemma",
      .family = "llama",
-     .missing = "GeGLU, scaled embeddings, norms of 1 + weight"},
+     .more = {GEMMA},
+     .sizes = "head_dim=256 num_key_value_heads=16"},
     {.name = "gemma2",
      .family = "llama",
      .every = 2,
-     .missing = "GeGLU, soft caps of attention and logits, norms before and "
-                "after, a window in every other layer"},
+     .more = {GEMMA, NORMS_BOTH},
+     .missing = "soft caps of attention and logits"},
     {.name = "gemma3_text",
      .family = "llama",
-     .more = {QK_NORM},
+     .more = {QK_NORM, GEMMA, NORMS_BOTH},
      .every = 6,
      .sizes = "num_attention_heads=8 num_key_value_heads=4 head_dim=256 "
-              "vocab_size=262208 sliding_window=4096",
-     .missing = "GeGLU, norms before and after, a window in some layers, "
-                "positions that differ between layers"},
+              "vocab_size=262208 sliding_window=4096"},
     {.name = "phi3", .family = "llama"},
     {.name = "smollm3", .family = "llama"},
     {.name = "olmo2", .family = "llama", .more = {OLMO}},

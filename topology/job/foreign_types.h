@@ -14,7 +14,7 @@ extern "C" {
 struct plait_foreign_type {
     const char *name;
     const char *family;
-    const char *more[4]; /* keys and their values; NULL ends them */
+    const char *more[5]; /* keys and their values; NULL ends them */
     int every;           /* the last of so many layers has no sliding window */
     const char *sizes;   /* "key=value ..." where the file does not say them */
     /* What plait-train does not have of it. NULL: it trains it. */

@@ -105,6 +105,9 @@ enum plait_norm_place {
     PLAIT_NORMS_BOTH
 };
 
+/* What the gate of a llama model's mlp goes through. */
+enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU };
+
 /* Over what a batch norm takes its statistics. */
 enum plait_norm {
     PLAIT_NORM_BATCH, /* each micro-batch */
@@ -139,6 +142,8 @@ struct plait_model_config {
     bool qk_norm;       /* an RMS norm of each head of q and k */
     bool qk_norm_whole; /* instead one of all heads of q, one of k's */
     enum plait_norm_place norm_place;
+    bool norm_plus_one; /* a norm's factor is 1 + its weight, as in Gemma */
+    enum plait_gate gate;
     int sliding_window;       /* how many tokens attention reaches back, the
                                  token itself among them; 0: all. Which layers
                                  have it: plait_model_windowed() */

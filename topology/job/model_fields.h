@@ -10,6 +10,7 @@
 static const char *const attention_biases[] = {"none", "qkv", "all"};
 static const char *const norms[] = {"batch", "ghost", "sync"};
 static const char *const losses[] = {"cross-entropy", "squared"};
+static const char *const gates[] = {"silu", "gelu"};
 static const char *const norm_places[] = {"before", "after", "both"};
 
 static const struct plait_yaml_field model_fields[] = {
@@ -45,6 +46,8 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "qk_norm", qk_norm, BOOL, ),
     FIELD(model, "qk_norm_whole", qk_norm_whole, BOOL, ),
     FIELD(model, "norm_place", norm_place, CHOICE, CHOICES(norm_places)),
+    FIELD(model, "norm_plus_one", norm_plus_one, BOOL, ),
+    FIELD(model, "gate", gate, CHOICE, CHOICES(gates)),
     FIELD(model, "sliding_window", sliding_window, INT, RANGE(0, 1 << 24)),
     FIELD(model, "full_attention_every", full_attention_every, INT,
           RANGE(0, COUNT_MOST)),

@@ -164,6 +164,20 @@ bool plait_model_rotated(const struct plait_model_config *m, int layer)
     return m->family == PLAIT_LLAMA && !(every && (layer + 1) % every == 0);
 }
 
+const char *plait_model_llama_key(const struct plait_model_config *m)
+{
+    return m->mla.n             ? "mla"
+           : m->attention_bias  ? "attention_bias"
+           : m->qk_norm         ? "qk_norm"
+           : m->sliding_window  ? "sliding_window"
+           : m->no_rope_every   ? "no_rope_every"
+           : m->rope_factor > 1 ? "rope_factor"
+           : m->norm_place      ? "norm_place"
+           : m->gate            ? "gate"
+           : m->norm_plus_one   ? "norm_plus_one"
+                                : plait_model_multiplier(m);
+}
+
 const char *plait_model_multiplier(const struct plait_model_config *m)
 {
     if (plait_model_factor(m->embedding_multiplier) != 1)

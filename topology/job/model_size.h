@@ -42,6 +42,9 @@ double plait_model_value_width(const struct plait_model_config *model);
 bool plait_model_local(const struct plait_model_config *model, int layer);
 bool plait_model_windowed(const struct plait_model_config *model, int layer);
 bool plait_model_rotated(const struct plait_model_config *model, int layer);
+/* The key of something that only llama models have; NULL: the model has
+ * nothing of the kind. */
+const char *plait_model_llama_key(const struct plait_model_config *model);
 /* The key of a constant that other models lack (Granite); NULL: it has none. */
 const char *plait_model_multiplier(const struct plait_model_config *model);
 /* Share of a causal mask's scores that sliding windows leave, on average over

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of Hugging Face's types a model is written as. */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/checkpoint/hf_types.h"
+#include "topology/job/model_size.h"
+
+/* Whether the model is a Gemma, whose embedding is scaled by its width. */
+static bool is_gemma(const struct plait_model_config *m)
+{
+    return m->gate == PLAIT_GATE_GELU && m->norm_plus_one &&
+           fabs(m->embedding_multiplier / sqrt(m->hidden) - 1) < 1e-6 &&
+           plait_model_factor(m->residual_multiplier) == 1 &&
+           plait_model_factor(m->logits_scaling) == 1;
+}
+
+/* Its multipliers, gate and norms. */
+static bool fits_constants(const struct plait_model_config *m,
+                           const struct plait_hf_type *type)
+{
+    if (type->gemma)
+        return is_gemma(m) && (type->scalar || !(m->attention_multiplier > 0));
+    return m->gate == PLAIT_GATE_SILU && !m->norm_plus_one &&
+           (type->multipliers || !plait_model_multiplier(m));
+}
+
+/* Whether the type has exactly the features that the model has. */
+static bool fits_type(const struct plait_model_config *m,
+                      const struct plait_hf_type *type)
+{
+    bool bias = (type->qkv && m->attention_bias == PLAIT_BIAS_QKV) ||
+                (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
+                (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
+
+    bool windows = !m->sliding_window ||
+                   type->window == PLAIT_HF_WINDOW_ASKED ||
+                   type->window == PLAIT_HF_WINDOW_TYPES ||
+                   (type->window == PLAIT_HF_WINDOW &&
+                    !m->full_attention_every && !m->full_attention_first);
+
+    return bias && windows && type->qk_norm == m->qk_norm &&
+           type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
+           type->olmo == (m->qk_norm && m->qk_norm_whole) &&
+           (type->every || !(m->rope_theta_window > 0)) &&
+           type->experts == (m->experts > 0) &&
+           (type->no_rope || !m->no_rope_every) &&
+           type->both == (m->norm_place == PLAIT_NORMS_BOTH) &&
+           fits_constants(m, type);
+}
+
+const struct plait_hf_type *plait_hf_choose(const struct plait_model_config *m,
+                                            const char *like)
+{
+    const struct plait_hf_type *first = NULL;
+
+    for (const struct plait_hf_type *type = plait_hf_types; type->name;
+         type++) {
+        if (!fits_type(m, type))
+            continue;
+        if (like && !strcmp(type->name, like))
+            return type;
+        if (!first)
+            first = type;
+    }
+    return first;
+}
