@@ -136,7 +136,8 @@ STRANDS = [
     ("llama", "212", OLMO + " precision=bf16 zero=1"),
     ("llama", "211", OLMO + " precision=fp8"),
     ("llama", "222", GEMMA + " sequence=true"),
-    ("odd-llama", "1113", BOTH + " " + DOCUMENTS),
+    ("odd-llama", "1113", BOTH),
+    ("llama", "1112", BOTH + " " + DOCUMENTS),
     ("llama", "121", GEMMA + " schedule=zb-h1 recompute=selective"),
     ("llama", "211", GEMMA + " recompute=full precision=fp8 sequence=true"),
     # the head's product is made before every other gradient
