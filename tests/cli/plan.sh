@@ -153,6 +153,10 @@ check 'which recomputes as few layers as do' $?
     >text && grep -q '^  sharding_strategy: ' text &&
     ! awk 'NR > 3 && /^ *[0-9].* GB / && ($1 > 1 || $2 > 1 || $4 > 1)' text | grep -q .
 check 'and has no parallelism that the software lacks' $?
+"$plait" plan --auto --model model.yaml --gpus 8 --framework internevo \
+    >text && grep -q '^parallel = dict(zero1=dict(size=' text &&
+    grep -q '^data = dict(micro_bsz=[0-9]*, micro_num=[0-9]*)$' text
+check 'or lines of a configuration in Python' $?
 for gpus in 4 8; do
     "$plait" plan --auto --model model.yaml --gpus $gpus --gpu-type a100-40g \
         --site full.yaml --framework torchtitan --pp $((gpus / 4)) || break
@@ -368,7 +372,7 @@ refused 2 'plan: --over=gpus: must be KEY=VALUE,VALUE,... as in gpus=8,64 or mod
 refused 2 'plan: --auto needs --model' plan --auto
 refused 2 'plan: --auto compares layouts and places none; give the sizes of one with --svg' \
     plan --auto --model model.yaml --gpus 8 --svg auto.svg
-refused 2 'unknown framework "horovod"; must be one of plait, megatron, torchtitan, llm-foundry and megatron-2021' \
+refused 2 'unknown framework "horovod"; must be one of plait, megatron, torchtitan, llm-foundry, megatron-2021 and internevo' \
     estimate --model model.yaml --framework horovod
 refused 2 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 would fit' \
     plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8

@@ -13,9 +13,9 @@
 enum { FIELDS = 22, LINE = 512 };
 
 const char *const records_sets[] = {
-    "sc21",      "llama3",     "megatron", "torchtitan", "mpt_h100",
-    "mpt_a100",  "llmc",       "moe",      "bloom",      "internevo",
-    "megascale", "moe_graphs", "lumi",     "alps",       NULL};
+    "sc21", "llama3", "megatron", "torchtitan", "mpt_h100",  "mpt_a100",
+    "llmc", "moe",    "bloom",    "internevo",  "megascale", "moe_graphs",
+    "lumi", "alps",   "mlperf",   NULL};
 
 struct line {
     char text[LINE];
@@ -169,7 +169,6 @@ static int set_framework(struct record *r, char *name, struct plait_error *err)
     c->moments16 = strstr(name, "+moments16") != NULL;
     c->tp_exposed = strstr(name, "+tp") != NULL;
     c->messages_exposed = strstr(name, "+p2p") != NULL;
-    c->broadcasts = strstr(name, "+broadcast") != NULL;
     c->graphs = strstr(name, "+graphs") != NULL;
     c->fused_experts = strstr(name, "+fuser") != NULL;
     c->fp8_attention = strstr(name, "+attention8") != NULL;

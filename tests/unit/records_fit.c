@@ -63,19 +63,25 @@ static double error_of(const struct records *all, const char *family,
     return sum / weights;
 }
 
-static int move(const struct records *all, const char *family, int constants,
+/* The constants `first` .. `end - 1`. */
+struct family {
+    const char *name;
+    int first, end;
+};
+
+static int move(const struct records *all, const struct family *family,
                 double at[CONSTANTS], double step, double *best)
 {
     static const double most[CONSTANTS] = {0.88, 0.88, 0.80};
     int moved = 0;
 
-    for (int k = 0; k < 2 * constants; k++) {
+    for (int k = 2 * family->first; k < 2 * family->end; k++) {
         double tried[CONSTANTS], error;
 
         memcpy(tried, at, sizeof(tried));
         tried[k / 2] += k % 2 ? step : -step;
         tried[k / 2] = fmin(most[k / 2], fmax(0.1, tried[k / 2]));
-        error = error_of(all, family, tried);
+        error = error_of(all, family->name, tried);
         if (error < *best) {
             *best = error;
             memcpy(at, tried, sizeof(tried));
@@ -87,25 +93,25 @@ static int move(const struct records *all, const char *family, int constants,
 
 void records_fit(const struct records *all)
 {
-    static const struct {
-        const char *name;
-        int constants;
-    } families[] = {{"a100", 3},  {"h", 3},      {"b200", 3}, {"gb200", 3},
-                    {"gb300", 3}, {"mi250x", 1}, {"gh200", 1}};
+    static const struct family families[] = {
+        {"a100", 0, 3},  {"h", 0, 3},      {"b200", 0, 3},  {"gb200", 0, 3},
+        {"gb300", 0, 3}, {"mi250x", 0, 1}, {"gh200", 0, 1}, {"mi35", 1, 2}};
 
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
         const char *name = families[i].name;
         double at[CONSTANTS] = {0.8, 0.7, 0.55}, step = 0.1, best;
         struct plait_gpu_type own;
 
-        if (families[i].constants == 1 &&
-            plait_gpu_type_find(name, &own, NULL) == 0) {
+        if (families[i].end - families[i].first == 1 &&
+            plait_gpu_type_find(families[i].first ? "mi355x" : name, &own,
+                                NULL) == 0) {
+            at[0] = own.matmul;
             at[1] = own.matmul8;
             at[2] = own.attention;
         }
         best = error_of(all, name, at);
         for (int round = 0; round < 100; round++)
-            if (!move(all, name, families[i].constants, at, step, &best))
+            if (!move(all, &families[i], at, step, &best))
                 step *= 0.6;
         diag("%s*: matmul %.3f, matmul8 %.3f, attention %.3f", name, at[0],
              at[1], at[2]);
@@ -114,10 +120,16 @@ void records_fit(const struct records *all)
 
 /* --- scale.h --- */
 
+/* Of the GPU types whose names begin so; "": of all. */
+struct scale {
+    const char *family;
+    double crowding, stragglers;
+};
+
 /* log(predicted / measured) of the fitted rows of a set; returns their number.
  * The level of a type whose constant is fitted after this is taken away. */
 static int set_ratios(const struct records *all, const char *set,
-                      double crowding, double stragglers, double *ratios)
+                      const struct scale *at, double *ratios)
 {
     double level = 0;
     int n = 0;
@@ -126,11 +138,12 @@ static int set_ratios(const struct records *all, const char *set,
         const struct record *r = &all->at[i];
         struct plait_gpu_type gpu;
 
-        if (!r->fit || strcmp(r->set, set) != 0)
+        if (!r->fit || strcmp(r->set, set) != 0 ||
+            strncmp(r->gpu, at->family, strlen(at->family)) != 0)
             continue;
         record_gpu(r, &gpu);
-        gpu.crowding = crowding;
-        gpu.stragglers = stragglers;
+        gpu.crowding = at->crowding;
+        gpu.stragglers = at->stragglers;
         if (record_predict(r, &gpu, &ratios[n], NULL) < 0)
             continue;
         ratios[n] = log(ratios[n] / r->measured);
@@ -143,15 +156,13 @@ static int set_ratios(const struct records *all, const char *set,
     return n;
 }
 
-static double scale_error(const struct records *all, double crowding,
-                          double stragglers)
+static double scale_error(const struct records *all, const struct scale *at)
 {
     double *ratios = calloc((size_t)all->n + 1, sizeof(*ratios));
     double sum = 0, weights = 0;
 
     for (int set = 0; ratios && records_sets[set]; set++) {
-        int n =
-            set_ratios(all, records_sets[set], crowding, stragglers, ratios);
+        int n = set_ratios(all, records_sets[set], at, ratios);
 
         for (int i = 0; i < n; i++)
             sum +=
@@ -163,25 +174,36 @@ static double scale_error(const struct records *all, double crowding,
     return sum / weights;
 }
 
+/* Stragglers for all types alike, crowding for those of a family. */
 void records_fit_scale(const struct records *all)
 {
-    double best = INFINITY, alone = INFINITY, only = 0, at[2] = {0, 0};
+    static const char *const families[] = {"a100", "h", "b", "gb", "mi250x"};
+    struct scale at = {"", 0, 0}, best = at;
+    double least = INFINITY, error;
 
-    for (int c = 0; c <= 10; c++)
-        for (int s = 0; s <= 10; s++) {
-            double error = scale_error(all, 0.01 * c, 0.01 * s);
-
-            if (error < best) {
-                best = error;
-                at[0] = 0.01 * c;
-                at[1] = 0.01 * s;
-            }
-            if (c == 0 && error < alone) {
-                alone = error;
-                only = 0.01 * s;
+    for (int s = 0; s <= 10; s++) {
+        at.stragglers = 0.01 * s;
+        error = scale_error(all, &at);
+        if (error < least) {
+            least = error;
+            best = at;
+        }
+    }
+    diag("stragglers alone %.2f: error %.4f", best.stragglers, least);
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        at = best = (struct scale){families[i], 0, 0.05};
+        least = INFINITY;
+        for (int c = 0; c <= 10; c++) {
+            at.crowding = 0.01 * c;
+            error = scale_error(all, &at);
+            if (c == 0)
+                diag("%s: without crowding %.4f", families[i], error);
+            if (error < least) {
+                least = error;
+                best = at;
             }
         }
-    diag("crowding %.2f, stragglers %.2f: error %.4f; stragglers alone %.2f: "
-         "%.4f; neither: %.4f",
-         at[0], at[1], best, only, alone, scale_error(all, 0, 0));
+        diag("%s: crowding %.2f: error %.4f", families[i], best.crowding,
+             least);
+    }
 }

@@ -306,7 +306,10 @@ static void scale(void)
     struct plait_gpu_type gpu;
 
     plait_gpu_type_find("h100", &gpu, NULL);
-    ok(plait_scale_crowded(&gpu, 64) == 1, "no site, no congestion");
+    ok(plait_scale_crowded(&gpu, 64) == 1, "no site, no congestion on H100");
+    plait_gpu_type_find("a100-80g", &gpu, NULL);
+    ok(plait_scale_crowded(&gpu, 64) > 1, "but on A100");
+    plait_gpu_type_find("h100", &gpu, NULL);
     gpu.crowding = 0.04;
     ok(plait_scale_crowded(&gpu, 2) == 1 &&
            is_near(plait_scale_crowded(&gpu, 64) - 1, 5 * gpu.crowding),

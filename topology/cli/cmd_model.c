@@ -64,7 +64,7 @@ void model_options_print_help(void)
     print_choices("precision", "train.precision");
     printf("  --framework NAME     the trainer to predict: plait, megatron, "
            "torchtitan,\n"
-           "                       llm-foundry, megatron-2021\n"
+           "                       llm-foundry, megatron-2021, internevo\n"
            "  --sequence           sequence parallelism\n"
            "  --set KEY=VALUE      override any other key of the model file\n");
 }

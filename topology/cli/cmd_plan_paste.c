@@ -249,6 +249,26 @@ static void print_foundry(const struct plan_job *job,
                p->recompute_layers);
 }
 
+/* Lines of InternEvo's configuration of November 2023, which is Python. */
+static void print_internevo(const struct plan_job *job,
+                            const struct plait_choice *best)
+{
+    const struct plait_parallel_config *p = &best->parallel;
+    const int *size = best->layout.size;
+    int zero = !p->zero                             ? 1
+               : p->shard_group == PLAIT_SHARD_NODE ? job->gpu.per_node
+                                                    : -1;
+
+    printf("\nparallel = dict(zero1=dict(size=%d, fsdp=False), tensor=%d,\n"
+           "    pipeline=dict(size=%d, interleaved_overlap=%s))\n"
+           "data = dict(micro_bsz=%d, micro_num=%d)\n"
+           "model = dict(checkpoint=%s, num_chunks=%d)\n",
+           zero, size[PLAIT_TP], size[PLAIT_PP],
+           p->virtual_stages > 1 ? "True" : "False", best->micro_batch,
+           job->config->train.global_batch / size[PLAIT_DP] / best->micro_batch,
+           p->recompute ? "True" : "False", p->virtual_stages);
+}
+
 void plait_plan_print_hosted(const struct plan_job *job)
 {
     const struct plait_layout *layout = &job->plan->layout;
@@ -275,6 +295,8 @@ void plait_plan_print_command(const struct plan_job *job,
         print_megatron(job, best);
     else if (job->config->framework == PLAIT_FRAMEWORK_TORCHTITAN)
         print_torchtitan(job, best);
+    else if (job->config->framework == PLAIT_FRAMEWORK_INTERNEVO)
+        print_internevo(job, best);
     else
         print_foundry(job, best);
 }

@@ -5,7 +5,8 @@
 #include <string.h>
 
 const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
-    "plait", "megatron", "torchtitan", "llm-foundry", "megatron-2021"};
+    "plait",       "megatron",      "torchtitan",
+    "llm-foundry", "megatron-2021", "internevo"};
 
 /* plait: kernels/cuda. A residual and the norm behind it are one kernel,
  * attention reads q, k and v where they are. A logit is read and written three
@@ -29,6 +30,14 @@ const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
  * biases, dropout and residuals of the linears are fused in pairs. All ranks of
  * a tp group have whole hidden states, and gradients are summed after the last
  * backward pass.
+ * internevo: InternLM/InternEvo of July 2023 (fa7337b, modeling_internlm.py,
+ * linear.py, hybrid_zero_optim.py): a residual (6), its cast to fp32 (6) and
+ * the norm of that (6) are kernels, twice a layer; SiLU (4) and the product
+ * with the gate (6) too; logits are cast to fp32, and their gradient back.
+ * ZeRO 1 sums gradients by all-reduces of 512 Mi elements in 16 bits; each rank
+ * broadcasts the weights that it has updated. Ranks of a tp group have whole
+ * hidden states, and nothing hides their traffic.
+ *
  * The attention of torchtitan and llm-foundry is FlashAttention 2's (PyTorch's
  * own, or in Triton), which reaches 35 % of an H100 where kernels made for it
  * reach 75 % (Shah et al., FlashAttention-3, 2024). What users can choose:
@@ -40,6 +49,7 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
     {[PLAIT_FRAMEWORK_PLAIT] = {.norm_bytes = 16,
                                 .renorm_bytes = 8,
                                 .rotary_bytes = 8,
+                                .gate_bytes = 6,
                                 .late_attention = 1,
                                 .logit_bytes = 12,
                                 .round_bytes = 3,
@@ -48,6 +58,7 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                 .reserve = 1e9},
      [PLAIT_FRAMEWORK_MEGATRON] = {.norm_bytes = 20,
                                    .rotary_bytes = 8,
+                                   .gate_bytes = 6,
                                    .transpose_bytes = 4,
                                    .late_attention = 1,
                                    .logit_bytes = 20,
@@ -67,6 +78,7 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                    .offloads = PLAIT_LAYERS_STAGE},
      [PLAIT_FRAMEWORK_TORCHTITAN] = {.norm_bytes = 20,
                                      .rotary_bytes = 12,
+                                     .gate_bytes = 6,
                                      .transpose_bytes = 12,
                                      .late_attention = 35.0 / 75,
                                      .logit_bytes = 34,
@@ -82,6 +94,7 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                      .offloads = PLAIT_LAYERS_NONE},
      [PLAIT_FRAMEWORK_LLM_FOUNDRY] = {.norm_bytes = 28,
                                       .rotary_bytes = 24,
+                                      .gate_bytes = 6,
                                       .transpose_bytes = 12,
                                       .late_attention = 35.0 / 75,
                                       .logit_bytes = 14,
@@ -97,6 +110,7 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
      [PLAIT_FRAMEWORK_MEGATRON_2021] = {.norm_bytes = 22,
                                         .transpose_bytes = 12,
                                         .rotary_bytes = 24,
+                                        .gate_bytes = 6,
                                         .late_attention = 35.0 / 75,
                                         .logit_bytes = 52,
                                         .logit_kept = 4,
@@ -109,7 +123,22 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                         .reserve = 2e9,
                                         .zero_stages = 2,
                                         .recomputes = PLAIT_LAYERS_STAGE,
-                                        .offloads = PLAIT_LAYERS_NONE}};
+                                        .offloads = PLAIT_LAYERS_NONE},
+     [PLAIT_FRAMEWORK_INTERNEVO] = {.norm_bytes = 36,
+                                    .rotary_bytes = 8,
+                                    .gate_bytes = 10,
+                                    .late_attention = 35.0 / 75,
+                                    .logit_bytes = 24,
+                                    .logit_kept = 6,
+                                    .round_bytes = 3,
+                                    .code_bytes = 2,
+                                    .whole_rows = true,
+                                    .sum_bytes = 1 << 30,
+                                    .broadcasts = true,
+                                    .reserve = 2e9,
+                                    .zero_stages = 2,
+                                    .recomputes = PLAIT_LAYERS_NONE,
+                                    .offloads = PLAIT_LAYERS_NONE}};
 
 unsigned plait_module_find(const char *name, size_t length)
 {
@@ -138,6 +167,7 @@ int plait_framework_find(const char *name, enum plait_framework *framework,
     errno = EINVAL;
     return plait_errorf(err,
                         "unknown framework \"%.40s\"; must be one of plait, "
-                        "megatron, torchtitan, llm-foundry and megatron-2021",
+                        "megatron, torchtitan, llm-foundry, megatron-2021 "
+                        "and internevo",
                         name);
 }

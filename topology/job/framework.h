@@ -16,13 +16,14 @@ extern "C" {
  * and headroom were fitted by hand to all of tests/records. */
 enum plait_framework {
     PLAIT_FRAMEWORK_PLAIT,
-    PLAIT_FRAMEWORK_MEGATRON,     /* Megatron-Core with Transformer Engine */
-    PLAIT_FRAMEWORK_TORCHTITAN,   /* PyTorch's FSDP2, compiled */
-    PLAIT_FRAMEWORK_LLM_FOUNDRY,  /* PyTorch's FSDP, not compiled, of 2023 */
-    PLAIT_FRAMEWORK_MEGATRON_2021 /* Megatron-LM of SC21, and with DeepSpeed's
-                                     ZeRO 1 that of BLOOM */
+    PLAIT_FRAMEWORK_MEGATRON,      /* Megatron-Core with Transformer Engine */
+    PLAIT_FRAMEWORK_TORCHTITAN,    /* PyTorch's FSDP2, compiled */
+    PLAIT_FRAMEWORK_LLM_FOUNDRY,   /* PyTorch's FSDP, not compiled, of 2023 */
+    PLAIT_FRAMEWORK_MEGATRON_2021, /* Megatron-LM of SC21, and with DeepSpeed's
+                                      ZeRO 1 that of BLOOM */
+    PLAIT_FRAMEWORK_INTERNEVO      /* InternEvo of 2023 */
 };
-enum { PLAIT_NFRAMEWORKS = 5 };
+enum { PLAIT_NFRAMEWORKS = 6 };
 
 /* How tokens reach the experts of other ranks. */
 enum plait_dispatch {
@@ -54,6 +55,7 @@ struct plait_framework_traits {
     /* Bytes moved for each value of the hidden state in 16 bits: by norms and
      * residuals; by llama's rotary embeddings; by gpt2's transposes. */
     double norm_bytes, rotary_bytes, transpose_bytes;
+    double gate_bytes; /* moved for each inner value of an MLP with a gate */
     /* The same to compute the norms again, where selective recompute is that of
      * norms and activations; 0: it is that of attention. */
     double renorm_bytes;
@@ -81,12 +83,16 @@ struct plait_framework_traits {
                       a 16-bit copy; else 0 */
     double score_bytes; /* as a GPU type's, of this software */
     double score_kept;  /* bytes of memory for each attention score */
-    bool sums_late;  /* gradients are summed after the last backward pass, and
-                        nothing hides new weights */
-    bool whole_rows; /* no sequence parallelism */
-    double headroom; /* share of the allocated memory that the allocator takes
-                        in addition */
-    double reserve;  /* bytes: context, libraries, communicators */
+    bool sums_late;   /* gradients are summed after the last backward pass, and
+                         nothing hides new weights */
+    bool whole_rows;  /* no sequence parallelism */
+    double sum_bytes; /* with ZeRO 1 all ranks have all sums of gradients, made
+                         in buckets of so many bytes; 0: each has its shard's */
+    bool broadcasts;  /* with ZeRO 1 and 2 each rank broadcasts the new weights
+                         of its shard, and nothing hides that */
+    double headroom;  /* share of the allocated memory that the allocator takes
+                         in addition */
+    double reserve;   /* bytes: context, libraries, communicators */
     /* What users can choose. */
     int zero_stages; /* how many ZeRO stages there are from 0 on; 0: all */
     bool data_alone; /* only data parallelism */

@@ -97,9 +97,11 @@
  * a run of a dozen launches leaves between them), score_bytes, and what a
  * site alone knows: headroom first, below 0 where it is the usual one. */
 /* crowding, stragglers: topology/predict/scale.h */
-#define SCALE 0, 0.05
+#define SCALE 0.05, 0.05
+#define HOPPER_SCALE 0, 0.05
 #define AMPERE 0.765, 0.765, 0.418, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, SCALE, 0
-#define HOPPER 0.633, 0.644, 0.654, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, SCALE, 0
+#define HOPPER \
+    0.633, 0.644, 0.654, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, HOPPER_SCALE, 0
 #define BLACKWELL 0.62, 0.51, 0.80, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, SCALE, 0
 #define GRACE_BLACKWELL \
     0.62, 0.52, 0.80, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, SCALE, 0
@@ -114,6 +116,9 @@
  * 0.79), in fp8 0.443 and a copy 0.775 of the memory's rate
  * (AI-benchmarking-guide, Azure ND MI300X v5), attention 0.25. */
 #define CDNA3 0.475, 0.35, 0.25, 0.775, 30 * US, 0, -1, 0, 0, 0, 0, SCALE, 0
+/* matmul8 fitted to MLPerf's rows of MI350X and MI355X; the others are the
+ * H100's. */
+#define CDNA4 0.633, 0.521, 0.654, 0.85, 30 * US, 0, -1, 0, 0, 0, 0, SCALE, 0
 #define CPU 0.70, 0.70, 0.30, 0.85, 150 * US, 0, 0, 0, 0, 64, 0, 0, 0, 0
 /* host_bw: PCIe 3, 4 and 5 x16 net of the protocol, not shared */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
@@ -166,9 +171,9 @@ const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
      8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOST_TB2, false,
      CDNA3},
     {"mi350x", 2307e12, 144.2e12, 144.2e12, 4614e12, 288 * GIB, 8000 * GB, 8, 8,
-     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOST_TB2, false, HOPPER},
+     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOST_TB2, true, CDNA4},
     {"mi355x", 2517e12, 157.3e12, 157.3e12, 5033e12, 288 * GIB, 8000 * GB, 8, 8,
-     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOST_TB2, false, HOPPER},
+     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOST_TB2, true, CDNA4},
     {"pvc", 416e12, 26.2e12, 209e12, 416e12, 64 * GIB, 1638 * GB, 12, 12,
      112 * GB, 3 * US, 24 * GB, 16.7 * GB, NETWORK, 64, 60 * GB, false, AMPERE},
     {"cpu",  5.1e12, 5.1e12,  5.1e12, 5.1e12,  512 * GB,  500 * GB,

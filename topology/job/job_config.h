@@ -351,10 +351,8 @@ struct plait_job_config {
     bool fp8_attention, fp8_head; /* these products in fp8 too */
     bool tp_exposed;              /* no tp traffic is hidden behind products */
     bool messages_exposed;        /* nor messages between chunks of stages */
-    bool broadcasts; /* of ZeRO 1 and 2: after the update each rank broadcasts
-                        the weights of its part, and nothing hides that */
-    unsigned recompute_modules; /* PLAIT_MODULE_...: of selective recompute */
-    bool moments16;             /* the optimizer's, in bf16 */
+    unsigned recompute_modules;   /* PLAIT_MODULE_...: of selective recompute */
+    bool moments16;               /* the optimizer's, in bf16 */
 };
 
 /* plait_job_config_create() from memory; `name` stands for the file in

@@ -316,6 +316,9 @@ static double across_nodes(const struct plait_shape *s, double bytes,
 double plait_pieces_reduce(const struct plait_shape *s, double bytes,
                            double calls)
 {
+    if (s->traits->sum_bytes > 0 && s->c->parallel.zero == 1)
+        return 2 * half_of(s, bytes, calls, s->dp * s->cp,
+                           stride_of(s->layout, PLAIT_CP));
     return plait_pieces_half(s, bytes, calls) + across_nodes(s, bytes, calls);
 }
 
@@ -337,12 +340,12 @@ double plait_pieces_beside(const struct plait_shape *s)
 
 bool plait_pieces_hides_gather(const struct plait_shape *s)
 {
-    return s->traits->gather_hidden && s->bucketed && !s->c->broadcasts;
+    return s->traits->gather_hidden && s->bucketed;
 }
 
 double plait_pieces_gathers(const struct plait_shape *s, int blocks)
 {
-    return s->c->broadcasts ? group_size(s) : blocks;
+    return s->traits->broadcasts ? group_size(s) : blocks;
 }
 
 double plait_pieces_bucket_bytes(const struct plait_shape *s)
@@ -358,5 +361,7 @@ double plait_pieces_buckets(const struct plait_shape *s, double bytes,
 {
     double buckets = ceil(bytes / plait_pieces_bucket_bytes(s));
 
+    if (s->traits->sum_bytes > 0)
+        return fmin(blocks, ceil(bytes / s->traits->sum_bytes));
     return s->c->parallel.zero || buckets > blocks ? blocks : buckets;
 }

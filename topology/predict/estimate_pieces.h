@@ -56,7 +56,8 @@ static inline double plait_pieces_backward(const struct plait_pieces *p)
 double plait_pieces_half(const struct plait_shape *shape, double bytes,
                          double calls);
 /* The sum of gradients that leaves each rank with its shard: such a half, and
- * where a node has a whole replica, an all-reduce of the shard across nodes. */
+ * where a node has a whole replica, an all-reduce of the shard across nodes; or
+ * that leaves each rank with all of them, where software does that. */
 double plait_pieces_reduce(const struct plait_shape *shape, double bytes,
                            double calls);
 /* Seconds that a second of it adds to the computing that hides it. */

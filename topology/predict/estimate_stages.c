@@ -48,8 +48,9 @@ static double gather_updated(const struct plait_shape *s,
     double forward =
         plait_shape_layers(s, s->longest) * plait_pieces_forward(p);
     double hidden = plait_pieces_hides_gather(s) ? fmin(all, forward) : 0;
+    double slows = plait_pieces_beside(s);
 
-    return all - hidden + hidden * plait_pieces_beside(s);
+    return fmax(hidden * slows, all - hidden);
 }
 
 /* Scale all times to the slowest GPU, and to cores that are shared. */

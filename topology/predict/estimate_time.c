@@ -61,14 +61,29 @@ static double bubble_seconds(const struct plait_shape *s,
 struct beside {
     double left;   /* that nothing overlaps with */
     double hidden; /* the rest, which slows the computing down */
+    double slows;  /* by so much for each second of it */
 };
+
+/* Computing that is slowed down leaves more time to the traffic that is left.
+ */
 
 static void hide(struct beside *b, double traffic, double window, double times)
 {
     double hidden = fmin(traffic, window);
 
     b->hidden += times * hidden;
-    b->left += times * (traffic - hidden);
+    b->left += times * fmax(0, traffic - hidden * (1 + b->slows));
+}
+
+/* The share of a rank's backward passes that no forward pass alternates with:
+ * as many as forward passes came before its first backward pass. */
+static double drained(const struct plait_shape *s)
+{
+    double passes = s->microbatches * s->v, first = s->pp - 1;
+
+    if (s->v > 1)
+        first = 2 * first + (s->v - 1) * s->pp;
+    return fmin(1, first / passes);
 }
 
 /* Gradients, and the weights that ZeRO gathers: with ZeRO 3 those of the next
@@ -103,10 +118,15 @@ static void set_sharded(const struct plait_shape *s,
         hide(b, gather, forward, m);
         hide(b, gather + reduce, backward, m);
         b->left += gather / (layers + 1); /* the first block's */
+    } else if (zero == 2) {
+        double alone = m * drained(s);
+
+        /* the next micro-batch's forward hides them too */
+        hide(b, reduce, forward + backward, m - alone);
+        hide(b, reduce, backward, alone);
+        hide(b, gather, plait_pieces_hides_gather(s) ? forward : 0, 1);
     } else {
-        /* with ZeRO 2 the next micro-batch's forward hides them too */
-        hide(b, reduce, zero == 2 ? forward + backward : backward,
-             zero == 2 ? m : 1);
+        hide(b, reduce, backward, 1);
         hide(b, zero ? gather : 0, plait_pieces_hides_gather(s) ? forward : 0,
              1);
     }
@@ -141,7 +161,7 @@ static void set_data_parallel(const struct plait_shape *s,
                               const struct plait_pieces *p, int layers,
                               struct plait_estimate *e)
 {
-    struct beside b = {0, 0};
+    struct beside b = {.slows = plait_pieces_beside(s)};
 
     if (plait_sync_parts(&s->c->sync))
         b.left = plait_pieces_meeting(s, p);
@@ -149,8 +169,7 @@ static void set_data_parallel(const struct plait_shape *s,
         set_sharded(s, p, layers, &b);
     e->axis_s[PLAIT_DP] = b.left + p->tied;
     e->dp_hidden_s = b.hidden;
-    e->axis_s[PLAIT_DP] +=
-        (b.hidden + (s->pp - 1) * one_pass(s, &b)) * plait_pieces_beside(s);
+    e->axis_s[PLAIT_DP] += (b.hidden + (s->pp - 1) * one_pass(s, &b)) * b.slows;
 }
 
 static void set_compute(const struct plait_shape *s,

@@ -142,7 +142,7 @@ static double activation_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
 
-    return (m->family == PLAIT_GPT2 ? 4.0 : 6.0) * m->ffn *
+    return (m->family == PLAIT_GPT2 ? 4.0 : s->traits->gate_bytes) * m->ffn *
            (m->experts ? m->experts_top_k + m->shared_experts : 1);
 }
 
@@ -153,11 +153,11 @@ static double activation_bytes(const struct plait_shape *s)
 /* Bytes that the elementwise kernels of a forward pass move in one layer: for
  * norms and residuals on the whole hidden state; for rotary embeddings or
  * transposes and the activation (4 a value of ffn, 6 with a gate) on a tp share
- * (framework.h); for scores that are not fused, the product that writes them
- * (2), softmax (4), dropout with its mask (5) and the product that reads them
- * (2). With experts, tokens are sorted and put back (8 each), and biases are
- * kernels of their own. Unfused, norms take 8, residuals with dropout 14,
- * transposes 12. */
+ * (framework.h: 6 a value of ffn with a gate, or 10); for scores that are not
+ * fused, the product that writes them (2), softmax (4), dropout with its mask
+ * (5) and the product that reads them (2). With experts, tokens are sorted and
+ * put back (8 each), and biases are kernels of their own. Unfused, norms take
+ * 8, residuals with dropout 14, transposes 12. */
 static double elementwise_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;

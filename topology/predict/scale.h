@@ -13,13 +13,14 @@ extern "C" {
  * Congestion and jitter of collectives. One that spans N nodes gets
  *     nic_bw / (1 + crowding log2(N / 2)), N > 2
  * of the network, since paths of many rings meet above the leaf switches and
- * each round waits for its slowest message. crowding is a key of a site file; 0
- * by default, as fitting it (0.03) takes less than 1 % off the error of the
- * fitted rows. On LUMI all-reduces of 2.73 GB by 2, 8 and 32 ranks over 16, 64
- * and 256 nodes moved 5.5, 5.1 and 5.0 GB/s (logs of spyysalo/lumi-llm-scaling,
- * meg-ds/experiments), which is 0.02 to 0.05. Where a site knows the
- * oversubscription of its own switches (plait probe measures it, leaf_gpus says
- * where they are) these count instead.
+ * each round waits for its slowest message. On LUMI all-reduces of 2.73 GB by
+ * 2, 8 and 32 ranks over 16, 64 and 256 nodes moved 5.5, 5.1 and 5.0 GB/s (logs
+ * of spyysalo/lumi-llm-scaling, meg-ds/experiments), which is 0.02 to 0.05. The
+ * fitted rows of A100, MI250X, B200, GB200 and GB300 ask for 0.1, those of H100
+ * and H200, with Llama 3's on 16,384 among them, for 0 (PLAIT_RECORDS=scale).
+ * crowding is 0.05 but for Hopper, where it is 0. A site file's replaces it.
+ * Where a site knows the oversubscription of its own switches (plait probe
+ * measures it, leaf_gpus says where they are) these count instead.
  *
  * Spread of equal GPUs, of which a step waits for the slowest of n:
  *     0.005 sqrt(2 ln n)
@@ -33,8 +34,8 @@ extern "C" {
  * close to the fit, as sites replace such machines; a site file's replaces it.
  *
  * stragglers was fitted to the rows of tests/records that are marked fit, of
- * all sets (PLAIT_RECORDS=scale prints that fit: 0.06 now, which takes 2 % off
- * their error); the other rows were predicted after it. */
+ * all sets (PLAIT_RECORDS=scale prints that fit: 0.07 now); the other rows were
+ * predicted after it. */
 #define PLAIT_SCALE_UNCROWDED 2.0
 
 /* How many times as long a collective over so many nodes takes. */
