@@ -109,6 +109,7 @@ int plait_comm_split(struct plait_comm *parent, const struct plait_split *into,
     if (n < 0)
         return plait_errorf(err, "%s: cannot split off %s: %s", parent->name,
                             into->name, plait_comm_error(parent));
+    errno = 0; /* which says whether it was late */
     rc =
         split_off(parent, into, &site, into->color >= 0 && n == 1, &child, err);
     plait_group_site_clear(&site);

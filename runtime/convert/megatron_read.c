@@ -75,7 +75,10 @@ int plait_megatron_find(const char *dir, char path[4096],
     if (!tracker)
         return 0;
     errno = ENOENT;
-    return plait_errorf(err, "%s: no mp_rank_00/" FILE_NAME " is in it", path);
+    return plait_errorf(err,
+                        "%s: neither mp_rank_00/" FILE_NAME
+                        " nor common.pt (of torch_dist) is in it",
+                        path);
 }
 
 /* -- its files ------------------------------------------------------------ */

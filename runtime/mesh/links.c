@@ -61,14 +61,15 @@ static double rate_of(const struct plait_comm *comm, double seconds)
 }
 
 /* The lowest rank of the group that is furthest below its links, -1 if there is
- * none. */
-static int find_slow(struct plait_mesh *mesh, int first, double ratio)
+ * none. *ratio becomes that of the slowest rank. */
+static int find_slow(struct plait_mesh *mesh, int first, double *ratio)
 {
-    double worst = ratio, least;
+    double worst = *ratio, least;
 
     if (plait_comm_host_all_reduce(mesh->world, &worst, 1, PLAIT_MAX) < 0)
         return -1;
-    least = ratio == worst ? -first : -INFINITY;
+    least = *ratio == worst ? -first : -INFINITY;
+    *ratio = worst;
     if (plait_comm_host_all_reduce(mesh->world, &least, 1, PLAIT_MAX) < 0 ||
         worst <= SLOW)
         return -1;
@@ -83,7 +84,7 @@ static int try_group(struct plait_mesh *mesh, enum plait_group kind, void *data,
     size_t all = strlen(links->all), slow = strlen(links->slow);
     int n = plait_layout_group(&mesh->layout, kind, mesh->rank, mesh->members);
     struct plait_comm_stats before;
-    double seconds, planned;
+    double seconds, planned, ratio;
     char ways[120];
     int rc;
 
@@ -101,13 +102,14 @@ static int try_group(struct plait_mesh *mesh, enum plait_group kind, void *data,
         snprintf(links->all + all, sizeof(links->all) - all,
                  "%s%s of %d: %s%s%.3g GB/s", all ? "; " : "", name, n, ways,
                  *ways ? ", " : "", rate_of(comm, seconds));
-    if (find_slow(mesh, mesh->members[0], seconds / planned) == mesh->rank)
+    ratio = seconds / planned;
+    if (find_slow(mesh, mesh->members[0], &ratio) == mesh->rank)
         snprintf(links->slow + slow, sizeof(links->slow) - slow,
                  "%sthe %s group of ranks %d to %d sums at %.3g GB/s, less "
                  "than a quarter of its links' %.0f%s%s: NCCL_DEBUG=INFO shows "
                  "which it takes",
                  slow ? "; " : "", name, mesh->members[0], mesh->members[n - 1],
-                 rate_of(comm, seconds), rate_of(comm, planned),
+                 rate_of(comm, ratio * planned), rate_of(comm, planned),
                  *ways ? ", by " : "", ways);
     return 0;
 }

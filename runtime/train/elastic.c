@@ -342,6 +342,8 @@ int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
     e->noticed = plait_clock_now();
     e->behind = true;
     e->losses++;
+    /* They were of groups that are gone. */
+    s->links = (struct plait_mesh_links){"", ""};
     do {
         leave_world(s, &kept);
         if (++e->stalled > STALLED_MOST) {

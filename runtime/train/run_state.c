@@ -64,7 +64,6 @@ static int resume_state(struct run *r, struct plait_error *err)
                         batch, c->batch.max, unit);
 }
 
-/* Initial weights, or those of another run. */
 /* What is wrong with the weights to begin with, after what has named them. */
 static int name_init(const struct run *r, const struct plait_error *why,
                      struct plait_error *err)
@@ -76,6 +75,7 @@ static int name_init(const struct run *r, const struct plait_error *why,
                         why->text);
 }
 
+/* Initial weights, or those of another run. */
 static int fresh_weights(struct run *r, const char *init,
                          struct plait_error *err)
 {

@@ -158,7 +158,7 @@ cat >table <<'END'
 1 convert --from ck2 --to out/x # manifest.json
 1 convert --from yaml --to out/x # latest|checkpoint
 1 convert --from gone --to out/x # mp_rank_00
-1 convert --from dist --to out/x # torch_dist|--ckpt-format torch
+1 convert --from dist --to out/x # common.pt
 1 convert --from pickle --to out/x # not a file of torch.save
 1 convert --from llmc.bin --to out/x # llm.c
 1 convert --from llmc2.bin --to out/x # truncated

@@ -286,7 +286,9 @@ ended()
         name=${f##*/}
         alive "$f" || tail -n 5 "$dir/log/${name%.pid}"{.out,}
     done
-    grep error: "$dir"/log/slurm* | sed "s:^$dir/log/::" | tail -n 20
+    # At a first start there is no state to read.
+    grep error: "$dir"/log/slurm* | grep -v 'state file\|backup state' |
+        sed "s:^$dir/log/::" | tail -n 20
 }
 
 all_alive()

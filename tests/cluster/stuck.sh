@@ -95,5 +95,5 @@ check "the node is idle, and not completing" until_true idle
 
 check "a pipe that is there from the start is refused" \
     like "$(by_rank --mpi=pmix -n2 --tp=2 "$train" c.yaml \
-        --set data.train="$work/pipe")" "plait-train: $work/pipe: .*no regular"
+        --set data.train="$work/pipe")" "plait-train: data.train: $work/pipe: .*no regular"
 done_testing

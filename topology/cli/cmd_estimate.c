@@ -353,15 +353,16 @@ static void format_time(double days, char *buf, size_t size)
 static void print_speed(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
+    double hours = days * 24 * job->model.gpus;
     char time[32];
 
     format_time(days, time, sizeof(time));
     printf("\n%.0f tokens/s, %.1f TFLOP/s per GPU\n"
            "MFU %.1f %% (attention in full), %.1f %% (causal half)\n"
-           "%.3g tokens%s take %s, %.3g GPU-hours\n",
+           "%.3g tokens%s take %s, %.*f GPU-hours\n",
            e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu,
            100 * e->mfu_causal, job->tokens, job->whence, time,
-           days * 24 * job->model.gpus);
+           hours < 10 ? 4 : 0, hours);
 }
 
 static void print_text(const struct job *job, double days)

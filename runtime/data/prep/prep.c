@@ -383,7 +383,7 @@ static void stop(int number)
 {
     static const char text[] =
         "plait-prep: stopped; the same command goes on from what it has "
-        "written, and train.bin is there once it has ended\n";
+        "written, and train.bin appears when it is complete\n";
     ssize_t n = write(STDERR_FILENO, text, sizeof(text) - 1);
 
     (void)n; /* nobody to tell */
