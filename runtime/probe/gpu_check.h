@@ -7,7 +7,8 @@
  * task's GPU, and an all-reduce of NCCL in each of its groups. Prints lines,
  * each at once, for what has come so far to count:
  *
- *   begun            the GPU is there, and gets products
+ *   started          the GPU is there, and gets products
+ *   begun            one has ended: all is loaded, and others are timed
  *   product FLOP/S
  *   connected        NCCL has connected the ranks
  *   ring AXIS B/S    what each link of the group's ring carries
@@ -15,7 +16,8 @@
  *   note TEXT        why something is not timed
  *   end              nothing else comes
  *
- * Nothing at all where this build has no CUDA. Returns the exit status. */
+ * Nothing at all where this build has no CUDA, and only the last line where
+ * ranks share GPUs. What else is printed goes to stderr. Returns the exit status. */
 int plait_gpu_check(void);
 
 #endif

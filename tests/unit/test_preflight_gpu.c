@@ -26,7 +26,7 @@ static void check_lines(void)
 {
     static const struct {
         const char *text;
-        int late;
+        double late; /* seconds since "begun", 0: it has ended by itself */
         enum plait_preflight_gpu_state state;
         double product, tp;
         const char *note;
@@ -36,7 +36,17 @@ static void check_lines(void)
          PLAIT_PREFLIGHT_GPU_TIMED, 7e14, 3e11, ""},
         {"", 1, PLAIT_PREFLIGHT_GPU_UNKNOWN, 0, 0,
          "CUDA has not started in 6 s"},
-        {"begun\n", 1, PLAIT_PREFLIGHT_GPU_STUCK, 0, 0, ""},
+        {"started\n", 1, PLAIT_PREFLIGHT_GPU_UNKNOWN, 0, 0,
+         "not all products were timed in 6 s"},
+        {"begun\n", 2.1, PLAIT_PREFLIGHT_GPU_STUCK, 0, 0, ""},
+        {"begun\nNCCL INFO\n", 2.1, PLAIT_PREFLIGHT_GPU_STUCK, 0, 0, ""},
+        {"begun\n", 1.9, PLAIT_PREFLIGHT_GPU_UNKNOWN, 0, 0,
+         "not all products were timed in 6 s"},
+        {"begun\nproduct 7e14\nend\n", 1, PLAIT_PREFLIGHT_GPU_TIMED, 7e14, 0,
+         ""},
+        {"n1:7 NCCL INFO a\nbegun\nproduct 7e14\nn1:7 NCCL INFO end\nend\n"
+         "n1:7 NCCL INFO b\n",
+         0, PLAIT_PREFLIGHT_GPU_TIMED, 7e14, 0, ""},
         {"begun\nproduct 7e14\n", 1, PLAIT_PREFLIGHT_GPU_TIMED, 7e14, 0,
          "NCCL has not connected the ranks in 6 s"},
         {"begun\nproduct 7e14\nconnected\nring tp 3e11\nring d", 1,
@@ -58,7 +68,8 @@ static void check_lines(void)
         char text[256];
 
         snprintf(text, sizeof(text), "%s", cases[i].text);
-        plait_preflight_read_probe(text, cases[i].late, &gpu);
+        plait_preflight_read_probe(text, cases[i].late > 0, cases[i].late,
+                                   &gpu);
         ok(gpu.state == cases[i].state && gpu.product == cases[i].product &&
                gpu.ring[0] == cases[i].tp &&
                strcmp(gpu.note, cases[i].note) == 0,
@@ -319,6 +330,22 @@ static int have_ended(const char *name)
     return id > 0 && kill(id, 0) < 0;
 }
 
+/* Libraries log on stdout what NCCL_DEBUG and others ask for. */
+static void check_noise(void)
+{
+    struct plait_preflight_gpu gpu;
+
+    put_probe("echo NCCL INFO; printf 'begun\\nMPI\\nproduct 7e14\\n'\n"
+              "i=0; while [ $i -lt 4000 ]; do i=$((i + 1))\n"
+              "echo NCCL INFO a line of a library; done\n"
+              "echo >noisy");
+    gpu = probe("0000:05:00.0");
+    ok(gpu.state == PLAIT_PREFLIGHT_GPU_TIMED && gpu.product == 7e14,
+       "what libraries print does no harm");
+    ok(strcmp(read_file("noisy"), "\n") == 0,
+       "... and all of it is read: the program ends");
+}
+
 static void check_program(void)
 {
     struct plait_preflight_gpu gpu;
@@ -342,7 +369,7 @@ static void check_program(void)
        "one that knows no such flag says nothing: %s", gpu.note);
     put_probe("trap '' TERM; sleep 60 & echo $! >other; echo $$ >self\n"
               "echo begun; wait; sleep 60");
-    plait_preflight_probe_seconds = 1;
+    plait_preflight_probe_seconds = 3;
     begin = plait_clock_now();
     gpu = probe("0000:05:00.0");
     ok(gpu.state == PLAIT_PREFLIGHT_GPU_STUCK && plait_clock_now() - begin < 30,
@@ -451,6 +478,7 @@ int main(void)
     check_report();
     check_find();
     check_program();
+    check_noise();
     check_flight();
     snprintf(command, sizeof(command), "rm -rf %s", folder);
     if (system(command) != 0)

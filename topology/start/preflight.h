@@ -163,8 +163,8 @@ void plait_preflight_probe_gpu(const struct plait_preflight *preflight,
                                const struct plait_preflight_contact *contacts,
                                struct plait_preflight_report *report);
 /* What it has printed, as far as it came in time. Pure. `late`: it had to be
- * ended. */
-void plait_preflight_read_probe(char *text, int late,
+ * ended, `begun` seconds after its line "begun". */
+void plait_preflight_read_probe(char *text, int late, double begun,
                                 struct plait_preflight_gpu *gpu);
 /* What tasks tell each other of it: in `text`, "" where nothing is known. -1:
  * what no task says. */

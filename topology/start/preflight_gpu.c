@@ -15,7 +15,7 @@
 #include "topology/base/clock.h"
 #include "topology/start/preflight.h"
 
-/* With what else is measured, a preflight takes some ten seconds at most. */
+/* As spank_plait(8) says. */
 int plait_preflight_probe_seconds = 6;
 
 const char *const plait_preflight_rings[PLAIT_PREFLIGHT_RINGS] = {"tp", "cp",
@@ -99,13 +99,40 @@ static int start_probe(const struct plait_preflight *p, int port, int out)
     return group;
 }
 
-/* What it prints, until it ends or the time is over. 1: it has to be ended. */
-static int read_until(int fd, double until, char *text, size_t size)
+static int has_line(const char *text, const char *line)
+{
+    size_t size = strlen(line);
+
+    for (const char *at = text; (at = strstr(at, line)); at++)
+        if ((at == text || at[-1] == '\n') && at[size] == '\n')
+            return 1;
+    return 0;
+}
+
+/* Add what is there to text[*used], as far as there is room: a library may
+ * print a lot. As read(). */
+static ssize_t read_some(int fd, char *text, size_t size, size_t *used)
+{
+    char rest[512];
+    size_t room = size - 1 - *used;
+    ssize_t n = read(fd, room ? text + *used : rest, room ? room : 512);
+
+    *used += room && n > 0 ? (size_t)n : 0;
+    text[*used] = '\0';
+    return n;
+}
+
+/* What it prints, until it ends or the time is over. 1: it has to be ended,
+ * `*begun` seconds after its line "begun", or -1. */
+static int read_until(int fd, double until, char *text, size_t size,
+                      double *begun)
 {
     size_t used = 0;
     ssize_t n = 1;
+    double since = 0;
 
-    while (n != 0 && used < size - 1) {
+    *text = '\0';
+    while (n != 0) {
         double left = until - plait_clock_now();
         struct pollfd one = {fd, POLLIN, 0};
 
@@ -113,10 +140,11 @@ static int read_until(int fd, double until, char *text, size_t size)
             break;
         if (poll(&one, 1, (int)(left * 1000) + 1) <= 0)
             continue;
-        n = read(fd, text + used, size - 1 - used);
-        used += n > 0 ? (size_t)n : 0;
+        n = read_some(fd, text, size, &used);
+        if (!(since > 0) && has_line(text, "begun"))
+            since = plait_clock_now();
     }
-    text[used] = '\0';
+    *begun = since > 0 ? plait_clock_now() - since : -1;
     return n != 0;
 }
 
@@ -128,7 +156,8 @@ static void set_note(struct plait_preflight_gpu *gpu, const char *text)
         snprintf(gpu->note, sizeof(gpu->note), "%s", text);
 }
 
-static void read_line(const char *line, struct plait_preflight_gpu *gpu)
+/* 0: it is none of plait-probe's, which a library may have printed. */
+static int read_line(const char *line, struct plait_preflight_gpu *gpu)
 {
     char name[8];
     double rate;
@@ -145,30 +174,43 @@ static void read_line(const char *line, struct plait_preflight_gpu *gpu)
         for (int i = 0; i < PLAIT_PREFLIGHT_RINGS; i++)
             if (strcmp(name, plait_preflight_rings[i]) == 0)
                 gpu->ring[i] = rate;
+    } else {
+        return strcmp(line, "started") == 0 || strcmp(line, "begun") == 0 ||
+               strcmp(line, "connected") == 0 || strcmp(line, "end") == 0;
     }
+    return 1;
 }
 
-/* What has not come in time. A GPU that has begun a product has all that it
- * needs to end it; a library or NCCL's connections may only be slow. */
-static void find_late(const char *last, struct plait_preflight_gpu *gpu)
+static const char *name_late(const char *last)
+{
+    if (strcmp(last, "started") == 0 || strcmp(last, "begun") == 0)
+        return "not all products were timed";
+    if (strncmp(last, "product", 7) == 0)
+        return "NCCL has not connected the ranks";
+    if (strcmp(last, "connected") == 0 || strncmp(last, "ring", 4) == 0)
+        return "not all rings of NCCL were timed";
+    return "CUDA has not started";
+}
+
+/* What has not come in time. A GPU that has ended a product needs far less than
+ * a third of that time for the others; a library or NCCL's connections may only
+ * be slow. */
+static void find_late(const char *last, double begun,
+                      struct plait_preflight_gpu *gpu)
 {
     char text[PLAIT_PREFLIGHT_NOTE];
 
-    if (strcmp(last, "begun") == 0) {
+    if (strcmp(last, "begun") == 0 &&
+        begun >= plait_preflight_probe_seconds / 3.0) {
         gpu->state = PLAIT_PREFLIGHT_GPU_STUCK;
         return;
     }
-    snprintf(text, sizeof(text), "%s in %d s",
-             strncmp(last, "product", 7) == 0
-                 ? "NCCL has not connected the ranks"
-             : strcmp(last, "connected") == 0 || strncmp(last, "ring", 4) == 0
-                 ? "not all rings of NCCL were timed"
-                 : "CUDA has not started",
+    snprintf(text, sizeof(text), "%s in %d s", name_late(last),
              plait_preflight_probe_seconds);
     set_note(gpu, text);
 }
 
-void plait_preflight_read_probe(char *text, int late,
+void plait_preflight_read_probe(char *text, int late, double begun,
                                 struct plait_preflight_gpu *gpu)
 {
     char *save;
@@ -181,11 +223,12 @@ void plait_preflight_read_probe(char *text, int late,
         *text = '\0';
     for (char *line = strtok_r(text, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
-        read_line(line, gpu);
-        last = line;
+        if (read_line(line, gpu))
+            last = line;
     }
-    if (late)
-        find_late(last, gpu);
+    /* Behind "end" it has nothing to do. */
+    if (late && strcmp(last, "end") != 0)
+        find_late(last, begun, gpu);
     else if (*last && strcmp(last, "end") != 0)
         set_note(gpu, "plait-probe ended before it had timed all");
     plait_preflight_clean_name(gpu->note);
@@ -217,8 +260,8 @@ void plait_preflight_probe_gpu(const struct plait_preflight *p, int port,
                                struct plait_preflight_report *report)
 {
     struct plait_preflight_gpu *gpu = &report->gpu;
-    double until = plait_clock_now() + plait_preflight_probe_seconds;
-    char text[2048];
+    double until = plait_clock_now() + plait_preflight_probe_seconds, begun;
+    char text[8192];
     int fds[2], group, late;
 
     if (!p->probe || !*p->probe || !*p->launch->gpu_busid ||
@@ -228,9 +271,9 @@ void plait_preflight_probe_gpu(const struct plait_preflight *p, int port,
     group = start_probe(p, port, fds[1]);
     close(fds[1]);
     if (group > 0) {
-        late = read_until(fds[0], until, text, sizeof(text));
+        late = read_until(fds[0], until, text, sizeof(text), &begun);
         plait_preflight_end(group);
-        plait_preflight_read_probe(text, late, gpu);
+        plait_preflight_read_probe(text, late, begun, gpu);
         gpu->wide = find_wide(p->launch, contacts);
     }
     close(fds[0]);

@@ -62,7 +62,7 @@ check "... and no other" is 1 "$(said | grep -c GPU)"
 check "... also to srun's user" like "$(cat out)" \
     "plait: preflight: .*node2: GPU 0000:06:00.0: a product at"
 
-task node2.1 EMULATED_GFLOPS=0.00001
+task node2.1 EMULATED_GFLOPS=0.02
 fly
 check "one that ends no product is a fault" like "$(said)" \
     "node2\|timed\|GPU 0000:06:00.0: it has not ended a product"
