@@ -99,6 +99,7 @@ static void check_texts(void)
     in.gpu = (struct plait_preflight_gpu){
         .state = PLAIT_PREFLIGHT_GPU_TIMED,
         .busid = "0000:05:00.0",
+        .type = 0x2330,
         .product = 7e14,
         .ring = {3e11, 0, 0, 5e10},
         .wide = 8,
@@ -122,11 +123,14 @@ static void check_texts(void)
     ok(plait_preflight_read_report(text, 4, 1, &out) == 0 &&
            strcmp(out.gpu.note, in.gpu.note) == 0,
        "the longest report has room: %zu bytes", strlen(text));
-    ok(reads("1 0000:05:00.0 1 2 0 0 3 8 ") && !reads("9 5:0 1 2 0 0 3 8 ") &&
-           !reads("1 $(id) 1 2 0 0 3 8 ") && !reads("1 5:0 nan 2 0 0 3 8 ") &&
-           !reads("1 5:0 1 2 0 0 inf 8 ") && !reads("1 5:0 1 2 0 0 3 16 ") &&
-           !reads("1 5:0 1 2 0 0 -3 8 ") && !reads("1 5:0 1 2 0 0 3 8") &&
-           !reads("1 5:0 1 2 0 0 3"),
+    ok(reads("1 0000:05:00.0 16 1 2 0 0 3 8 ") &&
+           !reads("9 5:0 16 1 2 0 0 3 8 ") &&
+           !reads("1 $(id) 16 1 2 0 0 3 8 ") &&
+           !reads("1 5:0 16 nan 2 0 0 3 8 ") &&
+           !reads("1 5:0 16 1 2 0 0 inf 8 ") &&
+           !reads("1 5:0 16 1 2 0 0 3 16 ") &&
+           !reads("1 5:0 16 1 2 0 0 -3 8 ") && !reads("1 5:0 16 1 2 0 0 3 8") &&
+           !reads("1 5:0 16 1 2 0 0 3"),
        "what no task says is refused");
 }
 
@@ -189,6 +193,15 @@ static void check_products(void)
     for (int i = 0; i < RANKS; i++)
         r[i].gpu.product = 1e14;
     judged("GPUs that are slow alike are not", r, "", "");
+    for (int i = 0; i < RANKS; i++)
+        r[i].gpu.type = i < 4 ? 1 : 2;
+    r[4].gpu.product = r[5].gpu.product = 3e14;
+    judged("... nor are those of another type", r, "", "");
+    r[3].gpu.product = 3e13;
+    judged("... among which slow ones are found", r,
+           "n1: GPU 0000:06:00.0: a product at 0.30 of the median (30 of 100 "
+           "TFLOP/s)",
+           "");
     fill(r);
     r[2].gpu = (struct plait_preflight_gpu){.state = PLAIT_PREFLIGHT_GPU_STUCK,
                                             .busid = "0000:05:00.0"};
@@ -214,6 +227,15 @@ static void check_rings(void)
     r[4].gpu.ring[0] = r[5].gpu.ring[0] = 6e10;
     judged("a slow ring in a node is the node's", r,
            "n2: its tp ring is at 0.20 of the median (60 of 300 GB/s)", "");
+    r[1].gpu.ring[0] = r[3].gpu.ring[0] = r[5].gpu.ring[0] = 6e10;
+    judged("groups of an axis may have different links in each node", r, "",
+           "");
+    for (int i = 0; i < RANKS; i++) {
+        r[i].gpu.wide = 0;
+        r[i].gpu.ring[0] = i < 2 ? i ? 3e11 : 2e10 : 0;
+        r[i].gpu.ring[3] = 0;
+    }
+    judged("with rings in one node nothing is compared", r, "", "");
     fill(r);
     r[0].gpu.ring[3] = r[2].gpu.ring[3] = r[4].gpu.ring[3] = 1e10;
     r[1].gpu.ring[3] = r[3].gpu.ring[3] = r[5].gpu.ring[3] = 5e10;

@@ -94,6 +94,7 @@ extern const char *const plait_preflight_rings[PLAIT_PREFLIGHT_RINGS];
 struct plait_preflight_gpu {
     enum plait_preflight_gpu_state state;
     char busid[16];                     /* "": not known */
+    int type;                           /* its PCI device id; 0: not known */
     double product;                     /* FLOP/s in bf16 */
     double ring[PLAIT_PREFLIGHT_RINGS]; /* bytes a second over a link of the
                                            ring; 0: not timed */

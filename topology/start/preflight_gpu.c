@@ -236,6 +236,24 @@ void plait_preflight_read_probe(char *text, int late, double begun,
 
 /* ---- all of it ---- */
 
+/* The device id that the kernel has read from it: GPUs of different types
+ * differ in their speed by design. */
+static int find_type(const char *busid)
+{
+    char path[64];
+    unsigned type = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/device", busid);
+    file = fopen(path, "re");
+    if (!file)
+        return 0;
+    if (fscanf(file, "0x%4x", &type) != 1)
+        type = 0;
+    fclose(file);
+    return (int)type;
+}
+
 /* Of each ring of this rank, whether it goes over several nodes. */
 static int find_wide(const struct plait_launch *launch,
                      const struct plait_preflight_contact *contacts)
@@ -268,6 +286,7 @@ void plait_preflight_probe_gpu(const struct plait_preflight *p, int port,
         pipe2(fds, O_CLOEXEC) < 0)
         return;
     snprintf(gpu->busid, sizeof(gpu->busid), "%s", p->launch->gpu_busid);
+    gpu->type = find_type(gpu->busid);
     group = start_probe(p, port, fds[1]);
     close(fds[1]);
     if (group > 0) {
@@ -287,8 +306,8 @@ void plait_preflight_print_gpu(const struct plait_preflight_gpu *gpu,
     *text = '\0';
     if (gpu->state == PLAIT_PREFLIGHT_GPU_UNKNOWN && !gpu->note[0])
         return;
-    snprintf(text, size, "%d %s %.4g %.4g %.4g %.4g %.4g %d %s",
-             (int)gpu->state, gpu->busid, gpu->product, gpu->ring[0],
+    snprintf(text, size, "%d %s %d %.4g %.4g %.4g %.4g %.4g %d %s",
+             (int)gpu->state, gpu->busid, gpu->type, gpu->product, gpu->ring[0],
              gpu->ring[1], gpu->ring[2], gpu->ring[3], gpu->wide, gpu->note);
 }
 
@@ -313,9 +332,10 @@ int plait_preflight_read_gpu(const char *text, struct plait_preflight_gpu *gpu)
     memset(gpu, 0, sizeof(*gpu));
     if (!*text)
         return 0;
-    if (sscanf(text, "%9d %15s %31lf %31lf %31lf %31lf %31lf %9d%n", &state,
-               gpu->busid, &gpu->product, &gpu->ring[0], &gpu->ring[1],
-               &gpu->ring[2], &gpu->ring[3], &gpu->wide, &at) != 8 ||
+    if (sscanf(text, "%9d %15s %9d %31lf %31lf %31lf %31lf %31lf %9d%n", &state,
+               gpu->busid, &gpu->type, &gpu->product, &gpu->ring[0],
+               &gpu->ring[1], &gpu->ring[2], &gpu->ring[3], &gpu->wide,
+               &at) != 9 ||
         text[at] != ' ' || state < 0 || state >= PLAIT_PREFLIGHT_GPU_STATES ||
         gpu->wide < 0 || gpu->wide >= 1 << PLAIT_PREFLIGHT_RINGS ||
         !is_busid(gpu->busid) || !are_rates(&gpu->product, 1) ||

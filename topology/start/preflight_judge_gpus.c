@@ -8,44 +8,10 @@
 #include "topology/base/text.h"
 #include "topology/start/preflight.h"
 
-/* The bounds, as shares of the median of the job's GPUs. Sound GPUs of a kind
+/* The bounds, as shares of the median of the job's GPUs of a type. Sound ones
  * differ by a tenth. */
 #define PRODUCT_LEAST 0.75
 #define RING_LEAST 0.5
-
-typedef double figure(const struct plait_preflight_report *report, int which);
-
-/* Figures: 0 where nothing was timed. */
-static double product_of(const struct plait_preflight_report *r, int which)
-{
-    (void)which;
-    return r->gpu.product;
-}
-
-static double inner_ring_of(const struct plait_preflight_report *r, int which)
-{
-    return r->gpu.wide >> which & 1 ? 0 : r->gpu.ring[which];
-}
-
-static double wide_ring_of(const struct plait_preflight_report *r, int which)
-{
-    return r->gpu.wide >> which & 1 ? r->gpu.ring[which] : 0;
-}
-
-static double median_of(const struct plait_preflight_report *reports, int n,
-                        figure *of, int which)
-{
-    double *values = malloc((size_t)n * sizeof(*values)), median;
-    int count = 0;
-
-    for (int i = 0; values && i < n; i++) {
-        values[count] = of(&reports[i], which);
-        count += values[count] > 0;
-    }
-    median = plait_preflight_median(values, count);
-    free(values);
-    return median;
-}
 
 static void add_note(struct plait_preflight_node *node, const char *note)
 {
@@ -93,65 +59,141 @@ static void judge_state(const struct plait_preflight_report *r, int others_work,
     }
 }
 
+/* For each GPU, its share of the median of those of its type, or INFINITY. */
+static void find_shares(const struct plait_preflight_report *reports, int n,
+                        double *shares, double *values)
+{
+    for (int i = 0; i < n; i++)
+        shares[i] = reports[i].gpu.product > 0 ? 0 : INFINITY;
+    for (int i = 0; i < n; i++) {
+        int count = 0, type = reports[i].gpu.type;
+        double median;
+
+        if (shares[i] > 0)
+            continue;
+        for (int k = i; k < n; k++)
+            if (reports[k].gpu.type == type && reports[k].gpu.product > 0)
+                values[count++] = reports[k].gpu.product;
+        median = plait_preflight_median(values, count);
+        for (int k = i; k < n; k++)
+            if (reports[k].gpu.type == type && reports[k].gpu.product > 0)
+                shares[k] = reports[k].gpu.product / median;
+    }
+}
+
+/* Of the node's slowest GPU, of which `more` are slow as well. */
+static void add_slow(const struct plait_preflight_gpu *gpu, double share,
+                     int more, struct plait_preflight_node *node)
+{
+    char text[192], others[48] = "";
+
+    if (more)
+        snprintf(others, sizeof(others), " and %d more of its GPUs", more);
+    snprintf(text, sizeof(text),
+             "GPU %s%s: a product at %.2f of the median (%.4g of %.4g "
+             "TFLOP/s)",
+             gpu->busid, others, share, gpu->product / 1e12,
+             gpu->product / share / 1e12);
+    add_fault(node, text);
+}
+
 /* Name the slowest GPU of each node, and say how many others are slow. */
 static void judge_products(const struct plait_preflight_report *reports, int n,
                            struct plait_preflight_node *nodes)
 {
-    double median = median_of(reports, n, product_of, 0);
+    double *shares = calloc((size_t)n, 2 * sizeof(*shares));
 
+    if (!shares)
+        return;
+    find_shares(reports, n, shares, shares + n);
     for (int i = 0; i < n; i++) {
-        const struct plait_preflight_report *r = &reports[i];
-        struct plait_preflight_node *node = &nodes[r->node_rank];
-        char text[192], more[48] = "";
-        int slow = 0;
+        int node = reports[i].node_rank, slow = 0, slowest = i;
 
-        if (!(r->gpu.product > 0) || r->gpu.product != node->gpu)
+        if (!(shares[i] < PRODUCT_LEAST))
             continue;
-        for (int k = 0; k < n; k++)
-            slow += reports[k].node_rank == r->node_rank &&
-                    reports[k].gpu.product > 0 &&
-                    reports[k].gpu.product < PRODUCT_LEAST * median;
-        if (!slow)
-            continue;
-        if (slow > 1)
-            snprintf(more, sizeof(more), " and %d more of its GPUs", slow - 1);
-        snprintf(text, sizeof(text),
-                 "GPU %s%s: a product at %.2f of the median (%.4g of %.4g "
-                 "TFLOP/s)",
-                 r->gpu.busid, more, r->gpu.product / median,
-                 r->gpu.product / 1e12, median / 1e12);
-        if (!strstr(node->faults, ": a product at "))
-            add_fault(node, text);
+        for (int k = 0; k < n; k++) {
+            if (reports[k].node_rank != node || !(shares[k] < PRODUCT_LEAST))
+                continue;
+            slow++;
+            if (shares[k] < shares[slowest] ||
+                (k < slowest && !(shares[slowest] < shares[k])))
+                slowest = k;
+        }
+        if (slowest == i)
+            add_slow(&reports[i].gpu, shares[i], slow - 1, &nodes[node]);
     }
+    free(shares);
 }
 
 /* ---- rings ---- */
 
-/* A slow ring in a node is the node's fault. Of one over several nodes it is
- * not known whose: that is a note. */
-static void judge_ring(const struct plait_preflight_report *reports, int n,
-                       int which, int wide, struct plait_preflight_node *nodes)
+static int is_wide(const struct plait_preflight_report *r, int which)
 {
-    figure *of = wide ? wide_ring_of : inner_ring_of;
-    double median = median_of(reports, n, of, which);
+    return r->gpu.wide >> which & 1;
+}
 
-    for (int i = 0; i < n; i++) {
-        struct plait_preflight_node *node = &nodes[reports[i].node_rank];
-        double rate = of(&reports[i], which);
+/* Groups of an axis may have links of different kinds in each node: its slowest
+ * ones are compared with those of the other nodes. */
+static void judge_inner_ring(const struct plait_preflight_report *reports,
+                             int n, int which,
+                             struct plait_preflight_node *nodes)
+{
+    double *least = calloc((size_t)n, 2 * sizeof(*least)), median;
+    double *values = least ? least + n : NULL;
+    int count = 0;
+
+    for (int i = 0; least && i < n; i++) {
+        double rate = reports[i].gpu.ring[which];
+        double *of = &least[reports[i].node_rank];
+
+        if (rate > 0 && !is_wide(&reports[i], which) &&
+            (!(*of > 0) || rate < *of))
+            *of = rate;
+    }
+    for (int i = 0; least && i < n; i++)
+        if (least[i] > 0)
+            values[count++] = least[i];
+    median = plait_preflight_median(values, count);
+    for (int i = 0; count > 1 && i < n; i++) {
         char text[PLAIT_PREFLIGHT_NOTE];
 
-        if (!(rate > 0) || rate != node->ring[which] ||
-            !(rate < RING_LEAST * median))
+        if (!(least[i] > 0) || !(least[i] < RING_LEAST * median))
             continue;
         snprintf(text, sizeof(text),
-                 "%s %s ring %sis at %.2f of the median (%.4g of %.4g GB/s)",
-                 wide ? "a" : "its", plait_preflight_rings[which],
-                 wide ? "over several nodes " : "", rate / median, rate / 1e9,
+                 "its %s ring is at %.2f of the median (%.4g of %.4g GB/s)",
+                 plait_preflight_rings[which], least[i] / median,
+                 least[i] / 1e9, median / 1e9);
+        add_fault(&nodes[i], text);
+    }
+    free(least);
+}
+
+/* Of a slow ring over several nodes it is not known which is the cause. */
+static void judge_wide_ring(const struct plait_preflight_report *reports, int n,
+                            int which, struct plait_preflight_node *nodes)
+{
+    double *values = calloc((size_t)n, sizeof(*values)), median;
+    int count = 0;
+
+    for (int i = 0; values && i < n; i++)
+        if (reports[i].gpu.ring[which] > 0 && is_wide(&reports[i], which))
+            values[count++] = reports[i].gpu.ring[which];
+    median = plait_preflight_median(values, count);
+    free(values);
+    for (int i = 0; count && i < n; i++) {
+        struct plait_preflight_node *node = &nodes[reports[i].node_rank];
+        double rate = reports[i].gpu.ring[which];
+        char text[PLAIT_PREFLIGHT_NOTE];
+
+        if (!(rate > 0) || !is_wide(&reports[i], which) ||
+            rate != node->ring[which] || !(rate < RING_LEAST * median))
+            continue;
+        snprintf(text, sizeof(text),
+                 "a %s ring over several nodes is at %.2f of the median (%.4g "
+                 "of %.4g GB/s)",
+                 plait_preflight_rings[which], rate / median, rate / 1e9,
                  median / 1e9);
-        if (wide)
-            add_note(node, text);
-        else
-            add_fault(node, text);
+        add_note(node, text);
     }
 }
 
@@ -160,6 +202,8 @@ void plait_preflight_judge_gpus(const struct plait_preflight_report *reports,
 {
     int work = any_timed(reports, n);
 
+    if (n < 1)
+        return;
     for (int i = 0; i < n; i++) {
         const struct plait_preflight_gpu *gpu = &reports[i].gpu;
         struct plait_preflight_node *node = &nodes[reports[i].node_rank];
@@ -173,8 +217,8 @@ void plait_preflight_judge_gpus(const struct plait_preflight_report *reports,
     }
     judge_products(reports, n, nodes);
     for (int k = 0; k < PLAIT_PREFLIGHT_RINGS; k++) {
-        judge_ring(reports, n, k, 0, nodes);
-        judge_ring(reports, n, k, 1, nodes);
+        judge_inner_ring(reports, n, k, nodes);
+        judge_wide_ring(reports, n, k, nodes);
     }
 }
 
