@@ -81,17 +81,20 @@ int plait_preflight_start(const struct plait_preflight_program *program)
     return (int)pid;
 }
 
+/* The leader may end before what it has started, which may still hold a GPU. */
 void plait_preflight_end(int group)
 {
     const struct timespec pause = {.tv_nsec = 20000000};
     pid_t rc = 0;
 
     kill(-(pid_t)group, SIGKILL);
-    for (int i = 0; i < 50 && rc == 0; i++) {
-        rc = waitpid((pid_t)group, NULL, WNOHANG);
+    for (int i = 0; i < 50; i++) {
+        if (rc == 0)
+            rc = waitpid((pid_t)group, NULL, WNOHANG);
         if (rc < 0 && errno == EINTR)
             rc = 0;
-        if (rc == 0)
-            nanosleep(&pause, NULL);
+        if (rc != 0 && kill(-(pid_t)group, 0) < 0)
+            break;
+        nanosleep(&pause, NULL);
     }
 }
