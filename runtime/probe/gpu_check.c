@@ -319,7 +319,7 @@ static int check_rings(void)
     return 0;
 }
 
-int plait_gpu_check(void)
+int plait_gpu_check(int rings)
 {
     int ranks;
 
@@ -336,7 +336,7 @@ int plait_gpu_check(void)
     ranks = check_product();
     if (ranks < 0)
         return 1;
-    if (ranks == 1) {
+    if (ranks == 1 || !rings) {
         say("end");
         return 0;
     }

@@ -17,7 +17,8 @@
  *   end              nothing else comes
  *
  * Nothing at all where this build has no CUDA, and only the last line where
- * ranks share GPUs. What else is printed goes to stderr. Returns the exit status. */
-int plait_gpu_check(void);
+ * ranks share GPUs. What else is printed goes to stderr. `rings`: 0
+ * for the product alone. Returns the exit status. */
+int plait_gpu_check(int rings);
 
 #endif

@@ -15,7 +15,7 @@ struct plait_measure_args {
     char name[16];        /* memory that gpu_type points to */
     const char *like;     /* what a site's own type resembles; NULL */
     long max_bytes, repeat;
-    int preflight; /* gpu_check.h instead */
+    int preflight, rings; /* gpu_check.h instead */
 };
 
 /* A transfer has failed, perhaps on this rank alone: who returns this ends the

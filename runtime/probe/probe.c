@@ -45,7 +45,7 @@ static const struct option options[] = {
     {"device", required_argument, NULL, 'd'},
     {"max-bytes", required_argument, NULL, 'm'},
     {"repeat", required_argument, NULL, 'r'},
-    {"preflight", no_argument, NULL, 'p'},
+    {"preflight", optional_argument, NULL, 'p'},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -102,6 +102,9 @@ static int read_option(int option, char *value, struct plait_measure_args *args,
         return 0;
     case 'p':
         args->preflight = 1;
+        args->rings = !value;
+        if (value && strcmp(value, "product") != 0)
+            return plait_errorf(err, "--preflight: no such part: %.60s", value);
         return 0;
     case 'd':
         args->device = value;
@@ -256,7 +259,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (args.preflight)
-        return plait_gpu_check();
+        return plait_gpu_check(args.rings);
     rc = plait_world_open(&world, args.device, "auto", &err);
     if (rc == 0 && plait_world_exposed(&world))
         fprintf(stderr, "plait-probe: %s\n", plait_world_exposed(&world));

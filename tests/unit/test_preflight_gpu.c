@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a preflight makes of what plait-probe says of GPUs, and that one which
+/* What a preflight reads of what plait-probe says of GPUs, and that one which
  * hangs is ended. The program is played by scripts. */
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +11,11 @@
 
 #include "tap.h"
 #include "topology/base/clock.h"
+#include "topology/start/meeting.h"
 #include "topology/start/port.h"
 #include "topology/start/preflight.h"
 
-enum { RANKS = 6, NODES = 3 };
-
 static char folder[64];
-static const struct plait_preflight_bound none;
 
 /* ---- what it prints ---- */
 
@@ -134,144 +131,6 @@ static void check_texts(void)
        "what no task says is refused");
 }
 
-/* ---- how it is judged ---- */
-
-/* Two GPUs a node, with a tp ring in the node and a dp ring over all of them.
- */
-static void fill(struct plait_preflight_report *reports)
-{
-    memset(reports, 0, RANKS * sizeof(*reports));
-    for (int i = 0; i < RANKS; i++) {
-        struct plait_preflight_report *r = &reports[i];
-
-        snprintf(r->node, sizeof(r->node), "n%d", i / 2);
-        r->node_rank = i / 2;
-        r->product = 2e9;
-        r->memory = 4e9;
-        r->gpu = (struct plait_preflight_gpu){
-            .state = PLAIT_PREFLIGHT_GPU_TIMED,
-            .product = 7e14 * (1 - 0.02 * i),
-            .ring = {3e11, 0, 0, i % 2 ? 5e10 : 4.5e10},
-            .wide = 8,
-        };
-        snprintf(r->gpu.busid, sizeof(r->gpu.busid), "0000:0%d:00.0",
-                 5 + i % 2);
-    }
-}
-
-/* The line of the verdict is `line`, and that of the notes `notes`. */
-static void judged(const char *what, const struct plait_preflight_report *r,
-                   const char *line, const char *notes)
-{
-    struct plait_preflight_node nodes[RANKS];
-    char text[1024], said[512];
-    int n = plait_preflight_judge_nodes(r, RANKS, &none, nodes);
-
-    plait_preflight_list(nodes, n, text, sizeof(text));
-    plait_preflight_list_notes(nodes, n, said, sizeof(said));
-    ok(strcmp(text, line) == 0 && strcmp(said, notes) == 0 && !nodes[1].slow,
-       "%s: \"%s\", \"%s\"", what, text, said);
-}
-
-static void check_products(void)
-{
-    struct plait_preflight_report r[RANKS];
-
-    fill(r);
-    judged("sound GPUs", r, "", "");
-    r[3].gpu.product = 3.36e14;
-    judged("a slow GPU is named", r,
-           "n1: GPU 0000:06:00.0: a product at 0.50 of the median (336 of 672 "
-           "TFLOP/s)",
-           "");
-    r[2].gpu.product = 4e14;
-    judged("two of a node are one text", r,
-           "n1: GPU 0000:06:00.0 and 1 more of its GPUs: a product at 0.52 of "
-           "the median (336 of 644 TFLOP/s)",
-           "");
-    fill(r);
-    for (int i = 0; i < RANKS; i++)
-        r[i].gpu.product = 1e14;
-    judged("GPUs that are slow alike are not", r, "", "");
-    for (int i = 0; i < RANKS; i++)
-        r[i].gpu.type = i < 4 ? 1 : 2;
-    r[4].gpu.product = r[5].gpu.product = 3e14;
-    judged("... nor are those of another type", r, "", "");
-    r[3].gpu.product = 3e13;
-    judged("... among which slow ones are found", r,
-           "n1: GPU 0000:06:00.0: a product at 0.30 of the median (30 of 100 "
-           "TFLOP/s)",
-           "");
-    fill(r);
-    r[2].gpu = (struct plait_preflight_gpu){.state = PLAIT_PREFLIGHT_GPU_STUCK,
-                                            .busid = "0000:05:00.0"};
-    judged("one that does not end a product", r,
-           "n1: GPU 0000:05:00.0: it has not ended a product", "");
-    r[2].gpu.state = PLAIT_PREFLIGHT_GPU_UNUSABLE;
-    strcpy(r[2].gpu.note, "initialization error");
-    judged("one that CUDA cannot use, and others it can", r,
-           "n1: GPU 0000:05:00.0: CUDA cannot use it: initialization error",
-           "");
-    for (int i = 0; i < RANKS; i++)
-        r[i].gpu = r[2].gpu;
-    judged("... or none: that is no node's fault", r, "",
-           "n0: GPU 0000:05:00.0: CUDA cannot use it: initialization error; "
-           "and of 2 more nodes");
-}
-
-static void check_rings(void)
-{
-    struct plait_preflight_report r[RANKS];
-
-    fill(r);
-    r[4].gpu.ring[0] = r[5].gpu.ring[0] = 6e10;
-    judged("a slow ring in a node is the node's", r,
-           "n2: its tp ring is at 0.20 of the median (60 of 300 GB/s)", "");
-    r[1].gpu.ring[0] = r[3].gpu.ring[0] = r[5].gpu.ring[0] = 6e10;
-    judged("groups of an axis may have different links in each node", r, "",
-           "");
-    for (int i = 0; i < RANKS; i++) {
-        r[i].gpu.wide = 0;
-        r[i].gpu.ring[0] = i < 2 ? i ? 3e11 : 2e10 : 0;
-        r[i].gpu.ring[3] = 0;
-    }
-    judged("with rings in one node nothing is compared", r, "", "");
-    fill(r);
-    r[0].gpu.ring[3] = r[2].gpu.ring[3] = r[4].gpu.ring[3] = 1e10;
-    r[1].gpu.ring[3] = r[3].gpu.ring[3] = r[5].gpu.ring[3] = 5e10;
-    judged("one over several nodes is a note", r, "",
-           "n0: a dp ring over several nodes is at 0.20 of the median (10 of "
-           "50 GB/s); and of 2 more nodes");
-    fill(r);
-    for (int i = 0; i < RANKS; i++) {
-        r[i].gpu.ring[0] = r[i].gpu.ring[3] = 0;
-        strcpy(r[i].gpu.note, "NCCL has not connected the ranks in 6 s");
-    }
-    judged("that NCCL is late is a note", r, "",
-           "n0: NCCL has not connected the ranks in 6 s; and of 2 more nodes");
-}
-
-static void check_report(void)
-{
-    struct plait_preflight_report r[RANKS];
-    struct plait_preflight_node nodes[RANKS];
-    char *text = NULL;
-    size_t size;
-    FILE *file = open_memstream(&text, &size);
-    int n;
-
-    fill(r);
-    strcpy(r[2].gpu.note, "late");
-    n = plait_preflight_judge_nodes(r, RANKS, &none, nodes);
-    plait_preflight_print(nodes, n, "7.0", file);
-    fclose(file);
-    ok(strstr(text, "\"node\": \"n1\"") &&
-           strstr(text, "\"gpu_tflops\": 658, \"rings_gbs\": {\"tp\": 300, "
-                        "\"dp\": 45}, \"notes\": \"late\", \"faults\""),
-       "the report has them: %s", text);
-    free(text);
-}
-
 /* ---- the program itself ---- */
 
 /* A program below the folder, which is plait-probe. */
@@ -323,9 +182,10 @@ static void check_find(void)
     ok(!*tight, "... where it has no room");
 }
 
+static struct plait_preflight_contact here = {.node_rank = 0, .gpu = 1};
+
 static struct plait_preflight_gpu probe(const char *busid)
 {
-    static const struct plait_preflight_contact here = {.node_rank = 0};
     static char variable[] = "MASTER_PORT=1", spares[] = "PLAIT_SPARES=2",
                 path[] = "PATH=/usr/bin:/bin",
                 *env[] = {variable, spares, path, NULL};
@@ -382,6 +242,11 @@ static void check_program(void)
     ok(strcmp(read_file("said"), "--preflight 7001\n") == 0,
        "... by a program with a port of its own, and no spare tasks: %s",
        read_file("said"));
+    here.gpu = 0;
+    probe("0000:05:00.0");
+    here.gpu = 1;
+    ok(strncmp(read_file("said"), "--preflight=product ", 20) == 0,
+       "... no rings where another task has no GPU: %s", read_file("said"));
     gpu = probe("");
     ok(gpu.state == PLAIT_PREFLIGHT_GPU_UNKNOWN && !gpu.busid[0],
        "a task without a GPU starts nothing");
@@ -485,6 +350,44 @@ static void check_flight(void)
        ports[0], ports[1], port);
 }
 
+/* A task whose Plait says other things in the first meeting. */
+static void join_old(int port)
+{
+    struct plait_meeting_place place = {.port = port, .patience = 10};
+    char answer[PLAIT_MEETING_ANSWER];
+    struct plait_error err;
+
+    strcpy(place.host, "127.0.0.1");
+    strcpy(place.token, "0123456789abcdef0123456789abcdef");
+    plait_meeting_join(&place, 0, "contact 1,127.0.0.1,7000", 20, answer, &err);
+}
+
+static void check_mix(void)
+{
+    int port = 28003 + (int)getpid() % 1000;
+    int hold = plait_master_port_take(&port);
+    double begin = plait_clock_now();
+    char path[128];
+    pid_t pid;
+
+    snprintf(path, sizeof(path), "%s/flown", folder);
+    unlink(path);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        join_old(port);
+        _exit(0);
+    }
+    ok(fly(0, port, NULL) == PLAIT_PREFLIGHT_EXIT &&
+           strcmp(read_file("flown"),
+                  "preflight: the nodes have different versions of Plait; "
+                  "install one on all\n") == 0,
+       "two versions are refused: %s", read_file("flown"));
+    waitpid(pid, NULL, 0);
+    close(hold);
+    ok(plait_clock_now() - begin < 30, "... at once");
+}
+
 int main(void)
 {
     char command[128];
@@ -495,13 +398,11 @@ int main(void)
         return skip_all("no folder for files");
     check_lines();
     check_texts();
-    check_products();
-    check_rings();
-    check_report();
     check_find();
     check_program();
     check_noise();
     check_flight();
+    check_mix();
     snprintf(command, sizeof(command), "rm -rf %s", folder);
     if (system(command) != 0)
         diag("%s stays", folder);

@@ -94,6 +94,7 @@ static int open_server(struct flight *f)
     }
     f->self.port = ntohs(any.sin6_port); /* same offset in both families */
     f->self.node_rank = f->p->launch->node_rank;
+    f->self.gpu = plait_preflight_has_probe(f->p);
     f->server = plait_preflight_serve(f->p->token, fd);
     return f->server < 0 ? -1 : 0;
 }
@@ -249,7 +250,7 @@ static int list_contacts(struct flight *f, struct plait_meeting *meeting,
                          int port)
 {
     size_t used = (size_t)snprintf(f->answer, sizeof(f->answer),
-                                   "contacts %d,%d", port, f->gpu_port);
+                                   "contacts2 %d,%d", port, f->gpu_port);
     size_t list = used;
 
     for (int i = 0; i < f->world; i++) {
@@ -259,8 +260,12 @@ static int list_contacts(struct flight *f, struct plait_meeting *meeting,
         int n;
 
         plait_preflight_print_contact(&f->self, own, sizeof(own));
-        if (i && !(text = after(plait_meeting_said(meeting, i - 1), "contact")))
-            break;
+        if (i &&
+            !(text = after(plait_meeting_said(meeting, i - 1), "contact2"))) {
+            say(f, "the nodes have different versions of Plait; install one "
+                   "on all");
+            return -1;
+        }
         n = snprintf(f->answer + used, room, " %.100s", text);
         if ((size_t)n >= room - 1) {
             say(f, "too many tasks for a preflight; leave it out");
@@ -432,11 +437,12 @@ static int follow(struct flight *f)
     char text[PLAIT_MEETING_SAID];
     int port, at = 0;
 
-    memcpy(text, "contact ", 9);
-    plait_preflight_print_contact(&f->self, text + 8, sizeof(text) - 8);
+    /* Builds that say other things here have words with other numbers. */
+    memcpy(text, "contact2 ", 10);
+    plait_preflight_print_contact(&f->self, text + 9, sizeof(text) - 9);
     if (join(f, f->p->launch->master_port, text) < 0)
         return -1;
-    if (sscanf(f->answer, "contacts %9d,%9d%n", &port, &f->gpu_port, &at) !=
+    if (sscanf(f->answer, "contacts2 %9d,%9d%n", &port, &f->gpu_port, &at) !=
             2 ||
         read_contacts(f, f->answer + at) < 0)
         return -1;

@@ -123,6 +123,7 @@ enum { PLAIT_PREFLIGHT_HOST = 64 };
 struct plait_preflight_contact {
     char host[PLAIT_PREFLIGHT_HOST];
     int port, node_rank;
+    int gpu; /* it has a GPU, and plait-probe to time it */
 };
 
 /* What tasks tell each other: pure. The readers return -1 for what no task
@@ -154,11 +155,13 @@ void plait_preflight_look_again(const struct plait_launch *launch,
                                 const struct plait_health_counts *counts,
                                 struct plait_preflight_report *report);
 
+/* Whether there are a GPU and a plait-probe. */
+int plait_preflight_has_probe(const struct plait_preflight *preflight);
 /* How long plait-probe may take; a test changes it. */
 extern int plait_preflight_probe_seconds;
 /* Have preflight->probe, if there is one, time the task's GPU and NCCL's rings,
  * for which RANK 0's meets the others at `port`: report->gpu. `contacts` are by
- * rank. */
+ * rank; the rings only where all have a GPU. */
 void plait_preflight_probe_gpu(const struct plait_preflight *preflight,
                                int port,
                                const struct plait_preflight_contact *contacts,
@@ -183,8 +186,8 @@ struct plait_preflight_program {
 /* The id of the group and of its leader, which ends as the program does; -1
  * with errno. */
 int plait_preflight_start(const struct plait_preflight_program *program);
-/* Kill the group. Waits for its leader for a second: what a driver or a file
- * system holds longer is left behind. */
+/* Kill the group. Waits for all of it, a second at most: what a driver or a
+ * file system holds longer is left behind. */
 void plait_preflight_end(int group);
 
 /* Start a process that answers messages at `listener` until it is killed, to

@@ -81,11 +81,12 @@ static char **make_environment(char *const *from, char *port)
     return to;
 }
 
-/* The id of its group, or -1. */
+/* The id of its group, or -1. `port`: 0 for no rings. */
 static int start_probe(const struct plait_preflight *p, int port, int out)
 {
-    static char name[] = "plait-probe", option[] = "--preflight";
-    char *const argv[] = {name, option, NULL};
+    static char name[] = "plait-probe", all[] = "--preflight",
+                alone[] = "--preflight=product";
+    char *const argv[] = {name, port ? all : alone, NULL};
     char text[sizeof(PLAIT_ENV_MASTER_PORT) + 16];
     char **env;
     int group = -1;
@@ -236,6 +237,20 @@ void plait_preflight_read_probe(char *text, int late, double begun,
 
 /* ---- all of it ---- */
 
+int plait_preflight_has_probe(const struct plait_preflight *p)
+{
+    return p->probe && *p->probe && *p->launch->gpu_busid;
+}
+
+/* NCCL waits for all ranks, and those without a GPU start no program. */
+static int have_all(const struct plait_preflight_contact *contacts, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!contacts[i].gpu)
+            return 0;
+    return 1;
+}
+
 /* The device id that the kernel has read from it: GPUs of different types
  * differ in their speed by design. */
 static int find_type(const char *busid)
@@ -282,11 +297,12 @@ void plait_preflight_probe_gpu(const struct plait_preflight *p, int port,
     char text[8192];
     int fds[2], group, late;
 
-    if (!p->probe || !*p->probe || !*p->launch->gpu_busid ||
-        pipe2(fds, O_CLOEXEC) < 0)
+    if (!plait_preflight_has_probe(p) || pipe2(fds, O_CLOEXEC) < 0)
         return;
     snprintf(gpu->busid, sizeof(gpu->busid), "%s", p->launch->gpu_busid);
     gpu->type = find_type(gpu->busid);
+    if (!have_all(contacts, p->launch->world_size))
+        port = 0;
     group = start_probe(p, port, fds[1]);
     close(fds[1]);
     if (group > 0) {

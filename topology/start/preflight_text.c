@@ -25,7 +25,8 @@ static bool is_rate(double rate)
 void plait_preflight_print_contact(const struct plait_preflight_contact *c,
                                    char *text, size_t size)
 {
-    snprintf(text, size, "%d,%s,%d", c->node_rank, c->host, c->port);
+    snprintf(text, size, "%d,%s,%d%s", c->node_rank, c->host, c->port,
+             c->gpu ? "g" : "");
 }
 
 int plait_preflight_read_contact(const char *text, int nnodes,
@@ -33,9 +34,12 @@ int plait_preflight_read_contact(const char *text, int nnodes,
 {
     int n = 0;
 
-    return sscanf(text, " %9d,%63[^, ],%9d%n", &c->node_rank, c->host, &c->port,
-                  &n) == 3 &&
-                   c->node_rank >= 0 && c->node_rank < nnodes && c->port > 0 &&
+    if (sscanf(text, " %9d,%63[^, ],%9d%n", &c->node_rank, c->host, &c->port,
+               &n) != 3)
+        return -1;
+    c->gpu = text[n] == 'g';
+    n += c->gpu;
+    return c->node_rank >= 0 && c->node_rank < nnodes && c->port > 0 &&
                    c->port < 65536 && is_host(c->host) &&
                    (!text[n] || text[n] == ' ')
                ? n

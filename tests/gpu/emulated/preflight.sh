@@ -5,7 +5,7 @@
 # Nodes are processes of one machine, and what else that does may be named, too:
 # so only what the report says of GPUs counts.
 . "$top_srcdir/tests/lib/tier.sh"
-all_tier || { echo "1..0 # SKIP tests/unit/test_preflight_gpu has the rules"; exit 0; }
+all_tier || { echo "1..0 # SKIP tests/unit/test_preflight_judge has the rules"; exit 0; }
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 modules=$PLAIT_MODULE_PATH
 . "$top_srcdir/tests/cluster/tap.sh" --nodes 3 --gpus 4 --cpus 16
