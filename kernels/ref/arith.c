@@ -125,7 +125,6 @@ int ref_swiglu_forward(struct plait_queue *q,
         for (size_t f = 0; f < F; f++) {
             double gate = ref_get(s->type, s->inp, i * 2 * F + f);
             double up = ref_get(s->type, s->inp, i * 2 * F + F + f);
-
             double act = s->gelu ? ref_gelu(gate) : gate / (1 + exp(-gate));
 
             ref_put(s->type, s->out, i * F + f, act * up);

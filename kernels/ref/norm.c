@@ -119,8 +119,7 @@ int ref_norm_backward(struct plait_queue *q,
     return ref_fp8_amax(q, n->amax, n->dx, n->N * n->C);
 }
 
-/* -- rows on several ranks ---------------------------------------------------
- */
+/* -- rows on several ranks ------------------------------------------------ */
 
 int ref_norm_part_sums(struct plait_queue *q, const struct plait_norm_part *p)
 {

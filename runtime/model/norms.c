@@ -64,8 +64,7 @@ static int add_gradient(const struct plait_work *w, void *dx, const void *dout)
                            w->shape->n * w->d->hidden);
 }
 
-/* -- norms before -----------------------------------------------------------
- */
+/* -- norms before --------------------------------------------------------- */
 
 int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
                      const struct plait_activations *a, const void *x,
@@ -153,8 +152,7 @@ int plait_second_norm_backward(const struct plait_work *w,
                                       .amax = plait_gradient_amax(w)});
 }
 
-/* -- norms after ------------------------------------------------------------
- */
+/* -- norms after ---------------------------------------------------------- */
 
 int plait_after_forward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, int half,

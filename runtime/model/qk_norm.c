@@ -73,8 +73,7 @@ static size_t width_of(const struct plait_work *w, const struct heads *h)
     return (w->d->qk_whole ? (size_t)h->n : 1) * (size_t)w->d->head_dim;
 }
 
-/* -- heads on several ranks -------------------------------------------------
- */
+/* -- heads on several ranks ----------------------------------------------- */
 
 static struct plait_norm_part part_of(const struct plait_work *w,
                                       const struct plait_block *b,
@@ -131,8 +130,7 @@ static int parts_backward(const struct plait_work *w,
     return sum_parts(w, &p) < 0 ? -1 : w->ops->norm_part_backward(w->q, &p);
 }
 
-/* -- one or the other -------------------------------------------------------
- */
+/* -- one or the other ----------------------------------------------------- */
 
 static int heads_forward(const struct plait_work *w,
                          const struct plait_block *b, const struct heads *h,

@@ -36,10 +36,10 @@ double plait_model_score_width(const struct plait_model_config *model);
 /* Columns of a head's queries, and of its values. */
 double plait_model_query_width(const struct plait_model_config *model);
 double plait_model_value_width(const struct plait_model_config *model);
-/* Whether attention of this layer reaches fewer tokens than a sequence has, and
- * whether it has rotary positions. */
-/* Whether it has a sliding window, however long sequences are. */
+/* Whether this layer has a sliding window, however long sequences are. */
 bool plait_model_local(const struct plait_model_config *model, int layer);
+/* Whether its attention reaches fewer tokens than a sequence has, and whether
+ * it has rotary positions. */
 bool plait_model_windowed(const struct plait_model_config *model, int layer);
 bool plait_model_rotated(const struct plait_model_config *model, int layer);
 /* The key of something that only llama models have; NULL: the model has

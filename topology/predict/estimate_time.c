@@ -64,9 +64,7 @@ struct beside {
     double slows;  /* by so much for each second of it */
 };
 
-/* Computing that is slowed down leaves more time to the traffic that is left.
- */
-
+/* Computing that is slowed down leaves more time to the rest of the traffic. */
 static void hide(struct beside *b, double traffic, double window, double times)
 {
     double hidden = fmin(traffic, window);
