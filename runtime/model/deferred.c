@@ -2,14 +2,6 @@
 /* A layer's weight gradients that ZB-H1 has put off. */
 #include "runtime/model/operand.h"
 
-/* Gathers all rows of x to `to`, unless this rank has them already. */
-static int gather_rows(const struct plait_work *w, const void *x, void *to,
-                       const void **full,
-                       struct plait_request *req[PLAIT_TP_CHUNKS_MOST])
-{
-    return plait_tp_all_gather(&w->tp, x, to, w->stream, full, req);
-}
-
 /* A deferred weight gradient: dout^T . inp. One of the two (`rows`) is complete
  * here; the other is in the stream and is gathered first. */
 struct deferred_gradient {
@@ -28,15 +20,17 @@ static int run_deferred(const struct plait_work *w,
     void *to[2] = {w->scratch->full, w->scratch->part};
     const void *full[2];
 
-    if (gather_rows(w, p[0].stream.x, to[0], &full[0], req[0]) < 0)
+    if (plait_tp_all_gather(&w->tp, p[0].stream.x, to[0], w->stream, &full[0],
+                            req[0]) < 0)
         return -1;
     for (int i = 0; i < n; i++) {
         struct plait_operand stream = {.amax = p[i].stream.amax};
 
         if (plait_tp_wait(&w->tp, req[i % 2]) < 0 ||
             (i + 1 < n &&
-             gather_rows(w, p[i + 1].stream.x, to[(i + 1) % 2],
-                         &full[(i + 1) % 2], req[(i + 1) % 2]) < 0))
+             plait_tp_all_gather(&w->tp, p[i + 1].stream.x, to[(i + 1) % 2],
+                                 w->stream, &full[(i + 1) % 2],
+                                 req[(i + 1) % 2]) < 0))
             return -1;
         stream.x = full[i % 2];
         if (plait_linear_weight(w, p[i].matrix, p[i].bias,
