@@ -49,6 +49,18 @@ def apart(job):
 
 # -- the job -----------------------------------------------------------------
 
+def leave_trained(c):
+    """Without keys that others make idle, or that are not trained together."""
+    if c.get("model.qk_norm") != "true":
+        c.pop("model.qk_norm_whole", None)
+    if "model.qk_norm_whole" in c:
+        c.pop("model.norm_plus_one", None)
+    if "model.sliding_window" not in c:
+        c.pop("model.rope_theta_window", None)
+    if "model.experts" in c or "model.residual_multiplier" in c:
+        c.pop("model.norm_place", None)
+
+
 def text_model(rng, c):
     family = rng.choice(["gpt2", "llama"])
     heads = rng.choice([1, 2, 2, 3, 4, 4, 6])
@@ -70,6 +82,7 @@ def text_model(rng, c):
         c["model.experts_top_k"] = rng.randint(1, c["model.experts"])
         c["model.ffn"] = rng.choice([12, 24])
         c.update(some(rng, keys.EXPERTS, keys.SHARE))
+    leave_trained(c)
     c["train.precision"] = rng.choice(["fp32"] * 7 + ["bf16", "fp16", "fp8"])
     if c["train.precision"] == "fp16" and rng.random() < 0.7:
         c["train.loss_scale"] = rng.choice(["1024", "50000000"])
