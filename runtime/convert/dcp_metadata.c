@@ -105,16 +105,18 @@ static void unwrap(char *name)
                     strlen(at + strlen(wraps[i])) + 1);
 }
 
-/* malloc'ed; NULL: it is no text, or there is no memory. */
-static char *name_of(const value_t *key)
+/* *name is malloc'ed; NULL: the key is no text. -1: no memory. */
+static int name_of(const struct plait_dcp *dcp, const value_t *key, char **name,
+                   struct plait_error *err)
 {
-    char *name = NULL;
-
-    if (key && key->kind == PLAIT_PICKLE_TEXT && !memchr(key->text, 0, key->n))
-        name = strndup(key->text, key->n);
-    if (name)
-        unwrap(name);
-    return name;
+    *name = NULL;
+    if (!key || key->kind != PLAIT_PICKLE_TEXT || memchr(key->text, 0, key->n))
+        return 0;
+    *name = strndup(key->text, key->n);
+    if (!*name)
+        return no_memory(dcp, err);
+    unwrap(*name);
+    return 0;
 }
 
 /* -- a tensor ------------------------------------------------------------- */
@@ -256,7 +258,9 @@ static int add_tensor(struct plait_dcp *dcp, const value_t *key,
         dcp->room = dcp->room * 2 + 64;
     }
     t = &dcp->tensors[dcp->n];
-    *t = (struct plait_dcp_tensor){.name = name_of(key)};
+    *t = (struct plait_dcp_tensor){.name = NULL};
+    if (name_of(dcp, key, &t->name, err) < 0)
+        return -1;
     if (!t->name)
         return plait_dcp_wrong(dcp, shown, "has no name", err);
     dcp->n++;
@@ -317,30 +321,36 @@ plait_dcp_chunk_at(struct plait_dcp_tensor *t,
 }
 
 /* The chunk that a MetadataIndex means; NULL: none that is kept. */
-static struct plait_dcp_chunk *chunk_of(const struct plait_dcp *dcp,
-                                        const value_t *index)
+static int chunk_of(const struct plait_dcp *dcp, const value_t *index,
+                    struct plait_dcp_chunk **chunk, struct plait_error *err)
 {
     uint64_t begin[PLAIT_DCP_DIMS_MOST] = {0};
     const value_t *offset = plait_pickle_find(index, "offset");
-    char *name = name_of(plait_pickle_find(index, "fqn"));
-    int ndim, at = name ? plait_dcp_find(dcp, name) : -1;
+    char *name;
+    int ndim, at;
 
+    *chunk = NULL;
+    if (name_of(dcp, plait_pickle_find(index, "fqn"), &name, err) < 0)
+        return -1;
+    at = name ? plait_dcp_find(dcp, name) : -1;
     free(name);
-    if (at < 0 || (offset && offset->kind != PLAIT_PICKLE_NONE &&
-                   read_size(offset, begin, &ndim) != 0))
-        return NULL;
-    return plait_dcp_chunk_at(&dcp->tensors[at], begin);
+    if (at >= 0 && (!offset || offset->kind == PLAIT_PICKLE_NONE ||
+                    read_size(offset, begin, &ndim) == 0))
+        *chunk = plait_dcp_chunk_at(&dcp->tensors[at], begin);
+    return 0;
 }
 
 static int place_chunk(const struct plait_dcp *dcp, const value_t *index,
                        const value_t *info, struct plait_error *err)
 {
-    struct plait_dcp_chunk *c = chunk_of(dcp, index);
+    struct plait_dcp_chunk *c;
     const value_t *file = plait_pickle_find(info, "relative_path");
     const value_t *offset = plait_pickle_find(info, "offset");
     const value_t *length = plait_pickle_find(info, "length");
     const value_t *more = plait_pickle_find(info, "transform_descriptors");
 
+    if (chunk_of(dcp, index, &c, err) < 0)
+        return -1;
     if (!c)
         return 0;
     errno = EINVAL;

@@ -81,6 +81,8 @@ damaged() {
 
 embedding='metadata: tensor model.embed_tokens.weight'
 damaged "$embedding has chunks that overlap: those at .0, 0. and .0, 11." overlap
+damaged "$embedding has chunks that overlap: they have more numbers than" copies
+damaged "$embedding has too many chunks in the same rows" beside
 damaged "$embedding has a chunk that reaches beyond its size" beyond
 damaged "$embedding has a chunk without a place or a size" flat
 damaged "$embedding has a chunk without a place or a size" negative

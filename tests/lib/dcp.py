@@ -235,6 +235,11 @@ CASES = {
     "good": lambda meta, files: None,
     "wrapped": wrap,
     "overlap": change_chunk(offsets=Size((0, 11))),
+    "copies": change_chunk(offsets=Size((0, 0)), sizes=Size((130, 24))),
+    "beside": change_tensor(chunks=[
+        Chunk(offsets=Size((0, 0)), sizes=Size((130, 1)))] + [
+        Chunk(offsets=Size((r, c)), sizes=Size((1, 1)))
+        for r in range(130) for c in range(1, 24)]),
     "beyond": change_chunk(sizes=Size((65, 13))),
     "flat": change_chunk(sizes=Size((65,))),
     "negative": change_chunk(offsets=Size((-1, 0))),
