@@ -34,8 +34,7 @@ static const char usage[] =
     "  --device auto|cuda|cpu  measure NCCL between GPUs, or MPI\n"
     "  --max-bytes N           the largest message (67108864)\n"
     "  --repeat N              times that each one is sent (20)\n"
-    "  --preflight             for srun --node-preflight: time this task's "
-    "GPU\n"
+    "  --preflight all|product for srun's preflight: time this task's GPU\n"
     "  --help, --version\n";
 
 static const struct option options[] = {
@@ -45,7 +44,7 @@ static const struct option options[] = {
     {"device", required_argument, NULL, 'd'},
     {"max-bytes", required_argument, NULL, 'm'},
     {"repeat", required_argument, NULL, 'r'},
-    {"preflight", optional_argument, NULL, 'p'},
+    {"preflight", required_argument, NULL, 'p'},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -102,9 +101,10 @@ static int read_option(int option, char *value, struct plait_measure_args *args,
         return 0;
     case 'p':
         args->preflight = 1;
-        args->rings = !value;
-        if (value && strcmp(value, "product") != 0)
-            return plait_errorf(err, "--preflight: no such part: %.60s", value);
+        args->rings = strcmp(value, "all") == 0;
+        if (!args->rings && strcmp(value, "product") != 0)
+            return plait_errorf(
+                err, "--preflight %.60s: it must be all or product", value);
         return 0;
     case 'd':
         args->device = value;

@@ -239,7 +239,7 @@ static void check_program(void)
     ok(gpu.state == PLAIT_PREFLIGHT_GPU_TIMED && gpu.product == 7e14 &&
            strcmp(gpu.busid, "0000:05:00.0") == 0,
        "a GPU is timed");
-    ok(strcmp(read_file("said"), "--preflight 7001\n") == 0,
+    ok(strcmp(read_file("said"), "--preflight=all 7001\n") == 0,
        "... by a program with a port of its own, and no spare tasks: %s",
        read_file("said"));
     here.gpu = 0;

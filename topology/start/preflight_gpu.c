@@ -84,7 +84,7 @@ static char **make_environment(char *const *from, char *port)
 /* The id of its group, or -1. `port`: 0 for no rings. */
 static int start_probe(const struct plait_preflight *p, int port, int out)
 {
-    static char name[] = "plait-probe", all[] = "--preflight",
+    static char name[] = "plait-probe", all[] = "--preflight=all",
                 alone[] = "--preflight=product";
     char *const argv[] = {name, port ? all : alone, NULL};
     char text[sizeof(PLAIT_ENV_MASTER_PORT) + 16];
