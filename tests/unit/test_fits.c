@@ -123,19 +123,33 @@ static void check_model(void)
          "plait-train trains one without the other",
          c.model.norm_place = PLAIT_NORMS_BOTH, c.model.experts = 0,
          c.model.residual_multiplier = 0.5);
-    CASE(TRAINER,
+    CASE(CONFIG,
          "model.qk_norm_whole: model.qk_norm is false, the model has no such "
          "norm",
          c.model.qk_norm_whole = true);
+    CASE(CONFIG,
+         "model.qk_norm_whole: model.qk_norm is false, the model has no such "
+         "norm",
+         TO_GPT2, c.model.qk_norm_whole = true);
     CASE(TRAINER,
          "model.norm_plus_one with model.qk_norm_whole: plait-train trains one "
          "without the other",
          c.model.qk_norm = c.model.qk_norm_whole = c.model.norm_plus_one =
              true);
-    CASE(TRAINER,
+    CASE(CONFIG,
          "model.rope_theta_window 100: model.sliding_window is 0, no layer has "
          "a window",
          c.model.rope_theta_window = 100);
+    CASE(CONFIG,
+         "model.rope_theta_window 100: model.sliding_window is 0, no layer has "
+         "a window",
+         TO_GPT2, c.model.rope_theta_window = 100);
+    CASE(CONFIG,
+         "model.rope_theta_window must be 0 or a number from 1 to 1e+12, not "
+         "0.5",
+         c.model.sliding_window = 16, c.model.rope_theta_window = 0.5);
+    CASE(CONFIG, NULL, c.model.sliding_window = 16,
+         c.model.rope_theta_window = 1);
     CASE(CONFIG, "model.no_rope_every is for llama models", TO_GPT2,
          c.model.no_rope_every = 4);
     CASE(TRAINER,

@@ -124,7 +124,7 @@ static int check_model(const struct plait_model_config *m,
     if (m->family == PLAIT_GPT2 ? check_gpt2(m, err) < 0
                                 : check_llama(m, err) < 0)
         return -1;
-    return check_mixture(m, err);
+    return check_mixture(m, err) < 0 ? -1 : plait_fits_idle(m, err);
 }
 
 int plait_fits_end_token(const struct plait_job_config *c,

@@ -1,9 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keys that contradict each other, and what can be planned for other software
+ * but plait-train cannot train. */
 #include <errno.h>
 
 #include "topology/job/fits.h"
 
-/* What can be planned for other software, but plait-train cannot train. */
+int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
+{
+    errno = EINVAL;
+    if (m->qk_norm_whole && !m->qk_norm)
+        return plait_errorf(err, "model.qk_norm_whole: model.qk_norm is false, "
+                                 "the model has no such norm");
+    if (m->rope_theta_window > 0 && m->rope_theta_window < 1)
+        return plait_errorf(err,
+                            "model.rope_theta_window must be 0 or a number "
+                            "from 1 to 1e+12, not %g",
+                            m->rope_theta_window);
+    if (m->rope_theta_window > 0 && !m->sliding_window)
+        return plait_errorf(err,
+                            "model.rope_theta_window %g: model.sliding_window "
+                            "is 0, no layer has a window",
+                            m->rope_theta_window);
+    return 0;
+}
 
 /* Model shapes that can only be planned. */
 static int check_trained_model(const struct plait_model_config *m,
@@ -14,18 +33,10 @@ static int check_trained_model(const struct plait_model_config *m,
                       : m->dense_layers   ? "dense_layers"
                                           : NULL;
 
-    if (m->qk_norm_whole && !m->qk_norm)
-        return plait_errorf(err, "model.qk_norm_whole: model.qk_norm is false, "
-                                 "the model has no such norm");
     if (m->norm_plus_one && m->qk_norm && m->qk_norm_whole)
         return plait_errorf(err, "model.norm_plus_one with "
                                  "model.qk_norm_whole: plait-train trains one "
                                  "without the other");
-    if (m->rope_theta_window > 0 && !m->sliding_window)
-        return plait_errorf(err,
-                            "model.rope_theta_window %g: model.sliding_window "
-                            "is 0, no layer has a window",
-                            m->rope_theta_window);
     if (m->norm_place && m->experts)
         return plait_errorf(err, "model.norm_place after or both with "
                                  "model.experts: plait-train does not train "
