@@ -32,17 +32,20 @@ static bool fits_type(const struct plait_model_config *m,
     bool bias = (type->qkv && m->attention_bias == PLAIT_BIAS_QKV) ||
                 (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
                 (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
-
     bool windows = !m->sliding_window ||
                    type->window == PLAIT_HF_WINDOW_ASKED ||
                    type->window == PLAIT_HF_WINDOW_TYPES ||
                    (type->window == PLAIT_HF_WINDOW &&
                     !m->full_attention_every && !m->full_attention_first);
+    bool own_window = m->rope_theta_window > 0;
+    /* Types with positions of each kind stretch none of those of windows. */
+    bool positions =
+        type->every ? own_window || !m->sliding_window || !(m->rope_factor > 1)
+                    : !own_window;
 
     return bias && windows && type->qk_norm == m->qk_norm &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
-           type->olmo == (m->qk_norm && m->qk_norm_whole) &&
-           (type->every || !(m->rope_theta_window > 0)) &&
+           type->olmo == (m->qk_norm && m->qk_norm_whole) && positions &&
            type->experts == (m->experts > 0) &&
            (type->no_rope || !m->no_rope_every) &&
            type->both == (m->norm_place == PLAIT_NORMS_BOTH) &&

@@ -56,7 +56,9 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d, "
         "model.full_attention_first %d, model.full_attention_every %d, "
         "model.no_rope_every %d, multipliers %s, model.norm_place %s, "
-        "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s",
+        "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s, "
+        "model.embedding_multiplier %g, model.rope_factor %g, "
+        "model.rope_theta_window %g",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
@@ -68,7 +70,9 @@ int plait_hf_config_possible(const struct plait_model_config *m,
                                             : "before",
         m->qk_norm_whole ? "true" : "false",
         m->norm_plus_one ? "true" : "false",
-        m->gate == PLAIT_GATE_GELU ? "gelu" : "silu");
+        m->gate == PLAIT_GATE_GELU ? "gelu" : "silu",
+        plait_model_factor(m->embedding_multiplier), m->rope_factor,
+        m->rope_theta_window);
 }
 
 /* Of experts in all layers, whose width is not that of other types' MLP. */

@@ -153,6 +153,22 @@ static int read_scaling(const struct rope *rope)
     return 0;
 }
 
+/* What stretches the positions. A factor below 1, which would press them
+ * together, would otherwise count as none. */
+static int read_factors(const struct rope *rope, const char *type)
+{
+    if (!strcmp(type, "default"))
+        return 0;
+    if (!strcmp(type, "linear") ? read_linear(rope) < 0
+                                : read_scaling(rope) < 0)
+        return -1;
+    if (rope->read->model->rope_factor >= 1)
+        return 0;
+    return plait_hf_refuse(rope->read, "factor",
+                           json_object_get(rope->object, "factor"),
+                           "it must be at least 1");
+}
+
 /* One kind of layers. `beside`: the key that theta has beside the objects;
  * NULL: none. */
 static int read_one(const struct rope *rope, double theta, const char *beside)
@@ -161,9 +177,7 @@ static int read_one(const struct rope *rope, double theta, const char *beside)
     const char *type;
 
     if (check_object(rope) < 0 || !(type = read_type(rope)) ||
-        check_partial(rope) < 0 ||
-        (!strcmp(type, "llama3") && read_scaling(rope) < 0) ||
-        (!strcmp(type, "linear") && read_linear(rope) < 0))
+        check_partial(rope) < 0 || read_factors(rope, type) < 0)
         return -1;
     r->model->rope_theta = theta;
     if (json_object_get(rope->object, "rope_theta"))
@@ -174,8 +188,7 @@ static int read_one(const struct rope *rope, double theta, const char *beside)
     return 0; /* older than the key */
 }
 
-/* -- positions that differ between the layers -------------------------------
- */
+/* -- positions that differ between the layers ----------------------------- */
 
 /* The object of a kind of layers, of rope_parameters, or what it is made of. */
 static int find_kind(const struct plait_hf_read *r, const char *kind,
@@ -205,6 +218,23 @@ static int find_kind(const struct plait_hf_read *r, const char *kind,
     return 0;
 }
 
+/* Of an olmo3's layers with windows: transformers 4 takes rope_theta beside the
+ * objects for them, transformers 5 does not. */
+static int check_same(const struct plait_hf_read *r,
+                      const struct plait_hf_type *type,
+                      const struct rope *windows)
+{
+    const json_t *theta = json_object_get(r->root, "rope_theta");
+
+    if (!type->olmo || !r->model->sliding_window || windows->object || !theta ||
+        json_number_value(theta) == type->theta_window)
+        return 0;
+    return plait_hf_refuse(r, "rope_theta", theta,
+                           "versions of transformers differ in whether it is "
+                           "that of sliding_attention too: write a rope_theta "
+                           "for it and for full_attention in rope_parameters");
+}
+
 /* Layers with windows, which have no scaling, then the others. */
 static int read_kinds(const struct plait_hf_read *r,
                       const struct plait_hf_type *type)
@@ -214,6 +244,7 @@ static int read_kinds(const struct plait_hf_read *r,
     double window, factor = m->rope_factor;
 
     if (find_kind(r, "sliding_attention", &rope) < 0 ||
+        check_same(r, type, &rope) < 0 ||
         read_one(&rope, type->theta_window, "rope_local_base_freq") < 0)
         return -1;
     if (m->rope_factor > 1)
@@ -242,8 +273,7 @@ int plait_hf_rope(const struct plait_hf_read *r,
                : read_one(&rope, type->theta, "rope_theta");
 }
 
-/* -- writing -----------------------------------------------------------------
- */
+/* -- writing -------------------------------------------------------------- */
 
 /* The factor of Llama 3's scaling, or what read_linear() made of another. */
 static json_t *scaling_json(const struct plait_model_config *m)
@@ -257,11 +287,10 @@ static json_t *scaling_json(const struct plait_model_config *m)
                      "original_max_position_embeddings", m->rope_original_len);
 }
 
-/* Positions of each kind of layers. */
-static int set_rope_kinds(json_t *root, const struct plait_model_config *m)
+/* Positions of each kind of layers, as transformers 5 has them. */
+static int set_rope_kinds(json_t *root, const struct plait_model_config *m,
+                          double window)
 {
-    double window =
-        m->rope_theta_window > 0 ? m->rope_theta_window : m->rope_theta;
     json_t *full = m->rope_factor > 1
                        ? scaling_json(m)
                        : json_pack("{s:s}", "rope_type", "default");
@@ -278,9 +307,16 @@ static int set_rope_kinds(json_t *root, const struct plait_model_config *m)
 int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
                         const struct plait_hf_type *type)
 {
-    if (type->every)
-        return set_rope_kinds(root, m);
+    double window =
+        m->rope_theta_window > 0 ? m->rope_theta_window : m->rope_theta;
+    int bad = 0;
+
+    if (type->every && !type->gemma)
+        return set_rope_kinds(root, m, window);
+    if (type->every) /* a gemma3_text: keys that transformers 4 has, too */
+        bad = json_object_set_new(root, "rope_local_base_freq",
+                                  json_real(window));
     if (!(m->rope_factor > 1))
-        return 0;
-    return json_object_set_new(root, "rope_scaling", scaling_json(m));
+        return bad;
+    return json_object_set_new(root, "rope_scaling", scaling_json(m)) | bad;
 }

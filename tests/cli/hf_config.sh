@@ -92,6 +92,11 @@ done
 ok "a part of each layer type" refuses qwen3 \
     '{"rope_parameters": {"full_attention": {"rope_theta": 3.0}}}' \
     "rope_parameters.full_attention is {"
+for scaling in '"type": "linear", "factor": 0.5' \
+    "${llama3/8.0/0.5}"; do
+    ok "positions pressed together: $scaling" refuses llama \
+        "{\"rope_scaling\": {$scaling}}" "factor is 0.5; it must be at least 1"
+done
 ok "several axes" refuses llama '{"rope_scaling": {"mrope_section": [2, 1]}}' \
     "rope_scaling.mrope_section is [2, 1]"
 
@@ -199,6 +204,20 @@ ok "olmo3: positions of the full layers alone are stretched" gives olmo3 \
 ok "olmo3: YaRN" refuses olmo3 '{"rope_parameters": "gone", "rope_scaling":
     {"rope_type": "yarn", "factor": 8.0}}' 'rope_type is "yarn"; plait-train \
 supports "default", "linear" and "llama3"'
+ok "olmo3: pressed together" refuses olmo3 '{"rope_parameters": "gone",
+    "rope_scaling": {"rope_type": "linear", "factor": 0.5}}' \
+    "factor is 0.5; it must be at least 1"
+ok "olmo3: versions of transformers differ" refuses olmo3 \
+    '{"rope_parameters": "gone", "rope_theta": 7.0}' \
+    "rope_theta is 7.0; versions of transformers differ"
+ok "olmo3: but not in the default" gives olmo3 \
+    '{"rope_parameters": "gone", "rope_theta": 500000.0}' \
+    "rope_theta: 500000" "rope_theta_window: 0"
+ok "olmo3: nor where no layer has a window" gives olmo3 \
+    '{"rope_parameters": "gone", "rope_theta": 7.0, "sliding_window": null,
+    "layer_types": ["full_attention", "full_attention"]}' "rope_theta: 7"
+ok "gemma3_text: a theta of windows below 1" refuses gemma3_text \
+    '{"rope_local_base_freq": 0.5}' "rope_theta_window must be 0 or a number"
 ok "olmo3: one kind of positions" refuses olmo3 '{"rope_parameters":
     {"rope_theta": 7.0}}' "it must have an object full_attention"
 ok "smollm3: every fourth layer has no positions" gives smollm3 '{}' \
@@ -280,6 +299,26 @@ ok "what was changed is not below the old object" python3 -c "
 import json
 c = json.load(open('$dir/x.nine/config.json'))
 assert c['rope_theta'] == 9 and 'rope_parameters' not in c, c"
+
+# plait_set CHANGE...: what sed makes of the plait.yaml that was read
+plait_set() {
+    for change; do sed -i "$change" "$dir"/x.plait/step-*/plait.yaml; done
+}
+read_as gemma3_text '{}' && plait_set 's/rope_theta: 1e+06/rope_theta: 9000/' \
+    's/rope_factor: [0-9.]*/rope_factor: 8/'
+"$convert" --from "$dir/x.plait" --to "$dir/x.keys" >"$dir/out" 2>&1
+ok "gemma3_text: the keys that transformers 4 reads, too" python3 -c "
+import json
+c = json.load(open('$dir/x.keys/config.json'))
+assert c['rope_theta'] == 9000 and c['rope_local_base_freq'] == 10000, c
+assert c['rope_scaling']['factor'] == 8 and 'rope_parameters' not in c, c"
+for kind in gemma3_text olmo3; do
+    read_as $kind '{}' && plait_set 's/rope_factor: [0-9.]*/rope_factor: 8/' \
+        's/rope_theta_window: [0-9.e+]*/rope_theta_window: 0/'
+    "$convert" --from "$dir/x.plait" --to "$dir/x.$kind" >"$dir/out" 2>&1
+    ok "$kind: layers with windows that are stretched, too" grep -q \
+        "no model type .*rope_factor 8, model.rope_theta_window 0" "$dir/out"
+done
 
 # -- dropout -----------------------------------------------------------------
 read_as gpt2 '{}'
