@@ -71,7 +71,7 @@ static void check_products(void)
     judged("GPUs that are slow alike are not", r, "", "");
     for (int i = 0; i < RANKS; i++)
         r[i].gpu.type = i < 4 ? 1 : 2;
-    r[4].gpu.product = r[5].gpu.product = 3e14;
+    r[4].gpu.product = r[5].gpu.product = 4e13;
     judged("... nor are those of another type", r, "", "");
     r[3].gpu.product = 3e13;
     judged("... among which slow ones are found", r,
