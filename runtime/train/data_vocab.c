@@ -5,6 +5,7 @@
 
 #include "runtime/train/data_vocab.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,14 +51,18 @@ static int read_parts(const struct plait_listeners *to,
                       enum plait_data_format format, int32_t *most,
                       struct plait_error *err)
 {
-    struct plait_error why;
+    struct plait_error why = {""};
+    char key[32];
     int rc = 0;
 
+    snprintf(key, sizeof(key), "data.%s: ", set);
     for (int i = 0; i < parts->n; i++) {
         int vocab = read_vocab(to, parts->at[i].path, set, format, &why);
 
-        if (vocab < 0 && rc == 0)
-            rc = plait_errorf(err, "data.%s: %s", set, why.text);
+        if (vocab < 0 && rc == 0) {
+            rc = plait_error_prefix(&why, key);
+            *err = why;
+        }
         *most = vocab > *most ? vocab : *most;
     }
     return rc;

@@ -121,14 +121,13 @@ static int find_given(const struct target *t, const char *dir,
                       struct found *found, struct plait_error *err)
 {
     struct plait_model_source source;
-    struct plait_error why;
     int rc = 0;
 
     memset(found, 0, sizeof(*found));
     if (plait_comm_rank(t->world) == 0) {
-        rc = plait_model_source_find(dir, &source, &why);
+        rc = plait_model_source_find(dir, &source, err);
         if (rc < 0)
-            plait_errorf(err, "--resume: %s", why.text);
+            plait_error_prefix(err, "--resume: ");
         errno = EINVAL;
         if (rc == 0 && source.hf)
             rc = plait_errorf(err,

@@ -64,22 +64,18 @@ static int resume_state(struct run *r, struct plait_error *err)
                         batch, c->batch.max, unit);
 }
 
-/* What is wrong with the weights to begin with, after what has named them. */
-static int name_init(const struct run *r, const struct plait_error *why,
-                     struct plait_error *err)
+/* What has named the weights to begin with. */
+static const char *init_key(const struct run *r)
 {
-    return plait_errorf(err, "%s%s",
-                        r->args->init           ? "--init: "
-                        : r->config->train.init ? "train.init: "
-                                                : "",
-                        why->text);
+    return r->args->init           ? "--init: "
+           : r->config->train.init ? "train.init: "
+                                   : "";
 }
 
 /* Initial weights, or those of another run. */
 static int fresh_weights(struct run *r, const char *init,
                          struct plait_error *err)
 {
-    struct plait_error why;
     struct plait_optim *optim = plait_trainer_optim(r->trainer);
     int rc = plait_optim_init(optim, r->config->train.seed, err);
 
@@ -87,9 +83,8 @@ static int fresh_weights(struct run *r, const char *init,
         return -1;
     if (!init)
         return 0;
-    if (plait_checkpoint_start(init, plait_optim_shards(optim), optim, &why) <
-        0)
-        return name_init(r, &why, err);
+    if (plait_checkpoint_start(init, plait_optim_shards(optim), optim, err) < 0)
+        return plait_error_prefix(err, init_key(r));
     return plait_optim_refresh(optim, err);
 }
 

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,12 +201,13 @@ static int open_parts(struct plait_trainer *t, const struct plait_parts *parts,
                       const char *set, struct plait_dataset **ds,
                       struct plait_error *err)
 {
-    struct plait_error why;
+    char key[32];
 
+    snprintf(key, sizeof(key), "data.%s: ", set);
     for (int i = 0; i < parts->n; i++) {
-        ds[i] = open_dataset(t, parts->at[i].path, set, &why);
+        ds[i] = open_dataset(t, parts->at[i].path, set, err);
         if (!ds[i])
-            return plait_errorf(err, "data.%s: %s", set, why.text);
+            return plait_error_prefix(err, key);
     }
     return 0;
 }

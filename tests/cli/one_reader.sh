@@ -121,7 +121,7 @@ rm "$dir/node1/tokens-2.bin"
 own_disks
 is "if they are the same" 1 $((status != 0 && status != 124))
 is "or the rank with others is named" 1 \
-    "$(grep -c 'tokens-\*.bin: rank 2 (.*) sees other files' "$dir/out")"
+    "$(grep -c 'data.train: tokens-\*.bin: rank 2 (.*) sees other files' "$dir/out")"
 
 mv "$dir/tokens-1.bin" "$dir/elsewhere"
 head -c 2000 "$dir/elsewhere" >"$dir/tokens-1.bin"

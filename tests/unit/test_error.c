@@ -96,6 +96,14 @@ int main(void)
     big[sizeof(big) - 1] = '\0';
     plait_errorf(&err, "%s", big);
     ok(strlen(err.text) == sizeof(err.text) - 1, "cuts what is too long");
+    plait_errorf(&err, "no file");
+    errno = EIO;
+    ok(plait_error_prefix(&err, "data.train: ") == -1 && errno == EIO &&
+           strcmp(err.text, "data.train: no file") == 0,
+       "what is wrong gets the name of a key");
+    plait_errorf(&err, "%s", "");
+    plait_error_prefix(&err, "data.train: ");
+    ok(err.text[0] == '\0', "... unless another rank says it");
     check_clean();
     check_capture();
     return done_testing();

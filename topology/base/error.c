@@ -21,3 +21,13 @@ int plait_errorf(struct plait_error *err, const char *fmt, ...)
     errno = saved;
     return -1;
 }
+
+int plait_error_prefix(struct plait_error *err, const char *before)
+{
+    struct plait_error why;
+
+    if (!err || !err->text[0])
+        return -1;
+    why = *err;
+    return plait_errorf(err, "%s%s", before, why.text);
+}

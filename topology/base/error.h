@@ -15,6 +15,10 @@ extern "C" {
 int plait_errorf(struct plait_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Put `before` in front of the text. An empty one stays: what is wrong is said
+ * by another rank. Returns -1 and keeps errno. */
+int plait_error_prefix(struct plait_error *err, const char *before);
+
 #ifdef __cplusplus
 }
 #endif
