@@ -186,7 +186,7 @@ damaged 'has no shape' three
 damaged 'has no data in this file' gone-data
 rm -rf "$dir/bad" && mkdir -p "$dir/bad/iter_0000001"
 echo 1 >"$dir/bad/latest_checkpointed_iteration.txt"
-refused 1 'no mp_rank_00/model_optim_rng.pt is in it' --from "$dir/bad" \
+refused 1 'neither mp_rank_00/model_optim_rng.pt nor common.pt' --from "$dir/bad" \
     --to "$dir/made"
 : >"$dir/bad/iter_0000001/.metadata"
 echo '{"sharded_backend": "zarr"}' >"$dir/bad/iter_0000001/metadata.json"

@@ -138,7 +138,7 @@ static void end_run(struct plait_watchdog *dog)
 {
     char why[700], line[1000], what[64];
 
-    if (plait_watchdog_is_left(dog)) {
+    if (plait_watchdog_is_left(dog) || plait_hang_told(dog->hang)) {
         plait_watchdog_leave(dog);
         return;
     }
