@@ -429,15 +429,12 @@ int plait_first_norm(const struct plait_work *w, const struct plait_block *b,
 int plait_second_norm(const struct plait_work *w, const struct plait_block *b,
                       const struct plait_activations *a, const void *x,
                       const void *delta, uint32_t *amax);
-/* dx += the gradient through the norm, or without one dout itself. */
-int plait_first_norm_backward(const struct plait_work *w,
-                              const struct plait_block *b,
-                              const struct plait_activations *a, void *dx,
-                              const void *dout);
-int plait_second_norm_backward(const struct plait_work *w,
-                               const struct plait_block *b,
-                               const struct plait_activations *a, void *dx,
-                               const void *dout);
+/* dx += the gradient through the norm before attention (half 1) or the mlp (2),
+ * or without one dout itself. */
+int plait_before_backward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a, int half, void *dx,
+                          const void *dout);
 /* The norm after attention (half 1) or the mlp (2), if the model has it: of
  * *out, what that half puts out; *out becomes what is added to the stream. */
 int plait_after_forward(const struct plait_work *w, const struct plait_block *b,

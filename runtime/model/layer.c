@@ -389,7 +389,7 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
         rc = dense_backward(w, b, a, s, dout, half, &dn2);
     if (rc < 0)
         return -1;
-    return plait_second_norm_backward(w, b, a, dx, dn2);
+    return plait_before_backward(w, b, a, 2, dx, dn2);
 }
 
 static int attention_backward(const struct plait_work *w,
@@ -417,7 +417,7 @@ static int attention_backward(const struct plait_work *w,
         column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, half, &dn1) <
             0)
         return -1;
-    return plait_first_norm_backward(w, b, a, dx, dn1);
+    return plait_before_backward(w, b, a, 1, dx, dn1);
 }
 
 int plait_layer_backward(const struct plait_work *w,

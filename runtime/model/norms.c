@@ -116,40 +116,23 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
     return w->ops->norm_backward(w->q, &n);
 }
 
-int plait_first_norm_backward(const struct plait_work *w,
-                              const struct plait_block *b,
-                              const struct plait_activations *a, void *dx,
-                              const void *dout)
+int plait_before_backward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a, int half, void *dx,
+                          const void *dout)
 {
-    if (!w->d->norms_before)
-        return add_gradient(w, dx, dout);
-    return plait_norm_backward(
-        w, b->region, b->norm1, b->norm1_bias,
-        &(struct plait_norm_backward){.dx = dx,
-                                      .accumulate = 1,
-                                      .dout = dout,
-                                      .x = a->x1,
-                                      .mean = a->mean1,
-                                      .rstd = a->rstd1,
-                                      .amax = plait_gradient_amax(w)});
-}
+    struct plait_norm_backward n = {.dx = dx,
+                                    .accumulate = 1,
+                                    .dout = dout,
+                                    .x = half == 1 ? a->x1 : a->x2,
+                                    .mean = half == 1 ? a->mean1 : a->mean2,
+                                    .rstd = half == 1 ? a->rstd1 : a->rstd2,
+                                    .amax = plait_gradient_amax(w)};
 
-int plait_second_norm_backward(const struct plait_work *w,
-                               const struct plait_block *b,
-                               const struct plait_activations *a, void *dx,
-                               const void *dout)
-{
     if (!w->d->norms_before)
         return add_gradient(w, dx, dout);
-    return plait_norm_backward(
-        w, b->region, b->norm2, b->norm2_bias,
-        &(struct plait_norm_backward){.dx = dx,
-                                      .accumulate = 1,
-                                      .dout = dout,
-                                      .x = a->x2,
-                                      .mean = a->mean2,
-                                      .rstd = a->rstd2,
-                                      .amax = plait_gradient_amax(w)});
+    return plait_norm_backward(w, b->region, half == 1 ? b->norm1 : b->norm2,
+                               half == 1 ? b->norm1_bias : b->norm2_bias, &n);
 }
 
 /* -- norms after ---------------------------------------------------------- */
