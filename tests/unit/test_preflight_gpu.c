@@ -9,13 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preflight_files.h"
 #include "tap.h"
 #include "topology/base/clock.h"
 #include "topology/start/meeting.h"
 #include "topology/start/port.h"
 #include "topology/start/preflight.h"
-
-static char folder[64];
 
 /* ---- what it prints ---- */
 
@@ -133,36 +132,11 @@ static void check_texts(void)
 
 /* ---- the program itself ---- */
 
-/* A program below the folder, which is plait-probe. */
 static void put_probe(const char *body)
 {
     char path[128];
-    FILE *file;
 
-    snprintf(path, sizeof(path), "%s/plait-probe", folder);
-    file = fopen(path, "w");
-    if (!file)
-        return;
-    fprintf(file, "#!/bin/sh\ncd %s\n%s\n", folder, body);
-    fclose(file);
-    chmod(path, 0755);
-}
-
-static const char *read_file(const char *name)
-{
-    static char text[4096];
-    char path[128];
-    FILE *file;
-    size_t n = 0;
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    file = fopen(path, "r");
-    if (file) {
-        n = fread(text, 1, sizeof(text) - 1, file);
-        fclose(file);
-    }
-    text[n] = '\0';
-    return text;
+    put_program("plait-probe", body, path);
 }
 
 static void check_find(void)

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "preflight_files.h"
 #include "tap.h"
 #include "topology/base/clock.h"
 #include "topology/start/port.h"
@@ -17,7 +18,6 @@
 
 enum { RANKS = 6, NODES = 3 };
 
-static char folder[64];
 static const struct plait_preflight_bound none;
 
 /* Two ranks a node, all alike. */
@@ -64,37 +64,6 @@ static void check_judge(void)
         r[i].nic = i == 4 ? 5e10 : 0;
     ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 0,
        "NICs of unknown rate are not compared: %s", text);
-}
-
-static const char *read_file(const char *name)
-{
-    static char text[8192];
-    char path[128];
-    FILE *file;
-    size_t n = 0;
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    file = fopen(path, "r");
-    if (file) {
-        n = fread(text, 1, sizeof(text) - 1, file);
-        fclose(file);
-    }
-    text[n] = '\0';
-    return text;
-}
-
-/* A program below the folder, whose path is in `path`. */
-static void put_hook(const char *name, const char *body, char path[128])
-{
-    FILE *file;
-
-    snprintf(path, 128, "%s/%s", folder, name);
-    file = fopen(path, "w");
-    if (!file)
-        return;
-    fprintf(file, "#!/bin/sh\ncd %s\n%s\n", folder, body);
-    fclose(file);
-    chmod(path, 0755);
 }
 
 static int hand_on(const char *report, const char *hook, int bad,
@@ -158,7 +127,7 @@ static void check_hook(void)
     double begin;
 
     setenv("SECRET_OF_SLURMD", "1", 1);
-    put_hook("hook", "cat >hooked; env | sort >env; pwd >>env", hook);
+    put_program("hook", "cat >hooked; env | sort >env; pwd >>env", hook);
     ok(hand_on(NULL, hook, 1, &err) == 0 &&
            strstr(read_file("hooked"), "\"bad\": [\"n1\"]"),
        "the site's program gets the report: %s", err.text);
@@ -173,11 +142,11 @@ static void check_hook(void)
     ok(hand_on(NULL, hook, 1, &err) == 0, "an ignored SIGCHLD is no matter: %s",
        err.text);
     signal(SIGCHLD, SIG_DFL);
-    put_hook("fails", "exit 3", hook);
+    put_program("fails", "exit 3", hook);
     ok(hand_on(NULL, hook, 1, &err) < 0 &&
            strstr(err.text, "/fails ended with status 3"),
        "one that fails: %s", err.text);
-    put_hook("hangs", "sleep 60 & sleep 60", hook);
+    put_program("hangs", "sleep 60 & sleep 60", hook);
     begin = plait_clock_now();
     ok(hand_on(NULL, hook, 1, &err) < 0 &&
            strstr(err.text, "/hangs has not ended in 1 s") &&
@@ -210,8 +179,8 @@ static void check_cancelled(void)
     pid_t pid;
 
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    put_hook("stays", "sleep 60 & echo $$ $! >ids.new; mv ids.new ids; wait",
-             hook);
+    put_program("stays", "sleep 60 & echo $$ $! >ids.new; mv ids.new ids; wait",
+                hook);
     pid = fork();
     if (pid == 0) {
         plait_preflight_hook_seconds = 60;
