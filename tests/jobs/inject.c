@@ -48,9 +48,6 @@ static void mark(void)
         close(creat(path, 0600));
 }
 
-/* From a process of its own, as a rank that is stopped cannot go on by itself.
- * It closes what it inherits: a pipe or a lock that it held would outlast the
- * rank. */
 static void hit(pid_t rank)
 {
     mark();
@@ -58,24 +55,47 @@ static void hit(pid_t rank)
         kill(rank, SIGKILL);
     if (!strcmp(action, "stop")) {
         kill(rank, SIGSTOP);
+        close_range(0, ~0U, 0);
         wait_ms(ms);
         kill(rank, SIGCONT);
     }
     _exit(0);
 }
 
-static void hit_beside(long after)
+/* From a process of its own, as a rank that is stopped cannot go on by itself.
+ * It closes what it inherits but held, where that is not -1: a pipe or a lock
+ * that it held would outlast the rank. */
+static void hit_beside(long after, int held)
 {
     pid_t rank = getpid();
 
     if (fork() != 0)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    close_range(0, ~0U, 0);
+    if (held > 0)
+        close_range(0, held - 1, 0);
+    close_range(held + 1, ~0U, 0);
     wait_ms(after);
     if (getppid() == rank)
         hit(rank);
     _exit(0);
+}
+
+/* At a call: the rank does not go on before it is hit, or it could end before
+ * that. It reads the end of a pipe whose other end the process beside it closes
+ * after the signal. */
+static void hit_here(void)
+{
+    int ends[2];
+    char none;
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    hit_beside(0, ends[1]);
+    close(ends[1]);
+    while (read(ends[0], &none, 1) < 0 && errno == EINTR)
+        ;
+    close(ends[0]);
 }
 
 static int act(void)
@@ -91,7 +111,7 @@ static int act(void)
     if (!strcmp(action, "sleep"))
         wait_ms(ms);
     else
-        hit_beside(0);
+        hit_here();
     return 0;
 }
 
@@ -131,7 +151,7 @@ __attribute__((constructor)) static void begin(void)
     if (!strcmp(call_wanted, "time") && !strcmp(action, "sleep"))
         act();
     else if (!strcmp(call_wanted, "time"))
-        hit_beside(at);
+        hit_beside(at, -1);
 }
 
 #define CALLER __builtin_return_address(0)
