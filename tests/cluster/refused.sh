@@ -87,6 +87,9 @@ if command -v python3 >/dev/null; then
 else
     skip "what srun and sbatch advise can be pasted" "no python3"
 fi
+# Nodes have more CPUs in slurm.conf than in truth: beside the jobs of the last
+# test, tasks may be dealt CPUs that do not exist.
+until_true eval '[ -z "$(squeue -h)" ]'
 check "another axis before tp within a node" timeout 240 srun -N2 -n4 \
     --ntasks-per-node=2 --tp=2 --rank-order=pp-tp-cp-ep-dp true
 # A mistake is reported in one line, whichever node finds it, and no task
@@ -172,9 +175,8 @@ batch_injected()
 check "a bad flag in a job's environment" batch_injected
 check "a bad flag in sbatch's" refused 'must be a whole number' \
     env SLURM_SPANK__SLURM_SPANK_OPTION_plait_tp=bad sbatch --wrap true
-check "nodes stay up after all that" \
-    is "node1 node2 node3 node4" \
-    "$(sinfo -h -N -o '%N %T' | sed -n 's/ \(idle\|completing\|mixed\|allocated\)$//p' | xargs)"
+check "no node is down or drained after all that" \
+    is '' "$(sinfo -h -N -t down,drain,fail -o '%N %T %E')"
 # If the plugin is optional, Slurm ignores its return values; a refused step
 # still must not run.
 sed -i s/^required/optional/ slurm/plugstack.conf
