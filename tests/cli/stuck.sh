@@ -400,21 +400,21 @@ skip()
 
 hang "a member of a tp group is stopped" stop 0 --tp=2 --pp=2
 again "a member of a pp group is stopped" stop 3 --pp=2 --dp=2
-hang "a member of a dp group is stopped" stop 1 --tp=2 --dp=2
-hang "a rank that is stopped for 10 s" stopped_for_long
+again "a member of a dp group is stopped" stop 1 --tp=2 --dp=2
+again "a rank that is stopped for 10 s" stopped_for_long
 if [ "$(id -u)" = 0 ]; then
-    hang "a rank in a debugger for 12 s" in_debugger
+    again "a rank in a debugger for 12 s" in_debugger
 else
     skip "a rank in a debugger for 12 s" "needs root"
 fi
 hang "nobody reads what is printed" full_pipe
 cases=("a file that does not answer:silent_file"
     "... before the first step:silent_start"
-    "... after the last step:silent_end"
     "an elastic run goes on without a rank that loads for ever:spare_load"
     "a rank that reads for 15 s:late_reader")
 ! all_tier || cases+=("a loader that waits for itself:locked_loader"
     "a disk that does not answer:silent_disk"
+    "... after the last step:silent_end"
     "... while a folder is claimed:silent_claimed"
     "... while saving, with a learned limit:silent_save"
     "... in an evaluation:silent_evaluation"
@@ -441,7 +441,7 @@ for case in "data of a server that has gone, for one rank:dead_to_one" \
         skip "${case%:*}" "$(cat "$dir/why")"
     fi
 done
-hang "a rank that is away" differ away "step 1 has not ended for 8 s \
+again "a rank that is away" differ away "step 1 has not ended for 8 s \
 (train.timeout): $(who 2) never entered all-reduce 20 of its tp group; it is \
 starting since [0-9:]* (sleep); 3 other ranks wait"
 skipped="never entered all-reduce 20 of its tp group; it waits in control \
@@ -464,7 +464,7 @@ bytes $place"
 again "another operation" unlike other "rank 2 ($host) entered all-gather of \
 4194304 bytes $place as number [0-9]* of world, rank 0 all-reduce of 4194304 \
 bytes $place"
-hang "values of another kind" unlike kind "rank 3 ($host) entered all-reduce of \
+again "values of another kind" unlike kind "rank 3 ($host) entered all-reduce of \
 8 bytes $place as number [0-9]* of tp, rank 2 barrier $place"
 if command -v mpirun >/dev/null && grep -q "define HAVE_MPI 1" "$top/config.h"
 then
