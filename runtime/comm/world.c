@@ -4,6 +4,7 @@
 
 #include "runtime/comm/world.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -65,7 +66,43 @@ const char *plait_world_exposed(const struct plait_world *w)
            "join as a rank, read and change the run, or end it";
 }
 
-/* Whether ranks that NCCL does not connect use sockets. */
+/* Whether the node has a network that TCP does not make full use of. A launch
+ * without bindings names none. */
+static bool has_fabric(const struct plait_world *w)
+{
+    static const char *const classes[] = {"/sys/class/infiniband",
+                                          "/sys/class/cxi"};
+    bool found = w->launch.nics[0] != '\0';
+
+    for (size_t i = 0; !found && i < sizeof(classes) / sizeof(*classes); i++) {
+        DIR *dir = opendir(classes[i]);
+        const struct dirent *entry;
+
+        while (dir && !found && (entry = readdir(dir)))
+            found = entry->d_name[0] != '.';
+        if (dir)
+            closedir(dir);
+    }
+    return found;
+}
+
+/* Whether ranks on CPUs had better communicate by MPI, if the others can: it
+ * has started them, and knows the fabric between their nodes. Elsewhere sockets
+ * are as fast within a node, faster between nodes and on cores that ranks
+ * share, as they do not poll, and they outlive the loss of a rank. */
+static bool prefers_mpi(const struct plait_world *w)
+{
+#ifdef HAVE_MPI
+    return under_mpi() && w->launch.nnodes > 1 && has_fabric(w) &&
+           !plait_world_elastic();
+#else
+    (void)w;
+    return false;
+#endif
+}
+
+/* Whether ranks that NCCL does not connect use sockets. Before they have met,
+ * by_mpi is false. */
 static bool uses_sockets(const struct plait_world *w, const char *comm,
                          bool gpu)
 {
@@ -74,7 +111,7 @@ static bool uses_sockets(const struct plait_world *w, const char *comm,
 #ifndef HAVE_MPI
     return w->planned && !gpu;
 #else
-    return w->planned && !gpu && !under_mpi() && w->launch.master_port > 0;
+    return w->planned && !gpu && !w->by_mpi && w->launch.master_port > 0;
 #endif
 }
 
@@ -234,6 +271,17 @@ static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
     return all ? 0 : -1;
 }
 
+/* Those of one node would communicate otherwise than those of another. */
+static int agree_on_mpi(struct plait_world *w, struct plait_error *err)
+{
+    double others = !prefers_mpi(w);
+
+    if (plait_comm_host_all_reduce(w->all, &others, 1, PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(w->all));
+    w->by_mpi = others == 0;
+    return 0;
+}
+
 /* The ranks meet and agree on what they compute on. rc < 0: this rank's launch
  * contradicts itself, as err says; the others learn that here. */
 static int meet(struct plait_world *w, const char *device, const char *comm,
@@ -252,6 +300,8 @@ static int meet(struct plait_world *w, const char *device, const char *comm,
     if (!w->all && rc == 0)
         *err = unmet;
     if (!w->all || plait_agree_on_launch(w, err) < 0)
+        return -1;
+    if (meeting == PLAIT_COMM_SOCKET && agree_on_mpi(w, err) < 0)
         return -1;
     return plait_world_agree(w, w->all, rc, err);
 }

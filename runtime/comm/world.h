@@ -12,6 +12,7 @@
 struct plait_world {
     struct plait_launch launch;
     bool planned; /* started under a plan: launch is valid */
+    bool by_mpi;  /* ranks on CPUs have agreed on MPI under --comm auto */
     const struct plait_ops *ops;
     struct plait_device *dev;
     struct plait_comm *comm;       /* NULL: this process has no seat: it is a
@@ -30,9 +31,10 @@ struct plait_world {
 };
 
 /* Collective over all processes of the run. device: "auto", "cuda" or "cpu".
- * comm, for ranks on CPUs: "mpi", "socket", or "auto", which is mpi where an
- * MPI launcher started them and else socket. On failure, what was made stays
- * for plait_world_close(). */
+ * comm, for ranks on CPUs: "mpi", "socket", or "auto": of ranks with a plan mpi
+ * where a launcher of MPI started them on nodes that all have a fabric, and
+ * else socket; mpi without a plan. On failure, what was made stays for
+ * plait_world_close(). */
 int plait_world_open(struct plait_world *world, const char *device,
                      const char *comm, struct plait_error *err);
 /* Its two halves: the ranks meet and agree on what they compute on, when

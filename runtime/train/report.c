@@ -155,6 +155,9 @@ void plait_report_start(const struct plait_session *s,
            s->mesh->world_size, s->mesh->world_size == 1 ? "" : "s",
            size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP],
            size[PLAIT_PP], peak / 1e9);
+    if (s->world.by_mpi)
+        printf("the ranks communicate by MPI, as all nodes have a fabric "
+               "(--comm socket: over TCP)\n");
     print_sharing(&s->world);
     if (*s->links.all)
         printf("NCCL: %s\n", s->links.all);

@@ -121,7 +121,7 @@ if [ -x "$top_builddir/plait-train" ] && command -v python3 >/dev/null &&
     # Of a step that is aborted srun loses what its tasks say last.
     seen=$(train job 5 srun --mpi=pmix --tp=2 --node-spares=2 \
         --output="$work/train.%t")
-    check "... and training goes on, over MPI of the three that are left" \
+    check "... and training goes on, on the three that are left" \
         eval 'is "1 2 3 4 5 6" "$(python3 steps.py 2>&1)" &&
             like "$seen" "status 0$" || { echo "$seen"; cat train.*; false; }'
 else

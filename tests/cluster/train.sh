@@ -27,7 +27,21 @@ check "tasks that cannot meet are told how" \
     "--mpi=pmix"
 check "what srun's plan says goes without a word about it in the file" \
     like "$(by_rank --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
-        "$train" c.yaml --set train.steps=2)" "tp 2, cp 1, ep 1, dp 1, pp 2"
+        "$train" c.yaml --comm mpi --set train.steps=2)" \
+    "tp 2, cp 1, ep 1, dp 1, pp 2"
+
+# As on nodes that each name a device of a fabric, and as if one did not.
+by_mpi="by MPI, as all nodes have a fabric"
+over()
+{
+    by_rank --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 --pp=2 bash -c "$1"'
+        exec "$@"' - "$train" c.yaml --set train.steps=2
+}
+check "MPI is taken where all nodes have a fabric" \
+    like "$(over 'export PLAIT_NICS=mlx5_0')" "step 2/2.*$by_mpi"
+over '[ $SLURM_NODEID = 0 ] || export PLAIT_NICS=mlx5_0' >out
+check "... and not where one has none" eval \
+    'like "$(cat out)" "step 2/2" && ! grep "$by_mpi" out'
 
 check "without MPI the ranks talk over sockets" \
     like "$(by_rank --mpi=none -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
