@@ -21,6 +21,7 @@
 #include "runtime/convert/llmc.h"
 #include "runtime/convert/megatron.h"
 #include "topology/base/option_words.h"
+#include "topology/base/text.h"
 
 /* plait-convert: models in and out. See plait-convert(1). */
 
@@ -273,6 +274,7 @@ static int run_job(struct job *job, struct plait_error *err)
 {
     struct plait_convert_dir dir;
     struct plait_converted done;
+    char room[PLAIT_QUOTED_MAX];
     int rc;
 
     if (choose_format(job, err) < 0 ||
@@ -298,7 +300,7 @@ static int run_job(struct job *job, struct plait_error *err)
     if (job->format == FORMAT_PLAIT)
         printf("# to train it on: plait train %s/plait.yaml --set "
                "data.train=TOKENS\n",
-               dir.to);
+               plait_text_quote(dir.to, room));
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/checkpoint/directory.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run_private.h"
+#include "topology/base/text.h"
 
 /* Where the checkpoint of the last step is; NULL: it could not be saved. */
 static const char *folder_of_last(const struct run *r)
@@ -44,14 +45,18 @@ static void say_checkpoint(const struct run *r, const char *dir)
 static void say_next(const struct run *r, const char *dir)
 {
     const char *metrics = plait_session_metrics(r->s, r->args);
-    const char *name = plait_is_image_model(&r->config->model) ? NULL : dir;
+    char room[PLAIT_QUOTED_MAX];
+    const char *name = dir && !plait_is_image_model(&r->config->model)
+                           ? plait_text_quote(dir, room)
+                           : NULL;
 
     if (name)
         printf("text from it: plait generate %s --prompt TEXT; for Hugging "
                "Face: plait convert --from %s --to NEW-FOLDER\n",
                name, name);
     if (metrics)
-        printf("its curves: plait report %s --out run.html\n", metrics);
+        printf("its curves: plait report %s --out run.html\n",
+               plait_text_quote(metrics, room));
 }
 
 /* With --resume none or a directory the same command would not go on. */
@@ -90,6 +95,7 @@ void plait_run_say_divergence(const struct run *r,
                               const struct plait_divergence *d)
 {
     const char *dir = r->config->checkpoint.dir;
+    char room[PLAIT_QUOTED_MAX];
     struct plait_error ignored;
     int64_t step;
     char *before;
@@ -105,7 +111,7 @@ void plait_run_say_divergence(const struct run *r,
     if (before)
         printf("with a tenth of optim.lr it goes on from before: --resume %s "
                "--resume-anyway optim.lr --set optim.lr=%.3g\n",
-               before, r->config->optim.lr / 10);
+               plait_text_quote(before, room), r->config->optim.lr / 10);
     else
         printf("begin again with a smaller optim.lr%s\n",
                dir ? " and --resume none" : "");

@@ -26,6 +26,7 @@
 #include "topology/base/clock.h"
 #include "topology/base/files.h"
 #include "topology/base/hash.h"
+#include "topology/base/text.h"
 #include "topology/job/fits.h"
 #include "topology/job/settings.h"
 #include "topology/node/domain.h"
@@ -80,7 +81,7 @@ static void name_config(const char *given, struct plait_error *err)
     const char *slash = strrchr(given, '/');
     bool theirs = strcmp(slash ? slash + 1 : given, "config.json") == 0;
     struct plait_error why = *err;
-    char dir[512];
+    char dir[512], room[PLAIT_QUOTED_MAX];
 
     if (plait_files_has(given, "plait.yaml"))
         plait_errorf(err, "%.400s; its configuration is %.512s/plait.yaml",
@@ -96,7 +97,7 @@ static void name_config(const char *given, struct plait_error *err)
         plait_errorf(err,
                      "%.300s; 'plait convert --from %s --to NEW-FOLDER' makes "
                      "a checkpoint with a plait.yaml of it",
-                     why.text, n ? dir : ".");
+                     why.text, n ? plait_text_quote(dir, room) : ".");
     }
 }
 

@@ -82,6 +82,40 @@ static void check_clean(void)
        "an error is one line without escape sequences");
 }
 
+/* A shell gives the word back. */
+static void check_quoted(const char *word)
+{
+    char room[PLAIT_QUOTED_MAX], command[5000], got[300] = "";
+    const char *quote = plait_text_quote(word, room);
+    FILE *shell;
+
+    snprintf(command, sizeof(command), "printf '%%s.' %s", quote);
+    shell = popen(command, "r");
+    if (shell) {
+        got[fread(got, 1, sizeof(got) - 1, shell)] = '\0';
+        pclose(shell);
+    }
+    ok(strncmp(got, word, strlen(word)) == 0 &&
+           strcmp(got + strlen(word), ".") == 0,
+       "a shell takes %s as it was", quote);
+}
+
+static void check_quotes(void)
+{
+    static const char *const words[] = {"",    "a b", "it's", "$HOME", "*", "~",
+                                        "a;b", "\\",  "\"",   "&",     "''"};
+    char room[PLAIT_QUOTED_MAX], full[3000];
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        check_quoted(words[i]);
+    ok(strcmp(plait_text_quote("/a-b/c_d.yaml", room), "/a-b/c_d.yaml") == 0,
+       "what needs no quotes has none");
+    memset(full, '\'', sizeof(full) - 1);
+    full[sizeof(full) - 1] = '\0';
+    ok(plait_text_quote(full, room) == full,
+       "what does not fit stays as it is");
+}
+
 int main(void)
 {
     struct plait_error err;
@@ -105,6 +139,7 @@ int main(void)
     plait_error_prefix(&err, "data.train: ");
     ok(err.text[0] == '\0', "... unless another rank says it");
     check_clean();
+    check_quotes();
     check_capture();
     return done_testing();
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 void plait_text_add(struct plait_text *text, const char *format, ...)
 {
@@ -91,4 +92,24 @@ void plait_text_clean(char *text)
         }
     }
     *to = '\0';
+}
+
+const char *plait_text_quote(const char *word, char room[PLAIT_QUOTED_MAX])
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789_-+=.,:/@%";
+    struct plait_text text = {room, PLAIT_QUOTED_MAX, 0};
+    size_t length = strlen(word), quotes = 0;
+
+    for (const char *at = word; *at; at++)
+        quotes += *at == '\'';
+    if ((length > 0 && strspn(word, plain) == length) ||
+        length + 3 * quotes + 3 > PLAIT_QUOTED_MAX)
+        return word;
+    plait_text_add(&text, "'");
+    for (const char *at = word; *at; at++)
+        plait_text_add(&text, *at == '\'' ? "'\\''" : "%c", *at);
+    plait_text_add(&text, "'");
+    return room;
 }

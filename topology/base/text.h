@@ -28,6 +28,14 @@ void plait_text_clean(char *text);
 /* Whether plait_text_clean() would leave it as it is. */
 bool plait_text_is_clean(const char *text);
 
+/* Room for a path as plait_text_quote() writes it. */
+#define PLAIT_QUOTED_MAX 4200
+
+/* A word as a shell takes it in a command that is printed to be pasted: itself,
+ * or in `room`, in quotes. A word that does not fit, as a path of many quotes,
+ * stays as it is. */
+const char *plait_text_quote(const char *word, char room[PLAIT_QUOTED_MAX]);
+
 #ifdef __cplusplus
 }
 #endif

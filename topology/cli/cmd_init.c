@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "topology/base/text.h"
 #include "topology/cli/commands.h"
 #include "topology/job/job_config.h"
 #include "topology/node/node.h"
@@ -275,7 +276,9 @@ static long steps_of(const struct job *job)
 static void print_command(const struct job *job, FILE *out)
 {
     const int *size = job->found->choice[0].layout.size;
-    const char *file = job->out ? job->out : "THIS-FILE";
+    char room[PLAIT_QUOTED_MAX];
+    const char *file =
+        job->out ? plait_text_quote(job->out, room) : "THIS-FILE";
     int tasks = plait_gpu_type_tasks(&job->gpu, job->gpus);
 
     fprintf(out, "#   plait prep TEXT... --out tokens\n");

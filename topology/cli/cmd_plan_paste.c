@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "topology/base/text.h"
 #include "topology/cli/cmd_plan.h"
 #include "topology/job/stage.h"
 
@@ -51,17 +52,18 @@ static void print_srun(const struct plan_job *job, int gpus)
 static const char *print_convert(const char *model)
 {
     const char *slash = strrchr(model, '/'), *base = slash ? slash + 1 : model;
+    char folder[PLAIT_QUOTED_MAX], room[PLAIT_QUOTED_MAX];
     struct stat st;
 
     if (stat(model, &st) == 0 && S_ISDIR(st.st_mode))
-        printf("\nplait convert --from %s --to start", model);
+        snprintf(folder, sizeof(folder), "%s", model);
     else if (strcmp(base, "config.json") != 0)
         return model;
-    else if (slash)
-        printf("\nplait convert --from %.*s --to start", (int)(slash - model),
-               model);
     else
-        printf("\nplait convert --from . --to start");
+        snprintf(folder, sizeof(folder), "%.*s",
+                 slash ? (int)(slash - model) : 1, slash ? model : ".");
+    printf("\nplait convert --from %s --to start",
+           plait_text_quote(folder, room));
     return "start/plait.yaml";
 }
 
@@ -71,12 +73,13 @@ static void print_plait(const struct plan_job *job,
     const struct plait_parallel_config *p = &best->parallel;
     const struct model_options *o = &job->options;
     const char *file = print_convert(o->model_file);
+    char room[PLAIT_QUOTED_MAX];
 
     print_srun(job, gpus);
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (i != PLAIT_EP || job->config->model.experts)
             printf(" --%s=%d", plait_axis_names[i], best->layout.size[i]);
-    printf(" \\\n  plait-train %s", file);
+    printf(" \\\n  plait-train %s", plait_text_quote(file, room));
     /* First what was asked for; what was chosen comes later and wins. */
     for (int i = 0; i < o->nsets; i++)
         printf(" --set '%s'", o->set[i]);
