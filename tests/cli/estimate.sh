@@ -36,6 +36,10 @@ check "the JSON has both, with status 0" $?
 grep -q '"fits": true' json && grep -q '"change": ""' json &&
     grep -q '"missing_bytes": 0' json
 check "and neither where it fits" $?
+"$plait" estimate --model model.yaml --gpus 8 --zero 3 --micro-batch 1 >out
+grep -q '"communicators": [1-9]' json &&
+    grep -qx ' *of the buffers communicators  *[1-9.]* GB' out
+check "what NCCL keeps is said" $?
 
 "$plait" estimate model.yaml >out 2>err
 [ $? = 2 ] && grep -qx "plait: estimate: unexpected argument 'model.yaml'; did you mean --model model.yaml?" err

@@ -83,11 +83,11 @@ static json_t *notes_to_json(const struct job *job)
 
 static json_t *memory_to_json(const struct plait_memory *m)
 {
-    return json_pack("{sf sf sf sf sf sf sf sf sf}", "weights", m->weights,
-                     "gradients", m->gradients, "optimizer", m->optimizer,
-                     "activations", m->activations, "buffers", m->buffers,
-                     "total", m->total, "host", m->host, "expected",
-                     m->expected, "worst", m->worst);
+    return json_pack(
+        "{sf sf sf sf sf sf sf sf sf sf}", "weights", m->weights, "gradients",
+        m->gradients, "optimizer", m->optimizer, "activations", m->activations,
+        "buffers", m->buffers, "communicators", m->communicators, "total",
+        m->total, "host", m->host, "expected", m->expected, "worst", m->worst);
 }
 
 /* The memory of a GPU of each pipeline rank. */
@@ -201,6 +201,9 @@ static void print_memory(const struct job *job)
            m->buffers / unit, name, m->total / unit, name,
            job->model.gpu.memory / unit,
            m->total <= job->model.gpu.memory ? "" : ": does not fit");
+    if (m->communicators > 0)
+        printf("      of the buffers communicators %8.2f GB\n",
+               m->communicators / 1e9);
     if (m->worst > m->expected)
         print_routing(m);
     if (m->host > 0)

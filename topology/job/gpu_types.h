@@ -85,8 +85,8 @@ int plait_gpu_type_tasks(const struct plait_gpu_type *type, int gpus);
 void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores);
 /* The bytes of a GPU's memory that --auto fills: what is left of it by the
  * headroom, which is 6 % of it, or 4 GB where that is more and at most 10 %,
- * unless a site says otherwise. There an allocator leaves gaps and
- * communicators have buffers, which no estimate counts. A CPU has none. */
+ * unless a site says otherwise. There an allocator leaves gaps and libraries
+ * take more than an estimate counts. A CPU has none. */
 double plait_gpu_type_room(const struct plait_gpu_type *type);
 /* Say that no published run of this type is known: a sentence of at most `size`
  * bytes; "" where there are some. */

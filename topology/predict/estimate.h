@@ -48,9 +48,12 @@ extern "C" {
  * tp), or the hidden state alone where the rest is recomputed, or all but the
  * norms' and the activation's outputs (selective), and one layer's work space
  * (of offloaded activations two layers' worth is on the GPU); buffers for
- * messages, for ZeRO's blocks at work, and a GPU's context. */
+ * messages, for ZeRO's blocks at work, and of a GPU its context and what NCCL
+ * keeps for each communicator (estimate_comms.c). */
 struct plait_memory {
     double weights, gradients, optimizer, activations, buffers, total;
+    double communicators; /* NCCL's part of the buffers; of other software
+                             it is not counted by communicator */
     double host; /* what is offloaded to the host's memory, not in total */
     /* With experts: the total where tokens spread evenly over them (expected),
      * and where all that are routed in an expert group go to this GPU's

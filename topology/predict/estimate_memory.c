@@ -3,6 +3,7 @@
 
 #include "topology/job/stage.h"
 #include "topology/predict/estimate_activations.h"
+#include "topology/predict/estimate_comms.h"
 #include "topology/predict/estimate_pieces.h"
 
 /* Memory of one pipeline rank. Weights are those of topology/job/tensors.h and
@@ -12,6 +13,7 @@
 
 #define SENDS 4       /* messages of a port that are being sent */
 #define PIECE 1048576 /* elements of the optimizer in transfer */
+#define CONTEXT 1e9   /* of a GPU, with its libraries */
 
 /* The weights of a rank, cut into ZeRO's parts; elements. */
 struct shards {
@@ -264,8 +266,7 @@ static double buffer_bytes(const struct plait_shape *s,
     double sum = message_bytes(s, z, rank, slots) + tied_bytes(s, w, rank) +
                  sum_bytes(s, w, layers) + zero_bytes(s, w, rank, layers);
 
-    /* a GPU's context, libraries and communicators */
-    return sum + (plait_shape_on_cpu(s) ? 0 : 1e9);
+    return sum + (plait_shape_on_cpu(s) ? 0 : CONTEXT);
 }
 
 /* One byte a code, both sides padded to multiples of 16, in both orders. */
@@ -379,7 +380,9 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     memory->host = plait_activations_offloaded(s, &z, rank, slots);
     if (away)
         memory->host += state * w.parts + 2 * PIECE * (4 + s->element);
-    memory->buffers = buffer_bytes(s, &z, &w, rank, slots);
+    memory->communicators = plait_shape_communicators(s, rank);
+    memory->buffers =
+        buffer_bytes(s, &z, &w, rank, slots) + memory->communicators;
     memory->total = memory->weights + memory->gradients + memory->optimizer +
                     memory->activations + memory->buffers;
     memory->worst = memory->total;

@@ -69,7 +69,7 @@ static struct path path_of(const struct plait_shape *s, int stride, int n)
     return p;
 }
 
-static int stride_of(const struct plait_layout *layout, enum plait_axis axis)
+int plait_pieces_stride(const struct plait_layout *layout, enum plait_axis axis)
 {
     int stride = 1;
 
@@ -96,7 +96,8 @@ static void set_axis(const struct plait_shape *s, struct plait_pieces *p,
 static double ring_seconds(const struct plait_shape *s,
                            const struct plait_pieces *p)
 {
-    struct path cp = path_of(s, stride_of(s->layout, PLAIT_CP), s->cp);
+    struct path cp =
+        path_of(s, plait_pieces_stride(s->layout, PLAIT_CP), s->cp);
     double seconds;
 
     if (s->cp < 2)
@@ -125,7 +126,7 @@ static double leaving(const struct plait_shape *s, double bytes, double n,
 static double upward(const struct plait_shape *s, double n)
 {
     const struct plait_gpu_type *g = s->gpu;
-    double stride = stride_of(s->layout, PLAIT_CP);
+    double stride = plait_pieces_stride(s->layout, PLAIT_CP);
     double inside = fmax(1, g->leaf_gpus / stride);
 
     if (g->leaf_gpus <= 0 || n <= inside)
@@ -139,8 +140,8 @@ static double alltoall_seconds(const struct plait_shape *s, double bytes)
 {
     const struct plait_gpu_type *g = s->gpu;
     double n = s->ep, seconds;
-    double inside =
-        fmax(1, floor((double)g->domain / stride_of(s->layout, PLAIT_CP)));
+    double inside = fmax(
+        1, floor((double)g->domain / plait_pieces_stride(s->layout, PLAIT_CP)));
 
     if (n < 2)
         return 0;
@@ -156,8 +157,8 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
 {
     const struct plait_layout *l = s->layout;
     const struct plait_traffic *t = &p->traffic;
-    struct path tp = path_of(s, stride_of(l, PLAIT_TP), s->tp);
-    struct path pp = link_of(s, stride_of(l, PLAIT_PP), s->pp);
+    struct path tp = path_of(s, plait_pieces_stride(l, PLAIT_TP), s->tp);
+    struct path pp = link_of(s, plait_pieces_stride(l, PLAIT_PP), s->pp);
 
     set_axis(s, p, PLAIT_TP, 2,
              plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP], tp.alpha,
@@ -284,7 +285,7 @@ static int group_size(const struct plait_shape *s)
 double plait_pieces_half(const struct plait_shape *s, double bytes,
                          double calls)
 {
-    int n = group_size(s), stride = stride_of(s->layout, PLAIT_CP);
+    int n = group_size(s), stride = plait_pieces_stride(s->layout, PLAIT_CP);
     double experts = plait_shape_expert_share(s);
 
     return half_of(s, bytes * (1 - experts), calls, n, stride) +
@@ -299,7 +300,7 @@ static double across_nodes(const struct plait_shape *s, double bytes,
                            double calls)
 {
     int all = s->dp * s->cp, n = group_size(s), ep = s->ep;
-    int stride = stride_of(s->layout, PLAIT_CP);
+    int stride = plait_pieces_stride(s->layout, PLAIT_CP);
     int shards = n > ep ? n / ep : 1; /* of an expert */
     double experts = plait_shape_expert_share(s), sum;
 
@@ -318,7 +319,7 @@ double plait_pieces_reduce(const struct plait_shape *s, double bytes,
 {
     if (s->traits->sum_bytes > 0 && s->c->parallel.zero == 1)
         return 2 * half_of(s, bytes, calls, s->dp * s->cp,
-                           stride_of(s->layout, PLAIT_CP));
+                           plait_pieces_stride(s->layout, PLAIT_CP));
     return plait_pieces_half(s, bytes, calls) + across_nodes(s, bytes, calls);
 }
 
@@ -331,7 +332,8 @@ double plait_pieces_reduce(const struct plait_shape *s, double bytes,
 
 double plait_pieces_beside(const struct plait_shape *s)
 {
-    struct path p = path_of(s, stride_of(s->layout, PLAIT_CP), group_size(s));
+    struct path p =
+        path_of(s, plait_pieces_stride(s->layout, PLAIT_CP), group_size(s));
 
     return s->gpu->units ? CHANNELS / s->gpu->units +
                                COPIES * p.bandwidth / s->gpu->memory_bw
@@ -350,7 +352,8 @@ double plait_pieces_gathers(const struct plait_shape *s, int blocks)
 
 double plait_pieces_bucket_bytes(const struct plait_shape *s)
 {
-    struct path p = path_of(s, stride_of(s->layout, PLAIT_CP), s->dp * s->cp);
+    struct path p =
+        path_of(s, plait_pieces_stride(s->layout, PLAIT_CP), s->dp * s->cp);
 
     return plait_cost_bucket(s->c->parallel.bucket_mib, (int)p.inside,
                              (int)p.across, s->gpu);

@@ -25,6 +25,10 @@ struct plait_pieces {
 void plait_pieces_set(const struct plait_shape *shape,
                       struct plait_pieces *pieces);
 
+/* How many ranks apart neighbours along an axis are. */
+int plait_pieces_stride(const struct plait_layout *layout,
+                        enum plait_axis axis);
+
 /* One pass over a layer, without traffic. */
 static inline double plait_pieces_pass(const struct plait_pieces *p)
 {
