@@ -23,6 +23,9 @@ struct plait_attention {
     const int32_t *starts; /* [batch, q_len], device: not decreasing within a
                             * sequence, none beyond its query's own position;
                             * NULL: all 0 */
+    int window;            /* starts are those of a sliding window alone, of so
+                            * many keys, the query's own among them; 0: it is
+                            * not known. starts count. */
     float scale;           /* 1/sqrt(head_dim) */
     int overwrite;         /* dQ, dK, dV are overwritten, not added to */
 };

@@ -14,10 +14,11 @@
 #include "kernels/cuda/cuda.h"
 
 /* A piece of the sequence over one before it, in a ring of ranks: most of a
- * ring's work. */
+ * ring's work. A window must reach from the last query to the first key. */
 static bool sees_all(const struct plait_attention *a)
 {
-    return a->q_pos >= a->k_pos + a->k_len;
+    return a->q_pos >= a->k_pos + a->k_len &&
+           (!a->window || a->q_pos + a->q_len - a->k_pos <= a->window);
 }
 
 #ifdef HAVE_CUDNN
@@ -61,7 +62,7 @@ static cudnnStatus_t execute(struct plait_queue *q, const struct plan *p,
     void *used[NIDS];
 
     for (int id = 0; id < (s->backward ? NIDS : FORWARD_IDS); id++) {
-        if (id == ID_MASKED && s->unmasked)
+        if ((id == ID_MASKED && s->unmasked) || (id == ID_WINDOW && !s->window))
             continue; /* the plan has no such number */
         ids[n] = id;
         used[n++] = memory[id];
@@ -86,6 +87,7 @@ static struct key key_of(enum plait_dtype type, const struct plait_attention *a,
     s->kv_heads = a->kv_heads;
     s->head_dim = a->head_dim;
     s->unmasked = sees_all(a);
+    s->window = s->unmasked || a->window >= a->q_len ? 0 : a->window;
     s->q_stride = a->q_stride;
     s->kv_stride = a->kv_stride;
     return key;
@@ -144,6 +146,7 @@ static int run_plan(struct plait_queue *q, const struct key *key, float scale,
 {
     /* cuDNN's kernels before 9.10 need a finite number. */
     float masked = cudnnGetVersion() < 91000 ? -FLT_MAX : -INFINITY, one = 1;
+    int32_t window = key->attention.window;
     struct plan *p = cudnn_plan_for(q, key, &kind);
     void *workspace;
     cudnnStatus_t status;
@@ -157,6 +160,7 @@ static int run_plan(struct plait_queue *q, const struct key *key, float scale,
         return -1;
     memory[ID_SCALE] = &scale;
     memory[ID_MASKED] = &masked;
+    memory[ID_WINDOW] = &window;
     memory[ID_ONE] = &one;
     status = execute(q, p, memory, workspace);
     if (status != CUDNN_STATUS_SUCCESS)
@@ -234,16 +238,16 @@ int cuda_cudnn_backward(struct plait_queue *q,
 /* Heads beyond 128 have plans on some GPUs alone. */
 #define HEAD_MOST 256
 
-/* What cuDNN computes: whole sequences in 16 bits, without documents, and their
- * pieces. */
+/* What cuDNN computes: whole sequences in 16 bits, with a window but without
+ * documents, and their pieces. */
 static bool fits(enum plait_dtype type, const struct plait_attention *a,
                  uintptr_t addresses)
 {
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
-           a->starts == NULL && a->q_len == a->k_len && a->q_len > 1 &&
-           (a->q_pos == a->k_pos || sees_all(a)) && a->head_dim <= HEAD_MOST &&
-           a->head_dim % 8 == 0 && a->q_stride % 8 == 0 &&
-           a->kv_stride % 8 == 0 && addresses % 16 == 0;
+           (a->starts == NULL || a->window > 0) && a->q_len == a->k_len &&
+           a->q_len > 1 && (a->q_pos == a->k_pos || sees_all(a)) &&
+           a->head_dim <= HEAD_MOST && a->head_dim % 8 == 0 &&
+           a->q_stride % 8 == 0 && a->kv_stride % 8 == 0 && addresses % 16 == 0;
 }
 
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,

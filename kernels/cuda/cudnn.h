@@ -24,6 +24,7 @@ typedef cudnnBackendDescriptor_t desc;
 struct shape {
     bool backward;
     bool unmasked;  /* each query sees all keys */
+    int window;     /* keys that it sees at most, with its own; 0: all before */
     bool overwrite; /* gradients are stored directly as a says; else dense, in
                      * scratch memory */
     enum plait_dtype type;
@@ -47,8 +48,8 @@ struct key {
 };
 
 /* Tensors in memory, by their cuDNN ids, those of the forward first. SCALE,
- * MASKED and ONE are single numbers on the host. DELTA: the row sums of dout *
- * out; DQ_SUM: dQ in fp32. */
+ * MASKED, WINDOW (an integer) and ONE are single numbers on the host. DELTA:
+ * the row sums of dout * out; DQ_SUM: dQ in fp32. */
 enum {
     ID_Q,
     ID_K,
@@ -57,6 +58,7 @@ enum {
     ID_LSE,
     ID_SCALE,
     ID_MASKED,
+    ID_WINDOW,
     FORWARD_IDS,
     ID_ONE = FORWARD_IDS,
     ID_DOUT,

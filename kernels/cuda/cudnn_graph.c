@@ -29,15 +29,20 @@ static desc memory(struct build *b, int64_t id, int heads, size_t token,
     return cudnn_tensor(b, &t);
 }
 
-static desc number(struct build *b, int64_t id)
+static desc number_of(struct build *b, int64_t id, cudnnDataType_t type)
 {
     struct tensor t = {.id = id,
-                       .type = CUDNN_DATA_FLOAT,
+                       .type = type,
                        .size = {1, 1, 1, 1},
                        .stride = {1, 1, 1, 1},
                        .by_value = true};
 
     return cudnn_tensor(b, &t);
+}
+
+static desc number(struct build *b, int64_t id)
+{
+    return number_of(b, id, CUDNN_DATA_FLOAT);
 }
 
 /* Dense: [batch, q_heads, len, columns]. */
@@ -227,22 +232,18 @@ static desc index_of(struct build *b, desc x, int64_t axis)
     return out;
 }
 
-/* Replaces the scores of keys after the query by the number ID_MASKED. */
-static desc mask(struct build *b, desc scores)
+/* Replaces scores by the number ID_MASKED unless x mode y. */
+static desc select_where(struct build *b, desc scores,
+                         cudnnPointwiseMode_t mode, desc x, desc y)
 {
-    desc row, column, visible, out;
+    desc visible = inside(b, CUDNN_DATA_BOOLEAN, b->s->len);
+    desc out = inside(b, CUDNN_DATA_FLOAT, b->s->len);
 
-    if (b->s->unmasked)
-        return scores;
-    row = index_of(b, scores, 2);
-    column = index_of(b, scores, 3);
-    visible = inside(b, CUDNN_DATA_BOOLEAN, b->s->len);
-    out = inside(b, CUDNN_DATA_FLOAT, b->s->len);
-    pointwise(b, &(struct pointwise){.mode = CUDNN_POINTWISE_CMP_GE,
+    pointwise(b, &(struct pointwise){.mode = mode,
                                      .type = CUDNN_DATA_BOOLEAN,
                                      .out = visible,
-                                     .x = row,
-                                     .y = column});
+                                     .x = x,
+                                     .y = y});
     pointwise(b, &(struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
                                      .type = CUDNN_DATA_FLOAT,
                                      .out = out,
@@ -250,6 +251,34 @@ static desc mask(struct build *b, desc scores)
                                      .y = number(b, ID_MASKED),
                                      .where = visible});
     return out;
+}
+
+/* Hides keys that are a window or more before the query. */
+static desc mask_before(struct build *b, desc scores)
+{
+    desc row = index_of(b, scores, 2), column = index_of(b, scores, 3);
+    desc end = inside(b, CUDNN_DATA_INT32, b->s->len);
+
+    pointwise(
+        b, &(struct pointwise){.mode = CUDNN_POINTWISE_ADD,
+                               .type = CUDNN_DATA_INT32,
+                               .out = end,
+                               .x = column,
+                               .y = number_of(b, ID_WINDOW, CUDNN_DATA_INT32)});
+    return select_where(b, scores, CUDNN_POINTWISE_CMP_GT, end, row);
+}
+
+/* Hides keys after the query, and those before its window. */
+static desc mask(struct build *b, desc scores)
+{
+    desc row, column;
+
+    if (b->s->unmasked)
+        return scores;
+    row = index_of(b, scores, 2);
+    column = index_of(b, scores, 3);
+    scores = select_where(b, scores, CUDNN_POINTWISE_CMP_GE, row, column);
+    return b->s->window ? mask_before(b, scores) : scores;
 }
 
 /* The weights, in the type of the values; stores their log sum exp. */
@@ -352,6 +381,8 @@ const char *cudnn_refused(const struct shape *s, size_t version)
 {
     if (version == 91000 || version == 91001)
         return "wrong in 16 bits in 9.10.0 and 9.10.1";
+    if (s->window && version < 90600)
+        return "older than 9.6";
     if (!s->backward)
         return NULL;
     if (version < 90600)

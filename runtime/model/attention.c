@@ -23,8 +23,10 @@ static void *element_at(const struct plait_work *w, const void *p, size_t i)
 
 static struct plait_attention describe_attention(const struct plait_work *w)
 {
+    const struct plait_model_config *c = &w->model->config->model;
     const struct plait_dims *d = w->d;
-    double scale = w->model->config->model.attention_multiplier;
+    bool windowed = plait_model_windowed(c, w->layer) && !w->slot->masked;
+    double scale = c->attention_multiplier;
     struct plait_attention a = {
         .batch = w->shape->batch,
         .q_len = w->shape->piece_len,
@@ -35,6 +37,7 @@ static struct plait_attention describe_attention(const struct plait_work *w)
         .q_stride = d->qkv,
         .kv_stride = d->qkv,
         .starts = plait_first_keys(w, 0),
+        .window = windowed ? c->sliding_window : 0,
         .scale = scale > 0 ? (float)scale : 1 / sqrtf(d->head_dim),
     };
 

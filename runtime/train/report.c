@@ -70,25 +70,19 @@ static int count_windows(const struct plait_model_config *c)
 }
 
 /* What computes attention on a GPU: cuDNN, where it can. */
-static void print_attention(const struct plait_session *s,
-                            const struct plait_model *model)
+static void print_attention(const struct plait_session *s)
 {
     const struct plait_job_config *c = s->config;
     int layers = c->model.layers, windows = count_windows(&c->model);
-    const char *own = model->type == PLAIT_F32 ? "fp32"
-                      : c->data.mask_documents ? "documents"
-                      : windows == layers      ? "windows"
-                      : c->train.deterministic
-                          ? "train.deterministic, slower than cuDNN's"
-                          : NULL;
+    const char *own = plait_model_own_attention(c);
 
     if (!s->world.ops->gpu || plait_is_image_model(&c->model))
         return;
     if (own)
         printf("attention: own kernels (%s)\n", own);
-    else if (windows > 0)
-        printf("attention: %s; own kernels in the %d of %d layers that have "
-               "windows\n",
+    else if (windows > 0 && s->mesh->layout.size[PLAIT_CP] > 1)
+        printf("attention: %s; own kernels between the chunks of the %d of %d "
+               "layers that have windows\n",
                s->world.gpu.attention, windows, layers);
     else
         printf("attention: %s\n", s->world.gpu.attention);
@@ -164,7 +158,7 @@ void plait_report_start(const struct plait_session *s,
     print_buckets(s);
     if (c->data.mask_documents)
         printf("attention and positions within documents\n");
-    print_attention(s, model);
+    print_attention(s);
     print_graphs(s);
     print_vocab(s);
     print_beginning(s, done);

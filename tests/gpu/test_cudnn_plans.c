@@ -167,6 +167,30 @@ static const struct shape pieces[] = {
 };
 enum { NPIECES = sizeof(pieces) / sizeof(*pieces) };
 
+/* Layers with a sliding window: of Mistral 7B, of Gemma 3 (but for its heads),
+ * and one that is no multiple of a tile. */
+static const struct shape windows[] = {
+    {.batch = 1,
+     .len = 8192,
+     .q_heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .window = 4096},
+    {.batch = 2,
+     .len = 2048,
+     .q_heads = 8,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .window = 1024},
+    {.batch = 2,
+     .len = 512,
+     .q_heads = 4,
+     .kv_heads = 4,
+     .head_dim = 64,
+     .window = 100},
+};
+enum { NWINDOWS = sizeof(windows) / sizeof(*windows) };
+
 /* Large heads, which not every GPU has plans for. */
 static const struct shape large[] = {
     {.batch = 1, .len = 2048, .q_heads = 8, .kv_heads = 4, .head_dim = 192},
@@ -246,6 +270,28 @@ static void test_pieces(const struct gpu *gpu, desc d)
     ok(missing == 0, "%s: attention that sees all keys, both ways", gpu->name);
 }
 
+static void test_windows(const struct gpu *gpu, desc d)
+{
+    int missing = 0;
+    int64_t most = 0;
+
+    for (int i = 0; i < 2 * NWINDOWS; i++) {
+        const struct shape *s = &windows[i / 2];
+        int64_t workspace = 0;
+        const char *why =
+            plan_attention(d, s, i % 2 * 2, PLAIT_BF16_T, &workspace);
+
+        if (why != NULL)
+            diag("%d tokens, window %d, way %d: %s", s->len, s->window, i % 2,
+                 why);
+        missing += why != NULL;
+        most = workspace > most ? workspace : most;
+    }
+    ok(missing == 0,
+       "%s: attention in windows, both ways, workspace %lld KiB at most",
+       gpu->name, (long long)most >> 10);
+}
+
 static void test_large(const struct gpu *gpu, desc d)
 {
     int planned[2] = {0, 0};
@@ -284,6 +330,7 @@ static void test_attention(const struct gpu *gpu)
             test_way(gpu, d, way, PLAIT_FP16_T, step);
     }
     test_pieces(gpu, d);
+    test_windows(gpu, d);
     test_large(gpu, d);
     cudnnBackendDestroyDescriptor(d);
 }

@@ -224,6 +224,37 @@ static int call_documents(struct trial_side *d, const int *s)
            d->ops->attention_forward(d->q, &f);
 }
 
+/* The same with windows, which the op is told of. */
+static int window_of(const int *s)
+{
+    return 1 + s[1] / 3;
+}
+
+static void setup_windows(struct trial *t, const int *s)
+{
+    int32_t *starts;
+
+    setup_attention(t, s);
+    starts = trial_int(t, (size_t)(s[0] * s[1]), 0, 1);
+    for (int i = 0; i < s[0] * s[1]; i++) {
+        int first = s[6] + i % s[1] + 1 - window_of(s);
+
+        starts[i] = first > 0 ? first : 0;
+    }
+    attend(t, s, starts);
+}
+
+static int call_windows(struct trial_side *d, const int *s)
+{
+    struct plait_attention_backward g = backward_of(d, s, d->p[4]);
+    struct plait_attention_forward f = forward_of(d, s);
+
+    f.a.starts = g.a.starts = d->p[5];
+    f.a.window = g.a.window = window_of(s);
+    return d->ops->attention_backward(d->q, &g) |
+           d->ops->attention_forward(d->q, &f);
+}
+
 static void setup_merge(struct trial *t, const int *s)
 {
     size_t rows = (size_t)(s[0] * s[1] * s[3]);
@@ -296,6 +327,15 @@ const struct trial_case trial_attention[] = {
       {1, 65, 65, 6, 1, 40, 0, 30},
       {2, 130, 130, 2, 1, 128, 130, 130},
       {1, 200, 200, 2, 1, 64, 200, 0}}},
+    {"attention, windows",
+     setup_windows,
+     call_windows,
+     {{1, 1, 1, 1, 1, 8, 0, 0},
+      {2, 37, 37, 3, 3, 16, 0, 0},
+      {1, 300, 300, 2, 2, 64, 0, 0},
+      {2, 128, 128, 4, 2, 128, 0, 0},
+      {2, 130, 130, 2, 1, 128, 130, 130},
+      {1, 48, 48, 2, 1, 64, 48, 0}}},
     {"attention_merge", setup_merge, call_merge, {{2, 19, 19, 3, 3, 24, 0, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };

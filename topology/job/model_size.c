@@ -203,3 +203,17 @@ double plait_model_reach(const struct plait_model_config *m)
     share = 2 * share - share * share;
     return 1 - (1 - share) * windowed / m->layers;
 }
+
+/* kernels/cuda/cudnn.c: fits() */
+const char *plait_model_own_attention(const struct plait_job_config *c)
+{
+    int head = plait_model_head_dim(&c->model);
+
+    return c->train.precision == PLAIT_FP32 || c->train.precision == PLAIT_TF32
+               ? "fp32"
+           : c->data.mask_documents ? "documents"
+           : head > 256             ? "heads above 256"
+           : head % 8               ? "heads of no multiple of 8"
+           : c->train.deterministic ? "train.deterministic, slower than cuDNN's"
+                                    : NULL;
+}

@@ -50,6 +50,11 @@ const char *plait_model_multiplier(const struct plait_model_config *model);
 /* Share of a causal mask's scores that sliding windows leave, on average over
  * the layers. */
 double plait_model_reach(const struct plait_model_config *model);
+/* Why Plait's own kernels compute attention on a GPU that has cuDNN, as the
+ * start of a run says it; NULL: cuDNN does. It has no backward of wide heads
+ * (PLAIT_WIDE_HEAD and more) but on Hopper. */
+enum { PLAIT_WIDE_HEAD = 129 };
+const char *plait_model_own_attention(const struct plait_job_config *config);
 
 #ifdef __cplusplus
 }
