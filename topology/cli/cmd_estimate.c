@@ -131,7 +131,7 @@ static json_t *to_json(const struct job *job, double days)
     plait_estimate_goodput(&job->model.gpu, job->model.gpus, &g);
     return json_pack(
         "{sI sI sf sf so so si so si sf sf sf sf sf sf sf sb si si si so sf "
-        "sf sf sf ss}",
+        "sf sf sf ss ss ss}",
         "parameters", (json_int_t)e->parameters, "active_parameters",
         (json_int_t)e->active, "flops_per_token", e->flops_per_token,
         "flops_per_step", e->flops_per_step, "memory_bytes", memory_to_json(m),
@@ -146,7 +146,8 @@ static json_t *to_json(const struct job *job, double days)
         "fewest_gpus", plait_auto_fewest(job->model.config, &job->model.gpu),
         "notes", notes_to_json(job), "goodput", g.share, "failure_s", g.between,
         "tokens", job->tokens, "missing_bytes", missing(job), "change",
-        job->change.flags);
+        job->change.flags, "attention_by", e->attention_by, "attention_why",
+        e->attention_why);
 }
 
 /* Image models are small: their memory is printed in megabytes. */
@@ -221,7 +222,10 @@ static void print_time(const struct job *job)
 
     printf("\nstep                        %8.3f s\n", e->step_s);
     printf("  matrix products           %8.3f s\n", e->matmul_s);
-    printf("  attention                 %8.3f s\n", e->attention_s);
+    printf("  attention                 %8.3f s%s%s%s%s%s\n", e->attention_s,
+           *e->attention_by ? ", " : "", e->attention_by,
+           *e->attention_why ? " (" : "", e->attention_why,
+           *e->attention_why ? ")" : "");
     printf("  elementwise work          %8.3f s\n", e->elementwise_s);
     printf("  launches and gaps         %8.3f s\n", e->launch_s);
     for (int i = 0; i < PLAIT_NAXES; i++)

@@ -205,6 +205,22 @@ int plait_shape_begin(struct plait_shape *s,
     return 0;
 }
 
+static void name_attention(const struct plait_shape *s,
+                           struct plait_estimate *e)
+{
+    static const char *const names[] = {[PLAIT_BY_FITTED] = "",
+                                        [PLAIT_BY_CUDNN] = "cuDNN",
+                                        [PLAIT_BY_BOTH] =
+                                            "cuDNN, backward own kernels",
+                                        [PLAIT_BY_OWN] = "own kernels"};
+    enum plait_attention_by by = plait_shape_attention_by(s);
+
+    e->attention_by = names[by];
+    e->attention_why = by == PLAIT_BY_OWN    ? plait_model_own_attention(s->c)
+                       : by == PLAIT_BY_BOTH ? "heads above 128"
+                                             : "";
+}
+
 void plait_shape_finish(const struct plait_shape *s, struct plait_estimate *e)
 {
     double gpus = plait_layout_world(s->layout), causal = 0;
@@ -214,6 +230,7 @@ void plait_shape_finish(const struct plait_shape *s, struct plait_estimate *e)
     e->active = plait_model_active(s->m);
     e->microbatches = s->microbatches;
     set_flops(s, e);
+    name_attention(s, e);
     plait_shape_time(s, e);
     e->tokens_per_s =
         (double)s->c->train.global_batch * s->m->seq_len / e->step_s;

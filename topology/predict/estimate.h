@@ -81,7 +81,10 @@ struct plait_estimate {
     double crowded;     /* by how many times cores_s lengthens a step */
     double step_s;
     double tokens_per_s;
-    double tflops_per_gpu;  /* flops_per_step / step_s / GPUs, in 1e12 */
+    double tflops_per_gpu; /* flops_per_step / step_s / GPUs, in 1e12 */
+    /* Plait on GPUs: what computes attention, "cuDNN" or Plait's "own kernels",
+     * and why not cuDNN alone; else both "". */
+    const char *attention_by, *attention_why;
     double mfu, mfu_causal; /* model FLOP/s over the peak */
     double microbatches;
     int fullest; /* the pipeline rank that `memory` is of */

@@ -258,13 +258,39 @@ static double tied_bytes(const struct plait_shape *s, const struct shards *w,
     return 4 * w->region[rank ? PLAIT_KIND_HEAD : PLAIT_KIND_EMBEDDING];
 }
 
+/* What attention's backward keeps until it ends, for each query of a head: of a
+ * sequence, or of one of the two pieces that a ring's rank has of it. Both
+ * kernels a sum; cuDNN's the gradient of q in fp32, and where heads share keys,
+ * those of k and v for each of them (tests/gpu/test_cudnn_plans.c), which it
+ * has in fp32 before Hopper. */
+static double score_scratch(const struct plait_shape *s)
+{
+    double rows = s->tokens * s->m->heads / s->tp / (s->cp > 1 ? 2 : 1);
+    double head = plait_model_head_dim(s->m), bytes = 4;
+
+    switch (plait_shape_attention_by(s)) {
+    case PLAIT_BY_FITTED:
+        return 0;
+    case PLAIT_BY_CUDNN:
+        bytes += 4 * head;
+        if (s->m->kv_heads < s->m->heads)
+            bytes += (s->gpu->flops8 > s->gpu->flops16 ? 4 : 8) * head;
+        break;
+    case PLAIT_BY_BOTH:
+    case PLAIT_BY_OWN:
+        break;
+    }
+    return bytes * rows;
+}
+
 static double buffer_bytes(const struct plait_shape *s,
                            const struct plait_rank_sizes *z,
                            const struct shards *w, int rank, int slots)
 {
     int layers = plait_shape_layers(s, rank);
     double sum = message_bytes(s, z, rank, slots) + tied_bytes(s, w, rank) +
-                 sum_bytes(s, w, layers) + zero_bytes(s, w, rank, layers);
+                 sum_bytes(s, w, layers) + zero_bytes(s, w, rank, layers) +
+                 score_scratch(s);
 
     return sum + (plait_shape_on_cpu(s) ? 0 : CONTEXT);
 }

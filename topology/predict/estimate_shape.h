@@ -64,6 +64,16 @@ int plait_shape_begin(struct plait_shape *shape,
 void plait_shape_finish(const struct plait_shape *shape,
                         struct plait_estimate *estimate);
 
+/* What computes attention: of Plait on GPUs, its own kernels or cuDNN's. */
+enum plait_attention_by {
+    PLAIT_BY_FITTED, /* of other software, or on a CPU: as the type has it */
+    PLAIT_BY_CUDNN,
+    PLAIT_BY_BOTH, /* cuDNN has no backward */
+    PLAIT_BY_OWN
+};
+enum plait_attention_by
+plait_shape_attention_by(const struct plait_shape *shape);
+
 /* Share of the layers that are recomputed where parallel.recompute says so. */
 double plait_shape_recomputed(const struct plait_shape *shape);
 /* The same share, but 0 unless parallel.recompute has attention computed again

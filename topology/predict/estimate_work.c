@@ -2,6 +2,7 @@
 #include "topology/predict/estimate_work.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "topology/plan/cost_layer.h"
 
@@ -111,6 +112,26 @@ static double products(const struct plait_shape *s)
 /* Exponentials per second: 16 a clock and multiprocessor at 1.5 GHz, on all of
  * NVIDIA's since Volta. */
 #define EXPONENTIALS (16 * 1.5e9)
+/* What Plait's own kernels reach of the peak: 12 to 25 % of a product, which an
+ * H200 makes at 0.8 of it (docs/measured-gpu.md). */
+#define OWN_RATE 0.145
+
+static bool is_hopper(const struct plait_gpu_type *g)
+{
+    return g->name[0] == 'h' || strncmp(g->name, "gh", 2) == 0;
+}
+
+enum plait_attention_by plait_shape_attention_by(const struct plait_shape *s)
+{
+    if (s->c->framework != PLAIT_FRAMEWORK_PLAIT || s->gpu->cores > 0 ||
+        plait_is_image_model(s->m))
+        return PLAIT_BY_FITTED;
+    if (plait_model_own_attention(s->c))
+        return PLAIT_BY_OWN;
+    return plait_model_head_dim(s->m) >= PLAIT_WIDE_HEAD && !is_hopper(s->gpu)
+               ? PLAIT_BY_BOTH
+               : PLAIT_BY_CUDNN;
+}
 
 /* Seconds of the scores that a causal mask leaves; blocks of 128 on the
  * diagonal are computed whole. Each takes two products as deep as a head is
@@ -121,20 +142,27 @@ static double attention(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     const struct plait_gpu_type *g = s->gpu;
-    double seq = m->seq_len, width = plait_model_score_width(m), seconds;
+    enum plait_attention_by by = plait_shape_attention_by(s);
+    double seq = m->seq_len, width = plait_model_score_width(m), seconds, own;
     double scores = s->tokens * seq * m->heads / s->tp;
 
     if (s->score_bytes > 0)
         return 4 * width * scores / (s->peak * g->matmul) *
                (1 + PLAIT_PRODUCT_FILL / width);
     scores *= (plait_model_reach(m) + 256 / seq) / 2;
+    own = 3.5 / 3 * 4 * width * scores / (s->peak * OWN_RATE);
     seconds =
         4 * width * scores / (s->c->fp8_attention ? s->linear_peak : s->peak);
     if (g->units)
         seconds += scores / (g->units * EXPONENTIALS);
     if (g->flops8 > g->flops16) /* after the A100 */
         seconds /= s->traits->late_attention;
-    return 3.5 / 3 * seconds / g->attention;
+    seconds *= 3.5 / 3 / g->attention;
+    if (s->element > 2 || by == PLAIT_BY_FITTED || by == PLAIT_BY_CUDNN)
+        return seconds;
+    return by == PLAIT_BY_OWN ? fmax(own, seconds)
+                              : seconds + (1 - PLAIT_ATTENTION_FORWARD / 3) *
+                                              fmax(0, own - seconds);
 }
 
 /* Bytes that the mlp's activation moves in a layer's forward, all tp ranks'. */

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which kernels an estimate takes to compute attention: cuDNN's or Plait's own,
+ * and what that costs. */
+#include <math.h>
+#include <string.h>
+
+#include "tap.h"
+#include "topology/job/model_size.h"
+#include "topology/predict/estimate.h"
+
+static void make(struct plait_job_config *c)
+{
+    memset(c, 0, sizeof(*c));
+    c->model = (struct plait_model_config){.family = PLAIT_LLAMA,
+                                           .layers = 32,
+                                           .hidden = 4096,
+                                           .heads = 32,
+                                           .kv_heads = 8,
+                                           .ffn = 14336,
+                                           .vocab = 128256,
+                                           .seq_len = 8192};
+    c->parallel.schedule = PLAIT_SCHEDULE_1F1B;
+    c->parallel.virtual_stages = 1;
+    c->parallel.bucket_mib = 25;
+    c->train.precision = PLAIT_BF16;
+    c->train.global_batch = 64;
+    c->train.micro_batch = 1;
+}
+
+static struct plait_estimate on(const struct plait_job_config *c,
+                                const char *type, int cp)
+{
+    struct plait_estimate e = {.attention_by = "none", .attention_why = ""};
+    struct plait_error err = {""};
+    struct plait_gpu_type gpu;
+    struct plait_layout l;
+
+    plait_layout_init(&l);
+    l.size[PLAIT_DP] = 8 / cp;
+    l.size[PLAIT_CP] = cp;
+    plait_gpu_type_find(type, &gpu, NULL);
+    if (plait_estimate(c, &l, &gpu, &e, &err) < 0)
+        diag("%s", err.text);
+    return e;
+}
+
+static bool is(const struct plait_estimate *e, const char *by, const char *why)
+{
+    return strcmp(e->attention_by, by) == 0 &&
+           strcmp(e->attention_why, why) == 0;
+}
+
+static void test_choice(void)
+{
+    struct plait_job_config plain, c;
+    struct plait_estimate e, own;
+
+    make(&plain);
+    e = on(&plain, "h100", 1);
+    ok(is(&e, "cuDNN", ""), "in bf16 it is cuDNN");
+    c = plain;
+    c.model.sliding_window = 1024;
+    own = on(&c, "h100", 1);
+    ok(is(&own, "cuDNN", "") && own.attention_s < e.attention_s / 3,
+       "and with windows, which leave less");
+    c = plain;
+    c.data.mask_documents = true;
+    own = on(&c, "h100", 1);
+    ok(is(&own, "own kernels", "documents") &&
+           own.attention_s > 2 * e.attention_s &&
+           own.attention_s < 4 * e.attention_s &&
+           own.step_s > e.step_s + own.attention_s - e.attention_s - 1e-6,
+       "documents have own kernels: %.1f instead of %.1f s", own.attention_s,
+       e.attention_s);
+    c = plain;
+    c.train.deterministic = true;
+    own = on(&c, "h100", 1);
+    ok(is(&own, "own kernels", "train.deterministic, slower than cuDNN's") &&
+           own.attention_s > 2 * e.attention_s,
+       "and what must be the same in each bit");
+    c = plain;
+    c.model.head_dim = 100;
+    own = on(&c, "h100", 1);
+    ok(is(&own, "own kernels", "heads of no multiple of 8"),
+       "and heads of 100");
+    c.train.precision = PLAIT_FP32;
+    own = on(&c, "h100", 1);
+    ok(is(&own, "own kernels", "fp32"), "and fp32");
+}
+
+static void test_wide(void)
+{
+    static const char *const types[] = {"a100-80g", "b200", "gb200"};
+    struct plait_job_config c;
+    struct plait_estimate e, own;
+
+    make(&c);
+    c.model.head_dim = 256;
+    c.model.heads = 16;
+    e = on(&c, "h200", 1);
+    ok(is(&e, "cuDNN", ""), "heads of 256 on Hopper: cuDNN");
+    for (int i = 0; i < 3; i++) {
+        c.train.deterministic = false;
+        e = on(&c, types[i], 1);
+        c.train.deterministic = true;
+        own = on(&c, types[i], 1);
+        ok(is(&e, "cuDNN, backward own kernels", "heads above 128") &&
+               e.attention_s < own.attention_s &&
+               e.attention_s > own.attention_s / 2,
+           "on %s cuDNN has no backward: %.1f s, %.1f by own kernels", types[i],
+           e.attention_s, own.attention_s);
+    }
+}
+
+/* cuDNN's backward needs the gradient of q in fp32 (4 bytes a value), and where
+ * heads share keys those of k and v for each head; in a ring, of one of two
+ * pieces. */
+static void test_memory(void)
+{
+    double values = 8192.0 * 32 * 128;
+    struct plait_job_config c, own;
+
+    make(&c);
+    for (int cp = 1; cp <= 2; cp++)
+        for (int kv = 8; kv <= 32; kv += 24) {
+            int pieces = cp > 1 ? 2 * cp : 1;
+            double want = values / pieces * (kv < 32 ? 8 : 4), more;
+
+            c.model.kv_heads = kv;
+            own = c;
+            own.train.deterministic = true;
+            more = on(&c, "h100", cp).memory.buffers -
+                   on(&own, "h100", cp).memory.buffers;
+            ok(fabs(more - want) < 1, "cp %d, %d key heads: %.0f MB more", cp,
+               kv, more / 1e6);
+        }
+}
+
+static void test_others(void)
+{
+    struct plait_job_config c;
+    struct plait_estimate e, documents;
+
+    make(&c);
+    c.framework = PLAIT_FRAMEWORK_MEGATRON;
+    e = on(&c, "h100", 1);
+    c.data.mask_documents = true;
+    documents = on(&c, "h100", 1);
+    ok(is(&documents, "", "") && documents.attention_s == e.attention_s,
+       "Megatron has its own attention");
+    make(&c);
+    e = on(&c, "cpu", 1);
+    ok(is(&e, "", ""), "a CPU has no cuDNN");
+}
+
+int main(void)
+{
+    test_choice();
+    test_wide();
+    test_memory();
+    test_others();
+    return done_testing();
+}
