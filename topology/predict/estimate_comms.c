@@ -32,6 +32,7 @@
 /* 16 steps of 128 KiB for each of 16 channels, both ways. */
 #define POOL (64 * MIB)
 #define SWITCHED_BUFFER (1 * MIB)
+#define SWITCHED_RANKS 32 /* NCCL_MAX_NVLS_ARITY */
 /* Of groups that leave a domain: channels of sums, at most and for each rank in
  * the domain; channels of messages to one peer. */
 #define FAR_CHANNELS 16
@@ -90,7 +91,8 @@ static double sum_bytes(const struct plait_gpu_type *gpu,
         near += TREES;
         if (switched > 0 && g->switched > 0)
             switched = g->switched;
-        buffers = switched * 2 * g->inside * SWITCHED_BUFFER;
+        buffers =
+            switched * 2 * fmin(g->inside, SWITCHED_RANKS) * SWITCHED_BUFFER;
     }
     if (domains > 1)
         far = (1 + 2 * (domains - 1) / domains) / g->inside;
