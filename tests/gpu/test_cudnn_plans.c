@@ -270,8 +270,30 @@ static void test_pieces(const struct gpu *gpu, desc d)
     ok(missing == 0, "%s: attention that sees all keys, both ways", gpu->name);
 }
 
+/* How many operations attention is stated as, each way. */
+static int operations(desc gpu, const struct shape *s)
+{
+    int n = 0;
+
+    for (int way = 0; way < 2; way++) {
+        struct plan *p = calloc(1, sizeof(*p));
+        struct build b = start(p, gpu);
+
+        p->key.attention = *s;
+        p->key.attention.backward = way;
+        p->key.attention.type = PLAIT_BF16_T;
+        p->key.attention.q_stride = p->key.attention.kv_stride =
+            (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)s->head_dim;
+        cudnn_state_attention(&b);
+        n += b.status == CUDNN_STATUS_SUCCESS ? b.nops : -OPERATIONS;
+        forget(p);
+    }
+    return n;
+}
+
 static void test_windows(const struct gpu *gpu, desc d)
 {
+    struct shape whole = windows[0];
     int missing = 0;
     int64_t most = 0;
 
@@ -290,6 +312,9 @@ static void test_windows(const struct gpu *gpu, desc d)
     ok(missing == 0,
        "%s: attention in windows, both ways, workspace %lld KiB at most",
        gpu->name, (long long)most >> 10);
+    whole.window = 0;
+    ok(operations(d, &windows[0]) == operations(d, &whole) + 2 * 5,
+       "... whose band is five operations more");
 }
 
 static void test_large(const struct gpu *gpu, desc d)
