@@ -4,8 +4,8 @@
 
 #include "runtime/comm/world.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -66,34 +66,44 @@ const char *plait_world_exposed(const struct plait_world *w)
            "join as a rank, read and change the run, or end it";
 }
 
-/* Whether the node has a network that TCP does not make full use of. A launch
- * without bindings names none. */
-static bool has_fabric(const struct plait_world *w)
+/* Whether the line in this file says that a port is up, as "4: ACTIVE". */
+static bool is_active(const char *path)
 {
-    static const char *const classes[] = {"/sys/class/infiniband",
-                                          "/sys/class/cxi"};
+    FILE *file = fopen(path, "r");
+    char line[64] = "";
+    bool active = file && fgets(line, sizeof(line), file) &&
+                  strstr(line, ": ACTIVE") != NULL;
+
+    if (file)
+        fclose(file);
+    return active;
+}
+
+/* Whether the node has a device of which MPI makes more than TCP does. A launch
+ * without bindings names none; then one with a port that is up counts, as
+ * Ethernet cards that nobody uses for RDMA have one that is down. */
+static bool has_rdma(const struct plait_world *w)
+{
     bool found = w->launch.nics[0] != '\0';
+    glob_t paths;
 
-    for (size_t i = 0; !found && i < sizeof(classes) / sizeof(*classes); i++) {
-        DIR *dir = opendir(classes[i]);
-        const struct dirent *entry;
-
-        while (dir && !found && (entry = readdir(dir)))
-            found = entry->d_name[0] != '.';
-        if (dir)
-            closedir(dir);
+    if (!found &&
+        glob("/sys/class/infiniband/*/ports/*/state", 0, NULL, &paths) == 0) {
+        for (size_t i = 0; !found && i < paths.gl_pathc; i++)
+            found = is_active(paths.gl_pathv[i]);
+        globfree(&paths);
     }
-    return found;
+    return found || access("/sys/class/cxi/cxi0", F_OK) == 0;
 }
 
 /* Whether ranks on CPUs had better communicate by MPI, if the others can: it
- * has started them, and knows the fabric between their nodes. Elsewhere sockets
- * are as fast within a node, faster between nodes and on cores that ranks
- * share, as they do not poll, and they outlive the loss of a rank. */
+ * has started them, and knows the network between their nodes. Elsewhere
+ * sockets are as fast within a node, faster between nodes and on cores that
+ * ranks share, as they do not poll, and they outlive the loss of a rank. */
 static bool prefers_mpi(const struct plait_world *w)
 {
 #ifdef HAVE_MPI
-    return under_mpi() && w->launch.nnodes > 1 && has_fabric(w) &&
+    return under_mpi() && w->launch.nnodes > 1 && has_rdma(w) &&
            !plait_world_elastic();
 #else
     (void)w;
@@ -271,10 +281,11 @@ static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
     return all ? 0 : -1;
 }
 
-/* Those of one node would communicate otherwise than those of another. */
-static int agree_on_mpi(struct plait_world *w, struct plait_error *err)
+/* All ranks must decide alike: nodes may differ in their devices. */
+static int agree_on_mpi(struct plait_world *w, const char *comm,
+                        struct plait_error *err)
 {
-    double others = !prefers_mpi(w);
+    double others = strcmp(comm, "auto") != 0 || w->ops->gpu || !prefers_mpi(w);
 
     if (plait_comm_host_all_reduce(w->all, &others, 1, PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(w->all));
@@ -301,9 +312,9 @@ static int meet(struct plait_world *w, const char *device, const char *comm,
         *err = unmet;
     if (!w->all || plait_agree_on_launch(w, err) < 0)
         return -1;
-    if (meeting == PLAIT_COMM_SOCKET && agree_on_mpi(w, err) < 0)
+    if (plait_world_agree(w, w->all, rc, err) < 0)
         return -1;
-    return plait_world_agree(w, w->all, rc, err);
+    return meeting == PLAIT_COMM_SOCKET ? agree_on_mpi(w, comm, err) : 0;
 }
 
 int plait_world_connect(struct plait_world *w, const char *device,

@@ -150,7 +150,7 @@ void plait_report_start(const struct plait_session *s,
            size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP],
            size[PLAIT_PP], peak / 1e9);
     if (s->world.by_mpi)
-        printf("the ranks communicate by MPI, as all nodes have a fabric "
+        printf("the ranks communicate by MPI, as each node has an RDMA device "
                "(--comm socket: over TCP)\n");
     print_sharing(&s->world);
     if (*s->links.all)

@@ -52,6 +52,8 @@ class Shell:
                                "\n} </dev/null 1>&2; echo $?\n")
         self.shell.stdin.flush()
         status = self.shell.stdout.readline().strip()
+        if not status:
+            sys.exit(f"the shell has ended in: {command}")
         self.out.seek(0)
         return status, self.out.read()
 

@@ -129,7 +129,7 @@ check '--auto ends with a command for these nodes and this file' $?
 echo 'parallel: {tp: 2}' | cat model.yaml - >sized.yaml
 "$plait" plan --auto --model sized.yaml --gpus 16 --precision fp16 \
     --set model.seq_len=4096 --tp 4 >text &&
-    grep -q " --set 'train.precision=fp16' --set 'model.seq_len=4096' " text &&
+    grep -q " --set train.precision=fp16 --set model.seq_len=4096 " text &&
     grep -q ' --tp=4 ' text && grep -q ' --set parallel.tp=4 ' text
 check "... with what was set beside the file, and in place of the file's sizes" $?
 "$plait" plan --auto --model model.yaml --gpus 64 --cp 32 >text &&

@@ -82,7 +82,7 @@ static void print_plait(const struct plan_job *job,
     printf(" \\\n  plait-train %s", plait_text_quote(file, room));
     /* First what was asked for; what was chosen comes later and wins. */
     for (int i = 0; i < o->nsets; i++)
-        printf(" --set '%s'", o->set[i]);
+        printf(" --set %s", plait_text_quote(o->set[i], room));
     /* The file's sizes must be srun's. */
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (job->config->sizes_given & 1u << i)
