@@ -11,6 +11,7 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "topology/base/files.h"
+#include "topology/job/mup.h"
 
 /* The checkpoint that DIR/latest leads to. */
 static int find_newest(const char *dir, struct plait_model_source *source,
@@ -105,9 +106,9 @@ static const struct key keys[] = {
     KEY(full_attention_first, INT, OF_LLAMA),
     KEY(no_rope_every, INT, OF_LLAMA),
     KEY(embedding_multiplier, REAL, OF_LLAMA),
-    KEY(attention_multiplier, REAL, OF_LLAMA),
-    KEY(residual_multiplier, REAL, OF_LLAMA),
-    KEY(logits_scaling, REAL, OF_LLAMA),
+    KEY(attention_multiplier, REAL, OF_ALL),
+    KEY(residual_multiplier, REAL, OF_ALL),
+    KEY(logits_scaling, REAL, OF_ALL),
     KEY(experts, INT, OF_ALL),
     KEY(experts_top_k, INT, OF_EXPERTS),
 };
@@ -139,6 +140,11 @@ int plait_model_same(const char *name, const struct plait_model_config *there,
                      const struct plait_model_config *configured,
                      struct plait_error *err)
 {
+    struct plait_model_config is = *there, wanted = *configured;
+
+    /* What they compute counts, not by which keys they came to it. */
+    plait_mup_resolve(&is);
+    plait_mup_resolve(&wanted);
     errno = EINVAL;
     if (there->family != configured->family)
         return plait_errorf(err,
@@ -146,8 +152,8 @@ int plait_model_same(const char *name, const struct plait_model_config *there,
                             "%s: one is gpt2, the other llama",
                             name);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        double a = value_of(there, &keys[i]);
-        double b = value_of(configured, &keys[i]);
+        double a = value_of(&is, &keys[i]);
+        double b = value_of(&wanted, &keys[i]);
 
         if (a == b || !matters(there, &keys[i]))
             continue;

@@ -14,6 +14,7 @@
 #include "runtime/convert/convert.h"
 #include "runtime/convert/convert_rows.h"
 #include "runtime/data/tokenizer/tokenizer.h"
+#include "topology/job/mup.h"
 
 /* Writes a checkpoint's weights as Hugging Face's files. */
 
@@ -290,6 +291,17 @@ static int32_t find_end(const char *dir)
     return end;
 }
 
+/* The model that computes the same without mup, of which no other format
+ * knows. */
+static int read_model(const char *path, struct plait_model_config *model,
+                      struct plait_error *err)
+{
+    if (plait_model_file_read(path, model, err) < 0)
+        return -1;
+    plait_mup_resolve(model);
+    return plait_hf_config_possible(model, err);
+}
+
 static int write_all(struct export *ex, const struct plait_model_config *model,
                      const char *like, struct plait_error *err)
 {
@@ -313,8 +325,7 @@ int plait_convert_to_hf(const char *path, const char *dir,
     struct plait_model_config model;
     int rc = -1;
 
-    if (plait_model_file_read(path, &model, err) == 0 &&
-        plait_hf_config_possible(&model, err) == 0 &&
+    if (read_model(path, &model, err) == 0 &&
         plait_convert_open(&ex.from, path, err) == 0)
         rc = write_all(&ex, &model, like, err);
     if (rc == 0)

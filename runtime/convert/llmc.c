@@ -18,6 +18,8 @@
 #include "runtime/convert/convert_rows.h"
 #include "runtime/convert/read_bytes.h"
 #include "topology/job/fits.h"
+#include "topology/job/model_size.h"
+#include "topology/job/mup.h"
 
 enum { MAGIC = 20240326, FP32 = 3, BF16 = 5, HEADER = 1024, PAD = 128 };
 /* Bytes of a layer with one hidden unit, and less than any layer has. */
@@ -267,6 +269,8 @@ static int check_possible(const struct plait_model_config *m,
         what = "model.experts";
     else if (plait_model_head_dim(m) * m->heads != m->hidden)
         what = "model.head_dim of its own";
+    else if (plait_model_multiplier(m))
+        what = "multipliers, as model.mup makes them";
     else if (fabs(m->norm_eps - 1e-5) > 1e-9)
         what = "model.norm_eps other than 1e-5";
     errno = EINVAL;
@@ -339,8 +343,10 @@ int plait_convert_to_llmc(const char *path, const char *dir,
     int rc = -1;
 
     snprintf(to, sizeof(to), "%s/model.bin", dir);
-    if (plait_model_file_read(path, &l.model, err) < 0 ||
-        check_possible(&l.model, err) < 0 ||
+    if (plait_model_file_read(path, &l.model, err) < 0)
+        goto done;
+    plait_mup_resolve(&l.model); /* the model that computes the same */
+    if (check_possible(&l.model, err) < 0 ||
         plait_convert_open(&from, path, err) < 0)
         goto done;
     l.padding = (uint64_t)(PAD - l.model.vocab % PAD) % PAD;

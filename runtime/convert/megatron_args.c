@@ -343,8 +343,8 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
     else if (m->sliding_window && m->sliding_window < m->seq_len)
         what = "model.sliding_window below model.seq_len as plait-train's";
     else if (plait_model_multiplier(m))
-        what =
-            "model.embedding_multiplier, or another of Granite's multipliers";
+        what = "model.embedding_multiplier, or another of Granite's "
+               "multipliers, or of those that model.mup makes";
     else if (m->gate || m->norm_plus_one)
         what = "model.gate gelu or model.norm_plus_one as plait-train's";
     else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)

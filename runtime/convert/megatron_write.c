@@ -14,6 +14,7 @@
 #include "runtime/convert/megatron.h"
 #include "runtime/convert/megatron_args.h"
 #include "runtime/convert/torch_out.h"
+#include "topology/job/mup.h"
 
 #define STEM "model_optim_rng"
 #define MULTIPLE 128 /* --make-vocab-size-divisible-by, for each tp rank */
@@ -213,6 +214,16 @@ static int write_all(struct export *ex, struct plait_error *err)
     return write_tracker(ex, err);
 }
 
+/* The model that computes the same without mup. */
+static int read_model(const char *path, struct plait_model_config *model,
+                      struct plait_error *err)
+{
+    if (plait_model_file_read(path, model, err) < 0)
+        return -1;
+    plait_mup_resolve(model);
+    return 0;
+}
+
 int plait_convert_to_megatron(const char *path, const char *dir,
                               enum plait_dtype type,
                               const struct plait_megatron_layout *layout,
@@ -222,7 +233,7 @@ int plait_convert_to_megatron(const char *path, const char *dir,
     struct export ex = {.dir = dir, .type = type, .args.layout = *layout};
     int multiple = MULTIPLE * layout->tp, rc = -1;
 
-    if (plait_model_file_read(path, &ex.args.model, err) == 0 &&
+    if (read_model(path, &ex.args.model, err) == 0 &&
         plait_megatron_args_possible(&ex.args.model, layout, err) == 0 &&
         plait_convert_open(&ex.from, path, err) == 0) {
         ex.args.padded_vocab =

@@ -6,6 +6,7 @@
 #include "runtime/mesh/ring.h"
 #include "runtime/model/internal.h"
 #include "topology/job/model_size.h"
+#include "topology/job/mup.h"
 
 /* Attention over a layer's fused q, k, v. With context parallelism ring
  * attention (Liu et al., "Ring attention", 2023): in each of cp steps a rank
@@ -26,7 +27,7 @@ static struct plait_attention describe_attention(const struct plait_work *w)
     const struct plait_model_config *c = &w->model->config->model;
     const struct plait_dims *d = w->d;
     bool windowed = plait_model_windowed(c, w->layer) && !w->slot->masked;
-    double scale = c->attention_multiplier;
+    double scale = plait_mup_attention(c);
     struct plait_attention a = {
         .batch = w->shape->batch,
         .q_len = w->shape->piece_len,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/xent.h"
 #include "runtime/model/internal.h"
+#include "topology/job/mup.h"
 
 /* Final norm, logits, loss. The logits of all rows would be the largest tensor
  * of a small model. So they are computed for a run of rows at a time, turned
@@ -163,7 +164,7 @@ static int rows_backward(const struct plait_work *w,
 /* Logits are scaled by way of what they are a product of. */
 static double logit_factor(const struct plait_work *w)
 {
-    return 1 / plait_model_factor(w->model->config->model.logits_scaling);
+    return 1 / plait_mup_logits(&w->model->config->model);
 }
 
 static int final_norm(const struct plait_work *w, const struct plait_block *b,

@@ -73,6 +73,7 @@ static size_t add_tensor(struct builder *w, struct plait_tensor t, bool joined,
         snprintf(t.name, sizeof(t.name), "layers.%d.%s", w->layer, name);
     t.tp_axis = -1;
     t.tp_replicas = 1;
+    t.rate = t.eps = 1;
     t.decay = t.ndim == 2;
     t.layer = w->layer;
     t.chunk = w->chunk;

@@ -6,6 +6,7 @@
 #include "runtime/mesh/tensor_parallel.h"
 #include "runtime/model/model.h"
 #include "runtime/model/took.h"
+#include "topology/job/mup.h"
 
 /* Shared by the files of runtime/model/ only: the blocks of a model and their
  * matrices, activations and work space, and the functions that these files call
@@ -382,8 +383,7 @@ static inline double plait_embedding_factor(const struct plait_work *w)
 {
     const struct plait_model_config *m = &w->model->config->model;
 
-    return plait_model_factor(m->embedding_multiplier) /
-           plait_model_factor(m->residual_multiplier);
+    return plait_model_factor(m->embedding_multiplier) / plait_mup_residual(m);
 }
 
 /* Where the rows of a span stand, for embeddings and rotary positions. */

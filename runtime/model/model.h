@@ -46,6 +46,7 @@ struct plait_tensor {
                             * group, the copy on the last stage is not saved */
     double init_std;       /* normal(0, std); 0: zeros */
     double init_const;     /* used if init_std is 0 */
+    double rate, eps;      /* factors of the optimizer's; 1 without mup */
     int layer;             /* -1 for embedding and head */
     int product;           /* number of the matrix product that computes its
                             * gradient, the same for q, k, v and the bias; -1:

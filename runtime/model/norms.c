@@ -4,6 +4,7 @@
  * Gemma 2. */
 #include "runtime/model/hooks.h"
 #include "runtime/model/operand.h"
+#include "topology/job/mup.h"
 
 /* The stream is kept divided by the factor of what each half of a layer adds to
  * it, so that it is added as it is: the embedding is scaled once, and a norm's
@@ -11,7 +12,7 @@
  */
 static double eps_of(const struct plait_model_config *m)
 {
-    double factor = plait_model_factor(m->residual_multiplier);
+    double factor = plait_mup_residual(m);
 
     return m->norm_eps / (factor * factor);
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/model/internal.h"
 #include "topology/job/model_size.h"
+#include "topology/job/mup.h"
 #include "topology/job/tensors.h"
 
 /* The tensor table: one walk over this rank's blocks makes a tensor of each
@@ -108,9 +109,11 @@ static void set_shape(const struct builder *b, struct plait_tensor *t,
  * multiplied with the residual stream each of them may see some rows only, of
  * what is multiplied with heads, or with the experts' outputs, some terms. */
 static void set_role(const struct builder *b, struct plait_tensor *t,
-                     enum plait_tensor_role role)
+                     const struct plait_tensor_row *row)
 {
     const struct plait_job_config *c = b->model->config;
+    struct plait_mup_scale scale = plait_mup_scale(&c->model, row);
+    enum plait_tensor_role role = row->role;
     bool parts = b->d->tp > 1;
 
     if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_HEAD_NORM ||
@@ -120,6 +123,9 @@ static void set_role(const struct builder *b, struct plait_tensor *t,
         t->init_std = INIT_STD / sqrt(2.0 * c->model.layers);
     else if (t->ndim == 2)
         t->init_std = INIT_STD;
+    t->init_std *= scale.init;
+    t->rate = scale.rate;
+    t->eps = scale.eps;
     if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_NORM_BIAS)
         t->sequence_partial = parts && c->parallel.sequence;
     else if (role == PLAIT_ROLE_HEAD_NORM || role == PLAIT_ROLE_ROUTER)
@@ -185,7 +191,7 @@ static void add_tensor(struct builder *b, const struct plait_tensor_row *row,
     memset(t, 0, sizeof(*t));
     set_name(b, t, row);
     set_shape(b, t, row);
-    set_role(b, t, row->role);
+    set_role(b, t, row);
     t->product = number_of_product(b, row, joined);
     t->decay = t->ndim == 2;
     t->expert = b->expert >= 0;

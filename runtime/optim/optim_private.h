@@ -11,10 +11,18 @@
 #include "runtime/optim/rule.h"
 #include "runtime/parallel/shard.h"
 
+/* Runs of one class have the same factors of rate and eps, so that one
+ * operation updates them. Without mup all runs are of the first class. */
+enum { PLAIT_STEP_CLASSES = 4 }; /* two rates by two eps: plait_mup_scale() */
+
+struct plait_step_class {
+    float rate, eps;
+};
+
 /* What changes from step to step, on the device because a captured graph reads
  * it. */
 struct plait_step_values {
-    struct plait_update_now update;
+    struct plait_update_now update[PLAIT_STEP_CLASSES];
     float grad_scale, norm;
 };
 
@@ -32,8 +40,11 @@ struct plait_optim {
      * 1. */
     int nruns, nsquares;
     struct plait_update_run *runs;
-    bool *directed;                    /* [nruns] whether it steps along a
-                                        * direction */
+    bool *directed; /* [nruns] whether it steps along a
+                     * direction */
+    int nclasses;
+    struct plait_step_class classes[PLAIT_STEP_CLASSES];
+    unsigned char *class, *class8;     /* [nruns], [nruns8] of each run */
     struct plait_floats *squares;      /* lists that this rank adds to the
                                         * norm */
     int *ends;                         /* [regions] */
@@ -63,6 +74,8 @@ struct plait_optim {
 int plait_optim_prepare_step(struct plait_optim *optim,
                              struct plait_error *err);
 void plait_optim_forget_step(struct plait_optim *optim);
+/* step_runs.c: lists them, with their classes. */
+void plait_optim_list_runs(struct plait_optim *optim);
 /* Whether this rank's copy of a slice is the one counted in sums over the whole
  * model. */
 bool plait_optim_counts(const struct plait_optim *optim,

@@ -28,126 +28,6 @@ bool plait_optim_counts(const struct plait_optim *optim,
     return at->at[PLAIT_TP] % t->tp_replicas == 0;
 }
 
-static struct plait_update_run run_of(const struct plait_optim *optim,
-                                      int slice)
-{
-    const struct plait_optim_slice *of = &optim->slices[slice];
-    const struct plait_model *model = optim->model;
-    const struct plait_tensor *t = of->tensor;
-    const struct plait_shard *s = &optim->shards->shard[t->region];
-    size_t at = of->master - s->master;
-    struct plait_update_run run = {
-        .master = of->master,
-        .grad = s->grad + at,
-        .weight = (char *)s->weight + at * plait_dtype_size(model->type),
-        .n = of->count,
-        .first = s->first + at,
-        .weight_decay = t->decay ? model->config->optim.weight_decay : 0,
-    };
-
-    for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
-        run.state[k] = of->state[k];
-    if (optim->rule->factor) {
-        run.factor = optim->device_factors + slice;
-        run.sums = optim->device_sums + slice * PLAIT_SUMS_PER_TENSOR;
-    }
-    return run;
-}
-
-/* Whether `next` continues all arrays of `run` and is updated in the same
- * way. */
-static bool continues(const struct plait_update_run *run,
-                      const struct plait_update_run *next)
-{
-    for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
-        if (run->state[k] ? run->state[k] + run->n != next->state[k]
-                          : next->state[k] != NULL)
-            return false;
-    return run->master + run->n == next->master &&
-           run->weight_decay == next->weight_decay &&
-           run->factor == next->factor;
-}
-
-/* first: the region has no runs yet. */
-static void add_run(struct plait_optim *optim,
-                    const struct plait_update_run *run, bool directed,
-                    bool first)
-{
-    struct plait_update_run *last = optim->runs + optim->nruns - 1;
-
-    if (!first && continues(last, run) &&
-        optim->directed[optim->nruns - 1] == directed) {
-        last->n += run->n;
-        return;
-    }
-    optim->directed[optim->nruns] = directed;
-    optim->runs[optim->nruns++] = *run;
-}
-
-/* Whether the slice's states are codes. */
-static bool is_coded(const struct plait_optim *optim, int slice)
-{
-    return optim->codes && plait_optim_codes_of(optim->codes, slice)->code[0];
-}
-
-static void add_run8(struct plait_optim *optim,
-                     const struct plait_update_run *run, int slice)
-{
-    const struct plait_slice_codes *codes =
-        plait_optim_codes_of(optim->codes, slice);
-    struct plait_update8_run *to = &optim->runs8[optim->nruns8++];
-
-    *to = (struct plait_update8_run){.master = run->master,
-                                     .grad = run->grad,
-                                     .weight = run->weight,
-                                     .n = run->n,
-                                     .first = run->first,
-                                     .weight_decay = run->weight_decay};
-    for (int k = 0; k < PLAIT_OPTIM_STATES; k++) {
-        to->code[k] = codes->code[k];
-        to->scale[k] = codes->scale[k];
-    }
-}
-
-static void add_squares(struct plait_optim *optim,
-                        const struct plait_update_run *run)
-{
-    struct plait_floats *last = optim->squares + optim->nsquares - 1;
-
-    if (optim->nsquares > 0 && last->x + last->n == run->grad)
-        last->n += run->n;
-    else
-        optim->squares[optim->nsquares++] =
-            (struct plait_floats){run->grad, run->n};
-}
-
-/* Slices are in the order of the regions. */
-static void list_runs(struct plait_optim *optim)
-{
-    int s = 0;
-
-    for (int i = 0; i < optim->shards->n; i++) {
-        int first = optim->nruns;
-
-        for (; s < optim->nslices && optim->slices[s].tensor->region == i;
-             s++) {
-            struct plait_update_run run = run_of(optim, s);
-
-            if (optim->slices[s].tensor->statistic)
-                continue;
-            if (is_coded(optim, s))
-                add_run8(optim, &run, s);
-            else
-                add_run(optim, &run, plait_directions_take(optim, s),
-                        optim->nruns == first);
-            if (plait_optim_counts(optim, &optim->slices[s]))
-                add_squares(optim, &run);
-        }
-        optim->ends[i] = optim->nruns;
-        optim->ends8[i] = optim->nruns8;
-    }
-}
-
 /* Prepares the factors and their memory. Collective. */
 static int open_factors(struct plait_optim *optim, struct plait_error *err)
 {
@@ -185,6 +65,8 @@ int plait_optim_prepare_step(struct plait_optim *optim, struct plait_error *err)
         return -1;
     optim->runs = calloc(ntensors, sizeof(*optim->runs));
     optim->directed = calloc(ntensors, sizeof(*optim->directed));
+    optim->class = calloc(ntensors, sizeof(*optim->class));
+    optim->class8 = calloc(ntensors, sizeof(*optim->class8));
     optim->squares = calloc(ntensors, sizeof(*optim->squares));
     optim->ends = calloc(optim->shards->n, sizeof(*optim->ends));
     optim->runs8 = calloc(ntensors, sizeof(*optim->runs8));
@@ -192,9 +74,10 @@ int plait_optim_prepare_step(struct plait_optim *optim, struct plait_error *err)
     optim->sum = mesh->ops->alloc(mesh->dev, 2 * sizeof(*optim->sum));
     optim->now = mesh->ops->alloc(mesh->dev, sizeof(*optim->now));
     if (!optim->runs || !optim->directed || !optim->squares || !optim->ends ||
-        !optim->runs8 || !optim->ends8 || !optim->sum || !optim->now)
+        !optim->class || !optim->class8 || !optim->runs8 || !optim->ends8 ||
+        !optim->sum || !optim->now)
         return plait_errorf(err, "out of memory");
-    list_runs(optim);
+    plait_optim_list_runs(optim);
     return 0;
 }
 
@@ -215,6 +98,8 @@ void plait_optim_forget_step(struct plait_optim *optim)
     free(optim->tensor_state);
     free(optim->runs);
     free(optim->directed);
+    free(optim->class);
+    free(optim->class8);
     free(optim->squares);
     free(optim->ends);
     free(optim->runs8);
@@ -242,9 +127,22 @@ static struct plait_update update_now(const struct plait_optim *optim)
 {
     struct plait_update p = update_of(optim);
 
-    p.now = &optim->now->update;
+    p.now = optim->now->update;
     p.grad_scale = &optim->now->grad_scale;
     return p;
+}
+
+/* The same for the runs of a class. */
+static struct plait_update of_class(const struct plait_optim *optim,
+                                    const struct plait_update *p, int class)
+{
+    struct plait_update own = *p;
+
+    own.lr *= optim->classes[class].rate;
+    own.eps *= optim->classes[class].eps;
+    if (p->now)
+        own.now = optim->now->update + class;
+    return own;
 }
 
 static int queue_sums(void *arg)
@@ -303,13 +201,13 @@ static int set_factors(struct plait_optim *optim, double lr, float grad_scale,
 
 /* -- updates ------------------------------------------------------------- */
 
-/* Updates runs begin .. end - 1, which are all along directions or none.
- * Directions are already scaled. */
+/* Updates runs begin .. end - 1, which are of one class and all along
+ * directions or none. Directions are already scaled. */
 static int update_runs(struct plait_optim *optim, const struct plait_update *p,
                        int begin, int end)
 {
     struct plait_model *model = optim->model;
-    struct plait_update along = *p;
+    struct plait_update along = of_class(optim, p, optim->class[begin]);
 
     if (optim->directed[begin]) {
         along.rule = PLAIT_UPDATE_DIRECTION;
@@ -325,26 +223,50 @@ static int runs_before(const int *ends, int i)
     return i ? ends[i - 1] : 0;
 }
 
+/* The same with states of 8 bits. */
+static int step_runs8(struct plait_optim *optim, const struct plait_update *p,
+                      int begin, int end)
+{
+    const struct plait_mesh *mesh = optim->model->mesh;
+
+    for (int i = begin, next; i < end; i = next) {
+        struct plait_update own = of_class(optim, p, optim->class8[i]);
+
+        for (next = i + 1;
+             next < end && optim->class8[next] == optim->class8[i];)
+            next++;
+        if (mesh->ops->update8(mesh->q, &own, optim->runs8 + i, next - i) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int step_run_on_host(struct plait_optim *optim,
+                            const struct plait_update *p, int i)
+{
+    struct plait_update own = of_class(optim, p, optim->class[i]);
+
+    return plait_optim_host_step(optim->host, &own, &optim->runs[i]);
+}
+
 /* Updates regions first .. last-1. */
 static int step_runs(struct plait_optim *optim, const struct plait_update *p,
                      int first, int last)
 {
-    const struct plait_model *model = optim->model;
     int begin = runs_before(optim->ends, first);
     int end = runs_before(optim->ends, last);
-    int begin8 = runs_before(optim->ends8, first);
-    int n8 = runs_before(optim->ends8, last) - begin8;
     int i, next;
 
-    if (n8 > 0 && model->mesh->ops->update8(model->mesh->q, p,
-                                            optim->runs8 + begin8, n8) < 0)
+    if (step_runs8(optim, p, runs_before(optim->ends8, first),
+                   runs_before(optim->ends8, last)) < 0)
         return -1;
     for (i = begin; i < end && optim->host; i++)
-        if (plait_optim_host_step(optim->host, p, &optim->runs[i]) < 0)
+        if (step_run_on_host(optim, p, i) < 0)
             return -1;
     for (; i < end; i = next) {
-        for (next = i + 1;
-             next < end && optim->directed[next] == optim->directed[i];)
+        for (next = i + 1; next < end &&
+                           optim->directed[next] == optim->directed[i] &&
+                           optim->class[next] == optim->class[i];)
             next++;
         if (update_runs(optim, p, i, next) < 0)
             return -1;
@@ -419,25 +341,26 @@ static int step_on_host(struct plait_optim *optim, double lr, float grad_scale,
     return 0;
 }
 
-static struct plait_update_now now_of(const struct plait_optim *optim,
-                                      double lr, int64_t step)
+static void set_now(const struct plait_optim *optim, double lr, int64_t step,
+                    struct plait_step_values *now)
 {
     const struct plait_optim_config *c = &optim->model->config->optim;
 
-    return (struct plait_update_now){
-        .lr = lr,
-        .correct1 = 1 / (1 - pow((float)c->betas[0], step)),
-        .correct2 = 1 / (1 - pow((float)c->betas[1], step)),
-    };
+    for (int i = 0; i < PLAIT_STEP_CLASSES; i++)
+        now->update[i] = (struct plait_update_now){
+            .lr = (float)lr * optim->classes[i].rate,
+            .correct1 = 1 / (1 - pow((float)c->betas[0], step)),
+            .correct2 = 1 / (1 - pow((float)c->betas[1], step)),
+        };
 }
 
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
                      int64_t step)
 {
     struct plait_mesh *mesh = optim->model->mesh;
-    struct plait_step_values now = {.update = now_of(optim, lr, step),
-                                    .grad_scale = grad_scale};
+    struct plait_step_values now = {.grad_scale = grad_scale};
 
+    set_now(optim, lr, step, &now);
     if (!isfinite(grad_scale))
         return 0; /* skipped: no weight has changed */
     if (optim->model->statistics && add_statistics(optim) < 0)
@@ -457,10 +380,11 @@ int plait_optim_step_clipped(struct plait_optim *optim, double lr, double clip,
                              double factor, int64_t step)
 {
     struct plait_mesh *mesh = optim->model->mesh;
-    struct plait_update_now now = now_of(optim, lr, step);
+    struct plait_step_values now;
 
-    if (mesh->ops->to_device(mesh->q, &optim->now->update, &now, sizeof(now)) <
-            0 ||
+    set_now(optim, lr, step, &now);
+    if (mesh->ops->to_device(mesh->q, optim->now->update, now.update,
+                             sizeof(now.update)) < 0 ||
         plait_optim_queue_scale(optim, clip, factor) < 0 ||
         plait_optim_run_captured(optim, &optim->step, queue_step) < 0)
         return -1;

@@ -57,7 +57,11 @@ def leave_trained(c):
         c.pop("model.norm_plus_one", None)
     if "model.sliding_window" not in c:
         c.pop("model.rope_theta_window", None)
-    if "model.experts" in c or "model.residual_multiplier" in c:
+    if "model.mup" not in c:
+        c.pop("model.mup_layers", None)
+        c.pop("model.mup_head_dim", None)
+    if "model.experts" in c or "model.residual_multiplier" in c or \
+            "model.mup_layers" in c:
         c.pop("model.norm_place", None)
 
 
@@ -129,9 +133,10 @@ def image_model(rng, c):
 
 
 def optimizer(rng, c):
-    name = rng.choice(list(keys.OPTIMIZERS))
-    if c.get("sync.mode", "each") != "each":
-        name = rng.choice(["adamw", "sgd", "lion"])
+    names = [n for n in keys.OPTIMIZERS
+             if ("model.mup" not in c or n in keys.OF_MUP) and
+             (c.get("sync.mode", "each") == "each" or n in keys.APART)]
+    name = rng.choice(names)
     always, may = keys.OPTIMIZERS[name]
     c["optim.name"] = name
     c.update(always)

@@ -22,6 +22,9 @@ SHARE = 0.25
 TEXT = {
     "model.tie_embeddings": ["true", "false"],
     "model.norm_eps": ["1e-5", "1e-3"],
+    "model.mup": ["5", "64"],
+    "model.mup_layers": ["2", "7"],
+    "model.mup_head_dim": ["2", "16"],
     "train.noise": ["0.5"],
 }
 LLAMA = {
@@ -87,6 +90,9 @@ OPTIMIZERS = {
              {"optim.betas": ADAM["optim.betas"], "optim.frequency":
               ["2", "3"], "optim.max_dim": ["16", "40"]}),
 }
+
+OF_MUP = ["adamw", "adamw8bit", "lion"]
+APART = ["adamw", "sgd", "lion"]  # whose replicas may train apart
 
 # Of a run: free from one to the next.
 RUN_SHARE = 0.15

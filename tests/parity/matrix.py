@@ -90,6 +90,10 @@ WINDOWS = "model.sliding_window=5 model.full_attention_every=3 \
 model.no_rope_every=2 model.embedding_multiplier=6 model.residual_multiplier=0.5 \
 model.logits_scaling=3"
 
+# A base of another width, depth and head, with which each rank's weights have
+# rates of their own.
+MUP = "model.mup=16 model.mup_layers=2 model.mup_head_dim=4"
+
 # As OLMo 2 and 3: norms after, one of all heads' queries, which tp divides.
 OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
 # As Gemma 3: norms before and after, positions by the kind of layer.
@@ -127,6 +131,12 @@ STRANDS = [
     ("llama", "2122", WINDOWS + " sequence=true zero=3 recompute=full"),
     ("odd-llama", "1113", WINDOWS + " " + DOCUMENTS),
     ("moe", "11212", WINDOWS + " recompute=selective"),
+    ("gpt2", "222", MUP + " sequence=true"),
+    ("odd-llama", "114", MUP + " zero=1"),
+    ("llama", "2122", MUP + " zero=3 recompute=full"),
+    ("moe", "11212", MUP + " zero=2"),
+    ("gpt2", "122", MUP + " optim.name=adamw8bit optim.lr=1e-3 zero=1"),
+    ("odd-llama", "131", MUP + " schedule=zb-h1 then=112"),
     # norms after attention and mlp
     ("llama", "211", OLMO),
     ("llama", "2122", OLMO + " sequence=true zero=3 recompute=full"),

@@ -110,6 +110,25 @@ static void check_model(void)
     CASE(TRAINER, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
     CASE(CONFIG, "model.logits_scaling is for llama models", TO_GPT2,
          c.model.logits_scaling = 2);
+    CASE(CONFIG,
+         "model.mup_layers 2: model.mup is 0; give it the base width, which "
+         "may be model.hidden",
+         c.model.mup_layers = 2);
+    CASE(CONFIG,
+         "model.mup_head_dim 4: model.mup is 0; give it the base width, which "
+         "may be model.hidden",
+         c.model.mup_head_dim = 4);
+    CASE(CONFIG, NULL, c.model.mup = 16, c.model.mup_layers = 2,
+         c.model.mup_head_dim = 4);
+    CASE(CONFIG,
+         "model.mup: optim.name must be adamw, adamw8bit or lion, not sgd",
+         c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_SGD);
+    CASE(CONFIG, NULL, c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_LION);
+    CASE(TRAINER,
+         "model.norm_place after or both with model.mup_layers 3 of 8 layers: "
+         "plait-train trains one without the other",
+         c.model.norm_place = PLAIT_NORMS_BOTH, c.model.experts = 0,
+         c.model.mup = 64, c.model.mup_layers = 3);
     CASE(CONFIG, "model.norm_place is for llama models", TO_GPT2,
          c.model.norm_place = PLAIT_NORMS_BOTH);
     CASE(TRAINER, NULL, c.model.norm_place = PLAIT_NORMS_AFTER,

@@ -20,7 +20,8 @@ static void defaults(void)
     ok(c != NULL, "no file: the defaults");
     ok(c->model.layers == 12 && c->model.hidden == 768 &&
            c->model.kv_heads == 12 && c->model.ffn == 3072 &&
-           c->model.tie_embeddings && c->model.seq_len == 1024,
+           c->model.tie_embeddings && c->model.seq_len == 1024 &&
+           !c->model.mup && !c->model.mup_layers && !c->model.mup_head_dim,
        "gpt2's model");
     ok(c->parallel.layout.size[PLAIT_TP] == 1 &&
            c->parallel.layout.size[PLAIT_DP] == PLAIT_AUTO &&
@@ -147,6 +148,7 @@ static void full(void)
         "  sliding_window: 128, full_attention_first: 1, no_rope_every: 4,\n"
         "  embedding_multiplier: 12, attention_multiplier: 0.25,\n"
         "  residual_multiplier: 0.22, logits_scaling: 8,\n"
+        "  mup: 64, mup_layers: 2, mup_head_dim: 20,\n"
         "  norm_place: both, norm_plus_one: true, gate: gelu,\n"
         "  qk_norm_whole: true, rope_theta_window: 300}\n"
         "data:\n"
@@ -180,7 +182,8 @@ static void full(void)
            c->model.embedding_multiplier == 12 &&
            c->model.attention_multiplier == 0.25 &&
            c->model.residual_multiplier == 0.22 &&
-           c->model.logits_scaling == 8 &&
+           c->model.logits_scaling == 8 && c->model.mup == 64 &&
+           c->model.mup_layers == 2 && c->model.mup_head_dim == 20 &&
            c->model.norm_place == PLAIT_NORMS_BOTH && c->model.norm_plus_one &&
            c->model.gate == PLAIT_GATE_GELU && c->model.qk_norm_whole &&
            c->model.rope_theta_window == 300,
@@ -482,6 +485,8 @@ static const struct {
     {"train: {steps: '5'}", "not the quoted text '5'"},
     {"train: {steps: 5.5}", "not '5.5'"},
     {"train: {steps: 0}", "not '0'"},
+    {"model: {mup: -1}", "mup must be a whole number from 0"},
+    {"model: {family: mlp, mup: 8}", "model.mup is for gpt2 and llama models"},
     {"train: {phase_timeout: -1}",
      "phase_timeout must be a whole number from 0"},
     {"train: {steps: 99999999999999999999}", "not '9999"},

@@ -322,56 +322,6 @@ static int check_lr(const struct plait_lr_config *lr, struct plait_error *err)
     return 0;
 }
 
-/* "betas, eps, " */
-static void list_keys(unsigned keys, char *text, size_t size)
-{
-    size_t at = 0;
-
-    text[0] = '\0';
-    for (int i = 0; i < PLAIT_NOPTIM_KEYS && at < size; i++)
-        if (keys >> i & 1)
-            at += (size_t)snprintf(text + at, size - at, "%s, ",
-                                   plait_optim_key_names[i]);
-}
-
-static int check_optim_keys(const struct plait_optim_config *c,
-                            struct plait_error *err)
-{
-    const struct plait_optimizer *o = &plait_optimizers[c->kind];
-    unsigned wrong = c->keys_given & ~o->keys;
-    char takes[64];
-    int i = 0;
-
-    if (!wrong)
-        return 0;
-    while (!(wrong >> i & 1))
-        i++;
-    list_keys(o->keys, takes, sizeof(takes));
-    return plait_errorf(err,
-                        "optim.%s is not a key of optim.name %s, which takes "
-                        "%slr, weight_decay and clip",
-                        plait_optim_key_names[i], o->name, takes);
-}
-
-static int check_optim(const struct plait_job_config *config,
-                       struct plait_error *err)
-{
-    const struct plait_optim_config *c = &config->optim;
-    const struct plait_optimizer *o = &plait_optimizers[c->kind];
-
-    if (check_optim_keys(c, err) < 0)
-        return -1;
-    if (c->nesterov && c->momentum == 0 && o->keys & PLAIT_KEY_NESTEROV)
-        return plait_errorf(err, "optim.nesterov needs an optim.momentum "
-                                 "above 0");
-    if (config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER && !o->separate)
-        return plait_errorf(err,
-                            "parallel.offload of the optimizer: optim.name "
-                            "must be adamw, sgd or lion, not %s",
-                            o->name);
-    return 0;
-}
-
 static int check_log(const struct plait_job_config *c, struct plait_error *err)
 {
     if (!c->log.histograms)
@@ -404,7 +354,7 @@ int plait_fits_config(const struct plait_job_config *config,
         check_schedule(&config->parallel, err) < 0 ||
         check_experts(&config->model, size[PLAIT_EP], err) < 0 ||
         check_gradients(&config->parallel, err) < 0 ||
-        check_optim(config, err) < 0 || check_batch(config, dp, err) < 0 ||
+        plait_fits_optim(config, err) < 0 || check_batch(config, dp, err) < 0 ||
         check_lr(&config->lr, err) < 0 ||
         plait_fits_sync(config, dp, err) < 0 || check_log(config, err) < 0)
         return -1;

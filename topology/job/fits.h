@@ -50,6 +50,11 @@ int plait_fits_micro_batch(const struct plait_job_config *config,
 int plait_fits(const struct plait_job_config *config,
                const struct plait_layout *layout, struct plait_error *err);
 
+/* The optimizer goes with its keys and those of the model. Part of
+ * plait_fits_config(). */
+int plait_fits_optim(const struct plait_job_config *config,
+                     struct plait_error *err);
+
 /* Refuses keys that say something of what the model does not have. */
 int plait_fits_idle(const struct plait_model_config *model,
                     struct plait_error *err);

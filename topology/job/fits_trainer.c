@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "topology/job/fits.h"
+#include "topology/job/mup.h"
 
 int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
 {
@@ -47,6 +48,12 @@ static int check_trained_model(const struct plait_model_config *m,
                             "model.residual_multiplier %g: plait-train trains "
                             "one without the other",
                             m->residual_multiplier);
+    if (m->norm_place && plait_mup_depth(m) != 1)
+        return plait_errorf(err,
+                            "model.norm_place after or both with "
+                            "model.mup_layers %d of %d layers: plait-train "
+                            "trains one without the other",
+                            m->mup_layers, m->layers);
     if (key)
         return plait_errorf(err,
                             "model.%s: plait-train does not train it; plait "

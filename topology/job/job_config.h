@@ -156,8 +156,11 @@ struct plait_model_config {
     double attention_multiplier; /* of the scores of attention */
     double residual_multiplier;  /* of what each half of a layer adds */
     double logits_scaling;       /* by which logits are divided */
-    int no_rope_every;           /* the last of so many layers has no rotary
-                                    positions; 0: all layers have them */
+    /* The base of a maximal update parametrization (mup.h): hidden, layers and
+     * head_dim there; 0: none, as many layers, as many columns */
+    int mup, mup_layers, mup_head_dim;
+    int no_rope_every;        /* the last of so many layers has no rotary
+                                 positions; 0: all layers have them */
     struct plait_numbers mla; /* latent attention (DeepSeek): columns of q, of
                                  k and v, of a head's q and k without rotary
                                  positions and with, of its v */

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys that go with the optimizer. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "topology/job/fits.h"
+
+/* "betas, eps, " */
+static void list_keys(unsigned keys, char *text, size_t size)
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < PLAIT_NOPTIM_KEYS && at < size; i++)
+        if (keys >> i & 1)
+            at += (size_t)snprintf(text + at, size - at, "%s, ",
+                                   plait_optim_key_names[i]);
+}
+
+static int check_keys(const struct plait_optim_config *c,
+                      struct plait_error *err)
+{
+    const struct plait_optimizer *o = &plait_optimizers[c->kind];
+    unsigned wrong = c->keys_given & ~o->keys;
+    char takes[64];
+    int i = 0;
+
+    if (!wrong)
+        return 0;
+    while (!(wrong >> i & 1))
+        i++;
+    list_keys(o->keys, takes, sizeof(takes));
+    return plait_errorf(err,
+                        "optim.%s is not a key of optim.name %s, which takes "
+                        "%slr, weight_decay and clip",
+                        plait_optim_key_names[i], o->name, takes);
+}
+
+/* The rates of model.mup are for steps as large as the rate, whatever the size
+ * of the gradient. */
+static int check_mup(const struct plait_job_config *config,
+                     struct plait_error *err)
+{
+    const struct plait_model_config *m = &config->model;
+    enum plait_optim_kind kind = config->optim.kind;
+
+    if (!m->mup && (m->mup_layers || m->mup_head_dim))
+        return plait_errorf(err,
+                            "model.%s %d: model.mup is 0; give it the base "
+                            "width, which may be model.hidden",
+                            m->mup_layers ? "mup_layers" : "mup_head_dim",
+                            m->mup_layers ? m->mup_layers : m->mup_head_dim);
+    if (m->mup && plait_is_image_model(m))
+        return plait_errorf(err, "model.mup is for gpt2 and llama models");
+    if (m->mup && kind != PLAIT_OPTIM_ADAMW && kind != PLAIT_OPTIM_ADAMW8BIT &&
+        kind != PLAIT_OPTIM_LION)
+        return plait_errorf(err,
+                            "model.mup: optim.name must be adamw, adamw8bit "
+                            "or lion, not %s",
+                            plait_optimizers[kind].name);
+    return 0;
+}
+
+int plait_fits_optim(const struct plait_job_config *config,
+                     struct plait_error *err)
+{
+    const struct plait_optim_config *c = &config->optim;
+    const struct plait_optimizer *o = &plait_optimizers[c->kind];
+
+    errno = EINVAL;
+    if (check_keys(c, err) < 0)
+        return -1;
+    if (c->nesterov && c->momentum == 0 && o->keys & PLAIT_KEY_NESTEROV)
+        return plait_errorf(err, "optim.nesterov needs an optim.momentum "
+                                 "above 0");
+    if (config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER && !o->separate)
+        return plait_errorf(err,
+                            "parallel.offload of the optimizer: optim.name "
+                            "must be adamw, sgd or lion, not %s",
+                            o->name);
+    return check_mup(config, err);
+}
