@@ -339,6 +339,13 @@ struct plait_floats {
  *   LION      w -= lr (sign(beta1 s0 + (1-beta1) g) + wd w), then
  *             s0 = beta2 s0 + (1-beta2) g
  *             Chen et al. (2023, arXiv:2302.06675), algorithm 2
+ *   SCHEDULEFREE  w is the average x, s0 how far z leads it; the gradient is of
+ *             y = x + (1-beta1) s0, which is also what weight gets:
+ *             s1 = beta2 s1 + (1-beta2) g^2
+ *             d = s0 - lr (g / (sqrt(s1/(1-beta2^t)) + eps) + wd y)
+ *             x += mix d;  s0 = d - mix d
+ *             Defazio et al. (2024, arXiv:2405.15682), AdamW
+ *   LEAD      weight = y alone; nothing else is stored
  *   DIRECTION w -= lr (f g + wd w), where g is a direction that an optimizer
  *             such as Muon has made of the gradient */
 enum plait_update_rule {
@@ -348,6 +355,8 @@ enum plait_update_rule {
     PLAIT_UPDATE_ADAMW,
     PLAIT_UPDATE_LAMB,
     PLAIT_UPDATE_LION,
+    PLAIT_UPDATE_SCHEDULEFREE,
+    PLAIT_UPDATE_LEAD,
     PLAIT_UPDATE_DIRECTION
 };
 
@@ -371,6 +380,7 @@ struct plait_update_now {
     uint64_t seed; /* added to that of plait_update */
     float lr;
     float correct1, correct2; /* 1 / (1 - beta1^t), 1 / (1 - beta2^t) */
+    float mix;
 };
 
 /* One update of runs of elements, which must not overlap. The new value is also
@@ -379,11 +389,11 @@ struct plait_update_now {
  * depend on where a shard begins. grad_scale is read from device memory so that
  * clipping needs no transfer to the host; NULL means 1. If it is NaN or
  * infinite, update() and update_sums() do nothing. `now` (NULL: not used) takes
- * the place of lr and step. */
+ * the place of lr, mix and step. */
 struct plait_update {
     enum plait_update_rule rule;
     enum plait_dtype type; /* T, of the runs' weights */
-    float lr, beta1, beta2, eps, momentum;
+    float lr, beta1, beta2, eps, momentum, mix;
     int nesterov;
     int64_t step; /* t, from 1 */
     const float *grad_scale;

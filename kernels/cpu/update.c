@@ -78,6 +78,29 @@ INLINE vec step_lion(const struct cpu_step *s, const struct plait_update_run *r,
     return sign(p->beta1 * m + (1 - p->beta1) * g);
 }
 
+/* y of SCHEDULEFREE. */
+INLINE vec point_of(const struct cpu_step *s, vec x, vec lead)
+{
+    return x + (1 - s->p->beta1) * lead;
+}
+
+/* Computes and stores the new s0 and s1 of SCHEDULEFREE; the new x. */
+INLINE vec step_average(const struct cpu_step *s,
+                        const struct plait_update_run *r, size_t i, size_t n,
+                        vec x)
+{
+    const struct plait_update *p = s->p;
+    vec g = load(r->grad, i, n) * s->scale, d = load(r->state[0], i, n);
+    vec v = p->beta2 * load(r->state[1], i, n) + (1 - p->beta2) * g * g;
+    vec u = g / (vec_sqrt(v) * s->correct2 + p->eps) +
+            r->weight_decay * point_of(s, x, d);
+
+    d -= s->lr * u;
+    store(r->state[0], i, n, d - s->mix * d);
+    store(r->state[1], i, n, v);
+    return x + s->mix * d;
+}
+
 /* The new weights. */
 INLINE vec step_weights(enum plait_update_rule rule, struct run_step of,
                         size_t i, size_t n)
@@ -96,6 +119,10 @@ INLINE vec step_weights(enum plait_update_rule rule, struct run_step of,
         v = load(r->state[1], i, n);
         return w - s->lr * f * adam_direction(s, decay, w, m, v);
     }
+    if (rule == PLAIT_UPDATE_SCHEDULEFREE)
+        return step_average(s, r, i, n, w);
+    if (rule == PLAIT_UPDATE_LEAD)
+        return w;
     g = load(r->grad, i, n) * s->scale;
     if (rule == PLAIT_UPDATE_LION)
         return w - s->lr * (step_lion(s, r, i, n, g) + decay * w);
@@ -119,6 +146,8 @@ INLINE void update_part(enum plait_update_rule rule, enum plait_dtype type,
     vec w = step_weights(rule, of, i, n);
 
     store(r->master, i, n, w);
+    if (rule == PLAIT_UPDATE_SCHEDULEFREE || rule == PLAIT_UPDATE_LEAD)
+        w = point_of(of.s, w, load(r->state[0], i, n));
     if (r->weight != NULL && r->weight != r->master)
         store_weight(type, of.s, (struct cpu_weight){r->weight, r->first}, i, n,
                      w);
@@ -164,6 +193,8 @@ SPAN_FUNCTION(span_novograd, PLAIT_UPDATE_NOVOGRAD)
 SPAN_FUNCTION(span_adamw, PLAIT_UPDATE_ADAMW)
 SPAN_FUNCTION(span_lamb, PLAIT_UPDATE_LAMB)
 SPAN_FUNCTION(span_lion, PLAIT_UPDATE_LION)
+SPAN_FUNCTION(span_schedulefree, PLAIT_UPDATE_SCHEDULEFREE)
+SPAN_FUNCTION(span_lead, PLAIT_UPDATE_LEAD)
 SPAN_FUNCTION(span_direction, PLAIT_UPDATE_DIRECTION)
 
 static span_fn *const spans[] = {
@@ -173,6 +204,8 @@ static span_fn *const spans[] = {
     [PLAIT_UPDATE_ADAMW] = span_adamw,
     [PLAIT_UPDATE_LAMB] = span_lamb,
     [PLAIT_UPDATE_LION] = span_lion,
+    [PLAIT_UPDATE_SCHEDULEFREE] = span_schedulefree,
+    [PLAIT_UPDATE_LEAD] = span_lead,
     [PLAIT_UPDATE_DIRECTION] = span_direction,
 };
 

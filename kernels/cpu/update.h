@@ -11,8 +11,8 @@
 
 struct cpu_step {
     const struct plait_update *p;
-    float scale, lr, correct1, correct2; /* 1 / (1 - beta1^t), and the root of 1
-                                          * / (1 - beta2^t) */
+    float mix, scale, lr, correct1, correct2; /* 1 / (1 - beta1^t), and the root
+                                               * of 1 / (1 - beta2^t) */
     uint64_t seed;
 };
 
@@ -23,6 +23,7 @@ static inline struct cpu_step step_of(const struct plait_update *p)
         .p = p,
         .scale = p->grad_scale != NULL ? *p->grad_scale : 1,
         .lr = p->lr,
+        .mix = p->mix,
         .correct1 = (float)(1 / (1 - pow(p->beta1, t))),
         .correct2 = (float)sqrt(1 / (1 - pow(p->beta2, t))),
         .seed = p->seed,
@@ -30,6 +31,7 @@ static inline struct cpu_step step_of(const struct plait_update *p)
 
     if (p->now != NULL) {
         s.lr = p->now->lr;
+        s.mix = p->now->mix;
         s.correct1 = p->now->correct1;
         s.correct2 = sqrtf(p->now->correct2);
         s.seed += p->now->seed;

@@ -33,9 +33,11 @@ static __device__ inline bool multiple(const void *p, size_t unit)
 
 /* Which arrays a rule uses. */
 template <int rule> struct uses {
-    static const bool grad = rule != PLAIT_UPDATE_LAMB;
-    static const bool second =
-        rule == PLAIT_UPDATE_ADAMW || rule == PLAIT_UPDATE_LAMB;
+    static const bool grad =
+        rule != PLAIT_UPDATE_LAMB && rule != PLAIT_UPDATE_LEAD;
+    static const bool second = rule == PLAIT_UPDATE_ADAMW ||
+                               rule == PLAIT_UPDATE_LAMB ||
+                               rule == PLAIT_UPDATE_SCHEDULEFREE;
     static const bool stores = rule != PLAIT_UPDATE_LAMB;
 };
 
@@ -87,7 +89,7 @@ static __global__ void update_kernel(struct update_step p)
             g = load_pack(grad + i * 4);
         for (int j = 0; j < 4; j++) {
             step_element<rule>(s, w.v[j], m4.v[j], v4.v[j], g.v[j]);
-            narrow.v[j] = low(i * 4 + j, w.v[j]);
+            narrow.v[j] = low(i * 4 + j, shown<rule>(s, w.v[j], m4.v[j]));
         }
         store_pack(master + i * 4, w);
         if (uses<rule>::stores && m != NULL)
@@ -104,7 +106,8 @@ static __global__ void update_kernel(struct update_step p)
                            v != NULL ? v[i] : none,
                            uses<rule>::grad ? grad[i] : 0);
         if (weight != NULL)
-            weight[i] = low(i, master[i]);
+            weight[i] =
+                low(i, shown<rule>(s, master[i], m != NULL ? m[i] : none));
     }
 }
 
@@ -177,6 +180,12 @@ static void launch_rule(struct plait_queue *q, const struct plait_update *p,
         break;
     case PLAIT_UPDATE_LION:
         launch<PLAIT_UPDATE_LION>(q, p, s, blocks);
+        break;
+    case PLAIT_UPDATE_SCHEDULEFREE:
+        launch<PLAIT_UPDATE_SCHEDULEFREE>(q, p, s, blocks);
+        break;
+    case PLAIT_UPDATE_LEAD:
+        launch<PLAIT_UPDATE_LEAD>(q, p, s, blocks);
         break;
     case PLAIT_UPDATE_DIRECTION:
         launch<PLAIT_UPDATE_DIRECTION>(q, p, s, blocks);

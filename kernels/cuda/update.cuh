@@ -10,7 +10,7 @@
  * a weight. */
 
 struct update_numbers {
-    float lr, beta1, beta2, eps, momentum;
+    float mix, lr, beta1, beta2, eps, momentum;
     bool nesterov;
     float correct1, correct2; /* 1 / (1 - beta1^t), 1 / (1 - beta2^t) */
     const float *grad_scale;
@@ -20,7 +20,7 @@ struct update_numbers {
 
 /* The numbers of a step and of one run. */
 struct rates {
-    float lr, beta1, beta2, eps, momentum;
+    float mix, lr, beta1, beta2, eps, momentum;
     bool nesterov, has_state;
     float correct1, correct2, scale, decay, f;
 };
@@ -101,6 +101,7 @@ static __device__ inline struct rates rates_of(const struct update_numbers &p,
     struct rates s;
 
     s.lr = p.now != NULL ? p.now->lr : p.lr;
+    s.mix = p.now != NULL ? p.now->mix : p.mix;
     s.correct1 = p.now != NULL ? p.now->correct1 : p.correct1;
     s.correct2 = p.now != NULL ? p.now->correct2 : p.correct2;
     s.beta1 = p.beta1;
@@ -144,6 +145,26 @@ static __device__ inline float step_momentum(const struct rates &s, float &m,
     return s.nesterov ? d + s.momentum * m : m;
 }
 
+/* What the weight gets of a master: y of the rules that have one. */
+template <int rule>
+static __device__ inline float shown(const struct rates &s, float w, float m)
+{
+    if (rule == PLAIT_UPDATE_SCHEDULEFREE || rule == PLAIT_UPDATE_LEAD)
+        return w + (1 - s.beta1) * m;
+    return w;
+}
+
+static __device__ inline void step_average(const struct rates &s, float &x,
+                                           float &lead, float &v, float g)
+{
+    float y = shown<PLAIT_UPDATE_LEAD>(s, x, lead), d;
+
+    v = s.beta2 * v + (1 - s.beta2) * g * g;
+    d = lead - s.lr * (g / (sqrtf(v * s.correct2) + s.eps) + s.decay * y);
+    x += s.mix * d;
+    lead = d - s.mix * d;
+}
+
 static __device__ inline float sign(float x)
 {
     return x > 0 ? 1.0f : x < 0 ? -1.0f : x;
@@ -167,6 +188,9 @@ static __device__ inline void step_element(const struct rates &s, float &w,
     }
     g *= s.scale;
     switch (rule) {
+    case PLAIT_UPDATE_SCHEDULEFREE:
+        step_average(s, w, m, v, g);
+        break;
     case PLAIT_UPDATE_SGD:
         w -= s.lr * step_momentum(s, m, s.f * (g + s.decay * w));
         break;
@@ -192,6 +216,7 @@ static inline void set_numbers(struct update_numbers *s,
                                const struct plait_update *p)
 {
     s->lr = p->lr;
+    s->mix = p->mix;
     s->beta1 = p->beta1;
     s->beta2 = p->beta2;
     s->eps = p->eps;

@@ -22,17 +22,18 @@ static void store_weight(const struct plait_update *p,
 
 /* The rates of this step, from p. */
 struct rates {
-    double lr, correct1, correct2, scale;
+    double lr, correct1, correct2, scale, mix;
 };
 
 static struct rates rates_of(const struct plait_update *p)
 {
     struct rates s = {p->lr, 1 - pow(p->beta1, (double)p->step),
                       1 - pow(p->beta2, (double)p->step),
-                      p->grad_scale != NULL ? *p->grad_scale : 1};
+                      p->grad_scale != NULL ? *p->grad_scale : 1, p->mix};
 
     if (p->now != NULL) {
         s.lr = p->now->lr;
+        s.mix = p->now->mix;
         s.correct1 = 1 / (double)p->now->correct1;
         s.correct2 = 1 / (double)p->now->correct2;
     }
@@ -68,6 +69,24 @@ static void step_momentum(const struct plait_update *p, double lr_in,
     e->w -= lr_out * (p->nesterov ? d + p->momentum * e->s[0] : e->s[0]);
 }
 
+/* y, for an element whose w is x. */
+static double point_of(const struct plait_update *p, const struct element *e)
+{
+    return e->w + (1 - (double)p->beta1) * e->s[0];
+}
+
+static void step_average(const struct plait_update *p, const struct rates *s,
+                         double decay, struct element *e)
+{
+    double y = point_of(p, e), d;
+
+    e->s[1] = p->beta2 * e->s[1] + (1 - (double)p->beta2) * e->g * e->g;
+    d = e->g / (sqrt(e->s[1] / s->correct2) + p->eps) + decay * y;
+    d = e->s[0] - s->lr * d;
+    e->w += s->mix * d;
+    e->s[0] = d - s->mix * d;
+}
+
 static double sign(double x)
 {
     return x > 0 ? 1 : x < 0 ? -1 : x;
@@ -101,6 +120,11 @@ static void step_element(const struct plait_update *p, const struct rates *s,
         e->s[0] = p->beta2 * e->s[0] + (1 - (double)p->beta2) * e->g;
         e->w -= s->lr * (sign(mixed) + decay * e->w);
         break;
+    case PLAIT_UPDATE_SCHEDULEFREE:
+        step_average(p, s, decay, e);
+        break;
+    case PLAIT_UPDATE_LEAD:
+        break;
     case PLAIT_UPDATE_DIRECTION:
         e->w -= s->lr * (f * e->g + decay * e->w);
         break;
@@ -116,6 +140,15 @@ static struct element load_element(const struct plait_update_run *r, double g,
         if (r->state[k] != NULL)
             e.s[k] = r->state[k][i];
     return e;
+}
+
+/* y of what was stored, as one computes it who has nothing else. */
+static double rounded_point(const struct plait_update *p,
+                            const struct plait_update_run *r, size_t i)
+{
+    struct element e = load_element(r, 0, i);
+
+    return point_of(p, &e);
 }
 
 static void store_states(const struct plait_update_run *r,
@@ -137,8 +170,11 @@ static void step_run(const struct plait_update *p, const struct rates *s,
         step_element(p, s, r->weight_decay, f, &e);
         store_states(r, &e, i);
         r->master[i] = (float)e.w;
+        if (p->rule == PLAIT_UPDATE_SCHEDULEFREE ||
+            p->rule == PLAIT_UPDATE_LEAD)
+            e.w = rounded_point(p, r, i);
         if (r->weight != NULL)
-            store_weight(p, r, i, r->master[i]);
+            store_weight(p, r, i, (float)e.w);
     }
 }
 

@@ -66,6 +66,20 @@ double plait_lr(const struct plait_lr_config *lr, double peak, int64_t step,
     return peak * (lr->min + (1 - lr->min) * way_left(lr, done));
 }
 
+double plait_lr_share(const struct plait_lr_config *lr, int64_t step,
+                      int64_t steps, struct plait_lr_sum *sum)
+{
+    double rate = 0;
+
+    if (step <= sum->steps)
+        *sum = (struct plait_lr_sum){0};
+    for (; sum->steps < step; sum->steps++) {
+        rate = plait_lr(lr, 1, sum->steps, steps);
+        sum->squares += rate * rate;
+    }
+    return rate > 0 ? rate * rate / sum->squares : 0;
+}
+
 float plait_clip(double norm, double clip, double loss_scale)
 {
     if (!isfinite(norm))

@@ -156,6 +156,30 @@ int plait_optim_write(const struct plait_optim *optim, void *state,
 
 /* -- weights ------------------------------------------------------------- */
 
+/* Whether gradients are taken beside the masters, as schedule-free optimizers
+ * do, and the weights are to be used for that. */
+static bool is_ahead(const struct plait_optim *optim)
+{
+    return plait_optim_is_averaged(&optim->model->config->optim) &&
+           !optim->lent;
+}
+
+static int lead_masters(struct plait_optim *optim, const struct plait_shard *s)
+{
+    const struct plait_model *model = optim->model;
+    struct plait_update p = {.rule = PLAIT_UPDATE_LEAD,
+                             .type = model->type,
+                             .beta1 = model->config->optim.betas[0],
+                             .step = 1};
+    struct plait_update_run run = {.master = s->master,
+                                   .state = {s->state[0], s->state[1]},
+                                   .grad = s->grad,
+                                   .weight = s->weight,
+                                   .n = s->part};
+
+    return model->mesh->ops->update(model->mesh->q, &p, &run, 1);
+}
+
 /* Computes a shard's weights from its masters. */
 static int follow_masters(struct plait_optim *optim,
                           const struct plait_shard *s)
@@ -166,6 +190,8 @@ static int follow_masters(struct plait_optim *optim,
         return plait_optim_host_follow(optim->host, s);
     if ((void *)s->master == s->weight)
         return 0;
+    if (is_ahead(optim))
+        return lead_masters(optim, s);
     return model->mesh->ops->cast(model->mesh->q,
                                   &(struct plait_cast){.to = model->type,
                                                        .from = PLAIT_F32,
@@ -218,6 +244,26 @@ int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
             return plait_errorf(err, "cannot cast the weights: %s",
                                 plait_queue_error(model->mesh->q));
     return plait_shards_gather_weights(optim->shards, err);
+}
+
+/* Makes the model's weights what is evaluated, or what gradients are taken
+ * at. */
+static int lend(struct plait_optim *optim, bool lent, struct plait_error *err)
+{
+    if (!plait_optim_is_averaged(&optim->model->config->optim))
+        return 0;
+    optim->lent = lent;
+    return plait_optim_refresh(optim, err);
+}
+
+int plait_optim_lend(struct plait_optim *optim, struct plait_error *err)
+{
+    return lend(optim, true, err);
+}
+
+int plait_optim_return(struct plait_optim *optim, struct plait_error *err)
+{
+    return lend(optim, false, err);
 }
 
 /* Initialises a slice's masters, only the elements of this rank. */

@@ -89,6 +89,12 @@ int plait_optim_write_piece(const struct plait_optim *optim,
  * the model's weights, and gathers them if they are sharded. */
 int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err);
 
+/* Of an optimizer that takes gradients at other weights than those it has
+ * learned, its masters: puts these into the model, to be evaluated, and puts
+ * the others back. Does nothing for other optimizers. Collective. */
+int plait_optim_lend(struct plait_optim *optim, struct plait_error *err);
+int plait_optim_return(struct plait_optim *optim, struct plait_error *err);
+
 /* The model's initial weights, a function of seed alone; states 0. */
 int plait_optim_init(struct plait_optim *optim, uint64_t seed,
                      struct plait_error *err);
@@ -149,6 +155,18 @@ float plait_clip(double norm, double clip, double loss_scale);
  * lr->base_batch: multiplied by their ratio (Goyal et al., arXiv 1706.02677) or
  * its root (You et al., arXiv 1904.00962). Pure. */
 double plait_lr_peak(const struct plait_lr_config *lr, double rate, int batch);
+
+/* What step `step` (from 1) counts in an average of all steps so far that
+ * weighs each by the square of its rate: Defazio et al. (arXiv 2405.15682),
+ * equation 23. `sum`, of 0s at first, spares later calls what earlier ones have
+ * added up. */
+struct plait_lr_sum {
+    int64_t steps;
+    double squares;
+};
+
+double plait_lr_share(const struct plait_lr_config *lr, int64_t step,
+                      int64_t steps, struct plait_lr_sum *sum);
 
 /* Learning rate of step `step` (from 0). During warm-up: warmup_from of the
  * peak plus (step + 1) / warmup of the rest (Goyal et al., section 2.2), or

@@ -53,6 +53,8 @@ struct plait_optim {
     struct plait_step_values *now;     /* device */
     struct plait_graph_capture norm, sums, step;
     struct plait_optim_host *host; /* only with offload */
+    bool lent;                     /* plait_optim_lend() */
+    struct plait_lr_sum rates;     /* of the steps so far */
     /* Only with 8-bit states: runs that are not in the lists above. Region i
      * has those from ends8[i - 1] to ends8[i] - 1. */
     struct plait_optim_codes *codes;

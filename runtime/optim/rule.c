@@ -94,6 +94,7 @@ static const struct plait_optim_rule rules[PLAIT_NOPTIMIZERS] = {
                               .tensor_state = "v"},
     [PLAIT_OPTIM_ADAMW8BIT] = {.update = PLAIT_UPDATE_ADAMW},
     [PLAIT_OPTIM_LION] = {.update = PLAIT_UPDATE_LION},
+    [PLAIT_OPTIM_SCHEDULEFREE] = {.update = PLAIT_UPDATE_SCHEDULEFREE},
     [PLAIT_OPTIM_ADAFACTOR] = {.update = PLAIT_UPDATE_DIRECTION,
                                .factor = adafactor_factor,
                                .direction = &plait_adafactor},

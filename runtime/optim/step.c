@@ -341,16 +341,22 @@ static int step_on_host(struct plait_optim *optim, double lr, float grad_scale,
     return 0;
 }
 
-static void set_now(const struct plait_optim *optim, double lr, int64_t step,
+static void set_now(struct plait_optim *optim, double lr, int64_t step,
                     struct plait_step_values *now)
 {
-    const struct plait_optim_config *c = &optim->model->config->optim;
+    const struct plait_job_config *job = optim->model->config;
+    const struct plait_optim_config *c = &job->optim;
+    double mix =
+        plait_optim_is_averaged(c)
+            ? plait_lr_share(&job->lr, step, job->train.steps, &optim->rates)
+            : 0;
 
     for (int i = 0; i < PLAIT_STEP_CLASSES; i++)
         now->update[i] = (struct plait_update_now){
             .lr = (float)lr * optim->classes[i].rate,
             .correct1 = 1 / (1 - pow((float)c->betas[0], step)),
             .correct2 = 1 / (1 - pow((float)c->betas[1], step)),
+            .mix = mix,
         };
 }
 

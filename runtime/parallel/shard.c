@@ -176,7 +176,8 @@ error:
 static int allocate_training(struct plait_shards *shards)
 {
     struct plait_mesh *mesh = shards->model->mesh;
-    bool masters = shards->model->type != PLAIT_F32 || is_offloaded(shards);
+    bool masters = shards->model->type != PLAIT_F32 || is_offloaded(shards) ||
+                   plait_optim_is_averaged(&shards->model->config->optim);
     size_t parts = sum_elements(shards, true);
 
     shards->grads_bytes =

@@ -88,8 +88,10 @@ int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
         e.sets = &t->config->data.val;
     if (t->replicas && plait_replicas_lend(t->replicas) < 0)
         return plait_trainer_describe(t, err);
+    if (plait_optim_lend(t->optim, err) < 0)
+        return -1;
     rc = evaluate_sets(t, &e, err);
-    if (rc == -1)
+    if (rc == -1 || plait_optim_return(t->optim, err) < 0)
         return -1;
     if (t->replicas && plait_replicas_return(t->replicas) < 0)
         return plait_trainer_describe(t, err);

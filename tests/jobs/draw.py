@@ -135,7 +135,8 @@ def image_model(rng, c):
 def optimizer(rng, c):
     names = [n for n in keys.OPTIMIZERS
              if ("model.mup" not in c or n in keys.OF_MUP) and
-             (c.get("sync.mode", "each") == "each" or n in keys.APART)]
+             (c.get("sync.mode", "each") == "each" or n in keys.APART) and
+             (n not in keys.OF_TEXT or "model.seq_len" in c)]
     name = rng.choice(names)
     always, may = keys.OPTIMIZERS[name]
     c["optim.name"] = name
@@ -149,6 +150,8 @@ def rates(rng, c):
     c["lr.warmup"] = rng.choice([0, 2, 4])
     c["lr.schedule"] = rng.choice(["cosine", "linear", "constant", "step",
                                    "wsd"])
+    if c["optim.name"] == "schedulefree":
+        c["lr.schedule"] = "constant"
     if c["lr.schedule"] == "step":
         c["lr.decay_at"] = rng.choice(["[3]", "[2, 4]"])
         c.update(some(rng, {"lr.decay_by": ["0.5"]}, 0.5))

@@ -89,9 +89,11 @@ OPTIMIZERS = {
     "soap": ({"optim.lr": "1e-3", "optim.eps": "1e-4"},
              {"optim.betas": ADAM["optim.betas"], "optim.frequency":
               ["2", "3"], "optim.max_dim": ["16", "40"]}),
+    "schedulefree": ({"optim.lr": "1e-3"}, ADAM),
 }
 
-OF_MUP = ["adamw", "adamw8bit", "lion"]
+OF_MUP = ["adamw", "adamw8bit", "lion", "schedulefree"]
+OF_TEXT = ["schedulefree"]
 APART = ["adamw", "sgd", "lion"]  # whose replicas may train apart
 
 # Of a run: free from one to the next.

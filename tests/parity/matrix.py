@@ -262,6 +262,7 @@ OPTIMIZERS = {
     "adafactor": "optim.lr=0.02",
     "muon": "optim.lr=2e-3 optim.momentum=0.95 optim.nesterov=true",
     "soap": "optim.lr=1e-3 optim.eps=1e-4 optim.frequency=3",
+    "schedulefree": "optim.lr=3e-3 lr.schedule=constant",
 }
 
 

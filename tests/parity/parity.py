@@ -312,7 +312,7 @@ def rule(strand):
     """The part of a strand that changes the result: precision, optimizer,
     data."""
     return " ".join(item for item in strand.split()
-                    if item.startswith(("optim.", "data.", "model.")) or
+                    if item.startswith(("optim.", "lr.", "data.", "model.")) or
                     item.split("=")[0] in ("precision", "loss_scale"))
 
 

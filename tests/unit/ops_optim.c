@@ -59,8 +59,11 @@ static void setup_update(struct trial *t, const int *s)
     real(t, n);
     trial_real(t, KIND_F32, 1, 0.1, 1);
     now = trial_real(t, KIND_F32, sizeof(*now) / sizeof(float), 0, 0);
-    *now = (struct plait_update_now){
-        .seed = 57, .lr = 2e-2f, .correct1 = 3.7f, .correct2 = 7.0f};
+    *now = (struct plait_update_now){.seed = 57,
+                                     .lr = 2e-2f,
+                                     .correct1 = 3.7f,
+                                     .correct2 = 7.0f,
+                                     .mix = 0.07f};
     trial_real(t, KIND_F32, PIECES, 0.1, 2);
     trial_real(t, KIND_F64, 2 * PIECES, 0, 1);
 }
@@ -71,6 +74,7 @@ static struct plait_update update_of(const struct trial_side *d, const int *s)
         .rule = (enum plait_update_rule)s[1],
         .type = d->type,
         .lr = 1e-2f,
+        .mix = 0.2f,
         .beta1 = 0.9f,
         .beta2 = 0.95f,
         .eps = 1e-8f,
@@ -90,6 +94,7 @@ static int states_of(const int *s)
     switch (s[1]) {
     case PLAIT_UPDATE_ADAMW:
     case PLAIT_UPDATE_LAMB:
+    case PLAIT_UPDATE_SCHEDULEFREE:
         return 2;
     default:
         return s[4] != 2;
@@ -206,6 +211,13 @@ const struct trial_case trial_optim[] = {
       {1, PLAIT_UPDATE_LION, 0, 0, 0, 1},
       {5001, PLAIT_UPDATE_LION, 0, SCALE, 0, 3},
       {70003, PLAIT_UPDATE_LION, 1, NOW, 0, 7}}},
+    {"schedule-free AdamW",
+     setup_update,
+     call_update,
+     {{1, PLAIT_UPDATE_SCHEDULEFREE, 0, 0, 0, 1},
+      {5001, PLAIT_UPDATE_SCHEDULEFREE, 0, SCALE, 0, 3},
+      {70003, PLAIT_UPDATE_SCHEDULEFREE, 1, NOW, 0, 7},
+      {5001, PLAIT_UPDATE_LEAD, 0, 0, 0, 3}}},
     {"update_sums",
      setup_update,
      call_update_sums,

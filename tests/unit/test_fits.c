@@ -121,9 +121,16 @@ static void check_model(void)
     CASE(CONFIG, NULL, c.model.mup = 16, c.model.mup_layers = 2,
          c.model.mup_head_dim = 4);
     CASE(CONFIG,
-         "model.mup: optim.name must be adamw, adamw8bit or lion, not sgd",
+         "model.mup: optim.name must be adamw, adamw8bit, lion or "
+         "schedulefree, not sgd",
          c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_SGD);
     CASE(CONFIG, NULL, c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_LION);
+    CASE(CONFIG,
+         "optim.name schedulefree: lr.schedule must be constant; its average "
+         "replaces the decay",
+         c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE);
+    CASE(CONFIG, NULL, c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE,
+         c.lr.schedule = PLAIT_LR_CONSTANT);
     CASE(TRAINER,
          "model.norm_place after or both with model.mup_layers 3 of 8 layers: "
          "plait-train trains one without the other",

@@ -504,10 +504,13 @@ static const struct {
     {"optim: {lr: 1e999}", "not '1e999'"},
     {"optim: {name: sgdd}", "name must be adamw, sgd, lars, larc, lamb, "
                             "novograd, adafactor, adamw8bit, "
-                            "lion, muon or soap, not 'sgdd'"},
+                            "lion, muon, soap or schedulefree, not 'sgdd'"},
     {"optim: {name: soap, momentum: 0.9}",
      "optim.momentum is not a key of optim.name soap, which takes betas, eps, "
      "frequency, max_dim, lr, weight_decay and clip"},
+    {"model: {family: mlp}\noptim: {name: schedulefree}\n"
+     "lr: {schedule: constant}",
+     "optim.name schedulefree is for gpt2 and llama models"},
     {"optim: {name: soap, frequency: 0}",
      "frequency must be a whole number from 1 to 1000000000, not '0'"},
     {"optim: {frequency: 5}", "optim.frequency is not a key of optim.name"},

@@ -31,7 +31,10 @@ static const struct {
     {PLAIT_OPTIM_LAMB, "betas: [0.8, 0.97], eps: 1e-6"},
     {PLAIT_OPTIM_NOVOGRAD, "betas: [0.9, 0.6]"},
     {PLAIT_OPTIM_LION, "betas: [0.9, 0.99]"},
+    {PLAIT_OPTIM_SCHEDULEFREE, "betas: [0.9, 0.99], eps: 1e-6"},
 };
+
+enum { WARMUP = 20 }; /* of the rates that schedule-free steps are weighed by */
 
 /* One number of a tensor, and what the tensor keeps. */
 struct number {
@@ -101,6 +104,25 @@ static void lion_step(const struct rates *r, struct number *x, double g)
     x->w -= r->lr * ((mixed > 0) - (mixed < 0) + r->decay * x->w);
 }
 
+/* Defazio et al. (2024, arXiv 2405.15682), section 4: w is x, m is z. */
+static void average_step(const struct rates *r, struct number *x, double g)
+{
+    const double *b = r->c->betas;
+    double y, u, sum = 0, weight = 0;
+
+    for (int t = 1; t <= r->t; t++) {
+        weight = t < WARMUP ? (double)t * t / (WARMUP * WARMUP) : 1;
+        sum += weight;
+    }
+    if (r->t == 1)
+        x->m = x->w;
+    y = (1 - b[0]) * x->m + b[0] * x->w;
+    x->v = b[1] * x->v + (1 - b[1]) * g * g;
+    u = g / (sqrt(x->v / (1 - pow(b[1], r->t))) + r->c->eps);
+    x->m -= r->lr * (u + r->decay * y);
+    x->w = (1 - weight / sum) * x->w + weight / sum * x->m;
+}
+
 static void number_step(const struct rates *r, struct number *x, double g)
 {
     double d = r->factor * (g + r->decay * x->w);
@@ -122,6 +144,9 @@ static void number_step(const struct rates *r, struct number *x, double g)
         break;
     case PLAIT_OPTIM_LION:
         lion_step(r, x, g);
+        break;
+    case PLAIT_OPTIM_SCHEDULEFREE:
+        average_step(r, x, g);
         break;
     default: /* SGD, LARC */
         momentum_step(r, x, 1, r->lr, d);
@@ -285,9 +310,10 @@ static void write_yaml(char *text, size_t size, int model, const char *name,
     snprintf(text, size,
              "model: {family: gpt2, layers: 1, hidden: %d, heads: %d, ffn: "
              "%d, vocab: %d, seq_len: %d}\n"
-             "optim: {name: %s, lr: 3e-3, weight_decay: 0.05, %s}\n",
+             "optim: {name: %s, lr: 3e-3, weight_decay: 0.05, %s}\n"
+             "lr: {schedule: constant, warmup: %d}\n",
              hidden, heads, between(64, 90), between(100, 200), between(3, 7),
-             name, keys);
+             name, keys, WARMUP);
 }
 
 static void check_rule(const struct plait_ops *ops, int rule)

@@ -53,11 +53,26 @@ static int check_mup(const struct plait_job_config *config,
     if (m->mup && plait_is_image_model(m))
         return plait_errorf(err, "model.mup is for gpt2 and llama models");
     if (m->mup && kind != PLAIT_OPTIM_ADAMW && kind != PLAIT_OPTIM_ADAMW8BIT &&
-        kind != PLAIT_OPTIM_LION)
+        kind != PLAIT_OPTIM_LION && kind != PLAIT_OPTIM_SCHEDULEFREE)
         return plait_errorf(err,
-                            "model.mup: optim.name must be adamw, adamw8bit "
-                            "or lion, not %s",
+                            "model.mup: optim.name must be adamw, adamw8bit, "
+                            "lion or schedulefree, not %s",
                             plait_optimizers[kind].name);
+    return 0;
+}
+
+/* The average weighs steps by their rates, which must not fall. */
+static int check_average(const struct plait_job_config *config,
+                         struct plait_error *err)
+{
+    if (!plait_optim_is_averaged(&config->optim))
+        return 0;
+    if (config->lr.schedule != PLAIT_LR_CONSTANT)
+        return plait_errorf(err, "optim.name schedulefree: lr.schedule must "
+                                 "be constant; its average replaces the decay");
+    if (plait_is_image_model(&config->model))
+        return plait_errorf(err, "optim.name schedulefree is for gpt2 and "
+                                 "llama models");
     return 0;
 }
 
@@ -78,5 +93,7 @@ int plait_fits_optim(const struct plait_job_config *config,
                             "parallel.offload of the optimizer: optim.name "
                             "must be adamw, sgd or lion, not %s",
                             o->name);
+    if (check_average(config, err) < 0)
+        return -1;
     return check_mup(config, err);
 }

@@ -18,7 +18,7 @@ const char *const plait_optim_key_names[PLAIT_NOPTIM_KEYS] = {
 
 const char *const plait_optimizer_names[PLAIT_NOPTIMIZERS] = {
     "adamw",     "sgd",       "lars", "larc", "lamb", "novograd",
-    "adafactor", "adamw8bit", "lion", "muon", "soap"};
+    "adafactor", "adamw8bit", "lion", "muon", "soap", "schedulefree"};
 
 /* adamw8bit: two codes of a byte, and two fp32 scales to each block of 256. */
 const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS] = {
@@ -68,6 +68,7 @@ const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS] = {
      true,
      0,
      false},
+    {"schedulefree", BETAS | EPS, {"lead", "v"}, 8, false, false, 0, false},
 };
 
 static bool keeps_none(const struct plait_optim_config *c)

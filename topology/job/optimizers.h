@@ -25,6 +25,7 @@ enum plait_optim_kind {
     PLAIT_OPTIM_LION,
     PLAIT_OPTIM_MUON,
     PLAIT_OPTIM_SOAP,
+    PLAIT_OPTIM_SCHEDULEFREE,
     PLAIT_NOPTIMIZERS
 };
 
@@ -78,6 +79,13 @@ struct plait_optim_config {
     unsigned keys_given; /* enum plait_optim_key: by the file or --set */
 };
 
+/* Whether gradients are taken at other weights than the masters, which are then
+ * kept beside weights in fp32 too. */
+static inline bool
+plait_optim_is_averaged(const struct plait_optim_config *config)
+{
+    return config->kind == PLAIT_OPTIM_SCHEDULEFREE;
+}
 /* How many states in fp32 a weight has: the first of plait_optimizer.state. */
 int plait_optim_nstates(const struct plait_optim_config *config);
 /* Bytes of all of them. */

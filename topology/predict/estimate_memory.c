@@ -376,8 +376,11 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     const struct plait_parallel_config *p = &s->c->parallel;
     bool away = p->offload & PLAIT_OFFLOAD_OPTIMIZER;
     bool image = plait_is_image_model(s->m);
-    double state = plait_optim_state_bytes(&s->c->optim) +
-                   (s->element == 2 || away ? 4 : 0); /* bytes a weight */
+    double state =
+        plait_optim_state_bytes(&s->c->optim) +
+        (s->element == 2 || away || plait_optim_is_averaged(&s->c->optim)
+             ? 4
+             : 0); /* bytes a weight */
     const struct plait_schedule_form form = plait_shape_schedule(s);
     int slots =
         (image ? plait_schedule_slots : plait_schedule_held)(&form, rank);
