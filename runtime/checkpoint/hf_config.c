@@ -58,7 +58,6 @@ static const struct plait_hf_only llama_only[] = {
     {"use_mrope", {"false"}},
     {"router_jitter_noise", {"0.0", "0"}},
     {"decoder_sparse_step", {"1"}},
-    {"mlp_only_layers", {"[]"}},
     {NULL, {NULL}}};
 
 static const struct plait_hf_only silu_only[] = {{"hidden_act", {"\"silu\""}},
@@ -81,6 +80,7 @@ static const struct plait_hf_only no_own_width[] = {
     {"num_experts", {"null"}},
     {"moe_intermediate_size", {"null"}},
     {"norm_topk_prob", {"null"}},
+    {"mlp_only_layers", {"[]"}},
     {NULL, {NULL}}};
 const struct plait_hf_type plait_hf_types[] = {
     {.name = "llama", .class = "LlamaForCausalLM", .theta = 1e4, .all = true},
@@ -232,6 +232,31 @@ static int read_gpt2(const struct plait_hf_read *r)
     return plait_hf_real(r, r->root, "layer_norm_epsilon", &r->model->norm_eps);
 }
 
+/* The first layers, which have an mlp of the width of other types' in place of
+ * experts. */
+static int read_dense(const struct plait_hf_read *r)
+{
+    const json_t *list = json_object_get(r->root, "mlp_only_layers");
+    struct plait_model_config *m = r->model;
+    bool first = !list || json_is_null(list) || json_is_array(list);
+    const json_t *layer;
+    size_t i;
+
+    json_array_foreach(list, i, layer)
+    {
+        first &= json_is_integer(layer) &&
+                 json_integer_value(layer) == (json_int_t)i &&
+                 i < (size_t)m->layers;
+    }
+    if (!first)
+        return plait_hf_refuse(r, "mlp_only_layers", list,
+                               "it must be a list of the first layers, 0, 1 "
+                               "and so on; plait-train supports no others");
+    m->dense_layers = (int)json_array_size(list);
+    m->dense_ffn = m->dense_layers ? m->ffn : 0;
+    return 0;
+}
+
 /* Experts whose width has a key of its own. That a token's weights of them add
  * up to 1 is not what the type's default says. */
 static int read_own_width(const struct plait_hf_read *r)
@@ -247,7 +272,7 @@ static int read_own_width(const struct plait_hf_read *r)
     if (!json_is_true(norm))
         return plait_hf_refuse(r, "norm_topk_prob", norm,
                                "plait-train supports only true");
-    if (plait_hf_counts(r, keys) < 0)
+    if (read_dense(r) < 0 || plait_hf_counts(r, keys) < 0)
         return -1;
     return r->model->experts ? 0
                              : plait_hf_refuse(r, "num_experts", NULL,

@@ -59,7 +59,8 @@ int plait_hf_config_possible(const struct plait_model_config *m,
     return plait_errorf(
         err,
         "no model type of Hugging Face combines these: model.attention_bias "
-        "%s, model.qk_norm %s, model.experts %d, model.sliding_window %d, "
+        "%s, model.qk_norm %s, model.experts %d, model.dense_layers %d, "
+        "model.sliding_window %d, "
         "model.full_attention_first %d, model.full_attention_every %d, "
         "model.no_rope_every %d, multipliers %s, model.norm_place %s, "
         "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s, "
@@ -68,9 +69,9 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
-        m->qk_norm ? "true" : "false", m->experts, m->sliding_window,
-        m->full_attention_first, m->full_attention_every, m->no_rope_every,
-        plait_model_multiplier(m) ? "true" : "false",
+        m->qk_norm ? "true" : "false", m->experts, m->dense_layers,
+        m->sliding_window, m->full_attention_first, m->full_attention_every,
+        m->no_rope_every, plait_model_multiplier(m) ? "true" : "false",
         m->norm_place == PLAIT_NORMS_AFTER  ? "after"
         : m->norm_place == PLAIT_NORMS_BOTH ? "both"
                                             : "before",
@@ -81,16 +82,23 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         m->rope_theta_window);
 }
 
-/* Of experts in all layers, whose width is not that of other types' MLP. */
+/* Of experts, whose width is not that of other types' mlp, and of the first
+ * layers, which have such an mlp. */
 static int set_own_width(json_t *root, const struct plait_model_config *m)
 {
+    json_t *dense = json_array();
     int bad = json_object_set_new(root, "moe_intermediate_size",
                                   json_integer(m->ffn));
 
+    for (int i = 0; i < m->dense_layers; i++)
+        bad |= json_array_append_new(dense, json_integer(i));
+    if (m->dense_layers)
+        bad |= json_object_set_new(root, "intermediate_size",
+                                   json_integer(plait_model_dense_ffn(m)));
+
     bad |= json_object_set_new(root, "norm_topk_prob", json_true());
     bad |= json_object_set_new(root, "decoder_sparse_step", json_integer(1));
-    bad |= json_object_set_new(root, "mlp_only_layers", json_array());
-    return bad;
+    return json_object_set_new(root, "mlp_only_layers", dense) | bad;
 }
 
 static int set_layer_types(json_t *root, const struct plait_model_config *m)
@@ -429,7 +437,7 @@ static json_t *describe(const char *dir, const struct plait_model_config *m,
         json_object_del(old, "rope_local_base_freq");
         if (json_object_get(now, "rope_parameters"))
             json_object_del(old, "rope_theta");
-        if (json_object_get(now, "moe_intermediate_size"))
+        if (json_object_get(now, "moe_intermediate_size") && !m->dense_layers)
             json_object_del(now, "intermediate_size"); /* of no layer */
     }
     if (!bad && old) { /* the longest text that it can read stays its own */

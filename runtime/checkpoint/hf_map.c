@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/job/model_size.h"
+
 /* The list while it is built. */
 struct builder {
     struct plait_hf_tensor *tensors;
@@ -184,13 +186,14 @@ static void add_norms(struct builder *b, const struct plait_model_config *m)
 }
 
 static void add_llama_layer(struct builder *b,
-                            const struct plait_model_config *m)
+                            const struct plait_model_config *m, int layer)
 {
-    uint64_t C = m->hidden, F = m->ffn;
+    bool dense = plait_model_dense(m, layer);
+    uint64_t C = m->hidden, F = dense ? plait_model_dense_ffn(m) : m->ffn;
 
     add_llama_attention(b, m);
     add_norms(b, m);
-    if (m->experts) {
+    if (m->experts && !dense) {
         add_experts(b, m);
         return;
     }
@@ -229,7 +232,7 @@ static void add_llama(struct builder *b, const struct plait_model_config *m)
     for (int i = 0; i < m->layers; i++) {
         snprintf(b->here, sizeof(b->here), "layers.%d.", i);
         snprintf(b->there, sizeof(b->there), "model.layers.%d.", i);
-        add_llama_layer(b, m);
+        add_llama_layer(b, m, i);
     }
     b->here[0] = b->there[0] = '\0';
     add_vector(b, "norm.weight", "model.norm.weight", C);

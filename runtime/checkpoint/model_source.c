@@ -11,6 +11,7 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "topology/base/files.h"
+#include "topology/job/model_size.h"
 #include "topology/job/mup.h"
 
 /* The checkpoint that DIR/latest leads to. */
@@ -70,8 +71,14 @@ int plait_model_source_find(const char *dir, struct plait_model_source *source,
 struct key {
     const char *name;
     size_t offset;
-    enum { KEY_INT, KEY_REAL, KEY_BOOL, KEY_HEAD_DIM } type;
-    enum { OF_ALL, OF_LLAMA, OF_SCALED, OF_EXPERTS } of; /* models with it */
+    enum { KEY_INT, KEY_REAL, KEY_BOOL, KEY_HEAD_DIM, KEY_DENSE } type;
+    enum {
+        OF_ALL,
+        OF_LLAMA,
+        OF_SCALED,
+        OF_EXPERTS,
+        OF_DENSE
+    } of; /* models with it */
 };
 
 #define KEY(member, type, of)                                                \
@@ -111,12 +118,16 @@ static const struct key keys[] = {
     KEY(logits_scaling, REAL, OF_ALL),
     KEY(experts, INT, OF_ALL),
     KEY(experts_top_k, INT, OF_EXPERTS),
+    KEY(dense_layers, INT, OF_EXPERTS),
+    KEY(dense_ffn, DENSE, OF_DENSE),
 };
 
 static bool matters(const struct plait_model_config *m, const struct key *key)
 {
     if (key->of == OF_EXPERTS)
         return m->experts > 0;
+    if (key->of == OF_DENSE)
+        return m->experts && m->dense_layers;
     if (key->of == OF_SCALED && !(m->rope_factor > 1))
         return false;
     return key->of == OF_ALL || m->family == PLAIT_LLAMA;
@@ -129,6 +140,8 @@ static double value_of(const struct plait_model_config *m,
 
     if (key->type == KEY_HEAD_DIM)
         return plait_model_head_dim(m);
+    if (key->type == KEY_DENSE)
+        return plait_model_dense_ffn(m);
     if (key->type == KEY_REAL)
         return *(const double *)(const void *)at;
     if (key->type == KEY_BOOL)

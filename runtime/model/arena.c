@@ -2,11 +2,13 @@
 #include "runtime/model/arena.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/model/image.h"
 #include "topology/job/fits.h"
+#include "topology/job/model_size.h"
 
 /* All activations and work space of a model are one allocation, the arena, made
  * before the first step. So a model that does not fit fails there, with the
@@ -102,6 +104,44 @@ int plait_arena_alloc(struct plait_arena *a, struct plait_model *model)
     return 0;
 }
 
+/* The same for one layer, of which those of a layer without experts differ in a
+ * model that has experts. */
+static void place_of_layer(struct plait_arena *a, unsigned groups, bool dense,
+                           void *x)
+{
+    const struct plait_rank_sizes all = a->z;
+
+    if (dense)
+        plait_rank_sizes_dense(&a->z);
+    plait_arena_place(a, groups, x);
+    a->z = all;
+}
+
+static void place_activations(struct plait_arena *a, unsigned groups,
+                              bool dense, struct plait_activations *x)
+{
+    place_of_layer(a, groups, dense, x);
+    x->ffn = (int)(dense ? a->z.dense : a->z.ffn);
+    x->dense = dense;
+}
+
+/* What is computed again, of both kinds of layers in one place. */
+static void place_shared(struct plait_arena *a, const struct plait_model *m,
+                         struct plait_scratch *x)
+{
+    unsigned groups = plait_held_again(m->config->parallel.recompute);
+    double begin = a->at, end;
+
+    place_activations(a, groups, false, &x->shared[0]);
+    end = a->at;
+    if (!a->z.dense)
+        return;
+    a->at = begin;
+    place_activations(a, groups, true, &x->shared[1]);
+    if (a->at < end)
+        a->at = end;
+}
+
 /* The head lies where a layer works. */
 static void place_scratch(struct plait_arena *a, struct plait_model *m,
                           bool head)
@@ -112,8 +152,7 @@ static void place_scratch(struct plait_arena *a, struct plait_model *m,
     plait_arena_place(a, PLAIT_HELD_SET(PASSED), x);
     if (!x->local) /* without sequence parallelism sums are in place */
         x->local = x->part;
-    plait_arena_place(a, plait_held_again(m->config->parallel.recompute),
-                      &x->shared);
+    place_shared(a, m, x);
     begin = a->at;
     plait_arena_place(a, PLAIT_HELD_SET(WORK), x);
     end = a->at;
@@ -129,10 +168,11 @@ static void place_scratch(struct plait_arena *a, struct plait_model *m,
  * those that are kept until its backward are the layer's own, contiguous so
  * that they can be offloaded by one copy. */
 static void place_layer(struct plait_arena *a, const struct plait_model *m,
-                        struct plait_activations *x)
+                        bool dense, struct plait_activations *x)
 {
-    *x = m->state->scratch.shared;
-    plait_arena_place(a, plait_held_kept(m->config->parallel.recompute), x);
+    *x = m->state->scratch.shared[dense];
+    place_activations(a, plait_held_kept(m->config->parallel.recompute), dense,
+                      x);
     if (!m->state->dims.norms_before) {
         x->n1 = x->x1;
         x->n2 = x->x2;
@@ -147,6 +187,17 @@ static int layers_of(const struct plait_model *m, int chunk)
     for (int i = s->chunk_first[chunk]; i < s->chunk_first[chunk + 1]; i++)
         n += s->blocks[i].kind == PLAIT_BLOCK_LAYER;
     return n;
+}
+
+/* Whether the i-th layer of a chunk is without experts in a model that has
+ * them. */
+static bool is_dense(const struct plait_model *m, int chunk, int i)
+{
+    const struct plait_block *b =
+        &m->state->blocks[m->state->chunk_first[chunk]];
+
+    return plait_model_dense(&m->config->model,
+                             b[i + (b->kind == PLAIT_BLOCK_EMBEDDING)].layer);
 }
 
 static int most_layers(const struct plait_model *m)
@@ -170,27 +221,17 @@ static void place_offload(struct plait_arena *a, struct plait_model *m)
     struct plait_offload_state *o = &m->state->offload;
 
     for (int i = 0; i < 2; i++) {
-        double at = a->at;
+        double begin = a->at, end;
 
         o->base[i] = plait_arena_take(a, 0);
-        place_layer(a, m, &o->at[i]);
-        o->block = (size_t)(a->at - at);
-    }
-}
-
-static void place_slot(struct plait_arena *a, struct plait_model *m,
-                       int nlayers, bool head, struct plait_slot *slot)
-{
-    plait_arena_place(a, PLAIT_HELD_SET(BATCH), slot);
-    if (head)
-        plait_arena_place(a, PLAIT_HELD_SET(DHEAD), slot);
-    if (nlayers == 0) /* in and out pass through here all the same */
-        plait_arena_place(a, PLAIT_HELD_SET(INPUT), &slot->layer[0]);
-    for (int i = 0; i < nlayers; i++) {
-        if (!is_offloaded(m))
-            place_layer(a, m, &slot->layer[i]);
-        if (slot->stash)
-            plait_arena_place(a, PLAIT_HELD_SET(STASH), &slot->stash[i]);
+        place_layer(a, m, false, &o->at[i][0]);
+        end = a->at;
+        if (a->z.dense) {
+            a->at = begin;
+            place_layer(a, m, true, &o->at[i][1]);
+            a->at = fmax(a->at, end);
+        }
+        o->block = (size_t)(a->at - begin);
     }
 }
 
@@ -199,6 +240,28 @@ static bool has_head(const struct plait_model *m, int chunk)
     const struct plait_model_state *s = m->state;
 
     return s->blocks[s->chunk_first[chunk + 1] - 1].kind == PLAIT_BLOCK_HEAD;
+}
+
+static void place_slot(struct plait_arena *a, struct plait_model *m, int chunk,
+                       struct plait_slot *slot)
+{
+    int nlayers = layers_of(m, chunk);
+
+    plait_arena_place(a, PLAIT_HELD_SET(BATCH), slot);
+    if (has_head(m, chunk))
+        plait_arena_place(a, PLAIT_HELD_SET(DHEAD), slot);
+    if (nlayers == 0) /* in and out pass through here all the same */
+        plait_arena_place(a, PLAIT_HELD_SET(INPUT), &slot->layer[0]);
+    for (int i = 0; i < nlayers; i++) {
+        bool dense = is_dense(m, chunk, i);
+
+        if (!is_offloaded(m))
+            place_layer(a, m, dense, &slot->layer[i]);
+        else
+            slot->layer[i].dense = dense;
+        if (slot->stash)
+            place_of_layer(a, PLAIT_HELD_SET(STASH), dense, &slot->stash[i]);
+    }
 }
 
 /* Slot i is used by one chunk at a time: all chunks begin at the same
@@ -210,8 +273,7 @@ static void place_chunks(struct plait_arena *a, struct plait_model *m, int i)
 
     for (int c = 0; c < m->chunks; c++) {
         a->at = start;
-        place_slot(a, m, layers_of(m, c), has_head(m, c),
-                   &s->slots[c * s->nslots + i]);
+        place_slot(a, m, c, &s->slots[c * s->nslots + i]);
         if (a->at > end)
             end = a->at;
     }

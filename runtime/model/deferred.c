@@ -68,7 +68,7 @@ int plait_layer_backward_weight(const struct plait_work *w,
          {.x = s->dqkv},
          true},
     };
-    int first = w->d->experts ? 2 : 0; /* experts defer nothing */
+    int first = b->experts ? 2 : 0; /* experts defer nothing */
 
     if (plait_layer_again(w, b, a, PLAIT_HALF_WEIGHT) < 0)
         return -1;

@@ -81,7 +81,7 @@ struct plait_block {
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
     struct plait_matrix router;   /* with experts, instead of up and down */
-    struct plait_expert *experts; /* those of this rank */
+    struct plait_expert *experts; /* those of this rank; NULL: an mlp */
     struct plait_matrix vocab;    /* embedding and head; if they are tied on one
                                    * rank, both name the same region */
 };
@@ -121,6 +121,8 @@ struct plait_activations {
     float *o1_rstd, *o2_rstd;
     void *att, *x2;  /* attention's output; the stream after it */
     void *pre, *act; /* argument of the mlp's activation, and its value */
+    int ffn;         /* columns of act */
+    bool dense;      /* of a layer without experts in a model that has them */
     struct plait_routed routed;
     float *mean1, *rstd1, *mean2, *rstd2;
     uint32_t *amax;                  /* operand.h */
@@ -174,8 +176,10 @@ struct plait_scratch {
     void *codes; /* a gradient's codes in fp8, for both of its products; NULL:
                   * each makes its own */
     struct plait_stash now; /* only dpre, of the mlp's rows, and dqkv */
-    struct plait_activations shared; /* what is recomputed instead of kept */
-    void *route;                     /* the router's logits or their gradient */
+    /* What is recomputed instead of kept; last, of layers without experts in a
+     * model that has them, in the same place. */
+    struct plait_activations shared[2];
+    void *route; /* the router's logits or their gradient */
     float *dgate;
     float *balance; /* plait_experts_set_balance(); NULL: no experts */
     /* Only if experts have a capacity; the last three with cp > 1. */
@@ -212,11 +216,12 @@ struct plait_offload_state {
     char *host;   /* all that may be offloaded, pinned */
     struct plait_queue *q;
     struct plait_event *now, *moved[2];
-    struct plait_activations at[2]; /* the two blocks on the device */
-    char *base[2];                  /* where they begin */
-    const char *of[2];              /* the host copy of what is in them; NULL:
-                                     * unused */
-    int current;                    /* the block of the current layer */
+    /* The two blocks on the device, as they are for each kind of layer */
+    struct plait_activations at[2][2];
+    char *base[2];     /* where they begin */
+    const char *of[2]; /* the host copy of what is in them; NULL:
+                        * unused */
+    int current;       /* the block of the current layer */
 };
 
 struct plait_model_state {

@@ -129,7 +129,7 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
     uint32_t *amax = plait_amax_at(w, a, PLAIT_AMAX_ACT);
     const void *full;
 
-    if (w->d->experts) {
+    if (b->experts) {
         if (gather_rows(w, a->n2, w->scratch->full, &full, NULL) < 0)
             return -1;
         return plait_experts_forward(w, b, a, full);
@@ -144,7 +144,7 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
     l.pre = a->pre;
     if (column_linear(w, &b->up, &l) < 0)
         return -1;
-    return plait_amax_find(w, amax, a->act, w->shape->N * w->d->ffn);
+    return plait_amax_find(w, amax, a->act, w->shape->N * a->ffn);
 }
 
 static int attention_forward(const struct plait_work *w,
@@ -184,9 +184,9 @@ static int inner_forward(const struct plait_work *w,
         plait_show(w, "the second norm", a->n2, stream) < 0 ||
         up_forward(w, b, a) < 0)
         return -1;
-    return w->d->experts ? 0
-                         : plait_show(w, "the mlp's activations", a->act,
-                                      w->shape->N * b->down.C);
+    return b->experts ? 0
+                      : plait_show(w, "the mlp's activations", a->act,
+                                   w->shape->N * b->down.C);
 }
 
 static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
@@ -195,7 +195,7 @@ static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
     struct plait_operand act = plait_operand_at(w, a, PLAIT_AMAX_ACT);
     void *sum;
 
-    if (!w->d->experts)
+    if (!b->experts)
         return row_linear(w, &b->down, b->down_bias, "the mlp's output", &act,
                           out) < 0
                    ? -1
@@ -383,7 +383,7 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
     if (plait_after_backward(w, b, a, 2, dx, &dout) < 0 ||
         keep_gradient(w, s->ddown, dout, half) < 0)
         return -1;
-    if (w->d->experts)
+    if (b->experts)
         rc = sparse_backward(w, b, a, dout, &dn2);
     else
         rc = dense_backward(w, b, a, s, dout, half, &dn2);

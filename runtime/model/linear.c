@@ -57,7 +57,7 @@ int plait_swiglu_forward(const struct plait_work *w,
                   .out = a->act,
                   .inp = a->pre,
                   .N = rows,
-                  .F = w->d->ffn,
+                  .F = a->ffn,
                   .gelu = w->model->config->model.gate == PLAIT_GATE_GELU,
                   .amax = amax});
 }
@@ -73,7 +73,7 @@ int plait_swiglu_backward(const struct plait_work *w,
                   .dout = dact,
                   .inp = a->pre,
                   .N = rows,
-                  .F = w->d->ffn,
+                  .F = a->ffn,
                   .gelu = w->model->config->model.gate == PLAIT_GATE_GELU,
                   .amax = amax});
 }

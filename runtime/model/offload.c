@@ -60,7 +60,7 @@ static void point_to_buffer(const struct plait_work *w, int nth, int b)
     struct plait_activations *a = &w->slot->layer[nth];
     int *rows = a->routed.rows, *here = a->routed.here;
 
-    *a = o->at[b];
+    *a = o->at[b][a->dense];
     a->routed.rows = rows;
     a->routed.here = here;
     o->current = b;

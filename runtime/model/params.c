@@ -36,7 +36,9 @@ static const struct home homes[] = {PLAIT_TENSOR_TABLE(HOME)};
 struct builder {
     struct plait_model *model;
     const struct plait_dims *d;
-    struct plait_sides sides;
+    const struct plait_sides *sides; /* of the open block */
+    struct plait_sides all, dense;   /* of most; of layers without experts in a
+                                      * model that has them */
     int chunk;
     int in_chunk; /* blocks of this chunk so far */
     int layer;
@@ -88,11 +90,11 @@ static void set_name(const struct builder *b, struct plait_tensor *t,
 static void set_shape(const struct builder *b, struct plait_tensor *t,
                       const struct plait_tensor_row *row)
 {
-    const struct plait_side_length *sides[] = {&b->sides.at[row->rows],
-                                               &b->sides.at[row->cols]};
+    const struct plait_side_length *sides[] = {&b->sides->at[row->rows],
+                                               &b->sides->at[row->cols]};
 
     t->ndim = plait_tensor_is_matrix(row) ? 2 : 1;
-    t->tp_axis = plait_tensor_axis(&b->sides, row);
+    t->tp_axis = plait_tensor_axis(b->sides, row);
     t->tp_replicas = b->d->tp;
     for (int i = 0; i < 2; i++) {
         t->shape[i] = sides[i]->whole;
@@ -196,7 +198,7 @@ static void add_tensor(struct builder *b, const struct plait_tensor_row *row,
     t->decay = t->ndim == 2;
     t->expert = b->expert >= 0;
     t->tied =
-        row->rows == PLAIT_SIDE_VOCAB && (b->sides.has & PLAIT_HAS_TIED_APART);
+        row->rows == PLAIT_SIDE_VOCAB && (b->sides->has & PLAIT_HAS_TIED_APART);
     t->layer = b->layer;
     t->chunk = b->chunk;
     t->region = m->nregions;
@@ -209,7 +211,7 @@ static void add_rows(struct builder *b, enum plait_region_kind kind)
 {
     const struct plait_tensor_row *row = NULL, *before = NULL;
 
-    for (; (row = plait_tensor_next(&b->sides, kind, before)); before = row)
+    for (; (row = plait_tensor_next(b->sides, kind, before)); before = row)
         add_tensor(b, row, plait_tensor_joins(row, before));
 }
 
@@ -218,6 +220,10 @@ static void open_block(struct builder *b, enum plait_block_kind kind, int layer)
     struct plait_model_state *s = b->model->state;
     struct plait_block *blk = &s->blocks[s->nblocks++];
 
+    b->sides = kind == PLAIT_BLOCK_LAYER &&
+                       plait_model_dense(&b->model->config->model, layer)
+                   ? &b->dense
+                   : &b->all;
     b->layer = layer;
     b->at = 0;
     b->block = blk;
@@ -296,12 +302,12 @@ static void add_chunk(struct builder *b, int chunk)
         add_block(b, PLAIT_BLOCK_EMBEDDING, PLAIT_KIND_EMBEDDING, -1);
     for (int i = 0; i < count; i++) {
         add_block(b, PLAIT_BLOCK_LAYER, PLAIT_KIND_LAYER, first + i);
-        if (b->d->experts)
+        if (b->sides->has & PLAIT_HAS_EXPERTS)
             add_experts(b);
     }
     if (stage == s->stages - 1)
         add_block(b, PLAIT_BLOCK_HEAD, PLAIT_KIND_HEAD, -1);
-    if (stage == s->stages - 1 && (b->sides.has & PLAIT_HAS_TIED_HERE))
+    if (stage == s->stages - 1 && (b->all.has & PLAIT_HAS_TIED_HERE))
         share_vocab(b);
     s->chunk_first[chunk + 1] = s->nblocks;
 }
@@ -310,13 +316,16 @@ int plait_model_layout(struct plait_model *model)
 {
     struct plait_model_state *s = model->state;
     const struct plait_mesh *mesh = model->mesh;
+    const struct plait_model_config *c = &model->config->model;
     struct builder b = {.model = model, .d = &s->dims, .expert = -1};
-    int most = 2 * model->config->model.layers + 2;
+    int most = 2 * c->layers + 2;
     int products = PLAIT_TENSOR_ROWS * (1 + s->dims.experts / s->dims.ep);
 
-    plait_sides_set(&b.sides, &model->config->model,
-                    mesh->layout.size[PLAIT_TP], mesh->coord.at[PLAIT_TP],
-                    mesh->layout.size[PLAIT_PP] == 1);
+    plait_sides_set(&b.all, c, mesh->layout.size[PLAIT_TP],
+                    mesh->coord.at[PLAIT_TP], mesh->layout.size[PLAIT_PP] == 1);
+    b.dense = b.all;
+    plait_sides_dense(&b.dense, c, mesh->layout.size[PLAIT_TP],
+                      mesh->coord.at[PLAIT_TP]);
     s->stages = model->chunks * mesh->layout.size[PLAIT_PP];
     s->chunk_first = calloc(model->chunks + 1, sizeof(*s->chunk_first));
     s->blocks = calloc(most, sizeof(*s->blocks));
@@ -329,6 +338,6 @@ int plait_model_layout(struct plait_model *model)
     if (b.failed || !s->unmade)
         return -1;
     /* not from the tensors: a stage may have no layer */
-    model->parameters = (int64_t)plait_model_parameters(&model->config->model);
+    model->parameters = (int64_t)plait_model_parameters(c);
     return 0;
 }

@@ -10,12 +10,11 @@ int plait_layer_cheap_again(const struct plait_work *w,
                             const struct plait_activations *a,
                             enum plait_half half)
 {
-    size_t rows =
-        w->d->experts ? plait_experts_rows(w, &a->routed) : w->shape->N;
+    size_t rows = b->experts ? plait_experts_rows(w, &a->routed) : w->shape->N;
 
     /* Only weight gradients need it, and those of experts are never
      * deferred. */
-    if (!(half & PLAIT_HALF_WEIGHT) && !w->d->experts)
+    if (!(half & PLAIT_HALF_WEIGHT) && !b->experts)
         return 0;
     if (plait_first_norm(w, b, a, a->x1, NULL, NULL) < 0 ||
         plait_second_norm(w, b, a, a->x2, NULL, NULL) < 0)
@@ -23,8 +22,7 @@ int plait_layer_cheap_again(const struct plait_work *w,
     if (w->d->gated)
         return plait_swiglu_forward(w, a, rows, NULL);
     return w->ops->gelu_forward(
-        w->q, &(struct plait_gelu_forward){.type = w->type,
-                                           .out = a->act,
-                                           .inp = a->pre,
-                                           .n = rows * w->d->ffn});
+        w->q,
+        &(struct plait_gelu_forward){
+            .type = w->type, .out = a->act, .inp = a->pre, .n = rows * a->ffn});
 }

@@ -48,6 +48,7 @@ trip qwen2 1 BF16 bf16
 trip qwen2-window 1 F32 fp32
 trip qwen3 2 BF16 bf16
 trip qwen3_moe 2 F32 fp32
+trip qwen3_moe-first 2 BF16 bf16
 trip granite 1 F32 fp32
 trip gemma 1 BF16 bf16
 trip gemma3_text 2 F32 fp32

@@ -45,7 +45,8 @@ refuses() {
     [ $rc = 0 ] || sed 's/^/# /' "$dir/out"
     return $rc
 }
-for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe granite \
+for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
+    qwen3_moe-first granite \
     smollm3 gemma gemma3_text olmo2 olmo3; do
     hf make "$dir/$kind" $kind || exit 1
 done
@@ -150,6 +151,8 @@ ok "a window of a llama" refuses llama '{"sliding_window": 4}' \
 ok "rows of pairs" refuses llama '{"rope_interleaved": true}' "rope_interleaved"
 ok "qwen3_moe: not as the class has it" refuses qwen3_moe \
     '{"norm_topk_prob": "gone"}' "norm_topk_prob is missing; plait-train"
+ok "qwen3_moe: first layers without experts" gives qwen3_moe-first \
+    '{}' "dense_layers: 1" "dense_ffn: 42" "ffn: 18"
 ok "qwen3_moe: layers between without experts" refuses qwen3_moe \
     '{"mlp_only_layers": [1]}' "mlp_only_layers is [1]"
 ok "qwen3_moe: as transformers 5 writes it" gives qwen3_moe \

@@ -182,7 +182,7 @@ sed 's/layer_step": 1/layer_step": 2/' llama4.json >every2.json
 refused 'every2.json: interleave_moe_layer_step is 2: experts in some layers between others cannot be planned' \
     --model every2.json --gpus 8
 sed 's/"vocab_size"/"mlp_only_layers": [3], "vocab_size"/' qwen.json >some.json
-refused 'some.json: mlp_only_layers is not empty: layers without experts between others cannot be planned' \
+refused 'some.json: mlp_only_layers is [3]: layers without experts between others cannot be planned' \
     --model some.json --gpus 8
 "$plait" estimate --model deepseek.json --gpus 8 >out
 grep -q 'model.mla: plait-train does not train it' out

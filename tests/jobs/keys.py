@@ -7,8 +7,6 @@ depend on others are drawn in draw.py. `jobs.py --keys` holds both against
 NEVER = {
     "model.mla": "planned for other software only",
     "model.shared_experts": "planned for other software only",
-    "model.dense_layers": "planned for other software only",
-    "model.dense_ffn": "planned for other software only",
 }
 NEVER_VALUES = {
     "train.graph": {"on": "for GPUs"},
@@ -52,6 +50,8 @@ LLAMA = {
 EXPERTS = {
     "model.experts_capacity": ["0.75", "1.5"],
     "model.experts_balance": ["0", "0.1"],
+    "model.dense_layers": ["1"],
+    "model.dense_ffn": ["48"],
 }
 IMAGES = {
     "model.loss": ["cross-entropy", "squared"],

@@ -73,6 +73,7 @@ KINDS = {
                   "decoder_sparse_step": 1, "mlp_only_layers": [],
                   "use_sliding_window": False, "sliding_window": None,
                   "max_window_layers": 2}}
+KINDS["qwen3_moe-first"] = {**KINDS["qwen3_moe"], "mlp_only_layers": [0]}
 
 
 def gpt2_shapes(c):
@@ -98,13 +99,13 @@ def biases(c):
     return "qkvo" if c.get("attention_bias") else ""
 
 
-def mlp_shapes(layer, c):
+def mlp_shapes(layer, c, i):
     width, inner = c["hidden_size"], c["intermediate_size"]
-    if c["model_type"] == "qwen3_moe":
+    if c["model_type"] == "qwen3_moe" and i not in c["mlp_only_layers"]:
         inner = c["moe_intermediate_size"]
         yield layer + "mlp.gate.weight", [c["num_experts"], width]
-        for i in range(c["num_experts"]):
-            expert = f"{layer}mlp.experts.{i}."
+        for e in range(c["num_experts"]):
+            expert = f"{layer}mlp.experts.{e}."
             yield expert + "gate_proj.weight", [inner, width]
             yield expert + "up_proj.weight", [inner, width]
             yield expert + "down_proj.weight", [width, inner]
@@ -157,7 +158,7 @@ def llama_shapes(c):
             yield layer + "self_attn.q_norm.weight", [q]
             yield layer + "self_attn.k_norm.weight", [kv]
         yield layer + "post_attention_layernorm.weight", [width]
-        yield from mlp_shapes(layer, c)
+        yield from mlp_shapes(layer, c, i)
     yield "model.norm.weight", [width]
     if not c.get("tie_word_embeddings",
                  c["model_type"] in ("smollm3", "gemma3_text")):

@@ -86,7 +86,11 @@ FAMILIES = {
     "qwen3-moe": ("Qwen3Moe", {**SIZES, "head_dim": 16, "num_experts": 4,
                                "num_experts_per_tok": 2,
                                "moe_intermediate_size": 36,
-                               "norm_topk_prob": True})}
+                               "norm_topk_prob": True}),
+    "qwen3-moe-first": ("Qwen3Moe", {
+        **SIZES, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 36, "norm_topk_prob": True,
+        "mlp_only_layers": [0, 1]})}
 LAYOUTS = {
     "one process": (1, []),
     "tp 3": (3, ["parallel.tp=3"]),

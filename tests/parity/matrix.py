@@ -94,6 +94,7 @@ model.logits_scaling=3"
 # rates of their own.
 MUP = "model.mup=16 model.mup_layers=2 model.mup_head_dim=4"
 
+FIRST = "model.dense_layers=2 model.dense_ffn=192"
 # As OLMo 2 and 3: norms after, one of all heads' queries, which tp divides.
 OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
 # As Gemma 3: norms before and after, positions by the kind of layer.
@@ -137,6 +138,16 @@ STRANDS = [
     ("moe", "11212", MUP + " zero=2"),
     ("gpt2", "122", MUP + " optim.name=adamw8bit optim.lr=1e-3 zero=1"),
     ("odd-llama", "131", MUP + " schedule=zb-h1 then=112"),
+    # first layers without experts
+    ("moe", "211", FIRST),
+    ("moe", "2122", FIRST + " sequence=true zero=3 recompute=full"),
+    ("moe", "12212", FIRST + " zero=2"),
+    ("moe", "11222", FIRST + " zero=1 precision=bf16"),
+    ("moe", "121", FIRST + " schedule=zb-h1 recompute=selective"),
+    ("moe", "121", FIRST + " schedule=interleaved virtual=2"),
+    ("moe", "112", FIRST + " offload=activations recompute=full"),
+    ("moe", "2122", FIRST + " zero=1 then=12212"),
+    ("odd-moe", "311", FIRST + " precision=fp8"),
     # norms after attention and mlp
     ("llama", "211", OLMO),
     ("llama", "2122", OLMO + " sequence=true zero=3 recompute=full"),

@@ -34,6 +34,10 @@ static inline void enrich(struct plait_model_config *m)
 #define AFTER_LLAMA ((enum plait_family)101)
 #define BOTH_LLAMA ((enum plait_family)102)
 
+/* Or with a first layer that has an mlp of its own width where others have
+ * experts. */
+#define FIRST_LLAMA ((enum plait_family)103)
+
 static inline void put_norms_after(struct plait_model_config *m, bool both)
 {
     m->family = PLAIT_LLAMA;
@@ -60,6 +64,12 @@ static inline void small_config(struct plait_job_config *config,
         enrich(&config->model);
     if (family == AFTER_LLAMA || family == BOTH_LLAMA)
         put_norms_after(&config->model, family == BOTH_LLAMA);
+    if (family == FIRST_LLAMA) {
+        config->model.family = PLAIT_LLAMA;
+        config->model.experts = 4;
+        config->model.dense_layers = 1;
+        config->model.dense_ffn = 300;
+    }
     family = config->model.family;
     config->model.layers = 4;
     config->model.hidden = 48;

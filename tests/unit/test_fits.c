@@ -185,6 +185,7 @@ static void check_model(void)
     CASE(CONFIG, "model.dense_layers 9 must be at most model.layers 8",
          c.model.dense_layers = 9);
     CASE(CONFIG, NULL, c.model.dense_layers = 8);
+    CASE(TRAINER, NULL, c.model.dense_layers = 2, c.model.dense_ffn = 48);
     CASE(CONFIG, "model.shared_experts: model.experts is 0, the model has none",
          c.model.experts = 0, c.model.shared_experts = 1);
     CASE(CONFIG,

@@ -15,6 +15,7 @@
 struct setting {
     enum plait_family family;
     int tp, cp, ep, pp, v, layers, experts, kv_heads, microbatches;
+    int dense, dense_ffn; /* model.dense_layers */
     enum plait_schedule_kind schedule;
     enum plait_recompute recompute;
     bool sequence, tied, documents;
@@ -56,6 +57,41 @@ static struct setting settings[] = {
      .experts = 4,
      .recompute = PLAIT_RECOMPUTE_FULL,
      .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    /* first layers without experts, wider than the others and narrower */
+    {.family = PLAIT_LLAMA, .pp = 4, .experts = 4, .dense = 3},
+    {.family = PLAIT_LLAMA,
+     .tp = 2,
+     .ep = 2,
+     .pp = 2,
+     .experts = 4,
+     .dense = 1,
+     .dense_ffn = 2000,
+     .recompute = PLAIT_RECOMPUTE_SELECTIVE},
+    {.family = PLAIT_GPT2,
+     .pp = 2,
+     .experts = 4,
+     .dense = 5,
+     .dense_ffn = 1600,
+     .recompute = PLAIT_RECOMPUTE_FULL,
+     .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .experts = 4,
+     .dense = 2,
+     .dense_ffn = 52,
+     .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    {.family = RICH_LLAMA,
+     .pp = 4,
+     .experts = 4,
+     .dense = 8,
+     .schedule = PLAIT_SCHEDULE_ZB_H1},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .v = 2,
+     .experts = 2,
+     .dense = 5,
+     .dense_ffn = 600,
+     .microbatches = 8},
     {.family = PLAIT_GPT2, .pp = 4, .stages = {1, 6, 1, 0}, .tied = true},
     {.family = PLAIT_GPT2,
      .pp = 2,
@@ -73,6 +109,8 @@ static void set(struct setting *s, struct plait_job_config *c,
     c->model.layers = s->layers ? s->layers : 8;
     c->model.kv_heads = s->kv_heads ? s->kv_heads : c->model.kv_heads;
     c->model.experts = s->experts;
+    c->model.dense_layers = s->dense;
+    c->model.dense_ffn = s->dense_ffn;
     c->model.experts_capacity = s->capacity;
     c->model.tie_embeddings = s->tied;
     c->model.seq_len = 64;

@@ -446,6 +446,23 @@ static void test_after(enum plait_family family)
     test_cpu(family, 0);
 }
 
+/* A first layer of another kind than the others. */
+static void test_first(void)
+{
+    static const enum plait_precision precisions[] = {PLAIT_FP32, PLAIT_BF16,
+                                                      PLAIT_FP8};
+
+    test_gradients(FIRST_LLAMA, 2);
+    for (int i = 0; i < 3; i++)
+        test_recompute(FIRST_LLAMA, 4, precisions[i]);
+    for (int r = PLAIT_RECOMPUTE_NONE; r <= PLAIT_RECOMPUTE_FULL; r++) {
+        test_offload(FIRST_LLAMA, 4, r);
+        test_split(FIRST_LLAMA, r);
+    }
+    test_stages(FIRST_LLAMA, 5);
+    test_cpu(FIRST_LLAMA, 4);
+}
+
 int main(void)
 {
     static const enum plait_family families[] = {PLAIT_GPT2, PLAIT_LLAMA,
@@ -484,5 +501,6 @@ int main(void)
     }
     test_after(AFTER_LLAMA);
     test_after(BOTH_LLAMA);
+    test_first();
     return done_testing();
 }

@@ -289,6 +289,20 @@ static void check_layouts(enum plait_family family, int size)
     }
 }
 
+/* A first layer that has an mlp where others have experts. */
+static void check_first(int size)
+{
+    struct layout_case c = {
+        .family = FIRST_LLAMA, .tp = size, .cp = 1, .ep = 1, .experts = 4};
+
+    if (size % 2)
+        return;
+    check_mixes(c);
+    c.tp = size / 2;
+    c.cp = c.ep = 2;
+    check_mixes(c);
+}
+
 /* Enough rows to travel in chunks. */
 static void check_chunks(enum plait_family family)
 {
@@ -314,6 +328,7 @@ int main(void)
     check_layouts(PLAIT_GPT2, plait_comm_size(world));
     check_layouts(PLAIT_LLAMA, plait_comm_size(world));
     check_layouts(RICH_LLAMA, plait_comm_size(world));
+    check_first(plait_comm_size(world));
     if (plait_comm_size(world) == 4) {
         check_chunks(PLAIT_GPT2);
         check_chunks(PLAIT_LLAMA);

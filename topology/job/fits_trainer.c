@@ -31,7 +31,6 @@ static int check_trained_model(const struct plait_model_config *m,
 {
     const char *key = m->mla.n            ? "mla"
                       : m->shared_experts ? "shared_experts"
-                      : m->dense_layers   ? "dense_layers"
                                           : NULL;
 
     if (m->norm_plus_one && m->qk_norm && m->qk_norm_whole)

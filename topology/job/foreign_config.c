@@ -198,6 +198,21 @@ static void set_window(const struct plait_pairs *p, int every,
             plait_pairs_number(p, "max_window_layers", PLAIT_WINDOW_LAYERS));
 }
 
+/* "0 1 2": how many first layers a list has; -1: others. */
+static int count_first(const char *list)
+{
+    char *end;
+    int n = 0;
+
+    while (list && *list) {
+        if (strtol(list, &end, 10) != n || end == list)
+            return -1;
+        n++;
+        list = end + strspn(end, " ");
+    }
+    return n;
+}
+
 /* Layers of experts that come between others in a way that model.dense_layers
  * does not say. */
 static int check_experts(const char *path, const struct plait_pairs *p,
@@ -214,11 +229,11 @@ static int check_experts(const char *path, const struct plait_pairs *p,
                                 "%s: %s is %s: experts in some layers between "
                                 "others cannot be planned",
                                 path, steps[i], plait_pairs_value(p, steps[i]));
-    if (dense && *dense)
+    if (count_first(dense) < 0)
         return plait_errorf(err,
-                            "%s: mlp_only_layers is not empty: layers without "
+                            "%s: mlp_only_layers is [%s]: layers without "
                             "experts between others cannot be planned",
-                            path);
+                            path, dense);
     return 0;
 }
 
@@ -280,6 +295,9 @@ static int translate_hugging_face(const char *path, struct plait_pairs *p,
     set(s, "model.family", known->family);
     rename_pairs(p, hugging_face, COUNT(hugging_face), s);
     set_latent(p, hugging_face_latent, s);
+    if (count_first(plait_pairs_value(p, "mlp_only_layers")) > 0)
+        set_number(s, "model.dense_layers",
+                   count_first(plait_pairs_value(p, "mlp_only_layers")));
     set_dense(p, "moe_intermediate_size", "intermediate_size", s);
     set_window(p, known->every, s);
     for (int i = 0; i < COUNT(known->more) && known->more[i]; i++)

@@ -120,9 +120,11 @@ enum plait_held_group {
     X(PASSED, balance, 1, 1, WORD, z->experts) \
     X(PASSED, replicas, z->all_keys, z->hidden, WORD, z->kv_copies > 1) \
     \
-    X(WORK, dact, z->mlp, z->ffn, T, z->gated) \
+    /* of layers with experts and of those without, one at a time */ \
+    X(WORK, dact, 1, fmax(z->mlp * z->ffn, z->rows * z->dense), T, z->gated) \
     X(WORK, datt, z->rows, z->query, T, true) \
-    X(WORK, now.dpre, z->mlp, z->up, T, true) \
+    X(WORK, now.dpre, 1, \
+      fmax(z->mlp * z->up, z->rows * z->dense * (z->gated ? 2 : 1)), T, true) \
     X(WORK, now.dqkv, z->rows, z->qkv, T, true) \
     X(WORK, codes, z->rows, z->gradient, CODES, z->codes) \
     X(WORK, normed, z->rows, z->query, T, z->qk_norm) \
@@ -200,12 +202,13 @@ struct plait_rank_sizes {
     double sequences;  /* of a micro-batch */
     /* columns */
     double hidden, head_dim;
-    double heads, kv_heads;  /* here, at least 1 */
-    double kv_copies;        /* tp ranks that hold the same key/value heads */
-    double query, keys;      /* of all q here; of all k, as of all v */
-    double qkv;              /* of q, k and v side by side */
-    double all_keys;         /* of all k of the model */
-    double ffn, up;          /* out of the mlp's activation, and into it */
+    double heads, kv_heads; /* here, at least 1 */
+    double kv_copies;       /* tp ranks that hold the same key/value heads */
+    double query, keys;     /* of all q here; of all k, as of all v */
+    double qkv;             /* of q, k and v side by side */
+    double all_keys;        /* of all k of the model */
+    double ffn, up;         /* out of the mlp's activation, and into it */
+    double dense; /* ffn of the first layers, where others have experts */
     double q_norms, k_norms; /* of a row, where q and k have norms */
     double vocab;            /* here, padding included */
     double gradient;         /* of the widest gradient that has fp8 codes */
@@ -234,6 +237,9 @@ void plait_rank_sizes_set(struct plait_rank_sizes *sizes,
                           const struct plait_job_config *config,
                           const struct plait_layout *layout, double rows,
                           double sequences, bool gpu);
+/* Makes them those of a layer without experts in a model that has them: for the
+ * groups of a layer's activations. */
+void plait_rank_sizes_dense(struct plait_rank_sizes *sizes);
 /* For image models, of all blocks of pipeline rank `rank` of `pp`: the numbers
  * of an image that one reads or writes at most; the channels of the widest
  * norm; the columns of the head's matrix, 0 where it is not here. */

@@ -83,14 +83,15 @@ double plait_model_met(const struct plait_model_config *m)
 static double mlps(const struct plait_model_config *m,
                    const struct plait_sides *z, double experts)
 {
-    double ffn = m->dense_ffn ? m->dense_ffn : m->ffn;
     double one = plait_tensors_weights(z, PLAIT_KIND_EXPERT);
-    double mlp = plait_model_mlp(m, m->ffn), bias = one - mlp;
+    double mlp = plait_model_mlp(m, m->ffn);
+    struct plait_sides dense = *z;
 
+    plait_sides_dense(&dense, m, 1, 0);
     return plait_model_moe_layers(m) *
                (experts * one + m->shared_experts * mlp) +
-           m->dense_layers * (plait_model_mlp(m, ffn) + bias -
-                              (double)m->hidden * m->experts);
+           m->dense_layers * (plait_tensors_weights(&dense, PLAIT_KIND_LAYER) -
+                              plait_tensors_weights(z, PLAIT_KIND_LAYER));
 }
 
 static double parameters(const struct plait_model_config *m, double experts)

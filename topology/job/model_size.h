@@ -18,8 +18,19 @@ double plait_model_attention(const struct plait_model_config *model);
 double plait_model_mlp(const struct plait_model_config *model, double columns);
 /* The tokens of one sequence that one expert takes at most; 0: all. */
 int plait_model_capacity(const struct plait_model_config *model);
-/* Layers with experts: all but the first dense_layers. */
+/* Layers with experts: all but the first dense_layers; and whether this layer
+ * is one of these first ones. */
 int plait_model_moe_layers(const struct plait_model_config *model);
+static inline bool plait_model_dense(const struct plait_model_config *model,
+                                     int layer)
+{
+    return model->experts && layer < model->dense_layers;
+}
+/* Columns of their mlp. */
+static inline int plait_model_dense_ffn(const struct plait_model_config *model)
+{
+    return model->dense_ffn ? model->dense_ffn : model->ffn;
+}
 /* Weights of a layer's matrices that one token is multiplied with, on average
  * over the layers. */
 double plait_model_met(const struct plait_model_config *model);

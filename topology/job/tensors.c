@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "topology/job/model_size.h"
+
 #define ROW(kind, member, name, rows, cols, role, when)       \
     {PLAIT_KIND_##kind, #member,           name,              \
      PLAIT_SIDE_##rows, PLAIT_SIDE_##cols, PLAIT_ROLE_##role, \
@@ -66,6 +68,16 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
                [PLAIT_SIDE_EXPERTS] = {E, E, 0, 0},
                [PLAIT_SIDE_VOCAB] = {(size_t)c->vocab, v, r * v, 1},
                [PLAIT_SIDE_POSITIONS] = {T, T, 0, 0}}};
+}
+
+void plait_sides_dense(struct plait_sides *z,
+                       const struct plait_model_config *c, int tp, int tp_rank)
+{
+    size_t F = (size_t)plait_model_dense_ffn(c), f = F / (size_t)tp;
+
+    z->has &= ~(unsigned)PLAIT_HAS_EXPERTS;
+    z->at[PLAIT_SIDE_FFN] =
+        (struct plait_side_length){F, f, (size_t)tp_rank * f, 1};
 }
 
 /* -- rows ------------------------------------------------------------------ */

@@ -54,6 +54,8 @@ enum plait_region_kind {
     PLAIT_KIND_LAYER,
     PLAIT_KIND_EXPERT, /* in the table: an mlp, whoever has it */
     PLAIT_KIND_HEAD,
+    PLAIT_KIND_DENSE, /* not in the table: a layer without experts in a model
+                       * that has them, of plait_sides_dense() */
     PLAIT_KINDS
 };
 
@@ -90,6 +92,11 @@ struct plait_sides {
 void plait_sides_set(struct plait_sides *sides,
                      const struct plait_model_config *config, int tp,
                      int tp_rank, bool one_stage);
+/* Makes them those of the first layers of a model with experts, which have an
+ * mlp instead (model.dense_layers). */
+void plait_sides_dense(struct plait_sides *sides,
+                       const struct plait_model_config *config, int tp,
+                       int tp_rank);
 
 /* -- the table ------------------------------------------------------------- */
 

@@ -35,6 +35,27 @@ int plait_shape_layers(const struct plait_shape *s, int rank)
     return sum;
 }
 
+int plait_shape_chunk_dense(const struct plait_shape *s, int rank, int chunk)
+{
+    int first = 0, count = plait_shape_chunk(s, rank, chunk), dense;
+
+    if (!s->m->experts || !s->m->dense_layers)
+        return 0;
+    for (int i = 0; i < chunk * s->pp + rank; i++)
+        first += plait_stage_split_at(&s->split, i);
+    dense = s->m->dense_layers - first;
+    return dense < 0 ? 0 : dense < count ? dense : count;
+}
+
+int plait_shape_dense(const struct plait_shape *s, int rank)
+{
+    int sum = 0;
+
+    for (int i = 0; i < s->v; i++)
+        sum += plait_shape_chunk_dense(s, rank, i);
+    return sum;
+}
+
 int plait_shape_largest(const struct plait_shape *s, int rank)
 {
     int most = 0;
@@ -87,8 +108,11 @@ static void set_shape(struct plait_shape *s, const struct plait_job_config *c,
             plait_gpu_type_share(gpu, plait_layout_world(layout), &s->rank);
         s->gpu = gpu = &s->rank;
     }
-    if (!plait_is_image_model(s->m))
+    if (!plait_is_image_model(s->m)) {
         plait_sides_set(&s->sides, s->m, s->tp, 0, s->pp == 1);
+        s->dense = s->sides;
+        plait_sides_dense(&s->dense, s->m, s->tp, 0);
+    }
     set_split(s);
     s->tokens = (double)c->train.micro_batch * c->model.seq_len / s->cp;
     s->element = plait_precision_size(c->train.precision);
@@ -168,7 +192,8 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
 /* Find the fullest rank. The first has the embedding and the most
  * micro-batches, the second a message to receive ahead, the last the head.
  * Any other rank has less of these than the rank before it. It can need more
- * memory only where it has more layers, so only those ranks are computed. */
+ * memory only where it has more layers, or others, so only those ranks are
+ * computed. */
 static void set_memory(const struct plait_shape *s, double enough,
                        struct plait_estimate *e)
 {
@@ -179,7 +204,9 @@ static void set_memory(const struct plait_shape *s, double enough,
         int largest = plait_shape_largest(s, rank);
         struct plait_memory memory;
 
-        if (rank > 1 && rank < s->pp - 1 && here <= layers && largest <= chunk)
+        if (rank > 1 && rank < s->pp - 1 && here <= layers &&
+            largest <= chunk &&
+            plait_shape_dense(s, rank) == plait_shape_dense(s, rank - 1))
             continue;
         layers = here > layers ? here : layers;
         chunk = largest > chunk ? largest : chunk;

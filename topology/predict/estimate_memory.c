@@ -56,46 +56,46 @@ static double latent_elements(const struct plait_shape *s)
 /* Of one region; of experts, of each of them. */
 static double elements(const struct plait_shape *s, enum plait_region_kind kind)
 {
-    double sum = plait_tensors_elements(&s->sides, kind);
+    bool dense = kind == PLAIT_KIND_DENSE;
+    double sum = plait_tensors_elements(dense ? &s->dense : &s->sides,
+                                        dense ? PLAIT_KIND_LAYER : kind);
 
-    if (kind == PLAIT_KIND_LAYER && s->m->mla_kv)
+    if ((dense || kind == PLAIT_KIND_LAYER) && s->m->mla_kv)
         sum += latent_elements(s);
     if (kind == PLAIT_KIND_LAYER && s->m->experts)
         sum += s->m->shared_experts * elements(s, PLAIT_KIND_EXPERT);
     return sum;
 }
 
-/* The mlp of layers without experts in a model that has experts. */
-static double dense_elements(const struct plait_shape *s)
-{
-    const struct plait_model_config *m = s->m;
-
-    return plait_model_mlp(m, m->dense_ffn ? m->dense_ffn : m->ffn) / s->tp;
-}
-
-/* w->ranks and ->align are set. */
-static void set_shards(const struct plait_shape *s, int layers, int embedding,
-                       int head, struct shards *w)
+/* Of a stage, `dense` of whose layers have no experts in a model that has them.
+ * w->ranks and ->align are set. */
+static void set_shards(const struct plait_shape *s, double layers, double dense,
+                       bool embedding, bool head, struct shards *w)
 {
     int here = s->m->experts / s->ep;
 
+    layers -= dense;
     if (embedding)
         cut(w, PLAIT_KIND_EMBEDDING, elements(s, PLAIT_KIND_EMBEDDING),
             w->ranks, 1);
-    if (layers)
+    if (layers > 0)
         cut(w, PLAIT_KIND_LAYER, elements(s, PLAIT_KIND_LAYER), w->ranks,
             layers);
-    if (layers && s->m->experts) {
-        double share = (double)plait_model_moe_layers(s->m) / s->m->layers;
-
+    if (layers > 0 && s->m->experts)
         cut(w, PLAIT_KIND_EXPERT, here * elements(s, PLAIT_KIND_EXPERT),
-            fmax(w->ranks / s->ep, 1), share * layers);
-        if (share < 1)
-            cut(w, PLAIT_KIND_LAYER, dense_elements(s), w->ranks,
-                (1 - share) * layers);
-    }
+            fmax(w->ranks / s->ep, 1), layers);
+    if (dense > 0)
+        cut(w, PLAIT_KIND_DENSE, elements(s, PLAIT_KIND_DENSE), w->ranks,
+            dense);
     if (head)
         cut(w, PLAIT_KIND_HEAD, elements(s, PLAIT_KIND_HEAD), w->ranks, 1);
+}
+
+/* Of so many layers, as many as on average. */
+static double average_dense(const struct plait_shape *s, int layers)
+{
+    return s->m->experts ? (double)layers * s->m->dense_layers / s->m->layers
+                         : 0;
 }
 
 static void cut_piece(const struct plait_image_piece *p, int chunk, void *arg)
@@ -114,11 +114,15 @@ static void cut_piece(const struct plait_image_piece *p, int chunk, void *arg)
 static void set_rank_shards(const struct plait_shape *s, int rank,
                             struct shards *w)
 {
+    int layers = plait_shape_layers(s, rank);
+    double dense = s->c->framework == PLAIT_FRAMEWORK_PLAIT
+                       ? plait_shape_dense(s, rank)
+                       : average_dense(s, layers);
+
     if (plait_is_image_model(s->m))
         plait_image_visit(s->c, s->pp, rank, cut_piece, w);
     else
-        set_shards(s, plait_shape_layers(s, rank), rank == 0, rank == s->pp - 1,
-                   w);
+        set_shards(s, layers, dense, rank == 0, rank == s->pp - 1, w);
 }
 
 double plait_shape_rank_weights(const struct plait_shape *s, int rank)
@@ -134,7 +138,7 @@ double plait_shape_weights(const struct plait_shape *s, int layers,
 {
     struct shards w = {.ranks = 1, .align = PLAIT_REGION_ALIGN};
 
-    set_shards(s, layers, embedding, head, &w);
+    set_shards(s, layers, average_dense(s, layers), embedding, head, &w);
     return w.wholes;
 }
 
@@ -197,10 +201,10 @@ static double regions(const struct shards *w, const int count[PLAIT_KINDS])
     return sum;
 }
 
-/* Elements of `layers` layers' regions and of those at the ends. */
-static double ends_and(const struct shards *w, int layers)
+/* Elements of so many layers' regions and of those at the ends. */
+static double ends_and(const struct shards *w, int layers, int dense)
 {
-    const int count[PLAIT_KINDS] = {1, layers, layers, 1};
+    const int count[PLAIT_KINDS] = {1, layers, layers, 1, dense};
 
     return regions(w, count);
 }
@@ -213,6 +217,7 @@ static double zero_bytes(const struct plait_shape *s, const struct shards *w,
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     struct plait_zero_count count;
+    int dense = plait_shape_dense(s, rank);
     double sum = 0;
 
     if (p->zero < 2)
@@ -222,21 +227,22 @@ static double zero_bytes(const struct plait_shape *s, const struct shards *w,
     if (p->grad_reduce == PLAIT_GRAD_BF16)
         sum += 2 * regions(w, count.sums);
     if (p->zero >= 3)
-        sum += s->element * ends_and(w, layers < 2 ? layers : 2);
+        sum += s->element *
+               ends_and(w, (int)fmin(layers - dense, 2), (int)fmin(dense, 2));
     return sum;
 }
 
 /* Where buckets are reduced in bf16: two of the largest. Where one rank sums
  * all gradients: the largest region. */
 static double sum_bytes(const struct plait_shape *s, const struct shards *w,
-                        int layers)
+                        int layers, int dense)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     double most = 0, bucket;
 
     for (int kind = 0; kind < PLAIT_KINDS; kind++)
         most = fmax(most, w->region[kind]);
-    bucket = ends_and(w, layers);
+    bucket = ends_and(w, layers - dense, dense);
     if (p->grad_sync == PLAIT_GRAD_BUCKETED)
         bucket = fmin(most + plait_pieces_bucket_bytes(s) / 4, bucket);
     if (p->zero >= 2 || s->dp * s->cp == 1)
@@ -289,8 +295,8 @@ static double buffer_bytes(const struct plait_shape *s,
 {
     int layers = plait_shape_layers(s, rank);
     double sum = message_bytes(s, z, rank, slots) + tied_bytes(s, w, rank) +
-                 sum_bytes(s, w, layers) + zero_bytes(s, w, rank, layers) +
-                 score_scratch(s);
+                 sum_bytes(s, w, layers, plait_shape_dense(s, rank)) +
+                 zero_bytes(s, w, rank, layers) + score_scratch(s);
 
     return sum + (plait_shape_on_cpu(s) ? 0 : CONTEXT);
 }
@@ -308,15 +314,19 @@ bool plait_shape_keeps_codes(const struct plait_shape *s)
 }
 
 static double code_bytes(const struct plait_shape *s,
-                         const struct plait_rank_sizes *z, int layers)
+                         const struct plait_rank_sizes *z, int rank)
 {
     double h = s->m->hidden, mlp = codes(z->up, h) + codes(h, z->ffn);
+    double up = z->gated ? 2 * z->dense : z->dense;
+    int layers = plait_shape_layers(s, rank),
+        dense = plait_shape_dense(s, rank);
 
     if (!plait_shape_keeps_codes(s))
         return 0;
     if (s->m->experts)
         mlp *= z->here;
-    return layers * (codes(z->qkv, h) + codes(h, z->heads * z->head_dim) + mlp);
+    return layers * (codes(z->qkv, h) + codes(h, z->heads * z->head_dim)) +
+           (layers - dense) * mlp + dense * (codes(up, h) + codes(h, z->dense));
 }
 
 /* Over how many ranks each weight is sharded; without ZeRO, in how many parts a
@@ -395,14 +405,12 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     set_sharing(s, &w);
     set_rank_shards(s, rank, &w);
     memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes) +
-                      code_bytes(s, &z, plait_shape_layers(s, rank));
+                      code_bytes(s, &z, rank);
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
     memory->optimizer = away ? 0 : state * w.parts;
     memory->optimizer += meeting_bytes(s, state) * w.parts;
-    memory->optimizer +=
-        image ? plait_shape_image_uneven_bytes(s, rank)
-              : plait_shape_uneven_bytes(s, plait_shape_layers(s, rank),
-                                         rank == 0, rank == s->pp - 1);
+    memory->optimizer += image ? plait_shape_image_uneven_bytes(s, rank)
+                               : plait_shape_uneven_bytes(s, rank);
     memory->activations =
         image ? plait_shape_image_activations(s, &z, rank, slots)
               : plait_activations_bytes(s, &z, rank, slots);

@@ -22,8 +22,12 @@ static struct matrices sum_matrices(const struct plait_shape *s,
                                     enum plait_region_kind kind)
 {
     const struct plait_tensor_row *row = NULL;
-    const struct plait_sides *z = &s->sides;
+    bool dense = kind == PLAIT_KIND_DENSE;
+    const struct plait_sides *z = dense ? &s->dense : &s->sides;
     struct matrices sum = {0};
+
+    if (dense)
+        kind = PLAIT_KIND_LAYER;
 
     while ((row = plait_tensor_next(z, kind, row)))
         if (plait_tensor_is_matrix(row)) {
@@ -35,23 +39,30 @@ static struct matrices sum_matrices(const struct plait_shape *s,
     return sum;
 }
 
-static double matrix_weights(const struct plait_shape *s)
+/* Layers of a stage; `dense` have no experts in a model that has them. */
+struct layers {
+    int other, dense;
+};
+
+static double matrix_weights(const struct plait_shape *s, struct layers n)
 {
-    double layer = sum_matrices(s, PLAIT_KIND_LAYER).weights;
+    double layer = sum_matrices(s, PLAIT_KIND_LAYER).weights * n.other;
+    double dense = sum_matrices(s, PLAIT_KIND_DENSE).weights * n.dense;
     double experts = (double)s->m->experts / s->ep *
                      sum_matrices(s, PLAIT_KIND_EXPERT).weights /
-                     fmax(plait_shape_shards(s) / s->ep, 1);
+                     fmax(plait_shape_shards(s) / s->ep, 1) * n.other;
 
-    return (layer / plait_shape_shards(s) + experts) / s->tp;
+    return ((layer + dense) / plait_shape_shards(s) + experts) / s->tp;
 }
 
-/* Rows and columns of each matrix of a layer. */
-static double layer_sides(const struct plait_shape *s)
+/* Rows and columns of each matrix of the layers. */
+static double layer_sides(const struct plait_shape *s, struct layers n)
 {
     int experts = s->m->experts / s->ep;
 
-    return sum_matrices(s, PLAIT_KIND_LAYER).sides +
-           experts * sum_matrices(s, PLAIT_KIND_EXPERT).sides;
+    return n.other * (sum_matrices(s, PLAIT_KIND_LAYER).sides +
+                      experts * sum_matrices(s, PLAIT_KIND_EXPERT).sides) +
+           n.dense * sum_matrices(s, PLAIT_KIND_DENSE).sides;
 }
 
 /* The same of the matrices outside of layers. */
@@ -62,11 +73,13 @@ static double table_sides(const struct plait_shape *s, int embedding, int head)
 }
 
 /* Muon's matrices in transfer, and the products. */
-static double work_bytes(const struct plait_shape *s)
+static double work_bytes(const struct plait_shape *s, struct layers n)
 {
-    double h = s->m->hidden, side = fmin(h, s->m->ffn);
+    double other = n.other ? s->m->ffn : 0;
+    double dense = n.dense ? (double)s->dense.at[PLAIT_SIDE_FFN].whole : 0;
+    double h = s->m->hidden, ffn = fmax(other, dense), side = fmin(h, ffn);
     double queries = (double)s->sides.at[PLAIT_SIDE_QUERIES].whole;
-    double largest = h * fmax(queries, s->m->ffn);
+    double largest = h * fmax(queries, ffn);
     double matrices =
         1 + (s->tp > 1 ? 2 : plait_shape_shards(s) > 1 || s->element < 4);
     double sum = s->element * (matrices * largest + 2 * side * side);
@@ -76,6 +89,8 @@ static double work_bytes(const struct plait_shape *s)
 
 /* -- SOAP ---------------------------------------------------------------- */
 
+#define MATRICES (2 * PLAIT_TENSOR_ROWS) /* shapes of them, at most */
+
 struct matrix {
     double rows, cols, count; /* of a stage */
 };
@@ -84,25 +99,29 @@ struct matrix {
 static int list_region(const struct plait_shape *s, enum plait_region_kind kind,
                        double times, struct matrix *list, int n)
 {
+    bool dense = kind == PLAIT_KIND_DENSE;
+    const struct plait_sides *z = dense ? &s->dense : &s->sides;
     const struct plait_tensor_row *row = NULL;
 
-    while (times > 0 && (row = plait_tensor_next(&s->sides, kind, row)))
+    if (dense)
+        kind = PLAIT_KIND_LAYER;
+    while (times > 0 && (row = plait_tensor_next(z, kind, row)))
         if (plait_tensor_is_matrix(row))
-            list[n++] =
-                (struct matrix){(double)s->sides.at[row->rows].whole,
-                                (double)s->sides.at[row->cols].whole, times};
+            list[n++] = (struct matrix){(double)z->at[row->rows].whole,
+                                        (double)z->at[row->cols].whole, times};
     return n;
 }
 
 /* A stage's matrices by their shapes, those of one expert-parallel rank's
  * experts among them. Returns how many shapes. */
-static int list_matrices(const struct plait_shape *s, int layers,
-                         struct matrix list[PLAIT_TENSOR_ROWS])
+static int list_matrices(const struct plait_shape *s, struct layers layers,
+                         struct matrix list[MATRICES])
 {
-    int n = list_region(s, PLAIT_KIND_LAYER, layers, list, 0);
+    int n = list_region(s, PLAIT_KIND_LAYER, layers.other, list, 0);
 
-    return list_region(s, PLAIT_KIND_EXPERT, (double)s->m->experts * layers,
-                       list, n);
+    n = list_region(s, PLAIT_KIND_DENSE, layers.dense, list, n);
+    return list_region(s, PLAIT_KIND_EXPERT,
+                       (double)s->m->experts * layers.other, list, n);
 }
 
 static double square_of(const struct plait_shape *s, double side)
@@ -190,7 +209,7 @@ static int deal(const struct plait_shape *s, const struct matrix *m, int ranks,
 static double fullest_owner(const struct plait_shape *s, struct matrix *list,
                             int shapes, int ranks)
 {
-    struct owners o[PLAIT_TENSOR_ROWS + 1] = {{ranks, 0, 0}};
+    struct owners o[MATRICES + 1] = {{ranks, 0, 0}};
     double most = 0;
     int n = 1;
 
@@ -202,9 +221,9 @@ static double fullest_owner(const struct plait_shape *s, struct matrix *list,
     return most;
 }
 
-static double soap_bytes(const struct plait_shape *s, int layers)
+static double soap_bytes(const struct plait_shape *s, struct layers layers)
 {
-    struct matrix list[PLAIT_TENSOR_ROWS];
+    struct matrix list[MATRICES];
     int ranks = s->tp * s->dp * s->cp;
     int shapes = list_matrices(s, layers, list);
     double largest = 0, square = 0;
@@ -234,21 +253,22 @@ static double tied_bytes(const struct plait_shape *s, int embedding, int head)
            fmin(table, region / plait_shape_shards(s));
 }
 
-double plait_shape_uneven_bytes(const struct plait_shape *s, int layers,
-                                int embedding, int head)
+double plait_shape_uneven_bytes(const struct plait_shape *s, int rank)
 {
     const struct plait_optim_config *c = &s->c->optim;
     const struct plait_optimizer *o = &plait_optimizers[c->kind];
+    bool embedding = rank == 0, head = rank == s->pp - 1;
+    struct layers n = {.dense = plait_shape_dense(s, rank)};
 
+    n.other = plait_shape_layers(s, rank) - n.dense;
     if (o->codes)
         return tied_bytes(s, embedding, head);
     if (!o->uneven)
         return 0;
-    if (c->kind != PLAIT_OPTIM_ADAFACTOR && !layers)
+    if (c->kind != PLAIT_OPTIM_ADAFACTOR && !n.other && !n.dense)
         return 0;
     if (c->kind == PLAIT_OPTIM_ADAFACTOR)
-        return 8 * (layers * layer_sides(s) + table_sides(s, embedding, head));
-    return (o->matrix - o->bytes) * layers * matrix_weights(s) +
-           (c->kind == PLAIT_OPTIM_SOAP ? soap_bytes(s, layers)
-                                        : work_bytes(s));
+        return 8 * (layer_sides(s, n) + table_sides(s, embedding, head));
+    return (o->matrix - o->bytes) * matrix_weights(s, n) +
+           (c->kind == PLAIT_OPTIM_SOAP ? soap_bytes(s, n) : work_bytes(s, n));
 }

@@ -23,6 +23,8 @@ struct plait_shape {
     int tp, cp, ep, dp, pp;
     int v;                    /* chunks of layers a rank holds */
     struct plait_sides sides; /* not of image models */
+    struct plait_sides dense; /* of layers without experts in a model that has
+                               * them */
     struct plait_stage_split split;
     int longest;         /* the first rank with the most layers */
     double tokens;       /* of a micro-batch, on one cp rank */
@@ -87,6 +89,10 @@ double plait_shape_cheap_again(const struct plait_shape *shape);
 int plait_shape_layers(const struct plait_shape *shape, int rank);
 int plait_shape_chunk(const struct plait_shape *shape, int rank, int chunk);
 int plait_shape_largest(const struct plait_shape *shape, int rank);
+/* How many of them have no experts in a model that has them. */
+int plait_shape_dense(const struct plait_shape *shape, int rank);
+int plait_shape_chunk_dense(const struct plait_shape *shape, int rank,
+                            int chunk);
 
 /* Weights on a GPU with this many layers, and with the embedding or the
  * head. */
@@ -122,10 +128,10 @@ struct plait_zero_count {
 void plait_shape_zero(const struct plait_shape *shape, int rank,
                       struct plait_zero_count *count);
 
-/* Bytes that the optimizer holds beside plait_optim_state_bytes() of each
- * weight, where its state is not the same for all; may be below 0. */
-double plait_shape_uneven_bytes(const struct plait_shape *shape, int layers,
-                                int embedding, int head);
+/* Bytes that the optimizer of a pipeline rank holds beside
+ * plait_optim_state_bytes() of each weight, where its state is not the same for
+ * all; may be below 0. */
+double plait_shape_uneven_bytes(const struct plait_shape *shape, int rank);
 
 /* Image models: estimate_image.c. */
 

@@ -72,28 +72,34 @@ static void forward(struct walk *w)
         hold_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
 }
 
-static void hold_layer(struct walk *w)
+/* Layers of a stage: with experts, if the model has them, and before these
+ * those without. */
+struct layers {
+    int dense, other;
+};
+
+static void hold_layer(struct walk *w, bool dense)
 {
-    hold(w, PLAIT_KIND_LAYER);
-    if (w->s->m->experts)
+    hold(w, dense ? PLAIT_KIND_DENSE : PLAIT_KIND_LAYER);
+    if (w->s->m->experts && !dense)
         hold(w, PLAIT_KIND_EXPERT);
 }
 
-static void sum_layer(struct walk *w)
+static void sum_layer(struct walk *w, bool dense)
 {
-    if (w->s->m->experts)
+    if (w->s->m->experts && !dense)
         sum(w, PLAIT_KIND_EXPERT);
-    sum(w, PLAIT_KIND_LAYER);
+    sum(w, dense ? PLAIT_KIND_DENSE : PLAIT_KIND_LAYER);
 }
 
-static void backward(struct walk *w, int layers, bool first, bool last)
+static void backward(struct walk *w, struct layers n, bool first, bool last)
 {
     if (last)
         sum_once(w, PLAIT_KIND_HEAD, &w->head);
-    for (int i = 0; i < layers; i++) {
+    for (int i = 0; i < n.other + n.dense; i++) {
         if (!w->layers)
-            hold_layer(w);
-        sum_layer(w);
+            hold_layer(w, i >= n.other);
+        sum_layer(w, i >= n.other);
     }
     w->layers = false;
     if (!first)
@@ -104,10 +110,10 @@ static void backward(struct walk *w, int layers, bool first, bool last)
 
 /* The half of a backward that makes input gradients already holds the gradients
  * that the other half will add to. */
-static void backward_input(struct walk *w, int layers, bool first)
+static void backward_input(struct walk *w, struct layers n, bool first)
 {
-    for (int i = 0; i < layers && !w->layers; i++)
-        hold_layer(w);
+    for (int i = 0; i < n.other + n.dense && !w->layers; i++)
+        hold_layer(w, i >= n.other);
     w->layers = true;
     if (first)
         hold_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
@@ -123,7 +129,8 @@ static void halves(struct walk *w, int rank)
 {
     const struct plait_shape *s = w->s;
     bool first = rank == 0, last = rank == s->pp - 1;
-    int layers = plait_shape_layers(s, rank);
+    int dense = plait_shape_dense(s, rank);
+    struct layers layers = {dense, plait_shape_layers(s, rank) - dense};
     int passes = least(rank + PASSES, s->microbatches);
 
     for (int i = 0; i < passes + rank; i++) {
@@ -142,14 +149,16 @@ static void chunk(struct walk *w, int rank, int i)
     const struct plait_shape *s = w->s;
     bool first = rank == 0 && i == 0, last = rank == s->pp - 1 && i == s->v - 1;
     bool gpipe = s->c->parallel.schedule == PLAIT_SCHEDULE_GPIPE;
-    int layers = plait_shape_chunk(s, rank, i);
+    int dense = plait_shape_chunk_dense(s, rank, i);
+    int other = plait_shape_chunk(s, rank, i) - dense;
+    struct layers layers = {least(dense, LAYERS), least(other, LAYERS)};
     int passes = s->v > 1 ? s->pp : PASSES;
 
     passes = least(least(PASSES, passes), s->microbatches);
     for (int pass = 0; pass < passes; pass++) {
         if (last && (pass == 0 || !gpipe))
             forward(w);
-        backward(w, least(layers, LAYERS), first, last);
+        backward(w, layers, first, last);
     }
     /* more micro-batches: the next forward comes while sums are in progress */
     if (last && !gpipe && s->microbatches > passes)
