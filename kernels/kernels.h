@@ -664,7 +664,7 @@ struct plait_ops {
     /* out[place[i,j], :] = x[i, :] * gate[i,j]; other rows of out stay as they
      * were. */
     int (*rows_spread)(struct plait_queue *q, const struct plait_rows *r);
-    /* out[i, :] = sum over j of rows[place[i,j], :] * gate[i,j] */
+    /* out[i, :] = sum over j of rows[place[i,j], :] * gate[i,j], or += */
     int (*rows_join)(struct plait_queue *q, const struct plait_rows *r);
     /* dgate[i,j] = dout[i, :] . rows[place[i,j], :] */
     int (*rows_dot)(struct plait_queue *q, const struct plait_rows *r);

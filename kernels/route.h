@@ -57,6 +57,7 @@ struct plait_rows {
     const void *rows;     /* rows_join, rows_dot in [., C] */
     const void *dout;     /* rows_dot in [N,C] */
     void *out;            /* out: rows_spread [., C], rows_join [N,C] */
+    int accumulate;       /* rows_join: out is added to */
     float *dgate;         /* rows_dot out [N,k] */
 };
 

@@ -55,6 +55,8 @@ INLINE void joined_row(enum plait_dtype type, const struct plait_rows *r,
         size_t n = C - c < VLEN ? C - c : VLEN;
         vec sum = {0};
 
+        if (r->accumulate)
+            sum = vec_load(type, out, i * C + c, n);
         for (size_t j = 0; j < k; j++)
             sum += vec_load(type, rows, (size_t)place[j] * C + c, n) *
                    vec_set(gate ? gate[j] : 1);

@@ -327,6 +327,8 @@ static __global__ void join_kernel(struct plait_rows r)
         size_t row = i / (C / V), c = i % (C / V) * V;
         float sum[V] = {}, v[V];
 
+        if (r.accumulate)
+            load_values<T, V>(sum, out + row * C + c);
         for (size_t at = row * k; at < (row + 1) * k; at++) {
             load_values<T, V>(v, rows + (size_t)r.place[at] * C + c);
             for (int j = 0; j < V; j++)

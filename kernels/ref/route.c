@@ -177,7 +177,8 @@ int ref_rows_join(struct plait_queue *q, const struct plait_rows *r)
     (void)q;
     for (size_t i = 0; i < r->N; i++)
         for (size_t c = 0; c < C; c++) {
-            double sum = 0;
+            double sum =
+                r->accumulate ? ref_get(r->type, r->out, i * C + c) : 0;
 
             for (size_t j = i * k; j < (i + 1) * k; j++)
                 sum += ref_get(r->type, r->rows, (size_t)r->place[j] * C + c) *

@@ -60,6 +60,7 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         err,
         "no model type of Hugging Face combines these: model.attention_bias "
         "%s, model.qk_norm %s, model.experts %d, model.dense_layers %d, "
+        "model.shared_experts %d, "
         "model.sliding_window %d, "
         "model.full_attention_first %d, model.full_attention_every %d, "
         "model.no_rope_every %d, multipliers %s, model.norm_place %s, "
@@ -70,8 +71,9 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
         m->qk_norm ? "true" : "false", m->experts, m->dense_layers,
-        m->sliding_window, m->full_attention_first, m->full_attention_every,
-        m->no_rope_every, plait_model_multiplier(m) ? "true" : "false",
+        m->shared_experts, m->sliding_window, m->full_attention_first,
+        m->full_attention_every, m->no_rope_every,
+        plait_model_multiplier(m) ? "true" : "false",
         m->norm_place == PLAIT_NORMS_AFTER  ? "after"
         : m->norm_place == PLAIT_NORMS_BOTH ? "both"
                                             : "before",

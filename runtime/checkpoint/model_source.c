@@ -118,6 +118,7 @@ static const struct key keys[] = {
     KEY(logits_scaling, REAL, OF_ALL),
     KEY(experts, INT, OF_ALL),
     KEY(experts_top_k, INT, OF_EXPERTS),
+    KEY(shared_experts, INT, OF_EXPERTS),
     KEY(dense_layers, INT, OF_EXPERTS),
     KEY(dense_ffn, DENSE, OF_DENSE),
 };

@@ -338,8 +338,8 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
         what = "model.experts of a gpt2";
     else if (m->experts && m->experts_capacity > 0)
         what = "model.experts_capacity as plait-train's";
-    else if (m->experts && m->dense_layers)
-        what = "model.dense_layers as plait-train's";
+    else if (m->experts && (m->dense_layers || m->shared_experts))
+        what = "model.dense_layers or shared_experts as plait-train's";
     else if (m->family == PLAIT_LLAMA && m->attention_bias == PLAIT_BIAS_ALL)
         what = "model.attention_bias all";
     else if (m->sliding_window && m->sliding_window < m->seq_len)

@@ -143,13 +143,7 @@ static int exchange_rows(const struct plait_work *w,
 
 /* -- forward --------------------------------------------------------------- */
 
-/* Run length for the route ops: row i belongs to sequence i / run %
- * sequences. */
-static size_t run_of(const struct plait_work *w)
-{
-    return w->shape->piece_len;
-}
-
+/* Row i belongs to sequence i / run % sequences. */
 static struct plait_route route_of(const struct plait_work *w,
                                    const struct plait_routed *r)
 {
@@ -157,7 +151,7 @@ static struct plait_route route_of(const struct plait_work *w,
                                 .N = w->shape->N,
                                 .E = w->d->experts,
                                 .k = w->d->top_k,
-                                .run = run_of(w),
+                                .run = w->shape->piece_len,
                                 .sequences = w->shape->batch,
                                 .prob = r->prob,
                                 .expert = r->expert,
@@ -380,6 +374,7 @@ int plait_experts_join(const struct plait_work *w,
 
     join.gate = a->routed.gate;
     join.rows = a->routed.z;
+    join.accumulate = w->d->shared > 0;
     return w->ops->rows_join(w->q, &join);
 }
 

@@ -19,6 +19,23 @@ int plait_experts_backward(const struct plait_work *w,
                            const struct plait_activations *a, const void *dout);
 int plait_experts_router_weight(const struct plait_work *w,
                                 const struct plait_block *b, const void *full);
+/* The experts that every token takes, if the model has them: from all rows of
+ * the normalised stream to shared_act; the same of shared_pre again; from there
+ * to out, before plait_experts_join() adds to it; from all rows of the output's
+ * gradient, added to scratch->part; and last the gradient of shared_up, from
+ * the stream. */
+int plait_shared_forward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_activations *a, const void *full);
+int plait_shared_again(const struct plait_work *w,
+                       const struct plait_activations *a);
+int plait_shared_leave(const struct plait_work *w, const struct plait_block *b,
+                       const struct plait_activations *a, void *out);
+int plait_shared_backward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a, const void *dout);
+int plait_shared_weight(const struct plait_work *w, const struct plait_block *b,
+                        const void *full);
 /* Before a forward: by what backward multiplies the gradient of the experts'
  * balance. It reads this in device memory, as the factor differs from step to
  * step and a graph does not. */

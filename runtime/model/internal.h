@@ -30,6 +30,7 @@ struct plait_dims {
     int qkv;       /* columns of the fused q, k, v: (heads + 2 kv_heads) D */
     int ffn;       /* F here */
     int up;        /* columns into the activation: F, or 2 F gated */
+    int shared;    /* columns of all shared experts here; 0: none */
     int vocab;     /* rows of the embedding here, padding included */
     int vocab_first;
     int vocab_count; /* rows that are not padding; 0 is possible */
@@ -80,6 +81,7 @@ struct plait_block {
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
+    struct plait_matrix shared_up, shared_down; /* beside the experts */
     struct plait_matrix router;   /* with experts, instead of up and down */
     struct plait_expert *experts; /* those of this rank; NULL: an mlp */
     struct plait_matrix vocab;    /* embedding and head; if they are tied on one
@@ -121,8 +123,9 @@ struct plait_activations {
     float *o1_rstd, *o2_rstd;
     void *att, *x2;  /* attention's output; the stream after it */
     void *pre, *act; /* argument of the mlp's activation, and its value */
-    int ffn;         /* columns of act */
-    bool dense;      /* of a layer without experts in a model that has them */
+    void *shared_pre, *shared_act; /* of the experts that all tokens take */
+    int ffn;                       /* columns of act */
+    bool dense; /* of a layer without experts in a model that has them */
     struct plait_routed routed;
     float *mean1, *rstd1, *mean2, *rstd2;
     uint32_t *amax;                  /* operand.h */

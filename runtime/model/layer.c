@@ -132,7 +132,9 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
     if (b->experts) {
         if (gather_rows(w, a->n2, w->scratch->full, &full, NULL) < 0)
             return -1;
-        return plait_experts_forward(w, b, a, full);
+        return plait_shared_forward(w, b, a, full) < 0
+                   ? -1
+                   : plait_experts_forward(w, b, a, full);
     }
     l.out = w->d->gated ? a->pre : a->act;
     if (w->d->gated)
@@ -200,7 +202,8 @@ static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
                           out) < 0
                    ? -1
                    : plait_after_forward(w, b, a, 2, out);
-    if (plait_experts_join(w, a, w->scratch->part) < 0 ||
+    if (plait_shared_leave(w, b, a, w->scratch->part) < 0 ||
+        plait_experts_join(w, a, w->scratch->part) < 0 ||
         plait_show(w, "the output of the experts", w->scratch->part,
                    w->shape->N * w->d->hidden) < 0 ||
         plait_tp_reduce(&w->tp, w->scratch->part, w->scratch->local, w->stream,
@@ -359,13 +362,15 @@ static int sparse_backward(const struct plait_work *w,
     const void *full;
 
     if (gather_rows(w, dx, w->scratch->full, &full, NULL) < 0 ||
-        plait_experts_backward(w, b, a, full) < 0)
+        plait_experts_backward(w, b, a, full) < 0 ||
+        plait_shared_backward(w, b, a, full) < 0)
         return -1;
     for (int i = 0; i < w->tp.chunks; i++)
         if (reduce_chunk(w, i, &req[i]) < 0)
             return -1;
     if (gather_rows(w, a->n2, w->scratch->full, &full, NULL) < 0 ||
-        plait_experts_router_weight(w, b, full) < 0)
+        plait_experts_router_weight(w, b, full) < 0 ||
+        plait_shared_weight(w, b, full) < 0)
         return -1;
     *dn2 = reduced_output(w);
     return plait_tp_wait(&w->tp, req);

@@ -47,6 +47,7 @@ static void set_dims(struct plait_dims *d,
     d->qkv = (int)z.qkv;
     d->ffn = (int)z.ffn;
     d->up = (int)z.up;
+    d->shared = (int)z.shared;
     d->vocab = (int)z.vocab;
     d->vocab_first = r * d->vocab;
     d->vocab_count = c->vocab - d->vocab_first;

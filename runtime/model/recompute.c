@@ -19,6 +19,8 @@ int plait_layer_cheap_again(const struct plait_work *w,
     if (plait_first_norm(w, b, a, a->x1, NULL, NULL) < 0 ||
         plait_second_norm(w, b, a, a->x2, NULL, NULL) < 0)
         return -1;
+    if (b->experts && plait_shared_again(w, a) < 0)
+        return -1;
     if (w->d->gated)
         return plait_swiglu_forward(w, a, rows, NULL);
     return w->ops->gelu_forward(

@@ -86,6 +86,8 @@ def text_model(rng, c):
         c["model.experts_top_k"] = rng.randint(1, c["model.experts"])
         c["model.ffn"] = rng.choice([12, 24])
         c.update(some(rng, keys.EXPERTS, keys.SHARE))
+        if family == "llama":
+            c.update(some(rng, keys.LLAMA_EXPERTS, keys.SHARE))
     leave_trained(c)
     c["train.precision"] = rng.choice(["fp32"] * 7 + ["bf16", "fp16", "fp8"])
     if c["train.precision"] == "fp16" and rng.random() < 0.7:

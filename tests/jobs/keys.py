@@ -6,7 +6,6 @@ depend on others are drawn in draw.py. `jobs.py --keys` holds both against
 # Keys that plait-train refuses or that change nothing on processors, and why.
 NEVER = {
     "model.mla": "planned for other software only",
-    "model.shared_experts": "planned for other software only",
 }
 NEVER_VALUES = {
     "train.graph": {"on": "for GPUs"},
@@ -46,6 +45,9 @@ LLAMA = {
     "model.attention_multiplier": ["0.2"],
     "model.residual_multiplier": ["0.5"],
     "model.logits_scaling": ["2"],
+}
+LLAMA_EXPERTS = {
+    "model.shared_experts": ["1", "2"],
 }
 EXPERTS = {
     "model.experts_capacity": ["0.75", "1.5"],

@@ -3,7 +3,8 @@
 #include "model_run.h"
 #include "topology/job/model_size.h"
 
-/* usage: dump_grads gpt2|llama EXPERTS CAPACITY > FILE
+/* usage: dump_grads gpt2|llama|first EXPERTS CAPACITY > FILE
+ * first: a llama whose first layer has no experts, and with shared ones.
  * Writes one training step of a small model for torch_check.py: a line
  * "key value ..." each for the configuration, tokens and targets; "loss X";
  * then per tensor a line "tensor NAME ROWS COLS", its values and its
@@ -32,7 +33,8 @@ static void write_ids(const char *key, const int32_t *ids, int n)
 
 int main(int argc, char **argv)
 {
-    int llama = argc == 4 && strcmp(argv[1], "llama") == 0;
+    int first = argc == 4 && strcmp(argv[1], "first") == 0;
+    int llama = first || (argc == 4 && strcmp(argv[1], "llama") == 0);
     static int32_t tokens[64], targets[64];
     struct plait_job_config config;
     struct plait_batch b;
@@ -40,11 +42,13 @@ int main(int argc, char **argv)
     int n;
 
     if (!llama && (argc != 4 || strcmp(argv[1], "gpt2") != 0)) {
-        fprintf(stderr, "usage: dump_grads gpt2|llama EXPERTS CAPACITY "
+        fprintf(stderr, "usage: dump_grads gpt2|llama|first EXPERTS CAPACITY "
                         "> FILE\n");
         return 2;
     }
-    small_config(&config, llama ? PLAIT_LLAMA : PLAIT_GPT2);
+    small_config(&config, first   ? FIRST_LLAMA
+                          : llama ? PLAIT_LLAMA
+                                  : PLAIT_GPT2);
     config.model.experts = atoi(argv[2]);
     config.model.experts_capacity = atof(argv[3]);
     config.model.experts_balance = 0.5;
@@ -59,9 +63,9 @@ int main(int argc, char **argv)
             0 ||
         plait_model_backward(r.model, &(struct plait_backward){0}) < 0)
         give_up("step", NULL);
-    printf("family %s\nlayers %d\nheads %d\nkv_heads %d\nbatch %d\n", argv[1],
-           config.model.layers, config.model.heads, config.model.kv_heads,
-           b.batch);
+    printf("family %s\nlayers %d\nheads %d\nkv_heads %d\nbatch %d\n",
+           llama ? "llama" : "gpt2", config.model.layers, config.model.heads,
+           config.model.kv_heads, b.batch);
     printf("experts %d\ntop_k %d\nbalance %g\ncapacity %d\n",
            config.model.experts, config.model.experts_top_k,
            config.model.experts_balance, plait_model_capacity(&config.model));

@@ -95,6 +95,7 @@ model.logits_scaling=3"
 MUP = "model.mup=16 model.mup_layers=2 model.mup_head_dim=4"
 
 FIRST = "model.dense_layers=2 model.dense_ffn=192"
+SHARED = "model.shared_experts=2"
 # As OLMo 2 and 3: norms after, one of all heads' queries, which tp divides.
 OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
 # As Gemma 3: norms before and after, positions by the kind of layer.
@@ -148,6 +149,16 @@ STRANDS = [
     ("moe", "112", FIRST + " offload=activations recompute=full"),
     ("moe", "2122", FIRST + " zero=1 then=12212"),
     ("odd-moe", "311", FIRST + " precision=fp8"),
+    # experts that all tokens take
+    ("moe", "211", SHARED),
+    ("moe", "2122", SHARED + " sequence=true zero=3 recompute=full"),
+    ("moe", "12212", SHARED + " zero=2"),
+    ("moe", "11222", SHARED + " zero=1 precision=bf16"),
+    ("moe", "121", SHARED + " schedule=zb-h1 recompute=selective"),
+    ("moe", "211", SHARED + " precision=fp8"),
+    ("moe", "11414", SHARED + " offload=activations"),
+    ("moe", "2122", SHARED + " zero=1 then=12212"),
+    ("moe", "2212", FIRST + " " + SHARED + " zero=1"),
     # norms after attention and mlp
     ("llama", "211", OLMO),
     ("llama", "2122", OLMO + " sequence=true zero=3 recompute=full"),

@@ -14,5 +14,6 @@ for family in gpt2 llama; do
 			> "$dir/$family.$experts" || exit 99
 	done
 done
+"$top_builddir/tests/parity/dump_grads" first 4 0 > "$dir/first" || exit 99
 OMP_NUM_THREADS=1 "$python" "$top_srcdir/tests/parity/torch_check.py" \
 	"$dir"/*

@@ -92,8 +92,11 @@ class Model:
             q, k = rotate(q), rotate(k)
         x = x + self.linear(p + "attention.out", attention(q, k, v))
         n = self.norm(p + "mlp_norm", x)
-        if self.experts:
-            return x + self.mixture(p, n)
+        if p + "router.weight" in self.w:
+            x = x + self.mixture(p, n)
+            if p + "shared.up.weight" not in self.w:
+                return x
+            return x + self.mlp(p + "shared.", n)
         return x + self.mlp(p + "mlp.", n)
 
     def mlp(self, p, n):

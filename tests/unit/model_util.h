@@ -35,7 +35,7 @@ static inline void enrich(struct plait_model_config *m)
 #define BOTH_LLAMA ((enum plait_family)102)
 
 /* Or with a first layer that has an mlp of its own width where others have
- * experts. */
+ * experts, some of them for all tokens. */
 #define FIRST_LLAMA ((enum plait_family)103)
 
 static inline void put_norms_after(struct plait_model_config *m, bool both)
@@ -69,6 +69,7 @@ static inline void small_config(struct plait_job_config *config,
         config->model.experts = 4;
         config->model.dense_layers = 1;
         config->model.dense_ffn = 300;
+        config->model.shared_experts = 2;
     }
     family = config->model.family;
     config->model.layers = 4;

@@ -104,6 +104,7 @@ static int call_rows(struct trial_side *d, const int *s)
     rc = d->ops->rows_spread(d->q, &gated) | d->ops->rows_spread(d->q, &plain);
     gated.out = p[7];
     plain.out = p[8];
+    plain.accumulate = 1;
     rc |= d->ops->rows_join(d->q, &gated) | d->ops->rows_join(d->q, &plain);
     dot.dout = p[0];
     dot.rows = p[5];

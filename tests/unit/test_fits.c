@@ -179,9 +179,10 @@ static void check_model(void)
     CASE(CONFIG, "model.no_rope_every is for llama models", TO_GPT2,
          c.model.no_rope_every = 4);
     CASE(TRAINER,
-         "model.shared_experts: plait-train does not train it; plait "
-         "estimate, simulate and plan plan it with --framework=megatron",
-         c.model.shared_experts = 1);
+         "model.shared_experts: plait-train trains them in llama models, not "
+         "in gpt2",
+         TO_GPT2, c.model.shared_experts = 1);
+    CASE(TRAINER, NULL, c.model.shared_experts = 1);
     CASE(CONFIG, "model.dense_layers 9 must be at most model.layers 8",
          c.model.dense_layers = 9);
     CASE(CONFIG, NULL, c.model.dense_layers = 8);

@@ -15,7 +15,7 @@
 struct setting {
     enum plait_family family;
     int tp, cp, ep, pp, v, layers, experts, kv_heads, microbatches;
-    int dense, dense_ffn; /* model.dense_layers */
+    int dense, dense_ffn, shared; /* model.dense_layers and so on */
     enum plait_schedule_kind schedule;
     enum plait_recompute recompute;
     bool sequence, tied, documents;
@@ -66,6 +66,7 @@ static struct setting settings[] = {
      .experts = 4,
      .dense = 1,
      .dense_ffn = 2000,
+     .shared = 1,
      .recompute = PLAIT_RECOMPUTE_SELECTIVE},
     {.family = PLAIT_GPT2,
      .pp = 2,
@@ -80,6 +81,19 @@ static struct setting settings[] = {
      .dense = 2,
      .dense_ffn = 52,
      .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    /* shared ones that are wider than all others together */
+    {.family = PLAIT_LLAMA,
+     .tp = 2,
+     .pp = 2,
+     .experts = 2,
+     .shared = 9,
+     .recompute = PLAIT_RECOMPUTE_FULL,
+     .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    {.family = PLAIT_LLAMA,
+     .pp = 4,
+     .experts = 4,
+     .shared = 2,
+     .schedule = PLAIT_SCHEDULE_ZB_H1},
     {.family = RICH_LLAMA,
      .pp = 4,
      .experts = 4,
@@ -111,6 +125,7 @@ static void set(struct setting *s, struct plait_job_config *c,
     c->model.experts = s->experts;
     c->model.dense_layers = s->dense;
     c->model.dense_ffn = s->dense_ffn;
+    c->model.shared_experts = s->shared;
     c->model.experts_capacity = s->capacity;
     c->model.tie_embeddings = s->tied;
     c->model.seq_len = 64;

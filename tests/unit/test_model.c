@@ -446,12 +446,39 @@ static void test_after(enum plait_family family)
     test_cpu(family, 0);
 }
 
+/* Weights that no token passes have gradients of 0, as differences say, too. */
+static void test_shared(void)
+{
+    struct plait_job_config config;
+    struct run r = {0};
+    struct plait_batch b;
+    int n = 0, moved = 0;
+
+    small_config(&config, FIRST_LLAMA);
+    place(&r.mesh, 1, 0, 1, 0);
+    open_device(&r, plait_ops_ref());
+    open_model(&r, &config, 1);
+    b = make_batch(&config, tokens, targets);
+    step(&r, &b);
+    for (int i = 0; i < r.model->ntensors; i++) {
+        const struct plait_tensor *t = &r.model->tensors[i];
+        float *g = grad_of(&r, t);
+
+        n += strstr(t->name, ".shared.") != NULL;
+        moved += strstr(t->name, ".shared.") && g[0] != 0;
+        free(g);
+    }
+    ok(n == 9 && moved == n, "shared experts: %d of %d gradients", moved, n);
+    close_run(&r);
+}
+
 /* A first layer of another kind than the others. */
 static void test_first(void)
 {
     static const enum plait_precision precisions[] = {PLAIT_FP32, PLAIT_BF16,
                                                       PLAIT_FP8};
 
+    test_shared();
     test_gradients(FIRST_LLAMA, 2);
     for (int i = 0; i < 3; i++)
         test_recompute(FIRST_LLAMA, 4, precisions[i]);

@@ -29,10 +29,6 @@ int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
 static int check_trained_model(const struct plait_model_config *m,
                                struct plait_error *err)
 {
-    const char *key = m->mla.n            ? "mla"
-                      : m->shared_experts ? "shared_experts"
-                                          : NULL;
-
     if (m->norm_plus_one && m->qk_norm && m->qk_norm_whole)
         return plait_errorf(err, "model.norm_plus_one with "
                                  "model.qk_norm_whole: plait-train trains one "
@@ -53,12 +49,14 @@ static int check_trained_model(const struct plait_model_config *m,
                             "model.mup_layers %d of %d layers: plait-train "
                             "trains one without the other",
                             m->mup_layers, m->layers);
-    if (key)
+    if (m->shared_experts && m->family == PLAIT_GPT2)
+        return plait_errorf(err, "model.shared_experts: plait-train trains "
+                                 "them in llama models, not in gpt2");
+    if (m->mla.n)
         return plait_errorf(err,
-                            "model.%s: plait-train does not train it; plait "
+                            "model.mla: plait-train does not train it; plait "
                             "estimate, simulate and plan plan it with "
-                            "--framework=megatron",
-                            key);
+                            "--framework=megatron");
     return 0;
 }
 

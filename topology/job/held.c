@@ -80,11 +80,8 @@ static void set_columns(struct plait_rank_sizes *z,
     z->gradient = fmax(z->hidden, z->qkv);
     if (!m->experts) /* those of experts have no codes */
         z->gradient = fmax(z->gradient, z->up);
-    if (m->experts && m->dense_layers) {
-        plait_sides_dense(&sides, m, tp, 0);
-        z->dense = (double)at[PLAIT_SIDE_FFN].here;
-        z->gradient = fmax(z->gradient, z->gated ? 2 * z->dense : z->dense);
-    }
+    z->shared =
+        sides.has & PLAIT_HAS_SHARED ? (double)at[PLAIT_SIDE_SHARED].here : 0;
     z->experts = m->experts;
     z->top_k = m->experts_top_k;
     z->capacity = plait_model_capacity(m);
@@ -96,6 +93,11 @@ static void set_columns(struct plait_rank_sizes *z,
     z->norms_after = m->norm_place != PLAIT_NORMS_BEFORE;
     z->classes = m->classes;
     z->sync = m->norm == PLAIT_NORM_SYNC;
+    if (!m->experts || !m->dense_layers)
+        return;
+    plait_sides_dense(&sides, m, tp, 0);
+    z->dense = (double)at[PLAIT_SIDE_FFN].here;
+    z->gradient = fmax(z->gradient, z->gated ? 2 * z->dense : z->dense);
 }
 
 void plait_rank_sizes_set(struct plait_rank_sizes *z,
@@ -135,7 +137,7 @@ void plait_rank_sizes_dense(struct plait_rank_sizes *z)
     z->mlp = z->rows;
     z->ffn = z->dense;
     z->up = z->gated ? 2 * z->dense : z->dense;
-    z->experts = z->top_k = z->here = z->capacity = 0;
+    z->shared = z->experts = z->top_k = z->here = z->capacity = 0;
 }
 
 size_t plait_image_groups(const struct plait_model_config *m, size_t images)

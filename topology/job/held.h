@@ -76,12 +76,14 @@ enum plait_held_group {
     X(CHEAP, n1, z->stream, z->hidden, T, z->norms_before) \
     X(CHEAP, n2, z->stream, z->hidden, T, z->norms_before) \
     X(CHEAP, act, z->mlp, z->ffn, T, true) \
+    X(CHEAP, shared_act, z->rows, z->shared, T, z->shared) \
     \
     X(PRODUCTS, qkv, z->rows, z->qkv, T, true) \
     X(PRODUCTS, att, z->rows, z->query, T, true) \
     X(PRODUCTS, lse, z->rows, z->heads, WORD, true) \
     X(PRODUCTS, x2, z->stream, z->hidden, T, true) \
     X(PRODUCTS, pre, z->mlp, z->up, T, true) \
+    X(PRODUCTS, shared_pre, z->rows, 2 * z->shared, T, z->shared) \
     X(PRODUCTS, routed.prob, z->rows, z->experts, WORD, z->experts) \
     X(PRODUCTS, routed.expert, z->rows, z->top_k, WORD, z->experts) \
     X(PRODUCTS, routed.gate, z->rows, z->top_k, WORD, z->experts) \
@@ -120,11 +122,15 @@ enum plait_held_group {
     X(PASSED, balance, 1, 1, WORD, z->experts) \
     X(PASSED, replicas, z->all_keys, z->hidden, WORD, z->kv_copies > 1) \
     \
-    /* of layers with experts and of those without, one at a time */ \
-    X(WORK, dact, 1, fmax(z->mlp * z->ffn, z->rows * z->dense), T, z->gated) \
+    /* of experts, of shared ones and of layers without, one at a time */ \
+    X(WORK, dact, 1, \
+      fmax(z->mlp * z->ffn, z->rows * fmax(z->dense, z->shared)), T, \
+      z->gated) \
     X(WORK, datt, z->rows, z->query, T, true) \
     X(WORK, now.dpre, 1, \
-      fmax(z->mlp * z->up, z->rows * z->dense * (z->gated ? 2 : 1)), T, true) \
+      fmax(z->mlp * z->up, \
+           z->rows * fmax(z->dense, z->shared) * (z->gated ? 2 : 1)), \
+      T, true) \
     X(WORK, now.dqkv, z->rows, z->qkv, T, true) \
     X(WORK, codes, z->rows, z->gradient, CODES, z->codes) \
     X(WORK, normed, z->rows, z->query, T, z->qk_norm) \
@@ -208,7 +214,8 @@ struct plait_rank_sizes {
     double qkv;             /* of q, k and v side by side */
     double all_keys;        /* of all k of the model */
     double ffn, up;         /* out of the mlp's activation, and into it */
-    double dense; /* ffn of the first layers, where others have experts */
+    double shared; /* of the experts that all tokens take, side by side */
+    double dense;  /* ffn of the first layers, where others have experts */
     double q_norms, k_norms; /* of a row, where q and k have norms */
     double vocab;            /* here, padding included */
     double gradient;         /* of the widest gradient that has fp8 codes */

@@ -38,6 +38,7 @@ double plait_model_attention(const struct plait_model_config *m)
     if (m->mla_kv)
         return latent_attention(m);
     plait_sides_set(&z, m, 1, 0, true);
+    z.has &= ~(unsigned)PLAIT_HAS_SHARED;
     return linears(&z, PLAIT_KIND_LAYER);
 }
 
@@ -84,12 +85,10 @@ static double mlps(const struct plait_model_config *m,
                    const struct plait_sides *z, double experts)
 {
     double one = plait_tensors_weights(z, PLAIT_KIND_EXPERT);
-    double mlp = plait_model_mlp(m, m->ffn);
     struct plait_sides dense = *z;
 
     plait_sides_dense(&dense, m, 1, 0);
-    return plait_model_moe_layers(m) *
-               (experts * one + m->shared_experts * mlp) +
+    return plait_model_moe_layers(m) * experts * one +
            m->dense_layers * (plait_tensors_weights(&dense, PLAIT_KIND_LAYER) -
                               plait_tensors_weights(z, PLAIT_KIND_LAYER));
 }

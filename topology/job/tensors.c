@@ -37,6 +37,8 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
         has |= PLAIT_HAS_NORMS_AFTER;
     if (c->experts)
         has |= PLAIT_HAS_EXPERTS;
+    if (c->experts && c->shared_experts)
+        has |= PLAIT_HAS_SHARED;
     if (c->tie_embeddings && one_stage)
         return has | PLAIT_HAS_TIED_HERE;
     return has | PLAIT_HAS_OWN_HEAD |
@@ -54,7 +56,7 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
     size_t v =
         plait_region_align(((size_t)c->vocab + (size_t)tp - 1) / (size_t)tp);
     size_t C = (size_t)c->hidden, E = (size_t)c->experts;
-    size_t T = (size_t)c->seq_len;
+    size_t T = (size_t)c->seq_len, s = f * (size_t)c->shared_experts;
 
     *z = (struct plait_sides){
         .has = features(c, one_stage),
@@ -65,6 +67,7 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
                [PLAIT_SIDE_KEYS] = {(size_t)c->kv_heads * D, k,
                                     r / (size_t)copies * k, copies},
                [PLAIT_SIDE_FFN] = {(size_t)c->ffn, f, r * f, 1},
+               [PLAIT_SIDE_SHARED] = {s * (size_t)tp, s, r * s, 1},
                [PLAIT_SIDE_EXPERTS] = {E, E, 0, 0},
                [PLAIT_SIDE_VOCAB] = {(size_t)c->vocab, v, r * v, 1},
                [PLAIT_SIDE_POSITIONS] = {T, T, 0, 0}}};
@@ -75,7 +78,7 @@ void plait_sides_dense(struct plait_sides *z,
 {
     size_t F = (size_t)plait_model_dense_ffn(c), f = F / (size_t)tp;
 
-    z->has &= ~(unsigned)PLAIT_HAS_EXPERTS;
+    z->has &= ~(unsigned)(PLAIT_HAS_EXPERTS | PLAIT_HAS_SHARED);
     z->at[PLAIT_SIDE_FFN] =
         (struct plait_side_length){F, f, (size_t)tp_rank * f, 1};
 }

@@ -68,6 +68,7 @@ enum plait_side {
     PLAIT_SIDE_QUERIES, /* columns of all heads' queries */
     PLAIT_SIDE_KEYS,    /* of all keys, which is also that of all values */
     PLAIT_SIDE_FFN,
+    PLAIT_SIDE_SHARED, /* of the experts that all tokens take, side by side */
     PLAIT_SIDE_EXPERTS,
     PLAIT_SIDE_VOCAB,
     PLAIT_SIDE_POSITIONS,
@@ -137,7 +138,8 @@ enum plait_has {
     PLAIT_HAS_UNTIED = 1 << 12,     /* or independent of it. */
     PLAIT_HAS_QK_WHOLE = 1 << 13,   /* a norm of all heads' q, one of their k */
     PLAIT_HAS_NORMS_BEFORE = 1 << 14, /* attention and mlp, */
-    PLAIT_HAS_NORMS_AFTER = 1 << 15   /* or after them, or both */
+    PLAIT_HAS_NORMS_AFTER = 1 << 15,  /* or after them, or both */
+    PLAIT_HAS_SHARED = 1 << 16        /* experts that all tokens take */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -171,6 +173,10 @@ enum plait_has {
     X(LAYER, norm2_after, "mlp_norm_after.weight", HIDDEN, ONE, NORM, \
       NORMS_AFTER) \
     X(LAYER, router, "router.weight", EXPERTS, HIDDEN, ROUTER, EXPERTS) \
+    X(LAYER, shared_up, "shared.gate.weight", SHARED, HIDDEN, LINEAR, SHARED) \
+    X(LAYER, shared_up, "shared.up.weight", SHARED, HIDDEN, LINEAR, SHARED) \
+    X(LAYER, shared_down, "shared.down.weight", HIDDEN, SHARED, RESIDUAL, \
+      SHARED) \
     \
     X(EXPERT, up, "gate.weight", FFN, HIDDEN, LINEAR, GATE) \
     X(EXPERT, up, "up.weight", FFN, HIDDEN, LINEAR, ALWAYS) \

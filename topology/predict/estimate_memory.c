@@ -62,8 +62,6 @@ static double elements(const struct plait_shape *s, enum plait_region_kind kind)
 
     if ((dense || kind == PLAIT_KIND_LAYER) && s->m->mla_kv)
         sum += latent_elements(s);
-    if (kind == PLAIT_KIND_LAYER && s->m->experts)
-        sum += s->m->shared_experts * elements(s, PLAIT_KIND_EXPERT);
     return sum;
 }
 
@@ -325,6 +323,8 @@ static double code_bytes(const struct plait_shape *s,
         return 0;
     if (s->m->experts)
         mlp *= z->here;
+    if (z->shared > 0)
+        mlp += codes(2 * z->shared, h) + codes(h, z->shared);
     return layers * (codes(z->qkv, h) + codes(h, z->heads * z->head_dim)) +
            (layers - dense) * mlp + dense * (codes(up, h) + codes(h, z->dense));
 }
