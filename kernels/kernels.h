@@ -264,14 +264,16 @@ struct plait_rope_angles {
     int original; /* context length before the extension */
 };
 
-/* Rotary positions (Su et al. 2021): each pair (d, d + head_dim / 2) of each
- * head is rotated in place by the angle of its row's position. */
+/* Rotary positions (Su et al. 2021): each pair (d, d + D / 2) of the first D
+ * columns of each head is rotated in place by the angle of its row's
+ * position. */
 struct plait_rope {
     enum plait_dtype type;
-    void *x;             /* in and out: [N,heads,head_dim] of T */
-    size_t stride;       /* elements from one row of x to the next */
-    int heads, head_dim; /* head_dim is even */
-    int direction;       /* 1; -1 rotates back, which is the backward */
+    void *x;       /* in and out: [N,heads,head_dim] of T */
+    size_t stride; /* elements from one row of x to the next */
+    int heads, head_dim;
+    int columns;   /* D, even; 0: head_dim */
+    int direction; /* 1; -1 rotates back, which is the backward */
     struct plait_rope_angles angles;
     struct plait_positions at; /* the rows' */
     size_t N;

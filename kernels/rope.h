@@ -6,6 +6,12 @@
 
 #include "kernels/kernels.h"
 
+/* Columns of a head that are rotated. */
+static inline int plait_rope_columns(const struct plait_rope *r)
+{
+    return r->columns ? r->columns : r->head_dim;
+}
+
 /* The angle in radians that pair d of a head of D columns turns per
  * position. */
 static inline double plait_rope_step(const struct plait_rope_angles *a,

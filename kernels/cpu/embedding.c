@@ -114,20 +114,20 @@ static int embedding_backward(struct plait_queue *q,
 
 /* -- rotary positions -------------------------------------------------- */
 
-/* Rotates each head of row i, which is two runs of `half` values, by one
- * token's angles. angles: `half` cosines, then as many sines. */
+/* Rotates each head of row i, which begins with two runs of `half` values, by
+ * one token's angles. angles: `half` cosines, then as many sines. */
 INLINE void rotate(enum plait_dtype type, const struct plait_rope *r, size_t i,
                    const float *angles)
 {
-    size_t half = (size_t)r->head_dim / 2, heads = (size_t)r->heads;
-    size_t row = i * r->stride;
+    size_t half = (size_t)plait_rope_columns(r) / 2, heads = (size_t)r->heads;
+    size_t row = i * r->stride, D = (size_t)r->head_dim;
     const float *sines = angles + half;
     void *x = r->x;
 
     for (size_t h = 0; h < heads; h++) {
         for (size_t d = 0; d < half; d += VLEN) {
             size_t n = half - d < VLEN ? half - d : VLEN;
-            size_t at = row + h * 2 * half + d;
+            size_t at = row + h * D + d;
             vec a = vec_load(type, x, at, n);
             vec b = vec_load(type, x, at + half, n);
             vec c = vec_load(PLAIT_F32, angles, d, n);
@@ -144,8 +144,8 @@ INLINE void rotate(enum plait_dtype type, const struct plait_rope *r, size_t i,
 static void fill_angles(const struct plait_rope *r, size_t d, size_t first,
                         size_t positions, float *table)
 {
-    double step = plait_rope_step(&r->angles, d, r->head_dim);
-    size_t half = (size_t)r->head_dim / 2;
+    double step = plait_rope_step(&r->angles, d, plait_rope_columns(r));
+    size_t half = (size_t)plait_rope_columns(r) / 2;
 
     for (size_t t = 0; t < positions; t++) {
         double angle = (double)(first + t) * step;
@@ -157,7 +157,7 @@ static void fill_angles(const struct plait_rope *r, size_t d, size_t first,
 
 static int rope(struct plait_queue *q, const struct plait_rope *r)
 {
-    size_t half = (size_t)r->head_dim / 2;
+    size_t half = (size_t)plait_rope_columns(r) / 2;
     int threads = cpu_threads(q, r->N * (size_t)r->heads * half);
     /* With documents that start anywhere, every position up to the last can
      * occur. */
@@ -166,7 +166,7 @@ static int rope(struct plait_queue *q, const struct plait_rope *r)
     float *table =
         cpu_scratch(q, CPU_SCRATCH_OP, positions * 2 * half * sizeof(float));
 
-    assert(r->head_dim % 2 == 0);
+    assert(plait_rope_columns(r) % 2 == 0);
     if (table == NULL)
         return -1;
 #pragma omp parallel num_threads(threads)

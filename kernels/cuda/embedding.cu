@@ -367,7 +367,7 @@ static __device__ inline void rope_angle(float *s, float *c, double pos, int d,
 {
     const struct plait_rope_angles &a = rope.angles;
     const double two_pi = 6.283185307179586477;
-    double f = exp2(-2.0 * d / rope.head_dim * log2_theta), turns;
+    double f = exp2(-2.0 * d / rope.columns * log2_theta), turns;
 
     if (a.factor > 1) {
         double s01 = (a.original * f / two_pi - a.low) / (a.high - a.low);
@@ -383,7 +383,7 @@ static __device__ inline void rope_angle(float *s, float *c, double pos, int d,
 template <typename T, int V>
 static __global__ void rope_kernel(struct plait_rope r, double log2_theta)
 {
-    const int half = r.head_dim / 2, packs = half / V;
+    const int half = r.columns / 2, packs = half / V;
 
     GRID_LOOP(i, r.N * packs)
     {
@@ -418,20 +418,23 @@ static __global__ void rope_kernel(struct plait_rope r, double log2_theta)
 
 static int rope(struct plait_queue *q, const struct plait_rope *r)
 {
-    int half = r->head_dim / 2;
+    struct plait_rope known = *r;
+    int half = (r->columns ? r->columns : r->head_dim) / 2;
     size_t pairs = r->N * (size_t)half;
+
+    known.columns = 2 * half;
 
     return cuda_launch(q, "rope", r->type, pairs, [&](auto zero) {
         typedef decltype(zero) T;
-        bool packs =
-            rows_aligned16<T>(r->x, r->stride) && half % pack<T>::n == 0;
+        bool packs = rows_aligned16<T>(r->x, r->stride) &&
+                     half % pack<T>::n == 0 && r->head_dim % pack<T>::n == 0;
 
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
             rope_kernel<T, V>
                 <<<grid_for(q, pairs / V, threads), threads, 0, q->stream>>>(
-                    *r, log2(r->angles.theta));
+                    known, log2(r->angles.theta));
         });
     });
 }

@@ -60,18 +60,19 @@ int ref_embedding_backward(struct plait_queue *q,
 /* Su et al., "RoFormer", with Llama's half-split layout of the pairs. */
 int ref_rope(struct plait_queue *q, const struct plait_rope *r)
 {
-    size_t half = (size_t)r->head_dim / 2;
+    int columns = plait_rope_columns(r);
+    size_t half = (size_t)columns / 2;
 
     (void)q;
-    assert(r->head_dim % 2 == 0);
+    assert(columns % 2 == 0);
     for (size_t i = 0; i < r->N; i++) {
         double pos = (double)position(&r->at, i);
 
         for (size_t j = 0; j < (size_t)r->heads * half; j++) {
             size_t d = j % half;
-            size_t at = i * r->stride + j / half * 2 * half + d;
-            double angle = r->direction * pos *
-                           plait_rope_step(&r->angles, d, r->head_dim);
+            size_t at = i * r->stride + j / half * (size_t)r->head_dim + d;
+            double angle =
+                r->direction * pos * plait_rope_step(&r->angles, d, columns);
             double a = ref_get(r->type, r->x, at);
             double b = ref_get(r->type, r->x, at + half);
 

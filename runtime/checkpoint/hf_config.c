@@ -168,6 +168,7 @@ const struct plait_hf_type plait_hf_types[] = {
      .class = "Phi3ForCausalLM",
      .theta = 1e4,
      .window = PLAIT_HF_WINDOW,
+     .partial = true,
      .fused = true},
     {.name = "smollm3",
      .class = "SmolLM3ForCausalLM",

@@ -66,7 +66,7 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         "model.no_rope_every %d, multipliers %s, model.norm_place %s, "
         "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s, "
         "model.embedding_multiplier %g, model.rope_factor %g, "
-        "model.rope_theta_window %g",
+        "model.rope_theta_window %g, model.rope_columns %d",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
@@ -81,7 +81,7 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         m->norm_plus_one ? "true" : "false",
         m->gate == PLAIT_GATE_GELU ? "gelu" : "silu",
         plait_model_factor(m->embedding_multiplier), m->rope_factor,
-        m->rope_theta_window);
+        m->rope_theta_window, m->rope_columns);
 }
 
 /* Of experts, whose width is not that of other types' mlp, and of the first

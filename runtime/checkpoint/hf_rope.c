@@ -100,7 +100,24 @@ static const char *read_type(const struct rope *rope)
     return NULL;
 }
 
-static int check_partial(const struct rope *rope)
+/* The first columns of a head, as many as transformers rotates, which rounds
+ * down. */
+static int read_partial(const struct rope *rope, const json_t *value)
+{
+    struct plait_model_config *m = rope->read->model;
+    double factor = json_is_number(value) ? json_number_value(value) : 0;
+    int columns = (int)(factor * plait_model_head_dim(m));
+
+    if (!(factor > 0) || factor > 1 || columns < 2 || columns % 2)
+        return plait_hf_refuse(rope->read, "partial_rotary_factor", value,
+                               "it must be the share of an even number of a "
+                               "head's columns");
+    m->rope_columns = columns;
+    return 0;
+}
+
+static int check_partial(const struct rope *rope,
+                         const struct plait_hf_type *type)
 {
     static const char name[] = "partial_rotary_factor";
     const json_t *value = json_object_get(rope->object, name);
@@ -110,6 +127,8 @@ static int check_partial(const struct rope *rope)
     if (!value || json_is_null(value) ||
         (json_is_number(value) && json_number_value(value) == 1))
         return 0;
+    if (type->partial)
+        return read_partial(rope, value);
     return plait_hf_refuse(rope->read, name, value,
                            "plait-train rotates whole heads, as with 1.0");
 }
@@ -171,13 +190,14 @@ static int read_factors(const struct rope *rope, const char *type)
 
 /* One kind of layers. `beside`: the key that theta has beside the objects;
  * NULL: none. */
-static int read_one(const struct rope *rope, double theta, const char *beside)
+static int read_one(const struct rope *rope, const struct plait_hf_type *type,
+                    double theta, const char *beside)
 {
     const struct plait_hf_read *r = rope->read;
-    const char *type;
+    const char *kind;
 
-    if (check_object(rope) < 0 || !(type = read_type(rope)) ||
-        check_partial(rope) < 0 || read_factors(rope, type) < 0)
+    if (check_object(rope) < 0 || !(kind = read_type(rope)) ||
+        check_partial(rope, type) < 0 || read_factors(rope, kind) < 0)
         return -1;
     r->model->rope_theta = theta;
     if (json_object_get(rope->object, "rope_theta"))
@@ -245,7 +265,7 @@ static int read_kinds(const struct plait_hf_read *r,
 
     if (find_kind(r, "sliding_attention", &rope) < 0 ||
         check_same(r, type, &rope) < 0 ||
-        read_one(&rope, type->theta_window, "rope_local_base_freq") < 0)
+        read_one(&rope, type, type->theta_window, "rope_local_base_freq") < 0)
         return -1;
     if (m->rope_factor > 1)
         return plait_hf_refuse(r, "sliding_attention", rope.object,
@@ -254,7 +274,7 @@ static int read_kinds(const struct plait_hf_read *r,
     window = m->rope_theta;
     m->rope_factor = factor;
     if (find_kind(r, "full_attention", &rope) < 0 ||
-        read_one(&rope, type->theta, "rope_theta") < 0)
+        read_one(&rope, type, type->theta, "rope_theta") < 0)
         return -1;
     if (m->sliding_window && (window != m->rope_theta || m->rope_factor > 1))
         m->rope_theta_window = window;
@@ -270,7 +290,7 @@ int plait_hf_rope(const struct plait_hf_read *r,
         return read_kinds(r, type);
     return find_object(r, &rope) < 0
                ? -1
-               : read_one(&rope, type->theta, "rope_theta");
+               : read_one(&rope, type, type->theta, "rope_theta");
 }
 
 /* -- writing -------------------------------------------------------------- */
@@ -316,6 +336,10 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
     if (type->every) /* a gemma3_text: keys that transformers 4 has, too */
         bad = json_object_set_new(root, "rope_local_base_freq",
                                   json_real(window));
+    if (type->partial && m->rope_columns)
+        bad |= json_object_set_new(
+            root, "partial_rotary_factor",
+            json_real((double)m->rope_columns / plait_model_head_dim(m)));
     if (!(m->rope_factor > 1))
         return bad;
     return json_object_set_new(root, "rope_scaling", scaling_json(m)) | bad;

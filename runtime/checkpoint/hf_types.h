@@ -40,6 +40,7 @@ struct plait_hf_type {
     int scalar; /* query_pre_attn_scalar where it is missing; 0: no such key */
     bool olmo;  /* norms after, one of all heads' q and one of their k */
     bool multipliers; /* embedding_multiplier and its like */
+    bool partial;     /* partial_rotary_factor may be below 1 */
     bool fused;       /* q, k and v are one tensor, gate and up another */
     bool tied;        /* tie_word_embeddings where it is missing */
     bool all;         /* attention_bias: biases of q, k, v and the output */

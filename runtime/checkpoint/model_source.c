@@ -101,6 +101,7 @@ static const struct key keys[] = {
     KEY(rope_low_freq_factor, REAL, OF_SCALED),
     KEY(rope_high_freq_factor, REAL, OF_SCALED),
     KEY(rope_original_len, INT, OF_SCALED),
+    KEY(rope_columns, INT, OF_LLAMA),
     KEY(rope_theta_window, REAL, OF_LLAMA),
     KEY(attention_bias, INT, OF_LLAMA),
     KEY(qk_norm, BOOL, OF_LLAMA),

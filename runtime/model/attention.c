@@ -67,6 +67,7 @@ static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
         .stride = w->d->qkv,
         .heads = w->d->heads + w->d->kv_heads,
         .head_dim = w->d->head_dim,
+        .columns = c->rope_columns,
         .direction = direction,
         .angles = {.theta = local ? c->rope_theta_window : c->rope_theta,
                    .factor = local ? 1 : c->rope_factor,

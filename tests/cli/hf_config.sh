@@ -46,7 +46,7 @@ refuses() {
     return $rc
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
-    qwen3_moe-first granite \
+    qwen3_moe-first granite phi3 \
     smollm3 gemma gemma3_text olmo2 olmo3; do
     hf make "$dir/$kind" $kind || exit 1
 done
@@ -85,6 +85,10 @@ ok "another type" refuses llama '{"rope_parameters": {"type": "yarn"}}' \
     'rope_type is "yarn"'
 ok "all positions by one factor" gives llama '{"rope_scaling": {"type": "linear",
     "factor": 4.0}}' "rope_factor: 4" "rope_original_len: 1"
+ok "phi3: some columns of a head" gives phi3 '{"partial_rotary_factor": 0.5}' \
+    "rope_columns: 2"
+ok "phi3: no pair of columns" refuses phi3 '{"partial_rotary_factor": 0.4}' \
+    "it must be the share of an even number of a head's columns"
 for json in '{"partial_rotary_factor": 0.5}' \
     '{"rope_parameters": {"partial_rotary_factor": 0.5}}' \
     '{"partial_rotary_factor": 1.0, "rope_scaling": {"partial_rotary_factor": 0.5}}'; do

@@ -77,6 +77,10 @@ FAMILIES = {
     "phi3": ("Phi3", {**SIZES, "pad_token_id": None}),
     "phi3-window": ("Phi3", {**SIZES, "pad_token_id": None, "sliding_window": 9,
                              "tie_word_embeddings": True}),
+    "phi3-partial": ("Phi3", {
+        **SIZES, "pad_token_id": None, "sliding_window": 9,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
+                            "partial_rotary_factor": 0.5}}),
     "smollm3": ("SmolLM3", {**SIZES, "pad_token_id": None}),
     "smollm3-2": ("SmolLM3", {**SIZES, "pad_token_id": None,
                               "no_rope_layer_interval": 2,

@@ -96,6 +96,7 @@ MUP = "model.mup=16 model.mup_layers=2 model.mup_head_dim=4"
 
 FIRST = "model.dense_layers=2 model.dense_ffn=192"
 SHARED = "model.shared_experts=2"
+PARTIAL = "model.rope_columns=6"
 # As OLMo 2 and 3: norms after, one of all heads' queries, which tp divides.
 OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
 # As Gemma 3: norms before and after, positions by the kind of layer.
@@ -159,6 +160,9 @@ STRANDS = [
     ("moe", "11414", SHARED + " offload=activations"),
     ("moe", "2122", SHARED + " zero=1 then=12212"),
     ("moe", "2212", FIRST + " " + SHARED + " zero=1"),
+    # rotary positions of some columns
+    ("llama", "221", PARTIAL),
+    ("odd-llama", "1113", PARTIAL + " " + DOCUMENTS),
     # norms after attention and mlp
     ("llama", "211", OLMO),
     ("llama", "2122", OLMO + " sequence=true zero=3 recompute=full"),

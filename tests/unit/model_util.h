@@ -20,6 +20,7 @@ static inline void enrich(struct plait_model_config *m)
     m->rope_low_freq_factor = 1;
     m->rope_high_freq_factor = 4;
     m->rope_original_len = 12;
+    m->rope_columns = 6;
     m->sliding_window = 7;
     m->full_attention_every = 3;
     m->no_rope_every = 4;

@@ -176,6 +176,13 @@ static void check_model(void)
          c.model.sliding_window = 16, c.model.rope_theta_window = 0.5);
     CASE(CONFIG, NULL, c.model.sliding_window = 16,
          c.model.rope_theta_window = 1);
+    CASE(CONFIG, "model.rope_columns is for llama models", TO_GPT2,
+         c.model.rope_columns = 2);
+    CASE(CONFIG,
+         "model.rope_columns 3 must be even and at most the 8 columns of a "
+         "head",
+         c.model.rope_columns = 3);
+    CASE(CONFIG, NULL, c.model.rope_columns = 8);
     CASE(CONFIG, "model.no_rope_every is for llama models", TO_GPT2,
          c.model.no_rope_every = 4);
     CASE(TRAINER,

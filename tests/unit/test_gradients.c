@@ -452,13 +452,14 @@ static void rotate(float *p, int direction)
                                       .stride = (size_t)(s[2] * s[3]),
                                       .heads = s[2],
                                       .head_dim = s[3],
+                                      .columns = s[5],
                                       .direction = direction,
                                       .angles = {100, 4, 1, 4, 20},
                                       .at = {.T = (size_t)s[1], .pos0 = s[4]},
                                       .N = (size_t)s[0]});
 }
 
-/* {N, T, heads, D, pos0} */
+/* {N, T, heads, D, pos0, columns} */
 static void rope_forward(float *out)
 {
     size_t n = (size_t)(s[0] * s[2] * s[3]);
@@ -685,6 +686,7 @@ static const struct check checks[] = {
      embedding_backward,
      {12, 6, 8, 2, 3, 0}},
     {"rope", {96}, 96, rope_forward, rope_backward, {6, 3, 2, 8, 5}},
+    {"rope", {96}, 96, rope_forward, rope_backward, {6, 3, 2, 8, 5, 6}},
     {"attention",
      {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4},
      2 * 5 * 4 * 4,

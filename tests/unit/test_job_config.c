@@ -150,7 +150,8 @@ static void full(void)
         "  residual_multiplier: 0.22, logits_scaling: 8,\n"
         "  mup: 64, mup_layers: 2, mup_head_dim: 20,\n"
         "  norm_place: both, norm_plus_one: true, gate: gelu,\n"
-        "  qk_norm_whole: true, rope_theta_window: 300}\n"
+        "  qk_norm_whole: true, rope_theta_window: 300,\n"
+        "  rope_columns: 12}\n"
         "data:\n"
         "  train: 'a b/*.bin'\n"
         "  val: ~\n"
@@ -186,7 +187,7 @@ static void full(void)
            c->model.mup_layers == 2 && c->model.mup_head_dim == 20 &&
            c->model.norm_place == PLAIT_NORMS_BOTH && c->model.norm_plus_one &&
            c->model.gate == PLAIT_GATE_GELU && c->model.qk_norm_whole &&
-           c->model.rope_theta_window == 300,
+           c->model.rope_theta_window == 300 && c->model.rope_columns == 12,
        "llama: what its later versions and Qwen have");
     ok(prints_back(&c->model), "the section is printed and read back");
     ok(c->data.train.n == 1 && !c->data.train.at[0].name &&

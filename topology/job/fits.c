@@ -78,6 +78,11 @@ static int check_llama(const struct plait_model_config *m,
             "model.hidden %d / model.heads %d = %d must be even for rotary "
             "embeddings",
             m->hidden, m->heads, m->hidden / m->heads);
+    if (m->rope_columns % 2 || m->rope_columns > plait_model_head_dim(m))
+        return plait_errorf(err,
+                            "model.rope_columns %d must be even and at most "
+                            "the %d columns of a head",
+                            m->rope_columns, plait_model_head_dim(m));
     if (m->rope_factor > 1 &&
         !(m->rope_high_freq_factor > m->rope_low_freq_factor))
         return plait_errorf(err,

@@ -136,6 +136,8 @@ struct plait_model_config {
     double rope_low_freq_factor;
     double rope_high_freq_factor;
     int rope_original_len;
+    int rope_columns; /* of a head, the first ones, which have rotary positions;
+                         0: all */
     double rope_theta_window; /* of layers with a sliding window, which then
                                  have no such scaling; 0: as the others */
     enum plait_attention_bias attention_bias;

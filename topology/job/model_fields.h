@@ -40,6 +40,7 @@ static const struct plait_yaml_field model_fields[] = {
           RANGE(1e-3, 1e6), DEFAULT(4)),
     FIELD(model, "rope_original_len", rope_original_len, INT, RANGE(1, 1 << 24),
           DEFAULT(8192)),
+    FIELD(model, "rope_columns", rope_columns, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "rope_theta_window", rope_theta_window, REAL, RANGE(0, 1e12)),
     FIELD(model, "attention_bias", attention_bias, CHOICE,
           CHOICES(attention_biases)),

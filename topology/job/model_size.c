@@ -172,6 +172,7 @@ const char *plait_model_llama_key(const struct plait_model_config *m)
            : m->sliding_window  ? "sliding_window"
            : m->no_rope_every   ? "no_rope_every"
            : m->rope_factor > 1 ? "rope_factor"
+           : m->rope_columns    ? "rope_columns"
            : m->norm_place      ? "norm_place"
            : m->gate            ? "gate"
            : m->norm_plus_one   ? "norm_plus_one"
