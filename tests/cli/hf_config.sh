@@ -250,7 +250,7 @@ ok "keys of old versions, as in distilgpt2" gives gpt2 '{"_num_labels": 1,
     "n_ctx": 32, "gradient_checkpointing": false}' "family: gpt2"
 for type in deepseek_v3:mla glm4_moe:"sigmoid routing" gemma2:"soft caps" \
     gpt_oss:"attention sinks" \
-    llama4_text:"shared experts" kimi_k2:mla; do
+    llama4_text:"chunked attention" kimi_k2:mla; do
     ok "${type%%:*}: ${type#*:}" refuses llama \
         "{\"model_type\": \"${type%%:*}\"}" "${type#*:}"
     ok "... planned, not trained" grep -q ": planned, not trained" "$dir/out"

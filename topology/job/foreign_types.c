@@ -9,9 +9,7 @@
 #define GEMMA "model.norm_plus_one=true", "model.gate=gelu"
 #define NORMS_BOTH "model.norm_place=both"
 #define OLMO QK_NORM, "model.qk_norm_whole=true", "model.norm_place=after"
-#define ROUTING                                                             \
-    "shared experts, first dense layers, sigmoid routing with a balancing " \
-    "bias"
+#define ROUTING "sigmoid routing with a balancing bias"
 
 static const struct plait_foreign_type types[] = {
     {.name = "gpt2", .family = "gpt2"},
@@ -25,8 +23,8 @@ static const struct plait_foreign_type types[] = {
      .family = "llama",
      .more = {"model.shared_experts=1"},
      .every = 4,
-     .missing = "shared experts, chunked attention in some layers, layers "
-                "without positions"},
+     .missing = "experts' inputs weighted by a sigmoid, chunked attention in "
+                "some layers"},
     {.name = "gpt_oss",
      .family = "llama",
      .more = {"model.attention_bias=all"},
@@ -57,12 +55,10 @@ static const struct plait_foreign_type types[] = {
      .every = 4,
      .sizes = "sliding_window=4096"},
     {.name = "granite", .family = "llama"},
-    {.name = "glm4_moe",
-     .family = "llama",
-     .missing = ROUTING ", partial rotary positions"},
+    {.name = "glm4_moe", .family = "llama", .missing = ROUTING},
     {.name = "deepseek_v2",
      .family = "llama",
-     .missing = "mla, shared experts, first dense layers"},
+     .missing = "mla, weights of a token's experts that do not add up to 1"},
     {.name = "deepseek_v3", .family = "llama", .missing = "mla, " ROUTING},
     {.name = "kimi_k2", .family = "llama", .missing = "mla, " ROUTING},
 };
