@@ -31,7 +31,7 @@ LLAMA = {
     "model.rope_high_freq_factor": ["2", "4"],
     "model.rope_original_len": ["8", "64"],
     "model.rope_theta_window": ["300"],
-    "model.rope_columns": ["2", "4"],
+    "model.rope_columns": ["2"],
     "model.attention_bias": ["none", "qkv", "all"],
     "model.qk_norm": ["true", "false"],
     "model.qk_norm_whole": ["true"],
