@@ -27,6 +27,8 @@ struct plait_attention {
                             * many keys, the query's own among them; 0: it is
                             * not known. starts count. */
     float scale;           /* 1/sqrt(head_dim) */
+    float cap;             /* scaled scores s become cap tanh(s / cap), which
+                            * the mask then hides; 0: they stay s */
     int overwrite;         /* dQ, dK, dV are overwritten, not added to */
 };
 

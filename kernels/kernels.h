@@ -513,6 +513,8 @@ struct plait_ops {
     int (*add_scaled)(struct plait_queue *q, const struct plait_add *a);
     /* x[i] *= s */
     int (*scale)(struct plait_queue *q, const struct plait_scale *s);
+    /* x[i] = s tanh(x[i] / s) */
+    int (*softcap)(struct plait_queue *q, const struct plait_scale *s);
     int (*bias_backward)(struct plait_queue *q,
                          const struct plait_bias_backward *b);
     /* *result += the sum of the squares of all numbers of all n lists; result

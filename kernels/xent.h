@@ -22,6 +22,8 @@ struct plait_xent {
     float *sum;    /* [N]: sum exp(x - max); xent_rescale changes it */
     float *target; /* [N]: the target's logit */
     float scale;   /* xent and xent_backward: factor of the gradient */
+    float cap;     /* xent and xent_backward: the gradient is that of what the
+                    * logits were before softcap() with this s; 0: theirs */
     double *loss;  /* xent and xent_backward: +=, one number */
 };
 

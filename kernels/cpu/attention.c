@@ -102,6 +102,8 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
         if (n <= hidden(w, i))
             continue;
         product(t->s + i * TILE, t->q + row * ld, ld, t->kt, padded(n), D);
+        if (x->a->cap > 0)
+            cap_rows(x->a, 1, t->s + i * TILE, HIGH, n);
         for (size_t k = i; k < i + HIGH; k++)
             softmax_row(t, r * TILE + k, k <= last ? hidden(w, k) : 0,
                         k <= last ? visible(w, k) : 0, ld);

@@ -158,6 +158,29 @@ INLINE size_t out_at(const struct plait_attention *a, size_t b, size_t h,
            (size_t)a->head_dim;
 }
 
+/* -- the cap ------------------------------------------------------------- */
+
+/* The first n products of each row become those whose scores, `scale` times
+ * them, are the capped ones; n is rounded up to whole vectors. */
+INLINE void cap_rows(const struct plait_attention *a, float scale, float *s,
+                     size_t rows, size_t n)
+{
+    float in = scale / a->cap, out = a->cap / scale;
+
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < n; j += VLEN)
+            vec_store(
+                PLAIT_F32, s, i * TILE + j, VLEN,
+                vec_tanh(vec_load(PLAIT_F32, s, i * TILE + j, VLEN) * in) *
+                    out);
+}
+
+/* What a score is multiplied by for the derivative: 0 without a cap. */
+INLINE float inverse_cap(const struct plait_attention *a)
+{
+    return a->cap > 0 ? 1 / a->cap : 0;
+}
+
 /* -- the mask ----------------------------------------------------------- */
 
 /* Which keys of a tile the queries of a tile see: query i sees the first `seen

@@ -77,7 +77,7 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
 struct score_row {
     float *s, *dp; /* [TILE] */
     size_t from, n;
-    float lse, delta, scale;
+    float lse, delta, scale, inverse_cap;
 };
 
 /* s = probabilities, dp = gradients of the scores. */
@@ -87,8 +87,10 @@ static void probabilities(struct score_row r)
 
     for (; j < r.n; j += VLEN) {
         size_t lanes = min(VLEN, r.n - j);
-        vec p = vec_exp(vec_load(PLAIT_F32, r.s, j, VLEN) * r.scale - r.lse);
-        vec d = p * (vec_load(PLAIT_F32, r.dp, j, VLEN) - r.delta) * r.scale;
+        vec score = vec_load(PLAIT_F32, r.s, j, VLEN) * r.scale;
+        vec p = vec_exp(score - r.lse), t = score * r.inverse_cap;
+        vec d = p * (vec_load(PLAIT_F32, r.dp, j, VLEN) - r.delta) * r.scale *
+                (1.0f - t * t);
 
         for (size_t k = lanes; k < VLEN; k++)
             p[k] = d[k] = 0;
@@ -120,6 +122,8 @@ static void backward_tile(const struct attention *x, void *tiles,
         size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
 
         product(t->s + i * TILE, q + i * ld, ld, t->kt, padded(n), D);
+        if (x->a->cap > 0)
+            cap_rows(x->a, x->a->scale, t->s + i * TILE, HIGH, n);
         product(t->dp + i * TILE, dout + i * ld, ld, t->vt, padded(n), D);
         for (size_t k = i; k < i + HIGH; k++) {
             size_t seen = k <= last ? visible(w, k) : 0;
@@ -133,6 +137,7 @@ static void backward_tile(const struct attention *x, void *tiles,
                 .lse = from < seen ? tile->lse[k] : 0,
                 .delta = t->delta[tile->at + k],
                 .scale = x->a->scale,
+                .inverse_cap = inverse_cap(x->a),
             });
         }
         product_add(t->sums.dq + (tile->at + i) * ld, t->dp + i * TILE,

@@ -212,6 +212,8 @@ INLINE void attend(enum plait_dtype type, const struct attention *x,
                                   a->scale
                             : vec_set(0));
     scores(type, x, q, s, at, rows);
+    for (size_t r = 0; r < rows && a->cap > 0; r++)
+        cap_rows(a, 1, s + r * len, 1, (size_t)a->k_len);
     for (size_t r = 0; r < rows; r++) {
         size_t seen = seen_keys(a, r % Tq);
         float max = 0, sum = seen ? softmax(s + r * len, seen, &max) : 0;

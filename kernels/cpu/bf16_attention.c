@@ -164,6 +164,8 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
         if (keys.n <= hidden(w, i))
             continue;
         product(t->s, t->q + row * W, W, t->kt, padded(keys.n), W);
+        if (x->a->cap > 0)
+            cap_rows(x->a, x->a->scale, t->s, HIGH, keys.n);
         for (size_t k = 0; k < HIGH; k++) {
             keys.from[k] = i + k <= last ? hidden(w, i + k) : 0;
             keys.seen[k] = i + k <= last ? visible(w, i + k) : 0;

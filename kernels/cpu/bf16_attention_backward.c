@@ -108,7 +108,7 @@ INLINE void store_pair(uint32_t *dst, __m512 low, __m512 high)
 struct score_row {
     const float *s, *dp;
     size_t from, n;
-    float lse, delta, scale; /* lse in base 2 */
+    float lse, delta, scale, inverse_cap; /* lse in base 2 */
 };
 
 /* p = probabilities of keys j and following, d = gradients of their scores. */
@@ -116,10 +116,12 @@ INLINE void probabilities(const struct score_row *r, size_t j, __m512 *p,
                           __m512 *d)
 {
     __mmask16 seen = seen_keys(r->from, r->n, j);
-    __m512 x = _mm512_loadu_ps(r->s + j) * (r->scale * LOG2E) - r->lse;
+    __m512 s = _mm512_loadu_ps(r->s + j);
+    __m512 x = s * (r->scale * LOG2E) - r->lse;
+    __m512 t = s * (r->scale * r->inverse_cap);
 
     *p = _mm512_maskz_mov_ps(seen, exp2_near(x));
-    *d = _mm512_maskz_mul_ps(seen, *p * r->scale,
+    *d = _mm512_maskz_mul_ps(seen, *p * r->scale * (1.0f - t * t),
                              _mm512_loadu_ps(r->dp + j) - r->delta);
 }
 
@@ -180,6 +182,8 @@ static void backward_rows(const struct attention *x, struct backward_tiles *t,
     if (n == 0)
         return;
     product(t->s, t->q + (at + i) * W, W, t->kt, padded(n), W);
+    if (x->a->cap > 0)
+        cap_rows(x->a, x->a->scale, t->s, HIGH, n);
     product(t->dp, t->dout + (at + i) * W, W, t->vt, padded(n), W);
     for (size_t k = i; k < i + HIGH; k += 2) {
         struct score_row r[2];
@@ -197,6 +201,7 @@ static void backward_rows(const struct attention *x, struct backward_tiles *t,
                 .lse = seen > 0 ? q->lse[k + e] * LOG2E : 0,
                 .delta = seen > 0 ? t->delta[at + k + e] : 0,
                 .scale = x->a->scale,
+                .inverse_cap = inverse_cap(x->a),
             };
         }
         probability_rows(t, k, n, split, r);

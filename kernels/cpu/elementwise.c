@@ -7,7 +7,14 @@
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/vec.h"
 
-enum elementwise { OP_ADD, OP_ADD_SCALED, OP_SCALE, OP_GELU, OP_GELU_BACKWARD };
+enum elementwise {
+    OP_ADD,
+    OP_ADD_SCALED,
+    OP_SCALE,
+    OP_SOFTCAP,
+    OP_GELU,
+    OP_GELU_BACKWARD
+};
 
 /* out[i] = op(a[i], b[i], s); b and s where the op has them. */
 struct elements {
@@ -32,6 +39,9 @@ INLINE void one_vector(enum elementwise op, enum plait_dtype type,
         break;
     case OP_SCALE:
         x = x * e->s;
+        break;
+    case OP_SOFTCAP:
+        x = vec_tanh(x * (1 / e->s)) * e->s;
         break;
     case OP_GELU:
         x = gelu_of(type, x);
@@ -94,6 +104,13 @@ static int scale(struct plait_queue *q, const struct plait_scale *s)
 {
     return elementwise(
         q, OP_SCALE, s->type,
+        (struct elements){.out = s->x, .a = s->x, .s = s->s, .n = s->n});
+}
+
+static int softcap(struct plait_queue *q, const struct plait_scale *s)
+{
+    return elementwise(
+        q, OP_SOFTCAP, s->type,
         (struct elements){.out = s->x, .a = s->x, .s = s->s, .n = s->n});
 }
 
@@ -401,6 +418,7 @@ void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops)
     ops->add = add;
     ops->add_scaled = add_scaled;
     ops->scale = scale;
+    ops->softcap = softcap;
     ops->cast = cast;
     ops->cast_2d = cast_2d;
     ops->gelu_forward = gelu_forward;

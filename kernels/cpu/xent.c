@@ -119,6 +119,15 @@ INLINE void store_one(enum plait_dtype type, void *p, size_t i, float x)
     vec_store(type, p, i, 1, vec_set(x));
 }
 
+/* What a cap leaves of the gradient of capped logits; inverse: 1 / the cap, or
+ * 0 without one. */
+INLINE vec slope_of(vec logit, float inverse)
+{
+    vec t = logit * inverse;
+
+    return inverse > 0 ? 1.0f - t * t : vec_set(1);
+}
+
 /* The gradient of row i, which is not masked. The target's own entry is
  * computed separately, so that p - 1 is rounded only once. e: the exponentials
  * that the sum was made of, or NULL. */
@@ -129,6 +138,7 @@ INLINE void backward_row(enum plait_dtype type, const struct plait_xent *x,
     size_t n = (size_t)x->count, at = i * x->stride;
     float max = x->max[i], sum = x->sum[i], scale = x->scale;
     float factor = scale / sum, kept = 0;
+    float inverse = x->cap > 0 ? 1 / x->cap : 0;
     int64_t target = (int64_t)x->targets[i] - x->first;
     int own = target >= 0 && target < x->count;
 
@@ -142,11 +152,14 @@ INLINE void backward_row(enum plait_dtype type, const struct plait_xent *x,
             y = vec_load(PLAIT_F32, e, c, k);
         else
             y = vec_exp(vec_load(type, logits, at + c, k) - max);
+        if (inverse > 0)
+            y *= slope_of(vec_load(type, logits, at + c, k), inverse);
         vec_store(type, logits, at + c, k, y * factor);
     }
     if (own)
         store_one(type, logits, at + (size_t)target,
-                  (vec_exp(vec_set(kept - max))[0] / sum - 1) * scale);
+                  (vec_exp(vec_set(kept - max))[0] / sum - 1) * scale *
+                      slope_of(vec_set(kept), inverse)[0]);
     memset((char *)logits + (at + n) * plait_dtype_size(type), 0,
            (x->stride - n) * plait_dtype_size(type));
 }

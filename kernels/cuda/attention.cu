@@ -31,7 +31,7 @@ store_row(const struct plait_attention &a, T *out, float *lse,
 
 template <typename T, int J>
 static __global__ void __launch_bounds__(threads)
-    forward_kernel(struct plait_attention a, T *out, float *lse, const T *Q,
+    forward_kernel(struct capped_attention a, T *out, float *lse, const T *Q,
                    const T *K, const T *V)
 {
     extern __shared__ __align__(16) float shared[];
@@ -63,7 +63,7 @@ static __global__ void __launch_bounds__(threads)
             int c = lane + lanes * j;
 
             s[j] = k0 + c < mine && k0 + c >= from
-                       ? a.scale * dot(q + row * (D + 1), k + c * (D + 1), D)
+                       ? score_of(a, dot(q + row * (D + 1), k + c * (D + 1), D))
                        : -CUDART_INF_F;
             top = fmaxf(top, s[j]);
         }
@@ -116,8 +116,8 @@ static int attention_forward(struct plait_queue *q,
 
         if (bytes != 0)
             kernel<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)f->out, f->lse, (const T *)f->Q, (const T *)f->K,
-                (const T *)f->V);
+                capped_attention(*a), (T *)f->out, f->lse, (const T *)f->Q,
+                (const T *)f->K, (const T *)f->V);
     });
     return cuda_leave(q, op);
 }

@@ -42,6 +42,24 @@ static __device__ inline float dot(const float *a, const float *b, int D)
     return sum;
 }
 
+/* The score of a product of a query and a key. */
+static __device__ inline float score_of(const struct capped_attention &a,
+                                        float product)
+{
+    float s = a.scale * product;
+
+    return a.cap > 0 ? a.cap * tanhf(s * a.inverse) : s;
+}
+
+/* The derivative of a score by the product. */
+static __device__ inline float slope_of(const struct capped_attention &a,
+                                        float score)
+{
+    float t = score * a.inverse;
+
+    return a.scale * (1 - t * t);
+}
+
 /* acc[j] += sum over c of p[c] * x[c][lane + 8 j] */
 template <int J>
 static __device__ inline void add_rows(float *acc, const float *p,

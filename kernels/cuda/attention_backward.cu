@@ -36,7 +36,7 @@ struct key_tile {
 /* For a key and the queries from q0 on: p = exp(score - lse), and ds, the
  * gradient of the scores. */
 static __device__ __forceinline__ void
-key_weights(const struct plait_attention &a, float *p, float *ds,
+key_weights(const struct capped_attention &a, float *p, float *ds,
             const struct key_tile &t, int key, int q0)
 {
     size_t b = blockIdx.z;
@@ -47,8 +47,11 @@ key_weights(const struct plait_attention &a, float *p, float *ds,
         float w = 0, g = 0;
 
         if (i < a.q_len && key < seen(a, i) && key >= hidden(a, b, i)) {
-            w = expf(a.scale * dot(t.k, t.q + c * (D + 1), D) - t.lse[i]);
-            g = w * a.scale * (dot(t.v, t.o + c * (D + 1), D) - t.delta[i]);
+            float score = score_of(a, dot(t.k, t.q + c * (D + 1), D));
+
+            w = expf(score - t.lse[i]);
+            g = w * slope_of(a, score) *
+                (dot(t.v, t.o + c * (D + 1), D) - t.delta[i]);
         }
         p[c] = w;
         ds[c] = g;
@@ -58,7 +61,7 @@ key_weights(const struct plait_attention &a, float *p, float *ds,
 /* The keys of one tile with all queries of the heads that share them. */
 template <typename T, int J>
 static __global__ void __launch_bounds__(threads)
-    key_gradient_kernel(struct plait_attention a, struct key_gradients<T> to,
+    key_gradient_kernel(struct capped_attention a, struct key_gradients<T> to,
                         struct backward_inputs<T> in)
 {
     extern __shared__ __align__(16) float shared[];
@@ -117,7 +120,7 @@ static __global__ void __launch_bounds__(threads)
 /* The queries of one tile with all keys they see. */
 template <typename T, int J>
 static __global__ void __launch_bounds__(threads)
-    query_gradient_kernel(struct plait_attention a, T *dQ,
+    query_gradient_kernel(struct capped_attention a, T *dQ,
                           struct backward_inputs<T> in)
 {
     extern __shared__ __align__(16) float shared[];
@@ -152,11 +155,13 @@ static __global__ void __launch_bounds__(threads)
         for (int c = lane; c < tile; c += lanes) {
             float g = 0;
 
-            if (k0 + c < mine && k0 + c >= from)
-                g = expf(a.scale * dot(q + row * (D + 1), k + c * (D + 1), D) -
-                         my_lse) *
-                    a.scale *
+            if (k0 + c < mine && k0 + c >= from) {
+                float score =
+                    score_of(a, dot(q + row * (D + 1), k + c * (D + 1), D));
+
+                g = expf(score - my_lse) * slope_of(a, score) *
                     (dot(o + row * (D + 1), v + c * (D + 1), D) - my_delta);
+            }
             ds[c] = g;
         }
         __syncwarp();
@@ -229,6 +234,7 @@ static void backward_plain(struct plait_queue *q,
 {
     const char *op = "attention_backward";
     const struct plait_attention *a = &g->a;
+    struct capped_attention scores(*a);
     int D = a->head_dim;
 
     for_head_dim(g->type, D, [&](auto zero, auto j) {
@@ -245,11 +251,12 @@ static void backward_plain(struct plait_queue *q,
         if (bytes == 0)
             return;
         if (a->k_len > 0)
-            keys<<<grid, threads, bytes, q->stream>>>(*a, to, in);
+            keys<<<grid, threads, bytes, q->stream>>>(scores, to, in);
         bytes = shared_bytes(q, (const void *)queries, op, D, 4, 1);
         grid = dim3((unsigned)ceil_div(a->q_len, tile), a->q_heads, a->batch);
         if (bytes != 0)
-            queries<<<grid, threads, bytes, q->stream>>>(*a, (T *)g->dQ, in);
+            queries<<<grid, threads, bytes, q->stream>>>(scores, (T *)g->dQ,
+                                                         in);
     });
 }
 

@@ -24,11 +24,13 @@ struct row_sums {
 /* Turns the scores of keys k0 and following into weights: s = exp2(s - the
  * row's maximum so far), and updates the sums and acc. `whole`: the rows see
  * all of those keys. */
-template <int D, int n>
+template <int D, int n, bool capped>
 static __device__ inline void
-softmax_step(float s[n / 8][4], struct row_sums &row, float acc[D / 8][4],
-             float scale, const struct row_keys &keys, int k0, bool whole)
+softmax_step(const struct capped_attention &a, float s[n / 8][4],
+             struct row_sums &row, float acc[D / 8][4],
+             const struct row_keys &keys, int k0, bool whole)
 {
+    float scale = a.scale * 1.4426950408889634f; /* for powers of two */
     int col = k0 + threadIdx.x % 4 * 2;
 
 #pragma unroll
@@ -42,7 +44,8 @@ softmax_step(float s[n / 8][4], struct row_sums &row, float acc[D / 8][4],
 
                 s[j][i] =
                     whole || (key < keys.limit[half] && key >= keys.from[half])
-                        ? s[j][i] * scale
+                        ? (capped ? a.out * capped_part(a, s[j][i]) : s[j][i]) *
+                              scale
                         : -CUDART_INF_F;
                 top = fmaxf(top, s[j][i]);
             }
@@ -95,9 +98,9 @@ store_rows(const struct plait_attention &a, T *out, float *lse, int first,
     }
 }
 
-template <typename T, int D>
+template <typename T, int D, bool capped>
 static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
-    forward_kernel(struct plait_attention a, T *out, float *lse, const T *Q,
+    forward_kernel(struct capped_attention a, T *out, float *lse, const T *Q,
                    const T *K, const T *V)
 {
     constexpr int step = 64;
@@ -116,7 +119,6 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     unsigned k_tile = q_tile + rows * D * 2, bytes = step * D * 2;
     unsigned k_first = k_tile + begin / step % 2 * 2 * bytes;
     size_t at = (size_t)blockIdx.z * a.k_len * a.kv_stride + (size_t)kv * D;
-    float scale = a.scale * 1.4426950408889634f; /* for powers of two */
     struct row_sums sums = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}};
     float acc[D / 8][4] = {};
 
@@ -141,7 +143,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
         copy_wait<1>();
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
-        softmax_step<D, step>(s, sums, acc, scale, keys, k0, whole);
+        softmax_step<D, step, capped>(a, s, sums, acc, keys, k0, whole);
         add_product<T, D, step>(acc, s, now + bytes);
         __syncthreads();
     }
@@ -163,17 +165,17 @@ void cuda_attention_mma_forward(struct plait_queue *q,
 {
     const struct plait_attention *a = &f->a;
 
-    for_shape(f->type, a->head_dim, [&](auto zero, auto d) {
+    for_shape(f->type, a, [&](auto zero, auto d, auto capped) {
         typedef decltype(zero) T;
         constexpr int D = decltype(d)::value;
-        auto kernel = forward_kernel<T, D>;
+        auto kernel = forward_kernel<T, D, decltype(capped)::value>;
         size_t bytes = (rows + 4 * 64) * D * 2;
         dim3 grid((unsigned)ceil_div(a->q_len, rows), a->q_heads, a->batch);
 
         if (cuda_allow_shared(q, "attention_forward", (const void *)kernel,
                               bytes) == 0)
             kernel<<<grid, threads, bytes, q->stream>>>(
-                *a, (T *)f->out, f->lse, (const T *)f->Q, (const T *)f->K,
-                (const T *)f->V);
+                capped_attention(*a), (T *)f->out, f->lse, (const T *)f->Q,
+                (const T *)f->K, (const T *)f->V);
     });
 }

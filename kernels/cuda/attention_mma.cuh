@@ -56,6 +56,13 @@ static __device__ inline void scores(float s[n / 8][4], unsigned a_tile,
     }
 }
 
+/* tanh of the score of a product by the cap, with an error of about 1e-7. */
+static __device__ inline float capped_part(const struct capped_attention &a,
+                                           float product)
+{
+    return 1 - __fdividef(2, power_of_two(a.in * product) + 1);
+}
+
 /* acc [16, D] += p [16, n] times tile [n, D] */
 template <typename T, int D, int n>
 static __device__ inline void
@@ -111,21 +118,31 @@ struct row_keys {
 
 /* -- launches -------------------------------------------------------------- */
 
-/* Calls f(T(), D) for the type and the head dimension, as a constant. */
+/* Calls f(T(), D, capped) for the type, the head dimension and whether there is
+ * a cap, as constants: kernels without one are as fast as if there were
+ * none. */
 template <typename F>
-static inline void for_shape(enum plait_dtype type, int D, F f)
+static inline void for_shape(enum plait_dtype type,
+                             const struct plait_attention *a, F f)
 {
+    int D = a->head_dim;
+    auto call = [&](auto zero, auto d) {
+        if (a->cap > 0)
+            f(zero, d, std::true_type());
+        else
+            f(zero, d, std::false_type());
+    };
     typedef std::integral_constant<int, 64> d64;
     typedef std::integral_constant<int, 128> d128;
 
     if (type == PLAIT_BF16_T && D == 64)
-        f(bf16(), d64());
+        call(bf16(), d64());
     else if (type == PLAIT_BF16_T)
-        f(bf16(), d128());
+        call(bf16(), d128());
     else if (D == 64)
-        f(fp16(), d64());
+        call(fp16(), d64());
     else
-        f(fp16(), d128());
+        call(fp16(), d128());
 }
 
 #endif

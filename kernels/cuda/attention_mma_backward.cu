@@ -15,11 +15,24 @@ struct lane_keys {
     int key, from[2];
 };
 
-/* p = exp(score - lse) and ds = p (dp - delta) scale, for a warp's 16 keys and
+/* The weight and the derivative by the product of a score: x is the product,
+ * lse is to base 2. */
+template <bool capped>
+static __device__ __forceinline__ float
+weight_of(const struct capped_attention &a, float x, float lse, float &slope)
+{
+    const float log2e = 1.4426950408889634f;
+    float t = capped ? capped_part(a, x) : 0;
+
+    slope = a.scale * (1 - t * t);
+    return power_of_two((capped ? a.out * t : x) * (a.scale * log2e) - lse);
+}
+
+/* p = exp(score - lse) and ds = p (dp - delta) slope, for a warp's 16 keys and
  * the queries from q0 on. `whole`: those see all of the keys. */
-template <int n>
+template <int n, bool capped>
 static __device__ inline void
-key_weights(const struct plait_attention &a, float p[n / 8][4],
+key_weights(const struct capped_attention &a, float p[n / 8][4],
             float ds[n / 8][4], const struct query_stats<n> &stats,
             const struct lane_keys &keys, int q0, bool whole)
 {
@@ -33,11 +46,11 @@ key_weights(const struct plait_attention &a, float p[n / 8][4],
             bool visible =
                 whole || (query < a.q_len && query >= keys.from[i / 2] &&
                           stats.hides[c] <= keys.key + i / 2 * 8);
-            float w = power_of_two(p[j][i] * (a.scale * log2e) -
-                                   stats.lse[c] * log2e);
+            float slope,
+                w = weight_of<capped>(a, p[j][i], stats.lse[c] * log2e, slope);
 
             p[j][i] = visible ? w : 0;
-            ds[j][i] = visible ? w * (ds[j][i] - stats.delta[c]) * a.scale : 0;
+            ds[j][i] = visible ? w * (ds[j][i] - stats.delta[c]) * slope : 0;
         }
     }
 }
@@ -107,9 +120,9 @@ static __device__ __forceinline__ int next_query(int at, int step, int start,
 
 /* The keys of one tile with the queries of all heads that share them. Computed
  * transposed: a warp has 16 keys. */
-template <typename T, int D>
+template <typename T, int D, bool capped>
 static __global__ void __launch_bounds__(threads, 1)
-    key_gradient_kernel(struct plait_attention a, struct key_gradients<T> to,
+    key_gradient_kernel(struct capped_attention a, struct key_gradients<T> to,
                         struct backward_inputs<T> in)
 {
     constexpr int step = D == 64 ? 64 : 32;
@@ -154,7 +167,7 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
         scores<T, D, step>(p, k_tile, warp_row, q_now);
         scores<T, D, step>(ds, v_tile, warp_row, o_now);
-        key_weights<step>(a, p, ds, stats[half], keys, q0, whole);
+        key_weights<step, capped>(a, p, ds, stats[half], keys, q0, whole);
         add_product<T, D, step>(dv, p, o_now);
         add_product<T, D, step>(dk, ds, q_now);
         q0 = next_query(q0, step, start, end);
@@ -171,14 +184,13 @@ struct lane_queries {
     struct row_keys keys;
 };
 
-/* ds = p (dp - delta) scale with p = exp(score - lse), for a warp's 16 queries
+/* ds = p (dp - delta) slope with p = exp(score - lse), for a warp's 16 queries
  * and the n keys from k0 on; ds is dp before. */
-template <int n>
+template <int n, bool capped>
 static __device__ __forceinline__ void
-query_weights(const struct plait_attention &a, const float s[n / 8][4],
+query_weights(const struct capped_attention &a, const float s[n / 8][4],
               float ds[n / 8][4], const struct lane_queries &q, int k0)
 {
-    const float log2e = 1.4426950408889634f;
     int lane = threadIdx.x % 32;
 
 #pragma unroll
@@ -187,17 +199,17 @@ query_weights(const struct plait_attention &a, const float s[n / 8][4],
             int key = k0 + j * 8 + lane % 4 * 2 + i % 2;
             bool visible =
                 key < q.keys.limit[i / 2] && key >= q.keys.from[i / 2];
-            float w = power_of_two(s[j][i] * a.scale * log2e - q.lse[i / 2]);
+            float slope, w = weight_of<capped>(a, s[j][i], q.lse[i / 2], slope);
 
-            ds[j][i] = visible ? w * (ds[j][i] - q.delta[i / 2]) * a.scale : 0;
+            ds[j][i] = visible ? w * (ds[j][i] - q.delta[i / 2]) * slope : 0;
         }
     }
 }
 
 /* The queries of one tile with all keys they see; a warp has 16. */
-template <typename T, int D>
+template <typename T, int D, bool capped>
 static __global__ void __launch_bounds__(threads, 1)
-    query_gradient_kernel(struct plait_attention a, T *dQ,
+    query_gradient_kernel(struct capped_attention a, T *dQ,
                           struct backward_inputs<T> in)
 {
     constexpr int step = 32;
@@ -244,7 +256,7 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
         scores<T, D, step>(ds, o_tile, warp_row, now + bytes);
-        query_weights<step>(a, s, ds, own, k0);
+        query_weights<step, capped>(a, s, ds, own, k0);
         add_product<T, D, step>(dq, ds, now);
         __syncthreads();
     }
@@ -259,12 +271,13 @@ void cuda_attention_mma_backward(struct plait_queue *q,
 {
     const char *op = "attention_backward";
     const struct plait_attention *a = &g->a;
+    struct capped_attention scores(*a);
 
-    for_shape(g->type, a->head_dim, [&](auto zero, auto d) {
+    for_shape(g->type, a, [&](auto zero, auto d, auto capped) {
         typedef decltype(zero) T;
         constexpr int D = decltype(d)::value;
-        auto keys = key_gradient_kernel<T, D>;
-        auto queries = query_gradient_kernel<T, D>;
+        auto keys = key_gradient_kernel<T, D, decltype(capped)::value>;
+        auto queries = query_gradient_kernel<T, D, decltype(capped)::value>;
         struct key_gradients<T> to = {
             (T *)g->dK, (T *)g->dV
         };
@@ -274,10 +287,11 @@ void cuda_attention_mma_backward(struct plait_queue *q,
 
         if (cuda_allow_shared(q, op, (const void *)keys, bytes) != 0)
             return;
-        keys<<<grid, threads, bytes, q->stream>>>(*a, to, in);
+        keys<<<grid, threads, bytes, q->stream>>>(scores, to, in);
         bytes = (2 * rows + 4 * 32) * D * 2;
         grid = dim3((unsigned)ceil_div(a->q_len, rows), a->q_heads, a->batch);
         if (cuda_allow_shared(q, op, (const void *)queries, bytes) == 0)
-            queries<<<grid, threads, bytes, q->stream>>>(*a, (T *)g->dQ, in);
+            queries<<<grid, threads, bytes, q->stream>>>(scores, (T *)g->dQ,
+                                                         in);
     });
 }

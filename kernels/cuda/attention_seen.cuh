@@ -8,6 +8,24 @@
  * sees: none after its own position, and with documents none of an earlier
  * document. */
 
+/* Attention, and what follows from its cap: numbers that kernels read where
+ * they need them, so that none of them takes a register. */
+struct capped_attention : plait_attention {
+    float inverse; /* 1 / cap; 0: there is no cap */
+    float in;      /* tanh(in log 2 / 2 x): of the score of the product x */
+    float out;     /* that times `out` is the product of the capped score */
+
+    explicit capped_attention(const struct plait_attention &a)
+        : plait_attention(a), inverse(0), in(0), out(0)
+    {
+        if (a.cap > 0) {
+            inverse = 1 / a.cap;
+            in = 2.8853900817779268f * a.scale / a.cap;
+            out = a.cap / a.scale;
+        }
+    }
+};
+
 /* What a backward reads for its queries and keys. delta [batch, q_heads,
  * q_len]: the row sums of dout * out. */
 template <typename T> struct backward_inputs {

@@ -239,15 +239,16 @@ int cuda_cudnn_backward(struct plait_queue *q,
 #define HEAD_MOST 256
 
 /* What cuDNN computes: whole sequences in 16 bits, with a window but without
- * documents, and their pieces. */
+ * documents and caps, and their pieces. */
 static bool fits(enum plait_dtype type, const struct plait_attention *a,
                  uintptr_t addresses)
 {
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
-           (a->starts == NULL || a->window > 0) && a->q_len == a->k_len &&
-           a->q_len > 1 && (a->q_pos == a->k_pos || sees_all(a)) &&
-           a->head_dim <= HEAD_MOST && a->head_dim % 8 == 0 &&
-           a->q_stride % 8 == 0 && a->kv_stride % 8 == 0 && addresses % 16 == 0;
+           (a->starts == NULL || a->window > 0) && a->cap == 0 &&
+           a->q_len == a->k_len && a->q_len > 1 &&
+           (a->q_pos == a->k_pos || sees_all(a)) && a->head_dim <= HEAD_MOST &&
+           a->head_dim % 8 == 0 && a->q_stride % 8 == 0 &&
+           a->kv_stride % 8 == 0 && addresses % 16 == 0;
 }
 
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,

@@ -117,6 +117,23 @@ static int scale(struct plait_queue *q, const struct plait_scale *s)
     return cuda_leave(q, "scale");
 }
 
+struct softcap_map {
+    static constexpr bool reads_out = false;
+    float s;
+    __device__ float operator()(float a, float, float) const
+    {
+        return s * tanhf(a / s);
+    }
+};
+
+static int softcap(struct plait_queue *q, const struct plait_scale *s)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    map(q, arrays{s->type, s->x, s->x, NULL, s->n}, softcap_map{s->s});
+    return cuda_leave(q, "softcap");
+}
+
 struct gelu_map {
     static constexpr bool reads_out = false;
     __device__ float operator()(float a, float, float) const
@@ -429,6 +446,7 @@ void cuda_elementwise_ops(struct plait_ops *ops)
     ops->add = add;
     ops->add_scaled = add_scaled;
     ops->scale = scale;
+    ops->softcap = softcap;
     ops->gelu_forward = gelu_forward;
     ops->gelu_backward = gelu_backward;
     ops->swiglu_forward = swiglu_forward;

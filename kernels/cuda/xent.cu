@@ -155,12 +155,18 @@ static __device__ inline void write_gradient(T *row, softmax s,
 {
     int count = x.count;
     float scale = x.scale, inverse = masked ? 0 : 1 / s.sum;
-    float factor = inverse * scale;
+    float factor = inverse * scale, uncap = x.cap > 0 ? 1 / x.cap : 0;
+    auto slope = [&](float logit) {
+        float t = logit * uncap;
+
+        return uncap > 0 ? 1 - t * t : 1.0f;
+    };
     auto gradient = [&](float logit, int c) {
         if (masked || c >= count)
             return 0.0f;
-        return c == hit ? (__expf(logit - s.max) * inverse - 1) * scale
-                        : __expf(logit - s.max) * factor;
+        return slope(logit) *
+               (c == hit ? (__expf(logit - s.max) * inverse - 1) * scale
+                         : __expf(logit - s.max) * factor);
     };
 
     for (int c = (int)x.stride - V - (int)threadIdx.x * V; c >= 0;
@@ -172,7 +178,8 @@ static __device__ inline void write_gradient(T *row, softmax s,
         for (int j = 0; j < V; j++) {
             float logit = to_float(v[j]);
 
-            v[j] = from_float<T>(plain ? __expf(logit - s.max) * factor
+            v[j] = from_float<T>(plain ? __expf(logit - s.max) * factor *
+                                             slope(logit)
                                        : gradient(logit, c + j));
         }
         copy_values<T, V>(row + c, v);

@@ -53,6 +53,15 @@ int ref_scale(struct plait_queue *q, const struct plait_scale *s)
     return 0;
 }
 
+int ref_softcap(struct plait_queue *q, const struct plait_scale *s)
+{
+    (void)q;
+    for (size_t i = 0; i < s->n; i++)
+        ref_put(s->type, s->x, i,
+                s->s * tanh(ref_get(s->type, s->x, i) / s->s));
+    return 0;
+}
+
 int ref_bias_backward(struct plait_queue *q,
                       const struct plait_bias_backward *b)
 {

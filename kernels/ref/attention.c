@@ -61,6 +61,22 @@ static double dot(enum plait_dtype type, const void *x, size_t i, const void *y,
     return sum;
 }
 
+/* The score of a product of a query and a key. */
+static double score_of(const struct plait_attention *a, double product)
+{
+    double s = a->scale * product;
+
+    return a->cap > 0 ? a->cap * tanh(s / a->cap) : s;
+}
+
+/* The derivative of a score by the product. */
+static double slope_of(const struct plait_attention *a, double score)
+{
+    double t = a->cap > 0 ? score / a->cap : 0;
+
+    return a->scale * (1 - t * t);
+}
+
 static void attend(const struct plait_attention_forward *f, size_t b, size_t h,
                    size_t i, double *p)
 {
@@ -70,8 +86,8 @@ static void attend(const struct plait_attention_forward *f, size_t b, size_t h,
     double max = -INFINITY, sum = 0;
 
     for (size_t j = from; j < n; j++) {
-        p[j] = a->scale * dot(f->type, f->Q, at.q, f->K,
-                              at.k + j * a->kv_stride, a->head_dim);
+        p[j] = score_of(a, dot(f->type, f->Q, at.q, f->K,
+                               at.k + j * a->kv_stride, a->head_dim));
         if (p[j] > max)
             max = p[j];
     }
@@ -125,11 +141,11 @@ static void attend_backward(const struct plait_attention_backward *g,
         size_t key = at.k + j * a->kv_stride;
         size_t to =
             ((b * (size_t)a->k_len + j) * (size_t)a->kv_heads + h / group) * D;
-        double p =
-            exp(a->scale * dot(type, g->Q, at.q, g->K, key, a->head_dim) -
-                g->lse[at.lse]);
+        double score =
+            score_of(a, dot(type, g->Q, at.q, g->K, key, a->head_dim));
+        double p = exp(score - g->lse[at.lse]);
         double dp = dot(type, g->dout, at.out, g->V, key, a->head_dim);
-        double ds = p * (dp - delta) * a->scale;
+        double ds = p * (dp - delta) * slope_of(a, score);
 
         for (size_t d = 0; d < D; d++) {
             s->q[at.out + d] += ds * ref_get(type, g->K, key + d);

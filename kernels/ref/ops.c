@@ -36,6 +36,7 @@ static const struct plait_ops ops = {
     .add = ref_add,
     .add_scaled = ref_add_scaled,
     .scale = ref_scale,
+    .softcap = ref_softcap,
     .bias_backward = ref_bias_backward,
     .sum_squares = ref_sum_squares,
     .weight_create = host_weight_create,

@@ -55,8 +55,12 @@ int ref_xent_backward(struct plait_queue *q, const struct plait_xent *x)
             double p = 0;
 
             if (!masked && c < (size_t)x->count) {
-                p = exp(ref_get(x->type, x->logits, row + c) - x->max[i]);
-                p = (p / x->sum[i] - ((int64_t)c == t)) * x->scale;
+                double logit = ref_get(x->type, x->logits, row + c);
+                double capped = x->cap > 0 ? logit / x->cap : 0;
+
+                p = exp(logit - x->max[i]);
+                p = (p / x->sum[i] - ((int64_t)c == t)) * x->scale *
+                    (1 - capped * capped);
             }
             ref_put(x->type, x->logits, row + c, p);
         }

@@ -256,6 +256,38 @@ static int call_windows(struct trial_side *d, const int *s)
            d->ops->attention_forward(d->q, &f);
 }
 
+/* And with capped scores; a text that grows has no documents. */
+static const int32_t *starts_for(const int *s, void *starts)
+{
+    return s[1] > 4 || s[2] == s[1] ? starts : NULL;
+}
+
+static void setup_capped(struct trial *t, const int *s)
+{
+    struct plait_attention_forward f;
+    struct trial_side d = {.type = t->type};
+
+    setup_attention(t, s);
+    starts_of(t, s[0], s[1], s[6]);
+    for (int i = 0; i < 3; i++)
+        d.p[i] = t->array[i].host;
+    f = forward_of(&d, s);
+    f.a.starts = starts_for(s, t->array[5].host);
+    f.a.cap = 1.5f;
+    t->ref->attention_forward(t->ref_queue, &f);
+}
+
+static int call_capped(struct trial_side *d, const int *s)
+{
+    struct plait_attention_backward g = backward_of(d, s, d->p[4]);
+    struct plait_attention_forward f = forward_of(d, s);
+
+    f.a.starts = g.a.starts = starts_for(s, d->p[5]);
+    f.a.cap = g.a.cap = 1.5f;
+    return d->ops->attention_backward(d->q, &g) |
+           d->ops->attention_forward(d->q, &f);
+}
+
 static void setup_merge(struct trial *t, const int *s)
 {
     size_t rows = (size_t)(s[0] * s[1] * s[3]);
@@ -341,6 +373,16 @@ const struct trial_case trial_attention[] = {
       {2, 128, 128, 4, 2, 128, 0, 0},
       {2, 130, 130, 2, 1, 128, 130, 130},
       {1, 48, 48, 2, 1, 64, 48, 0}}},
+    {"attention, capped",
+     setup_capped,
+     call_capped,
+     {{1, 1, 1, 1, 1, 8, 0, 0},
+      {2, 37, 37, 3, 3, 16, 0, 0},
+      {1, 150, 150, 2, 2, 64, 0, 0},
+      {2, 20, 33, 4, 2, 24, 40, 20},
+      {1, 70, 200, 2, 1, 128, 130, 0},
+      {2, 130, 130, 2, 1, 128, 130, 130},
+      {2, 3, 190, 6, 2, 40, 187, 0}}},
     {"attention_merge", setup_merge, call_merge, {{2, 19, 19, 3, 3, 24, 0, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };

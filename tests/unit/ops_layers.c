@@ -368,6 +368,15 @@ static int call_xent_backward(struct trial_side *d, const int *s)
     return d->ops->xent_backward(d->q, &x);
 }
 
+/* Of logits that have been capped. */
+static int call_xent_capped(struct trial_side *d, const int *s)
+{
+    struct plait_xent x = xent_of(d->type, d->p, s);
+
+    x.cap = 6.5f;
+    return d->ops->xent_backward(d->q, &x);
+}
+
 /* Loss and gradient of a whole vocabulary; by two ops if the device has no op
  * for both. */
 static void setup_whole(struct trial *t, const int *s)
@@ -381,7 +390,7 @@ static void setup_whole(struct trial *t, const int *s)
     targets[N / 2] = -1;
 }
 
-static int call_whole(struct trial_side *d, const int *s)
+static int call_whole_capped(struct trial_side *d, const int *s, float cap)
 {
     size_t N = (size_t)s[0];
     struct plait_xent x = {.type = d->type,
@@ -391,6 +400,7 @@ static int call_whole(struct trial_side *d, const int *s)
                            .logits = d->p[0],
                            .targets = d->p[1],
                            .scale = 0.125f,
+                           .cap = cap,
                            .loss = d->p[2]};
     int rc;
 
@@ -403,6 +413,16 @@ static int call_whole(struct trial_side *d, const int *s)
          d->ops->xent_backward(d->q, &x);
     d->ops->free(d->dev, x.max);
     return rc;
+}
+
+static int call_whole(struct trial_side *d, const int *s)
+{
+    return call_whole_capped(d, s, 0);
+}
+
+static int call_capped(struct trial_side *d, const int *s)
+{
+    return call_whole_capped(d, s, 6.5f);
 }
 
 const struct trial_case trial_layers[] = {
@@ -465,9 +485,17 @@ const struct trial_case trial_layers[] = {
      setup_xent,
      call_xent_backward,
      {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {33, 1024, 0, 1000, 1000}}},
+    {"xent_backward, capped",
+     setup_xent,
+     call_xent_capped,
+     {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {33, 1024, 500, 999, 1499}}},
     {"xent",
      setup_whole,
      call_whole,
+     {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {5, 9216, 0, 9000, 9000}}},
+    {"xent, capped",
+     setup_whole,
+     call_capped,
      {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {5, 9216, 0, 9000, 9000}}},
     {NULL, NULL, NULL, {{0}}},
 };

@@ -54,6 +54,22 @@ static int call_add(struct trial_side *d, const int *s)
            d->ops->add_scaled(d->q, &sum) | d->ops->scale(d->q, &scaled);
 }
 
+static void setup_softcap(struct trial *t, const int *s)
+{
+    trial_real(t, KIND_T, product(s, 1), -9, 9);
+    trial_real(t, KIND_T, product(s, 1), -0.1, 0.1);
+}
+
+static int call_softcap(struct trial_side *d, const int *s)
+{
+    struct plait_scale large = {
+        .type = d->type, .x = d->p[0], .s = 3, .n = product(s, 1)};
+    struct plait_scale small = large;
+
+    small.x = d->p[1];
+    return d->ops->softcap(d->q, &large) | d->ops->softcap(d->q, &small);
+}
+
 static void setup_bias_backward(struct trial *t, const int *s)
 {
     real(t, product(s, 2));
@@ -165,6 +181,7 @@ static int call_pinned(struct trial_side *d, const int *s)
 const struct trial_case trial_moving[] = {
     {"cast", setup_cast, call_cast, {{1}, {1000}, {70001}}},
     {"add, scale", setup_elementwise, call_add, {{1}, {1003}, {66000}}},
+    {"softcap", setup_softcap, call_softcap, {{1}, {1003}, {66000}}},
     {"bias_backward",
      setup_bias_backward,
      call_bias_backward,

@@ -476,7 +476,7 @@ static void rope_backward(void)
     rotate(dx[0], -1);
 }
 
-/* {B, T, heads, kv heads, D}; inputs q, k, v */
+/* {B, T, heads, kv heads, D, cap}; inputs q, k, v */
 static struct plait_attention attention_of(int k_len, int k_pos)
 {
     struct plait_attention a = {
@@ -490,6 +490,7 @@ static struct plait_attention attention_of(int k_len, int k_pos)
         .kv_stride = (size_t)(s[3] * s[4]),
         .k_pos = k_pos,
         .scale = 0.7f,
+        .cap = (float)s[5],
     };
 
     return a;
@@ -577,10 +578,21 @@ static struct plait_xent xent_of(const int32_t *targets, int N, float scale)
                                .sum = stat[1],
                                .target = target,
                                .scale = scale,
+                               .cap = (float)s[3],
                                .loss = total};
 }
 
-/* {N, V, stride}: the outputs are the losses of the rows; r is 1 */
+/* In place, if the logits have one. */
+static void cap_logits(const struct plait_xent *c)
+{
+    if (c->cap > 0)
+        ops->softcap(q, &(struct plait_scale){.type = PLAIT_F32,
+                                              .x = c->logits,
+                                              .s = c->cap,
+                                              .n = c->N * c->stride});
+}
+
+/* {N, V, stride, cap}: the outputs are the losses of the rows; r is 1 */
 static void xent_forward(float *out)
 {
     for (size_t i = 0; i < (size_t)s[0]; i++) {
@@ -588,6 +600,7 @@ static void xent_forward(float *out)
 
         *total = 0;
         memcpy(dx[0], x[0] + i * c.stride, c.stride * sizeof(float));
+        cap_logits(&c);
         ops->xent_stats(q, &c);
         ops->xent_backward(q, &c);
         settle();
@@ -603,18 +616,19 @@ static void xent_backward(void)
     for (size_t i = 0; i < (size_t)s[0]; i++)
         r[i] = 0.25f;
     memcpy(dx[0], x[0], (size_t)(s[0] * s[2]) * sizeof(float));
+    cap_logits(&c);
     ops->xent_stats(q, &c);
     ops->xent_backward(q, &c);
     settle();
     memcpy(dx[1], dx[0], (size_t)(s[0] * s[2]) * sizeof(float));
 }
 
-static void xent_check(void)
+static void xent_check(int cap)
 {
     struct check c = {.name = "xent_backward",
                       .outputs = 5,
                       .forward = xent_forward,
-                      .shape = {5, 7, 9}};
+                      .shape = {5, 7, 9, cap}};
     size_t bad = 0;
 
     s = c.shape;
@@ -630,7 +644,8 @@ static void xent_check(void)
         if (!(fabs(dx[1][i] - d) <= 1e-5 + 1e-3 * fabs(d)) && bad++ < 4)
             diag("[%zu]: %.7g, difference %.7g", i, (double)dx[1][i], d);
     }
-    ok(bad == 0, "xent_backward: 45 gradients, padding and a masked row");
+    ok(bad == 0, "xent_backward: 45 gradients, padding and a masked row%s",
+       cap ? ", of capped logits" : "");
 }
 
 static const struct check checks[] = {
@@ -692,13 +707,25 @@ static const struct check checks[] = {
      2 * 5 * 4 * 4,
      attention_forward,
      attention_backward,
-     {2, 5, 4, 2, 4}},
+     {2, 5, 4, 2, 4, 0}},
+    {"attention, capped",
+     {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4},
+     2 * 5 * 4 * 4,
+     attention_forward,
+     attention_backward,
+     {2, 5, 4, 2, 4, 1}},
     {"attention in two chunks",
      {6 * 2 * 4, 6 * 1 * 4, 6 * 1 * 4},
      6 * 2 * 4,
      ring_forward,
      ring_backward,
-     {1, 6, 2, 1, 4}},
+     {1, 6, 2, 1, 4, 0}},
+    {"attention in two chunks, capped",
+     {6 * 2 * 4, 6 * 1 * 4, 6 * 1 * 4},
+     6 * 2 * 4,
+     ring_forward,
+     ring_backward,
+     {1, 6, 2, 1, 4, 1}},
 };
 
 /* Two logits whose probabilities are equal in fp32: the larger one is chosen,
@@ -741,7 +768,8 @@ int main(int argc, char **argv)
     reserve_all();
     for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++)
         run(&checks[i]);
-    xent_check();
+    xent_check(0);
+    xent_check(2);
     route_check();
     while (nreserved > 0)
         ops->pinned_free(dev, reserved[--nreserved]);

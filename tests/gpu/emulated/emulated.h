@@ -116,6 +116,7 @@ static inline std::common_type_t<A, B> max(A a, B b)
 
 /* glibc has a function of this name. */
 #define __expf expf
+#define __fdividef(x, y) ((x) / (y))
 
 static inline void sincospif(float x, float *s, float *c)
 {
