@@ -15,10 +15,13 @@ static bool is_gemma(const struct plait_model_config *m)
            plait_model_factor(m->logits_scaling) == 1;
 }
 
-/* Its multipliers, gate and norms. */
+/* Its multipliers, caps, gate and norms. */
 static bool fits_constants(const struct plait_model_config *m,
                            const struct plait_hf_type *type)
 {
+    if ((m->attention_softcap > 0 && !(type->score_cap > 0)) ||
+        (m->logit_softcap > 0 && !type->capped))
+        return false;
     if (type->gemma)
         return is_gemma(m) && (type->scalar || !(m->attention_multiplier > 0));
     return m->gate == PLAIT_GATE_SILU && !m->norm_plus_one &&
@@ -40,8 +43,9 @@ static bool fits_type(const struct plait_model_config *m,
     bool own_window = m->rope_theta_window > 0;
     /* Types with positions of each kind stretch none of those of windows. */
     bool positions =
-        type->every ? own_window || !m->sliding_window || !(m->rope_factor > 1)
-                    : !own_window;
+        type->theta_window > 0
+            ? own_window || !m->sliding_window || !(m->rope_factor > 1)
+            : !own_window;
 
     return bias && windows && type->qk_norm == m->qk_norm &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&

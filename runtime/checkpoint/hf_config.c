@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,17 +57,6 @@ static const struct plait_hf_only llama_only[] = {
     {"use_mrope", {"false"}},
     {"router_jitter_noise", {"0.0", "0"}},
     {"decoder_sparse_step", {"1"}},
-    {NULL, {NULL}}};
-
-static const struct plait_hf_only silu_only[] = {{"hidden_act", {"\"silu\""}},
-                                                 {NULL, {NULL}}};
-/* Of Gemma, where "gelu" means the tanh form, too. */
-static const struct plait_hf_only gemma_only[] = {
-    {"hidden_act", {"\"gelu_pytorch_tanh\"", "\"gelu\""}},
-    {"hidden_activation", {"\"gelu_pytorch_tanh\""}},
-    {"use_bidirectional_attention", {"false"}},
-    {"attn_logit_softcapping", {"null"}},
-    {"final_logit_softcapping", {"null"}},
     {NULL, {NULL}}};
 
 /* Of types that have none of these. */
@@ -133,6 +121,22 @@ const struct plait_hf_type plait_hf_types[] = {
      .gemma = true,
      .tied = true,
      .all = true},
+    {.name = "gemma2",
+     .class = "Gemma2ForCausalLM",
+     .theta = 1e4,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .reach = 4096,
+     .window = PLAIT_HF_WINDOW_TYPES,
+     .every = 2,
+     .scalar = 256,
+     .score_cap = 50,
+     .capped = true,
+     .logit_cap = 30,
+     .gemma = true,
+     .both = true,
+     .tied = true,
+     .all = true},
     {.name = "gemma3_text",
      .class = "Gemma3ForCausalLM",
      .theta = 1e6,
@@ -143,6 +147,7 @@ const struct plait_hf_type plait_hf_types[] = {
      .every = 6,
      .theta_window = 1e4,
      .scalar = 256,
+     .capped = true,
      .gemma = true,
      .both = true,
      .tied = true,
@@ -317,30 +322,6 @@ static int read_multipliers(const struct plait_hf_read *r)
     return read_factor(r, "logits_scaling", &m->logits_scaling);
 }
 
-static int read_gemma(const struct plait_hf_read *r,
-                      const struct plait_hf_type *type)
-{
-    static const char name[] = "query_pre_attn_scalar";
-    struct plait_model_config *m = r->model;
-    double scalar = type->scalar;
-
-    if (!type->gemma)
-        return plait_hf_check_only(r, silu_only);
-    m->gate = PLAIT_GATE_GELU;
-    m->norm_plus_one = true;
-    m->embedding_multiplier = sqrt(m->hidden);
-    if (plait_hf_check_only(r, gemma_only) < 0)
-        return -1;
-    if (!scalar)
-        return 0;
-    if (json_object_get(r->root, name) &&
-        plait_hf_real(r, r->root, name, &scalar) < 0)
-        return -1;
-    if (scalar != plait_model_head_dim(m))
-        m->attention_multiplier = 1 / sqrt(scalar);
-    return 0;
-}
-
 static int read_llama(const struct plait_hf_read *r,
                       const struct plait_hf_type *type)
 {
@@ -349,7 +330,7 @@ static int read_llama(const struct plait_hf_read *r,
         plait_hf_check_only(r, llama_only) < 0 || read_experts(r, type) < 0 ||
         read_attention(r, type) < 0 ||
         (type->multipliers && read_multipliers(r) < 0) ||
-        read_gemma(r, type) < 0 ||
+        plait_hf_gemma(r, type) < 0 ||
         plait_hf_bool(r, "tie_word_embeddings", type->tied,
                       &r->model->tie_embeddings) < 0 ||
         plait_hf_rope(r, type) < 0)
@@ -372,8 +353,8 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     known = name ? plait_foreign_type_find(name) : NULL;
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
-             "qwen2, qwen3, qwen3_moe, gemma, gemma3_text, granite, olmo2, "
-             "olmo3, phi3 and smollm3",
+             "qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, granite, "
+             "olmo2, olmo3, phi3 and smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

@@ -66,7 +66,8 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         "model.no_rope_every %d, multipliers %s, model.norm_place %s, "
         "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s, "
         "model.embedding_multiplier %g, model.rope_factor %g, "
-        "model.rope_theta_window %g, model.rope_columns %d",
+        "model.rope_theta_window %g, model.rope_columns %d, "
+        "model.attention_softcap %g, model.logit_softcap %g",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
@@ -81,7 +82,8 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         m->norm_plus_one ? "true" : "false",
         m->gate == PLAIT_GATE_GELU ? "gelu" : "silu",
         plait_model_factor(m->embedding_multiplier), m->rope_factor,
-        m->rope_theta_window, m->rope_columns);
+        m->rope_theta_window, m->rope_columns, m->attention_softcap,
+        m->logit_softcap);
 }
 
 /* Of experts, whose width is not that of other types' mlp, and of the first
@@ -162,6 +164,24 @@ static int set_scalar(json_t *root, const struct plait_model_config *m)
                                    : json_real(scalar));
 }
 
+/* Caps of the type's keys; 0 is null. */
+static int set_caps(json_t *root, const struct plait_model_config *m,
+                    const struct plait_hf_type *type)
+{
+    double scores = m->attention_softcap, logits = m->logit_softcap;
+    int bad = 0;
+
+    if (type->score_cap > 0)
+        bad |=
+            json_object_set_new(root, "attn_logit_softcapping",
+                                scores > 0 ? json_real(scores) : json_null());
+    if (type->capped)
+        bad |=
+            json_object_set_new(root, "final_logit_softcapping",
+                                logits > 0 ? json_real(logits) : json_null());
+    return bad;
+}
+
 /* The keys that not all types have. */
 static int set_own(json_t *root, const struct plait_model_config *m,
                    const struct plait_hf_type *type)
@@ -189,6 +209,7 @@ static int set_own(json_t *root, const struct plait_model_config *m,
         bad |= set_multipliers(root, m);
     if (type->scalar)
         bad |= set_scalar(root, m);
+    bad |= set_caps(root, m, type);
     if (type->own_width)
         bad |= set_own_width(root, m);
     if (type->experts) {

@@ -27,7 +27,8 @@ enum types {
     PHI3 = 4,
     GRANITE = 8,
     GEMMA = 16,
-    GEMMA3 = 32,
+    GEMMA2 = 32, /* and Gemma 3 */
+    GEMMA3 = 64,
     BOTH = GPT2 | LLAMA
 };
 
@@ -82,9 +83,10 @@ static const struct key {
     {"sliding_window_pattern", READ, GEMMA3},
     /* what transformers writes beside the list that it follows from */
     {"_sliding_window_pattern", FORM, GEMMA3},
-    {"query_pre_attn_scalar", READ, GEMMA3},
-    {"attn_logit_softcapping", READ, GEMMA3},
-    {"final_logit_softcapping", READ, GEMMA3},
+    {"query_pre_attn_scalar", READ, GEMMA2},
+    {"attn_logit_softcapping", READ, GEMMA2},
+    {"final_logit_softcapping", READ, GEMMA2},
+    {"sliding_window_size", FORM, GEMMA2}, /* sliding_window once more */
     {"hidden_activation", READ, GEMMA},
     {"use_bidirectional_attention", READ, GEMMA},
     {"rope_scaling", READ, LLAMA},
@@ -136,6 +138,7 @@ static const struct key {
     {"repetition_penalty", GENERATE, BOTH},
     {"length_penalty", GENERATE, BOTH},
     {"no_repeat_ngram_size", GENERATE, BOTH},
+    {"cache_implementation", GENERATE, BOTH},
     {"encoder_no_repeat_ngram_size", GENERATE, BOTH},
     {"bad_words_ids", GENERATE, BOTH},
     {"num_return_sequences", GENERATE, BOTH},
@@ -202,7 +205,9 @@ static unsigned char kind_of(const char *type)
     if (strcmp(type, "granite") == 0)
         return LLAMA | GRANITE;
     if (strcmp(type, "gemma3_text") == 0)
-        return LLAMA | GEMMA | GEMMA3;
+        return LLAMA | GEMMA | GEMMA2 | GEMMA3;
+    if (strcmp(type, "gemma2") == 0)
+        return LLAMA | GEMMA | GEMMA2;
     if (strcmp(type, "gemma") == 0)
         return LLAMA | GEMMA;
     return strcmp(type, "phi3") == 0 ? LLAMA | PHI3 : LLAMA;

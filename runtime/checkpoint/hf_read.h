@@ -61,6 +61,11 @@ struct plait_hf_type;
 int plait_hf_layers(const struct plait_hf_read *r,
                     const struct plait_hf_type *type);
 
+/* The gate of a model's mlp, and what a Gemma has beside it: its multipliers
+ * and caps. */
+int plait_hf_gemma(const struct plait_hf_read *r,
+                   const struct plait_hf_type *type);
+
 /* The rotary positions, from all places where transformers looks for them. */
 int plait_hf_rope(const struct plait_hf_read *r,
                   const struct plait_hf_type *type);

@@ -286,7 +286,7 @@ int plait_hf_rope(const struct plait_hf_read *r,
 {
     struct rope rope;
 
-    if (type->every)
+    if (type->theta_window > 0)
         return read_kinds(r, type);
     return find_object(r, &rope) < 0
                ? -1
@@ -331,9 +331,10 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
         m->rope_theta_window > 0 ? m->rope_theta_window : m->rope_theta;
     int bad = 0;
 
-    if (type->every && !type->gemma)
+    if (type->theta_window > 0 && !type->gemma)
         return set_rope_kinds(root, m, window);
-    if (type->every) /* a gemma3_text: keys that transformers 4 has, too */
+    if (type->theta_window >
+        0) /* a gemma3_text: keys that transformers 4 has, too */
         bad = json_object_set_new(root, "rope_local_base_freq",
                                   json_real(window));
     if (type->partial && m->rope_columns)

@@ -27,8 +27,9 @@ struct plait_hf_type {
     int reach;    /* sliding_window; 0: none */
     enum plait_hf_window window;
     int every; /* layer_types where it is missing: the last of so many layers
-                * has no window; rotary positions then are said for each kind */
-    double theta_window; /* theta of those with one, where it is not given */
+                * has no window */
+    double theta_window; /* theta of those with one, where it is not given; 0:
+                          * rotary positions are not said for each kind */
     int no_rope;    /* no_rope_layer_interval where it is missing; 0: the type
                      * has none of these keys */
     bool experts;   /* the type always has them, as the two below */
@@ -38,7 +39,11 @@ struct plait_hf_type {
     bool gemma; /* GeGLU, norms of 1 + weight, scaled embeddings */
     bool both;  /* norms before and after */
     int scalar; /* query_pre_attn_scalar where it is missing; 0: no such key */
-    bool olmo;  /* norms after, one of all heads' q and one of their k */
+    double score_cap; /* attn_logit_softcapping where it is missing; 0: the type
+                       * has none */
+    bool capped;      /* final_logit_softcapping */
+    double logit_cap; /* and that where it is missing */
+    bool olmo;        /* norms after, one of all heads' q and one of their k */
     bool multipliers; /* embedding_multiplier and its like */
     bool partial;     /* partial_rotary_factor may be below 1 */
     bool fused;       /* q, k and v are one tensor, gate and up another */

@@ -347,6 +347,8 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
     else if (plait_model_multiplier(m))
         what = "model.embedding_multiplier, or another of Granite's "
                "multipliers, or of those that model.mup makes";
+    else if (m->attention_softcap > 0 || m->logit_softcap > 0)
+        what = "model.attention_softcap or model.logit_softcap";
     else if (m->gate || m->norm_plus_one)
         what = "model.gate gelu or model.norm_plus_one as plait-train's";
     else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)

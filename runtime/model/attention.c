@@ -40,6 +40,7 @@ static struct plait_attention describe_attention(const struct plait_work *w)
         .starts = plait_first_keys(w, 0),
         .window = windowed ? c->sliding_window : 0,
         .scale = scale > 0 ? (float)scale : 1 / sqrtf(d->head_dim),
+        .cap = (float)w->model->config->model.attention_softcap,
     };
 
     return a;

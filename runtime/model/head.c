@@ -73,6 +73,7 @@ static int loss_of_rows(const struct plait_work *w, size_t first, size_t rows,
         .max = s->max,
         .sum = s->sum,
         .target = s->sum + rows,
+        .cap = (float)w->model->config->model.logit_softcap,
         .loss = loss,
     };
 
@@ -104,8 +105,15 @@ static int logits_of_rows(const struct plait_work *w,
                              .inp.x = normed,
                              .w = b->vocab.handle,
                              .out = w->scratch->logits};
+    double cap = w->model->config->model.logit_softcap;
 
-    return w->ops->linear_forward(w->q, &l);
+    if (w->ops->linear_forward(w->q, &l) < 0 || !(cap > 0))
+        return cap > 0 ? -1 : 0;
+    return w->ops->softcap(w->q,
+                           &(struct plait_scale){.type = w->type,
+                                                 .x = l.out,
+                                                 .s = (float)cap,
+                                                 .n = rows * w->d->vocab});
 }
 
 /* Transfers of the stream over tp: chunks gathered for the logits, and sums of

@@ -51,6 +51,7 @@ trip qwen3_moe 2 F32 fp32
 trip qwen3_moe-first 2 BF16 bf16
 trip granite 1 F32 fp32
 trip gemma 1 BF16 bf16
+trip gemma2 2 BF16 bf16
 trip gemma3_text 2 F32 fp32
 trip olmo2 1 F32 fp32
 trip olmo3 2 BF16 bf16
@@ -312,7 +313,7 @@ refused 1 'neither a model of Hugging Face.*nor a checkpoint' \
 refused 1 'the directory is not empty' --from "$good" --to "$dir/llama-2-F16"
 refused 1 'must end in the name of a new directory' --from "$good" --to "$dir/.."
 refused 1 'Not a directory' --from "$good" --to "$good/config.json"
-refused_config 'model_type is "gemma2".*supports' llama model_type '"gemma2"'
+refused_config 'model_type is "llama4_text".*supports' llama model_type '"llama4_text"'
 refused_config 'hidden_act is "gelu".*supports only "silu"' llama hidden_act '"gelu"'
 refused_config 'activation_function is "relu"' gpt2 activation_function '"relu"'
 refused_config 'scale_attn_by_inverse_layer_idx is true' gpt2 \

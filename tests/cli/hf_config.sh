@@ -47,7 +47,7 @@ refuses() {
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 \
-    smollm3 gemma gemma3_text olmo2 olmo3; do
+    smollm3 gemma gemma2 gemma3_text olmo2 olmo3; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -190,9 +190,30 @@ ok "gemma3_text: every sixth layer" gives gemma3_text \
     '{"sliding_window_pattern": "gone"}' "full_attention_every: 6"
 ok "gemma3_text: the head's own scale" gives gemma3_text \
     '{"query_pre_attn_scalar": 8}' "attention_multiplier: 0"
-ok "gemma3_text: no soft caps" refuses gemma3_text \
-    '{"final_logit_softcapping": 30.0}' \
-    "final_logit_softcapping is 30.0; plait-train supports only null"
+ok "gemma3_text: a cap of the logits" gives gemma3_text \
+    '{"final_logit_softcapping": 30.0}' "logit_softcap: 30" \
+    "attention_softcap: 0"
+ok "gemma3_text: none of the scores" refuses gemma3_text \
+    '{"attn_logit_softcapping": 50.0}' \
+    "attn_logit_softcapping is 50.0; plait-train supports only null"
+ok "gemma2: its layers and caps" gives gemma2 '{}' "norm_place: both" \
+    "qk_norm: false" "full_attention_every: 2" "rope_theta: 500000" \
+    "rope_theta_window: 0" "attention_multiplier: 0.288675134594[0-9]*" \
+    "tie_embeddings: true" "attention_softcap: 40" "logit_softcap: 20"
+ok "gemma2: the caps of a file that says nothing" gives gemma2 \
+    '{"attn_logit_softcapping": "gone", "final_logit_softcapping": "gone"}' \
+    "attention_softcap: 50" "logit_softcap: 30"
+ok "gemma2: no caps" gives gemma2 \
+    '{"attn_logit_softcapping": null, "final_logit_softcapping": null}' \
+    "attention_softcap: 0" "logit_softcap: 0"
+ok "gemma2: keys of its first files" gives gemma2 \
+    '{"cache_implementation": "hybrid", "sliding_window_size": 20}' \
+    "sliding_window: 20"
+ok "gemma2: a cap is above 0" refuses gemma2 \
+    '{"attn_logit_softcapping": 0}' \
+    "attn_logit_softcapping is 0; it must be a number above 0"
+ok "gemma has no caps" refuses gemma '{"final_logit_softcapping": 30.0}' \
+    "final_logit_softcapping is 30.0; plait-train does not know this key of a gemma model"
 ok "olmo2: its norms" gives olmo2 '{}' "norm_place: after" \
     "qk_norm_whole: true" "sliding_window: 0"
 ok "olmo3: all but every fourth layer have a window" gives olmo3 '{}' \
@@ -248,7 +269,7 @@ ok "what says nothing of the model" gives llama '{"use_cache": true,
 ok "keys of old versions, as in distilgpt2" gives gpt2 '{"_num_labels": 1,
     "output_past": true, "n_special": 0, "predict_special_tokens": true,
     "n_ctx": 32, "gradient_checkpointing": false}' "family: gpt2"
-for type in deepseek_v3:mla glm4_moe:"sigmoid routing" gemma2:"soft caps" \
+for type in deepseek_v3:mla glm4_moe:"sigmoid routing" \
     gpt_oss:"attention sinks" \
     llama4_text:"chunked attention" kimi_k2:mla; do
     ok "${type%%:*}: ${type#*:}" refuses llama \

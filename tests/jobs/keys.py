@@ -46,6 +46,8 @@ LLAMA = {
     "model.attention_multiplier": ["0.2"],
     "model.residual_multiplier": ["0.5"],
     "model.logits_scaling": ["2"],
+    "model.attention_softcap": ["1"],
+    "model.logit_softcap": ["3"],
 }
 LLAMA_EXPERTS = {
     "model.shared_experts": ["1", "2"],

@@ -44,6 +44,12 @@ KINDS = {
     "gemma": {**LLAMA, "model_type": "gemma", "head_dim": 8,
               "hidden_act": "gelu_pytorch_tanh", "hidden_activation": None,
               "tie_word_embeddings": True},
+    "gemma2": {**{key: value for key, value in LLAMA.items()
+                  if key not in ("hidden_act", "tie_word_embeddings")},
+               "model_type": "gemma2", "head_dim": 8, "num_hidden_layers": 3,
+               "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 20,
+               "query_pre_attn_scalar": 12, "attn_logit_softcapping": 40.0,
+               "final_logit_softcapping": 20.0},
     "gemma3_text": {**{key: value for key, value in LLAMA.items()
                        if key not in ("hidden_act", "rope_theta",
                                       "tie_word_embeddings")},
@@ -134,7 +140,7 @@ def llama_shapes(c):
     for i in range(c["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         olmo = c["model_type"].startswith("olmo")
-        both = c["model_type"] == "gemma3_text"
+        both = c["model_type"] in ("gemma2", "gemma3_text")
         if not olmo:
             yield layer + "input_layernorm.weight", [width]
         if both:
@@ -151,7 +157,7 @@ def llama_shapes(c):
         for x in biases(c):
             yield (layer + f"self_attn.{x}_proj.bias",
                    [{"q": q, "o": width}.get(x, kv)])
-        if both or c["model_type"].startswith("qwen3"):
+        if c["model_type"].startswith(("gemma3", "qwen3")):
             yield layer + "self_attn.q_norm.weight", [head]
             yield layer + "self_attn.k_norm.weight", [head]
         if olmo:
@@ -161,7 +167,7 @@ def llama_shapes(c):
         yield from mlp_shapes(layer, c, i)
     yield "model.norm.weight", [width]
     if not c.get("tie_word_embeddings",
-                 c["model_type"] in ("smollm3", "gemma3_text")):
+                 c["model_type"] in ("smollm3", "gemma2", "gemma3_text")):
         yield "lm_head.weight", [c["vocab_size"], width]
 
 

@@ -57,12 +57,21 @@ FAMILIES = {
     "gemma": ("Gemma", {**SIZES, "head_dim": 16, "pad_token_id": None}),
     "gemma-untied": ("Gemma", {**SIZES, "head_dim": 8, "pad_token_id": None,
                                "tie_word_embeddings": False}),
+    "gemma2": ("Gemma2", {
+        **SIZES, "head_dim": 16, "pad_token_id": None, "sliding_window": 7,
+        "query_pre_attn_scalar": 24, "attn_logit_softcapping": 1.5,
+        "final_logit_softcapping": 4.0}),
+    "gemma2-uncapped": ("Gemma2", {
+        **SIZES, "head_dim": 16, "pad_token_id": None, "sliding_window": 60,
+        "layer_types": ["full_attention"] * 4, "attn_logit_softcapping": None,
+        "final_logit_softcapping": None, "tie_word_embeddings": False}),
     "gemma3": ("Gemma3Text", {
         **SIZES, "head_dim": 16, "pad_token_id": None, "sliding_window": 7,
         "query_pre_attn_scalar": 24, "sliding_window_pattern": 3}),
     "gemma3-scaled": ("Gemma3Text", {
         **SIZES, "head_dim": 16, "pad_token_id": None, "sliding_window": 60,
-        "query_pre_attn_scalar": 16, "layer_types": [
+        "query_pre_attn_scalar": 16, "final_logit_softcapping": 5.0,
+        "layer_types": [
             "sliding_attention", "full_attention"] * 2, "rope_parameters": {
             "full_attention": {"rope_type": "linear", "factor": 8.0,
                                "rope_theta": 1e5},

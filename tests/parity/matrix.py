@@ -103,6 +103,8 @@ OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
 BOTH = "model.norm_place=both model.qk_norm=true model.sliding_window=5 \
 model.full_attention_every=3 model.rope_theta_window=100 model.gate=gelu"
 GEMMA = BOTH + " model.norm_plus_one=true"
+# As Gemma 2: soft caps.
+CAPS = "model.attention_softcap=1 model.logit_softcap=3"
 
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
@@ -172,6 +174,11 @@ STRANDS = [
     ("llama", "212", OLMO + " precision=bf16 zero=1"),
     ("llama", "211", OLMO + " precision=fp8"),
     ("llama", "222", GEMMA + " sequence=true"),
+    ("llama", "2122", CAPS + " model.sliding_window=5 sequence=true zero=3 \
+recompute=full"),
+    ("odd-llama", "331", CAPS + " schedule=zb-h1"),
+    ("llama", "1112", f"{CAPS} {DOCUMENTS}"),
+    ("llama", "212", CAPS + " precision=bf16 zero=1"),
     ("odd-llama", "1113", BOTH),
     ("llama", "1112", BOTH + " " + DOCUMENTS),
     ("llama", "121", GEMMA + " schedule=zb-h1 recompute=selective"),

@@ -50,6 +50,8 @@ static inline void put_norms_after(struct plait_model_config *m, bool both)
     m->rope_theta_window = 100;
     m->norm_plus_one = both;
     m->gate = both ? PLAIT_GATE_GELU : PLAIT_GATE_SILU;
+    m->attention_softcap = both ? 1 : 0;
+    m->logit_softcap = both ? 3 : 0;
     m->attention_multiplier = 0.4;
     m->embedding_multiplier = 3;
 }

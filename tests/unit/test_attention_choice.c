@@ -64,6 +64,11 @@ static void test_choice(void)
     ok(is(&own, "cuDNN", "") && own.attention_s < e.attention_s / 3,
        "and with windows, which leave less");
     c = plain;
+    c.model.attention_softcap = 50;
+    own = on(&c, "h100", 1);
+    ok(is(&own, "own kernels", "model.attention_softcap"),
+       "capped scores have own kernels");
+    c = plain;
     c.data.mask_documents = true;
     own = on(&c, "h100", 1);
     ok(is(&own, "own kernels", "documents") &&

@@ -136,6 +136,12 @@ static void check_model(void)
          "plait-train trains one without the other",
          c.model.norm_place = PLAIT_NORMS_BOTH, c.model.experts = 0,
          c.model.mup = 64, c.model.mup_layers = 3);
+    CASE(CONFIG, "model.attention_softcap is for llama models", TO_GPT2,
+         c.model.attention_softcap = 50);
+    CASE(CONFIG, "model.logit_softcap is for llama models", TO_GPT2,
+         c.model.logit_softcap = 30);
+    CASE(TRAINER, NULL, c.model.attention_softcap = 50,
+         c.model.logit_softcap = 30);
     CASE(CONFIG, "model.norm_place is for llama models", TO_GPT2,
          c.model.norm_place = PLAIT_NORMS_BOTH);
     CASE(TRAINER, NULL, c.model.norm_place = PLAIT_NORMS_AFTER,

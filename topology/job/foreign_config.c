@@ -36,6 +36,8 @@ static const struct rename hugging_face[] = {
     {"tie_word_embeddings", "model.tie_embeddings"},
     {"sliding_window", "model.sliding_window"},
     {"attention_chunk_size", "model.sliding_window"},
+    {"attn_logit_softcapping", "model.attention_softcap"},
+    {"final_logit_softcapping", "model.logit_softcap"},
     {"first_k_dense_replace", "model.dense_layers"},
     {"n_shared_experts", "model.shared_experts"},
     {"n_routed_experts", "model.experts"},

@@ -39,7 +39,9 @@ static const struct plait_foreign_type types[] = {
      .family = "llama",
      .every = 2,
      .more = {GEMMA, NORMS_BOTH},
-     .missing = "soft caps of attention and logits"},
+     .sizes = "num_attention_heads=8 num_key_value_heads=4 head_dim=256 "
+              "vocab_size=256000 sliding_window=4096 "
+              "attn_logit_softcapping=50 final_logit_softcapping=30"},
     {.name = "gemma3_text",
      .family = "llama",
      .more = {QK_NORM, GEMMA, NORMS_BOTH},

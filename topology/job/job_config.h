@@ -161,6 +161,9 @@ struct plait_model_config {
     /* The base of a maximal update parametrization (mup.h): hidden, layers and
      * head_dim there; 0: none, as many layers, as many columns */
     int mup, mup_layers, mup_head_dim;
+    /* Caps, as Gemma 2 has them: x becomes cap tanh(x / cap); 0: none */
+    double attention_softcap; /* of the scores of attention */
+    double logit_softcap;     /* of the logits, after the scaling */
     int no_rope_every;        /* the last of so many layers has no rotary
                                  positions; 0: all layers have them */
     struct plait_numbers mla; /* latent attention (DeepSeek): columns of q, of

@@ -166,17 +166,19 @@ bool plait_model_rotated(const struct plait_model_config *m, int layer)
 
 const char *plait_model_llama_key(const struct plait_model_config *m)
 {
-    return m->mla.n             ? "mla"
-           : m->attention_bias  ? "attention_bias"
-           : m->qk_norm         ? "qk_norm"
-           : m->sliding_window  ? "sliding_window"
-           : m->no_rope_every   ? "no_rope_every"
-           : m->rope_factor > 1 ? "rope_factor"
-           : m->rope_columns    ? "rope_columns"
-           : m->norm_place      ? "norm_place"
-           : m->gate            ? "gate"
-           : m->norm_plus_one   ? "norm_plus_one"
-                                : plait_model_multiplier(m);
+    return m->mla.n                   ? "mla"
+           : m->attention_bias        ? "attention_bias"
+           : m->qk_norm               ? "qk_norm"
+           : m->sliding_window        ? "sliding_window"
+           : m->no_rope_every         ? "no_rope_every"
+           : m->rope_factor > 1       ? "rope_factor"
+           : m->rope_columns          ? "rope_columns"
+           : m->norm_place            ? "norm_place"
+           : m->gate                  ? "gate"
+           : m->norm_plus_one         ? "norm_plus_one"
+           : m->attention_softcap > 0 ? "attention_softcap"
+           : m->logit_softcap > 0     ? "logit_softcap"
+                                      : plait_model_multiplier(m);
 }
 
 const char *plait_model_multiplier(const struct plait_model_config *m)
@@ -212,9 +214,10 @@ const char *plait_model_own_attention(const struct plait_job_config *c)
 
     return c->train.precision == PLAIT_FP32 || c->train.precision == PLAIT_TF32
                ? "fp32"
-           : c->data.mask_documents ? "documents"
-           : head > 256             ? "heads above 256"
-           : head % 8               ? "heads of no multiple of 8"
+           : c->data.mask_documents         ? "documents"
+           : c->model.attention_softcap > 0 ? "model.attention_softcap"
+           : head > 256                     ? "heads above 256"
+           : head % 8                       ? "heads of no multiple of 8"
            : c->train.deterministic ? "train.deterministic, slower than cuDNN's"
                                     : NULL;
 }
