@@ -62,18 +62,57 @@ static void test_measured(void)
 static void test_switches(void)
 {
     const struct plait_comm_group eight = {.ranks = 8, .inside = 8},
-                                  two = {.ranks = 2, .inside = 2};
+                                  two = {.ranks = 2, .inside = 2},
+                                  few = {.ranks = 8,
+                                         .inside = 8,
+                                         .channels = 16},
+                                  beyond = {.ranks = 16, .inside = 8},
+                                  limited = {
+                                      .ranks = 16, .inside = 8, .channels = 16};
     double ring = 24 * 1.5 * 12 * MIB;
 
     ok(bytes("a100-80g", eight) == ring && bytes("mi300x", eight) == ring,
        "8 A100 or MI300X: rings and trees");
     ok(bytes("h100", eight) == ring + 16 * 2 * 8 * MIB,
        "8 H100: 256 MiB more, for sums by NVSwitches");
-    ok(bytes("b200", eight) == 32 * (1.5 * 12 + 2 * 8) * MIB,
-       "8 B200 have twice the channels of that");
+    ok(bytes("b200", eight) == (32 * 1.5 * 12 + 24 * 2 * 8) * MIB,
+       "8 B200: 24 channels of NVSwitches");
+    ok(bytes("b200", few) == 16 * (1.5 * 12 + 2 * 8) * MIB,
+       "and 16 where the group has no more");
+    ok(bytes("gb200", beyond) - bytes("gb200", limited) ==
+           (32 - 16) * 2 * 8 * MIB,
+       "and 32 for a group that goes beyond its node");
     ok(bytes("h100", two) == 24 * 12 * MIB, "2 H100: a ring");
     ok(bytes("l40s", eight) < bytes("a100-80g", eight) / 5,
        "without NVLink there are few channels");
+}
+
+/* What a GPU is does not follow from a rate that a site has measured. */
+static void test_measured_links(void)
+{
+    static const char *const names[] = {"a100-80g", "h800",   "h100",
+                                        "b200",     "mi300x", "l40s"};
+    static const double rates[] = {90e9, 200e9, 300e9, 700e9};
+    struct plait_comm_group group = {.ranks = 8, .inside = 8};
+
+    for (int i = 0; i < 6; i++) {
+        struct plait_gpu_type gpu = type(names[i]);
+        double sums = bytes(names[i], group), messages;
+        bool same = true;
+
+        group.messages = true;
+        group.peers = 7;
+        messages = bytes(names[i], group);
+        for (int k = 0; k < 4; k++) {
+            gpu.link_bw = rates[k];
+            group.messages = true;
+            same &= plait_comm_group_bytes(&gpu, &group) == messages;
+            group.messages = false;
+            same &= plait_comm_group_bytes(&gpu, &group) == sums;
+        }
+        ok(same && sums > 0, "%s with other rates of links: as many buffers",
+           names[i]);
+    }
 }
 
 static void make(struct plait_job_config *c)
@@ -209,6 +248,7 @@ int main(void)
 {
     test_measured();
     test_switches();
+    test_measured_links();
     test_layouts();
     test_experts();
     test_fit();

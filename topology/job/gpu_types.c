@@ -72,6 +72,10 @@
  *             (ALCF Aurora user guide); latencies estimated
  *  cpu        a two-socket server of 2022: 64 cores x 2.5 GHz x 32 fp32
  *             FLOP/cycle, no faster in bf16, 16 DDR5 channels, 100 Gb/s
+ * sm: "CUDA GPU compute capability" on NVIDIA's developer pages. Channels: what
+ * NCCL logs on such machines, 16 on V100 with 6 NVLinks and on H800 with 8, 24
+ * on A100 with 12 and Hopper with 18, 32 on Blackwell; AMD's and Intel's links
+ * are counted as NVIDIA's of their bandwidth.
  * Link latencies and the effective NVLink bandwidth (0.8 of the data sheet:
  * 20 of 25 GB/s a link, 20.6 for Hopper, 40.1 of 50 for Blackwell) follow
  * NCCL's own model (src/graph/topo.h, tuning.cc in 2.28). NIC latencies are
@@ -84,6 +88,20 @@
 /* What drivers report for a gigabyte of the data sheet: 2^30 bytes less a share
  * that they keep: 79.1 of 80 on an H100, 178.4 of 180 on a B200. */
 #define GIB (0.988 * 1073741824)
+/* sm, channels */
+#define IS_V100 70, 16
+#define IS_A100 80, 24
+#define IS_L40S 89, 4
+#define IS_H100 90, 24
+#define IS_H100_PCIE 90, 4
+#define IS_H800 90, 16
+#define IS_B200 100, 32
+#define IS_B300 103, 32
+#define IS_RTX_PRO 120, 4
+#define IS_MI200 0, 4
+#define IS_MI300 0, 24
+#define IS_PVC 0, 16
+#define IS_NONE 0, 4
 /* nic_alpha, hop_alpha, oversubscription */
 #define NETWORK 7 * US, 1 * US, 2
 /* host_memory, less what the system keeps, and whether the type was fitted:
@@ -122,63 +140,77 @@
 #define CPU 0.70, 0.70, 0.30, 0.85, 150 * US, 0, 0, 0, 0, 64, 0, 0, 0, 0
 /* host_bw: PCIe 3, 4 and 5 x16 net of the protocol, not shared */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
-    {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB, 16, 16,
-     120 * GB, 2 * US, 12 * GB, 6.25 * GB, NETWORK, 80, 90 * GB, false, AMPERE},
-    {"a100-40g", 312e12, 19.5e12, 156e12, 312e12, 40 * GIB, 1555 * GB, 8, 8,
-     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, HOST_TB2, true, AMPERE},
-    {"a100-80g", 312e12, 19.5e12, 156e12, 312e12, 80 * GIB, 2039 * GB, 8, 8,
-     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, HOST_TB2, true, AMPERE},
-    {"a100-64g", 358e12, 22.4e12, 179e12, 358e12, 64 * GIB, 1640 * GB, 4, 4,
-     240 * GB, 2 * US, 24 * GB, 12.5 * GB, NETWORK, 124, 120 * GB, false,
+    {"v100-32g", IS_V100, 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB,
+     16, 16, 120 * GB, 2 * US, 12 * GB, 6.25 * GB, NETWORK, 80, 90 * GB, false,
      AMPERE},
-    {"h100", 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
+    {"a100-40g", IS_A100, 312e12, 19.5e12, 156e12, 312e12, 40 * GIB, 1555 * GB,
+     8, 8, 240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, HOST_TB2, true,
+     AMPERE},
+    {"a100-80g", IS_A100, 312e12, 19.5e12, 156e12, 312e12, 80 * GIB, 2039 * GB,
+     8, 8, 240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, HOST_TB2, true,
+     AMPERE},
+    {"a100-64g", IS_A100, 358e12, 22.4e12, 179e12, 358e12, 64 * GIB, 1640 * GB,
+     4, 4, 240 * GB, 2 * US, 24 * GB, 12.5 * GB, NETWORK, 124, 120 * GB, false,
+     AMPERE},
+    {"h100", IS_H100, 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
      370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOST_TB2, true, HOPPER},
-    {"h100-pcie", 756e12, 51e12, 378e12, 1513e12, 80 * GIB, 2000 * GB, 8, 8,
-     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 114, 120 * GB, false, HOPPER},
-    {"h100-nvl", 835e12, 60e12, 418e12, 1671e12, 94 * GIB, 3900 * GB, 8, 8,
-     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 132, 120 * GB, false, HOPPER},
-    {"h800", 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
+    {"h100-pcie", IS_H100_PCIE, 756e12, 51e12, 378e12, 1513e12, 80 * GIB,
+     2000 * GB, 8, 8, 48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 114, 120 * GB,
+     false, HOPPER},
+    {"h100-nvl", IS_H100_PCIE, 835e12, 60e12, 418e12, 1671e12, 94 * GIB,
+     3900 * GB, 8, 8, 48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 132, 120 * GB,
+     false, HOPPER},
+    {"h800", IS_H800, 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
      165 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOST_TB2, false, HOPPER},
-    {"h20", 148e12, 44e12, 74e12, 296e12, 96 * GIB, 4000 * GB, 8, 8, 370 * GB,
-     2 * US, 48 * GB, 50 * GB, NETWORK, 78, HOST_TB2, false, HOPPER},
-    {"gh200", 989e12, 67e12, 494e12, 1979e12, 96 * GIB, 4000 * GB, 4, 4,
-     370 * GB, 2 * US, 360 * GB, 25 * GB, NETWORK, 132, 420 * GB, true, GRACE},
-    {"h200", 989e12, 67e12, 495e12, 1979e12, 141 * GIB, 4800 * GB, 8, 8,
-     370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOST_TB2, true, HOPPER},
-    {"b200", 2250e12, 75e12, 1125e12, 4500e12, 180 * GIB, 8000 * GB, 8, 8,
-     720 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 148, HOST_TB2, true,
+    {"h20", IS_H100, 148e12, 44e12, 74e12, 296e12, 96 * GIB, 4000 * GB, 8, 8,
+     370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 78, HOST_TB2, false, HOPPER},
+    {"gh200", IS_H100, 989e12, 67e12, 494e12, 1979e12, 96 * GIB, 4000 * GB, 4,
+     4, 370 * GB, 2 * US, 360 * GB, 25 * GB, NETWORK, 132, 420 * GB, true,
+     GRACE},
+    {"h200", IS_H100, 989e12, 67e12, 495e12, 1979e12, 141 * GIB, 4800 * GB, 8,
+     8, 370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOST_TB2, true,
+     HOPPER},
+    {"b200", IS_B200, 2250e12, 75e12, 1125e12, 4500e12, 180 * GIB, 8000 * GB, 8,
+     8, 720 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 148, HOST_TB2, true,
      BLACKWELL},
-    {"b300", 2250e12, 75e12, 1125e12, 4500e12, 270 * GIB, 8000 * GB, 8, 8,
-     720 * GB, 2 * US, 96 * GB, 100 * GB, NETWORK, 148, HOST_TB2, false,
+    {"b300", IS_B300, 2250e12, 75e12, 1125e12, 4500e12, 270 * GIB, 8000 * GB, 8,
+     8, 720 * GB, 2 * US, 96 * GB, 100 * GB, NETWORK, 148, HOST_TB2, false,
      BLACKWELL},
-    {"gb200", 2500e12, 80e12, 1250e12, 5000e12, 186 * GIB, 8000 * GB, 4, 72,
-     720 * GB, 2 * US, 360 * GB, 50 * GB, NETWORK, 148, HOST_TB2, true,
+    {"gb200", IS_B200, 2500e12, 80e12, 1250e12, 5000e12, 186 * GIB, 8000 * GB,
+     4, 72, 720 * GB, 2 * US, 360 * GB, 50 * GB, NETWORK, 148, HOST_TB2, true,
      GRACE_BLACKWELL},
-    {"gb300", 2500e12, 80e12, 1250e12, 5000e12, 278 * GIB, 8000 * GB, 4, 72,
-     720 * GB, 2 * US, 360 * GB, 100 * GB, NETWORK, 148, HOST_TB2, true, ULTRA},
-    {"l40s", 362e12, 91.6e12, 183e12, 733e12, 48 * GIB, 864 * GB, 8, 8, 24 * GB,
-     5 * US, 24 * GB, 12.5 * GB, NETWORK, 142, 60 * GB, false, AMPERE},
-    {"rtx-pro-6000", 504e12, 120e12, 252e12, 1007e12, 96 * GIB, 1597 * GB, 8, 8,
-     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 188, 120 * GB, false, AMPERE},
-    {"mi250x", 191.5e12, 47.9e12, 47.9e12, 191.5e12, 64 * GIB, 1638 * GB, 8, 8,
-     80 * GB, 3 * US, 24 * GB, 12.5 * GB, NETWORK, 110, 60 * GB, true, CDNA2},
-    {"mi300a", 980.6e12, 122.6e12, 490.3e12, 1961.2e12, 128 * GIB, 5300 * GB, 4,
-     4, 300 * GB, 3 * US, 48 * GB, 25 * GB, NETWORK, 228, 0, false, CDNA3},
-    {"mi300x", 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 192 * GIB, 5300 * GB,
-     8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOST_TB2, false,
-     CDNA3},
-    {"mi325x", 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 256 * GIB, 6000 * GB,
-     8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOST_TB2, false,
-     CDNA3},
-    {"mi350x", 2307e12, 144.2e12, 144.2e12, 4614e12, 288 * GIB, 8000 * GB, 8, 8,
-     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOST_TB2, true, CDNA4},
-    {"mi355x", 2517e12, 157.3e12, 157.3e12, 5033e12, 288 * GIB, 8000 * GB, 8, 8,
-     430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256, HOST_TB2, true, CDNA4},
-    {"pvc", 416e12, 26.2e12, 209e12, 416e12, 64 * GIB, 1638 * GB, 12, 12,
-     112 * GB, 3 * US, 24 * GB, 16.7 * GB, NETWORK, 64, 60 * GB, false, AMPERE},
-    {"cpu",  5.1e12, 5.1e12,  5.1e12, 5.1e12,  512 * GB,  500 * GB,
-     1,      1,      50 * GB, 1 * US, 24 * GB, 12.5 * GB, 20 * US,
-     2 * US, 2,      0,       0,      true,    CPU},
+    {"gb300", IS_B300, 2500e12, 80e12, 1250e12, 5000e12, 278 * GIB, 8000 * GB,
+     4, 72, 720 * GB, 2 * US, 360 * GB, 100 * GB, NETWORK, 148, HOST_TB2, true,
+     ULTRA},
+    {"l40s", IS_L40S, 362e12, 91.6e12, 183e12, 733e12, 48 * GIB, 864 * GB, 8, 8,
+     24 * GB, 5 * US, 24 * GB, 12.5 * GB, NETWORK, 142, 60 * GB, false, AMPERE},
+    {"rtx-pro-6000", IS_RTX_PRO, 504e12, 120e12, 252e12, 1007e12, 96 * GIB,
+     1597 * GB, 8, 8, 48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 188, 120 * GB,
+     false, AMPERE},
+    {"mi250x", IS_MI200, 191.5e12, 47.9e12, 47.9e12, 191.5e12, 64 * GIB,
+     1638 * GB, 8, 8, 80 * GB, 3 * US, 24 * GB, 12.5 * GB, NETWORK, 110,
+     60 * GB, true, CDNA2},
+    {"mi300a", IS_MI300, 980.6e12, 122.6e12, 490.3e12, 1961.2e12, 128 * GIB,
+     5300 * GB, 4, 4, 300 * GB, 3 * US, 48 * GB, 25 * GB, NETWORK, 228, 0,
+     false, CDNA3},
+    {"mi300x", IS_MI300, 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 192 * GIB,
+     5300 * GB, 8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304,
+     HOST_TB2, false, CDNA3},
+    {"mi325x", IS_MI300, 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 256 * GIB,
+     6000 * GB, 8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304,
+     HOST_TB2, false, CDNA3},
+    {"mi350x", IS_MI300, 2307e12, 144.2e12, 144.2e12, 4614e12, 288 * GIB,
+     8000 * GB, 8, 8, 430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256,
+     HOST_TB2, true, CDNA4},
+    {"mi355x", IS_MI300, 2517e12, 157.3e12, 157.3e12, 5033e12, 288 * GIB,
+     8000 * GB, 8, 8, 430 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 256,
+     HOST_TB2, true, CDNA4},
+    {"pvc", IS_PVC, 416e12, 26.2e12, 209e12, 416e12, 64 * GIB, 1638 * GB, 12,
+     12, 112 * GB, 3 * US, 24 * GB, 16.7 * GB, NETWORK, 64, 60 * GB, false,
+     AMPERE},
+    {"cpu",    IS_NONE, 5.1e12, 5.1e12,  5.1e12, 5.1e12,  512 * GB,
+     500 * GB, 1,       1,      50 * GB, 1 * US, 24 * GB, 12.5 * GB,
+     20 * US,  2 * US,  2,      0,       0,      true,    CPU},
 };
 
 static void scale_rates(struct plait_gpu_type *type, double by)

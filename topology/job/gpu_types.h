@@ -17,6 +17,11 @@ extern "C" {
  * (site.h; `plait probe` writes one) replaces any of them. */
 struct plait_gpu_type {
     char name[16];
+    /* What a GPU is, which no measured rate tells and no site file replaces:
+     * NVIDIA's compute capability times ten, 0: of another maker; and the
+     * channels that NCCL takes for sums in a node or NVLink domain, 4 where
+     * nothing but PCIe joins the GPUs. */
+    int sm, channels;
     double flops16;    /* dense bf16/fp16 matrix FLOP/s */
     double flops32;    /* fp32 */
     double flops_tf32; /* TF32, or fp32 where there is none */

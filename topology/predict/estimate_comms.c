@@ -38,29 +38,27 @@
 #define FAR_CHANNELS 16
 #define NIC_CHANNELS 4
 #define PEER_CHANNELS 4
+/* Where nothing but PCIe joins a node's GPUs. */
+#define PCIE_CHANNELS 4
 /* What policy.c allows: sums of gradients and messages, tp's sums. */
 #define LIMITED_CTAS 16
 #define TENSOR_NVLS_CTAS 24
 
-static double sum_channels(const struct plait_gpu_type *gpu)
-{
-    return gpu->link_bw >= 600e9   ? 32 /* B200 */
-           : gpu->link_bw >= 200e9 ? 24 /* A100, H100 */
-           : gpu->link_bw >= 100e9 ? 16 /* V100, H800 */
-                                   : 4; /* PCIe */
-}
-
 static double message_channels(const struct plait_gpu_type *gpu)
 {
-    return gpu->link_bw >= 200e9 ? 32 : gpu->link_bw >= 100e9 ? 16 : 4;
+    return gpu->channels >= 24 ? 32 : gpu->channels;
 }
 
-/* NVSwitches of Hopper and later add; AMD's links and the A100's do not. */
-static double switched_channels(const struct plait_gpu_type *gpu)
+/* What NCCL takes of NVSwitches, which add from Hopper on (nvls.cc): 24 on
+ * Blackwell, and 32 where a group goes beyond its node or NVLink domain. */
+static double switched_channels(const struct plait_gpu_type *gpu,
+                                double domains)
 {
-    if (gpu->link_bw < 300e9 || gpu->name[0] == 'm')
+    if (gpu->sm < 90 || gpu->channels <= PCIE_CHANNELS)
         return 0;
-    return gpu->link_bw >= 600e9 ? 32 : 16;
+    if (gpu->sm < 100)
+        return 16;
+    return domains > 1 ? 32 : 24;
 }
 
 static double at_most(double channels, double most)
@@ -82,8 +80,8 @@ static double sum_bytes(const struct plait_gpu_type *gpu,
 {
     double domains = ceil(g->ranks / g->inside), near = 0, far = 0, buffers = 0;
     double channels = domains > 1 ? fmin(FAR_CHANNELS, NIC_CHANNELS * g->inside)
-                                  : sum_channels(gpu);
-    double switched = switched_channels(gpu);
+                                  : gpu->channels;
+    double switched = switched_channels(gpu, domains);
 
     if (g->inside > 1)
         near = domains > 1 ? (g->inside - 1) / g->inside : 1;
@@ -91,8 +89,8 @@ static double sum_bytes(const struct plait_gpu_type *gpu,
         near += TREES;
         if (switched > 0 && g->switched > 0)
             switched = g->switched;
-        buffers =
-            switched * 2 * fmin(g->inside, SWITCHED_RANKS) * SWITCHED_BUFFER;
+        buffers = at_most(switched, g->channels) * 2 *
+                  fmin(g->inside, SWITCHED_RANKS) * SWITCHED_BUFFER;
     }
     if (domains > 1)
         far = (1 + 2 * (domains - 1) / domains) / g->inside;

@@ -262,11 +262,19 @@ static double tied_bytes(const struct plait_shape *s, const struct shards *w,
     return 4 * w->region[rank ? PLAIT_KIND_HEAD : PLAIT_KIND_EMBEDDING];
 }
 
+/* Whether cuDNN keeps the gradients of k and v of each head in 16 bits: its
+ * plans for Hopper and B200 do, the A100's do not (tests/gpu/
+ * test_cudnn_plans.c). Ada and the Blackwell of workstations are taken to be
+ * as the A100, which needs more. */
+static bool keeps_halves(const struct plait_gpu_type *gpu)
+{
+    return gpu->sm >= 90 && gpu->sm < 120;
+}
+
 /* What attention's backward keeps until it ends, for each query of a head: of a
  * sequence, or of one of the two pieces that a ring's rank has of it. Both
  * kernels a sum; cuDNN's the gradient of q in fp32, and where heads share keys,
- * those of k and v for each of them (tests/gpu/test_cudnn_plans.c), which it
- * has in fp32 before Hopper. */
+ * those of k and v for each of them. */
 static double score_scratch(const struct plait_shape *s)
 {
     double rows = s->tokens * s->m->heads / s->tp / (s->cp > 1 ? 2 : 1);
@@ -278,7 +286,7 @@ static double score_scratch(const struct plait_shape *s)
     case PLAIT_BY_CUDNN:
         bytes += 4 * head;
         if (s->m->kv_heads < s->m->heads)
-            bytes += (s->gpu->flops8 > s->gpu->flops16 ? 4 : 8) * head;
+            bytes += (keeps_halves(s->gpu) ? 4 : 8) * head;
         break;
     case PLAIT_BY_BOTH:
     case PLAIT_BY_OWN:

@@ -2,7 +2,6 @@
 #include "topology/predict/estimate_work.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "topology/plan/cost_layer.h"
 
@@ -118,7 +117,7 @@ static double products(const struct plait_shape *s)
 
 static bool is_hopper(const struct plait_gpu_type *g)
 {
-    return g->name[0] == 'h' || strncmp(g->name, "gh", 2) == 0;
+    return g->sm / 10 == 9;
 }
 
 enum plait_attention_by plait_shape_attention_by(const struct plait_shape *s)
@@ -155,7 +154,7 @@ static double attention(const struct plait_shape *s)
         4 * width * scores / (s->c->fp8_attention ? s->linear_peak : s->peak);
     if (g->units)
         seconds += scores / (g->units * EXPONENTIALS);
-    if (g->flops8 > g->flops16) /* after the A100 */
+    if (g->sm > 80) /* after the A100 */
         seconds /= s->traits->late_attention;
     seconds *= 3.5 / 3 / g->attention;
     if (s->element > 2 || by == PLAIT_BY_FITTED || by == PLAIT_BY_CUDNN)
