@@ -117,6 +117,45 @@ static void test_wide(void)
     }
 }
 
+/* A ring has 2 cp chunks of a sequence; cuDNN computes two of them together
+ * where a window hides nothing of them. Counted in squares of a chunk: with
+ * 2048 of 8192 tokens each and a window of two chunks, 6 are left, of which 1
+ * lies where it hides a part; with chunks and a window of 1024, 3.5 of 7.5. */
+static void test_chunks(void)
+{
+    static const struct {
+        int cp, window;
+        double share;
+    } cases[] = {{2, 4096, 1.0 / 6}, {4, 1024, 3.5 / 7.5}, {4, 0, 0}};
+    struct plait_job_config c;
+    struct plait_estimate e;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plait_estimate one, ring, own;
+        double share;
+
+        make(&c);
+        c.model.sliding_window = cases[i].window;
+        one = on(&c, "h100", 1);
+        ring = on(&c, "h100", cases[i].cp);
+        c.train.deterministic = true;
+        own = on(&c, "h100", 1);
+        share = (ring.attention_s - one.attention_s) /
+                (own.attention_s - one.attention_s);
+        ok(is(&one, "cuDNN", "") && fabs(share - cases[i].share) < 1e-3 &&
+               is(&ring, share > 0 ? "cuDNN and own kernels" : "cuDNN",
+                  share > 0 ? "windows between chunks" : ""),
+           "cp %d, window %d: %.3f of the scores by own kernels", cases[i].cp,
+           cases[i].window, share);
+    }
+    make(&c);
+    c.model.sliding_window = 1024;
+    c.model.full_attention_every = 32;
+    c.model.full_attention_first = 31;
+    e = on(&c, "h100", 4);
+    ok(is(&e, "cuDNN", ""), "a window that no layer has is none");
+}
+
 /* cuDNN's backward needs the gradient of q in fp32 (4 bytes a value), and where
  * heads share keys those of k and v for each head; in a ring, of one of two
  * pieces. */
@@ -156,12 +195,21 @@ static void test_others(void)
     make(&c);
     e = on(&c, "cpu", 1);
     ok(is(&e, "", ""), "a CPU has no cuDNN");
+    for (int i = 0; i < 3; i++) {
+        static const char *const without[] = {"v100-32g", "mi300x", "pvc"};
+
+        e = on(&c, without[i], 1);
+        ok(is(&e, "", ""), "nor has %s", without[i]);
+    }
+    e = on(&c, "l40s", 1);
+    ok(is(&e, "cuDNN", ""), "an L40S has it");
 }
 
 int main(void)
 {
     test_choice();
     test_wide();
+    test_chunks();
     test_memory();
     test_others();
     return done_testing();

@@ -235,17 +235,19 @@ int plait_shape_begin(struct plait_shape *s,
 static void name_attention(const struct plait_shape *s,
                            struct plait_estimate *e)
 {
-    static const char *const names[] = {[PLAIT_BY_FITTED] = "",
-                                        [PLAIT_BY_CUDNN] = "cuDNN",
-                                        [PLAIT_BY_BOTH] =
-                                            "cuDNN, backward own kernels",
-                                        [PLAIT_BY_OWN] = "own kernels"};
+    static const char *const names[] = {
+        [PLAIT_BY_FITTED] = "",
+        [PLAIT_BY_CUDNN] = "cuDNN",
+        [PLAIT_BY_CHUNKS] = "cuDNN and own kernels",
+        [PLAIT_BY_BOTH] = "cuDNN, backward own kernels",
+        [PLAIT_BY_OWN] = "own kernels"};
     enum plait_attention_by by = plait_shape_attention_by(s);
 
     e->attention_by = names[by];
-    e->attention_why = by == PLAIT_BY_OWN    ? plait_model_own_attention(s->c)
-                       : by == PLAIT_BY_BOTH ? "heads above 128"
-                                             : "";
+    e->attention_why = by == PLAIT_BY_OWN      ? plait_model_own_attention(s->c)
+                       : by == PLAIT_BY_BOTH   ? "heads above 128"
+                       : by == PLAIT_BY_CHUNKS ? "windows between chunks"
+                                               : "";
 }
 
 void plait_shape_finish(const struct plait_shape *s, struct plait_estimate *e)

@@ -82,8 +82,8 @@ struct plait_estimate {
     double step_s;
     double tokens_per_s;
     double tflops_per_gpu; /* flops_per_step / step_s / GPUs, in 1e12 */
-    /* Plait on GPUs: what computes attention, "cuDNN" or Plait's "own kernels",
-     * and why not cuDNN alone; else both "". */
+    /* Plait on NVIDIA's GPUs since the A100: what computes attention, "cuDNN"
+     * or Plait's "own kernels", and why not cuDNN alone; else both "". */
     const char *attention_by, *attention_why;
     double mfu, mfu_causal; /* model FLOP/s over the peak */
     double microbatches;

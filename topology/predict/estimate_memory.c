@@ -284,6 +284,7 @@ static double score_scratch(const struct plait_shape *s)
     case PLAIT_BY_FITTED:
         return 0;
     case PLAIT_BY_CUDNN:
+    case PLAIT_BY_CHUNKS:
         bytes += 4 * head;
         if (s->m->kv_heads < s->m->heads)
             bytes += (keeps_halves(s->gpu) ? 4 : 8) * head;

@@ -66,11 +66,14 @@ int plait_shape_begin(struct plait_shape *shape,
 void plait_shape_finish(const struct plait_shape *shape,
                         struct plait_estimate *estimate);
 
-/* What computes attention: of Plait on GPUs, its own kernels or cuDNN's. */
+/* What computes attention: of Plait on NVIDIA's GPUs, its own kernels or
+ * cuDNN's. */
 enum plait_attention_by {
-    PLAIT_BY_FITTED, /* of other software, or on a CPU: as the type has it */
+    PLAIT_BY_FITTED, /* of other software, or on what Plait has no kernels for
+                        or is a CPU: as the type has it */
     PLAIT_BY_CUDNN,
-    PLAIT_BY_BOTH, /* cuDNN has no backward */
+    PLAIT_BY_CHUNKS, /* own kernels where a window hides a part of a chunk */
+    PLAIT_BY_BOTH,   /* cuDNN has no backward */
     PLAIT_BY_OWN
 };
 enum plait_attention_by

@@ -120,16 +120,70 @@ static bool is_hopper(const struct plait_gpu_type *g)
     return g->sm / 10 == 9;
 }
 
+/* m4/plait.m4 compiles for these. */
+static bool has_kernels(const struct plait_gpu_type *g)
+{
+    return g->sm >= 80;
+}
+
+/* Scores of a window of `w` tokens between two chunks of `n`, the queries' `d`
+ * chunks after the keys': none where the window hides all of them. */
+static double chunk_scores(double n, double d, double w)
+{
+    double t = fmin(fmax(w - d * n, -n), n);
+
+    return t > 0 ? n * n - (n - t) * (n - t) / 2 : (n + t) * (n + t) / 2;
+}
+
+/* The share of all scores that Plait's own kernels compute: in a ring, in the
+ * layers with windows, those between two of its 2 cp chunks of which a window
+ * hides a part (kernels/cuda/cudnn.c: sees_all()). */
+static double chunked_share(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double chunks = 2.0 * s->cp, n = m->seq_len / chunks, sum = 0;
+    double w = m->sliding_window, all = plait_model_reach(m) * m->layers;
+    int windowed = 0;
+
+    if (s->cp == 1)
+        return 0;
+    for (int i = 0; i < m->layers; i++)
+        windowed += plait_model_windowed(m, i);
+    for (int d = 1; windowed && d < chunks; d++)
+        if (w < (d + 1) * n)
+            sum += (chunks - d) * chunk_scores(n, d, w);
+    return windowed * sum / (all * m->seq_len * m->seq_len / 2);
+}
+
 enum plait_attention_by plait_shape_attention_by(const struct plait_shape *s)
 {
-    if (s->c->framework != PLAIT_FRAMEWORK_PLAIT || s->gpu->cores > 0 ||
+    if (s->c->framework != PLAIT_FRAMEWORK_PLAIT || !has_kernels(s->gpu) ||
         plait_is_image_model(s->m))
         return PLAIT_BY_FITTED;
     if (plait_model_own_attention(s->c))
         return PLAIT_BY_OWN;
-    return plait_model_head_dim(s->m) >= PLAIT_WIDE_HEAD && !is_hopper(s->gpu)
-               ? PLAIT_BY_BOTH
-               : PLAIT_BY_CUDNN;
+    if (plait_model_head_dim(s->m) >= PLAIT_WIDE_HEAD && !is_hopper(s->gpu))
+        return PLAIT_BY_BOTH;
+    return chunked_share(s) > 0 ? PLAIT_BY_CHUNKS : PLAIT_BY_CUDNN;
+}
+
+/* The share of attention's time that is own kernels'. */
+static double own_share(const struct plait_shape *s)
+{
+    double share = chunked_share(s);
+
+    switch (plait_shape_attention_by(s)) {
+    case PLAIT_BY_OWN:
+        return 1;
+    case PLAIT_BY_BOTH: /* all of the backward */
+        return 1 - (1 - share) * PLAIT_ATTENTION_FORWARD / 3;
+    case PLAIT_BY_CHUNKS:
+        return share;
+    case PLAIT_BY_FITTED:
+    case PLAIT_BY_CUDNN:
+        break;
+    }
+    return 0;
 }
 
 /* Seconds of the scores that a causal mask leaves; blocks of 128 on the
@@ -141,7 +195,6 @@ static double attention(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     const struct plait_gpu_type *g = s->gpu;
-    enum plait_attention_by by = plait_shape_attention_by(s);
     double seq = m->seq_len, width = plait_model_score_width(m), seconds, own;
     double scores = s->tokens * seq * m->heads / s->tp;
 
@@ -157,11 +210,9 @@ static double attention(const struct plait_shape *s)
     if (g->sm > 80) /* after the A100 */
         seconds /= s->traits->late_attention;
     seconds *= 3.5 / 3 / g->attention;
-    if (s->element > 2 || by == PLAIT_BY_FITTED || by == PLAIT_BY_CUDNN)
+    if (s->element > 2)
         return seconds;
-    return by == PLAIT_BY_OWN ? fmax(own, seconds)
-                              : seconds + (1 - PLAIT_ATTENTION_FORWARD / 3) *
-                                              fmax(0, own - seconds);
+    return seconds + own_share(s) * fmax(0, own - seconds);
 }
 
 /* Bytes that the mlp's activation moves in a layer's forward, all tp ranks'. */
