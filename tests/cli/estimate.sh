@@ -38,7 +38,7 @@ grep -q '"fits": true' json && grep -q '"change": ""' json &&
 check "and neither where it fits" $?
 "$plait" estimate --model model.yaml --gpus 8 --zero 3 --micro-batch 1 >out
 grep -q '"communicators": [1-9]' json &&
-    grep -qx ' *of the buffers communicators  *[1-9.]* GB' out
+    grep -qx ' *of the buffers communicators  *[0-9.]* GB' out
 check "what NCCL keeps is said" $?
 
 "$plait" estimate model.yaml >out 2>err

@@ -214,34 +214,46 @@ static void test_experts(void)
        "ep 8: 2.8 GB of connections between all pairs, and no sums of experts");
 }
 
+/* The choice of sizes, all of which are given, in a memory of so many bytes. */
+static struct plait_choices *choices_in(const struct plait_job_config *c,
+                                        double memory)
+{
+    struct plait_gpu_type gpu = type("h100");
+
+    gpu.memory = memory;
+    return plait_auto_sizes_create(c, &c->parallel.layout, 8, &gpu, 10);
+}
+
 /* A plan that fits by less than its communicators does not fit. */
 static void test_fit(void)
 {
     struct plait_gpu_type gpu = type("h100");
+    struct plait_choices *enough, *less;
     struct plait_job_config c;
     struct plait_estimate e;
     struct plait_layout l;
-    struct plait_error err;
-    struct plait_choices *found;
+    struct plait_error err = {""};
 
     make(&c);
+    c.parallel.sequence = true;
     plait_layout_init(&l);
     l.size[PLAIT_TP] = 8;
-    l.size[PLAIT_DP] = 1;
+    c.parallel.layout = l;
     if (plait_estimate(&c, &l, &gpu, &e, &err) < 0)
         memset(&e, 0, sizeof(e));
     ok(e.memory.communicators > 1.2e9 &&
            e.memory.buffers >= 1e9 + e.memory.communicators,
-       "communicators of the fullest GPU: %.2f GB",
-       e.memory.communicators / 1e9);
-    gpu.headroom = 0;
-    gpu.memory = e.memory.total - e.memory.communicators / 2;
-    c.parallel.layout = l;
-    found = plait_auto_create(&c, &l, 8, &gpu, 10);
-    for (int i = 0; found && i < found->n; i++)
-        ok(found->choice[i].estimate.memory.total <= gpu.memory,
-           "choice %d has room for its communicators", i + 1);
-    plait_choices_destroy(found);
+       "communicators of the fullest GPU: %.2f GB%s",
+       e.memory.communicators / 1e9, err.text);
+    enough = choices_in(&c, e.memory.total);
+    less = choices_in(&c, e.memory.total - e.memory.communicators / 2);
+    ok(enough && enough->n == 1 &&
+           enough->choice[0].estimate.memory.total == e.memory.total,
+       "in just its memory the layout is found");
+    ok(less && less->n == 0 && less->too_large == 1,
+       "but not where half of its communicators has no room");
+    plait_choices_destroy(enough);
+    plait_choices_destroy(less);
 }
 
 int main(void)
