@@ -225,10 +225,11 @@ static int call_documents(struct trial_side *d, const int *s)
            d->ops->attention_forward(d->q, &f);
 }
 
-/* The same with windows, which the op is told of. */
+/* The same with windows, which the op is told of: the last number of a case, or
+ * where it is 0 a third. */
 static int window_of(const int *s)
 {
-    return 1 + s[1] / 3;
+    return s[8] ? s[8] : 1 + s[1] / 3;
 }
 
 static void setup_windows(struct trial *t, const int *s)
@@ -372,7 +373,11 @@ const struct trial_case trial_attention[] = {
       {1, 300, 300, 2, 2, 64, 0, 0},
       {2, 128, 128, 4, 2, 128, 0, 0},
       {2, 130, 130, 2, 1, 128, 130, 130},
-      {1, 48, 48, 2, 1, 64, 48, 0}}},
+      {1, 48, 48, 2, 1, 64, 48, 0},
+      {1, 48, 48, 2, 1, 64, 48, 0, 96},
+      {1, 48, 48, 2, 1, 64, 48, 0, 95},
+      {1, 64, 64, 2, 2, 64, 64, 0, 128},
+      {2, 48, 48, 2, 1, 64, 48, 48, 48}}},
     {"attention, capped",
      setup_capped,
      call_capped,
