@@ -32,6 +32,11 @@ struct plait_attention {
     int overwrite;         /* dQ, dK, dV are overwritten, not added to */
 };
 
+/* The heads that cuDNN computes at most, of which those beyond 128 have plans
+ * on some GPUs alone, and in what steps. plait_model_own_attention() says the
+ * same of a configuration; tests/unit/test_attention_choice.c compares them. */
+enum { PLAIT_CUDNN_HEAD_MOST = 256, PLAIT_CUDNN_HEAD_STEP = 8 };
+
 /* The three ops; shapes of their arrays as above. */
 struct plait_attention_forward {
     enum plait_dtype type; /* T */

@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,12 +32,15 @@ static bool sees_all(const struct plait_attention *a)
 static void refuse(struct plait_queue *q, const struct build *b)
 {
     const struct shape *s = &b->p->key.attention;
+    char window[32] = "";
 
+    if (s->window)
+        snprintf(window, sizeof(window), ", window %d", s->window);
     plait_queue_note(&q->head,
                      "cuDNN has no %s attention for %d x %d tokens, %d heads "
-                     "of %d: %s: %s",
+                     "of %d%s: %s: %s",
                      s->backward ? "backward" : "forward", s->batch, s->len,
-                     s->q_heads, s->head_dim, b->what,
+                     s->q_heads, s->head_dim, window, b->what,
                      cudnnGetErrorString(b->status));
 }
 
@@ -235,9 +239,6 @@ int cuda_cudnn_backward(struct plait_queue *q,
 
 #endif
 
-/* Heads beyond 128 have plans on some GPUs alone. */
-#define HEAD_MOST 256
-
 /* What cuDNN computes: whole sequences in 16 bits, with a window but without
  * documents and caps, and their pieces. */
 static bool fits(enum plait_dtype type, const struct plait_attention *a,
@@ -246,8 +247,9 @@ static bool fits(enum plait_dtype type, const struct plait_attention *a,
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
            (a->starts == NULL || a->window > 0) && a->cap == 0 &&
            a->q_len == a->k_len && a->q_len > 1 &&
-           (a->q_pos == a->k_pos || sees_all(a)) && a->head_dim <= HEAD_MOST &&
-           a->head_dim % 8 == 0 && a->q_stride % 8 == 0 &&
+           (a->q_pos == a->k_pos || sees_all(a)) &&
+           a->head_dim <= PLAIT_CUDNN_HEAD_MOST &&
+           a->head_dim % PLAIT_CUDNN_HEAD_STEP == 0 && a->q_stride % 8 == 0 &&
            a->kv_stride % 8 == 0 && addresses % 16 == 0;
 }
 

@@ -381,6 +381,9 @@ const char *cudnn_refused(const struct shape *s, size_t version)
 {
     if (version == 91000 || version == 91001)
         return "wrong in 16 bits in 9.10.0 and 9.10.1";
+    /* NVIDIA's cudnn-frontend has windows from 9.2 on, until 9.6 with further
+     * limits. None before 9.6 has been tried here, and as a backward needs 9.6,
+     * only the half of a layer would gain. */
     if (s->window && version < 90600)
         return "older than 9.6";
     if (!s->backward)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/attention.h"
 #include "tap.h"
 #include "topology/job/model_size.h"
 #include "topology/predict/estimate.h"
@@ -91,6 +92,24 @@ static void test_choice(void)
     c.train.precision = PLAIT_FP32;
     own = on(&c, "h100", 1);
     ok(is(&own, "own kernels", "fp32"), "and fp32");
+}
+
+/* The heads that fits() of kernels/cuda/cudnn.c takes. */
+static void test_heads(void)
+{
+    struct plait_job_config c;
+    int wrong = 0;
+
+    make(&c);
+    for (int head = 1; head <= 2 * PLAIT_CUDNN_HEAD_MOST; head++) {
+        bool takes =
+            head <= PLAIT_CUDNN_HEAD_MOST && head % PLAIT_CUDNN_HEAD_STEP == 0;
+
+        c.model.head_dim = head;
+        wrong += takes == (plait_model_own_attention(&c) != NULL);
+    }
+    ok(wrong == 0, "%d heads are cuDNN's here and not in its kernels, or back",
+       wrong);
 }
 
 static void test_wide(void)
@@ -208,6 +227,7 @@ static void test_others(void)
 int main(void)
 {
     test_choice();
+    test_heads();
     test_wide();
     test_chunks();
     test_memory();

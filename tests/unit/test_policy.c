@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/comm/nccl/policy.h"
 #include "tap.h"
+#include "topology/predict/estimate_comms.h"
 
 /* The NCCL settings of each group, which depend on its axis, domains and site.
  */
@@ -58,6 +59,31 @@ static void check_axes(void)
        "the world: nothing");
 }
 
+/* The memory of communicators is predicted with the same channels. */
+static void check_predicted(void)
+{
+    struct plait_group_policy p = choose(PLAIT_COMM_AXIS_DP, true, &plain);
+
+    ok(p.max_ctas == PLAIT_LIMITED_CTAS &&
+           choose(PLAIT_COMM_AXIS_DP, false, &plain).max_ctas ==
+               PLAIT_LIMITED_CTAS &&
+           choose(PLAIT_COMM_AXIS_EMBEDDING, false, &plain).max_ctas ==
+               PLAIT_LIMITED_CTAS,
+       "gradients: %d channels at most, as predicted", PLAIT_LIMITED_CTAS);
+    p = choose(PLAIT_COMM_AXIS_PP, true, &plain);
+    ok(p.max_ctas == PLAIT_LIMITED_CTAS, "messages in a node too");
+    p = choose(PLAIT_COMM_AXIS_PP, false, &plain);
+    ok(p.max_ctas == PLAIT_PEER_CTAS && p.channels_per_peer == PLAIT_PEER_CTAS,
+       "messages between nodes: %d", PLAIT_PEER_CTAS);
+    p = choose(PLAIT_COMM_AXIS_EP, false, &plain);
+    ok(p.channels_per_peer == PLAIT_PEER_CTAS, "also those of experts");
+    p = choose(PLAIT_COMM_AXIS_TP, true, &plain);
+    ok(p.nvls_ctas == PLAIT_TENSOR_NVLS_CTAS && p.max_ctas == 0,
+       "tp: %d of NVSwitches", PLAIT_TENSOR_NVLS_CTAS);
+    p = choose(PLAIT_COMM_AXIS_TP, false, &plain);
+    ok(p.nvls_ctas == 0, "and NCCL's choice beyond a domain");
+}
+
 static const char *const axis_name[] = {[PLAIT_COMM_AXIS_NONE] = "none",
                                         [PLAIT_COMM_AXIS_TP] = "tp",
                                         [PLAIT_COMM_AXIS_CP] = "cp",
@@ -113,6 +139,7 @@ static void check_site(void)
 int main(void)
 {
     check_axes();
+    check_predicted();
     check_windows();
     check_site();
     return done_testing();

@@ -207,7 +207,7 @@ double plait_model_reach(const struct plait_model_config *m)
     return 1 - (1 - share) * windowed / m->layers;
 }
 
-/* kernels/cuda/cudnn.c: fits() */
+/* kernels/cuda/cudnn.c: fits(), whose limits are in kernels/attention.h */
 const char *plait_model_own_attention(const struct plait_job_config *c)
 {
     int head = plait_model_head_dim(&c->model);

@@ -34,15 +34,11 @@
 #define SWITCHED_BUFFER (1 * MIB)
 #define SWITCHED_RANKS 32 /* NCCL_MAX_NVLS_ARITY */
 /* Of groups that leave a domain: channels of sums, at most and for each rank in
- * the domain; channels of messages to one peer. */
+ * the domain. */
 #define FAR_CHANNELS 16
 #define NIC_CHANNELS 4
-#define PEER_CHANNELS 4
 /* Where nothing but PCIe joins a node's GPUs. */
 #define PCIE_CHANNELS 4
-/* What policy.c allows: sums of gradients and messages, tp's sums. */
-#define LIMITED_CTAS 16
-#define TENSOR_NVLS_CTAS 24
 
 static double message_channels(const struct plait_gpu_type *gpu)
 {
@@ -72,7 +68,7 @@ static double message_bytes(const struct plait_gpu_type *gpu,
     if (g->ranks <= g->inside)
         return g->peers * at_most(message_channels(gpu), g->channels) *
                CONNECTION;
-    return g->peers * PEER_CHANNELS * CONNECTION + POOL;
+    return g->peers * PLAIT_PEER_CTAS * CONNECTION + POOL;
 }
 
 static double sum_bytes(const struct plait_gpu_type *gpu,
@@ -123,7 +119,7 @@ static double sums(const struct plait_shape *s, double stride, double ranks)
 {
     struct plait_comm_group g = group(s, stride, ranks);
 
-    g.channels = LIMITED_CTAS;
+    g.channels = PLAIT_LIMITED_CTAS;
     return plait_comm_group_bytes(s->gpu, &g);
 }
 
@@ -133,7 +129,7 @@ static double tensor_sums(const struct plait_shape *s)
         group(s, plait_pieces_stride(s->layout, PLAIT_TP), s->tp);
 
     if (g.ranks <= g.inside)
-        g.switched = TENSOR_NVLS_CTAS;
+        g.switched = PLAIT_TENSOR_NVLS_CTAS;
     return plait_comm_group_bytes(s->gpu, &g);
 }
 
@@ -167,7 +163,7 @@ static double stage_messages(const struct plait_shape *s, int stage)
     bool end = s->v == 1 && (stage == 0 || stage == s->pp - 1);
 
     g.messages = true;
-    g.channels = LIMITED_CTAS;
+    g.channels = PLAIT_LIMITED_CTAS;
     g.peers = fmin(g.inside - 1, end ? 1 : 2);
     return plait_comm_group_bytes(s->gpu, &g);
 }
@@ -190,7 +186,7 @@ static double end_sums(const struct plait_shape *s, int stage)
     double stride = plait_pieces_stride(s->layout, PLAIT_PP);
     bool near = stride * s->pp <= s->gpu->domain;
     const struct plait_comm_group g = {
-        .ranks = 2, .inside = near ? 2 : 1, .channels = LIMITED_CTAS};
+        .ranks = 2, .inside = near ? 2 : 1, .channels = PLAIT_LIMITED_CTAS};
 
     if (!s->m->tie_embeddings || (stage > 0 && stage < s->pp - 1))
         return 0;

@@ -7,6 +7,15 @@
 /* The memory that NCCL's communicators take on a GPU. No two of Plait's share
  * buffers, as each must be able to fail alone. */
 
+/* The channels that runtime/comm/nccl/policy.c allows: sums of gradients and
+ * messages in a domain, messages to one peer beyond it, and of NVSwitches tp's
+ * sums. tests/unit/test_policy.c compares. */
+enum {
+    PLAIT_LIMITED_CTAS = 16,
+    PLAIT_PEER_CTAS = 4,
+    PLAIT_TENSOR_NVLS_CTAS = 24
+};
+
 /* A communicator, as one of its ranks has it. */
 struct plait_comm_group {
     double ranks;
