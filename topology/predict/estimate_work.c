@@ -111,9 +111,10 @@ static double products(const struct plait_shape *s)
 /* Exponentials per second: 16 a clock and multiprocessor at 1.5 GHz, on all of
  * NVIDIA's since Volta. */
 #define EXPONENTIALS (16 * 1.5e9)
-/* What Plait's own kernels reach of the peak: 12 to 25 % of a product, which an
- * H200 makes at 0.8 of it (docs/measured-gpu.md). */
-#define OWN_RATE 0.145
+/* What Plait's own kernels reach of the peak: 12 to 25 % of a product by heads,
+ * of which the middle is taken for all, and an H200 makes a product at 0.8 of
+ * its peak (docs/measured-gpu.md). */
+#define OWN_RATE (0.8 * (0.12 + 0.25) / 2)
 
 static bool is_hopper(const struct plait_gpu_type *g)
 {
