@@ -152,6 +152,7 @@ STRANDS = [
     ("moe", "112", FIRST + " offload=activations recompute=full"),
     ("moe", "2122", FIRST + " zero=1 then=12212"),
     ("odd-moe", "311", FIRST + " precision=fp8"),
+    ("moe", "2212", FIRST + " " + MUP + " zero=1"),
     # experts that all tokens take
     ("moe", "211", SHARED),
     ("moe", "2122", SHARED + " sequence=true zero=3 recompute=full"),
