@@ -347,7 +347,7 @@ struct plait_floats {
  *             d = s0 - lr (g / (sqrt(s1/(1-beta2^t)) + eps) + wd y)
  *             x += mix d;  s0 = d - mix d
  *             Defazio et al. (2024, arXiv:2405.15682), AdamW
- *   LEAD      weight = y alone; nothing else is stored
+ *   LEAD      weight = y alone; w and the states stay as they are
  *   DIRECTION w -= lr (f g + wd w), where g is a direction that an optimizer
  *             such as Muon has made of the gradient */
 enum plait_update_rule {

@@ -10,7 +10,7 @@
 #include "runtime/comm/consensus.h"
 #include "runtime/optim/optim_private.h"
 
-/* -- arguments of the step's ops ------------------------------------------ */
+/* -- memory of a step ----------------------------------------------------- */
 
 bool plait_optim_counts(const struct plait_optim *optim,
                         const struct plait_optim_slice *slice)
@@ -223,7 +223,8 @@ static int runs_before(const int *ends, int i)
     return i ? ends[i - 1] : 0;
 }
 
-/* The same with states of 8 bits. */
+/* Updates runs begin .. end - 1 of those whose states have 8 bits, each class
+ * of consecutive ones by one call. */
 static int step_runs8(struct plait_optim *optim, const struct plait_update *p,
                       int begin, int end)
 {

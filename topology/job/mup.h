@@ -13,7 +13,7 @@ extern "C" {
  * that is best at the base width (model.mup), for optimizers whose steps are as
  * large as their rate, as Adam's. Yang et al. (2022, arXiv 2203.03466), table
  * 8. With a base depth too (model.mup_layers): CompleteP, Dey et al. (2025,
- * arXiv 2505.01618), with alpha 1. At the base, all of it is 1. */
+ * arXiv 2505.01618), with alpha 1. At the base nothing changes. */
 
 /* model.hidden in base widths, and model.layers in base depths; 1 without such
  * a base. */
