@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/model_source.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,15 +154,23 @@ static double value_of(const struct plait_model_config *m,
     return *(const int *)(const void *)at;
 }
 
+/* Writes what the keys stand for: two models with the same constants and heads
+ * compute the same, by whichever keys they came to them. */
+static void resolve(struct plait_model_config *m)
+{
+    plait_mup_resolve(m);
+    if (m->attention_multiplier == 0 && !plait_is_image_model(m))
+        m->attention_multiplier = 1 / sqrt(plait_model_head_dim(m));
+}
+
 int plait_model_same(const char *name, const struct plait_model_config *there,
                      const struct plait_model_config *configured,
                      struct plait_error *err)
 {
     struct plait_model_config is = *there, wanted = *configured;
 
-    /* What they compute counts, not by which keys they came to it. */
-    plait_mup_resolve(&is);
-    plait_mup_resolve(&wanted);
+    resolve(&is);
+    resolve(&wanted);
     errno = EINVAL;
     if (there->family != configured->family)
         return plait_errorf(err,

@@ -22,13 +22,15 @@ seq -s ' ' 1 800 >"$dir/text"
     give_up prep
 data=$dir/data/train.bin
 
-# mup NAME FAMILY ARGS...: a run of a model with all of mup
+# mup NAME FAMILY ARGS...: a run of a model with all of mup, or without the base's
+# head_dim where $head is empty
+head=", mup_head_dim: 8"
 mup() {
     local name=$1 family=$2
     shift 2
     cat >"$dir/$name.yaml" <<END
 model: {family: $family, layers: 3, hidden: 48, heads: 4, vocab: 257,
-        seq_len: 32, mup: 16, mup_layers: 2, mup_head_dim: 8}
+        seq_len: 32, mup: 16, mup_layers: 2$head}
 data: {train: $data}
 train: {steps: 4, global_batch: 4}
 optim: {lr: 0.01}
@@ -37,6 +39,10 @@ checkpoint: {dir: $dir/$name, every: 2}
 END
     "$train" "$dir/$name.yaml" --metrics "$dir/$name.jsonl" "$@" \
         >"$dir/err" 2>&1
+}
+
+refused() {
+    ! "$@"
 }
 
 # loss DIR: of a model, as plait-eval finds it
@@ -64,11 +70,23 @@ for format in hf llmc megatron; do
         test "$(grep -c 'model.mup' "$dir/err")" = 1
 done
 
-rm -rf "$dir/llama/step-00000004" "$dir/whole"
-steps llama >"$dir/whole"
-mup llama llama
-ok "resumed after step 2 by the same bits" cmp "$dir/whole" <(steps llama)
+head=
+mup same llama || give_up train
+ok "a llama with the base's head_dim is converted" \
+    "$convert" --from "$dir/same" --to "$dir/hf.same"
+ok "and the granite could be trained on" mup from.same llama --init "$dir/hf.same"
+ok "but not as without mup" refused mup from.usual llama --init "$dir/hf.same" \
+    --set model.mup=0 --set model.mup_layers=0
+ok "for its constants" grep -q 'model.residual_multiplier' "$dir/err"
+head=", mup_head_dim: 8"
+
 rm -rf "$dir/llama/step-00000004"
-mup llama llama --set model.mup=48
-ok "with another base it is refused" grep -q 'model.mup' "$dir/err"
+steps llama >"$dir/whole"
+sed -i '3,$d' "$dir/llama.jsonl"
+ok "resumed after step 2" mup llama llama
+ok "as it says" grep -q '^resumed after step 2$' "$dir/err"
+ok "by the same bits" cmp "$dir/whole" <(steps llama)
+rm -rf "$dir/llama/step-00000004"
+ok "with another base it is refused" refused mup llama llama --set model.mup=48
+ok "for that reason" grep -q 'model.mup' "$dir/err"
 echo "1..$n"
