@@ -77,7 +77,8 @@ double plait_lr_share(const struct plait_lr_config *lr, int64_t step,
         rate = plait_lr(lr, 1, sum->steps, steps);
         sum->squares += rate * rate;
     }
-    return rate > 0 ? rate * rate / sum->squares : 0;
+    /* 0 before any step has been taken: the first may be skipped. */
+    return sum->squares > 0 ? rate * rate / sum->squares : 0;
 }
 
 float plait_clip(double norm, double clip, double loss_scale)

@@ -75,6 +75,34 @@ static void check_rule(enum rule rule, const struct plait_job_config *c,
     } while (0)
 
 #define TO_GPT2 c.model.family = PLAIT_GPT2, c.model.kv_heads = 8
+#define AVERAGED \
+    c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE, c.lr.schedule = PLAIT_LR_CONSTANT
+
+static void check_average(void)
+{
+    static int64_t at[] = {3, 32};
+    const struct plait_numbers grows = {.n = 1, .at = at};
+    const char *follows =
+        "optim.name schedulefree: lr.base_batch and batch.growth do not go "
+        "together; its average needs a rate that does not follow the batch";
+
+    CASE(CONFIG,
+         "optim.name schedulefree: lr.schedule must be constant; its average "
+         "replaces the decay",
+         c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE);
+    CASE(CONFIG, NULL, AVERAGED);
+    CASE(CONFIG, follows, AVERAGED, c.lr.base_batch = 4,
+         c.batch.growth = grows);
+    CASE(CONFIG, follows, AVERAGED, c.lr.base_batch = 4,
+         c.batch.growth.is_auto = true, c.batch.max = 1 << 10);
+    CASE(CONFIG, NULL, AVERAGED, c.lr.base_batch = 4);
+    CASE(CONFIG, NULL, AVERAGED, c.batch.growth = grows);
+    CASE(CONFIG,
+         "sync.mode local: optim.name must be adamw, sgd or lion, not "
+         "schedulefree: the replicas would meet at the average, while they "
+         "train at other weights",
+         AVERAGED, c.sync.mode = PLAIT_SYNC_LOCAL);
+}
 
 static void check_model(void)
 {
@@ -125,12 +153,6 @@ static void check_model(void)
          "schedulefree, not sgd",
          c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_SGD);
     CASE(CONFIG, NULL, c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_LION);
-    CASE(CONFIG,
-         "optim.name schedulefree: lr.schedule must be constant; its average "
-         "replaces the decay",
-         c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE);
-    CASE(CONFIG, NULL, c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE,
-         c.lr.schedule = PLAIT_LR_CONSTANT);
     CASE(TRAINER,
          "model.norm_place after or both with model.mup_layers 3 of 8 layers: "
          "plait-train trains one without the other",
@@ -335,8 +357,8 @@ static void check_sync(void)
          c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER);
     CASE(CONFIG,
          "sync.mode local: optim.name must be adamw, sgd or lion: the others "
-         "need norms of whole tensors, which are not made inside of one "
-         "replica",
+         "need norms, scales or products of many weights, which are not made "
+         "inside of one replica",
          c.sync.mode = PLAIT_SYNC_LOCAL, c.optim.kind = PLAIT_OPTIM_LAMB);
     CASE(CONFIG,
          "sync.mode local: parallel.grad_sync must be bucketed or flat, not "
@@ -546,6 +568,7 @@ static void check_documents(void)
 int main(void)
 {
     check_model();
+    check_average();
     check_settings();
     check_sync();
     check_axes();

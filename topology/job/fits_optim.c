@@ -61,7 +61,8 @@ static int check_mup(const struct plait_job_config *config,
     return 0;
 }
 
-/* The average weighs steps by their rates, which must not fall. */
+/* The average weighs steps by their rates, which must not fall; of these it
+ * knows the schedule, not the size of each step's batch. */
 static int check_average(const struct plait_job_config *config,
                          struct plait_error *err)
 {
@@ -70,6 +71,11 @@ static int check_average(const struct plait_job_config *config,
     if (config->lr.schedule != PLAIT_LR_CONSTANT)
         return plait_errorf(err, "optim.name schedulefree: lr.schedule must "
                                  "be constant; its average replaces the decay");
+    if (config->lr.base_batch &&
+        (config->batch.growth.n || config->batch.growth.is_auto))
+        return plait_errorf(err, "optim.name schedulefree: lr.base_batch and "
+                                 "batch.growth do not go together; its average "
+                                 "needs a rate that does not follow the batch");
     if (plait_is_image_model(&config->model))
         return plait_errorf(err, "optim.name schedulefree is for gpt2 and "
                                  "llama models");

@@ -54,9 +54,14 @@ static const char *reason_against(const struct plait_job_config *c)
     if (p->offload & PLAIT_OFFLOAD_OPTIMIZER)
         return "parallel.offload must be none or activations: it would move "
                "one optimizer state for replicas that differ";
+    if (plait_optim_is_averaged(&c->optim))
+        return "optim.name must be adamw, sgd or lion, not schedulefree: the "
+               "replicas would meet at the average, while they train at other "
+               "weights";
     if (!plait_optimizers[c->optim.kind].separate)
-        return "optim.name must be adamw, sgd or lion: the others need norms "
-               "of whole tensors, which are not made inside of one replica";
+        return "optim.name must be adamw, sgd or lion: the others need norms, "
+               "scales or products of many weights, which are not made inside "
+               "of one replica";
     if (p->grad_sync == PLAIT_GRAD_NAIVE)
         return "parallel.grad_sync must be bucketed or flat, not naive";
     if (p->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL)

@@ -55,7 +55,9 @@ struct plait_optimizer {
     double bytes;  /* of all states of one weight; with `uneven`, of a weight
                       outside the layers' matrices */
     bool separate; /* states are fp32, and each weight is updated from its own
-                      gradient and state alone, as offload requires */
+                      gradient and state alone, as offload requires, and is
+                      trained where it is kept, as sync.mode requires: not
+                      with an average beside it */
     bool uneven;   /* not every tensor has the same states */
     double matrix; /* with `uneven`: bytes of a weight in a layer's matrices */
     bool codes;    /* states are codes of a byte, not fp32 */
@@ -86,6 +88,7 @@ plait_optim_is_averaged(const struct plait_optim_config *config)
 {
     return config->kind == PLAIT_OPTIM_SCHEDULEFREE;
 }
+
 /* How many states in fp32 a weight has: the first of plait_optimizer.state. */
 int plait_optim_nstates(const struct plait_optim_config *config);
 /* Bytes of all of them. */
