@@ -170,11 +170,12 @@ static void check_numbers(void)
                       : linear                         ? 0.5
                       : row->role == PLAIT_ROLE_ROUTER ? 0.25
                                                        : 1;
-        bool slow = linear || row->role == PLAIT_ROLE_ROUTER;
+        bool router = row->role == PLAIT_ROLE_ROUTER;
+        bool slow = linear || router;
+        double eps = (router ? 1 : 0.25) * (layer ? 0.25 : 1);
 
         s = plait_mup_scale(&m, row);
-        ok(s.init == init && s.rate == (slow ? 0.25 : 1) &&
-               s.eps == (layer ? 1.0 / 16 : 0.25),
+        ok(s.init == init && s.rate == (slow ? 0.25 : 1) && s.eps == eps,
            "%s: init %g, rate %g, eps %g", row->name, s.init, s.rate, s.eps);
     }
     plait_mup_resolve(&m);
