@@ -254,6 +254,33 @@ static void compare_tied(void)
     ok(same, "adamw8bit: 8 bytes for each weight of a tied embedding");
 }
 
+/* schedulefree's weights in fp32 are beside their masters: these take memory,
+ * and to write them takes time. */
+static void compare_average(void)
+{
+    struct setting s = {.family = PLAIT_LLAMA, .pp = 1};
+    struct plait_estimate usual, average;
+    struct plait_gpu_type cpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+    struct plait_error err = {""};
+    int rc;
+
+    plait_gpu_type_find("cpu", &cpu, NULL);
+    set(&s, &c, &l);
+    c.parallel.zero = 1;
+    l.size[PLAIT_DP] = 2;
+    rc = plait_estimate(&c, &l, &cpu, &usual, &err);
+    c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE;
+    rc |= plait_estimate(&c, &l, &cpu, &average, &err);
+    ok(rc == 0 && average.memory.weights == usual.memory.weights &&
+           average.memory.optimizer * 8 == usual.memory.optimizer * 12,
+       "schedulefree in fp32: 12 bytes of a weight where adamw has 8");
+    ok(rc == 0 &&
+           fabs(average.optimizer_s / usual.optimizer_s * 32 - 36) < 1e-9,
+       "and 36 bytes to move in a step, not 32");
+}
+
 /* Image models: YAML text, pp and dp. */
 struct image_setting {
     const char *text;
@@ -394,6 +421,7 @@ int main(void)
     for (int i = 0; i < n; i++)
         compare(i, &settings[i]);
     compare_tied();
+    compare_average();
     compare_codes();
     compare_texts();
     n = sizeof(images) / sizeof(images[0]);

@@ -357,9 +357,10 @@ static double update_seconds(const struct plait_shape *s)
 {
     double weights = plait_shape_sharded(s, plait_work_fullest_weights(s));
     double bytes = weights * 60;
+    bool apart = s->element < 4 || plait_optim_is_averaged(&s->c->optim);
 
     if (s->gpu->cores > 0)
-        return weights * (CORE_UPDATE + (s->element < 4 ? s->element : 0)) /
+        return weights * (CORE_UPDATE + (apart ? s->element : 0)) /
                s->gpu->memory_bw;
 
     if (plait_shape_keeps_codes(s))
