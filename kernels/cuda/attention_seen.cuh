@@ -12,8 +12,10 @@
  * they need them, so that none of them takes a register. */
 struct capped_attention : plait_attention {
     float inverse; /* 1 / cap; 0: there is no cap */
-    float in;      /* tanh(in log 2 / 2 x): of the score of the product x */
-    float out;     /* that times `out` is the product of the capped score */
+    float in;      /* 2^(in x) = e^(2 s / cap), of a product x and its score
+                      s = scale x */
+    float out;     /* cap / scale: tanh(s / cap) of it is the product that has
+                      the capped score */
 
     explicit capped_attention(const struct plait_attention &a)
         : plait_attention(a), inverse(0), in(0), out(0)

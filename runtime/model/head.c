@@ -107,8 +107,10 @@ static int logits_of_rows(const struct plait_work *w,
                              .out = w->scratch->logits};
     double cap = w->model->config->model.logit_softcap;
 
-    if (w->ops->linear_forward(w->q, &l) < 0 || !(cap > 0))
-        return cap > 0 ? -1 : 0;
+    if (w->ops->linear_forward(w->q, &l) < 0)
+        return -1;
+    if (!(cap > 0))
+        return 0;
     return w->ops->softcap(w->q,
                            &(struct plait_scale){.type = w->type,
                                                  .x = l.out,
