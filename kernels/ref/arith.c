@@ -89,21 +89,25 @@ int ref_sum_squares(struct plait_queue *q, double *result,
     return 0;
 }
 
-/* Hendrycks and Gimpel, "Gaussian error linear units", the tanh form. */
+/* (1 + tanh(u)) / 2 with the u of Hendrycks and Gimpel, "Gaussian error linear
+ * units", the tanh form. Far below 0 the sum of 1 and tanh(u) would have no
+ * digits left. */
+static double gelu_share(double x)
+{
+    return 1 / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
 double ref_gelu(double x)
 {
-    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
-
-    return 0.5 * x * (1 + tanh(u));
+    return x * gelu_share(x);
 }
 
 double ref_gelu_slope(double x)
 {
-    double k = sqrt(2 / M_PI);
-    double t = tanh(k * (x + 0.044715 * x * x * x));
+    double s = gelu_share(x);
 
-    return 0.5 * (1 + t) +
-           0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x);
+    return s + x * s * gelu_share(-x) * 2 * sqrt(2 / M_PI) *
+                   (1 + 3 * 0.044715 * x * x);
 }
 
 int ref_gelu_forward(struct plait_queue *q, const struct plait_gelu_forward *g)
