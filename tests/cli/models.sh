@@ -178,6 +178,20 @@ billions kimi.json 1026 32.6
     sed '/"layer_types"/,/\]/d' olmo3.json >olmo3-short.json &&
     "$plait" estimate --model olmo3-short.json --gpus 8 --json | cmp - json
 check 'layer_types says where the window is, as does the type' $?
+# null SED SETTING...: whether a gemma2 changed so is planned as with these
+# settings, and not as without
+null() {
+    sed "$1" gemma2.json >null.json
+    "$plait" estimate --model null.json --gpus 8 --json >json &&
+        "$plait" estimate --model gemma2.json --gpus 8 "${@:2}" --json >other &&
+        cmp json other && "$plait" estimate --model gemma2.json --gpus 8 \
+        --json >other && ! cmp -s json other
+    check "gemma2: $*" $?
+}
+null 's/"vocab/"attn_logit_softcapping": null, &/' \
+    --set model.attention_softcap=0
+null 's/"sliding_window": 4096/"sliding_window": null/' \
+    --set model.sliding_window=8192
 sed 's/layer_step": 1/layer_step": 2/' llama4.json >every2.json
 refused 'every2.json: interleave_moe_layer_step is 2: experts in some layers between others cannot be planned' \
     --model every2.json --gpus 8

@@ -12,9 +12,17 @@
 const char *plait_pairs_value(const struct plait_pairs *p, const char *name)
 {
     for (int i = 0; i < p->n; i++)
-        if (strcmp(p->at[i].name, name) == 0)
+        if (!p->at[i].null && strcmp(p->at[i].name, name) == 0)
             return p->at[i].value;
     return NULL;
+}
+
+static bool is_null(const struct plait_pairs *p, const char *name)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->at[i].null && strcmp(p->at[i].name, name) == 0)
+            return true;
+    return false;
 }
 
 bool plait_pairs_flag(const struct plait_pairs *p, const char *name)
@@ -33,12 +41,15 @@ int plait_pairs_number(const struct plait_pairs *p, const char *name,
     return value ? atoi(value) : otherwise;
 }
 
+/* NULL: null. */
 static void add_pair(struct plait_pairs *p, const char *name, const char *value)
 {
     if (p->n == PLAIT_PAIRS_MOST)
         return;
     snprintf(p->at[p->n].name, sizeof(p->at[0].name), "%.55s", name);
-    snprintf(p->at[p->n].value, sizeof(p->at[0].value), "%.159s", value);
+    snprintf(p->at[p->n].value, sizeof(p->at[0].value), "%.159s",
+             value ? value : "");
+    p->at[p->n].null = !value;
     for (char *c = p->at[p->n].name; *c; c++)
         if (*c == '-')
             *c = '_';
@@ -91,9 +102,11 @@ static void read_mapping(struct plait_yaml *yaml, yaml_node_t *mapping,
             add_pair(p, plait_yaml_text(key), "");
             for (int k = 0; k < plait_yaml_count(value); k++)
                 add_word(p, plait_yaml_text(plait_yaml_item(yaml, value, k)));
-        } else if (plait_yaml_text(value) &&
-                   strcmp(plait_yaml_text(value), "null") != 0) {
-            add_pair(p, plait_yaml_text(key), plait_yaml_text(value));
+        } else if (plait_yaml_text(value)) {
+            bool null = strcmp(plait_yaml_text(value), "null") == 0;
+
+            add_pair(p, plait_yaml_text(key),
+                     null ? NULL : plait_yaml_text(value));
         }
     }
 }
@@ -160,6 +173,7 @@ void plait_pairs_add(struct plait_pairs *p, const char *sizes)
          word = strtok_r(NULL, " ", &rest)) {
         value = strchr(word, '=');
         *value++ = '\0';
-        plait_pairs_default(p, word, value);
+        if (!is_null(p, word))
+            plait_pairs_default(p, word, value);
     }
 }

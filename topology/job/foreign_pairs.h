@@ -16,6 +16,7 @@ struct plait_pairs {
     bool arguments; /* of a command line */
     struct {
         char name[56], value[160];
+        bool null; /* it has no value, and a default does not give it one */
     } at[PLAIT_PAIRS_MOST];
 };
 
@@ -31,10 +32,11 @@ int plait_pairs_read(const char *path, char *text, size_t size,
 void plait_pairs_default(struct plait_pairs *p, const char *name,
                          const char *value);
 
-/* The same for "name=value name=value"; NULL: none. */
+/* The same for "name=value name=value", but where null is given, too; NULL:
+ * none. */
 void plait_pairs_add(struct plait_pairs *p, const char *sizes);
 
-/* NULL: the name is not given. */
+/* NULL: the name is not given, or as null. */
 const char *plait_pairs_value(const struct plait_pairs *p, const char *name);
 
 /* Whether a flag is given, and not to say no: YAML has both. */
