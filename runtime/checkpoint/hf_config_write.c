@@ -459,6 +459,7 @@ static json_t *describe(const char *dir, const struct plait_model_config *m,
         json_object_del(old, "rope_scaling");
         json_object_del(old, "rope_parameters");
         json_object_del(old, "rope_local_base_freq");
+        json_object_del(old, "partial_rotary_factor");
         if (json_object_get(now, "rope_parameters"))
             json_object_del(old, "rope_theta");
         if (json_object_get(now, "moe_intermediate_size") && !m->dense_layers)

@@ -4,7 +4,9 @@
 
 #include "runtime/checkpoint/hf_read.h"
 #include "runtime/checkpoint/hf_types.h"
+#include "topology/job/model_size.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -324,6 +326,16 @@ static int set_rope_kinds(json_t *root, const struct plait_model_config *m,
            bad;
 }
 
+/* The share of a head's columns, of which transformers makes their number again
+ * and rounds down: 30 of 88 would be 29. */
+static double partial_factor(const struct plait_model_config *m)
+{
+    int columns = plait_model_rope_columns(m), all = plait_model_head_dim(m);
+    double factor = (double)columns / all;
+
+    return (int)(factor * all) < columns ? nextafter(factor, 2) : factor;
+}
+
 int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
                         const struct plait_hf_type *type)
 {
@@ -337,10 +349,9 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
         0) /* a gemma3_text: keys that transformers 4 has, too */
         bad = json_object_set_new(root, "rope_local_base_freq",
                                   json_real(window));
-    if (type->partial && m->rope_columns)
-        bad |= json_object_set_new(
-            root, "partial_rotary_factor",
-            json_real((double)m->rope_columns / plait_model_head_dim(m)));
+    if (type->partial && plait_model_partly_rotated(m))
+        bad |= json_object_set_new(root, "partial_rotary_factor",
+                                   json_real(partial_factor(m)));
     if (!(m->rope_factor > 1))
         return bad;
     return json_object_set_new(root, "rope_scaling", scaling_json(m)) | bad;

@@ -72,7 +72,14 @@ int plait_model_source_find(const char *dir, struct plait_model_source *source,
 struct key {
     const char *name;
     size_t offset;
-    enum { KEY_INT, KEY_REAL, KEY_BOOL, KEY_HEAD_DIM, KEY_DENSE } type;
+    enum {
+        KEY_INT,
+        KEY_REAL,
+        KEY_BOOL,
+        KEY_HEAD_DIM,
+        KEY_ROPE_COLUMNS,
+        KEY_DENSE
+    } type;
     enum {
         OF_ALL,
         OF_LLAMA,
@@ -102,7 +109,7 @@ static const struct key keys[] = {
     KEY(rope_low_freq_factor, REAL, OF_SCALED),
     KEY(rope_high_freq_factor, REAL, OF_SCALED),
     KEY(rope_original_len, INT, OF_SCALED),
-    KEY(rope_columns, INT, OF_LLAMA),
+    KEY(rope_columns, ROPE_COLUMNS, OF_LLAMA),
     KEY(rope_theta_window, REAL, OF_LLAMA),
     KEY(attention_bias, INT, OF_LLAMA),
     KEY(qk_norm, BOOL, OF_LLAMA),
@@ -145,6 +152,8 @@ static double value_of(const struct plait_model_config *m,
 
     if (key->type == KEY_HEAD_DIM)
         return plait_model_head_dim(m);
+    if (key->type == KEY_ROPE_COLUMNS)
+        return plait_model_rope_columns(m);
     if (key->type == KEY_DENSE)
         return plait_model_dense_ffn(m);
     if (key->type == KEY_REAL)

@@ -353,7 +353,7 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
         what = "model.gate gelu or model.norm_plus_one as plait-train's";
     else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)
         what = "model.norm_place, qk_norm_whole or rope_theta_window";
-    else if (m->rope_columns)
+    else if (m->family == PLAIT_LLAMA && plait_model_partly_rotated(m))
         what = "model.rope_columns as plait-train's";
     else if (m->no_rope_every)
         what = "model.no_rope_every as plait-train's";

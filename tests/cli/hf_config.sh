@@ -46,7 +46,7 @@ refuses() {
     return $rc
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
-    qwen3_moe-first granite phi3 \
+    qwen3_moe-first granite phi3 phi3-88 \
     smollm3 gemma gemma2 gemma3_text olmo2 olmo3; do
     hf make "$dir/$kind" $kind || exit 1
 done
@@ -347,6 +347,35 @@ for kind in gemma3_text olmo3; do
     ok "$kind: layers with windows that are stretched, too" grep -q \
         "no model type .*rope_factor 8, model.rope_theta_window 0" "$dir/out"
 done
+
+# made_of KIND JSON CHANGE...: that model, changed, is written into $dir/x.made
+made_of() {
+    rm -rf "$dir/x.made"
+    read_as "$1" "$2" && plait_set "${@:3}" &&
+        "$convert" --from "$dir/x.plait" --to "$dir/x.made" >"$dir/out" 2>&1
+}
+made_of phi3-88 '{"partial_rotary_factor": 0.05}' \
+    's/rope_columns: 4/rope_columns: 30/'
+ok "30 of 88 columns, as transformers rounds their share" python3 -c "
+import json
+c = json.load(open('$dir/x.made/config.json'))
+assert int(c['partial_rotary_factor'] * 88) == 30, c"
+rm -rf "$dir/back" && cp -r "$dir/x.made" "$dir/back"
+ok "and come back" gives back '{}' "rope_columns: 30"
+made_of phi3 '{"partial_rotary_factor": 0.5}' 's/rope_columns: 2/rope_columns: 0/'
+ok "all columns, where there were some" python3 -c "
+import json
+c = json.load(open('$dir/x.made/config.json'))
+assert c.get('partial_rotary_factor', 1) == 1, c"
+made_of llama '{}' 's/rope_columns: 0/rope_columns: 4/'
+ok "all 4 columns of a head are those of a llama" python3 -c "
+import json
+c = json.load(open('$dir/x.made/config.json'))
+assert c['model_type'] == 'llama' and c['eos_token_id'] == [2, 3], c
+assert 'rms_norm_eps' in c and 'partial_rotary_factor' not in c, c"
+"$convert" --from "$dir/x.plait" --to "$dir/x.mega" --format megatron \
+    >"$dir/out" 2>&1
+ok "of Megatron-LM, too" test -d "$dir/x.mega"
 
 # -- dropout -----------------------------------------------------------------
 read_as gpt2 '{}'

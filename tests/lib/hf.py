@@ -79,6 +79,7 @@ KINDS = {
                   "decoder_sparse_step": 1, "mlp_only_layers": [],
                   "use_sliding_window": False, "sliding_window": None,
                   "max_window_layers": 2}}
+KINDS["phi3-88"] = {**KINDS["phi3"], "head_dim": 88}
 KINDS["qwen3_moe-first"] = {**KINDS["qwen3_moe"], "mlp_only_layers": [0]}
 
 

@@ -31,6 +31,19 @@ static inline int plait_model_dense_ffn(const struct plait_model_config *model)
 {
     return model->dense_ffn ? model->dense_ffn : model->ffn;
 }
+/* Columns of a head that have rotary positions: all, where the model does not
+ * say how many. */
+static inline int
+plait_model_rope_columns(const struct plait_model_config *model)
+{
+    return model->rope_columns ? model->rope_columns
+                               : plait_model_head_dim(model);
+}
+static inline bool
+plait_model_partly_rotated(const struct plait_model_config *model)
+{
+    return plait_model_rope_columns(model) < plait_model_head_dim(model);
+}
 /* Weights of a layer's matrices that one token is multiplied with, on average
  * over the layers. */
 double plait_model_met(const struct plait_model_config *model);
