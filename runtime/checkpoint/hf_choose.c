@@ -51,7 +51,8 @@ static bool fits_type(const struct plait_model_config *m,
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
            type->olmo == (m->qk_norm && m->qk_norm_whole) && positions &&
            type->experts == (m->experts > 0) &&
-           (type->partial || !plait_model_partly_rotated(m)) &&
+           (type->partial ? !(m->rope_factor > 1)
+                          : !plait_model_partly_rotated(m)) &&
            (type->own_width || !m->dense_layers) && !m->shared_experts &&
            (type->no_rope || !m->no_rope_every) &&
            type->both == (m->norm_place == PLAIT_NORMS_BOTH) &&

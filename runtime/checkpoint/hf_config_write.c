@@ -30,32 +30,15 @@ static json_t *gpt2_json(const struct plait_model_config *m)
                      m->tie_embeddings);
 }
 
-int plait_hf_config_possible(const struct plait_model_config *m,
-                             struct plait_error *err)
+/* Says what no type has. */
+static int refuse_all_types(const struct plait_model_config *m,
+                            struct plait_error *err)
 {
-    errno = EINVAL;
-    if (m->family != PLAIT_GPT2 && m->family != PLAIT_LLAMA)
-        return plait_errorf(err, "model.family: only gpt2 and llama models "
-                                 "can be written in Hugging Face's format");
-    if (m->experts && m->experts_capacity > 0)
+    if (m->rope_factor > 1 && plait_model_partly_rotated(m))
         return plait_errorf(err,
-                            "model.experts_capacity %g: no model type of "
-                            "Hugging Face limits the tokens that an expert "
-                            "takes",
-                            m->experts_capacity);
-    if (m->family == PLAIT_GPT2 && m->experts)
-        return plait_errorf(err,
-                            "model.experts %d: Hugging Face's gpt2 has "
-                            "no experts",
-                            m->experts);
-    if (m->family == PLAIT_GPT2 && plait_model_multiplier(m))
-        return plait_errorf(err,
-                            "model.mup: it makes a %s, which Hugging Face's "
-                            "gpt2 has not; a llama model can be written, as "
-                            "granite",
-                            plait_model_multiplier(m));
-    if (m->family == PLAIT_GPT2 || plait_hf_choose(m, NULL))
-        return 0;
+                            "model.rope_columns %d with model.rope_factor %g: "
+                            "no model type of Hugging Face has both",
+                            m->rope_columns, m->rope_factor);
     return plait_errorf(
         err,
         "no model type of Hugging Face combines these: model.attention_bias "
@@ -85,6 +68,35 @@ int plait_hf_config_possible(const struct plait_model_config *m,
         plait_model_factor(m->embedding_multiplier), m->rope_factor,
         m->rope_theta_window, m->rope_columns, m->attention_softcap,
         m->logit_softcap);
+}
+
+int plait_hf_config_possible(const struct plait_model_config *m,
+                             struct plait_error *err)
+{
+    errno = EINVAL;
+    if (m->family != PLAIT_GPT2 && m->family != PLAIT_LLAMA)
+        return plait_errorf(err, "model.family: only gpt2 and llama models "
+                                 "can be written in Hugging Face's format");
+    if (m->experts && m->experts_capacity > 0)
+        return plait_errorf(err,
+                            "model.experts_capacity %g: no model type of "
+                            "Hugging Face limits the tokens that an expert "
+                            "takes",
+                            m->experts_capacity);
+    if (m->family == PLAIT_GPT2 && m->experts)
+        return plait_errorf(err,
+                            "model.experts %d: Hugging Face's gpt2 has "
+                            "no experts",
+                            m->experts);
+    if (m->family == PLAIT_GPT2 && plait_model_multiplier(m))
+        return plait_errorf(err,
+                            "model.mup: it makes a %s, which Hugging Face's "
+                            "gpt2 has not; a llama model can be written, as "
+                            "granite",
+                            plait_model_multiplier(m));
+    if (m->family == PLAIT_GPT2 || plait_hf_choose(m, NULL))
+        return 0;
+    return refuse_all_types(m, err);
 }
 
 /* Of experts, whose width is not that of other types' mlp, and of the first

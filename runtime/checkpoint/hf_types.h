@@ -45,7 +45,8 @@ struct plait_hf_type {
     double logit_cap; /* and that where it is missing */
     bool olmo;        /* norms after, one of all heads' q and one of their k */
     bool multipliers; /* embedding_multiplier and its like */
-    bool partial;     /* partial_rotary_factor may be below 1 */
+    bool partial;     /* partial_rotary_factor may be below 1; transformers
+                       * takes no rope_type with it that plait-train has */
     bool fused;       /* q, k and v are one tensor, gate and up another */
     bool tied;        /* tie_word_embeddings where it is missing */
     bool all;         /* attention_bias: biases of q, k, v and the output */

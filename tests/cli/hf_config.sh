@@ -376,6 +376,15 @@ assert 'rms_norm_eps' in c and 'partial_rotary_factor' not in c, c"
 "$convert" --from "$dir/x.plait" --to "$dir/x.mega" --format megatron \
     >"$dir/out" 2>&1
 ok "of Megatron-LM, too" test -d "$dir/x.mega"
+ok "some columns, slower" eval '! made_of phi3 \
+    "{\"partial_rotary_factor\": 0.5}" "s/rope_factor: [0-9.]*/rope_factor: 8/"'
+ok "... in one line" grep -q "model.rope_columns 2 with model.rope_factor 8: no \
+model type" "$dir/out"
+made_of phi3 '{}' 's/rope_factor: [0-9.]*/rope_factor: 8/'
+ok "slower positions are no phi3" python3 -c "
+import json
+c = json.load(open('$dir/x.made/config.json'))
+assert c['model_type'] == 'mistral' and c['rope_scaling']['factor'] == 8, c"
 
 # -- dropout -----------------------------------------------------------------
 read_as gpt2 '{}'
