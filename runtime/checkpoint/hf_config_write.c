@@ -30,46 +30,6 @@ static json_t *gpt2_json(const struct plait_model_config *m)
                      m->tie_embeddings);
 }
 
-/* Says what no type has. */
-static int refuse_all_types(const struct plait_model_config *m,
-                            struct plait_error *err)
-{
-    if (m->rope_factor > 1 && plait_model_partly_rotated(m))
-        return plait_errorf(err,
-                            "model.rope_columns %d with model.rope_factor %g: "
-                            "no model type of Hugging Face has both",
-                            m->rope_columns, m->rope_factor);
-    return plait_errorf(
-        err,
-        "no model type of Hugging Face combines these: model.attention_bias "
-        "%s, model.qk_norm %s, model.experts %d, model.dense_layers %d, "
-        "model.shared_experts %d, "
-        "model.sliding_window %d, "
-        "model.full_attention_first %d, model.full_attention_every %d, "
-        "model.no_rope_every %d, multipliers (model.mup makes some) %s, "
-        "model.norm_place %s, "
-        "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s, "
-        "model.embedding_multiplier %g, model.rope_factor %g, "
-        "model.rope_theta_window %g, model.rope_columns %d, "
-        "model.attention_softcap %g, model.logit_softcap %g",
-        m->attention_bias == PLAIT_BIAS_ALL   ? "all"
-        : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
-                                              : "none",
-        m->qk_norm ? "true" : "false", m->experts, m->dense_layers,
-        m->shared_experts, m->sliding_window, m->full_attention_first,
-        m->full_attention_every, m->no_rope_every,
-        plait_model_multiplier(m) ? "true" : "false",
-        m->norm_place == PLAIT_NORMS_AFTER  ? "after"
-        : m->norm_place == PLAIT_NORMS_BOTH ? "both"
-                                            : "before",
-        m->qk_norm_whole ? "true" : "false",
-        m->norm_plus_one ? "true" : "false",
-        m->gate == PLAIT_GATE_GELU ? "gelu" : "silu",
-        plait_model_factor(m->embedding_multiplier), m->rope_factor,
-        m->rope_theta_window, m->rope_columns, m->attention_softcap,
-        m->logit_softcap);
-}
-
 int plait_hf_config_possible(const struct plait_model_config *m,
                              struct plait_error *err)
 {
@@ -96,7 +56,7 @@ int plait_hf_config_possible(const struct plait_model_config *m,
                             plait_model_multiplier(m));
     if (m->family == PLAIT_GPT2 || plait_hf_choose(m, NULL))
         return 0;
-    return refuse_all_types(m, err);
+    return plait_hf_choose_refuse(m, err);
 }
 
 /* Of experts, whose width is not that of other types' mlp, and of the first

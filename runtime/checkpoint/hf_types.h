@@ -59,4 +59,8 @@ extern const struct plait_hf_type plait_hf_types[];
 const struct plait_hf_type *
 plait_hf_choose(const struct plait_model_config *model, const char *like);
 
+/* Says what of the model no type has: -1. */
+int plait_hf_choose_refuse(const struct plait_model_config *model,
+                           struct plait_error *err);
+
 #endif
