@@ -272,6 +272,17 @@ static void test_stages(void)
     c.model.vocab = 257;
     plait_model_stage(&c, 4, 3, &first, &count);
     ok(first == 9, "a small vocabulary leaves it three of 12");
+    c.model.vocab = 50304;
+    c.model.experts = 4;
+    c.model.experts_top_k = 1;
+    plait_model_stage(&c, 3, 2, &first, &count);
+    int without = count;
+    c.model.shared_experts = 6;
+    plait_model_stage(&c, 3, 2, &first, &count);
+    ok(count > without,
+       "beside layers with shared experts the head takes less: %d layers, "
+       "not %d",
+       count, without);
 }
 
 static void test_refused(void)

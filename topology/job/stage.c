@@ -14,7 +14,7 @@ static double head_cost(const struct plait_model_config *c)
         return 0;
 
     if (c->experts)
-        mlp = mlp * c->experts_top_k + c->experts;
+        mlp = mlp * (c->experts_top_k + c->shared_experts) + c->experts;
     return c->vocab / (2 * q + 2 * kv + mlp + c->seq_len * q / c->hidden);
 }
 
