@@ -106,6 +106,13 @@ static struct setting settings[] = {
      .dense = 5,
      .dense_ffn = 600,
      .microbatches = 8},
+    /* a middle rank that has most layers with experts, but not most layers */
+    {.family = PLAIT_LLAMA,
+     .pp = 4,
+     .layers = 9,
+     .experts = 64,
+     .dense = 6,
+     .stages = {4, 1, 3, 1}},
     {.family = PLAIT_GPT2, .pp = 4, .stages = {1, 6, 1, 0}, .tied = true},
     {.family = PLAIT_GPT2,
      .pp = 2,

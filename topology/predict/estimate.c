@@ -192,8 +192,8 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
 /* Find the fullest rank. The first has the embedding and the most
  * micro-batches, the second a message to receive ahead, the last the head.
  * Any other rank has less of these than the rank before it. It can need more
- * memory only where it has more layers, or others, so only those ranks are
- * computed. */
+ * memory only where it has more layers, so only those ranks are computed, and
+ * all that have layers with experts and without. */
 static void set_memory(const struct plait_shape *s, double enough,
                        struct plait_estimate *e)
 {
@@ -205,11 +205,12 @@ static void set_memory(const struct plait_shape *s, double enough,
         struct plait_memory memory;
 
         if (rank > 1 && rank < s->pp - 1 && here <= layers &&
-            largest <= chunk &&
-            plait_shape_dense(s, rank) == plait_shape_dense(s, rank - 1))
+            largest <= chunk && !plait_shape_dense(s, rank))
             continue;
-        layers = here > layers ? here : layers;
-        chunk = largest > chunk ? largest : chunk;
+        if (!plait_shape_dense(s, rank)) {
+            layers = here > layers ? here : layers;
+            chunk = largest > chunk ? largest : chunk;
+        }
         plait_shape_memory(s, rank, &memory);
         if (memory.total > e->memory.total) {
             e->memory = memory;
