@@ -3,6 +3,7 @@
 
 #include "model_util.h"
 #include "runtime/model/internal.h"
+#include "runtime/optim/optim.h"
 #include "runtime/parallel/pipeline.h"
 #include "tap.h"
 #include "topology/job/held.h"
@@ -288,6 +289,46 @@ static void compare_average(void)
        "and 36 bytes to move in a step, not 32");
 }
 
+/* What muon allocates for a model with its weights, against the estimate. */
+static void compare_muon(int shared)
+{
+    const struct plait_ops *ops = plait_ops_ref();
+    struct setting s = {
+        .family = PLAIT_LLAMA, .pp = 1, .experts = 2, .shared = shared};
+    struct plait_device *dev = ops->device_create(0, 1);
+    struct plait_error err = {""};
+    struct plait_comm *world =
+        plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, &err);
+    struct plait_optim *optim = NULL;
+    struct plait_memory memory = {0};
+    struct plait_mesh *mesh;
+    struct plait_gpu_type cpu;
+    struct plait_job_config c;
+    struct plait_model *m = NULL;
+    struct plait_layout l;
+    size_t now = 0;
+    double said;
+
+    plait_gpu_type_find("cpu", &cpu, NULL);
+    set(&s, &c, &l);
+    c.optim.kind = PLAIT_OPTIM_MUON;
+    mesh = plait_mesh_create(ops, dev, world, &l, &err);
+    if (mesh && plait_mesh_need(mesh, ~0u, &err) == 0)
+        m = plait_model_create(&c, mesh, &err);
+    optim = m ? plait_optim_create(m, &err) : NULL;
+    ops->memory(dev, &now, NULL);
+    plait_estimate_memory(&c, &l, &cpu, 0, &memory, &err);
+    said = memory.weights + memory.gradients + memory.optimizer;
+    ok(optim && fabs(said / now - 1) < 1e-3,
+       "muon with %d shared experts: %.0f bytes said, %.0f allocated %s",
+       shared, said, (double)now, err.text);
+    plait_optim_destroy(optim);
+    plait_model_destroy(m);
+    plait_mesh_destroy(mesh);
+    plait_comm_destroy(world);
+    ops->device_destroy(dev);
+}
+
 /* Image models: YAML text, pp and dp. */
 struct image_setting {
     const char *text;
@@ -430,6 +471,8 @@ int main(void)
     compare_tied();
     compare_average();
     compare_codes();
+    compare_muon(0);
+    compare_muon(9);
     compare_texts();
     n = sizeof(images) / sizeof(images[0]);
     for (int i = 0; i < n; i++)

@@ -72,14 +72,24 @@ static double table_sides(const struct plait_shape *s, int embedding, int head)
            (head ? sum_matrices(s, PLAIT_KIND_HEAD).sides : 0);
 }
 
+/* Columns of the widest mlp of a stage, or of its shared experts. */
+static double widest(const struct plait_shape *s, struct layers n)
+{
+    double other = s->m->ffn, dense = 0;
+
+    if (s->sides.has & PLAIT_HAS_SHARED)
+        other = fmax(other, (double)s->sides.at[PLAIT_SIDE_SHARED].whole);
+    if (n.dense)
+        dense = (double)s->dense.at[PLAIT_SIDE_FFN].whole;
+    return fmax(n.other ? other : 0, dense);
+}
+
 /* Muon's matrices in transfer, and the products. */
 static double work_bytes(const struct plait_shape *s, struct layers n)
 {
-    double other = n.other ? s->m->ffn : 0;
-    double dense = n.dense ? (double)s->dense.at[PLAIT_SIDE_FFN].whole : 0;
-    double h = s->m->hidden, ffn = fmax(other, dense), side = fmin(h, ffn);
     double queries = (double)s->sides.at[PLAIT_SIDE_QUERIES].whole;
-    double largest = h * fmax(queries, ffn);
+    double h = s->m->hidden, columns = fmax(queries, widest(s, n));
+    double largest = h * columns, side = fmin(h, columns);
     double matrices =
         1 + (s->tp > 1 ? 2 : plait_shape_shards(s) > 1 || s->element < 4);
     double sum = s->element * (matrices * largest + 2 * side * side);
