@@ -329,6 +329,42 @@ static void compare_muon(int shared)
     ops->device_destroy(dev);
 }
 
+/* Shared experts without a gate, which other software has in gpt2 models. */
+static void compare_ungated(void)
+{
+    struct plait_held list[PLAIT_HELD_TENSORS];
+    struct setting s = {.family = PLAIT_GPT2, .pp = 1, .experts = 4};
+    struct plait_memory memory[2];
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_rank_sizes z;
+    struct plait_layout l;
+    struct plait_error err = {""};
+    double pre[2], weights[2], wide;
+    int rc = 0;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    set(&s, &c, &l);
+    c.framework = PLAIT_FRAMEWORK_MEGATRON;
+    c.train.precision = PLAIT_BF16;
+    wide = 2.0 * c.model.ffn;
+    for (int i = 0; i < 2; i++) {
+        c.model.shared_experts = 2 * i;
+        plait_rank_sizes_set(&z, &c, &l, 1024, 1, true);
+        plait_held_list(&z, list);
+        pre[i] = plait_held_bytes(list, PLAIT_HELD_SET(PRODUCTS));
+        weights[i] = plait_model_parameters(&c.model);
+        rc |= plait_estimate_memory(&c, &l, &gpu, 0, &memory[i], &err);
+    }
+    ok(pre[1] - pre[0] == 1024 * wide * z.element,
+       "gpt2's shared experts put out one number a column");
+    wide *= 2.0 * c.model.layers * c.model.hidden;
+    ok(weights[1] - weights[0] == wide, "and have two matrices");
+    ok(rc == 0 && memory[1].weights - memory[0].weights == 2 * wide,
+       "of two bytes each: %.0f more for %.0f %s",
+       memory[1].weights - memory[0].weights, wide, err.text);
+}
+
 /* Image models: YAML text, pp and dp. */
 struct image_setting {
     const char *text;
@@ -473,6 +509,7 @@ int main(void)
     compare_codes();
     compare_muon(0);
     compare_muon(9);
+    compare_ungated();
     compare_texts();
     n = sizeof(images) / sizeof(images[0]);
     for (int i = 0; i < n; i++)

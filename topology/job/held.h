@@ -83,7 +83,8 @@ enum plait_held_group {
     X(PRODUCTS, lse, z->rows, z->heads, WORD, true) \
     X(PRODUCTS, x2, z->stream, z->hidden, T, true) \
     X(PRODUCTS, pre, z->mlp, z->up, T, true) \
-    X(PRODUCTS, shared_pre, z->rows, 2 * z->shared, T, z->shared) \
+    X(PRODUCTS, shared_pre, z->rows, (z->gated ? 2 : 1) * z->shared, T, \
+      z->shared) \
     X(PRODUCTS, routed.prob, z->rows, z->experts, WORD, z->experts) \
     X(PRODUCTS, routed.expert, z->rows, z->top_k, WORD, z->experts) \
     X(PRODUCTS, routed.gate, z->rows, z->top_k, WORD, z->experts) \

@@ -38,7 +38,7 @@ double plait_model_attention(const struct plait_model_config *m)
     if (m->mla_kv)
         return latent_attention(m);
     plait_sides_set(&z, m, 1, 0, true);
-    z.has &= ~(unsigned)PLAIT_HAS_SHARED;
+    z.has &= ~(unsigned)(PLAIT_HAS_SHARED | PLAIT_HAS_SHARED_GATE);
     return linears(&z, PLAIT_KIND_LAYER);
 }
 

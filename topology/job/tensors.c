@@ -38,7 +38,8 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
     if (c->experts)
         has |= PLAIT_HAS_EXPERTS;
     if (c->experts && c->shared_experts)
-        has |= PLAIT_HAS_SHARED;
+        has |= PLAIT_HAS_SHARED |
+               (c->family == PLAIT_LLAMA ? PLAIT_HAS_SHARED_GATE : 0);
     if (c->tie_embeddings && one_stage)
         return has | PLAIT_HAS_TIED_HERE;
     return has | PLAIT_HAS_OWN_HEAD |
@@ -78,7 +79,8 @@ void plait_sides_dense(struct plait_sides *z,
 {
     size_t F = (size_t)plait_model_dense_ffn(c), f = F / (size_t)tp;
 
-    z->has &= ~(unsigned)(PLAIT_HAS_EXPERTS | PLAIT_HAS_SHARED);
+    z->has &= ~(unsigned)(PLAIT_HAS_EXPERTS | PLAIT_HAS_SHARED |
+                          PLAIT_HAS_SHARED_GATE);
     z->at[PLAIT_SIDE_FFN] =
         (struct plait_side_length){F, f, (size_t)tp_rank * f, 1};
 }

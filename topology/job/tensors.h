@@ -139,7 +139,8 @@ enum plait_has {
     PLAIT_HAS_QK_WHOLE = 1 << 13,   /* a norm of all heads' q, one of their k */
     PLAIT_HAS_NORMS_BEFORE = 1 << 14, /* attention and mlp, */
     PLAIT_HAS_NORMS_AFTER = 1 << 15,  /* or after them, or both */
-    PLAIT_HAS_SHARED = 1 << 16        /* experts that all tokens take */
+    PLAIT_HAS_SHARED = 1 << 16,       /* experts that all tokens take, */
+    PLAIT_HAS_SHARED_GATE = 1 << 17   /* with a gate */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -173,7 +174,8 @@ enum plait_has {
     X(LAYER, norm2_after, "mlp_norm_after.weight", HIDDEN, ONE, NORM, \
       NORMS_AFTER) \
     X(LAYER, router, "router.weight", EXPERTS, HIDDEN, ROUTER, EXPERTS) \
-    X(LAYER, shared_up, "shared.gate.weight", SHARED, HIDDEN, LINEAR, SHARED) \
+    X(LAYER, shared_up, "shared.gate.weight", SHARED, HIDDEN, LINEAR, \
+      SHARED_GATE) \
     X(LAYER, shared_up, "shared.up.weight", SHARED, HIDDEN, LINEAR, SHARED) \
     X(LAYER, shared_down, "shared.down.weight", HIDDEN, SHARED, RESIDUAL, \
       SHARED) \

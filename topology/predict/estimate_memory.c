@@ -333,7 +333,7 @@ static double code_bytes(const struct plait_shape *s,
     if (s->m->experts)
         mlp *= z->here;
     if (z->shared > 0)
-        mlp += codes(2 * z->shared, h) + codes(h, z->shared);
+        mlp += codes((z->gated ? 2 : 1) * z->shared, h) + codes(h, z->shared);
     return layers * (codes(z->qkv, h) + codes(h, z->heads * z->head_dim)) +
            (layers - dense) * mlp + dense * (codes(up, h) + codes(h, z->dense));
 }
