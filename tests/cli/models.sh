@@ -157,6 +157,11 @@ billions() {
 }
 billions deepseek.json 671 37.5
 billions qwen.json 30.5 3.3
+mv json other
+sed 's/"sliding_window": null/"first_k_dense_replace": 0/' qwen.json >first.json
+"$plait" estimate --model first.json --gpus 8 --json >json 2>err &&
+    cmp json other
+check "no first layers, and so no width of them" $?
 billions qwen-235b.json 235 22
 billions oss-120b.json 116.8 5.7
 billions oss-20b.json 20.9 4.2

@@ -88,6 +88,8 @@ def text_model(rng, c):
         c.update(some(rng, keys.EXPERTS, keys.SHARE))
         if family == "llama":
             c.update(some(rng, keys.LLAMA_EXPERTS, keys.SHARE))
+        if "model.dense_layers" not in c:
+            c.pop("model.dense_ffn", None)
     leave_trained(c)
     c["train.precision"] = rng.choice(["fp32"] * 7 + ["bf16", "fp16", "fp8"])
     if c["train.precision"] == "fp16" and rng.random() < 0.7:

@@ -222,6 +222,13 @@ static void check_model(void)
          c.model.dense_layers = 9);
     CASE(CONFIG, NULL, c.model.dense_layers = 8);
     CASE(TRAINER, NULL, c.model.dense_layers = 2, c.model.dense_ffn = 48);
+    CASE(TRAINER,
+         "model.dense_ffn 48: model.dense_layers is 0, no layer is that wide",
+         c.model.dense_ffn = 48);
+    CASE(MODEL, NULL, c.model.dense_ffn = 50, l.size[PLAIT_TP] = 4);
+    CASE(MODEL, "model.dense_ffn 50 is not divisible by tp 4",
+         c.model.dense_layers = 1, c.model.dense_ffn = 50,
+         l.size[PLAIT_TP] = 4);
     CASE(CONFIG, "model.shared_experts: model.experts is 0, the model has none",
          c.model.experts = 0, c.model.shared_experts = 1);
     CASE(CONFIG,

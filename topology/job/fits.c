@@ -396,7 +396,7 @@ static int check_tp(const struct plait_model_config *m, int tp,
                             m->kv_heads, tp);
     if (m->ffn % tp)
         return refuse_indivisible("model.ffn", m->ffn, "tp", tp, err);
-    if (m->dense_ffn % tp)
+    if (m->dense_layers && m->dense_ffn % tp)
         return refuse_indivisible("model.dense_ffn", m->dense_ffn, "tp", tp,
                                   err);
     return 0;

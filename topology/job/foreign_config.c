@@ -143,12 +143,21 @@ static void set_latent(const struct plait_pairs *p, const char *const *names,
     set(s, "model.mla", text);
 }
 
-/* Where experts have a width of their own, the other is the first layers'. */
+static bool has(const struct settings *s, const char *setting)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->at[i], setting) == 0)
+            return true;
+    return false;
+}
+
+/* Where experts have a width of their own, the other is the first layers', if
+ * there are any. */
 static void set_dense(const struct plait_pairs *p, const char *experts,
                       const char *dense, struct settings *s)
 {
-    if (is_set(s, "model.dense_layers") && plait_pairs_value(p, experts) &&
-        plait_pairs_value(p, dense))
+    if (is_set(s, "model.dense_layers") && !has(s, "model.dense_layers=0") &&
+        plait_pairs_value(p, experts) && plait_pairs_value(p, dense))
         set(s, "model.dense_ffn", plait_pairs_value(p, dense));
 }
 
