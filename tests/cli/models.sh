@@ -238,6 +238,16 @@ parameters megatron.args 8030261248
     --sequence --zero 1 --micro-batch 1 --global-batch 128 --json >other
 cmp json other
 check 'the same model, layout and software' $?
+# An mlp without a gate has shared experts without one.
+cat >shared.args <<'END'
+--num-layers 2 --hidden-size 64 --num-attention-heads 4 \
+--ffn-hidden-size 256 --num-experts 4 --moe-router-topk 2 \
+--vocab-size 1000 --seq-length=128 --max-position-embeddings 128 \
+--micro-batch-size 1 --global-batch-size 128 --bf16
+END
+parameters shared.args 371328
+sed 's/topk 2/& --moe-shared-expert-intermediate-size 512/' shared.args >more.args
+parameters more.args $((371328 + 2 * 2 * 64 * 512))
 # glibc fills new memory with '7': the last number must not go on with it.
 export MALLOC_PERTURB_=200
 printf '%s' "$(sed '/batch/d; $d' megatron.args) --global-batch-size 128" \
