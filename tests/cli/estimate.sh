@@ -136,7 +136,8 @@ for command in "plan --nodes n[1-8] --tasks-per-node 8" "estimate --gpus 16" \
     rm -f 7b.yaml
     "$plait" $command --model 7b >out 2>err
     [ $? = 1 ] && [ "$(wc -l <err)" = 1 ] && [ ! -s out ]
-    check "a size is no file: $(cat err)" $?
+    rc=$?
+    check "a size is no file: $(cat err)" $rc
     advice=$(sed -n "s/.*; '\(plait init .*\)' writes one$/\1/p" err)
     PATH=$(dirname "$plait"):$PATH sh -c "$advice" &&
         "$plait" $command --model 7b.yaml >out
