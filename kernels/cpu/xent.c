@@ -119,13 +119,13 @@ INLINE void store_one(enum plait_dtype type, void *p, size_t i, float x)
     vec_store(type, p, i, 1, vec_set(x));
 }
 
-/* What a cap leaves of the gradient of capped logits; inverse: 1 / the cap, or
- * 0 without one. */
+/* What a cap leaves of the gradient of capped logits, which may have been
+ * rounded up beyond it; inverse: 1 / the cap, or 0 without one. */
 INLINE vec slope_of(vec logit, float inverse)
 {
     vec t = logit * inverse;
 
-    return inverse > 0 ? 1.0f - t * t : vec_set(1);
+    return inverse > 0 ? vec_max(1.0f - t * t, vec_set(0)) : vec_set(1);
 }
 
 /* The gradient of row i, which is not masked. The target's own entry is

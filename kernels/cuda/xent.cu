@@ -159,7 +159,8 @@ static __device__ inline void write_gradient(T *row, softmax s,
     auto slope = [&](float logit) {
         float t = logit * uncap;
 
-        return uncap > 0 ? 1 - t * t : 1.0f;
+        /* A capped logit may have been rounded up beyond the cap. */
+        return uncap > 0 ? fmaxf(1 - t * t, 0) : 1.0f;
     };
     auto gradient = [&](float logit, int c) {
         if (masked || c >= count)

@@ -60,7 +60,7 @@ int ref_xent_backward(struct plait_queue *q, const struct plait_xent *x)
 
                 p = exp(logit - x->max[i]);
                 p = (p / x->sum[i] - ((int64_t)c == t)) * x->scale *
-                    (1 - capped * capped);
+                    fmax(1 - capped * capped, 0);
             }
             ref_put(x->type, x->logits, row + c, p);
         }

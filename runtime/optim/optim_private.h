@@ -13,7 +13,7 @@
 
 /* Runs of one class have the same factors of rate and eps, so that one
  * operation updates them. Without mup all runs are of the first class. */
-enum { PLAIT_STEP_CLASSES = 4 }; /* two rates by two eps: plait_mup_scale() */
+enum { PLAIT_STEP_CLASSES = 6 }; /* two rates by three eps: plait_mup_scale() */
 
 struct plait_step_class {
     float rate, eps;

@@ -162,6 +162,10 @@ sed 's/"sliding_window": null/"first_k_dense_replace": 0/' qwen.json >first.json
 "$plait" estimate --model first.json --gpus 8 --json >json 2>err &&
     cmp json other
 check "no first layers, and so no width of them" $?
+sed 's/"sliding_window": null/"first_k_dense_replace": 2/' qwen.json >first.json
+"$plait" estimate --model first.json --set model.dense_layers=0 --gpus 8 \
+    --json >json 2>err && cmp json other
+check "... also where the command line says so" $?
 billions qwen-235b.json 235 22
 billions oss-120b.json 116.8 5.7
 billions oss-20b.json 20.9 4.2

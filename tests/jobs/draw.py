@@ -225,6 +225,8 @@ def config(rng, job):
     rates(rng, c)
     steps(rng, c)
     growth(rng, job)
+    if c["optim.name"] == "schedulefree" and "batch.growth" in c:
+        c.pop("lr.base_batch", None)
     if apart(job):
         fix_replicas(rng, job)
     elif c.get("model.norm") in ("batch", "sync"):

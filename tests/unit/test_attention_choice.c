@@ -69,6 +69,12 @@ static void test_choice(void)
     own = on(&c, "h100", 1);
     ok(is(&own, "own kernels", "model.attention_softcap"),
        "capped scores have own kernels");
+    c.model.heads = 16;
+    c.model.head_dim = 256;
+    e = on(&c, "h100", 1);
+    ok(e.attention_s > 2 * own.attention_s,
+       "which are slow with heads beyond those on tensor cores");
+    e = on(&plain, "h100", 1);
     c = plain;
     c.data.mask_documents = true;
     own = on(&c, "h100", 1);

@@ -143,21 +143,12 @@ static void set_latent(const struct plait_pairs *p, const char *const *names,
     set(s, "model.mla", text);
 }
 
-static bool has(const struct settings *s, const char *setting)
-{
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(s->at[i], setting) == 0)
-            return true;
-    return false;
-}
-
-/* Where experts have a width of their own, the other is the first layers', if
- * there are any. */
+/* Where experts have a width of their own, the other is the first layers'. */
 static void set_dense(const struct plait_pairs *p, const char *experts,
                       const char *dense, struct settings *s)
 {
-    if (is_set(s, "model.dense_layers") && !has(s, "model.dense_layers=0") &&
-        plait_pairs_value(p, experts) && plait_pairs_value(p, dense))
+    if (is_set(s, "model.dense_layers") && plait_pairs_value(p, experts) &&
+        plait_pairs_value(p, dense))
         set(s, "model.dense_ffn", plait_pairs_value(p, dense));
 }
 
@@ -418,6 +409,8 @@ translate(const char *path, struct plait_pairs *p, const char *const *more,
     config = plait_job_config_parse(path, "", 0, s->at, s->n, err);
     if (config)
         plait_foreign_run_set(p, config);
+    if (config && !config->model.dense_layers) /* then there is no such width */
+        config->model.dense_ffn = 0;
     if (config &&
         (plait_fits_trainer(config, &refusal) < 0 ||
          !plait_foreign_type_trained(plait_pairs_value(p, "model_type"))))

@@ -65,7 +65,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "mup", mup, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "mup_layers", mup_layers, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "mup_head_dim", mup_head_dim, INT, RANGE(0, COUNT_MOST)),
-    FIELD(model, "attention_softcap", attention_softcap, REAL, RANGE(0, 1e6)),
+    FIELD(model, "attention_softcap", attention_softcap, REAL, RANGE(0, 1e4)),
     FIELD(model, "logit_softcap", logit_softcap, REAL, RANGE(0, 1e6)),
     FIELD(model, "no_rope_every", no_rope_every, INT, RANGE(0, COUNT_MOST),
           .also = "no_rope_layer_interval"),

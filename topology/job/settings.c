@@ -106,6 +106,9 @@ int plait_settings_list(const struct plait_job_config *config,
 
     /* 0 means the same as its default. */
     c.model.head_dim = plait_model_head_dim(&c.model);
+    c.model.rope_columns = plait_model_rope_columns(&c.model);
+    if (c.model.dense_layers)
+        c.model.dense_ffn = plait_model_dense_ffn(&c.model);
     settings->n = 0;
     sections = plait_job_config_sections(&n);
     for (int i = 0; i < n; i++)

@@ -116,6 +116,19 @@ static double products(const struct plait_shape *s)
  * its peak (docs/measured-gpu.md). */
 #define OWN_RATE (0.8 * (0.12 + 0.25) / 2)
 
+/* Peak times rate of Plait's own kernels: those on tensor cores have heads of
+ * 64 and 128 (kernels/cuda/attention_mma.cu), and the others compute in fp32,
+ * at what is fitted for that at most. */
+static double own_flops(const struct plait_shape *s)
+{
+    int head = plait_model_head_dim(s->m);
+    double cores = s->peak * OWN_RATE;
+
+    return head == 64 || head == 128
+               ? cores
+               : fmin(cores, s->gpu->flops32 * s->gpu->attention);
+}
+
 static bool is_hopper(const struct plait_gpu_type *g)
 {
     return g->sm / 10 == 9;
@@ -203,7 +216,7 @@ static double attention(const struct plait_shape *s)
         return 4 * width * scores / (s->peak * g->matmul) *
                (1 + PLAIT_PRODUCT_FILL / width);
     scores *= (plait_model_reach(m) + 256 / seq) / 2;
-    own = 3.5 / 3 * 4 * width * scores / (s->peak * OWN_RATE);
+    own = 3.5 / 3 * 4 * width * scores / own_flops(s);
     seconds =
         4 * width * scores / (s->c->fp8_attention ? s->linear_peak : s->peak);
     if (g->units)
