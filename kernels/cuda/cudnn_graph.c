@@ -383,7 +383,7 @@ const char *cudnn_refused(const struct shape *s, size_t version)
         return "wrong in 16 bits in 9.10.0 and 9.10.1";
     /* NVIDIA's cudnn-frontend has windows from 9.2 on, until 9.6 with further
      * limits. None before 9.6 has been tried here, and as a backward needs 9.6,
-     * only the half of a layer would gain. */
+     * only the forward half would gain. */
     if (s->window && version < 90600)
         return "older than 9.6";
     if (!s->backward)

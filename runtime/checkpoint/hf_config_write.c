@@ -50,9 +50,9 @@ int plait_hf_config_possible(const struct plait_model_config *m,
                             m->experts);
     if (m->family == PLAIT_GPT2 && plait_model_multiplier(m))
         return plait_errorf(err,
-                            "model.mup: it makes a %s, which Hugging Face's "
-                            "gpt2 has not; a llama model can be written, as "
-                            "granite",
+                            "model.mup needs %s, which Hugging Face's gpt2 "
+                            "lacks; only a llama model with model.mup can be "
+                            "converted (to granite)",
                             plait_model_multiplier(m));
     if (m->family == PLAIT_GPT2 || plait_hf_choose(m, NULL))
         return 0;

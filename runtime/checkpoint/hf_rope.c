@@ -112,8 +112,8 @@ static int read_partial(const struct rope *rope, const json_t *value)
 
     if (!(factor > 0) || factor > 1 || columns < 2 || columns % 2)
         return plait_hf_refuse(rope->read, "partial_rotary_factor", value,
-                               "it must be the share of an even number of a "
-                               "head's columns");
+                               "it must give an even number of columns, from "
+                               "2 to head_dim");
     m->rope_columns = columns;
     return 0;
 }

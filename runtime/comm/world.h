@@ -31,10 +31,10 @@ struct plait_world {
 };
 
 /* Collective over all processes of the run. device: "auto", "cuda" or "cpu".
- * comm, for ranks on CPUs: "mpi", "socket", or "auto": of ranks with a plan mpi
- * where a launcher of MPI started them on nodes that all have a fabric, and
- * else socket; mpi without a plan. On failure, what was made stays for
- * plait_world_close(). */
+ * comm, for ranks on CPUs: "mpi", "socket", or "auto": without a plan mpi; with
+ * one socket, but mpi where an MPI launcher started the ranks of a run that is
+ * not elastic on several nodes, each with an RDMA device. On failure, what was
+ * made stays for plait_world_close(). */
 int plait_world_open(struct plait_world *world, const char *device,
                      const char *comm, struct plait_error *err);
 /* Its two halves: the ranks meet and agree on what they compute on, when

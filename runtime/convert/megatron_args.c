@@ -326,9 +326,8 @@ static int check_layout(const struct plait_model_config *m,
     return 0;
 }
 
-int plait_megatron_args_possible(const struct plait_model_config *m,
-                                 const struct plait_megatron_layout *layout,
-                                 struct plait_error *err)
+/* What of the model Megatron-LM's GPT lacks; NULL: nothing. */
+static const char *find_lack(const struct plait_model_config *m)
 {
     const char *what = NULL;
 
@@ -337,32 +336,44 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
     else if (m->family == PLAIT_GPT2 && m->experts)
         what = "model.experts of a gpt2";
     else if (m->experts && m->experts_capacity > 0)
-        what = "model.experts_capacity as plait-train's";
+        what = "model.experts_capacity that works as in plait-train";
     else if (m->experts && (m->dense_layers || m->shared_experts))
-        what = "model.dense_layers or shared_experts as plait-train's";
+        what = "model.dense_layers or model.shared_experts that work as in "
+               "plait-train";
     else if (m->family == PLAIT_LLAMA && m->attention_bias == PLAIT_BIAS_ALL)
         what = "model.attention_bias all";
     else if (m->sliding_window && m->sliding_window < m->seq_len)
-        what = "model.sliding_window below model.seq_len as plait-train's";
+        what = "model.sliding_window below model.seq_len that works as in "
+               "plait-train";
     else if (plait_model_multiplier(m))
-        what = "model.embedding_multiplier, or another of Granite's "
-               "multipliers, or of those that model.mup makes";
+        what = "multipliers, neither Granite's "
+               "(model.embedding_multiplier, ...) nor those of model.mup";
     else if (m->attention_softcap > 0 || m->logit_softcap > 0)
         what = "model.attention_softcap or model.logit_softcap";
     else if (m->gate || m->norm_plus_one)
-        what = "model.gate gelu or model.norm_plus_one as plait-train's";
+        what = "model.gate gelu or model.norm_plus_one that work as in "
+               "plait-train";
     else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)
         what = "model.norm_place, qk_norm_whole or rope_theta_window";
     else if (m->family == PLAIT_LLAMA && plait_model_partly_rotated(m))
-        what = "model.rope_columns as plait-train's";
+        what = "model.rope_columns that work as in plait-train";
     else if (m->no_rope_every)
-        what = "model.no_rope_every as plait-train's";
+        what = "model.no_rope_every that works as in plait-train";
     else if (m->family == PLAIT_LLAMA && is_scaled_otherwise(m))
         what = "rope scaling but with model.rope_low_freq_factor 1, "
                "rope_high_freq_factor 4 and rope_original_len 8192";
+    return what;
+}
+
+int plait_megatron_args_possible(const struct plait_model_config *m,
+                                 const struct plait_megatron_layout *layout,
+                                 struct plait_error *err)
+{
+    const char *lack = find_lack(m);
+
     errno = EINVAL;
-    if (what)
-        return plait_errorf(err, "Megatron-LM's GPT has no %s", what);
+    if (lack)
+        return plait_errorf(err, "Megatron-LM's GPT has no %s", lack);
     return check_layout(m, layout, err);
 }
 

@@ -126,18 +126,18 @@ static void place_activations(struct plait_arena *a, unsigned groups,
 }
 
 /* What is computed again, of both kinds of layers in one place. */
-static void place_shared(struct plait_arena *a, const struct plait_model *m,
-                         struct plait_scratch *x)
+static void place_again(struct plait_arena *a, const struct plait_model *m,
+                        struct plait_scratch *x)
 {
     unsigned groups = plait_held_again(m->config->parallel.recompute);
     double begin = a->at, end;
 
-    place_activations(a, groups, false, &x->shared[0]);
+    place_activations(a, groups, false, &x->again[0]);
     end = a->at;
     if (!a->z.dense)
         return;
     a->at = begin;
-    place_activations(a, groups, true, &x->shared[1]);
+    place_activations(a, groups, true, &x->again[1]);
     if (a->at < end)
         a->at = end;
 }
@@ -152,7 +152,7 @@ static void place_scratch(struct plait_arena *a, struct plait_model *m,
     plait_arena_place(a, PLAIT_HELD_SET(PASSED), x);
     if (!x->local) /* without sequence parallelism sums are in place */
         x->local = x->part;
-    place_shared(a, m, x);
+    place_again(a, m, x);
     begin = a->at;
     plait_arena_place(a, PLAIT_HELD_SET(WORK), x);
     end = a->at;
@@ -164,13 +164,13 @@ static void place_scratch(struct plait_arena *a, struct plait_model *m,
         a->at = end;
 }
 
-/* A layer's activations. Those that are computed again are the shared copy;
+/* A layer's activations. Those that are computed again are in scratch.again;
  * those that are kept until its backward are the layer's own, contiguous so
  * that they can be offloaded by one copy. */
 static void place_layer(struct plait_arena *a, const struct plait_model *m,
                         bool dense, struct plait_activations *x)
 {
-    *x = m->state->scratch.shared[dense];
+    *x = m->state->scratch.again[dense];
     place_activations(a, plait_held_kept(m->config->parallel.recompute), dense,
                       x);
     if (!m->state->dims.norms_before) {

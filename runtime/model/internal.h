@@ -181,7 +181,7 @@ struct plait_scratch {
     struct plait_stash now; /* only dpre, of the mlp's rows, and dqkv */
     /* What is recomputed instead of kept; last, of layers without experts in a
      * model that has them, in the same place. */
-    struct plait_activations shared[2];
+    struct plait_activations again[2];
     void *route; /* the router's logits or their gradient */
     float *dgate;
     float *balance; /* plait_experts_set_balance(); NULL: no experts */

@@ -156,7 +156,7 @@ float plait_clip(double norm, double clip, double loss_scale);
  * its root (You et al., arXiv 1904.00962). Pure. */
 double plait_lr_peak(const struct plait_lr_config *lr, double rate, int batch);
 
-/* What step `step` (from 1) counts in an average of all steps so far that
+/* The weight of step `step` (from 1) in an average of all steps so far that
  * weighs each by the square of its rate: Defazio et al. (arXiv 2405.15682),
  * equation 23. `sum`, of 0s at first, spares later calls what earlier ones have
  * added up. */

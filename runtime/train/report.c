@@ -81,8 +81,8 @@ static void print_attention(const struct plait_session *s)
     if (own)
         printf("attention: own kernels (%s)\n", own);
     else if (windows > 0 && s->mesh->layout.size[PLAIT_CP] > 1)
-        printf("attention: %s; own kernels between the chunks of the %d of %d "
-               "layers that have windows\n",
+        printf("attention: %s; in the %d of %d layers with windows, own "
+               "kernels where a window hides part of a chunk\n",
                s->world.gpu.attention, windows, layers);
     else
         printf("attention: %s\n", s->world.gpu.attention);

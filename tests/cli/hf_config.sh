@@ -88,7 +88,7 @@ ok "all positions by one factor" gives llama '{"rope_scaling": {"type": "linear"
 ok "phi3: some columns of a head" gives phi3 '{"partial_rotary_factor": 0.5}' \
     "rope_columns: 2"
 ok "phi3: no pair of columns" refuses phi3 '{"partial_rotary_factor": 0.4}' \
-    "it must be the share of an even number of a head's columns"
+    "it must give an even number of columns, from 2 to head_dim"
 for json in '{"partial_rotary_factor": 0.5}' \
     '{"rope_parameters": {"partial_rotary_factor": 0.5}}' \
     '{"partial_rotary_factor": 1.0, "rope_scaling": {"partial_rotary_factor": 0.5}}'; do

@@ -63,8 +63,8 @@ static void hit(pid_t rank)
 }
 
 /* From a process of its own, as a rank that is stopped cannot go on by itself.
- * It closes what it inherits but held, where that is not -1: a pipe or a lock
- * that it held would outlast the rank. */
+ * It closes all inherited descriptors except `held` (-1: none): a pipe or a
+ * lock that it kept open would outlast the rank. */
 static void hit_beside(long after, int held)
 {
     pid_t rank = getpid();

@@ -93,7 +93,7 @@ static void test_choice(void)
     c = plain;
     c.model.head_dim = 100;
     own = on(&c, "h100", 1);
-    ok(is(&own, "own kernels", "heads of no multiple of 8"),
+    ok(is(&own, "own kernels", "head_dim not a multiple of 8"),
        "and heads of 100");
     c.train.precision = PLAIT_FP32;
     own = on(&c, "h100", 1);
@@ -134,7 +134,7 @@ static void test_wide(void)
         e = on(&c, types[i], 1);
         c.train.deterministic = true;
         own = on(&c, types[i], 1);
-        ok(is(&e, "cuDNN, backward own kernels", "heads above 128") &&
+        ok(is(&e, "cuDNN, backward own kernels", "head_dim above 128") &&
                e.attention_s < own.attention_s &&
                e.attention_s > own.attention_s / 2,
            "on %s cuDNN has no backward: %.1f s, %.1f by own kernels", types[i],

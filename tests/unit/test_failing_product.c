@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where one of the products of a step fails, the step fails: it is no step with
- * what was in memory. */
+/* Where one of the products of a step fails, the step fails: it must not go on
+ * with stale memory. */
 #include "model_run.h"
 
 static int (*forward)(struct plait_queue *, const struct plait_linear *);

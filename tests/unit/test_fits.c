@@ -83,8 +83,8 @@ static void check_average(void)
     static int64_t at[] = {3, 32};
     const struct plait_numbers grows = {.n = 1, .at = at};
     const char *follows =
-        "optim.name schedulefree: lr.base_batch and batch.growth do not go "
-        "together; its average needs a rate that does not follow the batch";
+        "optim.name schedulefree: lr.base_batch and batch.growth must not "
+        "both be set; its average needs a rate that does not follow the batch";
 
     CASE(CONFIG,
          "optim.name schedulefree: lr.schedule must be constant; its average "
@@ -99,8 +99,8 @@ static void check_average(void)
     CASE(CONFIG, NULL, AVERAGED, c.batch.growth = grows);
     CASE(CONFIG,
          "sync.mode local: optim.name must be adamw, sgd or lion, not "
-         "schedulefree: the replicas would meet at the average, while they "
-         "train at other weights",
+         "schedulefree: the replicas would be averaged at weights other than "
+         "those they train",
          AVERAGED, c.sync.mode = PLAIT_SYNC_LOCAL);
 }
 
@@ -139,12 +139,12 @@ static void check_model(void)
     CASE(CONFIG, "model.logits_scaling is for llama models", TO_GPT2,
          c.model.logits_scaling = 2);
     CASE(CONFIG,
-         "model.mup_layers 2: model.mup is 0; give it the base width, which "
-         "may be model.hidden",
+         "model.mup_layers 2: it needs model.mup, the base's hidden "
+         "(model.hidden if the width stays)",
          c.model.mup_layers = 2);
     CASE(CONFIG,
-         "model.mup_head_dim 4: model.mup is 0; give it the base width, which "
-         "may be model.hidden",
+         "model.mup_head_dim 4: it needs model.mup, the base's hidden "
+         "(model.hidden if the width stays)",
          c.model.mup_head_dim = 4);
     CASE(CONFIG, NULL, c.model.mup = 16, c.model.mup_layers = 2,
          c.model.mup_head_dim = 4);
@@ -154,8 +154,8 @@ static void check_model(void)
          c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_SGD);
     CASE(CONFIG, NULL, c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_LION);
     CASE(TRAINER,
-         "model.norm_place after or both with model.mup_layers 3 of 8 layers: "
-         "plait-train trains one without the other",
+         "model.norm_place after or both cannot be combined with a "
+         "model.mup_layers (3) other than model.layers (8)",
          c.model.norm_place = PLAIT_NORMS_BOTH, c.model.experts = 0,
          c.model.mup = 64, c.model.mup_layers = 3);
     CASE(CONFIG, "model.attention_softcap is for llama models", TO_GPT2,

@@ -46,8 +46,8 @@ static int check_mup(const struct plait_job_config *config,
 
     if (!m->mup && (m->mup_layers || m->mup_head_dim))
         return plait_errorf(err,
-                            "model.%s %d: model.mup is 0; give it the base "
-                            "width, which may be model.hidden",
+                            "model.%s %d: it needs model.mup, the base's "
+                            "hidden (model.hidden if the width stays)",
                             m->mup_layers ? "mup_layers" : "mup_head_dim",
                             m->mup_layers ? m->mup_layers : m->mup_head_dim);
     if (m->mup && plait_is_image_model(m))
@@ -74,8 +74,9 @@ static int check_average(const struct plait_job_config *config,
     if (config->lr.base_batch &&
         (config->batch.growth.n || config->batch.growth.is_auto))
         return plait_errorf(err, "optim.name schedulefree: lr.base_batch and "
-                                 "batch.growth do not go together; its average "
-                                 "needs a rate that does not follow the batch");
+                                 "batch.growth must not both be set; its "
+                                 "average needs a rate that does not follow "
+                                 "the batch");
     if (plait_is_image_model(&config->model))
         return plait_errorf(err, "optim.name schedulefree is for gpt2 and "
                                  "llama models");

@@ -56,12 +56,12 @@ static const char *reason_against(const struct plait_job_config *c)
                "one optimizer state for replicas that differ";
     if (plait_optim_is_averaged(&c->optim))
         return "optim.name must be adamw, sgd or lion, not schedulefree: the "
-               "replicas would meet at the average, while they train at other "
-               "weights";
+               "replicas would be averaged at weights other than those they "
+               "train";
     if (!plait_optimizers[c->optim.kind].separate)
         return "optim.name must be adamw, sgd or lion: the others need norms, "
-               "scales or products of many weights, which are not made inside "
-               "of one replica";
+               "scales or products of many weights, which a single replica "
+               "does not compute";
     if (p->grad_sync == PLAIT_GRAD_NAIVE)
         return "parallel.grad_sync must be bucketed or flat, not naive";
     if (p->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL)

@@ -45,9 +45,9 @@ static int check_trained_model(const struct plait_model_config *m,
                             m->residual_multiplier);
     if (m->norm_place && plait_mup_depth(m) != 1)
         return plait_errorf(err,
-                            "model.norm_place after or both with "
-                            "model.mup_layers %d of %d layers: plait-train "
-                            "trains one without the other",
+                            "model.norm_place after or both cannot be "
+                            "combined with a model.mup_layers (%d) other than "
+                            "model.layers (%d)",
                             m->mup_layers, m->layers);
     if (m->shared_experts && m->family == PLAIT_GPT2)
         return plait_errorf(err, "model.shared_experts: plait-train trains "

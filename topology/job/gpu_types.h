@@ -14,13 +14,14 @@ extern "C" {
 /* What the cost model knows about one kind of GPU and the machines it is
  * usually built into. Bandwidths are one way, per GPU, in bytes/s; times in
  * seconds. The numbers and their sources are in gpu_types.c; a site file
- * (site.h; `plait probe` writes one) replaces any of them. */
+ * (site.h; `plait probe` writes one) replaces any of them but sm
+ * and channels. */
 struct plait_gpu_type {
     char name[16];
-    /* What a GPU is, which no measured rate tells and no site file replaces:
-     * NVIDIA's compute capability times ten, 0: of another maker; and the
-     * channels that NCCL takes for sums in a node or NVLink domain, 4 where
-     * nothing but PCIe joins the GPUs. */
+    /* Properties of the GPU itself; a site file cannot replace them: NVIDIA's
+     * compute capability times ten, 0: of another maker; and the channels that
+     * NCCL takes for sums in a node or NVLink domain, 4 where nothing but PCIe
+     * joins the GPUs. */
     int sm, channels;
     double flops16;    /* dense bf16/fp16 matrix FLOP/s */
     double flops32;    /* fp32 */

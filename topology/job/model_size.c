@@ -216,8 +216,8 @@ const char *plait_model_own_attention(const struct plait_job_config *c)
                ? "fp32"
            : c->data.mask_documents         ? "documents"
            : c->model.attention_softcap > 0 ? "model.attention_softcap"
-           : head > 256                     ? "heads above 256"
-           : head % 8                       ? "heads of no multiple of 8"
+           : head > 256                     ? "head_dim above 256"
+           : head % 8                       ? "head_dim not a multiple of 8"
            : c->train.deterministic ? "train.deterministic, slower than cuDNN's"
                                     : NULL;
 }

@@ -246,7 +246,7 @@ static void name_attention(const struct plait_shape *s,
 
     e->attention_by = names[by];
     e->attention_why = by == PLAIT_BY_OWN      ? plait_model_own_attention(s->c)
-                       : by == PLAIT_BY_BOTH   ? "heads above 128"
+                       : by == PLAIT_BY_BOTH   ? "head_dim above 128"
                        : by == PLAIT_BY_CHUNKS ? "windows between chunks"
                                                : "";
 }

@@ -168,7 +168,7 @@ static double stage_messages(const struct plait_shape *s, int stage)
     return plait_comm_group_bytes(s->gpu, &g);
 }
 
-/* A ring's neighbours: one sends, the other receives, which together is a
+/* A ring's neighbours: sending to one and receiving from the other count as one
  * connection. Experts exchange tokens with all ranks of their group. */
 static double exchange(const struct plait_shape *s, double stride, double ranks,
                        double peers)
