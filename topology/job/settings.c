@@ -6,6 +6,7 @@
 
 #include "topology/base/parts.h"
 #include "topology/base/yaml.h"
+#include "topology/job/model_size.h"
 
 /* Sections of which every key counts. */
 static const char *const whole[] = {"model", "optim", "lr", "batch", "sync"};
