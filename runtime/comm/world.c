@@ -66,6 +66,15 @@ const char *plait_world_exposed(const struct plait_world *w)
            "join as a rank, read and change the run, or end it";
 }
 
+static bool built_with_mpi(void)
+{
+#ifdef HAVE_MPI
+    return true;
+#else
+    return false;
+#endif
+}
+
 /* Whether the line in this file says that a port is up, as "4: ACTIVE". */
 static bool is_active(const char *path)
 {
@@ -102,13 +111,8 @@ static bool has_rdma(const struct plait_world *w)
  * ranks share, as they do not poll, and they outlive the loss of a rank. */
 static bool prefers_mpi(const struct plait_world *w)
 {
-#ifdef HAVE_MPI
-    return under_mpi() && w->launch.nnodes > 1 && has_rdma(w) &&
-           !plait_world_elastic();
-#else
-    (void)w;
-    return false;
-#endif
+    return built_with_mpi() && under_mpi() && w->launch.nnodes > 1 &&
+           has_rdma(w) && !plait_world_elastic();
 }
 
 /* Whether ranks that NCCL does not connect use sockets. Before they have met,
@@ -118,11 +122,8 @@ static bool uses_sockets(const struct plait_world *w, const char *comm,
 {
     if (strcmp(comm, "auto") != 0)
         return strcmp(comm, "socket") == 0;
-#ifndef HAVE_MPI
-    return w->planned && !gpu;
-#else
-    return w->planned && !gpu && !w->by_mpi && w->launch.master_port > 0;
-#endif
+    return w->planned && !gpu &&
+           (!built_with_mpi() || (!w->by_mpi && w->launch.master_port > 0));
 }
 
 static bool has_peers(const struct plait_world *w)

@@ -69,7 +69,11 @@ check "so does one that goes on with a spare node" \
     is "$refused" "$(second spare)"
 check "... and was not refused by itself" is '' \
     "$(grep -E 'another run trains|ended without a word' spare.out)"
-kill -9 $(ranks spare)
+# Stopped first: those that are killed last would see the others go, and end the
+# run with a word.
+all=$(ranks spare)
+kill -STOP $all
+kill -9 $all
 check "all of it is killed: the step ends" ended
 check "... and the next run takes the place, and says so" \
     is '0 has ended without' "$(second spare)"
