@@ -364,8 +364,8 @@ static void check_sync(void)
          c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER);
     CASE(CONFIG,
          "sync.mode local: optim.name must be adamw, sgd or lion: the others "
-         "need norms, scales or products of many weights, which are not made "
-         "inside of one replica",
+         "need norms, scales or products of many weights, which a single "
+         "replica does not compute",
          c.sync.mode = PLAIT_SYNC_LOCAL, c.optim.kind = PLAIT_OPTIM_LAMB);
     CASE(CONFIG,
          "sync.mode local: parallel.grad_sync must be bucketed or flat, not "
