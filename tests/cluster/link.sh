@@ -80,7 +80,7 @@ all_idle()
         [ -z "$(squeue -h)" ]
 }
 
-start cut 4
+start cut 4 --comm "${comms%% *}"
 check "a training over four nodes" started cut
 ip link set veth3 down
 # within() counts rounds, which take longer on a busy machine.
