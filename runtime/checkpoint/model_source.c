@@ -72,14 +72,7 @@ int plait_model_source_find(const char *dir, struct plait_model_source *source,
 struct key {
     const char *name;
     size_t offset;
-    enum {
-        KEY_INT,
-        KEY_REAL,
-        KEY_BOOL,
-        KEY_HEAD_DIM,
-        KEY_ROPE_COLUMNS,
-        KEY_DENSE
-    } type;
+    enum { KEY_INT, KEY_REAL, KEY_BOOL } type;
     enum {
         OF_ALL,
         OF_LLAMA,
@@ -99,7 +92,7 @@ static const struct key keys[] = {
     KEY(hidden, INT, OF_ALL),
     KEY(heads, INT, OF_ALL),
     KEY(kv_heads, INT, OF_ALL),
-    KEY(head_dim, HEAD_DIM, OF_ALL),
+    KEY(head_dim, INT, OF_ALL),
     KEY(ffn, INT, OF_ALL),
     KEY(vocab, INT, OF_ALL),
     KEY(tie_embeddings, BOOL, OF_ALL),
@@ -109,7 +102,7 @@ static const struct key keys[] = {
     KEY(rope_low_freq_factor, REAL, OF_SCALED),
     KEY(rope_high_freq_factor, REAL, OF_SCALED),
     KEY(rope_original_len, INT, OF_SCALED),
-    KEY(rope_columns, ROPE_COLUMNS, OF_LLAMA),
+    KEY(rope_columns, INT, OF_LLAMA),
     KEY(rope_theta_window, REAL, OF_LLAMA),
     KEY(attention_bias, INT, OF_LLAMA),
     KEY(qk_norm, BOOL, OF_LLAMA),
@@ -131,7 +124,7 @@ static const struct key keys[] = {
     KEY(experts_top_k, INT, OF_EXPERTS),
     KEY(shared_experts, INT, OF_EXPERTS),
     KEY(dense_layers, INT, OF_EXPERTS),
-    KEY(dense_ffn, DENSE, OF_DENSE),
+    KEY(dense_ffn, INT, OF_DENSE),
 };
 
 static bool matters(const struct plait_model_config *m, const struct key *key)
@@ -150,12 +143,6 @@ static double value_of(const struct plait_model_config *m,
 {
     const char *at = (const char *)m + key->offset;
 
-    if (key->type == KEY_HEAD_DIM)
-        return plait_model_head_dim(m);
-    if (key->type == KEY_ROPE_COLUMNS)
-        return plait_model_rope_columns(m);
-    if (key->type == KEY_DENSE)
-        return plait_model_dense_ffn(m);
     if (key->type == KEY_REAL)
         return *(const double *)(const void *)at;
     if (key->type == KEY_BOOL)
@@ -168,6 +155,7 @@ static double value_of(const struct plait_model_config *m,
 static void resolve(struct plait_model_config *m)
 {
     plait_mup_resolve(m);
+    plait_model_fill_in(m);
     if (m->attention_multiplier == 0 && !plait_is_image_model(m))
         m->attention_multiplier = 1 / sqrt(plait_model_head_dim(m));
 }

@@ -39,6 +39,15 @@ plait_model_rope_columns(const struct plait_model_config *model)
     return model->rope_columns ? model->rope_columns
                                : plait_model_head_dim(model);
 }
+/* Writes the widths of heads and of first layers, and the columns with rotary
+ * positions, for which the model may have 0. */
+static inline void plait_model_fill_in(struct plait_model_config *model)
+{
+    model->head_dim = plait_model_head_dim(model);
+    model->rope_columns = plait_model_rope_columns(model);
+    if (model->dense_layers)
+        model->dense_ffn = plait_model_dense_ffn(model);
+}
 static inline bool
 plait_model_partly_rotated(const struct plait_model_config *model)
 {

@@ -105,11 +105,7 @@ int plait_settings_list(const struct plait_job_config *config,
     const struct plait_yaml_field *sections;
     int n;
 
-    /* 0 means the same as its default. */
-    c.model.head_dim = plait_model_head_dim(&c.model);
-    c.model.rope_columns = plait_model_rope_columns(&c.model);
-    if (c.model.dense_layers)
-        c.model.dense_ffn = plait_model_dense_ffn(&c.model);
+    plait_model_fill_in(&c.model); /* 0 means the same as its default */
     settings->n = 0;
     sections = plait_job_config_sections(&n);
     for (int i = 0; i < n; i++)
