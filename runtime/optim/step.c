@@ -351,14 +351,16 @@ static void set_now(struct plait_optim *optim, double lr, int64_t step,
         plait_optim_is_averaged(c)
             ? plait_lr_share(&job->lr, step, job->train.steps, &optim->rates)
             : 0;
+    struct plait_update_now update = {
+        .correct1 = 1 / (1 - pow((float)c->betas[0], step)),
+        .correct2 = 1 / (1 - pow((float)c->betas[1], step)),
+        .mix = mix,
+    };
 
-    for (int i = 0; i < PLAIT_STEP_CLASSES; i++)
-        now->update[i] = (struct plait_update_now){
-            .lr = (float)lr * optim->classes[i].rate,
-            .correct1 = 1 / (1 - pow((float)c->betas[0], step)),
-            .correct2 = 1 / (1 - pow((float)c->betas[1], step)),
-            .mix = mix,
-        };
+    for (int i = 0; i < PLAIT_STEP_CLASSES; i++) {
+        update.lr = (float)lr * optim->classes[i].rate;
+        now->update[i] = update;
+    }
 }
 
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
@@ -367,9 +369,9 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
     struct plait_mesh *mesh = optim->model->mesh;
     struct plait_step_values now = {.grad_scale = grad_scale};
 
-    set_now(optim, lr, step, &now);
     if (!isfinite(grad_scale))
         return 0; /* skipped: no weight has changed */
+    set_now(optim, lr, step, &now);
     if (optim->model->statistics && add_statistics(optim) < 0)
         return -1;
     if (optim->host)

@@ -208,11 +208,11 @@ double plait_shape_communicators(const struct plait_shape *s, int stage)
     double stride = fmin(plait_pieces_stride(s->layout, PLAIT_CP),
                          plait_pieces_stride(s->layout, PLAIT_DP));
     struct plait_comm_group world = group(s, 1, plait_layout_world(s->layout));
-    double sum = plait_comm_group_bytes(s->gpu, &world);
+    double sum;
 
     if (s->gpu->cores > 0)
         return 0;
-    sum += tensor_sums(s);
+    sum = plait_comm_group_bytes(s->gpu, &world) + tensor_sums(s);
     sum += exchange(s, plait_pieces_stride(s->layout, PLAIT_CP), s->cp, 1);
     sum += replica_sums(s, stride, (double)s->dp * s->cp);
     sum += expert_groups(s, stride);
