@@ -5,28 +5,10 @@
 #include <string.h>
 
 #include "kernels/attention.h"
+#include "llama3_8b.h"
 #include "tap.h"
 #include "topology/job/model_size.h"
 #include "topology/predict/estimate.h"
-
-static void make(struct plait_job_config *c)
-{
-    memset(c, 0, sizeof(*c));
-    c->model = (struct plait_model_config){.family = PLAIT_LLAMA,
-                                           .layers = 32,
-                                           .hidden = 4096,
-                                           .heads = 32,
-                                           .kv_heads = 8,
-                                           .ffn = 14336,
-                                           .vocab = 128256,
-                                           .seq_len = 8192};
-    c->parallel.schedule = PLAIT_SCHEDULE_1F1B;
-    c->parallel.virtual_stages = 1;
-    c->parallel.bucket_mib = 25;
-    c->train.precision = PLAIT_BF16;
-    c->train.global_batch = 64;
-    c->train.micro_batch = 1;
-}
 
 static struct plait_estimate on(const struct plait_job_config *c,
                                 const char *type, int cp)
@@ -56,7 +38,7 @@ static void test_choice(void)
     struct plait_job_config plain, c;
     struct plait_estimate e, own;
 
-    make(&plain);
+    llama3_8b(&plain);
     e = on(&plain, "h100", 1);
     ok(is(&e, "cuDNN", ""), "in bf16 it is cuDNN");
     c = plain;
@@ -106,7 +88,7 @@ static void test_heads(void)
     struct plait_job_config c;
     int wrong = 0;
 
-    make(&c);
+    llama3_8b(&c);
     for (int head = 1; head <= 2 * PLAIT_CUDNN_HEAD_MOST; head++) {
         bool takes =
             head <= PLAIT_CUDNN_HEAD_MOST && head % PLAIT_CUDNN_HEAD_STEP == 0;
@@ -124,7 +106,7 @@ static void test_wide(void)
     struct plait_job_config c;
     struct plait_estimate e, own;
 
-    make(&c);
+    llama3_8b(&c);
     c.model.head_dim = 256;
     c.model.heads = 16;
     e = on(&c, "h200", 1);
@@ -159,7 +141,7 @@ static void test_chunks(void)
         struct plait_estimate one, ring, own;
         double share;
 
-        make(&c);
+        llama3_8b(&c);
         c.model.sliding_window = cases[i].window;
         one = on(&c, "h100", 1);
         ring = on(&c, "h100", cases[i].cp);
@@ -173,7 +155,7 @@ static void test_chunks(void)
            "cp %d, window %d: %.3f of the scores by own kernels", cases[i].cp,
            cases[i].window, share);
     }
-    make(&c);
+    llama3_8b(&c);
     c.model.sliding_window = 1024;
     c.model.full_attention_every = 32;
     c.model.full_attention_first = 31;
@@ -189,7 +171,7 @@ static void test_memory(void)
     double values = 8192.0 * 32 * 128;
     struct plait_job_config c, own;
 
-    make(&c);
+    llama3_8b(&c);
     for (int cp = 1; cp <= 2; cp++)
         for (int kv = 8; kv <= 32; kv += 24) {
             int pieces = cp > 1 ? 2 * cp : 1;
@@ -210,14 +192,14 @@ static void test_others(void)
     struct plait_job_config c;
     struct plait_estimate e, documents;
 
-    make(&c);
+    llama3_8b(&c);
     c.framework = PLAIT_FRAMEWORK_MEGATRON;
     e = on(&c, "h100", 1);
     c.data.mask_documents = true;
     documents = on(&c, "h100", 1);
     ok(is(&documents, "", "") && documents.attention_s == e.attention_s,
        "Megatron has its own attention");
-    make(&c);
+    llama3_8b(&c);
     e = on(&c, "cpu", 1);
     ok(is(&e, "", ""), "a CPU has no cuDNN");
     for (int i = 0; i < 3; i++) {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "llama3_8b.h"
 #include "tap.h"
 #include "topology/predict/auto.h"
 #include "topology/predict/estimate_comms.h"
@@ -115,25 +116,6 @@ static void test_measured_links(void)
     }
 }
 
-static void make(struct plait_job_config *c)
-{
-    memset(c, 0, sizeof(*c));
-    c->model = (struct plait_model_config){.family = PLAIT_LLAMA,
-                                           .layers = 32,
-                                           .hidden = 4096,
-                                           .heads = 32,
-                                           .kv_heads = 8,
-                                           .ffn = 14336,
-                                           .vocab = 128256,
-                                           .seq_len = 8192};
-    c->parallel.schedule = PLAIT_SCHEDULE_1F1B;
-    c->parallel.virtual_stages = 1;
-    c->parallel.bucket_mib = 25;
-    c->train.precision = PLAIT_BF16;
-    c->train.global_batch = 1024;
-    c->train.micro_batch = 1;
-}
-
 /* Megabytes that the communicators of a layout take on a GPU of the stage. */
 static double layout_bytes(struct plait_job_config *c, int tp, int pp, int dp,
                            int stage)
@@ -162,7 +144,9 @@ static void test_layouts(void)
     struct plait_job_config c;
     double stage[3];
 
-    make(&c);
+    llama3_8b(&c);
+
+    c.train.global_batch = 1024;
     ok(layout_bytes(&c, 1, 1, 1, 0) == 0, "one GPU: none");
     ok(layout_bytes(&c, 1, 1, 8, 0) == eight + 16 * 18 + 256,
        "dp 8: the world, and gradients with 16 channels");
@@ -201,7 +185,9 @@ static void test_experts(void)
     struct plait_memory one, eight;
     struct plait_layout l;
 
-    make(&c);
+    llama3_8b(&c);
+
+    c.train.global_batch = 1024;
     c.model.experts = 8;
     c.model.experts_top_k = 2;
     plait_layout_init(&l);
@@ -234,7 +220,9 @@ static void test_fit(void)
     struct plait_layout l;
     struct plait_error err = {""};
 
-    make(&c);
+    llama3_8b(&c);
+
+    c.train.global_batch = 1024;
     c.parallel.sequence = true;
     plait_layout_init(&l);
     l.size[PLAIT_TP] = 8;
