@@ -139,6 +139,15 @@ rank 1 was killed by signal $text"
     others=': >"$2.$RANK"; sleep 0.5; exit 0'
     told '... unless others went on' "" --elastic
 done
+out=$(alone 2 sh -c 'trap "" TERM
+    if [ $RANK = 0 ]; then
+        echo $$ >"$0.new"; mv "$0.new" "$0"; echo it is gone; exit 1
+    fi
+    until [ -e "$0" ]; do sleep 0.05; done
+    while kill -0 $(cat "$0"); do sleep 0.05; done 2>/dev/null
+    kill -KILL $$' "$tmp/first" 2>&1)
+is '... also where another has ended before it' "137 it is gone
+plait: run: rank 1 was killed by signal 9 (Killed)" "$? $out"
 "$plait" run --np 2 --tp=2 sh -c \
     'trap "exit 5" USR1; touch "$0.$RANK"; while :; do sleep 0.05; done' \
     "$tmp/ready" &

@@ -52,7 +52,6 @@ struct crew {
     bool failed;        /* one of the tasks has */
     bool killed;        /* tasks were killed at the deadline */
     int lost, lost_sig; /* rank that a signal killed first; 0: no signal has */
-    bool spoke;         /* a task has failed by itself, and could say why */
     struct pollfd *polls;
 };
 
@@ -249,16 +248,16 @@ static bool is_killed(const struct crew *crew, int status)
 
 static void note_end(struct crew *crew, int local, int status)
 {
-    if (!crew->lost_sig && !crew->spoke && is_killed(crew, status)) {
+    if (!crew->lost_sig && is_killed(crew, status)) {
         crew->lost = crew->run->seats.first_rank + local;
         crew->lost_sig = WTERMSIG(status);
     }
-    crew->spoke |= WIFEXITED(status) && WEXITSTATUS(status) != 0;
 }
 
 /* A rank that a signal has killed cannot say so, and the others know of its end
- * at most, not of the signal. Where a task had failed by itself before, that
- * one has said why; with --elastic the others went on. */
+ * at most, not of the signal. They may end before it does: a peer's sockets
+ * close before its parent can see that it has ended. With --elastic the others
+ * may have gone on. */
 static void tell_lost(const struct crew *crew)
 {
     if (!crew->lost_sig || (crew->run->elastic && crew->good))
