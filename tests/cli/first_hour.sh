@@ -9,5 +9,5 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 PATH=$(readlink -f "$top_builddir"):$PATH
 cp -r "$top_srcdir/docs" "$dir" && chmod -R u+w "$dir"
-exec timeout 900 python3 -B "$top_srcdir/tests/cli/first_hour.py" \
+timeout 900 python3 -B "$top_srcdir/tests/cli/first_hour.py" \
     "$top_srcdir/docs/first-hour.md" "$dir"
