@@ -20,12 +20,14 @@ mkfifo pipe
 
 limit=10
 # start NAME [PRELOAD] ARGS...: two ranks that would not end by themselves. They
-# write to files: srun may not forward the last output.
+# write to files: srun may not forward the last output. A step has few exchanges
+# with dp: each of the hundreds that it has with tp waits for a processor on a
+# busy machine, and such a step can last longer than the limit.
 start()
 {
     local name=$1 preload=$2
     shift 2
-    timeout 480 srun -Q --mpi=pmix -n2 --tp=2 --output="$name.out.%t" bash -c '
+    timeout 480 srun -Q --mpi=pmix -n2 --dp=2 --output="$name.out.%t" bash -c '
         echo $$ >"$0.pid.$SLURM_PROCID"
         echo "$SLURM_JOB_ID" >"$0.job"
         export LD_PRELOAD=$1
