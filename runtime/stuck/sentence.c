@@ -142,19 +142,21 @@ static void put_waiting(struct line *l, const struct plait_verdict *v,
 static void put_state(struct line *l, const struct plait_stuck_rank *r,
                       const struct plait_verdict *v, time_t now)
 {
-    static const char *const words[] = {
-        [PLAIT_STUCK_RUNS] = "runs",
-        [PLAIT_STUCK_STOPPED] = "is stopped by a signal",
-        [PLAIT_STUCK_DEAD] = "has ended",
-        [PLAIT_STUCK_SILENT] = "has not been heard of",
-        [PLAIT_STUCK_UNKNOWN] = "is not known",
+    static const char *const words[][2] = {
+        [PLAIT_STUCK_RUNS] = {"runs", "run"},
+        [PLAIT_STUCK_STOPPED] = {"is stopped by a signal",
+                                 "are stopped by a signal"},
+        [PLAIT_STUCK_DEAD] = {"has ended", "have ended"},
+        [PLAIT_STUCK_SILENT] = {"has not been heard of",
+                                "have not been heard of"},
+        [PLAIT_STUCK_UNKNOWN] = {"is not known", "are not known"},
     };
     const struct plait_stuck_rank *g = &r[v->guilty];
 
     put_rank(l, g);
     if (v->alike)
         put(l, " and %d more", v->alike);
-    put(l, " %s", words[g->state]);
+    put(l, " %s", words[g->state][v->alike > 0]);
     if (g->state == PLAIT_STUCK_SILENT) {
         put_time(l, now, g->phase_age);
         put(l, ": its node is down, stopped or cut off");

@@ -352,8 +352,9 @@ static void put_guilty(struct line *l, const struct plait_stack *k, int n,
         put(l, " and %d more", alike);
     if (g->state != PLAIT_STUCK_RUNS)
         put(l, " %s",
-            g->state == PLAIT_STUCK_STOPPED ? "is stopped by a signal"
-                                            : "has ended");
+            g->state == PLAIT_STUCK_STOPPED
+                ? (alike ? "are stopped by a signal" : "is stopped by a signal")
+                : (alike ? "have ended" : "has ended"));
     else
         put(l, " %s elsewhere: %s", alike ? "are" : "is", g->where);
     if (others)

@@ -161,7 +161,7 @@ static void test_states(void)
         rank[i].waits = -1;
     }
     ok(judged(PLAIT_VERDICT_STATE, 4) && verdict.alike == 3 &&
-           says("and 3 more has not been heard of since"),
+           says("and 3 more have not been heard of since"),
        "a node that is not heard of any more");
 }
 
