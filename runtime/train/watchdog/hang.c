@@ -19,6 +19,11 @@
 
 /* Seconds after which a watch thread that has not run will not report. */
 #define FRESH_S 2
+/* How long a rank that was continued from a stop does nothing and hears no
+ * other node before it ends. A machine that is busy with other work also holds
+ * a process up for seconds, and the heartbeats of all nodes on it, but not for
+ * as long; Slurm kills the rank after KillWait, 30 s if not configured. */
+#define LEFT_S 15
 /* Seconds for other nodes to answer what their ranks do. */
 #define ASK_S 1.0
 
@@ -338,8 +343,8 @@ void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
 
 bool plait_hang_is_left(const struct plait_hang *h, double seconds)
 {
-    return h && h->beat && seconds > plait_beat_limit(h->contacts.nnodes) &&
-           plait_heartbeat_alone(h->beat);
+    return h && h->beat && seconds > LEFT_S &&
+           plait_hang_idle(h, false) > LEFT_S && plait_heartbeat_alone(h->beat);
 }
 
 double plait_hang_silence(const struct plait_hang *h, int rank)

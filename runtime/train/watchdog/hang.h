@@ -67,9 +67,9 @@ bool plait_hang_prove(const struct plait_hang *hang, bool all, uint64_t *mark,
 int plait_hang_nodes(const struct plait_hang *hang);
 /* Whether another node has told that the run ends. */
 bool plait_hang_ended(const struct plait_hang *hang);
-/* Whether no other node is alive, `seconds` after this process was continued
- * from a stop: the nodes may have told that the run ends while it could not
- * listen. */
+/* Whether this process, which was continued from a stop `seconds` ago, is left:
+ * no other node is alive, and no rank of this one has done anything since. The
+ * nodes may have told that the run ends while it could not listen. */
 bool plait_hang_is_left(const struct plait_hang *hang, double seconds);
 /* Why there will be no heartbeats between the nodes; NULL: there will, or there
  * is one node. */

@@ -2,7 +2,10 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime/stuck/look.h"
 #include "runtime/train/watchdog/hang_private.h"
@@ -16,6 +19,9 @@
 #define OTHER_NODE_S 1.5
 /* From the close of a process's last connection to its end. */
 #define GONE_S 2.0
+/* How long a line may stand unread in the pipe to the launcher: less than other
+ * ranks wait for it before they report themselves. */
+#define READ_S 0.4
 
 /* What a rank has told, in its record. */
 enum { TOLD = 1, OVER = 2 };
@@ -68,8 +74,26 @@ bool plait_hang_over(const struct plait_hang *h)
     return most_told(h) == OVER || ended(h, PLAIT_BEAT_OVER);
 }
 
+/* Wait until the launcher has read what this rank has written. It ends the run
+ * once others know, and drops what is in the pipe then: slurmstepd closes the
+ * pipes of a step that is cancelled. */
+static void wait_for_reader(void)
+{
+    const struct timespec pause = {.tv_nsec = 5000000};
+    double begin = plait_clock_now();
+    struct stat st;
+    int unread = 0;
+
+    if (fstat(STDERR_FILENO, &st) < 0 || !S_ISFIFO(st.st_mode))
+        return;
+    while (ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 &&
+           plait_clock_now() - begin < READ_S)
+        nanosleep(&pause, NULL);
+}
+
 static void tell_here(struct plait_hang *h, int what)
 {
+    wait_for_reader();
     if (h && h->record)
         atomic_store(&h->record->told, what);
 }

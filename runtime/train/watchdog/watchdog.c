@@ -129,6 +129,23 @@ static void leave_late(const struct plait_watchdog *dog, double now)
     _exit(1);
 }
 
+/* The other nodes have ended while this rank could not listen, or its node was
+ * cut off meanwhile. */
+static void leave_alone(struct plait_watchdog *dog, double now)
+{
+    char line[200];
+
+    snprintf(line, sizeof(line),
+             "plait-train: rank %d was stopped, and no other node has been "
+             "heard of in the %.0f s since: it ends\n",
+             plait_comm_rank(dog->world), now - dog->woken);
+    if (!plait_hang_told(dog->hang)) {
+        plait_watchdog_say(line);
+        plait_hang_tell_here(dog->hang);
+    }
+    plait_watchdog_leave(dog);
+}
+
 bool plait_watchdog_is_left(const struct plait_watchdog *dog)
 {
     return dog->spare && plait_comm_look(plait_comm_of_hosts(dog->world));
@@ -177,9 +194,12 @@ static void look_once(struct plait_watchdog *dog, double now)
         leave_late(dog, now);
         return;
     }
-    if (plait_hang_ended(dog->hang) ||
-        (dog->woken > 0 && plait_hang_is_left(dog->hang, now - dog->woken))) {
+    if (plait_hang_ended(dog->hang)) {
         plait_watchdog_leave(dog);
+        return;
+    }
+    if (dog->woken > 0 && plait_hang_is_left(dog->hang, now - dog->woken)) {
+        leave_alone(dog, now);
         return;
     }
     if (limit <= 0 || over < 0)
