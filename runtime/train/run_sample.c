@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "runtime/comm/consensus.h"
-#include "runtime/generate/generate.h"
+#include "runtime/text/generate.h"
 #include "runtime/train/inference.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run.h"

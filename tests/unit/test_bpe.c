@@ -8,7 +8,7 @@
 
 #include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/data/tokenizer/unicode.h"
-#include "runtime/generate/text_out.h"
+#include "runtime/text/text_out.h"
 #include "tap.h"
 #include "temp_path.h"
 

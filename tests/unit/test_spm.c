@@ -9,7 +9,7 @@
 #include "runtime/data/tokenizer/spm_bpe.h"
 #include "runtime/data/tokenizer/spm_proto.h"
 #include "runtime/data/tokenizer/tokenizer.h"
-#include "runtime/generate/text_out.h"
+#include "runtime/text/text_out.h"
 #include "tap.h"
 
 /* The folder with the models and texts that test_spm.sh has made. */

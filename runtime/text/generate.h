@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_GENERATE_GENERATE_H
-#define PLAIT_RUNTIME_GENERATE_GENERATE_H
+#ifndef PLAIT_RUNTIME_TEXT_GENERATE_H
+#define PLAIT_RUNTIME_TEXT_GENERATE_H
 
 #include <stdio.h>
 
-#include "runtime/generate/choose.h"
-#include "runtime/generate/prompt.h"
 #include "runtime/parallel/decoder.h"
+#include "runtime/text/choose.h"
+#include "runtime/text/prompt.h"
 
 struct plait_generate_how {
     struct plait_sampling choice;

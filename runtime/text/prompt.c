@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/generate/prompt.h"
+#include "runtime/text/prompt.h"
 
 #include <errno.h>
 #include <jansson.h>

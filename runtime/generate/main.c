@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/generate/generate.h"
+#include "runtime/text/generate.h"
 #include "runtime/train/open_model.h"
 #include "runtime/train/option.h"
 #include "runtime/train/program.h"

@@ -2,13 +2,13 @@
 /* Draws tokens for many texts at once, under any layout, until each is done. */
 #include "config.h"
 
-#include "runtime/generate/generate.h"
+#include "runtime/text/generate.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/generate/text_out.h"
+#include "runtime/text/text_out.h"
 #include "topology/base/clock.h"
 
 /* The most tokens that a pass adds: enough for products at full speed, and with

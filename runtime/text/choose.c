@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/generate/choose.h"
+#include "runtime/text/choose.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_GENERATE_TEXT_OUT_H
-#define PLAIT_RUNTIME_GENERATE_TEXT_OUT_H
+#ifndef PLAIT_RUNTIME_TEXT_TEXT_OUT_H
+#define PLAIT_RUNTIME_TEXT_TEXT_OUT_H
 
 #include <stdio.h>
 

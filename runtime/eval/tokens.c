@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/train/eval_tokens.h"
+#include "runtime/eval/tokens.h"
 
 #include <errno.h>
 #include <stdbool.h>

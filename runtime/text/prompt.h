@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_GENERATE_PROMPT_H
-#define PLAIT_RUNTIME_GENERATE_PROMPT_H
+#ifndef PLAIT_RUNTIME_TEXT_PROMPT_H
+#define PLAIT_RUNTIME_TEXT_PROMPT_H
 
 #include "runtime/comm/comm.h"
 #include "runtime/data/tokenizer/tokenizer.h"

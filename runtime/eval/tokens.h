@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_TRAIN_EVAL_TOKENS_H
-#define PLAIT_RUNTIME_TRAIN_EVAL_TOKENS_H
+#ifndef PLAIT_RUNTIME_EVAL_TOKENS_H
+#define PLAIT_RUNTIME_EVAL_TOKENS_H
 
 #include "runtime/comm/comm.h"
-#include "runtime/generate/prompt.h"
+#include "runtime/text/prompt.h"
 
 /* Makes a token negative: it is read and not predicted. */
 #define PLAIT_EVAL_MASKED INT32_MIN

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_GENERATE_CHOOSE_H
-#define PLAIT_RUNTIME_GENERATE_CHOOSE_H
+#ifndef PLAIT_RUNTIME_TEXT_CHOOSE_H
+#define PLAIT_RUNTIME_TEXT_CHOOSE_H
 
 #include <stdint.h>
 

@@ -10,7 +10,7 @@
 
 #include "kernels/kernels.h"
 #include "runtime/comm/consensus.h"
-#include "runtime/train/eval_tokens.h"
+#include "runtime/eval/tokens.h"
 #include "runtime/train/open_model.h"
 #include "runtime/train/option.h"
 #include "runtime/train/program.h"

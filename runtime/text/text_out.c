@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/generate/text_out.h"
+#include "runtime/text/text_out.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
