@@ -62,7 +62,7 @@ for command in plan estimate simulate; do
     read_by $command topology/cli/cmd_$command.c topology/cli/cmd_model.h
 done
 for command in generate eval; do
-    read_by $command runtime/train/${command}_main.c
+    read_by $command runtime/$command/main.c
 done
 read_by train runtime/train/main.c
 read_by prep runtime/data/prep/prep.c
