@@ -91,7 +91,8 @@ void plait_traffic_set(struct plait_traffic *t,
     if (m->experts > 0) {
         t->bytes[PLAIT_EP] = element * dispatched(c, tokens, size[PLAIT_TP]) *
                              m->hidden * m->experts_top_k;
-        t->calls[PLAIT_EP] = layers * (again ? 6 : 4);
+        t->calls[PLAIT_EP] =
+            layers * plait_model_moe_layers(m) / m->layers * (again ? 6 : 4);
     }
     t->bytes[PLAIT_DP] =
         bytes_per_parameter(c, microbatches) * reduced_parameters(m, size);

@@ -153,6 +153,22 @@ static double alltoall_seconds(const struct plait_shape *s, double bytes)
     return seconds * (s->c->dispatch_hidden ? 1 - DISPATCH_HIDDEN : 1);
 }
 
+/* One norm over all heads sums the squares of its rows over the tp ranks, for q
+ * and for k: as often as a layer sums its rows. */
+static double norm_seconds(const struct plait_shape *s, const struct path *tp)
+{
+    return s->m->qk_norm && s->m->qk_norm_whole
+               ? plait_cost_allreduce(s->tp, sizeof(float) * s->tokens,
+                                      tp->alpha, tp->bandwidth)
+               : 0;
+}
+
+/* The share of the layers that have experts. */
+static double expert_share(const struct plait_model_config *m)
+{
+    return (double)plait_model_moe_layers(m) / fmax(1, m->layers);
+}
+
 static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
 {
     const struct plait_layout *l = s->layout;
@@ -163,9 +179,11 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
     set_axis(s, p, PLAIT_TP, 2,
              plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP], tp.alpha,
                                   tp.bandwidth) *
-                 (1 - (s->c->tp_exposed ? 0 : s->traits->tp_hidden)));
+                     (1 - (s->c->tp_exposed ? 0 : s->traits->tp_hidden)) +
+                 norm_seconds(s, &tp));
     set_axis(s, p, PLAIT_CP, 1, ring_seconds(s, p));
-    set_axis(s, p, PLAIT_EP, 2, alltoall_seconds(s, t->bytes[PLAIT_EP]));
+    set_axis(s, p, PLAIT_EP, 2 * expert_share(s->m),
+             alltoall_seconds(s, t->bytes[PLAIT_EP]));
     if (s->pp == 1)
         return;
     p->message = plait_cost_message(t->bytes[PLAIT_PP], pp.alpha, pp.bandwidth);
@@ -222,7 +240,7 @@ static void set_offload(const struct plait_shape *s, struct plait_pieces *p)
 static void wait_for_host(const struct plait_shape *s, struct plait_pieces *p)
 {
     double gpu = 3 * plait_pieces_pass(p) + p->redone, host;
-    double share = (double)plait_model_moe_layers(s->m) / s->m->layers;
+    double share = expert_share(s->m);
 
     for (int i = 0; i < PLAIT_NAXES; i++)
         gpu += p->forward[i] + p->backward[i];

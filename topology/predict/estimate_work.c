@@ -89,16 +89,28 @@ static double mlp_products(const struct plait_shape *s, double rows, double ffn,
            pass_of(s, rows, h, ffn, count);
 }
 
+/* The share of the layers that have experts. */
+static double expert_share(const struct plait_model_config *m)
+{
+    return m->experts ? (double)plait_model_moe_layers(m) / fmax(1, m->layers)
+                      : 0;
+}
+
+/* The width of the mlps of the other layers. */
+static int dense_ffn(const struct plait_model_config *m)
+{
+    return m->experts && m->dense_ffn ? m->dense_ffn : m->ffn;
+}
+
 /* Seconds of a layer's products, on average over those with experts and those
  * without. */
 static double products(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     double t = s->tokens, count = plait_work_experts(s), moe, dense;
-    double share = (double)plait_model_moe_layers(m) / fmax(1, m->layers);
-    double ffn = m->experts && m->dense_ffn ? m->dense_ffn : m->ffn;
+    double share = expert_share(m);
 
-    dense = mlp_products(s, t, ffn / s->tp, 1);
+    dense = mlp_products(s, t, (double)dense_ffn(m) / s->tp, 1);
     if (!m->experts)
         return attention_products(s) + dense;
     moe = mlp_products(s, t * routed(s) / count, m->ffn / split_columns(s),
@@ -229,13 +241,16 @@ static double attention(const struct plait_shape *s)
     return seconds + own_share(s) * fmax(0, own - seconds);
 }
 
-/* Bytes that the mlp's activation moves in a layer's forward, all tp ranks'. */
+/* Bytes that the mlp's activation moves in a layer's forward, all tp ranks', on
+ * average over the layers. */
 static double activation_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
+    double share = expert_share(m);
+    double values = (1 - share) * dense_ffn(m) +
+                    share * (m->experts_top_k + m->shared_experts) * m->ffn;
 
-    return (m->family == PLAIT_GPT2 ? 4.0 : s->traits->gate_bytes) * m->ffn *
-           (m->experts ? m->experts_top_k + m->shared_experts : 1);
+    return (m->family == PLAIT_GPT2 ? 4.0 : s->traits->gate_bytes) * values;
 }
 
 /* What is left of an expert's biases' traffic where products are fused with
@@ -267,7 +282,8 @@ static double elementwise_bytes(const struct plait_shape *s)
         whole /= s->tp;
     split += activation_bytes(s);
     if (m->experts)
-        split += m->experts_top_k * (16 * h + biased * m->ffn);
+        split +=
+            expert_share(m) * m->experts_top_k * (16 * h + biased * m->ffn);
     split += s->score_bytes * m->heads * m->seq_len;
     return scale * s->tokens * (whole + split / s->tp);
 }
@@ -282,15 +298,17 @@ static double cheap_bytes(const struct plait_shape *s)
     return s->element / 2 * s->tokens * (norms + activation_bytes(s) / s->tp);
 }
 
-/* Weights of a layer's linears on this GPU, all of its experts' included. */
+/* Weights of a layer's linears on this GPU, all of its experts' included, on
+ * average over the layers. */
 static double linear_weights(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
+    double share = expert_share(m), experts = (double)m->experts / s->ep;
     double mlps =
-        m->experts ? (double)m->experts / s->ep + m->shared_experts : 1;
+        (1 - share) * plait_model_mlp(m, dense_ffn(m)) +
+        share * (experts + m->shared_experts) * plait_model_mlp(m, m->ffn);
 
-    return (plait_model_attention(m) + mlps * plait_model_mlp(m, m->ffn)) /
-           s->tp;
+    return (plait_model_attention(m) + mlps) / s->tp;
 }
 
 /* Values that the linears of attention read and write, and whose gradients they
@@ -306,22 +324,32 @@ static double attention_values(const struct plait_shape *s)
     return 2 * q * (m->heads + m->kv_heads) / s->tp;
 }
 
+/* Values that the linears of an mlp of `ffn` columns read and write for a
+ * token. */
+static double mlp_values(const struct plait_model_config *m, double ffn)
+{
+    double ups = m->family == PLAIT_GPT2 ? 1 : 2;
+
+    return 2.0 * m->hidden + (ups + 1) * ffn;
+}
+
 /* Bytes of rounding the operands of a layer's linears to fp8, two for each of
  * the products of three passes: x and w forward, dy and w, x and dy backward.
  * Inputs of column-parallel linears and outputs of row-parallel ones are whole
- * on each tp rank. Weights that stay are rounded by the update instead. */
+ * on each tp rank. Weights that stay are rounded by the update instead. On
+ * average over the layers. */
 static double rounding_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double h = m->hidden, ups = m->family == PLAIT_GPT2 ? 1 : 2, weights;
-    double mlps = !m->experts ? 1 : s->c->fused_experts ? 0 : routed(s);
-    double values;
-    double ffn = m->experts ? m->ffn / split_columns(s) : m->ffn / s->tp;
+    double share = expert_share(m), values, weights, moe = 0;
 
     if (s->c->train.precision != PLAIT_FP8)
         return 0;
-    values = 2 * h + attention_values(s) + mlps * (2 * h + (ups + 1) * ffn) +
-             m->shared_experts * (2 * h + (ups + 1) * m->ffn / s->tp);
+    if (m->experts && !s->c->fused_experts)
+        moe = routed(s) * mlp_values(m, m->ffn / split_columns(s));
+    moe += m->shared_experts * mlp_values(m, (double)m->ffn / s->tp);
+    values = 2.0 * m->hidden + attention_values(s) + share * moe +
+             (1 - share) * mlp_values(m, (double)dense_ffn(m) / s->tp);
     weights = plait_shape_keeps_codes(s) ? 0 : linear_weights(s);
     return 2.0 / 3 *
            (s->traits->round_bytes * s->tokens * values +
