@@ -63,6 +63,7 @@ static void test_measured(void)
 static void test_switches(void)
 {
     const struct plait_comm_group eight = {.ranks = 8, .inside = 8},
+                                  four = {.ranks = 4, .inside = 4},
                                   two = {.ranks = 2, .inside = 2},
                                   few = {.ranks = 8,
                                          .inside = 8,
@@ -76,6 +77,9 @@ static void test_switches(void)
        "8 A100 or MI300X: rings and trees");
     ok(bytes("h100", eight) == ring + 16 * 2 * 8 * MIB,
        "8 H100: 256 MiB more, for sums by NVSwitches");
+    ok(bytes("gh200", four) == bytes("a100-80g", four) &&
+           bytes("h800", four) > 16 * 2 * 4 * MIB,
+       "a node's 4 GH200 are joined directly, without NVSwitches");
     ok(bytes("b200", eight) == (32 * 1.5 * 12 + 24 * 2 * 8) * MIB,
        "8 B200: 24 channels of NVSwitches");
     ok(bytes("b200", few) == 16 * (1.5 * 12 + 2 * 8) * MIB,

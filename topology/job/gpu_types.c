@@ -75,7 +75,9 @@
  * sm: "CUDA GPU compute capability" on NVIDIA's developer pages. Channels: what
  * NCCL logs on such machines, 16 on V100 with 6 NVLinks and on H800 with 8, 24
  * on A100 with 12 and Hopper with 18, 32 on Blackwell; AMD's and Intel's links
- * are counted as NVIDIA's of their bandwidth.
+ * are counted as NVIDIA's of their bandwidth. Switched: NVSwitches add from
+ * Hopper on (NCCL's nvls.cc: 16 channels, 24 on Blackwell); the four GPUs of a
+ * node of GH200 are joined directly.
  * Link latencies and the effective NVLink bandwidth (0.8 of the data sheet:
  * 20 of 25 GB/s a link, 20.6 for Hopper, 40.1 of 50 for Blackwell) follow
  * NCCL's own model (src/graph/topo.h, tuning.cc in 2.28). NIC latencies are
@@ -88,20 +90,21 @@
 /* What drivers report for a gigabyte of the data sheet: 2^30 bytes less a share
  * that they keep: 79.1 of 80 on an H100, 178.4 of 180 on a B200. */
 #define GIB (0.988 * 1073741824)
-/* sm, channels */
-#define IS_V100 70, 16
-#define IS_A100 80, 24
-#define IS_L40S 89, 4
-#define IS_H100 90, 24
-#define IS_H100_PCIE 90, 4
-#define IS_H800 90, 16
-#define IS_B200 100, 32
-#define IS_B300 103, 32
-#define IS_RTX_PRO 120, 4
-#define IS_MI200 0, 4
-#define IS_MI300 0, 24
-#define IS_PVC 0, 16
-#define IS_NONE 0, 4
+/* sm, channels, switched */
+#define IS_V100 70, 16, 0
+#define IS_A100 80, 24, 0
+#define IS_L40S 89, 4, 0
+#define IS_H100 90, 24, 16
+#define IS_H100_PCIE 90, 4, 0
+#define IS_H800 90, 16, 16
+#define IS_GH200 90, 24, 0
+#define IS_B200 100, 32, 24
+#define IS_B300 103, 32, 24
+#define IS_RTX_PRO 120, 4, 0
+#define IS_MI200 0, 4, 0
+#define IS_MI300 0, 24, 0
+#define IS_PVC 0, 16, 0
+#define IS_NONE 0, 4, 0
 /* nic_alpha, hop_alpha, oversubscription */
 #define NETWORK 7 * US, 1 * US, 2
 /* host_memory, less what the system keeps, and whether the type was fitted:
@@ -164,7 +167,7 @@ const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
      165 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOST_TB2, false, HOPPER},
     {"h20", IS_H100, 148e12, 44e12, 74e12, 296e12, 96 * GIB, 4000 * GB, 8, 8,
      370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 78, HOST_TB2, false, HOPPER},
-    {"gh200", IS_H100, 989e12, 67e12, 494e12, 1979e12, 96 * GIB, 4000 * GB, 4,
+    {"gh200", IS_GH200, 989e12, 67e12, 494e12, 1979e12, 96 * GIB, 4000 * GB, 4,
      4, 370 * GB, 2 * US, 360 * GB, 25 * GB, NETWORK, 132, 420 * GB, true,
      GRACE},
     {"h200", IS_H100, 989e12, 67e12, 495e12, 1979e12, 141 * GIB, 4800 * GB, 8,

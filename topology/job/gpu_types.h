@@ -14,15 +14,16 @@ extern "C" {
 /* What the cost model knows about one kind of GPU and the machines it is
  * usually built into. Bandwidths are one way, per GPU, in bytes/s; times in
  * seconds. The numbers and their sources are in gpu_types.c; a site file
- * (site.h; `plait probe` writes one) replaces any of them but sm
- * and channels. */
+ * (site.h; `plait probe` writes one) replaces any of them but sm,
+ * channels and switched. */
 struct plait_gpu_type {
     char name[16];
     /* Properties of the GPU itself; a site file cannot replace them: NVIDIA's
-     * compute capability times ten, 0: of another maker; and the channels that
+     * compute capability times ten, 0: of another maker; the channels that
      * NCCL takes for sums in a node or NVLink domain, 4 where nothing but PCIe
-     * joins the GPUs. */
-    int sm, channels;
+     * joins the GPUs; and those of sums that NVSwitches add, 0 where there are
+     * none that do. */
+    int sm, channels, switched;
     double flops16;    /* dense bf16/fp16 matrix FLOP/s */
     double flops32;    /* fp32 */
     double flops_tf32; /* TF32, or fp32 where there is none */

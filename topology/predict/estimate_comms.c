@@ -37,24 +37,19 @@
  * the domain. */
 #define FAR_CHANNELS 16
 #define NIC_CHANNELS 4
-/* Where nothing but PCIe joins a node's GPUs. */
-#define PCIE_CHANNELS 4
 
 static double message_channels(const struct plait_gpu_type *gpu)
 {
     return gpu->channels >= 24 ? 32 : gpu->channels;
 }
 
-/* What NCCL takes of NVSwitches, which add from Hopper on (nvls.cc): 24 on
- * Blackwell, and 32 where a group goes beyond its node or NVLink domain. */
+/* What NCCL takes of NVSwitches (nvls.cc): on Blackwell 32 where a group goes
+ * beyond its node or NVLink domain. */
 static double switched_channels(const struct plait_gpu_type *gpu,
                                 double domains)
 {
-    if (gpu->sm < 90 || gpu->channels <= PCIE_CHANNELS)
-        return 0;
-    if (gpu->sm < 100)
-        return 16;
-    return domains > 1 ? 32 : 24;
+    return gpu->sm >= 100 && gpu->switched > 0 && domains > 1 ? 32
+                                                              : gpu->switched;
 }
 
 static double at_most(double channels, double most)
