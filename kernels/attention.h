@@ -37,6 +37,26 @@ struct plait_attention {
  * same of a configuration; tests/unit/test_attention_choice.c compares them. */
 enum { PLAIT_CUDNN_HEAD_MOST = 256, PLAIT_CUDNN_HEAD_STEP = 8 };
 
+/* Own kernels for heads that have none on tensor cores (16 bits, heads of 64
+ * and 128): the most columns of a head, and what a block needs of shared
+ * memory, `tiles` of 32 rows in fp32 and `squares` of 32 x 32 scores. The
+ * backward's is its larger kernel. topology/job/fits_gpu.c says the same before
+ * a run; tests/unit/test_fits_gpu.c compares them. */
+enum {
+    PLAIT_ATTENTION_HEAD_MOST = 256,
+    PLAIT_ATTENTION_TILE = 32,
+    PLAIT_FORWARD_TILES = 3,
+    PLAIT_FORWARD_SQUARES = 1,
+    PLAIT_BACKWARD_TILES = 4,
+    PLAIT_BACKWARD_SQUARES = 2
+};
+static inline size_t plait_attention_bytes(int head_dim, int tiles, int squares)
+{
+    return sizeof(float) * PLAIT_ATTENTION_TILE *
+           ((size_t)tiles * (size_t)(head_dim + 1) +
+            (size_t)squares * (PLAIT_ATTENTION_TILE + 1));
+}
+
 /* The three ops; shapes of their arrays as above. */
 struct plait_attention_forward {
     enum plait_dtype type; /* T */

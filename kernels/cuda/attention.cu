@@ -111,7 +111,8 @@ static int attention_forward(struct plait_queue *q,
     for_head_dim(f->type, D, [&](auto zero, auto j) {
         typedef decltype(zero) T;
         auto kernel = forward_kernel<T, decltype(j)::value>;
-        size_t bytes = shared_bytes(q, (const void *)kernel, op, D, 3, 1);
+        size_t bytes = shared_bytes(q, (const void *)kernel, op, D,
+                                    PLAIT_FORWARD_TILES, PLAIT_FORWARD_SQUARES);
         dim3 grid((unsigned)ceil_div(a->q_len, tile), a->q_heads, a->batch);
 
         if (bytes != 0)

@@ -14,8 +14,8 @@
 
 /* A block has 32 rows (queries or keys) with 8 threads each, and loops over the
  * other side 32 at a time. Thread x of a row has columns x, x + 8, .. */
-static const int tile = 32, lanes = 8, threads = tile * lanes;
-static const int head_dim_max = 256;
+static const int tile = PLAIT_ATTENTION_TILE, lanes = 8, threads = tile * lanes;
+static const int head_dim_max = PLAIT_ATTENTION_HEAD_MOST;
 
 /* Loads rows first .. first + tile of src, `stride` elements apart, to dst
  * [tile, D + 1]; rows from `end` on are 0. */
@@ -119,8 +119,7 @@ static inline void for_head_dim(enum plait_dtype type, int D, F f)
 static inline size_t shared_bytes(struct plait_queue *q, const void *kernel,
                                   const char *op, int D, int tiles, int squares)
 {
-    size_t bytes = sizeof(float) * tile *
-                   ((size_t)tiles * (D + 1) + (size_t)squares * (tile + 1));
+    size_t bytes = plait_attention_bytes(D, tiles, squares);
 
     if (cuda_allow_shared(q, op, kernel, bytes) != 0)
         return 0;

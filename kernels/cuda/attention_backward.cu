@@ -245,7 +245,9 @@ static void backward_plain(struct plait_queue *q,
             (T *)g->dK, (T *)g->dV
         };
         struct backward_inputs<T> in(*g, delta);
-        size_t bytes = shared_bytes(q, (const void *)keys, op, D, 4, 2);
+        size_t bytes =
+            shared_bytes(q, (const void *)keys, op, D, PLAIT_BACKWARD_TILES,
+                         PLAIT_BACKWARD_SQUARES);
         dim3 grid((unsigned)ceil_div(a->k_len, tile), a->kv_heads, a->batch);
 
         if (bytes == 0)

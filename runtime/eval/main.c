@@ -276,7 +276,8 @@ static int run(struct plait_session *s, const struct plait_program *program,
         rc = plait_eval_tokens_read(&text, s->world.comm, args->file, &source,
                                     err);
     if (rc == 0)
-        rc = plait_open_model(s, args->train.model, &inf, err);
+        rc = plait_open_model(s, args->train.model, PLAIT_WORK_EVALUATE, &inf,
+                              err);
     if (rc == 0) {
         count_windows(&w);
         rc = evaluate(s, args, inf, &w, err);

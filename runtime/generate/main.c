@@ -199,7 +199,8 @@ static int run(struct plait_session *s, const struct plait_program *program,
     int rc = plait_prompts_open(&prompts, s->world.comm, &source, &texts, err);
 
     if (rc == 0)
-        rc = plait_open_model(s, args->train.model, &inf, err);
+        rc = plait_open_model(s, args->train.model, PLAIT_WORK_EXTEND, &inf,
+                              err);
     if (rc == 0 && plait_generate(plait_inference_model(inf), &prompts,
                                   &args->how, stdout, &stats, err) < 0)
         return PLAIT_RUN_BROKEN;

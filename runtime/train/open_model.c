@@ -5,9 +5,11 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/consensus.h"
+#include "runtime/train/precision.h"
 #include "runtime/train/run.h"
 
 int plait_open_model(struct plait_session *s, const char *dir,
+                     enum plait_gpu_work work,
                      struct plait_inference **inference,
                      struct plait_error *err)
 {
@@ -17,6 +19,8 @@ int plait_open_model(struct plait_session *s, const char *dir,
 
     if (rc == 0 && plait_is_image_model(&s->config->model))
         rc = plait_errorf(err, "%s: an image model has no text", dir);
+    if (rc == 0)
+        rc = plait_precision_room(s->mesh, s->config, work, err);
     *inference =
         rc == 0 ? plait_inference_create(s->config, s->mesh, err) : NULL;
     if (plait_error_consensus(world, *inference ? 0 : -1, err) < 0)

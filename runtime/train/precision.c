@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a rank's device can compute what the configuration asks for. */
 #include "config.h"
 
 #include "runtime/train/precision.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 
@@ -32,4 +34,18 @@ int plait_precision_set(struct plait_mesh *mesh, enum plait_precision precision,
     return plait_errorf(err, "train.precision: fp8 needs a GPU of compute "
                              "capability 8.9 or more (Ada, Hopper); with this "
                              "one use bf16");
+}
+
+int plait_precision_room(struct plait_mesh *mesh,
+                         const struct plait_job_config *config,
+                         enum plait_gpu_work work, struct plait_error *err)
+{
+    struct plait_gpu_facts facts;
+    struct plait_gpu_use use = {.work = work};
+
+    if (!mesh->ops->gpu || mesh->ops->gpu_facts(0, &facts) < 0)
+        return 0;
+    use.sm = facts.capability;
+    use.cudnn = strncmp(facts.attention, "cuDNN", strlen("cuDNN")) == 0;
+    return plait_fits_gpu(config, &use, err);
 }

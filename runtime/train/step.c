@@ -85,6 +85,7 @@ static int make_own(struct plait_trainer *t, struct plait_error *err)
         !t->factor || !t->counts || (c->noise > 0 && !t->weights))
         return plait_errorf(err, "out of memory");
     if (plait_precision_set(mesh, c->precision, err) < 0 ||
+        plait_precision_room(mesh, t->config, PLAIT_WORK_TRAIN, err) < 0 ||
         plait_graphs_choose(&mesh->graphs, t->config, mesh, err) < 0)
         return -1;
     t->model = plait_model_create(t->config, mesh, err);

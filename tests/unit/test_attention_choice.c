@@ -122,6 +122,9 @@ static void test_wide(void)
            "on %s cuDNN has no backward: %.1f s, %.1f by own kernels", types[i],
            e.attention_s, own.attention_s);
     }
+    c.train.deterministic = false;
+    e = on(&c, "l40s", 1);
+    ok(is(&e, "none", ""), "and on an L40S the own kernels do not fit");
 }
 
 /* A ring has 2 cp chunks of a sequence; cuDNN computes two of them together

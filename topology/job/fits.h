@@ -63,6 +63,29 @@ int plait_fits_idle(const struct plait_model_config *model,
 int plait_fits_trainer(const struct plait_job_config *config,
                        struct plait_error *err);
 
+enum plait_gpu_work {
+    PLAIT_WORK_TRAIN,    /* forward and backward */
+    PLAIT_WORK_EVALUATE, /* forward of whole sequences */
+    PLAIT_WORK_EXTEND    /* forward of texts that grow */
+};
+
+/* A GPU of NVIDIA's that Plait has kernels for, and what it is to do. */
+struct plait_gpu_use {
+    int sm;     /* compute capability times ten, 80 or more */
+    bool cudnn; /* whether cuDNN is there and used */
+    enum plait_gpu_work work;
+};
+
+/* The kernels of plait-train fit into the GPU's shared memory. */
+int plait_fits_gpu(const struct plait_job_config *config,
+                   const struct plait_gpu_use *use, struct plait_error *err);
+
+struct plait_gpu_type;
+/* Both, on GPUs of this type with cuDNN, if plait-train is what trains. */
+int plait_fits_trainer_on(const struct plait_job_config *config,
+                          const struct plait_gpu_type *gpu,
+                          struct plait_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -86,8 +86,7 @@ int plait_auto_why(const struct plait_choices *found,
                 ? "parallel.shard_group node"
                 : "parallel.all_reduce hierarchical",
             gpus, gpus == 1 ? "" : "s");
-    if (found->tried == 0 && config->framework == PLAIT_FRAMEWORK_PLAIT &&
-        plait_fits_trainer(config, err) < 0)
+    if (found->tried == 0 && plait_fits_trainer_on(config, gpu, err) < 0)
         return -1;
     if (found->tried == 0)
         return plait_errorf(err,

@@ -13,10 +13,10 @@
 
 static int check_config(const struct plait_job_config *c,
                         const struct plait_layout *layout,
+                        const struct plait_gpu_type *gpu,
                         struct plait_error *err)
 {
-    errno = EINVAL;
-    if (c->framework == PLAIT_FRAMEWORK_PLAIT && plait_fits_trainer(c, err) < 0)
+    if (plait_fits_trainer_on(c, gpu, err) < 0)
         return -1;
     return plait_fits(c, layout, err);
 }
@@ -225,7 +225,7 @@ int plait_shape_begin(struct plait_shape *s,
                       const struct plait_gpu_type *gpu, double enough,
                       struct plait_estimate *e, struct plait_error *err)
 {
-    if (check_config(config, layout, err) < 0)
+    if (check_config(config, layout, gpu, err) < 0)
         return -1;
     memset(e, 0, sizeof(*e));
     set_shape(s, config, layout, gpu);
@@ -309,7 +309,7 @@ int plait_estimate_memory(const struct plait_job_config *config,
 {
     struct plait_shape s;
 
-    if (check_config(config, layout, err) < 0)
+    if (check_config(config, layout, gpu, err) < 0)
         return -1;
     set_shape(&s, config, layout, gpu);
     plait_shape_memory(&s, stage, memory);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which models' kernels fit into the shared memory of which GPUs. */
+#include <string.h>
+
+#include "kernels/attention.h"
+#include "llama3_8b.h"
+#include "tap.h"
+#include "topology/job/fits.h"
+#include "topology/job/gpu_types.h"
+
+static bool fits(const struct plait_job_config *c, struct plait_gpu_use use,
+                 struct plait_error *err)
+{
+    err->text[0] = '\0';
+    return plait_fits_gpu(c, &use, err) == 0;
+}
+
+/* For each compute capability, what CUDA lets a block have. */
+static const struct {
+    int sm, room;
+} gpus[] = {{80, 166912},  {86, 101376},  {89, 101376},  {90, 232448},
+            {100, 232448}, {103, 232448}, {120, 101376}, {121, 101376}};
+enum { NGPUS = sizeof(gpus) / sizeof(*gpus) };
+
+/* Without cuDNN all heads are own kernels'. */
+static void test_own(void)
+{
+    struct plait_job_config c;
+    struct plait_error err;
+    int wrong = 0;
+
+    llama3_8b(&c);
+    for (int i = 0; i < NGPUS; i++)
+        for (int head = 1; head <= PLAIT_ATTENTION_HEAD_MOST + 8; head++) {
+            bool known = head <= PLAIT_ATTENTION_HEAD_MOST;
+            size_t forward = plait_attention_bytes(head, PLAIT_FORWARD_TILES,
+                                                   PLAIT_FORWARD_SQUARES);
+            size_t backward = plait_attention_bytes(head, PLAIT_BACKWARD_TILES,
+                                                    PLAIT_BACKWARD_SQUARES);
+            size_t room = (size_t)gpus[i].room;
+            struct plait_gpu_use use = {gpus[i].sm, false, PLAIT_WORK_TRAIN};
+
+            c.model.head_dim = head;
+            wrong += fits(&c, use, &err) != (known && backward <= room);
+            use.work = PLAIT_WORK_EVALUATE;
+            wrong += fits(&c, use, &err) != (known && forward <= room);
+        }
+    ok(wrong == 0,
+       "attention is refused where its kernels do not fit: %d are not", wrong);
+}
+
+/* What is refused before the first step, and what is not. */
+static void test_cudnn(void)
+{
+    struct plait_job_config c;
+    struct plait_error err;
+
+    llama3_8b(&c);
+    c.model.head_dim = 256;
+    ok(!fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_TRAIN}, &err) &&
+           strcmp(err.text,
+                  "heads of 256: Plait's own kernels compute attention's "
+                  "backward (cuDNN has none for heads above 128 on this GPU), "
+                  "which needs 140032 bytes of shared memory; GPUs of compute "
+                  "capability 8.9 have 101376, enough for heads of 180") == 0,
+       "%s", err.text);
+    ok(fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_EVALUATE}, &err),
+       "an evaluation has no backward %s", err.text);
+    ok(!fits(&c, (struct plait_gpu_use){120, true, PLAIT_WORK_EXTEND}, &err) &&
+           strstr(err.text, "forward (texts grow)") != NULL,
+       "%s", err.text);
+    ok(fits(&c, (struct plait_gpu_use){80, true, PLAIT_WORK_TRAIN}, &err) &&
+           fits(&c, (struct plait_gpu_use){90, true, PLAIT_WORK_TRAIN}, &err),
+       "A100 and H100 train it %s", err.text);
+    c.model.attention_softcap = 50;
+    ok(!fits(&c, (struct plait_gpu_use){120, true, PLAIT_WORK_TRAIN}, &err) &&
+           strstr(err.text, "(model.attention_softcap)") != NULL,
+       "%s", err.text);
+    c.model.head_dim = 128;
+    ok(fits(&c, (struct plait_gpu_use){120, true, PLAIT_WORK_TRAIN}, &err),
+       "heads of 128 fit everywhere %s", err.text);
+    c.model.head_dim = 264;
+    ok(!fits(&c, (struct plait_gpu_use){90, true, PLAIT_WORK_TRAIN}, &err) &&
+           strstr(err.text, "heads of 256 at most") != NULL,
+       "%s", err.text);
+}
+
+/* A LayerNorm's backward has two sums for each column, an RMSNorm's one. */
+static void test_norms(void)
+{
+    const struct plait_gpu_use ada = {89, true, PLAIT_WORK_TRAIN},
+                               once = {89, true, PLAIT_WORK_EVALUATE};
+    struct plait_job_config c;
+    struct plait_error err;
+
+    llama3_8b(&c);
+    c.model.head_dim = 128;
+    c.model.hidden = 24576;
+    ok(fits(&c, ada, &err), "RMSNorm of 24576 %s", err.text);
+    c.model.family = PLAIT_GPT2;
+    c.model.hidden = 12288;
+    ok(fits(&c, ada, &err), "LayerNorm of 12288 %s", err.text);
+    c.model.hidden = 12800;
+    ok(!fits(&c, ada, &err) && strstr(err.text, "model.hidden 12800") != NULL &&
+           fits(&c, once, &err),
+       "LayerNorm of 12800 has no backward on Ada");
+    c.model.family = PLAIT_RESNET;
+    ok(fits(&c, ada, &err), "image models have neither %s", err.text);
+}
+
+/* The planner's types; those without Plait's kernels are not asked. */
+static void test_types(void)
+{
+    static const char *const types[] = {"l40s",     "rtx-pro-6000", "a100-80g",
+                                        "v100-32g", "mi300x",       "cpu"};
+    struct plait_job_config c;
+    struct plait_error err;
+    int wrong = 0;
+
+    llama3_8b(&c);
+    c.model.head_dim = 192;
+    for (int i = 0; i < 6; i++) {
+        struct plait_gpu_type gpu;
+
+        plait_gpu_type_find(types[i], &gpu, NULL);
+        wrong += (plait_fits_trainer_on(&c, &gpu, &err) == 0) != (i > 1);
+    }
+    ok(wrong == 0, "heads of 192 are refused on two of six types: %d wrong",
+       wrong);
+    c.framework = PLAIT_FRAMEWORK_MEGATRON;
+    for (int i = 0; i < 2; i++) {
+        struct plait_gpu_type gpu;
+
+        plait_gpu_type_find(types[i], &gpu, NULL);
+        wrong += plait_fits_trainer_on(&c, &gpu, &err) < 0;
+    }
+    ok(wrong == 0, "Megatron has its own kernels");
+}
+
+int main(void)
+{
+    test_own();
+    test_cudnn();
+    test_norms();
+    test_types();
+    return done_testing();
+}
