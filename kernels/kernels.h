@@ -649,7 +649,8 @@ struct plait_ops {
     /* -- experts: which of E experts works on which token --------------- */
     /* prob = softmax of logits [N,E]; expert = the numbers of the k largest
      * logits, largest first, of equal ones the lower number first; gate = their
-     * probabilities divided by the sum of these k. */
+     * probabilities divided by the sum of these k. With a bias: prob =
+     * sigmoid, chosen by prob + bias, gates times scale. */
     int (*route_forward)(struct plait_queue *q, const struct plait_route *r,
                          const void *logits);
     /* load[s,e] += how often tokens of sequence s chose expert e. */

@@ -17,7 +17,20 @@ struct plait_route {
     int32_t *expert; /* [N,k]: route_forward out, the others in */
     float *gate;     /* [N,k]: route_forward out, route_backward in; route_limit
                       * sets some to 0 */
+    /* The weights of a token's experts are its scores of them, as shares of
+     * their sum. Scores are the softmax of the logits or, with a bias, the
+     * sigmoid of each, as DeepSeek-V3 has it (arXiv 2412.19437): */
+    const float *bias; /* in [E]: added to the scores that experts are chosen
+                        * by, and to no others; NULL: softmax */
+    int groups;        /* 2 to 64 equal runs of two or more experts, */
+    int top_groups;    /* of which only those with the largest sums of their two
+                        * best are chosen from; groups 0 and 1: from all */
+    float scale;       /* factor of the weights; not of softmax */
 };
+
+/* Added to sums of sigmoids, which may be 0, as the package transformers
+ * does. */
+#define PLAIT_ROUTE_TINY 1e-20
 
 struct plait_route_gradient {
     void *dlogits;       /* out [N,E] of T */

@@ -181,6 +181,11 @@ void cuda_embedding_ops(struct plait_ops *ops);
 void cuda_attention_ops(struct plait_ops *ops);
 void cuda_xent_ops(struct plait_ops *ops);
 void cuda_route_ops(struct plait_ops *ops);
+/* route_sigmoid.cu: route_forward and route_backward with a bias. */
+int cuda_sigmoid_route(struct plait_queue *q, const struct plait_route *r,
+                       const void *logits);
+int cuda_sigmoid_gradient(struct plait_queue *q, const struct plait_route *r,
+                          const struct plait_route_gradient *g);
 void cuda_update_ops(struct plait_ops *ops);
 void cuda_moment_ops(struct plait_ops *ops);
 void cuda_update8_ops(struct plait_ops *ops);

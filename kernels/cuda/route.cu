@@ -2,7 +2,7 @@
 /* Routing: which expert processes which token, and the rows of tokens in the
  * experts' order and back. */
 #include "kernels/cuda/common.cuh"
-#include "kernels/route.h"
+#include "kernels/cuda/route.cuh"
 
 static const unsigned threads = 256;
 
@@ -11,14 +11,6 @@ static const unsigned threads = 256;
 /* One thread per token, a few numbers each, in double: a choice between two
  * experts must not depend on the order of a sum, and the gradient of the
  * balance term is a small difference of large numbers. */
-
-static __device__ inline bool chosen(const int32_t *expert, int n, int e)
-{
-    for (int j = 0; j < n; j++)
-        if (expert[j] == e)
-            return true;
-    return false;
-}
 
 /* Chosen by logits: close to 1/2, probabilities cannot tell apart logits that
  * differ near 0. */
@@ -66,6 +58,8 @@ static __global__ void route_kernel(struct plait_route r, const T *logits)
 static int route_forward(struct plait_queue *q, const struct plait_route *r,
                          const void *logits)
 {
+    if (r->bias != NULL)
+        return cuda_sigmoid_route(q, r, logits);
     return cuda_launch(q, "route_forward", r->type, r->N, [&](auto zero) {
         typedef decltype(zero) T;
 
@@ -138,6 +132,8 @@ static __global__ void route_gradient_kernel(struct plait_route r,
 static int route_backward(struct plait_queue *q, const struct plait_route *r,
                           const struct plait_route_gradient *g)
 {
+    if (r->bias != NULL)
+        return cuda_sigmoid_gradient(q, r, g);
     return cuda_launch(q, "route_backward", r->type, r->N, [&](auto zero) {
         typedef decltype(zero) T;
 

@@ -13,28 +13,106 @@ static int chosen(const int32_t *expert, int n, int e)
     return 0;
 }
 
-/* The k experts of token i and their gates. Chosen by logits: close to 1/2,
+/* What experts are chosen by: logits of softmax, since close to 1/2
  * probabilities in fp32 cannot tell apart logits that differ near 0. */
+static double rank_of(const struct plait_route *r, const void *logits, size_t i,
+                      int e)
+{
+    size_t at = i * (size_t)r->E + (size_t)e;
+
+    return r->bias ? (double)(float)(r->prob[at] + r->bias[e])
+                   : ref_get(r->type, logits, at);
+}
+
+/* The sum of the two best of group g. */
+static double rank_group(const struct plait_route *r, size_t i, int g)
+{
+    int n = r->E / r->groups;
+    double first = -INFINITY, second = -INFINITY;
+
+    for (int e = g * n; e < (g + 1) * n; e++) {
+        double x = rank_of(r, NULL, i, e);
+
+        second = fmax(second, fmin(first, x));
+        first = fmax(first, x);
+    }
+    return first + second;
+}
+
+/* A bit of each group that token i may choose from. */
+static uint64_t choose_groups(const struct plait_route *r, size_t i)
+{
+    uint64_t set = 0;
+
+    if (!r->bias || r->groups < 2)
+        return ~(uint64_t)0;
+    for (int j = 0; j < r->top_groups; j++) {
+        double most = 0;
+        int best = -1;
+
+        for (int g = 0; g < r->groups; g++) {
+            double x = rank_group(r, i, g);
+
+            if (!(set >> g & 1) && (best < 0 || x > most)) {
+                best = g;
+                most = x;
+            }
+        }
+        set |= (uint64_t)1 << best;
+    }
+    return set;
+}
+
+static int group_of(const struct plait_route *r, int e)
+{
+    return r->groups < 2 ? 0 : e / (r->E / r->groups);
+}
+
+/* The k experts of token i and their gates. */
 static void choose(const struct plait_route *r, const void *logits, size_t i)
 {
-    size_t at = i * (size_t)r->E;
-    const float *prob = r->prob + at;
+    const float *prob = r->prob + i * (size_t)r->E;
     int32_t *expert = r->expert + i * (size_t)r->k;
-    double sum = 0;
+    uint64_t groups = choose_groups(r, i);
+    double sum = r->bias ? PLAIT_ROUTE_TINY : 0, scale = r->bias ? r->scale : 1;
 
     for (int j = 0; j < r->k; j++) {
         int best = -1;
 
         for (int e = 0; e < r->E; e++)
-            if (!chosen(expert, j, e) &&
-                (best < 0 || ref_get(r->type, logits, at + (size_t)e) >
-                                 ref_get(r->type, logits, at + (size_t)best)))
+            if (groups >> group_of(r, e) & 1 && !chosen(expert, j, e) &&
+                (best < 0 ||
+                 rank_of(r, logits, i, e) > rank_of(r, logits, i, best)))
                 best = e;
         expert[j] = best;
         sum += prob[best];
     }
     for (int j = 0; j < r->k; j++)
-        r->gate[i * (size_t)r->k + (size_t)j] = (float)(prob[expert[j]] / sum);
+        r->gate[i * (size_t)r->k + (size_t)j] =
+            (float)(scale * prob[expert[j]] / sum);
+}
+
+static void take_softmax(const struct plait_route *r, const void *logits,
+                         size_t i)
+{
+    size_t first = i * (size_t)r->E, end = first + (size_t)r->E;
+    double max = -INFINITY, sum = 0;
+
+    for (size_t at = first; at < end; at++)
+        max = fmax(max, ref_get(r->type, logits, at));
+    for (size_t at = first; at < end; at++)
+        sum += exp(ref_get(r->type, logits, at) - max);
+    for (size_t at = first; at < end; at++)
+        r->prob[at] = (float)(exp(ref_get(r->type, logits, at) - max) / sum);
+}
+
+static void take_sigmoid(const struct plait_route *r, const void *logits,
+                         size_t i)
+{
+    size_t first = i * (size_t)r->E, end = first + (size_t)r->E;
+
+    for (size_t at = first; at < end; at++)
+        r->prob[at] = (float)(1 / (1 + exp(-ref_get(r->type, logits, at))));
 }
 
 int ref_route_forward(struct plait_queue *q, const struct plait_route *r,
@@ -42,16 +120,10 @@ int ref_route_forward(struct plait_queue *q, const struct plait_route *r,
 {
     (void)q;
     for (size_t i = 0; i < r->N; i++) {
-        size_t first = i * (size_t)r->E, end = first + (size_t)r->E;
-        double max = -INFINITY, sum = 0;
-
-        for (size_t at = first; at < end; at++)
-            max = fmax(max, ref_get(r->type, logits, at));
-        for (size_t at = first; at < end; at++)
-            sum += exp(ref_get(r->type, logits, at) - max);
-        for (size_t at = first; at < end; at++)
-            r->prob[at] =
-                (float)(exp(ref_get(r->type, logits, at) - max) / sum);
+        if (r->bias)
+            take_sigmoid(r, logits, i);
+        else
+            take_softmax(r, logits, i);
         choose(r, logits, i);
     }
     return 0;
@@ -105,12 +177,46 @@ static void token_backward(const struct plait_route *r,
         }
 }
 
+/* The same of sigmoids: gate_j = scale p_j / S. The balance loss is of shares
+ * of the sum A of all, p_e / A. */
+static void sigmoid_backward(const struct plait_route *r,
+                             const struct plait_route_gradient *g, size_t i)
+{
+    size_t first = i * (size_t)r->k, end = first + (size_t)r->k;
+    const float *prob = r->prob + i * (size_t)r->E;
+    const float *load = g->load + sequence_of(r, i) * (size_t)r->E;
+    double balance = g->factor ? (double)g->balance * *g->factor : g->balance;
+    double S = PLAIT_ROUTE_TINY, A = PLAIT_ROUTE_TINY, mean = 0, dot = 0;
+
+    for (size_t j = first; j < end; j++) {
+        S += prob[r->expert[j]];
+        mean += (double)g->dgate[j] * r->gate[j];
+    }
+    for (int e = 0; e < r->E; e++) {
+        A += prob[e];
+        dot += balance != 0 ? balance * load[e] * prob[e] : 0;
+    }
+    for (int e = 0; e < r->E; e++) {
+        double p = prob[e];
+        double dp = balance != 0 ? (balance * load[e] - dot / A) / A : 0;
+
+        for (size_t j = first; j < end; j++)
+            if (r->expert[j] == e)
+                dp += ((double)r->scale * g->dgate[j] - mean) / S;
+        ref_put(r->type, g->dlogits, i * (size_t)r->E + (size_t)e,
+                p * (1 - p) * dp);
+    }
+}
+
 int ref_route_backward(struct plait_queue *q, const struct plait_route *r,
                        const struct plait_route_gradient *g)
 {
     (void)q;
     for (size_t i = 0; i < r->N; i++)
-        token_backward(r, g, i);
+        if (r->bias)
+            sigmoid_backward(r, g, i);
+        else
+            token_backward(r, g, i);
     return 0;
 }
 

@@ -3,7 +3,8 @@
 #include "kernels/route.h"
 #include "ops_cases.h"
 
-/* -- experts {tokens, experts, choices, C, run, sequences} --------------- */
+/* -- experts {tokens, experts, choices, C, run, sequences, by sigmoid,
+ * groups, groups to choose from} ----------------------------------------- */
 
 static void whole_numbers(float *x, size_t n)
 {
@@ -29,6 +30,7 @@ static void setup_route(struct trial *t, const int *s)
     whole_numbers(t->array[10].host, N / (size_t)s[4] * E);
     trial_real(t, KIND_F32, 1, 0.2, 0.8);
     real(t, N * E);
+    trial_real(t, KIND_F32, E, -0.4, 0.4);
 }
 
 static int call_route(struct trial_side *d, const int *s)
@@ -42,7 +44,11 @@ static int call_route(struct trial_side *d, const int *s)
                             .sequences = s[5],
                             .prob = p[1],
                             .expert = p[2],
-                            .gate = p[3]};
+                            .gate = p[3],
+                            .bias = s[6] ? p[13] : NULL,
+                            .groups = s[7],
+                            .top_groups = s[8],
+                            .scale = 2.5f};
     struct plait_route_gradient plain = {
         .dlogits = p[6], .dgate = p[5], .load = p[4], .balance = 0.3f};
     struct plait_route_gradient by_factor = plain;
@@ -243,7 +249,9 @@ const struct trial_case trial_experts[] = {
      {{1, 2, 1, 0, 1, 1},
       {48, 8, 2, 0, 8, 3},
       {700, 5, 5, 0, 350, 2},
-      {300, 400, 4, 0, 300, 1}}},
+      {300, 400, 4, 0, 300, 1},
+      {48, 8, 2, 0, 8, 3, 1, 0, 0},
+      {300, 64, 6, 0, 100, 3, 1, 8, 3}}},
     {"rows_spread, join, dot",
      setup_rows,
      call_rows,

@@ -728,6 +728,111 @@ static const struct check checks[] = {
      {1, 6, 2, 1, 4, 1}},
 };
 
+/* {tokens, experts, choices, groups}: out is each token's sum of gates times
+ * r, and the balance loss, whose gradient is that of shares of all scores. */
+static struct plait_route sigmoid_route(float *logits)
+{
+    struct plait_route route = {.type = PLAIT_F32,
+                                .N = (size_t)s[0],
+                                .E = s[1],
+                                .k = s[2],
+                                .run = (size_t)s[0],
+                                .sequences = 1,
+                                .prob = stat[0],
+                                .expert = tokens,
+                                .gate = stat[1],
+                                .bias = x[1],
+                                .groups = s[3],
+                                .top_groups = s[3] - 1,
+                                .scale = 2.5f};
+
+    ops->route_forward(q, &route, logits);
+    settle();
+    return route;
+}
+
+static void sigmoid_forward(float *out)
+{
+    struct plait_route route = sigmoid_route(x[0]);
+
+    for (size_t i = 0; i < route.N; i++) {
+        double sum = 0, all = 0;
+
+        for (size_t e = 0; e < (size_t)route.E; e++)
+            all += route.prob[i * (size_t)route.E + e];
+        for (size_t e = 0; e < (size_t)route.E; e++)
+            sum += (double)x[2][e] * route.prob[i * (size_t)route.E + e] / all;
+        for (size_t j = i * (size_t)route.k; j < (i + 1) * (size_t)route.k; j++)
+            sum += (double)x[3][j] * route.gate[j];
+        out[i] = (float)sum;
+    }
+}
+
+static void sigmoid_check(void)
+{
+    struct check c = {.name = "route_backward",
+                      .outputs = 5,
+                      .forward = sigmoid_forward,
+                      .shape = {5, 12, 3, 4}};
+    size_t n = 60, bad = 0;
+    struct plait_route route;
+
+    s = c.shape;
+    for (size_t i = 0; i < n; i++)
+        x[0][i] = 3 * uniform();
+    for (size_t i = 0; i < 15; i++) {
+        /* bias, so that the same are chosen whatever the scores are */
+        x[1][i] = 4 * (float)(i * 5 % 12);
+        x[2][i] = uniform(); /* of the balance loss, for each expert */
+        x[3][i] = uniform(); /* the gates' gradients */
+        r[i / 3] = 1;
+    }
+    route = sigmoid_route(x[0]);
+    ops->route_backward(
+        q, &route,
+        &(struct plait_route_gradient){
+            .dlogits = dx[0], .dgate = x[3], .load = x[2], .balance = 1});
+    settle();
+    memcpy(dx[1], dx[0], n * sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        double d = difference(&c, &x[0][i]);
+
+        if (!(fabs(dx[1][i] - d) <= 1e-4 + 1e-3 * fabs(d)) && bad++ < 4)
+            diag("[%zu]: %.7g, difference %.7g", i, (double)dx[1][i], d);
+    }
+    ok(bad == 0, "route_backward: %zu gradients of sigmoids", n);
+}
+
+/* Whom the bias and the groups let through. Of the first token the best two
+ * experts, 0 and 1, are in the first group, whose two best together are less
+ * than those of the second; of the second token the bias turns the order. */
+static void groups_check(void)
+{
+    const float logits[8] = {3, -9, 2, 2, 0.1f, 0.2f, -9, -9};
+    const float bias[4] = {0.5f, 0, 0, 0};
+    float *prob = stat[0], *gate = stat[1];
+    struct plait_route route = {.type = PLAIT_F32,
+                                .N = 2,
+                                .E = 4,
+                                .k = 2,
+                                .prob = prob,
+                                .expert = tokens,
+                                .gate = gate,
+                                .bias = x[1],
+                                .groups = 2,
+                                .top_groups = 1,
+                                .scale = 3};
+
+    memcpy(x[0], logits, sizeof(logits));
+    memcpy(x[1], bias, sizeof(bias));
+    ops->route_forward(q, &route, x[0]);
+    settle();
+    ok(tokens[0] == 2 && tokens[1] == 3 && tokens[2] == 0 && tokens[3] == 1,
+       "route_forward: within the best group, by biased scores");
+    ok(fabs(gate[0] + gate[1] - 3) < 1e-5 && gate[2] < gate[3],
+       "route_forward: weights are of scores without the bias, times scale");
+}
+
 /* Two logits whose probabilities are equal in fp32: the larger one is chosen,
  * at whichever position. */
 static void route_check(void)
@@ -771,6 +876,8 @@ int main(int argc, char **argv)
     xent_check(0);
     xent_check(2);
     route_check();
+    sigmoid_check();
+    groups_check();
     while (nreserved > 0)
         ops->pinned_free(dev, reserved[--nreserved]);
     ops->queue_destroy(q);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Routing by sigmoids and a bias, in the steps of kernels/ref/route.c; as for
+ * softmax in double, with one thread per token. */
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/route.cuh"
+
+static const unsigned threads = 256;
+
+/* The sum of the two best of group g. */
+static __device__ inline double rank_group(const float *prob, const float *bias,
+                                           int g, int n)
+{
+    float first = -CUDART_INF_F, second = -CUDART_INF_F;
+
+    for (int e = g * n; e < (g + 1) * n; e++) {
+        float x = prob[e] + bias[e];
+
+        second = fmaxf(second, fminf(first, x));
+        first = fmaxf(first, x);
+    }
+    return (double)first + second;
+}
+
+static __device__ inline uint64_t choose_groups(const struct plait_route &r,
+                                                const float *prob)
+{
+    uint64_t set = 0;
+
+    if (r.groups < 2)
+        return ~(uint64_t)0;
+    for (int j = 0; j < r.top_groups; j++) {
+        double most = 0;
+        int best = -1;
+
+        for (int g = 0; g < r.groups; g++) {
+            double x = rank_group(prob, r.bias, g, r.E / r.groups);
+
+            if (!(set >> g & 1) && (best < 0 || x > most)) {
+                best = g;
+                most = x;
+            }
+        }
+        set |= (uint64_t)1 << best;
+    }
+    return set;
+}
+
+static __device__ inline void choose_biased(const struct plait_route &r,
+                                            const float *prob, int32_t *expert,
+                                            float *gate)
+{
+    int n = r.groups < 2 ? r.E : r.E / r.groups;
+    uint64_t groups = choose_groups(r, prob);
+    double sum = PLAIT_ROUTE_TINY;
+
+    for (int j = 0; j < r.k; j++) {
+        int best = -1;
+
+        for (int e = 0; e < r.E; e++)
+            if ((groups >> (e / n) & 1) && !chosen(expert, j, e) &&
+                (best < 0 || prob[e] + r.bias[e] > prob[best] + r.bias[best]))
+                best = e;
+        expert[j] = best;
+        sum += prob[best];
+    }
+    for (int j = 0; j < r.k; j++)
+        gate[j] = (float)((double)r.scale * prob[expert[j]] / sum);
+}
+
+template <typename T>
+static __global__ void sigmoid_route_kernel(struct plait_route r,
+                                            const T *logits)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.N;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const T *x = logits + i * r.E;
+        float *p = r.prob + i * r.E;
+
+        for (int e = 0; e < r.E; e++)
+            p[e] = (float)(1 / (1 + exp(-(double)to_float(x[e]))));
+        choose_biased(r, p, r.expert + i * r.k, r.gate + i * r.k);
+    }
+}
+
+/* Of gates scale p_j / S, and of a balance loss of shares of the sum A of all
+ * p. */
+template <typename T>
+static __global__ void sigmoid_gradient_kernel(struct plait_route r,
+                                               struct plait_route_gradient g)
+{
+    T *dlogits = (T *)g.dlogits;
+    double balance =
+        g.factor != NULL ? (double)g.balance * *g.factor : g.balance;
+
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.N;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const float *p = r.prob + i * r.E;
+        const float *l = g.load + i / r.run % r.sequences * r.E;
+        double S = PLAIT_ROUTE_TINY, A = PLAIT_ROUTE_TINY, mean = 0, dot = 0;
+
+        for (size_t j = i * r.k; j < (i + 1) * r.k; j++) {
+            S += p[r.expert[j]];
+            mean += (double)g.dgate[j] * r.gate[j];
+        }
+        for (int e = 0; e < r.E; e++) {
+            A += p[e];
+            dot += balance != 0 ? balance * l[e] * p[e] : 0;
+        }
+        for (int e = 0; e < r.E; e++) {
+            double dp = balance != 0 ? (balance * l[e] - dot / A) / A : 0;
+
+            for (size_t j = i * r.k; j < (i + 1) * r.k; j++)
+                if (r.expert[j] == e)
+                    dp += ((double)r.scale * g.dgate[j] - mean) / S;
+            dlogits[i * r.E + e] =
+                from_float<T>((float)(p[e] * (1 - (double)p[e]) * dp));
+        }
+    }
+}
+
+int cuda_sigmoid_route(struct plait_queue *q, const struct plait_route *r,
+                       const void *logits)
+{
+    return cuda_launch(q, "route_forward", r->type, r->N, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        sigmoid_route_kernel<<<grid_for(q, r->N, threads), threads, 0,
+                               q->stream>>>(*r, (const T *)logits);
+    });
+}
+
+int cuda_sigmoid_gradient(struct plait_queue *q, const struct plait_route *r,
+                          const struct plait_route_gradient *g)
+{
+    return cuda_launch(q, "route_backward", r->type, r->N, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        sigmoid_gradient_kernel<T>
+            <<<grid_for(q, r->N, threads), threads, 0, q->stream>>>(*r, *g);
+    });
+}
