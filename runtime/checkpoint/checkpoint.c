@@ -80,6 +80,11 @@ int plait_tensor_slices_create_weights(const struct plait_shards *shards,
         const struct plait_tensor *t = &model->tensors[i];
         const struct plait_shard *s = &shards->shard[t->region];
 
+        if (t->balance) { /* which each rank has whole */
+            describe_slice(&(*slices)[n], t, 0, t->count);
+            (*data)[n++] = model->exact + t->exact;
+            continue;
+        }
         if (!plait_shard_slice(s, t, &first, &count))
             continue;
         describe_slice(&(*slices)[n], t, first, count);

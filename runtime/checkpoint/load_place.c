@@ -135,7 +135,7 @@ static float *host_place(const struct plait_load *l, int slice)
 static int store(const struct plait_load *l, int slice, size_t first,
                  const float *from, size_t n)
 {
-    size_t each = plait_dtype_size(l->shards->model->type);
+    const struct plait_model *model = l->shards->model;
     float *place = host_place(l, slice);
 
     if (place) {
@@ -145,8 +145,12 @@ static int store(const struct plait_load *l, int slice, size_t first,
     if (l->optim)
         return plait_optim_write_piece(l->optim, &l->pieces[slice], first, n,
                                        from);
-    return plait_shards_write_weights(
-        l->shards, (char *)l->data[slice] + first * each, from, n);
+    if (!plait_model_is_exact(model, l->data[slice]))
+        first *= plait_dtype_size(model->type);
+    else
+        first *= sizeof(*from);
+    return plait_shards_write_weights(l->shards, (char *)l->data[slice] + first,
+                                      from, n);
 }
 
 /* Place the part's elements that are in these bytes of its file. */

@@ -125,6 +125,10 @@ static const struct key keys[] = {
     KEY(shared_experts, INT, OF_EXPERTS),
     KEY(dense_layers, INT, OF_EXPERTS),
     KEY(dense_ffn, INT, OF_DENSE),
+    KEY(experts_scores, INT, OF_EXPERTS),
+    KEY(experts_scale, REAL, OF_EXPERTS),
+    KEY(experts_groups, INT, OF_EXPERTS),
+    KEY(experts_top_groups, INT, OF_EXPERTS),
 };
 
 static bool matters(const struct plait_model_config *m, const struct key *key)

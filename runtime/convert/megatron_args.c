@@ -337,6 +337,8 @@ static const char *find_lack(const struct plait_model_config *m)
         what = "model.experts of a gpt2";
     else if (m->experts && m->experts_capacity > 0)
         what = "model.experts_capacity that works as in plait-train";
+    else if (m->experts && m->experts_scores)
+        what = "model.experts_scores sigmoid that work as in plait-train";
     else if (m->experts && (m->dense_layers || m->shared_experts))
         what = "model.dense_layers or model.shared_experts that work as in "
                "plait-train";

@@ -143,21 +143,6 @@ static int exchange_rows(const struct plait_work *w,
 
 /* -- forward --------------------------------------------------------------- */
 
-/* Row i belongs to sequence i / run % sequences. */
-static struct plait_route route_of(const struct plait_work *w,
-                                   const struct plait_routed *r)
-{
-    return (struct plait_route){.type = w->type,
-                                .N = w->shape->N,
-                                .E = w->d->experts,
-                                .k = w->d->top_k,
-                                .run = w->shape->piece_len,
-                                .sequences = w->shape->batch,
-                                .prob = r->prob,
-                                .expert = r->expert,
-                                .gate = r->gate};
-}
-
 static struct plait_rows rows_moved(const struct plait_work *w,
                                     const struct plait_routed *r, void *out)
 {
@@ -167,24 +152,6 @@ static struct plait_rows rows_moved(const struct plait_work *w,
                                .C = w->d->hidden,
                                .place = r->place,
                                .out = out};
-}
-
-/* How often each expert was chosen in each sequence, summed over cp: the
- * balance loss must not depend on how the sequence is split. */
-static int count_load(const struct plait_work *w, const struct plait_routed *r)
-{
-    const struct plait_dims *d = w->d;
-    size_t n = (size_t)w->shape->batch * d->experts;
-    struct plait_route route = route_of(w, r);
-    struct plait_comm *cp = w->model->mesh->group[PLAIT_GROUP_CP];
-    const struct plait_buffers load = {r->load, r->load, n, PLAIT_F32};
-
-    if (w->ops->fill_zero(w->q, r->load, n * sizeof(*r->load)) < 0 ||
-        w->ops->route_load(w->q, &route, r->load) < 0)
-        return -1;
-    if (w->shape->pieces == 1)
-        return 0;
-    return plait_comm_all_reduce(cp, &load, PLAIT_SUM, w->q, NULL);
 }
 
 /* How often each expert was chosen in a sequence before each of its runs. A run
@@ -197,7 +164,7 @@ static int count_before(const struct plait_work *w,
     int cp = w->model->mesh->layout.size[PLAIT_CP];
     int rank = w->model->mesh->coord.at[PLAIT_CP];
     size_t n = (size_t)w->shape->batch * d->experts, bytes = 2 * n * 4;
-    struct plait_route route = route_of(w, r);
+    struct plait_route route = plait_route_of(w, r);
 
     route.sequences *= 2;
     if (w->ops->fill_zero(w->q, s->runs, bytes) < 0 ||
@@ -247,7 +214,7 @@ static int sort_choices(const struct plait_work *w,
 {
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
-    struct plait_route route = route_of(w, r);
+    struct plait_route route = plait_route_of(w, r);
     struct plait_route_limit limit = {.kept = s->kept, .most = d->capacity};
     struct plait_route_sort sort = {.n = count_choices(w),
                                     .E = d->experts,
@@ -297,16 +264,9 @@ static int route_tokens(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, const void *full)
 {
     const struct plait_routed *r = &a->routed;
-    struct plait_scratch *s = w->scratch;
-    struct plait_linear logits = {.N = w->shape->N,
-                                  .inp.x = full,
-                                  .w = b->router.handle,
-                                  .out = s->route};
-    struct plait_route route = route_of(w, r);
 
-    if (w->ops->linear_forward(w->q, &logits) < 0 ||
-        w->ops->route_forward(w->q, &route, s->route) < 0 ||
-        count_load(w, r) < 0 || sort_choices(w, a->cache, r) < 0)
+    if (plait_router_forward(w, b, r, full) < 0 ||
+        sort_choices(w, a->cache, r) < 0)
         return -1;
     return plait_experts_counted(w) ? count_rows(w, r) : 0;
 }
@@ -403,50 +363,14 @@ static int experts_work_backward(const struct plait_work *w,
     return plait_grouped_input(w, b, r, true, &up);
 }
 
-/* Factor of the balance loss's gradient per choice of the expert in the
- * sequence. The loss of a sequence of T tokens is
- *     coefficient * sum_e (E / (k T) load_e) (1/T sum_t prob_te)
- * and weighs as much as T token losses (Fedus et al., "Switch transformers",
- * 2021, per sequence as in DeepSeek-V2, 2024). */
-static float balance_scale(const struct plait_work *w)
-{
-    const struct plait_dims *d = w->d;
-    const struct plait_batch_shape *s = w->shape;
-    double T = (double)s->piece_len * s->pieces *
-               w->model->mesh->layout.size[PLAIT_CP];
-
-    if (d->tp_rank > 0)
-        return 0; /* only one tp rank adds it, since the group sums */
-    return w->model->config->model.experts_balance * w->slot->loss_scale *
-           d->experts / (d->top_k * T);
-}
-
-int plait_experts_set_balance(const struct plait_work *w, float factor)
-{
-    struct plait_model_state *s = w->model->state;
-
-    if (!w->scratch->balance || s->balance == factor)
-        return 0;
-    if (w->ops->to_device(w->q, w->scratch->balance, &factor, sizeof(factor)) <
-        0)
-        return -1;
-    s->balance = factor;
-    return 0;
-}
-
 /* dout: of the layer's output. Sets the gradient of the router's logits, and
  * the gradient of the experts' outputs in the order of the experts. */
 static int route_backward(const struct plait_work *w,
+                          const struct plait_block *b,
                           const struct plait_routed *r, const void *dout,
                           void *sorted)
 {
     struct plait_scratch *s = w->scratch;
-    struct plait_route route = route_of(w, r);
-    struct plait_route_gradient g = {.dlogits = s->route,
-                                     .dgate = s->dgate,
-                                     .load = r->load,
-                                     .balance = balance_scale(w),
-                                     .factor = s->balance};
     struct plait_rows rows = rows_moved(w, r, sorted);
 
     rows.dout = rows.x = dout;
@@ -454,7 +378,7 @@ static int route_backward(const struct plait_work *w,
     rows.dgate = s->dgate;
     rows.gate = r->gate;
     return w->ops->rows_dot(w->q, &rows) < 0 ||
-                   w->ops->route_backward(w->q, &route, &g) < 0 ||
+                   plait_router_backward(w, b, r) < 0 ||
                    w->ops->rows_spread(w->q, &rows) < 0
                ? -1
                : 0;
@@ -476,7 +400,7 @@ int plait_experts_backward(const struct plait_work *w,
                                           .accumulate = 1};
 
     join.rows = sorted;
-    if (route_backward(w, r, dout, sorted) < 0)
+    if (route_backward(w, b, r, dout, sorted) < 0)
         return -1;
     if (!alone && exchange_rows(w, r, sorted, s->grouped, true) < 0)
         return -1;

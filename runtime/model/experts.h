@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_MODEL_EXPERTS_H
 #define PLAIT_RUNTIME_MODEL_EXPERTS_H
 
+#include "kernels/route.h"
 #include "runtime/model/internal.h"
 
 /* From all rows of the normalised stream to routed.z; then joins those to out
@@ -40,6 +41,19 @@ int plait_shared_weight(const struct plait_work *w, const struct plait_block *b,
  * balance. It reads this in device memory, as the factor differs from step to
  * step and a graph does not. */
 int plait_experts_set_balance(const struct plait_work *w, float factor);
+
+/* router.c: the routing of all tokens. Row i belongs to sequence i / run %
+ * sequences. */
+struct plait_route plait_route_of(const struct plait_work *w,
+                                  const struct plait_routed *r);
+/* From all rows of the normalised stream to prob, expert, gate and load. */
+int plait_router_forward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_routed *r, const void *full);
+/* From scratch->dgate to the gradient of the logits, in scratch->route. */
+int plait_router_backward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_routed *r);
 
 /* Whether the host knows the experts' numbers of rows: with ep > 1 they are the
  * lengths of messages, and in fp8 each expert's operands are scaled

@@ -105,5 +105,12 @@ int plait_model_make_weights(struct plait_model *model, size_t elements)
     if (model->weights)
         plait_mesh_free(model->mesh, model->weights);
     model->weights = plait_mesh_alloc(model->mesh, bytes ? bytes : 1);
-    return model->weights ? 0 : -1;
+    if (!model->weights || !model->nexact)
+        return model->weights ? 0 : -1;
+    bytes = model->nexact * sizeof(*model->exact);
+    if (!model->exact)
+        model->exact = plait_mesh_alloc(model->mesh, bytes);
+    return model->exact ? model->mesh->ops->fill_zero(model->mesh->q,
+                                                      model->exact, bytes)
+                        : -1;
 }

@@ -125,6 +125,8 @@ void plait_model_destroy(struct plait_model *model)
     }
     if (model->weights)
         plait_mesh_free(model->mesh, model->weights);
+    if (model->exact)
+        plait_mesh_free(model->mesh, model->exact);
     free(model->state);
     free(model->regions);
     free(model->tensors);

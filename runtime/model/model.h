@@ -40,6 +40,10 @@ struct plait_tensor {
     bool decay;            /* weight decay applies (2-D weights only) */
     bool statistic;        /* running statistics: no optimizer updates them,
                             * their gradient is what a step adds to them */
+    bool balance;          /* a router's bias, a statistic too: its gradient
+                            * counts how often tokens chose each expert, and
+                            * plait_optim_balance() moves it by that */
+    size_t exact;          /* balance: where it is in model->exact */
     bool expert;           /* belongs to an expert */
     bool tied;             /* on a pipeline end that shares it with the other
                             * end: gradients are summed over the embedding
@@ -145,7 +149,12 @@ struct plait_model {
     size_t count;                 /* elements of all regions */
     int64_t parameters;           /* of the whole model, no padding,
                                      tied tensors once */
-    int64_t statistics;           /* elements that no optimizer steps */
+    int64_t statistics;           /* of an image model: elements that no
+                                     optimizer steps, no parameters */
+    size_t nexact;
+    float *exact;  /* [nexact] device, whole on each rank: what layers read in
+                    * fp32 whatever the compute type is, the routers' biases.
+                    * Made with the weights, and 0 */
     void *weights; /* device; of all regions, or this rank's shards of them
                     * (ZeRO): plait_model_make_weights() */
     struct plait_model_hooks hooks;
@@ -155,6 +164,15 @@ struct plait_model {
     const struct plait_family_ops *family;
     struct plait_image_state *image; /* only image models */
 };
+
+/* Whether a weight is in model->exact: fp32, whatever the compute type is. */
+static inline bool plait_model_is_exact(const struct plait_model *model,
+                                        const void *weight)
+{
+    uintptr_t first = (uintptr_t)model->exact, at = (uintptr_t)weight;
+
+    return at >= first && at < first + model->nexact * sizeof(*model->exact);
+}
 
 /* The compute type of a precision. */
 enum plait_dtype plait_model_type(enum plait_precision precision);

@@ -46,7 +46,8 @@ bool plait_optim_clips(const struct plait_optim *optim)
 
     return mesh->ops->gpu && plait_comm_records(mesh->world) && !optim->host &&
            !optim->rule->factor && !optim->rule->direction &&
-           !optim->model->statistics && !optim->replicas;
+           !optim->model->statistics && !plait_optim_balances(optim) &&
+           !optim->replicas;
 }
 
 int plait_optim_queue_squares(struct plait_optim *optim, double *pinned)

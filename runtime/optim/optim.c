@@ -243,6 +243,8 @@ int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
         if (follow_masters(optim, &optim->shards->shard[i]) < 0)
             return plait_errorf(err, "cannot cast the weights: %s",
                                 plait_queue_error(model->mesh->q));
+    if (plait_optim_balance(optim, false) < 0)
+        return plait_errorf(err, "cannot gather the routers' biases");
     return plait_shards_gather_weights(optim->shards, err);
 }
 

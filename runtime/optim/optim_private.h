@@ -92,6 +92,12 @@ int plait_optim_run_captured(struct plait_optim *optim,
 int plait_optim_queue_scale(struct plait_optim *optim, double clip,
                             double factor);
 
+/* balance.c: whether steps move the routers' biases; the same on all ranks. */
+bool plait_optim_balances(const struct plait_optim *optim);
+/* Tells the layers their routers' biases and, with `moves`, moves these before
+ * by a step's counts. Collective over the ranks that share the layers. */
+int plait_optim_balance(struct plait_optim *optim, bool moves);
+
 /* pieces.c */
 int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err);
 

@@ -65,6 +65,8 @@ int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err)
         const struct plait_optim_slice *s = &optim->slices[i];
 
         add_piece(optim, s, NULL, s->master);
+        if (s->tensor->balance)
+            continue; /* no optimizer has a state of it */
         for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
             add_state(optim, i, k, o->state[k]);
         if (optim->rule->tensor_state)

@@ -374,6 +374,8 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
     set_now(optim, lr, step, &now);
     if (optim->model->statistics && add_statistics(optim) < 0)
         return -1;
+    if (plait_optim_balances(optim) && plait_optim_balance(optim, true) < 0)
+        return -1;
     if (optim->host)
         return step_on_host(optim, lr, grad_scale, step);
     if (mesh->ops->to_device(mesh->q, optim->now, &now, sizeof(now)) < 0 ||

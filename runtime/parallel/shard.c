@@ -327,7 +327,7 @@ int plait_shards_write_weights(struct plait_shards *shards, void *weights,
     float *staged;
     int rc;
 
-    if (type == PLAIT_F32)
+    if (type == PLAIT_F32 || plait_model_is_exact(shards->model, weights))
         return ops->to_device(mesh->q, weights, from, n * sizeof(*from));
     staged = ops->alloc(mesh->dev, CAST_CHUNK * sizeof(*staged));
     rc = staged ? 0 : -1;

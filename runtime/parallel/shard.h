@@ -83,7 +83,7 @@ bool plait_shard_slice(const struct plait_shard *shard,
                        size_t *count);
 
 /* Converts fp32 weights in host memory to `n` weights of the compute type on
- * the device. */
+ * the device, or copies them to the model's exact ones. */
 int plait_shards_write_weights(struct plait_shards *shards, void *weights,
                                const float *from, size_t n);
 

@@ -65,6 +65,16 @@ def leave_trained(c):
         c.pop("model.norm_place", None)
 
 
+def routing(rng, c):
+    """Where experts are chosen by sigmoids."""
+    if "model.experts_scores" not in c:
+        c.pop("model.experts_scale", None)
+        c.pop("model.experts_balance_rate", None)
+    elif c["model.experts"] == 4 and rng.random() < 0.5:
+        c["model.experts_groups"] = 2
+        c["model.experts_top_groups"] = 1 if c["model.experts_top_k"] < 3 else 2
+
+
 def text_model(rng, c):
     family = rng.choice(["gpt2", "llama"])
     heads = rng.choice([1, 2, 2, 3, 4, 4, 6])
@@ -90,8 +100,11 @@ def text_model(rng, c):
             c.update(some(rng, keys.LLAMA_EXPERTS, keys.SHARE))
         if "model.dense_layers" not in c:
             c.pop("model.dense_ffn", None)
+        routing(rng, c)
     leave_trained(c)
     c["train.precision"] = rng.choice(["fp32"] * 7 + ["bf16", "fp16", "fp8"])
+    if c["train.precision"] != "fp32":  # layouts choose other experts
+        c.pop("model.experts_balance_rate", None)
     if c["train.precision"] == "fp16" and rng.random() < 0.7:
         c["train.loss_scale"] = rng.choice(["1024", "50000000"])
 
@@ -219,7 +232,7 @@ def config(rng, job):
         text_data(rng, c)
     else:
         image_model(rng, c)
-    if rng.random() < 0.15:
+    if rng.random() < 0.15 and "model.experts_scores" not in c:
         sync(rng, c)
     optimizer(rng, c)
     rates(rng, c)
@@ -309,7 +322,8 @@ def fits_sums(job, run):
     if steep and node or node and not zero:
         return False
     # over many steps bf16 leads elsewhere
-    if half and (job["config"]["model.family"] == "resnet" or
+    if half and ("model.experts_balance_rate" in job["config"] or
+                 job["config"]["model.family"] == "resnet" or
                  job["config"]["train.steps"] > 10):
         return False
     if apart(job) and (zero or naive or steep or sizes(run)[4] > 1 or

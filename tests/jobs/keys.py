@@ -55,6 +55,9 @@ LLAMA_EXPERTS = {
 EXPERTS = {
     "model.experts_capacity": ["0.75", "1.5"],
     "model.experts_balance": ["0", "0.1"],
+    "model.experts_scores": ["sigmoid"],
+    "model.experts_scale": ["2.5"],
+    "model.experts_balance_rate": ["0.01"],
     "model.dense_layers": ["1"],
     "model.dense_ffn": ["48"],
 }

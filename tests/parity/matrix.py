@@ -97,6 +97,11 @@ MUP = "model.mup=16 model.mup_layers=2 model.mup_head_dim=4"
 FIRST = "model.dense_layers=2 model.dense_ffn=192"
 SHARED = "model.shared_experts=2"
 PARTIAL = "model.rope_columns=6"
+# As GLM-4.5 and DeepSeek-V3. Below fp32 layouts choose other experts now and
+# then, and a count beside the mean would move a bias the other way.
+SIGMOID = "model.experts_scores=sigmoid model.experts_scale=2.5"
+BIASED = SIGMOID + " model.experts_balance_rate=0.01"
+GROUPS = BIASED + " model.experts_groups=2 model.experts_top_groups=1"
 # As OLMo 2 and 3: norms after, one of all heads' queries, which tp divides.
 OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
 # As Gemma 3: norms before and after, positions by the kind of layer.
@@ -163,6 +168,18 @@ STRANDS = [
     ("moe", "11414", SHARED + " offload=activations"),
     ("moe", "2122", SHARED + " zero=1 then=12212"),
     ("moe", "2212", FIRST + " " + SHARED + " zero=1"),
+    # experts by sigmoids and a bias that each step moves
+    ("moe", "211", BIASED),
+    ("moe", "2122", GROUPS + " sequence=true zero=3 recompute=full"),
+    ("moe", "12212", BIASED + " zero=2"),
+    ("moe", "11222", SIGMOID + " zero=1 precision=bf16"),
+    ("moe", "121", BIASED + " schedule=zb-h1 recompute=selective"),
+    ("odd-moe", "311", GROUPS.replace("groups=2", "groups=3").replace(
+        "top_groups=1", "top_groups=2")),
+    ("moe", "211", SIGMOID + " precision=fp8"),
+    ("moe", "11414", GROUPS + " offload=activations"),
+    ("moe", "2122", BIASED + " zero=1 then=12212"),
+    ("moe", "2212", " ".join((FIRST, SHARED, PARTIAL, BIASED, "zero=1"))),
     # rotary positions of some columns
     ("llama", "221", PARTIAL),
     ("odd-llama", "1113", PARTIAL + " " + DOCUMENTS),

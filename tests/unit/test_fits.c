@@ -231,6 +231,53 @@ static void check_model(void)
          l.size[PLAIT_TP] = 4);
     CASE(CONFIG, "model.shared_experts: model.experts is 0, the model has none",
          c.model.experts = 0, c.model.shared_experts = 1);
+#define SIGMOID c.model.experts_scores = PLAIT_SCORES_SIGMOID
+    CASE(CONFIG, "model.experts_scores: model.experts is 0, the model has none",
+         c.model.experts = 0, SIGMOID);
+    CASE(CONFIG,
+         "model.experts_scale: model.experts_scores must be sigmoid, not "
+         "softmax",
+         c.model.experts_scale = 2);
+    CASE(CONFIG,
+         "model.experts_balance_rate: model.experts_scores must be sigmoid, "
+         "not softmax",
+         c.model.experts_balance_rate = 0.001);
+    CASE(CONFIG,
+         "model.experts_groups: model.experts_scores must be sigmoid, not "
+         "softmax",
+         c.model.experts_groups = 2);
+    CASE(CONFIG,
+         "model.experts_groups 3 must be at most 64 and divide model.experts 8 "
+         "into groups of 2 or more",
+         SIGMOID, c.model.experts_groups = 3);
+    CASE(CONFIG,
+         "model.experts_groups 8 must be at most 64 and divide model.experts 8 "
+         "into groups of 2 or more",
+         SIGMOID, c.model.experts_groups = 8);
+    CASE(CONFIG,
+         "model.experts_top_groups 3 must be from 1 to model.experts_groups 2",
+         SIGMOID, c.model.experts_groups = 2, c.model.experts_top_groups = 3);
+    CASE(CONFIG,
+         "model.experts_top_groups 2 must be at most model.experts_groups 0",
+         SIGMOID, c.model.experts_top_groups = 2);
+    CASE(CONFIG,
+         "model.experts_top_k 3 is more than the 2 experts of "
+         "model.experts_top_groups 1",
+         SIGMOID, c.model.experts_top_k = 3, c.model.experts_groups = 4,
+         c.model.experts_top_groups = 1);
+    CASE(CONFIG, NULL, SIGMOID, c.model.experts_groups = 4,
+         c.model.experts_top_groups = 2, c.model.experts_scale = 2.5);
+    CASE(TRAINER, NULL, SIGMOID, c.model.experts_balance_rate = 0.001);
+    CASE(TRAINER,
+         "model.experts_balance_rate 0.001: parallel.grad_reduce must be fp32, "
+         "not bf16, which rounds the counts of tokens",
+         SIGMOID, c.model.experts_balance_rate = 0.001,
+         c.parallel.grad_reduce = PLAIT_GRAD_BF16);
+    CASE(TRAINER, NULL, SIGMOID, c.parallel.grad_reduce = PLAIT_GRAD_BF16);
+    CASE(TRAINER,
+         "model.experts_scores sigmoid: sync.mode must be each, not local: "
+         "replicas have no biases of their own",
+         SIGMOID, c.sync.mode = PLAIT_SYNC_LOCAL);
     CASE(CONFIG,
          "model.mla has 4 numbers; it is [columns of q, of k and v, of a head "
          "without rotary positions, with them, of its values]",

@@ -105,6 +105,9 @@ static void planned(void)
     struct plait_job_config *c =
         parse("model: {family: llama, mla: [0, 64, 32, 16, 24], experts: 8,\n"
               "  shared_experts: 1, dense_layers: 1, dense_ffn: 300,\n"
+              "  experts_scores: sigmoid, experts_scale: 2.5,\n"
+              "  experts_groups: 4, experts_top_groups: 2,\n"
+              "  experts_balance_rate: 0.001,\n"
               "  sliding_window: 64, full_attention_every: 2}\n",
               &err);
 
@@ -112,6 +115,10 @@ static void planned(void)
            c->model.mla_nope == 32 && c->model.mla_rope == 16 &&
            c->model.mla_value == 24 && c->model.shared_experts == 1 &&
            c->model.dense_layers == 1 && c->model.dense_ffn == 300 &&
+           c->model.experts_scores == PLAIT_SCORES_SIGMOID &&
+           c->model.experts_scale == 2.5 && c->model.experts_groups == 4 &&
+           c->model.experts_top_groups == 2 &&
+           c->model.experts_balance_rate == 0.001 &&
            c->model.full_attention_every == 2,
        "latent attention, shared experts, dense layers, windows");
     plait_job_config_destroy(c);

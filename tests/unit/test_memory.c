@@ -17,6 +17,7 @@ struct setting {
     enum plait_family family;
     int tp, cp, ep, pp, v, layers, experts, kv_heads, microbatches;
     int dense, dense_ffn, shared; /* model.dense_layers and so on */
+    enum plait_scores scores;
     enum plait_schedule_kind schedule;
     enum plait_recompute recompute;
     bool sequence, tied, documents;
@@ -82,6 +83,14 @@ static struct setting settings[] = {
      .dense = 2,
      .dense_ffn = 52,
      .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    /* routers with biases */
+    {.family = PLAIT_LLAMA,
+     .tp = 2,
+     .pp = 2,
+     .experts = 4,
+     .dense = 1,
+     .scores = PLAIT_SCORES_SIGMOID,
+     .precision = PLAIT_BF16},
     /* shared ones that are wider than all others together */
     {.family = PLAIT_LLAMA,
      .tp = 2,
@@ -134,6 +143,7 @@ static void set(struct setting *s, struct plait_job_config *c,
     c->model.dense_layers = s->dense;
     c->model.dense_ffn = s->dense_ffn;
     c->model.shared_experts = s->shared;
+    c->model.experts_scores = s->scores;
     c->model.experts_capacity = s->capacity;
     c->model.tie_embeddings = s->tied;
     c->model.seq_len = 64;

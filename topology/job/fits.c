@@ -110,7 +110,7 @@ static int check_mixture(const struct plait_model_config *m,
         return plait_errorf(
             err, "model.experts_top_k %d must be from 1 to model.experts %d",
             m->experts_top_k, m->experts);
-    return 0;
+    return plait_fits_scores(m, err);
 }
 
 /* Do the model's sizes go together? */

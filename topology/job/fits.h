@@ -59,6 +59,10 @@ int plait_fits_optim(const struct plait_job_config *config,
 int plait_fits_idle(const struct plait_model_config *model,
                     struct plait_error *err);
 
+/* What tokens choose their experts by. */
+int plait_fits_scores(const struct plait_model_config *model,
+                      struct plait_error *err);
+
 /* Refuses what can be planned for other software but plait-train cannot do. */
 int plait_fits_trainer(const struct plait_job_config *config,
                        struct plait_error *err);

@@ -5,6 +5,9 @@
 
 #include "topology/job/fits.h"
 #include "topology/job/mup.h"
+#include "topology/job/sync.h"
+
+enum { GROUPS_MOST = 64 }; /* kernels/route.h */
 
 int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
 {
@@ -23,6 +26,67 @@ int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
                             "is 0, no layer has a window",
                             m->rope_theta_window);
     return 0;
+}
+
+/* A key of sigmoid scores in a model that has none. */
+static const char *find_scores_key(const struct plait_model_config *m)
+{
+    return m->experts && m->experts_scores == PLAIT_SCORES_SIGMOID ? NULL
+           : m->experts_groups                                     ? "groups"
+           : m->experts_top_groups                     ? "top_groups"
+           : m->experts_balance_rate > 0               ? "balance_rate"
+           : plait_model_factor(m->experts_scale) != 1 ? "scale"
+           : !m->experts && m->experts_scores          ? "scores"
+                                                       : NULL;
+}
+
+static int check_groups(const struct plait_model_config *m,
+                        struct plait_error *err)
+{
+    int n = m->experts_groups, top = m->experts_top_groups;
+
+    if (n < 2 && top > 1)
+        return plait_errorf(err,
+                            "model.experts_top_groups %d must be at most "
+                            "model.experts_groups %d",
+                            top, n);
+    if (n < 2)
+        return 0;
+    if (n > GROUPS_MOST || m->experts % n || m->experts / n < 2)
+        return plait_errorf(err,
+                            "model.experts_groups %d must be at most %d and "
+                            "divide model.experts %d into groups of 2 or more",
+                            n, GROUPS_MOST, m->experts);
+    if (top < 1 || top > n)
+        return plait_errorf(err,
+                            "model.experts_top_groups %d must be from 1 to "
+                            "model.experts_groups %d",
+                            top, n);
+    if (m->experts_top_k > m->experts / n * top)
+        return plait_errorf(err,
+                            "model.experts_top_k %d is more than the %d "
+                            "experts of model.experts_top_groups %d",
+                            m->experts_top_k, m->experts / n * top, top);
+    return 0;
+}
+
+int plait_fits_scores(const struct plait_model_config *m,
+                      struct plait_error *err)
+{
+    const char *key = find_scores_key(m);
+
+    errno = EINVAL;
+    if (key && !m->experts)
+        return plait_errorf(err,
+                            "model.experts_%s: model.experts is 0, the model "
+                            "has none",
+                            key);
+    if (key)
+        return plait_errorf(err,
+                            "model.experts_%s: model.experts_scores must be "
+                            "sigmoid, not softmax",
+                            key);
+    return check_groups(m, err);
 }
 
 /* Model shapes that can only be planned. */
@@ -65,6 +129,28 @@ static int check_trained_model(const struct plait_model_config *m,
     return 0;
 }
 
+/* The biases of routers. Their counts of tokens are summed as gradients are,
+ * over the ranks that train one model. */
+static int check_balance(const struct plait_job_config *c,
+                         struct plait_error *err)
+{
+    double rate = c->model.experts_balance_rate;
+
+    if (rate > 0 && c->parallel.grad_reduce == PLAIT_GRAD_BF16)
+        return plait_errorf(err,
+                            "model.experts_balance_rate %g: "
+                            "parallel.grad_reduce must be fp32, not bf16, "
+                            "which rounds the counts of tokens",
+                            rate);
+    if (c->model.experts_scores && plait_sync_parts(&c->sync))
+        return plait_errorf(err,
+                            "model.experts_scores sigmoid: sync.mode must be "
+                            "each, not %s: replicas have no biases of their "
+                            "own",
+                            plait_sync_mode_names[c->sync.mode]);
+    return 0;
+}
+
 int plait_fits_trainer(const struct plait_job_config *config,
                        struct plait_error *err)
 {
@@ -88,5 +174,7 @@ int plait_fits_trainer(const struct plait_job_config *config,
                             "0, not %d",
                             p->grad_sync == PLAIT_GRAD_NAIVE ? "naive" : "flat",
                             p->zero);
+    if (check_balance(config, err) < 0)
+        return -1;
     return check_trained_model(&config->model, err);
 }

@@ -108,6 +108,10 @@ enum plait_norm_place {
 /* What the gate of a llama model's mlp goes through. */
 enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU };
 
+/* A token's scores of the experts, from the router's logits. Of sigmoids each
+ * layer has a bias for the choice alone: kernels/route.h. */
+enum plait_scores { PLAIT_SCORES_SOFTMAX, PLAIT_SCORES_SIGMOID };
+
 /* Over what a batch norm takes its statistics. */
 enum plait_norm {
     PLAIT_NORM_BATCH, /* each micro-batch */
@@ -180,6 +184,14 @@ struct plait_model_config {
                                 relative to its average load; 0: no limit */
     double experts_balance;  /* weight of the load-balancing loss, which is
                                 not part of the reported one; default 0.01 */
+    enum plait_scores experts_scores;
+    double experts_scale;        /* factor of the chosen experts' weights; 0 as
+                                    1 */
+    int experts_groups;          /* into so many equal runs experts are divided;
+                                    0, 1: not */
+    int experts_top_groups;      /* of which a token chooses from so many */
+    double experts_balance_rate; /* by which a step moves the bias of each
+                                    expert towards an even load; 0: by none */
     /* Of image models alone, whose seq_len is 1, so that tokens are images. */
     int depth;                  /* of a resnet; default 20 */
     int width;                  /* of an mlp's hidden layers, default 128; of a

@@ -12,6 +12,7 @@ static const char *const norms[] = {"batch", "ghost", "sync"};
 static const char *const losses[] = {"cross-entropy", "squared"};
 static const char *const gates[] = {"silu", "gelu"};
 static const char *const norm_places[] = {"before", "after", "both"};
+static const char *const scores[] = {"softmax", "sigmoid"};
 
 static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "family", family, CHOICE, CHOICES(plait_family_names)),
@@ -82,6 +83,15 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "experts_capacity", experts_capacity, REAL, RANGE(0, 1e6)),
     FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6),
           DEFAULT(0.01)),
+    FIELD(model, "experts_scores", experts_scores, CHOICE, CHOICES(scores)),
+    FIELD(model, "experts_scale", experts_scale, REAL, RANGE(1e-6, 1e6),
+          DEFAULT(1), .also = "routed_scaling_factor"),
+    FIELD(model, "experts_groups", experts_groups, INT, RANGE(0, COUNT_MOST),
+          .also = "n_group moe_router_num_groups"),
+    FIELD(model, "experts_top_groups", experts_top_groups, INT,
+          RANGE(0, COUNT_MOST), .also = "topk_group moe_router_group_topk"),
+    FIELD(model, "experts_balance_rate", experts_balance_rate, REAL,
+          RANGE(0, 1), .also = "moe_router_bias_update_rate"),
     FIELD(model, "depth", depth, INT, RANGE(1, 6002), DEFAULT(20)),
     FIELD(model, "width", width, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "classes", classes, INT, RANGE(1, COUNT_MOST), DEFAULT(10)),

@@ -37,6 +37,8 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
         has |= PLAIT_HAS_NORMS_AFTER;
     if (c->experts)
         has |= PLAIT_HAS_EXPERTS;
+    if (c->experts && c->experts_scores == PLAIT_SCORES_SIGMOID)
+        has |= PLAIT_HAS_BALANCE;
     if (c->experts && c->shared_experts)
         has |= PLAIT_HAS_SHARED |
                (c->family == PLAIT_LLAMA ? PLAIT_HAS_SHARED_GATE : 0);
@@ -80,7 +82,7 @@ void plait_sides_dense(struct plait_sides *z,
     size_t F = (size_t)plait_model_dense_ffn(c), f = F / (size_t)tp;
 
     z->has &= ~(unsigned)(PLAIT_HAS_EXPERTS | PLAIT_HAS_SHARED |
-                          PLAIT_HAS_SHARED_GATE);
+                          PLAIT_HAS_SHARED_GATE | PLAIT_HAS_BALANCE);
     z->at[PLAIT_SIDE_FFN] =
         (struct plait_side_length){F, f, (size_t)tp_rank * f, 1};
 }

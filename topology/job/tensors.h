@@ -112,6 +112,8 @@ enum plait_tensor_role {
     PLAIT_ROLE_LINEAR,    /* matrix in the run's precision, fp8 too */
     PLAIT_ROLE_RESIDUAL,  /* the same; its product is added to the stream */
     PLAIT_ROLE_ROUTER,    /* matrix, never in fp8; its gradient is a part */
+    PLAIT_ROLE_BALANCE,   /* added to a router's scores, in fp32 whatever the
+                           * run's precision is; counts move it, no gradient */
     PLAIT_ROLE_PRODUCT,   /* matrix, never in fp8 */
     PLAIT_ROLE_BIAS,      /* of the matrix before it */
     PLAIT_ROLE_TABLE      /* rows of it are looked up */
@@ -140,7 +142,8 @@ enum plait_has {
     PLAIT_HAS_NORMS_BEFORE = 1 << 14, /* attention and mlp, */
     PLAIT_HAS_NORMS_AFTER = 1 << 15,  /* or after them, or both */
     PLAIT_HAS_SHARED = 1 << 16,       /* experts that all tokens take, */
-    PLAIT_HAS_SHARED_GATE = 1 << 17   /* with a gate */
+    PLAIT_HAS_SHARED_GATE = 1 << 17,  /* with a gate */
+    PLAIT_HAS_BALANCE = 1 << 18       /* of routers */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -174,6 +177,7 @@ enum plait_has {
     X(LAYER, norm2_after, "mlp_norm_after.weight", HIDDEN, ONE, NORM, \
       NORMS_AFTER) \
     X(LAYER, router, "router.weight", EXPERTS, HIDDEN, ROUTER, EXPERTS) \
+    X(LAYER, router_bias, "router.bias", EXPERTS, ONE, BALANCE, BALANCE) \
     X(LAYER, shared_up, "shared.gate.weight", SHARED, HIDDEN, LINEAR, \
       SHARED_GATE) \
     X(LAYER, shared_up, "shared.up.weight", SHARED, HIDDEN, LINEAR, SHARED) \

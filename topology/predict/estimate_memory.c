@@ -338,6 +338,15 @@ static double code_bytes(const struct plait_shape *s,
            (layers - dense) * mlp + dense * (codes(up, h) + codes(h, z->dense));
 }
 
+/* The routers' biases in fp32 (runtime/model/init.c). */
+static double exact_bytes(const struct plait_shape *s, int rank)
+{
+    if (!(s->sides.has & PLAIT_HAS_BALANCE) || plait_is_image_model(s->m))
+        return 0;
+    return 4.0 * s->m->experts *
+           (plait_shape_layers(s, rank) - plait_shape_dense(s, rank));
+}
+
 /* Over how many ranks each weight is sharded; without ZeRO, in how many parts a
  * node's ranks may sum it. */
 static void set_sharing(const struct plait_shape *s, struct shards *w)
@@ -414,7 +423,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     set_sharing(s, &w);
     set_rank_shards(s, rank, &w);
     memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes) +
-                      code_bytes(s, &z, rank);
+                      code_bytes(s, &z, rank) + exact_bytes(s, rank);
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
     memory->optimizer = away ? 0 : state * w.parts;
     memory->optimizer += meeting_bytes(s, state) * w.parts;
