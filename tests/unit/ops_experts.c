@@ -251,7 +251,7 @@ const struct trial_case trial_experts[] = {
       {700, 5, 5, 0, 350, 2},
       {300, 400, 4, 0, 300, 1},
       {48, 8, 2, 0, 8, 3, 1, 0, 0},
-      {300, 64, 6, 0, 100, 3, 1, 8, 3}}},
+      {60, 64, 6, 0, 20, 3, 1, 8, 3}}},
     {"rows_spread, join, dot",
      setup_rows,
      call_rows,
