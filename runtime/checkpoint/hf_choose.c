@@ -34,7 +34,9 @@ static bool fits_type(const struct plait_model_config *m,
 {
     bool bias = (type->qkv && m->attention_bias == PLAIT_BIAS_QKV) ||
                 (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
+                (type->glm && m->attention_bias == PLAIT_BIAS_QKV) ||
                 (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
+    bool sigmoid = m->experts && m->experts_scores == PLAIT_SCORES_SIGMOID;
     bool windows = !m->sliding_window ||
                    type->window == PLAIT_HF_WINDOW_ASKED ||
                    type->window == PLAIT_HF_WINDOW_TYPES ||
@@ -47,13 +49,15 @@ static bool fits_type(const struct plait_model_config *m,
             ? own_window || !m->sliding_window || !(m->rope_factor > 1)
             : !own_window;
 
-    return bias && windows && type->qk_norm == m->qk_norm &&
+    return bias && windows && type->glm == sigmoid &&
+           (type->glm || type->qk_norm == m->qk_norm) &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
            type->olmo == (m->qk_norm && m->qk_norm_whole) && positions &&
            type->experts == (m->experts > 0) &&
            (type->partial ? !(m->rope_factor > 1)
                           : !plait_model_partly_rotated(m)) &&
-           (type->own_width || !m->dense_layers) && !m->shared_experts &&
+           (type->own_width || type->glm || !m->dense_layers) &&
+           type->glm == (m->experts && m->shared_experts) &&
            (type->no_rope || !m->no_rope_every) &&
            type->both == (m->norm_place == PLAIT_NORMS_BOTH) &&
            fits_constants(m, type);
@@ -88,7 +92,7 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
         err,
         "no model type of Hugging Face combines these: model.attention_bias "
         "%s, model.qk_norm %s, model.experts %d, model.dense_layers %d, "
-        "model.shared_experts %d, "
+        "model.shared_experts %d, model.experts_scores %s, "
         "model.sliding_window %d, "
         "model.full_attention_first %d, model.full_attention_every %d, "
         "model.no_rope_every %d, multipliers (model.mup makes some) %s, "
@@ -101,9 +105,9 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
         m->qk_norm ? "true" : "false", m->experts, m->dense_layers,
-        m->shared_experts, m->sliding_window, m->full_attention_first,
-        m->full_attention_every, m->no_rope_every,
-        plait_model_multiplier(m) ? "true" : "false",
+        m->shared_experts, m->experts_scores ? "sigmoid" : "softmax",
+        m->sliding_window, m->full_attention_first, m->full_attention_every,
+        m->no_rope_every, plait_model_multiplier(m) ? "true" : "false",
         m->norm_place == PLAIT_NORMS_AFTER  ? "after"
         : m->norm_place == PLAIT_NORMS_BOTH ? "both"
                                             : "before",

@@ -108,6 +108,13 @@ const struct plait_hf_type plait_hf_types[] = {
      .own_width = true,
      .all = true,
      .qk_norm = true},
+    {.name = "glm4_moe",
+     .class = "Glm4MoeForCausalLM",
+     .theta = 1e4,
+     .kv_heads = 8,
+     .experts = true,
+     .partial = true,
+     .glm = true},
     {.name = "granite",
      .class = "GraniteForCausalLM",
      .theta = 1e4,
@@ -212,12 +219,16 @@ static int read_attention(const struct plait_hf_read *r,
     r->model->norm_place = type->olmo   ? PLAIT_NORMS_AFTER
                            : type->both ? PLAIT_NORMS_BOTH
                                         : PLAIT_NORMS_BEFORE;
-    if (type->all ? plait_hf_bool(r, "attention_bias", false, &bias) < 0
-                  : plait_hf_check_only(r, no_bias) < 0)
+    if (type->glm)
+        bias = false;
+    else if (type->all ? plait_hf_bool(r, "attention_bias", false, &bias) < 0
+                       : plait_hf_check_only(r, no_bias) < 0)
         return -1;
     r->model->attention_bias = bias        ? PLAIT_BIAS_ALL
                                : type->qkv ? PLAIT_BIAS_QKV
                                            : PLAIT_BIAS_NONE;
+    if (type->glm && plait_hf_glm_attention(r) < 0)
+        return -1;
     if (!json_object_get(r->root, "num_key_value_heads"))
         r->model->kv_heads = type->kv_heads;
     return read_head_dim(r, type->head_dim) < 0 || plait_hf_layers(r, type) < 0
@@ -294,6 +305,8 @@ static int read_experts(const struct plait_hf_read *r,
         {"num_experts_per_tok", PLAIT_HF_MODEL(experts_top_k), false},
         {NULL, 0, false}};
 
+    if (type->glm)
+        return plait_hf_glm_experts(r);
     if (type->own_width)
         return read_own_width(r);
     if (plait_hf_check_only(r, no_own_width) < 0)
@@ -353,8 +366,8 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     known = name ? plait_foreign_type_find(name) : NULL;
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
-             "qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, granite, "
-             "olmo2, olmo3, phi3 and smollm3",
+             "qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, glm4_moe, "
+             "granite, olmo2, olmo3, phi3 and smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

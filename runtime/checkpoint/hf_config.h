@@ -38,4 +38,9 @@ int plait_hf_config_write(const char *dir,
                           enum plait_dtype type, const char *like, int32_t end,
                           struct plait_error *err);
 
+/* Whether the config.json of a folder, has layers of
+ * multi-token prediction, which plait-train leaves out. They follow the last
+ * layer. */
+bool plait_hf_config_predicts(const char *dir);
+
 #endif

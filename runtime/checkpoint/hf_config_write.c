@@ -185,7 +185,9 @@ static int set_own(json_t *root, const struct plait_model_config *m,
     bad |= set_caps(root, m, type);
     if (type->own_width)
         bad |= set_own_width(root, m);
-    if (type->experts) {
+    if (type->glm)
+        bad |= plait_hf_glm_write(root, m);
+    else if (type->experts) {
         bad |= json_object_set_new(
             root, type->own_width ? "num_experts" : "num_local_experts",
             json_integer(m->experts));
@@ -441,6 +443,8 @@ static json_t *describe(const char *dir, const struct plait_model_config *m,
         json_object_del(now, "max_position_embeddings");
         if (json_object_get(old, "max_window_layers"))
             json_object_del(now, "max_window_layers");
+        if (json_object_get(now, "num_nextn_predict_layers"))
+            json_object_del(old, "num_mtp_layers"); /* the same */
         bad = json_object_update_missing(now, old);
     }
     if (!bad)
@@ -465,7 +469,7 @@ int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
         unlink(path);
     }
     snprintf(path, sizeof(path), "%s/config.json", dir);
-    if (text && same) {
+    if (text && same && !plait_hf_config_predicts(found)) {
         rc = write_as_it_was(path, text, type);
     } else {
         if (text)

@@ -29,6 +29,7 @@ enum types {
     GEMMA = 16,
     GEMMA2 = 32, /* and Gemma 3 */
     GEMMA3 = 64,
+    GLM = 128,
     BOTH = GPT2 | LLAMA
 };
 
@@ -64,6 +65,16 @@ static const struct key {
     {"norm_topk_prob", READ, LLAMA},
     {"decoder_sparse_step", READ, LLAMA},
     {"mlp_only_layers", READ, LLAMA},
+    {"n_routed_experts", READ, GLM},
+    {"n_shared_experts", READ, GLM},
+    {"first_k_dense_replace", READ, GLM},
+    {"n_group", READ, GLM},
+    {"topk_group", READ, GLM},
+    {"routed_scaling_factor", READ, GLM},
+    {"use_qk_norm", READ, GLM},
+    /* layers that are left out; two names of one number */
+    {"num_nextn_predict_layers", READ, GLM},
+    {"num_mtp_layers", READ, GLM},
     /* layers */
     {"activation_function", READ, GPT2},
     {"layer_norm_epsilon", READ, GPT2},
@@ -202,6 +213,8 @@ static unsigned char kind_of(const char *type)
 {
     if (strcmp(type, "gpt2") == 0)
         return GPT2;
+    if (strcmp(type, "glm4_moe") == 0)
+        return LLAMA | GLM;
     if (strcmp(type, "granite") == 0)
         return LLAMA | GRANITE;
     if (strcmp(type, "gemma3_text") == 0)

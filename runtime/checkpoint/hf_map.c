@@ -145,19 +145,45 @@ static void add_llama_attention(struct builder *b,
         add_vector(b, "attention.out.bias", "self_attn.o_proj.bias", C);
 }
 
-/* The experts of Mixtral, or of Qwen 3, which has norms of q and k. */
+/* What a router of sigmoids has beside its matrix, and the experts that all
+ * tokens take. */
+static void add_shared(struct builder *b, const struct plait_model_config *m)
+{
+    uint64_t C = m->hidden, F = (uint64_t)m->ffn * m->shared_experts;
+    struct plait_hf_tensor *t;
+
+    if (m->experts_scores == PLAIT_SCORES_SIGMOID) {
+        t = add_tensor(b, "router.bias", "mlp.gate.e_score_correction_bias", 1,
+                       m->experts);
+        t->vector = t->exact = true;
+    }
+    if (!m->shared_experts)
+        return;
+    add_tensor(b, "shared.gate.weight", "mlp.shared_experts.gate_proj.weight",
+               F, C);
+    add_tensor(b, "shared.up.weight", "mlp.shared_experts.up_proj.weight", F,
+               C);
+    add_tensor(b, "shared.down.weight", "mlp.shared_experts.down_proj.weight",
+               C, F);
+}
+
+/* The experts of Mixtral, or of Qwen 3, which has norms of q and k, as those of
+ * GLM-4.5 may. */
 static void add_experts(struct builder *b, const struct plait_model_config *m)
 {
     static const char *const here[] = {"gate", "up", "down"};
     static const char *const mixtral[] = {"w1", "w3", "w2"};
     static const char *const qwen[] = {"gate_proj", "up_proj", "down_proj"};
-    const char *const *there = m->qk_norm ? qwen : mixtral;
-    const char *block = m->qk_norm ? "mlp" : "block_sparse_moe";
+    bool sigmoid = m->experts_scores == PLAIT_SCORES_SIGMOID;
+    bool in_mlp = m->qk_norm || sigmoid;
+    const char *const *there = in_mlp ? qwen : mixtral;
+    const char *block = in_mlp ? "mlp" : "block_sparse_moe";
     uint64_t C = m->hidden, F = m->ffn;
     char name[48], hf[64];
 
     snprintf(hf, sizeof(hf), "%s.gate.weight", block);
     add_tensor(b, "router.weight", hf, m->experts, C);
+    add_shared(b, m);
     for (int e = 0; e < m->experts; e++)
         for (int i = 0; i < 3; i++) {
             snprintf(name, sizeof(name), "experts.%d.%s.weight", e, here[i]);

@@ -16,6 +16,7 @@ struct plait_hf_tensor {
     uint64_t rows, cols; /* Plait's shape; a vector is one row */
     char hf[96];         /* Hugging Face's name */
     bool vector;
+    bool exact;           /* stored in fp32, whatever type the others have */
     bool transposed;      /* stored as [cols, rows], a Conv1D of GPT-2 */
     int parts;            /* that are one stored tensor, such as q, k and v */
     uint64_t before, all; /* rows of the parts before this one, and of all */

@@ -12,6 +12,7 @@
 void plait_hf_notes_read(const char *dir, struct plait_hf_notes *notes)
 {
     struct plait_model_config told, read;
+    struct plait_hf_weights *weights = NULL;
     struct plait_error why;
     char path[4200];
     json_t *root;
@@ -25,6 +26,10 @@ void plait_hf_notes_read(const char *dir, struct plait_hf_notes *notes)
     if (plait_hf_config_read(dir, &told, &why) == 0 && told.tie_embeddings &&
         plait_hf_model_read(dir, &read, &why) == 0)
         notes->untied = !read.tie_embeddings;
+    if (plait_hf_config_predicts(dir))
+        weights = plait_hf_weights_open(dir, &why);
+    notes->left_out = weights && plait_hf_weights_left_out(weights);
+    plait_hf_weights_close(weights);
 }
 
 void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
@@ -35,6 +40,12 @@ void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
                 "%sconfig.json ties the head to the embedding, but "
                 "lm_head.weight differs from it: the model keeps its own head "
                 "(model.tie_embeddings: false)\n",
+                mark);
+    if (notes->left_out)
+        fprintf(out,
+                "%sconfig.json has layers of multi-token prediction "
+                "(num_nextn_predict_layers), which plait-train does not: they "
+                "are left out\n",
                 mark);
     if (notes->dropout[0])
         fprintf(out,

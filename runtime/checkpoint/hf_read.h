@@ -66,6 +66,12 @@ int plait_hf_layers(const struct plait_hf_read *r,
 int plait_hf_gemma(const struct plait_hf_read *r,
                    const struct plait_hf_type *type);
 
+/* Of a glm4_moe: its experts and first layers; biases and norms of attention;
+ * and the keys of such a model (not 0: out of memory). */
+int plait_hf_glm_experts(const struct plait_hf_read *r);
+int plait_hf_glm_attention(const struct plait_hf_read *r);
+int plait_hf_glm_write(json_t *root, const struct plait_model_config *model);
+
 /* The rotary positions, from all places where transformers looks for them. */
 int plait_hf_rope(const struct plait_hf_read *r,
                   const struct plait_hf_type *type);

@@ -126,6 +126,9 @@ static int check_partial(const struct rope *rope,
 
     if (!value)
         value = json_object_get(rope->read->root, name);
+    if (!value && type->glm)
+        rope->read->model->rope_columns =
+            plait_model_head_dim(rope->read->model) / 2;
     if (!value || json_is_null(value) ||
         (json_is_number(value) && json_number_value(value) == 1))
         return 0;
@@ -349,7 +352,7 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
         0) /* a gemma3_text: keys that transformers 4 has, too */
         bad = json_object_set_new(root, "rope_local_base_freq",
                                   json_real(window));
-    if (type->partial && plait_model_partly_rotated(m))
+    if (type->glm || (type->partial && plait_model_partly_rotated(m)))
         bad |= json_object_set_new(root, "partial_rotary_factor",
                                    json_real(partial_factor(m)));
     if (!(m->rope_factor > 1))

@@ -50,6 +50,9 @@ struct plait_hf_type {
     bool fused;       /* q, k and v are one tensor, gate and up another */
     bool tied;        /* tie_word_embeddings where it is missing */
     bool all;         /* attention_bias: biases of q, k, v and the output */
+    bool glm;         /* attention_bias: of q, k and v; use_qk_norm; experts by
+                       * sigmoids, shared ones, first layers without; half of
+                       * each head is rotated where no key says how much */
 };
 
 extern const struct plait_hf_type plait_hf_types[];

@@ -22,6 +22,9 @@ struct plait_hf_weights {
     int n;
     struct plait_hf_tensor *tensors;
     const struct plait_hf_stored **stored; /* [n], of files */
+    bool predicts; /* config.json has layers behind the last one, which predict
+                    * further tokens */
+    bool left_out; /* and so have the files */
 };
 
 /* Elements [first, first + n) of the stored tensor. 16-bit ones are read into
@@ -173,6 +176,16 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
+/* Whether it is of a layer behind the model's last one. */
+static bool is_behind(const struct plait_hf_weights *w, const char *name)
+{
+    static const char begin[] = "model.layers.";
+    size_t n = sizeof(begin) - 1;
+
+    return !strncmp(name, begin, n) &&
+           strtol(name + n, NULL, 10) >= w->model.layers;
+}
+
 /* Tensors that may be ignored: what older versions of transformers have saved
  * besides weights, and the head of a model that ties it to the embedding. */
 static bool is_spare(const struct plait_hf_weights *w, const char *name)
@@ -201,6 +214,10 @@ static int match_tensors(struct plait_hf_weights *w, struct plait_error *err)
         const char *name = w->files.tensors[i].name;
 
         errno = EINVAL;
+        if (w->predicts && is_behind(w, name)) {
+            w->left_out = true;
+            continue;
+        }
         if (!used[i] && !is_spare(w, name))
             rc = plait_errorf(err,
                               "%s: tensor %s does not belong to the model "
@@ -227,6 +244,7 @@ struct plait_hf_weights *plait_hf_weights_open(const char *dir,
     w->stored = w->n < 0 ? NULL : calloc(w->n + 1, sizeof(*w->stored));
     if (!w->stored)
         goto memory;
+    w->predicts = plait_hf_config_predicts(dir);
     if (match_tensors(w, err) < 0)
         goto error;
     return w;
@@ -249,6 +267,11 @@ void plait_hf_weights_close(struct plait_hf_weights *w)
     free(w->dir);
     free(w);
     errno = saved;
+}
+
+bool plait_hf_weights_left_out(const struct plait_hf_weights *w)
+{
+    return w->left_out;
 }
 
 const struct plait_model_config *

@@ -21,6 +21,7 @@ int plait_hf_model_read(const char *dir, struct plait_model_config *model,
 struct plait_hf_notes {
     char dropout[160]; /* its rates, which plait-train does not have */
     bool untied;       /* config.json ties a head that differs */
+    bool left_out;     /* layers of multi-token prediction are there */
 };
 
 /* Empty where the model cannot be read. */
@@ -35,6 +36,10 @@ void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
 struct plait_hf_weights *plait_hf_weights_open(const char *dir,
                                                struct plait_error *err);
 void plait_hf_weights_close(struct plait_hf_weights *weights);
+
+/* Whether the files have layers of multi-token prediction, which are left
+ * out. */
+bool plait_hf_weights_left_out(const struct plait_hf_weights *weights);
 
 const struct plait_model_config *
 plait_hf_weights_model(const struct plait_hf_weights *weights);

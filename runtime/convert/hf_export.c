@@ -31,13 +31,20 @@ struct export
     int *first; /* [nfiles + 1] first tensor of each file */
 };
 
+static enum plait_dtype type_of(const struct export *ex,
+                                const struct plait_hf_tensor *t)
+{
+    return t->exact ? PLAIT_F32 : ex->type;
+}
+
 /* The bytes of a stored tensor, of which `index` is the first part. */
 static uint64_t stored_bytes(const struct export *ex, int index)
 {
     uint64_t shape[2];
     int ndim = plait_hf_map_shape(&ex->tensors[index], shape);
 
-    return shape[0] * (ndim == 1 ? 1 : shape[1]) * plait_dtype_size(ex->type);
+    return shape[0] * (ndim == 1 ? 1 : shape[1]) *
+           plait_dtype_size(type_of(ex, &ex->tensors[index]));
 }
 
 static int divide_tensors(struct export *ex, struct plait_error *err)
@@ -93,7 +100,7 @@ static json_t *build_head(const struct export *ex, int file)
         end = at + stored_bytes(ex, i);
         bad |= json_object_set_new(head, t->hf,
                                    json_pack("{s:s,s:o,s:[I,I]}", "dtype",
-                                             safetensors_name(ex->type),
+                                             safetensors_name(type_of(ex, t)),
                                              "shape", sides, "data_offsets",
                                              (json_int_t)at, (json_int_t)end));
         at = end;
@@ -173,8 +180,8 @@ static int write_plain(struct pass *p, const struct plait_hf_tensor *t)
     struct plait_row_run run = {.rows = t->rows, .cols = t->cols, .n = t->rows};
 
     memcpy(run.name, t->name, sizeof(run.name));
-    return plait_convert_write_run(&p->ex->from, &run, p->ex->type, p->out,
-                                   p->err);
+    return plait_convert_write_run(&p->ex->from, &run, type_of(p->ex, t),
+                                   p->out, p->err);
 }
 
 /* Each column of a part is a section of a row of the stored tensor. */

@@ -47,7 +47,7 @@ refuses() {
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 \
-    smollm3 gemma gemma2 gemma3_text olmo2 olmo3; do
+    smollm3 gemma gemma2 gemma3_text olmo2 olmo3 glm4_moe glm4_moe-mtp; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -269,7 +269,41 @@ ok "what says nothing of the model" gives llama '{"use_cache": true,
 ok "keys of old versions, as in distilgpt2" gives gpt2 '{"_num_labels": 1,
     "output_past": true, "n_special": 0, "predict_special_tokens": true,
     "n_ctx": 32, "gradient_checkpointing": false}' "family: gpt2"
-for type in deepseek_v3:mla glm4_moe:"sigmoid routing" \
+glm=glm4_moe
+ok "glm4_moe" gives $glm '{}' "experts: 4" "experts_scores: sigmoid" \
+    "experts_scale: 2.5" "experts_groups: 2" "experts_top_groups: 1" \
+    "shared_experts: 2" "dense_layers: 1" "dense_ffn: 42" "ffn: 18" \
+    "attention_bias: qkv" "qk_norm: true" "rope_columns: 4"
+ok "... by the defaults of its keys" gives $glm '{"n_group": "gone",
+    "topk_group": "gone", "routed_scaling_factor": "gone", "norm_topk_prob":
+    "gone", "first_k_dense_replace": "gone", "partial_rotary_factor": "gone",
+    "num_nextn_predict_layers": "gone"}' "experts_scale: 1" \
+    "experts_groups: 0" "experts_top_groups: 0" "dense_layers: 1" \
+    "rope_columns: 4"
+ok "... all columns rotated" gives $glm '{"partial_rotary_factor": 1.0}' \
+    "rope_columns: 0"
+ok "... weights that do not add up to 1" refuses $glm \
+    '{"norm_topk_prob": false}' "norm_topk_prob is false; plait-train supports"
+ok "... groups that experts do not fill" refuses $glm '{"n_group": 3}' \
+    "model.experts_groups 3 must be at most 64 and divide model.experts 4"
+ok "... no such shared experts" refuses $glm '{"n_shared_experts": 0}' \
+    "n_shared_experts is 0; it must be a whole number of at least 1"
+ok "a qwen3_moe has none of these" refuses qwen3_moe '{"n_group": 2}' \
+    "n_group is 2; plait-train does not know this key of a qwen3_moe model"
+ok "layers that predict further tokens" gives $glm-mtp '{}' "layers: 2"
+ok "... are left out, in a line" grep -q "^# config.json has layers of \
+multi-token prediction (num_nextn_predict_layers), which" "$dir/out"
+"$convert" --from "$dir/x.plait" --to "$dir/x.mtp" >"$dir/out" 2>&1
+ok "... and not promised to who reads it next" python3 -c "
+import json
+c = json.load(open('$dir/x.mtp/config.json'))
+assert c['num_nextn_predict_layers'] == 0 and c['n_group'] == 2, c"
+rm -rf "$dir/x" && cp -r "$dir/$glm-mtp" "$dir/x" &&
+    change "$dir/x" '{"num_nextn_predict_layers": 0}'
+ok "... which are no others" eval '! "$convert" --from "$dir/x" \
+    --to "$dir/x.other" >"$dir/out" 2>&1 &&
+    grep -q "tensor model.layers.2.eh_proj.weight does not belong" "$dir/out"'
+for type in deepseek_v3:mla \
     gpt_oss:"attention sinks" \
     llama4_text:"chunked attention" kimi_k2:mla; do
     ok "${type%%:*}: ${type#*:}" refuses llama \

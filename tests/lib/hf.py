@@ -79,6 +79,14 @@ KINDS = {
                   "decoder_sparse_step": 1, "mlp_only_layers": [],
                   "use_sliding_window": False, "sliding_window": None,
                   "max_window_layers": 2}}
+KINDS["glm4_moe"] = {
+    **LLAMA, "model_type": "glm4_moe", "attention_bias": True, "head_dim": 8,
+    "first_k_dense_replace": 1, "moe_intermediate_size": 18, "n_group": 2,
+    "n_routed_experts": 4, "n_shared_experts": 2, "norm_topk_prob": True,
+    "num_experts_per_tok": 2, "num_nextn_predict_layers": 0,
+    "partial_rotary_factor": 0.5, "routed_scaling_factor": 2.5, "topk_group": 1,
+    "use_qk_norm": True}
+KINDS["glm4_moe-mtp"] = {**KINDS["glm4_moe"], "num_nextn_predict_layers": 1}
 KINDS["phi3-88"] = {**KINDS["phi3"], "head_dim": 88}
 KINDS["qwen3_moe-first"] = {**KINDS["qwen3_moe"], "mlp_only_layers": [0]}
 
@@ -101,13 +109,33 @@ def gpt2_shapes(c):
 
 
 def biases(c):
-    if c["model_type"] == "qwen2":
+    if c["model_type"] == "qwen2" or (c["model_type"] == "glm4_moe" and
+                                      c["attention_bias"]):
         return "qkv"
     return "qkvo" if c.get("attention_bias") else ""
 
 
+def gated(name, width, inner):
+    yield name + "gate_proj.weight", [inner, width]
+    yield name + "up_proj.weight", [inner, width]
+    yield name + "down_proj.weight", [width, inner]
+
+
+def glm_shapes(mlp, c):
+    width, inner = c["hidden_size"], c["moe_intermediate_size"]
+    yield mlp + "gate.weight", [c["n_routed_experts"], width]
+    yield mlp + "gate.e_score_correction_bias", [c["n_routed_experts"]]
+    yield from gated(mlp + "shared_experts.", width,
+                     inner * c["n_shared_experts"])
+    for e in range(c["n_routed_experts"]):
+        yield from gated(f"{mlp}experts.{e}.", width, inner)
+
+
 def mlp_shapes(layer, c, i):
     width, inner = c["hidden_size"], c["intermediate_size"]
+    if i >= c.get("first_k_dense_replace", i + 1):
+        yield from glm_shapes(layer + "mlp.", c)
+        return
     if c["model_type"] == "qwen3_moe" and i not in c["mlp_only_layers"]:
         inner = c["moe_intermediate_size"]
         yield layer + "mlp.gate.weight", [c["num_experts"], width]
@@ -158,7 +186,8 @@ def llama_shapes(c):
         for x in biases(c):
             yield (layer + f"self_attn.{x}_proj.bias",
                    [{"q": q, "o": width}.get(x, kv)])
-        if c["model_type"].startswith(("gemma3", "qwen3")):
+        if c["model_type"].startswith(("gemma3", "qwen3")) or \
+                c.get("use_qk_norm"):
             yield layer + "self_attn.q_norm.weight", [head]
             yield layer + "self_attn.k_norm.weight", [head]
         if olmo:
@@ -166,6 +195,9 @@ def llama_shapes(c):
             yield layer + "self_attn.k_norm.weight", [kv]
         yield layer + "post_attention_layernorm.weight", [width]
         yield from mlp_shapes(layer, c, i)
+    if c.get("num_nextn_predict_layers"):
+        yield (f"model.layers.{c['num_hidden_layers']}.eh_proj.weight",
+               [width, 2 * width])
     yield "model.norm.weight", [width]
     if not c.get("tie_word_embeddings",
                  c["model_type"] in ("smollm3", "gemma2", "gemma3_text")):

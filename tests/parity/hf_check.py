@@ -25,6 +25,8 @@ GPT2 = dict(vocab_size=131, n_embd=48, n_layer=4, n_head=6, n_positions=64,
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
               high_freq_factor=4.0, original_max_position_embeddings=16,
               rope_theta=5e5)
+GLM = dict(head_dim=16, moe_intermediate_size=36, routed_scaling_factor=2.5,
+           max_position_embeddings=128)
 FAMILIES = {
     "gpt2": ("GPT2", GPT2),
     "gpt2-wide": ("GPT2", {**GPT2, "n_inner": 60, "layer_norm_epsilon": 1e-4,
@@ -103,7 +105,14 @@ FAMILIES = {
     "qwen3-moe-first": ("Qwen3Moe", {
         **SIZES, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 36, "norm_topk_prob": True,
-        "mlp_only_layers": [0, 1]})}
+        "mlp_only_layers": [0, 1]}),
+    "glm4-moe": ("Glm4Moe", {
+        **SIZES, **GLM, "attention_bias": True, "use_qk_norm": True,
+        "n_routed_experts": 6, "num_experts_per_tok": 2}),
+    "glm4-moe-groups": ("Glm4Moe", {
+        **SIZES, **GLM, "n_routed_experts": 8, "num_experts_per_tok": 3,
+        "n_shared_experts": 2, "first_k_dense_replace": 2, "n_group": 4,
+        "topk_group": 2})}
 LAYOUTS = {
     "one process": (1, []),
     "tp 3": (3, ["parallel.tp=3"]),
@@ -143,6 +152,9 @@ def make_model(path, name):
         for p in model.parameters():
             if p.dim() == 1:
                 p.add_(torch.randn_like(p) * 0.2)
+        for name, bias in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                bias.add_(torch.randn_like(bias) * 0.2)
     model.save_pretrained(path, max_shard_size="40KB")
     return model.eval()
 
@@ -198,13 +210,19 @@ def layouts_of(model):
             for k, (ranks, keys) in LAYOUTS.items()}
 
 
+def experts_layouts(name):
+    return {"ep 2": (2, ["parallel.dp=2", "parallel.ep=2"])} \
+        if name.startswith("glm") else {}
+
+
 def check(work, name, model, source, tokens, greedy):
     """Check all layouts, and that export restores the model."""
     vocab = model.config.vocab_size
     want = transformers_says(model, tokens, greedy)
     peak = convert(source, f"{work}/plait")
     config = f"{work}/plait/latest/plait.yaml"
-    for layout, (ranks, keys) in layouts_of(model).items():
+    for layout, (ranks, keys) in {**layouts_of(model),
+                                  **experts_layouts(name)}.items():
         n = greedy if ranks == 1 else min(greedy, 8)
         got = plait_says(work, config, source, tokens, n, ranks, keys, vocab)
         off = max((a - b).abs().max().item() for a, b in zip(want[1], got[1]))
@@ -245,10 +263,32 @@ STEP_LAYOUTS = {
 STEP_LENGTH = 24
 
 
+RATE = 0.01  # of the routers' biases
+
+
+def count_choices(model):
+    """A count of each expert for each router's bias, from now on."""
+    counts = {}
+
+    def count(name, bias):
+        def hook(module, inputs, outputs):
+            counts.setdefault(name, torch.zeros_like(bias)).add_(
+                torch.bincount(outputs[2].flatten(), minlength=len(bias)))
+        return hook
+
+    hooks = [m.register_forward_hook(count(
+        f"{name}.e_score_correction_bias", m.e_score_correction_bias))
+        for name, m in model.named_modules()
+        if hasattr(m, "e_score_correction_bias")]
+    return counts, hooks
+
+
 def transformers_steps(model, tokens):
-    """The mean loss of two sequences, and the gradient of every weight."""
+    """The mean loss of two sequences, the gradient of every weight, and the
+    routers' biases after the step."""
     n = STEP_LENGTH
     model.zero_grad()
+    counts, hooks = count_choices(model)
     loss = 0
     for i in (0, n):
         logits = model(torch.tensor([tokens[i:i + n]])).logits[0]
@@ -257,7 +297,11 @@ def transformers_steps(model, tokens):
     loss.backward()
     grads = {k: p.grad for k, p in model.named_parameters()}
     model.zero_grad(set_to_none=True)
-    return loss.item(), grads
+    for hook in hooks:
+        hook.remove()
+    buffers = dict(model.named_buffers())
+    return loss.item(), grads, {
+        k: buffers[k] + RATE * (x.mean() - x).sign() for k, x in counts.items()}
 
 
 def plait_steps(work, source, tokens, layout):
@@ -269,6 +313,8 @@ def plait_steps(work, source, tokens, layout):
     for name in ("step", "stepped"):
         shutil.rmtree(f"{work}/{name}", ignore_errors=True)
     n = STEP_LENGTH
+    if json.load(open(f"{source}/config.json"))["model_type"] == "glm4_moe":
+        keys = [*keys, f"model.experts_balance_rate={RATE}"]
     command = [f"{BUILD}/plait-train", "--init", source,
                f"{work}/plait/latest/plait.yaml"]
     for key in (*STEP, f"model.seq_len={n}", f"data.train={work}/step.bin",
@@ -284,28 +330,36 @@ def plait_steps(work, source, tokens, layout):
     with open(f"{work}/step.jsonl") as f:
         loss = json.loads(f.readlines()[-1])["loss"]
     os.remove(f"{work}/step.jsonl")
-    return loss, dict(moved.named_parameters())
+    return loss, moved
 
 
 def check_steps(work, name, model, source):
     tokens = [random.randrange(131) for _ in range(2 * STEP_LENGTH + 1)]
-    want, grads = transformers_steps(model, tokens)
+    want, grads, biases = transformers_steps(model, tokens)
     convert(source, f"{work}/plait")
-    for layout, how in STEP_LAYOUTS.items():
-        loss, moved = plait_steps(work, source, tokens, how)
+    for layout, how in {**STEP_LAYOUTS, **experts_layouts(name)}.items():
+        loss, stepped = plait_steps(work, source, tokens, how)
+        moved = dict(stepped.named_parameters())
         off = max((((p.data - moved[k].data) / 256 - grads[k]).abs().max() /
                    grads[k].abs().max()).item()
                   for k, p in model.named_parameters())
         ok(abs(loss - want) <= 1e-6 * want and off <= 1e-5,
            f"{name}, {layout}: a step's loss {loss:.7f} and {want:.7f}, each "
            f"gradient within {off:.1e} of its largest number")
+        after = dict(stepped.named_buffers())
+        before = dict(model.named_buffers())
+        for k, bias in biases.items():
+            off = (after[k] - bias).abs().max().item()
+            ok(off <= 1e-6 and not torch.equal(bias, before[k]),
+               f"{name}, {layout}: {k} is moved by the loads, within {off:.1e}")
     shutil.rmtree(f"{work}/plait")
 
 
 def check_family(work, name):
     model = make_model(f"{work}/{name}", name)
     tokens = [random.randrange(131) for _ in range(37)]
-    check(work, name, model, f"{work}/{name}", tokens, 12)
+    check(work, name, model, f"{work}/{name}", tokens,
+          64 if name.startswith("glm") else 12)
     if not name.startswith("gpt2"):  # whose positions are as many as seq_len
         check_steps(work, name, model, f"{work}/{name}")
 

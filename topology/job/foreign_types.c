@@ -9,7 +9,6 @@
 #define GEMMA "model.norm_plus_one=true", "model.gate=gelu"
 #define NORMS_BOTH "model.norm_place=both"
 #define OLMO QK_NORM, "model.qk_norm_whole=true", "model.norm_place=after"
-#define ROUTING "sigmoid routing with a balancing bias"
 
 static const struct plait_foreign_type types[] = {
     {.name = "gpt2", .family = "gpt2"},
@@ -57,12 +56,16 @@ static const struct plait_foreign_type types[] = {
      .every = 4,
      .sizes = "sliding_window=4096"},
     {.name = "granite", .family = "llama"},
-    {.name = "glm4_moe", .family = "llama", .missing = ROUTING},
+    {.name = "glm4_moe",
+     .family = "llama",
+     .more = {"model.experts_scores=sigmoid"},
+     .sizes = "first_k_dense_replace=1 "
+              "n_shared_experts=1"},
     {.name = "deepseek_v2",
      .family = "llama",
      .missing = "mla, weights of a token's experts that do not add up to 1"},
-    {.name = "deepseek_v3", .family = "llama", .missing = "mla, " ROUTING},
-    {.name = "kimi_k2", .family = "llama", .missing = "mla, " ROUTING},
+    {.name = "deepseek_v3", .family = "llama", .missing = "mla"},
+    {.name = "kimi_k2", .family = "llama", .missing = "mla"},
 };
 
 enum { NTYPES = sizeof(types) / sizeof(types[0]) };

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a glm4_moe has beside other types' keys: experts that tokens choose by
+ * sigmoids, in the words of DeepSeek-V3, and layers of multi-token prediction,
+ * which plait-train leaves out. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/hf_read.h"
+#include "runtime/checkpoint/hf_types.h"
+#include "topology/job/model_size.h"
+
+/* The first layers, which have an mlp of the width of other types' in place of
+ * experts. */
+static int read_first(const struct plait_hf_read *r)
+{
+    static const char name[] = "first_k_dense_replace";
+    const json_t *value = json_object_get(r->root, name);
+    struct plait_model_config *m = r->model;
+    json_int_t n = value ? json_integer_value(value) : 1;
+
+    if (value && (!json_is_integer(value) || n < 0))
+        return plait_hf_refuse(r, name, value, "it must be a whole number");
+    m->dense_layers = (int)(n < m->layers ? n : m->layers);
+    m->dense_ffn = m->dense_layers ? m->ffn : 0;
+    return 0;
+}
+
+/* One group is none. */
+static int read_groups(const struct plait_hf_read *r)
+{
+    static const struct plait_hf_count keys[] = {
+        {"n_group", PLAIT_HF_MODEL(experts_groups), true},
+        {"topk_group", PLAIT_HF_MODEL(experts_top_groups), true},
+        {NULL, 0, false}};
+    struct plait_model_config *m = r->model;
+
+    m->experts_groups = m->experts_top_groups = 1;
+    if (plait_hf_counts(r, keys) < 0)
+        return -1;
+    if (m->experts_groups == 1 && m->experts_top_groups == 1)
+        m->experts_groups = m->experts_top_groups = 0;
+    return 0;
+}
+
+int plait_hf_glm_experts(const struct plait_hf_read *r)
+{
+    static const struct plait_hf_count keys[] = {
+        {"moe_intermediate_size", PLAIT_HF_MODEL(ffn), false},
+        {"num_local_experts", PLAIT_HF_MODEL(experts), true},
+        {"n_routed_experts", PLAIT_HF_MODEL(experts), true},
+        {"n_shared_experts", PLAIT_HF_MODEL(shared_experts), true},
+        {"num_experts_per_tok", PLAIT_HF_MODEL(experts_top_k), false},
+        {NULL, 0, false}};
+    struct plait_model_config *m = r->model;
+    bool norm;
+
+    if (plait_hf_bool(r, "norm_topk_prob", true, &norm) < 0 ||
+        read_first(r) < 0)
+        return -1;
+    if (!norm)
+        return plait_hf_refuse(r, "norm_topk_prob",
+                               json_object_get(r->root, "norm_topk_prob"),
+                               "plait-train supports only true");
+    m->experts_scores = PLAIT_SCORES_SIGMOID;
+    m->experts_scale = m->shared_experts = 1;
+    if (plait_hf_counts(r, keys) < 0 || read_groups(r) < 0)
+        return -1;
+    if (!m->experts)
+        return plait_hf_refuse(r, "n_routed_experts", NULL,
+                               "it must be a whole number of at least 1");
+    return json_object_get(r->root, "routed_scaling_factor")
+               ? plait_hf_real(r, r->root, "routed_scaling_factor",
+                               &m->experts_scale)
+               : 0;
+}
+
+int plait_hf_glm_attention(const struct plait_hf_read *r)
+{
+    bool bias;
+
+    if (plait_hf_bool(r, "attention_bias", false, &bias) < 0)
+        return -1;
+    r->model->attention_bias = bias ? PLAIT_BIAS_QKV : PLAIT_BIAS_NONE;
+    return plait_hf_bool(r, "use_qk_norm", false, &r->model->qk_norm);
+}
+
+int plait_hf_glm_write(json_t *root, const struct plait_model_config *m)
+{
+    const struct {
+        const char *name;
+        int value;
+    } counts[] = {
+        {"intermediate_size",
+         m->dense_layers ? plait_model_dense_ffn(m) : m->ffn},
+        {"moe_intermediate_size", m->ffn},
+        {"n_routed_experts", m->experts},
+        {"n_shared_experts", m->shared_experts},
+        {"first_k_dense_replace", m->dense_layers},
+        {"n_group", m->experts_groups > 1 ? m->experts_groups : 1},
+        {"topk_group", m->experts_groups > 1 ? m->experts_top_groups : 1},
+        {"num_experts_per_tok", m->experts_top_k},
+        {"num_nextn_predict_layers", 0}};
+    int bad = 0;
+
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        bad |= json_object_set_new(root, counts[i].name,
+                                   json_integer(counts[i].value));
+    bad |=
+        json_object_set_new(root, "attention_bias",
+                            json_boolean(m->attention_bias == PLAIT_BIAS_QKV));
+    bad |= json_object_set_new(root, "use_qk_norm", json_boolean(m->qk_norm));
+    bad |= json_object_set_new(root, "norm_topk_prob", json_true());
+    return json_object_set_new(
+               root, "routed_scaling_factor",
+               json_real(plait_model_factor(m->experts_scale))) |
+           bad;
+}
+
+bool plait_hf_config_predicts(const char *dir)
+{
+    static const char *const names[] = {"num_nextn_predict_layers",
+                                        "num_mtp_layers"};
+    char path[4200];
+    bool any = false;
+    json_t *root;
+
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    root = json_load_file(path, 0, NULL);
+    for (int i = 0; i < 2; i++)
+        any |= json_integer_value(json_object_get(root, names[i])) > 0;
+    json_decref(root);
+    return any;
+}

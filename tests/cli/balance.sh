@@ -1,0 +1,101 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Routers by sigmoids: a step moves each bias by the rate, in every layout and
+# after a checkpoint alike, in fp32 whatever the precision is; and the biases
+# are used where text is evaluated, and converted.
+set -u
+. "$top_srcdir/tests/lib/train.sh"
+python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" moe || exit 99
+keys="--set model.experts_scores=sigmoid --set model.shared_experts=1
+    --set model.dense_layers=1 --set train.steps=5 --set checkpoint.keep=9
+    --set lr.schedule=constant"
+
+# learn NAME RANKS ARGS...: train to $dir/NAME and convert that to $dir/NAME.hf
+learn() {
+    local name=$1 ranks=$2
+    shift 2
+    run "$ranks" $keys --set checkpoint.dir="$dir/$name" "$@"
+    rm -rf "$dir/$name.hf"
+    [ $status = 0 ] && "$top_builddir/plait-convert" --from "$dir/$name" \
+        --to "$dir/$name.hf" $dtype >"$dir/converted" 2>&1
+}
+dtype=
+
+# biases NAME PYTHON: whether this is true of its biases, one list a layer
+biases() {
+    python3 -B - "$top_srcdir/tests/lib" "$dir/$1.hf" "$2" <<'END'
+import struct, sys
+sys.path.insert(0, sys.argv[1])
+import hf
+found = hf.read(sys.argv[2])
+x = []
+for i in range(1, 4):
+    shape, dtype, data = found[
+        f"model.layers.{i}.mlp.gate.e_score_correction_bias"]
+    assert (shape, dtype) == ([4], "F32")
+    x.append(list(struct.unpack("<4f", data)))
+print("#", x)
+sys.exit(not eval(sys.argv[3]))
+END
+}
+# same A B: both models have the same biases, to the bit
+same() {
+    python3 -B - "$top_srcdir/tests/lib" "$dir/$1.hf" "$dir/$2.hf" <<'END'
+import sys
+sys.path.insert(0, sys.argv[1])
+import hf
+a, b = ({k: v for k, v in hf.read(d).items() if k.endswith("_bias")}
+        for d in sys.argv[2:])
+sys.exit(len(a) != 3 or a != b)
+END
+}
+learn whole 1 --set model.experts_balance_rate=0.0078125
+ok "5 steps move biases by the rate or not at all" biases whole \
+    '(any(b for l in x for b in l) and
+     all(128 * b == int(128 * b) and abs(b) <= 5 / 128 for l in x for b in l))'
+learn parts 1 --set model.experts_balance_rate=0.0078125 \
+    --set checkpoint.every=2
+rm -rf "$dir/parts/step-00000005"
+learn parts 4 --set model.experts_balance_rate=0.0078125 --set parallel.tp=2 \
+    --set parallel.dp=2 --set parallel.zero=3
+ok "4 steps, and one with tp 2, dp 2 and ZeRO 3" grep -q "resumed after step 4" \
+    "$dir/out"
+ok "... move them the same way" same whole parts
+learn ep 4 --set model.experts_balance_rate=0.0078125 --set parallel.dp=2 \
+    --set parallel.ep=2 --set parallel.pp=2 --set parallel.zero=1
+ok "... as in pp 2 with experts on two ranks, and ZeRO 1" same whole ep
+learn still 1
+ok "without a rate they stay 0" biases still \
+    'not any(b for l in x for b in l)'
+
+dtype="--dtype bf16"
+learn half 2 --set model.experts_balance_rate=0.001 \
+    --set train.precision=bf16 --set parallel.dp=2 --set parallel.zero=2
+ok "in bf16 they are fp32, multiples of 0.001" biases half \
+    '(any(b for l in x for b in l) and
+     all(abs(1000 * b - round(1000 * b)) < 1e-5 for l in x for b in l))'
+
+# evaluated NAME ARGS...: the loss of a model
+evaluated() {
+    "$top_builddir/plait-eval" "$dir/$1" "$dir/tokens.bin" --json "${@:2}" \
+        2>"$dir/err" | grep -o '"loss": *[0-9.]*'
+}
+cp -r "$dir/whole.hf" "$dir/other.hf"
+python3 - "$dir/other.hf/model.safetensors" <<'END'
+import json, struct, sys
+with open(sys.argv[1], "r+b") as f:
+    size, = struct.unpack("<Q", f.read(8))
+    for name, t in json.loads(f.read(size)).items():
+        if name.endswith("e_score_correction_bias"):
+            f.seek(8 + size + t["data_offsets"][0])
+            f.write(bytes(16))
+END
+for precision in fp32 bf16; do
+    set -- --set train.precision=$precision
+    loss=$(evaluated whole "$@")
+    ok "$precision: the loss of the checkpoint, $loss, is that of the model" \
+        test -n "$loss" -a "$loss" = "$(evaluated whole.hf "$@")"
+    ok "... with its biases, and another without" \
+        test "$loss" != "$(evaluated other.hf "$@")"
+done
+echo "1..$n"
