@@ -37,7 +37,7 @@ struct plait_attention {
  * same of a configuration; tests/unit/test_attention_choice.c compares them. */
 enum { PLAIT_CUDNN_HEAD_MOST = 256, PLAIT_CUDNN_HEAD_STEP = 8 };
 
-/* The three ops; shapes of their arrays as above. */
+/* The ops; shapes of their arrays as above. */
 struct plait_attention_forward {
     enum plait_dtype type; /* T */
     struct plait_attention a;
@@ -65,6 +65,29 @@ struct plait_attention_merge {
     float *lse;        /* in and out */
     const void *out2;  /* in, of T: as out */
     const float *lse2; /* in: as lse */
+};
+
+/* Attention sinks (as in GPT-OSS): a softmax with one more score for each head,
+ * which is learned and whose key has no value. The forward follows the one of
+ * attention over all keys, whose results it turns into those with a sink:
+ *   lse' = log(e^lse + e^sink), out' = e^(lse - lse') out
+ * and attention_backward(), given these, needs to know nothing of it. */
+struct plait_attention_sink {
+    enum plait_dtype type; /* T */
+    int batch, q_len, heads, head_dim;
+    const void *sink; /* in: [heads] of T */
+    void *out;        /* in and out: [batch, q_len, heads, head_dim] of T */
+    float *lse;       /* in and out: [batch, heads, q_len] */
+};
+
+/* dsink -= the sum over all queries of e^(sink - lse) dout . out */
+struct plait_attention_sink_gradient {
+    enum plait_dtype type; /* T */
+    int batch, q_len, heads, head_dim;
+    const void *sink;       /* in: as above */
+    const void *out, *dout; /* in, of T: as the forward has left out */
+    const float *lse;       /* in: as the forward has left it */
+    float *dsink;           /* +=: [heads] */
 };
 
 #endif

@@ -46,9 +46,11 @@ struct plait_average;     /* this and the next three: kernels/moments.h */
 struct plait_divide_root;
 struct plait_factors;
 struct plait_clip;
-struct plait_attention_forward; /* these three: kernels/attention.h */
+struct plait_attention_forward; /* these five: kernels/attention.h */
 struct plait_attention_backward;
 struct plait_attention_merge;
+struct plait_attention_sink;
+struct plait_attention_sink_gradient;
 struct plait_xent;   /* kernels/xent.h */
 struct plait_linear; /* this and the next three: kernels/linear.h */
 struct plait_linear_dinp;
@@ -628,6 +630,10 @@ struct plait_ops {
      * roundings to T would add up over the ring. */
     int (*attention_merge)(struct plait_queue *q,
                            const struct plait_attention_merge *m);
+    int (*attention_sink)(struct plait_queue *q,
+                          const struct plait_attention_sink *s);
+    int (*attention_sink_backward)(
+        struct plait_queue *q, const struct plait_attention_sink_gradient *s);
 
     /* -- loss: softmax cross-entropy over a vocabulary shard ------------ */
     /* max[i] = largest logit of row i, sum[i] = sum exp(x - max), target[i] =

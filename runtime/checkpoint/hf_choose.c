@@ -48,6 +48,7 @@ static bool fits_type(const struct plait_model_config *m,
             : !own_window;
 
     return bias && windows && type->qk_norm == m->qk_norm &&
+           type->sinks == m->attention_sinks &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
            type->olmo == (m->qk_norm && m->qk_norm_whole) && positions &&
            type->experts == (m->experts > 0) &&
@@ -96,7 +97,8 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
         "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s, "
         "model.embedding_multiplier %g, model.rope_factor %g, "
         "model.rope_theta_window %g, model.rope_columns %d, "
-        "model.attention_softcap %g, model.logit_softcap %g",
+        "model.attention_softcap %g, model.logit_softcap %g, "
+        "model.attention_sinks %s",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
@@ -112,5 +114,5 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
         m->gate == PLAIT_GATE_GELU ? "gelu" : "silu",
         plait_model_factor(m->embedding_multiplier), m->rope_factor,
         m->rope_theta_window, m->rope_columns, m->attention_softcap,
-        m->logit_softcap);
+        m->logit_softcap, m->attention_sinks ? "true" : "false");
 }

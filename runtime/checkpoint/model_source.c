@@ -120,6 +120,7 @@ static const struct key keys[] = {
     KEY(logits_scaling, REAL, OF_ALL),
     KEY(attention_softcap, REAL, OF_LLAMA),
     KEY(logit_softcap, REAL, OF_LLAMA),
+    KEY(attention_sinks, BOOL, OF_LLAMA),
     KEY(experts, INT, OF_ALL),
     KEY(experts_top_k, INT, OF_EXPERTS),
     KEY(shared_experts, INT, OF_EXPERTS),

@@ -350,6 +350,8 @@ static const char *find_lack(const struct plait_model_config *m)
                "(model.embedding_multiplier, ...) nor those of model.mup";
     else if (m->attention_softcap > 0 || m->logit_softcap > 0)
         what = "model.attention_softcap or model.logit_softcap";
+    else if (m->attention_sinks)
+        what = "model.attention_sinks that work as in plait-train";
     else if (m->gate || m->norm_plus_one)
         what = "model.gate gelu or model.norm_plus_one that work as in "
                "plait-train";

@@ -77,7 +77,7 @@ struct plait_block {
     /* Offsets within `region`; each kind of block uses its own. */
     size_t norm1, norm1_bias, norm1_after, qkv_bias, out_bias;
     size_t norm2, norm2_bias, norm2_after, up_bias, down_bias;
-    size_t q_norm, k_norm;
+    size_t q_norm, k_norm, sinks;
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
@@ -508,6 +508,14 @@ int plait_attention_forward(const struct plait_work *w,
 int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt);
+
+/* sinks.c: what follows the former and goes before the latter, in models with
+ * attention sinks. */
+int plait_sinks_forward(const struct plait_work *w, const struct plait_block *b,
+                        const struct plait_activations *a);
+int plait_sinks_backward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_activations *a, const void *datt);
 
 /* The stream between two blocks: x, and what must still be added to it. */
 struct plait_stream {

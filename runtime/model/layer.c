@@ -158,6 +158,7 @@ static int attention_forward(const struct plait_work *w,
     size_t n = w->shape->N * b->out.C;
 
     if (qkv_forward(w, b, a) < 0 || plait_attention_forward(w, a) < 0 ||
+        plait_sinks_forward(w, b, a) < 0 ||
         plait_show(w, "the attention", a->att, n) < 0 ||
         plait_amax_find(w, plait_amax_at(w, a, PLAIT_AMAX_ATT), a->att, n) < 0)
         return -1;
@@ -417,7 +418,8 @@ static int attention_backward(const struct plait_work *w,
     if (half & PLAIT_HALF_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, &dout, &att) < 0)
         return -1;
-    if (plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
+    if (plait_sinks_backward(w, b, a, datt) < 0 ||
+        plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
         plait_qk_norm_backward(w, b, a, s->dqkv) < 0 ||
         column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, half, &dn1) <
             0)

@@ -48,6 +48,7 @@ LLAMA = {
     "model.logits_scaling": ["2"],
     "model.attention_softcap": ["1"],
     "model.logit_softcap": ["3"],
+    "model.attention_sinks": ["true"],
 }
 LLAMA_EXPERTS = {
     "model.shared_experts": ["1", "2"],

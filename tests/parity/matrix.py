@@ -105,6 +105,8 @@ model.full_attention_every=3 model.rope_theta_window=100 model.gate=gelu"
 GEMMA = BOTH + " model.norm_plus_one=true"
 # As Gemma 2: soft caps.
 CAPS = "model.attention_softcap=1 model.logit_softcap=3"
+# As GPT-OSS.
+SINKS = "model.attention_sinks=true"
 
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
@@ -180,6 +182,12 @@ recompute=full"),
     ("odd-llama", "331", CAPS + " schedule=zb-h1"),
     ("llama", "1112", f"{CAPS} {DOCUMENTS}"),
     ("llama", "212", CAPS + " precision=bf16 zero=1"),
+    # attention sinks
+    ("llama", "2122", SINKS + " model.sliding_window=5 sequence=true zero=3 \
+micro_batch=1"),
+    ("odd-llama", "331", SINKS + " schedule=zb-h1 recompute=full"),
+    ("llama", "1112", f"{SINKS} {DOCUMENTS}"),
+    ("llama", "212", SINKS + " precision=bf16 zero=1"),
     ("odd-llama", "1113", BOTH),
     ("llama", "1112", BOTH + " " + DOCUMENTS),
     ("llama", "121", GEMMA + " schedule=zb-h1 recompute=selective"),

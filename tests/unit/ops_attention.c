@@ -313,6 +313,49 @@ static int call_merge(struct trial_side *d, const int *s)
     return d->ops->attention_merge(d->q, &m);
 }
 
+/* -- sinks {B, T, heads, D} ---------------------------------------------- */
+
+static void setup_sink(struct trial *t, const int *s)
+{
+    float *lse;
+
+    real(t, product(s, 4));
+    lse = trial_real(t, KIND_F32, (size_t)(s[0] * s[1] * s[2]), -4, 4);
+    trial_real(t, KIND_T, (size_t)s[2], -4, 4);
+    real(t, product(s, 4));
+    real32(t, (size_t)s[2]);
+    lse[0] = -INFINITY; /* saw no key */
+    for (size_t i = 0; i < (size_t)(s[0] * s[1] * s[2]); i++)
+        if (i > 3 && i % 7 == 0) /* as from many keys: the sink is nothing */
+            lse[i] += 90;
+}
+
+/* The gradient is that of what the forward has left. */
+static int call_sink(struct trial_side *d, const int *s)
+{
+    struct plait_attention_sink f = {.type = d->type,
+                                     .batch = s[0],
+                                     .q_len = s[1],
+                                     .heads = s[2],
+                                     .head_dim = s[3],
+                                     .out = d->p[0],
+                                     .lse = d->p[1],
+                                     .sink = d->p[2]};
+    struct plait_attention_sink_gradient g = {.type = d->type,
+                                              .batch = s[0],
+                                              .q_len = s[1],
+                                              .heads = s[2],
+                                              .head_dim = s[3],
+                                              .sink = d->p[2],
+                                              .out = d->p[0],
+                                              .dout = d->p[3],
+                                              .lse = d->p[1],
+                                              .dsink = d->p[4]};
+
+    return d->ops->attention_sink(d->q, &f) |
+           d->ops->attention_sink_backward(d->q, &g);
+}
+
 const struct trial_case trial_attention[] = {
     {"rope",
      setup_rope,
@@ -388,6 +431,10 @@ const struct trial_case trial_attention[] = {
       {1, 70, 200, 2, 1, 128, 130, 0},
       {2, 130, 130, 2, 1, 128, 130, 130},
       {2, 3, 190, 6, 2, 40, 187, 0}}},
+    {"attention_sink",
+     setup_sink,
+     call_sink,
+     {{1, 1, 1, 8}, {2, 19, 3, 24}, {1, 300, 5, 64}, {3, 70, 2, 7}}},
     {"attention_merge", setup_merge, call_merge, {{2, 19, 19, 3, 3, 24, 0, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };

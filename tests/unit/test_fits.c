@@ -164,6 +164,9 @@ static void check_model(void)
          c.model.logit_softcap = 30);
     CASE(TRAINER, NULL, c.model.attention_softcap = 50,
          c.model.logit_softcap = 30);
+    CASE(CONFIG, "model.attention_sinks is for llama models", TO_GPT2,
+         c.model.attention_sinks = true);
+    CASE(TRAINER, NULL, c.model.attention_sinks = true);
     CASE(CONFIG, "model.norm_place is for llama models", TO_GPT2,
          c.model.norm_place = PLAIT_NORMS_BOTH);
     CASE(TRAINER, NULL, c.model.norm_place = PLAIT_NORMS_AFTER,

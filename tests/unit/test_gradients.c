@@ -542,6 +542,36 @@ static void attention_backward(void)
     attend_backward(s[1], 0);
 }
 
+/* The same with the sinks x[3], which follow it. */
+static void sink_forward(float *out)
+{
+    attend(out, stat[0], s[1], 0);
+    ops->attention_sink(q, &(struct plait_attention_sink){.type = PLAIT_F32,
+                                                          .batch = s[0],
+                                                          .q_len = s[1],
+                                                          .heads = s[2],
+                                                          .head_dim = s[4],
+                                                          .sink = x[3],
+                                                          .out = out,
+                                                          .lse = stat[0]});
+}
+
+static void sink_backward(void)
+{
+    ops->attention_sink_backward(
+        q, &(struct plait_attention_sink_gradient){.type = PLAIT_F32,
+                                                   .batch = s[0],
+                                                   .q_len = s[1],
+                                                   .heads = s[2],
+                                                   .head_dim = s[4],
+                                                   .sink = x[3],
+                                                   .out = y,
+                                                   .dout = r,
+                                                   .lse = stat[0],
+                                                   .dsink = dx[3]});
+    attend_backward(s[1], 0);
+}
+
 /* One batch whose keys come in two chunks, as in ring attention. */
 static void ring_forward(float *out)
 {
@@ -714,6 +744,12 @@ static const struct check checks[] = {
      attention_forward,
      attention_backward,
      {2, 5, 4, 2, 4, 1}},
+    {"attention with sinks",
+     {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4, 4},
+     2 * 5 * 4 * 4,
+     sink_forward,
+     sink_backward,
+     {2, 5, 4, 2, 4, 0}},
     {"attention in two chunks",
      {6 * 2 * 4, 6 * 1 * 4, 6 * 1 * 4},
      6 * 2 * 4,

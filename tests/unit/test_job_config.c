@@ -152,6 +152,7 @@ static void full(void)
         "  norm_place: both, norm_plus_one: true, gate: gelu,\n"
         "  attention_softcap: 50, logit_softcap: 30,\n"
         "  qk_norm_whole: true, rope_theta_window: 300,\n"
+        "  attention_sinks: true,\n"
         "  rope_columns: 12}\n"
         "data:\n"
         "  train: 'a b/*.bin'\n"
@@ -189,7 +190,8 @@ static void full(void)
            c->model.attention_softcap == 50 && c->model.logit_softcap == 30 &&
            c->model.norm_place == PLAIT_NORMS_BOTH && c->model.norm_plus_one &&
            c->model.gate == PLAIT_GATE_GELU && c->model.qk_norm_whole &&
-           c->model.rope_theta_window == 300 && c->model.rope_columns == 12,
+           c->model.rope_theta_window == 300 && c->model.rope_columns == 12 &&
+           c->model.attention_sinks,
        "llama: what its later versions and Qwen have");
     ok(prints_back(&c->model), "the section is printed and read back");
     ok(c->data.train.n == 1 && !c->data.train.at[0].name &&

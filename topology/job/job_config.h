@@ -164,6 +164,8 @@ struct plait_model_config {
     /* Caps, as Gemma 2 has them: x becomes cap tanh(x / cap); 0: none */
     double attention_softcap; /* of the scores of attention */
     double logit_softcap;     /* of the logits, after the scaling */
+    bool attention_sinks;     /* a score more of each head, which is learned and
+                                 whose key has no value, as in GPT-OSS */
     int no_rope_every;        /* the last of so many layers has no rotary
                                  positions; 0: all layers have them */
     struct plait_numbers mla; /* latent attention (DeepSeek): columns of q, of

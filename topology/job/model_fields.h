@@ -67,6 +67,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "mup_head_dim", mup_head_dim, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "attention_softcap", attention_softcap, REAL, RANGE(0, 1e4)),
     FIELD(model, "logit_softcap", logit_softcap, REAL, RANGE(0, 1e6)),
+    FIELD(model, "attention_sinks", attention_sinks, BOOL, ),
     FIELD(model, "no_rope_every", no_rope_every, INT, RANGE(0, COUNT_MOST),
           .also = "no_rope_layer_interval"),
     FIELD(model, "mla", mla, NUMBERS, RANGE(0, COUNT_MOST)),

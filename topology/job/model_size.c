@@ -178,6 +178,7 @@ const char *plait_model_llama_key(const struct plait_model_config *m)
            : m->norm_plus_one         ? "norm_plus_one"
            : m->attention_softcap > 0 ? "attention_softcap"
            : m->logit_softcap > 0     ? "logit_softcap"
+           : m->attention_sinks       ? "attention_sinks"
                                       : plait_model_multiplier(m);
 }
 

@@ -31,6 +31,8 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
         has |= PLAIT_HAS_OUT_BIAS;
     if (c->qk_norm)
         has |= c->qk_norm_whole ? PLAIT_HAS_QK_WHOLE : PLAIT_HAS_QK_NORM;
+    if (c->attention_sinks)
+        has |= PLAIT_HAS_SINKS;
     if (c->norm_place != PLAIT_NORMS_AFTER)
         has |= PLAIT_HAS_NORMS_BEFORE;
     if (c->norm_place != PLAIT_NORMS_BEFORE)
@@ -50,7 +52,7 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
                      int tp, int tp_rank, bool one_stage)
 {
     size_t r = (size_t)tp_rank, D = (size_t)plait_model_head_dim(c);
-    size_t q = (size_t)(c->heads / tp) * D, f = (size_t)(c->ffn / tp);
+    size_t h = (size_t)(c->heads / tp), q = h * D, f = (size_t)(c->ffn / tp);
     int copies = c->kv_heads < tp ? tp / c->kv_heads : 1;
     size_t k = (size_t)(copies > 1 ? 1 : c->kv_heads / tp) * D;
     /* in equal parts, of which the last ones may be padding */
@@ -67,6 +69,7 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
                [PLAIT_SIDE_QUERIES] = {(size_t)c->heads * D, q, r * q, 1},
                [PLAIT_SIDE_KEYS] = {(size_t)c->kv_heads * D, k,
                                     r / (size_t)copies * k, copies},
+               [PLAIT_SIDE_HEADS] = {(size_t)c->heads, h, r * h, 1},
                [PLAIT_SIDE_FFN] = {(size_t)c->ffn, f, r * f, 1},
                [PLAIT_SIDE_SHARED] = {s * (size_t)tp, s, r * s, 1},
                [PLAIT_SIDE_EXPERTS] = {E, E, 0, 0},

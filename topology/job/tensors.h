@@ -67,6 +67,7 @@ enum plait_side {
     PLAIT_SIDE_HEAD,    /* columns of a head */
     PLAIT_SIDE_QUERIES, /* columns of all heads' queries */
     PLAIT_SIDE_KEYS,    /* of all keys, which is also that of all values */
+    PLAIT_SIDE_HEADS,   /* query heads */
     PLAIT_SIDE_FFN,
     PLAIT_SIDE_SHARED, /* of the experts that all tokens take, side by side */
     PLAIT_SIDE_EXPERTS,
@@ -114,6 +115,7 @@ enum plait_tensor_role {
     PLAIT_ROLE_ROUTER,    /* matrix, never in fp8; its gradient is a part */
     PLAIT_ROLE_PRODUCT,   /* matrix, never in fp8 */
     PLAIT_ROLE_BIAS,      /* of the matrix before it */
+    PLAIT_ROLE_SCORE,     /* a score of each head, cut as these are */
     PLAIT_ROLE_TABLE      /* rows of it are looked up */
 };
 
@@ -140,7 +142,8 @@ enum plait_has {
     PLAIT_HAS_NORMS_BEFORE = 1 << 14, /* attention and mlp, */
     PLAIT_HAS_NORMS_AFTER = 1 << 15,  /* or after them, or both */
     PLAIT_HAS_SHARED = 1 << 16,       /* experts that all tokens take, */
-    PLAIT_HAS_SHARED_GATE = 1 << 17   /* with a gate */
+    PLAIT_HAS_SHARED_GATE = 1 << 17,  /* with a gate */
+    PLAIT_HAS_SINKS = 1 << 24         /* of attention */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -167,6 +170,7 @@ enum plait_has {
     X(LAYER, k_norm, "attention.k_norm.weight", KEYS, ONE, WIDE_NORM, QK_WHOLE)\
     X(LAYER, out, "attention.out.weight", HIDDEN, QUERIES, RESIDUAL, HEADS) \
     X(LAYER, out_bias, "attention.out.bias", HIDDEN, ONE, BIAS, OUT_BIAS) \
+    X(LAYER, sinks, "attention.sinks", HEADS, ONE, SCORE, SINKS) \
     X(LAYER, norm1_after, "attention_norm_after.weight", HIDDEN, ONE, NORM, \
       NORMS_AFTER) \
     X(LAYER, norm2, "mlp_norm.weight", HIDDEN, ONE, NORM, NORMS_BEFORE) \
