@@ -259,11 +259,13 @@ struct plait_embedding_backward {
  * f = theta^(-2d/D) radians per position. With factor > 1, as Llama 3 extends
  * its context (transformers, rope type "llama3"), by f ((1 - s) / factor + s)
  * instead, where s = (original f / 2 pi - low) / (high - low), at least 0 and
- * at most 1. */
+ * at most 1; where original is 0, s = (d - low) / (high - low), as
+ * plait_rope_yarn() in kernels/rope.h makes it. */
 struct plait_rope_angles {
     double theta;
     double factor, low, high;
     int original; /* context length before the extension */
+    double size;  /* by which what is rotated is multiplied; 0: by 1 */
 };
 
 /* Rotary positions (Su et al. 2021): each pair (d, d + D / 2) of the first D

@@ -302,7 +302,8 @@ int plait_megatron_args_read(const char *path,
 
 static bool is_scaled_otherwise(const struct plait_model_config *m)
 {
-    return m->rope_factor > 1 && (m->rope_low_freq_factor != ROPE_LOW ||
+    return m->rope_factor > 1 && (m->rope_scaling != PLAIT_ROPE_LLAMA3 ||
+                                  m->rope_low_freq_factor != ROPE_LOW ||
                                   m->rope_high_freq_factor != ROPE_HIGH ||
                                   m->rope_original_len != ROPE_LEN);
 }

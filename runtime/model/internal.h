@@ -499,8 +499,10 @@ int plait_qk_norm_backward(const struct plait_work *w,
                            const struct plait_block *b,
                            const struct plait_activations *a, void *dqkv);
 
-/* attention.c: turns q and k to their positions if those are rotary. */
-int plait_attention_rotate(const struct plait_work *w, void *qkv);
+/* rotate.c: turns q and k, which are adjacent, to their positions if those are
+ * rotary; direction -1, the backward, turns them back. */
+int plait_attention_rotate(const struct plait_work *w, void *qkv,
+                           int direction);
 /* From a->qkv to att and lse; backward to dqkv (where it also undoes the
  * rotation). */
 int plait_attention_forward(const struct plait_work *w,

@@ -119,7 +119,7 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
         plait_show(w, "q, k and v", a->qkv, w->shape->N * b->qkv.O) < 0 ||
         plait_qk_norm_forward(w, b, a) < 0)
         return -1;
-    return plait_attention_rotate(w, a->qkv);
+    return plait_attention_rotate(w, a->qkv, 1);
 }
 
 static int up_forward(const struct plait_work *w, const struct plait_block *b,

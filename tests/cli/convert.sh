@@ -325,8 +325,8 @@ refused_config 'num_local_experts is missing' qwen3 model_type '"mixtral"'
 refused_config 'q_proj.bias.*requires' qwen3 attention_bias true
 refused_config 'k_norm.weight does not belong to the model|q_norm.weight is not' qwen3 \
     model_type '"llama"'
-refused_config 'rope_type is "yarn"' llama rope_scaling \
-    '{"rope_type": "yarn", "factor": 4.0}'
+refused_config 'rope_type is "longrope"' llama rope_scaling \
+    '{"rope_type": "longrope", "factor": 4.0}'
 refused_config 'quantization_config' llama quantization_config '{"bits": 4}'
 refused_config 'n_layer is 0; it must be a whole number' gpt2 n_layer 0
 refused_config 'n_head is "3"; it must be' gpt2 n_head '"3"'

@@ -81,8 +81,23 @@ ok "... inside" refuses llama '{"rope_parameters": {"rope_theta": null}}' \
     "rope_theta is null"
 ok "a rope_type of null" refuses llama \
     '{"rope_scaling": {"rope_type": null, "type": "default"}}' "rope_type is null"
-ok "another type" refuses llama '{"rope_parameters": {"type": "yarn"}}' \
-    'rope_type is "yarn"'
+ok "another type" refuses llama '{"rope_parameters": {"type": "longrope"}}' \
+    'rope_type is "longrope"; plait-train supports "default", "linear"'
+ok "YaRN, with the defaults of transformers" gives llama \
+    '{"rope_scaling": {"type": "yarn", "factor": 8.0, "beta_fast": null}}' \
+    "rope_scaling: yarn" "rope_factor: 8" "rope_low_freq_factor: 1" \
+    "rope_high_freq_factor: 32" "rope_original_len: 32" "rope_truncate: true" \
+    "rope_attention_factor: 0"
+ok "YaRN that says all" gives llama '{"rope_parameters": {"rope_type": "yarn",
+    "factor": 4, "beta_fast": 16, "beta_slow": 2.0, "truncate": false,
+    "attention_factor": 1.25, "original_max_position_embeddings": 24}}' \
+    "rope_low_freq_factor: 2" "rope_high_freq_factor: 16" \
+    "rope_original_len: 24" "rope_truncate: false" "rope_attention_factor: 1.25"
+ok "YaRN by two magnitudes, which cancel" gives llama '{"rope_scaling":
+    {"rope_type": "yarn", "factor": 40, "mscale": 0.5, "mscale_all_dim": 0.5}}' \
+    "rope_attention_factor: 1"
+ok "YaRN without a factor" refuses llama '{"rope_scaling": {"rope_type": "yarn"}}' \
+    "factor is missing"
 ok "all positions by one factor" gives llama '{"rope_scaling": {"type": "linear",
     "factor": 4.0}}' "rope_factor: 4" "rope_original_len: 1"
 ok "phi3: some columns of a head" gives phi3 '{"partial_rotary_factor": 0.5}' \
@@ -229,9 +244,12 @@ ok "olmo3: positions of the full layers alone are stretched" gives olmo3 \
     '{"rope_parameters": "gone", "rope_scaling": {"rope_type": "linear",
     "factor": 8.0, "rope_theta": 7.0}}' "rope_theta: 7" "rope_factor: 8" \
     "rope_theta_window: 500000"
-ok "olmo3: YaRN" refuses olmo3 '{"rope_parameters": "gone", "rope_scaling":
-    {"rope_type": "yarn", "factor": 8.0}}' 'rope_type is "yarn"; plait-train \
-supports "default", "linear" and "llama3"'
+ok "olmo3: YaRN" gives olmo3 '{"rope_parameters": "gone", "rope_scaling":
+    {"rope_type": "yarn", "factor": 8.0}}' "rope_scaling: yarn" \
+    "rope_theta_window: 500000"
+ok "olmo3: YaRN, not rounded" refuses olmo3 '{"rope_parameters": "gone",
+    "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "truncate": false}}' \
+    "truncate is false; it must be true"
 ok "olmo3: pressed together" refuses olmo3 '{"rope_parameters": "gone",
     "rope_scaling": {"rope_type": "linear", "factor": 0.5}}' \
     "factor is 0.5; it must be at least 1"

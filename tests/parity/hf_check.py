@@ -33,6 +33,13 @@ FAMILIES = {
     "llama3": ("Llama", {**SIZES, "rope_parameters": LLAMA3}),
     "llama-linear": ("Llama", {**SIZES, "rope_parameters": {
         "rope_type": "linear", "factor": 4.0, "rope_theta": 1e3}}),
+    "llama-yarn": ("Llama", {**SIZES, "rope_parameters": {
+        "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0,
+        "beta_slow": 0.25, "truncate": False, "rope_theta": 1e2,
+        "original_max_position_embeddings": 16}}),
+    "qwen3-yarn": ("Qwen3", {**SIZES, "head_dim": 16, "rope_parameters": {
+        "rope_type": "yarn", "factor": 8.0, "rope_theta": 1e4, "mscale": 0.7,
+        "mscale_all_dim": 1.1, "original_max_position_embeddings": 24}}),
     "llama-biases": ("Llama", {**SIZES, "attention_bias": True,
                                "head_dim": 10}),
     "smollm": ("Llama", {**SIZES, "tie_word_embeddings": True,

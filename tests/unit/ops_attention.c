@@ -3,6 +3,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/dtype.h"
+#include "kernels/rope.h"
 #include "ops_cases.h"
 
 /* Adds the [batch, len] positions at which the document of each token begins,
@@ -30,6 +31,7 @@ static void setup_rope(struct trial *t, const int *s)
     real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
     real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
     starts_of(t, s[0], s[1], s[5]);
+    real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
 }
 
 static int call_rope(struct trial_side *d, const int *s)
@@ -44,13 +46,18 @@ static int call_rope(struct trial_side *d, const int *s)
                                .angles = {.theta = 1e4},
                                .at = {.T = (size_t)s[1], .pos0 = s[5]},
                                .N = product(s, 2)};
-    struct plait_rope scaled = plain;
+    struct plait_rope scaled = plain, yarn;
 
     scaled.x = d->p[1];
     scaled.direction = -1;
-    scaled.angles = (struct plait_rope_angles){5e5, 8, 1, 4, 40};
+    scaled.angles = (struct plait_rope_angles){5e5, 8, 1, 4, 40, 0};
     scaled.at.starts = d->p[2];
-    return d->ops->rope(d->q, &plain) | d->ops->rope(d->q, &scaled);
+    yarn = plain;
+    yarn.x = d->p[3];
+    yarn.angles = (struct plait_rope_angles){1e4, 8, 1, 32, 40, 1.3};
+    plait_rope_yarn(&yarn.angles, s[6] ? s[6] : s[3], s[1] % 2);
+    return d->ops->rope(d->q, &plain) | d->ops->rope(d->q, &scaled) |
+           d->ops->rope(d->q, &yarn);
 }
 
 /* -- attention {B, q_len, k_len, q_heads, kv_heads, D, q_pos, k_pos} ---- */

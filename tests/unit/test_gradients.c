@@ -454,7 +454,7 @@ static void rotate(float *p, int direction)
                                       .head_dim = s[3],
                                       .columns = s[5],
                                       .direction = direction,
-                                      .angles = {100, 4, 1, 4, 20},
+                                      .angles = {100, 4, 1, 4, 20, 1.3},
                                       .at = {.T = (size_t)s[1], .pos0 = s[4]},
                                       .N = (size_t)s[0]});
 }

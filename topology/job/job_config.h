@@ -105,6 +105,9 @@ enum plait_norm_place {
     PLAIT_NORMS_BOTH
 };
 
+/* How rotary positions are stretched. */
+enum plait_rope_scaling { PLAIT_ROPE_LLAMA3, PLAIT_ROPE_YARN };
+
 /* What the gate of a llama model's mlp goes through. */
 enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU };
 
@@ -131,11 +134,15 @@ struct plait_model_config {
     int seq_len;
     bool tie_embeddings; /* default: gpt2 true, llama false */
     double rope_theta;   /* default 10000 */
-    double rope_factor;  /* Llama 3's scaling, see struct plait_rope_angles; 0
-                            and 1: none */
+    enum plait_rope_scaling rope_scaling;
+    double rope_factor; /* of the scaling, see struct plait_rope_angles; 0 and
+                           1: none */
     double rope_low_freq_factor;
     double rope_high_freq_factor;
     int rope_original_len;
+    bool rope_truncate;           /* YaRN: between whole pairs of columns */
+    double rope_attention_factor; /* YaRN's, of queries and of keys; 0: what
+                                     plait_model_rope_size() says */
     int rope_columns; /* of a head, the first ones, which have rotary positions;
                          0: all */
     double rope_theta_window; /* of layers with a sliding window, which then

@@ -11,6 +11,7 @@ static const char *const attention_biases[] = {"none", "qkv", "all"};
 static const char *const norms[] = {"batch", "ghost", "sync"};
 static const char *const losses[] = {"cross-entropy", "squared"};
 static const char *const gates[] = {"silu", "gelu"};
+static const char *const rope_scalings[] = {"llama3", "yarn"};
 static const char *const norm_places[] = {"before", "after", "both"};
 
 static const struct plait_yaml_field model_fields[] = {
@@ -33,6 +34,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "tie_embeddings", tie_embeddings, BOOL,
           .also = "tie_word_embeddings"),
     FIELD(model, "rope_theta", rope_theta, REAL, RANGE(1, 1e12), DEFAULT(1e4)),
+    FIELD(model, "rope_scaling", rope_scaling, CHOICE, CHOICES(rope_scalings)),
     FIELD(model, "rope_factor", rope_factor, REAL, RANGE(1, 1e6), DEFAULT(1)),
     FIELD(model, "rope_low_freq_factor", rope_low_freq_factor, REAL,
           RANGE(1e-3, 1e6), DEFAULT(1)),
@@ -40,6 +42,9 @@ static const struct plait_yaml_field model_fields[] = {
           RANGE(1e-3, 1e6), DEFAULT(4)),
     FIELD(model, "rope_original_len", rope_original_len, INT, RANGE(1, 1 << 24),
           DEFAULT(8192)),
+    FIELD(model, "rope_truncate", rope_truncate, BOOL, ),
+    FIELD(model, "rope_attention_factor", rope_attention_factor, REAL,
+          RANGE(0, 1e3)),
     FIELD(model, "rope_columns", rope_columns, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "rope_theta_window", rope_theta_window, REAL, RANGE(0, 1e12)),
     FIELD(model, "attention_bias", attention_bias, CHOICE,
