@@ -137,14 +137,23 @@ struct plait_gelu_backward {
     size_t n;
 };
 
-/* out = silu(gate) * up, or gelu(gate) * up (GeGLU; Shazeer 2020) in GELU's
- * tanh form */
+/* How a gate and what it lets through become one number. */
+enum plait_glu {
+    PLAIT_GLU_SILU, /* silu(gate) * up (Shazeer 2020) */
+    PLAIT_GLU_GELU, /* gelu(gate) * up, in GELU's tanh form */
+    /* g sigmoid(1.702 g) (u + 1) with g = min(gate, 7) and u = up, at least -7
+     * and at most 7, as in GPT-OSS; what is beyond has no gradient */
+    PLAIT_GLU_CLAMPED
+};
+#define PLAIT_GLU_SLOPE 1.702f
+#define PLAIT_GLU_LIMIT 7.0f
+
 struct plait_swiglu_forward {
     enum plait_dtype type;
     void *out;       /* out: [N,F] of T */
     const void *inp; /* in: [N,2F] of T: gate then up in each row */
     size_t N, F;
-    int gelu;       /* the gate goes through GELU */
+    enum plait_glu kind;
     uint32_t *amax; /* out: of `out`, see fp8_amax; NULL: not wanted */
 };
 
@@ -154,7 +163,7 @@ struct plait_swiglu_backward {
     const void *dout; /* in: [N,F] of T */
     const void *inp;  /* in: [N,2F] of T */
     size_t N, F;
-    int gelu;       /* the gate goes through GELU */
+    enum plait_glu kind;
     uint32_t *amax; /* out: of dinp, see fp8_amax; NULL: not wanted */
 };
 

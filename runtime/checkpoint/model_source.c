@@ -108,6 +108,7 @@ static const struct key keys[] = {
     KEY(rope_columns, INT, OF_LLAMA),
     KEY(rope_theta_window, REAL, OF_LLAMA),
     KEY(attention_bias, INT, OF_LLAMA),
+    KEY(mlp_bias, BOOL, OF_LLAMA),
     KEY(qk_norm, BOOL, OF_LLAMA),
     KEY(qk_norm_whole, BOOL, OF_LLAMA),
     KEY(norm_place, INT, OF_LLAMA),

@@ -353,8 +353,10 @@ static const char *find_lack(const struct plait_model_config *m)
         what = "model.attention_softcap or model.logit_softcap";
     else if (m->attention_sinks)
         what = "model.attention_sinks that work as in plait-train";
+    else if (m->mlp_bias)
+        what = "model.mlp_bias that works as in plait-train";
     else if (m->gate || m->norm_plus_one)
-        what = "model.gate gelu or model.norm_plus_one that work as in "
+        what = "model.gate gelu or clamped or model.norm_plus_one that work as in "
                "plait-train";
     else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)
         what = "model.norm_place, qk_norm_whole or rope_theta_window";

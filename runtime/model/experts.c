@@ -304,6 +304,8 @@ static int route_tokens(const struct plait_work *w, const struct plait_block *b,
                                   .out = s->route};
     struct plait_route route = route_of(w, r);
 
+    if (b->router.bias)
+        logits.bias = plait_weight_at(w, b->region, b->router_offset);
     if (w->ops->linear_forward(w->q, &logits) < 0 ||
         w->ops->route_forward(w->q, &route, s->route) < 0 ||
         count_load(w, r) < 0 || sort_choices(w, a->cache, r) < 0)
@@ -490,6 +492,6 @@ int plait_experts_backward(const struct plait_work *w,
 int plait_experts_router_weight(const struct plait_work *w,
                                 const struct plait_block *b, const void *full)
 {
-    return plait_product_weight(w, &b->router, w->scratch->route, full,
-                                w->shape->N);
+    return plait_product_weight(w, &b->router, b->router_offset,
+                                w->scratch->route, full, w->shape->N);
 }

@@ -78,6 +78,7 @@ struct plait_block {
     size_t norm1, norm1_bias, norm1_after, qkv_bias, out_bias;
     size_t norm2, norm2_bias, norm2_after, up_bias, down_bias;
     size_t q_norm, k_norm, sinks;
+    size_t router_offset; /* added to the router's logits */
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
@@ -485,10 +486,10 @@ int plait_linear_weight(const struct plait_work *w,
                         const struct plait_operand *dout,
                         const struct plait_operand *inp);
 
-/* The same without bias and never in fp8: for head and router. */
+/* The same of `rows` rows and never in fp8: for head and router. */
 int plait_product_weight(const struct plait_work *w,
-                         const struct plait_matrix *matrix, const void *dout,
-                         const void *inp, size_t rows);
+                         const struct plait_matrix *matrix, size_t bias,
+                         const void *dout, const void *inp, size_t rows);
 
 /* qk_norm.c: the norms of q's and k's heads, in place in a->qkv, and their
  * backward in dqkv; nothing if the model has none. */

@@ -137,11 +137,12 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
                    : plait_experts_forward(w, b, a, full);
     }
     l.out = w->d->gated ? a->pre : a->act;
+    if (b->up.bias)
+        l.bias = plait_weight_at(w, b->region, b->up_bias);
     if (w->d->gated)
         return column_linear(w, &b->up, &l) < 0
                    ? -1
                    : plait_swiglu_forward(w, a, w->shape->N, amax);
-    l.bias = plait_weight_at(w, b->region, b->up_bias);
     l.act = PLAIT_ACT_GELU;
     l.pre = a->pre;
     if (column_linear(w, &b->up, &l) < 0)

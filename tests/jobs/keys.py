@@ -39,7 +39,7 @@ LLAMA = {
     "model.qk_norm": ["true", "false"],
     "model.qk_norm_whole": ["true"],
     "model.norm_plus_one": ["true"],
-    "model.gate": ["gelu"],
+    "model.gate": ["gelu", "clamped"],
     "model.norm_place": ["after", "both"],
     "model.sliding_window": ["3", "9", "64"],
     "model.full_attention_every": ["2"],
@@ -52,6 +52,7 @@ LLAMA = {
     "model.attention_softcap": ["1"],
     "model.logit_softcap": ["3"],
     "model.attention_sinks": ["true"],
+    "model.mlp_bias": ["true"],
 }
 LLAMA_EXPERTS = {
     "model.shared_experts": ["1", "2"],

@@ -53,6 +53,7 @@ static inline void put_norms_after(struct plait_model_config *m, bool both)
     m->attention_softcap = both ? 1 : 0;
     m->logit_softcap = both ? 3 : 0;
     m->attention_sinks = both;
+    m->mlp_bias = both;
     m->attention_multiplier = 0.4;
     m->embedding_multiplier = 3;
 }

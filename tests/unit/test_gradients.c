@@ -276,23 +276,25 @@ static void grouped_backward(void)
 /* {N, F} */
 static void swiglu_forward(float *out)
 {
-    ops->swiglu_forward(q, &(struct plait_swiglu_forward){.type = PLAIT_F32,
-                                                          .out = out,
-                                                          .inp = x[0],
-                                                          .N = (size_t)s[0],
-                                                          .F = (size_t)s[1],
-                                                          .gelu = s[2]});
+    ops->swiglu_forward(
+        q, &(struct plait_swiglu_forward){.type = PLAIT_F32,
+                                          .out = out,
+                                          .inp = x[0],
+                                          .N = (size_t)s[0],
+                                          .F = (size_t)s[1],
+                                          .kind = (enum plait_glu)s[2]});
 }
 
 static void swiglu_backward(void)
 {
-    ops->swiglu_backward(q, &(struct plait_swiglu_backward){.type = PLAIT_F32,
-                                                            .dinp = dx[0],
-                                                            .dout = r,
-                                                            .inp = x[0],
-                                                            .N = (size_t)s[0],
-                                                            .F = (size_t)s[1],
-                                                            .gelu = s[2]});
+    ops->swiglu_backward(
+        q, &(struct plait_swiglu_backward){.type = PLAIT_F32,
+                                           .dinp = dx[0],
+                                           .dout = r,
+                                           .inp = x[0],
+                                           .N = (size_t)s[0],
+                                           .F = (size_t)s[1],
+                                           .kind = (enum plait_glu)s[2]});
 }
 
 /* {N, C}; inputs inp, residual, gamma, beta. The sum goes to y[N*C..]. */
@@ -700,6 +702,7 @@ static const struct check checks[] = {
      {7, 5, 4, 3}},
     {"swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 0}},
     {"geglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 1}},
+    {"clamped swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 2}},
     {"layernorm with residual",
      {32, 32, 8, 8},
      64,

@@ -109,7 +109,7 @@ enum plait_norm_place {
 enum plait_rope_scaling { PLAIT_ROPE_LLAMA3, PLAIT_ROPE_YARN };
 
 /* What the gate of a llama model's mlp goes through. */
-enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU };
+enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU, PLAIT_GATE_CLAMPED };
 
 /* Over what a batch norm takes its statistics. */
 enum plait_norm {
@@ -151,6 +151,7 @@ struct plait_model_config {
     bool qk_norm;       /* an RMS norm of each head of q and k */
     bool qk_norm_whole; /* instead one of all heads of q, one of k's */
     enum plait_norm_place norm_place;
+    bool mlp_bias;      /* biases of a llama's mlps or experts, and router */
     bool norm_plus_one; /* a norm's factor is 1 + its weight, as in Gemma */
     enum plait_gate gate;
     int sliding_window;       /* how many tokens attention reaches back, the

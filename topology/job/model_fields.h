@@ -10,7 +10,7 @@
 static const char *const attention_biases[] = {"none", "qkv", "all"};
 static const char *const norms[] = {"batch", "ghost", "sync"};
 static const char *const losses[] = {"cross-entropy", "squared"};
-static const char *const gates[] = {"silu", "gelu"};
+static const char *const gates[] = {"silu", "gelu", "clamped"};
 static const char *const rope_scalings[] = {"llama3", "yarn"};
 static const char *const norm_places[] = {"before", "after", "both"};
 
@@ -49,6 +49,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "rope_theta_window", rope_theta_window, REAL, RANGE(0, 1e12)),
     FIELD(model, "attention_bias", attention_bias, CHOICE,
           CHOICES(attention_biases)),
+    FIELD(model, "mlp_bias", mlp_bias, BOOL, ),
     FIELD(model, "qk_norm", qk_norm, BOOL, ),
     FIELD(model, "qk_norm_whole", qk_norm_whole, BOOL, ),
     FIELD(model, "norm_place", norm_place, CHOICE, CHOICES(norm_places)),

@@ -186,6 +186,7 @@ const char *plait_model_llama_key(const struct plait_model_config *m)
            : m->attention_softcap > 0 ? "attention_softcap"
            : m->logit_softcap > 0     ? "logit_softcap"
            : m->attention_sinks       ? "attention_sinks"
+           : m->mlp_bias              ? "mlp_bias"
                                       : plait_model_multiplier(m);
 }
 

@@ -21,8 +21,8 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
     if (!c->mla_kv)
         has |= PLAIT_HAS_HEADS;
     if (c->family == PLAIT_GPT2)
-        has |= PLAIT_HAS_BIASES | PLAIT_HAS_QKV_BIAS | PLAIT_HAS_OUT_BIAS |
-               PLAIT_HAS_POSITIONS;
+        has |= PLAIT_HAS_BIASES | PLAIT_HAS_MLP_BIASES | PLAIT_HAS_QKV_BIAS |
+               PLAIT_HAS_OUT_BIAS | PLAIT_HAS_POSITIONS;
     else
         has |= PLAIT_HAS_GATE;
     if (c->attention_bias != PLAIT_BIAS_NONE)
@@ -31,6 +31,9 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
         has |= PLAIT_HAS_OUT_BIAS;
     if (c->qk_norm)
         has |= c->qk_norm_whole ? PLAIT_HAS_QK_WHOLE : PLAIT_HAS_QK_NORM;
+    if (c->mlp_bias)
+        has |= PLAIT_HAS_MLP_BIASES | PLAIT_HAS_GATE_BIAS |
+               (c->experts ? PLAIT_HAS_ROUTER_OFFSET : 0);
     if (c->attention_sinks)
         has |= PLAIT_HAS_SINKS;
     if (c->norm_place != PLAIT_NORMS_AFTER)
@@ -83,7 +86,7 @@ void plait_sides_dense(struct plait_sides *z,
     size_t F = (size_t)plait_model_dense_ffn(c), f = F / (size_t)tp;
 
     z->has &= ~(unsigned)(PLAIT_HAS_EXPERTS | PLAIT_HAS_SHARED |
-                          PLAIT_HAS_SHARED_GATE);
+                          PLAIT_HAS_SHARED_GATE | PLAIT_HAS_ROUTER_OFFSET);
     z->at[PLAIT_SIDE_FFN] =
         (struct plait_side_length){F, f, (size_t)tp_rank * f, 1};
 }
