@@ -360,6 +360,16 @@ static int read_kinds(const struct plait_hf_read *r,
     return 0;
 }
 
+/* What a gpt_oss has where neither object is there. */
+static void set_oss(struct plait_model_config *m)
+{
+    m->rope_scaling = PLAIT_ROPE_YARN;
+    m->rope_factor = 32;
+    m->rope_low_freq_factor = 1;
+    m->rope_high_freq_factor = 32;
+    m->rope_original_len = 4096;
+}
+
 int plait_hf_rope(const struct plait_hf_read *r,
                   const struct plait_hf_type *type)
 {
@@ -367,9 +377,11 @@ int plait_hf_rope(const struct plait_hf_read *r,
 
     if (type->theta_window > 0)
         return read_kinds(r, type);
-    return find_object(r, &rope) < 0
-               ? -1
-               : read_one(&rope, type, type->theta, "rope_theta");
+    if (find_object(r, &rope) < 0)
+        return -1;
+    if (type->sinks && !rope.object)
+        set_oss(r->model);
+    return read_one(&rope, type, type->theta, "rope_theta");
 }
 
 /* -- writing -------------------------------------------------------------- */
@@ -387,6 +399,8 @@ static json_t *yarn_json(const struct plait_model_config *m)
 /* The factor of Llama 3's scaling, or what read_linear() made of another. */
 static json_t *scaling_json(const struct plait_model_config *m)
 {
+    if (!(m->rope_factor > 1))
+        return json_pack("{s:s}", "rope_type", "default");
     if (m->rope_scaling == PLAIT_ROPE_YARN)
         return yarn_json(m);
     if (m->rope_original_len == 1 && m->rope_low_freq_factor >= 1)
@@ -441,7 +455,7 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
     if (type->partial && plait_model_partly_rotated(m))
         bad |= json_object_set_new(root, "partial_rotary_factor",
                                    json_real(partial_factor(m)));
-    if (!(m->rope_factor > 1))
+    if (!(m->rope_factor > 1) && !type->sinks)
         return bad;
     return json_object_set_new(root, "rope_scaling", scaling_json(m)) | bad;
 }

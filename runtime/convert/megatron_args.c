@@ -356,8 +356,8 @@ static const char *find_lack(const struct plait_model_config *m)
     else if (m->mlp_bias)
         what = "model.mlp_bias that works as in plait-train";
     else if (m->gate || m->norm_plus_one)
-        what = "model.gate gelu or clamped or model.norm_plus_one that work as in "
-               "plait-train";
+        what = "model.gate gelu or clamped, or model.norm_plus_one, that work "
+               "as in plait-train";
     else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)
         what = "model.norm_place, qk_norm_whole or rope_theta_window";
     else if (m->family == PLAIT_LLAMA && plait_model_partly_rotated(m))

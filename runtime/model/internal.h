@@ -78,7 +78,7 @@ struct plait_block {
     size_t norm1, norm1_bias, norm1_after, qkv_bias, out_bias;
     size_t norm2, norm2_bias, norm2_after, up_bias, down_bias;
     size_t q_norm, k_norm, sinks;
-    size_t router_offset; /* added to the router's logits */
+    size_t router_offset;   /* added to the router's logits */
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;

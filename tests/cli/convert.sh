@@ -49,6 +49,7 @@ trip qwen2-window 1 F32 fp32
 trip qwen3 2 BF16 bf16
 trip qwen3_moe 2 F32 fp32
 trip qwen3_moe-first 2 BF16 bf16
+trip gpt_oss 2 BF16 bf16
 trip granite 1 F32 fp32
 trip gemma 1 BF16 bf16
 trip gemma2 2 BF16 bf16
@@ -159,7 +160,7 @@ command -v mpirun >/dev/null &&
     grep -q "define HAVE_MPI 1" "$top_builddir/config.h" && mpi=yes
 trained="gpt2-1-F32 llama3-1-F32 qwen3_moe-2-F32"
 ! all_tier || trained+=" llama-tied-1-BF16 mixtral-3-F32 qwen3-2-BF16 \
-    granite-1-F32 phi3-2-BF16 smollm3-1-F32"
+    granite-1-F32 gpt_oss-2-BF16 phi3-2-BF16 smollm3-1-F32"
 for kind in $trained; do
     ok "$kind: trained from its Hugging Face directory" \
         start 1 $kind --init "$dir/$kind"

@@ -47,7 +47,7 @@ refuses() {
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 \
-    smollm3 gemma gemma2 gemma3_text olmo2 olmo3; do
+    smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -280,6 +280,23 @@ ok "a llama has no such list" refuses llama '{"no_rope_layers": [1, 0]}' \
     "no_rope_layers is [1, 0]"
 ok "qwen3_moe: a window" refuses qwen3_moe \
     '{"use_sliding_window": true, "sliding_window": 20}' "sliding_window is 20"
+ok "gpt_oss: sinks, biases, clamped gates, YaRN" gives gpt_oss '{}' \
+    "attention_sinks: true" "mlp_bias: true" "gate: clamped" \
+    "attention_bias: all" "rope_scaling: yarn" "rope_truncate: false" \
+    "full_attention_every: 2" "sliding_window: 20" "experts: 4"
+ok "gpt_oss: what transformers has for missing keys" gives gpt_oss \
+    '{"rope_scaling": "gone", "rope_theta": "gone", "attention_bias": "gone",
+    "layer_types": "gone", "sliding_window": "gone"}' \
+    "rope_factor: 32" "rope_original_len: 4096" "rope_high_freq_factor: 32" \
+    "rope_theta: 150000" "attention_bias: all" "full_attention_every: 2" \
+    "sliding_window: 128"
+ok "gpt_oss: positions that are not stretched" gives gpt_oss \
+    '{"rope_scaling": {"rope_type": "default"}}' "rope_factor: 1"
+ok "gpt_oss: other limits" refuses gpt_oss '{"swiglu_limit": 5.0}' \
+    "swiglu_limit is 5.0; plait-train supports only 7.0"
+ok "gpt_oss: MXFP4" refuses gpt_oss \
+    '{"quantization_config": {"quant_method": "mxfp4"}}' \
+    "weights in MXFP4 are not read; let transformers write them in bf16"
 ok "what says nothing of the model" gives llama '{"use_cache": true,
     "pretraining_tp": 1, "torch_dtype": "bfloat16", "architectures": ["X"],
     "is_llama_config": true, "rope_interleaved": false, "id2label": {"0": "a"},
@@ -288,7 +305,6 @@ ok "keys of old versions, as in distilgpt2" gives gpt2 '{"_num_labels": 1,
     "output_past": true, "n_special": 0, "predict_special_tokens": true,
     "n_ctx": 32, "gradient_checkpointing": false}' "family: gpt2"
 for type in deepseek_v3:mla glm4_moe:"sigmoid routing" \
-    gpt_oss:"attention sinks" \
     llama4_text:"chunked attention" kimi_k2:mla; do
     ok "${type%%:*}: ${type#*:}" refuses llama \
         "{\"model_type\": \"${type%%:*}\"}" "${type#*:}"
