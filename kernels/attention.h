@@ -57,7 +57,7 @@ static inline size_t plait_attention_bytes(int head_dim, int tiles, int squares)
             (size_t)squares * (PLAIT_ATTENTION_TILE + 1));
 }
 
-/* The three ops; shapes of their arrays as above. */
+/* The ops; shapes of their arrays as above. */
 struct plait_attention_forward {
     enum plait_dtype type; /* T */
     struct plait_attention a;
@@ -85,6 +85,29 @@ struct plait_attention_merge {
     float *lse;        /* in and out */
     const void *out2;  /* in, of T: as out */
     const float *lse2; /* in: as lse */
+};
+
+/* Attention sinks (as in GPT-OSS): a softmax with one more score for each head,
+ * which is learned and whose key has no value. The forward follows the one of
+ * attention over all keys, whose results it turns into those with a sink:
+ *   lse' = log(e^lse + e^sink), out' = e^(lse - lse') out
+ * and attention_backward(), given these, needs to know nothing of it. */
+struct plait_attention_sink {
+    enum plait_dtype type; /* T */
+    int batch, q_len, heads, head_dim;
+    const void *sink; /* in: [heads] of T */
+    void *out;        /* in and out: [batch, q_len, heads, head_dim] of T */
+    float *lse;       /* in and out: [batch, heads, q_len] */
+};
+
+/* dsink -= the sum over all queries of e^(sink - lse) dout . out */
+struct plait_attention_sink_gradient {
+    enum plait_dtype type; /* T */
+    int batch, q_len, heads, head_dim;
+    const void *sink;       /* in: as above */
+    const void *out, *dout; /* in, of T: as the forward has left out */
+    const float *lse;       /* in: as the forward has left it */
+    float *dsink;           /* +=: [heads] */
 };
 
 #endif

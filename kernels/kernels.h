@@ -46,9 +46,11 @@ struct plait_average;     /* this and the next three: kernels/moments.h */
 struct plait_divide_root;
 struct plait_factors;
 struct plait_clip;
-struct plait_attention_forward; /* these three: kernels/attention.h */
+struct plait_attention_forward; /* these five: kernels/attention.h */
 struct plait_attention_backward;
 struct plait_attention_merge;
+struct plait_attention_sink;
+struct plait_attention_sink_gradient;
 struct plait_xent;   /* kernels/xent.h */
 struct plait_linear; /* this and the next three: kernels/linear.h */
 struct plait_linear_dinp;
@@ -135,14 +137,23 @@ struct plait_gelu_backward {
     size_t n;
 };
 
-/* out = silu(gate) * up, or gelu(gate) * up (GeGLU; Shazeer 2020) in GELU's
- * tanh form */
+/* How a gate and what it lets through become one number. */
+enum plait_glu {
+    PLAIT_GLU_SILU, /* silu(gate) * up (Shazeer 2020) */
+    PLAIT_GLU_GELU, /* gelu(gate) * up, in GELU's tanh form */
+    /* g sigmoid(1.702 g) (u + 1) with g = min(gate, 7) and u = up, at least -7
+     * and at most 7, as in GPT-OSS; what is beyond has no gradient */
+    PLAIT_GLU_CLAMPED
+};
+#define PLAIT_GLU_SLOPE 1.702f
+#define PLAIT_GLU_LIMIT 7.0f
+
 struct plait_swiglu_forward {
     enum plait_dtype type;
     void *out;       /* out: [N,F] of T */
     const void *inp; /* in: [N,2F] of T: gate then up in each row */
     size_t N, F;
-    int gelu;       /* the gate goes through GELU */
+    enum plait_glu kind;
     uint32_t *amax; /* out: of `out`, see fp8_amax; NULL: not wanted */
 };
 
@@ -152,7 +163,7 @@ struct plait_swiglu_backward {
     const void *dout; /* in: [N,F] of T */
     const void *inp;  /* in: [N,2F] of T */
     size_t N, F;
-    int gelu;       /* the gate goes through GELU */
+    enum plait_glu kind;
     uint32_t *amax; /* out: of dinp, see fp8_amax; NULL: not wanted */
 };
 
@@ -257,11 +268,13 @@ struct plait_embedding_backward {
  * f = theta^(-2d/D) radians per position. With factor > 1, as Llama 3 extends
  * its context (transformers, rope type "llama3"), by f ((1 - s) / factor + s)
  * instead, where s = (original f / 2 pi - low) / (high - low), at least 0 and
- * at most 1. */
+ * at most 1; where original is 0, s = (d - low) / (high - low), as
+ * plait_rope_yarn() in kernels/rope.h makes it. */
 struct plait_rope_angles {
     double theta;
     double factor, low, high;
     int original; /* context length before the extension */
+    double size;  /* by which what is rotated is multiplied; 0: by 1 */
 };
 
 /* Rotary positions (Su et al. 2021): each pair (d, d + D / 2) of the first D
@@ -628,6 +641,10 @@ struct plait_ops {
      * roundings to T would add up over the ring. */
     int (*attention_merge)(struct plait_queue *q,
                            const struct plait_attention_merge *m);
+    int (*attention_sink)(struct plait_queue *q,
+                          const struct plait_attention_sink *s);
+    int (*attention_sink_backward)(
+        struct plait_queue *q, const struct plait_attention_sink_gradient *s);
 
     /* -- loss: softmax cross-entropy over a vocabulary shard ------------ */
     /* max[i] = largest logit of row i, sum[i] = sum exp(x - max), target[i] =

@@ -23,6 +23,7 @@ void CPU_NAME(cpu_fill_moments)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_optim)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_rows)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_sink)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_update)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_update8)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);

@@ -266,8 +266,24 @@ static int bias_backward(struct plait_queue *q,
     return 0;
 }
 
-/* gelu: a constant in all callers, as the type. */
-INLINE void swiglu_forward_row(enum plait_dtype type, int gelu,
+/* What is left of a gate and of what it lets through. */
+struct gate_vec {
+    vec gate, up, sigmoid;
+};
+
+INLINE struct gate_vec clamp(vec gate, vec up)
+{
+    vec most = vec_set(PLAIT_GLU_LIMIT);
+    struct gate_vec y = {.gate = vec_select(gate > most, most, gate),
+                         .up = vec_select(up > most, most, up)};
+
+    y.up = vec_select(y.up < -most, -most, y.up);
+    y.sigmoid = vec_sigmoid(PLAIT_GLU_SLOPE * y.gate);
+    return y;
+}
+
+/* kind: a constant in all callers, as the type. */
+INLINE void swiglu_forward_row(enum plait_dtype type, enum plait_glu kind,
                                const struct plait_swiglu_forward *s, size_t i)
 {
     const void *inp = s->inp;
@@ -278,13 +294,35 @@ INLINE void swiglu_forward_row(enum plait_dtype type, int gelu,
         size_t n = F - f < VLEN ? F - f : VLEN;
         vec gate = vec_load(type, inp, i * 2 * F + f, n);
         vec up = vec_load(type, inp, i * 2 * F + F + f, n);
-        vec act = gelu ? gelu_of(type, gate) : gate * vec_sigmoid(gate);
+        vec act;
 
+        if (kind == PLAIT_GLU_CLAMPED) {
+            struct gate_vec y = clamp(gate, up);
+
+            act = y.gate * y.sigmoid;
+            up = y.up + 1.0f;
+        } else {
+            act = kind == PLAIT_GLU_GELU ? gelu_of(type, gate)
+                                         : gate * vec_sigmoid(gate);
+        }
         vec_store(type, out, i * F + f, n, act * up);
     }
 }
 
-INLINE void swiglu_backward_row(enum plait_dtype type, int gelu,
+/* Gradients of the gate and of what it lets through. */
+INLINE void clamped_backward(vec *gate, vec *up, vec d)
+{
+    struct gate_vec y = clamp(*gate, *up);
+    vec s = y.sigmoid, none = vec_set(0);
+    vec slope =
+        (y.up + 1.0f) * s * (1.0f + PLAIT_GLU_SLOPE * y.gate * (1.0f - s));
+
+    *gate = d * vec_select(*gate > y.gate, none, slope);
+    *up = d * vec_select(*up > y.up, none,
+                         vec_select(*up < y.up, none, y.gate * s));
+}
+
+INLINE void swiglu_backward_row(enum plait_dtype type, enum plait_glu kind,
                                 const struct plait_swiglu_backward *g, size_t i)
 {
     const void *inp = g->inp, *dout = g->dout;
@@ -297,7 +335,11 @@ INLINE void swiglu_backward_row(enum plait_dtype type, int gelu,
         vec up = vec_load(type, inp, at + F, n);
         vec d = vec_load(type, dout, i * F + f, n);
 
-        if (gelu) {
+        if (kind == PLAIT_GLU_CLAMPED) {
+            clamped_backward(&gate, &up, d);
+            vec_store(type, dinp, at, n, gate);
+            vec_store(type, dinp, at + F, n, up);
+        } else if (kind == PLAIT_GLU_GELU) {
             vec_store(type, dinp, at, n, d * up * gelu_slope_of(type, gate));
             vec_store(type, dinp, at + F, n, d * gelu_of(type, gate));
         } else {
@@ -311,26 +353,26 @@ INLINE void swiglu_backward_row(enum plait_dtype type, int gelu,
 }
 
 /* Of one row, whatever the type. */
-INLINE void forward_row(int gelu, const struct plait_swiglu_forward *s,
-                        size_t i)
+INLINE void forward_row(enum plait_glu kind,
+                        const struct plait_swiglu_forward *s, size_t i)
 {
     if (s->type == PLAIT_F32)
-        swiglu_forward_row(PLAIT_F32, gelu, s, i);
+        swiglu_forward_row(PLAIT_F32, kind, s, i);
     else if (s->type == PLAIT_BF16_T)
-        swiglu_forward_row(PLAIT_BF16_T, gelu, s, i);
+        swiglu_forward_row(PLAIT_BF16_T, kind, s, i);
     else
-        swiglu_forward_row(PLAIT_FP16_T, gelu, s, i);
+        swiglu_forward_row(PLAIT_FP16_T, kind, s, i);
 }
 
-INLINE void backward_row(int gelu, const struct plait_swiglu_backward *s,
-                         size_t i)
+INLINE void backward_row(enum plait_glu kind,
+                         const struct plait_swiglu_backward *s, size_t i)
 {
     if (s->type == PLAIT_F32)
-        swiglu_backward_row(PLAIT_F32, gelu, s, i);
+        swiglu_backward_row(PLAIT_F32, kind, s, i);
     else if (s->type == PLAIT_BF16_T)
-        swiglu_backward_row(PLAIT_BF16_T, gelu, s, i);
+        swiglu_backward_row(PLAIT_BF16_T, kind, s, i);
     else
-        swiglu_backward_row(PLAIT_FP16_T, gelu, s, i);
+        swiglu_backward_row(PLAIT_FP16_T, kind, s, i);
 }
 
 static int swiglu_forward(struct plait_queue *q,
@@ -340,10 +382,12 @@ static int swiglu_forward(struct plait_queue *q,
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < s->N; i++) {
-        if (s->gelu)
-            forward_row(1, s, i);
+        if (s->kind == PLAIT_GLU_CLAMPED)
+            forward_row(PLAIT_GLU_CLAMPED, s, i);
+        else if (s->kind == PLAIT_GLU_GELU)
+            forward_row(PLAIT_GLU_GELU, s, i);
         else
-            forward_row(0, s, i);
+            forward_row(PLAIT_GLU_SILU, s, i);
     }
     return CPU_NAME(cpu_fp8_amax)(q, s->amax, s->out, s->N * s->F);
 }
@@ -355,10 +399,12 @@ static int swiglu_backward(struct plait_queue *q,
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < s->N; i++) {
-        if (s->gelu)
-            backward_row(1, s, i);
+        if (s->kind == PLAIT_GLU_CLAMPED)
+            backward_row(PLAIT_GLU_CLAMPED, s, i);
+        else if (s->kind == PLAIT_GLU_GELU)
+            backward_row(PLAIT_GLU_GELU, s, i);
         else
-            backward_row(0, s, i);
+            backward_row(PLAIT_GLU_SILU, s, i);
     }
     return CPU_NAME(cpu_fp8_amax)(q, s->amax, s->dinp, 2 * s->N * s->F);
 }

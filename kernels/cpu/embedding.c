@@ -145,13 +145,15 @@ static void fill_angles(const struct plait_rope *r, size_t d, size_t first,
                         size_t positions, float *table)
 {
     double step = plait_rope_step(&r->angles, d, plait_rope_columns(r));
+    double size = plait_rope_size(&r->angles);
     size_t half = (size_t)plait_rope_columns(r) / 2;
 
     for (size_t t = 0; t < positions; t++) {
         double angle = (double)(first + t) * step;
 
-        table[t * 2 * half + d] = (float)cos(angle);
-        table[(t * 2 + 1) * half + d] = (float)(r->direction * sin(angle));
+        table[t * 2 * half + d] = (float)(size * cos(angle));
+        table[(t * 2 + 1) * half + d] =
+            (float)(size * r->direction * sin(angle));
     }
 }
 

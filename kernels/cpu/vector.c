@@ -15,6 +15,7 @@ void CPU_NAME(cpu_fill)(struct plait_ops *ops)
     CPU_NAME(cpu_fill_norm)(ops);
     CPU_NAME(cpu_fill_optim)(ops);
     CPU_NAME(cpu_fill_rows)(ops);
+    CPU_NAME(cpu_fill_sink)(ops);
     CPU_NAME(cpu_fill_update)(ops);
     CPU_NAME(cpu_fill_update8)(ops);
     CPU_NAME(cpu_fill_xent)(ops);

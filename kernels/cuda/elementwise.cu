@@ -234,9 +234,25 @@ void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
     });
 }
 
+/* A gate, what it lets through and the sigmoid, clamped. */
+struct clamped_gate {
+    float gate, up, sigmoid;
+
+    __device__ clamped_gate(float g, float u)
+        : gate(fminf(g, PLAIT_GLU_LIMIT)),
+          up(fmaxf(fminf(u, PLAIT_GLU_LIMIT), -PLAIT_GLU_LIMIT)),
+          sigmoid(::sigmoid(PLAIT_GLU_SLOPE * gate))
+    {
+        if (g != g) /* fminf() passes over a NaN */
+            gate = sigmoid = g;
+        if (u != u)
+            up = u;
+    }
+};
+
 /* A thread takes the same V columns of gate and up. V = 1 if the rows are not
  * aligned to 16 bytes. */
-template <typename T, int V, bool GEGLU>
+template <typename T, int V, plait_glu kind>
 static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
                                      size_t N, size_t F)
 {
@@ -253,9 +269,16 @@ static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
         copy_values<T, V>(u, gate + F);
         for (int j = 0; j < V; j++) {
             float x = to_float(g[j]);
-            float act = GEGLU ? gelu(x) : x * sigmoid(x);
 
-            o[j] = from_float<T>(act * to_float(u[j]));
+            if constexpr (kind == PLAIT_GLU_CLAMPED) {
+                clamped_gate y(x, to_float(u[j]));
+
+                o[j] = from_float<T>(y.gate * y.sigmoid * (y.up + 1));
+            } else {
+                float act = kind == PLAIT_GLU_GELU ? gelu(x) : x * sigmoid(x);
+
+                o[j] = from_float<T>(act * to_float(u[j]));
+            }
             most = max(most, magnitude(o[j]));
         }
         copy_values<T, V>(out + row * F + col, o);
@@ -264,7 +287,7 @@ static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
         block_amax(amax, most, mosts);
 }
 
-template <typename T, int V, bool GEGLU>
+template <typename T, int V, plait_glu kind>
 static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
                                               const T *inp, unsigned *amax,
                                               size_t N, size_t F)
@@ -283,11 +306,25 @@ static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
         copy_values<T, V>(d, dout + row * F + col);
         for (int j = 0; j < V; j++) {
             float x = to_float(g[j]), up = to_float(u[j]);
-            float grad = to_float(d[j]), s = sigmoid(x);
-            float slope = GEGLU ? gelu_slope(x) : s * (1 + x * (1 - s));
+            float grad = to_float(d[j]);
 
-            g[j] = from_float<T>(grad * up * slope);
-            u[j] = from_float<T>(grad * (GEGLU ? gelu(x) : x * s));
+            if constexpr (kind == PLAIT_GLU_CLAMPED) {
+                clamped_gate y(x, up);
+                float s = y.sigmoid;
+                float slope = s * (1 + PLAIT_GLU_SLOPE * y.gate * (1 - s));
+
+                g[j] =
+                    from_float<T>(grad * (x > y.gate ? 0 : (y.up + 1) * slope));
+                u[j] = from_float<T>(grad *
+                                     (up > y.up || up < y.up ? 0 : y.gate * s));
+            } else {
+                constexpr bool GEGLU = kind == PLAIT_GLU_GELU;
+                float s = sigmoid(x);
+                float slope = GEGLU ? gelu_slope(x) : s * (1 + x * (1 - s));
+
+                g[j] = from_float<T>(grad * up * slope);
+                u[j] = from_float<T>(grad * (GEGLU ? gelu(x) : x * s));
+            }
             most = max(most, max(magnitude(g[j]), magnitude(u[j])));
         }
         copy_values<T, V>(dinp + at, g);
@@ -311,8 +348,11 @@ static int swiglu_forward(struct plait_queue *q,
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
-            auto kernel = s->gelu ? swiglu_kernel<T, V, true>
-                                  : swiglu_kernel<T, V, false>;
+            auto kernel = s->kind == PLAIT_GLU_CLAMPED
+                              ? swiglu_kernel<T, V, PLAIT_GLU_CLAMPED>
+                          : s->kind == PLAIT_GLU_GELU
+                              ? swiglu_kernel<T, V, PLAIT_GLU_GELU>
+                              : swiglu_kernel<T, V, PLAIT_GLU_SILU>;
 
             kernel<<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(
                 (T *)s->out, (const T *)s->inp, s->amax, s->N, s->F);
@@ -335,8 +375,11 @@ static int swiglu_backward(struct plait_queue *q,
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
-            auto kernel = s->gelu ? swiglu_gradient_kernel<T, V, true>
-                                  : swiglu_gradient_kernel<T, V, false>;
+            auto kernel = s->kind == PLAIT_GLU_CLAMPED
+                              ? swiglu_gradient_kernel<T, V, PLAIT_GLU_CLAMPED>
+                          : s->kind == PLAIT_GLU_GELU
+                              ? swiglu_gradient_kernel<T, V, PLAIT_GLU_GELU>
+                              : swiglu_gradient_kernel<T, V, PLAIT_GLU_SILU>;
 
             kernel<<<grid_for(q, n / V, threads), threads, 0, q->stream>>>(
                 (T *)s->dinp, (const T *)s->dout, (const T *)s->inp, s->amax,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Token and position embedding, and rotary positions. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/rope.h"
 
 static const unsigned threads = 256;
 
@@ -370,8 +371,9 @@ static __device__ inline void rope_angle(float *s, float *c, double pos, int d,
     double f = exp2(-2.0 * d / rope.columns * log2_theta), turns;
 
     if (a.factor > 1) {
-        double s01 = (a.original * f / two_pi - a.low) / (a.high - a.low);
+        double s01 = a.original ? a.original * f / two_pi : (double)d;
 
+        s01 = (s01 - a.low) / (a.high - a.low);
         s01 = fmin(fmax(s01, 0.0), 1.0);
         f *= (1 - s01) / a.factor + s01;
     }
@@ -381,7 +383,8 @@ static __device__ inline void rope_angle(float *s, float *c, double pos, int d,
 
 /* One thread has V neighbouring pairs of every head of a row. */
 template <typename T, int V>
-static __global__ void rope_kernel(struct plait_rope r, double log2_theta)
+static __global__ void rope_kernel(struct plait_rope r, double log2_theta,
+                                   float size)
 {
     const int half = r.columns / 2, packs = half / V;
 
@@ -395,7 +398,8 @@ static __global__ void rope_kernel(struct plait_rope r, double log2_theta)
 
         for (int j = 0; j < V; j++) {
             rope_angle(&s[j], &c[j], pos, d + j, r, log2_theta);
-            s[j] *= r.direction;
+            s[j] *= r.direction * size;
+            c[j] *= size;
         }
 #pragma unroll 4
         for (int h = 0; h < r.heads; h++) {
@@ -434,7 +438,8 @@ static int rope(struct plait_queue *q, const struct plait_rope *r)
 
             rope_kernel<T, V>
                 <<<grid_for(q, pairs / V, threads), threads, 0, q->stream>>>(
-                    known, log2(r->angles.theta));
+                    known, log2(r->angles.theta),
+                    (float)plait_rope_size(&r->angles));
         });
     });
 }

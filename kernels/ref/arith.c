@@ -129,6 +129,37 @@ int ref_gelu_backward(struct plait_queue *q,
     return 0;
 }
 
+/* A gated number and its two derivatives. */
+struct gated {
+    double out, by_gate, by_up;
+};
+
+static struct gated clamp(double gate, double up)
+{
+    double most = PLAIT_GLU_LIMIT, g = gate > most ? most : gate;
+    double u = up > most ? most : up < -most ? -most : up;
+    double s = 1 / (1 + exp(-PLAIT_GLU_SLOPE * g));
+
+    return (struct gated){
+        .out = g * s * (u + 1),
+        .by_gate =
+            gate > most ? 0 : (u + 1) * s * (1 + PLAIT_GLU_SLOPE * g * (1 - s)),
+        .by_up = up > most || up < -most ? 0 : g * s};
+}
+
+static struct gated gate_of(enum plait_glu kind, double gate, double up)
+{
+    double s = 1 / (1 + exp(-gate));
+
+    if (kind == PLAIT_GLU_CLAMPED)
+        return clamp(gate, up);
+    if (kind == PLAIT_GLU_GELU)
+        return (struct gated){ref_gelu(gate) * up, up * ref_gelu_slope(gate),
+                              ref_gelu(gate)};
+    return (struct gated){gate * s * up, up * s * (1 + gate * (1 - s)),
+                          gate * s};
+}
+
 int ref_swiglu_forward(struct plait_queue *q,
                        const struct plait_swiglu_forward *s)
 {
@@ -138,9 +169,8 @@ int ref_swiglu_forward(struct plait_queue *q,
         for (size_t f = 0; f < F; f++) {
             double gate = ref_get(s->type, s->inp, i * 2 * F + f);
             double up = ref_get(s->type, s->inp, i * 2 * F + F + f);
-            double act = s->gelu ? ref_gelu(gate) : gate / (1 + exp(-gate));
 
-            ref_put(s->type, s->out, i * F + f, act * up);
+            ref_put(s->type, s->out, i * F + f, gate_of(s->kind, gate, up).out);
         }
     }
     return ref_fp8_amax(q, s->amax, s->out, s->N * F);
@@ -157,14 +187,10 @@ int ref_swiglu_backward(struct plait_queue *q,
             double gate = ref_get(s->type, s->inp, g);
             double up = ref_get(s->type, s->inp, u);
             double d = ref_get(s->type, s->dout, i * F + f);
-            double sigmoid = 1 / (1 + exp(-gate));
-            double slope = sigmoid * (1 + gate * (1 - sigmoid));
+            struct gated y = gate_of(s->kind, gate, up);
 
-            if (s->gelu)
-                slope = ref_gelu_slope(gate);
-            ref_put(s->type, s->dinp, g, d * up * slope);
-            ref_put(s->type, s->dinp, u,
-                    d * (s->gelu ? ref_gelu(gate) : gate * sigmoid));
+            ref_put(s->type, s->dinp, g, d * y.by_gate);
+            ref_put(s->type, s->dinp, u, d * y.by_up);
         }
     }
     return ref_fp8_amax(q, s->amax, s->dinp, 2 * s->N * F);

@@ -229,3 +229,46 @@ int ref_attention_merge(struct plait_queue *q,
     }
     return 0;
 }
+
+/* -- sinks ----------------------------------------------------------------- */
+
+int ref_attention_sink(struct plait_queue *q,
+                       const struct plait_attention_sink *s)
+{
+    size_t H = (size_t)s->heads, T = (size_t)s->q_len, D = (size_t)s->head_dim;
+
+    (void)q;
+    for (size_t r = 0; r < (size_t)s->batch * H * T; r++) {
+        size_t b = r / (H * T), h = r / T % H, i = r % T;
+        size_t at = ((b * T + i) * H + h) * D;
+        double lse = s->lse[r], sink = ref_get(s->type, s->sink, h);
+        double max = lse > sink ? lse : sink;
+        double all = max + log(exp(lse - max) + exp(sink - max));
+
+        for (size_t d = 0; d < D; d++)
+            ref_put(s->type, s->out, at + d,
+                    exp(lse - all) * ref_get(s->type, s->out, at + d));
+        s->lse[r] = (float)all;
+    }
+    return 0;
+}
+
+int ref_attention_sink_backward(struct plait_queue *q,
+                                const struct plait_attention_sink_gradient *s)
+{
+    size_t H = (size_t)s->heads, T = (size_t)s->q_len, D = (size_t)s->head_dim;
+
+    (void)q;
+    for (size_t h = 0; h < H; h++) {
+        double sink = ref_get(s->type, s->sink, h), sum = 0;
+
+        for (size_t r = 0; r < (size_t)s->batch * T; r++) {
+            size_t b = r / T, i = r % T, at = (r * H + h) * D;
+            double p = exp(sink - s->lse[(b * H + h) * T + i]);
+
+            sum += p * dot(s->type, s->dout, at, s->out, at, s->head_dim);
+        }
+        s->dsink[h] -= (float)sum;
+    }
+    return 0;
+}

@@ -62,6 +62,7 @@ int ref_rope(struct plait_queue *q, const struct plait_rope *r)
 {
     int columns = plait_rope_columns(r);
     size_t half = (size_t)columns / 2;
+    double size = plait_rope_size(&r->angles);
 
     (void)q;
     assert(columns % 2 == 0);
@@ -73,8 +74,8 @@ int ref_rope(struct plait_queue *q, const struct plait_rope *r)
             size_t at = i * r->stride + j / half * (size_t)r->head_dim + d;
             double angle =
                 r->direction * pos * plait_rope_step(&r->angles, d, columns);
-            double a = ref_get(r->type, r->x, at);
-            double b = ref_get(r->type, r->x, at + half);
+            double a = size * ref_get(r->type, r->x, at);
+            double b = size * ref_get(r->type, r->x, at + half);
 
             ref_put(r->type, r->x, at, a * cos(angle) - b * sin(angle));
             ref_put(r->type, r->x, at + half, a * sin(angle) + b * cos(angle));

@@ -106,6 +106,10 @@ int ref_attention_backward(struct plait_queue *q,
                            const struct plait_attention_backward *g);
 int ref_attention_merge(struct plait_queue *q,
                         const struct plait_attention_merge *m);
+int ref_attention_sink(struct plait_queue *q,
+                       const struct plait_attention_sink *s);
+int ref_attention_sink_backward(struct plait_queue *q,
+                                const struct plait_attention_sink_gradient *s);
 
 int ref_xent_stats(struct plait_queue *q, const struct plait_xent *x);
 int ref_xent_rescale(struct plait_queue *q, const struct plait_xent *x,

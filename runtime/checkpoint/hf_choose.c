@@ -24,7 +24,8 @@ static bool fits_constants(const struct plait_model_config *m,
         return false;
     if (type->gemma)
         return is_gemma(m) && (type->scalar || !(m->attention_multiplier > 0));
-    return m->gate == PLAIT_GATE_SILU && !m->norm_plus_one &&
+    return m->gate == (type->sinks ? PLAIT_GATE_CLAMPED : PLAIT_GATE_SILU) &&
+           !m->norm_plus_one &&
            (type->multipliers || !plait_model_multiplier(m));
 }
 
@@ -51,6 +52,7 @@ static bool fits_type(const struct plait_model_config *m,
 
     return bias && windows && type->glm == sigmoid &&
            (type->glm || type->qk_norm == m->qk_norm) &&
+           type->sinks == m->attention_sinks && type->sinks == m->mlp_bias &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
            type->olmo == (m->qk_norm && m->qk_norm_whole) && positions &&
            type->experts == (m->experts > 0) &&
@@ -100,7 +102,8 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
         "model.qk_norm_whole %s, model.norm_plus_one %s, model.gate %s, "
         "model.embedding_multiplier %g, model.rope_factor %g, "
         "model.rope_theta_window %g, model.rope_columns %d, "
-        "model.attention_softcap %g, model.logit_softcap %g",
+        "model.attention_softcap %g, model.logit_softcap %g, "
+        "model.attention_sinks %s, model.mlp_bias %s",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
@@ -113,8 +116,11 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
                                             : "before",
         m->qk_norm_whole ? "true" : "false",
         m->norm_plus_one ? "true" : "false",
-        m->gate == PLAIT_GATE_GELU ? "gelu" : "silu",
+        m->gate == PLAIT_GATE_GELU      ? "gelu"
+        : m->gate == PLAIT_GATE_CLAMPED ? "clamped"
+                                        : "silu",
         plait_model_factor(m->embedding_multiplier), m->rope_factor,
         m->rope_theta_window, m->rope_columns, m->attention_softcap,
-        m->logit_softcap);
+        m->logit_softcap, m->attention_sinks ? "true" : "false",
+        m->mlp_bias ? "true" : "false");
 }

@@ -84,6 +84,17 @@ const struct plait_hf_type plait_hf_types[] = {
      .kv_heads = 8,
      .window = PLAIT_HF_WINDOW,
      .experts = true},
+    {.name = "gpt_oss",
+     .class = "GptOssForCausalLM",
+     .theta = 1.5e5,
+     .kv_heads = 8,
+     .head_dim = 64,
+     .reach = 128,
+     .window = PLAIT_HF_WINDOW_TYPES,
+     .every = 2,
+     .experts = true,
+     .sinks = true,
+     .all = true},
     {.name = "qwen2",
      .class = "Qwen2ForCausalLM",
      .theta = 1e4,
@@ -214,6 +225,7 @@ static int read_attention(const struct plait_hf_read *r,
         {"attention_bias", {"false"}}, {NULL, {NULL}}};
     bool bias = false;
 
+    r->model->attention_sinks = r->model->mlp_bias = type->sinks;
     r->model->qk_norm = type->qk_norm;
     r->model->qk_norm_whole = type->olmo;
     r->model->norm_place = type->olmo   ? PLAIT_NORMS_AFTER
@@ -221,8 +233,9 @@ static int read_attention(const struct plait_hf_read *r,
                                         : PLAIT_NORMS_BEFORE;
     if (type->glm)
         bias = false;
-    else if (type->all ? plait_hf_bool(r, "attention_bias", false, &bias) < 0
-                       : plait_hf_check_only(r, no_bias) < 0)
+    else if (type->all
+                 ? plait_hf_bool(r, "attention_bias", type->sinks, &bias) < 0
+                 : plait_hf_check_only(r, no_bias) < 0)
         return -1;
     r->model->attention_bias = bias        ? PLAIT_BIAS_ALL
                                : type->qkv ? PLAIT_BIAS_QKV
@@ -366,8 +379,8 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     known = name ? plait_foreign_type_find(name) : NULL;
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
-             "qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, glm4_moe, "
-             "granite, olmo2, olmo3, phi3 and smollm3",
+             "gpt_oss, qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, "
+             "glm4_moe, granite, olmo2, olmo3, phi3 and smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

@@ -139,7 +139,7 @@ static int parse_tensor(struct plait_hf_stored *t, const json_t *entry,
         if (get_number(shape, i, &size) < 0 ||
             __builtin_mul_overflow(n, size, &n) || n > NUMBER_MOST)
             return -1;
-        if (i < 2)
+        if (i < 3)
             t->shape[i] = size;
     }
     t->offset = begin;

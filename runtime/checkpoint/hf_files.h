@@ -13,7 +13,7 @@ struct plait_hf_stored {
     char name[128];
     char dtype[8]; /* "F32", "BF16", ... */
     int ndim;
-    uint64_t shape[2]; /* of the first two dimensions */
+    uint64_t shape[3]; /* of the first three dimensions */
     uint64_t offset;   /* of its data, bytes from the start of the file */
     int file;
 };

@@ -46,6 +46,25 @@ static int read_caps(const struct plait_hf_read *r,
                         : 0;
 }
 
+/* A gate with limits. */
+static int read_clamped(const struct plait_hf_read *r)
+{
+    static const struct plait_hf_only only[] = {{"swiglu_limit", {"7.0", "7"}},
+                                                {"swiglu_alpha", {"1.702"}},
+                                                {NULL, {NULL}}};
+
+    const json_t *codes = json_object_get(r->root, "quantization_config");
+
+    if (codes && !json_is_null(codes))
+        return plait_hf_refuse(r, "quantization_config", codes,
+                               "weights in MXFP4 are not read; let "
+                               "transformers write them in bf16: load with "
+                               "Mxfp4Config(dequantize=True), save_pretrained");
+    r->model->gate = PLAIT_GATE_CLAMPED;
+    return plait_hf_check_only(r, silu_only) < 0 ? -1
+                                                 : plait_hf_check_only(r, only);
+}
+
 int plait_hf_gemma(const struct plait_hf_read *r,
                    const struct plait_hf_type *type)
 {
@@ -53,6 +72,8 @@ int plait_hf_gemma(const struct plait_hf_read *r,
     struct plait_model_config *m = r->model;
     double scalar = type->scalar;
 
+    if (type->sinks)
+        return read_clamped(r);
     if (!type->gemma)
         return plait_hf_check_only(r, silu_only);
     m->gate = PLAIT_GATE_GELU;

@@ -30,12 +30,14 @@ enum types {
     GEMMA2 = 32, /* and Gemma 3 */
     GEMMA3 = 64,
     GLM = 128,
+    OSS = 256,
     BOTH = GPT2 | LLAMA
 };
 
 static const struct key {
     const char *name;
-    unsigned char reason, types;
+    unsigned char reason;
+    unsigned short types;
 } keys[] = {
     /* sizes */
     {"model_type", READ, BOTH},
@@ -75,6 +77,10 @@ static const struct key {
     /* layers that are left out; two names of one number */
     {"num_nextn_predict_layers", READ, GLM},
     {"num_mtp_layers", READ, GLM},
+    {"swiglu_limit", READ, OSS},
+    {"swiglu_alpha", READ, OSS},
+    {"experts_per_token", FORM, OSS},      /* num_experts_per_tok once more */
+    {"initial_context_length", FORM, OSS}, /* of rope_scaling, once more */
     /* layers */
     {"activation_function", READ, GPT2},
     {"layer_norm_epsilon", READ, GPT2},
@@ -209,7 +215,7 @@ static const struct key {
 
 enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
 
-static unsigned char kind_of(const char *type)
+static unsigned short kind_of(const char *type)
 {
     if (strcmp(type, "gpt2") == 0)
         return GPT2;
@@ -217,6 +223,8 @@ static unsigned char kind_of(const char *type)
         return LLAMA | GLM;
     if (strcmp(type, "granite") == 0)
         return LLAMA | GRANITE;
+    if (strcmp(type, "gpt_oss") == 0)
+        return LLAMA | OSS;
     if (strcmp(type, "gemma3_text") == 0)
         return LLAMA | GEMMA | GEMMA2 | GEMMA3;
     if (strcmp(type, "gemma2") == 0)
@@ -229,7 +237,7 @@ static unsigned char kind_of(const char *type)
 /* A key that is null says nothing, whatever it is. */
 int plait_hf_check_keys(const struct plait_hf_read *r, const char *type)
 {
-    unsigned char mine = kind_of(type);
+    unsigned short mine = kind_of(type);
     char want[160];
     const char *key;
     json_t *value;
@@ -263,7 +271,7 @@ static void add_rate(char *text, size_t size, const char *name, double rate)
 void plait_hf_dropout(const json_t *root, char *text, size_t size)
 {
     const char *type = json_string_value(json_object_get(root, "model_type"));
-    unsigned char mine = kind_of(type ? type : "");
+    unsigned short mine = kind_of(type ? type : "");
 
     *text = '\0';
     for (int i = 0; i < NKEYS; i++) {

@@ -36,7 +36,7 @@ static struct plait_hf_tensor *add_tensor(struct builder *b, const char *name,
     }
     t = &b->tensors[b->n++];
     *t = (struct plait_hf_tensor){
-        .rows = rows, .cols = cols, .parts = 1, .all = rows};
+        .rows = rows, .cols = cols, .parts = 1, .all = rows, .stride = 1};
     snprintf(t->name, sizeof(t->name), "%s%s", b->here, name);
     snprintf(t->hf, sizeof(t->hf), "%s%s", b->there, hf);
     return t;
@@ -143,6 +143,50 @@ static void add_llama_attention(struct builder *b,
     add_tensor(b, "attention.out.weight", "self_attn.o_proj.weight", C, q);
     if (m->attention_bias == PLAIT_BIAS_ALL)
         add_vector(b, "attention.out.bias", "self_attn.o_proj.bias", C);
+    if (m->attention_sinks)
+        add_vector(b, "attention.sinks", "self_attn.sinks", m->heads);
+}
+
+/* The experts' gates and ups, or with `per` 1 their downs, as slabs of one
+ * stored tensor. Each slab is transposed; of its columns gate has the even
+ * ones. */
+static void add_slabs(struct builder *b, const struct plait_model_config *m,
+                      int per, bool vector)
+{
+    static const char *const here[] = {"gate", "up", "down"};
+    uint64_t rows = per == 2 ? m->ffn : m->hidden;
+    uint64_t cols = per == 2 ? m->hidden : m->ffn;
+    char name[48], hf[64];
+
+    snprintf(hf, sizeof(hf), "mlp.experts.%s_proj%s",
+             per == 2 ? "gate_up" : "down", vector ? "_bias" : "");
+    for (int i = 0; i < m->experts * per; i++) {
+        struct plait_hf_tensor *t;
+
+        snprintf(name, sizeof(name), "experts.%d.%s.%s", i / per,
+                 here[per == 2 ? i % 2 : 2], vector ? "bias" : "weight");
+        t = add_tensor(b, name, hf, vector ? 1 : rows, vector ? rows : cols);
+        t->vector = vector;
+        t->transposed = !vector || per == 2;
+        t->parts = m->experts * per;
+        t->slabs = m->experts;
+        t->slab = i / per;
+        t->stride = per;
+        t->before = (uint64_t)(i % per);
+        t->all = t->rows * (uint64_t)per;
+    }
+}
+
+/* The experts of GPT-OSS. */
+static void add_biased_experts(struct builder *b,
+                               const struct plait_model_config *m)
+{
+    add_tensor(b, "router.weight", "mlp.router.weight", m->experts, m->hidden);
+    add_vector(b, "router.offset", "mlp.router.bias", m->experts);
+    for (int per = 2; per > 0; per--) {
+        add_slabs(b, m, per, false);
+        add_slabs(b, m, per, true);
+    }
 }
 
 /* What a router of sigmoids has beside its matrix, and the experts that all
@@ -220,7 +264,10 @@ static void add_llama_layer(struct builder *b,
     add_llama_attention(b, m);
     add_norms(b, m);
     if (m->experts && !dense) {
-        add_experts(b, m);
+        if (m->mlp_bias)
+            add_biased_experts(b, m);
+        else
+            add_experts(b, m);
         return;
     }
     add_tensor(b, "mlp.gate.weight",
@@ -284,12 +331,17 @@ int plait_hf_map_create(const struct plait_model_config *m, bool fused,
     return b.n;
 }
 
-int plait_hf_map_shape(const struct plait_hf_tensor *t, uint64_t shape[2])
+int plait_hf_map_shape(const struct plait_hf_tensor *t, uint64_t shape[3])
 {
-    shape[0] = t->transposed ? t->cols : t->all;
-    shape[1] = t->transposed ? t->all : t->cols;
-    if (!t->vector)
-        return 2;
-    shape[0] = t->all * t->cols;
-    return 1;
+    int n = 0;
+
+    if (t->slabs)
+        shape[n++] = (uint64_t)t->slabs;
+    if (t->vector) {
+        shape[n++] = t->all * t->cols;
+        return n;
+    }
+    shape[n++] = t->transposed ? t->cols : t->all;
+    shape[n++] = t->transposed ? t->all : t->cols;
+    return n;
 }

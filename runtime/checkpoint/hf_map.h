@@ -20,6 +20,11 @@ struct plait_hf_tensor {
     bool transposed;      /* stored as [cols, rows], a Conv1D of GPT-2 */
     int parts;            /* that are one stored tensor, such as q, k and v */
     uint64_t before, all; /* rows of the parts before this one, and of all */
+    /* Of experts that are one stored tensor, [slabs, ..], in which `all` counts
+     * the rows of a slab: */
+    int slabs, slab; /* how many, which one; 0: it is none of these */
+    int stride;      /* rows from one row of this part to its next: 1, or 2
+                      * where gate and up alternate */
 };
 
 /* All tensors of a model, in order; the parts of one stored tensor are
@@ -30,6 +35,6 @@ int plait_hf_map_create(const struct plait_model_config *model, bool fused,
 
 /* The shape of the stored tensor that `t` is a part of; returns the number of
  * dimensions. */
-int plait_hf_map_shape(const struct plait_hf_tensor *t, uint64_t shape[2]);
+int plait_hf_map_shape(const struct plait_hf_tensor *t, uint64_t shape[3]);
 
 #endif

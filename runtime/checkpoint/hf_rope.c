@@ -94,11 +94,11 @@ static const char *read_type(const struct rope *rope)
         type = json_object_get(rope->object, "type");
     name = type ? json_string_value(type) : "default";
     if (name && (!strcmp(name, "default") || !strcmp(name, "llama3") ||
-                 !strcmp(name, "linear")))
+                 !strcmp(name, "linear") || !strcmp(name, "yarn")))
         return name;
     plait_hf_refuse(rope->read, "rope_type", type,
-                    "plait-train supports \"default\", \"linear\" and "
-                    "\"llama3\"");
+                    "plait-train supports \"default\", \"linear\", "
+                    "\"llama3\" and \"yarn\"");
     return NULL;
 }
 
@@ -150,11 +150,10 @@ static int read_linear(const struct rope *rope)
     return plait_hf_real(rope->read, rope->object, "factor", &m->rope_factor);
 }
 
-/* The rope scaling of Llama 3. */
-static int read_scaling(const struct rope *rope)
+/* The factor, and the length of texts before it. */
+static int read_original(const struct rope *rope)
 {
     const struct plait_hf_read *r = rope->read;
-    struct plait_model_config *m = r->model;
     const json_t *in = rope->object;
     const char *name = "original_max_position_embeddings";
     double original;
@@ -163,18 +162,95 @@ static int read_scaling(const struct rope *rope)
         in = r->root;
         name = "max_position_embeddings";
     }
-    if (plait_hf_real(r, rope->object, "factor", &m->rope_factor) < 0 ||
-        plait_hf_real(r, rope->object, "low_freq_factor",
-                      &m->rope_low_freq_factor) < 0 ||
-        plait_hf_real(r, rope->object, "high_freq_factor",
-                      &m->rope_high_freq_factor) < 0 ||
+    if (plait_hf_real(r, rope->object, "factor", &r->model->rope_factor) < 0 ||
         plait_hf_real(r, in, name, &original) < 0)
         return -1;
     if (original > PLAIT_HF_COUNT_MOST)
         return plait_hf_refuse(r, name, json_object_get(in, name),
                                "that is too long");
-    m->rope_original_len = (int)original;
+    r->model->rope_original_len = (int)original;
     return 0;
+}
+
+/* The rope scaling of Llama 3. */
+static int read_scaling(const struct rope *rope)
+{
+    const struct plait_hf_read *r = rope->read;
+    struct plait_model_config *m = r->model;
+
+    return plait_hf_real(r, rope->object, "low_freq_factor",
+                         &m->rope_low_freq_factor) < 0 ||
+                   plait_hf_real(r, rope->object, "high_freq_factor",
+                                 &m->rope_high_freq_factor) < 0
+               ? -1
+               : read_original(rope);
+}
+
+/* A number of YaRN's, `missing` where transformers takes its own: where it is
+ * missing, null or 0. */
+static int read_own(const struct rope *rope, const char *name, double missing,
+                    double *to)
+{
+    const json_t *value = json_object_get(rope->object, name);
+
+    *to = missing;
+    return !value || json_is_null(value) ||
+                   (json_is_number(value) && json_number_value(value) == 0)
+               ? 0
+               : plait_hf_real(rope->read, rope->object, name, to);
+}
+
+static double magnitude(double factor, double by)
+{
+    return factor > 1 ? 0.1 * by * log(factor) + 1 : 1;
+}
+
+/* What multiplies queries and keys, if that is not what the factor alone says:
+ * a number, or the ratio of two magnitudes (DeepSeek). */
+static int read_attention_factor(const struct rope *rope)
+{
+    struct plait_model_config *m = rope->read->model;
+    double usual = magnitude(m->rope_factor, 1), above, below, size = usual;
+    const json_t *given = json_object_get(rope->object, "attention_factor");
+
+    if (read_own(rope, "mscale", 0, &above) < 0 ||
+        read_own(rope, "mscale_all_dim", 0, &below) < 0)
+        return -1;
+    if (above > 0 && below > 0)
+        size =
+            magnitude(m->rope_factor, above) / magnitude(m->rope_factor, below);
+    if (given && !json_is_null(given) &&
+        plait_hf_real(rope->read, rope->object, "attention_factor", &size) < 0)
+        return -1;
+    if (m->rope_factor <= 1 && size != 1)
+        return plait_hf_refuse(rope->read, "attention_factor", given,
+                               "with a factor of 1 it must be 1");
+    m->rope_attention_factor = fabs(size - usual) < 1e-12 ? 0 : size;
+    return 0;
+}
+
+/* Peng et al., "YaRN", 2023. That of one kind of layers is rounded to whole
+ * pairs, whatever it says: transformers looks for "truncate" beside it. */
+static int read_yarn(const struct rope *rope)
+{
+    struct plait_model_config *m = rope->read->model;
+    const json_t *whole = json_object_get(rope->object, "truncate");
+    bool kind = strcmp(rope->name, "rope_scaling") != 0 &&
+                strcmp(rope->name, "rope_parameters") != 0;
+
+    if (whole && (!json_is_boolean(whole) || (kind && json_is_false(whole))))
+        return plait_hf_refuse(rope->read, "truncate", whole,
+                               kind ? "it must be true"
+                                    : "it must be true or "
+                                      "false");
+    m->rope_scaling = PLAIT_ROPE_YARN;
+    m->rope_truncate = !whole || json_is_true(whole);
+    return read_own(rope, "beta_slow", 1, &m->rope_low_freq_factor) < 0 ||
+                   read_own(rope, "beta_fast", 32, &m->rope_high_freq_factor) <
+                       0 ||
+                   read_original(rope) < 0
+               ? -1
+               : read_attention_factor(rope);
 }
 
 /* What stretches the positions. A factor below 1, which would press them
@@ -184,6 +260,7 @@ static int read_factors(const struct rope *rope, const char *type)
     if (!strcmp(type, "default"))
         return 0;
     if (!strcmp(type, "linear") ? read_linear(rope) < 0
+        : !strcmp(type, "yarn") ? read_yarn(rope) < 0
                                 : read_scaling(rope) < 0)
         return -1;
     if (rope->read->model->rope_factor >= 1)
@@ -286,6 +363,16 @@ static int read_kinds(const struct plait_hf_read *r,
     return 0;
 }
 
+/* What a gpt_oss has where neither object is there. */
+static void set_oss(struct plait_model_config *m)
+{
+    m->rope_scaling = PLAIT_ROPE_YARN;
+    m->rope_factor = 32;
+    m->rope_low_freq_factor = 1;
+    m->rope_high_freq_factor = 32;
+    m->rope_original_len = 4096;
+}
+
 int plait_hf_rope(const struct plait_hf_read *r,
                   const struct plait_hf_type *type)
 {
@@ -293,16 +380,32 @@ int plait_hf_rope(const struct plait_hf_read *r,
 
     if (type->theta_window > 0)
         return read_kinds(r, type);
-    return find_object(r, &rope) < 0
-               ? -1
-               : read_one(&rope, type, type->theta, "rope_theta");
+    if (find_object(r, &rope) < 0)
+        return -1;
+    if (type->sinks && !rope.object)
+        set_oss(r->model);
+    return read_one(&rope, type, type->theta, "rope_theta");
 }
 
 /* -- writing -------------------------------------------------------------- */
 
+static json_t *yarn_json(const struct plait_model_config *m)
+{
+    return json_pack(
+        "{s:s,s:f,s:f,s:f,s:i,s:b,s:f}", "rope_type", "yarn", "factor",
+        m->rope_factor, "beta_slow", m->rope_low_freq_factor, "beta_fast",
+        m->rope_high_freq_factor, "original_max_position_embeddings",
+        m->rope_original_len, "truncate", m->rope_truncate, "attention_factor",
+        plait_model_rope_size(m));
+}
+
 /* The factor of Llama 3's scaling, or what read_linear() made of another. */
 static json_t *scaling_json(const struct plait_model_config *m)
 {
+    if (!(m->rope_factor > 1))
+        return json_pack("{s:s}", "rope_type", "default");
+    if (m->rope_scaling == PLAIT_ROPE_YARN)
+        return yarn_json(m);
     if (m->rope_original_len == 1 && m->rope_low_freq_factor >= 1)
         return json_pack("{s:s,s:f}", "rope_type", "linear", "factor",
                          m->rope_factor);
@@ -355,7 +458,7 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
     if (type->glm || (type->partial && plait_model_partly_rotated(m)))
         bad |= json_object_set_new(root, "partial_rotary_factor",
                                    json_real(partial_factor(m)));
-    if (!(m->rope_factor > 1))
+    if (!(m->rope_factor > 1) && !type->sinks)
         return bad;
     return json_object_set_new(root, "rope_scaling", scaling_json(m)) | bad;
 }

@@ -43,6 +43,9 @@ struct plait_hf_type {
                        * has none */
     bool capped;      /* final_logit_softcapping */
     double logit_cap; /* and that where it is missing */
+    bool sinks;       /* GPT-OSS: of attention, and with them biases of experts,
+                       * clamped gates, biases of attention and YaRN where the
+                       * keys of these are missing */
     bool olmo;        /* norms after, one of all heads' q and one of their k */
     bool multipliers; /* embedding_multiplier and its like */
     bool partial;     /* partial_rotary_factor may be below 1; transformers

@@ -140,8 +140,8 @@ static int check_stored(const struct plait_hf_weights *w,
                         const struct plait_hf_stored *s,
                         struct plait_error *err)
 {
-    uint64_t shape[2];
-    int ndim = plait_hf_map_shape(t, shape);
+    uint64_t shape[3];
+    int ndim = plait_hf_map_shape(t, shape), same = 0;
 
     errno = EINVAL;
     if (!s)
@@ -153,14 +153,20 @@ static int check_stored(const struct plait_hf_weights *w,
                             "%s: tensor %s has type %s; only F32, BF16 and "
                             "F16 are supported",
                             w->dir, s->name, s->dtype);
-    if (s->ndim == ndim && s->shape[0] == shape[0] &&
-        (ndim == 1 || s->shape[1] == shape[1]))
+    while (same < ndim && s->shape[same] == shape[same])
+        same++;
+    if (s->ndim == ndim && same == ndim)
         return 0;
     if (s->ndim != ndim)
         return plait_errorf(err,
                             "%s: tensor %s has %d dimensions; by config.json "
                             "it must have %d",
                             w->dir, s->name, s->ndim, ndim);
+    if (ndim == 3)
+        return plait_errorf(err,
+                            "%s: tensor %s has %" PRIu64 " for dimension %d; "
+                            "by config.json it must be %" PRIu64,
+                            w->dir, s->name, s->shape[same], same, shape[same]);
     return plait_errorf(err,
                         "%s: tensor %s is [%" PRIu64 ", %" PRIu64
                         "], by config.json it must be [%" PRIu64 ", %" PRIu64
@@ -298,20 +304,35 @@ int64_t plait_hf_weights_parameters(const struct plait_hf_weights *w)
 
 /* -- reading -------------------------------------------------------------- */
 
-/* Column c of Plait's tensor is a part of row c of the stored one. */
+/* Where the stored tensor, or the slab that has this part, begins. */
+static uint64_t slab_at(const struct plait_hf_tensor *t)
+{
+    return (uint64_t)t->slab * t->all * t->cols;
+}
+
+/* Column c of Plait's tensor is a part of row c of the stored one; of a vector
+ * that is one number, so that the whole slab is read. */
 static int read_transposed(const struct plait_hf_weights *w, int index,
                            uint64_t row, uint64_t n, float *out,
                            struct plait_error *err)
 {
     const struct plait_hf_tensor *t = &w->tensors[index];
     const struct plait_hf_stored *s = w->stored[index];
-    float *run = malloc(n * sizeof(*run));
+    uint64_t each = t->vector ? t->cols : 1, stride = (uint64_t)t->stride;
+    uint64_t wide = each > 1 ? each * t->all : (n - 1) * stride + 1;
+    float *run = malloc(wide * sizeof(*run));
     int rc = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
 
-    for (uint64_t c = 0; c < t->cols && rc == 0; c++) {
-        rc = read_run(&w->files, s, c * t->all + t->before + row, n, run, err);
-        for (uint64_t i = 0; i < n && rc == 0; i++)
-            out[i * t->cols + c] = run[i];
+    for (uint64_t c = 0; c < t->cols && rc == 0; c += each) {
+        uint64_t first = slab_at(t) + c * t->all;
+
+        if (each == 1)
+            first += t->before + row * stride;
+        rc = read_run(&w->files, s, first, wide, run, err);
+        for (uint64_t i = 0; i < n && each == 1 && rc == 0; i++)
+            out[i * t->cols + c] = run[i * stride];
+        for (uint64_t i = 0; i < each && each > 1 && rc == 0; i++)
+            out[i] = run[i * t->all + t->before];
     }
     free(run);
     return rc;
@@ -326,8 +347,8 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
 
     if (t->transposed)
         return read_transposed(w, index, row, n, out, err);
-    return read_run(&w->files, s, (t->before + row) * t->cols, n * t->cols, out,
-                    err);
+    return read_run(&w->files, s, slab_at(t) + (t->before + row) * t->cols,
+                    n * t->cols, out, err);
 }
 
 /* Read whole rows, a chunk at a time, and copy what the slice holds of them. */

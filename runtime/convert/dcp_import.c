@@ -149,7 +149,7 @@ static int check_shape(const struct source *s, int index,
     const struct plait_dcp_tensor *t = &s->dcp->tensors[p->tensor];
     struct plait_dcp_tensor want = {.ndim = p->nlead};
     char there[128], here[128];
-    uint64_t shape[2];
+    uint64_t shape[3];
     int ndim = plait_hf_map_shape(&s->tensors[index], shape);
 
     want.shape[0] = (uint64_t)s->model.experts;
@@ -319,6 +319,13 @@ static int open_source(struct source *s, const char *config,
 
     if (plait_hf_config_read(config, &s->model, err) < 0)
         return -1;
+    errno = EINVAL;
+    if (s->model.experts && s->model.mlp_bias)
+        return plait_errorf(err,
+                            "%s: experts with biases (gpt_oss) are not read "
+                            "from checkpoints of torch.distributed; convert "
+                            "the folder that transformers writes",
+                            s->dir);
     s->dcp = plait_dcp_open(s->dir, err);
     if (!s->dcp ||
         plait_dcp_names_find(s->dcp, s->model.family == PLAIT_GPT2, &s->names,

@@ -40,11 +40,12 @@ static enum plait_dtype type_of(const struct export *ex,
 /* The bytes of a stored tensor, of which `index` is the first part. */
 static uint64_t stored_bytes(const struct export *ex, int index)
 {
-    uint64_t shape[2];
+    uint64_t shape[3], n = 1;
     int ndim = plait_hf_map_shape(&ex->tensors[index], shape);
 
-    return shape[0] * (ndim == 1 ? 1 : shape[1]) *
-           plait_dtype_size(type_of(ex, &ex->tensors[index]));
+    for (int i = 0; i < ndim; i++)
+        n *= shape[i];
+    return n * plait_dtype_size(type_of(ex, &ex->tensors[index]));
 }
 
 static int divide_tensors(struct export *ex, struct plait_error *err)
@@ -86,17 +87,18 @@ static const char *safetensors_name(enum plait_dtype type)
 static json_t *build_head(const struct export *ex, int file)
 {
     json_t *head = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
-    uint64_t at = 0, end, shape[2];
+    uint64_t at = 0, end, shape[3];
     int bad = !head;
 
     for (int i = ex->first[file]; i < ex->first[file + 1] && !bad;
          i += ex->tensors[i].parts) {
         const struct plait_hf_tensor *t = &ex->tensors[i];
-        json_t *sides = plait_hf_map_shape(t, shape) == 1
-                            ? json_pack("[I]", (json_int_t)shape[0])
-                            : json_pack("[I,I]", (json_int_t)shape[0],
-                                        (json_int_t)shape[1]);
+        int ndim = plait_hf_map_shape(t, shape);
+        json_t *sides = json_array();
 
+        for (int k = 0; k < ndim; k++)
+            bad |= json_array_append_new(sides,
+                                         json_integer((json_int_t)shape[k]));
         end = at + stored_bytes(ex, i);
         bad |= json_object_set_new(head, t->hf,
                                    json_pack("{s:s,s:o,s:[I,I]}", "dtype",
@@ -184,23 +186,27 @@ static int write_plain(struct pass *p, const struct plait_hf_tensor *t)
                                    p->out, p->err);
 }
 
-/* Each column of a part is a section of a row of the stored tensor. */
-static int write_transposed(struct pass *p, const struct plait_hf_tensor *t)
+/* Each column of a part is a section of a row of the stored tensor, or has
+ * every stride-th number of it. `parts` of them are the whole or one slab. */
+static int write_transposed(struct pass *p, const struct plait_hf_tensor *t,
+                            int parts)
 {
-    uint64_t wide = t->parts * t->rows;
-    uint64_t most = PLAIT_CONVERT_CHUNK / wide, n;
+    uint64_t wide = t->all, most = PLAIT_CONVERT_CHUNK / wide, n;
 
     most = most < 1 ? 1 : most > t->cols ? t->cols : most;
     if (make_room(p, most * wide) < 0)
         return -1;
     for (uint64_t col = 0; col < t->cols; col += n) {
         n = t->cols - col < most ? t->cols - col : most;
-        for (int part = 0; part < t->parts; part++) {
-            if (read_columns(p, t + part, col, n, p->box) < 0)
+        for (int part = 0; part < parts; part++) {
+            const struct plait_hf_tensor *one = t + part;
+
+            if (read_columns(p, one, col, n, p->box) < 0)
                 return -1;
             for (uint64_t r = 0; r < t->rows; r++)
                 for (uint64_t c = 0; c < n; c++)
-                    p->rows[c * wide + part * t->rows + r] = p->box[r * n + c];
+                    p->rows[c * wide + one->before + r * one->stride] =
+                        p->box[r * n + c];
         }
         if (write_rows(p, p->rows, n * wide) < 0)
             return -1;
@@ -211,10 +217,14 @@ static int write_transposed(struct pass *p, const struct plait_hf_tensor *t)
 static int write_tensors(struct pass *p, int first, int end)
 {
     const struct plait_hf_tensor *t = p->ex->tensors + first;
+    int parts;
 
-    for (; t < p->ex->tensors + end; t += t->transposed ? t->parts : 1)
-        if (t->transposed ? write_transposed(p, t) < 0 : write_plain(p, t) < 0)
+    for (; t < p->ex->tensors + end; t += parts) {
+        parts = !t->transposed ? 1 : t->slabs ? t->parts / t->slabs : t->parts;
+        if (t->transposed ? write_transposed(p, t, parts) < 0
+                          : write_plain(p, t) < 0)
             return -1;
+    }
     return 0;
 }
 

@@ -302,7 +302,8 @@ int plait_megatron_args_read(const char *path,
 
 static bool is_scaled_otherwise(const struct plait_model_config *m)
 {
-    return m->rope_factor > 1 && (m->rope_low_freq_factor != ROPE_LOW ||
+    return m->rope_factor > 1 && (m->rope_scaling != PLAIT_ROPE_LLAMA3 ||
+                                  m->rope_low_freq_factor != ROPE_LOW ||
                                   m->rope_high_freq_factor != ROPE_HIGH ||
                                   m->rope_original_len != ROPE_LEN);
 }
@@ -352,9 +353,13 @@ static const char *find_lack(const struct plait_model_config *m)
                "(model.embedding_multiplier, ...) nor those of model.mup";
     else if (m->attention_softcap > 0 || m->logit_softcap > 0)
         what = "model.attention_softcap or model.logit_softcap";
+    else if (m->attention_sinks)
+        what = "model.attention_sinks that work as in plait-train";
+    else if (m->mlp_bias)
+        what = "model.mlp_bias that works as in plait-train";
     else if (m->gate || m->norm_plus_one)
-        what = "model.gate gelu or model.norm_plus_one that work as in "
-               "plait-train";
+        what = "model.gate gelu or clamped, or model.norm_plus_one, that work "
+               "as in plait-train";
     else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)
         what = "model.norm_place, qk_norm_whole or rope_theta_window";
     else if (m->family == PLAIT_LLAMA && plait_model_partly_rotated(m))

@@ -57,43 +57,6 @@ static size_t kv_width(const struct plait_work *w)
     return (size_t)w->d->kv_heads * w->d->head_dim;
 }
 
-/* Turns q and k, which are adjacent, to their rotary positions; direction -1
- * turns them back. */
-static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
-{
-    const struct plait_model_config *c = &w->model->config->model;
-    bool local = c->rope_theta_window > 0 && plait_model_local(c, w->layer);
-    struct plait_rope rope = {
-        .type = w->type,
-        .stride = w->d->qkv,
-        .heads = w->d->heads + w->d->kv_heads,
-        .head_dim = w->d->head_dim,
-        .columns = c->rope_columns,
-        .direction = direction,
-        .angles = {.theta = local ? c->rope_theta_window : c->rope_theta,
-                   .factor = local ? 1 : c->rope_factor,
-                   .low = c->rope_low_freq_factor,
-                   .high = c->rope_high_freq_factor,
-                   .original = c->rope_original_len}};
-    struct plait_row_span span;
-    int n = plait_model_rotated(c, w->layer) ? plait_count_spans(w) : 0;
-
-    for (int i = 0; i < n; i++) {
-        plait_next_span(w, i, &span);
-        rope.x = element_at(w, qkv, span.first * w->d->qkv);
-        rope.at = plait_span_positions(w, &span);
-        rope.N = span.rows;
-        if (w->ops->rope(w->q, &rope) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-int plait_attention_rotate(const struct plait_work *w, void *qkv)
-{
-    return rotate_qk(w, qkv, 1);
-}
-
 /* -- the ring ------------------------------------------------------------ */
 
 /* A query piece of this rank and a key piece of rank `from`. */
@@ -498,5 +461,5 @@ int plait_attention_backward(const struct plait_work *w,
         start = plait_begin_part(w);
         rc = end_attention(w, start, w->ops->attention_backward(w->q, &g));
     }
-    return rc < 0 ? -1 : rotate_qk(w, dqkv, -1);
+    return rc < 0 ? -1 : plait_attention_rotate(w, dqkv, -1);
 }

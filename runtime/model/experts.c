@@ -414,6 +414,6 @@ int plait_experts_backward(const struct plait_work *w,
 int plait_experts_router_weight(const struct plait_work *w,
                                 const struct plait_block *b, const void *full)
 {
-    return plait_product_weight(w, &b->router, w->scratch->route, full,
-                                w->shape->N);
+    return plait_product_weight(w, &b->router, b->router_offset,
+                                w->scratch->route, full, w->shape->N);
 }

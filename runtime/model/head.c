@@ -168,7 +168,8 @@ static int rows_backward(const struct plait_work *w,
     if (w->ops->linear_backward_input(w->q, &l) < 0 ||
         sum_rows(w, t, first + rows) < 0)
         return -1;
-    return plait_product_weight(w, &b->vocab, w->scratch->logits, normed, rows);
+    return plait_product_weight(w, &b->vocab, 0, w->scratch->logits, normed,
+                                rows);
 }
 
 /* Logits are scaled by way of what they are a product of. */

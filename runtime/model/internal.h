@@ -77,7 +77,8 @@ struct plait_block {
     /* Offsets within `region`; each kind of block uses its own. */
     size_t norm1, norm1_bias, norm1_after, qkv_bias, out_bias;
     size_t norm2, norm2_bias, norm2_after, up_bias, down_bias;
-    size_t q_norm, k_norm;
+    size_t q_norm, k_norm, sinks;
+    size_t router_offset;   /* added to the router's logits */
     size_t router_bias;     /* its place among gradients: the counts */
     size_t router_exact;    /* where the bias is, in model->exact */
     size_t norm, norm_bias; /* the head's */
@@ -487,10 +488,10 @@ int plait_linear_weight(const struct plait_work *w,
                         const struct plait_operand *dout,
                         const struct plait_operand *inp);
 
-/* The same without bias and never in fp8: for head and router. */
+/* The same of `rows` rows and never in fp8: for head and router. */
 int plait_product_weight(const struct plait_work *w,
-                         const struct plait_matrix *matrix, const void *dout,
-                         const void *inp, size_t rows);
+                         const struct plait_matrix *matrix, size_t bias,
+                         const void *dout, const void *inp, size_t rows);
 
 /* qk_norm.c: the norms of q's and k's heads, in place in a->qkv, and their
  * backward in dqkv; nothing if the model has none. */
@@ -501,8 +502,10 @@ int plait_qk_norm_backward(const struct plait_work *w,
                            const struct plait_block *b,
                            const struct plait_activations *a, void *dqkv);
 
-/* attention.c: turns q and k to their positions if those are rotary. */
-int plait_attention_rotate(const struct plait_work *w, void *qkv);
+/* rotate.c: turns q and k, which are adjacent, to their positions if those are
+ * rotary; direction -1, the backward, turns them back. */
+int plait_attention_rotate(const struct plait_work *w, void *qkv,
+                           int direction);
 /* From a->qkv to att and lse; backward to dqkv (where it also undoes the
  * rotation). */
 int plait_attention_forward(const struct plait_work *w,
@@ -510,6 +513,14 @@ int plait_attention_forward(const struct plait_work *w,
 int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt);
+
+/* sinks.c: what follows the former and goes before the latter, in models with
+ * attention sinks. */
+int plait_sinks_forward(const struct plait_work *w, const struct plait_block *b,
+                        const struct plait_activations *a);
+int plait_sinks_backward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_activations *a, const void *datt);
 
 /* The stream between two blocks: x, and what must still be added to it. */
 struct plait_stream {

@@ -119,7 +119,7 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
         plait_show(w, "q, k and v", a->qkv, w->shape->N * b->qkv.O) < 0 ||
         plait_qk_norm_forward(w, b, a) < 0)
         return -1;
-    return plait_attention_rotate(w, a->qkv);
+    return plait_attention_rotate(w, a->qkv, 1);
 }
 
 static int up_forward(const struct plait_work *w, const struct plait_block *b,
@@ -137,11 +137,12 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
                    : plait_experts_forward(w, b, a, full);
     }
     l.out = w->d->gated ? a->pre : a->act;
+    if (b->up.bias)
+        l.bias = plait_weight_at(w, b->region, b->up_bias);
     if (w->d->gated)
         return column_linear(w, &b->up, &l) < 0
                    ? -1
                    : plait_swiglu_forward(w, a, w->shape->N, amax);
-    l.bias = plait_weight_at(w, b->region, b->up_bias);
     l.act = PLAIT_ACT_GELU;
     l.pre = a->pre;
     if (column_linear(w, &b->up, &l) < 0)
@@ -158,6 +159,7 @@ static int attention_forward(const struct plait_work *w,
     size_t n = w->shape->N * b->out.C;
 
     if (qkv_forward(w, b, a) < 0 || plait_attention_forward(w, a) < 0 ||
+        plait_sinks_forward(w, b, a) < 0 ||
         plait_show(w, "the attention", a->att, n) < 0 ||
         plait_amax_find(w, plait_amax_at(w, a, PLAIT_AMAX_ATT), a->att, n) < 0)
         return -1;
@@ -417,7 +419,8 @@ static int attention_backward(const struct plait_work *w,
     if (half & PLAIT_HALF_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, &dout, &att) < 0)
         return -1;
-    if (plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
+    if (plait_sinks_backward(w, b, a, datt) < 0 ||
+        plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
         plait_qk_norm_backward(w, b, a, s->dqkv) < 0 ||
         column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, half, &dn1) <
             0)

@@ -47,19 +47,28 @@ int plait_scale_stream(const struct plait_work *w, void *x, double factor)
                                     .n = w->shape->n * w->d->hidden});
 }
 
+static enum plait_glu kind_of_gate(const struct plait_work *w)
+{
+    static const enum plait_glu kinds[] = {[PLAIT_GATE_SILU] = PLAIT_GLU_SILU,
+                                           [PLAIT_GATE_GELU] = PLAIT_GLU_GELU,
+                                           [PLAIT_GATE_CLAMPED] =
+                                               PLAIT_GLU_CLAMPED};
+
+    return kinds[w->model->config->model.gate];
+}
+
 int plait_swiglu_forward(const struct plait_work *w,
                          const struct plait_activations *a, size_t rows,
                          uint32_t *amax)
 {
     return w->ops->swiglu_forward(
-        w->q, &(struct plait_swiglu_forward){
-                  .type = w->type,
-                  .out = a->act,
-                  .inp = a->pre,
-                  .N = rows,
-                  .F = a->ffn,
-                  .gelu = w->model->config->model.gate == PLAIT_GATE_GELU,
-                  .amax = amax});
+        w->q, &(struct plait_swiglu_forward){.type = w->type,
+                                             .out = a->act,
+                                             .inp = a->pre,
+                                             .N = rows,
+                                             .F = a->ffn,
+                                             .kind = kind_of_gate(w),
+                                             .amax = amax});
 }
 
 int plait_swiglu_backward(const struct plait_work *w,
@@ -67,15 +76,14 @@ int plait_swiglu_backward(const struct plait_work *w,
                           const void *dact, size_t rows, uint32_t *amax)
 {
     return w->ops->swiglu_backward(
-        w->q, &(struct plait_swiglu_backward){
-                  .type = w->type,
-                  .dinp = dpre,
-                  .dout = dact,
-                  .inp = a->pre,
-                  .N = rows,
-                  .F = a->ffn,
-                  .gelu = w->model->config->model.gate == PLAIT_GATE_GELU,
-                  .amax = amax});
+        w->q, &(struct plait_swiglu_backward){.type = w->type,
+                                              .dinp = dpre,
+                                              .dout = dact,
+                                              .inp = a->pre,
+                                              .N = rows,
+                                              .F = a->ffn,
+                                              .kind = kind_of_gate(w),
+                                              .amax = amax});
 }
 
 int plait_linear_forward(const struct plait_work *w,
@@ -130,13 +138,15 @@ static struct plait_linear_dw gradient_of(const struct plait_work *w,
 }
 
 int plait_product_weight(const struct plait_work *w,
-                         const struct plait_matrix *matrix, const void *dout,
-                         const void *inp, size_t rows)
+                         const struct plait_matrix *matrix, size_t bias,
+                         const void *dout, const void *inp, size_t rows)
 {
     struct plait_linear_dw l = gradient_of(w, matrix, rows);
 
     l.dout.x = dout;
     l.inp.x = inp;
+    if (matrix->bias)
+        l.dbias = plait_grad_at(w, matrix->region, bias);
     l.accumulate = is_made(w, matrix);
     return w->ops->linear_backward_weight(w->q, &l);
 }

@@ -131,8 +131,14 @@ static void set_role(const struct builder *b, struct plait_tensor *t,
     t->statistic = t->balance = role == PLAIT_ROLE_BALANCE;
     if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_NORM_BIAS)
         t->sequence_partial = parts && c->parallel.sequence;
-    else if (role == PLAIT_ROLE_HEAD_NORM || role == PLAIT_ROLE_ROUTER)
+    else if (role == PLAIT_ROLE_HEAD_NORM || role == PLAIT_ROLE_ROUTER ||
+             role == PLAIT_ROLE_ROUTER_BIAS)
         t->sequence_partial = parts;
+}
+
+static bool is_bias(const struct plait_tensor_row *row)
+{
+    return row->role == PLAIT_ROLE_BIAS || row->role == PLAIT_ROLE_ROUTER_BIAS;
 }
 
 /* The number of the product that makes its gradient, which the bias and what
@@ -141,11 +147,10 @@ static int number_of_product(struct builder *b,
                              const struct plait_tensor_row *row, bool joined)
 {
     if (row->role == PLAIT_ROLE_TABLE ||
-        (!plait_tensor_is_matrix(row) && row->role != PLAIT_ROLE_BIAS))
+        (!plait_tensor_is_matrix(row) && !is_bias(row)))
         return -1;
-    return joined || row->role == PLAIT_ROLE_BIAS
-               ? b->last->product
-               : b->model->state->nproducts++;
+    return joined || is_bias(row) ? b->last->product
+                                  : b->model->state->nproducts++;
 }
 
 /* Tells the block where it is. */
@@ -159,7 +164,7 @@ static void set_member(struct builder *b, const struct plait_tensor *t,
     if (b->expert >= 0)
         member = (char *)&blk->experts[b->expert - b->d->expert_first] +
                  home->in_expert;
-    if (row->role == PLAIT_ROLE_BIAS)
+    if (is_bias(row))
         b->last->bias = true;
     if (!home->matrix) {
         if (!joined)

@@ -64,6 +64,8 @@ int plait_router_forward(const struct plait_work *w,
                                   .out = w->scratch->route};
     struct plait_route route = scored_route(w, b, r);
 
+    if (b->router.bias)
+        logits.bias = plait_weight_at(w, b->region, b->router_offset);
     if (w->ops->linear_forward(w->q, &logits) < 0 ||
         w->ops->route_forward(w->q, &route, w->scratch->route) < 0)
         return -1;

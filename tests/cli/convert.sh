@@ -49,6 +49,7 @@ trip qwen2-window 1 F32 fp32
 trip qwen3 2 BF16 bf16
 trip qwen3_moe 2 F32 fp32
 trip qwen3_moe-first 2 BF16 bf16
+trip gpt_oss 2 BF16 bf16
 trip granite 1 F32 fp32
 trip gemma 1 BF16 bf16
 trip gemma2 2 BF16 bf16
@@ -159,7 +160,7 @@ command -v mpirun >/dev/null &&
     grep -q "define HAVE_MPI 1" "$top_builddir/config.h" && mpi=yes
 trained="gpt2-1-F32 llama3-1-F32 qwen3_moe-2-F32"
 ! all_tier || trained+=" llama-tied-1-BF16 mixtral-3-F32 qwen3-2-BF16 \
-    granite-1-F32 phi3-2-BF16 smollm3-1-F32"
+    granite-1-F32 gpt_oss-2-BF16 phi3-2-BF16 smollm3-1-F32"
 for kind in $trained; do
     ok "$kind: trained from its Hugging Face directory" \
         start 1 $kind --init "$dir/$kind"
@@ -325,8 +326,8 @@ refused_config 'num_local_experts is missing' qwen3 model_type '"mixtral"'
 refused_config 'q_proj.bias.*requires' qwen3 attention_bias true
 refused_config 'k_norm.weight does not belong to the model|q_norm.weight is not' qwen3 \
     model_type '"llama"'
-refused_config 'rope_type is "yarn"' llama rope_scaling \
-    '{"rope_type": "yarn", "factor": 4.0}'
+refused_config 'rope_type is "longrope"' llama rope_scaling \
+    '{"rope_type": "longrope", "factor": 4.0}'
 refused_config 'quantization_config' llama quantization_config '{"bits": 4}'
 refused_config 'n_layer is 0; it must be a whole number' gpt2 n_layer 0
 refused_config 'n_head is "3"; it must be' gpt2 n_head '"3"'

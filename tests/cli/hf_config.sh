@@ -47,7 +47,8 @@ refuses() {
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 \
-    smollm3 gemma gemma2 gemma3_text olmo2 olmo3 glm4_moe glm4_moe-mtp; do
+    smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
+    glm4_moe-mtp; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -81,8 +82,23 @@ ok "... inside" refuses llama '{"rope_parameters": {"rope_theta": null}}' \
     "rope_theta is null"
 ok "a rope_type of null" refuses llama \
     '{"rope_scaling": {"rope_type": null, "type": "default"}}' "rope_type is null"
-ok "another type" refuses llama '{"rope_parameters": {"type": "yarn"}}' \
-    'rope_type is "yarn"'
+ok "another type" refuses llama '{"rope_parameters": {"type": "longrope"}}' \
+    'rope_type is "longrope"; plait-train supports "default", "linear"'
+ok "YaRN, with the defaults of transformers" gives llama \
+    '{"rope_scaling": {"type": "yarn", "factor": 8.0, "beta_fast": null}}' \
+    "rope_scaling: yarn" "rope_factor: 8" "rope_low_freq_factor: 1" \
+    "rope_high_freq_factor: 32" "rope_original_len: 32" "rope_truncate: true" \
+    "rope_attention_factor: 0"
+ok "YaRN that says all" gives llama '{"rope_parameters": {"rope_type": "yarn",
+    "factor": 4, "beta_fast": 16, "beta_slow": 2.0, "truncate": false,
+    "attention_factor": 1.25, "original_max_position_embeddings": 24}}' \
+    "rope_low_freq_factor: 2" "rope_high_freq_factor: 16" \
+    "rope_original_len: 24" "rope_truncate: false" "rope_attention_factor: 1.25"
+ok "YaRN by two magnitudes, which cancel" gives llama '{"rope_scaling":
+    {"rope_type": "yarn", "factor": 40, "mscale": 0.5, "mscale_all_dim": 0.5}}' \
+    "rope_attention_factor: 1"
+ok "YaRN without a factor" refuses llama '{"rope_scaling": {"rope_type": "yarn"}}' \
+    "factor is missing"
 ok "all positions by one factor" gives llama '{"rope_scaling": {"type": "linear",
     "factor": 4.0}}' "rope_factor: 4" "rope_original_len: 1"
 ok "phi3: some columns of a head" gives phi3 '{"partial_rotary_factor": 0.5}' \
@@ -229,9 +245,12 @@ ok "olmo3: positions of the full layers alone are stretched" gives olmo3 \
     '{"rope_parameters": "gone", "rope_scaling": {"rope_type": "linear",
     "factor": 8.0, "rope_theta": 7.0}}' "rope_theta: 7" "rope_factor: 8" \
     "rope_theta_window: 500000"
-ok "olmo3: YaRN" refuses olmo3 '{"rope_parameters": "gone", "rope_scaling":
-    {"rope_type": "yarn", "factor": 8.0}}' 'rope_type is "yarn"; plait-train \
-supports "default", "linear" and "llama3"'
+ok "olmo3: YaRN" gives olmo3 '{"rope_parameters": "gone", "rope_scaling":
+    {"rope_type": "yarn", "factor": 8.0}}' "rope_scaling: yarn" \
+    "rope_theta_window: 500000"
+ok "olmo3: YaRN, not rounded" refuses olmo3 '{"rope_parameters": "gone",
+    "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "truncate": false}}' \
+    "truncate is false; it must be true"
 ok "olmo3: pressed together" refuses olmo3 '{"rope_parameters": "gone",
     "rope_scaling": {"rope_type": "linear", "factor": 0.5}}' \
     "factor is 0.5; it must be at least 1"
@@ -262,6 +281,23 @@ ok "a llama has no such list" refuses llama '{"no_rope_layers": [1, 0]}' \
     "no_rope_layers is [1, 0]"
 ok "qwen3_moe: a window" refuses qwen3_moe \
     '{"use_sliding_window": true, "sliding_window": 20}' "sliding_window is 20"
+ok "gpt_oss: sinks, biases, clamped gates, YaRN" gives gpt_oss '{}' \
+    "attention_sinks: true" "mlp_bias: true" "gate: clamped" \
+    "attention_bias: all" "rope_scaling: yarn" "rope_truncate: false" \
+    "full_attention_every: 2" "sliding_window: 20" "experts: 4"
+ok "gpt_oss: what transformers has for missing keys" gives gpt_oss \
+    '{"rope_scaling": "gone", "rope_theta": "gone", "attention_bias": "gone",
+    "layer_types": "gone", "sliding_window": "gone"}' \
+    "rope_factor: 32" "rope_original_len: 4096" "rope_high_freq_factor: 32" \
+    "rope_theta: 150000" "attention_bias: all" "full_attention_every: 2" \
+    "sliding_window: 128"
+ok "gpt_oss: positions that are not stretched" gives gpt_oss \
+    '{"rope_scaling": {"rope_type": "default"}}' "rope_factor: 1"
+ok "gpt_oss: other limits" refuses gpt_oss '{"swiglu_limit": 5.0}' \
+    "swiglu_limit is 5.0; plait-train supports only 7.0"
+ok "gpt_oss: MXFP4" refuses gpt_oss \
+    '{"quantization_config": {"quant_method": "mxfp4"}}' \
+    "weights in MXFP4 are not read; let transformers write them in bf16"
 ok "what says nothing of the model" gives llama '{"use_cache": true,
     "pretraining_tp": 1, "torch_dtype": "bfloat16", "architectures": ["X"],
     "is_llama_config": true, "rope_interleaved": false, "id2label": {"0": "a"},
@@ -304,7 +340,6 @@ ok "... which are no others" eval '! "$convert" --from "$dir/x" \
     --to "$dir/x.other" >"$dir/out" 2>&1 &&
     grep -q "tensor model.layers.2.eh_proj.weight does not belong" "$dir/out"'
 for type in deepseek_v3:mla \
-    gpt_oss:"attention sinks" \
     llama4_text:"chunked attention" kimi_k2:mla; do
     ok "${type%%:*}: ${type#*:}" refuses llama \
         "{\"model_type\": \"${type%%:*}\"}" "${type#*:}"

@@ -57,6 +57,8 @@ def leave_trained(c):
         c.pop("model.norm_plus_one", None)
     if "model.sliding_window" not in c:
         c.pop("model.rope_theta_window", None)
+    if "model.mlp_bias" in c:
+        c.pop("model.shared_experts", None)
     if "model.mup" not in c:
         c.pop("model.mup_layers", None)
         c.pop("model.mup_head_dim", None)

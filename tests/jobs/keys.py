@@ -27,6 +27,9 @@ TEXT = {
 LLAMA = {
     "model.rope_theta": ["500", "1000000"],
     "model.rope_factor": ["4"],
+    "model.rope_scaling": ["llama3", "yarn"],
+    "model.rope_truncate": ["true"],
+    "model.rope_attention_factor": ["1.2"],
     "model.rope_low_freq_factor": ["0.5", "1"],
     "model.rope_high_freq_factor": ["2", "4"],
     "model.rope_original_len": ["8", "64"],
@@ -36,7 +39,7 @@ LLAMA = {
     "model.qk_norm": ["true", "false"],
     "model.qk_norm_whole": ["true"],
     "model.norm_plus_one": ["true"],
-    "model.gate": ["gelu"],
+    "model.gate": ["gelu", "clamped"],
     "model.norm_place": ["after", "both"],
     "model.sliding_window": ["3", "9", "64"],
     "model.full_attention_every": ["2"],
@@ -48,6 +51,8 @@ LLAMA = {
     "model.logits_scaling": ["2"],
     "model.attention_softcap": ["1"],
     "model.logit_softcap": ["3"],
+    "model.attention_sinks": ["true"],
+    "model.mlp_bias": ["true"],
 }
 LLAMA_EXPERTS = {
     "model.shared_experts": ["1", "2"],

@@ -3,6 +3,7 @@
 
 hf.py make DIR KIND [FILES [DTYPE]]   hf.py same DIR DIR [DTYPE]"""
 import json
+import math
 import os
 import random
 import struct
@@ -33,6 +34,13 @@ KINDS = {
     "mistral": {**LLAMA, "model_type": "mistral", "sliding_window": 20},
     "mixtral": {**LLAMA, "model_type": "mixtral", "num_local_experts": 4,
                 "num_experts_per_tok": 2, "sliding_window": None},
+    "gpt_oss": {**LLAMA, "model_type": "gpt_oss", "num_local_experts": 4,
+                "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": 20,
+                "attention_bias": True, "layer_types": [
+                    "sliding_attention", "full_attention"], "rope_scaling": {
+                    "rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0,
+                    "beta_slow": 1.0, "truncate": False,
+                    "original_max_position_embeddings": 8}},
     "qwen2": {**LLAMA, "model_type": "qwen2", "use_sliding_window": False},
     "qwen2-window": {**LLAMA, "model_type": "qwen2", "use_sliding_window": True,
                      "sliding_window": 20, "max_window_layers": 1},
@@ -145,6 +153,16 @@ def mlp_shapes(layer, c, i):
             yield expert + "up_proj.weight", [inner, width]
             yield expert + "down_proj.weight", [width, inner]
         return
+    if c["model_type"] == "gpt_oss":
+        n = c["num_local_experts"]
+        yield layer + "mlp.router.weight", [n, width]
+        yield layer + "mlp.router.bias", [n]
+        layer += "mlp.experts."
+        yield layer + "gate_up_proj", [n, width, 2 * inner]
+        yield layer + "gate_up_proj_bias", [n, 2 * inner]
+        yield layer + "down_proj", [n, inner, width]
+        yield layer + "down_proj_bias", [n, width]
+        return
     if c["model_type"] != "mixtral":
         if c["model_type"] == "phi3":
             yield layer + "mlp.gate_up_proj.weight", [2 * inner, width]
@@ -186,6 +204,8 @@ def llama_shapes(c):
         for x in biases(c):
             yield (layer + f"self_attn.{x}_proj.bias",
                    [{"q": q, "o": width}.get(x, kv)])
+        if c["model_type"] == "gpt_oss":
+            yield layer + "self_attn.sinks", [c["num_attention_heads"]]
         if c["model_type"].startswith(("gemma3", "qwen3")) or \
                 c.get("use_qk_norm"):
             yield layer + "self_attn.q_norm.weight", [head]
@@ -236,7 +256,7 @@ def make(path, kind, files=1, dtype="F32"):
     config = KINDS[kind]
     tensors = []
     for name, shape in shapes(config):
-        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        n = math.prod(shape)
         tensors.append((name, shape, values(n, dtype)))
     os.makedirs(path)
     with open(f"{path}/config.json", "w") as f:

@@ -35,6 +35,13 @@ FAMILIES = {
     "llama3": ("Llama", {**SIZES, "rope_parameters": LLAMA3}),
     "llama-linear": ("Llama", {**SIZES, "rope_parameters": {
         "rope_type": "linear", "factor": 4.0, "rope_theta": 1e3}}),
+    "llama-yarn": ("Llama", {**SIZES, "rope_parameters": {
+        "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0,
+        "beta_slow": 0.25, "truncate": False, "rope_theta": 1e2,
+        "original_max_position_embeddings": 16}}),
+    "qwen3-yarn": ("Qwen3", {**SIZES, "head_dim": 16, "rope_parameters": {
+        "rope_type": "yarn", "factor": 8.0, "rope_theta": 1e4, "mscale": 0.7,
+        "mscale_all_dim": 1.1, "original_max_position_embeddings": 24}}),
     "llama-biases": ("Llama", {**SIZES, "attention_bias": True,
                                "head_dim": 10}),
     "smollm": ("Llama", {**SIZES, "tie_word_embeddings": True,
@@ -50,6 +57,17 @@ FAMILIES = {
         **SIZES, "head_dim": 16, "use_sliding_window": True,
         "sliding_window": 7, "layer_types": ["sliding_attention"] * 2 +
         ["full_attention", "sliding_attention"]}),
+    "gpt-oss": ("GptOss", {
+        **SIZES, "head_dim": 16, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "sliding_window": 7, "rope_parameters": {
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0,
+            "beta_slow": 0.25, "truncate": False, "rope_theta": 1e2,
+            "original_max_position_embeddings": 16}}),
+    "gpt-oss-plain": ("GptOss", {
+        **SIZES, "head_dim": 8, "num_local_experts": 6, "attention_bias": False,
+        "num_experts_per_tok": 3, "sliding_window": 60,
+        "tie_word_embeddings": True, "layer_types": ["full_attention"] * 4,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
     "granite": ("Granite", {
         **SIZES, "embedding_multiplier": 12.0, "attention_multiplier": 0.4,
         "residual_multiplier": 0.22, "logits_scaling": 3.0}),

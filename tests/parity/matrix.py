@@ -110,6 +110,9 @@ model.full_attention_every=3 model.rope_theta_window=100 model.gate=gelu"
 GEMMA = BOTH + " model.norm_plus_one=true"
 # As Gemma 2: soft caps.
 CAPS = "model.attention_softcap=1 model.logit_softcap=3"
+# As GPT-OSS.
+SINKS = "model.attention_sinks=true"
+OSS = "model.mlp_bias=true model.gate=clamped"
 
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
@@ -197,6 +200,17 @@ recompute=full"),
     ("odd-llama", "331", CAPS + " schedule=zb-h1"),
     ("llama", "1112", f"{CAPS} {DOCUMENTS}"),
     ("llama", "212", CAPS + " precision=bf16 zero=1"),
+    # attention sinks
+    ("llama", "2122", SINKS + " model.sliding_window=5 sequence=true zero=3 \
+micro_batch=1"),
+    ("odd-llama", "331", SINKS + " schedule=zb-h1 recompute=full"),
+    ("odd-llama", "331", OSS + " schedule=zb-h1"),
+    ("llama", "211", OSS + " sequence=true recompute=selective"),
+    ("moe", "21212", OSS + " zero=3"),
+    ("moe", "212", OSS + " recompute=full micro_batch=1"),
+    ("moe", "212", OSS + " precision=bf16 zero=1"),
+    ("llama", "1112", f"{SINKS} {DOCUMENTS}"),
+    ("llama", "212", SINKS + " precision=bf16 zero=1"),
     ("odd-llama", "1113", BOTH),
     ("llama", "1112", BOTH + " " + DOCUMENTS),
     ("llama", "121", GEMMA + " schedule=zb-h1 recompute=selective"),

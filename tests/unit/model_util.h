@@ -52,6 +52,8 @@ static inline void put_norms_after(struct plait_model_config *m, bool both)
     m->gate = both ? PLAIT_GATE_GELU : PLAIT_GATE_SILU;
     m->attention_softcap = both ? 1 : 0;
     m->logit_softcap = both ? 3 : 0;
+    m->attention_sinks = both;
+    m->mlp_bias = both;
     m->attention_multiplier = 0.4;
     m->embedding_multiplier = 3;
 }

@@ -3,6 +3,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/dtype.h"
+#include "kernels/rope.h"
 #include "ops_cases.h"
 
 /* Adds the [batch, len] positions at which the document of each token begins,
@@ -30,6 +31,7 @@ static void setup_rope(struct trial *t, const int *s)
     real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
     real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
     starts_of(t, s[0], s[1], s[5]);
+    real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
 }
 
 static int call_rope(struct trial_side *d, const int *s)
@@ -44,13 +46,18 @@ static int call_rope(struct trial_side *d, const int *s)
                                .angles = {.theta = 1e4},
                                .at = {.T = (size_t)s[1], .pos0 = s[5]},
                                .N = product(s, 2)};
-    struct plait_rope scaled = plain;
+    struct plait_rope scaled = plain, yarn;
 
     scaled.x = d->p[1];
     scaled.direction = -1;
-    scaled.angles = (struct plait_rope_angles){5e5, 8, 1, 4, 40};
+    scaled.angles = (struct plait_rope_angles){5e5, 8, 1, 4, 40, 0};
     scaled.at.starts = d->p[2];
-    return d->ops->rope(d->q, &plain) | d->ops->rope(d->q, &scaled);
+    yarn = plain;
+    yarn.x = d->p[3];
+    yarn.angles = (struct plait_rope_angles){1e4, 8, 1, 32, 40, 1.3};
+    plait_rope_yarn(&yarn.angles, s[6] ? s[6] : s[3], s[1] % 2);
+    return d->ops->rope(d->q, &plain) | d->ops->rope(d->q, &scaled) |
+           d->ops->rope(d->q, &yarn);
 }
 
 /* -- attention {B, q_len, k_len, q_heads, kv_heads, D, q_pos, k_pos} ---- */
@@ -313,6 +320,49 @@ static int call_merge(struct trial_side *d, const int *s)
     return d->ops->attention_merge(d->q, &m);
 }
 
+/* -- sinks {B, T, heads, D} ---------------------------------------------- */
+
+static void setup_sink(struct trial *t, const int *s)
+{
+    float *lse;
+
+    real(t, product(s, 4));
+    lse = trial_real(t, KIND_F32, (size_t)(s[0] * s[1] * s[2]), -4, 4);
+    trial_real(t, KIND_T, (size_t)s[2], -4, 4);
+    real(t, product(s, 4));
+    real32(t, (size_t)s[2]);
+    lse[0] = -INFINITY; /* saw no key */
+    for (size_t i = 0; i < (size_t)(s[0] * s[1] * s[2]); i++)
+        if (i > 3 && i % 7 == 0) /* as from many keys: the sink is nothing */
+            lse[i] += 90;
+}
+
+/* The gradient is that of what the forward has left. */
+static int call_sink(struct trial_side *d, const int *s)
+{
+    struct plait_attention_sink f = {.type = d->type,
+                                     .batch = s[0],
+                                     .q_len = s[1],
+                                     .heads = s[2],
+                                     .head_dim = s[3],
+                                     .out = d->p[0],
+                                     .lse = d->p[1],
+                                     .sink = d->p[2]};
+    struct plait_attention_sink_gradient g = {.type = d->type,
+                                              .batch = s[0],
+                                              .q_len = s[1],
+                                              .heads = s[2],
+                                              .head_dim = s[3],
+                                              .sink = d->p[2],
+                                              .out = d->p[0],
+                                              .dout = d->p[3],
+                                              .lse = d->p[1],
+                                              .dsink = d->p[4]};
+
+    return d->ops->attention_sink(d->q, &f) |
+           d->ops->attention_sink_backward(d->q, &g);
+}
+
 const struct trial_case trial_attention[] = {
     {"rope",
      setup_rope,
@@ -388,6 +438,10 @@ const struct trial_case trial_attention[] = {
       {1, 70, 200, 2, 1, 128, 130, 0},
       {2, 130, 130, 2, 1, 128, 130, 130},
       {2, 3, 190, 6, 2, 40, 187, 0}}},
+    {"attention_sink",
+     setup_sink,
+     call_sink,
+     {{1, 1, 1, 8}, {2, 19, 3, 24}, {1, 300, 5, 64}, {3, 70, 2, 7}}},
     {"attention_merge", setup_merge, call_merge, {{2, 19, 19, 3, 3, 24, 0, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };

@@ -69,7 +69,18 @@ static void setup_swiglu(struct trial *t, const int *s)
     setup_amax(t);
 }
 
-static int call_gated(struct trial_side *d, const int *s, int gelu)
+/* As many numbers beyond the limits as within. */
+static void setup_clamped(struct trial *t, const int *s)
+{
+    real(t, product(s, 2));
+    real(t, 2 * product(s, 2));
+    trial_real(t, KIND_T, 2 * product(s, 2), -14, 14);
+    real(t, product(s, 2));
+    setup_amax(t);
+    setup_amax(t);
+}
+
+static int call_gated(struct trial_side *d, const int *s, enum plait_glu kind)
 {
     size_t N = (size_t)s[0], F = (size_t)s[1];
 
@@ -79,7 +90,7 @@ static int call_gated(struct trial_side *d, const int *s, int gelu)
                                                     .inp = d->p[2],
                                                     .N = N,
                                                     .F = F,
-                                                    .gelu = gelu,
+                                                    .kind = kind,
                                                     .amax = amax_of(d, 4)}) |
            check_amax(d, 4, d->p[0], N * F) |
            d->ops->swiglu_backward(
@@ -89,19 +100,24 @@ static int call_gated(struct trial_side *d, const int *s, int gelu)
                                                      .inp = d->p[2],
                                                      .N = N,
                                                      .F = F,
-                                                     .gelu = gelu,
+                                                     .kind = kind,
                                                      .amax = amax_of(d, 6)}) |
            check_amax(d, 6, d->p[1], 2 * N * F);
 }
 
 static int call_swiglu(struct trial_side *d, const int *s)
 {
-    return call_gated(d, s, 0);
+    return call_gated(d, s, PLAIT_GLU_SILU);
 }
 
 static int call_geglu(struct trial_side *d, const int *s)
 {
-    return call_gated(d, s, 1);
+    return call_gated(d, s, PLAIT_GLU_GELU);
+}
+
+static int call_clamped(struct trial_side *d, const int *s)
+{
+    return call_gated(d, s, PLAIT_GLU_CLAMPED);
 }
 
 /* -- normalisation: {N, C, residual or accumulate} ---------------------- */
@@ -433,6 +449,7 @@ const struct trial_case trial_layers[] = {
     {"gelu", setup_gelu, call_gelu, {{40, 1}, {37, 53}}},
     {"swiglu", setup_swiglu, call_swiglu, {{1, 1}, {37, 53}}},
     {"geglu", setup_swiglu, call_geglu, {{1, 1}, {37, 53}}},
+    {"clamped swiglu", setup_clamped, call_clamped, {{1, 1}, {37, 53}}},
     {"layernorm_forward",
      setup_norm_forward,
      call_layernorm_forward,

@@ -164,6 +164,17 @@ static void check_model(void)
          c.model.logit_softcap = 30);
     CASE(TRAINER, NULL, c.model.attention_softcap = 50,
          c.model.logit_softcap = 30);
+    CASE(CONFIG, "model.attention_sinks is for llama models", TO_GPT2,
+         c.model.attention_sinks = true);
+    CASE(TRAINER, NULL, c.model.attention_sinks = true);
+    CASE(CONFIG, "model.mlp_bias is for llama models", TO_GPT2,
+         c.model.mlp_bias = true);
+    CASE(TRAINER,
+         "model.mlp_bias with model.shared_experts: plait-train trains one "
+         "without the other",
+         c.model.experts = 8, c.model.shared_experts = 1,
+         c.model.mlp_bias = true);
+    CASE(TRAINER, NULL, c.model.experts = 8, c.model.mlp_bias = true);
     CASE(CONFIG, "model.norm_place is for llama models", TO_GPT2,
          c.model.norm_place = PLAIT_NORMS_BOTH);
     CASE(TRAINER, NULL, c.model.norm_place = PLAIT_NORMS_AFTER,

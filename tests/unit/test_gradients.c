@@ -276,23 +276,25 @@ static void grouped_backward(void)
 /* {N, F} */
 static void swiglu_forward(float *out)
 {
-    ops->swiglu_forward(q, &(struct plait_swiglu_forward){.type = PLAIT_F32,
-                                                          .out = out,
-                                                          .inp = x[0],
-                                                          .N = (size_t)s[0],
-                                                          .F = (size_t)s[1],
-                                                          .gelu = s[2]});
+    ops->swiglu_forward(
+        q, &(struct plait_swiglu_forward){.type = PLAIT_F32,
+                                          .out = out,
+                                          .inp = x[0],
+                                          .N = (size_t)s[0],
+                                          .F = (size_t)s[1],
+                                          .kind = (enum plait_glu)s[2]});
 }
 
 static void swiglu_backward(void)
 {
-    ops->swiglu_backward(q, &(struct plait_swiglu_backward){.type = PLAIT_F32,
-                                                            .dinp = dx[0],
-                                                            .dout = r,
-                                                            .inp = x[0],
-                                                            .N = (size_t)s[0],
-                                                            .F = (size_t)s[1],
-                                                            .gelu = s[2]});
+    ops->swiglu_backward(
+        q, &(struct plait_swiglu_backward){.type = PLAIT_F32,
+                                           .dinp = dx[0],
+                                           .dout = r,
+                                           .inp = x[0],
+                                           .N = (size_t)s[0],
+                                           .F = (size_t)s[1],
+                                           .kind = (enum plait_glu)s[2]});
 }
 
 /* {N, C}; inputs inp, residual, gamma, beta. The sum goes to y[N*C..]. */
@@ -454,7 +456,7 @@ static void rotate(float *p, int direction)
                                       .head_dim = s[3],
                                       .columns = s[5],
                                       .direction = direction,
-                                      .angles = {100, 4, 1, 4, 20},
+                                      .angles = {100, 4, 1, 4, 20, 1.3},
                                       .at = {.T = (size_t)s[1], .pos0 = s[4]},
                                       .N = (size_t)s[0]});
 }
@@ -539,6 +541,36 @@ static void attention_forward(float *out)
 
 static void attention_backward(void)
 {
+    attend_backward(s[1], 0);
+}
+
+/* The same with the sinks x[3], which follow it. */
+static void sink_forward(float *out)
+{
+    attend(out, stat[0], s[1], 0);
+    ops->attention_sink(q, &(struct plait_attention_sink){.type = PLAIT_F32,
+                                                          .batch = s[0],
+                                                          .q_len = s[1],
+                                                          .heads = s[2],
+                                                          .head_dim = s[4],
+                                                          .sink = x[3],
+                                                          .out = out,
+                                                          .lse = stat[0]});
+}
+
+static void sink_backward(void)
+{
+    ops->attention_sink_backward(
+        q, &(struct plait_attention_sink_gradient){.type = PLAIT_F32,
+                                                   .batch = s[0],
+                                                   .q_len = s[1],
+                                                   .heads = s[2],
+                                                   .head_dim = s[4],
+                                                   .sink = x[3],
+                                                   .out = y,
+                                                   .dout = r,
+                                                   .lse = stat[0],
+                                                   .dsink = dx[3]});
     attend_backward(s[1], 0);
 }
 
@@ -670,6 +702,7 @@ static const struct check checks[] = {
      {7, 5, 4, 3}},
     {"swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 0}},
     {"geglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 1}},
+    {"clamped swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 2}},
     {"layernorm with residual",
      {32, 32, 8, 8},
      64,
@@ -714,6 +747,12 @@ static const struct check checks[] = {
      attention_forward,
      attention_backward,
      {2, 5, 4, 2, 4, 1}},
+    {"attention with sinks",
+     {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4, 4},
+     2 * 5 * 4 * 4,
+     sink_forward,
+     sink_backward,
+     {2, 5, 4, 2, 4, 0}},
     {"attention in two chunks",
      {6 * 2 * 4, 6 * 1 * 4, 6 * 1 * 4},
      6 * 2 * 4,

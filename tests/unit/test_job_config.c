@@ -159,6 +159,8 @@ static void full(void)
         "  norm_place: both, norm_plus_one: true, gate: gelu,\n"
         "  attention_softcap: 50, logit_softcap: 30,\n"
         "  qk_norm_whole: true, rope_theta_window: 300,\n"
+        "  attention_sinks: true, mlp_bias: true, rope_scaling: yarn,\n"
+        "  rope_truncate: true, rope_attention_factor: 1.5,\n"
         "  rope_columns: 12}\n"
         "data:\n"
         "  train: 'a b/*.bin'\n"
@@ -196,7 +198,10 @@ static void full(void)
            c->model.attention_softcap == 50 && c->model.logit_softcap == 30 &&
            c->model.norm_place == PLAIT_NORMS_BOTH && c->model.norm_plus_one &&
            c->model.gate == PLAIT_GATE_GELU && c->model.qk_norm_whole &&
-           c->model.rope_theta_window == 300 && c->model.rope_columns == 12,
+           c->model.rope_theta_window == 300 && c->model.rope_columns == 12 &&
+           c->model.attention_sinks && c->model.mlp_bias &&
+           c->model.rope_scaling == PLAIT_ROPE_YARN && c->model.rope_truncate &&
+           c->model.rope_attention_factor == 1.5,
        "llama: what its later versions and Qwen have");
     ok(prints_back(&c->model), "the section is printed and read back");
     ok(c->data.train.n == 1 && !c->data.train.at[0].name &&

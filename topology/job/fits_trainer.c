@@ -116,6 +116,9 @@ static int check_trained_model(const struct plait_model_config *m,
     if (m->shared_experts && m->family == PLAIT_GPT2)
         return plait_errorf(err, "model.shared_experts: plait-train trains "
                                  "them in llama models, not in gpt2");
+    if (m->shared_experts && m->mlp_bias)
+        return plait_errorf(err, "model.mlp_bias with model.shared_experts: "
+                                 "plait-train trains one without the other");
     if (m->dense_ffn && !m->dense_layers)
         return plait_errorf(err,
                             "model.dense_ffn %d: model.dense_layers is 0, no "

@@ -26,10 +26,9 @@ static const struct plait_foreign_type types[] = {
                 "some layers"},
     {.name = "gpt_oss",
      .family = "llama",
-     .more = {"model.attention_bias=all"},
-     .every = 2,
-     .missing = "attention sinks, a window in every other layer, clamped "
-                "SwiGLU, YaRN"},
+     .more = {"model.attention_bias=all", "model.attention_sinks=true",
+              "model.mlp_bias=true", "model.gate=clamped"},
+     .every = 2},
     {.name = "gemma",
      .family = "llama",
      .more = {GEMMA},

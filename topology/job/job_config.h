@@ -105,8 +105,11 @@ enum plait_norm_place {
     PLAIT_NORMS_BOTH
 };
 
+/* How rotary positions are stretched. */
+enum plait_rope_scaling { PLAIT_ROPE_LLAMA3, PLAIT_ROPE_YARN };
+
 /* What the gate of a llama model's mlp goes through. */
-enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU };
+enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU, PLAIT_GATE_CLAMPED };
 
 /* A token's scores of the experts, from the router's logits. Of sigmoids each
  * layer has a bias for the choice alone: kernels/route.h. */
@@ -135,11 +138,15 @@ struct plait_model_config {
     int seq_len;
     bool tie_embeddings; /* default: gpt2 true, llama false */
     double rope_theta;   /* default 10000 */
-    double rope_factor;  /* Llama 3's scaling, see struct plait_rope_angles; 0
-                            and 1: none */
+    enum plait_rope_scaling rope_scaling;
+    double rope_factor; /* of the scaling, see struct plait_rope_angles; 0 and
+                           1: none */
     double rope_low_freq_factor;
     double rope_high_freq_factor;
     int rope_original_len;
+    bool rope_truncate;           /* YaRN: between whole pairs of columns */
+    double rope_attention_factor; /* YaRN's, of queries and of keys; 0: what
+                                     plait_model_rope_size() says */
     int rope_columns; /* of a head, the first ones, which have rotary positions;
                          0: all */
     double rope_theta_window; /* of layers with a sliding window, which then
@@ -148,6 +155,7 @@ struct plait_model_config {
     bool qk_norm;       /* an RMS norm of each head of q and k */
     bool qk_norm_whole; /* instead one of all heads of q, one of k's */
     enum plait_norm_place norm_place;
+    bool mlp_bias;      /* biases of a llama's mlps or experts, and router */
     bool norm_plus_one; /* a norm's factor is 1 + its weight, as in Gemma */
     enum plait_gate gate;
     int sliding_window;       /* how many tokens attention reaches back, the
@@ -168,6 +176,8 @@ struct plait_model_config {
     /* Caps, as Gemma 2 has them: x becomes cap tanh(x / cap); 0: none */
     double attention_softcap; /* of the scores of attention */
     double logit_softcap;     /* of the logits, after the scaling */
+    bool attention_sinks;     /* a score more of each head, which is learned and
+                                 whose key has no value, as in GPT-OSS */
     int no_rope_every;        /* the last of so many layers has no rotary
                                  positions; 0: all layers have them */
     struct plait_numbers mla; /* latent attention (DeepSeek): columns of q, of

@@ -10,7 +10,8 @@
 static const char *const attention_biases[] = {"none", "qkv", "all"};
 static const char *const norms[] = {"batch", "ghost", "sync"};
 static const char *const losses[] = {"cross-entropy", "squared"};
-static const char *const gates[] = {"silu", "gelu"};
+static const char *const gates[] = {"silu", "gelu", "clamped"};
+static const char *const rope_scalings[] = {"llama3", "yarn"};
 static const char *const norm_places[] = {"before", "after", "both"};
 static const char *const scores[] = {"softmax", "sigmoid"};
 
@@ -34,6 +35,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "tie_embeddings", tie_embeddings, BOOL,
           .also = "tie_word_embeddings"),
     FIELD(model, "rope_theta", rope_theta, REAL, RANGE(1, 1e12), DEFAULT(1e4)),
+    FIELD(model, "rope_scaling", rope_scaling, CHOICE, CHOICES(rope_scalings)),
     FIELD(model, "rope_factor", rope_factor, REAL, RANGE(1, 1e6), DEFAULT(1)),
     FIELD(model, "rope_low_freq_factor", rope_low_freq_factor, REAL,
           RANGE(1e-3, 1e6), DEFAULT(1)),
@@ -41,10 +43,14 @@ static const struct plait_yaml_field model_fields[] = {
           RANGE(1e-3, 1e6), DEFAULT(4)),
     FIELD(model, "rope_original_len", rope_original_len, INT, RANGE(1, 1 << 24),
           DEFAULT(8192)),
+    FIELD(model, "rope_truncate", rope_truncate, BOOL, ),
+    FIELD(model, "rope_attention_factor", rope_attention_factor, REAL,
+          RANGE(0, 1e3)),
     FIELD(model, "rope_columns", rope_columns, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "rope_theta_window", rope_theta_window, REAL, RANGE(0, 1e12)),
     FIELD(model, "attention_bias", attention_bias, CHOICE,
           CHOICES(attention_biases)),
+    FIELD(model, "mlp_bias", mlp_bias, BOOL, ),
     FIELD(model, "qk_norm", qk_norm, BOOL, ),
     FIELD(model, "qk_norm_whole", qk_norm_whole, BOOL, ),
     FIELD(model, "norm_place", norm_place, CHOICE, CHOICES(norm_places)),
@@ -68,6 +74,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "mup_head_dim", mup_head_dim, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "attention_softcap", attention_softcap, REAL, RANGE(0, 1e4)),
     FIELD(model, "logit_softcap", logit_softcap, REAL, RANGE(0, 1e6)),
+    FIELD(model, "attention_sinks", attention_sinks, BOOL, ),
     FIELD(model, "no_rope_every", no_rope_every, INT, RANGE(0, COUNT_MOST),
           .also = "no_rope_layer_interval"),
     FIELD(model, "mla", mla, NUMBERS, RANGE(0, COUNT_MOST)),

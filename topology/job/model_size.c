@@ -157,6 +157,13 @@ bool plait_model_windowed(const struct plait_model_config *m, int layer)
     return m->sliding_window < m->seq_len && plait_model_local(m, layer);
 }
 
+double plait_model_rope_size(const struct plait_model_config *m)
+{
+    if (m->rope_attention_factor > 0)
+        return m->rope_attention_factor;
+    return m->rope_factor > 1 ? 0.1 * log(m->rope_factor) + 1 : 1;
+}
+
 bool plait_model_rotated(const struct plait_model_config *m, int layer)
 {
     int every = m->no_rope_every;
@@ -178,6 +185,8 @@ const char *plait_model_llama_key(const struct plait_model_config *m)
            : m->norm_plus_one         ? "norm_plus_one"
            : m->attention_softcap > 0 ? "attention_softcap"
            : m->logit_softcap > 0     ? "logit_softcap"
+           : m->attention_sinks       ? "attention_sinks"
+           : m->mlp_bias              ? "mlp_bias"
                                       : plait_model_multiplier(m);
 }
 

@@ -187,7 +187,8 @@ bool plait_settings_shapes(const char *key)
         "model.experts",      "model.depth",         "model.shared_experts",
         "model.dense_layers", "model.width",         "model.dense_ffn",
         "model.classes",      "model.input",         "model.qk_norm_whole",
-        "model.norm_place",   "model.norm_plus_one", "model.experts_scores"};
+        "model.norm_place",   "model.norm_plus_one", "model.attention_sinks",
+        "model.mlp_bias",     "model.experts_scores"};
 
     return is_one_of(key, shapes, COUNT(shapes));
 }

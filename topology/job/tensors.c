@@ -21,8 +21,8 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
     if (!c->mla_kv)
         has |= PLAIT_HAS_HEADS;
     if (c->family == PLAIT_GPT2)
-        has |= PLAIT_HAS_BIASES | PLAIT_HAS_QKV_BIAS | PLAIT_HAS_OUT_BIAS |
-               PLAIT_HAS_POSITIONS;
+        has |= PLAIT_HAS_BIASES | PLAIT_HAS_MLP_BIASES | PLAIT_HAS_QKV_BIAS |
+               PLAIT_HAS_OUT_BIAS | PLAIT_HAS_POSITIONS;
     else
         has |= PLAIT_HAS_GATE;
     if (c->attention_bias != PLAIT_BIAS_NONE)
@@ -31,6 +31,11 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
         has |= PLAIT_HAS_OUT_BIAS;
     if (c->qk_norm)
         has |= c->qk_norm_whole ? PLAIT_HAS_QK_WHOLE : PLAIT_HAS_QK_NORM;
+    if (c->mlp_bias)
+        has |= PLAIT_HAS_MLP_BIASES | PLAIT_HAS_GATE_BIAS |
+               (c->experts ? PLAIT_HAS_ROUTER_OFFSET : 0);
+    if (c->attention_sinks)
+        has |= PLAIT_HAS_SINKS;
     if (c->norm_place != PLAIT_NORMS_AFTER)
         has |= PLAIT_HAS_NORMS_BEFORE;
     if (c->norm_place != PLAIT_NORMS_BEFORE)
@@ -52,7 +57,7 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
                      int tp, int tp_rank, bool one_stage)
 {
     size_t r = (size_t)tp_rank, D = (size_t)plait_model_head_dim(c);
-    size_t q = (size_t)(c->heads / tp) * D, f = (size_t)(c->ffn / tp);
+    size_t h = (size_t)(c->heads / tp), q = h * D, f = (size_t)(c->ffn / tp);
     int copies = c->kv_heads < tp ? tp / c->kv_heads : 1;
     size_t k = (size_t)(copies > 1 ? 1 : c->kv_heads / tp) * D;
     /* in equal parts, of which the last ones may be padding */
@@ -69,6 +74,7 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
                [PLAIT_SIDE_QUERIES] = {(size_t)c->heads * D, q, r * q, 1},
                [PLAIT_SIDE_KEYS] = {(size_t)c->kv_heads * D, k,
                                     r / (size_t)copies * k, copies},
+               [PLAIT_SIDE_HEADS] = {(size_t)c->heads, h, r * h, 1},
                [PLAIT_SIDE_FFN] = {(size_t)c->ffn, f, r * f, 1},
                [PLAIT_SIDE_SHARED] = {s * (size_t)tp, s, r * s, 1},
                [PLAIT_SIDE_EXPERTS] = {E, E, 0, 0},
@@ -82,7 +88,8 @@ void plait_sides_dense(struct plait_sides *z,
     size_t F = (size_t)plait_model_dense_ffn(c), f = F / (size_t)tp;
 
     z->has &= ~(unsigned)(PLAIT_HAS_EXPERTS | PLAIT_HAS_SHARED |
-                          PLAIT_HAS_SHARED_GATE | PLAIT_HAS_BALANCE);
+                          PLAIT_HAS_SHARED_GATE | PLAIT_HAS_BALANCE |
+                          PLAIT_HAS_ROUTER_OFFSET);
     z->at[PLAIT_SIDE_FFN] =
         (struct plait_side_length){F, f, (size_t)tp_rank * f, 1};
 }

@@ -67,6 +67,7 @@ enum plait_side {
     PLAIT_SIDE_HEAD,    /* columns of a head */
     PLAIT_SIDE_QUERIES, /* columns of all heads' queries */
     PLAIT_SIDE_KEYS,    /* of all keys, which is also that of all values */
+    PLAIT_SIDE_HEADS,   /* query heads */
     PLAIT_SIDE_FFN,
     PLAIT_SIDE_SHARED, /* of the experts that all tokens take, side by side */
     PLAIT_SIDE_EXPERTS,
@@ -116,7 +117,9 @@ enum plait_tensor_role {
                            * run's precision is; counts move it, no gradient */
     PLAIT_ROLE_PRODUCT,   /* matrix, never in fp8 */
     PLAIT_ROLE_BIAS,      /* of the matrix before it */
-    PLAIT_ROLE_TABLE      /* rows of it are looked up */
+    PLAIT_ROLE_ROUTER_BIAS, /* the same; its gradient is a part, too */
+    PLAIT_ROLE_SCORE,       /* a score of each head, cut as these are */
+    PLAIT_ROLE_TABLE        /* rows of it are looked up */
 };
 
 /* What a model has, for the column `when` of the table; bits of
@@ -128,7 +131,7 @@ enum plait_has {
     PLAIT_HAS_QKV_BIAS = 1 << 2,
     PLAIT_HAS_OUT_BIAS = 1 << 3,
     PLAIT_HAS_QK_NORM = 1 << 4,
-    PLAIT_HAS_BIASES = 1 << 5,    /* of norms and mlps */
+    PLAIT_HAS_BIASES = 1 << 5,    /* of norms */
     PLAIT_HAS_GATE = 1 << 6,      /* of mlps */
     PLAIT_HAS_POSITIONS = 1 << 7, /* that are learned */
     PLAIT_HAS_EXPERTS = 1 << 8,
@@ -143,7 +146,11 @@ enum plait_has {
     PLAIT_HAS_NORMS_AFTER = 1 << 15,  /* or after them, or both */
     PLAIT_HAS_SHARED = 1 << 16,       /* experts that all tokens take, */
     PLAIT_HAS_SHARED_GATE = 1 << 17,  /* with a gate */
-    PLAIT_HAS_BALANCE = 1 << 18       /* of routers */
+    PLAIT_HAS_BALANCE = 1 << 18,      /* of routers */
+    PLAIT_HAS_SINKS = 1 << 24,        /* of attention */
+    PLAIT_HAS_MLP_BIASES = 1 << 25,   /* of mlps, */
+    PLAIT_HAS_GATE_BIAS = 1 << 26,    /* with a gate, */
+    PLAIT_HAS_ROUTER_OFFSET = 1 << 27 /* and of their router */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -170,6 +177,7 @@ enum plait_has {
     X(LAYER, k_norm, "attention.k_norm.weight", KEYS, ONE, WIDE_NORM, QK_WHOLE)\
     X(LAYER, out, "attention.out.weight", HIDDEN, QUERIES, RESIDUAL, HEADS) \
     X(LAYER, out_bias, "attention.out.bias", HIDDEN, ONE, BIAS, OUT_BIAS) \
+    X(LAYER, sinks, "attention.sinks", HEADS, ONE, SCORE, SINKS) \
     X(LAYER, norm1_after, "attention_norm_after.weight", HIDDEN, ONE, NORM, \
       NORMS_AFTER) \
     X(LAYER, norm2, "mlp_norm.weight", HIDDEN, ONE, NORM, NORMS_BEFORE) \
@@ -177,6 +185,8 @@ enum plait_has {
     X(LAYER, norm2_after, "mlp_norm_after.weight", HIDDEN, ONE, NORM, \
       NORMS_AFTER) \
     X(LAYER, router, "router.weight", EXPERTS, HIDDEN, ROUTER, EXPERTS) \
+    X(LAYER, router_offset, "router.offset", EXPERTS, ONE, ROUTER_BIAS, \
+      ROUTER_OFFSET) \
     X(LAYER, router_bias, "router.bias", EXPERTS, ONE, BALANCE, BALANCE) \
     X(LAYER, shared_up, "shared.gate.weight", SHARED, HIDDEN, LINEAR, \
       SHARED_GATE) \
@@ -186,9 +196,10 @@ enum plait_has {
     \
     X(EXPERT, up, "gate.weight", FFN, HIDDEN, LINEAR, GATE) \
     X(EXPERT, up, "up.weight", FFN, HIDDEN, LINEAR, ALWAYS) \
-    X(EXPERT, up_bias, "up.bias", FFN, ONE, BIAS, BIASES) \
+    X(EXPERT, up_bias, "gate.bias", FFN, ONE, BIAS, GATE_BIAS) \
+    X(EXPERT, up_bias, "up.bias", FFN, ONE, BIAS, MLP_BIASES) \
     X(EXPERT, down, "down.weight", HIDDEN, FFN, RESIDUAL, ALWAYS) \
-    X(EXPERT, down_bias, "down.bias", HIDDEN, ONE, BIAS, BIASES) \
+    X(EXPERT, down_bias, "down.bias", HIDDEN, ONE, BIAS, MLP_BIASES) \
     \
     X(HEAD, norm, "norm.weight", HIDDEN, ONE, NORM, ALWAYS) \
     X(HEAD, norm_bias, "norm.bias", HIDDEN, ONE, NORM_BIAS, BIASES) \
