@@ -742,10 +742,10 @@ const struct plait_ops *plait_ops_cpu(void);
 const struct plait_ops *plait_ops_cuda(const char **why);
 /* Whether this program was built with CUDA: the same for all ranks. */
 int plait_cuda_configured(void);
-/* The instruction set that cpu uses: "base", "avx2", "avx512", "avx512bf16" or
- * "amx", on Arm "neon" or "sve"; the best of this processor, or what
- * PLAIT_CPU_ISA names. NULL with errno EINVAL if this processor lacks that or
- * it does not exist, and *why (may be NULL) is a sentence that says so. */
+/* The instruction set that cpu uses: "base", "avx2", "avx512", "avx512bf16",
+ * "amx" or "amxown", on Arm "neon" or "sve"; the best of this processor, or
+ * what PLAIT_CPU_ISA names. NULL with errno EINVAL if this processor lacks that
+ * or it does not exist, and *why (may be NULL) is a sentence that says so. */
 const char *plait_cpu_isa(const char **why);
 
 /* Why a queue failed: a sentence, or NULL if it has not. */

@@ -103,10 +103,18 @@ AC_DEFUN([PLAIT_X86_VECTORS], [
         AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <immintrin.h>]],
             [[__m512 x = _mm512_setzero_ps(); (void)x;]])],
             [plait_cv_x86_vectors=yes], [plait_cv_x86_vectors=no])])
+    CFLAGS="$CFLAGS -mamx-tile -mamx-bf16"
+    AC_CACHE_CHECK([for x86-64 tiles (AMX)], [plait_cv_x86_tiles], [
+        AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <immintrin.h>]],
+            [[_tile_dpbf16ps(0, 1, 2);]])],
+            [plait_cv_x86_tiles=yes], [plait_cv_x86_tiles=no])])
     CFLAGS=$saved_CFLAGS
     AS_IF([test $plait_cv_x86_vectors = yes],
           [AC_DEFINE([HAVE_X86_VECTORS], [1], [AVX2, AVX-512 are compiled])])
+    AS_IF([test $plait_cv_x86_tiles = yes],
+          [AC_DEFINE([HAVE_X86_TILES], [1], [AMX is compiled])])
     AM_CONDITIONAL([WITH_X86_VECTORS], [test $plait_cv_x86_vectors = yes])
+    AM_CONDITIONAL([WITH_X86_TILES], [test $plait_cv_x86_tiles = yes])
 ])
 
 # Can kernels/cpu be compiled for SVE too? (kernels/cpu/isa.h)

@@ -3,9 +3,8 @@
 
 #include "kernels/cpu/block.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/linear.h"
+#include "kernels/cpu/rows_product.h"
 
 /* Rows times a weight: a linear layer's forward, and the gradient of its input.
  * What follows the product (bias, GELU, adding to the old values) is done while
@@ -20,19 +19,6 @@
 
 #define DEEP 768          /* words of k packed at once */
 #define ROWS (128 * HIGH) /* rows of a task, at most */
-
-struct rows_product {
-    enum plait_dtype type;
-    size_t M, N, K; /* K is a multiple of a word */
-    const void *a, *b;
-    size_t lda;               /* values from row to row of a */
-    int transposed;           /* b is [N,K], not [K,N] */
-    const void *bias, *slope; /* multiply by gelu'(slope[i]) */
-    void *dst, *pre;
-    int gelu, accumulate;
-    int prefetch; /* the operands: the next rows of a, the next panels of b */
-    size_t rows;  /* per task; a task has span() columns */
-};
 
 /* The most panels of a task: those of widened rows, which are widened once for
  * all of them. */
@@ -67,57 +53,6 @@ INLINE void copy_words(enum plait_dtype type, uint32_t *tail, const void *a,
                 words = load_words(type, a, i * lda + k * values(type), n - k);
             store_words(tail + i * DEEP + k, words);
         }
-}
-
-/* Rows i .. and columns j .. of the result. */
-struct piece {
-    size_t i, rows, j, cols;
-};
-
-/* What follows the product. */
-enum { GELU = 1, SLOPE = 2, ADD = 4 };
-
-/* Finishes a piece, which is summed over all of k and still in L1. `what` is a
- * constant in all callers. */
-INLINE void finish_as(enum plait_dtype type, int what,
-                      const struct rows_product *p, const float *sum,
-                      struct piece x)
-{
-    for (size_t c = 0; c < x.cols; c += VLEN) {
-        size_t n = min(VLEN, x.cols - c), to = x.i * p->N + x.j + c;
-        vec bias = {0};
-
-        if (p->bias != NULL)
-            bias = vec_load(type, p->bias, x.j + c, n);
-        for (size_t r = 0; r < x.rows; r++, to += p->N) {
-            vec y = vec_load(PLAIT_F32, sum, r * PANEL + c, VLEN) + bias;
-
-            if (what & GELU && p->pre != NULL)
-                vec_store(type, p->pre, to, n, y);
-            if (what & GELU)
-                y = gelu_of(type, y);
-            if (what & SLOPE)
-                y *= gelu_slope_of(type, vec_load(type, p->slope, to, n));
-            if (what & ADD)
-                y += vec_load(type, p->dst, to, n);
-            vec_store(type, p->dst, to, n, y);
-        }
-    }
-}
-
-INLINE void finish(enum plait_dtype type, const struct rows_product *p,
-                   const float *sum, struct piece x)
-{
-    if (p->gelu)
-        finish_as(type, GELU, p, sum, x);
-    else if (p->slope != NULL && p->accumulate)
-        finish_as(type, SLOPE | ADD, p, sum, x);
-    else if (p->slope != NULL)
-        finish_as(type, SLOPE, p, sum, x);
-    else if (p->accumulate)
-        finish_as(type, ADD, p, sum, x);
-    else
-        finish_as(type, 0, p, sum, x);
 }
 
 /* Prefetches what finish() will read and write, while the block is summed. */
@@ -209,7 +144,7 @@ INLINE void block_panels(enum plait_dtype type, const struct rows_product *p,
             prefetch_result(type, p, y.i, y.rows, y.j);
         multiply_block(type, s, b, j == 0 ? r->next : (struct ahead){0}, f);
         if (last)
-            finish(type, p, c, y);
+            finish(type, p, c, PANEL, y);
     }
 }
 
@@ -360,20 +295,9 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
 
 static int linear_forward(struct plait_queue *q, const struct plait_linear *l)
 {
-    const struct plait_weight *w = l->w;
-    struct rows_product p = {.type = w->type,
-                             .M = l->N,
-                             .N = w->O,
-                             .K = w->C,
-                             .a = l->inp.x,
-                             .b = w->data,
-                             .transposed = 1,
-                             .bias = l->bias,
-                             .dst = l->out,
-                             .pre = l->pre,
-                             .gelu = l->act == PLAIT_ACT_GELU};
+    struct rows_product p = forward_product(l);
 
-    if (!has_blocks(w->type, l->N, w->C))
+    if (!has_blocks(p.type, p.M, p.K))
         return cpu_linear_forward(q, l);
     return rows_run(q, &p);
 }
@@ -381,18 +305,9 @@ static int linear_forward(struct plait_queue *q, const struct plait_linear *l)
 static int linear_backward_input(struct plait_queue *q,
                                  const struct plait_linear_dinp *l)
 {
-    const struct plait_weight *w = l->w;
-    struct rows_product p = {.type = w->type,
-                             .M = l->N,
-                             .N = w->C,
-                             .K = w->O,
-                             .a = l->dout.x,
-                             .b = w->data,
-                             .dst = l->dinp,
-                             .slope = l->act == PLAIT_ACT_GELU ? l->pre : NULL,
-                             .accumulate = l->accumulate};
+    struct rows_product p = input_product(l);
 
-    if (!has_blocks(w->type, l->N, w->O))
+    if (!has_blocks(p.type, p.M, p.K))
         return cpu_linear_backward_input(q, l);
     return rows_run(q, &p);
 }

@@ -24,6 +24,8 @@ void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_optim)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_rows)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_sink)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_tiles)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_tiles_weight)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_update)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_update8)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);
@@ -51,6 +53,9 @@ void cpu_fill_avx512(struct plait_ops *ops);
 void cpu_fill_avx512bf16(struct plait_ops *ops);
 void cpu_fill_sve(struct plait_ops *ops);
 
+/* Our own products of linear layers in bf16 by the matrix unit. */
+void cpu_fill_tiles_amx(struct plait_ops *ops);
+
 /* The products of a linear layer by the libraries: used if the processor has a
  * matrix unit, and for products that our own code does not take. */
 void cpu_fill_linear(struct plait_ops *ops);
@@ -59,6 +64,9 @@ int cpu_linear_backward_input(struct plait_queue *q,
                               const struct plait_linear_dinp *l);
 int cpu_linear_backward_weight(struct plait_queue *q,
                                const struct plait_linear_dw *l);
+/* dbias alone. */
+int cpu_linear_bias_gradient(struct plait_queue *q,
+                             const struct plait_linear_dw *l);
 /* Attention in bf16 for processors with AVX512-BF16 but no matrix unit. */
 void cpu_fill_bf16_attention(struct plait_ops *ops);
 

@@ -11,6 +11,8 @@
 #ifdef HAVE_X86_VECTORS
 #include <cpuid.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #ifdef __aarch64__
 #include <asm/hwcap.h>
@@ -20,8 +22,15 @@
 
 #include "kernels/kernels.h"
 
+/* Whether our own products by the matrix unit are compiled. */
+#ifdef HAVE_X86_TILES
+#define HAS_TILES 1
+#else
+#define HAS_TILES 0
+#endif
+
 static const char *const names[CPU_NISA] = {
-    "base", "avx2", "avx512", "avx512bf16", "amx", "neon", "sve"};
+    "base", "avx2", "avx512", "avx512bf16", "amx", "amxown", "neon", "sve"};
 
 static struct {
     pthread_once_t once;
@@ -72,6 +81,7 @@ static void limit_library(enum cpu_isa isa)
         [CPU_AVX512] = dnnl_cpu_isa_avx512_core,
         [CPU_AVX512BF16] = dnnl_cpu_isa_avx512_core_bf16,
         [CPU_AMX] = (dnnl_cpu_isa_t)0, /* all; each release has its own name */
+        [CPU_AMX_OWN] = (dnnl_cpu_isa_t)0,
     };
 
     dnnl_set_max_cpu_isa(most[isa]);
@@ -122,6 +132,8 @@ static int has_isa(enum cpu_isa best, enum cpu_isa isa)
 {
     enum cpu_isa first = best >= CPU_NEON ? CPU_NEON : CPU_AVX2;
 
+    if (isa == CPU_AMX_OWN)
+        return HAS_TILES && best == CPU_AMX;
     return isa == CPU_BASE || (isa >= first && isa <= best);
 }
 
@@ -137,8 +149,8 @@ static void choose(void)
     isa = find_name(wanted);
     if (isa == CPU_NISA) {
         snprintf(chosen.why, sizeof(chosen.why),
-                 "PLAIT_CPU_ISA=%.40s: must be base, avx2, avx512, avx512bf16 "
-                 "or amx; on Arm base, neon or sve",
+                 "PLAIT_CPU_ISA=%.40s: must be base, avx2, avx512, "
+                 "avx512bf16, amx or amxown; on Arm base, neon or sve",
                  wanted);
         return;
     }
@@ -148,8 +160,29 @@ static void choose(void)
                  names[best]);
         return;
     }
+    if (isa == CPU_AMX_OWN && !cpu_may_use_tiles()) {
+        snprintf(chosen.why, sizeof(chosen.why),
+                 "PLAIT_CPU_ISA=%s: the system does not let this process use "
+                 "AMX (%s)",
+                 wanted, strerror(errno));
+        return;
+    }
     chosen.isa = isa;
     limit_library(isa);
+}
+
+/* A process must ask, because the frames of signals become larger; oneDNN asks
+ * by itself. */
+int cpu_may_use_tiles(void)
+{
+#ifdef HAVE_X86_TILES
+    enum { REQUEST = 0x1023, TILE_DATA = 18 }; /* of asm/prctl.h since 5.16 */
+
+    if (best_isa() == CPU_AMX)
+        return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#endif
+    errno = ENOSYS;
+    return 0;
 }
 
 int cpu_prefetches_operands(void)

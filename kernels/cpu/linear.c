@@ -199,8 +199,14 @@ int cpu_linear_backward_weight(struct plait_queue *q,
         rc = cpu_product_run(q, &p, l->dout.x, l->inp.x, NULL, dw);
     else
         rc = wide_product(q, &p, l->dout.x, l->inp.x, NULL, &dw);
-    if (rc < 0 || l->dbias == NULL)
-        return rc;
+    return rc < 0 ? rc : cpu_linear_bias_gradient(q, l);
+}
+
+int cpu_linear_bias_gradient(struct plait_queue *q,
+                             const struct plait_linear_dw *l)
+{
+    if (l->dbias == NULL)
+        return 0;
     if (!l->accumulate)
         memset(l->dbias, 0, l->O * sizeof(*l->dbias));
     return plait_ops_cpu()->bias_backward(

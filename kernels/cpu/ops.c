@@ -63,6 +63,13 @@ static void fill(void)
         cpu_fill_avx512bf16(&cpu.ops);
         cpu_fill_linear(&cpu.ops); /* uses the matrix unit */
         break;
+#ifdef HAVE_X86_TILES
+    case CPU_AMX_OWN:
+        cpu_fill_avx512bf16(&cpu.ops);
+        cpu_fill_linear(&cpu.ops);
+        cpu_fill_tiles_amx(&cpu.ops);
+        break;
+#endif
     case CPU_AVX512BF16:
         cpu_fill_avx512bf16(&cpu.ops);
         cpu_fill_bf16_attention(&cpu.ops);

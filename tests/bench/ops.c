@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 #include "bench.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/linear.h"
 #include "kernels/xent.h"
 
@@ -30,6 +34,7 @@ enum op {
 
 struct ops_bench {
     const struct plait_ops *ops;
+    const char *whose; /* what a row adds to the operation's name */
     struct plait_device *dev;
     struct plait_queue *q;
     enum plait_dtype type;
@@ -292,7 +297,6 @@ static void setup(struct ops_bench *o, int threads, enum plait_dtype type)
 {
     size_t logits = (size_t)N * V;
 
-    o->ops = plait_ops_cpu();
     o->type = type;
     o->size = plait_dtype_size(type);
     o->dev = o->ops->device_create(0, threads);
@@ -333,16 +337,31 @@ static void teardown(struct ops_bench *o)
     o->ops->device_destroy(o->dev);
 }
 
-static void one_type(json_t *rows, int threads, int rounds,
-                     enum plait_dtype type)
+static json_t *op_row(const struct need *n, const struct ops_bench *o,
+                      const struct bench_samples *s, double ceiling)
 {
-    struct ops_bench o = {0};
+    double t = bench_median(s);
+    double rate = n->flops > 0 ? n->flops / t : n->bytes / t;
+    char name[80];
+
+    snprintf(name, sizeof(name), "%s%s", n->name, o->whose);
+    return json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:s,s:f}", "op", name, "type",
+                     plait_dtype_name(o->type), "seconds", t, "least",
+                     bench_least(s), "most", bench_most(s), "rate", rate * 1e-9,
+                     "unit", n->flops > 0 ? "GFLOP/s" : "GB/s", "of_ceiling",
+                     rate / ceiling);
+}
+
+/* The operations before `end`. */
+static void one_type(json_t *rows, int threads, int rounds,
+                     enum plait_dtype type, struct ops_bench o, enum op end)
+{
     struct bench_samples s[NOPS] = {{0}};
     double copy, product;
 
     setup(&o, threads, type);
     for (int r = 0; r <= rounds; r++)
-        for (int op = 0; op < NOPS; op++) {
+        for (int op = 0; op < (int)end; op++) {
             double start = bench_now();
 
             run_op(&o, (enum op)op);
@@ -351,24 +370,40 @@ static void one_type(json_t *rows, int threads, int rounds,
         }
     copy = need_of(&o, OP_COPY).bytes / bench_median(&s[OP_COPY]);
     product = need_of(&o, OP_SQUARE).flops / bench_median(&s[OP_SQUARE]);
-    for (int op = 0; op < NOPS; op++) {
+    for (int op = 0; op < (int)end; op++) {
         struct need n = need_of(&o, (enum op)op);
-        double t = bench_median(&s[op]);
-        double rate = n.flops > 0 ? n.flops / t : n.bytes / t;
 
         json_array_append_new(
-            rows,
-            json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:s,s:f}", "op", n.name, "type",
-                      plait_dtype_name(type), "seconds", t, "least",
-                      bench_least(&s[op]), "most", bench_most(&s[op]), "rate",
-                      rate * 1e-9, "unit", n.flops > 0 ? "GFLOP/s" : "GB/s",
-                      "of_ceiling", rate / (n.flops > 0 ? product : copy)));
+            rows, op_row(&n, &o, &s[op], n.flops > 0 ? product : copy));
     }
     teardown(&o);
 }
 
+/* The products in bf16 by Plait's own code, where the table has oneDNN's: which
+ * of both are faster decides what the table should have. */
+static void own_tiles(json_t *rows, int threads, int rounds)
+{
+#ifdef HAVE_X86_TILES
+    struct plait_ops ops = *plait_ops_cpu();
+
+    if (cpu_isa() != CPU_AMX || !cpu_may_use_tiles())
+        return;
+    cpu_fill_tiles_amx(&ops);
+    one_type(rows, threads, rounds, PLAIT_BF16_T,
+             (struct ops_bench){.ops = &ops, .whose = ", own tiles"},
+             OP_LAYERNORM);
+#else
+    (void)rows;
+    (void)threads;
+    (void)rounds;
+#endif
+}
+
 void bench_ops(json_t *rows, int threads, int rounds)
 {
-    one_type(rows, threads, rounds, PLAIT_F32);
-    one_type(rows, threads, rounds, PLAIT_BF16_T);
+    struct ops_bench o = {.ops = plait_ops_cpu(), .whose = ""};
+
+    one_type(rows, threads, rounds, PLAIT_F32, o, NOPS);
+    one_type(rows, threads, rounds, PLAIT_BF16_T, o, NOPS);
+    own_tiles(rows, threads, rounds);
 }

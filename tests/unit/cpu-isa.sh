@@ -51,8 +51,8 @@ refused() {
 run "" "$tmp/best" && run "" "$tmp/best16" --set train.precision=bf16
 check "trains with the best instructions" $?
 best=$(sed -n 's/.* on cpu \([a-z0-9]*\);.*/\1/p' "$tmp/out" | head -n 1)
-refused sse9 "must be base, avx2, avx512, avx512bf16 or amx"
-for class in base avx2 avx512 avx512bf16 amx neon sve; do
+refused sse9 "must be base, avx2, avx512, avx512bf16, amx or amxown"
+for class in base avx2 avx512 avx512bf16 amx amxown neon sve; do
     if ! PLAIT_CPU_ISA=$class "$train" "$tmp/c.yaml" --set train.steps=1 \
         >/dev/null 2>&1 </dev/null; then
         refused $class "this processor supports at most"
