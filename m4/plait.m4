@@ -109,6 +109,7 @@ AC_DEFUN([PLAIT_X86_VECTORS], [
             [[_tile_dpbf16ps(0, 1, 2);]])],
             [plait_cv_x86_tiles=yes], [plait_cv_x86_tiles=no])])
     CFLAGS=$saved_CFLAGS
+    AS_IF([test $plait_cv_x86_vectors = no], [plait_cv_x86_tiles=no])
     AS_IF([test $plait_cv_x86_vectors = yes],
           [AC_DEFINE([HAVE_X86_VECTORS], [1], [AVX2, AVX-512 are compiled])])
     AS_IF([test $plait_cv_x86_tiles = yes],
