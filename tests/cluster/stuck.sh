@@ -18,7 +18,8 @@ export OMP_NUM_THREADS=1
 python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
 mkfifo pipe
 
-limit=10
+# A busy machine may take ten seconds to come to the read that hangs.
+limit=25
 # start NAME [PRELOAD] ARGS...: two ranks that would not end by themselves. They
 # write to files: srun may not forward the last output. A step has few exchanges
 # with dp: each of the hundreds that it has with tp waits for a processor on a
