@@ -141,8 +141,11 @@ rank 1 was killed by signal $text"
 done
 out=$(alone 2 sh -c 'trap "" TERM
     if [ $RANK = 0 ]; then
-        echo $$ >"$0.new"; mv "$0.new" "$0"; echo it is gone; exit 1
+        echo $$ >"$0.new"; mv "$0.new" "$0"
+        until [ -e "$0.1" ]; do sleep 0.05; done
+        echo it is gone; exit 1
     fi
+    : >"$0.1"
     until [ -e "$0" ]; do sleep 0.05; done
     while kill -0 $(cat "$0"); do sleep 0.05; done 2>/dev/null
     kill -KILL $$' "$tmp/first" 2>&1)
