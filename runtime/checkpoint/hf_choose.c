@@ -29,6 +29,22 @@ static bool fits_constants(const struct plait_model_config *m,
            (type->multipliers || !plait_model_multiplier(m));
 }
 
+/* Its rotary positions. Types that say them for each kind of layers stretch
+ * none of those with windows, and transformers always rounds YaRN's there. */
+static bool fits_positions(const struct plait_model_config *m,
+                           const struct plait_hf_type *type)
+{
+    bool own_window = m->rope_theta_window > 0, scaled = m->rope_factor > 1;
+
+    if (type->partial ? scaled : plait_model_partly_rotated(m))
+        return false;
+    if (!(type->theta_window > 0))
+        return !own_window;
+    if (scaled && m->rope_scaling == PLAIT_ROPE_YARN && !m->rope_truncate)
+        return false;
+    return own_window || !m->sliding_window || !scaled;
+}
+
 /* Whether the type has exactly the features that the model has. */
 static bool fits_type(const struct plait_model_config *m,
                       const struct plait_hf_type *type)
@@ -43,21 +59,13 @@ static bool fits_type(const struct plait_model_config *m,
                    type->window == PLAIT_HF_WINDOW_TYPES ||
                    (type->window == PLAIT_HF_WINDOW &&
                     !m->full_attention_every && !m->full_attention_first);
-    bool own_window = m->rope_theta_window > 0;
-    /* Types with positions of each kind stretch none of those of windows. */
-    bool positions =
-        type->theta_window > 0
-            ? own_window || !m->sliding_window || !(m->rope_factor > 1)
-            : !own_window;
 
     return bias && windows && type->glm == sigmoid &&
            (type->glm || type->qk_norm == m->qk_norm) &&
            type->sinks == m->attention_sinks && type->sinks == m->mlp_bias &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
-           type->olmo == (m->qk_norm && m->qk_norm_whole) && positions &&
-           type->experts == (m->experts > 0) &&
-           (type->partial ? !(m->rope_factor > 1)
-                          : !plait_model_partly_rotated(m)) &&
+           type->olmo == (m->qk_norm && m->qk_norm_whole) &&
+           fits_positions(m, type) && type->experts == (m->experts > 0) &&
            (type->own_width || type->glm || !m->dense_layers) &&
            type->glm == (m->experts && m->shared_experts) &&
            (type->no_rope || !m->no_rope_every) &&
@@ -90,6 +98,13 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
                             "model.rope_columns %d with model.rope_factor %g: "
                             "no model type of Hugging Face has both",
                             m->rope_columns, m->rope_factor);
+    if (m->rope_factor > 1 && m->rope_scaling == PLAIT_ROPE_YARN &&
+        !m->rope_truncate && m->rope_theta_window > 0)
+        return plait_errorf(err,
+                            "model.rope_scaling yarn with "
+                            "model.rope_theta_window %g: model.rope_truncate "
+                            "must be true, as transformers always rounds there",
+                            m->rope_theta_window);
     return plait_errorf(
         err,
         "no model type of Hugging Face combines these: model.attention_bias "

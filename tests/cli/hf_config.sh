@@ -248,6 +248,15 @@ ok "olmo3: positions of the full layers alone are stretched" gives olmo3 \
 ok "olmo3: YaRN" gives olmo3 '{"rope_parameters": "gone", "rope_scaling":
     {"rope_type": "yarn", "factor": 8.0}}' "rope_scaling: yarn" \
     "rope_theta_window: 500000"
+# exports TRUNCATE: the model of before, with this rope_truncate
+exports() {
+    sed -i "s/rope_truncate: [a-z]*/rope_truncate: $1/" \
+        "$dir/x.plait/latest/plait.yaml" && rm -rf "$dir/back" &&
+        "$convert" --from "$dir/x.plait" --to "$dir/back" >"$dir/out" 2>&1
+}
+ok "... goes back" exports true
+ok "... but not where its range is not rounded, as transformers always does" \
+    eval '! exports false && grep -q "model.rope_truncate must be true" "$dir/out"'
 ok "olmo3: YaRN, not rounded" refuses olmo3 '{"rope_parameters": "gone",
     "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "truncate": false}}' \
     "truncate is false; it must be true"
