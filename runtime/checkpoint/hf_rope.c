@@ -363,7 +363,15 @@ static int read_kinds(const struct plait_hf_read *r,
     return 0;
 }
 
-/* What a gpt_oss has where neither object is there. */
+static bool is_given(const struct plait_hf_read *r, const char *name)
+{
+    const json_t *value = json_object_get(r->root, name);
+
+    return value && !json_is_null(value);
+}
+
+/* What a gpt_oss has where neither object is there. rope_parameters that are
+ * empty are there: they say that nothing is stretched. */
 static void set_oss(struct plait_model_config *m)
 {
     m->rope_scaling = PLAIT_ROPE_YARN;
@@ -382,7 +390,7 @@ int plait_hf_rope(const struct plait_hf_read *r,
         return read_kinds(r, type);
     if (find_object(r, &rope) < 0)
         return -1;
-    if (type->sinks && !rope.object)
+    if (type->sinks && !rope.object && !is_given(r, "rope_parameters"))
         set_oss(r->model);
     return read_one(&rope, type, type->theta, "rope_theta");
 }

@@ -302,6 +302,12 @@ ok "gpt_oss: what transformers has for missing keys" gives gpt_oss \
     "sliding_window: 128"
 ok "gpt_oss: positions that are not stretched" gives gpt_oss \
     '{"rope_scaling": {"rope_type": "default"}}' "rope_factor: 1"
+ok "gpt_oss: nor by rope_parameters that are empty" gives gpt_oss \
+    '{"rope_scaling": "gone", "rope_parameters": {}}' "rope_factor: 1" \
+    "rope_scaling: llama3"
+ok "gpt_oss: an empty rope_scaling is as one that is missing" gives gpt_oss \
+    '{"rope_scaling": {}, "rope_parameters": null}' "rope_factor: 32" \
+    "rope_scaling: yarn"
 ok "gpt_oss: other limits" refuses gpt_oss '{"swiglu_limit": 5.0}' \
     "swiglu_limit is 5.0; plait-train supports only 7.0"
 ok "gpt_oss: MXFP4" refuses gpt_oss \
