@@ -229,8 +229,8 @@ static int read_attention_factor(const struct rope *rope)
     return 0;
 }
 
-/* Peng et al., "YaRN", 2023. That of one kind of layers is rounded to whole
- * pairs, whatever it says: transformers looks for "truncate" beside it. */
+/* Peng et al., "YaRN", 2023. transformers ignores "truncate" inside
+ * full_attention and sliding_attention and always rounds there. */
 static int read_yarn(const struct rope *rope)
 {
     struct plait_model_config *m = rope->read->model;
@@ -253,17 +253,31 @@ static int read_yarn(const struct rope *rope)
                : read_attention_factor(rope);
 }
 
+/* No YaRN. */
+static void set_llama3(struct plait_model_config *m)
+{
+    m->rope_scaling = PLAIT_ROPE_LLAMA3;
+    m->rope_truncate = false;
+    m->rope_attention_factor = 0;
+}
+
 /* What stretches the positions. A factor below 1, which would press them
- * together, would otherwise count as none. */
+ * together, would otherwise count as none. With a factor of 1 nothing is left
+ * of the scaling: keys of YaRN's would be refused, and those of layers with
+ * windows would be taken for the others'. */
 static int read_factors(const struct rope *rope, const char *type)
 {
+    struct plait_model_config *m = rope->read->model;
+
     if (!strcmp(type, "default"))
         return 0;
     if (!strcmp(type, "linear") ? read_linear(rope) < 0
         : !strcmp(type, "yarn") ? read_yarn(rope) < 0
                                 : read_scaling(rope) < 0)
         return -1;
-    if (rope->read->model->rope_factor >= 1)
+    if (m->rope_factor == 1)
+        set_llama3(m);
+    if (m->rope_factor >= 1)
         return 0;
     return plait_hf_refuse(rope->read, "factor",
                            json_object_get(rope->object, "factor"),

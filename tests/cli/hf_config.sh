@@ -97,6 +97,9 @@ ok "YaRN that says all" gives llama '{"rope_parameters": {"rope_type": "yarn",
 ok "YaRN by two magnitudes, which cancel" gives llama '{"rope_scaling":
     {"rope_type": "yarn", "factor": 40, "mscale": 0.5, "mscale_all_dim": 0.5}}' \
     "rope_attention_factor: 1"
+ok "YaRN by a factor of 1 is none" gives llama '{"rope_scaling":
+    {"rope_type": "yarn", "factor": 1.0, "attention_factor": 1.0}}' \
+    "rope_factor: 1" "rope_scaling: llama3" "rope_truncate: false"
 ok "YaRN without a factor" refuses llama '{"rope_scaling": {"rope_type": "yarn"}}' \
     "factor is missing"
 ok "all positions by one factor" gives llama '{"rope_scaling": {"type": "linear",
@@ -260,6 +263,11 @@ ok "... but not where its range is not rounded, as transformers always does" \
 ok "olmo3: YaRN, not rounded" refuses olmo3 '{"rope_parameters": "gone",
     "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "truncate": false}}' \
     "truncate is false; it must be true"
+ok "olmo3: Llama 3's scaling beside YaRN by a factor of 1" gives olmo3 \
+    "{\"rope_parameters\": {\"full_attention\": {$llama3, \"rope_theta\": 7.0},
+    \"sliding_attention\": {\"rope_type\": \"yarn\", \"factor\": 1.0,
+    \"rope_theta\": 7.0}}}" "rope_scaling: llama3" "rope_factor: 8" \
+    "rope_truncate: false" "rope_high_freq_factor: 4"
 ok "olmo3: pressed together" refuses olmo3 '{"rope_parameters": "gone",
     "rope_scaling": {"rope_type": "linear", "factor": 0.5}}' \
     "factor is 0.5; it must be at least 1"
