@@ -57,6 +57,9 @@ def leave_trained(c):
         c.pop("model.norm_plus_one", None)
     if "model.sliding_window" not in c:
         c.pop("model.rope_theta_window", None)
+    if c.get("model.rope_scaling") != "yarn" or "model.rope_factor" not in c:
+        c.pop("model.rope_truncate", None)
+        c.pop("model.rope_attention_factor", None)
     if "model.mlp_bias" in c:
         c.pop("model.shared_experts", None)
     if "model.mup" not in c:

@@ -222,6 +222,19 @@ static void check_model(void)
          "head",
          c.model.rope_columns = 3);
     CASE(CONFIG, NULL, c.model.rope_columns = 8);
+    CASE(CONFIG,
+         "model.rope_truncate: model.rope_scaling must be yarn, not llama3",
+         c.model.rope_factor = 8, c.model.rope_high_freq_factor = 32,
+         c.model.rope_truncate = true);
+    CASE(CONFIG,
+         "model.rope_attention_factor: model.rope_factor must be above 1, not "
+         "1, with which nothing is stretched",
+         c.model.rope_factor = 1, c.model.rope_scaling = PLAIT_ROPE_YARN,
+         c.model.rope_attention_factor = 1.5);
+    CASE(CONFIG, NULL, c.model.rope_factor = 8,
+         c.model.rope_high_freq_factor = 32,
+         c.model.rope_scaling = PLAIT_ROPE_YARN, c.model.rope_truncate = true,
+         c.model.rope_attention_factor = 1.5);
     CASE(CONFIG, "model.no_rope_every is for llama models", TO_GPT2,
          c.model.no_rope_every = 4);
     CASE(TRAINER,

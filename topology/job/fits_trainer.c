@@ -9,9 +9,31 @@
 
 enum { GROUPS_MOST = 64 }; /* kernels/route.h */
 
+static int check_yarn(const struct plait_model_config *m,
+                      struct plait_error *err)
+{
+    const char *key = m->rope_truncate               ? "rope_truncate"
+                      : m->rope_attention_factor > 0 ? "rope_attention_factor"
+                                                     : NULL;
+
+    if (!key || (m->rope_scaling == PLAIT_ROPE_YARN && m->rope_factor > 1))
+        return 0;
+    if (m->rope_scaling == PLAIT_ROPE_YARN)
+        return plait_errorf(err,
+                            "model.%s: model.rope_factor must be above 1, "
+                            "not %g, with which nothing is stretched",
+                            key, m->rope_factor);
+    return plait_errorf(err,
+                        "model.%s: model.rope_scaling must be yarn, not "
+                        "llama3",
+                        key);
+}
+
 int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
 {
     errno = EINVAL;
+    if (check_yarn(m, err) < 0)
+        return -1;
     if (m->qk_norm_whole && !m->qk_norm)
         return plait_errorf(err, "model.qk_norm_whole: model.qk_norm is false, "
                                  "the model has no such norm");
