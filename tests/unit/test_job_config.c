@@ -126,6 +126,33 @@ static void planned(void)
     ok(!c, "no columns below 0: %s", err.text);
 }
 
+/* The defaults of YaRN, which are not those of Llama 3's scaling. */
+static void yarn(void)
+{
+    struct plait_error err;
+    struct plait_job_config *c = parse(
+        "model: {family: llama, rope_scaling: yarn, rope_factor: 4}\n", &err);
+
+    ok(c && c->model.rope_high_freq_factor == 32 &&
+           c->model.rope_low_freq_factor == 1 && c->model.rope_truncate,
+       "YaRN: from 32 turns to 1, whole pairs");
+    ok(c && prints_back(&c->model), "it is printed and read back");
+    plait_job_config_destroy(c);
+    c = parse("model: {family: llama, rope_scaling: yarn, rope_factor: 4,\n"
+              "  rope_high_freq_factor: 4, rope_truncate: false}\n",
+              &err);
+    ok(c && c->model.rope_high_freq_factor == 4 && !c->model.rope_truncate,
+       "or as given");
+    plait_job_config_destroy(c);
+    c = parse("model: {family: llama, rope_scaling: yarn}\n", &err);
+    ok(c && !c->model.rope_truncate, "nothing is rounded by a factor of 1");
+    plait_job_config_destroy(c);
+    c = parse("model: {family: llama, rope_factor: 4}\n", &err);
+    ok(c && c->model.rope_high_freq_factor == 4 && !c->model.rope_truncate,
+       "Llama 3: from 4 turns");
+    plait_job_config_destroy(c);
+}
+
 /* The number of layers of each stage. */
 static void stages(void)
 {
@@ -705,6 +732,7 @@ int main(void)
     defaults();
     images();
     planned();
+    yarn();
     stages();
     full();
     meetings();

@@ -187,6 +187,7 @@ struct given {
     unsigned sizes;      /* 1u << axis */
     unsigned optim_keys; /* enum plait_optim_key */
     bool tie_embeddings, layers, vocab, steps;
+    bool rope_high, rope_truncate;
 };
 
 void plait_job_config_destroy(struct plait_job_config *config)
@@ -229,6 +230,9 @@ static int apply_document(struct plait_job_config *config, struct given *given,
             given->optim_keys |= 1u << i;
     section = plait_yaml_get(yaml, root, "model");
     given->tie_embeddings |= !!plait_yaml_get(yaml, section, "tie_embeddings");
+    given->rope_high |=
+        !!plait_yaml_get(yaml, section, "rope_high_freq_factor");
+    given->rope_truncate |= !!plait_yaml_get(yaml, section, "rope_truncate");
     given->layers |= !!plait_yaml_get(yaml, section, "layers");
     given->vocab |= !!plait_yaml_get(yaml, section, "vocab");
     section = plait_yaml_get(yaml, root, "train");
@@ -256,6 +260,17 @@ static void derive_image(struct plait_model_config *m,
         m->width = m->depth == 50 ? 64 : 16;
 }
 
+/* Of YaRN: what its paper and transformers have, where Llama 3's is another. */
+static void derive_yarn(struct plait_model_config *m, const struct given *given)
+{
+    if (m->rope_scaling != PLAIT_ROPE_YARN)
+        return;
+    if (!given->rope_high)
+        m->rope_high_freq_factor = 32;
+    if (!given->rope_truncate)
+        m->rope_truncate = m->rope_factor > 1;
+}
+
 /* The defaults that follow from other keys. */
 static void derive(struct plait_job_config *config, const struct given *given)
 {
@@ -269,6 +284,7 @@ static void derive(struct plait_job_config *config, const struct given *given)
         m->ffn = 4 * m->hidden;
     if (!given->tie_embeddings)
         m->tie_embeddings = m->family == PLAIT_GPT2;
+    derive_yarn(m, given);
     if (plait_is_image_model(m))
         derive_image(m, given);
     if (m->mla.n == 5) { /* plait_fits_config() refuses other counts */

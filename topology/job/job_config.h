@@ -142,9 +142,10 @@ struct plait_model_config {
     double rope_factor; /* of the scaling, see struct plait_rope_angles; 0 and
                            1: none */
     double rope_low_freq_factor;
-    double rope_high_freq_factor;
+    double rope_high_freq_factor; /* default: 4; of YaRN 32 */
     int rope_original_len;
-    bool rope_truncate;           /* YaRN: between whole pairs of columns */
+    bool rope_truncate; /* YaRN: between whole pairs of columns; default: true
+                         * of a YaRN that stretches, else false */
     double rope_attention_factor; /* YaRN's, of queries and of keys; 0: what
                                      plait_model_rope_size() says */
     int rope_columns; /* of a head, the first ones, which have rotary positions;
