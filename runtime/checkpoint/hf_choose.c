@@ -62,7 +62,8 @@ static bool fits_type(const struct plait_model_config *m,
 
     return bias && windows && type->glm == sigmoid &&
            (type->glm || type->qk_norm == m->qk_norm) &&
-           type->sinks == m->attention_sinks && type->sinks == m->mlp_bias &&
+           type->sinks == m->attention_sinks &&
+           (type->mlp_bias || type->sinks == m->mlp_bias) &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
            type->olmo == (m->qk_norm && m->qk_norm_whole) &&
            fits_positions(m, type) && type->experts == (m->experts > 0) &&

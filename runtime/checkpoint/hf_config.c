@@ -51,13 +51,9 @@ static const struct plait_hf_only all_only[] = {
     {NULL, {NULL}}};
 
 static const struct plait_hf_only llama_only[] = {
-    {"mlp_bias", {"false"}},
-    {"rope_interleaved", {"false"}},
-    {"rope_interleave", {"false"}},
-    {"use_mrope", {"false"}},
-    {"router_jitter_noise", {"0.0", "0"}},
-    {"decoder_sparse_step", {"1"}},
-    {NULL, {NULL}}};
+    {"rope_interleaved", {"false"}}, {"rope_interleave", {"false"}},
+    {"use_mrope", {"false"}},        {"router_jitter_noise", {"0.0", "0"}},
+    {"decoder_sparse_step", {"1"}},  {NULL, {NULL}}};
 
 /* Of types that have none of these. */
 static const struct plait_hf_only no_experts[] = {
@@ -70,8 +66,14 @@ static const struct plait_hf_only no_own_width[] = {
     {"norm_topk_prob", {"null"}},
     {"mlp_only_layers", {"[]"}},
     {NULL, {NULL}}};
+
 const struct plait_hf_type plait_hf_types[] = {
-    {.name = "llama", .class = "LlamaForCausalLM", .theta = 1e4, .all = true},
+    /* the first that fits a model is written */
+    {.name = "llama",
+     .class = "LlamaForCausalLM",
+     .theta = 1e4,
+     .all = true,
+     .mlp_bias = true},
     {.name = "mistral",
      .class = "MistralForCausalLM",
      .theta = 1e4,
@@ -130,6 +132,7 @@ const struct plait_hf_type plait_hf_types[] = {
      .class = "GraniteForCausalLM",
      .theta = 1e4,
      .all = true,
+     .mlp_bias = true,
      .multipliers = true},
     {.name = "gemma",
      .class = "GemmaForCausalLM",
@@ -200,6 +203,7 @@ const struct plait_hf_type plait_hf_types[] = {
      .window = PLAIT_HF_WINDOW_ASKED,
      .no_rope = 4,
      .all = true,
+     .mlp_bias = true,
      .tied = true},
     {.name = NULL}};
 
@@ -225,17 +229,15 @@ static int read_attention(const struct plait_hf_read *r,
         {"attention_bias", {"false"}}, {NULL, {NULL}}};
     bool bias = false;
 
-    r->model->attention_sinks = r->model->mlp_bias = type->sinks;
+    r->model->attention_sinks = type->sinks;
     r->model->qk_norm = type->qk_norm;
     r->model->qk_norm_whole = type->olmo;
     r->model->norm_place = type->olmo   ? PLAIT_NORMS_AFTER
                            : type->both ? PLAIT_NORMS_BOTH
                                         : PLAIT_NORMS_BEFORE;
-    if (type->glm)
-        bias = false;
-    else if (type->all
-                 ? plait_hf_bool(r, "attention_bias", type->sinks, &bias) < 0
-                 : plait_hf_check_only(r, no_bias) < 0)
+    if (!type->glm &&
+        (type->all ? plait_hf_bool(r, "attention_bias", type->sinks, &bias) < 0
+                   : plait_hf_check_only(r, no_bias) < 0))
         return -1;
     r->model->attention_bias = bias        ? PLAIT_BIAS_ALL
                                : type->qkv ? PLAIT_BIAS_QKV
@@ -356,7 +358,7 @@ static int read_llama(const struct plait_hf_read *r,
         plait_hf_check_only(r, llama_only) < 0 || read_experts(r, type) < 0 ||
         read_attention(r, type) < 0 ||
         (type->multipliers && read_multipliers(r) < 0) ||
-        plait_hf_gemma(r, type) < 0 ||
+        plait_hf_gate(r, type) < 0 ||
         plait_hf_bool(r, "tie_word_embeddings", type->tied,
                       &r->model->tie_embeddings) < 0 ||
         plait_hf_rope(r, type) < 0)

@@ -198,6 +198,8 @@ static int set_own(json_t *root, const struct plait_model_config *m,
         bad |= json_object_set_new(
             root, "attention_bias",
             json_boolean(m->attention_bias == PLAIT_BIAS_ALL));
+    if (type->mlp_bias && m->mlp_bias)
+        bad |= json_object_set_new(root, "mlp_bias", json_true());
     return bad;
 }
 

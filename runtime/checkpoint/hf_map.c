@@ -255,11 +255,31 @@ static void add_norms(struct builder *b, const struct plait_model_config *m)
                    "post_feedforward_layernorm.weight", C);
 }
 
+static void add_mlp(struct builder *b, const struct plait_model_config *m,
+                    uint64_t F)
+{
+    uint64_t C = m->hidden;
+
+    add_tensor(b, "mlp.gate.weight",
+               b->fused ? "mlp.gate_up_proj.weight" : "mlp.gate_proj.weight", F,
+               C);
+    add_tensor(b, "mlp.up.weight",
+               b->fused ? "mlp.gate_up_proj.weight" : "mlp.up_proj.weight", F,
+               C);
+    if (b->fused)
+        join(b, 2);
+    add_tensor(b, "mlp.down.weight", "mlp.down_proj.weight", C, F);
+    if (!m->mlp_bias)
+        return;
+    add_vector(b, "mlp.gate.bias", "mlp.gate_proj.bias", F);
+    add_vector(b, "mlp.up.bias", "mlp.up_proj.bias", F);
+    add_vector(b, "mlp.down.bias", "mlp.down_proj.bias", C);
+}
+
 static void add_llama_layer(struct builder *b,
                             const struct plait_model_config *m, int layer)
 {
     bool dense = plait_model_dense(m, layer);
-    uint64_t C = m->hidden, F = dense ? plait_model_dense_ffn(m) : m->ffn;
 
     add_llama_attention(b, m);
     add_norms(b, m);
@@ -270,15 +290,7 @@ static void add_llama_layer(struct builder *b,
             add_experts(b, m);
         return;
     }
-    add_tensor(b, "mlp.gate.weight",
-               b->fused ? "mlp.gate_up_proj.weight" : "mlp.gate_proj.weight", F,
-               C);
-    add_tensor(b, "mlp.up.weight",
-               b->fused ? "mlp.gate_up_proj.weight" : "mlp.up_proj.weight", F,
-               C);
-    if (b->fused)
-        join(b, 2);
-    add_tensor(b, "mlp.down.weight", "mlp.down_proj.weight", C, F);
+    add_mlp(b, m, dense ? plait_model_dense_ffn(m) : m->ffn);
 }
 
 static void add_gpt2(struct builder *b, const struct plait_model_config *m)

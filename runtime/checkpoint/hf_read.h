@@ -61,10 +61,10 @@ struct plait_hf_type;
 int plait_hf_layers(const struct plait_hf_read *r,
                     const struct plait_hf_type *type);
 
-/* The gate of a model's mlp, and what a Gemma has beside it: its multipliers
- * and caps. */
-int plait_hf_gemma(const struct plait_hf_read *r,
-                   const struct plait_hf_type *type);
+/* The gate of a model's mlp and its biases, and what a Gemma has beside them:
+ * its multipliers and caps. */
+int plait_hf_gate(const struct plait_hf_read *r,
+                  const struct plait_hf_type *type);
 
 /* Of a glm4_moe: its experts and first layers; biases and norms of attention;
  * and the keys of such a model (not 0: out of memory). */

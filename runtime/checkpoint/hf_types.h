@@ -53,6 +53,7 @@ struct plait_hf_type {
     bool fused;       /* q, k and v are one tensor, gate and up another */
     bool tied;        /* tie_word_embeddings where it is missing */
     bool all;         /* attention_bias: biases of q, k, v and the output */
+    bool mlp_bias;    /* that key: biases of the mlp's three matrices */
     bool glm;         /* attention_bias: of q, k and v; use_qk_norm; experts by
                        * sigmoids, shared ones, first layers without; half of
                        * each head is rotated where no key says how much */

@@ -319,7 +319,9 @@ refused_config 'hidden_act is "gelu".*supports only "silu"' llama hidden_act '"g
 refused_config 'activation_function is "relu"' gpt2 activation_function '"relu"'
 refused_config 'scale_attn_by_inverse_layer_idx is true' gpt2 \
     scale_attn_by_inverse_layer_idx true
-refused_config 'mlp_bias is true' llama mlp_bias true
+refused_config 'mlp_bias is true' mistral mlp_bias true
+refused_config 'gate_proj.bias.*requires|gate_proj.bias is missing' llama \
+    mlp_bias true
 refused_config 'attention_bias is true' mistral attention_bias true
 refused_config 'head_dim 7 must be even' qwen3 head_dim 7
 refused_config 'num_local_experts is missing' qwen3 model_type '"mixtral"'

@@ -321,6 +321,9 @@ ok "gpt_oss: other limits" refuses gpt_oss '{"swiglu_limit": 5.0}' \
 ok "gpt_oss: MXFP4" refuses gpt_oss \
     '{"quantization_config": {"quant_method": "mxfp4"}}' \
     "weights in MXFP4 are not read; let transformers write them in bf16"
+ok "gpt_oss: other codes" refuses gpt_oss \
+    '{"quantization_config": {"quant_method": "gptq"}}' \
+    'plait-train supports only null'
 ok "what says nothing of the model" gives llama '{"use_cache": true,
     "pretraining_tp": 1, "torch_dtype": "bfloat16", "architectures": ["X"],
     "is_llama_config": true, "rope_interleaved": false, "id2label": {"0": "a"},

@@ -28,7 +28,8 @@ KINDS = {
     "llama": LLAMA,
     "llama-tied": {**LLAMA, "tie_word_embeddings": True,
                    "num_key_value_heads": 6},
-    "llama3": {**LLAMA, "attention_bias": True, "head_dim": 6, "rope_scaling": {
+    "llama3": {**LLAMA, "attention_bias": True, "mlp_bias": True,
+               "head_dim": 6, "rope_scaling": {
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 24}},
     "mistral": {**LLAMA, "model_type": "mistral", "sliding_window": 20},
@@ -123,10 +124,12 @@ def biases(c):
     return "qkvo" if c.get("attention_bias") else ""
 
 
-def gated(name, width, inner):
-    yield name + "gate_proj.weight", [inner, width]
-    yield name + "up_proj.weight", [inner, width]
-    yield name + "down_proj.weight", [width, inner]
+def gated(name, width, inner, biased=False):
+    for matrix, shape in {"gate": [inner, width], "up": [inner, width],
+                          "down": [width, inner]}.items():
+        yield f"{name}{matrix}_proj.weight", shape
+        if biased:
+            yield f"{name}{matrix}_proj.bias", shape[:1]
 
 
 def glm_shapes(mlp, c):
@@ -166,10 +169,9 @@ def mlp_shapes(layer, c, i):
     if c["model_type"] != "mixtral":
         if c["model_type"] == "phi3":
             yield layer + "mlp.gate_up_proj.weight", [2 * inner, width]
+            yield layer + "mlp.down_proj.weight", [width, inner]
         else:
-            yield layer + "mlp.gate_proj.weight", [inner, width]
-            yield layer + "mlp.up_proj.weight", [inner, width]
-        yield layer + "mlp.down_proj.weight", [width, inner]
+            yield from gated(layer + "mlp.", width, inner, c.get("mlp_bias"))
         return
     layer += "block_sparse_moe."
     yield layer + "gate.weight", [c["num_local_experts"], width]

@@ -43,7 +43,7 @@ FAMILIES = {
         "rope_type": "yarn", "factor": 8.0, "rope_theta": 1e4, "mscale": 0.7,
         "mscale_all_dim": 1.1, "original_max_position_embeddings": 24}}),
     "llama-biases": ("Llama", {**SIZES, "attention_bias": True,
-                               "head_dim": 10}),
+                               "mlp_bias": True, "head_dim": 10}),
     "smollm": ("Llama", {**SIZES, "tie_word_embeddings": True,
                          "rms_norm_eps": 1e-5}),
     "mistral": ("Mistral", {**SIZES, "sliding_window": 60}),

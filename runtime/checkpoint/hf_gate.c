@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a config.json says of a Gemma beside what all llama models have. */
+/* What a config.json says of the mlp's gate and its biases, and of a Gemma
+ * beside what all llama models have. */
 #include "config.h"
 
 #include "runtime/checkpoint/hf_read.h"
 #include "runtime/checkpoint/hf_types.h"
 
 #include <math.h>
+#include <string.h>
 
 static const struct plait_hf_only silu_only[] = {{"hidden_act", {"\"silu\""}},
                                                  {NULL, {NULL}}};
@@ -52,10 +54,11 @@ static int read_clamped(const struct plait_hf_read *r)
     static const struct plait_hf_only only[] = {{"swiglu_limit", {"7.0", "7"}},
                                                 {"swiglu_alpha", {"1.702"}},
                                                 {NULL, {NULL}}};
-
     const json_t *codes = json_object_get(r->root, "quantization_config");
+    const char *method =
+        json_string_value(json_object_get(codes, "quant_method"));
 
-    if (codes && !json_is_null(codes))
+    if (method && !strcmp(method, "mxfp4"))
         return plait_hf_refuse(r, "quantization_config", codes,
                                "weights in MXFP4 are not read; let "
                                "transformers write them in bf16: load with "
@@ -65,13 +68,27 @@ static int read_clamped(const struct plait_hf_read *r)
                                                  : plait_hf_check_only(r, only);
 }
 
-int plait_hf_gemma(const struct plait_hf_read *r,
-                   const struct plait_hf_type *type)
+static int read_biases(const struct plait_hf_read *r,
+                       const struct plait_hf_type *type)
+{
+    static const struct plait_hf_only none[] = {{"mlp_bias", {"false"}},
+                                                {NULL, {NULL}}};
+
+    r->model->mlp_bias = type->sinks;
+    return type->mlp_bias
+               ? plait_hf_bool(r, "mlp_bias", false, &r->model->mlp_bias)
+               : plait_hf_check_only(r, none);
+}
+
+int plait_hf_gate(const struct plait_hf_read *r,
+                  const struct plait_hf_type *type)
 {
     static const char name[] = "query_pre_attn_scalar";
     struct plait_model_config *m = r->model;
     double scalar = type->scalar;
 
+    if (read_biases(r, type) < 0)
+        return -1;
     if (type->sinks)
         return read_clamped(r);
     if (!type->gemma)
