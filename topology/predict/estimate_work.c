@@ -274,7 +274,7 @@ static double elementwise_bytes(const struct plait_shape *s)
     double whole = (unfused ? 22 : t->norm_bytes) * h;
     double split =
         unfused ? 12 * h : (gpt2 ? t->transpose_bytes : t->rotary_bytes) * h;
-    double biased = m->attention_bias == PLAIT_BIAS_ALL ? t->bias_bytes : 0;
+    double biased = m->mlp_bias ? t->bias_bytes : 0;
 
     if (s->c->fused_experts)
         biased *= BIAS_LEFT;
