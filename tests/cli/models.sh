@@ -169,6 +169,9 @@ check "... also where the command line says so" $?
 billions qwen-235b.json 235 22
 billions oss-120b.json 116.8 5.7
 billions oss-20b.json 20.9 4.2
+sed 's/"head_dim": 64, //; s/"num_key_value_heads": 8, //
+    s/"sliding_window": 128,//' oss-120b.json >oss-short.json
+billions oss-short.json 116.8 5.7
 billions mixtral.json 46.7 12.9
 billions gemma2.json 9.24 9.24
 billions gemma3.json 27.0 27.0
