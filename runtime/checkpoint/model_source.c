@@ -167,6 +167,8 @@ static void resolve(struct plait_model_config *m)
     plait_model_fill_in(m);
     if (m->attention_multiplier == 0 && !plait_is_image_model(m))
         m->attention_multiplier = 1 / sqrt(plait_model_head_dim(m));
+    m->rope_attention_factor =
+        m->rope_scaling == PLAIT_ROPE_YARN ? plait_model_rope_size(m) : 0;
 }
 
 int plait_model_same(const char *name, const struct plait_model_config *there,

@@ -178,6 +178,9 @@ for kind in $trained; do
     start 3 $kind --init "$dir/$kind" --set parallel.tp=3 >"$dir/out" 2>&1
     ok "$kind: the same with tp 3" follows "$dir/$kind.jsonl"
 done
+ok "gpt_oss: YaRN's usual factor of queries, written out" start 1 \
+    gpt_oss-2-BF16 --init "$dir/gpt_oss-2-BF16" \
+    --set model.rope_attention_factor=1.138629436111989
 kind=llama-2-F16
 start 1 $kind --init "$dir/$kind" --set checkpoint.dir="$dir/run" >/dev/null
 ok "what was trained is written for Hugging Face" \
