@@ -172,7 +172,8 @@ static void check_numbers(void)
                                                        : 1;
         bool router = row->role == PLAIT_ROLE_ROUTER;
         bool slow = linear || router;
-        double eps = (router ? 1 : 0.25) * (layer ? 0.25 : 1);
+        bool same = router || row->role == PLAIT_ROLE_ROUTER_BIAS;
+        double eps = (same ? 1 : 0.25) * (layer ? 0.25 : 1);
 
         s = plait_mup_scale(&m, row);
         ok(s.init == init && s.rate == (slow ? 0.25 : 1) && s.eps == eps,

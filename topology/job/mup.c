@@ -51,8 +51,8 @@ void plait_mup_resolve(struct plait_model_config *m)
 /* Matrices from hidden columns to hidden columns. A router goes from these to a
  * number of experts that does not grow, as the head does to tokens; its scores
  * are multiplied by way of its weights, whose gradients then are as large as at
- * the base. Those of others shrink with the logits' factor; all of a layer's do
- * with the factor of what the layer adds. */
+ * the base, as those of its biases are. Those of others shrink with the logits'
+ * factor; all of a layer's do with the factor of what the layer adds. */
 struct plait_mup_scale plait_mup_scale(const struct plait_model_config *m,
                                        const struct plait_tensor_row *row)
 {
@@ -66,6 +66,8 @@ struct plait_mup_scale plait_mup_scale(const struct plait_model_config *m,
         s.rate = 1 / width;
     } else if (row->role == PLAIT_ROLE_ROUTER) {
         s.init = s.rate = 1 / width;
+        s.eps = 1;
+    } else if (row->role == PLAIT_ROLE_ROUTER_BIAS) {
         s.eps = 1;
     }
     /* Usually smaller with the depth, for which there is a factor now. */
