@@ -167,9 +167,11 @@ def make_model(path, name):
     config = getattr(transformers, kind + "Config")(**sizes)
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():  # biases are initially zeros, norms ones
-        for p in model.parameters():
-            if p.dim() == 1:
+        for key, p in model.named_parameters():
+            if p.dim() == 1 or key.endswith("_bias"):
                 p.add_(torch.randn_like(p) * 0.2)
+            if key.endswith(".gate_up_proj") and name == "gpt-oss":
+                p.mul_(10)  # so that the gate's limits are reached
         for name, bias in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 bias.add_(torch.randn_like(bias) * 0.2)

@@ -205,6 +205,11 @@ recompute=full"),
 micro_batch=1"),
     ("odd-llama", "331", SINKS + " schedule=zb-h1 recompute=full"),
     ("odd-llama", "331", OSS + " schedule=zb-h1"),
+    # every gradient counts as it is, whatever its size
+    ("llama", "2112", SINKS + " optim.name=sgd optim.lr=0.05"),
+    ("moe", "21212", OSS + " optim.name=sgd optim.lr=0.05"),
+    ("moe", "11222", OSS + " model.rope_scaling=yarn model.rope_factor=4 "
+     "model.rope_original_len=8"),
     ("llama", "211", OSS + " sequence=true recompute=selective"),
     ("moe", "21212", OSS + " zero=3"),
     ("moe", "212", OSS + " recompute=full micro_batch=1"),

@@ -26,7 +26,7 @@ struct check {
     size_t outputs;
     void (*forward)(float *out);
     void (*backward)(void);
-    int shape[8];
+    int shape[8]; /* the last: so many times as large inputs; 0: as drawn */
 };
 
 static const struct plait_ops *ops;
@@ -106,6 +106,17 @@ static double difference(const struct check *c, float *at)
     return sum / (60 * (double)h);
 }
 
+/* Inputs beyond the limits of a gate, 7 and -7, and between them, but none so
+ * near that a difference would reach across. */
+static void enlarge(float *at, size_t n, float times)
+{
+    for (size_t i = 0; i < n; i++) {
+        at[i] *= times;
+        if (fabsf(fabsf(at[i]) - 7) < 0.25f)
+            at[i] *= 1.1f;
+    }
+}
+
 static void run(const struct check *c)
 {
     size_t bad = 0, seen = 0;
@@ -116,6 +127,8 @@ static void run(const struct check *c)
             x[k][i] = uniform();
             dx[k][i] = 0;
         }
+    if (s[7])
+        enlarge(x[0], c->inputs[0], (float)s[7]);
     for (size_t i = 0; i < FLOATS_MOST; i++) {
         r[i] = uniform();
         tokens[i] = (int32_t)(plait_rounding_bits(seed, drawn++) % 7);
@@ -703,6 +716,12 @@ static const struct check checks[] = {
     {"swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 0}},
     {"geglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 1}},
     {"clamped swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5, 2}},
+    {"clamped swiglu beyond its limits",
+     {30},
+     15,
+     swiglu_forward,
+     swiglu_backward,
+     {3, 5, 2, 0, 0, 0, 0, 10}},
     {"layernorm with residual",
      {32, 32, 8, 8},
      64,
