@@ -367,8 +367,9 @@ static const char *find_lack(const struct plait_model_config *m)
     else if (m->no_rope_every)
         what = "model.no_rope_every that works as in plait-train";
     else if (m->family == PLAIT_LLAMA && is_scaled_otherwise(m))
-        what = "rope scaling but with model.rope_low_freq_factor 1, "
-               "rope_high_freq_factor 4 and rope_original_len 8192";
+        what = "rope scaling but model.rope_scaling llama3 with "
+               "rope_low_freq_factor 1, rope_high_freq_factor 4 and "
+               "rope_original_len 8192";
     return what;
 }
 

@@ -147,10 +147,10 @@ enum plait_has {
     PLAIT_HAS_SHARED = 1 << 16,       /* experts that all tokens take, */
     PLAIT_HAS_SHARED_GATE = 1 << 17,  /* with a gate */
     PLAIT_HAS_BALANCE = 1 << 18,      /* of routers */
-    PLAIT_HAS_SINKS = 1 << 24,        /* of attention */
-    PLAIT_HAS_MLP_BIASES = 1 << 25,   /* of mlps, */
-    PLAIT_HAS_GATE_BIAS = 1 << 26,    /* with a gate, */
-    PLAIT_HAS_ROUTER_OFFSET = 1 << 27 /* and of their router */
+    PLAIT_HAS_SINKS = 1 << 19,        /* of attention */
+    PLAIT_HAS_MLP_BIASES = 1 << 20,   /* of mlps, */
+    PLAIT_HAS_GATE_BIAS = 1 << 21,    /* with a gate, */
+    PLAIT_HAS_ROUTER_OFFSET = 1 << 22 /* and of their router */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
