@@ -99,6 +99,14 @@ FAMILIES = {
                                   "rope_theta": 300.0}}}),
     "olmo2": ("Olmo2", {**SIZES, "pad_token_id": None}),
     "olmo3": ("Olmo3", {**SIZES, "pad_token_id": None, "sliding_window": 7}),
+    "olmo3-yarn": ("Olmo3", {
+        **SIZES, "pad_token_id": None, "sliding_window": 7, "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn", "factor": 8.0, "beta_fast": 4.0,
+                "beta_slow": 0.5, "rope_theta": 1e3,
+                "original_max_position_embeddings": 24},
+            "sliding_attention": {"rope_type": "default",
+                                  "rope_theta": 1e3}}}),
     "olmo3-types": ("Olmo3", {
         **SIZES, "pad_token_id": None, "sliding_window": 9,
         "num_key_value_heads": 1, "layer_types": ["sliding_attention",
