@@ -49,6 +49,19 @@ static void test_own(void)
        "attention is refused where its kernels do not fit: %d are not", wrong);
 }
 
+/* A GPU that came after Plait has as much as CUDA then says. */
+static void test_later(void)
+{
+    struct plait_job_config c;
+    struct plait_error err;
+
+    llama3_8b(&c);
+    c.model.head_dim = 256;
+    c.model.hidden = 1 << 20;
+    ok(fits(&c, (struct plait_gpu_use){130, true, PLAIT_WORK_TRAIN}, &err),
+       "a GPU whose memory is not known refuses nothing %s", err.text);
+}
+
 /* What is refused before the first step, and what is not. */
 static void test_cudnn(void)
 {
@@ -140,6 +153,7 @@ static void test_types(void)
 int main(void)
 {
     test_own();
+    test_later();
     test_cudnn();
     test_norms();
     test_types();

@@ -8,12 +8,26 @@
 #include "topology/job/model_size.h"
 
 /* The most shared memory that a block can have, in bytes: NVIDIA's "CUDA C++
- * Programming Guide", technical specifications per compute capability. */
+ * Programming Guide", technical specifications per compute capability. 0: not
+ * known, as of GPUs that are newer than this table; nothing is refused then. */
 static int shared_memory(int sm)
 {
-    if (sm == 80 || sm == 87)
+    switch (sm) {
+    case 80:
+    case 87:
         return 163 << 10;
-    return sm < 90 || sm >= 120 ? 99 << 10 : 227 << 10;
+    case 90:
+    case 100:
+    case 103:
+        return 227 << 10;
+    case 86:
+    case 89:
+    case 120:
+    case 121:
+        return 99 << 10;
+    default:
+        return 0;
+    }
 }
 
 /* kernels/attention.h: PLAIT_ATTENTION_HEAD_MOST */
@@ -85,7 +99,7 @@ static int check_attention(const struct plait_job_config *c,
                             "heads of %d: attention on GPUs has kernels for "
                             "heads of %d at most",
                             head, HEAD_MOST);
-    if (need <= room)
+    if (!room || need <= room)
         return 0;
     return plait_errorf(
         err,
@@ -105,7 +119,7 @@ int plait_fits_gpu(const struct plait_job_config *c,
     errno = EINVAL;
     if (plait_is_image_model(&c->model))
         return 0;
-    if (is_training(use) && need > room)
+    if (is_training(use) && room && need > room)
         return plait_errorf(err,
                             "model.hidden %d: the backward of its norms needs "
                             "%.0f bytes of shared memory; GPUs of compute "
