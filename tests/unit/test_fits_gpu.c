@@ -85,8 +85,15 @@ static void test_cudnn(void)
     ok(fits(&c, (struct plait_gpu_use){80, true, PLAIT_WORK_TRAIN}, &err) &&
            fits(&c, (struct plait_gpu_use){90, true, PLAIT_WORK_TRAIN}, &err),
        "A100 and H100 train it %s", err.text);
-    c.model.attention_softcap = 50;
+    c.train.deterministic = true;
     ok(!fits(&c, (struct plait_gpu_use){120, true, PLAIT_WORK_TRAIN}, &err) &&
+           strstr(err.text, "(cuDNN has none") != NULL,
+       "it fits without train.deterministic no more than with it: %s",
+       err.text);
+    c.train.deterministic = false;
+    c.model.attention_softcap = 50;
+    ok(!fits(&c, (struct plait_gpu_use){120, true, PLAIT_WORK_EVALUATE},
+             &err) &&
            strstr(err.text, "(model.attention_softcap)") != NULL,
        "%s", err.text);
     c.model.head_dim = 128;
@@ -95,6 +102,23 @@ static void test_cudnn(void)
     c.model.head_dim = 264;
     ok(!fits(&c, (struct plait_gpu_use){90, true, PLAIT_WORK_TRAIN}, &err) &&
            strstr(err.text, "heads of 256 at most") != NULL,
+       "%s", err.text);
+}
+
+/* An evaluation sees whole sequences, whatever training masks. */
+static void test_documents(void)
+{
+    struct plait_job_config c;
+    struct plait_error err;
+
+    llama3_8b(&c);
+    c.model.head_dim = 256;
+    c.data.mask_documents = true;
+    ok(fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_EVALUATE}, &err),
+       "an evaluation has no documents %s", err.text);
+    c.train.precision = PLAIT_FP32;
+    ok(!fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_EVALUATE}, &err) &&
+           strstr(err.text, "forward (fp32)") != NULL,
        "%s", err.text);
 }
 
@@ -155,6 +179,7 @@ int main(void)
     test_own();
     test_later();
     test_cudnn();
+    test_documents();
     test_norms();
     test_types();
     return done_testing();

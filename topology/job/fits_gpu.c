@@ -65,22 +65,24 @@ static bool is_training(const struct plait_gpu_use *use)
 }
 
 /* Why own kernels compute attention: of training, its backward, which needs
- * more than the forward. NULL: they do not. */
+ * more than the forward. NULL: they do not. First what no setting changes. Only
+ * training masks documents. */
 static const char *why_own(const struct plait_job_config *c,
                            const struct plait_gpu_use *use)
 {
     int head = plait_model_head_dim(&c->model);
-    const char *own = plait_model_own_attention(c);
+    struct plait_job_config whole = *c;
+    const char *own;
 
+    if (is_training(use) && head >= PLAIT_WIDE_HEAD && use->sm / 10 != 9)
+        return "cuDNN has none for heads above 128 on this GPU";
+    whole.data.mask_documents &= is_training(use);
+    own = plait_model_own_attention(&whole);
     if (own)
         return own;
     if (!use->cudnn)
         return "no cuDNN";
-    if (use->work == PLAIT_WORK_EXTEND)
-        return "texts grow";
-    return is_training(use) && head >= PLAIT_WIDE_HEAD && use->sm / 10 != 9
-               ? "cuDNN has none for heads above 128 on this GPU"
-               : NULL;
+    return use->work == PLAIT_WORK_EXTEND ? "texts grow" : NULL;
 }
 
 /* Heads of 64 and 128 in 16 bits have kernels on tensor cores, which fit. */
