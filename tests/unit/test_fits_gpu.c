@@ -72,9 +72,10 @@ static void test_cudnn(void)
     c.model.head_dim = 256;
     ok(!fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_TRAIN}, &err) &&
            strcmp(err.text,
-                  "heads of 256: Plait's own kernels compute attention's "
-                  "backward (cuDNN has none for heads above 128 on this GPU), "
-                  "which needs 140032 bytes of shared memory; GPUs of compute "
+                  "heads of 256: to train, Plait's own kernels compute "
+                  "attention's backward (cuDNN has none for heads above 128 on "
+                  "this GPU), which needs 140032 bytes of shared memory; GPUs "
+                  "of compute "
                   "capability 8.9 have 101376, enough for heads of 180") == 0,
        "%s", err.text);
     ok(fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_EVALUATE}, &err),
@@ -138,7 +139,8 @@ static void test_norms(void)
     c.model.hidden = 12288;
     ok(fits(&c, ada, &err), "LayerNorm of 12288 %s", err.text);
     c.model.hidden = 12800;
-    ok(!fits(&c, ada, &err) && strstr(err.text, "model.hidden 12800") != NULL &&
+    ok(!fits(&c, ada, &err) &&
+           strstr(err.text, "model.hidden 12800: to train, ") != NULL &&
            fits(&c, once, &err),
        "LayerNorm of 12800 has no backward on Ada");
     c.model.family = PLAIT_RESNET;

@@ -105,11 +105,12 @@ static int check_attention(const struct plait_job_config *c,
         return 0;
     return plait_errorf(
         err,
-        "heads of %d: Plait's own kernels compute attention's %s (%s), which "
+        "heads of %d: %sPlait's own kernels compute attention's %s (%s), which "
         "needs %d bytes of shared memory; GPUs of compute capability %d.%d "
         "have %d, enough for heads of %d",
-        head, is_training(use) ? "backward" : "forward", own, need,
-        use->sm / 10, use->sm % 10, room, largest_head(room, is_training(use)));
+        head, is_training(use) ? "to train, " : "",
+        is_training(use) ? "backward" : "forward", own, need, use->sm / 10,
+        use->sm % 10, room, largest_head(room, is_training(use)));
 }
 
 int plait_fits_gpu(const struct plait_job_config *c,
@@ -122,12 +123,11 @@ int plait_fits_gpu(const struct plait_job_config *c,
     if (plait_is_image_model(&c->model))
         return 0;
     if (is_training(use) && room && need > room)
-        return plait_errorf(err,
-                            "model.hidden %d: the backward of its norms needs "
-                            "%.0f bytes of shared memory; GPUs of compute "
-                            "capability %d.%d have %d",
-                            c->model.hidden, need, use->sm / 10, use->sm % 10,
-                            room);
+        return plait_errorf(
+            err,
+            "model.hidden %d: to train, the backward of its norms needs %.0f "
+            "bytes of shared memory; GPUs of compute capability %d.%d have %d",
+            c->model.hidden, need, use->sm / 10, use->sm % 10, room);
     return check_attention(c, use, err);
 }
 
