@@ -62,10 +62,12 @@ struct plait_mesh {
      * plait_mesh_need_stage(). */
     struct plait_comm *stage;
     struct plait_hierarchy dense, expert; /* DP_CP and EXPERT_DP, split */
-    struct plait_graphs graphs; /* all false until plait_graphs_choose() */
-    struct plait_gpu_type gpu;  /* figures of devices and links for the cost
-                                   model: from its tables, unless train/ sets
-                                   measured ones */
+    struct plait_graphs graphs;   /* all false until plait_graphs_choose() */
+    struct plait_gpu_type gpu;    /* figures of devices and links for the cost
+                                     model: from its tables, unless train/ sets
+                                     measured ones */
+    struct plait_gpu_facts facts; /* of dev, once train/ has set them; all 0
+                                     if it is no GPU */
     struct plait_listeners listeners; /* to what this rank does; not owned */
 };
 

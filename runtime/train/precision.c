@@ -36,16 +36,15 @@ int plait_precision_set(struct plait_mesh *mesh, enum plait_precision precision,
                              "one use bf16");
 }
 
-int plait_precision_room(struct plait_mesh *mesh,
+int plait_precision_room(const struct plait_mesh *mesh,
                          const struct plait_job_config *config,
                          enum plait_gpu_work work, struct plait_error *err)
 {
-    struct plait_gpu_facts facts;
-    struct plait_gpu_use use = {.work = work};
+    const struct plait_gpu_facts *facts = &mesh->facts;
+    struct plait_gpu_use use = {.sm = facts->capability, .work = work};
 
-    if (!mesh->ops->gpu || mesh->ops->gpu_facts(0, &facts) < 0)
+    if (!use.sm)
         return 0;
-    use.sm = facts.capability;
-    use.cudnn = strncmp(facts.attention, "cuDNN", strlen("cuDNN")) == 0;
+    use.cudnn = strncmp(facts->attention, "cuDNN", strlen("cuDNN")) == 0;
     return plait_fits_gpu(config, &use, err);
 }

@@ -12,7 +12,7 @@ int plait_precision_set(struct plait_mesh *mesh, enum plait_precision precision,
 
 /* The kernels of this work fit into the rank's GPU, if it has one. -1 with
  * EINVAL. */
-int plait_precision_room(struct plait_mesh *mesh,
+int plait_precision_room(const struct plait_mesh *mesh,
                          const struct plait_job_config *config,
                          enum plait_gpu_work work, struct plait_error *err);
 

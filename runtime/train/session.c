@@ -331,6 +331,7 @@ static int open_mesh(struct plait_session *s, const struct plait_layout *layout,
     s->mesh->domain = domain;
     s->mesh->listeners.record = plait_comm_record(s->world.comm);
     s->mesh->gpu = figures->gpu;
+    s->mesh->facts = s->world.gpu;
     if (s->config->model.experts &&
         plait_error_consensus(
             s->world.comm, plait_mesh_need(s->mesh, EXPERTS_USE, err), err) < 0)
