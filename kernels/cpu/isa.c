@@ -133,7 +133,7 @@ static int has_isa(enum cpu_isa best, enum cpu_isa isa)
     enum cpu_isa first = best >= CPU_NEON ? CPU_NEON : CPU_AVX2;
 
     if (isa == CPU_AMX_OWN)
-        return HAS_TILES && best == CPU_AMX;
+        return best == CPU_AMX;
     return isa == CPU_BASE || (isa >= first && isa <= best);
 }
 
@@ -158,6 +158,13 @@ static void choose(void)
         snprintf(chosen.why, sizeof(chosen.why),
                  "PLAIT_CPU_ISA=%s: this processor supports at most %s", wanted,
                  names[best]);
+        return;
+    }
+    if (isa == CPU_AMX_OWN && !HAS_TILES) {
+        snprintf(chosen.why, sizeof(chosen.why),
+                 "PLAIT_CPU_ISA=%s: this build has no code for it: its "
+                 "compiler did not know AMX; use amx",
+                 wanted);
         return;
     }
     if (isa == CPU_AMX_OWN && !cpu_may_use_tiles()) {
