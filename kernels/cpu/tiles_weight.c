@@ -39,8 +39,19 @@ struct block_place {
     size_t o, rows, c, cols;
 };
 
+/* [rows, cols] of a block from one array to another; *_row: values from row to
+ * row. */
+static void copy_block(float *to, size_t to_row, const float *from,
+                       size_t from_row, const struct block_place *x)
+{
+    for (size_t i = 0; i < min(SIDE, x->rows); i++)
+        memcpy(to + i * to_row, from + i * from_row,
+               min(SIDE, x->cols) * sizeof(*to));
+}
+
 /* Sums a block of dw over the steps from `step` on. Whole blocks are read from
- * dw and stored to it directly, those at an edge by way of `sum`. */
+ * dw and stored to it directly, those at an edge by way of `sum`, in the same
+ * order of summation. */
 static void add_block(const struct weight_product *p, const struct chunk *k,
                       const uint32_t *a, float *sum, struct block_place x,
                       size_t step)
@@ -49,25 +60,26 @@ static void add_block(const struct weight_product *p, const struct chunk *k,
     size_t steps = min(most, all - step);
     size_t panel = x.c / SIDE * all + step;
     int whole = x.rows >= SIDE && x.cols >= SIDE;
-    int ends = step + steps == all;
+    int begins = step == 0 && k->add, ends = step + steps == all;
     float *dw = p->dw + x.o * p->C + x.c;
     struct tile_rows r = {(const char *)(a + step * 2 * TILE_WORDS), 64,
                           TILE_WORDS * sizeof(*a), 2 * TILE_WORDS * sizeof(*a)};
-    struct tile_sum s = {step > 0 ? sum : NULL, sum, SIDE, SIDE};
+    struct tile_sum s = {step > 0 || begins ? sum : NULL, sum, SIDE, SIDE};
 
-    if (step == 0 && k->add && whole) {
+    if (begins && whole) {
         s.from = dw;
         s.from_row = p->C;
+    } else if (begins) {
+        memset(sum, 0, BLOCK_WORDS * sizeof(*sum));
+        copy_block(sum, SIDE, dw, p->C, &x);
     }
     if (ends && whole) {
         s.to = dw;
         s.to_row = p->C;
     }
     multiply_tiles(s, r, p->b + panel * 2 * TILE_WORDS, steps);
-    for (size_t i = 0; ends && !whole && i < min(SIDE, x.rows); i++)
-        for (size_t j = 0; j < min(SIDE, x.cols); j++)
-            dw[i * p->C + j] =
-                sum[i * SIDE + j] + (k->add ? dw[i * p->C + j] : 0);
+    if (ends && !whole)
+        copy_block(dw, p->C, sum, SIDE, &x);
 }
 
 /* The strip of rows o .. of dw, over a chunk of k. */

@@ -4,13 +4,59 @@
 #include "config.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cpu_tables.h"
+#include "kernels/linear.h"
 #include "ops_trial.h"
 #include "tap.h"
 
 void cpu_fill_tiles_model(struct plait_ops *ops);
 void cpu_fill_tiles_model_avx512(struct plait_ops *ops);
+
+/* Rows of the operands, more than are summed before the gradient is stored; and
+ * rows and columns of the gradient, of which an edge has FEW rows. */
+enum { ROWS = 2100, SIDE = 32, FEW = 20 };
+
+/* Adds the gradient of O rows to dw. */
+static int add_gradient(const struct plait_ops *ops, struct plait_queue *q,
+                        float *dw, size_t O)
+{
+    static uint16_t dout[ROWS * SIDE], inp[ROWS * SIDE];
+    struct plait_linear_dw l = {.type = PLAIT_BF16_T,
+                                .N = ROWS,
+                                .O = O,
+                                .C = SIDE,
+                                .dout.x = dout,
+                                .inp.x = inp,
+                                .dw = dw,
+                                .accumulate = 1};
+
+    for (size_t n = 0; n < ROWS; n++)
+        for (size_t i = 0; i < SIDE; i++) {
+            if (i < O)
+                dout[n * O + i] = (uint16_t)(0x3f00 + (n * 37 + i * 11) % 191);
+            inp[n * SIDE + i] = (uint16_t)(0xbe80 + (n * 53 + i * 7) % 227);
+        }
+    for (size_t i = 0; i < O * SIDE; i++)
+        dw[i] = 1e-3f * (float)i;
+    return ops->linear_backward_weight(q, &l) | ops->queue_sync(q);
+}
+
+/* Blocks at an edge are summed as whole ones are. */
+static void test_edge(const struct plait_ops *ops)
+{
+    static float whole[SIDE * SIDE], edge[FEW * SIDE];
+    struct plait_device *dev = ops->device_create(0, 1);
+    struct plait_queue *q = ops->queue_create(dev, 0);
+
+    ok(add_gradient(ops, q, whole, SIDE) == 0 &&
+           add_gradient(ops, q, edge, FEW) == 0 &&
+           memcmp(whole, edge, sizeof(edge)) == 0,
+       "%s: the same bits in a block at an edge", ops->name);
+    ops->queue_destroy(q);
+    ops->device_destroy(dev);
+}
 
 int main(void)
 {
@@ -34,6 +80,8 @@ int main(void)
     if (cpu_may_use_tiles())
         list[n++] = other_table(&table[2], "tiles", cpu_fill_tiles_amx);
 #endif
+    for (int i = 0; i < n; i++)
+        test_edge(list[i]);
     setenv("PLAIT_TEST_CASES", "linear", 0);
     if (!all_tier()) /* without the largest */
         setenv("PLAIT_TEST_ELEMENTS", "250000", 0);
