@@ -148,6 +148,8 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
     p->lda = p->K;
     if (must_copy(p)) {
         p->lda = rounded_up(p->K, STEP) + STEP;
+        if (p->lda * 2 % 4096 == 0)
+            p->lda += STEP;
         copied = rounded_up(p->M, SIDE) * p->lda * sizeof(*copy);
     }
     room = cpu_scratch(q, CPU_SCRATCH_LIBRARY, own + copied);
