@@ -9,8 +9,8 @@ enum cpu_isa {
     CPU_AVX2, /* with FMA and F16C, which come with it */
     CPU_AVX512,
     CPU_AVX512BF16,
-    CPU_AMX,     /* bf16 products of linear layers by oneDNN, and */
-    CPU_AMX_OWN, /* by our own code */
+    CPU_AMX,     /* bf16 products of linear layers by oneDNN */
+    CPU_AMX_OWN, /* the same by our own code */
     CPU_NEON,    /* every 64-bit Arm has it; there, base is the same */
     CPU_SVE,     /* with vectors of 256 bits; for 128 bits NEON is used */
     CPU_NISA

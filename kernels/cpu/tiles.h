@@ -13,7 +13,8 @@
  * in 64 cycles. Of these one operand comes from L1 and the other, 32 bytes a
  * cycle, from L2, which gives some 48.
  *
- * The six macros that follow are all that the kernels use of the unit.
+ * The two functions and four macros that follow are all that the kernels use of
+ * the unit.
  * tests/unit/tile_model.h has them in plain C. */
 #include "kernels/cpu/vec.h"
 #ifdef __AVX512F__

@@ -379,8 +379,9 @@ static void one_type(json_t *rows, int threads, int rounds,
     teardown(&o);
 }
 
-/* The products in bf16 by Plait's own code, where the table has oneDNN's: which
- * of both are faster decides what the table should have. */
+/* The products in bf16 by Plait's own code, where the table has oneDNN's: what
+ * the table should have is decided by `rate`: of_ceiling divides by the square
+ * product of the same code, which differs between both. */
 static void own_tiles(json_t *rows, int threads, int rounds)
 {
 #ifdef HAVE_X86_TILES
