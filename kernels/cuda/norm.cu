@@ -5,6 +5,7 @@
  * that values kept per column need no barrier. Rows that are not too wide are
  * `held` in registers, others are read twice. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/norm.h"
 
 static const int threads = 256; /* of a block */
 
@@ -399,17 +400,15 @@ static void norm_gradient_launch(struct plait_queue *q, const char *op,
                                  const struct plait_norm_backward *n)
 {
     dim3 block = block_for<T>(n->C);
-    size_t smem = (rms ? 1 : 2) * block.y * n->C * sizeof(float);
+    size_t smem = plait_norm_sums_bytes(block.y, n->C, rms);
     size_t most = blocks_at_once(q, smem, resident(rms, q->dev->capability));
     size_t all = ceil_div(n->N, block.y);
     unsigned blocks = (unsigned)(all < most ? all : most);
     float *part;
 
-    /* The kernel's arrays `shared` and `mosts` take less than 256 bytes more.
-     */
     if (cuda_allow_shared(q, op,
                           (const void *)norm_gradient_kernel<T, V, HELD, rms>,
-                          smem + 256) != 0)
+                          smem + PLAIT_NORM_BYTES_BESIDE) != 0)
         return;
     part = (float *)cuda_scratch(q, 2 * blocks * n->C * sizeof(*part));
     if (part == NULL)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/attention.h"
+#include "kernels/norm.h"
 #include "llama3_8b.h"
 #include "tap.h"
 #include "topology/job/fits.h"
@@ -124,27 +125,61 @@ static void test_documents(void)
 }
 
 /* A LayerNorm's backward has two sums for each column, an RMSNorm's one. */
+static bool norm_fits(size_t columns, bool rms)
+{
+    return plait_norm_sums_bytes(1, columns, rms) + PLAIT_NORM_BYTES_BESIDE <=
+           101376;
+}
+
 static void test_norms(void)
 {
     const struct plait_gpu_use ada = {89, true, PLAIT_WORK_TRAIN},
                                once = {89, true, PLAIT_WORK_EVALUATE};
     struct plait_job_config c;
     struct plait_error err;
+    int wrong = 0;
 
     llama3_8b(&c);
     c.model.head_dim = 128;
-    c.model.hidden = 24576;
-    ok(fits(&c, ada, &err), "RMSNorm of 24576 %s", err.text);
-    c.model.family = PLAIT_GPT2;
-    c.model.hidden = 12288;
-    ok(fits(&c, ada, &err), "LayerNorm of 12288 %s", err.text);
-    c.model.hidden = 12800;
+    for (int family = 0; family < 2; family++)
+        for (int hidden = 12600; hidden < 25300; hidden++) {
+            c.model.family = family ? PLAIT_LLAMA : PLAIT_GPT2;
+            c.model.hidden = hidden;
+            wrong += fits(&c, ada, &err) != norm_fits((size_t)hidden, family);
+        }
+    ok(wrong == 0, "norms are refused where they do not fit: %d are not",
+       wrong);
+    ok(norm_fits(12640, false) && !norm_fits(12641, false) &&
+           norm_fits(25280, true) && !norm_fits(25281, true),
+       "LayerNorms of 12640 columns fit on Ada, RMSNorms of 25280");
     ok(!fits(&c, ada, &err) &&
-           strstr(err.text, "model.hidden 12800: to train, ") != NULL &&
+           strstr(err.text, "model.hidden 25299: to train, ") != NULL &&
            fits(&c, once, &err),
-       "LayerNorm of 12800 has no backward on Ada");
+       "an evaluation has no backward %s", err.text);
     c.model.family = PLAIT_RESNET;
     ok(fits(&c, ada, &err), "image models have neither %s", err.text);
+}
+
+/* The queries of all heads, which may be wider than the model. */
+static void test_query_norm(void)
+{
+    const struct plait_gpu_use ada = {89, true, PLAIT_WORK_TRAIN};
+    struct plait_job_config c;
+    struct plait_error err;
+
+    llama3_8b(&c);
+    c.model.head_dim = 128;
+    c.model.heads = c.model.kv_heads = 198;
+    c.model.qk_norm = c.model.qk_norm_whole = true;
+    c.parallel.layout.size[PLAIT_TP] = 1;
+    ok(!fits(&c, ada, &err) &&
+           strstr(err.text, "columns of queries, 25344") != NULL,
+       "%s", err.text);
+    c.parallel.layout.size[PLAIT_TP] = 2;
+    ok(fits(&c, ada, &err), "two ranks sum a part each %s", err.text);
+    c.parallel.layout.size[PLAIT_TP] = 1;
+    c.model.qk_norm_whole = false;
+    ok(fits(&c, ada, &err), "a norm of each head fits %s", err.text);
 }
 
 /* The planner's types; those without Plait's kernels are not asked. */
@@ -183,6 +218,7 @@ int main(void)
     test_cudnn();
     test_documents();
     test_norms();
+    test_query_norm();
     test_types();
     return done_testing();
 }

@@ -52,11 +52,24 @@ static int largest_head(int room, bool backward)
     return head;
 }
 
-/* Bytes of a norm's backward, which sums the gradients of its weights there
- * (kernels/cuda/norm.cu: norm_gradient_launch()). */
-static double norm_bytes(const struct plait_model_config *m)
+/* Columns of the widest norm: of a layer, or of all heads' queries where they
+ * have one together and no other rank has a part of them. */
+static double norm_width(const struct plait_job_config *c)
 {
-    return (m->family == PLAIT_LLAMA ? 4.0 : 8.0) * m->hidden + 256;
+    const struct plait_model_config *m = &c->model;
+    double heads = (double)m->heads * plait_model_head_dim(m);
+
+    return m->qk_norm && m->qk_norm_whole &&
+                   c->parallel.layout.size[PLAIT_TP] == 1 && heads > m->hidden
+               ? heads
+               : m->hidden;
+}
+
+/* Bytes of a norm's backward, which sums the gradients of its weights there
+ * (kernels/norm.h). */
+static double norm_bytes(const struct plait_job_config *c)
+{
+    return (c->model.family == PLAIT_LLAMA ? 4.0 : 8.0) * norm_width(c) + 256;
 }
 
 static bool is_training(const struct plait_gpu_use *use)
@@ -113,22 +126,31 @@ static int check_attention(const struct plait_job_config *c,
         use->sm % 10, room, largest_head(room, is_training(use)));
 }
 
+static int check_norms(const struct plait_job_config *c,
+                       const struct plait_gpu_use *use, struct plait_error *err)
+{
+    int room = shared_memory(use->sm);
+    double need = norm_bytes(c);
+    bool heads = norm_width(c) > c->model.hidden;
+
+    if (!is_training(use) || !room || need <= room)
+        return 0;
+    return plait_errorf(
+        err,
+        "%s %.0f: to train, the backward of %s needs %.0f bytes of "
+        "shared memory; GPUs of compute capability %d.%d have %d",
+        heads ? "model.qk_norm_whole: columns of queries," : "model.hidden",
+        norm_width(c), heads ? "their norm" : "its norms", need, use->sm / 10,
+        use->sm % 10, room);
+}
+
 int plait_fits_gpu(const struct plait_job_config *c,
                    const struct plait_gpu_use *use, struct plait_error *err)
 {
-    int room = shared_memory(use->sm);
-    double need = norm_bytes(&c->model);
-
     errno = EINVAL;
     if (plait_is_image_model(&c->model))
         return 0;
-    if (is_training(use) && room && need > room)
-        return plait_errorf(
-            err,
-            "model.hidden %d: to train, the backward of its norms needs %.0f "
-            "bytes of shared memory; GPUs of compute capability %d.%d have %d",
-            c->model.hidden, need, use->sm / 10, use->sm % 10, room);
-    return check_attention(c, use, err);
+    return check_norms(c, use, err) < 0 ? -1 : check_attention(c, use, err);
 }
 
 /* m4/plait.m4 compiles for these and later ones. */
