@@ -70,7 +70,7 @@ double plait_model_met(const struct plait_model_config *m)
 {
     double top = m->experts ? m->experts_top_k : 1;
     double moe = plait_model_moe_layers(m);
-    double ffn = m->experts && m->dense_ffn ? m->dense_ffn : m->ffn;
+    double ffn = plait_model_dense_ffn(m);
 
     top += m->experts ? m->shared_experts : 0;
     return plait_model_attention(m) +

@@ -18,18 +18,26 @@ double plait_model_attention(const struct plait_model_config *model);
 double plait_model_mlp(const struct plait_model_config *model, double columns);
 /* The tokens of one sequence that one expert takes at most; 0: all. */
 int plait_model_capacity(const struct plait_model_config *model);
-/* Layers with experts: all but the first dense_layers; and whether this layer
- * is one of these first ones. */
+/* Layers with experts: all but the first dense_layers. */
 int plait_model_moe_layers(const struct plait_model_config *model);
+/* Their share of all layers. */
+static inline double
+plait_model_moe_share(const struct plait_model_config *model)
+{
+    return model->layers > 0
+               ? (double)plait_model_moe_layers(model) / model->layers
+               : 0;
+}
+/* Whether this layer is one of the first ones without. */
 static inline bool plait_model_dense(const struct plait_model_config *model,
                                      int layer)
 {
     return model->experts && layer < model->dense_layers;
 }
-/* Columns of their mlp. */
+/* Columns of the mlp of layers without experts. */
 static inline int plait_model_dense_ffn(const struct plait_model_config *model)
 {
-    return model->dense_ffn ? model->dense_ffn : model->ffn;
+    return model->experts && model->dense_ffn ? model->dense_ffn : model->ffn;
 }
 /* Columns of a head that have rotary positions: all, where the model does not
  * say how many. */

@@ -163,12 +163,6 @@ static double norm_seconds(const struct plait_shape *s, const struct path *tp)
                : 0;
 }
 
-/* The share of the layers that have experts. */
-static double expert_share(const struct plait_model_config *m)
-{
-    return (double)plait_model_moe_layers(m) / fmax(1, m->layers);
-}
-
 static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
 {
     const struct plait_layout *l = s->layout;
@@ -182,7 +176,7 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
                      (1 - (s->c->tp_exposed ? 0 : s->traits->tp_hidden)) +
                  norm_seconds(s, &tp));
     set_axis(s, p, PLAIT_CP, 1, ring_seconds(s, p));
-    set_axis(s, p, PLAIT_EP, 2 * expert_share(s->m),
+    set_axis(s, p, PLAIT_EP, 2 * plait_model_moe_share(s->m),
              alltoall_seconds(s, t->bytes[PLAIT_EP]));
     if (s->pp == 1)
         return;
@@ -240,7 +234,7 @@ static void set_offload(const struct plait_shape *s, struct plait_pieces *p)
 static void wait_for_host(const struct plait_shape *s, struct plait_pieces *p)
 {
     double gpu = 3 * plait_pieces_pass(p) + p->redone, host;
-    double share = expert_share(s->m);
+    double share = plait_model_moe_share(s->m);
 
     for (int i = 0; i < PLAIT_NAXES; i++)
         gpu += p->forward[i] + p->backward[i];

@@ -89,28 +89,15 @@ static double mlp_products(const struct plait_shape *s, double rows, double ffn,
            pass_of(s, rows, h, ffn, count);
 }
 
-/* The share of the layers that have experts. */
-static double expert_share(const struct plait_model_config *m)
-{
-    return m->experts ? (double)plait_model_moe_layers(m) / fmax(1, m->layers)
-                      : 0;
-}
-
-/* The width of the mlps of the other layers. */
-static int dense_ffn(const struct plait_model_config *m)
-{
-    return m->experts && m->dense_ffn ? m->dense_ffn : m->ffn;
-}
-
 /* Seconds of a layer's products, on average over those with experts and those
  * without. */
 static double products(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     double t = s->tokens, count = plait_work_experts(s), moe, dense;
-    double share = expert_share(m);
+    double share = plait_model_moe_share(m);
 
-    dense = mlp_products(s, t, (double)dense_ffn(m) / s->tp, 1);
+    dense = mlp_products(s, t, (double)plait_model_dense_ffn(m) / s->tp, 1);
     if (!m->experts)
         return attention_products(s) + dense;
     moe = mlp_products(s, t * routed(s) / count, m->ffn / split_columns(s),
@@ -246,8 +233,8 @@ static double attention(const struct plait_shape *s)
 static double activation_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double share = expert_share(m);
-    double values = (1 - share) * dense_ffn(m) +
+    double share = plait_model_moe_share(m);
+    double values = (1 - share) * plait_model_dense_ffn(m) +
                     share * (m->experts_top_k + m->shared_experts) * m->ffn;
 
     return (m->family == PLAIT_GPT2 ? 4.0 : s->traits->gate_bytes) * values;
@@ -282,8 +269,8 @@ static double elementwise_bytes(const struct plait_shape *s)
         whole /= s->tp;
     split += activation_bytes(s);
     if (m->experts)
-        split +=
-            expert_share(m) * m->experts_top_k * (16 * h + biased * m->ffn);
+        split += plait_model_moe_share(m) * m->experts_top_k *
+                 (16 * h + biased * m->ffn);
     split += s->score_bytes * m->heads * m->seq_len;
     return scale * s->tokens * (whole + split / s->tp);
 }
@@ -303,9 +290,10 @@ static double cheap_bytes(const struct plait_shape *s)
 static double linear_weights(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double share = expert_share(m), experts = (double)m->experts / s->ep;
+    double share = plait_model_moe_share(m),
+           experts = (double)m->experts / s->ep;
     double mlps =
-        (1 - share) * plait_model_mlp(m, dense_ffn(m)) +
+        (1 - share) * plait_model_mlp(m, plait_model_dense_ffn(m)) +
         share * (experts + m->shared_experts) * plait_model_mlp(m, m->ffn);
 
     return (plait_model_attention(m) + mlps) / s->tp;
@@ -341,15 +329,16 @@ static double mlp_values(const struct plait_model_config *m, double ffn)
 static double rounding_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double share = expert_share(m), values, weights, moe = 0;
+    double share = plait_model_moe_share(m), values, weights, moe = 0;
 
     if (s->c->train.precision != PLAIT_FP8)
         return 0;
     if (m->experts && !s->c->fused_experts)
         moe = routed(s) * mlp_values(m, m->ffn / split_columns(s));
     moe += m->shared_experts * mlp_values(m, (double)m->ffn / s->tp);
-    values = 2.0 * m->hidden + attention_values(s) + share * moe +
-             (1 - share) * mlp_values(m, (double)dense_ffn(m) / s->tp);
+    values =
+        2.0 * m->hidden + attention_values(s) + share * moe +
+        (1 - share) * mlp_values(m, (double)plait_model_dense_ffn(m) / s->tp);
     weights = plait_shape_keeps_codes(s) ? 0 : linear_weights(s);
     return 2.0 / 3 *
            (s->traits->round_bytes * s->tokens * values +
