@@ -54,12 +54,21 @@ static __device__ inline void choose_biased(const struct plait_route &r,
     double sum = PLAIT_ROUTE_TINY;
 
     for (int j = 0; j < r.k; j++) {
+        float most = 0;
         int best = -1;
 
-        for (int e = 0; e < r.E; e++)
-            if ((groups >> (e / n) & 1) && !chosen(expert, j, e) &&
-                (best < 0 || prob[e] + r.bias[e] > prob[best] + r.bias[best]))
-                best = e;
+        for (int first = 0; first < r.E; first += n) {
+            if (!((groups >> (first / n)) & 1))
+                continue;
+            for (int e = first; e < first + n; e++) {
+                float x = prob[e] + r.bias[e];
+
+                if ((best < 0 || x > most) && !chosen(expert, j, e)) {
+                    best = e;
+                    most = x;
+                }
+            }
+        }
         expert[j] = best;
         sum += prob[best];
     }

@@ -63,11 +63,6 @@ static uint64_t choose_groups(const struct plait_route *r, size_t i)
     return set;
 }
 
-static int group_of(const struct plait_route *r, int e)
-{
-    return r->groups < 2 ? 0 : e / (r->E / r->groups);
-}
-
 /* The k experts of token i and their gates. */
 static void choose(const struct plait_route *r, const void *logits, size_t i)
 {
@@ -75,15 +70,24 @@ static void choose(const struct plait_route *r, const void *logits, size_t i)
     int32_t *expert = r->expert + i * (size_t)r->k;
     uint64_t groups = choose_groups(r, i);
     double sum = r->bias ? PLAIT_ROUTE_TINY : 0, scale = r->bias ? r->scale : 1;
+    int n = r->bias && r->groups > 1 ? r->E / r->groups : r->E;
 
     for (int j = 0; j < r->k; j++) {
+        double most = 0;
         int best = -1;
 
-        for (int e = 0; e < r->E; e++)
-            if (groups >> group_of(r, e) & 1 && !chosen(expert, j, e) &&
-                (best < 0 ||
-                 rank_of(r, logits, i, e) > rank_of(r, logits, i, best)))
-                best = e;
+        for (int first = 0; first < r->E; first += n) {
+            if (!(groups >> (first / n) & 1))
+                continue;
+            for (int e = first; e < first + n; e++) {
+                double x = rank_of(r, logits, i, e);
+
+                if ((best < 0 || x > most) && !chosen(expert, j, e)) {
+                    best = e;
+                    most = x;
+                }
+            }
+        }
         expert[j] = best;
         sum += prob[best];
     }
