@@ -137,8 +137,8 @@ FAMILIES = {
         "n_routed_experts": 6, "num_experts_per_tok": 2}),
     "glm4-moe-groups": ("Glm4Moe", {
         **SIZES, **GLM, "n_routed_experts": 8, "num_experts_per_tok": 3,
-        "n_shared_experts": 2, "first_k_dense_replace": 2, "n_group": 4,
-        "topk_group": 2})}
+        "n_shared_experts": 2, "first_k_dense_replace": 2, "n_group": 2,
+        "topk_group": 1})}
 LAYOUTS = {
     "one process": (1, []),
     "tp 3": (3, ["parallel.tp=3"]),

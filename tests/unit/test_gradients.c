@@ -861,17 +861,19 @@ static void sigmoid_check(void)
     ok(bad == 0, "route_backward: %zu gradients of sigmoids", n);
 }
 
-/* Whom the bias and the groups let through. Of the first token the best two
- * experts, 0 and 1, are in the first group, whose two best together are less
- * than those of the second; of the second token the bias turns the order. */
+/* Whom the bias and the groups let through. The first token's best expert, 0,
+ * is in the first group, whose two best together are less than those of the
+ * second, though all three are more; of the second token the bias turns the
+ * order. */
 static void groups_check(void)
 {
-    const float logits[8] = {3, -9, 2, 2, 0.1f, 0.2f, -9, -9};
-    const float bias[4] = {0.5f, 0, 0, 0};
+    const float logits[12] = {3,    -2,   -2, 1.4f, 1.4f, -9,
+                              0.1f, 0.2f, -9, -9,   -9,   -9};
+    const float bias[6] = {0.5f, 0, 0, 0, 0, 0};
     float *prob = stat[0], *gate = stat[1];
     struct plait_route route = {.type = PLAIT_F32,
                                 .N = 2,
-                                .E = 4,
+                                .E = 6,
                                 .k = 2,
                                 .prob = prob,
                                 .expert = tokens,
@@ -885,7 +887,7 @@ static void groups_check(void)
     memcpy(x[1], bias, sizeof(bias));
     ops->route_forward(q, &route, x[0]);
     settle();
-    ok(tokens[0] == 2 && tokens[1] == 3 && tokens[2] == 0 && tokens[3] == 1,
+    ok(tokens[0] == 3 && tokens[1] == 4 && tokens[2] == 0 && tokens[3] == 1,
        "route_forward: within the best group, by biased scores");
     ok(fabs(gate[0] + gate[1] - 3) < 1e-5 && gate[2] < gate[3],
        "route_forward: weights are of scores without the bias, times scale");
