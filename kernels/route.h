@@ -19,7 +19,8 @@ struct plait_route {
                       * sets some to 0 */
     /* The weights of a token's experts are its scores of them, as shares of
      * their sum. Scores are the softmax of the logits or, with a bias, the
-     * sigmoid of each, as DeepSeek-V3 has it (arXiv 2412.19437): */
+     * sigmoid of each, as DeepSeek-V3 has it (arXiv 2412.19437). A NaN among a
+     * token's scores makes all of its weights NaN, whoever is chosen. */
     const float *bias; /* in [E]: added to the scores that experts are chosen
                         * by, and to no others; NULL: softmax */
     int groups;        /* 2 to 64 equal runs of two or more experts, */

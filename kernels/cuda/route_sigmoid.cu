@@ -53,6 +53,9 @@ static __device__ inline void choose_biased(const struct plait_route &r,
     uint64_t groups = choose_groups(r, prob);
     double sum = PLAIT_ROUTE_TINY;
 
+    for (int e = 0; e < r.E; e++)
+        if (isnan(prob[e]))
+            sum = prob[e];
     for (int j = 0; j < r.k; j++) {
         float most = 0;
         int best = -1;

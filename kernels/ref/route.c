@@ -14,7 +14,8 @@ static int chosen(const int32_t *expert, int n, int e)
 }
 
 /* What experts are chosen by: logits of softmax, since close to 1/2
- * probabilities in fp32 cannot tell apart logits that differ near 0. */
+ * probabilities in fp32 cannot tell apart logits that differ near 0. With a
+ * bias they are not read and may be NULL. */
 static double rank_of(const struct plait_route *r, const void *logits, size_t i,
                       int e)
 {
@@ -63,13 +64,26 @@ static uint64_t choose_groups(const struct plait_route *r, size_t i)
     return set;
 }
 
+/* What the scores of the chosen are added to. */
+static double begin_sum(const struct plait_route *r, const float *prob)
+{
+    double sum = PLAIT_ROUTE_TINY;
+
+    if (!r->bias)
+        return 0;
+    for (int e = 0; e < r->E; e++)
+        if (isnan(prob[e]))
+            sum = NAN;
+    return sum;
+}
+
 /* The k experts of token i and their gates. */
 static void choose(const struct plait_route *r, const void *logits, size_t i)
 {
     const float *prob = r->prob + i * (size_t)r->E;
     int32_t *expert = r->expert + i * (size_t)r->k;
     uint64_t groups = choose_groups(r, i);
-    double sum = r->bias ? PLAIT_ROUTE_TINY : 0, scale = r->bias ? r->scale : 1;
+    double sum = begin_sum(r, prob), scale = r->bias ? r->scale : 1;
     int n = r->bias && r->groups > 1 ? r->E / r->groups : r->E;
 
     for (int j = 0; j < r->k; j++) {

@@ -864,15 +864,15 @@ static void sigmoid_check(void)
 /* Whom the bias and the groups let through. The first token's best expert, 0,
  * is in the first group, whose two best together are less than those of the
  * second, though all three are more; of the second token the bias turns the
- * order. */
+ * order. Of the third a score of an expert that is not chosen is NaN. */
 static void groups_check(void)
 {
-    const float logits[12] = {3,    -2,   -2, 1.4f, 1.4f, -9,
-                              0.1f, 0.2f, -9, -9,   -9,   -9};
+    const float logits[18] = {3,  -2, -2, 1.4f, 1.4f, -9, 0.1f, 0.2f, -9,
+                              -9, -9, -9, 1,    2,    0,  0,    NAN,  0};
     const float bias[6] = {0.5f, 0, 0, 0, 0, 0};
     float *prob = stat[0], *gate = stat[1];
     struct plait_route route = {.type = PLAIT_F32,
-                                .N = 2,
+                                .N = 3,
                                 .E = 6,
                                 .k = 2,
                                 .prob = prob,
@@ -891,6 +891,8 @@ static void groups_check(void)
        "route_forward: within the best group, by biased scores");
     ok(fabs(gate[0] + gate[1] - 3) < 1e-5 && gate[2] < gate[3],
        "route_forward: weights are of scores without the bias, times scale");
+    ok(isnan(gate[4]) && isnan(gate[5]),
+       "route_forward: a NaN among the scores shows in the weights");
 }
 
 /* Two logits whose probabilities are equal in fp32: the larger one is chosen,
