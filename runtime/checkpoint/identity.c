@@ -29,8 +29,8 @@ bool plait_identity_is_allowed(const char *list, const char *key)
 static bool is_of_weights(const char *key)
 {
     static const char *const training[] = {
-        "model.seq_len", "model.experts_balance", "model.loss",
-        "model.label_smoothing"};
+        "model.seq_len", "model.experts_balance", "model.experts_balance_rate",
+        "model.loss", "model.label_smoothing"};
 
     for (size_t i = 0; i < sizeof(training) / sizeof(training[0]); i++)
         if (!strcmp(key, training[i]))

@@ -169,6 +169,9 @@ static void resolve(struct plait_model_config *m)
         m->attention_multiplier = 1 / sqrt(plait_model_head_dim(m));
     m->rope_attention_factor =
         m->rope_scaling == PLAIT_ROPE_YARN ? plait_model_rope_size(m) : 0;
+    m->experts_scale = plait_model_factor(m->experts_scale);
+    if (m->experts_groups < 2) /* tokens choose from all experts */
+        m->experts_groups = m->experts_top_groups = 0;
 }
 
 int plait_model_same(const char *name, const struct plait_model_config *there,
