@@ -221,6 +221,7 @@ check 'simulate and plan --auto take latent attention' $?
 parameters llama.json 8030261248
 parameters qwen.json 30532122624
 parameters gpt2.json 124439808
+parameters deepseek.json 671026419200
 "$plait" estimate --model llama.json --gpus 8 --json >json
 "$plait" estimate --model llama.json --gpus 8 --set model.seq_len=8192 \
     --json >other

@@ -9,6 +9,7 @@
 #define GEMMA "model.norm_plus_one=true", "model.gate=gelu"
 #define NORMS_BOTH "model.norm_place=both"
 #define OLMO QK_NORM, "model.qk_norm_whole=true", "model.norm_place=after"
+#define SIGMOID "model.experts_scores=sigmoid"
 
 static const struct plait_foreign_type types[] = {
     {.name = "gpt2", .family = "gpt2"},
@@ -59,14 +60,16 @@ static const struct plait_foreign_type types[] = {
     {.name = "granite", .family = "llama"},
     {.name = "glm4_moe",
      .family = "llama",
-     .more = {"model.experts_scores=sigmoid"},
-     .sizes = "first_k_dense_replace=1 "
-              "n_shared_experts=1"},
+     .more = {SIGMOID},
+     .sizes = "first_k_dense_replace=1 n_shared_experts=1"},
     {.name = "deepseek_v2",
      .family = "llama",
      .missing = "mla, weights of a token's experts that do not add up to 1"},
-    {.name = "deepseek_v3", .family = "llama", .missing = "mla"},
-    {.name = "kimi_k2", .family = "llama", .missing = "mla"},
+    {.name = "deepseek_v3",
+     .family = "llama",
+     .more = {SIGMOID},
+     .missing = "mla"},
+    {.name = "kimi_k2", .family = "llama", .more = {SIGMOID}, .missing = "mla"},
 };
 
 enum { NTYPES = sizeof(types) / sizeof(types[0]) };
