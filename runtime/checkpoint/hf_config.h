@@ -27,8 +27,9 @@ int plait_hf_config_possible(const struct plait_model_config *model,
 
 /* Write DIR/config.json of a possible model, for weights of `type`. Where
  * `like` (NULL: none) or, above a checkpoint, the directory of that has the
- * config.json of this model, it comes back byte for byte, but for that type;
- * keys that training has changed are replaced. One of another model is ignored,
+ * config.json of this model, it comes back byte for byte, but for that type and
+ * without layers of multi-token prediction; keys that training has changed are
+ * replaced. One of another model is ignored,
  * and so is its generation_config.json, which is removed from `dir`. Without a
  * config.json the ids of special tokens are those of
  * DIR/generation_config.json, else `end` ends a text (-1: not known), and
@@ -38,9 +39,8 @@ int plait_hf_config_write(const char *dir,
                           enum plait_dtype type, const char *like, int32_t end,
                           struct plait_error *err);
 
-/* Whether the config.json of a folder, has layers of
- * multi-token prediction, which plait-train leaves out. They follow the last
- * layer. */
-bool plait_hf_config_predicts(const char *dir);
+/* The key by which DIR/config.json has layers of multi-token prediction, which
+ * follow the last layer and which plait-train leaves out; NULL: it has none. */
+const char *plait_hf_config_predicts(const char *dir);
 
 #endif

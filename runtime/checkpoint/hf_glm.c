@@ -118,18 +118,19 @@ int plait_hf_glm_write(json_t *root, const struct plait_model_config *m)
            bad;
 }
 
-bool plait_hf_config_predicts(const char *dir)
+const char *plait_hf_config_predicts(const char *dir)
 {
     static const char *const names[] = {"num_nextn_predict_layers",
                                         "num_mtp_layers"};
+    const char *found = NULL;
     char path[4200];
-    bool any = false;
     json_t *root;
 
     snprintf(path, sizeof(path), "%s/config.json", dir);
     root = json_load_file(path, 0, NULL);
-    for (int i = 0; i < 2; i++)
-        any |= json_integer_value(json_object_get(root, names[i])) > 0;
+    for (int i = 0; i < 2 && !found; i++)
+        if (json_integer_value(json_object_get(root, names[i])) > 0)
+            found = names[i];
     json_decref(root);
-    return any;
+    return found;
 }

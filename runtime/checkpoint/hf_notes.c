@@ -26,9 +26,11 @@ void plait_hf_notes_read(const char *dir, struct plait_hf_notes *notes)
     if (plait_hf_config_read(dir, &told, &why) == 0 && told.tie_embeddings &&
         plait_hf_model_read(dir, &read, &why) == 0)
         notes->untied = !read.tie_embeddings;
-    if (plait_hf_config_predicts(dir))
+    notes->left_out = plait_hf_config_predicts(dir);
+    if (notes->left_out)
         weights = plait_hf_weights_open(dir, &why);
-    notes->left_out = weights && plait_hf_weights_left_out(weights);
+    if (!weights || !plait_hf_weights_left_out(weights))
+        notes->left_out = NULL;
     plait_hf_weights_close(weights);
 }
 
@@ -43,10 +45,9 @@ void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
                 mark);
     if (notes->left_out)
         fprintf(out,
-                "%sconfig.json has layers of multi-token prediction "
-                "(num_nextn_predict_layers), which plait-train does not: they "
-                "are left out\n",
-                mark);
+                "%sconfig.json has layers of multi-token prediction (%s), "
+                "which plait-train does not: they are left out\n",
+                mark, notes->left_out);
     if (notes->dropout[0])
         fprintf(out,
                 "%sconfig.json has dropout (%s), which plait-train does not: "

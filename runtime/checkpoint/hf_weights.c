@@ -250,7 +250,7 @@ struct plait_hf_weights *plait_hf_weights_open(const char *dir,
     w->stored = w->n < 0 ? NULL : calloc(w->n + 1, sizeof(*w->stored));
     if (!w->stored)
         goto memory;
-    w->predicts = plait_hf_config_predicts(dir);
+    w->predicts = plait_hf_config_predicts(dir) != NULL;
     if (match_tensors(w, err) < 0)
         goto error;
     return w;

@@ -19,9 +19,10 @@ int plait_hf_model_read(const char *dir, struct plait_model_config *model,
 
 /* What a user is told of a model that is taken over. */
 struct plait_hf_notes {
-    char dropout[160]; /* its rates, which plait-train does not have */
-    bool untied;       /* config.json ties a head that differs */
-    bool left_out;     /* layers of multi-token prediction are there */
+    char dropout[160];    /* its rates, which plait-train does not have */
+    bool untied;          /* config.json ties a head that differs */
+    const char *left_out; /* the key of layers of multi-token prediction, if
+                           * they are there */
 };
 
 /* Empty where the model cannot be read. */

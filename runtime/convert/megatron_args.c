@@ -338,8 +338,6 @@ static const char *find_lack(const struct plait_model_config *m)
         what = "model.experts of a gpt2";
     else if (m->experts && m->experts_capacity > 0)
         what = "model.experts_capacity that works as in plait-train";
-    else if (m->experts && m->experts_scores)
-        what = "model.experts_scores sigmoid that work as in plait-train";
     else if (m->experts && (m->dense_layers || m->shared_experts))
         what = "model.dense_layers or model.shared_experts that work as in "
                "plait-train";
@@ -380,6 +378,10 @@ int plait_megatron_args_possible(const struct plait_model_config *m,
     const char *lack = find_lack(m);
 
     errno = EINVAL;
+    if (m->experts && m->experts_scores)
+        return plait_errorf(err, "plait-convert does not write "
+                                 "model.experts_scores sigmoid for "
+                                 "Megatron-LM");
     if (lack)
         return plait_errorf(err, "Megatron-LM's GPT has no %s", lack);
     return check_layout(m, layout, err);

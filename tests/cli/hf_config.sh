@@ -355,6 +355,9 @@ ok "a qwen3_moe has none of these" refuses qwen3_moe '{"n_group": 2}' \
 ok "layers that predict further tokens" gives $glm-mtp '{}' "layers: 2"
 ok "... are left out, in a line" grep -q "^# config.json has layers of \
 multi-token prediction (num_nextn_predict_layers), which" "$dir/out"
+ok "... by the other key" gives $glm-mtp '{"num_nextn_predict_layers": "gone",
+    "num_mtp_layers": 1}' "layers: 2"
+ok "... which is named" grep -q "prediction (num_mtp_layers), which" "$dir/out"
 "$convert" --from "$dir/x.plait" --to "$dir/x.mtp" >"$dir/out" 2>&1
 ok "... and not promised to who reads it next" python3 -c "
 import json

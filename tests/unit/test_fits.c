@@ -282,7 +282,8 @@ static void check_model(void)
          "model.experts_top_groups 3 must be from 1 to model.experts_groups 2",
          SIGMOID, c.model.experts_groups = 2, c.model.experts_top_groups = 3);
     CASE(CONFIG,
-         "model.experts_top_groups 2 must be at most model.experts_groups 0",
+         "model.experts_top_groups 2: model.experts_groups is 0, tokens choose "
+         "from all experts",
          SIGMOID, c.model.experts_top_groups = 2);
     CASE(CONFIG,
          "model.experts_top_k 3 is more than the 2 experts of "
@@ -300,7 +301,7 @@ static void check_model(void)
     CASE(TRAINER, NULL, SIGMOID, c.parallel.grad_reduce = PLAIT_GRAD_BF16);
     CASE(TRAINER,
          "model.experts_scores sigmoid: sync.mode must be each, not local: "
-         "replicas have no biases of their own",
+         "the routers' biases are counted over all replicas in each step",
          SIGMOID, c.sync.mode = PLAIT_SYNC_LOCAL);
     CASE(CONFIG,
          "model.mla has 4 numbers; it is [columns of q, of k and v, of a head "

@@ -69,8 +69,9 @@ static int check_groups(const struct plait_model_config *m,
 
     if (n < 2 && top > 1)
         return plait_errorf(err,
-                            "model.experts_top_groups %d must be at most "
-                            "model.experts_groups %d",
+                            "model.experts_top_groups %d: "
+                            "model.experts_groups is %d, tokens choose from "
+                            "all experts",
                             top, n);
     if (n < 2)
         return 0;
@@ -154,8 +155,8 @@ static int check_trained_model(const struct plait_model_config *m,
     return 0;
 }
 
-/* The biases of routers. Their counts of tokens are summed as gradients are,
- * over the ranks that train one model. */
+/* The biases of routers. Their counts of tokens are summed as gradients are, in
+ * each step over all replicas. */
 static int check_balance(const struct plait_job_config *c,
                          struct plait_error *err)
 {
@@ -170,8 +171,8 @@ static int check_balance(const struct plait_job_config *c,
     if (c->model.experts_scores && plait_sync_parts(&c->sync))
         return plait_errorf(err,
                             "model.experts_scores sigmoid: sync.mode must be "
-                            "each, not %s: replicas have no biases of their "
-                            "own",
+                            "each, not %s: the routers' biases are counted "
+                            "over all replicas in each step",
                             plait_sync_mode_names[c->sync.mode]);
     return 0;
 }
