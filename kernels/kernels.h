@@ -663,7 +663,7 @@ struct plait_ops {
      * vocabulary: first is 0. NULL: it would be no faster on this device. */
     int (*xent)(struct plait_queue *q, const struct plait_xent *x);
 
-    /* -- experts: which of E experts works on which token --------------- */
+    /* -- experts, see kernels/route.h ----------------------------------- */
     /* prob = softmax of logits [N,E]; expert = the numbers of the k largest
      * logits, largest first, of equal ones the lower number first; gate = their
      * probabilities divided by the sum of these k. With a bias: prob =

@@ -4,7 +4,6 @@
 #include "kernels/route.h"
 #include "runtime/model/experts.h"
 
-/* Row i belongs to sequence i / run % sequences. */
 struct plait_route plait_route_of(const struct plait_work *w,
                                   const struct plait_routed *r)
 {
@@ -104,7 +103,8 @@ int plait_experts_set_balance(const struct plait_work *w, float factor)
 }
 
 /* What moves the biases after the step: how often the tokens chose each expert,
- * where other weights have a gradient. All tp ranks count the same tokens. */
+ * where other weights have a gradient. All tp ranks count the same tokens. In
+ * fp32, one by one: exact to 2^24 choices of an expert by a rank in a step. */
 static int count_for_bias(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_routed *r)
