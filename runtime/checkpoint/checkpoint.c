@@ -66,7 +66,8 @@ int plait_tensor_slices_create(const struct plait_optim_piece *pieces, int n,
 
 int plait_tensor_slices_create_weights(const struct plait_shards *shards,
                                        struct plait_tensor_slice **slices,
-                                       void ***data, struct plait_error *err)
+                                       struct plait_weights_at **data,
+                                       struct plait_error *err)
 {
     const struct plait_model *model = shards->model;
     size_t size = plait_dtype_size(model->type), first, count;
@@ -82,14 +83,16 @@ int plait_tensor_slices_create_weights(const struct plait_shards *shards,
 
         if (t->balance) { /* which each rank has whole */
             describe_slice(&(*slices)[n], t, 0, t->count);
-            (*data)[n++] = model->exact + t->exact;
+            (*data)[n++] =
+                (struct plait_weights_at){model->exact + t->exact, PLAIT_F32};
             continue;
         }
         if (!plait_shard_slice(s, t, &first, &count))
             continue;
         describe_slice(&(*slices)[n], t, first, count);
-        (*data)[n++] =
-            (char *)s->weight + (t->offset + first - s->first) * size;
+        (*data)[n++] = (struct plait_weights_at){
+            (char *)s->weight + (t->offset + first - s->first) * size,
+            model->type};
     }
     return n;
 }

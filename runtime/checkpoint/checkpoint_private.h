@@ -15,11 +15,19 @@
 int plait_tensor_slices_create(const struct plait_optim_piece *pieces, int n,
                                struct plait_tensor_slice **slices,
                                struct plait_error *err);
-/* The same for the weights alone, in the compute type on the device; *data:
- * where each slice lies. The caller frees both, in case of an error too. */
+/* Where weights lie on the device, and in which type. */
+struct plait_weights_at {
+    void *at;
+    enum plait_dtype type;
+};
+
+/* The same for the weights alone, in the type that the model has of each;
+ * *data: where each slice lies. The caller frees both, in case of an error
+ * too. */
 int plait_tensor_slices_create_weights(const struct plait_shards *shards,
                                        struct plait_tensor_slice **slices,
-                                       void ***data, struct plait_error *err);
+                                       struct plait_weights_at **data,
+                                       struct plait_error *err);
 
 /* The slices that one rank writes of every checkpoint, in this order. */
 struct plait_rank_shard {

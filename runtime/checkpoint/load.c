@@ -165,7 +165,8 @@ static int store_slice(const struct plait_load *l, int i, const float *buffer)
 
     return l->optim
                ? plait_optim_write_piece(l->optim, &l->pieces[i], 0, n, buffer)
-               : plait_shards_write_weights(l->shards, l->data[i], buffer, n);
+               : plait_shards_write_weights(l->shards, l->data[i].at,
+                                            l->data[i].type, buffer, n);
 }
 
 static int check_finite(const struct plait_load *l, int i, const float *buffer,
@@ -210,17 +211,20 @@ static int fill_all(const struct plait_load *l, struct plait_error *err)
 static int send_all(const struct plait_load *l, struct plait_error *err)
 {
     const struct plait_model *model = l->shards->model;
-    enum plait_dtype type = l->optim ? PLAIT_F32 : model->type;
     struct plait_mesh *mesh = model->mesh;
 
     for (int i = 0; l->replicas && i < l->nslices; i++) {
-        void *data = l->optim ? l->pieces[i].data : l->data[i];
+        struct plait_weights_at to = {.type = PLAIT_F32};
 
+        if (l->optim)
+            to.at = l->pieces[i].data;
+        else
+            to = l->data[i];
         if (is_wanted(l, i) &&
-            plait_comm_broadcast(
-                l->replicas,
-                &(struct plait_buffers){data, data, l->slices[i].count, type},
-                l->reader[i], mesh->q, NULL) < 0)
+            plait_comm_broadcast(l->replicas,
+                                 &(struct plait_buffers){
+                                     to.at, to.at, l->slices[i].count, to.type},
+                                 l->reader[i], mesh->q, NULL) < 0)
             return plait_errorf(err, "checkpoint: %s",
                                 plait_comm_error(l->replicas));
     }

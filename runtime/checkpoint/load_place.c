@@ -122,9 +122,9 @@ static float *host_place(const struct plait_load *l, int slice)
     const struct plait_model *model = l->shards->model;
 
     if (!l->optim)
-        return model->mesh->ops->gpu || model->type != PLAIT_F32
+        return model->mesh->ops->gpu || l->data[slice].type != PLAIT_F32
                    ? NULL
-                   : l->data[slice];
+                   : l->data[slice].at;
     if (l->pieces[slice].home == PLAIT_PIECE_WEIGHTS &&
         l->shards->state_ops->gpu)
         return NULL;
@@ -135,7 +135,7 @@ static float *host_place(const struct plait_load *l, int slice)
 static int store(const struct plait_load *l, int slice, size_t first,
                  const float *from, size_t n)
 {
-    const struct plait_model *model = l->shards->model;
+    const struct plait_weights_at *to;
     float *place = host_place(l, slice);
 
     if (place) {
@@ -145,12 +145,10 @@ static int store(const struct plait_load *l, int slice, size_t first,
     if (l->optim)
         return plait_optim_write_piece(l->optim, &l->pieces[slice], first, n,
                                        from);
-    if (!plait_model_is_exact(model, l->data[slice]))
-        first *= plait_dtype_size(model->type);
-    else
-        first *= sizeof(*from);
-    return plait_shards_write_weights(l->shards, (char *)l->data[slice] + first,
-                                      from, n);
+    to = &l->data[slice];
+    first *= plait_dtype_size(to->type);
+    return plait_shards_write_weights(l->shards, (char *)to->at + first,
+                                      to->type, from, n);
 }
 
 /* Place the part's elements that are in these bytes of its file. */

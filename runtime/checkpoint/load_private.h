@@ -8,13 +8,13 @@
 
 struct plait_load {
     struct plait_sources from;
-    struct plait_hf_weights *hf;       /* instead of `from`, or NULL */
-    struct plait_shards *shards;       /* of the model that is filled */
-    struct plait_optim *optim;         /* NULL: its weights alone */
-    bool fresh;                        /* without the optimizer's state */
-    bool apart;                        /* each replica's own state */
-    struct plait_tensor_slice *slices; /* wanted here, and where to */
-    void **data; /* where slices lie, without an optimizer */
+    struct plait_hf_weights *hf;            /* instead of `from`, or NULL */
+    struct plait_shards *shards;            /* of the model that is filled */
+    struct plait_optim *optim;              /* NULL: its weights alone */
+    bool fresh;                             /* without the optimizer's state */
+    bool apart;                             /* each replica's own state */
+    struct plait_tensor_slice *slices;      /* wanted here, and where to */
+    struct plait_weights_at *data;          /* [nslices] without an optimizer */
     const struct plait_optim_piece *pieces; /* of the optimizer */
     int nslices;
     struct plait_comm *replicas; /* ranks that want the same; NULL: none */

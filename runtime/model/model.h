@@ -165,15 +165,6 @@ struct plait_model {
     struct plait_image_state *image; /* only image models */
 };
 
-/* Whether a weight is in model->exact: fp32, whatever the compute type is. */
-static inline bool plait_model_is_exact(const struct plait_model *model,
-                                        const void *weight)
-{
-    uintptr_t first = (uintptr_t)model->exact, at = (uintptr_t)weight;
-
-    return at >= first && at < first + model->nexact * sizeof(*model->exact);
-}
-
 /* The compute type of a precision. */
 enum plait_dtype plait_model_type(enum plait_precision precision);
 

@@ -318,16 +318,16 @@ bool plait_shard_slice(const struct plait_shard *s,
 }
 
 int plait_shards_write_weights(struct plait_shards *shards, void *weights,
-                               const float *from, size_t n)
+                               enum plait_dtype type, const float *from,
+                               size_t n)
 {
-    enum plait_dtype type = shards->model->type;
     struct plait_mesh *mesh = shards->model->mesh;
     const struct plait_ops *ops = mesh->ops;
     size_t size = plait_dtype_size(type), now;
     float *staged;
     int rc;
 
-    if (type == PLAIT_F32 || plait_model_is_exact(shards->model, weights))
+    if (type == PLAIT_F32)
         return ops->to_device(mesh->q, weights, from, n * sizeof(*from));
     staged = ops->alloc(mesh->dev, CAST_CHUNK * sizeof(*staged));
     rc = staged ? 0 : -1;

@@ -82,10 +82,11 @@ bool plait_shard_slice(const struct plait_shard *shard,
                        const struct plait_tensor *tensor, size_t *first,
                        size_t *count);
 
-/* Converts fp32 weights in host memory to `n` weights of the compute type on
- * the device, or copies them to the model's exact ones. */
+/* Converts fp32 weights in host memory to `n` weights of this type on the
+ * device. */
 int plait_shards_write_weights(struct plait_shards *shards, void *weights,
-                               const float *from, size_t n);
+                               enum plait_dtype type, const float *from,
+                               size_t n);
 
 /* After all ranks have written their parts: gathers the weights that the model
  * reads whole, and tells it that they changed. Collective. */
