@@ -38,10 +38,11 @@ struct plait_tensor {
     bool sequence_partial; /* gradient differs over tp (sequence parallel)
                               and must be summed there */
     bool decay;            /* weight decay applies (2-D weights only) */
-    bool statistic;        /* running statistics: no optimizer updates them,
-                            * their gradient is what a step adds to them */
-    bool balance;          /* a router's bias, a statistic too: its gradient
-                            * counts how often tokens chose each expert, and
+    bool statistic;        /* no optimizer updates it: running statistics,
+                            * whose gradient is what a step adds to them, and
+                            * what is balance */
+    bool balance;          /* a router's bias: its gradient counts how often
+                            * tokens chose each expert, and
                             * plait_optim_balance() moves it by that */
     size_t exact;          /* balance: where it is in model->exact */
     bool expert;           /* belongs to an expert */
@@ -149,8 +150,8 @@ struct plait_model {
     size_t count;                 /* elements of all regions */
     int64_t parameters;           /* of the whole model, no padding,
                                      tied tensors once */
-    int64_t statistics;           /* of an image model: elements that no
-                                     optimizer steps, no parameters */
+    int64_t statistics;           /* of an image model: elements of running
+                                     statistics, which are no parameters */
     size_t nexact;
     float *exact;  /* [nexact] device, whole on each rank: what layers read in
                     * fp32 whatever the compute type is, the routers' biases.

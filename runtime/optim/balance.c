@@ -6,83 +6,122 @@
  * in fp32, in model->exact: after a change each rank gets the others' parts. */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/optim/optim_private.h"
 
-/* A number of each expert of each layer here. Sums of doubles are exact: in
- * each place only one rank has another number than 0. */
-struct numbers {
+/* A number of each expert of each layer here. Of `bias` each rank keeps all,
+ * which are the masters' values between refreshes: nothing else moves them. */
+struct plait_optim_balance {
     size_t n;
     double *bias, *count; /* [n] each */
-    float *moved;         /* [n] */
+    float *numbers;       /* [n] */
+    float *counted;       /* [n] device: counts, 0 of what others own */
 };
 
-static int make_numbers(struct numbers *x, size_t n)
+int plait_optim_balance_create(struct plait_optim *optim,
+                               struct plait_error *err)
 {
+    struct plait_mesh *mesh = optim->model->mesh;
+    size_t n = optim->model->nexact;
+    struct plait_optim_balance *x;
+
+    if (n == 0)
+        return 0;
+    optim->balance = x = calloc(1, sizeof(*x));
+    if (!x)
+        return plait_errorf(err, "out of memory");
     x->n = n;
     x->bias = calloc(2 * n, sizeof(*x->bias));
-    x->moved = calloc(n, sizeof(*x->moved));
-    if (!x->bias || !x->moved)
-        return -1;
+    x->numbers = calloc(n, sizeof(*x->numbers));
+    x->counted = mesh->ops->alloc(mesh->dev, n * sizeof(*x->counted));
+    if (!x->bias || !x->numbers || !x->counted ||
+        mesh->ops->fill_zero(mesh->q, x->counted, n * sizeof(*x->counted)) < 0)
+        return plait_errorf(err, "out of memory");
     x->count = x->bias + n;
     return 0;
 }
 
-static void free_numbers(struct numbers *x)
-{
-    free(x->bias);
-    free(x->moved);
-}
-
-/* What this rank owns of a bias and, to move it, of the counts. */
-static int read_slice(struct plait_optim *optim,
-                      const struct plait_optim_slice *s, bool moves,
-                      struct numbers *x)
+void plait_optim_balance_destroy(struct plait_optim *optim)
 {
     struct plait_mesh *mesh = optim->model->mesh;
-    const struct plait_shard *shard = &optim->shards->shard[s->tensor->region];
-    size_t at = s->tensor->exact + s->first, bytes = s->count * sizeof(float);
+    struct plait_optim_balance *x = optim->balance;
 
-    if (plait_optim_read(optim, x->moved + at, s->master, bytes) < 0)
+    if (!x)
+        return;
+    mesh->ops->free(mesh->dev, x->counted);
+    free(x->bias);
+    free(x->numbers);
+    free(x);
+}
+
+/* The biases that this rank owns; 0 in the places of others. */
+static int read_biases(struct plait_optim *optim, struct plait_optim_balance *x)
+{
+    memset(x->numbers, 0, x->n * sizeof(*x->numbers));
+    for (int i = 0; i < optim->nslices; i++) {
+        const struct plait_optim_slice *s = &optim->slices[i];
+
+        if (s->tensor->balance &&
+            plait_optim_read(optim, x->numbers + s->tensor->exact + s->first,
+                             s->master, s->count * sizeof(float)) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < x->n; i++)
+        x->bias[i] = x->numbers[i];
+    return 0;
+}
+
+/* The counts of the same, in one copy to the host, which waits. */
+static int read_counts(struct plait_optim *optim, struct plait_optim_balance *x)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+
+    for (int i = 0; i < optim->nslices; i++) {
+        const struct plait_optim_slice *s = &optim->slices[i];
+        const struct plait_shard *shard =
+            &optim->shards->shard[s->tensor->region];
+
+        if (s->tensor->balance &&
+            mesh->ops->copy(mesh->q, x->counted + s->tensor->exact + s->first,
+                            shard->grad + (s->master - shard->master),
+                            s->count * sizeof(float)) < 0)
+            return -1;
+    }
+    if (mesh->ops->to_host(mesh->q, x->numbers, x->counted,
+                           x->n * sizeof(float)) < 0)
         return -1;
-    for (size_t i = at; i < at + s->count; i++)
-        x->bias[i] = x->moved[i];
-    if (!moves)
-        return 0;
-    if (mesh->ops->to_host(mesh->q, x->moved + at,
-                           shard->grad + (s->master - shard->master),
-                           bytes) < 0)
-        return -1;
-    for (size_t i = at; i < at + s->count; i++)
-        x->count[i] = x->moved[i];
+    for (size_t i = 0; i < x->n; i++)
+        x->count[i] = x->numbers[i];
     return 0;
 }
 
 /* Collective over the ranks that share the layers' weights, if each has a part
- * of them. */
-static int gather(struct plait_optim *optim, bool moves, struct numbers *x)
+ * of them. Sums of doubles are exact: in each place only one rank has another
+ * number than 0. One that could not read its own tells all by a NaN. */
+static int gather(struct plait_optim *optim, double *numbers, size_t n, int rc)
 {
     const struct plait_model *model = optim->model;
     const struct plait_shard *shard = NULL;
 
-    for (int i = 0; i < optim->nslices; i++)
-        if (optim->slices[i].tensor->balance &&
-            read_slice(optim, &optim->slices[i], moves, x) < 0)
-            return -1;
     for (int i = 0; i < model->ntensors && !shard; i++)
         if (model->tensors[i].balance)
             shard = &optim->shards->shard[model->tensors[i].region];
     if (shard->parts == 1)
-        return 0;
-    return plait_comm_host_all_reduce(shard->comm, x->bias, 2 * x->n,
-                                      PLAIT_SUM);
+        return rc;
+    if (rc < 0)
+        numbers[0] = NAN;
+    if (plait_comm_host_all_reduce(shard->comm, numbers, n, PLAIT_SUM) < 0)
+        return -1;
+    return isnan(numbers[0]) ? -1 : 0;
 }
 
 /* Experts with more than the mean of a step's tokens become less likely, those
  * with fewer more so (arXiv 2408.15664, algorithm 1). */
-static void move(const struct plait_tensor *t, double rate, struct numbers *x)
+static void move(const struct plait_tensor *t, double rate,
+                 struct plait_optim_balance *x)
 {
     double sum = 0, mean;
 
@@ -95,22 +134,36 @@ static void move(const struct plait_tensor *t, double rate, struct numbers *x)
                                            : 0;
 }
 
-static int write_all(struct plait_optim *optim, struct numbers *x)
+/* Queues writing what this rank owns of the moved biases. */
+static int write_masters(struct plait_optim *optim,
+                         const struct plait_optim_balance *x)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+    bool near = optim->shards->state_q == mesh->q; /* they are not offloaded */
+
+    for (int i = 0; i < optim->nslices; i++) {
+        const struct plait_optim_slice *s = &optim->slices[i];
+        size_t at = s->tensor->exact + s->first;
+        size_t bytes = s->count * sizeof(float);
+
+        if (s->tensor->balance &&
+            (near ? mesh->ops->copy(mesh->q, s->master,
+                                    optim->model->exact + at, bytes)
+                  : plait_optim_write(optim, s->master, x->numbers + at,
+                                      bytes)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Tells the layers, and keeps what a checkpoint would: numbers in fp32. */
+static int write_exact(struct plait_optim *optim, struct plait_optim_balance *x)
 {
     struct plait_mesh *mesh = optim->model->mesh;
 
     for (size_t i = 0; i < x->n; i++)
-        x->moved[i] = (float)x->bias[i];
-    for (int i = 0; i < optim->nslices; i++) {
-        const struct plait_optim_slice *s = &optim->slices[i];
-
-        if (s->tensor->balance &&
-            plait_optim_write(optim, s->master,
-                              x->moved + s->tensor->exact + s->first,
-                              s->count * sizeof(float)) < 0)
-            return -1;
-    }
-    return mesh->ops->to_device(mesh->q, optim->model->exact, x->moved,
+        x->bias[i] = x->numbers[i] = (float)x->bias[i];
+    return mesh->ops->to_device(mesh->q, optim->model->exact, x->numbers,
                                 x->n * sizeof(float));
 }
 
@@ -119,23 +172,29 @@ bool plait_optim_balances(const struct plait_optim *optim)
     return optim->model->config->model.experts_balance_rate > 0;
 }
 
-int plait_optim_balance(struct plait_optim *optim, bool moves)
+int plait_optim_tell_balance(struct plait_optim *optim)
+{
+    struct plait_optim_balance *x = optim->balance;
+
+    if (!x) /* so is it for all ranks that share the layers */
+        return 0;
+    if (gather(optim, x->bias, x->n, read_biases(optim, x)) < 0)
+        return -1;
+    return write_exact(optim, x);
+}
+
+int plait_optim_balance(struct plait_optim *optim)
 {
     const struct plait_model *model = optim->model;
-    double rate = model->config->model.experts_balance_rate;
-    struct numbers x = {0};
-    int rc;
+    struct plait_optim_balance *x = optim->balance;
 
-    if (!model->nexact) /* so is it for all ranks that share the layers */
+    if (!x)
         return 0;
-    rc = make_numbers(&x, model->nexact);
-    if (rc == 0)
-        rc = gather(optim, moves, &x);
-    for (int i = 0; i < model->ntensors && moves && rc == 0; i++)
+    if (gather(optim, x->count, x->n, read_counts(optim, x)) < 0)
+        return -1;
+    for (int i = 0; i < model->ntensors; i++)
         if (model->tensors[i].balance)
-            move(&model->tensors[i], rate, &x);
-    if (rc == 0)
-        rc = write_all(optim, &x);
-    free_numbers(&x);
-    return rc;
+            move(&model->tensors[i], model->config->model.experts_balance_rate,
+                 x);
+    return write_exact(optim, x) < 0 ? -1 : write_masters(optim, x);
 }

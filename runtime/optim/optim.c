@@ -66,7 +66,8 @@ static int make_own(struct plait_optim *optim, struct plait_error *err)
     if (is_offloaded(optim) &&
         !(optim->host = plait_optim_host_create(optim->shards)))
         return plait_errorf(err, "out of memory");
-    if (list_slices(optim, err) < 0 || open_codes(optim, err) < 0)
+    if (list_slices(optim, err) < 0 || open_codes(optim, err) < 0 ||
+        plait_optim_balance_create(optim, err) < 0)
         return -1;
     return plait_directions_create(optim, err);
 }
@@ -106,6 +107,7 @@ void plait_optim_destroy(struct plait_optim *optim)
     plait_optim_forget_step(optim);
     plait_directions_close(optim);
     plait_optim_host_destroy(optim->host);
+    plait_optim_balance_destroy(optim);
     plait_optim_codes_destroy(optim->codes);
     free(optim->slices);
     free(optim->pieces);
@@ -243,7 +245,7 @@ int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
         if (follow_masters(optim, &optim->shards->shard[i]) < 0)
             return plait_errorf(err, "cannot cast the weights: %s",
                                 plait_queue_error(model->mesh->q));
-    if (plait_optim_balance(optim, false) < 0)
+    if (plait_optim_tell_balance(optim) < 0)
         return plait_errorf(err, "cannot gather the routers' biases");
     return plait_shards_gather_weights(optim->shards, err);
 }

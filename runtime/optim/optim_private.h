@@ -52,9 +52,10 @@ struct plait_optim {
     double *sum;                       /* device: [2], see clip.c */
     struct plait_step_values *now;     /* device */
     struct plait_graph_capture norm, sums, step;
-    struct plait_optim_host *host; /* only with offload */
-    bool lent;                     /* plait_optim_lend() */
-    struct plait_lr_sum rates;     /* of the steps so far */
+    struct plait_optim_host *host;       /* only with offload */
+    struct plait_optim_balance *balance; /* NULL: no router here has a bias */
+    bool lent;                           /* plait_optim_lend() */
+    struct plait_lr_sum rates;           /* of the steps so far */
     /* Only with 8-bit states: runs that are not in the lists above. Region i
      * has those from ends8[i - 1] to ends8[i] - 1. */
     struct plait_optim_codes *codes;
@@ -94,9 +95,15 @@ int plait_optim_queue_scale(struct plait_optim *optim, double clip,
 
 /* balance.c: whether steps move the routers' biases; the same on all ranks. */
 bool plait_optim_balances(const struct plait_optim *optim);
-/* Tells the layers their routers' biases and, with `moves`, moves these before
- * by a step's counts. Collective over the ranks that share the layers. */
-int plait_optim_balance(struct plait_optim *optim, bool moves);
+int plait_optim_balance_create(struct plait_optim *optim,
+                               struct plait_error *err);
+void plait_optim_balance_destroy(struct plait_optim *optim);
+/* Collective over the ranks that share the layers, which fail together where
+ * one cannot read its part. Tells the layers their routers' biases, as the
+ * masters are ... */
+int plait_optim_tell_balance(struct plait_optim *optim);
+/* ... or, without reading these, moved by a step's counts. */
+int plait_optim_balance(struct plait_optim *optim);
 
 /* pieces.c */
 int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err);

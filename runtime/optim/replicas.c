@@ -333,7 +333,7 @@ static int each_statistic(struct plait_replicas *r,
     int n = plait_optim_slices(r->optim, &s);
 
     for (int i = 0; r->model->statistics > 0 && i < n; i++)
-        if (s[i].tensor->statistic &&
+        if (s[i].tensor->statistic && !s[i].tensor->balance &&
             treat(r, (size_t)(s[i].master - masters(r)), s[i].count) < 0)
             return -1;
     return 0;

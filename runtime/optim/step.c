@@ -286,7 +286,7 @@ static int add_statistics(struct plait_optim *optim)
         const struct plait_shard *shard =
             &optim->shards->shard[s->tensor->region];
 
-        if (s->tensor->statistic &&
+        if (s->tensor->statistic && !s->tensor->balance &&
             mesh->ops->add(mesh->q,
                            &(struct plait_add){.type = PLAIT_F32,
                                                .out = s->master,
@@ -374,7 +374,7 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
     set_now(optim, lr, step, &now);
     if (optim->model->statistics && add_statistics(optim) < 0)
         return -1;
-    if (plait_optim_balances(optim) && plait_optim_balance(optim, true) < 0)
+    if (plait_optim_balances(optim) && plait_optim_balance(optim) < 0)
         return -1;
     if (optim->host)
         return step_on_host(optim, lr, grad_scale, step);
