@@ -5,6 +5,7 @@
 # are used where text is evaluated, and converted.
 set -u
 . "$top_srcdir/tests/lib/train.sh"
+. "$top_srcdir/tests/lib/tier.sh"
 python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" moe || exit 99
 keys="--set model.experts_scores=sigmoid --set model.shared_experts=1
     --set model.dense_layers=1 --set train.steps=5 --set checkpoint.keep=9
@@ -49,10 +50,23 @@ a, b = ({k: v for k, v in hf.read(d).items() if k.endswith("_bias")}
 sys.exit(len(a) != 3 or a != b)
 END
 }
+# evaluated NAME ARGS...: the loss of a model
+evaluated() {
+    "$top_builddir/plait-eval" "$dir/$1" "$dir/tokens.bin" --json "${@:2}" \
+        2>"$dir/err" | grep -o '"loss": *[0-9.]*'
+}
 learn whole 1 --set model.experts_balance_rate=0.0078125
 ok "5 steps move biases by the rate or not at all" biases whole \
     '(any(b for l in x for b in l) and
      all(128 * b == int(128 * b) and abs(b) <= 5 / 128 for l in x for b in l))'
+loss=$(evaluated whole)
+ok "... evaluated, whatever the rate is" test -n "$loss" -a "$loss" = \
+    "$(evaluated whole --set model.experts_balance_rate=0.5)"
+run 1 $keys --set train.steps=1 --init "$dir/whole.hf" \
+    --set model.experts_groups=1 --set model.experts_top_groups=1 \
+    --set checkpoint.dir="$dir/first"
+ok "one group of experts is none, as that model has it" test $status = 0
+all_tier || { echo "1..$n"; exit 0; }
 learn parts 1 --set model.experts_balance_rate=0.0078125 \
     --set checkpoint.every=2
 rm -rf "$dir/parts/step-00000005"
@@ -67,6 +81,13 @@ ok "... as in pp 2 with experts on two ranks, and ZeRO 1" same whole ep
 learn still 1
 ok "without a rate they stay 0" biases still \
     'not any(b for l in x for b in l)'
+learn skipped 1 --set model.experts_balance_rate=0.0078125 \
+    --set train.precision=fp16 --set train.loss_scale=1e12 \
+    --set log.metrics="$dir/skipped.jsonl"
+skipped=$(grep -c '"skipped":true' "$dir/skipped.jsonl")
+ok "steps that are skipped, $skipped of 5, move none" biases skipped \
+    "($skipped > 2 and
+     all(128 * abs(b) <= 5 - $skipped for l in x for b in l))"
 
 dtype="--dtype bf16"
 learn half 2 --set model.experts_balance_rate=0.001 \
@@ -75,11 +96,6 @@ ok "in bf16 they are fp32, multiples of 0.001" biases half \
     '(any(b for l in x for b in l) and
      all(abs(1000 * b - round(1000 * b)) < 1e-5 for l in x for b in l))'
 
-# evaluated NAME ARGS...: the loss of a model
-evaluated() {
-    "$top_builddir/plait-eval" "$dir/$1" "$dir/tokens.bin" --json "${@:2}" \
-        2>"$dir/err" | grep -o '"loss": *[0-9.]*'
-}
 cp -r "$dir/whole.hf" "$dir/other.hf"
 python3 - "$dir/other.hf/model.safetensors" <<'END'
 import json, struct, sys

@@ -375,6 +375,7 @@ QUICK = [
     ("llama", "212", "precision=fp8 zero=3 recompute=full"),
     ("odd-llama", "222", optimizer("muon") + " zero=1"),
     ("moe", "11212", optimizer("adafactor") + " zero=1"),
+    ("moe", "2122", GROUPS + " sequence=true zero=3 recompute=full"),
 ]
 if os.environ.get("PLAIT_TEST_TIER") != "quick": # tests/lib/tier.sh
     QUICK += [
