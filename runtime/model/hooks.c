@@ -54,6 +54,7 @@ int plait_show_tensors(const struct plait_work *w, const struct plait_block *b,
 
     for (int i = 0; by->see && i < m->ntensors; i++) {
         const struct plait_tensor *t = &m->tensors[i];
+        bool exact = t->balance && !gradient;
         const void *x;
 
         if (t->region != b->region && t->region != b->expert_region)
@@ -63,11 +64,12 @@ int plait_show_tensors(const struct plait_work *w, const struct plait_block *b,
                          (t->product >= 0 && m->state->unmade[t->product])))
             continue;
         x = gradient ? (void *)plait_grad_at(w, t->region, t->offset)
+            : exact  ? (void *)(m->exact + t->exact)
                      : plait_weight_at(w, t->region, t->offset);
         snprintf(what, sizeof(what), "%s%s",
                  gradient ? "the gradient of " : "the weight ", t->name);
-        if (by->see(by->arg, -1, what, gradient ? PLAIT_F32 : w->type, x,
-                    t->count) < 0)
+        if (by->see(by->arg, -1, what, gradient || exact ? PLAIT_F32 : w->type,
+                    x, t->count) < 0)
             return -1;
     }
     return 0;
