@@ -3,6 +3,7 @@
  * plain C (tile_model.h), and by the unit itself where there is one. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,19 +44,19 @@ static int add_gradient(const struct plait_ops *ops, struct plait_queue *q,
     return ops->linear_backward_weight(q, &l) | ops->queue_sync(q);
 }
 
-/* Blocks at an edge are summed as whole ones are. */
-static void test_edge(const struct plait_ops *ops)
+/* Whether blocks at an edge are summed as whole ones are. */
+static int edge_is_like_whole(const struct plait_ops *ops)
 {
     static float whole[SIDE * SIDE], edge[FEW * SIDE];
     struct plait_device *dev = ops->device_create(0, 1);
     struct plait_queue *q = ops->queue_create(dev, 0);
+    int same = add_gradient(ops, q, whole, SIDE) == 0 &&
+               add_gradient(ops, q, edge, FEW) == 0 &&
+               memcmp(whole, edge, sizeof(edge)) == 0;
 
-    ok(add_gradient(ops, q, whole, SIDE) == 0 &&
-           add_gradient(ops, q, edge, FEW) == 0 &&
-           memcmp(whole, edge, sizeof(edge)) == 0,
-       "%s: the same bits in a block at an edge", ops->name);
     ops->queue_destroy(q);
     ops->device_destroy(dev);
+    return same;
 }
 
 int main(void)
@@ -81,7 +82,11 @@ int main(void)
         list[n++] = other_table(&table[2], "tiles", cpu_fill_tiles_amx);
 #endif
     for (int i = 0; i < n; i++)
-        test_edge(list[i]);
+        if (!edge_is_like_whole(list[i])) { /* trial_run_all() counts alone */
+            printf("Bail out! %s: a block at an edge has other bits\n",
+                   list[i]->name);
+            return 1;
+        }
     setenv("PLAIT_TEST_CASES", "linear", 0);
     if (!all_tier()) /* without the largest */
         setenv("PLAIT_TEST_ELEMENTS", "250000", 0);
