@@ -42,7 +42,7 @@ seq -s ' ' 300 500 | head -c 538 >"$dir/short"
 val=$dir/short.data/train.bin
 cat >"$dir/c.yaml" <<EOF
 model: {family: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2, vocab: 257,
-        seq_len: 64, attention_sinks: true}
+        seq_len: 64}
 data: {train: $dir/data/train.bin, val: $val}
 train: {steps: 40, global_batch: 4, micro_batch: 4, eval_every: 40,
         eval_steps: 2}

@@ -38,7 +38,9 @@ launch()
     pid=$!
 }
 
-# train [ARGS]: start a run that would not end by itself
+# train [ARGS]: start a run that would not end by itself. With layout=--dp=4 a
+# step has few exchanges, each of which waits for a processor on a busy machine:
+# the hang comes about within the limit.
 train()
 {
     local size=${layout:---tp=2 --dp=2} sets
@@ -107,6 +109,7 @@ preload()
 loader="never entered .*; it is in the data loader since [0-9:]*"
 silent_file()
 {
+    layout=--dp=4
     preload read 1 tokens.bin
     said "step [0-9]*" \
         "$(who 1) $loader (read of .*/pipe); 3 other ranks wait since"
@@ -139,6 +142,7 @@ slow_rank()
 # lines and for some steps, of which it prints one a second.
 full_pipe()
 {
+    layout=--dp=4
     mkfifo stuffed
     exec 8<>stuffed
     python3 -c 'import fcntl; fcntl.fcntl(8, 1031, 4096)' # F_SETPIPE_SZ
