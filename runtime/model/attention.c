@@ -16,12 +16,6 @@
  * causal mask. What the steps add up is added in fp32 and rounded once: in 16
  * bits the error would grow with every rank and layer. */
 
-/* Address of element `i` of an array of the compute type. */
-static void *element_at(const struct plait_work *w, const void *p, size_t i)
-{
-    return (char *)p + i * plait_dtype_size(w->type);
-}
-
 static struct plait_attention describe_attention(const struct plait_work *w)
 {
     const struct plait_model_config *c = &w->model->config->model;
@@ -175,7 +169,7 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
 {
     struct plait_scratch *s = w->scratch;
     size_t rows = piece_rows(w);
-    const void *k = element_at(w, kv, p->k * rows * 2 * kv_width(w));
+    const void *k = plait_element_at(w, kv, p->k * rows * 2 * kv_width(w));
     struct plait_attention_merge whole = {
         .type = w->type,
         .a = describe_pair(w, p),
@@ -188,9 +182,9 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
         .a = whole.a,
         .out = s->att2,
         .lse = p->first ? whole.lse : s->lse2,
-        .Q = element_at(w, a->qkv, p->q * rows * w->d->qkv),
+        .Q = plait_element_at(w, a->qkv, p->q * rows * w->d->qkv),
         .K = k,
-        .V = element_at(w, k, kv_width(w))};
+        .V = plait_element_at(w, k, kv_width(w))};
     struct part part = outputs(w, s->att2, rows);
     double start = plait_begin_part(w);
 
@@ -217,19 +211,19 @@ static int pair_backward(const struct plait_work *w, const struct pair *p,
     size_t rows = piece_rows(w), q = p->q * rows * w->d->qkv;
     size_t out = p->q * rows * q_width(w), stat = p->q * rows * w->d->heads;
     size_t width = 2 * kv_width(w), k = p->k * rows * width;
-    void *dq = element_at(w, r->dqkv, q), *dkv = w->scratch->dkv2;
+    void *dq = plait_element_at(w, r->dqkv, q), *dkv = w->scratch->dkv2;
     struct plait_attention_backward g = {
         .type = w->type,
         .a = describe_pair(w, p),
         .dQ = dq,
         .dK = dkv,
-        .dV = element_at(w, dkv, kv_width(w)),
-        .dout = element_at(w, r->datt, out),
-        .out = element_at(w, a->att, out),
+        .dV = plait_element_at(w, dkv, kv_width(w)),
+        .dout = plait_element_at(w, r->datt, out),
+        .out = plait_element_at(w, a->att, out),
         .lse = a->lse + stat,
-        .Q = element_at(w, a->qkv, q),
-        .K = element_at(w, r->kv, k),
-        .V = element_at(w, r->kv, k + kv_width(w))};
+        .Q = plait_element_at(w, a->qkv, q),
+        .K = plait_element_at(w, r->kv, k),
+        .V = plait_element_at(w, r->kv, k + kv_width(w))};
     struct part of_q = queries(w, dq, rows);
     struct part of_kv = {dkv, width, rows, width};
     double start = plait_begin_part(w);
@@ -245,13 +239,14 @@ static int pair_backward(const struct plait_work *w, const struct pair *p,
 static int pack_kv(const struct plait_work *w, void *kv, const void *qkv)
 {
     return w->ops->copy_2d(
-        w->q, &(struct plait_copy_2d){.type = w->type,
-                                      .dst = kv,
-                                      .dst_stride = 2 * kv_width(w),
-                                      .src = element_at(w, qkv, q_width(w)),
-                                      .src_stride = w->d->qkv,
-                                      .rows = w->shape->N,
-                                      .cols = 2 * kv_width(w)});
+        w->q,
+        &(struct plait_copy_2d){.type = w->type,
+                                .dst = kv,
+                                .dst_stride = 2 * kv_width(w),
+                                .src = plait_element_at(w, qkv, q_width(w)),
+                                .src_stride = w->d->qkv,
+                                .rows = w->shape->N,
+                                .cols = 2 * kv_width(w)});
 }
 
 static struct plait_ring make_ring(const struct plait_work *w, int tag,
@@ -350,7 +345,7 @@ static int ring_backward(const struct plait_work *w,
 {
     struct ring_backward r = {.datt = datt, .dqkv = dqkv};
     struct part of_q = queries(w, dqkv, w->shape->N);
-    struct part of_kv = {element_at(w, dqkv, q_width(w)), w->d->qkv,
+    struct part of_kv = {plait_element_at(w, dqkv, q_width(w)), w->d->qkv,
                          w->shape->N, 2 * kv_width(w)};
 
     if (pack_kv(w, w->scratch->kv[0], a->qkv) < 0 ||
@@ -370,16 +365,16 @@ static int extend_text(const struct plait_work *w,
 {
     size_t width = 2 * kv_width(w);
     size_t text = (size_t)add->text * w->model->state->cache.length * width;
-    void *qkv = element_at(w, a->qkv, row * w->d->qkv);
-    void *k = element_at(w, a->cache->kv, text);
+    void *qkv = plait_element_at(w, a->qkv, row * w->d->qkv);
+    void *k = plait_element_at(w, a->cache->kv, text);
     struct plait_attention_forward f = {
         .type = w->type,
         .a = describe_attention(w),
-        .out = element_at(w, a->att, row * q_width(w)),
+        .out = plait_element_at(w, a->att, row * q_width(w)),
         .lse = a->lse + row * w->d->heads,
         .Q = qkv,
         .K = k,
-        .V = element_at(w, k, kv_width(w))};
+        .V = plait_element_at(w, k, kv_width(w))};
 
     f.a.batch = 1;
     f.a.q_len = add->count;
@@ -387,14 +382,15 @@ static int extend_text(const struct plait_work *w,
     f.a.q_pos = add->first;
     f.a.kv_stride = width;
     f.a.starts = plait_first_keys(w, row);
-    if (w->ops->copy_2d(w->q, &(struct plait_copy_2d){
-                                  .type = w->type,
-                                  .dst = element_at(w, k, add->first * width),
-                                  .dst_stride = width,
-                                  .src = element_at(w, qkv, q_width(w)),
-                                  .src_stride = w->d->qkv,
-                                  .rows = add->count,
-                                  .cols = width}) < 0)
+    if (w->ops->copy_2d(w->q,
+                        &(struct plait_copy_2d){
+                            .type = w->type,
+                            .dst = plait_element_at(w, k, add->first * width),
+                            .dst_stride = width,
+                            .src = plait_element_at(w, qkv, q_width(w)),
+                            .src_stride = w->d->qkv,
+                            .rows = add->count,
+                            .cols = width}) < 0)
         return -1;
     return w->ops->attention_forward(w->q, &f);
 }
@@ -423,8 +419,8 @@ int plait_attention_forward(const struct plait_work *w,
                                         .out = a->att,
                                         .lse = a->lse,
                                         .Q = a->qkv,
-                                        .K = element_at(w, a->qkv, k),
-                                        .V = element_at(w, a->qkv, v)};
+                                        .K = plait_element_at(w, a->qkv, k),
+                                        .V = plait_element_at(w, a->qkv, v)};
     double start;
 
     if (w->added)
@@ -443,14 +439,14 @@ int plait_attention_backward(const struct plait_work *w,
     struct plait_attention_backward g = {.type = w->type,
                                          .a = describe_attention(w),
                                          .dQ = dqkv,
-                                         .dK = element_at(w, dqkv, k),
-                                         .dV = element_at(w, dqkv, v),
+                                         .dK = plait_element_at(w, dqkv, k),
+                                         .dV = plait_element_at(w, dqkv, v),
                                          .dout = datt,
                                          .out = a->att,
                                          .lse = a->lse,
                                          .Q = a->qkv,
-                                         .K = element_at(w, a->qkv, k),
-                                         .V = element_at(w, a->qkv, v)};
+                                         .K = plait_element_at(w, a->qkv, k),
+                                         .V = plait_element_at(w, a->qkv, v)};
     double start;
     int rc;
 

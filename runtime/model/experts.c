@@ -17,11 +17,6 @@
  * each expert is split over tp like any mlp: the result is this tp rank's term
  * of a sum over tp, in forward and in backward. */
 
-static void *element_at(const struct plait_work *w, const void *p, size_t i)
-{
-    return (char *)p + i * plait_dtype_size(w->type);
-}
-
 static size_t count_choices(const struct plait_work *w)
 {
     return w->shape->N * w->d->top_k;
@@ -75,7 +70,8 @@ static int exchange_sorted(const struct plait_work *w,
     size_t first = 0;
 
     for (int e = 0; e < d->experts; e++) {
-        struct parcel p = {e / here, e, element_at(w, rows, first * d->hidden),
+        struct parcel p = {e / here, e,
+                           plait_element_at(w, rows, first * d->hidden),
                            rows_of(w, r, d->ep_rank, e) * d->hidden};
 
         first += rows_of(w, r, d->ep_rank, e);
@@ -99,7 +95,8 @@ static int exchange_grouped(const struct plait_work *w,
     for (int i = 0; i < d->experts / d->ep; i++)
         for (int s = 0; s < d->ep; s++) {
             int e = d->expert_first + i;
-            struct parcel p = {s, e, element_at(w, rows, first * d->hidden),
+            struct parcel p = {s, e,
+                               plait_element_at(w, rows, first * d->hidden),
                                rows_of(w, r, s, e) * d->hidden};
 
             first += rows_of(w, r, s, e);
@@ -301,7 +298,8 @@ static int clear_dropped(const struct plait_work *w,
         kept += rows_of(w, r, w->d->ep_rank, e);
     if (kept == count_choices(w))
         return 0;
-    return w->ops->fill_zero(w->q, element_at(w, r->z, kept * w->d->hidden),
+    return w->ops->fill_zero(w->q,
+                             plait_element_at(w, r->z, kept * w->d->hidden),
                              (count_choices(w) - kept) * row);
 }
 

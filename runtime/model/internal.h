@@ -367,6 +367,13 @@ static inline int plait_count_spans(const struct plait_work *w)
 void plait_next_span(const struct plait_work *w, int i,
                      struct plait_row_span *span);
 
+/* Element `i` of an array of the compute type. */
+static inline void *plait_element_at(const struct plait_work *w, const void *p,
+                                     size_t i)
+{
+    return (char *)p + i * plait_dtype_size(w->type);
+}
+
 /* Weight or gradient at an offset of a region. */
 static inline void *plait_weight_at(const struct plait_work *w, int region,
                                     size_t offset)

@@ -37,8 +37,7 @@ int plait_attention_rotate(const struct plait_work *w, void *qkv, int direction)
 
     for (int i = 0; i < n; i++) {
         plait_next_span(w, i, &span);
-        rope.x =
-            (char *)qkv + span.first * w->d->qkv * plait_dtype_size(w->type);
+        rope.x = plait_element_at(w, qkv, span.first * w->d->qkv);
         rope.at = plait_span_positions(w, &span);
         rope.N = span.rows;
         if (w->ops->rope(w->q, &rope) < 0)

@@ -13,16 +13,15 @@ static int add_sinks(const struct plait_work *w, const struct plait_block *b,
     size_t width = (size_t)w->d->heads * w->d->head_dim;
 
     return w->ops->attention_sink(
-        w->q,
-        &(struct plait_attention_sink){
-            .type = w->type,
-            .batch = batch,
-            .q_len = len,
-            .heads = w->d->heads,
-            .head_dim = w->d->head_dim,
-            .sink = plait_weight_at(w, b->region, b->sinks),
-            .out = (char *)a->att + row * width * plait_dtype_size(w->type),
-            .lse = a->lse + row * w->d->heads});
+        w->q, &(struct plait_attention_sink){
+                  .type = w->type,
+                  .batch = batch,
+                  .q_len = len,
+                  .heads = w->d->heads,
+                  .head_dim = w->d->head_dim,
+                  .sink = plait_weight_at(w, b->region, b->sinks),
+                  .out = plait_element_at(w, a->att, row * width),
+                  .lse = a->lse + row * w->d->heads});
 }
 
 int plait_sinks_forward(const struct plait_work *w, const struct plait_block *b,
