@@ -310,29 +310,39 @@ static uint64_t slab_at(const struct plait_hf_tensor *t)
     return (uint64_t)t->slab * t->all * t->cols;
 }
 
-/* Column c of Plait's tensor is a part of row c of the stored one; of a vector
- * that is one number, so that the whole slab is read. */
+/* Number i of a vector is a part of row i of its slab, which is read whole. */
+static int read_vector(const struct plait_hf_weights *w, int index, float *out,
+                       struct plait_error *err)
+{
+    const struct plait_hf_tensor *t = &w->tensors[index];
+    uint64_t wide = t->cols * t->all;
+    float *slab = malloc(wide * sizeof(*slab));
+    int rc = slab ? read_run(&w->files, w->stored[index], slab_at(t), wide,
+                             slab, err)
+                  : plait_errorf(err, "%s: out of memory", w->dir);
+
+    for (uint64_t i = 0; i < t->cols && rc == 0; i++)
+        out[i] = slab[i * t->all + t->before];
+    free(slab);
+    return rc;
+}
+
+/* Column c of Plait's tensor is a part of row c of the stored one. */
 static int read_transposed(const struct plait_hf_weights *w, int index,
                            uint64_t row, uint64_t n, float *out,
                            struct plait_error *err)
 {
     const struct plait_hf_tensor *t = &w->tensors[index];
-    const struct plait_hf_stored *s = w->stored[index];
-    uint64_t each = t->vector ? t->cols : 1, stride = (uint64_t)t->stride;
-    uint64_t wide = each > 1 ? each * t->all : (n - 1) * stride + 1;
+    uint64_t stride = (uint64_t)t->stride, wide = (n - 1) * stride + 1;
+    uint64_t first = slab_at(t) + t->before + row * stride;
     float *run = malloc(wide * sizeof(*run));
     int rc = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
 
-    for (uint64_t c = 0; c < t->cols && rc == 0; c += each) {
-        uint64_t first = slab_at(t) + c * t->all;
-
-        if (each == 1)
-            first += t->before + row * stride;
-        rc = read_run(&w->files, s, first, wide, run, err);
-        for (uint64_t i = 0; i < n && each == 1 && rc == 0; i++)
+    for (uint64_t c = 0; c < t->cols && rc == 0; c++) {
+        rc = read_run(&w->files, w->stored[index], first + c * t->all, wide,
+                      run, err);
+        for (uint64_t i = 0; i < n && rc == 0; i++)
             out[i * t->cols + c] = run[i * stride];
-        for (uint64_t i = 0; i < each && each > 1 && rc == 0; i++)
-            out[i] = run[i * t->all + t->before];
     }
     free(run);
     return rc;
@@ -346,7 +356,8 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
     const struct plait_hf_stored *s = w->stored[index];
 
     if (t->transposed)
-        return read_transposed(w, index, row, n, out, err);
+        return t->vector ? read_vector(w, index, out, err)
+                         : read_transposed(w, index, row, n, out, err);
     return read_run(&w->files, s, slab_at(t) + (t->before + row) * t->cols,
                     n * t->cols, out, err);
 }
