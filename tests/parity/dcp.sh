@@ -10,5 +10,6 @@ if ! "$python" -c 'import torch.distributed.checkpoint' 2>/dev/null; then
 fi
 dir=$(mktemp -d) || exit 99
 trap 'rm -rf "$dir"' EXIT
-export OMP_NUM_THREADS=1
+# torch leaves a folder of its compiler.
+export OMP_NUM_THREADS=1 TMPDIR="$dir"
 "$python" -W ignore "$top_srcdir/tests/parity/dcp_check.py" "$dir" "$@"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models that torch.distributed.checkpoint writes, and Megatron-core as
-torch_dist, are read bit for bit: dcp_check.py DIR, for dcp.sh."""
+torch_dist, are read bit for bit, and torch.distributed.checkpoint reads what
+plait-convert writes: dcp_check.py DIR, for dcp.sh."""
 import json
 import os
 import subprocess
@@ -196,6 +197,45 @@ def check_torch(work):
                f"{files} files, the same bits {why}")
 
 
+# -- what is written ----------------------------------------------------------
+
+def load_all(rank, work, world, folders, layout):
+    """Load each folder's tensors into this rank's parts of them."""
+    begin(rank, work, world)
+    for path in folders:
+        want = tensors_of(path)
+        state = {name: placed(torch.zeros_like(t), layout)
+                 for name, t in want.items()}
+        dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(path))
+        for name, t in want.items():
+            same = torch.equal(state[name].full_tensor(), t)
+            assert same, f"{path}: {name} differs"
+    dist.destroy_process_group()
+
+
+def check_written(work):
+    """torch.distributed.checkpoint reads what plait-convert writes into the
+    layout of its own ranks."""
+    if not hasattr(dcp, "HuggingFaceStorageReader"):
+        print("# torch before 2.8 does not read Hugging Face's files")
+        return
+    folders = []
+    for kind, dtype in (("llama", "F32"), ("qwen3", "BF16"), ("gpt2", "F32"),
+                        ("mixtral", "F16")):
+        at = made(work, kind, dtype)
+        convert(at, f"{at}.written.in")
+        convert(f"{at}.written.in", f"{at}.written", "--dtype", NAMES[dtype])
+        hf.same(at, f"{at}.written", dtype)
+        folders.append(f"{at}.written")
+    for layout in ("rows", "grid"):
+        why = ""
+        try:
+            run(work, 4, load_all, folders, layout)
+        except mp.ProcessRaisedException as e:
+            why = str(e)
+        ok(not why, f"four models are loaded as {layout}, the same bits {why}")
+
+
 # -- Megatron-core ------------------------------------------------------------
 
 def save_megatron(rank, work, world, sizes, jobs):
@@ -297,6 +337,7 @@ def main():
     print(f"# torch {torch.__version__}, megatron-core "
           f"{megatron.core.__version__ if megatron else 'missing'}")
     check_torch(work)
+    check_written(work)
     if megatron:
         check_megatron(work)
     print(f"1..{count}")
