@@ -264,17 +264,22 @@ struct plait_embedding_backward {
     size_t N, C;
 };
 
+enum { PLAIT_ROPE_PAIRS = 128 };
+
 /* Angles of rotary embeddings. Pair d of a head of D columns turns by
  * f = theta^(-2d/D) radians per position. With factor > 1, as Llama 3 extends
  * its context (transformers, rope type "llama3"), by f ((1 - s) / factor + s)
  * instead, where s = (original f / 2 pi - low) / (high - low), at least 0 and
  * at most 1; where original is 0, s = (d - low) / (high - low), as
- * plait_rope_yarn() in kernels/rope.h makes it. */
+ * plait_rope_yarn() in kernels/rope.h makes it. With `pairs` by f / pairs[d],
+ * whatever the factor (LongRoPE). */
 struct plait_rope_angles {
     double theta;
     double factor, low, high;
-    int original; /* context length before the extension */
-    double size;  /* by which what is rotated is multiplied; 0: by 1 */
+    int original;        /* context length before the extension */
+    double size;         /* by which what is rotated is multiplied; 0: by 1 */
+    const double *pairs; /* memory of the host, [D / 2], which is at most
+                            PLAIT_ROPE_PAIRS; NULL: none */
 };
 
 /* Rotary positions (Su et al. 2021): each pair (d, d + D / 2) of the first D

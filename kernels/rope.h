@@ -20,6 +20,8 @@ static inline double plait_rope_step(const struct plait_rope_angles *a,
 {
     double f = pow(a->theta, -2 * (double)d / D), s;
 
+    if (a->pairs)
+        return f / a->pairs[d];
     if (!(a->factor > 1))
         return f;
     s = a->original ? a->original * f / (2 * 3.14159265358979323846)

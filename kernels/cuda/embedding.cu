@@ -359,18 +359,26 @@ static int embedding_backward(struct plait_queue *q,
 
 /* -- rotary positions (Su et al. 2021) ------------------------------------ */
 
+/* plait_rope_angles.pairs, where the kernel reaches it. */
+struct rope_pairs {
+    double by[PLAIT_ROPE_PAIRS];
+};
+
 /* Sine and cosine of the angle of pair d at a position. It is computed in
  * double and reduced to one turn before it becomes fp32, which cannot resolve
  * the angles of far positions. */
 static __device__ inline void rope_angle(float *s, float *c, double pos, int d,
                                          const struct plait_rope &rope,
+                                         const struct rope_pairs &pairs,
                                          double log2_theta)
 {
     const struct plait_rope_angles &a = rope.angles;
     const double two_pi = 6.283185307179586477;
     double f = exp2(-2.0 * d / rope.columns * log2_theta), turns;
 
-    if (a.factor > 1) {
+    if (a.pairs) {
+        f /= pairs.by[d];
+    } else if (a.factor > 1) {
         double s01 = a.original ? a.original * f / two_pi : (double)d;
 
         s01 = (s01 - a.low) / (a.high - a.low);
@@ -383,8 +391,8 @@ static __device__ inline void rope_angle(float *s, float *c, double pos, int d,
 
 /* One thread has V neighbouring pairs of every head of a row. */
 template <typename T, int V>
-static __global__ void rope_kernel(struct plait_rope r, double log2_theta,
-                                   float size)
+static __global__ void rope_kernel(struct plait_rope r, struct rope_pairs pairs,
+                                   double log2_theta, float size)
 {
     const int half = r.columns / 2, packs = half / V;
 
@@ -397,7 +405,7 @@ static __global__ void rope_kernel(struct plait_rope r, double log2_theta,
         float s[V], c[V];
 
         for (int j = 0; j < V; j++) {
-            rope_angle(&s[j], &c[j], pos, d + j, r, log2_theta);
+            rope_angle(&s[j], &c[j], pos, d + j, r, pairs, log2_theta);
             s[j] *= r.direction * size;
             c[j] *= size;
         }
@@ -423,10 +431,13 @@ static __global__ void rope_kernel(struct plait_rope r, double log2_theta,
 static int rope(struct plait_queue *q, const struct plait_rope *r)
 {
     struct plait_rope known = *r;
+    struct rope_pairs by = {};
     int half = (r->columns ? r->columns : r->head_dim) / 2;
     size_t pairs = r->N * (size_t)half;
 
     known.columns = 2 * half;
+    if (r->angles.pairs)
+        memcpy(by.by, r->angles.pairs, (size_t)half * sizeof(by.by[0]));
 
     return cuda_launch(q, "rope", r->type, pairs, [&](auto zero) {
         typedef decltype(zero) T;
@@ -438,7 +449,7 @@ static int rope(struct plait_queue *q, const struct plait_rope *r)
 
             rope_kernel<T, V>
                 <<<grid_for(q, pairs / V, threads), threads, 0, q->stream>>>(
-                    known, log2(r->angles.theta),
+                    known, by, log2(r->angles.theta),
                     (float)plait_rope_size(&r->angles));
         });
     });

@@ -35,11 +35,15 @@ static bool fits_positions(const struct plait_model_config *m,
                            const struct plait_hf_type *type)
 {
     bool own_window = m->rope_theta_window > 0, scaled = m->rope_factor > 1;
+    bool longrope = scaled && m->rope_scaling == PLAIT_ROPE_LONGROPE;
 
-    if (type->partial ? scaled : plait_model_partly_rotated(m))
+    if (type->partial ? scaled && !(longrope && type->fused)
+                      : plait_model_partly_rotated(m))
         return false;
     if (!(type->theta_window > 0))
         return !own_window;
+    if (longrope)
+        return false;
     if (scaled && m->rope_scaling == PLAIT_ROPE_YARN && !m->rope_truncate)
         return false;
     return own_window || !m->sliding_window || !scaled;
@@ -94,7 +98,8 @@ const struct plait_hf_type *plait_hf_choose(const struct plait_model_config *m,
 int plait_hf_choose_refuse(const struct plait_model_config *m,
                            struct plait_error *err)
 {
-    if (m->rope_factor > 1 && plait_model_partly_rotated(m))
+    if (m->rope_factor > 1 && m->rope_scaling != PLAIT_ROPE_LONGROPE &&
+        plait_model_partly_rotated(m))
         return plait_errorf(err,
                             "model.rope_columns %d with model.rope_factor %g: "
                             "no model type of Hugging Face has both",

@@ -442,7 +442,8 @@ static json_t *describe(const char *dir, const struct plait_model_config *m,
             json_object_del(now, "intermediate_size"); /* of no layer */
     }
     if (!bad && old) { /* the longest text that it can read stays its own */
-        json_object_del(now, "max_position_embeddings");
+        if (!json_object_get(now, "original_max_position_embeddings"))
+            json_object_del(now, "max_position_embeddings");
         if (json_object_get(old, "max_window_layers"))
             json_object_del(now, "max_window_layers");
         if (json_object_get(now, "num_nextn_predict_layers"))

@@ -2,6 +2,7 @@
 /* The rotary positions of a config.json, read and written. */
 #include "config.h"
 
+#include "runtime/checkpoint/hf_longrope.h"
 #include "runtime/checkpoint/hf_read.h"
 #include "runtime/checkpoint/hf_types.h"
 #include "topology/job/model_size.h"
@@ -84,8 +85,9 @@ static int check_object(const struct rope *rope)
     return 0;
 }
 
-/* "default" where none is given. NULL: refused. */
-static const char *read_type(const struct rope *rope)
+/* "default" where none is given; that of a phi3 has had other names, and it
+ * has no other. NULL: refused. */
+static const char *read_type(const struct rope *rope, bool phi3)
 {
     const json_t *type = json_object_get(rope->object, "rope_type");
     const char *name;
@@ -93,12 +95,18 @@ static const char *read_type(const struct rope *rope)
     if (!type)
         type = json_object_get(rope->object, "type");
     name = type ? json_string_value(type) : "default";
-    if (name && (!strcmp(name, "default") || !strcmp(name, "llama3") ||
-                 !strcmp(name, "linear") || !strcmp(name, "yarn")))
+    if (name && phi3 && (!strcmp(name, "su") || !strcmp(name, "yarn")))
+        return "longrope";
+    if (name && (!strcmp(name, "default") || !strcmp(name, "longrope")))
+        return name;
+    if (name && !phi3 &&
+        (!strcmp(name, "llama3") || !strcmp(name, "linear") ||
+         !strcmp(name, "yarn")))
         return name;
     plait_hf_refuse(rope->read, "rope_type", type,
-                    "plait-train supports \"default\", \"linear\", "
-                    "\"llama3\" and \"yarn\"");
+                    phi3 ? "a phi3 has \"default\" or \"longrope\""
+                         : "plait-train supports \"default\", \"linear\", "
+                           "\"llama3\", \"yarn\" and \"longrope\"");
     return NULL;
 }
 
@@ -265,14 +273,17 @@ static void set_llama3(struct plait_model_config *m)
  * together, would otherwise count as none. With a factor of 1 nothing is left
  * of the scaling: keys of YaRN's would be refused, and those of layers with
  * windows would be taken for the others'. */
-static int read_factors(const struct rope *rope, const char *type)
+static int read_factors(const struct rope *rope, const char *kind,
+                        const struct plait_hf_type *type)
 {
     struct plait_model_config *m = rope->read->model;
 
-    if (!strcmp(type, "default"))
+    if (!strcmp(kind, "default"))
         return 0;
-    if (!strcmp(type, "linear") ? read_linear(rope) < 0
-        : !strcmp(type, "yarn") ? read_yarn(rope) < 0
+    if (!strcmp(kind, "longrope"))
+        return plait_hf_longrope(rope->read, rope->object, type);
+    if (!strcmp(kind, "linear") ? read_linear(rope) < 0
+        : !strcmp(kind, "yarn") ? read_yarn(rope) < 0
                                 : read_scaling(rope) < 0)
         return -1;
     if (m->rope_factor == 1)
@@ -292,8 +303,8 @@ static int read_one(const struct rope *rope, const struct plait_hf_type *type,
     const struct plait_hf_read *r = rope->read;
     const char *kind;
 
-    if (check_object(rope) < 0 || !(kind = read_type(rope)) ||
-        check_partial(rope, type) < 0 || read_factors(rope, kind) < 0)
+    if (check_object(rope) < 0 || !(kind = read_type(rope, type->fused)) ||
+        check_partial(rope, type) < 0 || read_factors(rope, kind, type) < 0)
         return -1;
     r->model->rope_theta = theta;
     if (json_object_get(rope->object, "rope_theta"))
@@ -482,5 +493,7 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
                                    json_real(partial_factor(m)));
     if (!(m->rope_factor > 1) && !type->sinks)
         return bad;
+    if (m->rope_scaling == PLAIT_ROPE_LONGROPE)
+        return plait_hf_longrope_write(root, m, type) | bad;
     return json_object_set_new(root, "rope_scaling", scaling_json(m)) | bad;
 }

@@ -49,7 +49,8 @@ struct plait_hf_type {
     bool olmo;        /* norms after, one of all heads' q and one of their k */
     bool multipliers; /* embedding_multiplier and its like */
     bool partial;     /* partial_rotary_factor may be below 1; transformers
-                       * takes no rope_type with it that plait-train has */
+                       * takes no rope_type with it that plait-train has, but
+                       * longrope of a phi3 */
     bool fused;       /* q, k and v are one tensor, gate and up another */
     bool tied;        /* tie_word_embeddings where it is missing */
     bool all;         /* attention_bias: biases of q, k, v and the output */

@@ -168,10 +168,21 @@ static void resolve(struct plait_model_config *m)
     if (m->attention_multiplier == 0 && !plait_is_image_model(m))
         m->attention_multiplier = 1 / sqrt(plait_model_head_dim(m));
     m->rope_attention_factor =
-        m->rope_scaling == PLAIT_ROPE_YARN ? plait_model_rope_size(m) : 0;
+        m->rope_scaling != PLAIT_ROPE_LLAMA3 ? plait_model_rope_size(m) : 0;
     m->experts_scale = plait_model_factor(m->experts_scale);
     if (m->experts_groups < 2) /* tokens choose from all experts */
         m->experts_groups = m->experts_top_groups = 0;
+}
+
+/* The key of a list that differs; NULL: none does. */
+static const char *find_list(const struct plait_model_config *a,
+                             const struct plait_model_config *b)
+{
+    if (a->rope_scaling != PLAIT_ROPE_LONGROPE || !(a->rope_factor > 1))
+        return NULL;
+    return !plait_reals_equal(&a->rope_short, &b->rope_short) ? "rope_short"
+           : !plait_reals_equal(&a->rope_long, &b->rope_long) ? "rope_long"
+                                                              : NULL;
 }
 
 int plait_model_same(const char *name, const struct plait_model_config *there,
@@ -179,6 +190,7 @@ int plait_model_same(const char *name, const struct plait_model_config *there,
                      struct plait_error *err)
 {
     struct plait_model_config is = *there, wanted = *configured;
+    const char *list;
 
     resolve(&is);
     resolve(&wanted);
@@ -198,5 +210,9 @@ int plait_model_same(const char *name, const struct plait_model_config *there,
                             "model.%s is %.10g, but %.10g in the model in %s",
                             keys[i].name, b, a, name);
     }
+    list = find_list(&is, &wanted);
+    if (list)
+        return plait_errorf(err, "model.%s is not the list of the model in %s",
+                            list, name);
     return 0;
 }

@@ -4,6 +4,12 @@
 #include "runtime/model/internal.h"
 #include "topology/job/model_size.h"
 
+/* Tokens of a sequence; of a text that grows, those that it may have. */
+static int text_length(const struct plait_work *w)
+{
+    return w->added ? w->model->state->cache.length : w->shape->seq_len;
+}
+
 static struct plait_rope_angles angles_of(const struct plait_work *w)
 {
     const struct plait_model_config *c = &w->model->config->model;
@@ -15,9 +21,14 @@ static struct plait_rope_angles angles_of(const struct plait_work *w)
                                        .high = c->rope_high_freq_factor,
                                        .original = c->rope_original_len};
 
-    if (!(angles.factor > 1) || c->rope_scaling != PLAIT_ROPE_YARN)
+    if (!(angles.factor > 1) || c->rope_scaling == PLAIT_ROPE_LLAMA3)
         return angles;
     angles.size = plait_model_rope_size(c);
+    if (c->rope_scaling == PLAIT_ROPE_LONGROPE) {
+        angles.pairs = text_length(w) > c->rope_original_len ? c->rope_long.at
+                                                             : c->rope_short.at;
+        return angles;
+    }
     plait_rope_yarn(&angles, plait_model_rope_columns(c), c->rope_truncate);
     return angles;
 }

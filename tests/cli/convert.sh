@@ -57,6 +57,7 @@ trip gemma3_text 2 F32 fp32
 trip olmo2 1 F32 fp32
 trip olmo3 2 BF16 bf16
 trip phi3 2 BF16 bf16
+trip phi3-long 1 F32 fp32
 trip smollm3 1 F32 fp32
 good=$dir/llama-tied-1-BF16
 ok "nothing is left beside them" \
@@ -331,8 +332,8 @@ refused_config 'num_local_experts is missing' qwen3 model_type '"mixtral"'
 refused_config 'q_proj.bias.*requires' qwen3 attention_bias true
 refused_config 'k_norm.weight does not belong to the model|q_norm.weight is not' qwen3 \
     model_type '"llama"'
-refused_config 'rope_type is "longrope"' llama rope_scaling \
-    '{"rope_type": "longrope", "factor": 4.0}'
+refused_config 'rope_type is "dynamic"' llama rope_scaling \
+    '{"rope_type": "dynamic", "factor": 4.0}'
 refused_config 'quantization_config' llama quantization_config '{"bits": 4}'
 refused_config 'n_layer is 0; it must be a whole number' gpt2 n_layer 0
 refused_config 'n_head is "3"; it must be' gpt2 n_head '"3"'

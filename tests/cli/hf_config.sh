@@ -46,7 +46,7 @@ refuses() {
     return $rc
 }
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
-    qwen3_moe-first granite phi3 phi3-88 \
+    qwen3_moe-first granite phi3 phi3-88 phi3-long \
     smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
     glm4_moe-mtp; do
     hf make "$dir/$kind" $kind || exit 1
@@ -82,8 +82,32 @@ ok "... inside" refuses llama '{"rope_parameters": {"rope_theta": null}}' \
     "rope_theta is null"
 ok "a rope_type of null" refuses llama \
     '{"rope_scaling": {"rope_type": null, "type": "default"}}' "rope_type is null"
-ok "another type" refuses llama '{"rope_parameters": {"type": "longrope"}}' \
-    'rope_type is "longrope"; plait-train supports "default", "linear"'
+ok "another type" refuses llama '{"rope_parameters": {"type": "dynamic"}}' \
+    'rope_type is "dynamic"; plait-train supports "default", "linear"'
+ok "longrope without a length" refuses llama '{"rope_parameters": {"type":
+    "longrope"}}' "original_max_position_embeddings is missing; longrope needs it"
+ok "longrope of all columns" gives llama '{"rope_parameters": {"rope_type":
+    "longrope", "factor": 8, "original_max_position_embeddings": 8,
+    "short_factor": [1, 2], "long_factor": [3, 4.5]}}' "rope_factor: 8" \
+    "rope_original_len: 8"
+ok "... and its numbers" grep -qF "rope_short: [1, 2]" "$dir/x.plait/latest/plait.yaml"
+ok "... of some" gives phi3-long '{}' "rope_scaling: longrope" "rope_factor: 4" \
+    "rope_original_len: 8" "rope_long: \[2.5\]" "rope_attention_factor: 0"
+ok "... by its old name" gives phi3-long '{"rope_scaling": {"type": "yarn",
+    "short_factor": [1], "long_factor": [2], "attention_factor": 1.5}}' \
+    "rope_scaling: longrope" "rope_attention_factor: 1.5"
+ok "... of a length that a phi3 has" gives phi3-long \
+    '{"original_max_position_embeddings": null, "max_position_embeddings": 8192}' \
+    "rope_original_len: 4096" "rope_factor: 2"
+ok "... too few numbers" refuses phi3-long '{"rope_scaling": {"type":
+    "longrope", "short_factor": [1], "long_factor": []}}' \
+    "long_factor is []; it must be a list of a number for each pair"
+ok "... a number of 0" refuses phi3-long '{"rope_scaling": {"type": "longrope",
+    "short_factor": [0], "long_factor": [1]}}' "short_factor is 0; its numbers"
+ok "... that stretches nothing" refuses phi3-long '{"max_position_embeddings":
+    8}' "factor is missing; it, or max_position_embeddings over"
+ok "a phi3 has no other type" refuses phi3 '{"rope_scaling": {"type": "linear",
+    "factor": 2}}' 'a phi3 has "default" or "longrope"'
 ok "YaRN, with the defaults of transformers" gives llama \
     '{"rope_scaling": {"type": "yarn", "factor": 8.0, "beta_fast": null}}' \
     "rope_scaling: yarn" "rope_factor: 8" "rope_low_freq_factor: 1" \

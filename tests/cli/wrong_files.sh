@@ -60,7 +60,7 @@ model("huge", {"vocab_size": 10**12})
 model("real", {"hidden_size": 24.5})
 model("heads", {"num_attention_heads": 5})
 model("norm", {"rms_norm_eps": "small"})
-model("rope", {"rope_scaling": {"rope_type": "longrope", "factor": 4}})
+model("rope", {"rope_scaling": {"rope_type": "dynamic", "factor": 4}})
 model("more-layers", {"num_hidden_layers": 3})
 model("vocab", {"vocab_size": 131})
 model("cut", weights=whole[:len(whole) // 2])
@@ -136,7 +136,7 @@ cat >table <<'END'
 1 convert --from real --to out/x # hidden_size
 1 convert --from heads --to out/x # heads
 1 convert --from norm --to out/x # rms_norm_eps
-1 convert --from rope --to out/x # longrope
+1 convert --from rope --to out/x # dynamic
 1 convert --from more-layers --to out/x # model.layers.2
 1 convert --from vocab --to out/x # embed_tokens
 1 convert --from cut --to out/x # model.safetensors

@@ -62,12 +62,24 @@ def leave_trained(c):
         c.pop("model.rope_attention_factor", None)
     if "model.mlp_bias" in c:
         c.pop("model.shared_experts", None)
+    longrope(c)
     if "model.mup" not in c:
         c.pop("model.mup_layers", None)
         c.pop("model.mup_head_dim", None)
     if "model.experts" in c or "model.residual_multiplier" in c or \
             "model.mup_layers" in c:
         c.pop("model.norm_place", None)
+
+
+def longrope(c):
+    """A number for each pair of columns, which are two here."""
+    lists = ["model.rope_short", "model.rope_long"]
+    if c.get("model.rope_scaling") == "longrope":
+        c.update({"model.rope_columns": "2", "model.rope_factor": "4"})
+        c.update({name: c.get(name, "[2]") for name in lists})
+    else:
+        for name in lists:
+            c.pop(name, None)
 
 
 def routing(rng, c):

@@ -27,7 +27,9 @@ TEXT = {
 LLAMA = {
     "model.rope_theta": ["500", "1000000"],
     "model.rope_factor": ["4"],
-    "model.rope_scaling": ["llama3", "yarn"],
+    "model.rope_scaling": ["llama3", "yarn", "longrope"],
+    "model.rope_short": ["[1.5]"],
+    "model.rope_long": ["[4]"],
     "model.rope_truncate": ["true"],
     "model.rope_attention_factor": ["1.2"],
     "model.rope_low_freq_factor": ["0.5", "1"],

@@ -79,6 +79,12 @@ KINDS = {
     "phi3": {**LLAMA, "model_type": "phi3", "sliding_window": 20,
              "resid_pdrop": 0.0, "embd_pdrop": 0.0,
              "original_max_position_embeddings": 32},
+    "phi3-long": {**LLAMA, "model_type": "phi3", "resid_pdrop": 0.0,
+                  "embd_pdrop": 0.0, "partial_rotary_factor": 0.5,
+                  "max_position_embeddings": 32,
+                  "original_max_position_embeddings": 8, "rope_scaling": {
+                      "type": "longrope", "short_factor": [1.0],
+                      "long_factor": [2.5]}},
     "smollm3": {key: value for key, value in {
         **LLAMA, "model_type": "smollm3"}.items()
         if key not in ("rope_theta", "tie_word_embeddings")},

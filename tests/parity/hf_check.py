@@ -114,6 +114,19 @@ FAMILIES = {
     "phi3": ("Phi3", {**SIZES, "pad_token_id": None}),
     "phi3-window": ("Phi3", {**SIZES, "pad_token_id": None, "sliding_window": 9,
                              "tie_word_embeddings": True}),
+    "phi3-long": ("Phi3", {
+        **SIZES, "pad_token_id": None, "rope_theta": 1e2,
+        "max_position_embeddings": 64, "original_max_position_embeddings": 16,
+        "hidden_size": 96, "partial_rotary_factor": 0.5, "rope_scaling": {
+            "type": "longrope", "short_factor": [1.0, 1.25],
+            "long_factor": [1.5, 8.0]}}),
+    "phi3-short": ("Phi3", {
+        **SIZES, "pad_token_id": None, "rope_theta": 1e2,
+        "max_position_embeddings": 256, "original_max_position_embeddings": 64,
+        "hidden_size": 96,
+        "rope_scaling": {"type": "longrope", "attention_factor": 1.3,
+                         "short_factor": [1.0, 1.25, 1.5, 2.0],
+                         "long_factor": [1.5, 2.0, 5.0, 8.0]}}),
     "phi3-partial": ("Phi3", {
         **SIZES, "pad_token_id": None, "sliding_window": 9,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4,

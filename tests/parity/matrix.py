@@ -97,6 +97,8 @@ MUP = "model.mup=16 model.mup_layers=2 model.mup_head_dim=4"
 FIRST = "model.dense_layers=2 model.dense_ffn=192"
 SHARED = "model.shared_experts=2"
 PARTIAL = "model.rope_columns=6"
+LONGROPE = PARTIAL + " model.rope_scaling=longrope model.rope_factor=4 \
+model.rope_original_len=8 model.rope_short=[1,1.5,2] model.rope_long=[1,2,6]"
 # As GLM-4.5 and DeepSeek-V3. Below fp32 layouts choose other experts now and
 # then, and a count beside the mean would move a bias the other way.
 SIGMOID = "model.experts_scores=sigmoid model.experts_scale=2.5"
@@ -210,6 +212,8 @@ micro_batch=1"),
     ("moe", "21212", OSS + " optim.name=sgd optim.lr=0.05"),
     ("moe", "11222", OSS + " model.rope_scaling=yarn model.rope_factor=4 "
      "model.rope_original_len=8"),
+    ("llama", "2112", LONGROPE + " sequence=true"),
+    ("llama", "212", LONGROPE + " model.rope_original_len=64"),
     ("llama", "211", OSS + " sequence=true recompute=selective"),
     ("moe", "21212", OSS + " zero=3"),
     ("moe", "212", OSS + " recompute=full micro_batch=1"),

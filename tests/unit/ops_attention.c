@@ -32,6 +32,7 @@ static void setup_rope(struct trial *t, const int *s)
     real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
     starts_of(t, s[0], s[1], s[5]);
     real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
+    real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
 }
 
 static int call_rope(struct trial_side *d, const int *s)
@@ -46,18 +47,24 @@ static int call_rope(struct trial_side *d, const int *s)
                                .angles = {.theta = 1e4},
                                .at = {.T = (size_t)s[1], .pos0 = s[5]},
                                .N = product(s, 2)};
-    struct plait_rope scaled = plain, yarn;
+    struct plait_rope scaled = plain, yarn, paired;
+    double pairs[PLAIT_ROPE_PAIRS];
 
     scaled.x = d->p[1];
     scaled.direction = -1;
-    scaled.angles = (struct plait_rope_angles){5e5, 8, 1, 4, 40, 0};
+    scaled.angles = (struct plait_rope_angles){5e5, 8, 1, 4, 40, 0, NULL};
     scaled.at.starts = d->p[2];
     yarn = plain;
     yarn.x = d->p[3];
-    yarn.angles = (struct plait_rope_angles){1e4, 8, 1, 32, 40, 1.3};
+    yarn.angles = (struct plait_rope_angles){1e4, 8, 1, 32, 40, 1.3, NULL};
     plait_rope_yarn(&yarn.angles, s[6] ? s[6] : s[3], s[1] % 2);
+    paired = plain;
+    paired.x = d->p[4];
+    paired.angles = (struct plait_rope_angles){1e4, 8, 0, 0, 40, 1.2, pairs};
+    for (int i = 0; i < PLAIT_ROPE_PAIRS; i++)
+        pairs[i] = 1 + 0.75 * i;
     return d->ops->rope(d->q, &plain) | d->ops->rope(d->q, &scaled) |
-           d->ops->rope(d->q, &yarn);
+           d->ops->rope(d->q, &yarn) | d->ops->rope(d->q, &paired);
 }
 
 /* -- attention {B, q_len, k_len, q_heads, kv_heads, D, q_pos, k_pos} ---- */

@@ -222,8 +222,25 @@ static void check_model(void)
          "head",
          c.model.rope_columns = 3);
     CASE(CONFIG, NULL, c.model.rope_columns = 8);
+    CASE(CONFIG, "model.rope_long: model.rope_scaling must be longrope",
+         c.model.rope_long.n = 4);
     CASE(CONFIG,
-         "model.rope_truncate: model.rope_scaling must be yarn, not llama3",
+         "model.rope_long has 0 numbers; with model.rope_scaling longrope it "
+         "must have 2, one for each pair of a head's 4 columns with rotary "
+         "positions",
+         c.model.rope_columns = 4, c.model.rope_factor = 4,
+         c.model.rope_scaling = PLAIT_ROPE_LONGROPE, c.model.rope_short.n = 2);
+    CASE(CONFIG,
+         "model.rope_scaling longrope: model.rope_factor 1 and "
+         "model.rope_original_len 40 must both be above 1",
+         c.model.rope_factor = 1, c.model.rope_original_len = 40,
+         c.model.rope_scaling = PLAIT_ROPE_LONGROPE, c.model.rope_short.n = 4,
+         c.model.rope_long.n = 4);
+    CASE(CONFIG, NULL, c.model.rope_factor = 4, c.model.rope_original_len = 40,
+         c.model.rope_attention_factor = 1.5,
+         c.model.rope_scaling = PLAIT_ROPE_LONGROPE, c.model.rope_short.n = 4,
+         c.model.rope_long.n = 4);
+    CASE(CONFIG, "model.rope_truncate: model.rope_scaling must be yarn",
          c.model.rope_factor = 8, c.model.rope_high_freq_factor = 32,
          c.model.rope_truncate = true);
     CASE(CONFIG,

@@ -12,4 +12,22 @@ struct plait_numbers {
     int64_t *at;  /* malloc'ed: [n], or the pairs one after the other */
 };
 
+/* A list of at most so many real numbers. */
+enum { PLAIT_REALS_MOST = 128 };
+
+struct plait_reals {
+    int n;
+    double at[PLAIT_REALS_MOST];
+};
+
+static inline bool plait_reals_equal(const struct plait_reals *a,
+                                     const struct plait_reals *b)
+{
+    bool equal = a->n == b->n;
+
+    for (int i = 0; equal && i < a->n; i++)
+        equal = a->at[i] == b->at[i];
+    return equal;
+}
+
 #endif

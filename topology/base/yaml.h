@@ -59,6 +59,7 @@ enum plait_yaml_type {
     PLAIT_YAML_UINT64,  /* uint64_t, any */
     PLAIT_YAML_REAL,    /* double, min .. max */
     PLAIT_YAML_REALS,   /* double[count], each min .. max */
+    PLAIT_YAML_SERIES,  /* struct plait_reals, each min .. max */
     PLAIT_YAML_BOOL,    /* bool: true or false */
     PLAIT_YAML_TEXT,    /* char *, malloc'ed, the old one freed; null: NULL */
     PLAIT_YAML_CHOICE,  /* an enum (int): the index into `choices` */

@@ -92,6 +92,10 @@ void plait_yaml_print_value(FILE *out, const struct plait_yaml_field *field,
     case PLAIT_YAML_REALS:
         print_reals(out, value, field->count);
         break;
+    case PLAIT_YAML_SERIES:
+        print_reals(out, ((const struct plait_reals *)value)->at,
+                    ((const struct plait_reals *)value)->n);
+        break;
     case PLAIT_YAML_BOOL:
         fputs(*(const bool *)value ? "true" : "false", out);
         break;

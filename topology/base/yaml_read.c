@@ -147,6 +147,27 @@ static int read_reals(struct plait_yaml *yaml, const yaml_node_t *node,
     return 0;
 }
 
+static int read_series(struct plait_yaml *yaml, const yaml_node_t *node,
+                       const struct plait_yaml_field *field,
+                       struct plait_reals *series, struct plait_error *err)
+{
+    struct plait_reals read = {0};
+    char kind[48];
+
+    snprintf(kind, sizeof(kind), "a list of at most %d numbers",
+             PLAIT_REALS_MOST);
+    if (node->type != YAML_SEQUENCE_NODE ||
+        plait_yaml_count(node) > PLAIT_REALS_MOST)
+        return plait_yaml_refuse(yaml, node, field, err, kind);
+    read.n = plait_yaml_count(node);
+    for (int i = 0; i < read.n; i++)
+        if (read_real(yaml, plait_yaml_item(yaml, node, i), field, read.at + i,
+                      err) < 0)
+            return -1;
+    *series = read;
+    return 0;
+}
+
 /* One whole number of a list, or one pair. */
 static int read_entry(struct plait_yaml *yaml, yaml_node_t *node,
                       const struct plait_yaml_field *field, int64_t *out,
@@ -385,6 +406,8 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
         return read_real(yaml, node, field, out, err);
     case PLAIT_YAML_REALS:
         return read_reals(yaml, node, field, out, err);
+    case PLAIT_YAML_SERIES:
+        return read_series(yaml, node, field, out, err);
     case PLAIT_YAML_NUMBERS:
     case PLAIT_YAML_PAIRS:
         return read_numbers(yaml, node, field, out, err);

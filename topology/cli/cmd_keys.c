@@ -53,6 +53,7 @@ void plait_cmd_print_values(FILE *out, const struct plait_yaml_field *f)
         fprintf(out, "%d numbers, each ", f->count);
         print_range(out, f);
         break;
+    case PLAIT_YAML_SERIES:
     case PLAIT_YAML_NUMBERS:
         fputs("a list of numbers, each ", out);
         print_range(out, f);
@@ -112,6 +113,8 @@ static bool is_possible(const struct plait_yaml_field *f, const void *value)
         x = *(const double *)value;
     else if (f->type >= PLAIT_YAML_NUMBERS && f->type <= PLAIT_YAML_PAIRS)
         return list->n > 0 || list->is_auto;
+    else if (f->type == PLAIT_YAML_SERIES)
+        return ((const struct plait_reals *)value)->n > 0;
     else
         return true;
     return (x >= f->min && x <= f->max) ||

@@ -83,7 +83,7 @@ static int check_llama(const struct plait_model_config *m,
                             "model.rope_columns %d must be even and at most "
                             "the %d columns of a head",
                             m->rope_columns, plait_model_head_dim(m));
-    if (m->rope_factor > 1 &&
+    if (m->rope_factor > 1 && m->rope_scaling != PLAIT_ROPE_LONGROPE &&
         !(m->rope_high_freq_factor > m->rope_low_freq_factor))
         return plait_errorf(err,
                             "model.rope_high_freq_factor %g must be above "

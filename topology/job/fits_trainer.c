@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "topology/job/fits.h"
+#include "topology/job/model_size.h"
 #include "topology/job/mup.h"
 #include "topology/job/sync.h"
 
@@ -16,23 +17,55 @@ static int check_yarn(const struct plait_model_config *m,
                       : m->rope_attention_factor > 0 ? "rope_attention_factor"
                                                      : NULL;
 
-    if (!key || (m->rope_scaling == PLAIT_ROPE_YARN && m->rope_factor > 1))
+    if (!key || (m->rope_scaling == PLAIT_ROPE_YARN && m->rope_factor > 1) ||
+        (m->rope_scaling == PLAIT_ROPE_LONGROPE && !m->rope_truncate))
         return 0;
     if (m->rope_scaling == PLAIT_ROPE_YARN)
         return plait_errorf(err,
                             "model.%s: model.rope_factor must be above 1, "
                             "not %g, with which nothing is stretched",
                             key, m->rope_factor);
+    return plait_errorf(err, "model.%s: model.rope_scaling must be yarn%s", key,
+                        m->rope_truncate ? "" : " or longrope");
+}
+
+/* A number for each pair of columns. */
+static int check_pairs(const struct plait_model_config *m, const char *key,
+                       int n, struct plait_error *err)
+{
+    int pairs = plait_model_rope_columns(m) / 2;
+
+    if (m->rope_scaling != PLAIT_ROPE_LONGROPE && n > 0)
+        return plait_errorf(
+            err, "model.%s: model.rope_scaling must be longrope", key);
+    if (m->rope_scaling != PLAIT_ROPE_LONGROPE || n == pairs)
+        return 0;
     return plait_errorf(err,
-                        "model.%s: model.rope_scaling must be yarn, not "
-                        "llama3",
-                        key);
+                        "model.%s has %d numbers; with model.rope_scaling "
+                        "longrope it must have %d, one for each pair of a "
+                        "head's %d columns with rotary positions",
+                        key, n, pairs, 2 * pairs);
+}
+
+static int check_longrope(const struct plait_model_config *m,
+                          struct plait_error *err)
+{
+    if (check_pairs(m, "rope_short", m->rope_short.n, err) < 0 ||
+        check_pairs(m, "rope_long", m->rope_long.n, err) < 0)
+        return -1;
+    if (m->rope_scaling != PLAIT_ROPE_LONGROPE ||
+        (m->rope_factor > 1 && m->rope_original_len > 1))
+        return 0;
+    return plait_errorf(err,
+                        "model.rope_scaling longrope: model.rope_factor %g and "
+                        "model.rope_original_len %d must both be above 1",
+                        m->rope_factor, m->rope_original_len);
 }
 
 int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
 {
     errno = EINVAL;
-    if (check_yarn(m, err) < 0)
+    if (check_yarn(m, err) < 0 || check_longrope(m, err) < 0)
         return -1;
     if (m->qk_norm_whole && !m->qk_norm)
         return plait_errorf(err, "model.qk_norm_whole: model.qk_norm is false, "

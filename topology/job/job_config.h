@@ -106,7 +106,11 @@ enum plait_norm_place {
 };
 
 /* How rotary positions are stretched. */
-enum plait_rope_scaling { PLAIT_ROPE_LLAMA3, PLAIT_ROPE_YARN };
+enum plait_rope_scaling {
+    PLAIT_ROPE_LLAMA3,
+    PLAIT_ROPE_YARN,
+    PLAIT_ROPE_LONGROPE
+};
 
 /* What the gate of a llama model's mlp goes through. */
 enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU, PLAIT_GATE_CLAMPED };
@@ -148,6 +152,9 @@ struct plait_model_config {
                          * of a YaRN that stretches, else false */
     double rope_attention_factor; /* YaRN's, of queries and of keys; 0: what
                                      plait_model_rope_size() says */
+    struct plait_reals rope_short, rope_long; /* longrope: what divides the
+                         speed of each pair of columns, in texts of at most
+                         rope_original_len tokens and in longer ones */
     int rope_columns; /* of a head, the first ones, which have rotary positions;
                          0: all */
     double rope_theta_window; /* of layers with a sliding window, which then

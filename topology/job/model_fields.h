@@ -11,7 +11,7 @@ static const char *const attention_biases[] = {"none", "qkv", "all"};
 static const char *const norms[] = {"batch", "ghost", "sync"};
 static const char *const losses[] = {"cross-entropy", "squared"};
 static const char *const gates[] = {"silu", "gelu", "clamped"};
-static const char *const rope_scalings[] = {"llama3", "yarn"};
+static const char *const rope_scalings[] = {"llama3", "yarn", "longrope"};
 static const char *const norm_places[] = {"before", "after", "both"};
 static const char *const scores[] = {"softmax", "sigmoid"};
 
@@ -46,6 +46,8 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "rope_truncate", rope_truncate, BOOL, ),
     FIELD(model, "rope_attention_factor", rope_attention_factor, REAL,
           RANGE(0, 1e3)),
+    FIELD(model, "rope_short", rope_short, SERIES, RANGE(1e-3, 1e6)),
+    FIELD(model, "rope_long", rope_long, SERIES, RANGE(1e-3, 1e6)),
     FIELD(model, "rope_columns", rope_columns, INT, RANGE(0, COUNT_MOST)),
     FIELD(model, "rope_theta_window", rope_theta_window, REAL, RANGE(0, 1e12)),
     FIELD(model, "attention_bias", attention_bias, CHOICE,

@@ -161,7 +161,11 @@ double plait_model_rope_size(const struct plait_model_config *m)
 {
     if (m->rope_attention_factor > 0)
         return m->rope_attention_factor;
-    return m->rope_factor > 1 ? 0.1 * log(m->rope_factor) + 1 : 1;
+    if (!(m->rope_factor > 1))
+        return 1;
+    return m->rope_scaling == PLAIT_ROPE_LONGROPE
+               ? sqrt(1 + log(m->rope_factor) / log(m->rope_original_len))
+               : 0.1 * log(m->rope_factor) + 1;
 }
 
 bool plait_model_rotated(const struct plait_model_config *m, int layer)

@@ -83,8 +83,8 @@ bool plait_model_local(const struct plait_model_config *model, int layer);
  * it has rotary positions. */
 bool plait_model_windowed(const struct plait_model_config *model, int layer);
 bool plait_model_rotated(const struct plait_model_config *model, int layer);
-/* By what YaRN multiplies queries and keys: so that scores of longer texts are
- * as sharp, unless the model says otherwise. */
+/* By what YaRN and LongRoPE (arXiv 2402.13753) multiply queries and keys: so
+ * that scores of longer texts are as sharp, unless the model says otherwise. */
 double plait_model_rope_size(const struct plait_model_config *model);
 /* The key of something that only llama models have; NULL: the model has
  * nothing of the kind. */

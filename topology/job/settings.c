@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/job/settings.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/hash.h"
 #include "topology/base/parts.h"
 #include "topology/base/yaml.h"
 #include "topology/job/model_size.h"
@@ -56,7 +58,17 @@ static bool counts(const struct plait_job_config *c, const char *key)
     return c->model.family == PLAIT_RESNET && c->model.norm != PLAIT_NORM_GHOST;
 }
 
-/* A list that is too long is cut: the rest of it is not compared. */
+/* What does not fit is cut, and ends with a hash of the whole. */
+static void copy_value(struct plait_setting *setting, const char *text)
+{
+    const size_t room = sizeof(setting->value), digits = 16;
+
+    snprintf(setting->value, room, "%s", text);
+    if (strlen(text) >= room)
+        snprintf(setting->value + room - digits - 1, digits + 1, "%016" PRIx64,
+                 plait_hash_text(PLAIT_HASH_START, text));
+}
+
 static int print_value(const struct plait_yaml_field *field, const void *value,
                        struct plait_setting *setting)
 {
@@ -71,7 +83,7 @@ static int print_value(const struct plait_yaml_field *field, const void *value,
         free(text);
         return -1;
     }
-    snprintf(setting->value, sizeof(setting->value), "%s", text);
+    copy_value(setting, text);
     free(text);
     return 0;
 }
