@@ -85,6 +85,29 @@ struct plait_copy_2d {
     size_t rows, cols;
 };
 
+/* Columns of heads from one matrix to another: those of head h begin h heads
+ * behind the row's beginning. dst[i, h, 0..cols) = src[i, h, 0..cols). */
+struct plait_copy_heads {
+    enum plait_dtype type;
+    void *dst;         /* out: [rows,heads,cols] of T */
+    size_t dst_stride; /* elements from row to row */
+    size_t dst_head;   /* and from head to head, at least cols */
+    const void *src;   /* in: [rows,heads,cols] of T; NULL: zeros */
+    size_t src_stride;
+    size_t src_head; /* 0: all heads get the same columns, [rows,cols] */
+    size_t rows, heads, cols;
+};
+
+/* dst[i, 0..cols) = the sum of src[i, h, 0..cols) over all heads, which is
+ * rounded once. */
+struct plait_sum_heads {
+    enum plait_dtype type;
+    void *dst;       /* out: [rows,cols] of T, dense */
+    const void *src; /* in: [rows,heads,cols] of T */
+    size_t src_stride, src_head;
+    size_t rows, heads, cols;
+};
+
 /* dst[i, 0..cols) = src[i, 0..cols), or += where `to` is fp32: sums of rounded
  * terms that are rounded once. */
 struct plait_cast_2d {
@@ -523,6 +546,8 @@ struct plait_ops {
     int (*cast)(struct plait_queue *q, const struct plait_cast *c);
     int (*cast_2d)(struct plait_queue *q, const struct plait_cast_2d *c);
     int (*copy_2d)(struct plait_queue *q, const struct plait_copy_2d *c);
+    int (*copy_heads)(struct plait_queue *q, const struct plait_copy_heads *c);
+    int (*sum_heads)(struct plait_queue *q, const struct plait_sum_heads *s);
 
     /* -- arithmetic --------------------------------------------------- */
     /* out[i] = a[i] + b[i] */

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include <omp.h>
+#include <string.h>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
@@ -192,9 +193,63 @@ static int rope(struct plait_queue *q, const struct plait_rope *r)
     return 0;
 }
 
+/* -- columns of heads -------------------------------------------------- */
+
+static int copy_heads(struct plait_queue *q, const struct plait_copy_heads *c)
+{
+    size_t size = plait_dtype_size(c->type), bytes = c->cols * size;
+    int threads = cpu_threads(q, c->rows * c->heads * c->cols);
+    const char *from = c->src;
+    char *to = c->dst;
+
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < c->rows; i++)
+        for (size_t h = 0; h < c->heads; h++) {
+            char *at = to + (i * c->dst_stride + h * c->dst_head) * size;
+
+            if (from == NULL)
+                memset(at, 0, bytes);
+            else
+                memcpy(at, from + (i * c->src_stride + h * c->src_head) * size,
+                       bytes);
+        }
+    return 0;
+}
+
+INLINE void sum_row(enum plait_dtype type, const struct plait_sum_heads *s,
+                    size_t i)
+{
+    for (size_t j = 0; j < s->cols; j += VLEN) {
+        size_t n = s->cols - j < VLEN ? s->cols - j : VLEN;
+        vec sum = vec_set(0.0f);
+
+        for (size_t h = 0; h < s->heads; h++)
+            sum = sum + vec_load(type, s->src,
+                                 i * s->src_stride + h * s->src_head + j, n);
+        vec_store(type, s->dst, i * s->cols + j, n, sum);
+    }
+}
+
+static int sum_heads(struct plait_queue *q, const struct plait_sum_heads *s)
+{
+    int threads = cpu_threads(q, s->rows * s->heads * s->cols);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < s->rows; i++)
+        if (s->type == PLAIT_F32)
+            sum_row(PLAIT_F32, s, i);
+        else if (s->type == PLAIT_BF16_T)
+            sum_row(PLAIT_BF16_T, s, i);
+        else
+            sum_row(PLAIT_FP16_T, s, i);
+    return 0;
+}
+
 void CPU_NAME(cpu_fill_embedding)(struct plait_ops *ops)
 {
     ops->embedding_forward = embedding_forward;
     ops->embedding_backward = embedding_backward;
     ops->rope = rope;
+    ops->copy_heads = copy_heads;
+    ops->sum_heads = sum_heads;
 }

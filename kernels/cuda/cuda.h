@@ -179,6 +179,7 @@ void cuda_norm_ops(struct plait_ops *ops);
 void cuda_norm_part_ops(struct plait_ops *ops);
 void cuda_embedding_ops(struct plait_ops *ops);
 void cuda_attention_ops(struct plait_ops *ops);
+void cuda_heads_ops(struct plait_ops *ops);
 void cuda_sink_ops(struct plait_ops *ops);
 void cuda_xent_ops(struct plait_ops *ops);
 void cuda_route_ops(struct plait_ops *ops);

@@ -28,6 +28,7 @@ static void table_fill(void)
     cuda_norm_part_ops(&table);
     cuda_embedding_ops(&table);
     cuda_attention_ops(&table);
+    cuda_heads_ops(&table);
     cuda_sink_ops(&table);
     cuda_xent_ops(&table);
     cuda_route_ops(&table);

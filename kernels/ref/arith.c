@@ -27,6 +27,36 @@ int ref_cast_2d(struct plait_queue *q, const struct plait_cast_2d *c)
     return 0;
 }
 
+int ref_copy_heads(struct plait_queue *q, const struct plait_copy_heads *c)
+{
+    (void)q;
+    for (size_t i = 0; i < c->rows; i++)
+        for (size_t h = 0; h < c->heads; h++)
+            for (size_t j = 0; j < c->cols; j++) {
+                size_t from = i * c->src_stride + h * c->src_head + j;
+
+                ref_put(c->type, c->dst,
+                        i * c->dst_stride + h * c->dst_head + j,
+                        c->src != NULL ? ref_get(c->type, c->src, from) : 0);
+            }
+    return 0;
+}
+
+int ref_sum_heads(struct plait_queue *q, const struct plait_sum_heads *s)
+{
+    (void)q;
+    for (size_t i = 0; i < s->rows; i++)
+        for (size_t j = 0; j < s->cols; j++) {
+            size_t from = i * s->src_stride + j;
+            double sum = 0;
+
+            for (size_t h = 0; h < s->heads; h++)
+                sum += ref_get(s->type, s->src, from + h * s->src_head);
+            ref_put(s->type, s->dst, i * s->cols + j, sum);
+        }
+    return 0;
+}
+
 int ref_add(struct plait_queue *q, const struct plait_add *a)
 {
     (void)q;

@@ -48,6 +48,8 @@ double ref_gelu_slope(double x);
 
 int ref_cast(struct plait_queue *q, const struct plait_cast *c);
 int ref_cast_2d(struct plait_queue *q, const struct plait_cast_2d *c);
+int ref_copy_heads(struct plait_queue *q, const struct plait_copy_heads *c);
+int ref_sum_heads(struct plait_queue *q, const struct plait_sum_heads *s);
 int ref_add(struct plait_queue *q, const struct plait_add *a);
 int ref_add_scaled(struct plait_queue *q, const struct plait_add *a);
 int ref_scale(struct plait_queue *q, const struct plait_scale *s);

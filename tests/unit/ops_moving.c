@@ -110,6 +110,51 @@ static int call_copy_2d(struct trial_side *d, const int *s)
            d->ops->fill_zero(d->q, d->p[3], bytes);
 }
 
+/* [rows, heads, columns]: columns of heads to wider heads, zeros behind them,
+ * the same columns to all heads, and the sum of them. */
+static void setup_heads(struct trial *t, const int *s)
+{
+    size_t rows = (size_t)s[0], heads = (size_t)s[1], cols = (size_t)s[2];
+
+    real(t, rows * (heads * cols + 3));
+    real(t, rows * (heads * (cols + 5) + 2));
+    real(t, rows * (heads * (cols + 5) + 2));
+    real(t, rows * cols);
+}
+
+static int call_heads(struct trial_side *d, const int *s)
+{
+    size_t heads = (size_t)s[1], cols = (size_t)s[2], head = cols + 5;
+    struct plait_copy_heads copy = {.type = d->type,
+                                    .dst = d->p[1],
+                                    .dst_stride = heads * head + 2,
+                                    .dst_head = head,
+                                    .src = d->p[0],
+                                    .src_stride = heads * cols + 3,
+                                    .src_head = cols,
+                                    .rows = (size_t)s[0],
+                                    .heads = heads,
+                                    .cols = cols};
+    struct plait_copy_heads zeros = copy, same = copy;
+
+    zeros.dst = (char *)d->p[1] + cols * plait_dtype_size(d->type);
+    zeros.src = NULL;
+    zeros.cols = 5;
+    same.dst = d->p[2];
+    same.src_head = 0;
+    return d->ops->copy_heads(d->q, &copy) | d->ops->copy_heads(d->q, &zeros) |
+           d->ops->copy_heads(d->q, &same) |
+           d->ops->sum_heads(
+               d->q, &(struct plait_sum_heads){.type = d->type,
+                                               .dst = d->p[3],
+                                               .src = d->p[1],
+                                               .src_stride = copy.dst_stride,
+                                               .src_head = head,
+                                               .rows = copy.rows,
+                                               .heads = heads,
+                                               .cols = cols});
+}
+
 /* Rows of each type to fp32, more of them added, and the sums back, all with
  * strides of their own. */
 static void setup_cast_2d(struct trial *t, const int *s)
@@ -187,6 +232,10 @@ const struct trial_case trial_moving[] = {
      call_bias_backward,
      {{7, 5}, {130, 257}}},
     {"copy_2d, copy, fill_zero", setup_copy_2d, call_copy_2d, {{33, 17}}},
+    {"copy_heads, sum_heads",
+     setup_heads,
+     call_heads,
+     {{1, 1, 1}, {7, 3, 17}, {40, 16, 64}}},
     {"cast_2d", setup_cast_2d, call_cast_2d, {{1, 1}, {33, 17}, {70, 300}}},
     {"copy_out, copy_in", setup_pinned, call_pinned, {{1}, {70001}}},
     {NULL, NULL, NULL, {{0}}},
