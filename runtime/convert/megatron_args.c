@@ -343,6 +343,8 @@ static const char *find_lack(const struct plait_model_config *m)
                "plait-train";
     else if (m->family == PLAIT_LLAMA && m->attention_bias == PLAIT_BIAS_ALL)
         what = "model.attention_bias all";
+    else if (m->mla_kv)
+        what = "model.mla that works as in plait-train";
     else if (m->sliding_window && m->sliding_window < m->seq_len)
         what = "model.sliding_window below model.seq_len that works as in "
                "plait-train";

@@ -68,9 +68,12 @@ int plait_layer_backward_weight(const struct plait_work *w,
          {.x = s->dqkv},
          true},
     };
-    int first = b->experts ? 2 : 0; /* experts defer nothing */
+    /* experts defer nothing, latent attention neither */
+    int first = b->experts ? 2 : 0, end = w->d->latent ? 2 : 4;
 
+    if (first == end)
+        return 0;
     if (plait_layer_again(w, b, a, PLAIT_HALF_WEIGHT) < 0)
         return -1;
-    return run_deferred(w, all + first, 4 - first);
+    return run_deferred(w, all + first, end - first);
 }

@@ -43,6 +43,7 @@ struct plait_dims {
     bool bias;        /* linears and norms have biases: the GPT-2 family */
     bool qk_norm;
     bool qk_whole; /* it is one norm of all heads */
+    bool latent;   /* attention: latent.c */
     bool norms_before, norms_after;
     bool tied;
 };
@@ -78,12 +79,15 @@ struct plait_block {
     size_t norm1, norm1_bias, norm1_after, qkv_bias, out_bias;
     size_t norm2, norm2_bias, norm2_after, up_bias, down_bias;
     size_t q_norm, k_norm, sinks;
+    size_t q_latent_norm, kv_latent_norm;
     size_t router_offset;   /* added to the router's logits */
     size_t router_bias;     /* its place among gradients: the counts */
     size_t router_exact;    /* where the bias is, in model->exact */
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
+    /* instead of qkv, with latent attention */
+    struct plait_matrix q_down, kv_down, k_rotary, q_up, kv_up;
     struct plait_matrix shared_up, shared_down; /* beside the experts */
     struct plait_matrix router;   /* with experts, instead of up and down */
     struct plait_expert *experts; /* those of this rank; NULL: an mlp */
@@ -122,6 +126,10 @@ struct plait_activations {
     void *qkv;     /* rotated if positions are rotary */
     void *q, *k;   /* before their norm, if any */
     float *q_rstd, *k_rstd;
+    void *q_latent, *kv_latent; /* of latent attention, */
+    void *q_normed, *kv_normed; /* after their norms, */
+    float *q_latent_rstd, *kv_latent_rstd;
+    void *values;  /* and att without the columns that fill up its heads */
     void *o1, *o2; /* what attention and mlp put out, before norms after them */
     float *o1_rstd, *o2_rstd;
     void *att, *x2;  /* attention's output; the stream after it */
@@ -175,8 +183,11 @@ struct plait_scratch {
     void *dx;    /* gradient of the residual stream */
     void *dact;  /* only with a gate */
     void *datt;
-    void *normed;   /* of q or k; only if they have a norm */
-    float *sums;    /* of rows over the tp group, for such a norm */
+    void *normed; /* of q or k; only if they have a norm */
+    float *sums;  /* of rows over the tp group, for such a norm */
+    /* Of latent attention: heads of q, or of k and v, or their gradients; those
+     * of a latent; the part of k that all heads share, or its gradient */
+    void *up, *dlatent, *rotary;
     void *dout;     /* gradient of what a norm after a half has read */
     uint32_t *amax; /* operand.h */
     void *codes; /* a gradient's codes in fp8, for both of its products; NULL:
@@ -508,6 +519,25 @@ int plait_qk_norm_forward(const struct plait_work *w,
 int plait_qk_norm_backward(const struct plait_work *w,
                            const struct plait_block *b,
                            const struct plait_activations *a, void *dqkv);
+
+/* latent.c, of models with latent attention: from a->n1 to a->qkv, not yet
+ * rotated; back from dqkv to *dn1, the gradient of n1, which is summed over tp,
+ * and the gradients of all weights on the way. */
+int plait_latent_forward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_activations *a);
+int plait_latent_backward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a, void *dqkv,
+                          void **dn1);
+/* These do nothing in other models. a->values, from a->att; back from the
+ * gradient in scratch->up to datt; and what selective recompute does not keep
+ * of all this. */
+int plait_latent_cut(const struct plait_work *w,
+                     const struct plait_activations *a);
+int plait_latent_widen(const struct plait_work *w, void *datt);
+int plait_latent_again(const struct plait_work *w, const struct plait_block *b,
+                       const struct plait_activations *a);
 
 /* rotate.c: turns q and k, which are adjacent, to their positions if those are
  * rotary; direction -1, the backward, turns them back. */

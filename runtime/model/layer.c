@@ -115,8 +115,10 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
 
     if (b->qkv.bias)
         l.bias = plait_weight_at(w, b->region, b->qkv_bias);
-    if (column_linear(w, &b->qkv, &l) < 0 ||
-        plait_show(w, "q, k and v", a->qkv, w->shape->N * b->qkv.O) < 0 ||
+    if ((w->d->latent ? plait_latent_forward(w, b, a) < 0
+                      : column_linear(w, &b->qkv, &l) < 0) ||
+        plait_show(w, "q, k and v", a->qkv, w->shape->N * (size_t)w->d->qkv) <
+            0 ||
         plait_qk_norm_forward(w, b, a) < 0)
         return -1;
     return plait_attention_rotate(w, a->qkv, 1);
@@ -159,9 +161,9 @@ static int attention_forward(const struct plait_work *w,
     size_t n = w->shape->N * b->out.C;
 
     if (qkv_forward(w, b, a) < 0 || plait_attention_forward(w, a) < 0 ||
-        plait_sinks_forward(w, b, a) < 0 ||
-        plait_show(w, "the attention", a->att, n) < 0 ||
-        plait_amax_find(w, plait_amax_at(w, a, PLAIT_AMAX_ATT), a->att, n) < 0)
+        plait_sinks_forward(w, b, a) < 0 || plait_latent_cut(w, a) < 0 ||
+        plait_show(w, "the attention", att.x, n) < 0 ||
+        plait_amax_find(w, plait_amax_at(w, a, PLAIT_AMAX_ATT), att.x, n) < 0)
         return -1;
     if (row_linear(w, &b->out, b->out_bias, "the attention's output", &att,
                    out) < 0)
@@ -407,11 +409,15 @@ static int attention_backward(const struct plait_work *w,
 {
     struct plait_operand att = plait_operand_at(w, a, PLAIT_AMAX_ATT);
     struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N1);
-    struct plait_operand dqkv = {.x = s->dqkv}, dout;
-    struct plait_linear_dinp out = {.dinp = w->scratch->datt};
+    bool latent = w->d->latent; /* nothing of which is deferred */
     void *datt = w->scratch->datt, *dn1;
+    void *fused = latent ? w->scratch->now.dqkv : s->dqkv;
+    struct plait_operand dqkv = {.x = fused}, dout;
+    struct plait_linear_dinp out = {.dinp = latent ? w->scratch->up : datt};
     const void *dhalf;
 
+    if (latent)
+        half = PLAIT_HALF_BOTH;
     if (plait_after_backward(w, b, a, 1, dx, &dhalf) < 0 ||
         keep_gradient(w, s->dout, dhalf, half) < 0 ||
         row_backward(w, &b->out, &out, dhalf, &dout) < 0)
@@ -419,11 +425,14 @@ static int attention_backward(const struct plait_work *w,
     if (half & PLAIT_HALF_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, &dout, &att) < 0)
         return -1;
-    if (plait_sinks_backward(w, b, a, datt) < 0 ||
-        plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
-        plait_qk_norm_backward(w, b, a, s->dqkv) < 0 ||
-        column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, half, &dn1) <
-            0)
+    if (plait_latent_widen(w, datt) < 0 ||
+        plait_sinks_backward(w, b, a, datt) < 0 ||
+        plait_attention_backward(w, a, fused, datt) < 0 ||
+        plait_qk_norm_backward(w, b, a, fused) < 0)
+        return -1;
+    if (latent ? plait_latent_backward(w, b, a, fused, &dn1) < 0
+               : column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, half,
+                                 &dn1) < 0)
         return -1;
     return plait_before_backward(w, b, a, 1, dx, dn1);
 }

@@ -37,6 +37,7 @@ static void set_dims(struct plait_dims *d,
     d->hidden = c->hidden;
     d->qk_norm = c->qk_norm;
     d->qk_whole = c->qk_norm_whole;
+    d->latent = z.kv_latent > 0;
     d->norms_before = z.norms_before;
     d->norms_after = z.norms_after;
     d->head_dim = (int)z.head_dim;

@@ -31,7 +31,8 @@ struct plait_operand plait_operand_at(const struct plait_work *w,
                                       int which)
 {
     const void *const x[] = {[PLAIT_AMAX_N1] = a->n1,
-                             [PLAIT_AMAX_ATT] = a->att,
+                             [PLAIT_AMAX_ATT] =
+                                 w->d->latent ? a->values : a->att,
                              [PLAIT_AMAX_N2] = a->n2,
                              [PLAIT_AMAX_ACT] = a->act};
 

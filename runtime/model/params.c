@@ -131,8 +131,8 @@ static void set_role(const struct builder *b, struct plait_tensor *t,
     t->statistic = t->balance = role == PLAIT_ROLE_BALANCE;
     if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_NORM_BIAS)
         t->sequence_partial = parts && c->parallel.sequence;
-    else if (role == PLAIT_ROLE_HEAD_NORM || role == PLAIT_ROLE_ROUTER ||
-             role == PLAIT_ROLE_ROUTER_BIAS)
+    else if (role == PLAIT_ROLE_HEAD_NORM || role == PLAIT_ROLE_LATENT ||
+             role == PLAIT_ROLE_ROUTER || role == PLAIT_ROLE_ROUTER_BIAS)
         t->sequence_partial = parts;
 }
 

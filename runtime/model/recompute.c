@@ -12,12 +12,13 @@ int plait_layer_cheap_again(const struct plait_work *w,
 {
     size_t rows = b->experts ? plait_experts_rows(w, &a->routed) : w->shape->N;
 
-    /* Only weight gradients need it, and those of experts are never
-     * deferred. */
-    if (!(half & PLAIT_HALF_WEIGHT) && !b->experts)
+    /* Only weight gradients need it, and those of experts and of latent
+     * attention are never deferred. */
+    if (!(half & PLAIT_HALF_WEIGHT) && !b->experts && !w->d->latent)
         return 0;
     if (plait_first_norm(w, b, a, a->x1, NULL, NULL) < 0 ||
-        plait_second_norm(w, b, a, a->x2, NULL, NULL) < 0)
+        plait_second_norm(w, b, a, a->x2, NULL, NULL) < 0 ||
+        plait_latent_again(w, b, a) < 0)
         return -1;
     if (b->experts && plait_shared_again(w, a) < 0)
         return -1;

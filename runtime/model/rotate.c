@@ -40,7 +40,7 @@ int plait_attention_rotate(const struct plait_work *w, void *qkv, int direction)
                               .stride = w->d->qkv,
                               .heads = w->d->heads + w->d->kv_heads,
                               .head_dim = w->d->head_dim,
-                              .columns = c->rope_columns,
+                              .columns = plait_model_rope_columns(c),
                               .direction = direction,
                               .angles = angles_of(w)};
     struct plait_row_span span;

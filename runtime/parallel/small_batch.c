@@ -48,10 +48,11 @@ static const char *against_single(const struct plait_job_config *c,
     if (c->parallel.zero >= 2)
         return NULL;
     if (m->experts || m->kv_heads < size[PLAIT_TP] ||
-        ((c->parallel.sequence || m->qk_norm) && size[PLAIT_TP] > 1))
+        ((c->parallel.sequence || m->qk_norm || m->mla_kv) &&
+         size[PLAIT_TP] > 1))
         return "without ZeRO or dp, experts, sequence parallelism, qk_norm "
-               "with tp and tp above kv_heads complete gradients after the "
-               "last micro-batch alone";
+               "or mla with tp and tp above kv_heads complete gradients after "
+               "the last micro-batch alone";
     return NULL;
 }
 

@@ -30,8 +30,8 @@ struct plait_small_batch {
  * Where single micro-batches are measured (ZeRO 2 and 3, dp 1), also none in
  * the schedules gpipe and zb-h1, which have gradients of several micro-batches
  * under way at once, and, below ZeRO 2, with experts, sequence parallelism,
- * qk_norm with tp, or tp above kv_heads, which complete gradients after the
- * last micro-batch alone.
+ * qk_norm or mla with tp, or tp above kv_heads, which complete gradients after
+ * the last micro-batch alone.
  *
  * Then *why, if not NULL, becomes the reason; else it is untouched. Pure. */
 struct plait_small_batch

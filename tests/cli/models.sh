@@ -210,8 +210,8 @@ refused 'every2.json: interleave_moe_layer_step is 2: experts in some layers bet
 sed 's/"vocab_size"/"mlp_only_layers": [3], "vocab_size"/' qwen.json >some.json
 refused 'some.json: mlp_only_layers is [3]: layers without experts between others cannot be planned' \
     --model some.json --gpus 8
-"$plait" estimate --model deepseek.json --gpus 8 >out
-grep -q 'model.mla: plait-train does not train it' out
+"$plait" estimate --model deepseek.json --gpus 8 --set train.precision=fp8 >out
+grep -q 'megatron trains it: model.mla with train.precision fp8: plait-train' out
 check 'what plait-train refuses is planned as Megatron trains it' $?
 "$plait" simulate --model deepseek.json --gpus 256 --gpu-type gb200 --pp 4 \
     --ep 64 --global-batch 4096 --micro-batch 1 --zero 1 >out &&

@@ -92,6 +92,18 @@ def routing(rng, c):
         c["model.experts_top_groups"] = 1 if c["model.experts_top_k"] < 3 else 2
 
 
+def latent(rng, c):
+    """Keys and values of a latent, in place of what that has no place for."""
+    if rng.random() >= 0.15:
+        return
+    c["model.mla"] = rng.choice(["[0, 8, 4, 2, 6]", "[12, 8, 6, 4, 6]"])
+    c["model.kv_heads"] = c["model.heads"]
+    for key in ("head_dim", "qk_norm", "qk_norm_whole", "attention_bias",
+                "rope_columns", "norm_plus_one", "mup", "mup_layers",
+                "mup_head_dim"):
+        c.pop(f"model.{key}", None)
+
+
 def text_model(rng, c):
     family = rng.choice(["gpt2", "llama"])
     heads = rng.choice([1, 2, 2, 3, 4, 4, 6])
@@ -108,6 +120,7 @@ def text_model(rng, c):
         c.update(some(rng, keys.LLAMA, keys.SHARE))
         if rng.random() < keys.SHARE:
             c["model.head_dim"] = rng.choice([4, 6])
+        latent(rng, c)
     if rng.random() < 0.3:
         c["model.experts"] = rng.choice([2, 3, 4])
         c["model.experts_top_k"] = rng.randint(1, c["model.experts"])
@@ -120,6 +133,8 @@ def text_model(rng, c):
         routing(rng, c)
     leave_trained(c)
     c["train.precision"] = rng.choice(["fp32"] * 7 + ["bf16", "fp16", "fp8"])
+    if "model.mla" in c and c["train.precision"] == "fp8":
+        c["train.precision"] = "bf16"
     if c["train.precision"] != "fp32":  # layouts choose other experts
         c.pop("model.experts_balance_rate", None)
     if c["train.precision"] == "fp16" and rng.random() < 0.7:

@@ -3,10 +3,8 @@
 depend on others are drawn in draw.py. `jobs.py --keys` holds both against
 `plait keys`."""
 
-# Keys that plait-train refuses or that change nothing on processors, and why.
-NEVER = {
-    "model.mla": "planned for other software only",
-}
+# Values that plait-train refuses or that change nothing on processors, and
+# why.
 NEVER_VALUES = {
     "train.graph": {"on": "for GPUs"},
     "train.precision": {"tf32": "for GPUs"},

@@ -26,8 +26,6 @@ def reachable(tools):
                           stdout=subprocess.PIPE, universal_newlines=True)
     for line in said.stdout.splitlines():
         key, default, takes = line.split(None, 2)
-        if key in keys.NEVER:
-            continue
         if key not in drawn:
             missing.append(key)
         elif "|" in takes:

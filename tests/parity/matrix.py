@@ -112,6 +112,10 @@ model.full_attention_every=3 model.rope_theta_window=100 model.gate=gelu"
 GEMMA = BOTH + " model.norm_plus_one=true"
 # As Gemma 2: soft caps.
 CAPS = "model.attention_softcap=1 model.logit_softcap=3"
+# As DeepSeek-V3, with heads of v that are narrower than those of q and k, and
+# without a latent of q as in its smaller ones.
+LATENT = "model.mla=[24,16,10,6,12] model.kv_heads=4"
+DIRECT = "model.mla=[0,12,6,4,8] model.kv_heads=6"
 # As GPT-OSS.
 SINKS = "model.attention_sinks=true"
 OSS = "model.mlp_bias=true model.gate=clamped"
@@ -185,6 +189,24 @@ STRANDS = [
     ("moe", "11414", GROUPS + " offload=activations"),
     ("moe", "2122", BIASED + " zero=1 then=12212"),
     ("moe", "2212", " ".join((FIRST, SHARED, PARTIAL, BIASED, "zero=1"))),
+    # latent attention
+    ("llama", "211", LATENT),
+    ("llama", "211", LATENT + " sequence=true recompute=selective"),
+    ("llama", "121", LATENT + " schedule=zb-h1 recompute=selective"),
+    ("llama", "1112", LATENT + " " + DOCUMENTS),
+    ("llama", "114", LATENT + " zero=3 micro_batch=1"),
+    ("llama", "2122", LATENT + " sequence=true zero=3 recompute=full"),
+    ("llama", "411", LATENT + " optim.name=muon"),
+    ("llama", "212", LATENT + " precision=bf16 zero=1"),
+    ("llama", "211", LATENT + " offload=activations"),
+    ("odd-llama", "331", DIRECT + " schedule=zb-h1"),
+    ("odd-llama", "1113", DIRECT + " recompute=full"),
+    ("odd-llama", "312", DIRECT + " model.attention_sinks=true zero=2"),
+    ("moe", "12212", " ".join((LATENT, FIRST, SHARED, BIASED, "zero=1"))),
+    ("moe", "121", LATENT + " schedule=zb-h1 recompute=selective"),
+    ("moe", "2122", LATENT + " " + BIASED + " zero=1 then=12212"),
+    ("moe", "21212", LATENT + " model.rope_scaling=yarn model.rope_factor=4 "
+     "model.rope_original_len=8 model.attention_multiplier=0.3 zero=3"),
     # rotary positions of some columns
     ("llama", "221", PARTIAL),
     ("odd-llama", "1113", PARTIAL + " " + DOCUMENTS),

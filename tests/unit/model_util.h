@@ -39,6 +39,22 @@ static inline void enrich(struct plait_model_config *m)
  * experts, some of them for all tokens. */
 #define FIRST_LLAMA ((enum plait_family)103)
 
+/* Or with latent attention, where queries have a latent too or have none. */
+#define LATENT_LLAMA ((enum plait_family)104)
+#define DIRECT_LLAMA ((enum plait_family)105)
+
+static inline void put_latents(struct plait_model_config *m, bool q)
+{
+    m->family = PLAIT_LLAMA;
+    m->mla_q = q ? 20 : 0;
+    m->mla_kv = 12;
+    m->mla_nope = 4;
+    m->mla_rope = 6;
+    m->mla_value = 8;
+    m->attention_multiplier = 0.4;
+    m->attention_sinks = !q;
+}
+
 static inline void put_norms_after(struct plait_model_config *m, bool both)
 {
     m->family = PLAIT_LLAMA;
@@ -69,6 +85,8 @@ static inline void small_config(struct plait_job_config *config,
         enrich(&config->model);
     if (family == AFTER_LLAMA || family == BOTH_LLAMA)
         put_norms_after(&config->model, family == BOTH_LLAMA);
+    if (family == LATENT_LLAMA || family == DIRECT_LLAMA)
+        put_latents(&config->model, family == LATENT_LLAMA);
     if (family == FIRST_LLAMA) {
         config->model.family = PLAIT_LLAMA;
         config->model.experts = 4;
@@ -80,7 +98,8 @@ static inline void small_config(struct plait_job_config *config,
     config->model.layers = 4;
     config->model.hidden = 48;
     config->model.heads = 8;
-    config->model.kv_heads = family == PLAIT_LLAMA ? 2 : 8;
+    config->model.kv_heads =
+        family == PLAIT_LLAMA && !config->model.mla_kv ? 2 : 8;
     config->model.ffn = family == PLAIT_LLAMA ? 136 : 192;
     config->model.vocab = 259;
     config->model.seq_len = 16;

@@ -167,9 +167,9 @@ static void test_limits(void)
 int main(void)
 {
     static const enum plait_family families[] = {PLAIT_GPT2, PLAIT_LLAMA,
-                                                 RICH_LLAMA};
+                                                 RICH_LLAMA, LATENT_LLAMA};
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         test_one(families[i], 0, 0);
         test_one(families[i], 4, 0);
         test_one(families[i], 4, 0.5);

@@ -75,6 +75,9 @@ static void check_rule(enum rule rule, const struct plait_job_config *c,
     } while (0)
 
 #define TO_GPT2 c.model.family = PLAIT_GPT2, c.model.kv_heads = 8
+#define TO_LATENT                                          \
+    c.model.kv_heads = c.model.heads, c.model.mla_kv = 16, \
+    c.model.mla_nope = 6, c.model.mla_rope = 2, c.model.mla_value = 8
 #define AVERAGED \
     c.optim.kind = PLAIT_OPTIM_SCHEDULEFREE, c.lr.schedule = PLAIT_LR_CONSTANT
 
@@ -132,6 +135,14 @@ static void check_model(void)
          "model.rope_low_freq_factor 2",
          c.model.rope_factor = 8, c.model.rope_low_freq_factor = 2,
          c.model.rope_high_freq_factor = 2);
+    CASE(CONFIG, NULL, c.model.rope_factor = 8,
+         c.model.rope_scaling = PLAIT_ROPE_YARN,
+         c.model.rope_low_freq_factor = 2, c.model.rope_high_freq_factor = 2);
+    CASE(CONFIG,
+         "model.rope_high_freq_factor 1 must be at least "
+         "model.rope_low_freq_factor 2",
+         c.model.rope_factor = 8, c.model.rope_scaling = PLAIT_ROPE_YARN,
+         c.model.rope_low_freq_factor = 2, c.model.rope_high_freq_factor = 1);
     CASE(CONFIG, NULL, c.model.sliding_window = c.model.seq_len);
     CASE(CONFIG, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
     CASE(TRAINER, NULL, c.model.sliding_window = c.model.seq_len);
@@ -167,6 +178,30 @@ static void check_model(void)
     CASE(CONFIG, "model.attention_sinks is for llama models", TO_GPT2,
          c.model.attention_sinks = true);
     CASE(TRAINER, NULL, c.model.attention_sinks = true);
+    CASE(TRAINER, NULL, TO_LATENT);
+    CASE(TRAINER,
+         "model.mla with model.qk_norm: plait-train trains one without the "
+         "other",
+         TO_LATENT, c.model.qk_norm = true);
+    CASE(TRAINER,
+         "model.mla with model.mup: plait-train trains one without the other",
+         TO_LATENT, c.model.mup = 16);
+    CASE(TRAINER,
+         "model.mla with model.kv_heads below model.heads: plait-train trains "
+         "one without the other",
+         TO_LATENT, c.model.kv_heads = c.model.heads / 2);
+    CASE(TRAINER,
+         "model.mla with train.precision fp8: plait-train trains it in bf16, "
+         "fp16 and fp32",
+         TO_LATENT, c.train.precision = PLAIT_FP8);
+    CASE(TRAINER,
+         "model.mla: a head has 3 columns with rotary positions; plait-train "
+         "needs an even number of at least 2",
+         TO_LATENT, c.model.mla_rope = 3);
+    CASE(TRAINER,
+         "model.mla: heads of 9 values are wider than the 8 columns of those "
+         "of q and k, which plait-train does not train",
+         TO_LATENT, c.model.mla_value = 9);
     CASE(CONFIG, "model.mlp_bias is for llama models", TO_GPT2,
          c.model.mlp_bias = true);
     CASE(TRAINER,

@@ -490,6 +490,22 @@ static void test_first(void)
     test_cpu(FIRST_LLAMA, 4);
 }
 
+/* Keys and values of a latent. */
+static void test_latent(enum plait_family family)
+{
+    test_gradients(family, 0);
+    test_gradients(family, 2);
+    test_recompute(family, 0, PLAIT_FP32);
+    test_recompute(family, 4, PLAIT_BF16);
+    for (int r = PLAIT_RECOMPUTE_NONE; r <= PLAIT_RECOMPUTE_FULL; r++) {
+        test_offload(family, 0, r);
+        test_split(family, r);
+    }
+    test_begin(family, 0, false);
+    test_stages(family, 5);
+    test_cpu(family, 4);
+}
+
 int main(void)
 {
     static const enum plait_family families[] = {PLAIT_GPT2, PLAIT_LLAMA,
@@ -529,5 +545,7 @@ int main(void)
     test_after(AFTER_LLAMA);
     test_after(BOTH_LLAMA);
     test_first();
+    test_latent(LATENT_LLAMA);
+    test_latent(DIRECT_LLAMA);
     return done_testing();
 }

@@ -328,6 +328,8 @@ int main(void)
     check_layouts(PLAIT_GPT2, plait_comm_size(world));
     check_layouts(PLAIT_LLAMA, plait_comm_size(world));
     check_layouts(RICH_LLAMA, plait_comm_size(world));
+    check_layouts(LATENT_LLAMA, plait_comm_size(world));
+    check_layouts(DIRECT_LLAMA, plait_comm_size(world));
     check_first(plait_comm_size(world));
     if (plait_comm_size(world) == 4) {
         check_chunks(PLAIT_GPT2);

@@ -322,6 +322,8 @@ int main(void)
     test_shards(PLAIT_LLAMA, 2, 4);
     test_shards(PLAIT_LLAMA, 4, 1);
     test_shards(RICH_LLAMA, 4, 1);
+    test_shards(LATENT_LLAMA, 4, 2);
+    test_shards(DIRECT_LLAMA, 2, 1);
     test_runs();
     test_regions();
     test_distribution();

@@ -159,7 +159,7 @@ static void small_batches(void)
     ok(!none, "with qk_norm, too");
     layout.size[PLAIT_TP] = 2;
     plait_small_batch_choose(&c, &layout, 6, 3, &none);
-    ok(none && strstr(none, "qk_norm with tp"), "but not over tp");
+    ok(none && strstr(none, "qk_norm or mla with tp"), "but not over tp");
 }
 
 /* -- outliers ------------------------------------------------------------ */

@@ -58,21 +58,42 @@ static int check_latent(const struct plait_model_config *m,
                             "of k and v, of a head without rotary positions, "
                             "with them, of its values]",
                             m->mla.n);
-    if (m->mla.n && (m->mla_kv < 1 || m->mla_nope < 1 || m->mla_value < 1))
+    if ((m->mla.n || m->mla_kv) &&
+        (m->mla_kv < 1 || m->mla_nope < 1 || m->mla_value < 1))
         return plait_errorf(err, "model.mla: columns of k and v and of a head "
                                  "must be above 0");
     return 0;
 }
 
+/* Between YaRN's two columns there is always some room, if only of rounding:
+ * Kimi K2 has the same factor twice. */
+static int check_scaling(const struct plait_model_config *m,
+                         struct plait_error *err)
+{
+    double low = m->rope_low_freq_factor, high = m->rope_high_freq_factor;
+    bool yarn = m->rope_scaling == PLAIT_ROPE_YARN;
+
+    if (!(m->rope_factor > 1) || m->rope_scaling == PLAIT_ROPE_LONGROPE ||
+        high > low || (yarn && high >= low))
+        return 0;
+    return plait_errorf(err,
+                        "model.rope_high_freq_factor %g must be %s "
+                        "model.rope_low_freq_factor %g",
+                        high, yarn ? "at least" : "above", low);
+}
+
 static int check_llama(const struct plait_model_config *m,
                        struct plait_error *err)
 {
-    if (plait_model_head_dim(m) % 2 && m->head_dim)
+    /* with latent attention a head has other columns beside the rotary ones */
+    bool odd = plait_model_head_dim(m) % 2 && !m->mla_kv;
+
+    if (odd && m->head_dim)
         return plait_errorf(err,
                             "model.head_dim %d must be even for rotary "
                             "embeddings",
                             m->head_dim);
-    if (plait_model_head_dim(m) % 2)
+    if (odd)
         return plait_errorf(
             err,
             "model.hidden %d / model.heads %d = %d must be even for rotary "
@@ -83,13 +104,7 @@ static int check_llama(const struct plait_model_config *m,
                             "model.rope_columns %d must be even and at most "
                             "the %d columns of a head",
                             m->rope_columns, plait_model_head_dim(m));
-    if (m->rope_factor > 1 && m->rope_scaling != PLAIT_ROPE_LONGROPE &&
-        !(m->rope_high_freq_factor > m->rope_low_freq_factor))
-        return plait_errorf(err,
-                            "model.rope_high_freq_factor %g must be above "
-                            "model.rope_low_freq_factor %g",
-                            m->rope_high_freq_factor, m->rope_low_freq_factor);
-    return check_latent(m, err);
+    return check_scaling(m, err) < 0 ? -1 : check_latent(m, err);
 }
 
 static int check_mixture(const struct plait_model_config *m,

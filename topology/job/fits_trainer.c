@@ -145,6 +145,42 @@ int plait_fits_scores(const struct plait_model_config *m,
     return check_groups(m, err);
 }
 
+/* Latent attention of one kind: that of DeepSeek-V3. */
+static int check_latent(const struct plait_model_config *m,
+                        struct plait_error *err)
+{
+    const char *key =
+        m->qk_norm                ? "qk_norm"
+        : m->attention_bias       ? "attention_bias"
+        : m->mup                  ? "mup"
+        : m->norm_plus_one        ? "norm_plus_one"
+        : m->kv_heads != m->heads ? "kv_heads below model.heads"
+        : m->head_dim && m->head_dim != plait_model_head_dim(m) ? "head_dim"
+        : m->rope_columns && m->rope_columns != m->mla_rope     ? "rope_columns"
+                                                                : NULL;
+
+    if (!m->mla_kv)
+        return 0;
+    if (key)
+        return plait_errorf(err,
+                            "model.mla with model.%s: plait-train trains one "
+                            "without the other",
+                            key);
+    if (m->mla_rope < 2 || m->mla_rope % 2)
+        return plait_errorf(err,
+                            "model.mla: a head has %d columns with rotary "
+                            "positions; plait-train needs an even number of "
+                            "at least 2",
+                            m->mla_rope);
+    if (m->mla_value > plait_model_head_dim(m))
+        return plait_errorf(err,
+                            "model.mla: heads of %d values are wider than the "
+                            "%d columns of those of q and k, which plait-train "
+                            "does not train",
+                            m->mla_value, plait_model_head_dim(m));
+    return 0;
+}
+
 /* Model shapes that can only be planned. */
 static int check_trained_model(const struct plait_model_config *m,
                                struct plait_error *err)
@@ -180,12 +216,7 @@ static int check_trained_model(const struct plait_model_config *m,
                             "model.dense_ffn %d: model.dense_layers is 0, no "
                             "layer is that wide",
                             m->dense_ffn);
-    if (m->mla.n)
-        return plait_errorf(err,
-                            "model.mla: plait-train does not train it; plait "
-                            "estimate, simulate and plan plan it with "
-                            "--framework=megatron");
-    return 0;
+    return check_latent(m, err);
 }
 
 /* The biases of routers. Their counts of tokens are summed as gradients are, in
@@ -233,6 +264,10 @@ int plait_fits_trainer(const struct plait_job_config *config,
                             "0, not %d",
                             p->grad_sync == PLAIT_GRAD_NAIVE ? "naive" : "flat",
                             p->zero);
+    if (config->model.mla_kv && config->train.precision == PLAIT_FP8)
+        return plait_errorf(err, "model.mla with train.precision fp8: "
+                                 "plait-train trains it in bf16, fp16 and "
+                                 "fp32");
     if (check_balance(config, err) < 0)
         return -1;
     return check_trained_model(&config->model, err);

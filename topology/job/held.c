@@ -73,6 +73,11 @@ static void set_columns(struct plait_rank_sizes *z,
     z->kv_copies = at[PLAIT_SIDE_KEYS].copies;
     z->qkv = z->query + 2 * z->keys;
     z->all_keys = (double)at[PLAIT_SIDE_KEYS].whole;
+    z->q_latent = (double)at[PLAIT_SIDE_Q_LATENT].here;
+    z->kv_latent = (double)at[PLAIT_SIDE_KV_LATENT].here;
+    z->rotary = (double)at[PLAIT_SIDE_ROTARY].here;
+    z->values = (double)at[PLAIT_SIDE_VALUES].here;
+    z->latent_up = (double)at[PLAIT_SIDE_UNTURNED].here + z->values;
     z->gated = m->family == PLAIT_LLAMA;
     z->ffn = (double)at[PLAIT_SIDE_FFN].here;
     z->up = z->gated ? 2 * z->ffn : z->ffn;

@@ -77,6 +77,11 @@ enum plait_held_group {
     X(CHEAP, n2, z->stream, z->hidden, T, z->norms_before) \
     X(CHEAP, act, z->mlp, z->ffn, T, true) \
     X(CHEAP, shared_act, z->rows, z->shared, T, z->shared) \
+    /* of latent attention: the latents after their norms; its output without \
+     * the columns that fill heads of v up to those of q and k */ \
+    X(CHEAP, q_normed, z->rows, z->q_latent, T, z->q_latent) \
+    X(CHEAP, kv_normed, z->rows, z->kv_latent, T, z->kv_latent) \
+    X(CHEAP, values, z->rows, z->values, T, z->kv_latent) \
     \
     X(PRODUCTS, qkv, z->rows, z->qkv, T, true) \
     X(PRODUCTS, att, z->rows, z->query, T, true) \
@@ -99,6 +104,10 @@ enum plait_held_group {
     X(PRODUCTS, k, z->rows, z->keys, T, z->qk_norm) \
     X(PRODUCTS, q_rstd, z->rows, z->q_norms, WORD, z->qk_norm) \
     X(PRODUCTS, k_rstd, z->rows, z->k_norms, WORD, z->qk_norm) \
+    X(PRODUCTS, q_latent, z->rows, z->q_latent, T, z->q_latent) \
+    X(PRODUCTS, kv_latent, z->rows, z->kv_latent, T, z->kv_latent) \
+    X(PRODUCTS, q_latent_rstd, z->rows, 1, WORD, z->q_latent) \
+    X(PRODUCTS, kv_latent_rstd, z->rows, 1, WORD, z->kv_latent) \
     /* what attention and mlp put out, before the norms after them */ \
     X(PRODUCTS, o1, z->stream, z->hidden, T, z->norms_after) \
     X(PRODUCTS, o2, z->stream, z->hidden, T, z->norms_after) \
@@ -112,8 +121,8 @@ enum plait_held_group {
     \
     X(STASH, ddown, z->stream, z->hidden, T, true) \
     X(STASH, dpre, z->rows, z->up, T, !z->experts) \
-    X(STASH, dout, z->stream, z->hidden, T, true) \
-    X(STASH, dqkv, z->rows, z->qkv, T, true) \
+    X(STASH, dout, z->stream, z->hidden, T, !z->kv_latent) \
+    X(STASH, dqkv, z->rows, z->qkv, T, !z->kv_latent) \
     \
     X(PASSED, full, z->rows, z->hidden, T, z->stream != z->rows) \
     X(PASSED, part, z->rows, z->hidden, T, true) \
@@ -136,6 +145,13 @@ enum plait_held_group {
     X(WORK, codes, z->rows, z->gradient, CODES, z->codes) \
     X(WORK, normed, z->rows, z->query, T, z->qk_norm) \
     X(WORK, sums, z->rows, 1, WORD, z->qk_parts) \
+    /* of latent attention: heads of q, or of k and v, side by side without \
+     * what fills them up, or their gradients; the latents' gradients; what \
+     * all heads of k share, or its gradient */ \
+    X(WORK, up, z->rows, fmax(z->query, z->latent_up), T, z->kv_latent) \
+    X(WORK, dlatent, z->rows, fmax(z->q_latent, z->kv_latent), T, \
+      z->kv_latent) \
+    X(WORK, rotary, z->rows, z->rotary, T, z->kv_latent) \
     X(WORK, dout, z->stream, z->hidden, T, z->norms_after) \
     /* keys, values and gradients that go around a context-parallel group; sums \
      * over the ring are in fp32, and what one step adds for half of the rows is \
@@ -214,7 +230,11 @@ struct plait_rank_sizes {
     double query, keys;     /* of all q here; of all k, as of all v */
     double qkv;             /* of q, k and v side by side */
     double all_keys;        /* of all k of the model */
-    double ffn, up;         /* out of the mlp's activation, and into it */
+    double q_latent, kv_latent; /* of latent attention: of its latents, */
+    double rotary;              /* of the part of k that all heads share, */
+    double latent_up;           /* of all k here without it and all v, */
+    double values;              /* and of all v here */
+    double ffn, up;             /* out of the mlp's activation, and into it */
     double shared; /* of the experts that all tokens take, side by side */
     double dense;  /* ffn of the first layers, where others have experts */
     double q_norms, k_norms; /* of a row, where q and k have norms */

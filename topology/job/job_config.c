@@ -427,4 +427,8 @@ void plait_job_config_print_model(const struct plait_model_config *model,
         if (!strcmp(model_fields[i].name, "depth"))
             n = i;
     plait_yaml_print(out, "model", model_fields, n, model);
+    if (model->mla_kv) /* not by the list, which a copy of a model has lost */
+        fprintf(out, "  mla: [%d, %d, %d, %d, %d]\n", model->mla_q,
+                model->mla_kv, model->mla_nope, model->mla_rope,
+                model->mla_value);
 }

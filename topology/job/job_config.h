@@ -135,7 +135,7 @@ struct plait_model_config {
     int hidden;
     int heads;
     int kv_heads; /* default: heads */
-    int head_dim; /* 0: hidden / heads; see plait_model_head_dim() */
+    int head_dim; /* 0: what plait_model_head_dim() says */
     int ffn;      /* default: 4 * hidden (gpt2); 8/3 * hidden up to a
                      multiple of 64 (llama) */
     int vocab;    /* as the data has it; padding happens inside */
@@ -224,9 +224,11 @@ struct plait_model_config {
     double label_smoothing;
 };
 
-/* Columns of one head. */
+/* Columns of one head's q and k, and of its v but with latent attention. */
 static inline int plait_model_head_dim(const struct plait_model_config *model)
 {
+    if (model->mla_kv)
+        return model->mla_nope + model->mla_rope;
     return model->head_dim ? model->head_dim : model->hidden / model->heads;
 }
 

@@ -6,19 +6,6 @@
 #include "topology/job/image_shape.h"
 #include "topology/job/tensors.h"
 
-/* Latent attention (DeepSeek-V2, arXiv 2405.04434): queries through q_rank
- * columns (0: not compressed), keys and values through kv_rank, rotary columns
- * of a key once for all heads. */
-static double latent_attention(const struct plait_model_config *m)
-{
-    double h = m->hidden, n = m->heads;
-    double q = n * (m->mla_nope + m->mla_rope);
-    double queries = m->mla_q ? m->mla_q * (h + q) : h * q;
-
-    return queries + h * (m->mla_kv + m->mla_rope) +
-           m->mla_kv * n * (m->mla_nope + m->mla_value) + n * m->mla_value * h;
-}
-
 /* Weights of the linears among the rows of a layer's region, or an mlp's. */
 static double linears(const struct plait_sides *z, enum plait_region_kind kind)
 {
@@ -35,8 +22,6 @@ double plait_model_attention(const struct plait_model_config *m)
 {
     struct plait_sides z;
 
-    if (m->mla_kv)
-        return latent_attention(m);
     plait_sides_set(&z, m, 1, 0, true);
     z.has &= ~(unsigned)(PLAIT_HAS_SHARED | PLAIT_HAS_SHARED_GATE);
     return linears(&z, PLAIT_KIND_LAYER);
@@ -101,14 +86,9 @@ static double parameters(const struct plait_model_config *m, double experts)
     if (plait_is_image_model(m))
         return plait_image_parameters(m);
     plait_sides_set(&z, m, 1, 0, true);
-    if (m->mla_kv) /* whose attention is not in the table */
-        z.has &= ~(PLAIT_HAS_QKV_BIAS | PLAIT_HAS_OUT_BIAS | PLAIT_HAS_QK_NORM |
-                   PLAIT_HAS_QK_WHOLE);
     sum = plait_tensors_weights(&z, PLAIT_KIND_EMBEDDING) +
           plait_tensors_weights(&z, PLAIT_KIND_HEAD);
     layer = plait_tensors_weights(&z, PLAIT_KIND_LAYER);
-    if (m->mla_kv)
-        layer += latent_attention(m) + m->mla_q + m->mla_kv;
     if (m->experts)
         sum += mlps(m, &z, experts);
     return sum + m->layers * layer;
@@ -131,7 +111,7 @@ double plait_model_active(const struct plait_model_config *m)
 
 double plait_model_query_width(const struct plait_model_config *m)
 {
-    return m->mla_kv ? m->mla_nope + m->mla_rope : plait_model_head_dim(m);
+    return plait_model_head_dim(m);
 }
 
 double plait_model_value_width(const struct plait_model_config *m)
@@ -177,7 +157,7 @@ bool plait_model_rotated(const struct plait_model_config *m, int layer)
 
 const char *plait_model_llama_key(const struct plait_model_config *m)
 {
-    return m->mla.n                   ? "mla"
+    return m->mla.n || m->mla_kv      ? "mla"
            : m->attention_bias        ? "attention_bias"
            : m->qk_norm               ? "qk_norm"
            : m->sliding_window        ? "sliding_window"

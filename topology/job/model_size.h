@@ -8,8 +8,7 @@
 extern "C" {
 #endif
 
-/* Weights of gpt2 and llama models, including models that plait-train cannot
- * train (latent attention, shared experts, first layers without experts). */
+/* Weights of gpt2 and llama models. */
 
 /* Weights of the matrices of a layer's attention, without its norms and
  * biases. */
@@ -39,11 +38,13 @@ static inline int plait_model_dense_ffn(const struct plait_model_config *model)
 {
     return model->experts && model->dense_ffn ? model->dense_ffn : model->ffn;
 }
-/* Columns of a head that have rotary positions: all, where the model does not
- * say how many. */
+/* Columns of a head that have rotary positions, the first ones: all, where the
+ * model does not say how many. */
 static inline int
 plait_model_rope_columns(const struct plait_model_config *model)
 {
+    if (model->mla_kv)
+        return model->mla_rope;
     return model->rope_columns ? model->rope_columns
                                : plait_model_head_dim(model);
 }
@@ -59,7 +60,8 @@ static inline void plait_model_fill_in(struct plait_model_config *model)
 static inline bool
 plait_model_partly_rotated(const struct plait_model_config *model)
 {
-    return plait_model_rope_columns(model) < plait_model_head_dim(model);
+    return !model->mla_kv && /* where some columns never are */
+           plait_model_rope_columns(model) < plait_model_head_dim(model);
 }
 /* Weights of a layer's matrices that one token is multiplied with, on average
  * over the layers. */

@@ -3,19 +3,21 @@
 
 #include <stdio.h>
 
+#include "topology/job/model_size.h"
+
 /* The cost of the head in layers, by the multiplications per token of each. */
 static double head_cost(const struct plait_model_config *c)
 {
-    double head = plait_model_head_dim(c);
-    double q = head * c->heads, kv = head * c->kv_heads;
-    double mlp = c->family == PLAIT_LLAMA ? 3.0 * c->ffn : 2.0 * c->ffn;
+    double attention, scores, mlp;
 
     if (plait_is_image_model(c))
         return 0;
-
+    attention = plait_model_attention(c) / c->hidden;
+    scores = plait_model_score_width(c) * c->heads;
+    mlp = c->family == PLAIT_LLAMA ? 3.0 * c->ffn : 2.0 * c->ffn;
     if (c->experts)
         mlp = mlp * (c->experts_top_k + c->shared_experts) + c->experts;
-    return c->vocab / (2 * q + 2 * kv + mlp + c->seq_len * q / c->hidden);
+    return c->vocab / (attention + mlp + c->seq_len * scores / c->hidden);
 }
 
 /* Layers on the fullest of the other stages if the last one has n. */

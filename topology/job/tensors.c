@@ -20,6 +20,9 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
 
     if (!c->mla_kv)
         has |= PLAIT_HAS_HEADS;
+    else
+        has |= PLAIT_HAS_LATENT |
+               (c->mla_q ? PLAIT_HAS_Q_LATENT : PLAIT_HAS_Q_DIRECT);
     if (c->family == PLAIT_GPT2)
         has |= PLAIT_HAS_BIASES | PLAIT_HAS_MLP_BIASES | PLAIT_HAS_QKV_BIAS |
                PLAIT_HAS_OUT_BIAS | PLAIT_HAS_POSITIONS;
@@ -53,6 +56,25 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
            (c->tie_embeddings ? PLAIT_HAS_TIED_APART : PLAIT_HAS_UNTIED);
 }
 
+/* What latent attention has beside the other sides, where h heads are here. */
+static void set_latent(struct plait_sides *z,
+                       const struct plait_model_config *c, size_t h, size_t r)
+{
+    size_t all = (size_t)c->heads, rotary = (size_t)c->mla_rope;
+    size_t k = (size_t)c->mla_nope, v = (size_t)c->mla_value;
+    size_t q_latent = (size_t)c->mla_q, kv_latent = (size_t)c->mla_kv;
+
+    z->at[PLAIT_SIDE_Q_LATENT] =
+        (struct plait_side_length){q_latent, q_latent, 0, 0};
+    z->at[PLAIT_SIDE_KV_LATENT] =
+        (struct plait_side_length){kv_latent, kv_latent, 0, 0};
+    z->at[PLAIT_SIDE_ROTARY] = (struct plait_side_length){rotary, rotary, 0, 0};
+    z->at[PLAIT_SIDE_UNTURNED] =
+        (struct plait_side_length){all * k, h * k, r * h * k, 1};
+    z->at[PLAIT_SIDE_VALUES] =
+        (struct plait_side_length){all * v, h * v, r * h * v, 1};
+}
+
 void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
                      int tp, int tp_rank, bool one_stage)
 {
@@ -80,6 +102,7 @@ void plait_sides_set(struct plait_sides *z, const struct plait_model_config *c,
                [PLAIT_SIDE_EXPERTS] = {E, E, 0, 0},
                [PLAIT_SIDE_VOCAB] = {(size_t)c->vocab, v, r * v, 1},
                [PLAIT_SIDE_POSITIONS] = {T, T, 0, 0}}};
+    set_latent(z, c, h, r);
 }
 
 void plait_sides_dense(struct plait_sides *z,

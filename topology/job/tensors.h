@@ -68,6 +68,14 @@ enum plait_side {
     PLAIT_SIDE_QUERIES, /* columns of all heads' queries */
     PLAIT_SIDE_KEYS,    /* of all keys, which is also that of all values */
     PLAIT_SIDE_HEADS,   /* query heads */
+    /* Of latent attention: columns of the latents of q, and of k and v; of the
+     * rotary part of k, which all heads share; of the rest of all heads' k; of
+     * all heads' v */
+    PLAIT_SIDE_Q_LATENT,
+    PLAIT_SIDE_KV_LATENT,
+    PLAIT_SIDE_ROTARY,
+    PLAIT_SIDE_UNTURNED,
+    PLAIT_SIDE_VALUES,
     PLAIT_SIDE_FFN,
     PLAIT_SIDE_SHARED, /* of the experts that all tokens take, side by side */
     PLAIT_SIDE_EXPERTS,
@@ -112,6 +120,8 @@ enum plait_tensor_role {
     PLAIT_ROLE_WIDE_NORM, /* factors of all heads' columns, cut as these are */
     PLAIT_ROLE_LINEAR,    /* matrix in the run's precision, fp8 too */
     PLAIT_ROLE_RESIDUAL,  /* the same; its product is added to the stream */
+    PLAIT_ROLE_LATENT,    /* the same as LINEAR, whole on each rank; its
+                           * gradient is a part */
     PLAIT_ROLE_ROUTER,    /* matrix, never in fp8; its gradient is a part */
     PLAIT_ROLE_BALANCE,   /* added to a router's scores, in fp32 whatever the
                            * run's precision is; counts move it, no gradient */
@@ -126,8 +136,7 @@ enum plait_tensor_role {
  * plait_sides.has. A line counts where the model has any one of its bits. */
 enum plait_has {
     PLAIT_HAS_ALWAYS = 1 << 0,
-    PLAIT_HAS_HEADS = 1 << 1, /* no latent attention, which has other matrices:
-                               * model_size.c */
+    PLAIT_HAS_HEADS = 1 << 1, /* q, k and v from the stream, */
     PLAIT_HAS_QKV_BIAS = 1 << 2,
     PLAIT_HAS_OUT_BIAS = 1 << 3,
     PLAIT_HAS_QK_NORM = 1 << 4,
@@ -142,15 +151,18 @@ enum plait_has {
                                      * the other end of the pipeline, */
     PLAIT_HAS_UNTIED = 1 << 12,     /* or independent of it. */
     PLAIT_HAS_QK_WHOLE = 1 << 13,   /* a norm of all heads' q, one of their k */
-    PLAIT_HAS_NORMS_BEFORE = 1 << 14, /* attention and mlp, */
-    PLAIT_HAS_NORMS_AFTER = 1 << 15,  /* or after them, or both */
-    PLAIT_HAS_SHARED = 1 << 16,       /* experts that all tokens take, */
-    PLAIT_HAS_SHARED_GATE = 1 << 17,  /* with a gate */
-    PLAIT_HAS_BALANCE = 1 << 18,      /* of routers */
-    PLAIT_HAS_SINKS = 1 << 19,        /* of attention */
-    PLAIT_HAS_MLP_BIASES = 1 << 20,   /* of mlps, */
-    PLAIT_HAS_GATE_BIAS = 1 << 21,    /* with a gate, */
-    PLAIT_HAS_ROUTER_OFFSET = 1 << 22 /* and of their router */
+    PLAIT_HAS_NORMS_BEFORE = 1 << 14,  /* attention and mlp, */
+    PLAIT_HAS_NORMS_AFTER = 1 << 15,   /* or after them, or both */
+    PLAIT_HAS_SHARED = 1 << 16,        /* experts that all tokens take, */
+    PLAIT_HAS_SHARED_GATE = 1 << 17,   /* with a gate */
+    PLAIT_HAS_BALANCE = 1 << 18,       /* of routers */
+    PLAIT_HAS_SINKS = 1 << 19,         /* of attention */
+    PLAIT_HAS_MLP_BIASES = 1 << 20,    /* of mlps, */
+    PLAIT_HAS_GATE_BIAS = 1 << 21,     /* with a gate, */
+    PLAIT_HAS_ROUTER_OFFSET = 1 << 22, /* and of their router */
+    PLAIT_HAS_LATENT = 1 << 23,   /* or k and v from a latent (DeepSeek-V2), */
+    PLAIT_HAS_Q_LATENT = 1 << 24, /* q too, */
+    PLAIT_HAS_Q_DIRECT = 1 << 25  /* or from the stream */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -164,6 +176,20 @@ enum plait_has {
     \
     X(LAYER, norm1, "attention_norm.weight", HIDDEN, ONE, NORM, NORMS_BEFORE) \
     X(LAYER, norm1_bias, "attention_norm.bias", HIDDEN, ONE, NORM_BIAS, BIASES)\
+    X(LAYER, q_down, "attention.q_down.weight", Q_LATENT, HIDDEN, LATENT, \
+      Q_LATENT) \
+    X(LAYER, kv_down, "attention.kv_down.weight", KV_LATENT, HIDDEN, LATENT, \
+      LATENT) \
+    X(LAYER, k_rotary, "attention.k_rotary.weight", ROTARY, HIDDEN, LATENT, \
+      LATENT) \
+    X(LAYER, q_latent_norm, "attention.q_latent_norm.weight", Q_LATENT, ONE, \
+      HEAD_NORM, Q_LATENT) \
+    X(LAYER, kv_latent_norm, "attention.kv_latent_norm.weight", KV_LATENT, \
+      ONE, HEAD_NORM, LATENT) \
+    X(LAYER, q_up, "attention.q.weight", QUERIES, Q_LATENT, LINEAR, Q_LATENT) \
+    X(LAYER, q_up, "attention.q.weight", QUERIES, HIDDEN, LINEAR, Q_DIRECT) \
+    X(LAYER, kv_up, "attention.k.weight", UNTURNED, KV_LATENT, LINEAR, LATENT) \
+    X(LAYER, kv_up, "attention.v.weight", VALUES, KV_LATENT, LINEAR, LATENT) \
     X(LAYER, qkv, "attention.q.weight", QUERIES, HIDDEN, LINEAR, HEADS) \
     X(LAYER, qkv, "attention.k.weight", KEYS, HIDDEN, LINEAR, HEADS) \
     X(LAYER, qkv, "attention.v.weight", KEYS, HIDDEN, LINEAR, HEADS) \
@@ -176,6 +202,7 @@ enum plait_has {
       QK_WHOLE) \
     X(LAYER, k_norm, "attention.k_norm.weight", KEYS, ONE, WIDE_NORM, QK_WHOLE)\
     X(LAYER, out, "attention.out.weight", HIDDEN, QUERIES, RESIDUAL, HEADS) \
+    X(LAYER, out, "attention.out.weight", HIDDEN, VALUES, RESIDUAL, LATENT) \
     X(LAYER, out_bias, "attention.out.bias", HIDDEN, ONE, BIAS, OUT_BIAS) \
     X(LAYER, sinks, "attention.sinks", HEADS, ONE, SCORE, SINKS) \
     X(LAYER, norm1_after, "attention_norm_after.weight", HIDDEN, ONE, NORM, \
@@ -240,7 +267,8 @@ static inline bool plait_tensor_is_matrix(const struct plait_tensor_row *row)
 }
 static inline bool plait_tensor_is_linear(const struct plait_tensor_row *row)
 {
-    return row->role == PLAIT_ROLE_LINEAR || row->role == PLAIT_ROLE_RESIDUAL;
+    return row->role == PLAIT_ROLE_LINEAR || row->role == PLAIT_ROLE_RESIDUAL ||
+           row->role == PLAIT_ROLE_LATENT;
 }
 /* Weights of the whole model in it. */
 static inline double plait_tensor_weights(const struct plait_sides *sides,

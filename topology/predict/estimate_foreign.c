@@ -90,7 +90,7 @@ static double kept_bytes(const struct plait_shape *s)
     double input = s->element * s->m->hidden / (s->sequence ? s->tp : 1);
     double share = plait_shape_recomputed(s), full = layer_bytes(s), less;
     double scores =
-        s->element * plait_model_head_dim(s->m) * s->m->heads / s->tp;
+        s->element * plait_model_value_width(s->m) * s->m->heads / s->tp;
 
     switch (s->c->parallel.recompute) {
     case PLAIT_RECOMPUTE_FULL:

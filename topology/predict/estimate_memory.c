@@ -43,26 +43,13 @@ static void cut(struct shards *w, enum plait_region_kind kind, double elements,
     w->region[kind] = fmax(w->region[kind], part * ranks);
 }
 
-/* Weights of latent attention, which plait-train does not have: what leads to
- * the heads is split over tp, what is before it is whole. */
-static double latent_elements(const struct plait_shape *s)
-{
-    const struct plait_model_config *m = s->m;
-    double down = (double)m->hidden * (m->mla_q + m->mla_kv + m->mla_rope);
-
-    return down + (plait_model_attention(m) - down) / s->tp;
-}
-
 /* Of one region; of experts, of each of them. */
 static double elements(const struct plait_shape *s, enum plait_region_kind kind)
 {
     bool dense = kind == PLAIT_KIND_DENSE;
-    double sum = plait_tensors_elements(dense ? &s->dense : &s->sides,
-                                        dense ? PLAIT_KIND_LAYER : kind);
 
-    if ((dense || kind == PLAIT_KIND_LAYER) && s->m->mla_kv)
-        sum += latent_elements(s);
-    return sum;
+    return plait_tensors_elements(dense ? &s->dense : &s->sides,
+                                  dense ? PLAIT_KIND_LAYER : kind);
 }
 
 /* Of a stage, `dense` of whose layers have no experts in a model that has them.

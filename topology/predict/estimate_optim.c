@@ -72,29 +72,48 @@ static double table_sides(const struct plait_shape *s, int embedding, int head)
            (head ? sum_matrices(s, PLAIT_KIND_HEAD).sides : 0);
 }
 
-/* Columns of the widest mlp of a stage, or of its shared experts. */
-static double widest(const struct plait_shape *s, struct layers n)
-{
-    double other = s->m->ffn, dense = 0;
+/* The most weights of a matrix, and the most of the shorter sides. */
+struct largest {
+    double weights, side;
+};
 
-    if (s->sides.has & PLAIT_HAS_SHARED)
-        other = fmax(other, (double)s->sides.at[PLAIT_SIDE_SHARED].whole);
-    if (n.dense)
-        dense = (double)s->dense.at[PLAIT_SIDE_FFN].whole;
-    return fmax(n.other ? other : 0, dense);
+static void widen(const struct plait_shape *s, enum plait_region_kind kind,
+                  struct largest *most)
+{
+    bool dense = kind == PLAIT_KIND_DENSE;
+    const struct plait_sides *z = dense ? &s->dense : &s->sides;
+    const struct plait_tensor_row *row = NULL;
+
+    if (dense)
+        kind = PLAIT_KIND_LAYER;
+    while ((row = plait_tensor_next(z, kind, row))) {
+        double rows = (double)z->at[row->rows].whole;
+        double cols = (double)z->at[row->cols].whole;
+
+        if (!plait_tensor_is_matrix(row))
+            continue;
+        most->weights = fmax(most->weights, rows * cols);
+        most->side = fmax(most->side, fmin(rows, cols));
+    }
 }
 
 /* Muon's matrices in transfer, and the products. */
 static double work_bytes(const struct plait_shape *s, struct layers n)
 {
-    double queries = (double)s->sides.at[PLAIT_SIDE_QUERIES].whole;
-    double h = s->m->hidden, columns = fmax(queries, widest(s, n));
-    double largest = h * columns, side = fmin(h, columns);
+    struct largest most = {0};
     double matrices =
         1 + (s->tp > 1 ? 2 : plait_shape_shards(s) > 1 || s->element < 4);
-    double sum = s->element * (matrices * largest + 2 * side * side);
+    double squares, sum;
 
-    return sum + (s->element < 4 ? 4 * fmax(WIDE, side * side) : 0);
+    if (n.other)
+        widen(s, PLAIT_KIND_LAYER, &most);
+    if (n.other && s->m->experts)
+        widen(s, PLAIT_KIND_EXPERT, &most);
+    if (n.dense)
+        widen(s, PLAIT_KIND_DENSE, &most);
+    squares = most.side * most.side;
+    sum = s->element * (matrices * most.weights + 2 * squares);
+    return sum + (s->element < 4 ? 4 * fmax(WIDE, squares) : 0);
 }
 
 /* -- SOAP ---------------------------------------------------------------- */

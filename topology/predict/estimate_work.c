@@ -199,6 +199,14 @@ static double own_share(const struct plait_shape *s)
     return 0;
 }
 
+/* plait-train fills heads of v up to the width of those of q and k. */
+static double score_width(const struct plait_shape *s)
+{
+    return s->c->framework == PLAIT_FRAMEWORK_PLAIT
+               ? plait_model_query_width(s->m)
+               : plait_model_score_width(s->m);
+}
+
 /* Seconds of the scores that a causal mask leaves; blocks of 128 on the
  * diagonal are computed whole. Each takes two products as deep as a head is
  * wide, and an exponential, which does not get cheaper with narrow heads.
@@ -208,7 +216,7 @@ static double attention(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     const struct plait_gpu_type *g = s->gpu;
-    double seq = m->seq_len, width = plait_model_score_width(m), seconds, own;
+    double seq = m->seq_len, width = score_width(s), seconds, own;
     double scores = s->tokens * seq * m->heads / s->tp;
 
     if (s->score_bytes > 0)
