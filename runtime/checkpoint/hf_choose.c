@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/checkpoint/hf_read.h"
 #include "runtime/checkpoint/hf_types.h"
 #include "topology/job/model_size.h"
 
@@ -19,14 +20,18 @@ static bool is_gemma(const struct plait_model_config *m)
 static bool fits_constants(const struct plait_model_config *m,
                            const struct plait_hf_type *type)
 {
+    double all;
+
     if ((m->attention_softcap > 0 && !(type->score_cap > 0)) ||
         (m->logit_softcap > 0 && !type->capped))
+        return false;
+    if (type->latent && !plait_hf_latent_scales(m, &all))
         return false;
     if (type->gemma)
         return is_gemma(m) && (type->scalar || !(m->attention_multiplier > 0));
     return m->gate == (type->sinks ? PLAIT_GATE_CLAMPED : PLAIT_GATE_SILU) &&
            !m->norm_plus_one &&
-           (type->multipliers || !plait_model_multiplier(m));
+           (type->multipliers || type->latent || !plait_model_multiplier(m));
 }
 
 /* Its rotary positions. Types that say them for each kind of layers stretch
@@ -53,10 +58,11 @@ static bool fits_positions(const struct plait_model_config *m,
 static bool fits_type(const struct plait_model_config *m,
                       const struct plait_hf_type *type)
 {
-    bool bias = (type->qkv && m->attention_bias == PLAIT_BIAS_QKV) ||
-                (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
-                (type->glm && m->attention_bias == PLAIT_BIAS_QKV) ||
-                (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
+    bool bias =
+        (type->qkv && m->attention_bias == PLAIT_BIAS_QKV) ||
+        (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
+        (type->glm && !type->latent && m->attention_bias == PLAIT_BIAS_QKV) ||
+        (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
     bool sigmoid = m->experts && m->experts_scores == PLAIT_SCORES_SIGMOID;
     bool windows = !m->sliding_window ||
                    type->window == PLAIT_HF_WINDOW_ASKED ||
@@ -65,6 +71,7 @@ static bool fits_type(const struct plait_model_config *m,
                     !m->full_attention_every && !m->full_attention_first);
 
     return bias && windows && type->glm == sigmoid &&
+           type->latent == (m->mla_kv > 0) &&
            (type->glm || type->qk_norm == m->qk_norm) &&
            type->sinks == m->attention_sinks &&
            (type->mlp_bias || type->sinks == m->mlp_bias) &&
@@ -124,7 +131,7 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
         "model.embedding_multiplier %g, model.rope_factor %g, "
         "model.rope_theta_window %g, model.rope_columns %d, "
         "model.attention_softcap %g, model.logit_softcap %g, "
-        "model.attention_sinks %s, model.mlp_bias %s",
+        "model.attention_sinks %s, model.mlp_bias %s, model.mla %s",
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
@@ -143,5 +150,5 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
         plait_model_factor(m->embedding_multiplier), m->rope_factor,
         m->rope_theta_window, m->rope_columns, m->attention_softcap,
         m->logit_softcap, m->attention_sinks ? "true" : "false",
-        m->mlp_bias ? "true" : "false");
+        m->mlp_bias ? "true" : "false", m->mla_kv ? "given" : "not given");
 }

@@ -51,9 +51,13 @@ static const struct plait_hf_only all_only[] = {
     {NULL, {NULL}}};
 
 static const struct plait_hf_only llama_only[] = {
-    {"rope_interleaved", {"false"}}, {"rope_interleave", {"false"}},
-    {"use_mrope", {"false"}},        {"router_jitter_noise", {"0.0", "0"}},
-    {"decoder_sparse_step", {"1"}},  {NULL, {NULL}}};
+    {"rope_interleaved", {"false"}},
+    {"use_mrope", {"false"}},
+    {"router_jitter_noise", {"0.0", "0"}},
+    {"decoder_sparse_step", {"1"}},
+    {NULL, {NULL}}};
+static const struct plait_hf_only not_latent[] = {
+    {"rope_interleave", {"false"}}, {NULL, {NULL}}};
 
 /* Of types that have none of these. */
 static const struct plait_hf_only no_experts[] = {
@@ -128,6 +132,20 @@ const struct plait_hf_type plait_hf_types[] = {
      .experts = true,
      .partial = true,
      .glm = true},
+    {.name = "deepseek_v3",
+     .class = "DeepseekV3ForCausalLM",
+     .theta = 1e4,
+     .kv_heads = 128,
+     .experts = true,
+     .glm = true,
+     .latent = true},
+    {.name = "kimi_k2", /* a deepseek_v3 by another name */
+     .class = "DeepseekV3ForCausalLM",
+     .theta = 1e4,
+     .kv_heads = 128,
+     .experts = true,
+     .glm = true,
+     .latent = true},
     {.name = "granite",
      .class = "GraniteForCausalLM",
      .theta = 1e4,
@@ -242,10 +260,14 @@ static int read_attention(const struct plait_hf_read *r,
     r->model->attention_bias = bias        ? PLAIT_BIAS_ALL
                                : type->qkv ? PLAIT_BIAS_QKV
                                            : PLAIT_BIAS_NONE;
-    if (type->glm && plait_hf_glm_attention(r) < 0)
+    if (type->glm && !type->latent && plait_hf_glm_attention(r) < 0)
         return -1;
     if (!json_object_get(r->root, "num_key_value_heads"))
         r->model->kv_heads = type->kv_heads;
+    if (type->latent)
+        return plait_hf_latent(r) < 0 || plait_hf_layers(r, type) < 0 ? -1 : 0;
+    if (plait_hf_check_only(r, not_latent) < 0)
+        return -1;
     return read_head_dim(r, type->head_dim) < 0 || plait_hf_layers(r, type) < 0
                ? -1
                : 0;
@@ -321,7 +343,7 @@ static int read_experts(const struct plait_hf_read *r,
         {NULL, 0, false}};
 
     if (type->glm)
-        return plait_hf_glm_experts(r);
+        return plait_hf_glm_experts(r, type);
     if (type->own_width)
         return read_own_width(r);
     if (plait_hf_check_only(r, no_own_width) < 0)
@@ -382,7 +404,8 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
              "gpt_oss, qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, "
-             "glm4_moe, granite, olmo2, olmo3, phi3 and smollm3",
+             "glm4_moe, deepseek_v3, kimi_k2, granite, olmo2, olmo3, phi3 and "
+             "smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

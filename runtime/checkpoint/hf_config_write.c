@@ -186,7 +186,7 @@ static int set_own(json_t *root, const struct plait_model_config *m,
     if (type->own_width)
         bad |= set_own_width(root, m);
     if (type->glm)
-        bad |= plait_hf_glm_write(root, m);
+        bad |= plait_hf_glm_write(root, m, type);
     else if (type->experts) {
         bad |= json_object_set_new(
             root, type->own_width ? "num_experts" : "num_local_experts",
@@ -194,6 +194,8 @@ static int set_own(json_t *root, const struct plait_model_config *m,
         bad |= json_object_set_new(root, "num_experts_per_tok",
                                    json_integer(m->experts_top_k));
     }
+    if (type->latent)
+        bad |= plait_hf_latent_write(root, m);
     if (type->all)
         bad |= json_object_set_new(
             root, "attention_bias",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a glm4_moe has beside other types' keys: experts that tokens choose by
- * sigmoids, in the words of DeepSeek-V3, and layers of multi-token prediction,
- * which plait-train leaves out. */
+/* What a glm4_moe or deepseek_v3 has beside other types' keys: experts that
+ * tokens choose by sigmoids, in the words of DeepSeek-V3, and layers of
+ * multi-token prediction, which plait-train leaves out. */
 #include "config.h"
 
 #include <stdio.h>
@@ -13,12 +13,12 @@
 
 /* The first layers, which have an mlp of the width of other types' in place of
  * experts. */
-static int read_first(const struct plait_hf_read *r)
+static int read_first(const struct plait_hf_read *r, json_int_t missing)
 {
     static const char name[] = "first_k_dense_replace";
     const json_t *value = json_object_get(r->root, name);
     struct plait_model_config *m = r->model;
-    json_int_t n = value ? json_integer_value(value) : 1;
+    json_int_t n = value ? json_integer_value(value) : missing;
 
     if (value && (!json_is_integer(value) || n < 0))
         return plait_hf_refuse(r, name, value, "it must be a whole number");
@@ -28,7 +28,8 @@ static int read_first(const struct plait_hf_read *r)
 }
 
 /* One group is none. */
-static int read_groups(const struct plait_hf_read *r)
+static int read_groups(const struct plait_hf_read *r,
+                       const struct plait_hf_type *type)
 {
     static const struct plait_hf_count keys[] = {
         {"n_group", PLAIT_HF_MODEL(experts_groups), true},
@@ -36,7 +37,8 @@ static int read_groups(const struct plait_hf_read *r)
         {NULL, 0, false}};
     struct plait_model_config *m = r->model;
 
-    m->experts_groups = m->experts_top_groups = 1;
+    m->experts_groups = type->latent ? 8 : 1;
+    m->experts_top_groups = type->latent ? 4 : 1;
     if (plait_hf_counts(r, keys) < 0)
         return -1;
     if (m->experts_groups == 1 && m->experts_top_groups == 1)
@@ -44,7 +46,8 @@ static int read_groups(const struct plait_hf_read *r)
     return 0;
 }
 
-int plait_hf_glm_experts(const struct plait_hf_read *r)
+int plait_hf_glm_experts(const struct plait_hf_read *r,
+                         const struct plait_hf_type *type)
 {
     static const struct plait_hf_count keys[] = {
         {"moe_intermediate_size", PLAIT_HF_MODEL(ffn), false},
@@ -57,15 +60,16 @@ int plait_hf_glm_experts(const struct plait_hf_read *r)
     bool norm;
 
     if (plait_hf_bool(r, "norm_topk_prob", true, &norm) < 0 ||
-        read_first(r) < 0)
+        read_first(r, type->latent ? 3 : 1) < 0)
         return -1;
     if (!norm)
         return plait_hf_refuse(r, "norm_topk_prob",
                                json_object_get(r->root, "norm_topk_prob"),
                                "plait-train supports only true");
     m->experts_scores = PLAIT_SCORES_SIGMOID;
-    m->experts_scale = m->shared_experts = 1;
-    if (plait_hf_counts(r, keys) < 0 || read_groups(r) < 0)
+    m->experts_scale = type->latent ? 2.5 : 1;
+    m->shared_experts = 1;
+    if (plait_hf_counts(r, keys) < 0 || read_groups(r, type) < 0)
         return -1;
     if (!m->experts)
         return plait_hf_refuse(r, "n_routed_experts", NULL,
@@ -86,7 +90,8 @@ int plait_hf_glm_attention(const struct plait_hf_read *r)
     return plait_hf_bool(r, "use_qk_norm", false, &r->model->qk_norm);
 }
 
-int plait_hf_glm_write(json_t *root, const struct plait_model_config *m)
+int plait_hf_glm_write(json_t *root, const struct plait_model_config *m,
+                       const struct plait_hf_type *type)
 {
     const struct {
         const char *name;
@@ -110,7 +115,9 @@ int plait_hf_glm_write(json_t *root, const struct plait_model_config *m)
     bad |=
         json_object_set_new(root, "attention_bias",
                             json_boolean(m->attention_bias == PLAIT_BIAS_QKV));
-    bad |= json_object_set_new(root, "use_qk_norm", json_boolean(m->qk_norm));
+    if (!type->latent)
+        bad |=
+            json_object_set_new(root, "use_qk_norm", json_boolean(m->qk_norm));
     bad |= json_object_set_new(root, "norm_topk_prob", json_true());
     return json_object_set_new(
                root, "routed_scaling_factor",

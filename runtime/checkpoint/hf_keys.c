@@ -31,6 +31,8 @@ enum types {
     GEMMA3 = 64,
     GLM = 128,
     OSS = 256,
+    LATENT = 512,
+    SIGMOID = GLM | LATENT,
     BOTH = GPT2 | LLAMA
 };
 
@@ -67,16 +69,28 @@ static const struct key {
     {"norm_topk_prob", READ, LLAMA},
     {"decoder_sparse_step", READ, LLAMA},
     {"mlp_only_layers", READ, LLAMA},
-    {"n_routed_experts", READ, GLM},
-    {"n_shared_experts", READ, GLM},
-    {"first_k_dense_replace", READ, GLM},
-    {"n_group", READ, GLM},
-    {"topk_group", READ, GLM},
-    {"routed_scaling_factor", READ, GLM},
+    {"n_routed_experts", READ, SIGMOID},
+    {"n_shared_experts", READ, SIGMOID},
+    {"first_k_dense_replace", READ, SIGMOID},
+    {"n_group", READ, SIGMOID},
+    {"topk_group", READ, SIGMOID},
+    {"routed_scaling_factor", READ, SIGMOID},
     {"use_qk_norm", READ, GLM},
     /* layers that are left out; two names of one number */
-    {"num_nextn_predict_layers", READ, GLM},
-    {"num_mtp_layers", READ, GLM},
+    {"num_nextn_predict_layers", READ, SIGMOID},
+    {"num_mtp_layers", READ, SIGMOID},
+    {"q_lora_rank", READ, LATENT},
+    {"kv_lora_rank", READ, LATENT},
+    {"qk_nope_head_dim", READ, LATENT},
+    {"qk_rope_head_dim", READ, LATENT},
+    {"v_head_dim", READ, LATENT},
+    {"qk_head_dim", FORM, LATENT}, /* the sum of two of them */
+    {"scoring_func", READ, LATENT},
+    {"topk_method", READ, LATENT},
+    {"moe_layer_freq", READ, LATENT},
+    {"ep_size", RUN, LATENT},
+    {"aux_loss_alpha", TRAIN, LATENT},
+    {"seq_aux", TRAIN, LATENT},
     {"swiglu_limit", READ, OSS},
     {"swiglu_alpha", READ, OSS},
     {"experts_per_token", FORM, OSS},      /* num_experts_per_tok once more */
@@ -221,6 +235,8 @@ static unsigned short kind_of(const char *type)
         return GPT2;
     if (strcmp(type, "glm4_moe") == 0)
         return LLAMA | GLM;
+    if (strcmp(type, "deepseek_v3") == 0 || strcmp(type, "kimi_k2") == 0)
+        return LLAMA | LATENT;
     if (strcmp(type, "granite") == 0)
         return LLAMA | GRANITE;
     if (strcmp(type, "gpt_oss") == 0)

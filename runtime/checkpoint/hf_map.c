@@ -110,6 +110,64 @@ static void add_gpt2_layer(struct builder *b,
     add_conv1d(b, "mlp.down", "mlp.c_proj", C, m->ffn);
 }
 
+/* The rows of `t` are of heads that are `apart` rows from each other there, and
+ * begin behind `before` of those of the first head. */
+static void set_heads(struct plait_hf_tensor *t, int heads, uint64_t apart,
+                      uint64_t before, uint64_t rotary)
+{
+    t->heads = heads;
+    t->apart = apart;
+    t->before = before;
+    t->rotary = rotary;
+}
+
+/* DeepSeek-V3's q, k and v. Its one matrix from the stream makes the latent of
+ * k and v and behind it the rotary part of k, and its one matrix from the
+ * latent a head of k and one of v in turns. */
+static void add_latent_qkv(struct builder *b,
+                           const struct plait_model_config *m)
+{
+    static const char down[] = "self_attn.kv_a_proj_with_mqa.weight";
+    static const char up[] = "self_attn.kv_b_proj.weight";
+    uint64_t C = m->hidden, R = m->mla_rope, D = plait_model_head_dim(m);
+    uint64_t k = m->mla_nope, v = m->mla_value, L = m->mla_kv, n = m->heads;
+    struct plait_hf_tensor *t;
+
+    if (m->mla_q) {
+        add_tensor(b, "attention.q_down.weight", "self_attn.q_a_proj.weight",
+                   m->mla_q, C);
+        add_vector(b, "attention.q_latent_norm.weight",
+                   "self_attn.q_a_layernorm.weight", m->mla_q);
+    }
+    t = add_tensor(b, "attention.q.weight",
+                   m->mla_q ? "self_attn.q_b_proj.weight"
+                            : "self_attn.q_proj.weight",
+                   n * D, m->mla_q ? (uint64_t)m->mla_q : C);
+    set_heads(t, m->heads, D, 0, R);
+    add_tensor(b, "attention.kv_down.weight", down, L, C);
+    t = add_tensor(b, "attention.k_rotary.weight", down, R, C);
+    join(b, 2);
+    set_heads(t, 1, R, L, R);
+    add_vector(b, "attention.kv_latent_norm.weight",
+               "self_attn.kv_a_layernorm.weight", L);
+    t = add_tensor(b, "attention.k.weight", up, n * k, L);
+    set_heads(t, m->heads, k + v, 0, 0);
+    t = add_tensor(b, "attention.v.weight", up, n * v, L);
+    join(b, 2);
+    set_heads(t, m->heads, k + v, k, 0);
+}
+
+static void add_latent_attention(struct builder *b,
+                                 const struct plait_model_config *m)
+{
+    if (m->norm_place != PLAIT_NORMS_AFTER)
+        add_vector(b, "attention_norm.weight", "input_layernorm.weight",
+                   m->hidden);
+    add_latent_qkv(b, m);
+    add_tensor(b, "attention.out.weight", "self_attn.o_proj.weight", m->hidden,
+               (uint64_t)m->heads * (uint64_t)m->mla_value);
+}
+
 static void add_llama_attention(struct builder *b,
                                 const struct plait_model_config *m)
 {
@@ -281,7 +339,10 @@ static void add_llama_layer(struct builder *b,
 {
     bool dense = plait_model_dense(m, layer);
 
-    add_llama_attention(b, m);
+    if (m->mla_kv)
+        add_latent_attention(b, m);
+    else
+        add_llama_attention(b, m);
     add_norms(b, m);
     if (m->experts && !dense) {
         if (m->mlp_bias)
@@ -341,6 +402,18 @@ int plait_hf_map_create(const struct plait_model_config *m, bool fused,
     }
     *tensors = b.tensors;
     return b.n;
+}
+
+uint64_t plait_hf_map_row(const struct plait_hf_tensor *t, uint64_t row)
+{
+    uint64_t per = t->rows / (uint64_t)t->heads, half = t->rotary / 2;
+    uint64_t i = row % per, to;
+
+    if (i >= t->rotary)
+        to = i - t->rotary;
+    else
+        to = per - t->rotary + i % half * 2 + i / half;
+    return t->before + row / per * t->apart + to;
 }
 
 int plait_hf_map_shape(const struct plait_hf_tensor *t, uint64_t shape[3])

@@ -68,9 +68,20 @@ int plait_hf_gate(const struct plait_hf_read *r,
 
 /* Of a glm4_moe: its experts and first layers; biases and norms of attention;
  * and the keys of such a model (not 0: out of memory). */
-int plait_hf_glm_experts(const struct plait_hf_read *r);
+int plait_hf_glm_experts(const struct plait_hf_read *r,
+                         const struct plait_hf_type *type);
 int plait_hf_glm_attention(const struct plait_hf_read *r);
-int plait_hf_glm_write(json_t *root, const struct plait_model_config *model);
+int plait_hf_glm_write(json_t *root, const struct plait_model_config *model,
+                       const struct plait_hf_type *type);
+
+/* The latent attention of a deepseek_v3, and its keys (not 0: out of memory);
+ * whether such a model can have the factor of scores that this one has, which
+ * follows from how far YaRN or the like stretches its positions, and the number
+ * mscale_all_dim that says it (0: the usual factor). */
+int plait_hf_latent(const struct plait_hf_read *r);
+int plait_hf_latent_write(json_t *root, const struct plait_model_config *model);
+bool plait_hf_latent_scales(const struct plait_model_config *model,
+                            double *all_dim);
 
 /* The rotary positions, from all places where transformers looks for them. */
 int plait_hf_rope(const struct plait_hf_read *r,

@@ -134,7 +134,7 @@ static int check_partial(const struct rope *rope,
 
     if (!value)
         value = json_object_get(rope->read->root, name);
-    if (!value && type->glm)
+    if (!value && type->glm && !type->latent)
         rope->read->model->rope_columns =
             plait_model_head_dim(rope->read->model) / 2;
     if (!value || json_is_null(value) ||
@@ -269,6 +269,21 @@ static void set_llama3(struct plait_model_config *m)
     m->rope_attention_factor = 0;
 }
 
+/* DeepSeek's factor of the scores, which makes up for positions that are
+ * stretched: in all types of scaling. */
+static int read_scale(const struct rope *rope)
+{
+    struct plait_model_config *m = rope->read->model;
+    double all, size;
+
+    if (read_own(rope, "mscale_all_dim", 0, &all) < 0)
+        return -1;
+    size = magnitude(m->rope_factor, all);
+    if (all > 0 && m->rope_factor > 1)
+        m->attention_multiplier = size * size / sqrt(plait_model_head_dim(m));
+    return 0;
+}
+
 /* What stretches the positions. A factor below 1, which would press them
  * together, would otherwise count as none. With a factor of 1 nothing is left
  * of the scaling: keys of YaRN's would be refused, and those of layers with
@@ -280,11 +295,18 @@ static int read_factors(const struct rope *rope, const char *kind,
 
     if (!strcmp(kind, "default"))
         return 0;
+    if (!strcmp(kind, "longrope") && type->latent)
+        return plait_hf_refuse(rope->read, "rope_type",
+                               json_object_get(rope->object, "rope_type"),
+                               "plait-train does not read it of models with "
+                               "latent attention");
     if (!strcmp(kind, "longrope"))
         return plait_hf_longrope(rope->read, rope->object, type);
     if (!strcmp(kind, "linear") ? read_linear(rope) < 0
         : !strcmp(kind, "yarn") ? read_yarn(rope) < 0
                                 : read_scaling(rope) < 0)
+        return -1;
+    if (m->mla_kv && read_scale(rope) < 0)
         return -1;
     if (m->rope_factor == 1)
         set_llama3(m);
@@ -475,6 +497,16 @@ static double partial_factor(const struct plait_model_config *m)
     return (int)(factor * all) < columns ? nextafter(factor, 2) : factor;
 }
 
+static json_t *latent_json(const struct plait_model_config *m)
+{
+    json_t *scaling = scaling_json(m);
+    double all;
+
+    if (plait_hf_latent_scales(m, &all) && all > 0)
+        json_object_set_new(scaling, "mscale_all_dim", json_real(all));
+    return scaling;
+}
+
 int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
                         const struct plait_hf_type *type)
 {
@@ -488,12 +520,15 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
         0) /* a gemma3_text: keys that transformers 4 has, too */
         bad = json_object_set_new(root, "rope_local_base_freq",
                                   json_real(window));
-    if (type->glm || (type->partial && plait_model_partly_rotated(m)))
+    if (type->partial && (type->glm || plait_model_partly_rotated(m)))
         bad |= json_object_set_new(root, "partial_rotary_factor",
                                    json_real(partial_factor(m)));
     if (!(m->rope_factor > 1) && !type->sinks)
         return bad;
     if (m->rope_scaling == PLAIT_ROPE_LONGROPE)
         return plait_hf_longrope_write(root, m, type) | bad;
-    return json_object_set_new(root, "rope_scaling", scaling_json(m)) | bad;
+    return json_object_set_new(root, "rope_scaling",
+                               type->latent ? latent_json(m)
+                                            : scaling_json(m)) |
+           bad;
 }

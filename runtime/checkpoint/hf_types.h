@@ -58,6 +58,8 @@ struct plait_hf_type {
     bool glm;         /* attention_bias: of q, k and v; use_qk_norm; experts by
                        * sigmoids, shared ones, first layers without; half of
                        * each head is rotated where no key says how much */
+    bool latent;      /* latent attention, whose biases are of other matrices,
+                       * and experts as above with other defaults */
 };
 
 extern const struct plait_hf_type plait_hf_types[];

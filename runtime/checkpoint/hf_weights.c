@@ -358,6 +358,12 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
     if (t->transposed)
         return t->vector ? read_vector(w, index, out, err)
                          : read_transposed(w, index, row, n, out, err);
+    for (uint64_t i = 0; t->heads && i < n; i++)
+        if (read_run(&w->files, s, plait_hf_map_row(t, row + i) * t->cols,
+                     t->cols, out + i * t->cols, err) < 0)
+            return -1;
+    if (t->heads)
+        return 0;
     return read_run(&w->files, s, slab_at(t) + (t->before + row) * t->cols,
                     n * t->cols, out, err);
 }

@@ -326,6 +326,12 @@ static int open_source(struct source *s, const char *config,
                             "from checkpoints of torch.distributed; convert "
                             "the folder that transformers writes",
                             s->dir);
+    if (s->model.mla_kv)
+        return plait_errorf(err,
+                            "%s: latent attention (deepseek_v3, kimi_k2) is "
+                            "not read from checkpoints of torch.distributed; "
+                            "convert the folder that transformers writes",
+                            s->dir);
     s->dcp = plait_dcp_open(s->dir, err);
     if (!s->dcp ||
         plait_dcp_names_find(s->dcp, s->model.family == PLAIT_GPT2, &s->names,

@@ -214,15 +214,49 @@ static int write_transposed(struct pass *p, const struct plait_hf_tensor *t,
     return 0;
 }
 
+/* Whether rows of the stored tensor's parts lie between those of others, or are
+ * in another order: those of the last part, if of any. */
+static bool has_heads(const struct plait_hf_tensor *t)
+{
+    return !t->slabs && t[t->parts - 1].heads > 0;
+}
+
+/* All parts of a stored tensor at once. */
+static int write_heads(struct pass *p, const struct plait_hf_tensor *t)
+{
+    uint64_t size = t->all * t->cols;
+
+    if (make_room(p, size) < 0)
+        return -1;
+    for (int part = 0; part < t->parts; part++) {
+        const struct plait_hf_tensor *one = t + part;
+
+        if (read_columns(p, one, 0, one->cols, p->box) < 0)
+            return -1;
+        for (uint64_t r = 0; r < one->rows; r++) {
+            uint64_t to =
+                one->heads ? plait_hf_map_row(one, r) : one->before + r;
+
+            memcpy(p->rows + to * t->cols, p->box + r * t->cols,
+                   t->cols * sizeof(*p->rows));
+        }
+    }
+    return write_rows(p, p->rows, size);
+}
+
 static int write_tensors(struct pass *p, int first, int end)
 {
     const struct plait_hf_tensor *t = p->ex->tensors + first;
     int parts;
 
     for (; t < p->ex->tensors + end; t += parts) {
-        parts = !t->transposed ? 1 : t->slabs ? t->parts / t->slabs : t->parts;
-        if (t->transposed ? write_transposed(p, t, parts) < 0
-                          : write_plain(p, t) < 0)
+        parts = has_heads(t)     ? t->parts
+                : !t->transposed ? 1
+                : t->slabs       ? t->parts / t->slabs
+                                 : t->parts;
+        if (has_heads(t)    ? write_heads(p, t) < 0
+            : t->transposed ? write_transposed(p, t, parts) < 0
+                            : write_plain(p, t) < 0)
             return -1;
     }
     return 0;

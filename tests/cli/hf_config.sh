@@ -48,7 +48,7 @@ refuses() {
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 phi3-long \
     smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
-    glm4_moe-mtp; do
+    glm4_moe-mtp deepseek_v3 kimi_k2; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -392,8 +392,42 @@ rm -rf "$dir/x" && cp -r "$dir/$glm-mtp" "$dir/x" &&
 ok "... which are no others" eval '! "$convert" --from "$dir/x" \
     --to "$dir/x.other" >"$dir/out" 2>&1 &&
     grep -q "tensor model.layers.2.eh_proj.weight does not belong" "$dir/out"'
-for type in deepseek_v3:mla \
-    llama4_text:"chunked attention" kimi_k2:mla; do
+deep=deepseek_v3
+ok "deepseek_v3" gives $deep '{}' "mla: \[14" 10 5 4 "7\]" "experts: 4" \
+    "experts_scores: sigmoid" "dense_layers: 1" "attention_multiplier: 0" \
+    "kv_heads: 6" "experts_groups: 2"
+ok "... by the defaults of its keys" gives $deep '{"n_group": 1, "topk_group":
+    1, "routed_scaling_factor": "gone", "scoring_func": "gone", "topk_method":
+    "gone", "moe_layer_freq": "gone", "norm_topk_prob": "gone"}' \
+    "experts_scale: 2.5" "experts_groups: 0" "experts_top_groups: 0"
+ok "... 8 groups" refuses $deep '{"n_group": "gone", "topk_group": "gone"}' \
+    "model.experts_groups 8 must be at most 64 and divide model.experts 4"
+ok "... a latent of q, which null alone takes away" refuses $deep \
+    '{"q_lora_rank": "gone"}' "[14, 24], by config.json it must be [1536, 24]"
+ok "... another width of heads, which transformers makes of the others" \
+    gives $deep '{"head_dim": 4, "qk_head_dim": 9}' "head_dim: 0"
+ok "... halves of heads" refuses $deep '{"rope_interleave": false}' \
+    "rope_interleave is false; plait-train supports only true"
+ok "... biases" refuses $deep '{"attention_bias": true}' \
+    "attention_bias is true; plait-train supports only false"
+ok "... other routing" refuses $deep '{"scoring_func": "softmax"}' \
+    'scoring_func is "softmax"; plait-train supports only "sigmoid"'
+ok "... layers of experts between others" refuses $deep \
+    '{"moe_layer_freq": 2}' "moe_layer_freq is 2; plait-train supports only 1"
+ok "... heads that share keys" refuses $deep '{"num_key_value_heads": 2}' \
+    "num_key_value_heads is 2; it must be num_attention_heads"
+ok "... codes in fp8" refuses $deep \
+    '{"quantization_config": {"quant_method": "fp8"}}' "quantization_config is"
+ok "kimi_k2: YaRN, and what it makes of the scores" gives kimi_k2 '{}' \
+    "mla: \[0" 10 5 4 "7\]" "rope_scaling: yarn" \
+    "rope_attention_factor: 1" "attention_multiplier: 0[.]4321.*"
+ok "... of positions that are not stretched nothing" gives kimi_k2 \
+    '{"rope_scaling": {"type": "yarn", "factor": 1.0, "mscale_all_dim": 1.0}}' \
+    "attention_multiplier: 0"
+ok "a llama has no latents" refuses llama '{"kv_lora_rank": 8}' \
+    "kv_lora_rank is 8; plait-train does not know this key of a llama model"
+for type in deepseek_v2:"weights of a token's experts" \
+    llama4_text:"chunked attention"; do
     ok "${type%%:*}: ${type#*:}" refuses llama \
         "{\"model_type\": \"${type%%:*}\"}" "${type#*:}"
     ok "... planned, not trained" grep -q ": planned, not trained" "$dir/out"

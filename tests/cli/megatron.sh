@@ -219,4 +219,7 @@ refused 1 'has no model.attention_bias all' --from "$at.plait" \
 model glm4_moe F32
 refused 1 'does not write model.experts_scores sigmoid for Megatron-LM' \
     --from "$at.plait" --to "$dir/made" --format megatron
+model deepseek_v3 F32
+refused 1 'does not write model.experts_scores sigmoid for Megatron-LM' \
+    --from "$at.plait" --to "$dir/made" --format megatron
 echo "1..$n"

@@ -102,6 +102,20 @@ KINDS["glm4_moe"] = {
     "partial_rotary_factor": 0.5, "routed_scaling_factor": 2.5, "topk_group": 1,
     "use_qk_norm": True}
 KINDS["glm4_moe-mtp"] = {**KINDS["glm4_moe"], "num_nextn_predict_layers": 1}
+KINDS["deepseek_v3"] = {
+    **LLAMA, "model_type": "deepseek_v3", "num_key_value_heads": 6,
+    "first_k_dense_replace": 1, "kv_lora_rank": 10, "q_lora_rank": 14,
+    "moe_intermediate_size": 18, "moe_layer_freq": 1, "n_group": 2,
+    "n_routed_experts": 4, "n_shared_experts": 2, "norm_topk_prob": True,
+    "num_experts_per_tok": 2, "num_nextn_predict_layers": 0,
+    "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "routed_scaling_factor": 2.5,
+    "scoring_func": "sigmoid", "topk_group": 1, "topk_method": "noaux_tc",
+    "v_head_dim": 7}
+KINDS["kimi_k2"] = {**KINDS["deepseek_v3"], "model_type": "kimi_k2",
+                    "q_lora_rank": None, "rope_scaling": {
+                        "type": "yarn", "factor": 4.0, "beta_fast": 1.0,
+                        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                        "original_max_position_embeddings": 16}}
 KINDS["phi3-88"] = {**KINDS["phi3"], "head_dim": 88}
 KINDS["qwen3_moe-first"] = {**KINDS["qwen3_moe"], "mlp_only_layers": [0]}
 
@@ -187,6 +201,24 @@ def mlp_shapes(layer, c, i):
         yield f"{layer}experts.{i}.w3.weight", [inner, width]
 
 
+def latent_shapes(name, c):
+    width, heads, rank = (c[k] for k in (
+        "hidden_size", "num_attention_heads", "kv_lora_rank"))
+    rope, nope, v = (c[k] for k in (
+        "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
+    q = heads * (nope + rope)
+    if c["q_lora_rank"]:
+        yield name + "q_a_proj.weight", [c["q_lora_rank"], width]
+        yield name + "q_a_layernorm.weight", [c["q_lora_rank"]]
+        yield name + "q_b_proj.weight", [q, c["q_lora_rank"]]
+    else:
+        yield name + "q_proj.weight", [q, width]
+    yield name + "kv_a_proj_with_mqa.weight", [rank + rope, width]
+    yield name + "kv_a_layernorm.weight", [rank]
+    yield name + "kv_b_proj.weight", [heads * (nope + v), rank]
+    yield name + "o_proj.weight", [width, heads * v]
+
+
 def llama_shapes(c):
     width = c["hidden_size"]
     head = c.get("head_dim") or width // c["num_attention_heads"]
@@ -204,11 +236,14 @@ def llama_shapes(c):
             yield layer + "post_feedforward_layernorm.weight", [width]
         if c["model_type"] == "phi3":
             yield layer + "self_attn.qkv_proj.weight", [q + 2 * kv, width]
+        elif "kv_lora_rank" in c:
+            yield from latent_shapes(layer + "self_attn.", c)
         else:
             yield layer + "self_attn.q_proj.weight", [q, width]
             yield layer + "self_attn.k_proj.weight", [kv, width]
             yield layer + "self_attn.v_proj.weight", [kv, width]
-        yield layer + "self_attn.o_proj.weight", [width, q]
+        if "kv_lora_rank" not in c:
+            yield layer + "self_attn.o_proj.weight", [width, q]
         for x in biases(c):
             yield (layer + f"self_attn.{x}_proj.bias",
                    [{"q": q, "o": width}.get(x, kv)])
@@ -320,7 +355,8 @@ def same(a, b, dtype=None):
     assert a and set(a) == set(b), set(a) ^ set(b)
     for name in a:
         assert a[name][0] == b[name][0], name
-        assert dtype is None or b[name][1] == dtype, b[name][1]
+        kept = "F32" if name.endswith("e_score_correction_bias") else dtype
+        assert dtype is None or b[name][1] == kept, b[name][1]
         assert widen(*a[name]) == widen(*b[name]), name
 
 

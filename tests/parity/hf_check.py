@@ -27,6 +27,18 @@ LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
               rope_theta=5e5)
 GLM = dict(head_dim=16, moe_intermediate_size=36, routed_scaling_factor=2.5,
            max_position_embeddings=128)
+DEEPSEEK = {
+    **SIZES, "num_key_value_heads": 12, "kv_lora_rank": 20,
+    "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12,
+    "moe_intermediate_size": 36, "n_routed_experts": 8, "n_group": 4,
+    "topk_group": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
+    "num_mtp_layers": 0, "max_position_embeddings": 128}
+DEEPSEEK = {
+    **SIZES, "num_key_value_heads": 12, "kv_lora_rank": 20,
+    "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12,
+    "moe_intermediate_size": 36, "n_routed_experts": 8, "n_group": 2,
+    "topk_group": 1, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
+    "num_mtp_layers": 0, "max_position_embeddings": 128}
 FAMILIES = {
     "gpt2": ("GPT2", GPT2),
     "gpt2-wide": ("GPT2", {**GPT2, "n_inner": 60, "layer_norm_epsilon": 1e-4,
@@ -151,7 +163,16 @@ FAMILIES = {
     "glm4-moe-groups": ("Glm4Moe", {
         **SIZES, **GLM, "n_routed_experts": 8, "num_experts_per_tok": 3,
         "n_shared_experts": 2, "first_k_dense_replace": 2, "n_group": 2,
-        "topk_group": 1})}
+        "topk_group": 1}),
+    "deepseek-v3": ("DeepseekV3", {
+        **DEEPSEEK, "q_lora_rank": 28, "rope_parameters": {
+            "rope_type": "yarn", "factor": 8.0, "rope_theta": 1e4,
+            "mscale": 1.0, "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 16}}),
+    "deepseek-v3-direct": ("DeepseekV3", {
+        **DEEPSEEK, "q_lora_rank": None, "v_head_dim": 16, "n_group": 1,
+        "topk_group": 1, "n_shared_experts": 2, "rms_norm_eps": 1e-4})}
+SIGMOID = ("glm4_moe", "deepseek_v3")
 LAYOUTS = {
     "one process": (1, []),
     "tp 3": (3, ["parallel.tp=3"]),
@@ -253,7 +274,7 @@ def layouts_of(model):
 
 def experts_layouts(name):
     return {"ep 2": (2, ["parallel.dp=2", "parallel.ep=2"])} \
-        if name.startswith("glm") else {}
+        if name.startswith(("glm", "deepseek")) else {}
 
 
 def check(work, name, model, source, tokens, greedy):
@@ -354,7 +375,7 @@ def plait_steps(work, source, tokens, layout):
     for name in ("step", "stepped"):
         shutil.rmtree(f"{work}/{name}", ignore_errors=True)
     n = STEP_LENGTH
-    if json.load(open(f"{source}/config.json"))["model_type"] == "glm4_moe":
+    if json.load(open(f"{source}/config.json"))["model_type"] in SIGMOID:
         keys = [*keys, f"model.experts_balance_rate={RATE}"]
     command = [f"{BUILD}/plait-train", "--init", source,
                f"{work}/plait/latest/plait.yaml"]
@@ -400,7 +421,7 @@ def check_family(work, name):
     model = make_model(f"{work}/{name}", name)
     tokens = [random.randrange(131) for _ in range(37)]
     check(work, name, model, f"{work}/{name}", tokens,
-          64 if name.startswith("glm") else 12)
+          64 if name.startswith(("glm", "deepseek")) else 12)
     if not name.startswith("gpt2"):  # whose positions are as many as seq_len
         check_steps(work, name, model, f"{work}/{name}")
 

@@ -64,12 +64,9 @@ static const struct plait_foreign_type types[] = {
      .sizes = "first_k_dense_replace=1 n_shared_experts=1"},
     {.name = "deepseek_v2",
      .family = "llama",
-     .missing = "mla, weights of a token's experts that do not add up to 1"},
-    {.name = "deepseek_v3",
-     .family = "llama",
-     .more = {SIGMOID},
-     .missing = "mla"},
-    {.name = "kimi_k2", .family = "llama", .more = {SIGMOID}, .missing = "mla"},
+     .missing = "weights of a token's experts that do not add up to 1"},
+    {.name = "deepseek_v3", .family = "llama", .more = {SIGMOID}},
+    {.name = "kimi_k2", .family = "llama", .more = {SIGMOID}},
 };
 
 enum { NTYPES = sizeof(types) / sizeof(types[0]) };

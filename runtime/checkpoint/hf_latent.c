@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The latent attention of a deepseek_v3 and a kimi_k2. */
+#include "config.h"
+
+#include <math.h>
+
+#include "runtime/checkpoint/hf_read.h"
+#include "topology/job/model_size.h"
+
+int plait_hf_latent(const struct plait_hf_read *r)
+{
+    static const struct plait_hf_only only[] = {
+        {"attention_bias", {"false"}},     {"rope_interleave", {"true"}},
+        {"scoring_func", {"\"sigmoid\""}}, {"topk_method", {"\"noaux_tc\""}},
+        {"moe_layer_freq", {"1"}},         {NULL, {NULL}}};
+    static const struct plait_hf_count keys[] = {
+        {"kv_lora_rank", PLAIT_HF_MODEL(mla_kv), true},
+        {"qk_nope_head_dim", PLAIT_HF_MODEL(mla_nope), true},
+        {"qk_rope_head_dim", PLAIT_HF_MODEL(mla_rope), true},
+        {"v_head_dim", PLAIT_HF_MODEL(mla_value), true},
+        {"q_lora_rank", PLAIT_HF_MODEL(mla_q), true},
+        {NULL, 0, false}};
+    struct plait_model_config *m = r->model;
+
+    if (!json_object_get(r->root, "q_lora_rank")) /* null: queries have none */
+        m->mla_q = 1536;
+    m->mla_kv = 512;
+    m->mla_nope = m->mla_value = 128;
+    m->mla_rope = 64;
+    if (plait_hf_check_only(r, only) < 0 || plait_hf_counts(r, keys) < 0)
+        return -1;
+    if (m->kv_heads && m->kv_heads != m->heads)
+        return plait_hf_refuse(r, "num_key_value_heads",
+                               json_object_get(r->root, "num_key_value_heads"),
+                               "it must be num_attention_heads, as each head "
+                               "has a key and a value of its own");
+    return 0;
+}
+
+int plait_hf_latent_write(json_t *root, const struct plait_model_config *m)
+{
+    const struct {
+        const char *name;
+        int value;
+    } counts[] = {{"kv_lora_rank", m->mla_kv},
+                  {"qk_nope_head_dim", m->mla_nope},
+                  {"qk_rope_head_dim", m->mla_rope},
+                  {"v_head_dim", m->mla_value},
+                  {"head_dim", m->mla_rope}}; /* as transformers has it */
+    int bad = 0;
+
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        bad |= json_object_set_new(root, counts[i].name,
+                                   json_integer(counts[i].value));
+    bad |= json_object_set_new(root, "rope_interleave", json_true());
+    return json_object_set_new(root, "q_lora_rank",
+                               m->mla_q ? json_integer(m->mla_q)
+                                        : json_null()) |
+           bad;
+}
+
+bool plait_hf_latent_scales(const struct plait_model_config *m, double *all_dim)
+{
+    double usual = 1 / sqrt(plait_model_head_dim(m)), size, all;
+
+    *all_dim = 0;
+    if ((m->rope_factor > 1 && m->rope_scaling == PLAIT_ROPE_LONGROPE) ||
+        plait_model_factor(m->embedding_multiplier) != 1 ||
+        plait_model_factor(m->residual_multiplier) != 1 ||
+        plait_model_factor(m->logits_scaling) != 1)
+        return false;
+    if (!(m->attention_multiplier > 0) ||
+        fabs(m->attention_multiplier / usual - 1) < 1e-12)
+        return true;
+    size = sqrt(m->attention_multiplier / usual);
+    if (!(m->rope_factor > 1) || !(size > 1))
+        return false;
+    all = (size - 1) / (0.1 * log(m->rope_factor));
+    /* mostly a number of few digits, which rounding has blurred */
+    *all_dim = round(all * 1e9) / 1e9;
+    return true;
+}
