@@ -2,6 +2,7 @@
 #ifndef PLAIT_KERNELS_ATTENTION_H
 #define PLAIT_KERNELS_ATTENTION_H
 
+#include "kernels/dropout.h"
 #include "kernels/kernels.h"
 
 /* Causal attention of a chunk of queries over a chunk of keys. Query i has
@@ -29,7 +30,10 @@ struct plait_attention {
     float scale;           /* 1/sqrt(head_dim) */
     float cap;             /* scaled scores s become cap tanh(s / cap), which
                             * the mask then hides; 0: they stay s */
-    int overwrite;         /* dQ, dK, dV are overwritten, not added to */
+    struct plait_drops drops; /* of the softmax's probabilities, before they
+                               * weigh the values: the row of a query's head,
+                               * its columns the keys' positions */
+    int overwrite;            /* dQ, dK, dV are overwritten, not added to */
 };
 
 /* The heads that cuDNN computes at most, of which those beyond 128 have plans

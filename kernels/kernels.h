@@ -51,8 +51,9 @@ struct plait_attention_backward;
 struct plait_attention_merge;
 struct plait_attention_sink;
 struct plait_attention_sink_gradient;
-struct plait_xent;   /* kernels/xent.h */
-struct plait_linear; /* this and the next three: kernels/linear.h */
+struct plait_dropout; /* kernels/dropout.h */
+struct plait_xent;    /* kernels/xent.h */
+struct plait_linear;  /* this and the next three: kernels/linear.h */
 struct plait_linear_dinp;
 struct plait_linear_dw;
 struct plait_fp8_gradient;
@@ -558,6 +559,7 @@ struct plait_ops {
     int (*scale)(struct plait_queue *q, const struct plait_scale *s);
     /* x[i] = s tanh(x[i] / s) */
     int (*softcap)(struct plait_queue *q, const struct plait_scale *s);
+    int (*dropout)(struct plait_queue *q, const struct plait_dropout *d);
     int (*bias_backward)(struct plait_queue *q,
                          const struct plait_bias_backward *b);
     /* *result += the sum of the squares of all numbers of all n lists; result

@@ -107,6 +107,8 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
         for (size_t k = i; k < i + HIGH; k++)
             softmax_row(t, r * TILE + k, k <= last ? hidden(w, k) : 0,
                         k <= last ? visible(w, k) : 0, ld);
+        for (size_t k = i; k <= last && x->a->drops.keys != NULL; k++)
+            drop_keys(x->a, w, k, t->s + k * TILE, n);
         product_add(t->rows.out + row * ld, t->s + i * TILE,
                     (struct right){t->v, ld}, n);
     }

@@ -136,7 +136,8 @@ backward_operands(const struct plait_attention_backward *g)
 /* Whether cpu_attention_few() takes it. */
 INLINE int cpu_few_queries(const struct plait_attention *a)
 {
-    return a->q_len <= 4 && a->q_len < a->k_len && a->starts == NULL;
+    return a->q_len <= 4 && a->q_len < a->k_len && a->starts == NULL &&
+           a->drops.keys == NULL;
 }
 
 INLINE size_t q_at(const struct plait_attention *a, size_t b, size_t h,
@@ -191,11 +192,12 @@ struct window {
     size_t cols;
     const int32_t *starts; /* of the queries; NULL: none */
     int64_t pos;           /* of the first key */
+    uint64_t key, place;   /* of the rows that probabilities are dropped from */
 };
 
-/* Queries from i0 on, keys from k0 on, of sequence b. */
+/* Queries from i0 on of head h, keys from k0 on, of sequence b. */
 INLINE struct window window_at(const struct plait_attention *a, size_t b,
-                               size_t i0, size_t k0)
+                               size_t h, size_t i0, size_t k0)
 {
     struct window w = {
         .seen = a->q_pos + (int64_t)i0 - a->k_pos - (int64_t)k0 + 1,
@@ -205,6 +207,10 @@ INLINE struct window window_at(const struct plait_attention *a, size_t b,
 
     if (a->starts != NULL)
         w.starts = a->starts + b * (size_t)a->q_len + i0;
+    if (a->drops.keys != NULL) {
+        w.key = a->drops.keys[b];
+        w.place = a->drops.place + h;
+    }
     return w;
 }
 
@@ -363,7 +369,7 @@ INLINE void forward_run(const struct attention *x,
     for (size_t i = 0; i < RUN * TILE; i++)
         t->max[i] = -INFINITY;
     for (size_t k0 = first_tile(a, b, q0); k0 < (size_t)a->k_len; k0 += TILE) {
-        struct window w = window_at(a, b, q0, k0);
+        struct window w = window_at(a, b, h, q0, k0);
 
         if (visible(&w, rows - 1) == 0)
             break;
@@ -442,7 +448,7 @@ INLINE void backward_keys(const struct attention *x,
         const float *lse = x->lse + (b * (size_t)a->q_heads + h) * Tq;
 
         for (size_t i0 = 0; i0 < Tq; i0 += TILE) {
-            struct window w = window_at(a, b, i0, k0);
+            struct window w = window_at(a, b, h, i0, k0);
             struct query_tile q = {.first = i0,
                                    .rows = min(TILE, Tq - i0),
                                    .at = g * queries(a) + i0,

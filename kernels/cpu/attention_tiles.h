@@ -3,6 +3,7 @@
 #define PLAIT_KERNELS_CPU_ATTENTION_TILES_H
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/dropout.h"
 
 /* fp32 tiles of attention, for operands of any type: they are converted and
  * padded with zeros to whole vectors first. */
@@ -127,6 +128,23 @@ static inline void transpose(float *dst, const float *src, size_t ld, size_t D)
         for (size_t d = 0; d < D; d++)
             for (size_t k = 0; k < 16; k++)
                 dst[d * TILE + j + k] = src[(j + k) * ld + d];
+}
+
+/* -- dropout ------------------------------------------------------------ */
+
+/* Drops from the first n of x[j] of query i and the keys of w; n is rounded up
+ * to whole vectors. */
+INLINE void drop_keys(const struct plait_attention *a, const struct window *w,
+                      size_t i, float *x, size_t n)
+{
+    int64_t query = w->pos + w->seen - 1 + (int64_t)i;
+    struct drop_row row =
+        drop_row(a->drops.rate, plait_drop_row(w->key, query, w->place));
+
+    for (size_t j = 0; j < n; j += VLEN)
+        vec_store(PLAIT_F32, x, j, VLEN,
+                  vec_drop(row, (uint32_t)(w->pos + (int64_t)j),
+                           vec_load(PLAIT_F32, x, j, VLEN)));
 }
 
 #endif

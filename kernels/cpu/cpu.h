@@ -15,6 +15,7 @@
 void CPU_NAME(cpu_fill_attention)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_block_rows)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_block_weight)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_dropout)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_embedding)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_fp8)(struct plait_ops *ops);

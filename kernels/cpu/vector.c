@@ -7,6 +7,7 @@ void CPU_NAME(cpu_fill)(struct plait_ops *ops)
     CPU_NAME(cpu_fill_attention)(ops);
     CPU_NAME(cpu_fill_block_rows)(ops);
     CPU_NAME(cpu_fill_block_weight)(ops);
+    CPU_NAME(cpu_fill_dropout)(ops);
     CPU_NAME(cpu_fill_elementwise)(ops);
     CPU_NAME(cpu_fill_embedding)(ops);
     CPU_NAME(cpu_fill_fp8)(ops);

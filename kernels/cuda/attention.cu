@@ -29,7 +29,7 @@ store_row(const struct plait_attention &a, T *out, float *lse,
             row.l == 0 ? -CUDART_INF_F : row.m + logf(row.l);
 }
 
-template <typename T, int J>
+template <typename T, int J, bool drops>
 static __global__ void __launch_bounds__(threads)
     forward_kernel(struct capped_attention a, T *out, float *lse, const T *Q,
                    const T *K, const T *V)
@@ -45,6 +45,7 @@ static __global__ void __launch_bounds__(threads)
     float *q = shared, *k = q + tile * (D + 1), *v = k + tile * (D + 1);
     float *p = v + tile * (D + 1) + row * (tile + 1);
     float m = -CUDART_INF_F, l = 0, acc[J] = {};
+    struct plait_drop_row dropped = dropped_row<drops>(a, blockIdx.z, h, i);
     const T *Kb =
         K + (size_t)blockIdx.z * a.k_len * a.kv_stride + (size_t)kv * D;
     const T *Vb =
@@ -72,8 +73,9 @@ static __global__ void __launch_bounds__(threads)
         shrink = expf(m - base);
         for (int j = 0; j < tile / lanes; j++) {
             s[j] = expf(s[j] - base);
-            p[lane + lanes * j] = s[j];
             sum += s[j];
+            p[lane + lanes * j] =
+                s[j] * kept_part<drops>(a, dropped, k0 + lane + lanes * j);
         }
         m = top;
         l = l * shrink + lanes_sum(sum);
@@ -108,9 +110,10 @@ static int attention_forward(struct plait_queue *q,
         cuda_attention_mma_forward(q, f);
         return cuda_leave(q, op);
     }
-    for_head_dim(f->type, D, [&](auto zero, auto j) {
+    for_head_dim(f->type, a, [&](auto zero, auto j, auto drops) {
         typedef decltype(zero) T;
-        auto kernel = forward_kernel<T, decltype(j)::value>;
+        auto kernel =
+            forward_kernel<T, decltype(j)::value, decltype(drops)::value>;
         size_t bytes = shared_bytes(q, (const void *)kernel, op, D,
                                     PLAIT_FORWARD_TILES, PLAIT_FORWARD_SQUARES);
         dim3 grid((unsigned)ceil_div(a->q_len, tile), a->q_heads, a->batch);

@@ -96,22 +96,32 @@ static inline bool has_work(const struct plait_attention *a)
     return a->batch > 0 && a->q_len > 0 && a->q_heads > 0;
 }
 
-/* Calls f(T(), J) for the type and for D <= 8 J. fp32 has kernels for heads up
- * to 64, 128 and 256; the 16-bit types only the last, since attention_mma.cu
- * has their usual shapes. */
+/* Calls f(T(), J, drops) for the type, for D <= 8 J and for whether there is
+ * dropout, as constants: kernels without it are as fast as if there were none.
+ * fp32 has kernels for heads up to 64, 128 and 256; the 16-bit types only the
+ * last, since attention_mma.cu has their usual shapes. */
 template <typename F>
-static inline void for_head_dim(enum plait_dtype type, int D, F f)
+static inline void for_head_dim(enum plait_dtype type,
+                                const struct plait_attention *a, F f)
 {
+    int D = a->head_dim;
+    auto call = [&](auto zero, auto j) {
+        if (a->drops.keys != NULL)
+            f(zero, j, std::true_type());
+        else
+            f(zero, j, std::false_type());
+    };
+
     if (type == PLAIT_BF16_T)
-        f(bf16(), std::integral_constant<int, 32>());
+        call(bf16(), std::integral_constant<int, 32>());
     else if (type == PLAIT_FP16_T)
-        f(fp16(), std::integral_constant<int, 32>());
+        call(fp16(), std::integral_constant<int, 32>());
     else if (D <= 64)
-        f(float(), std::integral_constant<int, 8>());
+        call(float(), std::integral_constant<int, 8>());
     else if (D <= 128)
-        f(float(), std::integral_constant<int, 16>());
+        call(float(), std::integral_constant<int, 16>());
     else
-        f(float(), std::integral_constant<int, 32>());
+        call(float(), std::integral_constant<int, 32>());
 }
 
 /* Bytes of shared memory for `tiles` tiles and `squares` tiles of scores, which

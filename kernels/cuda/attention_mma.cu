@@ -22,9 +22,9 @@ struct row_sums {
 };
 
 /* Turns the scores of keys k0 and following into weights: s = exp2(s - the
- * row's maximum so far), and updates the sums and acc. `whole`: the rows see
- * all of those keys. */
-template <int D, int n, bool capped>
+ * row's maximum so far), and updates the sums and acc; the sums are of what was
+ * not dropped yet. `whole`: the rows see all of those keys. */
+template <int D, int n, enum scoring S>
 static __device__ inline void
 softmax_step(const struct capped_attention &a, float s[n / 8][4],
              struct row_sums &row, float acc[D / 8][4],
@@ -44,7 +44,8 @@ softmax_step(const struct capped_attention &a, float s[n / 8][4],
 
                 s[j][i] =
                     whole || (key < keys.limit[half] && key >= keys.from[half])
-                        ? (capped ? a.out * capped_part(a, s[j][i]) : s[j][i]) *
+                        ? (is_capped<S>(a) ? a.out * capped_part(a, s[j][i])
+                                           : s[j][i]) *
                               scale
                         : -CUDART_INF_F;
                 top = fmaxf(top, s[j][i]);
@@ -58,6 +59,8 @@ softmax_step(const struct capped_attention &a, float s[n / 8][4],
             for (int i = half * 2; i < half * 2 + 2; i++) {
                 s[j][i] = power_of_two(s[j][i] - base);
                 sum += s[j][i];
+                s[j][i] *= kept_part<S == DROPPED>(a, keys.dropped[half],
+                                                   col + j * 8 + i % 2);
             }
         }
         row.m[half] = top;
@@ -98,7 +101,7 @@ store_rows(const struct plait_attention &a, T *out, float *lse, int first,
     }
 }
 
-template <typename T, int D, bool capped>
+template <typename T, int D, enum scoring S>
 static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     forward_kernel(struct capped_attention a, T *out, float *lse, const T *Q,
                    const T *K, const T *V)
@@ -122,8 +125,11 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     struct row_sums sums = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}};
     float acc[D / 8][4] = {};
 
-    for (int half = 0; half < 2; half++)
+    for (int half = 0; half < 2; half++) {
         keys.from[half] = hidden(a, blockIdx.z, mine + half * 8);
+        keys.dropped[half] =
+            dropped_row<S == DROPPED>(a, blockIdx.z, h, mine + half * 8);
+    }
     fetch<D, rows>(
         q_tile, Q + (size_t)blockIdx.z * a.q_len * a.q_stride + (size_t)h * D,
         a.q_stride, first, a.q_len);
@@ -143,7 +149,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
         copy_wait<1>();
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
-        softmax_step<D, step, capped>(a, s, sums, acc, keys, k0, whole);
+        softmax_step<D, step, S>(a, s, sums, acc, keys, k0, whole);
         add_product<T, D, step>(acc, s, now + bytes);
         __syncthreads();
     }
@@ -165,10 +171,10 @@ void cuda_attention_mma_forward(struct plait_queue *q,
 {
     const struct plait_attention *a = &f->a;
 
-    for_shape(f->type, a, [&](auto zero, auto d, auto capped) {
+    for_shape(f->type, a, [&](auto zero, auto d, auto scoring) {
         typedef decltype(zero) T;
         constexpr int D = decltype(d)::value;
-        auto kernel = forward_kernel<T, D, decltype(capped)::value>;
+        auto kernel = forward_kernel<T, D, decltype(scoring)::value>;
         size_t bytes = (rows + 4 * 64) * D * 2;
         dim3 grid((unsigned)ceil_div(a->q_len, rows), a->q_heads, a->batch);
 

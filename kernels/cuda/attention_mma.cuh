@@ -56,6 +56,18 @@ static __device__ inline void scores(float s[n / 8][4], unsigned a_tile,
     }
 }
 
+/* What comes between a product and its weight. Kernels without a cap and
+ * without dropout are as fast as if there were none; DROPPED may have a cap
+ * too, which it looks up. */
+enum scoring { PLAIN, CAPPED, DROPPED };
+
+template <enum scoring S>
+static __device__ __forceinline__ bool
+is_capped(const struct capped_attention &a)
+{
+    return S == CAPPED || (S == DROPPED && a.cap > 0);
+}
+
 /* tanh of the score of a product by the cap, with an error of about 1e-7. */
 static __device__ inline float capped_part(const struct capped_attention &a,
                                            float product)
@@ -111,26 +123,29 @@ static __device__ inline void add_to_rows(T *dst, size_t stride, int first,
     }
 }
 
-/* The keys that the lane's two rows see: from[half] .. limit[half] - 1. */
+/* The keys that the lane's two rows see: from[half] .. limit[half] - 1; and
+ * the rows' dropout, if there is one. */
 struct row_keys {
     int limit[2], from[2];
+    struct plait_drop_row dropped[2];
 };
 
 /* -- launches -------------------------------------------------------------- */
 
-/* Calls f(T(), D, capped) for the type, the head dimension and whether there is
- * a cap, as constants: kernels without one are as fast as if there were
- * none. */
+/* Calls f(T(), D, S) for the type, the head dimension and the scoring, as
+ * constants. */
 template <typename F>
 static inline void for_shape(enum plait_dtype type,
                              const struct plait_attention *a, F f)
 {
     int D = a->head_dim;
     auto call = [&](auto zero, auto d) {
-        if (a->cap > 0)
-            f(zero, d, std::true_type());
+        if (a->drops.keys != NULL)
+            f(zero, d, std::integral_constant<enum scoring, DROPPED>());
+        else if (a->cap > 0)
+            f(zero, d, std::integral_constant<enum scoring, CAPPED>());
         else
-            f(zero, d, std::false_type());
+            f(zero, d, std::integral_constant<enum scoring, PLAIN>());
     };
     typedef std::integral_constant<int, 64> d64;
     typedef std::integral_constant<int, 128> d128;

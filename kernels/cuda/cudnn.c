@@ -246,7 +246,7 @@ static bool fits(enum plait_dtype type, const struct plait_attention *a,
 {
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
            (a->starts == NULL || a->window > 0) && a->cap == 0 &&
-           a->q_len == a->k_len && a->q_len > 1 &&
+           a->drops.keys == NULL && a->q_len == a->k_len && a->q_len > 1 &&
            (a->q_pos == a->k_pos || sees_all(a)) &&
            a->head_dim <= PLAIT_CUDNN_HEAD_MOST &&
            a->head_dim % PLAIT_CUDNN_HEAD_STEP == 0 && a->q_stride % 8 == 0 &&

@@ -19,6 +19,7 @@ static void table_fill(void)
     cuda_transfer_ops(&table);
     cuda_pinned_ops(&table);
     cuda_elementwise_ops(&table);
+    cuda_dropout_ops(&table);
     cuda_reduce_ops(&table);
     cuda_matmul_ops(&table);
     cuda_tune_ops(&table);

@@ -2,6 +2,7 @@
 /* Casts, sums and activation functions, written as their formulas. */
 #include <math.h>
 
+#include "kernels/dropout.h"
 #include "kernels/ref/ref.h"
 
 int ref_cast(struct plait_queue *q, const struct plait_cast *c)
@@ -89,6 +90,22 @@ int ref_softcap(struct plait_queue *q, const struct plait_scale *s)
     for (size_t i = 0; i < s->n; i++)
         ref_put(s->type, s->x, i,
                 s->s * tanh(ref_get(s->type, s->x, i) / s->s));
+    return 0;
+}
+
+int ref_dropout(struct plait_queue *q, const struct plait_dropout *d)
+{
+    (void)q;
+    for (size_t r = 0; r < d->N; r++) {
+        struct plait_drop_row row = plait_drop_row_of(d, r);
+
+        for (size_t c = 0; c < d->C; c++) {
+            float by = plait_drop_factor(&d->drops, row, (uint32_t)c);
+            size_t at = r * d->C + c;
+
+            ref_put(d->type, d->out, at, by * ref_get(d->type, d->inp, at));
+        }
+    }
     return 0;
 }
 

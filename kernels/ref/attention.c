@@ -61,6 +61,19 @@ static double dot(enum plait_dtype type, const void *x, size_t i, const void *y,
     return sum;
 }
 
+/* What the probability of key j is multiplied by for query i. */
+static double kept(const struct plait_attention *a, size_t b, size_t h,
+                   size_t i, size_t j)
+{
+    if (a->drops.keys == NULL)
+        return 1;
+    return plait_drop_factor(&a->drops,
+                             plait_drop_row(a->drops.keys[b],
+                                            a->q_pos + (int64_t)i,
+                                            a->drops.place + h),
+                             (uint32_t)(a->k_pos + (int64_t)j));
+}
+
 /* The score of a product of a query and a key. */
 static double score_of(const struct plait_attention *a, double product)
 {
@@ -99,7 +112,8 @@ static void attend(const struct plait_attention_forward *f, size_t b, size_t h,
         double o = 0;
 
         for (size_t j = from; j < n; j++)
-            o += p[j] * ref_get(f->type, f->V, at.k + j * a->kv_stride + d);
+            o += kept(a, b, h, i, j) * p[j] *
+                 ref_get(f->type, f->V, at.k + j * a->kv_stride + d);
         ref_put(f->type, f->out, at.out + d, n > from ? o / sum : 0);
     }
     f->lse[at.lse] = (float)(n > from ? max + log(sum) : -INFINITY);
@@ -144,13 +158,14 @@ static void attend_backward(const struct plait_attention_backward *g,
         double score =
             score_of(a, dot(type, g->Q, at.q, g->K, key, a->head_dim));
         double p = exp(score - g->lse[at.lse]);
-        double dp = dot(type, g->dout, at.out, g->V, key, a->head_dim);
+        double by = kept(a, b, h, i, j);
+        double dp = by * dot(type, g->dout, at.out, g->V, key, a->head_dim);
         double ds = p * (dp - delta) * slope_of(a, score);
 
         for (size_t d = 0; d < D; d++) {
             s->q[at.out + d] += ds * ref_get(type, g->K, key + d);
             s->k[to + d] += ds * ref_get(type, g->Q, at.q + d);
-            s->v[to + d] += p * ref_get(type, g->dout, at.out + d);
+            s->v[to + d] += by * p * ref_get(type, g->dout, at.out + d);
         }
     }
 }

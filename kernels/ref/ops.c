@@ -39,6 +39,7 @@ static const struct plait_ops ops = {
     .add_scaled = ref_add_scaled,
     .scale = ref_scale,
     .softcap = ref_softcap,
+    .dropout = ref_dropout,
     .bias_backward = ref_bias_backward,
     .sum_squares = ref_sum_squares,
     .weight_create = host_weight_create,

@@ -54,6 +54,7 @@ int ref_add(struct plait_queue *q, const struct plait_add *a);
 int ref_add_scaled(struct plait_queue *q, const struct plait_add *a);
 int ref_scale(struct plait_queue *q, const struct plait_scale *s);
 int ref_softcap(struct plait_queue *q, const struct plait_scale *s);
+int ref_dropout(struct plait_queue *q, const struct plait_dropout *d);
 int ref_bias_backward(struct plait_queue *q,
                       const struct plait_bias_backward *b);
 int ref_sum_squares(struct plait_queue *q, double *result,

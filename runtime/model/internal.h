@@ -298,10 +298,6 @@ void plait_transformer_weights_changed(struct plait_model *model,
 void plait_matrix_refresh(struct plait_model *model, struct plait_matrix *w,
                           const struct plait_region *region);
 
-/* init.c: ten rounds of Philox4x32. key: the seed; low and high: the two halves
- * of the counter. */
-void plait_philox(uint64_t key, uint64_t low, uint64_t high, uint32_t out[4]);
-
 /* arena.c */
 void plait_model_release_arena(struct plait_model *model);
 /* The shape of a batch; -1 with EINVAL if there is no room for it or, with

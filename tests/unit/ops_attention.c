@@ -303,6 +303,43 @@ static int call_capped(struct trial_side *d, const int *s)
            d->ops->attention_forward(d->q, &f);
 }
 
+/* And with dropout, of capped scores where the last number of a case is 1, and
+ * with documents where it is 2. */
+static void drop_from(struct plait_attention *a, const int *s,
+                      const void *starts, const void *keys)
+{
+    a->drops = (struct plait_drops){
+        .keys = keys, .place = (uint64_t)3 << 32 | 11, .rate = 0.25f};
+    a->cap = s[8] == 1 ? 1.5f : 0;
+    a->starts = s[8] == 2 ? starts : NULL;
+}
+
+static void setup_dropout(struct trial *t, const int *s)
+{
+    struct plait_attention_forward f;
+    struct trial_side d = {.type = t->type};
+
+    setup_attention(t, s);
+    starts_of(t, s[0], s[1], s[6]);
+    trial_int(t, 2 * (size_t)s[0], INT32_MIN, INT32_MAX);
+    for (int i = 0; i < 3; i++)
+        d.p[i] = t->array[i].host;
+    f = forward_of(&d, s);
+    drop_from(&f.a, s, t->array[5].host, t->array[6].host);
+    t->ref->attention_forward(t->ref_queue, &f);
+}
+
+static int call_dropout(struct trial_side *d, const int *s)
+{
+    struct plait_attention_backward g = backward_of(d, s, d->p[4]);
+    struct plait_attention_forward f = forward_of(d, s);
+
+    drop_from(&g.a, s, d->p[5], d->p[6]);
+    drop_from(&f.a, s, d->p[5], d->p[6]);
+    return d->ops->attention_backward(d->q, &g) |
+           d->ops->attention_forward(d->q, &f);
+}
+
 static void setup_merge(struct trial *t, const int *s)
 {
     size_t rows = (size_t)(s[0] * s[1] * s[3]);
@@ -446,6 +483,17 @@ const struct trial_case trial_attention[] = {
       {2, 20, 33, 4, 2, 24, 40, 20},
       {1, 70, 200, 2, 1, 128, 130, 0},
       {2, 130, 130, 2, 1, 128, 130, 130},
+      {2, 3, 190, 6, 2, 40, 187, 0}}},
+    {"attention, dropout",
+     setup_dropout,
+     call_dropout,
+     {{1, 1, 1, 1, 1, 8, 0, 0},
+      {2, 37, 37, 3, 3, 16, 0, 0},
+      {1, 150, 150, 2, 2, 64, 0, 0},
+      {2, 20, 33, 4, 2, 24, 40, 20, 1},
+      {1, 70, 200, 2, 1, 128, 130, 0},
+      {2, 130, 130, 2, 1, 128, 130, 130, 1},
+      {1, 200, 200, 2, 1, 64, 200, 0, 2},
       {2, 3, 190, 6, 2, 40, 187, 0}}},
     {"attention_sink",
      setup_sink,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/dropout.h"
 #include "kernels/dtype.h"
 #include "ops_cases.h"
 
@@ -68,6 +69,34 @@ static int call_softcap(struct trial_side *d, const int *s)
 
     small.x = d->p[1];
     return d->ops->softcap(d->q, &large) | d->ops->softcap(d->q, &small);
+}
+
+/* {N, C, T, first}; out of place and in place */
+static void setup_dropout(struct trial *t, const int *s)
+{
+    real(t, product(s, 2));
+    real(t, product(s, 2));
+    trial_int(t, 2 * (size_t)((s[0] + s[3]) / s[2] + 1), INT32_MIN, INT32_MAX);
+}
+
+static int call_dropout(struct trial_side *d, const int *s)
+{
+    struct plait_dropout out = {.type = d->type,
+                                .drops = {.keys = d->p[2],
+                                          .place = (uint64_t)5 << 32 | 7,
+                                          .rate = 0.3f},
+                                .out = d->p[1],
+                                .inp = d->p[0],
+                                .N = (size_t)s[0],
+                                .C = (size_t)s[1],
+                                .first = (size_t)s[3],
+                                .T = (size_t)s[2],
+                                .pos0 = 40};
+    struct plait_dropout in_place = out;
+
+    in_place.out = d->p[0];
+    in_place.drops.rate = 0.9f;
+    return d->ops->dropout(d->q, &out) | d->ops->dropout(d->q, &in_place);
 }
 
 static void setup_bias_backward(struct trial *t, const int *s)
@@ -227,6 +256,10 @@ const struct trial_case trial_moving[] = {
     {"cast", setup_cast, call_cast, {{1}, {1000}, {70001}}},
     {"add, scale", setup_elementwise, call_add, {{1}, {1003}, {66000}}},
     {"softcap", setup_softcap, call_softcap, {{1}, {1003}, {66000}}},
+    {"dropout",
+     setup_dropout,
+     call_dropout,
+     {{1, 1, 1, 0}, {7, 21, 3, 2}, {64, 64, 16, 24}, {90, 736, 45, 0}}},
     {"bias_backward",
      setup_bias_backward,
      call_bias_backward,

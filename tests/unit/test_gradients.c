@@ -38,6 +38,7 @@ static const int *s; /* shape of the current check */
 static float (*x)[FLOATS_MOST], (*dx)[FLOATS_MOST], (*stat)[FLOATS_MOST];
 static float *r, *y, *out2, *lse2, *target;
 static double *total;
+static uint64_t *keys; /* of sequences */
 static int32_t *tokens;
 
 static void *reserved[16];
@@ -65,6 +66,9 @@ static void reserve_all(void)
     target = reserve(sizeof(*stat));
     total = reserve(sizeof(*total));
     tokens = reserve(FLOATS_MOST * sizeof(*tokens));
+    keys = reserve(2 * sizeof(*keys));
+    keys[0] = 0x9e3779b97f4a7c15;
+    keys[1] = 17;
 }
 
 /* Waits, before the host accesses memory that an op uses. */
@@ -491,7 +495,7 @@ static void rope_backward(void)
     rotate(dx[0], -1);
 }
 
-/* {B, T, heads, kv heads, D, cap}; inputs q, k, v */
+/* {B, T, heads, kv heads, D, cap, dropout}; inputs q, k, v */
 static struct plait_attention attention_of(int k_len, int k_pos)
 {
     struct plait_attention a = {
@@ -506,6 +510,7 @@ static struct plait_attention attention_of(int k_len, int k_pos)
         .k_pos = k_pos,
         .scale = 0.7f,
         .cap = (float)s[5],
+        .drops = {.keys = s[6] ? keys : NULL, .place = 9, .rate = 0.3f},
     };
 
     return a;
@@ -609,6 +614,29 @@ static void ring_backward(void)
 
     attend_backward(half, 0);
     attend_backward(half, half);
+}
+
+/* {N, C, T} */
+static void drop(float *out, const float *in)
+{
+    ops->dropout(q, &(struct plait_dropout){
+                        .type = PLAIT_F32,
+                        .drops = {.keys = keys, .place = 2, .rate = 0.4f},
+                        .out = out,
+                        .inp = in,
+                        .N = (size_t)s[0],
+                        .C = (size_t)s[1],
+                        .T = (size_t)s[2]});
+}
+
+static void dropout_forward(float *out)
+{
+    drop(out, x[0]);
+}
+
+static void dropout_backward(void)
+{
+    drop(dx[0], r);
 }
 
 static struct plait_xent xent_of(const int32_t *targets, int N, float scale)
@@ -766,6 +794,12 @@ static const struct check checks[] = {
      attention_forward,
      attention_backward,
      {2, 5, 4, 2, 4, 1}},
+    {"attention, dropout",
+     {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4},
+     2 * 5 * 4 * 4,
+     attention_forward,
+     attention_backward,
+     {2, 5, 4, 2, 4, 1, 1}},
     {"attention with sinks",
      {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4, 4},
      2 * 5 * 4 * 4,
@@ -784,6 +818,18 @@ static const struct check checks[] = {
      ring_forward,
      ring_backward,
      {1, 6, 2, 1, 4, 1}},
+    {"attention in two chunks, dropout",
+     {6 * 2 * 4, 6 * 1 * 4, 6 * 1 * 4},
+     6 * 2 * 4,
+     ring_forward,
+     ring_backward,
+     {1, 6, 2, 1, 4, 0, 1}},
+    {"dropout",
+     {6 * 10},
+     6 * 10,
+     dropout_forward,
+     dropout_backward,
+     {6, 10, 3}},
 };
 
 /* {tokens, experts, choices, groups}: out is each token's sum of gates times

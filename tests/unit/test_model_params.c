@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/philox.h"
 #include "model_util.h"
 #include "runtime/model/internal.h"
 #include "tap.h"
