@@ -294,11 +294,12 @@ static int pieces_of(const struct plait_model *m)
     return m->mesh->layout.size[PLAIT_CP] > 1 ? 2 : 1;
 }
 
-static int make_slots(struct plait_model *m, int nslots, bool windows)
+static int make_slots(struct plait_model *m, int nslots,
+                      const struct plait_rank_sizes *z)
 {
     struct plait_model_state *s = m->state;
     bool split = m->config->parallel.schedule == PLAIT_SCHEDULE_ZB_H1;
-    bool staged = windows || pieces_of(m) > 1;
+    bool staged = z->windows || pieces_of(m) > 1;
 
     s->slots = calloc((size_t)m->chunks * nslots, sizeof(*s->slots));
     if (!s->slots)
@@ -314,8 +315,10 @@ static int make_slots(struct plait_model *m, int nslots, bool windows)
             slot->stash = calloc(layers, sizeof(*slot->stash));
         if (staged)
             slot->staged = calloc(s->rows, sizeof(*slot->staged));
+        if (z->drops)
+            slot->keys_here = calloc(s->batch, sizeof(*slot->keys_here));
         if (!slot->layer || (split && !slot->stash) ||
-            (staged && !slot->staged))
+            (staged && !slot->staged) || (z->drops && !slot->keys_here))
             return -1;
     }
     return 0;
@@ -377,7 +380,7 @@ int plait_model_reserve_rows(struct plait_model *model, int slots, int batch,
     s->batch = batch;
     s->rows = N;
     s->logit_rows = (size_t)a.z.logit_rows;
-    if (make_slots(model, slots, a.z.windows) < 0)
+    if (make_slots(model, slots, &a.z) < 0)
         goto error;
     place_all(&a, model);
     if (plait_arena_alloc(&a, model) < 0)
@@ -417,6 +420,7 @@ void plait_model_release_arena(struct plait_model *model)
         free(s->slots[i].layer);
         free(s->slots[i].stash);
         free(s->slots[i].staged);
+        free(s->slots[i].keys_here);
     }
     free(s->slots);
     free(s->expert_rows);

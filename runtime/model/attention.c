@@ -35,6 +35,7 @@ static struct plait_attention describe_attention(const struct plait_work *w)
         .window = windowed ? c->sliding_window : 0,
         .scale = scale > 0 ? (float)scale : 1 / sqrtf(d->head_dim),
         .cap = (float)w->model->config->model.attention_softcap,
+        .drops = plait_attention_drops(w),
     };
 
     return a;

@@ -31,7 +31,9 @@ int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
     }
     if (plait_tp_reduce(&w->tp, part, out, w->stream, &sum) < 0)
         return -1;
-    return plait_scale_stream(w, sum, plait_embedding_factor(w));
+    if (plait_scale_stream(w, sum, plait_embedding_factor(w)) < 0)
+        return -1;
+    return plait_drop_forward(w, 0, sum);
 }
 
 /* The gradient of a tied table is overwritten by the head's product, and then
@@ -69,7 +71,7 @@ int plait_embed_backward(const struct plait_work *w,
 
     if (!w->d->gated)
         e.dwpe = plait_grad_at(w, b->region, b->position);
-    if (begin_table(w, b, e.dwte) < 0 ||
+    if (begin_table(w, b, e.dwte) < 0 || plait_drop_forward(w, 0, dx) < 0 ||
         plait_scale_stream(w, dx, plait_embedding_factor(w)) < 0 ||
         plait_tp_all_gather(&w->tp, dx, w->scratch->full, w->stream, &full,
                             NULL) < 0)

@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_MODEL_INTERNAL_H
 #define PLAIT_RUNTIME_MODEL_INTERNAL_H
 
+#include "kernels/dropout.h"
 #include "kernels/linear.h"
 #include "runtime/mesh/tensor_parallel.h"
 #include "runtime/model/model.h"
@@ -164,10 +165,13 @@ struct plait_slot {
     float loss_scale;
     const float *weights; /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;
-    int32_t *starts;  /* of documents; data.mask_documents */
-    bool masked;      /* whether starts are used */
-    int32_t *windows; /* where each row's sliding window begins */
-    int32_t *staged;  /* [N] on the host; context parallel, windows */
+    int32_t *starts;     /* of documents; data.mask_documents */
+    bool masked;         /* whether starts are used */
+    int32_t *windows;    /* where each row's sliding window begins */
+    uint64_t *keys;      /* [batch] of sequences, for dropout */
+    bool drops;          /* whether they are used: in training */
+    uint64_t *keys_here; /* [batch] on the host; NULL: no dropout */
+    int32_t *staged;     /* [N] on the host; context parallel, windows */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
     char *offloaded; /* pinned host copy of the layers' activations; NULL: they
@@ -189,6 +193,7 @@ struct plait_scratch {
      * of a latent; the part of k that all heads share, or its gradient */
     void *up, *dlatent, *rotary;
     void *dout;     /* gradient of what a norm after a half has read */
+    void *dropped;  /* gradient of what dropout has read */
     uint32_t *amax; /* operand.h */
     void *codes; /* a gradient's codes in fp8, for both of its products; NULL:
                   * each makes its own */
@@ -435,6 +440,21 @@ int plait_upload_windows(const struct plait_work *w,
 /* The first key that each row from `row` on may see in the layer being
  * computed: that of its window or its document. */
 const int32_t *plait_first_keys(const struct plait_work *w, size_t row);
+
+/* dropout.c */
+/* The keys of the batch's sequences, to the slot. */
+int plait_upload_keys(const struct plait_work *w,
+                      const struct plait_batch *batch);
+/* What attention drops in the layer being computed. */
+struct plait_drops plait_attention_drops(const struct plait_work *w);
+/* Dropout in place of x [n,C]: what attention (half 1) or the mlp (2) adds to
+ * the stream, or before the first layer (0) the embedding's output. This and
+ * the next do nothing if the model has none, or does not train. */
+int plait_drop_forward(const struct plait_work *w, int half, void *x);
+/* *dout = the gradient of what was dropped from; dx where there is no
+ * dropout. */
+int plait_drop_backward(const struct plait_work *w, int half, const void *dx,
+                        const void **dout);
 
 /* norms.c */
 /* The family's norm, LayerNorm or RMSNorm, of the rows of the stream. The

@@ -166,9 +166,10 @@ static int attention_forward(const struct plait_work *w,
         plait_amax_find(w, plait_amax_at(w, a, PLAIT_AMAX_ATT), att.x, n) < 0)
         return -1;
     if (row_linear(w, &b->out, b->out_bias, "the attention's output", &att,
-                   out) < 0)
+                   out) < 0 ||
+        plait_after_forward(w, b, a, 1, out) < 0)
         return -1;
-    return plait_after_forward(w, b, a, 1, out);
+    return plait_drop_forward(w, 1, (void *)*out);
 }
 
 /* The forward except for the last linear. */
@@ -222,7 +223,8 @@ int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
                         struct plait_stream *stream)
 {
     if (inner_forward(w, b, a, stream->x, stream->delta) < 0 ||
-        mlp_leave(w, b, a, &stream->delta) < 0)
+        mlp_leave(w, b, a, &stream->delta) < 0 ||
+        plait_drop_forward(w, 2, (void *)stream->delta) < 0)
         return -1;
     stream->x = a->x2;
     return 0;
@@ -385,11 +387,12 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_stash *s, void *dx,
                         enum plait_half half)
 {
-    const void *dout;
+    const void *dropped, *dout;
     void *dn2;
     int rc;
 
-    if (plait_after_backward(w, b, a, 2, dx, &dout) < 0 ||
+    if (plait_drop_backward(w, 2, dx, &dropped) < 0 ||
+        plait_after_backward(w, b, a, 2, dropped, &dout) < 0 ||
         keep_gradient(w, s->ddown, dout, half) < 0)
         return -1;
     if (b->experts)
@@ -414,11 +417,12 @@ static int attention_backward(const struct plait_work *w,
     void *fused = latent ? w->scratch->now.dqkv : s->dqkv;
     struct plait_operand dqkv = {.x = fused}, dout;
     struct plait_linear_dinp out = {.dinp = latent ? w->scratch->up : datt};
-    const void *dhalf;
+    const void *dropped, *dhalf;
 
     if (latent)
         half = PLAIT_HALF_BOTH;
-    if (plait_after_backward(w, b, a, 1, dx, &dhalf) < 0 ||
+    if (plait_drop_backward(w, 1, dx, &dropped) < 0 ||
+        plait_after_backward(w, b, a, 1, dropped, &dhalf) < 0 ||
         keep_gradient(w, s->dout, dhalf, half) < 0 ||
         row_backward(w, &b->out, &out, dhalf, &dout) < 0)
         return -1;

@@ -92,6 +92,9 @@ struct plait_batch {
                              * of their losses; NULL: 1 */
     const float *images;    /* [batch, H, W, C] instead of tokens, with a
                                target each; seq_len is 1 */
+    int64_t sample;         /* the number of the first sequence in the run,
+                             * which the others follow: on it depends what
+                             * dropout drops */
     int index, total;       /* images: the number of this micro-batch in the
                              * step, in the order of the samples, and how many
                              * there are */

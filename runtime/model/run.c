@@ -252,10 +252,12 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
     w->slot->loss_scale = batch->loss_scale;
     w->slot->weights = batch->weights;
     w->slot->masked = w->slot->starts && (batch->starts || !batch->tokens);
+    w->slot->drops = train;
     set_stream(w);
     if (train && plait_experts_set_balance(w, 1 - batch->masked) < 0)
         return -1;
-    if (plait_upload_windows(w, batch) < 0)
+    if (plait_upload_windows(w, batch) < 0 ||
+        (train && plait_upload_keys(w, batch) < 0))
         return -1;
     return w->slot->masked ? plait_upload_starts(w, batch) : 0;
 }
@@ -338,7 +340,7 @@ static int set_additions(struct plait_work *w,
         return -1;
     }
     w->added = added;
-    w->slot->masked = false;
+    w->slot->masked = w->slot->drops = false;
     w->slot->shape = (struct plait_batch_shape){
         .batch = 1, .piece_len = N, .pieces = 1, .seq_len = N, .N = N, .n = N};
     set_stream(w);

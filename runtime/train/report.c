@@ -99,12 +99,12 @@ static void print_vocab(const struct plait_session *s)
                vocab, s->data_vocab);
 }
 
-static void print_init(const char *init)
+static void print_init(const char *init, const struct plait_model_config *m)
 {
     struct plait_hf_notes notes;
 
     printf("it begins with the weights of %s\n", init);
-    plait_hf_notes_read(init, &notes);
+    plait_hf_notes_read(init, m, &notes);
     plait_hf_notes_print(&notes, "", stdout);
 }
 
@@ -113,7 +113,7 @@ static void print_beginning(const struct plait_session *s, int64_t done)
     if (done > 0)
         printf("resumed after step %" PRId64 "\n", done);
     else if (s->init)
-        print_init(s->init);
+        print_init(s->init, &s->config->model);
     else
         printf("it begins with new weights, of train.seed %" PRIu64 "\n",
                s->config->train.seed);

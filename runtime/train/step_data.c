@@ -367,6 +367,14 @@ int plait_trainer_identify_data(struct plait_trainer *t,
     return 0;
 }
 
+/* The number in the run of the first sample of this rank's i-th micro-batch of
+ * a step. */
+static int64_t first_sample(const struct plait_trainer *t, int i)
+{
+    return t->state.samples + (int64_t)i * plait_trainer_batch_unit(t) +
+           t->mesh->coord.at[PLAIT_DP] * t->config->train.micro_batch;
+}
+
 /* The i-th of the micro-batches that the loader has ready. */
 static struct plait_batch batch_of(const struct plait_trainer *t,
                                    const struct plait_loader *loader, int i,
@@ -376,6 +384,7 @@ static struct plait_batch batch_of(const struct plait_trainer *t,
         .batch = t->config->train.micro_batch,
         .seq_len = t->config->model.seq_len,
         .loss_scale = loss_scale,
+        .sample = first_sample(t, i),
     };
 
     if (plait_is_image_model(&t->config->model))
@@ -404,11 +413,9 @@ int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
 void plait_trainer_noise(struct plait_trainer *t, int n)
 {
     const struct plait_train_config *c = &t->config->train;
-    int first = t->mesh->coord.at[PLAIT_DP] * c->micro_batch;
 
     for (int i = 0; i < n && t->weights; i++) {
-        int64_t at =
-            t->state.samples + (int64_t)i * plait_trainer_batch_unit(t) + first;
+        int64_t at = first_sample(t, i);
         float *weights = t->weights + (size_t)i * c->micro_batch;
 
         for (int k = 0; k < c->micro_batch; k++)

@@ -20,6 +20,8 @@ TEXT = {
     "model.mup": ["5", "64"],
     "model.mup_layers": ["2", "7"],
     "model.mup_head_dim": ["2", "16"],
+    "model.dropout": ["0.1", "0.5"],
+    "model.attention_dropout": ["0.1", "0.5"],
     "train.noise": ["0.5"],
 }
 LLAMA = {

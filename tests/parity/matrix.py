@@ -120,6 +120,9 @@ DIRECT = "model.mla=[0,12,6,4,8] model.kv_heads=6"
 SINKS = "model.attention_sinks=true"
 OSS = "model.mlp_bias=true model.gate=clamped"
 
+# What is dropped depends on no layout.
+DROPS = "model.dropout=0.2 model.attention_dropout=0.3"
+
 # Prompts have no loss; made of parity.py's tokens.
 PROMPTS = "data.train=prompts.bin data.format=plait"
 
@@ -246,6 +249,29 @@ micro_batch=1"),
     ("llama", "1112", BOTH + " " + DOCUMENTS),
     ("llama", "121", GEMMA + " schedule=zb-h1 recompute=selective"),
     ("llama", "211", GEMMA + " recompute=full precision=fp8 sequence=true"),
+    # dropout
+    ("gpt2", "211", DROPS),
+    ("gpt2", "121", DROPS),
+    ("gpt2", "1112", DROPS),
+    ("llama", "112", DROPS + " micro_batch=1"),
+    ("gpt2", "112", DROPS + " micro_batch=12 recompute=full"),
+    ("gpt2", "222", DROPS + " sequence=true"),
+    ("gpt2", "211", DROPS + " sequence=true micro_batch=12"),
+    ("llama", "2122", DROPS + " sequence=true zero=3 recompute=full"),
+    ("odd-llama", "331", DROPS + " schedule=zb-h1"),
+    ("odd-gpt2", "113", DROPS + " zero=2 micro_batch=1"),
+    ("llama", "121", DROPS + " schedule=interleaved virtual=2"),
+    ("llama", "221", DROPS + " precision=bf16 recompute=selective"),
+    ("gpt2", "211", DROPS + " precision=fp8"),
+    ("gpt2", "112", DROPS + " precision=fp16 loss_scale=50000000"),
+    ("llama", "221", f"{DROPS} {GEMMA} offload=activations"),
+    ("llama", "1112", f"{DROPS} {SINKS} {CAPS}"),
+    ("odd-llama", "1113", f"{DROPS} {DOCUMENTS}"),
+    ("odd-moe", "21212", DROPS + " recompute=full"),
+    ("moe", "2122", DROPS + " zero=1 then=12212"),
+    ("gpt2", "221", DROPS + " then=114"),
+    ("gpt2", "112", "model.dropout=0.1"),
+    ("llama", "1122", "model.attention_dropout=0.1"),
     # the head's product is made before every other gradient
     ("gpt2", "112", "zero=2 schedule=gpipe"),
     ("gpt2", "112", "zero=3 schedule=gpipe"),

@@ -51,6 +51,20 @@ static void test_choice(void)
     own = on(&c, "h100", 1);
     ok(is(&own, "own kernels", "model.attention_softcap"),
        "capped scores have own kernels");
+    e = on(&plain, "h100", 1);
+    c = plain;
+    c.model.dropout = 0.1;
+    own = on(&c, "h100", 1);
+    ok(is(&own, "cuDNN", "") && own.memory.activations > e.memory.activations,
+       "dropout of the stream takes memory, not cuDNN");
+    c = plain;
+    c.model.attention_dropout = 0.1;
+    own = on(&c, "h100", 1);
+    ok(is(&own, "own kernels", "model.attention_dropout"),
+       "attention with dropout has own kernels");
+    c = plain;
+    c.model.attention_softcap = 50;
+    own = on(&c, "h100", 1);
     c.model.heads = 16;
     c.model.head_dim = 256;
     e = on(&c, "h100", 1);

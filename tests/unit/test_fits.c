@@ -175,6 +175,8 @@ static void check_model(void)
          c.model.logit_softcap = 30);
     CASE(TRAINER, NULL, c.model.attention_softcap = 50,
          c.model.logit_softcap = 30);
+    CASE(TRAINER, NULL, TO_GPT2, c.model.dropout = 0.1,
+         c.model.attention_dropout = 0.1);
     CASE(CONFIG, "model.attention_sinks is for llama models", TO_GPT2,
          c.model.attention_sinks = true);
     CASE(TRAINER, NULL, c.model.attention_sinks = true);
@@ -595,6 +597,10 @@ static void check_images(void)
     CASE(CONFIG, "train.micro_batch 2 is not divisible by model.ghost_batch 3",
          IMAGE(PLAIT_RESNET), c.model.norm = PLAIT_NORM_GHOST,
          c.model.ghost_batch = 3);
+    CASE(CONFIG, "model.dropout: an image model has no dropout",
+         IMAGE(PLAIT_RESNET), c.model.dropout = 0.1);
+    CASE(CONFIG, "model.attention_dropout: an image model has no dropout",
+         IMAGE(PLAIT_MLP), c.model.attention_dropout = 0.1);
     CASE(CONFIG, "train.precision: an image model computes in fp32 or tf32",
          IMAGE(PLAIT_RESNET), c.train.precision = PLAIT_BF16);
     CASE(CONFIG,

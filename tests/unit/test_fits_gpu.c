@@ -118,6 +118,11 @@ static void test_documents(void)
     c.data.mask_documents = true;
     ok(fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_EVALUATE}, &err),
        "an evaluation has no documents %s", err.text);
+    c.data.mask_documents = false;
+    c.model.attention_dropout = 0.1;
+    ok(fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_EVALUATE}, &err) &&
+           !fits(&c, (struct plait_gpu_use){120, true, PLAIT_WORK_TRAIN}, &err),
+       "and no dropout, which training has: %s", err.text);
     c.train.precision = PLAIT_FP32;
     ok(!fits(&c, (struct plait_gpu_use){89, true, PLAIT_WORK_EVALUATE}, &err) &&
            strstr(err.text, "forward (fp32)") != NULL,

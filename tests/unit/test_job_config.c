@@ -185,6 +185,7 @@ static void full(void)
         "  mup: 64, mup_layers: 2, mup_head_dim: 20,\n"
         "  norm_place: both, norm_plus_one: true, gate: gelu,\n"
         "  attention_softcap: 50, logit_softcap: 30,\n"
+        "  dropout: 0.25, attention_dropout: 0.5,\n"
         "  qk_norm_whole: true, rope_theta_window: 300,\n"
         "  attention_sinks: true, mlp_bias: true, rope_scaling: yarn,\n"
         "  rope_truncate: true, rope_attention_factor: 1.5,\n"
@@ -223,6 +224,7 @@ static void full(void)
            c->model.logits_scaling == 8 && c->model.mup == 64 &&
            c->model.mup_layers == 2 && c->model.mup_head_dim == 20 &&
            c->model.attention_softcap == 50 && c->model.logit_softcap == 30 &&
+           c->model.dropout == 0.25 && c->model.attention_dropout == 0.5 &&
            c->model.norm_place == PLAIT_NORMS_BOTH && c->model.norm_plus_one &&
            c->model.gate == PLAIT_GATE_GELU && c->model.qk_norm_whole &&
            c->model.rope_theta_window == 300 && c->model.rope_columns == 12 &&

@@ -20,7 +20,7 @@ struct setting {
     enum plait_scores scores;
     enum plait_schedule_kind schedule;
     enum plait_recompute recompute;
-    bool sequence, tied, documents;
+    bool sequence, tied, documents, drops;
     double capacity;
     enum plait_precision precision;
     enum plait_offload offload;
@@ -33,6 +33,7 @@ struct setting {
 static struct setting settings[] = {
     {.family = PLAIT_GPT2, .pp = 4, .layers = 11, .tied = true},
     {.family = PLAIT_GPT2, .tp = 2, .pp = 2, .documents = true},
+    {.family = PLAIT_GPT2, .tp = 2, .pp = 2, .drops = true},
     {.family = PLAIT_LLAMA, .tp = 4, .pp = 2, .sequence = true},
     {.family = RICH_LLAMA,
      .tp = 4,
@@ -174,6 +175,8 @@ static void set(struct setting *s, struct plait_job_config *c,
     c->parallel.offload = s->offload;
     c->train.precision = s->precision;
     c->data.mask_documents = s->documents;
+    c->model.dropout = s->drops ? 0.1 : 0;
+    c->model.attention_dropout = c->model.dropout;
     plait_layout_init(l);
     l->size[PLAIT_TP] = s->tp ? s->tp : 1;
     l->size[PLAIT_CP] = s->cp ? s->cp : 1;

@@ -9,11 +9,13 @@
 #define ROWS 32
 
 static int32_t tokens[ROWS], targets[ROWS];
+static bool training; /* what loss_of() tells the model */
 
 static double loss_of(struct run *r, const struct plait_batch *b)
 {
     if (plait_model_forward(
-            r->model, &(struct plait_forward){.batch = b, .loss = r->loss}) < 0)
+            r->model, &(struct plait_forward){
+                          .batch = b, .loss = r->loss, .train = training}) < 0)
         give_up("forward", NULL);
     return take_loss(r);
 }
@@ -28,6 +30,13 @@ static double step(struct run *r, const struct plait_batch *b)
         plait_model_backward(r->model, &(struct plait_backward){0}) < 0)
         give_up("step", NULL);
     return take_loss(r);
+}
+
+/* What a test also holds for dropout. */
+static void drop(struct plait_job_config *config)
+{
+    config->model.dropout = 0.1;
+    config->model.attention_dropout = 0.1;
 }
 
 /* The slope of the loss along `dir`, by central differences. */
@@ -106,6 +115,49 @@ static void test_gradients(enum plait_family family, int experts)
     close_run(&r);
 }
 
+/* Dropout: the gradient is that of the loss with what was dropped, which only
+ * the sample decides, and which an evaluation keeps. */
+static void test_dropout(enum plait_family family)
+{
+    struct plait_job_config config, none;
+    struct run r = {0}, plain = {0};
+    struct plait_batch b, other;
+    double drops, again, differs, evaluated, without;
+
+    small_config(&config, family);
+    config.model.layers = 2;
+    none = config;
+    config.model.dropout = 0.2;
+    config.model.attention_dropout = 0.3;
+    place(&r.mesh, 1, 0, 1, 0);
+    plain.mesh = r.mesh;
+    open_device(&r, plait_ops_ref());
+    open_model(&r, &config, 1);
+    open_device(&plain, plait_ops_ref());
+    open_model(&plain, &none, 1);
+    b = make_batch(&config, tokens, targets);
+    b.sample = 40;
+    other = b;
+    other.sample = 41;
+    evaluated = loss_of(&r, &b);
+    without = loss_of(&plain, &b);
+    differs = step(&r, &other);
+    drops = step(&r, &b);
+    again = step(&r, &b);
+    ok(drops == again && drops != differs && drops != without,
+       "family %d: dropout by sample, loss %.4f, %.4f of the next", family,
+       drops, differs);
+    ok(evaluated == without, "and none in an evaluation: the same bits");
+    training = true;
+    for (int i = 0; i < r.model->ntensors; i++) {
+        step(&r, &b); /* losses have added to the head's gradient */
+        check_tensor(&r, &b, &r.model->tensors[i]);
+    }
+    training = false;
+    close_run(&plain);
+    close_run(&r);
+}
+
 /* The gradients of `config`, contiguous; the caller frees them. */
 static float *gradients(const struct plait_job_config *config,
                         const struct plait_ops *ops, double *loss,
@@ -139,6 +191,7 @@ static void test_recompute(enum plait_family family, int experts,
     small_config(&config, family);
     config.model.experts = experts;
     config.train.precision = precision;
+    drop(&config);
     want = gradients(&config, plait_ops_cpu(), &loss, &n);
     for (int i = PLAIT_RECOMPUTE_NONE; i <= PLAIT_RECOMPUTE_FULL; i++) {
         float *got;
@@ -202,6 +255,7 @@ static void test_offload(enum plait_family family, int experts,
 
     small_config(&config, family);
     config.model.experts = experts;
+    drop(&config);
     config.parallel.recompute = recompute;
     for (int first = 0; first < 2; first++) {
         size_t bytes, none, pinned;
@@ -237,6 +291,7 @@ static void test_split(enum plait_family family, enum plait_recompute recompute)
 
     small_config(&config, family);
     config.parallel.schedule = PLAIT_SCHEDULE_ZB_H1;
+    drop(&config);
     config.parallel.recompute = recompute;
     place(&r.mesh, 1, 0, 1, 0);
     open_device(&r, plait_ops_cpu());
@@ -354,6 +409,7 @@ static void test_stages(enum plait_family family, int pp)
     double loss, worst = 0;
 
     small_config(&config, family);
+    drop(&config);
     b = make_batch(&config, tokens, targets);
     place(&whole.mesh, 1, 0, 1, 0);
     open_device(&whole, plait_ops_ref());
@@ -415,6 +471,7 @@ static void test_cpu(enum plait_family family, int experts)
 
     small_config(&config, family);
     config.model.experts = experts;
+    drop(&config);
     want = gradients(&config, plait_ops_ref(), &loss, &n);
     got = gradients(&config, plait_ops_cpu(), &fast, &n);
     for (size_t i = 0; i < n; i++)
@@ -520,6 +577,7 @@ int main(void)
          * experts. */
         if (family != RICH_LLAMA)
             test_gradients(family, 3);
+        test_dropout(family);
         test_recompute(family, 0, PLAIT_FP32);
         test_recompute(family, 4, PLAIT_FP32);
         test_recompute(family, 0, PLAIT_BF16);
@@ -544,6 +602,7 @@ int main(void)
     }
     test_after(AFTER_LLAMA);
     test_after(BOTH_LLAMA);
+    test_dropout(BOTH_LLAMA);
     test_first();
     test_latent(LATENT_LLAMA);
     test_latent(DIRECT_LLAMA);

@@ -21,7 +21,8 @@ struct layout_case {
     enum plait_recompute recompute;
     bool split; /* backward split into input and weight gradients */
     int experts, ep;
-    bool rows; /* as many rows as make transfers go in chunks */
+    bool rows;  /* as many rows as make transfers go in chunks */
+    bool drops; /* dropout */
 };
 
 static int all_true(int pass)
@@ -161,6 +162,8 @@ static struct plait_job_config whole_config(const struct layout_case *c)
     small_config(&one, c->family);
     one.model.experts = c->experts;
     one.model.experts_balance = 0.1;
+    one.model.dropout = c->drops ? 0.2 : 0;
+    one.model.attention_dropout = c->drops ? 0.3 : 0;
     if (c->cp == 3)
         one.model.seq_len = 12; /* two pieces of 2 tokens per rank */
     if (c->rows) {
@@ -187,6 +190,7 @@ static void open_whole(struct whole *w, const struct layout_case *c)
     open_device(&w->run, plait_ops_cpu());
     open_model(&w->run, &w->config, 1);
     w->batch = make_batch(&w->config, tokens, targets);
+    w->batch.sample = 1000;
     w->loss = step(&w->run, &w->batch, false);
 }
 
@@ -230,11 +234,12 @@ static void check(const struct layout_case *c, const struct plait_mesh *mesh,
                plait_comm_rank(world), got, w->loss, where, worst);
     if (plait_comm_rank(world) == 0)
         ok(good,
-           "family %d, tp %d%s, cp %d, %d experts over %d, recompute %s%s%s: "
+           "family %d, tp %d%s, cp %d, %d experts over %d, recompute %s%s%s%s: "
            "loss off by %.1e, gradients by %.1e",
            c->family, c->tp, c->sequence ? " sequence" : "", c->cp, c->experts,
            c->ep, recompute[c->recompute], c->split ? ", split" : "",
-           c->rows ? ", many rows" : "", fabs(got - w->loss) / w->loss, worst);
+           c->rows ? ", many rows" : "", c->drops ? ", dropout" : "",
+           fabs(got - w->loss) / w->loss, worst);
     close_model(&r);
 }
 
@@ -312,8 +317,25 @@ static void check_chunks(enum plait_family family)
     check_mixes(c);
     c.tp = c.cp = 2;
     check_mixes(c);
+    c.drops = true;
+    check_mixes(c);
     c.experts = 4;
     check_mixes(c);
+}
+
+/* What is dropped is the same everywhere. */
+static void check_drops(enum plait_family family, int size)
+{
+    for (int tp = 1; tp <= size; tp *= 2) {
+        struct layout_case c = {.family = family,
+                                .tp = tp,
+                                .cp = size / tp,
+                                .ep = 1,
+                                .drops = true};
+
+        if (c.tp * c.cp == size)
+            check_mixes(c);
+    }
 }
 
 int main(void)
@@ -331,6 +353,8 @@ int main(void)
     check_layouts(LATENT_LLAMA, plait_comm_size(world));
     check_layouts(DIRECT_LLAMA, plait_comm_size(world));
     check_first(plait_comm_size(world));
+    check_drops(PLAIT_GPT2, plait_comm_size(world));
+    check_drops(BOTH_LLAMA, plait_comm_size(world));
     if (plait_comm_size(world) == 4) {
         check_chunks(PLAIT_GPT2);
         check_chunks(PLAIT_LLAMA);

@@ -79,7 +79,7 @@ static bool is_training(const struct plait_gpu_use *use)
 
 /* Why own kernels compute attention: of training, its backward, which needs
  * more than the forward. NULL: they do not. First what no setting changes. Only
- * training masks documents. */
+ * training masks documents and drops. */
 static const char *why_own(const struct plait_job_config *c,
                            const struct plait_gpu_use *use)
 {
@@ -90,6 +90,8 @@ static const char *why_own(const struct plait_job_config *c,
     if (is_training(use) && head >= PLAIT_WIDE_HEAD && use->sm / 10 != 9)
         return "cuDNN has none for heads above 128 on this GPU";
     whole.data.mask_documents &= is_training(use);
+    if (!is_training(use))
+        whole.model.attention_dropout = 0;
     own = plait_model_own_attention(&whole);
     if (own)
         return own;

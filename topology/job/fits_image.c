@@ -75,6 +75,10 @@ int plait_fits_image(const struct plait_job_config *c, struct plait_error *err)
     if (c->data.mask_documents)
         return plait_errorf(err, "data.mask_documents: images are not "
                                  "documents");
+    if (c->model.dropout > 0 || c->model.attention_dropout > 0)
+        return plait_errorf(err, "model.%s: an image model has no dropout",
+                            c->model.dropout > 0 ? "dropout"
+                                                 : "attention_dropout");
     if (c->train.precision != PLAIT_FP32 && c->train.precision != PLAIT_TF32)
         return plait_errorf(err, "train.precision: an image model computes in "
                                  "fp32 or tf32");

@@ -94,6 +94,8 @@ static void set_columns(struct plait_rank_sizes *z,
     z->q_norms = m->qk_norm_whole ? 1 : z->heads;
     z->k_norms = m->qk_norm_whole ? 1 : z->kv_heads;
     z->qk_parts = m->qk_norm && m->qk_norm_whole && tp > 1;
+    z->drops_stream = m->dropout > 0;
+    z->drops = z->drops_stream || m->attention_dropout > 0;
     z->norms_before = m->norm_place != PLAIT_NORMS_AFTER;
     z->norms_after = m->norm_place != PLAIT_NORMS_BEFORE;
     z->classes = m->classes;

@@ -153,6 +153,7 @@ enum plait_held_group {
       z->kv_latent) \
     X(WORK, rotary, z->rows, z->rotary, T, z->kv_latent) \
     X(WORK, dout, z->stream, z->hidden, T, z->norms_after) \
+    X(WORK, dropped, z->stream, z->hidden, T, z->drops_stream) \
     /* keys, values and gradients that go around a context-parallel group; sums \
      * over the ring are in fp32, and what one step adds for half of the rows is \
      * in T */ \
@@ -190,6 +191,8 @@ enum plait_held_group {
     X(BATCH, targets, z->rows, 1, WORD, true) \
     X(BATCH, starts, z->rows, 1, WORD, z->documents) \
     X(BATCH, windows, z->rows, 1, WORD, z->windows) \
+    /* a key of two words for each sequence */ \
+    X(BATCH, keys, z->sequences, 2, WORD, z->drops) \
     X(DHEAD, dhead, z->stream, z->hidden, T, true) \
     \
     X(IMAGE_WORK, grad, z->rows, z->largest, WORD, true) \
@@ -247,7 +250,8 @@ struct plait_rank_sizes {
     double message; /* numbers that go from one stage to the next */
     double element; /* bytes of T */
     bool gated, qk_norm, documents, windows, codes;
-    bool qk_parts; /* a norm of q is of columns on several ranks */
+    bool drops, drops_stream; /* dropout: any; of the residual stream */
+    bool qk_parts;            /* a norm of q is of columns on several ranks */
     bool norms_before, norms_after;
     /* Of image models, whose rows are images. What is of a chunk, block or unit
      * is set by those who walk along the blocks. */

@@ -184,6 +184,10 @@ struct plait_model_config {
     /* Caps, as Gemma 2 has them: x becomes cap tanh(x / cap); 0: none */
     double attention_softcap; /* of the scores of attention */
     double logit_softcap;     /* of the logits, after the scaling */
+    double dropout;           /* rate of what is dropped, in training alone, of
+                                 the embedding's output and of what each half
+                                 of a layer adds; below 1 */
+    double attention_dropout; /* and of attention's probabilities */
     bool attention_sinks;     /* a score more of each head, which is learned and
                                  whose key has no value, as in GPT-OSS */
     int no_rope_every;        /* the last of so many layers has no rotary

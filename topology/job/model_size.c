@@ -209,6 +209,7 @@ const char *plait_model_own_attention(const struct plait_job_config *c)
                ? "fp32"
            : c->data.mask_documents         ? "documents"
            : c->model.attention_softcap > 0 ? "model.attention_softcap"
+           : c->model.attention_dropout > 0 ? "model.attention_dropout"
            : head > 256                     ? "head_dim above 256"
            : head % 8                       ? "head_dim not a multiple of 8"
            : c->train.deterministic ? "train.deterministic, slower than cuDNN's"

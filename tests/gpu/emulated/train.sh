@@ -13,7 +13,7 @@ plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
 
 # config FAMILY: a configuration. Heads are of 64, which the tensor cores'
 # attention needs. moe: llama with experts; gelu-moe: gpt2 whose experts drop
-# tokens; deep: llama with enough layers for two chunks on two stages
+# tokens; drops: gpt2 with dropout; deep: llama with enough layers for two chunks on two stages
 config()
 {
 	layers=2
@@ -24,6 +24,9 @@ config()
 		;;
 	moe) set -- llama ", ffn: 64, experts: 4, experts_top_k: 2" ;;
 	gelu-moe) set -- gpt2 ", ffn: 64, experts: 4, experts_capacity: 1.0" ;;
+	drops)
+		set -- gpt2 ", ffn: 128, dropout: 0.2, attention_dropout: 0.3"
+		;;
 	*) set -- "$1" ", ffn: 128" ;;
 	esac
 	cat <<-END
@@ -152,6 +155,8 @@ near 2e-2 gpt2 1 train.precision=bf16
 near 2e-2 llama 1 train.precision=bf16
 near 3e-2 llama 1 train.precision=fp8
 near 1e-4 llama 1 parallel.offload=both
+near 1e-4 drops 1 train.graph=on
+near 2e-2 drops 1 train.precision=bf16 train.graph=on
 near 2e-2 moe 1 train.precision=bf16 train.graph=on
 near 1e-4 gelu-moe 1 train.graph=on
 near 1e-3 moe 1 train.precision=tf32
@@ -169,6 +174,7 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	staged deep parallel.schedule=interleaved parallel.virtual=2 \
 		parallel.recompute=full
 	staged gpt2 parallel.schedule=zb-h1
+	staged drops
 	overflows 2 parallel.dp=2 parallel.zero=1
 	recorded 1e-4 llama 2 parallel.cp=2
 	recorded 1e-4 llama 2 parallel.dp=2 parallel.zero=2
