@@ -432,7 +432,8 @@ static int read_model(const struct plait_hf_read *r)
         return refuse_type(r, value);
     if (!r->model->kv_heads)
         r->model->kv_heads = r->model->heads;
-    if (rc < 0 || plait_hf_check_only(r, all_only) < 0)
+    if (rc < 0 || plait_hf_check_only(r, all_only) < 0 ||
+        plait_hf_dropout_read(r, name) < 0)
         return -1;
     return plait_hf_check_keys(r, name);
 }
@@ -511,9 +512,7 @@ int plait_hf_config_read(const char *dir, struct plait_model_config *model,
     read.kv_heads = read.ffn = 0;
     snprintf(r.path, sizeof(r.path), "%s/config.json", dir);
     r.root = root = load_config(r.path, err);
-    if (root)
-        rc = read_model(&r);
-    if (rc == 0)
+    if (root && read_model(&r) == 0)
         rc = check_fits(&r, job);
     if (rc == 0)
         *model = read;

@@ -241,6 +241,15 @@ static bool find_like(const char *like, char found[4096])
            plait_files_has(found, "config.json");
 }
 
+/* Whether two models train with the same dropout. */
+static bool has_rates(const struct plait_model_config *a,
+                      const struct plait_model_config *b)
+{
+    return !(a->dropout < b->dropout || a->dropout > b->dropout ||
+             a->attention_dropout < b->attention_dropout ||
+             a->attention_dropout > b->attention_dropout);
+}
+
 /* Whether a model that was described so has become this one by training. */
 static bool is_of_model(const char *dir, const struct plait_model_config *m,
                         bool *same)
@@ -251,6 +260,7 @@ static bool is_of_model(const char *dir, const struct plait_model_config *m,
     if (plait_hf_config_read(dir, &there, &why) < 0)
         return false;
     *same = plait_model_same(dir, &there, m, &why) == 0 &&
+            has_rates(&there, m) &&
             (m->family != PLAIT_GPT2 || there.seq_len == m->seq_len);
     return there.family == m->family && there.layers == m->layers &&
            there.hidden == m->hidden && there.vocab == m->vocab;
@@ -405,18 +415,6 @@ static int set_ids(json_t *to, const char *dir, int32_t end)
     return bad;
 }
 
-/* Without these keys a gpt2 has dropout for whoever trains it on. */
-static int set_no_dropout(json_t *to)
-{
-    static const char *const keys[] = {"attn_pdrop", "embd_pdrop",
-                                       "resid_pdrop"};
-    int bad = 0;
-
-    for (int i = 0; i < 3; i++)
-        bad |= json_object_set_new(to, keys[i], json_real(0));
-    return bad;
-}
-
 /* What the trainer knows of the model, over what was there before (NULL:
  * nothing was). */
 static json_t *describe(const char *dir, const struct plait_model_config *m,
@@ -429,8 +427,8 @@ static json_t *describe(const char *dir, const struct plait_model_config *m,
     int bad = !now || json_object_set_new(now, "torch_dtype",
                                           json_string(torch_name(type)));
 
-    if (!bad && !old && m->family == PLAIT_GPT2)
-        bad = set_no_dropout(now);
+    if (!bad)
+        bad = plait_hf_dropout_write(now, old, m);
     if (!bad && !old)
         bad = set_ids(now, dir, end < m->vocab ? end : -1);
     if (!bad && old) { /* `now` has them, in the places before these */

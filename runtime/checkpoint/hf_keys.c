@@ -18,7 +18,7 @@ enum reason {
     RUN,      /* how a model is run, with the same result but for rounding */
     FIRST,    /* the first weights of a new model */
     TRAIN,    /* the loss and the noise of training: keys of plait.yaml */
-    DROPOUT,  /* plait-train has none, which plait_hf_dropout() says */
+    DROPOUT,  /* hf_dropout.c reads it, and plait_hf_dropout() names it */
 };
 
 enum types {

@@ -9,7 +9,23 @@
 #include "runtime/checkpoint/hf_read.h"
 #include "runtime/checkpoint/hf_weights.h"
 
-void plait_hf_notes_read(const char *dir, struct plait_hf_notes *notes)
+/* Which rates the model trains with, and whether config.json has others. */
+static void note_rates(const json_t *root,
+                       const struct plait_model_config *trained,
+                       struct plait_hf_notes *notes)
+{
+    notes->rate = trained->dropout;
+    notes->attention_rate = trained->attention_dropout;
+    if (plait_hf_dropout_is(root, trained))
+        return;
+    plait_hf_dropout(root, notes->dropout, sizeof(notes->dropout));
+    if (!notes->dropout[0])
+        snprintf(notes->dropout, sizeof(notes->dropout), "none");
+}
+
+void plait_hf_notes_read(const char *dir,
+                         const struct plait_model_config *trained,
+                         struct plait_hf_notes *notes)
 {
     struct plait_model_config told, read;
     struct plait_hf_weights *weights = NULL;
@@ -20,12 +36,12 @@ void plait_hf_notes_read(const char *dir, struct plait_hf_notes *notes)
     *notes = (struct plait_hf_notes){.untied = false};
     snprintf(path, sizeof(path), "%s/config.json", dir);
     root = json_load_file(path, 0, NULL);
-    if (root)
-        plait_hf_dropout(root, notes->dropout, sizeof(notes->dropout));
+    if (root && plait_hf_config_read(dir, &told, &why) == 0) {
+        note_rates(root, trained ? trained : &told, notes);
+        if (told.tie_embeddings && plait_hf_model_read(dir, &read, &why) == 0)
+            notes->untied = !read.tie_embeddings;
+    }
     json_decref(root);
-    if (plait_hf_config_read(dir, &told, &why) == 0 && told.tie_embeddings &&
-        plait_hf_model_read(dir, &read, &why) == 0)
-        notes->untied = !read.tie_embeddings;
     notes->left_out = plait_hf_config_predicts(dir);
     if (notes->left_out)
         weights = plait_hf_weights_open(dir, &why);
@@ -50,7 +66,12 @@ void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
                 mark, notes->left_out);
     if (notes->dropout[0])
         fprintf(out,
-                "%sconfig.json has dropout (%s), which plait-train does not: "
-                "it trains without\n",
-                mark, notes->dropout);
+                "%sconfig.json has dropout (%s), but the model trains with "
+                "model.dropout %g and model.attention_dropout %g\n",
+                mark, notes->dropout, notes->rate, notes->attention_rate);
+    else if (notes->rate > 0 || notes->attention_rate > 0)
+        fprintf(out,
+                "%sthe model trains with dropout, as config.json says: "
+                "model.dropout %g, model.attention_dropout %g\n",
+                mark, notes->rate, notes->attention_rate);
 }

@@ -94,6 +94,18 @@ int plait_hf_rope_write(json_t *root, const struct plait_model_config *model,
  * leave the model as it is. */
 int plait_hf_check_keys(const struct plait_hf_read *r, const char *type);
 
+/* model.dropout and model.attention_dropout of a model of this type. The
+ * former is 0 where the embedding's rate is not that of what layers add. */
+int plait_hf_dropout_read(const struct plait_hf_read *r, const char *type);
+/* Whether config.json has just these rates. */
+bool plait_hf_dropout_is(const json_t *root,
+                         const struct plait_model_config *model);
+/* The rates of the model into its config.json, whose type is there, where `old`
+ * (NULL: nothing was there before) says something else; what the type lacks is
+ * left out. Not 0: out of memory. */
+int plait_hf_dropout_write(json_t *root, const json_t *old,
+                           const struct plait_model_config *model);
+
 /* The rates of dropout above 0 that a config.json asks for, as "attn_pdrop 0.1,
  * resid_pdrop 0.1"; empty: none. */
 void plait_hf_dropout(const json_t *root, char *text, size_t size);

@@ -19,14 +19,19 @@ int plait_hf_model_read(const char *dir, struct plait_model_config *model,
 
 /* What a user is told of a model that is taken over. */
 struct plait_hf_notes {
-    char dropout[160];    /* its rates, which plait-train does not have */
-    bool untied;          /* config.json ties a head that differs */
+    char dropout[160]; /* the rates of config.json, if the model trains with
+                        * others */
+    double rate, attention_rate; /* those that it trains with */
+    bool untied;                 /* config.json ties a head that differs */
     const char *left_out; /* the key of layers of multi-token prediction, if
                            * they are there */
 };
 
-/* Empty where the model cannot be read. */
-void plait_hf_notes_read(const char *dir, struct plait_hf_notes *notes);
+/* For training the model of `dir` as `trained` says (NULL: as config.json
+ * does). Empty where the model cannot be read. */
+void plait_hf_notes_read(const char *dir,
+                         const struct plait_model_config *trained,
+                         struct plait_hf_notes *notes);
 /* As lines that begin with `mark`. */
 void plait_hf_notes_print(const struct plait_hf_notes *notes, const char *mark,
                           FILE *out);

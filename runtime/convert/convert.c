@@ -260,20 +260,18 @@ static void print_notes(const struct job *job,
     if (job->found == FORMAT_HF || job->found == FORMAT_DCP) {
         bool dcp = job->found == FORMAT_DCP;
 
-        plait_hf_notes_read(dcp ? job->source.path : job->from, &notes);
+        plait_hf_notes_read(dcp ? job->source.path : job->from, NULL, &notes);
         notes.untied = dcp ? done->untied : notes.untied;
         plait_hf_notes_print(&notes, "# ", stdout);
     }
-    if (job->found == FORMAT_MEGATRON && done->dropout[0])
-        printf("# it was trained with dropout (%s), which plait-train does "
-               "not have\n",
-               done->dropout);
+    if (done->dropout[0])
+        printf("# %s\n", done->dropout);
 }
 
 static int run_job(struct job *job, struct plait_error *err)
 {
     struct plait_convert_dir dir;
-    struct plait_converted done;
+    struct plait_converted done = {.tensors = 0};
     char room[PLAIT_QUOTED_MAX];
     int rc;
 

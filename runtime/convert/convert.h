@@ -16,7 +16,7 @@ struct plait_converted {
     int tensors;
     int64_t parameters;
     int files;
-    char dropout[80]; /* of the model that was read, in words; "": none */
+    char dropout[160]; /* what is to be said of it; "": nothing */
     bool untied; /* a checkpoint of DCP's has a head of its own, although its
                     config.json ties it */
 };

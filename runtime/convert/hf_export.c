@@ -368,6 +368,21 @@ static int write_all(struct export *ex, const struct plait_model_config *model,
                                  find_end(ex->dir), err);
 }
 
+/* A type may have no rate for what layers add. */
+static void note_dropout(const char *dir, const struct plait_model_config *m,
+                         struct plait_converted *done)
+{
+    struct plait_model_config written;
+    struct plait_error why;
+
+    if (plait_hf_config_read(dir, &written, &why) == 0 &&
+        written.dropout < m->dropout)
+        snprintf(done->dropout, sizeof(done->dropout),
+                 "model.dropout %g is left out: Hugging Face's type of model "
+                 "has none; only training it on differs",
+                 m->dropout);
+}
+
 int plait_convert_to_hf(const char *path, const char *dir,
                         enum plait_dtype type, const char *like,
                         struct plait_converted *done, struct plait_error *err)
@@ -384,6 +399,8 @@ int plait_convert_to_hf(const char *path, const char *dir,
             (struct plait_converted){.tensors = ex.n,
                                      .parameters = ex.from.manifest.parameters,
                                      .files = ex.nfiles};
+    if (rc == 0)
+        note_dropout(dir, &model, done);
     plait_sources_close(&ex.from);
     free(ex.tensors);
     free(ex.first);

@@ -238,8 +238,8 @@ static int read_sizes(const struct read *r, struct plait_megatron_args *a)
     if (m->head_dim * (int64_t)m->heads == m->hidden)
         m->head_dim = 0;
     m->tie_embeddings = !is_set(r, "untie_embeddings_and_output_weights");
-    if (read_real(r, "attention_dropout", &a->attention_dropout) < 0 ||
-        read_real(r, "hidden_dropout", &a->hidden_dropout) < 0)
+    if (read_real(r, "attention_dropout", &m->attention_dropout) < 0 ||
+        read_real(r, "hidden_dropout", &m->dropout) < 0)
         return -1;
     if (read_real(r, "layernorm_epsilon", &m->norm_eps) < 0)
         return -1;
@@ -473,6 +473,8 @@ void plait_megatron_args_write(const struct plait_megatron_args *a,
     put_bool(out, "use_rotary_position_embeddings", !gpt2);
     put_text(out, "normalization", gpt2 ? "LayerNorm" : "RMSNorm");
     put_real(out, "norm_epsilon", m->norm_eps);
+    put_real(out, "attention_dropout", m->attention_dropout);
+    put_real(out, "hidden_dropout", m->dropout);
     put_bool(out, "swiglu", !gpt2);
     put_bool(out, "openai_gelu", gpt2);
     put_bool(out, "bias_gelu_fusion", false);

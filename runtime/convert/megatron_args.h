@@ -15,7 +15,6 @@ struct plait_megatron_args {
     struct plait_model_config model;
     int padded_vocab;
     struct plait_megatron_layout layout; /* without `local` */
-    double attention_dropout, hidden_dropout;
 };
 
 /* Reads the arguments. -1 with EINVAL, naming the one that plait-train does not

@@ -56,13 +56,14 @@ static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
     return rc;
 }
 
-static void note_dropout(const struct plait_megatron_args *args,
+static void note_dropout(const struct plait_model_config *m,
                          struct plait_converted *done)
 {
-    if (args->attention_dropout > 0 || args->hidden_dropout > 0)
+    if (m->dropout > 0 || m->attention_dropout > 0)
         snprintf(done->dropout, sizeof(done->dropout),
-                 "attention_dropout %g, hidden_dropout %g",
-                 args->attention_dropout, args->hidden_dropout);
+                 "the model trains with dropout, as it did: model.dropout %g, "
+                 "model.attention_dropout %g",
+                 m->dropout, m->attention_dropout);
 }
 
 int plait_megatron_import(const struct plait_megatron_source *m,
@@ -75,6 +76,6 @@ int plait_megatron_import(const struct plait_megatron_source *m,
                                       m->map->ntensors, dir, done, err);
 
     if (rc == 0)
-        note_dropout(m->args, done);
+        note_dropout(source.model, done);
     return rc;
 }

@@ -543,18 +543,54 @@ c = json.load(open('$dir/x.made/config.json'))
 assert c['model_type'] == 'mistral' and c['rope_scaling']['factor'] == 8, c"
 
 # -- dropout -----------------------------------------------------------------
-read_as gpt2 '{}'
-ok "gpt2 has dropout where it does not say" grep -q "^# config.json has dropout \
-(attn_pdrop 0.1, embd_pdrop 0.1, resid_pdrop 0.1), which" "$dir/out"
-read_as gpt2 '{"attn_pdrop": 0.0, "embd_pdrop": 0, "resid_pdrop": 0.2}'
-ok "and what it says" grep -q "dropout (resid_pdrop 0.2), which" "$dir/out"
-read_as llama '{"attention_dropout": 0.1}'
-ok "llama" grep -q "dropout (attention_dropout 0.1), which" "$dir/out"
+has_line() { # TEXT: convert has said it
+    grep -qF "# $1" "$dir/out"
+}
+ok "gpt2 has dropout where it does not say" gives gpt2 '{}' "dropout: 0.1" \
+    "attention_dropout: 0.1"
+ok "which is said" has_line "the model trains with dropout, as config.json \
+says: model.dropout 0.1, model.attention_dropout 0.1"
+ok "and is in the plait.yaml that trains it" grep -q "dropout: 0.1" \
+    "$dir/x.plait/plait.yaml"
+ok "one rate of two is not taken" gives gpt2 \
+    '{"attn_pdrop": 0.0, "embd_pdrop": 0, "resid_pdrop": 0.2}' "dropout: 0" \
+    "attention_dropout: 0"
+ok "but said" has_line "config.json has dropout (resid_pdrop 0.2), but the \
+model trains with model.dropout 0 and model.attention_dropout 0"
+made_of gpt2 '{"attn_pdrop": 0.0, "embd_pdrop": 0, "resid_pdrop": 0.2}'
+ok "and stays in the file" python3 -c "
+import json
+c = json.load(open('$dir/x.made/config.json'))
+assert (c['embd_pdrop'], c['resid_pdrop']) == (0, 0.2), c"
+ok "llama" gives llama '{"attention_dropout": 0.1}' "dropout: 0" \
+    "attention_dropout: 0.1"
+ok "phi3" gives phi3 '{"embd_pdrop": 0.25, "resid_pdrop": 0.25}' \
+    "dropout: 0.25" "attention_dropout: 0"
+read_as llama '{"hidden_dropout": 0.1}'
+ok "a rate that leaves the embedding" has_line "config.json has dropout \
+(hidden_dropout 0.1), but the model trains with model.dropout 0 and \
+model.attention_dropout 0"
 read_as llama '{"attention_dropout": 0.0}'
 ok "none, no line" test -z "$(grep dropout "$dir/out")"
-read_as gpt2 '{}' && rm "$dir/x.plait/config.json" &&
+ok "no rate" refuses gpt2 '{"attn_pdrop": 1.0}' "attn_pdrop is 1.0; it must \
+be a number from 0 to 0.999"
+made_of gpt2 '{}' 's/attention_dropout: 0.1/attention_dropout: 0.3/'
+ok "a trained gpt2 has the new rate" python3 -c "
+import json
+c = json.load(open('$dir/x.made/config.json'))
+assert c['attn_pdrop'] == 0.3 and c.get('resid_pdrop', 0.1) == 0.1, c"
+made_of llama '{}' 's/\([ {]\)dropout: 0\b/\1dropout: 0.2/' \
+    's/attention_dropout: 0\b/attention_dropout: 0.3/'
+ok "a llama keeps that of attention" python3 -c "
+import json
+c = json.load(open('$dir/x.made/config.json'))
+assert c['attention_dropout'] == 0.3 and 'hidden_dropout' not in c, c"
+ok "and the other is left out with a line" has_line "model.dropout 0.2 is \
+left out: Hugging Face's type of model has none; only training it on differs"
+read_as gpt2 '{}' && rm "$dir/x.plait/config.json" && plait_set \
+    's/dropout: 0.1/dropout: 0/g' &&
     "$convert" --from "$dir/x.plait" --to "$dir/x.out" >/dev/null
-ok "a gpt2 that comes from here has none" python3 -c "
+ok "a gpt2 without has none" python3 -c "
 import json
 c = json.load(open('$dir/x.out/config.json'))
 assert c['attn_pdrop'] == c['embd_pdrop'] == c['resid_pdrop'] == 0, c"

@@ -51,6 +51,9 @@ import hf; hf.same('$at', '$at.back')"
 
 trip gpt2 F32 fp32 1
 trip gpt2 F32 fp32 6 --tp 3 --pp 2 --transformer-impl local
+ok "dropout comes along, which is said" grep -q "^# the model trains with \
+dropout, as it did: model.dropout 0.1, model.attention_dropout 0.1" \
+    <("$convert" --from "$at.mega" --to "$dir/dropped")
 trip gpt2-untied BF16 bf16 2 --pp 2
 trip llama F16 fp16 1 --transformer-impl local
 trip llama F16 fp16 3 --tp 3
@@ -99,6 +102,7 @@ assert shape == (256, 24) and words == mine + bytes(len(words) - len(mine))
 assert args["vocab_size"] == 130 and args["padded_vocab_size"] == 256
 assert args["num_query_groups"] == 3 and args["swiglu"] is True
 assert abs(args["norm_epsilon"] - 1e-6) < 1e-12
+assert args["hidden_dropout"] == args["attention_dropout"] == 0
 END
 ok "q, k and v, gate and up, and the vocabulary lie as Megatron-LM has them" \
     bash -c "! grep . $dir/err"

@@ -379,7 +379,9 @@ def plait_steps(work, source, tokens, layout):
         keys = [*keys, f"model.experts_balance_rate={RATE}"]
     command = [f"{BUILD}/plait-train", "--init", source,
                f"{work}/plait/latest/plait.yaml"]
-    for key in (*STEP, f"model.seq_len={n}", f"data.train={work}/step.bin",
+    # transformers' model is one that is evaluated: it drops nothing
+    for key in (*STEP, "model.dropout=0", "model.attention_dropout=0",
+                f"model.seq_len={n}", f"data.train={work}/step.bin",
                 f"checkpoint.dir={work}/step",
                 f"log.metrics={work}/step.jsonl", *keys):
         command += ["--set", key]

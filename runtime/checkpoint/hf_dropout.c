@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rates of dropout of a config.json, and model.dropout and
+ * model.attention_dropout: transformers has a rate each for the embedding's
+ * output and for what a layer's halves add, plait-train one for both. */
+#include "config.h"
+
+#include "runtime/checkpoint/hf_read.h"
+
+#include <string.h>
+
+#define RATE_MOST 0.999 /* that of the keys of plait.yaml */
+
+/* Which keys they are, NULL: this type has none, and the rate where a key is
+ * missing. */
+struct rates {
+    const char *attention, *embedding, *residual;
+    double missing;
+};
+
+static struct rates rates_of(const char *type)
+{
+    if (strcmp(type, "gpt2") == 0)
+        return (struct rates){"attn_pdrop", "embd_pdrop", "resid_pdrop", 0.1};
+    if (strcmp(type, "phi3") == 0)
+        return (struct rates){"attention_dropout", "embd_pdrop", "resid_pdrop",
+                              0};
+    return (struct rates){"attention_dropout", NULL, "hidden_dropout", 0};
+}
+
+static int read_rate(const struct plait_hf_read *r, const char *name,
+                     double missing, double *to)
+{
+    const json_t *value = name ? json_object_get(r->root, name) : NULL;
+
+    *to = value || !name ? 0 : missing;
+    if (!value || json_is_null(value))
+        return 0;
+    *to = json_number_value(value);
+    if (!json_is_number(value) || !(*to >= 0 && *to <= RATE_MOST))
+        return plait_hf_refuse(r, name, value,
+                               "it must be a number from 0 to 0.999");
+    return 0;
+}
+
+/* What a config.json says. */
+struct said {
+    double attention, embedding, residual;
+};
+
+static int read_rates(const struct plait_hf_read *r, const char *type,
+                      struct said *said)
+{
+    struct rates keys = rates_of(type);
+
+    return read_rate(r, keys.attention, keys.missing, &said->attention) < 0 ||
+                   read_rate(r, keys.embedding, keys.missing,
+                             &said->embedding) < 0 ||
+                   read_rate(r, keys.residual, keys.missing, &said->residual) <
+                       0
+               ? -1
+               : 0;
+}
+
+static bool is_same(double a, double b)
+{
+    return !(a < b || a > b);
+}
+
+int plait_hf_dropout_read(const struct plait_hf_read *r, const char *type)
+{
+    struct said said;
+
+    if (read_rates(r, type, &said) < 0)
+        return -1;
+    r->model->attention_dropout = said.attention;
+    r->model->dropout =
+        is_same(said.embedding, said.residual) ? said.residual : 0;
+    return 0;
+}
+
+bool plait_hf_dropout_is(const json_t *root, const struct plait_model_config *m)
+{
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    struct plait_error why;
+    const struct plait_hf_read r = {.root = root, .err = &why};
+    struct said said;
+
+    return read_rates(&r, type ? type : "", &said) == 0 &&
+           is_same(said.attention, m->attention_dropout) &&
+           is_same(said.embedding, m->dropout) &&
+           is_same(said.residual, m->dropout);
+}
+
+int plait_hf_dropout_write(json_t *root, const json_t *old,
+                           const struct plait_model_config *m)
+{
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    struct rates keys = rates_of(type);
+    struct plait_model_config there = {.layers = 0};
+    struct plait_error why;
+    json_t *none = json_object();
+    const struct plait_hf_read r = {
+        .root = old ? old : none, .model = &there, .err = &why};
+    int bad = !none || plait_hf_dropout_read(&r, type) < 0;
+
+    json_decref(none);
+    if (!bad && !is_same(there.attention_dropout, m->attention_dropout))
+        bad = json_object_set_new(root, keys.attention,
+                                  json_real(m->attention_dropout));
+    if (bad || !keys.embedding || is_same(there.dropout, m->dropout))
+        return bad;
+    return json_object_set_new(root, keys.embedding, json_real(m->dropout)) |
+           json_object_set_new(root, keys.residual, json_real(m->dropout));
+}
