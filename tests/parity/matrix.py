@@ -270,6 +270,7 @@ micro_batch=1"),
     ("odd-moe", "21212", DROPS + " recompute=full"),
     ("moe", "2122", DROPS + " zero=1 then=12212"),
     ("gpt2", "221", DROPS + " then=114"),
+    ("llama", "2122", f"{DROPS} {LATENT} sequence=true recompute=full zero=3"),
     ("gpt2", "112", "model.dropout=0.1"),
     ("llama", "1122", "model.attention_dropout=0.1"),
     # the head's product is made before every other gradient
