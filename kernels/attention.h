@@ -68,6 +68,9 @@ struct plait_attention_forward {
     void *out;             /* out, of T */
     float *lse;            /* out */
     const void *Q, *K, *V; /* in, of T */
+    float *peak;           /* [q_heads] in and out: becomes the largest score of
+                            * each head, capped if they are, if that is larger;
+                            * NULL: unused */
 };
 
 struct plait_attention_backward {

@@ -100,6 +100,7 @@ struct attention {
     const void *Q, *K, *V;
     void *out;
     float *lse;
+    float *peak; /* of the forward; NULL: unused */
     const void *dout;
     void *dQ, *dK, *dV;
 };
@@ -113,7 +114,23 @@ forward_operands(const struct plait_attention_forward *f)
                               .K = f->K,
                               .V = f->V,
                               .out = f->out,
-                              .lse = f->lse};
+                              .lse = f->lse,
+                              .peak = f->peak};
+}
+
+/* The peak of head h becomes s, a score, if that is larger: heads are shared by
+ * threads. */
+INLINE void raise_peak(const struct attention *x, size_t h, float s)
+{
+    float old;
+
+    if (x->peak == NULL)
+        return;
+    __atomic_load(&x->peak[h], &old, __ATOMIC_RELAXED);
+    while (s > old &&
+           !__atomic_compare_exchange(&x->peak[h], &old, &s, 1,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
 }
 
 /* The backward only reads out and lse. */
@@ -349,6 +366,16 @@ static inline void finish_rows(const struct attention *x,
               t->out, 0);
 }
 
+INLINE float largest_score(const struct forward_rows *t, float log_base,
+                           size_t rows)
+{
+    float max = -INFINITY;
+
+    for (size_t i = 0; i < rows; i++)
+        max = t->max[i] > max ? t->max[i] : max;
+    return max * log_base;
+}
+
 /* Item n of forward_items(): one run of query tiles with all its keys. */
 INLINE void forward_run(const struct attention *x,
                         const struct forward_steps *steps, void *tiles,
@@ -380,6 +407,7 @@ INLINE void forward_run(const struct attention *x,
     }
     finish_rows(x, t, steps->log_base, out_at(a, b, h, q0),
                 (b * H + h) * Tq + q0, rows);
+    raise_peak(x, h, largest_score(t, steps->log_base, rows));
 }
 
 /* -- backward ----------------------------------------------------------- */

@@ -223,6 +223,8 @@ INLINE void attend(enum plait_dtype type, const struct attention *x,
         q[r * ld] = sum;
         x->lse[(b * (size_t)a->q_heads + first + r / Tq) * Tq + r % Tq] =
             seen ? max + logf(sum) : -INFINITY;
+        if (seen)
+            raise_peak(x, first + r / Tq, max);
     }
     weigh(type, (struct weighing){x, s, out, at}, rows);
     for (size_t r = 0; r < rows; r++) {

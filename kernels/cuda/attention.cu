@@ -29,12 +29,12 @@ store_row(const struct plait_attention &a, T *out, float *lse,
             row.l == 0 ? -CUDART_INF_F : row.m + logf(row.l);
 }
 
+/* Returns the largest score of the thread's row; -inf: there is none. */
 template <typename T, int J, bool drops>
-static __global__ void __launch_bounds__(threads)
-    forward_kernel(struct capped_attention a, T *out, float *lse, const T *Q,
-                   const T *K, const T *V)
+static __device__ __forceinline__ float
+attend(const struct capped_attention &a, float *shared, T *out, float *lse,
+       const T *Q, const T *K, const T *V)
 {
-    extern __shared__ __align__(16) float shared[];
     int D = a.head_dim, h = blockIdx.y, kv = h / (a.q_heads / a.kv_heads);
     int row = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     int first = (gridDim.x - 1 - blockIdx.x) * tile, i = first + row;
@@ -87,6 +87,53 @@ static __global__ void __launch_bounds__(threads)
     }
     if (i < a.q_len)
         store_row<T, J>(a, out, lse, acc, {m, l}, i);
+    return i < a.q_len ? m : -CUDART_INF_F;
+}
+
+template <typename T, int J, bool drops>
+static __global__ void __launch_bounds__(threads)
+    forward_kernel(struct capped_attention a, T *out, float *lse, const T *Q,
+                   const T *K, const T *V)
+{
+    extern __shared__ __align__(16) float shared[];
+
+    attend<T, J, drops>(a, shared, out, lse, Q, K, V);
+}
+
+/* A kernel of its own, as a register more costs the other one speed. */
+template <typename T, int J, bool drops>
+static __global__ void __launch_bounds__(threads)
+    peak_kernel(struct capped_attention a, T *out, float *lse, float *peak,
+                const T *Q, const T *K, const T *V)
+{
+    extern __shared__ __align__(16) float shared[];
+    float most = attend<T, J, drops>(a, shared, out, lse, Q, K, V);
+
+    raise_peak(peak + blockIdx.y, most);
+}
+
+template <typename T, int J, bool drops>
+static void launch_forward(struct plait_queue *q,
+                           const struct plait_attention_forward *f)
+{
+    const struct plait_attention *a = &f->a;
+    auto plain = forward_kernel<T, J, drops>;
+    auto peaks = peak_kernel<T, J, drops>;
+    size_t bytes =
+        shared_bytes(q, f->peak ? (const void *)peaks : (const void *)plain,
+                     "attention_forward", a->head_dim, PLAIT_FORWARD_TILES,
+                     PLAIT_FORWARD_SQUARES);
+    dim3 grid((unsigned)ceil_div(a->q_len, tile), a->q_heads, a->batch);
+    const T *Q = (const T *)f->Q, *K = (const T *)f->K, *V = (const T *)f->V;
+
+    if (bytes == 0)
+        return;
+    if (f->peak)
+        peaks<<<grid, threads, bytes, q->stream>>>(
+            capped_attention(*a), (T *)f->out, f->lse, f->peak, Q, K, V);
+    else
+        plain<<<grid, threads, bytes, q->stream>>>(
+            capped_attention(*a), (T *)f->out, f->lse, Q, K, V);
 }
 
 static int attention_forward(struct plait_queue *q,
@@ -95,13 +142,16 @@ static int attention_forward(struct plait_queue *q,
     const char *op = "attention_forward";
     const struct plait_attention *a = &f->a;
     uintptr_t all = addresses({f->Q, f->K, f->V, f->out});
-    int D = a->head_dim, cudnn;
+    int cudnn;
 
     if (cuda_enter(q) != 0 || check_head_dim(q, a) != 0)
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, f->type, a, all | addresses({f->lse}));
+    /* cuDNN does not tell the largest score. */
+    cudnn = f->peak != NULL
+                ? 0
+                : cuda_cudnn_takes(q, f->type, a, all | addresses({f->lse}));
     if (cudnn > 0)
         cudnn = cuda_cudnn_forward(q, f);
     if (cudnn != 0)
@@ -111,17 +161,8 @@ static int attention_forward(struct plait_queue *q,
         return cuda_leave(q, op);
     }
     for_head_dim(f->type, a, [&](auto zero, auto j, auto drops) {
-        typedef decltype(zero) T;
-        auto kernel =
-            forward_kernel<T, decltype(j)::value, decltype(drops)::value>;
-        size_t bytes = shared_bytes(q, (const void *)kernel, op, D,
-                                    PLAIT_FORWARD_TILES, PLAIT_FORWARD_SQUARES);
-        dim3 grid((unsigned)ceil_div(a->q_len, tile), a->q_heads, a->batch);
-
-        if (bytes != 0)
-            kernel<<<grid, threads, bytes, q->stream>>>(
-                capped_attention(*a), (T *)f->out, f->lse, (const T *)f->Q,
-                (const T *)f->K, (const T *)f->V);
+        launch_forward<decltype(zero), decltype(j)::value,
+                       decltype(drops)::value>(q, f);
     });
     return cuda_leave(q, op);
 }

@@ -101,10 +101,23 @@ store_rows(const struct plait_attention &a, T *out, float *lse, int first,
     }
 }
 
+/* Of the lane's rows that exist; all lanes of the warp call it. */
+static __device__ inline void raise_rows(const struct plait_attention &a,
+                                         float *peak, int first,
+                                         const struct row_sums &sums)
+{
+    int row = first + threadIdx.x % 32 / 4;
+    float top = row < a.q_len ? sums.m[0] : -CUDART_INF_F;
+
+    if (row + 8 < a.q_len)
+        top = fmaxf(top, sums.m[1]);
+    raise_peak(peak + blockIdx.y, top * 0.6931471805599453f);
+}
+
 template <typename T, int D, enum scoring S>
 static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
-    forward_kernel(struct capped_attention a, T *out, float *lse, const T *Q,
-                   const T *K, const T *V)
+    forward_kernel(struct capped_attention a, T *out, float *lse, float *peak,
+                   const T *Q, const T *K, const T *V)
 {
     constexpr int step = 64;
     extern __shared__ __align__(128) char shared[];
@@ -155,6 +168,8 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     }
     copy_wait<0>();
     store_rows<T, D>(a, out, lse, first + warp_row, sums, acc);
+    if (peak != NULL)
+        raise_rows(a, peak, first + warp_row, sums);
 }
 
 int cuda_attention_mma_fits(enum plait_dtype type,
@@ -181,7 +196,7 @@ void cuda_attention_mma_forward(struct plait_queue *q,
         if (cuda_allow_shared(q, "attention_forward", (const void *)kernel,
                               bytes) == 0)
             kernel<<<grid, threads, bytes, q->stream>>>(
-                capped_attention(*a), (T *)f->out, f->lse, (const T *)f->Q,
-                (const T *)f->K, (const T *)f->V);
+                capped_attention(*a), (T *)f->out, f->lse, f->peak,
+                (const T *)f->Q, (const T *)f->K, (const T *)f->V);
     });
 }

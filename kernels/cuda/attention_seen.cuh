@@ -116,4 +116,22 @@ static __device__ inline int last_queries(const struct plait_attention &a,
     return low;
 }
 
+/* *peak becomes the largest x of the warp, if that is larger; all lanes call
+ * it. Floats of one sign are ordered as the integers of their bits are, those
+ * below 0 the other way round. */
+static __device__ inline void raise_peak(float *peak, float x)
+{
+    int bits;
+
+    for (int i = 16; i > 0; i /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, i));
+    bits = __float_as_int(x);
+    if (threadIdx.x % 32 != 0)
+        return;
+    if (bits >= 0)
+        atomicMax((int *)peak, bits);
+    else
+        atomicMin((unsigned *)peak, (unsigned)bits);
+}
+
 #endif

@@ -117,6 +117,8 @@ static void attend(const struct plait_attention_forward *f, size_t b, size_t h,
         ref_put(f->type, f->out, at.out + d, n > from ? o / sum : 0);
     }
     f->lse[at.lse] = (float)(n > from ? max + log(sum) : -INFINITY);
+    if (f->peak && max > f->peak[h])
+        f->peak[h] = (float)max;
 }
 
 int ref_attention_forward(struct plait_queue *q,

@@ -185,7 +185,8 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
         .lse = p->first ? whole.lse : s->lse2,
         .Q = plait_element_at(w, a->qkv, p->q * rows * w->d->qkv),
         .K = k,
-        .V = plait_element_at(w, k, kv_width(w))};
+        .V = plait_element_at(w, k, kv_width(w)),
+        .peak = w->peak};
     struct part part = outputs(w, s->att2, rows);
     double start = plait_begin_part(w);
 
@@ -421,7 +422,8 @@ int plait_attention_forward(const struct plait_work *w,
                                         .lse = a->lse,
                                         .Q = a->qkv,
                                         .K = plait_element_at(w, a->qkv, k),
-                                        .V = plait_element_at(w, a->qkv, v)};
+                                        .V = plait_element_at(w, a->qkv, v),
+                                        .peak = w->peak};
     double start;
 
     if (w->added)

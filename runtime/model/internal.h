@@ -84,6 +84,7 @@ struct plait_block {
     size_t router_offset;   /* added to the router's logits */
     size_t router_bias;     /* its place among gradients: the counts */
     size_t router_exact;    /* where the bias is, in model->exact */
+    size_t peaks;           /* where its heads are in model->peaks */
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
@@ -360,6 +361,7 @@ struct plait_work {
     const struct plait_batch_shape *shape;
     const struct plait_additions *added; /* NULL unless texts grow */
     int layer;                           /* that is being computed */
+    float *peak;   /* [heads] the layer's in model->peaks; NULL: unused */
     size_t stream; /* elements of the residual stream of all tp ranks */
 };
 

@@ -53,6 +53,7 @@ struct plait_tensor {
     double init_const;     /* used if init_std is 0 */
     double rate, eps;      /* factors of the optimizer's; 1 without mup */
     int layer;             /* -1 for embedding and head */
+    size_t peaks;          /* where its layer's heads are in model->peaks */
     int product;           /* number of the matrix product that computes its
                             * gradient, the same for q, k, v and the bias; -1:
                             * backward adds to it */
@@ -159,6 +160,10 @@ struct plait_model {
     float *exact;  /* [nexact] device, whole on each rank: what layers read in
                     * fp32 whatever the compute type is, the routers' biases.
                     * Made with the weights, and 0 */
+    size_t npeaks; /* heads of all layers here */
+    float *peaks;  /* [npeaks] device: becomes the largest attention logit of
+                    * each head in a training pass, where that is larger; not
+                    * owned; NULL: unused */
     void *weights; /* device; of all regions, or this rank's shards of them
                     * (ZeRO): plait_model_make_weights() */
     struct plait_model_hooks hooks;

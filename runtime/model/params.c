@@ -206,6 +206,7 @@ static void add_tensor(struct builder *b, const struct plait_tensor_row *row,
     t->tied =
         row->rows == PLAIT_SIDE_VOCAB && (b->sides->has & PLAIT_HAS_TIED_APART);
     t->layer = b->layer;
+    t->peaks = b->block->peaks;
     t->chunk = b->chunk;
     t->region = m->nregions;
     t->offset = b->at;
@@ -239,6 +240,8 @@ static void open_block(struct builder *b, enum plait_block_kind kind, int layer)
     b->block = blk;
     blk->kind = kind;
     blk->layer = layer;
+    blk->peaks = b->model->npeaks;
+    b->model->npeaks += kind == PLAIT_BLOCK_LAYER ? b->d->heads : 0;
     blk->region = b->model->nregions;
     blk->expert_region = -1;
 }

@@ -204,6 +204,11 @@ static int block_forward(const struct plait_work *w,
     return plait_offload_put(w, nth);
 }
 
+static float *peaks_of(const struct plait_work *w, const struct plait_block *b)
+{
+    return w->model->peaks ? w->model->peaks + b->peaks : NULL;
+}
+
 /* All blocks but the head. */
 static int body_forward(const struct plait_work *w, int chunk, bool train,
                         struct plait_stream *s)
@@ -221,6 +226,7 @@ static int body_forward(const struct plait_work *w, int chunk, bool train,
         if (b->kind == PLAIT_BLOCK_HEAD)
             break;
         here.layer = b->layer;
+        here.peak = train ? peaks_of(w, b) : NULL;
         if (acquire_regions(w, b, false) < 0 ||
             look_ahead(w, chunk, b, false) < 0 ||
             block_forward(&here, b, nth, train, s) < 0 ||
@@ -417,6 +423,7 @@ static int run_backward(const struct plait_work *w, int chunk, int microbatch,
 
         nth -= b->kind == PLAIT_BLOCK_LAYER;
         here.layer = b->layer;
+        here.peak = peaks_of(w, b); /* recomputed alike */
         if (block_backward(&here, chunk, b, nth, dx, half) < 0)
             return -1;
         if (half & PLAIT_HALF_WEIGHT && (plait_show_tensors(w, b, true) < 0 ||

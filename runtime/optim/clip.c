@@ -39,7 +39,8 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
 }
 
 /* Factors and directions are computed on the host and need grad_scale.
- * Statistics must not change in a skipped step, which the host must know of. */
+ * Statistics must not change in a skipped step, which the host must know of,
+ * and QK-clip follows none. */
 bool plait_optim_clips(const struct plait_optim *optim)
 {
     const struct plait_mesh *mesh = optim->model->mesh;
@@ -47,7 +48,7 @@ bool plait_optim_clips(const struct plait_optim *optim)
     return mesh->ops->gpu && plait_comm_records(mesh->world) && !optim->host &&
            !optim->rule->factor && !optim->rule->direction &&
            !optim->model->statistics && !plait_optim_balances(optim) &&
-           !optim->replicas;
+           !optim->replicas && !optim->qk_clip;
 }
 
 int plait_optim_queue_squares(struct plait_optim *optim, double *pinned)

@@ -67,7 +67,8 @@ static int make_own(struct plait_optim *optim, struct plait_error *err)
         !(optim->host = plait_optim_host_create(optim->shards)))
         return plait_errorf(err, "out of memory");
     if (list_slices(optim, err) < 0 || open_codes(optim, err) < 0 ||
-        plait_optim_balance_create(optim, err) < 0)
+        plait_optim_balance_create(optim, err) < 0 ||
+        plait_qk_clip_create(optim, err) < 0)
         return -1;
     return plait_directions_create(optim, err);
 }
@@ -108,6 +109,7 @@ void plait_optim_destroy(struct plait_optim *optim)
     plait_directions_close(optim);
     plait_optim_host_destroy(optim->host);
     plait_optim_balance_destroy(optim);
+    plait_qk_clip_destroy(optim);
     plait_optim_codes_destroy(optim->codes);
     free(optim->slices);
     free(optim->pieces);
@@ -248,6 +250,13 @@ int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
     if (plait_optim_tell_balance(optim) < 0)
         return plait_errorf(err, "cannot gather the routers' biases");
     return plait_shards_gather_weights(optim->shards, err);
+}
+
+int plait_optim_follow_region(struct plait_optim *optim, int i)
+{
+    if (follow_masters(optim, &optim->shards->shard[i]) < 0)
+        return -1;
+    return plait_optim_gather_region(optim, i);
 }
 
 /* Makes the model's weights what is evaluated, or what gradients are taken

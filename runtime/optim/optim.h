@@ -131,6 +131,14 @@ int plait_optim_queue_squares(struct plait_optim *optim, double *pinned);
 int plait_optim_step_clipped(struct plait_optim *optim, double lr, double clip,
                              double factor, int64_t step);
 
+/* QK-clip, after the step that followed a global batch's passes: scales the
+ * query and key weights of heads whose largest attention logit in these was
+ * above optim.qk_clip, unless the step was skipped (`stepped` false).
+ * *max_logit is the largest of all heads; untouched if optim.qk_clip is 0.
+ * Collective over the world. */
+int plait_optim_qk_clip(struct plait_optim *optim, bool stepped,
+                        double *max_logit);
+
 /* Dynamic loss scaling: gradients below 2^-24 are 0 in fp16, so the loss is
  * multiplied by `scale` to keep small ones, and a step whose gradients overflow
  * is skipped on all ranks together. */

@@ -54,6 +54,7 @@ struct plait_optim {
     struct plait_graph_capture norm, sums, step;
     struct plait_optim_host *host;       /* only with offload */
     struct plait_optim_balance *balance; /* NULL: no router here has a bias */
+    struct plait_qk_clip *qk_clip;       /* NULL: optim.qk_clip 0 */
     bool lent;                           /* plait_optim_lend() */
     struct plait_lr_sum rates;           /* of the steps so far */
     /* Only with 8-bit states: runs that are not in the lists above. Region i
@@ -105,6 +106,10 @@ int plait_optim_tell_balance(struct plait_optim *optim);
 /* ... or, without reading these, moved by a step's counts. */
 int plait_optim_balance(struct plait_optim *optim);
 
+/* qk_clip.c: gives the model memory for its largest logits. */
+int plait_qk_clip_create(struct plait_optim *optim, struct plait_error *err);
+void plait_qk_clip_destroy(struct plait_optim *optim);
+
 /* pieces.c */
 int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err);
 
@@ -116,5 +121,7 @@ int plait_optim_gather_region(struct plait_optim *optim, int region);
 int plait_optim_finish_gathering(struct plait_optim *optim);
 /* Tells the model that its weights have changed. */
 void plait_optim_announce(struct plait_optim *optim);
+/* Computes the region's weights from its masters and starts to gather them. */
+int plait_optim_follow_region(struct plait_optim *optim, int region);
 
 #endif

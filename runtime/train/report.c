@@ -80,6 +80,9 @@ static void print_attention(const struct plait_session *s)
         return;
     if (own)
         printf("attention: own kernels (%s)\n", own);
+    else if (c->optim.qk_clip > 0)
+        printf("attention: own kernels forward (optim.qk_clip), backward %s\n",
+               s->world.gpu.attention);
     else if (windows > 0 && s->mesh->layout.size[PLAIT_CP] > 1)
         printf("attention: %s; in the %d of %d layers with windows, own "
                "kernels where a window hides part of a chunk\n",

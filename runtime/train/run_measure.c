@@ -214,6 +214,7 @@ void plait_run_measure_step(struct run *r,
     m->loss_tokens = result->counted;
     m->val = (struct plait_evaluation){.loss = NAN, .accuracy = NAN};
     m->grad_norm = result->grad_norm;
+    m->max_logit = result->max_logit;
     m->lr = result->lr;
     m->tokens = r->done.tokens;
     m->tokens_per_s = tokens / seconds;

@@ -234,6 +234,7 @@ struct step_now {
     double norm;        /* of this replica's gradient; not finite if any is
                            not, so that all skip the step */
     struct plait_observation seen;
+    double max_logit;
     bool left_out; /* the update is skipped: an outlier */
     bool stop;
 };
@@ -401,7 +402,9 @@ static int train_learners(struct plait_trainer *t, int stop,
             return -1;
         if (i == learners_of(t) - 1)
             observe_step(t, now);
-        if (update_weights(t, i, false, now) < 0)
+        if (update_weights(t, i, false, now) < 0 ||
+            plait_optim_qk_clip(t->optim, isfinite(now->norm) && !now->left_out,
+                                &now->max_logit) < 0)
             return -1;
     }
     return t->replicas ? plait_replicas_end(t->replicas) : 0;
@@ -444,6 +447,7 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
 {
     const struct plait_job_config *c = t->config;
     struct step_now now = {.number = step,
+                           .max_logit = NAN,
                            .apart = plait_sync_apart(&c->sync, step)};
     int n;
 
@@ -475,6 +479,7 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     result->counted = t->masked ? t->counted : NAN;
     result->loss = now.loss / now.tokens;
     result->grad_norm = now.norms / learners_of(t);
+    result->max_logit = now.max_logit;
     result->lr = now.lr;
     result->seen = now.seen;
     result->stop = now.stop;

@@ -53,6 +53,7 @@ struct plait_step_result {
     double loss;      /* mean over the tokens of the step that count */
     double counted;   /* how many they are; NaN: all */
     double grad_norm; /* before clipping; mean over replicas that are apart */
+    double max_logit; /* of attention, before the step; NaN: optim.qk_clip 0 */
     bool skipped;     /* fp16 overflowed, or an outlier with
                          train.skip_outliers: the weights are as before */
     double lr;

@@ -20,6 +20,7 @@ data: {train: {$dir/tokens.bin: 2, $dir/more.bin: 1},
        val: {news: $dir/tokens.bin, code: $dir/more.bin}}
 train: {steps: 6, global_batch: 4, micro_batch: 2, eval_every: 3,
         eval_steps: 1, seed: $seed}
+optim: {qk_clip: 50}
 checkpoint: {dir: $dir/ck}
 log: {metrics: $dir/m.jsonl, tensorboard: $dir/tb, prometheus: $dir/a.prom}
 EOF
@@ -38,6 +39,7 @@ import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 assert [l["step"] for l in lines if "planned_s" in l] == [6, 10]
 assert [lines[i]["saved_step"] for i in (5, 6, 9)] == [6, 6, 10]
+assert all(0 < l["max_logit"] < 50 for l in lines)
 for l in lines:
     if "planned_s" not in l:
         continue

@@ -55,6 +55,9 @@ def leave_trained(c):
         c.pop("model.qk_norm_whole", None)
     if "model.qk_norm_whole" in c:
         c.pop("model.norm_plus_one", None)
+    if (c.get("model.qk_norm") == "true" or "model.attention_softcap" in c or
+            "model.mla" in c):
+        c.pop("optim.qk_clip", None)
     if "model.sliding_window" not in c:
         c.pop("model.rope_theta_window", None)
     if c.get("model.rope_scaling") != "yarn" or "model.rope_factor" not in c:
@@ -214,6 +217,7 @@ def rates(rng, c):
 
 def sync(rng, c):
     """Replicas that train apart: their number is a part of the job."""
+    c.pop("optim.qk_clip", None)
     mode = rng.choice(["local", "post-local", "sma"] +
                       ["diloco"] * (c["model.family"] != "resnet"))
     c["sync.mode"] = mode

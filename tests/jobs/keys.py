@@ -23,6 +23,7 @@ TEXT = {
     "model.dropout": ["0.1", "0.5"],
     "model.attention_dropout": ["0.1", "0.5"],
     "train.noise": ["0.5"],
+    "optim.qk_clip": ["0.05", "100"],
 }
 LLAMA = {
     "model.rope_theta": ["500", "1000000"],

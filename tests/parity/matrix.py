@@ -94,6 +94,10 @@ model.logits_scaling=3"
 # rates of their own.
 MUP = "model.mup=16 model.mup_layers=2 model.mup_head_dim=4"
 
+# The models' largest logits are 0.11 to 0.16: some heads are clipped in every
+# step, others in some.
+QK_CLIP = "optim.qk_clip=0.07"
+
 FIRST = "model.dense_layers=2 model.dense_ffn=192"
 SHARED = "model.shared_experts=2"
 PARTIAL = "model.rope_columns=6"
@@ -127,6 +131,27 @@ DROPS = "model.dropout=0.2 model.attention_dropout=0.3"
 PROMPTS = "data.train=prompts.bin data.format=plait"
 
 STRANDS = [
+    ("gpt2", "211", QK_CLIP),
+    ("gpt2", "121", QK_CLIP + " schedule=zb-h1"),
+    ("llama", "112", QK_CLIP + " zero=1"),
+    ("llama", "1112", QK_CLIP),
+    ("llama", "411", QK_CLIP),
+    ("odd-gpt2", "113", QK_CLIP + " zero=3 recompute=full"),
+    ("odd-llama", "321", QK_CLIP + " micro_batch=1"),
+    ("odd-llama", "131", QK_CLIP + " schedule=zb-h1 then=111"),
+    ("odd-moe", "21212", QK_CLIP + " micro_batch=1"),
+    ("moe", "11212", QK_CLIP + " zero=1"),
+    ("gpt2", "222", QK_CLIP + " zero=2 sequence=true"),
+    ("gpt2", "124", QK_CLIP + " zero=3 schedule=interleaved virtual=2 "
+     "micro_batch=1"),
+    ("gpt2", "1122", QK_CLIP + " precision=bf16 zero=2"),
+    ("gpt2", "112", QK_CLIP + " zero=1 then=221"),
+    ("gpt2", "112", QK_CLIP + " precision=fp16 loss_scale=50000000"),
+    ("llama", "212", QK_CLIP + " model.attention_bias=qkv"),
+    ("llama", "212", QK_CLIP + " " + DOCUMENTS),
+    ("llama", "2112", QK_CLIP + " model.sliding_window=5 "
+     "model.full_attention_every=3"),
+    ("moe", "21212", QK_CLIP + " " + BIASED + " zero=1"),
     ("gpt2", "211", PROMPTS),
     ("gpt2", "121", PROMPTS),
     ("llama", "112", PROMPTS),
@@ -408,7 +433,10 @@ def optimizers():
                 # resumed in another layout
                 ("gpt2", "112", "zero=1 then=221"),
                 ("gpt2", "221", "then=112"),
-                ("odd-llama", "131", "then=111")]:
+                ("odd-llama", "131", "then=111"),
+                *([("llama", "212", QK_CLIP + " zero=1"),
+                   ("gpt2", "122", QK_CLIP + " zero=2")]
+                  if name in ("muon", "schedulefree") else [])]:
             if name == "adamw8bit":
                 # Tensors of the odd models are too small for 8-bit codes.
                 model = model.replace("odd-", "")
@@ -420,6 +448,9 @@ def optimizers():
 
 
 QUICK = [
+    ("odd-gpt2", "113", QK_CLIP + " zero=3 recompute=full"),
+    ("llama", "212", optimizer("muon") + " " + QK_CLIP + " zero=1"),
+    ("gpt2", "122", optimizer("schedulefree") + " " + QK_CLIP + " zero=2"),
     ("gpt2", "2212", DOCUMENTS),
     ("moe", "21212", PROMPTS),
     ("llama", "222", "zero=3 sequence=true"),

@@ -48,6 +48,10 @@ CODES_RTOL = (1e-4, 5e-2)
 # of all optimizers hold.
 SOAP_TIMES = 2
 SOAP_MICRO = (1, 3, 4, 6, 8, 12, 24)
+# Keys that change the weights of queries: what a run without one deviates by
+# must be larger than what layouts may.
+HEARD = ("optim.qk_clip", "optim.muon_heads", "optim.muon_coefficients")
+QUERY_RTOL = 5e-3  # of these weights in 16 bits
 BETAS = (0.9, 0.95)  # the default of optim.betas
 STEPS = 10
 TRAIN = ("micro_batch", "precision", "loss_scale")
@@ -198,7 +202,8 @@ def resumed(args, config, out, first, second, at):
 
 def train(args, work, family, layout, strand):
     """The losses of one run, its final weights by name, the bytes that each
-    stage holds, and which steps were skipped because gradients overflowed."""
+    stage holds, which steps were skipped because gradients overflowed, and the
+    steps' largest logits with optim.qk_clip."""
     name = f"{family}-{layout}-{strand}".replace(" ", "-")
     name = "".join(c for c in name if c not in "/[]")
     out = os.path.join(work, name)
@@ -222,7 +227,10 @@ def train(args, work, family, layout, strand):
     weights = load_weights(glob.glob(out + "/ckpt/step-*")[0])
     shutil.rmtree(out)
     skipped = [line["grad_norm"] is None for line in lines]
-    return losses, weights, lines[-1]["mem_bytes_stages"], skipped
+    logits = [line["max_logit"] for line in lines if "max_logit" in line]
+    if len(logits) != STEPS * ("optim.qk_clip=" in strand):
+        raise Failed(f"{len(logits)} lines with max_logit")
+    return losses, weights, lines[-1]["mem_bytes_stages"], skipped, logits
 
 
 def place(whole, p, data):
@@ -308,6 +316,15 @@ def weight_deviation(got, want):
     return worst
 
 
+def is_narrow(strand):
+    return any(narrow in strand for narrow in ("bf16", "fp16", "fp8"))
+
+
+def queries(weights):
+    return {name: w for name, w in weights.items()
+            if name.endswith("attention.q.weight")}
+
+
 def rule(strand):
     """The part of a strand that changes the result: precision, optimizer,
     data."""
@@ -341,6 +358,39 @@ class Matrix:
                   f"{losses[-1]:.6f}, {sum(self.one[key][3])} steps skipped")
         return self.one[key]
 
+    def check_heard(self, model, strand):
+        """Raise Failed unless each of these keys matters in one process."""
+        items = rule(strand).split()
+        with_all = queries(self.reference(model, strand)[1])
+        for item in items:
+            if item.split("=")[0] not in HEARD:
+                continue
+            rest = " ".join(i for i in items if i != item)
+            d = weight_deviation(queries(self.reference(model, rest)[1]),
+                                 with_all)
+            print(f"# without {item}: queries {d:.1e}")
+            if d <= 2 * QUERY_RTOL:
+                raise Failed(f"{item} changes the queries by {d:.1e} only")
+
+    def compare_heard(self, name, model, strand, got):
+        """Whether keys that change queries did so in this layout; got: what
+        train() returns."""
+        if not any(key + "=" in strand for key in HEARD):
+            return True, ""
+        self.check_heard(model, strand)
+        want = self.reference(model, strand)
+        narrow = is_narrow(strand)
+        dq = weight_deviation(queries(got[1]), queries(want[1]))
+        dm = loss_deviation(got[4], want[4])
+        where = " in 16 bits" if narrow else ""
+        self.note("queries" + where, dq, name)
+        if want[4]:
+            self.note("largest logit" + where, dm, name)
+        return (dq <= (QUERY_RTOL if narrow else WEIGHT_RTOL) and
+                dm <= (HALF_RTOL if narrow else WEIGHT_RTOL),
+                f", queries {dq:.1e}" +
+                (f", largest logit {dm:.1e}" if want[4] else ""))
+
     def note(self, what, deviation, name):
         self.worst[what] = max(self.worst.get(what, (0.0, "")),
                                (deviation, name))
@@ -348,8 +398,13 @@ class Matrix:
     def compare(self, name, model, layout, strand):
         """Return whether the case passed, and its deviations in a few
         words."""
-        losses, weights, held, skipped = train(self.args, self.work, model,
-                                               layout, strand)
+        got = train(self.args, self.work, model, layout, strand)
+        heard, more = self.compare_heard(name, model, strand, got)
+        good, text = self.compare_run(name, model, layout, strand, got)
+        return good and heard, text + more
+
+    def compare_run(self, name, model, layout, strand, got):
+        losses, weights, held, skipped, _ = got
         last = dict(i.split("=") for i in strand.split()).get("then", layout)
         dm = 0 if last != layout else memory_deviation(
             self.args, self.work, model, layout, strand, held)
@@ -359,7 +414,7 @@ class Matrix:
         if layout != "111" and skipped != want[3] or \
                 ("loss_scale=" in strand and sum(skipped) in (0, STEPS)):
             raise Failed(f"skipped steps {skipped}, one process: {want[3]}")
-        if any(narrow in strand for narrow in ("bf16", "fp16", "fp8")):
+        if is_narrow(strand):
             # other rounding errors let the weights drift
             self.note("loss in 16 bits or 8", dl, name)
             return (dl <= HALF_RTOL and dm <= MEMORY_RTOL,

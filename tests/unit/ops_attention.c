@@ -271,6 +271,31 @@ static int call_windows(struct trial_side *d, const int *s)
            d->ops->attention_forward(d->q, &f);
 }
 
+/* The largest scores, of heads that have none yet and of those whose own may be
+ * smaller. The last number of a case: 0, 1 for documents, or a window. */
+static void setup_peaks(struct trial *t, const int *s)
+{
+    float *peaks;
+
+    if (s[8] > 1)
+        setup_windows(t, s);
+    else
+        setup_documents(t, s);
+    peaks = trial_real(t, KIND_F32, (size_t)s[3], -6, 6);
+    for (int h = 0; h < s[3]; h += 2)
+        peaks[h] = -INFINITY;
+}
+
+static int call_peaks(struct trial_side *d, const int *s)
+{
+    struct plait_attention_forward f = forward_of(d, s);
+
+    f.a.starts = s[8] ? d->p[5] : NULL;
+    f.a.window = s[8] > 1 ? s[8] : 0;
+    f.peak = d->p[6];
+    return d->ops->attention_forward(d->q, &f);
+}
+
 /* And with capped scores; a text that grows has no documents. */
 static const int32_t *starts_for(const int *s, void *starts)
 {
@@ -435,6 +460,25 @@ const struct trial_case trial_attention[] = {
       {1, 1, 77, 6, 6, 24, 76, 0},
       {2, 3, 190, 6, 2, 40, 187, 0},
       {1, 4, 20, 2, 1, 7, 2, 5}}},
+    {"attention_forward, peaks",
+     setup_peaks,
+     call_peaks,
+     {{1, 1, 1, 1, 1, 8, 0, 0},
+      {2, 37, 37, 3, 3, 16, 0, 0},
+      {1, 300, 300, 4, 2, 64, 0, 0},
+      {2, 70, 200, 4, 1, 128, 130, 0},
+      {1, 65, 65, 6, 1, 40, 0, 30},
+      {2, 3, 190, 6, 2, 40, 187, 0},
+      {1, 3, 20, 2, 1, 64, 0, 5}}}, /* sees no key */
+    {"attention_forward, peaks of documents",
+     setup_peaks,
+     call_peaks,
+     {{2, 37, 37, 3, 3, 16, 0, 0, 1},
+      {1, 150, 150, 4, 2, 64, 0, 0, 1},
+      {2, 130, 130, 2, 1, 128, 130, 130, 1},
+      {2, 37, 37, 3, 3, 16, 0, 0, 9},
+      {1, 150, 150, 4, 2, 64, 0, 0, 40},
+      {1, 70, 70, 2, 1, 128, 0, 0, 33}}},
     {"attention_backward",
      setup_attention,
      call_attention_backward,

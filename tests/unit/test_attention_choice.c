@@ -36,7 +36,7 @@ static bool is(const struct plait_estimate *e, const char *by, const char *why)
 static void test_choice(void)
 {
     struct plait_job_config plain, c;
-    struct plait_estimate e, own;
+    struct plait_estimate e, own, mixed;
 
     llama3_8b(&plain);
     e = on(&plain, "h100", 1);
@@ -87,6 +87,19 @@ static void test_choice(void)
            own.attention_s > 2 * e.attention_s,
        "and what must be the same in each bit");
     c = plain;
+    c.optim.qk_clip = 100;
+    mixed = on(&c, "h100", 1);
+    ok(is(&mixed, "own kernels, backward cuDNN", "optim.qk_clip") &&
+           mixed.attention_s >
+               e.attention_s + 0.2 * (own.attention_s - e.attention_s) &&
+           mixed.attention_s <
+               e.attention_s + 0.4 * (own.attention_s - e.attention_s),
+       "QK-clip has an own forward: %.1f s", mixed.attention_s);
+    ok(mixed.memory.buffers == e.memory.buffers &&
+           mixed.memory.optimizer ==
+               e.memory.optimizer + 4.0 * c.model.heads * c.model.layers,
+       "cuDNN's work space, and a number for each head");
+    c = plain;
     c.model.head_dim = 100;
     own = on(&c, "h100", 1);
     ok(is(&own, "own kernels", "head_dim not a multiple of 8"),
@@ -135,6 +148,12 @@ static void test_wide(void)
                e.attention_s > own.attention_s / 2,
            "on %s cuDNN has no backward: %.1f s, %.1f by own kernels", types[i],
            e.attention_s, own.attention_s);
+        c.train.deterministic = false;
+        c.optim.qk_clip = 100;
+        e = on(&c, types[i], 1);
+        c.optim.qk_clip = 0;
+        ok(is(&e, "own kernels", "optim.qk_clip, head_dim above 128"),
+           "and with QK-clip no forward either");
     }
     c.train.deterministic = false;
     e = on(&c, "l40s", 1);

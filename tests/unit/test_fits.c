@@ -164,6 +164,23 @@ static void check_model(void)
          "schedulefree, not sgd",
          c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_SGD);
     CASE(CONFIG, NULL, c.model.mup = 16, c.optim.kind = PLAIT_OPTIM_LION);
+    CASE(CONFIG,
+         "optim.qk_clip must be 0: behind model.qk_norm the size of these "
+         "weights has no effect",
+         c.optim.qk_clip = 100, c.model.qk_norm = true);
+    CASE(CONFIG,
+         "optim.qk_clip must be 0: model.attention_softcap bounds the logits "
+         "already",
+         c.optim.qk_clip = 100, c.model.attention_softcap = 50);
+    CASE(CONFIG,
+         "optim.qk_clip must be 0: sync.mode must be each: replicas that train "
+         "apart have logits of their own",
+         c.optim.qk_clip = 100, c.sync.mode = PLAIT_SYNC_LOCAL,
+         c.sync.steps = 2);
+    CASE(CONFIG,
+         "optim.qk_clip must be 0: it is not for latent attention (model.mla)",
+         c.optim.qk_clip = 100, TO_LATENT);
+    CASE(CONFIG, NULL, c.optim.qk_clip = 100, c.model.qk_norm = false);
     CASE(TRAINER,
          "model.norm_place after or both cannot be combined with a "
          "model.mup_layers (3) other than model.layers (8)",

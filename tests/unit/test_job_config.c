@@ -466,9 +466,9 @@ static void following(void)
 
 static void overrides(void)
 {
-    static const char *const set[] = {"train.steps=5", "optim.betas=[0.9,0.99]",
-                                      "model.family=llama",
-                                      "log.metrics=", "parallel.dp=4"};
+    static const char *const set[] = {
+        "train.steps=5", "optim.betas=[0.9,0.99]", "model.family=llama",
+        "log.metrics=",  "parallel.dp=4",          "optim.qk_clip=50"};
     static const char text[] = "log: {metrics: x}\ntrain: {steps: 9}\n";
     static const struct {
         const char *set, *says;
@@ -493,10 +493,11 @@ static void overrides(void)
     struct plait_job_config *c;
     size_t i;
 
-    c = plait_job_config_parse("f", text, strlen(text), set, 5, &err);
+    c = plait_job_config_parse("f", text, strlen(text), set, 6, &err);
     ok(c && c->train.steps == 5 && c->optim.betas[1] == 0.99 &&
-           !c->log.metrics && c->model.family == PLAIT_LLAMA &&
-           !c->model.tie_embeddings && c->sizes_given == 1u << PLAIT_DP,
+           c->optim.qk_clip == 50 && !c->log.metrics &&
+           c->model.family == PLAIT_LLAMA && !c->model.tie_embeddings &&
+           c->sizes_given == 1u << PLAIT_DP,
        "--set overrides the file, in order");
     plait_job_config_destroy(c);
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -544,6 +545,8 @@ static const struct {
     {"parallel: {sequence: 1}", "sequence must be true or false, not '1'"},
     {"optim: {betas: [0.9]}", "betas must be a list of 2 numbers from 0 to 1"},
     {"optim: {betas: [0.9, 1.5]}", "not '1.5'"},
+    {"optim: {qk_clip: -1}",
+     "qk_clip must be a number from 0 to 1000000, not '-1'"},
     {"optim: {lr: nan}", "lr must be a number from 0 to 1000000, not 'nan'"},
     {"optim: {lr: 1e999}", "not '1e999'"},
     {"optim: {name: sgdd}", "name must be adamw, sgd, lars, larc, lamb, "
@@ -551,7 +554,7 @@ static const struct {
                             "lion, muon, soap or schedulefree, not 'sgdd'"},
     {"optim: {name: soap, momentum: 0.9}",
      "optim.momentum is not a key of optim.name soap, which takes betas, eps, "
-     "frequency, max_dim, lr, weight_decay and clip"},
+     "frequency, max_dim, lr, weight_decay, clip and qk_clip"},
     {"model: {family: mlp}\noptim: {name: schedulefree}\n"
      "lr: {schedule: constant}",
      "optim.name schedulefree is for gpt2 and llama models"},
@@ -562,10 +565,10 @@ static const struct {
      "optim.name must be adamw, sgd or lion"},
     {"optim: {momentum: 0.5}",
      "f.yaml: optim.momentum is not a key of optim.name adamw, which takes "
-     "betas, eps, lr, weight_decay and clip"},
+     "betas, eps, lr, weight_decay, clip and qk_clip"},
     {"optim: {name: sgd, betas: [0.8, 0.9]}",
      "optim.betas is not a key of optim.name sgd, which takes momentum, "
-     "nesterov, lr, weight_decay and clip"},
+     "nesterov, lr, weight_decay, clip and qk_clip"},
     {"optim: {name: sgd, trust: 0.1}", "optim.trust is not a key of"},
     {"optim: {name: lion, eps: 1e-6}", "optim.eps is not a key of"},
     {"optim: {name: lamb, nesterov: true}", "optim.nesterov is not a key of"},

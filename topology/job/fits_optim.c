@@ -32,7 +32,7 @@ static int check_keys(const struct plait_optim_config *c,
     list_keys(o->keys, takes, sizeof(takes));
     return plait_errorf(err,
                         "optim.%s is not a key of optim.name %s, which takes "
-                        "%slr, weight_decay and clip",
+                        "%slr, weight_decay, clip and qk_clip",
                         plait_optim_key_names[i], o->name, takes);
 }
 
@@ -83,6 +83,29 @@ static int check_average(const struct plait_job_config *config,
     return 0;
 }
 
+/* QK-clip bounds the logits by the weights of queries and keys, which must be
+ * what makes them, and must do it for one model. */
+static int check_qk_clip(const struct plait_job_config *config,
+                         struct plait_error *err)
+{
+    const struct plait_model_config *m = &config->model;
+    const char *why =
+        plait_is_image_model(m) ? "image models have no attention"
+        : m->mla_kv             ? "it is not for latent attention (model.mla)"
+        : m->qk_norm ? "behind model.qk_norm the size of these weights has no "
+                       "effect"
+        : m->attention_softcap > 0
+            ? "model.attention_softcap bounds the logits already"
+        : plait_sync_parts(&config->sync)
+            ? "sync.mode must be each: replicas that train apart have logits "
+              "of their own"
+            : NULL;
+
+    if (config->optim.qk_clip == 0 || !why)
+        return 0;
+    return plait_errorf(err, "optim.qk_clip must be 0: %s", why);
+}
+
 int plait_fits_optim(const struct plait_job_config *config,
                      struct plait_error *err)
 {
@@ -100,7 +123,7 @@ int plait_fits_optim(const struct plait_job_config *config,
                             "parallel.offload of the optimizer: optim.name "
                             "must be adamw, sgd or lion, not %s",
                             o->name);
-    if (check_average(config, err) < 0)
+    if (check_average(config, err) < 0 || check_qk_clip(config, err) < 0)
         return -1;
     return check_mup(config, err);
 }

@@ -116,6 +116,7 @@ static const struct plait_yaml_field optim_fields[] = {
     FIELD(optim, "weight_decay", weight_decay, REAL, RANGE(0, 1e6),
           DEFAULT(0.1)),
     FIELD(optim, "clip", clip, REAL, RANGE(0, 1e12), DEFAULT(1)),
+    FIELD(optim, "qk_clip", qk_clip, REAL, RANGE(0, 1e6)),
 };
 
 static const struct plait_yaml_field lr_fields[] = {

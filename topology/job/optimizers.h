@@ -78,6 +78,7 @@ struct plait_optim_config {
     int max_dim;   /* the longest side that SOAP has a basis of */
     double weight_decay;
     double clip;         /* 0: no clipping */
+    double qk_clip;      /* the largest attention logit, tau; 0: none */
     unsigned keys_given; /* enum plait_optim_key: by the file or --set */
 };
 

@@ -241,11 +241,17 @@ static void name_attention(const struct plait_shape *s,
         [PLAIT_BY_CUDNN] = "cuDNN",
         [PLAIT_BY_CHUNKS] = "cuDNN and own kernels",
         [PLAIT_BY_BOTH] = "cuDNN, backward own kernels",
+        [PLAIT_BY_PEAKS] = "own kernels, backward cuDNN",
         [PLAIT_BY_OWN] = "own kernels"};
     enum plait_attention_by by = plait_shape_attention_by(s);
 
+    const char *own = plait_model_own_attention(s->c);
+
     e->attention_by = names[by];
-    e->attention_why = by == PLAIT_BY_OWN      ? plait_model_own_attention(s->c)
+    e->attention_why = by == PLAIT_BY_OWN && own ? own
+                       : by == PLAIT_BY_OWN
+                           ? "optim.qk_clip, head_dim above 128"
+                       : by == PLAIT_BY_PEAKS  ? "optim.qk_clip"
                        : by == PLAIT_BY_BOTH   ? "head_dim above 128"
                        : by == PLAIT_BY_CHUNKS ? "windows between chunks"
                                                : "";

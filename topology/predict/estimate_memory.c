@@ -272,6 +272,7 @@ static double score_scratch(const struct plait_shape *s)
         return 0;
     case PLAIT_BY_CUDNN:
     case PLAIT_BY_CHUNKS:
+    case PLAIT_BY_PEAKS:
         bytes += 4 * head;
         if (s->m->kv_heads < s->m->heads)
             bytes += (keeps_halves(s->gpu) ? 4 : 8) * head;
@@ -332,6 +333,14 @@ static double exact_bytes(const struct plait_shape *s, int rank)
         return 0;
     return 4.0 * s->m->experts *
            (plait_shape_layers(s, rank) - plait_shape_dense(s, rank));
+}
+
+/* The largest logit of each head (runtime/optim/qk_clip.c). */
+static double peak_bytes(const struct plait_shape *s, int rank)
+{
+    return s->c->optim.qk_clip > 0
+               ? 4.0 * s->m->heads / s->tp * plait_shape_layers(s, rank)
+               : 0;
 }
 
 /* Over how many ranks each weight is sharded; without ZeRO, in how many parts a
@@ -413,7 +422,8 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
                       code_bytes(s, &z, rank) + exact_bytes(s, rank);
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
     memory->optimizer = away ? 0 : state * w.parts;
-    memory->optimizer += meeting_bytes(s, state) * w.parts;
+    memory->optimizer +=
+        meeting_bytes(s, state) * w.parts + peak_bytes(s, rank);
     memory->optimizer += image ? plait_shape_image_uneven_bytes(s, rank)
                                : plait_shape_uneven_bytes(s, rank);
     memory->activations =

@@ -74,6 +74,7 @@ enum plait_attention_by {
     PLAIT_BY_CUDNN,
     PLAIT_BY_CHUNKS, /* own kernels where a window hides a part of a chunk */
     PLAIT_BY_BOTH,   /* cuDNN has no backward */
+    PLAIT_BY_PEAKS,  /* own kernels' forward, which tells the largest logits */
     PLAIT_BY_OWN
 };
 enum plait_attention_by

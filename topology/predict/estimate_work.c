@@ -176,7 +176,9 @@ enum plait_attention_by plait_shape_attention_by(const struct plait_shape *s)
     if (plait_model_own_attention(s->c))
         return PLAIT_BY_OWN;
     if (plait_model_head_dim(s->m) >= PLAIT_WIDE_HEAD && !is_hopper(s->gpu))
-        return PLAIT_BY_BOTH;
+        return s->c->optim.qk_clip > 0 ? PLAIT_BY_OWN : PLAIT_BY_BOTH;
+    if (s->c->optim.qk_clip > 0)
+        return PLAIT_BY_PEAKS;
     return chunked_share(s) > 0 ? PLAIT_BY_CHUNKS : PLAIT_BY_CUDNN;
 }
 
@@ -190,6 +192,8 @@ static double own_share(const struct plait_shape *s)
         return 1;
     case PLAIT_BY_BOTH: /* all of the backward */
         return 1 - (1 - share) * PLAIT_ATTENTION_FORWARD / 3;
+    case PLAIT_BY_PEAKS: /* all of the forward */
+        return share + (1 - share) * PLAIT_ATTENTION_FORWARD / 3;
     case PLAIT_BY_CHUNKS:
         return share;
     case PLAIT_BY_FITTED:

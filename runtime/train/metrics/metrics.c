@@ -207,6 +207,8 @@ int plait_metrics_write(struct plait_metrics_file *file,
     if (!isnan(m->loss_tokens))
         fprintf(out, ",\"loss_tokens\":%.0f", m->loss_tokens);
     put_number(out, "grad_norm", m->grad_norm);
+    if (!isnan(m->max_logit))
+        put_number(out, "max_logit", m->max_logit);
     put_number(out, "lr", m->lr);
     fprintf(out, ",\"global_batch\":%d", m->batch);
     put_observation(out, m);

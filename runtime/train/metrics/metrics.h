@@ -44,6 +44,7 @@ struct plait_metrics {
     double loss_tokens; /* tokens that the loss is the mean over */
     struct plait_evaluation val;
     double grad_norm;
+    double max_logit; /* of attention; NaN: optim.qk_clip 0 */
     double lr;
     struct plait_observation seen;
     bool skipped;   /* no update: the weights are as before */

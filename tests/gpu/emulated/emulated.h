@@ -89,6 +89,16 @@ static inline unsigned atomicMax(unsigned *p, unsigned x)
     return emu_atomic_max(p, x);
 }
 
+static inline int atomicMax(int *p, int x)
+{
+    return emu_atomic_max_int(p, x);
+}
+
+static inline unsigned atomicMin(unsigned *p, unsigned x)
+{
+    return emu_atomic_min(p, x);
+}
+
 static inline long long clock64(void)
 {
     return emu_clock();
@@ -132,6 +142,14 @@ static inline float rsqrtf(float x)
 static inline unsigned __float_as_uint(float x)
 {
     unsigned bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+static inline int __float_as_int(float x)
+{
+    int bits;
 
     memcpy(&bits, &x, sizeof(bits));
     return bits;

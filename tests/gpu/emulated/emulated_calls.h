@@ -28,6 +28,8 @@ uint64_t emu_shuffle_xor(unsigned mask, uint64_t value, int lanes, int line);
 float emu_atomic_add_float(float *p, float x);
 int emu_atomic_add_int(int *p, int x);
 unsigned emu_atomic_max(unsigned *p, unsigned x);
+int emu_atomic_max_int(int *p, int x);
+unsigned emu_atomic_min(unsigned *p, unsigned x);
 
 void *emu_dynamic_shared(size_t align);
 void *emu_static_shared(const void *key, size_t bytes, size_t align);

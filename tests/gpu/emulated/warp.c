@@ -116,6 +116,26 @@ unsigned emu_atomic_max(unsigned *p, unsigned x)
     return old;
 }
 
+int emu_atomic_max_int(int *p, int x)
+{
+    int old;
+
+    atomic(p, sizeof(*p), __builtin_return_address(0));
+    old = *p;
+    *p = old > x ? old : x;
+    return old;
+}
+
+unsigned emu_atomic_min(unsigned *p, unsigned x)
+{
+    unsigned old;
+
+    atomic(p, sizeof(*p), __builtin_return_address(0));
+    old = *p;
+    *p = old < x ? old : x;
+    return old;
+}
+
 /* -- shared memory
  * -------------------------------------------------------------- */
 
