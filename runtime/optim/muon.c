@@ -3,11 +3,13 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/moments.h"
 #include "runtime/optim/optim_private.h"
 #include "runtime/optim/orthogonal.h"
 #include "runtime/optim/whole.h"
+#include "topology/job/model_size.h"
 
 /* Muon (source: orthogonal.h). For every matrix of a layer,
  *     m += (1 - momentum) (g - m)
@@ -16,7 +18,11 @@
  * with the factor of Liu et al., "Muon is scalable for LLM training"
  * (arXiv:2502.16982), equation 4, which gives the change the same root mean
  * square as AdamW's, so that one rate fits both. Embeddings, the head and
- * vectors are updated by AdamW. */
+ * vectors are updated by AdamW.
+ *
+ * With optim.muon_heads the rows of each head of q, k and v are such a matrix,
+ * which of the fused one have singular values of their own (head-wise Muon or
+ * MuonSplit: arXiv:2605.08933, which compares it with whole matrices). */
 
 /* In fp16 a matrix is first multiplied by the power of two that brings its norm
  * to just below 2 to this power: no element is above 65504, and few become 0.
@@ -46,6 +52,23 @@ static int nstates(const struct plait_tensor *t)
     return takes(t) ? 1 : 2;
 }
 
+static bool has_heads(const struct plait_tensor *t)
+{
+    return strstr(t->name, ".attention.q.") ||
+           strstr(t->name, ".attention.k.") || strstr(t->name, ".attention.v.");
+}
+
+/* Rows of a tensor that are orthogonalized together. */
+static size_t rows_of(const struct plait_model *model,
+                      const struct plait_tensor *t)
+{
+    const struct plait_job_config *c = model->config;
+
+    return c->optim.muon_heads && has_heads(t)
+               ? (size_t)plait_model_head_dim(&c->model)
+               : t->shape[0];
+}
+
 static void list_pieces(struct plait_optim *optim, struct muon *muon)
 {
     for (int i = 0; i < optim->nslices; i++) {
@@ -55,27 +78,35 @@ static void list_pieces(struct plait_optim *optim, struct muon *muon)
             continue;
         muon->slices[muon->npieces] = i;
         muon->pieces[muon->npieces++] = (struct plait_whole_piece){
-            s->tensor, s->first, s->count, plait_optim_slice_grad(optim, s)};
+            s->tensor, s->first, s->count, plait_optim_slice_grad(optim, s),
+            rows_of(optim->model, s->tensor)};
     }
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 /* Work space for the matrices that this rank owns. */
 static struct plait_orthogonal *open_orthogonal(struct plait_optim *optim,
                                                 const struct muon *muon)
 {
-    size_t largest = 0, side = 0;
+    size_t most = 0, largest = 0, side = 0;
     const int *owned;
     int n = plait_whole_owned(muon->whole, &owned);
 
     for (int i = 0; i < n; i++) {
-        const size_t *shape = muon->pieces[owned[i]].tensor->shape;
-        size_t least = shape[0] < shape[1] ? shape[0] : shape[1];
+        const struct plait_whole_piece *p = &muon->pieces[owned[i]];
+        size_t cols = p->tensor->shape[1];
 
-        largest = shape[0] * shape[1] > largest ? shape[0] * shape[1] : largest;
-        side = least > side ? least : side;
+        most = larger(most, p->tensor->shape[0] / p->together);
+        largest = larger(largest, p->together * cols);
+        side = larger(side, p->together < cols ? p->together : cols);
     }
-    return plait_orthogonal_create(optim->model->mesh, optim->model->type,
-                                   largest, side);
+    return plait_orthogonal_create(
+        optim->model->mesh, optim->model->type,
+        optim->model->config->optim.muon_coefficients, most, largest, side);
 }
 
 static void destroy(struct plait_optim *optim, void *own)
@@ -104,6 +135,21 @@ static int open_sums(struct plait_optim *optim, struct muon *muon)
     return muon->squares && muon->sums ? 0 : -1;
 }
 
+static int check_heads(const struct muon *muon, struct plait_error *err)
+{
+    for (int i = 0; i < muon->npieces; i++) {
+        const struct plait_whole_piece *p = &muon->pieces[i];
+
+        if (p->tensor->shape[0] % p->together)
+            return plait_errorf(err,
+                                "optim.muon_heads: the %zu rows of %s are not "
+                                "those of heads of %zu",
+                                p->tensor->shape[0], p->tensor->name,
+                                p->together);
+    }
+    return 0;
+}
+
 static int create(struct plait_optim *optim, void **own,
                   struct plait_error *err)
 {
@@ -118,7 +164,7 @@ static int create(struct plait_optim *optim, void **own,
     if (!muon->pieces || !muon->slices || open_sums(optim, muon) < 0)
         return plait_errorf(err, "out of memory");
     list_pieces(optim, muon);
-    return 0;
+    return check_heads(muon, err);
 }
 
 static int open_whole(struct plait_optim *optim, void *own,
@@ -224,10 +270,11 @@ static int scale_pieces(struct muon *muon)
 static int orthogonalize(void *arg, int piece, void *matrix)
 {
     struct muon *muon = arg;
-    const size_t *shape = muon->pieces[piece].tensor->shape;
+    const struct plait_whole_piece *p = &muon->pieces[piece];
+    const size_t *shape = p->tensor->shape;
 
     return plait_orthogonalize(muon->orthogonal, matrix, factor_of(muon, piece),
-                               shape[0], shape[1]);
+                               shape[0] / p->together, p->together, shape[1]);
 }
 
 static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
@@ -245,8 +292,7 @@ static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
         return -1;
     for (int i = 0; i < muon->npieces; i++) {
         const struct plait_whole_piece *p = &muon->pieces[i];
-        const size_t *shape = p->tensor->shape;
-        size_t longest = shape[0] > shape[1] ? shape[0] : shape[1];
+        size_t longest = larger(p->together, p->tensor->shape[1]);
 
         if (ops->scale(
                 optim->model->mesh->q,

@@ -155,9 +155,9 @@ static void list_pieces(struct plait_optim *optim, struct soap *s)
         const struct plait_optim_slice *of = &optim->slices[i];
 
         if (takes(of->tensor))
-            s->pieces[s->npieces++] =
-                (struct plait_whole_piece){of->tensor, of->first, of->count,
-                                           plait_optim_slice_grad(optim, of)};
+            s->pieces[s->npieces++] = (struct plait_whole_piece){
+                of->tensor, of->first, of->count,
+                plait_optim_slice_grad(optim, of), 0};
     }
 }
 

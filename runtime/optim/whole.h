@@ -11,7 +11,7 @@
  * The ranks of a pipeline stage hold pieces of its matrices: with tp a shard,
  * with ZeRO a run of a shard's elements, as replicas equal pieces. Every matrix
  * has one owner among the ranks that hold a piece of it, chosen such that the
- * sums of rows * cols * min(rows, cols) over each owner's matrices are about
+ * sums of what each owner's matrices cost (plait_optim_matrix_cost) are about
  * equal. The owner receives the elements that it lacks, each from one rank,
  * replaces the matrix by a result of the same shape, and sends every holder its
  * piece of the result. All ranks therefore have the same bits, replicas too.
@@ -34,6 +34,8 @@ struct plait_whole_piece {
     const struct plait_tensor *tensor;
     size_t first, count; /* within the tensor's local elements; count > 0 */
     float *data;         /* [count] fp32, device memory */
+    size_t together;     /* rows that compute() takes as a matrix: what it costs
+                          * follows from them; 0: all */
 };
 
 /* Takes this rank's `pieces`: at most one of each tensor; pieces of a shard on

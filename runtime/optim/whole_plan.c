@@ -29,7 +29,7 @@ enum { PIECES_MOST = 1 << 20 };
 /* One rank's piece of one matrix, as sent to all ranks. */
 struct record {
     char name[96]; /* "": no piece, the rank has fewer than others */
-    uint64_t rows, cols, shard_first, first, count;
+    uint64_t rows, cols, together, shard_first, first, count;
     int32_t rank, piece;
 };
 
@@ -95,6 +95,7 @@ static struct record make_record(const struct plait_whole_piece *p, int rank,
     const struct plait_tensor *t = p->tensor;
     struct record r = {.rows = t->shape[0],
                        .cols = t->shape[1],
+                       .together = p->together ? p->together : t->shape[0],
                        .shard_first = t->tp_axis < 0 ? 0 : t->local_first,
                        .first = p->first,
                        .count = p->count,
@@ -283,8 +284,10 @@ static int find_groups(const struct record *r, int n, struct group *groups)
     for (int begin = 0; begin < n; begin = end) {
         for (end = begin + 1; end < n && !strcmp(r[begin].name, r[end].name);)
             end++;
-        groups[count++] = (struct group){
-            begin, end, plait_optim_matrix_cost(r[begin].rows, r[begin].cols)};
+        groups[count++] =
+            (struct group){begin, end,
+                           plait_optim_matrix_cost(r[begin].rows, r[begin].cols,
+                                                   r[begin].together)};
     }
     qsort(groups, count, sizeof(*groups), compare_groups);
     return count;

@@ -194,6 +194,8 @@ def optimizer(rng, c):
     c["optim.name"] = name
     c.update(always)
     c.update(some(rng, may, keys.SHARE))
+    if "model.mla" in c:
+        c.pop("optim.muon_heads", None)
     if name == "soap" and c.get("model.input") == "[3, 32, 32]":
         c["optim.max_dim"] = 40  # a basis of 3072 takes minutes
 

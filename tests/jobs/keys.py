@@ -101,7 +101,9 @@ OPTIMIZERS = {
     "novograd": ({"optim.lr": "0.01"}, ADAM),
     "lion": ({"optim.lr": "3e-5"}, {"optim.betas": ["[0.8, 0.99]"]}),
     "adafactor": ({"optim.lr": "0.02"}, {}),
-    "muon": ({"optim.lr": "2e-3"}, {**ADAM, **MOMENTUM}),
+    "muon": ({"optim.lr": "2e-3"}, {
+        **ADAM, **MOMENTUM, "optim.muon_heads": ["true"],
+        "optim.muon_coefficients": ["quintic", "polar-express"]}),
     "soap": ({"optim.lr": "1e-3", "optim.eps": "1e-4"},
              {"optim.betas": ADAM["optim.betas"], "optim.frequency":
               ["2", "3"], "optim.max_dim": ["16", "40"]}),

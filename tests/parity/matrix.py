@@ -414,6 +414,9 @@ OPTIMIZERS = {
 }
 
 
+MUON = "optim.muon_heads=true optim.muon_coefficients=polar-express"
+
+
 def optimizer(name):
     return f"optim.name={name} {OPTIMIZERS[name]}"
 
@@ -434,6 +437,13 @@ def optimizers():
                 ("gpt2", "112", "zero=1 then=221"),
                 ("gpt2", "221", "then=112"),
                 ("odd-llama", "131", "then=111"),
+                *([("llama", "212", MUON + " zero=1"),
+                   ("odd-gpt2", "311", MUON),
+                   ("llama", "411", MUON),
+                   ("odd-llama", "321", MUON),
+                   ("odd-llama", "131", MUON + " then=111"),
+                   ("gpt2", "112", MUON + " zero=3 precision=bf16")]
+                  if name == "muon" else []),
                 *([("llama", "212", QK_CLIP + " zero=1"),
                    ("gpt2", "122", QK_CLIP + " zero=2")]
                   if name in ("muon", "schedulefree") else [])]:

@@ -60,10 +60,24 @@ static void adamw_step(const struct plait_optim_config *c, struct tensor *t,
     }
 }
 
+/* All models here have two heads. */
+static size_t muon_rows(const struct plait_optim_config *c,
+                        const struct tensor *t)
+{
+    static const char *const split[] = {"attention.q.", "attention.k.",
+                                        "attention.v."};
+
+    for (int i = 0; i < 3 && c->muon_heads; i++)
+        if (strstr(t->of->name, split[i]))
+            return t->rows / 2;
+    return t->rows;
+}
+
 static void muon_step(const struct plait_optim_config *c, struct tensor *t,
                       double lr, double decay, int step)
 {
-    double longest = (double)(t->rows > t->cols ? t->rows : t->cols);
+    size_t rows = muon_rows(c, t);
+    double longest = (double)(rows > t->cols ? rows : t->cols);
     double mu = c->momentum;
 
     if (t->of->ndim < 2 || t->of->layer < 0) {
@@ -74,7 +88,9 @@ static void muon_step(const struct plait_optim_config *c, struct tensor *t,
         t->m[i] = mu * t->m[i] + (1 - mu) * t->g[i];
         t->v[i] = c->nesterov ? (1 - mu) * t->g[i] + mu * t->m[i] : t->m[i];
     }
-    orthogonal_reference(t->v, t->rows, t->cols);
+    for (size_t at = 0; at < t->rows; at += rows)
+        orthogonal_reference(t->v + at * t->cols, rows, t->cols,
+                             c->muon_coefficients == PLAIT_MUON_POLAR_EXPRESS);
     for (size_t i = 0; i < t->n; i++)
         t->w[i] -= lr * (0.2 * sqrt(longest) * t->v[i] + decay * t->w[i]);
 }
@@ -263,7 +279,9 @@ int main(void)
 {
     static const char *const rules[] = {
         "name: muon, momentum: 0.9, nesterov: true, eps: 1e-6",
-        "name: muon, momentum: 0.95", "name: adafactor"};
+        "name: muon, momentum: 0.95", "name: muon, muon_heads: true",
+        "name: muon, muon_heads: true, muon_coefficients: polar-express",
+        "name: adafactor"};
 
     seed = test_seed();
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {

@@ -180,6 +180,13 @@ static void check_model(void)
     CASE(CONFIG,
          "optim.qk_clip must be 0: it is not for latent attention (model.mla)",
          c.optim.qk_clip = 100, TO_LATENT);
+    CASE(CONFIG,
+         "optim.muon_heads is not for latent attention (model.mla), whose "
+         "heads have other widths",
+         c.optim.kind = PLAIT_OPTIM_MUON, c.optim.muon_heads = true, TO_LATENT);
+    CASE(CONFIG, NULL, c.optim.kind = PLAIT_OPTIM_MUON, TO_LATENT);
+    CASE(CONFIG, NULL, c.optim.kind = PLAIT_OPTIM_MUON,
+         c.optim.muon_heads = true);
     CASE(CONFIG, NULL, c.optim.qk_clip = 100, c.model.qk_norm = false);
     CASE(TRAINER,
          "model.norm_place after or both cannot be combined with a "

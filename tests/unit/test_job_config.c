@@ -570,6 +570,11 @@ static const struct {
      "optim.betas is not a key of optim.name sgd, which takes momentum, "
      "nesterov, lr, weight_decay, clip and qk_clip"},
     {"optim: {name: sgd, trust: 0.1}", "optim.trust is not a key of"},
+    {"optim: {name: soap, muon_heads: true}", "optim.muon_heads is not a key"},
+    {"optim: {name: muon, muon_coefficients: cubic}",
+     "muon_coefficients must be quintic or polar-express, not 'cubic'"},
+    {"optim: {muon_coefficients: quintic}",
+     "optim.muon_coefficients is not a key of optim.name adamw"},
     {"optim: {name: lion, eps: 1e-6}", "optim.eps is not a key of"},
     {"optim: {name: lamb, nesterov: true}", "optim.nesterov is not a key of"},
     {"optim: {name: sgd, momentum: 1}", "optim.momentum 1 must be below 1"},

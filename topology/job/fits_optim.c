@@ -22,7 +22,7 @@ static int check_keys(const struct plait_optim_config *c,
 {
     const struct plait_optimizer *o = &plait_optimizers[c->kind];
     unsigned wrong = c->keys_given & ~o->keys;
-    char takes[64];
+    char takes[96];
     int i = 0;
 
     if (!wrong)
@@ -123,6 +123,9 @@ int plait_fits_optim(const struct plait_job_config *config,
                             "parallel.offload of the optimizer: optim.name "
                             "must be adamw, sgd or lion, not %s",
                             o->name);
+    if (c->muon_heads && config->model.mla_kv)
+        return plait_errorf(err, "optim.muon_heads is not for latent attention "
+                                 "(model.mla), whose heads have other widths");
     if (check_average(config, err) < 0 || check_qk_clip(config, err) < 0)
         return -1;
     return check_mup(config, err);

@@ -10,11 +10,16 @@ enum {
     NESTEROV = PLAIT_KEY_NESTEROV,
     TRUST = PLAIT_KEY_TRUST,
     FREQUENCY = PLAIT_KEY_FREQUENCY,
-    MAX_DIM = PLAIT_KEY_MAX_DIM
+    MAX_DIM = PLAIT_KEY_MAX_DIM,
+    MUON = PLAIT_KEY_MUON_HEADS | PLAIT_KEY_MUON_COEFFICIENTS
 };
 
 const char *const plait_optim_key_names[PLAIT_NOPTIM_KEYS] = {
-    "betas", "eps", "momentum", "nesterov", "trust", "frequency", "max_dim"};
+    "betas",     "eps",     "momentum",   "nesterov",         "trust",
+    "frequency", "max_dim", "muon_heads", "muon_coefficients"};
+
+const char *const plait_muon_coefficient_names[PLAIT_NMUON_COEFFICIENTS] = {
+    "quintic", "polar-express"};
 
 const char *const plait_optimizer_names[PLAIT_NOPTIMIZERS] = {
     "adamw",     "sgd",       "lars", "larc", "lamb", "novograd",
@@ -53,7 +58,7 @@ const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS] = {
      true},
     {"lion", BETAS, {"m"}, 4, true, false, 0, false},
     {"muon",
-     BETAS | EPS | MOMENTUM | NESTEROV,
+     BETAS | EPS | MOMENTUM | NESTEROV | MUON,
      {"m", "v"},
      8,
      false,

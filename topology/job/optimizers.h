@@ -30,7 +30,7 @@ enum plait_optim_kind {
 };
 
 /* Keys of `optim:` that not all optimizers take; bits. The others (lr,
- * weight_decay, clip) are for all. */
+ * weight_decay, clip, qk_clip) are for all. */
 enum plait_optim_key {
     PLAIT_KEY_BETAS = 1,
     PLAIT_KEY_EPS = 2,
@@ -38,9 +38,11 @@ enum plait_optim_key {
     PLAIT_KEY_NESTEROV = 8,
     PLAIT_KEY_TRUST = 16,
     PLAIT_KEY_FREQUENCY = 32,
-    PLAIT_KEY_MAX_DIM = 64
+    PLAIT_KEY_MAX_DIM = 64,
+    PLAIT_KEY_MUON_HEADS = 128,
+    PLAIT_KEY_MUON_COEFFICIENTS = 256
 };
-enum { PLAIT_NOPTIM_KEYS = 7 };
+enum { PLAIT_NOPTIM_KEYS = 9 };
 extern const char *const plait_optim_key_names[PLAIT_NOPTIM_KEYS];
 
 /* Numbers kept per weight, beside the master weight. */
@@ -66,6 +68,14 @@ struct plait_optimizer {
 extern const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS];
 extern const char *const plait_optimizer_names[PLAIT_NOPTIMIZERS];
 
+/* By what polynomials Muon orthogonalizes (runtime/optim/orthogonal.h). */
+enum plait_muon_coefficients {
+    PLAIT_MUON_QUINTIC,
+    PLAIT_MUON_POLAR_EXPRESS,
+    PLAIT_NMUON_COEFFICIENTS
+};
+extern const char *const plait_muon_coefficient_names[PLAIT_NMUON_COEFFICIENTS];
+
 struct plait_optim_config {
     enum plait_optim_kind kind; /* YAML key `name` */
     double lr;
@@ -73,9 +83,11 @@ struct plait_optim_config {
     double eps;
     double momentum; /* 0: none */
     bool nesterov;
-    double trust;  /* eta of LARS and LARC */
-    int frequency; /* steps from one basis of SOAP to the next */
-    int max_dim;   /* the longest side that SOAP has a basis of */
+    double trust;    /* eta of LARS and LARC */
+    int frequency;   /* steps from one basis of SOAP to the next */
+    int max_dim;     /* the longest side that SOAP has a basis of */
+    bool muon_heads; /* Muon takes each head of q, k and v as a matrix */
+    enum plait_muon_coefficients muon_coefficients;
     double weight_decay;
     double clip;         /* 0: no clipping */
     double qk_clip;      /* the largest attention logit, tau; 0: none */
@@ -98,10 +110,12 @@ double plait_optim_state_bytes(const struct plait_optim_config *config);
  * same layers: the matrix that costs the most comes first, and goes to the rank
  * with the least cost so far, of equals to the first. This rule is what
  * runtime/optim/whole_plan.c deals by and what the estimate counts with. Cost
- * is proportional to a product of such matrices. */
-static inline double plait_optim_matrix_cost(double rows, double columns)
+ * is proportional to a product of such matrices, or of parts of `together` rows
+ * (optim.muon_heads). */
+static inline double plait_optim_matrix_cost(double rows, double columns,
+                                             double together)
 {
-    return rows * columns * (rows < columns ? rows : columns);
+    return rows * columns * (together < columns ? together : columns);
 }
 /* Whether a rank takes the next matrix rather than another one. */
 static inline bool plait_optim_takes(double cost, int rank, double other_cost,

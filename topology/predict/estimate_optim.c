@@ -168,8 +168,8 @@ static double owned_numbers(const struct plait_shape *s, const struct matrix *m)
 static int compare_costs(const void *left, const void *right)
 {
     const struct matrix *a = left, *b = right;
-    double x = plait_optim_matrix_cost(a->rows, a->cols);
-    double y = plait_optim_matrix_cost(b->rows, b->cols);
+    double x = plait_optim_matrix_cost(a->rows, a->cols, a->rows);
+    double y = plait_optim_matrix_cost(b->rows, b->cols, b->rows);
 
     return (x < y) - (x > y);
 }
@@ -208,7 +208,7 @@ static double spread(const struct owners *o, int n)
 static int deal(const struct plait_shape *s, const struct matrix *m, int ranks,
                 struct owners *o, int n)
 {
-    double cost = plait_optim_matrix_cost(m->rows, m->cols);
+    double cost = plait_optim_matrix_cost(m->rows, m->cols, m->rows);
     double numbers = owned_numbers(s, m);
     int64_t left = (int64_t)m->count, rounds;
 
