@@ -8,10 +8,8 @@
 #include <stdlib.h>
 
 #include "runtime/optim/averaging.h"
+#include "runtime/optim/fragments.h"
 #include "runtime/parallel/shard.h"
-
-/* Elements that are summed at a time: MPI counts at most 2^31 - 1. */
-#define SUM_CHUNK ((size_t)1 << 30)
 
 /* The memory ranges that each learner has its own version of. */
 enum { MASTERS, STATES, NRANGES };
@@ -28,6 +26,8 @@ struct plait_replicas {
     struct plait_comm *dp;
     struct plait_vectors v; /* describes vectors over this rank's weights */
     struct range live[NRANGES];
+    int nruns;
+    struct plait_fragment_run *runs; /* what meets together */
     float *common;
     float *momentum;   /* of the common model; NULL with local */
     float *correction; /* sma's */
@@ -183,7 +183,9 @@ struct plait_replicas *plait_replicas_create(struct plait_optim *optim,
     r->live[MASTERS].bytes = r->v.n * sizeof(float);
     r->live[STATES].at = (char *)shards->states;
     r->live[STATES].bytes = shards->nstates * r->v.n * sizeof(float);
-    if (allocate_vectors(r) < 0 || list_pieces(r) < 0)
+    r->nruns =
+        plait_fragments_list(shards, plait_sync_fragments(r->config), &r->runs);
+    if (r->nruns < 0 || allocate_vectors(r) < 0 || list_pieces(r) < 0)
         goto error;
     plait_optim_set_replicas(optim, r);
     return r;
@@ -213,6 +215,7 @@ void plait_replicas_destroy(struct plait_replicas *r)
         r->v.ops->free(r->model->mesh->dev, r->parked[i]);
     free(r->parked);
     free(r->pieces);
+    free(r->runs);
     free(r);
     errno = saved;
 }
@@ -310,16 +313,16 @@ int plait_replicas_begin(struct plait_replicas *r, int64_t step)
     return copy_weights(r, r->common, masters(r));
 }
 
-/* Whether the replicas meet after this step. */
-static bool is_due(const struct plait_replicas *r)
+/* Whether the replicas' fragment meets after this step. */
+static bool is_due(const struct plait_replicas *r, int fragment)
 {
-    return plait_sync_due(r->config, r->step + 1,
+    return plait_sync_due(r->config, fragment, r->step + 1,
                           r->model->config->train.steps);
 }
 
 static bool corrects(const struct plait_replicas *r)
 {
-    return r->config->mode == PLAIT_SYNC_SMA && is_due(r);
+    return r->config->mode == PLAIT_SYNC_SMA && is_due(r, 0);
 }
 
 /* Running statistics are averaged, no more: a learner follows no correction of
@@ -406,52 +409,54 @@ int plait_replicas_after_update(struct plait_replicas *r)
                                                  .n = v->n});
 }
 
-static int sum_over_replicas(struct plait_replicas *r, float *vector)
+static int meet_sma(struct plait_replicas *r)
 {
-    size_t n;
-
-    if (plait_comm_size(r->dp) == 1)
-        return 0;
-    for (size_t at = 0; at < r->v.n; at += n) {
-        n = r->v.n - at < SUM_CHUNK ? r->v.n - at : SUM_CHUNK;
-        if (plait_comm_all_reduce(
-                r->dp,
-                &(struct plait_buffers){vector + at, vector + at, n, PLAIT_F32},
-                PLAIT_SUM, r->v.q, NULL) < 0)
-            return -1;
-    }
-    return 0;
+    if (plait_fragment_sum(r->dp, r->v.q, r->sum, r->v.n) < 0 ||
+        each_statistic(r, stop_statistic) < 0)
+        return -1;
+    return plait_average_sma(&r->v, r->common, r->momentum, r->sum,
+                             r->config->momentum);
 }
 
-static int meet(struct plait_replicas *r)
+static int meet_run(struct plait_replicas *r,
+                    const struct plait_fragment_run *run)
 {
     const struct plait_sync_config *c = r->config;
+    struct plait_vectors v = {r->v.ops, r->v.q, run->n};
     int n = plait_comm_size(r->dp);
     struct plait_outer_sgd outer = {
         .replicas = n, .lr = c->lr, .mu = c->momentum};
-    float *w = masters(r);
+    float *w = masters(r) + run->at, *common = r->common + run->at;
 
-    if (c->mode == PLAIT_SYNC_SMA)
-        return sum_over_replicas(r, r->sum) < 0 ||
-                       each_statistic(r, stop_statistic) < 0
-                   ? -1
-                   : plait_average_sma(&r->v, r->common, r->momentum, r->sum,
-                                       c->momentum);
-    if (plait_average_difference(&r->v, w, r->common) < 0 ||
-        sum_over_replicas(r, w) < 0)
+    if (plait_average_difference(&v, w, common) < 0 ||
+        plait_fragment_sum(r->dp, r->v.q, w, run->n) < 0)
         return -1;
-    if (c->mode == PLAIT_SYNC_DILOCO
-            ? plait_average_diloco(&r->v, w, r->common, r->momentum, &outer) < 0
-            : plait_average_local(&r->v, w, r->common, n) < 0)
-        return -1;
-    return follow(r);
+    return c->mode == PLAIT_SYNC_DILOCO
+               ? plait_average_diloco(&v, w, common, r->momentum + run->at,
+                                      &outer)
+               : plait_average_local(&v, w, common, n);
+}
+
+/* Lets what is due meet. The ranks of a dp group hold the same layers, and have
+ * the same runs. */
+static int meet(struct plait_replicas *r)
+{
+    bool met = false;
+
+    if (r->config->mode == PLAIT_SYNC_SMA)
+        return is_due(r, 0) ? meet_sma(r) : 0;
+    for (int i = 0; i < r->nruns; i++)
+        if (is_due(r, r->runs[i].fragment)) {
+            if (meet_run(r, &r->runs[i]) < 0)
+                return -1;
+            met = true;
+        }
+    return met ? follow(r) : 0;
 }
 
 int plait_replicas_end(struct plait_replicas *r)
 {
-    if (plait_replicas_select(r, 0) < 0)
-        return -1;
-    return is_due(r) ? meet(r) : 0;
+    return plait_replicas_select(r, 0) < 0 ? -1 : meet(r);
 }
 
 /* -- the common model ----------------------------------------------------- */

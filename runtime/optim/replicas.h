@@ -16,8 +16,11 @@
  * the average at the last meeting, which validation and checkpoints use, and
  * its momentum.
  *
- * A meeting takes one all-reduce in fp32 over the dp group, of as many elements
- * as the gradients have. */
+ * A meeting is one sum in fp32 over the dp group, of as many elements as the
+ * gradients have. With sync.fragments it is one for each run of regions of a
+ * fragment (fragments.h), about as many as the fragment has layers; fragments
+ * meet in steps of their own, and the common model has each as it was at its
+ * last meeting. */
 struct plait_replicas;
 
 /* For a model whose configuration has replicas. The optimizer must outlive them

@@ -229,6 +229,8 @@ def sync(rng, c):
         c["sync.from"] = rng.choice([1, 2])
     if mode == "diloco":
         c.update(some(rng, {"sync.lr": ["0.5"]}, 0.5))
+        if c["model.family"] in ("gpt2", "llama") and c["model.layers"] > 1:
+            c.update(some(rng, {"sync.fragments": ["2"]}, 0.5))
     if mode in ("diloco", "sma"):
         c.update(some(rng, {"sync.momentum": ["0.5", "0"]}, 0.5))
     if mode == "sma":

@@ -23,14 +23,16 @@ MODES = {
     "sma": "mode=sma",
     "learners": "mode=sma learners=2 steps=2 alpha=0.2",
     "diloco": "mode=diloco steps=3",
+    "fragments": "mode=diloco steps=4 fragments=3",
 }
 # tp, pp, dp, cp of two replicas
 LAYOUTS = ["212", "122", "222", "1122"]
 QUICK = {"local": "222", "post-local": "1122", "sma": "122", "learners": "212",
-         "diloco": "1122"}
+         "diloco": "1122", "fragments": "222"}
 RESUMED = {"local": "1122", "post-local": "212", "sma": "112",
-           "learners": "122", "diloco": "222"}
-SAVED = 5  # steps; not at a meeting of local, learners, post-local and diloco
+           "learners": "122", "diloco": "222", "fragments": "122"}
+SAVED = 5  # steps; not at a meeting of local, learners, post-local and diloco, and
+           # of two of the three fragments
 
 
 class Tests:
@@ -137,6 +139,23 @@ class Tests:
         self.ok(figures(self.run("111", "mode=sma", "", *sgd)) != one,
                 "... and with its own alpha it is not")
 
+    def check_fragments(self):
+        whole = self.run("112", "mode=diloco steps=4")
+        self.ok(figures(self.run("112", "mode=diloco steps=4 fragments=1")) ==
+                figures(whole), "one fragment is DiLoCo, bit for bit")
+        self.ok(figures(self.reference("fragments"))[:1] ==
+                figures(whole)[:1] and
+                figures(self.reference("fragments")) != figures(whole),
+                "... and three fragments are not")
+        # After steps 1, 2 and 4, and so on; all after step 10.
+        sent = [line["comm_bytes"].get("dp", 0)
+                for line in self.reference("fragments")]
+        once = sent[-1]
+        self.ok([b > 0 for b in sent] ==
+                [s % 4 in (0, 1, 2) or s == 10 for s in range(1, 11)] and
+                sum(sent[4:8]) == once and max(sent[:-1]) < once,
+                f"fragments meet in turn, a model in four steps: {sent} bytes")
+
     def check_restart(self):
         """With alpha 0 the average stays the initial model. When the rate
         falls, learners restart from it."""
@@ -214,6 +233,7 @@ def main():
                 if name in resumed:
                     t.check_resume(name, layout)
         t.check_definitions()
+        t.check_fragments()
         if not quick:
             t.check_restart()
             t.check_auto()

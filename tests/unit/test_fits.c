@@ -489,6 +489,17 @@ static void check_sync(void)
          "have gradients of their own",
          c.log.histograms = 10, c.log.tensorboard = "tb",
          c.sync.mode = PLAIT_SYNC_DILOCO);
+    CASE(CONFIG, "sync.fragments 2: sync.mode must be diloco, not local",
+         c.sync.mode = PLAIT_SYNC_LOCAL, c.sync.fragments = 2);
+    CASE(CONFIG,
+         "sync.fragments 9 must be at most model.layers 8 and sync.steps 500",
+         c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.fragments = 9);
+    CASE(CONFIG,
+         "sync.fragments 4 must be at most model.layers 8 and sync.steps 3",
+         c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.fragments = 4,
+         c.sync.steps = 3);
+    CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.fragments = 4,
+         c.sync.steps = 4);
     CASE(CONFIG,
          "sync.steps 2: sync.mode must be local, post-local, sma or diloco, "
          "not each",

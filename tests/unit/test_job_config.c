@@ -703,6 +703,8 @@ static const struct {
     {"parallel: {shard_group: node}", "parallel.zero must be 1, 2 or 3"},
     {"train: {loss_scale: 1024, precision: bf16}",
      "train.loss_scale 1024: train.precision must be fp16"},
+    {"sync: {mode: diloco, fragments: 0}",
+     "fragments must be a whole number from 1"},
     {"sync: {mode: local, steps: 0}",
      "f.yaml:1: steps must be a whole number from 1"},
     {"sync: {mode: sma, learners: 0}",

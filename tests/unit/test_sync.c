@@ -11,7 +11,7 @@ static void check_each(void)
     struct plait_sync_config s = {.alpha = -1};
 
     ok(!plait_sync_parts(&s) && !plait_sync_apart(&s, 0) &&
-           !plait_sync_due(&s, 1, 10) && plait_sync_share(&s, 10) == 1 &&
+           !plait_sync_due(&s, 0, 1, 10) && plait_sync_share(&s, 10) == 1 &&
            plait_sync_vectors(&s) == 0,
        "each: one model");
     s.mode = PLAIT_SYNC_LOCAL;
@@ -35,7 +35,7 @@ static void check_share(enum plait_sync_mode mode, int64_t h, int64_t from,
             sums++;
             last = step + 1;
         }
-        if (plait_sync_due(&s, step + 1, steps)) {
+        if (plait_sync_due(&s, 0, step + 1, steps)) {
             sums++;
             longest = step + 1 - last > longest ? step + 1 - last : longest;
             last = step + 1;
@@ -48,8 +48,35 @@ static void check_share(enum plait_sync_mode mode, int64_t h, int64_t from,
        "... with %d all-reduces", (int)sums);
 }
 
+/* With H = 6 and three fragments, number 0 meets after steps 6, 12, ..., 1
+ * after 2, 8, .. and 2 after 4, 10, ..; all after the last. */
+static void check_fragments(void)
+{
+    struct plait_sync_config s = {
+        .mode = PLAIT_SYNC_DILOCO, .steps = 6, .fragments = 3};
+    int wrong = 0, meetings = 0;
+
+    for (int64_t done = 1; done <= 14; done++)
+        for (int f = 0; f < 3; f++) {
+            bool due = plait_sync_due(&s, f, done, 14);
+            bool planned = done % 6 == 2 * f;
+
+            wrong += due != (planned || done == 14);
+            meetings += due;
+        }
+    ok(wrong == 0 && meetings == 2 + 1 + 3 + 2 + 1,
+       "fragments meet in turn: %d meetings", meetings);
+    ok(fabs(plait_sync_share(&s, 14) - meetings / 3.0 / 14) < 1e-12,
+       "which are %.4f of the model a step", plait_sync_share(&s, 14));
+    s.fragments = 1;
+    ok(plait_sync_fragments(&s) == 1 && !plait_sync_due(&s, 0, 2, 14) &&
+           plait_sync_due(&s, 0, 6, 14),
+       "one fragment is the whole model");
+}
+
 int main(void)
 {
+    check_fragments();
     check_each();
     check_share(PLAIT_SYNC_LOCAL, 4, 0, 20);
     check_share(PLAIT_SYNC_LOCAL, 4, 0, 22);

@@ -39,6 +39,32 @@ static int check_keys(const struct plait_sync_config *s, int64_t steps,
     return 0;
 }
 
+/* Each fragment has a layer, and a step of its own to meet after. */
+static int check_fragments(const struct plait_job_config *c,
+                           struct plait_error *err)
+{
+    const struct plait_sync_config *s = &c->sync;
+
+    if (plait_sync_fragments(s) == 1)
+        return 0;
+    if (s->mode != PLAIT_SYNC_DILOCO)
+        return plait_errorf(err,
+                            "sync.fragments %d: sync.mode must be diloco, not "
+                            "%s",
+                            s->fragments, plait_sync_mode_names[s->mode]);
+    if (plait_is_image_model(&c->model))
+        return plait_errorf(err,
+                            "sync.fragments %d is for gpt2 and llama "
+                            "models",
+                            s->fragments);
+    if (s->fragments > c->model.layers || s->fragments > plait_sync_steps(s))
+        return plait_errorf(err,
+                            "sync.fragments %d must be at most model.layers %d "
+                            "and sync.steps %" PRId64,
+                            s->fragments, c->model.layers, plait_sync_steps(s));
+    return 0;
+}
+
 /* Why replicas that differ cannot be trained with these settings; NULL: they
  * can. */
 static const char *reason_against(const struct plait_job_config *c)
@@ -116,7 +142,7 @@ int plait_fits_sync(const struct plait_job_config *c, int dp,
     const char *why;
 
     if (check_keys(&c->sync, c->train.steps, err) < 0 ||
-        check_learners(c, dp, err) < 0)
+        check_fragments(c, err) < 0 || check_learners(c, dp, err) < 0)
         return -1;
     why = plait_sync_parts(&c->sync) ? reason_against(c) : NULL;
     if (!why)

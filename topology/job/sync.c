@@ -49,26 +49,50 @@ bool plait_sync_apart(const struct plait_sync_config *sync, int64_t step)
     return plait_sync_parts(sync) && step >= first_apart(sync);
 }
 
-bool plait_sync_due(const struct plait_sync_config *sync, int64_t done,
-                    int64_t steps)
+int plait_sync_fragments(const struct plait_sync_config *sync)
+{
+    return sync->fragments > 0 ? sync->fragments : 1;
+}
+
+/* Of the H steps between its meetings, after how many a fragment meets. */
+static int64_t offset_of(const struct plait_sync_config *sync, int fragment)
+{
+    return fragment * plait_sync_steps(sync) / plait_sync_fragments(sync);
+}
+
+bool plait_sync_due(const struct plait_sync_config *sync, int fragment,
+                    int64_t done, int64_t steps)
 {
     int64_t apart = done - first_apart(sync);
 
     if (!plait_sync_parts(sync) || apart <= 0)
         return false;
-    return apart % plait_sync_steps(sync) == 0 || done == steps;
+    return apart % plait_sync_steps(sync) == offset_of(sync, fragment) ||
+           done == steps;
+}
+
+/* How often a fragment meets in `steps` steps apart. */
+static int64_t count_meetings(const struct plait_sync_config *sync,
+                              int fragment, int64_t steps)
+{
+    int64_t every = plait_sync_steps(sync), offset = offset_of(sync, fragment);
+    int64_t n = offset == 0      ? steps / every
+                : steps < offset ? 0
+                                 : (steps - offset) / every + 1;
+
+    return n + (steps % every != offset);
 }
 
 double plait_sync_share(const struct plait_sync_config *sync, int64_t steps)
 {
-    double first, meetings;
-    int64_t every = plait_sync_steps(sync);
+    int fragments = plait_sync_fragments(sync);
+    int64_t first = first_apart(sync), meetings = 0;
 
     if (!plait_sync_parts(sync))
         return 1;
-    first = (double)first_apart(sync);
-    meetings = (double)((steps - first_apart(sync) + every - 1) / every);
-    return (first + meetings) / (double)steps;
+    for (int i = 0; i < fragments; i++)
+        meetings += count_meetings(sync, i, steps - first);
+    return ((double)first + (double)meetings / fragments) / (double)steps;
 }
 
 int plait_sync_vectors(const struct plait_sync_config *sync)

@@ -35,6 +35,8 @@ struct plait_sync_config {
     double lr;       /* of diloco's outer optimizer */
     double momentum; /* of diloco's outer optimizer, and of sma's average */
     double alpha;    /* of sma; below 0: not given, 1 / learners in all */
+    int fragments;   /* of diloco: parts of the model that meet in turn; 0 is
+                        1, too */
     int learners;    /* of sma, trained one after the other by the ranks of
                         each dp coordinate; 0: not given, 1; or AUTO */
 };
@@ -55,13 +57,18 @@ bool plait_sync_parts(const struct plait_sync_config *sync);
 /* Whether replicas train apart in step `step`, counted from 0. */
 bool plait_sync_apart(const struct plait_sync_config *sync, int64_t step);
 
-/* Whether replicas meet after `done` of `steps` steps: every H steps, and after
- * the last step, so that the run ends with one model. */
-bool plait_sync_due(const struct plait_sync_config *sync, int64_t done,
-                    int64_t steps);
+/* In how many fragments the model meets: 1, or with Streaming DiLoCo (Douillard
+ * et al., arXiv 2501.18512) more. */
+int plait_sync_fragments(const struct plait_sync_config *sync);
+
+/* Whether the replicas' fragment number `fragment` meets after `done` of
+ * `steps` steps: every H steps, number p of F p H / F steps after the first,
+ * and after the last step, so that the run ends with one model. */
+bool plait_sync_due(const struct plait_sync_config *sync, int fragment,
+                    int64_t done, int64_t steps);
 
 /* How many all-reduces of the whole model a step makes, on average over a run
- * of `steps`: 1 in mode each. */
+ * of `steps`: 1 in mode each. Fragments count as equal parts. */
 double plait_sync_share(const struct plait_sync_config *sync, int64_t steps);
 
 /* Vectors of as many fp32 numbers as there are weights that a rank keeps for
