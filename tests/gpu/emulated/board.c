@@ -33,7 +33,8 @@ struct wait {
 };
 
 struct seat {
-    pid_t pid;
+    pthread_mutex_t alive; /* its thread that has joined holds it */
+    bool joined;
     int node; /* EMULATED_NODE: GPUs of one read each other's memory; 0: none */
     bool gone;
     int n;
@@ -85,6 +86,8 @@ int emu_board_create(char id[128])
     pthread_mutexattr_setpshared(&lock, PTHREAD_PROCESS_SHARED);
     pthread_mutexattr_setrobust(&lock, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&s->lock, &lock);
+    for (int r = 0; r < EMU_RANKS; r++)
+        pthread_mutex_init(&s->seat[r].alive, &lock);
     munmap(s, BYTES);
     snprintf(id, 128, "/proc/%d/fd/%d", (int)getpid(), fd);
     return 0;
@@ -154,10 +157,11 @@ struct emu_board *emu_board_join(const char id[128], int rank, int n)
     b->rank = rank;
     b->n = n;
     lock_board(b, &aborted);
-    b->shared->seat[rank].pid = getpid();
     b->shared->seat[rank].node =
         getenv("EMULATED_NODE") ? atoi(getenv("EMULATED_NODE")) : 0;
     b->shared->seat[rank].wait.rank = -1;
+    pthread_mutex_lock(&b->shared->seat[rank].alive);
+    b->shared->seat[rank].joined = true;
     b->shared->joined++;
     unlock_board(b);
     return b;
@@ -183,6 +187,9 @@ void emu_board_leave(struct emu_board *b)
 {
     if (b == NULL)
         return;
+    b->shared->seat[b->rank].joined = false;
+    emu_board_abandon(b);
+    pthread_mutex_unlock(&b->shared->seat[b->rank].alive);
     munmap(b->shared, BYTES);
     free(b);
 }
@@ -249,27 +256,24 @@ static void find_circle(struct emu_board *b)
              s->seat[last].wait.name, b->rank);
 }
 
-/* Nor one that its parent has not waited for yet. */
-static bool has_ended(pid_t pid)
+/* Whether the process of a rank that has joined has ended, or begun anew by
+ * exec, which unmaps a GPU's memory as well. */
+static bool has_ended(const struct emu_board *b, int rank)
 {
-    char path[32], state = '\0';
-    FILE *f;
+    struct seat *seat = &b->shared->seat[rank];
+    int rc = seat->joined && rank != b->rank
+                 ? pthread_mutex_trylock(&seat->alive)
+                 : EBUSY;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    f = fopen(path, "re");
-    if (f == NULL)
-        return true;
-    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-        state = 'Z';
-    fclose(f);
-    return state == 'Z' || state == 'X';
+    if (rc == 0 || rc == EOWNERDEAD)
+        pthread_mutex_unlock(&seat->alive); /* for good, after EOWNERDEAD */
+    return rc == EOWNERDEAD || rc == ENOTRECOVERABLE;
 }
 
 /* One that has not joined yet may. */
-static bool is_alive(const struct shared *s, int rank)
+static bool is_alive(const struct emu_board *b, int rank)
 {
-    return rank < 0 || (!s->seat[rank].gone && (s->seat[rank].pid == 0 ||
-                                                !has_ended(s->seat[rank].pid)));
+    return rank < 0 || (!b->shared->seat[rank].gone && !has_ended(b, rank));
 }
 
 /* A kernel that reads a peer's memory by NVLink faults when the owner's process
@@ -280,8 +284,7 @@ static void find_unmapped(const struct emu_board *b)
 
     for (int r = 0; r < b->n; r++)
         if (r != b->rank && seat[r].node != 0 &&
-            seat[r].node == seat[b->rank].node && seat[r].pid != 0 &&
-            !seat[r].gone && has_ended(seat[r].pid))
+            seat[r].node == seat[b->rank].node && has_ended(b, r))
             emu_fault("an illegal address: the memory of rank %d, which has "
                       "ended",
                       r);
@@ -320,7 +323,7 @@ static int wait_here(struct emu_board *b, const struct wait *w,
         find_unmapped(b);
         if (emu_faulted() != NULL)
             break;
-        if (!is_alive(s, other))
+        if (!is_alive(b, other))
             lose_patience(s, w->name, other, &since);
         find_circle(b);
         if (s->broken[0] != '\0') {
