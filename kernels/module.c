@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "kernels/kernels.h"
+#include "kernels/same_build.h"
 
 #ifdef HAVE_CUDA
 #include <dlfcn.h>
@@ -45,6 +46,24 @@ static int is_visible(void)
     return 0;
 }
 
+/* The module's function. NULL with cuda.why: it is of another build. */
+static cuda_ops_fn *find_entry(void *handle, const char *path)
+{
+    static const struct plait_build mine = PLAIT_CUDA_BUILD;
+    cuda_ops_fn *entry;
+
+    *(void **)&entry = dlsym(handle, "plait_cuda_ops");
+    if (entry != NULL &&
+        plait_build_is(dlsym(handle, "plait_cuda_build"), &mine))
+        return entry;
+    cuda.error = EIO;
+    snprintf(cuda.why, sizeof(cuda.why),
+             "%s: is of another build of Plait than this program (%s); "
+             "install both from one, and start again",
+             path, PACKAGE_VERSION);
+    return NULL;
+}
+
 static void load_cuda(void)
 {
     const char *dir = getenv("PLAIT_MODULE_PATH"), *why = NULL;
@@ -63,12 +82,8 @@ static void load_cuda(void)
         snprintf(cuda.why, sizeof(cuda.why), "%s", dlerror());
         return;
     }
-    *(void **)&entry = dlsym(handle, "plait_cuda_ops");
+    entry = find_entry(handle, path);
     if (entry == NULL) {
-        cuda.error = EIO;
-        snprintf(cuda.why, sizeof(cuda.why),
-                 "%s: has no plait_cuda_ops: not a module of this version",
-                 path);
         dlclose(handle);
         return;
     }

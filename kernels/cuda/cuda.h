@@ -195,7 +195,7 @@ void cuda_update8_ops(struct plait_ops *ops);
 void cuda_graph_ops(struct plait_ops *ops);
 void cuda_image_ops(struct plait_ops *ops);
 
-/* The module's only exported symbol: the table, or NULL with a reason and errno
+/* The module's function: the table, or NULL with a reason and errno
  * ENODEV (no GPU is visible), EIO (it cannot be used), ENOENT (no driver). */
 __attribute__((visibility("default"))) const struct plait_ops *
 plait_cuda_ops(const char **why);

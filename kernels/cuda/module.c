@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA module plait_cuda.so: it fills the table of operations and answers
  * whether a GPU works. */
+#include "config.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/same_build.h"
+
+/* Exported beside the table. */
+extern const struct plait_build plait_cuda_build;
+__attribute__((visibility("default")))
+const struct plait_build plait_cuda_build = PLAIT_CUDA_BUILD;
 
 /* The table is filled once and not changed afterwards. */
 static struct plait_ops table;

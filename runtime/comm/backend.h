@@ -238,7 +238,7 @@ static inline double plait_nccl_limit(void)
     return text && *text ? atof(text) : 300;
 }
 
-/* The only symbol of the module plait_nccl.so: a world over the ranks of
+/* The function of the module plait_nccl.so: a world over the ranks of
  * `host`, which carries the unique id now and host values later. The caller
  * keeps `host`. NULL with err; errno ETIMEDOUT: NCCL has not connected this
  * rank in time, and perhaps others. */

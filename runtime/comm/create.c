@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/same_build.h"
 #include "runtime/comm/bootstrap/interface.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/comm/world.h"
@@ -131,6 +132,7 @@ typedef __typeof__(plait_nccl_create) nccl_create_fn;
 static nccl_create_fn *load_nccl(struct plait_comm *met,
                                  struct plait_error *err)
 {
+    static const struct plait_build mine = PLAIT_NCCL_BUILD;
     const char *dir = getenv("PLAIT_MODULE_PATH");
     nccl_create_fn *create = NULL;
     char path[4096];
@@ -141,11 +143,18 @@ static nccl_create_fn *load_nccl(struct plait_comm *met,
     module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (module)
         *(void **)&create = dlsym(module, "plait_nccl_create");
-    if (!create)
+    if (!create) {
         plait_errorf(err,
                      "NCCL, which several GPUs need, is missing on rank %d: "
                      "%s",
                      met->rank, dlerror());
+    } else if (!plait_build_is(dlsym(module, "plait_nccl_build"), &mine)) {
+        create = NULL;
+        plait_errorf(err,
+                     "%s is of another build of Plait than the program of "
+                     "rank %d (%s); install both from one, and start again",
+                     path, met->rank, PACKAGE_VERSION);
+    }
     if (plait_error_consensus(met, create ? 0 : -1, err) == 0)
         return create;
     errno = ENOSYS;

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "kernels/kernels.h"
+#include "kernels/same_build.h"
+#include "runtime/comm/backend.h"
 #include "tap.h"
 
 static void *load(const char *name)
@@ -39,6 +41,10 @@ static int whole(const struct plait_ops *ops)
 
 static void test_cuda(void)
 {
+    const struct plait_build cuda_build = PLAIT_CUDA_BUILD;
+    const struct plait_build other = {
+        PACKAGE_VERSION,
+        {sizeof(struct plait_ops) + 8, sizeof(struct plait_gpu_facts)}};
     const struct plait_ops *(*entry)(const char **why), *ops;
     void *handle = load("plait_cuda.so");
     const char *why = NULL;
@@ -48,6 +54,10 @@ static void test_cuda(void)
     *(void **)&entry = dlsym(handle, "plait_cuda_ops");
     if (!ok(entry != NULL, "plait_cuda.so exports plait_cuda_ops"))
         return;
+    ok(plait_build_is(dlsym(handle, "plait_cuda_build"), &cuda_build) &&
+           !plait_build_is(&other, &cuda_build) &&
+           !plait_build_is(NULL, &cuda_build),
+       "it is of this build, and another one is not");
     ops = entry(&why);
     if (ops != NULL)
         ok(strcmp(ops->name, "cuda") == 0 && ops->gpu && whole(ops),
@@ -61,11 +71,15 @@ static void test_cuda(void)
 #ifdef HAVE_NCCL
 static void test_nccl(void)
 {
+    const struct plait_build mine = PLAIT_NCCL_BUILD;
     void *handle = load("plait_nccl.so");
 
-    if (handle != NULL)
-        ok(dlsym(handle, "plait_nccl_create") != NULL,
-           "plait_nccl.so exports plait_nccl_create");
+    if (handle == NULL)
+        return;
+    ok(dlsym(handle, "plait_nccl_create") != NULL,
+       "plait_nccl.so exports plait_nccl_create");
+    ok(plait_build_is(dlsym(handle, "plait_nccl_build"), &mine),
+       "it is of this build");
 }
 
 #endif

@@ -16,8 +16,14 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/same_build.h"
 #include "runtime/comm/nccl/nccl_private.h"
 #include "runtime/comm/nccl/policy.h"
+
+/* Exported beside plait_nccl_create(). */
+extern const struct plait_build plait_nccl_build;
+__attribute__((visibility("default")))
+const struct plait_build plait_nccl_build = PLAIT_NCCL_BUILD;
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 19, 1)
 #error "NCCL 2.19 or later is needed (ncclCommSplit, ncclMemAlloc)"

@@ -14,7 +14,11 @@ out = .
 
 includes = -I$(out)/source -I$(emulated) -I$(emulated)/include -I$(cuda) \
 	-I$(top_srcdir) -I$(top_srcdir)/topology/api
-cflags = -std=gnu11 -g -fPIC -fvisibility=hidden -Wall -Wextra -MMD -MP
+# From AC_INIT: the name, the version.
+version := $(shell sed -n 's/^AC_INIT.\[[^]]*\], *\[\([^]]*\)\].*/\1/p' \
+	$(top_srcdir)/configure.ac)
+cflags = -std=gnu11 -g -fPIC -fvisibility=hidden -Wall -Wextra -MMD -MP \
+	-DPACKAGE_VERSION='"$(version)"'
 # The sanitizer's library is not linked: accesses.c defines its functions.
 kernel_flags = -std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fsanitize=thread \
 	-fno-strict-aliasing -fno-exceptions \
