@@ -16,6 +16,7 @@
 #include "kernels/kernels.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/backend.h"
+#include "runtime/comm/consensus.h"
 #include "runtime/comm/members.h"
 #include "runtime/comm/world_device.h"
 
@@ -432,7 +433,12 @@ int plait_world_again(struct plait_world *w, const struct plait_world *kept,
     w->all = m->n > 1 ? plait_members_world(m, ops, ops ? w->dev : NULL,
                                             AGAIN_S, err)
                       : plait_self_create(ops, ops ? w->dev : NULL, "world");
-    return w->all ? take_seats(w, err) : -1;
+    if (!w->all)
+        return -1;
+    if (!ops && plait_error_consensus(
+                    w->all, plait_world_check_own(w, w->all, err), err) < 0)
+        return -1;
+    return take_seats(w, err);
 }
 
 void plait_world_close(struct plait_world *w)

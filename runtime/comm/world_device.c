@@ -84,6 +84,27 @@ static int device_index(const struct plait_world *w)
     return index;
 }
 
+/* CUDA may number the GPUs anew: one that has fallen off the bus is skipped. -1
+ * with err: CUDA does not show the GPU that w->gpu describes. */
+static int find_gpu(const struct plait_world *w, struct plait_error *err)
+{
+    int index = device_index(w);
+    struct plait_gpu_facts facts;
+
+    /* Parts of a GPU (MIG) share its address: then the number tells. */
+    if (w->ops->gpu_facts(index, &facts) == 0 &&
+        !strcmp(facts.busid, w->gpu.busid))
+        return index;
+    for (int i = 0; w->ops->gpu_facts(i, &facts) == 0; i++)
+        if (!strcmp(facts.busid, w->gpu.busid))
+            return i;
+    if (w->ops->gpu_facts(index, &facts) < 0)
+        return plait_errorf(err, "GPU %s is gone, and there is no other",
+                            w->gpu.busid);
+    return plait_errorf(err, "GPU %s is gone, and GPU %s has its number (%d)",
+                        w->gpu.busid, facts.busid, index);
+}
+
 const char *plait_world_lone_gpu(const struct plait_world *w)
 {
     struct plait_gpu_facts facts;
@@ -157,7 +178,9 @@ int plait_world_choose(struct plait_world *w, const char *device,
         w->planned ? w->launch.local_world_size : count_node_ranks();
     threads = choose_threads(w);
     w->threads = count_threads(threads);
-    index = device_index(w);
+    index = w->gpu.busid[0] ? find_gpu(w, err) : device_index(w);
+    if (index < 0)
+        return -1;
     w->dev = w->ops->device_create(index, threads);
     if (!w->dev)
         return plait_errorf(err,
@@ -177,8 +200,7 @@ int plait_world_check_device(const struct plait_world *w,
     int rc = 0;
 
     if (w->dev && (!q || w->ops->queue_sync(q) < 0))
-        rc = plait_errorf(err, "GPU %s has failed: %s; this rank ends",
-                          w->gpu.busid,
+        rc = plait_errorf(err, "GPU %s has failed: %s", w->gpu.busid,
                           q ? plait_queue_error(q)
                             : "CUDA refuses all calls, as after a fault, or "
                               "where a process has ended whose memory it "
@@ -215,9 +237,8 @@ static struct gpu_place place_of(const struct plait_world *w)
     return place;
 }
 
-/* Fails on ranks whose GPU is also that of a lower rank. */
-static int check_own(const struct plait_world *w, struct plait_comm *met,
-                     struct plait_error *err)
+int plait_world_check_own(const struct plait_world *w, struct plait_comm *met,
+                          struct plait_error *err)
 {
     int n = plait_comm_size(met), rank = plait_comm_rank(met), rc = 0;
     struct gpu_place mine = place_of(w), *all = calloc((size_t)n, sizeof(mine));
@@ -273,5 +294,5 @@ int plait_world_agree(struct plait_world *w, struct plait_comm *met, int rc,
         return -1;
     if (!w->ops->gpu || plait_shared_gpus() > 0)
         return 0;
-    return plait_error_consensus(met, check_own(w, met, err), err);
+    return plait_error_consensus(met, plait_world_check_own(w, met, err), err);
 }

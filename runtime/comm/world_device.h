@@ -14,7 +14,8 @@ int plait_env_int(const char *name, int fallback);
  * one GPU per rank, so ranks that share communicate through host memory. */
 int plait_shared_gpus(void);
 
-/* Sets ops, dev and the fields about this rank's place. Not collective. */
+/* Sets ops, dev and the fields about this rank's place. A GPU is the one of the
+ * address w->gpu.busid, unless that is "". Not collective. */
 int plait_world_choose(struct plait_world *w, const char *device,
                        struct plait_error *err);
 
@@ -23,5 +24,10 @@ int plait_world_choose(struct plait_world *w, const char *device,
  * being asked to share. One rank has text in err. */
 int plait_world_agree(struct plait_world *w, struct plait_comm *met, int rc,
                       struct plait_error *err);
+
+/* Collective over `met`: -1 with err on ranks whose GPU is also that of a lower
+ * one. */
+int plait_world_check_own(const struct plait_world *w, struct plait_comm *met,
+                          struct plait_error *err);
 
 #endif

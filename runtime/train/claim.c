@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -91,16 +92,6 @@ static bool same_text(const char *a, const char *b)
     return *a && !strcmp(a, b);
 }
 
-/* A job that Slurm has started again has ended before. */
-static bool is_earlier_start(const struct plait_claim_record *r,
-                             const struct plait_claimer *me)
-{
-    size_t n = strcspn(me->job, ".");
-
-    return n > 0 && strcspn(r->by.job, ".") == n &&
-           !memcmp(r->by.job, me->job, n) && r->by.restarts < me->restarts;
-}
-
 /* What became of a run that may be dead. */
 enum fate {
     DEAD,
@@ -171,7 +162,7 @@ static enum fate find_fate(struct plait_claim *c,
         if (c->held == LOCKED || (shown && r->by.user == me->user))
             return DEAD;
     }
-    if (any && (r->by.run == me->dead || is_earlier_start(r, me)))
+    if (any && (r->by.run == me->dead || plait_claim_record_restarted(r, me)))
         return DEAD;
     /* Another machine's lock may not reach this one, and that of a machine that
      * has failed may stay for a while. */
@@ -369,16 +360,24 @@ static void start_beat(struct plait_claim *c)
 
 int plait_claim_thread(struct plait_claim *c)
 {
-    int tid;
-
     if (!c || !c->beats)
         return 0;
     pthread_mutex_lock(&c->lock);
     while (c->tid == 0)
         pthread_cond_wait(&c->end, &c->lock);
-    tid = c->tid;
     pthread_mutex_unlock(&c->lock);
-    return tid;
+    return c->tid; /* it does not change any more */
+}
+
+int plait_claim_hold(struct plait_claim *c)
+{
+    pthread_mutex_lock(&c->lock);
+    return c->fd;
+}
+
+void plait_claim_unhold(struct plait_claim *c)
+{
+    pthread_mutex_unlock(&c->lock);
 }
 
 static void destroy(struct plait_claim *c)
@@ -451,18 +450,47 @@ struct plait_claim *plait_claim_take(const char *path, const char *what,
     return NULL;
 }
 
-void plait_claim_release(struct plait_claim *c)
+struct plait_claim *plait_claim_go_on(int fd, const struct plait_claimer *me)
 {
-    struct plait_claim_record now;
+    char name[40], path[PATH_MAX] = "";
+    struct plait_claim *c = NULL;
 
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+    if (readlink(name, path, sizeof(path) - 1) > 0 && is_there(fd, path))
+        c = create(path, path, me);
     if (!c)
-        return;
+        return NULL;
+    c->fd = fd;
+    plait_claim_record_read(path, &c->record); /* its beats, and since when */
+    c->record.by = *me;
+    keep_record(c);
+    start_beat(c);
+    return c;
+}
+
+static void end_beat(struct plait_claim *c)
+{
     pthread_mutex_lock(&c->lock);
     c->ended = true;
     pthread_cond_signal(&c->end);
     pthread_mutex_unlock(&c->lock);
     if (c->beats)
         pthread_join(c->thread, NULL);
+}
+
+void plait_claim_drop(struct plait_claim *c)
+{
+    end_beat(c);
+    destroy(c);
+}
+
+void plait_claim_release(struct plait_claim *c)
+{
+    struct plait_claim_record now;
+
+    if (!c)
+        return;
+    end_beat(c);
     /* The name goes while the lock holds: who opened it before looks again. */
     if (is_there(c->fd, c->path) &&
         plait_claim_record_read(c->path, &now) == PLAIT_CLAIM_RECORD &&

@@ -53,5 +53,16 @@ struct plait_claim *plait_claim_take(const char *path, const char *what,
  * NULL-safe, as the release. */
 int plait_claim_thread(struct plait_claim *claim);
 void plait_claim_release(struct plait_claim *claim);
+/* The descriptor of the lock file, whose lock holds as long as one is open. The
+ * record is not written until plait_claim_unhold(). */
+int plait_claim_hold(struct plait_claim *claim);
+void plait_claim_unhold(struct plait_claim *claim);
+/* In the next life of a process that held it (anew.h): writes the record of the
+ * lock file `fd` again, at once and then as before, for the same run. Takes
+ * `fd` over. NULL: it does not, as the file has lost its name, or memory is
+ * short. */
+struct plait_claim *plait_claim_go_on(int fd, const struct plait_claimer *me);
+/* The file stays, with its record; only its descriptor is closed. */
+void plait_claim_drop(struct plait_claim *claim);
 
 #endif

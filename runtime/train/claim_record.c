@@ -175,3 +175,12 @@ int plait_claim_record_write(int fd, struct plait_claim_record *r)
                ? 0
                : -1;
 }
+
+bool plait_claim_record_restarted(const struct plait_claim_record *r,
+                                  const struct plait_claimer *me)
+{
+    size_t n = strcspn(me->job, ".");
+
+    return n > 0 && strcspn(r->by.job, ".") == n &&
+           !memcmp(r->by.job, me->job, n) && r->by.restarts < me->restarts;
+}

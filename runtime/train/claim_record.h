@@ -37,5 +37,9 @@ void plait_claim_record_describe(const struct plait_claim_record *r, char *text,
                                  size_t size);
 /* Whether this machine shows the process, which has not ended. */
 bool plait_claim_record_runs(const struct plait_claim_record *r);
+/* Whether it is of an earlier start of `me`'s job: a job that Slurm has started
+ * again has ended before. */
+bool plait_claim_record_restarted(const struct plait_claim_record *r,
+                                  const struct plait_claimer *me);
 
 #endif

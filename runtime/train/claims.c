@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/checkpoint/directory.h"
 #include "runtime/comm/consensus.h"
@@ -99,6 +100,29 @@ static int claim_both(struct plait_session *s,
     return claim_metrics(s->claims, plait_session_metrics(s, args), &me, err);
 }
 
+void plait_claims_go_on(struct plait_elastic *e)
+{
+    struct plait_claimer me;
+
+    plait_claim_self(&me);
+    me.run = e->run;
+    for (int i = 0; i < e->nheld; i++)
+        e->beats[i] = plait_claim_go_on(e->held[i], &me);
+}
+
+/* The claims of this life wait for the locks of the one before. */
+static void let_go(struct plait_elastic *e)
+{
+    while (e->nheld > 0) {
+        int i = --e->nheld;
+
+        if (e->beats[i])
+            plait_claim_drop(e->beats[i]);
+        else
+            close(e->held[i]);
+    }
+}
+
 int plait_claims_take(struct plait_session *s,
                       const struct plait_train_args *args,
                       struct plait_error *err)
@@ -110,7 +134,34 @@ int plait_claims_take(struct plait_session *s,
     /* The watchdog must not take the records for progress of the run. */
     for (int i = 0; s->claims && i < 2; i++)
         plait_hang_except(s->hang, i, plait_claim_thread(s->claims->of[i]));
+    if (s->elastic)
+        let_go(s->elastic);
     return plait_error_consensus(s->world.comm, rc, err);
+}
+
+/* Before this life has claims, e->held are still those of the one before. */
+void plait_claims_hold(const struct plait_claims *claims,
+                       struct plait_elastic *e)
+{
+    for (int i = 0; i < e->nheld; i++)
+        if (e->beats[i])
+            plait_claim_hold(e->beats[i]);
+    for (int i = 0; claims && i < 2; i++)
+        if (claims->of[i])
+            e->held[e->nheld++] = plait_claim_hold(claims->of[i]);
+}
+
+void plait_claims_unhold(const struct plait_claims *claims,
+                         struct plait_elastic *e)
+{
+    for (int i = 0; claims && i < 2; i++)
+        if (claims->of[i]) {
+            plait_claim_unhold(claims->of[i]);
+            e->nheld--;
+        }
+    for (int i = 0; i < e->nheld; i++)
+        if (e->beats[i])
+            plait_claim_unhold(e->beats[i]);
 }
 
 void plait_claims_release(struct plait_claims *claims)

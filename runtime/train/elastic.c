@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE /* asprintf */
 #include "config.h"
 
-#include "runtime/train/elastic.h"
+#include "runtime/train/elastic_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,12 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 
 #include "runtime/comm/consensus.h"
 #include "runtime/train/metrics/metrics.h"
 #include "topology/base/clock.h"
-#include "topology/job/fits.h"
 
 /* The run ends after this many losses in a row without a new step in
  * between. */
@@ -23,6 +20,9 @@ enum { STALLED_MOST = 20 };
 /* How long to wait, after a loss, for another rank that a signal has stopped. 0
  * where the watchdog has waited for it already. */
 #define STOPPED_S 10
+/* How much longer than a process that begins anew may take to open its GPU:
+ * until it has noticed that it must, and then has come. */
+#define SPARE_S 20
 
 /* -- the beginning --------------------------------------------------------- */
 
@@ -131,9 +131,12 @@ void plait_elastic_clear(struct plait_elastic *e)
 
 bool plait_elastic_lost(const struct plait_session *s)
 {
-    return s->elastic && s->world.members &&
-           (!s->world.all || (plait_comm_lost(s->world.all) &&
-                              !plait_comm_difference(s->world.all)));
+    if (!s->elastic || !s->world.members)
+        return false;
+    if (s->world.all)
+        elastic_await_news(s);
+    return !s->world.all || (plait_comm_lost(s->world.all) &&
+                             !plait_comm_difference(s->world.all));
 }
 
 /* Tear down the old world. Only its list of processes and the GPU stay in
@@ -188,7 +191,7 @@ static int agree(struct plait_elastic *e, struct plait_members *m,
 {
     const struct plait_patience patience = {.stopped = e->hung ? 0 : STOPPED_S,
                                             .away = PLAIT_AWAY_S,
-                                            .slow = PLAIT_SLOW_S,
+                                            .slow = ELASTIC_ANEW_S + SPARE_S,
                                             .silent = e->silent};
 
     if (plait_members_regroup(m, &patience, err) < 0)
@@ -196,85 +199,6 @@ static int agree(struct plait_elastic *e, struct plait_members *m,
     memset(e->silent, 0, (size_t)m->size * sizeof(*e->silent));
     describe_lost(e, m);
     e->agreed = plait_clock_now();
-    return 0;
-}
-
-/* The layout with the most replicas for which there are enough ranks and that
- * the configuration allows: its batch must be divisible among them. */
-static int choose_layout(const struct plait_elastic *e,
-                         const struct plait_job_config *config,
-                         const struct plait_members *m,
-                         struct plait_layout *layout, struct plait_error *err)
-{
-    struct plait_error why;
-    int needed;
-
-    *layout = e->launch.layout;
-    for (int dp = layout->size[PLAIT_DP]; dp > 0; dp--) {
-        layout->size[PLAIT_DP] = dp;
-        needed = plait_layout_world(layout);
-        if (needed <= m->n && plait_layout_resolve(layout, needed, &why) == 0 &&
-            plait_fits(config, layout, &why) == 0)
-            return 0;
-    }
-    if (m->rank > 0) /* one rank reports it */
-        return -1;
-    return plait_errorf(err,
-                        "%s is gone: no layout with tp %d, cp %d, ep %d, pp "
-                        "%d fits the %d ranks that are left; the run ends",
-                        e->who, layout->size[PLAIT_TP], layout->size[PLAIT_CP],
-                        layout->size[PLAIT_EP], layout->size[PLAIT_PP], m->n);
-}
-
-static int find_layout(const struct plait_elastic *e,
-                       const struct plait_train_args *args,
-                       const struct plait_members *m,
-                       struct plait_layout *layout, struct plait_error *err)
-{
-    struct plait_job_config *config = plait_job_config_parse(
-        args->config, e->config_text, strlen(e->config_text), args->set,
-        args->nset, err);
-    int rc = config ? choose_layout(e, config, m, layout, err) : -1;
-
-    plait_job_config_destroy(config);
-    return rc;
-}
-
-static bool saved_since(const char *dir, double began)
-{
-    struct stat st;
-    char *path;
-    bool is = false;
-
-    if (!dir || asprintf(&path, "%s/latest", dir) < 0)
-        return false;
-    if (lstat(path, &st) == 0)
-        is = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec >=
-             began;
-    free(path);
-    return is;
-}
-
-/* Go on from the newest checkpoint of this run, if it has saved one; else start
- * as the run did. All ranks take the latest that any of them knows, because
- * some may have missed it. */
-static int find_beginning(struct plait_session *s,
-                          struct plait_train_args *args,
-                          struct plait_error *err)
-{
-    const struct plait_checkpoint_config *c = &s->config->checkpoint;
-    struct plait_elastic *e = s->elastic;
-    double known[3] = {e->peak,
-                       saved_since(c->dir, e->began) ||
-                           saved_since(c->fallback, e->began),
-                       (double)e->reached};
-
-    if (plait_comm_host_all_reduce(s->world.comm, known, 3, PLAIT_MAX) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(s->world.comm));
-    e->peak = known[0];
-    e->reached = (int64_t)known[2];
-    if (known[1] > 0)
-        args->resume = "auto";
     return 0;
 }
 
@@ -312,9 +236,9 @@ static int meet_again(struct plait_session *s, struct plait_world *kept,
     struct plait_launch launch = e->launch;
 
     err->text[0] = '\0';
-    if (plait_world_check_device(kept, err) < 0 ||
+    if (elastic_check_device(s, kept, args, err) < 0 ||
         agree(e, kept->members, err) < 0 ||
-        find_layout(e, args, kept->members, &launch.layout, err) < 0) {
+        elastic_find_layout(e, args, kept->members, &launch.layout, err) < 0) {
         plait_world_close(kept);
         return -1;
     }
@@ -326,10 +250,18 @@ static int meet_again(struct plait_session *s, struct plait_world *kept,
     if (!s->world.comm)
         return plait_elastic_wait(s, outcome, err);
     if (plait_session_complete(s, args, err) < 0 ||
-        find_beginning(s, args, err) < 0)
+        elastic_find_beginning(s, args, err) < 0)
         return -1;
     e->rebuilt = plait_clock_now();
     return 0;
+}
+
+static void note_loss(struct plait_elastic *e)
+{
+    e->noticed = plait_clock_now();
+    e->behind = true;
+    e->losses++;
+    e->alone = false;
 }
 
 int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
@@ -339,14 +271,18 @@ int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
     struct plait_world kept;
     int rc;
 
-    e->noticed = plait_clock_now();
-    e->behind = true;
-    e->losses++;
+    if (!e->anew)
+        note_loss(e);
     /* They were of groups that are gone. */
     s->links = (struct plait_mesh_links){"", ""};
     do {
+        rc = elastic_ask_device(s, args, err);
         leave_world(s, &kept);
-        if (++e->stalled > STALLED_MOST) {
+        if (rc < 0) {
+            plait_world_close(&kept);
+            return -1;
+        }
+        if (!e->anew && ++e->stalled > STALLED_MOST) {
             plait_world_close(&kept);
             return plait_errorf(err,
                                 "ranks were lost %d times without a step in "
@@ -450,6 +386,7 @@ void plait_elastic_start(struct plait_session *s, int64_t step)
         return;
     note_members(e, &s->world);
     note_reached(e, step);
+    e->begun = true;
 }
 
 void plait_elastic_step(struct plait_session *s, int64_t step)
@@ -460,7 +397,7 @@ void plait_elastic_step(struct plait_session *s, int64_t step)
     if (!e || step <= e->reached)
         return;
     e->reached = step;
-    e->stalled = 0;
+    e->stalled = e->lives = 0;
     if (e->behind && plait_comm_rank(s->world.comm) == 0)
         fprintf(stderr,
                 "plait-train: back at step %" PRId64

@@ -23,6 +23,16 @@ struct plait_elastic {
     bool hung;                   /* a rank did not answer for train.timeout */
     bool *silent;                /* by process number: its node was silent */
     int stalled;                 /* losses since the last new step */
+    /* This process (anew.h): it has just begun anew, after a loss; how often
+     * it has since the last new step. */
+    bool anew;
+    int lives;
+    char busid[16];     /* of the GPU that the life before had */
+    int held[2], nheld; /* lock files of its life before, until this one has
+                           claimed them */
+    struct plait_claim *beats[2]; /* [nheld] NULL: nobody writes it */
+    bool begun;                   /* its steps have begun since it began anew */
+    bool alone;                   /* its GPU has failed, and nobody is gone */
     /* About the last loss. */
     char who[256];
     double noticed, agreed, rebuilt, loaded; /* plait_clock_now() */
@@ -36,11 +46,17 @@ struct plait_elastic {
  * session was not opened, or this run cannot be elastic. */
 int plait_elastic_begin(struct plait_session *s, int rc,
                         struct plait_elastic *e, struct plait_error *err);
+/* The same for a process that has begun anew, with the file `fd` of its life
+ * before: it then is as after a loss. -1 always; plait_elastic_lost() says
+ * whether it can go on. */
+int plait_elastic_resume(struct plait_session *s, struct plait_elastic *e,
+                         int fd, struct plait_error *err);
 /* What a process without a seat does: wait for the end of the run. 1: it has
  * ended with *outcome (0 or -1); -1 with err: a rank is gone. */
 int plait_elastic_wait(struct plait_session *s, int *outcome,
                        struct plait_error *err);
-/* Whether what failed in the session failed because a rank is gone. */
+/* Whether what failed in the session failed because a rank is gone. Where the
+ * GPU has failed, it waits some seconds for that. */
 bool plait_elastic_lost(const struct plait_session *s);
 /* Opens the session anew over the processes that are left. 0: args->resume says
  * where to go on from; 1: this process had no seat, and the run has ended, as

@@ -156,7 +156,8 @@ static int run_command(struct plait_session *s,
 
 int main(int argc, char **argv)
 {
-    struct plait_train_args args = {.resume = "auto", .device = "auto"};
+    struct plait_train_args args = {
+        .argv = argv, .resume = "auto", .device = "auto"};
     const struct plait_program program = {.name = "plait-train",
                                           .args = &args,
                                           .elastic = true,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/train/anew.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/run.h"
 
@@ -104,8 +105,11 @@ static int open_session(struct watched *w, const struct plait_program *p,
                         struct plait_elastic *elastic, struct plait_error *err)
 {
     struct plait_session *s = &w->session;
-    int rc = plait_session_open(s, p->args, err);
+    int rc, fd = p->elastic ? plait_anew_file() : -1;
 
+    if (fd >= 0)
+        return plait_elastic_resume(s, elastic, fd, err);
+    rc = plait_session_open(s, p->args, err);
     if (p->elastic)
         rc = plait_elastic_begin(s, rc, elastic, err);
     if (rc < 0)

@@ -13,6 +13,7 @@
 /* The command line of plait-train; the programs that take a model from a
  * directory have `model`, `set` and `device` alone. */
 struct plait_train_args {
+    char **argv; /* as it was given */
     const char *config;
     const char *model; /* in place of config: a Hugging Face directory or a
                           checkpoint, whose model is run */

@@ -173,6 +173,42 @@ static void same_run(void)
     ok(access(path, F_OK) < 0, "and leaves it free");
 }
 
+static int64_t count_beats(void)
+{
+    struct plait_claim_record now = {.beat = -1};
+
+    plait_claim_record_read(path, &now);
+    return now.beat;
+}
+
+/* The process runs its program again, which begins to write at once. */
+static void next_life(void)
+{
+    struct plait_claimer me = somebody(12);
+    struct plait_error err;
+    char taken[PLAIT_CLAIM_SAID];
+    struct plait_claim *c = plait_claim_take(path, "ck", &me, taken, &err);
+    int64_t before;
+    int fd = dup(plait_claim_hold(c)); /* as the exec leaves it */
+
+    pause_ms(1500);
+    before = count_beats();
+    ok(before == 1, "nothing is written while it is held");
+    plait_claim_unhold(c);
+    plait_claim_drop(c);
+    before = count_beats();
+    c = plait_claim_go_on(fd, &me);
+    ok(c && count_beats() > before, "the next life writes at once");
+    before = count_beats();
+    pause_ms(1500);
+    ok(count_beats() > before &&
+           is_refused(somebody(13), "another run trains there"),
+       "and goes on");
+    plait_claim_drop(c);
+    ok(access(path, F_OK) == 0, "its claim leaves the file");
+    unlink(path);
+}
+
 static void other_machine(void)
 {
     struct plait_claimer me = somebody(11);
@@ -486,6 +522,7 @@ int main(void)
     snprintf(path, sizeof(path), "%s/.running", dir);
     one_machine();
     same_run();
+    next_life();
     other_machine();
     planted();
     other_lock();

@@ -318,10 +318,10 @@ static int wait_here(struct emu_board *b, const struct wait *w,
     for (;;) {
         int other = waits_for(s, b->rank);
 
-        if (other < 0 || *aborted)
+        if (other < 0)
             break;
-        find_unmapped(b);
-        if (emu_faulted() != NULL)
+        find_unmapped(b); /* before the host notices the loss, and aborts */
+        if (emu_faulted() != NULL || *aborted)
             break;
         if (!is_alive(b, other))
             lose_patience(s, w->name, other, &since);

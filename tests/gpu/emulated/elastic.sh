@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # plait run --elastic on emulated GPUs over NCCL: during training ranks are
-# killed or stopped, or a GPU fails, and the other ranks go on in the same
-# processes to the losses of an undisturbed run.
+# killed or stopped, or a GPU fails, and the other ranks go on, to the losses of
+# an undisturbed run: in the same processes, and where GPUs read each other's
+# memory in processes that begin anew.
 . "$top_srcdir/tests/gpu/emulated/emulated.sh"
 unset PLAIT_NCCL_WINDOWS # as a user has it
 . "$top_srcdir/tests/lib/until.sh"
 plait=$top_builddir/plait
 export OMP_NUM_THREADS=1 EMULATED_GPUS=4
-unset CUDA_VISIBLE_DEVICES per_node
+unset CUDA_VISIBLE_DEVICES per_node program
 dir=$(mktemp -d) || exit 1
 pid=
 trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
@@ -38,7 +39,7 @@ begin() {
         [ -z "$per_node" ] ||
             export EMULATED_NODE=$((PLAIT_RANK / per_node + 1))
         EMULATED_CALLS=$0/calls.$who EMULATED_FAULT=$0/fault.$who \
-            exec "$@" >>"$0/out" 2>&1' "$dir" "$emulated/plait-train" \
+            exec "$@" >>"$0/out" 2>&1' "$dir" "${program:-$emulated/plait-train}" \
         "$dir/c.yaml" --device cuda --set checkpoint.dir="$dir/ck" \
         --metrics "$dir/m" "${@:3}" >"$dir/out" 2>&1 </dev/null &
     pid=$!
@@ -63,10 +64,11 @@ close_by() {
 }
 
 # Each process has destroyed its streams, events, graphs and communicators, and
-# made its last step by graphs.
+# made its last step, if it made one, by graphs.
 all_clean() {
     ! grep "^left-.* [^0]" "$dir"/calls.* &&
-        ! grep -L "^cudaGraphLaunch" "$dir"/calls.[0-9]* | grep .
+        ! grep -l "^cuda" "$dir"/calls.[0-9]* |
+        xargs grep -L "^cudaGraphLaunch" | grep .
 }
 
 # mended WHAT RANKS: the run ends well; RANKS: how many must be left then
@@ -79,6 +81,8 @@ mended() {
     ok "nothing of the old world is left, and steps are graphs" all_clean
     ok "as many as were left have ended well" eval \
         'test "$(ls "$dir"/calls.* | wc -l)" -ge "$left"'
+    ok "no folder or file stays claimed" eval \
+        '! ls "$dir/ck/.running" "$dir/m.running"'
     grep "is gone in step\|back at step" "$dir/out" | sed 's/^/#   /'
 }
 
@@ -155,19 +159,137 @@ fail_gpu 4096
 mended "dp 3, the GPU of one fails as a checkpoint is saved" 2
 one_says "checkpoint: cannot copy from the device: "
 
-# GPUs of a node that read each other's memory: the loss of a rank takes the
-# others of its node along, and those of other nodes go on.
-export EMULATED_GPUS=6 per_node=2
-begin 6 --dp=6 --set checkpoint.every=5
-in_mid_run kill_rank 9 1
+# GPUs of a node that read each other's memory: the contexts of those that
+# outlive a rank are gone, and their processes begin anew.
+
+anew=0
+# anew: each process whose GPU has failed has begun anew, in its place
+anew() {
+    sed -n 's/.*; its process \([0-9]*\) begins anew$/\1/p' "$dir/out" >"$dir/new"
+    cat "$dir"/pid.* >"$dir/pids"
+    local times=$(wc -l <"$dir/new")
+    anew=$((anew + times))
+    test "$(grep -c "^# emulated GPU: an illegal address" "$dir/out")" = $times &&
+        ! grep -vxFf "$dir/pids" "$dir/new"
+}
+
+# die RANK: it is killed while others wait for it, most often in a kernel
+die() {
+    kill_rank STOP "$1"
+    sleep 0.3
+    kill_rank 9 "$1"
+}
+
+# lost COUNT: so many processes are gone
+lost() {
+    [ "$(grep "is gone in step" "$dir/out" | grep -o "process [0-9]*" |
+        sort -u | wc -l)" = "$1" ]
+}
+
+export per_node=4
+begin 4 "--tp=2 --dp=2" --set checkpoint.every=5 --set parallel.zero=1
+in_mid_run die $((RANDOM % 4))
+mended "tp 2 dp 2 on one node, one is killed" 3
+ok "one rank is lost, and the others begin anew" eval 'anew && lost 1'
+
+begin 3 --dp=3 --set checkpoint.memory=4 --set checkpoint.every=1000
+in_mid_run die 2
+until_true eval 'grep -q "back at step" "$dir/out" || ! kill -0 $pid'
+kill_rank 9 $((RANDOM % 2))
+mended "dp 3 on one node, two are killed one after the other" 1
+ok "and the others begin anew, from copies in memory" eval 'anew && test \
+    "$(grep -c "dp [12] of 3.* from step [0-9]* in memory" "$dir/out")" = 2'
+
+begin 4 "--tp=2 --dp=2" --set checkpoint.every=5
+in_mid_run die 0
+until_true eval 'grep -q "begins anew$" "$dir/out" || ! kill -0 $pid'
+kill_rank 9 $((RANDOM % 3 + 1))
+mended "tp 2 dp 2 on one node, a second one is killed as all begin anew" 2
+ok "and the others begin anew" eval 'anew && lost 2'
+
+begin 2 "--tp=2 --spares=1" --set checkpoint.memory=4 \
+    --set checkpoint.every=1000
+in_mid_run die $((RANDOM % 2))
+mended "tp 2 and a spare one on one node, one is killed" 2
+ok "whose seat the spare one takes, and the other begins anew" eval 'anew &&
+    lost 1 && grep -q "(1 spare rank takes a seat) from" "$dir/out"'
+
+# fall_off GPU RANK: the rank dies, and that GPU is not found again
+export EMULATED_OFF=$dir/off
+fall_off() {
+    echo "$1" >"$dir/off"
+    die "$2"
+}
+EMULATED_GPUS=3 begin 3 --dp=3 --set checkpoint.every=5
+in_mid_run fall_off 0 0
+mended "dp 3 on one node, one is killed, and its GPU is gone" 2
+ok "and the others find theirs, whose numbers have changed" eval 'anew && lost 1'
+rm "$dir/off"
+
+begin 3 --dp=3 --set checkpoint.every=5
+in_mid_run fall_off 1 0
+until_true eval '[ -z "$(living "$(cat "$dir/pid.1")")" ]'
+rm -f "$dir/calls.1"
+mended "dp 3 on one node, one is killed, and the GPU of another is gone" 1
+ok "which does not take one that has its number" grep -q "its GPU, and this \
+rank ends: GPU 0000:08:00.0 is gone, and GPU 0000:09:00.0 has its number (1)$" \
+    "$dir/out"
+ok "two ranks are lost" lost 2
+rm "$dir/off"
+unset EMULATED_OFF
+
+# The same fault on all ranks, each time that replicas are compared.
+begin 3 --dp=3 --set checkpoint.every=5 --set train.check_replicas=2
+in_mid_run eval 'for r in 0 1 2; do echo 4096 >"$dir/fault.$r"; done'
+finish
+ok "dp 3 on one node, the GPUs of all fail in one step: the run ends" eval \
+    'test $status -gt 0 -a $status -lt 124'
+ok "nobody begins anew twice" eval '! sed -n "s/.*process \([0-9]*\) begins \
+anew$/\1/p" "$dir/out" | sort | uniq -d | grep .'
+ok "and the steps are repeated once at most" eval \
+    'test "$(grep -c "is gone in step" "$dir/out")" -le 1'
+
+EMULATED_GPUS=8 per_node=8 begin 8 "--tp=2 --pp=2 --dp=2" --set checkpoint.every=5
+in_mid_run die $((RANDOM % 8))
+mended "tp 2 pp 2 dp 2 on one node, one is killed" 7
+ok "one rank is lost, and the others begin anew" eval 'anew && lost 1'
+
+# lose_gpu COMMAND...: and the GPU of rank 0 cannot be opened again
+lose_gpu() {
+    : >"$dir/fault.0"
+    "$@"
+}
+begin 3 --dp=3 --set checkpoint.every=5
+in_mid_run lose_gpu die 1
 until_true eval '[ -z "$(living "$(cat "$dir/pid.0")")" ]'
 rm -f "$dir/calls.0"
-mended "dp 6 on three nodes, one is killed" 3
-# By what was under way when the memory went: its GPU's state, or the call.
-ok "whose neighbour ends too, and says why" test "$(grep -c -e \
-    "^plait-train: GPU .* has failed: CUDA refuses all calls.*this rank ends$" \
-    -e "^plait-train: .*: an illegal address: the memory of rank 1, which" \
-    "$dir/out")" = 1
+mended "dp 3 on one node, one is killed, and a GPU of another does not return" 1
+ok "which says so" grep -q \
+    "^plait-train: a process that has begun anew cannot use its GPU" "$dir/out"
+ok "two ranks are lost" lost 2
+
+# forbid: nobody may start the program any more
+forbid() {
+    chmod -x "$dir/plait-train"
+    "$@"
+}
+cp "$emulated/plait-train" "$dir/plait-train"
+program=$dir/plait-train per_node=2 EMULATED_GPUS=6 begin 6 --dp=6 \
+    --set checkpoint.every=5
+in_mid_run forbid die 1
+until_true eval '[ -z "$(living "$(cat "$dir/pid.0")")" ]'
+rm -f "$dir/calls.0"
+mended "dp 6 on three nodes, one is killed, and its neighbour cannot be started" 4
+ok "which says why" test "$(grep -c "^plait-train: its process cannot begin \
+anew: /proc/self/exe: Permission denied; this rank ends$" "$dir/out")" = 1
+ok "two ranks are lost" lost 2
+
+export EMULATED_GPUS=6 per_node=2
+begin 6 --dp=6 --set checkpoint.every=5
+in_mid_run die 1
+mended "dp 6 on three nodes, one is killed" 5
+ok "one rank is lost, and its neighbour begins anew" eval 'anew && lost 1'
+ok "processes have begun anew" test $anew -gt 0
 unset per_node
 
 PLAIT_SHARE_GPUS=1 begin 2 --dp=2

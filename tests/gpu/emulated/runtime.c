@@ -92,6 +92,24 @@ static bool gpu_is(const char *what)
     return is != NULL && strcmp(is, what) == 0;
 }
 
+/* EMULATED_OFF=FILE: once that file exists, the GPU whose number it holds has
+ * fallen off the bus for processes that begin then. -1: none has. */
+static int find_off(void)
+{
+    static int off = -2;
+    const char *path = getenv("EMULATED_OFF");
+    FILE *file = off == -2 && path != NULL ? fopen(path, "r") : NULL;
+
+    if (off == -2)
+        off = -1;
+    if (file == NULL)
+        return off;
+    if (fscanf(file, "%d", &off) != 1)
+        off = -1;
+    fclose(file);
+    return off;
+}
+
 /* The machine's number of this process's GPU `index`, or -1. EMULATED_GPUS says
  * how many there are (1), CUDA_VISIBLE_DEVICES which of them are visible. Each
  * process has its own memory, even on the same GPU. */
@@ -110,6 +128,8 @@ static int gpu_number(int index)
             return -1;
         number = atoi(visible);
     }
+    if (find_off() >= 0 && number >= find_off())
+        number++;
     return number < n ? number : -1;
 }
 
