@@ -226,9 +226,15 @@ mended "dp 3 on one node, one is killed, and its GPU is gone" 2
 ok "and the others find theirs, whose numbers have changed" eval 'anew && lost 1'
 rm "$dir/off"
 
-begin 3 --dp=3 --set checkpoint.every=5
-in_mid_run fall_off 1 0
-until_true eval '[ -z "$(living "$(cat "$dir/pid.1")")" ]'
+# Rank 1 is lost only if a kernel of its reads what rank 0 has had.
+for try in 1 2 3 4 5; do
+    begin 3 --dp=3 --set checkpoint.every=5
+    in_mid_run fall_off 1 0
+    until_true eval '[ -z "$(living "$(cat "$dir/pid.1")")" ]'
+    ! grep -q "^# emulated GPU: an illegal address" "$dir/out" || break
+    finish
+    rm "$dir/off"
+done
 rm -f "$dir/calls.1"
 mended "dp 3 on one node, one is killed, and the GPU of another is gone" 1
 ok "which does not take one that has its number" grep -q "its GPU, and this \
@@ -271,6 +277,7 @@ ok "two ranks are lost" lost 2
 # forbid: nobody may start the program any more
 forbid() {
     chmod -x "$dir/plait-train"
+    : >"$dir/fault.0"
     "$@"
 }
 cp "$emulated/plait-train" "$dir/plait-train"
