@@ -8,7 +8,13 @@
 
 /* A pass of one micro-batch through a chunk: what is computed, and in which
  * buffers. A graph depends on nothing else, so micro-batches with an equal pass
- * share one. */
+ * share one.
+ *
+ * With ZeRO 2 and 3 the head's forward leaves its gradient in a buffer of the
+ * region, which its backward reduces. Both graphs have the buffer's address,
+ * and a replay does not tell the host of it. So a pass that leaves a gradient
+ * there must be queued, recorded and replayed exactly when its backward is: the
+ * caller gives both the same buffers, and no other pass comes between them. */
 struct plait_pass {
     bool forward, backward; /* backward: the half that `half` says, after the
                                forward if both are set */

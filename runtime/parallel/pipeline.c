@@ -126,6 +126,15 @@ static bool reduces(const struct plait_pipeline *pipe, int microbatch)
            microbatch == pipe->microbatches - 1;
 }
 
+/* Whether a pass of the chunk's forward leaves a gradient in a buffer that its
+ * backward reduces: with ZeRO 2 and 3 the head's. Recorded work has the
+ * buffer's address, so both must be made alike (captured_pass.h). */
+static bool leaves_gradient(const struct plait_pipeline *pipe, int chunk)
+{
+    return pipe->model->config->parallel.zero > 1 &&
+           !has_port(pipe, chunk, PORT_OUT);
+}
+
 /* The pass that begins with action `a`. With `joined` it includes the next
  * action, which is its backward. */
 static struct plait_pass pass_of(struct plait_pipeline *pipe,
@@ -139,15 +148,15 @@ static struct plait_pass pass_of(struct plait_pipeline *pipe,
     };
 
     pass.backward = joined || !pass.forward;
-    if (pass.forward) {
+    pass.half = joined ? PLAIT_BACKWARD : a->kind;
+    if (pass.backward)
+        pass.reduces = pass.half != PLAIT_BACKWARD_INPUT && reduces(pipe, m);
+    if (pass.forward || leaves_gradient(pipe, c)) {
         pass.in = data_of(buffer_of(pipe, c, PORT_IN, m));
         pass.out = data_of(buffer_of(pipe, c, PORT_OUT, m));
     }
-    if (!pass.backward)
-        return pass;
-    pass.half = joined ? PLAIT_BACKWARD : a->kind;
-    pass.reduces = pass.half != PLAIT_BACKWARD_INPUT && reduces(pipe, m);
-    if (pass.half != PLAIT_BACKWARD_WEIGHT) {
+    if ((pass.backward && pass.half != PLAIT_BACKWARD_WEIGHT) ||
+        leaves_gradient(pipe, c)) {
         pass.dout = data_of(buffer_of(pipe, c, PORT_DOUT, m));
         pass.din = data_of(buffer_of(pipe, c, PORT_DIN, m));
     }
@@ -293,7 +302,9 @@ static int compute(struct plait_pipeline *pipe, int i,
     const struct plait_graphs *g = &pipe->model->mesh->graphs;
     const struct plait_action *a = &pipe->schedule->actions[i];
     struct plait_pass pass = pass_of(pipe, a, g->passes && is_joined(pipe, i));
-    bool captured = g->passes && (g->last || !pass.reduces);
+    bool captured =
+        g->passes &&
+        (g->last || !(pass.reduces || leaves_gradient(pipe, pass.chunk)));
 
     if (!captured)
         pass = pass_of(pipe, a, false);

@@ -343,6 +343,10 @@ int plait_zero_finish(struct plait_zero *zero)
     for (int i = 0; i < zero->shards->n; i++) {
         const struct plait_shard *s = &zero->shards->shard[i];
 
+        if (s->region->grad) { /* that no pass has reduced */
+            errno = EPROTO;
+            return -1;
+        }
         if (!zero->begun[i] &&
             mesh->ops->fill_zero(mesh->q, s->grad, s->part * sizeof(float)) < 0)
             return -1;
