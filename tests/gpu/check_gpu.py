@@ -164,8 +164,23 @@ class Check:
         self.tap("cuDNN plans", [tests + "gpu/test_cudnn_plans"], 60)
         if os.path.exists(tests + "gpu/test_nccl"):
             self.tap("NCCL", [tests + "gpu/test_nccl"], 60)
+            self.calls_of_nccl()
         else:
             self.add("NCCL", "skipped", "built without it")
+
+    def calls_of_nccl(self):
+        """The figures by which Plait's kind of communicators is judged."""
+        status, out, _ = self.run("calls-of-NCCL", [
+            self.build + "/tests/gpu/nccl_calls"], 60)
+        found = re.findall(r"^ok \d+ - (\S+) communicators: (\S+) us of",
+                           out, re.M)
+        self.add("calls of NCCL", "passed" if status == 0 and len(found) == 2
+                 else "failed", "; ".join("%s %s us" % row for row in found))
+        if found:
+            self.page["tables"].append({
+                "title": "Host's time for a call of NCCL, two ranks on a GPU",
+                "columns": ["communicators", "us"], "rows":
+                [list(row) for row in found]})
 
     def one_gpu(self):
         """Several ranks over NCCL on one GPU."""
