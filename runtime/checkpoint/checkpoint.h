@@ -65,7 +65,8 @@ bool plait_saver_notice(struct plait_saver *saver, char *text, size_t size);
 int plait_saver_check(struct plait_saver *saver, struct plait_error *err);
 
 /* The checkpoint is in place on return. errno is EDOM if the state is not
- * finite; except for this and a broken communicator, the next save may succeed
+ * finite and EINPROGRESS if weights are still gathered (plait_optim_settle());
+ * except for these and a broken communicator, the next save may succeed
  * (plait_saver_may_retry()). */
 int plait_saver_save(struct plait_saver *saver,
                      const struct plait_checkpoint_info *info,

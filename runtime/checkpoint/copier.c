@@ -10,6 +10,7 @@
 #include "runtime/checkpoint/copy_image.h"
 #include "runtime/comm/consensus.h"
 #include "runtime/comm/tags.h"
+#include "runtime/parallel/shard.h"
 
 /* More slices than a rank has. */
 enum { SLICES_MOST = 1 << 24 };
@@ -387,6 +388,12 @@ int plait_copier_copy(struct plait_copier *c,
     struct plait_copy *kept, *other;
     double failed;
 
+    /* a copy that fails is none, and its owner would not hear why */
+    if (plait_shards_gathering(plait_optim_shards(c->own.optim))) {
+        errno = EINPROGRESS;
+        return plait_errorf(err, "checkpoint.memory: cannot read weights: %s",
+                            strerror(errno));
+    }
     if (plait_copier_finish(c, err) < 0)
         return -1;
     failed = c->failed;

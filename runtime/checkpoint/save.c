@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -399,7 +398,8 @@ bool plait_saver_notice(struct plait_saver *s, char *text, size_t size)
 
 bool plait_saver_may_retry(const struct plait_saver *s)
 {
-    return errno != EDOM && !plait_comm_failed(s->world);
+    return errno != EDOM && errno != EINPROGRESS &&
+           !plait_comm_failed(s->world);
 }
 
 int plait_saver_check(struct plait_saver *s, struct plait_error *err)

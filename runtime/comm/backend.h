@@ -77,9 +77,11 @@ int plait_group_site_find(struct plait_comm *parent,
 void plait_group_site_clear(struct plait_group_site *site);
 
 struct plait_comm_vtable {
-    const char *name;     /* "self", "mpi", "nccl", "socket", "tcp" */
-    bool records;         /* plait_comm_records() */
-    bool shows;           /* peers see what a rank enters, in every transfer */
+    const char *name; /* "self", "mpi", "nccl", "socket", "tcp" */
+    bool records;     /* plait_comm_records() */
+    bool shows;       /* peers see what a rank enters, in every transfer */
+    /* plait_comm_advances(); NULL: yes */
+    bool (*advances)(const struct plait_comm *comm);
     bool (*orders)(void); /* plait_comm_orders(); NULL: no */
     /* plait_comm_remark(); NULL: none */
     const char *(*remark)(const struct plait_comm *world);

@@ -172,6 +172,11 @@ bool plait_comm_records(const struct plait_comm *comm)
     return comm->vtable->records;
 }
 
+bool plait_comm_advances(const struct plait_comm *comm)
+{
+    return !comm->vtable->advances || comm->vtable->advances(comm);
+}
+
 bool plait_comm_orders(const struct plait_comm *comm)
 {
     return comm->vtable->orders && comm->vtable->orders();

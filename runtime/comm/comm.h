@@ -189,6 +189,8 @@ void plait_comm_set_stats(struct plait_comm *comm,
  * because they need no work of the host. A transfer that is started in a
  * capture must be waited for in it, and no other transfer may be. */
 bool plait_comm_records(const struct plait_comm *comm);
+/* Whether a transfer with a request moves while the host computes. */
+bool plait_comm_advances(const struct plait_comm *comm);
 /* Whether captured transfers of several groups keep the order in which the host
  * started them. */
 bool plait_comm_orders(const struct plait_comm *comm);

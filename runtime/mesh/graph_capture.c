@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "kernels/kernels.h"
+#include "topology/job/recorded.h"
 
 /* Recording is refused here, before the first step, for every reason that
  * follows from the configuration; the device's own refusal is found out when it
@@ -20,7 +21,7 @@
  * transfers. They are taken out of the counters and added at each replay. */
 
 static const char no_graphs[] = "the device has no graphs";
-static const char host[] = "with parallel.offload the host takes part";
+static const char next_step[] = "weights are gathered during the next step";
 
 /* Whether transfers of several groups may be under way at once: of several
  * axes, or of one that has several groups. Gradients are summed over cp, too,
@@ -54,30 +55,17 @@ static const char *against_transfers(const struct plait_job_config *c,
     return NULL;
 }
 
-/* Why forward and backward cannot be captured, NULL if they can. A graph cannot
- * contain work of the host. */
+/* Why forward and backward cannot be captured, NULL if they can. */
 static const char *against_passes(const struct plait_job_config *c,
                                   const struct plait_mesh *mesh)
 {
     const int *size = mesh->layout.size;
+    const char *why = plait_recorded_not(c, &mesh->layout);
 
     if (!mesh->ops->graph_begin)
         return no_graphs;
-    if (c->parallel.offload)
-        return host;
-    if (c->train.noise > 0)
-        return "with train.noise every sample's loss has a factor of its own";
-    if (plait_is_image_model(&c->model))
-        return "an image model's running statistics weigh each micro-batch by "
-               "its place in the batch";
-    if (c->model.experts && size[PLAIT_EP] > 1)
-        return "the host counts the tokens that other ranks' experts get";
-    if (c->model.experts && c->train.precision == PLAIT_FP8)
-        return "in fp8 the host counts the tokens of each expert";
-    if (c->parallel.zero > 1 && (c->parallel.schedule == PLAIT_SCHEDULE_GPIPE ||
-                                 c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1))
-        return "in parallel.schedule gpipe and zb-h1 with ZeRO 2 and 3 the "
-               "head's gradient is one of several micro-batches";
+    if (why)
+        return why;
     if (size[PLAIT_TP] > 1 || size[PLAIT_CP] > 1 || c->parallel.zero > 1)
         return against_transfers(c, mesh);
     return NULL;
@@ -89,7 +77,7 @@ static const char *against_optim(const struct plait_job_config *c,
     if (!mesh->ops->graph_begin)
         return no_graphs;
     if (c->parallel.offload)
-        return host;
+        return plait_recorded_not(c, &mesh->layout);
     if (plait_optimizers[c->optim.kind].uneven)
         return "the host takes part in the optimizer's step";
     if (c->parallel.zero)
@@ -113,18 +101,34 @@ static const char *against_last(const struct plait_job_config *c,
     return against_transfers(c, mesh);
 }
 
+/* Whether they do, and something moves the data meanwhile. */
+static bool gathers_ahead(const struct plait_job_config *c,
+                          const struct plait_mesh *mesh,
+                          struct plait_recorded recorded)
+{
+    int unit = c->train.micro_batch * mesh->layout.size[PLAIT_DP];
+
+    return plait_comm_advances(mesh->world) &&
+           plait_gathers_ahead(c, &mesh->layout, &mesh->gpu,
+                               c->train.global_batch / unit, recorded);
+}
+
 int plait_graphs_choose(struct plait_graphs *graphs,
                         const struct plait_job_config *config,
                         const struct plait_mesh *mesh, struct plait_error *err)
 {
     const char *passes = against_passes(config, mesh);
     const char *last = passes ? passes : against_last(config, mesh);
-    const char *optim = against_optim(config, mesh);
+    bool off = config->train.graph == PLAIT_GRAPH_OFF;
+    bool ahead = gathers_ahead(
+        config, mesh, (struct plait_recorded){!passes && !off, !last && !off});
+    const char *optim = ahead ? next_step : against_optim(config, mesh);
     const char *why = last ? last : optim;
     const char *also = last && optim && last != optim ? optim : NULL;
 
-    *graphs = (struct plait_graphs){.why = "train.graph is off"};
-    if (config->train.graph == PLAIT_GRAPH_OFF)
+    *graphs =
+        (struct plait_graphs){.why = "train.graph is off", .ahead = ahead};
+    if (off)
         return 0;
     if (config->train.graph == PLAIT_GRAPH_ON && why) {
         errno = ENOTSUP;
@@ -240,7 +244,8 @@ static int capture_work(struct plait_graph_capture *capture,
     plait_graph_capture_reset(capture, mesh);
     if (capture->restore)
         capture->restore(arg);
-    mesh->graphs = (struct plait_graphs){.failed = true, .all = all};
+    mesh->graphs = (struct plait_graphs){
+        .failed = true, .all = all, .ahead = mesh->graphs.ahead};
     /* One rank says why; with `all` each fails with a reason. */
     if (first == mesh->rank || all)
         snprintf(mesh->graphs.why, sizeof(mesh->graphs.why), "%s",

@@ -166,7 +166,11 @@ static int make_own(struct plait_mesh *mesh, const struct plait_ops *ops,
     if (!mesh->members)
         return plait_errorf(err, "out of memory");
     mesh->q = ops->queue_create(dev, 0);
-    return mesh->q ? 0 : plait_errorf(err, "cannot create the compute queue");
+    if (plait_comm_records(world))
+        mesh->aside = ops->queue_create(dev, 0);
+    if (!mesh->q || (plait_comm_records(world) && !mesh->aside))
+        return plait_errorf(err, "cannot create the compute queue");
+    return 0;
 }
 
 struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
@@ -407,6 +411,8 @@ void plait_mesh_destroy(struct plait_mesh *mesh)
         plait_comm_destroy(plait_mesh_comm(mesh, i));
     if (mesh->q)
         mesh->ops->queue_destroy(mesh->q);
+    if (mesh->aside)
+        mesh->ops->queue_destroy(mesh->aside);
     free(mesh->members);
     free(mesh);
     errno = saved;

@@ -27,7 +27,9 @@ struct plait_graphs {
     bool failed;    /* a capture failed: nothing is captured from then on */
     bool transfers; /* transfers are captured too: ranks must agree */
     bool apart;     /* replicas train apart: each captures by itself */
-    bool held;      /* capture nothing yet: matrix products may change */
+    bool held;      /* neither capture nor replay now, as while matrix products
+                       may change */
+    bool ahead;     /* ZeRO 1 and 2 gather new weights during the next step */
     char why[200];  /* why a part is not captured; "" if all are, or where
                        another rank has the reason */
 };
@@ -38,7 +40,9 @@ struct plait_graphs {
 struct plait_mesh {
     const struct plait_ops *ops;
     struct plait_device *dev;
-    struct plait_queue *q; /* the compute queue */
+    struct plait_queue *q;     /* the compute queue */
+    struct plait_queue *aside; /* for what follows a transfer beside it; NULL
+                                  where transfers are the host's work */
     struct plait_layout layout;
     struct plait_coord coord;
     int rank, world_size;

@@ -121,6 +121,9 @@ struct plait_model_hooks {
     int (*acquire)(void *arg, struct plait_region *region, bool gradient);
     int (*release)(void *arg, struct plait_region *region);
     plait_region_fn grad_ready;
+    /* Whether acquire has weights to wait for, for which a replay of the pass
+     * would not. NULL: never. */
+    bool (*awaits)(void *arg);
     /* Waits for transfers that the hooks have started. */
     int (*settle)(void *arg);
     /* Before a pass is captured, when no transfer is under way: keeps what its

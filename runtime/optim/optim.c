@@ -36,8 +36,7 @@ static int list_slices(struct plait_optim *optim, struct plait_error *err)
     struct plait_model *model = optim->model;
 
     optim->slices = calloc(model->ntensors, sizeof(*optim->slices));
-    optim->gathering = calloc(optim->shards->n, sizeof(*optim->gathering));
-    if (!optim->slices || !optim->gathering)
+    if (!optim->slices)
         return plait_errorf(err, "out of memory");
     for (int i = 0; i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
@@ -113,7 +112,6 @@ void plait_optim_destroy(struct plait_optim *optim)
     plait_optim_codes_destroy(optim->codes);
     free(optim->slices);
     free(optim->pieces);
-    free(optim->gathering);
     plait_shards_destroy(optim->shards);
     free(optim);
     errno = saved;
@@ -204,45 +202,45 @@ static int follow_masters(struct plait_optim *optim,
                                                        .n = s->part});
 }
 
-/* With ZeRO 3, weights are gathered block by block when they are needed. */
-bool plait_optim_gathers(const struct plait_optim *optim, int i)
+int plait_optim_settle(struct plait_optim *optim)
 {
-    return optim->shards->zero != 3 && optim->shards->shard[i].parts > 1;
+    return plait_shards_await_all(optim->shards);
 }
 
 int plait_optim_gather_region(struct plait_optim *optim, int i)
 {
-    struct plait_model *model = optim->model;
-    struct plait_shard *s = &optim->shards->shard[i];
-
-    if (!plait_optim_gathers(optim, i))
-        return 0;
     if (optim->host && plait_optim_host_finish(optim->host) < 0)
         return -1;
-    return plait_shard_gather(model->mesh, s, s->weight, s->region->weight,
-                              model->type, &optim->gathering[i]);
+    return plait_shards_begin_gather(optim->shards, i);
 }
 
 int plait_optim_finish_gathering(struct plait_optim *optim)
 {
-    for (int i = 0; i < optim->shards->n; i++)
-        if (plait_shard_gathered(optim->model->mesh, &optim->gathering[i]) < 0)
+    bool ahead = optim->model->mesh->graphs.ahead;
+
+    for (int i = 0; i < optim->shards->n && !ahead; i++)
+        if (plait_shards_finish_gather(optim->shards, i) < 0)
             return -1;
     return 0;
 }
 
-/* For weights that ZeRO 3 gathers, zero.c notifies the model. */
+/* The model is told of weights that are still gathered once they have arrived,
+ * and of those that ZeRO 3 gathers by zero.c. */
 void plait_optim_announce(struct plait_optim *optim)
 {
-    for (int i = 0; i < optim->shards->n && optim->shards->zero < 3; i++)
-        plait_model_weights_changed(optim->model,
-                                    optim->shards->shard[i].region);
+    struct plait_shards *shards = optim->shards;
+
+    for (int i = 0; i < shards->n && shards->zero < 3; i++)
+        if (!shards->gathering[i].begun)
+            plait_model_weights_changed(optim->model, shards->shard[i].region);
 }
 
 int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
 {
     struct plait_model *model = optim->model;
 
+    if (plait_optim_settle(optim) < 0)
+        return plait_errorf(err, "cannot gather the weights");
     for (int i = 0; i < optim->shards->n; i++)
         if (follow_masters(optim, &optim->shards->shard[i]) < 0)
             return plait_errorf(err, "cannot cast the weights: %s",

@@ -139,6 +139,13 @@ int plait_optim_step_clipped(struct plait_optim *optim, double lr, double clip,
 int plait_optim_qk_clip(struct plait_optim *optim, bool stepped,
                         double *max_logit);
 
+/* With graphs.ahead of the mesh a step ends while ZeRO 1 and 2 still gather the
+ * weights, each region once it is updated. The model's pass waits for a region
+ * where it first uses it (gradsync.h); all that reads or writes weights or
+ * pieces outside of a pass calls this before, or is refused with EINPROGRESS.
+ * Makes the model's weights whole, if they are not. Collective. */
+int plait_optim_settle(struct plait_optim *optim);
+
 /* Dynamic loss scaling: gradients below 2^-24 are 0 in fp16, so the loss is
  * multiplied by `scale` to keep small ones, and a step whose gradients overflow
  * is skipped on all ranks together. */

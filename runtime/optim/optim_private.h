@@ -44,13 +44,12 @@ struct plait_optim {
                      * direction */
     int nclasses;
     struct plait_step_class classes[PLAIT_STEP_CLASSES];
-    unsigned char *class, *class8;     /* [nruns], [nruns8] of each run */
-    struct plait_floats *squares;      /* lists that this rank adds to the
-                                        * norm */
-    int *ends;                         /* [regions] */
-    struct plait_gathering *gathering; /* [regions] */
-    double *sum;                       /* device: [2], see clip.c */
-    struct plait_step_values *now;     /* device */
+    unsigned char *class, *class8; /* [nruns], [nruns8] of each run */
+    struct plait_floats *squares;  /* lists that this rank adds to the
+                                    * norm */
+    int *ends;                     /* [regions] */
+    double *sum;                   /* device: [2], see clip.c */
+    struct plait_step_values *now; /* device */
     struct plait_graph_capture norm, sums, step;
     struct plait_optim_host *host;       /* only with offload */
     struct plait_optim_balance *balance; /* NULL: no router here has a bias */
@@ -113,11 +112,10 @@ void plait_qk_clip_destroy(struct plait_optim *optim);
 /* pieces.c */
 int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err);
 
-/* optim.c: whether the step gathers a region's weights from several owners. */
-bool plait_optim_gathers(const struct plait_optim *optim, int region);
-/* Starts to gather the region's weights from the shards that their owners have
- * updated. */
+/* optim.c: starts to gather the region's weights from the shards that their
+ * owners have updated. */
 int plait_optim_gather_region(struct plait_optim *optim, int region);
+/* Waits for them, unless they are gathered during the next step. */
 int plait_optim_finish_gathering(struct plait_optim *optim);
 /* Tells the model that its weights have changed. */
 void plait_optim_announce(struct plait_optim *optim);

@@ -84,10 +84,22 @@ int plait_optim_pieces(const struct plait_optim *optim,
     return optim->npieces;
 }
 
+/* Whether weights are still gathered, which pieces are part of: whoever forgets
+ * plait_optim_settle() is refused rather than given some of them. */
+static bool is_unsettled(const struct plait_optim *optim)
+{
+    if (!plait_shards_gathering(optim->shards))
+        return false;
+    errno = EINPROGRESS;
+    return true;
+}
+
 int plait_optim_read_piece(const struct plait_optim *optim,
                            const struct plait_optim_piece *p, size_t first,
                            size_t n, float *to)
 {
+    if (is_unsettled(optim))
+        return -1;
     if (p->home == PLAIT_PIECE_WEIGHTS)
         return plait_optim_read(optim, to, p->data + first, n * sizeof(*to));
     if (p->home == PLAIT_PIECE_CODES)
@@ -116,6 +128,8 @@ int plait_optim_write_piece(const struct plait_optim *optim,
                             const struct plait_optim_piece *p, size_t first,
                             size_t n, const float *from)
 {
+    if (is_unsettled(optim))
+        return -1;
     if (p->home == PLAIT_PIECE_WEIGHTS)
         return plait_optim_write(optim, p->data + first, from,
                                  n * sizeof(*from));

@@ -234,7 +234,8 @@ int plait_optim_qk_clip(struct plait_optim *optim, bool stepped,
     for (size_t i = 0; i < x->nlogits; i++)
         max = fmax(max, x->logits[i]);
     if (stepped && max > tau &&
-        (scale_heads(optim) < 0 || follow_clipped(optim) < 0))
+        (plait_optim_settle(optim) < 0 || scale_heads(optim) < 0 ||
+         follow_clipped(optim) < 0))
         return -1;
     *max_logit = max;
     return 0;

@@ -306,7 +306,7 @@ static int step_regions(struct plait_optim *optim, const struct plait_update *p)
     int done = 0;
 
     for (int i = 0; i < optim->shards->n; i++) {
-        if (!plait_optim_gathers(optim, i))
+        if (!plait_shards_gathers(optim->shards, i))
             continue;
         if (step_runs(optim, p, done, i + 1) < 0 ||
             plait_optim_gather_region(optim, i) < 0)
@@ -371,6 +371,8 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
 
     if (!isfinite(grad_scale))
         return 0; /* skipped: no weight has changed */
+    if (plait_optim_settle(optim) < 0)
+        return -1;
     set_now(optim, lr, step, &now);
     if (optim->model->statistics && add_statistics(optim) < 0)
         return -1;
@@ -394,7 +396,8 @@ int plait_optim_step_clipped(struct plait_optim *optim, double lr, double clip,
     struct plait_step_values now;
 
     set_now(optim, lr, step, &now);
-    if (mesh->ops->to_device(mesh->q, optim->now->update, now.update,
+    if (plait_optim_settle(optim) < 0 ||
+        mesh->ops->to_device(mesh->q, optim->now->update, now.update,
                              sizeof(now.update)) < 0 ||
         plait_optim_queue_scale(optim, clip, factor) < 0 ||
         plait_optim_run_captured(optim, &optim->step, queue_step) < 0)

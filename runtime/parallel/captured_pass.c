@@ -128,6 +128,22 @@ static int run_pass(struct plait_captured_pass *p)
     return rc;
 }
 
+/* While weights that the optimizer has updated are under way to this rank, the
+ * pass is queued: it waits for each region where it first uses it, but a graph,
+ * which cannot wait for what it has not started, for all of them before. */
+static int run_or_queue(struct plait_captured_pass *p)
+{
+    const struct plait_model_hooks *hooks = &p->model->hooks;
+    struct plait_graphs *graphs = &p->model->mesh->graphs;
+    bool held = graphs->held;
+    int rc;
+
+    graphs->held = held || (hooks->awaits && hooks->awaits(hooks->arg));
+    rc = run_pass(p);
+    graphs->held = held;
+    return rc;
+}
+
 static bool is_same(const struct plait_pass *a, const struct plait_pass *b)
 {
     return a->forward == b->forward && a->backward == b->backward &&
@@ -175,7 +191,7 @@ int plait_captured_passes_run(struct plait_captured_passes *passes,
     p->batch = *batch;
     p->batch.tokens = p->batch.targets = p->batch.starts = NULL;
     p->loss = loss;
-    return run_pass(p);
+    return run_or_queue(p);
 }
 
 void plait_captured_passes_clear(struct plait_captured_passes *passes,

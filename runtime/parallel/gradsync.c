@@ -250,9 +250,16 @@ static int prefetch_region(void *arg, struct plait_region *region)
 static int acquire_region(void *arg, struct plait_region *region, bool gradient)
 {
     struct plait_gradsync *sync = arg;
+    int i = region - sync->model->regions;
 
-    return plait_zero_acquire(sync->zero, region - sync->model->regions,
-                              gradient);
+    if (plait_shards_await(sync->shards, i) < 0)
+        return -1;
+    return sync->zero ? plait_zero_acquire(sync->zero, i, gradient) : 0;
+}
+
+static bool awaits_weights(void *arg)
+{
+    return plait_shards_gathering(((struct plait_gradsync *)arg)->shards);
 }
 
 static int release_region(void *arg, struct plait_region *region)
@@ -445,8 +452,11 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
         if (!sync->zero)
             goto error;
         model->hooks.prefetch = prefetch_region;
-        model->hooks.acquire = acquire_region;
         model->hooks.release = release_region;
+    }
+    if (shards->zero) {
+        model->hooks.acquire = acquire_region;
+        model->hooks.awaits = awaits_weights;
     }
     /* Start in the mode of step 0, so that the wires are made as large as they
      * will be needed. */

@@ -154,7 +154,8 @@ struct plait_shards *plait_shards_create(struct plait_model *model,
     shards->zero = model->config->parallel.zero;
     shards->n = model->nregions;
     shards->shard = calloc(shards->n, sizeof(*shards->shard));
-    if (!shards->shard)
+    shards->gathering = calloc(shards->n, sizeof(*shards->gathering));
+    if (!shards->shard || !shards->gathering)
         goto error;
     for (int i = 0; i < shards->n; i++)
         cut_region(shards, &shards->shard[i], &model->regions[i]);
@@ -229,6 +230,14 @@ int plait_shards_add_training(struct plait_shards *shards,
                         shards->model->count);
 }
 
+/* The transfers use the model's weights, which are freed next. */
+static void end_gathers(struct plait_shards *shards)
+{
+    for (int i = 0; shards->gathering && i < shards->n; i++)
+        plait_comm_wait(&shards->gathering[i].req, shards->model->mesh->q);
+    free(shards->gathering);
+}
+
 void plait_shards_destroy(struct plait_shards *shards)
 {
     struct plait_mesh *mesh;
@@ -237,6 +246,7 @@ void plait_shards_destroy(struct plait_shards *shards)
     if (!shards)
         return;
     mesh = shards->model->mesh;
+    end_gathers(shards);
     plait_mesh_free(mesh, shards->grads);
     close_state(shards);
     free(shards->shard);
@@ -261,13 +271,31 @@ static size_t position_share(const struct plait_shard *s)
     return s->part * plait_comm_size(s->steps->inter_node);
 }
 
+/* The second of two steps, once the first has ended; from then on g->req is
+ * its. */
+static int gather_in_node(struct plait_gathering *g, struct plait_queue *q)
+{
+    const struct plait_shard *s = g->shard;
+    const char *mine = g->whole;
+
+    g->shard = NULL;
+    if (plait_comm_wait(&g->req, q) < 0)
+        return -1;
+    mine += plait_comm_rank(s->steps->intra_node) * position_share(s) *
+            plait_dtype_size(g->type);
+    return plait_comm_all_gather(
+        s->steps->intra_node,
+        &(struct plait_buffers){mine, g->whole, position_share(s), g->type}, q,
+        &g->req);
+}
+
 int plait_shard_gather(struct plait_mesh *mesh, const struct plait_shard *s,
                        const void *part, void *whole, enum plait_dtype type,
                        struct plait_gathering *g)
 {
     char *to = whole;
 
-    *g = (struct plait_gathering){.whole = whole, .type = type};
+    *g = (struct plait_gathering){.begun = true, .whole = whole, .type = type};
     if (!s->steps)
         return plait_comm_all_gather(
             s->comm, &(struct plait_buffers){part, whole, s->part, type},
@@ -275,27 +303,19 @@ int plait_shard_gather(struct plait_mesh *mesh, const struct plait_shard *s,
     g->shard = s;
     to += plait_comm_rank(s->steps->intra_node) * position_share(s) *
           plait_dtype_size(type);
-    return plait_comm_all_gather(
-        s->steps->inter_node, &(struct plait_buffers){part, to, s->part, type},
-        mesh->q, &g->req);
+    if (plait_comm_all_gather(s->steps->inter_node,
+                              &(struct plait_buffers){part, to, s->part, type},
+                              mesh->q, &g->req) < 0)
+        return -1;
+    return mesh->aside ? gather_in_node(g, mesh->aside) : 0;
 }
 
 int plait_shard_gathered(struct plait_mesh *mesh, struct plait_gathering *g)
 {
-    const struct plait_shard *s = g->shard;
-    const char *mine = g->whole;
-
-    if (plait_comm_wait(&g->req, mesh->q) < 0)
+    g->begun = false;
+    if (g->shard && gather_in_node(g, mesh->q) < 0)
         return -1;
-    if (!s)
-        return 0;
-    g->shard = NULL;
-    mine += plait_comm_rank(s->steps->intra_node) * position_share(s) *
-            plait_dtype_size(g->type);
-    return plait_comm_all_gather(
-        s->steps->intra_node,
-        &(struct plait_buffers){mine, g->whole, position_share(s), g->type},
-        mesh->q, NULL);
+    return plait_comm_wait(&g->req, mesh->q);
 }
 
 /* -- weights ------------------------------------------------------------- */
@@ -348,22 +368,62 @@ int plait_shards_write_weights(struct plait_shards *shards, void *weights,
     return rc;
 }
 
-/* Not for ZeRO 3, which gathers each region when it is used. */
-static int gather_all(struct plait_shards *shards,
-                      struct plait_gathering *gathering)
+/* ZeRO 3 gathers each region when it is used. */
+bool plait_shards_gathers(const struct plait_shards *shards, int i)
+{
+    return shards->zero < 3 && shards->shard[i].parts > 1;
+}
+
+bool plait_shards_gathering(const struct plait_shards *shards)
+{
+    for (int i = 0; i < shards->n; i++)
+        if (shards->gathering[i].begun)
+            return true;
+    return false;
+}
+
+int plait_shards_begin_gather(struct plait_shards *shards, int i)
 {
     struct plait_model *model = shards->model;
+    struct plait_shard *s = &shards->shard[i];
 
-    for (int i = 0; i < shards->n; i++) {
-        struct plait_shard *s = &shards->shard[i];
+    if (!plait_shards_gathers(shards, i))
+        return 0;
+    return plait_shard_gather(model->mesh, s, s->weight, s->region->weight,
+                              model->type, &shards->gathering[i]);
+}
 
-        if (s->parts > 1 &&
-            plait_shard_gather(model->mesh, s, s->weight, s->region->weight,
-                               model->type, &gathering[i]) < 0)
-            return -1;
-    }
+int plait_shards_finish_gather(struct plait_shards *shards, int i)
+{
+    struct plait_gathering *g = &shards->gathering[i];
+
+    return g->begun ? plait_shard_gathered(shards->model->mesh, g) : 0;
+}
+
+int plait_shards_await(struct plait_shards *shards, int i)
+{
+    if (!shards->gathering[i].begun)
+        return 0;
+    if (plait_shards_finish_gather(shards, i) < 0)
+        return -1;
+    return plait_model_weights_changed(shards->model, shards->shard[i].region);
+}
+
+int plait_shards_await_all(struct plait_shards *shards)
+{
     for (int i = 0; i < shards->n; i++)
-        if (plait_shard_gathered(model->mesh, &gathering[i]) < 0)
+        if (plait_shards_await(shards, i) < 0)
+            return -1;
+    return 0;
+}
+
+static int gather_all(struct plait_shards *shards)
+{
+    for (int i = 0; i < shards->n; i++)
+        if (plait_shards_begin_gather(shards, i) < 0)
+            return -1;
+    for (int i = 0; i < shards->n; i++)
+        if (plait_shards_finish_gather(shards, i) < 0)
             return -1;
     return 0;
 }
@@ -371,15 +431,9 @@ static int gather_all(struct plait_shards *shards,
 int plait_shards_gather_weights(struct plait_shards *shards,
                                 struct plait_error *err)
 {
-    struct plait_gathering *gathering;
-    int rc;
-
     if (shards->zero == 3)
         return 0;
-    gathering = calloc(shards->n, sizeof(*gathering));
-    rc = gathering ? gather_all(shards, gathering) : -1;
-    free(gathering);
-    if (rc < 0)
+    if (gather_all(shards) < 0)
         return plait_errorf(err, "cannot gather the weights");
     for (int i = 0; i < shards->n; i++)
         plait_model_weights_changed(shards->model, shards->shard[i].region);

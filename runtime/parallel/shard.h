@@ -48,11 +48,21 @@ struct plait_shard {
                                          optimizer keeps none, or not in fp32 */
 };
 
+/* A gather of a whole region under way; zeroed: none. */
+struct plait_gathering {
+    bool begun;
+    const struct plait_shard *shard; /* NULL: no second step follows */
+    void *whole;
+    enum plait_dtype type;
+    struct plait_request *req;
+};
+
 struct plait_shards {
     struct plait_model *model;
     int zero;
     int n; /* one per region, in the model's order */
     struct plait_shard *shard;
+    struct plait_gathering *gathering; /* [n] of new weights: ZeRO 1 and 2 */
     float *grads;                      /* whole (zero < 2) or parts; NULL:
                                           the model is not trained */
     float *masters;                    /* NULL: the weights serve as masters */
@@ -93,22 +103,33 @@ int plait_shards_write_weights(struct plait_shards *shards, void *weights,
 int plait_shards_gather_weights(struct plait_shards *shards,
                                 struct plait_error *err);
 
+/* The same region by region, so that weights arrive while the next step
+ * computes. Collective; they do nothing for regions that are not gathered:
+ * without ZeRO, with ZeRO 3, and where a rank has a region alone.
+ *
+ * Once this rank's part is written on mesh->q: begins to gather region i. Until
+ * it is waited for the part must not be written, nor the rest be read. */
+int plait_shards_begin_gather(struct plait_shards *shards, int i);
+/* If region i is being gathered, mesh->q waits for it. await also tells the
+ * model that the weights changed, which no graph can record. */
+int plait_shards_finish_gather(struct plait_shards *shards, int i);
+int plait_shards_await(struct plait_shards *shards, int i);
+/* Makes all weights whole, for whoever writes them, or reads them outside of a
+ * pass. */
+int plait_shards_await_all(struct plait_shards *shards);
+/* Whether region i is one that is gathered; whether any is under way. */
+bool plait_shards_gathers(const struct plait_shards *shards, int i);
+bool plait_shards_gathering(const struct plait_shards *shards);
+
 /* The path that sums the region's gradients to the owners of its parts. */
 void plait_shard_reduction_path(const struct plait_shard *shard,
                                 struct plait_reduction_path *path);
 
-/* A gather of a whole region under way; zeroed: none. */
-struct plait_gathering {
-    const struct plait_shard *shard; /* NULL: no second step follows */
-    void *whole;
-    enum plait_dtype type;
-    struct plait_request *req;
-};
-
 /* Fills whole[parts * part] of `type` from the part[part] of each rank, which
  * may be its own place in `whole`. Complete on mesh->q after
- * plait_shard_gathered(). In two steps, the inter-node one starts here and the
- * intra-node one in plait_shard_gathered(). */
+ * plait_shard_gathered(). Of two steps the inter-node one comes first; where
+ * the host makes the transfers, the other one starts in plait_shard_gathered().
+ */
 int plait_shard_gather(struct plait_mesh *mesh, const struct plait_shard *shard,
                        const void *part, void *whole, enum plait_dtype type,
                        struct plait_gathering *gathering);

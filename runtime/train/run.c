@@ -205,8 +205,9 @@ static int check_loss(struct run *r, const struct plait_step_result *result,
 static int save_last(struct run *r, struct plait_metrics *m,
                      struct plait_error *err)
 {
-    int rc = plait_run_save_due(r) ? plait_run_save(r, err)
-                                   : plait_run_check_replicas(r, false, err);
+    int rc = plait_run_save_due(r, r->done.step)
+                 ? plait_run_save(r, err)
+                 : plait_run_check_replicas(r, false, err);
 
     if (rc == 0)
         rc = plait_run_save_last(r, err);
@@ -222,7 +223,7 @@ static int keep_state(struct run *r, struct plait_error *err)
 
     if (plait_run_search_products(r, err) < 0 || plait_run_copy(r, err) < 0)
         return PLAIT_RUN_BROKEN;
-    if (plait_run_save_due(r)) {
+    if (plait_run_save_due(r, r->done.step)) {
         rc = plait_run_save(r, err);
         return rc == 0 ? plait_run_plan_save(r, false, err) : rc;
     }
@@ -240,6 +241,22 @@ static int check_lost(struct run *r, struct plait_error *err)
     return plait_errorf(err, "%s", plait_comm_error(r->world));
 }
 
+/* Whether nothing but the next step uses the weights that this one has made,
+ * which ZeRO 1 and 2 may still gather: that one waits for each where it uses
+ * it. All else between two steps needs them whole, and is listed here and
+ * nowhere else; what is not is refused (plait_optim_read_piece()). */
+static bool goes_on(const struct run *r, const struct step *s)
+{
+    const struct plait_job_config *c = r->config;
+    int64_t step = r->done.step + 1;
+
+    return isfinite(s->result.loss) && isfinite(s->result.grad_norm) &&
+           !r->searches && r->state.trial < 0 && !s->result.stop &&
+           step < c->train.steps && !is_due(step, c->train.eval_every) &&
+           !is_due(step, c->train.check_replicas) &&
+           !is_due(step, c->checkpoint.memory) && !plait_run_save_due(r, step);
+}
+
 /* Traffic and waits since the last step, for evaluation or saving, count for no
  * step. */
 static int make_step(struct run *r, struct step *s, struct plait_error *err)
@@ -250,6 +267,7 @@ static int make_step(struct run *r, struct step *s, struct plait_error *err)
     plait_run_shares_begin(r);
     if (plait_trainer_step(r->trainer, r->done.step, end, &s->result, err) <
             0 ||
+        (!goes_on(r, s) && plait_trainer_settle(r->trainer, err) < 0) ||
         check_lost(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_activity_phase(&r->s->mesh->listeners, PLAIT_PHASE_BETWEEN);

@@ -161,8 +161,8 @@ void plait_run_describe(struct run *r);
  * every train.check_replicas steps, and before each save. */
 int plait_run_check_replicas(struct run *r, bool saves,
                              struct plait_error *err);
-/* Whether a checkpoint is due after the step that was made last. */
-bool plait_run_save_due(const struct run *r);
+/* Whether a checkpoint is due once so many steps are made. */
+bool plait_run_save_due(const struct run *r, int64_t step);
 /* With checkpoint.every auto: plan the next checkpoint. first: its cost is not
  * known yet. Collective. */
 int plait_run_plan_save(struct run *r, bool first, struct plait_error *err);

@@ -196,13 +196,13 @@ int plait_run_check_replicas(struct run *r, bool saves, struct plait_error *err)
     return rc;
 }
 
-bool plait_run_save_due(const struct run *r)
+bool plait_run_save_due(const struct run *r, int64_t step)
 {
     int64_t every = r->config->checkpoint.every;
 
     if (every == PLAIT_CHECKPOINT_AUTO)
-        return r->saving.saver && r->done.step == r->saving.next;
-    return every > 0 && r->done.step % every == 0;
+        return r->saving.saver && step == r->saving.next;
+    return every > 0 && step % every == 0;
 }
 
 /* Print the plan, unless it is within a factor of two of the previous one. */

@@ -173,6 +173,12 @@ plait_trainer_histograms(const struct plait_trainer *t)
     return t->histograms;
 }
 
+int plait_trainer_settle(struct plait_trainer *t, struct plait_error *err)
+{
+    return plait_optim_settle(t->optim) < 0 ? plait_trainer_describe(t, err)
+                                            : 0;
+}
+
 struct plait_loss_scale *plait_trainer_loss_scale(struct plait_trainer *t)
 {
     return &t->scale;

@@ -67,6 +67,12 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
                        struct plait_step_result *result,
                        struct plait_error *err);
 
+/* After a step, ZeRO 1 and 2 may still gather the new weights, for which the
+ * next one waits where it uses them, as do plait_trainer_eval() and _trace().
+ * This makes them whole: call it before anything else reads or writes weights
+ * or the optimizer's state. Collective. */
+int plait_trainer_settle(struct plait_trainer *t, struct plait_error *err);
+
 /* After a step whose loss or gradient was not finite: where the first such
  * number came from, in a sentence; the step is made again for it, slowly.
  * Collective. */

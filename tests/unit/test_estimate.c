@@ -432,6 +432,48 @@ static void test_shard_group(void)
        "each rank updates an eighth, as on one node");
 }
 
+static double gathering(int zero, int pp, int micro, enum plait_graph_use use,
+                        double noise)
+{
+    struct plait_estimate e;
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make(&rows[1], &c, &l);
+    c.parallel.zero = zero;
+    c.train.micro_batch = 1;
+    c.train.global_batch = 4 * micro;
+    c.train.graph = use;
+    c.train.noise = noise;
+    l.size[PLAIT_TP] = 1;
+    l.size[PLAIT_PP] = pp;
+    l.size[PLAIT_DP] = 4;
+    if (plait_estimate(&c, &l, &gpu, &e, NULL) < 0)
+        return -1;
+    return e.dp_hidden_s;
+}
+
+/* New weights are gathered behind the next step's forward where the runtime
+ * does so: test_graph_capture.c has its decisions. */
+static void test_gathers(void)
+{
+    double on = gathering(1, 1, 4, PLAIT_GRAPH_ON, 0);
+
+    ok(on > 0 && gathering(1, 1, 4, PLAIT_GRAPH_AUTO, 0) > on &&
+           gathering(1, 1, 4, PLAIT_GRAPH_OFF, 0) > on,
+       "gathers are hidden, but not in a graph of the whole step");
+    on = gathering(1, 1, 1, PLAIT_GRAPH_ON, 0);
+    ok(gathering(1, 1, 1, PLAIT_GRAPH_AUTO, 0) == on &&
+           gathering(1, 1, 1, PLAIT_GRAPH_AUTO, 0.1) > on,
+       "with one micro-batch only where no graph holds it");
+    on = gathering(2, 2, 4, PLAIT_GRAPH_ON, 0);
+    ok(on > 0 && gathering(2, 2, 4, PLAIT_GRAPH_AUTO, 0) == on &&
+           gathering(2, 2, 4, PLAIT_GRAPH_OFF, 0) > on,
+       "with ZeRO 2 and recorded stages they are not");
+}
+
 /* What the fullest owner of SOAP's matrices keeps, with two ranks, and found in
  * no time for many layers and ranks. */
 static void test_owners(void)
@@ -737,6 +779,7 @@ int main(void)
     test_causal();
     test_messages();
     test_shard_group();
+    test_gathers();
     test_owners();
     test_gpu_names();
     test_guesses();

@@ -61,6 +61,8 @@ static const struct plait_ops device = {.graph_begin = begin,
 
 struct sizes {
     int tp, cp, dp, pp, zero, experts, ep, apart;
+    int micro; /* micro-batches of a step; 0: one */
+    int small; /* layers that are gathered before they could be queued */
     enum plait_precision precision;
     enum plait_schedule_kind schedule;
 };
@@ -81,6 +83,17 @@ static int choose(enum plait_graph_use use, struct sizes w,
     mesh.layout.size[PLAIT_DP] = w.dp ? w.dp : 1;
     mesh.layout.size[PLAIT_PP] = w.pp ? w.pp : 1;
     mesh.layout.size[PLAIT_EP] = w.ep ? w.ep : 1;
+    mesh.gpu = (struct plait_gpu_type){
+        .domain = 8, .link_bw = 1e9 * (1 + 1e3 * w.small), .nic_bw = 1e9};
+    c.model.family = PLAIT_GPT2;
+    c.model.layers = 2;
+    c.model.hidden = c.model.ffn = 256;
+    c.model.heads = c.model.kv_heads = 4;
+    c.model.vocab = 512;
+    c.model.seq_len = 64;
+    c.train.micro_batch = 2;
+    c.train.global_batch =
+        2 * mesh.layout.size[PLAIT_DP] * (w.micro ? w.micro : 1);
     c.parallel.schedule = w.schedule;
     c.parallel.zero = w.zero;
     c.model.experts = w.experts;
@@ -125,8 +138,14 @@ static void check_auto(void)
          &on_device,
          false,
          false,
-         true,
+         false,
          "gpipe and zb-h1"},
+        {{.dp = 2, .zero = 2, .micro = 2},
+         &on_device,
+         true,
+         true,
+         false,
+         "gathered during the next step"},
         {{.tp = 2, .pp = 2}, &old_nccl, false, false, true, "no order"},
         {{.experts = 4}, &on_device, true, true, true, ""},
         {{.experts = 4, .dp = 2, .ep = 2},
@@ -208,6 +227,67 @@ static void check_off(void)
                0 &&
            !g.passes && !g.last && !g.optim,
        "off: nothing");
+}
+
+static bool advances_never(const struct plait_comm *comm)
+{
+    (void)comm;
+    return false;
+}
+
+/* New weights are gathered during the next step unless a graph of all of it is
+ * worth more, or nothing would move them. */
+static void check_ahead(void)
+{
+    static const struct plait_comm_vtable idle = {.advances = advances_never};
+    static const struct {
+        enum plait_graph_use use;
+        struct sizes sizes;
+        const struct plait_comm_vtable *by;
+        bool ahead;
+    } cases[] = {
+        {PLAIT_GRAPH_AUTO, {.dp = 2, .zero = 1}, &on_device, false},
+        {PLAIT_GRAPH_AUTO, {.dp = 2, .zero = 1, .micro = 2}, &on_device, true},
+        {PLAIT_GRAPH_AUTO, {.cp = 2, .zero = 2, .micro = 2}, &on_device, true},
+        {PLAIT_GRAPH_AUTO, {.dp = 2, .zero = 3, .micro = 2}, &on_device, false},
+        {PLAIT_GRAPH_AUTO, {.dp = 2, .micro = 2}, &on_device, false},
+        {PLAIT_GRAPH_AUTO, {.tp = 2, .zero = 1, .micro = 2}, &on_device, false},
+        {PLAIT_GRAPH_AUTO,
+         {.dp = 2, .zero = 1, .micro = 2, .small = 1},
+         &on_device,
+         false},
+        {PLAIT_GRAPH_AUTO,
+         {.dp = 16, .zero = 1, .micro = 2, .small = 1},
+         &on_device,
+         true}, /* over the network, which takes longer */
+        {PLAIT_GRAPH_AUTO,
+         {.dp = 2, .pp = 2, .zero = 1, .micro = 2},
+         &on_device,
+         true},
+        {PLAIT_GRAPH_AUTO,
+         {.dp = 2, .pp = 2, .zero = 2, .micro = 2},
+         &on_device,
+         false},
+        {PLAIT_GRAPH_OFF,
+         {.dp = 2, .pp = 2, .zero = 2, .micro = 2},
+         &on_device,
+         true},
+        {PLAIT_GRAPH_OFF, {.dp = 2, .zero = 1, .small = 1}, &on_device, true},
+        {PLAIT_GRAPH_ON, {.dp = 2, .zero = 1, .micro = 2}, &on_device, false},
+        {PLAIT_GRAPH_OFF, {.dp = 2, .zero = 1}, &on_device, true},
+        {PLAIT_GRAPH_AUTO, {.dp = 2, .zero = 1}, &by_host, true},
+        {PLAIT_GRAPH_AUTO, {.dp = 2, .zero = 1, .micro = 2}, &idle, false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plait_error err = {""};
+        struct plait_graphs g;
+
+        ok(choose(cases[i].use, cases[i].sizes, cases[i].by, &g, &err) == 0 &&
+               g.ahead == cases[i].ahead,
+           "gathers, case %zu: %s", i,
+           cases[i].ahead ? "during the next step" : "before it");
+    }
 }
 
 /* -- counts --------------------------------------------------------------- */
@@ -317,6 +397,7 @@ int main(void)
     check_auto();
     check_on();
     check_off();
+    check_ahead();
     check_counts();
     check_agreement();
     return done_testing();

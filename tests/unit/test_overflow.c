@@ -287,6 +287,8 @@ static void run(struct plait_comm *ranks, const struct layout *l, int bad,
         steps(t, plait_comm_rank(ranks) == bad, o);
     else
         check_trace(t, bad);
+    if (plait_trainer_settle(t, &err) < 0)
+        give_up("weights", &err);
     if (o) /* with ZeRO 3 no rank has a whole copy */
         o->equal = !mesh->embedding || l->zero == 3 ||
                    has_equal_copies(plait_trainer_model(t));

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "topology/job/recorded.h"
 #include "topology/plan/cost.h"
 #include "topology/predict/scale.h"
 
@@ -352,8 +353,20 @@ double plait_pieces_beside(const struct plait_shape *s)
                          : 0;
 }
 
+/* As plait-train does on GPUs whose transfers can all be recorded. */
+static bool gathers_ahead(const struct plait_shape *s)
+{
+    bool graphs = s->gpu->units && s->c->train.graph != PLAIT_GRAPH_OFF &&
+                  !plait_recorded_not(s->c, s->layout);
+
+    return plait_gathers_ahead(s->c, s->layout, s->gpu, (int)s->microbatches,
+                               (struct plait_recorded){graphs, graphs});
+}
+
 bool plait_pieces_hides_gather(const struct plait_shape *s)
 {
+    if (s->c->framework == PLAIT_FRAMEWORK_PLAIT)
+        return gathers_ahead(s);
     return s->traits->gather_hidden && s->bucketed;
 }
 

@@ -66,7 +66,8 @@ double plait_pieces_reduce(const struct plait_shape *shape, double bytes,
                            double calls);
 /* Seconds that a second of it adds to the computing that hides it. */
 double plait_pieces_beside(const struct plait_shape *shape);
-/* Whether ZeRO 1 and 2 gather new weights during the next forward pass. */
+/* Whether ZeRO 1 and 2 gather new weights during the next step's first forward
+ * pass. */
 bool plait_pieces_hides_gather(const struct plait_shape *shape);
 /* The number of collectives in which they gather them, of these blocks. */
 double plait_pieces_gathers(const struct plait_shape *shape, int blocks);

@@ -61,6 +61,7 @@ static double bubble_seconds(const struct plait_shape *s,
 struct beside {
     double left;   /* that nothing overlaps with */
     double hidden; /* the rest, which slows the computing down */
+    double first;  /* of that, what all stages have at once, as a step begins */
     double slows;  /* by so much for each second of it */
 };
 
@@ -71,6 +72,17 @@ static void hide(struct beside *b, double traffic, double window, double times)
 
     b->hidden += times * hidden;
     b->left += times * fmax(0, traffic - hidden * (1 + b->slows));
+}
+
+/* Weights that ZeRO 1 and 2 have updated, beside the next step's first forward
+ * where that is how they are gathered. */
+static void hide_gather(const struct plait_shape *s, struct beside *b,
+                        double gather, double forward)
+{
+    double before = b->hidden;
+
+    hide(b, gather, plait_pieces_hides_gather(s) ? forward : 0, 1);
+    b->first = b->hidden - before;
 }
 
 /* The share of a rank's backward passes that no forward pass alternates with:
@@ -122,11 +134,10 @@ static void set_sharded(const struct plait_shape *s,
         /* the next micro-batch's forward hides them too */
         hide(b, reduce, forward + backward, m - alone);
         hide(b, reduce, backward, alone);
-        hide(b, gather, plait_pieces_hides_gather(s) ? forward : 0, 1);
+        hide_gather(s, b, gather, forward);
     } else {
         hide(b, reduce, backward, 1);
-        hide(b, zero ? gather : 0, plait_pieces_hides_gather(s) ? forward : 0,
-             1);
+        hide_gather(s, b, zero ? gather : 0, forward);
     }
 }
 
@@ -152,7 +163,9 @@ double plait_pieces_meeting(const struct plait_shape *s,
  * which their traffic slows down as well. */
 static double one_pass(const struct plait_shape *s, const struct beside *b)
 {
-    return b->hidden / s->v / (s->c->parallel.zero >= 2 ? s->microbatches : 1);
+    double passes = s->c->parallel.zero >= 2 ? s->microbatches : 1;
+
+    return (b->hidden - b->first) / s->v / passes;
 }
 
 static void set_data_parallel(const struct plait_shape *s,

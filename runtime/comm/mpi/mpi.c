@@ -477,16 +477,10 @@ static int mpi_progress(struct plait_comm *comm)
     return 0;
 }
 
-static const char *mpi_difference(const struct plait_comm *comm)
-{
-    const char *why = ((const struct mpi_comm *)comm)->world->difference;
-
-    return why[0] ? why : NULL;
-}
-
 static const struct plait_comm_vtable mpi_vtable = {
     .name = "mpi",
-    .difference = mpi_difference,
+    .advances = plait_mpi_advances,
+    .difference = plait_mpi_difference,
     .destroy = mpi_destroy,
     .abort = mpi_abort,
     .split = mpi_split,

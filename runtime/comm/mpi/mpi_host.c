@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "runtime/comm/shm/engine.h"
 #include "runtime/comm/tags.h"
 
 /* Host values and barriers over MPI. */
@@ -180,4 +181,18 @@ int plait_mpi_host_all_reduce(struct plait_comm *comm, double *values, size_t n,
     else
         rc = MPI_Allreduce(MPI_IN_PLACE, values, n, MPI_DOUBLE, op, c->mpi);
     return end_call(c, "all-reduce", rc, &r);
+}
+
+bool plait_mpi_advances(const struct plait_comm *comm)
+{
+    const struct mpi_comm *c = (const struct mpi_comm *)comm;
+
+    return plait_engine_is_threaded(c->world->engine);
+}
+
+const char *plait_mpi_difference(const struct plait_comm *comm)
+{
+    const char *why = ((const struct mpi_comm *)comm)->world->difference;
+
+    return why[0] ? why : NULL;
 }

@@ -59,7 +59,9 @@ void plait_mpi_choose_transport(const struct plait_launch *launch);
 void plait_mpi_forbid_yields(void);
 void plait_mpi_finalize(void);
 
-/* mpi_host.c: the vtable's functions for host values. */
+/* mpi_host.c: the vtable's functions for host values, and what it tells. */
+bool plait_mpi_advances(const struct plait_comm *comm);
+const char *plait_mpi_difference(const struct plait_comm *comm);
 int plait_mpi_barrier(struct plait_comm *comm);
 int plait_mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
                              int root);

@@ -195,6 +195,11 @@ void plait_engine_destroy(struct plait_engine *e)
     errno = saved;
 }
 
+bool plait_engine_is_threaded(const struct plait_engine *e)
+{
+    return e->running;
+}
+
 void plait_engine_share(struct plait_engine *e)
 {
     e->shared = true;

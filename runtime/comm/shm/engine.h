@@ -36,6 +36,8 @@ struct plait_engine_job {
  * move only in waits. NULL with errno. */
 struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
                                          void *arg);
+/* Whether it has a thread. */
+bool plait_engine_is_threaded(const struct plait_engine *engine);
 /* Tells the engine that this process shares its cores with others that wait for
  * it. */
 void plait_engine_share(struct plait_engine *engine);

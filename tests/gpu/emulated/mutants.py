@@ -220,6 +220,42 @@ STREAMS = [
 ]
 
 
+# ends the run: a save that forgets to wait for weights is no disk that failed
+UNSETTLED = '^plait-train: .*Operation now in progress'
+
+# name, source, text, its replacement, settings of the run, the expected report
+GATHERS = [
+    ('a pass that does not wait for its weights',
+     'runtime/parallel/gradsync.c', 'plait_shards_await(sync->shards, i) < 0',
+     'false', 'parallel.zero=1', UNORDERED),
+    ('weights that are there before they are waited for',
+     'runtime/parallel/shard.c',
+     'return g->begun ? plait_shard_gathered(shards->model->mesh, g) : 0;',
+     'g->begun = false;\n    return 0;', 'parallel.zero=2', UNORDERED),
+    ('a replayed pass that waits for no weights',
+     'runtime/parallel/captured_pass.c',
+     'hooks->awaits && hooks->awaits(hooks->arg)', 'hooks->awaits && false',
+     'parallel.zero=1', UNORDERED),
+    ('a checkpoint of weights that are still gathered', 'runtime/train/run.c',
+     '!plait_run_save_due(r, step);', 'true;', 'checkpoint.every=3',
+     UNSETTLED),
+    ('replicas compared while weights are still gathered',
+     'runtime/train/run.c', '!is_due(step, c->train.check_replicas)', 'true',
+     'train.check_replicas=3', UNSETTLED),
+    ('copies of weights that are still gathered', 'runtime/train/run.c',
+     '!is_due(step, c->checkpoint.memory)', 'true', 'checkpoint.memory=3',
+     UNSETTLED),
+    ('a head whose forward is queued and whose backward is replayed',
+     'topology/job/recorded.c',
+     'c->parallel.zero == 2 && size[PLAIT_PP] > 1', 'false',
+     'parallel.zero=2 model.layers=4 parallel.schedule=interleaved '
+     'parallel.virtual=2', 'step failed: Protocol error'),
+    ('the last checkpoint of weights that are still gathered',
+     'runtime/train/run.c', 'step < c->train.steps', 'true',
+     'checkpoint.every=0', UNSETTLED),
+]
+
+
 def folder_of(name):
     return 'runtime/comm/nccl' if name.startswith('nccl') else 'kernels/cuda'
 
@@ -289,12 +325,48 @@ def run(top, base, programs, mutant):
     return 'not found: ' + text[-1500:]
 
 
+def run_train(top, base, programs, mutant):
+    """The same for a mistake in plait-train, which gathers.sh starts."""
+    what, name, old, new, settings, says = mutant
+    env = dict(os.environ)
+    if 'memory' in settings:
+        env['elastic'] = '--elastic'
+    if 'virtual' in settings:
+        env.update(ranks='4', layout='--dp=2 --pp=2')
+    if 'replicas' in settings:  # tensor ranks have some weights twice
+        env.update(ranks='4', layout='--dp=2 --tp=2')
+    with open(os.path.join(top, name)) as f:
+        text = f.read()
+    if text.count(old) != 1:
+        return '%s has this %d times: %s' % (name, text.count(old), old)
+    with tempfile.TemporaryDirectory() as folder:
+        changed = os.path.join(folder, 'changed.c')
+        with open(changed, 'w') as f:
+            f.write(text.replace(old, new))
+        made = subprocess.run(
+            ['make', '-s', '-C', os.path.join(programs, '../../..'),
+             'emulated-mutant', 'changed=' + changed, 'to=' + folder],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if made.returncode:
+            return made.stdout.decode()[-2000:]
+        done = subprocess.run(
+            ['sh', os.environ['GATHERS'], os.path.join(folder, 'plait-train'),
+             os.path.join(folder, 'saved')] + settings.split(),
+            env=env,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    text = done.stdout.decode()
+    if done.returncode and re.search(says, text, re.M):
+        return ''
+    return 'not found: ' + text[-1500:]
+
+
 def main():
     which, top, base, programs = sys.argv[1:]
-    mutants = STREAMS if which == 'streams' else MUTANTS
+    mutants = {'streams': STREAMS, 'gathers': GATHERS}.get(which, MUTANTS)
+    try_one = run_train if which == 'gathers' else run
     failed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(lambda m: run(top, base, programs, m), mutants)
+        results = pool.map(lambda m: try_one(top, base, programs, m), mutants)
         for i, (mutant, why) in enumerate(zip(mutants, results)):
             print('%sok %d - found: %s (%s)' %
                   ('not ' if why else '', i + 1, mutant[0], mutant[1]),
