@@ -231,7 +231,8 @@ STRANDS = [
     ("odd-llama", "1113", DIRECT + " recompute=full"),
     ("odd-llama", "312", DIRECT + " model.attention_sinks=true zero=2"),
     ("moe", "12212", " ".join((LATENT, FIRST, SHARED, BIASED, "zero=1"))),
-    ("moe", "121", LATENT + " schedule=zb-h1 recompute=selective"),
+    ("moe", "121", LATENT + " " + FIRST + " schedule=zb-h1 "
+     "recompute=selective"),
     ("moe", "2122", LATENT + " " + BIASED + " zero=1 then=12212"),
     ("moe", "21212", LATENT + " model.rope_scaling=yarn model.rope_factor=4 "
      "model.rope_original_len=8 model.attention_multiplier=0.3 zero=3"),

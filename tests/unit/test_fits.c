@@ -213,13 +213,22 @@ static void check_model(void)
          "model.mla with model.mup: plait-train trains one without the other",
          TO_LATENT, c.model.mup = 16);
     CASE(TRAINER,
-         "model.mla with model.kv_heads below model.heads: plait-train trains "
-         "one without the other",
+         "model.mla with model.kv_heads 4: set model.kv_heads to model.heads "
+         "8, as each head has a key and a value of its own",
          TO_LATENT, c.model.kv_heads = c.model.heads / 2);
     CASE(TRAINER,
          "model.mla with train.precision fp8: plait-train trains it in bf16, "
          "fp16 and fp32",
          TO_LATENT, c.train.precision = PLAIT_FP8);
+    CASE(TRAINER,
+         "parallel.schedule zb-h1 with model.mla and experts in all layers: no "
+         "weight gradient would be put off; set it to 1f1b",
+         TO_LATENT, c.model.experts = 4, c.model.experts_top_k = 2,
+         c.parallel.schedule = PLAIT_SCHEDULE_ZB_H1);
+    CASE(TRAINER, NULL, TO_LATENT, c.model.experts = 4,
+         c.model.experts_top_k = 2, c.model.dense_layers = 1,
+         c.parallel.schedule = PLAIT_SCHEDULE_ZB_H1);
+    CASE(TRAINER, NULL, TO_LATENT, c.model.hidden += 1);
     CASE(TRAINER,
          "model.mla: a head has 3 columns with rotary positions; plait-train "
          "needs an even number of at least 2",

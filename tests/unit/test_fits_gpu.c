@@ -187,6 +187,29 @@ static void test_query_norm(void)
     ok(fits(&c, ada, &err), "a norm of each head fits %s", err.text);
 }
 
+/* The latents, which may be wider than the model. */
+static void test_latent_norms(void)
+{
+    const struct plait_gpu_use ada = {89, true, PLAIT_WORK_TRAIN};
+    struct plait_job_config c;
+    struct plait_error err;
+
+    llama3_8b(&c);
+    c.model.kv_heads = c.model.heads;
+    c.model.mla_kv = 512;
+    c.model.mla_nope = c.model.mla_value = 64;
+    c.model.mla_rope = 64;
+    ok(fits(&c, ada, &err), "narrow latents fit %s", err.text);
+    c.model.mla_q = 25344;
+    ok(!fits(&c, ada, &err) && strstr(err.text, "model.mla: columns of q") &&
+           strstr(err.text, "25344: to train, the backward of their norm"),
+       "%s", err.text);
+    c.model.mla_kv = c.model.mla_q;
+    c.model.mla_q = 0;
+    ok(!fits(&c, ada, &err) && strstr(err.text, "25344: to train"), "%s",
+       err.text);
+}
+
 /* The planner's types; those without Plait's kernels are not asked. */
 static void test_types(void)
 {
@@ -224,6 +247,7 @@ int main(void)
     test_documents();
     test_norms();
     test_query_norm();
+    test_latent_norms();
     test_types();
     return done_testing();
 }

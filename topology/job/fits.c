@@ -135,7 +135,7 @@ static int check_model(const struct plait_model_config *m,
     if (m->layers < 1)
         return plait_errorf(err, "model.layers 0: only an mlp can do without "
                                  "layers");
-    if (m->hidden % m->heads && !m->head_dim)
+    if (m->hidden % m->heads && !m->head_dim && !m->mla_kv)
         return refuse_indivisible("model.hidden", m->hidden, "model.heads",
                                   m->heads, err);
     if (m->heads % m->kv_heads)

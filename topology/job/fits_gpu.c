@@ -2,6 +2,7 @@
 /* Whether Plait's kernels have room on a GPU: what they need of a block's
  * shared memory. */
 #include <errno.h>
+#include <math.h>
 
 #include "topology/job/fits.h"
 #include "topology/job/gpu_types.h"
@@ -59,10 +60,10 @@ static double norm_width(const struct plait_job_config *c)
     const struct plait_model_config *m = &c->model;
     double heads = (double)m->heads * plait_model_head_dim(m);
 
-    return m->qk_norm && m->qk_norm_whole &&
-                   c->parallel.layout.size[PLAIT_TP] == 1 && heads > m->hidden
-               ? heads
-               : m->hidden;
+    bool whole = m->qk_norm && m->qk_norm_whole &&
+                 c->parallel.layout.size[PLAIT_TP] == 1;
+
+    return fmax(fmax(m->hidden, whole ? heads : 0), fmax(m->mla_q, m->mla_kv));
 }
 
 /* Bytes of a norm's backward, which sums the gradients of its weights there
@@ -133,7 +134,8 @@ static int check_norms(const struct plait_job_config *c,
 {
     int room = shared_memory(use->sm);
     double need = norm_bytes(c);
-    bool heads = norm_width(c) > c->model.hidden;
+    bool latent = c->model.mla_kv > 0;
+    bool wide = norm_width(c) > c->model.hidden;
 
     if (!is_training(use) || !room || need <= room)
         return 0;
@@ -141,8 +143,10 @@ static int check_norms(const struct plait_job_config *c,
         err,
         "%s %.0f: to train, the backward of %s needs %.0f bytes of "
         "shared memory; GPUs of compute capability %d.%d have %d",
-        heads ? "model.qk_norm_whole: columns of queries," : "model.hidden",
-        norm_width(c), heads ? "their norm" : "its norms", need, use->sm / 10,
+        !wide    ? "model.hidden"
+        : latent ? "model.mla: columns of q, or of k and v,"
+                 : "model.qk_norm_whole: columns of queries,",
+        norm_width(c), wide ? "their norm" : "its norms", need, use->sm / 10,
         use->sm % 10, room);
 }
 

@@ -150,17 +150,22 @@ static int check_latent(const struct plait_model_config *m,
                         struct plait_error *err)
 {
     const char *key =
-        m->qk_norm                ? "qk_norm"
-        : m->attention_bias       ? "attention_bias"
-        : m->mup                  ? "mup"
-        : m->norm_plus_one        ? "norm_plus_one"
-        : m->kv_heads != m->heads ? "kv_heads below model.heads"
+        m->qk_norm          ? "qk_norm"
+        : m->attention_bias ? "attention_bias"
+        : m->mup            ? "mup"
+        : m->norm_plus_one  ? "norm_plus_one"
         : m->head_dim && m->head_dim != plait_model_head_dim(m) ? "head_dim"
         : m->rope_columns && m->rope_columns != m->mla_rope     ? "rope_columns"
                                                                 : NULL;
 
     if (!m->mla_kv)
         return 0;
+    if (m->kv_heads != m->heads)
+        return plait_errorf(err,
+                            "model.mla with model.kv_heads %d: set "
+                            "model.kv_heads to model.heads %d, as each head "
+                            "has a key and a value of its own",
+                            m->kv_heads, m->heads);
     if (key)
         return plait_errorf(err,
                             "model.mla with model.%s: plait-train trains one "
@@ -268,6 +273,11 @@ int plait_fits_trainer(const struct plait_job_config *config,
         return plait_errorf(err, "model.mla with train.precision fp8: "
                                  "plait-train trains it in bf16, fp16 and "
                                  "fp32");
+    if (p->schedule == PLAIT_SCHEDULE_ZB_H1 && config->model.mla_kv &&
+        config->model.experts && !config->model.dense_layers)
+        return plait_errorf(err, "parallel.schedule zb-h1 with model.mla and "
+                                 "experts in all layers: no weight gradient "
+                                 "would be put off; set it to 1f1b");
     if (check_balance(config, err) < 0)
         return -1;
     return check_trained_model(&config->model, err);
