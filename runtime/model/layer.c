@@ -393,7 +393,7 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
 
     if (plait_drop_backward(w, 2, dx, &dropped) < 0 ||
         plait_after_backward(w, b, a, 2, dropped, &dout) < 0 ||
-        keep_gradient(w, s->ddown, dout, half) < 0)
+        (!b->experts && keep_gradient(w, s->ddown, dout, half) < 0))
         return -1;
     if (b->experts)
         rc = sparse_backward(w, b, a, dout, &dn2);

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "tap.h"
+#include "topology/plan/cost.h"
 #include "topology/predict/auto.h"
 
 /* Table 1 of D. Narayanan et al., "Efficient Large-Scale Language Model
@@ -588,6 +589,72 @@ static void test_offload(void)
        four, sent);
 }
 
+static void make_latent(struct plait_job_config *c, struct plait_layout *l)
+{
+    make(&rows[6], c, l);
+    c->model.family = PLAIT_LLAMA;
+    c->model.mla_q = 1536;
+    c->model.mla_kv = 512;
+    c->model.mla_nope = c->model.mla_value = 128;
+    c->model.mla_rope = 64;
+    c->parallel.schedule = PLAIT_SCHEDULE_1F1B;
+    c->parallel.virtual_stages = 1;
+    c->parallel.recompute = PLAIT_RECOMPUTE_NONE;
+    c->train.precision = PLAIT_BF16;
+}
+
+/* By how much zb-h1 shortens the bubble. */
+static double filled(bool latent, bool experts)
+{
+    struct plait_estimate before, after;
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make_latent(&c, &l);
+    if (!latent)
+        c.model.mla_kv = c.model.mla_q = 0;
+    c.model.experts = experts ? 4 : 0;
+    c.model.experts_top_k = 2;
+    c.model.dense_layers = latent && experts ? 40 : 0; /* of 80 */
+    plait_estimate(&c, &l, &gpu, &before, NULL);
+    c.parallel.schedule = PLAIT_SCHEDULE_ZB_H1;
+    plait_estimate(&c, &l, &gpu, &after, NULL);
+    return before.bubble_s - after.bubble_s;
+}
+
+/* What the trainer does not put off fills no bubble; and tp ranks sum the
+ * gradients of the latents' matrices and norms. */
+static void test_latent(void)
+{
+    double all = filled(false, false), mlp = filled(true, false);
+    double attention = filled(false, true), both = filled(true, true);
+    struct plait_estimate once, each;
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+    const double counts[] = {12288 * 1536.0, 12288 * 576.0, 1536, 512};
+    double sum = 0;
+
+    ok(both > 0 && attention > 0 && both < mlp && mlp < all && attention < all,
+       "zb-h1 fills %.3f s; with latent attention %.3f, with experts %.3f, in "
+       "half of the layers with both %.3f",
+       all, mlp, attention, both);
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make_latent(&c, &l);
+    c.parallel.zero = 1;
+    plait_estimate(&c, &l, &gpu, &once, NULL);
+    c.parallel.zero = 2;
+    plait_estimate(&c, &l, &gpu, &each, NULL);
+    for (int i = 0; i < 4; i++)
+        sum +=
+            plait_cost_allreduce(8, 4 * counts[i], gpu.link_alpha, gpu.link_bw);
+    /* 10 layers, 2304 / 24 / 2 micro-batches */
+    ok(near(each.axis_s[PLAIT_TP] - once.axis_s[PLAIT_TP], sum * 10 * 47, 1e-9),
+       "with ZeRO 2 the latents' gradients are summed for each micro-batch");
+}
+
 /* What drivers and the PCI table call each type; NULL: none is known. */
 static const char *const models[][2] = {
     {"Tesla V100-SXM3-32GB", "v100-32g"},
@@ -776,6 +843,7 @@ int main(void)
     test_some_layers();
     test_selective();
     test_offload();
+    test_latent();
     test_causal();
     test_messages();
     test_shard_group();

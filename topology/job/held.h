@@ -119,7 +119,7 @@ enum plait_held_group {
     X(PRODUCTS, rstd2, z->stream, 1, WORD, true) \
     X(PRODUCTS, amax, 1, 4, WORD, true) \
     \
-    X(STASH, ddown, z->stream, z->hidden, T, true) \
+    X(STASH, ddown, z->stream, z->hidden, T, !z->experts) \
     X(STASH, dpre, z->rows, z->up, T, !z->experts) \
     X(STASH, dout, z->stream, z->hidden, T, !z->kv_latent) \
     X(STASH, dqkv, z->rows, z->qkv, T, !z->kv_latent) \

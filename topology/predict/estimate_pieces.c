@@ -164,6 +164,26 @@ static double norm_seconds(const struct plait_shape *s, const struct path *tp)
                : 0;
 }
 
+/* The gradients of the latents' matrices and norms, of which each tp rank has
+ * some terms: plait-train sums them in fp32 before data-parallel ranks do, with
+ * ZeRO 2 and 3 for each micro-batch, else once a step. */
+static double latent_seconds(const struct plait_shape *s, const struct path *tp)
+{
+    const struct plait_model_config *m = s->m;
+    const double counts[] = {(double)m->hidden * m->mla_q,
+                             (double)m->hidden * (m->mla_kv + m->mla_rope),
+                             m->mla_q, m->mla_kv};
+    double sum = 0;
+
+    if (!m->mla_kv || s->c->framework != PLAIT_FRAMEWORK_PLAIT)
+        return 0;
+    for (int i = 0; i < 4; i++)
+        if (counts[i] > 0)
+            sum += plait_cost_allreduce(s->tp, sizeof(float) * counts[i],
+                                        tp->alpha, tp->bandwidth);
+    return s->c->parallel.zero >= 2 ? sum : sum / s->microbatches;
+}
+
 static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
 {
     const struct plait_layout *l = s->layout;
@@ -176,6 +196,7 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
                                   tp.bandwidth) *
                      (1 - (s->c->tp_exposed ? 0 : s->traits->tp_hidden)) +
                  norm_seconds(s, &tp));
+    p->backward[PLAIT_TP] += latent_seconds(s, &tp);
     set_axis(s, p, PLAIT_CP, 1, ring_seconds(s, p));
     set_axis(s, p, PLAIT_EP, 2 * plait_model_moe_share(s->m),
              alltoall_seconds(s, t->bytes[PLAIT_EP]));

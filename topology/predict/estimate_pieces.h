@@ -36,6 +36,12 @@ static inline double plait_pieces_pass(const struct plait_pieces *p)
            p->work.launch;
 }
 
+/* The part of a pass that zb-h1 puts off. */
+static inline double plait_pieces_deferred(const struct plait_pieces *p)
+{
+    return p->work.deferred * plait_pieces_pass(p);
+}
+
 /* Of a layer: tp, cp and ep traffic. */
 static inline double plait_pieces_traffic(const double seconds[PLAIT_NAXES])
 {

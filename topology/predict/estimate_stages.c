@@ -12,7 +12,8 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
 {
     int stages = s->pp * s->v, first = stage == 0, last = stage == stages - 1;
     int zero = s->c->parallel.zero, layers, blocks;
-    double pass = plait_pieces_pass(p), weights, bytes;
+    double pass = plait_pieces_pass(p), deferred = plait_pieces_deferred(p);
+    double weights, bytes;
 
     layers = plait_stage_split_at(&s->split, stage);
     weights = plait_shape_weights(s, layers, first, last);
@@ -20,8 +21,9 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
     bytes = plait_pieces_gradient_element(s) * weights;
     *t = (struct plait_stage_time){
         .forward = layers * (pass + p->sent) + (last ? p->work.head : 0),
-        .backward_input = layers * (pass + p->redone + p->fetched),
-        .backward_weight = layers * pass,
+        .backward_input =
+            layers * (2 * pass - deferred + p->redone + p->fetched),
+        .backward_weight = layers * deferred,
         .blocks = blocks,
         .buckets = (int)plait_pieces_buckets(s, bytes, blocks)};
     for (int i = PLAIT_TP; i <= PLAIT_EP; i++) {

@@ -49,7 +49,7 @@ static double bubble_seconds(const struct plait_shape *s,
     case PLAIT_SCHEDULE_NAIVE:
         return s->microbatches * others;
     case PLAIT_SCHEDULE_ZB_H1:
-        return fmax(0, others - 2 * layers * plait_pieces_pass(p));
+        return fmax(0, others - 2 * layers * plait_pieces_deferred(p));
     default:
         return others / s->v;
     }

@@ -89,6 +89,12 @@ static double mlp_products(const struct plait_shape *s, double rows, double ffn,
            pass_of(s, rows, h, ffn, count);
 }
 
+double plait_work_latents(const struct plait_model_config *m)
+{
+    return m->mla_kv ? (double)m->hidden * (m->mla_q + m->mla_kv + m->mla_rope)
+                     : 0;
+}
+
 /* Seconds of a layer's products, on average over those with experts and those
  * without. */
 static double products(const struct plait_shape *s)
@@ -105,6 +111,22 @@ static double products(const struct plait_shape *s)
           mlp_products(s, t, (double)m->shared_experts * m->ffn / s->tp, 1) +
           pass_of(s, t, m->experts, m->hidden, 1);
     return attention_products(s) + share * moe + (1 - share) * dense;
+}
+
+/* plait-train puts off no products of experts, and of latent attention none
+ * (runtime/model/deferred.c); other trainers all of them. */
+static double deferred_share(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double rows = m->experts ? 1 - plait_model_moe_share(m) : 1, put_off;
+
+    if (s->c->framework != PLAIT_FRAMEWORK_PLAIT || (!m->experts && !m->mla_kv))
+        return 1;
+    put_off = rows * mlp_products(s, s->tokens,
+                                  (double)plait_model_dense_ffn(m) / s->tp, 1);
+    if (!m->mla_kv)
+        put_off += attention_products(s);
+    return put_off / products(s);
 }
 
 /* Exponentials per second: 16 a clock and multiprocessor at 1.5 GHz, on all of
@@ -298,7 +320,8 @@ static double cheap_bytes(const struct plait_shape *s)
 }
 
 /* Weights of a layer's linears on this GPU, all of its experts' included, on
- * average over the layers. */
+ * average over the layers. Each tp rank has whole matrices that make the
+ * latents. */
 static double linear_weights(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -307,8 +330,9 @@ static double linear_weights(const struct plait_shape *s)
     double mlps =
         (1 - share) * plait_model_mlp(m, plait_model_dense_ffn(m)) +
         share * (experts + m->shared_experts) * plait_model_mlp(m, m->ffn);
+    double whole = plait_work_latents(m);
 
-    return (plait_model_attention(m) + mlps) / s->tp;
+    return whole + (plait_model_attention(m) - whole + mlps) / s->tp;
 }
 
 /* Values that the linears of attention read and write, and whose gradients they
@@ -434,6 +458,7 @@ void plait_work_set(const struct plait_shape *s, struct plait_work_times *t)
         return;
     }
     t->products = products(s);
+    t->deferred = deferred_share(s);
     t->attention = attention(s);
     t->elementwise = (elementwise_bytes(s) + rounding_bytes(s)) /
                      (s->gpu->memory_bw * s->gpu->stream);

@@ -17,8 +17,9 @@ struct plait_work_times {
     double elementwise; /* norms, residuals, activations, rounding to fp8 */
     double cheap;       /* of those, norms and activations */
     double launch;
-    double head;   /* all three passes, with the loss */
-    double update; /* the optimizer, once a step */
+    double deferred; /* share of a pass over weights that zb-h1 can put off */
+    double head;     /* all three passes, with the loss */
+    double update;   /* the optimizer, once a step */
 };
 
 void plait_work_set(const struct plait_shape *shape,
@@ -27,6 +28,9 @@ void plait_work_set(const struct plait_shape *shape,
 /* Seconds in which a layer's forward makes MLA's queries, keys and values from
  * their latents; 0 without MLA. */
 double plait_work_latent_up(const struct plait_shape *shape);
+/* Weights of the matrices that make a layer's latents, which each tp rank has
+ * whole. */
+double plait_work_latents(const struct plait_model_config *model);
 /* Experts on this GPU. */
 double plait_work_experts(const struct plait_shape *shape);
 /* Weights of the pipeline rank that has most. */
