@@ -102,9 +102,33 @@ const struct plait_hf_type *plait_hf_choose(const struct plait_model_config *m,
     return first;
 }
 
+/* What those with latent attention, a deepseek_v3 and a kimi_k2, cannot have.
+ * 0: nothing. */
+static int refuse_latent(const struct plait_model_config *m,
+                         struct plait_error *err)
+{
+    double all;
+
+    if (!m->experts)
+        return plait_errorf(err, "model.mla without model.experts: model types "
+                                 "of Hugging Face that have latent attention "
+                                 "have experts");
+    if (!plait_model_multiplier(m) || plait_hf_latent_scales(m, &all))
+        return 0;
+    return plait_errorf(err,
+                        "model.mla with multipliers: a model of Hugging Face "
+                        "with latent attention has none but a "
+                        "model.attention_multiplier above 1 / sqrt(%d columns "
+                        "of a head) where model.rope_factor stretches "
+                        "positions",
+                        plait_model_head_dim(m));
+}
+
 int plait_hf_choose_refuse(const struct plait_model_config *m,
                            struct plait_error *err)
 {
+    if (m->mla_kv && refuse_latent(m, err) < 0)
+        return -1;
     if (m->rope_factor > 1 && m->rope_scaling != PLAIT_ROPE_LONGROPE &&
         plait_model_partly_rotated(m))
         return plait_errorf(err,

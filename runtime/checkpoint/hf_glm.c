@@ -27,7 +27,8 @@ static int read_first(const struct plait_hf_read *r, json_int_t missing)
     return 0;
 }
 
-/* One group is none. */
+/* One group is none. Without the keys a deepseek_v3 has eight of them; a null
+ * says nothing that transformers could compute with. */
 static int read_groups(const struct plait_hf_read *r,
                        const struct plait_hf_type *type)
 {
@@ -36,6 +37,14 @@ static int read_groups(const struct plait_hf_read *r,
         {"topk_group", PLAIT_HF_MODEL(experts_top_groups), true},
         {NULL, 0, false}};
     struct plait_model_config *m = r->model;
+
+    for (int i = 0; i < 2 && type->latent; i++) {
+        const json_t *value = json_object_get(r->root, keys[i].name);
+
+        if (json_is_null(value))
+            return plait_hf_refuse(r, keys[i].name, value,
+                                   "it must be a whole number of at least 1");
+    }
 
     m->experts_groups = type->latent ? 8 : 1;
     m->experts_top_groups = type->latent ? 4 : 1;

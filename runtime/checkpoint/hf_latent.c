@@ -2,6 +2,7 @@
 /* The latent attention of a deepseek_v3 and a kimi_k2. */
 #include "config.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "runtime/checkpoint/hf_read.h"
@@ -21,7 +22,11 @@ int plait_hf_latent(const struct plait_hf_read *r)
         {"q_lora_rank", PLAIT_HF_MODEL(mla_q), true},
         {NULL, 0, false}};
     struct plait_model_config *m = r->model;
+    const json_t *pairs = json_object_get(r->root, "rope_interleave");
 
+    if (json_is_null(pairs)) /* transformers takes it for false */
+        return plait_hf_refuse(r, "rope_interleave", pairs,
+                               "plait-train supports only true");
     if (!json_object_get(r->root, "q_lora_rank")) /* null: queries have none */
         m->mla_q = 1536;
     m->mla_kv = 512;
@@ -53,15 +58,43 @@ int plait_hf_latent_write(json_t *root, const struct plait_model_config *m)
         bad |= json_object_set_new(root, counts[i].name,
                                    json_integer(counts[i].value));
     bad |= json_object_set_new(root, "rope_interleave", json_true());
+    bad |= json_object_set_new(root, "scoring_func", json_string("sigmoid"));
+    bad |= json_object_set_new(root, "topk_method", json_string("noaux_tc"));
+    bad |= json_object_set_new(root, "moe_layer_freq", json_integer(1));
     return json_object_set_new(root, "q_lora_rank",
                                m->mla_q ? json_integer(m->mla_q)
                                         : json_null()) |
            bad;
 }
 
+double plait_hf_latent_scale(const struct plait_model_config *m, double all_dim)
+{
+    double size = plait_hf_magnitude(m->rope_factor, all_dim);
+
+    return size * size / sqrt(plait_model_head_dim(m));
+}
+
+/* mscale_all_dim of the model's factor of scores, which rounding has blurred:
+ * a number of few digits if that gives this factor, else the nearest. */
+static double find_all_dim(const struct plait_model_config *m, double size)
+{
+    double by = 0.1 * log(m->rope_factor), all = (size - 1) / by, scale;
+    double few = round(all * 1e9) / 1e9, step = DBL_EPSILON / 2 / by;
+
+    if (plait_hf_latent_scale(m, few) == m->attention_multiplier)
+        return few;
+    for (int i = 0; i < 64; i++) {
+        scale = plait_hf_latent_scale(m, all);
+        if (scale == m->attention_multiplier)
+            break;
+        all += scale < m->attention_multiplier ? step : -step;
+    }
+    return all;
+}
+
 bool plait_hf_latent_scales(const struct plait_model_config *m, double *all_dim)
 {
-    double usual = 1 / sqrt(plait_model_head_dim(m)), size, all;
+    double usual = 1 / sqrt(plait_model_head_dim(m)), size;
 
     *all_dim = 0;
     if ((m->rope_factor > 1 && m->rope_scaling == PLAIT_ROPE_LONGROPE) ||
@@ -75,8 +108,6 @@ bool plait_hf_latent_scales(const struct plait_model_config *m, double *all_dim)
     size = sqrt(m->attention_multiplier / usual);
     if (!(m->rope_factor > 1) || !(size > 1))
         return false;
-    all = (size - 1) / (0.1 * log(m->rope_factor));
-    /* mostly a number of few digits, which rounding has blurred */
-    *all_dim = round(all * 1e9) / 1e9;
+    *all_dim = find_all_dim(m, size);
     return true;
 }

@@ -80,9 +80,15 @@ int plait_hf_glm_write(json_t *root, const struct plait_model_config *model,
  * mscale_all_dim that says it (0: the usual factor). */
 int plait_hf_latent(const struct plait_hf_read *r);
 int plait_hf_latent_write(json_t *root, const struct plait_model_config *model);
+/* The factor of scores that mscale_all_dim makes of rope_factor above 1. */
+double plait_hf_latent_scale(const struct plait_model_config *model,
+                             double all_dim);
 bool plait_hf_latent_scales(const struct plait_model_config *model,
                             double *all_dim);
 
+/* YaRN's factor of queries and of keys where positions are stretched by
+ * `factor`, of which DeepSeek takes `by` parts (mscale). */
+double plait_hf_magnitude(double factor, double by);
 /* The rotary positions, from all places where transformers looks for them. */
 int plait_hf_rope(const struct plait_hf_read *r,
                   const struct plait_hf_type *type);

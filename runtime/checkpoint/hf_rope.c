@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rotary positions of a config.json, read and written. */
+/* The rotary positions of a config.json, read. */
 #include "config.h"
 
 #include "runtime/checkpoint/hf_longrope.h"
@@ -208,7 +208,7 @@ static int read_own(const struct rope *rope, const char *name, double missing,
                : plait_hf_real(rope->read, rope->object, name, to);
 }
 
-static double magnitude(double factor, double by)
+double plait_hf_magnitude(double factor, double by)
 {
     return factor > 1 ? 0.1 * by * log(factor) + 1 : 1;
 }
@@ -218,18 +218,21 @@ static double magnitude(double factor, double by)
 static int read_attention_factor(const struct rope *rope)
 {
     struct plait_model_config *m = rope->read->model;
-    double usual = magnitude(m->rope_factor, 1), above, below, size = usual;
+    double usual = plait_hf_magnitude(m->rope_factor, 1), above, below,
+           size = usual;
     const json_t *given = json_object_get(rope->object, "attention_factor");
 
-    if (read_own(rope, "mscale", 0, &above) < 0 ||
-        read_own(rope, "mscale_all_dim", 0, &below) < 0)
+    if (given && !json_is_null(given)) {
+        if (plait_hf_real(rope->read, rope->object, "attention_factor", &size) <
+            0)
+            return -1;
+    } else if (read_own(rope, "mscale", 0, &above) < 0 ||
+               read_own(rope, "mscale_all_dim", 0, &below) < 0) {
         return -1;
-    if (above > 0 && below > 0)
-        size =
-            magnitude(m->rope_factor, above) / magnitude(m->rope_factor, below);
-    if (given && !json_is_null(given) &&
-        plait_hf_real(rope->read, rope->object, "attention_factor", &size) < 0)
-        return -1;
+    } else if (above > 0 && below > 0) {
+        size = plait_hf_magnitude(m->rope_factor, above) /
+               plait_hf_magnitude(m->rope_factor, below);
+    }
     if (m->rope_factor <= 1 && size != 1)
         return plait_hf_refuse(rope->read, "attention_factor", given,
                                "with a factor of 1 it must be 1");
@@ -274,13 +277,12 @@ static void set_llama3(struct plait_model_config *m)
 static int read_scale(const struct rope *rope)
 {
     struct plait_model_config *m = rope->read->model;
-    double all, size;
+    double all;
 
     if (read_own(rope, "mscale_all_dim", 0, &all) < 0)
         return -1;
-    size = magnitude(m->rope_factor, all);
     if (all > 0 && m->rope_factor > 1)
-        m->attention_multiplier = size * size / sqrt(plait_model_head_dim(m));
+        m->attention_multiplier = plait_hf_latent_scale(m, all);
     return 0;
 }
 
@@ -440,95 +442,4 @@ int plait_hf_rope(const struct plait_hf_read *r,
     if (type->sinks && !rope.object && !is_given(r, "rope_parameters"))
         set_oss(r->model);
     return read_one(&rope, type, type->theta, "rope_theta");
-}
-
-/* -- writing -------------------------------------------------------------- */
-
-static json_t *yarn_json(const struct plait_model_config *m)
-{
-    return json_pack(
-        "{s:s,s:f,s:f,s:f,s:i,s:b,s:f}", "rope_type", "yarn", "factor",
-        m->rope_factor, "beta_slow", m->rope_low_freq_factor, "beta_fast",
-        m->rope_high_freq_factor, "original_max_position_embeddings",
-        m->rope_original_len, "truncate", m->rope_truncate, "attention_factor",
-        plait_model_rope_size(m));
-}
-
-/* The factor of Llama 3's scaling, or what read_linear() made of another. */
-static json_t *scaling_json(const struct plait_model_config *m)
-{
-    if (!(m->rope_factor > 1))
-        return json_pack("{s:s}", "rope_type", "default");
-    if (m->rope_scaling == PLAIT_ROPE_YARN)
-        return yarn_json(m);
-    if (m->rope_original_len == 1 && m->rope_low_freq_factor >= 1)
-        return json_pack("{s:s,s:f}", "rope_type", "linear", "factor",
-                         m->rope_factor);
-    return json_pack("{s:s,s:f,s:f,s:f,s:i}", "rope_type", "llama3", "factor",
-                     m->rope_factor, "low_freq_factor", m->rope_low_freq_factor,
-                     "high_freq_factor", m->rope_high_freq_factor,
-                     "original_max_position_embeddings", m->rope_original_len);
-}
-
-/* Positions of each kind of layers, as transformers 5 has them. */
-static int set_rope_kinds(json_t *root, const struct plait_model_config *m,
-                          double window)
-{
-    json_t *full = m->rope_factor > 1
-                       ? scaling_json(m)
-                       : json_pack("{s:s}", "rope_type", "default");
-    int bad = json_object_set_new(full, "rope_theta", json_real(m->rope_theta));
-
-    json_object_del(root, "rope_theta");
-    return json_object_set_new(root, "rope_parameters",
-                               json_pack("{s:o,s:{s:s,s:f}}", "full_attention",
-                                         full, "sliding_attention", "rope_type",
-                                         "default", "rope_theta", window)) |
-           bad;
-}
-
-/* The share of a head's columns, of which transformers makes their number again
- * and rounds down: 30 of 88 would be 29. */
-static double partial_factor(const struct plait_model_config *m)
-{
-    int columns = plait_model_rope_columns(m), all = plait_model_head_dim(m);
-    double factor = (double)columns / all;
-
-    return (int)(factor * all) < columns ? nextafter(factor, 2) : factor;
-}
-
-static json_t *latent_json(const struct plait_model_config *m)
-{
-    json_t *scaling = scaling_json(m);
-    double all;
-
-    if (plait_hf_latent_scales(m, &all) && all > 0)
-        json_object_set_new(scaling, "mscale_all_dim", json_real(all));
-    return scaling;
-}
-
-int plait_hf_rope_write(json_t *root, const struct plait_model_config *m,
-                        const struct plait_hf_type *type)
-{
-    double window =
-        m->rope_theta_window > 0 ? m->rope_theta_window : m->rope_theta;
-    int bad = 0;
-
-    if (type->theta_window > 0 && !type->gemma)
-        return set_rope_kinds(root, m, window);
-    if (type->theta_window >
-        0) /* a gemma3_text: keys that transformers 4 has, too */
-        bad = json_object_set_new(root, "rope_local_base_freq",
-                                  json_real(window));
-    if (type->partial && (type->glm || plait_model_partly_rotated(m)))
-        bad |= json_object_set_new(root, "partial_rotary_factor",
-                                   json_real(partial_factor(m)));
-    if (!(m->rope_factor > 1) && !type->sinks)
-        return bad;
-    if (m->rope_scaling == PLAIT_ROPE_LONGROPE)
-        return plait_hf_longrope_write(root, m, type) | bad;
-    return json_object_set_new(root, "rope_scaling",
-                               type->latent ? latent_json(m)
-                                            : scaling_json(m)) |
-           bad;
 }

@@ -348,6 +348,25 @@ static int read_transposed(const struct plait_hf_weights *w, int index,
     return rc;
 }
 
+/* Rows that follow each other in the file are read at once. */
+static int read_heads(const struct plait_hf_weights *w, int index, uint64_t row,
+                      uint64_t n, float *out, struct plait_error *err)
+{
+    const struct plait_hf_tensor *t = &w->tensors[index];
+
+    for (uint64_t i = 0, run; i < n; i += run) {
+        uint64_t first = plait_hf_map_row(t, row + i);
+
+        for (run = 1; i + run < n; run++)
+            if (plait_hf_map_row(t, row + i + run) != first + run)
+                break;
+        if (read_run(&w->files, w->stored[index], first * t->cols,
+                     run * t->cols, out + i * t->cols, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
                           uint64_t row, uint64_t n, float *out,
                           struct plait_error *err)
@@ -358,12 +377,8 @@ int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
     if (t->transposed)
         return t->vector ? read_vector(w, index, out, err)
                          : read_transposed(w, index, row, n, out, err);
-    for (uint64_t i = 0; t->heads && i < n; i++)
-        if (read_run(&w->files, s, plait_hf_map_row(t, row + i) * t->cols,
-                     t->cols, out + i * t->cols, err) < 0)
-            return -1;
     if (t->heads)
-        return 0;
+        return read_heads(w, index, row, n, out, err);
     return read_run(&w->files, s, slab_at(t) + (t->before + row) * t->cols,
                     n * t->cols, out, err);
 }

@@ -48,7 +48,7 @@ refuses() {
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 phi3-long \
     smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
-    glm4_moe-mtp deepseek_v3 kimi_k2; do
+    glm4_moe-mtp deepseek_v3 deepseek_v3-5 kimi_k2; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -402,6 +402,12 @@ ok "... by the defaults of its keys" gives $deep '{"n_group": 1, "topk_group":
     "experts_scale: 2.5" "experts_groups: 0" "experts_top_groups: 0"
 ok "... 8 groups" refuses $deep '{"n_group": "gone", "topk_group": "gone"}' \
     "model.experts_groups 8 must be at most 64 and divide model.experts 4"
+for key in n_group topk_group rope_interleave; do
+    ok "... $key null, with which transformers computes otherwise" \
+        refuses $deep "{\"$key\": null}" "$key is null; "
+done
+ok "... heads that do not divide hidden" gives deepseek_v3-5 '{}' "heads: 5" \
+    "hidden: 24"
 ok "... a latent of q, which null alone takes away" refuses $deep \
     '{"q_lora_rank": "gone"}' "[14, 24], by config.json it must be [1536, 24]"
 ok "... another width of heads, which transformers makes of the others" \
@@ -424,6 +430,56 @@ ok "kimi_k2: YaRN, and what it makes of the scores" gives kimi_k2 '{}' \
 ok "... of positions that are not stretched nothing" gives kimi_k2 \
     '{"rope_scaling": {"type": "yarn", "factor": 1.0, "mscale_all_dim": 1.0}}' \
     "attention_multiplier: 0"
+# returns YARN MSCALE ALL: a kimi_k2 whose YaRN has these keys is written and
+# read again with the same factors, and what is written has this mscale for
+# DeepSeek's own code and vLLM, which read no attention_factor
+returns() {
+    read_as kimi_k2 "{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0,
+        \"original_max_position_embeddings\": 16, $1}}" || return 1
+    # without the old config.json, which would be written again
+    rm -rf "$dir/back" "$dir/back.plait" "$dir/x.plait/config.json"
+    "$convert" --from "$dir/x.plait" --to "$dir/back" >"$dir/out" 2>&1 &&
+        "$convert" --from "$dir/back" --to "$dir/back.plait" >"$dir/out" 2>&1 &&
+        cmp "$dir/x.plait/latest/plait.yaml" "$dir/back.plait/latest/plait.yaml" &&
+        python3 - "$dir/back/config.json" "$2" "$3" <<'END'
+import json, math, sys
+made = json.load(open(sys.argv[1]))
+rope, want = made["rope_scaling"], [float(x) for x in sys.argv[2:]]
+assert rope["type"] == rope["rope_type"] == "yarn"
+assert abs(rope["mscale"] - want[0]) < 1e-12, rope
+assert abs(rope.get("mscale_all_dim", 0) - want[1]) < 1e-12, rope
+sizes = [0.1 * x * math.log(4) + 1 for x in want]
+assert abs(rope["attention_factor"] - sizes[0] / sizes[1]) < 1e-12, rope
+assert (made["scoring_func"], made["topk_method"], made["moe_layer_freq"]) == \
+    ("sigmoid", "noaux_tc", 1)
+END
+}
+ok "... comes back" returns '"mscale": 1.0, "mscale_all_dim": 1.0' 1 1
+ok "... with numbers of many digits" returns \
+    '"mscale": 0.7071067811865475, "mscale_all_dim": 1.4142135623730951' \
+    0.7071067811865475 1.4142135623730951
+ok "... and small ones" returns '"mscale": 1e-3, "mscale_all_dim": 1.23456789e-4' \
+    1e-3 1.23456789e-4
+ok "... and a factor" returns '"attention_factor": 0.9, "mscale_all_dim": 1.0' \
+    "$(python3 -c 'import math
+print((0.9 * (0.1 * math.log(4) + 1) - 1) / (0.1 * math.log(4)))')" 1
+ok "... and without mscale" returns '"beta_slow": 1.0' 1 0
+ok "... and less than YaRN has" returns '"attention_factor": 0.5' \
+    "$(python3 -c 'import math; print(-0.5 / (0.1 * math.log(4)))')" 0
+# lacks SED TEXT: the model of before, changed so, is not written, with a cause
+lacks() {
+    sed -i "$1" "$dir/x.plait/latest/plait.yaml" && rm -rf "$dir/back" &&
+        ! "$convert" --from "$dir/x.plait" --to "$dir/back" >"$dir/out" 2>&1 &&
+        grep -q "$2" "$dir/out" || { sed 's/^/# /' "$dir/out"; return 1; }
+}
+ok "... but not a factor of scores that no mscale makes" lacks \
+    's/attention_multiplier: [0-9.]*/attention_multiplier: 0.1/' \
+    "model.mla with multipliers: a model of Hugging Face"
+ok "... nor a model without experts" lacks 's/attention_multiplier: 0.1/attention_multiplier: 0/
+    s/\(experts\|shared_experts\|dense_layers\|dense_ffn\|experts_groups\|experts_top_groups\): [0-9]*/\1: 0/
+    s/experts_scores: sigmoid/experts_scores: softmax/
+    s/experts_scale: [0-9.]*/experts_scale: 1/' \
+    "model.mla without model.experts"
 ok "a llama has no latents" refuses llama '{"kv_lora_rank": 8}' \
     "kv_lora_rank is 8; plait-train does not know this key of a llama model"
 for type in deepseek_v2:"weights of a token's experts" \

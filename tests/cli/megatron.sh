@@ -226,4 +226,11 @@ refused 1 'does not write model.experts_scores sigmoid for Megatron-LM' \
 model deepseek_v3 F32
 refused 1 'does not write model.experts_scores sigmoid for Megatron-LM' \
     --from "$at.plait" --to "$dir/made" --format megatron
+cp -r "$at.plait" "$dir/dense"
+sed -i 's/\(experts\|shared_experts\|dense_layers\|dense_ffn\): [0-9]*/\1: 0/
+    s/experts_\(top_\)*groups: [0-9]*/experts_\1groups: 0/
+    s/experts_scores: sigmoid/experts_scores: softmax/
+    s/experts_scale: [0-9.]*/experts_scale: 1/' "$dir/dense/latest/plait.yaml"
+refused 1 'has no model.mla that works as in plait-train' \
+    --from "$dir/dense" --to "$dir/made" --format megatron
 echo "1..$n"

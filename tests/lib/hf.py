@@ -111,6 +111,9 @@ KINDS["deepseek_v3"] = {
     "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "routed_scaling_factor": 2.5,
     "scoring_func": "sigmoid", "topk_group": 1, "topk_method": "noaux_tc",
     "v_head_dim": 7}
+# columns of heads are no share of the model's
+KINDS["deepseek_v3-5"] = {**KINDS["deepseek_v3"], "num_attention_heads": 5,
+                          "num_key_value_heads": 5}
 KINDS["kimi_k2"] = {**KINDS["deepseek_v3"], "model_type": "kimi_k2",
                     "q_lora_rank": None, "rope_scaling": {
                         "type": "yarn", "factor": 4.0, "beta_fast": 1.0,
