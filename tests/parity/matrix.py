@@ -227,6 +227,9 @@ STRANDS = [
     ("llama", "411", LATENT + " optim.name=muon"),
     ("llama", "212", LATENT + " precision=bf16 zero=1"),
     ("llama", "211", LATENT + " offload=activations"),
+    # LATENT's own matrices are too small for 8-bit codes.
+    ("llama", "212", "model.mla=[96,64,10,6,12] model.kv_heads=4 zero=1 "
+     "optim.name=adamw8bit optim.lr=1e-3"),
     ("odd-llama", "331", DIRECT + " schedule=zb-h1"),
     ("odd-llama", "1113", DIRECT + " recompute=full"),
     ("odd-llama", "312", DIRECT + " model.attention_sinks=true zero=2"),
