@@ -30,10 +30,7 @@ struct plait_attention {
     float scale;           /* 1/sqrt(head_dim) */
     float cap;             /* scaled scores s become cap tanh(s / cap), which
                             * the mask then hides; 0: they stay s */
-    struct plait_drops drops; /* of the softmax's probabilities, before they
-                               * weigh the values: the row of a query's head,
-                               * its columns the keys' positions */
-    int overwrite;            /* dQ, dK, dV are overwritten, not added to */
+    int overwrite;         /* dQ, dK, dV are overwritten, not added to */
 };
 
 /* The heads that cuDNN computes at most, of which those beyond 128 have plans
@@ -61,10 +58,13 @@ static inline size_t plait_attention_bytes(int head_dim, int tiles, int squares)
             (size_t)squares * (PLAIT_ATTENTION_TILE + 1));
 }
 
-/* The ops; shapes of their arrays as above. */
+/* The ops; shapes of their arrays as above. drops: of the softmax's
+ * probabilities, before they weigh the values; the row is a query's head, its
+ * columns are the keys' positions. */
 struct plait_attention_forward {
     enum plait_dtype type; /* T */
     struct plait_attention a;
+    struct plait_drops drops;
     void *out;             /* out, of T */
     float *lse;            /* out */
     const void *Q, *K, *V; /* in, of T */
@@ -76,6 +76,7 @@ struct plait_attention_forward {
 struct plait_attention_backward {
     enum plait_dtype type; /* T */
     struct plait_attention a;
+    struct plait_drops drops;
     void *dQ, *dK, *dV;    /* +=, or out: of T, rounded once per call; strides
                             * as those of Q, K, V */
     const void *dout;      /* in, of T */

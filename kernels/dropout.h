@@ -64,7 +64,9 @@ plait_drop_row_of(const struct plait_dropout *d, size_t r)
 /* The random word of a column: a Philox block each would take longer than what
  * is done with it. This is the finalizer of MurmurHash3 (Appleby), a bijection
  * of the column, with the row's second word added between its products.
- * kernels/cpu/dropout.h has it for vectors. */
+ * Columns 448 or 576 apart are correlated by 1.4e-3 at a rate of 0.1: far below
+ * what a step's gradients notice, but not 0. kernels/cpu/dropout.h has it for
+ * vectors. */
 PLAIT_RANDOM_INLINE uint32_t plait_drop_word(struct plait_drop_row row,
                                              uint32_t column)
 {

@@ -107,8 +107,8 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
         for (size_t k = i; k < i + HIGH; k++)
             softmax_row(t, r * TILE + k, k <= last ? hidden(w, k) : 0,
                         k <= last ? visible(w, k) : 0, ld);
-        for (size_t k = i; k <= last && x->a->drops.keys != NULL; k++)
-            drop_keys(x->a, w, k, t->s + k * TILE, n);
+        for (size_t k = i; k <= last && x->drops->keys != NULL; k++)
+            drop_keys(x->drops, w, k, t->s + k * TILE, n);
         product_add(t->rows.out + row * ld, t->s + i * TILE,
                     (struct right){t->v, ld}, n);
     }
@@ -132,7 +132,7 @@ int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
 {
     struct attention x = forward_operands(f);
 
-    if (cpu_few_queries(x.a))
+    if (cpu_few_queries(&x))
         return CPU_NAME(cpu_attention_few)(q, f);
     return for_each_item(q, &x, forward_items(x.a),
                          forward_floats((size_t)x.a->head_dim) * sizeof(float),

@@ -97,6 +97,7 @@ INLINE void store_any(enum plait_dtype type, void *x, struct head_rows r,
 struct attention {
     enum plait_dtype type;
     const struct plait_attention *a;
+    const struct plait_drops *drops;
     const void *Q, *K, *V;
     void *out;
     float *lse;
@@ -110,6 +111,7 @@ forward_operands(const struct plait_attention_forward *f)
 {
     return (struct attention){.type = f->type,
                               .a = &f->a,
+                              .drops = &f->drops,
                               .Q = f->Q,
                               .K = f->K,
                               .V = f->V,
@@ -139,6 +141,7 @@ backward_operands(const struct plait_attention_backward *g)
 {
     return (struct attention){.type = g->type,
                               .a = &g->a,
+                              .drops = &g->drops,
                               .Q = g->Q,
                               .K = g->K,
                               .V = g->V,
@@ -151,10 +154,12 @@ backward_operands(const struct plait_attention_backward *g)
 }
 
 /* Whether cpu_attention_few() takes it. */
-INLINE int cpu_few_queries(const struct plait_attention *a)
+INLINE int cpu_few_queries(const struct attention *x)
 {
+    const struct plait_attention *a = x->a;
+
     return a->q_len <= 4 && a->q_len < a->k_len && a->starts == NULL &&
-           a->drops.keys == NULL;
+           x->drops->keys == NULL;
 }
 
 INLINE size_t q_at(const struct plait_attention *a, size_t b, size_t h,
@@ -213,9 +218,10 @@ struct window {
 };
 
 /* Queries from i0 on of head h, keys from k0 on, of sequence b. */
-INLINE struct window window_at(const struct plait_attention *a, size_t b,
-                               size_t h, size_t i0, size_t k0)
+INLINE struct window window_at(const struct attention *x, size_t b, size_t h,
+                               size_t i0, size_t k0)
 {
+    const struct plait_attention *a = x->a;
     struct window w = {
         .seen = a->q_pos + (int64_t)i0 - a->k_pos - (int64_t)k0 + 1,
         .cols = min(TILE, (size_t)a->k_len - k0),
@@ -224,9 +230,9 @@ INLINE struct window window_at(const struct plait_attention *a, size_t b,
 
     if (a->starts != NULL)
         w.starts = a->starts + b * (size_t)a->q_len + i0;
-    if (a->drops.keys != NULL) {
-        w.key = a->drops.keys[b];
-        w.place = a->drops.place + h;
+    if (x->drops->keys != NULL) {
+        w.key = x->drops->keys[b];
+        w.place = x->drops->place + h;
     }
     return w;
 }
@@ -396,7 +402,7 @@ INLINE void forward_run(const struct attention *x,
     for (size_t i = 0; i < RUN * TILE; i++)
         t->max[i] = -INFINITY;
     for (size_t k0 = first_tile(a, b, q0); k0 < (size_t)a->k_len; k0 += TILE) {
-        struct window w = window_at(a, b, h, q0, k0);
+        struct window w = window_at(x, b, h, q0, k0);
 
         if (visible(&w, rows - 1) == 0)
             break;
@@ -476,7 +482,7 @@ INLINE void backward_keys(const struct attention *x,
         const float *lse = x->lse + (b * (size_t)a->q_heads + h) * Tq;
 
         for (size_t i0 = 0; i0 < Tq; i0 += TILE) {
-            struct window w = window_at(a, b, h, i0, k0);
+            struct window w = window_at(x, b, h, i0, k0);
             struct query_tile q = {.first = i0,
                                    .rows = min(TILE, Tq - i0),
                                    .at = g * queries(a) + i0,

@@ -129,8 +129,8 @@ static void backward_tile(const struct attention *x, void *tiles,
             size_t seen = k <= last ? visible(w, k) : 0;
             size_t from = k <= last ? hidden(w, k) : 0;
 
-            if (seen > 0 && x->a->drops.keys != NULL)
-                drop_keys(x->a, w, k, t->dp + k * TILE, seen);
+            if (seen > 0 && x->drops->keys != NULL)
+                drop_keys(x->drops, w, k, t->dp + k * TILE, seen);
             probabilities((struct score_row){
                 .s = t->s + k * TILE,
                 .dp = t->dp + k * TILE,
@@ -141,8 +141,8 @@ static void backward_tile(const struct attention *x, void *tiles,
                 .scale = x->a->scale,
                 .inverse_cap = inverse_cap(x->a),
             });
-            if (seen > 0 && x->a->drops.keys != NULL)
-                drop_keys(x->a, w, k, t->s + k * TILE, seen);
+            if (seen > 0 && x->drops->keys != NULL)
+                drop_keys(x->drops, w, k, t->s + k * TILE, seen);
         }
         product_add(t->sums.dq + (tile->at + i) * ld, t->dp + i * TILE,
                     (struct right){t->k, ld}, n);

@@ -134,12 +134,12 @@ static inline void transpose(float *dst, const float *src, size_t ld, size_t D)
 
 /* Drops from the first n of x[j] of query i and the keys of w; n is rounded up
  * to whole vectors. */
-INLINE void drop_keys(const struct plait_attention *a, const struct window *w,
+INLINE void drop_keys(const struct plait_drops *d, const struct window *w,
                       size_t i, float *x, size_t n)
 {
     int64_t query = w->pos + w->seen - 1 + (int64_t)i;
     struct drop_row row =
-        drop_row(a->drops.rate, plait_drop_row(w->key, query, w->place));
+        drop_row(d->rate, plait_drop_row(w->key, query, w->place));
 
     for (size_t j = 0; j < n; j += VLEN)
         vec_store(PLAIT_F32, x, j, VLEN,

@@ -220,8 +220,7 @@ static int attention_forward(struct plait_queue *q,
     struct attention x = forward_operands(f);
 
     /* What is dropped is dropped from tiles in fp32. */
-    if (x.type != PLAIT_BF16_T || cpu_few_queries(x.a) ||
-        x.a->drops.keys != NULL)
+    if (x.type != PLAIT_BF16_T || cpu_few_queries(&x) || x.drops->keys != NULL)
         return CPU_NAME(cpu_attention_forward)(q, f);
     return for_each_item(
         q, &x, forward_items(x.a),

@@ -281,7 +281,7 @@ int cpu_bf16_attention_backward(struct plait_queue *q,
 {
     struct attention x = backward_operands(g);
 
-    if (x.type != PLAIT_BF16_T || x.a->drops.keys != NULL)
+    if (x.type != PLAIT_BF16_T || x.drops->keys != NULL)
         return CPU_NAME(cpu_attention_backward)(q, g);
     return for_each_item(q, &x, backward_items(x.a),
                          backward_words(x.a) * sizeof(uint32_t), backward_item);

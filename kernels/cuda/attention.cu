@@ -30,10 +30,10 @@ store_row(const struct plait_attention &a, T *out, float *lse,
 }
 
 /* Returns the largest score of the thread's row; -inf: there is none. */
-template <typename T, int J, bool drops>
-static __device__ __forceinline__ float
-attend(const struct capped_attention &a, float *shared, T *out, float *lse,
-       const T *Q, const T *K, const T *V)
+template <typename T, int J, typename A>
+static __device__ __forceinline__ float attend(const A &a, float *shared,
+                                               T *out, float *lse, const T *Q,
+                                               const T *K, const T *V)
 {
     int D = a.head_dim, h = blockIdx.y, kv = h / (a.q_heads / a.kv_heads);
     int row = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -45,7 +45,7 @@ attend(const struct capped_attention &a, float *shared, T *out, float *lse,
     float *q = shared, *k = q + tile * (D + 1), *v = k + tile * (D + 1);
     float *p = v + tile * (D + 1) + row * (tile + 1);
     float m = -CUDART_INF_F, l = 0, acc[J] = {};
-    struct plait_drop_row dropped = dropped_row<drops>(a, blockIdx.z, h, i);
+    struct plait_drop_row dropped = dropped_row(a, blockIdx.z, h, i);
     const T *Kb =
         K + (size_t)blockIdx.z * a.k_len * a.kv_stride + (size_t)kv * D;
     const T *Vb =
@@ -73,9 +73,9 @@ attend(const struct capped_attention &a, float *shared, T *out, float *lse,
         shrink = expf(m - base);
         for (int j = 0; j < tile / lanes; j++) {
             s[j] = expf(s[j] - base);
-            sum += s[j];
             p[lane + lanes * j] =
-                s[j] * kept_part<drops>(a, dropped, k0 + lane + lanes * j);
+                s[j] * kept_part(a, dropped, k0 + lane + lanes * j);
+            sum += s[j];
         }
         m = top;
         l = l * shrink + lanes_sum(sum);
@@ -90,35 +90,35 @@ attend(const struct capped_attention &a, float *shared, T *out, float *lse,
     return i < a.q_len ? m : -CUDART_INF_F;
 }
 
-template <typename T, int J, bool drops>
+template <typename T, int J, typename A>
 static __global__ void __launch_bounds__(threads)
-    forward_kernel(struct capped_attention a, T *out, float *lse, const T *Q,
-                   const T *K, const T *V)
+    forward_kernel(A a, T *out, float *lse, const T *Q, const T *K, const T *V)
 {
     extern __shared__ __align__(16) float shared[];
 
-    attend<T, J, drops>(a, shared, out, lse, Q, K, V);
+    attend<T, J>(a, shared, out, lse, Q, K, V);
 }
 
 /* A kernel of its own, as a register more costs the other one speed. */
-template <typename T, int J, bool drops>
+template <typename T, int J, typename A>
 static __global__ void __launch_bounds__(threads)
-    peak_kernel(struct capped_attention a, T *out, float *lse, float *peak,
-                const T *Q, const T *K, const T *V)
+    peak_kernel(A a, T *out, float *lse, float *peak, const T *Q, const T *K,
+                const T *V)
 {
     extern __shared__ __align__(16) float shared[];
-    float most = attend<T, J, drops>(a, shared, out, lse, Q, K, V);
+    float most = attend<T, J>(a, shared, out, lse, Q, K, V);
 
     raise_peak(peak + blockIdx.y, most);
 }
 
-template <typename T, int J, bool drops>
+template <typename T, int J, typename A>
 static void launch_forward(struct plait_queue *q,
-                           const struct plait_attention_forward *f)
+                           const struct plait_attention_forward *f,
+                           const A &scores)
 {
     const struct plait_attention *a = &f->a;
-    auto plain = forward_kernel<T, J, drops>;
-    auto peaks = peak_kernel<T, J, drops>;
+    auto plain = forward_kernel<T, J, A>;
+    auto peaks = peak_kernel<T, J, A>;
     size_t bytes =
         shared_bytes(q, f->peak ? (const void *)peaks : (const void *)plain,
                      "attention_forward", a->head_dim, PLAIT_FORWARD_TILES,
@@ -129,11 +129,11 @@ static void launch_forward(struct plait_queue *q,
     if (bytes == 0)
         return;
     if (f->peak)
-        peaks<<<grid, threads, bytes, q->stream>>>(
-            capped_attention(*a), (T *)f->out, f->lse, f->peak, Q, K, V);
+        peaks<<<grid, threads, bytes, q->stream>>>(scores, (T *)f->out, f->lse,
+                                                   f->peak, Q, K, V);
     else
-        plain<<<grid, threads, bytes, q->stream>>>(
-            capped_attention(*a), (T *)f->out, f->lse, Q, K, V);
+        plain<<<grid, threads, bytes, q->stream>>>(scores, (T *)f->out, f->lse,
+                                                   Q, K, V);
 }
 
 static int attention_forward(struct plait_queue *q,
@@ -149,9 +149,9 @@ static int attention_forward(struct plait_queue *q,
     if (!has_work(a))
         return 0;
     /* cuDNN does not tell the largest score. */
-    cudnn = f->peak != NULL
-                ? 0
-                : cuda_cudnn_takes(q, f->type, a, all | addresses({f->lse}));
+    cudnn = f->peak != NULL ? 0
+                            : cuda_cudnn_takes(q, f->type, a, &f->drops,
+                                               all | addresses({f->lse}));
     if (cudnn > 0)
         cudnn = cuda_cudnn_forward(q, f);
     if (cudnn != 0)
@@ -160,9 +160,8 @@ static int attention_forward(struct plait_queue *q,
         cuda_attention_mma_forward(q, f);
         return cuda_leave(q, op);
     }
-    for_head_dim(f->type, a, [&](auto zero, auto j, auto drops) {
-        launch_forward<decltype(zero), decltype(j)::value,
-                       decltype(drops)::value>(q, f);
+    for_head_dim(f, [&](auto zero, auto j, auto scores) {
+        launch_forward<decltype(zero), decltype(j)::value>(q, f, scores);
     });
     return cuda_leave(q, op);
 }

@@ -96,20 +96,20 @@ static inline bool has_work(const struct plait_attention *a)
     return a->batch > 0 && a->q_len > 0 && a->q_heads > 0;
 }
 
-/* Calls f(T(), J, drops) for the type, for D <= 8 J and for whether there is
- * dropout, as constants: kernels without it are as fast as if there were none.
- * fp32 has kernels for heads up to 64, 128 and 256; the 16-bit types only the
- * last, since attention_mma.cu has their usual shapes. */
-template <typename F>
-static inline void for_head_dim(enum plait_dtype type,
-                                const struct plait_attention *a, F f)
+/* Calls f(T(), J, a) for the type, for D <= 8 J and for the parameter with or
+ * without dropout of an op. fp32 has kernels for heads up to 64, 128 and 256;
+ * the 16-bit types only the last, since attention_mma.cu has their usual
+ * shapes. */
+template <typename Op, typename F>
+static inline void for_head_dim(const Op *op, F f)
 {
-    int D = a->head_dim;
+    enum plait_dtype type = op->type;
+    int D = op->a.head_dim;
     auto call = [&](auto zero, auto j) {
-        if (a->drops.keys != NULL)
-            f(zero, j, std::true_type());
+        if (op->drops.keys != NULL)
+            f(zero, j, dropped_attention(op->a, op->drops));
         else
-            f(zero, j, std::false_type());
+            f(zero, j, capped_attention(op->a));
     };
 
     if (type == PLAIT_BF16_T)

@@ -35,10 +35,10 @@ struct key_tile {
 
 /* For a key and the queries of head h from q0 on: p = exp(score - lse), as much
  * of it as dropout leaves, and ds, the gradient of the scores. */
-template <bool drops>
+template <typename A>
 static __device__ __forceinline__ void
-key_weights(const struct capped_attention &a, float *p, float *ds,
-            const struct key_tile &t, int key, int h, int q0)
+key_weights(const A &a, float *p, float *ds, const struct key_tile &t, int key,
+            int h, int q0)
 {
     size_t b = blockIdx.z;
     int D = a.head_dim;
@@ -49,7 +49,7 @@ key_weights(const struct capped_attention &a, float *p, float *ds,
 
         if (i < a.q_len && key < seen(a, i) && key >= hidden(a, b, i)) {
             float score = score_of(a, dot(t.k, t.q + c * (D + 1), D));
-            float by = kept_part<drops>(a, dropped_row<drops>(a, b, h, i), key);
+            float by = kept_part(a, dropped_row(a, b, h, i), key);
 
             w = expf(score - t.lse[i]);
             g = w * slope_of(a, score) *
@@ -62,9 +62,9 @@ key_weights(const struct capped_attention &a, float *p, float *ds,
 }
 
 /* The keys of one tile with all queries of the heads that share them. */
-template <typename T, int J, bool drops>
+template <typename T, int J, typename A>
 static __global__ void __launch_bounds__(threads)
-    key_gradient_kernel(struct capped_attention a, struct key_gradients<T> to,
+    key_gradient_kernel(A a, struct key_gradients<T> to,
                         struct backward_inputs<T> in)
 {
     extern __shared__ __align__(16) float shared[];
@@ -93,10 +93,10 @@ static __global__ void __launch_bounds__(threads)
             load_tile(q, Qb, a.q_stride, q0, a.q_len, D);
             load_tile(o, Ob, (size_t)a.q_heads * D, q0, a.q_len, D);
             __syncthreads();
-            key_weights<drops>(a, p, ds,
-                               {k + row * (D + 1), v + row * (D + 1), q, o,
-                                in.lse + stats, in.delta + stats},
-                               key, h, q0);
+            key_weights(a, p, ds,
+                        {k + row * (D + 1), v + row * (D + 1), q, o,
+                         in.lse + stats, in.delta + stats},
+                        key, h, q0);
             __syncwarp();
             add_rows<J>(dv, p, o, D);
             add_rows<J>(dk, ds, q, D);
@@ -121,10 +121,9 @@ static __global__ void __launch_bounds__(threads)
 }
 
 /* The queries of one tile with all keys they see. */
-template <typename T, int J, bool drops>
+template <typename T, int J, typename A>
 static __global__ void __launch_bounds__(threads)
-    query_gradient_kernel(struct capped_attention a, T *dQ,
-                          struct backward_inputs<T> in)
+    query_gradient_kernel(A a, T *dQ, struct backward_inputs<T> in)
 {
     extern __shared__ __align__(16) float shared[];
     int D = a.head_dim, h = blockIdx.y, kv = h / (a.q_heads / a.kv_heads);
@@ -134,7 +133,7 @@ static __global__ void __launch_bounds__(threads)
     float *q = shared, *o = q + area, *k = o + area, *v = k + area;
     float *ds = v + area + row * (tile + 1);
     float dq[J] = {}, my_lse = 0, my_delta = 0;
-    struct plait_drop_row dropped = dropped_row<drops>(a, b, h, i);
+    struct plait_drop_row dropped = dropped_row(a, b, h, i);
     size_t at = b * a.q_len * a.q_stride + (size_t)h * D;
     size_t kv_at = b * a.k_len * a.kv_stride + (size_t)kv * D;
     int64_t mine = i < a.q_len ? seen(a, i) : 0;
@@ -162,7 +161,7 @@ static __global__ void __launch_bounds__(threads)
             if (k0 + c < mine && k0 + c >= from) {
                 float score =
                     score_of(a, dot(q + row * (D + 1), k + c * (D + 1), D));
-                float by = kept_part<drops>(a, dropped, k0 + c);
+                float by = kept_part(a, dropped, k0 + c);
 
                 g = expf(score - my_lse) * slope_of(a, score) *
                     (by * dot(o + row * (D + 1), v + c * (D + 1), D) -
@@ -240,15 +239,13 @@ static void backward_plain(struct plait_queue *q,
 {
     const char *op = "attention_backward";
     const struct plait_attention *a = &g->a;
-    struct capped_attention scores(*a);
     int D = a->head_dim;
 
-    for_head_dim(g->type, a, [&](auto zero, auto j, auto drops) {
+    for_head_dim(g, [&](auto zero, auto j, auto scores) {
         typedef decltype(zero) T;
-        auto keys =
-            key_gradient_kernel<T, decltype(j)::value, decltype(drops)::value>;
-        auto queries = query_gradient_kernel<T, decltype(j)::value,
-                                             decltype(drops)::value>;
+        constexpr int J = decltype(j)::value;
+        auto keys = key_gradient_kernel<T, J, decltype(scores)>;
+        auto queries = query_gradient_kernel<T, J, decltype(scores)>;
         struct key_gradients<T> to = {
             (T *)g->dK, (T *)g->dV
         };
@@ -285,7 +282,8 @@ int cuda_attention_backward(struct plait_queue *q,
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, g->type, a, all | addresses({g->lse}));
+    cudnn =
+        cuda_cudnn_takes(q, g->type, a, &g->drops, all | addresses({g->lse}));
     if (cudnn > 0)
         cudnn = cuda_cudnn_backward(q, g);
     if (cudnn != 0)

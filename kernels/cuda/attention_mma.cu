@@ -24,11 +24,11 @@ struct row_sums {
 /* Turns the scores of keys k0 and following into weights: s = exp2(s - the
  * row's maximum so far), and updates the sums and acc; the sums are of what was
  * not dropped yet. `whole`: the rows see all of those keys. */
-template <int D, int n, enum scoring S>
+template <int D, int n, bool capped, typename A>
 static __device__ inline void
-softmax_step(const struct capped_attention &a, float s[n / 8][4],
-             struct row_sums &row, float acc[D / 8][4],
-             const struct row_keys &keys, int k0, bool whole)
+softmax_step(const A &a, float s[n / 8][4], struct row_sums &row,
+             float acc[D / 8][4], const struct row_keys &keys, int k0,
+             bool whole)
 {
     float scale = a.scale * 1.4426950408889634f; /* for powers of two */
     int col = k0 + threadIdx.x % 4 * 2;
@@ -44,8 +44,9 @@ softmax_step(const struct capped_attention &a, float s[n / 8][4],
 
                 s[j][i] =
                     whole || (key < keys.limit[half] && key >= keys.from[half])
-                        ? (is_capped<S>(a) ? a.out * capped_part(a, s[j][i])
-                                           : s[j][i]) *
+                        ? (is_capped<capped>(a)
+                               ? a.out * capped_part(a, s[j][i])
+                               : s[j][i]) *
                               scale
                         : -CUDART_INF_F;
                 top = fmaxf(top, s[j][i]);
@@ -59,8 +60,8 @@ softmax_step(const struct capped_attention &a, float s[n / 8][4],
             for (int i = half * 2; i < half * 2 + 2; i++) {
                 s[j][i] = power_of_two(s[j][i] - base);
                 sum += s[j][i];
-                s[j][i] *= kept_part<S == DROPPED>(a, keys.dropped[half],
-                                                   col + j * 8 + i % 2);
+                s[j][i] *=
+                    kept_part(a, keys.dropped[half], col + j * 8 + i % 2);
             }
         }
         row.m[half] = top;
@@ -114,10 +115,10 @@ static __device__ inline void raise_rows(const struct plait_attention &a,
     raise_peak(peak + blockIdx.y, top * 0.6931471805599453f);
 }
 
-template <typename T, int D, enum scoring S>
+template <typename T, int D, bool capped, typename A>
 static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
-    forward_kernel(struct capped_attention a, T *out, float *lse, float *peak,
-                   const T *Q, const T *K, const T *V)
+    forward_kernel(A a, T *out, float *lse, float *peak, const T *Q, const T *K,
+                   const T *V)
 {
     constexpr int step = 64;
     extern __shared__ __align__(128) char shared[];
@@ -140,8 +141,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
 
     for (int half = 0; half < 2; half++) {
         keys.from[half] = hidden(a, blockIdx.z, mine + half * 8);
-        keys.dropped[half] =
-            dropped_row<S == DROPPED>(a, blockIdx.z, h, mine + half * 8);
+        keys.dropped[half] = dropped_row(a, blockIdx.z, h, mine + half * 8);
     }
     fetch<D, rows>(
         q_tile, Q + (size_t)blockIdx.z * a.q_len * a.q_stride + (size_t)h * D,
@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
         copy_wait<1>();
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
-        softmax_step<D, step, S>(a, s, sums, acc, keys, k0, whole);
+        softmax_step<D, step, capped>(a, s, sums, acc, keys, k0, whole);
         add_product<T, D, step>(acc, s, now + bytes);
         __syncthreads();
     }
@@ -186,17 +186,18 @@ void cuda_attention_mma_forward(struct plait_queue *q,
 {
     const struct plait_attention *a = &f->a;
 
-    for_shape(f->type, a, [&](auto zero, auto d, auto scoring) {
+    for_shape(f, [&](auto zero, auto d, auto capped, auto scores) {
         typedef decltype(zero) T;
         constexpr int D = decltype(d)::value;
-        auto kernel = forward_kernel<T, D, decltype(scoring)::value>;
+        auto kernel =
+            forward_kernel<T, D, decltype(capped)::value, decltype(scores)>;
         size_t bytes = (rows + 4 * 64) * D * 2;
         dim3 grid((unsigned)ceil_div(a->q_len, rows), a->q_heads, a->batch);
 
         if (cuda_allow_shared(q, "attention_forward", (const void *)kernel,
                               bytes) == 0)
             kernel<<<grid, threads, bytes, q->stream>>>(
-                capped_attention(*a), (T *)f->out, f->lse, f->peak,
-                (const T *)f->Q, (const T *)f->K, (const T *)f->V);
+                scores, (T *)f->out, f->lse, f->peak, (const T *)f->Q,
+                (const T *)f->K, (const T *)f->V);
     });
 }

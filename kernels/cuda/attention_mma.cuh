@@ -56,16 +56,21 @@ static __device__ inline void scores(float s[n / 8][4], unsigned a_tile,
     }
 }
 
-/* What comes between a product and its weight. Kernels without a cap and
- * without dropout are as fast as if there were none; DROPPED may have a cap
- * too, which it looks up. */
-enum scoring { PLAIN, CAPPED, DROPPED };
-
-template <enum scoring S>
+/* Whether scores have a cap. Kernels without dropout have it as a constant, so
+ * that those without a cap are as fast as if there were none; those with
+ * dropout look it up. */
+template <bool capped>
 static __device__ __forceinline__ bool
-is_capped(const struct capped_attention &a)
+is_capped(const struct capped_attention &)
 {
-    return S == CAPPED || (S == DROPPED && a.cap > 0);
+    return capped;
+}
+
+template <bool>
+static __device__ __forceinline__ bool
+is_capped(const struct dropped_attention &a)
+{
+    return a.cap > 0;
 }
 
 /* tanh of the score of a product by the cap, with an error of about 1e-7. */
@@ -132,20 +137,21 @@ struct row_keys {
 
 /* -- launches -------------------------------------------------------------- */
 
-/* Calls f(T(), D, S) for the type, the head dimension and the scoring, as
- * constants. */
-template <typename F>
-static inline void for_shape(enum plait_dtype type,
-                             const struct plait_attention *a, F f)
+/* Calls f(T(), D, capped, a) for the type, the head dimension and whether there
+ * is a cap, as constants, and for the parameter with or without dropout of an
+ * op. */
+template <typename Op, typename F>
+static inline void for_shape(const Op *op, F f)
 {
-    int D = a->head_dim;
+    enum plait_dtype type = op->type;
+    int D = op->a.head_dim;
     auto call = [&](auto zero, auto d) {
-        if (a->drops.keys != NULL)
-            f(zero, d, std::integral_constant<enum scoring, DROPPED>());
-        else if (a->cap > 0)
-            f(zero, d, std::integral_constant<enum scoring, CAPPED>());
+        if (op->drops.keys != NULL)
+            f(zero, d, std::false_type(), dropped_attention(op->a, op->drops));
+        else if (op->a.cap > 0)
+            f(zero, d, std::true_type(), capped_attention(op->a));
         else
-            f(zero, d, std::integral_constant<enum scoring, PLAIN>());
+            f(zero, d, std::false_type(), capped_attention(op->a));
     };
     typedef std::integral_constant<int, 64> d64;
     typedef std::integral_constant<int, 128> d128;

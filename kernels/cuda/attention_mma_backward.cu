@@ -5,10 +5,14 @@
 
 /* Of a step of queries, in shared memory. A query does not see a key before its
  * document: how many of the first keys those are. */
-template <int step, enum scoring S>
-struct query_stats {
-    float lse[step], delta[step]; int hides[step];
-    struct plait_drop_row dropped[S == DROPPED ? step : 1];
+template <int step, typename A> struct query_stats {
+    float lse[step], delta[step];
+    int hides[step];
+};
+template <int step>
+struct query_stats<step, dropped_attention>
+    : query_stats<step, capped_attention> {
+    struct plait_drop_row dropped[step];
 };
 
 /* The lane's two keys: the first, and the first query that sees each. */
@@ -18,26 +22,44 @@ struct lane_keys {
 
 /* The weight and the derivative by the product of a score: x is the product,
  * lse is to base 2. */
-template <enum scoring S>
-static __device__ __forceinline__ float
-weight_of(const struct capped_attention &a, float x, float lse, float &slope)
+template <bool capped, typename A>
+static __device__ __forceinline__ float weight_of(const A &a, float x,
+                                                  float lse, float &slope)
 {
     const float log2e = 1.4426950408889634f;
-    bool capped = is_capped<S>(a);
-    float t = capped ? capped_part(a, x) : 0;
+    bool has_cap = is_capped<capped>(a);
+    float t = has_cap ? capped_part(a, x) : 0;
 
     slope = a.scale * (1 - t * t);
-    return power_of_two((capped ? a.out * t : x) * (a.scale * log2e) - lse);
+    return power_of_two((has_cap ? a.out * t : x) * (a.scale * log2e) - lse);
+}
+
+/* What the probability of the chunk's key is multiplied by for query c of the
+ * step. */
+template <int n>
+static __device__ __forceinline__ float
+kept_of(const struct capped_attention &,
+        const struct query_stats<n, capped_attention> &, int, int)
+{
+    return 1;
+}
+
+template <int n>
+static __device__ __forceinline__ float
+kept_of(const struct dropped_attention &a,
+        const struct query_stats<n, dropped_attention> &stats, int c, int key)
+{
+    return kept_part(a, stats.dropped[c], key);
 }
 
 /* p = exp(score - lse) and ds = p (dp - delta) slope, for a warp's 16 keys and
  * the queries from q0 on, both p and dp as much as dropout leaves. `whole`:
  * those see all of the keys. */
-template <int n, enum scoring S>
+template <int n, bool capped, typename A>
 static __device__ inline void
-key_weights(const struct capped_attention &a, float p[n / 8][4],
-            float ds[n / 8][4], const struct query_stats<n, S> &stats,
-            const struct lane_keys &keys, int q0, bool whole)
+key_weights(const A &a, float p[n / 8][4], float ds[n / 8][4],
+            const struct query_stats<n, A> &stats, const struct lane_keys &keys,
+            int q0, bool whole)
 {
     const float log2e = 1.4426950408889634f;
     int col = threadIdx.x % 4 * 2;
@@ -49,11 +71,9 @@ key_weights(const struct capped_attention &a, float p[n / 8][4],
             bool visible =
                 whole || (query < a.q_len && query >= keys.from[i / 2] &&
                           stats.hides[c] <= keys.key + i / 2 * 8);
-            float slope, by = S == DROPPED
-                                  ? kept_part<true>(a, stats.dropped[c],
-                                                    keys.key + i / 2 * 8)
-                                  : 1;
-            float w = weight_of<S>(a, p[j][i], stats.lse[c] * log2e, slope);
+            float by = kept_of<n>(a, stats, c, keys.key + i / 2 * 8);
+            float slope,
+                w = weight_of<capped>(a, p[j][i], stats.lse[c] * log2e, slope);
 
             p[j][i] = visible ? by * w : 0;
             ds[j][i] =
@@ -63,9 +83,9 @@ key_weights(const struct capped_attention &a, float p[n / 8][4],
 }
 
 /* Loads lse and delta of `step` queries from `first` on; 0 from `end` on. */
-template <int step, enum scoring S>
+template <int step, typename A>
 static __device__ __forceinline__ void
-load_stats(struct query_stats<step, S> &stats, const float *lse,
+load_stats(struct query_stats<step, A> &stats, const float *lse,
            const float *delta, int first, int end)
 {
     int i = threadIdx.x;
@@ -78,9 +98,9 @@ load_stats(struct query_stats<step, S> &stats, const float *lse,
 
 /* How many of the first keys these queries do not see because their documents
  * begin later. */
-template <int step, enum scoring S>
+template <int step, typename A>
 static __device__ __forceinline__ void
-load_hides(struct query_stats<step, S> &stats, const struct plait_attention &a,
+load_hides(struct query_stats<step, A> &stats, const struct plait_attention &a,
            int first)
 {
     int i = threadIdx.x;
@@ -89,16 +109,23 @@ load_hides(struct query_stats<step, S> &stats, const struct plait_attention &a,
         stats.hides[i] = hidden(a, blockIdx.z, first + i);
 }
 
-/* The rows of dropout of these queries of head h. */
+/* The rows of dropout of these queries of head h, if there is dropout. */
 template <int step>
 static __device__ __forceinline__ void
-load_dropped(struct query_stats<step, DROPPED> &stats,
-             const struct capped_attention &a, int h, int first)
+load_dropped(struct query_stats<step, capped_attention> &,
+             const struct capped_attention &, int, int)
+{
+}
+
+template <int step>
+static __device__ __forceinline__ void
+load_dropped(struct query_stats<step, dropped_attention> &stats,
+             const struct dropped_attention &a, int h, int first)
 {
     int i = threadIdx.x;
 
     if (i < step)
-        stats.dropped[i] = dropped_row<true>(a, blockIdx.z, h, first + i);
+        stats.dropped[i] = dropped_row(a, blockIdx.z, h, first + i);
 }
 
 /* The first query that sees the key; q_len: none does. */
@@ -112,10 +139,9 @@ static __device__ inline int first_query(const struct plait_attention &a,
 
 /* Loads `step` queries of head h from `first` on, and their gradients, to two
  * tiles from `tile` on; and their stats. */
-template <typename T, int D, int step, enum scoring S>
+template <typename T, int D, int step, typename A>
 static __device__ inline void
-fetch_queries(const struct capped_attention &a, unsigned tile,
-              struct query_stats<step, S> &stats,
+fetch_queries(const A &a, unsigned tile, struct query_stats<step, A> &stats,
               const struct backward_inputs<T> &in, int h, int first)
 {
     size_t b = blockIdx.z, stat = (b * a.q_heads + h) * a.q_len;
@@ -125,10 +151,9 @@ fetch_queries(const struct capped_attention &a, unsigned tile,
     fetch<D, step>(tile + step * D * 2,
                    in.dout + (b * a.q_len * a.q_heads + h) * D,
                    (size_t)a.q_heads * D, first, a.q_len);
-    load_stats<step, S>(stats, in.lse + stat, in.delta + stat, first, a.q_len);
-    load_hides<step, S>(stats, a, first);
-    if constexpr (S == DROPPED)
-        load_dropped<step>(stats, a, h, first);
+    load_stats(stats, in.lse + stat, in.delta + stat, first, a.q_len);
+    load_hides(stats, a, first);
+    load_dropped<step>(stats, a, h, first);
 }
 
 /* The step of queries that follows the one at `at`; after a head's last it is
@@ -141,14 +166,14 @@ static __device__ __forceinline__ int next_query(int at, int step, int start,
 
 /* The keys of one tile with the queries of all heads that share them. Computed
  * transposed: a warp has 16 keys. */
-template <typename T, int D, enum scoring S>
+template <typename T, int D, bool capped, typename A>
 static __global__ void __launch_bounds__(threads, 1)
-    key_gradient_kernel(struct capped_attention a, struct key_gradients<T> to,
+    key_gradient_kernel(A a, struct key_gradients<T> to,
                         struct backward_inputs<T> in)
 {
     constexpr int step = D == 64 ? 64 : 32;
     extern __shared__ __align__(128) char shared[];
-    typedef struct query_stats<step, S> query_stats;
+    typedef struct query_stats<step, A> query_stats;
     __shared__ query_stats stats[2]; /* of two buffers */
     int kv = blockIdx.y, group = a.q_heads / a.kv_heads;
     int first = blockIdx.x * rows, warp_row = threadIdx.x / 32 * 16;
@@ -164,8 +189,8 @@ static __global__ void __launch_bounds__(threads, 1)
     int h = kv * group, q_next = start, q0 = start; /* next, current */
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
     auto fetch_next = [&](int half) {
-        fetch_queries<T, D, step, S>(a, q_tile + half * 2 * bytes, stats[half],
-                                     in, h, q_next);
+        fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half], in,
+                                  h, q_next);
         q_next = next_query(q_next, step, start, end);
         h += q_next == start;
     };
@@ -189,7 +214,7 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
         scores<T, D, step>(p, k_tile, warp_row, q_now);
         scores<T, D, step>(ds, v_tile, warp_row, o_now);
-        key_weights<step, S>(a, p, ds, stats[half], keys, q0, whole);
+        key_weights<step, capped>(a, p, ds, stats[half], keys, q0, whole);
         add_product<T, D, step>(dv, p, o_now);
         add_product<T, D, step>(dk, ds, q_now);
         q0 = next_query(q0, step, start, end);
@@ -209,10 +234,10 @@ struct lane_queries {
 /* ds = p (dp - delta) slope with p = exp(score - lse), for a warp's 16 queries
  * and the n keys from k0 on; ds is dp before, as much of which counts as
  * dropout leaves. */
-template <int n, enum scoring S>
+template <int n, bool capped, typename A>
 static __device__ __forceinline__ void
-query_weights(const struct capped_attention &a, const float s[n / 8][4],
-              float ds[n / 8][4], const struct lane_queries &q, int k0)
+query_weights(const A &a, const float s[n / 8][4], float ds[n / 8][4],
+              const struct lane_queries &q, int k0)
 {
     int lane = threadIdx.x % 32;
 
@@ -222,8 +247,8 @@ query_weights(const struct capped_attention &a, const float s[n / 8][4],
             int key = k0 + j * 8 + lane % 4 * 2 + i % 2;
             bool visible =
                 key < q.keys.limit[i / 2] && key >= q.keys.from[i / 2];
-            float slope, w = weight_of<S>(a, s[j][i], q.lse[i / 2], slope);
-            float by = kept_part<S == DROPPED>(a, q.keys.dropped[i / 2], key);
+            float slope, w = weight_of<capped>(a, s[j][i], q.lse[i / 2], slope);
+            float by = kept_part(a, q.keys.dropped[i / 2], key);
 
             ds[j][i] =
                 visible ? w * (by * ds[j][i] - q.delta[i / 2]) * slope : 0;
@@ -232,10 +257,9 @@ query_weights(const struct capped_attention &a, const float s[n / 8][4],
 }
 
 /* The queries of one tile with all keys they see; a warp has 16. */
-template <typename T, int D, enum scoring S>
+template <typename T, int D, bool capped, typename A>
 static __global__ void __launch_bounds__(threads, 1)
-    query_gradient_kernel(struct capped_attention a, T *dQ,
-                          struct backward_inputs<T> in)
+    query_gradient_kernel(A a, T *dQ, struct backward_inputs<T> in)
 {
     constexpr int step = 32;
     extern __shared__ __align__(128) char shared[];
@@ -258,7 +282,7 @@ static __global__ void __launch_bounds__(threads, 1)
         int i = mine + half * 8;
 
         own.keys.from[half] = hidden(a, b, i);
-        own.keys.dropped[half] = dropped_row<S == DROPPED>(a, b, h, i);
+        own.keys.dropped[half] = dropped_row(a, b, h, i);
         own.keys.limit[half] = i < a.q_len ? (int)seen(a, i) : 0;
         own.lse[half] = i < a.q_len ? in.lse[stat + i] * log2e : 0;
         own.delta[half] = i < a.q_len ? in.delta[stat + i] : 0;
@@ -282,7 +306,7 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
         scores<T, D, step>(ds, o_tile, warp_row, now + bytes);
-        query_weights<step, S>(a, s, ds, own, k0);
+        query_weights<step, capped>(a, s, ds, own, k0);
         add_product<T, D, step>(dq, ds, now);
         __syncthreads();
     }
@@ -297,13 +321,13 @@ void cuda_attention_mma_backward(struct plait_queue *q,
 {
     const char *op = "attention_backward";
     const struct plait_attention *a = &g->a;
-    struct capped_attention scores(*a);
 
-    for_shape(g->type, a, [&](auto zero, auto d, auto scoring) {
+    for_shape(g, [&](auto zero, auto d, auto capped, auto scores) {
         typedef decltype(zero) T;
+        typedef decltype(scores) A;
         constexpr int D = decltype(d)::value;
-        auto keys = key_gradient_kernel<T, D, decltype(scoring)::value>;
-        auto queries = query_gradient_kernel<T, D, decltype(scoring)::value>;
+        auto keys = key_gradient_kernel<T, D, decltype(capped)::value, A>;
+        auto queries = query_gradient_kernel<T, D, decltype(capped)::value, A>;
         struct key_gradients<T> to = {
             (T *)g->dK, (T *)g->dV
         };

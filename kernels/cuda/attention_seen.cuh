@@ -8,8 +8,8 @@
  * sees: none after its own position, and with documents none of an earlier
  * document. */
 
-/* Attention, and what follows from its cap and its dropout: numbers that
- * kernels read where they need them, so that none of them takes a register. */
+/* Attention, and what follows from its cap: numbers that kernels read where
+ * they need them, so that none of them takes a register. */
 struct capped_attention : plait_attention {
     float inverse; /* 1 / cap; 0: there is no cap */
     float in;      /* 2^(in x) = e^(2 s / cap), of a product x and its score
@@ -17,19 +17,31 @@ struct capped_attention : plait_attention {
     float out;     /* cap / scale: tanh(s / cap) of it is the product that has
                       the capped score */
 
-    uint32_t threshold; /* of dropout */
-    float kept;         /* and what it multiplies by */
-
     explicit capped_attention(const struct plait_attention &a)
-        : plait_attention(a), inverse(0), in(0), out(0),
-          threshold(plait_drop_threshold(a.drops.rate)),
-          kept(plait_drop_scale(a.drops.rate))
+        : plait_attention(a), inverse(0), in(0), out(0)
     {
         if (a.cap > 0) {
             inverse = 1 / a.cap;
             in = 2.8853900817779268f * a.scale / a.cap;
             out = a.cap / a.scale;
         }
+    }
+};
+
+/* The same with dropout. A kernel has one of the two as the type of its
+ * parameter: in a larger one, those without dropout would take more registers,
+ * though they read nothing of it. */
+struct dropped_attention : capped_attention {
+    struct plait_drops drops;
+    uint32_t threshold;
+    float kept; /* what is not dropped is multiplied by this */
+
+    dropped_attention(const struct plait_attention &a,
+                      const struct plait_drops &drops)
+        : capped_attention(a), drops(drops),
+          threshold(plait_drop_threshold(drops.rate)),
+          kept(plait_drop_scale(drops.rate))
+    {
     }
 };
 
@@ -55,22 +67,28 @@ template <typename T> struct key_gradients {
 
 /* The row of dropout of a query of head h of sequence b, if there is dropout.
  */
-template <bool drops>
 static __device__ inline struct plait_drop_row
-dropped_row(const struct capped_attention &a, size_t b, int h, int64_t query)
+dropped_row(const struct capped_attention &, size_t, int, int64_t)
 {
-    if (!drops)
-        return {};
+    return {};
+}
+
+static __device__ inline struct plait_drop_row
+dropped_row(const struct dropped_attention &a, size_t b, int h, int64_t query)
+{
     return plait_drop_row(a.drops.keys[b], a.q_pos + query, a.drops.place + h);
 }
 
 /* What the probability of the chunk's key is multiplied by in that row. */
-template <bool drops>
-static __device__ inline float kept_part(const struct capped_attention &a,
+static __device__ inline float kept_part(const struct capped_attention &,
+                                         struct plait_drop_row, int)
+{
+    return 1;
+}
+
+static __device__ inline float kept_part(const struct dropped_attention &a,
                                          struct plait_drop_row row, int key)
 {
-    if (!drops)
-        return 1;
     return plait_drop_word(row, (uint32_t)(a.k_pos + key)) < a.threshold
                ? 0
                : a.kept;

@@ -153,7 +153,8 @@ const char *cudnn_missing(void);
  * has the shape. 1, 0, or -1 and the queue has failed. addresses: all pointers
  * or'ed. */
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,
-                     const struct plait_attention *a, uintptr_t addresses);
+                     const struct plait_attention *a,
+                     const struct plait_drops *drops, uintptr_t addresses);
 /* 1: done; 0: this cuDNN has no plan for the shape (the queue's remark says
  * so); -1: the queue has failed. */
 int cuda_cudnn_forward(struct plait_queue *q,

@@ -246,7 +246,7 @@ static bool fits(enum plait_dtype type, const struct plait_attention *a,
 {
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
            (a->starts == NULL || a->window > 0) && a->cap == 0 &&
-           a->drops.keys == NULL && a->q_len == a->k_len && a->q_len > 1 &&
+           a->q_len == a->k_len && a->q_len > 1 &&
            (a->q_pos == a->k_pos || sees_all(a)) &&
            a->head_dim <= PLAIT_CUDNN_HEAD_MOST &&
            a->head_dim % PLAIT_CUDNN_HEAD_STEP == 0 && a->q_stride % 8 == 0 &&
@@ -254,9 +254,11 @@ static bool fits(enum plait_dtype type, const struct plait_attention *a,
 }
 
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,
-                     const struct plait_attention *a, uintptr_t addresses)
+                     const struct plait_attention *a,
+                     const struct plait_drops *drops, uintptr_t addresses)
 {
     int chosen = cuda_cudnn_chosen(q, "PLAIT_ATTENTION");
 
-    return chosen > 0 ? fits(type, a, addresses) : chosen;
+    return chosen > 0 ? drops->keys == NULL && fits(type, a, addresses)
+                      : chosen;
 }

@@ -62,16 +62,14 @@ static double dot(enum plait_dtype type, const void *x, size_t i, const void *y,
 }
 
 /* What the probability of key j is multiplied by for query i. */
-static double kept(const struct plait_attention *a, size_t b, size_t h,
-                   size_t i, size_t j)
+static double kept(const struct plait_attention *a, const struct plait_drops *d,
+                   size_t b, size_t h, size_t i, size_t j)
 {
-    if (a->drops.keys == NULL)
+    if (d->keys == NULL)
         return 1;
-    return plait_drop_factor(&a->drops,
-                             plait_drop_row(a->drops.keys[b],
-                                            a->q_pos + (int64_t)i,
-                                            a->drops.place + h),
-                             (uint32_t)(a->k_pos + (int64_t)j));
+    return plait_drop_factor(
+        d, plait_drop_row(d->keys[b], a->q_pos + (int64_t)i, d->place + h),
+        (uint32_t)(a->k_pos + (int64_t)j));
 }
 
 /* The score of a product of a query and a key. */
@@ -112,7 +110,7 @@ static void attend(const struct plait_attention_forward *f, size_t b, size_t h,
         double o = 0;
 
         for (size_t j = from; j < n; j++)
-            o += kept(a, b, h, i, j) * p[j] *
+            o += kept(a, &f->drops, b, h, i, j) * p[j] *
                  ref_get(f->type, f->V, at.k + j * a->kv_stride + d);
         ref_put(f->type, f->out, at.out + d, n > from ? o / sum : 0);
     }
@@ -160,7 +158,7 @@ static void attend_backward(const struct plait_attention_backward *g,
         double score =
             score_of(a, dot(type, g->Q, at.q, g->K, key, a->head_dim));
         double p = exp(score - g->lse[at.lse]);
-        double by = kept(a, b, h, i, j);
+        double by = kept(a, &g->drops, b, h, i, j);
         double dp = by * dot(type, g->dout, at.out, g->V, key, a->head_dim);
         double ds = p * (dp - delta) * slope_of(a, score);
 

@@ -35,7 +35,6 @@ static struct plait_attention describe_attention(const struct plait_work *w)
         .window = windowed ? c->sliding_window : 0,
         .scale = scale > 0 ? (float)scale : 1 / sqrtf(d->head_dim),
         .cap = (float)w->model->config->model.attention_softcap,
-        .drops = plait_attention_drops(w),
     };
 
     return a;
@@ -181,6 +180,7 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
     struct plait_attention_forward f = {
         .type = w->type,
         .a = whole.a,
+        .drops = plait_attention_drops(w),
         .out = s->att2,
         .lse = p->first ? whole.lse : s->lse2,
         .Q = plait_element_at(w, a->qkv, p->q * rows * w->d->qkv),
@@ -217,6 +217,7 @@ static int pair_backward(const struct plait_work *w, const struct pair *p,
     struct plait_attention_backward g = {
         .type = w->type,
         .a = describe_pair(w, p),
+        .drops = plait_attention_drops(w),
         .dQ = dq,
         .dK = dkv,
         .dV = plait_element_at(w, dkv, kv_width(w)),
@@ -418,6 +419,7 @@ int plait_attention_forward(const struct plait_work *w,
     size_t k = q_width(w), v = k + kv_width(w);
     struct plait_attention_forward f = {.type = w->type,
                                         .a = describe_attention(w),
+                                        .drops = plait_attention_drops(w),
                                         .out = a->att,
                                         .lse = a->lse,
                                         .Q = a->qkv,
@@ -441,6 +443,7 @@ int plait_attention_backward(const struct plait_work *w,
     size_t k = q_width(w), v = k + kv_width(w);
     struct plait_attention_backward g = {.type = w->type,
                                          .a = describe_attention(w),
+                                         .drops = plait_attention_drops(w),
                                          .dQ = dqkv,
                                          .dK = plait_element_at(w, dqkv, k),
                                          .dV = plait_element_at(w, dqkv, v),

@@ -5,13 +5,15 @@
 #
 #   awk -f ptxas.awk FILE.o.ptxas...
 
-# The first name in a mangled name.
-function name_of(mangled,    n) {
+# The first name in a mangled name; with "dropped_" before it for the instances
+# of attention's kernels with dropout, whose numbers would hide the others'.
+function name_of(mangled,    n, as) {
+    as = mangled ~ /17dropped_attention/ ? "dropped_" : ""
     sub(/^_Z(N[0-9]*_GLOBAL__N__[^_]*)?/, "", mangled)
     sub(/^L/, "", mangled)
     match(mangled, /^[0-9]+/)
     n = substr(mangled, 1, RLENGTH) + 0
-    return substr(mangled, RLENGTH + 1, n)
+    return as substr(mangled, RLENGTH + 1, n)
 }
 
 FNR == 1 {

@@ -330,13 +330,13 @@ static int call_capped(struct trial_side *d, const int *s)
 
 /* And with dropout, of capped scores where the last number of a case is 1, and
  * with documents where it is 2. */
-static void drop_from(struct plait_attention *a, const int *s,
-                      const void *starts, const void *keys)
+static struct plait_drops drop_from(struct plait_attention *a, const int *s,
+                                    const void *starts, const void *keys)
 {
-    a->drops = (struct plait_drops){
-        .keys = keys, .place = (uint64_t)3 << 32 | 11, .rate = 0.25f};
     a->cap = s[8] == 1 ? 1.5f : 0;
     a->starts = s[8] == 2 ? starts : NULL;
+    return (struct plait_drops){
+        .keys = keys, .place = (uint64_t)3 << 32 | 11, .rate = 0.25f};
 }
 
 static void setup_dropout(struct trial *t, const int *s)
@@ -350,7 +350,7 @@ static void setup_dropout(struct trial *t, const int *s)
     for (int i = 0; i < 3; i++)
         d.p[i] = t->array[i].host;
     f = forward_of(&d, s);
-    drop_from(&f.a, s, t->array[5].host, t->array[6].host);
+    f.drops = drop_from(&f.a, s, t->array[5].host, t->array[6].host);
     t->ref->attention_forward(t->ref_queue, &f);
 }
 
@@ -359,8 +359,8 @@ static int call_dropout(struct trial_side *d, const int *s)
     struct plait_attention_backward g = backward_of(d, s, d->p[4]);
     struct plait_attention_forward f = forward_of(d, s);
 
-    drop_from(&g.a, s, d->p[5], d->p[6]);
-    drop_from(&f.a, s, d->p[5], d->p[6]);
+    g.drops = drop_from(&g.a, s, d->p[5], d->p[6]);
+    f.drops = drop_from(&f.a, s, d->p[5], d->p[6]);
     return d->ops->attention_backward(d->q, &g) |
            d->ops->attention_forward(d->q, &f);
 }

@@ -510,10 +510,15 @@ static struct plait_attention attention_of(int k_len, int k_pos)
         .k_pos = k_pos,
         .scale = 0.7f,
         .cap = (float)s[5],
-        .drops = {.keys = s[6] ? keys : NULL, .place = 9, .rate = 0.3f},
     };
 
     return a;
+}
+
+static struct plait_drops drops_of(void)
+{
+    return (struct plait_drops){
+        .keys = s[6] ? keys : NULL, .place = 9, .rate = 0.3f};
 }
 
 /* Attention to the k_len keys from k_pos on, which is 0 with several
@@ -526,6 +531,7 @@ static void attend(float *out, float *lse, int k_len, int k_pos)
     ops->attention_forward(
         q, &(struct plait_attention_forward){.type = PLAIT_F32,
                                              .a = a,
+                                             .drops = drops_of(),
                                              .out = out,
                                              .lse = lse,
                                              .Q = x[0],
@@ -541,6 +547,7 @@ static void attend_backward(int k_len, int k_pos)
     ops->attention_backward(
         q, &(struct plait_attention_backward){.type = PLAIT_F32,
                                               .a = a,
+                                              .drops = drops_of(),
                                               .dQ = dx[0],
                                               .dK = dx[1] + first,
                                               .dV = dx[2] + first,
