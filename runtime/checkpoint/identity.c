@@ -28,9 +28,13 @@ bool plait_identity_is_allowed(const char *list, const char *key)
  * those that only affect training. */
 static bool is_of_weights(const char *key)
 {
-    static const char *const training[] = {
-        "model.seq_len", "model.experts_balance", "model.experts_balance_rate",
-        "model.loss", "model.label_smoothing"};
+    static const char *const training[] = {"model.seq_len",
+                                           "model.experts_balance",
+                                           "model.experts_balance_rate",
+                                           "model.loss",
+                                           "model.label_smoothing",
+                                           "model.dropout",
+                                           "model.attention_dropout"};
 
     for (size_t i = 0; i < sizeof(training) / sizeof(training[0]); i++)
         if (!strcmp(key, training[i]))
@@ -82,42 +86,57 @@ static int refuse(const char *path, const char *what, const char *keys,
                         path, what, keys);
 }
 
+/* The settings that differ. Those that shape the weights, with which a run
+ * cannot go on at all, are said first, and alone. */
+struct differences {
+    char what[240], keys[120];
+    bool any, shapes, full;
+};
+
+static void add(struct differences *d, const char *key, const char *there,
+                const char *here)
+{
+    bool shape = plait_settings_shapes(key);
+    char one[300];
+
+    d->any = true;
+    if (d->full || (d->shapes && !shape))
+        return;
+    if (shape && !d->shapes)
+        *d->what = '\0';
+    d->shapes = shape;
+    snprintf(one, sizeof(one), "%s was %.40s there and is %.40s here", key,
+             there, here);
+    d->full = !append(d->what, sizeof(d->what), ", ", one) ||
+              !append(d->keys, sizeof(d->keys), ",", key);
+}
+
 int plait_identity_check(const char *path, const struct plait_manifest *m,
                          const struct plait_job_config *config, bool weights,
                          const char *anyway, struct plait_error *err)
 {
     struct plait_settings *now = malloc(sizeof(*now));
-    char what[240] = "", keys[120] = "", one[300];
-    bool shapes = false, shape;
-    int rc = 0;
+    struct differences d = {.any = false};
+    struct plait_setting initial;
+    int rc = now ? plait_settings_list(config, now) : -1;
 
-    if (!now || plait_settings_list(config, now) < 0) {
-        free(now);
-        return plait_errorf(err, "%s: out of memory", path);
-    }
-    for (int i = 0; i < m->settings.n; i++) {
-        const struct plait_setting *s = &m->settings.at[i];
-        const char *here = plait_settings_value(now, s->key);
+    for (int i = 0; rc >= 0 && i < now->n; i++) {
+        const char *key = now->at[i].key, *here = now->at[i].value;
+        const char *there = plait_settings_value(&m->settings, key);
 
-        if (!here || !strcmp(here, s->value) ||
-            !is_compared(m, config, s->key, weights, anyway))
+        if (!is_compared(m, config, key, weights, anyway))
             continue;
-        rc = -1;
-        /* What cannot go on at all is said first, and alone. */
-        shape = plait_settings_shapes(s->key);
-        if (shapes && !shape)
-            continue;
-        if (shape && !shapes)
-            *what = '\0';
-        shapes = shape;
-        snprintf(one, sizeof(one), "%s was %.40s there and is %.40s here",
-                 s->key, s->value, here);
-        if (!append(what, sizeof(what), ", ", one) ||
-            !append(keys, sizeof(keys), ",", s->key))
-            break;
+        if (!there) { /* an earlier version did not know it */
+            rc = plait_settings_default(config, key, &initial);
+            there = rc > 0 ? initial.value : here;
+        }
+        if (rc >= 0 && strcmp(there, here) != 0)
+            add(&d, key, there, here);
     }
     free(now);
-    return rc < 0 ? refuse(path, what, keys, shapes, err) : 0;
+    if (rc < 0)
+        return plait_errorf(err, "%s: out of memory", path);
+    return d.any ? refuse(path, d.what, d.keys, d.shapes, err) : 0;
 }
 
 int plait_identity_check_model(const char *directory,

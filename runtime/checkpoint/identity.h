@@ -11,10 +11,10 @@
 /* Whether `key` is in `list`, "KEY[,KEY]..."; NULL: no list. */
 bool plait_identity_is_allowed(const char *list, const char *key);
 
-/* Compares every setting that both the manifest and this run have, except those
- * in `anyway`; with `weights`, only those that matter for weights alone. -1
- * with EINVAL names all that differ. The manifest of an earlier version has no
- * settings. */
+/* Compares every setting of this run with the manifest's, except those in
+ * `anyway`; with `weights`, only those that matter for weights alone. What the
+ * manifest lacks, as an earlier version did not know the key, had its default
+ * there (plait_settings_default()). -1 with EINVAL names all that differ. */
 int plait_identity_check(const char *path, const struct plait_manifest *m,
                          const struct plait_job_config *config, bool weights,
                          const char *anyway, struct plait_error *err);

@@ -102,6 +102,14 @@ static void print_vocab(const struct plait_session *s)
                vocab, s->data_vocab);
 }
 
+static void print_dropout(const struct plait_model_config *m)
+{
+    if (m->dropout > 0 || m->attention_dropout > 0)
+        printf("it trains with dropout: model.dropout %g, "
+               "model.attention_dropout %g\n",
+               m->dropout, m->attention_dropout);
+}
+
 static void print_init(const char *init, const struct plait_model_config *m)
 {
     struct plait_hf_notes notes;
@@ -109,10 +117,14 @@ static void print_init(const char *init, const struct plait_model_config *m)
     printf("it begins with the weights of %s\n", init);
     plait_hf_notes_read(init, m, &notes);
     plait_hf_notes_print(&notes, "", stdout);
+    if (!(notes.rate > 0 || notes.attention_rate > 0)) /* else it has said so */
+        print_dropout(m);
 }
 
 static void print_beginning(const struct plait_session *s, int64_t done)
 {
+    if (done > 0 || !s->init)
+        print_dropout(&s->config->model);
     if (done > 0)
         printf("resumed after step %" PRId64 "\n", done);
     else if (s->init)

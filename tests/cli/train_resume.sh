@@ -49,6 +49,19 @@ run 4 --set parallel.tp=2 --set parallel.pp=2 --set checkpoint.dir="$ck" \
     --sample 40 --sample-prompt "ab"
 ok "and the same text in another layout" \
     cmp "$dir/sample" <(tr -d '\r' <"$dir/out")
+run 1 --set checkpoint.dir="$ck" --sample 40 --sample-prompt "ab" \
+    --set model.dropout=0.2 --set model.attention_dropout=0.3
+ok "and with rates of dropout, which samples have not" \
+    cmp "$dir/sample" <(tr -d '\r' <"$dir/out")
+more="--set parallel.tp=2 --set parallel.pp=2 --set train.steps=15"
+run 4 $more --set checkpoint.dir="$ck" --set model.dropout=0.2 \
+    --resume-anyway train.steps
+ok "a run does not go on with another rate" grep -q "model.dropout was 0 there \
+and is 0.2 here; add --resume-anyway model.dropout" "$dir/out"
+run 4 $more --set checkpoint.dir="$ck" --set model.dropout=0.2 \
+    --resume-anyway train.steps,model.dropout
+ok "unless it is told to, and says the rates" grep -q "it trains with dropout: \
+model.dropout 0.2, model.attention_dropout 0" "$dir/out"
 run 1 --sample 5
 ok "--sample without a checkpoint says so" grep -q "no checkpoint" "$dir/out"
 echo "1..$n"

@@ -222,6 +222,63 @@ bool plait_settings_has_key(const char *key)
     return false;
 }
 
+/* Whether its default follows from other keys or it counts at times only. */
+static bool depends(const char *key)
+{
+    static const char *const keys[] = {
+        "model.kv_heads",       "model.ffn",
+        "model.tie_embeddings", "model.seq_len",
+        "model.vocab",          "model.layers",
+        "model.width",          "model.rope_high_freq_factor",
+        "model.rope_truncate",  "data.end_token",
+        "train.steps",          "train.micro_batch",
+    };
+
+    return is_one_of(key, keys, COUNT(keys));
+}
+
+/* The field of "section.key", and the section; NULL: there is none. */
+static const struct plait_yaml_field *
+find_field(const char *key, const struct plait_yaml_field **section)
+{
+    int n;
+
+    *section = plait_job_config_sections(&n);
+    for (const struct plait_yaml_field *end = *section + n; *section < end;
+         ++*section) {
+        size_t length = strlen((*section)->name);
+
+        if (strncmp(key, (*section)->name, length) != 0 || key[length] != '.')
+            continue;
+        for (int k = 0; k < (*section)->count; k++)
+            if (!strcmp(key + length + 1, (*section)->fields[k].name))
+                return &(*section)->fields[k];
+    }
+    return NULL;
+}
+
+int plait_settings_default(const struct plait_job_config *config,
+                           const char *key, struct plait_setting *setting)
+{
+    struct plait_job_config c = *config; /* its texts are only read */
+    const struct plait_yaml_field *section, *field = find_field(key, &section);
+    char *value;
+
+    if (!field || depends(key))
+        return 0;
+    value = (char *)&c + section->offset;
+    plait_yaml_defaults(field, 1, value);
+    value += field->offset;
+    if (field->type == PLAIT_YAML_NUMBERS || field->type == PLAIT_YAML_RUNS ||
+        field->type == PLAIT_YAML_PAIRS)
+        *(struct plait_numbers *)value = (struct plait_numbers){.n = 0};
+    if (field->type == PLAIT_YAML_SERIES)
+        *(struct plait_reals *)value = (struct plait_reals){.n = 0};
+    plait_model_fill_in(&c.model);
+    snprintf(setting->key, sizeof(setting->key), "%s", key);
+    return print_value(field, value, setting) < 0 ? -1 : 1;
+}
+
 const char *plait_settings_value(const struct plait_settings *settings,
                                  const char *key)
 {

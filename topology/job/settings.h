@@ -47,4 +47,10 @@ bool plait_settings_counts_steps(const struct plait_job_config *config);
 const char *plait_settings_value(const struct plait_settings *settings,
                                  const char *key);
 
+/* The value that `key` has where it is not given and all others are as in
+ * `config`. 0: it has none that is known, as it follows from others or the
+ * setting counts at times only; -1 with errno: out of memory. */
+int plait_settings_default(const struct plait_job_config *config,
+                           const char *key, struct plait_setting *setting);
+
 #endif
