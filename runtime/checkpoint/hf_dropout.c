@@ -11,7 +11,7 @@
 #define RATE_MOST 0.999 /* that of the keys of plait.yaml */
 
 /* Which keys they are, NULL: this type has none, and the rate where a key is
- * missing. */
+ * missing. The model of a phi3 does not read its embd_pdrop. */
 struct rates {
     const char *attention, *embedding, *residual;
     double missing;
@@ -22,8 +22,7 @@ static struct rates rates_of(const char *type)
     if (strcmp(type, "gpt2") == 0)
         return (struct rates){"attn_pdrop", "embd_pdrop", "resid_pdrop", 0.1};
     if (strcmp(type, "phi3") == 0)
-        return (struct rates){"attention_dropout", "embd_pdrop", "resid_pdrop",
-                              0};
+        return (struct rates){"attention_dropout", NULL, "resid_pdrop", 0};
     return (struct rates){"attention_dropout", NULL, "hidden_dropout", 0};
 }
 

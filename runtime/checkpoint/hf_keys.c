@@ -18,6 +18,7 @@ enum reason {
     RUN,      /* how a model is run, with the same result but for rounding */
     FIRST,    /* the first weights of a new model */
     TRAIN,    /* the loss and the noise of training: keys of plait.yaml */
+    UNREAD,   /* the model of this type does not read it */
     DROPOUT,  /* hf_dropout.c reads it, and plait_hf_dropout() names it */
 };
 
@@ -139,7 +140,8 @@ static const struct key {
     {"router_jitter_noise", READ, LLAMA},
     /* training */
     {"attn_pdrop", DROPOUT, GPT2},
-    {"embd_pdrop", DROPOUT, GPT2 | PHI3},
+    {"embd_pdrop", DROPOUT, GPT2},
+    {"embd_pdrop", UNREAD, PHI3},
     {"resid_pdrop", DROPOUT, GPT2 | PHI3},
     {"attention_dropout", DROPOUT, LLAMA},
     {"hidden_dropout", DROPOUT, LLAMA},

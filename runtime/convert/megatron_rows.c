@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/convert/megatron_rows.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,18 @@ static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
     return rc;
 }
 
+/* The most is that of the keys of plait.yaml. */
+static int check_rate(const struct plait_megatron_source *m, const char *name,
+                      double rate, struct plait_error *err)
+{
+    if (rate >= 0 && rate <= 0.999)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: its argument %s is %g; it must be from 0 to 0.999",
+                        m->path, name, rate);
+}
+
 static void note_dropout(const struct plait_model_config *m,
                          struct plait_converted *done)
 {
@@ -72,9 +85,14 @@ int plait_megatron_import(const struct plait_megatron_source *m,
 {
     struct plait_convert_source source = {
         .model = &m->args->model, .read = read_rows, .from = m};
-    int rc = plait_convert_import_map(&source, m->map->tensors,
-                                      m->map->ntensors, dir, done, err);
+    int rc;
 
+    if (check_rate(m, "hidden_dropout", source.model->dropout, err) < 0 ||
+        check_rate(m, "attention_dropout", source.model->attention_dropout,
+                   err) < 0)
+        return -1;
+    rc = plait_convert_import_map(&source, m->map->tensors, m->map->ntensors,
+                                  dir, done, err);
     if (rc == 0)
         note_dropout(source.model, done);
     return rc;

@@ -620,8 +620,13 @@ c = json.load(open('$dir/x.made/config.json'))
 assert (c['embd_pdrop'], c['resid_pdrop']) == (0, 0.2), c"
 ok "llama" gives llama '{"attention_dropout": 0.1}' "dropout: 0" \
     "attention_dropout: 0.1"
-ok "phi3" gives phi3 '{"embd_pdrop": 0.25, "resid_pdrop": 0.25}' \
-    "dropout: 0.25" "attention_dropout: 0"
+ok "phi3 leaves the embedding" gives phi3 \
+    '{"embd_pdrop": 0.25, "resid_pdrop": 0.25}' "dropout: 0" \
+    "attention_dropout: 0"
+ok "which is said" has_line "config.json has dropout (resid_pdrop 0.25), but \
+the model trains with model.dropout 0 and model.attention_dropout 0"
+read_as phi3 '{"embd_pdrop": 0.25}'
+ok "its embd_pdrop is read by no one" test -z "$(grep dropout "$dir/out")"
 read_as llama '{"hidden_dropout": 0.1}'
 ok "a rate that leaves the embedding" has_line "config.json has dropout \
 (hidden_dropout 0.1), but the model trains with model.dropout 0 and \

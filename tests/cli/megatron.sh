@@ -180,6 +180,7 @@ damaged 'mp_rank_01.*No such file|not divisible by tensor_model' ranks
 damaged 'vocab_size is above padded_vocab_size' vocab
 damaged 'word_embeddings.weight is .256, 24., by its args it must be .256, 25.' hidden
 damaged 'swiglu must be true with rope' relu
+damaged 'hidden_dropout is 1; it must be from 0 to 0.999' dropout
 damaged 'normalization must be RMSNorm' norm
 damaged 'position_embedding_type must be' position
 damaged 'window_size is not supported' window

@@ -123,6 +123,8 @@ CASES = {
     "vocab": number("vocab_size", 130, 13000),
     "hidden": number("hidden_size", 24, 25),
     "relu": swap(text("swiglu") + b"\x88", text("swiglu") + b"\x89"),
+    "dropout": swap(text("hidden_dropout") + b"G" + bytes(8),
+                    text("hidden_dropout") + b"G" + struct.pack(">d", 1)),
     "norm": swap(text("RMSNorm"), text("LayerNorm")),
     "position": swap(text("rope"), text("alibi")),
     "window": swap(text("iteration") + b"J\0\0\0\0",
