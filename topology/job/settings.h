@@ -11,7 +11,7 @@
  * optimizer's and the rate's, seed, batch and precision. Those of speed,
  * length and files are not among them. */
 
-#define PLAIT_SETTINGS_MOST 160
+#define PLAIT_SETTINGS_MOST 200
 
 /* "section.key" and its value as the configuration would write it. */
 struct plait_setting {
