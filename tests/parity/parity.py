@@ -165,8 +165,8 @@ def metrics(args, config, work, layout, strand, *more):
         return [json.loads(line) for line in f]
 
 
-def last_metrics(program, work, model, shape, train, layout, strand):
-    """The last line of metrics of a small model on the CPU. `model`, `shape`
+def all_metrics(program, work, model, shape, train, layout, strand):
+    """The metrics of each step of a small model on the CPU. `model`, `shape`
     and `train` are keys and values of the configuration."""
     def section(*parts):
         return ", ".join(f"{k}: {v}" for part in parts
@@ -179,7 +179,7 @@ def last_metrics(program, work, model, shape, train, layout, strand):
                 f"train: {{{section(train)}}}\n")
     args = argparse.Namespace(launcher="mpirun", device="cpu", train=program,
                               timeout=240)
-    return metrics(args, config, work, layout, strand)[-1]
+    return metrics(args, config, work, layout, strand)
 
 
 def case_name(model, layout, strand):

@@ -67,8 +67,8 @@ def held(train, work, model, layout, strand, layers):
     """Bytes on the rank with most memory of each stage."""
     shape = dict(layers=layers, hidden=C, heads=HEADS, vocab=V, seq_len=T)
     steps = dict(steps=1, global_batch=4, micro_batch=1)
-    return parity.last_metrics(train, work, model, shape, steps, layout,
-                               strand)["mem_bytes_stages"]
+    return parity.all_metrics(train, work, model, shape, steps, layout,
+                              strand)[-1]["mem_bytes_stages"]
 
 
 def growth(train, work, model, layout, strand):
