@@ -53,7 +53,7 @@ train() {
 
 # losses NAME: of each step, norms of its gradients, and what evaluations found
 losses() {
-    grep -o '"step":[0-9]*\|"loss":[^,]*\|"grad_norm":[^,]*\|"val_loss":[^,}]*' \
+    grep -o '^{"step":[0-9]*\|"loss":[^,]*\|"grad_norm":[^,]*\|"val_loss":[^,}]*' \
         "$dir/$1"
 }
 
