@@ -77,9 +77,23 @@ static struct columns values_of(const struct plait_work *w)
                             (size_t)w->model->config->model.mla_value};
 }
 
-/* Those columns of the fused rows and, `at` columns behind the beginning of
- * rows of `stride` elements, the same without what lies between the heads. With
- * `take` from the fused rows. */
+/* The copy from its target to its source, which may be written at `source`. */
+static struct plait_copy_heads reversed(const struct plait_copy_heads *copy,
+                                        void *source)
+{
+    struct plait_copy_heads back = *copy;
+
+    back.dst = source;
+    back.dst_stride = copy->src_stride;
+    back.dst_head = copy->src_head;
+    back.src = copy->dst;
+    back.src_stride = copy->dst_stride;
+    back.src_head = copy->dst_head;
+    return back;
+}
+
+/* Copies those columns of the fused rows from `rows` or, with `take`, to them:
+ * rows of `stride` elements, in which nothing lies between the heads. */
 static int move_heads(const struct plait_work *w, void *fused, struct columns c,
                       void *rows, size_t stride, bool take)
 {
@@ -93,15 +107,10 @@ static int move_heads(const struct plait_work *w, void *fused, struct columns c,
                                     .rows = w->shape->N,
                                     .heads = (size_t)w->d->heads,
                                     .cols = c.count};
-    struct plait_copy_heads back = copy;
 
-    back.dst = rows;
-    back.dst_stride = copy.src_stride;
-    back.dst_head = copy.src_head;
-    back.src = copy.dst;
-    back.src_stride = copy.dst_stride;
-    back.src_head = copy.dst_head;
-    return w->ops->copy_heads(w->q, take ? &back : &copy);
+    if (take)
+        copy = reversed(&copy, rows);
+    return w->ops->copy_heads(w->q, &copy);
 }
 
 /* Heads of q, whole. */
@@ -277,16 +286,10 @@ int plait_latent_again(const struct plait_work *w, const struct plait_block *b,
 int plait_latent_widen(const struct plait_work *w, void *datt)
 {
     struct plait_copy_heads cut = cut_of(w, datt, w->scratch->up);
-    struct plait_copy_heads wide = cut;
+    struct plait_copy_heads wide = reversed(&cut, datt);
 
     if (!w->d->latent)
         return 0;
-    wide.dst = datt;
-    wide.dst_stride = cut.src_stride;
-    wide.dst_head = cut.src_head;
-    wide.src = w->scratch->up;
-    wide.src_stride = cut.dst_stride;
-    wide.src_head = cut.dst_head;
     if (w->ops->copy_heads(w->q, &wide) < 0)
         return -1;
     return fill_up(w, datt, wide.dst_stride, 0);
