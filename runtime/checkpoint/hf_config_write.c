@@ -245,9 +245,8 @@ static bool find_like(const char *like, char found[4096])
 static bool has_rates(const struct plait_model_config *a,
                       const struct plait_model_config *b)
 {
-    return !(a->dropout < b->dropout || a->dropout > b->dropout ||
-             a->attention_dropout < b->attention_dropout ||
-             a->attention_dropout > b->attention_dropout);
+    return a->dropout == b->dropout &&
+           a->attention_dropout == b->attention_dropout;
 }
 
 /* Whether a model that was described so has become this one by training. */

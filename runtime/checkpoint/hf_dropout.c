@@ -60,11 +60,6 @@ static int read_rates(const struct plait_hf_read *r, const char *type,
                : 0;
 }
 
-static bool is_same(double a, double b)
-{
-    return !(a < b || a > b);
-}
-
 int plait_hf_dropout_read(const struct plait_hf_read *r, const char *type)
 {
     struct said said;
@@ -72,8 +67,7 @@ int plait_hf_dropout_read(const struct plait_hf_read *r, const char *type)
     if (read_rates(r, type, &said) < 0)
         return -1;
     r->model->attention_dropout = said.attention;
-    r->model->dropout =
-        is_same(said.embedding, said.residual) ? said.residual : 0;
+    r->model->dropout = said.embedding == said.residual ? said.residual : 0;
     return 0;
 }
 
@@ -85,9 +79,8 @@ bool plait_hf_dropout_is(const json_t *root, const struct plait_model_config *m)
     struct said said;
 
     return read_rates(&r, type ? type : "", &said) == 0 &&
-           is_same(said.attention, m->attention_dropout) &&
-           is_same(said.embedding, m->dropout) &&
-           is_same(said.residual, m->dropout);
+           said.attention == m->attention_dropout &&
+           said.embedding == m->dropout && said.residual == m->dropout;
 }
 
 int plait_hf_dropout_write(json_t *root, const json_t *old,
@@ -103,10 +96,10 @@ int plait_hf_dropout_write(json_t *root, const json_t *old,
     int bad = !none || plait_hf_dropout_read(&r, type) < 0;
 
     json_decref(none);
-    if (!bad && !is_same(there.attention_dropout, m->attention_dropout))
+    if (!bad && there.attention_dropout != m->attention_dropout)
         bad = json_object_set_new(root, keys.attention,
                                   json_real(m->attention_dropout));
-    if (bad || !keys.embedding || is_same(there.dropout, m->dropout))
+    if (bad || !keys.embedding || there.dropout == m->dropout)
         return bad;
     return json_object_set_new(root, keys.embedding, json_real(m->dropout)) |
            json_object_set_new(root, keys.residual, json_real(m->dropout));
