@@ -34,7 +34,7 @@ struct wait {
 
 struct seat {
     pthread_mutex_t alive; /* its thread that has joined holds it */
-    bool joined;
+    bool joined, ended;
     int node; /* EMULATED_NODE: GPUs of one read each other's memory; 0: none */
     bool gone;
     int n;
@@ -257,17 +257,21 @@ static void find_circle(struct emu_board *b)
 }
 
 /* Whether the process of a rank that has joined has ended, or begun anew by
- * exec, which unmaps a GPU's memory as well. */
+ * exec, which unmaps a GPU's memory as well. Only the first that finds it asks
+ * the lock: glibc's trylock keeps a lock that it calls not recoverable. */
 static bool has_ended(const struct emu_board *b, int rank)
 {
     struct seat *seat = &b->shared->seat[rank];
-    int rc = seat->joined && rank != b->rank
-                 ? pthread_mutex_trylock(&seat->alive)
-                 : EBUSY;
+    int rc;
 
-    if (rc == 0 || rc == EOWNERDEAD)
-        pthread_mutex_unlock(&seat->alive); /* for good, after EOWNERDEAD */
-    return rc == EOWNERDEAD || rc == ENOTRECOVERABLE;
+    if (seat->joined && !seat->ended && rank != b->rank) {
+        rc = pthread_mutex_trylock(&seat->alive);
+        if (rc == EOWNERDEAD)
+            seat->ended = true;
+        if (rc == 0 || rc == EOWNERDEAD)
+            pthread_mutex_unlock(&seat->alive); /* for good, when it ended */
+    }
+    return seat->ended;
 }
 
 /* One that has not joined yet may. */

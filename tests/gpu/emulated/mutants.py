@@ -9,9 +9,11 @@ MODULE_FOLDER has the modules built from the unchanged sources, TEST_PROGRAMS
 the programs that run them; for a mutant, only the changed file is compiled.
 TAP on stdout.
 """
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -255,6 +257,10 @@ GATHERS = [
 ]
 
 
+# of a program; the longest, which waits for a rank that has ended, takes 30
+LIMIT_S = 150
+
+
 def folder_of(name):
     return 'runtime/comm/nccl' if name.startswith('nccl') else 'kernels/cuda'
 
@@ -298,6 +304,25 @@ def build(top, base, folder, mutant):
     return out
 
 
+def run_program(command, env):
+    """Run it for LIMIT_S at most: one that hangs has found nothing. Its file is
+    no pipe, which processes that it left would keep open."""
+    with tempfile.TemporaryFile('w+') as out:
+        with subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT,
+                              env=env, start_new_session=True) as program:
+            try:
+                program.wait(LIMIT_S)
+                said = ''
+            except subprocess.TimeoutExpired:
+                said = '\nhas not ended after %d s' % LIMIT_S
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)
+        out.seek(0)
+        return subprocess.CompletedProcess(command, program.returncode,
+                                           out.read() + said)
+
+
 def run(top, base, programs, mutant):
     """Return '' if the mutant is found, else why not."""
     what, name, old, new, case, says = mutant
@@ -310,12 +335,11 @@ def run(top, base, programs, mutant):
             return e.stdout.decode()[-2000:]
         calls = os.path.join(folder, 'calls')
         program = case if case.startswith('test_') else 'test_ops'
-        done = subprocess.run(
-            [os.path.join(programs, program)], stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+        done = run_program(
+            [os.path.join(programs, program)],
             env=dict(os.environ, PLAIT_MODULE_PATH=out, EMULATED_CALLS=calls,
                      PLAIT_TEST_CASES=case, PLAIT_TEST_SEED='1'))
-        text = done.stdout.decode()
+        text = done.stdout
         if os.path.exists(calls):
             with open(calls) as f:
                 text += f.read()
@@ -348,12 +372,11 @@ def run_train(top, base, programs, mutant):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if made.returncode:
             return made.stdout.decode()[-2000:]
-        done = subprocess.run(
+        done = run_program(
             ['sh', os.environ['GATHERS'], os.path.join(folder, 'plait-train'),
              os.path.join(folder, 'saved')] + settings.split(),
-            env=env,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    text = done.stdout.decode()
+            env=env)
+    text = done.stdout
     if done.returncode and re.search(says, text, re.M):
         return ''
     return 'not found: ' + text[-1500:]
