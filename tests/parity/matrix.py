@@ -276,6 +276,9 @@ micro_batch=1"),
     ("llama", "212", SINKS + " precision=bf16 zero=1"),
     ("odd-llama", "1113", BOTH),
     ("llama", "1112", BOTH + " " + DOCUMENTS),
+    # Some gradients of these short documents are nothing but rounding, which
+    # Adam with its default epsilon makes a weight's whole step.
+    ("odd-llama", "1113", BOTH + " " + DOCUMENTS + " optim.eps=1e-4"),
     ("llama", "121", GEMMA + " schedule=zb-h1 recompute=selective"),
     ("llama", "211", GEMMA + " recompute=full precision=fp8 sequence=true"),
     # dropout
