@@ -81,6 +81,8 @@ int plait_tensor_slices_create_weights(const struct plait_shards *shards,
         const struct plait_tensor *t = &model->tensors[i];
         const struct plait_shard *s = &shards->shard[t->region];
 
+        if (t->load) /* no weight, and for training alone */
+            continue;
         if (t->balance) { /* which each rank has whole */
             describe_slice(&(*slices)[n], t, 0, t->count);
             (*data)[n++] =

@@ -31,6 +31,7 @@ static bool is_of_weights(const char *key)
     static const char *const training[] = {"model.seq_len",
                                            "model.experts_balance",
                                            "model.experts_balance_rate",
+                                           "model.experts_balance_over",
                                            "model.loss",
                                            "model.label_smoothing",
                                            "model.dropout",

@@ -195,8 +195,7 @@ static int fill_all(const struct plait_load *l, struct plait_error *err)
     for (int i = 0; i < l->nslices && rc == 0; i++) {
         if (!plait_load_reads(l, i))
             continue;
-        rc = l->hf ? plait_hf_weights_fill(l->hf, &l->slices[i], buffer, err)
-                   : plait_sources_fill(&l->from, &l->slices[i], buffer, err);
+        rc = plait_load_fill(l, i, buffer, err);
         if (rc == 0)
             rc = check_finite(l, i, buffer, err);
         if (rc == 0 && store_slice(l, i, buffer) < 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plait_load_place(): in the layout that wrote a checkpoint, its files are read
- * once, and their bytes are copied to their final places meanwhile. */
+/* How a slice is read; and plait_load_place(): in the layout that wrote a
+ * checkpoint, its files are read once, and their bytes are copied to their
+ * final places meanwhile. */
 #include "config.h"
 
 #include <errno.h>
@@ -209,6 +210,30 @@ static int read_files(struct placing *p, struct plait_comm *world,
         rc = plait_errorf(err, "%s: not finite: %s", l->from.path, p->bad.text);
     }
     return plait_error_consensus(world, rc, err);
+}
+
+/* Whether the run of the checkpoint counted no loads of experts, and so has
+ * none for a router of this one, as --resume-anyway allows. */
+static bool is_new_load(const struct plait_load *l, int i)
+{
+    const struct plait_source *s;
+
+    if (!l->optim || !l->pieces[i].tensor->load)
+        return false;
+    s = plait_sources_find(&l->from, l->slices[i].name);
+    return s == l->from.sources + l->from.nsources ||
+           strcmp(s->slice.name, l->slices[i].name) != 0;
+}
+
+int plait_load_fill(const struct plait_load *l, int i, float *buffer,
+                    struct plait_error *err)
+{
+    if (l->hf)
+        return plait_hf_weights_fill(l->hf, &l->slices[i], buffer, err);
+    if (!is_new_load(l, i))
+        return plait_sources_fill(&l->from, &l->slices[i], buffer, err);
+    memset(buffer, 0, l->slices[i].count * sizeof(*buffer));
+    return 0;
 }
 
 int plait_load_place(struct plait_load *l, struct plait_comm *world,

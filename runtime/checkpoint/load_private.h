@@ -26,6 +26,11 @@ struct plait_load {
  * yet. */
 bool plait_load_reads(const struct plait_load *load, int slice);
 
+/* Reads slice i into buffer[its count], from the sources or the model of
+ * Hugging Face's. -1 with a message where it is not there. */
+int plait_load_fill(const struct plait_load *load, int i, float *buffer,
+                    struct plait_error *err);
+
 /* Collective: reads all files and checks their checksums. A slice that a file
  * of this rank holds exactly as it is wanted is copied to its place meanwhile,
  * so that nothing is read twice. EINVAL where a file is damaged, EDOM where a

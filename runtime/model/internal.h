@@ -81,9 +81,11 @@ struct plait_block {
     size_t norm2, norm2_bias, norm2_after, up_bias, down_bias;
     size_t q_norm, k_norm, sinks;
     size_t q_latent_norm, kv_latent_norm;
-    size_t router_offset;   /* added to the router's logits */
-    size_t router_bias;     /* its place among gradients: the counts */
-    size_t router_exact;    /* where the bias is, in model->exact */
+    size_t router_offset; /* added to the router's logits */
+    size_t router_bias;   /* its place among gradients: the counts */
+    size_t router_exact;  /* where the bias is, in model->exact */
+    size_t router_load;   /* the same two of the load, if there is one */
+    size_t load_exact;
     size_t peaks;           /* where its heads are in model->peaks */
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */

@@ -44,6 +44,8 @@ struct plait_tensor {
     bool balance;          /* a router's bias: its gradient counts how often
                             * tokens chose each expert, and
                             * plait_optim_balance() moves it by that */
+    bool load;             /* balance, but no bias: how often a step chose each
+                            * expert, 1 on average; 0 before the first step */
     size_t exact;          /* balance: where it is in model->exact */
     bool expert;           /* belongs to an expert */
     bool tied;             /* on a pipeline end that shares it with the other
@@ -161,7 +163,8 @@ struct plait_model {
                                      statistics, which are no parameters */
     size_t nexact;
     float *exact;  /* [nexact] device, whole on each rank: what layers read in
-                    * fp32 whatever the compute type is, the routers' biases.
+                    * fp32 whatever the compute type is, the routers' biases
+                    * and the loads of their experts.
                     * Made with the weights, and 0 */
     size_t npeaks; /* heads of all layers here */
     float *peaks;  /* [npeaks] device: becomes the largest attention logit of

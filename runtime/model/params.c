@@ -128,7 +128,8 @@ static void set_role(const struct builder *b, struct plait_tensor *t,
     t->init_std *= scale.init;
     t->rate = scale.rate;
     t->eps = scale.eps;
-    t->statistic = t->balance = role == PLAIT_ROLE_BALANCE;
+    t->load = role == PLAIT_ROLE_LOAD;
+    t->statistic = t->balance = t->load || role == PLAIT_ROLE_BALANCE;
     if (role == PLAIT_ROLE_NORM || role == PLAIT_ROLE_NORM_BIAS)
         t->sequence_partial = parts && c->parallel.sequence;
     else if (role == PLAIT_ROLE_HEAD_NORM || role == PLAIT_ROLE_LATENT ||
@@ -212,7 +213,8 @@ static void add_tensor(struct builder *b, const struct plait_tensor_row *row,
     t->offset = b->at;
     b->at += t->count;
     if (t->balance) {
-        b->block->router_exact = t->exact = m->nexact;
+        *(t->load ? &b->block->load_exact : &b->block->router_exact) =
+            t->exact = m->nexact;
         m->nexact += t->count;
     }
     set_member(b, t, row, joined);

@@ -3,6 +3,7 @@
  * expert, and their gradients. */
 #include "kernels/route.h"
 #include "runtime/model/experts.h"
+#include "topology/job/model_size.h"
 
 struct plait_route plait_route_of(const struct plait_work *w,
                                   const struct plait_routed *r)
@@ -33,6 +34,12 @@ static struct plait_route scored_route(const struct plait_work *w,
     route.top_groups = m->experts_top_groups;
     route.scale = (float)plait_model_factor(m->experts_scale);
     return route;
+}
+
+/* Whether the balance loss is over the whole batch. */
+static bool is_over_batch(const struct plait_work *w)
+{
+    return plait_model_counts_loads(&w->model->config->model);
 }
 
 /* How often each expert was chosen in each sequence, summed over cp: the
@@ -68,14 +75,22 @@ int plait_router_forward(const struct plait_work *w,
     if (w->ops->linear_forward(w->q, &logits) < 0 ||
         w->ops->route_forward(w->q, &route, w->scratch->route) < 0)
         return -1;
-    return count_load(w, r);
+    return is_over_batch(w) ? 0 : count_load(w, r);
 }
 
 /* Factor of the balance loss's gradient per choice of the expert in the
  * sequence. The loss of a sequence of T tokens is
  *     coefficient * sum_e (E / (k T) load_e) (1/T sum_t prob_te)
  * and weighs as much as T token losses (Fedus et al., "Switch transformers",
- * 2021, per sequence as in DeepSeek-V2, 2024). */
+ * 2021, per sequence as in DeepSeek-V2, 2024).
+ *
+ * Over the batch, E / (k T) load_e is of all its tokens (Qiu et al., "Demons in
+ * the detail", arXiv 2501.11873). They take what the micro-batches so far have
+ * counted, summed over ranks; that depends on how the batch is cut. The counts
+ * of the step before do not. They are a good estimate while a step changes few
+ * choices, as with weights of the loss near 0.01; with a weight of 1 the loss
+ * itself changes many of them, and answers late (docs/learning.md, k). In the
+ * first step there are none, and no loss. */
 static float balance_scale(const struct plait_work *w)
 {
     const struct plait_dims *d = w->d;
@@ -86,7 +101,7 @@ static float balance_scale(const struct plait_work *w)
     if (d->tp_rank > 0)
         return 0; /* only one tp rank adds it, since the group sums */
     return w->model->config->model.experts_balance * w->slot->loss_scale *
-           d->experts / (d->top_k * T);
+           (is_over_batch(w) ? 1 : d->experts / (d->top_k * T));
 }
 
 int plait_experts_set_balance(const struct plait_work *w, float factor)
@@ -102,20 +117,27 @@ int plait_experts_set_balance(const struct plait_work *w, float factor)
     return 0;
 }
 
-/* What moves the biases after the step: how often the tokens chose each expert,
- * where other weights have a gradient. All tp ranks count the same tokens. In
+/* Counts how often the tokens chose each expert, where weights at that place of
+ * the block's region have a gradient. All tp ranks count the same tokens. In
  * fp32, one by one: exact to 2^24 choices of an expert by a rank in a step. */
-static int count_for_bias(const struct plait_work *w,
-                          const struct plait_block *b,
-                          const struct plait_routed *r)
+static int count_at(const struct plait_work *w, const struct plait_block *b,
+                    const struct plait_routed *r, size_t place)
 {
     struct plait_route all = plait_route_of(w, r);
 
-    if (!(w->model->config->model.experts_balance_rate > 0))
-        return 0;
     all.sequences = 1;
-    return w->ops->route_load(w->q, &all,
-                              plait_grad_at(w, b->region, b->router_bias));
+    return w->ops->route_load(w->q, &all, plait_grad_at(w, b->region, place));
+}
+
+/* What moves the biases after the step, and what becomes the loads. */
+static int count_for_step(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_routed *r)
+{
+    if (w->model->config->model.experts_balance_rate > 0 &&
+        count_at(w, b, r, b->router_bias) < 0)
+        return -1;
+    return is_over_batch(w) ? count_at(w, b, r, b->router_load) : 0;
 }
 
 int plait_router_backward(const struct plait_work *w,
@@ -130,7 +152,11 @@ int plait_router_backward(const struct plait_work *w,
                                      .balance = balance_scale(w),
                                      .factor = s->balance};
 
+    if (is_over_batch(w)) {
+        route.sequences = 1;
+        g.load = w->model->exact + b->load_exact;
+    }
     return w->ops->route_backward(w->q, &route, &g) < 0
                ? -1
-               : count_for_bias(w, b, r);
+               : count_for_step(w, b, r);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The biases by which routers balance the loads of their experts. Each is a
- * tensor of its layer's region, so that ZeRO cuts it and checkpoints hold it as
- * they do weights, and in the place of its gradient are the counts of a step's
- * tokens, summed over the ranks as gradients are. But layers read it whole and
- * in fp32, in model->exact: after a change each rank gets the others' parts. */
+/* The biases by which routers balance the loads of their experts, and the loads
+ * themselves where the balance loss is over batches. Each is a tensor of its
+ * layer's region, so that ZeRO cuts it and checkpoints hold it as they do
+ * weights, and in the place of its gradient are the counts of a step's tokens,
+ * summed over the ranks as gradients are. But layers read it whole and in fp32,
+ * in model->exact: after a change each rank gets the others' parts. */
 #include "config.h"
 
 #include <math.h>
@@ -11,14 +12,15 @@
 #include <string.h>
 
 #include "runtime/optim/optim_private.h"
+#include "topology/job/model_size.h"
 
-/* A number of each expert of each layer here. Of `bias` each rank keeps all,
+/* A number of each expert of each layer here. Of `value` each rank keeps all,
  * which are the masters' values between refreshes: nothing else moves them. */
 struct plait_optim_balance {
     size_t n;
-    double *bias, *count; /* [n] each */
-    float *numbers;       /* [n] */
-    float *counted;       /* [n] device: counts, 0 of what others own */
+    double *value, *count; /* [n] each */
+    float *numbers;        /* [n] */
+    float *counted;        /* [n] device: counts, 0 of what others own */
 };
 
 int plait_optim_balance_create(struct plait_optim *optim,
@@ -34,13 +36,13 @@ int plait_optim_balance_create(struct plait_optim *optim,
     if (!x)
         return plait_errorf(err, "out of memory");
     x->n = n;
-    x->bias = calloc(2 * n, sizeof(*x->bias));
+    x->value = calloc(2 * n, sizeof(*x->value));
     x->numbers = calloc(n, sizeof(*x->numbers));
     x->counted = mesh->ops->alloc(mesh->dev, n * sizeof(*x->counted));
-    if (!x->bias || !x->numbers || !x->counted ||
+    if (!x->value || !x->numbers || !x->counted ||
         mesh->ops->fill_zero(mesh->q, x->counted, n * sizeof(*x->counted)) < 0)
         return plait_errorf(err, "out of memory");
-    x->count = x->bias + n;
+    x->count = x->value + n;
     return 0;
 }
 
@@ -52,13 +54,13 @@ void plait_optim_balance_destroy(struct plait_optim *optim)
     if (!x)
         return;
     mesh->ops->free(mesh->dev, x->counted);
-    free(x->bias);
+    free(x->value);
     free(x->numbers);
     free(x);
 }
 
-/* The biases that this rank owns; 0 in the places of others. */
-static int read_biases(struct plait_optim *optim, struct plait_optim_balance *x)
+/* The values that this rank owns; 0 in the places of others. */
+static int read_values(struct plait_optim *optim, struct plait_optim_balance *x)
 {
     memset(x->numbers, 0, x->n * sizeof(*x->numbers));
     for (int i = 0; i < optim->nslices; i++) {
@@ -70,7 +72,7 @@ static int read_biases(struct plait_optim *optim, struct plait_optim_balance *x)
             return -1;
     }
     for (size_t i = 0; i < x->n; i++)
-        x->bias[i] = x->numbers[i];
+        x->value[i] = x->numbers[i];
     return 0;
 }
 
@@ -129,12 +131,24 @@ static void move(const struct plait_tensor *t, double rate,
         sum += x->count[e];
     mean = sum / (double)t->count;
     for (size_t e = t->exact; e < t->exact + t->count; e++)
-        x->bias[e] += x->count[e] < mean   ? rate
-                      : x->count[e] > mean ? -rate
-                                           : 0;
+        x->value[e] += x->count[e] < mean   ? rate
+                       : x->count[e] > mean ? -rate
+                                            : 0;
 }
 
-/* Queues writing what this rank owns of the moved biases. */
+/* How often the step chose each expert, relative to the mean. */
+static void set_loads(const struct plait_tensor *t,
+                      struct plait_optim_balance *x)
+{
+    double sum = 0;
+
+    for (size_t e = t->exact; e < t->exact + t->count; e++)
+        sum += x->count[e];
+    for (size_t e = t->exact; e < t->exact + t->count; e++)
+        x->value[e] = x->count[e] * (double)t->count / sum;
+}
+
+/* Queues writing what this rank owns of the new values. */
 static int write_masters(struct plait_optim *optim,
                          const struct plait_optim_balance *x)
 {
@@ -162,14 +176,16 @@ static int write_exact(struct plait_optim *optim, struct plait_optim_balance *x)
     struct plait_mesh *mesh = optim->model->mesh;
 
     for (size_t i = 0; i < x->n; i++)
-        x->bias[i] = x->numbers[i] = (float)x->bias[i];
+        x->value[i] = x->numbers[i] = (float)x->value[i];
     return mesh->ops->to_device(mesh->q, optim->model->exact, x->numbers,
                                 x->n * sizeof(float));
 }
 
 bool plait_optim_balances(const struct plait_optim *optim)
 {
-    return optim->model->config->model.experts_balance_rate > 0;
+    const struct plait_model_config *m = &optim->model->config->model;
+
+    return m->experts_balance_rate > 0 || plait_model_counts_loads(m);
 }
 
 int plait_optim_tell_balance(struct plait_optim *optim)
@@ -178,7 +194,7 @@ int plait_optim_tell_balance(struct plait_optim *optim)
 
     if (!x) /* so is it for all ranks that share the layers */
         return 0;
-    if (gather(optim, x->bias, x->n, read_biases(optim, x)) < 0)
+    if (gather(optim, x->value, x->n, read_values(optim, x)) < 0)
         return -1;
     return write_exact(optim, x);
 }
@@ -192,9 +208,13 @@ int plait_optim_balance(struct plait_optim *optim)
         return 0;
     if (gather(optim, x->count, x->n, read_counts(optim, x)) < 0)
         return -1;
-    for (int i = 0; i < model->ntensors; i++)
-        if (model->tensors[i].balance)
-            move(&model->tensors[i], model->config->model.experts_balance_rate,
-                 x);
+    for (int i = 0; i < model->ntensors; i++) {
+        const struct plait_tensor *t = &model->tensors[i];
+
+        if (t->load)
+            set_loads(t, x);
+        else if (t->balance)
+            move(t, model->config->model.experts_balance_rate, x);
+    }
     return write_exact(optim, x) < 0 ? -1 : write_masters(optim, x);
 }

@@ -64,7 +64,7 @@ int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err)
     for (int i = 0; i < optim->nslices; i++) {
         const struct plait_optim_slice *s = &optim->slices[i];
 
-        add_piece(optim, s, NULL, s->master);
+        add_piece(optim, s, s->tensor->load ? "balance" : NULL, s->master);
         if (s->tensor->balance)
             continue; /* no optimizer has a state of it */
         for (int k = 0; k < PLAIT_OPTIM_STATES; k++)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Routers by sigmoids: a step moves each bias by the rate, in every layout and
 # after a checkpoint alike, in fp32 whatever the precision is; and the biases
-# are used where text is evaluated, and converted.
+# are used where text is evaluated, and converted. And experts that are balanced
+# over the batch: by the step before, which a checkpoint holds.
 set -u
 . "$top_srcdir/tests/lib/train.sh"
 . "$top_srcdir/tests/lib/tier.sh"
@@ -66,6 +67,89 @@ run 1 $keys --set train.steps=1 --init "$dir/whole.hf" \
     --set model.experts_groups=1 --set model.experts_top_groups=1 \
     --set checkpoint.dir="$dir/first"
 ok "one group of experts is none, as that model has it" test $status = 0
+
+# over NAME RANKS ARGS...: train 5 steps with a balance loss that shows
+over() {
+    local name=$1 ranks=$2
+    shift 2
+    run "$ranks" --set train.steps=5 --set lr.schedule=constant \
+        --set model.experts_balance=1 --set checkpoint.dir="$dir/$name" \
+        --set log.metrics="$dir/$name.jsonl" "$@"
+}
+# losses NAME FIRST LAST: of these steps
+losses() {
+    grep -o '"step":[0-9]*,"loss":[0-9.]*' "$dir/$1.jsonl" | sed -n "$2,$3p"
+}
+batch="--set model.experts_balance_over=batch --set checkpoint.every=3"
+over none 1 --set model.experts_balance=0
+over batch 1 $batch
+ok "over the batch, the first step has no balance loss" test \
+    "$(losses none 1 2 | wc -l)" = 2 -a \
+    "$(losses none 1 2)" = "$(losses batch 1 2)"
+ok "... and the next ones have" test \
+    "$(losses none 3 3)" != "$(losses batch 3 3)"
+last=$(losses batch 4 5)
+rm -rf "$dir/batch/step-00000005" "$dir/batch.jsonl"
+over batch 1 $batch
+ok "... of the step before a checkpoint, too" grep -q \
+    "resumed after step 3" "$dir/out"
+ok "... to the bit" test "$(losses batch 1 2)" = "$last" -a -n "$last"
+over batch 1 $batch --set model.experts_balance_over=sequence
+ok "... nor does it go on otherwise, unasked" grep -q "belongs to a run with \
+other settings: model.experts_balance_over was batch there and is sequence \
+here; add --resume-anyway model.experts_balance_over" "$dir/out"
+# goes_on FROM OVER: a copy of that run makes its last steps with this balance
+anyway="--resume-anyway model.experts_balance_over"
+goes_on() {
+    rm -rf "$dir/on" "$dir/on.jsonl" && cp -r "$dir/$1" "$dir/on" &&
+        rm -rf "$dir/on/step-00000005" &&
+        over on 1 $anyway --set model.experts_balance_over="$2" \
+            --set checkpoint.every=3 && [ $status = 0 ] &&
+        grep -q "resumed after step 3" "$dir/out"
+}
+over sequence 1 --set checkpoint.every=3
+ok "... but asked to, without the loads" goes_on batch sequence
+ok "... and with loads that there were none of, which are 0 at first" \
+    goes_on sequence batch
+ok "... so that the loss of the weights comes a step later" test \
+    "$(losses on 1 1)" = "$(losses sequence 4 4)" -a \
+    "$(losses on 2 2)" != "$(losses sequence 5 5)"
+loss=$(evaluated batch)
+ok "... evaluated as a model that has no such loads" test -n "$loss" -a \
+    "$loss" = "$(evaluated batch --set model.experts_balance_over=sequence)"
+run 1 --set train.steps=1 --init "$dir/batch" --set checkpoint.dir="$dir/more"
+ok "... which may be trained on" test $status = 0
+ok "... and is converted" eval '"$top_builddir/plait-convert" \
+    --from "$dir/batch" --to "$dir/batch.hf" >"$dir/out" 2>&1'
+run 1 $batch --set train.steps=1 --init "$dir/batch.hf" \
+    --set checkpoint.dir="$dir/back"
+ok "... both ways" test $status = 0
+
+# has_loads NAME: whether the checkpoint has a tensor of loads
+has_loads() { grep -aq "router[.]load" "$dir/$1"/latest/*; }
+over idle 1 $batch --set model.experts_balance=0
+ok "loads are counted and kept" has_loads batch
+ok "... but not where the balance loss has no weight" eval \
+    '[ $status = 0 ] && ! has_loads idle'
+
+# Where the batch is one sequence, and each step has it, both losses are alike
+# from the second step on, and so are their gradients.
+python3 -B "$top_srcdir/tests/lib/tokens.py" "$dir/one.bin" 25 || exit 99
+# norms NAME ARGS...: of the gradients of steps 2 and 3 on that sequence
+norms() {
+    over "$1" 1 --set train.steps=3 --set data.train="$dir/one.bin" \
+        --set train.global_batch=1 --set train.micro_batch=1 \
+        --set optim.lr=1e-30 --set optim.clip=0 \
+        --set model.experts_balance=10 "${@:2}"
+    sed -n '2,3s/.*"grad_norm":\([0-9.]*\).*/\1/p' "$dir/$1.jsonl"
+}
+ok "over a batch of one sequence the loss weighs as much as over it" \
+    python3 -c 'import sys
+x = [float(t) for t in sys.argv[1:]]
+print("#", x)
+sys.exit(len(x) != 4 or max(x) > min(x) * (1 + 1e-5))' \
+    $(norms one-sequence) $(norms one-batch $batch)
+
 all_tier || { echo "1..$n"; exit 0; }
 learn parts 1 --set model.experts_balance_rate=0.0078125 \
     --set checkpoint.every=2

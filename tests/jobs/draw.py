@@ -272,7 +272,8 @@ def config(rng, job):
         text_data(rng, c)
     else:
         image_model(rng, c)
-    if rng.random() < 0.15 and "model.experts_scores" not in c:
+    if rng.random() < 0.15 and "model.experts_scores" not in c and \
+            "model.experts_balance_over" not in c:
         sync(rng, c)
     optimizer(rng, c)
     rates(rng, c)
@@ -363,6 +364,7 @@ def fits_sums(job, run):
         return False
     # over many steps bf16 leads elsewhere
     if half and ("model.experts_balance_rate" in job["config"] or
+                 "model.experts_balance_over" in job["config"] or
                  job["config"]["model.family"] == "resnet" or
                  job["config"]["train.steps"] > 10):
         return False

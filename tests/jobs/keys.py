@@ -63,6 +63,7 @@ LLAMA_EXPERTS = {
 EXPERTS = {
     "model.experts_capacity": ["0.75", "1.5"],
     "model.experts_balance": ["0", "0.1"],
+    "model.experts_balance_over": ["batch"],
     "model.experts_scores": ["sigmoid"],
     "model.experts_scale": ["2.5"],
     "model.experts_balance_rate": ["0.01"],

@@ -108,6 +108,8 @@ model.rope_original_len=8 model.rope_short=[1,1.5,2] model.rope_long=[1,2,6]"
 SIGMOID = "model.experts_scores=sigmoid model.experts_scale=2.5"
 BIASED = SIGMOID + " model.experts_balance_rate=0.01"
 GROUPS = BIASED + " model.experts_groups=2 model.experts_top_groups=1"
+# A weight with which the balance loss shows in every number.
+BATCH = "model.experts_balance_over=batch model.experts_balance=1"
 # As OLMo 2 and 3: norms after, one of all heads' queries, which tp divides.
 OLMO = "model.norm_place=after model.qk_norm=true model.qk_norm_whole=true"
 # As Gemma 3: norms before and after, positions by the kind of layer.
@@ -217,6 +219,19 @@ STRANDS = [
     ("moe", "11414", GROUPS + " offload=activations"),
     ("moe", "2122", BIASED + " zero=1 then=12212"),
     ("moe", "2212", " ".join((FIRST, SHARED, PARTIAL, BIASED, "zero=1"))),
+    # experts that are balanced over the batch
+    ("moe", "211", BATCH),
+    ("moe", "112", BATCH + " micro_batch=1"),
+    ("moe", "112", BATCH + " micro_batch=12"),
+    ("moe", "21212", BATCH + " micro_batch=3 recompute=full"),
+    ("moe", "2122", BATCH + " sequence=true zero=3"),
+    ("odd-moe", "11212", BATCH + " zero=1 " + DOCUMENTS),
+    ("moe", "11222", BATCH + " zero=2 precision=bf16"),
+    ("moe", "121", BATCH + " schedule=zb-h1 recompute=selective"),
+    ("moe", "12212", BATCH + " " + BIASED + " zero=1"),
+    ("moe", "11414", BATCH + " offload=activations"),
+    ("moe", "2122", BATCH + " zero=1 then=12212"),
+    ("moe", "212", BATCH + " " + PROMPTS),
     # latent attention
     ("llama", "211", LATENT),
     ("llama", "211", LATENT + " sequence=true recompute=selective"),

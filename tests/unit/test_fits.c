@@ -386,6 +386,23 @@ static void check_model(void)
          SIGMOID, c.model.experts_balance_rate = 0.001,
          c.parallel.grad_reduce = PLAIT_GRAD_BF16);
     CASE(TRAINER, NULL, SIGMOID, c.parallel.grad_reduce = PLAIT_GRAD_BF16);
+#define BATCH                                           \
+    c.model.experts_balance_over = PLAIT_BALANCE_BATCH, \
+    c.model.experts_balance = 0.01
+    CASE(CONFIG,
+         "model.experts_balance_over: model.experts is 0, the model has none",
+         c.model.experts = 0, BATCH);
+    CASE(TRAINER, NULL, BATCH);
+    CASE(TRAINER,
+         "model.experts_balance_over batch: parallel.grad_reduce must be fp32, "
+         "not bf16, which rounds the counts of tokens",
+         BATCH, c.parallel.grad_reduce = PLAIT_GRAD_BF16);
+    CASE(TRAINER, NULL, BATCH, c.model.experts_balance = 0,
+         c.parallel.grad_reduce = PLAIT_GRAD_BF16);
+    CASE(TRAINER,
+         "model.experts_balance_over batch: sync.mode must be each, not local: "
+         "tokens are counted over all replicas in each step",
+         BATCH, c.sync.mode = PLAIT_SYNC_LOCAL);
     CASE(TRAINER,
          "model.experts_scores sigmoid: sync.mode must be each, not local: "
          "the routers' biases are counted over all replicas in each step",

@@ -107,7 +107,7 @@ static void planned(void)
               "  shared_experts: 1, dense_layers: 1, dense_ffn: 300,\n"
               "  experts_scores: sigmoid, experts_scale: 2.5,\n"
               "  experts_groups: 4, experts_top_groups: 2,\n"
-              "  experts_balance_rate: 0.001,\n"
+              "  experts_balance_rate: 0.001, experts_balance_over: batch,\n"
               "  sliding_window: 64, full_attention_every: 2}\n",
               &err);
 
@@ -119,6 +119,7 @@ static void planned(void)
            c->model.experts_scale == 2.5 && c->model.experts_groups == 4 &&
            c->model.experts_top_groups == 2 &&
            c->model.experts_balance_rate == 0.001 &&
+           c->model.experts_balance_over == PLAIT_BALANCE_BATCH &&
            c->model.full_attention_every == 2,
        "latent attention, shared experts, dense layers, windows");
     plait_job_config_destroy(c);
@@ -696,6 +697,8 @@ static const struct {
     {"parallel: {stages: [6, 0, 6]}", "stage 2 of 3 has no layer"},
     {"parallel: {ep: 2}", "there are no experts"},
     {"model: {experts: 1}", "model.experts_top_k 2 must be from 1 to"},
+    {"model: {experts_balance_over: token}",
+     "experts_balance_over must be sequence or batch, not 'token'"},
     {"parallel: {grad_sync: naive, grad_reduce: bf16}",
      "parallel.grad_sync must be bucketed, not naive"},
     {"parallel: {all_reduce: hierarchical, zero: 2, shard_group: node}",

@@ -18,6 +18,7 @@ struct setting {
     int tp, cp, ep, pp, v, layers, experts, kv_heads, microbatches;
     int dense, dense_ffn, shared; /* model.dense_layers and so on */
     enum plait_scores scores;
+    enum plait_balance_over over;
     enum plait_schedule_kind schedule;
     enum plait_recompute recompute;
     bool sequence, tied, documents, drops;
@@ -92,6 +93,14 @@ static struct setting settings[] = {
      .dense = 1,
      .scores = PLAIT_SCORES_SIGMOID,
      .precision = PLAIT_BF16},
+    /* and loads, in layers of either kind */
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .experts = 4,
+     .dense = 1,
+     .scores = PLAIT_SCORES_SIGMOID,
+     .over = PLAIT_BALANCE_BATCH},
+    {.family = PLAIT_GPT2, .pp = 2, .experts = 4, .over = PLAIT_BALANCE_BATCH},
     /* latent attention */
     {.family = LATENT_LLAMA,
      .pp = 2,
@@ -163,6 +172,8 @@ static void set(struct setting *s, struct plait_job_config *c,
     c->model.dense_ffn = s->dense_ffn;
     c->model.shared_experts = s->shared;
     c->model.experts_scores = s->scores;
+    c->model.experts_balance_over = s->over;
+    c->model.experts_balance = 0.01;
     c->model.experts_capacity = s->capacity;
     c->model.tie_embeddings = s->tied;
     c->model.seq_len = 64;

@@ -92,6 +92,7 @@ static const char *find_scores_key(const struct plait_model_config *m)
            : m->experts_balance_rate > 0               ? "balance_rate"
            : plait_model_factor(m->experts_scale) != 1 ? "scale"
            : !m->experts && m->experts_scores          ? "scores"
+           : !m->experts && m->experts_balance_over    ? "balance_over"
                                                        : NULL;
 }
 
@@ -224,12 +225,13 @@ static int check_trained_model(const struct plait_model_config *m,
     return check_latent(m, err);
 }
 
-/* The biases of routers. Their counts of tokens are summed as gradients are, in
- * each step over all replicas. */
+/* The biases of routers and the loads of experts. The counts of tokens that
+ * make them are summed as gradients are, in each step over all replicas. */
 static int check_balance(const struct plait_job_config *c,
                          struct plait_error *err)
 {
     double rate = c->model.experts_balance_rate;
+    bool batch = plait_model_counts_loads(&c->model);
 
     if (rate > 0 && c->parallel.grad_reduce == PLAIT_GRAD_BF16)
         return plait_errorf(err,
@@ -237,6 +239,16 @@ static int check_balance(const struct plait_job_config *c,
                             "parallel.grad_reduce must be fp32, not bf16, "
                             "which rounds the counts of tokens",
                             rate);
+    if (batch && c->parallel.grad_reduce == PLAIT_GRAD_BF16)
+        return plait_errorf(err, "model.experts_balance_over batch: "
+                                 "parallel.grad_reduce must be fp32, not bf16, "
+                                 "which rounds the counts of tokens");
+    if (batch && plait_sync_parts(&c->sync))
+        return plait_errorf(err,
+                            "model.experts_balance_over batch: sync.mode must "
+                            "be each, not %s: tokens are counted over all "
+                            "replicas in each step",
+                            plait_sync_mode_names[c->sync.mode]);
     if (c->model.experts_scores && plait_sync_parts(&c->sync))
         return plait_errorf(err,
                             "model.experts_scores sigmoid: sync.mode must be "

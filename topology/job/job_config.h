@@ -119,6 +119,13 @@ enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU, PLAIT_GATE_CLAMPED };
  * layer has a bias for the choice alone: kernels/route.h. */
 enum plait_scores { PLAIT_SCORES_SOFTMAX, PLAIT_SCORES_SIGMOID };
 
+/* Over which tokens the balance loss counts how often each expert is chosen. */
+enum plait_balance_over {
+    PLAIT_BALANCE_SEQUENCE,
+    PLAIT_BALANCE_BATCH /* of the step before, since that of this one is not
+                         * known while its gradients are computed */
+};
+
 /* Over what a batch norm takes its statistics. */
 enum plait_norm {
     PLAIT_NORM_BATCH, /* each micro-batch */
@@ -206,6 +213,7 @@ struct plait_model_config {
                                 relative to its average load; 0: no limit */
     double experts_balance;  /* weight of the load-balancing loss, which is
                                 not part of the reported one; default 0.01 */
+    enum plait_balance_over experts_balance_over;
     enum plait_scores experts_scores;
     double experts_scale;        /* factor of the chosen experts' weights; 0 as
                                     1 */

@@ -14,6 +14,7 @@ static const char *const gates[] = {"silu", "gelu", "clamped"};
 static const char *const rope_scalings[] = {"llama3", "yarn", "longrope"};
 static const char *const norm_places[] = {"before", "after", "both"};
 static const char *const scores[] = {"softmax", "sigmoid"};
+static const char *const balance_overs[] = {"sequence", "batch"};
 
 static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "family", family, CHOICE, CHOICES(plait_family_names)),
@@ -96,6 +97,8 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "experts_capacity", experts_capacity, REAL, RANGE(0, 1e6)),
     FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6),
           DEFAULT(0.01)),
+    FIELD(model, "experts_balance_over", experts_balance_over, CHOICE,
+          CHOICES(balance_overs), .also = "moe_router_load_balancing_type"),
     FIELD(model, "experts_scores", experts_scores, CHOICE, CHOICES(scores),
           .also = "scoring_func moe_router_score_function"),
     FIELD(model, "experts_scale", experts_scale, REAL, RANGE(1e-6, 1e6),

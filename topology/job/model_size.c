@@ -174,6 +174,12 @@ const char *plait_model_llama_key(const struct plait_model_config *m)
                                       : plait_model_multiplier(m);
 }
 
+bool plait_model_counts_loads(const struct plait_model_config *m)
+{
+    return m->experts && m->experts_balance > 0 &&
+           m->experts_balance_over == PLAIT_BALANCE_BATCH;
+}
+
 const char *plait_model_multiplier(const struct plait_model_config *m)
 {
     if (plait_model_factor(m->embedding_multiplier) != 1)

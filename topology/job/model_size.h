@@ -73,6 +73,10 @@ double plait_model_active(const struct plait_model_config *model);
 /* Weights of the experts that tokens are routed to. */
 double plait_model_routed(const struct plait_model_config *model);
 
+/* Whether each step counts how often experts are chosen over all of its tokens,
+ * for the balance loss of the next one. */
+bool plait_model_counts_loads(const struct plait_model_config *model);
+
 /* What a score costs in a head: the columns of q and k, and of v, on
  * average. */
 double plait_model_score_width(const struct plait_model_config *model);

@@ -47,6 +47,8 @@ static unsigned features(const struct plait_model_config *c, bool one_stage)
         has |= PLAIT_HAS_EXPERTS;
     if (c->experts && c->experts_scores == PLAIT_SCORES_SIGMOID)
         has |= PLAIT_HAS_BALANCE;
+    if (plait_model_counts_loads(c))
+        has |= PLAIT_HAS_LOAD;
     if (c->experts && c->shared_experts)
         has |= PLAIT_HAS_SHARED |
                (c->family == PLAIT_LLAMA ? PLAIT_HAS_SHARED_GATE : 0);
@@ -112,7 +114,7 @@ void plait_sides_dense(struct plait_sides *z,
 
     z->has &= ~(unsigned)(PLAIT_HAS_EXPERTS | PLAIT_HAS_SHARED |
                           PLAIT_HAS_SHARED_GATE | PLAIT_HAS_BALANCE |
-                          PLAIT_HAS_ROUTER_OFFSET);
+                          PLAIT_HAS_LOAD | PLAIT_HAS_ROUTER_OFFSET);
     z->at[PLAIT_SIDE_FFN] =
         (struct plait_side_length){F, f, (size_t)tp_rank * f, 1};
 }

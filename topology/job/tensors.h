@@ -125,6 +125,9 @@ enum plait_tensor_role {
     PLAIT_ROLE_ROUTER,    /* matrix, never in fp8; its gradient is a part */
     PLAIT_ROLE_BALANCE,   /* added to a router's scores, in fp32 whatever the
                            * run's precision is; counts move it, no gradient */
+    PLAIT_ROLE_LOAD,      /* no weight: how often a router chose each expert in
+                           * the step before, which is counted like that and is
+                           * a part of the optimizer's state */
     PLAIT_ROLE_PRODUCT,   /* matrix, never in fp8 */
     PLAIT_ROLE_BIAS,      /* of the matrix before it */
     PLAIT_ROLE_ROUTER_BIAS, /* the same; its gradient is a part, too */
@@ -162,7 +165,8 @@ enum plait_has {
     PLAIT_HAS_ROUTER_OFFSET = 1 << 22, /* and of their router */
     PLAIT_HAS_LATENT = 1 << 23,   /* or k and v from a latent (DeepSeek-V2), */
     PLAIT_HAS_Q_LATENT = 1 << 24, /* q too, */
-    PLAIT_HAS_Q_DIRECT = 1 << 25  /* or from the stream */
+    PLAIT_HAS_Q_DIRECT = 1 << 25, /* or from the stream */
+    PLAIT_HAS_LOAD = 1 << 26      /* experts balanced over batches */
 };
 
 /* X(region, member, name, rows, columns, role, when). Names and order are those
@@ -215,6 +219,7 @@ enum plait_has {
     X(LAYER, router_offset, "router.offset", EXPERTS, ONE, ROUTER_BIAS, \
       ROUTER_OFFSET) \
     X(LAYER, router_bias, "router.bias", EXPERTS, ONE, BALANCE, BALANCE) \
+    X(LAYER, router_load, "router.load", EXPERTS, ONE, LOAD, LOAD) \
     X(LAYER, shared_up, "shared.gate.weight", SHARED, HIDDEN, LINEAR, \
       SHARED_GATE) \
     X(LAYER, shared_up, "shared.up.weight", SHARED, HIDDEN, LINEAR, SHARED) \
@@ -270,10 +275,12 @@ static inline bool plait_tensor_is_linear(const struct plait_tensor_row *row)
     return row->role == PLAIT_ROLE_LINEAR || row->role == PLAIT_ROLE_RESIDUAL ||
            row->role == PLAIT_ROLE_LATENT;
 }
-/* Weights of the whole model in it. */
+/* Weights of the whole model in it; a row that is no weight has none. */
 static inline double plait_tensor_weights(const struct plait_sides *sides,
                                           const struct plait_tensor_row *row)
 {
+    if (row->role == PLAIT_ROLE_LOAD)
+        return 0;
     return (double)sides->at[row->rows].whole * sides->at[row->cols].whole;
 }
 

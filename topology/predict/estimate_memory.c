@@ -326,12 +326,15 @@ static double code_bytes(const struct plait_shape *s,
            (layers - dense) * mlp + dense * (codes(up, h) + codes(h, z->dense));
 }
 
-/* The routers' biases in fp32 (runtime/model/init.c). */
+/* The routers' biases and loads in fp32 (runtime/model/init.c). */
 static double exact_bytes(const struct plait_shape *s, int rank)
 {
-    if (!(s->sides.has & PLAIT_HAS_BALANCE) || plait_is_image_model(s->m))
+    bool bias = s->sides.has & PLAIT_HAS_BALANCE;
+    bool load = s->sides.has & PLAIT_HAS_LOAD;
+
+    if (plait_is_image_model(s->m))
         return 0;
-    return 4.0 * s->m->experts *
+    return 4.0 * (bias + load) * s->m->experts *
            (plait_shape_layers(s, rank) - plait_shape_dense(s, rank));
 }
 
