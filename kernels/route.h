@@ -18,15 +18,18 @@ struct plait_route {
     float *gate;     /* [N,k]: route_forward out, route_backward in; route_limit
                       * sets some to 0 */
     /* The weights of a token's experts are its scores of them, as shares of
-     * their sum. Scores are the softmax of the logits or, with a bias, the
-     * sigmoid of each, as DeepSeek-V3 has it (arXiv 2412.19437). A NaN among a
-     * token's scores makes all of its weights NaN, whoever is chosen. */
+     * their sum or as they are, times a factor. Scores are the softmax of the
+     * logits or, with a bias, the sigmoid of each, as DeepSeek-V2 and V3 have
+     * it (arXiv 2405.04434, 2412.19437). A NaN among a token's scores makes all
+     * of its weights NaN, whoever is chosen. */
     const float *bias; /* in [E]: added to the scores that experts are chosen
                         * by, and to no others; NULL: softmax */
     int groups;        /* 2 to 64 equal runs of two or more experts, */
-    int top_groups;    /* of which only those with the largest sums of their two
-                        * best are chosen from; groups 0 and 1: from all */
-    float scale;       /* factor of the weights; not of softmax */
+    int top_groups;    /* of which only the best are chosen from: those with the
+                        * best expert or, with a bias, with the largest sums of
+                        * their two best; groups 0 and 1: from all */
+    int whole;         /* 1: weights are the scores as they are */
+    float scale;       /* factor of the weights */
 };
 
 /* Added to sums of sigmoids, which may be 0, as the package transformers

@@ -12,28 +12,8 @@ static const unsigned threads = 256;
  * experts must not depend on the order of a sum, and the gradient of the
  * balance term is a small difference of large numbers. */
 
-/* Chosen by logits: close to 1/2, probabilities cannot tell apart logits that
- * differ near 0. */
-template <typename T>
-static __device__ inline void choose(const T *logits, const float *prob,
-                                     int32_t *expert, float *gate, int E, int k)
-{
-    double sum = 0;
-
-    for (int j = 0; j < k; j++) {
-        int best = -1;
-
-        for (int e = 0; e < E; e++)
-            if (!chosen(expert, j, e) &&
-                (best < 0 || to_float(logits[e]) > to_float(logits[best])))
-                best = e;
-        expert[j] = best;
-        sum += prob[best];
-    }
-    for (int j = 0; j < k; j++)
-        gate[j] = (float)(prob[expert[j]] / sum);
-}
-
+/* Experts are chosen by logits: close to 1/2, probabilities cannot tell apart
+ * logits that differ near 0. */
 template <typename T>
 static __global__ void route_kernel(struct plait_route r, const T *logits)
 {
@@ -51,7 +31,9 @@ static __global__ void route_kernel(struct plait_route r, const T *logits)
             sum += exp((double)to_float(x[e]) - max);
         for (int e = 0; e < E; e++)
             p[e] = (float)(exp((double)to_float(x[e]) - max) / sum);
-        choose(x, p, r.expert + i * k, r.gate + i * k, E, k);
+        choose(
+            r, [&](int e) { return to_float(x[e]); }, p, r.expert + i * k,
+            r.gate + i * k, 0);
     }
 }
 
@@ -93,8 +75,9 @@ static int route_load(struct plait_queue *q, const struct plait_route *r,
     return cuda_leave(q, "route_load");
 }
 
-/* gate_j = p_j / S with S the sum over the chosen, hence dp_j = (dgate_j -
- * sum_i dgate_i gate_i) / S; then the softmax's backward. */
+/* gate_j = scale p_j / S with S the sum over the chosen, hence dp_j = (scale
+ * dgate_j - sum_i dgate_i gate_i) / S, or scale p_j and scale dgate_j; then the
+ * softmax's backward. */
 template <typename T>
 static __global__ void route_gradient_kernel(struct plait_route r,
                                              struct plait_route_gradient g)
@@ -113,13 +96,17 @@ static __global__ void route_gradient_kernel(struct plait_route r,
             S += p[r.expert[j]];
             mean += (double)g.dgate[j] * r.gate[j];
         }
+        if (r.whole) {
+            S = 1;
+            mean = 0;
+        }
         for (int pass = 0; pass < 2; pass++)
             for (int e = 0; e < E; e++) {
                 double dp = scale != 0 ? scale * l[e] : 0;
 
                 for (size_t j = i * k; j < (i + 1) * k; j++)
                     if (r.expert[j] == e)
-                        dp += (g.dgate[j] - mean) / S;
+                        dp += ((double)r.scale * g.dgate[j] - mean) / S;
                 if (pass == 0)
                     dot += dp * p[e];
                 else

@@ -6,77 +6,15 @@
 
 static const unsigned threads = 256;
 
-/* The sum of the two best of group g. */
-static __device__ inline double rank_group(const float *prob, const float *bias,
-                                           int g, int n)
+/* What the scores of a token's experts are added to. */
+static __device__ inline double begin_sum(const float *prob, int E)
 {
-    float first = -CUDART_INF_F, second = -CUDART_INF_F;
-
-    for (int e = g * n; e < (g + 1) * n; e++) {
-        float x = prob[e] + bias[e];
-
-        second = fmaxf(second, fminf(first, x));
-        first = fmaxf(first, x);
-    }
-    return (double)first + second;
-}
-
-static __device__ inline uint64_t choose_groups(const struct plait_route &r,
-                                                const float *prob)
-{
-    uint64_t set = 0;
-
-    if (r.groups < 2)
-        return ~(uint64_t)0;
-    for (int j = 0; j < r.top_groups; j++) {
-        double most = 0;
-        int best = -1;
-
-        for (int g = 0; g < r.groups; g++) {
-            double x = rank_group(prob, r.bias, g, r.E / r.groups);
-
-            if (!(set >> g & 1) && (best < 0 || x > most)) {
-                best = g;
-                most = x;
-            }
-        }
-        set |= (uint64_t)1 << best;
-    }
-    return set;
-}
-
-static __device__ inline void choose_biased(const struct plait_route &r,
-                                            const float *prob, int32_t *expert,
-                                            float *gate)
-{
-    int n = r.groups < 2 ? r.E : r.E / r.groups;
-    uint64_t groups = choose_groups(r, prob);
     double sum = PLAIT_ROUTE_TINY;
 
-    for (int e = 0; e < r.E; e++)
+    for (int e = 0; e < E; e++)
         if (isnan(prob[e]))
             sum = prob[e];
-    for (int j = 0; j < r.k; j++) {
-        float most = 0;
-        int best = -1;
-
-        for (int first = 0; first < r.E; first += n) {
-            if (!((groups >> (first / n)) & 1))
-                continue;
-            for (int e = first; e < first + n; e++) {
-                float x = prob[e] + r.bias[e];
-
-                if ((best < 0 || x > most) && !chosen(expert, j, e)) {
-                    best = e;
-                    most = x;
-                }
-            }
-        }
-        expert[j] = best;
-        sum += prob[best];
-    }
-    for (int j = 0; j < r.k; j++)
-        gate[j] = (float)((double)r.scale * prob[expert[j]] / sum);
+    return sum;
 }
 
 template <typename T>
@@ -90,7 +28,9 @@ static __global__ void sigmoid_route_kernel(struct plait_route r,
 
         for (int e = 0; e < r.E; e++)
             p[e] = (float)(1 / (1 + exp(-(double)to_float(x[e]))));
-        choose_biased(r, p, r.expert + i * r.k, r.gate + i * r.k);
+        choose(
+            r, [&](int e) { return p[e] + r.bias[e]; }, p, r.expert + i * r.k,
+            r.gate + i * r.k, begin_sum(p, r.E));
     }
 }
 
@@ -113,6 +53,10 @@ static __global__ void sigmoid_gradient_kernel(struct plait_route r,
         for (size_t j = i * r.k; j < (i + 1) * r.k; j++) {
             S += p[r.expert[j]];
             mean += (double)g.dgate[j] * r.gate[j];
+        }
+        if (r.whole) {
+            S = 1;
+            mean = 0;
         }
         for (int e = 0; e < r.E; e++) {
             A += p[e];

@@ -14,8 +14,7 @@ static int chosen(const int32_t *expert, int n, int e)
 }
 
 /* What experts are chosen by: logits of softmax, since close to 1/2
- * probabilities in fp32 cannot tell apart logits that differ near 0. With a
- * bias they are not read and may be NULL. */
+ * probabilities in fp32 cannot tell apart logits that differ near 0. */
 static double rank_of(const struct plait_route *r, const void *logits, size_t i,
                       int e)
 {
@@ -25,34 +24,36 @@ static double rank_of(const struct plait_route *r, const void *logits, size_t i,
                    : ref_get(r->type, logits, at);
 }
 
-/* The sum of the two best of group g. */
-static double rank_group(const struct plait_route *r, size_t i, int g)
+/* The best of group g or, with a bias, the sum of its two best. */
+static double rank_group(const struct plait_route *r, const void *logits,
+                         size_t i, int g)
 {
     int n = r->E / r->groups;
     double first = -INFINITY, second = -INFINITY;
 
     for (int e = g * n; e < (g + 1) * n; e++) {
-        double x = rank_of(r, NULL, i, e);
+        double x = rank_of(r, logits, i, e);
 
         second = fmax(second, fmin(first, x));
         first = fmax(first, x);
     }
-    return first + second;
+    return r->bias ? first + second : first;
 }
 
 /* A bit of each group that token i may choose from. */
-static uint64_t choose_groups(const struct plait_route *r, size_t i)
+static uint64_t choose_groups(const struct plait_route *r, const void *logits,
+                              size_t i)
 {
     uint64_t set = 0;
 
-    if (!r->bias || r->groups < 2)
+    if (r->groups < 2)
         return ~(uint64_t)0;
     for (int j = 0; j < r->top_groups; j++) {
         double most = 0;
         int best = -1;
 
         for (int g = 0; g < r->groups; g++) {
-            double x = rank_group(r, i, g);
+            double x = rank_group(r, logits, i, g);
 
             if (!(set >> g & 1) && (best < 0 || x > most)) {
                 best = g;
@@ -82,9 +83,9 @@ static void choose(const struct plait_route *r, const void *logits, size_t i)
 {
     const float *prob = r->prob + i * (size_t)r->E;
     int32_t *expert = r->expert + i * (size_t)r->k;
-    uint64_t groups = choose_groups(r, i);
-    double sum = begin_sum(r, prob), scale = r->bias ? r->scale : 1;
-    int n = r->bias && r->groups > 1 ? r->E / r->groups : r->E;
+    uint64_t groups = choose_groups(r, logits, i);
+    double sum = begin_sum(r, prob);
+    int n = r->groups > 1 ? r->E / r->groups : r->E;
 
     for (int j = 0; j < r->k; j++) {
         double most = 0;
@@ -105,9 +106,11 @@ static void choose(const struct plait_route *r, const void *logits, size_t i)
         expert[j] = best;
         sum += prob[best];
     }
+    if (r->whole && !isnan(sum))
+        sum = 1;
     for (int j = 0; j < r->k; j++)
         r->gate[i * (size_t)r->k + (size_t)j] =
-            (float)(scale * prob[expert[j]] / sum);
+            (float)((double)r->scale * prob[expert[j]] / sum);
 }
 
 static void take_softmax(const struct plait_route *r, const void *logits,
@@ -165,8 +168,9 @@ int ref_route_load(struct plait_queue *q, const struct plait_route *r,
     return 0;
 }
 
-/* Token i. gate_j = p_j / S with S the sum over the chosen, hence dp_j =
- * (dgate_j - sum_i dgate_i gate_i) / S; then the softmax's backward. */
+/* Token i. gate_j = scale p_j / S with S the sum over the chosen, hence dp_j =
+ * (scale dgate_j - sum_i dgate_i gate_i) / S, or scale p_j and scale dgate_j;
+ * then the softmax's backward. */
 static void token_backward(const struct plait_route *r,
                            const struct plait_route_gradient *g, size_t i)
 {
@@ -180,13 +184,17 @@ static void token_backward(const struct plait_route *r,
         S += prob[r->expert[j]];
         mean += (double)g->dgate[j] * r->gate[j];
     }
+    if (r->whole) {
+        S = 1;
+        mean = 0;
+    }
     for (int pass = 0; pass < 2; pass++)
         for (int e = 0; e < r->E; e++) {
             double dp = balance != 0 ? balance * load[e] : 0;
 
             for (size_t j = first; j < end; j++)
                 if (r->expert[j] == e)
-                    dp += (g->dgate[j] - mean) / S;
+                    dp += ((double)r->scale * g->dgate[j] - mean) / S;
             if (pass == 0)
                 dot += dp * prob[e];
             else
@@ -195,8 +203,8 @@ static void token_backward(const struct plait_route *r,
         }
 }
 
-/* The same of sigmoids: gate_j = scale p_j / S. The balance loss is of shares
- * of the sum A of all, p_e / A. */
+/* The same of sigmoids. The balance loss is of shares of the sum A of all, p_e
+ * / A. */
 static void sigmoid_backward(const struct plait_route *r,
                              const struct plait_route_gradient *g, size_t i)
 {
@@ -209,6 +217,10 @@ static void sigmoid_backward(const struct plait_route *r,
     for (size_t j = first; j < end; j++) {
         S += prob[r->expert[j]];
         mean += (double)g->dgate[j] * r->gate[j];
+    }
+    if (r->whole) {
+        S = 1;
+        mean = 0;
     }
     for (int e = 0; e < r->E; e++) {
         A += prob[e];

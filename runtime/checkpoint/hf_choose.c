@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which of Hugging Face's types a model is written as. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/checkpoint/hf_read.h"
@@ -54,6 +55,26 @@ static bool fits_positions(const struct plait_model_config *m,
     return own_window || !m->sliding_window || !scaled;
 }
 
+/* Its experts: how tokens choose them and weigh their outputs. */
+static bool fits_experts(const struct plait_model_config *m,
+                         const struct plait_hf_type *type)
+{
+    bool sigmoid = m->experts_scores == PLAIT_SCORES_SIGMOID;
+
+    if (!m->experts)
+        return !type->experts;
+    if (!type->experts || type->glm != (m->shared_experts > 0) ||
+        sigmoid != (type->glm && !type->softmax))
+        return false;
+    if (type->softmax)
+        return m->experts_weights == PLAIT_WEIGHTS_SCORES;
+    if (sigmoid)
+        return true;
+    return m->experts_groups < 2 && plait_model_factor(m->experts_scale) == 1 &&
+           (type->own_width ||
+            (m->experts_weights == PLAIT_WEIGHTS_SHARES && !m->dense_layers));
+}
+
 /* Whether the type has exactly the features that the model has. */
 static bool fits_type(const struct plait_model_config *m,
                       const struct plait_hf_type *type)
@@ -63,24 +84,20 @@ static bool fits_type(const struct plait_model_config *m,
         (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
         (type->glm && !type->latent && m->attention_bias == PLAIT_BIAS_QKV) ||
         (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
-    bool sigmoid = m->experts && m->experts_scores == PLAIT_SCORES_SIGMOID;
     bool windows = !m->sliding_window ||
                    type->window == PLAIT_HF_WINDOW_ASKED ||
                    type->window == PLAIT_HF_WINDOW_TYPES ||
                    (type->window == PLAIT_HF_WINDOW &&
                     !m->full_attention_every && !m->full_attention_first);
 
-    return bias && windows && type->glm == sigmoid &&
+    return bias && windows && fits_experts(m, type) &&
            type->latent == (m->mla_kv > 0) &&
            (type->glm || type->qk_norm == m->qk_norm) &&
            type->sinks == m->attention_sinks &&
            (type->mlp_bias || type->sinks == m->mlp_bias) &&
            type->olmo == (m->norm_place == PLAIT_NORMS_AFTER) &&
            type->olmo == (m->qk_norm && m->qk_norm_whole) &&
-           fits_positions(m, type) && type->experts == (m->experts > 0) &&
-           (type->own_width || type->glm || !m->dense_layers) &&
-           type->glm == (m->experts && m->shared_experts) &&
-           (type->no_rope || !m->no_rope_every) &&
+           fits_positions(m, type) && (type->no_rope || !m->no_rope_every) &&
            type->both == (m->norm_place == PLAIT_NORMS_BOTH) &&
            fits_constants(m, type);
 }
@@ -102,7 +119,7 @@ const struct plait_hf_type *plait_hf_choose(const struct plait_model_config *m,
     return first;
 }
 
-/* What those with latent attention, a deepseek_v3 and a kimi_k2, cannot have.
+/* What those with latent attention, of DeepSeek and a kimi_k2, cannot have.
  * 0: nothing. */
 static int refuse_latent(const struct plait_model_config *m,
                          struct plait_error *err)
@@ -124,10 +141,65 @@ static int refuse_latent(const struct plait_model_config *m,
                         plait_model_head_dim(m));
 }
 
+/* What experts that are chosen by softmax cannot have. 0: nothing. */
+static int refuse_softmax(const struct plait_model_config *m,
+                          struct plait_error *err)
+{
+    bool shares = m->experts_weights == PLAIT_WEIGHTS_SHARES;
+    double scale = plait_model_factor(m->experts_scale);
+
+    if (!m->experts || m->experts_scores != PLAIT_SCORES_SOFTMAX)
+        return 0;
+    if (m->mla_kv && shares)
+        return plait_errorf(err, "model.mla with model.experts_scores softmax: "
+                                 "model.experts_weights must be scores, as a "
+                                 "deepseek_v2 has it");
+    if (!m->mla_kv && m->experts_groups > 1)
+        return plait_errorf(err,
+                            "model.experts_groups %d with model.experts_scores "
+                            "softmax: of Hugging Face's types only deepseek_v2 "
+                            "has groups, with model.mla; a model without needs "
+                            "model.experts_groups 0",
+                            m->experts_groups);
+    if (!m->mla_kv && scale != 1)
+        return plait_errorf(err,
+                            "model.experts_scale %g with model.experts_scores "
+                            "softmax: of Hugging Face's types only deepseek_v2 "
+                            "has a scale, with model.mla; a model without "
+                            "needs model.experts_scale 1",
+                            scale);
+    if (!m->mla_kv && !m->qk_norm && !shares)
+        return plait_errorf(err, "model.experts_weights scores: of Hugging "
+                                 "Face's types without model.mla only "
+                                 "qwen3_moe has it, with model.qk_norm");
+    return 0;
+}
+
+/* The settings of its experts, of which a model without has one alone. */
+static void list_experts(const struct plait_model_config *m, char *text,
+                         size_t size)
+{
+    if (m->experts)
+        snprintf(text, size,
+                 "model.experts %d, model.dense_layers %d, "
+                 "model.shared_experts %d, model.experts_scores %s, "
+                 "model.experts_weights %s, model.experts_groups %d, "
+                 "model.experts_scale %g",
+                 m->experts, m->dense_layers, m->shared_experts,
+                 m->experts_scores ? "sigmoid" : "softmax",
+                 m->experts_weights ? "scores" : "shares", m->experts_groups,
+                 plait_model_factor(m->experts_scale));
+    else
+        snprintf(text, size, "model.experts 0");
+}
+
 int plait_hf_choose_refuse(const struct plait_model_config *m,
                            struct plait_error *err)
 {
-    if (m->mla_kv && refuse_latent(m, err) < 0)
+    char experts[300];
+
+    list_experts(m, experts, sizeof(experts));
+    if ((m->mla_kv && refuse_latent(m, err) < 0) || refuse_softmax(m, err) < 0)
         return -1;
     if (m->rope_factor > 1 && m->rope_scaling != PLAIT_ROPE_LONGROPE &&
         plait_model_partly_rotated(m))
@@ -145,9 +217,7 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
     return plait_errorf(
         err,
         "no model type of Hugging Face combines these: model.attention_bias "
-        "%s, model.qk_norm %s, model.experts %d, model.dense_layers %d, "
-        "model.shared_experts %d, model.experts_scores %s, "
-        "model.sliding_window %d, "
+        "%s, model.qk_norm %s, %s, model.sliding_window %d, "
         "model.full_attention_first %d, model.full_attention_every %d, "
         "model.no_rope_every %d, multipliers (model.mup makes some) %s, "
         "model.norm_place %s, "
@@ -159,10 +229,9 @@ int plait_hf_choose_refuse(const struct plait_model_config *m,
         m->attention_bias == PLAIT_BIAS_ALL   ? "all"
         : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
                                               : "none",
-        m->qk_norm ? "true" : "false", m->experts, m->dense_layers,
-        m->shared_experts, m->experts_scores ? "sigmoid" : "softmax",
-        m->sliding_window, m->full_attention_first, m->full_attention_every,
-        m->no_rope_every, plait_model_multiplier(m) ? "true" : "false",
+        m->qk_norm ? "true" : "false", experts, m->sliding_window,
+        m->full_attention_first, m->full_attention_every, m->no_rope_every,
+        plait_model_multiplier(m) ? "true" : "false",
         m->norm_place == PLAIT_NORMS_AFTER  ? "after"
         : m->norm_place == PLAIT_NORMS_BOTH ? "both"
                                             : "before",

@@ -139,6 +139,13 @@ const struct plait_hf_type plait_hf_types[] = {
      .experts = true,
      .glm = true,
      .latent = true},
+    {.name = "deepseek_v2",
+     .class = "DeepseekV2ForCausalLM",
+     .theta = 1e4,
+     .experts = true,
+     .glm = true,
+     .softmax = true,
+     .latent = true},
     {.name = "kimi_k2", /* a deepseek_v3 by another name */
      .class = "DeepseekV3ForCausalLM",
      .theta = 1e4,
@@ -265,7 +272,8 @@ static int read_attention(const struct plait_hf_read *r,
     if (!json_object_get(r->root, "num_key_value_heads"))
         r->model->kv_heads = type->kv_heads;
     if (type->latent)
-        return plait_hf_latent(r) < 0 || plait_hf_layers(r, type) < 0 ? -1 : 0;
+        return plait_hf_latent(r, type) < 0 || plait_hf_layers(r, type) < 0 ? -1
+                                                                            : 0;
     if (plait_hf_check_only(r, not_latent) < 0)
         return -1;
     return read_head_dim(r, type->head_dim) < 0 || plait_hf_layers(r, type) < 0
@@ -311,8 +319,7 @@ static int read_dense(const struct plait_hf_read *r)
     return 0;
 }
 
-/* Experts whose width has a key of its own. That a token's weights of them add
- * up to 1 is not what the type's default says. */
+/* Experts whose width has a key of its own. */
 static int read_own_width(const struct plait_hf_read *r)
 {
     static const struct plait_hf_count keys[] = {
@@ -321,13 +328,13 @@ static int read_own_width(const struct plait_hf_read *r)
         {"num_local_experts", PLAIT_HF_MODEL(experts), true},
         {"num_experts_per_tok", PLAIT_HF_MODEL(experts_top_k), false},
         {NULL, 0, false}};
-    const json_t *norm = json_object_get(r->root, "norm_topk_prob");
+    bool norm;
 
-    if (!json_is_true(norm))
-        return plait_hf_refuse(r, "norm_topk_prob", norm,
-                               "plait-train supports only true");
-    if (read_dense(r) < 0 || plait_hf_counts(r, keys) < 0)
+    if (plait_hf_bool(r, "norm_topk_prob", false, &norm) < 0 ||
+        read_dense(r) < 0 || plait_hf_counts(r, keys) < 0)
         return -1;
+    r->model->experts_weights =
+        norm ? PLAIT_WEIGHTS_SHARES : PLAIT_WEIGHTS_SCORES;
     return r->model->experts ? 0
                              : plait_hf_refuse(r, "num_experts", NULL,
                                                "it must be a whole number of "
@@ -404,8 +411,8 @@ static int refuse_type(const struct plait_hf_read *r, const json_t *type)
     snprintf(want, sizeof(want),
              "%s%s%s; plait-train supports gpt2, llama, mistral, mixtral, "
              "gpt_oss, qwen2, qwen3, qwen3_moe, gemma, gemma2, gemma3_text, "
-             "glm4_moe, deepseek_v3, kimi_k2, granite, olmo2, olmo3, phi3 and "
-             "smollm3",
+             "glm4_moe, deepseek_v2, deepseek_v3, kimi_k2, granite, olmo2, "
+             "olmo3, phi3 and smollm3",
              known && known->missing ? known->missing : "",
              known && known->missing && json_is_object(part) ? ", " : "",
              known && json_is_object(part)

@@ -73,7 +73,9 @@ static int set_own_width(json_t *root, const struct plait_model_config *m)
         bad |= json_object_set_new(root, "intermediate_size",
                                    json_integer(plait_model_dense_ffn(m)));
 
-    bad |= json_object_set_new(root, "norm_topk_prob", json_true());
+    bad |= json_object_set_new(
+        root, "norm_topk_prob",
+        json_boolean(m->experts_weights == PLAIT_WEIGHTS_SHARES));
     bad |= json_object_set_new(root, "decoder_sparse_step", json_integer(1));
     return json_object_set_new(root, "mlp_only_layers", dense) | bad;
 }
@@ -195,7 +197,7 @@ static int set_own(json_t *root, const struct plait_model_config *m,
                                    json_integer(m->experts_top_k));
     }
     if (type->latent)
-        bad |= plait_hf_latent_write(root, m);
+        bad |= plait_hf_latent_write(root, m, type);
     if (type->all)
         bad |= json_object_set_new(
             root, "attention_bias",

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a glm4_moe or deepseek_v3 has beside other types' keys: experts that
  * tokens choose by sigmoids, in the words of DeepSeek-V3, and layers of
- * multi-token prediction, which plait-train leaves out. */
+ * multi-token prediction, which plait-train leaves out; and the experts of a
+ * deepseek_v2, in the same words. */
 #include "config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_read.h"
@@ -27,6 +29,26 @@ static int read_first(const struct plait_hf_read *r, json_int_t missing)
     return 0;
 }
 
+/* A key that may be missing, but whose null says nothing that transformers
+ * could compute with. */
+static int refuse_null(const struct plait_hf_read *r, const char *name,
+                       const char *want)
+{
+    const json_t *value = json_object_get(r->root, name);
+
+    return json_is_null(value) ? plait_hf_refuse(r, name, value, want) : 0;
+}
+
+/* Whether a deepseek_v2 has groups of experts, whose keys count by another one
+ * alone. */
+static bool is_grouped(const struct plait_hf_read *r)
+{
+    const json_t *method = json_object_get(r->root, "topk_method");
+
+    return json_is_string(method) &&
+           !strcmp(json_string_value(method), "group_limited_greedy");
+}
+
 /* One group is none. Without the keys a deepseek_v3 has eight of them; a null
  * says nothing that transformers could compute with. */
 static int read_groups(const struct plait_hf_read *r,
@@ -38,10 +60,12 @@ static int read_groups(const struct plait_hf_read *r,
         {NULL, 0, false}};
     struct plait_model_config *m = r->model;
 
+    if (type->softmax && !is_grouped(r))
+        return 0;
     for (int i = 0; i < 2 && type->latent; i++) {
         const json_t *value = json_object_get(r->root, keys[i].name);
 
-        if (json_is_null(value))
+        if (json_is_null(value) || (type->softmax && !value))
             return plait_hf_refuse(r, keys[i].name, value,
                                    "it must be a whole number of at least 1");
     }
@@ -66,19 +90,26 @@ int plait_hf_glm_experts(const struct plait_hf_read *r,
         {"num_experts_per_tok", PLAIT_HF_MODEL(experts_top_k), false},
         {NULL, 0, false}};
     struct plait_model_config *m = r->model;
-    bool norm;
+    bool v2 = type->softmax, v3 = type->latent && !v2, norm;
 
-    if (plait_hf_bool(r, "norm_topk_prob", true, &norm) < 0 ||
-        read_first(r, type->latent ? 3 : 1) < 0)
+    if (plait_hf_bool(r, "norm_topk_prob", !v2, &norm) < 0 ||
+        read_first(r, v2   ? 0
+                      : v3 ? 3
+                           : 1) < 0)
         return -1;
-    if (!norm)
+    if (v2 && norm) /* for transformers it is false whatever it is */
         return plait_hf_refuse(r, "norm_topk_prob",
                                json_object_get(r->root, "norm_topk_prob"),
-                               "plait-train supports only true");
-    m->experts_scores = PLAIT_SCORES_SIGMOID;
-    m->experts_scale = type->latent ? 2.5 : 1;
-    m->shared_experts = 1;
-    if (plait_hf_counts(r, keys) < 0 || read_groups(r, type) < 0)
+                               "plait-train supports only false");
+    m->experts_scores = v2 ? PLAIT_SCORES_SOFTMAX : PLAIT_SCORES_SIGMOID;
+    m->experts_weights = norm ? PLAIT_WEIGHTS_SHARES : PLAIT_WEIGHTS_SCORES;
+    m->experts_scale = v3 ? 2.5 : 1;
+    m->shared_experts = v2 ? 2 : 1;
+    if (refuse_null(r, "n_shared_experts",
+                    "it must be a whole number of at least 1") < 0 ||
+        (v2 && refuse_null(r, "topk_method",
+                           "plait-train supports only \"greedy\"") < 0) ||
+        plait_hf_counts(r, keys) < 0 || read_groups(r, type) < 0)
         return -1;
     if (!m->experts)
         return plait_hf_refuse(r, "n_routed_experts", NULL,
@@ -114,8 +145,7 @@ int plait_hf_glm_write(json_t *root, const struct plait_model_config *m,
         {"first_k_dense_replace", m->dense_layers},
         {"n_group", m->experts_groups > 1 ? m->experts_groups : 1},
         {"topk_group", m->experts_groups > 1 ? m->experts_top_groups : 1},
-        {"num_experts_per_tok", m->experts_top_k},
-        {"num_nextn_predict_layers", 0}};
+        {"num_experts_per_tok", m->experts_top_k}};
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
@@ -127,7 +157,12 @@ int plait_hf_glm_write(json_t *root, const struct plait_model_config *m,
     if (!type->latent)
         bad |=
             json_object_set_new(root, "use_qk_norm", json_boolean(m->qk_norm));
-    bad |= json_object_set_new(root, "norm_topk_prob", json_true());
+    if (!type->softmax)
+        bad |= json_object_set_new(root, "num_nextn_predict_layers",
+                                   json_integer(0));
+    bad |= json_object_set_new(
+        root, "norm_topk_prob",
+        json_boolean(m->experts_weights == PLAIT_WEIGHTS_SHARES));
     return json_object_set_new(
                root, "routed_scaling_factor",
                json_real(plait_model_factor(m->experts_scale))) |

@@ -237,7 +237,7 @@ static unsigned short kind_of(const char *type)
         return GPT2;
     if (strcmp(type, "glm4_moe") == 0)
         return LLAMA | GLM;
-    if (strcmp(type, "deepseek_v3") == 0 || strcmp(type, "kimi_k2") == 0)
+    if (strncmp(type, "deepseek_v", 10) == 0 || strcmp(type, "kimi_k2") == 0)
         return LLAMA | LATENT;
     if (strcmp(type, "granite") == 0)
         return LLAMA | GRANITE;

@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The latent attention of a deepseek_v3 and a kimi_k2. */
+/* The latent attention of a deepseek_v2, a deepseek_v3 and a kimi_k2. */
 #include "config.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "runtime/checkpoint/hf_read.h"
+#include "runtime/checkpoint/hf_types.h"
 #include "topology/job/model_size.h"
 
-int plait_hf_latent(const struct plait_hf_read *r)
+int plait_hf_latent(const struct plait_hf_read *r,
+                    const struct plait_hf_type *type)
 {
-    static const struct plait_hf_only only[] = {
-        {"attention_bias", {"false"}},     {"rope_interleave", {"true"}},
-        {"scoring_func", {"\"sigmoid\""}}, {"topk_method", {"\"noaux_tc\""}},
-        {"moe_layer_freq", {"1"}},         {NULL, {NULL}}};
+    static const struct plait_hf_only only[] = {{"attention_bias", {"false"}},
+                                                {"rope_interleave", {"true"}},
+                                                {"moe_layer_freq", {"1"}},
+                                                {NULL, {NULL}}};
+    static const struct plait_hf_only v2[] = {
+        {"scoring_func", {"\"softmax\""}},
+        {"topk_method", {"\"greedy\"", "\"group_limited_greedy\""}},
+        {NULL, {NULL}}};
+    static const struct plait_hf_only v3[] = {{"scoring_func", {"\"sigmoid\""}},
+                                              {"topk_method", {"\"noaux_tc\""}},
+                                              {NULL, {NULL}}};
     static const struct plait_hf_count keys[] = {
         {"kv_lora_rank", PLAIT_HF_MODEL(mla_kv), true},
         {"qk_nope_head_dim", PLAIT_HF_MODEL(mla_nope), true},
@@ -32,7 +41,9 @@ int plait_hf_latent(const struct plait_hf_read *r)
     m->mla_kv = 512;
     m->mla_nope = m->mla_value = 128;
     m->mla_rope = 64;
-    if (plait_hf_check_only(r, only) < 0 || plait_hf_counts(r, keys) < 0)
+    if (plait_hf_check_only(r, only) < 0 ||
+        plait_hf_check_only(r, type->softmax ? v2 : v3) < 0 ||
+        plait_hf_counts(r, keys) < 0)
         return -1;
     if (m->kv_heads && m->kv_heads != m->heads)
         return plait_hf_refuse(r, "num_key_value_heads",
@@ -42,8 +53,12 @@ int plait_hf_latent(const struct plait_hf_read *r)
     return 0;
 }
 
-int plait_hf_latent_write(json_t *root, const struct plait_model_config *m)
+int plait_hf_latent_write(json_t *root, const struct plait_model_config *m,
+                          const struct plait_hf_type *type)
 {
+    const char *method = !type->softmax          ? "noaux_tc"
+                         : m->experts_groups > 1 ? "group_limited_greedy"
+                                                 : "greedy";
     const struct {
         const char *name;
         int value;
@@ -57,9 +72,12 @@ int plait_hf_latent_write(json_t *root, const struct plait_model_config *m)
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         bad |= json_object_set_new(root, counts[i].name,
                                    json_integer(counts[i].value));
-    bad |= json_object_set_new(root, "rope_interleave", json_true());
-    bad |= json_object_set_new(root, "scoring_func", json_string("sigmoid"));
-    bad |= json_object_set_new(root, "topk_method", json_string("noaux_tc"));
+    if (!type->softmax)
+        bad |= json_object_set_new(root, "rope_interleave", json_true());
+    bad |=
+        json_object_set_new(root, "scoring_func",
+                            json_string(type->softmax ? "softmax" : "sigmoid"));
+    bad |= json_object_set_new(root, "topk_method", json_string(method));
     bad |= json_object_set_new(root, "moe_layer_freq", json_integer(1));
     return json_object_set_new(root, "q_lora_rank",
                                m->mla_q ? json_integer(m->mla_q)

@@ -270,14 +270,14 @@ static void add_shared(struct builder *b, const struct plait_model_config *m)
 }
 
 /* The experts of Mixtral, or of Qwen 3, which has norms of q and k, as those of
- * GLM-4.5 may. */
+ * GLM-4.5 and DeepSeek may. */
 static void add_experts(struct builder *b, const struct plait_model_config *m)
 {
     static const char *const here[] = {"gate", "up", "down"};
     static const char *const mixtral[] = {"w1", "w3", "w2"};
     static const char *const qwen[] = {"gate_proj", "up_proj", "down_proj"};
     bool sigmoid = m->experts_scores == PLAIT_SCORES_SIGMOID;
-    bool in_mlp = m->qk_norm || sigmoid;
+    bool in_mlp = m->qk_norm || sigmoid || m->mla_kv;
     const char *const *there = in_mlp ? qwen : mixtral;
     const char *block = in_mlp ? "mlp" : "block_sparse_moe";
     uint64_t C = m->hidden, F = m->ffn;

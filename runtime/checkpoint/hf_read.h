@@ -66,20 +66,23 @@ int plait_hf_layers(const struct plait_hf_read *r,
 int plait_hf_gate(const struct plait_hf_read *r,
                   const struct plait_hf_type *type);
 
-/* Of a glm4_moe: its experts and first layers; biases and norms of attention;
- * and the keys of such a model (not 0: out of memory). */
+/* Of a glm4_moe or a deepseek: its experts and first layers; biases and norms
+ * of attention; and the keys of such a model (not 0: out of memory). */
 int plait_hf_glm_experts(const struct plait_hf_read *r,
                          const struct plait_hf_type *type);
 int plait_hf_glm_attention(const struct plait_hf_read *r);
 int plait_hf_glm_write(json_t *root, const struct plait_model_config *model,
                        const struct plait_hf_type *type);
 
-/* The latent attention of a deepseek_v3, and its keys (not 0: out of memory);
+/* The latent attention of a deepseek_v2 or v3, and its keys (not 0: out of
+ * memory);
  * whether such a model can have the factor of scores that this one has, which
  * follows from how far YaRN or the like stretches its positions, and the number
  * mscale_all_dim that says it (0: the usual factor). */
-int plait_hf_latent(const struct plait_hf_read *r);
-int plait_hf_latent_write(json_t *root, const struct plait_model_config *model);
+int plait_hf_latent(const struct plait_hf_read *r,
+                    const struct plait_hf_type *type);
+int plait_hf_latent_write(json_t *root, const struct plait_model_config *model,
+                          const struct plait_hf_type *type);
 /* The factor of scores that mscale_all_dim makes of rope_factor above 1. */
 double plait_hf_latent_scale(const struct plait_model_config *model,
                              double all_dim);

@@ -58,6 +58,8 @@ struct plait_hf_type {
     bool glm;         /* attention_bias: of q, k and v; use_qk_norm; experts by
                        * sigmoids, shared ones, first layers without; half of
                        * each head is rotated where no key says how much */
+    bool softmax;     /* these experts by softmax instead, whose scores are
+                       * weights as they are, as in DeepSeek-V2 */
     bool latent;      /* latent attention, whose biases are of other matrices,
                        * and experts as above with other defaults */
 };

@@ -136,6 +136,7 @@ static const struct key keys[] = {
     KEY(dense_layers, INT, OF_EXPERTS),
     KEY(dense_ffn, INT, OF_DENSE),
     KEY(experts_scores, INT, OF_EXPERTS),
+    KEY(experts_weights, INT, OF_EXPERTS),
     KEY(experts_scale, REAL, OF_EXPERTS),
     KEY(experts_groups, INT, OF_EXPERTS),
     KEY(experts_top_groups, INT, OF_EXPERTS),

@@ -328,9 +328,10 @@ static int open_source(struct source *s, const char *config,
                             s->dir);
     if (s->model.mla_kv)
         return plait_errorf(err,
-                            "%s: latent attention (deepseek_v3, kimi_k2) is "
-                            "not read from checkpoints of torch.distributed; "
-                            "convert the folder that transformers writes",
+                            "%s: latent attention (deepseek_v2, deepseek_v3, "
+                            "kimi_k2) is not read from checkpoints of "
+                            "torch.distributed; convert the folder that "
+                            "transformers writes",
                             s->dir);
     s->dcp = plait_dcp_open(s->dir, err);
     if (!s->dcp ||

@@ -9,9 +9,6 @@
 #include "topology/job/fits.h"
 #include "topology/job/model_size.h"
 
-/* Llama 3's rope scaling, whose constants are built into Megatron-LM. */
-enum { ROPE_LOW = 1, ROPE_HIGH = 4, ROPE_LEN = 8192 };
-
 /* -- reading -------------------------------------------------------------- */
 
 struct read {
@@ -164,9 +161,9 @@ static int read_rope(const struct read *r, struct plait_model_config *m)
     if (!is_set(r, "use_rope_scaling"))
         return 0;
     m->rope_factor = 8;
-    m->rope_low_freq_factor = ROPE_LOW;
-    m->rope_high_freq_factor = ROPE_HIGH;
-    m->rope_original_len = ROPE_LEN;
+    m->rope_low_freq_factor = PLAIT_MEGATRON_ROPE_LOW;
+    m->rope_high_freq_factor = PLAIT_MEGATRON_ROPE_HIGH;
+    m->rope_original_len = PLAIT_MEGATRON_ROPE_LEN;
     return read_real(r, "rope_scaling_factor", &m->rope_factor);
 }
 
@@ -299,95 +296,6 @@ int plait_megatron_args_read(const char *path,
 }
 
 /* -- writing -------------------------------------------------------------- */
-
-static bool is_scaled_otherwise(const struct plait_model_config *m)
-{
-    return m->rope_factor > 1 && (m->rope_scaling != PLAIT_ROPE_LLAMA3 ||
-                                  m->rope_low_freq_factor != ROPE_LOW ||
-                                  m->rope_high_freq_factor != ROPE_HIGH ||
-                                  m->rope_original_len != ROPE_LEN);
-}
-
-static int check_layout(const struct plait_model_config *m,
-                        const struct plait_megatron_layout *l,
-                        struct plait_error *err)
-{
-    errno = EINVAL;
-    if (l->tp > 512 || l->pp > 512)
-        return plait_errorf(err, "tp %d, pp %d: each must be at most 512",
-                            l->tp, l->pp);
-    if (m->kv_heads % l->tp || m->ffn % l->tp)
-        return plait_errorf(err,
-                            "tp %d does not divide model.kv_heads %d and "
-                            "model.ffn %d",
-                            l->tp, m->kv_heads, m->ffn);
-    if (m->layers % l->pp)
-        return plait_errorf(err, "pp %d does not divide model.layers %d", l->pp,
-                            m->layers);
-    return 0;
-}
-
-/* What of the model Megatron-LM's GPT lacks; NULL: nothing. */
-static const char *find_lack(const struct plait_model_config *m)
-{
-    const char *what = NULL;
-
-    if (m->family != PLAIT_GPT2 && m->family != PLAIT_LLAMA)
-        what = "model.family other than gpt2 and llama";
-    else if (m->family == PLAIT_GPT2 && m->experts)
-        what = "model.experts of a gpt2";
-    else if (m->experts && m->experts_capacity > 0)
-        what = "model.experts_capacity that works as in plait-train";
-    else if (m->experts && (m->dense_layers || m->shared_experts))
-        what = "model.dense_layers or model.shared_experts that work as in "
-               "plait-train";
-    else if (m->family == PLAIT_LLAMA && m->attention_bias == PLAIT_BIAS_ALL)
-        what = "model.attention_bias all";
-    else if (m->mla_kv)
-        what = "model.mla that works as in plait-train";
-    else if (m->sliding_window && m->sliding_window < m->seq_len)
-        what = "model.sliding_window below model.seq_len that works as in "
-               "plait-train";
-    else if (plait_model_multiplier(m))
-        what = "multipliers, neither Granite's "
-               "(model.embedding_multiplier, ...) nor those of model.mup";
-    else if (m->attention_softcap > 0 || m->logit_softcap > 0)
-        what = "model.attention_softcap or model.logit_softcap";
-    else if (m->attention_sinks)
-        what = "model.attention_sinks that work as in plait-train";
-    else if (m->mlp_bias)
-        what = "model.mlp_bias that works as in plait-train";
-    else if (m->gate || m->norm_plus_one)
-        what = "model.gate gelu or clamped, or model.norm_plus_one, that work "
-               "as in plait-train";
-    else if (m->norm_place || m->qk_norm_whole || m->rope_theta_window > 0)
-        what = "model.norm_place, qk_norm_whole or rope_theta_window";
-    else if (m->family == PLAIT_LLAMA && plait_model_partly_rotated(m))
-        what = "model.rope_columns that work as in plait-train";
-    else if (m->no_rope_every)
-        what = "model.no_rope_every that works as in plait-train";
-    else if (m->family == PLAIT_LLAMA && is_scaled_otherwise(m))
-        what = "rope scaling but model.rope_scaling llama3 with "
-               "rope_low_freq_factor 1, rope_high_freq_factor 4 and "
-               "rope_original_len 8192";
-    return what;
-}
-
-int plait_megatron_args_possible(const struct plait_model_config *m,
-                                 const struct plait_megatron_layout *layout,
-                                 struct plait_error *err)
-{
-    const char *lack = find_lack(m);
-
-    errno = EINVAL;
-    if (m->experts && m->experts_scores)
-        return plait_errorf(err, "plait-convert does not write "
-                                 "model.experts_scores sigmoid for "
-                                 "Megatron-LM");
-    if (lack)
-        return plait_errorf(err, "Megatron-LM's GPT has no %s", lack);
-    return check_layout(m, layout, err);
-}
 
 static void put_int(struct plait_pickle_out *out, const char *name, int64_t i)
 {

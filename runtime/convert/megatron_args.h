@@ -11,6 +11,13 @@
 /* The arguments that Megatron-LM keeps in its checkpoints, and the section
  * "model" of plait.yaml: the same model in two notations. */
 
+/* Llama 3's rope scaling, whose constants are built into Megatron-LM. */
+enum {
+    PLAIT_MEGATRON_ROPE_LOW = 1,
+    PLAIT_MEGATRON_ROPE_HIGH = 4,
+    PLAIT_MEGATRON_ROPE_LEN = 8192
+};
+
 struct plait_megatron_args {
     struct plait_model_config model;
     int padded_vocab;

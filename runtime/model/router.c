@@ -27,9 +27,9 @@ static struct plait_route scored_route(const struct plait_work *w,
     const struct plait_model_config *m = &w->model->config->model;
     struct plait_route route = plait_route_of(w, r);
 
-    if (m->experts_scores != PLAIT_SCORES_SIGMOID)
-        return route;
-    route.bias = w->model->exact + b->router_exact;
+    if (m->experts_scores == PLAIT_SCORES_SIGMOID)
+        route.bias = w->model->exact + b->router_exact;
+    route.whole = m->experts_weights == PLAIT_WEIGHTS_SCORES;
     route.groups = m->experts_groups;
     route.top_groups = m->experts_top_groups;
     route.scale = (float)plait_model_factor(m->experts_scale);

@@ -51,6 +51,7 @@ trip qwen3_moe 2 F32 fp32
 trip qwen3_moe-first 2 BF16 bf16
 trip gpt_oss 2 BF16 bf16
 trip deepseek_v3 2 BF16 bf16
+trip deepseek_v2 2 BF16 bf16
 trip kimi_k2 2 F32 fp32
 trip granite 1 F32 fp32
 trip gemma 1 BF16 bf16

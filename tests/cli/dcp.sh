@@ -76,7 +76,7 @@ cp -r "$at.dcp" "$dir/latent"
 rm -rf "$dir/deepseek"
 python3 "$lib/hf.py" make "$dir/deepseek" deepseek_v3 || exit 1
 cp "$dir/deepseek/config.json" "$dir/latent"
-refused 'latent attention .deepseek_v3, kimi_k2. is not read from checkpoints' \
+refused 'latent attention .deepseek_v2, deepseek_v3, kimi_k2. is not read from checkpoints' \
     --from "$dir/latent" --to "$dir/made"
 
 # damaged REGEX CASE: a checkpoint damaged in this way is refused

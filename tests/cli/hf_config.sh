@@ -48,7 +48,7 @@ refuses() {
 for kind in gpt2 llama llama-tied mistral mixtral qwen2 qwen3 qwen3_moe \
     qwen3_moe-first granite phi3 phi3-88 phi3-long \
     smollm3 gemma gemma2 gemma3_text gpt_oss olmo2 olmo3 glm4_moe \
-    glm4_moe-mtp deepseek_v3 deepseek_v3-5 kimi_k2; do
+    glm4_moe-mtp deepseek_v2 deepseek_v3 deepseek_v3-5 kimi_k2; do
     hf make "$dir/$kind" $kind || exit 1
 done
 
@@ -196,8 +196,12 @@ ok "experts of a llama" refuses llama '{"num_local_experts": 4}' \
 ok "a window of a llama" refuses llama '{"sliding_window": 4}' \
     "sliding_window is 4"
 ok "rows of pairs" refuses llama '{"rope_interleaved": true}' "rope_interleaved"
-ok "qwen3_moe: not as the class has it" refuses qwen3_moe \
-    '{"norm_topk_prob": "gone"}' "norm_topk_prob is missing; plait-train"
+ok "qwen3_moe: weights that add up to 1" gives qwen3_moe '{}' \
+    "experts_weights: shares"
+ok "... or, as the class has it, do not" gives qwen3_moe \
+    '{"norm_topk_prob": "gone"}' "experts_weights: scores"
+ok "... which is no number" refuses qwen3_moe '{"norm_topk_prob": 1}' \
+    "norm_topk_prob is 1; it must be true or false"
 ok "qwen3_moe: first layers without experts" gives qwen3_moe-first \
     '{}' "dense_layers: 1" "dense_ffn: 42" "ffn: 18"
 ok "qwen3_moe: layers between without experts" refuses qwen3_moe \
@@ -368,8 +372,8 @@ ok "... by the defaults of its keys" gives $glm '{"n_group": "gone",
     "rope_columns: 4"
 ok "... all columns rotated" gives $glm '{"partial_rotary_factor": 1.0}' \
     "rope_columns: 0"
-ok "... weights that do not add up to 1" refuses $glm \
-    '{"norm_topk_prob": false}' "norm_topk_prob is false; plait-train supports"
+ok "... weights that do not add up to 1" gives $glm \
+    '{"norm_topk_prob": false}' "experts_weights: scores"
 ok "... groups that experts do not fill" refuses $glm '{"n_group": 3}' \
     "model.experts_groups 3 must be at most 64 and divide model.experts 4"
 ok "... no such shared experts" refuses $glm '{"n_shared_experts": 0}' \
@@ -424,6 +428,57 @@ ok "... heads that share keys" refuses $deep '{"num_key_value_heads": 2}' \
     "num_key_value_heads is 2; it must be num_attention_heads"
 ok "... codes in fp8" refuses $deep \
     '{"quantization_config": {"quant_method": "fp8"}}' "quantization_config is"
+# estimated KIND JSON: plait estimate counts the parameters of that config.json
+# that the converted model has
+estimated() {
+    read_as "$1" "$2" || { sed 's/^/# /' "$dir/out"; return 1; }
+    local there here
+    there=$("$top_builddir/plait" estimate --model "$dir/x/config.json" \
+        --gpus 1 --json | sed -n 's/^ *"parameters": \([0-9]*\),/\1/p')
+    here=$("$top_builddir/plait" estimate --model \
+        "$dir/x.plait/latest/plait.yaml" --gpus 1 --json |
+        sed -n 's/^ *"parameters": \([0-9]*\),/\1/p')
+    echo "# $there, of the converted model $here"
+    [ -n "$here" ] && [ "$there" = "$here" ]
+}
+deep=deepseek_v2
+ok "deepseek_v2" gives $deep '{}' "mla: \[0" 10 5 4 "7\]" "experts: 4" \
+    "experts_scores: softmax" "experts_weights: scores" "experts_scale: 16" \
+    "experts_groups: 2" "experts_top_groups: 1" "shared_experts: 2" \
+    "attention_multiplier: 0[.]4018.*" "rope_attention_factor: 1"
+ok "... by the defaults of its keys" gives $deep '{"topk_method": "gone",
+    "scoring_func": "gone", "routed_scaling_factor": "gone", "n_group": "gone",
+    "topk_group": "gone", "norm_topk_prob": "gone",
+    "num_key_value_heads": "gone", "n_shared_experts": "gone"}' \
+    "experts_scale: 1" "experts_groups: 0" "experts_top_groups: 0" \
+    "shared_experts: 2" "kv_heads: 6"
+for key in topk_method n_shared_experts; do
+    ok "... $key null, with which transformers computes nothing" \
+        refuses $deep "{\"$key\": null}" "$key is null; "
+done
+ok "... groups that count for nothing" gives $deep '{"topk_method": "greedy"}' \
+    "experts_groups: 0" "experts_top_groups: 0"
+for group in n_group topk_group; do
+    ok "... $group that is missing" refuses $deep "{\"$group\": \"gone\"}" \
+        "$group is missing; it must be a whole number of at least 1"
+done
+ok "... weights that add up to 1, which transformers does not read" \
+    refuses $deep '{"norm_topk_prob": true}' \
+    "norm_topk_prob is true; plait-train supports only false"
+ok "... other routing" refuses $deep '{"topk_method": "noaux_tc"}' \
+    'topk_method is "noaux_tc"; plait-train supports only "greedy"'
+ok "... biases of its mlps" refuses $deep \
+    '{"mlp_bias": true}' "mlp_bias is true; plait-train supports only false"
+ok "... estimated with the shared experts that it does not name" \
+    estimated deepseek_v2 '{"n_shared_experts": "gone"}'
+hf make "$dir/v3-short" deepseek_v3-short || exit 1
+for kind in deepseek_v3 kimi_k2; do
+    ok "$kind: estimated by the defaults of its keys" estimated v3-short \
+        "{\"model_type\": \"$kind\", \"n_shared_experts\": \"gone\",
+        \"first_k_dense_replace\": \"gone\", \"q_lora_rank\": \"gone\",
+        \"kv_lora_rank\": \"gone\", \"qk_nope_head_dim\": \"gone\",
+        \"qk_rope_head_dim\": \"gone\", \"v_head_dim\": \"gone\"}"
+done
 ok "kimi_k2: YaRN, and what it makes of the scores" gives kimi_k2 '{}' \
     "mla: \[0" 10 5 4 "7\]" "rope_scaling: yarn" \
     "rope_attention_factor: 1" "attention_multiplier: 0[.]4321.*"
@@ -480,10 +535,27 @@ ok "... nor a model without experts" lacks 's/attention_multiplier: 0.1/attentio
     s/experts_scores: sigmoid/experts_scores: softmax/
     s/experts_scale: [0-9.]*/experts_scale: 1/' \
     "model.mla without model.experts"
+read_as deepseek_v2 '{}'
+ok "a deepseek_v2 has no weights that are shares" lacks \
+    's/experts_weights: scores/experts_weights: shares/' \
+    "model.experts_weights must be scores, as a deepseek_v2 has it"
+read_as qwen3_moe '{"norm_topk_prob": false}'
+ok "a qwen3_moe has no groups of experts" lacks \
+    's/experts_groups: 0/experts_groups: 2/
+    s/experts_top_groups: 0/experts_top_groups: 1/' \
+    "model.experts_groups 2 with .* without needs model.experts_groups 0"
+ok "... and no scale of their weights" lacks \
+    's/experts_groups: 2/experts_groups: 0/
+    s/experts_top_groups: 1/experts_top_groups: 0/
+    s/experts_scale: 1/experts_scale: 2.5/' \
+    "model.experts_scale 2.5 with .* without needs model.experts_scale 1"
+read_as qwen3_moe '{"norm_topk_prob": false}'
+ok "... which a list of what no type has would name" lacks \
+    's/shared_experts: 0/shared_experts: 1/' \
+    "experts_weights scores, model.experts_groups 0, model.experts_scale 1, "
 ok "a llama has no latents" refuses llama '{"kv_lora_rank": 8}' \
     "kv_lora_rank is 8; plait-train does not know this key of a llama model"
-for type in deepseek_v2:"weights of a token's experts" \
-    llama4_text:"chunked attention"; do
+for type in llama4_text:"chunked attention"; do
     ok "${type%%:*}: ${type#*:}" refuses llama \
         "{\"model_type\": \"${type%%:*}\"}" "${type#*:}"
     ok "... planned, not trained" grep -q ": planned, not trained" "$dir/out"

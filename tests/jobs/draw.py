@@ -86,11 +86,10 @@ def longrope(c):
 
 
 def routing(rng, c):
-    """Where experts are chosen by sigmoids."""
+    """Biases of sigmoids alone, and groups of experts."""
     if "model.experts_scores" not in c:
-        c.pop("model.experts_scale", None)
         c.pop("model.experts_balance_rate", None)
-    elif c["model.experts"] == 4 and rng.random() < 0.5:
+    if c["model.experts"] == 4 and rng.random() < 0.3:
         c["model.experts_groups"] = 2
         c["model.experts_top_groups"] = 1 if c["model.experts_top_k"] < 3 else 2
 

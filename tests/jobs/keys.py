@@ -66,6 +66,7 @@ EXPERTS = {
     "model.experts_balance_over": ["batch"],
     "model.experts_scores": ["sigmoid"],
     "model.experts_scale": ["2.5"],
+    "model.experts_weights": ["scores"],
     "model.experts_balance_rate": ["0.01"],
     "model.dense_layers": ["1"],
     "model.dense_ffn": ["48"],

@@ -114,11 +114,25 @@ KINDS["deepseek_v3"] = {
 # columns of heads are no share of the model's
 KINDS["deepseek_v3-5"] = {**KINDS["deepseek_v3"], "num_attention_heads": 5,
                           "num_key_value_heads": 5}
+# the sizes that transformers gives where config.json does not
+KINDS["deepseek_v3-short"] = {
+    **KINDS["deepseek_v3"], "num_hidden_layers": 4, "n_shared_experts": 1,
+    "first_k_dense_replace": 3, "kv_lora_rank": 512, "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 KINDS["kimi_k2"] = {**KINDS["deepseek_v3"], "model_type": "kimi_k2",
                     "q_lora_rank": None, "rope_scaling": {
                         "type": "yarn", "factor": 4.0, "beta_fast": 1.0,
                         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
                         "original_max_position_embeddings": 16}}
+KINDS["deepseek_v2"] = {
+    **{key: value for key, value in KINDS["deepseek_v3"].items()
+       if key != "num_nextn_predict_layers"}, "model_type": "deepseek_v2",
+    "n_group": 2, "norm_topk_prob": False, "q_lora_rank": None,
+    "routed_scaling_factor": 16.0, "scoring_func": "softmax",
+    "topk_method": "group_limited_greedy", "rope_scaling": {
+        "type": "yarn", "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
+        "mscale": 0.707, "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 16}}
 KINDS["phi3-88"] = {**KINDS["phi3"], "head_dim": 88}
 KINDS["qwen3_moe-first"] = {**KINDS["qwen3_moe"], "mlp_only_layers": [0]}
 
@@ -158,7 +172,8 @@ def gated(name, width, inner, biased=False):
 def glm_shapes(mlp, c):
     width, inner = c["hidden_size"], c["moe_intermediate_size"]
     yield mlp + "gate.weight", [c["n_routed_experts"], width]
-    yield mlp + "gate.e_score_correction_bias", [c["n_routed_experts"]]
+    if c["model_type"] != "deepseek_v2":
+        yield mlp + "gate.e_score_correction_bias", [c["n_routed_experts"]]
     yield from gated(mlp + "shared_experts.", width,
                      inner * c["n_shared_experts"])
     for e in range(c["n_routed_experts"]):

@@ -151,6 +151,12 @@ FAMILIES = {
         **SIZES, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 36, "norm_topk_prob": True,
         "mlp_only_layers": [0, 1]}),
+    "qwen3-moe-scores": ("Qwen3Moe", {
+        **SIZES, "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 36}),
+    "glm4-moe-scores": ("Glm4Moe", {
+        **SIZES, **GLM, "n_routed_experts": 6, "num_experts_per_tok": 2,
+        "norm_topk_prob": False}),
     "glm4-moe": ("Glm4Moe", {
         **SIZES, **GLM, "attention_bias": True, "use_qk_norm": True,
         "n_routed_experts": 6, "num_experts_per_tok": 2}),
@@ -158,6 +164,16 @@ FAMILIES = {
         **SIZES, **GLM, "n_routed_experts": 8, "num_experts_per_tok": 3,
         "n_shared_experts": 2, "first_k_dense_replace": 2, "n_group": 2,
         "topk_group": 1}),
+    "deepseek-v2": ("DeepseekV2", {
+        **DEEPSEEK, "q_lora_rank": 28, "topk_method": "group_limited_greedy",
+        "routed_scaling_factor": 4.0, "n_shared_experts": 2,
+        "rope_parameters": {
+            "rope_type": "yarn", "factor": 8.0, "rope_theta": 1e4,
+            "mscale": 0.707, "mscale_all_dim": 0.707,
+            "original_max_position_embeddings": 16}}),
+    "deepseek-v2-lite": ("DeepseekV2", {
+        **DEEPSEEK, "q_lora_rank": None, "v_head_dim": 16, "n_group": 1,
+        "topk_group": 1, "n_shared_experts": 1, "rms_norm_eps": 1e-4}),
     "deepseek-v3": ("DeepseekV3", {
         **DEEPSEEK, "q_lora_rank": 28, "rope_parameters": {
             "rope_type": "yarn", "factor": 8.0, "rope_theta": 1e4,

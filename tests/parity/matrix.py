@@ -108,6 +108,11 @@ model.rope_original_len=8 model.rope_short=[1,1.5,2] model.rope_long=[1,2,6]"
 SIGMOID = "model.experts_scores=sigmoid model.experts_scale=2.5"
 BIASED = SIGMOID + " model.experts_balance_rate=0.01"
 GROUPS = BIASED + " model.experts_groups=2 model.experts_top_groups=1"
+# As DeepSeek-V2: groups with the best experts, and weights that add up to less
+# than 1.
+SCORES = "model.experts_weights=scores"
+BEST = SCORES + " model.experts_groups=2 model.experts_top_groups=1 \
+model.experts_scale=4"
 # A weight with which the balance loss shows in every number.
 BATCH = "model.experts_balance_over=batch model.experts_balance=1"
 # As OLMo 2 and 3: norms after, one of all heads' queries, which tp divides.
@@ -219,6 +224,16 @@ STRANDS = [
     ("moe", "11414", GROUPS + " offload=activations"),
     ("moe", "2122", BIASED + " zero=1 then=12212"),
     ("moe", "2212", " ".join((FIRST, SHARED, PARTIAL, BIASED, "zero=1"))),
+    # experts whose weights are scores
+    ("moe", "211", SCORES),
+    ("moe", "2122", BEST + " sequence=true zero=3 recompute=full"),
+    ("odd-moe", "11212", SCORES + " zero=1 micro_batch=1"),
+    ("moe", "12212", BEST + " zero=2"),
+    ("moe", "11222", SCORES + " zero=1 precision=bf16"),
+    ("moe", "121", BEST + " schedule=zb-h1 recompute=selective"),
+    ("moe", "2122", BEST + " zero=1 then=12212"),
+    ("moe", "211", f"{SCORES} {BIASED}"),
+    ("moe", "2112", " ".join((LATENT, FIRST, SHARED, BEST))),
     # experts that are balanced over the batch
     ("moe", "211", BATCH),
     ("moe", "112", BATCH + " micro_batch=1"),

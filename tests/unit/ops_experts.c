@@ -4,7 +4,7 @@
 #include "ops_cases.h"
 
 /* -- experts {tokens, experts, choices, C, run, sequences, by sigmoid,
- * groups, groups to choose from} ----------------------------------------- */
+ * groups, groups to choose from, scores as they are} ---------------------- */
 
 static void whole_numbers(float *x, size_t n)
 {
@@ -48,6 +48,7 @@ static int call_route(struct trial_side *d, const int *s)
                             .bias = s[6] ? p[13] : NULL,
                             .groups = s[7],
                             .top_groups = s[8],
+                            .whole = s[9],
                             .scale = 2.5f};
     struct plait_route_gradient plain = {
         .dlogits = p[6], .dgate = p[5], .load = p[4], .balance = 0.3f};
@@ -251,7 +252,10 @@ const struct trial_case trial_experts[] = {
       {700, 5, 5, 0, 350, 2},
       {300, 400, 4, 0, 300, 1},
       {48, 8, 2, 0, 8, 3, 1, 0, 0},
-      {60, 64, 6, 0, 20, 3, 1, 8, 3}}},
+      {60, 64, 6, 0, 20, 3, 1, 8, 3},
+      {60, 64, 6, 0, 20, 3, 0, 8, 3, 1},
+      {48, 12, 3, 0, 8, 3, 0, 4, 2},
+      {48, 8, 2, 0, 8, 3, 1, 0, 0, 1}}},
     {"rows_spread, join, dot",
      setup_rows,
      call_rows,

@@ -15,7 +15,7 @@
 #define TRIAL_ARRAYS 16
 #define TRIAL_SIDES 6
 #define TRIAL_SHAPES 10
-#define TRIAL_SHAPE 9
+#define TRIAL_SHAPE 10
 
 enum trial_kind { KIND_T, KIND_F32, KIND_F64, KIND_I32 };
 

@@ -345,18 +345,20 @@ static void check_model(void)
 #define SIGMOID c.model.experts_scores = PLAIT_SCORES_SIGMOID
     CASE(CONFIG, "model.experts_scores: model.experts is 0, the model has none",
          c.model.experts = 0, SIGMOID);
+    CASE(CONFIG, "model.experts_scale: model.experts is 0, the model has none",
+         c.model.experts = 0, c.model.experts_scale = 2);
     CASE(CONFIG,
-         "model.experts_scale: model.experts_scores must be sigmoid, not "
-         "softmax",
-         c.model.experts_scale = 2);
+         "model.experts_weights: model.experts is 0, the model has none",
+         c.model.experts = 0, c.model.experts_weights = PLAIT_WEIGHTS_SCORES);
+    CASE(CONFIG, NULL, c.model.experts_weights = PLAIT_WEIGHTS_SCORES,
+         c.model.experts_scale = 2, c.model.experts_groups = 4,
+         c.model.experts_top_groups = 2);
     CASE(CONFIG,
          "model.experts_balance_rate: model.experts_scores must be sigmoid, "
          "not softmax",
          c.model.experts_balance_rate = 0.001);
-    CASE(CONFIG,
-         "model.experts_groups: model.experts_scores must be sigmoid, not "
-         "softmax",
-         c.model.experts_groups = 2);
+    CASE(CONFIG, "model.experts_groups: model.experts is 0, the model has none",
+         c.model.experts = 0, c.model.experts_groups = 2);
     CASE(CONFIG,
          "model.experts_groups 3 must be at most 64 and divide model.experts 8 "
          "into groups of 2 or more",

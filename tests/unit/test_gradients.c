@@ -839,9 +839,10 @@ static const struct check checks[] = {
      {6, 10, 3}},
 };
 
-/* {tokens, experts, choices, groups}: out is each token's sum of gates times
- * r, and the balance loss, whose gradient is that of shares of all scores. */
-static struct plait_route sigmoid_route(float *logits)
+/* {tokens, experts, choices, groups, by sigmoid, scores as they are}: out is
+ * each token's sum of gates times r, and the balance loss, whose gradient is
+ * that of shares of all scores. */
+static struct plait_route route_of(float *logits)
 {
     struct plait_route route = {.type = PLAIT_F32,
                                 .N = (size_t)s[0],
@@ -852,9 +853,10 @@ static struct plait_route sigmoid_route(float *logits)
                                 .prob = stat[0],
                                 .expert = tokens,
                                 .gate = stat[1],
-                                .bias = x[1],
+                                .bias = s[4] ? x[1] : NULL,
                                 .groups = s[3],
                                 .top_groups = s[3] - 1,
+                                .whole = s[5],
                                 .scale = 2.5f};
 
     ops->route_forward(q, &route, logits);
@@ -862,9 +864,9 @@ static struct plait_route sigmoid_route(float *logits)
     return route;
 }
 
-static void sigmoid_forward(float *out)
+static void route_forward(float *out)
 {
-    struct plait_route route = sigmoid_route(x[0]);
+    struct plait_route route = route_of(x[0]);
 
     for (size_t i = 0; i < route.N; i++) {
         double sum = 0, all = 0;
@@ -879,26 +881,27 @@ static void sigmoid_forward(float *out)
     }
 }
 
-static void sigmoid_check(void)
+static void route_check(int sigmoid, int whole)
 {
     struct check c = {.name = "route_backward",
                       .outputs = 5,
-                      .forward = sigmoid_forward,
-                      .shape = {5, 12, 3, 4}};
+                      .forward = route_forward,
+                      .shape = {5, 12, 3, 4, sigmoid, whole}};
     size_t n = 60, bad = 0;
     struct plait_route route;
 
     s = c.shape;
+    /* so that the same are chosen whatever a small change is: logits, */
     for (size_t i = 0; i < n; i++)
-        x[0][i] = 3 * uniform();
+        x[0][i] = sigmoid ? 3 * uniform()
+                          : 0.5f * (float)(i * 5 % 12) + 0.1f * uniform();
     for (size_t i = 0; i < 15; i++) {
-        /* bias, so that the same are chosen whatever the scores are */
-        x[1][i] = 4 * (float)(i * 5 % 12);
+        x[1][i] = 4 * (float)(i * 5 % 12); /* biases */
         x[2][i] = uniform(); /* of the balance loss, for each expert */
         x[3][i] = uniform(); /* the gates' gradients */
         r[i / 3] = 1;
     }
-    route = sigmoid_route(x[0]);
+    route = route_of(x[0]);
     ops->route_backward(
         q, &route,
         &(struct plait_route_gradient){
@@ -911,7 +914,8 @@ static void sigmoid_check(void)
         if (!(fabs(dx[1][i] - d) <= 1e-4 + 1e-3 * fabs(d)) && bad++ < 4)
             diag("[%zu]: %.7g, difference %.7g", i, (double)dx[1][i], d);
     }
-    ok(bad == 0, "route_backward: %zu gradients of sigmoids", n);
+    ok(bad == 0, "route_backward: %zu gradients of %s, %s", n,
+       sigmoid ? "sigmoids" : "softmax", whole ? "as they are" : "as shares");
 }
 
 /* Whom the bias and the groups let through. The first token's best expert, 0,
@@ -946,11 +950,22 @@ static void groups_check(void)
        "route_forward: weights are of scores without the bias, times scale");
     ok(isnan(gate[4]) && isnan(gate[5]),
        "route_forward: a NaN among the scores shows in the weights");
+    route.bias = NULL;
+    route.whole = 1;
+    ops->route_forward(q, &route, x[0]);
+    settle();
+    ok(tokens[0] == 0 && tokens[1] == 1 && tokens[2] == 1 && tokens[3] == 0,
+       "route_forward: of softmax within the group of the best expert");
+    ok(fabsf(gate[0] - 3 * prob[0]) < 1e-6f &&
+           fabsf(gate[1] - 3 * prob[1]) < 1e-6f,
+       "route_forward: weights are probabilities as they are, times scale");
+    ok(isnan(gate[4]) && isnan(gate[5]),
+       "route_forward: a NaN among the logits shows in the weights");
 }
 
 /* Two logits whose probabilities are equal in fp32: the larger one is chosen,
  * at whichever position. */
-static void route_check(void)
+static void close_check(void)
 {
     const float logits[6] = {-0.5f, 0.01f,       0.01000001f,
                              -0.5f, 0.01000001f, 0.01f};
@@ -962,7 +977,8 @@ static void route_check(void)
                                 .k = 1,
                                 .prob = prob,
                                 .expert = expert,
-                                .gate = stat[1]};
+                                .gate = stat[1],
+                                .scale = 1};
 
     memcpy(x[0], logits, sizeof(logits));
     ops->route_forward(q, &route, x[0]);
@@ -990,8 +1006,9 @@ int main(int argc, char **argv)
         run(&checks[i]);
     xent_check(0);
     xent_check(2);
-    route_check();
-    sigmoid_check();
+    close_check();
+    for (int i = 0; i < 4; i++)
+        route_check(i / 2, i % 2);
     groups_check();
     while (nreserved > 0)
         ops->pinned_free(dev, reserved[--nreserved]);

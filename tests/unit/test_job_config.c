@@ -106,6 +106,7 @@ static void planned(void)
         parse("model: {family: llama, mla: [0, 64, 32, 16, 24], experts: 8,\n"
               "  shared_experts: 1, dense_layers: 1, dense_ffn: 300,\n"
               "  experts_scores: sigmoid, experts_scale: 2.5,\n"
+              "  experts_weights: scores,\n"
               "  experts_groups: 4, experts_top_groups: 2,\n"
               "  experts_balance_rate: 0.001, experts_balance_over: batch,\n"
               "  sliding_window: 64, full_attention_every: 2}\n",
@@ -116,6 +117,7 @@ static void planned(void)
            c->model.mla_value == 24 && c->model.shared_experts == 1 &&
            c->model.dense_layers == 1 && c->model.dense_ffn == 300 &&
            c->model.experts_scores == PLAIT_SCORES_SIGMOID &&
+           c->model.experts_weights == PLAIT_WEIGHTS_SCORES &&
            c->model.experts_scale == 2.5 && c->model.experts_groups == 4 &&
            c->model.experts_top_groups == 2 &&
            c->model.experts_balance_rate == 0.001 &&
@@ -699,6 +701,8 @@ static const struct {
     {"model: {experts: 1}", "model.experts_top_k 2 must be from 1 to"},
     {"model: {experts_balance_over: token}",
      "experts_balance_over must be sequence or batch, not 'token'"},
+    {"model: {experts_weights: false}",
+     "experts_weights must be shares or scores, not 'false'"},
     {"parallel: {grad_sync: naive, grad_reduce: bf16}",
      "parallel.grad_sync must be bucketed, not naive"},
     {"parallel: {all_reduce: hierarchical, zero: 2, shard_group: node}",

@@ -83,16 +83,17 @@ int plait_fits_idle(const struct plait_model_config *m, struct plait_error *err)
     return 0;
 }
 
-/* A key of sigmoid scores in a model that has none. */
-static const char *find_scores_key(const struct plait_model_config *m)
+/* A key of experts in a model that has none. */
+static const char *find_idle_key(const struct plait_model_config *m)
 {
-    return m->experts && m->experts_scores == PLAIT_SCORES_SIGMOID ? NULL
-           : m->experts_groups                                     ? "groups"
+    return m->experts                                  ? NULL
+           : m->experts_groups                         ? "groups"
            : m->experts_top_groups                     ? "top_groups"
            : m->experts_balance_rate > 0               ? "balance_rate"
            : plait_model_factor(m->experts_scale) != 1 ? "scale"
-           : !m->experts && m->experts_scores          ? "scores"
-           : !m->experts && m->experts_balance_over    ? "balance_over"
+           : m->experts_scores                         ? "scores"
+           : m->experts_weights                        ? "weights"
+           : m->experts_balance_over                   ? "balance_over"
                                                        : NULL;
 }
 
@@ -130,19 +131,19 @@ static int check_groups(const struct plait_model_config *m,
 int plait_fits_scores(const struct plait_model_config *m,
                       struct plait_error *err)
 {
-    const char *key = find_scores_key(m);
+    const char *key = find_idle_key(m);
 
     errno = EINVAL;
-    if (key && !m->experts)
+    if (key)
         return plait_errorf(err,
                             "model.experts_%s: model.experts is 0, the model "
                             "has none",
                             key);
-    if (key)
-        return plait_errorf(err,
-                            "model.experts_%s: model.experts_scores must be "
-                            "sigmoid, not softmax",
-                            key);
+    if (m->experts_balance_rate > 0 &&
+        m->experts_scores != PLAIT_SCORES_SIGMOID)
+        return plait_errorf(err, "model.experts_balance_rate: "
+                                 "model.experts_scores must be sigmoid, not "
+                                 "softmax");
     return check_groups(m, err);
 }
 

@@ -10,6 +10,9 @@
 #define NORMS_BOTH "model.norm_place=both"
 #define OLMO QK_NORM, "model.qk_norm_whole=true", "model.norm_place=after"
 #define SIGMOID "model.experts_scores=sigmoid"
+#define LATENT                                                \
+    "q_lora_rank=1536 kv_lora_rank=512 qk_nope_head_dim=128 " \
+    "qk_rope_head_dim=64 v_head_dim=128 "
 
 static const struct plait_foreign_type types[] = {
     {.name = "gpt2", .family = "gpt2"},
@@ -64,9 +67,16 @@ static const struct plait_foreign_type types[] = {
      .sizes = "first_k_dense_replace=1 n_shared_experts=1"},
     {.name = "deepseek_v2",
      .family = "llama",
-     .missing = "weights of a token's experts that do not add up to 1"},
-    {.name = "deepseek_v3", .family = "llama", .more = {SIGMOID}},
-    {.name = "kimi_k2", .family = "llama", .more = {SIGMOID}},
+     .more = {"model.experts_weights=scores"},
+     .sizes = LATENT "n_shared_experts=2"},
+    {.name = "deepseek_v3",
+     .family = "llama",
+     .more = {SIGMOID},
+     .sizes = LATENT "first_k_dense_replace=3 n_shared_experts=1"},
+    {.name = "kimi_k2",
+     .family = "llama",
+     .more = {SIGMOID},
+     .sizes = LATENT "first_k_dense_replace=3 n_shared_experts=1"},
 };
 
 enum { NTYPES = sizeof(types) / sizeof(types[0]) };

@@ -119,6 +119,10 @@ enum plait_gate { PLAIT_GATE_SILU, PLAIT_GATE_GELU, PLAIT_GATE_CLAMPED };
  * layer has a bias for the choice alone: kernels/route.h. */
 enum plait_scores { PLAIT_SCORES_SOFTMAX, PLAIT_SCORES_SIGMOID };
 
+/* What the weights of a token's experts are: shares of the sum of its scores of
+ * them, or the scores. */
+enum plait_weights { PLAIT_WEIGHTS_SHARES, PLAIT_WEIGHTS_SCORES };
+
 /* Over which tokens the balance loss counts how often each expert is chosen. */
 enum plait_balance_over {
     PLAIT_BALANCE_SEQUENCE,
@@ -215,6 +219,7 @@ struct plait_model_config {
                                 not part of the reported one; default 0.01 */
     enum plait_balance_over experts_balance_over;
     enum plait_scores experts_scores;
+    enum plait_weights experts_weights;
     double experts_scale;        /* factor of the chosen experts' weights; 0 as
                                     1 */
     int experts_groups;          /* into so many equal runs experts are divided;

@@ -14,6 +14,7 @@ static const char *const gates[] = {"silu", "gelu", "clamped"};
 static const char *const rope_scalings[] = {"llama3", "yarn", "longrope"};
 static const char *const norm_places[] = {"before", "after", "both"};
 static const char *const scores[] = {"softmax", "sigmoid"};
+static const char *const weights[] = {"shares", "scores"};
 static const char *const balance_overs[] = {"sequence", "batch"};
 
 static const struct plait_yaml_field model_fields[] = {
@@ -101,6 +102,8 @@ static const struct plait_yaml_field model_fields[] = {
           CHOICES(balance_overs), .also = "moe_router_load_balancing_type"),
     FIELD(model, "experts_scores", experts_scores, CHOICE, CHOICES(scores),
           .also = "scoring_func moe_router_score_function"),
+    FIELD(model, "experts_weights", experts_weights, CHOICE, CHOICES(weights),
+          .also = "norm_topk_prob"),
     FIELD(model, "experts_scale", experts_scale, REAL, RANGE(1e-6, 1e6),
           DEFAULT(1),
           .also = "routed_scaling_factor moe_router_topk_scaling_factor"),
