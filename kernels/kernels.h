@@ -75,6 +75,16 @@ struct plait_cast {
     size_t n;
 };
 
+/* Numbers and their codes in e5m2 (dtype.h), which hold s times each: s is a
+ * power of two, so that it changes no mantissa. */
+struct plait_e5m2 {
+    uint8_t *codes; /* [n] */
+    float *x;       /* [n] */
+    float s;
+    int accumulate; /* +=; decoding alone */
+    size_t n;
+};
+
 /* dst[i, 0..cols) = src[i, 0..cols) of any type: cuts out and joins column
  * shards. */
 struct plait_copy_2d {
@@ -546,6 +556,11 @@ struct plait_ops {
     int (*fill_zero)(struct plait_queue *q, void *dst, size_t bytes);
     int (*cast)(struct plait_queue *q, const struct plait_cast *c);
     int (*cast_2d)(struct plait_queue *q, const struct plait_cast_2d *c);
+    /* codes[i] = s x[i], rounded to nearest: the largest number where that is
+     * too large; NaN if x[i] is NaN or infinite */
+    int (*e5m2_encode)(struct plait_queue *q, const struct plait_e5m2 *c);
+    /* x[i] = (+=) codes[i] / s */
+    int (*e5m2_decode)(struct plait_queue *q, const struct plait_e5m2 *c);
     int (*copy_2d)(struct plait_queue *q, const struct plait_copy_2d *c);
     int (*copy_heads)(struct plait_queue *q, const struct plait_copy_heads *c);
     int (*sum_heads)(struct plait_queue *q, const struct plait_sum_heads *s);

@@ -43,6 +43,9 @@ static struct {
             .grouped_backward_weight = host_grouped_backward_weight,
             .has_fp8 = host_has_fp8,
             .clip_scale = host_clip_scale,
+            /* Once in hundreds of steps: the reference code is fast enough. */
+            .e5m2_encode = ref_e5m2_encode,
+            .e5m2_decode = ref_e5m2_decode,
             /* Few numbers per token: the reference code is fast enough. */
             .route_forward = ref_route_forward,
             .route_load = ref_route_load,

@@ -171,6 +171,7 @@ void cuda_device_ops(struct plait_ops *ops);
 void cuda_transfer_ops(struct plait_ops *ops);
 void cuda_pinned_ops(struct plait_ops *ops);
 void cuda_elementwise_ops(struct plait_ops *ops);
+void cuda_e5m2_ops(struct plait_ops *ops);
 void cuda_dropout_ops(struct plait_ops *ops);
 void cuda_reduce_ops(struct plait_ops *ops);
 void cuda_matmul_ops(struct plait_ops *ops);

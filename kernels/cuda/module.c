@@ -27,6 +27,7 @@ static void table_fill(void)
     cuda_transfer_ops(&table);
     cuda_pinned_ops(&table);
     cuda_elementwise_ops(&table);
+    cuda_e5m2_ops(&table);
     cuda_dropout_ops(&table);
     cuda_reduce_ops(&table);
     cuda_matmul_ops(&table);

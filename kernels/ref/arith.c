@@ -28,6 +28,31 @@ int ref_cast_2d(struct plait_queue *q, const struct plait_cast_2d *c)
     return 0;
 }
 
+int ref_e5m2_encode(struct plait_queue *q, const struct plait_e5m2 *c)
+{
+    (void)q;
+    for (size_t i = 0; i < c->n; i++) {
+        float x = c->x[i];
+
+        c->codes[i] =
+            plait_fp8_of_f32(isfinite(x) ? c->s * x : NAN, PLAIT_E5M2);
+    }
+    return 0;
+}
+
+int ref_e5m2_decode(struct plait_queue *q, const struct plait_e5m2 *c)
+{
+    float inverse = 1 / c->s;
+
+    (void)q;
+    for (size_t i = 0; i < c->n; i++) {
+        float x = plait_f32_of_fp8(c->codes[i], PLAIT_E5M2) * inverse;
+
+        c->x[i] = c->accumulate ? c->x[i] + x : x;
+    }
+    return 0;
+}
+
 int ref_copy_heads(struct plait_queue *q, const struct plait_copy_heads *c)
 {
     (void)q;

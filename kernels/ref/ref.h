@@ -48,6 +48,8 @@ double ref_gelu_slope(double x);
 
 int ref_cast(struct plait_queue *q, const struct plait_cast *c);
 int ref_cast_2d(struct plait_queue *q, const struct plait_cast_2d *c);
+int ref_e5m2_encode(struct plait_queue *q, const struct plait_e5m2 *c);
+int ref_e5m2_decode(struct plait_queue *q, const struct plait_e5m2 *c);
 int ref_copy_heads(struct plait_queue *q, const struct plait_copy_heads *c);
 int ref_sum_heads(struct plait_queue *q, const struct plait_sum_heads *s);
 int ref_add(struct plait_queue *q, const struct plait_add *a);

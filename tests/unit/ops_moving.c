@@ -29,6 +29,32 @@ static int call_cast(struct trial_side *d, const int *s)
                                                    .n = n});
 }
 
+/* Some are too large for a code, some are subnormal or too small. */
+static void setup_e5m2(struct trial *t, const int *s)
+{
+    float *x = trial_real(t, KIND_F32, product(s, 1), -20, 20);
+
+    for (size_t i = 0; i < product(s, 1); i++)
+        x[i] *= i % 3 == 0 ? 1 : i % 3 == 1 ? 1e-3f : 1e-9f;
+    trial_int(t, product(s, 1) / 4 + 1, 0, 1);
+    real32(t, product(s, 1));
+    real32(t, product(s, 1));
+}
+
+static int call_e5m2(struct trial_side *d, const int *s)
+{
+    struct plait_e5m2 to = {
+        .codes = d->p[1], .x = d->p[0], .s = 0x1p12f, .n = product(s, 1)};
+    struct plait_e5m2 back = to, more;
+
+    back.x = d->p[2];
+    more = back;
+    more.x = d->p[3];
+    more.accumulate = 1;
+    return d->ops->e5m2_encode(d->q, &to) | d->ops->e5m2_decode(d->q, &back) |
+           d->ops->e5m2_decode(d->q, &more);
+}
+
 static void setup_elementwise(struct trial *t, const int *s)
 {
     real(t, product(s, 1));
@@ -254,6 +280,7 @@ static int call_pinned(struct trial_side *d, const int *s)
 
 const struct trial_case trial_moving[] = {
     {"cast", setup_cast, call_cast, {{1}, {1000}, {70001}}},
+    {"e5m2_encode, e5m2_decode", setup_e5m2, call_e5m2, {{1}, {1003}, {70001}}},
     {"add, scale", setup_elementwise, call_add, {{1}, {1003}, {66000}}},
     {"softcap", setup_softcap, call_softcap, {{1}, {1003}, {66000}}},
     {"dropout",
